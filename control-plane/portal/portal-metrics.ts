@@ -7,9 +7,9 @@ import { TOLD_OUTCOMES } from './orders/receive-payment.ts';
 export type PortalMetrics = ReturnType<typeof portalMetrics>;
 
 interface Sources {
-  /** Mails that wait, and since when the oldest of them was to be sent. */
+  /** Counts mails that wait, and says since when the oldest of them was due. */
   readonly mailsWaiting: () => Promise<{ readonly count: number; readonly oldestMs: number }>;
-  /** Open jobs of playgrounds. */
+  /** Counts open jobs of playgrounds. */
   readonly playgroundJobs: () => Promise<number>;
 }
 

@@ -11,10 +11,10 @@ import { readOidc } from './sign-in/provider-settings.ts';
 
 export type PortalSettings = ReturnType<typeof readPortalSettings>;
 
-/** @param baseUrl of the service, where people sign in */
+/** @param baseUrl that of the service, where people sign in */
 export function readPortalSettings(reader: EnvReader, baseUrl: string) {
   return {
-    /** Undefined where it is off. */
+    /** Undefined if the account area is off. */
     accountArea: readAccountArea(reader, baseUrl),
     ...readMail(reader),
     brand: readBrand(reader),
@@ -31,7 +31,7 @@ export function loadLinkConfig(env: Environment) {
   });
 }
 
-/** Undefined: it is off. */
+/** Undefined: the account area is off. */
 function readAccountArea(whole: EnvReader, baseUrl: string) {
   const reader = whole.section('Account area');
   const isOn = reader.boolean('MATTING_ACCOUNT_AREA', {
@@ -39,10 +39,10 @@ function readAccountArea(whole: EnvReader, baseUrl: string) {
     default: true,
   });
   const settings = {
-    /** False: its pages say that the base URL is none to sign in at. */
+    /** False: its pages say that nobody can sign in at the base URL. */
     canSignIn: isSignInUrl(baseUrl),
     oidc: readOidc(whole.section('Sign-in by an OpenID provider')),
-    /** Pictures of an account a day; 0: the playground is off. */
+    /** An account has so many pictures a day; 0: the playground is off. */
     playgroundImages: reader.integer('MATTING_PLAYGROUND_IMAGES', {
       about: `The pictures that an account may make in the [playground](accounts.md#the-playground) each
         UTC day without credits. 0 turns it off.`,

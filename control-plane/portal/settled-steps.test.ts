@@ -23,7 +23,7 @@ import { assertUsageAgrees } from './test/usage-agrees.ts';
 const test = ava.serial;
 
 onStores(test, "what was left out of a job's end", (test, { database, stores }) => {
-  /** Its end leaves all out. */
+  /** The job's end leaves all steps out. */
   const broken = () =>
     createStores(database, {
       renderOutboxBody: bodyOf,

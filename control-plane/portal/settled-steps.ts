@@ -21,7 +21,7 @@ export const SETTLED_STEPS: readonly SettledStep[] = [
   {
     name: 'playground',
     async settled(_database, tx, { accountId, unpaidDayMs, retryable }) {
-      // By no fault of the picture, then: it is not counted.
+      // The picture was not at fault, so it does not count.
       if (unpaidDayMs !== null && retryable) await giveImageBack(tx, accountId, unpaidDayMs);
     },
   },

@@ -81,11 +81,9 @@ export class LedgerHistory {
 
   /**
    * Begins an export: `lines` are CSV (RFC 4180), the latest entries first, as they are read; what
-   * is entered meanwhile is not among them. It holds a slot until the last line or until `end`,
-   * which
-   * the caller calls when the reader is gone, whatever it has read. If another export needs the
-   * slot
-   * and this one's reader is late, its lines break off.
+   * is entered meanwhile is not among them. It holds a slot until the last line or until `end`. The
+   * caller calls `end` when the reader is gone, whatever it has read. If another export needs the
+   * slot and this one's reader is late, its lines break off.
    * @throws ContractError RATE_LIMITED while the account has another, SERVICE_UNAVAILABLE while
    * others have all slots
    */

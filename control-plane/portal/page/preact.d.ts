@@ -3,7 +3,7 @@
  * bring those of a browser into every file of the programs.
  */
 
-/** A node of a page's tree; made by `html` alone. */
+/** A node of a page's tree; only `html` makes one. */
 export interface VNode<P = object> {
   readonly type: string | ((props: P) => unknown);
   readonly props: P & { readonly children?: unknown };

@@ -19,7 +19,7 @@ export function section(
   </section>`;
 }
 
-/** What is there on demand, behind a button; open where it has to be seen. */
+/** Folds what is there on demand behind a button; it is open if readers must see it. */
 export function fold(
   props: {
     readonly label: string;
@@ -48,7 +48,7 @@ export function badge(label: string, tone: Tone = 'neutral'): VNode {
   return html`<span class=${`badge ${tone}`}>${label}</span>`;
 }
 
-/** A message about the whole page; a bad one is read out at once. */
+/** Shows a message about the whole page; a bad one is read out at once. */
 export function notice(tone: Tone, ...children: Child[]): VNode {
   const name =
     tone === 'good' ? 'check' : tone === 'bad' || tone === 'warning' ? 'warning' : 'info';

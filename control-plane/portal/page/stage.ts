@@ -10,7 +10,7 @@ import { assetHref } from './assets.ts';
 import { ACCOUNT_PATH, type Child, html } from './html.ts';
 import { icon } from './icons.ts';
 
-/** Pictures for those who have none at hand, by the names that the playground's form sends. */
+/** Samples serve people who have no picture at hand; the playground's form sends these names. */
 export const SAMPLES = ['teapot', 'duck', 'cactus', 'camera'] as const;
 export type Sample = (typeof SAMPLES)[number];
 
@@ -23,7 +23,7 @@ export function sampleHref(sample: Sample): string {
   return assetHref(ACCOUNT_PATH, sampleFile(sample));
 }
 
-/** Whether browsers show a result of each format in a page. */
+/** Says whether browsers show a result of each format in a page. */
 const SHOWN_BY_BROWSERS: Readonly<Record<OutputFormat, boolean>> = {
   png: true,
   webp: true,
@@ -64,7 +64,7 @@ export function resultStage(
   </div>`;
 }
 
-/** The demo picture and its cut-out, half and half. */
+/** Shows the demo picture and its cut-out, half and half. */
 export function demoStage(words: Words): VNode {
   const said = words.playground;
   const cutOut = assetHref(ACCOUNT_PATH, 'demo-cutout.webp');
@@ -76,12 +76,12 @@ export function demoStage(words: Words): VNode {
   </div>`;
 }
 
-/** What compare.js writes on a comparison. */
+/** compare.js writes these words on a comparison. */
 function comparedBy({ playground: said }: Words): Record<string, string> {
   return { 'data-before': said.before, 'data-after': said.result, 'data-slider': said.slider };
 }
 
-/** What stands in the place where pictures are dropped. */
+/** Shows words where people drop pictures. */
 export function dropWords(title: string, text: Child): VNode {
   return html`<span class="drop-icon">${icon('picture')}</span>
     <span class="drop-title">${title}</span><span class="soft">${text}</span>`;

@@ -3,7 +3,7 @@
 import type { VNode } from 'preact';
 import { type Child, html } from './html.ts';
 
-/** A row's id, in its last column: its first eight digits tell rows apart. */
+/** Shows a row's id in its last column: the first eight digits tell rows apart. */
 export function shortId(id: string): VNode {
   return html`<span class="mono soft" title=${id}>${id.slice(0, 8)}</span>`;
 }
@@ -33,7 +33,9 @@ interface TableProps {
   readonly isCompact?: boolean;
 }
 
-/** On a phone every row is a card: the first cell its title, the others with their column's name. */
+/**
+ * Shows every row as a card on a phone: the first cell is its title, the others have column names.
+ */
 export function dataTable({ caption, columns, rows, empty, isCompact }: TableProps): VNode {
   if (rows.length === 0 && empty) return html`<div class="panel">${empty}</div>`;
   const shown: ColumnProps[] = columns.map(one => (typeof one === 'string' ? { label: one } : one));
@@ -59,7 +61,7 @@ export function dataTable({ caption, columns, rows, empty, isCompact }: TablePro
   </table></div>`;
 }
 
-/** One box, so that a card on a phone has the column's name beside all of it. */
+/** One box holds the content, so that a card on a phone has the column's name beside all of it. */
 function inCell(content: Child): Child {
   const isEmpty = content === null || content === undefined || content === false || content === '';
   return isEmpty ? null : html`<div>${content}</div>`;
@@ -86,7 +88,7 @@ export function figures(list: readonly Figure[]): VNode {
   )}</dl>`;
 }
 
-/** Where a list has no rows: what would be here, and how to begin. */
+/** Says, if a list has no rows, what would be here and how to begin. */
 export function emptyState(props: {
   readonly title: string;
   readonly text?: Child;

@@ -83,7 +83,7 @@ test('a balance › what is told names the account, the threshold and what is le
 
 const mailTo = (recipient: string): Message => ({ kind: 'invitation', recipient });
 
-/** What keeps each of these back, in their order, where nothing was sent before. */
+/** Names what keeps each of these messages back, in their order, if nothing was sent before. */
 function sending(messages: readonly (readonly [account: string, Message])[], max: number) {
   const counted = messages.map(([account, message]) => countsOf(account, message, max));
   return takeMessages(counted, new Map()).withheldBy.map(count => count?.reason);
@@ -198,7 +198,7 @@ test('the count of a cap › is never over the cap, and a credit goes back to it
     let now = startMs;
     let cap: KeyCap = { credits: 3, period: 'day' };
     let count: CapCount = { windowStartMs: null, used: 0 };
-    /** The counts of the jobs that are open, and how many each count has. */
+    /** Holds the counts of the jobs that are open, and how many each count has. */
     const open: number[] = [];
     for (const { kind, waitMs, credits, period } of steps) {
       now += waitMs;

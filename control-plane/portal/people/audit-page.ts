@@ -13,7 +13,7 @@ import { counted, type Words } from '../words/words.ts';
 
 const AUDIT_PATH = `${ACCOUNT_PATH}/audit`;
 const AUDIT_ROWS = 50;
-/** More of them are shown on demand. */
+/** The page shows more changes on demand. */
 const CHANGES_SHOWN_MAX = 2;
 
 export function registerAuditRoute(
@@ -23,7 +23,7 @@ export function registerAuditRoute(
   account.get('/audit', { config: { permission: 'audit.read' } }, async (request, reply) => {
     const visit = visitOf(request);
     const { audit, common } = visit.words;
-    // What is none is the first page.
+    // A text that is no cursor leads to the first page.
     const after = parseCursor(String(queryOf(request, 'after')));
     const found = await stores.audit.list(visit.accountId, { limit: AUDIT_ROWS + 1, after });
     const { rows, last } = pageOf(found, AUDIT_ROWS);
@@ -85,7 +85,7 @@ function changes(visit: Visit, record: AuditRecord): Child {
 /** The currency of a sum stands beside it, and is not a line of its own. */
 const SUMS = new Set(['price', 'amount']);
 
-/** A line a value that is another; what was nothing and is nothing is none. */
+/** Makes a line for each value that changed; a value that stayed absent has none. */
 function changesOf(locale: Locale, { before, after }: AuditRecord): [string, Child][] {
   const names = new Set([...Object.keys(before ?? {}), ...Object.keys(after ?? {})]);
   const hasSum = [...names].some(name => SUMS.has(name));
@@ -106,7 +106,7 @@ function changesOf(locale: Locale, { before, after }: AuditRecord): [string, Chi
 
 const INSTANT = /^\d{4}-\d\d-\d\dT[\d:.]+Z$/;
 
-/** Null: there was or is none. */
+/** Null: there was or is no value. */
 function valueIn({ words, formats }: Locale, name: string, values: AuditValues | null): Child {
   const value = values?.[name] ?? null;
   const currency = values?.currency;

@@ -240,7 +240,7 @@ onStores(test, 'the authority of people', (test, { dialect, database, stores, re
     }
   });
 
-  // SQLite has one writer at a time.
+  // SQLite has one writer at a time, so nothing can change meanwhile.
   if (dialect !== 'sqlite') {
     test('keeps the account and the session as they are until the change commits', async t => {
       if (database.engine.conflicts !== 'locks') {
@@ -276,7 +276,7 @@ onStores(test, 'the authority of people', (test, { dialect, database, stores, re
     const change = (by: Stores, actor: ActingPerson, index: number) =>
       by.alertSettings.setThresholds(accountId, [100 + index], byAudit(actor));
     const { key } = await stores.apiKeys.create(accountId, 'a key');
-    // Their own entry of the log is one: that they joined.
+    // The log has one entry of their own already: that they joined.
     for (let index = 1; index < CHANGES_A_MINUTE_MAX; index += 1) {
       await change(index % 2 === 0 ? stores : others, first, index);
     }

@@ -11,9 +11,9 @@ import { createSecret, hashOfSecret } from '../session/secret.ts';
 import type { LinkPurpose, LinkStore } from './link-store.ts';
 
 export const HOUR_MS = 3_600_000;
-/** Long enough for somebody who is away for a few days. */
+/** The time suffices for somebody who is away for a few days. */
 const INVITATION_MS = 7 * DAY_MS;
-/** Printed in a terminal, and used from it. */
+/** A terminal prints this link, and people use it from there. */
 const SIGN_IN_LINK_MS = 12 * HOUR_MS;
 
 export interface MadeLink {
@@ -48,7 +48,7 @@ export async function createLink(
   const id = randomUUID();
   const url = `${baseUrl}/account/${isInvitation ? 'invitations' : 'links'}/${token}`;
   const letter = letterOf && linkLetter({ ...of, id, letterOf, url, lifeMs });
-  // What the operator makes goes from hand to hand; an owner's is seen by its reader alone, or by both.
+  // The operator hands a link over in person; an owner sees an invitation that no mail brings.
   const provesMail = letter !== undefined || actor.kind === 'operator';
   const made = { id, entryId: randomUUID(), tokenHash, lifeMs };
   const messagesMax = letterOf?.messagesMax;
@@ -62,7 +62,7 @@ interface InvitationParts {
   readonly baseUrl: string;
   readonly mails: boolean;
   readonly sealMail: LetterOf['seal'];
-  /** The messages that an account sends a day. */
+  /** An account may send this many messages a day. */
   readonly messagesMax: number;
   readonly onWithheld: OnWithheld;
 }
@@ -74,7 +74,7 @@ export class Invitations {
     this.#parts = parts;
   }
 
-  /** Whether invitations go by mail, and are seen by nobody else. */
+  /** Whether invitations go by mail, so that nobody else sees them. */
   get byMail(): boolean {
     return this.#parts.mails;
   }
@@ -103,17 +103,17 @@ export class Invitations {
   }
 }
 
-/** What a mail with the link is made of. */
+/** A mail with the link is made of these parts. */
 interface LetterOf {
   readonly accountName: string;
-  /** @param id the mail's, which the text is bound to */
+  /** @param id that of the mail, which the text is bound to */
   readonly seal: (text: string, id: string) => string;
-  /** As many mails as the account sends a day; absent: the operator sends it. */
+  /** The account sends this many mails a day; absent: the operator sends it. */
   readonly messagesMax?: number;
 }
 
 function linkLetter(of: {
-  /** The link's: the mail goes with it where that is withdrawn. */
+  /** The link has the same id, so that the mail is withdrawn with it. */
   readonly id: string;
   readonly accountId: string;
   readonly purpose: LinkPurpose;

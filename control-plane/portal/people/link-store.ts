@@ -41,37 +41,37 @@ import {
 
 export type LinkPurpose = 'invitation' | 'sign-in';
 
-/** How somebody became a member. */
+/** Says how somebody became a member. */
 export type MemberSource = 'invited' | 'oidc' | 'operator';
 
 export interface LinkUse {
   readonly tokenHash: string;
   readonly purpose: LinkPurpose;
-  /** Of a person that is made now; a random UUID. */
+  /** A new person gets this id, a random UUID. */
   readonly newUserId: string;
-  /** Of a person that is made now or taken over, from now on; null: they set none yet. */
+  /** A new person, or one that is taken over, gets this password; null: they set none yet. */
   readonly passwordHash: string | null;
-  /** What the password of who has that mail was found right by; null: it was not asked for. */
+  /** The given password matched this hash of the mail's person; null: no password was checked. */
   readonly verifiedHash: string | null;
   readonly session: NewSession;
-  /** The session that the browser had before; null: none. */
+  /** The browser had this session before; null: none. */
   readonly endedIdHash: string | null;
   readonly entryId: string;
 }
 
 export type LinkUseOutcome =
   | { readonly kind: 'signed-in'; readonly accountId: string; readonly userId: string }
-  /** Used, expired, withdrawn, or never made. */
+  /** The link was used, has expired, was withdrawn, or never existed. */
   | { readonly kind: 'unknown' }
-  /** Somebody has that mail, and this was not their password. */
+  /** Somebody has that mail, and the password was not theirs. */
   | { readonly kind: 'refused' }
-  /** Their mail is not proven, and the link does not prove it. */
+  /** The person's mail is not proven, and the link does not prove it. */
   | { readonly kind: 'unproven' }
   | { readonly kind: 'account-full' };
 
 type Link = Schema['one_time_links'];
 
-/** Makes the person where they are new, the membership and the session, all of it or nothing. */
+/** Makes the person if they are new, the membership and the session, all of it or nothing. */
 async function useLink(database: Database, tx: Db, use: LinkUse): Promise<LinkUseOutcome> {
   const link = await tx
     .selectFrom('one_time_links')
@@ -82,7 +82,7 @@ async function useLink(database: Database, tx: Db, use: LinkUse): Promise<LinkUs
   if (link === undefined) return { kind: 'unknown' };
   const accountId = link.account_id;
   await lockAccount(database, tx, accountId);
-  // The answer to a first try was lost: its session is there.
+  // If the answer to a first try was lost, its session exists.
   const begun = await tx
     .selectFrom('sessions')
     .select('user_id')
@@ -135,7 +135,7 @@ type PersonOfLink =
   | { readonly userId: string; readonly is: 'new' | 'known' | 'taken-over' }
   | { readonly refused: 'refused' | 'unproven' };
 
-/** By the table above. */
+/** Follows the table above. */
 async function personOf(
   database: Database,
   tx: Db,
@@ -175,7 +175,7 @@ async function insertUser(database: Database, tx: Db, use: LinkUse, link: Link) 
     throw new OvertakenError('the same person accepted another invitation just now');
 }
 
-/** Whoever typed that mail before is not let in by it any more. */
+/** Whoever typed that mail before can no longer sign in by it. */
 async function takeOver({ nowMs }: Database, tx: Db, { passwordHash }: LinkUse, userId: string) {
   await tx
     .updateTable('users')
@@ -202,19 +202,19 @@ async function insertMember(
 
 export interface NewLink {
   readonly id: string;
-  /** SHA-256 of the token, hexadecimal. */
+  /** The hash is SHA-256 of the token, hexadecimal. */
   readonly tokenHash: string;
   readonly purpose: LinkPurpose;
   readonly accountId: string;
   readonly mail: string;
   readonly role: Role;
   readonly lifeMs: number;
-  /** Whether who opens it has that mail: its reader alone, or the operator, brought it. */
+  /** Whether whoever opens it has that mail: only its reader, or the operator, brought it. */
   readonly provesMail: boolean;
   readonly entryId: string;
-  /** Brings the link, under its id; absent: no mail does. */
+  /** This mail brings the link and has its id; absent: no mail does. */
   readonly letter?: NewMail | undefined;
-  /** As many mails as the account sends a day; absent: it is not of the account, but the operator's. */
+  /** The account sends this many mails a day; absent: the mail is the operator's. */
   readonly messagesMax?: number | undefined;
 }
 
@@ -224,12 +224,12 @@ export type LinkStore = ReturnType<typeof createLinkStore>;
 
 export function createLinkStore(database: Database) {
   return {
-    /** Withheld, as `too-many`: there is neither link nor mail. */
+    /** If the mail is withheld, or for `too-many`, there is neither link nor mail. */
     create: (link: NewLink, actor: Actor) =>
       transact(database, tx => insertLink(database, tx, link, actor)),
     find: (tokenHash: string, purpose: LinkPurpose) =>
       query(database, db => findLink(database, db, tokenHash, purpose)),
-    /** Those that can still be used: invitations, then sign-in links, newest first. */
+    /** Lists links that can still be used: invitations, then sign-in links, newest first. */
     listOpen: (accountId: string) =>
       query(database, async db => [
         ...(await listOpenLinks(database, db, accountId, 'invitation')),
@@ -341,9 +341,9 @@ async function withdrawLink(
   return true;
 }
 
-/** Invitations of one account that nobody has accepted yet. */
+/** So many invitations of one account may wait for an answer. */
 const INVITATIONS_OPEN_MAX = 50;
-/** Sign-in links, which the operator makes, that one account's list shows, the newest. */
+/** One account's list shows so many of the operator's sign-in links, the newest. */
 const SIGN_IN_LINKS_LISTED_MAX = 50;
 
 export type OpenLink = Awaited<ReturnType<typeof listOpenLinks>>[number];

@@ -82,7 +82,7 @@ onStoresInCi(test, 'who comes in by a link', (test, { database, stores, replica 
       t.is(found?.accountId, accountId);
       t.true(found?.memberships.some(one => one.accountId === accountId));
     }
-    // Whoever signs in again acts for the same account.
+    // The person signs in again and acts for the same account.
     const again = newSession();
     const passwordHash = 'of before';
     const begun = await stores.sessions.begin(userId, again, { passwordHash, endedIdHash: null });
@@ -116,12 +116,12 @@ onStoresInCi(test, 'who comes in by a link', (test, { database, stores, replica 
       t.is(person?.passwordHash, passwordHash);
       t.truthy(person?.isProven);
       t.truthy(await stores.sessions.find(used.session.idHash));
-      // Whoever verified the password of before is not let in by it any more.
+      // A person who verified the former password can no longer begin a session by it.
       const by = { passwordHash: 'of before', endedIdHash: null };
       t.deepEqual(await stores.sessions.begin(userId, newSession(), by), {
         kind: 'refused',
       });
-      // Entries of one millisecond are in no order.
+      // Entries of one millisecond have no order.
       const log = await stores.audit.list(account, { limit: 9 });
       const joined = log.find(({ action }) => action.startsWith('person.joined'));
       t.deepEqual(joined?.after, { role: 'member', mail_proven: true });
@@ -162,7 +162,7 @@ onStoresInCi(test, 'who comes in by a link', (test, { database, stores, replica 
     const wrong = { verifiedHash: 'another' };
     t.deepEqual((await use(other, mail, SEEN, wrong)).outcome, { kind: 'refused' });
     t.deepEqual(await accountsOf(userId), [account]);
-    // In the account that it was made in they come in, as by their password.
+    // In the account that the link was made in, their password lets them in.
     t.is((await use(account, mail, SEEN, by)).outcome.kind, 'signed-in');
     t.false((await personBy(mail))?.isProven);
   });
@@ -217,7 +217,7 @@ onStoresInCi(test, 'who comes in by a link', (test, { database, stores, replica 
     t.is(outcomes[1].kind, 'signed-in');
     const person = await personBy(mail);
     assert.ok(person?.isProven);
-    // Whichever came first: no password of the link that was seen is left.
+    // Whichever came first, no password of the link that another person saw is left.
     t.is(person.passwordHash, null);
     if (outcomes[0].kind === 'signed-in') {
       t.is(await stores.sessions.find(uses[0].session.idHash), undefined);
@@ -378,7 +378,7 @@ onStoresInCi(test, 'a password that changes', (test, { stores, replica }) => {
         stores.people.setPassword(set('new', 'old'), by()),
         others.people.setPassword(theirs, by()),
       ]);
-      // One of them, and the other's session has ended with it.
+      // One of them has set the password, and the other's session has ended with it.
       t.deepEqual([...outcomes].sort(), ['overtaken', 'set']);
       const person = await stores.people.find(userId);
       t.is(person?.passwordHash, outcomes[0] === 'set' ? 'new' : 'of the thief');

@@ -48,7 +48,7 @@ export function registerPeopleRoutes(account: FastifyInstance, services: PeopleS
   account.post('/people/:id/remove', MANAGE, async (request: PeopleRequest, reply) => {
     const { accountId, ...by } = changeOf(request);
     const change = await stores.people.removeMember(accountId, request.params.id, by);
-    // Their keys live on: the page says which.
+    // The member's keys stay valid, so the page says which they are.
     const removed = encodeURIComponent(request.params.id);
     return answerChange(reply, services, change, `removed&removed=${removed}`);
   });
@@ -73,13 +73,13 @@ export function registerPeopleRoutes(account: FastifyInstance, services: PeopleS
   );
 }
 
-/** Whose account is changed and by whom; the id is that of the audit log's entry. */
+/** Names the account that changes and who changes it; the id is that of the audit log's entry. */
 function changeOf(request: FastifyRequest) {
   const { accountId, actor } = visitOf(request);
   return { accountId, actor, entryId: randomUUID() };
 }
 
-/** The link is on this answer and nowhere else, or in the mail and nowhere else. */
+/** Shows the link on this answer and nowhere else, or sends it in the mail and nowhere else. */
 async function invite(reply: FastifyReply, services: PeopleServices) {
   const { request } = reply;
   const form = formOf(request);
@@ -103,7 +103,7 @@ async function invite(reply: FastifyReply, services: PeopleServices) {
   return renderPeople(reply, services, { made: { mail, ...made } });
 }
 
-/** A new link for the same person; the one before ends once the new one is there. */
+/** Makes a new link for the same person; the former one ends once the new one exists. */
 async function resend(request: PeopleRequest, reply: FastifyReply, services: PeopleServices) {
   const { accountName, words } = visitOf(request);
   const { accountId, ...by } = changeOf(request);
@@ -139,7 +139,7 @@ interface Shown {
     readonly role: string;
     readonly errors: { readonly mail?: string | undefined; readonly role?: string | undefined };
   };
-  /** An invitation; its url is undefined where it is in the mail alone. */
+  /** Holds an invitation; its url is undefined if only the mail has it. */
   readonly made?: {
     readonly mail: string;
     readonly url: string | undefined;
@@ -309,7 +309,7 @@ function inviteForm({ words, csrf }: Visit, typed: Shown['typed']): VNode {
   );
 }
 
-/** @param byMail undefined where no link is sent again */
+/** @param byMail undefined if no link can be sent again */
 function linkTable(
   { words, formats, csrf }: Visit,
   links: readonly OpenLink[],

@@ -12,21 +12,21 @@ export type Member = Awaited<ReturnType<typeof listMembers>>[number];
 export interface PasswordSet {
   readonly userId: string;
   readonly passwordHash: string;
-  /** What the one before was found right by; null: the session is one of a link, once. */
+  /** The former password matched this hash; null: a session of a link needs none, once. */
   readonly verifiedHash: string | null;
   readonly sessionId: string;
-  /** Whose log tells of it. */
+  /** The log of this account has an entry of the change. */
   readonly accountId: string;
 }
 
 type PasswordSetOutcome =
   | 'set'
-  /** They cannot have one. */
+  /** The person cannot have a password. */
   | 'impossible'
-  /** The session has ended, or the password is another since it was looked at. */
+  /** The session has ended, or the password has changed since it was checked. */
   | 'overtaken';
 
-/** Who changes something, and the id of its audit entry, made outside of what is repeated. */
+/** Names who changes something, and its audit entry's id, made outside of what is repeated. */
 export interface ChangedBy {
   readonly actor: Actor;
   readonly entryId: string;
@@ -34,18 +34,18 @@ export interface ChangedBy {
 
 export type MemberChange =
   | 'changed'
-  /** No such member of this account. */
+  /** The account has no such member. */
   | 'unknown'
-  /** The account would be nobody's. */
+  /** The account would have no owner left. */
   | 'last-owner'
-  /** By a group of the identity provider, where it is changed. */
+  /** A group of the identity provider grants the membership; it can change only there. */
   | 'by-group';
 
 export type PeopleStore = ReturnType<typeof createPeopleStore>;
 
 export function createPeopleStore(database: Database) {
   return {
-    /** By the mail that they sign in with; nobody who was disabled. */
+    /** Finds a person by the mail that they sign in with, unless they were disabled. */
     findByMail: (mail: string) =>
       query(database, async db => {
         const row = await selectPeople(db)
@@ -59,7 +59,7 @@ export function createPeopleStore(database: Database) {
         return row && personFromRow(row);
       }),
     listMembers: (accountId: string) => query(database, db => listMembers(db, accountId)),
-    /** Ends every other session of theirs too. */
+    /** Ends every other session of the person too. */
     setPassword: (of: PasswordSet, by: ChangedBy) =>
       transact(database, tx => setPassword(database, tx, of, by)),
     async setLanguage(userId: string, language: string): Promise<void> {
@@ -88,9 +88,9 @@ type PersonRow = Awaited<ReturnType<ReturnType<typeof selectPeople>['executeTake
 function personFromRow({ mail_key, proven_at, ...person }: PersonRow) {
   return {
     ...person,
-    /** Whether a password can be set: not for those known by an identity provider alone. */
+    /** Whether a password can be set; people of an identity provider alone cannot have one. */
     hasMailKey: mail_key !== null,
-    /** Whether it is known that the mail is theirs. */
+    /** Whether the mail is proven to be theirs. */
     isProven: mail_key === null || proven_at !== null,
   };
 }
@@ -109,7 +109,7 @@ async function listMembers(db: Db, accountId: string) {
   return rows
     .map(({ mail_key, proven_at, ...member }) => ({
       ...member,
-      /** Whether it is known that the mail is theirs. */
+      /** Whether the mail is proven to be theirs. */
       isProven: mail_key === null || proven_at !== null,
     }))
     .sort((a, b) => (a.mail < b.mail ? -1 : 1));
@@ -141,7 +141,7 @@ async function setPassword(
     .set({ password_hash: passwordHash })
     .where('id', '=', userId)
     .execute();
-  // A session of a link sets a password once: from now on it asks for the one that it set.
+  // A session of a link sets a password once; from now on it needs the one that it set.
   await tx
     .updateTable('sessions')
     .set({ method: 'password' })
@@ -152,7 +152,7 @@ async function setPassword(
   return 'set';
 }
 
-/** @param change.role null: the membership ends */
+/** @param change.role null: ends the membership */
 async function changeMember(
   database: Database,
   tx: Db,
@@ -212,7 +212,7 @@ async function forgetUnproven(tx: Db, userId: string): Promise<void> {
     .execute();
 }
 
-/** With every session that acts for that account. */
+/** Ends the membership with every session that acts for that account. */
 export async function endMembership(tx: Db, accountId: string, userId: string): Promise<void> {
   await tx
     .deleteFrom('sessions')

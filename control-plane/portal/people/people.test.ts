@@ -16,7 +16,7 @@ import {
 
 const test = ava.serial;
 
-/** A mail server that nobody asks: what goes to it waits in the outbox. */
+/** The test reads no mail server; mails to it wait in the outbox. */
 const SMTP = { smtpUrl: 'smtps://mail.example', from: 'matting@example.org' };
 
 let owner: SignedInBrowser;
@@ -179,7 +179,7 @@ test('people who come in › use a sign-in link once, by its button', async t =>
   t.is((await own.post(path)).headers.location, '/account');
   t.truthy(await isSignedIn(own));
   t.is((await browser().get(path)).statusCode, 404);
-  // Who came by a link has no password to be asked for.
+  // A person who came by a link has no former password to type.
   const next = 'eight purple umbrellas';
   t.is((await own.post('/account/profile/password', { next })).statusCode, 303);
   t.is((await own.post('/account/profile/password', { next: PASSWORD })).statusCode, 422);

@@ -118,7 +118,7 @@ onStores(test, 'the playground', (test, { database, stores, replica }) => {
     await shift(-DAY_MS);
     t.is(await used(account), 0);
     t.is((await stores.jobs.submit(await jobOf(account), limits)).kind, 'created');
-    // What is given back of yesterday is none of today's.
+    // A picture of yesterday that is given back does not change today's count.
     await addTo(database.kysely, 'jobs', { id: claim.jobId }, { playground_day: -DAY_MS });
     await stores.jobs.fail(claim, SERVICE_FAULT);
     t.is(await used(account), 1);

@@ -46,10 +46,10 @@ import {
   type UsePlayground,
 } from './use-playground.ts';
 
-/** Between two looks of a page without scripts at a job that is open. */
+/** A page without scripts looks at an open job again after this long. */
 const REFRESH_S = 2;
 const USE = { config: { permission: 'playground.use' } } as const;
-/** Its body is a form with files, which is read as it arrives. */
+/** The body is a form with files, which the handler reads as it arrives. */
 const SEND = { config: { permission: 'playground.use', body: 'multipart' } } as const;
 
 export function registerPlaygroundRoutes(
@@ -94,7 +94,7 @@ export function registerPlaygroundRoutes(
   account.post('/playground', SEND, (_request, reply) => send(reply, playground, show));
   account.get('/playground/:jobId', USE, async (request: JobRequest, reply) => {
     const job = await find(request);
-    // Without scripts the page looks again by itself; the script takes the header for nothing.
+    // Without scripts the page looks again by itself; the script ignores the header.
     if (isOpen(job)) reply.header('refresh', REFRESH_S);
     return show(reply, { job });
   });
@@ -108,13 +108,13 @@ type Refusal =
   | {
       readonly kind: 'invalid';
       readonly code: ErrorCode;
-      /** The field of the API that is meant, where the error names one. */
+      /** Names the field of the API that the error concerns, if it names one. */
       readonly field: string | undefined;
     };
 
 interface Shown {
   readonly job?: Job;
-  /** What stands in the form's fields; absent: what the address names. */
+  /** The form's fields show these; absent: they show what the address names. */
   readonly options?: Options;
   readonly refusal?: Refusal;
   readonly status?: number;
@@ -126,7 +126,7 @@ function isOpen(job: Job): boolean {
   return ['queued', 'processing'].includes(publicState(job));
 }
 
-/** Answers with the job's page; a refusal with the form as it was sent, without its files. */
+/** Answers with the job's page; a refusal shows the form as it was sent, without its files. */
 async function send(reply: FastifyReply, playground: UsePlayground, show: Show) {
   const { request } = reply;
   if (!playground.isOn) throw new PageError('notFound');
@@ -154,7 +154,7 @@ async function send(reply: FastifyReply, playground: UsePlayground, show: Show) 
   }
 }
 
-/** @throws PageError badForm: no form with files, or one that is too large */
+/** @throws PageError badForm: the body is no form with files, or is too large */
 function requireBoundary(request: IncomingMessage): string {
   const body = bodyFormOf(request);
   const isCoded = request.headers['content-encoding'] !== undefined;
@@ -162,7 +162,7 @@ function requireBoundary(request: IncomingMessage): string {
   return body.boundary;
 }
 
-/** What the page says of an error; undefined: it is no refusal of what was sent. */
+/** Finds the page's words for an error; undefined: the error does not refuse what was sent. */
 function refusalOf(
   error: unknown,
 ): (Shown & { readonly retryAfterS?: number | undefined }) | undefined {
@@ -208,7 +208,7 @@ function refusalNotice(visit: Visit, allowance: PlaygroundAllowance, refusal?: R
 
 type InvalidField = keyof Words['playground']['invalid'];
 
-/** Fields of the API that the form has, or has another for. */
+/** Maps fields of the API to the form's fields of the same or another name. */
 const INVALID_FIELDS = new Map<string, InvalidField>([
   ...PLAYGROUND_OPTIONS.map(name => [name, name] as const),
   ['image_file', 'image_file'],
@@ -264,7 +264,7 @@ function form(props: FormProps): VNode {
   </form>`;
 }
 
-/** The label is the place to drop at: it opens what the hidden input opens. */
+/** The label is where people drop pictures: it opens what the hidden input opens. */
 function dropField(words: Words, accept: string, error: string | undefined): VNode {
   const said = words.playground;
   const described = error === undefined ? 'image_file-hint' : 'image_file-hint image_file-error';
@@ -289,7 +289,7 @@ function sendRow({ words, formats }: Visit, { left, resetsAtMs }: PlaygroundAllo
   </div>`;
 }
 
-/** Each is sent as it is pressed. */
+/** A press sends the sample at once. */
 function samples({ playground: said }: Words, isOn: boolean): VNode {
   return html`<div class="samples"><p class="hint" id="samples-head">${said.samplesLead}</p>
     <div role="group" aria-labelledby="samples-head">${SAMPLES.map(
@@ -338,7 +338,7 @@ function optionFields(
   const said = words.playground;
   const text = (name: InvalidField, label: string, more: object = {}) =>
     ui.textField({ name, label, value: values.get(name) ?? '', error: error(name), ...more });
-  /** @param value as the API has it */
+  /** @param value what the API calls it */
   const box = (name: 'crop' | 'no_subject', label: string, value: string) =>
     ui.checkbox({ name, label, value, checked: values.get(name) === value, error: error(name) });
   const hasMore =
@@ -399,7 +399,7 @@ const MORE = PLAYGROUND_OPTIONS.filter(
 
 const ACCEPT = 'image/jpeg,image/png,image/webp,image/avif,image/jxl,.jxl';
 
-/** Where HEIC is not asked for, an iPhone sends its photos as JPEG. */
+/** Unless a form accepts HEIC, an iPhone sends its photos as JPEG. */
 function acceptOf(nodes: ReturnType<Core['fleet']['snapshots']>): string {
   const readsHeic = nodes.some(({ inputFormats }) => inputFormats.has('heic'));
   return readsHeic ? `${ACCEPT},image/heic,image/heif,.heic,.heif` : ACCEPT;
@@ -425,7 +425,7 @@ function succeeded(visit: Visit, job: Job): Child {
   const said = words.playground;
   const path = `/account/playground/${job.id}/result`;
   const warned = warningsText(words, job);
-  // What no browser shows is seen small.
+  // If no browser shows the format, the page shows a thumbnail.
   const isSmall = job.outputFormat === 'jxl' && hasThumbnail(visit, job);
   return html`${isSmall ? html`<div class="cut-out">${thumbnail(visit, job, said.result)}</div>` : null}
     ${resultStage(words, path, job.outputFormat)}

@@ -24,24 +24,30 @@ import {
 import { DAY_MS } from '@matting/program/durations.ts';
 import { sql, type Transaction } from 'kysely';
 
-/** Pictures a day and account unless the operator sets another number; 0 turns it off. */
+/**
+ * An account has so many pictures a day unless the operator sets another number; 0 turns it off.
+ */
 export const PLAYGROUND_IMAGES_DEFAULT = 20;
 export const PLAYGROUND_IMAGES_MAX = 10_000;
-/** Open jobs of one account's playground: people try a few pictures at a time. */
+/**
+ * The playground of one account has so many open jobs, since people try a few pictures at a time.
+ */
 export const PLAYGROUND_ACCOUNT_OPEN_MAX = 4;
 
-/** Its pictures of this day are used, or it has PLAYGROUND_ACCOUNT_OPEN_MAX jobs open. */
+/** The pictures of this day are used, or PLAYGROUND_ACCOUNT_OPEN_MAX jobs are open. */
 export type PlaygroundRefusal = 'allowance-used' | 'too-many-open';
 
 export type PlaygroundStore = ReturnType<typeof createPlaygroundStore>;
 
 export function createPlaygroundStore(database: Database) {
   return {
-    /** The key of its jobs, made when first asked for. Its secret is forgotten as it is made. */
+    /**
+     * Finds the key of its jobs, or makes it on first use. Its secret is forgotten as it is made.
+     */
     internalKey: (accountId: string) => internalKey(database, accountId),
     /** Undefined: the account has not used its playground yet. */
     findKey: (accountId: string) => findKey(database, accountId),
-    /** Pictures that the account has used today, and when the next day begins. */
+    /** Counts pictures that the account has used today, and says when the next day begins. */
     async usage(accountId: string) {
       const row = await query(database, db =>
         db
@@ -109,7 +115,7 @@ export function playgroundAllowance(imagesMax: number): Allowance {
 
 /**
  * Counts a picture for a new job of the account's internal key; or says why not, and nothing
- * changed. A clock set back begins no day anew.
+ * * changed. A clock set back resets no day.
  * @returns the day it is counted in
  */
 async function takeImage(
@@ -123,7 +129,7 @@ async function takeImage(
   const day = startOfDay(database.nowMs);
   const update = tx
     .updateTable('playgrounds')
-    // MySQL assigns from left to right: what reads the old day comes before the new one.
+    // MySQL assigns from left to right, so reads of the old day come before the new one.
     .set({
       used: sql<number>`case when day_at < ${day} then 1 else used + 1 end`,
       day_at: sql<number>`case when day_at < ${day} then ${day} else day_at end`,

@@ -49,7 +49,7 @@ function send(parts: readonly Part[], by = owner, headers: Record<string, string
   });
 }
 
-/** The id in the page that an accepted form leads to. */
+/** Answers the id in the page that an accepted form leads to. */
 async function sent(parts: readonly Part[], by = owner): Promise<string> {
   const answer = await send(parts, by);
   assert.equal(answer.statusCode, 303, answer.body);
@@ -284,7 +284,7 @@ test('the playground › has a control for each of its options', async t => {
   );
   const own = ['csrf', 'once', 'back', 'sample', 'image_file', 'background_file'];
   const found = new Set(controls.filter(name => !own.includes(String(name))).map(String));
-  // Nodes offer no model here.
+  // The nodes offer no model here.
   sameNames(
     t,
     [...found],
@@ -297,7 +297,7 @@ test('the playground › can be off', async t => {
   t.regex((await (await signIn(off)).get(PAGE)).body, /The playground is off/);
 });
 
-/** An account alone has half. */
+/** One account alone has half of the slots. */
 const SHARE = PLAYGROUND_UPLOADS_MAX / 2;
 
 test('an account that holds its share back leaves the others theirs', async t => {
@@ -316,7 +316,7 @@ test('an account that holds its share back leaves the others theirs', async t =>
   t.is(await send(owner), 503);
   t.is(await send(member), 503);
   t.is(await send(world.theirs.people.owner), 303);
-  // More than may be open of one account: the last ones are told so, and give their places back.
+  // The account sends more than it may have open: the last get a refusal, and free their slots.
   const statuses = new Set<number>();
   for (const form of held) statuses.add((await form.release()).status);
   t.deepEqual([...statuses].sort(), [303, 429]);

@@ -22,9 +22,9 @@ import { isSecret } from '../session/secret.ts';
 import { PageError } from '../session/visit.ts';
 import { type PlaygroundStore, playgroundAllowance } from './playground-store.ts';
 
-/** Pictures that playgrounds send at once to one replica; uploads that are paid for have the rest. */
+/** One replica takes so many of the playgrounds' pictures at once; paid uploads have the rest. */
 export const PLAYGROUND_UPLOADS_MAX = 16;
-/** As many wait as may: whoever comes then is told to come again. */
+/** If UNPAID_OPEN_MAX jobs are open, people can try again after this time. */
 const BUSY_RETRY_AFTER_S = 30;
 const UPLOADS_RETRY_AFTER_S = 5;
 
@@ -33,7 +33,7 @@ interface PlaygroundDependencies {
   readonly jobs: Pick<JobStore, 'findForKey' | 'openUnpaid'>;
   readonly uploads: Pick<ImageUploads, 'beginBoth'>;
   readonly submitMatting: Pick<SubmitMatting, 'submit'>;
-  /** Pictures of an account a day; 0: the playground is off. */
+  /** An account has so many pictures a day; 0: the playground is off. */
   readonly imagesMax: number;
 }
 
@@ -43,16 +43,16 @@ export interface PlaygroundAllowance {
   readonly resetsAtMs: number;
 }
 
-/** A body on its way: reads it into the uploads and answers its fields. */
+/** Reads a body on its way into the uploads, and answers its fields. */
 type ReadPictures = (uploads: RequestUploads) => Promise<{
   readonly fields: MattingFields;
-  /** Random, of the form: sent again it is the same request. */
+  /** The form has this random text, so that sending it again is the same request. */
   readonly once: string;
 }>;
 
 export class UsePlayground {
   readonly #dependencies: PlaygroundDependencies;
-  /** Accounts share them; nobody waits for one. */
+  /** All accounts share these slots; nobody waits for one. */
   readonly #uploading = new Semaphore({
     max: PLAYGROUND_UPLOADS_MAX,
     waitingMax: 0,
@@ -113,7 +113,7 @@ export class UsePlayground {
     });
   }
 
-  /** Undefined: no job of this account's playground. */
+  /** Undefined: the id is no job of this account's playground. */
   async find(accountId: string, jobId: string): Promise<Job | undefined> {
     const { playground, jobs } = this.#dependencies;
     const apiKeyId = await playground.findKey(accountId);
@@ -132,7 +132,7 @@ function busy(retryAfterS: number): ContractError {
   });
 }
 
-/** The fields of the API that the form has as texts. It takes a background as a file, not as a URL. */
+/** The form has these fields of the API as texts. It takes a background as a file, not a URL. */
 export const PLAYGROUND_OPTIONS = [
   'model',
   'output_format',
@@ -141,9 +141,11 @@ export const PLAYGROUND_OPTIONS = [
 ] as const;
 type PlaygroundOption = (typeof PLAYGROUND_OPTIONS)[number];
 const FILES = ['image_file', 'background_file'] as const;
-/** Fields of the page itself. `once`: random, of the form. `sample`: one in place of a file. */
+/**
+ * The page has these fields itself. `once`: random, of the form. `sample`: one in place of a file.
+ */
 const OWN = [CSRF_FIELD, 'once', 'sample'] as const;
-/** No option and no token needs more; a longer one is refused. */
+/** Every option and token fits; the service refuses longer ones. */
 const OPTION_BYTES_MAX = 200;
 
 export type Options = ReadonlyMap<PlaygroundOption, string>;
@@ -157,10 +159,10 @@ export class PlaygroundForm {
   readonly #requireToken: (token: string) => void;
   readonly #texts = new Map<string, string>();
   #trusted = false;
-  /** The part that is read now; its head is passed on with its first byte. */
+  /** This part is being read; its head is passed on with its first byte. */
   #part: { readonly head: PartHead; begun: boolean; text: string } | undefined;
 
-  /** @param requireToken throws for another token than the session's */
+  /** @param requireToken throws for any token but the session's */
   constructor(uploads: RequestUploads, requireToken: (token: string) => void) {
     this.#form = new MattingForm(uploads);
     this.#requireToken = requireToken;
@@ -192,7 +194,9 @@ export class PlaygroundForm {
     return new Map(given);
   }
 
-  /** @throws PageError; ContractError INVALID_IMAGE_SOURCE: no picture, or two */
+  /**
+   * @throws PageError; ContractError INVALID_IMAGE_SOURCE: there is no picture, or there are two
+   */
   async finish() {
     const once = this.#texts.get('once') ?? '';
     if (!this.#trusted || !isSecret(once)) throw new PageError('staleForm');
@@ -254,7 +258,7 @@ export function optionsOfQuery(query: unknown): Options {
   for (const name of PLAYGROUND_OPTIONS) {
     const text = (query as Record<string, unknown> | null)?.[name];
     if (typeof text !== 'string' || text === '' || text.length > OPTION_BYTES_MAX) continue;
-    // Nothing that a line of the call could be broken with.
+    // Skips text with characters that could break a line of the call.
     if (/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/u.test(text)) continue;
     given.set(name, text);
   }

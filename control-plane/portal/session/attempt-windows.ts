@@ -17,7 +17,7 @@ export interface WindowCount {
 
 export const NONE_COUNTED: WindowCount = { startMs: 0, count: 0 };
 
-/** How long until one more may be made; 0: now. */
+/** Says how long until the next attempt is allowed; 0: now. */
 export function leftOfWindowMs(
   { startMs, count }: WindowCount,
   { windowMs, max }: WindowLimit,
@@ -35,13 +35,13 @@ export function countAttempt(
   return { startMs, count: count + 1 };
 }
 
-/** Counts of this process, by whose attempts they are. */
+/** Keeps counts in this process, by whose attempts they are. */
 export class AttemptWindows {
   readonly #limit: WindowLimit & { readonly keysMax: number };
   readonly #nowMs: () => number;
   readonly #counts = new Map<string, WindowCount>();
 
-  /** @param limit past `keysMax` whose window began first is forgotten */
+  /** @param limit past `keysMax` keys, the one whose window began first is forgotten */
   constructor(limit: WindowLimit & { readonly keysMax: number }, nowMs = () => performance.now()) {
     this.#limit = limit;
     this.#nowMs = nowMs;

@@ -10,7 +10,7 @@ import { matchesOne, nowPlusMs } from '@matting/database/statements.ts';
 import { may, type Permission } from './roles.ts';
 import { isAlive } from './session-store.ts';
 
-/** The changes that a person makes in one account; each is a line of its log. */
+/** A person may make so many changes in one account a minute; each is a line of its log. */
 export const CHANGES_A_MINUTE_MAX = 60;
 
 /** signed-out: the session has ended. forbidden: the role does not have the permission. */
@@ -18,7 +18,7 @@ export type AuthorityLoss = 'signed-out' | 'forbidden' | 'too-many-changes';
 
 export class AuthorityError extends Error {
   readonly loss: AuthorityLoss;
-  /** Seconds, for Retry-After. */
+  /** The seconds go into Retry-After. */
   readonly retryAfterS: number | undefined;
 
   constructor(loss: AuthorityLoss, retryAfterS?: number) {
@@ -31,9 +31,9 @@ export class AuthorityError extends Error {
 
 const MINUTE_MS = 60_000;
 
-/** A person who is signed in, and what their change asks for. */
+/** A person who is signed in, with the permission that their change needs. */
 interface ChangingPerson extends NamedPerson {
-  /** The public id of the session. */
+  /** This is the public id of the session. */
   readonly sessionId: string;
   readonly permission: Permission;
 }
@@ -65,7 +65,7 @@ async function refusalOf(
   return waitS === 0 ? undefined : new AuthorityError('too-many-changes', waitS);
 }
 
-/** By a change: a lock that changes nothing keeps out nobody at another member of a cluster. */
+/** Takes the row by a change, since a mere lock keeps out nobody at another member of a cluster. */
 function takeSession(
   { nowMs }: Database,
   tx: Db,
@@ -94,7 +94,7 @@ async function roleOf(tx: Db, accountId: string, { userId }: ChangingPerson) {
   return member?.disabled_at === null ? member.role : undefined;
 }
 
-/** Seconds until the person has made fewer changes than CHANGES_A_MINUTE_MAX within one minute. */
+/** Counts seconds until the person has made fewer than CHANGES_A_MINUTE_MAX within one minute. */
 async function waitOfChanges(
   { dialect, nowMs }: Database,
   tx: Db,

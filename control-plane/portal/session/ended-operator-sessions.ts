@@ -2,10 +2,10 @@
 import { type Database, query } from '@matting/database/database.ts';
 import { isInserted, removeOldRows } from '@matting/database/statements.ts';
 
-/** @param database with the portal's tables */
+/** @param database one with the portal's tables */
 export function createEndedOperatorSessions(database: Database) {
   return {
-    /** Once, however often it is asked for. */
+    /** Adds the session once, however often it is called. */
     add: (tokenHash: string, expiresAtMs: number): Promise<boolean> =>
       query(database, db =>
         isInserted(
@@ -25,7 +25,7 @@ export function createEndedOperatorSessions(database: Database) {
       );
       return row !== undefined;
     },
-    /** For the sweeper: rows of sessions that have expired, `limit` at most; their number. */
+    /** Removes rows of expired sessions for the sweeper, `limit` at most; answers their number. */
     removeOld: (limit: number): Promise<number> =>
       removeOldRows(
         database,

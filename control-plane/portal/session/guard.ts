@@ -44,13 +44,13 @@ type CookieName = keyof typeof NAMES;
 /** Browsers keep 4096 bytes of a cookie. */
 const VALUE_LENGTH_MAX = 2048;
 
-/** Undefined: the browser sent none, or more than we ever set. */
+/** Undefined: the browser sent no such cookie, or a longer one than the service sets. */
 export function readCookie(request: FastifyRequest, name: CookieName): string | undefined {
   const value = request.cookies[NAMES[name]];
   return value === undefined || value.length > VALUE_LENGTH_MAX ? undefined : value;
 }
 
-/** @param maxAgeS absent: until the browser ends */
+/** @param maxAgeS absent: the cookie lasts until the browser ends */
 export function setCookie(
   reply: FastifyReply,
   name: CookieName,
@@ -90,9 +90,9 @@ export function isSameText(given: string, expected: string): boolean {
 
 declare module 'fastify' {
   interface FastifyContextConfig {
-    /** The route is for people who are signed in and whose role has it. */
+    /** The route is for people who are signed in and whose role has the permission. */
     readonly permission?: Permission;
-    /** The route is for everyone; who is signed in is known where somebody is. */
+    /** The route is for everyone; if somebody is signed in, the visit names them. */
     readonly public?: boolean;
     /** The route is for everyone and looks at no cookie: files, notifications of providers. */
     readonly cookieless?: boolean;
@@ -104,26 +104,26 @@ declare module 'fastify' {
   }
 }
 
-/** What the doors of the account area and of the operator's pages do each in a way of its own. */
+/** The doors of the account area and of the operator's pages each have a way to do this. */
 interface Door {
   isOwnOrigin(origin: string, request: FastifyRequest): boolean;
-  /** Notes whom the cookie names. @throws AuthorityError it names nobody who may */
+  /** Notes whom the cookie names. @throws AuthorityError if it names nobody who may */
   admit(request: FastifyRequest, reply: FastifyReply): void | Promise<void>;
-  /** The token of its forms for who was admitted; undefined: of nobody. */
+  /** Makes the token of its forms for who was admitted; undefined: nobody was. */
   tokenOf(request: FastifyRequest): string | undefined;
 }
 
 export function guardRoutes(scope: FastifyInstance, door: Door): void {
   scope.addHook('onRequest', async (request, reply) => {
     const { cookieless, body } = request.routeOptions.config;
-    // Without it browsers say `Origin: null` of the forms of our own pages.
+    // Without it browsers send `Origin: null` with the forms of our own pages.
     reply.header('referrer-policy', 'same-origin');
     if (cookieless === true) return;
     const isForm = !isRead(request);
     if (isForm) requireOrigin(request, door);
     await door.admit(request, reply);
     if (!isForm) return;
-    // All that can be said of a form before a byte of it is awaited.
+    // These checks need no byte of the form.
     if (body !== 'tokenless' && !door.tokenOf(request)) throw new PageError('staleForm');
     if (body !== 'multipart') requireFormHead(request);
   });
@@ -167,7 +167,7 @@ export async function readGuarded<T>(
   const { accountId } = visitOf(request);
   const answer = await read(form.requireToken);
   await form.admitAgain();
-  // Another window switched meanwhile.
+  // Another window of the browser has switched the account.
   if (visitOf(request).accountId !== accountId) throw new PageError('staleForm');
   return answer;
 }
@@ -176,7 +176,7 @@ function isRead({ method }: FastifyRequest): boolean {
   return method === 'GET' || method === 'HEAD';
 }
 
-/** Browsers send it with every POST. @throws PageError otherOrigin */
+/** Browsers send an Origin with every POST. @throws PageError otherOrigin */
 function requireOrigin(request: FastifyRequest, door: Door): void {
   const [origin, ...more] = headerValues(request.raw, 'origin');
   const isOwn = origin !== undefined && more.length === 0 && door.isOwnOrigin(origin, request);
@@ -198,7 +198,7 @@ export function guardAccountArea(
   account.addHook('onRequest', async (request, reply) => {
     if (request.routeOptions.config.cookieless === true) return;
     if (!options.canSignIn) throw new PageError('insecure');
-    // On this machine people type localhost or 127.0.0.1: to a browser they are two sites.
+    // On this machine people type localhost or 127.0.0.1, which are two sites to a browser.
     if (!isOwnMachine || !isRead(request) || request.headers.host === host) return;
     return reply.redirect(`${ownOrigin}${pathOnly(request.url)}`, 303);
   });
@@ -212,7 +212,7 @@ export function guardAccountArea(
       if (person === undefined) throw new AuthorityError('signed-out');
       if (!may(person.role, permission)) throw new AuthorityError('forbidden');
     },
-    /** That of the session for its account, or of the visitor. */
+    /** Answers the token of the session for its account, or of the visitor. */
     tokenOf(request) {
       const visitor = readCookie(request, 'visitor');
       return maybeCsrf(request) ?? (visitor && csrfTokenOf(visitor));
@@ -227,7 +227,7 @@ function requireAccess({ config, method, url }: RouteOptions): void {
   throw new Error(`the route ${method} ${url} must name a permission, public or cookieless`);
 }
 
-/** Another site led here; browsers that do not say so are taken at their word. */
+/** True if another site led here; a browser that sends no such header counts as ours. */
 export function isFromElsewhere({ raw }: FastifyRequest): boolean {
   const sites = headerValues(raw, 'sec-fetch-site');
   return sites.some(site => site !== 'same-origin' && site !== 'none');
@@ -267,7 +267,7 @@ async function findPerson(request: FastifyRequest, reply: FastifyReply, sessions
 
 export const SIGN_IN_PATH = '/account/sign-in';
 
-/** The address of sign-in; afterwards it leads back to a path. */
+/** Makes the address of sign-in, which leads back to a path afterwards. */
 export function signInPathTo(back: string | undefined, path = SIGN_IN_PATH): string {
   return back === undefined ? path : `${path}?to=${encodeURIComponent(back)}`;
 }
@@ -278,11 +278,11 @@ export function askToSignIn(request: FastifyRequest, reply: FastifyReply): Fasti
   return reply.redirect(signInPathTo(back), 303);
 }
 
-/** Paths of the area, of what our own pages are named with: never another host's. */
+/** Allows paths of the area with the characters of our own pages, never another host's. */
 const RETURN_PATH = /^\/account(?:\/[A-Za-z0-9_-]+)*(?:\?[A-Za-z0-9_=&%.:-]*)?$/;
 const RETURN_LENGTH_MAX = 500;
 
-/** Undefined: no path that a sign-in leads back to. */
+/** Undefined: sign-in does not lead back to this text. */
 export function returnPathOf(text: unknown): string | undefined {
   if (typeof text !== 'string' || text.length > RETURN_LENGTH_MAX) return undefined;
   return RETURN_PATH.test(text) && !text.startsWith(SIGN_IN_PATH) ? text : undefined;

@@ -34,17 +34,19 @@ function connect(): net.Socket {
   return socket.on('error', () => undefined);
 }
 
-/** More, from more networks and for longer: control-plane/test/compose/half-sent-forms.storm.ts. */
+/**
+ * control-plane/test/compose/half-sent-forms.storm.ts opens more, from more networks, for longer.
+ */
 const CONNECTIONS_MAX = 64;
-/** More than the operator's port takes. */
+/** The test opens more connections than the operator's port takes. */
 const OPERATOR_CONNECTIONS = 200;
 const FLOOD_MS = 300;
-/** Also where the machine is slow: each kind of call twice. */
+/** Each kind of call runs twice, also if the machine is slow. */
 const CALLS_MIN = 6;
 /** Ends a test that would wait for ever; an answer takes milliseconds. */
 const ANSWER_MS_MAX = 20_000;
 const POLLS_MAX = 2000;
-/** The flood fills up twenty times meanwhile. */
+/** The flood fills up twenty times in these polls. */
 const IDLE_POLLS_MAX = 100;
 const FORM = 'Content-Type: application/x-www-form-urlencoded';
 const SALES = {
@@ -64,7 +66,7 @@ function formHead(path: string, bytes = 8000, secret = createSecret()): string[]
   ];
 }
 
-/** On a connection of its own. Rejects where it is closed without an answer. */
+/** Uses a connection of its own. Rejects if it is closed without an answer. */
 function statusFrom(port: number, options: http.RequestOptions, body?: string): Promise<number> {
   const { promise, resolve, reject } = Promise.withResolvers<number>();
   const signal = AbortSignal.timeout(ANSWER_MS_MAX);
@@ -99,7 +101,7 @@ async function answersDuring(
   }
 }
 
-/** What is answered to these bytes; the connection stays. */
+/** Reads the status of the answer to these bytes; the connection stays. */
 async function answerTo(socket: net.Socket, text: string): Promise<number> {
   socket.write(text);
   const [answer] = await once(socket, 'data', { signal: AbortSignal.timeout(ANSWER_MS_MAX) });
@@ -117,7 +119,7 @@ test('half-sent forms on the public port › from one network keep no caller wit
       'Content-Type: application/json',
       'Content-Length: 800',
     ],
-    // Refused at once, and read away.
+    // The service refuses this at once, and reads the rest away.
     ['POST /v1/matting HTTP/1.1', 'Host: x', 'Content-Length: 30000000'],
   ];
   const connections = CONNECTIONS_MAX;
@@ -142,7 +144,7 @@ test('half-sent forms on the public port › from one network keep no caller wit
   const submitted = answers.filter((_, index) => index % 2 === 0);
   const signedIn = answers.filter((_, index) => index % 2 === 1);
   t.deepEqual(new Set(submitted), new Set([202]));
-  // Wrong, and throttled after ten: answered in any case.
+  // The answers are wrong, and throttled after ten, but they come in any case.
   t.true(signedIn.length > 0 && signedIn.every(status => status === 422 || status === 429));
   t.deepEqual(new Set(ended), new Set(['crowded']));
 });

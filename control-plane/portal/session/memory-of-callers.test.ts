@@ -19,9 +19,9 @@ const KIB = 1024;
 const MIB = 1024 * KIB;
 const GIB = 1024 * MIB;
 
-/** What Node reads of a connection at once, and hands on as one chunk. */
+/** Node reads so much of a connection at once, and hands it on as one chunk. */
 const CHUNK_BYTES = 64 * KIB;
-/** A chunk of Base64 as bytes. */
+/** A chunk of Base64 decodes to so many bytes. */
 const DECODED_BYTES = (CHUNK_BYTES / 4) * 3;
 
 /**
@@ -31,20 +31,20 @@ const DECODED_BYTES = (CHUNK_BYTES / 4) * 3;
 const CONNECTION_BYTES = 4 * KIB;
 const PROGRAM_BYTES = 24 * MIB;
 
-/** In the order of the document: how many there are, and what each holds. */
+/** Each row, in the order of the document, says how many there are, and what each holds. */
 const HELD: readonly (readonly [number, number])[] = [
   [1, TEXT_BYTES_MAX],
-  // The chunk in hand, what it decodes to, and the next one.
+  // An upload holds the chunk in hand, what it decodes to, and the next one.
   [UPLOADS_MAX, WRITE_BYTES + CHUNK_BYTES + DECODED_BYTES + CHUNK_BYTES],
   [UPLOADS_WAITING_MAX, CHUNK_BYTES],
-  // Of strangers and of people each.
+  // Strangers and people each have so many.
   [2 * PUBLIC_MAX * BODIES_SHARE, FORM_BYTES_MAX],
   [1, UNREAD_BYTES_MAX],
   [PUBLIC_MAX, CONNECTION_BYTES],
   [1, PROGRAM_BYTES],
 ];
 
-/** What V8 lets a heap grow to where there is 1 GiB. */
+/** V8 lets a heap grow to this size if there is 1 GiB. */
 const HEAP_BYTES_MAX = 560 * MIB;
 
 function textOf(file: string): string {

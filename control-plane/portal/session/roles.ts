@@ -11,7 +11,7 @@ export type Permission =
   | 'orders.manage'
   | 'usage.read'
   | 'jobs.read'
-  /** Results and previews: pictures of the account's customers. */
+  /** Results and previews are pictures of the account's customers. */
   | 'results.read'
   | 'jobs.resend'
   | 'playground.use'

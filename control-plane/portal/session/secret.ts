@@ -13,7 +13,7 @@ export function isSecret(text: string): boolean {
   return SECRET.test(text);
 }
 
-/** What is stored of a secret: its SHA-256, hexadecimal. */
+/** The database stores this of a secret: its SHA-256, hexadecimal. */
 export function hashOfSecret(secret: string): string {
   return createHash('sha256').update(secret).digest('hex');
 }

@@ -28,22 +28,22 @@ import { noteRequestAccount, noteRequestSecret } from '@matting/program/request-
 import type { ExpressionBuilder } from 'kysely';
 import { createSecret, hashOfSecret } from './secret.ts';
 
-/** How the person of a session was recognised. */
+/** Says how the person of a session was recognised. */
 export type SignInMethod = 'password' | 'oidc' | 'link';
 
 const SESSION_IDLE_MS = 12 * 3_600_000;
 export const SESSION_MS = 7 * 24 * 3_600_000;
 export const SESSIONS_MAX = 20;
-/** Accounts of a person that are listed; the one that they act for is always among them. */
+/** So many accounts of a person are listed; the one that they act for is always among them. */
 export const MEMBERSHIPS_MAX = 100;
-/** How late `seen_at` may be: a write a request would cost more than it tells. */
+/** `seen_at` may be this late, since a write for each request would cost more than it tells. */
 const SEEN_LATE_MS = 60_000;
 const AGENT_LENGTH_MAX = 255;
 
 export interface NewSession {
-  /** A random UUID: what lists call it. */
+  /** Lists call the session by this random UUID. */
   readonly id: string;
-  /** SHA-256 of what the cookie holds, hexadecimal. */
+  /** The hash is SHA-256 of what the cookie holds, hexadecimal. */
   readonly idHash: string;
   readonly method: SignInMethod;
   readonly address: string;
@@ -57,7 +57,7 @@ export type ListedSession = Awaited<ReturnType<typeof listSessions>>[number];
 type SessionBegun =
   | { readonly kind: 'begun'; readonly accountId: string }
   | { readonly kind: 'no-account' }
-  /** Their password is another since it was looked at. */
+  /** The password has changed since it was checked. */
   | { readonly kind: 'refused' };
 
 export type SessionStore = ReturnType<typeof createSessionStore>;
@@ -81,9 +81,9 @@ export function createSessionStore(database: Database) {
         const begun = await beginSession(database, tx, userId, session, by.endedIdHash);
         return begun === undefined ? { kind: 'no-account' } : { kind: 'begun', ...begun };
       }),
-    /** Undefined: none, or it has ended. Notes that it was used. */
+    /** Undefined: there is no session, or it has ended. Notes that it was used. */
     find: (idHash: string) => query(database, db => findSession(database, db, idHash)),
-    /** Those that go on, newest first. */
+    /** Lists sessions that have not ended, newest first. */
     list: (userId: string) => query(database, db => listSessions(database, db, userId)),
     /** False: the person has no such session (any more). */
     end: (userId: string, sessionId: string) =>
@@ -117,7 +117,7 @@ export function createSessionStore(database: Database) {
   };
 }
 
-/** Once, however often the transaction runs. Ends the oldest beyond SESSIONS_MAX. */
+/** Inserts it once, however often the transaction runs. Ends the oldest beyond SESSIONS_MAX. */
 export async function insertSession(
   database: Database,
   tx: Db,
@@ -154,7 +154,7 @@ export async function insertSession(
   await tx.deleteFrom('sessions').where('id', '=', oldest.id).execute();
 }
 
-/** Undefined: they belong to no account. */
+/** Undefined: the person belongs to no account. */
 export async function beginSession(
   database: Database,
   tx: Db,
@@ -198,7 +198,7 @@ export async function endOtherSessions(db: Db, userId: string, sessionId: string
     .execute();
 }
 
-/** The condition that neither bound of a session has passed. */
+/** Holds while neither bound of a session has passed. */
 export function isAlive(nowMs: Database['nowMs']) {
   return (eb: ExpressionBuilder<Schema, 'sessions'>) =>
     eb.and([
@@ -212,7 +212,7 @@ async function findSession({ nowMs }: Database, db: Db, idHash: string) {
     .selectFrom('sessions')
     .innerJoin('users', 'users.id', 'sessions.user_id')
     .select(['sessions.id', 'sessions.user_id as userId', 'sessions.method'])
-    // The account that the person acts for; one of `memberships`.
+    // The person acts for this account, one of `memberships`.
     .select('sessions.account_id as accountId')
     .select(['users.mail', 'users.language', 'sessions.seen_at', nowMs.as('now')])
     .where('sessions.id_hash', '=', idHash)
@@ -234,7 +234,7 @@ async function findSession({ nowMs }: Database, db: Db, idHash: string) {
   return { ...session, memberships };
 }
 
-/** @param actedFor an account that is among them, if the person is a member of it */
+/** @param actedFor an account that is in the answer, if the person is a member of it */
 async function readMemberships(db: Db, userId: string, actedFor: string | undefined) {
   const all = db
     .selectFrom('members')
@@ -244,7 +244,7 @@ async function readMemberships(db: Db, userId: string, actedFor: string | undefi
     .orderBy('members.account_id');
   const rows = await all.limit(MEMBERSHIPS_MAX).execute();
   if (actedFor !== undefined && !rows.some(({ accountId }) => accountId === actedFor)) {
-    // A range, so that every engine walks along the person's memberships.
+    // A range makes every engine walk along the person's memberships.
     const from = await all.where('members.account_id', '>=', actedFor).limit(1).execute();
     rows.push(...from.filter(({ accountId }) => accountId === actedFor));
   }
@@ -267,12 +267,12 @@ function listSessions(database: Database, db: Db, userId: string) {
 export interface Browser {
   readonly address: string;
   readonly agent: string;
-  /** The secret of the session that it had before. */
+  /** The browser had a session with this secret before. */
   readonly sessionSecret: string | undefined;
   readonly known: string | undefined;
 }
 
-/** The session's secret, which only the browser keeps, and what is stored. */
+/** Makes the session's secret, which only the browser keeps, and what is stored. */
 export function newSession(
   method: SignInMethod,
   { address, agent }: Pick<Browser, 'address' | 'agent'>,
@@ -288,7 +288,7 @@ export function endedHashOf({ sessionSecret }: Browser): string | null {
 
 export function sessionsIn(store: SessionStore) {
   return {
-    /** Undefined: no session (any more). @param secret what the cookie holds */
+    /** Undefined: there is no session (any more). @param secret what the cookie holds */
     async find(secret: string) {
       const hash = hashOfSecret(secret);
       noteRequestSecret(hash);

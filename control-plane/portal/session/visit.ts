@@ -23,16 +23,16 @@ import {
 } from '../words/words.ts';
 import type { Role } from './roles.ts';
 
-/** Why a page is refused. The words of each are in words/*.json, below `errors`. */
+/** A page is refused for one of these reasons. words/*.json has their words, below `errors`. */
 const PAGE_ERRORS = {
   forbidden: 403,
-  /** No such thing in this account, or not in this one. */
+  /** Nothing of this id exists, or not in this account. */
   notFound: 404,
   /** The form is older than the session, or of another page. */
   staleForm: 403,
   /** The request comes from another site, or the page was opened at another address. */
   otherOrigin: 403,
-  /** Nobody signs in where others can read along. */
+  /** People cannot sign in where others can read along. */
   insecure: 403,
   badForm: 400,
   tooManyAttempts: 429,
@@ -64,13 +64,13 @@ export class PageError extends Error {
 export interface SignedIn {
   readonly userId: string;
   readonly mail: string;
-  /** The public id of the session, as lists show it. */
+  /** This is the public id of the session, as lists show it. */
   readonly sessionId: string;
-  /** The account that the person acts for: what every use case is asked with. */
+  /** The person acts for this account, which every use case gets. */
   readonly accountId: string;
   readonly accountName: string;
   readonly role: Role;
-  /** For the hidden field `csrf` of forms. */
+  /** The hidden field `csrf` of forms has this value. */
   readonly csrf: string;
   readonly method: 'password' | 'oidc' | 'link';
   readonly accounts: readonly { readonly id: string; readonly name: string; readonly role: Role }[];
@@ -88,14 +88,14 @@ export type Visit = SignedIn & Locale;
 interface Noted {
   person?: SignedIn | undefined;
   csrf?: string | undefined;
-  /** What was chosen. Null and undefined: what the browser asks for. */
+  /** The person chose it. Null and undefined: the browser's languages decide. */
   language?: string | null | undefined;
   form?: FormFields;
 }
 
 const noted = new WeakMap<FastifyRequest, Noted>();
 
-/** Adds to what is known of the request; what is given as undefined is known no more. */
+/** Adds to what is known of the request; undefined removes a value. */
 export function note(request: FastifyRequest, more: Noted): void {
   noted.set(request, { ...noted.get(request), ...more });
 }
@@ -111,12 +111,12 @@ export function visitOf(request: FastifyRequest): Visit {
   return { ...person, ...localeOf(request) };
 }
 
-/** The token of who is signed in; undefined: nobody is. */
+/** Answers the token of who is signed in; undefined: nobody is. */
 export function maybeCsrf(request: FastifyRequest): string | undefined {
   return noted.get(request)?.csrf;
 }
 
-/** The fields of a POST whose Origin and token were checked. */
+/** Answers the fields of a POST whose Origin and token were checked. */
 export function formOf(request: FastifyRequest): FormFields {
   const form = noted.get(request)?.form;
   if (form === undefined) throw new Error('a route without a form asked for its fields');
@@ -126,7 +126,7 @@ export function formOf(request: FastifyRequest): FormFields {
 /** Browsers send some 50 characters; a longer header is ignored. */
 const ACCEPT_LANGUAGE_LENGTH_MAX = 500;
 
-/** The person's own; a stranger's by `?language=`, else by what the browser asks for. */
+/** Takes the person's own; a stranger's by `?language=`, else by the browser's languages. */
 function languageOf(request: FastifyRequest): Language {
   const chosen = noted.get(request)?.language;
   if (isLanguage(chosen)) return chosen;
@@ -145,17 +145,17 @@ export function localeOf(request: FastifyRequest): Locale {
   return { language, words: wordsIn(language), formats: formatsIn(language) };
 }
 
-/** A parameter of the address, as it was given; a list where it was given twice. */
+/** Answers a parameter of the address as it came; a list if it came twice. */
 export function queryOf(request: FastifyRequest, name: string): unknown {
-  // Of a target that cannot be read there is none.
+  // A target that cannot be read has no query.
   return ((request.query ?? {}) as Record<string, unknown>)[name];
 }
 
 /** The longest form has a few short fields and a list of networks. */
 export const FORM_BYTES_MAX = 32 * 1024;
-/** From the headers' checks to the last byte: 64 kbit/s bring the longest form in 4 s. */
+/** From the headers' checks to the last byte, 64 kbit/s bring the longest form in 4 s. */
 export const FORM_MS_MAX = 5000;
-/** The Unicode standard's own bound (UAX 15, D3): beyond it composing them costs their square. */
+/** The Unicode standard has this bound (UAX 15, D3); past it, composing costs the square. */
 const MARKS_IN_A_ROW = /\p{M}{31}/u;
 const FORM_TYPE = 'application/x-www-form-urlencoded';
 
@@ -166,7 +166,9 @@ export class FormFields {
     this.#fields = fields;
   }
 
-  /** As typed, in Unicode's composed form; '' where absent. @throws PageError given twice */
+  /**
+   * Answers text as typed, in Unicode's composed form; '' if absent. @throws PageError given twice
+   */
   text(name: string): string {
     const values = this.#fields.get(name) ?? [];
     if (values.length > 1) throw new PageError('badForm');
@@ -182,7 +184,7 @@ export class FormFields {
   }
 }
 
-/** What the headers say of a form, before a byte of it is awaited. @throws PageError badForm */
+/** Checks the headers of a form before any byte of it arrives. @throws PageError badForm */
 export function requireFormHead(request: FastifyRequest): void {
   const type = bodyTypeOf(request.raw);
   const isForm = type !== 'none' && type?.type === FORM_TYPE && extendsAscii(type);
@@ -192,7 +194,7 @@ export function requireFormHead(request: FastifyRequest): void {
   }
 }
 
-/** Only where requireFormHead has passed. @throws PageError badForm; ContractError of readBody */
+/** Needs requireFormHead before it. @throws PageError badForm; ContractError of readBody */
 export async function readFormBody(
   request: FastifyRequest,
   reply: FastifyReply,
@@ -214,7 +216,7 @@ export function parseForm(bytes: Buffer): FormFields {
   if (text.split('&', FIELDS_MAX + 1).length > FIELDS_MAX) throw new PageError('badForm');
   const fields = new Map<string, string[]>();
   for (const [name, value] of new URLSearchParams(text)) {
-    // What is not UTF-8 was replaced: nobody typed it.
+    // The decoder replaced bytes that are not UTF-8, which nobody typed.
     if (value.includes('\uFFFD') || MARKS_IN_A_ROW.test(value)) throw new PageError('badForm');
     const values = fields.get(name) ?? [];
     values.push(value.normalize('NFC'));
@@ -223,7 +225,7 @@ export function parseForm(bytes: Buffer): FormFields {
   return new FormFields(fields);
 }
 
-/** '' where it is absent. @throws PageError given twice */
+/** Answers '' if it is absent. @throws PageError given twice */
 export function queryText(request: FastifyRequest, name: string): string {
   const value = queryOf(request, name) ?? '';
   if (typeof value !== 'string') throw new PageError('badForm');
