@@ -41,12 +41,12 @@ export const FINISH_MAX_MS = 130_000;
 const DELIVER_MAX_MS = 18_000;
 /** Answers under way have this time; result downloads are among them, and can be started again. */
 const CLOSE_MAX_MS = 5000;
-/** Time to write that jobs are free again. */
+/** The replica needs this time to write that jobs are free again. */
 const GIVE_BACK_MAX_MS = 5000;
-/** The same for notifications, after callers have been answered. */
+/** The replica needs this time for notifications, after callers have been answered. */
 const LET_GO_MAX_MS = 2000;
 const REST_MAX_MS = 6000;
-/** Enough for the short answers of the waits just handed over. */
+/** This is enough for the short answers of the waits just handed over. */
 const HURRIED_MAX_MS = 500;
 /** The registry's own, see its SHUTDOWN_GRACE_MS. */
 const REGISTRY_MAX_MS = 1000;

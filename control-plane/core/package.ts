@@ -39,7 +39,7 @@ export interface Package<Settings = unknown> {
   warnings?(settings: Settings): readonly string[];
   /** Secrets of its settings by the variable, so that the doctor names weak ones. */
   secrets?(settings: Settings): Readonly<Record<string, string | undefined>>;
-  /** Called once, when the core's services are made and nothing listens yet. */
+  /** The core calls it once, when its services are made and nothing listens yet. */
   open?(core: Core, settings: Settings): Promise<PackageParts> | PackageParts;
 }
 

@@ -90,8 +90,8 @@ async function bootstrap(
   credits: number,
 ): Promise<BootstrapOutcome> {
   requireName(accountName);
-  // Made once, outside of what is repeated: after a lost answer the account exists, and only this
-  // call knows its key.
+  // The id is made once, outside of what is repeated: after a lost answer the account exists, and
+  // only this call knows its key.
   const accountId = randomUUID();
   const key = createApiKeyToken();
   const ours: BootstrapOutcome = { created: true, accountId, token: key.text };

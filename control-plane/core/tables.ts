@@ -92,11 +92,11 @@ export interface JobsTable {
   fingerprint: string;
   state: JobState;
   class: JobClass;
-  /** Set while the job is open: what jobs of its class are ordered by (queuePositionMs). */
+  /** It is set while the job is open: jobs of its class are ordered by it (queuePositionMs). */
   queue_at: number | null;
   /** An open job is to download this: image_url, or else background_url. */
   source_url: string | null;
-  /** sourceHostOf what is to be downloaded next. */
+  /** The value is sourceHostOf the next download. */
   source_host: string | null;
   input_blob: string | null;
   input_bytes: number | null;
@@ -112,7 +112,7 @@ export interface JobsTable {
   finishing: string | null;
   /** The pixels are of the frame that the request wants; null: the input's, or unknown. */
   frame_pixels: number | null;
-  /** Set until the job is final, downloaded or not. */
+  /** It is set until the job is final, downloaded or not. */
   background_url: string | null;
   /** JSON of the JobInput that is stored. */
   background: string | null;
@@ -198,9 +198,9 @@ export interface OutboxTable {
   body: string;
   /** The secret is a webhook's. */
   secret: Uint8Array | null;
-  /** Empty for mails. */
+  /** It is empty for mails. */
   secret_key_id: string | null;
-  /** Set while a secret is stored: when it must be gone, delivered or not. */
+  /** It is set while a secret is stored: when it must be gone, delivered or not. */
   secret_erase_at: number | null;
   status: CallbackStatus;
   attempts: number;
@@ -211,7 +211,7 @@ export interface OutboxTable {
   last_duration_ms: number | null;
   /** Each attempt: core/webhooks/attempt-log.ts; null: none was made. */
   attempt_log: string | null;
-  /** Set while pending. */
+  /** It is set while the notification is pending. */
   next_attempt_at: number | null;
   lease_holder: string | null;
   lease_expires_at: number | null;
@@ -250,7 +250,7 @@ export interface NodesTable {
   node_id: string;
   boot_id: string;
   address: string;
-  /** Empty: none. */
+  /** An empty text means that there is none. */
   http_address: string;
   version: string;
   registered_at: number;

@@ -16,7 +16,7 @@ export interface NamedPerson {
 
 /** A person who is signed in. The transaction of the change asks once more whether they may. */
 export interface ActingPerson extends NamedPerson {
-  /** Asked in the change's transaction: why they may not (any more). Undefined: they may. */
+  /** Resolves in the change's transaction with why they may not (any more). Undefined: they may. */
   readonly refusal: (
     database: Database,
     tx: Db,
@@ -163,7 +163,9 @@ function valuesOf(json: string | null): AuditValues | null {
   return json === null ? null : (JSON.parse(json) as AuditValues);
 }
 
-/* Asked again in the change's transaction: the right may be lost since the door, at any replica. */
+/**
+ * The change's transaction checks the right again: it may be lost since the door, at any replica.
+ */
 
 interface AskedChange {
   readonly accountId: string;
@@ -196,7 +198,7 @@ export async function requireAuthority(database: Database, tx: Db, change: Asked
   };
 }
 
-/** Waits for whoever changes the account now: what is counted then stays so until the end. */
+/** Waits for other changes of the account: what is counted then stays so until the end. */
 export async function lockAccount(database: Database, tx: Db, accountId: string): Promise<void> {
   if (database.engine.conflicts === 'certification') {
     await takeAccount(database, tx, accountId);

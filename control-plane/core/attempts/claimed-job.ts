@@ -67,7 +67,7 @@ export class ClaimedJob {
   /** No row names these blobs once the job is final: the input and the background. */
   readonly #blobs = new Map<'input' | 'background', string>();
 
-  /** @param stop aborts: the job is to be given back */
+  /** @param stop aborts if the job must be given back */
   constructor(
     dependencies: ClaimedJobDependencies,
     { job, claim }: { readonly job: Job; readonly claim: Claim },
@@ -88,7 +88,7 @@ export class ClaimedJob {
     });
   }
 
-  /** Aborts when the lease is lost or the job is to be given back. */
+  /** Aborts when the lease is lost or the job must be given back. */
   get signal(): AbortSignal {
     return this.#lease.signal;
   }

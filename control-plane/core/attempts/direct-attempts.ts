@@ -23,7 +23,7 @@ export interface DirectAttemptOrder {
   readonly inputBlob: string;
   /** null: there is none. */
   readonly backgroundBlob: string | null;
-  /** Under the claim's fence, so that no other holder of the job has the same. */
+  /** The name has the claim's fence, so that no other holder of the job has the same. */
   readonly resultBlob: string;
   readonly format: OutputFormat;
   /** If nothing is finished, the result must have this size: the input's, as stored or turned. */

@@ -10,7 +10,7 @@ interface HeldLeaseOptions {
   readonly jobs: Pick<JobLeases, 'renew'>;
   readonly claim: Claim;
   readonly timing?: LeaseTiming | undefined;
-  /** Aborts: the job is to be given back. */
+  /** Aborts if the job must be given back. */
   readonly stop: AbortSignal;
   readonly onRenewFailure: (error: unknown) => void;
 }

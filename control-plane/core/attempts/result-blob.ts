@@ -5,7 +5,7 @@ import type { BlobStore, BlobWriter, StoredBlob } from '../storage/blob-store.ts
 
 export interface ResultBlob {
   readonly blob: string;
-  /** Makes it durable, and proves it; where that rejects, what is left is to be removed. */
+  /** Makes it durable, and proves it; if that rejects, the caller removes what is left. */
   commit(result: Pick<MatteResult, 'bytes' | 'sha256'>): Promise<void>;
   abort(): Promise<void>;
 }

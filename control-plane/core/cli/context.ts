@@ -51,9 +51,9 @@ export class CliContext {
   readonly #output: CliOutput;
   readonly environment: Environment;
   readonly packages: CliPackages;
-  /** Set before the command runs: `--json` was given. */
+  /** The option `--json` was given; this is set before the command runs. */
   json = false;
-  /** Set before the command runs: it may make the database. */
+  /** The command may make the database; this is set before it runs. */
   setsUp = false;
 
   constructor(output: CliOutput, environment: Environment, packages: CliPackages) {
@@ -66,7 +66,7 @@ export class CliContext {
     this.#output.out(`${text}\n`);
   }
 
-  /** How far it is; a script is told the end alone. */
+  /** Prints how far the command is; a script reads the end alone. */
   progress(text: string): void {
     if (!this.json) this.print(text);
   }

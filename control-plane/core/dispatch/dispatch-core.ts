@@ -110,7 +110,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
   /** This holds before the round under way, during which `#nodesAwaited` shows what came since. */
   #nodesAwaitedBefore = false;
   #playgroundAwaited = false;
-  /** The same of jobs that name a model: they may wait for its engines while there is room. */
+  /** Jobs that name a model are known to wait: for its engines they may while there is room. */
   #modelsAwaited = false;
   #downloadsAwaited = false;
   /** Lanes whose waiting jobs all name a model, as they were read last: all of them, or more. */
@@ -192,7 +192,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     const awaited = this.#nodesAwaited || this.#modelsAwaited || playground;
     if (!this.#unread && !(awaited && this.#nodeHasRoom())) return false;
     this.#unread = false;
-    // Set again by what this round leaves, and by what is submitted while it is under way.
+    // What this round leaves sets these again, and what is submitted while it is under way.
     this.#nodesAwaitedBefore ||= this.#nodesAwaited;
     this.#nodesAwaited = false;
     this.#playgroundAwaited = false;
@@ -238,7 +238,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     const placed: Placed<J, Offer, Download>[] = [];
     const begun: J[] = [];
     let wakeInMs: number | undefined;
-    // Behind as many as were asked for a lane may have more.
+    // A lane may have more jobs behind as many as the query took.
     const eachMax = Math.max(1, Math.floor(LIST_MAX / lanes.length));
     const leaves = (kind: WaitKind) => {
       const countOf = (some: readonly J[]) => some.filter(job => waitKindOf(job) === kind).length;

@@ -3,13 +3,13 @@
  */
 import type { JobFailure } from '../jobs/job.ts';
 
-/** Far above what meets trouble at once; those remembered longest go first. */
+/** The bound is far above what meets trouble at once; the jobs remembered longest go first. */
 const MEMORIES_MAX = 10_000;
 /**
  * The wait follows claims that met refusals only, and doubles: a node may report room and refuse.
  */
 const REFUSED_WAIT_MIN_MS = 100;
-/** A node gives a model its turn while it is asked for again within WANTED_MS (load-turns.ts). */
+/** A node gives a model its turn while requests for it come within WANTED_MS (load-turns.ts). */
 export const REFUSED_WAIT_MAX_MS = 2000;
 
 interface JobMemory {

@@ -17,7 +17,7 @@ export interface AskedNeeds {
   /** This counts the picture as stored in the file; it is null if the header does not show it. */
   readonly pixels: number | null;
   readonly outputFormat: OutputFormat;
-  /** Absent: a plain cut-out. */
+  /** If it is absent, the result is a plain cut-out. */
   readonly finishing?: FinishingNeeds;
   /** The plan or model that it names; absent: the node's own plan. */
   readonly model?: string;

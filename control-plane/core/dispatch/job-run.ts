@@ -156,7 +156,9 @@ export class JobRun {
     return await this.#tryNodes(held, { input, background: background?.input ?? null });
   }
 
-  /** One picture a claim: the other, if it is to be downloaded too, waits for its own host. */
+  /**
+   * A claim fetches one picture: the other, if it must be downloaded too, waits for its own host.
+   */
   async #fetch(
     held: ClaimedJob,
     kind: 'image' | 'background',

@@ -71,7 +71,7 @@ export class KnownLanes {
     this.#outdated = true;
   }
 
-  /** The lanes of the table; one that is gone is forgotten when it is read next. */
+  /** Takes the lanes of the table; a lane that is gone is forgotten when it is read next. */
   update(lanes: readonly JobLane[]): void {
     this.#outdated = false;
     for (const lane of lanes) this.#lanes.set(laneKey(lane), lane);

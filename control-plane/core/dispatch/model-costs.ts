@@ -82,7 +82,7 @@ export function hasPlaceForOthers(node: NodeSeen, { model = '' }: Needs): boolea
 }
 
 interface LoadWaitOptions<N> {
-  /** All that can do the job, whether they have room or not. */
+  /** Lists all nodes that can do the job, whether they have room or not. */
   readonly able: () => readonly N[];
   readonly waitedMs: number;
   readonly waitMs: (node: N) => number;

@@ -110,7 +110,7 @@ export function nodeShortOfMemory(
   return able.filter(isShort).toSorted((a, b) => (a.nodeId < b.nodeId ? -1 : 1))[0];
 }
 
-/** Milliseconds until an engine would take one more image, our unreported ones before it. */
+/** Counts the milliseconds until an engine would take another image after our unreported ones. */
 export function expectedWaitMs(
   node: NodeSnapshot,
   nowMs: number,
@@ -169,7 +169,7 @@ export function pickNode(
   const tooLongMs = (node: NodeSnapshot) => Math.max(waitMs(node) - waitMax, loadsInMs(node));
   const mayTake = (node: NodeSnapshot) =>
     hasRoomFor(node, needs) && isWanted(node) && tooLongMs(node) <= 0;
-  // One that has the model counts for more than one that is idle.
+  // A node that has the model counts for more than an idle node.
   const isNamed = needs.model !== undefined;
   const compared = isNamed ? nodes.filter(mayTake) : candidates(nodes, mayTake, options);
   if (compared.length > 0) {
@@ -194,7 +194,9 @@ function isIdle(node: NodeSnapshot): boolean {
   return node.imagesInFlight - (node.ownOthers ?? 0) < node.enginesReady;
 }
 
-/** Half of the fleet at most: beyond that the nodes are hardly at fault, and some must work. */
+/**
+ * Ejects half of the fleet at most: beyond that the nodes are hardly at fault, and some must work.
+ */
 function ejectedNodes(nodes: readonly NodeSnapshot[], nowMs: number): ReadonlySet<NodeSnapshot> {
   const ejected = nodes.filter(node => node.ejectedUntilMs > nowMs);
   const most = Math.floor(nodes.length / 2);

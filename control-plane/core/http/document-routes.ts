@@ -148,7 +148,7 @@ interface DocumentOptions {
   readonly document: ServedDocument;
   /** The text of docs/errors.md. */
   readonly errorsPage: string;
-  /** Absent: the documents are served as they are, for programs. */
+  /** If they are absent, the documents are served as they are, for programs. */
   readonly pages: DocumentPages | undefined;
 }
 
@@ -192,7 +192,7 @@ function registerRoot(app: FastifyInstance, pages: DocumentPages | undefined): v
   });
 }
 
-/** The OpenAPI document, to be asked for once every route is there. */
+/** Returns the OpenAPI document, which is complete once every route is there. */
 export type ServedDocument = ReturnType<typeof servedDocument>;
 
 export function servedDocument(
@@ -223,7 +223,7 @@ interface Prepared {
   readonly headers: Headers;
 }
 
-/** Made once, for the first who asks: a start waits for no page. */
+/** Renders once, for the first request: a start waits for no page. */
 function prepare(render: () => string, headers: Headers): Prepared {
   let body: Buffer | undefined;
   return {
@@ -232,7 +232,7 @@ function prepare(render: () => string, headers: Headers): Prepared {
   };
 }
 
-/** @param forBrowsers instead, where HTML is asked for by name */
+/** @param forBrowsers the answer to a request that names HTML */
 function serve(app: FastifyInstance, path: string, plain: Prepared, forBrowsers = plain): void {
   app.get(path, async (request, reply) => {
     const { body, headers } = takesHtml(request) ? forBrowsers : plain;

@@ -23,7 +23,7 @@ import { requireBodyForm } from './read-matting-body.ts';
 
 /** RFC 6750 section 2.1, with any number of spaces after the scheme. */
 const BEARER = /^Bearer +([A-Za-z0-9._~+/-]+=*)$/i;
-/** Far above any key this service makes. */
+/** The bound is far above any key that this service makes. */
 const TOKEN_LENGTH_MAX = 512;
 
 const callers = new WeakMap<FastifyRequest, Caller>();
@@ -34,7 +34,7 @@ const UNKNOWN_KEY =
 const accounts = new WeakMap<FastifyRequest, string>();
 
 /**
- * Asked again once a body has arrived: headers sent before a revocation create no job after it.
+ * Runs again once a body has arrived: headers sent before a revocation create no job after it.
  * @throws ContractError MISSING_API_KEY, INVALID_API_KEY, KEY_NOT_ALLOWED
  */
 export function requireApiKey(

@@ -76,7 +76,7 @@ export function buildOperatorApp(
   onAnswerEnd(app, (request, _reply, end) => {
     const { url: route } = request.routeOptions;
     const answered = { route, code: answeredCodeOf(request), ...end };
-    // A scrape every few seconds is not worth a line, but one that gives up is.
+    // A scrape every few seconds is not worth a line, but a scrape that gives up is.
     if (route !== '/metrics' || end.left) request.log.info(answered, 'answered the operator');
   });
   checkRequests(app);

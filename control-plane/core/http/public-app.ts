@@ -42,9 +42,11 @@ const REQUEST_TIMEOUT_MS = 120_000;
 const HEADERS_TIMEOUT_MS = 15_000;
 /** How late a slow caller is noticed. */
 const CONNECTIONS_CHECKING_INTERVAL_MS = 5000;
-/** Longer than the usual 60 s of a load balancer, so that it is the one to close. */
+/** The timeout is longer than a load balancer's usual 60 s, so that the balancer closes first. */
 const KEEP_ALIVE_TIMEOUT_MS = 75_000;
-/** Beyond the longest wait, until a connection on which nothing moves is given up. */
+/**
+ * After the longest wait and this margin the server gives up a connection on which nothing moves.
+ */
 const IDLE_TIMEOUT_MARGIN_MS = 30_000;
 /** Parameters are judged by their routes, whose errors are the contract's. */
 const PARAM_LENGTH_MAX = 16 * 1024;
@@ -58,7 +60,7 @@ export interface HttpInterface {
   readonly errorWriterOf?: (request: FastifyRequest, path: string) => ErrorWriter | undefined;
   /** How long a route of it may hold a request before its answer begins. */
   readonly longestWaitMs?: number;
-  /** Absent: the documents are served as they are, for programs. */
+  /** If they are absent, the documents are served as they are, for programs. */
   readonly documentPages?: DocumentPages;
 }
 
@@ -82,7 +84,7 @@ export interface AppOptions extends ConnectionsOptions {
   readonly errorsPage: string;
   readonly logger?: FastifyBaseLogger | undefined;
   readonly tracing?: Tracing | undefined;
-  /** Called for each method of each route, by its pattern, before any request. */
+  /** Runs for each method of each route, by its pattern, before any request. */
   readonly onRoute?: ((route: string, method: string) => void) | undefined;
   readonly onAnswered?: ((answered: Answered) => void) | undefined;
 }

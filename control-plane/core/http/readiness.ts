@@ -23,13 +23,13 @@ interface Failed {
   readonly error?: unknown;
 }
 
-/** Empty: it is ready again. */
+/** An empty list means that it is ready again. */
 type OnChange = (failed: readonly Failed[]) => void;
 
 export interface ReadinessDependencies {
   readonly checkDatabase: () => Promise<void>;
   readonly checkStorage: () => Promise<void>;
-  /** Absent: nodes come when there is work, and it is this process that takes it. */
+  /** If it is absent, nodes come when there is work, and this process takes it. */
   readonly hasBeenRoutable?: (() => boolean) | undefined;
   readonly now?: () => number;
 }

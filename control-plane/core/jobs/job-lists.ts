@@ -33,7 +33,9 @@ export interface JobFilter {
 export type OpenJob = Pick<Job, 'id' | 'state' | 'createdAtMs'>;
 
 export interface ListedJob extends Job {
-  /** Its position in the list: `JobFilter.after` goes on behind it, whatever became of it since. */
+  /**
+   * This is its position in the list: `JobFilter.after` continues behind it, whatever became of it.
+   */
   readonly cursor: string;
 }
 

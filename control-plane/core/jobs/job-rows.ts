@@ -77,7 +77,7 @@ function imageUrlFromRow(row: JobRow): string | null {
   return isOfBackground ? null : row.source_url;
 }
 
-/** The same for every URL of one host and port: 128 bits in hexadecimal. */
+/** Hashes every URL of one host and port to the same 128 bits in hexadecimal. */
 export function sourceHostOf(imageUrl: string): string {
   return hash('sha256', destinationOf(imageUrl), 'hex').slice(0, 32);
 }
@@ -233,7 +233,7 @@ function requireErrorCode(value: string): ErrorCode {
 const JOBS = sql<Schema['jobs']>`jobs`;
 const JOBS_BY_ANY = { sqlite: JOBS.as<'jobs'>(sql`jobs`), mysql: JOBS.as<'jobs'>(sql`jobs`) };
 
-/** All of a job's columns and `read_at`; `db` is the database or a transaction of it. */
+/** Selects all of a job's columns and `read_at`; `db` is the database or a transaction of it. */
 export function selectJobs(database: Database, db: Db, jobs = JOBS_BY_ANY) {
   return db
     .selectFrom(jobs[database.dialect])

@@ -130,7 +130,7 @@ export interface JobCallback {
   /** null where the last attempt delivered it, or none was made. */
   readonly lastFailure: CallbackFailure | null;
   readonly lastAttemptAtMs: number | null;
-  /** Set from the job's end on while the notification is pending. */
+  /** It is set from the job's end on while the notification is pending. */
   readonly nextAttemptAtMs: number | null;
 }
 
@@ -148,14 +148,14 @@ export interface Job {
   readonly class: JobClass;
   /** null for Base64 and once the job is final. */
   readonly sourceUrl: string | null;
-  /** Stands for the host and port of what is to be downloaded next; null where nothing was. */
+  /** It stands for the host and port of the next download; null if there was none. */
   readonly sourceHost: string | null;
   /** null until it is stored, and again once the job is final. */
   readonly input: JobInput | null;
   readonly outputFormat: OutputFormat;
   /** The plan or model that the request named; null: none. */
   readonly model: string | null;
-  /** fail: it fails with NO_SUBJECT where no subject is seen; null: it has a result all the same. */
+  /** If no subject is seen, `fail` makes it fail with NO_SUBJECT; null: it has a result. */
   readonly noSubject: 'fail' | null;
   readonly channels: Channels;
   /** null: a plain cut-out. Empty where the format or `channels` alone is another. */

@@ -87,7 +87,7 @@ export function jobLeases(database: Database) {
       query(database, db => matchesOne(heldBy(db, claim).set(FREE)), giveUp),
     /** Its holder finds out with its next write or renewal. */
     endLease: (jobId: string) => query(database, db => endLease(database, db, jobId)),
-    /** fetching -> ready. False: lost; the row may name the blob all the same. */
+    /** Moves the job from fetching to ready. False: lost; the row may still name the blob. */
     inputStored(claim: Claim, input: JobInput, options: InputStoredOptions = {}) {
       const { giveUp, backgroundUrl, finishing = null } = options;
       const next =

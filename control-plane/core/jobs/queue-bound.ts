@@ -35,7 +35,7 @@ export function queuedFramePixels(
   return frameRange(finishing, sizeOf(input), { turned: true }).most;
 }
 
-/** The same as job-queue.ts sums in the table. */
+/** Counts one job as job-queue.ts sums them in the table. */
 export function queuedMegapixels({ finishing, input }: Pick<Job, 'finishing' | 'input'>): number {
   const frame = (queuedFramePixels(finishing, input) ?? 0) / 1e6;
   if (input === null) return Math.max(UNFETCHED_MEGAPIXELS, frame);

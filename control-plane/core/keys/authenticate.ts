@@ -17,7 +17,7 @@ import { POLICY_COLUMNS, policyFromRow } from './policy-columns.ts';
 export interface ApiKeyOwner {
   readonly apiKeyId: string;
   readonly accountId: string;
-  /** Absent: it may do what its account may. */
+  /** If it is absent, the key may do what its account may. */
   readonly policy?: KeyPolicy;
   readonly byPreviousSecret?: true;
 }

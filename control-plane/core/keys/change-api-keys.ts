@@ -18,7 +18,7 @@ import { type ApiKey, apiKeyFromRow, findApiKey, selectApiKeys } from './read-ap
 
 export interface NewKey {
   readonly policy?: KeyPolicy;
-  /** Absent: it does not expire. */
+  /** If it is absent, the key does not expire. */
   readonly expiresInMs?: number;
 }
 
@@ -52,7 +52,7 @@ export async function createApiKey(
   name: string,
   asked: NewKey,
 ): Promise<MadeKey> {
-  // Made once, however often the insert is tried: an answer that was lost leaves no second key.
+  // The token is made once, however often the insert is tried: a lost answer leaves no second key.
   const made = createApiKeyToken();
   const insert = query(database, db => insertApiKey(database, db, accountId, name, made, asked));
   await isInserted(insert);
@@ -61,7 +61,9 @@ export async function createApiKey(
   return { key, token: made.text };
 }
 
-/** The same by somebody, in the account's log. 'too-many': the account has as many as it may. */
+/**
+ * Creates a key for somebody, in the account's log. 'too-many': the account has as many as it may.
+ */
 export async function createApiKeyBy(
   database: Database,
   accountId: string,
@@ -120,7 +122,10 @@ export async function revokeApiKey(
   });
 }
 
-/** The old secret goes on for `overlapMs`, an older one ends. Undefined: no such key; revoked. */
+/**
+ * The old secret stays valid for `overlapMs`, an older one expires. Undefined: no such key;
+ * revoked.
+ */
 export async function rotateApiKey(
   database: Database,
   apiKeyId: string,

@@ -50,7 +50,7 @@ export async function countForCap(
   return after.windowStartMs;
 }
 
-/** Gives back what a job that is released has counted for, where that count still goes on. */
+/** Gives back what a released job has counted, if that count has not begun again since. */
 export async function giveBackToCap(
   tx: Db,
   apiKeyId: string,

@@ -15,9 +15,9 @@ export type KeyScope = (typeof KEY_SCOPES)[number];
 export type KeyPurpose = 'playground';
 
 export interface KeyPolicy {
-  /** Absent: as many credits as the account has. */
+  /** If it is absent, the key has as many credits as the account. */
   readonly cap?: KeyCap;
-  /** Absent: the account's rate alone. 1 to KEY_RATE_MAX. */
+  /** The rate is 1 to KEY_RATE_MAX; if it is absent, the account's rate holds alone. */
   readonly submissionsPerMinute?: number;
   /** The scopes stand in the order of KEY_SCOPES and are not empty; absent: all. */
   readonly scopes?: readonly KeyScope[];
@@ -33,7 +33,7 @@ export const KEY_EXPIRY_DAYS_MAX = 3650;
 /** People choose among these days, or none. */
 export const KEY_EXPIRY_PRESETS_DAYS = [7, 30, 90, 365] as const;
 const HOUR_MS = 3_600_000;
-/** How long the old secret goes on beside a new one: what people are offered, or not at all. */
+/** People choose how long the old secret stays valid beside a new one; or it expires at once. */
 export const ROTATION_OVERLAPS = {
   'at-once': 0,
   '1h': HOUR_MS,
@@ -93,7 +93,7 @@ function periodStartMs(period: 'day' | 'month', nowMs: number, later: number): n
     : Date.UTC(year, month + later);
 }
 
-/** The count that goes on at `nowMs`: the stored one, or a new one where its period has ended. */
+/** Returns the count at `nowMs`: the stored one, or a new one if its period has ended. */
 export function capCountAt({ period }: KeyCap, count: CapCount, nowMs: number): BegunCount {
   const { windowStartMs, used } = count;
   const startMs = capPeriodStartMs(period, nowMs);

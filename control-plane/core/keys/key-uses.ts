@@ -102,7 +102,7 @@ export interface KeyUse {
 /** Uses of one statement. */
 const USES_MAX = 100;
 
-/** An earlier time than the one that is there changes nothing. */
+/** An earlier time than the stored one changes nothing. */
 export async function writeKeyUses(database: Database, uses: readonly KeyUse[]): Promise<void> {
   const ofPrevious = uses.filter(use => use.byPreviousSecret);
   // The key's own column has the uses of both.

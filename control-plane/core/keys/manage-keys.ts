@@ -59,7 +59,7 @@ export class ManageKeys {
     return keys.filter(({ madeBy, state }) => madeBy === userId && state === 'active');
   }
 
-  /** Every one of them; again goes on where it was cut off. False: there is none. */
+  /** Revokes every one of them; a second call continues after a cut-off. False: there is none. */
   async revokeMadeBy(accountId: string, userId: string, actor: Actor): Promise<boolean> {
     const keys = await this.listMadeBy(accountId, userId);
     for (const { id } of keys) await this.revoke(accountId, id, actor);

@@ -38,7 +38,10 @@ function behind(id: string): string {
   return `${id}!`;
 }
 
-/** All accounts, and what else entries name. An account of too many entries is a range by itself. */
+/**
+ * Lists all accounts, and what else entries name. An account of too many entries is a range by
+ * itself.
+ */
 export async function* accountRanges(
   database: Database,
   { accountsMax, entriesMax }: Readonly<typeof LEDGER_RANGE>,

@@ -66,7 +66,7 @@ export class ControlMetrics extends MetricSet {
   readonly #requests = createOpenCounter(
     this.named('matting_control_http_requests_total', 'Answers of the public port'),
     ['route', 'method', 'status', 'code'],
-    // Routes are told of one by one (routeAdded).
+    // The routes come one by one (routeAdded).
     [],
   );
   readonly #requestSeconds = this.histogram(

@@ -9,7 +9,7 @@ const CACHE_MS = 1000;
 /** Scrapers give up after 10 s and then get nothing, just when it matters most. */
 const READ_MS_MAX = 2000;
 
-/** Several where the gauge has labels. Undefined: not known, and left out. */
+/** A gauge with labels has several. Undefined: not known, and left out. */
 export type GaugeValues =
   | number
   | undefined
@@ -19,7 +19,7 @@ export class MetricSet {
   readonly registry = new Registry();
   readonly #onUnreadable: (what: string, error: unknown) => void;
 
-  /** @param onUnreadable is told what a scrape could not read; the rest of the page is still served */
+  /** @param onUnreadable gets what a scrape could not read; the rest of the page is still served */
   constructor(onUnreadable: (what: string, error: unknown) => void = () => undefined) {
     this.#onUnreadable = onUnreadable;
   }

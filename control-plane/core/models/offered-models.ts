@@ -22,7 +22,7 @@ interface OfferedModelsOptions {
   /** The operator offers these; empty: the nodes' default plan alone. */
   readonly offered: readonly string[];
   readonly snapshots: () => readonly OfferingNode[];
-  /** Told of jobs of names that are offered, so that no other becomes a label. */
+  /** Sees jobs of names that are offered alone, so that no other becomes a label. */
   readonly onJob?: (name: string, ms: number) => void;
 }
 

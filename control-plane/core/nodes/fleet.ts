@@ -60,7 +60,7 @@ export class Fleet {
   /** Until this instant a lease that ran out shows only that no heartbeat could be written down. */
   #leasesDoubtedUntilMs = 0;
   #routable = false;
-  /** The sums that names stand for are to be counted again. */
+  /** The next round counts again the sums that names stand for. */
   #turned = false;
   #hasBeenRoutable = false;
   #lastRoutableAtMs: number;

@@ -47,7 +47,7 @@ interface BackgroundFile {
   /** The width is as stored in the file; null: unknown. */
   readonly width: number | null;
   readonly height: number | null;
-  /** Called once, after the image was sent; ended by the client. */
+  /** The exchange calls it once, after the image was sent; the client ends the stream. */
   readonly open: () => Promise<Readable>;
 }
 
@@ -70,7 +70,9 @@ export interface MatteCall {
   readonly sync: boolean;
   /** The node refuses where an engine would not take the image within this; 0: any wait. */
   readonly waitMsMax?: number;
-  /** Called once, when the node has admitted the image; ended by the client. */
+  /**
+   * The exchange calls it once, when the node has admitted the image; the client ends the stream.
+   */
   readonly openInput: () => Promise<Readable>;
   readonly sink: ResultSink;
   /** The files travel between the node and the storage: no input is opened, the sink gets nothing. */

@@ -66,7 +66,7 @@ export class NodeClient {
 
   /**
    * @param address host:port. Connects lazily; `close` ends it
-   * @param nodeToken asked for each call: it may change
+   * @param nodeToken is read for each call: it may change
    */
   constructor(
     address: string,
@@ -131,7 +131,7 @@ export class NodeClient {
     return metadata;
   }
 
-  /** The node's spans go under the one that calls it, and are made where that one is. */
+  /** The node's spans go under the caller's span, and are made if that is made. */
   #tracedMetadata(): Metadata {
     const metadata = this.#metadata();
     const carrier = activeCarrier();

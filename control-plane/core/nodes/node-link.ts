@@ -50,7 +50,7 @@ export interface FleetMember {
   readonly address: string;
   /** The operator asked it to take nothing new. */
   readonly draining: boolean;
-  /** Absent: not known. */
+  /** If it is absent, it is not known. */
   readonly registeredAtMs?: number;
 }
 
@@ -88,7 +88,7 @@ export class NodeLink {
   readonly #followed: Promise<void>;
   #draining: boolean;
   #retired = false;
-  /** Made with the first GetNodeInfo: what a boot can do never changes, but for what it names. */
+  /** The first GetNodeInfo makes it: what a boot can do never changes, but for what it names. */
   #view: NodeView | undefined;
   #selectables: Selectables = NO_SELECTABLES;
   /** These were written down last. */
@@ -309,7 +309,7 @@ export class NodeLink {
     void this.#readSelectables(report.selectableRevision);
   }
 
-  /** Never rejects: what fails is asked for again with the next report. */
+  /** Never rejects: the next report repeats a read that fails. */
   async #readSelectables(revision: number): Promise<void> {
     if (this.#asking || revision === this.#selectableRevision) return;
     this.#asking = true;

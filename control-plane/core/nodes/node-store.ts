@@ -28,7 +28,7 @@ export interface NodeRegistration {
 
 export type NodeMember = ReturnType<typeof memberFromRow>;
 
-/** A fleet that names its nodes anew at every start would otherwise leave rows without end. */
+/** A fleet that gives its nodes new names at every start would otherwise leave rows without end. */
 const NODE_MEMORY_MS = 7 * 24 * 3_600_000;
 
 const DEREGISTERED = 0;
@@ -63,7 +63,10 @@ export function createNodeStore(database: Database) {
       await write(database, node, leaseMs);
       return { draining: (await find(node.nodeId))?.draining ?? false };
     },
-    /** `known` false: this boot of the node is not the one registered, it must register anew. */
+    /**
+     * If `known` is false, another boot of the node is registered, and this one must register
+     * again.
+     */
     async heartbeat(nodeId: string, bootId: string, leaseMs: number) {
       const isKnown = await changed(db =>
         db
@@ -151,7 +154,7 @@ async function forgetLongGone(database: Database): Promise<void> {
   );
 }
 
-/** The column `models`: a boot that follows says it anew. */
+/** The column `models` has this form: a boot that follows writes its own. */
 interface StoredModels {
   readonly bootId: string;
   readonly models: readonly NamedSum[];
@@ -164,7 +167,7 @@ function memberFromRow({ draining, readAtMs, models: column, ...node }: NodeRow)
     ...node,
     draining: draining === 1,
     live: leaseExpiresAtMs > readAtMs,
-    /** It deregistered; false for one that only stopped its heartbeats. */
+    /** The node deregistered; it is false for a node that only stopped its heartbeats. */
     gone: leaseExpiresAtMs === DEREGISTERED,
     /** Requests may name these there; null: no replica has read them yet. */
     models: bootId === node.bootId ? (models ?? null) : null,

@@ -12,7 +12,7 @@ export interface NodeAbility {
   readonly inputFormats: ReadonlySet<InputFormat>;
   readonly outputFormats: ReadonlySet<OutputFormat>;
   readonly imagePixelsMax: number;
-  /** The same for a JPEG XL input or output; 0: it takes none. */
+  /** This bound is for a JPEG XL input or output; 0: it takes none. */
   readonly jxlPixelsMax: number;
   /** The largest that it admits while nothing else is there, as `admittedMegapixels` counts. */
   readonly megapixelsAloneMax: number;
@@ -33,7 +33,7 @@ export interface ModelLoad {
 
 export interface NodeAbilities extends NodeAbility {
   readonly nodeId: string;
-  /** Absent: not known. */
+  /** If it is absent, it is not known. */
   readonly registeredAtMs?: number;
   readonly engines: number;
   readonly imagesMax: number;

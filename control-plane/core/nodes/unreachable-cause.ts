@@ -4,7 +4,7 @@ import { status } from '@grpc/grpc-js';
 /** The cause contains text of other machines: a line of a table has room for so much. */
 const CAUSE_LENGTH_MAX = 200;
 
-/** The first that fits. The words begin where a sentence about the node goes on. */
+/** The first match counts. The words continue a sentence about the node. */
 const CAUSES: readonly (readonly [said: RegExp, cause: string])[] = [
   [/certificate has expired|CERT_HAS_EXPIRED/i, 'its certificate has expired'],
   [

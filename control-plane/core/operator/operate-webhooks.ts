@@ -51,7 +51,7 @@ export class OperateWebhooks {
     return retried === 'absent' ? this.#whyAbsent(id) : retried;
   }
 
-  /** The same by a person of its account. too-soon: within RESEND_EVERY_MS of the last attempt. */
+  /** Resends for a person of its account. too-soon: within RESEND_EVERY_MS of the last attempt. */
   async resend(jobId: string, audit: AuditEntry): Promise<ResendOutcome | 'too-soon'> {
     const resent = await this.#stores.outbox.resend(jobId, audit, RESEND_EVERY_MS);
     return resent === 'absent' ? this.#whyAbsent(jobId) : resent;

@@ -136,7 +136,7 @@ export class RateLimits {
     return this.#take({ ownerId: accountId, kind, limit: this.#limits[kind] });
   }
 
-  /** The same of the submissions of one key. No account has the id of a key. */
+  /** Takes from the submissions of one key. No account has the id of a key. */
   takeOfKey(apiKeyId: string, limit: number): Promise<RateState> {
     return this.#take({ ownerId: apiKeyId, kind: 'submissions', limit });
   }

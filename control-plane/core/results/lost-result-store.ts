@@ -82,7 +82,7 @@ export function createLostResultStore(database: Database) {
     /** Grants the credit that the job was charged, once, and says so in the account's log. */
     repay: (jobId: string, auditId: string) => repay(database, jobId, auditId),
     dueLook: () => dueLook(database),
-    /** @param next where it goes on, or when the next one begins */
+    /** @param next where the look continues, or when the next one begins */
     async saveLook(next: { readonly after: ResultCursor } | { readonly inMs: number }) {
       const columns =
         'after' in next

@@ -16,7 +16,7 @@ import { EXPIRED_LINK, type LostResults } from './lost-results.ts';
 const TOKEN_LENGTH_MAX = 128;
 /** Bytes read ahead for a caller: many may be slow at once. */
 const PIECE_BYTES = 64 * 1024;
-/** Enough for a client to follow it, late and slow. */
+/** This is enough for a client to follow it, late and slow. */
 const SIGNED_MS_MAX = 60_000;
 /** The storage has this time to answer whether a file is there that the answer does not send. */
 const THERE_MS_MAX = 3000;
@@ -63,7 +63,7 @@ export interface ResultDownloadOptions {
   readonly jobs: Pick<JobStore, 'findByResultToken'>;
   readonly blobs: Pick<BlobStore, 'openRead' | 'stat'>;
   readonly losses: Pick<LostResults, 'refusal'>;
-  /** Absent: files are sent by this service. */
+  /** If it is absent, this service sends the files. */
   readonly signed?: Pick<SignedAccess, 'signRead'> | undefined;
 }
 

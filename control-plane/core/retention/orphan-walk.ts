@@ -38,7 +38,7 @@ export class OrphanWalk {
     return ended || ageMs === null;
   }
 
-  /** The next names of the part; fewer than asked for: it is at its end. */
+  /** Reads the next names of the part; fewer than `count`: it is at its end. */
   async next(count: number): Promise<string[]> {
     const part: BlobPart = { part: this.#requirePart(), of: WALK_PARTS };
     this.#names ??= this.#blobStore.listOlderThan(ORPHAN_AGE_MS, part)[Symbol.asyncIterator]();
@@ -53,7 +53,7 @@ export class OrphanWalk {
         names.push(next.value);
       }
     } catch (error) {
-      // It begins this part anew with the next pass.
+      // The next pass begins this part again.
       this.#names = undefined;
       throw error;
     }

@@ -21,11 +21,11 @@ import type { SweepClaim, SweepStore } from './sweep-store.ts';
 
 /** Between the end of a pass that left nothing and the next, give or take the jitter. */
 const SWEEP_INTERVAL_MS = 60_000;
-/** The same of a pass that left work: another replica may have the next. */
+/** A pass that left work has this wait after it: another replica may have the next. */
 const SWEEP_AGAIN_MS = 1000;
 /** Keeps replicas that started together from sweeping together. */
 const JITTER = 0.2;
-/** Several pages and their rests; a sweeper that dies is replaced after it. */
+/** The lease outlasts several pages and their rests; a sweeper that dies is replaced after it. */
 const LEASE_MS = 60_000;
 const RENEW_MS = 15_000;
 const PASS_MS_MAX = 300_000;
@@ -226,7 +226,7 @@ export class Sweeper {
     return next < WALK_PARTS;
   }
 
-  /** The number removed; one that cannot be is logged, and found again as an orphan. */
+  /** Returns the number removed; a blob that stays is logged, and found again as an orphan. */
   async #remove(names: readonly string[]): Promise<number> {
     let removed = 0;
     const left = names.values();

@@ -140,7 +140,7 @@ export function unwritable(cause: unknown): ContractError {
   return unavailable('The storage cannot be written at the moment.', cause);
 }
 
-/** The same of reading. */
+/** This is `unwritable` for reading. */
 export function unreadable(cause: unknown): ContractError {
   return unavailable('The storage cannot be read at the moment.', cause);
 }

@@ -98,7 +98,7 @@ class DirectoryBlobStore implements BlobStore {
     return found && { bytes: found.size };
   }
 
-  /** A file is missing only where its directory is there: a disk may not be mounted. */
+  /** A file is missing only if its directory is there: a disk may not be mounted. */
   async #requireDirectoryOf(name: string): Promise<void> {
     if (!this.#mayLack) await reading(stat(path.dirname(fileOf(this.#root, name))));
   }

@@ -196,7 +196,7 @@ export function storageDirectory(
   }
 }
 
-/** The same storage, named so that it is the same from any working directory. */
+/** Names the same storage so that it is the same from any working directory. */
 export function absoluteStorage(
   storageUrl: string,
   storageKinds: readonly StorageKind[] = [],

@@ -43,7 +43,9 @@ export interface StorageObserver {
 
 export interface StorageRequestEnd {
   readonly operation: StorageOperation;
-  /** All attempts and the waits between them; of a body that is read, to its beginning. */
+  /**
+   * This counts all attempts and the waits between them; of a body that is read, to its beginning.
+   */
   readonly tookMs: number;
   readonly attempts: number;
   readonly outcome: StorageOutcome;

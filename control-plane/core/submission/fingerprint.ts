@@ -9,7 +9,7 @@ export interface FingerprintedRequest {
   readonly source: { readonly imageSha256: string } | { readonly url: string };
   readonly outputFormat: OutputFormat;
   readonly channels?: Channels | undefined;
-  /** Absent, or empty: nothing that could change the fingerprint. */
+  /** If it is absent or empty, nothing in it could change the fingerprint. */
   readonly finishing?: Finishing | undefined;
   readonly background?: { readonly sha256: string } | { readonly url: string } | undefined;
   readonly model?: string | undefined;

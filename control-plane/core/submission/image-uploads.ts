@@ -15,7 +15,7 @@ import { UploadSlot } from './upload-slot.ts';
 export const UPLOADS_MAX = 256;
 /** Each holds a chunk of its body, and no more of it is read meanwhile. */
 export const UPLOADS_WAITING_MAX = 1024;
-/** Far below what callers and proxies wait. */
+/** The wait is far below that of callers and proxies. */
 const WAIT_MS = 10_000;
 const BUSY_RETRY_AFTER_S = 5;
 /**

@@ -194,7 +194,10 @@ export const JSON_ALONE: AcceptedAnswers = { prefer: () => 'json' };
 /** A request that names none has this format, if its caller takes JSON. */
 const DEFAULT_FORMAT: OutputFormat = 'png';
 
-/** The named one, else one that the caller takes, else PNG. @throws ContractError NOT_ACCEPTABLE */
+/**
+ * Returns the named format, else one that the caller takes, else PNG.
+ * @throws ContractError NOT_ACCEPTABLE
+ */
 function requireAcceptedFormat(
   named: OutputFormat | undefined,
   formats: readonly OutputFormat[],

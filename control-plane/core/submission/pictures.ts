@@ -10,7 +10,7 @@ import type { FinishedUpload, ImageUpload } from './image-upload.ts';
 
 export interface SentPictures {
   readonly upload: ImageUpload;
-  /** The same of `background_file`; absent where the form of the body can hold none. */
+  /** This is for `background_file`; it is absent if the form of the body can hold none. */
   readonly backgroundUpload?: ImageUpload;
 }
 

@@ -92,7 +92,9 @@ interface Submission extends Sent {
 export interface KeylessSubmission extends Sent {
   readonly request: MattingRequest;
   readonly backgroundGiven: boolean;
-  /** Stands for the Idempotency-Key: made of what is asked for, and of the interface's name. */
+  /**
+   * It stands for the Idempotency-Key: made of the request's fields and of the interface's name.
+   */
   readonly derivedKey: {
     readonly namespace: string;
     /** How long its job answers, from its end on. */
@@ -295,7 +297,7 @@ export class SubmitMatting {
     }
   }
 
-  /** The key is asked for once more: names were looked up and pictures stored since. */
+  /** The key is checked once more: names were looked up and pictures stored since. */
   async #insert(job: NewJob, { askAgain, unpaid }: Sent): Promise<SubmitOutcome> {
     const { jobs, jobsInFlightMax } = this.#dependencies;
     const limits = unpaid === undefined ? { jobsInFlightMax } : { allowance: unpaid.allowance };

@@ -46,7 +46,7 @@ export class UploadSlot {
     }
   }
 
-  /** Each writer is to be closed once. @throws ContractError SERVICE_UNAVAILABLE */
+  /** The caller closes each writer once. @throws ContractError SERVICE_UNAVAILABLE */
   async openWriter(blob: string): Promise<BlobWriter> {
     if (this.#files === 0) this.#release = await this.#take();
     this.#files += 1;

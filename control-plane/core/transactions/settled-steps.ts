@@ -30,7 +30,7 @@ export interface SettledJob {
 }
 
 export interface SettledStep {
-  /** Kept in `unsettled_jobs`: it never changes. */
+  /** The name is kept in `unsettled_jobs`: it never changes. */
   readonly name: string;
   /**
    * Called once the job is closed and its credit settled, or later where it was left out, with the

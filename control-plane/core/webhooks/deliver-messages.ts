@@ -77,7 +77,7 @@ interface MessageWay {
   /** The longest an attempt takes, and time to write its end. */
   readonly leaseMs: number;
   readonly places: SlotLimits;
-  /** Keys that open here what is to be sent; nothing is asked of mails. */
+  /** These keys open here what a delivery sends; mails need none. */
   readonly secretKeyIds: readonly string[];
   /**
    * Sends it and writes the attempt's end. Rejects where the database stays away, or for a bug: the

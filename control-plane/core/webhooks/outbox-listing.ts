@@ -58,7 +58,7 @@ export function outboxListing(database: Database) {
       const { outcome } = await retryNotification(database, id);
       return outcome;
     },
-    /** The same by a person. too-soon: the last attempt began within `everyMs`, or is under way. */
+    /** Resends for a person. too-soon: the last attempt began within `everyMs`, or is under way. */
     resend: async (
       id: string,
       audit: AuditEntry,

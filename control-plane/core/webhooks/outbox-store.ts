@@ -152,7 +152,7 @@ export function createOutboxStore(database: Database) {
     /** Mails, or events of accounts, that ended so long ago. */
     removeOld: (kind: MessageKind, afterMs: number, limit: number) =>
       removeOld(database, kind, afterMs, limit),
-    /** Makes mails due that wait for their next attempt, which is one more than they have. */
+    /** Makes mails due that wait for their next attempt, which adds one to those they have. */
     sendMailsNow: (limit: number) => sendMailsNow(database, limit),
   };
 }

@@ -116,7 +116,7 @@ export function webhookDelivery(parts: WebhookDeliveryParts): MessageDelivery {
   return new MessageDelivery(parts, way, wake => events.onNotificationDue(wake));
 }
 
-/** Under the submission of its job, which may be long ago. */
+/** The span goes under the submission of its job, which may be long ago. */
 function beginSpan(tracing: Tracing | undefined, { message, claim }: ClaimedMessage) {
   const attributes = {
     'http.request.method': 'POST',
@@ -171,7 +171,9 @@ type SendOutcome =
 
 const GONE = 410;
 
-/** The same for all: receivers see which service sends, and nothing of the account. */
+/**
+ * The headers are the same for all: receivers see which service sends, and nothing of the account.
+ */
 const HEADERS = {
   'content-type': 'application/json',
   'user-agent': `${OWN_AGENT} (webhook)`,

@@ -258,7 +258,7 @@ class BucketBlobWriter implements BlobWriter {
       }
     };
     const hands = Math.min(PARTS_AT_ONCE_MAX, parts.length);
-    // All of them, though one fails: no part may arrive behind the upload's end.
+    // The loop waits for all, though one fails: no part may arrive behind the upload's end.
     const ends = await Promise.allSettled(Array.from({ length: hands }, sendSome));
     for (const end of ends) if (end.status === 'rejected') throw end.reason;
     return completed;
@@ -367,7 +367,7 @@ export class SpoolFile {
     this.#part = createHash('sha256');
   }
 
-  /** All that was appended, hexadecimal. */
+  /** Returns the sum of all that was appended, hexadecimal. */
   sha256(): string {
     return this.#whole.copy().digest('hex');
   }

@@ -41,7 +41,7 @@ export async function checkBucket(options: BucketOptions): Promise<readonly Stor
   let check: BucketCheck;
   try {
     const { sdk, clients } = await createBucketClients(options, BUCKET_BOUNDS, silent);
-    // One attempt at each: whoever checks wants to know, and soon.
+    // Each request has one attempt: the operator wants to know, and soon.
     const once = { writes: clients.probes, reads: clients.probes, probes: clients.probes };
     const client = new BucketClient({ sdk, clients: once }, options, BUCKET_BOUNDS, {
       storageRequestEnded: ignore,

@@ -35,7 +35,7 @@ class BucketError extends Error {
   readonly code: string;
   /** The status is the answer's; undefined: there was none. */
   readonly status: number | undefined;
-  /** The store's own, for whoever looks after it. */
+  /** The id is the store's own, for its operator. */
   readonly requestId: string | undefined;
   readonly attempts: number;
 
@@ -144,7 +144,7 @@ interface BucketObjectHead {
   readonly bytes: number;
   /** The sum is of the whole object, hexadecimal, as its writer noted it. */
   readonly notedSha256: string | undefined;
-  /** The same as the store computed it; absent for what came in parts. */
+  /** This is the sum as the store computed it; absent for what came in parts. */
   readonly storeSha256: string | undefined;
 }
 

@@ -16,11 +16,11 @@ export interface BucketBounds {
   readonly connectMsMax: number;
   /** The time runs from the beginning of an attempt, its body sent, to the head of its answer. */
   readonly answerMsMax: number;
-  /** The same where nothing is sent and a caller waits. */
+  /** This holds for answers if nothing is sent and a caller waits. */
   readonly readAnswerMsMax: number;
   /** No byte of a blob while its reader waits for one: the connection is given up. */
   readonly silenceMsMax: number;
-  /** How often one reading goes on with another connection. */
+  /** One reading continues so often with another connection. */
   readonly resumesMax: number;
   /**
    * A write must not be lost: its attempts wait some 6 s, 11 s at most, for a store that restarts.
@@ -40,7 +40,7 @@ export interface BucketBounds {
   readonly probeMsMax: number;
 }
 
-/** Above it a blob is sent in parts of this size, each with its own attempts. */
+/** A larger blob is sent in parts of this size, each with its own attempts. */
 export const PART_BYTES = 8 * 1024 * 1024;
 
 export const BUCKET_BOUNDS: BucketBounds = {
@@ -158,7 +158,7 @@ function createHandler(
 
 /** The wait before the n-th attempt again is up to this x 2^n, at random. */
 const BASE_MS = 100;
-/** The same where the store asks for less (SlowDown, 429). */
+/** The base is this if the store wants fewer requests (SlowDown, 429). */
 const SLOW_DOWN_BASE_MS = 500;
 const WAIT_MS_MAX = 5000;
 

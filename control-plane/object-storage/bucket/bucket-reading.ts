@@ -198,7 +198,7 @@ export async function* listBucketOlderThan(
   }
 }
 
-/** @param isBehind true: neither this key nor one that follows is asked for */
+/** @param isBehind true: the walk ends before this key */
 async function* older(
   page: (from?: string) => Promise<BucketListing>,
   olderThanMs: number,

@@ -159,15 +159,15 @@ type SigningOptions = NonNullable<Parameters<Module['getSignedUrl']>[2]> & {
 export interface Signing {
   readonly client: S3Client;
   readonly method: 'GET' | 'HEAD' | 'PUT';
-  /** The object's name behind the prefix; nothing in it is to be escaped. */
+  /** This is the object's name behind the prefix; nothing in it needs escaping. */
   readonly name: string;
   /** The request has these in the query of its URL, by the names there. */
   readonly query: Readonly<Record<string, string>>;
   /** Headers that are signed, beside the host. */
   readonly headers: Readonly<Record<string, string>>;
-  /** Made anew for each signature: what signs may add to its sets. */
+  /** The options are new for each signature: signing may add to its sets. */
   readonly options: () => SigningOptions;
-  /** The same by the SDK's own `getSignedUrl`. */
+  /** Signs by the SDK's own `getSignedUrl`. */
   readonly bySdk: (options: SigningOptions) => Promise<string>;
 }
 

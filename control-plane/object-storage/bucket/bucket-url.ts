@@ -144,7 +144,7 @@ function parseEncryption(
   return { algorithm, ...(kmsKeyId === undefined ? {} : { kmsKeyId }) };
 }
 
-/** Beyond the life of a blob: the sweeper comes first, also after a day on which nobody ran. */
+/** The spare time is beyond a blob's life: the sweeper comes first, even after a day without it. */
 const SPARE_DAYS = 1;
 /** S3 counts in days. Parts of an upload are sent within minutes. */
 const UNFINISHED_DAYS = 1;

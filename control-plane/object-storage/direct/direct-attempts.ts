@@ -194,7 +194,7 @@ function archivedFrom(head: Buffer): number {
 /** After a node could not reach the storage its attempts are streamed so long, doubling. */
 const PAUSE_MIN_MS = 30_000;
 const PAUSE_MAX_MS = 600_000;
-/** Beyond any fleet; the ones remembered longest go first. */
+/** The bound is beyond any fleet; the nodes remembered longest go first. */
 const NODES_MAX = 1000;
 const JOBS_MAX = 10_000;
 
@@ -244,7 +244,7 @@ class DirectPaths implements DirectAttempts {
   #pause({ bootId }: DirectNode): void {
     const before = this.#pauses.get(bootId);
     const lengthMs = before === undefined ? PAUSE_MIN_MS : before.lengthMs * 2;
-    // Anew at the end: the one that was paused last is forgotten last.
+    // The node moves to the end: the node that was paused last is forgotten last.
     this.#pauses.delete(bootId);
     forgetOldest(this.#pauses, NODES_MAX);
     const paused = Math.min(PAUSE_MAX_MS, lengthMs);
