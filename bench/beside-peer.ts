@@ -36,10 +36,10 @@ if (positionals.length === 0) throw new Error('usage: beside-peer.ts [options] F
 const rounds = Number(values.rounds);
 const FORMAT: OutputFormat = 'png';
 const CALLERS = 6;
-/** Of each kind. */
+/** Each kind has so many. */
 const SERVICE_RUNS_A_ROUND = 12;
 
-/** What an image takes on either side, ms. */
+/** An image takes so much on either side, ms. */
 interface Cost {
   readonly serviceMs: number;
   readonly serviceCpuMs: number;

@@ -68,7 +68,7 @@ const PHOTOS_MIN = 4;
 
 type Settings = Pick<Ranges, 'quantile' | 'percentOfMedianMax' | 'float32'>;
 
-/** Where no file of that size is there. */
+/** These hold where there is no file of that size. */
 const NEW_FILE: Settings = { quantile: 0, percentOfMedianMax: 150, float32: [] };
 
 const { values, positionals } = parseArgs({
@@ -142,7 +142,7 @@ async function calibrate(side: number): Promise<void> {
     ranges,
     checkAnswer: summariseAnswer({ alpha: answer, width: side, height: side }),
   });
-  // What is committed must read.
+  // The file that is committed must be readable.
   parseRanges(text, file);
   await writeFileWhole(file, whole => whole.write(Buffer.from(text), 0));
   console.log(`${file}: ${ranges.size} ranges of ${photoFiles.length} photos:`);
@@ -155,7 +155,7 @@ async function calibrate(side: number): Promise<void> {
   await Promise.all([before.release(), after.release()]);
 }
 
-/** As given; what is not given is as the file says that is there. */
+/** Takes the given settings; those not given are as in the file that is there. */
 function settingsOf(file: string): Settings {
   const there = existsSync(file) ? parseRanges(readFileSync(file, 'utf8'), file) : NEW_FILE;
   const { quantile, median, float32 } = values;

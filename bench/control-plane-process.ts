@@ -94,7 +94,7 @@ async function portOf(child: ChildProcess): Promise<number> {
   for await (const line of lines) {
     const entry = JSON.parse(line) as { msg?: string; http?: number };
     if (entry.msg !== 'listening') continue;
-    // Read on, or its log would fill the pipe and stop it.
+    // The log is read on, or it would fill the pipe and stop the process.
     child.stdout?.resume();
     return entry.http!;
   }

@@ -1,5 +1,5 @@
 /**
- * What the contract costs above its parts, on SQLite and on MariaDB:
+ * Measures what the contract costs above its parts, on SQLite and on MariaDB:
  *
  * - submissions (asynchronous, a 10 KB PNG, nothing dispatched) against the bare limit, by as many
  *   at a time, on the same disk: one durable blob and one commit of one row each, by the drivers
@@ -44,7 +44,7 @@ interface Rate {
   readonly clientTakenOutPerS: number;
 }
 
-/** As many at a time as there are callers, for a while. */
+/** Runs as many at a time as there are callers, for a while. */
 async function rateOf(work: () => Promise<void>, forMs = ROUND_MS): Promise<Rate> {
   const cpu = process.cpuUsage();
   const startedAtMs = performance.now();

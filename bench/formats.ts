@@ -1,5 +1,5 @@
 /**
- * What a picture costs a picture worker, by the format of its result: processor time, elapsed time
+ * Measures what a picture costs a worker, by the format of its result: processor time, elapsed time
  * and the greatest memory, the programs it starts included.
  *
  *   sh bin/node24 bench/formats.ts [megapixels ...] [--photo=FILE] [--formats=png,webp]

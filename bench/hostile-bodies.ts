@@ -25,7 +25,7 @@ const JSON_TYPE = 'application/json';
 const part = (name: string, file = '') =>
   `--${BOUNDARY}\r\nContent-Disposition: form-data; name="${name}"${file}\r\n\r\n`;
 const FILE = part('image_file', '; filename="photo.png"');
-/** All but the last byte of what ends a part. */
+/** All but the last byte of the delimiter that ends a part. */
 const NEARLY = DELIMITER.slice(0, -1);
 /** Honest but for their length: what encoders and mail programs write. */
 const LINES = `${'A'.repeat(76)}\r\n`;
@@ -155,7 +155,7 @@ export const HOSTILE_REQUESTS: readonly HostileRequest[] = [
   ...['[', '{"a":', '{"a":1},'].map(notification),
 ];
 
-/** So many bytes of it, in pieces of 64 KiB; without the transfer coding. */
+/** Gives so many bytes of it, in pieces of 64 KiB; without the transfer coding. */
 export function* piecesOf({ once, again }: HostileBody, bytes = BODY_BYTES): Generator<Buffer> {
   const piece = Buffer.alloc(PIECE_BYTES - (PIECE_BYTES % again.length), again, 'latin1');
   yield Buffer.from(once, 'latin1');
@@ -164,7 +164,7 @@ export function* piecesOf({ once, again }: HostileBody, bytes = BODY_BYTES): Gen
   }
 }
 
-/** As it goes over the wire, its transfer coding around it. */
+/** Gives it as it goes over the wire, its transfer coding around it. */
 export function* wireOf(body: HostileBody, bytes = BODY_BYTES): Generator<Buffer> {
   const { chunkBytes } = body;
   let plain: Buffer | undefined;

@@ -12,7 +12,7 @@ import { at } from '../test/support/at.ts';
 import type { BenchPhoto } from './photos.ts';
 
 export interface InProcess {
-  /** Of each model. */
+  /** Each model has so many. */
   readonly engines: number;
   readonly description: string;
   /** One picture of the model's size through an engine and nothing else. */

@@ -1,5 +1,5 @@
 /**
- * What a job costs beside pixels and models: processor time of the control plane and of the node's
+ * Measures a job's cost beside pixels and models: processor time of control plane and of the node's
  * main process, a synchronous submission of 2 MP JPEG in Base64 each, its cut-out stored as PNG and
  * downloaded. Picture workers, engines and this client do not count.
  *
@@ -19,7 +19,7 @@ const { values } = parseArgs({
 });
 const jobs = Number(values.jobs);
 const callers = Number(values.callers);
-/** What runs for the first time is compiled, and compiled anew once it is seen to run often. */
+/** Code that runs for the first time is compiled, and compiled anew once it runs often. */
 const WARM_UP_JOBS = 40;
 
 const photo = at(await drawPhotos(), 1);

@@ -1,5 +1,5 @@
 /**
- * What a hostile body costs the control plane beside an honest form of as many bytes: processor
+ * Compares a hostile body's cost to the control plane with an honest form's of that size: processor
  * time of its process, in turns within one run, and the longest that one piece of 64 KiB holds a
  * reader. Exits with 1 where a body costs more than RATIO_MAX, or a piece holds the loop for
  * HOLD_MS_MAX.
@@ -45,9 +45,9 @@ const HOLD_BYTES = 8 * 2 ** 20;
 /** The largest image that is taken. */
 const IMAGE_BYTES = 50 * 2 ** 20;
 const MIB = 2 ** 20;
-/** What Node reads from a socket at once. */
+/** Node reads so many from a socket at once. */
 const READ_BYTES = 64 * 1024;
-/** Of each kind of small ones: the system counts a process's time in ticks of 10 ms. */
+/** Each kind of small ones has so many: the system counts processor time in ticks of 10 ms. */
 const REQUESTS = 100;
 const SMALL_BYTES = 16_000;
 
@@ -71,7 +71,7 @@ async function cpuMsOf(body: HostileBody): Promise<{ ms: number; status: number;
   return { ms: plane.cpuMs() - before, status, mib: bytesSent / MIB };
 }
 
-/** Of as many bytes as a hostile body has. */
+/** Measures an honest body of as many bytes as a hostile one has. */
 async function honestMs(): Promise<number> {
   const { type, body } = honest;
   const length = { 'content-length': String(body.length) };
@@ -108,7 +108,7 @@ async function holdsOf(body: HostileBody): Promise<number[]> {
     highWaterMark: 1,
     read() {
       const { value } = pieces.next();
-      // In a turn of its own; all that is made of it is done before the next one.
+      // A piece comes in an iteration of its own; its work is done before the next one.
       setImmediate(() => {
         const givenMs = performance.now();
         setImmediate(() => holds.push(performance.now() - givenMs));
@@ -130,7 +130,7 @@ async function holdsOf(body: HostileBody): Promise<number[]> {
   return holds;
 }
 
-/** Of one read from the socket that is full of chunks of the transfer coding. */
+/** Measures one read from the socket that is full of chunks of the transfer coding. */
 async function chunksHoldMs(body: HostileBody): Promise<number> {
   const holds: number[] = [];
   const server = createServer({ IncomingMessage: GatheringMessage });

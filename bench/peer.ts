@@ -14,7 +14,7 @@ import { createInterface } from 'node:readline';
 import type { OutputFormat } from '../proto/contract/formats.ts';
 import type { BenchPhoto } from './photos.ts';
 import { cpuMsOf } from './processes.ts';
-// For the process that it starts.
+// The process that it starts needs this.
 import '../inference-node/serving/engine/child/telemetry-off.ts';
 
 const PACKAGE = '@imgly/background-removal-node';
@@ -94,7 +94,7 @@ function startPeer(folder: string): Peer {
       const file = path.join(folder, type === 'image/png' ? 'photo.png' : 'photo.jpg');
       writeFileSync(file, photo.file);
       child.stdin.write(`${JSON.stringify({ file, type, format: `image/${format}` })}\n`);
-      // What else it prints is not JSON.
+      // Its other output is not JSON.
       for (;;) {
         const { value, done } = await lines.next();
         if (done) throw new Error(`${PACKAGE} ended before it answered`);

@@ -1,5 +1,5 @@
 /**
- * What input sizes, precisions and engine layouts cost, each against the first of its table, in
+ * Compares the cost of sizes, precisions and engine layouts, each with the first of its table, in
  * turns in one run.
  *
  * - Sizes and precisions: processor time of a run on one thread, which other work on the machine
@@ -121,7 +121,7 @@ async function measureLayouts(precision: Precision) {
   }
 }
 
-/** So many at once, ms until the last is back. */
+/** Runs so many at once; ms until the last is back. */
 async function timeRuns(pool: EnginePool, model: PreparedModel, runs: number): Promise<number> {
   const rgb = drawCheckPicture(model.inputWidth, model.inputHeight);
   const { signal } = new AbortController();

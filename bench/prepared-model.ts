@@ -1,5 +1,5 @@
 /**
- * What preparing a graph gains: bare session.run of isnet as it was exported, one output fetched,
+ * Measures what preparing a graph gains: bare session.run of isnet as exported, one output fetched,
  * against the prepared graph. Both sessions live in one process with the same options and threads
  * and take turns, so that whatever else the machine does meets both alike.
  *

@@ -19,12 +19,12 @@ export interface Memory {
 export const PROCESS_ROLES = ['control plane', 'node', 'picture workers', 'engines'] as const;
 export type ProcessRole = (typeof PROCESS_ROLES)[number];
 
-/** What a process took until now. */
+/** A process has taken so much until now. */
 export interface ProcessTimes {
   readonly role: ProcessRole;
-  /** Of all its threads, ms. */
+  /** All its threads count, ms. */
   readonly cpuMs: number;
-  /** Of its first thread, which runs the event loop, ms. */
+  /** The first thread runs the event loop, ms. */
   readonly mainCpuMs: number;
 }
 
@@ -66,7 +66,7 @@ export function cpuMsOf(pid: number): number {
   return ms;
 }
 
-/** Of the two programs and all children of the node that are alive. */
+/** Reads the times of the two programs and of all the node's children that are alive. */
 export function timesOf(controlPlane: number, node: number): TimesByPid {
   const roles: [number, ProcessRole][] = [
     [controlPlane, 'control plane'],
@@ -83,7 +83,7 @@ export function timesOf(controlPlane: number, node: number): TimesByPid {
   return times;
 }
 
-/** Of a process and all its children, bytes: by the kernel's own sums, which take it a while. */
+/** Sums a process and all its children, bytes: by the kernel's own sums, which take it a while. */
 export function memoryOf(root: number): Memory {
   const pids = [root, ...descendants(root)];
   let rss = 0;
@@ -103,7 +103,7 @@ function roleOfChild(pid: number): keyof typeof CHILD_PROGRAMS | undefined {
   return roles.find(role => command.includes(CHILD_PROGRAMS[role]));
 }
 
-/** Those of `stat` after the name, which may hold blanks; undefined: the process is gone. */
+/** Gives the fields of `stat` after the name, which may hold blanks; undefined: it is gone. */
 function statFields(pid: number, file = 'stat'): string[] | undefined {
   const stat = readProc(pid, file);
   return stat?.slice(stat.lastIndexOf(')') + 2).split(' ');

@@ -46,7 +46,7 @@ interface Sample {
   readonly plain: Outcome;
   /** One a candidate. */
   readonly outcomes: readonly Outcome[];
-  /** Of each candidate, engine time to that of isnet at 1024. */
+  /** Each candidate's engine time relative to that of isnet at 1024. */
   readonly costs: readonly number[];
 }
 
@@ -77,9 +77,9 @@ const VALUES: Readonly<Partial<Record<keyof Constants, readonly number[]>>> = {
 };
 /** Processor time on one thread to that of isnet at 1024 in int8; isnet's other size is 768. */
 const COSTS = { subject: 1, opinion: 0.39, secondLook: 0.56, refine: 0 } as const;
-/** What a run of isnet at 1024 weighs beside all of the errors of plain isnet. */
+/** A run of isnet at 1024 weighs so much beside all of the errors of plain isnet. */
 const COST_WEIGHT = 0.03;
-/** What a whole photo of holes or ghosts weighs beside them. */
+/** A whole photo of holes or ghosts weighs so much beside them. */
 const HOLES_WEIGHT = 5;
 const LOSS_NAMES = ['sad', 'mse', 'gradient', 'softMae'] as const;
 const WORSE_RATIO = 1.05;

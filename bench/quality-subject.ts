@@ -39,13 +39,13 @@ interface Judged extends Measured {
   readonly roles: readonly string[];
 }
 
-/** Of the mean squared error: from it on a matte is bad. */
+/** A matte is bad from this mean squared error on. */
 const BAD_MSE = 0.02;
 const SOLID_RULES = [96, 128, 160, 192, 230].flatMap(solidFrom =>
   [0.0001, 0.0003, 0.001, 0.003, 0.01].map(solidShareMin => ({ solidFrom, solidShareMin })),
 );
 const UNSURE_SHARES = [0.1, 0.15, 0.2, SUBJECT_RULES.unsureShareMin, 0.3, 0.4, 0.5];
-/** What a picture of a subject weighs that is called empty, to an empty one that is not. */
+/** A subject's picture that is called empty weighs so much more than an empty one that is not. */
 const LOST_WEIGHT = 20;
 
 const { values, positionals } = parseArgs({

@@ -12,7 +12,7 @@ export interface RawRequest {
 export interface RawAnswer {
   /** 0: the connection ended without one. */
   readonly status: number;
-  /** Of the body, until the answer. */
+  /** The body's bytes that were sent until the answer. */
   readonly bytesSent: number;
 }
 

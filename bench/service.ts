@@ -25,9 +25,9 @@ import {
 export interface Answer {
   readonly status: number;
   readonly file: Buffer;
-  /** From the first byte sent to the job's JSON. */
+  /** The time from the first byte sent to the job's JSON. */
   readonly answerMs: number;
-  /** From the first byte sent to the last byte of the cut-out. */
+  /** The time from the first byte sent to the last byte of the cut-out. */
   readonly totalMs: number;
   readonly serverTiming: string;
 }
@@ -37,9 +37,9 @@ export interface Service {
   /** host:port of the node's gRPC interface. */
   readonly nodeAddress: string;
   readonly nodeToken: string;
-  /** Of an account that has credits for everything. */
+  /** The account has credits for everything. */
   readonly apiKey: string;
-  /** Where the node says what it is, and its metrics. */
+  /** The node's own page is there, and its metrics. */
   readonly nodeHttpUrl: string;
   /** Sends a file and fetches its cut-out. Rejects on anything but 200. */
   cutOut(file: Buffer, format?: string): Promise<Answer>;
@@ -172,7 +172,7 @@ export function median(values: readonly number[]): number {
     : (at(sorted, middle - 1) + at(sorted, middle)) / 2;
 }
 
-/** What a figure is worth depends on this. */
+/** A figure's worth depends on this. */
 export function machine(): Record<string, string | number> {
   return {
     cpu: cpus()[0]?.model ?? 'unknown',

@@ -63,7 +63,7 @@ async function rateOf(work: () => Promise<unknown>): Promise<number> {
 const inProcess = await openInProcess('latency');
 const service = await openService();
 const node = openNodeCaller(service.nodeAddress, service.nodeToken);
-/** As many as the node admits: it is never without work and never refuses. */
+/** The node admits so many: it is never without work and never refuses. */
 const callers = await node.imagesMax();
 const layers: Readonly<Record<Layer, CutOut>> = {
   pipeline: inProcess.cutOut,

@@ -11,7 +11,7 @@ import { cpuMsOf } from '../processes.ts';
 import { type Card, type Graph, percentile, shown } from './card.ts';
 import type { AddRow, Figures } from './options.ts';
 
-/** Of what a figure is measured for: what is done before it counts. */
+/** The warm-up before a figure counts is this share of its measurement. */
 export const WARM_UP_SHARE = 0.25;
 
 export async function measureBare(card: Card, addRow: AddRow): Promise<void> {

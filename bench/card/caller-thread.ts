@@ -18,16 +18,16 @@ export interface CallerOptions {
 }
 
 export interface CallerReport {
-  /** Of answers within the window. */
+  /** The latencies of answers within the window. */
   readonly latenciesMs: readonly number[];
-  /** Of all calls. */
+  /** All calls count. */
   readonly failed: number;
   readonly failure: string | undefined;
   /** Share of the window that its event loop had work. */
   readonly busy: number;
 }
 
-/** What fails at once would else be asked thousands of times a second. */
+/** A call that fails at once would else be repeated thousands of times a second. */
 const PAUSE_AFTER_FAILURE_MS = 100;
 const WORDS_MAX = 200;
 

@@ -22,7 +22,7 @@ import type { CardOptions } from './options.ts';
 export type Card = Awaited<ReturnType<typeof openCard>>;
 export type Graph = CardOptions['graphs'][number];
 
-/** What one call takes, some 50 ms of a core, is worth it no more often. */
+/** One call takes some 50 ms of a core, and is worth it no more often. */
 const SAMPLE_INTERVAL_MS = 1000;
 const SAMPLE_MAX_MS = 5000;
 
@@ -65,7 +65,7 @@ export async function openCard(options: CardOptions, ending: AbortSignal) {
         instructionSet: await detectInstructionSet(),
         answering: createAnswering({ childEnv, threads: cores }),
       }),
-    /** Of a window of time; nothing where nobody watches. */
+    /** Reads the GPU's load in a window of time; nothing where nobody watches. */
     gpuBetween: (fromMs: number, toMs: number) => watch?.between(fromMs, toMs) ?? {},
     close: () => watch?.close(),
   };
@@ -104,7 +104,7 @@ function watchGpu(id: string) {
   };
 }
 
-/** Of a line of the query, as `97, 5312`; undefined: it is none. Figures may be words: `[N/A]`. */
+/** Reads a line of the query, as `97, 5312`; undefined: it is none. Figures may be `[N/A]`. */
 export function parseSample(line: string, atMs: number): Sample | undefined {
   const cells = line.split(',').map(text => text.trim());
   if (cells.length !== 2 || !cells.every(text => /^(\d+|\[.*\])$/.test(text))) return undefined;

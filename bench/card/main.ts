@@ -1,6 +1,6 @@
 /**
- * What a GPU is worth here: `bare`, engines that always find work, by how many there are and how
- * many images they take at once; `service`, everything kept full over REST, with what limits it.
+ * Measures what a GPU is worth: `bare`, engines that always find work, by how many there are and
+ * how many images they take at once; `service`, all kept full over REST, with what limits it.
  * docs/gpu.md says what to read off. Without a GPU it measures a CPU the same way.
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
@@ -11,7 +11,7 @@ import { openCard } from './card.ts';
 import { type AddRow, type Figures, readOptions } from './options.ts';
 import { measureService } from './service-load.ts';
 
-/** Told to end, it ends what it started. */
+/** A signal ends what it started. */
 const ending = new AbortController();
 for (const signal of ['SIGINT', 'SIGTERM'] as const) {
   process.on(signal, () => ending.abort(new Error('told to end')));
@@ -37,7 +37,7 @@ try {
         rows[name] = { error: (error as Error).message.split('\n')[0] };
         process.exitCode = 1;
       }
-      // At once: what ends the program in the middle loses nothing.
+      // Results are written at once: an end in the middle loses nothing.
       writeFileSync(file, `${JSON.stringify({ ...results, [section]: rows }, undefined, 2)}\n`);
       console.log(
         `${section}: ${name}: ${rows[name].error ?? `${rows[name].imagesPerS} a second`}`,

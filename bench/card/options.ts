@@ -1,4 +1,4 @@
-/** What the command line asks for, and what a measurement gives. */
+/** The options of the command line, and the results of a measurement. */
 import { availableParallelism } from 'node:os';
 import { parseArgs } from 'node:util';
 import {

@@ -17,11 +17,11 @@ import type { AddRow, Figures } from './options.ts';
 
 /** Files of minutes under load would fill a disk. */
 const RESULT_TTL_MS = 60_000;
-/** Of a service that was never asked anything: what runs first is compiled. */
+/** A service without a request so far warms up so long: code that runs first is compiled. */
 const FIRST_WARM_UP_MS = 2000;
 /** Above it something has no room left. */
 const FULL = 0.9;
-/** Of an image's time in the node: more than what a worker that is free at once takes. */
+/** Images wait above this share of their time in the node: a worker that is free takes less. */
 const WAITS = 0.1;
 
 export async function measureService(card: Card, addRow: AddRow): Promise<void> {
@@ -100,7 +100,7 @@ async function momentOf(service: Service) {
   return { atMs: performance.now(), times: service.times(), counts, machineMs };
 }
 
-/** Of the node's own page. */
+/** Reads the counts of the node's own page. */
 async function readCounts({ nodeHttpUrl }: Service) {
   const text = await (await fetch(`${nodeHttpUrl}/metrics`)).text();
   return {
@@ -112,7 +112,7 @@ async function readCounts({ nodeHttpUrl }: Service) {
   };
 }
 
-/** Of all series of a metric that have the label. */
+/** Sums all series of a metric that have the label. */
 export function sumOf(text: string, name: string, label = ''): number {
   let sum = 0;
   for (const line of text.split('\n')) {
@@ -155,7 +155,7 @@ function figuresOf(card: Card, before: Moment, after: Moment, reports: CallerRep
   };
 }
 
-/** Of processes that live at the end; of those that are new since the beginning all of it. */
+/** Counts processes that live at the end; those that are new since the beginning count in full. */
 export function spentBy(before: TimesByPid, after: TimesByPid) {
   const none = (): Record<ProcessRole, number> => ({
     ...{ 'control plane': 0, node: 0, 'picture workers': 0, engines: 0 },
@@ -173,9 +173,9 @@ export interface Loads {
   readonly cores: number;
   /** Mean, 0 to 1; undefined: nothing says it. */
   readonly gpuBusy?: number;
-  /** That the service took, by role. */
+  /** The service took this much, by role. */
   readonly cpuMs: Readonly<Record<ProcessRole, number>>;
-  /** That everything on the machine takes. */
+  /** Everything on the machine takes so many. */
   readonly machineCores: number;
   /** Share of time that an event loop had work, of the callers' threads the busiest. */
   readonly clientBusy: number;
@@ -183,11 +183,11 @@ export interface Loads {
   readonly nodeBusy: number;
   /** Share of time that an engine had a run, of all engines. */
   readonly enginesBusy: number;
-  /** What an image waited for a picture worker, as a share of what it took in the node. */
+  /** An image waited so long for a picture worker, as a share of its time in the node. */
   readonly workerWaitShare: number;
 }
 
-/** In words for a table. The first that is full, from what nothing can be done about onwards. */
+/** Names for a table the first that is full, beginning with what nothing can be done about. */
 export function limitOf(loads: Loads): string {
   const { cores, gpuBusy = 0, cpuMs, machineCores } = loads;
   if (gpuBusy >= FULL) return 'GPU';

@@ -1,5 +1,5 @@
 /**
- * What KEDA and a HorizontalPodAutoscaler make of the chart's triggers
+ * Computes what KEDA and a HorizontalPodAutoscaler make of the chart's triggers
  * (deploy/chart/templates/nodes/scaled-object.yaml), in steps of 15 s: the megapixels a second that
  * come and wait, divided by those of one node. It grows at once and holds the highest number of the
  * last while, and the last node goes when nothing has come or waited for as long.
@@ -15,7 +15,7 @@ export interface ScalingRule {
   readonly nodesMax: number;
 }
 
-/** What a scrape shows. */
+/** A scrape shows these. */
 export interface Scraped {
   readonly atMs: number;
   /** A counter of all that was submitted. */

@@ -33,7 +33,7 @@ const sample = makeDay({
   seed: SEED,
 });
 const perNodeS = 1000 / (NODE.slowness * meanServiceMs(sample));
-/** Of a node that always has work. */
+/** A node that always has work does so many. */
 const nodeMegapixelsPerS =
   (perNodeS * sample.reduce((sum, job) => sum + megapixelsOf(job), 0)) / sample.length;
 const random = createRandom(SEED + 7);

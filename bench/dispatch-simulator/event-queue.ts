@@ -46,7 +46,7 @@ export class EventQueue {
     };
   }
 
-  /** Until nothing is left or `done` says so. */
+  /** Runs until nothing is left or `done` says so. */
   run(done: () => boolean): void {
     for (let [first] = this.#heap; first !== undefined && !done(); [first] = this.#heap) {
       const last = this.#heap.pop();

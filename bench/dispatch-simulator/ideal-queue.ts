@@ -52,7 +52,7 @@ class IdealQueue {
       if (kind.slowness !== slowness) continue;
       const idle = Math.min(engines, kind.free);
       kind.free -= idle;
-      // What runs there ends elsewhere in the real fleet; here the engine is gone after it.
+      // The job that runs there ends elsewhere in the real fleet; here its engine is gone after it.
       kind.vanishing += engines - idle;
     }
   }
@@ -117,7 +117,7 @@ export function vanishingAtMs(
   return jobs[Math.floor(jobs.length * vanishing.afterShare)]?.arrivesMs;
 }
 
-/** Those that are lost, spread evenly over the kinds. */
+/** Lists the nodes that are lost, spread evenly over the kinds. */
 export function vanishing<T>(scenario: Scenario, nodes: readonly T[]): T[] {
   const every = Math.round(1 / (scenario.vanishing?.share ?? 1));
   return nodes.filter((_, index) => index % every === 0);

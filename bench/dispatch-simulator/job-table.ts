@@ -20,7 +20,7 @@ export interface ListedJob extends QueuedJob {
 /** Both in the order the jobs came in, which within a lane is the queue's. */
 interface Lane {
   readonly open: SimulatedJob[];
-  /** Those without a lease. */
+  /** These have no lease. */
   readonly free: SimulatedJob[];
 }
 
@@ -39,7 +39,7 @@ export class JobTable {
     return remove(this.#laneOf(job).free, job);
   }
 
-  /** Given back. */
+  /** Gives the job back. */
   release(job: SimulatedJob): void {
     insertInOrder(this.#laneOf(job).free, job);
   }
@@ -118,7 +118,7 @@ function placeOf(jobs: readonly SimulatedJob[], { index }: SimulatedJob): number
   let high = jobs.length;
   while (low < high) {
     const middle = (low + high) >> 1;
-    // In the loop, so that it is there.
+    // The loop's bounds keep it within the list.
     if (jobs[middle]!.index < index) low = middle + 1;
     else high = middle;
   }

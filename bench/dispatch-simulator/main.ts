@@ -58,7 +58,7 @@ function recovery(scenario: Scenario): void {
     jobs
       .filter(({ job }) => job.arrivesMs >= from && job.arrivesMs < to)
       .map(({ ours }) => ours.totalMs);
-  // What the smaller fleet does once it is settled.
+  // The smaller fleet takes so long once it is settled.
   const steadyMs = p99(totals(lostAtMs + 60_000, Number.POSITIVE_INFINITY));
   let recoveredMs = 0;
   for (let from = lostAtMs; from < lostAtMs + 60_000; from += RECOVERY_WINDOW_MS) {

@@ -1,7 +1,7 @@
 /**
- * What dispatch asks of the database as a fleet grows: `sh bin/node24
- * bench/dispatch-simulator/scale.ts [nodes...]`, in simulated time, at 1, 10, 100 and 1,000 nodes of
- * 50 images a second unless given: looks at the queue and claims a second, by all control planes.
+ * Measures what dispatch asks of the database as a fleet grows, in simulated time: looks at the
+ * queue and claims a second, by all control planes, at 1, 10, 100 and 1,000 nodes of 50 images a
+ * second unless given. Run it by `sh bin/node24 bench/dispatch-simulator/scale.ts [nodes...]`.
  */
 import assert from 'node:assert/strict';
 import { writeResults } from '../results.ts';
@@ -17,7 +17,7 @@ const IMAGES_PER_S = 50;
 const ENGINES = 16;
 const LOAD = 0.8;
 const SEED = 20_261_121;
-/** Of a second and more; the first fifth is left out. */
+/** A run lasts a second or more and has at most so many jobs; the first fifth is left out. */
 const JOBS_MAX = 60_000;
 const LENGTH_MS_MAX = 60_000;
 const LENGTH_MS_MIN = 1000;
@@ -67,7 +67,7 @@ function scale(count: number): void {
   console.error(name, JSON.stringify(results[name]));
 }
 
-/** All of them, by that many control planes on that many nodes. */
+/** Dispatches all of them, by that many control planes on that many nodes. */
 function dispatched(jobs: readonly SimulatedJob[], count: number, replicaCount: number) {
   const events = new EventQueue();
   const table = new JobTable();

@@ -96,7 +96,7 @@ export class SimulatedNode {
   /** Its report at once, then every second. */
   start(): void {
     this.#report();
-    // Not all of them in one instant.
+    // The reports do not all come in one instant.
     const phaseMs = REPEAT_INTERVAL_MS * ((Number(this.abilities.nodeId.slice(5)) % 97) / 97);
     this.#events.in(phaseMs, () => this.#repeat());
   }
@@ -204,7 +204,7 @@ export class SimulatedNode {
     });
   }
 
-  /** As a node makes it: each engine's rest by the means, then the line in its order. */
+  /** Estimates as a node does: each engine's rest by the means, then the line in its order. */
   #estimatedWaitMs({ engines, readyAtMs, running, waiting }: Line): number {
     const { nowMs } = this.#events;
     const loadMs = Math.max(0, readyAtMs - nowMs);

@@ -28,22 +28,22 @@ import type { SimulatedJob } from './workload.ts';
 const DATABASE_MS = 2;
 /** One way. */
 const WIRE_MS = 1;
-/** What the ideal pays too: a read of the queue, a claim, the header. */
+/** The ideal pays it too: a read of the queue, a claim, the header. */
 export const DISPATCH_MS = 2 * DATABASE_MS + WIRE_MS;
 /** A node that does not answer a header within this refuses. */
 const ADMISSION_TIMEOUT_MS = 5000;
-/** Until a connection to a machine that is gone is given up: keep-alive and its time-out. */
+/** A connection to a machine that is gone lasts so long: keep-alive and its time-out. */
 const CONNECTION_LOST_MS = 30_000;
-/** As services/dispatch has them. */
+/** The values are those of services/dispatch. */
 const POLL_MS = 1000;
 const REFUSALS_MAX = 8;
 /** A fleet of one kind of formats: no job waits for a node that can do it. */
 const NO_NODE_GRACE_MS = 60_000;
 
-/** What the simulation counts. */
+/** The simulation counts these. */
 export interface ReplicaObserver {
   finished(job: SimulatedJob, startedMs: number): void;
-  /** What was read and claimed of the table. */
+  /** The table was read, or a job was claimed. */
   looked?(what: 'lanes' | 'jobs' | 'claim'): void;
   refused(): void;
   claimLost(): void;

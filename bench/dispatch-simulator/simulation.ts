@@ -24,7 +24,7 @@ const SILENCE_MS = 5000;
 /** Share of the jobs, the first ones, left out: the fleet is still filling up. */
 const DROPPED_SHARE = 0.2;
 
-/** What became of one job under the product's rounds and in the ideal queue. */
+/** One job's times under the product's rounds and in the ideal queue. */
 export interface ComparedJob {
   readonly job: SimulatedJob;
   readonly ours: JobTimes;
@@ -32,7 +32,7 @@ export interface ComparedJob {
 }
 
 export interface Comparison {
-  /** In the order they came. */
+  /** The jobs are in the order they came. */
   readonly jobs: readonly ComparedJob[];
   readonly refusals: number;
   readonly lostClaims: number;

@@ -17,7 +17,7 @@ const REPLICAS = 2;
 export interface SleepingFleet {
   readonly jobs: readonly SimulatedJob[];
   readonly kind: NodeKind;
-  /** From being asked for to the first report. */
+  /** The time from the request for a node to its first report. */
   readonly startMs: number;
   /** A number: as many nodes, always. */
   readonly size: ScalingRule | number;
@@ -28,7 +28,7 @@ export interface SleepingFleet {
 
 export interface SleptThrough {
   readonly times: ReadonlyMap<SimulatedJob, JobTimes>;
-  /** Of every node from being asked for to its end. */
+  /** Every node counts from the request for it until it is gone. */
   readonly nodeHours: number;
   readonly nodesStarted: number;
   readonly nodesMost: number;
@@ -51,7 +51,7 @@ class Simulation {
   #wanted = 0;
   #submittedMegapixels = 0;
   #waitingMegapixels = 0;
-  /** In the order they came. */
+  /** The jobs are in the order they came. */
   readonly #waiting = new Set<SimulatedJob>();
   #nodeMs = 0;
   nodesStarted = 0;
@@ -147,7 +147,7 @@ class Simulation {
     };
   }
 
-  /** As an autoscaler does it: those that have not come yet go first, then the youngest. */
+  /** Follows as an autoscaler does: nodes that have not come yet go first, then the youngest. */
   #follow(startMs: number): void {
     while (this.#asked.length < this.#wanted) this.#ask(startMs);
     while (this.#asked.length > this.#wanted) {
@@ -211,7 +211,7 @@ export function sleepThrough(options: SleepingFleet): SleptThrough {
   return { times, nodeHours, nodesStarted, nodesMost, refusals };
 }
 
-/** As the queue counts them. */
+/** Counts them as the queue does. */
 export function megapixelsOf({ pixels }: SimulatedJob): number {
   return Math.max(1, pixels / 1e6);
 }

@@ -20,7 +20,7 @@ export interface Scenario {
 }
 
 export interface SimulatedJob {
-  /** In the order they come. */
+  /** The jobs are numbered in the order they come. */
   readonly index: number;
   readonly accountId: string;
   readonly apiKeyId: string;
@@ -29,18 +29,18 @@ export interface SimulatedJob {
   readonly pixels: number;
   readonly inputFormat: InputFormat;
   readonly outputFormat: OutputFormat;
-  /** That it names; absent: the nodes' own plan. */
+  /** The job names it; absent: the nodes' own plan. */
   readonly model?: string;
-  /** What this image costs above or below what its size lets expect. */
+  /** This image costs so much above or below what its size lets expect. */
   readonly luck: number;
 }
 
-/** What a node needs for an image, at `slowness` 1. */
+/** A node needs so much for an image, at `slowness` 1. */
 export interface NodeKind {
   readonly slowness: number;
   readonly engines: number;
   readonly share: number;
-  /** Of a node with little memory: for all images together, and for one alone. */
+  /** A node with little memory has it: for all images together, and for one alone. */
   readonly memory?: { readonly megapixelsMax: number; readonly megapixelsAloneMax: number };
 }
 
@@ -132,7 +132,7 @@ function drawn<T extends { readonly share: number }>(of: readonly T[], random: (
 }
 
 export function makeFleet({ nodes }: Scenario): NodeKind[] {
-  // By quota, not by chance, so that fleets of ten are alike.
+  // The kinds go by quota, not by chance, so that fleets of ten are alike.
   return KINDS.flatMap(kind => Array<NodeKind>(Math.round(nodes * kind.share)).fill(kind));
 }
 
@@ -161,7 +161,7 @@ export interface Day {
   readonly rateAt: (ms: number) => number;
   /** Highest rate of it. */
   readonly rateMax: number;
-  /** By one account each, asynchronous. */
+  /** One account each sends them, asynchronously. */
   readonly batches: readonly Batch[];
   readonly seed: number;
 }

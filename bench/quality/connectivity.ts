@@ -10,7 +10,7 @@ const LEVELS = 10;
 /** Smaller distances are not seen. */
 const DISTANCE_MIN = 0.15;
 
-/** In thousands. */
+/** Gives the error in thousands. */
 export function connectivityError(matte: Plane, reference: Plane): number {
   const levels = connectedLevels(matte, reference);
   let sum = 0;
@@ -28,7 +28,7 @@ function connectedness(value: number, level: number): number {
   return distance >= DISTANCE_MIN ? 1 - distance : 1;
 }
 
-/** For each pixel the highest of the levels up to which it hangs together with the main body. */
+/** Gives for each pixel the highest of the levels up to which it hangs with the main body. */
 function connectedLevels(matte: Plane, reference: Plane): Uint8Array {
   const pixels = matte.data.length;
   const levels = new Uint8Array(pixels);

@@ -4,7 +4,7 @@ import { at } from '../../test/support/at.ts';
 import type { Plane } from './plane.ts';
 
 const SIGMA = 1.4;
-/** Where the Gaussian's derivative has fallen to a hundredth. */
+/** The Gaussian's derivative has fallen to a hundredth there. */
 const REACH = Math.ceil(SIGMA * Math.sqrt(-2 * Math.log(Math.sqrt(2 * Math.PI) * SIGMA * 0.01)));
 const TAPS = 2 * REACH + 1;
 /** Pixels a side. A tile in whose reach the mattes are the same adds nothing and is left out. */

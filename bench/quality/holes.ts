@@ -7,13 +7,13 @@ import type { Plane } from './plane.ts';
 
 /** Smaller is better, all of them. Shares of 0 to 1; 0 where the reference has no such pixel. */
 export interface HoleErrors {
-  /** Of the pixels deep in the subject, the share that comes out half transparent. */
+  /** The share of the pixels deep in the subject that comes out half transparent. */
   readonly faint: number;
   /** The share that comes out as ground: what no look saw. */
   readonly blind: number;
-  /** Both. */
+  /** The sum of both. */
   readonly holes: number;
-  /** Of the pixels deep in the ground, the share that shows. */
+  /** The share of the pixels deep in the ground that shows. */
   readonly ghosts: number;
 }
 

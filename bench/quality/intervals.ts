@@ -2,7 +2,7 @@
 import { at } from '../../test/support/at.ts';
 
 const ROUNDS = 1000;
-/** Of the rounds, left out on each side: what remains is a 95 % interval. */
+/** This share of rounds is left out on each side: a 95 % interval remains. */
 const TAIL = 0.025;
 
 export interface Interval {

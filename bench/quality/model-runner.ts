@@ -30,7 +30,7 @@ export interface ModelRunner {
   close(): Promise<void>;
 }
 
-/** Of an engine on the CPU. */
+/** An engine on the CPU has so many. */
 const THREADS = 2;
 
 /** @param keptIn a directory that mattes are kept in, by picture, weights and size. */

@@ -12,7 +12,7 @@ import { openService } from '../service.ts';
 
 export interface SentFile {
   readonly file: Buffer;
-  /** As stored. */
+  /** The sizes are as stored. */
   readonly width: number;
   readonly height: number;
 }

@@ -8,7 +8,7 @@ import { measureQuickly } from './matte-metrics.ts';
 import type { Photo } from './photos.ts';
 import type { Sample, SampleKind } from './subject-samples.ts';
 
-/** What a node says about a picture's subject; undefined if it sees none. */
+/** A node reports this about a picture's subject; undefined if it sees none. */
 export type Said = { readonly unsure: boolean; readonly cutOff: boolean } | undefined;
 
 export interface Measured {

@@ -19,9 +19,9 @@ export type SampleKind = 'whole' | 'crop' | 'filled' | 'empty';
 export interface Sample {
   readonly name: string;
   readonly kind: SampleKind;
-  /** What it is made of: its like are judged by constants that were chosen without it. */
+  /** It is made of this: its like are judged by constants that were chosen without it. */
   readonly source: string;
-  /** Among those of its source and kind, which is tried first where there is no time for all. */
+  /** The order within its source and kind: lower ones come first where time is short. */
   readonly turn: number;
   make(): Promise<Pick<Photo, 'picture' | 'alpha'>>;
 }
@@ -30,7 +30,7 @@ const MEGAPIXELS = 0.7;
 const GROUNDS = 4;
 const CROPS = 13;
 const SMALL_ON = ['litWall', 'sky'] as const;
-/** Of the whole photo's longer side to that of the picture that it is laid into. */
+/** The whole photo's longer side relative to that of the picture that it is laid into. */
 const SMALL_SIDE = { least: 0.1, more: 0.2 };
 const GROUND_PIECES = 5;
 const PATTERN_PICTURES = 10;

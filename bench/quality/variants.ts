@@ -1,6 +1,6 @@
 /**
- * What customers' pictures have been through, done to photos with reference mattes: more photos to
- * judge by, on which no constant was chosen. The same photo gives the same variant each time.
+ * Does to photos with reference mattes what customers' pictures have been through: they are more
+ * photos to judge by, on which no constant was chosen. The same photo gives the same variant.
  */
 import sharp, { type Sharp } from 'sharp';
 import { estimateForeground } from '../../inference-node/serving/picture/matte/foreground.ts';

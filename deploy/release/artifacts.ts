@@ -36,7 +36,7 @@ const SBOM_FORMATS = ['spdx', 'cyclonedx'] as const;
 /** Workspaces; npm lists what they import. */
 const PROGRAMS = ['control-plane', 'inference-node', 'bin'];
 const IMAGES = ['matting-control-plane', 'matting-node', 'matting'];
-/** deploy/images/build.ts puts it before names, unless it is told another. */
+/** deploy/images/build.ts puts it before names, unless it gets another. */
 const OWN_PREFIX = 'localhost/';
 /** Variables of `make images` that would build less, elsewhere or for another machine. */
 const NOT_INHERITED = ['ONLY=', 'IMAGE_PREFIX=', 'PLATFORM='];

@@ -11,7 +11,7 @@ export interface Notes {
   /** The artifacts' names, with their checksums. */
   readonly checksums: readonly string[];
   readonly images: readonly string[];
-  /** Names of artifacts that were asked to be left out. */
+  /** The operator left out the artifacts of these names. */
   readonly without: readonly string[];
 }
 

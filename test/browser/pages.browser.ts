@@ -26,7 +26,7 @@ const DESK = 1280;
 /** Wider than the narrowest that must hold everything: what most phones have. */
 const PHONE_SHOWN = 390;
 const DOCUMENTS = ['/docs', '/docs/rest', '/docs/schemas', '/docs/errors'];
-/** Pages of an account that are another with what they are asked. */
+/** These pages of an account differ by their query. */
 const ASKED = [
   ['orders-review', '/account/orders/new?credits=2500&price=5000'],
   ['credits-reservations', '/account/credits?reservations=1'],
@@ -271,7 +271,7 @@ test('of the operator grant credits, and ask before they are revoked', async t =
   await visitor.close();
 });
 
-/** Routes whose answer is a page: what is asked without HTML is no page. */
+/** Finds the routes whose answer is a page: one requested without HTML is none. */
 async function findPages(site: PageSite): Promise<PageOfArea[]> {
   const things = await makeThings(site.test, site.ours);
   const found: PageOfArea[] = [];

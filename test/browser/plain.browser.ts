@@ -34,7 +34,7 @@ test('works without scripts', async t => {
   await page.getByLabel('Email').fill(known.mail);
   await page.getByLabel('Password').fill(known.password);
   await page.getByRole('button', { name: 'Sign in' }).click();
-  // Back to the page that was asked for.
+  // The visitor is back at the requested page.
   await heading(page, 'API keys');
   await page.getByRole('link', { name: 'Create key' }).first().click();
   await page.getByLabel('Name').fill('plain');

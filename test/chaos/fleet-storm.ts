@@ -55,13 +55,13 @@ interface JobsCounted {
 interface FleetStormOptions {
   readonly fleet: FleetOptions;
   readonly kills: Readonly<Partial<Record<Victim, number>>>;
-  /** Between kills. */
+  /** It pauses so long between kills. */
   readonly pauseMs?: readonly [number, number];
   /** The models of the nodes' own plan, in their order. */
   readonly ownModels: readonly string[];
   /** Images take turns at them. */
   readonly manners: readonly Manner[];
-  /** No two alike. */
+  /** No two are alike. */
   readonly picture: (index: number, manner: Manner) => Promise<Picture>;
   readonly hostileAccounts: number;
 }

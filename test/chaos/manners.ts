@@ -38,7 +38,7 @@ const COLOUR_OFF_MAX = 3;
 /** The same of JPEG and lossy WebP, and where the cut-out is a little transparent. */
 const LOSSY_OFF_MAX = 16;
 
-/** No two alike, in size or in colour. */
+/** No two are alike in size or in colour. */
 export function pictureOf(index: number): Picture {
   return {
     width: 160 + (index % 64),
@@ -190,7 +190,7 @@ const ON_A_WALL: Manner = {
   },
 };
 
-/** Without a key: the service makes one of the picture and of what is asked for. */
+/** It sends no key: the service makes one of the picture and of the options. */
 export const REMOVE_BG: Manner = {
   ...PLAIN,
   name: 'by the remove.bg interface',
@@ -215,7 +215,7 @@ export const REMOVE_BG: Manner = {
   },
 };
 
-/** Without a key too, and the answer names the job within. */
+/** It sends no key either, and the answer names the job within. */
 const BY_AN_AGENT: Manner = {
   ...PLAIN,
   name: 'by an agent',

@@ -109,7 +109,7 @@ test.skipIf(isNotTested(WITHOUT_PROMTOOL))(
   async t => {
     assert.ok(PROMTOOL !== undefined, 'promtool is installed');
     execFileSync(PROMTOOL, ['check', 'config', 'prometheus.yaml'], { cwd: FOLDER });
-    // Each alert with its own cases: of all together every case would evaluate every rule.
+    // Each alert runs with its own cases: together every case would evaluate every rule.
     const folder = await temporaryFolder(t);
     const { tests, ...settings } = parse(read('deploy/prometheus/alerts.test.yaml'));
     let asked = 0;

@@ -186,7 +186,7 @@ test('a start waits for what a node does on a GPU, and no longer than needed on 
 
 const UNTIL = { timeoutMs: 60_000 };
 const IMPATIENT: Patience = { stopMs: 100, hurriedStopMs: 100, killMs: 100 };
-/** Says that it is there, then ends when it is told to. */
+/** It prints that it is there, then ends at a signal. */
 const OBEDIENT = `
   process.stdout.write('up\\n');
   setInterval(() => undefined, 1000);

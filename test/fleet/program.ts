@@ -40,7 +40,7 @@ export abstract class FleetProgram {
   #child: ChildProcess | undefined;
   #ended: Promise<void> = Promise.resolve();
   #ending = false;
-  /** How often it died without having been told to end. */
+  /** It died so often without an order to end. */
   #deaths = 0;
 
   constructor(

@@ -9,7 +9,7 @@ import type { Receiver } from '../../control-plane/core/test/receiver.ts';
 import { at } from '../support/at.ts';
 import type { InstalledVersion } from './installed-version.ts';
 
-/** Callers at once, unless told otherwise. */
+/** So many callers are there at once, unless the options name another number. */
 const OPEN_MAX = 24;
 /** A caller gives up after that. An outage is a failure long before. */
 const GIVE_UP_MS = 180_000;
@@ -20,7 +20,7 @@ export interface LoadOptions {
   readonly apiKey: string;
   readonly perSecond: number;
   readonly clients: readonly InstalledVersion[];
-  /** Gets the notifications of every second picture; none is asked for where absent. */
+  /** It gets the notifications of every second picture; there are none where absent. */
   readonly callback?: { readonly receiver: Receiver; readonly secret: string };
   /** False: nobody should have to come again for that. */
   readonly mayRetry?: (error: Retry['error']) => boolean;
@@ -133,7 +133,7 @@ export class SteadyLoad {
         if (this.#options.mayRetry?.(error) === false) this.#fail(`again: ${error.stack}`);
       },
     };
-    // Each client in each manner.
+    // Each client comes in each manner.
     const { callback } = this.#options;
     const told = callback !== undefined && Math.floor(number / this.#clients.length) % 2 === 1;
     if (told) {

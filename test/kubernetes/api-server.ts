@@ -86,7 +86,7 @@ export class ApiServer {
     return started;
   }
 
-  /** Its output. @throws with what it said on standard error */
+  /** Gives its output. @throws with its standard error */
   async kubectl(...args: readonly string[]): Promise<string> {
     const { stdout } = await run(requireProgram('kubectl'), args, this.#execOptions());
     return stdout;

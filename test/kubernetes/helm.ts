@@ -13,7 +13,7 @@ export const KUBERNETES_VERSION = '1.36.3';
 // biome-ignore lint/suspicious/noExplicitAny: objects of Kubernetes have no types here
 export type KubernetesObject = any;
 
-/** False: Helm is here. Else it is said loudly what is not tested. */
+/** False: Helm is here. Otherwise it logs loudly what is not tested. */
 export function skipWithout(...names: readonly string[]): string | false {
   const missing = names.filter(name => findProgram(name) === undefined);
   if (missing.length === 0) return false;
@@ -23,7 +23,7 @@ export function skipWithout(...names: readonly string[]): string | false {
   return `without ${missing.join(', ')}`;
 }
 
-/** Its output. @throws where it fails, with what it said. */
+/** Gives its output. @throws with its standard error where it fails */
 export function helm(...args: readonly string[]): string {
   const program = findProgram('helm');
   if (program === undefined) throw new Error('helm is not here');

@@ -152,7 +152,7 @@ export async function ask(expr: string): Promise<number | undefined> {
   return value === undefined ? undefined : Number(value);
 }
 
-/** Beside the cluster, as its manifests run it inside: operator, and metrics for the autoscaler. */
+/** Starts it beside the cluster: operator, and metrics for the autoscaler, as its manifests do. */
 export async function startKeda(cluster: Cluster): Promise<void> {
   const { api } = cluster;
   const resources = customResources().filter(file => path.basename(file).includes('keda.sh_'));

@@ -106,7 +106,7 @@ export interface TestDatabaseOptions {
   readonly server?: string;
 }
 
-/** An empty database, migrated unless told otherwise. */
+/** Creates an empty database, migrated unless the options say otherwise. */
 export async function createTestDatabase(
   dialect: DatabaseDialect,
   options: TestDatabaseOptions = {},
@@ -277,7 +277,7 @@ async function untilKnown(url: string, engine: Engine): Promise<void> {
   }
 }
 
-/** Each a number, as `size`. */
+/** Each row is a number, as `size`. */
 const CLUSTER_SIZE = `select variable_value as size from information_schema.global_status
   where variable_name = 'wsrep_cluster_size'`;
 const GROUP_SIZE = 'select count(*) as size from performance_schema.replication_group_members';

@@ -127,7 +127,7 @@ async function fillLedger(filler: Filler, tables: LargeTables, jobs: number): Pr
   await run(BALANCES);
 }
 
-/** Past every index of a due notification. */
+/** It is past every index of a due notification. */
 const QUIET_FROM = 500_000_000;
 
 /** The two databases write these differently. */

@@ -38,7 +38,7 @@ export type TinyModelKind =
 
 export interface TinyModelOptions {
   readonly kind?: TinyModelKind;
-  /** Pixels; 32 unless said. */
+  /** The unit is pixels; 32 where absent. */
   readonly width?: number;
   readonly height?: number;
   /** It runs as it is; of fit short-side it takes pictures of any size. */

@@ -34,7 +34,7 @@ export type TrapKind = 'expands' | 'enlarges' | 'reshapes' | 'widens' | 'rowless
 
 export interface TrapOptions {
   readonly kind: TrapKind;
-  /** Pixels a side; 32 unless said. */
+  /** The unit is pixels a side; 32 where absent. */
   readonly side?: number;
   readonly expandBytes?: number;
   readonly enlargePx?: number;

@@ -1,4 +1,4 @@
-/** One trace of the whole service, asked for by Jaeger's own interface. */
+/** Reads one trace of the whole service by Jaeger's own interface. */
 import { randomBytes } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
 import ava from 'ava';

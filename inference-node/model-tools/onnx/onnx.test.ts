@@ -433,7 +433,7 @@ test('a range becomes a scale that has an exact zero', t => {
   t.true(scaleOfRange([0, 0]).scale > 0);
 });
 
-/** Between numbers near 1 of half precision. */
+/** Numbers of half precision near 1 lie so far apart. */
 const HALF_STEP = 2 ** -11;
 const FORMAT: PixelFormat = {
   normalisation: { mean: [128, 128, 128], std: [256, 256, 256] },
@@ -575,7 +575,7 @@ test('Resize takes half precision without casts, and resizes the same', async t 
     [half, bare].map(graph => runGraph(graphBytes(graph), 64)),
   );
   assert.ok(before !== undefined && after !== undefined);
-  // Without half precision of its own, ONNX Runtime rounds where a cast tells it to.
+  // ONNX Runtime has no half precision of its own here: it rounds where a cast is.
   t.true(largestDifference(before, after) < HALF_STEP);
 });
 

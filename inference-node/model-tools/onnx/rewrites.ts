@@ -146,7 +146,7 @@ export function liftConstants(graph: Graph): Graph {
 export function removeUnused(graph: Graph): Graph {
   const needed = new Set(graph.outputs.map(output => output.name));
   const nodes: GraphNode[] = [];
-  // Against the topological order: readers of a value come before its maker.
+  // The order is against the topological one: readers of a value come before its maker.
   for (const node of graph.nodes.toReversed()) {
     if (!node.outputs.some(output => needed.has(output))) continue;
     for (const input of node.inputs) needed.add(input);

@@ -496,7 +496,7 @@ test('weights that are only in the folder that is read are enough', async t => {
   const [onCpu, ...more] = asked;
   t.deepEqual([onCpu?.precision, onCpu?.provider, more.length], ['fp32', 'cpu', 0]);
   t.truthy(onCpu?.path.startsWith(places.cacheDir));
-  // Remembered: asked no more.
+  // The answer is remembered: the device is not tried again.
   t.is(await checkAnswerOnDevice({ ...options(0), model: onGpu }), undefined);
   t.is(asked.length, 1);
 });

@@ -111,7 +111,7 @@ interface OpenGraph extends KnownGraph {
   readonly child: ProbeProcess;
   readonly loaded: FromProbeChild['loaded'];
   readonly picture: PictureInput;
-  /** The one asked for comes first. */
+  /** The one that was wished for comes first. */
   readonly normalisations: readonly [NamedNormalisation, ...NamedNormalisation[]];
   /** More than one: which is the matte is not known yet. */
   readonly outputs: readonly [TensorFacts, ...TensorFacts[]];

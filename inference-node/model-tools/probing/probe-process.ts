@@ -1,4 +1,4 @@
-/** The child of a probe: asked for one thing at a time, bounded in time and memory. */
+/** The child of a probe does one thing at a time, bounded in time and memory. */
 import path from 'node:path';
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import { type SessionSpec, saysMemoryRanOut } from '@matting/serving/engine/engine-protocol.ts';

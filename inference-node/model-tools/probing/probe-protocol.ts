@@ -51,7 +51,7 @@ export interface FromProbeChild {
     readonly halves: boolean;
     readonly loadedBytes: number;
   };
-  /** A part where one output was asked for: its values, float32. */
+  /** The part is there where one output was wanted: its values, float32. */
   readonly ran: {
     readonly kind: 'ran';
     readonly seconds: number;

@@ -76,9 +76,9 @@ export interface Probe extends Measured {
   readonly warnings: readonly string[];
   /** PNG for a person: the picture, then its cut-out by each normalisation of `shown`. */
   readonly sheet: Buffer;
-  /** Names of NORMALISATIONS; what was asked for comes first. */
+  /** The names are those of NORMALISATIONS; a wish comes first. */
   readonly shown: readonly string[];
-  /** PNG: the cut-out as asked for, or by the first of NORMALISATIONS. */
+  /** The cut-out as PNG, by the wish or by the first of NORMALISATIONS. */
   readonly cutout: Buffer;
 }
 

@@ -14,7 +14,7 @@ export const FOUND: Probe = {
   ...{ sheet: Buffer.from('sheet'), cutout: Buffer.from('cut-out') },
 };
 
-/** Under a folder of its own. */
+/** Adds under a folder of its own. */
 export function addingIn(folder: string, own: Partial<AddContext> = {}): AddContext {
   return {
     folders: {

@@ -6,9 +6,9 @@ import type { AddressInfo } from 'node:net';
 /** How the next request for bytes is answered; ranges are kept to but for `endless` and `drip`. */
 export type HostAnswer =
   | 'whole'
-  /** Half of what was asked for, then the connection breaks. */
+  /** Half of the file comes, then the connection breaks. */
   | 'cut'
-  /** Without a length and an end. */
+  /** The answer has no length and no end. */
   | 'endless'
   /** A byte now and then. */
   | 'drip'

@@ -16,7 +16,7 @@ export interface Wanted {
   readonly bytesMax: number;
   readonly bytes?: number | undefined;
   readonly sha256?: string | undefined;
-  /** A graph is told from what else an address may give. */
+  /** A graph is distinguished from what else an address may give. */
   readonly isGraph: boolean;
 }
 

@@ -1,4 +1,4 @@
-/** Why a registry or an address did not give what it was asked for, by the codes of its clients. */
+/** Explains why a registry or an address gave no file, by the codes of its clients. */
 
 const BROKE = 'the connection broke again and again';
 const TOO_SLOW = 'it does not answer in time';

@@ -25,7 +25,7 @@ interface RegistryOptionsInput {
  */
 const RETRY_WAITS = { minTimeout: 1_000, maxTimeout: 4_000 };
 const SILENCE_DEFAULT_MS = 30_000;
-/** Given up before its temporary file counts as abandoned (cache-files.ts). */
+/** A fetch is given up before its temporary file counts as abandoned (cache-files.ts). */
 const SILENCE_MAX_MS = 300_000;
 
 export async function loadRegistryOptions(input: RegistryOptionsInput): Promise<RegistryOptions> {
@@ -73,7 +73,7 @@ async function locateNpm(
       const program = await realpath(npm);
       return { npmPath: dirname(dirname(program)), execPath: join(directory, 'node') };
     } catch {
-      // Not in this directory.
+      // It is not in this directory.
     }
   }
   const execPath = process.execPath;

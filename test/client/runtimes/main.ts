@@ -57,7 +57,7 @@ export async function cut(): Promise<Uint8Array> {
 export const isFull = (error: unknown) => error instanceof MattingError && error.status === 402;
 `;
 
-/** The program; undefined, with the reason said, where it cannot be had. */
+/** Finds the program; undefined where it cannot be had, with the reason logged. */
 async function install({ name, npm: from }: Runtime, folder: string): Promise<string | undefined> {
   if (from === undefined) return process.execPath;
   const home = path.join(folder, name.replace(' ', '-'));

@@ -54,7 +54,7 @@ export function missingStore(kind: ObjectStoreKind): string | false {
 }
 
 interface UrlOptions {
-  /** Within the bucket; none where absent. */
+  /** The prefix within the bucket; none where absent. */
   readonly prefix?: string;
   /** Instead of the store's own: that of a FaultProxy. */
   readonly endpoint?: string;

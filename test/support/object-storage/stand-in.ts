@@ -59,7 +59,7 @@ export class StandInStore {
     return this.#buckets.get(name);
   }
 
-  /** Again on the port it had. */
+  /** Listens again on the port it had. */
   async listen(): Promise<void> {
     this.#server.listen(this.#port, '127.0.0.1');
     await once(this.#server, 'listening');
