@@ -18,7 +18,7 @@ export const FILE_BYTES_MAX = 512 * 1024 * 1024;
 
 export interface MegapixelBudget {
   readonly megapixelsMax: number;
-  /** One that is alone may have so many; more than this never. */
+  /** An image that is alone may have so many megapixels, and never more. */
   readonly megapixelsAloneMax: number;
 }
 
@@ -184,7 +184,7 @@ export function bytesOfEngines(models: readonly EngineModel[]): number {
   return models.reduce((sum, model) => sum + engineBytes(model), 0);
 }
 
-/** `besideBytes`: what other engines take of their share. */
+/** `besideBytes`: the other engines' part of their share. */
 export function enginesInMemory(
   memoryLimitBytes: number,
   models: readonly EngineModel[],

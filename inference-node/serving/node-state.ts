@@ -1,6 +1,6 @@
 /**
- * What the node is doing, for all that ask (admission, the capacity stream, gRPC health, metrics),
- * and the HTTP port that tells it. It holds one fact (why it drains, if it does) and
+ * Keeps what the node is doing for its readers (admission, capacity stream, gRPC health, metrics),
+ * and serves it on the HTTP port. It holds one fact (why it drains, if it does) and
  * derives the rest from the engines, so that no copy of their state can go stale.
  *
  * | state    | while                                  | new images  | left when                  |
@@ -86,7 +86,7 @@ export class NodeStatus {
   }
 }
 
-/**
+/*
  * The endpoints are for probes, Prometheus and operators, on a port of their own. They show no
  * image and no secret.
  */

@@ -71,9 +71,9 @@ export interface PoolParts {
   readonly outline: PlanOutline;
   readonly metrics: Pick<NodeMetrics, 'modelLoaded' | 'modelUnloaded'>;
   readonly make: MakePrepared;
-  /** Aborted when the node is told to end: then nothing more is opened. */
+  /** The signal aborts when the node must end: then nothing more is opened. */
   readonly ending: AbortSignal;
-  /** Each pool joins it as soon as it has processes: the node may have to end while it starts. */
+  /** Each pool joins the list as soon as it has processes: the node may end while it starts. */
   readonly opened: OpenedPool[];
   /** The engines of a second look, which nothing waits for, cannot be loaded. */
   readonly fail: (error: Error) => void;
@@ -81,7 +81,7 @@ export interface PoolParts {
 
 export interface Pools {
   readonly provider: ProviderChoice;
-  /** The GPU that engines are on; undefined: none, or none that is known. */
+  /** The GPU of the engines; undefined: they use none, or none that is known. */
   readonly device: GpuDevice | undefined;
   readonly plan: RunnablePlan;
   readonly selectables: Selectables;
@@ -242,7 +242,7 @@ function chooseLayout(
   });
   const threadsPerEngine = engineThreads ?? chosen.threadsPerEngine;
   if (asked === undefined) return { ...chosen, threadsPerEngine };
-  // The GPU's memory holds them: where it does not, they do not load.
+  // The GPU's memory should hold them: if it does not, they do not load.
   if (device !== undefined) return { engines: asked, threadsPerEngine };
   const most = enginesAtMost(
     readMemoryLimitBytes(),

@@ -70,7 +70,7 @@ export interface ReceivedFiles {
 
 export interface ImageResult {
   readonly file: Buffer;
-  /** Undefined: none was asked for, or it could not be made. */
+  /** Undefined: the caller wanted no thumbnail, or the worker could not make it. */
   readonly thumbnail?: Buffer | undefined;
   readonly outputFormat: OutputFormat;
   readonly resultKind: ResultKind;
@@ -163,7 +163,7 @@ export class Pipeline {
     return Math.max(0, this.#workerWaitMs(), ...waits);
   }
 
-  /** One that waits for the engines of another plan delays none. */
+  /** An image that waits for the engines of another plan delays none. */
   #imagesAheadOf(plan: RunnablePlan): number {
     let images = 0;
     for (const [order, at] of this.#places) {
@@ -309,7 +309,10 @@ export function subjects(plan: RunnablePlan): readonly PlanRun[] {
   return plan.runs.filter(({ role }) => role === 'subject');
 }
 
-/** Inputs of subjects came with the decoded picture; the others are asked for when needed. */
+/**
+ * The inputs of subjects came with the decoded picture; a run requests the others when it needs
+ * them.
+ */
 class ModelInputs {
   readonly #lease: PictureLease;
   readonly #picture: Size;
@@ -424,7 +427,7 @@ export const ROLE_LABELS = {
   refine: 'refine',
 } as const satisfies Record<MatteRole, string>;
 
-/** `input_size` is the input's side in pixels; of one that is not square `1024x768`. */
+/** `input_size` is the input's side in pixels; for an input that is not square it is `1024x768`. */
 export function runLabels({ model, role }: PlanRun): RunLabels {
   return { model: model.model, input_size: sizeLabel(model), role: ROLE_LABELS[role] };
 }

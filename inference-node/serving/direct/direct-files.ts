@@ -10,13 +10,13 @@ import { requirePutHeaders, requireUrlOf, type StorageUrl } from './direct-origi
 
 interface DeclaredFile {
   readonly contentLength: number;
-  /** Undefined: what the storage says of it, if anything, is all that is checked. */
+  /** Undefined: the node checks only what the storage reports, if anything. */
   readonly sha256: Buffer | undefined;
 }
 
 interface DirectOrder extends DeclaredFile {
   readonly origin: string;
-  /** Undefined: it has none. */
+  /** Undefined: the image has no background. */
   readonly background: DeclaredFile | undefined;
 }
 
@@ -44,7 +44,10 @@ export class DirectFiles {
     );
   }
 
-  /** All are checked first. @throws ContractError INVALID_REQUEST, STORAGE_UNREACHABLE */
+  /**
+   * Checks all files first.
+   * @throws ContractError INVALID_REQUEST, STORAGE_UNREACHABLE
+   */
   async receive(
     order: DirectOrder,
     input: DirectInput,
@@ -137,7 +140,7 @@ class TryFailure extends Error {
 
 export interface Limits {
   readonly signal: AbortSignal;
-  /** All tries and waits together. */
+  /** The bound of all tries and waits together. */
   readonly withinMs: number;
 }
 
@@ -151,7 +154,7 @@ export class StorageClient {
       connect: { timeout: bounds.connectMs },
       connections: bounds.connectionsMax,
       maxHeaderSize: HEADER_BYTES_MAX,
-      // Silence is judged here, by the pieces of bodies both ways.
+      // The watch judges silence, by the pieces of bodies both ways.
       headersTimeout: 0,
       bodyTimeout: 0,
       allowH2: false,
@@ -259,7 +262,7 @@ class SilenceWatch {
   readonly signal: AbortSignal;
   readonly #silent = new AbortController();
   readonly #timers: readonly [NodeJS.Timeout, NodeJS.Timeout];
-  /** Why it aborted; undefined: it did not. */
+  /** This is why the watch aborted; undefined: it did not. */
   expired: string | undefined;
 
   constructor(silenceMs: number, leftMs: number, call: AbortSignal) {

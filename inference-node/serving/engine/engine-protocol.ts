@@ -1,5 +1,5 @@
 /**
- * What a pool and an engine's process say to each other (serving/process/frames.ts carries it).
+ * Defines the messages of a pool and an engine's process (serving/process/frames.ts carries them).
  *
  *   pool                               engine
  *   init ─────────────────────────────► loads, warms up
@@ -33,11 +33,13 @@ export interface SessionSpec
     | 'activation'
     | 'form'
   > {
-  /** Absolute. Undefined: the graph's bytes come with init, as those of small probes do. */
+  /**
+   * The path is absolute. Undefined: the graph's bytes come with init, as those of small probes do.
+   */
   readonly path: string | undefined;
   /** Digest of the file at `path`, hexadecimal: another is not loaded. Undefined: any is. */
   readonly sha256: string | undefined;
-  /** The only one that the binding gets: it runs, or the load fails. */
+  /** The binding gets this provider only: the graph runs on it, or the load fails. */
   readonly provider: ExecutionProvider;
   readonly intraOpThreads: number;
   readonly sharesCores: boolean;
@@ -57,13 +59,13 @@ export interface SessionSpec
 export const ANSWER_VALUES_MAX = 2 * 4096 ** 2;
 
 export interface Answer<Alpha extends Uint8Array = Uint8Array> {
-  /** One byte a pixel. */
+  /** The plane has one byte a pixel. */
   readonly alpha: Alpha;
   readonly size: Size;
 }
 
 export type ToEngine =
-  /** One part where spec.path is undefined: the graph. */
+  /** The message has one part if spec.path is undefined: the graph. */
   | { readonly kind: 'init'; readonly spec: SessionSpec }
   /**
    * Its one part is rgb. `size`: of the picture in the input (picture/matte/model-input.ts);
@@ -77,7 +79,7 @@ export type FromEngine =
   /** The model cannot be loaded here; one line. */
   | { readonly kind: 'broken'; readonly message: string }
   | { readonly kind: 'started'; readonly id: number }
-  /** Its one part is alpha, of `size`. */
+  /** The message has one part: alpha, of `size`. */
   | { readonly kind: 'done'; readonly id: number; readonly size: Size }
   /** `ofPicture`: the engine is sound, and goes on; no other would do better. */
   | {
@@ -93,7 +95,9 @@ export type FromEngine =
 const FAILURE_OF_A_LIBRARY = /\bCU[A-Z_]* failure -?\d+: [^;]+/;
 /** The arena says this if CUDA gives it no memory, and may put a function's signature before it. */
 const MEMORY_IS_SHORT = /\bFailed to allocate memory for requested buffer of size \d+/;
-/** Where in its source ONNX Runtime is, in which function, and what it asserted there. */
+/**
+ * These patterns match the source file, the function and the assertion in ONNX Runtime's messages.
+ */
 const PLACES = [
   /\/\S+\.(?:cc|h):\d+ (?:[^()]{1,200}\([^()]*\) (?:const )?)?(?:[^"]{1,200}? was false\. )?/g,
   /\[ONNXRuntimeError\] : \d+ : \w+ : /g,

@@ -1,5 +1,5 @@
 /**
- * Who calls the node, and how much of it one direct caller may hold.
+ * Finds out who calls the node, and bounds how much of it one direct caller may hold.
  *
  * | what the call brings                        | who it is                                    |
  * |---------------------------------------------|----------------------------------------------|

@@ -54,7 +54,7 @@ export interface AddressSource {
   readonly type: 'address';
   /** https; http from this machine alone. */
   readonly url: string;
-  /** The same bytes elsewhere, tried in this order. */
+  /** The mirrors have the same bytes; they are tried in this order. */
   readonly mirrors?: readonly string[];
   /** The commit that a moving address was pinned to; `url` names it too. */
   readonly revision?: string;
@@ -94,9 +94,9 @@ export interface SourceGraph {
   readonly outputName: string;
   readonly inputWidth: number;
   readonly inputHeight: number;
-  /** Absent: float32. */
+  /** Absent: the type is float32. */
   readonly inputType?: InputType;
-  /** Absent: nchw. */
+  /** Absent: the layout is nchw. */
   readonly layout?: Layout;
   /**
    * Absent: the graph is rewritten when it is prepared, for any size of inputSize. Otherwise its
@@ -145,7 +145,10 @@ export interface ModelManifest {
   readonly inputSize: InputSizes;
   readonly normalisation: Normalisation;
   readonly colourOrder: 'rgb' | 'bgr';
-  /** Absent: stretch. Others are for graphs that run as they are, as are the further activations. */
+  /**
+   * Absent: the fit is stretch. The others, and the further activations, are for graphs that run as
+   * they are.
+   */
   readonly fit?: Fit;
   readonly activation: Activation;
   /** The output shows the background. */
@@ -169,7 +172,9 @@ export const MANIFEST_DIRECTORY = fileURLToPath(new URL('../../../models/', impo
 export const MANIFEST_FILE = 'manifest.json';
 const VERSION = text(/^[0-9A-Za-z][0-9A-Za-z.+-]{0,63}$/);
 const SHA256 = text(/^[0-9a-f]{64}$/);
-/** More than any model that makes sense here; bounds what a manifest can make a fetch write. */
+/**
+ * The bound is more than any sensible model has; it bounds what a manifest can make a fetch write.
+ */
 export const FILE_BYTES_MAX = 2_500_000_000;
 const FILE_BYTES = wholeNumber(1, FILE_BYTES_MAX);
 export const FILE_NAME_FORM = /^[0-9A-Za-z][0-9A-Za-z._-]{0,127}$/;

@@ -139,7 +139,7 @@ export interface PlanEntry {
 
 export interface PlanOutline {
   readonly name: string;
-  /** A line for people; absent: of a single model, whose manifest says it. */
+  /** The line is for people; absent: the manifest of a single model has it. */
   readonly goodFor?: string;
   /** The first is a subject. */
   readonly entries: readonly PlanEntry[];
@@ -249,7 +249,7 @@ const ROLES_IN_WORDS: Readonly<Record<MatteRole, string>> = {
   refine: 'refining model',
 };
 
-/** Why `gate` refuses the model: what is not permitted. Empty: it is admitted. */
+/** Lists what `gate` does not permit about the model. Empty: the gate admits it. */
 export function refusalsOf(
   { licence: { weights, trainingData } }: Pick<ModelManifest, 'licence'>,
   gate: CommercialUseGate | undefined,

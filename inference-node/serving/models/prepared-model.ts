@@ -55,12 +55,15 @@ export type Fit = (typeof FITS)[number];
  */
 export interface InputSides {
   readonly multipleOf: number;
-  /** Absent: one multiple. */
+  /** Absent: the minimum is one multiple. */
   readonly min?: number;
   readonly max: number;
 }
 
-/** How a graph whose bytes run as their maker wrote them takes a picture and gives its matte. */
+/**
+ * The form describes how a graph that runs as its maker wrote it takes a picture and gives its
+ * matte.
+ */
 export interface GraphForm {
   readonly inputType: InputType;
   readonly layout: Layout;
@@ -106,12 +109,15 @@ export interface PreparedModel {
    */
   readonly recordsBeside?: string;
   readonly precision: Precision;
-  /** One line: why `auto` does not run int8 here although the model has it; else absent. */
+  /**
+   * This line explains why `auto` does not run int8 here although the model has it; else it is
+   * absent.
+   */
   readonly precisionFallback?: string;
   readonly provider: ExecutionProvider;
   readonly inputWidth: number;
   readonly inputHeight: number;
-  /** float32 [1, 3, inputHeight, inputWidth], where `form` does not say another. */
+  /** The input is float32 [1, 3, inputHeight, inputWidth], unless `form` says otherwise. */
   readonly inputName: string;
   /** float32 [1, 1, inputHeight, inputWidth]; with a form any that shows one matte. */
   readonly outputName: string;
@@ -125,7 +131,7 @@ export interface PreparedModel {
   readonly licence: Licence;
 }
 
-/** The largest that a picture can make an input; what a run of it takes bounds every other's. */
+/** Gives the largest input that a picture can make; the cost of its run bounds every other's. */
 export function largestInput({
   inputWidth: width,
   inputHeight: height,

@@ -58,7 +58,7 @@ export function boxInFrame({ width, height }: Size): Box {
   return { left: x.start, top: y.start, width: x.length, height: y.length };
 }
 
-/** One byte a pixel, rows first. */
+/** The plane has one byte a pixel, rows first. */
 interface SizedAlpha {
   readonly alpha: Uint8Array;
   readonly size: Size;
@@ -128,7 +128,7 @@ function agreementOf(own: SizedAlpha, other: SizedAlpha): number {
   return both === 0 ? 0 : both / (owns + others - both);
 }
 
-/** A point in so many pixels each way: shares of areas need no more. */
+/** The look reads a point in so many pixels each way: shares of areas need no more. */
 const GRID_STEP = 2;
 
 /** Points of one grid over the picture at which both, and each, are at least half opaque. */

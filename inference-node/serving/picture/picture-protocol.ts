@@ -25,7 +25,7 @@ export interface MatteHead {
 }
 
 export type ToPictureWorker =
-  /** One part: the file; another one where there is a background: its file. */
+  /** The message has one part, the file, and with a background another one: its file. */
   | {
       readonly kind: 'decode';
       readonly declared?: Size | undefined;
@@ -39,7 +39,7 @@ export type ToPictureWorker =
       readonly framed?: boolean;
       readonly mattes?: readonly MatteHead[];
     }
-  /** One part per matte: its alpha. */
+  /** The message has one part per matte: its alpha. */
   | {
       readonly kind: 'finish';
       readonly mattes: readonly MatteHead[];
@@ -51,18 +51,21 @@ export type FromPictureWorker =
   | { readonly kind: 'ready' }
   /** The header was read: from now on the size decides the budgets. */
   | { readonly kind: 'opened'; readonly size: Size; readonly of: 'image' | 'background' }
-  /** One part per entry of modelInputs. */
+  /** The message has one part per entry of modelInputs. */
   | {
       readonly kind: 'decoded';
       readonly format: InputFormat;
       readonly size: Size;
       readonly decodeMs: number;
     }
-  /** One part: HWC RGB of the size, with mattes and a trimap; none where nothing is unsure. */
+  /**
+   * The message has one part: HWC RGB of the size, with mattes and a trimap; none if nothing is
+   * unsure.
+   */
   | { readonly kind: 'resampled'; readonly resampleMs: number }
   /** The size of the result is known: it counts too. */
   | { readonly kind: 'framed'; readonly size: Size }
-  /** One part: the file; another one where a thumbnail was asked for and made. */
+  /** The message has one part, the file, and another one if a thumbnail was wanted and made. */
   | {
       readonly kind: 'finished';
       readonly size: Size;

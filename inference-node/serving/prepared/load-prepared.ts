@@ -348,7 +348,7 @@ export interface PrecisionWish {
 
 interface PrecisionChoice {
   readonly precision: Precision;
-  /** One line: why `auto` did not choose int8. */
+  /** This line explains why `auto` did not choose int8. */
   readonly fallback?: string;
 }
 
@@ -419,7 +419,7 @@ export interface DeviceAnswerOptions
   readonly machine: Machine;
 }
 
-/** Undefined where the GPU's answer is the model's; else one line that says what is wrong. */
+/** Returns undefined if the GPU's answer is the model's; else one line that says what is wrong. */
 export async function checkAnswerOnDevice(
   options: DeviceAnswerOptions,
 ): Promise<string | undefined> {

@@ -22,7 +22,7 @@ import { readStat } from './proc-files.ts';
 export interface ChildExit {
   readonly code: number | null;
   readonly signal: NodeJS.Signals | null;
-  /** Why it was ended or never ran, where known: a malformed frame, no process to be had. */
+  /** This is why the child was ended or never ran, if known: a malformed frame, or no process. */
   readonly error?: Error | undefined;
 }
 
@@ -30,7 +30,7 @@ export interface SpawnChildOptions<Incoming> {
   /** Absolute path of the child's program (.ts). It calls serveParent. */
   readonly program: string;
   readonly args?: readonly string[];
-  /** The child's whole environment: nothing is inherited but what is named here. */
+  /** This is the child's whole environment: it inherits nothing else. */
   readonly env: Readonly<Record<string, string>>;
   readonly execArgv?: readonly string[];
   /**
@@ -40,7 +40,10 @@ export interface SpawnChildOptions<Incoming> {
   readonly dataBytesMax?: number | undefined;
   readonly onOutput: (text: string) => void;
   readonly onFrame: (frame: Frame<Incoming>) => void;
-  /** All parts of a frame of it: a larger one is malformed. Undefined: what any frame may have. */
+  /**
+   * The bound of all parts of one of its frames: a larger frame is malformed. Undefined: the bound
+   * of every frame.
+   */
   readonly partsBytesMax?: number | undefined;
   /** The parts of its frames go into these buffers. Undefined: into new memory. */
   readonly buffers?: BufferPool | undefined;
@@ -51,7 +54,7 @@ export interface SpawnChildOptions<Incoming> {
   readonly killWaitMaxMs?: number | undefined;
 }
 
-/** An orderly exit closes the socket first; one that takes longer than this is stuck. */
+/** An orderly exit closes the socket first; a child that takes longer than this is stuck. */
 const EXIT_AFTER_CLOSE_MAX_MS = 1000;
 /**
  * The wait begins at SIGKILL. A healthy child is gone within milliseconds; freeing some GB may take
@@ -73,7 +76,7 @@ export class Child<Incoming> {
   #killTimer: NodeJS.Timeout | undefined;
   #pollTimer: NodeJS.Timeout | undefined;
   #polls = 0;
-  /** How its own process ended: what it started may live on. */
+  /** The end of its own process: processes that it started may still live. */
   #end: Pick<ChildExit, 'code' | 'signal'> | undefined;
   /** Pid of a process of its group that outlived its own process. */
   #member: number | undefined;
@@ -86,7 +89,7 @@ export class Child<Incoming> {
     try {
       child = spawnProcess(options);
     } catch (error) {
-      // Node reports most failures through 'error', but throws some, of which ENOMEM may pass.
+      // Node reports most failures through 'error', but throws some; of these ENOMEM may pass.
       this.#error = error as Error;
       process.nextTick(() => this.#finish(null, null));
       return;
@@ -226,7 +229,7 @@ function spawnProcess<Incoming>({
   });
 }
 
-/** Sends SIGKILL to every member. A group without members is what was wanted. */
+/** Sends SIGKILL to every member. A group without members is already gone. */
 export function killGroup(group: number): void {
   try {
     process.kill(-group, 'SIGKILL');
@@ -265,7 +268,7 @@ function isDecimal(name: string): boolean {
   return /^\d+$/.test(name);
 }
 
-/** One that has ended since the listing is none. */
+/** A process that has ended since the listing is not a member. */
 function isMember(pid: number, group: number): boolean {
   const [state, , processGroup] = readStat(pid);
   return Number(processGroup) === group && state !== 'Z' && state !== 'X';
@@ -299,7 +302,7 @@ export class OutputLines {
     }
   }
 
-  /** The child is gone: what it wrote last may lack a line feed. */
+  /** The child is gone: its last output may lack a line feed. */
   end(): void {
     this.#endLine();
     this.#logLeftOut();

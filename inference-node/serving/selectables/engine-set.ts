@@ -37,7 +37,7 @@ export interface EngineSetParts {
   readonly prepare: (model: PreparedModel, memoryMaxBytes: number) => Promise<PreparedModel>;
   readonly open: (model: PreparedModel, engines: number) => EnginePool;
   readonly metrics: Pick<NodeMetrics, 'modelLoaded' | 'modelUnloaded'>;
-  /** Its load ended, or it failed: what is told of it is another. */
+  /** Called when a load ends or fails: the facts of the set are different then. */
   readonly onTurn: () => void;
 }
 
@@ -84,12 +84,12 @@ export class EngineSet implements EnginePool {
     return this.#loadMs;
   }
 
-  /** Undefined: it is loading, or an image is in it. */
+  /** Undefined: the set is loading, or an image is in it. */
   get idleSinceMs(): number | undefined {
     return this.#state === 'loaded' && this.#images === 0 ? this.#idleSinceMs : undefined;
   }
 
-  /** Undefined: it is not loaded. */
+  /** Undefined: the set is not loaded. */
   get servesSinceMs(): number | undefined {
     return this.#state === 'loaded' ? this.#loadSinceMs + this.#loadMs : undefined;
   }

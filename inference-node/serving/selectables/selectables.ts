@@ -27,12 +27,12 @@ export interface SelectablesParts extends Omit<EngineSetParts, 'engines' | 'onTu
   readonly memory: EngineMemory;
   readonly own: RunnablePlan & Pick<Selectable, 'kind' | 'goodFor'>;
   readonly look: Look;
-  /** How many of a model are opened at once. */
+  /** Gives the number of engines of a model that are opened at once. */
   readonly enginesOf: (model: PreparedModel) => number;
   readonly log: Logger;
 }
 
-/** One thing that a header may name, as it is now. */
+/** A selectable that a header may name, as it is now. */
 export interface SelectablePlan extends Selectable, RunnablePlan {
   readonly sha256: string;
   readonly isDefault: boolean;
@@ -94,7 +94,7 @@ export class Selectables {
     if (!this.#isClosed) this.#timer = setInterval(() => void this.look(), LOOK_EACH_MS);
   }
 
-  /** One at a time. Never rejects. */
+  /** Runs one look at a time. Never rejects. */
   look(): Promise<void> {
     this.#looking ??= this.#lookOnce().finally(() => {
       this.#looking = undefined;
@@ -231,7 +231,7 @@ export class Selectables {
     }
   }
 
-  /** One at a time: pictures are short of memory that nobody uses. */
+  /** Ends one set at a time: pictures are short of memory that nobody uses. */
   #endLongIdle(): void {
     const before = performance.now() - LONG_IDLE_MS;
     const longIdle = this.#allSets().find(({ idleSinceMs = before }) => idleSinceMs < before);
@@ -255,7 +255,7 @@ export class Selectables {
     }
   }
 
-  /** Anew from what was found, and from what failed. */
+  /** Describes the list anew from what was found, and from what failed. */
   #describe(): void {
     const list = [this.#describeOwn()];
     const named = new Set<EngineSet>();

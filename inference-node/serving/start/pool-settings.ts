@@ -16,18 +16,18 @@ export interface PoolSettings {
   readonly providerDir: string;
   /** Its number or identifier. Undefined: the first. */
   readonly gpuDevice: string | undefined;
-  /** Undefined: by the execution provider. */
+  /** Undefined: the execution provider decides. */
   readonly engines: number | undefined;
-  /** Undefined: this machine's share of cores, by the execution provider. */
+  /** Undefined: the engines get this machine's share of cores, by the execution provider. */
   readonly engineThreads: number | undefined;
   readonly engineGoal: EngineGoal;
-  /** Undefined: engines + 2; on a GPU the cores less two where that is more. */
+  /** Undefined: engines + 2; on a GPU the cores less two if that is more. */
   readonly pictureWorkers: number | undefined;
   /** Engines beside the own plan's that have had no image for so long are ended. */
   readonly modelIdleMs: number;
   /** The own plan's, too: the machine is small. */
   readonly unloadsOwnPlan: boolean;
-  /** Undefined: from the memory there is. */
+  /** Undefined: the node computes it from the memory. */
   readonly megapixelsMax: number | undefined;
   /** The decoder of HEIC; undefined: the one that is installed. */
   readonly heif: HeifChoice | undefined;

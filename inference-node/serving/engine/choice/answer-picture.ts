@@ -49,7 +49,7 @@ export interface RunOnceOptions {
   /** The size of the picture in the input (models/input-size.ts); absent: it fills the input. */
   readonly size?: Size | undefined;
   readonly childEnv: Readonly<Record<string, string>>;
-  /** For load and run together. A driver that hangs is killed then. */
+  /** The bound of load and run together. A driver that hangs is killed then. */
   readonly timeoutMs: number;
   readonly memoryMaxBytes?: number | undefined;
   /** Told what the last run of the warm-up took, ms. */

@@ -4,9 +4,9 @@ import type { GpuFacts } from './list-gpus.ts';
 export const DEVICE_FORM = /^(\d{1,3}|(GPU|MIG)-[0-9A-Za-z-]{1,80})$/;
 
 interface DeviceChoice {
-  /** Undefined: the driver does not list what is named, or CUDA_VISIBLE_DEVICES leaves none. */
+  /** Undefined: the driver does not list the named GPU, or CUDA_VISIBLE_DEVICES leaves none. */
   readonly gpu: GpuFacts | undefined;
-  /** How many there were to choose from. */
+  /** The number of GPUs to choose from. */
   readonly visible: number;
 }
 
@@ -32,7 +32,7 @@ export function chooseDevice(
   return { gpu: first, visible: gpus.size };
 }
 
-/** An identifier may be cut short, as CUDA takes it. */
+/** Finds a GPU by an identifier, which may be cut short, as CUDA takes it. */
 function find(name: string, listed: readonly GpuFacts[]): GpuFacts | undefined {
   if (/^\d+$/.test(name)) return listed.find(({ index }) => index === Number(name));
   return listed.find(({ id }) => name.length > 4 && id.startsWith(name));

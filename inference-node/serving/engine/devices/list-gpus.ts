@@ -7,7 +7,7 @@ import { existsSync } from 'node:fs';
 import path from 'node:path';
 
 export interface GpuFacts {
-  /** GPU-… or MIG-…: what CUDA_VISIBLE_DEVICES takes. Stable over restarts. */
+  /** The id is GPU-… or MIG-…, as CUDA_VISIBLE_DEVICES takes it. It is stable over restarts. */
   readonly id: string;
   /** The index by which nvidia-smi counts, in the order of the bus. */
   readonly index: number;
@@ -129,11 +129,12 @@ function runSmi(args: readonly string[], env: Readonly<Record<string, string>>):
       }
       const { code } = error as NodeJS.ErrnoException;
       if (code === 'ENOENT') return resolve({ state: 'missing' });
-      // Its own status is a number: what was killed, or said too much, is cut off anywhere.
+      // With a status of its own the output is whole; a command that was killed, or wrote too much,
+      // is cut off anywhere.
       const whole = typeof code === 'number' ? stdout : undefined;
       failed(stderr || linesNotOfGpus(stdout) || error.message, whole);
     });
-    // One that does not die is not waited for.
+    // The listing does not wait for a command that does not die.
     const timer = setTimeout(() => {
       child.unref();
       failed(`${SMI_COMMAND} does not answer within ${LISTING_MAX_MS} ms`);

@@ -33,7 +33,7 @@ export const RUNTIME_RESERVED_BYTES = 640 * 1024 ** 2;
 const THREAD_RESERVED_BYTES = 8 * 1024 ** 2;
 /** An engine may take this times what was measured. The runtime takes memory in powers of two. */
 const MEASURED_TIMES_MAX = 2;
-/** A model that nobody measured, in a manifest written by hand, has what a probe has. */
+/** A model that nobody measured, in a manifest written by hand, gets the bound of a probe. */
 const UNMEASURED_BYTES = 2 * 1024 ** 3;
 /** An engine may keep this share of what was measured between two pictures. */
 const KEPT_SHARE_MAX = 0.5;

@@ -9,19 +9,25 @@ import type { GpuDevice } from '../devices/gpu-device.ts';
 export type EnginePriority = 'sync' | 'async';
 
 export interface EngineRun {
-  /** HWC, 3 bytes a pixel in RGB order, of `size`; a trimap is the fourth of a model with one. */
+  /**
+   * The input is HWC, 3 bytes a pixel in RGB order, of `size`; a model with a trimap has it as
+   * fourth.
+   */
   readonly rgb: Uint8Array;
   /** The size of the picture in the input (models/input-size.ts); absent: it fills the input. */
   readonly size?: Size | undefined;
   readonly priority: EnginePriority;
-  /** Aborted while queued: leaves the queue. Aborted while running: the result is dropped. */
+  /**
+   * If it aborts while the run waits, the run leaves the queue; while it runs, the result is
+   * dropped.
+   */
   readonly signal: AbortSignal;
   /** ENGINE_LOST where no engine is ready. */
   readonly leavesWhenDown?: boolean;
 }
 
 export interface EngineResult {
-  /** One byte a pixel of `size`, 255 opaque. Never rescaled per image. */
+  /** The plane has one byte a pixel of `size`, 255 opaque. It is never rescaled per image. */
   readonly alpha: Buffer;
   readonly size: Size;
   readonly waitMs: number;
@@ -38,7 +44,7 @@ export interface EnginePoolSnapshot {
   readonly enginesStuck: number;
   readonly running: number;
   readonly queued: number;
-  /** Running mean of what a run takes, ms. */
+  /** The running mean of a run's time, ms. */
   readonly inferMs: number;
   /** The time until an engine takes a run that is queued now, ms. */
   readonly estimatedWaitMs: number;
@@ -75,7 +81,10 @@ export interface EnginePoolMetrics {
   readonly deaths: Readonly<Record<EngineDeathCause, number>>;
   /** Sum over the engines of the time an image was in one, seconds. */
   readonly busyS: number;
-  /** Spawn to ready of the newest engine, and its warm-up run, ms. 0: none was ready yet. */
+  /**
+   * The time from spawn to ready of the newest engine, and its warm-up run, ms. 0: none was ready
+   * yet.
+   */
   readonly loadMs: number;
   readonly warmMs: number;
 }
@@ -84,7 +93,7 @@ export interface EngineProcess {
   /** 0 to engines - 1, stable over restarts. */
   readonly engine: number;
   readonly pid: number;
-  /** Undefined where the platform does not say (no /proc). */
+  /** Undefined: the platform does not show it (no /proc). */
   readonly residentBytes: number | undefined;
 }
 
@@ -102,7 +111,7 @@ export interface EnginePool {
   run(run: EngineRun): Promise<EngineResult>;
   snapshot(): EnginePoolSnapshot;
   metrics(): EnginePoolMetrics;
-  /** The living engine processes, with those that are killed and do not die. */
+  /** Lists the living engine processes, with those that are killed and do not die. */
   processes(): EngineProcess[];
   onChange(listener: () => void): () => void;
   /** Runs have `graceMs`, then are killed. Settles with stuck ones left; less time hurries. */
@@ -119,7 +128,7 @@ export interface EngineTiming {
    * repeats.
    */
   readonly respawnDelaysMs: readonly [number, ...number[]];
-  /** From a kill until its process counts as stuck. */
+  /** The time from a kill until its process counts as stuck. */
   readonly killWaitMaxMs: number;
 }
 
@@ -155,7 +164,10 @@ export interface Queued {
   readonly queuedAtMs: number;
 }
 
-/** Each priority in order of arrival; of the two heads, the one that is due first. */
+/**
+ * Keeps each priority in order of arrival; of the two heads, the one with the earlier due time goes
+ * first.
+ */
 export class RunQueue<Item extends Queued> {
   readonly #waiting: Record<EnginePriority, Item[]> = { sync: [], async: [] };
 

@@ -45,10 +45,10 @@ export const RESPAWN_DELAYS_MS = [0, 1000, 2000, 5000, 10_000] as const;
 
 const OVER: readonly EngineState[] = ['stopping', 'stuck', 'closed'];
 
-/** A load that takes this long is told of, again and again: TensorRT builds kernels for minutes. */
+/** The log repeats the line of a load that takes this long: TensorRT builds kernels for minutes. */
 const LOADING_TOLD_EACH_MS = 30_000;
 
-/** Enough for what a runtime says of the memory that it does not get. */
+/** The length holds a runtime's message about the memory that it does not get. */
 const LAST_WORDS_LENGTH_MAX = 4096;
 
 /** Unknown: later than any other engine, and a number that can be added up. */
@@ -199,7 +199,9 @@ export class Engine {
     });
   }
 
-  /** Only while idle. `runTimeoutMs` is the watchdog's limit for this run. */
+  /**
+   * Call this only while the engine is idle. `runTimeoutMs` is the watchdog's limit for this run.
+   */
   take(task: RunTask, runTimeoutMs: number): void {
     if (this.#state !== 'idle') throw new Error(`engine ${this.index} is ${this.#state}, not idle`);
     this.#task = task;

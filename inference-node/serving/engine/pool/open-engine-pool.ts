@@ -55,7 +55,7 @@ import { createLossError, createRunTask, type RunTask } from './run-task.ts';
 export const QUEUED_RUNS_MAX = 128;
 /** Times a run is given to an engine that then dies without beginning it. */
 const DISPATCHES_MAX = 4;
-/** One that does not die is the sign of a broken driver, device or disk: other nodes do better. */
+/** A process that does not die shows a broken driver, device or disk: other nodes do better. */
 const STUCK_SHARE_MAX = 0.5;
 
 /** Opens the engines and returns at once; they load side by side, on a GPU in turn. */
@@ -316,7 +316,7 @@ class ChildEnginePool implements EnginePool, EngineListener {
     this.#accounts.runs[task.settled ? 'dropped' : outcome]++;
   }
 
-  /** Settles what was in it, or puts it back where its run had not begun. */
+  /** Settles the task that was in it, or puts it back if its run had not begun. */
   #loseRun({ cause, message, started }: EngineLoss, task: RunTask): void {
     const gone = this.#gone();
     // After the watchdog's time a run does not wait for a process that may never go.

@@ -57,7 +57,7 @@ export async function withLinks<Result>(
   }
 }
 
-/** Why programs cannot be given files here; undefined: they can. */
+/** Explains why programs cannot get files here; undefined: they can. */
 export function temporaryFailure(): string | undefined {
   try {
     const folder = mkdtempSync(prefixOf(process.pid));

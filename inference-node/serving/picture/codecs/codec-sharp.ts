@@ -157,7 +157,7 @@ function requireExpected(metadata: Metadata, format: SharpFormat): void {
       `The file begins as ${format} but is not ${format}.`,
     );
   }
-  // An AVIF grid shows as several pages; what is an animation there, its header has said.
+  // An AVIF grid shows as several pages; its header has shown before whether it is an animation.
   if (format !== 'avif' && pages > 1) {
     throw new ContractError(
       'UNSUPPORTED_IMAGE_FORMAT',
@@ -303,7 +303,7 @@ function toContractError(error: unknown): ContractError {
   return new ContractError('PROCESSING_FAILED', detail, { cause: error });
 }
 
-/** Without metadata: the pixels are sRGB, as in any file without a profile. */
+/** Opens pixels without metadata: they are sRGB, as in any file without a profile. */
 export function openRaw({ data, width, height, channels }: RawPixels): Sharp {
   const picture = sharp(data, { raw: { width, height, channels }, limitInputPixels: false });
   return channels === 1 ? picture.toColourspace('b-w') : picture;
@@ -329,7 +329,7 @@ function requirePngChunks(file: Buffer): void {
   for (let chunk = 0; chunk < CHUNKS_MAX && offset + CHUNK_FRAME_BYTES <= file.length; chunk++) {
     const end = offset + CHUNK_FRAME_BYTES + file.readUInt32BE(offset);
     const type = file.toString('latin1', offset + 4, offset + 8);
-    // libpng reports what is cut short.
+    // libpng reports a file that is cut short.
     if (type === 'IEND' || end > file.length) return;
     if (!UNCHECKED.has(type)) {
       const crc = crc32(file.subarray(offset + 4, end - 4));

@@ -70,7 +70,7 @@ interface Part {
   readonly peak: number;
 }
 
-/** Undefined: nothing is seen. */
+/** Returns undefined if it sees no subject. */
 export function findSubject(alpha: Uint8Array, size: Size): SeenSubject | undefined {
   const grid = sumCells(alpha, size);
   if (!hasSolid(grid)) return undefined;
@@ -243,7 +243,7 @@ export interface Layout {
 
 interface Request {
   readonly input: Size;
-  /** Undefined: none is seen, or neither crop nor scale asks for it. */
+  /** Undefined: there is no subject, or neither crop nor scale needs it. */
   readonly subject: Box | undefined;
   readonly finishing: Finishing;
 }
@@ -348,7 +348,7 @@ function showIn(frame: Size, input: Size, contents: Box, across: Span, down: Spa
   };
 }
 
-/** A box of the input in pixels of the result, cut off at what is shown; at least a pixel. */
+/** Maps a box of the input to pixels of the result, cut off at what is shown; at least a pixel. */
 export function boxInResult({ source, target }: Layout, box: Box): Box {
   const along = ({ side, start }: Axis): Span => {
     const place = (px: number) =>

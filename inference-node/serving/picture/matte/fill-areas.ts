@@ -8,7 +8,7 @@ import { type Plane, resample } from './resample.ts';
 export interface AreaRules {
   /** Smaller areas are left: trees are full of gaps. */
   readonly cellsMin: number;
-  /** Share of what is around an area that must be the subject. */
+  /** The share of an area's surroundings that must be the subject. */
   readonly enclosedMin: number;
   /** Quarter (0 to 255) from which a look is sure of the subject. */
   readonly sureFrom: number;
@@ -16,7 +16,7 @@ export interface AreaRules {
   readonly doubtFrom: number;
   /** Share of what an opinion calls the subject that must be it, for the opinion to count. */
   readonly precisionMin: number;
-  /** The same of the looks that decide, for areas that an opinion is not sure of. */
+  /** The same bound on the looks that decide, for areas that an opinion is not sure of. */
   readonly ownSureFrom: number;
   readonly ownEnclosedMin: number;
   /**
@@ -83,9 +83,9 @@ export function fillAreas(
 interface AreaDecisions {
   readonly trusted: readonly boolean[];
   readonly filled: readonly Area[];
-  /** Not filled, but they do not fall below the first look. */
+  /** These areas are not filled, but do not fall below the first look. */
   readonly kept: readonly Area[];
-  /** The same where the first look is nearly sure. */
+  /** These areas do not fall below the first look where it is nearly sure. */
   readonly sureKept: readonly Area[];
 }
 
@@ -235,9 +235,9 @@ interface Area {
   readonly cells: readonly number[];
   /** The share of subject among the decided cells around the area; 0 if there are none. */
   readonly enclosed: number;
-  /** For each look the value (0 to 255) that a quarter of the cells are below. */
+  /** The value (0 to 255) that a quarter of the cells are below, for each look. */
   readonly quarters: readonly number[];
-  /** For each look the value that half of the cells are below. */
+  /** The value that half of the cells are below, for each look. */
   readonly middles: readonly number[];
 }
 

@@ -275,7 +275,7 @@ export interface Region extends Size {
 
 /** The filter reads these: addresses of planes of one size. */
 interface Guided extends Size {
-  /** Four bytes a pixel: red, green, blue and one that is ignored. */
+  /** The guide has four bytes a pixel: red, green, blue and a byte that the filter ignores. */
   readonly guide: number;
   readonly alpha: number;
 }

@@ -11,7 +11,7 @@ export interface DecodeRequest {
   /** The size that the caller declared, oriented or not; a larger image is PROCESSING_FAILED. */
   readonly declared: Size | undefined;
   readonly modelInputs: readonly InputTerms[];
-  /** The finishing's background picture, where it has one. Decoded first. */
+  /** The finishing's background picture, if it has one. It is decoded first. */
   readonly background?: BackgroundFile | undefined;
 }
 
@@ -25,7 +25,7 @@ export interface DecodedPicture {
   readonly format: InputFormat;
   readonly width: number;
   readonly height: number;
-  /** HWC RGB, one per entry of modelInputs, of its size for this picture. */
+  /** The inputs are HWC RGB, one per entry of modelInputs, of its size for this picture. */
   readonly modelInputs: readonly Buffer[];
   readonly decodeMs: number;
 }
@@ -36,7 +36,7 @@ export interface ModelInput {
 }
 
 export interface MattePart {
-  /** One byte a pixel, 255 opaque. */
+  /** The plane has one byte a pixel; 255 is opaque. */
   readonly alpha: Buffer;
   readonly size: Size;
   readonly role: MatteRole;
@@ -49,10 +49,10 @@ export interface FinishRequest extends FinishChoices {
 
 export interface FinishedPicture extends Size, FinishTimings {
   readonly file: Buffer;
-  /** Undefined: none was asked for, or it could not be made. */
+  /** Undefined: the caller wanted no thumbnail, or the worker could not make it. */
   readonly thumbnail?: Buffer | undefined;
   readonly input: Size;
-  /** Undefined: none was seen. */
+  /** Undefined: the worker saw no subject. */
   readonly subject: Subject | undefined;
 }
 
@@ -64,7 +64,7 @@ export interface FinishedPicture extends Size, FinishTimings {
 export interface PictureLease {
   readonly waitMs: number;
   decode(request: DecodeRequest, signal: AbortSignal): Promise<DecodedPicture>;
-  /** `framed`: as matte/framed-input.ts makes it. */
+  /** With `framed`, the input is as matte/framed-input.ts makes it. */
   resample(size: Size, framed: boolean, signal: AbortSignal): Promise<ModelInput>;
   /**
    * Resamples with a trimap of the mattes as fourth byte of a pixel. Undefined: nothing is unsure.
@@ -83,7 +83,7 @@ export interface PictureLease {
 export interface PictureCapabilities {
   readonly inputFormats: readonly InputFormat[];
   readonly outputFormats: readonly OutputFormat[];
-  /** Largest JPEG XL input or output on this node; 0: none. */
+  /** The largest JPEG XL input or output on this node; 0: the node takes none. */
   readonly jxlPixelsMax: number;
 }
 
@@ -96,7 +96,7 @@ export interface PicturePoolSnapshot {
   readonly workersStuck: number;
   readonly busy: number;
   readonly waiting: number;
-  /** Running means, ms; 0: none yet. Encoding includes refinement. */
+  /** The rates are running means, ms; 0: nothing was measured. Encoding includes refinement. */
   readonly decodeMsPerMegapixel: number;
   readonly encodeMsPerMegapixel: number;
   readonly decodeRates: ReadonlyMap<InputFormat, number>;
@@ -126,7 +126,7 @@ export interface PictureProcess {
   /** 0 to workers - 1, stable over restarts. */
   readonly place: number;
   readonly pid: number;
-  /** Undefined where the platform does not say (no /proc). */
+  /** Undefined: the platform does not show it (no /proc). */
   readonly residentBytes: number | undefined;
 }
 
@@ -148,7 +148,7 @@ export interface PicturePool {
   processes(): PictureProcess[];
 }
 
-/** How long an image waits for a worker: the rest of those in workers, then the queue. */
+/** Estimates the wait of an image for a worker: the rest of those in workers, then the queue. */
 
 /**
  * Least remaining share of the time an image has been in its worker. Estimates that ran out

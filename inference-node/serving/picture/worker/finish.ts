@@ -203,7 +203,7 @@ function asBackgrounds(error: ContractError): ContractError {
   return new ContractError(code, `background: ${error.message}`, { cause: error.cause });
 }
 
-/* What a layout shows of a cut-out, scaled, over the background, in one pass. */
+/* Draws what a layout shows of a cut-out, scaled, over the background, in one pass. */
 
 type Backdrop =
   /** The colour as pixels have it: red in the lowest byte, straight alpha in the highest. */

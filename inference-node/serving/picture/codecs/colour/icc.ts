@@ -129,9 +129,9 @@ function readParametricCurve(tag: Buffer): ((value: number) => number) | undefin
 }
 
 /*
- * Where sharp cannot: JPEG XL, samples that had to be divided by alpha, grey that is not one
- * channel of 8 bits. LittleCMS does it, inside wasm-vips. An unreadable profile is ignored, as in
- * browsers.
+ * Converts by a profile if sharp cannot: for JPEG XL, samples that were divided by alpha, and grey
+ * that is not one channel of 8 bits. LittleCMS does it, inside wasm-vips. An unreadable profile is
+ * ignored, as in browsers.
  */
 
 export const ICC_FIELD = 'icc-profile-data';

@@ -99,7 +99,7 @@ function readChromaticities(body: Buffer): Chromaticities | undefined {
 }
 
 /*
- * To 8-bit sRGB from colours described by numbers: H.273 code points (AVIF, PNG), gamma and
+ * Converts colours described by numbers to 8-bit sRGB: H.273 code points (AVIF, PNG), gamma and
  * chromaticities (PNG). High dynamic range is tone-mapped by a fixed curve: no value of a picture
  * is measured, so a crop looks as it did in the whole. Diffuse white (203 cd/m2) becomes nearly
  * white, brighter light rolls off up to PEAK_NITS.

@@ -77,7 +77,7 @@ const STEPS_END = 1 << 11;
 interface CodeTables {
   /** Steps of all tables, one after the other, by the next FAST_BITS bits; 0: a longer code. */
   readonly fast: Uint16Array;
-  /** The same for AC codes; 0: a code and its value are longer. */
+  /** The same table for AC codes; 0: a code and its value are longer. */
   readonly several: Uint16Array;
   readonly long: readonly LongCodes[];
   /** Table numbers of the blocks of an MCU: DC and AC of the first, then of the next. */
@@ -92,7 +92,7 @@ interface LongCodes {
   readonly steps: Uint16Array;
 }
 
-/** Undefined: a table is no prefix code. */
+/** Undefined: a table is not a prefix code. */
 function createTables(blocks: SequentialScan['blocks']): CodeTables | undefined {
   const numbers = new Map<HuffmanCodes, number>();
   const order = blocks.flatMap(({ dc, ac }) =>
@@ -185,7 +185,7 @@ class HeldBits {
   /** The first bit is the highest one. */
   held = 0;
   #count = 0;
-  /** The last of the held bits are not in the file: so many. */
+  /** So many of the last held bits are not in the file. */
   #missing = 0;
   /** Bits of a value that were not yet held when its code was read. */
   #owed = 0;

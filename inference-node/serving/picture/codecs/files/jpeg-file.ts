@@ -55,7 +55,7 @@ interface Scan {
   }[];
   readonly spectral: { readonly from: number; readonly to: number; readonly low: number };
   readonly restartInterval: number;
-  /** Tables in force when the scan begins, by class (bit 4) and number (below it). */
+  /** The tables in force when the scan begins, by class (bit 4) and number (below it). */
   readonly codes: ReadonlyMap<number, HuffmanCodes>;
 }
 
@@ -297,7 +297,9 @@ function isComplete({ frame, scans, isSequential }: JpegLayout): boolean {
   return low.every(bits => bits.every(bit => bit === 0));
 }
 
-/** Zeros before the end marker, of which libjpeg warns. Undefined: something else. */
+/**
+ * Removes zeros before the end marker, of which libjpeg warns. Undefined: something else is wrong.
+ */
 export function withoutPadding(file: Buffer, warning: string): Buffer | undefined {
   const bytes = Number(PADDING_WARNING.exec(warning)?.[1] ?? 0);
   const end = file.lastIndexOf(END_MARKER);
