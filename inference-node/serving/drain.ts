@@ -56,7 +56,7 @@ export interface DrainSteps {
 }
 
 export interface DrainOptions {
-  /** Aborted: hurry. May be aborted already. */
+  /** The signal aborts to hurry. It may be aborted already. */
   readonly hurry: AbortSignal;
   readonly log: Logger;
   readonly finishMaxMs?: number;

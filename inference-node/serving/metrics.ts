@@ -196,7 +196,7 @@ export interface MetricSources {
   readonly pipeline: Pipeline;
   readonly pictures: PicturePool;
   readonly plan: RunnablePlan;
-  /** The plan's, and those that are open beside them. */
+  /** Lists the plan's runs, and those that are open beside them. */
   readonly runs: () => readonly PlanRun[];
   readonly version: string;
   readonly provider: ProviderChoice;

@@ -31,7 +31,7 @@ import type { PicturePool } from './picture/pool/picture-pool.ts';
 export const NODE_STATES = ['starting', 'serving', 'draining', 'failed'] as const;
 export type NodeState = (typeof NODE_STATES)[number];
 
-/** `command`: by a control plane, which can take it back; `shutdown` cannot be taken back. */
+/** With `command` a control plane ordered the drain, and can take it back; `shutdown` stays. */
 type DrainCause = 'command' | 'shutdown';
 
 export class NodeStatus {
@@ -97,13 +97,13 @@ interface HttpEndpointsOptions {
   readonly status: NodeStatus;
   readonly registry: Registry;
   readonly info: () => object | undefined;
-  /** Hosts of the operator's choice at which the node is asked. */
+  /** The hosts of the operator's choice by which requests may name the node. */
   readonly ownHosts: readonly string[];
 }
 
 const CONNECTIONS_MAX = 64;
 const REQUEST_TIMEOUT_MS = 10_000;
-/** How late a slow caller is noticed. */
+/** The node notices a slow caller within this time. */
 const CONNECTIONS_CHECKING_INTERVAL_MS = 2000;
 const HEADER_BYTES_MAX = 8 * 1024;
 /** A quarter of the connections is kept free of idle ones. */

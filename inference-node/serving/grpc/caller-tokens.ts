@@ -53,7 +53,7 @@ export function readCallerTokens(
   return listed;
 }
 
-/** Undefined where no token is in a file. */
+/** Returns undefined if no token is in a file. */
 export function followTokens(
   { nodeTokens, callerTokens }: TokenSettings,
   log: FollowLog,

@@ -33,7 +33,10 @@ export interface CallersOptions {
   readonly isOpen: boolean;
   /** The server lets no connection in without a certificate that it checked. */
   readonly certificatesChecked?: boolean;
-  /** Images that one direct caller may have on the node at once. Undefined: as many as it takes. */
+  /**
+   * Gives the images that one direct caller may have on the node at once. Undefined: as many as the
+   * node takes.
+   */
   readonly imagesMax?: (nodeImagesMax: number) => number;
 }
 
@@ -73,7 +76,7 @@ export class Callers {
     ];
   }
 
-  /** Undefined: an unknown caller. */
+  /** Returns undefined for an unknown caller. */
   identify(metadata: Metadata, auth: AuthContext): Caller | undefined {
     const given = metadata.get('authorization');
     if (given.length > 1) return undefined;

@@ -82,7 +82,7 @@ export class MatteExchange {
   readonly #call: MatteCall;
   readonly #bounds: ExchangeBounds;
   readonly #direct: DirectFiles;
-  /** Messages delivered and not yet asked for: one, since the call is paused after each. */
+  /** The inbox has messages that nobody has taken yet: one, since the call is paused after each. */
   readonly #inbox: MatteRequest[] = [];
   #ended = false;
   #messages = 0;
@@ -222,7 +222,7 @@ export class MatteExchange {
     this.#thumbnail = result.thumbnail;
   }
 
-  /** The files from the storage, once the caller has said where they are. */
+  /** Gets the files from the storage, once the caller has sent their addresses. */
   async #get(order: MatteOrder, origin: string, signal: AbortSignal): Promise<ReceivedFiles> {
     const { contentLength, sha256 } = order;
     const background = order.asked?.background;
@@ -263,7 +263,7 @@ export class MatteExchange {
     this.#thumbnail = result.thumbnail;
   }
 
-  /** How long a file may take in all. */
+  /** Gives the time that a file may take. */
   #atPace(bytes: number, silenceMaxMs: number, maxMs: number): number {
     return Math.min(maxMs, silenceMaxMs + (bytes / this.#bounds.paceBytesPerSecondMin) * 1000);
   }

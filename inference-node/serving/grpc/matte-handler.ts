@@ -58,11 +58,11 @@ export interface MatteHandlerOptions {
   readonly callers: Callers;
   readonly direct: DirectFiles;
   readonly bounds?: ExchangeBounds | undefined;
-  /** Undefined: there are no traces. Read at each call. */
+  /** Undefined: the node makes no traces. It is read at each call. */
   readonly tracing?: (() => Tracing | undefined) | undefined;
 }
 
-/** Under the caller's span, where it sent one. */
+/** The span is under the caller's, if the call has one. */
 const SPAN: SpanBegin = {
   name: 'matting.v1.MatteService/Matte',
   kind: 'SERVER',

@@ -140,7 +140,10 @@ function readSwitch(value: Switch, otherwise: boolean): boolean {
   throw invalid('refinement and foreground_estimation must be on, off or unspecified.');
 }
 
-/** The node's plan, or what a header names, where it is what the caller knows under that name. */
+/**
+ * Returns the node's plan, or the plan that a header names, if it is what the caller knows by that
+ * name.
+ */
 function requirePlan(header: MatteHeader, { plan, selectables }: NodeAbilities): RunnablePlan {
   const { model, plan: planName, selectableSha256: sha256 } = header;
   if (planName !== '' && model !== '')
@@ -288,7 +291,7 @@ function readDeclared({ width, height }: FileFields, kind: FileKind): Size | und
   return { width, height };
 }
 
-/** Another node may have the codec; where nothing is declared the decoder will tell. */
+/** Another node may have the codec; if nothing is declared, the decoder decides. */
 function readFormat(
   value: ProtoInput,
   kind: FileKind,

@@ -192,7 +192,7 @@ function readLoad({ pipeline }: NodeWork, plan: RunnablePlan) {
 
 type Watcher = ServerWritableStream<WatchCapacityRequest, WatchCapacityResponse>;
 
-/** All open streams. `changed` may be called as often as anything changes. */
+/** Holds all open streams. `changed` may be called as often as anything changes. */
 export class CapacityWatchers {
   readonly #read: () => Capacity;
   readonly #callers: Callers;

@@ -33,7 +33,7 @@ import type { NodeIdentity } from './node-info.ts';
 export interface RegistrationOptions {
   readonly registryAddresses: readonly string[];
   readonly identity: NodeIdentity;
-  /** host:port of the Matte service, as control planes reach it. */
+  /** The address is host:port of the Matte service, as control planes reach it. */
   readonly address: string;
   /** host:port of metrics and health. */
   readonly httpAddress: string;
@@ -77,10 +77,10 @@ export class Registration {
   readonly #stop = new AbortController();
   readonly #running: Promise<void>;
   #left: Promise<void> | undefined;
-  /** Index of the one that answered last. */
+  /** The index of the control plane that answered last. */
   #current = 0;
   #registered = false;
-  /** Undefined until the first answer or failure; from then on changes are logged. */
+  /** The value is undefined until the first answer or failure; from then on changes are logged. */
   #reachable: boolean | undefined;
 
   constructor(options: RegistrationOptions) {

@@ -12,7 +12,10 @@ import { diskError, ModelError } from './model-error.ts';
 
 const HASH_CHUNK_BYTES = 1024 * 1024;
 
-/** Not written to for so long it belongs to a process that died: a fetch gives up sooner. */
+/**
+ * A file that was not written to for so long belongs to a process that died: a fetch gives up
+ * sooner.
+ */
 const TEMPORARY_IDLE_MAX_MS = 10 * 60 * 1000;
 
 const TEMPORARY_SUFFIX = '.tmp';

@@ -1,4 +1,6 @@
-/** How large a picture is in a model's input. Pure: both sides of a process border compute it. */
+/**
+ * Computes how large a picture is in a model's input. Pure: both sides of a process border use it.
+ */
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import type { GraphForm, PreparedModel } from './prepared-model.ts';
 
@@ -19,7 +21,7 @@ export function sizeInInput({ width, height, fit, sides }: InputTerms, picture: 
   if (fit === undefined || fit === 'stretch') return { width, height };
   const longer = Math.max(picture.width, picture.height);
   const shorter = Math.min(picture.width, picture.height);
-  // One pixel, or the least of sides, of a picture that is a line.
+  // A picture that is a line has one pixel, or the least of sides.
   if (sides === undefined) {
     const scale = Math.min(width / picture.width, height / picture.height);
     const side = (pixels: number) => Math.max(1, Math.round(pixels * scale));

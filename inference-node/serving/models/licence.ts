@@ -1,8 +1,11 @@
-/** A model's terms as its manifest states them, of weights and training data apart. No advice. */
+/**
+ * Holds a model's terms as its manifest states them, of weights and training data apart. It gives
+ * no advice.
+ */
 import type { SchemaObject } from 'ajv';
 import { fields, oneOf, text } from './checked-json.ts';
 
-/** unclear: nobody who may decide it has said so. It counts as not permitted. */
+/** With `unclear`, nobody who may decide it has stated the use. It counts as not permitted. */
 export const COMMERCIAL_USES = ['yes', 'no', 'unclear'] as const;
 export type CommercialUse = (typeof COMMERCIAL_USES)[number];
 
@@ -41,7 +44,9 @@ export const LICENCE_SCHEMA: SchemaObject = fields<Licence>({
   trainingData: USE_TERMS,
 });
 
-/** One line: what runs and under what terms. A model that is there twice is named once. */
+/**
+ * Describes in one line what runs and under what terms. A model that occurs twice is named once.
+ */
 export function describeTerms(plan: string, models: readonly LicensedModel[]): string {
   const licences = new Map(models.map(({ name, licence }) => [name, licence]));
   const each = [...licences].map(([name, { weights, trainingData }]) => {

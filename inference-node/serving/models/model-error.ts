@@ -28,7 +28,7 @@ export class ModelError extends Error {
 /** Characters that a terminal obeys, or that hide or turn others; line ends are a space. */
 const UNPRINTABLE = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}]/gu;
 
-/** One line, for what others named: of an escape sequence its characters are shown. */
+/** Makes one line of what others named: of an escape sequence it shows the characters. */
 export function printable(text: string): string {
   return text
     .replace(/\s*\n\s*/g, ' ')

@@ -7,7 +7,7 @@ import type { PlanModel } from './prepared-model.ts';
 export interface Selectable {
   readonly name: string;
   readonly kind: 'plan' | 'model';
-  /** A line for people; empty: nothing is said. */
+  /** The line is for people; it is empty if there is nothing to say. */
   readonly goodFor: string;
   readonly models: readonly PlanModel[];
 }

@@ -1,4 +1,4 @@
-/** The trimap beside a picture. Pure; what makes one of a matte is picture/matte/trimap.ts. */
+/** Draws the trimap beside a picture. Pure; picture/matte/trimap.ts makes one of a matte. */
 
 /** Its bytes. Divided by 255 they are what trimap-based networks are trained on. */
 export const TRIMAP = { background: 0, unsure: 128, subject: 255 } as const;

@@ -172,7 +172,9 @@ function inferGather(node: GraphNode, [data, indices]: Inputs): KnownValue | und
   return { elementType, dims: indices.dims, numbers };
 }
 
-/** Only of a single number, which becomes a list or a scalar: it stays, the dims follow. */
+/**
+ * The rule holds for a single number, which becomes a list or a scalar: it stays, the dims follow.
+ */
 function inferReshaped(step: 1 | -1): Rule {
   return (_, [input]) => {
     if (input?.numbers === undefined || input.numbers.length !== 1) return undefined;

@@ -20,7 +20,7 @@ export interface Look<Running extends Run> {
   readonly framed: boolean;
 }
 
-/** One byte a pixel, rows first. */
+/** The plane has one byte a pixel, rows first. */
 interface Matte {
   readonly alpha: Buffer;
   readonly size: Size;
@@ -74,7 +74,9 @@ export async function inferPlan<Running extends Run>(
   return { mattes, runs, missing };
 }
 
-/** Whether each look is framed, in their order; a later one counts if none before is believed. */
+/**
+ * Tells whether each look is framed, in their order; a later one counts if none before is believed.
+ */
 function looksOf(
   { role, model: { model } }: Run,
   plan: readonly Run[],

@@ -17,7 +17,7 @@ export interface FinishChoices {
   readonly outputFormat: OutputFormat;
   /** mask: one 8-bit channel, the matte at full size. */
   readonly resultKind: 'cutout' | 'mask';
-  /** Undefined: the result is of the input's size and without a background. */
+  /** Undefined: the result has the input's size and no background. */
   readonly finishing?: Finishing | undefined;
   readonly thumbnail?: boolean | undefined;
 }

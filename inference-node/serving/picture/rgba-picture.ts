@@ -5,7 +5,7 @@ import type { Size } from '@matting/proto/contract/finishing.ts';
 
 /** Oriented, 8-bit sRGB with straight alpha. Pixels exist once and are changed in place. */
 export interface RgbaPicture extends Size {
-  /** One pixel per element: red is the lowest byte, alpha the highest. */
+  /** Each element has one pixel: red is the lowest byte, alpha the highest. */
   readonly rgba: Uint32Array;
   /** False: the file has no alpha, so every pixel is opaque. */
   readonly translucent: boolean;

@@ -1,4 +1,7 @@
-/** Whether a picture is worth further runs, by how unsure its matte is. On the main thread. */
+/**
+ * Decides whether a picture is worth further runs, by how unsure its matte is. It runs on the main
+ * thread.
+ */
 import type { MatteRole } from '../models/prepared-model.ts';
 
 /** The subject is uncertain between these values of alpha (0 to 255). */

@@ -12,7 +12,7 @@ import { channelsOf, type PreparedModel } from '../models/prepared-model.ts';
 import { TRIMAP, withTrimap } from '../models/trimap.ts';
 
 export interface Matte<Alpha extends Uint8Array = Uint8Array> extends Size {
-  /** One byte a pixel. */
+  /** The plane has one byte a pixel. */
   readonly alpha: Alpha;
 }
 
@@ -188,7 +188,7 @@ export function summariseAnswer({ alpha, width, height }: Matte): number[] {
   return Array.from(sums, (sum, block) => Math.round(sum / (counts[block] ?? 1)));
 }
 
-/** Undefined where the answers agree, else one line that says by how much they differ. */
+/** Returns undefined if the answers agree, else one line that says by how much they differ. */
 export function compareAnswers(
   found: readonly number[],
   stored: readonly number[],

@@ -59,7 +59,7 @@ export type PreparedCheck =
   /** Looked at before: the weights file runs as it is. */
   | { readonly state: 'as it is' }
   | { readonly state: 'missing'; readonly path: string }
-  /** Not to be loaded; `reason` says what is wrong with it. */
+  /** The file cannot be loaded; `reason` says what is wrong with it. */
   | { readonly state: 'unusable'; readonly path: string; readonly reason: string };
 
 export function preparedDirectory(cacheDir: string, manifest: ModelManifest): string {

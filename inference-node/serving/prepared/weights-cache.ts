@@ -35,9 +35,12 @@ interface CheckedRecord {
 }
 
 export interface WeightsFolders {
-  /** Absolute: where weights are fetched to. */
+  /** The path is absolute; weights are fetched to this folder. */
   readonly cacheDir: string;
-  /** Absolute: where they may be already; it comes first and is never written. */
+  /**
+   * The path is absolute; the weights may be there already. The folder comes first and is never
+   * written.
+   */
   readonly weightsDir?: string | undefined;
 }
 

@@ -9,7 +9,7 @@ import type { BufferPool } from './buffer-pool.ts';
 
 export interface Frame<Head> {
   readonly head: Head;
-  /** Owned by the receiver: each is a buffer of its own, of the reader's `allocate`. */
+  /** The receiver owns the parts: each is a buffer of its own, from the reader's `allocate`. */
   readonly parts: readonly Buffer[];
 }
 
@@ -17,7 +17,7 @@ export interface Frame<Head> {
 const HEAD_BYTES_MAX = 64 * 1024;
 /** A finish sends the mattes of a plan's models, at most one a model. */
 export const PARTS_MAX = 8;
-/** All parts of a frame. */
+/** The bound of all parts of a frame. */
 const PARTS_BYTES_MAX = 2 * 1024 ** 3;
 
 const FIXED_BYTES = 8;
@@ -156,7 +156,7 @@ export class FrameReader<Incoming> {
     return undefined;
   }
 
-  /** One part is allocated at a time, when the bytes before it have come. */
+  /** Allocates one part at a time, when the bytes before it have come. */
   #nextPart(): void {
     const bytes = this.#partBytes[this.#parts.length];
     if (bytes !== undefined) {

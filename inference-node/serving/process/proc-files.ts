@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 
-/** Undefined where there is no /proc or the process is gone. */
+/** Returns undefined if there is no /proc or the process is gone. */
 export function readProcFile(pid: number, name: 'stat' | 'status'): string | undefined {
   try {
     // procfs answers from memory: reading it does not block the loop as a file would.

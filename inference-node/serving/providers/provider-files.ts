@@ -47,7 +47,9 @@ export interface InstalledRecord {
   /** The name of the file or folder that it came from, for people. */
   readonly source: string;
   readonly files: readonly InstalledFile[];
-  /** Folders of CUDA's and cuDNN's libraries beyond those that the system searches by itself. */
+  /**
+   * The folders of CUDA's and cuDNN's libraries beyond those that the system searches by itself.
+   */
   readonly libraryFolders: readonly string[];
 }
 
@@ -96,7 +98,10 @@ export async function readInstalled(
   return { state: 'installed', folder, record };
 }
 
-/** Undefined where the JSON is no record. @throws SyntaxError where it is not JSON. */
+/**
+ * Returns undefined if the JSON is not a record.
+ * @throws SyntaxError where it is not JSON.
+ */
 function parseRecord(text: string): InstalledRecord | undefined {
   const json = JSON.parse(text) as Partial<InstalledRecord> | null;
   const { runtimeVersion: version, source, files, libraryFolders } = json ?? {};

@@ -10,7 +10,7 @@
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { type Admission, budgetBeside, type MegapixelBudget, mostAlone } from '../admission.ts';
 
-/** A killed process is gone within seconds; one that stays is stuck. */
+/** A killed process is gone within seconds; a process that stays is stuck. */
 export const ROOM_WAIT_MAX_MS = 10_000;
 
 const NONE: MegapixelBudget = { megapixelsMax: 0, megapixelsAloneMax: 0 };
@@ -69,7 +69,7 @@ export class EngineMemory {
     return this.#bytesOf(({ state }) => state !== 'leaving');
   }
 
-  /** Undefined: not even an ordinary photo fits beside engines of so much more. */
+  /** Returns undefined if not even an ordinary photo fits beside engines of so much more. */
   budgetBeside(bytes: number): MegapixelBudget | undefined {
     const { limits } = this.#admission;
     if (bytes === 0) return limits;
@@ -118,7 +118,7 @@ export class EngineMemory {
     return [...this.#shares].filter(counts).reduce((sum, { bytes }) => sum + bytes, 0);
   }
 
-  /** The budget's change starts those that wait. */
+  /** The budget's change starts the loads that wait. */
   #changed(): void {
     this.#admission.setBudget(this.budgetBeside(this.#bytesOf(() => true)) ?? NONE);
   }

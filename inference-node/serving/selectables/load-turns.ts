@@ -34,7 +34,7 @@ export class LoadTurns {
   #turn: Turn | undefined;
   #nextAtMs = Number.NEGATIVE_INFINITY;
 
-  /** Whether an image must not enter these: they give way to a load. */
+  /** Tells whether an image must not enter these sets: they give way to a load. */
   haveToLeave(sets: readonly EngineSet[]): boolean {
     const leaving = this.#current()?.leaving ?? [];
     return leaving.some(set => sets.includes(set));
@@ -93,7 +93,7 @@ export class LoadTurns {
   }
 }
 
-/** Whether it has been loaded for long enough to give way to another load. */
+/** Tells whether the set has been loaded for long enough to give way to another load. */
 export function hasServed({ servesSinceMs, loadMs }: EngineSet): boolean {
   if (servesSinceMs === undefined) return false;
   return performance.now() - servesSinceMs >= Math.max(SERVED_MS_MIN, loadMs);

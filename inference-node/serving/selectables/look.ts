@@ -19,9 +19,9 @@ import type { Selectable } from '../models/selectable.ts';
 import { glanceAtModel } from '../prepared/load-prepared.ts';
 
 export interface Found {
-  /** Plans before models, and what is shipped before what is added. */
+  /** Plans come before models, and shipped ones before added ones. */
   readonly selectable: readonly Selectable[];
-  /** Each a line: what cannot be read. */
+  /** Each line names something that cannot be read. */
   readonly problems: readonly string[];
 }
 
@@ -81,7 +81,7 @@ export async function lookAround(options: LookOptions): Promise<Found> {
   return { selectable, problems };
 }
 
-/** Undefined: a model of them is not here, or its terms are refused. */
+/** Returns undefined if one of its models is not here, or its terms are refused. */
 async function findModels(
   { name: plan, entries }: PlanOutline,
   { settings }: LookOptions,

@@ -26,7 +26,7 @@ import type { PoolSettings } from './pool-settings.ts';
 
 export interface ChosenProvider {
   readonly provider: ProviderChoice;
-  /** Undefined: on a CPU, with WebGPU, and where the driver lists none. */
+  /** Undefined: the node runs on a CPU or with WebGPU, or the driver lists no GPU. */
   readonly device: GpuDevice | undefined;
   readonly unlisted?: string;
 }
@@ -126,7 +126,7 @@ export interface GpuStart {
   readonly make: MakePrepared;
   readonly engineEnv: EngineEnv;
   readonly provider: Extract<ExecutionProvider, 'cuda' | 'tensorrt'>;
-  /** Undefined: the one that CUDA takes first. */
+  /** Undefined: CUDA takes its first GPU. */
   readonly device: GpuDevice | undefined;
   readonly cpuThreads: number;
   readonly ending: AbortSignal;

@@ -10,7 +10,10 @@ import {
 import type { HeifDecoder } from '../picture/children/heif-decoder.ts';
 import type { PoolSettings } from './pool-settings.ts';
 
-/** Undefined: HEIC is not read. @throws ConfigError where what MATTING_HEIF names is not there. */
+/**
+ * Undefined: the node reads no HEIC.
+ * @throws ConfigError where what MATTING_HEIF names is not there.
+ */
 export async function chooseHeif(
   { heif: choice }: Pick<PoolSettings, 'heif'>,
   log: Pick<Logger, 'info' | 'warn'>,

@@ -41,7 +41,7 @@ export interface SelectablesStart {
   readonly layout: EngineLayout;
   readonly device: GpuDevice | undefined;
   readonly gpu: GpuStart | undefined;
-  /** Without what TensorRT is told of the own plan. */
+  /** The environment lacks TensorRT's settings for the own plan. */
   readonly plainEnv: Readonly<Record<string, string>>;
   /** The memory of the own plan's engines. */
   readonly ownBytes: number;

@@ -1,6 +1,6 @@
 /**
- * Between a picture and a graph that runs as its maker wrote it (GraphForm): types, order of axes,
- * a fixed number of pictures, what a letterbox adds, and mattes of any type, shape and size.
+ * Stands between a picture and a graph that runs as its maker wrote it (GraphForm): types, order of
+ * axes, a fixed number of pictures, what a letterbox adds, and mattes of any type, shape and size.
  */
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import { type Activation, channelsOf, type GraphForm } from '../../models/prepared-model.ts';
@@ -87,7 +87,10 @@ function requireInput(spec: SessionSpec, form: GraphForm, { type, shape }: Tenso
 /** A graph may be written for several pictures alone. It then gets the same one so many times. */
 export const IMAGES_MAX = 8;
 
-/** Another would write beside the rows of the tensor; of no box the runtime checks the size. */
+/**
+ * Refuses a picture that would write beside the tensor's rows; the runtime does not check the size
+ * of a box.
+ */
 function requirePicture(whole: Size, form: GraphForm, rgb: Uint8Array, size: Size): void {
   const { width, height } = size;
   const { fit } = form;
@@ -200,7 +203,10 @@ class Canvas {
   }
 }
 
-/** The value of a pixel, of two classes the second's less the first's, as an alpha of 0 to 1. */
+/**
+ * Makes an alpha of 0 to 1 from a pixel's value; with two classes that is the second's less the
+ * first's.
+ */
 const OPACITIES: Readonly<Record<Activation, (value: number) => number>> = {
   none: value => value,
   sigmoid,

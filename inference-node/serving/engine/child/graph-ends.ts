@@ -31,7 +31,7 @@ export interface GraphEnds {
   answer(outputs: Readonly<Record<string, GraphValue>>): Answer;
 }
 
-/** One made for another device takes bytes (model-tools/onnx/rewrites.ts), others floats. */
+/** A graph made for another device takes bytes (model-tools/onnx/rewrites.ts), others floats. */
 export function preparedEnds(spec: SessionSpec, inputNames: readonly string[]): GraphEnds {
   const { inputWidth: width, inputHeight: height } = spec;
   const ends = inputNames.includes(RGB_INPUT) ? byteEnds(spec) : floatEnds(spec);
@@ -164,7 +164,7 @@ export function fillAlpha(
   alpha: Uint8ClampedArray,
   activation: PreparedModel['activation'],
 ): boolean {
-  // Not a number once a term is not; infinities of both signs make one too.
+  // The sum is not a number once a term is not; infinities of both signs make it so too.
   let sum = 0;
   // Without checks: i stays below matte.length.
   if (activation === 'sigmoid') {

@@ -52,7 +52,7 @@ export interface RunOnceOptions {
   /** The bound of load and run together. A driver that hangs is killed then. */
   readonly timeoutMs: number;
   readonly memoryMaxBytes?: number | undefined;
-  /** Told what the last run of the warm-up took, ms. */
+  /** Called with the time of the warm-up's last run, ms. */
   readonly onWarm?: (warmMs: number) => void;
   /** The time from the kill until the process counts as stuck; absent: KILL_WAIT_MAX_MS. */
   readonly killWaitMaxMs?: number;
@@ -93,7 +93,7 @@ export function runOnce(options: RunOnceOptions): Promise<Matte<Buffer>> {
       const stuck = `process ${child.pid} was killed and does not die`;
       reject(new Error(failure === undefined ? stuck : `${explain(failure, output)}; ${stuck}`));
     },
-    // Only now has all of its standard error come.
+    // Only now all of its standard error has come.
     onExit: exit => {
       clearTimeout(timer);
       if (matte !== undefined) return resolve(matte);

@@ -1,4 +1,6 @@
-/** How many engines a node opens for a model, with how many threads each, and of how many CPUs. */
+/**
+ * Chooses how many engines a node opens for a model, with how many threads each, and on which CPUs.
+ */
 
 import { readFile } from 'node:fs/promises';
 import { availableParallelism } from 'node:os';
@@ -23,7 +25,7 @@ export type EngineGoal = (typeof ENGINE_GOALS)[number];
 
 export interface LayoutInputs {
   readonly provider: ExecutionProvider;
-  /** Precisions of the plan's models, each of which gets this layout. */
+  /** The precisions of the plan's models, each of which gets this layout. */
   readonly precisions: readonly Precision[];
   /** CPUs, fractions allowed. */
   readonly cpuShare: number;
@@ -74,7 +76,7 @@ export async function readCpuShare({
         quotas.push(parseCpuMax(await readIfThere(path.join(folder, 'cpu.max'))));
       }
     } else if (controllers?.split(',').includes('cpu')) {
-      // Mounted under either name, by the distribution.
+      // The distribution mounts it under either name.
       for (const mount of ['cpu', 'cpu,cpuacct']) {
         for (const folder of upwards(path.join(cgroupRoot, mount), group)) {
           quotas.push(await readQuotaV1(folder));

@@ -166,7 +166,7 @@ async function requireProvider(provider: ExecutionProvider, options: ProbeOption
   if (reason !== undefined) throw new ExecutionProviderError(provider, reason);
 }
 
-/** Undefined: it runs; else in one line why not. */
+/** Returns undefined if the provider runs; else in one line why it does not. */
 async function probe(
   provider: ExecutionProvider,
   options: ProbeOptions,

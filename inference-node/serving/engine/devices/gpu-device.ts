@@ -11,7 +11,10 @@ export class GpuDevice {
     this.facts = facts;
   }
 
-  /** Why it is lost, in one line; undefined: it runs. A lost one is lost until the node restarts. */
+  /**
+   * Explains in one line why the GPU is lost; undefined: it runs. A lost one is lost until the node
+   * restarts.
+   */
   get outReason(): string | undefined {
     return this.#outReason;
   }

@@ -1,4 +1,4 @@
-/** How long a run queued now waits for an engine, by what runs took. Pure. */
+/** Estimates how long a run queued now waits for an engine, by what runs took. Pure. */
 
 export interface WaitInputs {
   readonly freeInMs: readonly number[];

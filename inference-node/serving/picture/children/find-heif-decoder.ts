@@ -15,7 +15,7 @@ export const HEIF_WAYS = {
 } as const;
 
 export interface HeifSearch {
-  /** Undefined: HEIC cannot be read. */
+  /** Undefined: the node cannot read HEIC. */
   readonly decoder: HeifDecoder | undefined;
   /** The decoders that are installed and do not work, and why. */
   readonly failures: readonly string[];

@@ -33,7 +33,7 @@ export async function withFiles<Result>(
 }
 
 const CHILD = fileURLToPath(new URL('./libheif-child.ts', import.meta.url));
-/** V8's own heap: what is decoded lies outside of it. */
+/** The bound is of V8's own heap: the decoded picture lies outside of it. */
 const HEAP_MB = 64;
 
 export function moduleCommand(order: DecodeOrder): string[] {

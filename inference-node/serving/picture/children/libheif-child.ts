@@ -24,7 +24,7 @@ export interface DecodeOrder {
   readonly module: string;
   /** Written as RGBA. Undefined: only the version is wanted. */
   readonly colours?: PlaneOrder;
-  /** Written behind it, as one channel. */
+  /** The alpha is written behind the colours, as one channel. */
   readonly alpha?: PlaneOrder | undefined;
   /** Samples are written with 16 bits, little endian; else with 8. */
   readonly isDeep?: boolean;

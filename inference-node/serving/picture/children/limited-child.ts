@@ -8,7 +8,7 @@ import type { FileHandle } from 'node:fs/promises';
 import { type Budget, budgetFor, CPU_MS_BUDGET, RESIDENT_BYTES_BUDGET } from '../budgets.ts';
 import { SETPRIV, SHELL } from '../makeable.ts';
 
-/** The first files of a run, by paths that a program can open. */
+/** The first files of a run have these paths, which a program can open. */
 export const INPUT = '/proc/self/fd/3';
 export const OUTPUT = '/proc/self/fd/4';
 export const EXTRA_OUTPUT = '/proc/self/fd/5';
@@ -33,7 +33,9 @@ export function limitsFor(pixels: number): ChildLimits {
   };
 }
 
-/** No capability either, where it is root's or one of a namespace; dies with its parent. */
+/**
+ * The program has no capability either, even as root or in a namespace, and dies with its parent.
+ */
 const UNPRIVILEGED = [
   SETPRIV,
   ...['--pdeathsig', 'KILL', '--no-new-privs', '--bounding-set=-all', '--inh-caps=-all'],
@@ -55,13 +57,16 @@ export interface LimitedRun {
    * is bounded as what it may write to.
    */
   readonly onNode?: boolean;
-  /** All that it prints goes there. Undefined: its errors alone are kept, for a failure's message. */
+  /**
+   * All of the program's output goes there. Undefined: its errors alone are kept, for a failure's
+   * message.
+   */
   readonly printed?: FileHandle;
   /** A program and its options that start what follows them, such as without a network. */
   readonly within?: readonly string[];
 }
 
-/** Undefined: it ended well. */
+/** Returns undefined if it ended well. */
 export async function runLimited(run: LimitedRun): Promise<Error | undefined> {
   const { command, files, limits, printed, onNode = false, within = [] } = run;
   const memoryBytes = limits.memoryBytes + (onNode ? NODE_DATA_BYTES : 0);

@@ -43,7 +43,7 @@ export async function decodeFile(file: Buffer, options: DecodeOptions): Promise<
     requireSize({ width, height }, format, options.pixelsMax);
   const opened = await open(file, format, options);
   const size = { width: opened.width, height: opened.height };
-  // Not what the header says, and never less than what is shown: that is what it costs.
+  // The stored size decides the cost: it is not the header's, and never less than what is shown.
   const { stored = size } = opened;
   requireSize(stored, format, options.pixelsMax);
   if (options.declared !== undefined) requireDeclared(stored, options.declared);

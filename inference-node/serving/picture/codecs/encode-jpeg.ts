@@ -1,4 +1,4 @@
-/** Colours as JPEG: sRGB, as every JPEG without a profile. Alpha is left out. */
+/** Encodes colours as JPEG: sRGB, as every JPEG without a profile. Alpha is left out. */
 
 import type { RawPixels } from '../rgba-picture.ts';
 import { openRaw } from './codec-sharp.ts';

@@ -28,7 +28,7 @@ const SIGNATURE = Buffer.from([0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a]);
 
 /** Marked as sRGB, unless it is a plane of grey. */
 export async function encodePng(pixels: RawPixels): Promise<Buffer> {
-  // Room for the most that there can be: memory is taken only by what is written.
+  // The buffer has room for the most that there can be: only what is written takes memory.
   const file = Buffer.allocUnsafeSlow(fileBytesMax(pixels));
   let end = SIGNATURE.copy(file);
   const add = (type: string, data: Buffer) => {

@@ -1,4 +1,4 @@
-/** A cut-out or a matte as WebP, by libwebp. */
+/** Encodes a cut-out or a matte as WebP, by libwebp. */
 
 import type { RawPixels } from '../rgba-picture.ts';
 import { openRaw } from './codec-sharp.ts';

@@ -19,7 +19,7 @@ const QUALITIES = [
 /** libwebp's, 0 to 6: a fifth more bytes than 4, in half the time. */
 const EFFORT = 1;
 
-/** Undefined: even the lowest quality takes too many bytes, which only noise does. */
+/** Returns undefined if even the lowest quality takes too many bytes, as only noise does. */
 export async function encodeThumbnail(pixels: RawPixels): Promise<Buffer | undefined> {
   const small = shrink(pixels, thumbnailSize(pixels));
   for (const quality of QUALITIES) {
@@ -48,7 +48,10 @@ function shrink({ data, width, height, channels }: RawPixels, to: Size): RawPixe
   return { data: result, ...to, channels };
 }
 
-/** Which pixels of a side are read, as many for each of the result: in the middle of equal parts. */
+/**
+ * Gives the pixels of a side that are read, as many for each of the result: in the middle of equal
+ * parts.
+ */
 function samplesOf(side: number, to: number): Uint32Array {
   const count = to * Math.min(SAMPLES_MAX, Math.ceil(side / to));
   return Uint32Array.from({ length: count }, (_, i) => Math.floor(((i + 0.5) * side) / count));

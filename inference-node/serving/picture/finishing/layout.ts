@@ -229,9 +229,9 @@ function boxOf(
 }
 
 /*
- * As the comments of `Finishing` in matte_service.proto say. Sides are fractions, rounded once:
- * contents are stretched by less than a pixel rather than leave a strip. Unscaled, every pixel
- * stays one.
+ * The layout follows the comments of `Finishing` in matte_service.proto. Sides are fractions,
+ * rounded once: contents are stretched by less than a pixel rather than leave a strip. Unscaled,
+ * every pixel stays one.
  */
 
 export interface Layout {

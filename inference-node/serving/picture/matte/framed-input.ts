@@ -1,4 +1,4 @@
-/** The picture in a frame, as input of a model: what a framed look is given (framed-look.ts). */
+/** Puts the picture in a frame, as input of a model for a framed look (framed-look.ts). */
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import { boxInFrame } from '../framed-look.ts';
 import type { RgbaPicture } from '../rgba-picture.ts';
@@ -11,7 +11,7 @@ import { createModelInput } from './model-input.ts';
  */
 const FRAME_CELLS = [64, 8];
 
-/** HWC RGB of `size`, as createModelInput. */
+/** Makes HWC RGB of `size`, as createModelInput does. */
 export function createFramedInput(picture: RgbaPicture, size: Size): Buffer {
   const box = boxInFrame(size);
   const own = createModelInput(picture, box);

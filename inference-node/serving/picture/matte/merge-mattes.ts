@@ -13,7 +13,7 @@ import { resample } from './resample.ts';
 import { replaceUnsure } from './trimap.ts';
 
 export interface RoleMatte extends Size {
-  /** One byte a pixel, 255 opaque. */
+  /** The plane has one byte a pixel, 255 opaque. */
   readonly alpha: Uint8Array;
   readonly role: MatteRole;
 }
@@ -22,7 +22,7 @@ export interface RoleMatte extends Size {
 const AGREEMENT_MIN = 0.9;
 
 export interface MergeRules extends AreaRules {
-  /** One that has lost half of the body looks at something else. */
+  /** A look that has lost half of the body looks at something else. */
   readonly shownAgainMin: number;
 }
 
@@ -147,7 +147,9 @@ function agreement(one: Uint8Array, other: Uint8Array): number {
   return either === 0 ? 0 : both / either;
 }
 
-/** How soft the matte is around each pixel, by the uncertain share of its window; at most 1. */
+/**
+ * Tells how soft the matte is around each pixel, by the uncertain share of its window; at most 1.
+ */
 function softnessOf(alpha: Uint8Array, { width, height }: Size): Float32Array {
   const reach = Math.max(1, Math.round(Math.max(width, height) * WINDOW_REACH));
   const span = UNCERTAIN_SHARE_FULL - UNCERTAIN_SHARE_MIN;

@@ -1,6 +1,6 @@
 /**
- * The unsure band of a merged matte, where a refining model decides: all that is not deep inside of
- * what is surely the subject or surely the background. Pure arithmetic.
+ * Finds the unsure band of a merged matte, where a refining model decides: all that is not deep
+ * inside of what is surely the subject or surely the background. Pure arithmetic.
  */
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import { TRIMAP } from '../../models/trimap.ts';
@@ -8,9 +8,9 @@ import { borrowCopy, floatsAt, kernels, withMemory } from '../kernels/kernels.ts
 import { CERTAIN_ABOVE, CERTAIN_BELOW } from '../worth-running.ts';
 
 /**
- * How far the band goes over what is unsure, relative to the picture's long side. The band of the
- * plan `standard` then holds 0.97 of its error in 15 % of a picture; 0.98 in 22 % at twice the reach,
- * 0.94 in 11 % at half of it (bench/MEASUREMENTS.md).
+ * The band goes so far over what is unsure, relative to the picture's long side. The band of the
+ * plan `standard` then holds 0.97 of its error in 15 % of a picture; 0.98 in 22 % at twice the
+ * reach, 0.94 in 11 % at half of it (bench/MEASUREMENTS.md).
  */
 const BAND_REACH = 1 / 100;
 

@@ -62,7 +62,7 @@ export interface PicturePoolOptions {
   /** The workers' whole environment, except for what the pool sets itself. */
   readonly childEnv: Readonly<Record<string, string>>;
   readonly log: Logger;
-  /** Undefined: no HEIC is read. */
+  /** Undefined: the workers read no HEIC. */
   readonly heif?: HeifDecoder | undefined;
   /** Model inputs go into these buffers, and come back with mattes. Undefined: into new memory. */
   readonly buffers?: BufferPool;

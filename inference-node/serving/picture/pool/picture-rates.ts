@@ -20,7 +20,7 @@ export class MegapixelRate {
   }
 }
 
-/** One rate over all pictures and one for each of their formats. */
+/** Keeps one rate over all pictures and one for each of their formats. */
 export class FormatRates<F> {
   readonly all = new MegapixelRate();
   readonly #byFormat = new Map<F, MegapixelRate>();

@@ -224,7 +224,7 @@ export class WorkerProcess {
   }
 
   #onFrame(frame: Frame<FromPictureWorker>): void {
-    // It was ended: what it sent before no longer counts.
+    // The process was ended: what it sent before no longer counts.
     if (this.#end !== undefined) return;
     const { head } = frame;
     switch (head.kind) {

@@ -210,7 +210,7 @@ type Backdrop =
   | { readonly kind: 'colour'; readonly pixel: number }
   | { readonly kind: 'picture'; readonly picture: Pixels };
 
-/** Whether the layout changes nothing. */
+/** Tells whether the layout changes nothing. */
 function isWhole({ frame, source, target }: Layout, input: Size): boolean {
   return [frame, source, target].every(
     ({ width, height }) => width === input.width && height === input.height,
@@ -282,7 +282,9 @@ function paintBackdrop(rgba: Uint32Array, frame: Size, backdrop: Backdrop): void
   });
 }
 
-/** The middle of a picture, of the frame's proportions and as large as the picture lets it be. */
+/**
+ * Gives the middle of a picture, in the frame's proportions and as large as the picture lets it be.
+ */
 function coverWindow(picture: Size, frame: Size): Window {
   const scale = Math.min(picture.width / frame.width, picture.height / frame.height);
   const width = frame.width * scale;
@@ -459,7 +461,7 @@ function scalePlane(
 
 const WHITE = 0xffffffff;
 
-/** Undefined: none. The pixels of `picture` may be overwritten. */
+/** Returns undefined if there is no backdrop. It may overwrite the pixels of `picture`. */
 function backdropOf(
   background: Background | undefined,
   picture: RgbaPicture | undefined,

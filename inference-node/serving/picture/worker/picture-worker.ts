@@ -1,4 +1,4 @@
-/** The program of a picture worker: one image at a time, whose pixels never leave its process. */
+/** Runs a picture worker: one image at a time, whose pixels never leave its process. */
 import { flushCompileCache } from 'node:module';
 import { setPriority } from 'node:os';
 import { setImmediate as nextTurn } from 'node:timers/promises';

@@ -201,7 +201,10 @@ export async function convertRgba(
   return viewAsPixels(result);
 }
 
-/** Samples of 8 bits in place. Where pixels are not grey the profile is ignored, as browsers do. */
+/**
+ * Converts samples of 8 bits in place. If pixels are not grey, the profile is ignored, as in
+ * browsers.
+ */
 export async function convertGrey(samples: Samples, profile: Uint8Array): Promise<Uint32Array> {
   if (!isGrey(samples)) return viewAsPixels(bytesOfSamples(samples));
   const sampleMax = sampleMaxOf(samples);

@@ -151,7 +151,7 @@ const TRANSFERS: ReadonlySet<number> = new Set([
   TRANSFER_HLG,
 ]);
 
-/** Peak that the tone curve assumes: what such content is mostly graded for. */
+/** The tone curve assumes this peak: most such content is graded for it. */
 const PEAK_NITS = 1000;
 /** Diffuse white of ITU-R BT.2408. */
 const WHITE_NITS = 203;
@@ -336,7 +336,7 @@ function matrixToSrgb(chromaticities: Chromaticities): Matrix {
   return multiply(invert(rgbToXyz(SRGB)), multiply(adapt, rgbToXyz(chromaticities)));
 }
 
-/** Steps of the tables by linear light: where sRGB is steepest one step is 0.05 of 255. */
+/** The steps of the tables by linear light: where sRGB is steepest, one step is 0.05 of 255. */
 const LIGHT_STEPS = 65_535;
 
 function tabulate(length: number, at: (index: number) => number): Float32Array {

@@ -182,7 +182,7 @@ export function readCodedItems(file: Buffer): CodedItem[] {
 const CODED = 'av01';
 const GRID = 'grid';
 const TRANSFORMS = ['irot', 'imir', 'clap'];
-/** How far the colours of neighbouring tiles reach into a tile when chroma is upsampled. */
+/** The colours of neighbouring tiles reach so far into a tile when chroma is upsampled. */
 const REACH_PX = 2;
 const COLOUR_BITS = 0x00ffffff;
 const ALPHA_BITS = 0xff000000;

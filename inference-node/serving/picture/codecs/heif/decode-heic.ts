@@ -38,7 +38,9 @@ export async function decodeHeic(
   return await decode(picture, decoder, limits ?? limitsFor(width * height));
 }
 
-/** Tile by tile: of a grid that libheif puts together it leaves out what it cannot decode. */
+/**
+ * Decodes tile by tile: from a grid that libheif puts together it leaves out what it cannot decode.
+ */
 async function decodeByModule(
   picture: HeicPicture,
   { file: module, within }: HeifDecoder,

@@ -207,8 +207,8 @@ const BRANDS = 'heic\0\0\0\0mif1heic';
 const FIRST_TILE_ID = 3;
 
 /**
- * Each tile an item by itself, numbered from 1, those of the colours first: for a decoder that is
- * asked for one after the other.
+ * Writes each tile as an item by itself, numbered from 1, those of the colours first: for a decoder
+ * that decodes them one after the other.
  */
 export function writeTiles({ colours, alpha }: HeicPicture): Buffer {
   const items: HeifItem[] = [];
@@ -218,7 +218,7 @@ export function writeTiles({ colours, alpha }: HeicPicture): Buffer {
   return writeHeif(BRANDS, { items, references: [] });
 }
 
-/** One picture: for a decoder that decodes whole files. */
+/** Writes one picture, for a decoder that decodes whole files. */
 export function writePicture({ colours, alpha }: HeicPicture): Buffer {
   const ofColours = arrangePlane(COLOURS_ID, colours, FIRST_TILE_ID, []);
   if (alpha === undefined) return writeHeif(BRANDS, ofColours);

@@ -111,7 +111,7 @@ export class ArithmeticDecoder {
     return value;
   }
 
-  /** Whether a slice, or a row of it, ends here (9.3.4.3.5). */
+  /** Tells whether a slice, or a row of it, ends here (9.3.4.3.5). */
   ends(): boolean {
     this.#range -= 2;
     if (this.#value >= this.#range << AHEAD_BITS) return true;

@@ -1,4 +1,7 @@
-/** Whether a coded picture of HEVC is whole, by its codes alone: no decoder has to notice it. */
+/**
+ * Checks whether a coded picture of HEVC is whole, by its codes alone: decoders need not notice
+ * damage.
+ */
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import { payloadOf } from './bit-reader.ts';
 import { CodedSlices } from './coded-slices.ts';

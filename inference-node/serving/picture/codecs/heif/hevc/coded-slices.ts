@@ -14,7 +14,7 @@ const HORIZONTAL = 10;
 const VERTICAL = 26;
 const DIAGONAL = 34;
 
-/** Modes of the half as wide chroma of 4:2:2, by the mode of other formats (table 8-3). */
+/** The modes of the half as wide chroma of 4:2:2, by the mode of other formats (table 8-3). */
 const MODES_422 = [
   0, 1, 2, 2, 2, 2, 3, 5, 7, 8, 10, 12, 13, 15, 17, 18, 19, 20, 21, 22, 23, 23, 24, 24, 25, 25, 26,
   27, 27, 28, 28, 29, 29, 30, 31,

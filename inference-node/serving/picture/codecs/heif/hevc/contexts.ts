@@ -1,4 +1,7 @@
-/** The contexts of intra slices of HEVC: where each begins, and its initial value (ITU-T H.265, 9.3.2.2). */
+/**
+ * Lists the contexts of intra slices of HEVC: where each begins, and its initial value (ITU-T
+ * H.265, 9.3.2.2).
+ */
 
 const VALUES = {
   saoMerge: [153],

@@ -111,7 +111,7 @@ function skipUsability(reader: BitReader): void {
   for (let i = 0; i < 5; i++) reader.unsigned();
 }
 
-/** Tools of the range extensions that change what is coded. */
+/** Refuses tools of the range extensions that change what is coded. */
 function requireKnownExtensions(reader: BitReader): void {
   if (!reader.flag()) return;
   const isRange = reader.flag();

@@ -15,7 +15,7 @@ export interface ResidualBlock {
   readonly mayHideSign: boolean;
 }
 
-/** Positions of a square of so many a side in the order of a scan, x + y * side. */
+/** Gives the positions of a square of so many a side in the order of a scan, x + y * side. */
 function scanOrder(side: number, scan: Scan): Uint8Array {
   const order: number[] = [];
   if (scan === 1) for (let i = 0; i < side * side; i++) order.push(i);
