@@ -59,7 +59,7 @@ export function composeDispatch(parts: DispatchParts) {
     security: parts.security,
     log: (level, message, fields) => log[level](fields, message),
   });
-  // Which nodes will come is not known: what those alive cannot do waits as long as any job may.
+  // The nodes that will come are not known: jobs that no live node can do wait as long as any job.
   const noNodeGraceMs = config.onDemand ? undefined : config.noNodeGraceMs;
   const advertised = followAdverts(fleet, noNodeGraceMs);
   const models = new OfferedModels({
@@ -94,7 +94,7 @@ export function composeDispatch(parts: DispatchParts) {
   return { fleet, dispatcher, advertised, models };
 }
 
-/** Nodes whose word of what they can do counts; undefined: any may come. */
+/** Lists nodes whose report of what they can do counts; undefined: any may come. */
 function followAdverts(fleet: Fleet, graceMs: number | undefined) {
   if (graceMs === undefined) return () => undefined;
   const now = () => performance.now();

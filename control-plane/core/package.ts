@@ -25,7 +25,7 @@ import type { Stores } from './stores.ts';
 import type { SettledStep } from './transactions/settled-steps.ts';
 
 export interface Package<Settings = unknown> {
-  /** Its folder's. It never changes: its series of migrations bears it. */
+  /** The name is its folder's. It never changes: its series of migrations bears it. */
   readonly name: string;
   readonly migrations?: MigrationSeries;
   /** The package takes these steps in the transaction that ends a job, in this order. */

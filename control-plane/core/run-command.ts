@@ -135,7 +135,7 @@ function addJsonOptions(command: Command): void {
 }
 
 const WAIT_S_MAX = 3600;
-/** Between two tries; a try at a host that does not answer takes seconds itself. */
+/** Two tries are so far apart; a try at a host that does not answer takes seconds itself. */
 const RETRY_MS = 1000;
 
 function addMigrateCommand(program: Command, context: CliContext): void {

@@ -231,7 +231,7 @@ function readLimits(reader: EnvReader) {
   };
 }
 
-/** Without a trailing slash; links are made of it, never of the Host header. */
+/** Reads the URL without a trailing slash; links are made of it, never of the Host header. */
 function readBaseUrl(reader: EnvReader, host: string, port: number): string {
   const given = readGivenBaseUrl(reader);
   if (given === undefined) {

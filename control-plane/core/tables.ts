@@ -16,7 +16,7 @@ export interface AccountsTable {
   available: number;
   /** The number is also that of the account's open jobs, at one credit a job. */
   reserved: number;
-  /** How often a transaction took the row and changed nothing else; on some engines alone. */
+  /** A transaction took the row so often and changed nothing else; on some engines alone. */
   turns: Generated<number>;
   created_at: number;
 }
@@ -41,7 +41,7 @@ export interface ApiKeysTable {
   /** Credits that the key's jobs may take in a period; null: no cap. */
   cap_credits: number | null;
   cap_period: CapPeriod | null;
-  /** When the count of cap_used began; null: it never did. Rises with every count. */
+  /** The count of cap_used began then; null: it never did. It rises with every count. */
   cap_window_start: number | null;
   cap_used: number | null;
   /** null: the account's rate alone. */

@@ -91,7 +91,7 @@ export async function insertAuditEntry(
     .execute();
 }
 
-/** Whether the change was made: the answer to a first try may have been lost. */
+/** Finds whether the change was made: the answer to a first try may have been lost. */
 export async function isEntered(tx: Db, entryId: string): Promise<boolean> {
   const entry = await tx
     .selectFrom('audit_entries')

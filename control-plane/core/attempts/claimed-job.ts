@@ -165,7 +165,7 @@ export class ClaimedJob {
     }
     const storedFromMs = performance.now();
     const { blob } = resultBlob;
-    // Beside the result, so that the job waits for the slower of the two alone.
+    // The thumbnail is stored beside the result, so the job waits for the slower of the two alone.
     const thumbnail = this.#storeThumbnail(thumbnailBlob(blob), result.thumbnail);
     try {
       await resultBlob.commit(result);

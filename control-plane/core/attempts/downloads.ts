@@ -9,14 +9,14 @@ import type { ImageFetcher } from '../fetching/fetch-image.ts';
 import type { Job, JobFailure, JobInput } from '../jobs/job.ts';
 import type { BlobStore, BlobWriter } from '../storage/blob-store.ts';
 
-/** One account alone downloads 32 at once, 16 from one host. */
+/** An account by itself downloads 32 at once, 16 from one host. */
 const DOWNLOAD_LIMITS: SlotLimits = {
   max: 64,
   destinationMax: 32,
   slowMax: 32,
   slowDestinationsMax: 256,
 };
-/** A host whose download took longer shares its places with others of its kind. */
+/** A host with a slower download shares its slots with others of its kind. */
 const SLOW_MS = 5000;
 
 /** An unknown host, null, counts as one of the account's own. */

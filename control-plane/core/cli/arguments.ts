@@ -29,7 +29,7 @@ export function parseCredits(text: string): number {
   return credits;
 }
 
-/** @param refusal what is said of anything else; nine digits at most are read */
+/** @param refusal the error for anything else; nine digits at most are read */
 export function wholeNumber(
   min: number,
   max: number,

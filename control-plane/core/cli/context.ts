@@ -85,7 +85,7 @@ export class CliContext {
     return ending.signal;
   }
 
-  /** One JSON value a command, for scripts; or the lines for people. */
+  /** Prints one JSON value a command, for scripts; or the lines for people. */
   report(value: unknown, lines: () => string[]): void {
     if (this.json) this.print(JSON.stringify(value));
     else for (const line of lines()) this.print(line);

@@ -89,7 +89,7 @@ const NOTHING = { placed: [], wakeInMs: undefined };
 
 interface DispatchCoreOptions<Offer, Download> {
   readonly room: Room<Offer, Download>;
-  /** How long a job that no routable node can do waits for one that can; undefined: as any job. */
+  /** A job that no routable node can do waits so long for one that can; undefined: as any job. */
   readonly noNodeGraceMs: number | undefined;
   readonly random: () => number;
   readonly now: () => number;
@@ -113,7 +113,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
   /** Jobs that name a model are known to wait: for its engines they may while there is room. */
   #modelsAwaited = false;
   #downloadsAwaited = false;
-  /** Lanes whose waiting jobs all name a model, as they were read last: all of them, or more. */
+  /** In these lanes all waiting jobs name a model, as they were read last: all of them, or more. */
   readonly #namedLanes = new Map<string, 'whole' | 'more'>();
   /** The next round passes over jobs that name a model: they may hide others that find room. */
   #passesNamed = false;
@@ -255,7 +255,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     };
     this.#chooseTurn(ordered);
     tryAll(ordered.filter(job => !isUnpaid(job)));
-    // Their lanes are chosen behind all others: where one was read, so were those of the others.
+    // Their lanes are chosen behind all others: if one was read, so were those of the others.
     const othersUnread = !all && !lanes.some(isUnpaid);
     this.#nodesAwaited ||= othersUnread || leaves('node');
     this.#modelsAwaited ||= leaves('model');

@@ -24,7 +24,7 @@ export interface DispatcherDependencies extends JobRunDependencies {
   readonly fleet: Pick<Fleet, 'snapshots' | 'offer' | 'onChange'>;
   readonly events: JobEvents;
   readonly noNodeGraceMs: number | undefined;
-  /** Nodes whose word counts; absent or undefined: any may come. */
+  /** The reports of these nodes count; absent or undefined: any may come. */
   readonly advertised?: (() => readonly NodeAbility[] | undefined) | undefined;
   readonly random?: () => number;
   readonly now?: () => number;

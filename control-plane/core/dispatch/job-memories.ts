@@ -83,7 +83,7 @@ export class JobMemories {
     return this.#now() < (this.#entries.get(jobId)?.waitUntilMs ?? Number.NEGATIVE_INFINITY);
   }
 
-  /** Since when no node could do it, without a break; undefined while one can. */
+  /** Returns since when no node could do it, without a break; undefined while one can. */
   incapableSince(jobId: string, incapable: boolean): number | undefined {
     if (!incapable) {
       const entry = this.#entries.get(jobId);

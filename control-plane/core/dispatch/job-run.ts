@@ -240,7 +240,7 @@ export class JobRun {
   ): Promise<Ending | { readonly kind: 'another-node' }> {
     const { blobs, attemptTimeoutMs } = this.#dependencies;
     const { job, claim, signal } = held;
-    // The job's own end comes first where it is nearer.
+    // The job's own end comes first if it is nearer.
     const timeoutMs = Math.max(1, Math.min(attemptTimeoutMs, JOB_MS_MAX - held.ageMs));
     const resultBlob = `results/${job.id}-${claim.fence}`;
     const direct = this.#direct(job, { input, background }, { offer, resultBlob, timeoutMs });
@@ -268,7 +268,8 @@ export class JobRun {
         offer.admitted();
         waitMs = held.ageMs;
         this.#noteAdmission(held, waitMs);
-        // Beside the upload; awaited below, and until then a failure must not count as unhandled.
+        // This runs beside the upload; it is awaited below, and until then a failure must not count
+        // as unhandled.
         recorded = held.admitted();
         recorded.catch(() => undefined);
       },
@@ -439,7 +440,7 @@ function needsOfPictures(job: Job, { input, background }: Pictures): JobNeeds {
   return needsOf(input, { ...job, background: { input: background } });
 }
 
-/** Why no node can do it; undefined: some can, or may come. */
+/** Returns why no node can do it; undefined: some can, or may come. */
 type RefusalOfNodes = (jobId: string, needs: JobNeeds) => ContractError | undefined;
 
 function endingByPicture(

@@ -74,7 +74,7 @@ export function costsAt(node: NodeSeen, needs: Needs): ModelCosts {
   };
 }
 
-/** Whether its places are not all held, as far as others may, and it did not just refuse this. */
+/** Finds whether it has a free slot, as far as others may have it, and did not just refuse this. */
 export function hasPlaceForOthers(node: NodeSeen, { model = '' }: Needs): boolean {
   if (node.othersRefused?.has(model)) return false;
   const places = Math.max(0, node.imagesFree) + node.imagesInFlight;
@@ -88,7 +88,9 @@ interface LoadWaitOptions<N> {
   readonly waitMs: (node: N) => number;
 }
 
-/** How long the job still waits before that node may load its model; 0: it may, or need not. */
+/**
+ * Returns how long the job still waits until that node may load its model; 0: it may, or need not.
+ */
 export function loadWait<N extends NodeSeen>(
   needs: Needs,
   { able, waitedMs, waitMs }: LoadWaitOptions<N>,

@@ -24,7 +24,7 @@ const CHOICES = 2;
 /** After so many draws the fleet counts as nearly full, and every node is compared. */
 const DRAWS_MAX = 64;
 
-/** How long before an engine is free a job may be sent: claim, header, first bytes take as long. */
+/** A job may be sent so long before an engine is free: claim, header, first bytes take as long. */
 export const LEAD_MS = 50;
 /** Share of the time a job has waited that it may wait again on a node. */
 const WAITED_SHARE = 0.1;
@@ -79,7 +79,7 @@ export function isIncapable(
   return !nodes.some(node => !excludedBoots?.has(node.bootId) && canDo(node, needs));
 }
 
-/** Whether it has room for the job, whatever the wait there. */
+/** Finds whether it has room for the job, whatever the wait there. */
 export function hasRoomFor(node: NodeSnapshot, needs: JobNeeds): boolean {
   // Engines that restart: the job can still go elsewhere.
   if (node.enginesReady < 1 || node.imagesFree < 1) return false;

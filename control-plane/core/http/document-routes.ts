@@ -203,7 +203,7 @@ export function servedDocument(
   return () => servedBy(app, whole);
 }
 
-/** Without the paths that are a package's which is not here. */
+/** Leaves out the paths of packages that are not here. */
 function servedBy(app: FastifyInstance, document: ReturnType<typeof openApiDocument>) {
   const paths = Object.entries(document.paths).filter(([path, operations]) => {
     const url = path.replaceAll(/\{(\w+)\}/g, ':$1');

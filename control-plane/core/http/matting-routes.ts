@@ -55,7 +55,7 @@ class MattingRoutes {
   async submitSync(request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply> {
     const preferences = parsePrefer(request.headers.prefer);
     const waits = !preferences.respondAsync || preferences.waitS !== undefined;
-    // Whether or not the caller waits: Prefer changes nothing of what is made.
+    // The answer does not depend on the wait: Prefer changes nothing of what is made.
     const accepts = acceptedAnswers(request.headers.accept);
     const mode = waits ? 'sync' : 'async';
     const submitted = await this.#submit(request, reply, { mode, accepts });
@@ -132,7 +132,7 @@ class MattingRoutes {
     return reply.code(200).send(stream);
   }
 
-  /** A replay that names a result says so only where there is one. */
+  /** A replay names a result only if there is one. */
   async #requireResult(job: Job): Promise<void> {
     try {
       await this.#parts.resultDownload.fileOf(job, 'replay').requireThere();

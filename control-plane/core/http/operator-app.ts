@@ -31,7 +31,7 @@ import type { OperatorServices } from './app-services.ts';
 
 /** No request here has a body but small forms, which have FORM_MS_MAX of their own. */
 const REQUEST_TIMEOUT_MS = 10_000;
-/** How late a slow caller is noticed. */
+/** The server notices a slow caller so late. */
 const CONNECTIONS_CHECKING_INTERVAL_MS = 2000;
 /** A quarter of the connections is kept free of those that wait; as many may await a body. */
 const SPARE_SHARE = 0.25;

@@ -40,7 +40,7 @@ import { registerResultRoutes } from './result-routes.ts';
 /** A body of 72 MiB arrives in time over 5 Mbit/s. */
 const REQUEST_TIMEOUT_MS = 120_000;
 const HEADERS_TIMEOUT_MS = 15_000;
-/** How late a slow caller is noticed. */
+/** The server notices a slow caller so late. */
 const CONNECTIONS_CHECKING_INTERVAL_MS = 5000;
 /** The timeout is longer than a load balancer's usual 60 s, so that the balancer closes first. */
 const KEEP_ALIVE_TIMEOUT_MS = 75_000;
@@ -48,7 +48,7 @@ const KEEP_ALIVE_TIMEOUT_MS = 75_000;
  * After the longest wait and this margin the server gives up a connection on which nothing moves.
  */
 const IDLE_TIMEOUT_MARGIN_MS = 30_000;
-/** Parameters are judged by their routes, whose errors are the contract's. */
+/** The routes judge their parameters, and their errors are the contract's. */
 const PARAM_LENGTH_MAX = 16 * 1024;
 /** On this path Accept decides between JSON and a picture. */
 const NEGOTIATED_PATH = '/v1/matting';

@@ -44,7 +44,7 @@ type FormField = TextField | FileField | 'image_base64';
 
 const FORM_FIELDS: readonly FormField[] = [...FILE_FIELDS, ...MATTING_FIELDS];
 
-/** Their picture is the body. */
+/** The body of such a request is the picture. */
 const QUERY_FIELDS = MATTING_FIELDS.filter(field => field !== 'image_base64');
 
 function unknownInForm(name: string): ContractError {
@@ -191,7 +191,7 @@ export const MATTING_JSON: JsonFields<TextField> = {
   },
 };
 
-/** Which picture it is, its bytes say. */
+/** The bytes show which picture it is. */
 const PICTURE_TYPE = /^(?:image\/.|application\/octet-stream$)/;
 export type BodyForm =
   | { readonly kind: 'json' }

@@ -6,7 +6,7 @@
 import { Remembered } from '@matting/program/remembered.ts';
 import { settledWithin } from '@matting/program/waiting.ts';
 
-/** How long an answer is reused: many probes cost one check. */
+/** An answer is reused so long: many probes cost one check. */
 const READINESS_CACHE_MS = 1000;
 /** A dependency that has not answered by then counts as down. */
 const CHECK_TIMEOUT_MS = 2000;

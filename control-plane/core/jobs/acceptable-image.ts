@@ -54,7 +54,7 @@ function requireResolution(width: number, height: number, { noun, pixelsMax }: I
 }
 
 /**
- * A known format whose dimensions cannot be read is accepted: its job finds out.
+ * A known format is accepted if its dimensions cannot be read: its job finds out.
  * @param served of `describeUnread`
  */
 export async function requireAcceptableImage(

@@ -216,7 +216,7 @@ async function listFinal(
   return jobs.slice(0, filter.limit).map(job => ({ ...job, cursor: cursorOf(endOf(job)) }));
 }
 
-/** Without a lower bound in the statement: SQLite without statistics would confuse two indexes. */
+/** The statement has no lower bound: SQLite without statistics would confuse two indexes. */
 async function listEnded(
   database: Database,
   state: JobState,

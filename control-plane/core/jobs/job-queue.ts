@@ -292,7 +292,7 @@ async function readQueued(database: Database): Promise<QueuedWork> {
     .selectFrom(JOBS_BY_CLASS[database.dialect])
     .select(['account_id', 'model', 'created_at', 'input_blob'])
     .select(['input_width', 'input_height', 'frame_pixels'])
-    // The playground's have a bound of their own, and take nobody's share.
+    // The playground's jobs have a bound of their own, and take nobody's share.
     .where('class', 'in', ['sync', 'async'])
     .where('queue_at', '>', 0)
     // A running job without a lease lost its attempt: it waits for a node like the others.

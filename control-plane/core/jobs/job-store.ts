@@ -72,7 +72,7 @@ function takeExpiredResultBlobs(database: Database, limit: number): Promise<stri
       .limit(limit)
       .execute();
     if (rows.length === 0) return [];
-    // One order everywhere: sweepers wait for each other, and never in a circle.
+    // One order holds everywhere: sweepers wait for each other, and never in a circle.
     await tx
       .updateTable('jobs')
       .set({ result_blob: null, result_blob_expires_at: null })
@@ -139,7 +139,7 @@ async function resultsIn(db: Db, names: readonly string[]): Promise<string[]> {
   return rows.flatMap(blobsOfResult);
 }
 
-/** Found by their jobs, whose ids are in the names: an index would cost every job. */
+/** Finds them by their jobs, whose ids are in the names: an index would cost every job. */
 async function backgroundsIn(db: Db, names: readonly string[]): Promise<string[]> {
   const ids = names.flatMap(name => jobOfBackground(name) ?? []);
   if (ids.length === 0) return [];

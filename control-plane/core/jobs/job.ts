@@ -125,9 +125,9 @@ export interface JobCallback {
   readonly url: string;
   readonly status: CallbackStatus;
   readonly attempts: number;
-  /** null where the last attempt met no answer. */
+  /** It is null if the last attempt met no answer. */
   readonly lastStatusCode: number | null;
-  /** null where the last attempt delivered it, or none was made. */
+  /** It is null if the last attempt delivered it, or none was made. */
   readonly lastFailure: CallbackFailure | null;
   readonly lastAttemptAtMs: number | null;
   /** It is set from the job's end on while the notification is pending. */
@@ -160,7 +160,7 @@ export interface Job {
   readonly channels: Channels;
   /** null: a plain cut-out. Empty where the format or `channels` alone is another. */
   readonly finishing: Finishing | null;
-  /** null where `finishing` has no background picture, and once the job is final. */
+  /** It is null if `finishing` has no background picture, and once the job is final. */
   readonly background: JobBackground | null;
   readonly createdAtMs: number;
   readonly startedAtMs: number | null;
@@ -204,7 +204,7 @@ export function jobOfBackground(blob: string): string | undefined {
 
 const THUMBNAIL_SUFFIX = '-thumbnail';
 
-/** Beside the result: what lists or erases results knows its name by theirs. */
+/** Names it beside the result: the code that lists or erases results knows its name by theirs. */
 export function thumbnailBlob(resultBlob: string): string {
   return `${resultBlob}${THUMBNAIL_SUFFIX}`;
 }

@@ -28,7 +28,7 @@ export interface JobLane {
 export type LaneIdentity = Pick<JobLane, 'needsDownload' | 'class' | 'accountId' | 'apiKeyId'>;
 
 export interface LaneRead extends LaneIdentity {
-  /** Source hosts whose downloads are passed over. */
+  /** Downloads from these source hosts are passed over. */
   readonly exceptHosts?: readonly string[];
   /** Jobs that name a model are passed over. */
   readonly namesNone?: boolean;

@@ -32,7 +32,7 @@ interface InputStoredOptions {
   readonly giveUp?: AbortSignal | undefined;
   /** The job's: it counts in the queue by what that makes of this input. */
   readonly finishing?: Finishing | null;
-  /** Is to be downloaded next: the job stays fetching. */
+  /** The job downloads this next, and stays fetching. */
   readonly backgroundUrl?: string | undefined;
 }
 
@@ -85,7 +85,7 @@ export function jobLeases(database: Database) {
     /** Gives the job back as it is, for anyone to claim. False: lost. */
     release: (claim: Claim, giveUp?: AbortSignal) =>
       query(database, db => matchesOne(heldBy(db, claim).set(FREE)), giveUp),
-    /** Its holder finds out with its next write or renewal. */
+    /** The holder finds out with its next write or renewal. */
     endLease: (jobId: string) => query(database, db => endLease(database, db, jobId)),
     /** Moves the job from fetching to ready. False: lost; the row may still name the blob. */
     inputStored(claim: Claim, input: JobInput, options: InputStoredOptions = {}) {
@@ -141,7 +141,7 @@ async function endLease(database: Database, db: Db, jobId: string) {
 interface Storing {
   readonly claim: Claim;
   readonly columns: Updateable<Schema['jobs']>;
-  /** Whether a row that this holder has was written by this very call. */
+  /** Finds whether this very call wrote a row that this holder has. */
   readonly happened: (job: Job) => boolean;
 }
 

@@ -20,7 +20,7 @@ export interface AccountQueue {
 export const QUEUE_MEGAPIXELS_MAX = 50_000;
 /** The least for any job: a model's run costs the same for a smaller picture. */
 export const MEGAPIXELS_MIN = 1;
-/** The least for a job whose image is not downloaded: about a photo of a shop. */
+/** A job without a downloaded image counts so much at least: about a photo of a shop. */
 export const UNFETCHED_MEGAPIXELS = 4;
 /** A stored image of unknown size: the contract's largest. */
 export const UNKNOWN_MEGAPIXELS = 100;
@@ -74,7 +74,7 @@ export function aheadOf(
 const FETCHES_AT_ONCE = 16;
 export const RETRY_AFTER_MIN_S = 5;
 export const RETRY_AFTER_MAX_S = 120;
-/** Nothing was finished: a fleet that starts, or stands still, and may go on at any time. */
+/** If nothing was finished, the fleet starts, or stands still, and may continue at any time. */
 const STANDSTILL_RETRY_AFTER_S = 15;
 
 /**

@@ -62,7 +62,9 @@ const UNKNOWN: KnownKey = { secrets: [], freshUntilMs: 0 };
 
 export class KnownKeys {
   readonly #database: Database;
-  /** Keys that were good, in the order they were read; whose they were is known after that time. */
+  /**
+   * These keys were good, in the order they were read; their accounts are known after that time.
+   */
   readonly #remembered = new Map<string, KnownKey>();
 
   constructor(database: Database) {
@@ -108,7 +110,7 @@ export class KnownKeys {
         .where('purpose', 'is', null)
         .executeTakeFirst();
     });
-    // Behind those that were read before it.
+    // The key moves behind those that were read before it.
     this.#remembered.delete(id);
     if (row === undefined) return UNKNOWN;
     const known = knownFromRow(id, row, beganMs);
@@ -199,7 +201,7 @@ export class Authenticate {
   }
 }
 
-/** Why a key may not do what it is used for; undefined: it may. */
+/** Returns why a key may not do what it is used for; undefined: it may. */
 export function refusalOfKey(
   { scopes, networks }: KeyPolicy,
   scope: KeyScope | undefined,

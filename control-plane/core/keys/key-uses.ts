@@ -10,7 +10,7 @@ import { API_KEYS_REMEMBERED_MAX, type ApiKeyOwner } from './authenticate.ts';
 
 /** A key that is used all the time is written this often. */
 const WRITE_EVERY_MS = 60_000;
-/** How late what is due is written. */
+/** A write that is due is so late at most. */
 const LOOK_EVERY_MS = 5000;
 
 interface Noted {

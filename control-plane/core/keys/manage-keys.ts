@@ -73,7 +73,7 @@ export function parseKeyName(text: string): string | undefined {
   return isName(name) ? name : undefined;
 }
 
-/** Nothing in it can be used as a key. Times are ISO 8601 UTC; `prefix` is no secret. */
+/** No field can be used as a key. Times are ISO 8601 UTC; `prefix` is not a secret. */
 export function keyView(key: ApiKey) {
   const { cap, submissionsPerMinute, scopes, networks, models } = key.policy;
   return {

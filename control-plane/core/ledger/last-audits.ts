@@ -12,7 +12,7 @@ interface LastAudit {
   readonly problems: number;
 }
 
-/** How the last audit ended that went through the whole ledger; `ageMs`: since then. */
+/** Reads how the last audit of the whole ledger ended; `ageMs`: since then. */
 export async function readLastAudits(database: Database): Promise<readonly LastAudit[]> {
   const rows = await query(database, db =>
     db

@@ -28,7 +28,7 @@ export interface JobRange {
   readonly to: string;
 }
 
-/** One account as a range. */
+/** Makes a range of one account. */
 export function only(accountId: string): AccountRange {
   return { from: accountId, before: behind(accountId), only: accountId };
 }

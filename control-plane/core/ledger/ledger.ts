@@ -39,7 +39,7 @@ export const SLOT_OF: Readonly<Record<LedgerKind, LedgerSlot>> = {
  */
 export const CREDITS_PER_JOB = 1;
 
-/** One movement's largest amount: sums of millions of them stay exact as JavaScript numbers. */
+/** A movement has this amount at most: sums of millions stay exact as JavaScript numbers. */
 export const CREDITS_AMOUNT_MAX = 1_000_000_000;
 
 export type LedgerSums = Readonly<Record<LedgerKind, number>>;
@@ -58,7 +58,7 @@ export function balancesFrom(sums: LedgerSums): Balances {
   };
 }
 
-/** Between an account's stored balances, its entries and its open jobs that are paid for. */
+/** Compares an account's stored balances, its entries and its open jobs that are paid for. */
 export function imbalances(stored: Balances, sums: LedgerSums, openJobs: number): string[] {
   const derived = balancesFrom(sums);
   const problems: string[] = [];

@@ -28,7 +28,7 @@ export interface MetricSources {
   readonly queueMegapixelsMax: number;
   readonly queued: () => Promise<Omit<QueuedWork, 'byAccount'>>;
   readonly modelsOffered: readonly string[];
-  /** Whether submissions are taken while no node lives. */
+  /** The service takes submissions while no node lives. */
   readonly onDemand: boolean;
   readonly webhooksInFlight: () => number;
   readonly webhooksDue: () => Promise<{ readonly count: number; readonly oldestMs: number }>;
@@ -36,7 +36,7 @@ export interface MetricSources {
     readonly { readonly kind: string; readonly ageMs: number; readonly problems: number }[]
   >;
   readonly sweepBacklog: () => Promise<SweepBacklog>;
-  /** Between the clocks of the database's members; undefined: it has one. */
+  /** The clocks of the database's members differ so much; undefined: it has one. */
   readonly clockDifferenceMs: () => number | undefined;
 }
 

@@ -81,7 +81,7 @@ export class MetricSet {
     });
   }
 
-  /** One reading for all gauges that show it; no second one begins while the first hangs. */
+  /** Reads once for all gauges that show it; no second reading begins while the first hangs. */
   reading<T>(
     what: string,
     ask: () => Promise<T>,

@@ -96,7 +96,7 @@ const TABLES: readonly TableDefinition[] = [
     },
     nullable: { job_id: ID },
     primaryKey: ['id'],
-    // One reserve and one settlement a job, one grant and one revocation a reference.
+    // A job has one reserve and one settlement, a reference one grant and one revocation.
     unique: { ledger_entries_once: ['account_id', 'slot', 'reference'] },
     checks: {
       ledger_entries_amount: 'amount > 0',

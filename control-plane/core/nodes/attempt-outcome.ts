@@ -114,7 +114,7 @@ export function outcomeOf(error: unknown, admitted: boolean, aborted: boolean): 
   }
 }
 
-/** How full a node is that refused, by its word; undefined: it did not refuse for now. */
+/** Returns how full a node is that refused, by its report; undefined: it did not refuse for now. */
 export function fullnessBy(outcome: AttemptOutcome): Fullness | undefined {
   if (outcome.kind !== 'refused' || outcome.error.code === 'NODE_INCAPABLE') return undefined;
   return outcome.error.code === 'NODE_SHORT_OF_MEMORY' ? 'for-its-size' : 'for-all';

@@ -23,7 +23,7 @@ import type { NodeSnapshot } from './node-view.ts';
 import { NODE_TIMING } from './registry-server.ts';
 import type { SightedNode } from './sighting-store.ts';
 
-/** How soon another replica's registrations are seen here. */
+/** Another replica's registrations are seen here after this time. */
 const MEMBERS_POLL_MS = 1000;
 
 interface FleetOptions {

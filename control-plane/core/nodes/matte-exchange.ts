@@ -63,7 +63,7 @@ export interface MatteCall {
   readonly channels?: Channels;
   /** The node must say that it applied this; empty where format or `channels` alone need it. */
   readonly finishing?: Finishing;
-  /** Given exactly where `finishing` has a background picture. */
+  /** The file is given exactly if `finishing` has a background picture. */
   readonly background?: BackgroundFile;
   /** This selectable makes the matte, as the node reports it; absent: its own plan. */
   readonly model?: Pick<Selectable, 'name' | 'kind' | 'sha256'> | undefined;
@@ -91,11 +91,12 @@ export interface DirectTransfer {
   /** The origin is the storage's, as the node lists it. */
   readonly origin: string;
   /**
-   * When the node has admitted the image. STORAGE_UNREACHABLE: it lies where nothing is signed for.
+   * The exchange calls it when the node has admitted the image.
+   * STORAGE_UNREACHABLE: the storage signs nothing for it.
    */
   refer(): Promise<DirectInput>;
   place(result: { readonly bytes: number; readonly sha256: string }): Promise<ResultPlace>;
-  /** Once the node says they are there: what is wrong with what the storage has; or undefined. */
+  /** Finds what is wrong with the stored files once the node has announced them; or undefined. */
   verify(announced: {
     readonly width: number;
     readonly height: number;

@@ -23,7 +23,9 @@ import {
 import { type AttemptOutcome, outcomeOf } from './attempt-outcome.ts';
 import { type MatteCall, MatteExchange } from './matte-exchange.ts';
 
-/** Sent ahead on one connection: by the default, 64 KiB, 40 MB over 2 ms take seconds. */
+/**
+ * This much is sent ahead on one connection: by the default, 64 KiB, 40 MB over 2 ms take seconds.
+ */
 const FLOW_CONTROL_WINDOW_BYTES = 4 * 1024 * 1024;
 /** A node answers a header from memory: one silent for this long is as good as gone. */
 const ADMISSION_TIMEOUT_MS = 5000;
@@ -58,7 +60,10 @@ const PLAIN_TEXT: ChannelSecurity = {
   options: {},
 };
 
-/** One node's MatteService, with back-pressure both ways: a slow node never fills this process. */
+/**
+ * Calls one node's MatteService, with back-pressure both ways: a slow node never fills this
+ * process.
+ */
 export class NodeClient {
   readonly #client: MatteServiceClient;
   readonly #nodeToken: () => string;

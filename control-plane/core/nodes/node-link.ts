@@ -97,7 +97,7 @@ export class NodeLink {
   #asking = false;
   #directOrigins: readonly string[] = [];
   #report: WatchCapacityResponse | undefined;
-  /** Why no call reaches it; undefined: one does, or the first is under way. */
+  /** It names why no call reaches the node; undefined: one does, or the first is under way. */
   #unreachable: string | undefined;
 
   constructor(member: FleetMember, nodeToken: () => string, options: NodeLinkOptions) {
@@ -318,7 +318,7 @@ export class NodeLink {
       this.#check(info);
       this.#selectables = selectablesFromProto(info.selectable);
       this.#selectableRevision = revision;
-      // Once for each list of the node.
+      // The line comes once for each list of the node.
       const unread = info.selectable.length - this.#selectables.size;
       if (unread > 0) this.#say('warn', 'names of a node are not read', { unread });
       this.#options.onTurned();

@@ -54,7 +54,7 @@ export async function registerNodeProxy(
     upstream: '',
     proxyPayloads: false,
     disableRequestLogging: true,
-    // Its keys are addresses, and those change as nodes come and go.
+    // The cache's keys would be addresses, and those change as nodes come and go.
     disableCache: true,
     destroyAgent: true,
     http: {

@@ -62,7 +62,7 @@ function causeOf(state: NodeState, sightings: readonly Sighting[]): string | nul
   const whole = sightings.length;
   const counts = new Map<string, number>();
   for (const { state: seen, cause } of sightings) {
-    // The operator drained it: that it says so too is no cause.
+    // The operator drained it: its own report of that is no cause.
     if (cause === null || (state === 'draining' && seen === 'draining')) continue;
     counts.set(cause, (counts.get(cause) ?? 0) + 1);
   }

@@ -74,7 +74,7 @@ export function createNodeStore(database: Database) {
           .set({ heartbeat_at: nowMs, lease_expires_at: nowPlusMs(nowMs, leaseMs) })
           .where('node_id', '=', nodeId)
           .where('boot_id', '=', bootId)
-          // One that was under way when its node deregistered must not bring it back.
+          // A heartbeat that was under way when its node deregistered must not bring it back.
           .where('lease_expires_at', '>', DEREGISTERED),
       );
       if (!isKnown) return { known: false, draining: false };

@@ -116,7 +116,7 @@ export class NodeView {
     this.#snapshot = undefined;
   }
 
-  /** Its stream has ended: it is not to be had until it reports again. */
+  /** The node's stream has ended: it gets nothing until it reports again. */
   lost(): void {
     this.#report = undefined;
     this.#snapshot = undefined;
@@ -214,7 +214,7 @@ export interface NodeSnapshot extends NodeAbility, NodeReport {
   readonly unreportedImages: number;
   /** The unreported images name these besides the node's own plan; absent: none. */
   readonly unreportedOthers?: readonly string[];
-  /** How many of `ownImages` do; absent: none. */
+  /** This counts those of `ownImages` that name another; absent: none. */
   readonly ownOthers?: number;
   readonly othersRefused?: ReadonlySet<string>;
   /** False: slow start, it gets one image an engine at a time of us. */

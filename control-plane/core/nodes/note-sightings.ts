@@ -6,7 +6,7 @@
 import { pollingLoop, type RoundLoop } from '@matting/database/round-loop.ts';
 import type { SightedNode, SightingStore } from './sighting-store.ts';
 
-/** A change shorter than this is nobody's concern. */
+/** A shorter change is not worth a write. */
 const LOOK_MS = 1000;
 export const SIGHTING_TIMING = { leaseMs: 30_000, renewMs: 10_000 };
 
@@ -60,7 +60,7 @@ export class NoteSightings {
     await store.remove(replica).catch(onFailed);
   }
 
-  /** One round. Rejects where the database does not answer; the next round writes it then. */
+  /** Runs one round. Rejects if the database does not answer; the next round writes it then. */
   async look(): Promise<void> {
     const { seen, store, replica } = this.#options;
     const { leaseMs, renewMs } = SIGHTING_TIMING;

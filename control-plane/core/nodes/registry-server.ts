@@ -44,7 +44,7 @@ const REGISTRY_BOUNDS: GuardBounds = { ...GUARD_BOUNDS, knownMax: 4096 };
 const FILES_SHARE = 0.25;
 const VERSION_LENGTH_MAX = 64;
 const ADDRESS_LENGTH_MAX = 259;
-/** Between asking the connections to end and ending them. */
+/** The connections have this time to end before the server ends them. */
 const SHUTDOWN_GRACE_MS = 1000;
 
 const NODE_ID = /^[A-Za-z0-9._-]{1,64}$/;
@@ -252,7 +252,7 @@ export interface NodeRefusal {
   readonly detail: string;
 }
 
-/** Between two lines of one cause. */
+/** Two lines of one cause are so far apart. */
 const LINE_EVERY_MS = 10_000;
 
 export function noteRefusals(

@@ -74,7 +74,7 @@ export function createSightingStore(database: Database) {
       if (await update()) return;
       const row = { replica, ...columns };
       const insert = query(database, db => db.insertInto('sightings').values(row).execute());
-      // Its answer was lost, and it was repeated.
+      // The insert's answer was lost, and it was repeated.
       if (!(await isInserted(insert))) await update();
     },
     /** False: there is no row of this replica any more. */

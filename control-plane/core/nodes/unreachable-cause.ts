@@ -37,7 +37,7 @@ const CAUSES: readonly (readonly [said: RegExp, cause: string])[] = [
   ],
 ];
 
-/** One line, without control characters and without what differs from one try to the next. */
+/** Returns one line, without control characters and without what differs between tries. */
 export function unreachableCause(error: unknown): string {
   if (!(error instanceof Error)) return shortened(String(error));
   const { code, details = error.message } = error as { code?: unknown; details?: string };

@@ -10,7 +10,7 @@ export interface CreditMovement {
   readonly kind: 'grant' | 'revoke';
   readonly account: string;
   readonly amount: number;
-  /** Entered once, however often it is said; see isLedgerReference. */
+  /** A reference is entered once, however often it is sent; see isLedgerReference. */
   readonly reference: string;
 }
 

@@ -9,7 +9,7 @@ import type { NotificationFilter, NotificationSummary } from '../webhooks/outbox
 export const NOTIFICATIONS_LISTED_MAX = 1000;
 export const NOTIFICATIONS_LISTED_DEFAULT = 50;
 
-/** Between attempts that people ask for: a receiver that refuses is not asked as fast as they ask. */
+/** Attempts that people request are so far apart: a receiver that refuses gets them no faster. */
 export const RESEND_EVERY_MS = 60_000;
 
 export type OperatorNotification = ReturnType<typeof viewNotification>;

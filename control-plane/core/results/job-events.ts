@@ -9,7 +9,7 @@ export class JobEvents {
   readonly #notifications = new EventEmitter();
 
   constructor() {
-    // One listener a waiting request; bounded by the server's connections.
+    // Each waiting request has one listener; the server's connections bound them.
     this.#final.setMaxListeners(0);
   }
 

@@ -79,7 +79,7 @@ export function createLostResultStore(database: Database) {
             .where('settled_at', 'is', null),
         ),
       ),
-    /** Grants the credit that the job was charged, once, and says so in the account's log. */
+    /** Grants the credit that the job was charged, once, and enters it in the account's log. */
     repay: (jobId: string, auditId: string) => repay(database, jobId, auditId),
     dueLook: () => dueLook(database),
     /** @param next where the look continues, or when the next one begins */

@@ -7,7 +7,7 @@ import { isFinal, type Job } from '../jobs/job.ts';
 import type { JobStore } from '../jobs/job-store.ts';
 import type { JobEvents } from './job-events.ts';
 
-/** How late the end of a job in another replica is seen. */
+/** The end of a job in another replica is seen so late. */
 const POLL_MS = 500;
 const POLL_JOBS_MAX = 500;
 

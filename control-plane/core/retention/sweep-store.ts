@@ -70,7 +70,7 @@ async function claimSweep(database: Database, holder: string, leaseMs: number) {
     walk: {
       /** The part it is at, from 0; behind the last one it has ended. */
       part: row.walk_part,
-      /** Since it, or the last one, began; null: there was none yet. */
+      /** The time counts since it, or the last one, began; null: there was none yet. */
       ageMs: began === null ? null : row.read_at - began,
     },
   };
@@ -135,7 +135,7 @@ async function readBacklog(database: Database, rowAgeMs: number) {
     resultsMs: sinceMs(result),
     secretsMs: sinceMs(secret),
     rowsMs: sinceMs(row),
-    /** Since the last walk over the blobs began; null: there was none yet. */
+    /** The time counts since the last walk over the blobs began; null: there was none yet. */
     walkMs: sweep === undefined || began === null ? null : sweep.read_at - began,
   };
 }

@@ -19,7 +19,7 @@ import { OrphanWalk, WALK_PARTS } from './orphan-walk.ts';
 import { SweepPace } from './sweep-pace.ts';
 import type { SweepClaim, SweepStore } from './sweep-store.ts';
 
-/** Between the end of a pass that left nothing and the next, give or take the jitter. */
+/** This time passes after a pass that left nothing, give or take the jitter. */
 const SWEEP_INTERVAL_MS = 60_000;
 /** A pass that left work has this wait after it: another replica may have the next. */
 const SWEEP_AGAIN_MS = 1000;
@@ -128,7 +128,7 @@ export class Sweeper {
     await this.#try('orphaned blobs', () => this.#walk.close());
   }
 
-  /** One pass; nothing where another replica sweeps. Never rejects. */
+  /** Runs one pass; nothing if another replica sweeps. Never rejects. */
   async sweep(): Promise<typeof NOTHING> {
     const { sweeps, holder } = this.#options;
     this.#left = false;

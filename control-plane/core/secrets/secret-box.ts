@@ -15,7 +15,7 @@ const KEY_ID_LENGTH = 16;
 
 export class SecretBox {
   readonly #key: Uint8Array;
-  /** Stored beside each sealed secret: it tells which of several keys opens it. */
+  /** It is stored beside each sealed secret, and shows which of several keys opens it. */
   readonly keyId: string;
 
   constructor(key: Uint8Array) {
@@ -59,7 +59,7 @@ export class SecretBox {
 /** A callback's signing key as it is stored with its job. */
 interface SealedCallbackSecret {
   readonly secret: Uint8Array | null;
-  /** Which key sealed it; null exactly where `secret` is. */
+  /** This key sealed it; null exactly if `secret` is. */
   readonly secretKeyId: string | null;
 }
 

@@ -118,7 +118,7 @@ async function createKey(file: string): Promise<Buffer> {
   const key = `${randomBytes(32).toString('hex')}\n`;
   await writeFile(temporary, key, { flag: 'wx', mode: 0o600, flush: true });
   try {
-    // A link, not a rename: it fails where another process was first, whose key then stands.
+    // A link, not a rename, fails if another process was first, and then that one's key stands.
     await link(temporary, file);
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;

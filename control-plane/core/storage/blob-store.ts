@@ -14,7 +14,10 @@ export interface BlobWriter {
   readonly bytesWritten: number;
   /** Reads back what was written so far, for header sniffing. */
   readAt(offset: number, length: number): Promise<Uint8Array>;
-  /** Then whole and durable under its name; nothing before. Replaces nothing: names are unique. */
+  /**
+   * Makes it whole and durable under its name; before, nothing is there. Replaces nothing: names
+   * are unique.
+   */
   commit(): Promise<void>;
   abort(): Promise<void>;
 }
@@ -23,7 +26,7 @@ export interface BlobWriter {
 export interface BlobReading {
   readonly start?: number;
   readonly end?: number;
-  /** Read ahead of the reader; 256 KiB where absent. */
+  /** So much is read ahead of the reader; 256 KiB if it is absent. */
   readonly pieceBytes?: number;
 }
 
@@ -66,7 +69,7 @@ export interface SignedAccess {
 }
 
 export interface SignedReading {
-  /** How long it is good for, ms; whole seconds are signed, rounded down, 1 at least. */
+  /** It is good for this time, ms; whole seconds are signed, rounded down, 1 at least. */
   readonly forMs: number;
   /** GET where absent. */
   readonly method?: 'GET' | 'HEAD';

@@ -250,7 +250,7 @@ export async function openStorages(
   return joinBlobStores(first, await open(fallbackUrl, { ...options, setting: FALLBACK }));
 }
 
-/** The directories that opening it would make, where it is one. @throws StorageConfigError */
+/** Lists the directories that opening it would make, if it is one. @throws StorageConfigError */
 export async function missingOfStorage(
   storageUrl: string,
   storageKinds: readonly StorageKind[],

@@ -67,7 +67,7 @@ export const STORAGE_OPERATIONS = [
 ] as const;
 export type StorageOperation = (typeof STORAGE_OPERATIONS)[number];
 
-/** How a request ended, for metrics: few, whatever a store calls its errors. */
+/** A request ends in one of these, for metrics: few, whatever a store calls its errors. */
 export const STORAGE_OUTCOMES = [
   'ok',
   'not-found',

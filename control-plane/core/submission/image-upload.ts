@@ -207,7 +207,7 @@ export class RawBytes {
     return chunk;
   }
 
-  /** Nothing is held back. @throws ContractError INVALID_IMAGE_SOURCE: there was none */
+  /** No bytes are held back. @throws ContractError INVALID_IMAGE_SOURCE: there was none */
   finish(): Uint8Array {
     if (this.#decodedBytes > 0) return Buffer.alloc(0);
     const detail = `${this.#field ?? 'The body'} is empty. Send the bytes of an image.`;

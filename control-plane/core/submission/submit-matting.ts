@@ -97,7 +97,7 @@ export interface KeylessSubmission extends Sent {
    */
   readonly derivedKey: {
     readonly namespace: string;
-    /** How long its job answers, from its end on. */
+    /** Its job answers for this time, from its end on. */
     readonly rememberedMs: number;
   };
   /** The interface requires this of the image, too; it throws a ContractError. */
@@ -191,7 +191,7 @@ export class SubmitMatting {
     return await this.#create(sent, request, stored, { fingerprint, keyHash: key.hash });
   }
 
-  /** The job that answers for the key. One whose time is over gives it up first. */
+  /** Finds the job that answers for the key. A job whose time is over gives it up first. */
   async #find({ apiKeyId }: Caller, key: StoredKey): Promise<Job | undefined> {
     const { jobs } = this.#dependencies;
     const { hash, rememberedMs } = key;
@@ -308,7 +308,7 @@ export class SubmitMatting {
       began = true;
       return await jobs.submit(asked, limits);
     } catch (error) {
-      // Once it has begun the row may exist, so the input stays: one without a row is swept.
+      // Once it has begun the row may exist, so the input stays: an input without a row is swept.
       if (!began || error instanceof NotBegunError)
         await removePictures(this.#dependencies.blobs, job);
       throw error;
