@@ -49,7 +49,7 @@ interface Cost {
 
 type Photos = ReadonlyMap<PhotoKind, readonly BenchPhoto[]>;
 
-/** Saturated: elapsed time and processor time of an image, the photos one after the other. */
+/** Measures an image's elapsed and processor time when saturated, one photo after the other. */
 async function serviceCost(service: Service, photos: readonly BenchPhoto[]) {
   let next = 0;
   const cpuMs = service.allCpuMs();
@@ -73,7 +73,7 @@ async function peerCost(peer: Peer, photo: BenchPhoto) {
   return { peerMs, peerCpuMs: peer.cpuMs() - cpuMs };
 }
 
-/** A round more than `rounds`: the first warms up. For each kind, and their mean, one row. */
+/** Runs one round more than `rounds`: the first warms up. Each kind, and their mean, is one row. */
 async function measure(plan: string, size: string, service: Service, peer: Peer, photos: Photos) {
   const costs = new Map<PhotoKind | 'mix', Cost[]>();
   const add = (kind: PhotoKind | 'mix', cost: Cost) =>

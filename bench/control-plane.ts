@@ -104,7 +104,7 @@ async function read(pool: Pool, path: string, headers: Record<string, string>): 
   if (answer.statusCode !== 200) throw new Error(`${answer.statusCode}: ${text}`);
 }
 
-/** The least a promise on a disk costs: a file whole and durable under its name, by itself. */
+/** Does the least that a promise on a disk costs: a file whole and durable under its name. */
 async function writeDurably(directory: string, id: string): Promise<void> {
   const temporary = path.join(directory, `.${id}`);
   const file = await open(temporary, 'wx');
@@ -117,7 +117,7 @@ async function writeDurably(directory: string, id: string): Promise<void> {
   await handle.close();
 }
 
-/** One row, one commit, through the driver alone. */
+/** Opens a table for one row in one commit each, through the driver alone. */
 async function openBareTable(databaseUrl: string) {
   const row = (id: string) => [id, id, 0, 0, 0];
   const insert =

@@ -86,7 +86,7 @@ function makeScene(): Buffer {
   return scene;
 }
 
-/** Opaque in the middle, nothing outside, soft between. */
+/** Makes a matte that is opaque in the middle, nothing outside, soft between. */
 function makeMatte(): Buffer {
   const alpha = Buffer.alloc(MODEL_SIDE ** 2);
   for (let i = 0; i < alpha.length; i++) {
@@ -96,7 +96,7 @@ function makeMatte(): Buffer {
   return alpha;
 }
 
-/** Resident now of a process and its children. */
+/** Sums the memory that a process and its children have resident now. */
 function residentBytes(pid: number): number {
   try {
     const kib = /VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1] ?? 0;

@@ -31,7 +31,7 @@ const { values } = parseArgs({
 });
 const rounds = Number(values.rounds);
 const requests = Number(values.requests);
-/** The smallest so many. */
+/** At most so many of the smallest photos are taken. */
 const photosMax = Number(values.photos);
 const MEGABYTE = 1e6;
 

@@ -69,7 +69,7 @@ async function keepFull(
       if (nowMs >= fromMs && nowMs <= toMs) inferMs.push(ms);
     }
   };
-  // One waits, so that an engine that becomes free finds work.
+  // One caller waits, so that an engine that becomes free finds work.
   const callers = Promise.all(Array.from({ length: engines + 1 }, caller));
   callers.catch(() => undefined);
   await delay(fromMs - performance.now(), undefined, { signal });

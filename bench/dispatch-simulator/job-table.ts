@@ -27,7 +27,7 @@ interface Lane {
 export class JobTable {
   readonly #lanes = new Map<string, Lane>();
 
-  /** Submitted. */
+  /** Takes in a submitted job. */
   insert(job: SimulatedJob): void {
     const lane = this.#laneOf(job);
     insertInOrder(lane.open, job);
@@ -44,7 +44,7 @@ export class JobTable {
     insertInOrder(this.#laneOf(job).free, job);
   }
 
-  /** Done. */
+  /** Takes out a job that is done. */
   finish(job: SimulatedJob): void {
     remove(this.#laneOf(job).open, job);
   }

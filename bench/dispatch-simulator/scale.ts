@@ -13,7 +13,7 @@ import { quantile } from './simulation.ts';
 import { createRandom, makeDay, meanServiceMs, type SimulatedJob, STARTED_MS } from './workload.ts';
 
 const IMAGES_PER_S = 50;
-/** Enough to keep a GPU busy: images at once. */
+/** So many images at once keep a GPU busy. */
 const ENGINES = 16;
 const LOAD = 0.8;
 const SEED = 20_261_121;
@@ -25,7 +25,7 @@ const LENGTH_MS_MIN = 1000;
 const REPLICAS_MAX = 16;
 /** Nodes times replicas: what a simulation keeps views of. */
 const VIEWS_MAX = 4000;
-/** A control plane, by 13 ms of processor time a job (bench/MEASUREMENTS.md) of one core. */
+/** A control plane does so many, by 13 ms of a core a job (bench/MEASUREMENTS.md). */
 const JOBS_PER_REPLICA_S = 50;
 
 const results: Record<string, unknown> = {};

@@ -105,7 +105,7 @@ export function artifactsOf(tree: string, without: readonly string[]): readonly 
 async function makeSource({ version, tree, out }: ReleaseTree): Promise<void> {
   const name = `matting-${version}`;
   const file = path.join(out, `${name}.tar.gz`);
-  // Without a time of its own in the header.
+  // The header gets no time of its own.
   const gzip = ['-c', 'tar.tar.gz.command=gzip -n'];
   await run(
     'git',

@@ -35,7 +35,7 @@ export interface ReleaseOptions {
   readonly out: string;
   /** Artifacts that are not made. */
   readonly without: readonly string[];
-  /** Everything up to the commit, in the scratch tree alone. */
+  /** Everything up to the commit is done, in the scratch tree alone. */
   readonly dryRun: boolean;
   readonly say: (line: string) => void;
 }
@@ -163,7 +163,7 @@ interface Publication {
   readonly made: string;
 }
 
-/** The branch, the tag and the files, all or none of them. */
+/** Publishes the branch, the tag and the files: all or none of them. */
 async function publish({ options, git, head, commit, made }: Publication): Promise<void> {
   const { root, version, out } = options;
   const recorded = await git('rev-parse', 'HEAD');

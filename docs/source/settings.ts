@@ -1,4 +1,4 @@
-/** docs/settings.md and the names of all variables, of what the programs declare as they read. */
+/** Writes docs/settings.md and the names of all variables, from what the programs declare. */
 import { API_KEY } from '../../client/src/command/config.ts';
 import { loadConfig as loadControlPlane } from '../../control-plane/core/config.ts';
 import { PACKAGES } from '../../control-plane/packages.ts';

@@ -44,7 +44,7 @@ export interface VisitorOptions {
   /** The size is in CSS pixels. */
   readonly width?: number;
   readonly height?: number;
-  /** UTC where absent. */
+  /** The zone is UTC where absent. */
   readonly timezone?: string;
   /** False: scripts are off. */
   readonly scripts?: boolean;

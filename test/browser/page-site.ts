@@ -62,7 +62,7 @@ export async function fillOperatorPages({ test, ours }: PageSite): Promise<void>
   await test.succeedJob(answer.json().job_id);
 }
 
-/** Signed in by the page and the key. */
+/** Signs in by the page and the key. */
 export async function openOperator(
   browser: Browser,
   { operator }: PageSite,

@@ -11,7 +11,7 @@ const RETRY_WAIT_MS_MAX = 1000;
 const POLL_MS = 250;
 /** Over every kill of a run, a lease each: longer than that and the job is lost. */
 const PATIENCE_MS_MAX = 180_000;
-/** New jobs of one key, after retryable failures. */
+/** One key gets at most so many new jobs, after retryable failures. */
 const JOBS_MAX = 20;
 
 export interface Delivery {
@@ -147,7 +147,7 @@ export class ChaosCaller {
         const retryAfterMs = 1000 * Number(response.headers.get('retry-after') ?? 0);
         await delay(Math.min(RETRY_WAIT_MS_MAX, retryAfterMs));
       } catch (error) {
-        // Killed under the request, or in the middle of its answer, or not up again yet.
+        // The process was killed under the request or within its answer, or is not up again yet.
         last = String(error instanceof Error ? (error.cause ?? error) : error);
         await delay(POLL_MS);
       }

@@ -201,7 +201,7 @@ class FleetStorm {
       const manner = this.#manner(index);
       const what = `${idempotencyKey}, ${manner.name}`;
       if (job.status !== 'succeeded') {
-        // Twice lost with its engine or worker: the verdict of the contract on such an image.
+        // The image was lost twice with its engine or worker: the contract has this verdict on it.
         assert.equal(job.error?.code, 'PROCESSING_FAILED', `${what} ${job.status}`);
         continue;
       }

@@ -18,7 +18,7 @@ describeStorm(ava.serial, 'a fleet under kills', skipReason('mysql'), () => ({
       MATTING_SYNC_WAIT_MS: '3000',
       MATTING_REMOVEBG_WAIT_MS: '3000',
       MATTING_COMPAT: 'photoroom,rembg',
-      // The hostile accounts' servers.
+      // The hostile accounts' servers have private addresses.
       MATTING_ALLOW_PRIVATE_ADDRESSES: 'true',
       MATTING_ALLOW_HTTP_CALLBACKS: 'true',
     },

@@ -115,7 +115,7 @@ class Storm {
     }
   }
 
-  /** Spread over the submissions; one at a time, so that callers always find somebody. */
+  /** Kills are spread over the submissions, one at a time, so that callers always find somebody. */
   async #killAll(): Promise<void> {
     const { replicas } = this.#parties;
     for (let kill = 0; kill < KILLS; kill += 1) {

@@ -1,4 +1,4 @@
-/** The client against the real control plane. Needs: portal. */
+/** Runs the client against the real control plane. Needs: portal. */
 
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';

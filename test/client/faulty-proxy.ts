@@ -29,7 +29,7 @@ export interface SeenRequest {
 
 export class FaultyProxy {
   readonly seen: SeenRequest[] = [];
-  /** One a request, in turn; then everything passes. */
+  /** Each request takes the next one; then everything passes. */
   faults: Fault[] = [];
   /** Decides before `faults` do; undefined leaves it to them. */
   choose: ((request: SeenRequest) => Fault | undefined) | undefined;

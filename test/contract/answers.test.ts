@@ -83,7 +83,7 @@ async function post(
   return answer;
 }
 
-/** Every GET of the document, with a real path, and whether it asks for a key. */
+/** Lists every GET of the document, with a real path, and whether it needs a key. */
 function reads(jobId: string, token: string) {
   return Object.entries(paths)
     .flatMap(([path, { get }]) => (get === undefined ? [] : [{ path, get }]))

@@ -29,7 +29,7 @@ interface Sent {
   readonly method?: string;
   readonly form?: Readonly<Record<string, string | Buffer>>;
   readonly body?: string | Buffer;
-  /** Undefined: without it. */
+  /** Undefined: the request goes without it. */
   readonly headers?: Readonly<Record<string, string | undefined>>;
 }
 

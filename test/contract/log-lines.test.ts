@@ -99,7 +99,7 @@ interface Ports {
   readonly metrics: number;
 }
 
-/** A picture cut out and its notification refused, one failed, refusals, the operator's ways. */
+/** One picture is cut out, one fails, a notification and requests are refused, operators act. */
 async function live({ http, metrics }: Ports): Promise<void> {
   const origin = `http://127.0.0.1:${http}`;
   const operator = `http://127.0.0.1:${metrics}/operator`;

@@ -35,7 +35,7 @@ const SECRET = 'a callback secret of one';
 interface Sent {
   readonly method?: string;
   readonly path?: string;
-  /** Undefined: without it. */
+  /** Undefined: the request goes without it. */
   readonly headers?: Readonly<Record<string, string | undefined>>;
   readonly json?: unknown;
   readonly form?: Readonly<Record<string, string | Buffer>>;

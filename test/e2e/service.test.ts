@@ -44,7 +44,7 @@ type Colour = readonly [red: number, green: number, blue: number];
 let service: RunningService;
 let engines: number[];
 
-/** A disk without room, for the logs alone. */
+/** Makes a disk without room, for the logs alone. */
 function fillLogs(dataDir: string): void {
   mkdirSync(path.join(dataDir, 'logs'));
   for (const name of ['control-plane.log', 'inference-node.log']) {

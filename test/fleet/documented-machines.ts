@@ -75,7 +75,7 @@ export async function runOn(root: string, command: string, models: Env): Promise
 /** The URL that a command of the page has in front, of the user who may change tables. */
 const MIGRATOR_URL = /^MATTING_DATABASE_URL=\S+(?= )/;
 
-/** The commands before the first start; the key that the last one prints. */
+/** Runs the commands before the first start; gives the key that the last one prints. */
 export async function setUpOnce(
   root: string,
   once: readonly string[],

@@ -21,7 +21,7 @@ export class FleetUnderLoad {
   /** The fleet was of this version at first. */
   readonly old: InstalledVersion;
   readonly fleet: Fleet;
-  /** Cut out for others than the load. */
+  /** So many were cut out for others than the load. */
   otherPictures = 0;
   readonly #receiver: Receiver;
   readonly #closing: AsyncDisposableStack;

@@ -43,7 +43,7 @@ function seriesIn(namespace: string, { input_series }: AlertCase): readonly Seri
   }));
 }
 
-/** The near miss of an alert that fires, and the other way round. */
+/** Gives the near misses of an alert that fires, and the firing ones of a near miss. */
 function oppositesOf({ name }: AlertCase): readonly AlertCase[] {
   const [alert = ''] = name.split(' ');
   const own = CASES.filter(each => each.name.startsWith(`${alert} `));

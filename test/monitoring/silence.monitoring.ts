@@ -32,7 +32,7 @@ import { skipWithoutPrometheus } from './prometheus-server.ts';
 const test = ava.serial.skipIf(isNotTested(skipReason('mysql') || skipWithoutPrometheus()));
 
 const SCRAPE_S = 15;
-/** Two minutes and more, the start among them. */
+/** They take two minutes and more, the start among them. */
 const SCRAPES = 8;
 const DAY_S = 86_400;
 const MODELS = { MATTING_MODEL_DIR: path.join(ROOT, 'model-cache'), MATTING_MODEL: 'u2netp' };

@@ -18,7 +18,7 @@ export interface BucketPolicy {
   readonly Statement: readonly Statement[];
 }
 
-/** The page's, for this bucket and PREFIX. */
+/** Gives the page's policy, for this bucket and PREFIX. */
 export function policyFor(bucket: string): BucketPolicy {
   const section = readPage('docs/security.md').split('\n### The bucket user\n')[1] ?? '';
   const [own = ''] = section.split(/\n#{2,3} /);

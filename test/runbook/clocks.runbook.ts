@@ -17,7 +17,7 @@ const test = ava.serial;
 /** The member whose clock can be set. */
 const WRONG = 1;
 const AHEAD_S = 5;
-/** Debian's; it shifts what a process believes of the time, by a file. */
+/** Debian's library shifts what a process takes for the time, by a file. */
 const [LIBFAKETIME] = globSync('/usr/lib/*/faketime/libfaketimeMT.so.1');
 
 const skip =

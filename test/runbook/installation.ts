@@ -45,7 +45,7 @@ export interface InferenceNode extends Program {
 export interface InstallationOptions {
   readonly planes?: number;
   readonly nodes?: number;
-  /** More variables of the control planes, and of commands. */
+  /** Control planes and commands get these variables too. */
   readonly env?: Env;
   readonly nodeEnv?: Env;
   /** Modules that control planes are started with. */

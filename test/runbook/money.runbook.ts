@@ -168,7 +168,7 @@ procedure('MattingResultsMissing', async (page, t) => {
   await rename(aside, results());
   t.is(await answerOf(first.result?.url), '200 there');
   await page.isOver();
-  // Gone for good, all but one.
+  // All results but one are gone for good.
   for (const file of await readdir(results())) {
     if (!file.startsWith(first.job_id)) await rm(path.join(results(), file));
   }

@@ -43,7 +43,7 @@ export class RightsDatabase {
     return this.#urlOf('matting_migrator');
   }
 
-  /** Another with the rights of the service's user; its URL. */
+  /** Adds a user with the rights of the service's; gives its URL. */
   async addUser(name: string): Promise<string> {
     for (const statement of documentedRights()) {
       if (!/'matting'@/.test(statement)) continue;

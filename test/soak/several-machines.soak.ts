@@ -30,9 +30,9 @@ import {
 import { isNotTested } from '../support/skip.ts';
 import { photoOf } from './photos.ts';
 
-/** Around nine restarts. */
+/** So many pictures go on for around nine restarts. */
 const PICTURES = 300;
-/** More than the nodes take at once. */
+/** The nodes take fewer at once. */
 const CALLERS = 6;
 /** More than they get: each comes again when the one before is done. */
 const PER_SECOND = 100;

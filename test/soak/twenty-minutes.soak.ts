@@ -17,9 +17,9 @@ import { photoOf } from './photos.ts';
 
 const test = ava.serial;
 
-/** A node, a control plane and, each for a moment, the database and the storage. */
+/** A node, a control plane and, each for a moment, the database and the storage are lost. */
 const LOST_MAX = 3;
-/** More than the nodes take at once. */
+/** The nodes take fewer at once. */
 const CALLERS = 6;
 const MEASURED_MS = 30_000;
 const SHARE = 0.5;

@@ -88,7 +88,7 @@ function certificate(fields: CertificateFields): string {
   const algorithm = sequence(oid('2a8648ce3d040302'));
   const body = sequence(
     der(0xa0, der(0x02, Buffer.from([2]))),
-    // Positive, and another for each.
+    // The serial number is positive, and another for each.
     der(0x02, Buffer.concat([Buffer.from([1]), randomBytes(8)])),
     algorithm,
     name(fields.issuer),

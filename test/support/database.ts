@@ -57,7 +57,7 @@ export interface GroupTest {
 }
 
 export interface OnDatabases {
-  /** Enough on SQLite, but with `MATTING_TEST_ALL_DATABASES=1`, as `.ci/run` sets it. */
+  /** SQLite is enough, but with `MATTING_TEST_ALL_DATABASES=1`, as `.ci/run` sets it. */
   readonly serverInCi?: boolean;
 }
 

@@ -9,14 +9,14 @@ import type { Database, Schema } from '@matting/database/database.ts';
 import { type Insertable, type Kysely, sql } from 'kysely';
 
 export interface LargeTables {
-  /** Final ones. */
+  /** So many final jobs. */
   readonly jobs: number;
   readonly openJobs?: number;
   /** Final jobs that are past 30 days, so that the sweeper removes them. */
   readonly oldJobs?: number;
   /** Notifications that are due and go to HANGING_RECEIVER. */
   readonly dueNotifications?: number;
-  /** One more due notification each, later than all of those. */
+  /** Each gets one more due notification, later than all of those. */
   readonly quietReceivers?: number;
   /** The ledger has at least the entries that the jobs need. */
   readonly ledgerEntries?: number;
@@ -280,7 +280,7 @@ function deliveredRows(words: Words): string {
 /** Their jobs' rows are none of this table's: the outbox is asked by itself. */
 function dueRows(words: Words, from: number, count: number, receiver: string): string {
   const quiet = from === QUIET_FROM;
-  // The hanging one's since an hour ago, in their order, before all others.
+  // The hanging one's are due since an hour ago, in their order, before all others.
   const dueAt = quiet ? `${words.now} - 1000` : `${words.now} - 3600000 + i % 1000000`;
   return `insert into outbox (${OUTBOX_COLUMNS})
     select ${idOf(words, 'i + 1000000000')}, 'webhook', ${accountId(words, quiet ? '1 + 2 * i' : '0')},

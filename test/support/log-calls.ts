@@ -36,7 +36,7 @@ function messagesOf(parts: readonly string[], first: boolean): string[] {
   return [...message.matchAll(LITERAL)].map(([, literal]) => String(literal));
 }
 
-/** Up to the parenthesis that closes the call. */
+/** Reads up to the parenthesis that closes the call. */
 function argumentsFrom(text: string, start: number): string[] {
   const parts: string[] = [];
   let from = start;

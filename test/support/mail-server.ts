@@ -53,7 +53,7 @@ export class MailServer {
   #converse(socket: Socket): void {
     this.#sockets.add(socket);
     socket.once('close', () => this.#sockets.delete(socket));
-    // A client that went away.
+    // The client went away.
     socket.on('error', () => undefined);
     let inData = false;
     const answer = (command: string, usual: string) => {

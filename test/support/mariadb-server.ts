@@ -53,7 +53,7 @@ export class MariadbServer {
     this.socket = socket;
   }
 
-  /** One of the caller's own, running. */
+  /** Starts one of the caller's own. */
   static async create({ durable = false, listen }: MariadbOptions = {}): Promise<MariadbServer> {
     const programs = findMariadb();
     if (programs === undefined) throw new Error('mariadbd is not installed');

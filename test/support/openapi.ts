@@ -175,7 +175,7 @@ function codesOf(response: Json): string[] {
   return Object.keys(response.content?.[PROBLEM_TYPE]?.examples ?? {});
 }
 
-/** The document with no object allowed more properties than it names. */
+/** Copies the document; no object may have more properties than it names. */
 function closed(node: unknown): unknown {
   if (Array.isArray(node)) return node.map(closed);
   if (node === null || typeof node !== 'object') return node;

@@ -15,7 +15,7 @@ export interface AvaRun {
   readonly concurrency: number;
   /** The run ends when no test ends for so long; the files that still run are named and killed. */
   readonly timeoutMs: number;
-  /** Only tests whose title it matches. */
+  /** Only tests whose title it matches are run. */
   readonly match?: string;
   /** The result keeps ava's output, instead of printing it. */
   readonly isQuiet?: boolean;

@@ -57,7 +57,7 @@ function formsOf(file: Uint8Array<ArrayBuffer>): readonly Form[] {
   ];
 }
 
-/** Each sends the other's results; resolves to how many pictures that took. */
+/** Lets each send the other's results; resolves to how many pictures that took. */
 export async function requireSideBySide(
   fleet: Fleet,
   one: FleetControlPlane,

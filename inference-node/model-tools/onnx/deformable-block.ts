@@ -49,7 +49,7 @@ export interface DeformableBlock {
   readonly kernel: readonly [number, number];
   readonly strides: readonly [number, number];
   readonly dilations: readonly [number, number];
-  /** Without the border that the exporter added to a convolution without any. */
+  /** The pads leave out the border that the exporter adds to a convolution without any. */
   readonly pads: readonly [number, number];
   /** Targets of each Reshape between positions or mask and Conv, by its output, for other rows. */
   readonly reshaped: ReadonlyMap<string, (rows: number) => readonly number[]>;

@@ -1,4 +1,4 @@
-/** Deformable convolutions written as gathers, and what only looks like one. */
+/** Tests deformable convolutions written as gathers, and graphs that only look like them. */
 import {
   decodeModel,
   ElementType,
@@ -157,7 +157,7 @@ const STOCK: readonly StockOptions[] = [
   { offsetGroups: 4, group: 4, mask: false },
 ];
 
-/** Largest value 20, over the sums of 200 products. */
+/** The largest value is 20, over the sums of 200 products. */
 const ROUNDING = 1e-4;
 
 test('a mended graph answers as its stock form, also from beyond the border', async t => {

@@ -140,7 +140,7 @@ test('half precision is widened, no cast is left, and the matte stays the same',
   const before = await runGraph(graphBytes(source), 64);
   const after = await runGraph(graphBytes(prepared), 64);
   t.true(largestDifference(before, after) < 2e-3);
-  // The same weights in single precision from the start: the same matte.
+  // The same weights in single precision from the start make the same matte.
   const single = await runGraph(graphBytes(tinyGraph({ side: 64 })), 64);
   t.true(largestDifference(single, after) < ROUNDING);
 });

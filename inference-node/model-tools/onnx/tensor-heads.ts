@@ -49,7 +49,7 @@ export interface TensorHeads {
   readonly halves: boolean;
 }
 
-/** A few milliseconds of reading. */
+/** Reading so many takes a few milliseconds. */
 const FIELDS_A_TURN = 50_000;
 
 /**

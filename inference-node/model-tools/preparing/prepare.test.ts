@@ -428,7 +428,7 @@ test('a damaged record of answers is ignored and written again', async t => {
     JSON.stringify({ sha256: digest, machines: null }),
     JSON.stringify({ sha256: digest, machines: ['a test', null] }),
     JSON.stringify({ sha256: null, machines: ['a test'] }),
-    // Well formed, but for another file.
+    // The record is well formed, but for another file.
     JSON.stringify({ sha256: '0'.repeat(64), machines: ['a test'] }),
   ];
   for (const text of damaged) {

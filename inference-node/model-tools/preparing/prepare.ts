@@ -176,7 +176,7 @@ export function fitRanges(
   return { ranges: ranges.ranges, float32, input };
 }
 
-/** The picture's own bytes as the input's: one normalisation for all channels, a whole mean. */
+/** Gives the scale where the input is the bytes: all channels alike, with a whole mean. */
 export function exactInputScale({ normalisation }: ModelManifest): Scale | undefined {
   const { mean, std } = normalisation;
   const alike = mean.every(value => value === mean[0]) && std.every(value => value === std[0]);

@@ -19,7 +19,7 @@ export interface CheckPicture {
   readonly picture: RgbaPicture;
   /** The subject is 255 and the rest 0, one byte a pixel. */
   readonly matte: Uint8Array;
-  /** Certainly of the subject. */
+  /** These spots are certainly of the subject. */
   readonly subject: readonly Spot[];
   readonly background: readonly Spot[];
 }
@@ -32,7 +32,7 @@ const CORNERS: readonly Spot[] = [
   { x: 0.92, y: 0.08, radius: 0.07 },
 ];
 
-/** A person, brighter than the background; a fruit, as bright; a bottle, darker. */
+/** Draws a person, brighter than the background; a fruit, as bright; a bottle, darker. */
 export function drawCheckPictures(): readonly [CheckPicture, CheckPicture, CheckPicture] {
   return [
     { ...paint(person), subject: [spot(0.5, 0.35, 0.07), spot(0.5, 0.85, 0.1)], ...BEHIND },

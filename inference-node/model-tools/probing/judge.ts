@@ -124,7 +124,7 @@ function areSame(runs: readonly PictureRun[]): boolean {
   );
   if (first === undefined || others.length === 0) return false;
   const [least, most] = first.output.range;
-  // A level of 255.
+  // The tolerance is one level of 255.
   const within = (most - least) / 255;
   return others.every(({ values }) =>
     values.every((value, index) => Math.abs(value - (first.values[index] ?? 0)) <= within),

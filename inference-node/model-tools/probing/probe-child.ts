@@ -1,6 +1,6 @@
 /** The program of a probe's process: one graph, one run at a time (probe-protocol.ts). */
 
-// First: what follows imports ONNX Runtime.
+// This import is first: what follows imports ONNX Runtime.
 import '@matting/serving/engine/child/runtime-redirect.ts';
 import {
   formEnds,

@@ -189,7 +189,7 @@ function mattesOf({ form }: OpenGraph, { picture, matte }: Shown, answer: Matte)
   return [roleMatte('subject', { ...picture, alpha: matte }), roleMatte('refine', answer)];
 }
 
-/** Three, where the graph leaves them open, unless four alone run. */
+/** Takes three channels where the graph leaves them open, unless four alone run. */
 async function settleChannels(graph: OpenGraph): Promise<OpenGraph> {
   if (graph.picture.channels !== null) return graph;
   const form = { ...graph.form, trimap: true } as const;

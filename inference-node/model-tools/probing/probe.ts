@@ -51,7 +51,7 @@ export type ProbedGraph = Omit<SourceGraph, 'file'> & {
   readonly dynamic: boolean;
 };
 
-/** Measured on the CPU. */
+/** The values are measured on the CPU. */
 export interface Probe extends Measured {
   /** `name: type [shape]` of each. */
   readonly inputs: readonly string[];
@@ -70,9 +70,9 @@ export interface Probe extends Measured {
   readonly range: readonly [least: number, most: number];
   /** It was measured with its deformable convolutions mended, as it is prepared. */
   readonly mended?: true;
-  /** One value everywhere: no matte. */
+  /** One value is everywhere: the output is no matte. */
   readonly constant: boolean;
-  /** A line each, without control characters. */
+  /** Each warning is one line, without control characters. */
   readonly warnings: readonly string[];
   /** PNG for a person: the picture, then its cut-out by each normalisation of `shown`. */
   readonly sheet: Buffer;

@@ -215,7 +215,7 @@ interface CopiedLibrary {
 
 interface PackageSource {
   readonly name: string;
-  /** Undefined: a folder. */
+  /** Undefined: the source is a folder. */
   readonly sha256: string | undefined;
   /** Writes its libraries into `folder`, and says which version its own words name, if any. */
   copyTo(folder: string): Promise<{ libraries: CopiedLibrary[]; version: string | undefined }>;
@@ -390,7 +390,7 @@ function twice(name: string): ProviderError {
 /* Python's own client, pip, downloads it: it knows the host's proxies and mirrors. */
 
 const run = promisify(execFile);
-/** 247 MB over a slow line. */
+/** It is enough for 247 MB over a slow line. */
 const FETCH_MAX_MS = 1_800_000;
 const SAID_BYTES_MAX = 1024 * 1024;
 

@@ -12,11 +12,11 @@ import { listDirectory } from '@matting/serving/models/cache-files.ts';
 import { ModelError } from '@matting/serving/models/model-error.ts';
 import type { ProviderLibrary } from '@matting/serving/providers/provider-files.ts';
 
-/** NVIDIA's own; all others come with the system's C and C++ libraries. */
+/** These are NVIDIA's; all others come with the system's C and C++ libraries. */
 const OF_NVIDIA = /^lib(cu|nv)/;
 /** The driver's own. Another in its place, of CUDA's compatibility package say, may not fit it. */
 const OF_DRIVER = /^lib(cuda|nvidia-[a-z]+)\.so/;
-/** Opened at the first convolution, so no library names it: without it every first run fails. */
+/** It is opened at the first convolution, so no library names it; every first run needs it. */
 const CUDNN = 'libcudnn.so.9';
 const CUDNN_GRAPH = 'libcudnn_graph.so.9';
 /** The known packages' files name these libraries, besides cuDNN. */

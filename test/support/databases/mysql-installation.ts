@@ -15,7 +15,7 @@ const PROGRAM_IN_ROOT = '/usr/sbin/mysqld';
 
 interface Installation {
   readonly program: string;
-  /** Undefined: this machine's own. */
+  /** Undefined: the server is this machine's own. */
   readonly root?: string;
 }
 

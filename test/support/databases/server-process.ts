@@ -20,7 +20,7 @@ export interface OrdinaryUser {
 export interface ServerCommand {
   readonly program: string;
   readonly args: readonly string[];
-  /** Undefined: the user of this process. */
+  /** Undefined: it runs as the user of this process. */
   readonly user?: OrdinaryUser | undefined;
   /** The program and its files lie in this directory as in a system of its own. */
   readonly root?: string | undefined;

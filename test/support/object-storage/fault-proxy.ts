@@ -31,7 +31,7 @@ export type Fault =
   | { readonly kind: 'corrupt-answer' }
   /** Nothing comes after so many bytes of the answer's body; 0: no answer at all. */
   | { readonly kind: 'hang'; readonly afterBytes: number }
-  /** The store's Date, by so much another one; 'refused': as a store that finds the client's wrong. */
+  /** The store's Date is off by so much; 'refused': a store finds the client's clock wrong. */
   | { readonly kind: 'clock'; readonly offMs: number; readonly refused?: boolean }
   /** The connection ends before anything was read: as where nobody listens. */
   | { readonly kind: 'refuse' };
@@ -154,7 +154,7 @@ export class FaultProxy {
     );
   }
 
-  /** Undefined: the connection to the store ended first. */
+  /** Undefined: the connection to the store was lost first. */
   async #forward(
     request: IncomingMessage,
     fault: Fault | undefined,

@@ -56,7 +56,7 @@ export function missingStore(kind: ObjectStoreKind): string | false {
 interface UrlOptions {
   /** The prefix within the bucket; none where absent. */
   readonly prefix?: string;
-  /** Instead of the store's own: that of a FaultProxy. */
+  /** It stands in for the store's own: that of a FaultProxy. */
   readonly endpoint?: string;
   /** More parameters of the URL. */
   readonly parameters?: Readonly<Record<string, string>>;
@@ -65,7 +65,7 @@ interface UrlOptions {
 export interface TestObjectStore {
   readonly kind: ObjectStoreKind;
   readonly endpoint: string;
-  /** Empty when the tests begin. */
+  /** The bucket is empty when the tests begin. */
   readonly bucket: string;
   /** The value for MATTING_STORAGE_URL. */
   url(options?: UrlOptions): string;
@@ -73,7 +73,7 @@ export interface TestObjectStore {
   readonly client: S3Client;
   /** Gives the bucket's contents without a request; only the stand-in has it. */
   contents(): Bucket;
-  /** One more bucket, empty; its name. */
+  /** Creates one more bucket, empty; gives its name. */
   createBucket(): Promise<string>;
   /** The server dies, by SIGKILL where it is a process; `start` brings it back on its port. */
   kill(): Promise<void>;

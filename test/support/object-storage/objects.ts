@@ -4,7 +4,7 @@ import { type Checksum, compositeChecksum } from './checksums.ts';
 import type { StoredBody } from './request-body.ts';
 import { ObjectStoreError } from './store-error.ts';
 
-/** Every part but the last. */
+/** Every part but the last has at least so many. */
 const PART_BYTES_MIN = 5 * 1024 * 1024;
 const PART_NUMBER_MAX = 10_000;
 

@@ -83,7 +83,7 @@ export class StoreProgram {
     process.once('exit', () => this.#removeDirectory());
   }
 
-  /** Running and answering. */
+  /** Resolves when it runs and answers. */
   static async start(name: StoreProgramName, identity: Identity): Promise<StoreProgram> {
     const program = new StoreProgram(name, identity);
     for (let tries = 1; ; tries += 1) {
