@@ -89,7 +89,7 @@ test('Admission › follows a budget that shrinks, and keeps what is in', t => {
   t.is(refusal(admission, megapixels(1)), 'NODE_SHORT_OF_MEMORY');
   permit.release();
   t.is(admission.snapshot().megapixelsFree, 30);
-  // It may come again: the node holds so much without what is loaded now.
+  // The image may come again: the node holds so much without what is loaded now.
   t.is(refusal(admission, megapixels(90)), 'NODE_SHORT_OF_MEMORY');
   // An image that waits for a load is admitted by what is left after it.
   admission.admit(megapixels(15), { megapixelsMax: 15, megapixelsAloneMax: 15 });

@@ -1,6 +1,7 @@
 /**
- * Images that are given up or that fail, at every stage: what the caller hears, what comes back.
- * The pools are fakes whose every step the test holds; shared-buffers.test.ts has real ones.
+ * Tests images that are given up or that fail, at every stage: what the caller gets, what is
+ * released. The pools are fakes whose every step the test holds; shared-buffers.test.ts has real
+ * ones.
  */
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { soon } from '@matting/test-support/waiting.ts';
@@ -16,7 +17,7 @@ import {
 
 const test = ava;
 
-/** Half opaque everywhere: the second model of the plan is asked as well. */
+/** The matte is half opaque everywhere: the second model of the plan runs as well. */
 const UNSURE = 128;
 
 /** The stages go in their order; the name is what holds an image there. */
@@ -90,7 +91,7 @@ class Node {
     return [this.gates, stage];
   }
 
-  /** One image of a caller. What it ends with, within 10 s. */
+  /** Processes one image of a caller. Resolves with its end, within 10 s. */
   async process(): Promise<unknown> {
     const { caller } = this.others;
     const exchange = {

@@ -1,4 +1,4 @@
-/** Matte calls whose files travel between the node and the storage. */
+/** Tests matte calls whose files travel between the node and the storage. */
 
 import { createHash } from 'node:crypto';
 import { status as grpcStatus } from '@grpc/grpc-js';

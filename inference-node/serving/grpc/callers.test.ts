@@ -83,7 +83,7 @@ test('a direct caller › at its bound is refused before a byte, and nobody else
   await call(SHOP.token).refused({ code: 'CALLER_OVER_LIMIT', status: 8, retryable: true });
   // Two permits of four are left, though the shop would have taken them.
   for (const token of [FLEET_TOKEN, LAB.token]) await call(token).until('admitted');
-  // The fleet has no bound of its own: what it meets is the node's.
+  // The fleet has no bound of its own: the node's bound refuses it.
   await t.notThrowsAsync(call(FLEET_TOKEN).refused({ code: 'NODE_OVERLOADED' }));
 });
 
@@ -102,7 +102,7 @@ test('a direct caller › has its place back however its image ended', async t =
     await untilIdle(node!);
   }
   await call(SHOP.token).until('admitted');
-  // One that the node has no room for takes none.
+  // An image that the node has no room for takes nothing of its caller's bound.
   for (let image = 0; image < 3; image += 1) await call(FLEET_TOKEN).until('admitted');
   for (let image = 0; image < 3; image += 1) {
     await t.notThrowsAsync(call(SHOP.token).refused({ code: 'NODE_OVERLOADED' }));
@@ -328,7 +328,7 @@ test('a node with TLS › takes new certificates while calls go on, and forgets 
   const renewed = nextClients.issue('shop', []);
   await shop.replace({ 'cert.pem': renewed.cert, 'key.pem': renewed.key });
   await succeeds(shop.files.channelSecurity());
-  // The connection made before is none of theirs.
+  // The connection made before does not count among theirs.
   under.send(chunk('12345')).call.end();
   t.is(await under.ended, undefined);
 });

@@ -261,7 +261,7 @@ test('admission › refuses before a byte is sent, and says that another node ma
 
 test('admission › tells how long it takes, and refuses what would wait longer than its header allows', async t => {
   const first = await heldIn(node, 'decode');
-  // One image before the engine, 100 ms each in the fake.
+  // One image waits before the engine, 100 ms each in the fake.
   const impatient = new MatteCaller(node).send(header({ waitMsMax: 99 }));
   await impatient.refused({ code: 'NODE_OVERLOADED', status: status.RESOURCE_EXHAUSTED });
   t.deepEqual(impatient.messages, []);

@@ -285,7 +285,7 @@ test('reflection › takes no more questions than its reader takes answers', asy
     stream.write(QUESTION, () => {
       taken += 1;
     });
-    // Many times what one that is taken needs.
+    // The pings are many times what a question that is taken needs.
     for (let pings = 0; taken < written && pings < PINGS_MAX; pings += 1) await ping();
   }
   session.destroy();

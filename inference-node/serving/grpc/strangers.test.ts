@@ -96,7 +96,7 @@ async function until(condition: () => boolean): Promise<void> {
   await untilHolds(() => `${condition}; the port has ${has()}`, condition);
 }
 
-/** The time of those that show no token is over. */
+/** The time of connections without a token is over. */
 const TOO_LATE_MS = GUARD_BOUNDS.tokenWaitMaxMs + 1000;
 
 function causes(): Record<string, number> {
@@ -277,7 +277,7 @@ test('a connection without a token › keeps nobody out who has one, however man
   await until(() => idle.filter(({ closed }) => !closed).length <= FEW.strangersMax);
   t.true(node.connections.strangers <= FEW.strangersMax);
   t.true(causes().crowded! >= 16);
-  // The newest are those that stay.
+  // The newest connections stay.
   t.false(idle.at(-1)!.closed);
   await openKnown();
 });

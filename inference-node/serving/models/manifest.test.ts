@@ -41,7 +41,7 @@ function withField(path: string, value: unknown): string {
   return JSON.stringify(manifest);
 }
 
-/** Values that a field does not take; undefined: it is missing. */
+/** A field does not take these values; undefined: it is missing. */
 const BAD_FIELDS: Readonly<Record<string, readonly unknown[]>> = {
   name: [undefined, '../isnet'],
   version: [1, '../1'],
@@ -55,7 +55,7 @@ const BAD_FIELDS: Readonly<Record<string, readonly unknown[]>> = {
   files: [[]],
   'files.0.name': ['a/b'],
   'files.0.sha256': ['B6'.repeat(32)],
-  // Not the sum of its parts.
+  // The number is not the sum of its parts.
   'files.0.bytes': [5],
   'files.0.parts.3.path': ['dist/../../x', '/etc/passwd'],
   'files.0.parts.3.size': [5],

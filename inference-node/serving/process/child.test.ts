@@ -186,7 +186,7 @@ test.afterEach.always(() => {
   for (const group of groups.splice(0)) killGroup(group);
 });
 
-/** The leader of a group, whose other member writes its pid and lives on. */
+/** Opens a group by its leader, whose other member writes its pid and lives on. */
 async function openGroup(): Promise<{ leader: ChildProcess; group: number; member: number }> {
   const program = 'sleep 600 & echo $!; read -r _';
   const leader = spawn('sh', ['-c', program], {

@@ -1,4 +1,4 @@
-/** A small machine: the own plan's engines end when idle, and the node serves all the same. */
+/** Tests a small machine: the own plan's engines end when idle, and the node still serves. */
 import { until as untilHolds } from '@matting/test-support/waiting.ts';
 import test, { type ExecutionContext } from 'ava';
 import { NodeMetrics } from '../metrics.ts';

@@ -43,7 +43,7 @@ async function open(t: ExecutionContext, loadMs = 0) {
   const room = (name: string) => node.selectables.roomFor(planOf(name), 1);
   const isRefused = (name: string) => t.throws(() => room(name), SHORT, name);
   const isTaken = (name: string) => t.notThrows(() => room(name), name);
-  /** An image that has the engines until what is answered is called. */
+  /** Enters an image that has the engines until the returned function is called. */
   const enter = async (name: string) => {
     const leave = room(name).enter();
     await clock.tickAsync(loadMs);

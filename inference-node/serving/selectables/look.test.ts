@@ -15,7 +15,7 @@ import { isModelError } from '../test/is-model-error.ts';
 import { sha256 } from '../test/test-node.ts';
 import { lookAround } from './look.ts';
 
-// One after the other: a test counts what is read.
+// The tests run one after the other: one of them counts what is read.
 const test = ava.serial;
 
 async function open(t: ExecutionContext) {

@@ -53,7 +53,7 @@ test('a model is checked once on each kind of GPU', async t => {
 });
 
 test('an answer that cannot be held against another is wrong', async t => {
-  // The model is of no manifest: what it should answer cannot be found out.
+  // The model is of no manifest: nothing can show what it should answer.
   const { start, plan } = await beginOn(t, NEW);
   const reason = await wrongAnswer(start, plan);
   t.regex(reason ?? '', /there is no answer to hold its own against: there is no model/);

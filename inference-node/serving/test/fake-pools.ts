@@ -1,4 +1,4 @@
-/** Engine and picture pools whose every step a test holds in its hand. */
+/** Fakes engine and picture pools whose every step a test holds. */
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import { TINY_LICENCE } from '@matting/test-support/tiny-model.ts';

@@ -3,7 +3,7 @@ import type { PreparedModel } from '../models/prepared-model.ts';
 import type { Selectable } from '../models/selectable.ts';
 import { FakeEnginePool, type StageGates, TINY_MODEL } from './fake-pools.ts';
 
-/** A model alone that may be asked for by its name. */
+/** Makes a model alone that a request may name. */
 export function selectableModel(name: string, change: Partial<PreparedModel> = {}): Selectable {
   const weights = [Buffer.from(name).toString('hex')];
   const model = { ...TINY_MODEL, model: name, path: `/nowhere/${name}`, weights, ...change };
@@ -19,7 +19,7 @@ export class LoadingPool extends FakeEnginePool {
   readonly model: PreparedModel;
   readonly #ready = Promise.withResolvers<void>();
   readonly #gone = Promise.withResolvers<void>();
-  /** false: its process stays when it is closed, until `leave`. */
+  /** If false, its process stays when it is closed, until `leave`. */
   leavesAtOnce = true;
   #lives = true;
 

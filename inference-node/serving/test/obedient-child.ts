@@ -1,4 +1,4 @@
-/** A child for tests: does what it is told, good or bad. */
+/** Runs a child for tests that does what a message orders, good or bad. */
 import { spawn } from 'node:child_process';
 import { closeSync, writeSync } from 'node:fs';
 import { encodeFrame } from '../process/frames.ts';

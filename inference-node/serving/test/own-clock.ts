@@ -3,7 +3,7 @@ import sinon from 'sinon';
 
 const TIMERS = ['setTimeout', 'clearTimeout', 'setInterval', 'clearInterval'] as const;
 
-/** Time that passes by itself, and which the test may put forward; until the test ends. */
+/** Makes a clock that runs by itself until the test ends, and that the test may put forward. */
 export function ownClock(context: Ending, { measured = false } = {}) {
   const clock = sinon.useFakeTimers({
     now: Date.now(),

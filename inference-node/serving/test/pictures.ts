@@ -31,7 +31,9 @@ export function paint(
   return { data, width, height, channels };
 }
 
-/** Smooth, and different in each corner, so that codecs and flips are told apart. */
+/**
+ * Paints a smooth picture that differs in each corner, so that tests distinguish codecs and flips.
+ */
 export function paintSlope(width: number, height: number): Pixels {
   return paint(width, height, 3, (x, y) => [
     Math.round(40 + (170 * x) / Math.max(1, width - 1)),
@@ -51,7 +53,7 @@ export function decode(
   return decodeFile(file, { declared, onOpened: () => undefined });
 }
 
-/** Undefined: refused, for the picture's own fault. */
+/** Returns undefined if the file is refused, for the picture's own fault. */
 export async function decodeIfWhole(file: Buffer, ...refusals: readonly ErrorCode[]) {
   try {
     return (await decode(file)).rgba;
@@ -84,7 +86,7 @@ export interface JxlOptions {
   readonly sixteenBit?: boolean;
   /** Height of one frame of an animation. */
   readonly pageHeight?: number;
-  /** Lossy, by the format's measure; lossless without it. */
+  /** The loss is by the format's measure; without it the file is lossless. */
   readonly distance?: number;
 }
 
@@ -117,7 +119,7 @@ export function openZip(archive: Buffer): { colours: Buffer; alpha: Buffer } {
   return { colours: Buffer.from(colours), alpha: Buffer.from(alpha) };
 }
 
-/** Any result, as RGBA; of an archive the colours. */
+/** Reads any result as RGBA; from an archive it reads the colours. */
 export async function readRgba(file: Buffer, format: string): Promise<Pixels> {
   if (format === 'zip') return await readRgba(openZip(file).colours, 'jpeg');
   if (format === 'jxl') {
@@ -148,7 +150,7 @@ export interface PngFields {
   readonly depth: number;
   readonly width: number;
   readonly height: number;
-  /** One row's samples, as they are stored; every row is this one. */
+  /** The samples of one row, as they are stored; every row is this one. */
   readonly row: readonly number[];
   /** Between IHDR and IDAT. */
   readonly chunks?: readonly Buffer[];

@@ -50,7 +50,7 @@ export async function openPool(
   return pool;
 }
 
-/** The same, once an engine is ready; and the process of the first. */
+/** Opens such a pool, waits until an engine is ready, and gives the process of the first. */
 export async function openReady(...opened: Parameters<typeof openPool>) {
   const pool = await openPool(...opened);
   await pool.ready();

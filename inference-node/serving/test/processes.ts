@@ -13,7 +13,7 @@ export async function until(what: string, condition: () => boolean): Promise<voi
   }
 }
 
-/** A dead process whose parent has not yet asked for its end is not alive. */
+/** A dead process whose parent has not yet waited for it is not alive. */
 export function isAlive(pid: number): boolean {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');

@@ -49,7 +49,7 @@ export class ScriptedStorage {
 
   async #play(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const { method = '', url: path = '', headers } = request;
-    // One that ends in the middle is no request of the script's.
+    // A request that ends in the middle does not belong to the script.
     const body = await buffer(request).catch(() => undefined);
     if (body === undefined) return;
     const came = { method, path, headers, body };

@@ -57,7 +57,7 @@ export interface TestNodeOptions {
   /** Plain text where absent. */
   readonly credentials?: ServerCredentials;
   readonly model?: Partial<PreparedModel>;
-  /** Silent where absent. */
+  /** The log is silent if this is absent. */
   readonly log?: Logger;
   /** MATTING_COMMERCIAL_USE. */
   readonly commercialUse?: CommercialUseGate;
@@ -86,7 +86,7 @@ const PROVIDER: ProviderChoice = {
   fallbacks: [{ provider: 'cuda', reason: 'no device' }],
 };
 
-/** Over fake pools, whose every step the test holds. */
+/** Opens a node over fake pools, whose every step the test holds. */
 export async function openTestNode(options: TestNodeOptions = {}) {
   const gates = new StageGates();
   const engines = new FakeEnginePool(gates);
@@ -196,7 +196,10 @@ export async function untilNothingAdmitted(node: Holding): Promise<void> {
   await until(() => `the permits to come back. ${heldBy(node)}`, isFree);
 }
 
-/** No call is open. @throws Error after 10 s, with what is held */
+/**
+ * Waits until no call is open.
+ * @throws Error after 10 s, with what is held
+ */
 export async function untilIdle(node: Holding & Pick<TestNode, 'matte'>): Promise<void> {
   await soon(() => `the calls to end. ${heldBy(node)}`, node.matte.untilIdle());
 }

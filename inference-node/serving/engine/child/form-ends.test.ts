@@ -1,4 +1,7 @@
-/** Graphs that run as their makers wrote them, built here: what they take, and the matte they give. */
+/**
+ * Tests graphs that run as their makers wrote them, built here: what they take, and the matte they
+ * give.
+ */
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import test from 'ava';
 import onnxProto from 'onnx-proto';
@@ -241,7 +244,7 @@ const RESIZE = (factor: number) => ({
   constants: { scales: float32Tensor([1, 1, factor, factor], [4]) },
 });
 
-/** Its alpha says where in the input a pixel is, where the picture is red. */
+/** The alpha shows where in the input a pixel is, if the picture is red there. */
 function placing(size: Size) {
   const pixels = size.width * size.height;
   const places = Array.from({ length: pixels }, (_, i) => (i + 1) / 255);

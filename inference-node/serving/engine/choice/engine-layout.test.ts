@@ -1,4 +1,4 @@
-/** How many engines of how many threads, and of how many CPUs. */
+/** Tests how many engines of how many threads a node opens, and the count of CPUs. */
 import { mkdir, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
@@ -46,7 +46,7 @@ test('one engine with all the threads, as long as they fill one', t => {
 test('for throughput int8 has an engine a core; fp32 is as fast with one', t => {
   t.deepEqual(layout(2, MANY), { engines: 2, threadsPerEngine: 1 });
   t.deepEqual(layout(2, { goal: 'throughput' }), { engines: 1, threadsPerEngine: 2 });
-  // One of a plan's models is enough: their engines share the cores.
+  // One model of a plan is enough: their engines share the cores.
   const mixed = { ...MANY, precisions: ['int8', 'fp32'] } as const;
   t.deepEqual(layout(2, mixed), { engines: 2, threadsPerEngine: 1 });
 });

@@ -1,5 +1,5 @@
 /**
- * Chooses how many engines a node opens for a model, with how many threads each, and on which CPUs.
+ * Chooses how many engines a node opens for a model, how many threads each has, and counts the CPUs.
  */
 
 import { readFile } from 'node:fs/promises';

@@ -1,4 +1,4 @@
-/** Engines on a GPU that is lost, by stand-ins. */
+/** Tests engines on a GPU that is lost, by stand-ins. */
 import { readFile } from 'node:fs/promises';
 import ava, { type ExecutionContext } from 'ava';
 import { gpuFacts, openGpuHost } from '../../test/gpu-host.ts';
@@ -122,7 +122,7 @@ test('an engine for which memory is short leaves those beside it, and is back wh
 test('engines of one GPU open one after the other, in every pool', async t => {
   const host = await openHost(t);
   const { device, childEnv } = host;
-  // One that closes while its engines wait for their turn leaves none, and the turn to others.
+  // A pool that closes while its engines wait for their turn leaves none, and the turn to others.
   const closed = await openOn(t, host, 2);
   await closed.close(0);
   t.deepEqual(closed.processes(), []);

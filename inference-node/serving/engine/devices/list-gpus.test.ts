@@ -1,4 +1,4 @@
-/** Which GPU a node takes, of what a stand-in of the driver's command lists. */
+/** Tests which GPU a node takes, from the list of a stand-in of the driver's command. */
 import { chmod, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
@@ -35,7 +35,7 @@ test('the one that is named, else the first that CUDA_VISIBLE_DEVICES leaves', t
   t.deepEqual(choice(undefined, LISTED, '1,1'), ['GPU-bbbb-2', 1]);
   // CUDA ends its list at a name that it does not know.
   t.deepEqual(choice(undefined, LISTED, '1,9,0'), ['GPU-bbbb-2', 1]);
-  // Empty hides them all, as from CUDA.
+  // An empty list hides them all, as from CUDA.
   for (const none of ['-1', '']) t.deepEqual(choice(undefined, LISTED, none), [undefined, 0]);
   t.deepEqual(choice('0', LISTED, '2'), ['GPU-aaaa-1', 1]);
   // The second is so short that it could be any.

@@ -164,7 +164,7 @@ test('the bounds of an engine: of a shipped model none, of an added one what was
   const more = boundsOf({ ...model, peakBytes: 2 * TRAP_PEAK_BYTES }, 2);
   t.is((more.dataBytesMax ?? 0) - (bounds.dataBytesMax ?? 0), 2 * TRAP_PEAK_BYTES);
   t.is(boundsOf({ ...model, provider: 'cuda' }, 2).dataBytesMax, undefined);
-  // Described by hand: it has what a probe has.
+  // The model is described by hand: it has what a probe has.
   const { peakBytes: __, ...unmeasured } = model;
   t.true((boundsOf(unmeasured, 2).dataBytesMax ?? 0) > 4 * 1024 ** 3);
 });

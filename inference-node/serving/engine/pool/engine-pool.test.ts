@@ -65,7 +65,7 @@ test('aborted while running, and closed: told at once, but nothing overtakes nat
   t.is((await next).alpha[0], QUICK);
   t.is(pidOf(pool), pid, 'the engine was not killed');
   t.deepEqual(pool.metrics().runs, { succeeded: 1, refused: 0, failed: 0, lost: 0, dropped: 1 });
-  // Closed during a run: it finishes, the queued are refused, none is left.
+  // The pool closes during a run: it finishes, the queued ones are refused, none is left.
   await stop(pid);
   const running = run(pool, QUICK);
   const queued = t.throwsAsync(run(pool, QUICK), { code: 'NODE_UNAVAILABLE' });
@@ -178,7 +178,7 @@ test('loads that hang are killed, and three of them are the end', async t => {
 test('killed while idle, or before it began an image: no image pays for it', async t => {
   const { pool, pid: before } = await openReady(t, {}, { timing: AT_ONCE });
   process.kill(before, 'SIGKILL');
-  // Not seen yet: this run is sent to the dead.
+  // The pool has not seen the death yet: this run goes to the dead engine.
   t.is(pool.snapshot().enginesReady, 1);
   t.is((await run(pool, QUICK)).alpha[0], QUICK);
   t.not(pidOf(pool), before);
@@ -195,7 +195,7 @@ test('killed while idle, or before it began an image: no image pays for it', asy
   await Promise.all([first, second]);
   t.deepEqual(order, ['first', 'second']);
   t.deepEqual(pool.metrics().runs, { succeeded: 3, refused: 0, failed: 0, lost: 0, dropped: 0 });
-  // One that has run is idle again.
+  // An engine that has run is idle again.
   process.kill(pidOf(pool), 'SIGKILL');
   await untilPool(pool, () => pool.snapshot().enginesReady === 0);
   t.deepEqual([pool.metrics().deaths.idle, pool.metrics().deaths.run], [3, 0]);
@@ -214,7 +214,7 @@ test('one image that kills its engine every time does not take the node with it'
   t.is((await run(pool, QUICK)).alpha[0], QUICK);
   t.is(pool.metrics().deaths.run, 3);
   t.deepEqual(pool.metrics().runs, { succeeded: 1, refused: 0, failed: 0, lost: 3, dropped: 0 });
-  // One whose caller has gone is lost with its engine too, and told once.
+  // A run whose caller has gone is lost with its engine too, and reported once.
   const caller = new AbortController();
   const gone = t.throwsAsync(run(pool, SLOW, { signal: caller.signal }), { message: /went away/ });
   await untilStarted(pool);
@@ -315,7 +315,7 @@ test('of two engines one that does not die leaves its place empty until it does'
   await untilPool(pool, () => pool.snapshot().enginesReady === 2);
   const pid = pidOf(pool);
   process.kill(pid, 'SIGSTOP');
-  // Not begun: the other one takes it, once this one's time is over.
+  // The run has not begun: the other engine takes it, once this one's time is over.
   const moved = run(pool, QUICK);
   await clock.tickAsync(WATCHDOG_MS);
   t.is((await moved).alpha[0], QUICK);

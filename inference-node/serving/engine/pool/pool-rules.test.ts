@@ -79,7 +79,7 @@ test('the wait is what is left of runs, and all that wait shared among the engin
     [[300], 2, 700, 1700],
     [[300, 100], 1, 700, 300],
     [[300, 100], 2, 700, 800],
-    // One that is being started again counts from then on.
+    // An engine that starts again counts from then on.
     [[10_000, 200], 3, 100, 500],
   ] as const) {
     t.is(estimateWaitMs({ freeInMs, queued, inferMs }), waitMs);

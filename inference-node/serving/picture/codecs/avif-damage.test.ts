@@ -15,7 +15,7 @@ import { readCodedItems, writeAvif } from './files/avif-file.ts';
 const TILE_PX = 64;
 const [COLOUR_TILE, ALPHA_TILE, THUMBNAIL] = [10, 50, 90];
 
-/** Not a multiple of the tiles. */
+/** The size is not a multiple of the tiles'. */
 function picture(channels: 3 | 4): Pixels {
   return paint(120, 100, channels, (x, y) =>
     [x * 2, y * 2, (x * y) & 255, 40 + x + y].slice(0, channels),

@@ -240,7 +240,7 @@ async function writeJpeg(made: Case, profile: Buffer | undefined): Promise<Buffe
   return Buffer.concat([file.subarray(0, 2), head, content, file.subarray(2)]);
 }
 
-/** One channel: grey that is stored as colours, which is all that WebP has. */
+/** A case of one channel is grey that is stored as colours, which is all that WebP has. */
 async function writeWebp(
   t: ExecutionContext,
   made: Case,
@@ -324,7 +324,7 @@ test('of several names for the colours the highest counts › PNG: cICP, iCCP, s
       pngOf(bits, PLAIN, srgb, gammaChunk(1), p3Primaries),
       pngOf(bits, PLAIN, gammaChunk(1), cicpChunk([1, 13])),
       pngOf(bits, PLAIN, cicpChunk([2, 2])),
-      // Not a profile: what stands below it counts.
+      // The chunk is not a profile: what stands below it counts.
       pngOf(bits, GAMMA, profileChunk(Buffer.from('no profile')), gammaChunk(1)),
     ]) {
       const { rgba } = await decode(file);

@@ -29,7 +29,7 @@ import { withoutMetadata } from './codec-jxl.ts';
 import { type DecodedFile, decodeFile } from './decode.ts';
 
 const slope = asSharp(paintSlope(60, 40));
-/** Longer than what is damaged of each. */
+/** The picture is longer than the damaged part of each file. */
 const stored = paint(60, 40, 4, (x, y) => [4 * x, 6 * y, 128, 255 - x]);
 const codestream = codestreamOf(await writeJxl(stored));
 const jxl = await decode(codestream);
@@ -483,7 +483,7 @@ const part = (number: number, content: Buffer) =>
 const LAST = 0x80000000;
 const halves = [codestream.subarray(0, 100), codestream.subarray(100)] as const;
 
-/** Orientation 6: what is stored would be on its side. */
+/** With orientation 6 the stored picture would be on its side. */
 const TIFF = Buffer.from('4d4d002a00000008000101120003000000010006000000000000', 'hex');
 const OFFSET = Buffer.alloc(4);
 const noXml = Buffer.from('<x:xmpmeta \xff\0\xfe', 'latin1');

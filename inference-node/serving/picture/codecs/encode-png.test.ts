@@ -76,7 +76,7 @@ function standardRow({ data, width, channels }: RawPixels, y: number): Buffer {
 }
 
 const noise: Draw = () => Math.floor(Math.random() * 256);
-/** A soft disc on nothing, coloured: what cut-outs are. */
+/** Draws a soft coloured disc on nothing, as cut-outs are. */
 const cutOut: Draw = (x, y, channel) => {
   const alpha = Math.max(0, Math.min(255, 20 * (60 - Math.hypot(x - 64, y - 64))));
   if (alpha === 0 || channel === 3) return alpha;

@@ -139,7 +139,7 @@ test('damage › a cut JPEG, with an end marker behind the cut or without, never
 });
 
 test('damage › codes that end too early are damage, in the last rows too', async t => {
-  // A whole row of blocks lost, of a picture without rows that are decoded ahead.
+  // A whole row of blocks is lost, in a picture without rows that are decoded ahead.
   const file = FILES.get('restarts') as Buffer;
   const last = file.lastIndexOf(Buffer.from([0xff, 0xd7]));
   t.true(last > 0);

@@ -66,7 +66,7 @@ test('memory of the kernels › does not grow with the picture', t => {
     [10_000, 1],
     [1, 10_000],
     [10_000, 150],
-    // The largest whose working size is its own.
+    // This is the largest picture whose working size is its own.
     [1448, 1448],
   ] as const) {
     for (const translucent of [false, true]) {
@@ -202,7 +202,7 @@ test('the guided filter › does not drift: white over white for a whole tile le
   }
 });
 
-/** One round of Germer's solver as it is written, in double precision. */
+/** Computes one round of Germer's solver as it is written, in double precision. */
 function relaxed(
   seen: Float64Array,
   [foreground, background]: readonly [Float64Array, Float64Array],

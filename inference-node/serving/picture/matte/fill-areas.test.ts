@@ -245,12 +245,12 @@ for (const role of ['subject', 'secondLook'] as const) {
   });
 }
 
-/** One cell of the grid is one pixel of these. */
+/** One cell of the grid is one pixel of these mattes. */
 const ISLAND_SIZE = { width: 60, height: 40 };
 
 type PaintIsland = (x: number, y: number) => number | undefined;
 
-/** A body on the left; what `paint` leaves open is `ground`. */
+/** Makes a body on the left; what `paint` leaves open is `ground`. */
 function islandMatte(paint: PaintIsland, ground = 0): Uint8Array {
   return Uint8Array.from({ length: ISLAND_SIZE.width * ISLAND_SIZE.height }, (_, i) => {
     const x = i % ISLAND_SIZE.width;

@@ -138,7 +138,7 @@ function applied(guide: Uint8Array, alpha: Uint8Array, size = EDGE_SIZE): Uint8A
   });
 }
 
-/** Blurred over 24 pixels and 3 pixels aside, as a model does it. */
+/** The matte is blurred over 24 pixels and 3 pixels aside, as a model does it. */
 const blurred = matte(x => (60 - x) / 24);
 const truth = matte(coverage);
 const error = (alpha: Uint8Array) =>

@@ -189,7 +189,9 @@ function disc(side: number, texture: number, hidden: Colour): Pixels {
   });
 }
 
-/** Soft as a model's, from what a model sees: a hidden colour that is seen changes it. */
+/**
+ * Makes a matte soft as a model's, from what a model sees: a hidden colour that is seen changes it.
+ */
 function matteOf(input: Buffer, blurPx: number): Buffer {
   const alpha = Buffer.alloc(MODEL.width * MODEL.height);
   for (let i = 0; i < alpha.length; i++) {

@@ -26,7 +26,7 @@ const test = ava.serial;
 
 const NEVER = new AbortController().signal;
 const MODEL_SIZE = { width: 16, height: 16 };
-/** A budget, of anything, that no picture of these tests comes near. */
+/** No picture of these tests comes near this budget, of anything. */
 const ENOUGH = 2 ** 40;
 const ALPHA = Buffer.alloc(16 * 16, 255);
 
@@ -357,7 +357,7 @@ test('workers that cannot start are an error at once, with nothing left behind',
   t.true(lines.some(line => line.includes('picture worker died')));
 });
 
-/** The size of a further model, asked for after the picture was decoded. */
+/** The size of a further model, which the test requests after the picture was decoded. */
 const FURTHER = { width: 7, height: 9 };
 
 test('a further model sees what it would have seen with the first', async t => {

@@ -40,7 +40,7 @@ export const TESTED_DECODERS: readonly TestedDecoder[] = (['js', 'system'] as co
   },
 }));
 
-/** The one that starts fastest; undefined: this machine has none. */
+/** Finds the decoder that starts fastest; undefined: this machine has none. */
 export async function findTestedDecoder(): Promise<HeifDecoder | undefined> {
   return await TESTED_DECODERS.findLast(({ untested }) => !untested)?.find();
 }

@@ -68,7 +68,7 @@ function useTemporary(t: ExecutionContext, folder: string): void {
   });
 }
 
-/** How a child that does this ends: the message of what ended it. */
+/** Returns the message of what ended a child that runs this code. */
 async function endOf(t: ExecutionContext, kind: HeifDecoder['kind'], code: string) {
   const places = await standIns(t, { [kind === 'js' ? 'module' : 'program']: code });
   const file = kind === 'js' ? places.module : places.executable;
@@ -193,7 +193,7 @@ test.skipIf(untested)('neither has a capability, nor a way to one', async t => {
   t.true(end.includes([...none, 'NoNewPrivs:\t1'].join('\n')), end);
 });
 
-/** Whether this machine lets a process give up its network is found out by trying. */
+/** The test finds out by trying whether this machine lets a process give up its network. */
 const WAYS = [['--net'], ['--net', '--map-root-user']].map(way => [
   '/usr/bin/unshare',
   ...way,

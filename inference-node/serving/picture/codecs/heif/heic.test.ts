@@ -63,7 +63,7 @@ async function decode(file: Buffer, heif: HeifDecoder) {
   return { width, height, translucent, data: viewAsBytes(rgba) };
 }
 
-/** How far the worst sample is off, over all of the expected channels. */
+/** Finds how far the worst sample is off, over all of the expected channels. */
 function worstOf(actual: { data: Buffer }, { data, channels }: Pixels): number {
   let worst = 0;
   for (let i = 0; i < data.length; i++) {
@@ -101,7 +101,7 @@ const withAlpha = paint(SIZE.width, SIZE.height, 4, (x, y) => {
 const translucent = paint(SIZE.width, SIZE.height, 4, (x, y) => [80 + x, 100 + y, 120, 255 - x]);
 const alphaPlane = paint(SIZE.width, SIZE.height, 1, (x, y) => [(x * 2 + y) & 255]);
 
-/** Within sRGB, where a step of P3 is little more than one. */
+/** The colours lie within sRGB, where a step of P3 is little more than one. */
 const muted = paint(SIZE.width, SIZE.height, 3, (x, y) => [80 + x, 100 + y, 120]);
 const mutedInP3 = paint(SIZE.width, SIZE.height, 3, (x, y) =>
   toSrgb8([(80 + x) / 255, (100 + y) / 255, 120 / 255], P3_GAMUT, SRGB_CURVE),
@@ -317,7 +317,7 @@ for (const { kind: name, untested: isMissing, find } of TESTED_DECODERS) {
         half.fill(fill, Math.floor(0.7 * half.length));
         await t.throwsAsync(decode(half, heif), refused, `the end is ${fill}`);
       }
-      // Another size than what is coded has.
+      // The container declares another size than the coded picture has.
       const wrong = writeHeic(one({ ...SIZE, width: SIZE.width + 2 })).file;
       await t.throwsAsync(decode(wrong, heif), refused);
     },

@@ -1,4 +1,4 @@
-/** AVIF whose container says what no encoder here writes; the coded pictures are sharp's. */
+/** Writes AVIF whose container says what no encoder here writes; the coded pictures are sharp's. */
 import { box, u16, u32 } from '@matting/proto/contract/test/image-header-samples.ts';
 import { at as elementAt } from '@matting/test-support/at.ts';
 import sharp from 'sharp';

@@ -21,7 +21,7 @@ export interface GridKind {
   readonly isInIdat?: boolean;
   /** Every item in two extents. */
   readonly isSplit?: boolean;
-  /** A grid of one, whose tile is the grid. */
+  /** The picture is a grid of one tile, and that tile is the grid. */
   readonly isNested?: boolean;
   readonly profile?: Buffer | undefined;
 }

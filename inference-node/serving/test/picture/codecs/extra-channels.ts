@@ -14,7 +14,7 @@ export const CMYK_JXL = Buffer.from(
   'base64',
 );
 
-/** The same, its right half with an alpha of 64. */
+/** The same picture, its right half with an alpha of 64. */
 export const CMYK_ALPHA_JXL = Buffer.from(
   'AAAADEpYTCANCocKAAAAFGZ0eXBqeGwgAAAAAGp4bCAAAAAJanhsbAoAAAHganhsY/8KQ0CBAkh4Ghow+fvj//8CAs' +
     'wDUwHkzB20PI3zOjlofsK2MYxGFQpmNGa+nYFVOc3rn6PBTIypQEOrBUMYUAkEbDNRi42UYdVrAQDxLwBdQOJy7qzQ' +

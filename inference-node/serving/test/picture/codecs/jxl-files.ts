@@ -7,7 +7,7 @@ import { loadVips } from '../../pictures.ts';
 
 /** Code points of the format. */
 export interface JxlColours {
-  /** 1 sRGB, 9 BT.2100, 11 P3; of no meaning in grey. */
+  /** The numbers are 1 sRGB, 9 BT.2100, 11 P3; they mean nothing in grey. */
   readonly primaries: number;
   /** 8 linear, 13 sRGB, 16 PQ. */
   readonly transfer: number;
@@ -78,7 +78,9 @@ export async function writeJxlFields(fields: JxlFields): Promise<Buffer> {
   return Buffer.concat([header.bytes(), file.subarray(frameStart(file))]);
 }
 
-/** Out of the boxes, where it is in some: libjxl puts 16 bits into a container. */
+/**
+ * Takes the codestream out of the boxes, if it is in some: libjxl puts 16 bits into a container.
+ */
 export function codestreamOf(file: Buffer): Buffer {
   if (file.readUInt16LE(0) === 0x0aff) return file;
   const parts: Buffer[] = [];

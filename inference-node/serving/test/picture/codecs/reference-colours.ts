@@ -137,7 +137,7 @@ const TO_D50: Matrix = [
   [-0.0092345, 0.0150436, 0.7521316],
 ];
 
-/** An ICC profile, version 2, of matrix and curves. */
+/** Makes an ICC profile, version 2, of matrix and curves. */
 export function createRgbProfile(gamut: Gamut, curve: Curve): Buffer {
   const [red, green, blue] = colorants(gamut);
   const colorant = (xyz: Vector) => tag('XYZ ', fixed(...apply(TO_D50, xyz)));
@@ -151,7 +151,7 @@ export function createRgbProfile(gamut: Gamut, curve: Curve): Buffer {
   ]);
 }
 
-/** An ICC profile, version 2, of one curve. */
+/** Makes an ICC profile, version 2, of one curve. */
 export function createGreyProfile(curve: Curve): Buffer {
   return createProfile('GRAY', [['kTRC', curve.tag]]);
 }

@@ -29,7 +29,7 @@ export interface Form {
   readonly file: Buffer;
 }
 
-/** Slopes with a busy part, as photos have them; alpha has both as well. */
+/** The picture has slopes with a busy part, as photos have them; alpha has both as well. */
 const PICTURE = paint(WIDTH, HEIGHT, 4, (x, y) => {
   const noise = (Math.imul(x * 31 + y * 17 + 7, 0x9e3779b1) >>> 24) & (x > 60 ? 63 : 7);
   const clear = x < 20 ? 0 : y > 70 ? 255 : 60 + x + (noise >> 2);

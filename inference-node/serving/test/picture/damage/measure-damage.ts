@@ -13,7 +13,7 @@ import type { Form } from './forms.ts';
 const NEVER = new AbortController().signal;
 const MODEL_SIZE = { width: 8, height: 8 };
 const OPAQUE = Buffer.alloc(MODEL_SIZE.width * MODEL_SIZE.height, 255);
-/** Answers that a caller may get for a damaged file; none is charged or to be tried again. */
+/** A caller may get these answers for a damaged file; none is charged or to be tried again. */
 const REFUSALS: readonly ErrorCode[] = [
   'PROCESSING_FAILED',
   'UNSUPPORTED_IMAGE_FORMAT',

@@ -72,7 +72,7 @@ export async function fuzzDecode({ count, seed, workers }: FuzzOptions): Promise
   }
 }
 
-/** Each from its own number, so that a single one can be made again. */
+/** Makes each mutant from its own number, so that a single one can be made again. */
 function createMutant(seeds: readonly SeedFile[], seed: number, index: number): SeedFile {
   const random = new Random(Math.imul(seed, 0x9e3779b1) ^ index);
   const { name, file } = random.pick(seeds);

@@ -82,7 +82,7 @@ const CHANGES: readonly Change[] = [
 
 export function mutate(file: Buffer, other: Buffer, random: Random): Buffer {
   let mutant: Buffer = Buffer.from(file);
-  // Few more often than many: what is hardly wrong gets furthest.
+  // Few changes come more often than many: what is hardly wrong gets furthest.
   const changes = 1 + random.below(1 + random.below(CHANGES_MAX));
   for (let i = 0; i < changes && mutant.length > 8; i++) {
     mutant = Buffer.from(random.pick(CHANGES)(mutant, random, other));

@@ -1,4 +1,6 @@
-/** Whole small files of every input format and of its forms: what the mutants are made from. */
+/**
+ * Makes whole small files of every input format and of its forms, from which the mutants are made.
+ */
 import { deflateSync } from 'node:zlib';
 import { asSharp, createPng, createPngChunk, paint } from '../../pictures.ts';
 import { nclx, profileColour, writeAvifFields } from '../codecs/avif-files.ts';
