@@ -123,7 +123,7 @@ test('a rate › a window starts empty, and what belongs to another one is void'
   t.deepEqual(leaseQuota(full, { ...ask, windowStartMs: next }, next), fresh);
   // The advance was spent in the window before.
   t.deepEqual(leaseQuota(full, { ...ask, advance: 10 }, next + 59_999), fresh);
-  // A database whose clock was set back counts anew instead of refusing until it catches up.
+  // A database whose clock was set back counts from 0 instead of refusing until it catches up.
   t.is(leaseQuota({ windowStartMs: next, leased: 100 }, ask, START).granted, 10);
 });
 

@@ -119,7 +119,7 @@ export interface JobsTable {
   created_at: number;
   started_at: number | null;
   finished_at: number | null;
-  /** When the result's link ends. */
+  /** The result's link expires then. */
   expires_at: number | null;
   lease_holder: string | null;
   lease_expires_at: number | null;
@@ -184,7 +184,7 @@ export interface UnsettledJobsTable {
 
 /** Messages that wait, and what became of them: core/webhooks/outbox-store.ts. */
 export interface OutboxTable {
-  /** Its job's where it tells of a job's end; no job has the others. */
+  /** The id is its job's if it tells of a job's end; no job has the others. */
   id: string;
   kind: 'webhook' | 'mail';
   account_id: string;
@@ -282,7 +282,7 @@ export interface SweepsTable {
   walk_part: number;
   /** null: there was none yet. */
   walk_began_at: number | null;
-  /** When the next look over live results is due, and where one is: core/results/result-look.ts. */
+  /** The next look over live results is due then, and goes from there: core/results/result-look.ts. */
   look_due_at: number | null;
   look_after_at: number | null;
   look_after_id: string | null;

@@ -226,7 +226,7 @@ onDatabases(
       });
       const { succeeded = [], failed = [] } = Object.groupBy(ended, ({ state }) => state);
       t.true(succeeded.length >= LINKS + OPEN_JOBS);
-      // One that was under way while the database was copied may have taken its picture along.
+      // A job that was under way while the database was copied may have taken its picture along.
       t.true(failed.every(({ failure }) => failure?.retryable === true));
       t.deepEqual(await stores.ledger.balances(known.caller.accountId), {
         available: CREDITS - succeeded.length,

@@ -144,7 +144,7 @@ test('an attempt on a node › whose node hangs is cut off at the limit and trie
     imagesMax: 3,
   });
   const well = await harness.addNode();
-  // The limit is the other attempt's too, which has to be done in it.
+  // The limit is the other attempt's too, which must be done in it.
   await harness.startReplica({ attemptTimeoutMs: 1000 });
   const job = await harness.done();
   t.is(job.state, 'succeeded');

@@ -306,7 +306,7 @@ onBalancedStores(test, 'jobs', (test, { database, stores }) => {
   });
 });
 
-/** The same database; `act` runs once, after the first statement of that kind. */
+/** Wraps the database: `act` runs once, after the first statement of that kind. */
 function withActAfter(
   database: Database,
   kind: 'SelectQueryNode' | 'UpdateQueryNode',

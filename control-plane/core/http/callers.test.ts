@@ -132,7 +132,7 @@ test('readers of result links › hold no place where they are gone before the f
   await closed;
   gone.resolve();
   await mock.firstCall.returnValue;
-  // Its handler goes on before the next request is read.
+  // Its handler continues before the next request is read.
   t.is((await app.app.inject(path)).statusCode, 200);
   await until(() => readers().open === 0);
 });
@@ -238,7 +238,7 @@ test('callers who take the picture as their answer › slow readers of pictures 
   const link = (await app.get(`/v1/matting/jobs/${jobId}`)).json().result.url;
   t.is((await app.app.inject(new URL(link).pathname)).statusCode, 429);
 
-  // One hangs up in the middle, the other goes on to the end.
+  // One hangs up in the middle, the other continues to the end.
   slow[0]!.destroy();
   await until(() => readers().open === 1);
   slow[1]!.resume();

@@ -187,7 +187,7 @@ test('senders of forms and pictures › are refused where they fall too far behi
 test('a background › needs no place beside that of its picture, so that two requests never wait for each other', async t => {
   const narrow = await openTestApp({ uploadSlots: { max: 2, waitMs: 60_000 } }, t);
   const { uploads } = narrow.services;
-  // One account has one of two places at most, so the second request waits for the first.
+  // An account has one of two slots at most, so the second request waits for the first.
   let holding = 0;
   const requests = [1, 2].map(async () => {
     const both = uploads.beginBoth(narrow.accountId);

@@ -399,7 +399,7 @@ onStoresInCi(test, 'jobs in pages', (test, { stores, database }) => {
       const { claim } = await running(stores, newJob(accountId));
       assert.ok(await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}));
     }
-    // Ends of one millisecond are told apart by the job.
+    // The job distinguishes ends of one millisecond.
     const { kysely } = database;
     await kysely
       .updateTable('jobs')

@@ -1,4 +1,4 @@
-/** If a package's part in a job's end fails, the job ends all the same. */
+/** If a package's part in a job's end fails, the job still ends. */
 import assert from 'node:assert/strict';
 import { OvertakenError } from '@matting/database/database.ts';
 import ava from 'ava';
@@ -39,7 +39,7 @@ onStores(test, "a step of a job's end", (test, { database, stores }) => {
   });
   const COUNTS = [counting('first'), counting('last')];
 
-  /** Between the two others; what it has written goes where it fails. */
+  /** It stands between the two others; what it has written goes if it fails. */
   function failing(fail: () => unknown, times = Number.POSITIVE_INFINITY) {
     const leftOut: string[] = [];
     let calls = 0;

@@ -38,7 +38,9 @@ const test = ava.serial;
 onStores(test, "the ledger's audit", (test, { dialect, databases, database, stores }) => {
   const audit = (options: AuditOptions = {}, on = database): Promise<LedgerAudit> =>
     auditLedger(on, options, RANGES);
-  /** Whether it was committed; where members lock for themselves, one at another may have won. */
+  /**
+   * Finds whether it was committed; if members lock for themselves, one at another may have won.
+   */
   const endOf = async (transaction: Promise<unknown>): Promise<boolean> => {
     try {
       await transaction;

@@ -136,7 +136,7 @@ function ending(name: 'succeed' | 'fail'): ChangingMethod {
     arrange: async fixture => {
       const of = await admitted(fixture);
       const { accountId } = await reread(fixture.stores, of.jobId);
-      // One token however often it is tried.
+      // The token is one, however often it is tried.
       const result = resultOf(of);
       return {
         act: stores => call(stores, of, result),

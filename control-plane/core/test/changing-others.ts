@@ -241,7 +241,7 @@ export const CHANGING_OTHERS: readonly ChangingMethod[] = [
         check: async (outcome, repeated) => {
           const named = (await stores.accounts.list()).filter(account => account.name === name);
           assert.equal(named.length, 1);
-          // An operator who asks again after an outage is told that it is there.
+          // An operator who repeats the call after an outage learns that it is there.
           if (!repeated) assert.equal((outcome as Account | undefined)?.id, at(named, 0).id);
         },
       };
@@ -344,7 +344,7 @@ export const CHANGING_OTHERS: readonly ChangingMethod[] = [
           // The advance is not due any more where a minute ended meanwhile.
           const least = lease.windowStartMs === windowStartMs ? 2 : 1;
           const blocks = row.leased / block;
-          // A block of a lost answer is nobody's: never one too many.
+          // A block of a lost answer belongs to nobody: never one too many.
           assert.ok([2, 3, 4].includes(blocks) || blocks === least, `${row.leased} leased`);
         },
       };

@@ -203,7 +203,7 @@ export function loseAnswers<S extends Stores>(ava: SerialFn, suite: MethodSuite<
     }
 
     const late = changing.filter(({ late, again }) => late !== undefined || again !== undefined);
-    // One after the other, and where no other test writes.
+    // The methods run one after the other, and while no other test writes.
     test('and comes late changes nothing', t =>
       onOwn(suite, dialect, async ({ fixture }) => {
         // A cluster's member may end it for the tables that other tests make.

@@ -124,7 +124,7 @@ async function tryAnswers(): Promise<void> {
         await expectRefused(run, `http://${nameOf(answers)}/`);
       }
     }
-    // Public when it was submitted or first asked for, another address afterwards.
+    // The address is public at the submission or first look-up, and another afterwards.
     const flips = nameOf([good], [bad]);
     location = `http://${flips}/`;
     await expectRefused(fetchImage, `http://${flips}/redirect`);

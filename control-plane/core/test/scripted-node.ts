@@ -81,7 +81,7 @@ export class ScriptedNode {
   enginesReady = 1;
   /** False: reports stop, the streams stay open: a node that hangs. */
   reporting = true;
-  /** Heartbeats answered with the demand to register anew. */
+  /** The answers to these heartbeats demand to register again. */
   refusedHeartbeats = 0;
   readonly #admitted = new Set<Duplex>();
   #sequence = 0;
@@ -139,7 +139,7 @@ export class ScriptedNode {
     const { nodeId } = this;
     this.#heartbeats.push(
       setInterval(() => {
-        // One that is not answered is followed by the next, as a node's own would be.
+        // The next heartbeat follows one without an answer, as a node's own would.
         registry.heartbeat({ nodeId, bootId: this.bootId }, metadata, (error, answer) => {
           if (!error && answer.command === Command.COMMAND_REGISTER) this.refusedHeartbeats += 1;
         });

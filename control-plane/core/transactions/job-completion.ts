@@ -34,7 +34,7 @@ export interface JobCompletionOptions {
   readonly renderOutboxBody: (job: Job) => string;
   readonly settled: readonly SettledStep[];
   readonly observer?: SettledObserver;
-  /** Between a job's end and the first attempt to notify; 0 unless given. */
+  /** This time passes between a job's end and the first attempt to notify; 0 unless given. */
   readonly webhookFirstWaitMs?: number;
 }
 

@@ -150,7 +150,7 @@ async function findTwin(
   const { apiKeyId, idempotencyKeyHash } = job;
   const found = await readByIdempotencyKey(database, db, apiKeyId, idempotencyKeyHash);
   if (found === undefined) return undefined;
-  // Our own row: it was committed by an earlier round whose answer was lost on the way.
+  // If the row is ours, an earlier round committed it, and its answer was lost on the way.
   return { kind: found.id === job.id ? 'created' : 'exists', job: found };
 }
 
@@ -180,7 +180,7 @@ async function insertJob(
   return { kind: 'created', job: created };
 }
 
-/** Which count beside the balance a job is in; null: none. */
+/** A job is in one of these counts beside the balance; null: in none. */
 type CountedIn = Pick<Schema['jobs'], 'cap_window_start' | 'playground_day'>;
 
 const NOT_COUNTED: CountedIn = { cap_window_start: null, playground_day: null };

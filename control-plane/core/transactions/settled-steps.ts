@@ -44,7 +44,7 @@ export interface SettledObserver {
   settledLeftOut(step: string): void;
 }
 
-/** How often steps may end the transaction of one job's end. */
+/** Steps may end the transaction of one job's end so often. */
 const STEP_ENDS_MAX = 2;
 
 const SAVEPOINT = CompiledQuery.raw('savepoint settled');

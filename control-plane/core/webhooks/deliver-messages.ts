@@ -31,7 +31,7 @@ export interface MessageClaim {
 export interface AttemptEnd {
   /** null: there was no answer, or it was no HTTP. */
   readonly statusCode: number | null;
-  /** Why it did not deliver; absent where it did. */
+  /** It names why the message was not delivered; absent if it was. */
   readonly error?: string | undefined;
   readonly durationMs: number;
 }
@@ -60,7 +60,7 @@ export interface MessageLeases {
 export interface ClaimedMessage {
   readonly message: DueMessage;
   readonly claim: MessageClaim;
-  /** When `message` was read, by performance.now(): no later than the answer came. */
+  /** The message was read then, by performance.now(): no later than the answer came. */
   readonly listedAtMs: number;
 }
 

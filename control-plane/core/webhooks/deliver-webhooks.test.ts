@@ -154,7 +154,7 @@ test('a receiver that is slow or dead › delays no other, however many wait for
   await using sender = replica({ limits: { totalMs: 60_000 } });
   await until(isFinal(last), 'the delivery past the backlog');
   await until(() => dead.deliveries.length === 8);
-  // The same for what ends from now on.
+  // The same holds for what ends from now on.
   const next = await ended(healthy.url());
   sender.events.notificationDue();
   await until(isFinal(next));

@@ -67,7 +67,7 @@ export function dueMessages(database: Database) {
       let rows = head.filter(wanted.row);
       if (kind === 'mail') {
         const met = head.length === HEAD_MAX ? await walk.next(limit, wanted) : [];
-        // Behind those of a walk that met too few accounts with a mail that is due.
+        // They stand behind those of a walk that met too few accounts with a mail that is due.
         rows = once([...met, ...inRounds(rows, walk.lastAccount)]).slice(0, limit);
         if (met.length === 0) walk.lastAccount = rows.at(-1)?.account_id ?? walk.lastAccount;
       } else if (rows.length < limit && head.length === HEAD_MAX) {
@@ -76,7 +76,7 @@ export function dueMessages(database: Database) {
       }
       return readDue(database, rows.slice(0, limit));
     },
-    /** Webhooks whose time has come, DUE_COUNTED_MAX at most, and since when. */
+    /** Counts webhooks whose time has come, up to DUE_COUNTED_MAX, and since when. */
     due: () => countDue(database),
     /** Mails that wait, DUE_COUNTED_MAX at most, and since when the oldest was to be sent first. */
     mailsWaiting: () => countMails(database),

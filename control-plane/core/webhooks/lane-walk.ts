@@ -41,7 +41,7 @@ export type DueRow = Pick<Schema['outbox'], (typeof DUE_COLUMNS)[number]> & {
 
 export const BEFORE_ALL: Lane = { receiver: '', account_id: '', secret_key_id: '' };
 
-/** Behind every account's id. */
+/** The text sorts behind every account's id. */
 const PAST_ALL = '~';
 
 /** These receivers, lanes and rows find a free slot at the moment. */
@@ -85,7 +85,8 @@ export class LaneWalk {
         const takeMax = this.#kind === 'mail' ? 1 : LANE_TAKE_MAX;
         found.push(...rows.filter(wanted.row).slice(0, takeMax));
       }
-      // Behind the whole receiver where it has no place, behind this lane otherwise.
+      // The walk continues behind the whole receiver if that has no slot, behind this lane
+      // otherwise.
       this.#walkedTo = wanted.receiver(lane.receiver) ? lane : { ...lane, account_id: PAST_ALL };
       if (seen % LANES_A_TICK === 0) await loopTick();
     }

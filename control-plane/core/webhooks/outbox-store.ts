@@ -44,7 +44,7 @@ import { outboxListing } from './outbox-listing.ts';
 const SECRET_MS = 86_400_000;
 
 interface NewWebhook {
-  /** Its job's, or of an account's event: a UUID that no job and no other message has. */
+  /** The id is its job's, or of an account's event: a UUID that no job and no other message has. */
   readonly id: string;
   readonly accountId: string;
   /** The type of an account's event; null: the end of a job. */

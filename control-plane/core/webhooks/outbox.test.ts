@@ -38,7 +38,7 @@ const SECRET = Uint8Array.of(1, 2, 3);
 
 onStores(test, 'the lease of a notification', (test, { databases, database, stores }) => {
   let accountId: string;
-  /** Each test's notifications are told apart by their key. */
+  /** The key distinguishes each test's notifications. */
   let keyId: string;
 
   test.before(async () => {

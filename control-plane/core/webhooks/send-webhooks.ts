@@ -184,7 +184,9 @@ const HEADERS = {
 interface Opened {
   readonly key: Uint8Array;
   readonly body: Buffer;
-  /** UTC by a clock that all replicas share: receivers believe no message whose time is off. */
+  /**
+   * The clock is UTC and shared by all replicas: receivers believe no message whose time is off.
+   */
   readonly nowMs: () => number;
 }
 
@@ -267,7 +269,7 @@ async function writeEnd(
     return outbox.failed(claim, end, { eraseSecret: outcome.kind === 'gone' }, cutOff);
   };
   const held = await write();
-  // Nothing of the receiver: its address is the caller's.
+  // The line names nothing of the receiver: its address is the caller's.
   const line = { jobId: claim.id, attempt, ...outcome, durationMs: Math.round(durationMs) };
   if (held) log.info({ ...line, nextInMs }, 'notification');
   else log.warn(line, 'notification taken over meanwhile');

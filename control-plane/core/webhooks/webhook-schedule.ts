@@ -12,12 +12,12 @@ export const WEBHOOK_SCHEDULE_MS: WebhookSchedule = [
 const JITTER = 0.1;
 /** The result's life: a later notification would announce nothing. */
 const SCHEDULE_MS_MAX = 86_400_000;
-/** How long a receiver may put a notification off at a time. */
+/** A receiver may put a notification off for so long at a time. */
 const RETRY_AFTER_MS_MAX = 3_600_000;
 /** Retry-After is honoured with these two alone. */
 const RETRY_AFTER_STATUS: ReadonlySet<number> = new Set([429, 503]);
 
-/** True where every attempt falls inside the link's life, jitter included. */
+/** True if every attempt falls inside the link's life, jitter included. */
 export function isWebhookSchedule(schedule: readonly number[]): schedule is WebhookSchedule {
   const totalMs = schedule.reduce((sum, waitMs) => sum + waitMs, 0);
   return schedule.length > 0 && totalMs * (1 + JITTER) < SCHEDULE_MS_MAX;

@@ -60,7 +60,7 @@ onObjectStores(test, 'blobs in a bucket', (test, server) => {
 });
 
 onObjectStores(test, 'a bucket that fails', (test, server, kind) => {
-  // Silence has to be waited for: those tests are for make test-storage.
+  // These tests wait for silence: they are for make test-storage.
   const isQuick = kind === 'stand-in';
   let proxy: FaultProxy;
   let store: BlobStore;

@@ -133,7 +133,7 @@ export async function openBucketBlobStore(options: BucketBlobStoreOptions): Prom
 }
 
 const PARTS_AT_ONCE_MAX = 4;
-/** The end of an upload that failed, for whose caller it is not worth more. */
+/** The end of a failed upload may take this time: it is not worth more to its caller. */
 const ABORT_MS_MAX = 5000;
 
 interface Sending {

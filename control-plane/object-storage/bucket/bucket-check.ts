@@ -28,7 +28,7 @@ const SIGNED_MS = 60_000;
 
 interface Step {
   readonly ability: string;
-  /** The right of S3 that the step needs, where it is one. */
+  /** The step needs this right of S3, if it is one. */
   readonly right?: string;
   run(): Promise<void>;
 }
@@ -77,7 +77,7 @@ function hashed(bytes: Uint8Array): HashedBytes {
   return { bytes, sha256: createHash('sha256').update(bytes).digest('hex') };
 }
 
-/** Whether it is refused as it should be. Rejects where it fails in another way. */
+/** Finds whether it is refused as it should be. Rejects if it fails in another way. */
 async function fails(
   request: Promise<unknown>,
   isExpected: (error: { $metadata?: { httpStatusCode?: number } }) => boolean,

@@ -120,7 +120,7 @@ const WORDS: Readonly<Record<string, string>> = {
   ETIMEDOUT: LATE_WORDS,
 };
 
-/** One line for the operator; never a secret, a URL or a key. */
+/** Writes one line for the operator; never a secret, a URL or a key. */
 export function describeBucketError(error: unknown): string {
   const { code = 'unknown error', status, message } = error as Partial<BucketError>;
   if (!(error instanceof BucketError)) return String(message);
@@ -157,7 +157,7 @@ export interface BucketListing {
 
 export interface BucketItem {
   readonly key: string;
-  /** When it was written, or a multipart upload begun. */
+  /** The object was written then, or the multipart upload begun. */
   readonly atMs: number;
   readonly uploadId?: string;
 }
@@ -212,7 +212,7 @@ export class BucketClient {
     };
   }
 
-  /** Only where there is none: PreconditionFailed otherwise. */
+  /** Writes only if there is none: PreconditionFailed otherwise. */
   async put(key: string, { bytes, sha256 }: HashedBytes, signal?: AbortSignal): Promise<void> {
     const command = new this.sdk.PutObjectCommand({
       ...this.writing(key),
@@ -324,10 +324,7 @@ export class BucketClient {
     await this.#send('delete', this.clients.writes, command);
   }
 
-  /**
-   * Objects whose keys begin so, a page of them.
-   * @param after only keys behind this one
-   */
+  /** Lists a page of objects whose keys begin so. @param after only keys behind this one */
   async list(
     prefix: string,
     {

@@ -34,7 +34,7 @@ export interface BucketBounds {
   readonly sendingBytesMax: number;
   /** Keys, or unfinished uploads, of a page of a listing; S3 gives no more. */
   readonly pageMax: number;
-  /** How long a proof holds that the bucket can be written; each is paid for. */
+  /** A proof that the bucket can be written holds so long; each is paid for. */
   readonly proofMs: number;
   /** A proof: shorter than probes of readiness wait (2 s). */
   readonly probeMsMax: number;
@@ -218,7 +218,7 @@ export class BucketRetries implements Strategy {
   }
 
   recordSuccess(): void {
-    // There is no budget to be filled up again.
+    // No budget needs to be filled up again.
   }
 }
 

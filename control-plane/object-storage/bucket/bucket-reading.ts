@@ -25,7 +25,7 @@ import {
 } from './bucket-client.ts';
 import type { BucketBounds } from './bucket-connections.ts';
 
-/** Read ahead of the reader where nothing is said. */
+/** So much is read ahead of the reader if the caller sets nothing. */
 const PIECE_BYTES = 256 * 1024;
 
 type Range = { readonly start: number; readonly end?: number | undefined };
@@ -137,7 +137,7 @@ class Pieces {
   async #resume(cause: unknown): Promise<Readable> {
     const { client, name, range, first, bounds } = this.#source;
     const { etag } = first;
-    // Without it another object could go on where this one ended.
+    // Without it another object could continue where this one ended.
     if (this.#resumes === bounds.resumesMax || etag === undefined) throw unreadable(cause);
     this.#resumes += 1;
     const rest = rangeOf(range.start + this.#received, range.end);

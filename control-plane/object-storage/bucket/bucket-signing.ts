@@ -175,7 +175,7 @@ const MISMATCHES_MAX = 3;
 
 interface Kind {
   readonly signer: Signer;
-  /** Without the object's name. */
+  /** The URL lacks the object's name. */
   readonly base: URL;
   readonly query: Readonly<Record<string, string>>;
   readonly region: string;
@@ -212,7 +212,7 @@ export class BucketPresigner {
     return url;
   }
 
-  /** Once may be credentials that changed between the two. */
+  /** A single mismatch may be credentials that changed between the two. */
   #noteMismatch(id: string): void {
     const mismatches = (this.#mismatches.get(id) ?? 0) + 1;
     this.#mismatches.set(id, mismatches);

@@ -140,7 +140,7 @@ class SignedAttempt implements DirectAttempt {
   }
 }
 
-/** One request: the readers' own window, behind the header of an archive. */
+/** One request reads this: the readers' own window, behind the header of an archive. */
 const HEAD_BYTES = 4096 + 64;
 /** Requests for one result: a hostile one may have a header that is spread all over it. */
 const HEAD_READS_MAX = 8;

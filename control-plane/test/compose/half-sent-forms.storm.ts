@@ -18,7 +18,7 @@ const CONNECTIONS = 10_000;
 const STORM_MS = 20_000;
 const OPERATOR_KEY = 'an-operator-key-that-only-a-test-knows';
 const FORM = 'Content-Type: application/x-www-form-urlencoded';
-/** Between two calls, so that the machine is not only busy with them. */
+/** The pause between two calls keeps the machine from being only busy with them. */
 const PAUSE_MS = 50;
 /** An answer takes milliseconds; one that does not come ends the storm. */
 const ANSWER_MS_MAX = 20_000;

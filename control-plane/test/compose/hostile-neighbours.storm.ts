@@ -116,7 +116,7 @@ onDatabases(test, 'beside a hostile account', (test, dialect) => {
     return key;
   }
 
-  /** Its body begins, and never goes on; another takes its place where the service ends it. */
+  /** Its body begins and then stands still; another takes its slot if the service ends it. */
   function stallUpload(caller: Caller): void {
     const url = new URL(replicas.url(0, JOBS));
     const socket = connect(Number(url.port), url.hostname);
@@ -225,7 +225,7 @@ onDatabases(test, 'beside a hostile account', (test, dialect) => {
       const ready = await Promise.all(good.map(({ accountId }) => openJobs(accountId, 'ready')));
       return ready.flat();
     };
-    // One that is refused would never wait.
+    // A submission that is refused would never wait.
     const refused = Promise.race(answers).then(({ body }) => assert.fail(JSON.stringify(body)));
     const allWait = until(async () => (await waiting()).length === answers.length, 'all six');
     await Promise.race([refused, allWait]);

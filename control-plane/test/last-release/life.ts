@@ -25,7 +25,7 @@ export interface Legacy {
   readonly token: string;
   readonly idempotencyKeyHash: string;
   readonly resultToken: string;
-  /** One in each state, by what was done to it. */
+  /** There is one job in each state, by what was done to it. */
   readonly jobs: Readonly<Record<OpenJob | FinalJob, string>>;
   readonly available: number;
 }

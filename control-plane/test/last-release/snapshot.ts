@@ -96,7 +96,7 @@ function decoded(parameter: unknown): unknown {
     : parameter;
 }
 
-/** One after the other; each must do as much as it did when it was recorded. */
+/** Runs one after the other; each must do as much as it did when it was recorded. */
 export async function replay(database: Database, steps: readonly Recorded[]): Promise<void> {
   for (const [index, { sql, parameters, rows }] of steps.entries()) {
     const where = `statement ${index}: ${sql}`;
