@@ -9,7 +9,7 @@ import type { Background } from '@matting/proto/contract/finishing.ts';
 
 export type Texts<Name extends string> = ReadonlyMap<Name, string>;
 
-/** @throws ContractError INVALID_PARAMETER: longer than every rule allows */
+/** @throws ContractError INVALID_PARAMETER: a value is longer than every rule allows */
 export function requireShort<Name extends string>(given: ReadonlyMap<Name, TextValue>) {
   const texts = new Map<Name, string>();
   for (const [field, text] of given) {
@@ -19,7 +19,7 @@ export function requireShort<Name extends string>(given: ReadonlyMap<Name, TextV
   return texts as Texts<Name>;
 }
 
-/** @param values that of an absent field first */
+/** @param values that of an absent field comes first */
 export function oneOf<Value extends string>(
   texts: Texts<string>,
   field: string,
@@ -33,7 +33,7 @@ export function oneOf<Value extends string>(
   return value;
 }
 
-/** 1 and 0 are what PHP makes of true and false. */
+/** PHP makes 1 and 0 of true and false, so both count. */
 export function booleanOf(texts: Texts<string>, field: string, absent: boolean): boolean {
   const text = texts.get(field)?.toLowerCase();
   if (text === undefined) return absent;
@@ -42,7 +42,7 @@ export function booleanOf(texts: Texts<string>, field: string, absent: boolean):
   throw invalidParameter(field, 'must be true or false');
 }
 
-/** Undefined: none is asked for, or a transparent one. */
+/** Undefined: the request names no colour, or a transparent one. */
 export function colourOf(texts: Texts<string>, field: string): Background | undefined {
   const text = texts.get(field);
   if (text === undefined) return undefined;
@@ -55,7 +55,7 @@ export function colourOf(texts: Texts<string>, field: string): Background | unde
 
 const OPAQUE_FORMATS = ['jpg', 'jpeg', 'zip'];
 
-/** The matte alone is grey, without loss, and lies on nothing. */
+/** The matte alone is grey, without loss, and has no background. */
 export function requireMatteAlone(format: string, background: Background | undefined): void {
   if (background !== undefined) {
     throw invalidParameter('channels', 'must be rgba when the request has a background');
@@ -65,7 +65,7 @@ export function requireMatteAlone(format: string, background: Background | undef
   }
 }
 
-/** What lies behind a picture without transparency: white, below a colour that lets it through. */
+/** A picture without transparency lies on white, below a colour that lets it through. */
 export function opaque(background: Background | undefined): Background {
   if (background?.kind === 'picture') return background;
   const rgba = background?.rgba ?? 0;

@@ -18,18 +18,18 @@ import { REQUEST_BODY_BYTES_MAX } from '@matting/proto/contract/limits.ts';
 
 export interface FormFields<Text extends string, Picture extends string> {
   readonly texts: readonly Text[];
-  /** What each brings: the image, the image in Base64, or the background. */
+  /** Each field brings the image, the image in Base64, or the background. */
   readonly pictures: Readonly<Record<Picture, 'image' | 'base64' | 'background'>>;
-  /** Where the image comes twice. @param field the second */
+  /** Makes the error for an image that comes twice. @param field the second */
   readonly manyImages: (field: Picture) => ContractError;
 }
 
-/** What was sent. An empty field is absent. */
+/** The body holds what the client sent. An empty field is absent. */
 export interface FormBody<Text extends string, Picture extends string> {
   readonly texts: ReadonlyMap<Text, TextValue>;
-  /** Those that came with a byte at least; at most one of them brings the image. */
+  /** These pictures came with at least one byte; at most one of them brings the image. */
   readonly pictures: ReadonlySet<Picture>;
-  /** Names of fields that the interface does not have. */
+  /** The interface does not have fields of these names. */
   readonly unknown: readonly string[];
 }
 
@@ -119,7 +119,7 @@ const PAIRS_TYPE = 'application/x-www-form-urlencoded';
 const JSON_TYPE = 'application/json';
 const BOUNDS = { bytesMax: REQUEST_BODY_BYTES_MAX };
 
-/** One, or none. */
+/** Lists the one field with Base64, or none. */
 function base64FieldsOf<Picture extends string>({
   pictures,
 }: FormFields<string, Picture>): Picture[] {
@@ -127,7 +127,7 @@ function base64FieldsOf<Picture extends string>({
 }
 
 /**
- * The onRequest hook. A body that is not there is taken: then there is no image.
+ * This is the onRequest hook. It accepts an absent body: then there is no image.
  * @throws ContractError UNSUPPORTED_MEDIA_TYPE, IMAGE_TOO_LARGE
  */
 export function requireFormBody<Picture extends string>(fields: FormFields<string, Picture>) {
@@ -145,7 +145,7 @@ export function requireFormBody<Picture extends string>(fields: FormFields<strin
 }
 
 /**
- * Resolves at the end of the body. Only where the hook above has passed.
+ * Resolves at the end of the body. Needs the hook above before it.
  * @throws ContractError INVALID_REQUEST, IMAGE_TOO_LARGE, and that of `manyImages`
  */
 export async function readFormBody<Text extends string, Picture extends string>(
@@ -197,7 +197,7 @@ async function readJson<Text extends string, Picture extends string>(
   };
 }
 
-/** Any value may come as JSON's own: clients send `crop: false`, `shadow_opacity: 30`. */
+/** Values may come in JSON's own types: clients send `crop: false`, `shadow_opacity: 30`. */
 function jsonFields<Text extends string, Picture extends string>(
   fields: FormFields<Text, Picture>,
   unknown: Set<string>,
@@ -215,7 +215,7 @@ function jsonFields<Text extends string, Picture extends string>(
   };
 }
 
-/** What X-Ignored-Fields lists: unknown names, then what was sent and has no effect. */
+/** X-Ignored-Fields lists unknown names, then fields that came and have no effect. */
 export function ignoredOf<Text extends string>(
   {
     unknown,
@@ -226,11 +226,11 @@ export function ignoredOf<Text extends string>(
   return [...unknown, ...withoutEffect.filter(name => texts.has(name))];
 }
 
-/** Names that an answer lists: more than any client sends; the header stays small. */
+/** An answer lists so many names, more than any client sends; the header stays small. */
 const NAMES_MAX = 16;
 const NAME = /^[A-Za-z0-9_.[\]-]{1,64}$/;
 
-/** A name that no header should carry is left out. @param name undefined: too long to be kept. */
+/** Leaves out names that no header should carry. @param name undefined: too long to be kept */
 export function noteIgnored(names: Set<string>, name: string | undefined): void {
   if (name !== undefined && NAME.test(name) && names.size < NAMES_MAX) names.add(name);
 }

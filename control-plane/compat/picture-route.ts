@@ -29,26 +29,26 @@ import { wantBody } from '@matting/http/unread-bodies.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 
-/** A request as the one of /v1 that it is. */
+/** A picture request is expressed as the request of /v1 that it amounts to. */
 export interface AskedPicture extends Pick<KeylessSubmission, 'requireImage'> {
   readonly request: MattingRequest;
   readonly backgroundGiven: boolean;
-  /** Fields that are unknown, or without effect: the answer names them. */
+  /** The answer names these fields, which are unknown or without effect. */
   readonly ignored: readonly string[];
 }
 
 export interface PictureInterface<Body, Asked extends AskedPicture> {
-  /** Of its derived keys. It never changes. */
+  /** Derived keys have this namespace, which never changes. */
   readonly namespace: string;
-  /** How long a request waits for its job. */
+  /** A request waits this long for its job. */
   readonly waitMs: number;
   /** Resolves at the end of the body. @throws ContractError */
   readonly read: (request: IncomingMessage, uploads: RequestUploads) => Promise<Body>;
   /** @throws ContractError */
   readonly ask: (body: Body) => Asked;
-  /** @param job with its result */
+  /** @param job one with its result */
   readonly headersOf?: (job: Job, asked: Asked) => Readonly<Record<string, string>>;
-  /** What stands around the picture in Base64; absent: the answer is never JSON. */
+  /** Writes what surrounds the picture in Base64; absent: the answer is never JSON. */
   readonly jsonOf?: (job: Job) => readonly [start: string, end: string];
 }
 
@@ -145,7 +145,7 @@ export class PictureRoute<Body, Asked extends AskedPicture> {
   }
 }
 
-/** The job goes on; the same request, sent again, joins it. */
+/** The job continues; the same request, sent again, joins it. */
 function notYet({ id }: Job): ContractError {
   const detail = 'The service is still processing the image. Send the same request again.';
   return new ContractError('SERVICE_UNAVAILABLE', detail, {
@@ -154,10 +154,10 @@ function notYet({ id }: Job): ContractError {
   });
 }
 
-/** Made while the picture is read. */
+/** Builds the JSON while it reads the picture. */
 function inJson(start: string, picture: Readable, end: string): Readable {
   const body = Readable.from(base64Between(start, picture, end), { objectMode: false });
-  // A reader that is gone before the first piece leaves a generator that never began.
+  // If a reader leaves before the first piece, the generator has not begun and cleans nothing up.
   return body.once('close', () => picture.destroy());
 }
 
@@ -181,11 +181,11 @@ const PICTURES = ['image/png', 'image/jpeg', 'image/webp', 'application/zip'];
 
 interface PictureChecks {
   readonly submission: Check[];
-  /** For the time after the body was read: whose key it is, where that of its headers may still. */
+  /** Names the caller again once the body is read, if the key may still make the request. */
   readonly askAgain: ReturnType<typeof askingAgain>;
 }
 
-/** @param of.body judges what the headers say of the body; absent: there is none */
+/** @param of.body checks the headers of a body; absent: there is no body */
 export function createPictureChecks(
   services: AppServices,
   connections: Connections,

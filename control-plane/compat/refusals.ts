@@ -16,19 +16,19 @@ export function sendRefusal(
   reply.header('x-credits-charged', '0');
   if (error.jobId !== undefined) reply.header('x-job-id', error.jobId);
   reply.code(status).type('application/json; charset=utf-8');
-  // A buffer, since the framework would take a string for text.
+  // A buffer keeps the framework from taking a string for text.
   reply.send(Buffer.from(JSON.stringify(body)));
 }
 
-/** As `invalidParameter` writes it: the field's name, then what is wrong with it. */
+/** Errors of `invalidParameter` begin with the field's name, then say what is wrong with it. */
 const FIELD = /^([a-z]+(?:_[a-z0-9]+)*)\b/;
 
-/** A job keeps the sentence alone, which begins with the field's name. */
+/** A job keeps only the sentence, which begins with the field's name. */
 export function fieldOf({ fieldErrors, message }: ContractError): string {
   return fieldErrors[0]?.field ?? FIELD.exec(message)?.[1] ?? 'request';
 }
 
-/** @param names how the contract's names of fields are written in an interface */
+/** @param names an interface's names for the contract's fields */
 export function renaming(names: Readonly<Record<string, string>>): (text: string) => string {
   const known = new RegExp(`\\b(?:${Object.keys(names).join('|')})\\b`, 'g');
   return text => text.replaceAll(known, name => names[name] ?? name);

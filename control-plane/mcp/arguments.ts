@@ -11,7 +11,7 @@ import { idempotencyKeyIn } from '@matting/http/request-headers.ts';
 import { URL_LENGTH_MAX } from '@matting/proto/contract/limits.ts';
 import { TEXT_BYTES_MAX } from './read-message.ts';
 
-/** An agent asks for a job's end itself: it has no address to be called at. */
+/** An agent polls a job's end and has no address for a callback. */
 const NOT_OF_AGENTS: readonly string[] = ['callback_url', 'callback_secret'];
 export const IMAGE_FIELDS = MATTING_FIELDS.filter(field => !NOT_OF_AGENTS.includes(field));
 
@@ -22,12 +22,12 @@ export type Arguments = Readonly<Record<string, unknown>>;
 export interface ImageArguments {
   readonly fields: MattingFields;
   readonly idempotencyKey: string | undefined;
-  /** What is not in the upload yet; empty where it came as a long text. */
+  /** Holds what is not in the upload yet; empty if the image came as a long text. */
   readonly base64: string;
 }
 
 /**
- * @param longTexts of the whole message, of which the first is in the upload
+ * @param longTexts the number in the whole message; the first is in the upload
  * @throws ContractError INVALID_REQUEST, INVALID_IDEMPOTENCY_KEY
  */
 export function readImageArguments(given: Arguments, longTexts: number): ImageArguments {
@@ -54,14 +54,14 @@ export function readImageArguments(given: Arguments, longTexts: number): ImageAr
   };
 }
 
-/** Whether the answer is to show the result. @throws ContractError INVALID_REQUEST */
+/** Whether the answer should show the result. @throws ContractError INVALID_REQUEST */
 export function wantsPreview({ preview }: Arguments): boolean {
   if (preview === undefined || preview === null) return false;
   if (typeof preview === 'boolean') return preview;
   throw malformed('preview must be a boolean.', 'preview', 'must be a boolean');
 }
 
-/** Undefined: absent, as null is. @throws ContractError INVALID_REQUEST */
+/** Undefined: the value is absent or null. @throws ContractError INVALID_REQUEST */
 function textOf(field: string, value: unknown): string | undefined {
   if (value === undefined || value === null) return undefined;
   const kinds: readonly string[] = ['string', ...MATTING_JSON.literalsOf(field)];

@@ -22,7 +22,7 @@ import type { CallToolResult } from '@modelcontextprotocol/sdk/types.js';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { type Arguments, readImageArguments, wantsPreview } from './arguments.ts';
 
-/** Agents give a call up after 60 s as a rule, and ask again by what they heard. */
+/** Agents mostly give up on a call after 60 s, and call again with what they know. */
 const WAIT_MS_MAX = 45_000;
 /**
  * From the first call until this long after the job's end the same call joins it or has its result
@@ -31,7 +31,7 @@ const WAIT_MS_MAX = 45_000;
 const DERIVED_KEY = { namespace: 'mcp', rememberedMs: 600_000 };
 const RETRY_AFTER_S = 5;
 
-/** What an agent does about an error that comes again where nothing changes. */
+/** Says what an agent can do about an error that comes again if nothing changes. */
 const ADVICE: Partial<Record<ErrorCode, string>> = {
   INSUFFICIENT_CREDITS: 'Tell the user that the account needs credits.',
   KEY_CAP_REACHED: 'Tell the user to raise the cap of the API key, or to use another key.',
@@ -56,13 +56,13 @@ export interface ToolOptions {
   readonly policy: Parameters<typeof requireMattingRequest>[1];
 }
 
-/** The request that makes the call, with what was read of its body. */
+/** Carries the request that makes the call, with what was read of its body. */
 export interface Calling {
   readonly request: FastifyRequest;
   readonly reply: FastifyReply;
   readonly image: ImageUpload;
   readonly longTexts: number;
-  /** Asks the rate of submissions, once a message. @throws ContractError RATE_LIMITED */
+  /** Counts against the rate of submissions, once a message. @throws ContractError RATE_LIMITED */
   readonly admitSubmission: () => Promise<void>;
 }
 
@@ -87,7 +87,7 @@ export class CallTools {
     return [...this.#runs.keys()];
   }
 
-  /** Undefined: there is no such tool. Never rejects. */
+  /** Undefined: no such tool exists. Never rejects. */
   async call(
     name: string,
     calling: Calling,
@@ -107,7 +107,7 @@ export class CallTools {
     const preview = wantsPreview(given);
     const { job, created } = await this.#submit(calling, given);
     noteJob(request, job.id);
-    // What a join leaves of its body holds no place while it waits.
+    // The rest of a joined call's body must hold no slot while the call waits.
     await image.abort();
     const note = created ? '' : ' An earlier call made it.';
     return await this.#answer(calling, job, { note, preview });
@@ -128,7 +128,7 @@ export class CallTools {
   }
 
   async #getJob(calling: Calling, given: Arguments): Promise<CallToolResult> {
-    // A long text of a message that brings no picture is not an upload.
+    // A message that brings no picture does not upload its long text.
     await calling.image.abort();
     const caller = await this.#callerOf(calling.request, 'read');
     const preview = wantsPreview(given);
@@ -159,7 +159,7 @@ export class CallTools {
     return askingAgain(requireApiKey(this.#services, scope, apiKeyOf))(request);
   }
 
-  /** Of the job's end, or of the job as it is when the wait is over. */
+  /** Answers with the final job, or with the job as it is when the wait is over. */
   async #answer(
     { request, reply }: Calling,
     submitted: Job,
@@ -186,7 +186,7 @@ export class CallTools {
     return said(`${text}\nUntil ${expiresAt}, without a key: ${url}`, view, shown);
   }
 
-  /** The result stands without: what goes wrong with it is for the log. */
+  /** The result is complete without a thumbnail, so errors go to the log. */
   async #thumbnail(job: Job, { log }: FastifyRequest): Promise<Buffer | undefined> {
     try {
       return await this.#services.resultDownload.readThumbnail(job);
@@ -196,7 +196,7 @@ export class CallTools {
     }
   }
 
-  /** What has ended before names a result only where there is one. */
+  /** A job that succeeded earlier names a result only if its file still exists. */
   async #requireThere(job: Job): Promise<void> {
     try {
       await this.#services.resultDownload.fileOf(job, 'replay').requireThere();
@@ -218,7 +218,7 @@ export class CallTools {
   }
 }
 
-/** Some agents show the text to their model, some the fields: either says all of it. */
+/** Some agents show the text to their model, some the fields, so either holds all of it. */
 function said(text: string, fields: object, picture?: Buffer): CallToolResult {
   const data = picture?.toString('base64');
   return {

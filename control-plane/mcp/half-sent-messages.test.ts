@@ -21,11 +21,11 @@ type Token = { readonly token: string };
 
 interface Begun {
   readonly socket: net.Socket;
-  /** The head of the answer, once it comes. */
+  /** Resolves with the head of the answer. */
   readonly answered: Promise<string>;
 }
 
-/** @param length undefined: in chunks, of which `text` is one */
+/** @param length undefined: sends chunks, of which `text` is one */
 function begin(port: number, { token }: Token, text: string, length?: number): Begun {
   const socket = net.connect(port, '127.0.0.1').on('error', () => undefined);
   const headers = Object.entries({ ...HEADERS, authorization: `Bearer ${token}` });
@@ -108,7 +108,7 @@ test('half-sent messages › that are small have some seconds in all, in chunks 
     socket.destroy();
   }
   timers.resetHistory();
-  // Long enough for a picture, so it has the time of one.
+  // The message is long enough for a picture, so it has a picture's time.
   const long = begin(port, app, '{"a":"', SMALL_MESSAGE_BYTES_MAX + 1);
   const waits = () => timers.getCalls().some(({ args: [, ms = 0] }) => ms > SMALL_MESSAGE_MS_MAX);
   await until(waits, () => 'a long message is not waited for');
@@ -127,7 +127,7 @@ test('the rate › of submissions admits a message that announces more than a sm
   );
   const { socket, answered } = begin(port, slowed, '{"a":', SMALL_MESSAGE_BYTES_MAX + 1);
   t.regex(await answered, /^HTTP\/1\.1 429 .*"code":"RATE_LIMITED"/s);
-  // Small ones are reads, as before.
+  // Small messages still count as reads.
   const authorization = `Bearer ${slowed.token}`;
   const read = await post(app, callOf('list_models', {}), { authorization });
   t.is(read.statusCode, 200, read.payload);
@@ -152,7 +152,7 @@ test('the rate › of submissions admits a message that becomes long, before the
 test('the rate › of submissions is asked once a message, however long it is', async t => {
   const authorization = `Bearer ${await app.createKey({ submissionsPerMinute: 2 })}`;
   const image_url = PLACE;
-  // Too long for a small message, and short of a picture.
+  // The message is too long for a small one, and holds no picture.
   const padding = { _meta: { note: 'x'.repeat(TEXT_BYTES_MAX - 100), more: 'y'.repeat(1000) } };
   const statuses: string[] = [];
   for (let count = 0; count < 3; count += 1) {

@@ -70,7 +70,7 @@ function requireOwnOrigin(baseUrl: string): onRequestHookHandler {
 
 type Rates = Readonly<Record<'reads' | 'submissions', onRequestAsyncHookHandler>>;
 
-/** It may hold a picture, whichever tool it calls. */
+/** Such a message may hold a picture, whichever tool it calls. */
 function isLargeMessage({ headers }: FastifyRequest): boolean {
   return Number(headers['content-length'] ?? 0) > SMALL_MESSAGE_BYTES_MAX;
 }
@@ -121,7 +121,8 @@ async function answer(
     const { message, longTexts } = await readMessage(request.raw, uploads, reading);
     if (Array.isArray(message))
       throw malformed('The body is a batch. Send one message per request.');
-    // With the first message: the SDK is a fifth of a start's time, and most have no agents.
+    // The import waits for the first message: the SDK takes a fifth of a start's time, and few use
+    // it.
     const { answerMessage } = await import('./mcp-server.ts');
     const { image } = uploads;
     const calling = { request, reply, image, longTexts, admitSubmission: admit };

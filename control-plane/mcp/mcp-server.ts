@@ -23,11 +23,11 @@ const INSTRUCTIONS =
   'Removes the backgrounds of images. Call remove_background with the address of an image. Give ' +
   'the user the link from its answer.';
 
-/** Made once: a server would make one of its own. */
+/** All servers share it, since each would make its own. */
 const jsonSchemaValidator = new AjvJsonSchemaValidator();
 
 const REST_PAGE = new URL('../../docs/rest.md', import.meta.url);
-/** As docs/rest.md writes the address of the service. */
+/** docs/rest.md writes the address of the service so. */
 const LOCAL = 'http://127.0.0.1:8080';
 
 interface DescribedRequest {
@@ -37,16 +37,16 @@ interface DescribedRequest {
 export interface Described {
   readonly baseUrl: string;
   readonly version: string;
-  /** The OpenAPI document as it is served. */
+  /** Answers the OpenAPI document as it is served. */
   readonly document: () => {
     readonly components: { readonly schemas: { readonly MattingRequest: DescribedRequest } };
   };
 }
 
-/** What the transport judges of the request; its body was read before. */
+/** The transport checks these headers; the body was read before. */
 const JUDGED_HEADERS = ['accept', 'content-type', 'mcp-protocol-version'] as const;
 
-/** @param message null: the body was no JSON, which the transport answers */
+/** @param message null: the body was not JSON, which the transport answers */
 export async function answerMessage(
   message: unknown,
   calling: Calling,
@@ -95,7 +95,7 @@ function serverOf(calling: Calling, tools: CallTools, described: Described): Ser
   return server;
 }
 
-/** Of the protocol: a resource that is not found. */
+/** The protocol's code for a resource that does not exist. */
 const NO_RESOURCE = -32002;
 
 function resourcesOf({ baseUrl, document }: Described) {

@@ -176,7 +176,7 @@ test('the models of the key are listed, and no other is taken', async t => {
   t.regex(await refused('none'), /^INVALID_PARAMETER: .*fast, fine\. Correct model\./);
 });
 
-/** What is wrong, what the error says. */
+/** Pairs wrong arguments with what the error says. */
 const REFUSED: readonly [Record<string, unknown>, RegExp][] = [
   [{}, /^INVALID_IMAGE_SOURCE: .*Correct image_url and image_base64/],
   [{ image_url: PLACE, image_base64: base64() }, /^INVALID_IMAGE_SOURCE: .*Send one of/],
@@ -256,7 +256,7 @@ test('a result whose file is gone is told of as lost', async t => {
   const given = { image_base64: base64() };
   const jobs = app.onSubmitted(id => app.succeedJob(id, RESULT));
   const { fields } = await agent.remove(given);
-  // Others that are there: a storage that lost all at once is not there.
+  // Other results stay, since a storage that lost all at once counts as absent.
   for (let count = 0; count < 2; count += 1) await agent.remove({ image_base64: base64() });
   await jobs.stop();
   const job = await app.stores.jobs.find(fields.job_id);
@@ -267,7 +267,7 @@ test('a result whose file is gone is told of as lost', async t => {
   }
 });
 
-/** The scope that each tool needs, as words of this test; undefined: a key of whatever scopes. */
+/** The test's own words name each tool's scope; undefined: a key of any scope may call it. */
 const SCOPE_OF = {
   remove_background: 'submit',
   get_job: 'read',
@@ -285,7 +285,7 @@ for (const scope of ['submit', 'read', 'account'] as const) {
       Object.keys(SCOPE_OF),
     );
     for (const [name, needed] of Object.entries(SCOPE_OF)) {
-      // What these lack is named after the scope was checked.
+      // The service checks the scope before it names what the arguments lack.
       const { text } = await caller.call(name, name === 'get_job' ? { job_id: randomUUID() } : {});
       const isTaken = needed === undefined || needed === scope;
       t.is(/^KEY_NOT_ALLOWED: .*another API key/.test(text), !isTaken, `${name}: ${text}`);

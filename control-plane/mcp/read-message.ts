@@ -18,27 +18,27 @@ import { KeptBytes } from '@matting/http/kept-bytes.ts';
 import type { HeldRoom } from '@matting/program/held-bytes.ts';
 import { REQUEST_BODY_BYTES_MAX } from '@matting/proto/contract/limits.ts';
 
-/** All of a message but its long texts. */
+/** All of a message except its long texts fits in this. */
 const MESSAGE_BYTES_MAX = 64 * 1024;
 /** A text as JSON has it. No URL within its bound needs more, every character escaped. */
 export const TEXT_BYTES_MAX = 16 * 1024;
-/** A message without a picture: a call by a URL is a few hundred bytes. */
+/** A message without a picture fits in this: a call by a URL has a few hundred bytes. */
 export const SMALL_MESSAGE_BYTES_MAX = 16 * 1024;
-/** From the headers' checks to the last byte of such a message, as long as a form may take. */
+/** The limit holds from the headers' checks to the last byte, as for a form. */
 export const SMALL_MESSAGE_MS_MAX = 5000;
 
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
 
 export interface ReadMessage {
-  /** null: the body is no JSON. */
+  /** null: the body is not JSON. */
   readonly message: unknown;
-  /** Texts over TEXT_BYTES_MAX; the first is in the upload. */
+  /** Counts texts over TEXT_BYTES_MAX; the first is in the upload. */
   readonly longTexts: number;
 }
 
 /**
- * @param admitLarge asked once, when more has come than a small message has
+ * @param admitLarge runs once, when more has come than a small message has
  * @throws ContractError INVALID_REQUEST, IMAGE_TOO_LARGE, SERVICE_UNAVAILABLE; that of `admitLarge`
  */
 export async function readMessage(
@@ -69,15 +69,15 @@ export class MessageReader {
   readonly #long = new JsonImageText('image_base64');
   readonly #kept: KeptBytes;
   #state: 'plain' | 'text' | 'long' = 'plain';
-  /** Where the text begins in what is kept. */
+  /** The text begins here in what is kept. */
   #textAt = 0;
-  /** In a text: the byte before was a backslash. */
+  /** In a text, the byte before was a backslash. */
   #escaped = false;
   #longTexts = 0;
 
   /**
-   * @param write the piece may be written over once it resolves
-   * @param room for all but the long texts
+   * @param write the piece may be overwritten once it resolves
+   * @param room holds all but the long texts
    */
   constructor(write: (piece: Buffer) => Promise<void>, room: HeldRoom) {
     this.#write = write;
@@ -99,7 +99,7 @@ export class MessageReader {
     try {
       message = JSON.parse(text.decode(this.#kept.view()));
     } catch {
-      // What is no message is answered by who reads messages.
+      // The reader of messages answers a body that is not one.
       message = null;
     }
     return { message, longTexts: this.#longTexts };
@@ -140,7 +140,7 @@ export class MessageReader {
     return end;
   }
 
-  /** What was kept of it is the picture's first piece. */
+  /** The bytes that were kept of it are the picture's first piece. */
   async #beginLong(): Promise<void> {
     const begun = this.#kept.view(this.#textAt);
     this.#kept.truncate(this.#textAt);

@@ -2,7 +2,7 @@
 import type { Tool } from '@modelcontextprotocol/sdk/types.js';
 import { IMAGE_FIELDS } from './arguments.ts';
 
-/** As the document of /v1 describes them; types with null, which is the same as absent. */
+/** The document of /v1 describes the fields so; types include null, which is the same as absent. */
 export interface DescribedFields {
   readonly [field: string]: {
     readonly type: string | readonly string[];

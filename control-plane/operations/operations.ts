@@ -1,7 +1,7 @@
 /** What operators look with and keep copies by: `storage`, `doctor`, `backup` and `restore`. */
 import type { Package } from '@matting/core/package.ts';
 
-/** Commands alone: a service that runs loads nothing of it. */
+/** The package has only commands, so a running service loads nothing of it. */
 export const operations: Package = {
   name: 'operations',
   loadCommands: async () => (await import('./operations-commands.ts')).addOperationsCommands,

@@ -32,7 +32,7 @@ export function photoroomInterface(services: AppServices, waitMs: number): HttpI
 }
 
 const namesHere = renaming({ image_base64: 'image_file_b64', output_format: 'format' });
-/** Others of the client's are 400 there. */
+/** Photoroom answers other errors of the client with 400. */
 const STATUSES = [402, 403, 404, 405, 429];
 
 function refusalOf(error: ContractError) {

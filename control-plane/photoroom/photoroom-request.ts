@@ -14,7 +14,7 @@ import { NO_MARGINS } from '@matting/proto/contract/finishing.ts';
 import type { OutputFormat } from '@matting/proto/contract/formats.ts';
 
 type Text = 'format' | 'channels' | 'bg_color' | 'size' | 'crop' | 'despill';
-/** Its document knows the file alone, its page of questions Base64 in JSON too. */
+/** Its document knows only the file; its page of questions also knows Base64 in JSON. */
 type Picture = 'image_file' | 'image_file_b64';
 
 export const PHOTOROOM_FIELDS: FormFields<Text, Picture> = {
@@ -26,7 +26,7 @@ export const PHOTOROOM_FIELDS: FormFields<Text, Picture> = {
   },
 };
 
-/** Megapixels of the result at most. */
+/** A result has at most so many megapixels. */
 const MEGAPIXELS_MAX = { full: 36, preview: 0.25, medium: 1.5, hd: 4 } as const;
 const FORMATS: Readonly<Record<'png' | 'jpg' | 'webp', OutputFormat>> = {
   png: 'png',
@@ -43,7 +43,7 @@ export function isMissingImage({ fieldErrors }: ContractError): boolean {
   return fieldErrors.includes(NO_IMAGE);
 }
 
-/** @throws ContractError INVALID_IMAGE_SOURCE: none is there; INVALID_PARAMETER */
+/** @throws ContractError INVALID_IMAGE_SOURCE: the request has no image; INVALID_PARAMETER */
 export function askOf({ texts: given, pictures, unknown }: FormBody<Text, Picture>): AskedPicture {
   if (pictures.size === 0) {
     throw new ContractError('INVALID_IMAGE_SOURCE', NO_IMAGE.detail, { fieldErrors: [NO_IMAGE] });

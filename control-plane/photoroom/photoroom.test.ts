@@ -19,7 +19,7 @@ const app = useTestApp(test, ON);
 
 type Parts = Readonly<Record<string, string | Buffer>>;
 
-/** No two alike: the same one is the same job. */
+/** Each image is different, since the same image is the same job. */
 const image = () => Buffer.concat([pngHeader(40, 30), Buffer.from(randomUUID())]);
 
 function segment(parts: Parts, more: Record<string, string> = {}, of: TestApp = app) {

@@ -2,7 +2,7 @@
 import { readCompat } from '@matting/compat/settings.ts';
 import type { Package } from '@matting/core/package.ts';
 
-/** Undefined: it is off. */
+/** Undefined: the interface is off. */
 export const photoroom: Package<object | undefined> = {
   name: 'photoroom',
   readSettings: reader => (readCompat(reader, 'photoroom') ? {} : undefined),

@@ -23,7 +23,7 @@ const standingIn: Package<object | undefined> = {
   },
 };
 
-/** The result is a picture, so that it can be another request's. */
+/** The result is a picture, so that another request can take it. */
 async function echo(exchange: Exchange): Promise<void> {
   exchange.admit();
   const picture = await exchange.receive();

@@ -20,7 +20,7 @@ const LOOPBACK_AND_PRIVATE = [
   ...['::1/128', 'fc00::/7'],
 ];
 const OF_PROXIES = /^(?:forwarded|via|x-real-ip|x-forwarded-.*)$/;
-/** Of every browser. It sends no Sec-Fetch-Site to http addresses but this machine's. */
+/** Every browser sends it. Over http only this machine's addresses get Sec-Fetch-Site. */
 const BROWSER = /^Mozilla\//;
 const OF_BROWSERS = ['origin', 'referer', 'sec-fetch-site', 'sec-purpose', 'purpose'];
 
@@ -53,10 +53,10 @@ function keyWanted(where: string): ContractError {
   return new ContractError('MISSING_API_KEY', detail);
 }
 
-/** What a request shows that shows no key. */
+/** A request without a key shows this in its place. */
 export const NO_KEY = '';
 
-/** By its row, each time: its caps, scopes, models and networks hold, and its end. */
+/** Reads the key's row each time, so its caps, scopes, models, networks and expiry hold. */
 export function standingIn(
   authenticator: Authenticator,
   apiKeys: Pick<Stores['apiKeys'], 'find'>,

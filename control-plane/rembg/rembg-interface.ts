@@ -58,7 +58,7 @@ export function rembgInterface(
         });
         const { answer: handler } = new PictureRoute(services, checks, { ...route, ask });
         const { submission: onRequest } = checks;
-        // A HEAD would make a picture, and pay for it.
+        // A HEAD request would make a picture and charge for it.
         app.route({ method, url: `${PATH}api/remove`, onRequest, handler, exposeHeadRoute: false });
       }
     },
@@ -76,7 +76,7 @@ export function rembgInterface(
 
 const namesHere = renaming({ image_url: 'url', image_base64: 'file of a POST' });
 
-/** A parameter's error is a list of one, every other a sentence. */
+/** An error of a parameter is a list of one; every other is a sentence. */
 function refusalOf(error: ContractError, place: 'body' | 'query') {
   const { code, retryable, spec } = error;
   const [wrong] = error.fieldErrors;

@@ -19,7 +19,7 @@ import { URL_LENGTH_MAX } from '@matting/proto/contract/limits.ts';
 
 const PARAMETERS = ['model', 'a', 'af', 'ab', 'ae', 'om', 'ppm', 'bgc'] as const;
 type Parameter = (typeof PARAMETERS)[number] | 'url';
-/** Accepted and without effect; a wrong value is refused all the same. */
+/** The service accepts these without effect, but refuses wrong values. */
 const WITHOUT_EFFECT: readonly Parameter[] = ['a', 'af', 'ab', 'ae', 'ppm'];
 
 export const REMBG_FIELDS: FormFields<Parameter, 'file'> = {
@@ -29,7 +29,7 @@ export const REMBG_FIELDS: FormFields<Parameter, 'file'> = {
 };
 
 export interface RembgBody extends FormBody<Parameter, 'file'> {
-  /** Which of the two brings the picture, by the method. */
+  /** The method decides which of the two brings the picture. */
   readonly source: 'url' | 'file';
 }
 
@@ -65,7 +65,7 @@ export function isMissingSource({ fieldErrors }: ContractError): boolean {
 }
 
 /**
- * @param offered names of plans and models
+ * @param offered the names of plans and models
  * @throws ContractError INVALID_IMAGE_SOURCE, INVALID_PARAMETER
  */
 export function askOf(
@@ -101,7 +101,7 @@ export function askOf(
   };
 }
 
-/** A mask lies on nothing, there too. */
+/** A mask has no background, as in rembg. */
 function finishingOf(isMask: boolean, background: Background | undefined): Finishing | undefined {
   if (isMask) return {};
   return background && { background };
@@ -114,7 +114,7 @@ function isOn(texts: Texts<Parameter>, name: Parameter): boolean {
   return ON.some(known => known === value);
 }
 
-/** ae is a size there, the other two are opacities. */
+/** In rembg ae is a size; the other two are opacities. */
 function requireWhole(texts: Texts<Parameter>, name: 'af' | 'ab' | 'ae'): void {
   const text = texts.get(name) ?? '0';
   const max = name === 'ae' ? 10_000 : 255;
@@ -122,7 +122,9 @@ function requireWhole(texts: Texts<Parameter>, name: 'af' | 'ab' | 'ae'): void {
   throw invalidParameter(name, `must be a whole number from 0 to ${max}`);
 }
 
-/** `r,g,b,a`, or three for an opaque one; undefined: a transparent one too. */
+/**
+ * Takes `r,g,b,a`, or three numbers for an opaque colour; undefined: also for a transparent one.
+ */
 function backgroundOf(texts: Texts<Parameter>): Background | undefined {
   const text = texts.get('bgc');
   if (text === undefined) return undefined;
@@ -136,7 +138,7 @@ function backgroundOf(texts: Texts<Parameter>): Background | undefined {
   return { kind: 'colour', rgba: ((red << 24) | (green << 16) | (blue << 8) | alpha) >>> 0 };
 }
 
-/** Names of rembg whose network has other names here: its own name comes first all the same. */
+/** These networks of rembg have other names here; rembg's own name still comes first. */
 const NAMES_HERE: ReadonlyMap<string, string> = new Map([
   ['isnet-general-use', 'isnet'],
   ['birefnet-general-lite', 'birefnet-lite'],
@@ -144,7 +146,7 @@ const NAMES_HERE: ReadonlyMap<string, string> = new Map([
   ['bria-rmbg', 'rmbg-2-0'],
 ]);
 
-/** One that is not offered is refused under the name that was sent. */
+/** A model that is not offered is refused under the name that came. */
 function modelOf(name: string | undefined, offered: readonly string[]): string | undefined {
   const here = NAMES_HERE.get(name ?? '');
   return here !== undefined && !offered.includes(name ?? '') && offered.includes(here)

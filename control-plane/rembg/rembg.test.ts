@@ -24,7 +24,7 @@ const ON = { settings: { rembg: OFF } };
 const { openTestApp, useTestApp } = testApps([rembg], stores => stores);
 const app = useTestApp(test, { ...ON, modelsOffered: ['standard', 'isnet', 'u2netp'] });
 
-/** No two alike: the same one is the same job. */
+/** Each image is different, since the same image is the same job. */
 const image = () => Buffer.concat([pngHeader(40, 30), Buffer.from(randomUUID())]);
 
 type Parts = Readonly<Record<string, string | Buffer>>;
@@ -205,7 +205,7 @@ const WHO: readonly [string, IncomingHttpHeaders, refused?: RegExp][] = [
   ['::ffff:192.168.1.7', {}],
   ['10.1.2.3', {}],
   ['fd00::5', {}],
-  // As fetch of Node sends it.
+  // Node's fetch sends these headers.
   ['127.0.0.1', { 'sec-fetch-mode': 'cors', 'user-agent': 'node' }],
   ['203.0.113.9', {}, /not private/],
   ['::ffff:203.0.113.9', {}, /not private/],
@@ -226,7 +226,7 @@ const WHO: readonly [string, IncomingHttpHeaders, refused?: RegExp][] = [
   ['127.0.0.1', { referer: 'http://localhost:8080/' }, /browser/],
   ['127.0.0.1', { 'sec-fetch-site': 'cross-site' }, /browser/],
   ['127.0.0.1', { 'sec-fetch-site': 'same-origin' }, /browser/],
-  // Typed by its user, or where another address that was typed led.
+  // A person typed the address, or a redirect led from one that they typed.
   ['127.0.0.1', { 'sec-fetch-site': 'none' }, /browser/],
   ['127.0.0.1', { 'sec-purpose': 'prefetch' }, /browser/],
   ['127.0.0.1', { purpose: 'prefetch' }, /browser/],
@@ -235,7 +235,7 @@ const WHO: readonly [string, IncomingHttpHeaders, refused?: RegExp][] = [
   ['10.1.2.3', { 'user-agent': 'Matting-Service/2' }, /service like this one/],
   ['127.0.0.1', { 'user-agent': 'matting-services/1' }],
   ['127.0.0.1', { 'user-agent': 'a client of matting-service/1' }],
-  // Neither header goes to an http address that is not this machine's.
+  // Browsers send neither header to http addresses of other machines.
   ['192.168.1.7', BROWSER, /browser/],
 ];
 const HOSTS: readonly [string | undefined, isOwn: boolean][] = [
@@ -248,7 +248,7 @@ const HOSTS: readonly [string | undefined, isOwn: boolean][] = [
   ['matting.shop.svc.cluster.local:8080', true],
   ['cut.example.com', true],
   ['Cut.Example.com:8443', true],
-  // A name of anybody, whose address is this machine's now.
+  // Anybody can own the name, and let it point at this machine.
   ['evil.example:8080', false],
   ['127.0.0.1.evil.example', false],
   ['localhost.evil.example', false],
@@ -303,7 +303,7 @@ test('without a key the operator’s pays, and what its policy says holds', asyn
   t.is((await post({ file }, far)).statusCode, 401);
   const rebound = { of, headers: { host: 'evil.example:8080' } };
   t.is((await post({ file }, rebound)).statusCode, 401);
-  // A key that is shown is judged by itself.
+  // The service checks a key that a request shows by itself.
   for (const headers of [
     { 'x-api-key': '' },
     { 'x-api-key': 'wrong' },
@@ -336,7 +336,7 @@ test('it is off unless the operator turns it on, and names a wrong list once', a
   );
   const read = (env: Record<string, string>) => {
     const reader = new EnvReader(env);
-    // As another package reads the list, too.
+    // Other packages read the list, too.
     rembg.readSettings?.(reader, {} as never);
     return { settings: rembg.readSettings?.(reader, {} as never), problems: reader.problems };
   };

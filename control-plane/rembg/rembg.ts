@@ -4,7 +4,7 @@ import type { Package } from '@matting/core/package.ts';
 import type { EnvReader } from '@matting/program/env.ts';
 
 interface RembgSettings {
-  /** The id of the API key that stands in where a request shows none; undefined: it is refused. */
+  /** This key stands in for requests without one; undefined: the service refuses them. */
   readonly standInKeyId: string | undefined;
 }
 
@@ -25,7 +25,7 @@ export const rembg: Package<RembgSettings | undefined> = {
   },
 };
 
-/** Undefined: it is off. */
+/** Undefined: the interface is off. */
 function readRembg(reader: EnvReader): RembgSettings | undefined {
   const isOn = readCompat(reader, 'rembg');
   const standInKeyId = reader

@@ -15,7 +15,7 @@ const FIELDS: FormFields<RemovebgText, RemovebgPicture> = {
 export const requireRemovebgBody = requireFormBody(FIELDS);
 
 /**
- * Resolves at the end of the body. Only where the hook above has passed.
+ * Resolves at the end of the body. Needs the hook above before it.
  * @throws ContractError INVALID_REQUEST, IMAGE_TOO_LARGE; RemovebgRefusal multiple_sources
  */
 export function readRemovebgBody(request: IncomingMessage, uploads: RequestUploads) {

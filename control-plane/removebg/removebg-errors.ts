@@ -7,7 +7,7 @@ import { fieldOf, renaming, sendRefusal } from '@matting/compat/refusals.ts';
 import { ContractError, type ErrorCode } from '@matting/proto/contract/errors.ts';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 
-/** Codes that say more than the code of /v1 with the field's name. */
+/** These codes say more than the code of /v1 with the field's name. */
 const OF_ITS_OWN = {
   missing_source: 'INVALID_IMAGE_SOURCE',
   multiple_sources: 'INVALID_IMAGE_SOURCE',
@@ -17,7 +17,7 @@ const OF_ITS_OWN = {
   roi_region_empty: 'INVALID_PARAMETER',
 } as const satisfies Record<string, ErrorCode>;
 
-/** What this interface refuses in its own words: its codes are not those of /v1. */
+/** This interface refuses in its own words, since its codes are not those of /v1. */
 export class RemovebgRefusal extends ContractError {
   readonly removebgCode: keyof typeof OF_ITS_OWN;
 
@@ -82,14 +82,14 @@ const OF_REFUSAL: Readonly<Record<RemovebgRefusal['removebgCode'], string>> = {
   roi_region_empty: 'ROI region is empty',
 };
 
-/** How the contract's names of fields are written here. */
+/** The interface writes the contract's names of fields so. */
 const namesHere = renaming({
   image_base64: 'image_file_b64',
   background_url: 'bg_image_url',
   background_file: 'bg_image_file',
 });
 
-/** Whether the answers of this request are in this interface's manner, whatever path it names. */
+/** Whether this interface writes the answers of a request, whatever path it names. */
 export function isRemovebgRequest(path: string): boolean {
   return path.startsWith(REMOVEBG_PATH);
 }
@@ -104,7 +104,7 @@ export function writeRemovebgError(
   sendRefusal(reply, error, { status, body });
 }
 
-/** Every code of the catalogue has an answer here; those not named keep their status. */
+/** Every code of the catalogue has an answer here; codes without an entry keep their status. */
 export function removebgErrorOf(error: ContractError): RemovebgError {
   if (error instanceof RemovebgRefusal) {
     const { removebgCode: code } = error;
@@ -128,7 +128,7 @@ export function removebgErrorOf(error: ContractError): RemovebgError {
 }
 
 function ofParameter(field: string): RemovebgError {
-  // What a node finds out when it has the pictures.
+  // Only a node finds this out, when it has the pictures.
   if (field === 'region') {
     return { status: 400, code: 'roi_region_empty', title: OF_REFUSAL.roi_region_empty };
   }
@@ -143,7 +143,7 @@ function ofParameter(field: string): RemovebgError {
   return { status: 400, code: `invalid_${field}`, title };
 }
 
-/** Bytes that are no Base64, or a URL that may not be requested. */
+/** The bytes are not Base64, or the service may not request the URL. */
 function ofSource(error: ContractError): RemovebgError {
   const field = namesHere(error.fieldErrors[0]?.field ?? 'image_url');
   if (field !== 'image_url') {

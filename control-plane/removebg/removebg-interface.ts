@@ -10,11 +10,11 @@ import type { RemovebgSize } from './removebg-values.ts';
 export interface RemovebgOptions {
   readonly baseUrl: string;
   readonly version: string;
-  /** How long a request waits for its picture. */
+  /** A request waits this long for its picture. */
   readonly waitMs: number;
-  /** Whose pages may call it; none: no page may. */
+  /** Pages of these origins may call it; none: no page may. */
   readonly origins: readonly string[];
-  /** The size of requests that name none. */
+  /** Requests that name no size get this one. */
   readonly defaultSize: RemovebgSize;
   readonly policy: OutgoingPolicy;
 }

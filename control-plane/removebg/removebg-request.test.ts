@@ -46,7 +46,7 @@ const colour = (rgba: number) => ({ kind: 'colour', rgba }) as const;
 
 const MEANT: readonly [Texts, string, Finishing | undefined][] = [
   [{}, 'png', undefined],
-  // What PyPI's removebg sends on every call.
+  // PyPI's removebg sends this on every call.
   [
     {
       size: 'auto',
@@ -76,7 +76,7 @@ const MEANT: readonly [Texts, string, Finishing | undefined][] = [
   [{ format: 'WebP' }, 'webp', undefined],
   [{ format: 'jpg' }, 'jpeg', { background: colour(0xffffffff) }],
   [{ format: 'jpg', bg_color: 'f00' }, 'jpeg', { background: colour(0xff0000ff) }],
-  // Half transparent, on white.
+  // The colour is half transparent and lies on white.
   [{ format: 'jpg', bg_color: '#ff000080' }, 'jpeg', { background: colour(0xff7f7fff) }],
   [{ format: 'jpg', bg_color: '00000000' }, 'jpeg', { background: colour(0xffffffff) }],
   [{ bg_color: 'green' }, 'jpeg', { background: colour(0x008000ff) }],
@@ -199,7 +199,7 @@ test('a region lies in its image, and holds something of it', t => {
   for (const [roi, judgement] of [
     ['0 0 400px 300px', 'taken'],
     ['10px 10px 11px 11px', 'taken'],
-    // As a camera may have turned it.
+    // A camera may have turned the picture.
     ['0 0 300px 400px', 'taken'],
     ['0 0 401px 300px', 'roi_exceeds_bounds'],
     ['0 0 301px 301px', 'roi_exceeds_bounds'],

@@ -76,7 +76,7 @@ function pixels(edge: Length, side: number): number {
   return 'px' in edge ? edge.px : (edge.percent / 100) * side;
 }
 
-/** As nodes count it: whole pixels. */
+/** Nodes count whole pixels so. */
 function span([from, to]: readonly [Length, Length], side: number): number {
   return Math.round(pixels(to, side)) - Math.round(pixels(from, side));
 }
@@ -87,7 +87,7 @@ export interface RemovebgPolicy extends OutgoingPolicy {
 
 export interface RemovebgRequest {
   readonly request: MattingRequest;
-  /** Whether the answer names the kind of subject: it is always `other`. */
+  /** Whether the answer names the kind of subject, which is always `other`. */
   readonly saysType: boolean;
 }
 
@@ -170,7 +170,7 @@ function backgroundOf(
   return first === undefined ? undefined : { kind: 'picture' };
 }
 
-/** auto: JPEG where nothing of the result can be transparent. */
+/** auto: JPEG if nothing of the result can be transparent. */
 function outputFormatOf(
   format: RemovebgFormat,
   channels: 'rgba' | 'alpha',

@@ -26,7 +26,7 @@ import { isRemovebgRequest } from './removebg-errors.ts';
 import document from './removebg-openapi.json' with { type: 'json' };
 import { type AskedOfRemovebg, askOf, type RemovebgPolicy } from './removebg-request.ts';
 
-/** Of the result, in pixels, where no subject was seen. */
+/** This is the box, in pixels of the result, if no subject was seen. */
 const NOWHERE: Box = { top: 0, left: 0, width: 0, height: 0 };
 
 function headersOf(job: Job, { saysType }: AskedOfRemovebg): Record<string, string> {
@@ -85,7 +85,7 @@ const PREFLIGHT_MAX_AGE_S = 600;
 /**
  * Cross-origin requests (the Fetch standard), only where the operator allows an origin: a key in a
  * page can be read by everyone who opens it.
- * @param origins as a browser sends them; `*` is every one; none: nothing is added
+ * @param origins in the form that browsers send; `*` allows every origin; none adds no header
  */
 export function allowOrigins(app: FastifyInstance, origins: readonly string[]): void {
   if (origins.length === 0) return;
@@ -159,7 +159,9 @@ export function registerRemovebgRoutes(
   registerDocument(app, about);
 }
 
-/** Exactly these keys: a client raises on one that is missing, and on one more. */
+/**
+ * The answer has exactly these keys: a client raises an error on a missing or an additional one.
+ */
 function registerAccount(app: FastifyInstance, services: AppServices): void {
   const { readAccount, rateLimits } = services;
   const onRequest = [
@@ -192,7 +194,7 @@ function registerDocument(
   );
 }
 
-/** One rate can be told: the first that refuses, else the one with least left. */
+/** An answer can name one rate: the first that refuses, else the one with least left. */
 function tellRate([latest, before]: readonly ToldRate[], reply: FastifyReply): void {
   if (latest === undefined) return;
   const { allowed, limit, remaining, resetS } = latest;

@@ -45,13 +45,13 @@ export const REMOVEBG_TEXTS = [
 ] as const;
 export type RemovebgText = (typeof REMOVEBG_TEXTS)[number];
 
-/** Those whose bytes go into an upload. */
+/** The bytes of these fields go into an upload. */
 export const REMOVEBG_PICTURES = ['image_file', 'image_file_b64', 'bg_image_file'] as const;
 export type RemovebgPicture = (typeof REMOVEBG_PICTURES)[number];
 
 export type RemovebgFields = Omit<FormBody<RemovebgText, RemovebgPicture>, 'unknown'>;
 
-/** Megapixels of a result; a full one as PNG has fewer. */
+/** A result has at most so many megapixels; a full one as PNG has fewer. */
 const SIZES = {
   preview: 0.25,
   small: 0.25,
@@ -71,7 +71,7 @@ export type RemovebgSize = keyof typeof SIZES;
 const FORMATS = ['auto', 'png', 'jpg', 'jpeg', 'webp', 'zip'] as const;
 export type RemovebgFormat = (typeof FORMATS)[number];
 
-/** More than documents list: clients let these through. */
+/** Clients let through more types than documents list. */
 const TYPES = [
   'auto',
   'person',
@@ -87,13 +87,13 @@ const TYPES = [
 ] as const;
 const TYPE_LEVELS = ['1', 'none', '2', 'latest'] as const;
 const SHADOW_METHODS = ['latest', 'legacy'] as const;
-/** Kinds of shadows came and went: what looks like one is taken, since none is rendered. */
+/** Kinds of shadows came and went, so any plausible name is accepted, since none is rendered. */
 const SHADOW_TYPE = /^[a-z0-9][a-z0-9_-]{0,31}$/;
 const SHADOW_OPACITY_MAX = 100;
 
 const MARGIN_MAX = { px: 500, percent: 50 };
 
-/** The size that is asked for. @param absent the operator's setting */
+/** Chooses the size of the request. @param absent the operator's setting */
 export function sizeOf(texts: Texts<string>, absent: RemovebgSize): RemovebgSize {
   const [first = 'auto', ...others] = [absent, ...REMOVEBG_SIZES];
   return oneOf(texts, 'size', [first, ...others]);
@@ -108,7 +108,7 @@ export function formatOf(texts: Texts<string>): RemovebgFormat {
   return oneOf(texts, 'format', FORMATS);
 }
 
-/** Accepted and not rendered; a wrong value is refused all the same. */
+/** The service accepts but does not render these, and refuses wrong values. */
 export function requireUnrendered(texts: Texts<string>): void {
   oneOf(texts, 'type', TYPES);
   booleanOf(texts, 'add_shadow', false);
@@ -125,7 +125,7 @@ export function requireUnrendered(texts: Texts<string>): void {
   }
 }
 
-/** Text fields that change nothing of an answer. @param saysType of the request's type_level */
+/** Lists text fields that change nothing of an answer. @param saysType that of type_level */
 export function withoutEffect(saysType: boolean): readonly RemovebgText[] {
   return saysType ? ['type', 'type_level', ...UNRENDERED] : ['type', ...UNRENDERED];
 }
@@ -142,7 +142,7 @@ export function typeLevelOf(texts: Texts<string>): string {
   return oneOf(texts, 'type_level', TYPE_LEVELS);
 }
 
-/** Margins without `crop` are judged and ask for nothing: clients send their default. */
+/** Margins without `crop` are checked and have no effect, since clients send their default. */
 export function cropOf(texts: Texts<string>): CropMargins | undefined {
   const isCropped = booleanOf(texts, 'crop', false);
   const text = texts.get('crop_margin');

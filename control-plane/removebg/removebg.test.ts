@@ -51,7 +51,7 @@ function succeeding(t: ExecutionContext): void {
 
 const image = () => Buffer.concat([pngHeader(40, 30), Buffer.from(randomUUID())]);
 
-/** As clients read it: each error has a title, whatever else it has. */
+/** Clients need a title in each error, whatever else it has. */
 function assertRefused(
   t: ExecutionContext,
   answer: LightMyRequestResponse,
@@ -74,7 +74,7 @@ function assertRefused(
   }
 }
 
-/** What each field may not say: removebg-request.test.ts. */
+/** removebg-request.test.ts tests what each field may not say. */
 const REFUSED: readonly [Parts, string][] = [
   [{ image_file: '' }, 'missing_source'],
   [{ image_url: 'https://a.example/1.png' }, 'multiple_sources'],
@@ -219,11 +219,11 @@ test('an error of the remove.bg interface › has a title for every code of the 
     if (spec.scope !== 'public') continue;
     const { status, code, title } = removebgErrorOf(new ContractError(name as ErrorCode, 'why'));
     t.true(status >= 400 && status < 600, name);
-    // Clients know no 401, and no 413.
+    // Clients know neither 401 nor 413.
     t.true(status !== 401 && status !== 413, name);
     t.regex(code, /^[a-z0-9_]+$/, name);
     t.true(title.length > 5, name);
-    // A code about the picture is one of theirs: removebg-errors.ts names which.
+    // An error about the picture has a code of remove.bg's: removebg-errors.ts names which.
     if (spec.about === 'picture') t.not(code, name.toLowerCase(), name);
   }
 });
@@ -317,7 +317,7 @@ test('the answer › is the picture, with the headers of a recorded answer', asy
   t.is(headers['content-length'], String(RESULT.length));
   t.deepEqual([headers['x-width'], headers['x-height']], ['2', '1']);
   t.is(headers['x-type'], 'other');
-  // As whole a number as clients parse it.
+  // Clients parse a whole number.
   t.is(headers['x-credits-charged'], '1');
   const reset = Number(headers['x-ratelimit-reset']);
   t.true(Math.abs(reset - Date.now() / 1000) < 120, String(reset));
@@ -343,7 +343,7 @@ test('the answer › is JSON with the same bytes where that alone is accepted', 
 for (const [accept, isJson] of [
   ['*/*', false],
   ['image/png', false],
-  // What axios sends of itself, whose callers write the answer to a file.
+  // axios sends this by default, and its callers write the answer to a file.
   ['application/json, text/plain, */*', false],
   ['application/json', true],
   ['image/png;q=0.5, application/json', true],
@@ -371,7 +371,7 @@ test('the answer › says where the subject is, in the result', async t => {
   const { headers } = await client.form(sent);
   const named = (part: string) => headers[`x-foreground-${part}`];
   t.deepEqual(['left', 'top', 'width', 'height'].map(named), ['3', '4', '50', '60']);
-  // Without the bound it would be as large as the image.
+  // Without the bound the result would be as large as the image.
   t.deepEqual([headers['x-width'], headers['x-height']], ['2', '1']);
   t.deepEqual([headers['x-max-width'], headers['x-max-height']], ['400', '300']);
   const replay = await client.form(sent, { accept: 'application/json' });

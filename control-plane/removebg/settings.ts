@@ -4,10 +4,10 @@ import { REMOVEBG_SIZES } from './removebg-values.ts';
 
 export type RemovebgSettings = NonNullable<ReturnType<typeof readRemovebg>>;
 
-/** Its clients wait 20 s, and then ask again. */
+/** Its clients wait 20 s, and then send the request again. */
 const REMOVEBG_WAIT_MS = 18_000;
 
-/** Undefined: it is off. */
+/** Undefined: the interface is off. */
 export function readRemovebg(whole: EnvReader) {
   const reader = whole.section('Interfaces of other services');
   const isOn = reader.boolean('MATTING_REMOVEBG_API', {
@@ -15,12 +15,12 @@ export function readRemovebg(whole: EnvReader) {
     default: true,
   });
   const settings = {
-    /** Of requests that name none. */
+    /** Requests that name no size get this one. */
     defaultSize: reader.oneOf('MATTING_REMOVEBG_DEFAULT_SIZE', REMOVEBG_SIZES, {
       about: 'The size for its requests that name none.',
       default: 'auto' as const,
     }),
-    /** How long a request waits for its job. */
+    /** A request waits this long for its job. */
     waitMs: reader.integer('MATTING_REMOVEBG_WAIT_MS', {
       about: `How long its requests wait. Then they get 503, and a retry finds the job. The official
         client gives up after 20 s.`,
@@ -28,7 +28,7 @@ export function readRemovebg(whole: EnvReader) {
       max: 120_000,
       default: REMOVEBG_WAIT_MS,
     }),
-    /** Origins that pages may call it from; `*` is every one. */
+    /** Pages of these origins may call it; `*` allows every origin. */
     origins: reader.list(
       'MATTING_REMOVEBG_CORS',
       '* or origins such as https://shop.example',
@@ -43,14 +43,14 @@ export function readRemovebg(whole: EnvReader) {
   return isOn ? settings : undefined;
 }
 
-/** As a browser sends it: scheme and host, a port where it is not the scheme's. */
+/** Parses what a browser sends: scheme and host, with a port if it is not the scheme's. */
 function parseOrigin(text: string): string | undefined {
   if (text === '*') return text;
   const isOrigin = URL.canParse(text) && /^https?:$/.test(new URL(text).protocol);
   return isOrigin && new URL(text).origin === text ? text : undefined;
 }
 
-/** A key in a page is in the hands of everyone who opens it. */
+/** Everyone who opens a page can read a key in it. */
 export function warnOfOrigins(removebg: RemovebgSettings | undefined): string[] {
   if (removebg === undefined || removebg.origins.length === 0) return [];
   const from = removebg.origins.includes('*') ? 'every origin' : removebg.origins.join(', ');

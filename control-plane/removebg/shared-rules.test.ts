@@ -19,7 +19,7 @@ const app = useTestApp(test, { jobsInFlightMax: 1000, syncWaitMs: 20_000 });
 const keyed = (token: string) => ({ 'x-api-key': token, authorization: undefined });
 const bearer = (token: string) => ({ authorization: `Bearer ${token}` });
 
-/** Ends what is submitted while `act` runs. @returns the jobs */
+/** Lets jobs succeed that are submitted while `act` runs. @returns the jobs */
 async function succeeding(act: () => Promise<unknown>): Promise<string[]> {
   const made: string[] = [];
   const runner = app.onSubmitted(async jobId => {
@@ -51,7 +51,7 @@ test('a result whose file is gone › is told in its words', async t => {
     const first = await app.post(PATH, form, headers);
     t.is(first.statusCode, 200, first.body);
   });
-  // Others beside it that are there: a storage that lost all at once is not there.
+  // Other blobs stay beside it, since a storage that lost all at once counts as absent.
   await succeeding(async () => {
     for (let count = 0; count < 2; count += 1) await app.post(JOBS, imageBody());
   });
@@ -66,7 +66,7 @@ test('a result whose file is gone › is told in its words', async t => {
   t.true(incidents.some(one => one.jobId === jobId));
 });
 
-/** The same picture is the same request here: another size for each. */
+/** The same picture is the same request here, so each request has another size. */
 let width = 10;
 function held(token: string) {
   width += 1;

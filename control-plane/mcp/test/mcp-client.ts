@@ -7,7 +7,7 @@ import { mcp } from '../mcp.ts';
 
 export const { openTestApp, useTestApp } = testApps([mcp], stores => stores);
 
-/** No two alike: the same image is the same call. */
+/** Each image is different, since the same image is the same call. */
 export const image = (bytes = 0) =>
   Buffer.concat([pngHeader(40, 30), Buffer.from(randomUUID()), Buffer.alloc(bytes, 7)]);
 export const base64 = (bytes = 0) => image(bytes).toString('base64');
@@ -54,7 +54,7 @@ export const HEADERS = {
 
 type Sent = Readonly<Record<string, string | undefined>>;
 
-/** A message as it stands. */
+/** Posts a message as it stands. */
 export function post({ app, token }: TestApp, body: unknown, more: Sent = {}) {
   const all = { ...HEADERS, authorization: `Bearer ${token}`, ...more };
   const headers = Object.fromEntries(Object.entries(all).filter(([, value]) => value)) as Record<

@@ -27,7 +27,7 @@ import {
 import type { Command } from 'commander';
 import { prepareDirectory, readManifest, restoreBackup, takeBackup } from './backup.ts';
 
-/** In a backup's directory; every other place of a manifest is absolute. */
+/** The name is relative to the backup's directory; all other paths of a manifest are absolute. */
 const BLOBS = 'blobs';
 
 interface BackupOptions {
@@ -107,7 +107,7 @@ async function backup(
   ]);
 }
 
-/** A restored service does not start without it, and it is not in the backup. */
+/** A restored service does not start without the key, which is not in the backup. */
 function keyLine(context: CliContext, keyId: string): string {
   const { dataDir } = loadDatabaseConfig(context.environment);
   const given = (context.environment.MATTING_SECRETS_KEY ?? '') !== '';
@@ -118,11 +118,11 @@ function keyLine(context: CliContext, keyId: string): string {
 async function openBackupBlobs(context: CliContext, directory: string, blobsTo?: string) {
   const config = loadStorageConfig(context.environment, context.packages.storageKinds);
   const { spoolDir, storageKinds } = config;
-  // Restored from another working directory it has to be the same place.
+  // An absolute path stays the same from another working directory.
   const given =
     blobsTo === undefined ? undefined : absoluteStorage(blobsTo, context.packages.storageKinds);
   const place = given ?? pathToFileURL(path.join(directory, BLOBS)).href;
-  // A disk that is not mounted would be made anew, and its pictures left out.
+  // A disk that is not mounted would be created anew, and its pictures left out.
   const from = await openStorages(config, { spoolDir }, openStorageToRead);
   const to = await openStorage(place, { spoolDir, storageKinds, setting: '--blobs-to' });
   return { from, to, place: given ?? BLOBS };
@@ -141,7 +141,7 @@ async function restore(
     context.environment,
     context.packages.storageKinds,
   );
-  // A proof alone makes no directory that is missing.
+  // A check alone does not create a missing directory.
   const open = directory === undefined ? openStorageToRead : openStorage;
   await checkRestored(context, options, () => openStorages(storage, { spoolDir }, open));
 }
@@ -154,7 +154,7 @@ async function restoreFrom(
   const manifest = await readManifest(directory);
   await requireKey(context, manifest.secrets_key_id);
   const { databaseUrl } = loadDatabaseConfig(context.environment);
-  // Pictures alone need a database that names them, before a directory is made for them.
+  // Pictures alone need a database that names them, so the command checks it before it writes.
   if (manifest.database === null) await context.withDatabase(async () => undefined);
   const { blobsFrom } = options;
   const given =
@@ -187,7 +187,9 @@ async function openRestoreBlobs(context: CliContext, directory: string, given: s
   return { from, to: await openStorage(storageUrl, { spoolDir, storageKinds }) };
 }
 
-/** Before anything is written: a service with another key would not start on what was restored. */
+/**
+ * Runs before any write, since a service with another key would not start on the restored database.
+ */
 async function requireKey(context: CliContext, keyId: string | null): Promise<void> {
   if (keyId === null) return;
   const { MATTING_SECRETS_KEY: text = '' } = context.environment;
@@ -219,7 +221,7 @@ async function checkRestored(
   if (!value.ok) throw new CommandError('the check failed; fix the failures above');
 }
 
-/** Leases and links go by the clock of the database, which may be another server's now. */
+/** Leases and links follow the database's clock, which may be another server's now. */
 async function clockFinding({ rateQuotas }: { rateQuotas: { nowMs(): Promise<number> } }) {
   const offMs = (await rateQuotas.nowMs()) - Date.now();
   const found = `the database's clock is ${Math.round(offMs / 1000)} s from this machine's`;
@@ -231,11 +233,11 @@ function megabytes(bytes: number): string {
   return `${(bytes / 1e6).toFixed(1)} MB`;
 }
 
-/** Jobs that are read at once, and blobs that are looked at at once. */
+/** A check reads so many jobs at once, and looks at so many blobs at once. */
 const PAGE = 100;
 const BLOBS_AT_ONCE_MAX = 8;
 const NAMED_MAX = 20;
-/** No link lives longer (MATTING_RESULT_TTL_MS). */
+/** MATTING_RESULT_TTL_MS allows no longer life of a link. */
 const LINK_LIFE_MS_MAX = 31 * 86_400_000;
 
 interface RestoredParts {
@@ -268,7 +270,7 @@ interface Expected {
   readonly jobId: string;
   readonly blob: string;
   readonly bytes: number;
-  /** Hexadecimal; undefined: it was not kept. */
+  /** The checksum is hexadecimal; undefined: it was not kept. */
   readonly sha256: string | undefined;
 }
 
@@ -334,7 +336,7 @@ async function missingOf(parts: RestoredParts, expected: readonly Expected[]): P
   return missing;
 }
 
-/** By the store's own checksum where it keeps one, else by reading. */
+/** Compares the store's own checksum if it keeps one; otherwise it reads the blob. */
 async function isThere({ blobs, sizesOnly }: RestoredParts, { blob, bytes, sha256 }: Expected) {
   if (sizesOnly || sha256 === undefined) return (await blobs.stat(blob))?.bytes === bytes;
   const said = await blobs.signed?.stored(blob);
@@ -348,7 +350,7 @@ async function isThere({ blobs, sizesOnly }: RestoredParts, { blob, bytes, sha25
   }
 }
 
-/** On a service that works a job may have ended since, and a link too. */
+/** While a service works, a job or a link may have ended since. */
 async function isStillNamed({ stores }: RestoredParts, { blob }: Expected): Promise<boolean> {
   return (await stores.jobs.referencedBlobs([blob])).has(blob);
 }

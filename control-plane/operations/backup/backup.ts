@@ -37,14 +37,14 @@ import {
 } from '../storage/storage-commands.ts';
 import { copySqlite, dumpMysql, loadMysql } from './database-copy.ts';
 
-/** Raised when a directory of before can no longer be read. */
+/** The number rises when the program can no longer read earlier directories. */
 const FORMAT = 2;
 const MANIFEST = 'backup.json';
 
 interface BackupManifest {
   readonly format: typeof FORMAT;
   readonly version: string;
-  /** ISO 8601 UTC, by the database's clock: what was committed until then is in it. */
+  /** ISO 8601 UTC, by the database's clock; the backup has what was committed until then. */
   readonly taken_at: string;
   readonly database: BackedUpDatabase | null;
   readonly blobs: { readonly place: string } | null;
@@ -53,10 +53,10 @@ interface BackupManifest {
 }
 
 interface BackedUpDatabase {
-  /** sqlite: a database file. mysql: statements. */
+  /** sqlite is a database file; mysql is a file of statements. */
   readonly kind: 'sqlite' | 'mysql';
   readonly engine: string;
-  /** Beside the manifest. */
+  /** The file lies beside the manifest. */
   readonly file: string;
   readonly bytes: number;
   readonly sha256: string;
@@ -75,7 +75,7 @@ function manifestPath(directory: string): string {
   return path.join(directory, MANIFEST);
 }
 
-/** Whole or not at all, and durable. */
+/** Writes it whole or not at all, and durably. */
 async function writeManifest(
   directory: string,
   manifest: Omit<BackupManifest, 'format'>,
@@ -113,12 +113,12 @@ function parse(text: string): BackupManifest | undefined {
   }
 }
 
-/** @throws BackupError where the file is not as it was written */
+/** @throws BackupError if the file is not as it was written */
 async function requireWhole(
   directory: string,
   { file, bytes, sha256 }: BackedUpDatabase,
 ): Promise<string> {
-  // A name, never a way out of the directory.
+  // The manifest must hold a bare name, never a path out of the directory.
   if (path.basename(file) !== file)
     throw new BackupError(`${MANIFEST} names a file outside the backup`);
   const place = path.join(directory, file);
@@ -140,14 +140,14 @@ async function measure(file: string): Promise<Pick<BackedUpDatabase, 'bytes' | '
 
 const SQLITE_FILE = 'database.sqlite';
 const SQL_FILE = 'database.sql';
-/** What an interrupted run leaves, which the next one goes on with. */
+/** An interrupted run leaves these, and the next run continues with them. */
 const OWN_NAMES: readonly string[] = [SQLITE_FILE, SQL_FILE, 'blobs', 'backup.json.tmp'];
 
 /** A restored service may use a fence for a result that the service of before used for another. */
 const ANOTHER_PLACE = 'name another place with --blobs-to, as after every restore';
 
 interface BackupParts {
-  /** The live service's; its URL, with a password, for the engine's program. */
+  /** The database and URL are the live service's; the engine's program needs the URL's password. */
   readonly database: Database;
   readonly databaseUrl: string;
   readonly withDatabase: boolean;
@@ -182,7 +182,7 @@ export async function takeBackup(directory: string, parts: BackupParts) {
     copied = await copyAll(parts, blobs, true);
   }
   onProgress(parts.withDatabase ? 'copying the database' : 'the database is left out');
-  // Before the copy: what it dates is in the copy.
+  // The time precedes the copy, so that the copy holds everything committed by then.
   const takenAtMs = Date.now() + (await probeDatabase(database)).clockAheadMs;
   const backedUp = parts.withDatabase ? await copyDatabase(directory, parts) : null;
   const canary = await createSecretsCanaryStore(database).find();
@@ -251,7 +251,7 @@ interface RestoreParts {
   readonly databaseUrl: string;
   readonly searchPath: string;
   readonly log: StoreLog;
-  /** Of the packages whose tables are expected. */
+  /** The packages expect these tables. */
   readonly packages: readonly MigrationSeries[];
   readonly blobs: { readonly from: BlobStore; readonly to: BlobStore } | undefined;
   readonly onProgress?: (line: string) => void;
@@ -308,12 +308,12 @@ async function restoreFile(file: string, parts: RestoreParts) {
   const temporary = `${target}.restoring`;
   const left = [temporary, `${temporary}-wal`, `${temporary}-shm`];
   for (const place of left) await rm(place, { force: true });
-  // Readable by its owner alone from its first byte, whatever rights the backup came back with.
+  // Only its owner can read it from its first byte, whatever rights the backup came back with.
   await pipeline(createReadStream(file), createWriteStream(temporary, { mode: 0o600 }));
   const summary = await withDatabase(`sqlite:${temporary}`, parts, database =>
     complete(database, parts),
   );
-  // Its last connection has brought the write-ahead log into the file and removed it.
+  // The last connection has brought the write-ahead log into the file and removed it.
   await syncPath(temporary);
   await rename(temporary, target);
   await syncPath(path.dirname(target));
@@ -349,7 +349,7 @@ async function complete(database: Database, parts: RestoreParts) {
   return { migrations, blobs: { copied, copiedBytes, alreadyThere } };
 }
 
-/** Of the blobs of a store those that a job names. */
+/** Lists the blobs of a store that a job names. */
 function namedBlobs(from: BlobStore, jobs: JobStore): MovedFrom {
   return {
     async *listOlderThan(olderThanMs) {

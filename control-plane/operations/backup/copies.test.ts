@@ -16,7 +16,7 @@ const test = ava.serial;
 let directory: string;
 const place = (name: string) => path.join(directory, name);
 
-/** Some steps long; and stand-ins for the engine's programs, which would run for long. */
+/** Copies take some steps; stand-ins for the engine's programs would run for long. */
 test.before(async () => {
   directory = await mkdtemp(path.join(tmpdir(), 'matting-copy-'));
   const database = new DatabaseSync(place('from'));

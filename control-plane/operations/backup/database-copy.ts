@@ -22,9 +22,9 @@ export class DatabaseCopyError extends CommandError {
   }
 }
 
-/** Pages of 4 KiB between two ticks of the event loop: some milliseconds. */
+/** So many pages of 4 KiB pass between two ticks of the event loop: some milliseconds. */
 const PAGES_A_STEP = 1000;
-/** A process that is just switching the file to WAL holds its lock for so long. */
+/** A process that is just switching the file to WAL holds its lock for this long at most. */
 const BUSY_MS_MAX = 5000;
 
 /**
@@ -52,7 +52,7 @@ export async function copySqlite(from: string, to: string): Promise<void> {
 }
 
 async function fill(from: string, to: string): Promise<void> {
-  // Not read-only: the last one to leave a file in WAL mode has to tidy it.
+  // The source is not read-only, since the last one to leave a file in WAL mode has to tidy it.
   const source = new DatabaseSync(from, { timeout: BUSY_MS_MAX });
   try {
     source.exec('begin');
@@ -67,7 +67,7 @@ async function fill(from: string, to: string): Promise<void> {
 function requireSound(file: string): void {
   const copy = new DatabaseSync(file);
   try {
-    // One file that stands for itself: no log beside it.
+    // The copy is one file that stands alone, with no log beside it.
     copy.exec('pragma journal_mode = delete');
     const said = copy.prepare('pragma integrity_check(1)').get() as { integrity_check: string };
     if (said.integrity_check !== 'ok')
@@ -78,14 +78,14 @@ function requireSound(file: string): void {
 }
 
 const SAID_BYTES_MAX = 4096;
-/** What the programs of MariaDB and MySQL say of a statement that the server refuses. */
+/** The programs of MariaDB and MySQL print this for a statement that the server refuses. */
 const ERROR_LINE = /^ERROR (\d+) \(\w+\)/m;
-/** Of the process that waits for such a program. */
+/** These signals end the process that waits for such a program. */
 const ENDING = ['SIGTERM', 'SIGINT', 'SIGHUP'] as const;
 
 export type MysqlTool = 'dump' | 'client';
 
-/** In the order they are looked for: the names of MariaDB's and of MySQL's. */
+/** The search tries MariaDB's name first, then MySQL's. */
 const NAMES: Readonly<Record<MysqlTool, readonly [mariadb: string, mysql: string]>> = {
   dump: ['mariadb-dump', 'mysqldump'],
   client: ['mariadb', 'mysql'],
@@ -134,7 +134,7 @@ function dumpOptions({ isMariadb }: Tool): readonly string[] {
 
 interface Tool {
   readonly file: string;
-  /** By its own word: MariaDB installs its programs under MySQL's names, too. */
+  /** The program says so itself, since MariaDB also installs its programs under MySQL's names. */
   readonly isMariadb: boolean;
 }
 
@@ -188,7 +188,7 @@ async function run(
   const { args, password, database } = connectionOf(databaseUrl, tool);
   let said = '';
   const start = () => {
-    // Nobody's ~/.my.cnf decides what is dumped.
+    // No ~/.my.cnf decides what is dumped.
     const child = spawn(tool.file, ['--no-defaults', ...args, ...options, database], {
       env: { PATH: searchPath, MYSQL_PWD: password },
       stdio: [stdin?.fd ?? 'ignore', stdout?.fd ?? 'ignore', 'pipe'],
@@ -227,7 +227,8 @@ async function withSignals(
     signal = received;
     child?.kill('SIGKILL');
   };
-  // Before the program is there: a signal that comes while it starts waits for the next turn.
+  // Handlers precede the program, so that a signal that comes while it starts waits for the next
+  // tick.
   for (const name of ENDING) process.on(name, onSignal);
   try {
     child = start();
@@ -248,7 +249,7 @@ async function ended(child: ChildProcess, file: string): Promise<number | string
   }
 }
 
-/** As connect.ts reads the URL, for these programs. */
+/** Reads the URL as connect.ts does, for these programs. */
 function connectionOf(databaseUrl: string, { isMariadb }: Tool) {
   const pool = parseMysqlUrl(databaseUrl);
   const parameters = new URL(databaseUrl).searchParams;
@@ -270,7 +271,7 @@ function connectionOf(databaseUrl: string, { isMariadb }: Tool) {
   return { args: [...args, ...files], password: String(password), database };
 }
 
-/** MariaDB's programs know no --ssl-mode. */
+/** MariaDB's programs do not know --ssl-mode. */
 function mariadbSsl(mode: string): string[] {
   if (mode === 'DISABLED') return ['--skip-ssl'];
   return [

@@ -16,12 +16,12 @@ import { warnOfUnknownVariables } from '@matting/program/env-names.ts';
 const SUBJECT = 'configuration';
 const SECRETS = 'secrets';
 const VARIABLES = 'docs/settings.md';
-/** Written by the first start beside a SQLite database. */
+/** The first start writes these files beside a SQLite database. */
 const SECRETS_KEY_FILE = 'secrets.key';
 const NODE_TOKEN_FILE = 'node-token';
 const OTHERS = 0o077;
 
-/** `config` as far as it can be used. */
+/** Answers `config` as far as it can be used. */
 export function examineConfiguration(env: Environment, { loadConfig }: CliPackages) {
   try {
     const config = loadConfig(env);
@@ -55,7 +55,7 @@ export async function withSupervisorsToken(
   return token === undefined ? env : { ...env, MATTING_NODE_TOKEN: token };
 }
 
-/** What files hold that nobody else may see; for what must not be printed. */
+/** Reads the secrets that files hold, so that the output can leave them out. */
 export async function secretsInFiles(env: Environment): Promise<string[]> {
   const dataDir = env.MATTING_DATA_DIR || 'data';
   const files = [SECRETS_KEY_FILE, NODE_TOKEN_FILE].map(name => textOf(path.join(dataDir, name)));

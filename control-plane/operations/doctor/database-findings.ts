@@ -29,12 +29,12 @@ const SUBJECT = 'database';
 const MIGRATIONS = 'migrations';
 const CLOCKS = 'clocks';
 const PAGE = 'docs/database.md';
-/** One question; replicas and the database belong into one network. */
+/** One query should take less: replicas and the database belong in one network. */
 const ANSWER_MS_WARN = 50;
-/** This machine's clock dates its log and checks certificates, no more. */
+/** This machine's clock only dates its log and checks certificates. */
 const CLOCK_OFF_MS_WARN = 30_000;
 
-/** Each proves a right by a statement that matches no row. */
+/** Each statement proves a right and matches no row. */
 const PROOFS = {
   SELECT: 'select id from sweeps where 1 = 0',
   INSERT: 'insert into sweeps (id, fence, walk_part) select id, 0, 0 from sweeps where 1 = 0',
@@ -44,12 +44,12 @@ const PROOFS = {
 
 export interface ExaminedDatabase {
   readonly findings: readonly Finding[];
-  /** To be closed. Undefined: it cannot be asked anything. */
+  /** The caller closes it. Undefined: it cannot be queried. */
   readonly database: Database | undefined;
   readonly current: boolean;
 }
 
-/** Opens it, changes nothing, and makes no file. */
+/** Opens the database, changes nothing, and makes no file. */
 export async function examineDatabase(
   databaseUrl: string,
   packages: readonly MigrationSeries[],
@@ -99,7 +99,7 @@ export async function missingFile(databaseUrl: string): Promise<string | undefin
 
 async function answerFindings(database: Database): Promise<Finding[]> {
   const { engine, version, answerMs, clockAheadMs } = await probeDatabase(database);
-  // The rest of a version is the distribution's.
+  // The rest of the version names the distribution's build.
   const name = `${engine} ${/^[\d.]+/.exec(version)?.[0] ?? version}`;
   const time = `answers in ${answerMs.toFixed(1)} ms`;
   const findings: Finding[] = [];
@@ -186,7 +186,7 @@ async function writingFindings(database: Database): Promise<Finding[]> {
 
 const SECOND_MS = 1000;
 const HOUR_MS = 3_600_000;
-/** As the alerts have them: MattingQueueOld, MattingWebhooksLate, MattingMailsLate, … */
+/** The bounds are those of the alerts: MattingQueueOld, MattingWebhooksLate, MattingMailsLate, … */
 const QUEUE_MS_MAX = 60 * SECOND_MS;
 const WEBHOOKS_MS_MAX = 60 * SECOND_MS;
 const MAILS_MS_MAX = 600 * SECOND_MS;
@@ -273,7 +273,7 @@ export async function secretsKeyFindings(
   const file = path.join(dataDir, SECRETS_KEY_FILE);
   if (key === undefined) {
     const found = `no key: neither MATTING_SECRETS_KEY nor ${file}`;
-    // The first start makes one, where nothing was sealed with another.
+    // The first start makes a key, if no other key has sealed anything.
     if (canary === undefined)
       return [ok(WORK_FINDINGS_SUBJECT, `${found}; the first start creates one`)];
     return [

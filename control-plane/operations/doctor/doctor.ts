@@ -71,9 +71,9 @@ import {
 } from './database-findings.ts';
 import { nodeFindings } from './node-findings.ts';
 
-/** Node's major version that the project brings and is tested with. */
+/** The project brings this major version of Node and is tested with it. */
 const NODE_MAJOR = 24;
-/** With fewer the public port takes less than 4096 connections. */
+/** With fewer open files the public port takes less than 4096 connections. */
 const OPEN_FILES_MIN = 8192;
 const BUG = 'this is a bug in the doctor; report it with this line';
 
@@ -129,7 +129,7 @@ function versionFindings(env: Environment): Finding[] {
   return findings;
 }
 
-/** What is wrong with the variables was said already. */
+/** Another finding has already said what is wrong with the variables. */
 function orUndefined<T>(load: () => T): T | undefined {
   try {
     return load();
@@ -223,7 +223,7 @@ async function examine(context: CliContext, options: DoctorOptions): Promise<voi
 
 const CONTROL_PLANE = 'control plane';
 
-/** What listens at the addresses of this configuration; no other machine is asked. */
+/** Looks at what listens at the addresses of this configuration, and at no other machine. */
 async function controlPlaneFindings(config: CoreSettings): Promise<readonly Finding[]> {
   const { host, port, metricsHost, metricsPort } = config;
   if (port === 0 || metricsPort === 0) return [];
@@ -255,7 +255,7 @@ async function controlPlaneFindings(config: CoreSettings): Promise<readonly Find
 
 const SUBJECT = 'storage';
 const DISK = 'disk';
-/** As MattingStorageNearlyFull; below the second a busy hour fills it. */
+/** The first is MattingStorageNearlyFull's bound; a busy hour fills a disk below the second. */
 const FREE_BYTES_WARN = 10e9;
 const FREE_BYTES_MIN = 1e9;
 
@@ -280,7 +280,7 @@ async function triedFindings(
   storageKinds: readonly StorageKind[],
 ): Promise<Finding[]> {
   const kind = `the ${storageKindOf(storageUrl, storageKinds)?.noun ?? 'directory'}`;
-  // Trying it would make it, with this user's rights in place of the service's.
+  // A try would create it with this user's rights in place of the service's.
   const missing = await missingOfStorage(storageUrl, storageKinds);
   if (missing.length > 0) {
     const root = storageDirectory(storageUrl);
@@ -299,7 +299,9 @@ async function triedFindings(
   );
 }
 
-/** Room where the service writes: data directory, SQLite file, storage directory, spool. */
+/**
+ * Measures room where the service writes: data directory, SQLite file, storage directory, spool.
+ */
 async function diskFindings(
   { storageUrl, spoolDir, storageKinds }: StorageSettings,
   { databaseUrl, dataDir }: { readonly databaseUrl: string; readonly dataDir: string },

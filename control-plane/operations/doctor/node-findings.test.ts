@@ -15,7 +15,7 @@ const GOOD = {
   pictureWorkers: 1,
   limits: { megapixelsMax: 100, imagesMax: 4 },
 };
-/** By what it answers as `/info`. */
+/** Each node answers this as `/info`. */
 const ANSWERS = {
   good: JSON.stringify(GOOD),
   null: 'null',
@@ -40,7 +40,7 @@ test.after.always(async () => {
 
 const NO_JOBS = { jobs: 0, oldestAgeMs: 0 };
 
-/** As this many control planes see these nodes. */
+/** Makes sightings in which each of these control planes sees these nodes. */
 function seenBy(
   replicas: readonly string[],
   ...nodes: (Pick<SightedNode, 'nodeId'> & Partial<SightedNode>)[]
@@ -102,7 +102,7 @@ test('one that has a lease and that no control plane reaches is a failure with i
   t.regex(nodes[0] ?? '', /^failure: none of 1 takes images: a \(its certificate has expired\)/);
   t.regex(nodes[0] ?? '', /3 jobs waited for up to 174 s/);
   t.regex(lines('node a').join(), /^failure: no control plane reaches it: its certificate/);
-  // Nodes that come with the work are no reason for one that came in vain.
+  // Nodes that come with the work do not excuse a node that came in vain.
   const onDemand = await nodesOf(members, seenBy(['one'], { nodeId: 'a', ...EXPIRED }), {
     onDemand: true,
   });
@@ -140,7 +140,7 @@ test('this machine may reach none that the control planes reach', async t => {
   const { lines, nodes } = await nodesOf(members, seenBy(['one'], { nodeId: 'a' }));
   t.deepEqual(nodes, ['ok: 1 of 1 take images']);
   t.regex(lines('node a').join(), /^ok: control planes reach it; this machine cannot/);
-  // Where none says anything, what is seen from here is all there is.
+  // If no control plane reports, the doctor has only what this machine sees.
   const alone = await nodesOf(members, seenBy([]));
   t.regex(alone.nodes[0] ?? '', /^warning: no control plane says/);
   t.regex(alone.lines('node a').join(), /^failure: cannot reach/);

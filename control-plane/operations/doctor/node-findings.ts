@@ -18,7 +18,7 @@ import {
 import { VERSION } from '@matting/program/version.ts';
 
 const NODES = 'nodes';
-/** Beyond it a page says no more than the first ones do. */
+/** Past this many, a page says no more than the first ones do. */
 const NODES_ASKED_MAX = 64;
 const NODES_AT_ONCE_MAX = 8;
 const NAMED_MAX = 10;
@@ -155,7 +155,7 @@ function modelFindings(nodes: readonly SeenMember[], offered: readonly string[])
   return findings;
 }
 
-/** As the control planes see it, and as it is reached from here at the addresses it registered. */
+/** Describes the node as the control planes see it, and as this machine reaches it. */
 async function oneNode(
   name: string,
   { member, state, cause, sightings }: SeenMember,

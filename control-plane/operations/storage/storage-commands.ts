@@ -20,7 +20,7 @@ import { DAY_MS } from '@matting/program/durations.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { type Command, InvalidArgumentError } from 'commander';
 
-/** Between two lines about how far it is. */
+/** Two lines of progress are this far apart. */
 const PROGRESS_MS = 10_000;
 const NAMED_MAX = 20;
 
@@ -102,7 +102,7 @@ async function migrate(
     context.packages.storageKinds,
   );
   const ofFrom = { spoolDir, storageKinds, setting: '<from>' };
-  // A directory that is not there would be made, and nothing copied.
+  // A directory that does not exist would be created, and nothing copied.
   const read = await openStorageToRead(fromUrl, ofFrom);
   const from = options.remove === true ? await openStorage(fromUrl, ofFrom) : read;
   const to = await openStorage(toUrl, { spoolDir, storageKinds, setting: '<to>' });
@@ -146,18 +146,18 @@ function reasonOf(error: unknown): string {
 }
 
 const MOVES_AT_ONCE_MAX = 8;
-/** Runs over the list: new blobs appear while a service still writes to the first store. */
+/** The list is read so often, since new blobs appear while a service writes to the first store. */
 const PASSES_MAX = 10;
-/** Failures after which the rest is not tried. */
+/** After this many failures the command tries no more blobs. */
 const FAILURES_MAX = 20;
-/** So far ahead that nothing is too young to be listed, whatever the clocks say. */
+/** This far ahead no blob is too young for the list, whatever the clocks say. */
 const AHEAD_MS = 86_400_000;
 const UNFINISHED = /^(tmp|fallback:)/;
 
 interface MoveOptions {
   /** Removes each blob from the first store once it is proven in the second. */
   readonly remove?: boolean;
-  /** False: what is there already is not compared. True where absent. */
+  /** False: blobs that are there already are not compared. True if absent. */
   readonly prove?: boolean;
   readonly onProgress?: (progress: MoveSummary) => void;
   readonly signal?: AbortSignal;
@@ -171,12 +171,12 @@ interface MoveFailure {
 export interface MoveSummary {
   readonly copied: number;
   readonly copiedBytes: number;
-  /** Blobs that were in the second store before, with the same checksum. */
+  /** Counts blobs that were in the second store before, with the same checksum. */
   readonly alreadyThere: number;
-  /** Blobs that the service removed meanwhile. */
+  /** Counts blobs that the service removed meanwhile. */
   readonly gone: number;
   readonly removed: number;
-  /** Blobs whose copy could not be made, or is another one. */
+  /** Lists blobs whose copy failed or differs. */
   readonly failures: readonly MoveFailure[];
   readonly complete: boolean;
 }
@@ -302,7 +302,7 @@ class Move {
     this.#counts.alreadyThere += 1;
   }
 
-  /** By the second store's own word where it has a checksum, else by reading it. */
+  /** Asks the second store for its checksum if it has one; otherwise it reads the blob. */
   async #requireSame(name: string, expected: HashedBlob): Promise<void> {
     const said = await this.#to.signed?.stored(name);
     const { bytes, sha256 } =

@@ -10,7 +10,7 @@ export const { openTestApp, useTestApp } = testApps([removebg], stores => stores
 
 export const IMAGE = pngHeader(40, 30);
 
-/** A Buffer is a file. */
+/** A Buffer is sent as a file. */
 export type Parts = Readonly<Record<string, string | Buffer>>;
 export type SentHeaders = Readonly<Record<string, string | string[]>>;
 
@@ -25,7 +25,7 @@ export function multipart(parts: Parts): Buffer {
   );
 }
 
-/** Every answer is held against the interface's document. */
+/** The client checks every answer against the interface's document. */
 export class RemovebgClient {
   readonly #app: TestApp;
   readonly #checker = new AnswerChecker(document);
@@ -34,7 +34,7 @@ export class RemovebgClient {
     this.#app = app;
   }
 
-  /** With the image unless the parts have a source. */
+  /** Sends the image unless the parts have a source. */
   form(parts: Parts = {}, headers: SentHeaders = {}): Promise<LightMyRequestResponse> {
     const body = multipart({ image_file: IMAGE, ...parts });
     return this.post(body, FORM_TYPE['content-type'], headers);
@@ -78,7 +78,7 @@ export class RemovebgClient {
 
   #checked(method: string, url: string, answer: LightMyRequestResponse): LightMyRequestResponse {
     const { statusCode: status, headers, rawPayload: body } = answer;
-    // Off, or asked from another origin: not the document's.
+    // The document does not cover an interface that is off, or requests of other origins.
     const isOther = headers['content-type'] === 'application/problem+json';
     const isCrossOrigin = headers['access-control-expose-headers'] !== undefined;
     if (!isOther && !isCrossOrigin) this.#checker.check({ method, url, status, headers, body });
