@@ -7,41 +7,49 @@ import type { SignInMethod } from './session/session-store.ts';
 
 declare module '@matting/database/database.ts' {
   interface Schema {
-    /** What jobs used that ended on a UTC day: as the ledger's settlements of that day. */
+    /**
+     * A row counts what jobs used that ended on a UTC day, as the ledger's settlements of that day.
+     */
     usage_days: {
       account_id: string;
-      /** Days since 1970-01-01 UTC, of the ledger's entry. */
+      /** Counts days since 1970-01-01 UTC, by the ledger's entry. */
       day: number;
       api_key_id: string;
       outcome: 'succeeded' | 'failed';
-      /** Of the output. */
+      /** The format is that of the output. */
       format: string;
       images: number;
       credits: number;
     };
-    /** One row an account whose playground was used: its allowance of a day. */
+    /** An account whose playground was used has one row: its allowance of a day. */
     playgrounds: {
       account_id: string;
-      /** The key that its jobs are of; nobody has its secret. */
+      /** Jobs of the playground have this key; nobody has its secret. */
       api_key_id: string;
-      /** The first instant of the day that `used` counts, UTC. */
+      /** This is the first instant, UTC, of the day that `used` counts. */
       day_at: number;
       used: number;
     };
-    /** A purchase of one package, at the price of its day (orders/order-rules.ts). Never removed. */
+    /**
+     * An order is a purchase of one package at its day's price (order-rules.ts). It is never
+     * removed.
+     */
     orders: {
       id: string;
       account_id: string;
       price_list: 'credit' | 'image';
       credits: number;
-      /** In the currency's smallest unit, as every sum of money here. */
+      /** The price is in the currency's smallest unit, as every sum of money here. */
       price: number;
       currency: string;
-      /** 'pending' past expires_at is expired. */
+      /** 'pending' past expires_at means expired. */
       state: StoredOrderState;
-      /** Of the price, paid back. */
+      /** So much of the price was paid back. */
       refunded: number;
-      /** Credits that refunds took back, and those that they could not: spent, or held by jobs. */
+      /**
+       * Counts credits that refunds took back, and credits, spent or held by jobs, that they could
+       * not.
+       */
       revoked: number;
       unrevoked: number;
       /** The last refund that left something; null: `unrevoked` is 0. */
@@ -49,15 +57,15 @@ declare module '@matting/database/database.ts' {
       created_at: number;
       expires_at: number;
       paid_at: number | null;
-      /** Who told of the payment. */
+      /** Names who reported the payment. */
       paid_by: string | null;
-      /** The payment that was accepted. */
+      /** The order is paid with this payment. */
       payment: string | null;
       cancelled_at: number | null;
-      /** What payers write into a transfer, of one order; null: it is older than references. */
+      /** Payers write it into a transfer; null: the order is older than references. */
       reference: string | null;
     };
-    /** Payments that were told of, each once; of an order whatever its state. */
+    /** Each reported payment is stored once, whatever the state of its order. */
     order_payments: {
       order_id: string;
       payment: string;
@@ -67,40 +75,45 @@ declare module '@matting/database/database.ts' {
       told_by: string;
       received_at: number;
     };
-    /** Refunds, each once. */
+    /** Each refund is stored once. */
     order_refunds: {
       order_id: string;
       refund: string;
       amount: number;
-      /** Credits that the amount stands for, and how many of them could be taken back. */
+      /** The amount stands for so many credits; refunds could take back so many of them. */
       credits: number;
       revoked: number;
       told_by: string;
       created_at: number;
-      /** null: it was told of before the payment, and waits for it. */
+      /** null: the refund came before the payment, and waits for it. */
       applied_at: number | null;
     };
     users: {
       id: string;
-      /** As it was typed; of people of an identity provider their name (providerName). */
+      /**
+       * The mail is as typed; for people of an identity provider it is their name (providerName).
+       */
       mail: string;
-      /** mailKeyOf the mail; null: known by an identity provider alone, and found by no mail. */
+      /**
+       * This is mailKeyOf the mail; null: only an identity provider knows them, and no mail finds
+       * them.
+       */
       mail_key: string | null;
       /** Null: no password was set. */
       password_hash: string | null;
-      /** Null: what the browser asks for. */
+      /** Null: the browser's languages decide. */
       language: string | null;
       created_at: number;
       disabled_at: number | null;
       /**
-       * Since when the mail is theirs for sure: they came by a link that its mail alone, or the
+       * The mail is theirs for sure since then: they came by a link that its mail alone, or the
        * operator, brought. Null: somebody typed it.
        */
       proven_at: number | null;
-      /** Counts what kept others out of this row, where engines certify. */
+      /** Counts transactions that locked this row by a change, on engines that certify. */
       turns: Generated<number>;
     };
-    /** Who a person is elsewhere (OpenID Connect). */
+    /** A row says who a person is elsewhere (OpenID Connect). */
     identities: {
       issuer: string;
       subject: string;
@@ -111,103 +124,106 @@ declare module '@matting/database/database.ts' {
       account_id: string;
       user_id: string;
       role: Role;
-      /** 'oidc': by a group of the identity provider, judged again at each sign-in. */
+      /** 'oidc': a group of the identity provider grants it, judged again at each sign-in. */
       source: MemberSource;
       created_at: number;
     };
     one_time_links: {
       id: string;
-      /** SHA-256 of the token, hexadecimal. */
+      /** The hash is SHA-256 of the token, hexadecimal. */
       token_hash: string;
       purpose: LinkPurpose;
       account_id: string;
       mail: string;
       role: Role;
-      /** Who made it: a mail, or `operator`. */
+      /** Names who made it: a mail, or `operator`. */
       created_by: string;
       created_at: number;
       expires_at: number;
       used_at: number | null;
-      /** 1: who opens it has that mail; 0: another person has seen it too. */
+      /** 1: whoever opens it has that mail; 0: another person has seen it too. */
       proves_mail: number;
       /** The person who made it; null: the operator. */
       made_by: string | null;
     };
     sessions: {
-      /** What lists and forms call it; no secret. */
+      /** Lists and forms call it so; it is no secret. */
       id: string;
-      /** SHA-256 of what the cookie holds, hexadecimal. */
+      /** The hash is SHA-256 of what the cookie holds, hexadecimal. */
       id_hash: string;
       user_id: string;
-      /** The account that the person acts for. */
+      /** The person acts for this account. */
       account_id: string;
       method: SignInMethod;
       created_at: number;
-      /** Up to a minute late. */
+      /** The time is up to a minute late. */
       seen_at: number;
-      /** The absolute bound. */
+      /** The session's absolute bound. */
       expires_at: number;
       address: string;
       /** The browser's words about itself. */
       agent: string;
     };
-    /** Failed sign-ins of an address or a mail: portal/sign-in/sign-in.ts. */
+    /** A row counts failed sign-ins of an address or a mail: portal/sign-in/sign-in.ts. */
     sign_in_throttles: {
       key_hash: string;
       window_start: number;
       failures: number;
     };
-    /** One row a threshold that an owner set. */
+    /** Each threshold that an owner set has one row. */
     balance_alerts: {
       account_id: string;
-      /** Told at this many available credits, and at fewer. */
+      /** Owners get a notice at this many available credits, and at fewer. */
       threshold: number;
       created_at: number;
-      /** null: armed. */
+      /** null: the threshold is armed. */
       told_at: number | null;
-      /** available + reserved when it was told. */
+      /** This was available + reserved at the notice. */
       told_credits: number | null;
       told_event: string | null;
       /** When the account's quota last kept a notice or a part of it back; null: nothing waits. */
       withheld_at: number | null;
-      /** What waits (alerts/notices.ts). */
+      /** Names what waits (alerts/notices.ts). */
       withheld_rest: string | null;
     };
-    /** At most one row an account: where its own events go. */
+    /** An account has at most one row: the address of its own events. */
     account_webhooks: {
       account_id: string;
       url: string;
-      /** Encrypted, bound to the account. */
+      /** The secret is encrypted and bound to the account. */
       secret: Uint8Array;
       secret_key_id: string;
       created_at: number;
-      /** The last test that was sent; null: none yet. */
+      /** Names the last test that was sent; null: none yet. */
       test_event: string | null;
     };
-    /** Notices before API keys expire, each once. */
+    /** Each notice before an API key expires has one row. */
     key_expiry_notices: {
       id: string;
       api_key_id: string;
       expires_at: number;
-      /** As in balance_alerts. */
+      /** The columns mean the same as in balance_alerts. */
       withheld_at: number | null;
       withheld_rest: string | null;
     };
-    /** Sessions of the operator's pages that were signed out, until they would have expired. */
+    /**
+     * Rows hold sessions of the operator's pages that were signed out, until they would have
+     * expired.
+     */
     ended_operator_sessions: {
-      /** SHA-256 of what the cookie holds, hexadecimal. */
+      /** The hash is SHA-256 of what the cookie holds, hexadecimal. */
       token_hash: string;
       expires_at: number;
     };
-    /** What was sent on a day (UTC) of an account's, or to an address: alerts/messages.ts. */
+    /** Counts what an account sent, or an address got, on a day (UTC): mails/messages.ts. */
     message_counts: {
-      /** SHA-256 of what is counted, hexadecimal: no table of addresses. */
+      /** The hash is SHA-256 of the counted name, hexadecimal, so that no table lists addresses. */
       key_hash: string;
-      /** The day's first instant. */
+      /** This is the day's first instant. */
       day_at: number;
       used: number;
       withheld: number;
-      /** Only of an account's events: when the last test of any address of its was sent. */
+      /** An account's events have it: when the last test of any of its addresses was sent. */
       tested_at: number | null;
     };
   }

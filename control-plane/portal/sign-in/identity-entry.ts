@@ -13,20 +13,20 @@ import { beginSession, MEMBERS_MAX, type NewSession } from '../session/session-s
 
 export interface IdentityEntry {
   readonly issuer: string;
-  /** 1 to 255 printable ASCII characters. */
+  /** The subject has 1 to 255 printable ASCII characters. */
   readonly subject: string;
   readonly mail: string;
   readonly grants: readonly { readonly accountId: string; readonly role: Role }[];
   readonly newUserId: string;
   readonly session: NewSession;
   readonly endedIdHash: string | null;
-  /** The id of an account's audit entry: the same whenever it is asked for. */
+  /** Answers the id of an account's audit entry, which is the same for every call. */
   readonly entryIdOf: (accountId: string) => string;
 }
 
 export type IdentityOutcome =
   | { readonly kind: 'signed-in'; readonly userId: string; readonly accountId: string }
-  /** No group of theirs is anything here. */
+  /** None of their groups has a role here. */
   | { readonly kind: 'no-account' }
   | { readonly kind: 'refused' };
 
@@ -44,7 +44,7 @@ async function enter(database: Database, tx: Db, entry: IdentityEntry): Promise<
   return begun === undefined ? { kind: 'no-account' } : { kind: 'signed-in', userId, ...begun };
 }
 
-/** Who is new and has no group of the list is nobody here: anybody may be known to a provider. */
+/** A new person without a listed group gets no row, since a provider may know anybody. */
 async function personOf(
   database: Database,
   tx: Db,
@@ -59,7 +59,7 @@ async function personOf(
     .executeTakeFirst();
   if (known !== undefined) {
     if (known.disabled_at !== null) return { kind: 'refused' };
-    // Of one who signs in by a mail too it stays what they typed.
+    // A person who also signs in by a mail keeps the mail that they typed.
     if (known.mail !== mail && known.mail_key === null) {
       await tx.updateTable('users').set({ mail }).where('id', '=', known.id).execute();
     }
@@ -78,14 +78,14 @@ async function personOf(
   return newUserId;
 }
 
-/** Memberships that somebody was invited to stay as they are. */
+/** Memberships by invitation stay as they are. */
 async function grantAndEnd(database: Database, tx: Db, entry: IdentityEntry, userId: string) {
   const before = await readMemberships(tx, userId);
   const accounts = new Set([
     ...before.filter(({ source }) => source === 'oidc').map(one => one.account_id),
     ...entry.grants.map(({ accountId }) => accountId),
   ]);
-  // In one order everywhere: two sign-ins then wait for each other and never in a circle.
+  // One order everywhere makes two sign-ins wait for each other, never in a circle.
   for (const accountId of [...accounts].sort()) {
     await lockAccount(database, tx, accountId);
     const had = before.find(one => one.account_id === accountId);

@@ -1,4 +1,4 @@
-/** Browsers in which a person signed in with the password that they have now. */
+/** Knows browsers in which a person signed in with the password that they have now. */
 
 import { createHmac, hkdfSync, randomBytes, timingSafeEqual } from 'node:crypto';
 
@@ -8,11 +8,11 @@ const FORM = /^([A-Za-z0-9_-]{22})\.([A-Za-z0-9_-]{43})$/;
 
 export interface PasswordOwner {
   readonly userId: string;
-  /** Null: none was set, so no browser is known. */
+  /** Null: the person has no password, so no browser is known. */
   readonly passwordHash: string | null;
 }
 
-/** Browsers in which a person signed in with the password of now. */
+/** Knows browsers in which a person signed in with the password that they have now. */
 export class KnownBrowsers {
   readonly #key: Buffer;
 
@@ -22,13 +22,13 @@ export class KnownBrowsers {
     this.#key = Buffer.from(key);
   }
 
-  /** What the browser keeps from a sign-in with a password on. */
+  /** Makes what the browser keeps after a sign-in with a password. */
   create({ userId, passwordHash }: PasswordOwner & { readonly passwordHash: string }): string {
     const id = randomBytes(ID_BYTES).toString('base64url');
     return `${id}.${this.#sealOf(id, userId, passwordHash).toString('base64url')}`;
   }
 
-  /** The browser's id; undefined: they have not signed in with that password in it. */
+  /** Answers the browser's id; undefined: they have not signed in with that password in it. */
   idOf(cookie: string | undefined, { userId, passwordHash }: PasswordOwner): string | undefined {
     const [, id, seal = ''] = FORM.exec(cookie ?? '') ?? [];
     if (id === undefined || passwordHash === null) return undefined;

@@ -10,9 +10,9 @@ import { ContractError } from '@matting/proto/contract/errors.ts';
 import * as client from 'openid-client';
 
 const PROVIDER_TIMEOUT_S = 10;
-/** What the provider says of itself is asked for again after this. */
+/** The service reads the provider's metadata again after this time. */
 const METADATA_MS = 3_600_000;
-/** Conversations with the provider at once, a replica, and those that wait for one. */
+/** A replica has so many conversations with the provider at once, and so many wait for one. */
 const CONVERSATIONS_MAX = 8;
 const WAITING_MAX = 64;
 const WAIT_MS = 10_000;
@@ -36,12 +36,12 @@ export interface OpenIdFlow {
 interface OpenIdPerson {
   readonly issuer: string;
   readonly subject: string;
-  /** What the provider says is their mail, whatever it is; never what they are found by. */
+  /** The provider says that this is their mail, whatever it is; it never finds a person. */
   readonly mail: unknown;
   readonly groups: readonly string[];
 }
 
-/** The provider does not answer, or what came back is none of its answers to us. */
+/** The provider does not answer, or what came back is none of its answers to this service. */
 export class OpenIdError extends Error {
   constructor(cause: unknown) {
     super('the sign-in by the identity provider failed', { cause });
@@ -49,7 +49,7 @@ export class OpenIdError extends Error {
   }
 }
 
-/** Knows no accounts: it says who somebody is for the provider, and in which groups. */
+/** Knows no accounts, but says who somebody is for the provider, and in which groups. */
 export class OpenIdConnect {
   readonly #options: OpenIdConnectOptions;
   readonly #slots = new Semaphore({
@@ -65,7 +65,7 @@ export class OpenIdConnect {
         },
       ),
   });
-  /** A failure is not remembered: the next person asks again. */
+  /** A failure is not remembered, so the next person tries again. */
   readonly #configuration = new Remembered(() => this.#discover(), METADATA_MS);
 
   constructor(options: OpenIdConnectOptions) {
@@ -92,7 +92,7 @@ export class OpenIdConnect {
     return { url: url.href, flow };
   }
 
-  /** @param query of the way back, `?` included @throws OpenIdError; SERVICE_UNAVAILABLE */
+  /** @param query that of the way back, `?` included @throws OpenIdError; SERVICE_UNAVAILABLE */
   finish(from: string, query: string, flow: OpenIdFlow): Promise<OpenIdPerson> {
     return this.#talk(from, async () => {
       const configuration = await this.#configuration.get();
@@ -110,7 +110,7 @@ export class OpenIdConnect {
       if (claims === undefined) throw new Error('there is no ID token');
       const { groupsClaim } = this.#options;
       const { userinfo_endpoint } = configuration.serverMetadata();
-      // Small ID tokens leave to the other answer what does not fit.
+      // A small ID token leaves to the userinfo answer what does not fit.
       const isWhole = claims.email !== undefined && claims[groupsClaim] !== undefined;
       const more =
         isWhole || userinfo_endpoint === undefined
@@ -152,14 +152,16 @@ export class OpenIdConnect {
   }
 }
 
-/** The provider names the addresses: none of them takes this service for a program nearby. */
+/**
+ * The provider names the addresses, and none of them must take this service for a local program.
+ */
 const fetchAsService: client.CustomFetch = (url, { headers, ...options }) =>
   fetch(url, {
     ...(options as RequestInit),
     headers: { ...headers, 'user-agent': `${OWN_AGENT} (sign-in)` },
   });
 
-/** @throws Error for a subject that is no ASCII text of the length that the standard allows */
+/** @throws Error unless the subject is ASCII text of a length that the standard allows */
 function personOf(
   all: Readonly<Record<string, unknown>>,
   { iss, sub }: { readonly iss: string; readonly sub: string },

@@ -6,12 +6,12 @@ import { Passwords, passwordFaultOf } from './passwords.ts';
 
 const test = ava.serial;
 
-/** Of a hash that costs next to nothing: what is stored says how it is checked. */
+/** The hash costs next to nothing, since the stored text says how it is checked. */
 const CHEAP = `$argon2id$v=19$m=8,t=1,p=1$${'A'.repeat(22)}$${'A'.repeat(43)}`;
-/** More than the turns, and than half of the places to wait. */
+/** The network sends more than the slots, and more than half of those who may wait. */
 const HANDS = 40;
 
-/** Hashes of strangers, in the order in which they end; each knows where it came from. */
+/** Starts hashes of strangers and notes the order in which they end, each with its address. */
 function hashesOf(passwords: Passwords, addresses: readonly string[], ended: string[]) {
   return addresses.map(address =>
     passwords.verify('a guess', CHEAP, address).then(
@@ -29,7 +29,7 @@ test('slots of hashing › are shared by network: many addresses of one are one'
   await until('one that waits', () => passwords.waiting > 0);
   const own = hashesOf(passwords, ['192.0.2.1'], ended);
   await Promise.all([...others, ...own]);
-  // The network alone has one turn of two, and half of the places to wait.
+  // The network alone has one of two slots, and half of the room to wait.
   t.true(ended.filter(one => one.includes('SERVICE_UNAVAILABLE')).length >= HANDS - 33);
   const served = ended.filter(one => !one.includes(' '));
   t.true(served.indexOf('192.0.2.1') <= 2, served.join());
@@ -55,7 +55,7 @@ test('slots of hashing › of who is known are shared by person', async t => {
   };
   const many = Array.from({ length: 8 }, () => run('one'));
   await Promise.all([...many, run('another')]);
-  // One was under way, and one more was the first to wait.
+  // One hash was under way, and one more was the first to wait.
   t.true(order.indexOf('another') <= 2, order.join());
 });
 

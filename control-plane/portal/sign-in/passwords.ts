@@ -16,16 +16,16 @@ export interface PasswordCosts {
   readonly passes: number;
 }
 
-/** KiB. */
+/** The memory is in KiB. */
 const COSTS: PasswordCosts = { memory: 19_456, passes: 2 };
 const LANES = 1;
 const SALT_BYTES = 16;
 const HASH_BYTES = 32;
 
-/** Of strangers at once; with those below 57 MiB, and a few of the threads that read files. */
+/** Strangers run so many hashes at once; all take 57 MiB, and a few threads that read files. */
 const STRANGERS_HASHES_MAX = 2;
 const KNOWN_HASHES_MAX = 1;
-/** A few seconds' worth of them, of strangers, and as many of those who are known. */
+/** So many strangers wait, a few seconds' worth, and as many people who are known. */
 const WAITING_MAX = 64;
 const WAIT_MS = 5000;
 const BUSY_RETRY_AFTER_S = 5;
@@ -52,9 +52,9 @@ export class Passwords {
   }
 
   /**
-   * What is stored of a password.
-   * @param address of the network whose slot it takes
-   * @param knownId of the person whose slot it takes: they are signed in, or their browser is known
+   * Makes what the database stores of a password.
+   * @param address that of the network whose slot the hash takes
+   * @param knownId the person whose slot it takes: they are signed in, or their browser is known
    * @throws ContractError SERVICE_UNAVAILABLE
    */
   hash(password: string, address: string, knownId?: string): Promise<string> {
@@ -108,7 +108,7 @@ function parametersOf(password: string, nonce: Buffer, costs: PasswordCosts): Ar
   };
 }
 
-/** @throws Error: the database holds what this program never wrote */
+/** @throws Error if the database holds what this program never wrote */
 function parse(stored: string) {
   const [, memory, passes, parallelism, nonce = '', hash = ''] = FORM.exec(stored) ?? [];
   if (memory === undefined) throw new Error('a stored password has another form');
@@ -140,12 +140,12 @@ export const PASSWORD_LENGTH_MAX = 128;
 
 export type PasswordFault = 'tooShort' | 'tooLong' | 'common' | 'likeMail';
 
-/** What is no password by itself: what somebody adds, or what is repeated. */
+/** Parts up to this length are no password by themselves: what people add, or what they repeat. */
 const OWN_PART_LENGTH_MAX = 3;
 
 let common: Promise<ReadonlySet<string>> | undefined;
 
-/** Undefined: it may be set. @param mail whose it will be */
+/** Undefined: it may be set. @param mail that of the password's owner */
 export async function passwordFaultOf(
   password: string,
   mail: string,
@@ -158,7 +158,7 @@ export async function passwordFaultOf(
   if (lower.includes(mail.toLowerCase()) || isMostly(lower, name)) return 'likeMail';
   common ??= readCommonPasswords();
   const list = await common;
-  // Those that are on it with a year or an exclamation mark behind them, or repeated, too.
+  // A listed password stays forbidden with a year or an exclamation mark behind it, or repeated.
   const tried = [lower, trunkOf(lower)].flatMap(one => [one, repeatedPart(one)]);
   const isListed = tried.some(one => list.has(one) || list.has(trunkOf(one)));
   const isShort = tried.some(one => one.length > 0 && one.length <= OWN_PART_LENGTH_MAX);
@@ -169,7 +169,9 @@ function trunkOf(password: string): string {
   return password.replace(/[\d\p{P}\p{S}]+$/u, '');
 }
 
-/** What it repeats again and again, a few characters behind; itself where it does not. */
+/**
+ * Answers the part that repeats, with a few characters behind; the password itself if none does.
+ */
 function repeatedPart(password: string): string {
   for (let length = 1; length <= password.length / 2; length += 1) {
     const part = password.slice(0, length);

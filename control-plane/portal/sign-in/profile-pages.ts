@@ -24,14 +24,16 @@ interface Self {
   readonly sessionId: string;
   readonly accountId: string;
   readonly actor: ActingPerson;
-  /** They came by an operator's link: the password before is not asked for, once. */
+  /** They came by an operator's link, so one change needs no former password. */
   readonly cameByLink: boolean;
 }
 
 type PasswordChange =
-  /** @param known for the cookie of a known browser: the one before ended with the password */
+  /**
+   * @param known for the cookie of a known browser, since the former one ended with the password
+   */
   | { readonly kind: 'changed'; readonly known: string }
-  /** The session ended meanwhile, or the password became another. */
+  /** The session ended meanwhile, or the password has changed. */
   | { readonly kind: 'overtaken' }
   | { readonly kind: 'wrong' }
   | { readonly kind: 'bad-password'; readonly fault: PasswordFault }
@@ -52,7 +54,7 @@ export class Profile {
     this.#parts = parts;
   }
 
-  /** False: they are known by an identity provider alone. */
+  /** False: only an identity provider knows them. */
   async mayHavePassword({ userId }: Pick<Self, 'userId'>): Promise<boolean> {
     return (await this.#parts.people.find(userId))?.hasMailKey ?? false;
   }
@@ -68,7 +70,7 @@ export class Profile {
     if (person === undefined || !person.hasMailKey) return { kind: 'impossible' };
     const fault = await passwordFaultOf(given.next, mail);
     if (fault !== undefined) return { kind: 'bad-password', fault };
-    // Who holds a stolen session guesses no faster than who signs in.
+    // A thief with a stolen session guesses no faster than anybody at sign-in.
     const attempt = { by: 'session', sessionId, address: actor.address } as const;
     const waitMs = await throttle.take(attempt);
     if (waitMs > 0) return { kind: 'throttled', waitMs };
@@ -279,7 +281,7 @@ function sessionCells({ words, formats, csrf, sessionId }: Visit, row: ListedSes
   ];
 }
 
-/** In the order in which one that says several is the first. */
+/** If an agent names several browsers, the first of this order counts. */
 const BROWSERS = [
   ['Edg/', 'Edge'],
   ['OPR/', 'Opera'],
@@ -296,7 +298,7 @@ const SYSTEMS = [
   ['Linux', 'Linux'],
 ] as const;
 
-/** `Firefox, Linux`; undefined: none that is known. */
+/** Answers `Firefox, Linux`; undefined: the agent names none that is known. */
 function browserOf(agent: string): string | undefined {
   const nameIn = (list: readonly (readonly [string, string])[]) =>
     list.find(([mark]) => agent.includes(mark))?.[1];

@@ -26,12 +26,12 @@ export function readOidc(reader: EnvReader) {
     default: undefined,
   });
   const settings = {
-    /** Undefined: a public client, by PKCE alone. */
+    /** Undefined: the client is public, with PKCE alone. */
     clientSecret: reader.string('MATTING_OIDC_CLIENT_SECRET', {
       about: 'The secret of that client. Without it the client is public and uses PKCE alone.',
       default: undefined,
     }),
-    /** What the button calls it. */
+    /** The button calls the provider so. */
     name: reader.string('MATTING_OIDC_NAME', {
       about: 'What the sign-in button calls the provider.',
       ...{ lengthMax: 40, default: 'SSO' },
@@ -45,7 +45,7 @@ export function readOidc(reader: EnvReader) {
         default: ['openid', 'email', 'profile'],
       },
     ),
-    /** The claim that lists a person's groups. */
+    /** This claim lists a person's groups. */
     groupsClaim: reader.string('MATTING_OIDC_GROUPS_CLAIM', {
       about: 'The claim that lists the groups of a person.',
       ...{ lengthMax: 64, default: 'groups' },
@@ -79,7 +79,7 @@ function parseIssuer(text: string): string | undefined {
   return isSafe && search === '' && hash === '' ? text : undefined;
 }
 
-/** The account may have a colon in its name, and the group whatever it likes but `=`. */
+/** The account may have a colon in its name, and the group anything but `=`. */
 function parseGrant(text: string): GroupGrant | undefined {
   const [, group, account, role = ''] = /^([^=]{1,255})=(.{1,64}):([a-z]+)$/.exec(text) ?? [];
   if (group === undefined || account === undefined || !isRole(role)) return undefined;

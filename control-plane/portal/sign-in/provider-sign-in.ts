@@ -10,10 +10,10 @@ import type { OpenIdConnect, OpenIdFlow } from './open-id-connect.ts';
 import type { Entered } from './sign-in.ts';
 import type { SignInThrottle } from './sign-in-throttle.ts';
 
-/** What a group of the provider is here, by the operator's list. */
+/** The operator's list gives a group of the provider this role in an account. */
 export interface GroupGrant {
   readonly group: string;
-  /** Name or id of an account. */
+  /** The account goes by its name or id. */
   readonly account: string;
   readonly role: Role;
 }
@@ -32,7 +32,7 @@ export interface ProviderSignInParts {
   readonly name: string;
 }
 
-/** The one that may do most, where several groups lead to an account. */
+/** If several groups lead to an account, the role with the most rights counts. */
 const RANK: Readonly<Record<Role, number>> = { viewer: 0, member: 1, owner: 2 };
 
 export class ProviderSignIn {
@@ -50,11 +50,11 @@ export class ProviderSignIn {
     return this.#parts.provider.begin(address);
   }
 
-  /** @param query of the way back, `?` included @throws OpenIdError; SERVICE_UNAVAILABLE */
+  /** @param query that of the way back, `?` included @throws OpenIdError; SERVICE_UNAVAILABLE */
   async finish(query: string, flow: OpenIdFlow, browser: Browser): Promise<ProviderOutcome> {
     const { provider, identities, throttle } = this.#parts;
     const { address } = browser;
-    // Nobody has the provider asked without an end.
+    // The throttle keeps anybody from making the service call the provider without end.
     const attempt = { by: 'provider', address } as const;
     const waitMs = await throttle.take(attempt);
     if (waitMs > 0) return { kind: 'throttled', waitMs };
@@ -81,7 +81,7 @@ export class ProviderSignIn {
     return { ...outcome, secret, known: undefined };
   }
 
-  /** An account of the list that is not there yet is passed over. */
+  /** Skips accounts of the list that do not exist yet. */
   async #grantsOf(groups: readonly string[]) {
     const { grants, accounts } = this.#parts;
     const theirs = grants.filter(({ group }) => groups.includes(group));

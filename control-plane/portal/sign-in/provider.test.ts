@@ -122,7 +122,7 @@ test('see the way to it, and come in and back to where they were', async t => {
 test('are looked up by requests that name this service', async t => {
   provider.agents.clear();
   await signInAs(somebody(['shop-owners']).subject);
-  // The browser of this test is the other one.
+  // The browser of this test is the other agent.
   t.deepEqual(provider.agents, new Set(['node', 'matting-service/1 (sign-in)']));
 });
 
@@ -188,7 +188,7 @@ test('leave nothing here without a group of the list', async t => {
   const members = await fixture.stores.people.listMembers(fixture.accountId);
   const known = members.find(({ mail }) => mail.startsWith(email));
   assert.ok(known);
-  // Who had a group once is known, and is nobody without one.
+  // A person who had a group once is known, and has no account without one.
   provider.people.set(subject, { email, groups: [] });
   t.is((await signInAs(subject)).answer.statusCode, 422);
   t.truthy(await fixture.stores.people.find(known.userId));
@@ -205,7 +205,7 @@ test('have the provider asked few times an address for what is no way back of th
     statuses.push(await statusOf(forger, `${START}/back?code=forged-${n}&state=${state}`));
   }
   t.deepEqual(statuses, [...Array(FAILURES_MAX.provider).fill(502), 429, 429]);
-  // What it confirms is not counted, and another address is another.
+  // A confirmed sign-in does not count, and another address has its own count.
   const { subject } = somebody(['shop-staff']);
   for (let n = 0; n < 3; n += 1) {
     const { answer } = await signInAs(subject, new Browser(fixture, '198.51.100.78'));
@@ -221,7 +221,7 @@ test('may from now on what their groups say, and lose sessions with the group', 
   const { own: second } = await signInAs(subject);
   provider.people.set(subject, { email, groups: ['shop-staff'] });
   const { own: third } = await signInAs(subject);
-  // The first acted for the account that is lost, and the second may less.
+  // The first session acted for the account that is lost, and the second may do less.
   t.is(await statusOf(first, '/account/profile'), 303);
   t.true((await other.listMembers(otherId)).every(({ mail }) => !mail.startsWith(email)));
   for (const own of [second, third]) {
@@ -239,12 +239,12 @@ test('are refused with what is not of their own flow', async t => {
   const back = await throughProvider(await start(own), subject);
   const stranger = new Browser(fixture);
   t.is(await statusOf(stranger, back), 403);
-  // Another flow's state, nonce and verifier.
+  // The cookie has another flow's state, nonce and verifier.
   await start(stranger);
   t.is(await statusOf(stranger, back), 502);
   t.false(stranger.cookies.has(SESSION));
   t.is(await statusOf(own, back.replace(/state=[^&]+/, 'state=x')), 502);
-  // The flow was used up by that.
+  // The failed attempt used up the flow.
   t.is(await statusOf(own, back), 403);
   const denied = new Browser(fixture);
   await start(denied);

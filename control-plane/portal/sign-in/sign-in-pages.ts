@@ -40,12 +40,12 @@ import type { Entered, SignIn } from './sign-in.ts';
 import type { AcceptOutcome, UseLinks } from './use-links.ts';
 
 const OPEN = { config: { public: true } } as const;
-/** Longer passwords were never set. */
+/** No password that was set is longer. */
 const PASSWORD_LENGTH_MAX = 1024;
 const DAY_S = 86_400;
-/** A browser that a person comes back with within this time is known. */
+/** A browser stays known if the person comes back within this time. */
 const KNOWN_S = 180 * DAY_S;
-/** For signing in at the identity provider, a second factor included. */
+/** The time suffices to sign in at the identity provider, a second factor included. */
 const FLOW_S = 600;
 
 export function registerSignInRoutes(
@@ -102,7 +102,7 @@ function browserOf(request: FastifyRequest): Browser {
   };
 }
 
-/** A session's secret is new with every sign-in: one that was planted before opens nothing. */
+/** A session's secret is new with every sign-in, so one that was planted before opens nothing. */
 function letIn(reply: FastifyReply, { secret, known }: Entered): void {
   setCookie(reply, 'session', secret, SESSION_MS / 1000);
   if (known !== undefined) keepKnown(reply, known);
@@ -113,7 +113,7 @@ export function keepKnown(reply: FastifyReply, known: string): void {
   setCookie(reply, 'device', known, KNOWN_S);
 }
 
-/** For a form that strangers see too: the token of their session, or of the cookie of visitors. */
+/** Answers a token for forms that strangers see too, from their session or the visitors' cookie. */
 function csrfOfVisitor(reply: FastifyReply): string {
   const { request } = reply;
   const csrf = maybeCsrf(request);
@@ -124,7 +124,7 @@ function csrfOfVisitor(reply: FastifyReply): string {
   return csrfTokenOf(secret);
 }
 
-/** Says Retry-After too. @param text with {minutes}, whole ones */
+/** Sends Retry-After too. @param text one with {minutes}, which are whole */
 export function throttledText(reply: FastifyReply, text: string, waitMs: number): string {
   reply.header('retry-after', String(Math.ceil(waitMs / 1000)));
   return fill(text, { minutes: Math.max(1, Math.ceil(waitMs / 60_000)) });
@@ -225,7 +225,7 @@ function registerProviderRoutes(
 ): void {
   account.get('/sign-in/provider', OPEN, async (request, reply) => {
     const to = returnPathOf(queryOf(request, 'to'));
-    // Whom the provider knows would come in without a click of theirs, by a link of anybody's.
+    // Otherwise anybody's link could sign in a person whom the provider knows, without their click.
     if (isFromElsewhere(request)) return reply.redirect(signInPathTo(to), 303);
     const { url, flow } = await orProviderDown(request, provider.begin(browserOf(request)));
     const kept: KeptFlow = to === undefined ? flow : { ...flow, to };
@@ -234,7 +234,7 @@ function registerProviderRoutes(
   });
   account.get('/sign-in/provider/back', OPEN, async (request, reply) => {
     const flow = flowOf(readCookie(request, 'flow'));
-    // Once, whatever comes of it.
+    // The flow serves once, whatever comes of it.
     clearCookie(reply, 'flow');
     if (flow === undefined) throw new PageError('staleForm');
     const at = request.url.indexOf('?');
@@ -261,7 +261,7 @@ async function orProviderDown<T>({ log }: FastifyRequest, work: Promise<T>): Pro
   }
 }
 
-/** Undefined: none, or not as we set it. */
+/** Undefined: there is no flow, or not in the form that the service sets. */
 function flowOf(cookie: string | undefined): KeptFlow | undefined {
   if (cookie === undefined) return undefined;
   try {
@@ -288,7 +288,7 @@ function registerLinkRoutes(account: FastifyInstance, links: UseLinks): void {
     const { signIn } = localeOf(request).words;
     const csrf = csrfOfVisitor(reply);
     const action = `${ACCOUNT_PATH}/links/${request.params.token}`;
-    // Opening a link uses nothing up: previews of mails open links too.
+    // Opening a link does not use it up, since previews of mails open links too.
     const main = html`<div class="stack">
       <p>${fill(signIn.linkLead, { mail: link.mail, account: link.accountName })}</p>
       ${postForm({ action, csrf }, button({ label: signIn.submit }))}
@@ -327,7 +327,7 @@ function registerLinkRoutes(account: FastifyInstance, links: UseLinks): void {
   });
 }
 
-/** The same page whether somebody has that mail here or not: opening it tells nobody. */
+/** The page is the same whether somebody has that mail here or not, so it reveals nothing. */
 function renderInvitation(
   request: LinkRequest,
   reply: FastifyReply,
@@ -365,7 +365,7 @@ function passwordToAccept(
     readonly mail: string;
     readonly action: string;
     readonly csrf: string;
-    /** As the one invited. */
+    /** The person who is signed in is the one invited. */
     readonly isSignedIn: boolean;
     readonly error: string | undefined;
   },
@@ -373,7 +373,7 @@ function passwordToAccept(
   const { mail, action, csrf, isSignedIn, error } = form;
   return postForm(
     { action, csrf },
-    // So that a password manager knows whose it is.
+    // The field shows a password manager whose password it is.
     html`<input type="email" name="mail" value=${mail} autocomplete="username" readonly hidden />`,
     textField({
       name: 'password',

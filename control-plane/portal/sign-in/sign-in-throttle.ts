@@ -40,15 +40,15 @@ interface Attempt {
   readonly person: PasswordOwner | undefined;
 }
 
-/** What is counted by itself, so that nobody else uses it up. */
+/** Such attempts have a count of their own, so that nobody else uses it up. */
 interface OwnAttempt {
-  /** 'provider': a way back from it; 'session': the password before, of who is signed in. */
+  /** 'provider': a way back from it; 'session': a signed-in person types their former password. */
   readonly by: 'provider' | 'session';
   readonly address: string;
   readonly sessionId?: string;
 }
 
-/** Over all replicas. */
+/** Throttles over all replicas. */
 export class SignInThrottle {
   readonly #store: SignInThrottleStore;
   readonly #browsers: KnownBrowsers;
@@ -58,13 +58,13 @@ export class SignInThrottle {
     this.#browsers = browsers;
   }
 
-  /** Counts the attempt as one that fails. 0, or how long until one may be made, in ms. */
+  /** Counts the attempt as a failure. Answers 0, or how long until the next is allowed, in ms. */
   take(attempt: Attempt | OwnAttempt): Promise<number> {
     const keys = this.#keysOf(attempt);
     return this.#store.take(keys);
   }
 
-  /** It succeeded. Successes of a mail beyond their own bound stay counted as if they had failed. */
+  /** The attempt succeeded. A mail's successes past their own bound stay counted as failures. */
   async giveBack(attempt: Attempt | OwnAttempt): Promise<void> {
     const keys = this.#keysOf(attempt);
     const successes = 'mail' in attempt ? [keyOf('success', mailKeyOf(attempt.mail))] : [];
@@ -72,7 +72,7 @@ export class SignInThrottle {
     if (waitMs === 0) await this.#store.giveBack(keys);
   }
 
-  /** Of the person, where the attempt comes from a browser of theirs that is known. */
+  /** Answers the person's id if the attempt comes from a known browser of theirs. */
   knownId({ browser, person }: Pick<Attempt, 'browser' | 'person'>): string | undefined {
     if (person === undefined) return undefined;
     return this.#browsers.idOf(browser, person) === undefined ? undefined : person.userId;
@@ -99,32 +99,32 @@ function keyOf(kind: keyof typeof FAILURES_MAX, text: string): ThrottleKey {
 export const THROTTLE_WINDOW_MS = 600_000;
 
 export const FAILURES_MAX = {
-  /** Also that of an office behind one address, in a few minutes. */
+  /** An office behind one address fits, within a few minutes. */
   address: 30,
   mail: 10,
   browser: 10,
-  /** All known browsers of a person. */
+  /** All known browsers of a person share this bound. */
   browsers: 30,
-  /** Sign-ins of one mail that are given back: each has taken a hash. Nobody signs in so often. */
+  /** Each success took a hash, so they are bounded too. Nobody signs in so often. */
   success: 60,
-  /** Ways back from the identity provider of one address, which ask it. */
+  /** Ways back from the identity provider, which call it, count by address. */
   provider: 30,
-  /** The password before, as one session asks for another. */
+  /** One session may type so many wrong former passwords. */
   session: 10,
 } as const;
 
 interface ThrottleKey {
-  /** SHA-256 of what it stands for, hexadecimal: no table of mails and addresses. */
+  /** The hash is SHA-256, hexadecimal, so that no table lists mails and addresses. */
   readonly hash: string;
   readonly failuresMax: number;
 }
 
 type SignInThrottleStore = ReturnType<typeof createSignInThrottleStore>;
 
-/** Counted before the password is looked at: attempts at once pass no bound. */
+/** Counts attempts before the password is checked, so attempts at once pass no bound. */
 export function createSignInThrottleStore(database: Database) {
   return {
-    /** 0: the attempt is counted; more: none is, and how long until one may be made. */
+    /** 0: the attempt is counted; more: it is not, and the next is allowed after so long. */
     take: (keys: readonly ThrottleKey[]) => transact(database, tx => take(database, tx, keys)),
     giveBack: (keys: readonly ThrottleKey[]) =>
       query(database, async db => {
@@ -140,9 +140,9 @@ export function createSignInThrottleStore(database: Database) {
   };
 }
 
-/** All of them or none. A refused attempt is read alone: it writes nothing, however many come. */
+/** Counts all keys or none. A refused attempt only reads, however many come. */
 async function take(database: Database, tx: Db, keys: readonly ThrottleKey[]): Promise<number> {
-  // In one order everywhere: two attempts then wait for each other and never in a circle.
+  // One order everywhere makes two attempts wait for each other, never in a circle.
   const ordered = [...keys].sort((a, b) => (a.hash < b.hash ? -1 : 1));
   const hashes = ordered.map(({ hash }) => hash);
   const rows = await tx
@@ -164,7 +164,7 @@ async function take(database: Database, tx: Db, keys: readonly ThrottleKey[]): P
   return 0;
 }
 
-/** @param row as it was read; undefined: there was none */
+/** @param row the row as it was read; undefined: there was none */
 async function count(tx: Db, hash: string, row: WindowCount | undefined, nowMs: number) {
   const counted = countAttempt(row ?? NONE_COUNTED, THROTTLE_WINDOW_MS, nowMs);
   const values = { window_start: counted.startMs, failures: counted.count };

@@ -72,11 +72,11 @@ onDatabases(test, 'the throttle of sign-in', (test, dialect) => {
     t.true((await throttle.take(known)) > 0);
     await throttle.giveBack(known);
     t.is(await throttle.take(known), 0);
-    // A cookie of another person's sign-in is none.
+    // A cookie of another person's sign-in makes no browser known.
     const other = { ...OWNER, userId: 'another' };
     const theirs = { ...stranger, browser: BROWSERS.create(other) };
     t.true((await throttle.take(theirs)) > 0);
-    // Nor is one of the password before.
+    // Nor does a cookie of the former password.
     const before = { ...stranger, browser: BROWSERS.create({ ...OWNER, passwordHash: 'old' }) };
     t.true((await throttle.take(before)) > 0);
   });
@@ -93,7 +93,7 @@ onDatabases(test, 'the throttle of sign-in', (test, dialect) => {
       ),
     );
     t.is(waits.filter(wait => wait === 0).length, FAILURES_MAX.browsers);
-    // With another password they are counted anew.
+    // With another password the counts begin again.
     const next = { ...OWNER, passwordHash: 'the next' };
     const own = { ...attempt(), browser: BROWSERS.create(next), person: next };
     t.is(await throttle.take(own), 0);
@@ -108,7 +108,7 @@ onDatabases(test, 'the throttle of sign-in', (test, dialect) => {
       await throttle.giveBack(attempt);
     }
     t.is(taken, FAILURES_MAX.success + FAILURES_MAX.mail);
-    // Another's are their own.
+    // Another mail has its own count.
     t.is(await throttle.take({ ...attempt, mail: 'another@example.org' }), 0);
   });
 

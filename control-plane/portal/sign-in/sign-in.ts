@@ -16,12 +16,12 @@ import type { KnownBrowsers } from './known-browsers.ts';
 import type { Passwords } from './passwords.ts';
 import type { SignInThrottle } from './sign-in-throttle.ts';
 
-/** What a browser is given when it is let in. */
+/** A browser gets this when it is let in. */
 export interface Entered {
   readonly kind: 'signed-in';
-  /** For the session's cookie: new with every sign-in. */
+  /** The session's cookie holds this secret, which is new with every sign-in. */
   readonly secret: string;
-  /** For the cookie of a known browser; undefined: no password was shown. */
+  /** The cookie of a known browser holds this; undefined: no password was shown. */
   readonly known: string | undefined;
   readonly userId: string;
   readonly accountId: string;
@@ -56,7 +56,7 @@ export class SignIn {
   ): Promise<SignInOutcome> {
     const { people, passwords, throttle, browsers } = this.#parts;
     const mail = parseMail(given.mail) ?? '';
-    // Also for what is no mail: one statement, one hash, whoever it is.
+    // A text that is no mail costs the same: one statement and one hash, whoever it is.
     const person = await people.findByMail(mail);
     const attempt = { mail, address: browser.address, browser: browser.known, person };
     const waitMs = await throttle.take(attempt);

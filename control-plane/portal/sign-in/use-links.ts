@@ -21,7 +21,7 @@ export type AcceptOutcome =
   | Entered
   | { readonly kind: 'bad-password'; readonly fault: PasswordFault }
   | { readonly kind: 'throttled'; readonly waitMs: number }
-  /** Who is signed in is another than the one invited. */
+  /** Somebody other than the one invited is signed in. */
   | { readonly kind: 'another-person' }
   | Exclude<LinkUseOutcome, { readonly kind: 'signed-in' }>;
 
@@ -51,8 +51,8 @@ export class UseLinks {
   }
 
   /**
-   * By the password of the person whom the mail is of, or else by one that they choose now. Nobody
-   * learns whether there is one, but by the password, or by being let in.
+   * Takes the password of the person who has the mail, or else one that they choose now. Nobody
+   * learns whether there is such a person, unless they know the password or are let in.
    * @throws ContractError SERVICE_UNAVAILABLE
    */
   async acceptInvitation(token: string, password: string, by: LinkUser): Promise<AcceptOutcome> {
@@ -66,7 +66,7 @@ export class UseLinks {
     const attempt = { mail, address, browser: by.known, person };
     const waitMs = await throttle.take(attempt);
     if (waitMs > 0) return { kind: 'throttled', waitMs };
-    // Who proves a mail that nobody has proven needs no password of before, unless they have just
+    // A person who proves a mail for the first time needs no former password, unless they have just
     // shown that it is theirs by being signed in: a slip of the hand would set another.
     const isSignedIn = by.userId !== undefined;
     const isNew = person === undefined || (link.provesMail && !person.isProven && !isSignedIn);

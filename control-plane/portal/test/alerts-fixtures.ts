@@ -28,7 +28,7 @@ export async function inviteAtMost(
   throw new Error('the bound kept no invitation back');
 }
 
-/** What was counted and kept back today was yesterday's. */
+/** Makes today's counts, and what was kept back today, yesterday's. */
 export async function nextDay({ kysely }: Database): Promise<void> {
   await addTo(kysely, 'message_counts', {}, { day_at: -DAY_MS });
   await addTo(kysely, 'balance_alerts', {}, { withheld_at: -DAY_MS });
@@ -36,7 +36,7 @@ export async function nextDay({ kysely }: Database): Promise<void> {
 }
 
 export const SEALED = { secret: Uint8Array.of(1, 2, 3), secretKeyId: 'a-key' };
-/** Of tests of an account's address. */
+/** Tests of an account's address have these bounds. */
 export const TEST_BOUNDS = { everyMs: 3_600_000, messagesMax: 100 };
 
 export const HOOK_URL = 'https://hooks.example/account';
@@ -72,10 +72,10 @@ export async function seenOf(stores: Stores, accountId: string): Promise<SeenAle
   return seen.filter(alert => alert.accountId === accountId);
 }
 
-/** Of a key of that account that expires in a day. */
+/** Makes a notice for a key of that account that expires in a day. */
 export async function expiryNoticeOf(stores: Stores, accountId: string) {
   const { key } = await stores.apiKeys.create(accountId, 'expiring', { expiresInMs: 86_400_000 });
-  // From just before it.
+  // The look begins just before the key.
   const { expiring } = await stores.expiryNotices.look(key.id.slice(0, -1), 10);
   const found = expiring.find(({ id }) => id === key.id);
   const id = randomUUID();

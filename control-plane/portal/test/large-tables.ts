@@ -6,7 +6,7 @@ import { ACCOUNTS, accountOf, apiKeyOf, fillTable } from '@matting/test-support/
 import type { Insertable } from 'kysely';
 import { orderReferenceOf } from '../orders/order-rules.ts';
 
-/** Fewer than an account may have, so that one more can join. */
+/** An account may have a few more, so that one more can join. */
 const PEOPLE = 150;
 const OTHERS = 2000;
 const LINKS = 2000;
@@ -93,7 +93,7 @@ function linkRow(index: number, nowMs: number): Insertable<Schema['one_time_link
 
 const ORDERS = 3000;
 const VALID_MS = 7 * DAY_MS;
-/** Between two orders. */
+/** Two orders are this far apart. */
 const STEP_MS = (365 * DAY_MS) / ORDERS;
 const REFUNDED_OF = 50;
 const REFUND = { amount: 100, credits: 50, revoked: 50 };
@@ -114,7 +114,7 @@ export async function fillLargeOrders(database: Database): Promise<void> {
   );
 }
 
-/** The last is the latest. Of a hundred 60 are paid, 20 cancelled, 20 were left to expire. */
+/** The last is the latest. Of a hundred 60 are paid, 20 are cancelled, 20 have expired. */
 function orderRow(index: number, nowMs: number): Schema['orders'] {
   const createdAtMs = Math.floor(nowMs - (ORDERS - index) * STEP_MS);
   const share = (index * 37) % 100;

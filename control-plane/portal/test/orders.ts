@@ -15,7 +15,7 @@ import type { Stores } from './fixtures.ts';
 export const OPERATOR: ServiceActor = { kind: 'operator' };
 export const PROVIDER: ServiceActor = { kind: 'payment' };
 
-/** 2500 credits for 50 yuan: half a credit a fen. */
+/** The package has 2500 credits for 50 yuan: half a credit a fen. */
 export const PACKAGE = {
   list: 'credit',
   credits: 2500,
@@ -67,7 +67,7 @@ export async function aged({ kysely }: Database, orderId: string, days: number):
   await kysely.updateTable('orders').set(older).where('id', '=', orderId).execute();
 }
 
-/** Resolves once the database's clock is behind the order's last refund. */
+/** Resolves once the database's clock has passed the order's last refund. */
 export async function passedRefund(database: Database, orderId: string): Promise<void> {
   for (;;) {
     const row = await database.kysely

@@ -8,7 +8,7 @@ import { createPortalStores } from '../portal-stores.ts';
 import type { PortalSettings } from '../settings.ts';
 import type { Stores } from './fixtures.ts';
 
-/** Those of the service take a tenth of a second of a core each. */
+/** The service's own costs take a tenth of a second of a core each. */
 const CHEAP_PASSWORDS = { memory: 8, passes: 1 };
 
 export const testPortal: Package<PortalSettings> = {

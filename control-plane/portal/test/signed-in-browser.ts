@@ -10,17 +10,19 @@ import type { Stores } from './fixtures.ts';
 import { newLink } from './people.ts';
 import type { PortalApp } from './portal-app.ts';
 
-/** Asks for pages, from an address of its own. */
+/** Reads pages from an address of its own. */
 export class Browser extends Person {
   constructor({ app }: Pick<PortalApp, 'app'>, address = '192.0.2.1') {
     super(app, BASE_URL, { address, headers: { accept: 'text/html' } });
   }
 }
 
-/** With the token of its forms, which no page need be read for. */
+/** Has the token of its forms, so that a test need not read a page for it. */
 export type SignedInBrowser = Member & { readonly csrf: string };
 
-/** A new person of the account, signed in. @param options.accountId the test application's own */
+/**
+ * Signs in a new person of the account. @param options.accountId else the test application's own
+ */
 export async function signIn(
   test: Pick<PortalApp, 'app' | 'accountId'> & { readonly stores: Pick<Stores, 'links'> },
   options: { readonly role?: Role; readonly accountId?: string; readonly mail?: string } = {},

@@ -3,7 +3,9 @@ import assert from 'node:assert/strict';
 import type { Database } from '@matting/database/database.ts';
 import { dayOf } from '../usage/usage-store.ts';
 
-/** Usage is what the ledger's settlements and charges say; of all accounts unless given. */
+/**
+ * Checks usage against the ledger's settlements and charges, of all accounts unless one is given.
+ */
 export async function assertUsageAgrees(database: Database, accountId?: string): Promise<void> {
   const days = await database.kysely
     .selectFrom('usage_days')

@@ -28,7 +28,7 @@ import { dayOfIso } from './usage-store.ts';
 
 const LISTED_MAX = 5;
 const CUT_OUTS_MAX = 8;
-/** What is older is on the page of jobs. */
+/** Older jobs are on the page of jobs. */
 const ENDED_WITHIN_MS = 7 * DAY_MS;
 
 type OverviewView = Awaited<ReturnType<Overview['read']>>;
@@ -44,7 +44,7 @@ export class Overview {
     this.#dependencies = dependencies;
   }
 
-  /** Usage of the last thirty days. Pictures of the playground make no account used. */
+  /** Reads usage of the last thirty days. Pictures of the playground do not count as use. */
   async read(accountId: string) {
     const { ledger, readUsage } = this.#dependencies;
     const usage = await readUsage.view(accountId, {});
@@ -61,7 +61,7 @@ export class Overview {
     return { kind: 'start', hasKey: keys.length > 0 } as const;
   }
 
-  /** What runs, the oldest first; what failed and what was cut out, the latest first. */
+  /** Lists open jobs, the oldest first; then failed and successful ones, the latest first. */
   async #work(accountId: string) {
     const { jobs } = this.#dependencies;
     const open = await jobs.openOf(accountId, LISTED_MAX);
@@ -83,7 +83,7 @@ export class Overview {
 const OVERVIEW = { config: { permission: 'overview.read' } } as const;
 
 interface Place {
-  /** For the line that shows how to call the API. */
+  /** The line that shows how to call the API has this URL. */
   readonly baseUrl: string;
   readonly hasPlayground: boolean;
 }
@@ -165,7 +165,7 @@ function start(visit: Visit, { baseUrl, hasPlayground }: Place, hasKey: boolean)
   </div>`;
 }
 
-/** What is dropped on it goes along to the playground (assets/overview.js). */
+/** A dropped picture goes along to the playground (assets/overview.js). */
 function dropLink({ overview }: Words): VNode {
   return html`<a class="drop" href=${PLAYGROUND} data-drop-link>
     ${dropWords(overview.drop, overview.dropText)}</a>`;

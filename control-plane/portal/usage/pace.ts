@@ -32,7 +32,7 @@ interface Reader {
   readonly formats: Formats;
 }
 
-/** `about 12 days`, `about 5 months`, `more than 2 years`: how long so many credits last. */
+/** Says how long so many credits last: `about 12 days`, `about 5 months`, `more than 2 years`. */
 export function lastingText({ language, words }: Reader, credits: number, pace: number): string {
   const { pace: said } = words.usage;
   const days = Math.floor(credits / pace);
@@ -42,7 +42,9 @@ export function lastingText({ language, words }: Reader, credits: number, pace: 
   return counted(language, said.months, Math.round(days / DAYS_A_MONTH));
 }
 
-/** One line: the pace, and until when the credits last. @param nowMs of the view's last day */
+/**
+ * Writes one line: the pace, and until when the credits last. @param nowMs of the view's last day
+ */
 export function forecastText(
   reader: Reader,
   { available, pace, nowMs }: { available: number; pace: number; nowMs: number },

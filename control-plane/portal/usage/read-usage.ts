@@ -26,20 +26,20 @@ export type UsageTexts = Readonly<Partial<Record<UsageField, string>>>;
 export type UsageEntry = UsageFigures &
   (
     | { readonly day: string }
-    /** `key` is the part that is no secret; null: not known any more. */
+    /** `key` is the part that is no secret; null: the key is not known any more. */
     | { readonly key: string | null; readonly name: string | null }
     | { readonly outcome: string }
     | { readonly format: string }
   );
 
-/** What GET /v1/account/usage answers. */
+/** GET /v1/account/usage answers this. */
 export interface UsageView {
-  /** Dates, both included. */
+  /** Both dates are included. */
   readonly from: string;
   readonly to: string;
   readonly group: UsageGroup;
   readonly total: UsageFigures;
-  /** In the order of days or names; what was not used is left out. */
+  /** Entries come in the order of days or names, without those that were not used. */
   readonly usage: readonly UsageEntry[];
 }
 
@@ -59,7 +59,7 @@ export class ReadUsage {
     return answer;
   }
 
-  /** The same, with what is wrong as an answer. */
+  /** Answers the same, or what is wrong in place of an error. */
   async ask(accountId: string, texts: UsageTexts): Promise<UsageView | UsageFieldError> {
     const { usage } = this.#stores;
     const question = usageQuestionOf(texts, await usage.today());
@@ -75,7 +75,7 @@ export class ReadUsage {
     };
   }
 
-  /** What a view counts, each day by itself; of keys the name is that of the key's, or null. */
+  /** Reads what a view counts, each day by itself; a key's entry has the key's name, or null. */
   async daily(
     accountId: string,
     { from, to }: Pick<UsageView, 'from' | 'to'>,
@@ -89,7 +89,7 @@ export class ReadUsage {
     return rows.map(row => ({ ...row, name: keys.get(row.name)?.name ?? null }));
   }
 
-  /** Whether the account was ever charged or refused an image, as far back as one question goes. */
+  /** Whether the account was ever charged or refused an image, as far back as one query goes. */
   async hasUsed(accountId: string): Promise<boolean> {
     const { usage } = this.#stores;
     const to = await usage.today();
@@ -138,7 +138,7 @@ function wrong({ field, detail }: UsageFieldError): ContractError {
 
 const FIELDS = ['from', 'to', 'group'] as const;
 
-/** @throws ContractError INVALID_REQUEST: unknown, given twice, not percent-encoded UTF-8 */
+/** @throws ContractError INVALID_REQUEST: unknown, given twice, or not percent-encoded UTF-8 */
 export function readUsageQuery(target: string): UsageTexts {
   const texts: Partial<Record<(typeof FIELDS)[number], string>> = {};
   for (const { name, text } of parametersOf(target)) {

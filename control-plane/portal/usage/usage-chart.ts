@@ -8,29 +8,29 @@ import { html } from '../page/html.ts';
 import type { Visit } from '../session/visit.ts';
 import { dayOfIso } from './usage-store.ts';
 
-/** More days than this are drawn as weeks: bars that can be told apart, and a page below 80 KB. */
+/** More days are drawn as weeks, so that bars stay distinct and the page below 80 KB. */
 const DAYS_DRAWN_MAX = 45;
 const WEEK = 7;
-/** As many as there are colours; what is used less is drawn as one. */
+/** There are so many colours; what is used less is drawn as one. */
 const SERIES_MAX = 4;
 
 interface Part {
   readonly day: number;
-  /** Null: a key that is not known any more. */
+  /** Null: the key is not known any more. */
   readonly name: string | null;
   readonly images: number;
 }
 
 interface UsageChartProps {
-  /** Days as `2026-11-21`, both included. */
+  /** Days are written as `2026-11-21`, both included. */
   readonly from: string;
   readonly to: string;
   readonly parts: readonly Part[];
-  /** Undefined: the most used first, the others as one. */
+  /** Undefined: the most used come first, the others as one. */
   readonly series?: readonly string[];
 }
 
-/** Images of each day or week, those without any too; the last bar ends with the last day. */
+/** Draws images of each day or week, also of empty ones; the last bar ends with the last day. */
 export function usageChart(
   { words, formats }: Visit,
   { from, to, parts, series: fixed }: UsageChartProps,
@@ -73,23 +73,23 @@ function mostUsed(parts: readonly { name: string; images: number }[], others: st
 }
 
 interface Bar {
-  /** The whole name: `21 Nov 2026`. */
+  /** The label is the whole name: `21 Nov 2026`. */
   readonly label: string;
-  /** What stands under it; bars whose names would overlap leave theirs out. */
+  /** The short label stands under the bar; bars whose names would overlap leave theirs out. */
   readonly shortLabel: string;
-  /** From the bottom up. */
+  /** Values go from the bottom up. */
   readonly values: readonly number[];
 }
 
 interface BarChartProps {
   readonly title: string;
-  /** Names of the parts of a bar. */
+  /** The parts of a bar have these names. */
   readonly series: readonly string[];
   readonly bars: readonly Bar[];
   readonly format: (value: number) => string;
   /** Says that the table below is the chart. */
   readonly tableLabel: string;
-  /** The heading of the table's first column. */
+  /** The first column of the table has this heading. */
   readonly barLabel: string;
 }
 
@@ -100,9 +100,9 @@ const PLOT = HEIGHT - TOP - BOTTOM;
 const GRID_LINES_MAX = 5;
 const DIGIT_WIDTH = 7;
 const LABELS_MAX = 7;
-/** A day with one picture among thousands is seen. */
+/** A day with one picture among thousands stays visible. */
 const SEEN_MIN = 1.5;
-/** Of its place; fewer bars leave more room. */
+/** A bar takes this share of its column; fewer bars leave more room. */
 const BAR_SHARE = { few: 0.5, many: 0.7 };
 const FEW_BARS = 10;
 const TIP_WIDTH = 208;
@@ -138,7 +138,7 @@ export function barChart(props: BarChartProps): VNode {
   </figure>`;
 }
 
-/** Where a bar's place begins, how wide it is, and its middle: shares of all. */
+/** Answers where a bar's column begins, how wide it is, and its middle, as shares of all. */
 function placeOf(index: number, count: number) {
   return { begin: index / count, width: 1 / count, middle: (index + 0.5) / count };
 }
@@ -157,7 +157,7 @@ function drawBar({ values }: Bar, { width, middle }: Place, yOf: (value: number)
   });
 }
 
-/** From the last backwards at equal distances; on a phone every second of them. */
+/** Labels bars from the last backwards at equal distances; a phone shows every second label. */
 function shortLabels(bars: readonly Bar[]) {
   const last = bars.length - 1;
   const every = Math.max(Math.ceil(last / (LABELS_MAX - 1)), 1);
@@ -178,7 +178,9 @@ function shortLabels(bars: readonly Bar[]) {
   });
 }
 
-/** Shown while its place is pointed at; drawn behind all bars so that none covers it. */
+/**
+ * Draws a tip that shows while its column is pointed at, behind all bars so that none is covered.
+ */
 function drawTip(bar: Bar, { begin, width, middle }: Place, { series, format }: BarChartProps) {
   const used = bar.values.flatMap((value, part) => (value > 0 ? [{ value, part }] : []));
   const lines = used.map(({ value, part }, index) => {
@@ -225,7 +227,7 @@ function sumOf(values: readonly number[]): number {
   return values.reduce((sum, value) => sum + value, 0);
 }
 
-/** A round number of at least `least`: 1, 2 or 5 times a power of ten, whole. */
+/** Answers a whole number of at least `least`: 1, 2 or 5 times a power of ten. */
 function niceStep(least: number): number {
   if (least <= 1) return 1;
   const power = 10 ** Math.floor(Math.log10(least));

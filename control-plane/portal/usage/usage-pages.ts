@@ -17,7 +17,7 @@ import type { ReadUsage, UsageEntry, UsageView } from './read-usage.ts';
 import { usageChart } from './usage-chart.ts';
 import { dayOf, isoOfDay, USAGE_DAYS_MAX, USAGE_GROUPS, USAGE_KEPT_DAYS } from './usage-store.ts';
 
-/** Names of the columns are those of the API. */
+/** Columns have the names of the API. */
 function usageCsv({ group, usage }: UsageView): string {
   const names = group === 'key' ? ['key', 'name'] : [group];
   const head = csvLine([...names, 'images', 'failed', 'credits']);
@@ -99,7 +99,7 @@ type TypedUsage = ReturnType<typeof typedOf>;
 
 const PRESETS = [7, 30, 90] as const;
 
-/** The last days at one click, and any others by their dates. */
+/** Offers the last days at one click, and any others by their dates. */
 function daysChoice(
   { language, words }: Visit,
   { from, to, group }: TypedUsage,
@@ -157,7 +157,7 @@ function totalFigures({ words, formats }: Visit, { total }: UsageView) {
   ];
 }
 
-/** Of days the chart has its own table; of keys, outcomes and formats the sums stand below it. */
+/** Days have the chart's own table; sums of keys, outcomes and formats stand below the chart. */
 function chartAndTable(
   visit: Visit,
   view: UsageView,
@@ -196,7 +196,7 @@ function chartAndTable(
   return html`<div class="stack">${ui.panel(chart)}${table}</div>`;
 }
 
-/** Beside the name of a key, the part of it that is no secret. */
+/** Shows beside a key's name the part of it that is no secret. */
 function nameOf({ words, formats }: Visit, entry: UsageEntry): Child {
   const { usage } = words;
   if ('day' in entry) return formats.date(Date.parse(entry.day));

@@ -15,14 +15,14 @@ import { sql } from 'kysely';
 export const USAGE_GROUPS = ['day', 'key', 'outcome', 'format'] as const;
 export type UsageGroup = (typeof USAGE_GROUPS)[number];
 
-/** Days of one question, the first and the last included. */
+/** One query covers so many days, the first and the last included. */
 export const USAGE_DAYS_MAX = 366;
-/** Days that are shown where none are asked for. */
+/** A query without days covers so many. */
 const USAGE_DAYS_DEFAULT = 30;
-/** How long figures are kept, in days; two whole years can be compared. */
+/** The service keeps figures this many days, so that two whole years can be compared. */
 export const USAGE_KEPT_DAYS = 800;
 
-/** Days since 1970-01-01 UTC. */
+/** Counts days since 1970-01-01 UTC. */
 export function dayOf(atMs: number): number {
   return Math.floor(atMs / DAY_MS);
 }
@@ -31,7 +31,7 @@ export function isoOfDay(day: number): string {
   return new Date(day * DAY_MS).toISOString().slice(0, 10);
 }
 
-/** Undefined: no date of the calendar from 1970 to 9999, written as `2026-11-21`. */
+/** Undefined: the text is no date from 1970 to 9999, written as `2026-11-21`. */
 export function dayOfIso(text: string): number | undefined {
   if (!/^\d{4}-\d{2}-\d{2}$/.test(text)) return undefined;
   const atMs = Date.parse(`${text}T00:00:00Z`);
@@ -85,9 +85,9 @@ export function usageQuestionOf(
 const DATE_WANTED = 'must be a date written as 2026-11-21';
 
 export interface UsageFigures {
-  /** Jobs that ended. */
+  /** Counts jobs that ended. */
   readonly images: number;
-  /** Those of them that failed: without a charge. */
+  /** Counts those of them that failed, without a charge. */
   readonly failed: number;
   readonly credits: number;
 }
@@ -102,15 +102,15 @@ export function addUsage(one: UsageFigures, other: UsageFigures): UsageFigures {
   };
 }
 
-/** Rows that one question may read: a year of 60 keys, each with two outcomes a day. */
+/** One query may read so many rows: a year of 60 keys, each with two outcomes a day. */
 const USAGE_ROWS_MAX = 50_000;
 
 export interface UsageOf extends UsageFigures {
-  /** Of a day its number, of a key its id. */
+  /** The name is a day's number, or a key's id. */
   readonly name: string;
 }
 
-/** What days are split by. */
+/** Days are split by this. */
 export type UsageSplit = Exclude<UsageGroup, 'day'>;
 
 export interface DailyUsage extends UsageOf {
@@ -119,32 +119,32 @@ export interface DailyUsage extends UsageOf {
 
 export type UsageStore = ReturnType<typeof createUsageStore>;
 
-/** @param rowsMax another bound in tests alone */
+/** @param rowsMax only tests set another bound */
 export function createUsageStore(database: Database, rowsMax = USAGE_ROWS_MAX) {
   return {
-    /** By the groups' names. Undefined: it would read more than `rowsMax`. */
+    /** Lists usage by the groups' names. Undefined: it would read more than `rowsMax`. */
     async read(accountId: string, question: UsageQuestion): Promise<UsageOf[] | undefined> {
       const rows = await readUsage(database, { accountId, rowsMax, ...question }, question.group);
       return rows?.map(({ day: _none, ...of }) => of);
     },
-    /** Each day's, by the groups' names; days without any are left out. Undefined as above. */
+    /** Lists each day's by the groups' names, without empty days. Undefined as above. */
     daily: (accountId: string, days: UsageDays, split: UsageSplit) =>
       readUsage(database, { accountId, rowsMax, ...days }, split, true),
-    /** The sum of the days; undefined as above. */
+    /** Sums the days; undefined as above. */
     async total(accountId: string, days: UsageDays): Promise<UsageFigures | undefined> {
       const rows = await readUsage(database, { accountId, rowsMax, ...days }, undefined);
       const { images = 0, failed = 0, credits = 0 } = rows?.[0] ?? {};
       return rows && { images, failed, credits };
     },
     today: async () => dayOf(await readNowMs(database)),
-    /** For the sweeper: rows of days past USAGE_KEPT_DAYS; their number. */
+    /** Removes rows of days past USAGE_KEPT_DAYS for the sweeper; answers their number. */
     removeOld: (limit: number) => removeOld(database, limit),
   };
 }
 
 const COLUMN_OF = { day: 'day', key: 'api_key_id', outcome: 'outcome', format: 'format' } as const;
 
-/** @param group undefined: all in one @param isDaily each day by itself; `day` is 0 otherwise */
+/** @param group undefined: all in one @param isDaily keeps days apart; otherwise `day` is 0 */
 async function readUsage(
   database: Database,
   { accountId, from, to, rowsMax }: UsageDays & { accountId: string; rowsMax: number },
@@ -189,7 +189,7 @@ async function readUsage(
   }));
 }
 
-/** The oldest first; a row that another sweeper took meanwhile is not counted. */
+/** Removes the oldest first; a row that another sweeper took meanwhile is not counted. */
 async function removeOld(database: Database, limit: number): Promise<number> {
   const firstKept = dayOf(await readNowMs(database)) - USAGE_KEPT_DAYS;
   const rows = await query(database, db =>
@@ -198,7 +198,7 @@ async function removeOld(database: Database, limit: number): Promise<number> {
       .select(['account_id', 'day', 'api_key_id', 'outcome', 'format'])
       .where('day', '<', firstKept)
       .orderBy('day')
-      // In one order everywhere: two sweepers then wait for each other and never in a circle.
+      // One order everywhere makes two sweepers wait for each other, never in a circle.
       .orderBy('account_id')
       .orderBy('api_key_id')
       .orderBy('outcome')
@@ -229,7 +229,7 @@ type CountedJob = Pick<
   'accountId' | 'jobId' | 'apiKeyId' | 'outcome' | 'format' | 'credits'
 >;
 
-/** On the day of the settlement, whose own instant it is: no midnight falls between the two. */
+/** Counts on the day of the settlement's own instant, so no midnight falls between the two. */
 export async function countSettledJob(database: Database, tx: Db, job: CountedJob): Promise<void> {
   const { accountId, jobId, apiKeyId, outcome, format, credits } = job;
   const counted = { accountId, jobId, apiKeyId, outcome, format, credits };

@@ -12,7 +12,7 @@ const [english, chinese] = LANGUAGES.map(
     JSON.parse(readFileSync(path.join(import.meta.dirname, `${language}.json`), 'utf8')) as unknown,
 );
 
-/** Every text with its place: `keys.said.revoked`. */
+/** Lists every text with its path: `keys.said.revoked`. */
 function textsOf(words: unknown, at = ''): [place: string, text: string][] {
   if (typeof words === 'string') return [[at, words]];
   assert.ok(typeof words === 'object' && words !== null && !Array.isArray(words), at);
@@ -51,10 +51,12 @@ const SOURCES = globSync('**/*.ts', {
   return source.replaceAll(/^\s*(?:\/\/|\*|\/\*\*).*$/gm, '');
 });
 
-/** What components and the operator's pages call a section that they are handed. */
+/** Components and the operator's pages call a section that they get so. */
 const HANDED: Readonly<Record<string, string>> = { common: 'words', operator: 'own' };
 
-/** Names by which a source has the words `section`, such as `said` in `const said = words.section`. */
+/**
+ * Names by which a source has the words `section`, such as `said` in `const said = words.section`.
+ */
 function namesOf(section: string, source: string): string[] {
   const assigned = source.matchAll(new RegExp(`(\\w+) = [^;=]*\\b${section};`, 'g'));
   const renamed = source.matchAll(new RegExp(`[{,]\\s*${section}: (\\w+)\\b`, 'g'));
@@ -63,7 +65,7 @@ function namesOf(section: string, source: string): string[] {
   return [section, ...(handed === undefined ? [] : [handed]), ...found];
 }
 
-/** Whether a source reads one word: by its name, or by a name that is chosen from a list. */
+/** Whether a source reads one word, by its name or by a name from a list. */
 function isRead(section: string, word: string, source: string): boolean {
   const name = word.replaceAll('.', '\\.');
   return namesOf(section, source).some(
@@ -74,7 +76,9 @@ function isRead(section: string, word: string, source: string): boolean {
   );
 }
 
-/** Whether a source takes all words of a section below another: it hands them on, or chooses by a code. */
+/**
+ * Whether a source takes all words of a section of another: it hands them on, or chooses by a code.
+ */
 function isTaken(section: string, source: string): boolean {
   const name = section.replaceAll('.', '\\.');
   const handed = new RegExp(`\\.${name}\\b(?!\\??\\.|\\w|\\()`);
@@ -95,7 +99,7 @@ function unusedIn(words: object, at: readonly string[] = []): string[] {
   });
 }
 
-/** Of a section of a page, which sources name at every turn: whether they choose in it by a code. */
+/** Whether sources choose by a code in a section of a page, whose name they all have. */
 function isChosen(section: string, source: string): boolean {
   return BY_CODE.includes(section) && source.includes(`${section}[`);
 }

@@ -4,9 +4,9 @@ import zhCN from './zh-CN.json' with { type: 'json' };
 
 export const LANGUAGES = ['en', 'zh-CN'] as const;
 export type Language = (typeof LANGUAGES)[number];
-/** The words of one language. Sections are pages; a place for a value is written {name}. */
+/** These are the words of one language. Sections are pages; a value stands in them as {name}. */
 export type Words = typeof en;
-/** Words that depend on a number; Chinese has the second alone, both files have both. */
+/** These words depend on a number; Chinese has the second alone, both files have both. */
 interface Counted {
   readonly one: string;
   readonly other: string;
@@ -24,14 +24,16 @@ export function isLanguage(text: unknown): text is Language {
 
 const PLACE = /\{(\w+)\}/g;
 
-/** `fill('Key {name} revoked', { name })`. Places without a value stay as they are written. */
+/**
+ * Fills in values: `fill('Key {name} revoked', { name })`. Names without a value stay as they are.
+ */
 export function fill(text: string, values: Readonly<Record<string, string | number>>): string {
   return text.replaceAll(PLACE, (place, name: string) =>
     Object.hasOwn(values, name) ? String(values[name]) : place,
   );
 }
 
-/** The form of a number's words; `{count}` in them is the number as the language writes it. */
+/** Chooses the words for a number; `{count}` in them is the number as the language writes it. */
 export function counted(language: Language, words: Counted, count: number): string {
   const form = new Intl.PluralRules(language).select(count) === 'one' ? words.one : words.other;
   return fill(form, { count: new Intl.NumberFormat(language).format(count) });
@@ -43,7 +45,7 @@ export type Formats = ReturnType<typeof makeFormats>;
 
 const made = new Map<Language, Formats>();
 
-/** Made once a language: an Intl formatter takes longer to make than a page. */
+/** Makes formats once a language, since an Intl formatter takes longer to make than a page. */
 export function formatsIn(language: Language): Formats {
   let formats = made.get(language);
   if (formats === undefined) {
@@ -53,7 +55,7 @@ export function formatsIn(language: Language): Formats {
   return formats;
 }
 
-/** English as the rest of the world writes days: 21 Nov 2026. */
+/** English writes days as most of the world does: 21 Nov 2026. */
 const LOCALES: Readonly<Record<Language, string>> = { en: 'en-GB', 'zh-CN': 'zh-CN' };
 const BYTE_UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB'] as const;
 const DAY = { timeZone: 'UTC', year: 'numeric', month: 'short', day: 'numeric' } as const;
@@ -78,15 +80,15 @@ function makeFormats(language: Language) {
     }).format(value);
   return {
     date: (instant: number) => date.format(instant),
-    /** Where the year is known: `21 Nov`. */
+    /** Writes a day whose year is known: `21 Nov`. */
     dayOfYear: (instant: number) => dayOfYear.format(instant),
-    /** Both days included: `17–23 Nov 2026`. */
+    /** Includes both days: `17–23 Nov 2026`. */
     days: (from: number, to: number) => date.formatRange(from, to),
-    /** A moment of UTC to the minute: `21 Nov 2026, 09:30 UTC`. */
+    /** Writes a moment of UTC to the minute: `21 Nov 2026, 09:30 UTC`. */
     dateTime: (instant: number) => `${dateTime.format(instant)} UTC`,
-    /** The same to the second, for jobs and logs. */
+    /** Writes a moment to the second, for jobs and logs. */
     exactTime: (instant: number) => `${exactTime.format(instant)} UTC`,
-    /** A whole number of credits or anything else, grouped. */
+    /** Writes a whole number of credits or anything else, grouped. */
     credits: (count: number) => whole.format(count),
     /**
      * Major units of a currency, by its code, as a sign is several currencies': `CNY 50.00`. At most
@@ -100,16 +102,16 @@ function makeFormats(language: Language) {
         minimumFractionDigits: 2,
         maximumFractionDigits: 4,
       }).format(amount),
-    /** A mean, not a count: `0.4`, `12`. */
+    /** Writes a mean, not a count: `0.4`, `12`. */
     about: (mean: number) => (mean < 10 ? short : whole).format(mean),
-    /** 0.25 is 25 %. */
+    /** Writes 0.25 as 25 %. */
     share: (fraction: number) => share.format(fraction),
-    /** 1024 bytes are 1 KiB, as the limits count. */
+    /** Takes 1024 bytes as 1 KiB, as the limits do. */
     bytes: (count: number) => {
       const power = count < 1 ? 0 : Math.min(Math.floor(Math.log2(count) / 10), 4);
       return `${short.format(count / 1024 ** power)} ${BYTE_UNITS[power]}`;
     },
-    /** A time that something took: `340ms`, `2.5s`, `3m 20s`. */
+    /** Writes the time that something took: `340ms`, `2.5s`, `3m 20s`. */
     duration: (ms: number) => {
       if (ms < 1000) return unit(Math.round(ms), 'millisecond');
       if (ms < 60_000) return unit(ms / 1000, 'second', 1);

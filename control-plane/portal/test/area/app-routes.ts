@@ -10,9 +10,9 @@ const OWNERS: readonly Role[] = ['owner'];
 const WORKERS: readonly Role[] = ['owner', 'member'];
 const EVERYONE: readonly Role[] = ['owner', 'member', 'viewer'];
 
-/** What a route is asked with: enough of a form that it is not refused for its fields alone. */
+/** A route gets enough of a form that it is not refused for its fields alone. */
 export interface AppRoute {
-  /** Who may ask it in their own account. Every other role gets 403. */
+  /** These roles may use it in their own account. Every other role gets 403. */
   readonly roles: readonly Role[];
   readonly params?: Readonly<Record<string, ThingName>>;
   readonly fields?: Readonly<Record<string, string>>;

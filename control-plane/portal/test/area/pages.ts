@@ -24,7 +24,7 @@ export class ReadPage {
     return this.#elements.filter(({ tagName }) => tagName === name);
   }
 
-  /** As text, or as the value of an attribute that browsers show. */
+  /** Whether the words show as text, or as the value of an attribute that browsers show. */
   shows(words: string): boolean {
     const values = this.#elements.flatMap(element =>
       ['title', 'value', 'aria-label', 'placeholder'].map(name => attributeOf(element, name) ?? ''),
@@ -44,7 +44,7 @@ export class ReadPage {
     }));
   }
 
-  /** The token that forms of this page go with; undefined: it has none. */
+  /** Forms of this page have this token; undefined: it has none. */
   get csrf(): string | undefined {
     return this.forms.map(({ fields }) => fields.get('csrf')).find(token => token !== undefined);
   }
@@ -69,7 +69,7 @@ function dangersOf(element: Element): string[] {
   return found;
 }
 
-/** Below this host; pictures that are in the page itself; documents that we name. */
+/** Allows links below this host, pictures in the page itself, and documents that pages name. */
 function isOwnAddress(value: string): boolean {
   return /^\/(?![/\\])|^#|^\?|^$|^data:image\/(?:png|svg\+xml|jpeg)[;,]|^mailto:/.test(value);
 }

@@ -7,13 +7,13 @@ import { ReadPage } from './pages.ts';
 export interface Sent {
   /** Undefined leaves a header out. */
   readonly headers?: Readonly<Record<string, string | undefined>>;
-  /** Undefined: the token of the person's session, read from a page. Null: none. */
+  /** Undefined: the token of the person's session, read from a page. Null: no token. */
   readonly csrf?: string | null;
   readonly payload?: string | Buffer;
   readonly address?: string;
 }
 
-/** A form with a picture, as a browser sends it; its fields come first. */
+/** Makes a form with a picture, as a browser sends it; its fields come first. */
 export function multipartOf(fields: Readonly<Record<string, string>>, picture: Buffer) {
   const part = (head: string) => `--a-boundary\r\ncontent-disposition: form-data; ${head}\r\n`;
   const texts = Object.entries(fields).map(
@@ -31,7 +31,7 @@ export function multipartOf(fields: Readonly<Record<string, string>>, picture: B
 }
 
 export interface PersonOptions {
-  /** Where requests come from that name no other address. */
+  /** Requests come from this address unless they name another. */
   readonly address?: string;
   readonly headers?: Readonly<Record<string, string>>;
 }
@@ -50,7 +50,7 @@ export class Person {
     this.#options = options;
   }
 
-  /** Somebody with the same cookies: what a thief has. */
+  /** Makes somebody with the same cookies, as a thief has them. */
   copy(): Person {
     const other = new Person(this.#app, this.#origin, this.#options);
     for (const [name, value] of this.cookies) other.cookies.set(name, value);
@@ -71,7 +71,7 @@ export class Person {
     return new ReadPage(answer.body);
   }
 
-  /** A form, with Origin and token unless `sent` says otherwise. */
+  /** Sends a form, with Origin and token unless `sent` says otherwise. */
   async post(url: string, fields: Fields = {}, sent: Sent = {}): Promise<LightMyRequestResponse> {
     const csrf = sent.csrf === undefined ? await this.token() : sent.csrf;
     const all: Fields = { ...(csrf === null ? {} : { csrf }), ...fields };
@@ -106,7 +106,7 @@ export class Person {
     });
   }
 
-  /** Of the forms that the person's pages have now. */
+  /** Reads the token of the forms that the person's pages have now. */
   async token(): Promise<string> {
     const first = await this.get('/account/profile');
     const where = first.headers.location;

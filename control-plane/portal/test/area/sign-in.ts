@@ -37,7 +37,7 @@ export async function trySignIn(
   const query = more.to === undefined ? '' : `?to=${encodeURIComponent(more.to)}`;
   const sent = more.address === undefined ? {} : { address: more.address };
   const answer = await person.get(`/account/sign-in${query}`, sent);
-  // Who is signed in is led away; a form that was open in another window is still sent.
+  // The page redirects a signed-in person; a form that was open in another window is still sent.
   if (answer.statusCode === 303) return person.post('/account/sign-in', { mail, password }, sent);
   const form = new ReadPage(answer.body).forms.find(({ fields }) => fields.has('password'));
   assert.ok(form, `no form to sign in: ${answer.statusCode} ${answer.body}`);

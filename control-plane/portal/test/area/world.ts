@@ -27,7 +27,7 @@ export interface AccountWorld {
   readonly people: Readonly<Record<Role, Member>>;
 }
 
-/** The routes that are reached by everybody's browser: a HEAD is its GET. */
+/** Lists the routes that everybody's browser reaches; a HEAD is its GET. */
 export function routesOf({ scopedRoutes }: PortalApp): readonly ScopedRoute[] {
   return scopedRoutes.filter(({ method }) => method !== 'HEAD');
 }
@@ -36,7 +36,7 @@ export function filled(url: string, valueFor: (name: string) => string): string 
   return url.replaceAll(/:(\w+)/g, (_, name: string) => encodeURIComponent(valueFor(name)));
 }
 
-/** Opened by `openWorld`, or before the first test of a describe by `useWorld`. */
+/** `openWorld` opens it, or `useWorld` before the first test of a describe. */
 export class World {
   test!: PortalApp;
   origin!: string;
@@ -90,7 +90,7 @@ export class World {
   }
 }
 
-/** @param context the test that it is closed after; closed by its caller where absent */
+/** @param context the test that closes it at its end; if absent, the caller closes it */
 export async function openWorld(
   options: TestAppOptions = {},
   context?: Pick<ExecutionContext, 'teardown'>,
@@ -101,7 +101,7 @@ export async function openWorld(
   return world;
 }
 
-/** Open while its tests run. @param then is done with it before the first test */
+/** Opens a world while its tests run. @param then finishes with it before the first test */
 export function useWorld(
   test: Pick<SerialFn, 'before' | 'after'>,
   options: TestAppOptions = {},
@@ -116,10 +116,10 @@ export function useWorld(
   return world;
 }
 
-/** Leases and clocks of the service itself. */
+/** The service itself writes these tables: leases and clocks. */
 const NOTED_BY_READS = /^sqlite_|^kysely_|sweeps|rate_|throttle|replicas/;
 
-/** What the first look at a playground makes ready: nothing that anybody sees. */
+/** The first look at a playground makes this ready, which nobody sees. */
 function isReadied({ purpose, used }: Record<string, unknown>): boolean {
   return purpose === 'playground' || used === 0;
 }
@@ -140,7 +140,7 @@ function memberOf(test: PortalApp, origin: string, accountId: string, role: Role
   return signedIn(test, new Person(test.app, origin), newLink(accountId, { role }));
 }
 
-/** By the store's own steps: signing in by the pages is what other tests are about. */
+/** Uses the store's own steps, since other tests sign in by the pages. */
 export async function signedIn(
   { stores }: { readonly stores: Pick<Stores, 'links'> },
   person: Person,

@@ -21,7 +21,7 @@ const test = ava.serial;
 
 const nameOf = ({ method, url }: ScopedRoute) => `${method} ${url}`;
 const startOf = (body: string) => /<h1>.*?<\/h1>/.exec(body)?.[0] ?? body.slice(0, 300);
-/** For who asks, or for what it is about; a form that lacks fields is refused otherwise. */
+/** Refuses the caller, or the thing; a form that lacks fields has other codes. */
 const REFUSED = [401, 403, 404];
 
 let routes: readonly ScopedRoute[];
@@ -46,7 +46,7 @@ const requestOf = (route: ScopedRoute, things: Partial<Things>) => {
     fields: { ...fields, ...Object.fromEntries(chosen) } as Record<string, string>,
   };
 };
-/** By the line of app-routes.ts alone: what the route itself names is what these tests judge. */
+/** Reads only app-routes.ts, since these tests judge what the route itself names. */
 const isFor = (role: Role, route: ScopedRoute): boolean =>
   APP_ROUTES[nameOf(route)]?.roles.includes(role) ?? false;
 const thingsIn = (route: ScopedRoute): ThingName[] => {
@@ -96,7 +96,7 @@ for (const role of ROLES) {
   test(`who may › a ${role} may what the role has, in the own account`, async t => {
     for (const route of guarded()) {
       const { accountId, people } = world.ours;
-      // Somebody new for each form: some end the session or the membership that asks.
+      // Each form gets a new person, since some end the session or the membership that sends it.
       const isForm = route.method === 'POST';
       const person = isForm ? await world.join(accountId, role) : people[role];
       const things = await ownThings(route, person);
@@ -180,7 +180,7 @@ test('other sites › a form without our Origin is refused', async t => {
   ];
   const csrf = await owner.token();
   for (const [index, route] of posts.entries()) {
-    // One door is before all of them: each is tried at some, the first at all.
+    // One door guards all routes: each meets some origins, the first route all.
     for (const origin of index === 0 ? origins : origins.slice(0, 3)) {
       const answer = await owner.post(urlOf(route), {}, { csrf, headers: { origin } });
       t.is(answer.statusCode, 403, `${route.url} from ${origin}: ${answer.body}`);
@@ -242,7 +242,7 @@ function requireHeaders(t: ExecutionContext, answer: LightMyRequestResponse, wha
   t.is(headers['x-content-type-options'], 'nosniff', what);
   t.regex(String(headers['referrer-policy']), /^(?:no-referrer|same-origin)$/, what);
   const type = String(headers['content-type'] ?? '');
-  // Files of the release, the same for everyone.
+  // Files of the release are the same for everyone.
   const isFile = /immutable/.test(String(headers['cache-control'])) || /demo\.jpg/.test(what);
   if (!isFile) t.regex(String(headers['cache-control']), /no-store/, what);
   if (!type.startsWith('text/html')) return;
@@ -356,7 +356,7 @@ test('hostile forms › addresses that nobody types are answered without a failu
   for (const { url } of gets) {
     for (const [index, value] of odd.entries()) {
       const path = url.replaceAll(/:\w+/g, value);
-      // Each field has each value in its turn, and each is given twice once.
+      // Each field has each value once, and each comes twice once.
       const search = FIELDS.map((name, at) => `${name}=${odd[(index + at) % odd.length]}`);
       const twice = FIELDS.flatMap(name => [`${name}=${value}`, `${name}=b`]);
       const asked = `${path}?${(index === 0 ? twice : search).join('&')}`;
@@ -399,7 +399,7 @@ function requireOwnPath(t: ExecutionContext, location: unknown, what: string): v
 test('redirects › never leads elsewhere', async t => {
   const { owner } = world.ours.people;
   for (const to of ELSEWHERE) {
-    // Who is signed in is led on at once; the form of a stranger keeps where to.
+    // The page redirects a signed-in person at once; a stranger's form keeps the address.
     const query = `?to=${encodeURIComponent(to)}`;
     const led = await owner.get(`/account/sign-in${query}`);
     t.is(led.statusCode, 303, to);
@@ -449,7 +449,7 @@ test('redirects › another host in the request does not get into an answer', as
   }
 });
 
-/** Breaks out of text, of an attribute in either quotes, of a script, of a comment. */
+/** The text breaks out of text, of an attribute in either quotes, of a script, of a comment. */
 const MARKUP = `"><script>alert(1)</script>'><img src=x onerror=alert(2)>`;
 const NAMES = {
   account: `acc${MARKUP}`,
@@ -457,7 +457,7 @@ const NAMES = {
   otherKey: '</title></textarea><svg/onload=alert(3)>-->{{7*7}}<%= 7*7 %>',
   agent: `agent${MARKUP}`,
 } as const;
-/** What an address of mail may hold. */
+/** An address of mail may hold all of this. */
 const MAIL = `o'onload=alert&amp;4{}|%0a@example.org`;
 
 let shown: readonly (readonly [string, ReadPage])[];
@@ -499,7 +499,7 @@ async function readAll(owner: Person, things: Things) {
       status: MARKUP,
     });
     for (const asked of [url, `${url}?${query}`]) {
-      // Some pages end what they are asked with.
+      // Some pages end the session that loads them.
       const answer = await owner.copy().get(asked, { headers: { 'user-agent': NAMES.agent } });
       if (!String(answer.headers['content-type']).startsWith('text/html')) continue;
       pages.push([asked, new ReadPage(answer.body)]);

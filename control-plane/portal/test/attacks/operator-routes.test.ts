@@ -95,7 +95,7 @@ const isRefused = ({ statusCode, headers }: LightMyRequestResponse): boolean =>
   (headers.location === SIGN_IN && headers['set-cookie'] === undefined);
 
 test('every route has its line', t => {
-  // HEAD is GET without its body, and is asked below for every GET.
+  // HEAD is GET without its body, and is tested below for every GET.
   const found = routesOf(app).filter(one => !one.startsWith('HEAD '));
   sameNames(t, found, Object.keys(NEEDED));
 });

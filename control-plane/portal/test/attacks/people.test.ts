@@ -29,7 +29,7 @@ const LINK = /https:\/\/matting\.example\.com(\/account\/invitations\/([\w-]{43}
 const DEVICE = '__Host-matting-device';
 const PROFILE = '/account/profile/password';
 
-/** Addresses of their own for every test: attempts are counted by them. */
+/** Every test has its own addresses, since attempts are counted by them. */
 let address: () => string;
 let tests = 0;
 const world = useWorld(test, {}, async () => {
@@ -83,7 +83,7 @@ test('a name that somebody typed › gives no way into the account of whoever ha
   t.regex(joins.answer.body, /is not verified/);
   const inside = await accept(path, password, mallory.person);
   t.regex(inside.answer.body, /is not verified/);
-  // The operator's link is one: it ends what was there.
+  // The operator's link is a proof, and ends what was there.
   const ann = await useSignInLink(ours.accountId, mail, 'owner');
   t.is(await statusOf(ann, '/account/people'), 200);
   t.is(await statusOf(mallory.person), 303);
@@ -189,7 +189,7 @@ test('a name that somebody typed › has known browsers until the password is an
   t.is(judged.filter(status => status === 422).length, FAILURES_MAX.browsers);
   const next = { mail, password: 'another sentence 9' };
   const own = world.stranger();
-  // A stranger's bound is its own: the person gets in from elsewhere.
+  // A stranger's bound is its own, so the person gets in from elsewhere.
   await signIn(own, known);
   const { password: current } = known;
   t.is((await own.post(PROFILE, { current, next: next.password })).statusCode, 303);
@@ -198,7 +198,7 @@ test('a name that somebody typed › has known browsers until the password is an
     for (let n = 0; n < 4; n += 1) strangers.push(await guess(cookie));
   }
   t.is(strangers.filter(status => status === 422).length, FAILURES_MAX.mail);
-  // The browser in which it was changed is known by the new one.
+  // The browser that changed the password is known by the new one.
   await own.post('/account/sign-out');
   t.is((await trySignIn(own, next, { address: address() })).statusCode, 303);
 });
@@ -326,7 +326,7 @@ for (const [name, { status, end }] of Object.entries(ends)) {
 
 test('held forms › make nothing at any route once the person was removed', async t => {
   const { accountId } = world.ours;
-  // Somebody for this alone: a person may change so much a minute.
+  // A new person does this alone, since a person may change only so much a minute.
   const owner = await world.join(accountId, 'owner');
   const things = await makeThings(world.test, world.ours);
   const routes = Object.entries(APP_ROUTES).filter(([name]) => name.startsWith('POST '));
@@ -455,7 +455,7 @@ test('guesses › says the same of who is unknown, has no password, or another',
   );
   const [first, ...others] = answers;
   assert.ok(first);
-  // What was typed comes back in its field, and a form has its own token.
+  // A typed value comes back in its field, and a form has its own token.
   const plain = (body: string) =>
     body.replaceAll(/ value="[^"]*"/g, '').replaceAll(/[0-9a-f-]{36}/g, '');
   for (const answer of others) {
@@ -474,18 +474,18 @@ test('guesses › ends for a person after some attempts, wherever they come from
   }
   t.deepEqual(statuses.slice(-3), [429, 429, 429]);
   t.false(statuses.slice(0, FAILURES_MAX.mail - 1).includes(429), String(statuses));
-  // The right password from a stranger's browser is not told from a wrong one.
+  // From a stranger's browser the right password looks like a wrong one.
   const right = await trySignIn(world.stranger(), person, { address: '198.51.100.200' });
   t.is(right.statusCode, 429);
   t.true(Number(right.headers['retry-after']) > 0, 'no Retry-After');
-  // Nobody is locked out of the browser that they have signed in with before.
+  // Nobody is locked out of a browser that they have signed in with before.
   await own.post('/account/sign-out');
   await signIn(own, person);
   await signIn(world.stranger(), known);
 });
 
 test('guesses › ends for an address after some attempts, whomever they are for', async t => {
-  // All at once: a race lets none through that a queue would not.
+  // Attempts at once must not let through more than attempts in a queue.
   const answers = await Promise.all(
     Array.from({ length: FAILURES_MAX.address + 2 }, () =>
       guess(`${randomUUID()}@example.org`, '203.0.113.7'),

@@ -55,7 +55,7 @@ export const CHANGING_ORDERS: readonly ChangingMethod<Stores>[] = [
       return { act, told: 'not-pending' };
     },
   },
-  /** With a refund that waited for it: all of it commits as one. */
+  /** A refund waited for the payment, and all of it commits as one. */
   {
     name: 'orders.pay',
     arrange: async ({ stores, database }) => {

@@ -37,7 +37,7 @@ function ending(
   };
 }
 
-/** Of a person who is an owner beside another. */
+/** The person is an owner beside another. */
 function ofMember(
   name: 'changeRole' | 'removeMember' | 'setPassword' | 'setLanguage',
   call: (stores: Stores, of: Person & { accountId: string; by: ChangedBy }) => Promise<unknown>,
@@ -67,7 +67,7 @@ function ofMember(
 
 const KEY = { hash: 'a'.repeat(64), failuresMax: 100 };
 
-/** A row that is past its time, and whether it is gone. */
+/** Makes a row that is past its time, and checks whether it is gone. */
 function removing(
   name: string,
   table:
@@ -315,7 +315,7 @@ export const CHANGING_PEOPLE: readonly ChangingMethod<Stores>[] = [
             { ...counted, before: 1 },
           ]) {
             const failures = (await throttleOf(database, hash)).failures - before;
-            // One whose answer was lost may count twice: never none.
+            // A failure whose answer was lost may count twice, but is always counted.
             assert.ok(failures >= 1 && failures <= 3, `${failures}`);
           }
         },

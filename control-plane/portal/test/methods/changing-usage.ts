@@ -64,7 +64,7 @@ export const CHANGING_USAGE: readonly ChangingMethod<Stores>[] = [
     late: async fixture => {
       const job = await playgroundJob(fixture);
       await fixture.stores.jobs.submit(job, PLAYGROUND_LIMITS);
-      // The same form, sent again by way of another replica.
+      // The same form comes again by way of another replica.
       const twin = pictureOf(job.accountId, job.apiKeyId);
       const again = { ...twin, idempotencyKeyHash: job.idempotencyKeyHash };
       const act = async (stores: Stores) => {
@@ -74,7 +74,7 @@ export const CHANGING_USAGE: readonly ChangingMethod<Stores>[] = [
       return { act, told: ['exists', job.id] };
     },
   },
-  /** A failure that is not the picture's, which gives the picture back. */
+  /** The failure is not the picture's fault, so it gives the picture back. */
   {
     name: 'jobs.fail',
     which: 'of the playground',

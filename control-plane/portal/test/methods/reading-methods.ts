@@ -22,7 +22,7 @@ import { orderOf, personMailOf, personOf } from '../large-tables.ts';
 import { PROVIDER, paid, refundOf } from '../orders.ts';
 import { newLink, OPERATOR } from '../people.ts';
 
-/** Entries of a month, and their group's; servers count what a limit lets through twice. */
+/** Reads entries of a month and their groups; servers count what a limit lets through twice. */
 const USED_READS_MAX = 6 * 30;
 const USED_WHY = 'reads a row a day, key, outcome and format';
 
@@ -96,7 +96,7 @@ export const READING: Readonly<Record<string, Exercise<Stores>>> = {
   'sessions.list': async ({ sessions }) =>
     assert.equal((await sessions.list(personOf(4))).length, 1),
   'alerts.look': async s => {
-    // Beside those that this and later calls look at.
+    // These accounts stand beside the ones that this and later calls look at.
     for (let count = 0; count < 8; count += 1) await watchedAccount(s, 1000, [1, 2, 3, 4, 5]);
     const accountId = await watchedAccount(s, 5, [10, 20]);
     assert.equal((await s.alerts.look(FIRST_ALERT, 7)).length, 7);

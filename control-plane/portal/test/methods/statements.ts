@@ -33,10 +33,10 @@ const OF_LINKS_AND_PEOPLE = [
   `${LINKS_WHY}; ${PEOPLE_WHY}`,
 ] as const;
 const OF_LINKS = [LINKS_READS_MAX, LINKS_WHY] as const;
-/** Of seven days, and how servers count. */
+/** Orders of seven days are read, and servers count them twice. */
 const VALID_READS_MAX = 2 * 7 * ORDERS_A_DAY_MAX;
 
-/** In place of the bound by what a statement answers. */
+/** These bounds replace the bound by what a statement answers. */
 const BOUNDS: Readonly<Record<string, readonly [readsMax: number, why: string]>> = {
   'links.create': OF_LINKS,
   'links.withdraw': OF_LINKS,
@@ -65,7 +65,7 @@ const BESIDE: Readonly<Record<string, Exercise<Stores>>> = {
   },
   'orders.place': async stores => {
     await placed(stores, accountOf(1));
-    // Of its latest orders more than it may have are pending.
+    // More of its latest orders than it may have are pending.
     const refused = await stores.orders.place(newOrder(accountOf(0)), OPERATOR);
     assert.equal(refused.kind, 'too-many-pending');
   },
@@ -84,7 +84,7 @@ const BESIDE: Readonly<Record<string, Exercise<Stores>>> = {
     const { claim } = await running(stores, newJob(account));
     const outcome = await stores.orders.refund(order.id, refundOf(undefined), PROVIDER);
     assert.equal(outcome.kind, 'refunded');
-    // What the job held then goes to the refund.
+    // The credit that the job held then goes to the refund.
     assert.ok(await stores.jobs.fail(claim, IMAGE_FAULT));
     assert.equal((await stores.orders.find(order.id))?.unrevoked, 0);
   },
@@ -94,7 +94,7 @@ const BESIDE: Readonly<Record<string, Exercise<Stores>>> = {
     const use = linkUse(link);
     assert.equal((await links.use(use)).kind, 'signed-in');
     await addTo(kysely, 'sessions', { id: use.session.id }, { created_at: -1 });
-    // Signed in, and often: the oldest session goes.
+    // The person signs in so often that the oldest session goes.
     for (let count = 0; count < SESSIONS_MAX; count += 1) {
       const again = newLink(accountOf(0), { mail: link.mail, purpose: 'sign-in' });
       await links.create(again, OPERATOR);
@@ -132,7 +132,7 @@ export const EXERCISES: Readonly<Record<string, Exercise<Stores>>> = {
   ...exercisesOf(CHANGING, { beside: BESIDE, bounds: BOUNDS }),
 };
 
-/** As many of the playground as an account may have open, and more. */
+/** Submits as many of the playground's pictures as an account may have open, and more. */
 async function submitPictures({ jobs, playground }: Stores): Promise<void> {
   const apiKeyId = await playground.internalKey(accountOf(0));
   const submit = async (limits = PLAYGROUND_LIMITS) => {
