@@ -1,6 +1,6 @@
 /**
  * A fleet that sleeps, in simulated time: nodes that an autoscaler asks for, that need a while to
- * come, drain when they are not wanted any more, and cost from the moment they are asked for until
+ * come, drain when they are not wanted any more, and cost from the moment of the request until
  * they are gone. Rounds and views of nodes are the product's.
  */
 import assert from 'node:assert/strict';
@@ -22,7 +22,7 @@ export interface SleepingFleet {
   /** A number: as many nodes, always. */
   readonly size: ScalingRule | number;
   readonly seed: number;
-  /** Every so many nodes one is asked for, never becomes ready, and is given up when not wanted. */
+  /** One of so many nodes never becomes ready, and is given up when it is not wanted. */
   readonly neverReadyEvery?: number;
 }
 

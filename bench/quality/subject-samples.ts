@@ -1,5 +1,5 @@
 /**
- * Pictures with a subject and without, to judge by what is said of a result: photos with reference
+ * Pictures with a subject and without, to judge the verdict on a result by: photos with reference
  * mattes, their subjects on other grounds, small ones on walls and skies, close-ups that cut them
  * off; and walls, patterns, skies and pieces of the photos' grounds, in which nothing is. The same
  * each time.
@@ -35,7 +35,7 @@ const SMALL_SIDE = { least: 0.1, more: 0.2 };
 const GROUND_PIECES = 5;
 const PATTERN_PICTURES = 10;
 const PATTERN_SIZE = { width: 800, height: 600 };
-/** Share of the subject in a close-up; above it, it has no ground left to be told from. */
+/** The subject's share of a close-up; above it, no ground is left to distinguish it from. */
 const CROP_SHARE = { min: 0.25, max: 0.9 };
 const PIECE_SIDE_MIN = 160;
 const DRAWS = 400;

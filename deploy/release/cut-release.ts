@@ -15,7 +15,7 @@ import { isLater, parseVersion, readVersions, setVersions } from './versions.ts'
 
 const CHANGELOG = 'CHANGELOG.md';
 const RELEASES = 'deploy/releases.json';
-/** Folders of migrations, and what operators are told before their names. */
+/** The folders of migrations, and what stands before their names in the notes. */
 const MIGRATIONS: Readonly<Record<string, string>> = {
   'control-plane/core/migrations': '',
   'control-plane/portal/migrations': 'portal/',

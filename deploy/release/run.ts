@@ -1,4 +1,4 @@
-/** Programs that the release command runs: each to its end, an error with what it said. */
+/** Runs the release command's programs, each to its end; an error has the program's output. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { accessSync, constants } from 'node:fs';

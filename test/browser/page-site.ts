@@ -48,7 +48,7 @@ async function openOperatorSite({ test }: World, port: number): Promise<Operator
   return { origin: `http://localhost:${port}`, app, routes };
 }
 
-/** A node that works and one that drains, an order that waits, and a job that tells of its end. */
+/** Makes a node that works and one that drains, an order that waits, and a job with a callback. */
 export async function fillOperatorPages({ test, ours }: PageSite): Promise<void> {
   const { stores } = test;
   for (const id of ['node-1', DRAINING_NODE]) await register(stores, id, 'http://10.0.0.7:8081');

@@ -82,7 +82,7 @@ async function look(visitor: Visitor, page: PageOfArea, shot: string): Promise<s
     const cut = await visitor.tableOverflow();
     if (cut > 0) found.push(`has a table ${cut} px wider than its place at ${width} px`);
     if (SHOTS) await keepShot(visitor, path.join(SHOTS, `${page.name}-${shot}`), width);
-    // Colours are a theme's, names a language's: each is looked at once, and a phone once.
+    // Colours are a theme's, names a language's: each is checked once, and a phone once.
     if (shot !== 'en-light' && (shot !== 'zh-dark' || width === PHONE)) continue;
     found.push(...(await visitor.seriousViolations()));
   }

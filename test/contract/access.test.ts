@@ -51,7 +51,7 @@ const app = useTestApp(test, { settings, syncWaitMs: 0 });
 const isOfArea = (route: string) => / \/account(?:\/|$)/.test(route);
 
 test('every route has its line', t => {
-  // HEAD is GET without its body, and is asked below for every GET.
+  // HEAD is GET without its body, and is tried below for every GET.
   const found = routesOf(app.app).filter(one => !one.startsWith('HEAD ') && !isOfArea(one));
   sameNames(t, found, Object.keys(NEEDED));
 });

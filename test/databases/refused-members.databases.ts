@@ -1,4 +1,4 @@
-/** Members of a group that may not be written to: who starts on one is told, who comes by one goes on. */
+/** Tests members that refuse writes: a program that starts on one fails, a pool goes on. */
 import assert from 'node:assert/strict';
 import ava, { type ExecutionContext } from 'ava';
 import { DatabaseOpenError, openDatabase } from '../../control-plane/database/connect.ts';

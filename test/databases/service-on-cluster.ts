@@ -82,7 +82,7 @@ export class ServiceOnCluster {
     assert.equal(new Set(done.map(({ jobId }) => jobId)).size, done.length, 'two keys, one job');
     const credits = await patiently(() => stores.ledger.credits(accountId));
     const { reserve, charge, release } = credits?.sums ?? {};
-    // A reservation more would be a job that no caller was told of.
+    // A reservation more would be a job that no caller knows of.
     assert.deepEqual([reserve, charge, release], [done.length, done.length, 0]);
     assert.equal(credits?.reserved, 0);
     await patiently(() => assertBalanced(stores, accountId));

@@ -42,7 +42,7 @@ test('a first start that fails late has shown every key it made', async t => {
 
 test('a terminal that is closed, whichever process leads its session, takes the service with it', async t => {
   const { env, dataDir } = await isolatedEnv();
-  // The leader is told, and does not tell its children.
+  // The leader gets the signal, and does not pass it on to its children.
   const command = `trap '' HUP; '${process.execPath}' bin/matting.ts up; :`;
   const starter = spawn('script', ['-qec', command, '/dev/null'], { cwd: ROOT, env });
   let output = '';

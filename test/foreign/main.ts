@@ -6,7 +6,7 @@
  *     sh bin/node24 test/foreign/main.ts                 starts a service of its own
  *     MATTING_API_KEY=mk_… sh bin/node24 test/foreign/main.ts http://127.0.0.1:8080
  *
- * Exit code 1 where a client did not get what it asked for.
+ * Exit code 1 where a client did not get what it requested.
  * Needs: removebg.
  */
 import { mkdtempSync, rmSync } from 'node:fs';

@@ -1,4 +1,4 @@
-/** A real Prometheus on loopback with the rules of deploy/prometheus, scraping every second or as told. */
+/** Runs a real Prometheus on loopback with deploy/prometheus' rules; it scrapes as given. */
 import assert from 'node:assert/strict';
 import type { ChildProcess } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';

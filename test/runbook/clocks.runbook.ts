@@ -48,7 +48,7 @@ test.before(async () => {
   });
   proxy = await TcpProxy.open(roundRobin(cluster.members.map(({ port }) => port)));
   database = await createTestDatabase('mysql', { series, server: urlOfPort(proxy.port) });
-  // Programs and commands use the cluster; what the installation brings is not asked.
+  // Programs and commands use the cluster; the installation's own database gets no request.
 });
 service.use(test, () => ({ env: { MATTING_DATABASE_URL: database.url } }));
 test.after.always(async () => {

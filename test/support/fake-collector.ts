@@ -1,4 +1,4 @@
-/** A receiver of OTLP over HTTP in the test's process: it keeps every span, or does as it is told. */
+/** Receives OTLP over HTTP in the test's process; keeps every span, or answers as the test sets. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { buffer } from 'node:stream/consumers';
 import { gunzipSync } from 'node:zlib';

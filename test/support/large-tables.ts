@@ -9,7 +9,7 @@ import type { Database, Schema } from '@matting/database/database.ts';
 import { type Insertable, type Kysely, sql } from 'kysely';
 
 export interface LargeTables {
-  /** So many final jobs. */
+  /** So many jobs are final. */
   readonly jobs: number;
   readonly openJobs?: number;
   /** Final jobs that are past 30 days, so that the sweeper removes them. */
@@ -277,7 +277,7 @@ function deliveredRows(words: Words): string {
     from jobs where finished_at is not null and ${some}`;
 }
 
-/** Their jobs' rows are none of this table's: the outbox is asked by itself. */
+/** This table lacks the rows of their jobs: queries read the outbox by itself. */
 function dueRows(words: Words, from: number, count: number, receiver: string): string {
   const quiet = from === QUIET_FROM;
   // The hanging one's are due since an hour ago, in their order, before all others.

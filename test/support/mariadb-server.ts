@@ -30,7 +30,7 @@ export function findMariadb(): { readonly server: string; readonly installer: st
 
 let started: Promise<MariadbServer> | undefined;
 
-/** The server's socket. One server a process, shared by all that ask, as the first asked for it. */
+/** Gives the server's socket. All callers of a process share one server, as the first wanted it. */
 export async function startMariadb(options: MariadbOptions = {}): Promise<string> {
   started ??= MariadbServer.create(options);
   return (await started).socket;

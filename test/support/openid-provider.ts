@@ -24,7 +24,7 @@ export class OpenIdProvider {
   readonly clientSecret = randomBytes(24).toString('hex');
   /** The keys are subjects; people may be changed between sign-ins. */
   readonly people = new Map<string, OpenIdPerson>();
-  /** User-Agents that asked it. */
+  /** User-Agents that sent it a request. */
   readonly agents = new Set<string | undefined>();
   readonly #server: Server;
 

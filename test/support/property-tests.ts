@@ -5,7 +5,7 @@ import fc from 'fast-check';
 const seed = Number(process.env.MATTING_TEST_SEED ?? 1);
 fc.configureGlobal({ seed });
 
-/** Asserts that what is said holds for all: it throws where it does not. */
+/** Asserts that a property holds for all values: it throws where it does not. */
 export function holds<Values extends [unknown, ...unknown[]]>(
   t: ExecutionContext,
   all: { [At in keyof Values]: fc.Arbitrary<Values[At]> },

@@ -1,4 +1,4 @@
-/** The cut-out of docs/images/demo.jpg, looked at where it is clear what is what. */
+/** The cut-out of docs/images/demo.jpg, sampled where subject and background are clear. */
 import assert from 'node:assert/strict';
 import sharp from 'sharp';
 

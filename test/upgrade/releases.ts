@@ -14,7 +14,7 @@ export function lastRelease(): Release {
   return { version, commit };
 }
 
-/** False: its sources can be had. Otherwise it has been said loudly that they cannot. */
+/** False: its sources are available. Otherwise it has logged loudly that they are not. */
 export function releaseSkipReason({ version, commit }: Release): string | false {
   const reason = commit === '' ? NOTHING_RECORDED : missing(commit);
   if (reason === undefined) return false;

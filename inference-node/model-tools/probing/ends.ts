@@ -138,7 +138,7 @@ function isGrey(tensor: TensorFacts): boolean {
 }
 
 /**
- * Outputs that can be a matte by what is said of them, in the graph's order.
+ * Gives the outputs whose type and shape can be a matte's, in the graph's order.
  * @throws ModelError `settings` where there is none of that name, `prepare` where none can be
  */
 export function matteOutputs(
@@ -162,7 +162,7 @@ function canBeMatte(output: TensorFacts): boolean {
   return isNumbers && (dims === undefined || hasMatteShape(dims));
 }
 
-/** One channel, or two classes, before or after the sides. A batch's size is not looked at. */
+/** A matte has one channel, or two classes, before or after the sides; its batch may be any. */
 export function hasMatteShape(dims: readonly (number | null)[]): boolean {
   if (dims.length === 2) return true;
   const [first = null, , last = null] = dims.slice(dims.length === 4 ? 1 : 0);

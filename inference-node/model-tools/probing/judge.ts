@@ -41,7 +41,7 @@ export type Verdict = Pick<
 >;
 
 /**
- * @param checked by the normalisation asked for @param shown one picture by each normalisation
+ * @param checked by the wished normalisation @param shown one picture by each normalisation
  * @throws ModelError `prepare` where there are no numbers to judge
  */
 export function judge(

@@ -21,7 +21,7 @@ export type AddressLimits = typeof ADDRESS_LIMITS;
 export const ADDRESS_LIMITS = {
   connectMs: 10_000,
   firstByteMs: 30_000,
-  /** No byte may stay away for longer. */
+  /** A download may get no byte for so long. */
   idleMs: 30_000,
   /** A window has to bring so much at least: else a gigabyte would take a week. */
   windowMs: 60_000,
