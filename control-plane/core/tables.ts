@@ -282,7 +282,7 @@ export interface SweepsTable {
   walk_part: number;
   /** null: there was none yet. */
   walk_began_at: number | null;
-  /** The next look over live results is due then, and goes from there: core/results/result-look.ts. */
+  /** The next look over live results is due then, or continues: core/results/result-look.ts. */
   look_due_at: number | null;
   look_after_at: number | null;
   look_after_id: string | null;

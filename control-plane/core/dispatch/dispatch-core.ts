@@ -192,7 +192,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     const awaited = this.#nodesAwaited || this.#modelsAwaited || playground;
     if (!this.#unread && !(awaited && this.#nodeHasRoom())) return false;
     this.#unread = false;
-    // What this round leaves sets these again, and what is submitted while it is under way.
+    // Work that this round leaves sets these again, and work submitted while it is under way.
     this.#nodesAwaitedBefore ||= this.#nodesAwaited;
     this.#nodesAwaited = false;
     this.#playgroundAwaited = false;
