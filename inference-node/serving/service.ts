@@ -109,7 +109,10 @@ export function startServing(service: Service, parts: ServingParts): Started {
   return started;
 }
 
-/** The answer of /info: what control planes are told, with names in place of the protocol's numbers. */
+/**
+ * Makes the answer of /info: what control planes get, with names in place of the protocol's
+ * numbers.
+ */
 export function describeNode({ info, work, pictures, provider }: Started): object {
   const { gpus, selectable, ...rest } = info;
   const kinds = new Map(work.selectables.list.map(({ name, kind }) => [name, kind]));

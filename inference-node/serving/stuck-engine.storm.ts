@@ -1,4 +1,4 @@
-/** The whole program with an engine that ignores SIGKILL: it ends all the same, and says so. */
+/** Tests the whole program with an engine that ignores SIGKILL: it still ends, and reports it. */
 import assert from 'node:assert/strict';
 import type { ChildProcess } from 'node:child_process';
 import { mkdtemp } from 'node:fs/promises';

@@ -226,7 +226,7 @@ export class StorageClient {
     });
     watch.moved();
     const { statusCode } = answer;
-    // 412: something is there, an earlier try of ours whose answer was lost, as a rule.
+    // With 412 something is there: an earlier try of ours whose answer was lost, mostly.
     const stored = statusCode === 200 || statusCode === 201 || statusCode === 204;
     if (!stored && statusCode !== 412) throw await refusal(answer, watch);
     await answer.body.dump({ limit: ERROR_BYTES_MAX, signal: watch.signal });

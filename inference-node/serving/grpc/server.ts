@@ -52,9 +52,9 @@ const OVERALL = '';
 const STREAMS_MAX = 256;
 
 /**
- * Then a connection is asked to close: direct callers behind a name find new nodes, and replaced
- * certificates are seen. Calls under way are not cut: a control plane whose capacity stream is cut
- * would take the node for lost.
+ * After this time the server asks a connection to close: direct callers behind a name find new
+ * nodes, and replaced certificates are seen. Calls under way are not cut: a control plane whose
+ * capacity stream is cut would take the node for lost.
  */
 const CONNECTION_AGE_MAX_MS = 10 * 60_000;
 

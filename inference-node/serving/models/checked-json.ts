@@ -86,7 +86,7 @@ export function tuple(count: number, items: SchemaObject, description: string): 
 
 export const NUMBER: SchemaObject = { type: 'number', description: 'a number' };
 
-/** One line, not empty; of `form` when one is given. */
+/** Describes one line that is not empty, of `form` if it is given. */
 export function text(form = /^[^\r\n]+$/): SchemaObject {
   const pattern = form.source;
   return { type: 'string', pattern, description: `a string that matches ${pattern}` };

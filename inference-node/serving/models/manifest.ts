@@ -100,8 +100,8 @@ export interface SourceGraph {
   readonly layout?: Layout;
   /**
    * Absent: the graph is rewritten when it is prepared, for any size of inputSize. Otherwise its
-   * bytes run as they are: `false` at inputWidth x inputHeight alone, `true` at these unless
-   * another size of inputSize is asked for.
+   * bytes run as they are: `false` at inputWidth x inputHeight alone, `true` at these unless a
+   * request wants another size of inputSize.
    */
   readonly dynamic?: boolean;
   /** Its input has a fourth channel, a trimap: it has the role `refine`, and no other. */

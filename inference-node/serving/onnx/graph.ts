@@ -59,7 +59,10 @@ export interface Graph {
   readonly outputs: readonly GraphValue[];
 }
 
-/** One step of the preparation. Throws ModelError `prepare` where a graph does not allow it. */
+/**
+ * A pass is one step of the preparation. Throws ModelError `prepare` where a graph does not allow
+ * it.
+ */
 export type GraphPass = (graph: Graph) => Graph;
 
 export function onlyInput(graph: Graph): GraphValue {

@@ -239,8 +239,9 @@ export function killGroup(group: number): void {
 }
 
 /**
- * One that runs, stopped and uninterruptible ones included. Zombies do not count: without an init
- * process they stay for ever. The `known` one comes first: a search takes 30 us a process.
+ * Finds a member that runs, stopped and uninterruptible ones included. Zombies do not count:
+ * without an init process they stay for ever. The `known` one comes first: a search takes 30 us a
+ * process.
  */
 export function findMember(group: number, known: number | undefined): number | undefined {
   try {

@@ -1,6 +1,7 @@
 /**
- * An installed provider's folder, and what engines are told of it. ONNX Runtime finds providers
- * beside itself, so it has a copy of its native files. It bears the runtime's version that it fits.
+ * Describes an installed provider's folder, and what engines get of it. ONNX Runtime finds
+ * providers beside itself, so it has a copy of its native files. It bears the runtime's version
+ * that it fits.
  */
 
 import { access, constants, readFile } from 'node:fs/promises';

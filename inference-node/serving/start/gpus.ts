@@ -34,7 +34,9 @@ export interface ChosenProvider {
 type EngineEnv = Readonly<Record<string, string>>;
 type DeviceWish = Pick<PoolSettings, 'executionProvider' | 'gpuDevice'>;
 
-/** @throws ExecutionProviderError where a provider or a GPU asked for by name does not run. */
+/**
+ * @throws ExecutionProviderError where a provider or a GPU that was requested by name does not run.
+ */
 export async function chooseProvider(
   { executionProvider: requested, gpuDevice }: DeviceWish,
   engineEnv: EngineEnv,

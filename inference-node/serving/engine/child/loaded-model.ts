@@ -182,8 +182,8 @@ async function loadGraph(spec: SessionSpec, source: string | Uint8Array): Promis
 const NODES_ON_CPU = /\bnodes that are assigned to the default CPU EP\b/;
 
 /**
- * A node without a kernel of CUDA runs on a core, with copies both ways, and the runtime says so
- * nowhere that we log: so it is told. TensorRT would build its kernels twice for it.
+ * A node without a kernel of CUDA runs on a core, with copies both ways, and the runtime reports
+ * that nowhere that we log: so this writes a line. TensorRT would build its kernels twice for it.
  */
 export async function createNative(
   spec: RuntimeSpec,

@@ -1,5 +1,5 @@
 /**
- * Chooses how many engines a node opens for a model, how many threads each has, and counts the CPUs.
+ * Chooses how many engines a node opens for a model and how many threads each has; counts CPUs.
  */
 
 import { readFile } from 'node:fs/promises';

@@ -92,7 +92,7 @@ function migDevices(gpu: GpuFacts, listing: string): GpuFacts[] {
 
 type Said =
   | { state: 'said'; text: string; unreachable: string }
-  /** `text`: what it said before it ended by itself; undefined: it did not. */
+  /** `text`: the output if the command ended by itself; undefined: it did not. */
   | { state: 'failed'; reason: string; text: string | undefined }
   | { state: 'missing'; text?: undefined };
 

@@ -307,7 +307,7 @@ export class Engine {
     this.#stop('fault', head.kind === 'failed' ? head.message : 'an alpha has a wrong size');
   }
 
-  /** Its run has ended well. The listener is told of an engine that is lost all the same. */
+  /** The run has ended well. The listener still learns of an engine that is lost. */
   #endRun(): void {
     this.#disarm();
     this.#task = undefined;

@@ -36,7 +36,8 @@ const LOADERS = ['Jpeg', 'Png', 'Webp', 'Heif'].map(name => `VipsForeignLoad${na
 
 sharp.block({ operation: ['VipsForeignLoad'] });
 sharp.unblock({ operation: LOADERS });
-// One image at a time: threads inside it would take the engine's cores (sharp issue 2481).
+// sharp takes one image at a time: threads inside it would take the engine's cores (sharp issue
+// 2481).
 sharp.concurrency(1);
 // No image is decoded twice.
 sharp.cache(false);

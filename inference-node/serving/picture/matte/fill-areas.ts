@@ -334,7 +334,7 @@ function neighbours(cell: number, { width, height }: Size): number[] {
   return found;
 }
 
-/** One step with corners, in place, into undecided cells that have no label. */
+/** Grows one step with corners, in place, into undecided cells that have no label. */
 function grow(labels: Int32Array, undecided: Uint8Array, { width, height }: Size): void {
   for (const [cell, label] of labels.slice().entries()) {
     if (label === 0) continue;

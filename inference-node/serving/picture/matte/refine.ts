@@ -61,7 +61,7 @@ export function refineMatte(
     const alpha = Uint8Array.from(bytesAt(source.alpha, merged.length));
     const result = upsample(alpha, size, picture);
     for (const tile of uncertainTiles(alpha, size)) {
-      // One pixel more on each side: pixels between two tiles' functions need both.
+      // The filter fits one pixel more on each side: pixels between two tiles' functions need both.
       const models = filter.fit(source, expand(tile, 1, size));
       withMemory(borrow => applyAtFullSize(borrow, models, size, picture, tile, result));
     }
