@@ -63,10 +63,7 @@ export function createNodeStore(database: Database) {
       await write(database, node, leaseMs);
       return { draining: (await find(node.nodeId))?.draining ?? false };
     },
-    /**
-     * If `known` is false, another boot of the node is registered, and this one must register
-     * again.
-     */
+    /** If `known` is false, this boot of the node must register again: another is registered. */
     async heartbeat(nodeId: string, bootId: string, leaseMs: number) {
       const isKnown = await changed(db =>
         db
@@ -90,10 +87,7 @@ export function createNodeStore(database: Database) {
           .where('node_id', '=', nodeId)
           .where('boot_id', '=', bootId),
       ),
-    /**
-     * Notes what requests may name there, as that boot reports. False: another boot is registered,
-     * or none.
-     */
+    /** Keeps the models that this boot reports. False: another boot is registered, or none. */
     noteModels: (nodeId: string, bootId: string, models: readonly NamedSum[]) =>
       changed(db =>
         db

@@ -1,5 +1,5 @@
 /**
- * Chooses how many engines a node opens for a model and how many threads each has; counts CPUs.
+ * Chooses how many engines a node opens for a model, and each engine’s threads. It counts CPUs.
  */
 
 import { readFile } from 'node:fs/promises';
