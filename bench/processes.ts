@@ -22,9 +22,9 @@ export type ProcessRole = (typeof PROCESS_ROLES)[number];
 /** A process has taken so much until now. */
 export interface ProcessTimes {
   readonly role: ProcessRole;
-  /** All its threads count, ms. */
+  /** All its threads took so much, ms. */
   readonly cpuMs: number;
-  /** The first thread runs the event loop, ms. */
+  /** The first thread took so much, which runs the event loop, ms. */
   readonly mainCpuMs: number;
 }
 

@@ -20,7 +20,7 @@ export interface CallerOptions {
 export interface CallerReport {
   /** The latencies of answers within the window. */
   readonly latenciesMs: readonly number[];
-  /** All calls count. */
+  /** The number is of all calls, within the window or not. */
   readonly failed: number;
   readonly failure: string | undefined;
   /** Share of the window that its event loop had work. */

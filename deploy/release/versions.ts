@@ -44,7 +44,7 @@ export function isLater(one: string, other: string): boolean {
   return differs >= 0 && (a[differs] ?? 0) > (b[differs] ?? 0);
 }
 
-/** Reads every version that stands in a file. @throws Error where one cannot be found */
+/** Reads the version at each of its places, by file. @throws Error where a place cannot be found */
 export function readVersions(root: string): ReadonlyMap<string, readonly string[]> {
   const found = new Map<string, string[]>();
   for (const place of placesIn(root)) {

@@ -30,7 +30,7 @@ import {
 import { isNotTested } from '../support/skip.ts';
 import { photoOf } from './photos.ts';
 
-/** So many pictures go on for around nine restarts. */
+/** They last for around nine restarts. */
 const PICTURES = 300;
 /** The nodes take fewer at once. */
 const CALLERS = 6;
