@@ -53,9 +53,9 @@ export interface PictureInterface<Body, Asked extends AskedPicture> {
 }
 
 /**
- * From the first request until this long after the job's end the same request joins it or has its
- * result again. Beyond the retries of any client, and soon enough that who wants a picture made
- * again gets that.
+ * The same request joins its job, or has its result again, until this long after the job's end.
+ * That is beyond the retries of any client, and soon enough for people who want a picture made
+ * again.
  */
 export const REMEMBERED_MS = 600_000;
 /** Most photos are done by then. */

@@ -1,4 +1,4 @@
-/** What the errors of every interface that stands for another service's have in common. */
+/** The errors of all interfaces that stand for another service's share these parts. */
 import type { ContractError } from '@matting/proto/contract/errors.ts';
 import type { FastifyReply } from 'fastify';
 

@@ -1,6 +1,6 @@
 /**
- * What the tools do, by the core's use cases, and what they answer: a text for the agent, and the
- * same as fields. What goes wrong is a tool error, which says what to do about it.
+ * The tools work by the core's use cases, and answer a text for the agent and the same as fields. A
+ * failure is a tool error, which says what to do about it.
  */
 import type { AppServices } from '@matting/core/http/app-services.ts';
 import {
@@ -25,8 +25,8 @@ import { type Arguments, readImageArguments, wantsPreview } from './arguments.ts
 /** Agents mostly give up on a call after 60 s, and call again with what they know. */
 const WAIT_MS_MAX = 45_000;
 /**
- * From the first call until this long after the job's end the same call joins it or has its result
- * again: beyond the retries of agents, and who wants an image made again gets that soon enough.
+ * The same call joins its job, or has its result again, until this long after the job's end. That
+ * is beyond the retries of agents, and soon enough for those who want an image made again.
  */
 const DERIVED_KEY = { namespace: 'mcp', rememberedMs: 600_000 };
 const RETRY_AFTER_S = 5;

@@ -92,7 +92,7 @@ test('half-sent messages › that are small have some seconds in all, in chunks 
   const port = await app.listen();
   const timers = sinon.spy(globalThis, 'setTimeout');
   t.teardown(() => timers.restore());
-  /** What is left of them: a fraction of a millisecond is over already, unlike for others. */
+  /** The rest of a limit is no whole number of milliseconds: a fraction has passed. */
   const isRest = (ms = 0) =>
     ms > SMALL_MESSAGE_MS_MAX / 2 && ms < SMALL_MESSAGE_MS_MAX && !Number.isInteger(ms);
   for (const length of [SMALL_MESSAGE_BYTES_MAX, undefined]) {

@@ -1,4 +1,4 @@
-/** What operators look with and keep copies by: `storage`, `doctor`, `backup` and `restore`. */
+/** Operators examine the service and keep copies by `storage`, `doctor`, `backup` and `restore`. */
 import type { Package } from '@matting/core/package.ts';
 
 /** The package has only commands, so a running service loads nothing of it. */

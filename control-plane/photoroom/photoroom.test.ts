@@ -1,4 +1,6 @@
-/** What Photoroom's own document says of `POST /v1/segment`, field by field, and its errors. */
+/**
+ * The tests follow Photoroom's own document of `POST /v1/segment`, field by field, and its errors.
+ */
 import { randomUUID } from 'node:crypto';
 import { pngHeader, type TestApp, testApps } from '@matting/core/test/support/test-app.ts';
 import { FORM_TYPE, formOf } from '@matting/http/test/forms.ts';

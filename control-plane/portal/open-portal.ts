@@ -113,7 +113,7 @@ function paymentsOf(
   });
 }
 
-/** What programs read of an account, next to the core's own. */
+/** Registers what programs read of an account, next to the core's own routes. */
 function registerAccountReads(
   app: FastifyInstance,
   { readUsage, readPackages }: Pick<OpenedPortal, 'readUsage' | 'readPackages'>,

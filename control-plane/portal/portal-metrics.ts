@@ -1,4 +1,4 @@
-/** What the portal counts as things happen, and what its gauges show. */
+/** The portal counts things as they happen, and shows gauges. */
 import { type MetricSet, seconds } from '@matting/core/metrics/metric-set.ts';
 import { WITHHELD_REASONS } from './mails/messages.ts';
 import { MAIL_ATTEMPT_OUTCOMES } from './mails/send-mails.ts';

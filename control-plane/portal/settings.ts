@@ -55,8 +55,8 @@ function readAccountArea(whole: EnvReader, baseUrl: string) {
 }
 
 /**
- * Where people can sign in: nobody between them and the service reads or changes what is sent, and
- * cookies have the whole host.
+ * People can sign in at a URL if nobody between them and the service reads or changes what is sent,
+ * and if cookies have the whole host.
  */
 function isSignInUrl(baseUrl: string): boolean {
   if (!URL.canParse(baseUrl)) return false;

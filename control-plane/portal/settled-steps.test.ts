@@ -1,4 +1,4 @@
-/** What the portal does with a job's end, where it was left out and is done later. */
+/** The portal's steps at a job's end run later if they were left out. */
 import assert from 'node:assert/strict';
 import { createStores } from '@matting/core/stores.ts';
 import {

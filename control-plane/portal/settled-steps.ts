@@ -1,4 +1,4 @@
-/** What the portal does with the end of a job, in this order. */
+/** The portal takes these steps at the end of a job, in this order. */
 import type { SettledStep } from '@matting/core/transactions/settled-steps.ts';
 import { takeReleased } from './orders/refund-order.ts';
 import { giveImageBack } from './playground/playground-store.ts';

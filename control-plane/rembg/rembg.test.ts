@@ -1,4 +1,4 @@
-/** What rembg's server takes and answers, parameter by parameter, and who may ask without a key. */
+/** The tests cover rembg's interface, parameter by parameter, and who needs no key. */
 import { randomUUID } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
 import type { Package } from '@matting/core/package.ts';

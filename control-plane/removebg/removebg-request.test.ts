@@ -1,4 +1,4 @@
-/** What the fields of remove.bg mean here, and which of them are refused. */
+/** The fields of remove.bg have these meanings here, and some are refused. */
 import assert from 'node:assert/strict';
 import { OVERLONG, type TextValue } from '@matting/http/body-fields.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';

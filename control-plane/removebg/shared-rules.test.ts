@@ -1,4 +1,4 @@
-/** What holds for jobs, keys and results of the core, in this interface's words. */
+/** The rules of the core's jobs, keys and results hold here, in this interface's words. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { rm } from 'node:fs/promises';

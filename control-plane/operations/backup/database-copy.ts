@@ -214,8 +214,8 @@ async function run(
 }
 
 /**
- * What ends this process ends the program first, which would go on with the database alone; the
- * process itself is ended by whoever asked for the copy, which is not whole.
+ * A signal that ends this process ends the program first, which would go on with the database
+ * alone. The caller, whose copy is not whole, then ends the process itself.
  */
 async function withSignals(
   start: () => ChildProcess,

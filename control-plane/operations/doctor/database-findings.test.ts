@@ -1,4 +1,4 @@
-/** What the doctor says of a database that an older version made. */
+/** The doctor examines a database that an older version made. */
 import { readFileSync } from 'node:fs';
 import { CORE_MIGRATIONS, OLDER_FOUND } from '@matting/core/migrations.ts';
 import { MADE_BY_0_1_0 } from '@matting/core/test/migrating.ts';

@@ -1,6 +1,6 @@
 /**
- * What the doctor finds of the database (whether it answers, is one the store is made for, takes
- * writes, and is up to date) and in it: what waits, what is late, the ledger's last checks, the key.
+ * The doctor examines the database (whether it answers, is one the store is made for, takes writes,
+ * and is up to date) and its contents: what waits, what is late, the ledger's last checks, the key.
  */
 import { stat } from 'node:fs/promises';
 import path from 'node:path';
@@ -182,7 +182,7 @@ async function writingFindings(database: Database): Promise<Finding[]> {
   return [ok(SUBJECT, 'takes writes, and the user has its rights')];
 }
 
-/* What waits, what is late, and what the last checks of the ledger said: of the whole service. */
+/* These findings cover the whole service: what waits, what is late, the ledger's last checks. */
 
 const SECOND_MS = 1000;
 const HOUR_MS = 3_600_000;

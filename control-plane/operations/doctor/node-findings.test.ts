@@ -1,4 +1,4 @@
-/** What the doctor finds of nodes, by what control planes see and by what this machine reaches. */
+/** The doctor examines nodes by what control planes see and by what this machine reaches. */
 import type { NodeMember } from '@matting/core/nodes/node-store.ts';
 import type { SightedNode, Sightings } from '@matting/core/nodes/sighting-store.ts';
 import { type LoopbackSource, openSource } from '@matting/http/test/loopback-source.ts';

@@ -1,6 +1,6 @@
 /**
- * What the doctor finds of the nodes. Whether one gets images is what the control planes say that
- * send them; what this machine can reach is only a second look, since it may be another one.
+ * The doctor examines the nodes. The control planes that send images say whether a node gets any.
+ * What this machine can reach is only a second look, since it may be another one.
  */
 import { type NodeState, type SeenMember, seenMembers } from '@matting/core/nodes/node-state.ts';
 import type { NodeMember } from '@matting/core/nodes/node-store.ts';

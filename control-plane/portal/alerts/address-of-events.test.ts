@@ -1,4 +1,4 @@
-/** The address that an account has its events sent to, and the messages of low balances to a receiver on loopback. */
+/** An account has its events sent to an address; a receiver on loopback gets its low balances. */
 import assert from 'node:assert/strict';
 import { CallbackAddressCheck } from '@matting/core/fetching/callback-check.ts';
 import { accountSecretId } from '@matting/core/secrets/secret-box.ts';

@@ -1,6 +1,6 @@
 /**
- * What an account's owners set: the thresholds, and the address and secret of the account's events.
- * Each change takes the account's row and enters its line of the audit log.
+ * An account's owners set the thresholds, and the address and secret of the account's events. Each
+ * change takes the account's row and enters its line of the audit log.
  */
 import { type Actor, type AuditValues, requireAuthority } from '@matting/core/accounts/audit.ts';
 import { callbackFailureOf } from '@matting/core/jobs/job.ts';

@@ -1,7 +1,7 @@
 /**
- * When an account's owners are told that its credits run low, and what is stored of it. What is told
- * commits with the row that says so, event and mails in the outbox, by compare-and-set: of any
- * number of replicas that look at once one tells.
+ * Notices tell an account's owners that its credits run low, and rows record the notices. A notice
+ * commits with its row, with event and mails in the outbox, by compare-and-set: of any number of
+ * replicas that look at once, one queues it.
  *
  * | threshold | entered by                                | left by                              |
  * |-----------|-------------------------------------------|--------------------------------------|
@@ -9,13 +9,13 @@
  * | told      | a message of the notice is in the outbox  | available > threshold, and credits   |
  * |           |                                           | were added, or an hour has passed    |
  *
- * A notice that the account's quota of the day keeps back leaves the threshold armed, and one of which
- * it keeps a part back leaves it told with a rest (`withheld_at`, `withheld_rest`). The first round of
- * the next day (UTC) that still finds the balance low sends the rest.
+ * If the account's quota of the day keeps back a whole notice, the threshold stays armed. If the
+ * quota keeps back a part, the threshold is told with a rest (`withheld_at`, `withheld_rest`). The
+ * first round of the next day (UTC) that still finds the balance low sends the rest.
  *
  * Credits of jobs that fail come back: without the second condition an account whose jobs fail at a
- * threshold would be told at every one of them. Credits were added for certain where available and
- * reserved together are more than they were when it was told.
+ * threshold would get a notice for every one of them. Credits were added for certain if available
+ * and reserved together are more than they were at the notice.
  */
 
 import type { Balances } from '@matting/core/ledger/ledger.ts';

@@ -1,4 +1,7 @@
-/** Thresholds and mails under two replicas: each is told once, accounts take turns, and nobody gets more than so many a day. */
+/**
+ * Under two replicas each threshold gives one notice, accounts take turns, and mails a day are
+ * bounded.
+ */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import {

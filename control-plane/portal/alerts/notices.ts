@@ -1,7 +1,7 @@
 /**
- * Puts a notice to an account's owners into the outbox: a mail to each of them, and an event where the
- * account has an address. What the account's quota of the day keeps back is written down as withheld,
- * in the same transaction, and a round after midnight (UTC) sends that part.
+ * Puts a notice to an account's owners into the outbox: a mail to each of them, and an event if the
+ * account has an address. The same transaction notes as withheld what the account's quota of the
+ * day keeps back, and a round after midnight (UTC) sends that part.
  */
 import { hash } from 'node:crypto';
 import {
@@ -48,8 +48,8 @@ export function isWithheldToday({ withheld_at: atMs }: WithheldColumns, nowMs: n
 }
 
 /**
- * Writes what may be sent of `rest`, and answers what is left of it; null: nothing. Where there is
- * nobody to tell, EVERYTHING is left.
+ * Writes what may be sent of `rest`, and answers what is left of it; null: nothing. If there is no
+ * receiver, EVERYTHING is left.
  */
 export async function writeNotice(
   database: Database,

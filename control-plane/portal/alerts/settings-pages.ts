@@ -1,6 +1,6 @@
 /**
- * What an account's owners set for low balances: balances that are told, and the address that events
- * go to. A secret is on the answer that made it alone.
+ * An account's owners set here at which balances they get a notice, and the address that events go
+ * to. Only the answer that made a secret shows it.
  */
 
 import { randomBytes, randomUUID } from 'node:crypto';

@@ -1,8 +1,8 @@
 /**
- * A stage: a ground of the reader's own colour, and the original before the cut-out, as far as its
- * handle says. The handle is an input of the browser's own, for keys and screen readers, and is drawn
- * on the line. A script that put a stage into the page tells it by the event `stage`, with the
- * original's address where it has one.
+ * A stage has a ground of the reader's own colour, and shows the original before the cut-out as far
+ * as its handle says. The handle is an input of the browser's own, for keys and screen readers, and
+ * is drawn on the line. A script that put a stage into the page sends the event `stage`, with the
+ * original's address if it has one.
  */
 // @ts-check
 

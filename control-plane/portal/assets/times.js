@@ -1,7 +1,7 @@
 /**
- * Moments stand in the page in UTC, and say so: here they become the reader's own, and pointing at
- * one tells UTC. Those of lists that say what happened lately are told as `3 min ago` for a day. A
- * script that puts a part into the page tells it by the event `part`.
+ * Moments stand in the page in UTC, and say so. Here they become the reader's own, and pointing at
+ * one shows UTC. Lists of what happened lately show them as `3 min ago` for a day. A script that
+ * puts a part into the page sends the event `part`.
  */
 // @ts-check
 

@@ -1,4 +1,4 @@
-/** The jobs of one account, whichever id is asked for: those of all its keys and of its playground. */
+/** An account sees its own jobs alone, by whatever id: those of all its keys and its playground. */
 
 import { randomUUID } from 'node:crypto';
 import type { Actor } from '@matting/core/accounts/audit.ts';

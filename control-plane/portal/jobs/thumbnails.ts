@@ -1,6 +1,6 @@
 /**
- * Thumbnails of results, wherever a job stands: for those who may see results, as long as they are
- * kept. A page names one only where there is one; in other places stands a mark of its size.
+ * Thumbnails show results, wherever a job stands, to people who may see results, as long as they
+ * are kept. If there is none, the page shows a mark of its size.
  */
 
 import { type Job, publicState } from '@matting/core/jobs/job.ts';

@@ -1,4 +1,4 @@
-/** What people see of their jobs, keys and usage, and what each role may change. */
+/** People see their jobs, keys and usage, and each role may change some of it. */
 import assert from 'node:assert/strict';
 import { rm } from 'node:fs/promises';
 import path from 'node:path';

@@ -20,9 +20,9 @@ export function mailKeyOf(mail: string): string {
 }
 
 /**
- * What a person is called whom an identity provider knows: the mail that it says, or else its
+ * Names a person whom an identity provider knows: by the mail that the provider gives, or else its
  * subject, with the provider behind it. No mail that somebody types has a blank or a bracket, so
- * nobody is called as another: what a provider says of a mail proves nothing here.
+ * nobody has another's name: a mail that a provider gives proves nothing here.
  */
 export function providerName(of: {
   readonly mail: unknown;

@@ -1,13 +1,13 @@
 /**
- * What an account sends a day (UTC) in the operator's name: invitations, notices to its own owners,
- * and events to its own address. Mails and events are counted apart. Anybody can invite an address,
- * so all accounts together send it at most RECIPIENT_MAILS_MAX invitations, and one account half of
- * them. A notice goes to who owns the account: only what that account sends counts for it, so no
- * other account can keep a warning back. The operator's own mails are not counted.
+ * An account sends so many messages a day (UTC) in the operator's name: invitations, notices to its
+ * own owners, and events to its own address. Mails and events are counted apart. Anybody can invite
+ * an address, so all accounts together send it at most RECIPIENT_MAILS_MAX invitations, and one
+ * account half of them. A notice goes to who owns the account: only what that account sends counts
+ * for it, so no other account can keep a warning back. The operator's own mails are not counted.
  *
- * Counted over all replicas in the transactions that write them: a row what is counted by, by its
- * hash, so that no address outlives its mail here. The rows of a message are raised first, in one
- * order everywhere: transactions wait for each other at them, and never in a circle.
+ * The transactions that write messages count them over all replicas. Each count has a row under a
+ * hash of its name, so that no address outlives its mail here. The rows of a message are raised
+ * first, in one order everywhere: transactions wait for each other at them, and never in a circle.
  */
 
 import { hash } from 'node:crypto';

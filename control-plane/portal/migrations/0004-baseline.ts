@@ -55,7 +55,7 @@ const TABLES: readonly TableDefinition[] = [
     unique: { playgrounds_api_key: ['api_key_id'] },
     checks: { playgrounds_used: 'used >= 0 and day_at >= 0' },
   },
-  // What is bought.
+  // These tables hold orders.
   {
     name: 'orders',
     columns: {
@@ -78,7 +78,7 @@ const TABLES: readonly TableDefinition[] = [
       paid_by: ascii(16),
       payment: ascii(64),
       cancelled_at: INTEGER,
-      // What a payer writes into a transfer: short, and of one order.
+      // A payer writes it into a transfer, so it is short; it belongs to one order.
       reference: ascii(16),
     },
     primaryKey: ['id'],
@@ -133,7 +133,7 @@ const TABLES: readonly TableDefinition[] = [
           and (applied_at is not null or credits = 0)`,
     },
   },
-  // Who acts for an account, and what they are told.
+  // These tables hold who acts for an account, and the notices that they get.
   {
     name: 'users',
     columns: { id: ID, mail: text(254), turns: COUNT_FROM_0, created_at: INTEGER },

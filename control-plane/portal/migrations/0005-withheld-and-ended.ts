@@ -1,6 +1,6 @@
 /**
- * What a quota keeps back of a notice (alerts/notices.ts), and which sessions of the operator's pages
- * were signed out (operator-pages/operator-sessions.ts).
+ * The columns hold what a quota keeps back of a notice (alerts/notices.ts), and the table holds
+ * sessions of the operator's pages that were signed out (operator-pages/operator-sessions.ts).
  */
 
 import type { DatabaseDialect } from '@matting/database/engines.ts';

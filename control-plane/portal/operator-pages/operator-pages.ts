@@ -152,10 +152,10 @@ function guardOperatorPages(pages: FastifyInstance, sessions: OperatorSessions):
 const SIGN_IN_PATH = `${OPERATOR_PATH}/sign-in`;
 const YEAR_SECONDS = 31_536_000;
 /**
- * How often the operator key may be guessed from one network; past `keysMax` networks, the one
- * counted first is forgotten. Counted by this process: the key has 32 characters and more, so
- * replicas need not share it, and there is no count of all networks together, which those of others
- * could use up for the operator.
+ * One network may guess the operator key so often; past `keysMax` networks, the one counted first
+ * is forgotten. This process counts alone: the key has 32 characters and more, so replicas need not
+ * share the count. There is no count of all networks together, which guesses from elsewhere could
+ * use up for the operator.
  */
 export const KEY_GUESSES = { windowMs: 60_000, max: 10, keysMax: 1000 };
 
@@ -173,7 +173,8 @@ function registerSignIn(
     const waitS = failures.waitS(networkOf(request.ip));
     if (waitS > 0) throw new PageError('tooManyAttempts', { retryAfterS: waitS });
   };
-  // Before the form's bytes are awaited; and again after them, since others may have come before.
+  // The check runs before the form's bytes arrive and again after, since others may have come
+  // first.
   const onRequest = async (request: FastifyRequest) => {
     requireSafeOrigin(request);
     requireAttempt(request);

@@ -1,5 +1,5 @@
 /**
- * The first page (what waits for a node, and whose it is); nodes, and draining them; jobs of all
+ * The pages show what waits for a node, and whose it is; nodes, and draining them; jobs of all
  * accounts, and ending the lease of one; notifications, and sending one again.
  */
 

@@ -1,4 +1,4 @@
-/** What the operator does with orders: list them, read one, confirm its payment, refund it. */
+/** The operator lists orders, reads one, confirms its payment, and refunds it. */
 
 import { randomUUID } from 'node:crypto';
 import type { AccountStore } from '@matting/core/accounts/account-store.ts';

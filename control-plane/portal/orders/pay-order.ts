@@ -1,6 +1,6 @@
 /**
- * A payment that somebody told of. It makes the order paid and grants its credits once, in one
- * transaction with the audit log; payments that do not pay the order are kept for the operator.
+ * A reported payment makes the order paid and grants its credits once, in one transaction with the
+ * audit log; payments that do not pay the order are kept for the operator.
  */
 
 import { randomUUID } from 'node:crypto';

@@ -1,6 +1,6 @@
 /**
- * A refund that somebody told of. It takes back the credits that the money stands for, as far as
- * they are available, in one transaction with the audit log.
+ * A reported refund takes back the credits that the money stands for, as far as they are available,
+ * in one transaction with the audit log.
  */
 
 import { randomUUID } from 'node:crypto';
@@ -49,9 +49,9 @@ interface By {
 }
 
 /**
- * What the amount stands for goes back as far as it is available: never what open jobs hold, never
- * below nothing. The rest is said on the order, and what the jobs that were open then give back
- * later goes the same way (takeReleased).
+ * Takes back the credits of the amount as far as they are available: never what open jobs hold,
+ * never below nothing. The order notes the rest. Credits that its open jobs give back later go the
+ * same way (takeReleased).
  */
 export async function refund(
   database: Database,
@@ -169,10 +169,10 @@ async function applyRefund(
 }
 
 /**
- * What a job gives back that was open at a refund goes to that refund, where it lacks something: in
- * the transaction that releases the job's credit, behind its entry, or later
- * (settled-steps.ts): what was spent by then is not taken, and the refund goes on lacking it. A
- * job that was submitted after the refund holds nothing of it.
+ * Takes what a job that was open at a refund gives back, if the refund lacks credits. It runs in
+ * the transaction that releases the job's credit, behind its entry, or later (settled-steps.ts).
+ * Credits spent by then are not taken, and the refund keeps lacking them. A job that was submitted
+ * after the refund holds nothing of it.
  */
 export async function takeReleased(
   database: Database,

@@ -36,7 +36,7 @@ export class SignedNotifications {
   }
 
   /**
-   * What a message says. Nothing of it is believed before it is proven.
+   * Reads what a message says, and believes nothing of it before it is proven.
    * @param body its bytes as they came
    * @throws ContractError INVALID_REQUEST where it is not the operator's own, or makes no sense
    */

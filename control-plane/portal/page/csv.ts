@@ -4,8 +4,8 @@ import type { Readable } from 'node:stream';
 import type { FastifyReply } from 'fastify';
 
 /**
- * What a spreadsheet takes for the beginning of a formula, as OWASP lists it: the signs of full
- * width too, which it reads as those of ASCII where its language is Chinese or Japanese.
+ * A spreadsheet takes these signs for the beginning of a formula, as OWASP lists them. In Chinese
+ * or Japanese it reads the signs of full width as those of ASCII, too.
  */
 const FORMULA = /^[=+\-@\t\r\n＝＋－＠]/;
 

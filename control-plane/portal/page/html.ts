@@ -1,7 +1,7 @@
 /**
- * What pages are made of: trees, never text put together. `html` is htm bound to preact. What stands
- * in `${}` is a child or an attribute that cannot become markup. This module refuses what escaping
- * cannot make safe: inline style and script, and links of other schemes.
+ * Pages are trees, never text put together. `html` is htm bound to preact. A value in `${}` is a
+ * child or an attribute that cannot become markup. This module refuses what escaping cannot make
+ * safe: inline style and script, and links of other schemes.
  */
 
 import htm from 'htm';

@@ -1,4 +1,4 @@
-/** What a page shows in rows: tables, pairs of a name and a value, figures. */
+/** A page shows rows as tables, pairs of a name and a value, or figures. */
 
 import type { VNode } from 'preact';
 import { type Child, html } from './html.ts';
@@ -26,7 +26,7 @@ export function end(label: string): Column {
 interface TableProps {
   readonly caption: string;
   readonly columns: readonly Column[];
-  /** As many cells a row as there are columns; the first names the row. */
+  /** A row has as many cells as there are columns; the first names the row. */
   readonly rows: readonly (readonly Child[])[];
   readonly empty?: Child;
   /** On a phone a row is two lines: the first and the third cell, then the others. */

@@ -1,4 +1,4 @@
-/** What an account is told of, may do and may ask. */
+/** An account gets messages, and has bounds on what it may do and ask for. */
 import assert from 'node:assert/strict';
 import {
   CAP_PERIODS,

@@ -1,5 +1,6 @@
 /**
- * Who comes in by a link. A person is made of what was proven, never of a mail that somebody typed:
+ * People come in by links. A person is made of what was proven, never of a mail that somebody
+ * typed:
  *
  * | the link                     | nobody has the mail  | it is proven      | it was typed, never proven      |
  * |------------------------------|----------------------|-------------------|---------------------------------|

@@ -1,7 +1,7 @@
 /**
- * How many attempts (sign-ins, guesses, notifications of payments) there may be in a window, which
- * begins with the first that is counted. The counts are kept in the database where replicas share
- * them, else in AttemptWindows.
+ * Bounds the attempts (sign-ins, guesses, notifications of payments) in a window, which begins with
+ * the first that is counted. The database keeps the counts if replicas share them, else
+ * AttemptWindows does.
  */
 import { forgetOldest } from '@matting/program/remembered.ts';
 

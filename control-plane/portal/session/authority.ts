@@ -1,5 +1,5 @@
 /**
- * Whether a person may still make a change. The transaction that makes the change asks: since the
+ * Checks whether a person may still make a change, in the transaction that makes it. Since the
  * route was entered they may have been removed, demoted or signed out, at another replica too.
  */
 

@@ -1,10 +1,11 @@
 /**
- * What every page is behind, at both doors: the cookie of a session says who it is, and nothing
- * else does (an Authorization header is never looked at); a form comes from a page of ours, by its
- * Origin and by its token, which is made of the secret in a cookie: nothing is stored, and no other
- * site can know it. Who may is asked before a byte of a body is read, and again once it is whole:
- * its sender decides how long that takes. `__Host-` makes browsers take cookies from this host alone,
- * over TLS (or from this machine), for every path: no other host of the domain can plant one.
+ * Every page at both doors is behind this guard. Only the cookie of a session says who it is (an
+ * Authorization header is never looked at). A form comes from a page of ours, by its Origin and by
+ * its token, which is made of the secret in a cookie: nothing is stored, and no other site can know
+ * it. The guard checks who may before it reads a byte of a body, and again once the body is whole,
+ * since its sender decides how long that takes. `__Host-` makes browsers take cookies from this
+ * host alone, over TLS (or from this machine), for every path: no other host of the domain can
+ * plant one.
  *
  * | cookie  | holds                                             | until                        |
  * |---------|---------------------------------------------------|------------------------------|

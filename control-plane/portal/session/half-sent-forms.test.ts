@@ -171,7 +171,7 @@ test('half-sent forms on the public port › have some seconds in all', async t 
   app.app.server.maxConnections = CONNECTIONS_MAX;
   const timers = sinon.spy(globalThis, 'setTimeout');
   t.teardown(() => timers.restore());
-  /** What is left of them: a fraction of a millisecond is over already, unlike for others. */
+  /** The rest of a limit is no whole number of milliseconds: a fraction has passed. */
   const isRest = (ms = 0) => ms > FORM_MS_MAX / 2 && ms < FORM_MS_MAX && !Number.isInteger(ms);
   for (const path of ['/account/sign-in', '/account/payments/notifications']) {
     timers.resetHistory();

@@ -1,4 +1,4 @@
-/** What people may do in an account, by their role. The account area asks nothing else. */
+/** People may do this in an account, by their role. The account area checks nothing else. */
 
 export const ROLES = ['owner', 'member', 'viewer'] as const;
 export type Role = (typeof ROLES)[number];

@@ -65,7 +65,7 @@ export type SessionStore = ReturnType<typeof createSessionStore>;
 export function createSessionStore(database: Database) {
   return {
     /**
-     * For the account that the person acted for last, or else the first of theirs.
+     * Begins a session for the account that the person acted for last, or else the first of theirs.
      * @param by.passwordHash what the password was found right by
      * @param by.endedIdHash the session that the browser had before; null: none
      */
@@ -311,7 +311,7 @@ export const MEMBERS_MAX = 200;
 export async function takePerson({ engine }: Database, tx: Db, userId: string) {
   await tx
     .updateTable('users')
-    // As takeAccount: a lock that changes nothing keeps out nobody at another member of a cluster.
+    // Changes the row, as takeAccount does: a mere lock keeps out nobody at another cluster member.
     .set(eb => ({ turns: engine.conflicts === 'locks' ? eb.ref('turns') : eb('turns', '+', 1) }))
     .where('id', '=', userId)
     .execute();

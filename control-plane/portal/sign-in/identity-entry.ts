@@ -1,7 +1,7 @@
 /**
- * Sign-in of somebody whom an identity provider knows: found by issuer and subject alone. What
- * their groups are here is judged again each time: memberships come, change and end with them, and
- * the sessions with those that end.
+ * An identity provider signs people in, whom only issuer and subject identify. Each sign-in judges
+ * again what their groups are here: memberships come, change and end with them, and the sessions
+ * with those that end.
  */
 import { insertAuditEntry, lockAccount, type NamedPerson } from '@matting/core/accounts/audit.ts';
 import { type Database, type Db, OvertakenError, transact } from '@matting/database/database.ts';

@@ -1,4 +1,4 @@
-/** What the sweeper removes of people: ended sessions, old links, old failures of sign-in. */
+/** The sweeper removes ended sessions, old links, and old failures of sign-in. */
 
 import type { Database } from '@matting/database/database.ts';
 import { nowPlusMs, removeOldRows } from '@matting/database/statements.ts';

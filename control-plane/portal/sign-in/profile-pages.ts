@@ -1,4 +1,4 @@
-/** What people see and change of themselves: password, sessions, language, the account they act for. */
+/** People see and change here their password, sessions, language, and the account they act for. */
 
 import { randomUUID } from 'node:crypto';
 import type { ActingPerson } from '@matting/core/accounts/audit.ts';

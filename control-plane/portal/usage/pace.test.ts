@@ -1,4 +1,4 @@
-/** A pace is of days that are enough to have one, and what is said of it is of the right days. */
+/** A pace needs enough days, and its words concern the right days. */
 import { DAY_MS } from '@matting/program/durations.ts';
 import test from 'ava';
 import { formatsIn, type Language, wordsIn } from '../words/words.ts';

@@ -1,4 +1,4 @@
-/** What an account used, as programs read it: GET /v1/account/usage. */
+/** Programs read what an account used by GET /v1/account/usage. */
 
 import type { StoresWithoutEnds } from '@matting/core/stores.ts';
 import { givenTwice, parametersOf, unknownField } from '@matting/http/body-fields.ts';

@@ -1,4 +1,6 @@
-/** What a chart of usage shows: every day up to the last, weeks of long times, the others as one. */
+/**
+ * A chart of usage shows every day up to the last, weeks of long times, and small series as one.
+ */
 import test from 'ava';
 import { renderPart } from '../page/html.ts';
 import type { Visit } from '../session/visit.ts';

@@ -1,6 +1,6 @@
 /**
- * What an account used, drawn: stacked bars over days. Places along the days are percentages and
- * heights are pixels, so that letters keep their size on every screen; a table says the same.
+ * Draws what an account used as stacked bars over days. Positions along the days are percentages
+ * and heights are pixels, so that letters keep their size on every screen; a table says the same.
  */
 import { DAY_MS } from '@matting/program/durations.ts';
 import type { VNode } from 'preact';

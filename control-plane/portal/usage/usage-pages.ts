@@ -1,6 +1,6 @@
 /**
- * What an account used, for its people: by day as a chart, by key, outcome or format as a table, as
- * CSV.
+ * Shows an account's people what it used: by day as a chart, by key, outcome or format as a table,
+ * and as CSV.
  */
 
 import type { Balances } from '@matting/core/ledger/ledger.ts';

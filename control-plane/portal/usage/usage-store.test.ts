@@ -1,4 +1,4 @@
-/** What is counted of jobs as they end, beside the ledger, and when it is removed. */
+/** Jobs are counted as they end, beside the ledger, and the counts are removed in time. */
 import assert from 'node:assert/strict';
 import {
   fundedAccount,

@@ -1,8 +1,8 @@
 /**
- * What accounts used, by UTC days. A job is counted on the day of the ledger's entry that ended it:
- * a success as one image and the credit it was charged, a failure as one image and none. A row is
- * raised in the transaction that writes that entry and holds the account's row, so each is counted
- * once.
+ * Counts what accounts used, by UTC days. A job is counted on the day of the ledger's entry that
+ * ended it: a success as one image and the credit it was charged, a failure as one image and none.
+ * A row is raised in the transaction that writes that entry and holds the account's row, so each is
+ * counted once.
  */
 
 import { ofAccount } from '@matting/core/accounts/account-store.ts';

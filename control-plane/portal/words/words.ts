@@ -1,4 +1,4 @@
-/** What the pages say, a file a language (a test holds them to the same keys), and its formats. */
+/** Each language has a file of words (a test holds them to the same keys) and its formats. */
 import en from './en.json' with { type: 'json' };
 import zhCN from './zh-CN.json' with { type: 'json' };
 

@@ -1,4 +1,4 @@
-/** What an account has that an address can name: one of each, made for a test. */
+/** Makes for a test one of each thing of an account that an address can name. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';

@@ -1,4 +1,4 @@
-/** Who may ask each route of the operator's port, by a table that nothing of the port computes. */
+/** A table that nothing of the port computes says who may use each of the operator's routes. */
 import { randomUUID } from 'node:crypto';
 import { KEY } from '@matting/core/test/operator-port.ts';
 import { routesOf } from '@matting/test-support/printed-routes.ts';

@@ -29,7 +29,7 @@ const USED_WHY = 'reads a row a day, key, outcome and format';
 export const LINKS_WHY = 'reads the links that an account made within their life';
 export const LINKS_READS_MAX = 3000;
 
-/** Of each of five kinds a page, and of the pages before it their entries; as servers count. */
+/** Servers count a page of each of five kinds, and the entries that are newer than the page. */
 const LINES_READS_MAX = 800;
 const LINES_WHY = 'reads a page of each kind, and the entries that are newer than the page';
 
