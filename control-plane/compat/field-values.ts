@@ -1,6 +1,6 @@
 /**
- * Values of fields that several interfaces have. Each reader takes the field's text, undefined where
- * it is absent, and refuses what is no value of it. Case does not matter.
+ * Several interfaces have fields with these values. Each reader takes the field's text, undefined
+ * if it is absent, and refuses what is no value of it. Case does not matter.
  */
 import { OVERLONG, type TextValue } from '@matting/http/body-fields.ts';
 import { invalidParameter } from '@matting/proto/contract/errors.ts';

@@ -1,4 +1,6 @@
-/** Which interfaces of other services are on, by a list that each of their packages reads. */
+/**
+ * A list that each package of an interface reads says which interfaces of other services are on.
+ */
 import type { EnvReader } from '@matting/program/env.ts';
 
 const INTERFACES = ['photoroom', 'rembg'] as const;

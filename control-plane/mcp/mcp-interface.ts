@@ -76,8 +76,8 @@ function isLargeMessage({ headers }: FastifyRequest): boolean {
 }
 
 /**
- * A message that announces more than a small one has is admitted as a submission is. Whoever
- * announces nothing is asked once it has come. @throws ContractError RATE_LIMITED
+ * A message that announces more than a small one has is admitted as a submission is. If a message
+ * announces no length, the rate is checked once it has come. @throws ContractError RATE_LIMITED
  */
 function requireMessageRate({ reads, submissions }: Rates): onRequestAsyncHookHandler {
   return async function (request, reply) {

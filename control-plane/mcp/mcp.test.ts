@@ -1,4 +1,4 @@
-/** Agents, by the SDK's own client; and what no such client sends. */
+/** Agents use the SDK's own client; some messages are such as no client sends. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { rm } from 'node:fs/promises';

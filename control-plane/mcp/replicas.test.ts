@@ -1,4 +1,4 @@
-/** Agents whose calls reach two control planes in turn, as behind a load balancer. */
+/** The calls of an agent reach two control planes in turn, as behind a load balancer. */
 import { assertBalanced } from '@matting/core/test/fixtures.ts';
 import { Replicas } from '@matting/core/test/support/replicas.ts';
 import ava from 'ava';

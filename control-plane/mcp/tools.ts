@@ -1,4 +1,4 @@
-/** The tools as agents read them. What fields mean is said once, in the document of REST. */
+/** Agents read the tools so. Only the document of REST says what the fields mean. */
 import type { Tool } from '@modelcontextprotocol/sdk/types.js';
 import { IMAGE_FIELDS } from './arguments.ts';
 

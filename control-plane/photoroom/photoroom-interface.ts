@@ -1,4 +1,4 @@
-/** `POST /v1/segment` under /compat/photoroom, and errors as its clients know them. */
+/** Answers `POST /v1/segment` under /compat/photoroom, with errors as its clients know them. */
 import { readFormBody, requireFormBody } from '@matting/compat/picture-form.ts';
 import { createPictureChecks, PictureRoute } from '@matting/compat/picture-route.ts';
 import { renaming, sendRefusal } from '@matting/compat/refusals.ts';

@@ -1,4 +1,4 @@
-/** The fields of Photoroom's `POST /v1/segment`, as the request of /v1 that they ask for. */
+/** Turns the fields of Photoroom's `POST /v1/segment` into the request of /v1 that they ask for. */
 import {
   booleanOf,
   colourOf,

@@ -1,4 +1,6 @@
-/** `GET` and `POST /api/remove` under /compat/rembg, and errors as its clients know them. */
+/**
+ * Answers `GET` and `POST /api/remove` under /compat/rembg, with errors as its clients know them.
+ */
 import { requireFormBody } from '@matting/compat/picture-form.ts';
 import { createPictureChecks, PictureRoute } from '@matting/compat/picture-route.ts';
 import { renaming, sendRefusal } from '@matting/compat/refusals.ts';

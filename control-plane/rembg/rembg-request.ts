@@ -1,4 +1,4 @@
-/** The parameters of rembg's `/api/remove`, as the request of /v1 that they ask for. */
+/** Turns the parameters of rembg's `/api/remove` into the request of /v1 that they ask for. */
 import type { IncomingMessage } from 'node:http';
 import { oneOf, requireShort, type Texts } from '@matting/compat/field-values.ts';
 import {

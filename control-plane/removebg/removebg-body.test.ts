@@ -1,4 +1,4 @@
-/** How much of any body is read at all. */
+/** The service reads only a bounded part of any body. */
 import { CHUNKS_READ_MAX, ENDLESS, endless, uploads } from '@matting/core/test/endless-bodies.ts';
 import test from 'ava';
 import { readRemovebgBody } from './removebg-body.ts';

@@ -171,9 +171,9 @@ export function scaleOf(texts: Texts<string>): number | undefined {
 }
 
 /**
- * undefined: the middle where there is a scale, else where it is. A place other than its own is
- * refused without a scale: the subject is not moved in its frame, and a result that looks as if
- * nothing had been asked for would be paid for.
+ * undefined: the middle if there is a scale, else the subject stays. Without a scale the service
+ * refuses any position but the subject's own: the subject is not moved in its frame, and the caller
+ * would pay for a result in which the position has no effect.
  */
 export function positionOf(
   texts: Texts<string>,

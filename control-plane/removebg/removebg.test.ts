@@ -1,4 +1,4 @@
-/** The remove.bg interface: what it answers where a picture was made, and its codes where none was. */
+/** The remove.bg interface answers with pictures, and with its own codes for errors. */
 import assert from 'node:assert/strict';
 import { randomBytes, randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
@@ -104,7 +104,8 @@ for (const [parts, code] of REFUSED) {
 }
 
 test('an error of the remove.bg interface › of two files comes before the second is stored', async t => {
-  // Its Base64 is none: read into the upload of the first it would be the fault that is told.
+  // The second field is not Base64: if it were read into the first one's upload, the error would be
+  // that.
   const answer = await client.form({ image_file: image(), image_file_b64: '!' });
   assertRefused(t, answer, 400, 'multiple_sources');
   t.regex(answer.json().errors[0].detail, /Send one of/);

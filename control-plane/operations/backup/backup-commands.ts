@@ -1,4 +1,4 @@
-/** `backup` and `restore`, and the proof that what was restored is whole. */
+/** Runs `backup` and `restore`, and proves that what was restored is whole. */
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { type CliContext, CommandError } from '@matting/core/cli/context.ts';

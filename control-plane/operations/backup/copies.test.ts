@@ -1,4 +1,7 @@
-/** Copies of a database: who may read one, what is left of one that fails, and that the engine's programs end with the command that started them. */
+/**
+ * Only its owner can read a copy of a database, one that fails leaves nothing, and the engine's
+ * programs end with the command that started them.
+ */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';

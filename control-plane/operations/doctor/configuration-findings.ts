@@ -1,4 +1,4 @@
-/** The environment: what is wrong with it, what nothing reads, and secrets that could be guessed. */
+/** Examines the environment: what is wrong with it, what nothing reads, and guessable secrets. */
 import { readFile, stat } from 'node:fs/promises';
 import path from 'node:path';
 import type { CliPackages, LookedAtConfig } from '@matting/core/cli/context.ts';

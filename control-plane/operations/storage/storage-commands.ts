@@ -1,4 +1,4 @@
-/** `storage check|lifecycle|migrate`, and the copying of one storage's blobs to another. */
+/** Runs `storage check|lifecycle|migrate`, and copies one storage's blobs to another. */
 import { createHash } from 'node:crypto';
 import { type CliContext, CommandError } from '@matting/core/cli/context.ts';
 import { JOB_MS_MAX } from '@matting/core/jobs/job.ts';

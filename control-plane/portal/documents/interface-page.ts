@@ -1,4 +1,4 @@
-/** The OpenAPI document as a page, of which nothing is known but OpenAPI, behind a quick start. */
+/** Shows the OpenAPI document as a page behind a quick start; the page knows only OpenAPI. */
 
 import { DOCS_PATH, OPENAPI_PATH } from '@matting/core/http/document-routes.ts';
 import { ERROR_DOCS_PATH } from '@matting/http/answers.ts';

@@ -1,4 +1,4 @@
-/** The samples that pages show, run as their reader runs them: beside a photo.jpg. */
+/** The tests run the samples of pages as their reader does: beside a photo.jpg. */
 import { execFile } from 'node:child_process';
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';

@@ -1,4 +1,7 @@
-/** The times of a job's stages, one after the other, as bars: drawn by attributes, said as text. */
+/**
+ * Draws the times of a job's stages one after the other as bars by attributes, and writes them as
+ * text.
+ */
 
 import type { StageTimings } from '@matting/core/jobs/job.ts';
 import type { VNode } from 'preact';

@@ -1,4 +1,4 @@
-/** Mail addresses as people type them, and what they are compared by. */
+/** Parses mail addresses as people type them, and makes the keys that compare them. */
 
 /** RFC 5321 section 4.5.3.1.3, without the angle brackets. */
 export const MAIL_LENGTH_MAX = 254;

@@ -1,4 +1,4 @@
-/** Mails that wait: who is held up by whom, what is tried again, what dies in between. */
+/** Mails wait, are tried again or given up, and hold up only some others. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { CallbackSecrets, mailBody, SecretBox } from '@matting/core/secrets/secret-box.ts';

@@ -1,4 +1,4 @@
-/** Mails to the owners of an account, each in the language of whoever gets it. */
+/** Each owner of an account gets mails in their own language. */
 import { randomUUID } from 'node:crypto';
 import { type CallbackSecrets, mailBody } from '@matting/core/secrets/secret-box.ts';
 import type { NewMail } from '@matting/core/webhooks/outbox-store.ts';

@@ -1,7 +1,7 @@
 /**
- * The way of mails: each is handed to the mail server, and its attempt's end written. One that fails
- * waits by the schedule, behind those that are due: an address that the server does not take hides
- * nobody else's. Accounts share the conversations with the server.
+ * Hands each mail to the mail server, and writes its attempt's end. A mail that fails waits by the
+ * schedule, behind those that are due: an address that the server does not take hides nobody
+ * else's. Accounts share the conversations with the server.
  */
 
 import { type CallbackSecrets, mailBody } from '@matting/core/secrets/secret-box.ts';

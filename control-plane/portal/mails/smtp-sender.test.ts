@@ -1,4 +1,4 @@
-/** Mails through a small server of the test's own. */
+/** The tests send mails through a small server of their own. */
 import { MailServer } from '@matting/test-support/mail-server.ts';
 import ava from 'ava';
 import { SmtpSender } from './send-mails.ts';

@@ -1,4 +1,4 @@
-/** The balance of each line of the ledger, on every page, whatever happened at one instant. */
+/** Every page has the balance of each line of the ledger, also if much happened at one instant. */
 import { LEDGER_KINDS } from '@matting/core/ledger/ledger.ts';
 import { fundedAccount, newJob, submitted } from '@matting/core/test/fixtures.ts';
 import ava from 'ava';

@@ -1,7 +1,7 @@
 /**
- * The ledger as its owners read it: each entry with the balance after it. The balance is available
- * and reserved credits together: a reservation moves none of it, and a charge takes what was
- * reserved. It is no column: it is the account's balance now, less what moved since, read at once.
+ * Owners read the ledger so: each entry with the balance after it. The balance is available and
+ * reserved credits together: a reservation moves none of it, and a charge takes what was reserved.
+ * It is no column: it is the account's balance now, less what moved since, read at once.
  */
 
 import { ofAccount } from '@matting/core/accounts/account-store.ts';

@@ -1,4 +1,4 @@
-/** Refunds to the credit, whatever their parts; sums of money as people type them; the ledger. */
+/** Refunds are exact to the credit, sums of money are read as typed, and the ledger balances. */
 import assert from 'node:assert/strict';
 import {
   balancesFrom,

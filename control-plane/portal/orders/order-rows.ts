@@ -1,4 +1,4 @@
-/** How orders, their payments and their refunds are read from the database. */
+/** Reads orders, their payments and their refunds from the database. */
 
 import { ofAccount } from '@matting/core/accounts/account-store.ts';
 import type { PageCursor } from '@matting/core/ledger/ledger-store.ts';

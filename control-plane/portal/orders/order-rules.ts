@@ -9,9 +9,9 @@
  * | paid      | paid, partly-refunded,     | a payment of the price   | nothing               |
  * |           | refunded                   |                          |                       |
  *
- * Money that came is honoured: a payment of an order that has expired or was cancelled makes it
- * paid all the same, at its stored price. A refund that is told of before its payment waits for it.
- * So notifications may come in any order and any number of times, and end the same.
+ * Money that came is honoured: a payment of an order that has expired or was cancelled still makes
+ * it paid, at its stored price. A refund that is reported before its payment waits for it. So
+ * notifications may come in any order and any number of times, and end the same.
  */
 import { createHash } from 'node:crypto';
 import { DAY_MS } from '@matting/program/durations.ts';
@@ -20,7 +20,9 @@ export type StoredOrderState = 'pending' | 'cancelled' | 'paid';
 export type OrderState = StoredOrderState | 'expired' | 'partly-refunded' | 'refunded';
 
 export const ORDERS_PENDING_MAX = 5;
-/** Orders an account may place in DAY_MS, whatever became of them: their rows are kept. */
+/**
+ * An account may place so many orders in DAY_MS, also if they were cancelled: their rows are kept.
+ */
 export const ORDERS_A_DAY_MAX = 20;
 /** How long an order can be paid at its price: a bank takes days. At least DAY_MS. */
 export const ORDER_VALID_MS = 7 * DAY_MS;

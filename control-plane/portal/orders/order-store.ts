@@ -1,9 +1,9 @@
 /**
- * Orders, the payments and refunds that were told of, and what they move in the ledger. Every
- * change commits with its ledger entry and its line in the audit log, and every method that changes
- * something may be called again: portal/orders/order-rules.ts says what then holds. In the order of all
- * who move credits: the account's row first (ledger-writer.ts), so that those who tell of one order
- * do so one after the other.
+ * Stores orders, the payments and refunds that were reported, and what they move in the ledger.
+ * Every change commits with its ledger entry and its line in the audit log, and every method that
+ * changes something may be called again: portal/orders/order-rules.ts says what then holds. As
+ * everything that moves credits, a method takes the account's row first (ledger-writer.ts), so that
+ * reports about one order run one after the other.
  */
 
 import { randomUUID } from 'node:crypto';

@@ -1,4 +1,4 @@
-/** Orders on both databases: what is granted and taken back, and what never is. */
+/** Orders on both databases grant and take back what they should, and never more. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -365,7 +365,7 @@ onStoresInCi(test, "an account's ledger", (test, { database, stores }) => {
     await fundedAccount(stores, 10);
     for (const reference of ['a', 'b', 'c']) await stores.ledger.grant(account, 1, reference);
     await stores.ledger.revoke(account, 2, 'd');
-    // All but the first at one instant: the page must go on among them.
+    // All but the first happen at one instant, so the page must continue among them.
     await database.kysely
       .updateTable('ledger_entries')
       .set({ created_at: 1000 })

@@ -1,4 +1,4 @@
-/** The settings of sales: what is sold, and how its payments are told of. */
+/** These settings say what is sold, and how payments are reported. */
 
 import { isReadableSecret } from '@matting/http/outgoing/webhook-signature.ts';
 import type { EnvReader } from '@matting/program/env.ts';

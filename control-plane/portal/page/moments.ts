@@ -1,4 +1,4 @@
-/** Moments on a page, and words with children in their places. */
+/** Writes moments on a page, and words with children in them. */
 
 import { type Child, html } from './html.ts';
 

@@ -1,4 +1,4 @@
-/** The log of what was changed in an account: an entry a row, its values in words on demand. */
+/** Shows the log of changes in an account: an entry a row, its values in words on demand. */
 import type { AuditRecord, AuditValues } from '@matting/core/accounts/audit.ts';
 import type { Stores } from '@matting/core/stores.ts';
 import type { FastifyInstance } from 'fastify';

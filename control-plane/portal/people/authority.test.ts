@@ -1,4 +1,4 @@
-/** Changes of people whose right ended between the door and the transaction. */
+/** A change is refused if its person lost the right between the door and the transaction. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { type ActingPerson, requireAuthority } from '@matting/core/accounts/audit.ts';

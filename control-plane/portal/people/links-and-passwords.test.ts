@@ -1,4 +1,7 @@
-/** People at two replicas: who comes in by a link, passwords that change meanwhile, and the throttle of sign-in. */
+/**
+ * People at two replicas come in by links, passwords change meanwhile, and the throttle of sign-in
+ * holds.
+ */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { fundedAccount } from '@matting/core/test/fixtures.ts';

@@ -193,8 +193,8 @@ async function changeMember(
 }
 
 /**
- * A mail that nobody proved is nobody's outside of the account that it was typed in: with the last
- * membership the person goes, and whoever has that mail is new.
+ * A mail that nobody proved means nobody outside of the account that it was typed in: with the last
+ * membership the person goes, and the owner of that mail is new.
  */
 async function forgetUnproven(tx: Db, userId: string): Promise<void> {
   const isMember = await tx

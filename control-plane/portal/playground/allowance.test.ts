@@ -1,4 +1,4 @@
-/** The playground's allowance over replicas, and the jobs that it stands in for money for. */
+/** The playground's allowance holds over replicas, and stands in for money for its jobs. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { type Claim, UNPAID_OPEN_MAX } from '@matting/core/jobs/job.ts';

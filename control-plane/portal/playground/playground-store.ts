@@ -1,5 +1,5 @@
 /**
- * An account's playground: its key, and its allowance of a day in place of credits (docs/adr/0022).
+ * An account's playground has a key, and an allowance of a day in place of credits (docs/adr/0022).
  * A submission takes a picture of it (job-submission.ts), and the row of the allowance serialises
  * an account's playground over all replicas; a job's end may give the picture back.
  */

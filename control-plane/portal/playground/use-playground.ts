@@ -1,6 +1,6 @@
 /**
- * The playground of an account: pictures that spend no credits (docs/adr/0022). Each is a
- * submission like those of the API (submit-matting.ts), with an allowance in place of the balance.
+ * The pictures of an account's playground spend no credits (docs/adr/0022). Each is a submission
+ * like those of the API (submit-matting.ts), with an allowance instead of the balance.
  */
 
 import { MattingForm } from '@matting/core/http/read-matting-body.ts';

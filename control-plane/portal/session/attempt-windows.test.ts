@@ -1,4 +1,4 @@
-/** How many attempts there may be in a window. */
+/** A window bounds the attempts in it. */
 import test from 'ava';
 import { AttemptWindows } from './attempt-windows.ts';
 

@@ -155,8 +155,8 @@ interface UnreadForm {
 const unread = new WeakMap<FastifyRequest, UnreadForm>();
 
 /**
- * The body of a route that reads it itself: `read` asks for the token before it takes anything of a
- * file, and once it has ended who may is asked again.
+ * Reads the body of a route that reads it itself: `read` checks the token before it takes anything
+ * of a file, and once it has ended the guard checks again who may.
  * @throws PageError staleForm; AuthorityError; what `read` throws
  */
 export async function readGuarded<T>(

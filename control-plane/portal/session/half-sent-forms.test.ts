@@ -1,4 +1,4 @@
-/** Forms whose headers have come and whose bytes have not: of the account area, and the operator's sign-in. */
+/** Forms of the account area and the operator's sign-in stop after their headers. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import http from 'node:http';

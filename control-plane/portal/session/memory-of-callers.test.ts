@@ -1,4 +1,4 @@
-/** The memory that docs/limits.md adds up, by the code's own bounds. */
+/** The code's own bounds give the memory that docs/limits.md adds up. */
 import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';

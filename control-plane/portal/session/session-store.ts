@@ -304,9 +304,8 @@ export type Sessions = ReturnType<typeof sessionsIn>;
 export const MEMBERS_MAX = 200;
 
 /**
- * Waits for whoever changes the person at this moment, or signs them in by what is stored of their
- * password: what is answered stays so until the transaction ends. Undefined: there is nobody (any
- * more).
+ * Waits for transactions that change the person now, or that sign them in by their stored password:
+ * the answer stays true until the transaction ends. Undefined: there is nobody (any more).
  */
 export async function takePerson({ engine }: Database, tx: Db, userId: string) {
   await tx

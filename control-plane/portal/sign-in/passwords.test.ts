@@ -1,4 +1,4 @@
-/** Which passwords may be set, and slots of hashing. */
+/** Some passwords may not be set, and hashes take slots. */
 
 import { until } from '@matting/test-support/waiting.ts';
 import ava from 'ava';

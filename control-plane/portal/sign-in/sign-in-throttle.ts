@@ -1,5 +1,5 @@
 /**
- * How many attempts to sign in may fail, by session/attempt-windows.ts:
+ * Bounds how many attempts to sign in may fail, by session/attempt-windows.ts:
  *
  * | attempts from                                      | are counted by                  |
  * |----------------------------------------------------|---------------------------------|

@@ -1,4 +1,4 @@
-/** The throttle of sign-in over replicas, and that nobody learns who is known. */
+/** The throttle of sign-in holds over replicas, and nobody learns who is known. */
 import assert from 'node:assert/strict';
 import type { Database } from '@matting/database/database.ts';
 import { onDatabases, useTestDatabase } from '@matting/test-support/database.ts';

@@ -1,4 +1,4 @@
-/** The use of invitations and sign-in links: whoever has the link can use it, once. */
+/** People use invitations and sign-in links: whoever has the link can use it, once. */
 
 import { randomUUID } from 'node:crypto';
 import { noteRequestSecret } from '@matting/program/request-owner.ts';

@@ -1,4 +1,4 @@
-/** Orders and what is told of them, for the store's tests. */
+/** Makes orders, payments and refunds for the store's tests. */
 
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';

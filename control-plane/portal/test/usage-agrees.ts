@@ -1,4 +1,4 @@
-/** The figures of usage beside the ledger, from the rows themselves. */
+/** Compares the figures of usage with the ledger, from the rows themselves. */
 import assert from 'node:assert/strict';
 import type { Database } from '@matting/database/database.ts';
 import { dayOf } from '../usage/usage-store.ts';

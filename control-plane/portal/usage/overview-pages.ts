@@ -1,6 +1,6 @@
 /**
- * The account's first page. Until it has paid for a picture: what to do next. Afterwards: what runs,
- * what failed lately, what is left and for how long, and what it used.
+ * The account's first page says what to do next until it has paid for a picture. Afterwards it says
+ * what runs, what failed lately, what is left and for how long, and what it used.
  */
 
 import { DOCS_PATH } from '@matting/core/http/document-routes.ts';

@@ -1,4 +1,4 @@
-/** How fast an account's credits go, and how long what it has lasts at that pace. */
+/** Computes how fast an account's credits go, and how long its credits last at that pace. */
 import { DAY_MS } from '@matting/program/durations.ts';
 import { counted, type Formats, fill, type Language, type Words } from '../words/words.ts';
 import type { UsageView } from './read-usage.ts';

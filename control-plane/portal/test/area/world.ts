@@ -1,4 +1,4 @@
-/** Two accounts with people of every role: whatever they may not do is an attack that fails. */
+/** Two accounts have people of every role: what a role must not do is an attack that fails. */
 import assert from 'node:assert/strict';
 import { DatabaseSync } from 'node:sqlite';
 import {

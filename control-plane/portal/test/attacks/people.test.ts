@@ -1,4 +1,4 @@
-/** People under attack: passwords that are guessed, sessions that are stolen, names that somebody typed, forms that are held. */
+/** People are under attack: passwords are guessed, sessions are stolen, and forms are held. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import path from 'node:path';

@@ -1,4 +1,4 @@
-/** The methods of the portal's stores that change nothing, each asked of the large tables. */
+/** Calls each method of the portal's stores that changes nothing, on the large tables. */
 import assert from 'node:assert/strict';
 import { LEDGER_KINDS } from '@matting/core/ledger/ledger.ts';
 import { bounded, type Exercise } from '@matting/core/test/exercise.ts';
