@@ -1,4 +1,4 @@
-/** The arguments of remove_background: the fields of POST /v1/matting under its rules, and a key. */
+/** The tool remove_background takes the fields of POST /v1/matting under its rules, and a key. */
 import { meantField } from '@matting/core/http/meant-fields.ts';
 import { MATTING_JSON } from '@matting/core/http/read-matting-body.ts';
 import {

@@ -197,7 +197,7 @@ function isMiddle(position: Position): boolean {
   return position !== 'original' && position.xPercent === 50 && position.yPercent === 50;
 }
 
-/** undefined: the whole image. What only the image's size can tell is judged by removebg-request.ts. */
+/** undefined: the whole image. removebg-request.ts judges what depends on the image's size. */
 export function regionOf(texts: Texts<string>): Region | undefined {
   const text = texts.get('roi');
   if (text === undefined) return undefined;

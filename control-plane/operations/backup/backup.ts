@@ -62,7 +62,10 @@ interface BackedUpDatabase {
   readonly sha256: string;
 }
 
-/** The directory is no backup, or is damaged. One line for the operator, with the system's reason. */
+/**
+ * The directory is not a backup, or is damaged. The operator reads one line with the system's
+ * reason.
+ */
 class BackupError extends CommandError {
   constructor(detail: string, cause?: unknown) {
     const reason = cause instanceof Error ? cause.message : '';
@@ -159,7 +162,7 @@ interface BackupParts {
   readonly signal?: AbortSignal;
 }
 
-/** The directory is there afterwards, empty or with what an interrupted run left. @throws BackupError */
+/** Leaves the directory empty or with what an interrupted run left. @throws BackupError */
 export async function prepareDirectory(directory: string): Promise<void> {
   await mkdir(directory, { recursive: true, mode: 0o700 });
   const names = await readdir(directory);

@@ -1,4 +1,4 @@
-/** Finds words in all documents, by their sections; without it the browser's own search is there. */
+/** Finds words in all documents, by their sections; without it the browser's own search stays. */
 // @ts-check
 
 const RESULTS_MAX = 20;

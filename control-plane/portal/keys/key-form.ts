@@ -84,7 +84,9 @@ function isLimited(
   return typed || chosen || Object.keys(errors).length > 0;
 }
 
-/** Null: there is nothing to choose. What is chosen stays to be seen though it is offered no more. */
+/**
+ * Null: there is nothing to choose. A chosen model stays visible even if it is no longer offered.
+ */
 function modelsField({ keys }: Words, offered: readonly string[], { values, errors }: TypedKey) {
   const names = [...new Set([...offered, ...values.models])];
   if (names.length < 2 && values.models.length === 0) return null;

@@ -167,7 +167,7 @@ export class SmtpSender implements MailSender {
     const sent = transport
       .sendMail({
         from: { name: this.#name ?? '', address: this.#from },
-        // An address and nothing else: text with a comma in it would be several.
+        // An object holds one address; text with a comma in it would be several.
         to: { name: '', address: mail.to },
         subject: mail.subject,
         text: this.#name === undefined ? mail.text : `${mail.text}\n-- \n${this.#name}\n`,

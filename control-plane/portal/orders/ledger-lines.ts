@@ -33,8 +33,7 @@ export function createLedgerLineStore(database: Database, newerMax = NEWER_ENTRI
   return {
     /**
      * Lists the latest first. `balance` is null if the kinds leave out one that moves it, or if
-     * more
-     * than NEWER_ENTRIES_MAX entries are newer than the page.
+     * more than NEWER_ENTRIES_MAX entries are newer than the page.
      */
     page: (accountId: string, question: LinesQuestion) =>
       readLines(database, accountId, question, newerMax),

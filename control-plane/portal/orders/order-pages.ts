@@ -97,7 +97,7 @@ function packagesOf({ unit, currency, packages }: PriceList) {
   }));
 }
 
-/** A UUID (version 8) that nobody else can have chosen: it follows from the account and the form. */
+/** The id is a UUID (version 8) of account and form, so nobody else can have chosen it. */
 function orderIdOf(parts: readonly string[]): string {
   const hex = createHash('sha256').update(parts.join('\n')).digest('hex');
   return [

@@ -1,4 +1,4 @@
-/** The operator's name, colour and logo: what is refused, what can be read, and where they stand. */
+/** Pages show the operator's name, colour and logo, and the service refuses unreadable ones. */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';

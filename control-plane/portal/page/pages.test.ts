@@ -1,4 +1,4 @@
-/** Pages of the account area by themselves: hostile text, headers, languages, and the door before the routes. */
+/** Pages of the account area meet hostile text, and have headers, languages and a door. */
 import assert from 'node:assert/strict';
 import cookie from '@fastify/cookie';
 import { createErrorHandler, pathOf } from '@matting/http/answers.ts';

@@ -115,7 +115,7 @@ export function playgroundAllowance(imagesMax: number): Allowance {
 
 /**
  * Counts a picture for a new job of the account's internal key; or says why not, and nothing
- * * changed. A clock set back resets no day.
+ * changed. A clock set back resets no day.
  * @returns the day it is counted in
  */
 async function takeImage(

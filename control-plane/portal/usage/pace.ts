@@ -12,7 +12,7 @@ const DAYS_SAID_MAX = 730;
 const MONTHS_FROM_DAYS = 60;
 
 /**
- * Credits charged a day, over the view's days since the first that was charged. Undefined: there are
+ * Averages credits charged a day, over the view's days since the first charge. Undefined: there are
  * too few of them to say.
  * @param view by day
  */

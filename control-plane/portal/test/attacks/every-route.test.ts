@@ -1,4 +1,7 @@
-/** Every route of the area, as the application itself names them: who may ask it, what other sites, hostile forms, hostile addresses and hostile names do at it. */
+/**
+ * Every route of the area, as the application names them, meets callers without the right, other
+ * sites, hostile forms, hostile addresses and hostile names.
+ */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { BASE_URL, pngHeader, type ScopedRoute } from '@matting/core/test/support/test-app.ts';
