@@ -1,4 +1,4 @@
-/** Pages show the operator's name, colour and logo, and the service refuses unreadable ones. */
+/** Pages show the operator's name, colour and logo readably, and settings refuse wrong values. */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
