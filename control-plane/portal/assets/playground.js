@@ -306,7 +306,7 @@ function showResult() {
   document.getElementById('outcome')?.scrollIntoView({ block: 'nearest' });
 }
 
-/** Replaces the texts alone, so that the buttons that copy them stay. */
+/** Replaces the texts alone: the buttons that copy them stay. @param {Document} page */
 function replaceCode(page) {
   const next = page.querySelectorAll('#call .code');
   for (const [index, here] of document.querySelectorAll('#call .code').entries()) {
