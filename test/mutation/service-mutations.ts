@@ -217,7 +217,7 @@ tests inference-node/serving/engine/pool/engine-pool.test.ts
 an image is run again in each engine that it kills
   - const mayRunAgain = !started && soon
   + const mayRunAgain = soon
-  = two engines run side by side, and the death of one costs only its own image
+  = an answer that is not a number is NODE_FAULT, and the engine is replaced
 
 file inference-node/serving/models/plan.ts
 tests inference-node/serving/models/manifest.test.ts
