@@ -323,12 +323,12 @@ async function openEngines(
     opened.push({ kind: 'engine', pool: engines });
     runs.push({ model, role, engines });
     const ready = namingSettings(engines.ready(), layout.engines);
-    // A picture that needs a second look before its engine is ready takes longer.
-    if (role === 'secondLook') ready.catch(fail);
-    // On a CPU each engine warms up with all cores: all at once would not be ready sooner, but
-    // later.
-    else if (provider === 'cpu') await ready;
-    else awaited.push(ready);
+    // On a GPU an engine may be built for minutes: no picture should wait for that.
+    if (provider !== 'cpu') awaited.push(ready);
+    // A picture that needs a second look before its engine is ready waits for it.
+    else if (role === 'secondLook') ready.catch(fail);
+    // Each engine warms up with all cores: all at once would not be ready sooner, but later.
+    else await ready;
   }
   await Promise.all(awaited);
   return runs;

@@ -207,6 +207,22 @@ test('an error › of a model that is no subject leaves it out, and the image is
   t.is(node.pictures.finished[0]?.mattes.length, 1);
 });
 
+test('a further look › waits for engines that start, and is left out where they are lost', async t => {
+  const node = new Node();
+  const { second } = node.others;
+  second.hold('infer');
+  node.second.set({ state: 'starting', enginesReady: 0 });
+  const first = node.process();
+  await second.reached('infer');
+  node.second.set({ state: 'ready', enginesReady: 1 });
+  second.letGo('infer');
+  t.is(await first, 'done');
+  node.second.set({ enginesReady: 0 });
+  t.is(await node.process(), 'done');
+  const mattes = node.pictures.finished.map(finished => finished.mattes.length);
+  t.deepEqual(mattes, [2, 1]);
+});
+
 test('a caller that goes away › is not taken for a model that failed', async t => {
   const node = new Node();
   const { second } = node.others;

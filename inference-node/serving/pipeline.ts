@@ -81,7 +81,7 @@ export interface ImageResult {
   readonly subject: Subject | undefined;
   readonly plan: RunnablePlan;
   readonly runs: readonly PlanRun[];
-  /** The plan's runs that did not: their engines were down or had yet to start. */
+  /** The plan's runs that did not: their engines were down. */
   readonly missing: readonly PlanRun[];
 }
 
@@ -383,7 +383,7 @@ function tracedModel(
   });
 }
 
-/** The image waits for the engines of subjects alone. */
+/** The image waits for engines that start; for those that were lost, only where it needs them. */
 async function runModel(
   look: Look<PlanRun>,
   inputs: ModelInputs,
@@ -391,7 +391,7 @@ async function runModel(
   call: Call,
 ): Promise<EngineResult | NoLook> {
   const { engines, role } = look.run;
-  if (role !== 'subject' && engines.snapshot().enginesReady === 0) return 'missing';
+  if (role !== 'subject' && isDown(engines)) return 'missing';
   const picture = await inputs.of(look, mattes, call.signal);
   if (picture === undefined) return 'unneeded';
   if (role === 'subject') return await engines.run({ ...picture, ...call });
@@ -403,6 +403,15 @@ async function runModel(
     if (!(error instanceof ContractError) || !LEFT_OUT.includes(error.code)) throw error;
     return 'missing';
   }
+}
+
+/**
+ * Engines that load for the first time are not down: the first picture after a start gets the same
+ * looks as all others.
+ */
+function isDown(engines: EnginePool): boolean {
+  const { state, enginesReady } = engines.snapshot();
+  return state !== 'starting' && enginesReady === 0;
 }
 
 /** Spans of stages that others time, one after the other, the last of them ending now. */

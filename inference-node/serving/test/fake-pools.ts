@@ -112,7 +112,8 @@ export class FakeEnginePool implements EnginePool {
     this.runs.push(run);
     const down = new AbortController();
     const leave = () => {
-      if (run.leavesWhenDown !== true || this.#snapshot.enginesReady > 0) return;
+      const { state, enginesReady } = this.#snapshot;
+      if (run.leavesWhenDown !== true || state === 'starting' || enginesReady > 0) return;
       down.abort(new ContractError('ENGINE_LOST', 'none is left'));
     };
     const stop = this.onChange(leave);

@@ -201,6 +201,16 @@ test('killed while idle, or before it began an image: no image pays for it', asy
   t.deepEqual([pool.metrics().deaths.idle, pool.metrics().deaths.run], [3, 0]);
 });
 
+test('a run that leaves where engines are lost waits for the first one, and for none after it', async t => {
+  const pool = await openPool(t, ENDLESS);
+  const early = run(pool, QUICK, { leavesWhenDown: true });
+  t.is(pool.snapshot().state, 'starting');
+  t.is((await early).alpha[0], QUICK);
+  process.kill(pidOf(pool), 'SIGKILL');
+  await untilPool(pool, () => pool.snapshot().enginesReady === 0);
+  await t.throwsAsync(run(pool, QUICK, { leavesWhenDown: true }), { code: 'ENGINE_LOST' });
+});
+
 test('one image that kills its engine every time does not take the node with it', async t => {
   const { pool } = await openReady(t, ENDLESS, { timing: AT_ONCE });
   for (let attempt = 0; attempt < 3; attempt++) {

@@ -22,7 +22,7 @@ export interface EngineRun {
    * dropped.
    */
   readonly signal: AbortSignal;
-  /** ENGINE_LOST where no engine is ready. */
+  /** ENGINE_LOST where every engine is lost. It waits for the first load of the pool. */
   readonly leavesWhenDown?: boolean;
 }
 

@@ -393,9 +393,9 @@ class ChildEnginePool implements EnginePool, EngineListener {
     return this.#engines.filter(engine => engine.state === state).length;
   }
 
-  /** If no engine serves, ends the runs that do not wait for an engine to start. */
+  /** If no engine serves any more, ends the runs that do not wait for the next one. */
   #leaveWhereDown(): void {
-    if (this.#serves) return;
+    if (this.#serves || this.#state === 'starting') return;
     const none = new ContractError('ENGINE_LOST', 'No engine of the model is left.');
     for (const task of this.#queue.removeWhere(({ leavesWhenDown }) => leavesWhenDown))
       task.reject(none);

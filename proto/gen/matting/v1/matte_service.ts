@@ -443,7 +443,7 @@ export interface ResultHeader {
   plan: string;
   /** the models that took part */
   modelRuns: ModelRun[];
-  /** models of the plan with engines that were down or starting */
+  /** models of the plan with engines that were all down */
   modelsMissing: string[];
   /** the same in the same order, with sizes and roles */
   runsMissing: MissingRun[];
