@@ -7,7 +7,7 @@ import { settingsPage, variableNames } from '../docs/source/settings.ts';
 import { MATTING_VARIABLES } from '../program/env-names.ts';
 import { temporaryFolder } from './support/temporary-folder.ts';
 import { circlesOf } from './tidy/circles.ts';
-import { PACKAGES, partsOf, wrongImportsOf } from './tidy/packages.ts';
+import { EXPORTS_MAX, exportsOf, PACKAGES, partsOf, wrongImportsOf } from './tidy/packages.ts';
 import { PROHIBITIONS } from './tidy/prohibitions.ts';
 import { ROOT, readSources } from './tidy/source-files.ts';
 import { STREETS, upwardImportsOf } from './tidy/streets.ts';
@@ -62,6 +62,14 @@ test('what a package exports and depends on is imported', t => {
     t.deepEqual(idle, [], folder);
   }
 });
+
+for (const [name, max] of Object.entries(EXPORTS_MAX)) {
+  test(`${name} exports at most ${max} files`, t => {
+    const given = PACKAGES.filter(one => one.name === name).flatMap(exportsOf);
+    t.true(given.length > 0);
+    t.true(given.length <= max, `${given.length} files`);
+  });
+}
 
 for (const { rule, from, to } of PROHIBITIONS) {
   test(rule, t => {

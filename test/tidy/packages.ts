@@ -24,6 +24,16 @@ export const PACKAGES: readonly Package[] = (root.workspaces ?? [])
   .map(folder => ({ folder, ...readManifest(folder) }))
   .sort((one, other) => other.folder.length - one.folder.length);
 
+/** A package gives at most this many files besides its tests'; the map has a row a package. */
+export const EXPORTS_MAX: Readonly<Record<string, number>> = {
+  '@matting/core': 71,
+  '@matting/serving': 53,
+};
+
+export function exportsOf({ exports = {} }: Pick<Manifest, 'exports'>): string[] {
+  return Object.keys(exports).filter(name => !name.startsWith('./test/'));
+}
+
 /** Undefined: a file of no package, such as bin/, bench/ and the tests that start everything. */
 const packageOf = (file: string) => PACKAGES.find(({ folder }) => file.startsWith(`${folder}/`));
 
