@@ -4,7 +4,7 @@
  * leave every pixel whole: those are mended in a copy, and what it then warns of is damage.
  */
 import { ContractError } from '@matting/proto/contract/errors.ts';
-import { isFrameHeader } from '@matting/proto/contract/image-header.ts';
+import { isFrameHeader } from '@matting/proto/contract/image-header/jpeg.ts';
 import { type HuffmanCodes, isEntropyWhole, type SequentialScan } from './jpeg-entropy.ts';
 
 /** Segments read, scans among them; 50 MB of full APP segments are 800. */

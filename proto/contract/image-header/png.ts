@@ -1,0 +1,51 @@
+/**
+ * The header of PNG (ISO/IEC 15948) and of its animations (APNG): an acTL chunk before the first
+ * IDAT announces them.
+ */
+
+import type { ByteWindow, ImageHeader } from './byte-window.ts';
+
+/** Chunks read before IDAT; libpng itself stops at 1000 it has to keep. */
+const CHUNKS_MAX = 1024;
+const SIGNATURE = Buffer.from([0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a]);
+const IHDR_BYTES = 13;
+/** PNG's own bound on a dimension and a chunk's length. */
+const UINT31_MAX = 0x7fff_ffff;
+
+export function isPng(start: Buffer): boolean {
+  return start.length >= SIGNATURE.length && start.subarray(0, 8).equals(SIGNATURE);
+}
+
+function dimension(value: number): number | undefined {
+  return value > UINT31_MAX ? undefined : value;
+}
+
+/** One frame is a still picture, whatever chunk announces it. */
+async function isAnimated(window: ByteWindow, firstChunk: number): Promise<boolean> {
+  let offset = firstChunk;
+  for (let chunk = 0; chunk < CHUNKS_MAX; chunk += 1) {
+    const head = await window.at(offset, 8);
+    if (head === undefined) return false;
+    const dataBytes = head.readUInt32BE(0);
+    const type = head.toString('latin1', 4, 8);
+    if (type === 'IDAT' || type === 'IEND' || dataBytes > UINT31_MAX) return false;
+    if (type === 'acTL') {
+      const frames = (await window.at(offset + 8, 4))?.readUInt32BE(0);
+      return frames !== 1;
+    }
+    offset += 12 + dataBytes;
+  }
+  return false;
+}
+
+export async function readPng(window: ByteWindow): Promise<ImageHeader> {
+  const ihdr = await window.at(8, 16);
+  const isIhdr = ihdr?.readUInt32BE(0) === IHDR_BYTES && ihdr.toString('latin1', 4, 8) === 'IHDR';
+  if (ihdr === undefined || !isIhdr) {
+    return { format: 'png', width: undefined, height: undefined, animated: false };
+  }
+  const width = dimension(ihdr.readUInt32BE(8));
+  const height = dimension(ihdr.readUInt32BE(12));
+  const animated = await isAnimated(window, SIGNATURE.length + 12 + IHDR_BYTES);
+  return { format: 'png', width, height, animated };
+}
