@@ -23,6 +23,17 @@ export const STREETS: readonly Streets[] = [
     ],
   },
   {
+    folder: 'inference-node/serving',
+    order: [
+      'models process direct',
+      'onnx providers admission.ts prepared',
+      'engine picture',
+      'pipeline.ts node-state.ts metrics.ts',
+      'selectables start grpc',
+      'doctor',
+    ],
+  },
+  {
     folder: 'control-plane/portal',
     order: [
       'words migrations session',

@@ -11,7 +11,6 @@ import {
   writeFile,
 } from 'node:fs/promises';
 import path from 'node:path';
-import { RUNTIME_FOLDER_VARIABLE } from '@matting/serving/engine/engine-protocol.ts';
 import {
   ProviderError,
   readEngineEnvironment,
@@ -150,7 +149,7 @@ test('a wheel and an unpacked package are installed beside the runtime they fit'
       t.true((await readFile(path.join(folder, name))).equals(bytes), name);
     }
     const { childEnv } = await readEngineEnvironment(providerDir, { PATH: '/bin' });
-    t.is(childEnv[RUNTIME_FOLDER_VARIABLE], folder);
+    t.is(childEnv.ENGINE_RUNTIME_FOLDER, folder);
   }
   t.is((await readdir(providerDir)).length, 1);
 });

@@ -14,12 +14,6 @@ import type { Size } from '@matting/proto/contract/finishing.ts';
 import { printable } from '../models/model-error.ts';
 import type { ExecutionProvider, PreparedModel } from '../models/prepared-model.ts';
 
-/** ONNX Runtime's binding to Node: its file in the package, and in the folder of a provider. */
-export const BINDING_FILE = 'onnxruntime_binding.node';
-
-/** A folder to load the binding from; an engine's argument (engine/child/runtime-redirect.ts). */
-export const RUNTIME_FOLDER_VARIABLE = 'ENGINE_RUNTIME_FOLDER';
-
 export interface SessionSpec
   extends Pick<
     PreparedModel,

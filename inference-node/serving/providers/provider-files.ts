@@ -8,8 +8,8 @@ import { access, constants, readFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { arch, platform } from 'node:os';
 import path from 'node:path';
-import { RUNTIME_FOLDER_VARIABLE } from '../engine/engine-protocol.ts';
 import { hashFile, isMissing, statOrNull } from '../models/cache-files.ts';
+import { BINDING_FILE, RUNTIME_FOLDER_VARIABLE } from './runtime-folder.ts';
 
 /** Read, not imported: the binding is for engines alone. */
 export function runtimeVersion(): string {
@@ -17,11 +17,10 @@ export function runtimeVersion(): string {
   return (require('onnxruntime-node/package.json') as { version: string }).version;
 }
 
-const BINDING = 'onnxruntime_binding.node';
 const RUNTIME_LIBRARY = 'libonnxruntime.so.1';
 
 /** Copied from the package beside the provider. */
-export const RUNTIME_FILES = [BINDING, RUNTIME_LIBRARY] as const;
+export const RUNTIME_FILES = [BINDING_FILE, RUNTIME_LIBRARY] as const;
 
 /** ONNX Runtime's parts for NVIDIA's GPUs. TensorRT's is of use with TensorRT itself only. */
 export const PROVIDER_LIBRARIES = [

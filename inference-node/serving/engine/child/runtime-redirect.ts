@@ -6,7 +6,7 @@
 import { registerHooks } from 'node:module';
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
-import { BINDING_FILE } from '../engine-protocol.ts';
+import { BINDING_FILE } from '../../providers/runtime-folder.ts';
 
 // node, program, [folder,] pid of the parent
 const [, , folder, parent] = process.argv;

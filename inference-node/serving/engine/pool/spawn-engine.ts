@@ -1,7 +1,8 @@
 /** Starts a process that loads ONNX Runtime. */
 import path from 'node:path';
 import { Child, type SpawnChildOptions } from '../../process/child.ts';
-import { type FromEngine, RUNTIME_FOLDER_VARIABLE } from '../engine-protocol.ts';
+import { RUNTIME_FOLDER_VARIABLE } from '../../providers/runtime-folder.ts';
+import type { FromEngine } from '../engine-protocol.ts';
 
 const PROGRAM = path.join(import.meta.dirname, '../child/engine-child.ts');
 
