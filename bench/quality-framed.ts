@@ -7,7 +7,7 @@
  *   quality-subject.ts; --keep: models' mattes, for the next time
  */
 import { parseArgs } from 'node:util';
-import { findSubject } from '../inference-node/serving/picture/finishing/layout.ts';
+import { findSubject } from '../inference-node/serving/picture/finishing/subject.ts';
 import { LOOK_RULES, type LookRules } from '../inference-node/serving/picture/infer-plan.ts';
 import type { RoleMatte } from '../inference-node/serving/picture/matte/merge-mattes.ts';
 import { refineMatte } from '../inference-node/serving/picture/matte/refine.ts';

@@ -1,5 +1,5 @@
 /**
- * Judges what a node says of a subject (SUBJECT_RULES of serving/picture/finishing/layout.ts): which
+ * Judges what a node says of a subject (SUBJECT_RULES of serving/picture/finishing/subject.ts): which
  * pictures have none, which are unsure, which are cut off. The pictures go through a node, as a
  * caller sends them. Each source, a photo with all that is made of it or a kind of pattern, is also
  * judged by the thresholds that are best on the others, over the alpha that the node answered.
@@ -15,7 +15,7 @@ import {
   SUBJECT_RULES,
   sumCells,
   unsureOfShown,
-} from '../inference-node/serving/picture/finishing/layout.ts';
+} from '../inference-node/serving/picture/finishing/subject.ts';
 import { bootstrap, mean } from './quality/intervals.ts';
 import { encodeSent, openPlanNode, type PlanNode } from './quality/plan-node.ts';
 import {

@@ -1,5 +1,5 @@
 /** How wrong results are, and what a node says about their subjects, with and without a subject. */
-import { findSubject } from '../../inference-node/serving/picture/finishing/layout.ts';
+import { findSubject } from '../../inference-node/serving/picture/finishing/subject.ts';
 import { at } from '../../test/support/at.ts';
 import { leaveOneOut } from './cross-validation.ts';
 import { measureHoles } from './holes.ts';

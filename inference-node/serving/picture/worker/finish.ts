@@ -13,7 +13,8 @@ import { BACKGROUND_PIXELS_MAX } from '@matting/proto/contract/limits.ts';
 import { type DecodedFile, type DecodeOptions, decodeFile } from '../codecs/decode.ts';
 import { encodePixels } from '../codecs/encode.ts';
 import { encodeThumbnail } from '../codecs/thumbnail.ts';
-import { boxInResult, findSubject, type Layout, layOut, regionIn } from '../finishing/layout.ts';
+import { boxInResult, type Layout, layOut, regionIn } from '../finishing/layout.ts';
+import { findSubject } from '../finishing/subject.ts';
 import {
   type Borrow,
   borrowCopy,
