@@ -4,10 +4,6 @@ import { baseline } from './migrations/0006-baseline.ts';
 import { sightings } from './migrations/0007-sightings.ts';
 import type {} from './tables.ts';
 
-export const OLDER_FOUND = 'the database was made by 0.1.0, which this version does not read';
-export const OLDER_ADVICE =
-  'give MATTING_DATABASE_URL or MATTING_DATA_DIR a place without one; it stays as it is, and 0.1.0 can go on with it';
-
 /** It runs before those of the packages. */
 export const CORE_MIGRATIONS: MigrationSeries = {
   migrations: dialect => ({
@@ -21,5 +17,10 @@ export const CORE_MIGRATIONS: MigrationSeries = {
     '0004-no-subject',
     '0005-thumbnails',
   ],
-  unreadable: { migration: '0001-initial', why: `${OLDER_FOUND}: ${OLDER_ADVICE}` },
+  unreadable: {
+    migration: '0001-initial',
+    found: 'the database was made by 0.1.0, which this version does not read',
+    advice:
+      'give MATTING_DATABASE_URL or MATTING_DATA_DIR a place without one; it stays as it is, and 0.1.0 can go on with it',
+  },
 };

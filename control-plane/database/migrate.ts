@@ -26,8 +26,13 @@ export interface MigrationSeries {
    * names, which replicas of that version ask for.
    */
   readonly folded?: readonly string[];
-  /** A migration of databases that this version does not read, and what is said of them. */
-  readonly unreadable?: { readonly migration: string; readonly why: string };
+  /** Databases that ran this migration are not for this version. */
+  readonly unreadable?: {
+    readonly migration: string;
+    /** These words say what the database is, and what to do. */
+    readonly found: string;
+    readonly advice: string;
+  };
 }
 
 const CORE_TABLE = 'kysely_migration';
@@ -58,13 +63,13 @@ export function leavesNoWayBack(name: string): boolean {
 }
 
 /**
- * `older`: this version does not read it. `pending`: migrations that it lacks. `unknown`: those
+ * `older`: why this version does not read it. `pending`: migrations that it lacks. `unknown`: those
  * that a newer version made.
  */
 export async function schemaState(database: Database, all: readonly MigrationSeries[]) {
   const states = await seriesStates(database, all);
   return {
-    older: states.some(({ older }) => older),
+    older: states.find(({ older }) => older)?.older,
     pending: states.flatMap(({ pending }) => pending),
     unknown: states.flatMap(({ unknown }) => unknown),
   };
@@ -82,7 +87,7 @@ async function seriesStates(database: Database, all: readonly MigrationSeries[])
     return {
       series,
       entered,
-      older: entered.includes(series.unreadable?.migration ?? ''),
+      older: entered.includes(series.unreadable?.migration ?? '') ? series.unreadable : undefined,
       folded,
       pending: told(known.filter(name => !entered.includes(name))),
       unknown: told(entered.filter(name => !known.includes(name) && !folded.includes(name))),
@@ -199,8 +204,8 @@ export async function requireCurrentSchema(
  * A newer version only adds, so that this one works on its schema, unless a name says otherwise.
  */
 function requireUsable(database: Database, states: readonly SeriesState[]): void {
-  const older = states.find(state => state.older);
-  if (older !== undefined) throw new SchemaError(older.series.unreadable?.why ?? '');
+  const { older } = states.find(state => state.older) ?? {};
+  if (older !== undefined) throw new SchemaError(`${older.found}: ${older.advice}`);
   const newer = states.filter(({ unknown }) => unknown.length > 0);
   for (const { unknown, pending } of newer) {
     const made = `the database was made by a newer version (${unknown.join(', ')})`;

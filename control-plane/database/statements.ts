@@ -1,6 +1,6 @@
 /**
  * Parts of statements, and readers of their answers: the database's clock, texts that are made
- * once, a table through one of its indexes, the removal of old rows.
+ * once, a table through one of its indexes, pages of an account, the removal of old rows.
  */
 
 import { DAY_MS } from '@matting/program/durations.ts';
@@ -178,4 +178,21 @@ export function removeOldRows(
       .executeTakeFirstOrThrow();
     return Number(numDeletedRows);
   });
+}
+
+/**
+ * The condition of pages of one account's rows, by an index that begins with the account. Given `=`
+ * on that column a server may use it alone and step over all older rows; given a range it uses the
+ * next one too. SQLite uses both only with `=`. Order by the account first: a range alone keeps no
+ * order.
+ */
+export function ofAccount(
+  dialect: DatabaseDialect,
+  accountId: string,
+  name = 'account_id',
+): RawBuilder<boolean> {
+  const column = sql.ref(name);
+  return dialect === 'sqlite'
+    ? sql<boolean>`${column} = ${accountId}`
+    : sql<boolean>`(${column} >= ${accountId} and ${column} <= ${accountId})`;
 }

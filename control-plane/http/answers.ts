@@ -93,11 +93,11 @@ class KnownPaths {
     // Its first part is what an address in a client's settings lacks.
     const near = calls.find(url => url.endsWith(path)) ?? nearName(path, calls);
     if (near !== undefined) return `Did you mean ${near}?`;
-    return calls.includes(DOCUMENT) ? `GET ${DOCUMENT} lists the paths.` : undefined;
+    return calls.includes(OPENAPI_PATH) ? `GET ${OPENAPI_PATH} lists the paths.` : undefined;
   }
 }
 
-const DOCUMENT = '/v1/openapi.json';
+export const OPENAPI_PATH = '/v1/openapi.json';
 
 /** @throws ContractError INVALID_REQUEST: RFC 9112 section 3.2 asks for exactly one Host. */
 function requireHost({ raw }: FastifyRequest): void {

@@ -1,5 +1,5 @@
 /** The portal counts things as they happen, and shows gauges. */
-import { type MetricSet, seconds } from '@matting/core/metrics/metric-set.ts';
+import { type MetricSet, seconds } from '@matting/program/metric-set.ts';
 import { WITHHELD_REASONS } from './mails/messages.ts';
 import { MAIL_ATTEMPT_OUTCOMES } from './mails/send-mails.ts';
 import { TOLD_OUTCOMES } from './orders/receive-payment.ts';

@@ -1,6 +1,6 @@
 /** The migrations of all packages. Needs: portal. */
 import path from 'node:path';
-import { CORE_MIGRATIONS } from '@matting/core/migrations.ts';
+import { migrationsOf } from '@matting/core/package.ts';
 import { createStores } from '@matting/core/stores.ts';
 import {
   CORE_NAMES,
@@ -24,7 +24,7 @@ const PORTAL_DIRECTORY = path.resolve(import.meta.dirname, '../portal/migrations
 const PACKAGE_NAMES = migrationNames(PORTAL_DIRECTORY, 'portal/');
 const PORTAL_TABLES = ['orders', 'usage_days', 'users'];
 
-const ALONE = [CORE_MIGRATIONS];
+const ALONE = migrationsOf([]);
 
 const ALL = {
   series: SERIES,

@@ -11,7 +11,6 @@ import sinon from 'sinon';
 import { parse, stringify } from 'yaml';
 import { ControlMetrics } from '../../control-plane/core/metrics/control-metrics.ts';
 import { registerGauges } from '../../control-plane/core/metrics/gauges.ts';
-import { MetricSet } from '../../control-plane/core/metrics/metric-set.ts';
 import { countSubmitted } from '../../control-plane/core/metrics/work-by-model.ts';
 import { portalMetrics } from '../../control-plane/portal/portal-metrics.ts';
 import { registerCertificatesGauge } from '../../inference-node/serving/metrics.ts';
@@ -21,6 +20,7 @@ import {
   TINY_MODEL,
 } from '../../inference-node/serving/test/fake-pools.ts';
 import { openTestNode, type TestNode } from '../../inference-node/serving/test/test-node.ts';
+import { MetricSet } from '../../program/metric-set.ts';
 import { findProgram } from '../support/foreign-program.ts';
 import { isNotTested } from '../support/skip.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';

@@ -23,7 +23,7 @@ import {
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { CORE_MIGRATIONS } from '@matting/core/migrations.ts';
+import { migrationsOf } from '@matting/core/package.ts';
 import { openDatabase } from '@matting/database/connect.ts';
 import type { Database, StoreLog } from '@matting/database/database.ts';
 import { type DatabaseDialect, type Engine, GALERA } from '@matting/database/engines.ts';
@@ -111,7 +111,7 @@ export async function createTestDatabase(
   dialect: DatabaseDialect,
   options: TestDatabaseOptions = {},
 ): Promise<TestDatabase> {
-  const { migrated = true, series = [CORE_MIGRATIONS], server } = options;
+  const { migrated = true, series = migrationsOf([]), server } = options;
   const template = migrated && server === undefined ? templateOf(dialect, series) : undefined;
   const place = dialect === 'sqlite' ? createFile(template) : await createSchema(server, template);
   const handles: Database[] = [];

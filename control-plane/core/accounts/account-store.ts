@@ -1,9 +1,8 @@
 /** Accounts: who owns credits, keys and jobs. */
 import { randomUUID } from 'node:crypto';
 import { type Database, type Db, query, type Schema } from '@matting/database/database.ts';
-import type { DatabaseDialect } from '@matting/database/engines.ts';
 import { isAsciiWord, isInserted } from '@matting/database/statements.ts';
-import { type Kysely, type RawBuilder, sql } from 'kysely';
+import type { Kysely } from 'kysely';
 
 export type Account = Awaited<ReturnType<typeof readPage>>[number];
 
@@ -103,24 +102,6 @@ function selectAccounts(db: Db) {
   return db
     .selectFrom('accounts')
     .select(['id', 'name', 'available', 'reserved', 'created_at as createdAtMs']);
-}
-
-/*
- * Pages of one account's rows by an index that begins with the account. Given `=` on that column a
- * server may use it alone and step over all older rows; given a range it uses the next one too.
- * SQLite uses both only with `=`.
- */
-
-/** The condition on the account. Order by the account first: a range alone keeps no order. */
-export function ofAccount(
-  dialect: DatabaseDialect,
-  accountId: string,
-  name = 'account_id',
-): RawBuilder<boolean> {
-  const column = sql.ref(name);
-  return dialect === 'sqlite'
-    ? sql<boolean>`${column} = ${accountId}`
-    : sql<boolean>`(${column} >= ${accountId} and ${column} <= ${accountId})`;
 }
 
 /**

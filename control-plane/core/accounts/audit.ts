@@ -3,9 +3,9 @@
  */
 
 import { type Database, type Db, query, type Schema } from '@matting/database/database.ts';
-import { isAsciiWord, nowPlusMs, removeOldRows } from '@matting/database/statements.ts';
+import { isAsciiWord, nowPlusMs, ofAccount, removeOldRows } from '@matting/database/statements.ts';
 import type { Selection } from 'kysely';
-import { ofAccount, takeAccount } from './account-store.ts';
+import { takeAccount } from './account-store.ts';
 
 export interface NamedPerson {
   readonly kind: 'person';

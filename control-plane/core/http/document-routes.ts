@@ -12,7 +12,7 @@
  * |                                 | each, the headers that belong to its status                 |
  */
 
-import { ERROR_DOCS_PATH, PROBLEM_TYPE } from '@matting/http/answers.ts';
+import { ERROR_DOCS_PATH, OPENAPI_PATH, PROBLEM_TYPE } from '@matting/http/answers.ts';
 import { ERROR_CATALOGUE, type ErrorCode, isErrorCode } from '@matting/proto/contract/errors.ts';
 import type { FastifyInstance, FastifyRequest, HTTPMethods } from 'fastify';
 import source from './openapi.json' with { type: 'json' };
@@ -127,9 +127,6 @@ function problemExample(code: ErrorCode): JsonObject {
   };
 }
 
-export const OPENAPI_PATH = '/v1/openapi.json';
-export const DOCS_PATH = '/docs';
-
 type Headers = Readonly<Record<string, string>>;
 const JSON_HEADERS: Headers = { 'content-type': 'application/json' };
 
@@ -138,10 +135,11 @@ export interface DocumentPages {
   readonly headers: Headers;
   /** The path `/` leads a browser here. */
   readonly homePath: string;
-  renderInterface(document: unknown): string;
+  /** Programs read of `/` that the documents begin here. */
+  readonly docsPath: string;
   renderErrors(markdown: string): string;
-  /** Further pages, by their paths. */
-  readonly guides: Readonly<Record<string, (document: unknown) => string>>;
+  /** Each page besides the one of the errors, by its path. */
+  readonly pages: Readonly<Record<string, (document: unknown) => string>>;
 }
 
 interface DocumentOptions {
@@ -164,11 +162,9 @@ export function registerDocumentRoutes(app: FastifyInstance, options: DocumentOp
     return;
   }
   const { headers } = pages;
-  const docs = prepare(() => pages.renderInterface(document()), headers);
   const errorsPage = () => pages.renderErrors(options.errorsPage);
-  serve(app, DOCS_PATH, docs);
   serve(app, ERROR_DOCS_PATH, errors, prepare(errorsPage, { ...headers, vary: 'accept' }));
-  for (const [path, render] of Object.entries(pages.guides)) {
+  for (const [path, render] of Object.entries(pages.pages)) {
     serve(
       app,
       path,
@@ -179,7 +175,7 @@ export function registerDocumentRoutes(app: FastifyInstance, options: DocumentOp
 
 /** Names the documents to programs, and leads browsers to a page. */
 function registerRoot(app: FastifyInstance, pages: DocumentPages | undefined): void {
-  const docs = pages === undefined ? ERROR_DOCS_PATH : DOCS_PATH;
+  const docs = pages?.docsPath ?? ERROR_DOCS_PATH;
   const names = { service: 'matting', openapi: OPENAPI_PATH, docs, matting: '/v1/matting' };
   const { body, headers } = prepare(() => JSON.stringify(names), {
     ...JSON_HEADERS,

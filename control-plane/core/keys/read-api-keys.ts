@@ -1,8 +1,7 @@
 /** Reads API keys: those that people made, without the secrets. */
 
 import { type Database, type Db, query, type Schema } from '@matting/database/database.ts';
-import { isAsciiWord } from '@matting/database/statements.ts';
-import { ofAccount } from '../accounts/account-store.ts';
+import { isAsciiWord, ofAccount } from '@matting/database/statements.ts';
 import { publicPrefix } from './api-key-token.ts';
 import { capCountAt, capResetsAtMs, type KeyCap } from './key-policy.ts';
 import { POLICY_COLUMNS, policyFromRow } from './policy-columns.ts';

@@ -4,9 +4,8 @@
  */
 
 import { type Database, query } from '@matting/database/database.ts';
-import { requireInteger, throughIndex } from '@matting/database/statements.ts';
+import { ofAccount, requireInteger, throughIndex } from '@matting/database/statements.ts';
 import { type SqlBool, sql } from 'kysely';
-import { ofAccount } from '../accounts/account-store.ts';
 import { OPEN_STATES } from '../jobs/job.ts';
 import { jobProblem, LEDGER_KINDS, type LedgerKind, type LedgerSlot, SLOT_OF } from './ledger.ts';
 import {

@@ -1,8 +1,7 @@
 /** The parts in which the audit reads a ledger, so that no statement reads all of it. */
 
 import { type Database, query } from '@matting/database/database.ts';
-import { throughIndex } from '@matting/database/statements.ts';
-import { ofAccount } from '../accounts/account-store.ts';
+import { ofAccount, throughIndex } from '@matting/database/statements.ts';
 
 /** A range has at most so much. A statement reads three rows beside each entry. */
 export const LEDGER_RANGE = { accountsMax: 500, entriesMax: 2_000, jobsMax: 2_000 };

@@ -2,8 +2,7 @@
 
 import { type Database, query, transact } from '@matting/database/database.ts';
 import { databaseErrorKind } from '@matting/database/engines.ts';
-import { isAsciiWord } from '@matting/database/statements.ts';
-import { ofAccount } from '../accounts/account-store.ts';
+import { isAsciiWord, ofAccount } from '@matting/database/statements.ts';
 import { type AuditEntry, insertAuditEntry, type ServiceActor } from '../accounts/audit.ts';
 import { readLastAudits } from './last-audits.ts';
 import { type Balances, isReservedReference, type LedgerKind, SLOT_OF } from './ledger.ts';

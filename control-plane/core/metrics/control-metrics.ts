@@ -4,6 +4,7 @@
 
 import type { Answered } from '@matting/http/answers.ts';
 import { createOpenCounter, everyOf } from '@matting/program/known-counters.ts';
+import { MetricSet } from '@matting/program/metric-set.ts';
 import { GUARD_CAUSES } from '@matting/program/ports/grpc-guard.ts';
 import { ENDED_CAUSES } from '@matting/program/ports/http-guard.ts';
 import { SPAN_FATES } from '@matting/program/tracing/active-span.ts';
@@ -20,7 +21,6 @@ import {
   type StorageRequestEnd,
 } from '../storage/storage-kind.ts';
 import { WEBHOOK_ATTEMPT_OUTCOMES } from '../webhooks/send-webhooks.ts';
-import { MetricSet } from './metric-set.ts';
 
 /** The buckets reach from a small image on a GPU to a job at its limit of two hours. */
 const JOB_SECONDS_BUCKETS = [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 600, 3600, 7200];

@@ -1,6 +1,7 @@
 /** The megapixels that an autoscaler of nodes follows. */
+
+import { MetricSet } from '@matting/program/metric-set.ts';
 import ava from 'ava';
-import { MetricSet } from './metric-set.ts';
 import { countSubmitted, waitingMegapixels } from './work-by-model.ts';
 
 const OFFERED = ['fine', 'fast'];

@@ -4,10 +4,10 @@
  * operator offers are labels; jobs of any other name count as jobs that name none.
  */
 import type { KnownCounter } from '@matting/program/known-counters.ts';
+import type { GaugeValues, MetricSet } from '@matting/program/metric-set.ts';
 import type { Job } from '../jobs/job.ts';
 import type { QueuedWork } from '../jobs/job-queue.ts';
 import { queuedMegapixels } from '../jobs/queue-bound.ts';
-import type { GaugeValues, MetricSet } from './metric-set.ts';
 
 type SubmittedJob = Pick<Job, 'class' | 'model' | 'finishing' | 'input'>;
 

@@ -4,7 +4,6 @@
  */
 import { stat } from 'node:fs/promises';
 import path from 'node:path';
-import { OLDER_ADVICE, OLDER_FOUND } from '@matting/core/migrations.ts';
 import { SecretBox } from '@matting/core/secrets/secret-box.ts';
 import {
   judgeSecretsKey,
@@ -138,7 +137,9 @@ async function memberFindings(database: Database): Promise<Finding[]> {
 
 async function schemaFindings(database: Database, packages: readonly MigrationSeries[]) {
   const { older, pending, unknown } = await schemaState(database, packages);
-  if (older) return { findings: [failure(MIGRATIONS, OLDER_FOUND, OLDER_ADVICE)], current: false };
+  if (older !== undefined) {
+    return { findings: [failure(MIGRATIONS, older.found, older.advice)], current: false };
+  }
   const findings: Finding[] = [];
   const newer = `a newer version made ${unknown.join(', ')}`;
   const final = unknown.some(leavesNoWayBack);

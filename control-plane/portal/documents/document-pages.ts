@@ -4,9 +4,9 @@
  */
 
 import { readFileSync } from 'node:fs';
-import { DOCS_PATH, type DocumentPages } from '@matting/core/http/document-routes.ts';
+import type { HttpInterface } from '@matting/core/http/public-app.ts';
 import { ERROR_DOCS_PATH } from '@matting/http/answers.ts';
-import { ACCOUNT_PATH, type Child, html } from '../page/html.ts';
+import { ACCOUNT_PATH, type Child, DOCS_PATH, html } from '../page/html.ts';
 import { HTML_PAGE_HEADERS, REST_GUIDE_PATH, renderHtmlPage, SCHEMAS_PATH } from './html-page.ts';
 import { renderDocsPage, renderSchemasPage } from './interface-page.ts';
 import {
@@ -65,15 +65,18 @@ function renderSection({ level, title, anchor, blocks }: Section): Child {
   return html`<section id="${anchor}">${heading}${blocks.map(block => renderBlock(block, addressOf))}</section>`;
 }
 
-export function documentPages(options: { readonly hasAccountArea: boolean }): DocumentPages {
+export function documentPages(options: {
+  readonly hasAccountArea: boolean;
+}): NonNullable<HttpInterface['documentPages']> {
   const { hasAccountArea } = options;
   return {
     headers: HTML_PAGE_HEADERS,
     homePath: hasAccountArea ? ACCOUNT_PATH : DOCS_PATH,
-    renderInterface: document => renderDocsPage(document, options),
+    docsPath: DOCS_PATH,
     renderErrors: markdown =>
       renderMarkdownPage(markdown, { path: ERROR_DOCS_PATH, hasAccountArea }),
-    guides: {
+    pages: {
+      [DOCS_PATH]: document => renderDocsPage(document, options),
       [SCHEMAS_PATH]: document => renderSchemasPage(document, options),
       [REST_GUIDE_PATH]: () =>
         renderMarkdownPage(readFileSync(REST_GUIDE, 'utf8'), {

@@ -6,9 +6,8 @@
 
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
-import { DOCS_PATH } from '@matting/core/http/document-routes.ts';
 import { ERROR_DOCS_PATH } from '@matting/http/answers.ts';
-import { ACCOUNT_PATH, type Child, html, renderDocument } from '../page/html.ts';
+import { ACCOUNT_PATH, type Child, DOCS_PATH, html, renderDocument } from '../page/html.ts';
 
 export const REST_GUIDE_PATH = '/docs/rest';
 export const SCHEMAS_PATH = '/docs/schemas';

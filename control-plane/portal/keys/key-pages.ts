@@ -1,6 +1,5 @@
 /** The pages of API keys: the list, one key, a new one, and what is shown once of a secret. */
 
-import { DOCS_PATH } from '@matting/core/http/document-routes.ts';
 import {
   type KeyScope,
   ROTATION_OVERLAPS,
@@ -12,7 +11,7 @@ import type { OfferedModels } from '@matting/core/models/offered-models.ts';
 import { curlSample } from '@matting/proto/contract/curl-sample.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
-import { type Child, html } from '../page/html.ts';
+import { type Child, DOCS_PATH, html } from '../page/html.ts';
 import { renderPage } from '../page/page-frame.ts';
 import * as ui from '../page/ui.ts';
 import { may } from '../session/roles.ts';

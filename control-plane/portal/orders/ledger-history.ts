@@ -1,11 +1,11 @@
 /** The ledger of an account: its balance, its lines by page, and all entries of a period as CSV. */
 
 import { type Balances, LEDGER_KINDS, type LedgerKind } from '@matting/core/ledger/ledger.ts';
-import type { LedgerStore, ListedEntry, PageCursor } from '@matting/core/ledger/ledger-store.ts';
+import type { LedgerStore, ListedEntry } from '@matting/core/ledger/ledger-store.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { csvLine } from '../page/csv.ts';
-import { cursorText, pageOf } from '../page/paging.ts';
+import { cursorText, type PageCursor, pageOf } from '../page/paging.ts';
 import { type LedgerLine, type LedgerLineStore, MOVING_KINDS } from './ledger-lines.ts';
 
 const LINES_PAGE_ROWS = 50;

@@ -4,12 +4,11 @@
  * It is no column: it is the account's balance now, less what moved since, read at once.
  */
 
-import { ofAccount } from '@matting/core/accounts/account-store.ts';
 import type { LedgerKind } from '@matting/core/ledger/ledger.ts';
-import type { PageCursor } from '@matting/core/ledger/ledger-store.ts';
 import { type Database, type Db, query } from '@matting/database/database.ts';
-import { requireInteger, throughIndex } from '@matting/database/statements.ts';
+import { ofAccount, requireInteger, throughIndex } from '@matting/database/statements.ts';
 import { sql } from 'kysely';
+import type { PageCursor } from '../page/paging.ts';
 
 /** The kinds that move the balance. */
 export const MOVING_KINDS = ['grant', 'charge', 'revoke'] as const satisfies LedgerKind[];

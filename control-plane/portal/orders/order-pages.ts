@@ -2,12 +2,11 @@
 
 import { createHash } from 'node:crypto';
 import type { Actor } from '@matting/core/accounts/audit.ts';
-import type { PageCursor } from '@matting/core/ledger/ledger-store.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
 import { ACCOUNT_PATH, html } from '../page/html.ts';
 import { renderPage } from '../page/page-frame.ts';
-import { cursorOf, cursorText, pageOf } from '../page/paging.ts';
+import { cursorOf, cursorText, type PageCursor, pageOf } from '../page/paging.ts';
 import * as ui from '../page/ui.ts';
 import { may } from '../session/roles.ts';
 import { PageError, type Visit, visitOf } from '../session/visit.ts';

@@ -1,10 +1,9 @@
 /** Reads orders, their payments and their refunds from the database. */
 
-import { ofAccount } from '@matting/core/accounts/account-store.ts';
-import type { PageCursor } from '@matting/core/ledger/ledger-store.ts';
 import { type Database, type Db, query } from '@matting/database/database.ts';
-import { isAsciiWord, throughIndex } from '@matting/database/statements.ts';
+import { isAsciiWord, ofAccount, throughIndex } from '@matting/database/statements.ts';
 import { type RawBuilder, sql } from 'kysely';
+import type { PageCursor } from '../page/paging.ts';
 import {
   type Order,
   type OrderState,

@@ -7,12 +7,11 @@
  */
 
 import { randomUUID } from 'node:crypto';
-import { ofAccount } from '@matting/core/accounts/account-store.ts';
 import { type Actor, requireAuthority, type ServiceActor } from '@matting/core/accounts/audit.ts';
 import { readBalances } from '@matting/core/ledger/ledger-writer.ts';
 import { type Database, type Db, query, transact } from '@matting/database/database.ts';
 import { databaseErrorKind } from '@matting/database/engines.ts';
-import { isAsciiWord, matchesOne, nowPlusMs } from '@matting/database/statements.ts';
+import { isAsciiWord, matchesOne, nowPlusMs, ofAccount } from '@matting/database/statements.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
 import {
   findOrder,

@@ -10,6 +10,7 @@ import { renderToString } from 'preact-render-to-string';
 
 /** The account area has this path; documents link to it without loading its code. */
 export const ACCOUNT_PATH = '/account';
+export const DOCS_PATH = '/docs';
 
 export type Child = VNode | string | number | null | undefined | false | readonly Child[];
 

@@ -3,7 +3,6 @@
  * area's navigation, and its pages of refusals and failures.
  */
 
-import { DOCS_PATH } from '@matting/core/http/document-routes.ts';
 import { problemHeaders } from '@matting/http/answers.ts';
 import type { ContractError, ErrorCode } from '@matting/proto/contract/errors.ts';
 import type { FastifyReply, FastifyRequest } from 'fastify';
@@ -23,7 +22,7 @@ import { assetHref, hrefOf } from './assets.ts';
 import { type Brand, brandOf } from './brand.ts';
 import { button } from './buttons.ts';
 import { postForm } from './forms.ts';
-import { ACCOUNT_PATH, type Child, html, renderDocument } from './html.ts';
+import { ACCOUNT_PATH, type Child, DOCS_PATH, html, renderDocument } from './html.ts';
 import { type IconName, icon, mark } from './icons.ts';
 import { notice } from './sections.ts';
 

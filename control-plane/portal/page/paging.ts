@@ -1,7 +1,13 @@
 /** Lists by keyset: the rows of a page, and the cursor at which the next page begins. */
-import type { PageCursor } from '@matting/core/ledger/ledger-store.ts';
+
 import type { FastifyRequest } from 'fastify';
 import { PageError, queryText } from '../session/visit.ts';
+
+/** The cursor is where a page of a list ends: the instant and the id of its last row. */
+export interface PageCursor {
+  readonly atMs: number;
+  readonly id: string;
+}
 
 const CURSOR = /^(\d{1,15})-([0-9a-z]{1}[0-9a-f]{7}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})$/;
 

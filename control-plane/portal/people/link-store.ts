@@ -13,7 +13,6 @@
  * is proven (docs/adr/0042-people-are-what-was-proven.md).
  */
 
-import { ofAccount } from '@matting/core/accounts/account-store.ts';
 import {
   type Actor,
   insertAuditEntry,
@@ -29,7 +28,13 @@ import {
   type Schema,
   transact,
 } from '@matting/database/database.ts';
-import { isAsciiWord, isInserted, matchesOne, nowPlusMs } from '@matting/database/statements.ts';
+import {
+  isAsciiWord,
+  isInserted,
+  matchesOne,
+  nowPlusMs,
+  ofAccount,
+} from '@matting/database/statements.ts';
 import { mailKeyOf } from '../mails/mail-address.ts';
 import { takeFromToday, type Withheld } from '../mails/messages.ts';
 import type { Role } from '../session/roles.ts';

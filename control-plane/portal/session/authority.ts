@@ -3,10 +3,9 @@
  * route was entered they may have been removed, demoted or signed out, at another replica too.
  */
 
-import { ofAccount } from '@matting/core/accounts/account-store.ts';
 import type { ActingPerson, NamedPerson } from '@matting/core/accounts/audit.ts';
 import type { Database, Db } from '@matting/database/database.ts';
-import { matchesOne, nowPlusMs } from '@matting/database/statements.ts';
+import { matchesOne, nowPlusMs, ofAccount } from '@matting/database/statements.ts';
 import { may, type Permission } from './roles.ts';
 import { isAlive } from './session-store.ts';
 

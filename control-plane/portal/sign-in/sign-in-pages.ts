@@ -1,12 +1,11 @@
 /** Sign-in by mail and password or by the identity provider, sign-out, and links into an account. */
 
-import { DOCS_PATH } from '@matting/core/http/document-routes.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
 import { mailKeyOf } from '../mails/mail-address.ts';
 import { button, linkButton } from '../page/buttons.ts';
 import { postForm, textField } from '../page/forms.ts';
-import { ACCOUNT_PATH, html } from '../page/html.ts';
+import { ACCOUNT_PATH, DOCS_PATH, html } from '../page/html.ts';
 import { renderPage } from '../page/page-frame.ts';
 import { notice } from '../page/sections.ts';
 import { demoStage } from '../page/stage.ts';

@@ -3,7 +3,6 @@
  * what runs, what failed lately, what is left and for how long, and what it used.
  */
 
-import { DOCS_PATH } from '@matting/core/http/document-routes.ts';
 import { publicState } from '@matting/core/jobs/job.ts';
 import type { StoresWithoutEnds } from '@matting/core/stores.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
@@ -12,7 +11,7 @@ import type { FastifyInstance, FastifyReply } from 'fastify';
 import type { VNode } from 'preact';
 import { failureText } from '../jobs/job-pages.ts';
 import { hasThumbnail, JOBS_PATH, thumbnailStrip } from '../jobs/thumbnails.ts';
-import { type Child, html } from '../page/html.ts';
+import { type Child, DOCS_PATH, html } from '../page/html.ts';
 import { renderPage } from '../page/page-frame.ts';
 import { demoStage, dropWords } from '../page/stage.ts';
 import * as ui from '../page/ui.ts';

@@ -5,10 +5,9 @@
  * counted once.
  */
 
-import { ofAccount } from '@matting/core/accounts/account-store.ts';
 import type { SettledJob } from '@matting/core/transactions/settled-steps.ts';
 import { type Database, type Db, query, readNowMs, transact } from '@matting/database/database.ts';
-import { keepStatement, requireInteger } from '@matting/database/statements.ts';
+import { keepStatement, ofAccount, requireInteger } from '@matting/database/statements.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
 import { sql } from 'kysely';
 

@@ -9,6 +9,7 @@ import { pathToFileURL } from 'node:url';
 import type { Database } from '@matting/database/database.ts';
 import { OutgoingGuard, type ResolveHost } from '@matting/http/outgoing/outgoing-guard.ts';
 import type { Environment } from '@matting/program/env.ts';
+import { MetricSet } from '@matting/program/metric-set.ts';
 import type { ContractError } from '@matting/proto/contract/errors.ts';
 import type { Sight } from '@matting/proto/contract/finishing.ts';
 import type { GroupTest } from '@matting/test-support/database.ts';
@@ -32,7 +33,6 @@ import {
   thumbnailBlob,
 } from '../../jobs/job.ts';
 import type { KeyPolicy } from '../../keys/key-policy.ts';
-import { MetricSet } from '../../metrics/metric-set.ts';
 import { OfferedModels } from '../../models/offered-models.ts';
 import type { NodeAbility, NodeSnapshot } from '../../nodes/node-view.ts';
 import { interfacesOf, openPackages } from '../../open-core.ts';

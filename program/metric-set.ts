@@ -1,8 +1,8 @@
 /** Counters that exist with every known label from the start, gauges that are read at a scrape. */
 
-import { createKnownCounter, type KnownLabels } from '@matting/program/known-counters.ts';
-import { settledWithin } from '@matting/program/waiting.ts';
 import { Gauge, Histogram, Registry } from 'prom-client';
+import { createKnownCounter, type KnownLabels } from './known-counters.ts';
+import { settledWithin } from './waiting.ts';
 
 /** Two scrapes within this time share one reading. */
 const CACHE_MS = 1000;
