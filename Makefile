@@ -7,7 +7,7 @@
 # make test-traces  a real model's trace in a real Jaeger (its all-in-one, named jaeger, in MATTING_TEST_TOOLS or the PATH); a minute
 # make runbook [ONLY=fleet]: the procedures of docs/runbook.md and docs/security.md as they are written, and alerts that fire and are over; some minutes each
 # make apart   packages of the control plane taken away, each and then all: what is left is whole; three minutes
-# make test-storage   the suites of storage on real object stores, versitygw and MinIO, as far as they are installed; a minute
+# make test-storage   the suites of storage on versitygw and MinIO, as far as they are installed, with waits for silence; two minutes
 # make test-chart   the Helm chart: lint, rendering, a real API server (helm, kubectl, etcd, kube-apiserver), as far as they are here; a minute
 # make test-kubernetes [ONLY=name]   the chart on a real cluster of this machine alone, as root, with the images of make images; half an hour
 # make check   types, lint, generated code, then the tests: the last thing that CI runs, after those above
@@ -108,7 +108,7 @@ storms: setup
 apart: setup
 	@$(NODE) test/apart/main.ts
 
-# Every test that takes its store from OBJECT_STORES: by default the stand-in, here the real ones.
+# Every test that takes its store from OBJECT_STORES: by default versitygw, here MinIO, too, and with waits for silence.
 test-storage: setup
 	@MATTING_TEST_OBJECT_STORES=versitygw,minio $(NODE) test/support/run-tests.ts $$(grep -rl \
 		--include='*.test.ts' --include='*.storage.ts' -wE "OBJECT_STORES|onObjectStores" control-plane test)

@@ -5,14 +5,19 @@ import ava from 'ava';
 import type { Retry, SucceededJob } from '../../client/src/index.ts';
 import { bucketStorage } from '../../control-plane/object-storage/object-storage.ts';
 import { FaultProxy } from '../support/object-storage/fault-proxy.ts';
-import { useObjectStore } from '../support/object-storage/object-store.ts';
+import {
+  missingStore,
+  OBJECT_STORE,
+  useObjectStore,
+} from '../support/object-storage/object-store.ts';
+import { isNotTested } from '../support/skip.ts';
 import { type ClientHarness, newPicture, openClientHarness } from './client-harness.ts';
 
-const test = ava.serial;
+const test = ava.serial.skipIf(isNotTested(missingStore(OBJECT_STORE)));
 
 const CUT_OUT = randomBytes(300_000);
 
-const store = useObjectStore(test, 'stand-in');
+const store = useObjectStore(test, OBJECT_STORE);
 let bucket: FaultProxy;
 let harness: ClientHarness;
 let job: SucceededJob;

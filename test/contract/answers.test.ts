@@ -7,8 +7,10 @@ import { BASE_URL, imageBody, pngHeader } from '../../control-plane/core/test/su
 import { portalOf } from '../../control-plane/portal/test/portal-app.ts';
 import { openTestApp, useTestApp } from '../../control-plane/test/app.ts';
 import { ContractError, ERROR_CATALOGUE, type ErrorCode } from '../../proto/contract/errors.ts';
+import { missingStore, OBJECT_STORE } from '../support/object-storage/object-store.ts';
 import { AnswerChecker } from '../support/openapi.ts';
 import { sameNames } from '../support/same-names.ts';
+import { isNotTested } from '../support/skip.ts';
 import { openLeadingApp, type Request, sendTo } from './send.ts';
 
 const test = ava.serial;
@@ -377,7 +379,8 @@ test('not ready', async t => {
   await ask(t, { method: 'GET', url: '/readyz' }, 503, 'SERVICE_UNAVAILABLE');
 });
 
-test('a result link that leads to the storage', async t => {
+const noStore = isNotTested(missingStore(OBJECT_STORE));
+test.skipIf(noStore)('a result link that leads to the storage', async t => {
   const leading = await openLeadingApp(t);
   const { token } = await leading.succeedJob((await submitted(imageBody(), leading)).jobId);
   for (const method of ['GET', 'HEAD']) {
@@ -430,7 +433,8 @@ test('a path and a method that no operation describes', async t => {
 });
 
 test('whatever the document describes was answered above', t => {
-  t.deepEqual(checker.unseen(), []);
+  const unseen = checker.unseen().filter(name => !(noStore && / 302\b/.test(name)));
+  t.deepEqual(unseen, []);
 });
 
 test('no public code was left out', async t => {

@@ -2,7 +2,11 @@
 import type { ExecutionContext } from 'ava';
 import { bucketStorage } from '../../control-plane/object-storage/object-storage.ts';
 import { openTestApp, type ProgramApp } from '../../control-plane/test/app.ts';
-import { CREDENTIALS_ENV, createObjectStore } from '../support/object-storage/object-store.ts';
+import {
+  CREDENTIALS_ENV,
+  createObjectStore,
+  OBJECT_STORE,
+} from '../support/object-storage/object-store.ts';
 
 export interface Request {
   readonly method: string;
@@ -16,7 +20,7 @@ export interface Request {
 /** A service whose result links lead to its storage. */
 export async function openLeadingApp(t: ExecutionContext): Promise<ProgramApp> {
   Object.assign(process.env, CREDENTIALS_ENV);
-  const store = await createObjectStore('stand-in');
+  const store = await createObjectStore(OBJECT_STORE);
   t.teardown(() => store.close());
   const app = await openTestApp(
     {

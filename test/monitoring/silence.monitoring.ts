@@ -24,12 +24,18 @@ import { ROOT } from '../running-service.ts';
 import { createTestDatabase, skipReason } from '../support/database.ts';
 import { FakeCollector } from '../support/fake-collector.ts';
 import { findProgram } from '../support/foreign-program.ts';
-import { CREDENTIALS_ENV, createObjectStore } from '../support/object-storage/object-store.ts';
+import {
+  CREDENTIALS_ENV,
+  createObjectStore,
+  missingStore,
+  OBJECT_STORE,
+} from '../support/object-storage/object-store.ts';
 import { isNotTested } from '../support/skip.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
 import { skipWithoutPrometheus } from './prometheus-server.ts';
 
-const test = ava.serial.skipIf(isNotTested(skipReason('mysql') || skipWithoutPrometheus()));
+const missing = skipReason('mysql') || skipWithoutPrometheus() || missingStore(OBJECT_STORE);
+const test = ava.serial.skipIf(isNotTested(missing));
 
 const SCRAPE_S = 15;
 /** They take two minutes and more, the start among them. */
@@ -73,7 +79,7 @@ async function openService(t: ExecutionContext, { controlPlane, node }: Files) {
   const directory = await temporaryFolder(t);
   const database = await createTestDatabase('mysql', { migrated: false });
   t.teardown(() => database.close());
-  const store = await createObjectStore('stand-in');
+  const store = await createObjectStore(OBJECT_STORE);
   t.teardown(() => store.close());
   const collector = await FakeCollector.open();
   t.teardown(() => collector.close());

@@ -8,6 +8,7 @@ import test from 'ava';
 import { Semaphore } from '../../program/semaphore.ts';
 import { skipReason } from '../support/database.ts';
 import { startMariadb } from '../support/mariadb-server.ts';
+import { missingStore, OBJECT_STORE } from '../support/object-storage/object-store.ts';
 import type { Mutation } from './mutation.ts';
 import { MUTATIONS } from './mutations.ts';
 
@@ -75,6 +76,7 @@ async function runMutated(number: number, { caughtBy }: Mutation): Promise<strin
 }
 
 const needsServer = (title: string) => title.includes('on mysql');
+const needsStore = (file: string) => file.endsWith('/direct.test.ts');
 const processors = new Semaphore({
   max: 2,
   waitingMax: Number.POSITIVE_INFINITY,
@@ -83,7 +85,9 @@ const processors = new Semaphore({
 
 for (const [number, mutation] of MUTATIONS.entries()) {
   const { name, caughtBy } = mutation;
-  const skip = needsServer(caughtBy.test) && skipReason('mysql') !== false;
+  const skip =
+    (needsServer(caughtBy.test) && skipReason('mysql') !== false) ||
+    (needsStore(caughtBy.file) && missingStore(OBJECT_STORE) !== false);
   test.skipIf(skip)(`a service in which ${name} does not pass its test`, async t => {
     let output = '';
     for (let runs = 1; runs <= RUNS_MAX && !FAILED.test(output); runs += 1) {

@@ -1,5 +1,5 @@
 /** Preloaded, it moves Date by MATTING_TEST_CLOCK_SHIFT_MS; performance.now stays. */
-const shiftMs = Number(process.env.MATTING_TEST_CLOCK_SHIFT_MS ?? 0);
+let shiftMs = Number(process.env.MATTING_TEST_CLOCK_SHIFT_MS ?? 0);
 const RealDate = Date;
 
 class ShiftedDate extends RealDate {
@@ -11,6 +11,11 @@ class ShiftedDate extends RealDate {
   static override now(): number {
     return RealDate.now() + shiftMs;
   }
+}
+
+/** Moves the clock of this process, from now on. */
+export function shiftClock(ms: number): void {
+  shiftMs = ms;
 }
 
 globalThis.Date = ShiftedDate as DateConstructor;

@@ -272,7 +272,7 @@ export class Harness {
 
   async blobNames(): Promise<string[]> {
     const names: string[] = [];
-    for await (const name of this.blobs.listOlderThan(-1000)) names.push(name);
+    for await (const name of this.blobs.listOlderThan(-3_600_000)) names.push(name);
     return names.sort();
   }
 

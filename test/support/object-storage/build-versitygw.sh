@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds versitygw (Apache-2.0), the object store of `make test-storage`, once per machine, and prints the directory it
-# lies in. Fails, and says why, where it cannot: without Go, without a module proxy, or when it takes too long.
+# Builds versitygw (Apache-2.0), the object store of tests, once per machine, and prints the directory it lies in, where
+# tests find it. Fails, and says why, where it cannot: without Go, without a module proxy, or when it takes too long.
 set -eu
 version=v1.8.0
 directory=${XDG_CACHE_HOME:-$HOME/.cache}/matting-test-tools/versitygw-$version

@@ -11,7 +11,6 @@ import {
 import type { AddressInfo, Socket } from 'node:net';
 import { Transform } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
-import { xmlDocument } from './xml.ts';
 
 /** Requests that are remembered for assertions. */
 const SEEN_MAX = 10_000;
@@ -200,7 +199,7 @@ async function answerHere(
     fault.kind === 'answer' ? fault : { status: 403, code: 'RequestTimeTooSkewed' };
   request.resume();
   if (!request.complete) await once(request, 'end');
-  const body = xmlDocument('Error', { Code: code, Message: code });
+  const body = `<Error><Code>${code}</Code><Message>${code}</Message></Error>`;
   response.sendDate = false;
   response.setHeader('date', dateOff(fault.kind === 'clock' ? fault.offMs : 0));
   response.writeHead(status, { 'content-type': 'application/xml' });

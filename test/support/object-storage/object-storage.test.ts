@@ -14,7 +14,7 @@ import {
 import { getSignedUrl } from '@aws-sdk/s3-request-presigner';
 import ava from 'ava';
 import { type Fault, FaultProxy } from './fault-proxy.ts';
-import { IDENTITY, useObjectStore } from './object-store.ts';
+import { IDENTITY } from './object-store.ts';
 import { onObjectStores } from './object-stores.ts';
 
 const test = ava.serial;
@@ -164,39 +164,44 @@ onObjectStores(test, 'object storage', (test, store) => {
   });
 });
 
-const store = useObjectStore(test, 'stand-in');
-let proxy: FaultProxy;
-let client: S3Client;
+onObjectStores(test, 'a proxy of faults', (test, store) => {
+  let proxy: FaultProxy;
+  let client: S3Client;
 
-test.before(async () => {
-  proxy = await FaultProxy.start(store.endpoint);
-  client = new S3Client({
-    endpoint: proxy.endpoint,
-    region: IDENTITY.region,
-    forcePathStyle: true,
-    credentials: IDENTITY,
-    maxAttempts: 1,
+  test.before(async () => {
+    proxy = await FaultProxy.start(store.endpoint);
+    client = new S3Client({
+      endpoint: proxy.endpoint,
+      region: IDENTITY.region,
+      forcePathStyle: true,
+      credentials: IDENTITY,
+      maxAttempts: 1,
+    });
   });
-});
-test.after.always(async () => {
-  client.destroy();
-  await proxy.close();
-});
-test.beforeEach(() => proxy.liftAll());
-
-const put = (Key: string) =>
-  client.send(new PutObjectCommand({ Bucket: store.bucket, Key, Body: BODY }));
-const stored = (key: string) => store.contents().objects.has(key);
-
-const lost: readonly [name: string, fault: Fault, kept: boolean][] = [
-  ['in the middle of a request', { kind: 'reset-request', afterBytes: 100_000 }, false],
-  ['before a request', { kind: 'refuse' }, false],
-  ['after the store has done it', { kind: 'lose-answer' }, true],
-];
-for (const [name, fault, kept] of lost) {
-  test(`a proxy of faults › ends connections ${name}`, async t => {
-    proxy.inject(fault, { method: 'PUT' });
-    await t.throwsAsync(put(`lost-${fault.kind}`));
-    t.is(stored(`lost-${fault.kind}`), kept);
+  test.after.always(async () => {
+    client.destroy();
+    await proxy.close();
   });
-}
+  test.beforeEach(() => proxy.liftAll());
+
+  const stored = (Key: string) =>
+    store.client.send(new HeadObjectCommand({ Bucket: store.bucket, Key })).then(
+      () => true,
+      () => false,
+    );
+
+  const lost: readonly [name: string, fault: Fault, kept: boolean][] = [
+    ['in the middle of a request', { kind: 'reset-request', afterBytes: 100_000 }, false],
+    ['before a request', { kind: 'refuse' }, false],
+    ['after the store has done it', { kind: 'lose-answer' }, true],
+  ];
+  for (const [name, fault, kept] of lost) {
+    test(`ends connections ${name}`, async t => {
+      const Key = `lost-${fault.kind}`;
+      proxy.inject(fault, { method: 'PUT' });
+      const put = new PutObjectCommand({ Bucket: store.bucket, Key, Body: BODY });
+      await t.throwsAsync(client.send(put));
+      t.is(await stored(Key), kept);
+    });
+  }
+});

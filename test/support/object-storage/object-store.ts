@@ -1,23 +1,23 @@
 /**
- * Empty buckets for tests: the same suite runs on a stand-in of this process and on real servers.
+ * Empty buckets for tests, on real servers: versitygw, or what `MATTING_TEST_OBJECT_STORES` names.
  *
  *     onObjectStores(test, 'storage', (test, store) => {
  *       test('...', async t => { await openStorage(store.url()); ... });
  *     });
  *
- * `MATTING_TEST_OBJECT_STORES=versitygw,minio` (as `make test-storage` sets it) takes these instead
- * of the stand-in; their programs are found in the PATH or in the directory `MATTING_TEST_TOOLS`.
+ * `MATTING_TEST_OBJECT_STORES=versitygw,minio`, as `make test-storage` sets it, takes both.
  */
 import { randomBytes } from 'node:crypto';
-import { CreateBucketCommand, S3Client } from '@aws-sdk/client-s3';
+import {
+  CreateBucketCommand,
+  DeleteObjectsCommand,
+  ListObjectsV2Command,
+  S3Client,
+} from '@aws-sdk/client-s3';
 import type { GroupTest } from '../database.ts';
-import { findProgram } from '../foreign-program.ts';
-import type { Bucket } from './objects.ts';
-import type { Identity } from './signature.ts';
-import { StandInStore } from './stand-in.ts';
-import { StoreProgram } from './store-program.ts';
+import { findStore, type Identity, StoreProgram } from './store-program.ts';
 
-const KINDS = ['stand-in', 'versitygw', 'minio'] as const;
+const KINDS = ['versitygw', 'minio'] as const;
 export type ObjectStoreKind = (typeof KINDS)[number];
 
 /** The same in every store. */
@@ -39,7 +39,7 @@ export const OBJECT_STORES: readonly ObjectStoreKind[] = kindsOf(
 );
 
 function kindsOf(list: string | undefined): readonly ObjectStoreKind[] {
-  if (!list) return ['stand-in'];
+  if (!list) return ['versitygw'];
   return list.split(',').map(name => {
     const kind = KINDS.find(known => known === name);
     if (kind === undefined) throw new Error(`MATTING_TEST_OBJECT_STORES: not one of ${KINDS}`);
@@ -49,9 +49,15 @@ function kindsOf(list: string | undefined): readonly ObjectStoreKind[] {
 
 /** False: it runs. */
 export function missingStore(kind: ObjectStoreKind): string | false {
-  if (kind === 'stand-in' || findProgram(kind) !== undefined) return false;
-  return `no ${kind} here: put it in the PATH, or set MATTING_TEST_TOOLS to its directory`;
+  if (findStore(kind) !== undefined) return false;
+  return kind === 'versitygw'
+    ? 'no versitygw here: test/support/object-storage/build-versitygw.sh builds it, with Go'
+    : `no ${kind} here: put it in the PATH, or set MATTING_TEST_TOOLS to its directory`;
 }
+
+/** A test that is about one store takes this one: the first that is here. */
+export const OBJECT_STORE: ObjectStoreKind =
+  OBJECT_STORES.find(kind => missingStore(kind) === false) ?? 'versitygw';
 
 interface UrlOptions {
   /** The prefix within the bucket; none where absent. */
@@ -71,36 +77,28 @@ export interface TestObjectStore {
   url(options?: UrlOptions): string;
   /** A client with all rights. */
   readonly client: S3Client;
-  /** Gives the bucket's contents without a request; only the stand-in has it. */
-  contents(): Bucket;
+  /** Removes every object of the bucket. */
+  empty(): Promise<void>;
   /** Creates one more bucket, empty; gives its name. */
   createBucket(): Promise<string>;
-  /** The server dies, by SIGKILL where it is a process; `start` brings it back on its port. */
+  /** The server dies by SIGKILL; `start` brings it back on its port. */
   kill(): Promise<void>;
   start(): Promise<void>;
-  /** It answers nothing until `thaw`; not the stand-in. */
+  /** It answers nothing until `thaw`. */
   freeze(): void;
   thaw(): void;
   close(): Promise<void>;
 }
 
-/** @param nowMs the store's clock; the stand-in's alone */
-export async function createObjectStore(
-  kind: ObjectStoreKind,
-  { nowMs }: { readonly nowMs?: () => number } = {},
-): Promise<TestObjectStore> {
-  const server =
-    kind === 'stand-in'
-      ? await StandInStore.start({ identity: IDENTITY, ...(nowMs && { nowMs }) })
-      : await StoreProgram.start(kind, IDENTITY);
-  const { endpoint } = server;
+export async function createObjectStore(kind: ObjectStoreKind): Promise<TestObjectStore> {
+  const program = await StoreProgram.start(kind, IDENTITY);
+  const { endpoint } = program;
   const client = new S3Client({
     endpoint,
     region: IDENTITY.region,
     forcePathStyle: true,
     credentials: IDENTITY,
     maxAttempts: 1,
-    ...(nowMs && { systemClockOffset: nowMs() - Date.now() }),
   });
   const createBucket = async () => {
     const name = `matting-test-${randomBytes(6).toString('hex')}`;
@@ -108,7 +106,6 @@ export async function createObjectStore(
     return name;
   };
   const bucket = await createBucket();
-  const program = server instanceof StoreProgram ? server : undefined;
   return {
     kind,
     endpoint,
@@ -116,21 +113,23 @@ export async function createObjectStore(
     client,
     createBucket,
     url: options => storageUrl(bucket, { endpoint, ...options }),
-    contents: () => requireStandIn(server).bucket(bucket)!,
-    kill: () => server.close(),
-    start: () => server.listen(),
-    freeze: () => program?.freeze(),
-    thaw: () => program?.thaw(),
+    empty: () => removeObjects(client, bucket),
+    kill: () => program.close(),
+    start: () => program.listen(),
+    freeze: () => program.freeze(),
+    thaw: () => program.thaw(),
     close: async () => {
       client.destroy();
-      await (program === undefined ? server.close() : program.remove());
+      await program.remove();
     },
   };
 }
 
-function requireStandIn(server: StandInStore | StoreProgram): StandInStore {
-  if (server instanceof StandInStore) return server;
-  throw new Error('only the stand-in shows what it holds');
+async function removeObjects(client: S3Client, Bucket: string): Promise<void> {
+  const { Contents = [] } = await client.send(new ListObjectsV2Command({ Bucket }));
+  const Objects = Contents.map(({ Key }) => ({ Key }));
+  if (Objects.length > 0)
+    await client.send(new DeleteObjectsCommand({ Bucket, Delete: { Objects } }));
 }
 
 function storageUrl(bucket: string, options: UrlOptions & { readonly endpoint: string }): string {
@@ -148,12 +147,11 @@ function storageUrl(bucket: string, options: UrlOptions & { readonly endpoint: s
 export function useObjectStore(
   test: Pick<GroupTest, 'before' | 'after'>,
   kind: ObjectStoreKind,
-  options: { readonly nowMs?: () => number } = {},
 ): TestObjectStore {
   let store: TestObjectStore | undefined;
   test.before(async () => {
     Object.assign(process.env, CREDENTIALS_ENV);
-    store = await createObjectStore(kind, options);
+    store = await createObjectStore(kind);
   });
   test.after.always(() => store?.close());
   return new Proxy({} as TestObjectStore, {

@@ -1,14 +1,19 @@
 /** Real object stores as child processes on temporary directories: versitygw and MinIO. */
 import type { ChildProcess } from 'node:child_process';
-import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { homedir, tmpdir } from 'node:os';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { findFreePorts } from '@matting/program/ports/free-ports.ts';
-import { findProgram, killChild, spawnBound } from '../foreign-program.ts';
-import type { Identity } from './signature.ts';
+import { findProgram, isProgram, killChild, spawnBound } from '../foreign-program.ts';
 
 export type StoreProgramName = 'versitygw' | 'minio';
+
+export interface Identity {
+  readonly accessKeyId: string;
+  readonly secretAccessKey: string;
+  readonly region: string;
+}
 
 const START_MS_MAX = 60_000;
 const READY_POLL_MS = 50;
@@ -69,6 +74,17 @@ function launchOf(
   };
 }
 
+/** The program's file, where it is installed or build-versitygw.sh put it; undefined: nowhere. */
+export function findStore(name: StoreProgramName): string | undefined {
+  const installed = findProgram(name);
+  if (installed !== undefined || name !== 'versitygw') return installed;
+  const script = readFileSync(path.join(import.meta.dirname, 'build-versitygw.sh'), 'utf8');
+  const version = /^version=(.+)$/m.exec(script)?.[1];
+  const cache = process.env.XDG_CACHE_HOME || path.join(homedir(), '.cache');
+  const built = path.join(cache, `matting-test-tools/versitygw-${version}`, name);
+  return isProgram(built) ? built : undefined;
+}
+
 export class StoreProgram {
   readonly #name: StoreProgramName;
   readonly #identity: Identity;
@@ -103,7 +119,7 @@ export class StoreProgram {
 
   /** Listens on the port it had, with what was stored. Resolves when it answers. */
   async listen(): Promise<void> {
-    const file = findProgram(this.#name);
+    const file = findStore(this.#name);
     if (file === undefined) throw new Error(`${this.#name} is not installed`);
     const { options, env } = launchOf(this.#name, this.#port, this.#directory, this.#identity);
     const child = spawnBound(file, options, env);
