@@ -1,59 +1,13 @@
 /** The only reader of the environment. Bad variables are named at once, never with values. */
-import { hostname } from 'node:os';
 import { EnvReader } from '@matting/program/env.ts';
 import { warnOfUnknownVariables } from '@matting/program/env-names.ts';
-import { type LogSettings, readLogSettings } from '@matting/program/log.ts';
-import { isLoopback } from '@matting/program/ports/addresses.ts';
-import { readHost, readPort } from '@matting/program/shared-settings.ts';
-import { readTlsSettings, type TlsSettings } from '@matting/program/tls/tls-settings.ts';
-import { hasNodeToken, type Listed, readNodeTokens, TOKEN_FORM } from '@matting/program/tokens.ts';
-import {
-  readTracingSettings,
-  type TracingSettings,
-} from '@matting/program/tracing/tracing-settings.ts';
-import { DIRECT_ORIGINS_MAX, parseOrigin } from '@matting/serving/direct/direct-origins.ts';
-import { readCallerTokens } from '@matting/serving/grpc/caller-tokens.ts';
-import type { CallerToken } from '@matting/serving/grpc/callers.ts';
-import { readModelSettings } from '@matting/serving/models/plan.ts';
-import {
-  type Environment,
-  type PoolSettings,
-  readPoolSettings,
-} from '@matting/serving/start/pool-settings.ts';
+import { type NodeSettings, readNodeSettings } from '@matting/serving/settings.ts';
 
-export interface Config extends LogSettings, PoolSettings {
-  readonly host: string;
-  /** 0: one that is free. */
-  readonly port: number;
-  /** host:port as control planes reach it; undefined: host and the port that was bound. */
-  readonly advertiseAddress: string | undefined;
-  /** 0: one that is free. */
-  readonly httpPort: number;
-  readonly nodeId: string;
-  /** The fleet's: the first is shown, each is taken. Empty only without a registry. */
-  readonly nodeTokens: Listed<string>;
-  /** Of direct callers. With none, and no fleet token either, every caller is trusted. */
-  readonly callerTokens: Listed<CallerToken>;
-  /** Images of one direct caller at once; undefined: half of the node's, all without a registry. */
-  readonly callerImagesMax: number | undefined;
-  readonly tls: TlsSettings;
-  /** Of object storage at which files may be got and put for control planes; empty: nowhere. */
-  readonly directOrigins: readonly string[];
-  /** host:port of control planes; empty: the node serves direct callers alone. */
-  readonly registryAddresses: readonly string[];
-  /** Edge-aware mattes, for callers that leave it open, as REST callers do. */
-  readonly refinement: boolean;
-  /** The subject's own colour at soft edges, for the same callers. */
-  readonly foregroundEstimation: boolean;
-  readonly traces: TracingSettings | undefined;
+export interface Config extends NodeSettings {
   readonly warnings: readonly string[];
 }
 
-/** What control planes accept as a node_id. */
-const NODE_ID = /^[A-Za-z0-9._-]{1,64}$/;
-const DIRECT_CALLERS = 'Direct callers';
-const ADDRESS_FORM = 'host:port';
-const REGISTRIES_MAX = 16;
+type Environment = Readonly<Record<string, string | undefined>>;
 
 export function wholeEnvironment(): Environment {
   return process.env;
@@ -64,122 +18,8 @@ export function loadConfig(
   env: Environment = process.env,
   reader: EnvReader = new EnvReader(env),
 ): Config {
-  const host = readHost(reader);
-  const addresses = reader.section('Addresses');
-  const port = readPort(addresses, 'node');
-  const modelSettings = readModelSettings(reader, process.cwd());
-  const config: Config = {
-    host,
-    port,
-    httpPort: readPort(addresses, 'nodeHttp'),
-    nodeId: addresses.string('MATTING_NODE_ID', {
-      about: 'The name of the node. It stays the same over restarts, and no other node has it.',
-      otherwise: 'the host’s name and the port',
-      pattern: NODE_ID,
-      expected: '1 to 64 characters of A-Z, a-z, 0-9, ".", "_", "-"',
-      default: defaultNodeId(port),
-    }),
-    ...readLogSettings(reader),
-    traces: readTracingSettings(reader),
-    ...readFleet(reader, host),
-    callerImagesMax: reader.section(DIRECT_CALLERS).integer('MATTING_NODE_CALLER_IMAGES_MAX', {
-      about: 'The images that one direct caller may have on the node at once.',
-      otherwise: 'half of the node’s, all of them without a registry',
-      ...{ min: 1, max: 10_000, default: undefined },
-    }),
-    ...readPoolSettings(reader, { env, modelSettings, cwd: process.cwd() }),
-    refinement: reader.section('Models').boolean('MATTING_REFINEMENT', {
-      about: 'Brings edges to the pixels of the photo, unless a caller says otherwise.',
-      default: true,
-    }),
-    foregroundEstimation: reader.section('Models').boolean('MATTING_FOREGROUND_ESTIMATION', {
-      about: 'Removes the background’s colour from soft edges, unless a caller says otherwise.',
-      default: true,
-    }),
-    warnings: [warnOfUnknownVariables(env)].filter(line => line !== undefined),
-  };
-  if (config.port !== 0 && config.port === config.httpPort) {
-    reader.problem('MATTING_NODE_HTTP_PORT', 'another port than MATTING_NODE_PORT');
-  }
+  const settings = readNodeSettings(reader, env, process.cwd());
+  const warnings = [warnOfUnknownVariables(env)].filter(line => line !== undefined);
   reader.requireValid();
-  return config;
-}
-
-function readFleet(whole: EnvReader, host: string) {
-  const reader = whole.section('Addresses');
-  const registryAddresses = reader.list('MATTING_REGISTRY_ADDRESS', ADDRESS_FORM, parseAddress, {
-    about: 'The control planes. The node tries them in turn.',
-    required: 'unless callers use the node directly',
-    itemsMax: REGISTRIES_MAX,
-    default: [],
-  });
-  const advertiseAddress = reader.parsed(
-    'MATTING_NODE_ADVERTISE_ADDRESS',
-    `${ADDRESS_FORM} where control planes reach this node`,
-    parseAddress,
-    {
-      about: 'The address at which control planes reach the node.',
-      required: 'with `MATTING_REGISTRY_ADDRESS` if `MATTING_HOST` is `0.0.0.0` or `::`',
-      otherwise: 'the host and the port',
-      default: undefined,
-    },
-  );
-  const nodeTokens = readNodeTokens(whole);
-  const callerTokens = readCallerTokens(whole.section(DIRECT_CALLERS), nodeTokens);
-  const tls = readTlsSettings(whole);
-  if (!hasNodeToken(reader)) {
-    const named = callerTokens.items.length > 0 || callerTokens.file !== undefined;
-    const closed = named || tls.clientCaFile !== undefined;
-    if (registryAddresses.length > 0) {
-      reader.problem('MATTING_NODE_TOKEN', `set as on the control planes: ${TOKEN_FORM}`);
-    } else if (!isLoopback(host) && !closed) {
-      reader.problem('MATTING_NODE_TOKEN', `set where MATTING_HOST is not loopback: ${TOKEN_FORM}`);
-    }
-  }
-  if (registryAddresses.length > 0 && isEveryInterface(host)) {
-    if (!reader.has('MATTING_NODE_ADVERTISE_ADDRESS')) {
-      reader.problem(
-        'MATTING_NODE_ADVERTISE_ADDRESS',
-        `set where MATTING_HOST is every interface: ${ADDRESS_FORM}`,
-      );
-    }
-  }
-  const directOrigins = readDirectOrigins(reader);
-  return {
-    ...{ registryAddresses, advertiseAddress, nodeTokens, callerTokens },
-    ...{ tls, directOrigins },
-  };
-}
-
-/** References come with the fleet's token alone, so there has to be one. */
-function readDirectOrigins(reader: EnvReader): readonly string[] {
-  const variable = 'MATTING_DIRECT_STORAGE_ENDPOINTS';
-  const origins = reader.list(variable, 'https://host or http://host:port', parseOrigin, {
-    about: `The origins of the object storage with which the node
-      [exchanges files directly](grpc.md#files-that-go-straight). It needs \`MATTING_NODE_TOKEN\`.`,
-    itemsMax: DIRECT_ORIGINS_MAX,
-    default: [],
-  });
-  if (origins.length > 0 && !hasNodeToken(reader)) {
-    reader.problem('MATTING_NODE_TOKEN', `set where ${variable} is: ${TOKEN_FORM}`);
-  }
-  return origins;
-}
-
-/** The same for every start on this machine and port. */
-function defaultNodeId(port: number): string {
-  const host = hostname().replaceAll(/[^A-Za-z0-9._-]/g, '-');
-  return `${host.slice(0, 56)}-${port}`;
-}
-
-/** host:port, [IPv6]:port; the port is not 0. As given, or undefined. */
-function parseAddress(text: string): string | undefined {
-  const match = /^(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]):(\d{1,5})$/.exec(text);
-  if (match === null) return undefined;
-  const port = Number(match[1]);
-  return port >= 1 && port <= 65_535 ? text : undefined;
-}
-
-function isEveryInterface(host: string): boolean {
-  return host === '0.0.0.0' || host === '::';
+  return { ...settings, warnings };
 }

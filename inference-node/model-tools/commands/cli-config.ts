@@ -1,12 +1,9 @@
 import { EnvReader } from '@matting/program/env.ts';
 import { readModelsOffered } from '@matting/program/shared-settings.ts';
-import { type ModelSettings, readModelSettings } from '@matting/serving/models/plan.ts';
 import { MODEL_NAME } from '@matting/serving/models/prepared-model.ts';
-import { readChildEnv, readProviderDir } from '@matting/serving/start/pool-settings.ts';
+import { readToolSettings, type ToolSettings } from '@matting/serving/settings.ts';
 
-export interface CliConfig {
-  readonly settings: ModelSettings;
-  readonly providerDir: string;
+export interface CliConfig extends ToolSettings {
   /** MATTING_MODELS_OFFERED: plans and models that requests may name. Looked up when fetched. */
   readonly offered: readonly string[];
   /** MATTING_MODELS_FETCH: the same for this machine, and names of the catalogue. */
@@ -16,8 +13,6 @@ export interface CliConfig {
   /** npm's configuration reads it: variables name registries, proxies and logins too. */
   readonly env: Readonly<Record<string, string | undefined>>;
   readonly cwd: string;
-  /** Environment of the engine that checks a model. */
-  readonly childEnv: Readonly<Record<string, string>>;
 }
 
 export function readCliConfig(
@@ -25,8 +20,7 @@ export function readCliConfig(
   cwd: string,
   reader: EnvReader = new EnvReader(env),
 ): CliConfig {
-  const settings = readModelSettings(reader, cwd);
-  const providerDir = readProviderDir(reader, settings, cwd);
+  const shared = readToolSettings(reader, env, cwd);
   const offered = readModelsOffered(reader, MODEL_NAME);
   const nameOf = (text: string) => (MODEL_NAME.test(text) ? text : undefined);
   const form = 'names of plans and models';
@@ -37,7 +31,7 @@ export function readCliConfig(
     default: [],
   });
   reader.requireValid();
-  return { settings, providerDir, offered, wanted, env, cwd, childEnv: readChildEnv(env) };
+  return { ...shared, offered, wanted, env, cwd };
 }
 
 /** An option is missing, or is none that can be used; what it is, in one line. */

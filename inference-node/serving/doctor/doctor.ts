@@ -28,8 +28,6 @@ import {
   weaknessOf,
 } from '@matting/program/doctor/secrets.ts';
 import { ConfigError } from '@matting/program/env.ts';
-import type { TlsSettings } from '@matting/program/tls/tls-settings.ts';
-import type { Listed } from '@matting/program/tokens.ts';
 import { VERSION } from '@matting/program/version.ts';
 import type { Command } from 'commander';
 import pino from 'pino';
@@ -43,7 +41,6 @@ import {
 import { chooseEngineLayout, readCpuShare } from '../engine/choice/engine-layout.ts';
 import { ExecutionProviderError, PROBE_TIMEOUT_MS } from '../engine/choice/execution-provider.ts';
 import { LISTING_MAX_MS } from '../engine/devices/list-gpus.ts';
-import type { CallerToken } from '../grpc/callers.ts';
 import { loadManifest, type ModelManifest } from '../models/manifest.ts';
 import { ModelError } from '../models/model-error.ts';
 import { admittedOutlineOf, type ModelSettings, type PlanOutline } from '../models/plan.ts';
@@ -60,19 +57,14 @@ import { detectInstructionSet } from '../prepared/load-prepared.ts';
 import { listPrepared, PREPARER_REVISION } from '../prepared/prepared-cache.ts';
 import { findWeightsFile } from '../prepared/weights-cache.ts';
 import { readEngineEnvironment } from '../providers/provider-files.ts';
+import type { NodeSettings } from '../settings.ts';
 import { chooseProvider } from '../start/gpus.ts';
 import type { Environment, PoolSettings } from '../start/pool-settings.ts';
 
 const VARIABLES = 'docs/settings.md';
 const BUG = 'this is a bug in the doctor; report it with this line';
 
-interface ExaminedConfig extends PoolSettings {
-  readonly host: string;
-  readonly httpPort: number;
-  readonly nodeTokens: Listed<string>;
-  readonly callerTokens: Listed<CallerToken>;
-  readonly tls: TlsSettings;
-  readonly registryAddresses: readonly string[];
+interface ExaminedConfig extends NodeSettings {
   readonly warnings: readonly string[];
 }
 

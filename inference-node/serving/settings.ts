@@ -1,0 +1,190 @@
+/** What an operator sets of a node, and of the commands that prepare models for it. */
+import { hostname } from 'node:os';
+import type { EnvReader } from '@matting/program/env.ts';
+import { type LogSettings, readLogSettings } from '@matting/program/log.ts';
+import { isLoopback } from '@matting/program/ports/addresses.ts';
+import { readHost, readPort } from '@matting/program/shared-settings.ts';
+import { readTlsSettings, type TlsSettings } from '@matting/program/tls/tls-settings.ts';
+import { hasNodeToken, type Listed, readNodeTokens, TOKEN_FORM } from '@matting/program/tokens.ts';
+import {
+  readTracingSettings,
+  type TracingSettings,
+} from '@matting/program/tracing/tracing-settings.ts';
+import { DIRECT_ORIGINS_MAX, parseOrigin } from './direct/direct-origins.ts';
+import { readCallerTokens } from './grpc/caller-tokens.ts';
+import type { CallerToken } from './grpc/callers.ts';
+import { type ModelSettings, readModelSettings } from './models/plan.ts';
+import {
+  type Environment,
+  type PoolSettings,
+  readChildEnv,
+  readPoolSettings,
+  readProviderDir,
+} from './start/pool-settings.ts';
+
+export interface NodeSettings extends LogSettings, PoolSettings {
+  readonly host: string;
+  /** 0: one that is free. */
+  readonly port: number;
+  /** host:port as control planes reach it; undefined: host and the port that was bound. */
+  readonly advertiseAddress: string | undefined;
+  /** 0: one that is free. */
+  readonly httpPort: number;
+  readonly nodeId: string;
+  /** The fleet's: the first is shown, each is taken. Empty only without a registry. */
+  readonly nodeTokens: Listed<string>;
+  /** Of direct callers. With none, and no fleet token either, every caller is trusted. */
+  readonly callerTokens: Listed<CallerToken>;
+  /** Images of one direct caller at once; undefined: half of the node's, all without a registry. */
+  readonly callerImagesMax: number | undefined;
+  readonly tls: TlsSettings;
+  /** Of object storage at which files may be got and put for control planes; empty: nowhere. */
+  readonly directOrigins: readonly string[];
+  /** host:port of control planes; empty: the node serves direct callers alone. */
+  readonly registryAddresses: readonly string[];
+  /** Edge-aware mattes, for callers that leave it open, as REST callers do. */
+  readonly refinement: boolean;
+  /** The subject's own colour at soft edges, for the same callers. */
+  readonly foregroundEstimation: boolean;
+  readonly traces: TracingSettings | undefined;
+}
+
+/** What control planes accept as a node_id. */
+const NODE_ID = /^[A-Za-z0-9._-]{1,64}$/;
+const DIRECT_CALLERS = 'Direct callers';
+const ADDRESS_FORM = 'host:port';
+const REGISTRIES_MAX = 16;
+
+/** Problems stay in the reader, for its requireValid. */
+export function readNodeSettings(reader: EnvReader, env: Environment, cwd: string): NodeSettings {
+  const host = readHost(reader);
+  const addresses = reader.section('Addresses');
+  const port = readPort(addresses, 'node');
+  const modelSettings = readModelSettings(reader, cwd);
+  const settings: NodeSettings = {
+    host,
+    port,
+    httpPort: readPort(addresses, 'nodeHttp'),
+    nodeId: addresses.string('MATTING_NODE_ID', {
+      about: 'The name of the node. It stays the same over restarts, and no other node has it.',
+      otherwise: 'the host’s name and the port',
+      pattern: NODE_ID,
+      expected: '1 to 64 characters of A-Z, a-z, 0-9, ".", "_", "-"',
+      default: defaultNodeId(port),
+    }),
+    ...readLogSettings(reader),
+    traces: readTracingSettings(reader),
+    ...readFleet(reader, host),
+    callerImagesMax: reader.section(DIRECT_CALLERS).integer('MATTING_NODE_CALLER_IMAGES_MAX', {
+      about: 'The images that one direct caller may have on the node at once.',
+      otherwise: 'half of the node’s, all of them without a registry',
+      ...{ min: 1, max: 10_000, default: undefined },
+    }),
+    ...readPoolSettings(reader, { env, modelSettings, cwd }),
+    refinement: reader.section('Models').boolean('MATTING_REFINEMENT', {
+      about: 'Brings edges to the pixels of the photo, unless a caller says otherwise.',
+      default: true,
+    }),
+    foregroundEstimation: reader.section('Models').boolean('MATTING_FOREGROUND_ESTIMATION', {
+      about: 'Removes the background’s colour from soft edges, unless a caller says otherwise.',
+      default: true,
+    }),
+  };
+  if (settings.port !== 0 && settings.port === settings.httpPort) {
+    reader.problem('MATTING_NODE_HTTP_PORT', 'another port than MATTING_NODE_PORT');
+  }
+  return settings;
+}
+
+export interface ToolSettings {
+  readonly settings: ModelSettings;
+  readonly providerDir: string;
+  /** Environment of the engine that checks a model. */
+  readonly childEnv: Readonly<Record<string, string>>;
+}
+
+/** Reads what the commands share with a node: its models, its providers, its engines' environment. */
+export function readToolSettings(reader: EnvReader, env: Environment, cwd: string): ToolSettings {
+  const settings = readModelSettings(reader, cwd);
+  const providerDir = readProviderDir(reader, settings, cwd);
+  return { settings, providerDir, childEnv: readChildEnv(env) };
+}
+
+function readFleet(whole: EnvReader, host: string) {
+  const reader = whole.section('Addresses');
+  const registryAddresses = reader.list('MATTING_REGISTRY_ADDRESS', ADDRESS_FORM, parseAddress, {
+    about: 'The control planes. The node tries them in turn.',
+    required: 'unless callers use the node directly',
+    itemsMax: REGISTRIES_MAX,
+    default: [],
+  });
+  const advertiseAddress = reader.parsed(
+    'MATTING_NODE_ADVERTISE_ADDRESS',
+    `${ADDRESS_FORM} where control planes reach this node`,
+    parseAddress,
+    {
+      about: 'The address at which control planes reach the node.',
+      required: 'with `MATTING_REGISTRY_ADDRESS` if `MATTING_HOST` is `0.0.0.0` or `::`',
+      otherwise: 'the host and the port',
+      default: undefined,
+    },
+  );
+  const nodeTokens = readNodeTokens(whole);
+  const callerTokens = readCallerTokens(whole.section(DIRECT_CALLERS), nodeTokens);
+  const tls = readTlsSettings(whole);
+  if (!hasNodeToken(reader)) {
+    const named = callerTokens.items.length > 0 || callerTokens.file !== undefined;
+    const closed = named || tls.clientCaFile !== undefined;
+    if (registryAddresses.length > 0) {
+      reader.problem('MATTING_NODE_TOKEN', `set as on the control planes: ${TOKEN_FORM}`);
+    } else if (!isLoopback(host) && !closed) {
+      reader.problem('MATTING_NODE_TOKEN', `set where MATTING_HOST is not loopback: ${TOKEN_FORM}`);
+    }
+  }
+  if (registryAddresses.length > 0 && isEveryInterface(host)) {
+    if (!reader.has('MATTING_NODE_ADVERTISE_ADDRESS')) {
+      reader.problem(
+        'MATTING_NODE_ADVERTISE_ADDRESS',
+        `set where MATTING_HOST is every interface: ${ADDRESS_FORM}`,
+      );
+    }
+  }
+  const directOrigins = readDirectOrigins(reader);
+  return {
+    ...{ registryAddresses, advertiseAddress, nodeTokens, callerTokens },
+    ...{ tls, directOrigins },
+  };
+}
+
+/** References come with the fleet's token alone, so there has to be one. */
+function readDirectOrigins(reader: EnvReader): readonly string[] {
+  const variable = 'MATTING_DIRECT_STORAGE_ENDPOINTS';
+  const origins = reader.list(variable, 'https://host or http://host:port', parseOrigin, {
+    about: `The origins of the object storage with which the node
+      [exchanges files directly](grpc.md#files-that-go-straight). It needs \`MATTING_NODE_TOKEN\`.`,
+    itemsMax: DIRECT_ORIGINS_MAX,
+    default: [],
+  });
+  if (origins.length > 0 && !hasNodeToken(reader)) {
+    reader.problem('MATTING_NODE_TOKEN', `set where ${variable} is: ${TOKEN_FORM}`);
+  }
+  return origins;
+}
+
+/** The same for every start on this machine and port. */
+function defaultNodeId(port: number): string {
+  const host = hostname().replaceAll(/[^A-Za-z0-9._-]/g, '-');
+  return `${host.slice(0, 56)}-${port}`;
+}
+
+/** host:port, [IPv6]:port; the port is not 0. As given, or undefined. */
+function parseAddress(text: string): string | undefined {
+  const match = /^(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]):(\d{1,5})$/.exec(text);
+  if (match === null) return undefined;
+  const port = Number(match[1]);
+  return port >= 1 && port <= 65_535 ? text : undefined;
+}
+
+function isEveryInterface(host: string): boolean {
+  return host === '0.0.0.0' || host === '::';
+}
