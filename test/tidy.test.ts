@@ -137,6 +137,16 @@ test('onnxruntime-node has one importer, which tells it to send nothing', t => {
   );
 });
 
+test("the core names the portal's playground by two stored names alone", t => {
+  const named = programs
+    .filter(({ name }) => /^control-plane\/core\/(?!migrations\/)/.test(name))
+    .flatMap(({ name, text }) => text.split('\n').map(line => `${name}: ${line.trim()}`))
+    .filter(line => /playground(?!_day\b)/i.test(line));
+  t.deepEqual(named, [
+    "control-plane/core/jobs/job.ts: export const UNPAID = 'playground' as const;",
+  ]);
+});
+
 test('one file writes ledger entries and balances', t => {
   const writer = 'control-plane/core/ledger/ledger-writer.ts';
   const tables = String.raw`(?:ledger_entries|accounts)\b`;

@@ -5,7 +5,7 @@
  */
 import type { Generated } from 'kysely';
 import type { CallbackStatus, JobClass, JobState } from './jobs/job.ts';
-import type { CapPeriod, KeyPurpose } from './keys/key-policy.ts';
+import type { CapPeriod } from './keys/key-policy.ts';
 import type { LedgerAuditKind, LedgerKind, LedgerSlot } from './ledger/ledger.ts';
 import type { RateKind } from './rates/rate-windows.ts';
 
@@ -51,8 +51,11 @@ export interface ApiKeysTable {
   networks: string | null;
   /** Requests with the key may name these. */
   models: string | null;
-  /** null: a key that people made; else one of the service, which no list shows. */
-  purpose: KeyPurpose | null;
+  /**
+   * A package made the key for this: no list shows it, and nobody has its secret. null: a key that
+   * people made.
+   */
+  purpose: string | null;
   /** The person who was shown its secret; null: the operator. */
   made_by: string | null;
 }
@@ -156,7 +159,7 @@ export interface JobsTable {
   callback_secret_key_id: string | null;
   /** The count of its key's cap that it is in: api_keys.cap_window_start then; null: none. */
   cap_window_start: number | null;
-  /** The day that a job of the playground is counted in (playgrounds.day_at then); else null. */
+  /** The day whose allowance an unpaid job is counted in; null: it is paid for. */
   playground_day: number | null;
   /** W3C Trace Context of its submission; null: it was not traced. */
   trace_context: string | null;

@@ -16,6 +16,7 @@ import { mailDelivery, SmtpSender } from './mails/send-mails.ts';
 import { PACKAGES_VIEW } from './orders/order-rules.ts';
 import { ReceivePayment, registerPaymentRoutes } from './orders/receive-payment.ts';
 import { SignedNotifications } from './orders/signed-notifications.ts';
+import { PLAYGROUND_OPEN_MAX } from './playground/playground-store.ts';
 import { type PortalMetrics, portalMetrics } from './portal-metrics.ts';
 import { createPortalStores, type PortalStores } from './portal-stores.ts';
 import type { PortalSettings } from './settings.ts';
@@ -42,7 +43,7 @@ export async function openPortal(
   const stores = { ...core.stores, ...createPortalStores(core.database) };
   const metrics = portalMetrics(core.metrics, {
     mailsWaiting: () => stores.outbox.mailsWaiting(),
-    playgroundJobs: () => stores.jobs.openUnpaid(),
+    playgroundJobs: () => stores.jobs.openUnpaid(PLAYGROUND_OPEN_MAX),
   });
   const parts = {
     core,

@@ -3,6 +3,7 @@ import { type MetricSet, seconds } from '@matting/program/metric-set.ts';
 import { WITHHELD_REASONS } from './mails/messages.ts';
 import { MAIL_ATTEMPT_OUTCOMES } from './mails/send-mails.ts';
 import { TOLD_OUTCOMES } from './orders/receive-payment.ts';
+import { PLAYGROUND_OPEN_MAX } from './playground/playground-store.ts';
 
 export type PortalMetrics = ReturnType<typeof portalMetrics>;
 
@@ -28,7 +29,7 @@ export function portalMetrics(metrics: MetricSet, { mailsWaiting, playgroundJobs
   const unpaid = metrics.reading('the database', playgroundJobs);
   metrics.gauge(
     'matting_control_playground_jobs',
-    'Open jobs of playgrounds, counted up to 64',
+    `Open jobs of playgrounds, counted up to ${PLAYGROUND_OPEN_MAX}`,
     unpaid(count => count),
   );
   return {

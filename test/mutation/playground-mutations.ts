@@ -65,27 +65,27 @@ a picture that is refused is counted
   = takes few open jobs of an account, and counts none of those it refuses
 
 file control-plane/core/dispatch/dispatch-core.ts
-tests control-plane/core/dispatch/dispatch-core.test.ts: a job of the playground
-a job of the playground begins while one that is paid for waits
-  - if (isUnpaid(job) && (this.#nodesAwaited || !this.#hasPlaygroundSlot())) return NOTHING;
-  + if (isUnpaid(job) && !this.#hasPlaygroundSlot()) return NOTHING;
+tests control-plane/core/dispatch/dispatch-core.test.ts: an unpaid job
+an unpaid job begins while one that is paid for waits
+  - if (isUnpaid(job) && (this.#nodesAwaited || !this.#hasUnpaidSlot())) return NOTHING;
+  + if (isUnpaid(job) && !this.#hasUnpaidSlot()) return NOTHING;
   = waits while any that is paid for waits for a node, however old it is
-jobs of the playground hold every place
-  - return held < Math.max(1, Math.floor(places * PLAYGROUND_PLACES_SHARE));
+unpaid jobs hold every slot
+  - return held < Math.max(1, Math.floor(places * UNPAID_SLOTS_SHARE));
   + return held < places;
   = leaves three places in four to what is paid for
 
 file control-plane/core/dispatch/fair-order.ts
 tests control-plane/core/dispatch/job-turns.test.ts: orderJobs
-a job of the playground ages past what is paid for
-  - (job.class === 'playground' ? unpaid : paid).push(job);
+an unpaid job ages past what is paid for
+  - (isUnpaid(job) ? unpaid : paid).push(job);
   + paid.push(job);
-  = puts the playground behind all others, however old
+  = puts unpaid jobs behind all others, however old
 
 file control-plane/core/dispatch/known-lanes.ts
 tests control-plane/core/dispatch/job-turns.test.ts: chooseLanes
-lanes of the playground are read before those that are paid for
-  - const group = lane.class === 'playground' ? 2 : isUrgent ? 0 : 1;
+lanes of unpaid jobs are read before those of paid ones
+  - const group = isUnpaid(lane) ? 2 : isUrgent ? 0 : 1;
   + const group = isUrgent ? 0 : 1;
-  = reads no lane of the playground while one that is paid for is left out
+  = reads no lane of unpaid jobs while one that is paid for is left out
 `;

@@ -1,5 +1,6 @@
 /** `jobs list|show|retry`, for the jobs of all accounts. */
 import { type Command, Option } from 'commander';
+import { UNPAID } from '../jobs/job.ts';
 import type { OperatorJob } from '../operator/operate-jobs.ts';
 import {
   ENDED_WITHIN_HOURS_DEFAULT,
@@ -76,7 +77,7 @@ function rowOf(job: OperatorJob): string[] {
   return [
     job.job_id,
     job.status === 'expired' ? 'expired' : job.state,
-    job.playground ? 'playground' : job.mode,
+    job[UNPAID] ? UNPAID : job.mode,
     job.created_at,
     job.lease?.holder ?? '-',
     String(job.lost_attempts),

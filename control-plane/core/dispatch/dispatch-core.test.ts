@@ -1,7 +1,7 @@
 /** These tests show what a dispatcher decides in its rounds, and what it remembers of jobs. */
 import type { OutputFormat } from '@matting/proto/contract/formats.ts';
 import ava from 'ava';
-import { FIRST_ADMISSION_MS_MAX } from '../jobs/job.ts';
+import { FIRST_ADMISSION_MS_MAX, UNPAID } from '../jobs/job.ts';
 import { type JobLane, queuePositionMs } from '../jobs/lanes.ts';
 import { NodeView, type Reservation } from '../nodes/node-view.ts';
 import { ABILITIES, modelsSeen, REPORT, saidModel } from '../test/nodes-seen.ts';
@@ -303,7 +303,7 @@ test('a job that no node alive can do, where others may come › causes no round
   t.deepEqual(begun(round(odd)), [`${odd.id} node`]);
 });
 
-test('a job that no node alive can do, where others may come › holds up nobody: neither what is paid for nor the playground', t => {
+test('a job that no node alive can do, where others may come › holds up nobody: neither paid nor unpaid jobs', t => {
   prepare();
   round();
   core.submitted(jxl());
@@ -311,7 +311,7 @@ test('a job that no node alive can do, where others may come › holds up nobody
   t.deepEqual(begun(core.submitted(paid)), [`${paid.id} node`]);
   core.runEnded(paid, { kind: 'final' });
   node = freeNode();
-  const unpaid = job({ class: 'playground' });
+  const unpaid = job({ class: UNPAID });
   core.outdate();
   t.deepEqual(begun(round(jxl(), unpaid)), [`${unpaid.id} node`]);
 });
@@ -392,9 +392,9 @@ test('a job that names a model › that no node has fails once the grace is over
 });
 
 const unpaid = (changes: Partial<QueuedJob> = {}) =>
-  job({ class: 'playground', apiKeyId: 'a-playground', ...changes });
+  job({ class: UNPAID, apiKeyId: 'an-unpaid-key', ...changes });
 
-test('a job of the playground › waits while any that is paid for waits for a node, however old it is', t => {
+test('an unpaid job › waits while any that is paid for waits for a node, however old it is', t => {
   occupy(10_000);
   const paid = job();
   const old = unpaid({ createdAtMs: -3_000_000 });
@@ -408,7 +408,7 @@ test('a job of the playground › waits while any that is paid for waits for a n
   t.deepEqual(begun(round(old)), [`${old.id} node`], 'the others are gone');
 });
 
-test('a job of the playground › does not make one that is paid for wait for a round', t => {
+test('an unpaid job › does not make one that is paid for wait for a round', t => {
   occupy(10_000);
   core.submitted(unpaid());
   node = freeNode();
@@ -416,7 +416,7 @@ test('a job of the playground › does not make one that is paid for wait for a 
   t.deepEqual(begun(core.submitted(paid)), [`${paid.id} node`]);
 });
 
-test('a job of the playground › leaves three places in four to what is paid for', t => {
+test('an unpaid job › leaves three places in four to what is paid for', t => {
   node = freeNode(4);
   const some = Array.from({ length: 4 }, () => unpaid());
   t.is(round(...some)?.placed.length, 1);
@@ -430,7 +430,7 @@ test('a job of the playground › leaves three places in four to what is paid fo
   t.is(round(...some.slice(1))?.placed.length, 1);
 });
 
-test('a job of the playground › ends when its time is over, though it may not begin', t => {
+test('an unpaid job › ends when its time is over, though it may not begin', t => {
   occupy(10_000);
   const late = unpaid({ createdAtMs: -2 * 3_600_000 });
   t.deepEqual(begun(round(job(), late)), [`${late.id} failure`]);

@@ -11,6 +11,7 @@
 import type { RunEnd } from '../attempts/claimed-job.ts';
 import {
   failureDue,
+  isUnpaid,
   type Job,
   type JobFailure,
   type JobInput,
@@ -34,8 +35,8 @@ import { isIncapable, pickNode } from './pick-node.ts';
 
 /** A round lists more jobs than any fleet of one replica begins in a moment. */
 export const LIST_MAX = 256;
-/** Part of the fleet's room that this replica gives to the playground, one job at least. */
-const PLAYGROUND_PLACES_SHARE = 0.25;
+/** Part of the fleet's room that this replica gives to unpaid jobs, one job at least. */
+const UNPAID_SLOTS_SHARE = 0.25;
 /** A claim and a header, about: then the node has reported that it is taken. */
 const REPORT_PAUSE_MS = 10;
 
@@ -109,7 +110,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
   #nodesAwaited = false;
   /** This holds before the round under way, during which `#nodesAwaited` shows what came since. */
   #nodesAwaitedBefore = false;
-  #playgroundAwaited = false;
+  #unpaidAwaited = false;
   /** Jobs that name a model are known to wait: for its engines they may while there is room. */
   #modelsAwaited = false;
   #downloadsAwaited = false;
@@ -161,13 +162,13 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
   #await(job: J): void {
     const kind = waitKindOf(job);
     this.#downloadsAwaited ||= kind === 'download';
-    this.#playgroundAwaited ||= kind === 'playground';
+    this.#unpaidAwaited ||= kind === 'unpaid';
     this.#modelsAwaited ||= kind === 'model';
     this.#nodesAwaited ||= kind === 'node';
   }
 
   #waitsBehindOthers(job: J): boolean {
-    if (isUnpaid(job)) return this.nodesAwaited || this.#playgroundAwaited;
+    if (isUnpaid(job)) return this.nodesAwaited || this.#unpaidAwaited;
     return isNamed(job) ? this.#modelsAwaited : this.#nodesAwaited;
   }
 
@@ -178,7 +179,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
    */
   roomChanged(cause: 'ended' | 'reported'): number | undefined {
     if (cause === 'ended') return 0;
-    const awaited = this.#nodesAwaited || this.#playgroundAwaited || this.#modelsAwaited;
+    const awaited = this.#nodesAwaited || this.#unpaidAwaited || this.#modelsAwaited;
     return awaited ? REPORT_PAUSE_MS * (0.5 + this.#options.random()) : undefined;
   }
 
@@ -188,14 +189,14 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
 
   /** False: a round would find nothing that can begin. */
   beginRound(): boolean {
-    const playground = this.#playgroundAwaited && this.#hasPlaygroundSlot();
-    const awaited = this.#nodesAwaited || this.#modelsAwaited || playground;
+    const unpaid = this.#unpaidAwaited && this.#hasUnpaidSlot();
+    const awaited = this.#nodesAwaited || this.#modelsAwaited || unpaid;
     if (!this.#unread && !(awaited && this.#nodeHasRoom())) return false;
     this.#unread = false;
     // Work that this round leaves sets these again, and work submitted while it is under way.
     this.#nodesAwaitedBefore ||= this.#nodesAwaited;
     this.#nodesAwaited = false;
-    this.#playgroundAwaited = false;
+    this.#unpaidAwaited = false;
     this.#modelsAwaited = false;
     this.#downloadsAwaited = false;
     return true;
@@ -260,7 +261,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     this.#nodesAwaited ||= othersUnread || leaves('node');
     this.#modelsAwaited ||= leaves('model');
     tryAll(ordered.filter(isUnpaid));
-    this.#playgroundAwaited ||= !all || leaves('playground');
+    this.#unpaidAwaited ||= !all || leaves('unpaid');
     const forgotten = this.#lanes.listed(lanes, jobs, begun);
     this.#downloadsAwaited ||= leaves('download');
     this.#nodesAwaitedBefore = this.#nodesAwaited;
@@ -331,7 +332,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
       return download === undefined ? NOTHING : this.#begin(job, { kind: 'download', download });
     }
     if (this.memories.mustWait(job.id)) return NOTHING;
-    if (isUnpaid(job) && (this.#nodesAwaited || !this.#hasPlaygroundSlot())) return NOTHING;
+    if (isUnpaid(job) && (this.#nodesAwaited || !this.#hasUnpaidSlot())) return NOTHING;
     if (job.input === null) throw new Error(`job ${job.id} is ready without its image`);
     const { offer, wakeInMs } = this.takeRoom(job, needsOf(job.input, job));
     return offer === undefined
@@ -346,7 +347,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
   }
 
   /**
-   * Only paid jobs wait for a turn: nobody waits for the playground's. A job that names a model may
+   * Only paid jobs wait for a turn: nobody waits for an unpaid one. A job that names a model may
    * wait for its engines, and the node finds the memory for those.
    */
   #chooseTurn(ordered: readonly J[]): void {
@@ -393,13 +394,13 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     return this.#options.room.snapshots().some(node => node.imagesFree > 0);
   }
 
-  #hasPlaygroundSlot(): boolean {
+  #hasUnpaidSlot(): boolean {
     let places = 0;
     for (const { imagesFree, imagesInFlight } of this.#options.room.snapshots()) {
       places += Math.max(0, imagesFree) + imagesInFlight;
     }
     const held = [...this.#running.values()].filter(isUnpaid).length;
-    return held < Math.max(1, Math.floor(places * PLAYGROUND_PLACES_SHARE));
+    return held < Math.max(1, Math.floor(places * UNPAID_SLOTS_SHARE));
   }
 
   #shares(): Shares {
@@ -413,19 +414,15 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
   }
 }
 
-function isUnpaid(of: Pick<WaitingJob, 'class'>): boolean {
-  return of.class === 'playground';
-}
-
 function isNamed({ model }: Pick<QueuedJob, 'model'>): boolean {
   return model !== undefined && model !== null;
 }
 
-type WaitKind = 'node' | 'download' | 'playground' | 'model';
+type WaitKind = 'node' | 'download' | 'unpaid' | 'model';
 
 function waitKindOf(job: QueuedJob): WaitKind {
   if (needsDownload(job)) return 'download';
-  if (isUnpaid(job)) return 'playground';
+  if (isUnpaid(job)) return 'unpaid';
   return isNamed(job) ? 'model' : 'node';
 }
 

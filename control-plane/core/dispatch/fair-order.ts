@@ -1,5 +1,5 @@
 /** The order in which waiting jobs are tried, fair among accounts and among the keys of each. */
-import type { Job } from '../jobs/job.ts';
+import { isUnpaid, type Job } from '../jobs/job.ts';
 import { ASYNC_HEAD_START_MS, queuePositionMs } from '../jobs/lanes.ts';
 
 export type WaitingJob = Pick<Job, 'class' | 'accountId' | 'apiKeyId' | 'createdAtMs' | 'readAtMs'>;
@@ -21,8 +21,8 @@ interface AccountQueue<T> {
 }
 
 /**
- * Synchronous jobs and those that waited out their head start, then the others, then those of the
- * playground. Within each of the three the account with the fewest running jobs is first, then its
+ * Synchronous jobs and those that waited out their head start, then the others, then the unpaid
+ * ones. Within each of the three the account with the fewest running jobs is first, then its
  * key with the fewest, then the job first in the queue. Every job placed counts from then on.
  */
 export function orderJobs<T extends WaitingJob>(jobs: readonly T[], shares: Shares): T[] {
@@ -32,7 +32,7 @@ export function orderJobs<T extends WaitingJob>(jobs: readonly T[], shares: Shar
   for (const job of jobs) {
     const aged = job.readAtMs - job.createdAtMs >= ASYNC_HEAD_START_MS;
     const paid = job.class === 'sync' || aged ? urgent : patient;
-    (job.class === 'playground' ? unpaid : paid).push(job);
+    (isUnpaid(job) ? unpaid : paid).push(job);
   }
   const accounts = new Map(shares.accounts);
   const apiKeys = new Map(shares.apiKeys);

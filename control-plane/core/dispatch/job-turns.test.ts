@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { fc, holds } from '@matting/test-support/property-tests.ts';
 import test from 'ava';
-import type { JobClass } from '../jobs/job.ts';
+import { type JobClass, UNPAID } from '../jobs/job.ts';
 import { ASYNC_HEAD_START_MS, type JobLane, laneKey, queuePositionMs } from '../jobs/lanes.ts';
 import { orderJobs, type WaitingJob } from './fair-order.ts';
 import { chooseLanes, KnownLanes, LANES_MAX } from './known-lanes.ts';
@@ -49,14 +49,14 @@ test('orderJobs › loses none and makes none up', t => {
   });
 });
 
-test('orderJobs › puts the playground behind all others, however old', t => {
+test('orderJobs › puts unpaid jobs behind all others, however old', t => {
   holds(t, [anyQueue], queue => {
-    const some = queue.map(job => (job.id % 3 ? job : { ...job, class: 'playground' as const }));
+    const some = queue.map(job => (job.id % 3 ? job : { ...job, class: UNPAID }));
     const ordered = orderJobs(some, none);
-    const unpaid = ordered.map(job => Number(job.class === 'playground'));
+    const unpaid = ordered.map(job => Number(job.class === UNPAID));
     assert.deepEqual(unpaid, unpaid.toSorted());
     const paid = orderJobs(
-      some.filter(job => job.class !== 'playground'),
+      some.filter(job => job.class !== UNPAID),
       none,
     );
     assert.deepEqual(ordered.slice(0, paid.length), paid, 'and it changes nothing for them');
@@ -180,7 +180,7 @@ test('chooseLanes › leaves out of an account what found no room before what di
   });
 });
 
-test('chooseLanes › reads no lane of the playground while one that is paid for is left out', t => {
+test('chooseLanes › reads no lane of unpaid jobs while one that is paid for is left out', t => {
   const lane = (id: number) =>
     laneOf({
       class: id % 3 === 0 ? 'sync' : 'async',
@@ -188,9 +188,9 @@ test('chooseLanes › reads no lane of the playground while one that is paid for
       apiKeyId: `key-${id}`,
       firstQueueAtMs: NOW_MS + 1000 - id,
     });
-  const isPaid = (one: JobLane) => one.class !== 'playground';
+  const isPaid = (one: JobLane) => one.class !== UNPAID;
   const ids = Array.from({ length: 2 * LANES_MAX }, (_, id) => id);
-  const unpaid = ids.map(id => ({ ...lane(1000 + id), class: 'playground' as const }));
+  const unpaid = ids.map(id => ({ ...lane(1000 + id), class: UNPAID }));
   for (const paid of [ids.map(lane), ids.slice(0, 5).map(lane)]) {
     const all = [...unpaid, ...paid];
     const chosen = chooseLanes<JobLane>(all, sharesOf({}), new Set(paid.map(laneKey)));

@@ -16,6 +16,7 @@ import {
   type JobClass,
   type JobState,
   OPEN_STATES,
+  UNPAID,
 } from './job.ts';
 import { readJobs, selectJobs } from './job-rows.ts';
 
@@ -80,7 +81,7 @@ const JOBS_BY_KEY_AND_END = throughIndex('jobs', 'jobs_key_finished');
 const JOBS_BY_LANE = throughIndex('jobs', 'jobs_lane_state');
 const READ_MAX = 100;
 
-/** The parts of a list in their order: what is paid for, the playground, what has ended. */
+/** The parts of a list in their order: paid jobs, unpaid jobs, ended jobs. */
 const PARTS = ['open', 'unpaid', 'ended'] as const;
 const CURSOR = /^(open|unpaid|ended)-(\d{1,15})-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})$/;
 
@@ -138,7 +139,7 @@ async function openPage(database: Database, after: Cursor | undefined) {
 }
 
 function partOf(jobClass: JobClass): Cursor['part'] {
-  return jobClass === 'playground' ? 'unpaid' : 'open';
+  return jobClass === UNPAID ? 'unpaid' : 'open';
 }
 
 function compareCursors(a: Cursor, b: Cursor): number {

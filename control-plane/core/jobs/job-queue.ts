@@ -11,11 +11,12 @@ import {
 import { OUTPUT_FORMATS } from '@matting/proto/contract/formats.ts';
 import { type InferResult, type NotNull, type RawBuilder, sql } from 'kysely';
 import {
+  isUnpaid,
   type JobBackground,
   type JobClass,
   type JobState,
   needsDownload,
-  UNPAID_OPEN_MAX,
+  UNPAID,
 } from './job.ts';
 import {
   backgroundInputFromRow,
@@ -50,7 +51,7 @@ export interface QueuedWork {
 export function jobQueue(database: Database) {
   return {
     listLanes: () => readLanes(database),
-    /** Without a live lease: the first of each lane, in the queue's order, the playground's last. */
+    /** Without a live lease: the first of each lane, in the queue's order, unpaid ones last. */
     async listClaimable(limit: number, among?: readonly LaneRead[]): Promise<ClaimableJob[]> {
       const lanes = among ?? (await readLanes(database));
       if (lanes.length === 0) return [];
@@ -60,23 +61,21 @@ export function jobQueue(database: Database) {
         const some = lanes.slice(from, from + STATEMENT_LANES_MAX);
         rows.push(...(await readHeads(database, some, eachMax)));
       }
-      const isUnpaid = (row: LaneRow) => Number(row.class === 'playground');
-      rows.sort(
-        (a, b) => isUnpaid(a) - isUnpaid(b) || a.queue_at - b.queue_at || (a.id < b.id ? -1 : 1),
-      );
+      const group = (row: LaneRow) => Number(isUnpaid(row));
+      rows.sort((a, b) => group(a) - group(b) || a.queue_at - b.queue_at || (a.id < b.id ? -1 : 1));
       return firstOfEach(rows, eachMax).slice(0, limit);
     },
-    /** Counts the open jobs of the playground up to UNPAID_OPEN_MAX. */
-    async openUnpaid(): Promise<number> {
+    /** Counts the open unpaid jobs up to `max`. */
+    async openUnpaid(max: number): Promise<number> {
       const row = await query(database, db =>
         db
           .selectFrom(eb =>
             eb
               .selectFrom('jobs')
               .select('id')
-              .where('class', '=', 'playground')
+              .where('class', '=', UNPAID)
               .where('queue_at', '>', 0)
-              .limit(sql.lit(UNPAID_OPEN_MAX))
+              .limit(sql.lit(max))
               .as('open'),
           )
           .select(eb => eb.fn.countAll<number>().as('jobs'))
@@ -84,7 +83,7 @@ export function jobQueue(database: Database) {
       );
       return requireInteger(row.jobs);
     },
-    /** The jobs that wait for a node, or for their download; none of the playground. */
+    /** The jobs that wait for a node, or for their download; no unpaid ones. */
     queued: () => readQueued(database),
     /** Succeeded within the last `windowMs`, by the results' megapixels. */
     async doneWithin(windowMs: number) {
@@ -292,7 +291,7 @@ async function readQueued(database: Database): Promise<QueuedWork> {
     .selectFrom(JOBS_BY_CLASS[database.dialect])
     .select(['account_id', 'model', 'created_at', 'input_blob'])
     .select(['input_width', 'input_height', 'frame_pixels'])
-    // The playground's jobs have a bound of their own, and take nobody's share.
+    // Unpaid jobs have a bound of their own, and take nobody's share.
     .where('class', 'in', ['sync', 'async'])
     .where('queue_at', '>', 0)
     // A running job without a lease lost its attempt: it waits for a node like the others.

@@ -26,15 +26,20 @@ export const FINAL_STATES = ['succeeded', 'failed'] as const;
 export type JobState = (typeof OPEN_STATES | typeof FINAL_STATES)[number];
 
 /**
- * The classes stand in the order of their turns: the playground's, which nobody pays for, go last.
+ * Nobody pays for the jobs of this class (docs/adr/0022). The table, the metrics and the operator's
+ * answers have the name of its first use.
  */
-export const JOB_CLASSES = ['sync', 'async', 'playground'] as const;
+export const UNPAID = 'playground' as const;
+
+/** The classes stand in the order of their turns. */
+export const JOB_CLASSES = ['sync', 'async', UNPAID] as const;
 export type JobClass = (typeof JOB_CLASSES)[number];
 
-/** Open jobs that nobody pays for: they may hold 3.2 GB of pictures for an hour. */
-export const UNPAID_OPEN_MAX = 64;
+export function isUnpaid(of: { readonly class: JobClass }): boolean {
+  return of.class === UNPAID;
+}
 
-/** Nobody's request waits for a job of the playground. */
+/** Nobody's request waits for an unpaid job. */
 export function modeOf(job: Pick<Job, 'class'>): 'sync' | 'async' {
   return job.class === 'sync' ? 'sync' : 'async';
 }

@@ -11,7 +11,7 @@ import { type Job, type JobClass, needsDownload } from './job.ts';
  */
 export const ASYNC_HEAD_START_MS = 60_000;
 
-/** Smaller first; those of the playground stand behind all others. */
+/** Smaller first; unpaid jobs stand behind all others. */
 export function queuePositionMs(jobClass: JobClass, createdAtMs: number): number {
   return jobClass === 'sync' ? createdAtMs : createdAtMs + ASYNC_HEAD_START_MS;
 }

@@ -11,9 +11,6 @@ import { CREDITS_AMOUNT_MAX } from '../ledger/ledger.ts';
 export const KEY_SCOPES = ['submit', 'read', 'account'] as const;
 export type KeyScope = (typeof KEY_SCOPES)[number];
 
-/** The purpose marks a key of the service itself: no list shows it, and nobody has its secret. */
-export type KeyPurpose = 'playground';
-
 export interface KeyPolicy {
   /** If it is absent, the key has as many credits as the account. */
   readonly cap?: KeyCap;

@@ -16,7 +16,7 @@
  * (account, slot, reference) is unique, so a job is reserved once and settled once, either way, and
  * the same grant cannot be entered twice.
  */
-import type { JobState } from '../jobs/job.ts';
+import { type JobState, UNPAID } from '../jobs/job.ts';
 
 export const LEDGER_KINDS = ['grant', 'reserve', 'charge', 'release', 'revoke'] as const;
 export type LedgerKind = (typeof LEDGER_KINDS)[number];
@@ -81,8 +81,8 @@ export interface JobEntries {
 
 /**
  * Finds what is wrong between a job and its entries; undefined: nothing. Every job has a reserve; a
- * final one also has a settlement of the same amount, of the kind that its state requires. A job of
- * the playground has no entry.
+ * final one also has a settlement of the same amount, of the kind that its state requires. An
+ * unpaid job has no entry.
  * @param state null: its row was removed, as those of jobs long final are
  */
 export function jobProblem(
@@ -93,7 +93,7 @@ export function jobProblem(
   const { reserve, settlement } = entries;
   if (isUnpaid) {
     if (reserve === null && settlement === null) return undefined;
-    return `the job is of the playground, its ledger has a ${settlement?.kind ?? 'reserve'}`;
+    return `the job is of the ${UNPAID}, its ledger has a ${settlement?.kind ?? 'reserve'}`;
   }
   if (state === null) {
     if (reserve !== null && settlement !== null) {

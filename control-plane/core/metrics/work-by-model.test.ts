@@ -2,6 +2,7 @@
 
 import { MetricSet } from '@matting/program/metric-set.ts';
 import ava from 'ava';
+import { UNPAID } from '../jobs/job.ts';
 import { countSubmitted, waitingMegapixels } from './work-by-model.ts';
 
 const OFFERED = ['fine', 'fast'];
@@ -29,7 +30,7 @@ ava(
     count(photo('fine'));
     count(photo('fine'));
     count(photo('of nobody'));
-    count(photo('fast', { class: 'playground' }));
+    count(photo('fast', { class: UNPAID }));
     t.deepEqual([await shown(''), await shown('fine'), await shown('fast')], [8, 8, 0]);
     t.is(await shown('of nobody'), undefined);
   },

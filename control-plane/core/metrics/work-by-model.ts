@@ -5,24 +5,24 @@
  */
 import type { KnownCounter } from '@matting/program/known-counters.ts';
 import type { GaugeValues, MetricSet } from '@matting/program/metric-set.ts';
-import type { Job } from '../jobs/job.ts';
+import { isUnpaid, type Job } from '../jobs/job.ts';
 import type { QueuedWork } from '../jobs/job-queue.ts';
 import { queuedMegapixels } from '../jobs/queue-bound.ts';
 
 type SubmittedJob = Pick<Job, 'class' | 'model' | 'finishing' | 'input'>;
 
-/** @returns what counts a job that was submitted here; it leaves out those of playgrounds */
+/** @returns what counts a job that was submitted here; it leaves out unpaid ones */
 export function countSubmitted(
   metrics: MetricSet,
   offered: readonly string[],
 ): (job: SubmittedJob) => void {
   const counter: KnownCounter<{ readonly model: readonly string[] }> = metrics.counter(
     'matting_control_submitted_megapixels_total',
-    'Megapixels of the jobs submitted here, without playgrounds, by the model that they name',
+    'Megapixels of the paid jobs submitted here, by the model that they name',
     { model: ['', ...offered] },
   );
   return job => {
-    if (job.class === 'playground') return;
+    if (isUnpaid(job)) return;
     counter.inc({ model: labelOf(job.model, offered) }, queuedMegapixels(job));
   };
 }

@@ -3,11 +3,13 @@ import { ContractError } from '@matting/proto/contract/errors.ts';
 import {
   FINAL_STATES,
   isoTime,
+  isUnpaid,
   type Job,
   type JobState,
   modeOf,
   OPEN_STATES,
   publicState,
+  UNPAID,
 } from '../jobs/job.ts';
 import { isJobCursor } from '../jobs/job-lists.ts';
 import { publicPrefix } from '../keys/api-key-token.ts';
@@ -119,7 +121,7 @@ function viewJob(job: Job) {
     account_id: job.accountId,
     key: publicPrefix(job.apiKeyId),
     mode: modeOf(job),
-    playground: job.class === 'playground',
+    [UNPAID]: isUnpaid(job),
     created_at: isoTime(job.createdAtMs),
     started_at: isoTime(job.startedAtMs),
     finished_at: isoTime(job.finishedAtMs),

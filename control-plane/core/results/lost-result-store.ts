@@ -34,7 +34,7 @@ export type LossFinder = (typeof LOSS_FINDERS)[number];
 
 type Repayment =
   | 'paid'
-  /** Nothing was charged: a picture of the playground. */
+  /** Nothing was charged: the job was unpaid. */
   | 'unpaid'
   | 'settled';
 

@@ -71,7 +71,7 @@ export class AcceptanceGate {
     );
   }
 
-  /** Serves the playground. @throws ContractError SERVICE_UNAVAILABLE: no account may add a job */
+  /** Serves unpaid jobs. @throws ContractError SERVICE_UNAVAILABLE: no account may add a job */
   async requireRoom(): Promise<void> {
     this.#requireNode();
     const { megapixels } = await this.#queued.get();

@@ -10,7 +10,7 @@ import { isReadableSecret, UNREADABLE_SECRET } from '@matting/http/outgoing/webh
 import { activeKeptContext, describeSpan, traced } from '@matting/program/tracing/active-span.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { CallbackAddressCheck } from '../fetching/callback-check.ts';
-import type { Job, JobInput } from '../jobs/job.ts';
+import { type Job, type JobInput, UNPAID } from '../jobs/job.ts';
 import type { JobStore } from '../jobs/job-store.ts';
 import type { Caller, ReadAccount } from '../keys/caller.ts';
 import type { OfferedModels } from '../models/offered-models.ts';
@@ -262,7 +262,7 @@ export class SubmitMatting {
       apiKeyId: caller.apiKeyId,
       idempotencyKeyHash: keyHash,
       fingerprint,
-      class: unpaid === undefined ? mode : 'playground',
+      class: unpaid === undefined ? mode : UNPAID,
       outputFormat,
       model,
       noSubject,

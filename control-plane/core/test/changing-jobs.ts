@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Database } from '@matting/database/database.ts';
 import { rowsOf } from '@matting/database/test/rows.ts';
-import type { Claim, Job } from '../jobs/job.ts';
+import { type Claim, type Job, UNPAID } from '../jobs/job.ts';
 import type { Stores } from '../stores.ts';
 import { createStores } from '../stores.ts';
 import type { NewJob, SubmitOutcome } from '../transactions/job-submission.ts';
@@ -169,7 +169,7 @@ async function endedJob(fixture: Fixture): Promise<NewJob> {
 }
 
 async function unpaidJob({ stores }: Fixture): Promise<NewJob> {
-  return newJob(await fundedAccount(stores, 0), { class: 'playground' });
+  return newJob(await fundedAccount(stores, 0), { class: UNPAID });
 }
 
 async function assertNothingPaid(stores: Stores, account: string): Promise<void> {

@@ -26,7 +26,13 @@ import { keepStatement, nowPlusMs } from '@matting/database/statements.ts';
 import type { Channels, Finishing } from '@matting/proto/contract/finishing.ts';
 import { isTransparentFormat, type OutputFormat } from '@matting/proto/contract/formats.ts';
 import type { Transaction } from 'kysely';
-import type { Job, JobBackground, JobClass, JobInput } from '../jobs/job.ts';
+import {
+  isUnpaid,
+  type Job,
+  type JobBackground,
+  type JobClass,
+  type JobInput,
+} from '../jobs/job.ts';
 import { readByIdempotencyKey, readJob } from '../jobs/job-reading.ts';
 import {
   backgroundColumn,
@@ -248,10 +254,10 @@ function finishingColumns(
 
 function requireWhole(job: NewJob, limits: SubmitLimits): void {
   const { input, sourceUrl, background, finishing } = job;
-  if ((job.class === 'playground') !== 'allowance' in limits) {
+  if (isUnpaid(job) !== 'allowance' in limits) {
     throw new Error('an unpaid job is one within an allowance, and no other is');
   }
-  if (job.class === 'playground' && input === null) {
+  if (isUnpaid(job) && input === null) {
     throw new Error('an unpaid job has its image');
   }
   if ((input === null) === (sourceUrl === null)) {

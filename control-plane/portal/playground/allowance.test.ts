@@ -1,7 +1,7 @@
 /** The playground's allowance holds over replicas, and stands in for money for its jobs. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { type Claim, UNPAID_OPEN_MAX } from '@matting/core/jobs/job.ts';
+import type { Claim } from '@matting/core/jobs/job.ts';
 import {
   assertBalanced,
   claimed,
@@ -19,7 +19,11 @@ import { addTo, rowsOf } from '@matting/database/test/rows.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
 import ava from 'ava';
 import { onStores, PLAYGROUND_LIMITS } from '../test/fixtures.ts';
-import { PLAYGROUND_ACCOUNT_OPEN_MAX, playgroundAllowance } from './playground-store.ts';
+import {
+  PLAYGROUND_ACCOUNT_OPEN_MAX,
+  PLAYGROUND_OPEN_MAX,
+  playgroundAllowance,
+} from './playground-store.ts';
 
 const test = ava.serial;
 
@@ -150,8 +154,8 @@ onStores(test, 'the playground', (test, { database, stores, replica }) => {
     t.is(kinds.get('created')?.length, PLAYGROUND_ACCOUNT_OPEN_MAX);
     t.is(kinds.get('too-many-open')?.length, 3);
     t.is(await used(account), PLAYGROUND_ACCOUNT_OPEN_MAX);
-    const open = await stores.jobs.openUnpaid();
-    t.true(open >= PLAYGROUND_ACCOUNT_OPEN_MAX && open <= UNPAID_OPEN_MAX);
+    const open = await stores.jobs.openUnpaid(PLAYGROUND_OPEN_MAX);
+    t.true(open >= PLAYGROUND_ACCOUNT_OPEN_MAX && open <= PLAYGROUND_OPEN_MAX);
   });
 
   test('makes one job of a form that is sent twice at once', async t => {
@@ -183,7 +187,7 @@ onStores(test, 'the playground', (test, { database, stores, replica }) => {
 
   test('stands behind all others, in a lane of its own, finishing or not', async t => {
     const accountId = await fundedAccount(stores, 10);
-    const before = await stores.jobs.openUnpaid();
+    const before = await stores.jobs.openUnpaid(PLAYGROUND_OPEN_MAX);
     const mine = [
       await jobOf(accountId),
       await jobOf(accountId, { finishing: { outputWidth: 10 } }),
@@ -212,6 +216,6 @@ onStores(test, 'the playground', (test, { database, stores, replica }) => {
     t.deepEqual([page.length, rest.length], [4, 1]);
     t.deepEqual(idsOf([...page, ...rest].slice(3)), idsOf(mine));
     t.is((await stores.jobs.queued()).byAccount.get(accountId)?.jobs, 3);
-    t.is(await stores.jobs.openUnpaid(), before + 2);
+    t.is(await stores.jobs.openUnpaid(PLAYGROUND_OPEN_MAX), before + 2);
   });
 });

@@ -4,7 +4,7 @@
  */
 
 import { MattingForm } from '@matting/core/http/read-matting-body.ts';
-import { type Job, UNPAID_OPEN_MAX } from '@matting/core/jobs/job.ts';
+import type { Job } from '@matting/core/jobs/job.ts';
 import type { JobStore } from '@matting/core/jobs/job-store.ts';
 import type { Caller } from '@matting/core/keys/caller.ts';
 import type { ImageUploads, RequestUploads } from '@matting/core/submission/image-uploads.ts';
@@ -20,11 +20,15 @@ import { SAMPLES, sampleFile } from '../page/stage.ts';
 import { CSRF_FIELD } from '../session/guard.ts';
 import { isSecret } from '../session/secret.ts';
 import { PageError } from '../session/visit.ts';
-import { type PlaygroundStore, playgroundAllowance } from './playground-store.ts';
+import {
+  PLAYGROUND_OPEN_MAX,
+  type PlaygroundStore,
+  playgroundAllowance,
+} from './playground-store.ts';
 
 /** One replica takes so many of the playgrounds' pictures at once; paid uploads have the rest. */
 export const PLAYGROUND_UPLOADS_MAX = 16;
-/** If UNPAID_OPEN_MAX jobs are open, people can try again after this time. */
+/** If PLAYGROUND_OPEN_MAX jobs are open, people can try again after this time. */
 const BUSY_RETRY_AFTER_S = 30;
 const UPLOADS_RETRY_AFTER_S = 5;
 
@@ -121,8 +125,8 @@ export class UsePlayground {
   }
 
   async #requireRoom(): Promise<void> {
-    const open = await this.#dependencies.jobs.openUnpaid();
-    if (open >= UNPAID_OPEN_MAX) throw busy(BUSY_RETRY_AFTER_S);
+    const open = await this.#dependencies.jobs.openUnpaid(PLAYGROUND_OPEN_MAX);
+    if (open >= PLAYGROUND_OPEN_MAX) throw busy(BUSY_RETRY_AFTER_S);
   }
 }
 
