@@ -11,9 +11,9 @@
  */
 import { parseArgs } from 'node:util';
 import {
+  gatherCells,
   hasSolid,
   SUBJECT_RULES,
-  sumCells,
   unsureOfShown,
 } from '../inference-node/serving/picture/finishing/subject.ts';
 import { bootstrap, mean } from './quality/intervals.ts';
@@ -61,8 +61,8 @@ if (positionals.length === 0) throw new Error('usage: quality-subject.ts [option
 async function judge(sample: Sample, node: PlanNode): Promise<Judged> {
   const made = await sample.make();
   const { alpha, subject, roles } = await node.cutOut(await encodeSent(made.picture));
-  const cells = sumCells(alpha, made.picture);
-  const unsure = unsureOfShown(alpha, made.picture, cells);
+  const cells = gatherCells(alpha, made.picture);
+  const unsure = unsureOfShown(cells);
   return {
     ...measure(sample, made, alpha, subject),
     empty: SOLID_RULES.map(rules => !hasSolid(cells, rules)),

@@ -1,7 +1,10 @@
 import assert from 'node:assert/strict';
+import type { Size } from '@matting/proto/contract/finishing.ts';
+import { at } from '@matting/test-support/at.ts';
 import { fc, holds } from '@matting/test-support/property-tests.ts';
+import { Random } from '@matting/test-support/random.ts';
 import test from 'ava';
-import { findSubject } from './subject.ts';
+import { findSubject, SUBJECT_RULES } from './subject.ts';
 
 function plane(width: number, height: number, rects: readonly (readonly number[])[]) {
   const alpha = new Uint8Array(width * height);
@@ -35,6 +38,118 @@ test('a subject › the box is exact at any size and place', t => {
       assert.ok(Math.abs((found?.share ?? 0) - covered) < 1e-9);
     },
     { numRuns: 60 },
+  );
+});
+
+/** Finds it as the rules are written: a list of the shown pixels of each cell, and a flood. */
+function subjectByFlood(alpha: Uint8Array, { width, height }: Size) {
+  const sidePx = Math.ceil(Math.max(width, height) / 512);
+  const columns = Math.ceil(width / sidePx);
+  const cells = Array.from({ length: columns * Math.ceil(height / sidePx) }, () => [] as number[]);
+  for (const [pixel, value] of alpha.entries()) {
+    const row = Math.floor(Math.floor(pixel / width) / sidePx);
+    const cell = row * columns + Math.floor((pixel % width) / sidePx);
+    if (value >= 26) at(cells, cell).push(pixel);
+  }
+  const values = (pixels: readonly number[]) => pixels.map(pixel => at(alpha, pixel));
+  const { solidFrom, solidShareMin } = SUBJECT_RULES;
+  const solid = cells.filter(pixels => values(pixels).some(value => value >= solidFrom)).length;
+  if (solid === 0 || solid < solidShareMin * cells.length) return undefined;
+  const parts = floodParts(cells, columns).map(pixels => {
+    const [sum, peak] = [sumOf(values(pixels)), values(pixels).reduce((a, b) => Math.max(a, b), 0)];
+    return { pixels, sum, peak };
+  });
+  const largest = parts.reduce((most, { sum }) => Math.max(most, sum), 0);
+  const kept = parts.filter(
+    ({ sum, peak }) => sum === largest || (peak >= 64 && sum >= 0.004 * largest),
+  );
+  const [xs, ys] = [new Set<number>(), new Set<number>()];
+  for (const pixel of kept.flatMap(({ pixels }) => pixels)) {
+    xs.add(pixel % width);
+    ys.add(Math.floor(pixel / width));
+  }
+  const [left, top] = [Math.min(...xs), Math.min(...ys)];
+  return {
+    box: { left, top, width: Math.max(...xs) + 1 - left, height: Math.max(...ys) + 1 - top },
+    share: sumOf(kept.map(({ sum }) => sum)) / 255 / (width * height),
+  };
+}
+
+const sumOf = (numbers: readonly number[]) => numbers.reduce((a, b) => a + b, 0);
+
+/** Empties the cells, and returns the pixels of each part. */
+function floodParts(cells: number[][], columns: number): number[][] {
+  const parts: number[][] = [];
+  for (const first of cells.keys()) {
+    const part: number[] = [];
+    const open = [first];
+    for (let cell = open.pop(); cell !== undefined; cell = open.pop()) {
+      const pixels = at(cells, cell);
+      if (pixels.length === 0) continue;
+      for (const pixel of pixels.splice(0)) part.push(pixel);
+      for (const step of [-1, 0, 1]) {
+        if (cell % columns === (step < 0 ? 0 : step > 0 ? columns - 1 : -1)) continue;
+        for (const next of [cell + step - columns, cell + step, cell + step + columns]) {
+          if (next >= 0 && next < cells.length) open.push(next);
+        }
+      }
+    }
+    if (part.length > 0) parts.push(part);
+  }
+  return parts;
+}
+
+/** Draws blobs, rings, lines that wander, dots and noise of every alpha that a rule compares. */
+function draw({ width, height }: Size, seed: number): Uint8Array {
+  const random = new Random(seed);
+  const alpha = new Uint8Array(width * height);
+  const value = () => at([0, 25, 26, 63, 64, 159, 160, 229, 230, 255], random.below(10));
+  if (random.below(8) === 0) return alpha.fill(value());
+  if (random.below(8) === 0) return alpha.map(() => Math.max(0, random.below(1024) - 768));
+  const put = (x: number, y: number, value: number) => {
+    if (x >= 0 && x < width && y >= 0 && y < height) alpha[y * width + x] = value;
+  };
+  for (let shapes = random.below(10); shapes >= 0; shapes--) {
+    const [own, kind] = [value(), random.below(4)];
+    let [x, y] = [random.below(width), random.below(height)];
+    const outer = random.below(Math.max(2, Math.min(width, height) >> 2));
+    const inner = random.below(outer + 1);
+    for (let v = -outer; kind === 0 && v <= outer; v++) {
+      for (let u = -outer; u <= outer; u++) {
+        const distance = Math.hypot(u, v);
+        if (distance <= outer && distance >= inner) put(x + u, y + v, own);
+      }
+    }
+    for (let steps = 200; kind === 1 && steps > 0; steps--) {
+      x += random.below(3) - 1;
+      y += random.below(3) - 1;
+      put(x, y, own);
+    }
+    for (let row = 0; kind === 2 && row < height; row += 2) {
+      for (let column = 0; column < width; column += 2) put(column, row, own);
+    }
+    if (kind === 3) put(x, y, own);
+  }
+  return alpha;
+}
+
+test('a subject › is what its rules say: holes, thin lines, dots and noise in pictures of any size', t => {
+  const small = fc.integer({ min: 1, max: 48 });
+  const sizes = fc.oneof(
+    fc.record({ width: small, height: small }),
+    fc.record({ width: fc.integer({ min: 513, max: 1700 }), height: small }),
+    fc.record({ width: small, height: fc.integer({ min: 513, max: 1700 }) }),
+  );
+  holds(
+    t,
+    [sizes, fc.nat()],
+    (size, seed) => {
+      const alpha = draw(size, seed);
+      const found = findSubject(alpha, size);
+      const { box, share } = found ?? {};
+      assert.deepEqual(found && { box, share }, subjectByFlood(alpha, size));
+    },
+    { numRuns: 400 },
   );
 });
 

@@ -1,5 +1,6 @@
 /** Finds the subject in a picture's matte. Pure. */
 import type { Box, Size } from '@matting/proto/contract/finishing.ts';
+import { bytesAt, doublesAt, kernels, pixelsAt, withMemory } from '../kernels/kernels.ts';
 
 /*
  * Pixels that are at least EDGE opaque are gathered in cells, and cells that touch in parts. Beside
@@ -52,71 +53,59 @@ const SPECK_PEAK = 64;
 /** Cells along the longer side. */
 const CELLS_MAX = 512;
 
-interface CellGrid extends Size {
-  readonly sidePx: number;
-  readonly sums: Float64Array;
-  readonly peaks: Uint8Array;
-}
+/** Int32 numbers of a run, and float64 numbers of a part: inference-node/kernels/subject-parts.ts. */
+const RUN_NUMBERS = 3;
+const PART_NUMBERS = 7;
+/** The kernel overruns columns up to a multiple of this. */
+const COLUMNS_STEP = 16;
 
 interface Part {
   readonly sum: number;
   readonly peak: number;
+  readonly left: number;
+  readonly top: number;
+  readonly right: number;
+  readonly bottom: number;
+}
+
+interface Cells {
+  readonly count: number;
+  /** The number of cells by their greatest alpha; cells without a shown pixel are left out. */
+  readonly ofPeak: Uint32Array;
+  readonly parts: readonly Part[];
+  /** Pixels of the middle row of each row of cells: all that are shown, and the unsure ones. */
+  readonly shown: number;
+  readonly unsure: number;
 }
 
 /** Returns undefined if it sees no subject. */
 export function findSubject(alpha: Uint8Array, size: Size): SeenSubject | undefined {
-  const grid = sumCells(alpha, size);
-  if (!hasSolid(grid)) return undefined;
-  const { parts, partOf } = connectParts(grid);
+  const cells = gatherCells(alpha, size);
+  if (!hasSolid(cells)) return undefined;
+  const { parts } = cells;
   const largest = parts.reduce((most, { sum }) => Math.max(most, sum), 0);
-  const isKept = parts.map(
+  const kept = parts.filter(
     ({ sum, peak }) => sum === largest || (peak >= SPECK_PEAK && sum >= SPECK_SHARE * largest),
   );
-  const kept = parts.reduce((all, { sum }, i) => (isKept[i] ? all + sum : all), 0);
-  const share = kept / 255 / (size.width * size.height);
-  const isSubject = (cell: number) => isKept[partOf[cell]! - 1] === true;
   return {
-    box: boxOf(alpha, size, grid, isSubject),
-    share,
-    unsure: unsureOfShown(alpha, size, grid) >= SUBJECT_RULES.unsureShareMin,
+    box: boxAround(kept),
+    share: kept.reduce((all, { sum }) => all + sum, 0) / 255 / (size.width * size.height),
+    unsure: unsureOfShown(cells) >= SUBJECT_RULES.unsureShareMin,
     cutOff: isCutOff(alpha, size),
   };
 }
 
-/** Tells for each byte of alpha whether `is` holds: 0 or 1. A table is faster than comparisons. */
-const bytesThat = (is: (alpha: number) => boolean) =>
-  Uint8Array.from({ length: 256 }, (_none, alpha) => Number(is(alpha)));
-const SHOWN = bytesThat(alpha => alpha >= EDGE);
-const UNSURE = bytesThat(alpha => alpha >= EDGE && alpha < SUBJECT_RULES.unsureBelow);
-
 /** @param rules those in use; a search for better ones passes its own. */
 export function hasSolid(
-  { peaks }: Pick<CellGrid, 'peaks'>,
+  { ofPeak, count }: Pick<Cells, 'ofPeak' | 'count'>,
   { solidFrom, solidShareMin }: SolidRules = SUBJECT_RULES,
 ): boolean {
-  let solid = 0;
-  for (const peak of peaks) if (peak >= solidFrom) solid += 1;
-  return solid > 0 && solid >= solidShareMin * peaks.length;
+  const solid = ofPeak.subarray(solidFrom).reduce((all, cells) => all + cells, 0);
+  return solid > 0 && solid >= solidShareMin * count;
 }
 
-/**
- * The share of the shown pixels that is unsure. It reads the middle row of each row of cells, which
- * takes 2 ms in place of 15 for 12 megapixels.
- */
-export function unsureOfShown(
-  alpha: Uint8Array,
-  { width, height }: Size,
-  { sidePx: stepPx }: Pick<CellGrid, 'sidePx'>,
-): number {
-  let [shown, unsure] = [0, 0];
-  for (let y = Math.min(height - 1, stepPx >> 1); y < height; y += stepPx) {
-    for (let i = y * width; i < (y + 1) * width; i++) {
-      // The tables have all 256 bytes.
-      const value = alpha[i]!;
-      shown += SHOWN[value]!;
-      unsure += UNSURE[value]!;
-    }
-  }
+/** The share of the shown pixels that is unsure. */
+export function unsureOfShown({ shown, unsure }: Pick<Cells, 'shown' | 'unsure'>): number {
   return shown === 0 ? 0 : unsure / shown;
 }
 
@@ -137,86 +126,83 @@ function isCutOff(alpha: Uint8Array, { width, height }: Size): boolean {
   return solid >= borderShareMin * 2 * (width + height);
 }
 
-export function sumCells(alpha: Uint8Array, { width, height }: Size): CellGrid {
+/**
+ * Copies one row of cells after the other to the kernels' memory, which holds the runs of the row
+ * above and the parts so far. For 512x512 pixels, each a cell, it takes a twentieth of the time of
+ * the same in JavaScript, and a tenth in a new process. It counts the unsure pixels in the middle
+ * row of each row of cells.
+ */
+export function gatherCells(alpha: Uint8Array, { width, height }: Size): Cells {
   const sidePx = Math.ceil(Math.max(width, height) / CELLS_MAX);
-  const columns = Math.ceil(width / sidePx);
-  const rows = Math.ceil(height / sidePx);
-  const sums = new Float64Array(columns * rows);
-  const peaks = new Uint8Array(columns * rows);
-  // Every index is within the picture and its cells.
-  for (let y = 0; y < height; y++) {
-    const cells = Math.floor(y / sidePx) * columns;
-    for (let column = 0, from = 0; from < width; column++, from += sidePx) {
-      const end = y * width + Math.min(width, from + sidePx);
-      let sum = 0;
-      let peak = 0;
-      for (let i = y * width + from; i < end; i++) {
-        const value = alpha[i]!;
-        if (value < EDGE) continue;
-        sum += value;
-        if (value > peak) peak = value;
-      }
-      sums[cells + column]! += sum;
-      if (peak > peaks[cells + column]!) peaks[cells + column] = peak;
+  const [columns, rows] = [Math.ceil(width / sidePx), Math.ceil(height / sidePx)];
+  return withMemory(borrow => {
+    const pixels = borrow(width * sidePx);
+    const padded = Math.ceil(width / COLUMNS_STEP) * COLUMNS_STEP;
+    const [sums, peaks] = [borrow(2 * padded), borrow(padded)];
+    const runBytes = 4 * (RUN_NUMBERS * Math.ceil(columns / 2) + RUN_NUMBERS);
+    let [above, runs] = [borrow(runBytes), borrow(runBytes)];
+    const ofPeak = borrow(4 * 256);
+    // Two cells that begin parts never lie in one square of four.
+    const partsMax = Math.ceil(columns / 2) * Math.ceil(rows / 2);
+    const parts = borrow(8 * PART_NUMBERS * partsMax);
+    bytesAt(above, runBytes).fill(0);
+    pixelsAt(ofPeak, 256).fill(0);
+    const strip = bytesAt(pixels, width * sidePx);
+    let [count, shown, unsure] = [0, 0, 0];
+    for (let top = 0; top < height; top += sidePx) {
+      const stripPx = Math.min(sidePx, height - top);
+      strip.set(alpha.subarray(top * width, (top + stripPx) * width));
+      count = kernels.joinCells(
+        pixels,
+        width,
+        stripPx,
+        top,
+        sidePx,
+        EDGE,
+        sums,
+        peaks,
+        above,
+        runs,
+        ofPeak,
+        parts,
+        count,
+      );
+      [above, runs] = [runs, above];
+      const middle = top === 0 ? Math.min(stripPx - 1, sidePx >> 1) : sidePx >> 1;
+      if (middle >= stripPx) continue;
+      const from = (least: number) => kernels.countFrom(pixels + middle * width, width, least);
+      const shownInRow = from(EDGE);
+      shown += shownInRow;
+      unsure += shownInRow - from(SUBJECT_RULES.unsureBelow);
     }
-  }
-  return { width: columns, height: rows, sidePx, sums, peaks };
+    return {
+      count: columns * rows,
+      ofPeak: pixelsAt(ofPeak, 256).slice(),
+      parts: readParts(doublesAt(parts, PART_NUMBERS * count)),
+      shown,
+      unsure,
+    };
+  });
 }
 
-/** The parts, and of each cell the number of its part, from 1; 0: empty. */
-function connectParts({ width, height, sums, peaks }: CellGrid) {
-  const partOf = new Int32Array(sums.length);
+/** The numbers of those that were not joined to another one. */
+function readParts(numbers: Float64Array): Part[] {
   const parts: Part[] = [];
-  const open = new Int32Array(sums.length);
-  for (let first = 0; first < sums.length; first++) {
-    if (sums[first] === 0 || partOf[first] !== 0) continue;
-    const part = parts.length + 1;
-    partOf[first] = part;
-    open[0] = first;
-    let [sum, peak] = [0, 0];
-    for (let count = 1; count > 0; ) {
-      const cell = open[--count]!;
-      sum += sums[cell]!;
-      peak = Math.max(peak, peaks[cell]!);
-      const [column, row] = [cell % width, Math.floor(cell / width)];
-      for (let y = Math.max(0, row - 1); y <= Math.min(height - 1, row + 1); y++) {
-        for (let x = Math.max(0, column - 1); x <= Math.min(width - 1, column + 1); x++) {
-          const next = y * width + x;
-          if (sums[next] === 0 || partOf[next] !== 0) continue;
-          partOf[next] = part;
-          open[count++] = next;
-        }
-      }
-    }
-    parts.push({ sum, peak });
+  for (let at = 0; at < numbers.length; at += PART_NUMBERS) {
+    if (numbers[at] !== at / PART_NUMBERS) continue;
+    const [, sum, peak, left, top, right, bottom] = numbers.subarray(at, at + PART_NUMBERS);
+    parts.push({ sum: sum!, peak: peak!, left: left!, top: top!, right: right!, bottom: bottom! });
   }
-  return { parts, partOf };
+  return parts;
 }
 
-function boxOf(
-  alpha: Uint8Array,
-  { width, height }: Size,
-  grid: CellGrid,
-  isSubject: (cell: number) => boolean,
-): Box {
-  let [left, top, right, bottom] = [width, height, 0, 0];
-  for (let cell = 0; cell < grid.sums.length; cell++) {
-    if (!isSubject(cell)) continue;
-    const fromX = (cell % grid.width) * grid.sidePx;
-    const fromY = Math.floor(cell / grid.width) * grid.sidePx;
-    const toX = Math.min(width, fromX + grid.sidePx);
-    const toY = Math.min(height, fromY + grid.sidePx);
-    // Its pixels are looked at only where they could widen the box.
-    if (fromX >= left && toX <= right && fromY >= top && toY <= bottom) continue;
-    for (let y = fromY; y < toY; y++) {
-      for (let x = fromX; x < toX; x++) {
-        if (alpha[y * width + x]! < EDGE) continue;
-        left = Math.min(left, x);
-        right = Math.max(right, x + 1);
-        top = Math.min(top, y);
-        bottom = Math.max(bottom, y + 1);
-      }
-    }
+function boxAround(parts: readonly Part[]): Box {
+  let [left, top, right, bottom] = [Number.POSITIVE_INFINITY, Number.POSITIVE_INFINITY, 0, 0];
+  for (const part of parts) {
+    left = Math.min(left, part.left);
+    top = Math.min(top, part.top);
+    right = Math.max(right, part.right);
+    bottom = Math.max(bottom, part.bottom);
   }
   return { left, top, width: right - left, height: bottom - top };
 }

@@ -4,6 +4,7 @@ import { at as elementAt } from '@matting/test-support/at.ts';
 import { fc, holds } from '@matting/test-support/property-tests.ts';
 import { Random } from '@matting/test-support/random.ts';
 import test from 'ava';
+import { findSubject } from '../finishing/subject.ts';
 import { borrowLevel, estimateForeground, relax } from '../matte/foreground.ts';
 import { createModelInput } from '../matte/model-input.ts';
 import { expand, GuidedFilter, type Region, refineMatte } from '../matte/refine.ts';
@@ -73,7 +74,9 @@ test('memory of the kernels › does not grow with the picture', t => {
       const rgba = new Uint32Array(width * height).fill(translucent ? 0x80808080 : 0xff808080);
       const picture = { rgba, width, height, translucent };
       createModelInput(picture, { width: 1024, height: 1024 });
-      estimateForeground(picture, refineMatte(mattes, picture));
+      const alpha = refineMatte(mattes, picture);
+      estimateForeground(picture, alpha);
+      findSubject(alpha, picture);
       const bytes = kernels.memory.buffer.byteLength;
       t.true(bytes <= 48_000_000, `${bytes} after ${width}x${height}`);
     }

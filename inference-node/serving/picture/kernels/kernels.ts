@@ -187,6 +187,22 @@ interface Kernels {
   ): void;
   acrossCutOut(rows: Address, weights: Address, taps: number, count: number, out: Address): void;
   layOnto(above: Address, count: number, beneath: Address): void;
+  countFrom(bytes: Address, count: number, from: number): number;
+  joinCells(
+    pixels: Address,
+    width: number,
+    rows: number,
+    top: number,
+    cellPx: number,
+    edge: number,
+    sums: Address,
+    peaks: Address,
+    above: Address,
+    runs: Address,
+    cellsOfPeak: Address,
+    parts: Address,
+    count: number,
+  ): number;
 }
 
 /** Node's own types lack it. */
@@ -237,6 +253,10 @@ export function pixelsAt(at: Address, length: number): Uint32Array {
 
 export function floatsAt(at: Address, length: number): Float32Array {
   return new Float32Array(kernels.memory.buffer, at, length);
+}
+
+export function doublesAt(at: Address, length: number): Float64Array {
+  return new Float64Array(kernels.memory.buffer, at, length);
 }
 
 export function borrowCopy(
