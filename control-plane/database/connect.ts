@@ -11,9 +11,9 @@ import { Kysely, sql } from 'kysely';
 import type { PoolOptions, SslOptions } from 'mysql2';
 import { type Database, RequestShares, type Schema, type StoreLog } from './database.ts';
 import { type DatabaseDialect, SQLITE } from './engines.ts';
+import type { Member } from './member.ts';
 import { requireAgreeingClocks } from './member-clocks.ts';
 import { ELSEWHERE, type MigrationSeries, migrate, requireCurrentSchema } from './migrate.ts';
-import type { Member } from './mysql.ts';
 import { COMMITTED_TOGETHER_MAX, sqliteDialect } from './sqlite.ts';
 import { databaseNowMs } from './statements.ts';
 
@@ -128,7 +128,8 @@ function closeToOthers(path: string): void {
 async function openMysql(databaseUrl: string, options: OpenDatabaseOptions): Promise<Opened> {
   const pool = parseMysqlUrl(databaseUrl);
   // Only here: mysql2 is a tenth of what a control plane on SQLite would load.
-  const { mysqlDialect, readMemberAt } = await import('./mysql.ts');
+  const { readMemberAt } = await import('./member.ts');
+  const { mysqlDialect } = await import('./mysql.ts');
   const { log, statementMsMax } = options;
   const onLost = (error: Error) => log.warn({ err: error }, 'a database connection was lost');
   let member: Member | undefined;

@@ -16,7 +16,7 @@ import {
   databaseErrorKind,
   type Engine,
 } from './engines.ts';
-import type { Member } from './mysql.ts';
+import type { Member } from './member.ts';
 
 /** The tables, by their names: each package declares its own into it (core/tables.ts). */
 // biome-ignore lint/suspicious/noEmptyInterface: others declare into it

@@ -7,7 +7,7 @@
 
 import type { Logger } from 'pino';
 import type { Database } from './database.ts';
-import type { Member } from './mysql.ts';
+import type { Member } from './member.ts';
 
 /** Clocks further apart are an error at the start, and while it runs a line of the log. */
 export const MEMBER_CLOCKS_MS_MAX = 2_000;

@@ -12,26 +12,10 @@
  */
 
 import { MysqlDialect, type MysqlPool, type MysqlPoolConnection } from 'kysely';
-import {
-  type ConnectionOptions,
-  createConnection,
-  createPool,
-  type Pool,
-  type PoolConnection,
-  type PoolOptions,
-} from 'mysql2';
-import {
-  databaseErrorKind,
-  type Engine,
-  engineOf,
-  isOn,
-  MemberError,
-  SERVER_VARIABLES,
-  type ServerVariables,
-} from './engines.ts';
+import { createPool, type Pool, type PoolConnection, type PoolOptions } from 'mysql2';
+import { databaseErrorKind, MemberError } from './engines.ts';
+import { CONNECT_MS_MAX, type Member, readMember, requireUsable } from './member.ts';
 
-/** Time for TCP, TLS and the handshake. */
-const CONNECT_MS_MAX = 5_000;
 /**
  * Time for one statement; several hundred times what the slowest takes. Without it a server that
  * stopped answering would hold its callers until TCP gives up, about a quarter of an hour.
@@ -324,88 +308,4 @@ class GuardedPool implements MysqlPool {
     }
     return this.#generation;
   }
-}
-
-/** A connection learns this of its server before its first statement. */
-export interface Member {
-  readonly engine: Engine;
-  /** `host:port`, by its own word. */
-  readonly name: string;
-  readonly variables: ServerVariables;
-  /**
-   * Its clock less that of this process, which performance.now() moves on; as old as the round trip
-   * at most, and as wrong as half of it. Undefined: it does not say.
-   */
-  readonly clock: { readonly aheadMs: number; readonly roundMs: number } | undefined;
-}
-
-/** One statement's rows. */
-export type Ask = (statement: string) => Promise<unknown>;
-
-interface ServerVariable {
-  readonly Variable_name: string;
-  readonly Value: string;
-}
-
-const NAMES = SERVER_VARIABLES.map(name => `'${name}'`).join();
-const ASKED = `show variables where variable_name in (${NAMES})`;
-
-export async function readMember(ask: Ask): Promise<Member> {
-  const askedAtMs = performance.now();
-  const rows = (await ask(ASKED)) as readonly ServerVariable[];
-  const answeredAtMs = performance.now();
-  const variables: ServerVariables = new Map(
-    rows.map(row => [row.Variable_name.toLowerCase(), row.Value]),
-  );
-  const name = `${variables.get('hostname') ?? 'unknown'}:${variables.get('port') ?? 'unknown'}`;
-  const clock = readClock(variables, askedAtMs, answeredAtMs);
-  return { engine: engineOf(variables), name, variables, clock };
-}
-
-/** Asks by a connection of its own, which ends with the answer. */
-export async function readMemberAt(place: ConnectionOptions): Promise<Member> {
-  const connection = createConnection({ ...place, connectTimeout: CONNECT_MS_MAX });
-  const ask: Ask = sql =>
-    new Promise((resolve, reject) => {
-      connection.query({ sql, timeout: CONNECT_MS_MAX }, (error: Error | null, rows) =>
-        error ? reject(error) : resolve(rows),
-      );
-    });
-  // Told to whoever asks, too; without a listener it would end the process.
-  connection.on('error', () => undefined);
-  try {
-    // Otherwise the time in which the connection opens would count as a difference of clocks.
-    await ask('select 1');
-    return await readMember(ask);
-  } finally {
-    connection.destroy();
-  }
-}
-
-/** Rejects with MemberError where nothing may be asked of it. */
-export async function requireUsable(member: Member, ask: Ask): Promise<void> {
-  const { engine, name, variables } = member;
-  const readOnly = isOn(variables, 'read_only') || isOn(variables, 'super_read_only');
-  if (engine.refusal !== undefined) {
-    throw new MemberError('unavailable', `${engine.name} is not supported: ${engine.refusal}`);
-  }
-  if (engine.readOnlyMembers === 'leave' && readOnly) {
-    throw new MemberError('read-only', `${name} of ${engine.name} takes no writes`);
-  }
-  if (engine.takesPart === undefined) return;
-  const [status, value] = engine.takesPart;
-  const [row] = (await ask(`show status like '${status}'`)) as readonly ServerVariable[];
-  if (row?.Value === value) return;
-  throw new MemberError('read-only', `${name} of ${engine.name} does not take part (${status})`);
-}
-
-function readClock(
-  variables: ServerVariables,
-  askedAtMs: number,
-  answeredAtMs: number,
-): Member['clock'] {
-  const seconds = Number(variables.get('timestamp') || Number.NaN);
-  if (!Number.isFinite(seconds) || seconds <= 0) return undefined;
-  const middleMs = performance.timeOrigin + (askedAtMs + answeredAtMs) / 2;
-  return { aheadMs: seconds * 1000 - middleMs, roundMs: answeredAtMs - askedAtMs };
 }

@@ -12,7 +12,7 @@ import {
   transact,
 } from './database.ts';
 import { type DatabaseErrorKind, databaseErrorKind, engineOf, MemberError } from './engines.ts';
-import { type Ask, readMember, requireUsable } from './mysql.ts';
+import { type Ask, readMember, requireUsable } from './member.ts';
 import { keepStatement } from './statements.ts';
 import { brokenConnection, failingDisk } from './test/faulty-database.ts';
 import { rowOf } from './test/rows.ts';
