@@ -4,15 +4,14 @@
  * statement timed out, a rollback failed) is closed and never reused: the server then rolls back
  * what was open.
  *
- * A connection that met a read-only server is closed too, and with it every other one of its
- * generation: after a fail-over the same name leads elsewhere, and a connection that is used every
- * second would stay with the old primary for ever. Of a server that is one of several behind its
- * address (engines.ts) each new connection asks first whether it may be used; where it may not, the
- * next one is tried.
+ * A connection that met a read-only server is closed too, and with it every older one to the same
+ * server (bad-news.ts). If an address leads to several servers (engines.ts), each new connection
+ * first asks its server whether it may be used; if it may not, the pool tries the next one.
  */
 
 import { MysqlDialect, type MysqlPool, type MysqlPoolConnection } from 'kysely';
 import { createPool, type Pool, type PoolConnection, type PoolOptions } from 'mysql2';
+import { BadNews } from './bad-news.ts';
 import { databaseErrorKind, MemberError } from './engines.ts';
 import { CONNECT_MS_MAX, type Member, readMember, requireUsable } from './member.ts';
 
@@ -33,19 +32,12 @@ const POOL_WAITERS_MAX = 2_000;
 /** An unused connection is closed after this. */
 const IDLE_MS_MAX = 60_000;
 /**
- * Between two generations: while there is no primary every write meets a read-only server, and
- * readers must not pay a new connection for each of them.
- */
-const GENERATION_MS_MIN = 1_000;
-/**
  * Connections on which one caller meets members that take no writes before it is told so. At an
  * address that leads to any of three, 24 in a row miss the primary once in 17,000, 8 once in 25.
  */
 const MEMBERS_TRIED_MAX = 24;
 /** Nobody tries for so long after that: while a group elects its primary, all would. */
 const NO_MEMBER_MS = 300;
-/** Members whose silence is remembered: far more than a cluster has. */
-const SILENT_MEMBERS_MAX = 64;
 
 /** Strict, so that no value is cut to fit; time zone UTC, so that now() has no summer time. */
 const SQL_MODE = [
@@ -86,18 +78,16 @@ type QueryCallback = (error: unknown, result: never) => void;
 class GuardedConnection implements MysqlPoolConnection {
   readonly #raw: PoolConnection;
   readonly #pool: GuardedPool;
-  /** The pool's when this connection was asked for. */
-  readonly generation: number;
-  /** The time by performance.now(). */
-  readonly openedAtMs = performance.now();
+  /** The time by performance.now() before it connected: meanwhile the server may have changed. */
+  readonly askedAtMs: number;
   /** The server it leads to, once that is known. */
   member: Member | undefined;
   #closed = false;
 
-  constructor(raw: PoolConnection, pool: GuardedPool, generation: number) {
+  constructor(raw: PoolConnection, pool: GuardedPool, askedAtMs: number) {
     this.#raw = raw;
     this.#pool = pool;
-    this.generation = generation;
+    this.askedAtMs = askedAtMs;
   }
 
   get config(): object {
@@ -131,7 +121,8 @@ class GuardedConnection implements MysqlPoolConnection {
     };
     const expire = () => {
       this.destroy();
-      this.#pool.noteSilent(this);
+      // Another member may answer; an only server is slow, and its other connections are no worse.
+      if (this.#isOfSeveral) this.#pool.badNews.note(this);
       const error = new Error(`the database did not answer a statement within ${limitMs} ms`);
       end(Object.assign(error, { code: 'STATEMENT_TIMEOUT' }));
     };
@@ -145,18 +136,20 @@ class GuardedConnection implements MysqlPoolConnection {
   #failed(error: Error, sql: string): void {
     const kind = databaseErrorKind(error);
     if (kind === 'connection' || kind === 'read-only' || CONTROL.test(sql)) this.destroy();
-    if (kind === 'read-only') this.#pool.noteReadOnly(this);
+    if (kind === 'read-only') this.#pool.badNews.note(this);
   }
 
   get #statementMsMax(): number {
     const { statementMsMax } = this.#pool;
-    return this.member?.engine.members === 'several'
-      ? Math.min(statementMsMax, SILENT_MEMBER_MS)
-      : statementMsMax;
+    return this.#isOfSeveral ? Math.min(statementMsMax, SILENT_MEMBER_MS) : statementMsMax;
+  }
+
+  get #isOfSeveral(): boolean {
+    return this.member?.engine.members === 'several';
   }
 
   release(): void {
-    if (!this.#pool.isGood(this)) this.destroy();
+    if (this.#pool.badNews.isOver(this)) this.destroy();
     else if (!this.#closed) this.#raw.release();
   }
 
@@ -176,15 +169,10 @@ const NO_STREAM = {
 
 class GuardedPool implements MysqlPool {
   readonly statementMsMax: number;
+  readonly badNews = new BadNews();
   readonly #pool: Pool;
   readonly #options: MysqlPoolOptions;
   readonly #connections = new WeakMap<PoolConnection, GuardedConnection>();
-  /** The time by performance.now() at which each member last failed to answer in time. */
-  readonly #silentAtMs = new Map<string, number>();
-  #generation = 0;
-  #generationAtMs = Number.NEGATIVE_INFINITY;
-  /** A connection of this generation met a read-only server. */
-  #generationIsOver = false;
   #noMember: { readonly error: MemberError; readonly untilMs: number } | undefined;
 
   constructor(options: MysqlPoolOptions) {
@@ -218,18 +206,17 @@ class GuardedPool implements MysqlPool {
   async #acquire(): Promise<GuardedConnection> {
     for (let tried = 1; ; ) {
       this.#requireSomeMember();
-      // Taken before it connects: meanwhile the name may have begun to lead elsewhere.
-      const generation = this.#generationNow();
+      const askedAtMs = performance.now();
       const raw = await this.#getRaw();
       const known = this.#connections.get(raw);
       if (known !== undefined) {
-        if (this.isGood(known)) return known;
+        if (!this.badNews.isOver(known)) return known;
         // The loop ends after as many rounds as the pool has connections, since each destroys one.
         known.destroy();
         continue;
       }
       try {
-        return await this.#prepare(raw, generation);
+        return await this.#prepare(raw, askedAtMs);
       } catch (error) {
         if (!(error instanceof MemberError) || error.kind !== 'read-only') throw error;
         if (tried === MEMBERS_TRIED_MAX) {
@@ -252,9 +239,9 @@ class GuardedPool implements MysqlPool {
     });
   }
 
-  async #prepare(raw: PoolConnection, generation: number): Promise<GuardedConnection> {
+  async #prepare(raw: PoolConnection, askedAtMs: number): Promise<GuardedConnection> {
     const { onLost, onMember } = this.#options;
-    const connection = new GuardedConnection(raw, this, generation);
+    const connection = new GuardedConnection(raw, this, askedAtMs);
     // Emitted when it breaks while idle; without a listener that would end the process.
     raw.on('error', onLost);
     const ask = (sql: string) =>
@@ -279,33 +266,5 @@ class GuardedPool implements MysqlPool {
     if (this.#noMember === undefined) return;
     if (performance.now() < this.#noMember.untilMs) throw this.#noMember.error;
     this.#noMember = undefined;
-  }
-
-  isGood({ generation, member, openedAtMs }: GuardedConnection): boolean {
-    if (generation !== this.#generationNow()) return false;
-    const silentAtMs = member && this.#silentAtMs.get(member.name);
-    return silentAtMs === undefined || openedAtMs > silentAtMs;
-  }
-
-  /** Its other connections lead to the same silence, so they are closed instead of used. */
-  noteSilent({ member }: GuardedConnection): void {
-    if (member?.engine.members !== 'several') return;
-    if (this.#silentAtMs.size >= SILENT_MEMBERS_MAX) this.#silentAtMs.clear();
-    this.#silentAtMs.set(member.name, performance.now());
-  }
-
-  noteReadOnly({ generation }: GuardedConnection): void {
-    this.#generationIsOver ||= generation === this.#generation;
-  }
-
-  /** Connections of any other are closed instead of used. */
-  #generationNow(): number {
-    const now = performance.now();
-    if (this.#generationIsOver && now - this.#generationAtMs >= GENERATION_MS_MIN) {
-      this.#generation += 1;
-      this.#generationAtMs = now;
-      this.#generationIsOver = false;
-    }
-    return this.#generation;
   }
 }
