@@ -27,7 +27,7 @@ import { sql } from 'kysely';
 import { DatabaseOpenError, databaseCertificates, openDatabase, parseMysqlUrl } from './connect.ts';
 import { type Database, query, transact } from './database.ts';
 import { databaseErrorKind } from './engines.ts';
-import { SQLITE_BUSY_WAIT_MS_MAX } from './sqlite.ts';
+import { SQLITE_BUSY_WAIT_MS_MAX } from './sqlite-connection.ts';
 import { rowOf } from './test/rows.ts';
 
 const test = ava.serial;

@@ -14,7 +14,8 @@ import { type DatabaseDialect, SQLITE } from './engines.ts';
 import type { Member } from './member.ts';
 import { requireAgreeingClocks } from './member-clocks.ts';
 import { ELSEWHERE, type MigrationSeries, migrate, requireCurrentSchema } from './migrate.ts';
-import { COMMITTED_TOGETHER_MAX, sqliteDialect } from './sqlite.ts';
+import { sqliteDialect } from './sqlite.ts';
+import { COMMITTED_TOGETHER_MAX } from './sqlite-group-commit.ts';
 import { databaseNowMs } from './statements.ts';
 
 /** An account alone has half of them: as many as are committed together. */

@@ -226,7 +226,7 @@ const MYSQL_KINDS: Readonly<
 const CONNECTION_CODES: ReadonlySet<string> = new Set([
   'PROTOCOL_CONNECTION_LOST',
   'STATEMENT_TIMEOUT', // mysql.ts
-  'POOL_QUEUE_LIMIT', // mysql.ts, sqlite.ts
+  'POOL_QUEUE_LIMIT', // mysql.ts, sqlite-connection.ts
   'ECONNREFUSED',
   'ECONNRESET',
   'ECONNABORTED',

@@ -6,7 +6,8 @@ import { setImmediate as turn } from 'node:timers/promises';
 import { at } from '@matting/test-support/at.ts';
 import ava from 'ava';
 import { databaseErrorKind } from './engines.ts';
-import { SQLITE_WAITERS_MAX, SqliteConnection, SqliteGroupCommit } from './sqlite.ts';
+import { SQLITE_WAITERS_MAX, SqliteConnection } from './sqlite-connection.ts';
+import { SqliteGroupCommit } from './sqlite-group-commit.ts';
 
 const test = ava.serial;
 

@@ -217,7 +217,7 @@ an attempt is ended by a stranger
   + or lease_holder =
   = a holder that was never given the lease ends nothing
 
-file control-plane/database/sqlite.ts
+file control-plane/database/sqlite-group-commit.ts
 tests control-plane/database/sqlite-group-commit.test.ts: transactions that are ready together
 a transaction is told that it is committed before it is
   - this.execute(RELEASE);

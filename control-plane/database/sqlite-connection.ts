@@ -1,0 +1,115 @@
+/** A connection to a SQLite file: its prepared statements, and the wait for another process. */
+
+import { DatabaseSync, type SQLInputValue, type StatementSync } from 'node:sqlite';
+import { setTimeout as delay } from 'node:timers/promises';
+import { Semaphore } from '@matting/program/semaphore.ts';
+import type { CompiledQuery, QueryResult } from 'kysely';
+import { databaseErrorKind } from './engines.ts';
+
+/** How long a statement waits for another process's write lock before it fails with SQLITE_BUSY. */
+export const SQLITE_BUSY_WAIT_MS_MAX = 5_000;
+/** The longest pause of that wait; jittered, so that waiting processes do not march in step. */
+const SQLITE_BUSY_PAUSE_MS_MAX = 12;
+/** Prepared statements kept; the store has about a hundred texts. */
+const SQLITE_STATEMENTS_MAX = 256;
+
+export type Statement = Pick<CompiledQuery, 'sql' | 'parameters'>;
+
+interface Prepared {
+  readonly statement: StatementSync;
+  readonly answersRows: boolean;
+}
+
+/** A connection and its prepared statements, which run inside the call, on the event loop. */
+export class SqliteConnection {
+  readonly #db: DatabaseSync;
+  /** The prepared statements by their texts, least recently used first. */
+  readonly #statements = new Map<string, Prepared>();
+
+  private constructor(db: DatabaseSync) {
+    this.#db = db;
+  }
+
+  static open(path: string): SqliteConnection {
+    // Another process may just be switching the file to WAL: here SQLite's own wait is right.
+    const db = new DatabaseSync(path, { timeout: SQLITE_BUSY_WAIT_MS_MAX });
+    try {
+      db.exec('pragma journal_mode = wal');
+      // NORMAL may lose the last commits when the power fails: jobs that callers know of.
+      db.exec('pragma synchronous = full');
+      db.exec('pragma busy_timeout = 0');
+    } catch (error) {
+      db.close();
+      throw error;
+    }
+    return new SqliteConnection(db);
+  }
+
+  get inTransaction(): boolean {
+    return this.#db.isTransaction;
+  }
+
+  /** Throws SQLite's error, SQLITE_BUSY among them. */
+  execute<R>({ sql, parameters }: Statement): QueryResult<R> {
+    const { statement, answersRows } = this.#prepare(sql);
+    const values = parameters as SQLInputValue[];
+    if (answersRows) return { rows: statement.all(...values) as R[] };
+    const { changes } = statement.run(...values);
+    return { rows: [], numAffectedRows: BigInt(changes) };
+  }
+
+  control(sql: string): void {
+    this.execute({ sql, parameters: [] });
+  }
+
+  /** Outside a transaction: waits for another process's lock between ticks of the event loop. */
+  async executeWhenFree<R>(statement: Statement): Promise<QueryResult<R>> {
+    const giveUpAt = performance.now() + SQLITE_BUSY_WAIT_MS_MAX;
+    for (;;) {
+      try {
+        return this.execute<R>(statement);
+      } catch (error) {
+        if (databaseErrorKind(error) !== 'conflict' || performance.now() >= giveUpAt) throw error;
+      }
+      await delay(1 + Math.random() * SQLITE_BUSY_PAUSE_MS_MAX);
+    }
+  }
+
+  close(): void {
+    this.#statements.clear();
+    this.#db.close();
+  }
+
+  #prepare(sql: string): Prepared {
+    const known = this.#statements.get(sql);
+    if (known !== undefined) {
+      this.#statements.delete(sql);
+      this.#statements.set(sql, known);
+      return known;
+    }
+    const statement = this.#db.prepare(sql);
+    // Asked once: it takes twice as long as reading a row.
+    const prepared = { statement, answersRows: statement.columns().length > 0 };
+    if (this.#statements.size >= SQLITE_STATEMENTS_MAX) {
+      const oldest = this.#statements.keys().next();
+      if (!oldest.done) this.#statements.delete(oldest.value);
+    }
+    this.#statements.set(sql, prepared);
+    return prepared;
+  }
+}
+
+/** Callers that wait for their turn; one more gets POOL_QUEUE_LIMIT at once. */
+export const SQLITE_WAITERS_MAX = 2_000;
+
+/** Lets the callers of a connection use it one at a time, in the order in which they asked. */
+export function oneAtATime(): Semaphore {
+  return new Semaphore({
+    max: 1,
+    waitingMax: SQLITE_WAITERS_MAX,
+    refusal: () => {
+      const error = new Error(`${SQLITE_WAITERS_MAX} callers wait for the database already`);
+      return Object.assign(error, { code: 'POOL_QUEUE_LIMIT' });
+    },
+  });
+}
