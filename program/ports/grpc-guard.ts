@@ -41,22 +41,15 @@ import {
 } from 'node:http2';
 import type { Socket } from 'node:net';
 import { TLSSocket } from 'node:tls';
-import { promisify } from 'node:util';
-import {
-  Metadata,
-  type Server,
-  type ServerCredentials,
-  type ServerInterceptingCall,
-} from '@grpc/grpc-js';
+import { Metadata, type Server, type ServerInterceptingCall } from '@grpc/grpc-js';
 import { ContractError } from '@matting/proto/contract/errors.ts';
-import { toStatus } from '@matting/proto/contract/grpc-status.ts';
 import { networkOf } from './addresses.ts';
-import { connectionsWithin } from './listening.ts';
+import { boundMessages, MESSAGE_BYTES_SMALL, MESSAGE_FAULTS } from './bounded-messages.ts';
+import { connectionsMaxOf, type GuardBounds } from './guard-bounds.ts';
+import { refuseStream } from './refused-stream.ts';
 
 export const STREAM_WINDOW_BYTES = 1024 * 1024;
 export const CONNECTION_WINDOW_BYTES = 4 * 1024 * 1024;
-/** Messages of all methods but those that carry files. */
-export const MESSAGE_BYTES_SMALL = 4096;
 export const STRANGER_STREAMS_MAX = 8;
 /**
  * The bytes that a call can send before its caller has shown a token. gRPC's clients read a
@@ -66,62 +59,10 @@ export const STRANGER_STREAMS_MAX = 8;
 export const STRANGER_WINDOW_BYTES = 2 * MESSAGE_BYTES_SMALL;
 const HEADER_LIST_BYTES_MAX = 16 * 1024;
 
-export const GUARD_BOUNDS = {
-  strangersMax: 512,
-  /** The time from the connection to the first call with a token, with the TLS handshake. */
-  tokenWaitMaxMs: 10_000,
-  /** The same of a connection that only makes calls that need no token, as probes do. */
-  probeAgeMaxMs: 60_000,
-  /**
-   * The bytes as they come over the wire, with frames and TLS: more than `strangerCallsMax` calls
-   * that each fill their window, so that a caller with a wrong token hears of that and of no flood.
-   */
-  strangerBytesMax: 1024 * 1024,
-  /** The calls of one connection over its life: a probe each second until it must reconnect. */
-  strangerCallsMax: 100,
-  knownMax: 256,
-  directMax: 192,
-  directEachMax: 64,
-  /** The time from a call's headers to the end of its first message. */
-  firstMessageWaitMaxMs: 10_000,
-  /** The time for callers that send on, or never end their side, after their whole answer. */
-  afterEndMaxMs: 5000,
-};
-export type GuardBounds = Readonly<typeof GUARD_BOUNDS>;
-
-/**
- * The same, with as many connections as the files there are allow.
- * @param share fraction of all files that the port's connections may take
- */
-export function guardBoundsWithin(
-  bounds: GuardBounds,
-  share: number,
-  filesMax?: number,
-): GuardBounds {
-  const all = connectionsMaxOf(bounds);
-  const part = connectionsWithin(all, share, filesMax) / all;
-  const fewer = (count: number) => Math.max(1, Math.floor(count * part));
-  return {
-    ...bounds,
-    strangersMax: fewer(bounds.strangersMax),
-    knownMax: fewer(bounds.knownMax),
-    directMax: fewer(bounds.directMax),
-    directEachMax: fewer(bounds.directEachMax),
-  };
-}
-
-/** Connections keep below it; strangers count twice, for those that are about to end. */
-export function connectionsMaxOf({ strangersMax, knownMax }: GuardBounds): number {
-  return 2 * strangersMax + knownMax;
-}
-
 /** The owner of a known connection: the fleet, or the direct caller of that name. */
 export type ConnectionOwner =
   | { readonly kind: 'fleet' }
   | { readonly kind: 'direct'; readonly name: string };
-
-const MESSAGE_FAULTS = ['message_too_large', 'message_compressed', 'message_late'] as const;
-type MessageFault = (typeof MESSAGE_FAULTS)[number];
 
 /** Why something was ended here; a label of metrics. */
 export const GUARD_CAUSES = [
@@ -177,31 +118,6 @@ export function guardGrpcServer(server: Server, options: GrpcGuardOptions): Grpc
   return guard;
 }
 
-/**
- * @param port 0: one that is free
- * @throws Error with code EADDRINUSE, or its text, where the port is taken
- */
-export function bindGrpcServer(
-  server: Server,
-  { host, port, credentials }: { host: string; port: number; credentials: ServerCredentials },
-): Promise<number> {
-  const address = host.includes(':') ? `[${host}]:${port}` : `${host}:${port}`;
-  return promisify(server.bindAsync.bind(server))(address, credentials);
-}
-
-/** Closes the listener at once, and the connections when their calls are over or `graceMs` passed. */
-export function shutDownGrpcServer(server: Server, graceMs: number): Promise<void> {
-  return new Promise(resolve => {
-    const timer = setTimeout(() => server.forceShutdown(), graceMs);
-    server.tryShutdown(() => {
-      clearTimeout(timer);
-      resolve();
-    });
-  });
-}
-
-/** A flag for compression and four bytes of length, before each message. */
-const PREFIX_BYTES = 5;
 /** Interval at which strangers' ages and bytes are checked; bytes also with each call. */
 const SWEEP_INTERVAL_MS = 200;
 /** Between asking a connection to end and ending it. */
@@ -285,13 +201,13 @@ export class GrpcGuard {
     const { identify, unknown, isOpenPath, isLargePath, silenceMaxMsOf } = this.#options;
     const owner = identify(Metadata.fromHttp2Headers(headers), authContextOf(stream.session!));
     if (owner === undefined ? !this.#mayCall(connection) : !this.#mayEnter(connection, owner)) {
-      if (owner !== undefined) refuse(stream, OVER_LIMIT);
+      if (owner !== undefined) refuseStream(stream, OVER_LIMIT);
       return;
     }
     const path = String(headers[constants.HTTP2_HEADER_PATH]);
     const isOpen = isOpenPath?.(path) ?? false;
     if (owner === undefined && !isOpen && unknown !== undefined) {
-      refuse(stream, unknown);
+      refuseStream(stream, unknown);
       return;
     }
     for (const listener of inner) listener(stream, headers);
@@ -303,8 +219,14 @@ export class GrpcGuard {
     }
     const isKnown = owner !== undefined;
     const isLarge = isKnown && (isLargePath?.(path) ?? false);
-    this.#boundMessages(stream, { isKnown, isLarge }, () => {
-      if (isOpen) connection.probed = true;
+    boundMessages(stream, {
+      isKnown,
+      isLarge,
+      firstMessageWaitMaxMs: this.#bounds.firstMessageWaitMaxMs,
+      onFirst: () => {
+        if (isOpen) connection.probed = true;
+      },
+      onFault: fault => this.#options.onEnded?.(fault),
     });
     // Besides its own bytes a frame keeps those that came with it.
     if (!isKnown) stream.prependListener('data', () => void this.#mayGoOn(connection));
@@ -438,100 +360,12 @@ export class GrpcGuard {
     });
     stream.once('close', () => clearTimeout(timer));
   }
-
-  /**
-   * Ahead of grpc-js, which gathers a message of any length up to its one bound for all methods,
-   * for as long as the caller likes. Here a message is judged by the length it announces, before
-   * its bytes are kept, and the first one has to be whole in time.
-   */
-  #boundMessages(
-    stream: ServerHttp2Stream,
-    { isKnown, isLarge }: { readonly isKnown: boolean; readonly isLarge: boolean },
-    onFirst: () => void,
-  ): void {
-    const prefix = Buffer.alloc(PREFIX_BYTES);
-    let prefixBytes = 0;
-    let leftBytes = 0;
-    let first = true;
-    const fail = (fault: MessageFault) => {
-      stop();
-      this.#options.onEnded?.(fault);
-      refuse(stream, FAULTS[fault]);
-    };
-    const waitMs = this.#bounds.firstMessageWaitMaxMs;
-    const timer = isLarge ? undefined : setTimeout(() => fail('message_late'), waitMs);
-    const stop = () => {
-      clearTimeout(timer);
-      stream.off('data', check);
-    };
-    const check = (data: Buffer) => {
-      let at = 0;
-      while (at < data.length) {
-        if (leftBytes > 0) {
-          const taken = Math.min(leftBytes, data.length - at);
-          leftBytes -= taken;
-          at += taken;
-        } else {
-          prefix[prefixBytes] = data[at]!;
-          prefixBytes += 1;
-          at += 1;
-          if (prefixBytes < PREFIX_BYTES) continue;
-          prefixBytes = 0;
-          leftBytes = prefix.readUInt32BE(1);
-          if (leftBytes > MESSAGE_BYTES_SMALL) return fail('message_too_large');
-          // The size of a compressed message does not bound what it unfolds to.
-          if (prefix[0] !== 0 && !isKnown) return fail('message_compressed');
-        }
-        if (leftBytes > 0 || !first) continue;
-        first = false;
-        clearTimeout(timer);
-        onFirst();
-        if (isLarge) return stop();
-      }
-    };
-    // Ahead of the listener that is there: what is over the bound never gets to it.
-    stream.prependListener('data', check);
-    // Without a message the call is grpc-js' to answer.
-    stream.once('end', () => clearTimeout(timer));
-    stream.once('close', stop);
-  }
 }
-
-const FAULTS: Readonly<Record<MessageFault, ContractError>> = {
-  message_too_large: new ContractError(
-    'INVALID_REQUEST',
-    `a message of this method has more than ${MESSAGE_BYTES_SMALL} bytes`,
-  ),
-  message_compressed: new ContractError(
-    'INVALID_REQUEST',
-    'compressed messages are taken from known callers only',
-  ),
-  message_late: new ContractError('CALL_DEADLINE_EXCEEDED', 'no whole message came in time'),
-};
 
 const OVER_LIMIT = new ContractError(
   'CALLER_OVER_LIMIT',
   'the caller has as many connections to this port as it may',
 );
-
-/** Ends a stream with its status where none of its answer has left, with a reset otherwise. */
-function refuse(stream: ServerHttp2Stream, error: ContractError): void {
-  if (stream.destroyed || stream.closed) return;
-  if (stream.headersSent) {
-    stream.close(constants.NGHTTP2_ENHANCE_YOUR_CALM);
-    return;
-  }
-  const { code, details, metadata } = toStatus(error);
-  const answer = {
-    [constants.HTTP2_HEADER_STATUS]: 200,
-    [constants.HTTP2_HEADER_CONTENT_TYPE]: 'application/grpc+proto',
-    'grpc-status': code,
-    'grpc-message': encodeURI(details),
-    ...metadata.toHttp2Headers(),
-  };
-  stream.respond(answer, { endStream: true });
-  stream.close(constants.NGHTTP2_NO_ERROR);
-}
 
 /** Makes what grpc-js makes for the handler of a call. */
 function authContextOf({ socket }: NonNullable<ServerHttp2Stream['session']>): AuthContext {

@@ -11,17 +11,18 @@ import {
   type ServerUnaryCall,
   type sendUnaryData,
 } from '@grpc/grpc-js';
+import { MESSAGE_BYTES_SMALL } from '@matting/program/ports/bounded-messages.ts';
 import {
-  bindGrpcServer,
   type GrpcGuard,
+  type GuardCause,
+  guardGrpcServer,
+} from '@matting/program/ports/grpc-guard.ts';
+import { bindGrpcServer, shutDownGrpcServer } from '@matting/program/ports/grpc-server.ts';
+import {
   GUARD_BOUNDS,
   type GuardBounds,
-  type GuardCause,
   guardBoundsWithin,
-  guardGrpcServer,
-  MESSAGE_BYTES_SMALL,
-  shutDownGrpcServer,
-} from '@matting/program/ports/grpc-guard.ts';
+} from '@matting/program/ports/guard-bounds.ts';
 import { ContractError, type ErrorCode } from '@matting/proto/contract/errors.ts';
 import { toStatus } from '@matting/proto/contract/grpc-status.ts';
 import {

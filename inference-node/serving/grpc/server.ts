@@ -17,15 +17,16 @@ import {
 import { loadSync, type PackageDefinition } from '@grpc/proto-loader';
 import { ReflectionService } from '@grpc/reflection';
 import {
-  bindGrpcServer,
   type GrpcGuard,
+  type GuardCause,
+  guardGrpcServer,
+} from '@matting/program/ports/grpc-guard.ts';
+import { bindGrpcServer, shutDownGrpcServer } from '@matting/program/ports/grpc-server.ts';
+import {
   GUARD_BOUNDS,
   type GuardBounds,
-  type GuardCause,
   guardBoundsWithin,
-  guardGrpcServer,
-  shutDownGrpcServer,
-} from '@matting/program/ports/grpc-guard.ts';
+} from '@matting/program/ports/guard-bounds.ts';
 import { listening } from '@matting/program/ports/listening.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { toStatus } from '@matting/proto/contract/grpc-status.ts';

@@ -6,14 +6,14 @@ import { connect as connectHttp2, constants } from 'node:http2';
 import { connect, type Socket } from 'node:net';
 import { gzipSync } from 'node:zlib';
 import { credentials, type Server, ServerCredentials, status } from '@grpc/grpc-js';
+import { MESSAGE_BYTES_SMALL } from '@matting/program/ports/bounded-messages.ts';
 import {
   CONNECTION_WINDOW_BYTES,
-  GUARD_BOUNDS,
   guardGrpcServer,
-  MESSAGE_BYTES_SMALL,
   STRANGER_STREAMS_MAX,
   STREAM_WINDOW_BYTES,
 } from '@matting/program/ports/grpc-guard.ts';
+import { GUARD_BOUNDS } from '@matting/program/ports/guard-bounds.ts';
 import { ERROR_CODE_TRAILER } from '@matting/proto/contract/grpc-status.ts';
 import {
   type MatteRequest,

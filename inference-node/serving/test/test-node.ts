@@ -9,7 +9,8 @@ import {
   ServerCredentials,
   type ServiceError,
 } from '@grpc/grpc-js';
-import type { GuardBounds, GuardCause } from '@matting/program/ports/grpc-guard.ts';
+import type { GuardCause } from '@matting/program/ports/grpc-guard.ts';
+import type { GuardBounds } from '@matting/program/ports/guard-bounds.ts';
 import type { Tracing } from '@matting/program/tracing/active-span.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { fromServiceError } from '@matting/proto/contract/grpc-status.ts';

@@ -2,7 +2,7 @@ import { execFileSync } from 'node:child_process';
 import path from 'node:path';
 import test from 'ava';
 import { openFilesFinding } from '../../doctor/program-findings.ts';
-import { connectionsMaxOf, GUARD_BOUNDS, guardBoundsWithin } from '../grpc-guard.ts';
+import { connectionsMaxOf, GUARD_BOUNDS, guardBoundsWithin } from '../guard-bounds.ts';
 import { connectionsWithin } from '../listening.ts';
 
 const MODULE = path.join(import.meta.dirname, '../listening.ts');
