@@ -5,7 +5,7 @@
 import { spawn } from 'node:child_process';
 import { existsSync, writeSync } from 'node:fs';
 import path from 'node:path';
-import { CONFIG_EXIT_CODE, ConfigError } from '@matting/program/env.ts';
+import { CONFIG_EXIT_CODE, ConfigError } from '@matting/program/config-error.ts';
 import { SignalGate } from '@matting/program/signal-gate.ts';
 import { Command, CommanderError } from 'commander';
 import { CommandError } from 'matting-client/src/command/command-error.ts';

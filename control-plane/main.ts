@@ -10,7 +10,7 @@
 import { readFile } from 'node:fs/promises';
 import { type Config, loadConfig } from '@matting/core/config.ts';
 import { type ControlPlane, createReplicaId, openCore } from '@matting/core/open-core.ts';
-import { CONFIG_EXIT_CODE, ConfigError } from '@matting/program/env.ts';
+import { CONFIG_EXIT_CODE, ConfigError } from '@matting/program/config-error.ts';
 import { collectYoungBuffers, letHeapGrow } from '@matting/program/heap.ts';
 import { createLog } from '@matting/program/log.ts';
 import { SignalGate } from '@matting/program/signal-gate.ts';

@@ -15,7 +15,7 @@
 import { readCliConfig, UsageError } from '@matting/model-tools/commands/cli-config.ts';
 import { addModelCommands } from '@matting/model-tools/commands/models.ts';
 import { addProviderCommands } from '@matting/model-tools/commands/providers.ts';
-import { CONFIG_EXIT_CODE, ConfigError } from '@matting/program/env.ts';
+import { CONFIG_EXIT_CODE, ConfigError } from '@matting/program/config-error.ts';
 import { addDoctorCommand } from '@matting/serving/doctor/doctor.ts';
 import { ModelError } from '@matting/serving/models/model-error.ts';
 import { ProviderError } from '@matting/serving/providers/provider-files.ts';

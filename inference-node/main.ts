@@ -9,7 +9,7 @@
  * | 1         | it cannot start, its engines keep dying, a child of it does not    |
  * |           | die, or a bug: the log says so                                     |
  */
-import { CONFIG_EXIT_CODE, ConfigError } from '@matting/program/env.ts';
+import { CONFIG_EXIT_CODE, ConfigError } from '@matting/program/config-error.ts';
 import { collectYoungBuffers, letHeapGrow } from '@matting/program/heap.ts';
 import { createLog } from '@matting/program/log.ts';
 import { SignalGate } from '@matting/program/signal-gate.ts';

@@ -7,33 +7,9 @@
  * A variable that is unset or empty is absent: it takes its default, or, without one, is a problem.
  */
 
+import { ConfigError, type EnvProblem, Unusable } from './config-error.ts';
+
 export type Environment = Readonly<Record<string, string | undefined>>;
-
-export interface EnvProblem {
-  readonly variable: string;
-  /** Reads on after "must be ". */
-  readonly expected: string;
-}
-
-/** Thrown by a `parse` that knows more than its form. The message reads on after "must be ". */
-export class Unusable extends Error {
-  override readonly name = 'Unusable';
-}
-
-/** Thrown by `requireValid` with every problem found; main.ts prints its message and exits. */
-export class ConfigError extends Error {
-  readonly problems: readonly EnvProblem[];
-
-  constructor(problems: readonly EnvProblem[]) {
-    const lines = problems.map(({ variable, expected }) => `  ${variable} must be ${expected}`);
-    super(['the configuration is not valid:', ...lines].join('\n'));
-    this.name = 'ConfigError';
-    this.problems = problems;
-  }
-}
-
-/** A program exits with it on a ConfigError: EX_CONFIG of sysexits.h. */
-export const CONFIG_EXIT_CODE = 78;
 
 /** What docs/settings.md says of a variable: each read declares it, and `make generate` collects. */
 export interface About {

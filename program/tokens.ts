@@ -5,7 +5,8 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
-import { type About, type EnvReader, Unusable } from './env.ts';
+import { Unusable } from './config-error.ts';
+import type { About, EnvReader } from './env.ts';
 import { whyUnreadable } from './files.ts';
 import { Followed, type FollowLog } from './followed.ts';
 

@@ -3,7 +3,8 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { DatabaseOpenError } from '@matting/database/connect.ts';
 import { migrate, SchemaError } from '@matting/database/migrate.ts';
-import { CONFIG_EXIT_CODE, ConfigError, type Environment } from '@matting/program/env.ts';
+import { CONFIG_EXIT_CODE, ConfigError } from '@matting/program/config-error.ts';
+import type { Environment } from '@matting/program/env.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { Command, CommanderError } from 'commander';
 import { addAccountCommands, addBootstrapCommand } from './cli/account-commands.ts';

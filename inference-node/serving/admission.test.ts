@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { totalmem } from 'node:os';
-import { ConfigError } from '@matting/program/env.ts';
+import { ConfigError } from '@matting/program/config-error.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { countedMegapixels } from '@matting/proto/contract/picture-memory.ts';
 import ava from 'ava';

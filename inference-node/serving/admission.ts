@@ -7,7 +7,7 @@
  */
 
 import { totalmem } from 'node:os';
-import { ConfigError } from '@matting/program/env.ts';
+import { ConfigError } from '@matting/program/config-error.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { BACKGROUND_PIXELS_MAX, IMAGE_PIXELS_MAX } from '@matting/proto/contract/limits.ts';
 import { BYTES_PER_MEGAPIXEL, countedMegapixels } from '@matting/proto/contract/picture-memory.ts';

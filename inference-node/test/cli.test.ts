@@ -19,7 +19,7 @@ import {
 } from '@matting/model-tools/commands/cli-config.ts';
 import { modelsList, modelsShow } from '@matting/model-tools/commands/list-models.ts';
 import { type ModelsFetchOptions, modelsFetch } from '@matting/model-tools/commands/models.ts';
-import { ConfigError } from '@matting/program/env.ts';
+import { ConfigError } from '@matting/program/config-error.ts';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import { encodeTinyModel, writeTinyModel } from '@matting/test-support/tiny-model.ts';
 import ava, { type ExecutionContext } from 'ava';

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
-import { ConfigError } from '@matting/program/env.ts';
+import { ConfigError } from '@matting/program/config-error.ts';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import test from 'ava';
 import { loadConfig } from '../config.ts';

@@ -2,6 +2,7 @@
 import { readFile, stat } from 'node:fs/promises';
 import path from 'node:path';
 import type { CliPackages, LookedAtConfig } from '@matting/core/cli/context.ts';
+import { ConfigError } from '@matting/program/config-error.ts';
 import { type Finding, failure, ok, warning } from '@matting/program/doctor/findings.ts';
 import {
   nodeTokenName,
@@ -10,7 +11,7 @@ import {
   weaknessOf,
   weaknessOfBytes,
 } from '@matting/program/doctor/secrets.ts';
-import { ConfigError, type Environment } from '@matting/program/env.ts';
+import type { Environment } from '@matting/program/env.ts';
 import { warnOfUnknownVariables } from '@matting/program/env-names.ts';
 
 const SUBJECT = 'configuration';

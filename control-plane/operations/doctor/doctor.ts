@@ -31,6 +31,7 @@ import type { StorageKind } from '@matting/core/storage/storage-kind.ts';
 import { createStores } from '@matting/core/stores.ts';
 import { DatabaseOpenError, databaseCertificates } from '@matting/database/connect.ts';
 import type { Database } from '@matting/database/database.ts';
+import { ConfigError } from '@matting/program/config-error.ts';
 import { askHttp, baseOf } from '@matting/program/doctor/ask.ts';
 import {
   counted,
@@ -51,7 +52,7 @@ import {
 } from '@matting/program/doctor/program-findings.ts';
 import { SecretsOut } from '@matting/program/doctor/secrets.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
-import { ConfigError, type Environment } from '@matting/program/env.ts';
+import type { Environment } from '@matting/program/env.ts';
 import { VERSION } from '@matting/program/version.ts';
 import type { Command } from 'commander';
 import {

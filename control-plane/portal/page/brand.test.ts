@@ -2,7 +2,8 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { ConfigError, readEnvironment } from '@matting/program/env.ts';
+import { ConfigError } from '@matting/program/config-error.ts';
+import { readEnvironment } from '@matting/program/env.ts';
 import ava from 'ava';
 import { readPortalSettings } from '../settings.ts';
 import { openTestApp } from '../test/portal-app.ts';

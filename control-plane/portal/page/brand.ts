@@ -4,7 +4,7 @@
  */
 
 import { readFileSync } from 'node:fs';
-import { ConfigError } from '@matting/program/env.ts';
+import { ConfigError } from '@matting/program/config-error.ts';
 import { whyUnreadable } from '@matting/program/files.ts';
 import type { FastifyRequest } from 'fastify';
 import { type Asset, makeAsset } from './assets.ts';

@@ -12,7 +12,8 @@ import {
   SecretsKeyError,
 } from '@matting/core/secrets/secrets-key.ts';
 import { loadDatabaseConfig } from '@matting/core/settings.ts';
-import { ConfigError, type Environment } from '@matting/program/env.ts';
+import { ConfigError } from '@matting/program/config-error.ts';
+import type { Environment } from '@matting/program/env.ts';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import ava from 'ava';
 import { growThreadPool } from '../../config.ts';

@@ -1,7 +1,7 @@
 /** `models fetch`, as it is typed and what it does, and what the other commands are. */
 
 import type { Writable } from 'node:stream';
-import { ConfigError } from '@matting/program/env.ts';
+import { ConfigError } from '@matting/program/config-error.ts';
 import { createAnswering } from '@matting/serving/engine/choice/answer-picture.ts';
 import { readCpuShare } from '@matting/serving/engine/choice/engine-layout.ts';
 import { describeTerms } from '@matting/serving/models/licence.ts';

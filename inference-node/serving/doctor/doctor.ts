@@ -7,6 +7,7 @@ import { constants } from 'node:fs';
 import { access, stat, statfs } from 'node:fs/promises';
 import { arch, platform, release } from 'node:os';
 import type { Writable } from 'node:stream';
+import { ConfigError } from '@matting/program/config-error.ts';
 import { askHttp, baseOf, refusalOf } from '@matting/program/doctor/ask.ts';
 import {
   type Finding,
@@ -27,7 +28,6 @@ import {
   secretsOfFiles,
   weaknessOf,
 } from '@matting/program/doctor/secrets.ts';
-import { ConfigError } from '@matting/program/env.ts';
 import { VERSION } from '@matting/program/version.ts';
 import type { Command } from 'commander';
 import pino from 'pino';

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { ConfigError } from '@matting/program/env.ts';
+import { ConfigError } from '@matting/program/config-error.ts';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import { throwsWith } from '@matting/test-support/throws.ts';
 import test, { type ExecutionContext } from 'ava';

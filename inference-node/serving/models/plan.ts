@@ -4,7 +4,8 @@
  */
 
 import { join, resolve } from 'node:path';
-import { ConfigError, type EnvProblem, EnvReader } from '@matting/program/env.ts';
+import { ConfigError, type EnvProblem } from '@matting/program/config-error.ts';
+import { EnvReader } from '@matting/program/env.ts';
 import { readDataDir, readModelDirs } from '@matting/program/shared-settings.ts';
 import { SELECTABLE_NAME, SELECTABLE_NAME_FORM } from '@matting/proto/contract/selectable-names.ts';
 import { statOrNull } from './cache-files.ts';

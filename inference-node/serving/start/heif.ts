@@ -1,5 +1,5 @@
 /** Chooses what decodes HEIC on this node. */
-import { ConfigError } from '@matting/program/env.ts';
+import { ConfigError } from '@matting/program/config-error.ts';
 import type { Logger } from 'pino';
 import {
   findHeifDecoder,

@@ -6,7 +6,8 @@ import { promisify } from 'node:util';
 import { FakeCollector } from '@matting/test-support/fake-collector.ts';
 import { rejectsWith, throwsWith } from '@matting/test-support/throws.ts';
 import ava from 'ava';
-import { ConfigError, EnvReader } from '../../env.ts';
+import { ConfigError } from '../../config-error.ts';
+import { EnvReader } from '../../env.ts';
 import {
   activeCarrier,
   asSpan,

@@ -10,7 +10,7 @@ import {
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { ConfigError } from '@matting/program/env.ts';
+import { ConfigError } from '@matting/program/config-error.ts';
 import { isNotTested } from '@matting/test-support/skip.ts';
 import { SmallDisk, skipWithoutMounts } from '@matting/test-support/small-disk.ts';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';

@@ -1,0 +1,27 @@
+/** What is wrong with a program's configuration: every variable at once, and none of its values. */
+
+export interface EnvProblem {
+  readonly variable: string;
+  /** Reads on after "must be ". */
+  readonly expected: string;
+}
+
+/** Thrown by a `parse` that knows more than its form. The message reads on after "must be ". */
+export class Unusable extends Error {
+  override readonly name = 'Unusable';
+}
+
+/** Thrown by `requireValid` with every problem found; main.ts prints its message and exits. */
+export class ConfigError extends Error {
+  readonly problems: readonly EnvProblem[];
+
+  constructor(problems: readonly EnvProblem[]) {
+    const lines = problems.map(({ variable, expected }) => `  ${variable} must be ${expected}`);
+    super(['the configuration is not valid:', ...lines].join('\n'));
+    this.name = 'ConfigError';
+    this.problems = problems;
+  }
+}
+
+/** A program exits with it on a ConfigError: EX_CONFIG of sysexits.h. */
+export const CONFIG_EXIT_CODE = 78;
