@@ -3,7 +3,8 @@
 import { DAY_MS } from '../durations.ts';
 import { openFilesMax } from '../ports/listening.ts';
 import { type CertificateEnd, EXPIRY_WARN_DAYS } from '../tls/certificate-ends.ts';
-import { TlsFileError, TlsFiles } from '../tls/tls-files.ts';
+import { TlsFileError } from '../tls/tls-content.ts';
+import { TlsFiles } from '../tls/tls-files.ts';
 import type { TlsSettings } from '../tls/tls-settings.ts';
 import { type Finding, failure, ok, reasonOf, warning } from './findings.ts';
 

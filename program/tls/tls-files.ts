@@ -11,31 +11,18 @@
  *
  * So a rotation that writes one file after the other meets a moment of the last row and no more.
  */
-import { createPrivateKey, X509Certificate } from 'node:crypto';
-import { readFile } from 'node:fs/promises';
-import { createSecureContext } from 'node:tls';
-import { isDeepStrictEqual } from 'node:util';
+import { X509Certificate } from 'node:crypto';
 import {
   ChannelCredentials,
   type ChannelOptions,
   experimental,
   ServerCredentials,
 } from '@grpc/grpc-js';
-import { whyUnreadable } from '../files.ts';
 import { Followed, type FollowLog } from '../followed.ts';
 import { type CertificateEnd, endsOfFiles, warnOfEnds } from './certificate-ends.ts';
+import { CertificateSource } from './certificate-source.ts';
+import { type Identity, readTlsContent, type TlsContent, TlsFileError } from './tls-content.ts';
 import type { TlsSettings } from './tls-settings.ts';
-
-/** A chain of certificates or a bundle of authorities. */
-const FILE_BYTES_MAX = 1024 * 1024;
-
-/** A file cannot be used: one line for the operator, without anything of its content. */
-export class TlsFileError extends Error {
-  constructor(variable: string, detail: string, cause?: unknown) {
-    super(`${variable}: ${detail}`, { cause });
-    this.name = 'TlsFileError';
-  }
-}
 
 export interface ChannelSecurity {
   readonly credentials: ChannelCredentials;
@@ -47,40 +34,29 @@ export interface TlsFilesOptions {
   readonly pollMs?: number;
 }
 
-interface Identity {
-  readonly certificate: Buffer;
-  readonly privateKey: Buffer;
-}
-
-interface Content {
-  readonly identity: Identity | undefined;
-  readonly clientCa: Buffer | undefined;
-  readonly serverCa: Buffer | undefined;
-}
-
 export class TlsFiles {
   readonly #settings: TlsSettings;
   readonly #log: FollowLog;
-  readonly #identity: Source<Identity>;
-  readonly #clientCa: Source<Buffer>;
-  readonly #serverCa: Source<Buffer>;
-  readonly #followed: Followed<Content> | undefined;
+  readonly #identity: CertificateSource<Identity>;
+  readonly #clientCa: CertificateSource<Buffer>;
+  readonly #serverCa: CertificateSource<Buffer>;
+  readonly #followed: Followed<TlsContent> | undefined;
 
-  private constructor(settings: TlsSettings, content: Content, options: TlsFilesOptions) {
+  private constructor(settings: TlsSettings, content: TlsContent, options: TlsFilesOptions) {
     this.#settings = settings;
     this.#log = options.log;
-    this.#identity = new Source(content.identity);
-    this.#clientCa = new Source(content.clientCa);
-    this.#serverCa = new Source(content.serverCa);
+    this.#identity = new CertificateSource(content.identity);
+    this.#clientCa = new CertificateSource(content.clientCa);
+    this.#serverCa = new CertificateSource(content.serverCa);
     if (Object.values(content).every(part => part === undefined)) return;
     this.#tell('TLS files read', content);
-    const onChange = (changed: Content) => this.#change(changed);
+    const onChange = (changed: TlsContent) => this.#change(changed);
     const read = () => this.#readAgain();
     this.#followed = new Followed(content, read, { what: 'TLS files', ...options, onChange });
   }
 
   static async open(settings: TlsSettings, options: TlsFilesOptions): Promise<TlsFiles> {
-    return new TlsFiles(settings, await readContent(settings), options);
+    return new TlsFiles(settings, await readTlsContent(settings), options);
   }
 
   /** The ends of the files in use, which are the last good ones. */
@@ -130,8 +106,8 @@ export class TlsFiles {
     this.#followed?.close();
   }
 
-  async #readAgain(): Promise<Content> {
-    const content = await readContent(this.#settings);
+  async #readAgain(): Promise<TlsContent> {
+    const content = await readTlsContent(this.#settings);
     const [next, own] = [content.identity, this.#identity.current];
     if (next !== undefined && own !== undefined && isExpired(next) && !isExpired(own)) {
       throw new TlsFileError('MATTING_TLS_CERT_FILE', 'the certificate has expired');
@@ -139,7 +115,7 @@ export class TlsFiles {
     return content;
   }
 
-  #change(content: Content): void {
+  #change(content: TlsContent): void {
     // The authorities first: a certificate of a new one must find it.
     this.#clientCa.update(content.clientCa);
     this.#serverCa.update(content.serverCa);
@@ -147,7 +123,7 @@ export class TlsFiles {
     this.#tell('TLS files changed; new connections use them', content);
   }
 
-  #tell(message: string, content: Content): void {
+  #tell(message: string, content: TlsContent): void {
     const { identity, clientCa, serverCa } = content;
     const own = identity && new X509Certificate(identity.certificate);
     const fields = {
@@ -162,7 +138,7 @@ export class TlsFiles {
   }
 
   /** The own identity and one of the authorities, as grpc-js asks for them. */
-  #providerOf(authority: Source<Buffer>): experimental.CertificateProvider {
+  #providerOf(authority: CertificateSource<Buffer>): experimental.CertificateProvider {
     const identity = this.#identity;
     return {
       addCaCertificateListener: listener =>
@@ -174,103 +150,14 @@ export class TlsFiles {
   }
 }
 
-/** The latest good content of one or two files, and listeners for changes. */
-class Source<T extends Buffer | Identity> {
-  #current: T | undefined;
-  /** Listeners by the function by which grpc-js knows them. */
-  readonly #listeners = new Map<unknown, (value: T) => void>();
-
-  constructor(current: T | undefined) {
-    this.#current = current;
-  }
-
-  get current(): T | undefined {
-    return this.#current;
-  }
-
-  update(next: T | undefined): void {
-    if (next === undefined || this.#current === undefined) return;
-    if (isDeepStrictEqual(next, this.#current)) return;
-    this.#current = next;
-    for (const listener of this.#listeners.values()) listener(next);
-  }
-
-  follow(key: unknown, listener: (value: T) => void): void {
-    this.#listeners.set(key, listener);
-    // Later, as grpc-js wants it: told at once, it would not have asked for it completely yet.
-    process.nextTick(() => {
-      if (this.#current !== undefined) this.#listeners.get(key)?.(this.#current);
-    });
-  }
-
-  leave(key: unknown): void {
-    this.#listeners.delete(key);
-  }
-}
-
 function isExpired({ certificate }: Identity): boolean {
   return new X509Certificate(certificate).validToDate.getTime() < Date.now();
 }
 
-function endsOf({ identity, clientCa, serverCa }: Content): CertificateEnd[] {
+function endsOf({ identity, clientCa, serverCa }: TlsContent): CertificateEnd[] {
   return endsOfFiles([
     ['MATTING_TLS_CERT_FILE', identity?.certificate, 'chain'],
     ['MATTING_TLS_CLIENT_CA_FILE', clientCa, 'authorities'],
     ['MATTING_TLS_SERVER_CA_FILE', serverCa, 'authorities'],
   ]);
-}
-
-/** @throws TlsFileError naming the variable whose file is not usable. */
-async function readContent(settings: TlsSettings): Promise<Content> {
-  const { identity, clientCaFile, serverCaFile } = settings;
-  const [own, clientCa, serverCa] = await Promise.all([
-    identity && readIdentity(identity),
-    clientCaFile && readAuthorities('MATTING_TLS_CLIENT_CA_FILE', clientCaFile),
-    serverCaFile && readAuthorities('MATTING_TLS_SERVER_CA_FILE', serverCaFile),
-  ]);
-  return { identity: own, clientCa: clientCa || undefined, serverCa: serverCa || undefined };
-}
-
-async function readIdentity(files: NonNullable<TlsSettings['identity']>): Promise<Identity> {
-  const [certificate, privateKey] = await Promise.all([
-    readPem('MATTING_TLS_CERT_FILE', files.certFile),
-    readPem('MATTING_TLS_KEY_FILE', files.keyFile),
-  ]);
-  const leaf = requirePem('MATTING_TLS_CERT_FILE', 'holds no certificate', () => {
-    // All of the chain, since a context takes it all.
-    createSecureContext({ cert: certificate });
-    return new X509Certificate(certificate);
-  });
-  const key = requirePem('MATTING_TLS_KEY_FILE', 'holds no private key without a passphrase', () =>
-    createPrivateKey(privateKey),
-  );
-  if (!leaf.checkPrivateKey(key)) {
-    throw new TlsFileError('MATTING_TLS_KEY_FILE', 'is not the key of MATTING_TLS_CERT_FILE');
-  }
-  return { certificate, privateKey };
-}
-
-async function readAuthorities(variable: string, file: string): Promise<Buffer> {
-  const bundle = await readPem(variable, file);
-  requirePem(variable, 'holds no certificate', () => new X509Certificate(bundle));
-  return bundle;
-}
-
-async function readPem(variable: string, file: string): Promise<Buffer> {
-  let content: Buffer;
-  try {
-    content = await readFile(file);
-  } catch (error) {
-    throw new TlsFileError(variable, `the file cannot be read (${whyUnreadable(error)})`, error);
-  }
-  if (content.length <= FILE_BYTES_MAX) return content;
-  throw new TlsFileError(variable, `the file has over ${FILE_BYTES_MAX} bytes`);
-}
-
-function requirePem<T>(variable: string, otherwise: string, parse: () => T): T {
-  try {
-    return parse();
-  } catch (error) {
-    throw new TlsFileError(variable, `the file ${otherwise}`, error);
-  }
 }

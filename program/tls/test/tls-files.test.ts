@@ -12,7 +12,8 @@ import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import { until } from '@matting/test-support/waiting.ts';
 import ava from 'ava';
 import { EnvReader } from '../../env.ts';
-import { TlsFileError, TlsFiles } from '../tls-files.ts';
+import { TlsFileError } from '../tls-content.ts';
+import { TlsFiles } from '../tls-files.ts';
 import { readTlsSettings, type TlsSettings } from '../tls-settings.ts';
 
 const test = ava.serial;
