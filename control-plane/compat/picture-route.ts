@@ -22,7 +22,7 @@ import { waitForEnd, withJob } from '@matting/core/results/wait-for-job.ts';
 import type { RequestUploads } from '@matting/core/submission/image-uploads.ts';
 import type { MattingRequest } from '@matting/core/submission/matting-request.ts';
 import type { KeylessSubmission, Submitted } from '@matting/core/submission/submit-matting.ts';
-import { noteJob } from '@matting/http/answers.ts';
+import { noteJob } from '@matting/http/answer-log.ts';
 import type { Connections } from '@matting/http/connections.ts';
 import { wantsJsonAlone } from '@matting/http/request-headers.ts';
 import { wantBody } from '@matting/http/unread-bodies.ts';

@@ -37,15 +37,10 @@ import fastify, {
   type FastifyRequest,
   LogController,
 } from 'fastify';
-import {
-  ANSWER_HEADERS,
-  type Answered,
-  createErrorHandler,
-  type ErrorHandlerOptions,
-  PROBLEM_TYPE,
-  problemOf,
-  setAnswerHeaders,
-} from './answers.ts';
+import { ANSWER_HEADERS, setAnswerHeaders } from './answer-headers.ts';
+import type { Answered } from './answer-log.ts';
+import { createErrorHandler, type ErrorHandlerOptions } from './error-handler.ts';
+import { PROBLEM_TYPE, problemOf } from './problems.ts';
 import { createRequestId, hasBody, readForwardedFor, requestIdOf } from './request-headers.ts';
 
 /** The time for requests sent before the listener closed. One around the world takes half. */

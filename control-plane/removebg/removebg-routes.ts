@@ -17,8 +17,8 @@ import {
 } from '@matting/core/http/header-checks.ts';
 import type { HttpContext } from '@matting/core/http/public-app.ts';
 import type { Job } from '@matting/core/jobs/job.ts';
-import { pathOf } from '@matting/http/answers.ts';
 import { headerValues } from '@matting/http/request-headers.ts';
+import { pathOf } from '@matting/http/request-path.ts';
 import type { Box } from '@matting/proto/contract/finishing.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { readRemovebgBody, requireRemovebgBody } from './removebg-body.ts';

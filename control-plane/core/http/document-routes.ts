@@ -12,7 +12,8 @@
  * |                                 | each, the headers that belong to its status                 |
  */
 
-import { ERROR_DOCS_PATH, OPENAPI_PATH, PROBLEM_TYPE } from '@matting/http/answers.ts';
+import { OPENAPI_PATH } from '@matting/http/known-paths.ts';
+import { ERROR_DOCS_PATH, PROBLEM_TYPE } from '@matting/http/problems.ts';
 import { ERROR_CATALOGUE, type ErrorCode, isErrorCode } from '@matting/proto/contract/errors.ts';
 import type { FastifyInstance, FastifyRequest, HTTPMethods } from 'fastify';
 import source from './openapi.json' with { type: 'json' };

@@ -1,6 +1,6 @@
 /** The submission paths and the job's own: POST /v1/matting, POST and GET /v1/matting/jobs. */
 import type { Readable } from 'node:stream';
-import { noteJob } from '@matting/http/answers.ts';
+import { noteJob } from '@matting/http/answer-log.ts';
 import {
   acceptedAnswers,
   idempotencyKeyOf,

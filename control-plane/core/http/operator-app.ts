@@ -3,8 +3,10 @@
  * operator key, and pages. A port of its own: a proxy of the public port can expose none of it.
  */
 import { createHash, timingSafeEqual } from 'node:crypto';
-import { answeredCodeOf, checkRequests, onAnswerEnd } from '@matting/http/answers.ts';
+import { onAnswerEnd } from '@matting/http/answer-end.ts';
 import { awaitBodies, createPort, operatorConnectionsMax } from '@matting/http/connections.ts';
+import { answeredCodeOf } from '@matting/http/error-handler.ts';
+import { checkRequests } from '@matting/http/request-checks.ts';
 import { headerValues } from '@matting/http/request-headers.ts';
 import { finishUnreadBody } from '@matting/http/unread-bodies.ts';
 import { hostOf } from '@matting/program/ports/addresses.ts';

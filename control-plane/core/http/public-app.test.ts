@@ -1,7 +1,7 @@
 /** These tests show what the public port answers to any request, and to the headers of one. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import type { Answered } from '@matting/http/answers.ts';
+import type { Answered } from '@matting/http/answer-log.ts';
 import { ContractError, ERROR_CATALOGUE, type ErrorCode } from '@matting/proto/contract/errors.ts';
 import ava, { type ExecutionContext } from 'ava';
 import type { LightMyRequestResponse } from 'fastify';

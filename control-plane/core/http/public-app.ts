@@ -1,19 +1,16 @@
 /** Every route, hook and limit of the public port, in the order they apply. */
 
-import {
-  type Answered,
-  addAnswerLog,
-  addRequestSpans,
-  checkRequests,
-  type ErrorWriter,
-  pathOf,
-} from '@matting/http/answers.ts';
+import { type Answered, addAnswerLog } from '@matting/http/answer-log.ts';
 import {
   Connections,
   type ConnectionsOptions,
   createPort,
   publicConnectionsMax,
 } from '@matting/http/connections.ts';
+import type { ErrorWriter } from '@matting/http/error-handler.ts';
+import { checkRequests } from '@matting/http/request-checks.ts';
+import { pathOf } from '@matting/http/request-path.ts';
+import { addRequestSpans } from '@matting/http/request-spans.ts';
 import { deferContinue, finishUnreadBody } from '@matting/http/unread-bodies.ts';
 import type { Tracing } from '@matting/program/tracing/active-span.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';

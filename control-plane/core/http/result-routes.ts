@@ -1,6 +1,6 @@
 /** GET and HEAD /v1/results/<token>: the file behind a result link, from here or by a redirect. */
 
-import { noteResult } from '@matting/http/answers.ts';
+import { noteResult } from '@matting/http/answer-log.ts';
 import {
   formatHttpDate,
   judgeConditions,

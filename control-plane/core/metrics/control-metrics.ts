@@ -2,7 +2,7 @@
  * The core counts these metrics: base units, no identifiers as labels. HELP lines say what each is.
  */
 
-import type { Answered } from '@matting/http/answers.ts';
+import type { Answered } from '@matting/http/answer-log.ts';
 import { createOpenCounter, everyOf } from '@matting/program/known-counters.ts';
 import { MetricSet } from '@matting/program/metric-set.ts';
 import { GUARD_CAUSES } from '@matting/program/ports/grpc-guard.ts';

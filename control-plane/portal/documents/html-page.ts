@@ -6,7 +6,7 @@
 
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
-import { ERROR_DOCS_PATH } from '@matting/http/answers.ts';
+import { ERROR_DOCS_PATH } from '@matting/http/problems.ts';
 import { ACCOUNT_PATH, type Child, DOCS_PATH, html, renderDocument } from '../page/html.ts';
 
 export const REST_GUIDE_PATH = '/docs/rest';

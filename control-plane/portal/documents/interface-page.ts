@@ -1,6 +1,7 @@
 /** Shows the OpenAPI document as a page behind a quick start; the page knows only OpenAPI. */
 
-import { ERROR_DOCS_PATH, OPENAPI_PATH } from '@matting/http/answers.ts';
+import { OPENAPI_PATH } from '@matting/http/known-paths.ts';
+import { ERROR_DOCS_PATH } from '@matting/http/problems.ts';
 import { ACCOUNT_PATH, type Child, DOCS_PATH, html } from '../page/html.ts';
 import { REST_GUIDE_PATH, renderHtmlPage, SCHEMAS_PATH } from './html-page.ts';
 import { codeSamples } from './samples.ts';

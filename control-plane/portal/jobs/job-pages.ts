@@ -2,7 +2,7 @@
 
 import { type Job, type PublicJobState, publicState } from '@matting/core/jobs/job.ts';
 import { etagOf, fileHeaders, openForReader } from '@matting/core/results/result-download.ts';
-import { noteJob } from '@matting/http/answers.ts';
+import { noteJob } from '@matting/http/answer-log.ts';
 import { judgeConditions } from '@matting/http/request-headers.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { warningsOf } from '@matting/proto/contract/finishing.ts';

@@ -7,7 +7,7 @@
 import cookie from '@fastify/cookie';
 import type { OperatorServices } from '@matting/core/http/app-services.ts';
 import { isOperatorKey } from '@matting/core/http/operator-app.ts';
-import { createErrorHandler } from '@matting/http/answers.ts';
+import { createErrorHandler } from '@matting/http/error-handler.ts';
 import { networkOf } from '@matting/program/ports/addresses.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';

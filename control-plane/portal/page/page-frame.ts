@@ -3,7 +3,7 @@
  * area's navigation, and its pages of refusals and failures.
  */
 
-import { problemHeaders } from '@matting/http/answers.ts';
+import { problemHeaders } from '@matting/http/problems.ts';
 import type { ContractError, ErrorCode } from '@matting/proto/contract/errors.ts';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';

@@ -1,7 +1,8 @@
 /** Pages of the account area meet hostile text, and have headers, languages and a door. */
 import assert from 'node:assert/strict';
 import cookie from '@fastify/cookie';
-import { createErrorHandler, pathOf } from '@matting/http/answers.ts';
+import { createErrorHandler } from '@matting/http/error-handler.ts';
+import { pathOf } from '@matting/http/request-path.ts';
 import { ContractError, type ErrorCode } from '@matting/proto/contract/errors.ts';
 import ava from 'ava';
 import fastify, { type FastifyInstance } from 'fastify';

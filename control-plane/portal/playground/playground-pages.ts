@@ -11,7 +11,7 @@ import { type Job, publicState } from '@matting/core/jobs/job.ts';
 import type { OfferedModels } from '@matting/core/models/offered-models.ts';
 import type { Core } from '@matting/core/package.ts';
 import { AllowanceError } from '@matting/core/submission/submit-matting.ts';
-import { noteJob } from '@matting/http/answers.ts';
+import { noteJob } from '@matting/http/answer-log.ts';
 import { readParts } from '@matting/http/multipart.ts';
 import { wantBody } from '@matting/http/unread-bodies.ts';
 import { ContractError, ERROR_CATALOGUE, type ErrorCode } from '@matting/proto/contract/errors.ts';

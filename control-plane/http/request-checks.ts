@@ -1,0 +1,47 @@
+/** The checks that every request of a port meets before its route: its Host, its path, its method. */
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { setAnswerHeaders } from './answer-headers.ts';
+import { KnownPaths } from './known-paths.ts';
+import { headerValues } from './request-headers.ts';
+import { pathOf } from './request-path.ts';
+
+/**
+ * Adds the checks that every request of a port meets before its route. Call it before you add a
+ * route.
+ * @param negotiated as of setAnswerHeaders
+ */
+export function checkRequests(app: FastifyInstance, negotiated?: string): void {
+  const paths = new KnownPaths();
+  app.addHook('onRoute', ({ url, method }) => paths.add(url, method));
+  app.addHook('onRequest', (request, reply, done) => {
+    setAnswerHeaders(request, reply, negotiated);
+    requireHost(request);
+    if (request.is404) refuseUnknownPath(request, reply, paths);
+    done();
+  });
+  // No request reaches it, since the hook above refuses first: it replaces the framework's answer.
+  app.setNotFoundHandler((request, reply) => refuseUnknownPath(request, reply, paths));
+}
+
+/** @throws ContractError INVALID_REQUEST: RFC 9112 section 3.2 asks for exactly one Host. */
+function requireHost({ raw }: FastifyRequest): void {
+  const is11 = raw.httpVersionMajor === 1 && raw.httpVersionMinor >= 1;
+  const count = headerValues(raw, 'host').length;
+  if (count > 1 || (is11 && count === 0)) {
+    throw new ContractError('INVALID_REQUEST', 'Send exactly one Host header.');
+  }
+}
+
+/** @throws ContractError NOT_FOUND, METHOD_NOT_ALLOWED (with Allow) */
+function refuseUnknownPath(request: FastifyRequest, reply: FastifyReply, paths: KnownPaths): never {
+  const path = pathOf(request);
+  const methods = paths.methodsOf(path);
+  if (methods === undefined) {
+    const detail = ['There is nothing at this path.', paths.meantBy(path)].filter(Boolean);
+    throw new ContractError('NOT_FOUND', detail.join(' '));
+  }
+  reply.header('allow', methods.join(', '));
+  const detail = `This path does not take ${request.method}. Use ${methods.join(' or ')}.`;
+  throw new ContractError('METHOD_NOT_ALLOWED', detail);
+}
