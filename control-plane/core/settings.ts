@@ -1,6 +1,6 @@
 /** The core's variables. */
 import path from 'node:path';
-import { parseNetwork } from '@matting/http/outgoing/outgoing-url.ts';
+import { parseNetwork } from '@matting/http/outgoing/open-addresses.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
 import {
   type About,

@@ -3,13 +3,9 @@
  * notified. Delivery checks the addresses again, since they change.
  */
 
+import { type CallbackPolicy, wrongWithCallbackUrl } from '@matting/http/outgoing/callback-url.ts';
 import type { OutgoingGuard } from '@matting/http/outgoing/outgoing-guard.ts';
-import {
-  type CallbackPolicy,
-  ForbiddenUrlError,
-  requirePublicHost,
-  wrongWithCallbackUrl,
-} from '@matting/http/outgoing/outgoing-url.ts';
+import { ForbiddenUrlError, requirePublicHost } from '@matting/http/outgoing/outgoing-url.ts';
 import { hostOf } from '@matting/program/ports/addresses.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 

@@ -1,6 +1,7 @@
 /** The fields of a submission: which there are, and what a request asks by them. */
 import { OVERLONG, type TextValue } from '@matting/http/body-fields.ts';
-import type { CallbackPolicy, OutgoingPolicy } from '@matting/http/outgoing/outgoing-url.ts';
+import type { CallbackPolicy } from '@matting/http/outgoing/callback-url.ts';
+import type { OutgoingPolicy } from '@matting/http/outgoing/outgoing-url.ts';
 import {
   ContractError,
   invalidParameter,

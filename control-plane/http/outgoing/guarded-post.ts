@@ -5,13 +5,9 @@
 
 import { hostOf } from '@matting/program/ports/addresses.ts';
 import type { Dispatcher } from 'undici';
+import { type CallbackPolicy, wrongWithCallbackUrl } from './callback-url.ts';
 import type { ConnectionLimits, OutgoingGuard } from './outgoing-guard.ts';
-import {
-  type CallbackPolicy,
-  ForbiddenUrlError,
-  requirePublicHost,
-  wrongWithCallbackUrl,
-} from './outgoing-url.ts';
+import { ForbiddenUrlError, requirePublicHost } from './outgoing-url.ts';
 
 export type PostLimits = typeof POST_LIMITS;
 

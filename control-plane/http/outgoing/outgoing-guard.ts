@@ -18,15 +18,8 @@ import { isIP, type LookupFunction, SocketAddress } from 'node:net';
 import { Semaphore } from '@matting/program/semaphore.ts';
 import { raceAbort } from '@matting/program/waiting.ts';
 import { buildConnector, Client } from 'undici';
-import {
-  ForbiddenUrlError,
-  interfaceAddresses,
-  isAllowedNetwork,
-  isLocalhost,
-  isOpenAddress,
-  NOT_PUBLIC,
-  type OutgoingPolicy,
-} from './outgoing-url.ts';
+import { interfaceAddresses, isAllowedNetwork, isOpenAddress } from './open-addresses.ts';
+import { ForbiddenUrlError, isLocalhost, NOT_PUBLIC, type OutgoingPolicy } from './outgoing-url.ts';
 
 /** All addresses of a name, possibly none; rejects where no server answered. */
 export type ResolveHost = (

@@ -11,7 +11,7 @@ import {
   type CallbackSecrets,
   notificationBody,
 } from '@matting/core/secrets/secret-box.ts';
-import { type CallbackPolicy, wrongWithCallbackUrl } from '@matting/http/outgoing/outgoing-url.ts';
+import { type CallbackPolicy, wrongWithCallbackUrl } from '@matting/http/outgoing/callback-url.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { FastifyInstance, FastifyReply } from 'fastify';
 import type { VNode } from 'preact';
