@@ -22,6 +22,7 @@ import { parseBucketUrl } from './bucket-url.ts';
 const test = ava.serial;
 
 const MIB = 1024 * 1024;
+const MINUTE_MS = 60_000;
 const HOUR_MS = 3_600_000;
 const NAME = 'results/0b8f6f1e-31d3-4b0a-9d0e-2f6f4a1f0c11-1';
 /** Short enough for tests, long enough for a busy machine. */
@@ -277,6 +278,29 @@ onObjectStores(test, 'what lies in a bucket', (test, server, kind) => {
   });
 });
 
+onObjectStores(test, 'a link to a blob', (test, server) => {
+  test('opens that blob alone, as it was signed, until its time', async t => {
+    const store = await openStorage(server.url());
+    for (const name of ['results/one', 'results/two']) await put(store, name, name);
+    const shown = { contentType: 'image/webp', disposition: 'attachment; filename="x.webp"' };
+    const sign = () => store.signed!.signRead('results/one', { forMs: MINUTE_MS, ...shown });
+    const link = await sign();
+    const answer = await fetch(link);
+    t.is(answer.headers.get('content-type'), shown.contentType);
+    t.is(answer.headers.get('content-disposition'), shown.disposition);
+    t.is(await answer.text(), 'results/one');
+    const status = async (url: string, headers = {}) => (await fetch(url, { headers })).status;
+    t.is(await status(link, { 'if-none-match': answer.headers.get('etag') ?? '' }), 304);
+    t.is(await status(link, { range: 'bytes=0-9' }), 206);
+    t.is(await status(link.replace('/one?', '/two?')), 403);
+    t.is(await status(`${link}0`), 403);
+    t.is(await status(link.replace(/\?.*/, '')), 403);
+    shiftClock(-2 * MINUTE_MS);
+    t.teardown(() => shiftClock(0));
+    t.is(await status(await sign()), 403);
+  });
+});
+
 /** Above 8 MiB an object is sent in parts. */
 const IN_PARTS_BYTES = 9 * 1024 * 1024;
 const ALGORITHM = 'x-amz-server-side-encryption';
@@ -337,7 +361,7 @@ onObjectStores(test, 'encryption', (test, server, kind) => {
     const store = await open(KMS);
     const content = randomBytes(100);
     const sha256 = createHash('sha256').update(content).digest('hex');
-    const writing = { forMs: 60_000, bytes: content.length, sha256 };
+    const writing = { forMs: MINUTE_MS, bytes: content.length, sha256 };
     const { url, headers } = (await store.signed?.signWrite(NAME, writing)) ?? assert.fail();
     t.is(headers[ALGORITHM], 'aws:kms');
     t.is(headers[KEY_ID], 'alias/matting');
@@ -363,7 +387,7 @@ onObjectStores(test, 'a machine whose clock is wrong', (test, server) => {
       t.is(String(await get(store, 'inputs/one')), 'x');
       t.deepEqual(await list(store, HOUR_MS), []);
       t.deepEqual(await list(store, -HOUR_MS), ['inputs/one']);
-      const link = await store.signed!.signRead('inputs/one', { forMs: 60_000 });
+      const link = await store.signed!.signRead('inputs/one', { forMs: MINUTE_MS });
       const answer = await fetch(link);
       t.is(answer.status, 200);
       // A minute of the store's clock, not of this machine's.
