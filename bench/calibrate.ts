@@ -23,11 +23,7 @@ import {
   quantise,
 } from '../inference-node/model-tools/onnx/quantise.ts';
 import { OPSET_OF_INT8, raiseOpset } from '../inference-node/model-tools/onnx/rewrites.ts';
-import {
-  exactInputScale,
-  formatRanges,
-  prepareGraph,
-} from '../inference-node/model-tools/preparing/prepare.ts';
+import { exactInputScale, prepareGraph } from '../inference-node/model-tools/preparing/prepare.ts';
 import type { InferenceSession } from '../inference-node/serving/engine/child/onnx-runtime.ts';
 import { writeFileWhole } from '../inference-node/serving/models/cache-files.ts';
 import {
@@ -43,8 +39,9 @@ import {
 import {
   carriesInt8,
   detectInstructionSet,
-} from '../inference-node/serving/prepared/load-prepared.ts';
+} from '../inference-node/serving/prepared/instruction-set.ts';
 import {
+  formatRanges,
   parseRanges,
   type Ranges,
   rangesFileName,

@@ -7,9 +7,9 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { inferValues, type KnownValues } from '../inference-node/model-tools/onnx/infer.ts';
 import { InferenceSession, Tensor } from '../inference-node/serving/engine/child/onnx-runtime.ts';
 import { ElementType, encodeModel, type Graph } from '../inference-node/serving/onnx/graph.ts';
-import { inferValues, type KnownValues } from '../inference-node/serving/onnx/infer.ts';
 import type { Range } from '../inference-node/serving/prepared/ranges.ts';
 import { at } from '../test/support/at.ts';
 

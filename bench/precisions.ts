@@ -21,7 +21,7 @@ import { openEnginePool } from '../inference-node/serving/engine/pool/open-engin
 import { loadManifest } from '../inference-node/serving/models/manifest.ts';
 import type { Precision, PreparedModel } from '../inference-node/serving/models/prepared-model.ts';
 import { drawCheckPicture } from '../inference-node/serving/prepared/answer-check.ts';
-import { detectInstructionSet } from '../inference-node/serving/prepared/load-prepared.ts';
+import { detectInstructionSet } from '../inference-node/serving/prepared/instruction-set.ts';
 import { at } from '../test/support/at.ts';
 import { toPlanes } from './model-photo.ts';
 import { writeResults } from './results.ts';

@@ -12,7 +12,6 @@ import { prepareModel } from '../inference-node/model-tools/preparing/prepare.ts
 import { InferenceSession, Tensor } from '../inference-node/serving/engine/child/onnx-runtime.ts';
 import { createAnswering } from '../inference-node/serving/engine/choice/answer-picture.ts';
 import { loadManifest, type ModelManifest } from '../inference-node/serving/models/manifest.ts';
-import { detectInstructionSet } from '../inference-node/serving/prepared/load-prepared.ts';
 import { requireWeights } from '../inference-node/serving/prepared/weights-cache.ts';
 import { at } from '../test/support/at.ts';
 import { toPlanes } from './model-photo.ts';
@@ -135,7 +134,6 @@ const prepared = await prepareModel({
   inputSize: { width: manifest.graph.inputWidth, height: manifest.graph.inputHeight },
   precision: 'fp32',
   provider: 'cpu',
-  instructionSet: await detectInstructionSet(),
   answering: createAnswering({ childEnv: {}, threads: options.threads }),
 });
 const source = weights.get(manifest.graph.file) as string;

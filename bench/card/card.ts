@@ -12,7 +12,6 @@ import {
 } from '../../inference-node/serving/engine/devices/list-gpus.ts';
 import { loadManifest } from '../../inference-node/serving/models/manifest.ts';
 import { parseModelSettings } from '../../inference-node/serving/models/plan.ts';
-import { detectInstructionSet } from '../../inference-node/serving/prepared/load-prepared.ts';
 import { readEngineEnvironment } from '../../inference-node/serving/providers/provider-files.ts';
 import { tensorrtEnv } from '../../inference-node/serving/start/gpus.ts';
 import { readChildEnv } from '../../inference-node/serving/start/pool-settings.ts';
@@ -62,7 +61,6 @@ export async function openCard(options: CardOptions, ending: AbortSignal) {
         manifest: await loadManifest(model),
         ...{ cacheDir: modelDir, weightsDir, precision, provider },
         inputSize: { width: side, height: side },
-        instructionSet: await detectInstructionSet(),
         answering: createAnswering({ childEnv, threads: cores }),
       }),
     /** Reads the GPU's load in a window of time; nothing where nobody watches. */

@@ -16,10 +16,7 @@ import { createFramedInput } from '../../inference-node/serving/picture/matte/fr
 import type { RoleMatte } from '../../inference-node/serving/picture/matte/merge-mattes.ts';
 import { createModelInput } from '../../inference-node/serving/picture/matte/model-input.ts';
 import type { RgbaPicture } from '../../inference-node/serving/picture/rgba-picture.ts';
-import {
-  buildPlan,
-  detectInstructionSet,
-} from '../../inference-node/serving/prepared/load-prepared.ts';
+import { buildPlan } from '../../inference-node/serving/prepared/load-prepared.ts';
 import { at } from '../../test/support/at.ts';
 
 const PROJECT = path.join(import.meta.dirname, '../..');
@@ -79,7 +76,6 @@ async function prepareEntry(entry: PlanEntry): Promise<PreparedModel> {
     outline: { name: entry.model, entries: [{ ...entry, role: 'subject' }] },
     cacheDir: settings.modelDir,
     ...({ precision: 'auto', provider: 'cpu' } as const),
-    instructionSet: await detectInstructionSet(),
     answering: createAnswering({ childEnv: {}, threads: THREADS }),
     make: makePrepared,
   });

@@ -32,7 +32,7 @@ import { jxlTools } from './picture/makeable.ts';
 import { openPicturePool } from './picture/pool/open-picture-pool.ts';
 import type { PicturePool } from './picture/pool/picture-pool.ts';
 import { Pipeline, type PlanRun, type RunnablePlan } from './pipeline.ts';
-import { buildPlan, detectInstructionSet, type MakePrepared } from './prepared/load-prepared.ts';
+import { buildPlan, type MakePrepared } from './prepared/load-prepared.ts';
 import { BufferPool } from './process/buffer-pool.ts';
 import { readEngineEnvironment } from './providers/provider-files.ts';
 import { IdleEngines } from './selectables/idle-engines.ts';
@@ -209,7 +209,6 @@ async function preparePlan(parts: EngineParts, provider: ExecutionProvider): Pro
   const { modelDir: cacheDir, weightsDir, addedModelsDir, precision } = parts.config.modelSettings;
   const plan = await buildPlan({
     ...{ outline, cacheDir, weightsDir, addedModelsDir, precision, provider, make },
-    instructionSet: await detectInstructionSet(),
     answering: createAnswering({ childEnv, threads: readCpuThreads(parts) }),
     onProgress: (name, progress) => {
       const unwanted = progress.step === 'discard' || progress.step === 'keep';

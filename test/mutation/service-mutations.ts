@@ -379,14 +379,14 @@ a file of the model says what is removed
   + const PLACING_FILE = 'placing.json';
   = weights beside the graph have no say in what is removed
 
-file inference-node/model-tools/onnx/tensor-heads.ts
+file inference-node/serving/onnx/tensor-heads.ts
 tests inference-node/model-tools/adding/adding.test.ts
 weights are read from another folder
   - field === ENTRY_VALUE) entry
   + field === ENTRY_VALUE && entry.isLocation) entry
   = a location is found wherever its entry has it
 
-file inference-node/model-tools/probing/probe-process.ts
+file inference-node/serving/engine/probe/probe-process.ts
 tests inference-node/model-tools/probing/probe-graph.test.ts
 a graph that is probed takes what memory it wants
   -       dataBytesMax: this.#memoryMaxBytes + RUNTIME_RESERVED_BYTES,

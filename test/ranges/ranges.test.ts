@@ -3,11 +3,7 @@ import { join } from 'node:path';
 import ava from 'ava';
 import { rangeOfAll } from '../../bench/observe-ranges.ts';
 import { planQuantisation } from '../../inference-node/model-tools/onnx/quantise.ts';
-import {
-  exactInputScale,
-  fitRanges,
-  formatRanges,
-} from '../../inference-node/model-tools/preparing/prepare.ts';
+import { exactInputScale, fitRanges } from '../../inference-node/model-tools/preparing/prepare.ts';
 import { makeTinyModel } from '../../inference-node/model-tools/test/fake-registry.ts';
 import { prepareTinyGraph, tinyGraph } from '../../inference-node/model-tools/test/tiny-graph.ts';
 import {
@@ -18,6 +14,7 @@ import {
 } from '../../inference-node/serving/models/manifest.ts';
 import { CHECK_BLOCKS } from '../../inference-node/serving/prepared/answer-check.ts';
 import {
+  formatRanges,
   loadRanges,
   parseRanges,
   type Ranges,

@@ -17,7 +17,6 @@
 import { createHash } from 'node:crypto';
 import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
-import type { Licence } from '@matting/serving/models/licence.ts';
 import type { GraphForm, PreparedModel } from '@matting/serving/models/prepared-model.ts';
 import onnxProto from 'onnx-proto';
 
@@ -227,7 +226,7 @@ const OURS = {
   reason: 'The tests make it.',
   source: 'https://example.com/tiny',
 } as const;
-export const TINY_LICENCE: Licence = {
+export const TINY_LICENCE: PreparedModel['licence'] = {
   spdx: 'MIT',
   origin: 'https://example.com/tiny',
   weights: OURS,

@@ -27,7 +27,7 @@ export const PACKAGES: readonly Package[] = (root.workspaces ?? [])
 /** A package gives at most this many files besides its tests'; the map has a row a package. */
 export const EXPORTS_MAX: Readonly<Record<string, number>> = {
   '@matting/core': 68,
-  '@matting/serving': 53,
+  '@matting/serving': 20,
 };
 
 export function exportsOf({ exports = {} }: Pick<Manifest, 'exports'>): string[] {

@@ -33,8 +33,8 @@ export const PROHIBITIONS: readonly Prohibition[] = [
     // `models check` and a probe take pictures through the worker's stages in their own process, and
     // the doctor asks for versions.
     rule: 'codecs and matte arithmetic run in the picture worker alone',
-    from: /^(?!inference-node\/(serving\/picture\/(worker|codecs|finishing|matte)\/|(model-tools\/(commands\/check|probing\/[a-z-]+)|serving\/doctor\/doctor)\.ts$))/,
-    to: /^inference-node\/serving\/picture\/(worker|codecs|finishing|matte)\//,
+    from: /^(?!inference-node\/(serving\/picture\/(worker|codecs|finishing|matte)\/|(model-tools\/(commands\/check|probing\/[a-z-]+)|serving\/(picture\/in-process|doctor\/doctor))\.ts$))/,
+    to: /^inference-node\/serving\/picture\/(worker\/|codecs\/|finishing\/|matte\/|in-process\.ts)/,
   },
   {
     rule: 'only the control plane makes statements, and only its database opens one',

@@ -25,7 +25,6 @@ import { loadManifest } from '../../inference-node/serving/models/manifest.ts';
 import type { ExecutionProvider } from '../../inference-node/serving/models/prepared-model.ts';
 import { encodeModel, type Graph } from '../../inference-node/serving/onnx/graph.ts';
 import { drawCheckPicture } from '../../inference-node/serving/prepared/answer-check.ts';
-import { detectInstructionSet } from '../../inference-node/serving/prepared/load-prepared.ts';
 import { ROOT } from '../running-service.ts';
 import { isNotTested } from '../support/skip.ts';
 import { rejectsWith } from '../support/throws.ts';
@@ -154,7 +153,6 @@ async function prepareU2netp(side: number) {
     manifest: await loadManifest('u2netp', path.join(ROOT, 'models')),
     ...{ cacheDir, provider: 'webgpu', precision: 'fp32' },
     inputSize: { width: side, height: side },
-    instructionSet: await detectInstructionSet(),
     answering: createAnswering({ childEnv: {}, threads: 1 }),
   });
 }

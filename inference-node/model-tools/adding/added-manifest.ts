@@ -1,6 +1,5 @@
 /** The manifest of an added model, of what is stated and what was measured. Pure. */
 
-import type { CommercialUse, Licence, UseTerms } from '@matting/serving/models/licence.ts';
 import {
   type ModelManifest,
   type ModelSource,
@@ -10,6 +9,10 @@ import {
 import { longestSide, type Probe } from '../probing/probe.ts';
 import type { CatalogueModel } from './catalogue.ts';
 import type { Facts } from './facts.ts';
+
+type Licence = ModelManifest['licence'];
+type UseTerms = Licence['weights'];
+type CommercialUse = UseTerms['commercialUse'];
 
 export interface StatedLicence {
   /** An SPDX expression. */

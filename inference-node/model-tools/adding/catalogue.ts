@@ -7,19 +7,18 @@ import { join } from 'node:path';
 import {
   fields,
   list,
-  NUMBER,
   oneOf,
   parseChecked,
   text,
-  tuple,
   wholeNumber,
 } from '@matting/serving/models/checked-json.ts';
-import { LICENCE_SCHEMA, type Licence } from '@matting/serving/models/licence.ts';
-import { MANIFEST_DIRECTORY } from '@matting/serving/models/manifest.ts';
 import {
-  ACTIVATIONS,
+  FACT_SCHEMAS,
+  MANIFEST_DIRECTORY,
+  type ModelManifest,
+} from '@matting/serving/models/manifest.ts';
+import {
   type Activation,
-  FITS,
   type Fit,
   INPUT_SIDE_MAX,
   MODEL_NAME,
@@ -65,7 +64,7 @@ export interface CatalogueModel {
   readonly normalisation?: Normalisation;
   readonly colourOrder?: 'rgb' | 'bgr';
   readonly activation?: Activation;
-  readonly licence: Licence;
+  readonly licence: ModelManifest['licence'];
   /** Whether we have run the file. */
   readonly verified: boolean;
   /** Memory and time, and who measured them. One line. */
@@ -74,7 +73,6 @@ export interface CatalogueModel {
 
 const HTTPS = text(/^https:\/\/\S+$/);
 const SIDE = wholeNumber(1, INPUT_SIDE_MAX);
-const ABOVE_0 = { type: 'number', exclusiveMinimum: 0, description: 'a number above 0' };
 
 const FILE = fields<CatalogueFile>(
   {
@@ -98,14 +96,7 @@ const SCHEMA = list(
       inputName: text(),
       outputName: text(),
       size: fields<CatalogueSize>({ width: SIDE, height: SIDE, multipleOf: SIDE }, ['multipleOf']),
-      fit: oneOf(FITS),
-      normalisation: fields<Normalisation>({
-        mean: tuple(3, NUMBER, 'three numbers, for red, green and blue'),
-        std: tuple(3, ABOVE_0, 'three numbers, for red, green and blue'),
-      }),
-      colourOrder: oneOf(['rgb', 'bgr']),
-      activation: oneOf(ACTIVATIONS),
-      licence: LICENCE_SCHEMA,
+      ...FACT_SCHEMAS,
       verified: { type: 'boolean', description: 'true or false' },
       measuredBy: text(),
     },

@@ -12,7 +12,7 @@ import {
   type WeightsFile,
 } from '@matting/serving/models/manifest.ts';
 import { diskError, ModelError, printable } from '@matting/serving/models/model-error.ts';
-import { readTensorHeads } from '../onnx/tensor-heads.ts';
+import { readTensorHeads } from '@matting/serving/onnx/tensor-heads.ts';
 import { HEAD_BYTES, whatElseItIs } from '../probing/not-onnx.ts';
 import { type AddressClient, describeUrl, InterruptedError } from '../weights/address.ts';
 import { type Downloaded, downloadFromAny } from '../weights/download.ts';

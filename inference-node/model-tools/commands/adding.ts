@@ -5,9 +5,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline/promises';
 import type { Writable } from 'node:stream';
-import { readMemoryLimitBytes } from '@matting/serving/admission.ts';
 import { createAnswering } from '@matting/serving/engine/choice/answer-picture.ts';
-import { readCpuShare } from '@matting/serving/engine/choice/engine-layout.ts';
+import { memoryMaxHere } from '@matting/serving/engine/probe/probe-process.ts';
 import {
   listManifests,
   loadManifest,
@@ -16,14 +15,13 @@ import {
 import { ModelError } from '@matting/serving/models/model-error.ts';
 import { loadAddedPlans, refusalsOf } from '@matting/serving/models/plan.ts';
 import { ACTIVATIONS } from '@matting/serving/models/prepared-model.ts';
-import { detectInstructionSet } from '@matting/serving/prepared/load-prepared.ts';
 import { type Command, InvalidArgumentError } from 'commander';
 import type { AddContext, AddedModel, OpenFact } from '../adding/add-model.ts';
 import { loadCatalogue } from '../adding/catalogue.ts';
 import type { Facts } from '../adding/facts.ts';
 import { removeAdded } from '../adding/workshop.ts';
 import { type PrepareOptions, prepareModel } from '../preparing/prepare.ts';
-import { NORMALISATIONS, PROBE_MEMORY_MAX_BYTES } from '../probing/probe.ts';
+import { NORMALISATIONS } from '../probing/probe.ts';
 import { type CliConfig, type CommandContext, UsageError } from './cli-config.ts';
 import { addGraphOptions, type GraphOptions, sizeOf, tripleOf } from './graph-options.ts';
 import { createProgressView } from './progress-view.ts';
@@ -35,14 +33,6 @@ export interface ModelsAddOptions extends GraphOptions {
   readonly licenceWeights?: string;
   readonly licenceData?: string;
   readonly yes?: boolean;
-}
-
-/** The command itself takes the rest. */
-const MEMORY_PART_MAX = 0.75;
-
-/** The most memory for a process that measures or compares: less than its container has. */
-export function memoryMaxHere(): number {
-  return Math.min(PROBE_MEMORY_MAX_BYTES, Math.floor(MEMORY_PART_MAX * readMemoryLimitBytes()));
 }
 
 export interface Terminal {
@@ -163,11 +153,7 @@ async function prepareHere(
   const { modelDir: cacheDir, weightsDir } = config.settings;
   return await prepareModel({
     ...{ manifest, cacheDir, weightsDir, precision: 'auto', provider: 'cpu', ...own },
-    instructionSet: await detectInstructionSet(),
-    answering: createAnswering({
-      childEnv: config.childEnv,
-      threads: Math.max(1, Math.floor(await readCpuShare())),
-    }),
+    answering: createAnswering({ childEnv: config.childEnv }),
   });
 }
 

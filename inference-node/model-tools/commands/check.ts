@@ -3,8 +3,7 @@ import { readFile, writeFile } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import type { Writable } from 'node:stream';
 import { diskError } from '@matting/serving/models/model-error.ts';
-import { decodeFile } from '@matting/serving/picture/codecs/decode.ts';
-import type { RgbaPicture } from '@matting/serving/picture/rgba-picture.ts';
+import { type RgbaPicture, readPicture } from '@matting/serving/picture/in-process.ts';
 import type { Command } from 'commander';
 import type { Probe, ProbeLimits, ProbeWishes } from '../probing/probe.ts';
 import { type CommandContext, UsageError } from './cli-config.ts';
@@ -75,7 +74,7 @@ async function readImage(path: string): Promise<RgbaPicture> {
   const bytes = await readFile(path).catch(error => {
     throw diskError(error, 'read', path);
   });
-  return await decodeFile(bytes, { declared: undefined, onOpened: () => undefined });
+  return await readPicture(bytes);
 }
 
 function describe(probe: Probe): readonly string[] {

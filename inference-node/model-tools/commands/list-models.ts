@@ -1,6 +1,5 @@
 /** `models list` and `show`: what is there, under which terms, and what a catalogue adds by name. */
 import type { Writable } from 'node:stream';
-import type { UseTerms } from '@matting/serving/models/licence.ts';
 import {
   listManifests,
   loadManifest,
@@ -139,6 +138,6 @@ function lines(model: ListedModel): string {
   return `${text.join('\n')}\n`;
 }
 
-function line({ commercialUse, reason, source }: UseTerms): string {
+function line({ commercialUse, reason, source }: ModelManifest['licence']['weights']): string {
   return `commercial use ${commercialUse}. ${reason} ${source}`;
 }

@@ -3,8 +3,7 @@
 import type { Writable } from 'node:stream';
 import { ConfigError } from '@matting/program/config-error.ts';
 import { createAnswering } from '@matting/serving/engine/choice/answer-picture.ts';
-import { readCpuShare } from '@matting/serving/engine/choice/engine-layout.ts';
-import { describeTerms } from '@matting/serving/models/licence.ts';
+import { memoryMaxHere } from '@matting/serving/engine/probe/probe-process.ts';
 import {
   listManifests,
   loadManifest,
@@ -12,6 +11,7 @@ import {
 } from '@matting/serving/models/manifest.ts';
 import { ModelError } from '@matting/serving/models/model-error.ts';
 import {
+  describeTerms,
   loadAddedPlans,
   loadPlanOutlines,
   outlineOf,
@@ -20,12 +20,11 @@ import {
   refusalsOf,
   requireAdmitted,
 } from '@matting/serving/models/plan.ts';
-import { detectInstructionSet } from '@matting/serving/prepared/load-prepared.ts';
 import type { Command } from 'commander';
 import { loadCatalogue } from '../adding/catalogue.ts';
 import { prepareModel } from '../preparing/prepare.ts';
 import { fetchWeights } from '../weights/fetch.ts';
-import { addAddingCommands, memoryMaxHere, modelsAdd } from './adding.ts';
+import { addAddingCommands, modelsAdd } from './adding.ts';
 import { addCheckCommand } from './check.ts';
 import { type CliConfig, type CommandContext, UsageError } from './cli-config.ts';
 import { modelsList, modelsShow } from './list-models.ts';
@@ -253,11 +252,7 @@ async function fetchOne(
     ...(side !== undefined && { inputSize: { width: side, height: side } }),
     precision: name === settings.model ? settings.precision : 'auto',
     provider: 'cpu',
-    instructionSet: await detectInstructionSet(),
-    answering: createAnswering({
-      childEnv: config.childEnv,
-      threads: Math.max(1, Math.floor(await readCpuShare())),
-    }),
+    answering: createAnswering({ childEnv: config.childEnv }),
     memoryMaxBytes: memoryMaxHere(),
     onProgress: progress => view.preparing(name, progress),
   });

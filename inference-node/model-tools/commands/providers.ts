@@ -1,8 +1,7 @@
 /** `providers install`, `list` and `check`: ONNX Runtime's parts for GPUs, which npm does not bring. */
 
 import type { Writable } from 'node:stream';
-import { selectExecutionProvider } from '@matting/serving/engine/choice/execution-provider.ts';
-import { type GpuListing, listGpus } from '@matting/serving/engine/devices/list-gpus.ts';
+import { findGpus, type GpuListing } from '@matting/serving/engine/choice/host-gpus.ts';
 import {
   type InstalledState,
   ProviderError,
@@ -104,16 +103,16 @@ export async function providersInstall(
 /** Each provider has its own libraries listed, and none where it is not installed. */
 async function report({ providerDir, childEnv }: CliConfig, hashed: boolean) {
   const installed = await readInstalled(providerDir, { hashed });
-  const gpus = await listGpus(childEnv);
+  const { gpus, tryCuda } = await findGpus(childEnv);
   if (installed.state !== 'installed') {
-    return { installed, gpus, libraries: { cuda: [], tensorrt: [] } };
+    return { found: { installed, gpus, libraries: { cuda: [], tensorrt: [] } }, tryCuda };
   }
   const { record } = installed;
   const search = { ldLibraryPath: childEnv.LD_LIBRARY_PATH, further: record.libraryFolders };
   const has = (name: string) => record.files.some(file => file.name === name);
   const cuda = await findLibraries(CUDA_LIBRARY, search);
   const tensorrt = has(TENSORRT_LIBRARY) ? await findLibraries(TENSORRT_LIBRARY, search) : [];
-  return { installed, gpus, libraries: { cuda, tensorrt } };
+  return { found: { installed, gpus, libraries: { cuda, tensorrt } }, tryCuda };
 }
 
 export async function providersList(
@@ -121,7 +120,7 @@ export async function providersList(
   config: CliConfig,
   out: Writable,
 ): Promise<void> {
-  const found = await report(config, false);
+  const { found } = await report(config, false);
   if (options.json) {
     out.write(`${JSON.stringify(found, null, 2)}\n`);
     return;
@@ -139,10 +138,10 @@ export async function providersCheck(
   config: CliConfig,
   out: Writable,
 ): Promise<boolean> {
-  const found = await report(config, true);
+  const { found, tryCuda } = await report(config, true);
   const { installed, libraries, gpus } = found;
   const complete = installed.state === 'installed' && missing(libraries.cuda).length === 0;
-  const attempts = options.run && complete ? await attempt(config, gpus) : [];
+  const attempts = options.run && complete ? await tryCuda(await engineEnvOf(config)) : [];
   const runs = attempts.length > 0 && attempts.every(({ reason }) => reason === undefined);
   const sound = options.run ? runs : complete;
   if (options.json) {
@@ -158,24 +157,8 @@ export async function providersCheck(
   return sound;
 }
 
-/** Without a list of GPUs on the one that CUDA takes first. Without a reason it runs there. */
-async function attempt(config: CliConfig, gpus: GpuListing) {
-  const { childEnv } = await readEngineEnvironment(config.providerDir, config.childEnv);
-  const named =
-    gpus.state === 'listed'
-      ? gpus.gpus.map(({ id }) => ({ device: id, env: { ...childEnv, CUDA_VISIBLE_DEVICES: id } }))
-      : [];
-  const first = [{ device: 'the first device', env: childEnv }];
-  const attempts: { device: string; reason: string | undefined }[] = [];
-  for (const { device, env } of named.length > 0 ? named : first) {
-    const run = selectExecutionProvider('cuda', { childEnv: env });
-    const reason = await run.then(
-      () => undefined,
-      (error: Error) => error.message,
-    );
-    attempts.push({ device, reason });
-  }
-  return attempts;
+async function engineEnvOf({ providerDir, childEnv }: CliConfig) {
+  return (await readEngineEnvironment(providerDir, childEnv)).childEnv;
 }
 
 function missing(libraries: readonly FoundLibrary[]): readonly FoundLibrary[] {

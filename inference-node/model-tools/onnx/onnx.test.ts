@@ -1,14 +1,6 @@
 /** Passes over graphs: sizes, precision, int8, bytes at both ends; ONNX Runtime runs them before and after. */
 import assert from 'node:assert/strict';
 import type { Size } from '@matting/proto/contract/finishing.ts';
-import {
-  createPlaneTables,
-  fillAlpha,
-  fillPlanes,
-} from '@matting/serving/engine/child/graph-ends.ts';
-import { LoadedModel } from '@matting/serving/engine/child/loaded-model.ts';
-import { InferenceSession, Tensor } from '@matting/serving/engine/child/onnx-runtime.ts';
-import { PROBE_SPEC } from '@matting/serving/engine/choice/execution-provider.ts';
 import { loadManifest } from '@matting/serving/models/manifest.ts';
 import { RGB_INPUT } from '@matting/serving/models/prepared-model.ts';
 import {
@@ -23,9 +15,15 @@ import {
   tensorNumbers,
   widenHalf,
 } from '@matting/serving/onnx/graph.ts';
-import { drawCheckPicture } from '@matting/serving/prepared/answer-check.ts';
-import { carriesInt8, detectInstructionSet } from '@matting/serving/prepared/load-prepared.ts';
 import { isModelError } from '@matting/serving/test/is-model-error.ts';
+import {
+  alphaOf,
+  drawCheckPicture,
+  lacksInt8,
+  loadModel,
+  planesOf,
+  runOnce,
+} from '@matting/serving/test/run-graph.ts';
 import { at } from '@matting/test-support/at.ts';
 import { throwsWith } from '@matting/test-support/throws.ts';
 import test from 'ava';
@@ -53,9 +51,8 @@ import {
   widenToFloat32,
 } from './rewrites.ts';
 
-/** Sums of products saturate on other CPUs, which is why nodes there run fp32. */
-const lacksInt8 = !carriesInt8(await detectInstructionSet());
-if (lacksInt8) console.error('skipped: this CPU has no instruction for products of bytes');
+const skipsInt8 = await lacksInt8();
+if (skipsInt8) console.error('skipped: this CPU has no instruction for products of bytes');
 const SIDE = 64;
 /** ONNX Runtime may add in another order where a shape is fixed or a node is removed. */
 const ROUNDING = 1e-6;
@@ -350,7 +347,7 @@ test('axes given as an attribute become an input', async t => {
   }
 });
 
-test.skipIf(lacksInt8)(
+test.skipIf(skipsInt8)(
   'the quantised matte differs from the float32 one only by its steps',
   async t => {
     for (const half of [false, true]) {
@@ -396,7 +393,7 @@ test('a value that only a float32 convolution reads stays float32, one that othe
   t.deepEqual(plan(deep.outputs).measured, plan([]).measured);
 });
 
-test.skipIf(lacksInt8)(
+test.skipIf(skipsInt8)(
   'where the picture is not in whole steps, the first convolution stays float32',
   async t => {
     const graph = float32();
@@ -409,7 +406,7 @@ test.skipIf(lacksInt8)(
   },
 );
 
-test.skipIf(lacksInt8)('a bias beside weights near zero does not overflow', async t => {
+test.skipIf(skipsInt8)('a bias beside weights near zero does not overflow', async t => {
   const graph = float32();
   const first = at(convolutions(graph), 0);
   const [, weightsName = '', biasName = ''] = first.inputs;
@@ -466,19 +463,9 @@ function answering(matte: readonly number[], width: number, height: number): Gra
   };
 }
 
-async function alphaOf(graph: Graph, format: PixelFormat, rgb: Uint8Array, size: Size) {
-  const { model: session } = await LoadedModel.load(
-    {
-      ...PROBE_SPEC,
-      ...format,
-      provider: 'cpu',
-      allowCpuNodes: true,
-      inputWidth: size.width,
-      inputHeight: size.height,
-    },
-    graphBytes(graph),
-  );
-  const { alpha } = await session.run(rgb);
+async function answerOf(graph: Graph, format: PixelFormat, rgb: Uint8Array, size: Size) {
+  const spec = { ...format, inputWidth: size.width, inputHeight: size.height };
+  const { alpha } = await (await loadModel(spec, graphBytes(graph))).run(rgb);
   return Uint8Array.from(alpha);
 }
 
@@ -504,13 +491,8 @@ test('each byte becomes the same float as beside the graph', async t => {
       const format: PixelFormat = { normalisation, colourOrder, activation: 'none' };
       const graph = bytesAtBothEnds(format, { width: side, height: side })(tinyGraph({ side }));
       const inner = { ...graph, outputs: [value('input', 3, side, side)] };
-      const session = await InferenceSession.create(graphBytes(inner));
-      const feeds = { [RGB_INPUT]: new Tensor('uint8', rgb, [1, side, side, 3]) };
-      const { input } = await session.run(feeds);
-      const planes = new Float32Array(rgb.length);
-      fillPlanes(rgb, planes, createPlaneTables(normalisation, colourOrder));
-      t.deepEqual(input?.data, planes);
-      await session.release();
+      const feeds = { [RGB_INPUT]: { data: rgb, dims: [1, side, side, 3] } };
+      t.deepEqual(await runOnce(graphBytes(inner), feeds, 'input'), planesOf(rgb, format));
     }
   }
 });
@@ -532,11 +514,11 @@ test('each number of a matte becomes the same byte, ties and their neighbours to
   ] as const) {
     const format = { ...FORMAT, activation };
     const size = { width: given.length, height: 1 };
-    const expected = new Uint8ClampedArray(given.length);
-    t.truthy(fillAlpha(Float32Array.from(given), expected, activation));
+    const expected = alphaOf(given, activation);
+    t.truthy(expected);
     const graph = bytesAtBothEnds(format, size)(answering(given, size.width, size.height));
     const rgb = new Uint8Array(3 * given.length).fill(100);
-    t.deepEqual(await alphaOf(graph, format, rgb, size), new Uint8Array(expected), activation);
+    t.deepEqual(await answerOf(graph, format, rgb, size), expected, activation);
   }
 });
 
@@ -546,7 +528,7 @@ test('a matte that is not all numbers is refused', async t => {
   for (const activation of ['none', 'sigmoid'] as const) {
     const format = { ...FORMAT, activation };
     const graph = answering([0, 1, 0, 1, Number.NaN, 0, 1, 0], 4, 2);
-    await t.throwsAsync(alphaOf(bytesAtBothEnds(format, size)(graph), format, rgb, size), {
+    await t.throwsAsync(answerOf(bytesAtBothEnds(format, size)(graph), format, rgb, size), {
       message: /values that are not numbers/,
     });
   }
@@ -558,8 +540,8 @@ test('a whole graph answers the same bytes from bytes as from floats', async t =
   for (const half of [false, true]) {
     const graph = keepOutput('output')(tinyGraph({ side: SIDE, half }));
     const named = { ...FORMAT, inputName: 'input', outputName: 'output' };
-    const floats = await alphaOf(graph, named, rgb, size);
-    const bytes = await alphaOf(bytesAtBothEnds(FORMAT, size)(graph), FORMAT, rgb, size);
+    const floats = await answerOf(graph, named, rgb, size);
+    const bytes = await answerOf(bytesAtBothEnds(FORMAT, size)(graph), FORMAT, rgb, size);
     t.deepEqual(bytes, floats);
     t.true(new Set(floats).size > 4, 'not all the same');
   }

@@ -18,9 +18,11 @@ import {
   readersOf,
   type Tensor,
 } from '@matting/serving/onnx/graph.ts';
-import { inferValues } from '@matting/serving/onnx/infer.ts';
-import type { Range } from '@matting/serving/prepared/ranges.ts';
+import { inferValues } from './infer.ts';
 import { OPSET_OF_INT8, removeUnused } from './rewrites.ts';
+
+/** Least and greatest number of a value; 0 lies within. */
+export type Range = readonly [lower: number, upper: number];
 
 export interface Quantisation {
   /** The keys are names of values; those that the plan measures are there at least. */

@@ -29,7 +29,7 @@ import {
   type Tensor,
   widenHalf,
 } from '@matting/serving/onnx/graph.ts';
-import { inferValues, type KnownValues } from '@matting/serving/onnx/infer.ts';
+import { inferValues, type KnownValues } from './infer.ts';
 
 /** DequantizeLinear has an axis from this opset on, for a scale per channel. */
 export const OPSET_OF_INT8 = 13;

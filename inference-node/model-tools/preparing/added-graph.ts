@@ -5,12 +5,10 @@
 import { randomBytes } from 'node:crypto';
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { answerOnce } from '@matting/serving/engine/choice/answer-picture.ts';
-import { readCpuShare } from '@matting/serving/engine/choice/engine-layout.ts';
-import { saysMemoryRanOut } from '@matting/serving/engine/engine-protocol.ts';
+import { answerOnce, MemoryBoundError } from '@matting/serving/engine/choice/answer-picture.ts';
+import { PROBE_MEMORY_MAX_BYTES } from '@matting/serving/engine/probe/probe-process.ts';
 import { hashFile } from '@matting/serving/models/cache-files.ts';
 import type { PreparedModel } from '@matting/serving/models/prepared-model.ts';
-import { drawCheckInput } from '@matting/serving/prepared/answer-check.ts';
 import {
   describeAsItIs,
   describePrepared,
@@ -24,7 +22,6 @@ import {
 } from '@matting/serving/prepared/prepared-cache.ts';
 import { alteredWeights } from '@matting/serving/prepared/weights-cache.ts';
 import { DIFFERENCES_OUTPUT } from '../onnx/compare-blocks.ts';
-import { PROBE_MEMORY_MAX_BYTES } from '../probing/probe.ts';
 import { FORMS, mendApart } from './mend-apart.ts';
 
 /** A load and two runs each: BiRefNet lite at 1024 takes one minute of two cores. */
@@ -62,7 +59,7 @@ export const prepareAdded: MakePrepared = async (source, key, options) => {
     // The CPU's answers: what is compared are graphs, and the provider is checked with the model.
     const onCpu = { ...key, provider: 'cpu' } as const;
     const comparing = {
-      answer: await boundedAnswer(options),
+      answer: boundedAnswer(options),
       stock: describeAsItIs(source, onCpu, options),
       mended: describePrepared(manifest, onCpu, path, written.sha256),
     };
@@ -81,15 +78,12 @@ export const prepareAdded: MakePrepared = async (source, key, options) => {
 
 type Answer = ReturnType<typeof answerOnce>;
 
-async function boundedAnswer(options: Options): Promise<Answer> {
-  const { memoryMaxBytes = PROBE_MEMORY_MAX_BYTES } = options;
-  const threads = Math.max(1, Math.floor(await readCpuShare()));
-  return answerOnce({ childEnv: {}, threads, timeoutMs: COMPARE_TIMEOUT_MS, memoryMaxBytes });
+function boundedAnswer({ memoryMaxBytes = PROBE_MEMORY_MAX_BYTES }: Options): Answer {
+  return answerOnce({ childEnv: {}, timeoutMs: COMPARE_TIMEOUT_MS, memoryMaxBytes });
 }
 
 function reasonOf(error: unknown, { memoryMaxBytes = PROBE_MEMORY_MAX_BYTES }: Options): string {
-  const { message } = error as Error;
-  if (!saysMemoryRanOut(message)) return message;
+  if (!(error instanceof MemoryBoundError)) return (error as Error).message;
   return `that takes more memory than ${(memoryMaxBytes / 1024 ** 3).toFixed(1)} GiB (--memory-max)`;
 }
 
@@ -110,7 +104,7 @@ async function compareEachBlock(
     const read = { outputName: DIFFERENCES_OUTPUT, activation: 'none' } as const;
     const form = mended.form && { form: { ...mended.form, inverted: false } };
     const spec = { ...mended, ...read, ...form, ...comparison };
-    const { alpha } = await answer(spec, drawCheckInput(mended));
+    const { alpha } = await answer(spec);
     const wrong = alpha.filter(difference => difference === 255).length;
     if (wrong === 0) return undefined;
     return `${wrong} of ${alpha.length} parts of what was mended answer otherwise`;
@@ -124,17 +118,16 @@ async function compareMattes(
   { answer, stock, mended }: Comparing,
   options: Options,
 ): Promise<string | undefined> {
-  const rgb = drawCheckInput(mended);
   let expected: Uint8Array;
   try {
-    expected = (await answer(stock, rgb)).alpha;
+    expected = (await answer(stock)).alpha;
   } catch (error) {
     const reason = `the whole was not compared: ${reasonOf(error, options)}`;
     options.onProgress?.({ step: 'mended', reason });
     return undefined;
   }
   try {
-    const { alpha } = await answer(mended, rgb);
+    const { alpha } = await answer(mended);
     const difference = largestDifference(expected, alpha);
     if (difference <= ALPHA_DIFFERENCE_MAX) return undefined;
     return `its matte differs by ${difference} levels of 255`;

@@ -12,29 +12,19 @@ import {
 } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import type { Size } from '@matting/proto/contract/finishing.ts';
-import { LoadedModel } from '@matting/serving/engine/child/loaded-model.ts';
-import { PROBE_SPEC } from '@matting/serving/engine/choice/execution-provider.ts';
 import type { ModelManifest } from '@matting/serving/models/manifest.ts';
 import type { PreparedModel } from '@matting/serving/models/prepared-model.ts';
 import { decodeModel } from '@matting/serving/onnx/graph.ts';
-import {
-  type AnswerPicture,
-  drawCheckPicture,
-  summariseAnswer,
-} from '@matting/serving/prepared/answer-check.ts';
-import {
-  buildPlan,
-  checkAnswerOnDevice,
-  type DeviceAnswerOptions,
-  type PrepareProgress,
-} from '@matting/serving/prepared/load-prepared.ts';
+import { buildPlan, type PrepareProgress } from '@matting/serving/prepared/load-prepared.ts';
 import {
   listPrepared,
   PREPARER_REVISION,
   preparedDirectory,
 } from '@matting/serving/prepared/prepared-cache.ts';
 import { recordChecked, weightsPath } from '@matting/serving/prepared/weights-cache.ts';
+import { askDevice, type DeviceOptions } from '@matting/serving/test/ask-device.ts';
 import { isModelError } from '@matting/serving/test/is-model-error.ts';
+import { answerBlocks, loadModel } from '@matting/serving/test/run-graph.ts';
 import { at } from '@matting/test-support/at.ts';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import { rejectsWith } from '@matting/test-support/throws.ts';
@@ -55,13 +45,7 @@ import {
   runGraph,
 } from '../test/tiny-graph.ts';
 import { fetchWeights } from '../weights/fetch.ts';
-import {
-  exactInputScale,
-  formatRanges,
-  makePrepared,
-  type PrepareOptions,
-  prepareModel,
-} from './prepare.ts';
+import { exactInputScale, makePrepared, type PrepareOptions, prepareModel } from './prepare.ts';
 
 const test = ava.serial;
 
@@ -290,12 +274,6 @@ test('a plan of one model is prepared', async t => {
   );
 });
 
-async function loadOnCpu(prepared: PreparedModel): Promise<LoadedModel> {
-  const session = { intraOpThreads: 1, sharesCores: false, allowCpuNodes: true };
-  const spec = { ...prepared, provider: 'cpu', ...session } as const;
-  return (await LoadedModel.load(spec)).model;
-}
-
 const SIDE = 64;
 const VNNI = 'x64-avx512-vnni';
 
@@ -318,9 +296,11 @@ test.beforeEach(async () => {
   await writeFile(rangesFile, rangesText);
 });
 
+type AnswerPicture = PrepareOptions['answering']['answer'];
+
 const answer: AnswerPicture = async (model, rgb) => {
   asked.push(model);
-  const { alpha, size } = await (await loadOnCpu(model)).run(rgb);
+  const { alpha, size } = await (await loadModel(model)).run(rgb);
   return { alpha: Uint8Array.from(alpha), ...size };
 };
 
@@ -333,21 +313,15 @@ async function calibrate(weights: Buffer): Promise<string> {
   const { inputWidth, inputHeight, inputName, outputName } = model.manifest.graph;
   const ends = { inputWidth, inputHeight, inputName, outputName, activation: 'none' } as const;
   const { normalisation, colourOrder } = manifest;
-  const { model: session } = await LoadedModel.load(
-    { ...PROBE_SPEC, ...ends, normalisation, colourOrder, provider: 'cpu', allowCpuNodes: true },
-    bytes,
-  );
-  const { alpha, size } = await session.run(drawCheckPicture(SIDE, SIDE));
-  return formatRanges({
+  return JSON.stringify({
     model: 'tiny',
     version: manifest.version,
     weightsSha256: sha256(weights),
     inputSize: SIDE,
-    quantile: 0,
+    quantilePerMillion: 0,
     photos: [{ name: 'a wave', sha256: 'ab'.repeat(32) }],
-    float32: [],
-    ranges,
-    checkAnswer: summariseAnswer({ alpha, ...size }),
+    checkAnswer: await answerBlocks({ ...ends, normalisation, colourOrder }, bytes, SIDE),
+    ranges: Object.fromEntries(ranges),
   });
 }
 
@@ -468,7 +442,7 @@ async function prepareOnGpu(manifest = model.manifest): Promise<PreparedModel> {
   });
 }
 
-function options(gpuLevel = 100): Omit<DeviceAnswerOptions, 'model'> {
+function options(gpuLevel = 100): DeviceOptions {
   const answerOf = (level: number) => async (model: PreparedModel) => {
     const { inputWidth: width, inputHeight: height } = model;
     return { alpha: new Uint8Array(width * height).fill(level), width, height };
@@ -492,12 +466,12 @@ function options(gpuLevel = 100): Omit<DeviceAnswerOptions, 'model'> {
 
 test('weights that are only in the folder that is read are enough', async t => {
   const onGpu = await prepareOnGpu();
-  t.is(await checkAnswerOnDevice({ ...options(), model: onGpu }), undefined);
+  t.is(await askDevice(onGpu, options()), undefined);
   const [onCpu, ...more] = asked;
   t.deepEqual([onCpu?.precision, onCpu?.provider, more.length], ['fp32', 'cpu', 0]);
   t.truthy(onCpu?.path.startsWith(places.cacheDir));
   // The answer is remembered: the device is not tried again.
-  t.is(await checkAnswerOnDevice({ ...options(0), model: onGpu }), undefined);
+  t.is(await askDevice(onGpu, options(0)), undefined);
   t.is(asked.length, 1);
 });
 
@@ -505,8 +479,8 @@ test('of a graph that runs as it is the CPU runs the same, and folders of weight
   const graph = { ...model.manifest.graph, dynamic: true };
   const onGpu = await prepareOnGpu({ ...model.manifest, graph, precisions: ['fp16'] });
   const before = await readdir(dirname(onGpu.path));
-  t.is(await checkAnswerOnDevice({ ...options(), model: onGpu }), undefined);
-  t.is(await checkAnswerOnDevice({ ...options(0), model: onGpu }), undefined);
+  t.is(await askDevice(onGpu, options()), undefined);
+  t.is(await askDevice(onGpu, options(0)), undefined);
   t.deepEqual(
     asked.map(({ path, provider }) => [path, provider]),
     [[onGpu.path, 'cpu']],
@@ -514,36 +488,36 @@ test('of a graph that runs as it is the CPU runs the same, and folders of weight
   t.deepEqual(await readdir(dirname(onGpu.path)), before);
   // Described anew it is another model.
   const brighter = { ...onGpu, activation: 'scale255' } as const;
-  t.regex((await checkAnswerOnDevice({ ...options(0), model: brighter })) ?? '', /is wrong/);
+  t.regex((await askDevice(brighter, options(0))) ?? '', /is wrong/);
 });
 
 test('one that is checked afresh is held against the answer that was found before', async t => {
   const onGpu = await prepareOnGpu();
-  t.is(await checkAnswerOnDevice({ ...options(), model: onGpu }), undefined);
+  t.is(await askDevice(onGpu, options()), undefined);
   await rm(places.weightsDir, { recursive: true });
-  const afresh = { machine: undefined, model: onGpu };
-  t.is(await checkAnswerOnDevice({ ...options(), ...afresh }), undefined);
-  t.regex((await checkAnswerOnDevice({ ...options(200), ...afresh })) ?? '', /is wrong/);
+  const afresh = { machine: undefined };
+  t.is(await askDevice(onGpu, { ...options(), ...afresh }), undefined);
+  t.regex((await askDevice(onGpu, { ...options(200), ...afresh })) ?? '', /is wrong/);
   t.is(asked.length, 1);
 });
 
 test('another answer is wrong, and is not remembered as right', async t => {
   const onGpu = await prepareOnGpu();
-  const wrong = await checkAnswerOnDevice({ ...options(200), model: onGpu });
+  const wrong = await askDevice(onGpu, options(200));
   t.regex(wrong ?? '', /^its answer to the check picture is wrong: /);
-  t.regex((await checkAnswerOnDevice({ ...options(200), model: onGpu })) ?? '', /is wrong/);
+  t.regex((await askDevice(onGpu, options(200))) ?? '', /is wrong/);
 });
 
 test('without an answer to hold its own against a GPU is not taken for right', async t => {
   const onGpu = await prepareOnGpu();
   await rm(places.weightsDir, { recursive: true });
-  const reason = await checkAnswerOnDevice({ ...options(), model: onGpu });
+  const reason = await askDevice(onGpu, options());
   t.regex(reason ?? '', /^there is no answer to hold its own against: .*models fetch tiny/);
   const failing = { machine: 'a test', answer: () => Promise.reject(new Error('no memory')) };
   await fetchWeights(model.manifest, {
     cacheDir: places.weightsDir,
     registryOptions: registry.options,
   });
-  const failed = await checkAnswerOnDevice({ ...options(), model: onGpu, answering: failing });
+  const failed = await askDevice(onGpu, { ...options(), answering: failing });
   t.is(failed, 'there is no answer to hold its own against: no memory');
 });

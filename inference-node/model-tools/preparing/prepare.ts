@@ -20,15 +20,10 @@ import {
 } from '@matting/serving/prepared/load-prepared.ts';
 import {
   cleanPrepared,
+  type PreparedKey,
   preparedPath,
   writeSidecar,
 } from '@matting/serving/prepared/prepared-cache.ts';
-import {
-  ALPHA_MAX,
-  QUANTILE_PARTS,
-  type Ranges,
-  type RangesFile,
-} from '@matting/serving/prepared/ranges.ts';
 import { alteredWeights } from '@matting/serving/prepared/weights-cache.ts';
 import { planQuantisation, type Quantisation, quantise, type Scale } from '../onnx/quantise.ts';
 import {
@@ -154,6 +149,8 @@ function requireInterface(graph: Graph, inputName: string): void {
   }
 }
 
+type RangesFile = NonNullable<PreparedKey['ranges']>;
+
 /** @throws ModelError `manifest` where the ranges are not of this float32 graph. */
 export function fitRanges(
   { name: file, ranges }: RangesFile,
@@ -176,27 +173,12 @@ export function fitRanges(
   return { ranges: ranges.ranges, float32, input };
 }
 
+const BYTE_MAX = 255;
+
 /** Gives the scale where the input is the bytes: all channels alike, with a whole mean. */
 export function exactInputScale({ normalisation }: ModelManifest): Scale | undefined {
   const { mean, std } = normalisation;
   const alike = mean.every(value => value === mean[0]) && std.every(value => value === std[0]);
-  if (!alike || !Number.isInteger(mean[0]) || mean[0] < 0 || mean[0] > ALPHA_MAX) return undefined;
+  if (!alike || !Number.isInteger(mean[0]) || mean[0] < 0 || mean[0] > BYTE_MAX) return undefined;
   return { scale: 1 / std[0], zeroPoint: mean[0] };
-}
-
-export function formatRanges(ranges: Ranges): string {
-  const { quantile, ranges: measured, float32, checkAnswer, photos, ...head } = ranges;
-  const lines = [
-    ...Object.entries({
-      ...head,
-      quantilePerMillion: Math.round(quantile * QUANTILE_PARTS),
-    }).map(([field, value]) => `  ${JSON.stringify(field)}: ${JSON.stringify(value)}`),
-    `  "photos": [\n${photos.map(photo => `    ${JSON.stringify(photo)}`).join(',\n')}\n  ]`,
-    ...(float32.length > 0 ? [`  "float32": ${JSON.stringify(float32)}`] : []),
-    `  "checkAnswer": ${JSON.stringify(checkAnswer)}`,
-    `  "ranges": {\n${[...measured]
-      .map(([name, range]) => `    ${JSON.stringify(name)}: ${JSON.stringify(range)}`)
-      .join(',\n')}\n  }`,
-  ];
-  return `{\n${lines.join(',\n')}\n}\n`;
 }

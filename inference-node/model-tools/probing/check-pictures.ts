@@ -1,5 +1,5 @@
 /** Painted subjects on backgrounds, of which is known what is which. Pure. */
-import type { RgbaPicture } from '@matting/serving/picture/rgba-picture.ts';
+import type { RgbaPicture } from '@matting/serving/picture/in-process.ts';
 
 type Rgb = readonly [number, number, number];
 

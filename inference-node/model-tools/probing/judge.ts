@@ -1,13 +1,17 @@
 /** Derives a manifest's facts from the values of runs on pictures with a known subject. Pure. */
 
 import type { Size } from '@matting/proto/contract/finishing.ts';
-import { formEnds, matteShape, type TensorFacts } from '@matting/serving/engine/child/form-ends.ts';
-import type { SessionSpec } from '@matting/serving/engine/engine-protocol.ts';
+import {
+  type FormSpec,
+  formEnds,
+  matteShape,
+  type TensorFacts,
+} from '@matting/serving/engine/child/form-ends.ts';
+import type { OutputValues } from '@matting/serving/engine/probe/probe-process.ts';
 import { ModelError } from '@matting/serving/models/model-error.ts';
 import type { Activation, GraphForm } from '@matting/serving/models/prepared-model.ts';
 import { type CheckPicture, meanAt } from './check-pictures.ts';
 import type { NamedNormalisation, Probe, ProbeWishes } from './probe.ts';
-import type { OutputValues } from './probe-protocol.ts';
 import type { Matte } from './sheet.ts';
 import { activationOf, isConstant, isInverted, isProbable, type ValueRange } from './verdict.ts';
 
@@ -17,7 +21,7 @@ export interface KnownGraph {
   readonly input: TensorFacts;
   readonly output: TensorFacts;
   readonly form: GraphForm;
-  readonly spec: SessionSpec;
+  readonly spec: FormSpec;
 }
 
 /** One run of one picture. */

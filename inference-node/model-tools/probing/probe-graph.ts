@@ -5,16 +5,22 @@
 import { open } from 'node:fs/promises';
 import path from 'node:path';
 import type { Size } from '@matting/proto/contract/finishing.ts';
-import type { TensorFacts } from '@matting/serving/engine/child/form-ends.ts';
-import type { RuntimeSpec } from '@matting/serving/engine/child/loaded-model.ts';
-import { readCpuShare } from '@matting/serving/engine/choice/engine-layout.ts';
-import type { SessionSpec } from '@matting/serving/engine/engine-protocol.ts';
-import { sizeInInput } from '@matting/serving/models/input-size.ts';
+import type { FormSpec, TensorFacts } from '@matting/serving/engine/child/form-ends.ts';
+import {
+  type GraphRun,
+  type LoadedGraph,
+  ProbeProcess,
+  RunFailed,
+} from '@matting/serving/engine/probe/probe-process.ts';
 import { diskError, ModelError, printable } from '@matting/serving/models/model-error.ts';
 import type { GraphForm, MatteRole } from '@matting/serving/models/prepared-model.ts';
-import type { RoleMatte } from '@matting/serving/picture/matte/merge-mattes.ts';
-import { createModelInput } from '@matting/serving/picture/matte/model-input.ts';
-import { createRefineInput } from '@matting/serving/picture/matte/refine.ts';
+import {
+  cutOut,
+  type FittedPicture,
+  fitToInput,
+  fitWithTrimap,
+  type RoleMatte,
+} from '@matting/serving/picture/in-process.ts';
 import { type CheckPicture, drawCheckPictures } from './check-pictures.ts';
 import {
   describeTensor,
@@ -35,10 +41,11 @@ import {
   type ProbeLimits,
   type ProbeWishes,
 } from './probe.ts';
-import { type GraphRun, ProbeProcess, RunFailed } from './probe-process.ts';
-import type { FromProbeChild } from './probe-protocol.ts';
-import { createCutout, createSheet, type Matte } from './sheet.ts';
+import { createSheet, type Matte } from './sheet.ts';
 import { chooseOutput } from './verdict.ts';
+
+/** A probe's process loads the graph for it. */
+const PROVIDER = 'cpu';
 
 /** @throws ModelError `prepare` with what the file is or does, `settings` where wishes do not fit */
 export async function probeGraph(
@@ -47,13 +54,9 @@ export async function probeGraph(
   limits: ProbeLimits = {},
 ): Promise<Probe> {
   await requireOnnx(file);
-  const runtime: RuntimeSpec = {
-    ...{ provider: 'cpu', sharesCores: false, allowCpuNodes: true },
-    intraOpThreads: Math.max(1, Math.floor(await readCpuShare())),
-  };
   const whole = path.resolve(file);
-  const found = limits.asItIs ? undefined : await probeMended(whole, runtime, wishes, limits);
-  return found ?? (await probeFile(whole, runtime, wishes, limits));
+  const found = limits.asItIs ? undefined : await probeMended(whole, wishes, limits);
+  return found ?? (await probeFile(whole, wishes, limits));
 }
 
 /**
@@ -62,14 +65,13 @@ export async function probeGraph(
  */
 async function probeMended(
   whole: string,
-  runtime: RuntimeSpec,
   wishes: ProbeWishes,
   limits: ProbeLimits,
 ): Promise<Probe | undefined> {
-  await using copy = await openMendedCopy(whole, runtime.provider);
+  await using copy = await openMendedCopy(whole, PROVIDER);
   if (!copy.isMended) return undefined;
   try {
-    return { ...(await probeFile(copy.path, runtime, wishes, limits)), mended: true };
+    return { ...(await probeFile(copy.path, wishes, limits)), mended: true };
   } catch (error) {
     limits.signal?.throwIfAborted();
     if (error instanceof ModelError && error.kind === 'prepare') return undefined;
@@ -77,16 +79,11 @@ async function probeMended(
   }
 }
 
-async function probeFile(
-  file: string,
-  runtime: RuntimeSpec,
-  wishes: ProbeWishes,
-  limits: ProbeLimits,
-): Promise<Probe> {
+async function probeFile(file: string, wishes: ProbeWishes, limits: ProbeLimits): Promise<Probe> {
   const child = new ProbeProcess(limits);
   try {
-    const loaded = await child.load({ ...runtime, path: file });
-    const graph = await settleChannels(openGraph(child, loaded, runtime, wishes));
+    const loaded = await child.load(file);
+    const graph = await settleChannels(openGraph(child, loaded, wishes));
     return await measure(await chooseMatte(graph));
   } finally {
     await child.close();
@@ -109,7 +106,7 @@ async function requireOnnx(file: string): Promise<void> {
 
 interface OpenGraph extends KnownGraph {
   readonly child: ProbeProcess;
-  readonly loaded: FromProbeChild['loaded'];
+  readonly loaded: LoadedGraph;
   readonly picture: PictureInput;
   /** The one that was wished for comes first. */
   readonly normalisations: readonly [NamedNormalisation, ...NamedNormalisation[]];
@@ -118,19 +115,13 @@ interface OpenGraph extends KnownGraph {
   readonly warnings: string[];
 }
 
-function openGraph(
-  child: ProbeProcess,
-  loaded: FromProbeChild['loaded'],
-  runtime: RuntimeSpec,
-  wishes: ProbeWishes,
-): OpenGraph {
+function openGraph(child: ProbeProcess, loaded: LoadedGraph, wishes: ProbeWishes): OpenGraph {
   const { input, ...picture } = pictureInput(loaded.inputs, wishes.size);
   const outputs = matteOutputs(loaded.outputs, wishes.output);
   const normalisations = normalisationsOf(wishes, picture);
   const form = formOf(picture, wishes);
-  const spec: SessionSpec = {
-    ...{ ...runtime, path: undefined, sha256: undefined, form },
-    ...{ inputName: input.name, outputName: outputs[0].name, activation: 'none' },
+  const spec: FormSpec = {
+    ...{ form, inputName: input.name, outputName: outputs[0].name, activation: 'none' },
     ...{ inputWidth: picture.size.width, inputHeight: picture.size.height },
     ...{ normalisation: normalisations[0], colourOrder: wishes.colourOrder ?? 'rgb' },
   };
@@ -170,10 +161,14 @@ type Run = PictureRun & GraphRun;
 /** A graph that takes a trimap refines this matte. */
 type Shown = Pick<CheckPicture, 'picture'> & Partial<Pick<CheckPicture, 'matte'>>;
 
-function inputOf({ form }: OpenGraph, { picture, matte }: Shown, size: Size): Buffer {
-  if (!form.trimap) return createModelInput(picture, size);
+function inputOf(
+  { form }: OpenGraph,
+  { picture, matte }: Shown,
+  terms: Size & Partial<Pick<GraphForm, 'fit' | 'sides'>>,
+): FittedPicture {
+  if (!form.trimap) return fitToInput(picture, terms);
   const subject = matte && roleMatte('subject', { ...picture, alpha: matte });
-  const input = subject && createRefineInput(picture, [subject], size);
+  const input = subject && fitWithTrimap(picture, [subject], terms);
   if (input !== undefined) return input;
   const why = 'the graph refines a matte, and of a picture of your own there is none';
   throw new ModelError('settings', `${why}; leave out --image`);
@@ -211,8 +206,7 @@ async function runPicture(
 ): Promise<Run> {
   const { child, spec, outputs } = graph;
   const { inputWidth: width, inputHeight: height, form } = spec;
-  const size = sizeInInput({ width, height, ...form }, shown.picture);
-  const rgb = inputOf(graph, shown, size);
+  const { rgb, size } = inputOf(graph, shown, { width, height, ...form });
   const names = outputs.map(({ name }) => name);
   const ran = await child.run({ ...spec, normalisation }, names, rgb, size);
   return { ...ran, normalisation, output: ran.outputs[0], rgb, size };
@@ -271,7 +265,7 @@ async function findMultiple(graph: OpenGraph) {
       ...{ inputWidth: size.width, inputHeight: size.height },
     };
     try {
-      await child.run(sized, [output.name], inputOf(graph, person, size), size);
+      await child.run(sized, [output.name], inputOf(graph, person, size).rgb, size);
       return multiple;
     } catch (error) {
       if (!(error instanceof RunFailed)) throw error;
@@ -298,7 +292,7 @@ async function findShortest(graph: OpenGraph, multipleOf: number): Promise<numbe
       ] as const) {
         const sized = { ...stretched, inputWidth: width, inputHeight: height };
         const size = { width, height };
-        await child.run(sized, [output.name], inputOf(graph, person, size), size);
+        await child.run(sized, [output.name], inputOf(graph, person, size).rgb, size);
       }
       return short;
     } catch (error) {
@@ -347,13 +341,13 @@ async function measure(graph: OpenGraph): Promise<Probe> {
     ...{ ...verdict, graph: factsOf(graph), multipleOf: sides ?? 1, ...narrow.found },
     inputs: loaded.inputs.map(describeTensor).map(printable),
     outputs: loaded.outputs.map(describeTensor).map(printable),
-    ...{ peakBytes, seconds, loadedBytes: loaded.loadedBytes, provider: graph.spec.provider },
+    ...{ peakBytes, seconds, loadedBytes: loaded.loadedBytes, provider: PROVIDER },
     warnings: [...graph.warnings, ...verdict.warnings, ...squares, ...narrow.warnings, ...left].map(
       printable,
     ),
     shown: shown.map(({ normalisation: { of } }) => of),
     sheet: await createSheet(seen.picture, shown.map(mattes)),
-    cutout: await createCutout(seen.picture, mattes(own)),
+    cutout: await cutOut(seen.picture, mattes(own)),
   };
 }
 

@@ -1,5 +1,6 @@
 /** A probe of an ONNX file gets these wishes and limits, and finds these facts. */
 import type { Size } from '@matting/proto/contract/finishing.ts';
+import type { ProbeProcessLimits } from '@matting/serving/engine/probe/probe-process.ts';
 import type { Measured, ModelManifest, SourceGraph } from '@matting/serving/models/manifest.ts';
 import {
   type Activation,
@@ -9,7 +10,7 @@ import {
   type Layout,
   type Normalisation,
 } from '@matting/serving/models/prepared-model.ts';
-import type { RgbaPicture } from '@matting/serving/picture/rgba-picture.ts';
+import type { RgbaPicture } from '@matting/serving/picture/in-process.ts';
 
 /** They come from flags, a sidecar or the catalogue. What is absent is measured, or stays open. */
 export interface ProbeWishes extends Partial<Normalisation> {
@@ -23,20 +24,11 @@ export interface ProbeWishes extends Partial<Normalisation> {
   readonly picture?: RgbaPicture;
 }
 
-export interface ProbeLimits {
-  /** The bound is for the memory that the child takes for itself. */
-  readonly memoryMaxBytes?: number;
-  /** The bound is for the whole probe. */
-  readonly timeoutMs?: number;
-  readonly signal?: AbortSignal;
-  /** The child gets this environment, as engines do. */
-  readonly childEnv?: Readonly<Record<string, string>>;
+export interface ProbeLimits extends ProbeProcessLimits {
   /** Deformable convolutions that can be mended are not: preparing left them as they are. */
   readonly asItIs?: true;
 }
 
-export const PROBE_MEMORY_MAX_BYTES = 4 * 1024 ** 3;
-export const PROBE_TIMEOUT_MS = 120_000;
 export const PROBE_SIDE_PX = 512;
 
 /** An open size was measured at `side`: twice that costs four times as much memory. */

@@ -1,10 +1,11 @@
 /** Draws for a person cut-outs by several mattes on a strong colour, side by side. */
-import { encodePixels } from '@matting/serving/picture/codecs/encode.ts';
-import type { RoleMatte } from '@matting/serving/picture/matte/merge-mattes.ts';
-import { createModelInput } from '@matting/serving/picture/matte/model-input.ts';
-import { stretchMatte } from '@matting/serving/picture/matte/refine.ts';
-import { type RgbaPicture, viewAsBytes } from '@matting/serving/picture/rgba-picture.ts';
-import { finishPicture } from '@matting/serving/picture/worker/finish.ts';
+import {
+  alphaOfSize,
+  encodePng,
+  fitToInput,
+  type RgbaPicture,
+  type RoleMatte,
+} from '@matting/serving/picture/in-process.ts';
 
 export interface Matte {
   readonly alpha: Uint8Array;
@@ -26,11 +27,10 @@ export async function createSheet(
   const scale = TILE_PX / Math.max(picture.width, picture.height);
   const side = (pixels: number) => Math.max(1, Math.round(pixels * scale));
   const tile = { width: side(picture.width), height: side(picture.height) };
-  const rgb = createModelInput(picture, tile);
+  const { rgb } = fitToInput(picture, tile);
   const width = (1 + plans.length) * (tile.width + GAP_PX) - GAP_PX;
   const sheet = new Uint32Array(width * tile.height).fill(WHITE);
-  const small = { ...tile, rgba: new Uint32Array(tile.width * tile.height), translucent: false };
-  const alphas = plans.map(mattes => stretchMatte(mattes, small));
+  const alphas = plans.map(mattes => alphaOfSize(mattes, tile));
   for (const [index, alpha] of [undefined, ...alphas].entries()) {
     const left = index * (tile.width + GAP_PX);
     for (let i = 0; i < tile.width * tile.height; i++) {
@@ -41,19 +41,5 @@ export async function createSheet(
       sheet[at] = channel(0) | (channel(1) << 8) | (channel(2) << 16) | 0xff000000;
     }
   }
-  const data = viewAsBytes(sheet);
-  return await encodePixels({ data, width, height: tile.height, channels: 4 }, 'png');
-}
-
-/** Cuts the picture out as a node does. @returns PNG */
-export async function createCutout(
-  picture: RgbaPicture,
-  mattes: readonly RoleMatte[],
-): Promise<Buffer> {
-  const copy = { ...picture, rgba: picture.rgba.slice() };
-  const { file } = await finishPicture(copy, mattes, {
-    ...{ refinement: true, foregroundEstimation: true },
-    ...{ outputFormat: 'png', resultKind: 'cutout' },
-  });
-  return file;
+  return await encodePng(sheet, { width, height: tile.height });
 }

@@ -1,7 +1,7 @@
 /** Judges an output by its values. Pure; what they leave open stays undefined. */
+import type { OutputValues } from '@matting/serving/engine/probe/probe-process.ts';
 import type { Activation } from '@matting/serving/models/prepared-model.ts';
 import { hasMatteShape } from './ends.ts';
-import type { OutputValues } from './probe-protocol.ts';
 
 export type ValueRange = readonly [least: number, most: number];
 

@@ -1,5 +1,4 @@
 /** A deformable convolution as deform_conv2d_onnx_exporter 1.2.0 writes it, in a graph of its own. */
-import { InferenceSession, Tensor } from '@matting/serving/engine/child/onnx-runtime.ts';
 import {
   ElementType,
   elementCount,
@@ -14,6 +13,7 @@ import {
   type Tensor as StoredTensor,
   text,
 } from '@matting/serving/onnx/graph.ts';
+import { runOnce } from '@matting/serving/test/run-graph.ts';
 
 export interface StockOptions {
   readonly pictures?: number;
@@ -215,16 +215,9 @@ function cornerOf(stock: Stock, corner: string, shape: Corner): string {
 }
 
 /** Runs on noise, by ONNX Runtime without optimisations, which would rewrite both alike. */
-export async function runOnNoise(graph: Graph, output = 'output'): Promise<Float32Array> {
-  const session = await InferenceSession.create(Buffer.concat([...encodeModel(graph)]), {
-    ...{ executionProviders: ['cpu'], intraOpNumThreads: 1, logSeverityLevel: 3 },
-    graphOptimizationLevel: 'disabled',
-  });
+export function runOnNoise(graph: Graph, output = 'output'): Promise<Float32Array> {
   const dims = graph.inputs[0]?.dims.map(Number) ?? [];
-  const next = createSequence();
-  const noise = Float32Array.from({ length: elementCount(dims) }, next);
-  const results = await session.run({ input: new Tensor('float32', noise, dims) }, [output]);
-  const values = Float32Array.from(results[output]?.data as Float32Array);
-  await session.release();
-  return values;
+  const data = Float32Array.from({ length: elementCount(dims) }, createSequence());
+  const bytes = Buffer.concat([...encodeModel(graph)]);
+  return runOnce(bytes, { input: { data, dims } }, output, 'disabled');
 }

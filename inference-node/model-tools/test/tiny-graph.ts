@@ -1,9 +1,5 @@
 /** A graph of a few kilobytes with the properties of the real ones. */
 import {
-  InferenceSession,
-  Tensor as RuntimeTensor,
-} from '@matting/serving/engine/child/onnx-runtime.ts';
-import {
   ElementType,
   encodeModel,
   float32Tensor,
@@ -16,9 +12,10 @@ import {
   type Tensor,
   text,
 } from '@matting/serving/onnx/graph.ts';
-import type { Range } from '@matting/serving/prepared/ranges.ts';
+import { runOnce } from '@matting/serving/test/run-graph.ts';
 import { at } from '@matting/test-support/at.ts';
 import type { onnx } from 'onnx-proto';
+import type { Range } from '../onnx/quantise.ts';
 import { prepareGraph } from '../preparing/prepare.ts';
 
 export interface TinyGraphOptions {
@@ -226,24 +223,13 @@ export function graphBytes(graph: Graph): Buffer {
   return Buffer.concat([...encodeModel(graph)]);
 }
 
-export async function runGraph(
+export function runGraph(
   bytes: Uint8Array,
   side: number,
   output = 'output',
 ): Promise<Float32Array> {
-  const session = await InferenceSession.create(bytes, {
-    executionProviders: ['cpu'],
-    intraOpNumThreads: 1,
-    logSeverityLevel: 3,
-  });
-  const pixels = Float32Array.from({ length: 3 * side * side }, (_, index) =>
-    Math.sin(index * 0.37),
-  );
-  const input = new RuntimeTensor('float32', pixels, [1, 3, side, side]);
-  const { [output]: tensor } = await session.run({ input }, [output]);
-  const values = Float32Array.from(tensor?.data as Float32Array);
-  await session.release();
-  return values;
+  const data = Float32Array.from({ length: 3 * side * side }, (_, index) => Math.sin(index * 0.37));
+  return runOnce(bytes, { input: { data, dims: [1, 3, side, side] } }, output);
 }
 
 /** The ranges of a graph's values on the picture of runGraph; they include 0. */

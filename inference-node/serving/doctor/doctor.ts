@@ -53,7 +53,7 @@ import {
   remarksOf,
 } from '../picture/children/find-heif-decoder.ts';
 import { hasJxlTools, jxlTools } from '../picture/makeable.ts';
-import { detectInstructionSet } from '../prepared/load-prepared.ts';
+import { detectInstructionSet } from '../prepared/instruction-set.ts';
 import { listPrepared, PREPARER_REVISION } from '../prepared/prepared-cache.ts';
 import { findWeightsFile } from '../prepared/weights-cache.ts';
 import { readEngineEnvironment } from '../providers/provider-files.ts';

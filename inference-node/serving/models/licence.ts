@@ -25,11 +25,6 @@ export interface Licence {
   readonly trainingData: UseTerms;
 }
 
-export interface LicensedModel {
-  readonly name: string;
-  readonly licence: Licence;
-}
-
 const URL_TEXT = text(/^(https:\/\/\S+|unknown)$/);
 const USE_TERMS = fields<UseTerms>({
   commercialUse: oneOf(COMMERCIAL_USES),
@@ -43,14 +38,3 @@ export const LICENCE_SCHEMA: SchemaObject = fields<Licence>({
   weights: USE_TERMS,
   trainingData: USE_TERMS,
 });
-
-/**
- * Describes in one line what runs and under what terms. A model that occurs twice is named once.
- */
-export function describeTerms(plan: string, models: readonly LicensedModel[]): string {
-  const licences = new Map(models.map(({ name, licence }) => [name, licence]));
-  const each = [...licences].map(([name, { weights, trainingData }]) => {
-    return `${name} weights ${weights.commercialUse}, training data ${trainingData.commercialUse}`;
-  });
-  return `plan ${plan}, commercial use: ${each.join('; ')} (models/README.md)`;
-}

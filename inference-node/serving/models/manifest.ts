@@ -189,6 +189,19 @@ const TENSOR_NAME = { type: 'string', minLength: 1, description: 'a string, not 
 const TRUE = { const: true, description: 'true, or absent' };
 const BYTES = wholeNumber(1, Number.MAX_SAFE_INTEGER);
 
+/** The facts that the catalogue states, too, of a file that nobody has added yet. */
+export const FACT_SCHEMAS = {
+  normalisation: fields<Normalisation>({
+    mean: tuple(3, NUMBER, 'three numbers, for red, green and blue'),
+    std: tuple(3, ABOVE_0, 'three numbers, for red, green and blue'),
+  }),
+  colourOrder: oneOf(['rgb', 'bgr']),
+  fit: oneOf(FITS),
+  activation: oneOf(ACTIVATIONS),
+  licence: LICENCE_SCHEMA,
+} as const;
+const { licence, ...GRAPH_FACTS } = FACT_SCHEMAS;
+
 const SCHEMA = fields<ModelManifest>(
   {
     name: text(MODEL_NAME),
@@ -250,13 +263,7 @@ const SCHEMA = fields<ModelManifest>(
       { default: SIDE, listed: SIDES, int8: SIDES, multipleOf: SIDE, min: SIDE, max: SIDE },
       ['int8'],
     ),
-    normalisation: fields<Normalisation>({
-      mean: tuple(3, NUMBER, 'three numbers, for red, green and blue'),
-      std: tuple(3, ABOVE_0, 'three numbers, for red, green and blue'),
-    }),
-    colourOrder: oneOf(['rgb', 'bgr']),
-    fit: oneOf(FITS),
-    activation: oneOf(ACTIVATIONS),
+    ...GRAPH_FACTS,
     inverted: TRUE,
     measured: fields<Measured>({
       peakBytes: BYTES,
@@ -264,7 +271,7 @@ const SCHEMA = fields<ModelManifest>(
       seconds: ABOVE_0,
       provider: oneOf(EXECUTION_PROVIDERS),
     }),
-    licence: LICENCE_SCHEMA,
+    licence,
   },
   ['goodFor', 'inputSize', 'fit', 'inverted', 'measured'],
 );

@@ -322,3 +322,17 @@ async function wayOut(
   const expected = `${plans.join(' or ')}, or MATTING_MODEL ${single}`;
   return { variable: 'MATTING_QUALITY', expected };
 }
+
+/**
+ * Describes in one line what runs and under what terms. A model that occurs twice is named once.
+ */
+export function describeTerms(
+  plan: string,
+  models: readonly Pick<ModelManifest, 'name' | 'licence'>[],
+): string {
+  const licences = new Map(models.map(({ name, licence }) => [name, licence]));
+  const each = [...licences].map(([name, { weights, trainingData }]) => {
+    return `${name} weights ${weights.commercialUse}, training data ${trainingData.commercialUse}`;
+  });
+  return `plan ${plan}, commercial use: ${each.join('; ')} (models/README.md)`;
+}

@@ -5,13 +5,8 @@ import test from 'ava';
 import { loadManifest, type ModelManifest } from '../models/manifest.ts';
 import { isModelError } from '../test/is-model-error.ts';
 import { CHECK_BLOCKS, compareAnswers, drawCheckPicture, summariseAnswer } from './answer-check.ts';
-import {
-  carriesInt8,
-  choosePrecision,
-  classifyInstructionSet,
-  detectInstructionSet,
-  type PrecisionWish,
-} from './load-prepared.ts';
+import { choosePrecision, type PrecisionWish } from './choose-precision.ts';
+import { carriesInt8, classifyInstructionSet, detectInstructionSet } from './instruction-set.ts';
 
 const manifest = await loadManifest('u2netp');
 const plain: ModelManifest = { ...manifest, precisions: ['fp32', 'fp16'] };

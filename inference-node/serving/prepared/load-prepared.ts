@@ -5,8 +5,6 @@
  */
 
 import assert from 'node:assert/strict';
-import { readFile } from 'node:fs/promises';
-import { arch, platform } from 'node:os';
 import { dirname, join } from 'node:path';
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import { inputSizeOf, loadManifest, type ModelManifest } from '../models/manifest.ts';
@@ -21,14 +19,9 @@ import {
   type Precision,
   type PreparedModel,
 } from '../models/prepared-model.ts';
-import {
-  type Answering,
-  type AnswerPicture,
-  checkAnswer,
-  drawCheckInput,
-  type Machine,
-  summariseAnswer,
-} from './answer-check.ts';
+import { type Answering, checkAnswer } from './answer-check.ts';
+import { choosePrecision } from './choose-precision.ts';
+import { detectInstructionSet } from './instruction-set.ts';
 import {
   checkPrepared,
   glanceAtPrepared,
@@ -74,7 +67,8 @@ export interface LoadOptions extends WeightsFolders {
   readonly inputSize?: Size | undefined;
   readonly precision?: Precision | 'auto';
   readonly provider: ExecutionProvider;
-  readonly instructionSet: string;
+  /** The class of CPU that the file is for; this machine's when absent. */
+  readonly instructionSet?: string | undefined;
   readonly answering: Answering;
   readonly make: MakePrepared;
   /** Bounds the process that compares an added graph with its mended form; 4 GiB when absent. */
@@ -87,7 +81,8 @@ export interface LoadOptions extends WeightsFolders {
  * size or precision), `missing` or `altered` weights, `manifest` (ranges), `prepare`, `disk`.
  */
 export async function loadPrepared(options: LoadOptions): Promise<PreparedModel> {
-  const { manifest, provider, instructionSet, onProgress } = options;
+  const { manifest, provider, onProgress } = options;
+  const { instructionSet = await detectInstructionSet() } = options;
   const size = requireInputSize(manifest, options.inputSize);
   const wanted = options.precision ?? 'auto';
   const choice = choosePrecision(manifest, { wanted, size, provider, instructionSet });
@@ -137,7 +132,8 @@ export async function glanceAtModel(
     'manifest' | 'cacheDir' | 'weightsDir' | 'inputSize' | 'provider' | 'instructionSet'
   >,
 ): Promise<PreparedModel | undefined> {
-  const { manifest, cacheDir, provider, instructionSet } = options;
+  const { manifest, cacheDir, provider } = options;
+  const { instructionSet = await detectInstructionSet() } = options;
   const size = requireInputSize(manifest, options.inputSize);
   const wish = { wanted: 'auto', size, provider, instructionSet } as const;
   const { precision, fallback: precisionFallback } = choosePrecision(manifest, wish);
@@ -281,176 +277,6 @@ export function describeAsItIs(
   const recordsBeside = preparedPath(cacheDir, manifest, key);
   const model = { ...describePrepared(manifest, key, source, file.sha256), recordsBeside };
   return data.length === 0 ? model : { ...model, data };
-}
-
-/*
- * Names files that are right for a class of CPUs only: quantised graphs are for those that multiply
- * bytes in one instruction (VNNI, DOTPROD), and several kinds may share a cache.
- */
-
-/** The classes go from the most capable to the least; the first with all its flags applies. */
-const X64_CLASSES: readonly (readonly [name: string, ...flags: string[]])[] = [
-  ['x64-amx-int8', 'amx_int8', 'avx512_vnni'],
-  ['x64-avx512-vnni', 'avx512f', 'avx512_vnni'],
-  ['x64-avx2-vnni', 'avx2', 'avx_vnni'],
-  ['x64-avx512', 'avx512f', 'avx512bw'],
-  ['x64-avx2', 'avx2', 'fma'],
-];
-
-const ARM64_CLASSES: readonly (readonly [name: string, ...flags: string[]])[] = [
-  ['arm64-neon-i8mm', 'asimddp', 'i8mm'],
-  ['arm64-neon-dotprod', 'asimddp'],
-];
-
-export function classifyInstructionSet(
-  architecture: string,
-  operatingSystem: string,
-  cpuInfo: string,
-): string {
-  const line = cpuInfo.match(/^(?:flags|Features)\s*:(.*)$/m)?.[1] ?? '';
-  const flags = new Set(line.trim().split(/\s+/));
-  const first = (classes: typeof X64_CLASSES) =>
-    classes.find(([, ...wanted]) => wanted.every(flag => flags.has(flag)))?.[0];
-  if (architecture === 'x64') return first(X64_CLASSES) ?? 'x64-base';
-  if (architecture === 'arm64') {
-    // All of Apple's own CPUs have DOTPROD, and macOS has no /proc.
-    const base = operatingSystem === 'darwin' ? 'arm64-neon-dotprod' : 'arm64-neon';
-    return first(ARM64_CLASSES) ?? base;
-  }
-  return architecture;
-}
-
-/** These multiply bytes and add the products up in 32 bits, in one instruction. */
-const INT8_CLASSES: ReadonlySet<string> = new Set([
-  'x64-amx-int8',
-  'x64-avx512-vnni',
-  'x64-avx2-vnni',
-  'arm64-neon-i8mm',
-  'arm64-neon-dotprod',
-]);
-
-/** Without it int8 is no faster, and on x64 sums of two products saturate at 16 bits. */
-export function carriesInt8(instructionSet: string): boolean {
-  return INT8_CLASSES.has(instructionSet);
-}
-
-export async function detectInstructionSet(): Promise<string> {
-  const cpuInfo = platform() === 'linux' ? await readFile('/proc/cpuinfo', 'utf8') : '';
-  return classifyInstructionSet(arch(), platform(), cpuInfo);
-}
-
-export interface PrecisionWish {
-  readonly wanted: Precision | 'auto';
-  readonly size: Size;
-  readonly provider: ExecutionProvider;
-  readonly instructionSet: string;
-}
-
-interface PrecisionChoice {
-  readonly precision: Precision;
-  /** This line explains why `auto` did not choose int8. */
-  readonly fallback?: string;
-}
-
-/**
- * `auto`: int8 on a CPU with the instructions, where the model has ranges; else fp32; on GPUs fp16
- * where the model has it; of a graph that runs as it is its own. Throws ModelError `settings`: a named one is never replaced.
- */
-export function choosePrecision(manifest: ModelManifest, wish: PrecisionWish): PrecisionChoice {
-  const { wanted, provider, instructionSet } = wish;
-  if (wanted !== 'auto') return { precision: requireNamed(manifest, wanted, wish) };
-  if (manifest.graph.dynamic !== undefined) return { precision: manifest.graph.precision };
-  if (provider !== 'cpu') {
-    return { precision: manifest.precisions.includes('fp16') ? 'fp16' : 'fp32' };
-  }
-  if (!manifest.precisions.includes('int8')) return { precision: 'fp32' };
-  if (!hasRanges(manifest, wish.size)) {
-    const sizes = (manifest.inputSize.int8 ?? []).join(', ');
-    const fallback = `it has ranges for int8 at ${sizes}, not at ${describeMiss(wish.size)}`;
-    return { precision: 'fp32', fallback };
-  }
-  if (carriesInt8(instructionSet)) return { precision: 'int8' };
-  const fallback = `this CPU (${instructionSet}) has no instruction for int8: no VNNI, no DOTPROD`;
-  return { precision: 'fp32', fallback };
-}
-
-function requireNamed(
-  manifest: ModelManifest,
-  wanted: Precision,
-  { size, provider }: PrecisionWish,
-): Precision {
-  const refuse = (why: string): never => {
-    const what = `${manifest.name} cannot be prepared in ${wanted} (MATTING_PRECISION)`;
-    throw new ModelError('settings', `${what}: ${why}`);
-  };
-  const { precisions, inputSize } = manifest;
-  if (!precisions.includes(wanted)) refuse(`it can in ${precisions.join(', ')}`);
-  if (wanted !== 'int8') return wanted;
-  if (provider !== 'cpu') refuse(`int8 is for CPUs, the execution provider is ${provider}`);
-  if (!hasRanges(manifest, size)) {
-    refuse(`it has ranges at ${(inputSize.int8 ?? []).join(', ')}, not at ${describeMiss(size)}`);
-  }
-  return wanted;
-}
-
-function hasRanges({ inputSize }: ModelManifest, { width, height }: Size): boolean {
-  return width === height && (inputSize.int8 ?? []).includes(width);
-}
-
-function describeMiss({ width, height }: Size): string {
-  return width === height ? String(width) : `${width}x${height}`;
-}
-
-/* Half precision, a driver's kernels, a wrong card: they show in a whole model only. */
-
-export interface DeviceAnswerOptions
-  extends Pick<
-    LoadOptions,
-    | 'cacheDir'
-    | 'weightsDir'
-    | 'manifestDirectory'
-    | 'addedModelsDir'
-    | 'instructionSet'
-    | 'answering'
-    | 'make'
-  > {
-  readonly model: PreparedModel;
-  readonly answer: AnswerPicture;
-  readonly machine: Machine;
-}
-
-/** Returns undefined if the GPU's answer is the model's; else one line that says what is wrong. */
-export async function checkAnswerOnDevice(
-  options: DeviceAnswerOptions,
-): Promise<string | undefined> {
-  return await checkAnswer(options.model, () => storedAnswer(options), options);
-}
-
-/** Answers from the model's ranges if it has some for this size, else from the CPU in fp32, now. */
-async function storedAnswer(options: DeviceAnswerOptions): Promise<readonly number[]> {
-  const { model, manifestDirectory, addedModelsDir } = options;
-  const { inputWidth: width, inputHeight: height } = model;
-  const manifest = await loadManifest(model.model, manifestDirectory, addedModelsDir);
-  if (width === height && (manifest.inputSize.int8 ?? []).includes(width)) {
-    const { ranges } = await loadRanges(manifest, width, manifestDirectory);
-    return ranges.checkAnswer;
-  }
-  return await answerOfCpu(manifest, options);
-}
-
-async function answerOfCpu(
-  manifest: ModelManifest,
-  { model, ...options }: DeviceAnswerOptions,
-): Promise<readonly number[]> {
-  const { inputWidth: width, inputHeight: height } = model;
-  const { cacheDir, weightsDir, instructionSet, answering, make } = options;
-  const onCpu = await loadPrepared({
-    ...{ manifest, cacheDir, weightsDir, instructionSet, answering, make },
-    inputSize: { width, height },
-    precision: manifest.graph.dynamic === undefined ? 'fp32' : 'auto',
-    provider: 'cpu',
-  });
-  return summariseAnswer(await answering.answer(onCpu, drawCheckInput(onCpu)));
 }
 
 /** Everything but `outline` is the same for every model. */

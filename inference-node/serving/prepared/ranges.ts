@@ -62,8 +62,8 @@ interface WrittenRanges extends Omit<Ranges, 'quantile' | 'float32' | 'ranges'> 
   readonly ranges: Readonly<Record<string, Range>>;
 }
 
-export const QUANTILE_PARTS = 1_000_000;
-export const ALPHA_MAX = 255;
+const QUANTILE_PARTS = 1_000_000;
+const ALPHA_MAX = 255;
 const SHA256 = text(/^[0-9a-f]{64}$/);
 const SCHEMA = fields<WrittenRanges>(
   {
@@ -139,4 +139,22 @@ function requireFitting(ranges: Ranges, manifest: ModelManifest, side: number, f
         `with "npm run calibrate -- ${manifest.name} <photos…>"`,
     );
   }
+}
+
+/** Writes what parseRanges reads. */
+export function formatRanges(ranges: Ranges): string {
+  const { quantile, ranges: measured, float32, checkAnswer, photos, ...head } = ranges;
+  const lines = [
+    ...Object.entries({
+      ...head,
+      quantilePerMillion: Math.round(quantile * QUANTILE_PARTS),
+    }).map(([field, value]) => `  ${JSON.stringify(field)}: ${JSON.stringify(value)}`),
+    `  "photos": [\n${photos.map(photo => `    ${JSON.stringify(photo)}`).join(',\n')}\n  ]`,
+    ...(float32.length > 0 ? [`  "float32": ${JSON.stringify(float32)}`] : []),
+    `  "checkAnswer": ${JSON.stringify(checkAnswer)}`,
+    `  "ranges": {\n${[...measured]
+      .map(([name, range]) => `    ${JSON.stringify(name)}: ${JSON.stringify(range)}`)
+      .join(',\n')}\n  }`,
+  ];
+  return `{\n${lines.join(',\n')}\n}\n`;
 }

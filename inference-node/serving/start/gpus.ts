@@ -16,11 +16,8 @@ import { type GpuFacts, listGpus } from '../engine/devices/list-gpus.ts';
 import { saysMemoryIsShort } from '../engine/engine-protocol.ts';
 import { LOAD_TIMEOUT_MS, LOAD_TIMEOUT_TENSORRT_MS } from '../engine/pool/engine.ts';
 import type { ExecutionProvider, Plan, Precision } from '../models/prepared-model.ts';
-import {
-  checkAnswerOnDevice,
-  detectInstructionSet,
-  type MakePrepared,
-} from '../prepared/load-prepared.ts';
+import { checkAnswerOnDevice } from '../prepared/device-answer.ts';
+import type { MakePrepared } from '../prepared/load-prepared.ts';
 import { runtimeVersion } from '../providers/provider-files.ts';
 import type { PoolSettings } from './pool-settings.ts';
 
@@ -159,7 +156,6 @@ export async function wrongAnswer(start: GpuStart, plan: Plan): Promise<string |
       cacheDir: modelSettings.modelDir,
       weightsDir: modelSettings.weightsDir,
       addedModelsDir: modelSettings.addedModelsDir,
-      instructionSet: await detectInstructionSet(),
       answering: createAnswering({ childEnv, threads: cpuThreads }),
       make,
     });

@@ -15,8 +15,8 @@ import type { PlanOutline } from '../models/plan.ts';
 import type { ExecutionProvider, Plan, PreparedModel } from '../models/prepared-model.ts';
 import { sumOf } from '../models/selectable.ts';
 import type { RunnablePlan } from '../pipeline.ts';
+import { detectInstructionSet } from '../prepared/instruction-set.ts';
 import {
-  detectInstructionSet,
   isMadeOnLoad,
   type LoadOptions,
   loadPrepared,

@@ -32,8 +32,22 @@ interface Place extends Size {
   readonly top: number;
 }
 
+/** What the ends take of a session: neither its provider nor its threads. */
+export type FormSpec = Pick<
+  SessionSpec,
+  | 'inputName'
+  | 'outputName'
+  | 'inputWidth'
+  | 'inputHeight'
+  | 'normalisation'
+  | 'colourOrder'
+  | 'activation'
+> & { readonly form: GraphForm };
+
+type EndsSpec = Omit<FormSpec, 'form'>;
+
 export function formEnds(
-  spec: SessionSpec,
+  spec: EndsSpec,
   form: GraphForm,
   graph: { readonly input: TensorFacts; readonly output: TensorFacts },
 ): GraphEnds {
@@ -59,7 +73,7 @@ export function formEnds(
 }
 
 /** @returns how many pictures it takes at once, always. */
-function requireInput(spec: SessionSpec, form: GraphForm, { type, shape }: TensorFacts): number {
+function requireInput(spec: EndsSpec, form: GraphForm, { type, shape }: TensorFacts): number {
   const { inputWidth: width, inputHeight: height } = spec;
   const { layout } = form;
   if (type !== form.inputType) {
@@ -123,7 +137,7 @@ class Canvas {
   size: Size = { width: 0, height: 0 };
   place: Place = { left: 0, top: 0, width: 0, height: 0 };
 
-  constructor(spec: SessionSpec, form: GraphForm, images: number) {
+  constructor(spec: EndsSpec, form: GraphForm, images: number) {
     this.whole = { width: spec.inputWidth, height: spec.inputHeight };
     this.#form = form;
     this.#images = images;

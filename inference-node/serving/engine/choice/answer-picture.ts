@@ -1,11 +1,13 @@
 /** Runs a prepared model in an engine of its own, to see what it answers on this machine. */
 import { cpus } from 'node:os';
 import type { Size } from '@matting/proto/contract/finishing.ts';
-import type { Answering, Matte } from '../../prepared/answer-check.ts';
+import type { PreparedModel } from '../../models/prepared-model.ts';
+import { type Answering, drawCheckInput, type Matte } from '../../prepared/answer-check.ts';
 import { runtimeVersion } from '../../providers/provider-files.ts';
-import { type SessionSpec, shortenNativeError } from '../engine-protocol.ts';
+import { type SessionSpec, saysMemoryRanOut, shortenNativeError } from '../engine-protocol.ts';
 import { RUNTIME_RESERVED_BYTES } from '../pool/engine-bounds.ts';
 import { spawnEngineChild } from '../pool/spawn-engine.ts';
+import { readCpuShare } from './engine-layout.ts';
 
 /** A load and two runs: half a minute on the slowest machine that is of any use. */
 const ANSWER_TIMEOUT_MS = 120_000;
@@ -13,30 +15,37 @@ const ANSWER_TIMEOUT_MS = 120_000;
 export interface AnsweringOptions {
   /** The environment is the engines' own: what it lets them see is what the model runs on. */
   readonly childEnv: Readonly<Record<string, string>>;
-  readonly threads: number;
+  /** Absent: as many as this machine's share of cores. */
+  readonly threads?: number;
   readonly timeoutMs?: number;
   /** The memory of the process; absent: all that the machine has. */
   readonly memoryMaxBytes?: number;
 }
 
-/** Runs a prepared model once. */
-export function answerOnce(options: AnsweringOptions): Answering['answer'] {
+/** Runs a prepared model once, on the check picture unless another is given. */
+export function answerOnce(
+  options: AnsweringOptions,
+): (model: PreparedModel, rgb?: Uint8Array) => ReturnType<Answering['answer']> {
   const { childEnv, threads, timeoutMs = ANSWER_TIMEOUT_MS, memoryMaxBytes } = options;
-  const keepsNoMemory = memoryMaxBytes !== undefined;
-  const session = {
-    intraOpThreads: threads,
-    sharesCores: false,
-    allowCpuNodes: true,
-    keepsNoMemory,
-  };
   const child = { childEnv, timeoutMs, memoryMaxBytes };
-  return (model, rgb) => runOnce({ spec: { ...model, ...session }, rgb, ...child });
+  return async (model, rgb = drawCheckInput(model)) => {
+    const session = {
+      intraOpThreads: threads ?? Math.max(1, Math.floor(await readCpuShare())),
+      sharesCores: false,
+      allowCpuNodes: true,
+      keepsNoMemory: memoryMaxBytes !== undefined,
+    };
+    return await runOnce({ spec: { ...model, ...session }, rgb, ...child });
+  };
 }
 
 export function createAnswering(options: AnsweringOptions): Answering {
   const machine = `${cpus()[0]?.model ?? 'unknown'}, ONNX Runtime ${runtimeVersion()}`;
   return { machine, answer: answerOnce(options) };
 }
+
+/** The graph wanted more memory than its process may take. */
+export class MemoryBoundError extends Error {}
 
 const OUTPUT_LENGTH_MAX = 64 * 1024;
 const LAST_WORDS_LENGTH_MAX = 200;
@@ -99,7 +108,9 @@ export function runOnce(options: RunOnceOptions): Promise<Matte<Buffer>> {
       if (matte !== undefined) return resolve(matte);
       const how = exit.signal ?? `code ${exit.code}`;
       failure ??= exit.error?.message ?? describeEnd(how, output);
-      reject(new Error(explain(failure, output)));
+      const message = explain(failure, output);
+      const isBound = memoryMaxBytes !== undefined && saysMemoryRanOut(message);
+      reject(isBound ? new MemoryBoundError(message) : new Error(message));
     },
   });
   void child.send({ kind: 'init', spec }, graph === undefined ? [] : [graph]);

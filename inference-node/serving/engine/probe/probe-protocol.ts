@@ -11,23 +11,21 @@
  * The child does one order at a time; after `failed` further runs may follow a successful load.
  */
 import type { Size } from '@matting/proto/contract/finishing.ts';
-import type { TensorFacts } from '@matting/serving/engine/child/form-ends.ts';
-import type { RuntimeSpec } from '@matting/serving/engine/child/loaded-model.ts';
-import type { SessionSpec } from '@matting/serving/engine/engine-protocol.ts';
+import type { FormSpec, TensorFacts } from '../child/form-ends.ts';
+import type { RuntimeSpec } from '../child/loaded-model.ts';
 
 export interface ToProbeChild {
-  /** `spec.path` is given. */
   readonly load: { readonly kind: 'load'; readonly spec: LoadSpec };
   /** A part: HWC RGB, a picture of `size` in the spec's input. */
   readonly run: {
     readonly kind: 'run';
-    readonly spec: SessionSpec;
+    readonly spec: FormSpec;
     readonly size: Size;
     readonly outputs: readonly string[];
   };
 }
 
-export type LoadSpec = RuntimeSpec & Pick<SessionSpec, 'path'>;
+export type LoadSpec = RuntimeSpec & { readonly path: string };
 
 /** One output of a run. */
 export interface OutputValues {

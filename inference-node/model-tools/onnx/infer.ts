@@ -13,7 +13,7 @@ import {
   type Tensor,
   tensorNumbers,
   textAttribute,
-} from './graph.ts';
+} from '@matting/serving/onnx/graph.ts';
 
 export interface KnownValue {
   readonly elementType: number;

@@ -1,21 +1,16 @@
 /** The program of a probe's process: one graph, one run at a time (probe-protocol.ts). */
 
 // This import is first: what follows imports ONNX Runtime.
-import '@matting/serving/engine/child/runtime-redirect.ts';
-import {
-  formEnds,
-  numbersOf,
-  type TensorFacts,
-  valuesIn,
-} from '@matting/serving/engine/child/form-ends.ts';
-import type { GraphValue } from '@matting/serving/engine/child/graph-ends.ts';
-import { createNative, tensorOf } from '@matting/serving/engine/child/loaded-model.ts';
-import type { InferenceSession } from '@matting/serving/engine/child/onnx-runtime.ts';
-import { ANSWER_VALUES_MAX } from '@matting/serving/engine/engine-protocol.ts';
-import type { Frame } from '@matting/serving/process/frames.ts';
-import { readPeakBytes, readResidentBytes } from '@matting/serving/process/proc-files.ts';
-import { serveParent } from '@matting/serving/process/serve-parent.ts';
-import { readTensorHeads, requireDataBeside } from '../onnx/tensor-heads.ts';
+import '../child/runtime-redirect.ts';
+import { readTensorHeads, requireDataBeside } from '../../onnx/tensor-heads.ts';
+import type { Frame } from '../../process/frames.ts';
+import { readPeakBytes, readResidentBytes } from '../../process/proc-files.ts';
+import { serveParent } from '../../process/serve-parent.ts';
+import { formEnds, numbersOf, type TensorFacts, valuesIn } from '../child/form-ends.ts';
+import type { GraphValue } from '../child/graph-ends.ts';
+import { createNative, tensorOf } from '../child/loaded-model.ts';
+import type { InferenceSession } from '../child/onnx-runtime.ts';
+import { ANSWER_VALUES_MAX } from '../engine-protocol.ts';
 import {
   type FromProbeChild,
   MESSAGE_LENGTH_MAX,
@@ -48,7 +43,6 @@ function say(said: Said, parts: readonly Uint8Array[] = []): Promise<void> {
 
 async function load({ spec }: ToProbeChild['load']): Promise<FromProbeChild['loaded']> {
   const { path } = spec;
-  if (path === undefined) throw new Error('no path to load');
   const { halves, dataFiles } = await readTensorHeads(path);
   requireDataBeside(path, dataFiles);
   loaded = await createNative(spec, path);
@@ -75,7 +69,7 @@ async function run(
   const [name = ''] = names;
   const input = loaded?.inputMetadata.find(tensor => tensor.name === spec.inputName);
   const output = loaded?.outputMetadata.find(tensor => tensor.name === name);
-  if (!loaded || !form || !rgb || !input || !output) throw new Error('a run before its graph');
+  if (!loaded || !rgb || !input || !output) throw new Error('a run before its graph');
   const ends = formEnds(spec, form, { input, output });
   const feeds = { [spec.inputName]: tensorOf(ends.input(rgb, size)) };
   const startMs = performance.now();

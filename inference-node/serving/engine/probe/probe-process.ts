@@ -1,19 +1,42 @@
 /** The child of a probe does one thing at a time, bounded in time and memory. */
 import path from 'node:path';
 import type { Size } from '@matting/proto/contract/finishing.ts';
-import { type SessionSpec, saysMemoryRanOut } from '@matting/serving/engine/engine-protocol.ts';
-import { RUNTIME_RESERVED_BYTES } from '@matting/serving/engine/pool/engine-bounds.ts';
-import { spawnRuntimeChild } from '@matting/serving/engine/pool/spawn-engine.ts';
-import { ModelError } from '@matting/serving/models/model-error.ts';
-import type { Child, ChildExit } from '@matting/serving/process/child.ts';
-import type { Frame } from '@matting/serving/process/frames.ts';
+import { readMemoryLimitBytes } from '../../admission.ts';
+import { ModelError } from '../../models/model-error.ts';
+import type { Child, ChildExit } from '../../process/child.ts';
+import type { Frame } from '../../process/frames.ts';
+import type { FormSpec } from '../child/form-ends.ts';
+import { readCpuShare } from '../choice/engine-layout.ts';
+import { saysMemoryRanOut } from '../engine-protocol.ts';
+import { RUNTIME_RESERVED_BYTES } from '../pool/engine-bounds.ts';
+import { spawnRuntimeChild } from '../pool/spawn-engine.ts';
 import { causeOf } from './cause.ts';
-import { PROBE_MEMORY_MAX_BYTES, PROBE_TIMEOUT_MS, type ProbeLimits } from './probe.ts';
-import type { FromProbeChild, LoadSpec, OutputValues, ToProbeChild } from './probe-protocol.ts';
+import type { FromProbeChild, OutputValues, ToProbeChild } from './probe-protocol.ts';
 
 const PROGRAM = path.join(import.meta.dirname, 'probe-child.ts');
 
 const OUTPUT_LENGTH_MAX = 16 * 1024;
+
+export interface ProbeProcessLimits {
+  /** The bound is for the memory that the child takes for itself. */
+  readonly memoryMaxBytes?: number;
+  /** The bound is for the whole probe. */
+  readonly timeoutMs?: number;
+  readonly signal?: AbortSignal;
+  /** The child gets this environment, as engines do. */
+  readonly childEnv?: Readonly<Record<string, string>>;
+}
+
+export const PROBE_MEMORY_MAX_BYTES = 4 * 1024 ** 3;
+const PROBE_TIMEOUT_MS = 120_000;
+
+/** The command itself takes the rest. */
+const MEMORY_PART_MAX = 0.75;
+
+/** The most memory for a process that measures or compares: less than its container has. */
+export function memoryMaxHere(): number {
+  return Math.min(PROBE_MEMORY_MAX_BYTES, Math.floor(MEMORY_PART_MAX * readMemoryLimitBytes()));
+}
 
 /** The graph failed in a run; the child lives on. */
 export class RunFailed extends Error {}
@@ -26,11 +49,14 @@ export interface GraphRun {
   readonly values: Float32Array;
 }
 
+export type LoadedGraph = FromProbeChild['loaded'];
+export type { OutputValues };
+
 type Said = FromProbeChild[keyof FromProbeChild];
 
 export class ProbeProcess {
   readonly #child: Child<Said>;
-  readonly #limits: ProbeLimits;
+  readonly #limits: ProbeProcessLimits;
   readonly #startedAtMs = performance.now();
   #endsAtMs = 0;
   #timer: NodeJS.Timeout | undefined;
@@ -40,7 +66,7 @@ export class ProbeProcess {
   #failure: Error | undefined;
   #output = '';
 
-  constructor(limits: ProbeLimits) {
+  constructor(limits: ProbeProcessLimits) {
     this.#limits = limits;
     const { timeoutMs = PROBE_TIMEOUT_MS, signal, childEnv = {} } = limits;
     signal?.throwIfAborted();
@@ -76,10 +102,14 @@ export class ProbeProcess {
     }, leftMs);
   }
 
-  /** @throws ModelError `prepare` where it does not load */
-  async load(spec: LoadSpec): Promise<FromProbeChild['loaded']> {
+  /** Loads it for the CPU. @throws ModelError `prepare` where it does not load */
+  async load(file: string): Promise<LoadedGraph> {
+    this.#doing = 'loading the graph';
+    const intraOpThreads = Math.max(1, Math.floor(await readCpuShare()));
+    const runtime = { provider: 'cpu', intraOpThreads, sharesCores: false, allowCpuNodes: true };
+    const order = { kind: 'load', spec: { ...runtime, path: file } } as ToProbeChild['load'];
     try {
-      const { head } = await this.#ask({ kind: 'load', spec }, [], 'loading the graph');
+      const { head } = await this.#ask(order, [], this.#doing);
       if (head.kind === 'loaded') return head;
       throw new Error(`the child said ${head.kind} to a load`);
     } catch (error) {
@@ -90,7 +120,7 @@ export class ProbeProcess {
 
   /** @throws RunFailed; ModelError `prepare` once the child is gone */
   async run(
-    spec: SessionSpec,
+    spec: FormSpec,
     outputs: readonly string[],
     rgb: Uint8Array,
     size: Size,

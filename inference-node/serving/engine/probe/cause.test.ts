@@ -1,7 +1,6 @@
-import { saysMemoryRanOut } from '@matting/serving/engine/engine-protocol.ts';
 import test from 'ava';
+import { saysMemoryRanOut } from '../engine-protocol.ts';
 import { causeOf } from './cause.ts';
-import { whatElseItIs } from './not-onnx.ts';
 
 const ARENA =
   '/onnxruntime_src/onnxruntime/core/framework/bfc_arena.cc:360 void* ' +
@@ -39,23 +38,4 @@ test('of the words of the runtime the cause is left, with the node', t => {
   t.true(saysMemoryRanOut(ARENA));
   t.true(saysMemoryRanOut('std::bad_alloc'));
   t.false(saysMemoryRanOut(RESHAPE));
-});
-
-test('what is no ONNX file is named as what it is', t => {
-  for (const [head, said] of [
-    ['', /^empty$/],
-    ['version https://git-lfs.github.com/spec/v1\n', /Git LFS/],
-    ['  <!DOCTYPE html><html>', /web page/],
-    ['{"error":"restricted"}', /^JSON: \{"error":"restricted"\}/],
-    ['PK\u0003\u0004archive', /zip/],
-    ['\u0080\u0002}q', /pickle/],
-    ['\u001f\u008b\u0008', /gzip/],
-    ['\u0040\0\0\0\0\0\0\0{"w":', /safetensors/],
-    ['\u0018\0\0\0ORTM', /own format/],
-    ['\u0008\u0008\u0012\u0007pytorch', undefined],
-  ] as const) {
-    const other = whatElseItIs(Buffer.from(head, 'latin1'));
-    if (said === undefined) t.is(other, undefined);
-    else t.regex(other ?? '', said);
-  }
 });

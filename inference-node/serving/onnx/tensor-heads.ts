@@ -7,7 +7,7 @@
 import { closeSync, existsSync, fstatSync, openSync, readSync } from 'node:fs';
 import path from 'node:path';
 import { setImmediate as nextTurn } from 'node:timers/promises';
-import { ElementType } from '@matting/serving/onnx/graph.ts';
+import { ElementType } from './graph.ts';
 
 type Kind =
   | 'model'

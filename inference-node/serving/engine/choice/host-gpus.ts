@@ -1,0 +1,37 @@
+/** The GPUs of this machine, and whether CUDA computes on each of them what the CPU does. */
+import { type GpuListing, listGpus } from '../devices/list-gpus.ts';
+import { selectExecutionProvider } from './execution-provider.ts';
+
+type Environment = Readonly<Record<string, string>>;
+
+export type { GpuListing };
+
+export interface GpuAttempt {
+  readonly device: string;
+  /** Why CUDA does not run there; undefined: it runs. */
+  readonly reason: string | undefined;
+}
+
+export async function findGpus(childEnv: Environment) {
+  const gpus = await listGpus(childEnv);
+  return { gpus, tryCuda: (engineEnv: Environment) => tryCuda(gpus, engineEnv) };
+}
+
+/** Without a list of GPUs it tries the one that CUDA takes first. */
+async function tryCuda(gpus: GpuListing, childEnv: Environment): Promise<readonly GpuAttempt[]> {
+  const named =
+    gpus.state === 'listed'
+      ? gpus.gpus.map(({ id }) => ({ device: id, env: { ...childEnv, CUDA_VISIBLE_DEVICES: id } }))
+      : [];
+  const first = [{ device: 'the first device', env: childEnv }];
+  const attempts: GpuAttempt[] = [];
+  for (const { device, env } of named.length > 0 ? named : first) {
+    const run = selectExecutionProvider('cuda', { childEnv: env });
+    const reason = await run.then(
+      () => undefined,
+      (error: Error) => error.message,
+    );
+    attempts.push({ device, reason });
+  }
+  return attempts;
+}

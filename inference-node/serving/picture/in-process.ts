@@ -1,0 +1,63 @@
+/**
+ * The stages of a picture worker in the process of a command, which shows a person what a graph
+ * makes of one picture. A node runs them in its workers alone.
+ */
+import type { Size } from '@matting/proto/contract/finishing.ts';
+import { type InputTerms, sizeInInput } from '../models/input-size.ts';
+import { decodeFile } from './codecs/decode.ts';
+import { encodePixels } from './codecs/encode.ts';
+import type { RoleMatte } from './matte/merge-mattes.ts';
+import { createModelInput } from './matte/model-input.ts';
+import { createRefineInput, stretchMatte } from './matte/refine.ts';
+import { type RgbaPicture, viewAsBytes } from './rgba-picture.ts';
+import { finishPicture } from './worker/finish.ts';
+
+export type { RgbaPicture, RoleMatte };
+
+export interface FittedPicture {
+  /** HWC, of `size`; with a trimap as fourth channel if mattes came with the picture. */
+  readonly rgb: Buffer;
+  /** The size of the picture in the graph's input. */
+  readonly size: Size;
+}
+
+/** @throws ContractError if the service does not read the file */
+export function readPicture(file: Buffer): Promise<RgbaPicture> {
+  return decodeFile(file, { declared: undefined, onOpened: () => undefined });
+}
+
+export function fitToInput(picture: RgbaPicture, terms: InputTerms): FittedPicture {
+  const size = sizeInInput(terms, picture);
+  return { rgb: createModelInput(picture, size), size };
+}
+
+/** Undefined: the mattes leave nothing to refine. */
+export function fitWithTrimap(
+  picture: RgbaPicture,
+  mattes: readonly RoleMatte[],
+  terms: InputTerms,
+): FittedPicture | undefined {
+  const size = sizeInInput(terms, picture);
+  const rgb = createRefineInput(picture, mattes, size);
+  return rgb && { rgb, size };
+}
+
+/** Merges the mattes and stretches the result, one byte a pixel. */
+export function alphaOfSize(mattes: readonly RoleMatte[], { width, height }: Size): Buffer {
+  const rgba = new Uint32Array(width * height);
+  return stretchMatte(mattes, { width, height, rgba, translucent: false });
+}
+
+/** Cuts the picture out as a node does. @returns PNG */
+export async function cutOut(picture: RgbaPicture, mattes: readonly RoleMatte[]): Promise<Buffer> {
+  const copy = { ...picture, rgba: picture.rgba.slice() };
+  const { file } = await finishPicture(copy, mattes, {
+    ...{ refinement: true, foregroundEstimation: true },
+    ...{ outputFormat: 'png', resultKind: 'cutout' },
+  });
+  return file;
+}
+
+export function encodePng(rgba: Uint32Array, size: Size): Promise<Buffer> {
+  return encodePixels({ data: viewAsBytes(rgba), ...size, channels: 4 }, 'png');
+}

@@ -1,0 +1,65 @@
+/**
+ * Holds a GPU's answer against the model's own. Half precision, a driver's kernels, a wrong card:
+ * they show in a whole model only.
+ */
+import { loadManifest, type ModelManifest } from '../models/manifest.ts';
+import type { PreparedModel } from '../models/prepared-model.ts';
+import {
+  type AnswerPicture,
+  checkAnswer,
+  drawCheckInput,
+  type Machine,
+  summariseAnswer,
+} from './answer-check.ts';
+import { type LoadOptions, loadPrepared } from './load-prepared.ts';
+import { loadRanges } from './ranges.ts';
+
+interface DeviceAnswerOptions
+  extends Pick<
+    LoadOptions,
+    | 'cacheDir'
+    | 'weightsDir'
+    | 'manifestDirectory'
+    | 'addedModelsDir'
+    | 'instructionSet'
+    | 'answering'
+    | 'make'
+  > {
+  readonly model: PreparedModel;
+  readonly answer: AnswerPicture;
+  readonly machine: Machine;
+}
+
+/** Returns undefined if the GPU's answer is the model's; else one line that says what is wrong. */
+export async function checkAnswerOnDevice(
+  options: DeviceAnswerOptions,
+): Promise<string | undefined> {
+  return await checkAnswer(options.model, () => storedAnswer(options), options);
+}
+
+/** Answers from the model's ranges if it has some for this size, else from the CPU in fp32, now. */
+async function storedAnswer(options: DeviceAnswerOptions): Promise<readonly number[]> {
+  const { model, manifestDirectory, addedModelsDir } = options;
+  const { inputWidth: width, inputHeight: height } = model;
+  const manifest = await loadManifest(model.model, manifestDirectory, addedModelsDir);
+  if (width === height && (manifest.inputSize.int8 ?? []).includes(width)) {
+    const { ranges } = await loadRanges(manifest, width, manifestDirectory);
+    return ranges.checkAnswer;
+  }
+  return await answerOfCpu(manifest, options);
+}
+
+async function answerOfCpu(
+  manifest: ModelManifest,
+  { model, ...options }: DeviceAnswerOptions,
+): Promise<readonly number[]> {
+  const { inputWidth: width, inputHeight: height } = model;
+  const { cacheDir, weightsDir, instructionSet, answering, make } = options;
+  const onCpu = await loadPrepared({
+    ...{ manifest, cacheDir, weightsDir, instructionSet, answering, make },
+    inputSize: { width, height },
+    precision: manifest.graph.dynamic === undefined ? 'fp32' : 'auto',
+    provider: 'cpu',
+  });
+  return summariseAnswer(await answering.answer(onCpu, drawCheckInput(onCpu)));
+}

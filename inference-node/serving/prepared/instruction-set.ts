@@ -1,0 +1,57 @@
+/**
+ * Names files that are right for a class of CPUs only: quantised graphs are for those that multiply
+ * bytes in one instruction (VNNI, DOTPROD), and several kinds may share a cache.
+ */
+import { readFile } from 'node:fs/promises';
+import { arch, platform } from 'node:os';
+
+/** The classes go from the most capable to the least; the first with all its flags applies. */
+const X64_CLASSES: readonly (readonly [name: string, ...flags: string[]])[] = [
+  ['x64-amx-int8', 'amx_int8', 'avx512_vnni'],
+  ['x64-avx512-vnni', 'avx512f', 'avx512_vnni'],
+  ['x64-avx2-vnni', 'avx2', 'avx_vnni'],
+  ['x64-avx512', 'avx512f', 'avx512bw'],
+  ['x64-avx2', 'avx2', 'fma'],
+];
+
+const ARM64_CLASSES: readonly (readonly [name: string, ...flags: string[]])[] = [
+  ['arm64-neon-i8mm', 'asimddp', 'i8mm'],
+  ['arm64-neon-dotprod', 'asimddp'],
+];
+
+export function classifyInstructionSet(
+  architecture: string,
+  operatingSystem: string,
+  cpuInfo: string,
+): string {
+  const line = cpuInfo.match(/^(?:flags|Features)\s*:(.*)$/m)?.[1] ?? '';
+  const flags = new Set(line.trim().split(/\s+/));
+  const first = (classes: typeof X64_CLASSES) =>
+    classes.find(([, ...wanted]) => wanted.every(flag => flags.has(flag)))?.[0];
+  if (architecture === 'x64') return first(X64_CLASSES) ?? 'x64-base';
+  if (architecture === 'arm64') {
+    // All of Apple's own CPUs have DOTPROD, and macOS has no /proc.
+    const base = operatingSystem === 'darwin' ? 'arm64-neon-dotprod' : 'arm64-neon';
+    return first(ARM64_CLASSES) ?? base;
+  }
+  return architecture;
+}
+
+/** These multiply bytes and add the products up in 32 bits, in one instruction. */
+const INT8_CLASSES: ReadonlySet<string> = new Set([
+  'x64-amx-int8',
+  'x64-avx512-vnni',
+  'x64-avx2-vnni',
+  'arm64-neon-i8mm',
+  'arm64-neon-dotprod',
+]);
+
+/** Without it int8 is no faster, and on x64 sums of two products saturate at 16 bits. */
+export function carriesInt8(instructionSet: string): boolean {
+  return INT8_CLASSES.has(instructionSet);
+}
+
+export async function detectInstructionSet(): Promise<string> {
+  const cpuInfo = platform() === 'linux' ? await readFile('/proc/cpuinfo', 'utf8') : '';
+  return classifyInstructionSet(arch(), platform(), cpuInfo);
+}
