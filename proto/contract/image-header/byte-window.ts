@@ -42,6 +42,12 @@ export class ByteWindow {
     return this.#held.subarray(offset - this.#start, offset - this.#start + length);
   }
 
+  /** One byte at `offset` or more, as many as one read gave; undefined like `at`. */
+  async from(offset: number): Promise<Buffer | undefined> {
+    const first = await this.at(offset, 1);
+    return first && this.#held.subarray(offset - this.#start);
+  }
+
   /** Up to `length` bytes at `offset`: as many as the file still has. */
   async upTo(offset: number, length: number): Promise<Buffer> {
     const there = Math.max(0, Math.min(length, this.sizeBytes - offset));

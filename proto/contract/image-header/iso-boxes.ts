@@ -28,22 +28,24 @@ export class StepBudget {
   }
 }
 
-/** The box at `offset` inside a parent that ends at `end`; undefined where none can be read. */
-async function readBox(window: ByteWindow, offset: number, end: number): Promise<Box | undefined> {
-  const head = await window.at(offset, 8);
-  if (head === undefined || offset + 8 > end) return undefined;
+const HEAD_BYTES = 8;
+const LARGE_HEAD_BYTES = 16;
+
+/**
+ * The box at `offset` inside a parent that ends at `end`; undefined where none can be read.
+ * @param head the file's bytes at `offset`: 16, or fewer at its end
+ */
+export function parseBox(head: Buffer, offset: number, end: number): Box | undefined {
+  if (head.length < HEAD_BYTES || offset + HEAD_BYTES > end) return undefined;
   const type = head.toString('latin1', 4, 8);
   const shortSize = head.readUInt32BE(0);
-  if (shortSize === 0) return { type, start: offset + 8, end };
-  if (shortSize !== 1) {
-    if (shortSize < 8) return undefined;
-    return { type, start: offset + 8, end: Math.min(end, offset + shortSize) };
-  }
-  const large = await window.at(offset + 8, 8);
-  if (large === undefined) return undefined;
-  const size = large.readUInt32BE(0) * 2 ** 32 + large.readUInt32BE(4);
-  if (size < 16) return undefined;
-  return { type, start: offset + 16, end: Math.min(end, offset + size) };
+  if (shortSize === 0) return { type, start: offset + HEAD_BYTES, end };
+  const isLarge = shortSize === 1;
+  const headBytes = isLarge ? LARGE_HEAD_BYTES : HEAD_BYTES;
+  if (head.length < headBytes) return undefined;
+  const size = isLarge ? head.readUInt32BE(8) * 2 ** 32 + head.readUInt32BE(12) : shortSize;
+  if (size < headBytes) return undefined;
+  return { type, start: offset + headBytes, end: Math.min(end, offset + size) };
 }
 
 /** The boxes in [start, end), in order, until one cannot be read or the budget is spent. */
@@ -55,7 +57,7 @@ export async function* boxes(
 ): AsyncGenerator<Box> {
   let offset = start;
   while (offset < end && budget.take()) {
-    const box = await readBox(window, offset, end);
+    const box = parseBox(await window.upTo(offset, LARGE_HEAD_BYTES), offset, end);
     if (box === undefined) return;
     yield box;
     offset = box.end;

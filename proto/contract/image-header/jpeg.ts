@@ -1,28 +1,23 @@
 /** The header of JPEG (ITU-T T.81): its segments up to the frame header. */
 
 import type { ByteWindow, ImageHeader } from './byte-window.ts';
+import {
+  EOI,
+  endOfSegment,
+  findMarker,
+  isFrameHeader,
+  SOI,
+  SOS,
+  standsAlone,
+} from './jpeg-segments.ts';
 
 /** Segments before the frame header; 50 MB of full APP segments are 800. */
 const SEGMENTS_MAX = 4096;
 /** Fill bytes and stray bytes between all the segments, which libjpeg skips too. */
 const STRAY_BYTES_MAX = 65_536;
 
-const SOI = 0xd8;
-const EOI = 0xd9;
-const SOS = 0xda;
-const TEM = 0x01;
-
 export function isJpeg(start: Buffer): boolean {
   return start.length >= 3 && start[0] === 0xff && start[1] === SOI && start[2] === 0xff;
-}
-
-/** SOF0 to SOF15 (baseline, progressive, lossless, arithmetic ...) without DHT, JPG and DAC. */
-export function isFrameHeader(marker: number): boolean {
-  return marker >= 0xc0 && marker <= 0xcf && marker !== 0xc4 && marker !== 0xc8 && marker !== 0xcc;
-}
-
-function standsAlone(marker: number): boolean {
-  return marker === TEM || (marker >= 0xd0 && marker <= SOI);
 }
 
 /**
@@ -34,13 +29,16 @@ async function nextMarker(
   from: number,
   strayMax: number,
 ): Promise<{ marker: number; offset: number } | undefined> {
+  const end = from + strayMax + 2;
   let afterFf = false;
-  for (let offset = from; offset < from + strayMax + 2; offset += 1) {
-    const byte = (await window.at(offset, 1))?.[0];
-    if (byte === undefined) return undefined;
-    if (byte === 0xff) afterFf = true;
-    else if (afterFf && byte !== 0) return { marker: byte, offset: offset + 1 };
-    else afterFf = false;
+  for (let offset = from; offset < end; ) {
+    const bytes = (await window.from(offset))?.subarray(0, end - offset);
+    if (bytes === undefined) return undefined;
+    const found = findMarker(bytes, 0, afterFf);
+    const marker = bytes[found.at];
+    if (marker !== undefined) return { marker, offset: offset + found.at + 1 };
+    ({ afterFf } = found);
+    offset += bytes.length;
   }
   return undefined;
 }
@@ -62,9 +60,10 @@ export async function readJpeg(window: ByteWindow): Promise<ImageHeader> {
       if (frame === undefined) return header;
       return { ...header, height: frame.readUInt16BE(3), width: frame.readUInt16BE(5) };
     }
-    const lengthBytes = (await window.at(offset, 2))?.readUInt16BE(0);
-    if (lengthBytes === undefined || lengthBytes < 2) return header;
-    offset += lengthBytes;
+    const length = (await window.at(offset, 2))?.readUInt16BE(0);
+    const end = length === undefined ? undefined : endOfSegment(offset, length);
+    if (end === undefined) return header;
+    offset = end;
   }
   return header;
 }

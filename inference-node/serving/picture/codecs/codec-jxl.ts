@@ -7,6 +7,7 @@ import type { FileHandle } from 'node:fs/promises';
 import path from 'node:path';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { Size } from '@matting/proto/contract/finishing.ts';
+import { parseBox } from '@matting/proto/contract/image-header/iso-boxes.ts';
 import { hasAssociatedAlpha, isJxlContainer } from '@matting/proto/contract/image-header/jxl.ts';
 import { WASM_PIXELS_MAX } from '@matting/proto/contract/picture-memory.ts';
 import type Vips from 'wasm-vips';
@@ -428,13 +429,9 @@ export async function encodeJxl(pixels: RawPixels): Promise<Buffer> {
  */
 
 /** The container's own boxes, and those with the codestream or parts of it. */
-const PICTURE_TYPES = new Set(
-  ['JXL ', 'ftyp', 'jxll', 'jxlc', 'jxlp'].map(type => Buffer.from(type).readUInt32BE()),
-);
+const PICTURE_TYPES: ReadonlySet<string> = new Set(['JXL ', 'ftyp', 'jxll', 'jxlc', 'jxlp']);
 /** Boxes looked at. What follows is left as it is: libjxl writes some tens at most. */
 const BOXES_MAX = 8192;
-const HEAD_BYTES = 8;
-const LARGE_HEAD_BYTES = 16;
 
 /** @returns the given bytes, or a copy of some of them. */
 export function withoutMetadata(file: Buffer): Buffer {
@@ -442,24 +439,13 @@ export function withoutMetadata(file: Buffer): Buffer {
   const kept: Buffer[] = [];
   let at = 0;
   for (let boxes = 0; boxes < BOXES_MAX; boxes += 1) {
-    const end = endOfBox(file, at);
+    const box = parseBox(file.subarray(at, at + 16), at, file.length);
     // Behind the last box that can be read there is no codestream.
-    if (end === undefined) return joined(kept, file);
-    if (PICTURE_TYPES.has(file.readUInt32BE(at + 4))) kept.push(file.subarray(at, end));
-    at = end;
+    if (box === undefined) return joined(kept, file);
+    if (PICTURE_TYPES.has(box.type)) kept.push(file.subarray(at, box.end));
+    at = box.end;
   }
   return joined([...kept, file.subarray(at)], file);
-}
-
-/** Finds the end of the box at `at`, at most the file's end; undefined: there is no box. */
-function endOfBox(file: Buffer, at: number): number | undefined {
-  if (at + HEAD_BYTES > file.length) return undefined;
-  const size = file.readUInt32BE(at);
-  if (size === 0) return file.length;
-  if (size !== 1) return size < HEAD_BYTES ? undefined : Math.min(file.length, at + size);
-  if (at + LARGE_HEAD_BYTES > file.length) return undefined;
-  const large = Number(file.readBigUInt64BE(at + HEAD_BYTES));
-  return large < LARGE_HEAD_BYTES ? undefined : Math.min(file.length, at + large);
 }
 
 function joined(parts: readonly Buffer[], file: Buffer): Buffer {

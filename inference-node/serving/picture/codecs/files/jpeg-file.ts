@@ -4,7 +4,16 @@
  * leave every pixel whole: those are mended in a copy, and what it then warns of is damage.
  */
 import { ContractError } from '@matting/proto/contract/errors.ts';
-import { isFrameHeader } from '@matting/proto/contract/image-header/jpeg.ts';
+import {
+  EOI,
+  endOfSegment,
+  findMarker,
+  isFrameHeader,
+  RST_FIRST,
+  SOI,
+  SOS,
+  standsAlone,
+} from '@matting/proto/contract/image-header/jpeg-segments.ts';
 import { type HuffmanCodes, isEntropyWhole, type SequentialScan } from './jpeg-entropy.ts';
 
 /** Segments read, scans among them; 50 MB of full APP segments are 800. */
@@ -13,15 +22,10 @@ const COEFFICIENTS = 64;
 /** The bit of a table's number that says it is for AC coefficients. */
 const AC_CLASS = 16;
 
-const TEM = 0x01;
 const SOF_BASELINE = 0xc0;
 const SOF_EXTENDED = 0xc1;
 const SOF_PROGRESSIVE = 0xc2;
 const DHT = 0xc4;
-const RST_FIRST = 0xd0;
-const SOI = 0xd8;
-const EOI = 0xd9;
-const SOS = 0xda;
 const DRI = 0xdd;
 const APP0 = 0xe0;
 const APP14 = 0xee;
@@ -105,8 +109,8 @@ class JpegLayout {
   /** Reads the next segment from `from` on. Returns where to go on; undefined: there is no more. */
   #readSegment(from: number): number | undefined {
     const file = this.#file;
-    let at = from;
-    while (at < file.length && !(file[at] === 0xff && this.#isSegment(file[at + 1]))) at++;
+    const found = findMarker(file, from, false, marker => this.#isSegment(marker));
+    const at = found.at < 0 ? file.length : found.at - 1;
     // After a scan these bytes may belong to the scan.
     if (at > from && this.scans.length === 0) this.#mendStray(from, at);
     const marker = file[at + 1];
@@ -115,19 +119,18 @@ class JpegLayout {
       this.hasEnd = true;
       return undefined;
     }
-    if (marker === TEM || (marker >= RST_FIRST && marker <= SOI)) return at + 2;
+    if (standsAlone(marker)) return at + 2;
     if (at + 4 > file.length) return undefined;
-    const end = at + 2 + file.readUInt16BE(at + 2);
-    if (end < at + 4 || end > file.length) return undefined;
+    const end = endOfSegment(at + 2, file.readUInt16BE(at + 2));
+    if (end === undefined || end > file.length) return undefined;
     this.#take(marker, at + 4, end);
     if (marker !== SOS) return end;
     return this.isOneScan ? undefined : end;
   }
 
-  /** The byte after FF begins a segment; restart markers belong to their scan. */
-  #isSegment(byte: number | undefined): boolean {
-    if (byte === undefined || byte === 0 || byte === 0xff) return false;
-    return this.scans.length === 0 || byte < RST_FIRST || byte >= SOI;
+  /** Restart markers belong to their scan. */
+  #isSegment(marker: number): boolean {
+    return this.scans.length === 0 || marker < RST_FIRST || marker >= SOI;
   }
 
   /** Removes stray bytes before a marker; fill bytes are allowed there. */
