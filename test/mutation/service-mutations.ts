@@ -141,6 +141,8 @@ a literal address is not judged before it is connected to
   - : isOpenAddress(host, policy);
   + : true;
   = refuses ipv4 private
+
+file control-plane/http/outgoing/open-addresses.ts
 tests control-plane/core/fetching/urls.test.ts: addresses
 IPv6 is open but for what is listed
   - globalIpv6.check(address, 'ipv6') && !specialIpv6.check(address,
