@@ -97,6 +97,17 @@ export function counted(count: number, what: string): string {
   return `${count} ${what}${count === 1 ? '' : 's'}`;
 }
 
+/** What a doctor prints, and why its command fails; `fault` is undefined if it does not. */
+export function reportOf(
+  findings: readonly Finding[],
+  { json, strict }: { readonly json?: boolean; readonly strict?: boolean },
+): { readonly text: string; readonly fault: string | undefined } {
+  const { failures, warnings } = summaryOf(findings);
+  const text = json ? JSON.stringify(jsonOf(findings)) : pageOf(findings).join('\n');
+  if (failures > 0) return { text, fault: counted(failures, 'failure') };
+  return { text, fault: strict && warnings > 0 ? counted(warnings, 'warning') : undefined };
+}
+
 export function jsonOf(findings: readonly Finding[]) {
   const summary = summaryOf(findings);
   return { ok: summary.failures === 0, summary, findings };

@@ -90,15 +90,22 @@ const PLACEHOLDER =
 const BITS_MIN = 80;
 
 /** Why it is no good secret, one clause; undefined: nothing speaks against it. */
-export function weaknessOf(secret: string): string | undefined {
-  if (PLACEHOLDER.test(secret)) return 'contains a placeholder';
-  const bits = bitsOf(secret);
+export function weaknessOf(secret: string | Uint8Array): string | undefined {
+  const text = typeof secret === 'string' ? secret : Buffer.from(secret).toString('latin1');
+  if (PLACEHOLDER.test(text)) return 'contains a placeholder';
+  const bits = bitsOf(text);
   return bits < BITS_MIN ? `has at most ${Math.floor(bits)} bits` : undefined;
 }
 
-export function weaknessOfBytes(secret: Uint8Array): string | undefined {
-  const bits = bitsOf(Buffer.from(secret).toString('latin1'));
-  return bits < BITS_MIN ? `has at most ${Math.floor(bits)} bits` : undefined;
+/** A finding for each secret that is easy to guess. @param secrets by their names for people */
+export function weakSecretFindings(
+  secrets: readonly (readonly [name: string, secret: string | Uint8Array | undefined])[],
+): Finding[] {
+  return secrets.flatMap(([name, secret]) => {
+    const weakness = secret && weaknessOf(secret);
+    if (!weakness) return [];
+    return [warning('secrets', `${name} ${weakness}`, 'make a new one: openssl rand -hex 32')];
+  });
 }
 
 /** Names each of the fleet's tokens by its position. */

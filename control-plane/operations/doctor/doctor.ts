@@ -4,7 +4,6 @@
  * but what the check of the storage writes and removes again.
  */
 
-import { arch, platform, release } from 'node:os';
 import {
   type CliContext,
   type CliPackages,
@@ -17,42 +16,27 @@ import { createStores } from '@matting/core/stores.ts';
 import { DatabaseOpenError, databaseCertificates } from '@matting/database/connect.ts';
 import type { Database } from '@matting/database/database.ts';
 import { ConfigError } from '@matting/program/config-error.ts';
+import { type Finding, look, reportOf } from '@matting/program/doctor/findings.ts';
 import {
-  counted,
-  type Finding,
-  jsonOf,
-  look,
-  ok,
-  pageOf,
-  summaryOf,
-  warning,
-} from '@matting/program/doctor/findings.ts';
-import {
+  configurationFindings,
   expiryFindings,
   openFilesFinding,
   tlsFindings,
+  versionFindings,
 } from '@matting/program/doctor/program-findings.ts';
 import { SecretsOut } from '@matting/program/doctor/secrets.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
 import type { Environment } from '@matting/program/env.ts';
-import { VERSION } from '@matting/program/version.ts';
 import type { Command } from 'commander';
-import {
-  examineConfiguration,
-  secretsFindings,
-  secretsInFiles,
-  withSupervisorsToken,
-} from './configuration-findings.ts';
 import { type ExaminedDatabase, examineDatabase } from './database-findings.ts';
 import { diskFindings } from './disk-findings.ts';
 import { nodeFindings } from './node-findings.ts';
 import { controlPlaneFindings } from './running-findings.ts';
+import { secretsFindings, secretsInFiles, withSupervisorsToken } from './secrets-findings.ts';
 import { secretsKeyFindings } from './secrets-key-findings.ts';
 import { storageFindings } from './storage-findings.ts';
 import { deliveryFindings, ledgerFindings, queueFindings, sweepFindings } from './work-findings.ts';
 
-/** The project brings this major version of Node and is tested with it. */
-const NODE_MAJOR = 24;
 /** With fewer open files the public port takes less than 4096 connections. */
 const OPEN_FILES_MIN = 8192;
 const BUG = 'this is a bug in the doctor; report it with this line';
@@ -64,7 +48,7 @@ export async function examineControlPlane(
   const findings: Finding[] = [...versionFindings(given), openFilesFinding(OPEN_FILES_MIN)];
   const database = orUndefined(() => loadDatabaseConfig(given));
   const env = database === undefined ? given : await withSupervisorsToken(given, database.dataDir);
-  const { config, findings: ofConfiguration } = examineConfiguration(env, packages);
+  const { config, findings: ofConfiguration } = configurationFindings(env, packages.loadConfig);
   findings.push(...ofConfiguration);
   if (config !== undefined) {
     findings.push(...(await look('secrets', BUG, () => secretsFindings(config))));
@@ -87,24 +71,6 @@ export async function examineControlPlane(
   }
   if (config !== undefined) {
     findings.push(...(await look('control plane', BUG, () => controlPlaneFindings(config))));
-  }
-  return findings;
-}
-
-function versionFindings(env: Environment): Finding[] {
-  const { node } = process.versions;
-  const system = `${platform()} ${release()} ${arch()}`;
-  const found = `matting ${VERSION} on Node ${node}, ${system}`;
-  const findings = [
-    Number.parseInt(node, 10) === NODE_MAJOR
-      ? ok('version', found)
-      : warning('version', found, `use Node ${NODE_MAJOR}: sh bin/node24`),
-  ];
-  if (env.NODE_TLS_REJECT_UNAUTHORIZED === '0') {
-    const off = 'NODE_TLS_REJECT_UNAUTHORIZED=0 turns off certificate checks';
-    findings.push(
-      warning('version', off, 'remove it; to trust an authority, set NODE_EXTRA_CA_CERTS'),
-    );
   }
   return findings;
 }
@@ -190,9 +156,7 @@ async function examine(context: CliContext, options: DoctorOptions): Promise<voi
   const { environment } = context;
   const findings = await examineControlPlane(environment, context.packages);
   const secretsOut = new SecretsOut(environment, await secretsInFiles(environment));
-  const { failures, warnings } = summaryOf(findings);
-  const text = context.json ? JSON.stringify(jsonOf(findings)) : pageOf(findings).join('\n');
+  const { text, fault } = reportOf(findings, { ...options, json: context.json });
   context.print(secretsOut.of(text));
-  if (failures > 0) throw new CommandError(counted(failures, 'failure'));
-  if (options.strict && warnings > 0) throw new CommandError(counted(warnings, 'warning'));
+  if (fault !== undefined) throw new CommandError(fault);
 }

@@ -5,30 +5,31 @@
 
 import { constants } from 'node:fs';
 import { access, stat, statfs } from 'node:fs/promises';
-import { arch, platform, release } from 'node:os';
 import type { Writable } from 'node:stream';
 import { ConfigError } from '@matting/program/config-error.ts';
 import { askHttp, baseOf, refusalOf } from '@matting/program/doctor/ask.ts';
 import {
   type Finding,
   failure,
-  jsonOf,
   look,
   ok,
-  pageOf,
   reasonOf,
-  summaryOf,
+  reportOf,
   warning,
 } from '@matting/program/doctor/findings.ts';
-import { openFilesFinding, tlsFindings } from '@matting/program/doctor/program-findings.ts';
+import {
+  configurationFindings,
+  openFilesFinding,
+  tlsFindings,
+  versionFindings,
+} from '@matting/program/doctor/program-findings.ts';
 import {
   nodeTokenName,
   SecretsOut,
   secondTokenFinding,
   secretsOfFiles,
-  weaknessOf,
+  weakSecretFindings,
 } from '@matting/program/doctor/secrets.ts';
-import { VERSION } from '@matting/program/version.ts';
 import type { Command } from 'commander';
 import pino from 'pino';
 import {
@@ -61,7 +62,6 @@ import type { NodeSettings } from '../settings.ts';
 import { chooseProvider } from '../start/gpus.ts';
 import type { Environment, PoolSettings } from '../start/pool-settings.ts';
 
-const VARIABLES = 'docs/settings.md';
 const BUG = 'this is a bug in the doctor; report it with this line';
 
 interface ExaminedConfig extends NodeSettings {
@@ -69,20 +69,14 @@ interface ExaminedConfig extends NodeSettings {
 }
 
 /** @param load throws ConfigError, whose problems are findings. */
-async function examineNode(load: () => ExaminedConfig): Promise<readonly Finding[]> {
-  const system = `${platform()} ${release()} ${arch()}`;
-  const version = ok('version', `matting ${VERSION} on Node ${process.versions.node}, ${system}`);
-  let config: ExaminedConfig;
-  try {
-    config = load();
-  } catch (error) {
-    if (!(error instanceof ConfigError)) throw error;
-    const wrong = error.problems.map(({ variable, expected }) =>
-      failure('configuration', `${variable} must be ${expected}`, `correct it: ${VARIABLES}`),
-    );
-    return [version, ...wrong];
-  }
-  const findings: Finding[] = [version, ...configurationFindings(config)];
+async function examineNode(
+  env: Environment,
+  load: (env: Environment) => ExaminedConfig,
+): Promise<readonly Finding[]> {
+  const { config, findings: ofConfiguration } = configurationFindings(env, load);
+  const findings: Finding[] = [...versionFindings(env), ...ofConfiguration];
+  if (config === undefined) return findings;
+  findings.push(...secretsFindings(config));
   findings.push(...(await look('TLS', BUG, () => tlsFindings(config.tls))));
   const { outline, findings: ofPlan } = await planFindings(config.modelSettings);
   findings.push(...ofPlan);
@@ -106,23 +100,13 @@ async function examineNode(load: () => ExaminedConfig): Promise<readonly Finding
   return findings;
 }
 
-function configurationFindings(config: ExaminedConfig): Finding[] {
-  const { warnings, nodeTokens, callerTokens } = config;
-  const findings = warnings.map(line =>
-    warning('configuration', line, `correct it unless you mean it: ${VARIABLES}`),
-  );
-  const tokens = [
+function secretsFindings({ nodeTokens, callerTokens }: ExaminedConfig): Finding[] {
+  const findings = weakSecretFindings([
     ...nodeTokens.items.map((text, index) => [nodeTokenName(index), text] as const),
     ...callerTokens.items.map(({ name, token }) => [`the caller token of ${name}`, token] as const),
-  ];
-  for (const [name, text] of tokens) {
-    const weakness = weaknessOf(text);
-    if (weakness === undefined) continue;
-    const advice = 'make a new one: openssl rand -hex 32';
-    findings.push(warning('secrets', `${name} ${weakness}`, advice));
-  }
+  ]);
   if (nodeTokens.items.length > 1) findings.push(secondTokenFinding('this node'));
-  return [...findings, ok('configuration', 'all variables are valid')];
+  return findings;
 }
 
 /** One control plane that answers is enough for a node; the others do not know it meanwhile. */
@@ -378,7 +362,7 @@ export function addDoctorCommand(program: Command, context: DoctorContext): void
     .option('--strict', 'exit 1 on warnings too')
     .action(async (options: DoctorOptions) => {
       const env = context.environment();
-      const good = await doctor(options, env, () => context.load(env), process.stdout);
+      const good = await doctor(options, env, given => context.load(given), process.stdout);
       if (!good) context.failed();
     });
 }
@@ -387,12 +371,10 @@ export function addDoctorCommand(program: Command, context: DoctorContext): void
 export async function doctor(
   options: DoctorOptions,
   env: Environment,
-  load: () => ExaminedConfig,
+  load: (env: Environment) => ExaminedConfig,
   out: Writable,
 ): Promise<boolean> {
-  const findings = await examineNode(load);
-  const text = options.json ? JSON.stringify(jsonOf(findings)) : pageOf(findings).join('\n');
+  const { text, fault } = reportOf(await examineNode(env, load), options);
   out.write(`${new SecretsOut(env, await secretsOfFiles(env)).of(text)}\n`);
-  const { failures, warnings } = summaryOf(findings);
-  return failures === 0 && (options.strict !== true || warnings === 0);
+  return fault === undefined;
 }

@@ -9,7 +9,7 @@ import { DAY_MS } from '../../durations.ts';
 import type { TlsSettings } from '../../tls/tls-settings.ts';
 import { failure, look, ok, pageOf, warning } from '../findings.ts';
 import { tlsFindings } from '../program-findings.ts';
-import { SecretsOut, secretsOfFiles, weaknessOf, weaknessOfBytes } from '../secrets.ts';
+import { SecretsOut, secretsOfFiles, weaknessOf } from '../secrets.ts';
 
 const test = ava.serial;
 
@@ -106,13 +106,13 @@ test('secrets › calls weak what is short, repeats itself, or stands in an exam
     t.truthy(weaknessOf(weak), weak);
     t.true(!weaknessOf(weak)?.includes(weak));
   }
-  t.truthy(weaknessOfBytes(Buffer.alloc(32, 'ab')));
+  t.truthy(weaknessOf(Buffer.alloc(32, 'ab')));
 });
 
 test('secrets › finds nothing against what was made at random', t => {
   for (let times = 0; times < 1000; times += 1) {
     const bytes = randomBytes(32);
-    t.is(weaknessOfBytes(bytes), undefined);
+    t.is(weaknessOf(bytes), undefined);
     t.is(weaknessOf(bytes.toString('hex')), undefined);
     t.is(weaknessOf(bytes.toString('base64url')), undefined);
     t.is(weaknessOf(randomBytes(24).toString('base64url')), undefined);

@@ -1,47 +1,21 @@
-/** Examines the environment: what is wrong with it, what nothing reads, and guessable secrets. */
+/** The doctor examines secrets: whether others can guess or read them. */
 import { readFile, stat } from 'node:fs/promises';
 import path from 'node:path';
-import type { CliPackages, LookedAtConfig } from '@matting/core/cli/context.ts';
-import { ConfigError } from '@matting/program/config-error.ts';
-import { type Finding, failure, ok, warning } from '@matting/program/doctor/findings.ts';
+import type { LookedAtConfig } from '@matting/core/cli/context.ts';
+import { type Finding, ok, warning } from '@matting/program/doctor/findings.ts';
 import {
   nodeTokenName,
   secondTokenFinding,
   secretsOfFiles,
-  weaknessOf,
-  weaknessOfBytes,
+  weakSecretFindings,
 } from '@matting/program/doctor/secrets.ts';
 import type { Environment } from '@matting/program/env.ts';
-import { warnOfUnknownVariables } from '@matting/program/env-names.ts';
 
-const SUBJECT = 'configuration';
 const SECRETS = 'secrets';
-const VARIABLES = 'docs/settings.md';
 /** The first start writes these files beside a SQLite database. */
 const SECRETS_KEY_FILE = 'secrets.key';
 const NODE_TOKEN_FILE = 'node-token';
 const OTHERS = 0o077;
-
-/** Answers `config` as far as it can be used. */
-export function examineConfiguration(env: Environment, { loadConfig }: CliPackages) {
-  try {
-    const config = loadConfig(env);
-    const findings = config.warnings.map(line =>
-      warning(SUBJECT, line, `correct it unless you mean it: ${VARIABLES}`),
-    );
-    return { config, findings: [...findings, ok(SUBJECT, 'all variables are valid')] };
-  } catch (error) {
-    if (!(error instanceof ConfigError)) throw error;
-    const findings = error.problems.map(({ variable, expected }) =>
-      failure(SUBJECT, `${variable} must be ${expected}`, `correct it: ${VARIABLES}`),
-    );
-    const unknown = warnOfUnknownVariables(env);
-    if (unknown !== undefined) {
-      findings.push(warning(SUBJECT, unknown, `correct them: ${VARIABLES}`));
-    }
-    return { config: undefined, findings };
-  }
-}
 
 /**
  * The environment as the supervisor of `make start` gives it to its control plane: with the token
@@ -67,19 +41,12 @@ export async function secretsInFiles(env: Environment): Promise<string[]> {
 export async function secretsFindings(config: LookedAtConfig): Promise<readonly Finding[]> {
   const { nodeTokens, operatorKey, secretsKey } = config;
   const { secretsKeyPrevious, dataDir } = config;
-  const weak: (readonly [string, string | undefined])[] = [
-    ...nodeTokens.items.map((token, at) => [nodeTokenName(at), weaknessOf(token)] as const),
-    ['MATTING_OPERATOR_KEY', operatorKey && weaknessOf(operatorKey)],
-    ['MATTING_SECRETS_KEY', secretsKey && weaknessOfBytes(secretsKey)],
-    ...Object.entries(config.secrets).map(
-      ([variable, secret]) => [variable, secret && weaknessOf(secret)] as const,
-    ),
-  ];
-  const findings = weak.flatMap(([variable, weakness]) =>
-    weakness === undefined || weakness === ''
-      ? []
-      : [warning(SECRETS, `${variable} ${weakness}`, 'make a new one: openssl rand -hex 32')],
-  );
+  const findings = weakSecretFindings([
+    ...nodeTokens.items.map((token, at) => [nodeTokenName(at), token] as const),
+    ['MATTING_OPERATOR_KEY', operatorKey],
+    ['MATTING_SECRETS_KEY', secretsKey],
+    ...Object.entries(config.secrets),
+  ]);
   if (nodeTokens.items.length > 1) findings.push(secondTokenFinding('the registry'));
   if (secretsKeyPrevious !== undefined) {
     const found = 'MATTING_SECRETS_KEY_PREVIOUS is set, so a change of the key is in progress';
