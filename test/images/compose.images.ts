@@ -150,7 +150,7 @@ test('checks its ledger and has made a backup that can be restored', async t => 
     detail: () => tried(['logs', nameOf('schedule')]).output,
   });
   t.deepEqual(files().match(/\.done-\S+/g), [
-    ...['.done-backup', '.done-credits-check', '.done-credits-check-full', '.done-restore-check'],
+    ...['.done-backup', '.done-credits-check', '.done-restore-check'],
   ]);
   const [day = ''] = /^20\S+/m.exec(files()) ?? [];
   const said = podman(['exec', nameOf('schedule'), 'cat', `/backups/${day}/backup.json`]);

@@ -82,13 +82,10 @@ test('helm test cuts a picture out by the key of a Secret', async t => {
 
 test('what runs by the clock runs beside the service', async t => {
   const place = ['--namespace', 'matting'];
-  for (const name of ['credits-check', 'credits-check-full']) {
-    await cluster.api.kubectl(
-      ...[...place, 'create', 'job', name, `--from=cronjob/matting-${name}`],
-    );
-    const done = ['--for=condition=complete', '--timeout=300s', `job/${name}`];
-    await t.notThrowsAsync(cluster.api.kubectl(...place, 'wait', ...done), name);
-  }
+  const name = 'credits-check';
+  await cluster.api.kubectl(...[...place, 'create', 'job', name, `--from=cronjob/matting-${name}`]);
+  const done = ['--for=condition=complete', '--timeout=300s', `job/${name}`];
+  await t.notThrowsAsync(cluster.api.kubectl(...place, 'wait', ...done));
 });
 
 test('pods that the standard "restricted" lets in run as any user', async t => {

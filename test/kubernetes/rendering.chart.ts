@@ -258,14 +258,14 @@ test('what is asked for daily runs by the clock, each alone, as a control plane 
     rendered(...values).filter(({ kind }) => kind === 'CronJob');
   const namesOf = (...values: readonly string[]) =>
     jobsOf(...values).map(job => podOf(job)?.spec.containers[0].command.at(-1));
-  t.deepEqual(namesOf(...SMALLEST), ['credits-check', 'credits-check-full']);
-  const off = ['schedules.creditsCheck=""', 'schedules.creditsCheckFull=""'];
+  t.deepEqual(namesOf(...SMALLEST), ['credits-check']);
+  const off = ['schedules.creditsCheck=""'];
   t.deepEqual(namesOf(...SMALLEST, ...valuesOf([], off)), []);
   t.deepEqual(namesOf(...SMALLEST, ...valuesOf([], ['volume.persistent=false'])), []);
   const objects = rendered(...valuesOf(['production'], [long]));
   const jobs = objects.filter(({ kind }) => kind === 'CronJob');
   const known = read('deploy/systemd/matting-command');
-  t.is(jobs.length, 4);
+  t.is(jobs.length, 3);
   for (const job of jobs) {
     const [container] = podOf(job)?.spec.containers ?? [];
     const name = container.command.at(-1);
