@@ -3,6 +3,7 @@
  * which both programs read, and the form of every token between them.
  */
 import assert from 'node:assert/strict';
+import { createHash, timingSafeEqual } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { Unusable } from './config-error.ts';
@@ -25,6 +26,15 @@ export interface Listed<T> {
 
 export function parseToken(text: string): string | undefined {
   return FORM.test(text) ? text : undefined;
+}
+
+/** Digests have one length, so the comparison reveals nothing about the token's length. */
+export function isSameToken(given: string, token: string): boolean {
+  return timingSafeEqual(digest(given), digest(token));
+}
+
+function digest(text: string): Buffer {
+  return createHash('sha256').update(text).digest();
 }
 
 interface ListForm<T> {

@@ -5,7 +5,6 @@
  */
 import type { IncomingMessage } from 'node:http';
 import { Readable } from 'node:stream';
-import type { AppServices } from '@matting/core/http/app-services.ts';
 import {
   apiKeyOf,
   askingAgain,
@@ -16,6 +15,7 @@ import {
   requireRate,
 } from '@matting/core/http/header-checks.ts';
 import { isFinal, type Job } from '@matting/core/jobs/job.ts';
+import type { CoreServices } from '@matting/core/package.ts';
 import { refusalOf, serverTimingOf } from '@matting/core/results/job-view.ts';
 import { openForReader } from '@matting/core/results/result-download.ts';
 import { waitForEnd, withJob } from '@matting/core/results/wait-for-job.ts';
@@ -62,12 +62,12 @@ export const REMEMBERED_MS = 600_000;
 const RETRY_AFTER_S = 2;
 
 export class PictureRoute<Body, Asked extends AskedPicture> {
-  readonly #services: AppServices;
+  readonly #services: CoreServices;
   readonly #askAgain: PictureChecks['askAgain'];
   readonly #interface: PictureInterface<Body, Asked>;
 
   constructor(
-    services: AppServices,
+    services: CoreServices,
     { askAgain }: Pick<PictureChecks, 'askAgain'>,
     of: PictureInterface<Body, Asked>,
   ) {
@@ -187,7 +187,7 @@ interface PictureChecks {
 
 /** @param of.body checks the headers of a body; absent: there is no body */
 export function createPictureChecks(
-  services: AppServices,
+  services: CoreServices,
   connections: Connections,
   of: {
     readonly body?: Check;

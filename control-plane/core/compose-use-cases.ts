@@ -12,6 +12,7 @@ import { ReadinessService } from './http/readiness.ts';
 import { Authenticate } from './keys/authenticate.ts';
 import { accountViews, type Caller } from './keys/caller.ts';
 import { KeyUses } from './keys/key-uses.ts';
+import { ManageKeys } from './keys/manage-keys.ts';
 import { OfferedModels } from './models/offered-models.ts';
 import { Fleet } from './nodes/fleet.ts';
 import type { Base } from './open-resources.ts';
@@ -148,6 +149,7 @@ export type Services = ReturnType<typeof composeServices>;
 export function composeServices(parts: ServiceParts) {
   const { config, stores, blobs, events, guard, acceptance, models, observer, log } = parts;
   const readAccount = accountViews(stores.ledger, stores.apiKeys);
+  const callbackAddresses = new CallbackAddressCheck(guard);
   const submitMatting = new SubmitMatting({
     jobs: stores.jobs,
     readAccount,
@@ -155,7 +157,7 @@ export function composeServices(parts: ServiceParts) {
     events,
     acceptance,
     models,
-    callbackAddresses: new CallbackAddressCheck(guard),
+    callbackAddresses,
     callbackSecrets: parts.secrets,
     jobsInFlightMax: config.jobsInFlightMax,
     fieldPolicy: config,
@@ -171,6 +173,8 @@ export function composeServices(parts: ServiceParts) {
   return {
     losses,
     models,
+    callbackAddresses,
+    manageKeys: new ManageKeys(stores.apiKeys),
     readAccount,
     submitMatting,
     uploads: new ImageUploads(blobs, parts.uploadSlots),

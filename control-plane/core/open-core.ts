@@ -45,7 +45,7 @@ import type { About, Core, PackageParts } from './package.ts';
 import { JobEvents } from './results/job-events.ts';
 import type { LostResults } from './results/lost-results.ts';
 import { resultLookStep } from './results/result-look.ts';
-import { removalSteps } from './retention/removal-steps.ts';
+import { removalStep, removalsOf } from './retention/removal-steps.ts';
 import { Sweeper } from './retention/sweep.ts';
 import type { CallbackSecrets } from './secrets/secret-box.ts';
 import { requireSameSecretsKey } from './secrets/secrets-key.ts';
@@ -195,8 +195,6 @@ async function composeRunning(base: Base) {
     stores: base.stores,
     secrets: base.secrets,
     secretsKey: base.secretsKey,
-    guard: base.guard,
-    events: base.events,
     fleet,
     metrics: base.metrics,
     services,
@@ -286,8 +284,8 @@ function composeSweeper(
     sweeps: stores.sweeps,
     others: [
       { name: 'unsettled jobs', page: size => stores.unsettled.repair(size) },
-      ...removalSteps(stores, jobRetentionMs),
-      ...plugged.flatMap(({ sweepSteps = [] }) => sweepSteps),
+      ...removalsOf(stores, jobRetentionMs).map(removalStep),
+      ...plugged.flatMap(({ removals = [] }) => removals).map(removalStep),
       resultLookStep({ lostResults: stores.lostResults, losses, blobs }),
     ],
     holder: replicaId,

@@ -4,25 +4,43 @@
 
 import type { Database } from '@matting/database/database.ts';
 import type { MigrationSeries } from '@matting/database/migrate.ts';
-import type { OutgoingGuard } from '@matting/http/outgoing/outgoing-guard.ts';
 import type { EnvReader } from '@matting/program/env.ts';
 import type { MetricSet } from '@matting/program/metric-set.ts';
 import type { FastifyInstance } from 'fastify';
 import type { Logger } from 'pino';
 import type { DirectAttempts } from './attempts/direct-attempts.ts';
 import type { AddCommands } from './cli/context.ts';
+import type { CallbackAddressCheck } from './fetching/callback-check.ts';
 import type { AppServices, OperatorServices } from './http/app-services.ts';
 import type { HttpInterface } from './http/public-app.ts';
+import type { KeyUses } from './keys/key-uses.ts';
+import type { ManageKeys } from './keys/manage-keys.ts';
 import { CORE_MIGRATIONS } from './migrations.ts';
 import type { Fleet } from './nodes/fleet.ts';
-import type { JobEvents } from './results/job-events.ts';
-import type { SweepStep } from './retention/sweep.ts';
+import type { WaitForJob } from './results/wait-for-job.ts';
+import type { Removal } from './retention/removal-steps.ts';
 import type { CallbackSecrets } from './secrets/secret-box.ts';
 import type { CoreSettings } from './settings.ts';
 import type { BlobStore } from './storage/blob-store.ts';
 import type { StorageKind } from './storage/storage-kind.ts';
 import type { Stores } from './stores.ts';
+import type { ImageUploads } from './submission/image-uploads.ts';
+import type { SubmitMatting } from './submission/submit-matting.ts';
 import type { SettledStep } from './transactions/settled-steps.ts';
+import type { DeliveryParts } from './webhooks/deliver-messages.ts';
+
+/* These are the types of what a package plugs in. */
+export type {
+  DirectAttempt,
+  DirectAttemptOrder,
+  DirectAttempts,
+  DirectNode,
+} from './attempts/direct-attempts.ts';
+export type { OperatorServices } from './http/app-services.ts';
+export type { HttpContext, HttpInterface } from './http/public-app.ts';
+export type { Removal } from './retention/removal-steps.ts';
+export type { Allowance } from './transactions/job-submission.ts';
+export type { SettledJob, SettledStep } from './transactions/settled-steps.ts';
 
 export interface Package<Settings = unknown> {
   /** The name is its folder's. It never changes: its series of migrations bears it. */
@@ -57,15 +75,45 @@ export interface Core {
   readonly replicaId: string;
   /** The database has the package's own tables, too. */
   readonly database: Database;
-  readonly stores: Stores;
+  readonly stores: CoreStores;
   readonly secrets: CallbackSecrets;
   readonly secretsKey: Buffer;
-  readonly guard: OutgoingGuard;
-  readonly events: JobEvents;
   readonly fleet: Pick<Fleet, 'snapshots'>;
   readonly metrics: MetricSet;
-  readonly services: AppServices;
+  readonly services: CoreServices;
   readonly operatorServices: OperatorServices;
+}
+
+/** Packages read these rows. What claims, ends and charges jobs stays in the core. */
+export interface CoreStores {
+  readonly accounts: Pick<Stores['accounts'], 'findByNameOrId'>;
+  readonly apiKeys: Pick<Stores['apiKeys'], 'find' | 'list' | 'listNewest'>;
+  readonly audit: Pick<Stores['audit'], 'list'>;
+  readonly jobs: Pick<Stores['jobs'], 'find' | 'findForKey' | 'list' | 'openOf' | 'openUnpaid'>;
+  readonly ledger: Pick<Stores['ledger'], 'balances' | 'list'>;
+  /** The attempts of mails are made under the leases of the outbox. */
+  readonly outbox: DeliveryParts['outbox'] & Pick<Stores['outbox'], 'list' | 'mailsWaiting'>;
+}
+
+/** These use cases of the core are behind the routes and pages of packages. */
+export interface CoreServices
+  extends Pick<
+    AppServices,
+    | 'authenticator'
+    | 'jobViews'
+    | 'models'
+    | 'rateLimits'
+    | 'readAccount'
+    | 'readJob'
+    | 'resultDownload'
+    | 'resultReaders'
+  > {
+  readonly callbackAddresses: Pick<CallbackAddressCheck, 'require'>;
+  readonly keyUses: Pick<KeyUses, 'note'>;
+  readonly manageKeys: ManageKeys;
+  readonly submitMatting: Pick<SubmitMatting, 'submit' | 'submitKeyless'>;
+  readonly uploads: Pick<ImageUploads, 'beginBoth'>;
+  readonly waitForJob: Pick<WaitForJob, 'wait'>;
 }
 
 export interface PackageParts {
@@ -73,7 +121,8 @@ export interface PackageParts {
   readonly operatorPages?: ((app: FastifyInstance) => void) | undefined;
   /** Works unasked, from when the ports listen until the drain. */
   readonly loops?: readonly Loop[];
-  readonly sweepSteps?: readonly SweepStep[];
+  /** The sweep has these old rows removed. */
+  readonly removals?: readonly Removal[];
 }
 
 export interface Loop {

@@ -2,7 +2,7 @@
  * The tools work by the core's use cases, and answer a text for the agent and the same as fields. A
  * failure is a tool error, which says what to do about it.
  */
-import type { AppServices } from '@matting/core/http/app-services.ts';
+
 import {
   apiKeyOf,
   askingAgain,
@@ -10,6 +10,7 @@ import {
   requireApiKey,
 } from '@matting/core/http/header-checks.ts';
 import { isFinal, type Job } from '@matting/core/jobs/job.ts';
+import type { CoreServices } from '@matting/core/package.ts';
 import { refusalOf } from '@matting/core/results/job-view.ts';
 import { waitForEnd, withJob } from '@matting/core/results/wait-for-job.ts';
 import type { ImageUpload } from '@matting/core/submission/image-upload.ts';
@@ -71,7 +72,7 @@ export interface Calling {
 type Run = (calling: Calling, given: Arguments) => Promise<CallToolResult>;
 
 export class CallTools {
-  readonly #services: AppServices;
+  readonly #services: CoreServices;
   readonly #options: ToolOptions;
   readonly #runs = new Map<string, Run>([
     ['remove_background', (calling, given) => this.#removeBackground(calling, given)],
@@ -80,7 +81,7 @@ export class CallTools {
     ['list_models', calling => this.#listModels(calling)],
   ]);
 
-  constructor(services: AppServices, options: ToolOptions) {
+  constructor(services: CoreServices, options: ToolOptions) {
     this.#services = services;
     this.#options = options;
   }

@@ -2,7 +2,7 @@
  * POST /mcp: the Streamable HTTP of the Model Context Protocol without sessions, a message a request
  * and an answer in JSON. GET and DELETE, which are for sessions, are 405 as everywhere.
  */
-import type { AppServices } from '@matting/core/http/app-services.ts';
+
 import {
   apiKeyOf,
   callerOf,
@@ -10,7 +10,7 @@ import {
   requireApiKey,
   requireRate,
 } from '@matting/core/http/header-checks.ts';
-import type { HttpInterface } from '@matting/core/http/public-app.ts';
+import type { CoreServices, HttpInterface } from '@matting/core/package.ts';
 import { requireBodyHead } from '@matting/http/bodies.ts';
 import { malformed } from '@matting/http/body-fields.ts';
 import { bodyTypeOf, headerValues } from '@matting/http/request-headers.ts';
@@ -31,7 +31,7 @@ export interface McpOptions extends ToolOptions {
   readonly version: string;
 }
 
-export function mcpInterface(services: AppServices, options: McpOptions): HttpInterface {
+export function mcpInterface(services: CoreServices, options: McpOptions): HttpInterface {
   const rates = {
     reads: requireRate(services.rateLimits, 'reads'),
     submissions: requireRate(services.rateLimits, 'submissions'),
@@ -96,7 +96,7 @@ const requireJson = requireBodyHead({
 });
 
 interface Parts {
-  readonly services: AppServices;
+  readonly services: CoreServices;
   readonly tools: CallTools;
   readonly described: Described;
   readonly rates: Rates;

@@ -2,14 +2,13 @@
 import { readFormBody, requireFormBody } from '@matting/compat/picture-form.ts';
 import { createPictureChecks, PictureRoute } from '@matting/compat/picture-route.ts';
 import { renaming, sendRefusal } from '@matting/compat/refusals.ts';
-import type { AppServices } from '@matting/core/http/app-services.ts';
-import type { HttpInterface } from '@matting/core/http/public-app.ts';
+import type { CoreServices, HttpInterface } from '@matting/core/package.ts';
 import type { ContractError } from '@matting/proto/contract/errors.ts';
 import { askOf, isMissingImage, PHOTOROOM_FIELDS } from './photoroom-request.ts';
 
 const PATH = '/compat/photoroom/';
 
-export function photoroomInterface(services: AppServices, waitMs: number): HttpInterface {
+export function photoroomInterface(services: CoreServices, waitMs: number): HttpInterface {
   return {
     register(app, { connections }) {
       const body = requireFormBody(PHOTOROOM_FIELDS);

@@ -3,13 +3,8 @@
  * Its routes know the session's cookie and no API key; those of the API know no cookie.
  */
 import cookie from '@fastify/cookie';
-import { CallbackAddressCheck } from '@matting/core/fetching/callback-check.ts';
-import type { HttpInterface } from '@matting/core/http/public-app.ts';
-import { ManageKeys } from '@matting/core/keys/manage-keys.ts';
-import { OperateWebhooks } from '@matting/core/operator/operate-webhooks.ts';
-import type { Core } from '@matting/core/package.ts';
+import type { Core, CoreServices, CoreStores, HttpInterface } from '@matting/core/package.ts';
 import { mailBody } from '@matting/core/secrets/secret-box.ts';
-import type { Stores } from '@matting/core/stores.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { ManageAlerts, registerSettingsRoutes } from './alerts/settings-pages.ts';
 import { AccountJobs } from './jobs/account-jobs.ts';
@@ -58,7 +53,7 @@ export type AccountAreaServices = Parameters<typeof registerSignInRoutes>[1] &
     readonly readUsage: ReadUsage;
     readonly alerts: ManageAlerts;
     readonly ledgerHistory: LedgerHistory;
-    readonly manageKeys: ManageKeys;
+    readonly manageKeys: CoreServices['manageKeys'];
     readonly orders: Orders;
     readonly sessions: Sessions;
   };
@@ -67,7 +62,7 @@ export type AccountAreaServices = Parameters<typeof registerSignInRoutes>[1] &
 export interface AccountAreaParts {
   readonly core: Core;
   readonly settings: PortalSettings;
-  readonly stores: Stores & PortalStores;
+  readonly stores: CoreStores & PortalStores;
   readonly readUsage: ReadUsage;
   readonly onWithheld: OnWithheld;
   readonly brand: Brand;
@@ -103,7 +98,7 @@ export function openAccountArea(parts: AccountAreaParts, settings: AreaSettings)
 function accountAreaServices(parts: AccountAreaParts, area: AreaSettings): AccountAreaServices {
   const { core, settings, stores, readUsage, onWithheld } = parts;
   const { priceList, paymentInstructions } = settings.sales;
-  const { config, secrets, guard } = core;
+  const { config, secrets } = core;
   const { resultDownload, resultReaders, uploads, submitMatting, models } = core.services;
   const browsers = new KnownBrowsers(core.secretsKey);
   const passwords = new Passwords(parts.passwordCosts);
@@ -121,7 +116,7 @@ function accountAreaServices(parts: AccountAreaParts, area: AreaSettings): Accou
     stores,
     ledgerHistory: new LedgerHistory(stores),
     sessions: sessionsIn(stores.sessions),
-    manageKeys: new ManageKeys(stores.apiKeys),
+    manageKeys: core.services.manageKeys,
     signIn: new SignIn(signing),
     links: new UseLinks(signing),
     invitations: new Invitations({
@@ -136,7 +131,7 @@ function accountAreaServices(parts: AccountAreaParts, area: AreaSettings): Accou
       settings: stores.alertSettings,
       alerts: stores.alerts,
       secrets,
-      addresses: new CallbackAddressCheck(guard),
+      addresses: core.services.callbackAddresses,
       policy: config,
     }),
     provider: providerOf(parts, area, throttle),
@@ -144,7 +139,10 @@ function accountAreaServices(parts: AccountAreaParts, area: AreaSettings): Accou
       ...{ ...stores, uploads, submitMatting },
       imagesMax: area.playgroundImages,
     }),
-    accountJobs: new AccountJobs({ ...stores, operateWebhooks: new OperateWebhooks(stores) }),
+    accountJobs: new AccountJobs({
+      ...stores,
+      operateWebhooks: core.operatorServices.operateWebhooks,
+    }),
   };
 }
 

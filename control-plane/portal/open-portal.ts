@@ -1,10 +1,7 @@
 /** Makes what the portal does while the service runs, on what the core gives it. */
 
 import { callerOf, type HeaderChecks } from '@matting/core/http/header-checks.ts';
-import type { HttpInterface } from '@matting/core/http/public-app.ts';
-import type { Core, Loop, PackageParts } from '@matting/core/package.ts';
-import { removalStep } from '@matting/core/retention/removal-steps.ts';
-import type { SweepStep } from '@matting/core/retention/sweep.ts';
+import type { Core, HttpInterface, Loop, PackageParts, Removal } from '@matting/core/package.ts';
 import { signingKeyOf } from '@matting/http/outgoing/webhook-signature.ts';
 import type { FastifyInstance } from 'fastify';
 import type { AccountArea, AccountAreaParts } from './account-area.ts';
@@ -72,7 +69,7 @@ export async function openPortal(
     },
     operatorPages: await openOperatorPages(parts),
     loops: loopsOf(parts, metrics),
-    sweepSteps: sweepStepsOf(stores),
+    removals: removalsOf(stores),
   };
 }
 
@@ -151,16 +148,15 @@ function loopsOf({ core, settings, stores, onWithheld }: Parts, observer: Portal
   return [watch.loop, expiry.loop, delivery];
 }
 
-/** Each step removes a page of old rows. */
-function sweepStepsOf(stores: PortalStores): SweepStep[] {
+function removalsOf(stores: PortalStores): Removal[] {
   const { alerts, endedOperatorSessions, expiryNotices, people, usage } = stores;
   return [
-    removalStep('old usage', size => usage.removeOld(size)),
-    removalStep('old counts of messages', size => alerts.removeOldCounts(size)),
-    removalStep('old key expiry notices', size => expiryNotices.removeOld(size)),
-    removalStep('ended sessions', size => people.removeEndedSessions(size)),
-    removalStep('ended operator sessions', size => endedOperatorSessions.removeOld(size)),
-    removalStep('old links', size => people.removeOldLinks(size)),
-    removalStep('old failures of sign-in', size => people.removeOldThrottles(size)),
+    { name: 'old usage', remove: size => usage.removeOld(size) },
+    { name: 'old counts of messages', remove: size => alerts.removeOldCounts(size) },
+    { name: 'old key expiry notices', remove: size => expiryNotices.removeOld(size) },
+    { name: 'ended sessions', remove: size => people.removeEndedSessions(size) },
+    { name: 'ended operator sessions', remove: size => endedOperatorSessions.removeOld(size) },
+    { name: 'old links', remove: size => people.removeOldLinks(size) },
+    { name: 'old failures of sign-in', remove: size => people.removeOldThrottles(size) },
   ];
 }

@@ -6,8 +6,7 @@
  * a name of its own (DNS rebinding): then it is of the same origin, and may choose its User-Agent.
  * A caller's image_url may name this interface: then this service asks itself.
  */
-import type { Authenticator } from '@matting/core/keys/caller.ts';
-import type { Stores } from '@matting/core/stores.ts';
+import type { CoreServices, CoreStores } from '@matting/core/package.ts';
 import { isIpInNetworks } from '@matting/http/networks.ts';
 import { hostOf } from '@matting/program/ports/addresses.ts';
 import { isOwnHost, isSentByService } from '@matting/program/ports/keyless.ts';
@@ -58,10 +57,10 @@ export const NO_KEY = '';
 
 /** Reads the key's row each time, so its caps, scopes, models, networks and expiry hold. */
 export function standingIn(
-  authenticator: Authenticator,
-  apiKeys: Pick<Stores['apiKeys'], 'find'>,
+  authenticator: CoreServices['authenticator'],
+  apiKeys: Pick<CoreStores['apiKeys'], 'find'>,
   keyId: string,
-): Authenticator {
+): CoreServices['authenticator'] {
   return {
     authenticate: async token => {
       if (token !== NO_KEY) return await authenticator.authenticate(token);

@@ -4,10 +4,8 @@
 import { requireFormBody } from '@matting/compat/picture-form.ts';
 import { createPictureChecks, PictureRoute } from '@matting/compat/picture-route.ts';
 import { renaming, sendRefusal } from '@matting/compat/refusals.ts';
-import type { AppServices } from '@matting/core/http/app-services.ts';
 import { apiKeyOf } from '@matting/core/http/header-checks.ts';
-import type { HttpInterface } from '@matting/core/http/public-app.ts';
-import type { Stores } from '@matting/core/stores.ts';
+import type { CoreServices, CoreStores, HttpInterface } from '@matting/core/package.ts';
 import type { OutgoingPolicy } from '@matting/http/outgoing/outgoing-url.ts';
 import { headerValues } from '@matting/http/request-headers.ts';
 import type { ContractError } from '@matting/proto/contract/errors.ts';
@@ -31,8 +29,8 @@ interface RembgOptions extends OutgoingPolicy {
 }
 
 export function rembgInterface(
-  services: AppServices,
-  { apiKeys }: Pick<Stores, 'apiKeys'>,
+  services: CoreServices,
+  { apiKeys }: Pick<CoreStores, 'apiKeys'>,
   options: RembgOptions,
 ): HttpInterface {
   const { standInKeyId, syncWaitMs: waitMs } = options;

@@ -1,7 +1,6 @@
 /** The interface of remove.bg, as the public port is given it. */
 
-import type { AppServices } from '@matting/core/http/app-services.ts';
-import type { HttpInterface } from '@matting/core/http/public-app.ts';
+import type { CoreServices, HttpInterface } from '@matting/core/package.ts';
 import type { OutgoingPolicy } from '@matting/http/outgoing/outgoing-url.ts';
 import { isRemovebgRequest, writeRemovebgError } from './removebg-errors.ts';
 import { allowOrigins, registerRemovebgRoutes } from './removebg-routes.ts';
@@ -20,7 +19,7 @@ export interface RemovebgOptions {
 }
 
 export function removebgInterface(
-  services: AppServices,
+  services: CoreServices,
   { policy, defaultSize: removebgDefaultSize, ...options }: RemovebgOptions,
 ): HttpInterface {
   return {

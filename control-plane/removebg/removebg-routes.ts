@@ -7,7 +7,6 @@ import {
   type PictureInterface,
   PictureRoute,
 } from '@matting/compat/picture-route.ts';
-import type { AppServices } from '@matting/core/http/app-services.ts';
 import {
   apiKeyOf,
   callerOf,
@@ -15,8 +14,8 @@ import {
   requireRate,
   type ToldRate,
 } from '@matting/core/http/header-checks.ts';
-import type { HttpContext } from '@matting/core/http/public-app.ts';
 import type { Job } from '@matting/core/jobs/job.ts';
+import type { CoreServices, HttpContext } from '@matting/core/package.ts';
 import { headerValues } from '@matting/http/request-headers.ts';
 import { pathOf } from '@matting/http/request-path.ts';
 import type { Box } from '@matting/proto/contract/finishing.ts';
@@ -134,7 +133,7 @@ interface RemovebgRoutesOptions {
 
 export function registerRemovebgRoutes(
   app: FastifyInstance,
-  services: AppServices,
+  services: CoreServices,
   { connections }: Pick<HttpContext, 'connections'>,
   { waitMs, policy, ...about }: RemovebgRoutesOptions,
 ): void {
@@ -162,7 +161,7 @@ export function registerRemovebgRoutes(
 /**
  * The answer has exactly these keys: a client raises an error on a missing or an additional one.
  */
-function registerAccount(app: FastifyInstance, services: AppServices): void {
+function registerAccount(app: FastifyInstance, services: CoreServices): void {
   const { readAccount, rateLimits } = services;
   const onRequest = [
     requireApiKey(services, 'account', apiKeyOf),

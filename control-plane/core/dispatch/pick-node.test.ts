@@ -15,8 +15,7 @@ import {
   WINDOW_MS,
   WINDOW_OUTCOMES_MIN,
 } from '../nodes/node-trust.ts';
-import type { NodeAbility } from '../nodes/node-view.ts';
-import { type NodeSnapshot, NodeView } from '../nodes/node-view.ts';
+import { type NodeAbility, type NodeSnapshot, NodeView } from '../nodes/node-view.ts';
 import { ABILITIES, REPORT as IDLE, snapshotWith } from '../test/nodes-seen.ts';
 import { AdvertisedNodes } from './advertised-nodes.ts';
 import {

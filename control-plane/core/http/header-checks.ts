@@ -33,12 +33,17 @@ const UNKNOWN_KEY =
 /** These requests are known otherwise: by a session of the account area. */
 const accounts = new WeakMap<FastifyRequest, string>();
 
+interface KeyServices {
+  readonly authenticator: AppServices['authenticator'];
+  readonly keyUses: Pick<AppServices['keyUses'], 'note'>;
+}
+
 /**
  * Runs again once a body has arrived: headers sent before a revocation create no job after it.
  * @throws ContractError MISSING_API_KEY, INVALID_API_KEY, KEY_NOT_ALLOWED
  */
 export function requireApiKey(
-  { authenticator, keyUses }: AppServices,
+  { authenticator, keyUses }: KeyServices,
   /** Undefined: a key of any. */
   scope: KeyScope | undefined,
   tokenOf = bearerTokenOf,

@@ -2,7 +2,6 @@
  * The HTTP application of the operator's port: /metrics without a key, /operator as JSON behind the
  * operator key, and pages. A port of its own: a proxy of the public port can expose none of it.
  */
-import { createHash, timingSafeEqual } from 'node:crypto';
 import { onAnswerEnd } from '@matting/http/answer-end.ts';
 import { awaitBodies, createPort, operatorConnectionsMax } from '@matting/http/connections.ts';
 import { answeredCodeOf } from '@matting/http/error-handler.ts';
@@ -12,6 +11,7 @@ import { finishUnreadBody } from '@matting/http/unread-bodies.ts';
 import { hostOf } from '@matting/program/ports/addresses.ts';
 import { guardHttpServer } from '@matting/program/ports/http-guard.ts';
 import { isOwnHost, isSentByService } from '@matting/program/ports/keyless.ts';
+import { isSameToken } from '@matting/program/tokens.ts';
 import { ContractError, type FieldError } from '@matting/proto/contract/errors.ts';
 import type {
   FastifyBaseLogger,
@@ -138,22 +138,13 @@ function requireOperatorKey(key: string | undefined): onRequestHookHandler {
 /** @throws ContractError INVALID_OPERATOR_KEY */
 function requireKey(request: FastifyRequest, key: string | undefined, detail: string): void {
   const given = bearerOf(request);
-  if (key !== undefined && given !== undefined && isOperatorKey(key, given)) return;
+  if (key !== undefined && given !== undefined && isSameToken(given, key)) return;
   throw new ContractError('INVALID_OPERATOR_KEY', detail);
-}
-
-/** Digests have one length, so the comparison reveals nothing about the key's length. */
-export function isOperatorKey(key: string, given: string): boolean {
-  return timingSafeEqual(digest(given), digest(key));
 }
 
 function bearerOf(request: FastifyRequest): string | undefined {
   const [value, ...more] = headerValues(request.raw, 'authorization');
   return value === undefined || more.length > 0 ? undefined : BEARER.exec(value.trim())?.[1];
-}
-
-function digest(text: string): Buffer {
-  return createHash('sha256').update(text).digest();
 }
 
 function registerOperatorRoutes(

@@ -145,7 +145,7 @@ export function withJob(cause: unknown, jobId: string): ContractError {
 
 /** Waits as `WaitForJob.wait`. @throws ContractError that names the job: it exists and continues */
 export async function waitForEnd(
-  waitForJob: WaitForJob,
+  waitForJob: Pick<WaitForJob, 'wait'>,
   job: Job,
   waitMs: number,
   reply: FastifyReply,

@@ -16,7 +16,13 @@ interface SweptStores {
   readonly outbox: Pick<OutboxStore, 'removeOld'>;
 }
 
-export function removalStep(name: string, remove: (size: number) => Promise<number>): SweepStep {
+export interface Removal {
+  readonly name: string;
+  /** Removes so many old rows at most; their number. */
+  remove(size: number): Promise<number>;
+}
+
+export function removalStep({ name, remove }: Removal): SweepStep {
   return {
     name,
     page: async size => {
@@ -27,11 +33,14 @@ export function removalStep(name: string, remove: (size: number) => Promise<numb
 }
 
 /** @param jobRetentionMs events are found behind those of jobs, which go at that age */
-export function removalSteps({ audit, outbox }: SweptStores, jobRetentionMs: number): SweepStep[] {
+export function removalsOf({ audit, outbox }: SweptStores, jobRetentionMs: number): Removal[] {
   const eventsKeptMs = Math.max(MESSAGES_KEPT_MS, jobRetentionMs);
   return [
-    removalStep('old mails', size => outbox.removeOld('mail', MESSAGES_KEPT_MS, size)),
-    removalStep('old events of accounts', size => outbox.removeOld('webhook', eventsKeptMs, size)),
-    removalStep('old entries of logs', size => audit.removeOld(LOG_KEPT_MS, size)),
+    { name: 'old mails', remove: size => outbox.removeOld('mail', MESSAGES_KEPT_MS, size) },
+    {
+      name: 'old events of accounts',
+      remove: size => outbox.removeOld('webhook', eventsKeptMs, size),
+    },
+    { name: 'old entries of logs', remove: size => audit.removeOld(LOG_KEPT_MS, size) },
   ];
 }

@@ -17,7 +17,7 @@ import type {
   DirectAttemptOrder,
   DirectAttempts,
   DirectNode,
-} from '@matting/core/attempts/direct-attempts.ts';
+} from '@matting/core/package.ts';
 import {
   BlobNotFoundError,
   type BlobStore,

@@ -5,7 +5,7 @@
 
 import { randomBytes, randomUUID } from 'node:crypto';
 import type { Actor } from '@matting/core/accounts/audit.ts';
-import type { CallbackAddressCheck } from '@matting/core/fetching/callback-check.ts';
+import type { CoreServices } from '@matting/core/package.ts';
 import {
   accountSecretId,
   type CallbackSecrets,
@@ -52,7 +52,7 @@ export interface ManageAlertsDependencies {
   readonly settings: AlertSettingsStore;
   readonly alerts: Pick<AlertStore, 'owners'>;
   readonly secrets: Pick<CallbackSecrets, 'seal' | 'sealText' | 'rebind' | 'keyIds'>;
-  readonly addresses: Pick<CallbackAddressCheck, 'require'>;
+  readonly addresses: CoreServices['callbackAddresses'];
   readonly policy: CallbackPolicy;
   readonly mails: boolean;
   readonly messagesMax: number;

@@ -4,7 +4,7 @@
  */
 
 import { readFileSync } from 'node:fs';
-import type { HttpInterface } from '@matting/core/http/public-app.ts';
+import type { HttpInterface } from '@matting/core/package.ts';
 import { ERROR_DOCS_PATH } from '@matting/http/problems.ts';
 import { ACCOUNT_PATH, type Child, DOCS_PATH, html } from '../page/html.ts';
 import { HTML_PAGE_HEADERS, REST_GUIDE_PATH, renderHtmlPage, SCHEMAS_PATH } from './html-page.ts';

@@ -4,11 +4,9 @@ import { randomUUID } from 'node:crypto';
 import type { Actor } from '@matting/core/accounts/audit.ts';
 import { FINAL_STATES, type Job, type JobState, OPEN_STATES } from '@matting/core/jobs/job.ts';
 import { isJobCursor } from '@matting/core/jobs/job-lists.ts';
-import type { JobStore } from '@matting/core/jobs/job-store.ts';
-import type { ApiKeyStore } from '@matting/core/keys/api-key-store.ts';
-import type { OperateWebhooks, ResendOutcome } from '@matting/core/operator/operate-webhooks.ts';
+import type { ResendOutcome } from '@matting/core/operator/operate-webhooks.ts';
+import type { CoreStores, OperatorServices } from '@matting/core/package.ts';
 import type { NotificationSummary } from '@matting/core/webhooks/outbox-listing.ts';
-import type { OutboxStore } from '@matting/core/webhooks/outbox-store.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
 import { pageOf } from '../page/paging.ts';
 
@@ -56,12 +54,12 @@ export type NotificationView = Pick<
 >;
 
 interface AccountJobsDependencies {
-  readonly jobs: Pick<JobStore, 'find' | 'list'>;
-  readonly apiKeys: Pick<ApiKeyStore, 'listNewest'>;
+  readonly jobs: Pick<CoreStores['jobs'], 'find' | 'list'>;
+  readonly apiKeys: Pick<CoreStores['apiKeys'], 'listNewest'>;
   /** Jobs of the playground carry this API key. */
   readonly playground: { findKey(accountId: string): Promise<string | undefined> };
-  readonly outbox: Pick<OutboxStore, 'list'>;
-  readonly operateWebhooks: Pick<OperateWebhooks, 'resend'>;
+  readonly outbox: Pick<CoreStores['outbox'], 'list'>;
+  readonly operateWebhooks: Pick<OperatorServices['operateWebhooks'], 'resend'>;
 }
 
 export class AccountJobs {

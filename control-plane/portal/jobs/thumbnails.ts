@@ -4,7 +4,7 @@
  */
 
 import { type Job, publicState } from '@matting/core/jobs/job.ts';
-import type { ResultDownload, ResultReaders } from '@matting/core/results/result-download.ts';
+import type { CoreServices } from '@matting/core/package.ts';
 import { judgeConditions } from '@matting/http/request-headers.ts';
 import type { FastifyReply } from 'fastify';
 import type { VNode } from 'preact';
@@ -17,8 +17,8 @@ import { PageError, type Visit } from '../session/visit.ts';
 export const JOBS_PATH = `${ACCOUNT_PATH}/jobs`;
 
 export interface ResultServices {
-  readonly resultDownload: ResultDownload;
-  readonly resultReaders: ResultReaders;
+  readonly resultDownload: CoreServices['resultDownload'];
+  readonly resultReaders: CoreServices['resultReaders'];
 }
 
 export function hasThumbnail({ role }: Pick<Visit, 'role'>, job: Job): boolean {

@@ -5,9 +5,8 @@ import {
   ROTATION_OVERLAPS,
   type RotationOverlap,
 } from '@matting/core/keys/key-policy.ts';
-import type { ManageKeys } from '@matting/core/keys/manage-keys.ts';
 import type { ApiKey } from '@matting/core/keys/read-api-keys.ts';
-import type { OfferedModels } from '@matting/core/models/offered-models.ts';
+import type { CoreServices } from '@matting/core/package.ts';
 import { curlSample } from '@matting/proto/contract/curl-sample.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
@@ -26,8 +25,8 @@ type KeyRequest = FastifyRequest<{ Params: { id: string } }>;
 
 export function registerKeyRoutes(
   account: FastifyInstance,
-  keys: ManageKeys,
-  models: Pick<OfferedModels, 'list'>,
+  keys: CoreServices['manageKeys'],
+  models: CoreServices['models'],
   baseUrl: string,
 ) {
   const offered = () => models.list().models.map(({ name }) => name);
@@ -136,7 +135,7 @@ function renderNewKey(reply: FastifyReply, offered: readonly string[], typed: Ty
 async function renderKey(
   request: KeyRequest,
   reply: FastifyReply,
-  manageKeys: ManageKeys,
+  manageKeys: CoreServices['manageKeys'],
   offered: readonly string[],
   typed?: TypedKey,
 ): Promise<FastifyReply> {

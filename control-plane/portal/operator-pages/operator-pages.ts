@@ -5,10 +5,10 @@
  */
 
 import cookie from '@fastify/cookie';
-import type { OperatorServices } from '@matting/core/http/app-services.ts';
-import { isOperatorKey } from '@matting/core/http/operator-app.ts';
+import type { OperatorServices } from '@matting/core/package.ts';
 import { createErrorHandler } from '@matting/http/error-handler.ts';
 import { networkOf } from '@matting/program/ports/addresses.ts';
+import { isSameToken } from '@matting/program/tokens.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { OperateOrders } from '../orders/operate-orders.ts';
@@ -184,7 +184,7 @@ function registerSignIn(
   pages.post(SIGN_IN_PATH, { config, onRequest }, (request, reply) => {
     const isSecure = requireSafeOrigin(request);
     requireAttempt(request);
-    if (!isOperatorKey(operatorKey, formOf(request).text('key'))) {
+    if (!isSameToken(formOf(request).text('key'), operatorKey)) {
       failures.count(networkOf(request.ip));
       request.log.warn({ command: 'sign-in' }, 'operator: a wrong key');
       return renderSignIn(reply, localeOf(request).words.operator.signIn.wrong);

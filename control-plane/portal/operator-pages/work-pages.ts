@@ -3,12 +3,11 @@
  * accounts, and ending the lease of one; notifications, and sending one again.
  */
 
-import type { OperatorServices } from '@matting/core/http/app-services.ts';
-import type { OperatorJob } from '@matting/core/operator/operate-jobs.ts';
 import {
   ENDED_WITHIN_HOURS_DEFAULT,
   ENDED_WITHIN_HOURS_MAX,
   JOB_GROUPS,
+  type OperatorJob,
   QUEUED_ACCOUNTS_MAX,
   type QueueView,
 } from '@matting/core/operator/operate-jobs.ts';
@@ -18,6 +17,7 @@ import {
   type OperatorNotification,
   type ResendOutcome,
 } from '@matting/core/operator/operate-webhooks.ts';
+import type { OperatorServices } from '@matting/core/package.ts';
 import { NOTIFICATION_STATUSES } from '@matting/core/webhooks/outbox-listing.ts';
 import type { FastifyInstance, FastifyReply } from 'fastify';
 import type { VNode } from 'preact';

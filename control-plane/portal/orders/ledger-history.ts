@@ -1,7 +1,7 @@
 /** The ledger of an account: its balance, its lines by page, and all entries of a period as CSV. */
 
 import { type Balances, LEDGER_KINDS, type LedgerKind } from '@matting/core/ledger/ledger.ts';
-import type { LedgerStore, ListedEntry } from '@matting/core/ledger/ledger-store.ts';
+import type { CoreStores } from '@matting/core/package.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { csvLine } from '../page/csv.ts';
@@ -30,6 +30,8 @@ export interface LedgerPage {
   readonly next: string | undefined;
 }
 
+type ListedEntry = Awaited<ReturnType<CoreStores['ledger']['list']>>[number];
+
 interface Export {
   /** The export's lines wait for their reader since then; undefined: they are being read. */
   waitsSinceMs: number | undefined;
@@ -37,7 +39,7 @@ interface Export {
 }
 
 export class LedgerHistory {
-  readonly #ledger: LedgerStore;
+  readonly #ledger: CoreStores['ledger'];
   readonly #lines: LedgerLineStore;
   readonly #exportPageRows: number;
   readonly #clockMs: () => number;
@@ -45,7 +47,7 @@ export class LedgerHistory {
 
   /** @param clockMs milliseconds of a clock that never goes back */
   constructor(
-    stores: { readonly ledger: LedgerStore; readonly ledgerLines: LedgerLineStore },
+    stores: { readonly ledger: CoreStores['ledger']; readonly ledgerLines: LedgerLineStore },
     { exportPageRows = EXPORT_PAGE_ROWS, clockMs = () => performance.now() } = {},
   ) {
     this.#ledger = stores.ledger;

@@ -1,9 +1,9 @@
 /** The operator lists orders, reads one, confirms its payment, and refunds it. */
 
 import { randomUUID } from 'node:crypto';
-import type { AccountStore } from '@matting/core/accounts/account-store.ts';
 import type { ServiceActor } from '@matting/core/accounts/audit.ts';
 import { isoTime } from '@matting/core/jobs/job.ts';
+import type { CoreStores } from '@matting/core/package.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { cursorText, parseCursor } from '../page/paging.ts';
 import type { ListedOrderState, OrderPayment, OrderRefund } from './order-rows.ts';
@@ -45,9 +45,9 @@ export type OperatorOrderDetails = Awaited<ReturnType<OperateOrders['show']>>;
 
 export class OperateOrders {
   readonly #orders: OrderStore;
-  readonly #accounts: AccountStore;
+  readonly #accounts: CoreStores['accounts'];
 
-  constructor({ orders, accounts }: { orders: OrderStore; accounts: AccountStore }) {
+  constructor({ orders, accounts }: { orders: OrderStore; accounts: CoreStores['accounts'] }) {
     this.#orders = orders;
     this.#accounts = accounts;
   }

@@ -1,6 +1,6 @@
 /** Shows the log of changes in an account: an entry a row, its values in words on demand. */
 import type { AuditRecord, AuditValues } from '@matting/core/accounts/audit.ts';
-import type { Stores } from '@matting/core/stores.ts';
+import type { CoreStores } from '@matting/core/package.ts';
 import type { FastifyInstance } from 'fastify';
 import { moneyOf } from '../orders/order-pages.ts';
 import { ACCOUNT_PATH, type Child, html } from '../page/html.ts';
@@ -18,7 +18,7 @@ const CHANGES_SHOWN_MAX = 2;
 
 export function registerAuditRoute(
   account: FastifyInstance,
-  { stores }: { readonly stores: Pick<Stores, 'audit'> },
+  { stores }: { readonly stores: Pick<CoreStores, 'audit'> },
 ): void {
   account.get('/audit', { config: { permission: 'audit.read' } }, async (request, reply) => {
     const visit = visitOf(request);

@@ -3,7 +3,7 @@
  * was removed.
  */
 import { randomUUID } from 'node:crypto';
-import type { ManageKeys } from '@matting/core/keys/manage-keys.ts';
+import type { CoreServices } from '@matting/core/package.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
 import { parseMail } from '../mails/mail-address.ts';
@@ -26,7 +26,7 @@ interface PeopleServices {
     readonly links: LinkStore;
   };
   readonly invitations: Invitations;
-  readonly manageKeys: ManageKeys;
+  readonly manageKeys: CoreServices['manageKeys'];
 }
 
 type PeopleRequest = FastifyRequest<{ Params: { id: string } }>;

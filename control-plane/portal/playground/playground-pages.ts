@@ -8,8 +8,7 @@
 import type { IncomingMessage } from 'node:http';
 import { bodyFormOf } from '@matting/core/http/read-matting-body.ts';
 import { type Job, publicState } from '@matting/core/jobs/job.ts';
-import type { OfferedModels } from '@matting/core/models/offered-models.ts';
-import type { Core } from '@matting/core/package.ts';
+import type { Core, CoreServices } from '@matting/core/package.ts';
 import { AllowanceError } from '@matting/core/submission/submit-matting.ts';
 import { noteJob } from '@matting/http/answer-log.ts';
 import { readParts } from '@matting/http/multipart.ts';
@@ -56,7 +55,7 @@ export function registerPlaygroundRoutes(
   account: FastifyInstance,
   services: {
     readonly playground: UsePlayground;
-    readonly models: Pick<OfferedModels, 'list'>;
+    readonly models: CoreServices['models'];
     readonly fleet: Pick<Core['fleet'], 'snapshots'>;
   } & Parameters<typeof sendResultOf>[2],
   baseUrl: string,
@@ -224,7 +223,7 @@ function invalidField(refusal: Refusal | undefined): InvalidField | undefined {
   return named ?? (ERROR_CATALOGUE[refusal.code].about === 'picture' ? 'image_file' : 'other');
 }
 
-type OfferedModel = ReturnType<OfferedModels['list']>['models'][number];
+type OfferedModel = ReturnType<CoreServices['models']['list']>['models'][number];
 
 interface FormProps {
   readonly visit: Visit;

@@ -6,7 +6,7 @@
 
 import { OPEN_STATES } from '@matting/core/jobs/job.ts';
 import { createApiKeyToken, hashSecret } from '@matting/core/keys/api-key-token.ts';
-import type { Allowance } from '@matting/core/transactions/job-submission.ts';
+import type { Allowance } from '@matting/core/package.ts';
 import {
   type Database,
   type Db,

@@ -5,11 +5,11 @@
 
 import { MattingForm } from '@matting/core/http/read-matting-body.ts';
 import type { Job } from '@matting/core/jobs/job.ts';
-import type { JobStore } from '@matting/core/jobs/job-store.ts';
 import type { Caller } from '@matting/core/keys/caller.ts';
-import type { ImageUploads, RequestUploads } from '@matting/core/submission/image-uploads.ts';
+import type { CoreServices, CoreStores } from '@matting/core/package.ts';
+import type { RequestUploads } from '@matting/core/submission/image-uploads.ts';
 import type { MattingFields } from '@matting/core/submission/matting-request.ts';
-import { AllowanceError, type SubmitMatting } from '@matting/core/submission/submit-matting.ts';
+import { AllowanceError } from '@matting/core/submission/submit-matting.ts';
 import { unknownField } from '@matting/http/body-fields.ts';
 import type { PartEvent, PartHead } from '@matting/http/multipart.ts';
 import { Semaphore } from '@matting/program/semaphore.ts';
@@ -34,9 +34,9 @@ const UPLOADS_RETRY_AFTER_S = 5;
 
 interface PlaygroundDependencies {
   readonly playground: PlaygroundStore;
-  readonly jobs: Pick<JobStore, 'findForKey' | 'openUnpaid'>;
-  readonly uploads: Pick<ImageUploads, 'beginBoth'>;
-  readonly submitMatting: Pick<SubmitMatting, 'submit'>;
+  readonly jobs: Pick<CoreStores['jobs'], 'findForKey' | 'openUnpaid'>;
+  readonly uploads: CoreServices['uploads'];
+  readonly submitMatting: Pick<CoreServices['submitMatting'], 'submit'>;
   /** An account has so many pictures a day; 0: the playground is off. */
   readonly imagesMax: number;
 }

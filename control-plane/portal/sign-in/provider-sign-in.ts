@@ -1,7 +1,7 @@
 /** Sign-in by an OpenID provider: who comes back from it, and what their groups are here. */
 
 import { randomUUID } from 'node:crypto';
-import type { AccountStore } from '@matting/core/accounts/account-store.ts';
+import type { CoreStores } from '@matting/core/package.ts';
 import { providerName } from '../mails/mail-address.ts';
 import type { Role } from '../session/roles.ts';
 import { type Browser, endedHashOf, newSession } from '../session/session-store.ts';
@@ -26,7 +26,7 @@ type ProviderOutcome =
 export interface ProviderSignInParts {
   readonly provider: OpenIdConnect;
   readonly identities: IdentityStore;
-  readonly accounts: Pick<AccountStore, 'findByNameOrId'>;
+  readonly accounts: CoreStores['accounts'];
   readonly throttle: Pick<SignInThrottle, 'take' | 'giveBack'>;
   readonly grants: readonly GroupGrant[];
   readonly name: string;

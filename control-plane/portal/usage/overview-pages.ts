@@ -4,7 +4,7 @@
  */
 
 import { publicState } from '@matting/core/jobs/job.ts';
-import type { StoresWithoutEnds } from '@matting/core/stores.ts';
+import type { CoreStores } from '@matting/core/package.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
 import { curlSample } from '@matting/proto/contract/curl-sample.ts';
 import type { FastifyInstance, FastifyReply } from 'fastify';
@@ -32,7 +32,7 @@ const ENDED_WITHIN_MS = 7 * DAY_MS;
 
 type OverviewView = Awaited<ReturnType<Overview['read']>>;
 
-interface OverviewDependencies extends Pick<StoresWithoutEnds, 'apiKeys' | 'jobs' | 'ledger'> {
+interface OverviewDependencies extends Pick<CoreStores, 'apiKeys' | 'jobs' | 'ledger'> {
   readonly readUsage: ReadUsage;
 }
 

@@ -1,6 +1,6 @@
 /** Programs read what an account used by GET /v1/account/usage. */
 
-import type { StoresWithoutEnds } from '@matting/core/stores.ts';
+import type { CoreStores } from '@matting/core/package.ts';
 import { givenTwice, parametersOf, unknownField } from '@matting/http/body-fields.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import {
@@ -43,7 +43,7 @@ export interface UsageView {
   readonly usage: readonly UsageEntry[];
 }
 
-type UsageStores = Pick<StoresWithoutEnds, 'apiKeys'> & { readonly usage: UsageStore };
+type UsageStores = Pick<CoreStores, 'apiKeys'> & { readonly usage: UsageStore };
 
 export class ReadUsage {
   readonly #stores: UsageStores;

@@ -18,8 +18,7 @@ import {
 } from '../../playground/playground-store.ts';
 import { MEMBERS_MAX, SESSIONS_MAX } from '../../session/session-store.ts';
 import { BY_SYSTEM, eventOf, watchedAccount } from '../alerts-fixtures.ts';
-import type { Stores } from '../fixtures.ts';
-import { PLAYGROUND_LIMITS } from '../fixtures.ts';
+import { PLAYGROUND_LIMITS, type Stores } from '../fixtures.ts';
 import { personOf } from '../large-tables.ts';
 import { newOrder, PROVIDER, paid, paymentOf, placed, refundOf } from '../orders.ts';
 import { actorOf, identityEntry, linkUse, newLink, OPERATOR, personOfAccount } from '../people.ts';
