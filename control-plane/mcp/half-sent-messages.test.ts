@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import net from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
+import { fundedCaller } from '@matting/core/test/fixtures.ts';
 import ava from 'ava';
 import sinon from 'sinon';
 import { SMALL_MESSAGE_BYTES_MAX, SMALL_MESSAGE_MS_MAX, TEXT_BYTES_MAX } from './read-message.ts';
@@ -71,8 +72,7 @@ test('half-sent messages › hold what came of them, until they end', async t =>
 
 test('half-sent messages › of one account leave the others room, and get 503 beyond its share', async t => {
   const narrow = await openTestApp({ uploadSlots: { textBytesMax: 128 * 1024 } }, t);
-  const account = await narrow.stores.accounts.create('other');
-  const { token } = await narrow.stores.apiKeys.create(account!.id, 'a');
+  const { token } = await fundedCaller(narrow.stores, 0);
   const port = await narrow.listen();
   const half = `{"a":${' '.repeat(30_000)}`;
   const own = Array.from({ length: 6 }, () => begin(port, narrow, half, 70_000));

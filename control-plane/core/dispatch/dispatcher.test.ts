@@ -10,7 +10,7 @@ import ava, { type ExecutionContext } from 'ava';
 import type { Claim } from '../jobs/job.ts';
 import type { ClaimableJob } from '../jobs/job-queue.ts';
 import type { Stores } from '../stores.ts';
-import { storesOn } from '../test/fixtures.ts';
+import { fundedCaller, storesOn } from '../test/fixtures.ts';
 import { aborted, failureOf, fetcherOf, until, useHarness } from '../test/harness.ts';
 import { cutOutAfter, cutOutOf, type Script } from '../test/scripted-exchange.ts';
 
@@ -278,7 +278,7 @@ async function submitMany(count: number, urlOf: (index: number) => string): Prom
 
 test('downloads that hang › of one host leave another account, and another host, their places', async t => {
   const sources = new Sources();
-  const other = await harness.createAccount('other');
+  const other = await fundedCaller(harness.stores, 1000);
   await submitMany(100, index => `https://slow.example/${index}`);
   await harness.addNode();
   await harness.startReplica({ fetcher: sources.fetcher });
@@ -295,7 +295,7 @@ test('downloads that hang › of one host leave another account, and another hos
 });
 
 test('a download that has ended › gives its job no turn before those that waited for the node', async t => {
-  const other = await harness.createAccount('other');
+  const other = await fundedCaller(harness.stores, 1000);
   const order: string[] = [];
   const first = Promise.withResolvers<void>();
   await harness.addNode({

@@ -340,8 +340,7 @@ test('an account that submits slowly › leaves the others places, and gets back
   const begin = sinon.spy(app.services.uploads, 'beginBoth');
   // Ten times eight tenths.
   app.app.server.maxConnections = 10;
-  const other = await app.stores.accounts.create('other');
-  const { token } = await app.stores.apiKeys.create(other!.id, 'key');
+  const { token } = await fundedCaller(app.stores, 0);
   const slow: net.Socket[] = [];
   for (let count = 1; count <= 4; count += 1) {
     slow.push(submitting(app.token, `slow-${count}`));

@@ -23,7 +23,7 @@ import { openStorage } from '../storage/open-storage.ts';
 import type { Stores } from '../stores.ts';
 import type { NewJob } from '../transactions/job-submission.ts';
 import { put } from './blob-store.contract.ts';
-import { storesOn } from './fixtures.ts';
+import { fundedCaller, storesOn } from './fixtures.ts';
 import type { Script } from './scripted-exchange.ts';
 import { ScriptedNode, type ScriptedNodeOptions, TEST_TOKEN } from './scripted-node.ts';
 
@@ -140,7 +140,7 @@ export class Harness {
     this.database = await createTestDatabase('sqlite');
     this.stores = storesOn(await this.database.open(), () => '{}');
     this.blobs = blobs ?? (await openStorage(this.directory));
-    Object.assign(this, await this.createAccount('caller'));
+    Object.assign(this, await fundedCaller(this.stores, 1000));
   }
 
   async close(): Promise<void> {
@@ -152,14 +152,6 @@ export class Harness {
     for (const node of this.#nodes.splice(0)) await node.down();
     await this.database.close();
     await rm(this.directory, { recursive: true });
-  }
-
-  async createAccount(name: string): Promise<{ accountId: string; apiKeyId: string }> {
-    const account = await this.stores.accounts.create(name);
-    assert.ok(account);
-    await this.stores.ledger.grant(account.id, 1000, 'test');
-    const { key } = await this.stores.apiKeys.create(account.id, 'test');
-    return { accountId: account.id, apiKeyId: key.id };
   }
 
   async addNode(how: Script | ScriptedNodeOptions = {}): Promise<ScriptedNode> {

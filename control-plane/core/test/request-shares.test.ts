@@ -14,6 +14,7 @@ import {
 } from '@matting/program/request-owner.ts';
 import ava from 'ava';
 import { API_KEY_MEMORY_MS, Authenticate } from '../keys/authenticate.ts';
+import { fundedCaller } from './fixtures.ts';
 import { imageBody, openTestApp, type TestApp } from './support/test-app.ts';
 
 const test = ava.serial;
@@ -25,10 +26,7 @@ let app: TestApp;
 let other: { readonly authorization: string };
 test.before(async () => {
   app = await openTestApp();
-  const account = await app.stores.accounts.create('other');
-  assert.ok(account);
-  await app.stores.ledger.grant(account.id, 10, 'test');
-  other = { authorization: `Bearer ${(await app.stores.apiKeys.create(account.id, 'a')).token}` };
+  other = { authorization: `Bearer ${(await fundedCaller(app.stores, 10)).token}` };
 });
 test.after.always(() => app.close());
 

@@ -1,6 +1,6 @@
 /** Browsers over a test application: one of anybody, and one of somebody who is signed in. */
-import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
+import { fundedAccount } from '@matting/core/test/fixtures.ts';
 import { BASE_URL } from '@matting/core/test/support/test-app.ts';
 import { csrfTokenOf } from '../session/guard.ts';
 import type { Role } from '../session/roles.ts';
@@ -36,7 +36,5 @@ export async function signIn(
 }
 
 export async function signInElsewhere(test: PortalApp): Promise<SignedInBrowser> {
-  const other = await test.stores.accounts.create(`other ${randomUUID()}`);
-  assert.ok(other);
-  return signIn(test, { accountId: other.id });
+  return signIn(test, { accountId: await fundedAccount(test.stores, 0) });
 }
