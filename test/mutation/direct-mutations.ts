@@ -41,7 +41,7 @@ a result is put with any header
   + HEADER_VALUE.test(value)
   = headers of a place › are no others
 
-file inference-node/serving/direct/direct-files.ts
+file inference-node/serving/direct/storage-client.ts
 tests inference-node/serving/direct/storage-client.test.ts: a file that is got
 more bytes than were declared are taken
   - if (filled + piece.length > into.length) throw otherLength();

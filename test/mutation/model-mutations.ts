@@ -92,7 +92,7 @@ what a graph does with a picture is the node's fault
   + if (this.#spec.form === undefined || (await this.#answersCheckPicture())) throw error;
   = an error of a graph is the fault of the picture where the check picture is answered
 
-file inference-node/serving/process/frames.ts
+file inference-node/serving/process/frame-reader.ts
 tests inference-node/serving/process/frames.test.ts: frames
 a child sends more than the bound of its answers
   - if (total > this.#partsBytesMax)

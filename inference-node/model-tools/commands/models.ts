@@ -27,8 +27,9 @@ import { fetchWeights } from '../weights/fetch.ts';
 import { addAddingCommands, modelsAdd } from './adding.ts';
 import { addCheckCommand } from './check.ts';
 import { type CliConfig, type CommandContext, UsageError } from './cli-config.ts';
+import { JsonView } from './json-view.ts';
 import { modelsList, modelsShow } from './list-models.ts';
-import { createProgressView, JsonView, type ProgressView } from './progress-view.ts';
+import { createProgressView, type ProgressView } from './progress-view.ts';
 
 export function addModelCommands(program: Command, context: CommandContext): void {
   const { config, signal } = context;

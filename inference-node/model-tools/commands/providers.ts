@@ -9,7 +9,8 @@ import {
   readInstalled,
 } from '@matting/serving/providers/provider-files.ts';
 import type { Command } from 'commander';
-import { fetchPackage, installProvider } from '../providers/install-provider.ts';
+import { fetchPackage } from '../providers/fetch-package.ts';
+import { installProvider } from '../providers/install-provider.ts';
 import {
   type FoundLibrary,
   findLibraries,

@@ -13,17 +13,16 @@
 import {
   attribute,
   ElementType,
-  elementCount,
   type Graph,
   type GraphNode,
   integerAttribute,
   integersAttribute,
-  makersOf,
-  readersOf,
   type Tensor,
-  tensorNumbers,
   textAttribute,
 } from '@matting/serving/onnx/graph.ts';
+import { requireGrid } from './base-grid.ts';
+import { GraphView } from './graph-view.ts';
+import { equal, NotDeformable, need } from './not-deformable.ts';
 
 export interface DeformableBlock {
   readonly pictures: number;
@@ -55,70 +54,9 @@ export interface DeformableBlock {
   readonly reshaped: ReadonlyMap<string, (rows: number) => readonly number[]>;
 }
 
-/** Why a Sum is not the middle of a deformable convolution. */
-export class NotDeformable extends Error {}
-
-function need(holds: boolean, what: string): asserts holds {
-  if (!holds) throw new NotDeformable(what);
-}
-
-const equal = (found: readonly number[] | undefined, wanted: readonly number[]) =>
-  found?.length === wanted.length && wanted.every((value, at) => value === found[at]);
-
-/** Shapes, pads and bounds have at most eight numbers. */
-const SMALL_BYTES_MAX = 64;
-
-class View {
-  readonly #makers: ReadonlyMap<string, GraphNode>;
-  readonly #readers: ReadonlyMap<string, readonly GraphNode[]>;
-  readonly #graph: Graph;
-
-  constructor(graph: Graph) {
-    this.#graph = graph;
-    this.#makers = makersOf(graph.nodes);
-    this.#readers = readersOf(graph.nodes);
-  }
-
-  maker(name: string | undefined, opType: string): GraphNode {
-    const node = this.#makers.get(name ?? '');
-    need(node?.opType === opType && node.domain === '', `${opType} makes ${name}`);
-    return node;
-  }
-
-  isMadeBy(name: string | undefined, opType: string): boolean {
-    return this.#makers.get(name ?? '')?.opType === opType;
-  }
-
-  onlyReader(name: string): GraphNode {
-    const [reader, ...others] = this.#readers.get(name) ?? [];
-    const leaves = this.#graph.outputs.some(output => output.name === name);
-    need(reader !== undefined && others.length === 0 && !leaves, `one reader of ${name}`);
-    return reader;
-  }
-
-  constant(name: string | undefined): Tensor | undefined {
-    let at = name ?? '';
-    for (let node = this.#makers.get(at); node?.opType === 'Identity'; node = this.#makers.get(at))
-      at = node.inputs[0] ?? '';
-    return this.#graph.initialisers.get(at);
-  }
-
-  numbers(name: string | undefined): readonly number[] | undefined {
-    const tensor = this.constant(name);
-    if (tensor === undefined || tensor.data.length > SMALL_BYTES_MAX) return undefined;
-    return isWhole(tensor) ? tensorNumbers(tensor) : undefined;
-  }
-}
-
-/** It has as many numbers as its dims say: a file may claim any. */
-function isWhole({ elementType, dims, data }: Tensor): boolean {
-  const size = elementType === ElementType.int64 ? 8 : 4;
-  return dims.every(dim => dim >= 0) && data.length === size * elementCount(dims);
-}
-
 /** Every deformable convolution; `refused`: Sums that are none, each with its cause. */
 export function findDeformableBlocks(graph: Graph, blocksMax: number) {
-  const view = new View(graph);
+  const view = new GraphView(graph);
   const blocks: DeformableBlock[] = [];
   const refused: { readonly sum: string; readonly cause: string }[] = [];
   for (const node of graph.nodes) {
@@ -145,7 +83,7 @@ interface Coordinate {
 }
 
 class Matcher {
-  readonly #view: View;
+  readonly #view: GraphView;
   readonly #sum: GraphNode;
   readonly #reshaped = new Map<string, (rows: number) => readonly number[]>();
   /** [b, g, ch, K, h, w] */
@@ -154,7 +92,7 @@ class Matcher {
   readonly #floors = new Set<string>();
   readonly #pictures = new Set<string>();
 
-  constructor(view: View, sum: GraphNode) {
+  constructor(view: GraphView, sum: GraphNode) {
     this.#view = view;
     this.#sum = sum;
   }
@@ -388,59 +326,5 @@ class Matcher {
     need(outputs % group === 0 && equal(weight.dims, weightDims), `weights [${weightDims.join()}]`);
     need(h * w > 0 && attribute(conv, 'activation') === undefined, 'a plain Conv');
     return { mask, tapsOfMask, conv, weightDims, kernel: [kh, kw] as const };
-  }
-}
-
-interface Grid {
-  readonly base: Tensor;
-  readonly shape: readonly [number, number, number, number, number, number];
-  readonly kernel: readonly [number, number];
-  /** top, left, bottom, right */
-  readonly border: readonly [number, number, number, number];
-}
-
-/** Strides, dilations and pads of the convolution whose taps `base` has, every number of it. */
-function requireGrid({ base, shape, kernel, border }: Grid, inner: readonly number[]) {
-  const [, , , K, h, w] = shape;
-  const wanted = [1, 1, K, 2, h, w];
-  need(base.elementType === ElementType.float32 && isWhole(base), 'a base grid of float32');
-  need(equal(base.dims, wanted), `a base grid [${wanted.join()}]`);
-  const { data } = base;
-  const view = new DataView(data.buffer, data.byteOffset, data.byteLength);
-  const at = (tap: number, axis: number, row: number, column: number) =>
-    view.getFloat32(4 * (((tap * 2 + axis) * h + row) * w + column), true);
-  const [kh, kw] = kernel;
-  const [y, x] = [at(0, 0, 0, 0), at(0, 1, 0, 0)];
-  const strideY = h > 1 ? at(0, 0, 1, 0) - y : 1;
-  const strideX = w > 1 ? at(0, 1, 0, 1) - x : 1;
-  const dilationY = kh > 1 ? at(kw, 0, 0, 0) - y : 1;
-  const dilationX = kw > 1 ? at(1, 1, 0, 0) - x : 1;
-  const steps = [strideY, strideX, dilationY, dilationX];
-  need(steps.every(step => Number.isInteger(step) && step > 0) && isGrid(), 'a base grid of taps');
-  const [top, left] = [border[0] - y, border[1] - x];
-  need(top >= 0 && left >= 0 && border[2] - y === top && border[3] - x === left, 'even padding');
-  const [height = 0, width = 0] = inner;
-  const outputs = (side: number, pad: number, dilation: number, taps: number, stride: number) =>
-    Math.floor((side + 2 * pad - dilation * (taps - 1) - 1) / stride) + 1;
-  need(outputs(height, top, dilationY, kh, strideY) === h, `${h} rows of outputs`);
-  need(outputs(width, left, dilationX, kw, strideX) === w, `${w} columns of outputs`);
-  return {
-    strides: [strideY, strideX] as const,
-    dilations: [dilationY, dilationX] as const,
-    pads: [top, left] as const,
-  };
-
-  function isGrid(): boolean {
-    for (let tap = 0; tap < K; tap += 1) {
-      const tapY = y + Math.floor(tap / kw) * dilationY;
-      const tapX = x + (tap % kw) * dilationX;
-      for (let row = 0; row < h; row += 1) {
-        for (let column = 0; column < w; column += 1) {
-          if (at(tap, 0, row, column) !== tapY + row * strideY) return false;
-          if (at(tap, 1, row, column) !== tapX + column * strideX) return false;
-        }
-      }
-    }
-    return true;
   }
 }

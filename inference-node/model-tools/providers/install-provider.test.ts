@@ -28,8 +28,9 @@ import {
   wheelFile,
   writeNugetFolder,
 } from '../test/fake-package.ts';
-import { type InstallOptions, installProvider, openPackageSource } from './install-provider.ts';
+import { type InstallOptions, installProvider } from './install-provider.ts';
 import { findLibraries, foldersBelow } from './library-search.ts';
+import { openPackageSource } from './package-source.ts';
 
 const test = ava.serial;
 

@@ -21,7 +21,8 @@ import {
   type TestNode,
   untilNothingAdmitted,
 } from '../test/test-node.ts';
-import { DirectFiles, STORAGE_BOUNDS, StorageClient } from './direct-files.ts';
+import { DirectFiles } from './direct-files.ts';
+import { STORAGE_BOUNDS, StorageClient } from './storage-client.ts';
 
 const test = ava.serial;
 

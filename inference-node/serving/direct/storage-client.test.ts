@@ -18,8 +18,8 @@ import {
   silence,
   status,
 } from '../test/scripted-storage.ts';
-import { type Limits, STORAGE_BOUNDS, StorageClient } from './direct-files.ts';
 import { parseOrigin, requirePutHeaders, requireUrlOf } from './direct-origins.ts';
+import { type Limits, STORAGE_BOUNDS, StorageClient } from './storage-client.ts';
 
 const test = ava.serial;
 

@@ -16,7 +16,8 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { readdirSync } from 'node:fs';
 import type { Socket } from 'node:net';
 import type { BufferPool } from './buffer-pool.ts';
-import { type Frame, FrameChannel, MalformedFrameError } from './frames.ts';
+import { FrameChannel } from './frame-channel.ts';
+import { type Frame, MalformedFrameError } from './frames.ts';
 import { readStat } from './proc-files.ts';
 
 export interface ChildExit {

@@ -7,14 +7,9 @@ import ava, { type ExecutionContext } from 'ava';
 import sinon from 'sinon';
 import { BufferPool, IDLE_BYTES_MAX, POOLED_BYTES_MIN } from './buffer-pool.ts';
 import { LINE_CHARACTERS_MAX, LINES_MAX, OutputLines, WINDOW_MS } from './child.ts';
-import {
-  encodeFrame,
-  type Frame,
-  FrameChannel,
-  FrameReader,
-  MalformedFrameError,
-  PARTS_MAX,
-} from './frames.ts';
+import { FrameChannel } from './frame-channel.ts';
+import { FrameReader } from './frame-reader.ts';
+import { encodeFrame, type Frame, MalformedFrameError, PARTS_MAX } from './frames.ts';
 
 const test = ava.serial;
 

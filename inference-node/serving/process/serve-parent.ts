@@ -3,7 +3,8 @@
  * it: native code blocks the main thread for seconds.
  */
 import { Worker } from 'node:worker_threads';
-import { type Frame, FrameChannel, MalformedFrameError } from './frames.ts';
+import { FrameChannel } from './frame-channel.ts';
+import { type Frame, MalformedFrameError } from './frames.ts';
 
 /** Each check costs about a millisecond of processor time, in every child. */
 const GUARD_INTERVAL_MS = 1000;

@@ -24,7 +24,7 @@ import {
   writeJxl,
 } from '../../test/pictures.ts';
 import { hasJxlTools } from '../makeable.ts';
-import { decodeBackground } from '../worker/finish.ts';
+import { decodeBackground } from '../worker/decode-background.ts';
 import { withoutMetadata } from './codec-jxl.ts';
 import { type DecodedFile, decodeFile } from './decode.ts';
 

@@ -10,7 +10,7 @@ import {
   decodeIfWhole as read,
   writeJpegWithRestarts,
 } from '../../test/pictures.ts';
-import { decodeBackground } from '../worker/finish.ts';
+import { decodeBackground } from '../worker/decode-background.ts';
 
 const test = ava.serial;
 

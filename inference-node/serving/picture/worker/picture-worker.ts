@@ -16,7 +16,9 @@ import type { RoleMatte } from '../matte/merge-mattes.ts';
 import { createModelInput } from '../matte/model-input.ts';
 import { createRefineInput } from '../matte/refine.ts';
 import type { FromPictureWorker, MatteHead, ToPictureWorker } from '../picture-protocol.ts';
-import { decodeBackground, finishPicture, warmUp } from './finish.ts';
+import { decodeBackground } from './decode-background.ts';
+import { finishPicture } from './finish.ts';
+import { warmUp } from './warm-up.ts';
 
 const CAUSE_LENGTH_MAX = 500;
 /** Pixels and files live outside V8's heap, so V8 has no reason to collect them by itself. */
