@@ -65,7 +65,7 @@ export interface OpenedPool {
   };
 }
 
-export interface PoolParts {
+interface PoolParts {
   readonly config: PoolSettings;
   readonly log: Logger;
   readonly outline: PlanOutline;

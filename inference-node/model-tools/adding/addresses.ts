@@ -12,7 +12,7 @@ const MOVING = [
   /^https:\/\/github\.com\/[^/]+\/[^/]+\/releases\/latest\//,
 ];
 
-export interface PinnedAddress {
+interface PinnedAddress {
   readonly url: string;
   readonly revision?: string;
   /** The file may be another one tomorrow, under the same address. */

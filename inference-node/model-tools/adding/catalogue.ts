@@ -25,7 +25,7 @@ import {
   type Normalisation,
 } from '@matting/serving/models/prepared-model.ts';
 
-export interface CatalogueFile {
+interface CatalogueFile {
   /** Its name in the cache; external data: the name that the graph reads it by. */
   readonly name: string;
   /** It names a release or a commit, or it moves, as `/resolve/main/`: adding pins that. */
@@ -38,7 +38,7 @@ export interface CatalogueFile {
 }
 
 /** The size is in pixels. */
-export interface CatalogueSize {
+interface CatalogueSize {
   readonly width: number;
   readonly height: number;
   /** The graph takes every side that is a multiple of it. Absent: it takes no other size. */

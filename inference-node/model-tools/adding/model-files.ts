@@ -24,7 +24,7 @@ export type Place =
   | { readonly type: 'file'; readonly path: string }
   | { readonly type: 'address'; readonly url: string; readonly mirrors: readonly string[] };
 
-export interface WantedGraph {
+interface WantedGraph {
   readonly name?: string | undefined;
   readonly bytes?: number | undefined;
   readonly sha256?: string | undefined;
@@ -43,7 +43,7 @@ export interface FilesContext {
   ) => void;
 }
 
-export interface BroughtFiles {
+interface BroughtFiles {
   readonly source: ModelSource;
   /** The graph first. */
   readonly files: readonly [WeightsFile, ...WeightsFile[]];

@@ -59,17 +59,17 @@ export function addProviderCommands(
     });
 }
 
-export interface ProvidersInstallOptions {
+interface ProvidersInstallOptions {
   readonly from?: string;
   readonly sha256: readonly string[];
   readonly libraries: readonly string[];
 }
 
-export interface ProvidersListOptions {
+interface ProvidersListOptions {
   readonly json?: boolean;
 }
 
-export interface ProvidersCheckOptions extends ProvidersListOptions {
+interface ProvidersCheckOptions extends ProvidersListOptions {
   readonly run: boolean;
 }
 
@@ -77,7 +77,7 @@ const CUDA_LIBRARY = 'libonnxruntime_providers_cuda.so';
 const TENSORRT_LIBRARY = 'libonnxruntime_providers_tensorrt.so';
 
 /** @throws ProviderError, ModelError `disk`, the signal's reason. */
-export async function providersInstall(
+async function providersInstall(
   name: string,
   options: ProvidersInstallOptions,
   { providerDir, env, childEnv }: CliConfig,
@@ -116,7 +116,7 @@ async function report({ providerDir, childEnv }: CliConfig, hashed: boolean) {
   return { found: { installed, gpus, libraries: { cuda, tensorrt } }, tryCuda };
 }
 
-export async function providersList(
+async function providersList(
   options: ProvidersListOptions,
   config: CliConfig,
   out: Writable,
@@ -134,7 +134,7 @@ export async function providersList(
 }
 
 /** Returns true where CUDA runs here; with --no-run where nothing is missing for it. */
-export async function providersCheck(
+async function providersCheck(
   options: ProvidersCheckOptions,
   config: CliConfig,
   out: Writable,

@@ -15,7 +15,7 @@ import {
   textAttribute,
 } from '@matting/serving/onnx/graph.ts';
 
-export interface KnownValue {
+interface KnownValue {
   readonly elementType: number;
   readonly dims: readonly number[];
   readonly numbers?: readonly number[] | undefined;

@@ -24,7 +24,7 @@ export interface CheckPicture {
   readonly background: readonly Spot[];
 }
 
-export const CHECK_SIDE_PX = 640;
+const CHECK_SIDE_PX = 640;
 
 /** Upper corners: a subject may stand on the lower border. */
 const CORNERS: readonly Spot[] = [

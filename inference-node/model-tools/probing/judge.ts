@@ -34,12 +34,12 @@ export interface PictureRun {
   readonly values: Float32Array;
 }
 
-export interface CheckRun {
+interface CheckRun {
   readonly check: CheckPicture;
   readonly run: PictureRun;
 }
 
-export type Verdict = Pick<
+type Verdict = Pick<
   Probe,
   'activation' | 'inverted' | 'normalisesItself' | 'range' | 'constant' | 'warnings'
 >;

@@ -37,7 +37,7 @@ export function longestSide(side: number, multipleOf: number): number {
 }
 
 /** The fields of a manifest, with what it may leave out. Its size is the one that was measured. */
-export type ProbedGraph = Omit<SourceGraph, 'file'> & {
+type ProbedGraph = Omit<SourceGraph, 'file'> & {
   readonly inputType: InputType;
   readonly layout: Layout;
   readonly dynamic: boolean;

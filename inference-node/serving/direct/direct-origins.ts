@@ -4,7 +4,7 @@ import { ContractError } from '@matting/proto/contract/errors.ts';
 /** A fleet has one bucket, perhaps two while it moves; as many as a mistyped list may have. */
 export const DIRECT_ORIGINS_MAX = 16;
 /** Characters of a signed URL: one with a session token of the cloud has some 2000. */
-export const DIRECT_URL_LENGTH_MAX = 8192;
+const DIRECT_URL_LENGTH_MAX = 8192;
 
 export interface StorageUrl {
   readonly origin: string;

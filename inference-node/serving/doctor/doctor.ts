@@ -234,7 +234,7 @@ type ProviderConfig = Pick<
   'executionProvider' | 'gpuDevice' | 'providerDir' | 'childEnv'
 >;
 
-export const PROVIDER_MAX_MS = 2 * LISTING_MAX_MS + GPU_MS_MAX;
+const PROVIDER_MAX_MS = 2 * LISTING_MAX_MS + GPU_MS_MAX;
 
 export async function providerFindings(
   config: ProviderConfig,

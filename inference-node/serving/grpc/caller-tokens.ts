@@ -26,7 +26,7 @@ const CALLER_TOKENS = {
   itemsMax: CALLER_TOKENS_MAX,
 };
 
-export interface TokenSettings {
+interface TokenSettings {
   readonly nodeTokens: Listed<string>;
   readonly callerTokens: Listed<CallerToken>;
 }

@@ -44,7 +44,7 @@ export type Caller = ConnectionOwner;
 
 type AuthContext = ReturnType<ServerInterceptingCall['getAuthContext']>;
 
-export interface CallOrigin {
+interface CallOrigin {
   readonly metadata: Metadata;
   getAuthContext(): AuthContext;
 }

@@ -50,7 +50,7 @@ export interface NodeWork extends NodeAbilities {
   readonly pipeline: Pipeline;
 }
 
-export interface MatteHandlerOptions {
+interface MatteHandlerOptions {
   readonly status: NodeStatus;
   readonly work: () => NodeWork | undefined;
   readonly metrics: NodeMetrics;

@@ -162,7 +162,7 @@ function requirePlan(header: MatteHeader, { plan, selectables }: NodeAbilities):
   return name === '' ? plan : found;
 }
 
-export interface FinishingOrder {
+interface FinishingOrder {
   readonly finishing: Finishing;
   /** Undefined: no picture is its background. */
   readonly background: FileOrder | undefined;

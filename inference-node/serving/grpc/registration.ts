@@ -30,7 +30,7 @@ import type { Logger } from 'pino';
 import { tokenMetadata } from './callers.ts';
 import type { NodeIdentity } from './node-info.ts';
 
-export interface RegistrationOptions {
+interface RegistrationOptions {
   readonly registryAddresses: readonly string[];
   readonly identity: NodeIdentity;
   /** The address is host:port of the Matte service, as control planes reach it. */
@@ -46,7 +46,7 @@ export interface RegistrationOptions {
   readonly bounds?: RegistrationBounds;
 }
 
-export const REGISTRATION_BOUNDS = {
+const REGISTRATION_BOUNDS = {
   callTimeoutMs: 3000,
   backoffMinMs: 1000,
   backoffMaxMs: 15_000,
@@ -54,7 +54,7 @@ export const REGISTRATION_BOUNDS = {
   heartbeatMinMs: 500,
   heartbeatMaxMs: 30_000,
 };
-export type RegistrationBounds = Readonly<typeof REGISTRATION_BOUNDS>;
+type RegistrationBounds = Readonly<typeof REGISTRATION_BOUNDS>;
 
 /** Fraction of a wait by which it varies: nodes started together must not beat together. */
 const JITTER = 0.1;

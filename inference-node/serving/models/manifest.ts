@@ -61,7 +61,7 @@ export interface AddressSource {
 }
 
 /** An operator's own file: nothing can be fetched again. */
-export interface FileSource {
+interface FileSource {
   readonly type: 'file';
 }
 
@@ -108,7 +108,7 @@ export interface SourceGraph {
   readonly trimap?: true;
 }
 
-export interface InputSizes {
+interface InputSizes {
   /** Side of a square. Of a dynamic graph the shorter of inputWidth and inputHeight. */
   readonly default: number;
   /** Measured ones. Others that the fields below allow run, at unknown quality. */

@@ -53,7 +53,7 @@ export type Fit = (typeof FITS)[number];
 /**
  * With fit short-side, the input's sides are multiples of `multipleOf`, from `min` to `max` pixels.
  */
-export interface InputSides {
+interface InputSides {
   readonly multipleOf: number;
   /** Absent: the minimum is one multiple. */
   readonly min?: number;
@@ -90,7 +90,7 @@ export const ALPHA_OUTPUT = 'matting.alpha';
 export const SUM_OUTPUT = 'matting.sum';
 
 /** Beside the graph, by the name that it has there: weights of it (ONNX's external data). */
-export interface DataFile {
+interface DataFile {
   readonly path: string;
   readonly sha256: string;
 }

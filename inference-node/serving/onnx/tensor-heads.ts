@@ -42,7 +42,7 @@ const FILES_MAX = 4096;
 const NAME_BYTES_MAX = 1024;
 const WINDOW_BYTES = 64 * 1024;
 
-export interface TensorHeads {
+interface TensorHeads {
   /** Names as the file has them. */
   readonly dataFiles: readonly string[];
   /** Most tensors of floats are of 16 bits. */

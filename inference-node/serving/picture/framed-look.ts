@@ -98,7 +98,7 @@ export function withFramedLook<Matte extends SizedMatte>(
  * itself or is not cut off, unless the opinion sees it too.
  * @param mattes of the picture without a frame, the first look first.
  */
-export function isBelieved(
+function isBelieved(
   framed: SizedAlpha,
   [first, ...others]: readonly SizedMatte[],
   rules: FramedRules,

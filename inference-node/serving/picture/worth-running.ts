@@ -13,7 +13,7 @@ export const CERTAIN_ABOVE = 250;
  * by cross-validation (bench/quality-choose.ts, bench/MEASUREMENTS.md).
  */
 export const UNSURE_SHARE_MIN = { opinion: 0.085, secondLook: 0.13 } as const;
-export type UnsureShares = Readonly<Record<keyof typeof UNSURE_SHARE_MIN, number>>;
+type UnsureShares = Readonly<Record<keyof typeof UNSURE_SHARE_MIN, number>>;
 /** Odd, so that it runs through all columns. */
 const SAMPLE_STEP = 7;
 

@@ -45,7 +45,7 @@ export interface PreparedKey {
   readonly ranges?: RangesFile | undefined;
 }
 
-export interface PreparedSidecar extends Omit<PreparedKey, 'ranges'> {
+interface PreparedSidecar extends Omit<PreparedKey, 'ranges'> {
   readonly model: string;
   readonly version: string;
   readonly revision: number;
@@ -54,7 +54,7 @@ export interface PreparedSidecar extends Omit<PreparedKey, 'ranges'> {
   readonly sha256: string;
 }
 
-export type PreparedCheck =
+type PreparedCheck =
   | { readonly state: 'ready'; readonly path: string; readonly sha256: string }
   /** Looked at before: the weights file runs as it is. */
   | { readonly state: 'as it is' }

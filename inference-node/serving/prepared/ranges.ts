@@ -25,7 +25,7 @@ import { CHECK_BLOCKS } from './answer-check.ts';
 /** Least and greatest number of a value; 0 lies within. */
 export type Range = readonly [lower: number, upper: number];
 
-export interface CalibrationPhoto {
+interface CalibrationPhoto {
   /** Its file's name without the folder; for people. */
   readonly name: string;
   readonly sha256: string;

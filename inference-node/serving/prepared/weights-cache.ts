@@ -19,7 +19,7 @@ import {
 import type { ModelManifest, WeightsFile } from '../models/manifest.ts';
 import { diskError, ModelError } from '../models/model-error.ts';
 
-export type WeightsState =
+type WeightsState =
   | { readonly state: 'checked' }
   | { readonly state: 'missing' }
   /** It is not the file the manifest names; `reason` says how it differs. */

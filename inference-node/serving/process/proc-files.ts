@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 
 /** Returns undefined if there is no /proc or the process is gone. */
-export function readProcFile(pid: number, name: 'stat' | 'status'): string | undefined {
+function readProcFile(pid: number, name: 'stat' | 'status'): string | undefined {
   try {
     // procfs answers from memory: reading it does not block the loop as a file would.
     return readFileSync(`/proc/${pid}/${name}`, 'utf8');

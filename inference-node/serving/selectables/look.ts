@@ -27,7 +27,7 @@ export interface Found {
 
 export type Look = () => Promise<Found>;
 
-export interface LookOptions {
+interface LookOptions {
   readonly settings: Pick<
     ModelSettings,
     'modelDir' | 'weightsDir' | 'addedModelsDir' | 'commercialUse'

@@ -21,7 +21,7 @@ import type { Found, Look } from './look.ts';
 export const LONG_IDLE_MS = 30_000;
 
 /** The node sees an added, prepared or removed model within this time. */
-export const LOOK_EACH_MS = 5000;
+const LOOK_EACH_MS = 5000;
 
 export interface SelectablesParts extends Omit<EngineSetParts, 'engines' | 'onTurn'> {
   readonly memory: EngineMemory;

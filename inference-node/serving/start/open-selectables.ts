@@ -29,7 +29,7 @@ import { Selectables } from '../selectables/selectables.ts';
 import { type GpuStart, tensorrtEnv, wrongAnswer } from './gpus.ts';
 import type { PoolSettings } from './pool-settings.ts';
 
-export interface SelectablesStart {
+interface SelectablesStart {
   readonly config: PoolSettings;
   readonly make: MakePrepared;
   readonly engineEnv: Readonly<Record<string, string>>;

@@ -275,7 +275,7 @@ function readMatte(output: GraphValue, { form, activation, images }: Reading): M
   return { alpha: Buffer.from(alpha.buffer), size: { width, height } };
 }
 
-export interface MatteShape extends Size {
+interface MatteShape extends Size {
   readonly classes: 1 | 2;
   /** The steps from a pixel's first class to its second, and from a pixel to the next. */
   readonly classStep: number;

@@ -103,7 +103,7 @@ function outputOf(
   throw new Error(`the graph's output is ${output.type} ${shape}, not ${type} ${wanted}`);
 }
 
-export class NotNumbersError extends Error {
+class NotNumbersError extends Error {
   constructor() {
     super('the model answered with values that are not numbers');
     this.name = 'NotNumbersError';

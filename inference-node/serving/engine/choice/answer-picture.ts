@@ -12,7 +12,7 @@ import { readCpuShare } from './engine-layout.ts';
 /** A load and two runs: half a minute on the slowest machine that is of any use. */
 const ANSWER_TIMEOUT_MS = 120_000;
 
-export interface AnsweringOptions {
+interface AnsweringOptions {
   /** The environment is the engines' own: what it lets them see is what the model runs on. */
   readonly childEnv: Readonly<Record<string, string>>;
   /** Absent: as many as this machine's share of cores. */
@@ -50,7 +50,7 @@ export class MemoryBoundError extends Error {}
 const OUTPUT_LENGTH_MAX = 64 * 1024;
 const LAST_WORDS_LENGTH_MAX = 200;
 
-export interface RunOnceOptions {
+interface RunOnceOptions {
   readonly spec: SessionSpec;
   /** The graph's bytes, if spec.path is undefined. */
   readonly graph?: Uint8Array;

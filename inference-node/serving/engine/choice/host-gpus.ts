@@ -6,7 +6,7 @@ type Environment = Readonly<Record<string, string>>;
 
 export type { GpuListing };
 
-export interface GpuAttempt {
+interface GpuAttempt {
   readonly device: string;
   /** Why CUDA does not run there; undefined: it runs. */
   readonly reason: string | undefined;

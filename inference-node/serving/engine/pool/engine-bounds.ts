@@ -17,7 +17,7 @@ export interface EngineBounds {
 }
 
 /** An engine that keeps more than this after a run is restarted. */
-export interface ResidentBound {
+interface ResidentBound {
   /**
    * The memory as admission counts it. On a GPU the driver may make the process larger from the
    * start.

@@ -1,6 +1,6 @@
 /** Estimates how long a run queued now waits for an engine, by what runs took. Pure. */
 
-export interface WaitInputs {
+interface WaitInputs {
   readonly freeInMs: readonly number[];
   readonly queued: number;
   readonly inferMs: number;

@@ -25,7 +25,7 @@ export interface ToProbeChild {
   };
 }
 
-export type LoadSpec = RuntimeSpec & { readonly path: string };
+type LoadSpec = RuntimeSpec & { readonly path: string };
 
 /** One output of a run. */
 export interface OutputValues {

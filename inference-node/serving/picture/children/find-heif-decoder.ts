@@ -14,7 +14,7 @@ export const HEIF_WAYS = {
   system: "heif-dec or heif-convert, of Debian's libheif-examples,",
 } as const;
 
-export interface HeifSearch {
+interface HeifSearch {
   /** Undefined: the node cannot read HEIC. */
   readonly decoder: HeifDecoder | undefined;
   /** The decoders that are installed and do not work, and why. */

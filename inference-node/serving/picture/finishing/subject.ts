@@ -42,7 +42,7 @@ export const SUBJECT_RULES = {
   borderShareMin: 0.01,
 } as const;
 
-export type SolidRules = Readonly<Record<'solidFrom' | 'solidShareMin', number>>;
+type SolidRules = Readonly<Record<'solidFrom' | 'solidShareMin', number>>;
 
 /** A pixel is shown from this alpha on, of 255. */
 const EDGE = 26;

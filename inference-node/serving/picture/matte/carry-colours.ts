@@ -4,7 +4,7 @@ import type { Size } from '@matting/proto/contract/finishing.ts';
 import { kernels, VECTOR_BYTES, withMemory } from '../kernels/kernels.ts';
 
 /** A plane of cells at an address, one vector per cell: red, green, blue, weight. */
-export interface ColourPlane extends Size {
+interface ColourPlane extends Size {
   readonly at: number;
 }
 

@@ -89,7 +89,7 @@ interface AreaDecisions {
   readonly sureKept: readonly Area[];
 }
 
-export function decideAreas(
+function decideAreas(
   areas: readonly Area[],
   looks: readonly Look[],
   rules: AreaRules,

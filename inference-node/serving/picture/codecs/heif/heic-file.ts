@@ -40,7 +40,7 @@ export interface HeicPlane extends Size {
   readonly bits: number;
 }
 
-export interface HeicTile {
+interface HeicTile {
   readonly data: Buffer;
   /**
    * hvcC, and nclx where the file names the numbers of its colours. Tiles that are coded alike

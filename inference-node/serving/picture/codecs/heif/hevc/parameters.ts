@@ -245,7 +245,7 @@ type SliceHead = Pick<Slice, 'qp' | 'hasLumaSao' | 'hasChromaSao'>;
 
 const INTRA_SLICE = 2;
 
-export interface ParameterSets {
+interface ParameterSets {
   readonly sequences: ReadonlyMap<number, Sequence>;
   readonly pictures: ReadonlyMap<number, Picture>;
 }

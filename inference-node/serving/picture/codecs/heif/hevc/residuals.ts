@@ -6,7 +6,7 @@ import { DamagedCoding } from './outcomes.ts';
 /** 0: diagonal, 1: horizontal, 2: vertical. */
 export type Scan = 0 | 1 | 2;
 
-export interface ResidualBlock {
+interface ResidualBlock {
   readonly log2Size: number;
   readonly isLuma: boolean;
   readonly scan: Scan;
