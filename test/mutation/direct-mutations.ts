@@ -78,7 +78,7 @@ a job whose node could not reach the storage goes the same way again
   + void paths;
   = has the picture streamed at once, and the next ones too, for a while
 
-file control-plane/core/nodes/matte-exchange.ts
+file control-plane/core/nodes/matte-client-call.ts
 tests control-plane/core/nodes/node-client.test.ts: a direct call
 a result counts by the word of the node
   - if (wrong !== undefined) throw brokenAnswer(wrong);

@@ -28,7 +28,7 @@ a job has a thumbnail that the storage did not take
   + else return bytes.length;
   = a thumbnail › that the storage does not take is none, and the job succeeds and is charged
 
-file control-plane/core/nodes/matte-exchange.ts
+file control-plane/core/nodes/matte-client-call.ts
 tests control-plane/core/attempts/thumbnails.test.ts
 a node stores a thumbnail of any size
   - return length > 0 && length <= THUMBNAIL_BYTES_MAX;

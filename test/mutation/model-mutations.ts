@@ -26,7 +26,7 @@ a node makes what it has another sum of
   + link.offerModels(link.selectables)
   = a node with another sum than most gets no job of that name
 
-file control-plane/core/nodes/matte-exchange.ts
+file control-plane/core/nodes/matte-client-call.ts
 tests control-plane/core/models/dispatched.test.ts
 the node is not told the sum
   - request.model?.sha256 ?? ''

@@ -1,6 +1,6 @@
 /** Attempts whose files go straight between node and storage, as runs of jobs know them. */
 import type { OutputFormat } from '@matting/proto/contract/formats.ts';
-import type { DirectTransfer } from '../nodes/matte-exchange.ts';
+import type { DirectTransfer } from '../nodes/matte-client-call.ts';
 import type { Offer } from '../nodes/node-link.ts';
 import type { ResultBlob } from './result-blob.ts';
 

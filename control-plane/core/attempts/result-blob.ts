@@ -1,6 +1,6 @@
 /** An attempt's result goes into this blob while it comes in, until it is committed or removed. */
 import type { MatteResult } from '../nodes/attempt-outcome.ts';
-import type { ResultSink } from '../nodes/matte-exchange.ts';
+import type { ResultSink } from '../nodes/matte-client-call.ts';
 import type { BlobStore, BlobWriter, StoredBlob } from '../storage/blob-store.ts';
 
 export interface ResultBlob {

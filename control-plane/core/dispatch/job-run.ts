@@ -56,7 +56,7 @@ import {
 import type { ClaimableJob } from '../jobs/job-queue.ts';
 import type { JobStore } from '../jobs/job-store.ts';
 import { type AttemptOutcome, fullnessBy, verdictOn } from '../nodes/attempt-outcome.ts';
-import type { MatteCall } from '../nodes/matte-exchange.ts';
+import type { MatteCall } from '../nodes/matte-client-call.ts';
 import type { Offer } from '../nodes/node-link.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
 import type { JobCompletion } from '../transactions/job-completion.ts';

@@ -14,7 +14,7 @@ import ava from 'ava';
 import { cutOutOf, type Exchange, type Script } from '../test/scripted-exchange.ts';
 import { callOf, ScriptedNode, TEST_TOKEN } from '../test/scripted-node.ts';
 import { outcomeOf } from './attempt-outcome.ts';
-import type { DirectTransfer } from './matte-exchange.ts';
+import type { DirectTransfer } from './matte-client-call.ts';
 import { NodeClient } from './node-client.ts';
 
 const test = ava.serial;

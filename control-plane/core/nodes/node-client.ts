@@ -21,7 +21,7 @@ import {
   type WatchCapacityResponse,
 } from '@matting/proto/gen/matting/v1/matte_service.ts';
 import { type AttemptOutcome, outcomeOf } from './attempt-outcome.ts';
-import { type MatteCall, MatteExchange } from './matte-exchange.ts';
+import { type MatteCall, MatteClientCall } from './matte-client-call.ts';
 
 /**
  * This much is sent ahead on one connection: by the default, 64 KiB, 40 MB over 2 ms take seconds.
@@ -116,7 +116,7 @@ export class NodeClient {
     if (request.signal.aborted) return { kind: 'aborted' };
     const deadline = Date.now() + request.timeoutMs;
     const call = this.#client.matte(this.#tracedMetadata(), { deadline });
-    const exchange = new MatteExchange(call, request, this.#admissionTimeoutMs);
+    const exchange = new MatteClientCall(call, request, this.#admissionTimeoutMs);
     const abort = () => call.cancel();
     request.signal.addEventListener('abort', abort, { once: true });
     try {

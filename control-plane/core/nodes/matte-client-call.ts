@@ -185,7 +185,7 @@ const SHA256_BYTES = 32;
 
 type MatteStream = ClientDuplexStream<MatteRequest, MatteResponse>;
 
-export class MatteExchange {
+export class MatteClientCall {
   readonly #call: MatteStream;
   readonly #request: MatteCall;
   readonly #admissionTimeoutMs: number;
