@@ -41,7 +41,9 @@ interface BufferHeap {
  * outside the heap and dies young, but V8 counts it with the old: at every 64 MB it collects the
  * whole heap, 20 to 30 ms of the main thread and as much of others, where a collection of the young
  * frees nearly all of it in half a millisecond. That one V8 makes only when the young heap is full,
- * which small objects beside large buffers seldom do.
+ * which small objects beside large buffers seldom do. After 1.5 GB in buffers of 3 MB in 8 s a
+ * process held 95 MB, in place of 185, and had collected its whole heap once, in place of 20 times
+ * (Node 24, two shared cores).
  */
 export class YoungBuffers {
   readonly #heap: BufferHeap;

@@ -1,6 +1,12 @@
 import { execFileSync } from 'node:child_process';
 import test from 'ava';
-import { GATHERED_BYTES_MAX, GROWTH_FLAG, YOUNG_FLAG, YoungBuffers } from '../heap.ts';
+import {
+  collectYoungBuffers,
+  GATHERED_BYTES_MAX,
+  GROWTH_FLAG,
+  YOUNG_FLAG,
+  YoungBuffers,
+} from '../heap.ts';
 
 const MB = 1024 * 1024;
 
@@ -59,4 +65,8 @@ test('this V8 knows the flags: it would ignore one that it does not', t => {
   const flags = [GROWTH_FLAG, YOUNG_FLAG.replace('--no-', '--')];
   for (const flag of flags) t.true(known.includes(flag), flag);
   t.false(known.includes('--heap-growing-promille'));
+});
+
+test('this V8 gives a program that runs its collection of the young', t => {
+  t.notThrows(collectYoungBuffers);
 });
