@@ -29,11 +29,13 @@ async function examine(env: Readonly<Record<string, string>>) {
 }
 
 test('names every wrong variable, and looks no further', async t => {
-  const { good, of } = await examine({ MATTING_NODE_PORT: 'x', MATTING_ENGINES: '0' });
+  const wrong = { MATTING_NODE_PORT: 'x', MATTING_ENGINES: '0', MATTING_MODLE: 'u2netp' };
+  const { good, of } = await examine(wrong);
   t.false(good);
   const found = of('configuration').join('\n');
   t.regex(found, /^failure: MATTING_NODE_PORT must be/m);
   t.regex(found, /^failure: MATTING_ENGINES must be/m);
+  t.regex(found, /^warning: variables that nothing reads: MATTING_MODLE \(MATTING_MODEL\?\)$/m);
   t.deepEqual(of('models'), []);
 });
 
