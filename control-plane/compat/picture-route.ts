@@ -16,12 +16,19 @@ import {
 } from '@matting/core/http/header-checks.ts';
 import { isFinal, type Job } from '@matting/core/jobs/job.ts';
 import type { CoreServices } from '@matting/core/package.ts';
-import { refusalOf, serverTimingOf } from '@matting/core/results/job-view.ts';
-import { openForReader } from '@matting/core/results/result-download.ts';
-import { waitForEnd, withJob } from '@matting/core/results/wait-for-job.ts';
-import type { RequestUploads } from '@matting/core/submission/image-uploads.ts';
-import type { MattingRequest } from '@matting/core/submission/matting-request.ts';
-import type { KeylessSubmission, Submitted } from '@matting/core/submission/submit-matting.ts';
+import {
+  openForReader,
+  refusalOf,
+  serverTimingOf,
+  waitForEnd,
+  withJob,
+} from '@matting/core/results/results.ts';
+import type {
+  KeylessSubmission,
+  MattingRequest,
+  RequestUploads,
+  Submitted,
+} from '@matting/core/submission/submission.ts';
 import { noteJob } from '@matting/http/answer-log.ts';
 import type { Connections } from '@matting/http/connections.ts';
 import { wantsJsonAlone } from '@matting/http/request-headers.ts';

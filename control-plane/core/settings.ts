@@ -20,11 +20,7 @@ import { readTlsSettings } from '@matting/program/tls/tls-settings.ts';
 import { readNodeTokens, TOKEN_FORM } from '@matting/program/tokens.ts';
 import { SELECTABLE_NAME } from '@matting/proto/contract/selectable-names.ts';
 import { QUEUE_MEGAPIXELS_MAX } from './jobs/queue-bound.ts';
-import {
-  JOB_RETENTION_DAYS_DEFAULT,
-  JOB_RETENTION_DAYS_MAX,
-  JOB_RETENTION_DAYS_MIN,
-} from './retention/retention.ts';
+import { JOB_RETENTION_DAYS_MAX, JOB_RETENTION_DAYS_MIN } from './retention/retention.ts';
 import { parseSecretsKey } from './secrets/secrets-key.ts';
 import { readStorage } from './storage/open-storage.ts';
 import type { StorageKind } from './storage/storage-kind.ts';
@@ -33,6 +29,8 @@ import {
   WEBHOOK_SCHEDULE_MS,
   type WebhookSchedule,
 } from './webhooks/webhook-schedule.ts';
+
+export const JOB_RETENTION_DAYS_DEFAULT = JOB_RETENTION_DAYS_MIN;
 
 export type CoreSettings = ReturnType<typeof readCoreSettings>;
 

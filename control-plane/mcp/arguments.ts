@@ -1,11 +1,10 @@
 /** The tool remove_background takes the fields of POST /v1/matting under its rules, and a key. */
-import { meantField } from '@matting/core/http/meant-fields.ts';
-import { MATTING_JSON } from '@matting/core/http/read-matting-body.ts';
+import { MATTING_JSON, meantField } from '@matting/core/http/matting-bodies.ts';
 import {
   MATTING_FIELDS,
   type MattingFields,
   type TextField,
-} from '@matting/core/submission/matting-request.ts';
+} from '@matting/core/submission/submission.ts';
 import { malformed, OVERLONG, type TextValue, unknownField } from '@matting/http/body-fields.ts';
 import { idempotencyKeyIn } from '@matting/http/request-headers.ts';
 import { URL_LENGTH_MAX } from '@matting/proto/contract/limits.ts';

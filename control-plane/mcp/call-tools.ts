@@ -11,11 +11,12 @@ import {
 } from '@matting/core/http/header-checks.ts';
 import { isFinal, type Job } from '@matting/core/jobs/job.ts';
 import type { CoreServices } from '@matting/core/package.ts';
-import { refusalOf } from '@matting/core/results/job-view.ts';
-import { waitForEnd, withJob } from '@matting/core/results/wait-for-job.ts';
-import type { ImageUpload } from '@matting/core/submission/image-upload.ts';
-import { requireMattingRequest } from '@matting/core/submission/matting-request.ts';
-import type { Submitted } from '@matting/core/submission/submit-matting.ts';
+import { refusalOf, waitForEnd, withJob } from '@matting/core/results/results.ts';
+import {
+  type ImageUpload,
+  requireMattingRequest,
+  type Submitted,
+} from '@matting/core/submission/submission.ts';
 import { noteJob } from '@matting/http/answer-log.ts';
 import { noteRefusal } from '@matting/http/error-handler.ts';
 import { problemOf } from '@matting/http/problems.ts';

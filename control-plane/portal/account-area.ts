@@ -4,7 +4,7 @@
  */
 import cookie from '@fastify/cookie';
 import type { Core, CoreServices, CoreStores, HttpInterface } from '@matting/core/package.ts';
-import { mailBody } from '@matting/core/secrets/secret-box.ts';
+import { mailBody } from '@matting/core/secrets/secrets.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { ManageAlerts, registerSettingsRoutes } from './alerts/settings-pages.ts';
 import { AccountJobs } from './jobs/account-jobs.ts';

@@ -18,7 +18,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { OPEN_STATES } from '@matting/core/jobs/job.ts';
-import { absoluteStorage } from '@matting/core/storage/open-storage.ts';
+import { absoluteStorage } from '@matting/core/storage/storage.ts';
 import { fundedAccount, newJob, storesOn } from '@matting/core/test/fixtures.ts';
 import { until } from '@matting/core/test/harness.ts';
 import { Receiver } from '@matting/core/test/receiver.ts';

@@ -5,7 +5,6 @@ import { mkdir, mkdtemp, rm, unlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
-import { openDirectoryBlobStore } from '@matting/core/storage/directory-store.ts';
 import {
   assertBalanced,
   fundedAccount,
@@ -15,6 +14,7 @@ import {
   resultOf,
   running,
 } from '@matting/core/test/fixtures.ts';
+import { openDirectoryBlobStore } from '@matting/core/test/internals.ts';
 import ava from 'ava';
 import { onStores } from './every-store.ts';
 import { runCli } from './programs.ts';

@@ -16,8 +16,8 @@ import {
   submitted,
   WITH_PICTURE,
 } from '@matting/core/test/fixtures.ts';
+import type { NewJob } from '@matting/core/test/internals.ts';
 import { brokenFor, readSchemaShape } from '@matting/core/test/schema-shape.ts';
-import type { NewJob } from '@matting/core/transactions/job-submission.ts';
 import type { Database } from '@matting/database/database.ts';
 import { migrate, requireCurrentSchema } from '@matting/database/migrate.ts';
 import {

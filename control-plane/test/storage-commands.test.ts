@@ -10,9 +10,8 @@ import {
   ListObjectsV2Command,
   PutBucketLifecycleConfigurationCommand,
 } from '@aws-sdk/client-s3';
-import { openDirectoryBlobStore } from '@matting/core/storage/directory-store.ts';
-import { joinBlobStores } from '@matting/core/storage/open-storage.ts';
 import { get, list, put } from '@matting/core/test/blob-store.contract.ts';
+import { joinBlobStores, openDirectoryBlobStore } from '@matting/core/test/internals.ts';
 import type { Env } from '@matting/core/test/support/cli.ts';
 import { openStorage } from '@matting/object-storage/test/open-storage.ts';
 import { moveBlobs } from '@matting/operations/storage/storage-commands.ts';

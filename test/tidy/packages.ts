@@ -26,7 +26,7 @@ export const PACKAGES: readonly Package[] = (root.workspaces ?? [])
 
 /** A package gives at most this many files besides its tests'; the map has a row a package. */
 export const EXPORTS_MAX: Readonly<Record<string, number>> = {
-  '@matting/core': 59,
+  '@matting/core': 20,
   '@matting/serving': 20,
 };
 

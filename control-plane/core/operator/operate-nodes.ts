@@ -4,7 +4,7 @@ import { isoTime } from '../jobs/job.ts';
 import { standingSums } from '../models/selectable.ts';
 import { type SeenMember, seenMembers } from '../nodes/node-state.ts';
 import type { NodeMember, NodeStore } from '../nodes/node-store.ts';
-import type { SightingStore } from '../nodes/sighting-store.ts';
+import type { SightingStore, Sightings } from '../nodes/sighting-store.ts';
 
 interface Stores {
   readonly nodes: NodeStore;
@@ -25,10 +25,7 @@ export class OperateNodes {
   }
 
   async list() {
-    const members = await this.#nodes.listAll();
-    const seen = seenMembers(members, await this.#sightings.list());
-    const leftOut = namesLeftOut(seen);
-    return seen.map(one => viewNode(one, leftOut));
+    return viewNodes(await this.#nodes.listAll(), await this.#sightings.list());
   }
 
   async show(nodeId: string): Promise<OperatorNode> {
@@ -65,11 +62,18 @@ function notFound(nodeId: string): ContractError {
   return new ContractError('NOT_FOUND', `There is no node "${nodeId}".`);
 }
 
+/** Each node is as its own report and the control planes that send images show it. */
+export function viewNodes(members: readonly NodeMember[], sightings: Pick<Sightings, 'all'>) {
+  const seen = seenMembers(members, sightings);
+  const leftOut = namesLeftOut(seen);
+  return seen.map(one => viewNode(one, leftOut));
+}
+
 /**
  * Lists by node id the names of which the node has another sum than they stand for, so that it gets
  * no such job. Nodes that get images decide what a name stands for.
  */
-export function namesLeftOut(nodes: readonly SeenMember[]): ReadonlyMap<string, string[]> {
+function namesLeftOut(nodes: readonly SeenMember[]): ReadonlyMap<string, string[]> {
   const standing = standingSums(
     nodes.flatMap(({ state, member: { models, registeredAtMs } }) =>
       state === 'live' && models ? [{ models, registeredAtMs }] : [],

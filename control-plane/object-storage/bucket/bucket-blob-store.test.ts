@@ -6,7 +6,7 @@ import {
   ListMultipartUploadsCommand,
   PutObjectCommand,
 } from '@aws-sdk/client-s3';
-import type { BlobStore } from '@matting/core/storage/blob-store.ts';
+import type { BlobStore } from '@matting/core/storage/storage.ts';
 import { get, list, put, testBlobStore } from '@matting/core/test/blob-store.contract.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { FaultProxy } from '@matting/test-support/object-storage/fault-proxy.ts';

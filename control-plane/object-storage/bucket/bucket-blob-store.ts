@@ -20,10 +20,10 @@ import {
   type BlobWriter,
   requireBlobName,
   type SignedAccess,
+  type StorageOpening,
   unreadable,
   unwritable,
-} from '@matting/core/storage/blob-store.ts';
-import type { StorageOpening } from '@matting/core/storage/storage-kind.ts';
+} from '@matting/core/storage/storage.ts';
 import { Semaphore } from '@matting/program/semaphore.ts';
 import { BucketClient, isAlreadyThere, isMissing, isUnanswered } from './bucket-client.ts';
 import {

@@ -4,13 +4,13 @@
  */
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import { buffer } from 'node:stream/consumers';
-import type { SignedAccess } from '@matting/core/storage/blob-store.ts';
 import {
   clockProblem,
   requireThat,
+  type SignedAccess,
   type StorageFinding,
   StorageProblem,
-} from '@matting/core/storage/storage-finding.ts';
+} from '@matting/core/storage/storage.ts';
 import {
   BucketClient,
   describeBucketError,

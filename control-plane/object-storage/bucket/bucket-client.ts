@@ -17,7 +17,7 @@ import type {
   StorageObserver,
   StorageOperation,
   StorageOutcome,
-} from '@matting/core/storage/storage-kind.ts';
+} from '@matting/core/storage/storage.ts';
 import type { BucketBounds, BucketClients, BucketConnections } from './bucket-connections.ts';
 import type { BucketOptions } from './bucket-url.ts';
 

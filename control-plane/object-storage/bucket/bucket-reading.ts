@@ -11,10 +11,11 @@ import {
   type BlobPart,
   type BlobReading,
   requireBlobName,
+  type StorageOutcome,
+  type StorageRequestEnd,
   unreadable,
   unwritable,
-} from '@matting/core/storage/blob-store.ts';
-import type { StorageOutcome, StorageRequestEnd } from '@matting/core/storage/storage-kind.ts';
+} from '@matting/core/storage/storage.ts';
 import {
   type BucketClient,
   type BucketItem,

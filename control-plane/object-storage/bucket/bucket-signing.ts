@@ -8,7 +8,7 @@ import {
   type SignedWrite,
   type SignedWriting,
   unreadable,
-} from '@matting/core/storage/blob-store.ts';
+} from '@matting/core/storage/storage.ts';
 import { type BucketClient, isMissing, SHA256_METADATA } from './bucket-client.ts';
 
 type GetSignedUrl = typeof import('@aws-sdk/s3-request-presigner').getSignedUrl;

@@ -1,5 +1,5 @@
 import type { LifecycleRule } from '@aws-sdk/client-s3';
-import type { BlobLives } from '@matting/core/storage/storage-kind.ts';
+import type { BlobLives } from '@matting/core/storage/storage.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
 
 /**

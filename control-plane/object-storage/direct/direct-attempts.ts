@@ -24,7 +24,7 @@ import {
   type HashedBlob,
   hashOf,
   type SignedAccess,
-} from '@matting/core/storage/blob-store.ts';
+} from '@matting/core/storage/storage.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { contentTypeOf, type OutputFormat } from '@matting/proto/contract/formats.ts';
 import { type ByteReader, readImageHeader } from '@matting/proto/contract/image-header.ts';

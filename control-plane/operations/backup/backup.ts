@@ -18,11 +18,10 @@ import { createReadStream, createWriteStream, existsSync } from 'node:fs';
 import { mkdir, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { pipeline } from 'node:stream/promises';
-import { CommandError } from '@matting/core/cli/context.ts';
-import type { JobStore } from '@matting/core/jobs/job-store.ts';
-import { createSecretsCanaryStore } from '@matting/core/secrets/secrets-key.ts';
-import type { BlobStore } from '@matting/core/storage/blob-store.ts';
-import { createStores } from '@matting/core/stores.ts';
+import { CommandError } from '@matting/core/cli/cli.ts';
+import { createSecretsCanaryStore } from '@matting/core/secrets/secrets.ts';
+import type { BlobStore } from '@matting/core/storage/storage.ts';
+import { createStores, type StoresWithoutEnds } from '@matting/core/stores.ts';
 import { openDatabase } from '@matting/database/connect.ts';
 import type { Database, StoreLog } from '@matting/database/database.ts';
 import { hasSchema, type MigrationSeries, migrate } from '@matting/database/migrate.ts';
@@ -353,7 +352,7 @@ async function complete(database: Database, parts: RestoreParts) {
 }
 
 /** Lists the blobs of a store that a job names. */
-function namedBlobs(from: BlobStore, jobs: JobStore): MovedFrom {
+function namedBlobs(from: BlobStore, jobs: StoresWithoutEnds['jobs']): MovedFrom {
   return {
     async *listOlderThan(olderThanMs) {
       let names: string[] = [];

@@ -3,7 +3,7 @@ import { constants } from 'node:fs';
 import { access, stat, statfs } from 'node:fs/promises';
 import path from 'node:path';
 import type { StorageSettings } from '@matting/core/settings.ts';
-import { storageDirectory, storageKindOf } from '@matting/core/storage/open-storage.ts';
+import { storageDirectory, storageKindOf } from '@matting/core/storage/storage.ts';
 import { type Finding, failure, ok, reasonOf, warning } from '@matting/program/doctor/findings.ts';
 
 const DISK = 'disk';

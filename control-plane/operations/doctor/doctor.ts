@@ -9,9 +9,13 @@ import {
   type CliPackages,
   CommandError,
   type LookedAtConfig,
-} from '@matting/core/cli/context.ts';
-import { JOB_RETENTION_DAYS_DEFAULT } from '@matting/core/retention/retention.ts';
-import { loadDatabaseConfig, loadStorageConfig } from '@matting/core/settings.ts';
+} from '@matting/core/cli/cli.ts';
+import { viewNodes } from '@matting/core/operator/operator.ts';
+import {
+  JOB_RETENTION_DAYS_DEFAULT,
+  loadDatabaseConfig,
+  loadStorageConfig,
+} from '@matting/core/settings.ts';
 import { createStores } from '@matting/core/stores.ts';
 import { DatabaseOpenError, databaseCertificates } from '@matting/database/connect.ts';
 import type { Database } from '@matting/database/database.ts';
@@ -118,14 +122,17 @@ async function contentFindings(
     ['secrets', async () => (config === undefined ? [] : secretsKeyFindings(stores, config))],
     [
       'nodes',
-      async () =>
-        nodeFindings({
-          members: await stores.nodes.listAll(),
-          sightings: await stores.sightings.list(),
+      async () => {
+        const members = await stores.nodes.listAll();
+        const sightings = await stores.sightings.list();
+        return await nodeFindings({
+          nodes: viewNodes(members, sightings),
+          replicas: sightings.replicas,
           queued: await stores.jobs.queued(),
           onDemand: env.MATTING_NODES_ON_DEMAND?.toLowerCase() === 'true',
           offered: config?.modelsOffered,
-        }),
+        });
+      },
     ],
     ['queue', () => queueFindings(stores, config?.queueMegapixelsMax)],
     ['webhooks', () => deliveryFindings(stores)],

@@ -1,9 +1,10 @@
 /** The doctor examines nodes by what control planes see and by what this machine reaches. */
-import type { NodeMember } from '@matting/core/nodes/node-store.ts';
-import type { SightedNode, Sightings } from '@matting/core/nodes/sighting-store.ts';
+
+import { viewNodes } from '@matting/core/operator/operator.ts';
+import type { NodeMember, SightedNode, Sightings } from '@matting/core/test/internals.ts';
 import { type LoopbackSource, openSource } from '@matting/http/test/loopback-source.ts';
 import ava from 'ava';
-import { nodeFindings } from './node-findings.ts';
+import { type ExaminedNodes, nodeFindings } from './node-findings.ts';
 
 const test = ava.serial;
 
@@ -60,6 +61,15 @@ function member(nodeId: string, address: string, httpAddress: string): NodeMembe
   };
 }
 
+function examine(
+  members: readonly NodeMember[],
+  sightings: Sightings,
+  others: Omit<ExaminedNodes, 'nodes' | 'replicas'>,
+) {
+  const { replicas } = sightings;
+  return nodeFindings({ nodes: viewNodes(members, sightings), replicas, ...others });
+}
+
 test('one node with an answer or an address of nonsense hides no other', async t => {
   const members = [
     member('bad-port', '127.0.0.1:99999999', ''),
@@ -68,7 +78,7 @@ test('one node with an answer or an address of nonsense hides no other', async t
     ...Object.keys(ANSWERS).map(name => member(name, placeOf(name), placeOf(name))),
   ];
   const sightings = seenBy([]);
-  const findings = await nodeFindings({ members, sightings, queued: NO_JOBS, onDemand: false });
+  const findings = await examine(members, sightings, { queued: NO_JOBS, onDemand: false });
   const of = (nodeId: string) =>
     findings.filter(({ subject }) => subject === `node ${nodeId}`).map(({ status }) => status);
   t.deepEqual(of('good'), ['ok']);
@@ -85,7 +95,7 @@ async function nodesOf(
   sightings: Sightings,
   { queued = NO_JOBS, onDemand = false } = {},
 ) {
-  const findings = await nodeFindings({ members, sightings, queued, onDemand });
+  const findings = await examine(members, sightings, { queued, onDemand });
   const lines = (subject: string) =>
     findings
       .filter(one => one.subject === subject)
@@ -160,9 +170,7 @@ test('say which have another sum of a model, and what is offered that none has',
   };
   const said = async (members: readonly NodeMember[]) =>
     (
-      await nodeFindings({
-        members,
-        sightings: seenBy(['one'], ...members.map(({ nodeId }) => ({ nodeId }))),
+      await examine(members, seenBy(['one'], ...members.map(({ nodeId }) => ({ nodeId }))), {
         queued: NO_JOBS,
         onDemand: true,
         offered: ['isnet', 'gone'],

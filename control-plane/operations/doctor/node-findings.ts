@@ -2,10 +2,7 @@
  * The doctor examines the nodes. The control planes that send images say whether a node gets any.
  * What this machine can reach is only a second look, since it may be another one.
  */
-import { type NodeState, type SeenMember, seenMembers } from '@matting/core/nodes/node-state.ts';
-import type { NodeMember } from '@matting/core/nodes/node-store.ts';
-import type { Sightings } from '@matting/core/nodes/sighting-store.ts';
-import { namesLeftOut } from '@matting/core/operator/operate-nodes.ts';
+import type { OperatorNode } from '@matting/core/operator/operator.ts';
 import { askHttp, refusalOf } from '@matting/program/doctor/ask.ts';
 import {
   counted,
@@ -25,8 +22,9 @@ const NAMED_MAX = 10;
 const SECOND_MS = 1000;
 
 export interface ExaminedNodes {
-  readonly members: readonly NodeMember[];
-  readonly sightings: Sightings;
+  readonly nodes: readonly OperatorNode[];
+  /** These control planes say what they see of the nodes. */
+  readonly replicas: readonly string[];
   readonly queued: { readonly jobs: number; readonly oldestAgeMs: number };
   /** Nodes come when there is work. */
   readonly onDemand: boolean;
@@ -34,22 +32,20 @@ export interface ExaminedNodes {
 }
 
 export async function nodeFindings(examined: ExaminedNodes): Promise<readonly Finding[]> {
-  const { members, sightings, offered = [] } = examined;
-  const nodes = seenMembers(members, sightings);
-  const looksSomebody = sightings.replicas.length > 0;
+  const { nodes, replicas, offered = [] } = examined;
   const findings = [
     ...takingFindings(nodes, examined),
-    ...stateFindings(nodes, looksSomebody),
-    ...versionFindings(members),
+    ...stateFindings(nodes, replicas.length > 0),
+    ...versionFindings(nodes),
     ...modelFindings(nodes, offered),
   ];
-  const called = nodes.filter(({ member }) => member.live);
+  const called = nodes.filter(isLive);
   const asked = called.slice(0, NODES_ASKED_MAX);
   const answers: (readonly Finding[])[] = [];
   const queue = asked.entries();
   const work = async () => {
     for (const [index, node] of queue) {
-      const name = `node ${node.member.nodeId}`;
+      const name = `node ${node.node_id}`;
       const advice = 'see the log of the node';
       answers[index] = await look(name, advice, () => oneNode(name, node));
     }
@@ -62,18 +58,23 @@ export async function nodeFindings(examined: ExaminedNodes): Promise<readonly Fi
   return findings;
 }
 
+/** A node that neither left the fleet nor is silent holds its lease. */
+function isLive({ state }: OperatorNode): boolean {
+  return state !== 'gone' && state !== 'silent';
+}
+
 /** Whether dispatch has a node to send images to. */
 function takingFindings(
-  nodes: readonly SeenMember[],
-  { sightings, queued, onDemand }: ExaminedNodes,
+  nodes: readonly OperatorNode[],
+  { replicas, queued, onDemand }: ExaminedNodes,
 ): Finding[] {
   const taking = nodes.filter(({ state }) => state === 'live');
   if (taking.length > 0) return [ok(NODES, `${taking.length} of ${nodes.length} take images`)];
-  const called = nodes.filter(({ member }) => member.live);
+  const called = nodes.filter(isLive);
   if (onDemand && called.length === 0) {
     return [ok(NODES, `0 of ${nodes.length} take images; they start when there is work`)];
   }
-  if (called.length > 0 && sightings.replicas.length === 0) {
+  if (called.length > 0 && replicas.length === 0) {
     const found = `no control plane says which of ${nodes.length} it sends images to`;
     const advice = 'start a control plane, or restart those of an older version';
     return [warning(NODES, found, advice)];
@@ -89,14 +90,14 @@ function takingFindings(
   return [failure(NODES, `none of ${nodes.length} takes images${why}${waiting}`, advice)];
 }
 
-const STATES: readonly (readonly [state: NodeState, are: string, advice: string])[] = [
+const STATES: readonly (readonly [state: OperatorNode['state'], are: string, advice: string])[] = [
   ['unreachable', 'unreachable', 'see docs/runbook.md, MattingNodesUnroutable'],
   ['unready', 'reached, and take no images', 'see the log of the node'],
   ['draining', 'drained', 'to use one again, run matting nodes undrain NODE'],
   ['silent', 'silent', 'check the machine and its network; the list drops it after a week'],
 ];
 
-function stateFindings(nodes: readonly SeenMember[], looksSomebody: boolean): Finding[] {
+function stateFindings(nodes: readonly OperatorNode[], looksSomebody: boolean): Finding[] {
   const findings: Finding[] = [];
   for (const [state, are, advice] of STATES) {
     const some = nodes.filter(node => node.state === state);
@@ -117,31 +118,31 @@ function stateFindings(nodes: readonly SeenMember[], looksSomebody: boolean): Fi
   return findings;
 }
 
-function named(nodes: readonly SeenMember[], withCause = true): string {
-  const names = nodes.slice(0, NAMED_MAX).map(({ member: { nodeId }, cause }) => {
+function named(nodes: readonly OperatorNode[], withCause = true): string {
+  const names = nodes.slice(0, NAMED_MAX).map(({ node_id: nodeId, cause }) => {
     return cause === null || !withCause ? nodeId : `${nodeId} (${cause})`;
   });
   const more = nodes.length - names.length;
   return names.join(', ') + (more > 0 ? ` and ${more} more` : '');
 }
 
-function versionFindings(members: readonly NodeMember[]): Finding[] {
-  const others = members.filter(({ live, version }) => live && version !== VERSION);
+function versionFindings(nodes: readonly OperatorNode[]): Finding[] {
+  const others = nodes.filter(node => isLive(node) && node.version !== VERSION);
   if (others.length === 0) return [];
   const versions = [...new Set(others.map(({ version }) => version))].join(', ');
   const found = `${others.length} run ${versions}, and this is ${VERSION}`;
   return [warning(NODES, found, 'restart them to finish the upgrade')];
 }
 
-function modelFindings(nodes: readonly SeenMember[], offered: readonly string[]): Finding[] {
+function modelFindings(nodes: readonly OperatorNode[], offered: readonly string[]): Finding[] {
   const findings: Finding[] = [];
-  for (const [nodeId, models] of namesLeftOut(nodes)) {
+  for (const { node_id: nodeId, models_left_out: models } of nodes) {
     if (models.length === 0) continue;
     const found = `${nodeId} differs from most nodes in ${models.join(', ')}: it gets no such jobs`;
     findings.push(warning(NODES, found, 'copy the same models to it, or remove them from it'));
   }
   const there = new Set(
-    nodes.flatMap(({ state, member: { models } }) =>
+    nodes.flatMap(({ state, models }) =>
       state === 'live' && models ? models.map(({ name }) => name) : [],
     ),
   );
@@ -158,9 +159,8 @@ function modelFindings(nodes: readonly SeenMember[], offered: readonly string[])
 /** Describes the node as the control planes see it, and as this machine reaches it. */
 async function oneNode(
   name: string,
-  { member, state, cause, sightings }: SeenMember,
+  { state, cause, address, http_address: httpAddress, seen_by: seenBy }: OperatorNode,
 ): Promise<Finding[]> {
-  const { address, httpAddress } = member;
   const closed = await refusalOf(address);
   if (state === 'unreachable') {
     const here = closed === undefined ? `this machine connects to ${address}` : `here: ${closed}`;
@@ -169,12 +169,12 @@ async function oneNode(
   }
   if (closed !== undefined) {
     const found = `cannot reach ${address} from here: ${closed}`;
-    const isReached = sightings.some(({ state: seen }) => seen !== 'unreachable');
+    const isReached = seenBy.some(({ state: seen }) => seen !== 'unreachable');
     if (isReached) return [ok(name, `control planes reach it; this machine ${found}`)];
     const advice = 'check its MATTING_NODE_ADVERTISE_ADDRESS and the network';
     return [failure(name, found, advice)];
   }
-  const info = httpAddress === '' ? undefined : await askHttp(`http://${httpAddress}/info`);
+  const info = httpAddress === null ? undefined : await askHttp(`http://${httpAddress}/info`);
   const said = info === undefined ? undefined : capacityOf(info.text);
   if (said !== undefined) return [ok(name, said)];
   const found = `takes connections at ${address}, but its HTTP port does not answer`;

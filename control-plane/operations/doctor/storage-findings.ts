@@ -4,10 +4,10 @@ import type { StorageSettings } from '@matting/core/settings.ts';
 import {
   checkStorage,
   missingOfStorage,
+  type StorageKind,
   storageDirectory,
   storageKindOf,
-} from '@matting/core/storage/open-storage.ts';
-import type { StorageKind } from '@matting/core/storage/storage-kind.ts';
+} from '@matting/core/storage/storage.ts';
 import { type Finding, failure, ok, warning } from '@matting/program/doctor/findings.ts';
 
 const SUBJECT = 'storage';

@@ -1,21 +1,19 @@
 /** Runs `storage check|lifecycle|migrate`, and copies one storage's blobs to another. */
 import { createHash } from 'node:crypto';
-import { type CliContext, CommandError } from '@matting/core/cli/context.ts';
+import { type CliContext, CommandError } from '@matting/core/cli/cli.ts';
 import { JOB_MS_MAX } from '@matting/core/jobs/job.ts';
 import { loadStorageConfig } from '@matting/core/settings.ts';
 import {
   BlobNotFoundError,
   type BlobStore,
+  checkStorage,
   type HashedBlob,
   hashOf,
-} from '@matting/core/storage/blob-store.ts';
-import {
-  checkStorage,
   openStorage,
   openStorageToRead,
   StorageConfigError,
   storageKindOf,
-} from '@matting/core/storage/open-storage.ts';
+} from '@matting/core/storage/storage.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { type Command, InvalidArgumentError } from 'commander';

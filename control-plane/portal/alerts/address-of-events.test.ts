@@ -1,10 +1,10 @@
 /** An account has its events sent to an address; a receiver on loopback gets its low balances. */
 import assert from 'node:assert/strict';
-import { CallbackAddressCheck } from '@matting/core/fetching/callback-check.ts';
-import { accountSecretId } from '@matting/core/secrets/secret-box.ts';
+import { accountSecretId } from '@matting/core/secrets/secrets.ts';
 import { database, replica, secrets, useDeliveries } from '@matting/core/test/deliveries.ts';
 import { fundedAccount, sha256 } from '@matting/core/test/fixtures.ts';
 import { silent, until } from '@matting/core/test/harness.ts';
+import { CallbackAddressCheck } from '@matting/core/test/internals.ts';
 import { Receiver } from '@matting/core/test/receiver.ts';
 import { OutgoingGuard } from '@matting/http/outgoing/outgoing-guard.ts';
 import { at } from '@matting/test-support/at.ts';

@@ -4,7 +4,7 @@
  */
 import { type Actor, type AuditValues, requireAuthority } from '@matting/core/accounts/audit.ts';
 import { callbackFailureOf } from '@matting/core/jobs/job.ts';
-import { type AccountEventRow, insertWebhook } from '@matting/core/webhooks/outbox-store.ts';
+import { type AccountEventRow, insertWebhook } from '@matting/core/webhooks/webhooks.ts';
 import { type Database, type Db, query, transact } from '@matting/database/database.ts';
 import { isAsciiWord, matchesOne } from '@matting/database/statements.ts';
 import { readSentToday, type TestBounds, takeTest, type Withheld } from '../mails/messages.ts';

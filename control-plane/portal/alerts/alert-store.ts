@@ -19,7 +19,7 @@
  */
 
 import type { Balances } from '@matting/core/ledger/ledger.ts';
-import type { AccountEventRow, NewMail } from '@matting/core/webhooks/outbox-store.ts';
+import type { AccountEventRow, NewMail } from '@matting/core/webhooks/webhooks.ts';
 import { type Database, type Db, query, transact } from '@matting/database/database.ts';
 import { matchesOne, startOfDay } from '@matting/database/statements.ts';
 import { removeOldCounts } from '../mails/messages.ts';

@@ -9,7 +9,7 @@ import {
   CallbackSecrets,
   notificationBody,
   SecretBox,
-} from '@matting/core/secrets/secret-box.ts';
+} from '@matting/core/secrets/secrets.ts';
 import {
   fundedAccount,
   IMAGE_FAULT,
@@ -18,9 +18,9 @@ import {
   sha256,
 } from '@matting/core/test/fixtures.ts';
 import { silent } from '@matting/core/test/harness.ts';
+import { HEAD_MAX } from '@matting/core/test/internals.ts';
 import { dueMails, mailEnd } from '@matting/core/test/mails.ts';
-import { HEAD_MAX } from '@matting/core/webhooks/due-messages.ts';
-import { insertMail } from '@matting/core/webhooks/outbox-store.ts';
+import { insertMail } from '@matting/core/webhooks/webhooks.ts';
 import { addTo, rowsOf } from '@matting/database/test/rows.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
 import ava from 'ava';

@@ -1,6 +1,6 @@
 /** Notices before API keys expire, under two replicas: who gets them, how often, in which words. */
 import assert from 'node:assert/strict';
-import { CallbackSecrets, mailBody, SecretBox } from '@matting/core/secrets/secret-box.ts';
+import { CallbackSecrets, mailBody, SecretBox } from '@matting/core/secrets/secrets.ts';
 import { fundedAccount, OPERATOR } from '@matting/core/test/fixtures.ts';
 import { silent } from '@matting/core/test/harness.ts';
 import { rowsOf } from '@matting/database/test/rows.ts';

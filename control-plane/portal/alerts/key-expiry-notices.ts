@@ -5,9 +5,9 @@
  * the account's quota of the day kept back; a look on the next day (UTC) sends that.
  */
 import { randomUUID } from 'node:crypto';
-import { publicPrefix } from '@matting/core/keys/api-key-token.ts';
-import type { CallbackSecrets } from '@matting/core/secrets/secret-box.ts';
-import type { NewMail } from '@matting/core/webhooks/outbox-store.ts';
+import { publicPrefix } from '@matting/core/keys/keys.ts';
+import type { CallbackSecrets } from '@matting/core/secrets/secrets.ts';
+import type { NewMail } from '@matting/core/webhooks/webhooks.ts';
 import { type Database, type Db, query, transact } from '@matting/database/database.ts';
 import { pollingLoop } from '@matting/database/round-loop.ts';
 import {

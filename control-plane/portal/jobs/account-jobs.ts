@@ -3,10 +3,9 @@
 import { randomUUID } from 'node:crypto';
 import type { Actor } from '@matting/core/accounts/audit.ts';
 import { FINAL_STATES, type Job, type JobState, OPEN_STATES } from '@matting/core/jobs/job.ts';
-import { isJobCursor } from '@matting/core/jobs/job-lists.ts';
-import type { ResendOutcome } from '@matting/core/operator/operate-webhooks.ts';
+import type { ResendOutcome } from '@matting/core/operator/operator.ts';
 import type { CoreStores, OperatorServices } from '@matting/core/package.ts';
-import type { NotificationSummary } from '@matting/core/webhooks/outbox-listing.ts';
+import type { NotificationSummary } from '@matting/core/webhooks/webhooks.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
 import { pageOf } from '../page/paging.ts';
 
@@ -79,7 +78,7 @@ export class AccountJobs {
       apiKeyId,
       endedWithinMs: days * DAY_MS,
       limit: ACCOUNT_JOBS_PAGE + 1,
-      after: after !== undefined && isJobCursor(after) ? after : undefined,
+      after,
     };
     const { rows, last } = pageOf(await jobs.list(filter), ACCOUNT_JOBS_PAGE);
     return { jobs: rows, next: last?.cursor };

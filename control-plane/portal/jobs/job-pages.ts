@@ -1,7 +1,7 @@
 /** The pages of an account's jobs: a list, and one with its times, its result and its notification. */
 
 import { type Job, type PublicJobState, publicState } from '@matting/core/jobs/job.ts';
-import { etagOf, fileHeaders, openForReader } from '@matting/core/results/result-download.ts';
+import { etagOf, fileHeaders, openForReader } from '@matting/core/results/results.ts';
 import { noteJob } from '@matting/http/answer-log.ts';
 import { judgeConditions } from '@matting/http/request-headers.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';

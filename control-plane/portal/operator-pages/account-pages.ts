@@ -6,7 +6,7 @@ import {
   isCreditAmount,
   isLedgerReference,
 } from '@matting/core/ledger/ledger.ts';
-import type { OperatorAccount } from '@matting/core/operator/operate-accounts.ts';
+import type { OperatorAccount } from '@matting/core/operator/operator.ts';
 import type { OperatorServices } from '@matting/core/package.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';

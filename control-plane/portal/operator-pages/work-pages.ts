@@ -7,18 +7,16 @@ import {
   ENDED_WITHIN_HOURS_DEFAULT,
   ENDED_WITHIN_HOURS_MAX,
   JOB_GROUPS,
+  notificationCursor,
   type OperatorJob,
+  type OperatorNode,
+  type OperatorNotification,
   QUEUED_ACCOUNTS_MAX,
   type QueueView,
-} from '@matting/core/operator/operate-jobs.ts';
-import type { OperatorNode } from '@matting/core/operator/operate-nodes.ts';
-import {
-  notificationCursor,
-  type OperatorNotification,
   type ResendOutcome,
-} from '@matting/core/operator/operate-webhooks.ts';
+} from '@matting/core/operator/operator.ts';
 import type { OperatorServices } from '@matting/core/package.ts';
-import { NOTIFICATION_STATUSES } from '@matting/core/webhooks/outbox-listing.ts';
+import { NOTIFICATION_STATUSES } from '@matting/core/webhooks/webhooks.ts';
 import type { FastifyInstance, FastifyReply } from 'fastify';
 import type { VNode } from 'preact';
 import { JOB_TONES } from '../jobs/job-pages.ts';

@@ -1,7 +1,6 @@
 /** These are the operator's commands of orders: `orders list`, `show`, `confirm` and `refund`. */
 
-import { wholeNumber } from '@matting/core/cli/arguments.ts';
-import { type CliContext, CommandError, table } from '@matting/core/cli/context.ts';
+import { type CliContext, CommandError, table, wholeNumber } from '@matting/core/cli/cli.ts';
 import { type Command, InvalidArgumentError } from 'commander';
 import {
   LISTED_ORDER_STATES,

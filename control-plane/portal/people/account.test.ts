@@ -1,7 +1,7 @@
 /** An account gets messages, and has bounds on what it may do and ask for. */
 import assert from 'node:assert/strict';
+import { CAP_PERIODS } from '@matting/core/keys/keys.ts';
 import {
-  CAP_PERIODS,
   type CapCount,
   capCountAt,
   capPeriodStartMs,
@@ -9,7 +9,7 @@ import {
   countOfNewCap,
   type KeyCap,
   takeOfCap,
-} from '@matting/core/keys/key-policy.ts';
+} from '@matting/core/test/internals.ts';
 import { fc, holds } from '@matting/test-support/property-tests.ts';
 import test from 'ava';
 import {

@@ -19,7 +19,7 @@ import {
   lockAccount,
   requireAuthority,
 } from '@matting/core/accounts/audit.ts';
-import { insertMail, type NewMail, withdrawMails } from '@matting/core/webhooks/outbox-store.ts';
+import { insertMail, type NewMail, withdrawMails } from '@matting/core/webhooks/webhooks.ts';
 import {
   type Database,
   type Db,

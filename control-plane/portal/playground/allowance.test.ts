@@ -14,7 +14,7 @@ import {
   SERVICE_FAULT,
   submitted,
 } from '@matting/core/test/fixtures.ts';
-import type { NewJob } from '@matting/core/transactions/job-submission.ts';
+import type { NewJob } from '@matting/core/test/internals.ts';
 import { addTo, rowsOf } from '@matting/database/test/rows.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
 import ava from 'ava';

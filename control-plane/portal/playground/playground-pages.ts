@@ -6,10 +6,10 @@
  */
 
 import type { IncomingMessage } from 'node:http';
-import { bodyFormOf } from '@matting/core/http/read-matting-body.ts';
+import { bodyFormOf } from '@matting/core/http/matting-bodies.ts';
 import { type Job, publicState } from '@matting/core/jobs/job.ts';
 import type { Core, CoreServices } from '@matting/core/package.ts';
-import { AllowanceError } from '@matting/core/submission/submit-matting.ts';
+import { AllowanceError } from '@matting/core/submission/submission.ts';
 import { noteJob } from '@matting/http/answer-log.ts';
 import { readParts } from '@matting/http/multipart.ts';
 import { wantBody } from '@matting/http/unread-bodies.ts';

@@ -5,7 +5,7 @@
  */
 
 import { OPEN_STATES } from '@matting/core/jobs/job.ts';
-import { createApiKeyToken, hashSecret } from '@matting/core/keys/api-key-token.ts';
+import { createApiKeyToken, hashSecret } from '@matting/core/keys/keys.ts';
 import type { Allowance } from '@matting/core/package.ts';
 import {
   type Database,

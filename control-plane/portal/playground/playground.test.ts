@@ -1,8 +1,7 @@
 /** The playground's pages: a picture in, its result out, as a browser without scripts asks. */
 
 import assert from 'node:assert/strict';
-import { OfferedModels } from '@matting/core/models/offered-models.ts';
-import type { NodeSnapshot } from '@matting/core/nodes/node-view.ts';
+import { type NodeSnapshot, OfferedModels } from '@matting/core/test/internals.ts';
 import { BASE_URL, pngHeader } from '@matting/core/test/support/test-app.ts';
 import { FORM_TYPE, formOf, imagePart, type Part } from '@matting/http/test/forms.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';

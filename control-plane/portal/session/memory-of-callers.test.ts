@@ -2,12 +2,12 @@
 import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import { WRITE_BYTES } from '@matting/core/submission/image-upload.ts';
 import {
   TEXT_BYTES_MAX,
   UPLOADS_MAX,
   UPLOADS_WAITING_MAX,
-} from '@matting/core/submission/image-uploads.ts';
+  WRITE_BYTES,
+} from '@matting/core/test/internals.ts';
 import { BODIES_SHARE, PUBLIC_MAX } from '@matting/http/connections.ts';
 import { UNREAD_BYTES_MAX } from '@matting/program/ports/http-guard.ts';
 import { MemoryGroup, skipWithoutMemoryGroups } from '@matting/test-support/memory-group.ts';

@@ -2,7 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import { fundedAccount } from '@matting/core/test/fixtures.ts';
 import { mailOf } from '@matting/core/test/mails.ts';
-import type { AccountEventRow } from '@matting/core/webhooks/outbox-store.ts';
+import type { AccountEventRow } from '@matting/core/webhooks/webhooks.ts';
 import type { Database } from '@matting/database/database.ts';
 import { addTo } from '@matting/database/test/rows.ts';
 import { DAY_MS } from '@matting/program/durations.ts';

@@ -8,8 +8,8 @@ import {
   resultOf,
   running,
 } from '@matting/core/test/fixtures.ts';
+import type { NewJob } from '@matting/core/test/internals.ts';
 import { HISTORY, World } from '@matting/core/test/ledger-world.ts';
-import type { NewJob } from '@matting/core/transactions/job-submission.ts';
 import type { Database } from '@matting/database/database.ts';
 import { fc } from '@matting/test-support/property-tests.ts';
 import ava from 'ava';

@@ -1,8 +1,8 @@
 /** Two control planes on one bucket. Needs: object-storage. */
 import { randomBytes, randomUUID } from 'node:crypto';
-import { Sweeper } from '@matting/core/retention/sweep.ts';
 import { list } from '@matting/core/test/blob-store.contract.ts';
 import { silent, until } from '@matting/core/test/harness.ts';
+import { Sweeper } from '@matting/core/test/internals.ts';
 import { cutOutOf } from '@matting/core/test/scripted-exchange.ts';
 import { type Caller, pictureBody } from '@matting/core/test/support/replicas.ts';
 import { pngHeader } from '@matting/core/test/support/test-app.ts';

@@ -4,14 +4,14 @@ import { randomBytes } from 'node:crypto';
 import { readFile, stat, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { loadConfig } from '@matting/core/config.ts';
+import { loadDatabaseConfig } from '@matting/core/settings.ts';
 import {
   loadOrCreateSecretsKey,
   requireSameSecretsKey,
   type SecretsCanary,
   type SecretsCanaryStore,
   SecretsKeyError,
-} from '@matting/core/secrets/secrets-key.ts';
-import { loadDatabaseConfig } from '@matting/core/settings.ts';
+} from '@matting/core/test/internals.ts';
 import { ConfigError } from '@matting/program/config-error.ts';
 import type { Environment } from '@matting/program/env.ts';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';

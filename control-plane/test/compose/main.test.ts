@@ -5,11 +5,14 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { type DrainSteps, drainControlPlane } from '@matting/core/drain.ts';
 import type { ControlPlane } from '@matting/core/open-core.ts';
-import { CallbackSecrets, notificationBody, SecretBox } from '@matting/core/secrets/secret-box.ts';
-import { SecretsKeyError } from '@matting/core/secrets/secrets-key.ts';
+import { CallbackSecrets, notificationBody, SecretBox } from '@matting/core/secrets/secrets.ts';
 import { silent, until } from '@matting/core/test/harness.ts';
+import {
+  type DrainSteps,
+  drainControlPlane,
+  SecretsKeyError,
+} from '@matting/core/test/internals.ts';
 import { cutOutAfter, cutOutOf } from '@matting/core/test/scripted-exchange.ts';
 import { ScriptedNode, TEST_TOKEN } from '@matting/core/test/scripted-node.ts';
 import { planeEnv } from '@matting/core/test/support/child.ts';

@@ -6,7 +6,7 @@ import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { ListObjectsV2Command } from '@aws-sdk/client-s3';
 import type { ControlPlane } from '@matting/core/open-core.ts';
-import { openStorage } from '@matting/core/storage/open-storage.ts';
+import { openStorage } from '@matting/core/storage/storage.ts';
 import { assertBalanced, fundedAccount } from '@matting/core/test/fixtures.ts';
 import { until } from '@matting/core/test/harness.ts';
 import { ScriptedNode } from '@matting/core/test/scripted-node.ts';

@@ -1,7 +1,6 @@
 /** A replica's life by every method of the stores; no clock and no chance but ids. */
 import { randomUUID } from 'node:crypto';
 import type { Claim, Job } from '@matting/core/jobs/job.ts';
-import { RATE_WINDOW_MS } from '@matting/core/rates/rate-windows.ts';
 import type { Stores } from '@matting/core/stores.ts';
 import {
   claimed,
@@ -14,7 +13,7 @@ import {
   storedInput,
   submitted,
 } from '@matting/core/test/fixtures.ts';
-import type { MessageClaim } from '@matting/core/webhooks/deliver-messages.ts';
+import { type MessageClaim, RATE_WINDOW_MS } from '@matting/core/test/internals.ts';
 
 type OpenJob = 'accepted' | 'fetching' | 'ready' | 'given' | 'running' | 'lost' | 'freed';
 type FinalJob = 'told' | 'untold' | 'expired' | 'retried' | 'refused';

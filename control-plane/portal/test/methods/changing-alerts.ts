@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import type { ChangingMethod, Fixture } from '@matting/core/test/changing-methods.ts';
-import type { MessageClaim } from '@matting/core/webhooks/deliver-messages.ts';
+import type { MessageClaim } from '@matting/core/test/internals.ts';
 import { at } from '@matting/test-support/at.ts';
 import { EVERYTHING } from '../../alerts/notices.ts';
 import {

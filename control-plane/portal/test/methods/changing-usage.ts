@@ -8,7 +8,7 @@ import {
   reread,
   SERVICE_FAULT,
 } from '@matting/core/test/fixtures.ts';
-import type { NewJob, SubmitOutcome } from '@matting/core/transactions/job-submission.ts';
+import type { NewJob, SubmitOutcome } from '@matting/core/test/internals.ts';
 import { rowsOf } from '@matting/database/test/rows.ts';
 import { dayOf, USAGE_KEPT_DAYS } from '../../usage/usage-store.ts';
 import { PLAYGROUND_LIMITS, type Stores } from '../fixtures.ts';
