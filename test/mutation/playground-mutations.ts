@@ -67,7 +67,7 @@ a picture that is refused is counted
 file control-plane/core/dispatch/dispatch-core.ts
 tests control-plane/core/dispatch/dispatch-core.test.ts: an unpaid job
 an unpaid job begins while one that is paid for waits
-  - if (isUnpaid(job) && (this.#nodesAwaited || !this.#hasUnpaidSlot())) return NOTHING;
+  - if (isUnpaid(job) && (this.nodesAwaited || !this.#hasUnpaidSlot())) return NOTHING;
   + if (isUnpaid(job) && !this.#hasUnpaidSlot()) return NOTHING;
   = waits while any that is paid for waits for a node, however old it is
 unpaid jobs hold every slot

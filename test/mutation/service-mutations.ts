@@ -505,8 +505,8 @@ an image's memory is the next one's while its engine has yet to read it
 file control-plane/core/dispatch/dispatch-core.ts
 tests control-plane/core/dispatch/dispatch-core.test.ts: a round
 behind a full listing nothing is thought to wait
-  - countOf(jobs) >= eachMax
-  + countOf(jobs) > eachMax
+  - jobs.filter(isOfKind).length >= eachMax
+  + jobs.filter(isOfKind).length > eachMax
   = knows that behind a full listing more may wait, though all of it began
 
 file proto/contract/errors.ts

@@ -17,20 +17,14 @@ import {
   type JobInput,
   needsDownload,
 } from '../jobs/job.ts';
-import {
-  isOfLane,
-  type JobLane,
-  type LaneIdentity,
-  type LaneRead,
-  laneKey,
-  laneOf,
-} from '../jobs/lanes.ts';
+import type { JobLane, LaneRead } from '../jobs/lanes.ts';
 import type { NodeSnapshot } from '../nodes/node-view.ts';
 import { orderJobs, type Shares, type WaitingJob } from './fair-order.ts';
 import { JobMemories } from './job-memories.ts';
 import { type AskedOfNode, admittedMegapixels, type JobNeeds, needsOf } from './job-needs.ts';
 import { KnownLanes } from './known-lanes.ts';
 import { LargeTurns } from './large-turns.ts';
+import { isNamed, NamedLanes } from './named-lanes.ts';
 import { isIncapable, pickNode } from './pick-node.ts';
 
 /** A round lists more jobs than any fleet of one replica begins in a moment. */
@@ -82,9 +76,14 @@ interface ChosenLanes {
   readonly lanes: readonly LaneRead[];
   /** No lane that something could begin of was left out. */
   readonly all: boolean;
-  /** The round leaves out lanes in which all jobs name a model. */
-  readonly passesNamed?: boolean;
 }
+
+/**
+ * A job waits for its download, or for a node: an unpaid one behind all others; one that names a
+ * model perhaps for its engines, while nodes have room.
+ */
+const WAIT_KINDS = ['node', 'download', 'unpaid', 'model'] as const;
+type WaitKind = (typeof WAIT_KINDS)[number];
 
 const NOTHING = { placed: [], wakeInMs: undefined };
 
@@ -100,24 +99,17 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
   readonly memories: JobMemories;
   readonly #options: DispatchCoreOptions<Offer, Download>;
   readonly #lanes = new KnownLanes();
+  readonly #namedLanes = new NamedLanes();
   readonly #running = new Map<string, J>();
   readonly #turns = new LargeTurns();
   /** Jobs of this step that wait for another node, not for room: no report lets them begin. */
   readonly #unable = new Set<string>();
   /** Jobs may wait in the table that no round has read. */
   #unread = true;
-  /** Jobs that are paid for are known to wait for room on a node. */
-  #nodesAwaited = false;
-  /** This holds before the round under way, during which `#nodesAwaited` shows what came since. */
+  /** Jobs are known to wait for these, since the last round began. */
+  readonly #awaited = new Set<WaitKind>();
+  /** Paid jobs waited for a node before the round under way, which has not tried them yet. */
   #nodesAwaitedBefore = false;
-  #unpaidAwaited = false;
-  /** Jobs that name a model are known to wait: for its engines they may while there is room. */
-  #modelsAwaited = false;
-  #downloadsAwaited = false;
-  /** In these lanes all waiting jobs name a model, as they were read last: all of them, or more. */
-  readonly #namedLanes = new Map<string, 'whole' | 'more'>();
-  /** The next round passes over jobs that name a model: they may hide others that find room. */
-  #passesNamed = false;
 
   constructor(options: DispatchCoreOptions<Offer, Download>) {
     this.#options = options;
@@ -125,7 +117,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
   }
 
   get nodesAwaited(): boolean {
-    return this.#nodesAwaited || this.#nodesAwaitedBefore;
+    return this.#awaits('node') || this.#nodesAwaitedBefore;
   }
 
   /** Other replicas may have submitted jobs, or died: the next round reads the lanes. */
@@ -138,38 +130,33 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
   submitted(job: J): Step<J, Offer, Download> {
     this.#addLane(job);
     const { downloads } = this.#options.room;
-    if (needsDownload(job) && this.#downloadsAwaited) {
+    if (needsDownload(job) && this.#awaits('download')) {
       if (!downloads.hasRoom(job)) return NOTHING;
       this.#unread = true;
       return { placed: [], wakeInMs: 0 };
     }
     if (!needsDownload(job) && this.#waitsBehindOthers(job)) {
-      this.#await(job);
+      this.#awaited.add(waitKindOf(job));
       return { placed: [], wakeInMs: this.#nodeHasRoom() ? 0 : undefined };
     }
     this.#unable.clear();
     const step = this.#place(job);
     if (step.placed.length > 0 || this.#unable.has(job.id)) return step;
-    this.#await(job);
+    this.#awaited.add(waitKindOf(job));
     return step;
   }
 
   #addLane(job: J): void {
     this.#lanes.add(job);
-    if (!isNamed(job)) this.#namedLanes.delete(laneKey(laneOf(job)));
+    this.#namedLanes.add(job);
   }
 
-  #await(job: J): void {
-    const kind = waitKindOf(job);
-    this.#downloadsAwaited ||= kind === 'download';
-    this.#unpaidAwaited ||= kind === 'unpaid';
-    this.#modelsAwaited ||= kind === 'model';
-    this.#nodesAwaited ||= kind === 'node';
+  #awaits(...kinds: readonly WaitKind[]): boolean {
+    return kinds.some(kind => this.#awaited.has(kind));
   }
 
   #waitsBehindOthers(job: J): boolean {
-    if (isUnpaid(job)) return this.nodesAwaited || this.#unpaidAwaited;
-    return isNamed(job) ? this.#modelsAwaited : this.#nodesAwaited;
+    return this.#awaits(waitKindOf(job)) || (isUnpaid(job) && this.nodesAwaited);
   }
 
   /**
@@ -179,7 +166,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
    */
   roomChanged(cause: 'ended' | 'reported'): number | undefined {
     if (cause === 'ended') return 0;
-    const awaited = this.#nodesAwaited || this.#unpaidAwaited || this.#modelsAwaited;
+    const awaited = this.#awaits('node', 'model', 'unpaid');
     return awaited ? REPORT_PAUSE_MS * (0.5 + this.#options.random()) : undefined;
   }
 
@@ -189,16 +176,13 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
 
   /** False: a round would find nothing that can begin. */
   beginRound(): boolean {
-    const unpaid = this.#unpaidAwaited && this.#hasUnpaidSlot();
-    const awaited = this.#nodesAwaited || this.#modelsAwaited || unpaid;
+    const unpaid = this.#awaits('unpaid') && this.#hasUnpaidSlot();
+    const awaited = this.#awaits('node', 'model') || unpaid;
     if (!this.#unread && !(awaited && this.#nodeHasRoom())) return false;
     this.#unread = false;
-    // Work that this round leaves sets these again, and work submitted while it is under way.
-    this.#nodesAwaitedBefore ||= this.#nodesAwaited;
-    this.#nodesAwaited = false;
-    this.#unpaidAwaited = false;
-    this.#modelsAwaited = false;
-    this.#downloadsAwaited = false;
+    // Work that this round leaves adds these again, and work submitted while it is under way.
+    this.#nodesAwaitedBefore ||= this.#awaits('node');
+    this.#awaited.clear();
     return true;
   }
 
@@ -212,45 +196,42 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
 
   chooseLanes(): ChosenLanes {
     const { downloads } = this.#options.room;
-    const passesNamed = this.#passesNamed;
-    this.#passesNamed = false;
-    this.#modelsAwaited ||= passesNamed;
-    const namedIn = (lane: LaneIdentity) => passesNamed && this.#namedLanes.get(laneKey(lane));
+    if (this.#namedLanes.beginRound()) this.#awaited.add('model');
     const { lanes, all } = this.#lanes.choose(this.#shares(), lane => {
-      if (namedIn(lane) === 'whole') return false;
+      if (this.#namedLanes.passesOver(lane)) return false;
       const isOpen = !lane.needsDownload || downloads.hasRoomFor(lane.accountId);
-      if (!isOpen) this.#downloadsAwaited = true;
+      if (!isOpen) this.#awaited.add('download');
       return isOpen;
     });
     const reads = lanes.map(lane => {
-      if (!lane.needsDownload) return namedIn(lane) ? { ...lane, namesNone: true } : lane;
+      if (!lane.needsDownload) return this.#namedLanes.readOf(lane);
       const exceptHosts = downloads.fullHosts(lane.accountId);
-      if (exceptHosts.length > 0) this.#downloadsAwaited = true;
+      if (exceptHosts.length > 0) this.#awaited.add('download');
       return { ...lane, exceptHosts };
     });
-    return { lanes: reads, all, ...(passesNamed && { passesNamed }) };
+    return { lanes: reads, all };
   }
 
   /** @param jobs LIST_MAX at most, of the chosen lanes: as many of each as there is place for */
-  place({ lanes, all, passesNamed }: ChosenLanes, jobs: readonly J[]): Step<J, Offer, Download> {
+  place({ lanes, all }: ChosenLanes, jobs: readonly J[]): Step<J, Offer, Download> {
     const free = jobs.filter(job => !this.#running.has(job.id));
     const ordered = orderJobs(free, this.#shares());
     this.#unable.clear();
     const placed: Placed<J, Offer, Download>[] = [];
-    const begun: J[] = [];
+    const begun = new Set<J>();
     let wakeInMs: number | undefined;
     // A lane may have more jobs behind as many as the query took.
     const eachMax = Math.max(1, Math.floor(LIST_MAX / lanes.length));
     const leaves = (kind: WaitKind) => {
-      const countOf = (some: readonly J[]) => some.filter(job => waitKindOf(job) === kind).length;
-      const able = free.filter(job => !this.#unable.has(job.id));
-      return countOf(jobs) >= eachMax || countOf(begun) < countOf(able);
+      const isOfKind = (job: J) => waitKindOf(job) === kind;
+      const left = free.filter(job => !begun.has(job) && !this.#unable.has(job.id));
+      return jobs.filter(isOfKind).length >= eachMax || left.some(isOfKind);
     };
     const tryAll = (some: readonly J[]) => {
       for (const job of some) {
         const step = this.#place(job);
         placed.push(...step.placed);
-        begun.push(...step.placed.map(one => one.job));
+        if (step.placed.length > 0) begun.add(job);
         wakeInMs = sooner(wakeInMs, step.wakeInMs);
       }
     };
@@ -258,42 +239,20 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     tryAll(ordered.filter(job => !isUnpaid(job)));
     // Their lanes are chosen behind all others: if one was read, so were those of the others.
     const othersUnread = !all && !lanes.some(isUnpaid);
-    this.#nodesAwaited ||= othersUnread || leaves('node');
-    this.#modelsAwaited ||= leaves('model');
+    if (othersUnread || leaves('node')) this.#awaited.add('node');
+    this.#nodesAwaitedBefore = false;
     tryAll(ordered.filter(isUnpaid));
-    this.#unpaidAwaited ||= !all || leaves('unpaid');
-    const forgotten = this.#lanes.listed(lanes, jobs, begun);
-    this.#downloadsAwaited ||= leaves('download');
-    this.#nodesAwaitedBefore = this.#nodesAwaited;
-    const hidesMore = this.#noteNamed(lanes, jobs, { begun, eachMax });
-    this.#passesNamed = !passesNamed && (hidesMore || (!all && this.#modelsAwaited));
+    if (!all) this.#awaited.add('unpaid');
+    for (const kind of WAIT_KINDS) if (leaves(kind)) this.#awaited.add(kind);
+    const forgotten = this.#lanes.listed(lanes, jobs, [...begun]);
+    const lanesLeft = !all && this.#awaits('model');
+    const passes = this.#namedLanes.listed(lanes, jobs, { begun, eachMax, lanesLeft });
     // Nothing waits in the lanes that were read: there is room to read others.
-    if (this.#passesNamed || (!all && jobs.length === 0 && forgotten)) {
+    if (passes || (!all && jobs.length === 0 && forgotten)) {
       this.#unread = true;
       wakeInMs = 0;
     }
     return { placed, wakeInMs };
-  }
-
-  /** @returns whether behind jobs that name a model and found no room a lane may have others */
-  #noteNamed(
-    lanes: readonly LaneRead[],
-    jobs: readonly J[],
-    { begun, eachMax }: { readonly begun: readonly J[]; readonly eachMax: number },
-  ): boolean {
-    if (this.#namedLanes.size === 0 && !jobs.some(isNamed)) return false;
-    let hidesMore = false;
-    for (const { namesNone, ...lane } of lanes) {
-      if (namesNone) continue;
-      const key = laneKey(lane);
-      const listed = jobs.filter(job => isOfLane(job, lane));
-      const left = listed.filter(job => !begun.includes(job));
-      const isNamedLane = left.length > 0 && left.every(isNamed);
-      if (!isNamedLane) this.#namedLanes.delete(key);
-      else this.#namedLanes.set(key, listed.length < eachMax ? 'whole' : 'more');
-      hidesMore ||= isNamedLane && listed.length >= eachMax;
-    }
-    return hidesMore;
   }
 
   takeRoom(job: J, needs: JobNeeds): { offer?: Offer | undefined; wakeInMs?: number | undefined } {
@@ -332,7 +291,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
       return download === undefined ? NOTHING : this.#begin(job, { kind: 'download', download });
     }
     if (this.memories.mustWait(job.id)) return NOTHING;
-    if (isUnpaid(job) && (this.#nodesAwaited || !this.#hasUnpaidSlot())) return NOTHING;
+    if (isUnpaid(job) && (this.nodesAwaited || !this.#hasUnpaidSlot())) return NOTHING;
     if (job.input === null) throw new Error(`job ${job.id} is ready without its image`);
     const { offer, wakeInMs } = this.takeRoom(job, needsOf(job.input, job));
     return offer === undefined
@@ -413,12 +372,6 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     return { accounts, apiKeys };
   }
 }
-
-function isNamed({ model }: Pick<QueuedJob, 'model'>): boolean {
-  return model !== undefined && model !== null;
-}
-
-type WaitKind = 'node' | 'download' | 'unpaid' | 'model';
 
 function waitKindOf(job: QueuedJob): WaitKind {
   if (needsDownload(job)) return 'download';

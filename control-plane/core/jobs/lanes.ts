@@ -45,7 +45,3 @@ export function laneOf(job: LanedJob): LaneIdentity {
   const { accountId, apiKeyId } = job;
   return { needsDownload: needsDownload(job), class: job.class, accountId, apiKeyId };
 }
-
-export function isOfLane(job: LanedJob, lane: LaneIdentity): boolean {
-  return laneKey(laneOf(job)) === laneKey(lane);
-}
