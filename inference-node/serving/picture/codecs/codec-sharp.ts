@@ -11,25 +11,18 @@ import { readAvifColour } from '@matting/proto/contract/image-header/heif-file.t
 import { IMAGE_PIXELS_MAX } from '@matting/proto/contract/limits.ts';
 import sharp, { type Metadata, type Sharp } from 'sharp';
 import { type OpenedPicture, type RawPixels, viewAsPixels } from '../rgba-picture.ts';
+import { convertGrey, convertRgba } from './colour/convert-icc.ts';
+import { isGreyProfile, isRgbProfile, isSrgbProfile } from './colour/icc-profile.ts';
+import { readPngColour } from './colour/png-colour.ts';
+import { bytesOfSamples, divideByAlpha, type Samples } from './colour/samples.ts';
 import {
-  convertGrey,
-  convertRgba,
-  isGreyProfile,
-  isRgbProfile,
-  isSrgbProfile,
-} from './colour/icc.ts';
-import {
-  bytesOfSamples,
   colourOfCicp,
   colourOfGamma,
   convertToSrgb,
-  divideByAlpha,
   isKnownCicp,
-  readPngColour,
-  type Samples,
   type SourceColour,
 } from './colour/source-colour.ts';
-import { readAvifTiles } from './files/avif-file.ts';
+import { readAvifTiles } from './files/avif-tiles.ts';
 import { type MendedJpeg, mendJpeg, withoutPadding } from './files/jpeg-file.ts';
 
 const LOADERS = ['Jpeg', 'Png', 'Webp', 'Heif'].map(name => `VipsForeignLoad${name}`);

@@ -43,8 +43,8 @@ import {
 } from '../../test/pictures.ts';
 import { hasJxlTools } from '../makeable.ts';
 import { readOutside } from './codec-jxl.ts';
-import { isSrgbProfile } from './colour/icc.ts';
-import { bytesOfSamples, divideByAlpha, type Samples } from './colour/source-colour.ts';
+import { isSrgbProfile } from './colour/icc-profile.ts';
+import { bytesOfSamples, divideByAlpha, type Samples } from './colour/samples.ts';
 
 const SIDE = 16;
 /** The values are shares of 1, straight. */

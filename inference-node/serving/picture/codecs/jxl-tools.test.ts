@@ -14,7 +14,7 @@ import { decode, paint, paintSlope, readJxl, writeJxl } from '../../test/picture
 import { isAlive, until } from '../../test/processes.ts';
 import { hasJxlTools } from '../makeable.ts';
 import { viewAsBytes } from '../rgba-picture.ts';
-import { decodeWithDjxl, encodeWithCjxl } from './codec-jxl.ts';
+import { decodeWithDjxl, encodeWithCjxl } from './jxl-tools.ts';
 
 const test = ava.serial;
 

@@ -2,7 +2,7 @@
 import test from 'ava';
 import { decode } from '../../test/pictures.ts';
 import { hasJxlTools } from '../makeable.ts';
-import { encodeWithCjxl } from './codec-jxl.ts';
+import { encodeWithCjxl } from './jxl-tools.ts';
 
 test.skipIf(!hasJxlTools())(
   'a picture larger than WebAssembly has memory for comes out',

@@ -19,7 +19,7 @@ import {
   readRgba,
   toPicture,
 } from '../../test/pictures.ts';
-import { isSrgbProfile } from '../codecs/colour/icc.ts';
+import { isSrgbProfile } from '../codecs/colour/icc-profile.ts';
 import { createModelInput } from '../matte/model-input.ts';
 import type { RgbaPicture } from '../rgba-picture.ts';
 import { finishPicture } from '../worker/finish.ts';

@@ -1,109 +1,13 @@
 /**
- * Colours as files store them: samples, what a PNG or an AVIF says of them, conversion to 8-bit
- * sRGB. Indexes of loops lie inside the arrays: no `undefined` is read.
- */
-import type { Cicp } from '@matting/proto/contract/image-header/heif-file.ts';
-
-export type Samples = Uint8Array | Uint16Array;
-
-export function sampleMaxOf(samples: Samples): number {
-  return samples.BYTES_PER_ELEMENT === 1 ? 255 : 65_535;
-}
-
-export function bytesOfSamples(samples: Samples): Uint8Array {
-  if (samples instanceof Uint8Array) return samples;
-  const bytes = new Uint8Array(samples.length);
-  for (let at = 0; at < bytes.length; at++) bytes[at] = (samples[at]! * 255) / 65_535 + 0.5;
-  return bytes;
-}
-
-/**
- * Makes colours multiplied by alpha straight, in place, before any colour conversion. If alpha is
- * 0, the colour becomes 0; a colour above its alpha (a lossy codec) is clamped. Alpha is the last
- * of `channels`.
- */
-export function divideByAlpha(
-  samples: Samples,
-  channels: 2 | 4 = 4,
-  sampleMax: number = sampleMaxOf(samples),
-): void {
-  for (let at = 0; at < samples.length; at += channels) {
-    const alpha = samples[at + channels - 1]!;
-    if (alpha === sampleMax) continue;
-    const factor = alpha === 0 ? 0 : sampleMax / alpha;
-    for (let channel = at; channel < at + channels - 1; channel++) {
-      const straight = samples[channel]! * factor + 0.5;
-      samples[channel] = straight > sampleMax ? sampleMax : straight;
-    }
-  }
-}
-
-/*
- * The chunks rank (W3C, 2025, 4.3): cICP, iCCP, sRGB, gAMA with cHRM. libpng gives a profile only.
- */
-
-const SIGNATURE_BYTES = 8;
-/** Length, type and CRC. */
-const CHUNK_FRAME_BYTES = 12;
-/** Chunks read before IDAT. */
-const CHUNKS_MAX = 1024;
-const PER_UNIT = 100_000;
-
-type Xy = readonly [number, number];
-/** CIE x and y of white, red, green and blue. */
-type Chromaticities = readonly [...Xy, ...Xy, ...Xy, ...Xy];
-
-interface PngColour {
-  readonly cicp: Cicp | undefined;
-  readonly isSrgb: boolean;
-  /** A sample to this power is linear light. */
-  readonly exponent: number | undefined;
-  readonly chromaticities: Chromaticities | undefined;
-}
-
-export function readPngColour(file: Buffer): PngColour {
-  const colour: { -readonly [Key in keyof PngColour]: PngColour[Key] } = {
-    cicp: undefined,
-    isSrgb: false,
-    exponent: undefined,
-    chromaticities: undefined,
-  };
-  let offset = SIGNATURE_BYTES;
-  for (let chunk = 0; chunk < CHUNKS_MAX && offset + CHUNK_FRAME_BYTES <= file.length; chunk++) {
-    const length = file.readUInt32BE(offset);
-    const type = file.toString('latin1', offset + 4, offset + 8);
-    const body = file.subarray(offset + 8, offset + 8 + length);
-    if (type === 'IDAT') break;
-    if (type === 'cICP' && body.length === 4) {
-      const [primaries = 0, transfer = 0, , isFull] = body;
-      colour.cicp = { primaries, transfer, isNarrow: isFull === 0 };
-    }
-    if (type === 'sRGB') colour.isSrgb = true;
-    if (type === 'gAMA' && body.length === 4) colour.exponent = readExponent(body);
-    if (type === 'cHRM' && body.length === 32) colour.chromaticities = readChromaticities(body);
-    offset += CHUNK_FRAME_BYTES + length;
-  }
-  return colour;
-}
-
-/** Gammas that are a mistake (0, or far from any screen or camera) are ignored. */
-function readExponent(body: Buffer): number | undefined {
-  const exponent = PER_UNIT / body.readUInt32BE(0);
-  return exponent >= 0.5 && exponent <= 5 ? exponent : undefined;
-}
-
-function readChromaticities(body: Buffer): Chromaticities | undefined {
-  const at = (i: number) => body.readUInt32BE(4 * i) / PER_UNIT;
-  const xy: Chromaticities = [at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7)];
-  return xy.every(value => value <= 2) ? xy : undefined;
-}
-
-/*
  * Converts colours described by numbers to 8-bit sRGB: H.273 code points (AVIF, PNG), gamma and
  * chromaticities (PNG). High dynamic range is tone-mapped by a fixed curve: no value of a picture
  * is measured, so a crop looks as it did in the whole. Diffuse white (203 cd/m2) becomes nearly
- * white, brighter light rolls off up to PEAK_NITS.
+ * white, brighter light rolls off up to PEAK_NITS. Indexes of loops lie inside the arrays: no
+ * `undefined` is read.
  */
+import type { Cicp } from '@matting/proto/contract/image-header/heif-file.ts';
+import type { Chromaticities } from './png-colour.ts';
+import { type Samples, sampleMaxOf } from './samples.ts';
 
 export interface SourceColour {
   /** The matrix leads from linear light in the source's primaries to linear light in sRGB's. */

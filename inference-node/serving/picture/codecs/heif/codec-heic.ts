@@ -6,13 +6,9 @@ import { ContractError } from '@matting/proto/contract/errors.ts';
 import { type HeifFacts, readHeif } from '@matting/proto/contract/image-header/heif-file.ts';
 import type { HeifDecoder } from '../../children/heif-decoder.ts';
 import { freePixels, type OpenedPicture } from '../../rgba-picture.ts';
-import { convertByProfile } from '../colour/icc.ts';
-import {
-  colourOfCicp,
-  convertToSrgb,
-  divideByAlpha,
-  type Samples,
-} from '../colour/source-colour.ts';
+import { convertByProfile } from '../colour/convert-icc.ts';
+import { divideByAlpha, type Samples } from '../colour/samples.ts';
+import { colourOfCicp, convertToSrgb } from '../colour/source-colour.ts';
 import { decodeHeic } from './decode-heic.ts';
 import { damage, readHeic } from './heic-file.ts';
 

@@ -19,7 +19,7 @@ import {
 } from '../../children/limited-child.ts';
 import { withLinks } from '../../children/temporary-files.ts';
 import { readPngSamples } from '../codec-sharp.ts';
-import type { Samples } from '../colour/source-colour.ts';
+import type { Samples } from '../colour/samples.ts';
 import { damage, type HeicPicture, type HeicPlane, writePicture, writeTiles } from './heic-file.ts';
 import { findDamage } from './hevc/coded-picture.ts';
 

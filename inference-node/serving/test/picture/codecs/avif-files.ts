@@ -2,7 +2,7 @@
 import { box, u16, u32 } from '@matting/proto/contract/test/image-header-samples.ts';
 import { at as elementAt } from '@matting/test-support/at.ts';
 import sharp from 'sharp';
-import type { Samples } from '../../../picture/codecs/colour/source-colour.ts';
+import type { Samples } from '../../../picture/codecs/colour/samples.ts';
 import { type CodedItem, readCodedItems } from '../../../picture/codecs/files/avif-file.ts';
 
 export interface AvifFields {

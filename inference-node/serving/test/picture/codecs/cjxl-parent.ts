@@ -1,5 +1,5 @@
 /** A process with a long run of cjxl in it, to be killed by a test. */
-import { encodeWithCjxl } from '../../../picture/codecs/codec-jxl.ts';
+import { encodeWithCjxl } from '../../../picture/codecs/jxl-tools.ts';
 
 const [width, height] = [4_000, 3_000];
 const data = Buffer.alloc(width * height * 4);

@@ -2,7 +2,7 @@
 import { BitReader } from '@matting/proto/contract/image-header/jxl.ts';
 import { BitWriter } from '@matting/proto/contract/test/image-header-samples.ts';
 import { at as elementAt } from '@matting/test-support/at.ts';
-import type { Samples } from '../../../picture/codecs/colour/source-colour.ts';
+import type { Samples } from '../../../picture/codecs/colour/samples.ts';
 import { loadVips } from '../../pictures.ts';
 
 /** Code points of the format. */

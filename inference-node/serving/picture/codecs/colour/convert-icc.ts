@@ -1,0 +1,129 @@
+/**
+ * Converts by a profile if sharp cannot: for JPEG XL, samples that were divided by alpha, and grey
+ * that is not one channel of 8 bits. LittleCMS does it, inside wasm-vips. An unreadable profile is
+ * ignored, as in browsers.
+ */
+import type Vips from 'wasm-vips';
+import { viewAsPixels } from '../../rgba-picture.ts';
+import { attempt, isTrap, requireVips, Scratch } from '../wasm-vips.ts';
+import { isGreyProfile, isRgbProfile, isSrgbProfile } from './icc-profile.ts';
+import { bytesOfSamples, type Samples, sampleMaxOf } from './samples.ts';
+
+export const ICC_FIELD = 'icc-profile-data';
+export const STRIP_ROWS = 128;
+
+/** Converts to 8 bits, three colours, and alpha after them where there is one. */
+export function toSrgb(image: Vips.Image, scratch: Scratch): Vips.Image {
+  const colours = scratch.keep(convertProfile(image, scratch).colourspace('srgb'));
+  return scratch.keep(colours.cast('uchar'));
+}
+
+/** libjxl gives every picture a profile; most are sRGB. */
+function convertProfile(image: Vips.Image, scratch: Scratch): Vips.Image {
+  if (image.getTypeof(ICC_FIELD) === 0 || isSrgbProfile(image.getBlob(ICC_FIELD))) return image;
+  const depth = image.format === 'uchar' ? 8 : 16;
+  const options = { embedded: true, depth, intent: 'perceptual' } as const;
+  try {
+    return scratch.keep(image.iccTransform('srgb', options));
+  } catch (error) {
+    if (isTrap(error)) throw error;
+    return image;
+  }
+}
+
+/**
+ * RGBA in a profile's colours to pixels in sRGB; samples of 8 bits may be converted in place. A
+ * profile of neither RGB nor grey is ignored.
+ */
+export async function convertByProfile(
+  samples: Samples,
+  width: number,
+  profile: Uint8Array | undefined,
+): Promise<Uint32Array> {
+  if (profile === undefined || isSrgbProfile(profile)) return viewAsPixels(bytesOfSamples(samples));
+  if (isGreyProfile(profile)) return await convertGrey(samples, profile);
+  if (isRgbProfile(profile)) return await convertRgba(samples, width, profile);
+  return viewAsPixels(bytesOfSamples(samples));
+}
+
+/** Converts RGBA in a profile's colours to pixels in sRGB; samples of 8 bits in place. */
+export async function convertRgba(
+  samples: Samples,
+  width: number,
+  profile: Uint8Array,
+): Promise<Uint32Array> {
+  const vips = await requireVips();
+  const { uchar, ushort } = vips.BandFormat;
+  const isDeep = samples instanceof Uint16Array;
+  const result = isDeep ? new Uint8Array(samples.length) : samples;
+  const stripLength = STRIP_ROWS * width * 4;
+  for (let at = 0; at < samples.length; at += stripLength) {
+    const strip = samples.subarray(at, at + stripLength);
+    const rows = strip.length / (width * 4);
+    const scratch = new Scratch();
+    try {
+      attempt(() => {
+        const format = isDeep ? ushort : uchar;
+        const raw = scratch.keep(vips.Image.newFromMemory(strip, width, rows, 4, format));
+        const image = scratch.keep(raw.copy({ interpretation: isDeep ? 'rgb16' : 'srgb' }));
+        image.setBlob(ICC_FIELD, profile);
+        result.set(toSrgb(image, scratch).writeToMemory() as Uint8Array, at);
+      });
+    } finally {
+      scratch.free();
+    }
+  }
+  return viewAsPixels(result);
+}
+
+/**
+ * Converts samples of 8 bits in place. If pixels are not grey, the profile is ignored, as in
+ * browsers.
+ */
+export async function convertGrey(samples: Samples, profile: Uint8Array): Promise<Uint32Array> {
+  if (!isGrey(samples)) return viewAsPixels(bytesOfSamples(samples));
+  const sampleMax = sampleMaxOf(samples);
+  const table = await tabulateGrey(profile, sampleMax);
+  const result = samples instanceof Uint16Array ? new Uint8Array(samples.length) : samples;
+  // Samples are whole pixels, and the table has three entries for each value of a sample.
+  for (let at = 0; at < samples.length; at += 4) {
+    const from = 3 * samples[at]!;
+    result[at] = table[from]!;
+    result[at + 1] = table[from + 1]!;
+    result[at + 2] = table[from + 2]!;
+    result[at + 3] = (samples[at + 3]! * 255) / sampleMax + 0.5;
+  }
+  return viewAsPixels(result);
+}
+
+/** Within one level of 255: lossy codecs may be that far off. */
+function isGrey(samples: Samples): boolean {
+  const levelMax = sampleMaxOf(samples) / 255;
+  for (let at = 0; at < samples.length; at += 4) {
+    const green = samples[at + 1]!;
+    if (Math.abs(samples[at]! - green) > levelMax) return false;
+    if (Math.abs(samples[at + 2]! - green) > levelMax) return false;
+  }
+  return true;
+}
+
+/** Red, green and blue for each value of a sample. */
+async function tabulateGrey(profile: Uint8Array, sampleMax: number): Promise<Uint8Array> {
+  const vips = await requireVips();
+  const isDeep = sampleMax > 255;
+  const { uchar, ushort } = vips.BandFormat;
+  const ramp = new (isDeep ? Uint16Array : Uint8Array)(sampleMax + 1);
+  for (let value = 0; value <= sampleMax; value++) ramp[value] = value;
+  const scratch = new Scratch();
+  try {
+    return attempt(() => {
+      const format = isDeep ? ushort : uchar;
+      const raw = scratch.keep(vips.Image.newFromMemory(ramp, 256, ramp.length / 256, 1, format));
+      const image = scratch.keep(raw.copy({ interpretation: isDeep ? 'grey16' : 'b-w' }));
+      image.setBlob(ICC_FIELD, profile);
+      return Uint8Array.from(toSrgb(image, scratch).writeToMemory() as Uint8Array);
+    });
+  } finally {
+    scratch.free();
+  }
+}

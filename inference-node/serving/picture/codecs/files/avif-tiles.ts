@@ -1,0 +1,139 @@
+/**
+ * Reads the tiles of an AVIF file.
+ *
+ * libheif (1.23) silently leaves out the tiles of a grid that it cannot decode: green and opaque,
+ * alpha transparent. sharp has no access to its strict decoding, so a tile of nothing but zeros is
+ * decoded again by itself, where failure is an error; it is seldom in an intact picture. Where its
+ * place is unknown (rotation, crop, grids of grids, premultiplied alpha) every tile is. Items that
+ * are not of the picture (Exif, a thumbnail, a gain map) may be damaged or missing.
+ */
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import type { Size } from '@matting/proto/contract/finishing.ts';
+import { inputsOf, propertiesOf } from '@matting/proto/contract/image-header/heif.ts';
+import {
+  type FileItems,
+  itemSize,
+  readFileItems,
+  readGrid,
+} from '@matting/proto/contract/image-header/heif-file.ts';
+import { writeCodedItem } from './avif-file.ts';
+
+const CODED = 'av01';
+const GRID = 'grid';
+const TRANSFORMS = ['irot', 'imir', 'clap'];
+/** The colours of neighbouring tiles reach so far into a tile when chroma is upsampled. */
+const REACH_PX = 2;
+const COLOUR_BITS = 0x00ffffff;
+const ALPHA_BITS = 0xff000000;
+
+interface Place {
+  readonly left: number;
+  readonly top: number;
+  readonly right: number;
+  readonly bottom: number;
+  readonly isAlpha: boolean;
+}
+
+interface AvifTile {
+  /** The decoder may have left it out of `rgba`, the oriented picture. */
+  mayBeMissing(rgba: Uint32Array, size: Size): boolean;
+  write(): Buffer;
+}
+
+/**
+ * Returns no tiles if the picture is not a grid.
+ * @throws ContractError PROCESSING_FAILED
+ */
+export async function readAvifTiles(file: Buffer): Promise<AvifTile[]> {
+  const items = await readFileItems(file);
+  if (items === undefined) return [];
+  const { all, inGrid } = findPicture(items);
+  const places = findPlaces(file, items);
+  const tiles: AvifTile[] = [];
+  for (const id of all) {
+    if (!items.extents.has(id)) throw damage();
+    if (!inGrid.has(id) || items.types.get(id) === GRID) continue;
+    tiles.push({
+      mayBeMissing: (rgba, size) => mayBeMissing(rgba, size, places?.get(id)),
+      write: () => writeTile(file, items, id),
+    });
+  }
+  return tiles;
+}
+
+function damage(): ContractError {
+  return new ContractError('PROCESSING_FAILED', 'The image is damaged or incomplete.');
+}
+
+function findPicture(items: FileItems) {
+  const { primaryId, types, alphas } = items;
+  const all = new Set<number>();
+  const inGrid = new Set<number>();
+  const queue = primaryId === undefined ? [] : [primaryId];
+  for (let id = queue.pop(); id !== undefined; id = queue.pop()) {
+    if (all.has(id)) continue;
+    all.add(id);
+    const parts = inputsOf(items, id) ?? [];
+    if (types.get(id) === GRID) for (const part of parts) inGrid.add(part);
+    for (const part of [...parts, ...(alphas.get(id) ?? [])]) queue.push(part);
+  }
+  return { all, inGrid };
+}
+
+function findPlaces(file: Buffer, items: FileItems): Map<number, Place> | undefined {
+  const { primaryId, types, alphas, references } = items;
+  const isPremultiplied = references.some(({ type }) => type === 'prem');
+  if (primaryId === undefined || isPremultiplied) return undefined;
+  const places = new Map<number, Place>();
+  let size: Size | undefined;
+  for (const id of [primaryId, ...(alphas.get(primaryId) ?? [])]) {
+    if (propertiesOf(items, id).some(({ type }) => TRANSFORMS.includes(type))) return undefined;
+    if (types.get(id) !== GRID) continue;
+    const parts = inputsOf(items, id) ?? [];
+    const grid = readGrid(file, items, id);
+    const [first] = parts;
+    const tileSize = first === undefined ? undefined : itemSize(file, items, first);
+    if (tileSize === undefined) return undefined;
+    // Alpha of another size is scaled to that of the colours.
+    if (size !== undefined && (grid.width !== size.width || grid.height !== size.height)) {
+      return undefined;
+    }
+    size = grid;
+    for (const [i, part] of parts.entries()) {
+      const left = (i % grid.columns) * tileSize.width;
+      const top = Math.floor(i / grid.columns) * tileSize.height;
+      const right = Math.min(left + tileSize.width, grid.width);
+      const bottom = Math.min(top + tileSize.height, grid.height);
+      places.set(part, { left, top, right, bottom, isAlpha: id !== primaryId });
+    }
+  }
+  return places;
+}
+
+function mayBeMissing(rgba: Uint32Array, size: Size, place: Place | undefined): boolean {
+  if (place === undefined) return true;
+  const { left, top, right, bottom, isAlpha } = place;
+  const { width, height } = size;
+  if (right > width || bottom > height) return true;
+  if (left >= right || top >= bottom) return false;
+  const bits = isAlpha ? ALPHA_BITS : COLOUR_BITS;
+  const [fromX, fromY] = [left + REACH_PX, top + REACH_PX];
+  // Zeros are one colour, whatever that is in the file's colours; in alpha they are 0.
+  const zero = isAlpha ? 0 : (rgba[fromY * width + fromX] ?? 0) & bits;
+  for (let y = fromY; y < bottom - REACH_PX; y++) {
+    for (let x = fromX; x < right - REACH_PX; x++) {
+      if ((rgba[y * width + x]! & bits) !== zero) return false;
+    }
+  }
+  return true;
+}
+
+function writeTile(file: Buffer, items: FileItems, id: number): Buffer {
+  const av1C = propertiesOf(items, id).find(({ type }) => type === 'av1C');
+  const size = itemSize(file, items, id);
+  if (items.types.get(id) !== CODED || av1C === undefined || size === undefined) throw damage();
+  const configuration = file.subarray(av1C.start, av1C.end);
+  const extents = items.extents.get(id) ?? [];
+  const data = Buffer.concat(extents.map(({ start, end }) => file.subarray(start, end)));
+  return writeCodedItem({ configuration, data }, size);
+}

@@ -1,0 +1,128 @@
+/**
+ * libjxl's own programs, djxl and cjxl (Debian: libjxl-tools), for pictures that need more memory
+ * than WebAssembly has, and for the black of CMYK, which libvips leaves out.
+ */
+import type { FileHandle } from 'node:fs/promises';
+import path from 'node:path';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import type { Size } from '@matting/proto/contract/finishing.ts';
+import {
+  EXTRA_OUTPUT,
+  INPUT,
+  limitsFor,
+  OUTPUT,
+  requireRoom,
+  runLimited,
+  writeAll,
+} from '../children/limited-child.ts';
+import { type Links, openNameless, withLinks } from '../children/temporary-files.ts';
+import { CJXL, DJXL } from '../makeable.ts';
+import type { RawPixels } from '../rgba-picture.ts';
+import { readHeader, readRgba, readSamples } from './djxl-output.ts';
+
+const TARGET = 'pixels.ppm';
+/**
+ * If a file has channels beside colours and alpha, djxl writes those two to ec0 and each other
+ * channel to a file of its own. If it finds no link, djxl would create a file.
+ */
+const LINKS: Links = {
+  [TARGET]: OUTPUT,
+  'pixels-ec0.ppm': OUTPUT,
+  'pixels-ec1.pgm': EXTRA_OUTPUT,
+  'pixels-ec2.pgm': EXTRA_OUTPUT,
+};
+export const DJXL_EXTRA_CHANNELS_MAX = 2;
+
+/** Decodes to RGBA of 8 bits, oriented, in the file's own colours, with straight alpha. */
+export async function decodeWithDjxl(
+  file: Buffer,
+  size: Size,
+  premultiplied = false,
+): Promise<Uint8Array> {
+  return await runDjxl(file, size, output => readRgba(output, size, premultiplied));
+}
+
+interface Inks {
+  readonly cmya: Uint8Array;
+  readonly black: Uint8Array;
+  readonly hasAlpha: boolean;
+}
+
+/** Decodes CMYK whose only further channel is black, which is never multiplied by alpha. */
+export async function decodeInksWithDjxl(
+  file: Buffer,
+  size: Size,
+  premultiplied: boolean,
+): Promise<Inks> {
+  return await runDjxl(file, size, async (output, extra) => {
+    const black = await readSamples(extra, size);
+    const { channels } = await readHeader(output, size);
+    return { cmya: await readRgba(output, size, premultiplied), black, hasAlpha: channels === 4 };
+  });
+}
+
+async function runDjxl<Result>(
+  file: Buffer,
+  { width, height }: Size,
+  read: (output: FileHandle, extra: FileHandle) => Promise<Result>,
+): Promise<Result> {
+  const [input, output, extra] = [await openNameless(), await openNameless(), await openNameless()];
+  try {
+    await writeAll(input, file);
+    // It chooses the format by the name of its target: PGM, PPM or PAM, as the picture needs.
+    // Its --bits_per_sample spoils 16 bits (djxl 0.7): its output is converted to 8 bits here.
+    const options = ['--num_threads=1', '--quiet'];
+    const limits = limitsFor(width * height);
+    const failure = await withLinks(LINKS, async folder => {
+      const command = [DJXL, INPUT, path.join(folder, TARGET), ...options];
+      return await runLimited({ command, files: [input, output, extra], limits });
+    });
+    if (failure !== undefined) {
+      await requireRoom(output);
+      throw new ContractError('PROCESSING_FAILED', 'The image is damaged or cannot be decoded.', {
+        cause: failure,
+      });
+    }
+    return await read(output, extra);
+  } finally {
+    await Promise.all([input.close(), output.close(), extra.close()]);
+  }
+}
+
+interface CjxlOptions {
+  /** 0: lossless. */
+  readonly distance: number;
+  readonly effort: number;
+}
+
+/** @throws Error where the program fails, which is not the fault of the picture. */
+export async function encodeWithCjxl(
+  { data, width, height, channels }: RawPixels,
+  { distance, effort }: CjxlOptions,
+): Promise<Buffer> {
+  const [input, output] = [await openNameless(), await openNameless()];
+  try {
+    const kind = channels === 4 ? 'RGB_ALPHA' : 'GRAYSCALE';
+    const fields = `WIDTH ${width}\nHEIGHT ${height}\nDEPTH ${channels}\nMAXVAL 255`;
+    await writeAll(input, Buffer.from(`P7\n${fields}\nTUPLTYPE ${kind}\nENDHDR\n`), data);
+    const colours = channels === 4 ? 'RGB_D65_SRG_Rel_SRG' : 'Gra_D65_Rel_SRG';
+    const quality = ['-d', String(distance), '-e', String(effort)];
+    // Without -R 0 alpha is as lossy as the colours (cjxl 0.7).
+    const options = [
+      ...quality,
+      '-R',
+      '0',
+      '-x',
+      `color_space=${colours}`,
+      '--num_threads=0',
+      '--quiet',
+    ];
+    const command = [CJXL, INPUT, OUTPUT, ...options];
+    const limits = limitsFor(width * height);
+    const failure = await runLimited({ command, files: [input, output], limits });
+    if (failure !== undefined) throw new Error(`cjxl failed: ${failure.message}`);
+    return await output.readFile();
+  } finally {
+    await Promise.all([input.close(), output.close()]);
+  }
+}
