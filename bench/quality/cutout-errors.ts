@@ -1,9 +1,8 @@
 /** The errors of one matte and its cut-out of one photo. */
-import {
-  applyAlpha,
-  estimateForeground,
-} from '../../inference-node/serving/picture/matte/foreground.ts';
+
+import { estimateForeground } from '../../inference-node/serving/picture/matte/foreground.ts';
 import type { RoleMatte } from '../../inference-node/serving/picture/matte/merge-mattes.ts';
+import { applyAlpha } from '../../inference-node/serving/picture/matte/picture-alpha.ts';
 import { resample } from '../../inference-node/serving/picture/matte/resample.ts';
 import type { RgbaPicture } from '../../inference-node/serving/picture/rgba-picture.ts';
 import { foregroundError } from './foreground-error.ts';

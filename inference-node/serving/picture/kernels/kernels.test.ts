@@ -5,9 +5,11 @@ import { fc, holds } from '@matting/test-support/property-tests.ts';
 import { Random } from '@matting/test-support/random.ts';
 import test from 'ava';
 import { findSubject } from '../finishing/subject.ts';
-import { borrowLevel, estimateForeground, relax } from '../matte/foreground.ts';
+import { estimateForeground } from '../matte/foreground.ts';
+import { borrowLevel, relax } from '../matte/foreground-level.ts';
+import { expand, GuidedFilter, type Region } from '../matte/guided-filter.ts';
 import { createModelInput } from '../matte/model-input.ts';
-import { expand, GuidedFilter, type Region, refineMatte } from '../matte/refine.ts';
+import { refineMatte } from '../matte/refine.ts';
 import { borrowCopy, bytesAt, floatsAt, kernels, VECTOR_BYTES, withMemory } from './kernels.ts';
 
 function noise(length: number, seed: number): Uint8Array {

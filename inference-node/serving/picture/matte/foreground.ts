@@ -4,10 +4,9 @@
  * pixels in tiles that have a soft one. Memory: the grid, and one strip. Where the file is
  * transparent the visible colours around are used in proportion.
  */
-import type { Box, Size } from '@matting/proto/contract/finishing.ts';
+import type { Size } from '@matting/proto/contract/finishing.ts';
 import {
   type Borrow,
-  borrowCopy,
   bytesAt,
   kernels,
   pixelsAt,
@@ -16,6 +15,15 @@ import {
 } from '../kernels/kernels.ts';
 import type { RgbaPicture } from '../rgba-picture.ts';
 import { carryColours } from './carry-colours.ts';
+import {
+  borrowLevel,
+  type ColourLevel,
+  enlarge,
+  relax,
+  startWithMeans,
+} from './foreground-level.ts';
+import { cellOfRow, layGrid, type PictureGrid, rowsOfCell } from './picture-grid.ts';
+import { carryVisible, layOver, type VisibleColours } from './visible-colours.ts';
 
 const GRID_PIXELS_MAX = 512 * 512;
 /** The grid's sides relative to the picture's: its own pixels are solved in tiles anyway. */
@@ -282,187 +290,5 @@ class TileSolver {
       );
       rgba.set(pixels, at);
     }
-  }
-}
-
-/* One level (Germer et al. 2020, section III); inference-node/kernels/foreground.ts computes. */
-
-interface ColourLevel extends Size {
-  /** Colour, 0 to 255, and alpha, 0 to 1. */
-  readonly seen: number;
-  readonly foreground: number;
-  readonly background: number;
-}
-
-/** The weight of smoothness at the same alpha. The paper's 1e-5 and 1 trust every alpha. */
-const SMOOTHNESS = 0.02;
-const GRADIENT_WEIGHT = 0.02;
-
-export function borrowLevel(borrow: Borrow, { width, height }: Size): ColourLevel {
-  const bytes = width * height * VECTOR_BYTES;
-  return {
-    width,
-    height,
-    seen: borrow(bytes),
-    foreground: borrow(bytes),
-    background: borrow(bytes),
-  };
-}
-
-function startWithMeans({ seen, foreground, background, width, height }: ColourLevel): void {
-  const bytes = width * height * VECTOR_BYTES;
-  const colours = bytesAt(seen, bytes);
-  bytesAt(foreground, bytes).set(colours);
-  bytesAt(background, bytes).set(colours);
-}
-
-function enlarge(coarse: ColourLevel, fine: ColourLevel): void {
-  kernels.enlarge(coarse.foreground, fine.foreground, fine.width, fine.height);
-  kernels.enlarge(coarse.background, fine.background, fine.width, fine.height);
-}
-
-/**
- * Computes from neighbours' newest values. `softOnly` leaves opaque and transparent pixels
- * unchanged.
- */
-export function relax(level: ColourLevel, rounds: number, softOnly: boolean): void {
-  const { seen, foreground, background, width, height } = level;
-  kernels.relax(
-    seen,
-    foreground,
-    background,
-    width,
-    height,
-    rounds,
-    softOnly,
-    SMOOTHNESS,
-    GRADIENT_WEIGHT,
-  );
-}
-
-/*
- * Extends visible colours to where the picture is transparent (pull-push). The hidden ones are
- * arbitrary, often the very background that was cut away; grey would be mixed in too.
- */
-
-/** One opaque pixel adds this to the opacities of the kernels' sums. */
-const OPAQUE = 255;
-/** Weight of a coarser level's colour relative to one opaque pixel of the finer level. */
-const COARSER_COLOURS_WEIGHT = 0.05 * OPAQUE;
-
-interface VisibleColours {
-  readonly grid: PictureGrid;
-  readonly at: number;
-}
-
-/** Undefined: the picture is opaque. The result lives as long as the memory that it borrowed. */
-function carryVisible(
-  borrow: Borrow,
-  picture: RgbaPicture,
-  grid: PictureGrid,
-): VisibleColours | undefined {
-  if (!picture.translucent) return undefined;
-  const at = borrow(grid.width * grid.height * VECTOR_BYTES);
-  withMemory(borrow => sumVisible(borrow, picture, grid, at));
-  carryColours({ width: grid.width, height: grid.height, at }, COARSER_COLOURS_WEIGHT);
-  return { grid, at };
-}
-
-/** Works in place; opaque pixels and opacities stay. `pixels`: `count` from column `left` on. */
-function layOver(
-  { grid, at }: VisibleColours,
-  pixels: number,
-  y: number,
-  left: number,
-  count: number,
-): void {
-  const row = at + cellOfRow(grid, y) * grid.width * VECTOR_BYTES;
-  kernels.layOver(pixels, count, grid.cells + 4 * left, row);
-}
-
-function sumVisible(borrow: Borrow, picture: RgbaPicture, grid: PictureGrid, at: number): void {
-  const { rgba, width } = picture;
-  const address = borrow(4 * width);
-  const pixels = pixelsAt(address, width);
-  bytesAt(at, grid.width * grid.height * VECTOR_BYTES).fill(0);
-  for (let row = 0; row < grid.height; row++) {
-    const [top, bottom] = rowsOfCell(grid, row);
-    for (let y = top; y < bottom; y++) {
-      pixels.set(rgba.subarray(y * width, (y + 1) * width));
-      kernels.addVisible(address, grid.starts, grid.width, at + row * grid.width * VECTOR_BYTES);
-    }
-  }
-}
-
-interface PictureGrid extends Size {
-  readonly picture: Size;
-  /** Address: the first column of each cell of a row, then the end of the last cell. */
-  readonly starts: number;
-  /** Address: for each pixel of a row its cell in the grid's row. */
-  readonly cells: number;
-}
-
-/** @param size of the grid; no side is longer than the picture's. */
-function layGrid(borrow: Borrow, picture: Size, size: Size): PictureGrid {
-  const starts = Int32Array.from({ length: size.width + 1 }, (_, cell) =>
-    startOf(cell, picture.width, size.width),
-  );
-  const cells = Int32Array.from({ length: picture.width }, (_, x) =>
-    Math.floor((x * size.width) / picture.width),
-  );
-  return {
-    width: size.width,
-    height: size.height,
-    picture,
-    starts: borrowCopy(borrow, starts),
-    cells: borrowCopy(borrow, cells),
-  };
-}
-
-function rowsOfCell(
-  { height, picture }: PictureGrid,
-  row: number,
-): readonly [top: number, bottom: number] {
-  return [startOf(row, picture.height, height), startOf(row + 1, picture.height, height)];
-}
-
-function cellOfRow({ height, picture }: PictureGrid, y: number): number {
-  return Math.floor((y * height) / picture.height);
-}
-
-/** The first of a line's pixels that lies in `cell`; `pixels` where `cell` is `cells`. */
-function startOf(cell: number, pixels: number, cells: number): number {
-  return Math.ceil((cell * pixels) / cells);
-}
-
-/** a * b / 255, rounded, for values of 0 to 255 without a division. */
-function multiply(a: number, b: number): number {
-  const product = a * b + 128;
-  return (product + (product >>> 8)) >>> 8;
-}
-
-/** Works in place: a transparent pixel stays transparent. */
-export function multiplySourceAlpha(alpha: Uint8Array, { rgba, translucent }: RgbaPicture): void {
-  if (!translucent) return;
-  // `alpha` and `rgba` have the same number of elements.
-  for (let i = 0; i < rgba.length; i++) alpha[i] = multiply(alpha[i]!, rgba[i]! >>> 24);
-}
-
-export function clearOutside(alpha: Uint8Array, { width, height }: Size, box: Box): void {
-  const right = box.left + box.width;
-  const bottom = box.top + box.height;
-  alpha.fill(0, 0, box.top * width);
-  for (let y = box.top; y < bottom; y++) {
-    alpha.fill(0, y * width, y * width + box.left);
-    alpha.fill(0, y * width + right, (y + 1) * width);
-  }
-  alpha.fill(0, bottom * width, height * width);
-}
-
-/** Removes in place the colour where alpha is 0, so that a cut-out has no background left. */
-export function applyAlpha({ rgba }: RgbaPicture, alpha: Uint8Array): void {
-  for (let i = 0; i < rgba.length; i++) {
-    const opacity = alpha[i]!;
-    rgba[i] = opacity === 0 ? 0 : (rgba[i]! & 0xffffff) | (opacity << 24);
   }
 }

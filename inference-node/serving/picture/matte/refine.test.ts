@@ -5,8 +5,9 @@ import test from 'ava';
 import { asRgba, paint } from '../../test/pictures.ts';
 import { borrowCopy, bytesAt, withMemory } from '../kernels/kernels.ts';
 import type { RgbaPicture } from '../rgba-picture.ts';
+import { applyColours } from './colour-alpha.ts';
 import { estimateForeground } from './foreground.ts';
-import { applyColours, refineMatte, stretchMatte } from './refine.ts';
+import { refineMatte, stretchMatte } from './refine.ts';
 
 type Colour = readonly [red: number, green: number, blue: number];
 

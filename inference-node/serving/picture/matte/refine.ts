@@ -19,7 +19,14 @@ import {
   withMemory,
 } from '../kernels/kernels.ts';
 import type { RgbaPicture } from '../rgba-picture.ts';
-import { carryColours } from './carry-colours.ts';
+import { applyColours } from './colour-alpha.ts';
+import {
+  expand,
+  GuidedFilter,
+  type LinearModels,
+  RADIUS_MAX,
+  type Region,
+} from './guided-filter.ts';
 import { MERGE_RULES, mergeMattes, type RoleMatte } from './merge-mattes.ts';
 import { createGuide, createModelInput, overGrey } from './model-input.ts';
 import { resample } from './resample.ts';
@@ -218,119 +225,4 @@ function applyAtFullSize(
     );
     alpha.set(answers, from);
   }
-}
-
-/*
- * Alpha from the picture's own colours: where a pixel's lies between the subject's and the
- * background's around it. A model blurs an edge over several pixels, the photo does not (inference-
- * node/kernels/colour-alpha.ts).
- */
-
-/** Nearer than this to 0 or 255 a pixel shows only background or only subject. */
-const SURE = 4;
-/** Weight of a coarser level's colour relative to one known pixel of the finer level. */
-const COARSER_WEIGHT = 0.05;
-/** Distance of the two colours (0 to 255) at which the estimate has half its weight. */
-const DISTANCE_HALF = 20;
-/** Distance of a pixel from the line between them at which the weight falls to 1 / e. */
-const OFF_LINE = 20;
-/** Weight of the estimate where the colours are as distinct as possible. */
-const TRUST = 0.8;
-/** Pixels a side of a cell of the finest grid: the colours beside an edge change slowly. */
-const CELL_PX = 4;
-
-export function applyColours({ guide, alpha, width, height }: Guided): void {
-  withMemory(borrow => {
-    const cells = { width: Math.ceil(width / CELL_PX), height: Math.ceil(height / CELL_PX) };
-    const bytes = cells.width * cells.height * VECTOR_BYTES;
-    const subject = borrow(bytes);
-    const background = borrow(bytes);
-    bytesAt(subject, bytes).fill(0);
-    bytesAt(background, bytes).fill(0);
-    kernels.sumKnown(guide, alpha, width, height, SURE, CELL_PX, subject, background);
-    carryColours({ ...cells, at: subject }, COARSER_WEIGHT);
-    carryColours({ ...cells, at: background }, COARSER_WEIGHT);
-    kernels.applySides(
-      guide,
-      alpha,
-      width,
-      height,
-      SURE,
-      CELL_PX,
-      subject,
-      background,
-      DISTANCE_HALF,
-      OFF_LINE,
-      TRUST,
-    );
-  });
-}
-
-/* Only the few regions with an edge are filtered (inference-node/kernels/guided-filter.ts). */
-
-export interface Region extends Size {
-  readonly left: number;
-  readonly top: number;
-}
-
-/** The filter reads these: addresses of planes of one size. */
-interface Guided extends Size {
-  /** The guide has four bytes a pixel: red, green, blue and a byte that the filter ignores. */
-  readonly guide: number;
-  readonly alpha: number;
-}
-
-/** alpha = red * R + green * G + blue * B + offset (0 to 255): four floats a pixel of `region`. */
-interface LinearModels {
-  readonly region: Region;
-  readonly at: number;
-}
-
-const RADIUS_MAX = 8;
-/** Variance in bytes below which it is noise. 4 times was worse, 0.4 times gains little. */
-const EPSILON = 2.5e-5 * 255 * 255;
-
-export class GuidedFilter {
-  readonly #radius: number;
-  readonly #scratch: number;
-  readonly #models: number;
-
-  /** Pixels: the largest side of a region, and a window's radius, at most RADIUS_MAX. */
-  constructor(borrow: Borrow, side: number, radius: number) {
-    this.#radius = radius;
-    this.#scratch = borrow(kernels.fitBytes(side, radius));
-    this.#models = borrow(side * side * VECTOR_BYTES);
-  }
-
-  /** The result lives until the next call. @param region a part of the picture. */
-  fit({ guide, alpha, width, height }: Guided, region: Region): LinearModels {
-    const { left, top } = region;
-    kernels.fitModels(
-      guide,
-      alpha,
-      width,
-      height,
-      left,
-      top,
-      left + region.width,
-      top + region.height,
-      this.#radius,
-      EPSILON,
-      this.#scratch,
-      this.#models,
-    );
-    return { region, at: this.#models };
-  }
-}
-
-/** `region` enlarged by `by` pixels on each side, clipped to `bounds`. */
-export function expand({ left, top, width, height }: Region, by: number, bounds: Size): Region {
-  const x = Math.max(0, left - by);
-  const y = Math.max(0, top - by);
-  return {
-    left: x,
-    top: y,
-    width: Math.min(bounds.width, left + width + by) - x,
-    height: Math.min(bounds.height, top + height + by) - y,
-  };
 }

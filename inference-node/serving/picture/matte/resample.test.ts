@@ -13,8 +13,8 @@ import {
 import { pixelsAt } from '../kernels/kernels.ts';
 import { viewAsPixels } from '../rgba-picture.ts';
 import { finishPicture } from '../worker/finish.ts';
-import { multiplySourceAlpha } from './foreground.ts';
 import { createModelInput } from './model-input.ts';
+import { multiplySourceAlpha } from './picture-alpha.ts';
 import { resample, resampleColours } from './resample.ts';
 
 function grey(width: number, height: number, at: (x: number, y: number) => number) {

@@ -9,13 +9,9 @@ import { frameCutOut, framePlane, isWhole } from '../finishing/draw-frame.ts';
 import { boxInResult, layOut, regionIn } from '../finishing/layout.ts';
 import { findSubject } from '../finishing/subject.ts';
 import { type FinishChoices, jxlPixelsMax, requireJxlPixels } from '../makeable.ts';
-import {
-  applyAlpha,
-  clearOutside,
-  estimateForeground,
-  multiplySourceAlpha,
-} from '../matte/foreground.ts';
+import { estimateForeground } from '../matte/foreground.ts';
 import type { RoleMatte } from '../matte/merge-mattes.ts';
+import { applyAlpha, clearOutside, multiplySourceAlpha } from '../matte/picture-alpha.ts';
 import { refineMatte, stretchMatte } from '../matte/refine.ts';
 import type { FinishTimings } from '../picture-protocol.ts';
 import { freePixels, type RawPixels, type RgbaPicture, viewAsBytes } from '../rgba-picture.ts';

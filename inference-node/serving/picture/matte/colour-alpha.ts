@@ -1,0 +1,48 @@
+/**
+ * Alpha from the picture's own colours: where a pixel's lies between the subject's and the
+ * background's around it. A model blurs an edge over several pixels, the photo does not
+ * (inference-node/kernels/colour-alpha.ts).
+ */
+import { bytesAt, kernels, VECTOR_BYTES, withMemory } from '../kernels/kernels.ts';
+import { carryColours } from './carry-colours.ts';
+import type { Guided } from './guided-filter.ts';
+
+/** Nearer than this to 0 or 255 a pixel shows only background or only subject. */
+const SURE = 4;
+/** Weight of a coarser level's colour relative to one known pixel of the finer level. */
+const COARSER_WEIGHT = 0.05;
+/** Distance of the two colours (0 to 255) at which the estimate has half its weight. */
+const DISTANCE_HALF = 20;
+/** Distance of a pixel from the line between them at which the weight falls to 1 / e. */
+const OFF_LINE = 20;
+/** Weight of the estimate where the colours are as distinct as possible. */
+const TRUST = 0.8;
+/** Pixels a side of a cell of the finest grid: the colours beside an edge change slowly. */
+const CELL_PX = 4;
+
+export function applyColours({ guide, alpha, width, height }: Guided): void {
+  withMemory(borrow => {
+    const cells = { width: Math.ceil(width / CELL_PX), height: Math.ceil(height / CELL_PX) };
+    const bytes = cells.width * cells.height * VECTOR_BYTES;
+    const subject = borrow(bytes);
+    const background = borrow(bytes);
+    bytesAt(subject, bytes).fill(0);
+    bytesAt(background, bytes).fill(0);
+    kernels.sumKnown(guide, alpha, width, height, SURE, CELL_PX, subject, background);
+    carryColours({ ...cells, at: subject }, COARSER_WEIGHT);
+    carryColours({ ...cells, at: background }, COARSER_WEIGHT);
+    kernels.applySides(
+      guide,
+      alpha,
+      width,
+      height,
+      SURE,
+      CELL_PX,
+      subject,
+      background,
+      DISTANCE_HALF,
+      OFF_LINE,
+      TRUST,
+    );
+  });
+}

@@ -1,0 +1,59 @@
+/**
+ * One level of an estimate of foreground (Germer et al. 2020, section III), which
+ * inference-node/kernels/foreground.ts computes.
+ */
+import type { Size } from '@matting/proto/contract/finishing.ts';
+import { type Borrow, bytesAt, kernels, VECTOR_BYTES } from '../kernels/kernels.ts';
+
+export interface ColourLevel extends Size {
+  /** Colour, 0 to 255, and alpha, 0 to 1. */
+  readonly seen: number;
+  readonly foreground: number;
+  readonly background: number;
+}
+
+/** The weight of smoothness at the same alpha. The paper's 1e-5 and 1 trust every alpha. */
+const SMOOTHNESS = 0.02;
+const GRADIENT_WEIGHT = 0.02;
+
+export function borrowLevel(borrow: Borrow, { width, height }: Size): ColourLevel {
+  const bytes = width * height * VECTOR_BYTES;
+  return {
+    width,
+    height,
+    seen: borrow(bytes),
+    foreground: borrow(bytes),
+    background: borrow(bytes),
+  };
+}
+
+export function startWithMeans({ seen, foreground, background, width, height }: ColourLevel): void {
+  const bytes = width * height * VECTOR_BYTES;
+  const colours = bytesAt(seen, bytes);
+  bytesAt(foreground, bytes).set(colours);
+  bytesAt(background, bytes).set(colours);
+}
+
+export function enlarge(coarse: ColourLevel, fine: ColourLevel): void {
+  kernels.enlarge(coarse.foreground, fine.foreground, fine.width, fine.height);
+  kernels.enlarge(coarse.background, fine.background, fine.width, fine.height);
+}
+
+/**
+ * Computes from neighbours' newest values. `softOnly` leaves opaque and transparent pixels
+ * unchanged.
+ */
+export function relax(level: ColourLevel, rounds: number, softOnly: boolean): void {
+  const { seen, foreground, background, width, height } = level;
+  kernels.relax(
+    seen,
+    foreground,
+    background,
+    width,
+    height,
+    rounds,
+    softOnly,
+    SMOOTHNESS,
+    GRADIENT_WEIGHT,
+  );
+}

@@ -1,0 +1,64 @@
+/**
+ * Extends visible colours to where the picture is transparent (pull-push). The hidden ones are
+ * arbitrary, often the very background that was cut away; grey would be mixed in too.
+ */
+import {
+  type Borrow,
+  bytesAt,
+  kernels,
+  pixelsAt,
+  VECTOR_BYTES,
+  withMemory,
+} from '../kernels/kernels.ts';
+import type { RgbaPicture } from '../rgba-picture.ts';
+import { carryColours } from './carry-colours.ts';
+import { cellOfRow, type PictureGrid, rowsOfCell } from './picture-grid.ts';
+
+/** One opaque pixel adds this to the opacities of the kernels' sums. */
+const OPAQUE = 255;
+/** Weight of a coarser level's colour relative to one opaque pixel of the finer level. */
+const COARSER_COLOURS_WEIGHT = 0.05 * OPAQUE;
+
+export interface VisibleColours {
+  readonly grid: PictureGrid;
+  readonly at: number;
+}
+
+/** Undefined: the picture is opaque. The result lives as long as the memory that it borrowed. */
+export function carryVisible(
+  borrow: Borrow,
+  picture: RgbaPicture,
+  grid: PictureGrid,
+): VisibleColours | undefined {
+  if (!picture.translucent) return undefined;
+  const at = borrow(grid.width * grid.height * VECTOR_BYTES);
+  withMemory(borrow => sumVisible(borrow, picture, grid, at));
+  carryColours({ width: grid.width, height: grid.height, at }, COARSER_COLOURS_WEIGHT);
+  return { grid, at };
+}
+
+/** Works in place; opaque pixels and opacities stay. `pixels`: `count` from column `left` on. */
+export function layOver(
+  { grid, at }: VisibleColours,
+  pixels: number,
+  y: number,
+  left: number,
+  count: number,
+): void {
+  const row = at + cellOfRow(grid, y) * grid.width * VECTOR_BYTES;
+  kernels.layOver(pixels, count, grid.cells + 4 * left, row);
+}
+
+function sumVisible(borrow: Borrow, picture: RgbaPicture, grid: PictureGrid, at: number): void {
+  const { rgba, width } = picture;
+  const address = borrow(4 * width);
+  const pixels = pixelsAt(address, width);
+  bytesAt(at, grid.width * grid.height * VECTOR_BYTES).fill(0);
+  for (let row = 0; row < grid.height; row++) {
+    const [top, bottom] = rowsOfCell(grid, row);
+    for (let y = top; y < bottom; y++) {
+      pixels.set(rgba.subarray(y * width, (y + 1) * width));
+      kernels.addVisible(address, grid.starts, grid.width, at + row * grid.width * VECTOR_BYTES);
+    }
+  }
+}
