@@ -40,12 +40,13 @@ export async function fetchModels(
   config: SupervisorConfig,
   terminal: Terminal,
   signal: AbortSignal,
+  how: readonly '--unmeasured'[] = [],
 ): Promise<string> {
   await requireDirectory(config.modelDir, 'MATTING_MODEL_DIR', constants.R_OK | constants.X_OK);
   // An abort that has been is not told again.
   signal.throwIfAborted();
   // A damaged file is for a person to see, not to be replaced behind their back.
-  const args = [NODE_CLI, 'models', 'fetch', '--progress-json', '--refuse-altered'];
+  const args = [NODE_CLI, 'models', 'fetch', '--progress-json', '--refuse-altered', ...how];
   const child = spawn(process.execPath, args, {
     env: {
       ...config.env,
@@ -106,5 +107,6 @@ async function endSoon(
 
 function activityOf({ event, model, step, width, height }: Step): string | undefined {
   if (event === 'fetch') return `Fetching ${model}`;
+  if (step === 'runtimes') return `Choosing what runs ${model} faster`;
   return step === 'rewrite' ? `Preparing ${model} at ${width} x ${height} px` : undefined;
 }

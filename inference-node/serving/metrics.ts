@@ -28,7 +28,7 @@ import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom
 import type { Admission } from './admission.ts';
 import type { ProviderChoice } from './engine/choice/execution-provider.ts';
 import type { GpuDevice } from './engine/devices/gpu-device.ts';
-import type { PreparedModel } from './models/prepared-model.ts';
+import { type PreparedModel, runtimeOf } from './models/prepared-model.ts';
 import { NODE_STATES, type NodeStatus } from './node-state.ts';
 import type { PicturePool } from './picture/pool/picture-pool.ts';
 import {
@@ -393,10 +393,11 @@ function registerInfoGauges(sources: MetricSources, registry: Registry): void {
     for (const run of plan.runs) {
       const { sha256, precision, provider: modelProvider } = run.model;
       const labels = { version, plan: plan.name, ...runLabels(run), model_sha256: sha256 };
-      show(1, { ...labels, precision, execution_provider: modelProvider });
+      const runtime = runtimeOf(run.model);
+      show(1, { ...labels, precision, execution_provider: modelProvider, runtime });
     }
   };
-  const model = [...RUN_LABELS, 'model_sha256', 'precision', 'execution_provider'];
+  const model = [...RUN_LABELS, 'model_sha256', 'precision', 'execution_provider', 'runtime'];
   const labels = ['version', 'plan', ...model];
   gauge(registry, 'matting_node_info', 'What this node runs; always 1.', readInfo, labels);
   const { requested, selected, fallbacks } = provider;

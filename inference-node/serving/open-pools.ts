@@ -32,8 +32,10 @@ import { jxlTools } from './picture/makeable.ts';
 import { openPicturePool } from './picture/pool/open-picture-pool.ts';
 import type { PicturePool } from './picture/pool/picture-pool.ts';
 import { Pipeline, type PlanRun, type RunnablePlan } from './pipeline.ts';
+import type { RuntimeOptions } from './prepared/cpu-runtime.ts';
 import { buildPlan, type MakePrepared } from './prepared/load-prepared.ts';
 import { BufferPool } from './process/buffer-pool.ts';
+import { findOpenvino } from './providers/openvino-files.ts';
 import { readEngineEnvironment } from './providers/provider-files.ts';
 import { IdleEngines } from './selectables/idle-engines.ts';
 import type { Selectables } from './selectables/selectables.ts';
@@ -207,8 +209,9 @@ async function readEngineEnv({ config, log }: PoolParts): Promise<EngineParts['e
 async function preparePlan(parts: EngineParts, provider: ExecutionProvider): Promise<Plan> {
   const { log, outline, make, engineEnv: childEnv } = parts;
   const { modelDir: cacheDir, weightsDir, addedModelsDir, precision } = parts.config.modelSettings;
+  const runtime = provider === 'cpu' ? await readRuntimeOptions(parts) : undefined;
   const plan = await buildPlan({
-    ...{ outline, cacheDir, weightsDir, addedModelsDir, precision, provider, make },
+    ...{ outline, cacheDir, weightsDir, addedModelsDir, precision, provider, make, runtime },
     answering: createAnswering({ childEnv, threads: readCpuThreads(parts) }),
     onProgress: (name, progress) => {
       const unwanted = progress.step === 'discard' || progress.step === 'keep';
@@ -216,11 +219,21 @@ async function preparePlan(parts: EngineParts, provider: ExecutionProvider): Pro
     },
   });
   for (const { model } of plan.models) {
-    const { model: name, precision, precisionFallback: reason } = model;
-    if (reason === undefined) continue;
-    log.info({ model: name, selected: precision, reason }, 'precision fell back');
+    const { model: name, precision, precisionFallback: reason, runtimeFallback } = model;
+    if (reason !== undefined)
+      log.info({ model: name, selected: precision, reason }, 'precision fell back');
+    if (runtimeFallback !== undefined && runtime?.openvino !== undefined)
+      log.info({ model: name, reason: runtimeFallback }, 'OpenVINO does not run a model');
   }
   return plan;
+}
+
+async function readRuntimeOptions({ config, log }: PoolParts): Promise<RuntimeOptions> {
+  const { cpuRuntime: wanted, providerDir } = config;
+  const found = await findOpenvino(providerDir, wanted);
+  if (typeof found !== 'string') return { wanted, openvino: found };
+  log.info({ reason: found }, 'OpenVINO is not used');
+  return { wanted, openvino: undefined };
 }
 
 function chooseLayout(

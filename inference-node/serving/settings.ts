@@ -14,10 +14,12 @@ import { DIRECT_ORIGINS_MAX, parseOrigin } from './direct/direct-origins.ts';
 import { readCallerTokens } from './grpc/caller-tokens.ts';
 import type { CallerToken } from './grpc/callers.ts';
 import { type ModelSettings, readModelSettings } from './models/plan.ts';
+import type { CpuRuntimeChoice } from './models/prepared-model.ts';
 import {
   type Environment,
   type PoolSettings,
   readChildEnv,
+  readCpuRuntime,
   readPoolSettings,
   readProviderDir,
 } from './start/pool-settings.ts';
@@ -99,6 +101,7 @@ export function readNodeSettings(reader: EnvReader, env: Environment, cwd: strin
 export interface ToolSettings {
   readonly settings: ModelSettings;
   readonly providerDir: string;
+  readonly cpuRuntime: CpuRuntimeChoice;
   /** Environment of the engine that checks a model. */
   readonly childEnv: Readonly<Record<string, string>>;
 }
@@ -107,7 +110,8 @@ export interface ToolSettings {
 export function readToolSettings(reader: EnvReader, env: Environment, cwd: string): ToolSettings {
   const settings = readModelSettings(reader, cwd);
   const providerDir = readProviderDir(reader, settings, cwd);
-  return { settings, providerDir, childEnv: readChildEnv(env) };
+  const cpuRuntime = readCpuRuntime(reader);
+  return { settings, providerDir, cpuRuntime, childEnv: readChildEnv(env) };
 }
 
 function readFleet(whole: EnvReader, host: string) {

@@ -39,6 +39,7 @@ const ENV = {
   MATTING_ADDED_MODELS_DIR: join(directory, 'models'),
   npm_config_registry: 'http://127.0.0.1:9/',
   npm_config_fetch_retries: '0',
+  MATTING_CPU_RUNTIME: 'onnxruntime',
 };
 
 interface Ended {

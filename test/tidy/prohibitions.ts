@@ -47,8 +47,8 @@ export const PROHIBITIONS: readonly Prohibition[] = [
     to: /^(htm|preact-render-to-string)$/,
   },
   {
-    rule: 'only what fetches pictures and models, and direct of the node, import an HTTP client',
-    from: /^(?!control-plane\/http\/outgoing\/|inference-node\/(serving\/direct|model-tools\/weights)\/)/,
+    rule: 'only what fetches pictures, models and runtimes, and direct of the node, import an HTTP client',
+    from: /^(?!control-plane\/http\/outgoing\/|inference-node\/(serving\/direct|model-tools\/(providers|weights))\/)/,
     to: /^undici/,
   },
   {

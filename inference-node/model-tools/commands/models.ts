@@ -20,9 +20,18 @@ import {
   refusalsOf,
   requireAdmitted,
 } from '@matting/serving/models/plan.ts';
+import { runtimeOf } from '@matting/serving/models/prepared-model.ts';
+import type { RuntimeOptions } from '@matting/serving/prepared/load-prepared.ts';
+import {
+  findOpenvino,
+  OPENVINO_WHEEL,
+  ProviderError,
+  readOpenvino,
+} from '@matting/serving/providers/provider-files.ts';
 import type { Command } from 'commander';
 import { loadCatalogue } from '../adding/catalogue.ts';
 import { prepareModel } from '../preparing/prepare.ts';
+import { installOpenvino } from '../providers/install-openvino.ts';
 import { fetchWeights } from '../weights/fetch.ts';
 import { addAddingCommands, modelsAdd } from './adding.ts';
 import { addCheckCommand } from './check.ts';
@@ -49,6 +58,7 @@ export function addModelCommands(program: Command, context: CommandContext): voi
     .option('--progress-json', 'print a JSON line per step')
     .option('--weights-only', 'download and check only; prepare nothing')
     .option('--refuse-altered', 'fail on a damaged file, and do not download it again')
+    .option('--unmeasured', 'do not install OpenVINO, and do not compare it with ONNX Runtime')
     .action(async (names: string[], options: ModelsFetchOptions) => {
       const streams = { out: process.stdout, err: process.stderr };
       await modelsFetch(names, options, config(), streams, signal);
@@ -76,6 +86,7 @@ export interface ModelsFetchOptions {
   readonly progressJson?: boolean;
   readonly refuseAltered?: boolean;
   readonly weightsOnly?: boolean;
+  readonly unmeasured?: boolean;
 }
 
 interface Streams {
@@ -121,8 +132,10 @@ export async function modelsFetch(
   }
   const models: FetchedModel[] = [];
   try {
+    const measures = options.weightsOnly !== true && options.unmeasured !== true;
+    const runtime = measures ? await openRuntime(config, view, err, signal) : undefined;
     for (const { manifest, side } of known) {
-      const model = await fetchOne(manifest, side, options, config, view, signal);
+      const model = await fetchOne(manifest, side, options, config, view, runtime, signal);
       models.push(model);
       if (options.progressJson) out.write(`${JSON.stringify({ event: 'done', ...model })}\n`);
       else if (!options.json) out.write(`${summary(model)}\n`);
@@ -227,6 +240,7 @@ async function fetchOne(
   options: ModelsFetchOptions,
   config: CliConfig,
   view: ProgressView,
+  runtime: RuntimeOptions | undefined,
   signal: AbortSignal,
 ) {
   const { settings, env, cwd } = config;
@@ -254,6 +268,7 @@ async function fetchOne(
     precision: name === settings.model ? settings.precision : 'auto',
     provider: 'cpu',
     answering: createAnswering({ childEnv: config.childEnv }),
+    runtime,
     memoryMaxBytes: memoryMaxHere(),
     onProgress: progress => view.preparing(name, progress),
   });
@@ -261,6 +276,33 @@ async function fetchOne(
   view.stop();
   return { ...model, prepared };
 }
+
+/** Installs OpenVINO where it is missing; without it, by `auto`, ONNX Runtime runs the models. */
+async function openRuntime(
+  { cpuRuntime: wanted, providerDir, env }: CliConfig,
+  view: ProgressView,
+  err: Streams['err'],
+  signal: AbortSignal,
+): Promise<RuntimeOptions | undefined> {
+  if (wanted === 'onnxruntime') return undefined;
+  const there = await readOpenvino(providerDir, { hashed: true });
+  if (there.state !== 'installed') {
+    const onProgress = (receivedBytes: number, totalBytes: number) =>
+      view.fetching('openvino', { file: OPENVINO_WHEEL.name, receivedBytes, totalBytes });
+    try {
+      await installOpenvino({ providerDir, env, signal, onProgress });
+    } catch (error) {
+      if (wanted === 'openvino' || !(error instanceof ProviderError)) throw error;
+      err.write(`matting: OpenVINO is not used: ${error.message}\n`);
+    } finally {
+      view.stop();
+    }
+  }
+  const found = await findOpenvino(providerDir, wanted);
+  return { wanted, openvino: typeof found === 'string' ? undefined : found, comparing: signal };
+}
+
+const RUNTIME_NAMES = { onnxruntime: 'ONNX Runtime', openvino: 'OpenVINO' } as const;
 
 function summary(model: FetchedModel): string {
   const { prepared } = model;
@@ -270,5 +312,8 @@ function summary(model: FetchedModel): string {
   const size = `${prepared.inputWidth}x${prepared.inputHeight}`;
   const fallback = prepared.precisionFallback;
   const why = fallback === undefined ? '' : ` (not int8: ${fallback})`;
-  return `${said}, prepared for ${size} in ${prepared.precision} on the CPU${why}: ${prepared.path}`;
+  const by = RUNTIME_NAMES[runtimeOf(prepared)];
+  const other = prepared.runtimeFallback;
+  const not = other === undefined ? '' : ` (${other})`;
+  return `${said}, prepared for ${size} in ${prepared.precision} on the CPU${why}, runs on ${by}${not}: ${prepared.path}`;
 }

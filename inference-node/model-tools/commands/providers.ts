@@ -1,15 +1,19 @@
-/** `providers install`, `list` and `check`: ONNX Runtime's parts for GPUs, which npm does not bring. */
+/** `providers install`, `list` and `check`: parts of runtimes that npm does not bring. */
 
 import type { Writable } from 'node:stream';
 import { findGpus, type GpuListing } from '@matting/serving/engine/choice/host-gpus.ts';
 import {
   type InstalledState,
+  OPENVINO_VERSION,
+  type OpenvinoState,
   ProviderError,
   readEngineEnvironment,
   readInstalled,
+  readOpenvino,
 } from '@matting/serving/providers/provider-files.ts';
 import type { Command } from 'commander';
 import { fetchPackage } from '../providers/fetch-package.ts';
+import { installOpenvino } from '../providers/install-openvino.ts';
 import { installProvider } from '../providers/install-provider.ts';
 import {
   type FoundLibrary,
@@ -25,13 +29,13 @@ export function addProviderCommands(
 ): void {
   const providers = program
     .command('providers')
-    .description("install, list and check ONNX Runtime's GPU providers");
+    .description('install, list and check what npm does not bring: GPU providers and OpenVINO');
   const each = (value: string, before: string[]) => [...before, value];
   providers
     .command('install')
-    .description('install a GPU provider; npm does not remove it')
-    .argument('<name>', 'cuda, which includes TensorRT')
-    .option('--from <path>', 'wheel, NuGet package or folder (default: download with pip)')
+    .description('install a GPU provider or OpenVINO; npm does not remove it')
+    .argument('<name>', 'cuda, which includes TensorRT, or openvino')
+    .option('--from <path>', 'wheel, NuGet package or folder (default: download it)')
     .option('--sha256 <hex>', 'checksum to accept besides the known ones (repeatable)', each, [])
     .option(
       '--libraries <folder>',
@@ -84,8 +88,16 @@ async function providersInstall(
   out: Writable,
   signal: AbortSignal,
 ): Promise<void> {
+  if (name === 'openvino') {
+    const folder = await installOpenvino({ providerDir, env, signal, from: options.from });
+    out.write(`installed OpenVINO ${OPENVINO_VERSION} in ${folder}\n`);
+    out.write('Next: npm run matting -- models fetch\n');
+    return;
+  }
   if (name !== 'cuda') {
-    throw new ProviderError(`no provider "${name}"; use cuda, which includes TensorRT`);
+    throw new ProviderError(
+      `no provider "${name}"; use cuda, which includes TensorRT, or openvino`,
+    );
   }
   const given = (await Promise.all(options.libraries.map(foldersBelow))).flat();
   const ldLibraryPath = childEnv.LD_LIBRARY_PATH;
@@ -127,6 +139,9 @@ async function providersList(
     return;
   }
   out.write('cpu       in the package\nwebgpu    in the package\n');
+  out.write(
+    `openvino  ${openvinoLine(await readOpenvino(config.providerDir, { hashed: true }))}\n`,
+  );
   out.write(`cuda      ${stateLine(found.installed, found.libraries.cuda)}\n`);
   const own = found.libraries.tensorrt;
   const tensorrt = own.length === 0 ? 'not installed' : stateLine(found.installed, own);
@@ -164,6 +179,12 @@ async function engineEnvOf({ providerDir, childEnv }: CliConfig) {
 
 function missing(libraries: readonly FoundLibrary[]): readonly FoundLibrary[] {
   return libraries.filter(({ path, opened }) => path === undefined && !opened);
+}
+
+function openvinoLine(found: OpenvinoState): string {
+  if (found.state === 'installed') return `${OPENVINO_VERSION}, in ${found.folder}`;
+  if (found.state === 'missing') return 'not installed: "models fetch" installs it';
+  return `not usable: ${found.folder} ${found.reason}; "models fetch" installs it again`;
 }
 
 function stateLine(installed: InstalledState, libraries: readonly FoundLibrary[]): string {

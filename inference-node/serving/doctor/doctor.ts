@@ -39,13 +39,14 @@ import {
   enginesInMemory,
   readMemoryLimitBytes,
 } from '../admission.ts';
+import { describeMachine } from '../engine/choice/answer-picture.ts';
 import { chooseEngineLayout, readCpuShare } from '../engine/choice/engine-layout.ts';
 import { ExecutionProviderError, PROBE_TIMEOUT_MS } from '../engine/choice/execution-provider.ts';
 import { LISTING_MAX_MS } from '../engine/devices/list-gpus.ts';
 import { loadManifest, type ModelManifest } from '../models/manifest.ts';
 import { ModelError } from '../models/model-error.ts';
 import { admittedOutlineOf, type ModelSettings, type PlanOutline } from '../models/plan.ts';
-import type { ExecutionProvider } from '../models/prepared-model.ts';
+import type { ExecutionProvider, PreparedModel } from '../models/prepared-model.ts';
 import {
   findHeifDecoder,
   type HeifPlaces,
@@ -54,9 +55,11 @@ import {
   remarksOf,
 } from '../picture/children/find-heif-decoder.ts';
 import { hasJxlTools, jxlTools } from '../picture/makeable.ts';
+import { NOT_COMPARED, readChoice } from '../prepared/cpu-runtime.ts';
 import { detectInstructionSet } from '../prepared/instruction-set.ts';
 import { listPrepared, PREPARER_REVISION } from '../prepared/prepared-cache.ts';
 import { findWeightsFile } from '../prepared/weights-cache.ts';
+import { findOpenvino } from '../providers/openvino-files.ts';
 import { readEngineEnvironment } from '../providers/provider-files.ts';
 import type { NodeSettings } from '../settings.ts';
 import { chooseProvider } from '../start/gpus.ts';
@@ -166,7 +169,7 @@ async function modelFindings(
 ): Promise<readonly Finding[]> {
   const { modelDir, addedModelsDir } = config.modelSettings;
   const findings: Finding[] = [];
-  const prepared: EngineModel[] = [];
+  const prepared: (EngineModel & PreparedFile)[] = [];
   for (const { model, inputSize } of entries) {
     const manifest = await loadManifest(model, undefined, addedModelsDir);
     findings.push(await weightsFinding(manifest, config.modelSettings));
@@ -176,12 +179,13 @@ async function modelFindings(
         (provider === undefined || sidecar.provider === provider) &&
         (inputSize === undefined || sidecar.inputWidth === inputSize),
     );
-    if (current !== undefined) prepared.push(current.sidecar);
+    if (current !== undefined) prepared.push({ ...current.sidecar, path: current.path });
   }
   if (prepared.length < entries.length) {
     const found = `${entries.length - prepared.length} of ${entries.length} are not prepared yet`;
     return [...findings, warning('models', found, `the first start prepares them, or ${FETCH}`)];
   }
+  if (provider === 'cpu') findings.push(await runtimeFinding(config, prepared));
   if (provider !== undefined) findings.push(await memoryFinding(config, prepared, provider));
   return findings;
 }
@@ -197,6 +201,34 @@ async function weightsFinding(
     return failure('models', `${manifest.name}: ${file.name} ${wrong}`, FETCH);
   }
   return ok('models', `${manifest.name} ${manifest.version} is complete`);
+}
+
+type PreparedFile = Pick<PreparedModel, 'model' | 'path' | 'sha256' | 'provider'>;
+
+/** Says which runtime runs each model, and why. */
+async function runtimeFinding(
+  { cpuRuntime: wanted, providerDir }: PoolSettings,
+  models: readonly PreparedFile[],
+): Promise<Finding> {
+  if (wanted === 'onnxruntime') return ok('runtime', 'ONNX Runtime runs the models, as set');
+  const found = await findOpenvino(providerDir, wanted);
+  if (typeof found === 'string') {
+    if (wanted === 'openvino') return failure('runtime', found, FETCH);
+    return ok('runtime', `ONNX Runtime runs the models: ${found}`);
+  }
+  const here = { machine: describeMachine() };
+  const lines: string[] = [];
+  for (const model of models) {
+    const choice = await readChoice(model, { wanted, openvino: found }, here);
+    if (choice.runtime === 'openvino') {
+      const share = choice.timeShare === undefined ? '' : ` in ${choice.timeShare} of the time`;
+      lines.push(`OpenVINO runs ${model.model}${share}`);
+    } else {
+      lines.push(`ONNX Runtime runs ${model.model}: ${choice.reason ?? 'its graph is as it came'}`);
+    }
+  }
+  const text = lines.join('; ');
+  return text.includes(NOT_COMPARED) ? warning('runtime', text, FETCH) : ok('runtime', text);
 }
 
 async function memoryFinding(

@@ -26,6 +26,7 @@ export interface SessionSpec
     | 'colourOrder'
     | 'activation'
     | 'form'
+    | 'openvino'
   > {
   /**
    * The path is absolute. Undefined: the graph's bytes come with init, as those of small probes do.

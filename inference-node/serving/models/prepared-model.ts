@@ -95,6 +95,29 @@ interface DataFile {
   readonly sha256: string;
 }
 
+/** What OpenVINO made of a graph, for a processor like this one. Only preparing writes it. */
+export interface CompiledGraph {
+  readonly path: string;
+  readonly sha256: string;
+}
+
+/** An installed OpenVINO. */
+export interface OpenvinoHere {
+  readonly version: string;
+  /** The library of its C interface. */
+  readonly library: string;
+}
+
+/** OpenVINO runs the graph, in place of ONNX Runtime. */
+export interface OpenvinoUse {
+  /** The library of its C interface. */
+  readonly library: string;
+  /** Absent: it compiles the graph, which takes several times as long. */
+  readonly compiled?: CompiledGraph;
+  /** Where to write what it compiled. */
+  readonly exportTo?: string;
+}
+
 export interface PreparedModel {
   readonly model: string;
   readonly version: string;
@@ -115,6 +138,10 @@ export interface PreparedModel {
    */
   readonly precisionFallback?: string;
   readonly provider: ExecutionProvider;
+  /** Absent: ONNX Runtime runs it. */
+  readonly openvino?: OpenvinoUse;
+  /** This line explains why OpenVINO, which is installed, does not run the model; else absent. */
+  readonly runtimeFallback?: string;
   readonly inputWidth: number;
   readonly inputHeight: number;
   /** The input is float32 [1, 3, inputHeight, inputWidth], unless `form` says otherwise. */
@@ -129,6 +156,16 @@ export interface PreparedModel {
   /** The engine process's memory with its largest input, as measured; absent: it is estimated. */
   readonly peakBytes?: number;
   readonly licence: Licence;
+}
+
+export const RUNTIMES = ['onnxruntime', 'openvino'] as const;
+export type Runtime = (typeof RUNTIMES)[number];
+
+export const CPU_RUNTIME_CHOICES = ['auto', ...RUNTIMES] as const;
+export type CpuRuntimeChoice = (typeof CPU_RUNTIME_CHOICES)[number];
+
+export function runtimeOf({ openvino }: Pick<PreparedModel, 'openvino'>): Runtime {
+  return openvino === undefined ? 'onnxruntime' : 'openvino';
 }
 
 /** Gives the largest input that a picture can make; the cost of its run bounds every other's. */

@@ -8,7 +8,7 @@ import { readFile } from 'node:fs/promises';
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import { isMissing, writeRecord } from '../models/cache-files.ts';
 import { diskError } from '../models/model-error.ts';
-import { channelsOf, type PreparedModel } from '../models/prepared-model.ts';
+import { channelsOf, type PreparedModel, type Runtime } from '../models/prepared-model.ts';
 import { TRIMAP, withTrimap } from '../models/trimap.ts';
 
 export interface Matte<Alpha extends Uint8Array = Uint8Array> extends Size {
@@ -27,6 +27,25 @@ export type Machine = string | undefined;
 export interface Answering {
   readonly answer: AnswerPicture;
   readonly machine: string;
+  /** Absent: runtimes are not compared. */
+  readonly runtimes?: RuntimeTools;
+}
+
+/** Each plane has one byte a pixel. */
+export interface RuntimeComparison {
+  /** OpenVINO's processor time, divided by ONNX Runtime's. */
+  readonly timeShare: number;
+  readonly alphas: Readonly<Record<Runtime, Uint8Array>>;
+}
+
+export interface RuntimeTools {
+  /** Has OpenVINO compile the graph, and write that to `exportTo`. */
+  compile(model: PreparedModel, library: string, exportTo: string): Promise<void>;
+  compare(
+    onnxruntime: PreparedModel,
+    openvino: PreparedModel,
+    signal: AbortSignal,
+  ): Promise<RuntimeComparison>;
 }
 
 interface AnswerRecord {

@@ -21,6 +21,7 @@ import {
 } from '../models/prepared-model.ts';
 import { type Answering, checkAnswer } from './answer-check.ts';
 import { choosePrecision } from './choose-precision.ts';
+import { prepareRuntime, type RuntimeOptions, recordedRuntime } from './cpu-runtime.ts';
 import { detectInstructionSet } from './instruction-set.ts';
 import {
   checkPrepared,
@@ -30,6 +31,8 @@ import {
 } from './prepared-cache.ts';
 import { loadRanges, type RangesFile } from './ranges.ts';
 import { requireWeights, type WeightsFolders, weightsBySize } from './weights-cache.ts';
+
+export type { RuntimeOptions };
 
 /** The steps come in this order; `discard` to `write` only if there is no usable prepared file. */
 export type PrepareProgress =
@@ -45,7 +48,9 @@ export type PrepareProgress =
   /** The mended one is used although its matte was not held against that of the stock form. */
   | { readonly step: 'mended'; readonly reason: string }
   | { readonly step: 'write'; readonly writtenBytes: number }
-  | { readonly step: 'answer' };
+  | { readonly step: 'answer' }
+  /** OpenVINO is held against ONNX Runtime, unless that was done on such a machine. */
+  | { readonly step: 'runtimes' };
 
 /**
  * Makes a prepared file from the checked weights at `source`, with a sidecar. Returns the file's
@@ -71,6 +76,8 @@ export interface LoadOptions extends WeightsFolders {
   readonly instructionSet?: string | undefined;
   readonly answering: Answering;
   readonly make: MakePrepared;
+  /** Absent: ONNX Runtime. */
+  readonly runtime?: RuntimeOptions | undefined;
   /** Bounds the process that compares an added graph with its mended form; 4 GiB when absent. */
   readonly memoryMaxBytes?: number;
   readonly onProgress?: (progress: PrepareProgress) => void;
@@ -81,6 +88,15 @@ export interface LoadOptions extends WeightsFolders {
  * size or precision), `missing` or `altered` weights, `manifest` (ranges), `prepare`, `disk`.
  */
 export async function loadPrepared(options: LoadOptions): Promise<PreparedModel> {
+  const model = await loadGraph(options);
+  const { runtime, answering } = options;
+  if (runtime === undefined) return model;
+  if (runtime.comparing === undefined) return await recordedRuntime(model, runtime, answering);
+  options.onProgress?.({ step: 'runtimes' });
+  return await prepareRuntime(model, runtime, answering);
+}
+
+async function loadGraph(options: LoadOptions): Promise<PreparedModel> {
   const { manifest, provider, onProgress } = options;
   const { instructionSet = await detectInstructionSet() } = options;
   const size = requireInputSize(manifest, options.inputSize);

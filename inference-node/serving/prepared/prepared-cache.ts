@@ -21,6 +21,7 @@ import type { ModelManifest } from '../models/manifest.ts';
 import { diskError, ModelError } from '../models/model-error.ts';
 import type { ExecutionProvider, Precision } from '../models/prepared-model.ts';
 import { answerRecordPath } from './answer-check.ts';
+import { runtimePaths } from './cpu-runtime.ts';
 import type { RangesFile } from './ranges.ts';
 import { weightsPath } from './weights-cache.ts';
 
@@ -184,6 +185,7 @@ export async function cleanPrepared(cacheDir: string, manifest: ModelManifest): 
     const path = join(directory, name);
     await rm(sidecarPath(path), { force: true });
     await rm(answerRecordPath(path), { force: true });
+    for (const beside of runtimePaths(path)) await rm(beside, { force: true });
     await rm(path, { force: true });
   }
 }

@@ -18,6 +18,13 @@ export function readStat(pid: number): string[] {
   return stat === undefined ? [] : stat.slice(stat.lastIndexOf(')') + 2).split(' ');
 }
 
+/** The processor time of all its threads so far, in ticks of the kernel's clock: 10 ms. */
+export function readProcessorTicks(pid: number): number {
+  // User and system time are fields 14 and 15.
+  const [user, system] = readStat(pid).slice(11, 13).map(Number);
+  return (user ?? 0) + (system ?? 0);
+}
+
 export function readResidentBytes(pid: number): number | undefined {
   return readMemory(pid, 'VmRSS');
 }

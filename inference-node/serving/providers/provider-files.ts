@@ -11,6 +11,17 @@ import path from 'node:path';
 import { hashFile, isMissing, statOrNull } from '../models/cache-files.ts';
 import { BINDING_FILE, RUNTIME_FOLDER_VARIABLE } from './runtime-folder.ts';
 
+export {
+  findOpenvino,
+  OPENVINO_FILES,
+  OPENVINO_VERSION,
+  OPENVINO_WHEEL,
+  type OpenvinoState,
+  openvinoFolder,
+  openvinoRefusal,
+  readOpenvino,
+} from './openvino-files.ts';
+
 /** Read, not imported: the binding is for engines alone. */
 export function runtimeVersion(): string {
   const require = createRequire(import.meta.url);

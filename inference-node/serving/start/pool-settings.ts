@@ -5,7 +5,12 @@ import { readProfile } from '@matting/program/shared-settings.ts';
 import { ENGINE_GOALS, type EngineGoal } from '../engine/choice/engine-layout.ts';
 import { DEVICE_FORM } from '../engine/devices/choose-gpu.ts';
 import type { ModelSettings } from '../models/plan.ts';
-import { EXECUTION_PROVIDERS, type ExecutionProvider } from '../models/prepared-model.ts';
+import {
+  CPU_RUNTIME_CHOICES,
+  type CpuRuntimeChoice,
+  EXECUTION_PROVIDERS,
+  type ExecutionProvider,
+} from '../models/prepared-model.ts';
 import { HEIF_CHOICES, type HeifChoice } from '../picture/children/find-heif-decoder.ts';
 
 export type Environment = Readonly<Record<string, string | undefined>>;
@@ -14,6 +19,7 @@ export interface PoolSettings {
   readonly executionProvider: ExecutionProvider | 'auto';
   readonly modelSettings: ModelSettings;
   readonly providerDir: string;
+  readonly cpuRuntime: CpuRuntimeChoice;
   /** Its number or identifier. Undefined: the first. */
   readonly gpuDevice: string | undefined;
   /** Undefined: the execution provider decides. */
@@ -84,6 +90,7 @@ export function readPoolSettings(
         default: 'auto' as const,
       },
     ),
+    cpuRuntime: readCpuRuntime(whole),
     gpuDevice: reader.parsed(
       'MATTING_GPU_DEVICES',
       'one GPU, by the number or the identifier that nvidia-smi -L shows',
@@ -158,11 +165,21 @@ function readEngines(reader: EnvReader, isSmall: boolean) {
   };
 }
 
+export function readCpuRuntime(whole: EnvReader): CpuRuntimeChoice {
+  return whole.section('Engines and memory').oneOf('MATTING_CPU_RUNTIME', CPU_RUNTIME_CHOICES, {
+    about: `What runs models [on a CPU](nodes.md#runtimes-on-a-cpu). \`auto\`: for each model the
+      faster one, as \`models fetch\` measured it. If you name \`openvino\` and it does not run a model
+      of the plan, the node does not start.`,
+    default: 'auto' as const,
+  });
+}
+
 /** A folder in the models' directory survives an installation of packages. */
 export function readProviderDir(reader: EnvReader, { modelDir }: ModelSettings, cwd: string) {
   const inModelDir = path.join(modelDir, 'providers');
   const providerDir = reader.string('MATTING_PROVIDER_DIR', {
-    about: 'The directory of ONNX Runtime’s part for GPUs, which `providers install` fetches.',
+    about: `The directory of OpenVINO, which \`models fetch\` fetches, and of ONNX Runtime’s part for GPUs,
+      which \`providers install\` fetches.`,
     otherwise: '`providers` in `MATTING_MODEL_DIR`',
     default: inModelDir,
   });

@@ -12,15 +12,9 @@ import {
   type GraphValue,
   requireNumbers,
 } from './graph-ends.ts';
+import type { TensorFacts } from './session.ts';
 
-/** The runtime knows this of a tensor before a run; without a shape it knows nothing. */
-export interface TensorFacts {
-  readonly name: string;
-  readonly isTensor: boolean;
-  readonly type?: string;
-  /** A name where the maker left a size open. */
-  readonly shape?: readonly (number | string)[];
-}
+export type { TensorFacts };
 
 interface Matte {
   readonly alpha: Uint8Array;

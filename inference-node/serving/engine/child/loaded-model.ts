@@ -1,5 +1,5 @@
 /**
- * A model's ONNX Runtime session. It is in an engine's process alone: run() blocks its thread, has
+ * A model that its runtime has loaded. It is in an engine's process alone: run() blocks its thread, has
  * no cancel, and gives memory back only by exit.
  */
 
@@ -9,61 +9,13 @@ import { drawCheckInput } from '../../prepared/answer-check.ts';
 import type { Answer, SessionSpec } from '../engine-protocol.ts';
 import { formEnds } from './form-ends.ts';
 import { type GraphEnds, type GraphInput, preparedEnds } from './graph-ends.ts';
-import { env, InferenceSession, Tensor } from './onnx-runtime.ts';
+import type { RuntimeSpec, Session } from './session.ts';
 
-// Set this before the first session: ONNX Runtime warns on stderr of normal things.
-env.logLevel = 'error';
-const LOG_SEVERITY_ERROR = 3;
+export type { RuntimeSpec, Session };
 
 /** A GPU's first run chooses kernels and allocates: the second shows what a run takes. */
 const WARM_UP_RUNS_CPU = 1;
 const WARM_UP_RUNS_GPU = 2;
-
-/**
- * How long a thread spins for the others of its engine, microseconds, where engines of other models
- * run on its cores. The plan `standard` on two saturated cores made 1.07 times the images a second
- * (five rounds, 1.02 to 1.13), and one caller waited no longer.
- */
-const SHARED_SPIN_US = '300';
-
-/** The settings of a graph's session that do not depend on its tensors. */
-export type RuntimeSpec = Pick<
-  SessionSpec,
-  'provider' | 'intraOpThreads' | 'sharesCores' | 'allowCpuNodes' | 'keepsNoMemory'
->;
-
-/**
- * Left as they are: spinning where a model has the cores for itself (without it ISNet took 3 %
- * longer alone, 3 to 5 % less beside a busy process, on two cores); the optimised graph, not saved
- * (loading 0.25 s instead of 0.5, for a second 176 MB bound to instruction set and runtime).
- */
-function sessionOptions(spec: RuntimeSpec): InferenceSession.SessionOptions {
-  return {
-    executionProviders: executionProviders(spec),
-    graphOptimizationLevel: 'all',
-    executionMode: 'sequential',
-    // Left unset it is the host's cores, whatever the cgroup allows.
-    intraOpNumThreads: spec.intraOpThreads,
-    interOpNumThreads: 1,
-    // With the pattern, a session of ISNet at 1024x1024 holds twice the memory (1.8 GB) and is no
-    // faster.
-    enableMemPattern: false,
-    enableCpuMemArena: spec.keepsNoMemory !== true,
-    logSeverityLevel: LOG_SEVERITY_ERROR,
-    // Values are strings, or they are ignored.
-    extra: {
-      session: {
-        ...(spec.allowCpuNodes ? {} : { disable_cpu_ep_fallback: '1' }),
-        ...(spec.sharesCores ? { intra_op: { spin_duration_us: SHARED_SPIN_US } } : {}),
-      },
-    },
-  };
-}
-
-/** TensorRT leaves to CUDA what it has no kernel for; without CUDA behind it that went to the CPU. */
-function executionProviders({ provider }: RuntimeSpec) {
-  return provider === 'tensorrt' ? ['tensorrt', 'cuda'] : [provider];
-}
 
 /** Again: it may load hours after the start's check, from a worse disk. 0.15 s for 176 MB. */
 async function requireUnaltered(path: string, sha256: string | undefined): Promise<void> {
@@ -154,63 +106,51 @@ export class LoadedModel {
 }
 
 interface LoadedGraph {
-  readonly native: InferenceSession;
+  readonly session: Session;
   readonly ends: GraphEnds;
 }
 
-async function answerOf({ native, ends }: LoadedGraph, input: GraphInput): Promise<Answer> {
-  const feeds = { [ends.inputName]: tensorOf(input) };
-  return ends.answer(await native.run(feeds, ends.outputNames));
+async function answerOf({ session, ends }: LoadedGraph, input: GraphInput): Promise<Answer> {
+  return ends.answer(await session.run({ [ends.inputName]: input }, ends.outputNames));
 }
 
 async function loadGraph(spec: SessionSpec, source: string | Uint8Array): Promise<LoadedGraph> {
-  const native = await createNative(spec, source);
+  const session = await openSession(spec, source);
   const { form, inputName, outputName } = spec;
   if (form === undefined) {
-    const ends = preparedEnds(spec, native.inputNames);
-    requireNames(native, ends);
-    return { native, ends };
+    const ends = preparedEnds(
+      spec,
+      session.inputs.map(({ name }) => name),
+    );
+    requireNames(session, ends);
+    return { session, ends };
   }
-  requireNames(native, { inputName, outputNames: [outputName] });
-  const input = native.inputMetadata.find(({ name }) => name === inputName);
-  const output = native.outputMetadata.find(({ name }) => name === outputName);
+  requireNames(session, { inputName, outputNames: [outputName] });
+  const input = session.inputs.find(({ name }) => name === inputName);
+  const output = session.outputs.find(({ name }) => name === outputName);
   if (!input || !output) throw new Error('the runtime does not describe its tensors');
-  return { native, ends: formEnds(spec, form, { input, output }) };
+  return { session, ends: formEnds(spec, form, { input, output }) };
 }
 
-/** The runtime says this of a graph if the provider has no kernel for one of its nodes. */
-const NODES_ON_CPU = /\bnodes that are assigned to the default CPU EP\b/;
-
-/**
- * A node without a kernel of CUDA runs on a core, with copies both ways, and the runtime reports
- * that nowhere that we log: so this writes a line. TensorRT would build its kernels twice for it.
- */
-export async function createNative(
+/** A process loads the runtime of its model alone: each takes tens of megabytes. */
+export async function openSession(
   spec: RuntimeSpec,
   source: string | Uint8Array,
-): Promise<InferenceSession> {
-  if (spec.provider !== 'cuda' || !spec.allowCpuNodes) return await create(spec, source);
-  try {
-    return await create({ ...spec, allowCpuNodes: false }, source);
-  } catch (error) {
-    if (!NODES_ON_CPU.test((error as Error).message)) throw error;
-    const which = typeof source === 'string' ? source : 'the graph';
-    process.stderr.write(`${which} has operators without a kernel of CUDA: they run on the CPU\n`);
-    return await create(spec, source);
+): Promise<Session> {
+  if (spec.openvino === undefined) {
+    const { openOnnxSession } = await import('./onnx-session.ts');
+    return await openOnnxSession(spec, source);
   }
-}
-
-function create(spec: RuntimeSpec, source: string | Uint8Array): Promise<InferenceSession> {
-  const options = sessionOptions(spec);
-  return typeof source === 'string'
-    ? InferenceSession.create(source, options)
-    : InferenceSession.create(source, options);
+  const { openOpenvinoSession } = await import('./openvino-session.ts');
+  return openOpenvinoSession(spec, source);
 }
 
 function requireNames(
-  { inputNames, outputNames }: InferenceSession,
+  session: Session,
   { inputName, outputNames: wanted }: Pick<GraphEnds, 'inputName' | 'outputNames'>,
 ): void {
+  const inputNames = session.inputs.map(({ name }) => name);
+  const outputNames = session.outputs.map(({ name }) => name);
   if (!inputNames.includes(inputName) || inputNames.length !== 1) {
     throw new Error(`the graph's inputs are ${inputNames.join(', ')}, not ${inputName}`);
   }
@@ -218,14 +158,4 @@ function requireNames(
   if (missing !== undefined) {
     throw new Error(`the graph's outputs are ${outputNames.join(', ')}, without ${missing}`);
   }
-}
-
-export function tensorOf(input: GraphInput): Tensor {
-  const { dims } = input;
-  if (input.type === 'uint8') return new Tensor('uint8', input.data, dims);
-  if (input.type === 'float32') return new Tensor('float32', input.data, dims);
-  const { buffer, byteOffset, length } = input.data;
-  const bits = new Uint16Array(buffer, byteOffset, length);
-  // A tensor makes a Float16Array of them, of which the binding sees no byte.
-  return Object.defineProperty(new Tensor('float16', bits, dims), 'data', { value: bits });
 }

@@ -7,6 +7,7 @@ import { runtimeVersion } from '../../providers/provider-files.ts';
 import { type SessionSpec, saysMemoryRanOut, shortenNativeError } from '../engine-protocol.ts';
 import { RUNTIME_RESERVED_BYTES } from '../pool/engine-bounds.ts';
 import { spawnEngineChild } from '../pool/spawn-engine.ts';
+import { runtimeTools } from './compare-runtimes.ts';
 import { readCpuShare } from './engine-layout.ts';
 
 /** A load and two runs: half a minute on the slowest machine that is of any use. */
@@ -40,8 +41,13 @@ export function answerOnce(
 }
 
 export function createAnswering(options: AnsweringOptions): Answering {
-  const machine = `${cpus()[0]?.model ?? 'unknown'}, ONNX Runtime ${runtimeVersion()}`;
-  return { machine, answer: answerOnce(options) };
+  const runtimes = runtimeTools(options.childEnv);
+  return { machine: describeMachine(), answer: answerOnce(options), runtimes };
+}
+
+/** The words name what computes: the processor and ONNX Runtime. */
+export function describeMachine(): string {
+  return `${cpus()[0]?.model ?? 'unknown'}, ONNX Runtime ${runtimeVersion()}`;
 }
 
 /** The graph wanted more memory than its process may take. */

@@ -18,7 +18,7 @@
 import { createHash } from 'node:crypto';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { Logger } from 'pino';
-import { channelsOf, type PreparedModel } from '../../models/prepared-model.ts';
+import { channelsOf, type PreparedModel, runtimeOf } from '../../models/prepared-model.ts';
 import { KILL_WAIT_MAX_MS } from '../../process/child.ts';
 import { readResidentBytes } from '../../process/proc-files.ts';
 import { type Answer, saysDeviceIsGone, saysMemoryIsShort } from '../engine-protocol.ts';
@@ -193,7 +193,8 @@ class ChildEnginePool implements EnginePool, EngineListener {
     this.#failure.recordReady(index);
     Object.assign(this.#accounts, { loadMs, warmMs });
     this.#inferMs.seed(warmMs);
-    const facts = { ...this.#of, ...(device && { gpu: device.facts.id }), loadMs, warmMs };
+    const on = { runtime: runtimeOf(this.#options.model), ...(device && { gpu: device.facts.id }) };
+    const facts = { ...this.#of, ...on, loadMs, warmMs };
     this.#log.info({ engine: index, enginePid, ...facts }, 'engine ready');
     if (this.#state === 'starting') {
       this.#state = 'ready';

@@ -8,8 +8,8 @@ import { readPeakBytes, readResidentBytes } from '../../process/proc-files.ts';
 import { serveParent } from '../../process/serve-parent.ts';
 import { formEnds, numbersOf, type TensorFacts, valuesIn } from '../child/form-ends.ts';
 import type { GraphValue } from '../child/graph-ends.ts';
-import { createNative, tensorOf } from '../child/loaded-model.ts';
-import type { InferenceSession } from '../child/onnx-runtime.ts';
+import { openSession } from '../child/loaded-model.ts';
+import type { Session } from '../child/session.ts';
 import { ANSWER_VALUES_MAX } from '../engine-protocol.ts';
 import {
   type FromProbeChild,
@@ -23,7 +23,7 @@ import {
 type Told = ToProbeChild[keyof ToProbeChild];
 type Said = FromProbeChild[keyof FromProbeChild];
 
-let loaded: InferenceSession | undefined;
+let loaded: Session | undefined;
 
 const channel = serveParent<Told>(frame => void serve(frame));
 
@@ -45,9 +45,10 @@ async function load({ spec }: ToProbeChild['load']): Promise<FromProbeChild['loa
   const { path } = spec;
   const { halves, dataFiles } = await readTensorHeads(path);
   requireDataBeside(path, dataFiles);
-  loaded = await createNative(spec, path);
+  const session = await openSession(spec, path);
+  loaded = session;
   const loadedBytes = readResidentBytes(process.pid) ?? 0;
-  const [inputs, outputs] = [factsOf(loaded.inputMetadata), factsOf(loaded.outputMetadata)];
+  const [inputs, outputs] = [factsOf(session.inputs), factsOf(session.outputs)];
   return { kind: 'loaded', inputs, outputs, halves, loadedBytes };
 }
 
@@ -67,11 +68,11 @@ async function run(
 ): Promise<void> {
   const { form } = spec;
   const [name = ''] = names;
-  const input = loaded?.inputMetadata.find(tensor => tensor.name === spec.inputName);
-  const output = loaded?.outputMetadata.find(tensor => tensor.name === name);
+  const input = loaded?.inputs.find(tensor => tensor.name === spec.inputName);
+  const output = loaded?.outputs.find(tensor => tensor.name === name);
   if (!loaded || !rgb || !input || !output) throw new Error('a run before its graph');
   const ends = formEnds(spec, form, { input, output });
-  const feeds = { [spec.inputName]: tensorOf(ends.input(rgb, size)) };
+  const feeds = { [spec.inputName]: ends.input(rgb, size) };
   const startMs = performance.now();
   const results = await loaded.run(feeds, names);
   const seconds = (performance.now() - startMs) / 1000;

@@ -1,0 +1,89 @@
+/** Tests that OpenVINO, the real one, answers like ONNX Runtime, and what it does with bad files. */
+import { randomBytes } from 'node:crypto';
+import { readFile, writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
+import ava, { type ExecutionContext } from 'ava';
+import { hashFile } from '../../models/cache-files.ts';
+import type { OpenvinoUse } from '../../models/prepared-model.ts';
+import { drawCheckPicture } from '../../prepared/answer-check.ts';
+import { compareAlphas } from '../../prepared/cpu-runtime.ts';
+import { isWithoutOpenvino, openvinoHere } from '../../test/openvino.ts';
+import { createModel, openPool, pidOf, QUICK, run } from '../../test/pool-harness.ts';
+import { networkSocketsOf, openWatchedHome } from '../../test/watched-home.ts';
+import { encodeProbeGraph, PROBE_SIZE_PX, PROBE_SPEC } from '../choice/execution-provider.ts';
+import { LoadedModel } from './loaded-model.ts';
+
+const test = isWithoutOpenvino ? ava.skip : ava.serial;
+const PICTURE = drawCheckPicture(PROBE_SIZE_PX, PROBE_SIZE_PX);
+
+async function openProbe(t: ExecutionContext) {
+  const folder = await temporaryFolder(t);
+  const graph = path.join(folder, 'probe.onnx');
+  await writeFile(graph, encodeProbeGraph());
+  const load = async (openvino: OpenvinoUse | undefined, file = graph) => {
+    const spec = { ...PROBE_SPEC, provider: 'cpu', allowCpuNodes: true, path: file } as const;
+    return (await LoadedModel.load(openvino ? { ...spec, openvino } : spec)).model;
+  };
+  return { folder, load, library: openvinoHere().library };
+}
+
+const alphaOf = async (model: LoadedModel) => Buffer.from((await model.run(PICTURE)).alpha);
+
+test('OpenVINO answers like ONNX Runtime, again and again', async t => {
+  const { load, library } = await openProbe(t);
+  const expected = await alphaOf(await load(undefined));
+  const model = await load({ library });
+  for (let turn = 0; turn < 3; turn++) {
+    t.is(compareAlphas(await alphaOf(model), expected), undefined);
+    // What it read for this picture must not be what it shows for the next.
+    const white = Buffer.alloc(PICTURE.length, 255);
+    t.not(compareAlphas(Buffer.from((await model.run(white)).alpha), expected), undefined);
+  }
+});
+
+test('what it compiled is restored and gives the same matte to the byte', async t => {
+  const { folder, load, library } = await openProbe(t);
+  const file = path.join(folder, 'compiled');
+  const expected = await alphaOf(await load({ library, exportTo: file }));
+  const compiled = { path: file, sha256: await hashFile(file) };
+  const restored = await load({ library, compiled });
+  globalThis.gc?.();
+  t.deepEqual(await alphaOf(restored), expected);
+});
+
+test('what it compiled is not loaded where it was altered', async t => {
+  const { folder, load, library } = await openProbe(t);
+  const file = path.join(folder, 'compiled');
+  await load({ library, exportTo: file });
+  const sha256 = await hashFile(file);
+  const bytes = await readFile(file);
+  bytes[bytes.length >> 1] = (bytes[bytes.length >> 1] ?? 0) ^ 1;
+  await writeFile(file, bytes);
+  const refused = { message: /was altered since it was checked/ };
+  await t.throwsAsync(load({ library, compiled: { path: file, sha256 } }), refused);
+});
+
+test('files that are no graph fail the load by OpenVINO’s words, and the process goes on', async t => {
+  const { folder, load, library } = await openProbe(t);
+  const file = path.join(folder, 'bad.onnx');
+  const sound = await readFile(path.join(folder, 'probe.onnx'));
+  const files = [Buffer.alloc(0), randomBytes(4096), sound.subarray(0, sound.length / 2)];
+  for (const bytes of files) {
+    await writeFile(file, bytes);
+    await t.throwsAsync(load({ library }, file), { message: /failed with -\d+: / });
+  }
+  t.is((await alphaOf(await load({ library }))).length, PROBE_SIZE_PX ** 2);
+});
+
+test('an engine with OpenVINO opens no socket and leaves nothing in its home', async t => {
+  const home = await openWatchedHome(t);
+  const { library } = openvinoHere();
+  const model = { ...(await createModel(t, {})), openvino: { library } };
+  const pool = await openPool(t, {}, { childEnv: home.env, model });
+  await run(pool, QUICK);
+  t.deepEqual(await networkSocketsOf(pidOf(pool)), []);
+  await pool.close(0);
+  t.deepEqual(home.requests, []);
+  t.deepEqual(await home.files(), []);
+});

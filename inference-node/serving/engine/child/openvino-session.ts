@@ -1,0 +1,208 @@
+/**
+ * Loads graphs by OpenVINO, on a CPU: its C interface (openvino/c/openvino.h), called through koffi.
+ * The library sends nothing and writes nothing unless it is told to.
+ */
+import { createHash } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import koffi, { type TypeObject } from 'koffi';
+import type { CompiledGraph } from '../../models/prepared-model.ts';
+import type { GraphInput, GraphValue } from './graph-ends.ts';
+import type { RuntimeSpec, Session, TensorFacts } from './session.ts';
+
+/** `ov_element_type_e`: those that pictures and mattes come in. */
+const ELEMENT_TYPES = { float16: 3, float32: 4, uint8: 16 } as const;
+type ElementName = keyof typeof ELEMENT_TYPES;
+const ARRAYS = { float16: Float16Array, float32: Float32Array, uint8: Uint8Array } as const;
+
+type Type = string | TypeObject | ReturnType<typeof koffi.out>;
+type Handle = unknown;
+type Out = [Handle];
+
+const property = koffi.struct('ov_property_t', { key: 'str', value: 'str' });
+const shape = koffi.struct('ov_shape_t', { rank: 'int64', dims: 'int64 *' });
+
+/** The functions are those of version 2026.4. Each gives a status; 0 is success. */
+function bind(library: string) {
+  const loaded = koffi.load(library);
+  const status = (name: string, ...types: Type[]) => {
+    const call = loaded.func(name, 'int', types);
+    return (...given: unknown[]) => {
+      const code = call(...given) as number;
+      if (code !== 0) throw new Error(`${name} failed with ${code}: ${lastError()}`);
+    };
+  };
+  const lastError = loaded.func('ov_get_last_err_msg', 'str', []) as () => string | null;
+  const [handle, out] = ['void *', koffi.out(koffi.pointer('void *'))] as const;
+  return {
+    createCore: status('ov_core_create', out),
+    readModel: status('ov_core_read_model', handle, 'str', 'str', out),
+    compile: status(
+      'ov_core_compile_model_props',
+      ...[handle, handle, 'str', 'size_t', koffi.pointer(property), out],
+    ),
+    setProperties: status(
+      'ov_core_set_properties',
+      ...[handle, 'str', 'size_t', koffi.pointer(property)],
+    ),
+    importModel: status('ov_core_import_model', handle, 'void *', 'size_t', 'str', out),
+    exportModel: status('ov_compiled_model_export_model', handle, 'str'),
+    countInputs: status('ov_compiled_model_inputs_size', handle, koffi.out('size_t *')),
+    countOutputs: status('ov_compiled_model_outputs_size', handle, koffi.out('size_t *')),
+    inputAt: status('ov_compiled_model_input_by_index', handle, 'size_t', out),
+    outputAt: status('ov_compiled_model_output_by_index', handle, 'size_t', out),
+    nameOf: status('ov_port_get_any_name', handle, out),
+    freeModel: loaded.func('ov_model_free', 'void', [handle]),
+    createRequest: status('ov_compiled_model_create_infer_request', handle, out),
+    createTensor: status('ov_tensor_create', 'int', shape, out),
+    freeTensor: loaded.func('ov_tensor_free', 'void', [handle]),
+    setInput: status('ov_infer_request_set_tensor', handle, 'str', handle),
+    outputTensor: status('ov_infer_request_get_tensor', handle, 'str', out),
+    dataOf: status('ov_tensor_data', handle, out),
+    bytesOf: status('ov_tensor_get_byte_size', handle, koffi.out('size_t *')),
+    typeOf: status('ov_tensor_get_element_type', handle, koffi.out('int *')),
+    shapeOf: status('ov_tensor_get_shape', handle, koffi.out(koffi.pointer(shape))),
+    freeShape: status('ov_shape_free', koffi.pointer(shape)),
+    infer: status('ov_infer_request_infer', handle),
+  };
+}
+
+type Openvino = ReturnType<typeof bind>;
+
+/** @throws Error with OpenVINO's own words where it cannot load the graph. */
+export function openOpenvinoSession(spec: RuntimeSpec, source: string | Uint8Array): Session {
+  const { openvino, intraOpThreads } = spec;
+  if (openvino === undefined) throw new Error('no folder of OpenVINO');
+  if (typeof source !== 'string') throw new Error('OpenVINO loads a graph from its file');
+  const library = bind(openvino.library);
+  const core = made(out => library.createCore(out));
+  const properties = Object.entries({
+    INFERENCE_NUM_THREADS: String(intraOpThreads),
+    NUM_STREAMS: '1',
+    // Left unset it is bf16 wherever the processor has instructions for it.
+    INFERENCE_PRECISION_HINT: 'f32',
+    // Engines know nothing of each other: pinned ones would share a core and leave others idle.
+    ENABLE_CPU_PINNING: 'NO',
+  }).map(([key, value]) => ({ key, value }));
+  library.setProperties(core, 'CPU', properties.length, properties);
+  const { compiled: file, exportTo } = openvino;
+  const bytes = file && readChecked(file);
+  const compiled =
+    bytes === undefined
+      ? compile(library, core, source)
+      : made(out => library.importModel(core, bytes, bytes.length, 'CPU', out));
+  if (exportTo !== undefined) library.exportModel(compiled, exportTo);
+  const request = made(out => library.createRequest(compiled, out));
+  return new OpenvinoSession(library, request, {
+    restored: bytes,
+    inputs: factsOf(compiled, library.countInputs, library.inputAt, library.nameOf),
+    outputs: factsOf(compiled, library.countOutputs, library.outputAt, library.nameOf),
+  });
+}
+
+function compile(library: Openvino, core: Handle, path: string): Handle {
+  const model = made(out => library.readModel(core, path, null, out));
+  try {
+    return made(out => library.compile(core, model, 'CPU', 0, [], out));
+  } finally {
+    library.freeModel(model);
+  }
+}
+
+/** It is input of native code: the bytes that were checked are those that are loaded. */
+function readChecked({ path, sha256 }: CompiledGraph): Buffer {
+  const bytes = readFileSync(path);
+  if (createHash('sha256').update(bytes).digest('hex') === sha256) return bytes;
+  throw new Error(`${path} was altered since it was checked and is not loaded`);
+}
+
+function made(make: (out: Out) => void): Handle {
+  const out: Out = [null];
+  make(out);
+  return out[0];
+}
+
+function factsOf(
+  compiled: Handle,
+  count: Openvino['countInputs'],
+  portAt: Openvino['inputAt'],
+  nameOf: Openvino['nameOf'],
+): TensorFacts[] {
+  const length = Number(made(out => count(compiled, out)));
+  return Array.from({ length }, (_none, index) => {
+    const port = made(out => portAt(compiled, index, out));
+    const name = made(out => nameOf(port, out));
+    return { name: koffi.decode(name, 'char', -1) as string, isTensor: true };
+  });
+}
+
+class OpenvinoSession implements Session {
+  readonly inputs: readonly TensorFacts[];
+  readonly outputs: readonly TensorFacts[];
+  /** OpenVINO reads weights out of what it was restored from: the session holds it in memory. */
+  readonly restored: Buffer | undefined;
+  readonly #library: Openvino;
+  readonly #request: Handle;
+  constructor(
+    library: Openvino,
+    request: Handle,
+    { inputs, outputs, restored }: Pick<OpenvinoSession, 'inputs' | 'outputs' | 'restored'>,
+  ) {
+    this.restored = restored;
+    this.#library = library;
+    this.#request = request;
+    this.inputs = inputs;
+    this.outputs = outputs;
+  }
+
+  async run(feeds: Readonly<Record<string, GraphInput>>, outputNames: readonly string[]) {
+    const tensors = Object.entries(feeds).map(([name, input]) => this.#feed(name, input));
+    try {
+      this.#library.infer(this.#request);
+      return Object.fromEntries(outputNames.map(name => [name, this.#read(name)]));
+    } finally {
+      for (const tensor of tensors) this.#library.freeTensor(tensor);
+    }
+  }
+
+  /** A tensor of its own for each run: what the caller's memory holds later is no matter. */
+  #feed(name: string, { type, dims, data }: GraphInput): Handle {
+    const dimensions = { rank: dims.length, dims: BigInt64Array.from(dims.map(BigInt)) };
+    const tensor = made(out => this.#library.createTensor(ELEMENT_TYPES[type], dimensions, out));
+    const memory = made(out => this.#library.dataOf(tensor, out));
+    const bytes = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+    new Uint8Array(koffi.view(memory, bytes.length)).set(bytes);
+    this.#library.setInput(this.#request, name, tensor);
+    return tensor;
+  }
+
+  #read(name: string): GraphValue {
+    const library = this.#library;
+    const tensor = made(out => library.outputTensor(this.#request, name, out));
+    try {
+      const type = elementName(Number(made(out => library.typeOf(tensor, out))), name);
+      const bytes = Number(made(out => library.bytesOf(tensor, out)));
+      const memory = made(out => library.dataOf(tensor, out));
+      const data = new ARRAYS[type](koffi.view(memory, bytes).slice(0));
+      return { type, dims: this.#dimsOf(tensor), data };
+    } finally {
+      library.freeTensor(tensor);
+    }
+  }
+
+  #dimsOf(tensor: Handle): number[] {
+    const found = made(out => this.#library.shapeOf(tensor, out)) as {
+      rank: number;
+      dims: Handle;
+    };
+    const rank = Number(found.rank);
+    const dims = koffi.decode(found.dims, koffi.array('int64', rank)) as number[];
+    this.#library.freeShape(found);
+    return Array.from(dims, Number);
+  }
+}
+
+function elementName(code: number, name: string): ElementName {
+  const found = Object.entries(ELEMENT_TYPES).find(([, each]) => each === code)?.[0];
+  if (found === undefined) throw new Error(`the output ${name} is of OpenVINO's type ${code}`);
+  return found as ElementName;
+}

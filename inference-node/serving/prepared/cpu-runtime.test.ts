@@ -1,0 +1,139 @@
+/** Tests which runtime is chosen for a graph, and what is recorded and remade. */
+import { readFile, rm, writeFile } from 'node:fs/promises';
+import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
+import { writeTinyModel } from '@matting/test-support/tiny-model.ts';
+import ava, { type ExecutionContext } from 'ava';
+import { type PreparedModel, runtimeOf } from '../models/prepared-model.ts';
+import type { RuntimeComparison } from './answer-check.ts';
+import {
+  compareAlphas,
+  prepareRuntime,
+  type RuntimeOptions,
+  recordedRuntime,
+} from './cpu-runtime.ts';
+
+const test = ava;
+
+const ALPHA = Buffer.alloc(10_000, 100);
+const ALIKE = { onnxruntime: ALPHA, openvino: ALPHA };
+const OPENVINO = { version: '1', library: '/nowhere/libopenvino.so' };
+const { signal } = new AbortController();
+const AUTO: RuntimeOptions = { wanted: 'auto', openvino: OPENVINO, comparing: signal };
+const HERE = { machine: 'this one' };
+
+async function open(t: ExecutionContext, comparison: RuntimeComparison | Error) {
+  const model = await writeTinyModel(await temporaryFolder(t), {});
+  const calls = { compiled: 0, compared: 0 };
+  const tools = {
+    compile: async (_model: PreparedModel, _library: string, exportTo: string) => {
+      calls.compiled += 1;
+      await writeFile(exportTo, 'compiled');
+    },
+    compare: async () => {
+      calls.compared += 1;
+      if (comparison instanceof Error) throw comparison;
+      return comparison;
+    },
+  };
+  const prepare = (options = AUTO, of: PreparedModel = model, here = HERE) =>
+    prepareRuntime(of, options, { ...here, runtimes: tools });
+  return { model, calls, prepare };
+}
+
+test('a faster OpenVINO that answers alike is chosen, once on a machine', async t => {
+  const { model, calls, prepare } = await open(t, { timeShare: 0.8, alphas: ALIKE });
+  t.is(
+    runtimeOf(await recordedRuntime(model, AUTO, HERE)),
+    'onnxruntime',
+    'nothing was compared yet',
+  );
+  const chosen = await prepare();
+  t.like(chosen, {
+    openvino: { library: OPENVINO.library, compiled: { path: `${model.path}.openvino` } },
+  });
+  t.deepEqual(await recordedRuntime(model, AUTO, HERE), chosen);
+  const record = JSON.parse(await readFile(`${model.path}.runtimes.json`, 'utf8'));
+  t.deepEqual(record.machines, [{ machine: 'this one', runtime: 'openvino', timeShare: 0.8 }]);
+  await prepare();
+  t.deepEqual(calls, { compiled: 1, compared: 1 });
+  await prepare(AUTO, model, { machine: 'another one' });
+  t.deepEqual(calls, { compiled: 1, compared: 2 }, 'what was compiled is for both');
+  t.deepEqual(await recordedRuntime(model, AUTO, HERE), chosen);
+});
+
+const kept: readonly (readonly [string, RuntimeComparison | Error, RegExp])[] = [
+  ['is hardly faster', { timeShare: 0.95, alphas: ALIKE }, /0\.95 of ONNX Runtime's time/],
+  [
+    'answers otherwise everywhere',
+    { timeShare: 0.5, alphas: { ...ALIKE, openvino: Buffer.alloc(10_000, 101) } },
+    /1\.000 levels/,
+  ],
+  [
+    'answers otherwise in a few pixels',
+    { timeShare: 0.5, alphas: { ...ALIKE, openvino: Buffer.from(ALPHA).fill(120, 0, 11) } },
+    /0\.11 % of its pixels/,
+  ],
+  ['does not run', new Error('no such operator'), /does not run it: no such operator/],
+];
+for (const [name, comparison, reason] of kept) {
+  test(`ONNX Runtime is kept where OpenVINO ${name}, and the reason is recorded`, async t => {
+    const { model, calls, prepare } = await open(t, comparison);
+    for (const chosen of [
+      await prepare(),
+      await prepare(),
+      await recordedRuntime(model, AUTO, HERE),
+    ]) {
+      t.is(runtimeOf(chosen), 'onnxruntime');
+      t.regex(chosen.runtimeFallback ?? '', reason);
+    }
+    t.is(calls.compared, 1);
+    const named = { ...AUTO, wanted: 'openvino' } as const;
+    await t.throwsAsync(recordedRuntime(model, named, HERE), { message: /run "models fetch"/ });
+  });
+}
+
+test('an OpenVINO that is named runs though it is slower, and not where it answers otherwise', async t => {
+  const named = { ...AUTO, wanted: 'openvino' } as const;
+  const slow = await open(t, { timeShare: 1.5, alphas: ALIKE });
+  t.is(runtimeOf(await slow.prepare()), 'onnxruntime');
+  t.is(runtimeOf(await slow.prepare(named)), 'openvino');
+  const broken = await open(t, new Error('no such operator'));
+  await t.throwsAsync(broken.prepare(named), { message: /MATTING_CPU_RUNTIME=openvino.*no such/ });
+});
+
+test('a damaged record, another version and an altered file are made again', async t => {
+  const { model, calls, prepare } = await open(t, { timeShare: 0.8, alphas: ALIKE });
+  await prepare();
+  await writeFile(`${model.path}.openvino`, 'altered');
+  await prepare();
+  t.is(await readFile(`${model.path}.openvino`, 'utf8'), 'compiled');
+  await writeFile(`${model.path}.runtimes.json`, '{"sha256": 1');
+  t.is(runtimeOf(await recordedRuntime(model, AUTO, HERE)), 'onnxruntime');
+  await prepare();
+  await prepare({ ...AUTO, openvino: { ...OPENVINO, version: '2' } });
+  t.deepEqual(calls, { compiled: 4, compared: 4 });
+  await rm(`${model.path}.openvino`);
+  const newer = { ...AUTO, openvino: { ...OPENVINO, version: '2' } };
+  t.regex((await recordedRuntime(model, newer, HERE)).runtimeFallback ?? '', /is gone/);
+});
+
+test('OpenVINO is not asked where it is unwanted, missing, or the graph is not for it', async t => {
+  const { model, calls, prepare } = await open(t, { timeShare: 0.1, alphas: ALIKE });
+  const unwanted: RuntimeOptions = { ...AUTO, wanted: 'onnxruntime' };
+  const missing: RuntimeOptions = { ...AUTO, openvino: undefined };
+  t.is(await prepare(unwanted), model);
+  t.like(await prepare(missing), { path: model.path });
+  t.regex((await recordedRuntime(model, missing, HERE)).runtimeFallback ?? '', /not installed/);
+  const onGpu: PreparedModel = { ...model, provider: 'cuda' };
+  t.is(await prepare(AUTO, onGpu), onGpu);
+  t.deepEqual(calls, { compiled: 0, compared: 0 });
+  const named = recordedRuntime(model, { ...missing, wanted: 'openvino' }, HERE);
+  await t.throwsAsync(named, { message: /is not installed/ });
+});
+
+test('mattes are alike within two ten-thousandths in the mean', t => {
+  const near = Buffer.from(ALPHA).fill(101, 0, 500);
+  t.is(compareAlphas(near, ALPHA), undefined);
+  t.regex(compareAlphas(near.fill(101, 0, 600), ALPHA) ?? '', /0\.060 levels/);
+  t.is(compareAlphas(ALPHA.subarray(1), ALPHA), 'OpenVINO’s matte has another size');
+});

@@ -1,0 +1,259 @@
+/**
+ * Chooses what runs a prepared graph on this processor: OpenVINO where it is installed, answers
+ * like ONNX Runtime and is faster by enough; else ONNX Runtime. Preparing compares the two in turns
+ * and records the choice beside the graph, with what OpenVINO compiled; a start only reads it.
+ */
+import { readFile, rename, rm } from 'node:fs/promises';
+import { hashFile, isMissing, statOrNull, writeRecord } from '../models/cache-files.ts';
+import { diskError, ModelError } from '../models/model-error.ts';
+import {
+  type CompiledGraph,
+  type CpuRuntimeChoice,
+  type OpenvinoHere,
+  type PreparedModel,
+  RUNTIMES,
+  type Runtime,
+} from '../models/prepared-model.ts';
+import type { Answering, RuntimeComparison, RuntimeTools } from './answer-check.ts';
+
+/** OpenVINO must take at most this share of ONNX Runtime's processor time: 1.1 times as fast. */
+const TIME_SHARE_MAX = 1 / 1.1;
+/** Levels of 255: a mean difference of 0.0002. */
+const MEAN_DIFFERENCE_MAX = 0.0002 * 255;
+/** Levels of 255 from which on a pixel is off, and the share of pixels that may be. */
+const PIXEL_DIFFERENCE_MAX = 0.05 * 255;
+const PIXELS_OFF_SHARE_MAX = 0.001;
+/** Recorded machines; the oldest is dropped. */
+const MACHINES_MAX = 32;
+
+export interface RuntimeOptions {
+  readonly wanted: CpuRuntimeChoice;
+  /** Undefined: it is not installed. */
+  readonly openvino: OpenvinoHere | undefined;
+  /** Compares the two where that was not done, until the signal aborts. Absent: it only reads. */
+  readonly comparing?: AbortSignal | undefined;
+}
+
+/** The words name the processor and ONNX Runtime; another machine is compared again. */
+type Here = Pick<Answering, 'machine'>;
+
+interface RuntimeRecord {
+  /** Of the graph, and of what OpenVINO of this version compiled. */
+  readonly sha256: string;
+  readonly version: string;
+  readonly compiled: string;
+  readonly machines: readonly {
+    readonly machine: string;
+    readonly runtime: Runtime;
+    /** OpenVINO's processor time, divided by ONNX Runtime's; absent where OpenVINO did not run. */
+    readonly timeShare?: number | undefined;
+    /** Why it is ONNX Runtime; else absent. */
+    readonly reason?: string | undefined;
+  }[];
+}
+
+export const NOT_COMPARED = 'OpenVINO was not compared with it on this machine';
+
+/** What a graph's record is found by. */
+type RecordedModel = Pick<PreparedModel, 'path' | 'sha256' | 'provider' | 'form'>;
+
+export type RecordedChoice =
+  | { readonly runtime: 'openvino'; readonly compiled: CompiledGraph; readonly timeShare?: number }
+  /** `reason`: why OpenVINO does not run it. Undefined: it was not asked to. */
+  | { readonly runtime: 'onnxruntime'; readonly reason?: string };
+
+/** Reads what preparing recorded. A machine that was not compared runs ONNX Runtime. */
+export async function readChoice(
+  model: RecordedModel,
+  { wanted, openvino }: RuntimeOptions,
+  { machine }: Here,
+): Promise<RecordedChoice> {
+  const runtime = 'onnxruntime';
+  if (wanted === 'onnxruntime' || !mayRun(model)) return { runtime };
+  if (openvino === undefined) return { runtime, reason: 'OpenVINO is not installed' };
+  const record = await readRecord(model, openvino);
+  const known = record?.machines.find(each => each.machine === machine);
+  if (record === undefined || known === undefined) {
+    return { runtime, reason: NOT_COMPARED };
+  }
+  const { reason = 'OpenVINO is not faster', timeShare } = known;
+  if (known.runtime === 'onnxruntime') return { runtime, reason };
+  const compiled = { path: compiledPath(model), sha256: record.compiled };
+  if ((await statOrNull(compiled.path)) === null) {
+    return { runtime, reason: 'what OpenVINO compiled is gone' };
+  }
+  return { runtime: 'openvino', compiled, ...(timeShare !== undefined && { timeShare }) };
+}
+
+/**
+ * A model with the runtime that preparing chose. `runtimeFallback` says why it is not OpenVINO.
+ * @throws ModelError `missing` where OpenVINO is wanted by name and preparing did not choose it
+ */
+export async function recordedRuntime(
+  model: PreparedModel,
+  options: RuntimeOptions,
+  here: Here,
+): Promise<PreparedModel> {
+  const { wanted, openvino } = options;
+  const choice = await readChoice(model, options, here);
+  if (openvino !== undefined && choice.runtime === 'openvino') {
+    return runningOpenvino(model, openvino, choice.compiled);
+  }
+  if (choice.runtime === 'openvino' || choice.reason === undefined) return model;
+  if (wanted === 'auto') return { ...model, runtimeFallback: choice.reason };
+  const what = `${model.model} does not run on OpenVINO (MATTING_CPU_RUNTIME)`;
+  throw new ModelError('missing', `${what}: ${choice.reason}; run "models fetch"`);
+}
+
+/**
+ * Compares the two and records the choice, unless that was done on such a machine.
+ * @throws ModelError `prepare` where OpenVINO is wanted by name and does not answer alike
+ */
+export async function prepareRuntime(
+  model: PreparedModel,
+  options: RuntimeOptions,
+  answering: Pick<Answering, 'machine' | 'runtimes'>,
+): Promise<PreparedModel> {
+  const { wanted, openvino, comparing: signal } = options;
+  const { machine, runtimes: tools } = answering;
+  const read = () => recordedRuntime(model, options, answering);
+  const isAsked = wanted !== 'onnxruntime' && openvino !== undefined && mayRun(model);
+  if (!isAsked || signal === undefined || tools === undefined) return await read();
+  const before = await readRecord(model, openvino);
+  const isWhole = before !== undefined && (await isCompiled(model, before.compiled));
+  if (isWhole && before.machines.some(known => known.machine === machine && suits(known, wanted))) {
+    return await read();
+  }
+  let reason: string | undefined;
+  let timeShare: number | undefined;
+  let compiled = before?.compiled ?? '';
+  try {
+    if (!isWhole) compiled = await compile(model, openvino, tools);
+    const candidate = runningOpenvino(model, openvino, {
+      path: compiledPath(model),
+      sha256: compiled,
+    });
+    const comparison = await tools.compare(model, candidate, signal);
+    timeShare = Number(comparison.timeShare.toFixed(3));
+    reason = judge(comparison, wanted);
+  } catch (error) {
+    if (error instanceof ModelError) throw error;
+    signal.throwIfAborted();
+    reason = `OpenVINO does not run it: ${(error as Error).message}`;
+  }
+  const others = (isWhole ? before.machines : []).filter(known => known.machine !== machine);
+  const runtime = reason === undefined ? 'openvino' : 'onnxruntime';
+  const own = { machine, runtime, timeShare, reason } as const;
+  await writeRecord(recordPath(model), {
+    sha256: model.sha256,
+    version: openvino.version,
+    compiled,
+    machines: [...others, own].slice(-MACHINES_MAX),
+  });
+  if (reason !== undefined && wanted === 'openvino') {
+    throw new ModelError('prepare', `${model.model} (MATTING_CPU_RUNTIME=openvino): ${reason}`);
+  }
+  return await read();
+}
+
+/** A graph of others has a form; how OpenVINO answers for those was not measured. */
+function mayRun({ provider, form }: RecordedModel): boolean {
+  return provider === 'cpu' && form === undefined;
+}
+
+/** A choice by speed is none where the operator names OpenVINO. */
+function suits({ runtime }: { readonly runtime: Runtime }, wanted: CpuRuntimeChoice): boolean {
+  return wanted === 'auto' || runtime === 'openvino';
+}
+
+function runningOpenvino(
+  model: PreparedModel,
+  { library }: OpenvinoHere,
+  compiled: CompiledGraph,
+): PreparedModel {
+  return { ...model, openvino: { library, compiled } };
+}
+
+/** Undefined: OpenVINO runs it. */
+function judge(
+  { timeShare, alphas }: RuntimeComparison,
+  wanted: CpuRuntimeChoice,
+): string | undefined {
+  const difference = compareAlphas(alphas.openvino, alphas.onnxruntime);
+  if (difference !== undefined) return difference;
+  if (wanted === 'openvino' || timeShare <= TIME_SHARE_MAX) return undefined;
+  return `OpenVINO takes ${timeShare.toFixed(2)} of ONNX Runtime's time`;
+}
+
+/** Undefined: they are alike; else one line that says by how much they differ. */
+export function compareAlphas(found: Uint8Array, expected: Uint8Array): string | undefined {
+  if (found.length !== expected.length) return 'OpenVINO’s matte has another size';
+  let sum = 0;
+  let off = 0;
+  for (const [at, level] of expected.entries()) {
+    const difference = Math.abs(level - (found[at] ?? 0));
+    sum += difference;
+    if (difference > PIXEL_DIFFERENCE_MAX) off += 1;
+  }
+  const [mean, share] = [sum / expected.length, off / expected.length];
+  if (mean <= MEAN_DIFFERENCE_MAX && share <= PIXELS_OFF_SHARE_MAX) return undefined;
+  return `OpenVINO’s matte differs by ${mean.toFixed(3)} levels of 255 in the mean, and ${(100 * share).toFixed(2)} % of its pixels by more than ${Math.floor(PIXEL_DIFFERENCE_MAX)}`;
+}
+
+async function compile(
+  model: PreparedModel,
+  { library }: OpenvinoHere,
+  tools: RuntimeTools,
+): Promise<string> {
+  const path = compiledPath(model);
+  const partial = `${path}.${process.pid}.tmp`;
+  try {
+    await tools.compile(model, library, partial);
+    const sha256 = await hashFile(partial);
+    await rename(partial, path);
+    return sha256;
+  } catch (error) {
+    throw diskError(error, 'write', path);
+  } finally {
+    await rm(partial, { force: true });
+  }
+}
+
+async function isCompiled(model: PreparedModel, sha256: string): Promise<boolean> {
+  const path = compiledPath(model);
+  return (await statOrNull(path)) !== null && (await hashFile(path)) === sha256;
+}
+
+/** What preparing keeps beside a graph, and removes with it. */
+export function runtimePaths(preparedPath: string): readonly string[] {
+  return [recordPath({ path: preparedPath }), compiledPath({ path: preparedPath })];
+}
+
+function recordPath({ path }: Pick<PreparedModel, 'path'>): string {
+  return `${path}.runtimes.json`;
+}
+
+function compiledPath({ path }: Pick<PreparedModel, 'path'>): string {
+  return `${path}.openvino`;
+}
+
+/** Undefined: damaged, missing, or of another graph or version. It is then made again. */
+async function readRecord(
+  model: RecordedModel,
+  { version }: OpenvinoHere,
+): Promise<RuntimeRecord | undefined> {
+  const path = recordPath(model);
+  try {
+    const record = JSON.parse(await readFile(path, 'utf8')) as Partial<RuntimeRecord> | null;
+    const { sha256, compiled, machines } = record ?? {};
+    if (sha256 !== model.sha256 || record?.version !== version) return undefined;
+    if (typeof compiled !== 'string' || !Array.isArray(machines)) return undefined;
+    const isSound = machines.every(
+      known => typeof known?.machine === 'string' && RUNTIMES.includes(known.runtime),
+    );
+    return isSound ? { sha256, version, compiled, machines } : undefined;
+  } catch (error) {
+    if (error instanceof SyntaxError || isMissing(error)) return undefined;
+    throw diskError(error, 'read', path);
+  }
+}

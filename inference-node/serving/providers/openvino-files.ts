@@ -1,0 +1,107 @@
+/**
+ * The files of OpenVINO that run models on a CPU, out of its wheel of PyPI (its wheels for each
+ * Python hold the same ones). Their folder bears the version, so that releases stand side by side.
+ */
+import { arch, platform } from 'node:os';
+import path from 'node:path';
+import { hashFile, statOrNull } from '../models/cache-files.ts';
+import type { CpuRuntimeChoice, OpenvinoHere } from '../models/prepared-model.ts';
+
+export const OPENVINO_VERSION = '2026.4.1';
+
+/** https://pypi.org/project/openvino/2026.4.1/#files */
+export const OPENVINO_WHEEL = {
+  name: 'openvino-2026.4.1-22982-cp311-cp311-manylinux_2_28_x86_64.whl',
+  bytes: 59_130_756,
+  sha256: '2d22b1da03f7caf74df30e9f6417d0ab2f637e4a38e08e1dcd294d2c37407aaf',
+} as const;
+
+/** The one that engines load; the others lie beside it. */
+export const OPENVINO_LIBRARY = 'libopenvino_c.so.2641';
+
+export interface OpenvinoFile {
+  readonly name: string;
+  readonly bytes: number;
+  readonly sha256: string;
+}
+
+const LIBRARIES = 'openvino/libs';
+
+/** By their path in the wheel. */
+export const OPENVINO_FILES: ReadonlyMap<string, OpenvinoFile> = new Map(
+  [
+    [
+      'libopenvino.so.2641',
+      20_526_937,
+      '9b9a80ac1f18e07b13ed54459d9a865bcfe9dc170dbf8fe740c2974b85ecedc1',
+    ],
+    [OPENVINO_LIBRARY, 377_505, 'd2d0836d422b21fc5da2739af0d6035df3fc6dd5e4756402eb848974edecf8a5'],
+    [
+      'libopenvino_intel_cpu_plugin.so',
+      63_691_929,
+      '6599e3dd300d047b5ed72f8e48101c5f312c25321f35f57f803641ff8372900b',
+    ],
+    [
+      'libopenvino_ir_frontend.so.2641',
+      640_313,
+      '554e9fd3d4a0fbc587c14379464b2324e24b8ea736cfb749ad2cd9e74dfc09e0',
+    ],
+    [
+      'libopenvino_onnx_frontend.so.2641',
+      6_827_321,
+      '82d499f5b5e8514def7aaa1ecd5a9f570542d33ae9d00a0077f707cccd0e0192',
+    ],
+    ['libtbb.so.12', 369_313, 'ac9518497a4f2cb6729792730f145ee58367316031511923fef263c9ac81ca61'],
+  ].map(([name, bytes, sha256]) => [
+    `${LIBRARIES}/${name}`,
+    { name, bytes, sha256 } as OpenvinoFile,
+  ]),
+);
+
+export type OpenvinoState =
+  | { readonly state: 'missing'; readonly folder: string }
+  /** `reason` reads on after "OpenVINO in … ". */
+  | { readonly state: 'unusable'; readonly folder: string; readonly reason: string }
+  | { readonly state: 'installed'; readonly folder: string; readonly library: string };
+
+/** Undefined: it runs here; else one line that says why there is no OpenVINO for this machine. */
+export function openvinoRefusal(): string | undefined {
+  if (platform() !== 'linux' || arch() !== 'x64')
+    return `it is for Linux on x64, not ${platform()} on ${arch()}`;
+  const { header } = process.report.getReport() as { header: { glibcVersionRuntime?: string } };
+  return header.glibcVersionRuntime === undefined ? 'it needs the C library glibc' : undefined;
+}
+
+export function openvinoFolder(providerDir: string): string {
+  return path.join(providerDir, `openvino-${OPENVINO_VERSION}-${platform()}-${arch()}`);
+}
+
+/** Checks sizes; with `hashed` checksums too, which takes a tenth of a second. */
+export async function readOpenvino(
+  providerDir: string,
+  { hashed }: { readonly hashed: boolean },
+): Promise<OpenvinoState> {
+  const folder = openvinoFolder(providerDir);
+  if ((await statOrNull(folder)) === null) return { state: 'missing', folder };
+  for (const { name, bytes, sha256 } of OPENVINO_FILES.values()) {
+    const file = path.join(folder, name);
+    const unusable = (reason: string) => ({ state: 'unusable', folder, reason }) as const;
+    if ((await statOrNull(file))?.size !== bytes) return unusable(`lacks a part of ${name}`);
+    if (hashed && (await hashFile(file)) !== sha256) return unusable(`has an altered ${name}`);
+  }
+  return { state: 'installed', folder, library: path.join(folder, OPENVINO_LIBRARY) };
+}
+
+/** What runs by it, or one line that says why there is none. Sizes alone are checked. */
+export async function findOpenvino(
+  providerDir: string,
+  wanted: CpuRuntimeChoice,
+): Promise<OpenvinoHere | string> {
+  if (wanted === 'onnxruntime') return 'MATTING_CPU_RUNTIME is onnxruntime';
+  const refusal = openvinoRefusal();
+  if (refusal !== undefined) return refusal;
+  const found = await readOpenvino(providerDir, { hashed: false });
+  if (found.state === 'installed') return { version: OPENVINO_VERSION, library: found.library };
+  const reason = found.state === 'missing' ? 'is not installed' : found.reason;
+  return `OpenVINO in ${found.folder} ${reason}: "models fetch" installs it`;
+}
