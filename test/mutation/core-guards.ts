@@ -1,0 +1,239 @@
+/** Guards of the core: leases, money, keys, jobs, what requests hold. */
+import { guardsOf } from './guard.ts';
+
+export const CORE_GUARDS = guardsOf`
+control-plane/core/accounts/audit.ts by control-plane/portal/orders/orders.test.ts
+requireAuthority | await lockAccount | orders on mysql › are bounded in number, pending and a day, however many come at once
+control-plane/core/accounts/audit.ts by control-plane/portal/people/authority.test.ts
+requireAuthority | await lockAccount | the authority of people on mysql › keeps the account and the session as they are until the change commits
+control-plane/core/attempts/claimed-job.ts by control-plane/core/attempts/attempts.test.ts
+#succeed | === null | where no subject is to be seen › asked to fail, not said: a result
+control-plane/core/attempts/claimed-job.ts by control-plane/core/attempts/thumbnails.test.ts: a thumbnail
+#removeResult | await this.#removeBlob(thumbnailBlob | goes with the result of an attempt that was overtaken
+#storeThumbnail | if (await | that the storage does not take is none, and the job succeeds and is charged
+control-plane/core/attempts/held-lease.ts by control-plane/core/loops-and-gates.test.ts
+constructor | => void | a held lease › is renewed in full long before it ends, as long as the work goes on
+control-plane/core/attempts/result-blob.ts by control-plane/core/attempts/attempts.test.ts
+commit | await this.#requireStored | a result that is streamed › is not charged where the storage took it and has nothing of it
+control-plane/core/dispatch/advertised-nodes.ts by control-plane/core/dispatch/pick-node.test.ts: the nodes whose word counts
+nodes | are not known within the first grace
+#look | > graceMs | are those that were there within the grace, and no others
+control-plane/core/dispatch/dispatch-core.ts by control-plane/core/dispatch/dispatch-core.test.ts
+#incapableFailure | if (incapable | a job that no node alive can do, where others may come › causes no round by itself: only another node helps it, and that is polled for
+leaves | >= eachMax | a round › knows that behind a full listing more may wait, though all of it began
+#place | || ! | an unpaid job › waits while any that is paid for waits for a node, however old it is
+#hasUnpaidSlot | max(1 | an unpaid job › leaves three places in four to what is paid for
+control-plane/core/dispatch/fair-order.ts by control-plane/core/dispatch/job-turns.test.ts
+orderJobs | isUnpaid | orderJobs › puts unpaid jobs behind all others, however old
+control-plane/core/dispatch/job-needs.ts by test/contract/hidden-frames.test.ts
+admittedMegapixels | finishing: | jobs whose memory is hidden in margins wait, and others do not
+admittedMegapixels | background: | jobs whose memory is hidden in a background wait, and others do not
+control-plane/core/dispatch/job-run.ts by control-plane/object-storage/direct/direct.test.ts: a node that cannot reach the storage
+#attempt | === 'another | for the result has the picture streamed under another fence
+#noteOutcome | paths?.failed | has the picture streamed at once, and the next ones too, for a while
+control-plane/core/dispatch/known-lanes.ts by control-plane/core/dispatch/job-turns.test.ts
+chooseLanes | ? 2 : | chooseLanes › reads no lane of unpaid jobs while one that is paid for is left out
+control-plane/core/dispatch/large-turns.ts by control-plane/core/dispatch/large-turns.test.ts
+openTo | filter | an image that has waited for memory has the node for itself, until it begins
+#end | this.#nextAtMs | an image that has waited for memory has the node for itself, until it begins
+control-plane/core/dispatch/node-refusals.ts by control-plane/core/dispatch/pick-node.test.ts
+unreadBy | 'heic' | what no node can do › is a background that no node reads
+control-plane/core/dispatch/pick-node.ts by control-plane/core/dispatch/model-costs.test.ts
+hasRoomFor | if (isOther | a job that names a model › others hold their half
+control-plane/core/fetching/fetch-image.ts by control-plane/core/submission/pictures.test.ts
+fetchImage | ? INPUT_IMAGE | a background › has bounds of its own, and says in every error that it is the background
+control-plane/core/http/account-routes.ts by test/contract/access.test.ts
+registerAccountRoutes | GET /v1/account/keys takes account
+control-plane/core/http/header-checks.ts by control-plane/core/accounts/account.test.ts
+requireRate | === 'submissions' | a rate of its own › refuses a key beyond it, and takes nothing of the account’s then
+control-plane/core/http/model-routes.ts by test/contract/access.test.ts
+registerModelRoutes | onRequest | GET /v1/models takes a key
+control-plane/core/http/operator-app.ts by control-plane/core/http/operator-app.test.ts
+requireChosen | || ! | metrics › need no key where their reader chose to ask
+control-plane/core/http/operator-app.ts by control-plane/portal/session/half-sent-forms.test.ts
+buildOperatorApp | awaitBodies | half-sent forms on the operator's port › from one network keep no scraper and no key out
+control-plane/core/http/read-matting-body.ts by control-plane/core/submission/forms.test.ts
+NOT_IN_A_QUERY | 'callback_secret' | a picture as the body: its query, its bytes
+readQueryFields | if (texts | a picture as the body: its query, its bytes
+#begin | if (this | if (isFile | a form: syntax, names and kinds of its parts
+#image | if ( | a form: one source, then its values in the order of JSON
+control-plane/core/jobs/job-reading.ts by control-plane/core/results/results.test.ts
+findByResultToken | hash( | the database › opens nothing, and is no part of the link
+control-plane/core/jobs/job-store.ts by control-plane/core/jobs/job-store.test.ts
+referencedBlobs | backgroundsIn | jobs with finishing on sqlite › name their background until they end, either way
+blobsOfResult | === null ? | jobs on sqlite › retention › a thumbnail is named and goes with its result, whichever way that goes
+referencedBlobs | filter | jobs on sqlite › retention › a thumbnail is named and goes with its result, whichever way that goes
+control-plane/core/jobs/leases.ts by control-plane/core/attempts/job-leases.test.ts
+CLAIM | where('fence' | jobs on sqlite › leases › let one claim win, raise the fence, and hide the job from others
+RENEW | nowPlusMs | jobs on sqlite › leases › are renewed by their holder, late too while nobody replaced it
+store | where | jobs on sqlite › leases › make accepted fetching, and stored input ready
+ADMITTED | where | jobs on sqlite › leases › make accepted fetching, and stored input ready
+CLAIM | where('queue_at' | the fence of a job on sqlite › an ended job is claimed by nobody
+jobLeases.claim | || ! | the fence of a job on sqlite › a claim that was overtaken before its answer came is no claim
+store | && holds | the fence of a job on sqlite › an input that was stored under an earlier claim is not stored again by it
+control-plane/core/jobs/leases.ts by control-plane/core/jobs/job-store.test.ts
+inputStored | queuedFramePixels | jobs with finishing on sqlite › count as the rule of frames has it, before their image is there and after
+control-plane/core/keys/authenticate.ts by control-plane/core/accounts/account.test.ts
+refusalOfKey | !== undefined && !scopes | scopes › read alone opens what it names and nothing else
+refusalOfKey | !== undefined && !isIpInNetworks | networks › let in who is in one of them, by the address of the connection
+control-plane/core/keys/authenticate.ts by control-plane/core/keys/accounts.test.ts: policies of keys on sqlite
+knownFromRow | > 0 ? owner | a key is refused from its expiry on, and told when that was
+knownFromRow | > 0 ? { | previousLeftMs > 0 ? previousLeftMs | two secrets go on while a key is rotated, each to its end, and no memory outlives one
+KnownKeys.authenticate | return ofSecret | two secrets go on while a key is rotated, each to its end, and no memory outlives one
+KnownKeys.#read | where('purpose' | a key of the service itself is in no list, and opens nothing
+control-plane/core/keys/change-api-keys.ts by control-plane/core/keys/manage-keys.test.ts: a rotation
+rotateApiKey | ref( | within an overlap ends the oldest secret, and keeps the two others
+rotateApiKey | at once ends the old secret here and now, and says when
+  - nowPlusMs(database.nowMs, by.overlapMs)
+  + nowPlusMs(database.nowMs, by.overlapMs + 60_000)
+control-plane/core/keys/key-caps.ts by control-plane/core/keys/accounts.test.ts: policies of keys on sqlite
+countForCap | cap_used: | a cap is kept to the credit by submissions that race at two replicas
+giveBackToCap | where('cap_window_start' | what a job of another period counted for is not given back to this one
+control-plane/core/keys/key-policy.ts by control-plane/core/keys/accounts.test.ts
+takeOfCap | ? undefined | policies of keys on sqlite › a cap is kept to the credit by submissions that race at two replicas
+control-plane/core/keys/key-policy.ts by control-plane/portal/people/account.test.ts
+countOfNewCap | === cap | the count of a cap › is kept where only the credits of its cap change
+control-plane/core/keys/read-api-keys.ts by control-plane/core/keys/manage-keys.test.ts
+findApiKey | === undefined || | another account › sees none of it, and changes none of it
+control-plane/core/ledger/ledger-comparisons.ts by control-plane/core/ledger/ledger-audit.test.ts
+ENTRY_IS_SOUND | the ledger's audit on sqlite › names accounts that entries alone have, and counts what it does not list
+ENTRY_IS_SOUND | is null then 1 | the ledger's audit on sqlite › of a broken ledger › an entry that is gone, more or other is found by both
+ENTRY_IS_SOUND | <> ledger_entries | the ledger's audit on sqlite › of a broken ledger › another account's job, and a job of the playground with an entry, are found by both
+readSums | where('playground_day' | the ledger's audit on sqlite › of a broken ledger › another account's job, and a job of the playground with an entry, are found by both
+readWrongJobs | isNot | the ledger's audit on sqlite › of a broken ledger › a job of which the ledger has nothing is found by an audit of all
+control-plane/core/ledger/ledger-ranges.ts by control-plane/core/ledger/ledger-audit.test.ts
+timesOf | yield { . | the ledger's audit on sqlite › reads every entry once, in however many parts
+control-plane/core/ledger/ledger-store.ts by control-plane/core/ledger/ledger.test.ts
+earlierOutcome | if (earlier. | the ledger on sqlite › grants once a reference, and says so when the amount differs
+control-plane/core/ledger/ledger-store.ts by control-plane/portal/orders/orders.test.ts
+enter | if (isReservedReference | orders on sqlite › have references in the ledger that nobody else enters
+control-plane/core/ledger/ledger-writer.ts by control-plane/core/attempts/job-leases.test.ts
+SETTLE | where('reserved' | the fence of a job on mysql › of two endings that meet the second is told that it is none
+settleCredit | jobs on sqlite › endings › failure returns the credit from every open state, and is replayed
+control-plane/core/ledger/ledger-writer.ts by control-plane/core/jobs/job-store.test.ts: jobs on sqlite › submission
+RESERVE | where('available' | refuses without a credit, and remembers nothing
+RESERVE | where('reserved' | refuses at the bound in flight, before it looks at credits
+control-plane/core/ledger/ledger-writer.ts by control-plane/core/ledger/ledger.test.ts: the ledger on sqlite
+enterOperatorEntry | 'revoke' | revokes all of it or nothing, never below zero available
+RESERVE | '<', | reserves a credit of each job in flight, up to the bound and no further
+control-plane/core/nodes/attempt-outcome.ts by control-plane/core/nodes/verdict.test.ts
+verdictOn | return ofOther | engines of a model that a job names say nothing of the node, all else does
+control-plane/core/nodes/attempt-outcome.ts by control-plane/test/compose/replicas.test.ts
+outcomeOf | || about | two replicas on sqlite › remove.bg › takes a region that the node finds empty for the request’s fault, and asks no other
+control-plane/core/nodes/fleet.ts by control-plane/core/models/dispatched.test.ts
+#countSums | ofStandingSum | a node with another sum than most gets no job of that name
+control-plane/core/nodes/matte-client-call.ts by control-plane/core/attempts/attempts.test.ts
+requireFinished | if (isSame | an answer without what was asked for › is nothing where a step is missing of it
+control-plane/core/nodes/matte-client-call.ts by control-plane/core/attempts/thumbnails.test.ts
+isThumbnail | && length | a thumbnail › is none where the node sends too many bytes of it, and the job succeeds
+control-plane/core/nodes/matte-client-call.ts by control-plane/core/models/dispatched.test.ts
+headerMessage | selectableSha256 | the header names a plan or a model, with its sum, and nothing where the request names none
+control-plane/core/nodes/matte-client-call.ts by control-plane/core/nodes/node-client.test.ts
+#requirePlaced | if (wrong | a direct call › whose result is not what the storage has is the node's fault
+control-plane/core/nodes/node-view.ts by control-plane/core/dispatch/model-costs.test.ts
+end | !== undefined) { | a job that names a model › that is refused keeps its model away until the next report, and nothing else
+control-plane/core/nodes/node-view.ts by control-plane/core/dispatch/pick-node.test.ts
+end | === 'for-all' | a node that refused › for want of memory gets nothing as large until it reports, and what is smaller at once
+control-plane/core/open-resources.ts by control-plane/core/webhooks/callbacks.test.ts
+renderOutboxBody | sealText | a job shows its callback in every state, the notification does not
+control-plane/core/rates/rate-limits.ts by control-plane/core/callers.test.ts
+#take | share.left - | rates › one replica keeps the limit to the request, one at a time or all at once
+control-plane/core/rates/rate-limits.ts by control-plane/core/keys/accounts.test.ts
+leaseFrom | where('leased' | rate quotas on sqlite › are never leased twice, however many ask at once
+control-plane/core/rates/rate-windows.ts by control-plane/core/callers.test.ts
+leaseQuota | === windowStartMs ? ask | rates › one replica keeps the limit to the request, one at a time or all at once
+control-plane/core/rates/rate-windows.ts by control-plane/core/keys/accounts.test.ts: rate quotas on sqlite
+leaseQuota | Math.min | are leased in blocks up to the limit, each account and kind on its own
+leaseQuota | === windowStartMs ? use | of a window that is over count for nothing
+control-plane/core/results/lost-result-store.ts by control-plane/test/repay-lost.test.ts: lost results on sqlite
+repay | if (! | gives each credit back once, and leaves what came back
+repay | === 'charge' | gives nothing back for what cost nothing
+control-plane/core/results/lost-results.ts by control-plane/core/results/results.test.ts
+#isStorage | * 2 < | no lost result › is one of a storage that is not there, or lost all it had at once
+control-plane/core/results/repay-lost.ts by control-plane/test/repay-lost.test.ts
+repayLost | lost results on sqlite › takes most results for lost only where it is told so once more
+control-plane/core/results/result-download.ts by control-plane/core/http/callers.test.ts: callers who take the picture as their answer
+openForReader | slow readers of pictures cost little memory, have few places and give them back
+openForReader | reply.raw.once | who is gone when the picture is opened holds neither a place nor the file
+control-plane/core/results/result-tokens.ts by control-plane/core/results/results.test.ts
+make | hash | the database › opens nothing, and is no part of the link
+control-plane/core/retention/unsettled-jobs.ts by control-plane/core/jobs/settled.test.ts
+settle | && job | a step of a job's end on sqlite › is done later, once, however many replicas sweep at once
+control-plane/core/secrets/secret-box.ts by control-plane/core/secrets/sealed.test.ts
+sealTextByAll | map( | the token of a result › is shown by every replica at every step of a change of the key
+control-plane/core/storage/directory-store.ts by control-plane/core/storage/directories.test.ts
+openRead | await this | a directory that is gone, as that of a disk that is not mounted › says nothing of its files
+control-plane/core/submission/acceptance-gate.ts by control-plane/core/submission/submission.test.ts
+requireAble | !== undefined | what no node can do › an output format, a picture and a size that no node takes are refused by their own codes
+control-plane/core/submission/fingerprint.ts by control-plane/core/models/requests.test.ts
+fingerprintOf | if (model | a key with another model, or none, is a conflict
+control-plane/core/submission/fingerprint.ts by control-plane/test/compose/replicas.test.ts
+derivedKeyHash | two replicas on sqlite › remove.bg › makes jobs of their own for other parameters, other keys, and other interfaces
+control-plane/core/submission/image-upload.ts by control-plane/core/http/forms.test.ts
+#store | if (this | forms › that never end are cut at the bound of a body
+control-plane/core/submission/matting-request.ts by control-plane/core/results/results.test.ts
+requireAcceptedFormat | !== 'none' | a picture as the answer › a contradiction is refused before there is a job, and is not remembered
+control-plane/core/submission/matting-request.ts by control-plane/core/submission/requests.test.ts
+requireBackground | requireBackgroundUrl | fields › a background by its URL is judged as image_url is, in its own name
+control-plane/core/submission/pictures.ts by control-plane/removebg/removebg.test.ts
+finishPictures | !== undefined) | an error of the remove.bg interface › invalid_crop_margin: {"crop":"true","crop_margin":"500px","scale":"10%"}
+control-plane/core/submission/submit-matting.ts by control-plane/core/webhooks/callbacks.test.ts
+existing | join, replay and 409 come before the address
+#insert | await askAgain | a held submission › counts for a cap that the key was given: /v1/matting/jobs
+#insert | await askAgain | a held submission › makes no job by a key that was revoked while a name was looked up
+#requireAccepting | !isReadableSecret | half a pair, wrong text, wrong secret: refused, and nothing is left of it
+control-plane/core/submission/submit-matting.ts by control-plane/portal/playground/playground.test.ts
+#requireAccepting | requireRoom()) | the playground › is refused where what is paid for needs the room, and counts nothing
+control-plane/core/submission/submit-matting.ts by control-plane/test/compose/replicas.test.ts
+#find | !isForgotten | two replicas on sqlite › remove.bg › replays for ten minutes, then makes one new job of requests on both replicas
+control-plane/core/submission/upload-slot.ts by control-plane/core/http/forms.test.ts
+closed | === 0 | a background › needs no place beside that of its picture, so that two requests never wait for each other
+control-plane/core/submission/upload-slot.ts by control-plane/core/submission/forms.test.ts
+openWriter | a picture and its background take one place, given back once
+control-plane/core/submission/upload-slot.ts by control-plane/core/submission/waiting-uploads.test.ts
+#take | a body whose upload waits for its slot is not read on, and comes whole afterwards
+  - if (body === undefined || this.#slots.mayEnter(use)) return await this.#slots.take(use);
+  + if (body === undefined || body !== null) return await this.#slots.take(use);
+gather | if ( | a picture and its background › gather one after the other, and lose no byte of either
+control-plane/core/transactions/job-completion.ts by control-plane/core/attempts/job-leases.test.ts
+finishIn | || job | jobs on sqlite › leases › claimed anew by the same replica are void for its own earlier claim
+finishIn | || ! | the fence of a job on sqlite › a job is ended by the holder of its lease alone
+finishIn | || ! | jobs on sqlite › endings › a job that no node admitted cannot succeed
+SUCCEEDS_FROM | jobs on sqlite › endings › a job that no node admitted cannot succeed
+  - ['running']
+  + ['accepted', 'fetching', 'ready', 'running']
+finishIn | if (job.finishedAtMs | jobs on sqlite › endings › success said twice is one success; another ending is refused
+succeed.ending.happened | && job | jobs on sqlite › endings › success said twice is one success; another ending is refused
+finish | transact | jobs on sqlite › endings › a body that cannot be rendered leaves job and money as they were
+fail | ...( | jobs on sqlite › endings › a retryable failure frees the key, and the next request is a new job
+fail | ? { idempotency_key_hash | jobs on sqlite › endings › failure returns the credit from every open state, and is replayed
+closing | where('fence' | the fence of a job on mysql › an ending that is overtaken by its own replica ends nothing
+closing | where('lease_holder' | the fence of a job on mysql › an ending whose lease is given back meanwhile ends nothing
+control-plane/core/transactions/job-completion.ts by control-plane/core/keys/accounts.test.ts: policies of keys on sqlite
+finishIn | 'release' | && job | what is released goes back to the cap, what is charged does not
+control-plane/core/transactions/job-completion.ts by control-plane/portal/playground/allowance.test.ts
+finishIn | if (settled | the playground on sqlite › writes no ledger entry and moves no balance, however a job ends
+control-plane/core/transactions/job-submission.ts by control-plane/core/jobs/job-store.test.ts
+freeKey | nowPlusMs | keys that end on sqlite › are kept while their time runs, and freed once it is over
+freeKey | 'finished_at' | keys that end on sqlite › are kept for their time by a job that waited longer than that for a node
+freeKey | where('idempotency_key_hash' | keys that end on sqlite › are freed under their own name alone
+submit | ?? refused | jobs on sqlite › submission › finds the earlier job of a key and leaves the credits alone
+findTwin | === job | jobs on sqlite › submission › repeated by itself after a lost answer is the same success
+control-plane/core/transactions/settled-steps.ts by control-plane/core/jobs/settled.test.ts: a step of a job's end on sqlite
+#guarded | await tx.executeQuery(ROLLBACK | is left out alone where it throws
+run | < STEP_ENDS_MAX | is left out with all others once it has ended the transaction twice
+run | await tx | is left out alone where it throws
+control-plane/core/webhooks/due-messages.ts by control-plane/portal/alerts/alerts-and-mails.test.ts: turns of mails on sqlite
+listDue | if (met | go round the accounts, one mail each
+listDue | === HEAD_MAX ? | reach everybody past accounts with more mails than are looked at
+control-plane/core/webhooks/due-messages.ts by control-plane/portal/mails/mail-delivery.test.ts
+wantedOf.row | === null | are sent by another replica where one dies over them, under the same id
+control-plane/core/webhooks/outbox-listing.ts by control-plane/portal/jobs/work.test.ts
+resend | === 'retried' | jobs › show every attempt of a notification, send it again while it is not delivered
+control-plane/core/webhooks/outbox-store.ts by control-plane/core/webhooks/outbox.test.ts: the fence of a notification on sqlite
+claim | where('fence' | a claim of a fence that was used is lost, the lease being free
+claim | where('next_attempt_at' | a claim is lost before the next attempt is due
+control-plane/core/webhooks/send-webhooks.ts by control-plane/core/webhooks/deliver-webhooks.test.ts
+makeAttempt | if (key | several replicas › fail a notification whose body is not its own
+failureOf | >= 300 | a notification › follows no redirect, whatever its status
+`;

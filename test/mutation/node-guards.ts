@@ -1,0 +1,127 @@
+/** Guards of the inference node: memory, pictures, models, engines. */
+import { guardsOf } from './guard.ts';
+
+export const NODE_GUARDS = guardsOf`
+inference-node/model-tools/adding/workshop.ts by inference-node/model-tools/adding/adding.test.ts
+clear | !== placing | killed at prepare there is nothing or the whole, and the next one clears up
+PLACING_FILE | weights beside the graph have no say in what is removed
+inference-node/model-tools/onnx/mend.ts by inference-node/model-tools/onnx/mend.test.ts
+deformConv | nodeOf | a mended graph answers as its stock form, also from beyond the border
+inference-node/model-tools/preparing/added-graph.ts by inference-node/model-tools/preparing/added-graph.test.ts
+compareEachBlock | if ( | a graph whose mended form answers otherwise, or cannot be compared, runs as it is
+compareMattes | if ( | a graph whose mended form answers otherwise, or cannot be compared, runs as it is
+inference-node/model-tools/preparing/prepare.ts by inference-node/model-tools/preparing/prepared-bytes.test.ts
+prepareGraph | ...(precision === 'fp16' | a revision writes the same bytes for ever, so a change of the passes has another number
+inference-node/model-tools/probing/verdict.ts by inference-node/model-tools/probing/verdict.test.ts
+isInverted | if ( | a matte is inverted where every picture says so
+inference-node/model-tools/weights/address.ts by inference-node/model-tools/weights/address.test.ts
+#ask | ? { authorization | a token goes to the first host alone, and a file behind a login asks for one
+inference-node/model-tools/weights/download.ts by inference-node/model-tools/weights/address.test.ts
+#checked | === wanted | a file that is missing, too large, without an end, too slow or another is refused
+inference-node/serving/admission.ts by inference-node/serving/admission.test.ts: Admission
+admit | if (inUse.images | refuses when its places are taken
+admit | if (megapixels > megapixelsFree | refuses what does not fit beside the others
+admit | if (inUse.fileBytes | bounds the bytes of the files together
+admit | if (megapixels > mostAlone | sends an image that it can never hold to another node
+megapixelsFree | budget. | refuses what does not fit beside the others
+release | gives a permit back once, however often it is released
+inference-node/serving/direct/direct-files.ts by inference-node/serving/direct/direct-matte.test.ts: a direct call
+requireOrigin | !isFleet | includes | of a caller with a token of its own is refused, and so is an origin that isn't listed
+DirectFiles.#get | equals | blames the storage, never the image, for bytes that are not the declared ones
+inference-node/serving/direct/direct-origins.ts by inference-node/serving/direct/storage-client.test.ts
+requireUrlOf | || url.origin | a reference › to anywhere but the origin is refused
+requirePutHeaders | && HEADER_VALUE | headers of a place › are no others
+inference-node/serving/direct/storage-client.ts by inference-node/serving/direct/storage-client.test.ts
+StorageClient.#get | > into | a file that is got › longer than declared, without saying so is a fault of the storage, after 1 tries
+inference-node/serving/engine/child/form-ends.ts by inference-node/serving/engine/child/form-ends.test.ts
+answer | cutOut | a letterbox is black around the picture, and its matte is that of the picture
+constructor | toShare | beside the normalised picture a trimap is the fourth channel, 0 to 1, whatever the form
+inference-node/serving/engine/child/form-ends.ts by inference-node/serving/engine/child/loaded-model.test.ts
+answer | requireAnswerSize | an answer over the bound is refused, as it is in a probe
+inference-node/serving/engine/child/loaded-model.ts by inference-node/serving/engine/child/loaded-model.test.ts
+run | !(await | an error of a graph is the fault of the picture where the check picture is answered
+inference-node/serving/engine/pool/engine.ts by inference-node/serving/engine/pool/added-engines.test.ts
+#spawn | dataBytesMax: | a graph that wants gigabytes for a picture does not get them, and serves the next one
+#describeTooMuch | if (keptBytes | an engine that keeps more than is counted for it is restarted, and its picture is served
+#describeEnd | === 'run' | pictures of which an engine dies for want of memory are at fault, however many they are
+inference-node/serving/engine/pool/engine.ts by inference-node/serving/engine/pool/engine-pool.test.ts
+#onRunEnd | 'failed' & | pictures of which a graph of others makes no matte end alone, their engine goes on
+inference-node/serving/engine/pool/open-engine-pool.ts by inference-node/serving/engine/pool/engine-pool.test.ts
+#loseRun | && soon | an answer that is not a number is NODE_FAULT, and the engine is replaced
+inference-node/serving/engine/probe/probe-process.ts by inference-node/model-tools/probing/probe-graph.test.ts
+constructor | what fails is refused by its cause, within bounds of memory and time
+  -       dataBytesMax: this.#memoryMaxBytes + RUNTIME_RESERVED_BYTES,
+  +       dataBytesMax: undefined,
+inference-node/serving/grpc/callers.ts by inference-node/serving/grpc/callers.test.ts: tokens of files
+identify | ? FLEET | open the node to nobody when the last one goes
+know | work both while they change, and the old one no more once it is gone
+inference-node/serving/grpc/matte-handler.ts by inference-node/serving/grpc/matte-handler.test.ts
+#withPermit | permit.release | an error of a stage › goes out by its code, without its secrets, and frees everything
+inference-node/serving/models/plan.ts by inference-node/serving/models/manifest.test.ts
+refusalsOf | !== 'yes' | weights unclear, training data yes: what each gate says
+refusalsOf | 'strict' | strict starts none of the bundled models, and says so
+parsePlanOutlines | !SELECTABLE_NAME | > PLANS_MAX | a file of plans that is wrong is refused
+inference-node/serving/models/plan.ts by inference-node/serving/selectables/look.test.ts
+requireRole | === true | what takes a trimap refines in plans alone, and what takes none does not
+inference-node/serving/node-state.ts by inference-node/serving/http-endpoints.test.ts
+answer | !isSentByService | the HTTP side › tells figures to nobody who was led here by somebody else
+inference-node/serving/onnx/tensor-heads.ts by inference-node/model-tools/adding/adding.test.ts
+walk | entry.values.push | a location is found wherever its entry has it
+inference-node/serving/picture/children/find-heif-decoder.ts by inference-node/serving/picture/codecs/heif/fence.test.ts
+findHeifDecoder | if (! | what is installed is found in its order, and tried
+isSafeLibheif | isAtLeast | a start and the doctor name what has holes and what is missing
+inference-node/serving/picture/children/heif-decoder.ts by inference-node/serving/picture/codecs/heif/fence.test.ts
+moduleCommand | '--permission' | a module reads no file, starts no program, loads no addon
+inference-node/serving/picture/children/limited-child.ts by inference-node/serving/picture/codecs/heif/fence.test.ts
+UNPRIVILEGED | '--no | neither has a capability, nor a way to one
+inference-node/serving/picture/codecs/decode.ts by inference-node/serving/picture/codecs/heif/heic.test.ts
+decodeFile | requireSize(stored | what is decoded is bounded, however little of it is shown, and declared
+inference-node/serving/picture/codecs/thumbnail.ts by inference-node/serving/picture/codecs/thumbnail.test.ts
+encodeThumbnail | if ( | a thumbnail › has no more bytes than allowed, of noise too, or there is none
+inference-node/serving/picture/framed-look.ts by inference-node/serving/picture/framed-look.test.ts: a framed look
+isBelieved | min( | is not believed where it shows the picture itself
+isBelieved | if (Math | is not believed where the border does not cut the subject off
+isBelieved | is not believed where it shows nothing clearly
+isBelieved | if (first !== undefined && keptShare | is not believed where it loses some of what the first look shows
+isBelieved | if (agreement < | is not believed where the opinion sees what the first look sees
+inference-node/serving/picture/infer-plan.ts by inference-node/serving/http-endpoints.test.ts
+inferPlan | mattes = | a second look by the same model › is taken of the picture as it is where the framed one is not believed
+inference-node/serving/picture/matte/trimap.ts by inference-node/serving/picture/matte/trimap.test.ts
+replaceUnsure | if (trimap[ | max(0 | what is refined › counts where the matte is unsure, ever less towards the sure
+createTrimap | lacks(- | a trimap › is unsure around all that is not surely one or the other, hard edges too
+inference-node/serving/picture/pool/open-picture-pool.ts by inference-node/serving/shared-buffers.test.ts
+decode | this.#modelInputs | each matte is of its own picture, beside callers that go and children that die
+inference-node/serving/picture/worker/finish.ts by inference-node/serving/picture/finishing/finish.test.ts
+frame | requireFrame | a frame that the subject makes larger than it may be › is refused by the name of its field, and one that is bounded is made
+inference-node/serving/pipeline.ts by inference-node/serving/grpc/finishing.test.ts
+#pixelStages | requireMakeable | a header with finishing › that only the picture shows to be too large ends before a model runs
+inference-node/serving/pipeline.ts by inference-node/serving/http-endpoints.test.ts
+runModel | 'unneeded' | a model that refines › does not run where nothing is unsure, and is not missed
+inference-node/serving/pipeline.ts by inference-node/serving/pipeline.test.ts
+#untilLoaded | raceAbort | a caller that goes away › in load is heard there, and everything comes back
+#stages | signal), | a caller that goes away › in acquire is heard there, and everything comes back
+#pixelStages | signal), | a caller that goes away › in decode is heard there, and everything comes back
+#pixelStages | runPlan | a caller that goes away › in infer is heard there, and everything comes back
+#pixelStages | finish( | a caller that goes away › in finish is heard there, and everything comes back
+#stages | finally | an error › in decode is what the caller hears, and everything comes back
+inference-node/serving/process/buffer-pool.ts by inference-node/serving/process/frames.test.ts
+giveBack | no two users have the same buffer
+inference-node/serving/process/frame-reader.ts by inference-node/serving/process/frames.test.ts
+#completeLengths | if ( | frames › a child whose answers are bounded sends no larger part
+inference-node/serving/selectables/engine-memory.ts by inference-node/serving/selectables/selectables.test.ts
+#startWaiting | !== 'waiting'); | where memory is short the one longest without an image gives way, none that has one
+#changed | #bytesOf | where memory is short the one longest without an image gives way, none that has one
+inference-node/serving/selectables/engine-set.ts by inference-node/serving/selectables/selectables.test.ts
+#awaitIdle | setTimeout | it is unloaded when no image has wanted it for the time given; the own plan stays
+inference-node/serving/selectables/idle-engines.ts by inference-node/serving/selectables/idle-engines.test.ts
+room | engines of a small machine › wait for the last process of those before
+inference-node/serving/selectables/load-turns.ts by inference-node/serving/selectables/load-turns.test.ts
+haveToLeave | some | models whose images overlap give way to each other by turns
+keptFrom | === 'unloaded' | models whose images overlap give way to each other by turns
+#current | && nowMs < | a turn ends where nobody asks for the load any more, and where it lasts too long
+hasServed | max( | models whose images overlap give way to each other by turns
+inference-node/serving/selectables/selectables.ts by inference-node/serving/selectables/selectables.test.ts
+#giveWay | && ! | where memory is short the one longest without an image gives way, none that has one
+roomFor | max( | images too large beside engines, and engines, go by turns
+#describe | && ! | what never fits is not advertised, and the log says what it needs
+`;

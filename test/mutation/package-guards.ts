@@ -1,0 +1,121 @@
+/** Guards of the other packages of the control plane: database, HTTP, storage, other APIs. */
+import { guardsOf } from './guard.ts';
+
+export const PACKAGE_GUARDS = guardsOf`
+control-plane/compat/picture-form.ts by control-plane/removebg/removebg.test.ts
+#end | || this | the answer › is made of what is not empty: clients send every field they know
+control-plane/database/database.ts by control-plane/core/test/request-shares.test.ts
+run | key: owner | others read and submit while an account holds its slots and its places to wait
+inSlot | outsideRequests | work within a slot, and work of no request, waits for none
+control-plane/database/leases.ts by control-plane/core/attempts/job-leases.test.ts: jobs on sqlite › leases
+isFree | is null | let one claim win, raise the fence, and hide the job from others
+isHeldBy | and lease_holder | claimed anew by the same replica are void for its own earlier claim
+isHeldBy | and lease_holder | are renewed by their holder, late too while nobody replaced it
+control-plane/database/leases.ts by control-plane/core/webhooks/outbox.test.ts: the fence of a notification on sqlite
+isFree | is null | a claim is lost while another holds the lease
+isHeldBy | and lease_holder | an earlier claim of the same replica ends nothing
+isHeldBy | and lease_holder | a holder that was never given the lease ends nothing
+control-plane/database/sqlite-group-commit.ts by control-plane/database/sqlite-group-commit.test.ts: transactions that are ready together
+commit | await | share one commit, and are told of it when others can see them
+rollback | await | this.#run(ROLLBACK_TO | fail alone, after what they failed by is durable
+#leave | || group | are bounded in number, so that other processes get the lock
+#end | reject | all fail where the commit does, the rolled-back ones too, and the next group stands
+control-plane/http/base64.ts by control-plane/core/submission/pictures.test.ts
+nativeGroups | if (piece | Base64 that is taken › takes a long text as it takes its pieces, whatever stands in it
+control-plane/http/bodies.ts by control-plane/http/kept-bytes.test.ts
+takeNext | a chunk that was read › is kept by nobody who waits for the next one
+  - pace.received(chunk.length);
+  + pace.received(Object.assign(pace, { chunk }).chunk.length);
+control-plane/http/bodies.ts by control-plane/portal/session/half-sent-forms.test.ts
+leftMs | min( | half-sent forms on the public port › have some seconds in all
+control-plane/http/body-fields.ts by control-plane/core/http/bodies.test.ts
+parametersOf | if (pairs | bounds › a query of empty pairs is refused at the bound
+control-plane/http/connections.ts by control-plane/core/http/sockets.test.ts
+watchConnections | bodies whose end something before us may see elsewhere
+  - if (isFramedOtherwise(request)) {
+  + if (isFramedOtherwise(request) && request.url === undefined) {
+control-plane/http/connections.ts by control-plane/portal/session/half-sent-forms.test.ts
+note | room | half-sent forms on the public port › from one network keep no caller with a key out, and no form that is sent
+control-plane/http/json-fields.ts by control-plane/core/http/bodies.test.ts
+#takeNested | JSON.parse | unknown fields › refuses "{]", which is skipped by nobody
+control-plane/http/json-fields.ts by control-plane/http/kept-bytes.test.ts
+#endValue | this.#room | texts › are counted while they are read, and as what they become
+control-plane/http/json-fields.ts by control-plane/removebg/removebg-body.test.ts: bounds
+#endKey | if (this | of endless unknown fields no more is read than what is refused
+#takeNested | if (! | of endless arrays in arrays no more is read than what is refused
+control-plane/http/kept-bytes.ts by control-plane/http/kept-bytes.test.ts
+#grow | min( | a buffer grows by what came, in its room, and keeps nothing beyond its bound
+#grow | this.#room | what finds no room is not kept
+control-plane/http/multipart.ts by control-plane/core/http/forms.test.ts
+finish | if (this | forms › that are cut at whatever byte are refused and leave nothing
+control-plane/http/multipart.ts by control-plane/core/submission/forms.test.ts
+PartText.end | if (this.#isAscii | clients in Java › UTF-8 under the name of another charset is refused too: its bytes say two things
+PartText.end | a form: one source, then its values in the order of JSON
+control-plane/http/multipart.ts by control-plane/http/kept-bytes.test.ts
+PartText.end | this.#room | texts › of parts are counted so, too
+control-plane/http/multipart.ts by control-plane/http/multipart.test.ts: multipart
+#takeDelimiterEnd | if (text | refuses a longer boundary, wherever the body is split
+#delimiterStart | if ( | reads every lawful form, however it is cut
+#takeEnd | || ! | refuses text behind the last boundary, wherever the body is split
+#takeHead | === -1 & | refuses headers and parts that are too many
+#takeDelimiterEnd | if (this | refuses headers and parts that are too many
+requirePlainBytes | if ( | refuses Base64, wherever the body is split
+control-plane/http/outgoing/guarded-fetch.ts by control-plane/http/outgoing/guarded-requests.test.ts
+#follow | <= this | addresses behind a name › checks again for a redirect to the same name
+#requireRedirect | requireOutgoingUrl | redirects › 302 to a forbidden place is refused, without connecting there
+#requireRedirect | if (from | redirects › does not go from https to http, and does go from http to https
+#follow | <= this | redirects › follows three, and not a fourth
+control-plane/http/outgoing/open-addresses.ts by control-plane/core/fetching/urls.test.ts: addresses
+isPublicAddress | && ! | ::1 is not public
+isPublicAddress | && ! | 2002:7f00:1:: is not public
+control-plane/http/outgoing/outgoing-guard.ts by control-plane/core/fetching/urls.test.ts
+requireAddresses | every | counted at the dialer › connects to no forbidden address of a name, whatever its other addresses are
+control-plane/http/outgoing/outgoing-guard.ts by control-plane/http/outgoing/guarded-requests.test.ts
+isOpen | addresses behind a name › refuses this machine's own public address
+createPinnedConnector | || ! | the pinned connector › does not speak to a peer that was not checked
+createPinnedConnector | lookup, | the pinned connector › does not resolve the name again
+control-plane/http/outgoing/outgoing-url.ts by control-plane/core/fetching/urls.test.ts: image_url
+requireOutgoingUrl | if (!policy | refuses port
+requireOutgoingUrl | if (url. | refuses userinfo
+requireOutgoingUrl | if (!DEFAULT_PORTS | on a trusted network takes any address and port, but no other scheme and no userinfo
+requirePublicHost | !isPrivateName | refuses names that lead inside
+requirePublicHost | isOpenAddress | refuses ipv4 private
+control-plane/http/request-headers.ts by control-plane/http/multipart.test.ts
+readParameters | if ( | multipart › refuses two names, wherever the body is split
+control-plane/http/request-headers.ts by control-plane/http/request-headers.test.ts
+bodyTypeOf | === 'application/json' && ! | Content-Type › a charset counts for JSON alone, where it makes others of the bytes of ASCII
+control-plane/http/request-headers.ts by control-plane/portal/test/attacks/people.test.ts
+addressOf | ?? ipv6 | guesses › takes the port that a proxy of ours has written for no part of the address
+control-plane/http/urlencoded.ts by control-plane/removebg/removebg-body.test.ts
+push | if (this.#pairs | bounds › of endless pairs without a value no more is read than what is refused
+control-plane/mcp/arguments.ts by control-plane/mcp/mcp.test.ts
+readImageArguments | 0 && | what is wrong with a call is told by name, takes nothing and leaves nothing
+control-plane/mcp/call-tools.ts by control-plane/mcp/half-sent-messages.test.ts
+#getJob | get_job with a long text beside it holds no slot of uploads while it waits
+control-plane/mcp/call-tools.ts by control-plane/mcp/mcp.test.ts
+#removeBackground | await calling | what the account, the service or the picture lacks is told with what to do
+#answer | await this.#requireThere | a result whose file is gone is told of as lost
+#getAccount | 'account' | a key with the scope read alone calls the tools of that scope, and no other
+control-plane/mcp/mcp-interface.ts by control-plane/mcp/half-sent-messages.test.ts
+requireMessageRate | isLargeMessage | the rate › of submissions admits a message that announces more than a small one
+control-plane/mcp/mcp-interface.ts by control-plane/mcp/mcp.test.ts
+requireOwnOrigin | !== own | pages of other origins are refused, before anything is read
+control-plane/mcp/read-message.ts by control-plane/mcp/half-sent-messages.test.ts
+readMessage | if ( | the rate › of submissions admits a message that becomes long, before the rest is read
+readMessage | wholeMsMax | half-sent messages › that are small have some seconds in all, in chunks too
+control-plane/object-storage/bucket/bucket-signing.ts by control-plane/object-storage/bucket/bucket-parts.test.ts
+sign | && isSame | the kept signer: a store by its path › leaves to the SDK what it would sign otherwise
+control-plane/object-storage/direct/direct-attempts.ts by control-plane/object-storage/direct/direct.test.ts: a result that is not what was placed
+verify | return 'the storage has no | that was never put is not taken, and the job is done under another fence
+verify | !== placed.sha256 | altered in the store is not taken, and the job is done under another fence
+verify | !== this | of another format is not taken, and the job is done under another fence
+verify | !== announced.width | of another size than announced is not taken, and the job is done under another fence
+control-plane/rembg/local-programs.ts by control-plane/rembg/rembg.test.ts
+requireLocalProgram | || isIpInNetworks | || BROWSER | isSentByService | without a key may ask who is near, by no proxy, from no browser
+authenticate | || key | without a key the operator’s pays, and what its policy says holds
+control-plane/rembg/rembg-interface.ts by control-plane/rembg/rembg.test.ts
+tokenOf | || standInKeyId | without a key the operator’s pays, and what its policy says holds
+register | false | errors are a sentence, and those of a parameter a list with its place
+control-plane/removebg/removebg-errors.ts by control-plane/removebg/removebg.test.ts
+removebgErrorOf | return retryable | an error of the remove.bg interface › of a job: PROCESSING_FAILED, every attempt was lost, is processing_failed
+`;
