@@ -25,6 +25,7 @@ import {
   writeSidecar,
 } from '@matting/serving/prepared/prepared-cache.ts';
 import { alteredWeights } from '@matting/serving/prepared/weights-cache.ts';
+import { transposeToOneChannel } from '../onnx/one-channel.ts';
 import { planQuantisation, type Quantisation, quantise, type Scale } from '../onnx/quantise.ts';
 import {
   bytesAtBothEnds,
@@ -133,7 +134,7 @@ function toBytes(preparation: GraphPreparation): GraphPass {
   if (describe === undefined) throw new Error('int8 needs `quantise`');
   return graph => {
     const raised = raiseOpset(graph, OPSET_OF_INT8);
-    return quantise(raised, describe(raised));
+    return transposeToOneChannel(quantise(raised, describe(raised)));
   };
 }
 

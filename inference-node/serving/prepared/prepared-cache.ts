@@ -29,7 +29,7 @@ import { weightsPath } from './weights-cache.ts';
  * Raise it with every change of what model-tools write: old files are then not used.
  * model-tools/preparing/prepared-bytes.test.ts has a digest for each number, and fails without.
  */
-export const PREPARER_REVISION = 2;
+export const PREPARER_REVISION = 3;
 
 const SUPERSEDED_UNUSED_MAX_MS = 24 * 3600 * 1000;
 
