@@ -52,6 +52,11 @@ export const PROHIBITIONS: readonly Prohibition[] = [
     to: /^undici/,
   },
   {
+    rule: 'only what calls OpenVINO imports the interface to native libraries',
+    from: /^(?!inference-node\/serving\/engine\/child\/openvino-session\.ts$)/,
+    to: /^koffi$/,
+  },
+  {
     rule: 'only sign-in imports what knows identity providers and common passwords',
     from: /^(?!control-plane\/portal\/sign-in\/)/,
     to: /^(openid-client|@zxcvbn-ts\/)/,

@@ -221,8 +221,7 @@ async function runtimeFinding(
   for (const model of models) {
     const choice = await readChoice(model, { wanted, openvino: found }, here);
     if (choice.runtime === 'openvino') {
-      const share = choice.timeShare === undefined ? '' : ` in ${choice.timeShare} of the time`;
-      lines.push(`OpenVINO runs ${model.model}${share}`);
+      lines.push(`OpenVINO runs ${model.model} in ${choice.timeShare} of the time`);
     } else {
       lines.push(`ONNX Runtime runs ${model.model}: ${choice.reason ?? 'its graph is as it came'}`);
     }

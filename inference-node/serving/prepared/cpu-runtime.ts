@@ -3,6 +3,7 @@
  * like ONNX Runtime and is faster by enough; else ONNX Runtime. Preparing compares the two in turns
  * and records the choice beside the graph, with what OpenVINO compiled; a start only reads it.
  */
+import { randomBytes } from 'node:crypto';
 import { readFile, rename, rm } from 'node:fs/promises';
 import { hashFile, isMissing, statOrNull, writeRecord } from '../models/cache-files.ts';
 import { diskError, ModelError } from '../models/model-error.ts';
@@ -45,8 +46,8 @@ interface RuntimeRecord {
   readonly machines: readonly {
     readonly machine: string;
     readonly runtime: Runtime;
-    /** OpenVINO's processor time, divided by ONNX Runtime's; absent where OpenVINO did not run. */
-    readonly timeShare?: number | undefined;
+    /** OpenVINO's processor time, divided by ONNX Runtime's. */
+    readonly timeShare: number;
     /** Why it is ONNX Runtime; else absent. */
     readonly reason?: string | undefined;
   }[];
@@ -58,7 +59,7 @@ export const NOT_COMPARED = 'OpenVINO was not compared with it on this machine';
 type RecordedModel = Pick<PreparedModel, 'path' | 'sha256' | 'provider' | 'form'>;
 
 export type RecordedChoice =
-  | { readonly runtime: 'openvino'; readonly compiled: CompiledGraph; readonly timeShare?: number }
+  | { readonly runtime: 'openvino'; readonly compiled: CompiledGraph; readonly timeShare: number }
   /** `reason`: why OpenVINO does not run it. Undefined: it was not asked to. */
   | { readonly runtime: 'onnxruntime'; readonly reason?: string };
 
@@ -79,10 +80,11 @@ export async function readChoice(
   const { reason = 'OpenVINO is not faster', timeShare } = known;
   if (known.runtime === 'onnxruntime') return { runtime, reason };
   const compiled = { path: compiledPath(model), sha256: record.compiled };
-  if ((await statOrNull(compiled.path)) === null) {
-    return { runtime, reason: 'what OpenVINO compiled is gone' };
+  // Two that prepare at once, or one that died, may leave another file than the record's.
+  if (!(await isCompiled(model, record.compiled))) {
+    return { runtime, reason: 'what OpenVINO compiled is gone or altered' };
   }
-  return { runtime: 'openvino', compiled, ...(timeShare !== undefined && { timeShare }) };
+  return { runtime: 'openvino', compiled, timeShare };
 }
 
 /**
@@ -124,36 +126,40 @@ export async function prepareRuntime(
   if (isWhole && before.machines.some(known => known.machine === machine && suits(known, wanted))) {
     return await read();
   }
-  let reason: string | undefined;
-  let timeShare: number | undefined;
   let compiled = before?.compiled ?? '';
+  let comparison: RuntimeComparison;
   try {
     if (!isWhole) compiled = await compile(model, openvino, tools);
-    const candidate = runningOpenvino(model, openvino, {
-      path: compiledPath(model),
-      sha256: compiled,
-    });
-    const comparison = await tools.compare(model, candidate, signal);
-    timeShare = Number(comparison.timeShare.toFixed(3));
-    reason = judge(comparison, wanted);
+    const use = { path: compiledPath(model), sha256: compiled };
+    comparison = await tools.compare(model, runningOpenvino(model, openvino, use), signal);
   } catch (error) {
-    if (error instanceof ModelError) throw error;
     signal.throwIfAborted();
-    reason = `OpenVINO does not run it: ${(error as Error).message}`;
+    // Not recorded: memory or a disk may be full today.
+    const reason = `OpenVINO does not run it: ${(error as Error).message}`;
+    if (wanted === 'auto') return { ...model, runtimeFallback: reason };
+    throw refused(model, reason);
   }
   const others = (isWhole ? before.machines : []).filter(known => known.machine !== machine);
+  const reason = judge(comparison, wanted);
   const runtime = reason === undefined ? 'openvino' : 'onnxruntime';
-  const own = { machine, runtime, timeShare, reason } as const;
+  const own = {
+    machine,
+    runtime,
+    timeShare: Number(comparison.timeShare.toFixed(3)),
+    reason,
+  } as const;
   await writeRecord(recordPath(model), {
     sha256: model.sha256,
     version: openvino.version,
     compiled,
     machines: [...others, own].slice(-MACHINES_MAX),
   });
-  if (reason !== undefined && wanted === 'openvino') {
-    throw new ModelError('prepare', `${model.model} (MATTING_CPU_RUNTIME=openvino): ${reason}`);
-  }
+  if (reason !== undefined && wanted === 'openvino') throw refused(model, reason);
   return await read();
+}
+
+function refused({ model }: PreparedModel, reason: string): ModelError {
+  return new ModelError('prepare', `${model} (MATTING_CPU_RUNTIME=openvino): ${reason}`);
 }
 
 /** A graph of others has a form; how OpenVINO answers for those was not measured. */
@@ -206,7 +212,7 @@ async function compile(
   tools: RuntimeTools,
 ): Promise<string> {
   const path = compiledPath(model);
-  const partial = `${path}.${process.pid}.tmp`;
+  const partial = `${path}.${randomBytes(6).toString('hex')}.tmp`;
   try {
     await tools.compile(model, library, partial);
     const sha256 = await hashFile(partial);
@@ -219,7 +225,7 @@ async function compile(
   }
 }
 
-async function isCompiled(model: PreparedModel, sha256: string): Promise<boolean> {
+async function isCompiled(model: RecordedModel, sha256: string): Promise<boolean> {
   const path = compiledPath(model);
   return (await statOrNull(path)) !== null && (await hashFile(path)) === sha256;
 }
@@ -249,7 +255,10 @@ async function readRecord(
     if (sha256 !== model.sha256 || record?.version !== version) return undefined;
     if (typeof compiled !== 'string' || !Array.isArray(machines)) return undefined;
     const isSound = machines.every(
-      known => typeof known?.machine === 'string' && RUNTIMES.includes(known.runtime),
+      known =>
+        typeof known?.machine === 'string' &&
+        RUNTIMES.includes(known.runtime) &&
+        typeof known.timeShare === 'number',
     );
     return isSound ? { sha256, version, compiled, machines } : undefined;
   } catch (error) {
