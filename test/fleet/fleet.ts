@@ -16,7 +16,10 @@ import { type Env, FleetControlPlane, FleetNode, type FleetProgram } from './pro
 const CREDITS = 1_000_000;
 /** The command prints it in this form. */
 const KEY = /\bmk_\w+/;
-const MODEL_CACHE = { MATTING_MODEL_DIR: path.join(ROOT, 'model-cache') };
+const MODEL_CACHE = {
+  MATTING_MODEL_DIR: path.join(ROOT, 'model-cache'),
+  MATTING_CPU_RUNTIME: 'onnxruntime',
+};
 
 export interface FleetOptions {
   /** Everything is of this version at first; of this tree where absent. */

@@ -41,7 +41,11 @@ const SCRAPE_S = 15;
 /** They take two minutes and more, the start among them. */
 const SCRAPES = 8;
 const DAY_S = 86_400;
-const MODELS = { MATTING_MODEL_DIR: path.join(ROOT, 'model-cache'), MATTING_MODEL: 'u2netp' };
+const MODELS = {
+  MATTING_MODEL_DIR: path.join(ROOT, 'model-cache'),
+  MATTING_MODEL: 'u2netp',
+  MATTING_CPU_RUNTIME: 'onnxruntime',
+};
 const RULES = ['alerts.yaml', 'recording.yaml'].map(file =>
   path.join(ROOT, 'deploy/prometheus', file),
 );

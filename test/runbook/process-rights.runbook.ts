@@ -36,7 +36,11 @@ test.skipIf(isNotTested(skip))('a picture is cut out without any right', async t
   const fetching = ['bin/matting.ts', 'models', 'fetch', 'u2netp'];
   execFileSync(process.execPath, fetching, {
     cwd: ROOT,
-    env: { ...process.env, MATTING_MODEL_DIR: path.join(ROOT, 'model-cache') },
+    env: {
+      ...process.env,
+      MATTING_MODEL_DIR: path.join(ROOT, 'model-cache'),
+      MATTING_CPU_RUNTIME: 'onnxruntime',
+    },
   });
   cpSync(path.join(ROOT, 'model-cache/u2netp'), path.join(models, 'u2netp'), { recursive: true });
   execFileSync('chown', ['-R', `${NOBODY}:${NOBODY}`, dataDir]);

@@ -37,7 +37,11 @@ const CALLERS = 6;
 /** More than they get: each comes again when the one before is done. */
 const PER_SECOND = 100;
 const NODES = 3;
-const MODELS = { MATTING_MODEL_DIR: path.join(ROOT, 'model-cache'), MATTING_MODEL: 'u2netp' };
+const MODELS = {
+  MATTING_MODEL_DIR: path.join(ROOT, 'model-cache'),
+  MATTING_MODEL: 'u2netp',
+  MATTING_CPU_RUNTIME: 'onnxruntime',
+};
 const PAGE = documentedMachines();
 
 const skip = galeraSkipReason() || missingStore('versitygw');
