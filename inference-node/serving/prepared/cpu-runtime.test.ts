@@ -23,7 +23,7 @@ const HERE = { machine: 'this one' };
 
 async function open(t: ExecutionContext, comparison: RuntimeComparison | Error) {
   const model = await writeTinyModel(await temporaryFolder(t), {});
-  const calls = { compiled: 0, compared: 0 };
+  const calls = { compiled: 0, compared: 0, said: 0 };
   const tools = {
     compile: async (_model: PreparedModel, _library: string, exportTo: string) => {
       calls.compiled += 1;
@@ -36,7 +36,9 @@ async function open(t: ExecutionContext, comparison: RuntimeComparison | Error) 
     },
   };
   const prepare = (options = AUTO, of: PreparedModel = model, here = HERE) =>
-    prepareRuntime(of, options, { ...here, runtimes: tools });
+    prepareRuntime(of, options, { ...here, runtimes: tools }, () => {
+      calls.said += 1;
+    });
   return { model, calls, prepare };
 }
 
@@ -55,9 +57,9 @@ test('a faster OpenVINO that answers alike is chosen, once on a machine', async 
   const record = JSON.parse(await readFile(`${model.path}.runtimes.json`, 'utf8'));
   t.deepEqual(record.machines, [{ machine: 'this one', runtime: 'openvino', timeShare: 0.8 }]);
   await prepare();
-  t.deepEqual(calls, { compiled: 1, compared: 1 });
+  t.deepEqual(calls, { compiled: 1, compared: 1, said: 1 });
   await prepare(AUTO, model, { machine: 'another one' });
-  t.deepEqual(calls, { compiled: 1, compared: 2 }, 'what was compiled is for both');
+  t.deepEqual(calls, { compiled: 1, compared: 2, said: 2 }, 'what was compiled is for both');
   t.deepEqual(await recordedRuntime(model, AUTO, HERE), chosen);
 });
 
@@ -95,7 +97,7 @@ test('an OpenVINO that does not run is tried again, and nothing is recorded', as
   const { model, calls, prepare } = await open(t, new Error('no such operator'));
   for (let turn = 1; turn <= 2; turn++) {
     t.regex((await prepare()).runtimeFallback ?? '', /does not run it: no such operator/);
-    t.deepEqual(calls, { compiled: turn, compared: turn });
+    t.deepEqual(calls, { compiled: turn, compared: turn, said: turn });
   }
   t.regex((await recordedRuntime(model, AUTO, HERE)).runtimeFallback ?? '', /was not compared/);
 });
@@ -120,7 +122,7 @@ test('a damaged record, another version and an altered file are made again', asy
   t.is(runtimeOf(await recordedRuntime(model, AUTO, HERE)), 'onnxruntime');
   await prepare();
   await prepare({ ...AUTO, openvino: { ...OPENVINO, version: '2' } });
-  t.deepEqual(calls, { compiled: 4, compared: 4 });
+  t.deepEqual(calls, { compiled: 4, compared: 4, said: 4 });
   await rm(`${model.path}.openvino`);
   const newer = { ...AUTO, openvino: { ...OPENVINO, version: '2' } };
   t.regex((await recordedRuntime(model, newer, HERE)).runtimeFallback ?? '', /is gone or altered/);
@@ -135,7 +137,7 @@ test('OpenVINO is not asked where it is unwanted, missing, or the graph is not f
   t.regex((await recordedRuntime(model, missing, HERE)).runtimeFallback ?? '', /not installed/);
   const onGpu: PreparedModel = { ...model, provider: 'cuda' };
   t.is(await prepare(AUTO, onGpu), onGpu);
-  t.deepEqual(calls, { compiled: 0, compared: 0 });
+  t.deepEqual(calls, { compiled: 0, compared: 0, said: 0 });
   const named = recordedRuntime(model, { ...missing, wanted: 'openvino' }, HERE);
   await t.throwsAsync(named, { message: /is not installed/ });
 });

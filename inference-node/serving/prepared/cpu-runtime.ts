@@ -115,6 +115,7 @@ export async function prepareRuntime(
   model: PreparedModel,
   options: RuntimeOptions,
   answering: Pick<Answering, 'machine' | 'runtimes'>,
+  onCompare: () => void = () => undefined,
 ): Promise<PreparedModel> {
   const { wanted, openvino, comparing: signal } = options;
   const { machine, runtimes: tools } = answering;
@@ -126,6 +127,7 @@ export async function prepareRuntime(
   if (isWhole && before.machines.some(known => known.machine === machine && suits(known, wanted))) {
     return await read();
   }
+  onCompare();
   let compiled = before?.compiled ?? '';
   let comparison: RuntimeComparison;
   try {

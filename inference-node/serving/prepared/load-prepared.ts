@@ -49,7 +49,7 @@ export type PrepareProgress =
   | { readonly step: 'mended'; readonly reason: string }
   | { readonly step: 'write'; readonly writtenBytes: number }
   | { readonly step: 'answer' }
-  /** OpenVINO is held against ONNX Runtime, unless that was done on such a machine. */
+  /** OpenVINO is held against ONNX Runtime; that was not done on such a machine yet. */
   | { readonly step: 'runtimes' };
 
 /**
@@ -92,8 +92,8 @@ export async function loadPrepared(options: LoadOptions): Promise<PreparedModel>
   const { runtime, answering } = options;
   if (runtime === undefined) return model;
   if (runtime.comparing === undefined) return await recordedRuntime(model, runtime, answering);
-  options.onProgress?.({ step: 'runtimes' });
-  return await prepareRuntime(model, runtime, answering);
+  const onCompare = () => options.onProgress?.({ step: 'runtimes' });
+  return await prepareRuntime(model, runtime, answering, onCompare);
 }
 
 async function loadGraph(options: LoadOptions): Promise<PreparedModel> {
