@@ -338,6 +338,37 @@ test('a name of the catalogue is added where it is not there, once, and else nam
   for (const name of ['mine', 'known']) await modelsRemove(name, configOf(), new PassThrough());
 });
 
+test('models are fetched without OpenVINO where it cannot be installed, unless it is named', async t => {
+  const { path: tiny } = await writeTinyModel(directory, { kind: 'mean' });
+  await add(tiny, { name: 'mine', mean: [0, 0, 0], std: [255, 255, 255] });
+  const aFile = join(directory, 'providers');
+  await writeFile(aFile, '');
+  const fetched = async (runtime: string, env: Record<string, string>) => {
+    const err = new PassThrough();
+    const config = configOf({ ...env, MATTING_CPU_RUNTIME: runtime });
+    const { signal } = new AbortController();
+    const { error } = await outputOf(out =>
+      modelsFetch(['mine'], {}, config, { out, err }, signal),
+    );
+    err.end();
+    return { error, said: await text(err) };
+  };
+  for (const [env, reason] of [
+    [{ PIP_INDEX_URL: 'http://127.0.0.1:9/' }, /cannot be downloaded/],
+    [
+      { PIP_INDEX_URL: 'http://127.0.0.1:9/', MATTING_PROVIDER_DIR: aFile },
+      /cannot write .*providers/,
+    ],
+  ] as const) {
+    const { error, said } = await fetched('auto', env);
+    t.is(error, undefined);
+    t.regex(said, /^matting: OpenVINO is not used: [^\n]+\n$/m);
+    t.regex(said, reason);
+    t.regex((await fetched('openvino', env)).error?.message ?? '', reason);
+  }
+  await modelsRemove('mine', configOf(), new PassThrough());
+});
+
 test('a model of a file is added, listed, prepared, shown and removed', async t => {
   const { path: tiny } = await writeTinyModel(directory, { kind: 'mean' });
   const options = { name: 'mine', mean: [0, 0, 0], std: [255, 255, 255] } as const;

@@ -292,7 +292,9 @@ async function openRuntime(
     try {
       await installOpenvino({ providerDir, env, signal, onProgress });
     } catch (error) {
-      if (wanted === 'openvino' || !(error instanceof ProviderError)) throw error;
+      // Without a way out, or in an image whose folder of providers is only read, the rest goes on.
+      const isExpected = error instanceof ProviderError || error instanceof ModelError;
+      if (wanted === 'openvino' || !isExpected) throw error;
       err.write(`matting: OpenVINO is not used: ${error.message}\n`);
     } finally {
       view.stop();

@@ -45,11 +45,16 @@ export interface OpenvinoInstall {
 export async function installOpenvino(options: OpenvinoInstall): Promise<string> {
   const refusal = openvinoRefusal();
   if (refusal !== undefined) throw new ProviderError(`OpenVINO cannot be installed: ${refusal}`);
-  const wheel = await readWheel(options);
   const folder = openvinoFolder(options.providerDir);
   const partial = `${folder}.partial-${process.pid}-${randomBytes(4).toString('hex')}`;
   try {
+    // Before 59 MB are downloaded for a folder that takes none.
     makeDirectory(partial);
+  } catch (error) {
+    throw diskError(error, 'write', partial);
+  }
+  try {
+    const wheel = await readWheel(options);
     for (const [name, bytes] of filesOf(wheel)) await writeSynced(path.join(partial, name), bytes);
     await rm(folder, { recursive: true, force: true });
     await rename(partial, folder);

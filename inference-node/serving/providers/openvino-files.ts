@@ -82,12 +82,16 @@ export async function readOpenvino(
   { hashed }: { readonly hashed: boolean },
 ): Promise<OpenvinoState> {
   const folder = openvinoFolder(providerDir);
-  if ((await statOrNull(folder)) === null) return { state: 'missing', folder };
-  for (const { name, bytes, sha256 } of OPENVINO_FILES.values()) {
-    const file = path.join(folder, name);
-    const unusable = (reason: string) => ({ state: 'unusable', folder, reason }) as const;
-    if ((await statOrNull(file))?.size !== bytes) return unusable(`lacks a part of ${name}`);
-    if (hashed && (await hashFile(file)) !== sha256) return unusable(`has an altered ${name}`);
+  const unusable = (reason: string) => ({ state: 'unusable', folder, reason }) as const;
+  try {
+    if ((await statOrNull(folder)) === null) return { state: 'missing', folder };
+    for (const { name, bytes, sha256 } of OPENVINO_FILES.values()) {
+      const file = path.join(folder, name);
+      if ((await statOrNull(file))?.size !== bytes) return unusable(`lacks a part of ${name}`);
+      if (hashed && (await hashFile(file)) !== sha256) return unusable(`has an altered ${name}`);
+    }
+  } catch (error) {
+    return unusable(`cannot be read: ${(error as Error).message}`);
   }
   return { state: 'installed', folder, library: path.join(folder, OPENVINO_LIBRARY) };
 }
