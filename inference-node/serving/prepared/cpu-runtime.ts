@@ -7,13 +7,11 @@ import { randomBytes } from 'node:crypto';
 import { readFile, rename, rm } from 'node:fs/promises';
 import { hashFile, isMissing, statOrNull, writeRecord } from '../models/cache-files.ts';
 import { diskError, ModelError } from '../models/model-error.ts';
-import {
-  type CompiledGraph,
-  type CpuRuntimeChoice,
-  type OpenvinoHere,
-  type PreparedModel,
-  RUNTIMES,
-  type Runtime,
+import type {
+  CompiledGraph,
+  CpuRuntimeChoice,
+  OpenvinoHere,
+  PreparedModel,
 } from '../models/prepared-model.ts';
 import type { Answering, RuntimeComparison, RuntimeTools } from './answer-check.ts';
 
@@ -45,11 +43,10 @@ interface RuntimeRecord {
   readonly compiled: string;
   readonly machines: readonly {
     readonly machine: string;
-    readonly runtime: Runtime;
     /** OpenVINO's processor time, divided by ONNX Runtime's. */
     readonly timeShare: number;
-    /** Why it is ONNX Runtime; else absent. */
-    readonly reason?: string | undefined;
+    /** By how much its matte differs; absent: it is alike. */
+    readonly difference?: string | undefined;
   }[];
 }
 
@@ -77,8 +74,11 @@ export async function readChoice(
   if (record === undefined || known === undefined) {
     return { runtime, reason: NOT_COMPARED };
   }
-  const { reason = 'OpenVINO is not faster', timeShare } = known;
-  if (known.runtime === 'onnxruntime') return { runtime, reason };
+  const { timeShare, difference } = known;
+  if (difference !== undefined) return { runtime, reason: difference };
+  if (wanted === 'auto' && timeShare > TIME_SHARE_MAX) {
+    return { runtime, reason: `OpenVINO takes ${timeShare} of ONNX Runtime's time` };
+  }
   const compiled = { path: compiledPath(model), sha256: record.compiled };
   // Two that prepare at once, or one that died, may leave another file than the record's.
   if (!(await isCompiled(model, record.compiled))) {
@@ -124,9 +124,7 @@ export async function prepareRuntime(
   if (!isAsked || signal === undefined || tools === undefined) return await read();
   const before = await readRecord(model, openvino);
   const isWhole = before !== undefined && (await isCompiled(model, before.compiled));
-  if (isWhole && before.machines.some(known => known.machine === machine && suits(known, wanted))) {
-    return await read();
-  }
+  if (isWhole && before.machines.some(known => known.machine === machine)) return await read();
   onCompare();
   let compiled = before?.compiled ?? '';
   let comparison: RuntimeComparison;
@@ -142,21 +140,20 @@ export async function prepareRuntime(
     throw refused(model, reason);
   }
   const others = (isWhole ? before.machines : []).filter(known => known.machine !== machine);
-  const reason = judge(comparison, wanted);
-  const runtime = reason === undefined ? 'openvino' : 'onnxruntime';
+  const { alphas } = comparison;
+  const timeShare = Number(comparison.timeShare.toFixed(3));
   const own = {
     machine,
-    runtime,
-    timeShare: Number(comparison.timeShare.toFixed(3)),
-    reason,
-  } as const;
+    timeShare,
+    difference: compareAlphas(alphas.openvino, alphas.onnxruntime),
+  };
   await writeRecord(recordPath(model), {
     sha256: model.sha256,
     version: openvino.version,
     compiled,
     machines: [...others, own].slice(-MACHINES_MAX),
   });
-  if (reason !== undefined && wanted === 'openvino') throw refused(model, reason);
+  if (own.difference !== undefined && wanted === 'openvino') throw refused(model, own.difference);
   return await read();
 }
 
@@ -169,28 +166,12 @@ function mayRun({ provider, form }: RecordedModel): boolean {
   return provider === 'cpu' && form === undefined;
 }
 
-/** A choice by speed is none where the operator names OpenVINO. */
-function suits({ runtime }: { readonly runtime: Runtime }, wanted: CpuRuntimeChoice): boolean {
-  return wanted === 'auto' || runtime === 'openvino';
-}
-
 function runningOpenvino(
   model: PreparedModel,
   { library }: OpenvinoHere,
   compiled: CompiledGraph,
 ): PreparedModel {
   return { ...model, openvino: { library, compiled } };
-}
-
-/** Undefined: OpenVINO runs it. */
-function judge(
-  { timeShare, alphas }: RuntimeComparison,
-  wanted: CpuRuntimeChoice,
-): string | undefined {
-  const difference = compareAlphas(alphas.openvino, alphas.onnxruntime);
-  if (difference !== undefined) return difference;
-  if (wanted === 'openvino' || timeShare <= TIME_SHARE_MAX) return undefined;
-  return `OpenVINO takes ${timeShare.toFixed(2)} of ONNX Runtime's time`;
 }
 
 /** Undefined: they are alike; else one line that says by how much they differ. */
@@ -257,10 +238,7 @@ async function readRecord(
     if (sha256 !== model.sha256 || record?.version !== version) return undefined;
     if (typeof compiled !== 'string' || !Array.isArray(machines)) return undefined;
     const isSound = machines.every(
-      known =>
-        typeof known?.machine === 'string' &&
-        RUNTIMES.includes(known.runtime) &&
-        typeof known.timeShare === 'number',
+      known => typeof known?.machine === 'string' && typeof known.timeShare === 'number',
     );
     return isSound ? { sha256, version, compiled, machines } : undefined;
   } catch (error) {
