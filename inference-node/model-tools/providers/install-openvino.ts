@@ -23,6 +23,8 @@ const INDEX = 'https://pypi.org/simple';
 const INDEX_TYPE = 'application/vnd.pypi.simple.v1+json';
 /** The index of a project is half a megabyte. */
 const INDEX_BYTES_MAX = 32 * 1024 ** 2;
+/** A network without a way out drops packets, and the start of a node waits for this. */
+const CONNECT_MAX_MS = 3_000;
 /** It is enough for 59 MB over a slow line. */
 const FETCH_MAX_MS = 900_000;
 
@@ -85,7 +87,7 @@ function asRead(file: string) {
 
 async function download({ env, signal, onProgress }: OpenvinoInstall): Promise<Uint8Array> {
   const index = (env[INDEX_VARIABLE] || INDEX).replace(/\/+$/, '');
-  const dispatcher = new EnvHttpProxyAgent();
+  const dispatcher = new EnvHttpProxyAgent({ connect: { timeout: CONNECT_MAX_MS } });
   const call = { dispatcher, signal: AbortSignal.any([signal, AbortSignal.timeout(FETCH_MAX_MS)]) };
   const read = async (url: string, bytesMax: number, onBytes?: (received: number) => void) => {
     const answer = await fetch(url, { ...call, headers: { accept: `${INDEX_TYPE}, */*` } });
