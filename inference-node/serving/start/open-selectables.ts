@@ -21,8 +21,10 @@ import {
   type LoadOptions,
   loadPrepared,
   type MakePrepared,
+  type RuntimeOptions,
 } from '../prepared/load-prepared.ts';
 import type { BufferPool } from '../process/buffer-pool.ts';
+import { findOpenvino } from '../providers/openvino-files.ts';
 import { EngineMemory } from '../selectables/engine-memory.ts';
 import { lookAround } from '../selectables/look.ts';
 import { Selectables } from '../selectables/selectables.ts';
@@ -84,8 +86,13 @@ async function prepareAgain(
   const { config, provider, engineEnv, cpuThreads } = start;
   const { modelDir: cacheDir, weightsDir, addedModelsDir } = config.modelSettings;
   const manifest = await loadManifest(found.model, MANIFEST_DIRECTORY, addedModelsDir);
+  const openvino = await findOpenvino(config.providerDir, config.cpuRuntime);
+  const runtime: RuntimeOptions = {
+    wanted: config.cpuRuntime,
+    openvino: typeof openvino === 'string' ? undefined : openvino,
+  };
   const model = await loadPrepared({
-    ...{ manifest, cacheDir, weightsDir, provider, ...bounds },
+    ...{ manifest, cacheDir, weightsDir, provider, ...bounds, runtime },
     inputSize: { width: found.inputWidth, height: found.inputHeight },
     answering: createAnswering({ childEnv: config.childEnv, threads: cpuThreads }),
     make: isMadeOnLoad(manifest, provider) ? start.make : nothingMade,
