@@ -4,9 +4,11 @@ import type { ChildProcess } from 'node:child_process';
 import { mkdtemp } from 'node:fs/promises';
 import path from 'node:path';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
-import ava from 'ava';
+import ava, { type ExecutionContext } from 'ava';
 import sharp from 'sharp';
 import { type LogLine, startProgram } from './test/node-program.ts';
+import { onEachRuntime } from './test/openvino.ts';
+import type { RuntimeContext } from './test/pool-harness.ts';
 import { isAlive, stop } from './test/processes.ts';
 
 const test = ava.serial;
@@ -31,8 +33,12 @@ test.afterEach.always(async () => {
   if (enginePid !== undefined && isAlive(enginePid)) process.kill(enginePid, 'SIGKILL');
 });
 
-async function openStuckNode(killWaitMaxMs: number) {
+async function openStuckNode(
+  { context: { openvino } }: ExecutionContext<RuntimeContext>,
+  killWaitMaxMs: number,
+) {
   const env = {
+    ...(openvino && { TEST_TINY_OPENVINO: openvino.library }),
     MATTING_EXECUTION_PROVIDER: 'cpu',
     MATTING_ENGINES: '1',
     MATTING_PICTURE_WORKERS: '1',
@@ -41,15 +47,17 @@ async function openStuckNode(killWaitMaxMs: number) {
   };
   const program = startProgram(env, { hook: 'stuck-engine-hook.ts' });
   node = program.child;
-  enginePid = (await program.until('engine ready')).enginePid as number;
+  const ready = await program.until('engine ready');
+  assert.equal(ready.runtime, openvino === undefined ? 'onnxruntime' : 'openvino');
+  enginePid = ready.enginePid as number;
   const serving = await program.caller();
   await stop(enginePid);
   const caller = await serving.sendFile(png, size);
   return { child: program.child, caller, ended: program.exited, until: program.until };
 }
 
-test('tells the caller, has failed, and ends with 1 without the engine', async t => {
-  const { caller, ended } = await openStuckNode(300);
+onEachRuntime('tells the caller, has failed, and ends with 1 without the engine', async t => {
+  const { caller, ended } = await openStuckNode(t, 300);
   await caller.refused({ code: 'ENGINE_LOST' });
   const { code, stderr, lines } = await ended;
   t.is(code, 1);
@@ -59,8 +67,8 @@ test('tells the caller, has failed, and ends with 1 without the engine', async t
   requireLeftBehind(lines);
 });
 
-test('ends when it is told to, before anybody knows', async t => {
-  const { child, caller, ended, until } = await openStuckNode(3_600_000);
+onEachRuntime('ends when it is told to, before anybody knows', async t => {
+  const { child, caller, ended, until } = await openStuckNode(t, 3_600_000);
   await until('engine lost');
   // The disconnection makes the node hurry.
   child.disconnect();

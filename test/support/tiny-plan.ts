@@ -11,6 +11,8 @@ export * from '@matting/serving/prepared/load-prepared.ts';
 
 /** Products of matrices for a white picture; 30 are some 0.1 s on an idle core. */
 const TRIPS_MAX = Number(process.env.TEST_TINY_TRIPS_MAX ?? 30);
+/** Path of OpenVINO's library, where it runs the models. */
+const { TEST_TINY_OPENVINO: library } = process.env;
 const OUTLINE: PlanOutline = {
   name: 'tiny',
   entries: [{ model: 'tiny', inputSize: undefined, role: 'subject' }],
@@ -22,10 +24,11 @@ export async function buildPlan({
 }: Pick<PlanOptions, 'cacheDir' | 'provider'>): Promise<Plan> {
   await mkdir(cacheDir, { recursive: true });
   const first = await writeTinyModel(cacheDir, { kind: 'paced', tripsMax: TRIPS_MAX });
-  const models: Plan['models'] = [{ model: { ...first, provider }, role: 'subject' }];
+  const on = { provider, ...(library !== undefined && { openvino: { library } }) };
+  const models: Plan['models'] = [{ model: { ...first, ...on }, role: 'subject' }];
   if (process.env.TEST_TINY_OPINION === undefined) return { name: OUTLINE.name, models };
   const second = await writeTinyModel(cacheDir, { kind: 'mean' });
-  const opinion = { model: { ...second, provider }, role: 'opinion' } as const;
+  const opinion = { model: { ...second, ...on }, role: 'opinion' } as const;
   return { name: OUTLINE.name, models: [...models, opinion] };
 }
 

@@ -91,9 +91,11 @@ const FAILURE_OF_A_LIBRARY = /\bCU[A-Z_]* failure -?\d+: [^;]+/;
 /** The arena says this if CUDA gives it no memory, and may put a function's signature before it. */
 const MEMORY_IS_SHORT = /\bFailed to allocate memory for requested buffer of size \d+/;
 /**
- * These patterns match the source file, the function and the assertion in ONNX Runtime's messages.
+ * These patterns match the source file, the function and the assertion in ONNX Runtime's messages,
+ * and the source file in OpenVINO's.
  */
 const PLACES = [
+  /\b(?:Exception from|Check '[^']{1,200}' failed at) src\/\S+:\d+:\s*/g,
   /\/\S+\.(?:cc|h):\d+ (?:[^()]{1,200}\([^()]*\) (?:const )?)?(?:[^"]{1,200}? was false\. )?/g,
   /\[ONNXRuntimeError\] : \d+ : \w+ : /g,
   /\b\w+\.cc:\d+ \w+ /g,

@@ -1,23 +1,39 @@
-/** The OpenVINO that tests run on, where one is installed. */
-import { homedir } from 'node:os';
-import path from 'node:path';
+/** The OpenVINO that tests run on, where MATTING_TEST_PROVIDER_DIR names a folder that has it. */
 import { isNotTested } from '@matting/test-support/skip.ts';
+import ava, { type ExecutionContext, type TestFn } from 'ava';
 import type { OpenvinoHere } from '../models/prepared-model.ts';
 import { findOpenvino } from '../providers/openvino-files.ts';
+import type { RuntimeContext } from './pool-harness.ts';
 
-const { MATTING_TEST_PROVIDER_DIR, MATTING_TEST_REQUIRE_OPENVINO, XDG_CACHE_HOME } = process.env;
-const cache = XDG_CACHE_HOME ?? path.join(homedir(), '.cache');
-const providerDir = MATTING_TEST_PROVIDER_DIR ?? path.join(cache, 'matting-test-tools/providers');
-const found = await findOpenvino(providerDir, 'auto');
+const { MATTING_TEST_PROVIDER_DIR: providerDir, MATTING_TEST_REQUIRE_OPENVINO } = process.env;
+const found =
+  providerDir === undefined
+    ? 'MATTING_TEST_PROVIDER_DIR names no folder with it'
+    : await findOpenvino(providerDir, 'auto');
 
 if (typeof found === 'string' && MATTING_TEST_REQUIRE_OPENVINO === '1') throw new Error(found);
 
-export const isWithoutOpenvino = isNotTested(
-  typeof found === 'string' && `OpenVINO: it is not in ${providerDir}`,
-);
+export const isWithoutOpenvino = isNotTested(typeof found === 'string' && `OpenVINO: ${found}`);
 
 /** @throws Error where tests did not ask first. */
 export function openvinoHere(): OpenvinoHere {
   if (typeof found === 'string') throw new Error(found);
   return found;
+}
+
+/** Registers a test twice: with models on ONNX Runtime, and with models on OpenVINO where it is. */
+export function onEachRuntime(
+  title: string,
+  body: (t: ExecutionContext<RuntimeContext>) => Promise<void>,
+): void {
+  const serial = ava.serial as TestFn<RuntimeContext>['serial'];
+  serial(title, async t => {
+    t.context = {};
+    await body(t);
+  });
+  if (isWithoutOpenvino) return;
+  serial(`${title}, by OpenVINO`, async t => {
+    t.context = { openvino: { library: openvinoHere().library } };
+    await body(t);
+  });
 }

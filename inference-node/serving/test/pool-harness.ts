@@ -25,16 +25,24 @@ export const SLOW = 255;
 /** Seconds of work on one thread: killed long before it ends. */
 export const ENDLESS_TRIPS = 20_000;
 
+/** What runs the models of a test. Without `openvino` it is ONNX Runtime. */
+export type RuntimeContext = Pick<PreparedModel, 'openvino'>;
+
+interface Running extends Ending {
+  readonly context?: unknown;
+}
+
 export async function createModel(
-  context: Ending,
+  test: Running,
   options: TinyModelOptions,
 ): Promise<PreparedModel> {
-  const folder = await temporaryFolder(context);
-  return writeTinyModel(folder, { width: SIDE_PX, height: SIDE_PX, ...options });
+  const folder = await temporaryFolder(test);
+  const model = await writeTinyModel(folder, { width: SIDE_PX, height: SIDE_PX, ...options });
+  return { ...model, ...(test.context as RuntimeContext | undefined) };
 }
 
 export async function openPool(
-  context: Ending,
+  context: Running,
   modelOptions: TinyModelOptions,
   options: Partial<EnginePoolOptions> = {},
 ): Promise<EnginePool> {

@@ -1,6 +1,7 @@
 import ava, { type ExecutionContext } from 'ava';
 import sinon from 'sinon';
 import { drawCheckPicture } from '../../prepared/answer-check.ts';
+import { onEachRuntime } from '../../test/openvino.ts';
 import { createModel, openPool, pidOf, QUICK, run } from '../../test/pool-harness.ts';
 import { networkSocketsOf, openWatchedHome } from '../../test/watched-home.ts';
 import { encodeProbeGraph, PROBE_SIZE_PX, PROBE_SPEC } from '../choice/execution-provider.ts';
@@ -67,32 +68,35 @@ test('where none may they end the load, as all else does; on other providers the
 
 const PLAIN = { intraOpThreads: 1, sharesCores: false, allowCpuNodes: true } as const;
 
-test('pixels and channels keep their places, whatever the order of the tensor', async t => {
-  const size = { width: 40, height: 24 };
-  const rgb = Uint8Array.from({ length: 3 * size.width * size.height }, (_, i) => (i * 7) % 256);
-  const model = await createModel(t, { kind: 'red', ...size });
-  for (const [colourOrder, which] of [
-    ['rgb', 0],
-    ['bgr', 2],
-  ] as const) {
-    const { model: session } = await LoadedModel.load({ ...model, ...PLAIN, colourOrder });
-    const { alpha } = await session.run(rgb);
-    t.deepEqual(
-      Uint8Array.from(alpha),
-      rgb.filter((_, i) => i % 3 === which),
-      colourOrder,
-    );
-  }
-});
+onEachRuntime(
+  'pixels and channels keep their places, whatever the order of the tensor',
+  async t => {
+    const size = { width: 40, height: 24 };
+    const rgb = Uint8Array.from({ length: 3 * size.width * size.height }, (_, i) => (i * 7) % 256);
+    const model = await createModel(t, { kind: 'red', ...size });
+    for (const [colourOrder, which] of [
+      ['rgb', 0],
+      ['bgr', 2],
+    ] as const) {
+      const { model: session } = await LoadedModel.load({ ...model, ...PLAIN, colourOrder });
+      const { alpha } = await session.run(rgb);
+      t.deepEqual(
+        Uint8Array.from(alpha),
+        rgb.filter((_, i) => i % 3 === which),
+        colourOrder,
+      );
+    }
+  },
+);
 
-test('a graph that is not what its model says does not load', async t => {
+onEachRuntime('a graph that is not what its model says does not load', async t => {
   const model = await createModel(t, {});
   for (const [wrong, message] of [
     [{ path: `${model.path}.gone` }, /doesn't exist|not exist|no such file/i],
     [{ inputName: 'picture' }, /inputs are input, not picture/],
     [{ outputName: 'matte' }, /outputs are output, without matte/],
     [{ data: [{ path: model.path, sha256: '' }] }, /was altered since it was checked/],
-    [{ inputWidth: 64 }, /invalid dimensions/i],
+    [{ inputWidth: 64 }, /invalid dimensions|are incompatible/i],
     [{ ...(await createModel(t, { kind: 'wrong-shape' })) }, /float32 1x2x32x32, not float32/],
   ] as const) {
     await t.throwsAsync(LoadedModel.load({ ...model, ...PLAIN, ...wrong }), { message });
@@ -164,6 +168,12 @@ test('what the runtime failed at keeps its cause, without the places in its sour
       'Load model from m.onnx failed: Unsupported model IR version: 99',
     ],
     [
+      'ov_core_read_model failed with -1: Exception from src/inference/src/cpp/core.cpp:84:\n' +
+        "Check 'shape.compatible(ov::PartialShape(a))' failed at src/plugins/x/infer.cpp:385:\n" +
+        "Can't set the input\n\n\n",
+      "ov_core_read_model failed with -1: Can't set the input",
+    ],
+    [
       '[ONNXRuntimeError] : 1 : FAIL : tensorprotoutils.cc:1763 GetExtDataFromTensorProto w: too long',
       'w: too long',
     ],
@@ -202,7 +212,7 @@ test('memory that is short is told from what fails for another reason', t => {
   }
 });
 
-test('an engine that runs models leaves no file and opens no socket', async t => {
+onEachRuntime('an engine that runs models leaves no file and opens no socket', async t => {
   const home = await openWatchedHome(t);
   const pool = await openPool(t, {}, { childEnv: home.env });
   await run(pool, QUICK);

@@ -9,8 +9,6 @@ import type { OpenvinoUse } from '../../models/prepared-model.ts';
 import { drawCheckPicture } from '../../prepared/answer-check.ts';
 import { compareAlphas } from '../../prepared/cpu-runtime.ts';
 import { isWithoutOpenvino, openvinoHere } from '../../test/openvino.ts';
-import { createModel, openPool, pidOf, QUICK, run } from '../../test/pool-harness.ts';
-import { networkSocketsOf, openWatchedHome } from '../../test/watched-home.ts';
 import { encodeProbeGraph, PROBE_SIZE_PX, PROBE_SPEC } from '../choice/execution-provider.ts';
 import { LoadedModel } from './loaded-model.ts';
 
@@ -64,6 +62,25 @@ test('what it compiled is not loaded where it was altered', async t => {
   await t.throwsAsync(load({ library, compiled: { path: file, sha256 } }), refused);
 });
 
+test('a compiled file that is damaged, though its digest is right, fails the load by OpenVINO’s words', async t => {
+  const { folder, load, library } = await openProbe(t);
+  const file = path.join(folder, 'compiled');
+  const expected = await alphaOf(await load({ library, exportTo: file }));
+  const sound = await readFile(file);
+  const restored = async (bytes: Uint8Array) => {
+    await writeFile(file, bytes);
+    return await load({ library, compiled: { path: file, sha256: await hashFile(file) } });
+  };
+  const ofVersion = (version: string) =>
+    Buffer.from(sound.toString('latin1').replace('ov=2026.4.1;', `ov=${version};`), 'latin1');
+  t.notDeepEqual(ofVersion('2026.3.0'), sound);
+  const damaged = [Buffer.alloc(0), randomBytes(4096), sound.subarray(0, sound.length / 2)];
+  for (const bytes of [...damaged, ofVersion('2026.3.0'), ofVersion('9999.9.9')]) {
+    await t.throwsAsync(restored(bytes), { message: /^ov_core_import_model failed with -\d+: / });
+  }
+  t.deepEqual(await alphaOf(await restored(sound)), expected);
+});
+
 test('files that are no graph fail the load by OpenVINO’s words, and the process goes on', async t => {
   const { folder, load, library } = await openProbe(t);
   const file = path.join(folder, 'bad.onnx');
@@ -74,16 +91,4 @@ test('files that are no graph fail the load by OpenVINO’s words, and the proce
     await t.throwsAsync(load({ library }, file), { message: /failed with -\d+: / });
   }
   t.is((await alphaOf(await load({ library }))).length, PROBE_SIZE_PX ** 2);
-});
-
-test('an engine with OpenVINO opens no socket and leaves nothing in its home', async t => {
-  const home = await openWatchedHome(t);
-  const { library } = openvinoHere();
-  const model = { ...(await createModel(t, {})), openvino: { library } };
-  const pool = await openPool(t, {}, { childEnv: home.env, model });
-  await run(pool, QUICK);
-  t.deepEqual(await networkSocketsOf(pidOf(pool)), []);
-  await pool.close(0);
-  t.deepEqual(home.requests, []);
-  t.deepEqual(await home.files(), []);
 });

@@ -1,6 +1,6 @@
 /** Longer than ONNX Runtime waits before it first reports (9 to 12 s where nothing told it not to). */
 import { setTimeout as delay } from 'node:timers/promises';
-import test from 'ava';
+import { onEachRuntime as test } from '../../test/openvino.ts';
 import { openPool, pidOf, QUICK, run } from '../../test/pool-harness.ts';
 import { networkSocketsOf, openWatchedHome } from '../../test/watched-home.ts';
 
