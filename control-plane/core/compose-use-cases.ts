@@ -55,7 +55,8 @@ export function composeDispatch(parts: DispatchParts) {
   const { config, log, stores, blobs } = parts;
   const fleet = new Fleet({
     listMembers: () => stores.nodes.listLive(),
-    noteModels: ({ nodeId, bootId }, models) => stores.nodes.noteModels(nodeId, bootId, models),
+    noteModels: ({ nodeId, bootId }, models, runsOn) =>
+      stores.nodes.noteModels(nodeId, bootId, models, runsOn),
     nodeToken: parts.nodeTokens.shown,
     security: parts.security,
     log: (level, message, fields) => log[level](fields, message),

@@ -12,12 +12,22 @@ export function addNodeCommands(program: Command, context: CliContext): void {
       const all = await context.withStores(stores => new OperateNodes(stores).list());
       context.report(all, () =>
         table(
-          ['NODE', 'STATE', 'ADDRESS', 'VERSION', 'LAST HEARTBEAT', 'NO JOBS FOR', 'CAUSE'],
+          [
+            'NODE',
+            'STATE',
+            'ADDRESS',
+            'VERSION',
+            'RUNS ON',
+            'LAST HEARTBEAT',
+            'NO JOBS FOR',
+            'CAUSE',
+          ],
           all.map(node => [
             node.node_id,
             node.state,
             node.address,
             node.version,
+            node.runs_on ?? '-',
             node.heartbeat_at,
             node.models_left_out.join(', ') || '-',
             node.cause ?? '-',

@@ -68,6 +68,10 @@ onDatabases(test, "the operator's port", (test, dialect) => {
     const seen = { nodeId, bootId, state: 'serving', cause: null, forMs: 0 } as const;
     await stores.sightings.note('replica-1', [seen], LEASE_MS);
     t.is(await state(), 'live');
+    const runsOn = async () => (await ask(app, `/operator/nodes/${nodeId}`)).json().runs_on;
+    t.is(await runsOn(), null);
+    await stores.nodes.noteModels(nodeId, bootId, [], 'cpu (openvino)');
+    t.is(await runsOn(), 'cpu (openvino)');
     const told = await ask(app, `/operator/nodes/${nodeId}/drain`, 'POST');
     t.deepEqual(told.json(), { node_id: nodeId, draining: true });
     t.is(await state(), 'draining');

@@ -1,7 +1,7 @@
 /** Which nodes are routable, and with how much room, as they come, change, hang and go. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { InputFormat, NodeState } from '@matting/proto/gen/matting/v1/matte_service.ts';
+import { InputFormat, NodeModel, NodeState } from '@matting/proto/gen/matting/v1/matte_service.ts';
 import ava from 'ava';
 import sinon from 'sinon';
 import { until } from '../test/harness.ts';
@@ -23,6 +23,7 @@ const test = ava.serial;
 let members: FleetMember[] | Error = [];
 let nowMs = 0;
 let said: string[] = [];
+let runsOn: (string | undefined)[] = [];
 let fleet: Fleet;
 const nodes: ScriptedNode[] = [];
 
@@ -30,11 +31,13 @@ test.beforeEach(async () => {
   members = [];
   nowMs = 0;
   said = [];
+  runsOn = [];
   fleet = new Fleet({
     listMembers: async () => {
       if (members instanceof Error) throw members;
       return members;
     },
+    noteModels: async (_member, _models, on) => runsOn.push(on),
     nodeToken: () => TEST_TOKEN,
     log: (_level, message, fields) => said.push(`${message} ${JSON.stringify(fields)}`),
     now: () => nowMs,
@@ -84,6 +87,18 @@ test('a node › is routable as soon as it is a member and reports that it serve
   node.report();
   await until(() => routable().length === 1);
   t.true(fleet.hasBeenRoutable);
+});
+
+test('a node › is noted with what runs its models, and with its provider alone if it does not say', async t => {
+  const named = [{ runtime: 'openvino' }, { runtime: 'onnxruntime' }, { runtime: 'openvino' }];
+  const models = named.map(one => NodeModel.create(one));
+  await joined({ info: { models } });
+  await fleet.refresh();
+  t.deepEqual(runsOn, ['cpu (onnxruntime, openvino)']);
+  const older = [NodeModel.create({ model: 'isnet' })];
+  await joined({ info: { models: older, executionProviderSelected: 'cuda' } });
+  await fleet.refresh();
+  t.is(runsOn.at(-1), 'cuda');
 });
 
 test('a node › leaves at once when it announces draining, fails or stops its membership', async t => {

@@ -32,6 +32,7 @@ interface FleetOptions {
   readonly noteModels?: (
     { nodeId, bootId }: FleetMember,
     models: readonly NamedSum[],
+    runsOn: string | undefined,
   ) => Promise<unknown>;
   readonly nodeToken: () => string;
   readonly security?: ChannelSecurity;
@@ -178,13 +179,14 @@ export class Fleet {
   async #noteModels(): Promise<void> {
     const { noteModels, log } = this.#options;
     for (const link of this.#membersKnown && noteModels ? this.#links.values() : []) {
-      const { member, selectables } = link;
+      const { member, selectables, runsOn } = link;
       if (selectables === link.notedSelectables) continue;
       const models = [...selectables.values()];
       try {
         await noteModels?.(
           member,
           models.map(({ name, kind, sha256 }) => ({ name, kind, sha256 })),
+          runsOn,
         );
         link.notedSelectables = selectables;
       } catch (error) {

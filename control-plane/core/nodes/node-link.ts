@@ -93,6 +93,7 @@ export class NodeLink {
   #selectables: Selectables = NO_SELECTABLES;
   /** These were written down last. */
   notedSelectables: Selectables = NO_SELECTABLES;
+  #runsOn: string | undefined;
   #selectableRevision = 0;
   #asking = false;
   #directOrigins: readonly string[] = [];
@@ -142,6 +143,11 @@ export class NodeLink {
    */
   get selectables(): Selectables {
     return this.#selectables;
+  }
+
+  /** What runs its own plan, for people; undefined: no call has reached the node yet. */
+  get runsOn(): string | undefined {
+    return this.#runsOn;
   }
 
   offerModels(models: Selectables): void {
@@ -224,6 +230,7 @@ export class NodeLink {
         const info = await this.client.getNodeInfo();
         const abilities = this.#check(info);
         this.#view ??= new NodeView(abilities);
+        this.#runsOn = runsOnOf(info);
         this.#selectables = selectablesFromProto(info.selectable);
         this.#directOrigins = info.directOrigins;
         await this.#watch();
@@ -383,4 +390,11 @@ function ignoreLateErrors(stream: ClientReadableStream<unknown>): void {
 function stateName(state: NodeState): string {
   const entry = Object.entries(NodeState).find(([, value]) => value === state);
   return entry === undefined ? 'UNRECOGNIZED' : entry[0].replace('NODE_STATE_', '');
+}
+
+/** `cpu (onnxruntime, openvino)`; the bare provider where a node of before 0.3.0 names no runtime. */
+function runsOnOf({ executionProviderSelected: provider, models }: GetNodeInfoResponse): string {
+  const named = models.map(({ runtime }) => runtime).filter(runtime => runtime !== '');
+  const runtimes = [...new Set(named)].sort();
+  return runtimes.length === 0 ? provider : `${provider} (${runtimes.join(', ')})`;
 }

@@ -88,11 +88,11 @@ export function createNodeStore(database: Database) {
           .where('boot_id', '=', bootId),
       ),
     /** Keeps the models that this boot reports. False: another boot is registered, or none. */
-    noteModels: (nodeId: string, bootId: string, models: readonly NamedSum[]) =>
+    noteModels: (nodeId: string, bootId: string, models: readonly NamedSum[], runsOn?: string) =>
       changed(db =>
         db
           .updateTable('nodes')
-          .set({ models: JSON.stringify({ bootId, models } satisfies StoredModels) })
+          .set({ models: JSON.stringify({ bootId, models, runsOn } satisfies StoredModels) })
           .where('node_id', '=', nodeId)
           .where('boot_id', '=', bootId),
       ),
@@ -152,11 +152,14 @@ async function forgetLongGone(database: Database): Promise<void> {
 interface StoredModels {
   readonly bootId: string;
   readonly models: readonly NamedSum[];
+  /** Absent in a row that a control plane of before 0.3.0 wrote. */
+  readonly runsOn?: string | undefined;
 }
 
 function memberFromRow({ draining, readAtMs, models: column, ...node }: NodeRow) {
   const { leaseExpiresAtMs } = node;
-  const { bootId, models }: Partial<StoredModels> = JSON.parse(column ?? '{}');
+  const { bootId, models, runsOn }: Partial<StoredModels> = JSON.parse(column ?? '{}');
+  const isOfBoot = bootId === node.bootId;
   return {
     ...node,
     draining: draining === 1,
@@ -164,6 +167,8 @@ function memberFromRow({ draining, readAtMs, models: column, ...node }: NodeRow)
     /** The node deregistered; it is false for a node that only stopped its heartbeats. */
     gone: leaseExpiresAtMs === DEREGISTERED,
     /** Requests may name these there; null: no replica has read them yet. */
-    models: bootId === node.bootId ? (models ?? null) : null,
+    models: isOfBoot ? (models ?? null) : null,
+    /** What runs its models, for people; null: nobody read it yet. */
+    runsOn: isOfBoot ? (runsOn ?? null) : null,
   };
 }

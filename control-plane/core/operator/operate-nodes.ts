@@ -104,6 +104,7 @@ function viewNode(
     address: member.address,
     http_address: member.httpAddress === '' ? null : member.httpAddress,
     version: member.version,
+    runs_on: member.runsOn,
     models: member.models,
     models_left_out: leftOut.get(member.nodeId) ?? [],
     registered_at: isoTime(member.registeredAtMs),

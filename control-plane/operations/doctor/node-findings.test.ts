@@ -57,7 +57,7 @@ function member(nodeId: string, address: string, httpAddress: string): NodeMembe
   return {
     ...{ nodeId, bootId: 'b', address, httpAddress, version: '1.0.0' },
     ...{ registeredAtMs: 0, heartbeatAtMs: 0, leaseExpiresAtMs: 0 },
-    ...{ draining: false, live: true, gone: false, models: null },
+    ...{ draining: false, live: true, gone: false, models: null, runsOn: null },
   };
 }
 

@@ -22,7 +22,7 @@ import {
 } from '@matting/proto/gen/matting/v1/matte_service.ts';
 import type { GpuDevice } from '../engine/devices/gpu-device.ts';
 import type { CommercialUseGate } from '../models/plan.ts';
-import type { ExecutionProvider } from '../models/prepared-model.ts';
+import { type ExecutionProvider, runtimeOf } from '../models/prepared-model.ts';
 import { termsOf } from '../models/selectable.ts';
 import type { NodeState, NodeStatus } from '../node-state.ts';
 import type { PicturePool } from '../picture/pool/picture-pool.ts';
@@ -63,7 +63,13 @@ export function createNodeInfo(inputs: NodeInfoInputs): GetNodeInfoResponse {
       const size = { inputWidth, inputHeight };
       const fallback = precisionFallback !== undefined && { precisionFallback };
       const file = { version, sha256, precision, ...size };
-      return NodeModel.create({ model, ...file, ...fallback, licence });
+      return NodeModel.create({
+        model,
+        ...file,
+        ...fallback,
+        licence,
+        runtime: runtimeOf(prepared),
+      });
     }),
     plan: work.plan.name,
     commercialUseRequired: inputs.commercialUse ?? '',

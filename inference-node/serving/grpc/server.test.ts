@@ -82,8 +82,8 @@ test('the server › tells what it is', async t => {
   t.is(info.protocolVersion, 'matting.v1');
   t.is(info.plan, 'tiny');
   t.deepEqual(
-    info.models.map(({ model }) => model),
-    ['tiny'],
+    info.models.map(({ model, runtime }) => [model, runtime]),
+    [['tiny', 'onnxruntime']],
   );
   t.is(info.limits?.imagesMax, 4);
   t.is(info.limits?.jxlPixelsMax, 0);

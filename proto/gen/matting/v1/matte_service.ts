@@ -654,7 +654,11 @@ export interface NodeModel {
   /** as in ModelRun */
   precisionFallback: string;
   /** absent: this node does not say */
-  licence: ModelLicence | undefined;
+  licence:
+    | ModelLicence
+    | undefined;
+  /** onnxruntime, openvino. Empty: this node does not say */
+  runtime: string;
 }
 
 /** The terms of a model from its manifest on the node. This is not legal advice. */
@@ -4158,6 +4162,7 @@ function createBaseNodeModel(): NodeModel {
     inputHeight: 0,
     precisionFallback: "",
     licence: undefined,
+    runtime: "",
   };
 }
 
@@ -4186,6 +4191,9 @@ export const NodeModel: MessageFns<NodeModel> = {
     }
     if (message.licence !== undefined) {
       ModelLicence.encode(message.licence, writer.uint32(66).fork()).join();
+    }
+    if (message.runtime !== "") {
+      writer.uint32(74).string(message.runtime);
     }
     return writer;
   },
@@ -4267,6 +4275,14 @@ export const NodeModel: MessageFns<NodeModel> = {
             message.licence = ModelLicence.decode(reader, reader.uint32());
             continue;
           }
+          case 9: {
+            if (tag !== 74) {
+              break;
+            }
+
+            message.runtime = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -4294,6 +4310,7 @@ export const NodeModel: MessageFns<NodeModel> = {
     message.licence = (object.licence !== undefined && object.licence !== null)
       ? ModelLicence.fromPartial(object.licence)
       : undefined;
+    message.runtime = object.runtime ?? "";
     return message;
   },
 };
