@@ -14,12 +14,13 @@ import { DIRECT_ORIGINS_MAX, parseOrigin } from './direct/direct-origins.ts';
 import { readCallerTokens } from './grpc/caller-tokens.ts';
 import type { CallerToken } from './grpc/callers.ts';
 import { type ModelSettings, readModelSettings } from './models/plan.ts';
-import type { CpuRuntimeChoice } from './models/prepared-model.ts';
+import type { CpuRuntimeChoice, ExecutionProvider } from './models/prepared-model.ts';
 import {
   type Environment,
   type PoolSettings,
   readChildEnv,
   readCpuRuntime,
+  readExecutionProvider,
   readPoolSettings,
   readProviderDir,
 } from './start/pool-settings.ts';
@@ -101,6 +102,7 @@ export function readNodeSettings(reader: EnvReader, env: Environment, cwd: strin
 export interface ToolSettings {
   readonly settings: ModelSettings;
   readonly providerDir: string;
+  readonly executionProvider: ExecutionProvider | 'auto';
   readonly cpuRuntime: CpuRuntimeChoice;
   /** Environment of the engine that checks a model. */
   readonly childEnv: Readonly<Record<string, string>>;
@@ -110,8 +112,9 @@ export interface ToolSettings {
 export function readToolSettings(reader: EnvReader, env: Environment, cwd: string): ToolSettings {
   const settings = readModelSettings(reader, cwd);
   const providerDir = readProviderDir(reader, settings, cwd);
+  const executionProvider = readExecutionProvider(reader);
   const cpuRuntime = readCpuRuntime(reader);
-  return { settings, providerDir, cpuRuntime, childEnv: readChildEnv(env) };
+  return { settings, providerDir, executionProvider, cpuRuntime, childEnv: readChildEnv(env) };
 }
 
 function readFleet(whole: EnvReader, host: string) {

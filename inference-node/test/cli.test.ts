@@ -366,6 +366,13 @@ test('models are fetched without OpenVINO where it cannot be installed, unless i
     t.regex(said, reason);
     t.regex((await fetched('openvino', env)).error?.message ?? '', reason);
   }
+  const offline = { PIP_INDEX_URL: 'http://127.0.0.1:9/' };
+  const onGpu = { ...offline, MATTING_EXECUTION_PROVIDER: 'cuda' };
+  t.is(
+    (await fetched('auto', onGpu)).said,
+    'matting: cuda runs the models here: the runtimes of the CPU are not compared\n',
+  );
+  t.regex((await fetched('openvino', onGpu)).error?.message ?? '', /cannot be downloaded/);
   await modelsRemove('mine', configOf(), new PassThrough());
 });
 

@@ -3,6 +3,7 @@
 import type { Writable } from 'node:stream';
 import { ConfigError } from '@matting/program/config-error.ts';
 import { createAnswering } from '@matting/serving/engine/choice/answer-picture.ts';
+import { findGpus } from '@matting/serving/engine/choice/host-gpus.ts';
 import { memoryMaxHere } from '@matting/serving/engine/probe/probe-process.ts';
 import {
   listManifests,
@@ -26,6 +27,7 @@ import {
   findOpenvino,
   OPENVINO_WHEEL,
   ProviderError,
+  readEngineEnvironment,
   readOpenvino,
 } from '@matting/serving/providers/provider-files.ts';
 import type { Command } from 'commander';
@@ -279,12 +281,18 @@ async function fetchOne(
 
 /** Installs OpenVINO where it is missing; without it, by `auto`, ONNX Runtime runs the models. */
 async function openRuntime(
-  { cpuRuntime: wanted, providerDir, env }: CliConfig,
+  config: CliConfig,
   view: ProgressView,
   err: Streams['err'],
   signal: AbortSignal,
 ): Promise<RuntimeOptions | undefined> {
+  const { cpuRuntime: wanted, providerDir, env } = config;
   if (wanted === 'onnxruntime') return undefined;
+  const gpu = wanted === 'auto' ? await gpuProvider(config) : undefined;
+  if (gpu !== undefined) {
+    err.write(`matting: ${gpu} runs the models here: the runtimes of the CPU are not compared\n`);
+    return undefined;
+  }
   const there = await readOpenvino(providerDir, { hashed: true });
   if (there.state !== 'installed') {
     const onProgress = (receivedBytes: number, totalBytes: number) =>
@@ -302,6 +310,17 @@ async function openRuntime(
   }
   const found = await findOpenvino(providerDir, wanted);
   return { wanted, openvino: typeof found === 'string' ? undefined : found, comparing: signal };
+}
+
+/** What runs the models of a node here, as its start would choose it; undefined: the CPU. */
+async function gpuProvider({ executionProvider, providerDir, childEnv }: CliConfig) {
+  if (executionProvider === 'cpu') return undefined;
+  if (executionProvider !== 'auto') return executionProvider;
+  const { gpus, tryCuda } = await findGpus(childEnv);
+  if (gpus.state === 'absent') return undefined;
+  const { childEnv: engineEnv } = await readEngineEnvironment(providerDir, childEnv);
+  const attempts = await tryCuda(engineEnv);
+  return attempts.some(({ reason }) => reason === undefined) ? ('cuda' as const) : undefined;
 }
 
 const RUNTIME_NAMES = { onnxruntime: 'ONNX Runtime', openvino: 'OpenVINO' } as const;

@@ -81,15 +81,7 @@ export function readPoolSettings(
   const reader = whole.section('Engines and memory');
   const isSmall = readProfile(whole) === 'small';
   return {
-    executionProvider: reader.oneOf(
-      'MATTING_EXECUTION_PROVIDER',
-      ['auto', ...EXECUTION_PROVIDERS],
-      {
-        about: `What runs the models ([GPUs](gpu.md)). If you name a provider and it does not work, the
-          node does not start.`,
-        default: 'auto' as const,
-      },
-    ),
+    executionProvider: readExecutionProvider(whole),
     cpuRuntime: readCpuRuntime(whole),
     gpuDevice: reader.parsed(
       'MATTING_GPU_DEVICES',
@@ -163,6 +155,15 @@ function readEngines(reader: EnvReader, isSmall: boolean) {
       ),
     ),
   };
+}
+
+export function readExecutionProvider(whole: EnvReader): ExecutionProvider | 'auto' {
+  const choices = ['auto', ...EXECUTION_PROVIDERS] as const;
+  return whole.section('Engines and memory').oneOf('MATTING_EXECUTION_PROVIDER', choices, {
+    about: `What runs the models ([GPUs](gpu.md)). If you name a provider and it does not work, the
+      node does not start.`,
+    default: 'auto' as const,
+  });
 }
 
 export function readCpuRuntime(whole: EnvReader): CpuRuntimeChoice {
