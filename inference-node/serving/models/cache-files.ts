@@ -24,12 +24,13 @@ const TEMPORARY_SUFFIX = '.tmp';
 export class WholeFile {
   readonly path: string;
   readonly handle: FileHandle;
-  readonly #temporary: string;
+  /** Where it lies until then, for a library that writes to a path. */
+  readonly temporary: string;
   #open = true;
 
   private constructor(path: string, temporary: string, handle: FileHandle) {
     this.path = path;
-    this.#temporary = temporary;
+    this.temporary = temporary;
     this.handle = handle;
   }
 
@@ -55,13 +56,13 @@ export class WholeFile {
   async commit(): Promise<void> {
     await this.handle.sync();
     await this.#close();
-    await rename(this.#temporary, this.path);
+    await rename(this.temporary, this.path);
     await syncPath(dirname(this.path));
   }
 
   async discard(): Promise<void> {
     await this.#close();
-    await rm(this.#temporary, { force: true });
+    await rm(this.temporary, { force: true });
   }
 
   async #close(): Promise<void> {

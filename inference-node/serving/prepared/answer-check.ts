@@ -39,8 +39,16 @@ export interface RuntimeComparison {
 }
 
 export interface RuntimeTools {
-  /** Has OpenVINO compile the graph, and write that to `exportTo`. */
-  compile(model: PreparedModel, library: string, exportTo: string): Promise<void>;
+  /**
+   * Has OpenVINO compile the graph, and write that to `exportTo`. It rejects, as `compare` does, in
+   * bounded time and memory, whatever the graph does to its runtime.
+   */
+  compile(
+    model: PreparedModel,
+    library: string,
+    exportTo: string,
+    signal: AbortSignal,
+  ): Promise<void>;
   compare(
     onnxruntime: PreparedModel,
     openvino: PreparedModel,

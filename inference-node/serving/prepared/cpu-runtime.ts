@@ -3,9 +3,15 @@
  * like ONNX Runtime and is faster by enough; else ONNX Runtime. Preparing compares the two in turns
  * and records the choice beside the graph, with what OpenVINO compiled; a start only reads it.
  */
-import { randomBytes } from 'node:crypto';
-import { readFile, rename, rm } from 'node:fs/promises';
-import { hashFile, isMissing, statOrNull, writeRecord } from '../models/cache-files.ts';
+import { readFile, statfs } from 'node:fs/promises';
+import {
+  hashFile,
+  hashOpenFile,
+  isMissing,
+  statOrNull,
+  writeFileWhole,
+  writeRecord,
+} from '../models/cache-files.ts';
 import { diskError, ModelError } from '../models/model-error.ts';
 import type {
   CompiledGraph,
@@ -129,7 +135,7 @@ export async function prepareRuntime(
   let compiled = before?.compiled ?? '';
   let comparison: RuntimeComparison;
   try {
-    if (!isWhole) compiled = await compile(model, openvino, tools);
+    if (!isWhole) compiled = await compile(model, openvino, tools, signal);
     const use = { path: compiledPath(model), sha256: compiled };
     comparison = await tools.compare(model, runningOpenvino(model, openvino, use), signal);
   } catch (error) {
@@ -189,23 +195,23 @@ export function compareAlphas(found: Uint8Array, expected: Uint8Array): string |
   return `OpenVINO’s matte differs by ${mean.toFixed(3)} levels of 255 in the mean, and ${(100 * share).toFixed(2)} % of its pixels by more than ${Math.floor(PIXEL_DIFFERENCE_MAX)}`;
 }
 
+/** Returns the digest of what OpenVINO wrote. */
 async function compile(
   model: PreparedModel,
   { library }: OpenvinoHere,
   tools: RuntimeTools,
+  signal: AbortSignal,
 ): Promise<string> {
   const path = compiledPath(model);
-  const partial = `${path}.${randomBytes(6).toString('hex')}.tmp`;
-  try {
-    await tools.compile(model, library, partial);
-    const sha256 = await hashFile(partial);
-    await rename(partial, path);
-    return sha256;
-  } catch (error) {
-    throw diskError(error, 'write', path);
-  } finally {
-    await rm(partial, { force: true });
-  }
+  let sha256 = '';
+  await writeFileWhole(path, async file => {
+    await tools.compile(model, library, file.temporary, signal);
+    // OpenVINO does not say that its writes failed.
+    const { bavail } = await statfs(file.temporary);
+    if (bavail === 0) throw Object.assign(new Error('the disk is full'), { code: 'ENOSPC' });
+    sha256 = await hashOpenFile(file.handle);
+  });
+  return sha256;
 }
 
 async function isCompiled(model: RecordedModel, sha256: string): Promise<boolean> {

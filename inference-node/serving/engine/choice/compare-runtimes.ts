@@ -1,36 +1,72 @@
-/** Runs a prepared graph by both runtimes in turns, each in an engine of its own, on one thread. */
+/**
+ * Runs a prepared graph by both runtimes in turns, each in an engine of its own, on one thread.
+ * OpenVINO may crash or hang at a graph, or take memory without end: a bound ends each of that.
+ */
 import { pino } from 'pino';
 import { type PreparedModel, runtimeOf } from '../../models/prepared-model.ts';
 import { drawCheckInput, type RuntimeTools } from '../../prepared/answer-check.ts';
 import { readProcessorTicks } from '../../process/proc-files.ts';
+import { dataBytesOf } from '../pool/engine-bounds.ts';
 import type { EnginePool } from '../pool/engine-pool.ts';
 import { openEnginePool } from '../pool/open-engine-pool.ts';
 
 /** Of each. The fastest of them is compared: what disturbs a run makes it slower, never faster. */
 const ROUNDS = 5;
 const CLOSE_MAX_MS = 5_000;
+/** Compiling takes 1.5 s a model, and two loads and twelve runs 15 s, on two cores without others. */
+export const COMPILE_MAX_MS = 120_000;
+const COMPARE_MAX_MS = 600_000;
+
+interface AloneOptions {
+  /** The engines' whole environment. */
+  readonly childEnv: Readonly<Record<string, string>>;
+  readonly signal: AbortSignal;
+}
 
 /** @param childEnv the engines' whole environment */
-export function runtimeTools(childEnv: Readonly<Record<string, string>>): RuntimeTools {
+export function runtimeTools(childEnv: AloneOptions['childEnv']): RuntimeTools {
   return {
-    async compile(model, library, exportTo) {
-      await using engine = openAlone({ ...model, openvino: { library, exportTo } }, childEnv);
-      await engine.pool.ready();
-    },
-    async compare(onnxruntimeModel, openvinoModel, signal) {
-      await using first = openAlone(onnxruntimeModel, childEnv);
-      await using second = openAlone(openvinoModel, childEnv);
-      const engines = [first, second];
-      await Promise.all(engines.map(({ pool }) => pool.ready()));
-      const rgb = drawCheckInput(onnxruntimeModel);
-      for (let round = 0; round < ROUNDS; round++) {
-        for (const engine of engines) await engine.run(rgb, signal);
-      }
-      const [onnxruntime, openvino] = [first.best(), second.best()];
-      const alphas = { onnxruntime: onnxruntime.alpha, openvino: openvino.alpha };
-      return { timeShare: openvino.ticks / onnxruntime.ticks, alphas };
-    },
+    compile: (model, library, exportTo, aborted) =>
+      bounded(COMPILE_MAX_MS, aborted, async signal => {
+        const compiling = { ...model, openvino: { library, exportTo } };
+        await using engine = openAlone(compiling, { childEnv, signal });
+        await engine.pool.ready();
+      }),
+    compare: (onnxruntimeModel, openvinoModel, aborted) =>
+      bounded(COMPARE_MAX_MS, aborted, async signal => {
+        await using first = openAlone(onnxruntimeModel, { childEnv, signal });
+        await using second = openAlone(openvinoModel, { childEnv, signal });
+        const engines = [first, second];
+        await Promise.all(engines.map(({ pool }) => pool.ready()));
+        const rgb = drawCheckInput(onnxruntimeModel);
+        for (let round = 0; round < ROUNDS; round++) {
+          for (const engine of engines) await engine.run(rgb);
+        }
+        const [onnxruntime, openvino] = [first.best(), second.best()];
+        const alphas = { onnxruntime: onnxruntime.alpha, openvino: openvino.alpha };
+        return { timeShare: openvino.ticks / onnxruntime.ticks, alphas };
+      }),
   };
+}
+
+/** @throws the reason of `aborted`, or an Error that names the bound */
+async function bounded<T>(
+  maxMs: number,
+  aborted: AbortSignal,
+  work: (signal: AbortSignal) => Promise<T>,
+): Promise<T> {
+  const late = new AbortController();
+  const timer = setTimeout(() => late.abort(new Error(`it took over ${maxMs / 1000} s`)), maxMs);
+  const signal = AbortSignal.any([aborted, late.signal]);
+  try {
+    return await work(signal);
+  } catch (error) {
+    // The engines that the signal ended say only that they were closed.
+    signal.throwIfAborted();
+    throw error;
+  } finally {
+    clearTimeout(timer);
+  }
 }
 
 interface Best {
@@ -38,25 +74,26 @@ interface Best {
   readonly alpha: Uint8Array;
 }
 
-function openAlone(model: PreparedModel, childEnv: Readonly<Record<string, string>>) {
+function openAlone(model: PreparedModel, { childEnv, signal }: AloneOptions) {
   // Whoever compares says what came of it.
   const log = pino({ level: 'silent' });
   const pool: EnginePool = openEnginePool({
-    model,
-    engines: 1,
-    threadsPerEngine: 1,
-    childEnv,
-    log,
+    ...{ model, engines: 1, threadsPerEngine: 1, childEnv, log },
+    dataBytesMax: model.openvino && dataBytesOf(model, 1),
   });
+  const close = () => pool.close(0);
+  signal.addEventListener('abort', close, { once: true });
+  if (signal.aborted) void close();
   let best: Best | undefined;
   return {
     pool,
-    async run(rgb: Uint8Array, signal: AbortSignal) {
+    async run(rgb: Uint8Array) {
       const pid = pool.processes()[0]?.pid;
       if (pid === undefined) throw new Error(`${runtimeOf(model)} has no process`);
       const before = readProcessorTicks(pid);
       const { alpha } = await pool.run({ rgb, priority: 'sync', signal });
-      const ticks = readProcessorTicks(pid) - before;
+      // A graph of a few operators takes none.
+      const ticks = Math.max(1, readProcessorTicks(pid) - before);
       if (best === undefined || ticks < best.ticks) best = { ticks, alpha };
     },
     best(): Best {

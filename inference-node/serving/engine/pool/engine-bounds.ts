@@ -43,16 +43,24 @@ const KEPT_BYTES = 64 * 1024 ** 2;
 export function boundsOf(model: PreparedModel, threads: number): EngineBounds {
   const { width, height } = largestInput(model);
   if (model.form === undefined) return { answerBytesMax: width * height };
-  const estimated = Math.max(UNMEASURED_BYTES, engineBytes(model));
-  const measured = model.peakBytes ?? estimated;
-  const reserved = RUNTIME_RESERVED_BYTES + threads * THREAD_RESERVED_BYTES;
+  const measured = measuredBytes(model);
   return {
     // A GPU's driver reserves address space by its own rules.
-    ...(model.provider === 'cpu' && { dataBytesMax: reserved + MEASURED_TIMES_MAX * measured }),
+    ...(model.provider === 'cpu' && { dataBytesMax: dataBytesOf(model, threads) }),
     resident: {
       countedBytes: measured,
       growthBytesMax: measured * KEPT_SHARE_MAX + KEPT_BYTES,
     },
     answerBytesMax: ANSWER_VALUES_MAX,
   };
+}
+
+function measuredBytes(model: PreparedModel): number {
+  return model.peakBytes ?? Math.max(UNMEASURED_BYTES, engineBytes(model));
+}
+
+/** What an engine of a graph may take that its runtime may not be fit for. */
+export function dataBytesOf(model: PreparedModel, threads: number): number {
+  const reserved = RUNTIME_RESERVED_BYTES + threads * THREAD_RESERVED_BYTES;
+  return reserved + MEASURED_TIMES_MAX * measuredBytes(model);
 }

@@ -150,6 +150,8 @@ export interface EnginePoolOptions {
   /** Mattes go into these buffers. Undefined: into new memory. */
   readonly buffers?: BufferPool;
   readonly timing?: Partial<EngineTiming>;
+  /** Bounds the memory of each engine; absent: boundsOf() does. */
+  readonly dataBytesMax?: number | undefined;
   readonly failureWindowMs?: number;
 }
 

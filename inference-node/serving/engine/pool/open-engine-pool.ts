@@ -413,14 +413,15 @@ function createEngines(
   timing: EngineTiming,
   listener: EngineListener,
 ): Engine[] {
-  const { model, engines, threadsPerEngine, device, buffers } = options;
+  const { model, engines, threadsPerEngine, device, buffers, dataBytesMax } = options;
   const spec = {
     ...model,
     intraOpThreads: threadsPerEngine,
     sharesCores: options.sharesCores ?? false,
     allowCpuNodes: true,
   };
-  const bounds = boundsOf(model, threadsPerEngine);
+  const ofModel = boundsOf(model, threadsPerEngine);
+  const bounds = dataBytesMax === undefined ? ofModel : { ...ofModel, dataBytesMax };
   const childEnv = device?.envOf(options.childEnv) ?? options.childEnv;
   const alike = { spec, bounds, childEnv, timing, opening: device?.opening, buffers };
   return Array.from({ length: engines }, (_, index) => new Engine({ index, ...alike }, listener));
