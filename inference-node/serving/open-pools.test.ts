@@ -10,15 +10,22 @@ import { createUniformRgb, encodeTinyModel } from '@matting/test-support/tiny-mo
 import { outlineOf } from '@matting/test-support/tiny-plan.ts';
 import { encodeTrap, TRAP_PEAK_BYTES } from '@matting/test-support/trap-model.ts';
 import sharp from 'sharp';
+import { describeMachine } from './engine/choice/answer-picture.ts';
+import { runtimeTools } from './engine/choice/compare-runtimes.ts';
 import { NodeMetrics } from './metrics.ts';
+import { loadManifest } from './models/manifest.ts';
 import type { OpenedPool, Pools } from './open-pools.ts';
 import type { ImageResult, RunnablePlan } from './pipeline.ts';
-import type { MakePrepared } from './prepared/load-prepared.ts';
+import { prepareRuntime } from './prepared/cpu-runtime.ts';
+import { detectInstructionSet } from './prepared/instruction-set.ts';
+import { describePrepared, type MakePrepared } from './prepared/load-prepared.ts';
+import { preparedPath, writeSidecar } from './prepared/prepared-cache.ts';
 import { runtimeVersion } from './providers/provider-files.ts';
 import type { SelectablePlan, Selectables } from './selectables/selectables.ts';
 import type { PoolSettings } from './start/pool-settings.ts';
 import { type AddedFolders, addGraph, addTinyModel } from './test/added-model.ts';
 import { collectLog, gpuFacts, nothingToMake, openGpuHost } from './test/gpu-host.ts';
+import { isWithoutOpenvino, openvinoHere } from './test/openvino.ts';
 import { poolSettings } from './test/pool-settings.ts';
 
 // The import comes after the hook.
@@ -209,4 +216,57 @@ test('on a GPU a model that does not run there takes nothing from the others', a
   t.false(selectables.list.some(({ name }) => name === 'bad'));
   t.is(device?.outReason, undefined);
   t.is(plan.runs[0]?.engines.snapshot().enginesReady, 1);
+});
+
+/** What `models fetch` leaves of a shipped model for which OpenVINO is faster on this machine. */
+async function recordOpenvino({ addedModelsDir, modelDir }: AddedFolders, name: string) {
+  const bytes = encodeTinyModel();
+  const graph = {
+    ...{ file: 'tiny.onnx', precision: 'fp32', inputName: 'input', outputName: 'output' },
+    ...{ inputWidth: 32, inputHeight: 32 },
+  };
+  const inputSize = { default: 32, listed: [32], multipleOf: 32, min: 32, max: 32 };
+  await addGraph({ addedModelsDir, modelDir }, name, bytes, { graph, inputSize });
+  const manifest = await loadManifest(name, undefined, addedModelsDir);
+  const key = {
+    ...({ inputWidth: 32, inputHeight: 32, precision: 'fp32', provider: 'cpu' } as const),
+    instructionSet: await detectInstructionSet(),
+  };
+  const file = preparedPath(modelDir, manifest, key);
+  const sha256 = createHash('sha256').update(bytes).digest('hex');
+  await mkdir(path.dirname(file), { recursive: true });
+  await writeFile(file, bytes);
+  await writeSidecar(modelDir, manifest, key, bytes.length, sha256);
+  const alpha = Buffer.alloc(32 * 32);
+  const compare = async () => ({ timeShare: 0.5, alphas: { onnxruntime: alpha, openvino: alpha } });
+  await prepareRuntime(
+    describePrepared(manifest, key, file, sha256),
+    { wanted: 'auto', openvino: openvinoHere(), comparing: new AbortController().signal },
+    { machine: describeMachine(), runtimes: { ...runtimeTools({}), compare } },
+  );
+}
+
+const byOpenvino = isWithoutOpenvino ? test.skip : test;
+
+byOpenvino('a model that a request names runs on the runtime that was recorded for it', async t => {
+  for (const [wanted, runtime] of [
+    ['auto', 'openvino'],
+    ['onnxruntime', 'onnxruntime'],
+  ] as const) {
+    const env = {
+      ...{ MATTING_EXECUTION_PROVIDER: 'cpu', MATTING_CPU_RUNTIME: wanted },
+      MATTING_ADDED_MODELS_DIR: await temporaryFolder(t),
+      MATTING_PROVIDER_DIR: path.resolve(openvinoHere().library, '../..'),
+    };
+    const prepare = (folders: AddedFolders) => recordOpenvino(folders, 'shipped');
+    const { pools, lines } = await open(t, { env, prepare });
+    const { selectables } = await pools;
+    const shipped = named(selectables, 'shipped');
+    const leave = selectables.roomFor(shipped, 1).enter();
+    await shipped.ready?.();
+    t.is(await runOf(shipped), 100);
+    leave();
+    const ready = lines.find(line => line.msg === 'engine ready' && line.model === 'shipped');
+    t.is(ready?.runtime, runtime);
+  }
 });
