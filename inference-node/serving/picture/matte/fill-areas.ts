@@ -53,6 +53,9 @@ export interface FullLook extends Look {
   readonly source: Plane;
 }
 
+// Loops over cells count up: `entries()` makes two objects a cell, in all most of what a picture
+// worker allocated in V8's heap.
+
 /** Fills in place. `looks` have the size of `merged`; the first decides. */
 export function fillAreas(
   looks: readonly FullLook[],
@@ -171,8 +174,8 @@ function isSubject(
 function precision(looks: readonly Look[], opinion: Uint8Array, inside: Uint8Array): number {
   let both = 0;
   let claimed = 0;
-  for (const [cell, value] of opinion.entries()) {
-    if (value < 128 || inside[cell] === 1) continue;
+  for (let cell = 0; cell < opinion.length; cell++) {
+    if (opinion[cell]! < 128 || inside[cell] === 1) continue;
     claimed += 1;
     if ((looks[0]?.alpha[cell] ?? 0) >= 128) both += 1;
   }
@@ -258,7 +261,8 @@ export function findAreas(looks: readonly Look[], size: Size): Area[] {
   const labels = labelCores(undecided, size);
   for (let step = 0; step < REACH; step++) grow(labels, undecided, size);
   const cells = new Map<number, number[]>();
-  for (const [cell, label] of labels.entries()) {
+  for (let cell = 0; cell < labels.length; cell++) {
+    const label = labels[cell]!;
     if (label === 0) continue;
     const own = cells.get(label);
     if (own === undefined) cells.set(label, [cell]);
@@ -336,7 +340,9 @@ function neighbours(cell: number, { width, height }: Size): number[] {
 
 /** Grows one step with corners, in place, into undecided cells that have no label. */
 function grow(labels: Int32Array, undecided: Uint8Array, { width, height }: Size): void {
-  for (const [cell, label] of labels.slice().entries()) {
+  const before = labels.slice();
+  for (let cell = 0; cell < before.length; cell++) {
+    const label = before[cell]!;
     if (label === 0) continue;
     const x = cell % width;
     const y = Math.floor(cell / width);

@@ -234,7 +234,9 @@ function reconstruct(cells: Uint8Array, { width }: Size): Uint8Array {
     joined[cell] = value;
     fronts[value]!.push(cell);
   };
-  for (const [cell, value] of cells.entries()) if (value >= SHOWN_FROM) join(cell, value);
+  for (let cell = 0; cell < cells.length; cell++) {
+    if (cells[cell]! >= SHOWN_FROM) join(cell, cells[cell]!);
+  }
   for (let level = 255; level > 0; level--) {
     const front = fronts[level]!;
     // It grows meanwhile.
