@@ -127,13 +127,14 @@ function argsOf({ target }: Image, { base, tools }: Bases): readonly string[] {
   const { version } = JSON.parse(readFileSync(path.join(ROOT, 'package.json'), 'utf8'));
   const nodeBase = values['node-base'] || (target === 'node-cuda' ? CUDA_BASE : '');
   const under = nodeBase && target !== 'control-plane' ? byDigest(nodeBase, platform) : base;
-  const registry = process.env.NPM_CONFIG_REGISTRY;
+  const { NPM_CONFIG_REGISTRY: registry, PIP_INDEX_URL: index } = process.env;
   return [
     ...pairs('--build-arg', {
       BASE: base,
       ...(tools !== base && { BUILD_BASE: tools }),
       ...(under !== base && { NODE_BASE: under }),
       ...(registry && { NPM_REGISTRY: registry }),
+      ...(index && { PIP_INDEX_URL: index }),
       ...(values.without !== '' && { WITHOUT: values.without }),
       ...(values['models-fetch'] !== '' && { MODELS_FETCH: values['models-fetch'] }),
     }),
