@@ -238,7 +238,11 @@ async function recordOpenvino({ addedModelsDir, modelDir }: AddedFolders, name: 
   await writeFile(file, bytes);
   await writeSidecar(modelDir, manifest, key, bytes.length, sha256);
   const alpha = Buffer.alloc(32 * 32);
-  const compare = async () => ({ timeShare: 0.5, alphas: { onnxruntime: alpha, openvino: alpha } });
+  const compare = async () => ({
+    timeShare: 0.5,
+    peakBytes: 3e8,
+    alphas: { onnxruntime: alpha, openvino: alpha },
+  });
   await prepareRuntime(
     describePrepared(manifest, key, file, sha256),
     { wanted: 'auto', openvino: openvinoHere(), comparing: new AbortController().signal },

@@ -55,6 +55,7 @@ export interface AddContext {
 
 export interface AddedModel {
   readonly manifest: ModelManifest;
+  readonly prepared: PreparedModel;
   readonly cutout: string;
 }
 
@@ -99,7 +100,7 @@ export async function addModel(
   context.signal.throwIfAborted();
   const path = join(folders.addedModelsDir, name, MANIFEST_FILE);
   await writeFileWhole(path, file => file.write(Buffer.from(json), 0));
-  return { manifest, cutout };
+  return { manifest, prepared, cutout };
 }
 
 interface Known {

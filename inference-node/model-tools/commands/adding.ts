@@ -15,6 +15,7 @@ import {
 import { ModelError } from '@matting/serving/models/model-error.ts';
 import { loadAddedPlans, refusalsOf } from '@matting/serving/models/plan.ts';
 import { ACTIVATIONS } from '@matting/serving/models/prepared-model.ts';
+import { findOpenvino } from '@matting/serving/providers/provider-files.ts';
 import { type Command, InvalidArgumentError } from 'commander';
 import type { AddContext, AddedModel, OpenFact } from '../adding/add-model.ts';
 import { loadCatalogue } from '../adding/catalogue.ts';
@@ -25,6 +26,7 @@ import { NORMALISATIONS } from '../probing/probe.ts';
 import { type CliConfig, type CommandContext, UsageError } from './cli-config.ts';
 import { addGraphOptions, type GraphOptions, sizeOf, tripleOf } from './graph-options.ts';
 import { createProgressView } from './progress-view.ts';
+import { describeRuntime } from './runtime-words.ts';
 
 export interface ModelsAddOptions extends GraphOptions {
   readonly name?: string;
@@ -109,7 +111,7 @@ export async function modelsAdd(
     catalogue: await loadCatalogue(config.catalogueFile),
     probe: probeGraph,
     prepare: manifest =>
-      prepareHere(manifest, config, {
+      prepareHere(manifest, config, signal, {
         memoryMaxBytes,
         onProgress: progress => view.preparing(manifest.name, progress),
       }),
@@ -148,21 +150,31 @@ function tokenOf(variable: string | undefined, { env }: CliConfig): string | und
 async function prepareHere(
   manifest: ModelManifest,
   config: CliConfig,
+  signal: AbortSignal,
   own: Pick<PrepareOptions, 'memoryMaxBytes' | 'onProgress'>,
 ) {
   const { modelDir: cacheDir, weightsDir } = config.settings;
+  const { cpuRuntime: wanted, providerDir } = config;
+  // What is installed: `models fetch` installs it, as part of each start.
+  const found = await findOpenvino(providerDir, wanted);
+  const openvino = typeof found === 'string' ? undefined : found;
   return await prepareModel({
     ...{ manifest, cacheDir, weightsDir, precision: 'auto', provider: 'cpu', ...own },
+    runtime: { wanted, openvino, comparing: signal },
     answering: createAnswering({ childEnv: config.childEnv }),
   });
 }
 
 const GIGABYTE = 1e9;
 
-function describeAdded({ manifest, cutout }: AddedModel, config: CliConfig): readonly string[] {
+function describeAdded(
+  { manifest, prepared, cutout }: AddedModel,
+  config: CliConfig,
+): readonly string[] {
   const { name, version, measured, graph, licence } = manifest;
   const { weights, trainingData } = licence;
   const { peakBytes = 0, loadedBytes = 0, seconds = 0 } = measured ?? {};
+  const needed = Math.max(peakBytes, prepared.peakBytes ?? 0);
   const gigabytes = (bytes: number) => `${(bytes / GIGABYTE).toFixed(1)} GB`;
   const size = `${graph.inputWidth} x ${graph.inputHeight}`;
   const offered = [...new Set([...config.offered, name])].join();
@@ -176,7 +188,8 @@ function describeAdded({ manifest, cutout }: AddedModel, config: CliConfig): rea
     `licence   ${licence.spdx}; weights: commercial use ${weights.commercialUse}. ${weights.reason}`,
     `          training data: commercial use ${trainingData.commercialUse}. ${trainingData.reason}`,
     ...refusals.map(refusal => `refused   by MATTING_COMMERCIAL_USE: ${refusal}`),
-    `a node    needs ${gigabytes(peakBytes)} besides its own plan`,
+    `runs on   ${describeRuntime(prepared)}`,
+    `a node    needs ${gigabytes(needed)} besides its own plan`,
     graph.trimap
       ? `next      use it in ${plans}, with the role refine after a subject`
       : `next      set MATTING_MODELS_OFFERED=${offered} on the control plane, so that requests may name it`,

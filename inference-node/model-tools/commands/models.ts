@@ -21,7 +21,6 @@ import {
   refusalsOf,
   requireAdmitted,
 } from '@matting/serving/models/plan.ts';
-import { runtimeOf } from '@matting/serving/models/prepared-model.ts';
 import type { RuntimeOptions } from '@matting/serving/prepared/load-prepared.ts';
 import {
   findOpenvino,
@@ -41,6 +40,7 @@ import { type CliConfig, type CommandContext, UsageError } from './cli-config.ts
 import { JsonView } from './json-view.ts';
 import { modelsList, modelsShow } from './list-models.ts';
 import { createProgressView, type ProgressView } from './progress-view.ts';
+import { describeRuntime } from './runtime-words.ts';
 
 export function addModelCommands(program: Command, context: CommandContext): void {
   const { config, signal } = context;
@@ -323,8 +323,6 @@ async function gpuProvider({ executionProvider, providerDir, childEnv }: CliConf
   return attempts.some(({ reason }) => reason === undefined) ? ('cuda' as const) : undefined;
 }
 
-const RUNTIME_NAMES = { onnxruntime: 'ONNX Runtime', openvino: 'OpenVINO' } as const;
-
 function summary(model: FetchedModel): string {
   const { prepared } = model;
   const weights = model.fetched.length > 0 ? 'fetched and checked' : 'there and checked';
@@ -333,8 +331,6 @@ function summary(model: FetchedModel): string {
   const size = `${prepared.inputWidth}x${prepared.inputHeight}`;
   const fallback = prepared.precisionFallback;
   const why = fallback === undefined ? '' : ` (not int8: ${fallback})`;
-  const by = RUNTIME_NAMES[runtimeOf(prepared)];
-  const other = prepared.runtimeFallback;
-  const not = other === undefined ? '' : ` (${other})`;
-  return `${said}, prepared for ${size} in ${prepared.precision} on the CPU${why}, runs on ${by}${not}: ${prepared.path}`;
+  const by = describeRuntime(prepared);
+  return `${said}, prepared for ${size} in ${prepared.precision} on the CPU${why}, runs on ${by}: ${prepared.path}`;
 }

@@ -57,6 +57,7 @@ import {
 import { hasJxlTools, jxlTools } from '../picture/makeable.ts';
 import { NOT_COMPARED, readChoice } from '../prepared/cpu-runtime.ts';
 import { detectInstructionSet } from '../prepared/instruction-set.ts';
+import { describePrepared } from '../prepared/load-prepared.ts';
 import { listPrepared, PREPARER_REVISION } from '../prepared/prepared-cache.ts';
 import { findWeightsFile } from '../prepared/weights-cache.ts';
 import { findOpenvino } from '../providers/openvino-files.ts';
@@ -169,7 +170,7 @@ async function modelFindings(
 ): Promise<readonly Finding[]> {
   const { modelDir, addedModelsDir } = config.modelSettings;
   const findings: Finding[] = [];
-  const prepared: (EngineModel & PreparedFile)[] = [];
+  const prepared: PreparedModel[] = [];
   for (const { model, inputSize } of entries) {
     const manifest = await loadManifest(model, undefined, addedModelsDir);
     findings.push(await weightsFinding(manifest, config.modelSettings));
@@ -179,7 +180,10 @@ async function modelFindings(
         (provider === undefined || sidecar.provider === provider) &&
         (inputSize === undefined || sidecar.inputWidth === inputSize),
     );
-    if (current !== undefined) prepared.push({ ...current.sidecar, path: current.path });
+    if (current === undefined) continue;
+    const { path, recordsBeside, sidecar } = current;
+    const described = describePrepared(manifest, sidecar, path, sidecar.sha256);
+    prepared.push({ ...described, recordsBeside });
   }
   if (prepared.length < entries.length) {
     const found = `${entries.length - prepared.length} of ${entries.length} are not prepared yet`;
@@ -203,12 +207,10 @@ async function weightsFinding(
   return ok('models', `${manifest.name} ${manifest.version} is complete`);
 }
 
-type PreparedFile = Pick<PreparedModel, 'model' | 'path' | 'sha256' | 'provider'>;
-
 /** Says which runtime runs each model, and why. */
 async function runtimeFinding(
   { cpuRuntime: wanted, providerDir }: PoolSettings,
-  models: readonly PreparedFile[],
+  models: readonly PreparedModel[],
 ): Promise<Finding> {
   if (wanted === 'onnxruntime') return ok('runtime', 'ONNX Runtime runs the models, as set');
   const found = await findOpenvino(providerDir, wanted);
@@ -223,7 +225,7 @@ async function runtimeFinding(
     if (choice.runtime === 'openvino') {
       lines.push(`OpenVINO runs ${model.model} in ${choice.timeShare} of the time`);
     } else {
-      lines.push(`ONNX Runtime runs ${model.model}: ${choice.reason ?? 'its graph is as it came'}`);
+      lines.push(`ONNX Runtime runs ${model.model}: ${choice.reason}`);
     }
   }
   const text = lines.join('; ');

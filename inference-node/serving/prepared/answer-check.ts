@@ -35,6 +35,8 @@ export interface Answering {
 export interface RuntimeComparison {
   /** OpenVINO's processor time, divided by ONNX Runtime's. */
   readonly timeShare: number;
+  /** The memory of OpenVINO's process at its peak. */
+  readonly peakBytes: number;
   readonly alphas: Readonly<Record<Runtime, Uint8Array>>;
 }
 
@@ -116,7 +118,7 @@ export function answerRecordPath(preparedPath: string): string {
 }
 
 /** A graph that runs as it is may be described anew: another normalisation is another answer. */
-function identityOf(model: PreparedModel): string {
+export function identityOf(model: PreparedModel): string {
   const { form, sha256, normalisation, colourOrder, activation, outputName } = model;
   if (form === undefined) return sha256;
   const deciding = [sha256, form, normalisation, colourOrder, activation, outputName];

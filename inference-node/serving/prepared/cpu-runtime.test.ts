@@ -16,6 +16,7 @@ const test = ava;
 
 const ALPHA = Buffer.alloc(10_000, 100);
 const ALIKE = { onnxruntime: ALPHA, openvino: ALPHA };
+const PEAK = 3e8;
 const OPENVINO = { version: '1', library: '/nowhere/libopenvino.so' };
 const { signal } = new AbortController();
 const AUTO: RuntimeOptions = { wanted: 'auto', openvino: OPENVINO, comparing: signal };
@@ -43,7 +44,11 @@ async function open(t: ExecutionContext, comparison: RuntimeComparison | Error) 
 }
 
 test('a faster OpenVINO that answers alike is chosen, once on a machine', async t => {
-  const { model, calls, prepare } = await open(t, { timeShare: 0.8, alphas: ALIKE });
+  const { model, calls, prepare } = await open(t, {
+    timeShare: 0.8,
+    peakBytes: PEAK,
+    alphas: ALIKE,
+  });
   t.is(
     runtimeOf(await recordedRuntime(model, AUTO, HERE)),
     'onnxruntime',
@@ -55,7 +60,7 @@ test('a faster OpenVINO that answers alike is chosen, once on a machine', async 
   });
   t.deepEqual(await recordedRuntime(model, AUTO, HERE), chosen);
   const record = JSON.parse(await readFile(`${model.path}.runtimes.json`, 'utf8'));
-  t.deepEqual(record.machines, [{ machine: 'this one', timeShare: 0.8 }]);
+  t.deepEqual(record.machines, [{ machine: 'this one', timeShare: 0.8, peakBytes: PEAK }]);
   await prepare();
   t.deepEqual(calls, { compiled: 1, compared: 1, said: 1 });
   await prepare(AUTO, model, { machine: 'another one' });
@@ -64,15 +69,23 @@ test('a faster OpenVINO that answers alike is chosen, once on a machine', async 
 });
 
 const kept: readonly (readonly [string, RuntimeComparison, RegExp])[] = [
-  ['is hardly faster', { timeShare: 0.95, alphas: ALIKE }, /0\.95 of ONNX Runtime's time/],
+  [
+    'is hardly faster',
+    { timeShare: 0.95, peakBytes: PEAK, alphas: ALIKE },
+    /0\.95 of ONNX Runtime's time/,
+  ],
   [
     'answers otherwise everywhere',
-    { timeShare: 0.5, alphas: { ...ALIKE, openvino: Buffer.alloc(10_000, 101) } },
+    { timeShare: 0.5, peakBytes: PEAK, alphas: { ...ALIKE, openvino: Buffer.alloc(10_000, 101) } },
     /1\.000 levels/,
   ],
   [
     'answers otherwise in a few pixels',
-    { timeShare: 0.5, alphas: { ...ALIKE, openvino: Buffer.from(ALPHA).fill(120, 0, 11) } },
+    {
+      timeShare: 0.5,
+      peakBytes: PEAK,
+      alphas: { ...ALIKE, openvino: Buffer.from(ALPHA).fill(120, 0, 11) },
+    },
     /0\.11 % of its pixels/,
   ],
 ];
@@ -105,7 +118,7 @@ test('an OpenVINO that does not run is tried again, and nothing is recorded', as
 
 test('an OpenVINO that is named runs though it is slower, and not where it answers otherwise', async t => {
   const named = { ...AUTO, wanted: 'openvino' } as const;
-  const slow = await open(t, { timeShare: 1.5, alphas: ALIKE });
+  const slow = await open(t, { timeShare: 1.5, peakBytes: PEAK, alphas: ALIKE });
   t.is(runtimeOf(await slow.prepare()), 'onnxruntime');
   t.is(runtimeOf(await slow.prepare(named)), 'openvino');
   t.is(runtimeOf(await slow.prepare()), 'onnxruntime', 'the name is gone: the faster one again');
@@ -115,7 +128,11 @@ test('an OpenVINO that is named runs though it is slower, and not where it answe
 });
 
 test('a damaged record, another version and an altered file are made again', async t => {
-  const { model, calls, prepare } = await open(t, { timeShare: 0.8, alphas: ALIKE });
+  const { model, calls, prepare } = await open(t, {
+    timeShare: 0.8,
+    peakBytes: PEAK,
+    alphas: ALIKE,
+  });
   await prepare();
   await writeFile(`${model.path}.openvino`, 'altered');
   t.is(runtimeOf(await recordedRuntime(model, AUTO, HERE)), 'onnxruntime');
@@ -132,7 +149,11 @@ test('a damaged record, another version and an altered file are made again', asy
 });
 
 test('OpenVINO is not asked where it is unwanted, missing, or the graph is not for it', async t => {
-  const { model, calls, prepare } = await open(t, { timeShare: 0.1, alphas: ALIKE });
+  const { model, calls, prepare } = await open(t, {
+    timeShare: 0.1,
+    peakBytes: PEAK,
+    alphas: ALIKE,
+  });
   const unwanted: RuntimeOptions = { ...AUTO, wanted: 'onnxruntime' };
   const missing: RuntimeOptions = { ...AUTO, openvino: undefined };
   t.is(await prepare(unwanted), model);
@@ -143,6 +164,40 @@ test('OpenVINO is not asked where it is unwanted, missing, or the graph is not f
   t.deepEqual(calls, { compiled: 0, compared: 0, said: 0 });
   const named = recordedRuntime(model, { ...missing, wanted: 'openvino' }, HERE);
   await t.throwsAsync(named, { message: /is not installed/ });
+});
+
+const FORM = { inputType: 'float32', layout: 'nchw', fit: 'stretch', inverted: false } as const;
+
+test('an added model has its record beside what was prepared, by what describes its answer', async t => {
+  const { model, calls, prepare } = await open(t, {
+    timeShare: 0.8,
+    peakBytes: PEAK,
+    alphas: ALIKE,
+  });
+  const recordsBeside = `${model.path}.prepared`;
+  const added: PreparedModel = { ...model, recordsBeside, form: FORM, peakBytes: 2e8 };
+  const compiled = { path: `${recordsBeside}.openvino` };
+  t.like(await prepare(AUTO, added), { openvino: { compiled }, peakBytes: PEAK });
+  t.is((await recordedRuntime({ ...added, peakBytes: 4e8 }, AUTO, HERE)).peakBytes, 4e8);
+  const inverted = { ...added, form: { ...FORM, inverted: true } };
+  t.regex((await recordedRuntime(inverted, AUTO, HERE)).runtimeFallback ?? '', /not compared/);
+  t.is(calls.compiled, 1);
+});
+
+test('an added model of open sizes, or that OpenVINO does not run, is ONNX Runtime’s by any name', async t => {
+  const named: RuntimeOptions = { ...AUTO, wanted: 'openvino' };
+  const { model, calls, prepare } = await open(t, new Error('no such operator'));
+  const added: PreparedModel = { ...model, form: FORM };
+  const sides = { multipleOf: 32, max: 512 };
+  const ofAnySize: PreparedModel = { ...model, form: { ...FORM, fit: 'short-side', sides } };
+  for (const options of [AUTO, named]) {
+    t.regex((await prepare(options, ofAnySize)).runtimeFallback ?? '', /another size/);
+    t.is(calls.compared, 0);
+  }
+  for (const options of [AUTO, named]) {
+    t.regex((await prepare(options, added)).runtimeFallback ?? '', /no such operator/);
+  }
+  t.regex((await recordedRuntime(added, named, HERE)).runtimeFallback ?? '', /not compared/);
 });
 
 test('mattes are alike within two ten-thousandths in the mean', t => {

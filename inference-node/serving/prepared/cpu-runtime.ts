@@ -19,7 +19,12 @@ import type {
   OpenvinoHere,
   PreparedModel,
 } from '../models/prepared-model.ts';
-import type { Answering, RuntimeComparison, RuntimeTools } from './answer-check.ts';
+import {
+  type Answering,
+  identityOf,
+  type RuntimeComparison,
+  type RuntimeTools,
+} from './answer-check.ts';
 
 /** OpenVINO must take at most this share of ONNX Runtime's processor time: 1.1 times as fast. */
 const TIME_SHARE_MAX = 1 / 1.1;
@@ -43,7 +48,7 @@ export interface RuntimeOptions {
 type Here = Pick<Answering, 'machine'>;
 
 interface RuntimeRecord {
-  /** Of the graph, and of what OpenVINO of this version compiled. */
+  /** What was compared (identityOf), and the digest of what OpenVINO of this version compiled. */
   readonly sha256: string;
   readonly version: string;
   readonly compiled: string;
@@ -51,6 +56,8 @@ interface RuntimeRecord {
     readonly machine: string;
     /** OpenVINO's processor time, divided by ONNX Runtime's. */
     readonly timeShare: number;
+    /** OpenVINO's process at its peak. Absent: a release that wrote none compared the two. */
+    readonly peakBytes?: number;
     /** By how much its matte differs; absent: it is alike. */
     readonly difference?: string | undefined;
   }[];
@@ -58,29 +65,32 @@ interface RuntimeRecord {
 
 export const NOT_COMPARED = 'OpenVINO was not compared with it on this machine';
 
-/** What a graph's record is found by. */
-type RecordedModel = Pick<PreparedModel, 'path' | 'sha256' | 'provider' | 'form'>;
-
 export type RecordedChoice =
-  | { readonly runtime: 'openvino'; readonly compiled: CompiledGraph; readonly timeShare: number }
+  | {
+      readonly runtime: 'openvino';
+      readonly compiled: CompiledGraph;
+      readonly timeShare: number;
+      readonly peakBytes?: number | undefined;
+    }
   /** `reason`: why OpenVINO does not run it. Undefined: it was not asked to. */
   | { readonly runtime: 'onnxruntime'; readonly reason?: string };
 
 /** Reads what preparing recorded. A machine that was not compared runs ONNX Runtime. */
 export async function readChoice(
-  model: RecordedModel,
+  model: PreparedModel,
   { wanted, openvino }: RuntimeOptions,
   { machine }: Here,
 ): Promise<RecordedChoice> {
   const runtime = 'onnxruntime';
-  if (wanted === 'onnxruntime' || !mayRun(model)) return { runtime };
+  if (wanted === 'onnxruntime' || model.provider !== 'cpu') return { runtime };
+  if (isOfOpenSize(model)) return { runtime, reason: 'each picture gives its input another size' };
   if (openvino === undefined) return { runtime, reason: 'OpenVINO is not installed' };
   const record = await readRecord(model, openvino);
   const known = record?.machines.find(each => each.machine === machine);
   if (record === undefined || known === undefined) {
     return { runtime, reason: NOT_COMPARED };
   }
-  const { timeShare, difference } = known;
+  const { timeShare, peakBytes, difference } = known;
   if (difference !== undefined) return { runtime, reason: difference };
   if (wanted === 'auto' && timeShare > TIME_SHARE_MAX) {
     return { runtime, reason: `OpenVINO takes ${timeShare} of ONNX Runtime's time` };
@@ -90,25 +100,26 @@ export async function readChoice(
   if (!(await isCompiled(model, record.compiled))) {
     return { runtime, reason: 'what OpenVINO compiled is gone or altered' };
   }
-  return { runtime: 'openvino', compiled, timeShare };
+  return { runtime: 'openvino', compiled, timeShare, peakBytes };
 }
 
 /**
  * A model with the runtime that preparing chose. `runtimeFallback` says why it is not OpenVINO.
- * @throws ModelError `missing` where OpenVINO is wanted by name and preparing did not choose it
+ * @throws ModelError `missing` where OpenVINO is wanted by name and preparing did not choose it;
+ *   an added model then runs on ONNX Runtime
  */
 export async function recordedRuntime(
   model: PreparedModel,
   options: RuntimeOptions,
   here: Here,
 ): Promise<PreparedModel> {
-  const { wanted, openvino } = options;
+  const { openvino } = options;
   const choice = await readChoice(model, options, here);
   if (openvino !== undefined && choice.runtime === 'openvino') {
-    return runningOpenvino(model, openvino, choice.compiled);
+    return runningOpenvino(model, openvino, choice);
   }
   if (choice.runtime === 'openvino' || choice.reason === undefined) return model;
-  if (wanted === 'auto') return { ...model, runtimeFallback: choice.reason };
+  if (!isRequired(model, options)) return { ...model, runtimeFallback: choice.reason };
   const what = `${model.model} does not run on OpenVINO (MATTING_CPU_RUNTIME)`;
   throw new ModelError('missing', `${what}: ${choice.reason}; run "models fetch"`);
 }
@@ -126,7 +137,8 @@ export async function prepareRuntime(
   const { wanted, openvino, comparing: signal } = options;
   const { machine, runtimes: tools } = answering;
   const read = () => recordedRuntime(model, options, answering);
-  const isAsked = wanted !== 'onnxruntime' && openvino !== undefined && mayRun(model);
+  const mayRun = model.provider === 'cpu' && !isOfOpenSize(model);
+  const isAsked = wanted !== 'onnxruntime' && openvino !== undefined && mayRun;
   if (!isAsked || signal === undefined || tools === undefined) return await read();
   const before = await readRecord(model, openvino);
   const isWhole = before !== undefined && (await isCompiled(model, before.compiled));
@@ -136,30 +148,33 @@ export async function prepareRuntime(
   let comparison: RuntimeComparison;
   try {
     if (!isWhole) compiled = await compile(model, openvino, tools, signal);
-    const use = { path: compiledPath(model), sha256: compiled };
+    const use = { compiled: { path: compiledPath(model), sha256: compiled } };
     comparison = await tools.compare(model, runningOpenvino(model, openvino, use), signal);
   } catch (error) {
     signal.throwIfAborted();
     // Not recorded: memory or a disk may be full today.
     const reason = `OpenVINO does not run it: ${(error as Error).message}`;
-    if (wanted === 'auto') return { ...model, runtimeFallback: reason };
+    if (!isRequired(model, options)) return { ...model, runtimeFallback: reason };
     throw refused(model, reason);
   }
   const others = (isWhole ? before.machines : []).filter(known => known.machine !== machine);
-  const { alphas } = comparison;
+  const { alphas, peakBytes } = comparison;
   const timeShare = Number(comparison.timeShare.toFixed(3));
   const own = {
     machine,
     timeShare,
+    peakBytes,
     difference: compareAlphas(alphas.openvino, alphas.onnxruntime),
   };
   await writeRecord(recordPath(model), {
-    sha256: model.sha256,
+    sha256: identityOf(model),
     version: openvino.version,
     compiled,
     machines: [...others, own].slice(-MACHINES_MAX),
   });
-  if (own.difference !== undefined && wanted === 'openvino') throw refused(model, own.difference);
+  if (own.difference !== undefined && isRequired(model, options)) {
+    throw refused(model, own.difference);
+  }
   return await read();
 }
 
@@ -167,17 +182,27 @@ function refused({ model }: PreparedModel, reason: string): ModelError {
   return new ModelError('prepare', `${model} (MATTING_CPU_RUNTIME=openvino): ${reason}`);
 }
 
-/** A graph of others has a form; how OpenVINO answers for those was not measured. */
-function mayRun({ provider, form }: RecordedModel): boolean {
-  return provider === 'cpu' && form === undefined;
+/** OpenVINO would compile it anew for each size. */
+function isOfOpenSize({ form }: PreparedModel): boolean {
+  return form?.sides !== undefined;
 }
 
+/** Whoever names OpenVINO means the models that come with the service: it may run no added one. */
+function isRequired({ form }: PreparedModel, { wanted }: RuntimeOptions): boolean {
+  return wanted === 'openvino' && form === undefined;
+}
+
+/** What was measured bounds the engines of an added model: the larger of both runtimes counts. */
 function runningOpenvino(
   model: PreparedModel,
   { library }: OpenvinoHere,
-  compiled: CompiledGraph,
+  {
+    compiled,
+    peakBytes = 0,
+  }: { readonly compiled: CompiledGraph; readonly peakBytes?: number | undefined },
 ): PreparedModel {
-  return { ...model, openvino: { library, compiled } };
+  const measured = model.peakBytes && { peakBytes: Math.max(model.peakBytes, peakBytes) };
+  return { ...model, ...measured, openvino: { library, compiled } };
 }
 
 /** Undefined: they are alike; else one line that says by how much they differ. */
@@ -214,7 +239,7 @@ async function compile(
   return sha256;
 }
 
-async function isCompiled(model: RecordedModel, sha256: string): Promise<boolean> {
+async function isCompiled(model: PreparedModel, sha256: string): Promise<boolean> {
   const path = compiledPath(model);
   return (await statOrNull(path)) !== null && (await hashFile(path)) === sha256;
 }
@@ -224,27 +249,32 @@ export function runtimePaths(preparedPath: string): readonly string[] {
   return [recordPath({ path: preparedPath }), compiledPath({ path: preparedPath })];
 }
 
-function recordPath({ path }: Pick<PreparedModel, 'path'>): string {
-  return `${path}.runtimes.json`;
+type Place = Pick<PreparedModel, 'path' | 'recordsBeside'>;
+
+function recordPath({ path, recordsBeside = path }: Place): string {
+  return `${recordsBeside}.runtimes.json`;
 }
 
-function compiledPath({ path }: Pick<PreparedModel, 'path'>): string {
-  return `${path}.openvino`;
+function compiledPath({ path, recordsBeside = path }: Place): string {
+  return `${recordsBeside}.openvino`;
 }
 
 /** Undefined: damaged, missing, or of another graph or version. It is then made again. */
 async function readRecord(
-  model: RecordedModel,
+  model: PreparedModel,
   { version }: OpenvinoHere,
 ): Promise<RuntimeRecord | undefined> {
   const path = recordPath(model);
   try {
     const record = JSON.parse(await readFile(path, 'utf8')) as Partial<RuntimeRecord> | null;
     const { sha256, compiled, machines } = record ?? {};
-    if (sha256 !== model.sha256 || record?.version !== version) return undefined;
+    if (sha256 !== identityOf(model) || record?.version !== version) return undefined;
     if (typeof compiled !== 'string' || !Array.isArray(machines)) return undefined;
     const isSound = machines.every(
-      known => typeof known?.machine === 'string' && typeof known.timeShare === 'number',
+      known =>
+        typeof known?.machine === 'string' &&
+        typeof known.timeShare === 'number' &&
+        ['number', 'undefined'].includes(typeof known.peakBytes),
     );
     return isSound ? { sha256, version, compiled, machines } : undefined;
   } catch (error) {

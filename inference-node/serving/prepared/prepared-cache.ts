@@ -141,13 +141,19 @@ export async function writeSidecar(
   await writeFileWhole(path, file => file.write(sidecar, 0));
 }
 
+interface ListedFile {
+  readonly path: string;
+  readonly recordsBeside: string;
+  readonly sidecar: PreparedSidecar;
+}
+
 /** Everything prepared with a readable sidecar, whatever its revision; not hashed. */
 export async function listPrepared(
   cacheDir: string,
   manifest: ModelManifest,
-): Promise<readonly { readonly path: string; readonly sidecar: PreparedSidecar }[]> {
+): Promise<readonly ListedFile[]> {
   const directory = preparedDirectory(cacheDir, manifest);
-  const found: { path: string; sidecar: PreparedSidecar }[] = [];
+  const found: ListedFile[] = [];
   const file = manifest.files.find(({ name }) => name === manifest.graph.file);
   const names = await listDirectory(directory);
   for (const name of names) {
@@ -155,10 +161,11 @@ export async function listPrepared(
     const graph = name.slice(0, -SIDECAR_SUFFIX.length);
     const sidecar = await readSidecar(join(directory, graph));
     if (sidecar === null) continue;
-    if (names.includes(graph)) found.push({ path: join(directory, graph), sidecar });
+    const recordsBeside = join(directory, graph);
+    if (names.includes(graph)) found.push({ path: recordsBeside, recordsBeside, sidecar });
     // It runs as it is.
     else if (sidecar.sha256 === file?.sha256) {
-      found.push({ path: weightsPath(cacheDir, manifest, file), sidecar });
+      found.push({ path: weightsPath(cacheDir, manifest, file), recordsBeside, sidecar });
     }
   }
   return found;

@@ -3,6 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { readFile, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
+import { writeTrapModel } from '@matting/test-support/trap-model.ts';
 import ava, { type ExecutionContext } from 'ava';
 import { hashFile } from '../../models/cache-files.ts';
 import type { OpenvinoUse } from '../../models/prepared-model.ts';
@@ -10,6 +11,7 @@ import { drawCheckPicture } from '../../prepared/answer-check.ts';
 import { compareAlphas } from '../../prepared/cpu-runtime.ts';
 import { isWithoutOpenvino, openvinoHere } from '../../test/openvino.ts';
 import { encodeProbeGraph, PROBE_SIZE_PX, PROBE_SPEC } from '../choice/execution-provider.ts';
+import type { SessionSpec } from '../engine-protocol.ts';
 import { LoadedModel } from './loaded-model.ts';
 
 const test = isWithoutOpenvino ? ava.skip : ava.serial;
@@ -79,6 +81,35 @@ test('a compiled file that is damaged, though its digest is right, fails the loa
     await t.throwsAsync(restored(bytes), { message: /^ov_core_import_model failed with -\d+: / });
   }
   t.deepEqual(await alphaOf(await restored(sound)), expected);
+});
+
+test('a maker’s graph of any size is run at its own, alike', async t => {
+  const { folder, library } = await openProbe(t);
+  const file = path.join(folder, 'compiled');
+  const model = await writeTrapModel(folder, { kind: 'reflects', side: 256 });
+  const spec = { ...model, allowCpuNodes: true, intraOpThreads: 1, sharesCores: false };
+  const load = async (openvino?: OpenvinoUse, of: SessionSpec = spec) =>
+    (await LoadedModel.load(openvino ? { ...of, openvino } : of)).model;
+  const picture = drawCheckPicture(256, 256);
+  const expected = Buffer.from((await (await load()).run(picture)).alpha);
+  await load({ library, exportTo: file });
+  const restored = await load({ library, compiled: { path: file, sha256: await hashFile(file) } });
+  const { alpha, size } = await restored.run(picture);
+  t.deepEqual(size, { width: 256, height: 256 });
+  t.is(compareAlphas(alpha, expected), undefined);
+  const form = { inputType: 'uint8', layout: 'nchw', fit: 'stretch', inverted: false } as const;
+  const wrong = { message: /input is float32, not uint8/ };
+  await t.throwsAsync(load({ library }, { ...spec, form }), wrong);
+});
+
+test('a graph in which a picture decides a size is not loaded', async t => {
+  const { folder, library } = await openProbe(t);
+  for (const kind of ['enlarges', 'widens', 'rowless', 'reshapes', 'expands'] as const) {
+    const model = await writeTrapModel(folder, { kind, enlargePx: 64, expandBytes: 4e6 });
+    const spec = { ...model, allowCpuNodes: true, intraOpThreads: 1, sharesCores: false };
+    const open = { message: 'a size in the graph is open' };
+    await t.throwsAsync(LoadedModel.load({ ...spec, openvino: { library } }), open, kind);
+  }
 });
 
 test('files that are no graph fail the load by OpenVINO’s words, and the process goes on', async t => {

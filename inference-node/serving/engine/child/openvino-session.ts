@@ -5,7 +5,7 @@
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import koffi, { type TypeObject } from 'koffi';
-import type { CompiledGraph } from '../../models/prepared-model.ts';
+import { type CompiledGraph, channelsOf, type GraphForm } from '../../models/prepared-model.ts';
 import type { GraphInput, GraphValue } from './graph-ends.ts';
 import type { RuntimeSpec, Session, TensorFacts } from './session.ts';
 
@@ -20,6 +20,12 @@ type Out = [Handle];
 
 const property = koffi.struct('ov_property_t', { key: 'str', value: 'str' });
 const shape = koffi.struct('ov_shape_t', { rank: 'int64', dims: 'int64 *' });
+const dimension = koffi.struct('ov_dimension_t', { min: 'int64', max: 'int64' });
+/** Each size and the number of sizes as a range: from -1 on it is open. */
+const partialShape = koffi.struct('ov_partial_shape_t', {
+  rank: dimension,
+  dims: koffi.pointer(dimension),
+});
 
 /** The functions are those of version 2026.4. Each gives a status; 0 is success. */
 function bind(library: string) {
@@ -36,6 +42,9 @@ function bind(library: string) {
   return {
     createCore: status('ov_core_create', out),
     readModel: status('ov_core_read_model', handle, 'str', 'str', out),
+    modelInput: status('ov_model_const_input', handle, out),
+    reshape: status('ov_model_reshape_single_input', handle, partialShape),
+    isDynamic: loaded.func('ov_model_is_dynamic', 'bool', [handle]) as (model: Handle) => boolean,
     compile: status(
       'ov_core_compile_model_props',
       ...[handle, handle, 'str', 'size_t', koffi.pointer(property), out],
@@ -50,7 +59,16 @@ function bind(library: string) {
     countOutputs: status('ov_compiled_model_outputs_size', handle, koffi.out('size_t *')),
     inputAt: status('ov_compiled_model_input_by_index', handle, 'size_t', out),
     outputAt: status('ov_compiled_model_output_by_index', handle, 'size_t', out),
+    inputNamed: status('ov_compiled_model_input_by_name', handle, 'str', out),
+    outputNamed: status('ov_compiled_model_output_by_name', handle, 'str', out),
     nameOf: status('ov_port_get_any_name', handle, out),
+    portTypeOf: status('ov_port_get_element_type', handle, koffi.out('int *')),
+    portShapeOf: status(
+      'ov_port_get_partial_shape',
+      handle,
+      koffi.out(koffi.pointer(partialShape)),
+    ),
+    freePortShape: loaded.func('ov_partial_shape_free', 'void', [koffi.pointer(partialShape)]),
     freeModel: loaded.func('ov_model_free', 'void', [handle]),
     createRequest: status('ov_compiled_model_create_infer_request', handle, out),
     createTensor: status('ov_tensor_create', 'int', shape, out),
@@ -88,24 +106,61 @@ export function openOpenvinoSession(spec: RuntimeSpec, source: string | Uint8Arr
   const bytes = file && readChecked(file);
   const compiled =
     bytes === undefined
-      ? compile(library, core, source)
+      ? compile(library, core, source, spec)
       : made(out => library.importModel(core, bytes, bytes.length, 'CPU', out));
   if (exportTo !== undefined) library.exportModel(compiled, exportTo);
   const request = made(out => library.createRequest(compiled, out));
   return new OpenvinoSession(library, request, {
     restored: bytes,
-    inputs: factsOf(compiled, library.countInputs, library.inputAt, library.nameOf),
-    outputs: factsOf(compiled, library.countOutputs, library.outputAt, library.nameOf),
+    inputs: factsOf(library, compiled, {
+      count: library.countInputs,
+      portAt: library.inputAt,
+      portNamed: library.inputNamed,
+      wanted: spec.inputName,
+    }),
+    outputs: factsOf(library, compiled, {
+      count: library.countOutputs,
+      portAt: library.outputAt,
+      portNamed: library.outputNamed,
+      wanted: spec.outputName,
+    }),
   });
 }
 
-function compile(library: Openvino, core: Handle, path: string): Handle {
+function compile(library: Openvino, core: Handle, path: string, spec: RuntimeSpec): Handle {
   const model = made(out => library.readModel(core, path, null, out));
   try {
+    if (spec.form !== undefined) fixSizes(library, model, spec, spec.form);
     return made(out => library.compile(core, model, 'CPU', 0, [], out));
   } finally {
     library.freeModel(model);
   }
+}
+
+/**
+ * A maker's graph may leave sizes open, also those that a picture's content decides. OpenVINO takes
+ * memory for them in a run, and where it gets none it says nothing: 2026.4 then answers with the
+ * matte of the picture before. So every size must be fixed before it runs.
+ */
+function fixSizes(
+  library: Openvino,
+  model: Handle,
+  { inputWidth: w = 0, inputHeight: h = 0 }: RuntimeSpec,
+  form: GraphForm,
+): void {
+  const port = made(out => library.modelInput(model, out));
+  const { shape: given } = portShape(library, port);
+  const own: Readonly<Record<string, number>> = { n: 1, c: channelsOf({ form }), h, w };
+  const sizes = [...form.layout].map((axis, at) => {
+    const size = given?.[at];
+    return rangeOf(typeof size === 'number' ? size : (own[axis] ?? 1));
+  });
+  library.reshape(model, { rank: rangeOf(sizes.length), dims: sizes });
+  if (library.isDynamic(model)) throw new Error('a size in the graph is open');
+}
+
+function rangeOf(size: number): Range {
+  return { min: BigInt(size), max: BigInt(size) };
 }
 
 /** It is input of native code: the bytes that were checked are those that are loaded. */
@@ -121,18 +176,61 @@ function made(make: (out: Out) => void): Handle {
   return out[0];
 }
 
+interface Ports {
+  readonly count: Openvino['countInputs'];
+  readonly portAt: Openvino['inputAt'];
+  readonly portNamed: Openvino['inputNamed'];
+  readonly wanted: string | undefined;
+}
+
+/** A tensor may have several names, of which OpenVINO gives any: the wanted one is looked up. */
 function factsOf(
+  library: Openvino,
   compiled: Handle,
-  count: Openvino['countInputs'],
-  portAt: Openvino['inputAt'],
-  nameOf: Openvino['nameOf'],
+  { count, portAt, portNamed, wanted }: Ports,
 ): TensorFacts[] {
   const length = Number(made(out => count(compiled, out)));
-  return Array.from({ length }, (_none, index) => {
+  const facts = Array.from({ length }, (_none, index) => {
     const port = made(out => portAt(compiled, index, out));
-    const name = made(out => nameOf(port, out));
-    return { name: koffi.decode(name, 'char', -1) as string, isTensor: true };
+    const name = koffi.decode(
+      made(out => library.nameOf(port, out)),
+      'char',
+      -1,
+    ) as string;
+    return portFacts(library, port, name);
   });
+  if (wanted === undefined || facts.some(({ name }) => name === wanted)) return facts;
+  try {
+    const named = portFacts(
+      library,
+      made(out => portNamed(compiled, wanted, out)),
+      wanted,
+    );
+    return length === 1 ? [named] : [...facts, named];
+  } catch {
+    // There is none of this name, which the caller tells.
+    return facts;
+  }
+}
+
+function portFacts(library: Openvino, port: Handle, name: string): TensorFacts {
+  const code = Number(made(out => library.portTypeOf(port, out)));
+  const type = nameOfType(code) ?? `of OpenVINO's type ${code}`;
+  return { name, isTensor: true, type, ...portShape(library, port) };
+}
+
+interface Range {
+  readonly min: number | bigint;
+  readonly max: number | bigint;
+}
+
+function portShape(library: Openvino, port: Handle): Pick<TensorFacts, 'shape'> {
+  const found = made(out => library.portShapeOf(port, out)) as { rank: Range; dims: Handle };
+  const { min, max } = found.rank;
+  if (min !== max) return {};
+  const dims = koffi.decode(found.dims, koffi.array(dimension, Number(min))) as Range[];
+  library.freePortShape(found);
+  return { shape: dims.map(each => (each.min === each.max ? Number(each.min) : 'open')) };
 }
 
 class OpenvinoSession implements Session {
@@ -201,8 +299,13 @@ class OpenvinoSession implements Session {
   }
 }
 
+function nameOfType(code: number): ElementName | undefined {
+  const found = Object.entries(ELEMENT_TYPES).find(([, each]) => each === code);
+  return found?.[0] as ElementName | undefined;
+}
+
 function elementName(code: number, name: string): ElementName {
-  const found = Object.entries(ELEMENT_TYPES).find(([, each]) => each === code)?.[0];
+  const found = nameOfType(code);
   if (found === undefined) throw new Error(`the output ${name} is of OpenVINO's type ${code}`);
-  return found as ElementName;
+  return found;
 }

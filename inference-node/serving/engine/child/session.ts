@@ -5,11 +5,12 @@
 import type { SessionSpec } from '../engine-protocol.ts';
 import type { GraphInput, GraphValue } from './graph-ends.ts';
 
-/** The settings of a graph's session that do not depend on its tensors. */
+/** The settings of a graph's session. A probe does not know the names of its tensors yet. */
 export type RuntimeSpec = Pick<
   SessionSpec,
   'provider' | 'openvino' | 'intraOpThreads' | 'sharesCores' | 'allowCpuNodes' | 'keepsNoMemory'
->;
+> &
+  Partial<Pick<SessionSpec, 'inputName' | 'outputName' | 'inputWidth' | 'inputHeight' | 'form'>>;
 
 /** The runtime knows this of a tensor before a run; without a shape it knows nothing. */
 export interface TensorFacts {
