@@ -1,5 +1,5 @@
 /** Tests which runtime is chosen for a graph, and what is recorded and remade. */
-import { readFile, rm, writeFile } from 'node:fs/promises';
+import { readFile, rm, utimes, writeFile } from 'node:fs/promises';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import { writeTinyModel } from '@matting/test-support/tiny-model.ts';
 import ava, { type ExecutionContext } from 'ava';
@@ -56,15 +56,20 @@ test('a faster OpenVINO that answers alike is chosen, once on a machine', async 
   );
   const chosen = await prepare();
   t.like(chosen, {
-    openvino: { library: OPENVINO.library, compiled: { path: `${model.path}.openvino` } },
+    openvino: { library: OPENVINO.library },
   });
+  const { path = '', sha256: compiled } = chosen.openvino?.compiled ?? {};
+  t.is(await readFile(path, 'utf8'), 'compiled');
   t.deepEqual(await recordedRuntime(model, AUTO, HERE), chosen);
   const record = JSON.parse(await readFile(`${model.path}.runtimes.json`, 'utf8'));
-  t.deepEqual(record.machines, [{ machine: 'this one', timeShare: 0.8, peakBytes: PEAK }]);
+  t.deepEqual(record.machines, [
+    { machine: 'this one', compiled, timeShare: 0.8, peakBytes: PEAK },
+  ]);
   await prepare();
   t.deepEqual(calls, { compiled: 1, compared: 1, said: 1 });
-  await prepare(AUTO, model, { machine: 'another one' });
-  t.deepEqual(calls, { compiled: 1, compared: 2, said: 2 }, 'what was compiled is for both');
+  const other = await prepare(AUTO, model, { machine: 'another one' });
+  t.deepEqual(calls, { compiled: 2, compared: 2, said: 2 }, 'it has other instructions');
+  t.not(other.openvino?.compiled?.path, path);
   t.deepEqual(await recordedRuntime(model, AUTO, HERE), chosen);
 });
 
@@ -133,19 +138,35 @@ test('a damaged record, another version and an altered file are made again', asy
     peakBytes: PEAK,
     alphas: ALIKE,
   });
-  await prepare();
-  await writeFile(`${model.path}.openvino`, 'altered');
+  const { path = '' } = (await prepare()).openvino?.compiled ?? {};
+  await writeFile(path, 'altered');
   t.is(runtimeOf(await recordedRuntime(model, AUTO, HERE)), 'onnxruntime');
   await prepare();
-  t.is(await readFile(`${model.path}.openvino`, 'utf8'), 'compiled');
+  t.is(await readFile(path, 'utf8'), 'compiled');
   await writeFile(`${model.path}.runtimes.json`, '{"sha256": 1');
   t.is(runtimeOf(await recordedRuntime(model, AUTO, HERE)), 'onnxruntime');
   await prepare();
-  await prepare({ ...AUTO, openvino: { ...OPENVINO, version: '2' } });
-  t.deepEqual(calls, { compiled: 4, compared: 4, said: 4 });
-  await rm(`${model.path}.openvino`);
   const newer = { ...AUTO, openvino: { ...OPENVINO, version: '2' } };
+  const { path: newerPath = '' } = (await prepare(newer)).openvino?.compiled ?? {};
+  t.deepEqual(calls, { compiled: 4, compared: 4, said: 4 });
+  await rm(newerPath);
   t.regex((await recordedRuntime(model, newer, HERE)).runtimeFallback ?? '', /is gone or altered/);
+});
+
+test('what an engine of the last release loads again stays for a day', async t => {
+  const comparison = { timeShare: 0.8, peakBytes: PEAK, alphas: ALIKE };
+  const { model, prepare } = await open(t, comparison);
+  const { path = '' } = (await prepare()).openvino?.compiled ?? {};
+  const newer = { ...AUTO, openvino: { ...OPENVINO, version: '2' } };
+  await prepare(newer);
+  t.is(await readFile(path, 'utf8'), 'compiled');
+  const twoDaysAgo = new Date(Date.now() - 48 * 3600 * 1000);
+  await utimes(path, twoDaysAgo, twoDaysAgo);
+  const { path: kept = '' } = (await prepare(newer)).openvino?.compiled ?? {};
+  await utimes(kept, twoDaysAgo, twoDaysAgo);
+  await prepare(newer, model, { machine: 'another one' });
+  await t.throwsAsync(readFile(path), { code: 'ENOENT' });
+  t.is(await readFile(kept, 'utf8'), 'compiled');
 });
 
 test('OpenVINO is not asked where it is unwanted, missing, or the graph is not for it', async t => {
@@ -176,8 +197,9 @@ test('an added model has its record beside what was prepared, by what describes 
   });
   const recordsBeside = `${model.path}.prepared`;
   const added: PreparedModel = { ...model, recordsBeside, form: FORM, peakBytes: 2e8 };
-  const compiled = { path: `${recordsBeside}.openvino` };
-  t.like(await prepare(AUTO, added), { openvino: { compiled }, peakBytes: PEAK });
+  const chosen = await prepare(AUTO, added);
+  t.is(chosen.peakBytes, PEAK);
+  t.true(chosen.openvino?.compiled?.path.startsWith(`${recordsBeside}.openvino-`));
   t.is((await recordedRuntime({ ...added, peakBytes: 4e8 }, AUTO, HERE)).peakBytes, 4e8);
   const inverted = { ...added, form: { ...FORM, inverted: true } };
   t.regex((await recordedRuntime(inverted, AUTO, HERE)).runtimeFallback ?? '', /not compared/);

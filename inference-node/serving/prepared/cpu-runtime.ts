@@ -3,11 +3,14 @@
  * like ONNX Runtime and is faster by enough; else ONNX Runtime. Preparing compares the two in turns
  * and records the choice beside the graph, with what OpenVINO compiled; a start only reads it.
  */
-import { readFile, statfs } from 'node:fs/promises';
+import { createHash } from 'node:crypto';
+import { readFile, rm, statfs } from 'node:fs/promises';
+import { basename, dirname, join } from 'node:path';
 import {
   hashFile,
   hashOpenFile,
   isMissing,
+  listDirectory,
   statOrNull,
   writeFileWhole,
   writeRecord,
@@ -19,12 +22,7 @@ import type {
   OpenvinoHere,
   PreparedModel,
 } from '../models/prepared-model.ts';
-import {
-  type Answering,
-  identityOf,
-  type RuntimeComparison,
-  type RuntimeTools,
-} from './answer-check.ts';
+import { type Answering, identityOf, type RuntimeComparison } from './answer-check.ts';
 
 /** OpenVINO must take at most this share of ONNX Runtime's processor time: 1.1 times as fast. */
 const TIME_SHARE_MAX = 1 / 1.1;
@@ -35,6 +33,9 @@ const PIXEL_DIFFERENCE_MAX = 0.05 * 255;
 const PIXELS_OFF_SHARE_MAX = 0.001;
 /** Recorded machines; the oldest is dropped. */
 const MACHINES_MAX = 32;
+const UNUSED_MAX_MS = 24 * 3600 * 1000;
+/** Hexadecimal digits of the hash in a file's name: enough to tell machines apart. */
+const NAME_DIGITS = 8;
 
 export interface RuntimeOptions {
   readonly wanted: CpuRuntimeChoice;
@@ -48,12 +49,14 @@ export interface RuntimeOptions {
 type Here = Pick<Answering, 'machine'>;
 
 interface RuntimeRecord {
-  /** What was compared (identityOf), and the digest of what OpenVINO of this version compiled. */
+  /** What was compared (identityOf). */
   readonly sha256: string;
+  /** Of OpenVINO. */
   readonly version: string;
-  readonly compiled: string;
   readonly machines: readonly {
     readonly machine: string;
+    /** Digest of what OpenVINO compiled there: another instruction set refuses it. */
+    readonly compiled: string;
     /** OpenVINO's processor time, divided by ONNX Runtime's. */
     readonly timeShare: number;
     /** OpenVINO's process at its peak. Absent: a release that wrote none compared the two. */
@@ -95,9 +98,8 @@ export async function readChoice(
   if (wanted === 'auto' && timeShare > TIME_SHARE_MAX) {
     return { runtime, reason: `OpenVINO takes ${timeShare} of ONNX Runtime's time` };
   }
-  const compiled = { path: compiledPath(model), sha256: record.compiled };
-  // Two that prepare at once, or one that died, may leave another file than the record's.
-  if (!(await isCompiled(model, record.compiled))) {
+  const compiled = { path: compiledPath(model, openvino, machine), sha256: known.compiled };
+  if (!(await isWhole(compiled))) {
     return { runtime, reason: 'what OpenVINO compiled is gone or altered' };
   }
   return { runtime: 'openvino', compiled, timeShare, peakBytes };
@@ -140,15 +142,17 @@ export async function prepareRuntime(
   const mayRun = model.provider === 'cpu' && !isOfOpenSize(model);
   const isAsked = wanted !== 'onnxruntime' && openvino !== undefined && mayRun;
   if (!isAsked || signal === undefined || tools === undefined) return await read();
-  const before = await readRecord(model, openvino);
-  const isWhole = before !== undefined && (await isCompiled(model, before.compiled));
-  if (isWhole && before.machines.some(known => known.machine === machine)) return await read();
+  const before = (await readRecord(model, openvino))?.machines ?? [];
+  const path = compiledPath(model, openvino, machine);
+  const known = before.find(each => each.machine === machine);
+  if (known !== undefined && (await isWhole({ path, sha256: known.compiled }))) return await read();
   onCompare();
-  let compiled = before?.compiled ?? '';
+  let compiled: CompiledGraph;
   let comparison: RuntimeComparison;
   try {
-    if (!isWhole) compiled = await compile(model, openvino, tools, signal);
-    const use = { compiled: { path: compiledPath(model), sha256: compiled } };
+    const compileTo = (file: string) => tools.compile(model, openvino.library, file, signal);
+    compiled = { path, sha256: await compile(path, compileTo) };
+    const use = { compiled };
     comparison = await tools.compare(model, runningOpenvino(model, openvino, use), signal);
   } catch (error) {
     signal.throwIfAborted();
@@ -157,21 +161,24 @@ export async function prepareRuntime(
     if (!isRequired(model, options)) return { ...model, runtimeFallback: reason };
     throw refused(model, reason);
   }
-  const others = (isWhole ? before.machines : []).filter(known => known.machine !== machine);
+  // Read anew: another machine may have written its own meanwhile.
+  const others = ((await readRecord(model, openvino))?.machines ?? []).filter(
+    each => each.machine !== machine,
+  );
   const { alphas, peakBytes } = comparison;
   const timeShare = Number(comparison.timeShare.toFixed(3));
   const own = {
     machine,
+    compiled: compiled.sha256,
     timeShare,
     peakBytes,
     difference: compareAlphas(alphas.openvino, alphas.onnxruntime),
   };
-  await writeRecord(recordPath(model), {
-    sha256: identityOf(model),
-    version: openvino.version,
-    compiled,
-    machines: [...others, own].slice(-MACHINES_MAX),
-  });
+  const { version } = openvino;
+  const machines = [...others, own].slice(-MACHINES_MAX);
+  await writeRecord(recordPath(model), { sha256: identityOf(model), version, machines });
+  const used = machines.map(each => compiledPath(model, openvino, each.machine));
+  await removeUnused(model, used);
   if (own.difference !== undefined && isRequired(model, options)) {
     throw refused(model, own.difference);
   }
@@ -221,16 +228,10 @@ export function compareAlphas(found: Uint8Array, expected: Uint8Array): string |
 }
 
 /** Returns the digest of what OpenVINO wrote. */
-async function compile(
-  model: PreparedModel,
-  { library }: OpenvinoHere,
-  tools: RuntimeTools,
-  signal: AbortSignal,
-): Promise<string> {
-  const path = compiledPath(model);
+async function compile(path: string, compileTo: (file: string) => Promise<void>): Promise<string> {
   let sha256 = '';
   await writeFileWhole(path, async file => {
-    await tools.compile(model, library, file.temporary, signal);
+    await compileTo(file.temporary);
     // OpenVINO does not say that its writes failed.
     const { bavail } = await statfs(file.temporary);
     if (bavail === 0) throw Object.assign(new Error('the disk is full'), { code: 'ENOSPC' });
@@ -239,14 +240,23 @@ async function compile(
   return sha256;
 }
 
-async function isCompiled(model: PreparedModel, sha256: string): Promise<boolean> {
-  const path = compiledPath(model);
-  return (await statOrNull(path)) !== null && (await hashFile(path)) === sha256;
+/** Removes what other releases compiled a day ago: they may run in the same folder meanwhile. */
+async function removeUnused(
+  { path, recordsBeside = path }: Place,
+  used: readonly string[],
+): Promise<void> {
+  const folder = dirname(recordsBeside);
+  for (const name of await listDirectory(folder)) {
+    const file = join(folder, name);
+    if (!name.startsWith(`${basename(recordsBeside)}.openvino`) || used.includes(file)) continue;
+    const madeMs = (await statOrNull(file))?.mtimeMs ?? Date.now();
+    // If it cannot be removed, it only takes room.
+    if (Date.now() - madeMs > UNUSED_MAX_MS) await rm(file).catch(() => undefined);
+  }
 }
 
-/** What preparing keeps beside a graph, and removes with it. */
-export function runtimePaths(preparedPath: string): readonly string[] {
-  return [recordPath({ path: preparedPath }), compiledPath({ path: preparedPath })];
+async function isWhole({ path, sha256 }: CompiledGraph): Promise<boolean> {
+  return (await statOrNull(path)) !== null && (await hashFile(path)) === sha256;
 }
 
 type Place = Pick<PreparedModel, 'path' | 'recordsBeside'>;
@@ -255,8 +265,19 @@ function recordPath({ path, recordsBeside = path }: Place): string {
   return `${recordsBeside}.runtimes.json`;
 }
 
-function compiledPath({ path, recordsBeside = path }: Place): string {
-  return `${recordsBeside}.openvino`;
+/**
+ * Each version and machine has its own: engines load it again when they are restarted, while
+ * another release or another kind of machine prepares in the same folder.
+ */
+function compiledPath(
+  { path, recordsBeside = path }: Place,
+  { version }: OpenvinoHere,
+  machine: string,
+): string {
+  const of = createHash('sha256')
+    .update(JSON.stringify([version, machine]))
+    .digest('hex');
+  return `${recordsBeside}.openvino-${of.slice(0, NAME_DIGITS)}`;
 }
 
 /** Undefined: damaged, missing, or of another graph or version. It is then made again. */
@@ -267,16 +288,17 @@ async function readRecord(
   const path = recordPath(model);
   try {
     const record = JSON.parse(await readFile(path, 'utf8')) as Partial<RuntimeRecord> | null;
-    const { sha256, compiled, machines } = record ?? {};
+    const { sha256, machines } = record ?? {};
     if (sha256 !== identityOf(model) || record?.version !== version) return undefined;
-    if (typeof compiled !== 'string' || !Array.isArray(machines)) return undefined;
+    if (!Array.isArray(machines)) return undefined;
     const isSound = machines.every(
       known =>
         typeof known?.machine === 'string' &&
+        typeof known.compiled === 'string' &&
         typeof known.timeShare === 'number' &&
         ['number', 'undefined'].includes(typeof known.peakBytes),
     );
-    return isSound ? { sha256, version, compiled, machines } : undefined;
+    return isSound ? { sha256, version, machines } : undefined;
   } catch (error) {
     if (error instanceof SyntaxError || isMissing(error)) return undefined;
     throw diskError(error, 'read', path);

@@ -20,8 +20,6 @@ import {
 import type { ModelManifest } from '../models/manifest.ts';
 import { diskError, ModelError } from '../models/model-error.ts';
 import type { ExecutionProvider, Precision } from '../models/prepared-model.ts';
-import { answerRecordPath } from './answer-check.ts';
-import { runtimePaths } from './cpu-runtime.ts';
 import type { RangesFile } from './ranges.ts';
 import { weightsPath } from './weights-cache.ts';
 
@@ -190,9 +188,9 @@ export async function cleanPrepared(cacheDir: string, manifest: ModelManifest): 
     if (!isSuperseded(name, lastUses)) continue;
     if (Date.now() - lastUseMs < SUPERSEDED_UNUSED_MAX_MS) continue;
     const path = join(directory, name);
-    await rm(sidecarPath(path), { force: true });
-    await rm(answerRecordPath(path), { force: true });
-    for (const beside of runtimePaths(path)) await rm(beside, { force: true });
+    // The sidecar, records, and what OpenVINO compiled; the graph goes last.
+    const beside = (await listDirectory(directory)).filter(other => other.startsWith(`${name}.`));
+    for (const other of beside) await rm(join(directory, other), { force: true });
     await rm(path, { force: true });
   }
 }
