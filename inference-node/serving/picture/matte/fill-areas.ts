@@ -70,8 +70,7 @@ export function fillAreas(
   const { trusted, filled, kept, sureKept } = decideAreas(areas, small, rules);
   if (kept.length > 0) raise(merged, spread(cellsOf(kept), grid, size), looks.slice(0, 1));
   if (sureKept.length > 0) {
-    const sure = looks.slice(0, 1).map(({ alpha }) => ({ alpha: nearlySure(alpha) }));
-    raise(merged, spread(cellsOf(sureKept), grid, size), sure);
+    raise(merged, spread(cellsOf(sureKept), grid, size), looks.slice(0, 1), NEARLY_SURE_VALUES);
   }
   if (filled.length === 0) return;
   const cells = cellsOf(filled);
@@ -113,25 +112,24 @@ function cellsOf(areas: readonly Area[]): number[] {
 function raise(
   merged: Uint8Array,
   { shares, from, to }: Spread,
-  looks: readonly Pick<Look, 'alpha'>[],
+  looks: readonly Look[],
+  values = OWN_VALUES,
 ): void {
   for (const { alpha } of looks) {
     for (let i = from; i < to; i++) {
       const share = shares[i]!;
       if (share === 0 || alpha[i]! <= merged[i]!) continue;
-      merged[i] = Math.max(merged[i]!, Math.round((share * alpha[i]!) / 255));
+      merged[i] = Math.max(merged[i]!, Math.round((share * values[alpha[i]!]!) / 255));
     }
   }
 }
 
-/** Alpha where it is nearly sure, falling to 0 where it is not. */
-function nearlySure(alpha: Uint8Array): Uint8Array {
-  const table = Uint8Array.from({ length: 256 }, (_, value) => {
-    const share = (value - NEARLY_SURE_ABOVE) / (NEARLY_SURE - NEARLY_SURE_ABOVE);
-    return Math.round(value * Math.min(1, Math.max(0, share)));
-  });
-  return alpha.map(value => table[value]!);
-}
+const OWN_VALUES = Uint8Array.from({ length: 256 }, (_, value) => value);
+/** For each alpha itself where it is nearly sure, falling to 0 where it is not. */
+const NEARLY_SURE_VALUES = OWN_VALUES.map(value => {
+  const share = (value - NEARLY_SURE_ABOVE) / (NEARLY_SURE - NEARLY_SURE_ABOVE);
+  return Math.round(value * Math.min(1, Math.max(0, share)));
+});
 
 export function gridSize({ width, height }: Size): Size {
   const scale = Math.min(1, GRID_SIDE / Math.max(width, height));

@@ -59,11 +59,11 @@ export function mergeMattes(
   // A buffer's slice would be the same memory.
   const merged = Uint8Array.from(own);
   if (looks.length > 1) {
-    const softness = softnessOf(merged, size);
+    const uncertain = uncertainShares(merged, size);
     const deciding = looks.slice(1).filter(({ decides }) => decides);
     const planes = deciding.map(({ alpha }) => alpha);
-    if (planes.length > 0) average(planes, merged, softness);
-    for (const { alpha, decides } of looks) if (!decides) applyOpinion(alpha, merged, softness);
+    if (planes.length > 0) average(planes, merged, uncertain);
+    for (const { alpha, decides } of looks) if (!decides) applyOpinion(alpha, merged, uncertain);
   }
   fillAreas(looks, merged, size, rules);
   fadeIslands(merged, size);
@@ -97,10 +97,10 @@ function resampleTo(matte: RoleMatte, size: Size): Uint8Array {
 // In the loops below all planes have as many elements as `merged`.
 
 /** Averages in place: the softer the edge, the more the others count, at most as `merged`. */
-function average(others: readonly Uint8Array[], merged: Uint8Array, softness: Float32Array): void {
+function average(others: readonly Uint8Array[], merged: Uint8Array, uncertain: Float32Array): void {
   for (let i = 0; i < merged.length; i++) {
-    const soft = softness[i]!;
-    if (soft <= 0) continue;
+    if (uncertain[i]! <= UNCERTAIN_SHARE_MIN) continue;
+    const soft = softness(uncertain[i]!);
     let sum = 0;
     for (const other of others) sum += other[i]!;
     merged[i] = Math.round((merged[i]! + soft * sum) / (1 + soft * others.length));
@@ -111,11 +111,11 @@ function average(others: readonly Uint8Array[], merged: Uint8Array, softness: Fl
  * Works in place: the softer the edge, the more the surer of the two counts. If both are sure of
  * the opposite, the subject's value stays: the mean would be a hole.
  */
-function applyOpinion(opinion: Uint8Array, merged: Uint8Array, softness: Float32Array): void {
+function applyOpinion(opinion: Uint8Array, merged: Uint8Array, uncertain: Float32Array): void {
   if (agreement(opinion, merged) < AGREEMENT_MIN) return;
   for (let i = 0; i < merged.length; i++) {
-    const soft = softness[i]!;
-    if (soft <= 0) continue;
+    if (uncertain[i]! <= UNCERTAIN_SHARE_MIN) continue;
+    const soft = softness(uncertain[i]!);
     const own = merged[i]!;
     const other = opinion[i]!;
     const ownWeight = weight(own);
@@ -147,22 +147,21 @@ function agreement(one: Uint8Array, other: Uint8Array): number {
   return either === 0 ? 0 : both / either;
 }
 
-/**
- * Tells how soft the matte is around each pixel, by the uncertain share of its window; at most 1.
- */
-function softnessOf(alpha: Uint8Array, { width, height }: Size): Float32Array {
-  const reach = Math.max(1, Math.round(Math.max(width, height) * WINDOW_REACH));
+/** Tells how soft the matte is around a pixel, by the uncertain share of its window; at most 1. */
+function softness(uncertain: number): number {
   const span = UNCERTAIN_SHARE_FULL - UNCERTAIN_SHARE_MIN;
+  return Math.fround(Math.min(1, (uncertain - UNCERTAIN_SHARE_MIN) / span));
+}
+
+/** Gives the share of each pixel's window that is uncertain: of most pixels it is 0. */
+function uncertainShares(alpha: Uint8Array, { width, height }: Size): Float32Array {
+  const reach = Math.max(1, Math.round(Math.max(width, height) * WINDOW_REACH));
   return withMemory(borrow => {
     const counts = borrow(4 * width);
     const shares = borrow(4 * alpha.length);
     const at = borrowCopy(borrow, alpha);
     kernels.uncertainShares(at, width, height, reach, CERTAIN_BELOW, CERTAIN_ABOVE, counts, shares);
-    const softness = floatsAt(shares, alpha.length).slice();
-    for (let i = 0; i < softness.length; i++) {
-      softness[i] = Math.min(1, (softness[i]! - UNCERTAIN_SHARE_MIN) / span);
-    }
-    return softness;
+    return floatsAt(shares, alpha.length).slice();
   });
 }
 
