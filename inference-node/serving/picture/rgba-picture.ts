@@ -23,7 +23,8 @@ export function viewAsPixels(bytes: Uint8Array): Uint32Array {
 /** Frees the memory of pixels now rather than at a collection. None is left of them. */
 export function freePixels({ buffer, byteLength }: Uint32Array): void {
   // Memory that others share is left to them.
-  if (buffer instanceof ArrayBuffer && buffer.byteLength === byteLength) buffer.transfer(0);
+  const isOwn = buffer instanceof ArrayBuffer && buffer.byteLength === byteLength;
+  if (isOwn && !buffer.detached) buffer.transfer(0);
 }
 
 export function viewAsBytes(rgba: Uint32Array): Buffer {

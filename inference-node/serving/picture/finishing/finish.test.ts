@@ -73,6 +73,18 @@ function pixelAt({ data, width }: Pixels, x: number, y: number): number[] {
   return [...data.subarray(4 * (y * width + x), 4 * (y * width + x) + 4)];
 }
 
+test("a finished picture's pixels are freed, in whatever way the result is made", async t => {
+  for (const finishing of [undefined, { crop: NO_MARGIN }]) {
+    const picture = await toPicture(paint(SIDE, SIDE, 4, scene));
+    const alpha = alphaOf((x, y) => (isInBox(x, y) ? 255 : 0));
+    const matte = { alpha, width: SIDE, height: SIDE, role: 'subject' as const };
+    const steps = { refinement: false, foregroundEstimation: false };
+    const choices = { outputFormat: 'png', resultKind: 'cutout', ...steps, finishing } as const;
+    await finishPicture(picture, [matte], choices);
+    t.is(picture.rgba.length, 0);
+  }
+});
+
 test('a frame that the subject makes larger than it may be › is refused by the name of its field, and one that is bounded is made', async t => {
   const wide = {
     top: { percent: 100 },
