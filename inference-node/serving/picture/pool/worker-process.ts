@@ -43,8 +43,20 @@ const ALLOCATOR_ENV = {
 } as const;
 /** libuv's threads run the codecs: one image at a time, and the reading of its header. */
 const THREADS_ENV = { UV_THREADPOOL_SIZE: '2' } as const;
-/** Pixels are outside V8's heap: it needs little, and the worker decides when to collect. */
-const EXEC_ARGV = ['--expose-gc', '--max-old-space-size=128', '--max-semi-space-size=2'];
+/**
+ * Pixels are outside V8's heap: it needs little, and the worker decides when to collect. Without the
+ * last three flags V8 collects by itself, too: whole at every few MB of pixels (five times for a
+ * picture of 2 MP), the young on four threads. They save a fifth of a worker's processor time
+ * (bench/MEASUREMENTS.md).
+ */
+const EXEC_ARGV = [
+  '--expose-gc',
+  '--max-old-space-size=128',
+  '--max-semi-space-size=2',
+  '--external-memory-accounted-in-global-limit',
+  '--heap-growing-percent=200',
+  '--no-parallel-scavenge',
+];
 
 export const WORKER_LIMITS = {
   cpuMs: CPU_MS_BUDGET,
