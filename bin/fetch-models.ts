@@ -91,6 +91,8 @@ export async function fetchModels(
       code ?? 1,
     );
   }
+  // What it goes on without, such as OpenVINO where PyPI cannot be reached.
+  for (const line of lastWords.split('\n')) if (line.startsWith('matting: ')) terminal.line(line);
   return terms;
 }
 

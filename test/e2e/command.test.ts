@@ -119,6 +119,20 @@ test('models that the operator refuses, that are none, or that cannot be written
   });
 });
 
+test('what models are fetched without is told', async t => {
+  const { env } = await isolatedEnv({
+    MATTING_CPU_RUNTIME: 'auto',
+    MATTING_EXECUTION_PROVIDER: 'cuda',
+  });
+  const told: string[] = [];
+  const terminal = silentTerminal();
+  terminal.line = text => told.push(text);
+  await fetchModels(loadSupervisorConfig(env), terminal, signal);
+  t.deepEqual(told, [
+    'matting: cuda runs the models here: the runtimes of the CPU are not compared',
+  ]);
+});
+
 test('what `cutout` cannot do is told before anything is fetched or started', async t => {
   const folder = await temporaryFolder(t);
   const place = (name: string) => path.join(folder, name);
