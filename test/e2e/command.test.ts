@@ -119,7 +119,7 @@ test('models that the operator refuses, that are none, or that cannot be written
   });
 });
 
-test('what models are fetched without is told', async t => {
+test('a start names what it goes on without', async t => {
   const { env } = await isolatedEnv({
     MATTING_CPU_RUNTIME: 'auto',
     MATTING_EXECUTION_PROVIDER: 'cuda',

@@ -99,6 +99,11 @@ test('a node › is noted with what runs its models, and with its provider alone
   await joined({ info: { models: older, executionProviderSelected: 'cuda' } });
   await fleet.refresh();
   t.is(runsOn.at(-1), 'cuda');
+  const hostile = Array.from({ length: 99 }, (_, at) => NodeModel.create({ runtime: `r${at}` }));
+  hostile.unshift(NodeModel.create({ runtime: '\u001b[2J' }));
+  await joined({ info: { models: hostile, executionProviderSelected: 'x'.repeat(33) } });
+  await fleet.refresh();
+  t.is(runsOn.at(-1), '? (r0, r1, r10, r11, r12, r13, r14, r15)');
 });
 
 test('a node › leaves at once when it announces draining, fails or stops its membership', async t => {

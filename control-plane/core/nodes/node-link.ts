@@ -392,9 +392,14 @@ function stateName(state: NodeState): string {
   return entry === undefined ? 'UNRECOGNIZED' : entry[0].replace('NODE_STATE_', '');
 }
 
-/** `cpu (onnxruntime, openvino)`; the bare provider where a node of before 0.3.0 names no runtime. */
-function runsOnOf({ executionProviderSelected: provider, models }: GetNodeInfoResponse): string {
-  const named = models.map(({ runtime }) => runtime).filter(runtime => runtime !== '');
-  const runtimes = [...new Set(named)].sort();
+/** Letters, digits, hyphens: a node says this, and it is shown in terminals. */
+const RUNS_ON_NAME = /^[\w-]{1,32}$/;
+const RUNTIMES_MAX = 8;
+
+/** `cpu (onnxruntime, openvino)`. An older node names no runtime: `cpu`. */
+function runsOnOf({ executionProviderSelected, models }: GetNodeInfoResponse): string {
+  const provider = RUNS_ON_NAME.test(executionProviderSelected) ? executionProviderSelected : '?';
+  const named = models.map(({ runtime }) => runtime).filter(name => RUNS_ON_NAME.test(name));
+  const runtimes = [...new Set(named)].sort().slice(0, RUNTIMES_MAX);
   return runtimes.length === 0 ? provider : `${provider} (${runtimes.join(', ')})`;
 }

@@ -152,7 +152,7 @@ async function forgetLongGone(database: Database): Promise<void> {
 interface StoredModels {
   readonly bootId: string;
   readonly models: readonly NamedSum[];
-  /** Absent in a row that a control plane of before 0.3.0 wrote. */
+  /** Absent in a row that an older control plane wrote. */
   readonly runsOn?: string | undefined;
 }
 

@@ -208,7 +208,7 @@ function factsOf(
     );
     return length === 1 ? [named] : [...facts, named];
   } catch {
-    // There is none of this name, which the caller tells.
+    // There is none of this name: requireNames reports it.
     return facts;
   }
 }

@@ -65,7 +65,7 @@ test('an engine that hangs while OpenVINO compiles ends with its bound, and by n
   t.deepEqual(await readdir(folder), [path.basename(model.path)]);
 });
 
-test('the caller who goes ends what compiles', async t => {
+test('an aborted caller ends the engine that compiles', async t => {
   const { model } = await openModel(t);
   const before = children();
   const caller = new AbortController();
@@ -151,7 +151,7 @@ byOpenvino(
 );
 
 onSmallDisk(
-  'a disk that fills while OpenVINO writes keeps nothing of it, and that is said',
+  'a disk that fills while OpenVINO writes keeps nothing, and the cause is named',
   async t => {
     const disk = SmallDisk.mount('1m');
     t.teardown(() => disk.remove());

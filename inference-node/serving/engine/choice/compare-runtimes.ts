@@ -1,6 +1,6 @@
 /**
  * Runs a prepared graph by both runtimes in turns, each in an engine of its own, on one thread.
- * OpenVINO may crash or hang at a graph, or take memory without end: a bound ends each of that.
+ * OpenVINO may crash at a graph, never return, or take all memory: each engine is bounded.
  */
 import { pino } from 'pino';
 import { type PreparedModel, runtimeOf } from '../../models/prepared-model.ts';

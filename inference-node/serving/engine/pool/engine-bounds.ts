@@ -59,7 +59,7 @@ function measuredBytes(model: PreparedModel): number {
   return model.peakBytes ?? Math.max(UNMEASURED_BYTES, engineBytes(model));
 }
 
-/** What an engine of a graph may take that its runtime may not be fit for. */
+/** Bounds the memory of an engine whose graph nobody made for its runtime (RLIMIT_DATA, bytes). */
 export function dataBytesOf(model: PreparedModel, threads: number): number {
   const reserved = RUNTIME_RESERVED_BYTES + threads * THREAD_RESERVED_BYTES;
   return reserved + MEASURED_TIMES_MAX * measuredBytes(model);
