@@ -20,6 +20,7 @@ import {
 import { modelsList, modelsShow } from '@matting/model-tools/commands/list-models.ts';
 import { type ModelsFetchOptions, modelsFetch } from '@matting/model-tools/commands/models.ts';
 import { ConfigError } from '@matting/program/config-error.ts';
+import { gpuFacts, openGpuHost } from '@matting/serving/test/gpu-host.ts';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import { encodeTinyModel, writeTinyModel } from '@matting/test-support/tiny-model.ts';
 import ava, { type ExecutionContext } from 'ava';
@@ -343,9 +344,9 @@ test('models are fetched without OpenVINO where it cannot be installed, unless i
   await add(tiny, { name: 'mine', mean: [0, 0, 0], std: [255, 255, 255] });
   const aFile = join(directory, 'providers');
   await writeFile(aFile, '');
-  const fetched = async (runtime: string, env: Record<string, string>) => {
+  const fetched = async (runtime: string, env: Record<string, string>, own = {}) => {
     const err = new PassThrough();
-    const config = configOf({ ...env, MATTING_CPU_RUNTIME: runtime });
+    const config = { ...configOf({ ...env, MATTING_CPU_RUNTIME: runtime }), ...own };
     const { signal } = new AbortController();
     const { error } = await outputOf(out =>
       modelsFetch(['mine'], {}, config, { out, err }, signal),
@@ -368,10 +369,11 @@ test('models are fetched without OpenVINO where it cannot be installed, unless i
   }
   const offline = { PIP_INDEX_URL: 'http://127.0.0.1:9/' };
   const onGpu = { ...offline, MATTING_EXECUTION_PROVIDER: 'cuda' };
-  t.is(
-    (await fetched('auto', onGpu)).said,
-    'matting: cuda runs the models here: the runtimes of the CPU are not compared\n',
-  );
+  const told = 'matting: cuda runs the models here: the runtimes of the CPU are not compared\n';
+  t.is((await fetched('auto', onGpu)).said, told);
+  // Nobody names a provider: the GPU decides, if CUDA runs on it.
+  const host = await openGpuHost(t, [gpuFacts('a')]);
+  t.is((await fetched('auto', offline, { childEnv: host.childEnv })).said, told);
   t.regex((await fetched('openvino', onGpu)).error?.message ?? '', /cannot be downloaded/);
   await modelsRemove('mine', configOf(), new PassThrough());
 });
