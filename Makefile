@@ -2,10 +2,12 @@
 # make demo    IMAGE=photo.jpg OUT=cutout.png: set up, cut one image out, leave nothing running
 # make test    [ONLY=folder or file]: set up and run the tests, or some
 # make storms  the tests that kill processes or live long, some minutes: what of make chaos CI runs each time
+# make mutants   every guard has a mutant that makes the test fail which is named for it; ten minutes
 # make browser [SHOTS=dir]: the account area in a real Chromium, some minutes; SHOTS: a picture of every page goes there
 # make monitoring   every panel of the dashboards against a real Prometheus that watches the service under load; a minute
 # make test-traces  a real model's trace in a real Jaeger (its all-in-one, named jaeger, in MATTING_TEST_TOOLS or the PATH); a minute
 # make runbook [ONLY=fleet]: the procedures of docs/runbook.md and docs/security.md as they are written, and alerts that fire and are over; some minutes each
+# make test-install   docs/install.md under a real systemd (root, systemd-nspawn), and the commands of the pages on it; some minutes
 # make apart   packages of the control plane taken away, each and then all: what is left is whole; three minutes
 # make test-storage   the suites of storage on versitygw and MinIO, as far as they are installed, with waits for silence; two minutes
 # make test-chart   the Helm chart: lint, rendering, a real API server (helm, kubectl, etcd, kube-apiserver), as far as they are here; a minute
@@ -25,7 +27,7 @@
 # make bench-card [ONLY=bare,service PROVIDER=cuda THREADS=4]: what this machine's GPU is worth, to size it (docs/gpu.md); half an hour
 # make images  [ONLY=control-plane,node TAG=dev BASE=… PLATFORM=linux/arm64 WITHOUT="portal object-storage" MODELS_FETCH=best]: container images by buildah or podman (docs/containers.md); some minutes
 # make test-images  [ONLY=name]: those images run, cut pictures out, are built twice and compared; compose.yaml as a whole; some minutes
-# make generate, make format   after a change of proto/*.proto, inference-node/kernels/, deploy/grafana/source/ or a setting; before a commit
+# make generate, make format   after a change of a .proto file, inference-node/kernels/, deploy/grafana/source/ or a setting; before a commit
 
 SHELL := /bin/sh
 NODE := sh bin/node24
@@ -37,6 +39,8 @@ NODE_INSTALLED := bin/node/node_modules/.installed
 MANIFESTS := $(wildcard proto/package.json program/package.json bin/package.json client/package.json test/support/package.json control-plane/package.json control-plane/*/package.json inference-node/package.json inference-node/*/package.json)
 # Scripts of the pages: JavaScript as the browser gets it, its types in comments.
 PAGE_SCRIPTS := control-plane/portal/assets
+# The package for callers, which the service serves.
+CLIENT := client/build/client.tgz
 KERNELS := inference-node/kernels
 KERNELS_INSTALLED := $(KERNELS)/node_modules/.installed
 IMAGE ?=
@@ -62,12 +66,16 @@ WITHOUT ?=
 PHOTOS ?=
 MINUTES ?=
 
-.PHONY: setup start demo test storms apart test-traces test-storage test-databases test-cuda-stubs test-webgpu test-upgrade test-release test-chart test-kubernetes browser monitoring runbook images test-images check types lint generated generate format fuzz schemathesis chaos soak repeat bench bench-card clean
-.DEFAULT_GOAL := start
+# The comments above are the help.
+.PHONY: help setup start demo test storms mutants apart test-install test-traces test-storage test-databases test-cuda-stubs test-webgpu test-upgrade test-release test-chart test-kubernetes browser monitoring runbook images test-images check types lint generated generate format fuzz schemathesis chaos soak repeat bench bench-card clean
+.DEFAULT_GOAL := help
 # Each needs the one before, and the last line of `make check` is the tests' count.
 .NOTPARALLEL:
 
-setup: $(INSTALLED)
+help:
+	@sed -n 's/^# \(make .*\)/\1/p' Makefile
+
+setup: $(INSTALLED) $(CLIENT)
 
 $(NODE_INSTALLED): bin/node/package.json bin/node/package-lock.json bin/node/.npmrc
 	@command -v npm >/dev/null || { echo "matting: needs npm (it comes with Node 18 or later)" >&2; exit 69; }
@@ -82,6 +90,9 @@ $(INSTALLED): package.json $(MANIFESTS) package-lock.json .npmrc $(NODE_INSTALLE
 		{ npm ci --loglevel=error || { echo "If you changed a package.json, run: npm install --package-lock-only" >&2; exit 1; }; } && \
 		ln -s "$$home/node" node_modules/.bin/node
 	@touch $@
+
+$(CLIENT): client/pack/main.ts package.json $(wildcard client/*.json client/*.md client/src/*.ts client/src/*/*.ts) $(INSTALLED)
+	@home=$$($(NODE) -p 'path.dirname(process.execPath)') && PATH="$$home:$$PATH" node client/pack/main.ts
 
 # The compiler of the kernels: to change or check them; running the service does not need it.
 $(KERNELS_INSTALLED): $(KERNELS)/package.json $(KERNELS)/package-lock.json $(KERNELS)/.npmrc $(INSTALLED)
@@ -103,7 +114,10 @@ test: setup
 	@$(NODE) test/support/run-tests.ts $(ONLY)
 
 storms: setup
-	@$(NODE) test/support/run-tests.ts --storms
+	@$(NODE) test/support/run-tests.ts --kind=storm
+
+mutants: setup
+	@$(NODE) test/support/run-tests.ts --kind=mutants
 
 apart: setup
 	@$(NODE) test/apart/main.ts
@@ -133,7 +147,7 @@ browser: setup
 	@MATTING_TEST_SHOTS="$(SHOTS)" $(NODE) test/support/run-tests.ts test/browser $(wildcard test/browser/*.browser.ts)
 
 monitoring: setup
-	@$(NODE) test/support/run-tests.ts $(wildcard test/monitoring/*.monitoring.ts)
+	@$(NODE) test/support/run-tests.ts --minutes=10 $(wildcard test/monitoring/*.monitoring.ts)
 
 images: setup
 	@$(NODE) deploy/images/build.ts $(if $(ONLY),--only '$(ONLY)') $(if $(TAG),--tag '$(TAG)') \
@@ -164,6 +178,9 @@ test-release: setup
 runbook: setup
 	@$(NODE) test/support/run-tests.ts --concurrency=1 --minutes=30 $(if $(ONLY),$(ONLY:%=test/runbook/%.runbook.ts),$(wildcard test/runbook/*.runbook.ts))
 
+test-install: setup
+	@$(NODE) test/support/run-tests.ts --minutes=30 $(wildcard test/install/*.install.ts)
+
 soak: setup
 	@$(NODE) test/soak/main.ts $(ONLY)
 
@@ -185,6 +202,7 @@ generated: setup $(KERNELS_INSTALLED)
 
 generate: setup $(KERNELS_INSTALLED)
 	@PATH="$(CURDIR)/node_modules/.bin:$$PATH" $(NODE) node_modules/@bufbuild/buf/bin/buf generate
+	@PATH="$(CURDIR)/node_modules/.bin:$$PATH" $(NODE) node_modules/@bufbuild/buf/bin/buf generate --template inference-node/serving/onnx/buf.gen.yaml
 	@home=$(CURDIR) && cd $(KERNELS) && sh "$$home/bin/node24" node_modules/assemblyscript/bin/asc.js --config asconfig.json
 	@$(NODE) deploy/grafana/source/write.ts
 	@$(NODE) docs/source/write.ts
@@ -202,4 +220,4 @@ bench-card: setup
 	@$(NODE) bench/card/main.ts $(if $(ONLY),--only '$(ONLY)') $(if $(PROVIDER),--provider '$(PROVIDER)') $(if $(THREADS),--threads '$(THREADS)')
 
 clean:
-	rm -rf node_modules bin/node/node_modules $(KERNELS)/node_modules data model-cache
+	rm -rf node_modules bin/node/node_modules $(KERNELS)/node_modules client/build data model-cache

@@ -8,18 +8,19 @@
  * With a frame or a background the cut-out is cropped and finished; one of them is needed for JPEG
  * and ZIP.
  *
- * Without a photo the picture is made up: shapes, soft edges and grain. As JPEG XL it is also
- * decoded.
+ * Without a photo the picture is made up. As JPEG XL it is also decoded.
  */
-import { readdirSync, readFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 import { pino } from 'pino';
 import sharp from 'sharp';
 import { openPicturePool } from '../inference-node/serving/picture/pool/open-picture-pool.ts';
 import type { FinishRequest } from '../inference-node/serving/picture/pool/picture-pool.ts';
+import { drawCheckPicture } from '../inference-node/serving/prepared/answer-check.ts';
 import type { Finishing } from '../proto/contract/finishing.ts';
 import { OUTPUT_FORMATS, type OutputFormat } from '../proto/contract/formats.ts';
 import { at } from '../test/support/at.ts';
+import { memoryOf } from './processes.ts';
 
 const NEVER = new AbortController().signal;
 const MODEL_SIDE = 1024;
@@ -57,7 +58,9 @@ function readFinishing(): Finishing | undefined {
 
 async function makePhoto(width: number, height: number): Promise<Buffer> {
   const source =
-    values.photo === undefined ? sharp(makeScene(), SCENE) : sharp(values.photo).rotate();
+    values.photo === undefined
+      ? sharp(drawCheckPicture(512, 512), SCENE)
+      : sharp(values.photo).rotate();
   const enlarged = await source
     .resize(width, height, { fit: 'fill' })
     .removeAlpha()
@@ -75,17 +78,6 @@ async function makePhoto(width: number, height: number): Promise<Buffer> {
 
 const SCENE = { raw: { width: 512, height: 512, channels: 3 } } as const;
 
-function makeScene(): Buffer {
-  const scene = Buffer.alloc(512 * 512 * 3);
-  for (let i = 0; i < 512 * 512; i++) {
-    const [x, y] = [i % 512, Math.floor(i / 512)];
-    const wave = Math.sin(x / 9) * Math.cos(y / 13) * 40;
-    const edge = Math.hypot(x - 256, y - 256) < 180 ? 90 : 0;
-    scene.set([90 + edge + wave, 70 + x / 5 + wave, 150 - y / 6 + edge / 2], 3 * i);
-  }
-  return scene;
-}
-
 /** Makes a matte that is opaque in the middle, nothing outside, soft between. */
 function makeMatte(): Buffer {
   const alpha = Buffer.alloc(MODEL_SIDE ** 2);
@@ -96,19 +88,6 @@ function makeMatte(): Buffer {
   return alpha;
 }
 
-/** Sums the memory that a process and its children have resident now. */
-function residentBytes(pid: number): number {
-  try {
-    const kib = /VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1] ?? 0;
-    const children = readdirSync(`/proc/${pid}/task`).flatMap(task =>
-      readFileSync(`/proc/${pid}/task/${task}/children`, 'utf8').split(' ').filter(Boolean),
-    );
-    return children.reduce((sum, child) => sum + residentBytes(Number(child)), Number(kib) * 1024);
-  } catch {
-    return 0;
-  }
-}
-
 /** Processor time of a process and of its children that have ended. */
 function cpuMs(pid: number): number {
   const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
@@ -116,24 +95,19 @@ function cpuMs(pid: number): number {
   return fields.slice(11, 15).reduce((sum, ticks) => sum + Number(ticks), 0) * MS_PER_TICK;
 }
 
-interface Cost {
-  readonly cpu: number;
-  readonly wall: number;
-}
-
-async function timed<Value>(pid: number, work: () => Promise<Value>): Promise<[Value, Cost]> {
+async function timed<Value>(pid: number, work: () => Promise<Value>) {
   const [cpuBefore, startedMs] = [cpuMs(pid), performance.now()];
   const value = await work();
-  return [value, { cpu: cpuMs(pid) - cpuBefore, wall: performance.now() - startedMs }];
+  return [value, { cpu: cpuMs(pid) - cpuBefore, wall: performance.now() - startedMs }] as const;
 }
 
 async function measure(file: Buffer, outputFormat: OutputFormat) {
   const pool = await openPicturePool({ workers: 1, childEnv: {}, log: pino({ level: 'silent' }) });
   const { pid } = at(pool.processes(), 0);
-  const base = residentBytes(pid);
+  const base = memoryOf(pid).rss;
   let peak = 0;
   const sampler = setInterval(() => {
-    peak = Math.max(peak, residentBytes(pid));
+    peak = Math.max(peak, memoryOf(pid).rss);
   }, SAMPLE_INTERVAL_MS);
   const size = { width: MODEL_SIDE, height: MODEL_SIDE };
   try {

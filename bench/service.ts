@@ -25,6 +25,7 @@ import {
 export interface Answer {
   readonly status: number;
   readonly file: Buffer;
+  readonly warnings: readonly string[];
   /** The time from the first byte sent to the job's JSON. */
   readonly answerMs: number;
   /** The time from the first byte sent to the last byte of the cut-out. */
@@ -152,7 +153,7 @@ async function cutOut(
     },
     body,
   });
-  const job = (await answer.json()) as { result?: { url: string } };
+  const job = (await answer.json()) as { result?: { url: string; warnings: string[] } };
   const answerMs = performance.now() - startedAt;
   if (answer.status !== 200 || job.result === undefined) {
     throw new Error(`${answer.status}: ${JSON.stringify(job)}`);
@@ -161,7 +162,8 @@ async function cutOut(
   const result = Buffer.from(await download.arrayBuffer());
   const totalMs = performance.now() - startedAt;
   const serverTiming = answer.headers.get('server-timing') ?? '';
-  return { status: answer.status, file: result, answerMs, totalMs, serverTiming };
+  const { warnings } = job.result;
+  return { status: answer.status, file: result, warnings, answerMs, totalMs, serverTiming };
 }
 
 export function median(values: readonly number[]): number {

@@ -2,6 +2,13 @@ import test from 'ava';
 import { loadSupervisorConfig } from './config.ts';
 import { controlPlaneEnv } from './stack-programs.ts';
 
+test('reads need no Idempotency-Key, unless the operator says so', t => {
+  const neededBy = (env: Record<string, string>) =>
+    controlPlaneEnv(loadSupervisorConfig(env)).MATTING_READS_REQUIRE_IDEMPOTENCY_KEY;
+  t.is(neededBy({}), 'false');
+  t.is(neededBy({ MATTING_READS_REQUIRE_IDEMPOTENCY_KEY: 'true' }), 'true');
+});
+
 test('callbacks reach this machine where it alone can call, and as the operator says', t => {
   const networksOf = (env: Record<string, string>) => {
     const given = controlPlaneEnv(loadSupervisorConfig(env));

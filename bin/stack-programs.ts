@@ -92,6 +92,8 @@ function isForThisMachine({ host, baseUrl }: SupervisorConfig): boolean {
 export function controlPlaneEnv(config: SupervisorConfig): Record<string, string> {
   return {
     ...(isForThisMachine(config) ? OWN_CALLBACKS : {}),
+    // Whoever tries the service reads jobs by curl, a browser or a generated client.
+    MATTING_READS_REQUIRE_IDEMPOTENCY_KEY: 'false',
     // The nodes and the scraper run on this machine; the operator may configure another address.
     MATTING_REGISTRY_HOST: LOOPBACK,
     MATTING_METRICS_HOST: LOOPBACK,

@@ -30,6 +30,8 @@ const READY_TIMEOUT_MS = 300_000;
 const READY_TIMEOUT_GPU_MS = 1_800_000;
 const READY_POLL_MS = 50;
 const ANSWER_TIMEOUT_MS = 5000;
+/** In the data directory. */
+export const NODE_TOKEN_FILE = 'node-token';
 /** The form that the programs accept in MATTING_NODE_TOKEN. */
 const TOKEN = /^[\x21-\x7e]{16,256}$/;
 const CLI_OUTPUT_CHARACTERS_MAX = 64 * 1024;
@@ -245,7 +247,7 @@ async function tokensOf({ nodeToken, env, dataDir }: SupervisorConfig) {
  * @throws CommandError
  */
 async function readOrMakeToken(dataDir: string): Promise<string> {
-  const file = path.join(dataDir, 'node-token');
+  const file = path.join(dataDir, NODE_TOKEN_FILE);
   const temporary = `${file}.${process.pid}`;
   try {
     if (!existsSync(file)) {

@@ -1,9 +1,11 @@
 /** `matting up`: the whole service on this machine, until it is told to end. */
-import { curlSample } from '@matting/proto/contract/curl-sample.ts';
-import { loadSupervisorConfig } from './config.ts';
+import path from 'node:path';
+import { shortCurl } from '@matting/proto/contract/curl-sample.ts';
+import { loadSupervisorConfig, type SupervisorConfig } from './config.ts';
 import { fetchModels } from './fetch-models.ts';
 import { gpuHint } from './gpu-hint.ts';
-import { type Bootstrap, type Stack, startStack } from './stack.ts';
+import { type Bootstrap, NODE_TOKEN_FILE, type Stack, startStack } from './stack.ts';
+import { LOOPBACK } from './stack-programs.ts';
 import type { Terminal } from './terminal.ts';
 
 const FIRST_ACCOUNT = 'default';
@@ -51,12 +53,11 @@ export async function up(
     }
     const hint = await hinted;
     if (hint !== undefined) say(hint);
-    if (apiKey !== undefined) {
-      sayKey(terminal, apiKey);
-      sayCurlLine(terminal, stack.localUrl, apiKey);
-    } else {
-      terminal.line(`New API key: npm run matting -- keys create --account ${FIRST_ACCOUNT}`);
-    }
+    if (apiKey !== undefined) sayKey(terminal, apiKey);
+    else terminal.line(`New API key: npm run matting -- keys create --account ${FIRST_ACCOUNT}`);
+    sayCurlLine(terminal, stack.localUrl, apiKey);
+    terminal.line(`Next: ${stack.localUrl}/docs   npm install ${stack.localUrl}/client.tgz`);
+    if (apiKey !== undefined) sayGrpc(terminal, config);
     if (signInLink !== undefined) {
       terminal.line(`Account area (this link works once):  ${signInLink}`);
     }
@@ -72,15 +73,23 @@ export async function up(
 function sayKey(terminal: Terminal, apiKey: string): void {
   terminal.line('');
   terminal.line(`API key with ${FIRST_CREDITS} credits, shown only now:  ${apiKey}`);
+  terminal.line(`More credits: npm run matting -- credits grant ${FIRST_ACCOUNT} 100000`);
 }
 
 /** The one that the account area shows, of the demo picture. */
-function sayCurlLine(terminal: Terminal, baseUrl: string, apiKey: string): void {
+function sayCurlLine(terminal: Terminal, baseUrl: string, apiKey: string | undefined): void {
+  const call = { baseUrl, photo: DEMO_PHOTO, ...(apiKey !== undefined && { apiKey }) };
+  terminal.line('Cut out the demo picture (each picture of yours gets its own Idempotency-Key):');
   terminal.line('');
-  terminal.line('To cut out the demo picture, paste these lines into a shell in this directory:');
+  terminal.line(shortCurl(call));
   terminal.line('');
-  terminal.line(curlSample({ baseUrl, apiKey, photo: DEMO_PHOTO }));
-  terminal.line('');
+}
+
+/** Says nothing of a token that the operator set and knows. */
+function sayGrpc(terminal: Terminal, { ports, dataDir, nodeToken, env }: SupervisorConfig): void {
+  if (nodeToken !== undefined || env.MATTING_NODE_TOKEN_FILE) return;
+  const file = path.join(dataDir, NODE_TOKEN_FILE);
+  terminal.line(`gRPC at ${LOOPBACK}:${ports.node}, with the token in ${file} (docs/grpc.md)`);
 }
 
 function aborted(signal: AbortSignal): Promise<void> {

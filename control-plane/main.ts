@@ -4,13 +4,13 @@
  * | exit code | when                                                              |
  * |-----------|-------------------------------------------------------------------|
  * | 0         | drained                                                           |
- * | 78        | the configuration is not valid: every bad variable is on stderr    |
+ * | 78        | a setting is wrong: every bad variable, or what cannot be used, is on stderr |
  * | 1         | it cannot start, or a bug: stderr has a line, the log the rest     |
  */
 import { readFile } from 'node:fs/promises';
 import { type Config, loadConfig } from '@matting/core/config.ts';
 import { type ControlPlane, createReplicaId, openCore } from '@matting/core/open-core.ts';
-import { CONFIG_EXIT_CODE, ConfigError } from '@matting/program/config-error.ts';
+import { CONFIG_EXIT_CODE, ConfigError, startExitCode } from '@matting/program/config-error.ts';
 import { collectYoungBuffers, letHeapGrow } from '@matting/program/heap.ts';
 import { createLog } from '@matting/program/log.ts';
 import { SignalGate } from '@matting/program/signal-gate.ts';
@@ -73,11 +73,11 @@ function end(code: number): void {
 }
 
 /** One line on stderr for the person or supervisor that started it, the whole error in the log. */
-function fail(error: unknown): void {
+function fail(error: unknown, code = 1): void {
   log.fatal({ err: error }, 'the control plane ends');
   process.stderr.write(`control plane: ${error instanceof Error ? error.message : error}\n`);
   hurry.abort();
-  end(error instanceof ConfigError ? CONFIG_EXIT_CODE : 1);
+  end(code);
 }
 
 function onSignal(signal: NodeJS.Signals): void {
@@ -95,8 +95,8 @@ process.on('disconnect', () => {
 });
 // After an unknown error the state is unknown: the process ends, and its supervisor starts it
 // again. No job is lost, since leases run out.
-process.on('uncaughtException', fail);
-process.on('unhandledRejection', fail);
+process.on('uncaughtException', error => fail(error));
+process.on('unhandledRejection', error => fail(error));
 
 async function openControlPlane(): Promise<ControlPlane> {
   const errorsPage = await readFile(new URL('../docs/errors.md', import.meta.url), 'utf8');
@@ -107,5 +107,5 @@ async function openControlPlane(): Promise<ControlPlane> {
 opening = openControlPlane();
 opening.catch((error: unknown) => {
   // A process that is told to end while it starts has not failed.
-  if (ending === undefined) fail(error);
+  if (ending === undefined) fail(error, startExitCode(error));
 });

@@ -5,11 +5,11 @@
  * | exit code | when                                                              |
  * |-----------|-------------------------------------------------------------------|
  * | 0         | drained                                                           |
- * | 78        | the configuration is not valid: every bad variable is on stderr    |
+ * | 78        | a setting is wrong: every bad variable, or what cannot be used, is on stderr |
  * | 1         | it cannot start, its engines keep dying, a child of it does not    |
  * |           | die, or a bug: the log says so                                     |
  */
-import { CONFIG_EXIT_CODE, ConfigError } from '@matting/program/config-error.ts';
+import { CONFIG_EXIT_CODE, ConfigError, startExitCode } from '@matting/program/config-error.ts';
 import { collectYoungBuffers, letHeapGrow } from '@matting/program/heap.ts';
 import { createLog } from '@matting/program/log.ts';
 import { SignalGate } from '@matting/program/signal-gate.ts';
@@ -53,7 +53,7 @@ async function make(...order: Parameters<NodeParts['make']>): ReturnType<NodePar
     cause => {
       const { name } = to.manifest;
       const what = `${name} is not prepared for this machine, and model-tools cannot be loaded`;
-      const how = `a start with them does it, or "npm run matting -- models fetch ${name}" for a CPU`;
+      const how = `a start with them does it, or "matting models fetch ${name}" for a CPU`;
       throw new ModelError('prepare', `${what}: ${how}`, cause);
     },
   );
@@ -67,12 +67,12 @@ function end(): void {
   ending = node.drain(hurry.signal).then(() => process.exit(exitCode));
 }
 
-function fail(error: unknown): void {
+function fail(error: unknown, code = 1): void {
   log.fatal({ err: error }, 'the node ends');
   if (exitCode === 0) {
     process.stderr.write(`inference node: ${error instanceof Error ? error.message : error}\n`);
   }
-  exitCode = error instanceof ConfigError ? CONFIG_EXIT_CODE : 1;
+  exitCode = code;
   hurry.abort();
   end();
 }
@@ -93,12 +93,12 @@ process.on('disconnect', () => {
   end();
 });
 // After an unknown error the state is unknown: end, and let the supervisor start it again.
-process.on('uncaughtException', fail);
-process.on('unhandledRejection', fail);
+process.on('uncaughtException', error => fail(error));
+process.on('unhandledRejection', error => fail(error));
 
-void node.failed.then(fail);
+void node.failed.then(error => fail(error));
 for (const warning of config.warnings) log.warn(warning);
 node.start(starting.signal).catch((error: unknown) => {
   // A node that is told to end while it starts has not failed.
-  if (ending === undefined) fail(error);
+  if (ending === undefined) fail(error, startExitCode(error));
 });

@@ -23,5 +23,17 @@ export class ConfigError extends Error {
   }
 }
 
-/** A program exits with it on a ConfigError: EX_CONFIG of sysexits.h. */
+/** A program exits with it where a setting is wrong: EX_CONFIG of sysexits.h. */
 export const CONFIG_EXIT_CODE = 78;
+
+/** The system's refusals that another start meets as well: rights, a read-only file system, a file in a folder's place. */
+const LASTING = new Set(['EACCES', 'EPERM', 'EROFS', 'ENOTDIR']);
+
+/** Of a start that failed: 78 where what the settings name cannot be used, else 1, as when a server is away. */
+export function startExitCode(error: unknown): number {
+  for (let each = error; each instanceof Error; each = each.cause) {
+    const { code } = each as NodeJS.ErrnoException;
+    if (each instanceof ConfigError || LASTING.has(code ?? '')) return CONFIG_EXIT_CODE;
+  }
+  return 1;
+}

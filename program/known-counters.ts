@@ -4,7 +4,7 @@
  * first event after every start. A counter is therefore declared with the values of its labels;
  * test/contract/alerts.test.ts holds that for every counter that a rule asks for.
  */
-import { Counter, type Registry } from 'prom-client';
+import { Counter, type Registry } from '@prometheus-io/client';
 
 /** Every value of each label. */
 export type KnownLabels = Readonly<Record<string, readonly string[]>>;
@@ -39,9 +39,9 @@ export function createOpenCounter<Name extends string>(
   labelNames: readonly Name[],
   begun: readonly Readonly<Record<Name, string>>[],
 ): Counter<Name> {
-  const counter = new Counter({ name, help, labelNames, registers: [registry] });
+  const counter = new Counter<string>({ name, help, labelNames, registers: [registry] });
   for (const labels of begun) counter.inc(labels, 0);
-  return counter;
+  return counter as Counter<Name>;
 }
 
 export function everyOf<const Known extends KnownLabels>(known: Known): LabelsOf<Known>[] {

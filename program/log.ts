@@ -26,18 +26,18 @@ interface LogOptions {
 
 export function createLog(options: LogOptions): Logger {
   const { level, batchBytes, base, traced = false, sampling } = options;
-  const sampler = sampling && new LogSampler(sampling);
+  const sampler = new LogSampler(sampling);
   const log = pino(
     {
       level,
       base,
       timestamp: pino.stdTimeFunctions.isoTime,
       ...(traced && { mixin: () => traceFields() ?? {} }),
-      ...(sampler && { hooks: hooksOf(sampler) }),
+      hooks: hooksOf(sampler),
     },
     new LogOutput({ fd: STDOUT, batchBytes, base }),
   );
-  sampler?.tellEveryMinute(leftOut => log.warn({ ...leftOut }, 'log lines were left out'));
+  sampler.tellEveryMinute(leftOut => log.warn({ ...leftOut }, 'log lines were left out'));
   return log;
 }
 
@@ -48,14 +48,15 @@ function hooksOf(sampler: LogSampler): NonNullable<LoggerOptions['hooks']> {
       const [first, second] = args as unknown[];
       const message = typeof first === 'string' ? first : second;
       const isSampled = level < ERROR && typeof message === 'string' && message !== LEFT_OUT;
-      if (!isSampled || sampler.keeps(message)) method.apply(this, args);
+      const { err } = Object(first) as { err?: unknown };
+      if (!isSampled || sampler.keeps(message, err)) method.apply(this, args);
     },
   };
 }
 
 export interface LogSettings {
   readonly logLevel: LogLevel;
-  /** Undefined: every line is written. */
+  /** Undefined: only failures that repeat are left out. */
   readonly logSampling: LogSampling | undefined;
 }
 
@@ -99,51 +100,60 @@ export function parseLogSampling(text: string): LogSampling | undefined {
 }
 
 interface Seen {
+  readonly of: string;
+  /** Undefined: not a failure. */
+  readonly cause: string | undefined;
   windowFromMs: number;
   lines: number;
   leftOut: number;
 }
 
-interface LeftOut {
-  readonly of: string;
+interface LeftOut extends Pick<Seen, 'of' | 'cause'> {
   readonly lines: number;
 }
 
 /**
- * Leaves out lines that repeat: of each message the first some of a second are written, and then
- * every so manieth. Errors are all written. What was left out is counted, and said once a minute
- * and at the end.
+ * Leaves out lines that repeat, but for errors, which are all written. What was left out is
+ * counted, and said once a minute and at the end.
+ *
+ * | lines                  | are written                                                         |
+ * |------------------------|---------------------------------------------------------------------|
+ * | failures: with `err`   | the first of each message and cause, until a minute passes without one |
+ * | others, with a sampling | of each message the first some of a second, then every so manieth  |
+ * | others                 | all                                                                 |
  */
 export class LogSampler {
-  readonly #sampling: LogSampling;
+  readonly #sampling: LogSampling | undefined;
   readonly #now: () => number;
   readonly #seen = new Map<string, Seen>();
 
   /** @param now milliseconds of a clock that never goes back */
-  constructor(sampling: LogSampling, now: () => number = () => performance.now()) {
+  constructor(sampling: LogSampling | undefined, now: () => number = () => performance.now()) {
     this.#sampling = sampling;
     this.#now = now;
   }
 
-  keeps(message: string): boolean {
-    const seen = this.#seenOf(message);
+  /** @param err the line's field: where it is an error, the line is of a failure */
+  keeps(message: string, err?: unknown): boolean {
+    const isFailure = err instanceof Error;
+    if (!isFailure && this.#sampling === undefined) return true;
+    const seen = this.#seenOf(message, isFailure ? causeOf(err) : undefined);
     if (seen === undefined) return true;
-    const nowMs = this.#now();
-    if (nowMs - seen.windowFromMs >= WINDOW_MS) {
-      seen.windowFromMs = nowMs;
-      seen.lines = 0;
-    }
     seen.lines += 1;
-    const { first, thereafter } = this.#sampling;
-    const kept = seen.lines <= first || (seen.lines - first) % thereafter === 0;
+    const kept = isFailure ? seen.lines === 1 : this.#keepsRepeated(seen);
     if (!kept) seen.leftOut += 1;
     return kept;
   }
 
   takeLeftOut(): LeftOut[] {
     const leftOut: LeftOut[] = [];
-    for (const [of, seen] of this.#seen) {
-      if (seen.leftOut > 0) leftOut.push({ of, lines: seen.leftOut });
+    for (const [key, seen] of this.#seen) {
+      const { of, cause, leftOut: lines } = seen;
+      if (lines > 0) leftOut.push({ of, cause, lines });
+      // One that comes first just before is not forgotten at once.
+      else if (cause !== undefined && this.#now() - seen.windowFromMs >= TELL_EVERY_MS) {
+        this.#seen.delete(key);
+      }
       seen.leftOut = 0;
     }
     return leftOut;
@@ -157,13 +167,38 @@ export class LogSampler {
     process.prependOnceListener('exit', tellAll);
   }
 
-  #seenOf(message: string): Seen | undefined {
-    const known = this.#seen.get(message);
+  #keepsRepeated(seen: Seen): boolean {
+    const { first, thereafter } = this.#sampling as LogSampling;
+    const nowMs = this.#now();
+    if (nowMs - seen.windowFromMs >= WINDOW_MS) {
+      seen.windowFromMs = nowMs;
+      seen.lines = 1;
+    }
+    return seen.lines <= first || (seen.lines - first) % thereafter === 0;
+  }
+
+  #seenOf(of: string, cause: string | undefined): Seen | undefined {
+    const key = cause === undefined ? of : `${of}\n${cause}`;
+    const known = this.#seen.get(key);
     if (known !== undefined || this.#seen.size >= MESSAGES_MAX) return known;
-    const seen: Seen = { windowFromMs: this.#now(), lines: 0, leftOut: 0 };
-    this.#seen.set(message, seen);
+    const seen: Seen = { of, cause, windowFromMs: this.#now(), lines: 0, leftOut: 0 };
+    this.#seen.set(key, seen);
     return seen;
   }
+}
+
+/** An error that is its own cause has no end. */
+const CAUSES_MAX = 8;
+const CAUSE_CHARACTERS_MAX = 200;
+
+/** The code of the innermost cause of an error, or else the beginning of its message. */
+function causeOf(error: Error): string {
+  let innermost = error;
+  for (let depth = 0; depth < CAUSES_MAX && innermost.cause instanceof Error; depth += 1) {
+    innermost = innermost.cause;
+  }
+  const { code, message } = innermost as { code?: unknown; message: unknown };
+  return (typeof code === 'string' ? code : String(message)).slice(0, CAUSE_CHARACTERS_MAX);
 }
 
 /** The longest a line waits for others; what a SIGKILL can lose. */

@@ -1,6 +1,6 @@
 /** Counters that exist with every known label from the start, gauges that are read at a scrape. */
 
-import { Gauge, Histogram, Registry } from 'prom-client';
+import { Gauge, Histogram, Registry } from '@prometheus-io/client';
 import { createKnownCounter, type KnownLabels } from './known-counters.ts';
 import { settledWithin } from './waiting.ts';
 

@@ -4,7 +4,11 @@ import {
   type PlanEntry,
   parseModelSettings,
 } from '../../inference-node/serving/models/plan.ts';
-import { inferPlan, type LookRules } from '../../inference-node/serving/picture/infer-plan.ts';
+import {
+  inferPlan,
+  LOOK_RULES,
+  type LookRules,
+} from '../../inference-node/serving/picture/infer-plan.ts';
 import type { RoleMatte } from '../../inference-node/serving/picture/matte/merge-mattes.ts';
 import type { RgbaPicture } from '../../inference-node/serving/picture/rgba-picture.ts';
 import type { ModelRunner } from './model-runner.ts';
@@ -29,10 +33,11 @@ export function openReplay(
 ): (rules?: LookRules) => Promise<Replay> {
   const plan = entries.map(entry => ({ model: entry, role: entry.role, entry }));
   const looks = new Map<string, Promise<RoleMatte>>();
-  return async rules => {
+  return async (rules = LOOK_RULES) => {
     const taken: Replay['taken'][number][] = [];
     const { mattes } = await inferPlan(
       plan,
+      { picture },
       async ({ run: { entry }, framed }) => {
         taken.push({ entry, framed });
         const key = `${entries.indexOf(entry)} ${framed}`;
@@ -41,7 +46,8 @@ export function openReplay(
         const { alpha, width, height } = await look;
         return { alpha: Buffer.from(alpha.buffer, alpha.byteOffset), size: { width, height } };
       },
-      rules,
+      // A part of the picture has mattes of its own: what is judged here are those of all of it.
+      { ...rules, zoomed: { ...rules.zoomed, boxShareMax: 0 } },
     );
     return {
       mattes: mattes.map(({ alpha, size, role }) => ({ alpha, ...size, role })),

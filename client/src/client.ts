@@ -16,10 +16,15 @@ import {
   openResult,
   type ResultFile,
 } from './result-file.ts';
-import { type MattingRequest, prepare, type Submission } from './submission.ts';
+import { type MattingRequest, prepare, prepareCorrection, type Submission } from './submission.ts';
 import type {
   Account,
+  Batch,
+  BatchRequest,
+  BatchResult,
+  CorrectionFields,
   Job,
+  JobFilter,
   Model,
   ProcessingJob,
   QueuedJob,
@@ -33,6 +38,7 @@ import type {
 export const PATHS = {
   matting: '/v1/matting',
   jobs: '/v1/matting/jobs',
+  batches: '/v1/matting/batches',
   account: '/v1/account',
   usage: '/v1/account/usage',
   models: '/v1/models',
@@ -40,6 +46,8 @@ export const PATHS = {
 
 /** A read is not compared or stored by its key, yet may have to have one. */
 const READ_KEY = 'read';
+/** Jobs of a page of a list: the service's bound. */
+const LIST_MAX = 100;
 /** Between two looks at a job, where the service does not say. */
 const POLL_MS = 1000;
 /** The pause before the client submits a job again that failed for the moment. */
@@ -72,8 +80,9 @@ export type CallOptions = PatienceOptions;
 
 export interface SubmitOptions extends CallOptions {
   /**
-   * 1 to 128 printable ASCII characters; one for a picture, kept where it survives this process:
-   * who comes again with it pays nothing. Without it a call has a new one, for its own retries.
+   * Names the picture, in 1 to 128 printable ASCII characters. Store it where it survives this
+   * process: a later call with the same key is not charged again. Default: a new key for each call
+   * and its retries.
    */
   readonly idempotencyKey?: string | undefined;
 }
@@ -86,7 +95,7 @@ export interface OpenCutOut extends ResultFile {
   /** The download link, good for a day; needs no key. */
   readonly url: string;
   readonly idempotencyKey: string;
-  /** null: none was seen; undefined: the service does not say. */
+  /** `null`: the service saw none. `undefined`: it did not say. */
   readonly subject: Subject | null | undefined;
   readonly warnings: readonly ResultWarning[];
 }
@@ -133,7 +142,7 @@ export class MattingClient {
     const idempotencyKey = keyOf(options);
     const patience = new Patience(options);
     const submission = accepting('image/*', await prepare(request));
-    const outcome = await this.#carryOut(submission, idempotencyKey, patience);
+    const outcome = await this.#carryOut(PATHS.matting, submission, idempotencyKey, patience);
     if (isFileAnswer(outcome)) {
       const said = saidOf(outcome, this.#url(PATHS.matting));
       const file = await openResult(this.#transport, said.url, patience, outcome);
@@ -162,7 +171,26 @@ export class MattingClient {
   async run(request: MattingRequest, options: SubmitOptions = {}): Promise<SucceededJob> {
     const idempotencyKey = keyOf(options);
     const patience = new Patience(options);
-    const outcome = await this.#carryOut(await prepare(request), idempotencyKey, patience);
+    const submission = await prepare(request);
+    const outcome = await this.#carryOut(PATHS.matting, submission, idempotencyKey, patience);
+    if (isFileAnswer(outcome)) throw unreadable(outcome);
+    return outcome;
+  }
+
+  /**
+   * Corrects the result of a job that was submitted with `correctable`, and waits like `run`: a new
+   * job, which costs nothing.
+   */
+  async correct(
+    job: string | Pick<Job, 'job_id'>,
+    fields: CorrectionFields = {},
+    options: SubmitOptions = {},
+  ): Promise<SucceededJob> {
+    const path = `${jobPath(typeof job === 'string' ? job : job.job_id)}/corrections`;
+    const idempotencyKey = keyOf(options);
+    const patience = new Patience(options);
+    const submission = await prepareCorrection(fields);
+    const outcome = await this.#carryOut(path, submission, idempotencyKey, patience);
     if (isFileAnswer(outcome)) throw unreadable(outcome);
     return outcome;
   }
@@ -182,6 +210,74 @@ export class MattingClient {
     const outcome = outcomeOf(await this.#follow(jobId, new Patience(options)));
     if (outcome instanceof MattingError) throw outcome;
     return outcome;
+  }
+
+  /** Yields the jobs of this API key, the newest first. */
+  async *jobs(filter: JobFilter = {}, options: CallOptions = {}): AsyncGenerator<Job> {
+    type Body = { readonly jobs: readonly Job[]; readonly next_cursor: string | null };
+    let cursor: string | undefined;
+    do {
+      const query = queryOf({ ...filter, limit: LIST_MAX, cursor });
+      const answer = await this.#get(PATHS.jobs + query, new Patience(options));
+      const page = bodyOf<Body>(answer, body => Array.isArray(body.jobs));
+      yield* page.jobs;
+      cursor = page.next_cursor ?? undefined;
+    } while (cursor !== undefined);
+  }
+
+  /**
+   * Cancels a job that is queued, or deletes the result of one that succeeded.
+   * @returns the job as it is then. @throws MattingError JOB_NOT_CANCELLABLE while a node has it
+   */
+  async deleteJob(jobId: string, options: CallOptions = {}): Promise<Job> {
+    return jobOf(await this.#ask('DELETE', jobPath(jobId), new Patience(options)));
+  }
+
+  /** Submits 1 to 1,000 pictures by their addresses. One key is one batch. */
+  async submitBatch(request: BatchRequest, options: SubmitOptions = {}): Promise<Batch> {
+    const headers = { 'content-type': 'application/json' };
+    const submission = { headers, query: '', body: JSON.stringify(request) };
+    const patience = new Patience(options);
+    return batchOf(await this.#post(PATHS.batches, submission, keyOf(options), patience));
+  }
+
+  async batch(batchId: string, options: CallOptions = {}): Promise<Batch> {
+    return batchOf(await this.#get(batchPath(batchId), new Patience(options)));
+  }
+
+  /** Waits until every item has ended, well or not. */
+  async waitForBatch(batchId: string, options: CallOptions = {}): Promise<Batch> {
+    const patience = new Patience(options);
+    for (;;) {
+      const answer = await this.#get(batchPath(batchId), patience);
+      const batch = batchOf(answer);
+      if (batch.finished_at !== null) return batch;
+      const waitMs = parseRetryAfterMs(answer.headers.get('retry-after')) ?? POLL_MS;
+      if (waitMs >= patience.leftMs) throw noAnswer(`the batch is still ${batch.status}`);
+      await patience.wait(waitMs);
+    }
+  }
+
+  /** Yields the items in their order, each as its job is now. */
+  async *batchResults(batchId: string, options: CallOptions = {}): AsyncGenerator<BatchResult> {
+    const isFile = (type: string) => type.startsWith('application/jsonl');
+    for (let cursor = 0; ; ) {
+      const path = `${batchPath(batchId)}/results${queryOf({ limit: LIST_MAX, cursor })}`;
+      const request = { method: 'GET', url: this.#url(path), isFile } as const;
+      const headers = this.#headers(READ_KEY);
+      const answer = await ask(this.#transport, { ...request, headers }, new Patience(options));
+      if (!isFileAnswer(answer)) throw refusalOf(answer) ?? unreadable(answer);
+      const text = new TextDecoder().decode(await collect(piecesOf(answer)));
+      const lines = text.split('\n').filter(line => line !== '');
+      for (const line of lines) yield JSON.parse(line) as BatchResult;
+      if (!answer.headers.has('link')) return;
+      cursor += lines.length;
+    }
+  }
+
+  /** Cancels what no node has begun; its credits are returned. */
+  async cancelBatch(batchId: string, options: CallOptions = {}): Promise<Batch> {
+    return batchOf(await this.#ask('DELETE', batchPath(batchId), new Patience(options)));
   }
 
   /** The file of a job, or behind a result link. */
@@ -208,13 +304,9 @@ export class MattingClient {
     question: { readonly from?: string; readonly to?: string; readonly group?: UsageGroup } = {},
     options: CallOptions = {},
   ): Promise<Usage> {
-    const asked = ['from', 'to', 'group'] as const;
-    const query = asked.flatMap(name => {
-      const value = question[name];
-      return value === undefined ? [] : [`${name}=${encodeURIComponent(value)}`];
-    });
-    const path = query.length === 0 ? PATHS.usage : `${PATHS.usage}?${query.join('&')}`;
-    const answer = await this.#get(path, new Patience(options));
+    const { from, to, group } = question;
+    const query = queryOf({ from, to, group });
+    const answer = await this.#get(PATHS.usage + query, new Patience(options));
     return bodyOf<Usage>(answer, body => body.usage !== undefined);
   }
 
@@ -227,13 +319,14 @@ export class MattingClient {
 
   /** The succeeded job, or an answer that is its file. */
   async #carryOut(
+    path: string,
     submission: Submission,
     idempotencyKey: string,
     patience: Patience,
   ): Promise<SucceededJob | FileAnswer> {
     const again = new Backoff(FIRST_PAUSE_MS);
     for (;;) {
-      const answer = await this.#post(PATHS.matting, submission, idempotencyKey, patience);
+      const answer = await this.#post(path, submission, idempotencyKey, patience);
       if (isFileAnswer(answer)) return answer;
       const outcome = refusalOf(answer) ?? outcomeOf(await this.#final(jobOf(answer), patience));
       if (!(outcome instanceof MattingError)) return outcome;
@@ -277,9 +370,13 @@ export class MattingClient {
     return ask(this.#transport, request, patience);
   }
 
-  async #get(path: string, patience: Patience): Promise<Answer> {
+  #get(path: string, patience: Patience): Promise<Answer> {
+    return this.#ask('GET', path, patience);
+  }
+
+  #ask(method: 'GET' | 'DELETE', path: string, patience: Patience): Promise<Answer> {
     const headers = this.#headers(READ_KEY);
-    return ask(this.#transport, { method: 'GET', url: this.#url(path), headers }, patience);
+    return ask(this.#transport, { method, url: this.#url(path), headers }, patience);
   }
 
   /** The URL is always of this service: no answer sends the key anywhere else. */
@@ -307,6 +404,26 @@ function newKey(): string {
 
 function jobPath(jobId: string): string {
   return `${PATHS.jobs}/${encodeURIComponent(jobId)}`;
+}
+
+function queryOf(parameters: Readonly<Record<string, string | number | undefined>>): string {
+  const given = Object.entries(parameters).filter(([, value]) => value !== undefined);
+  const parts = given.map(([name, value]) => `${name}=${encodeURIComponent(String(value))}`);
+  return parts.length === 0 ? '' : `?${parts.join('&')}`;
+}
+
+async function* piecesOf({ pieces }: FileAnswer): AsyncGenerator<Uint8Array> {
+  for (let piece = await pieces.read(); piece !== undefined; piece = await pieces.read()) {
+    yield piece;
+  }
+}
+
+function batchPath(batchId: string): string {
+  return `${PATHS.batches}/${encodeURIComponent(batchId)}`;
+}
+
+function batchOf(answer: Answer): Batch {
+  return bodyOf<Batch>(answer, ({ batch_id: id, counts }) => typeof id === 'string' && !!counts);
 }
 
 function isOpen(job: Job): job is QueuedJob | ProcessingJob {

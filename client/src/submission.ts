@@ -1,12 +1,15 @@
 /** A request as it is sent: made once, so that every retry sends the same. */
 import { MattingError } from './errors.ts';
 import { collect } from './result-file.ts';
-import type { ImageBytes, ImageSource, MattingFields } from './types.ts';
+import type { CorrectionFields, ImageBytes, ImageSource, MattingFields } from './types.ts';
 
 /** The service's bound on an image file. */
 export const IMAGE_BYTES_MAX = 52_428_800;
-/** URLs and secrets: a query is written to the logs of every proxy on the way. */
-const NEVER_IN_QUERY = ['background_url', 'callback_url', 'callback_secret'];
+/**
+ * URLs and secrets: a query is written to the logs of every proxy on the way. Shapes: they are too
+ * long for one.
+ */
+const NEVER_IN_QUERY = ['background_url', 'callback_url', 'callback_secret', 'keep', 'erase'];
 
 export interface MattingRequest extends MattingFields {
   readonly image: ImageSource;
@@ -22,33 +25,53 @@ export interface Submission {
 
 /** @throws MattingError IMAGE_TOO_LARGE, and whatever a stream is broken off with. */
 export async function prepare(request: MattingRequest): Promise<Submission> {
-  const { image, background_file: background, ...rest } = request;
+  const { image, background_file, hints_file, ...rest } = request;
+  const files = Object.entries({ background_file, hints_file }).filter(([, file]) => file);
   const fields = Object.entries(rest).filter(([, value]) => value !== undefined);
   const isUrl = typeof image === 'string' || image instanceof URL;
   if (isUrl && !/^https?:/i.test(String(image).trim())) {
     const file = 'send a file as await readImage(path) of matting-client/files';
     throw new TypeError(`image is no http(s) address: ${file}`);
   }
-  if (isUrl && background === undefined) {
+  if (isUrl && files.length === 0) {
     const body = JSON.stringify({ image_url: String(image), ...Object.fromEntries(fields) });
     return { headers: { 'content-type': 'application/json' }, query: '', body };
   }
   const secret = fields.some(([name]) => NEVER_IN_QUERY.includes(name));
-  if (!isUrl && background === undefined && !secret) {
+  if (!isUrl && files.length === 0 && !secret) {
     const parts = fields.map(([name, value]) => `${name}=${encodeURIComponent(String(value))}`);
     const headers = { 'content-type': 'application/octet-stream' };
     const query = parts.length === 0 ? '' : `?${parts.join('&')}`;
     return { headers, query, body: await bytesOf(image) };
   }
-  const form = new FormData();
-  for (const [name, value] of fields) form.append(name, String(value));
+  const form = await formOf(fields, files);
   if (isUrl) form.append('image_url', String(image));
   else form.append('image_file', await blobOf(image), 'image');
-  if (background !== undefined) {
-    form.append('background_file', await blobOf(background), 'background');
-  }
   // Its boundary, and so its media type, are fetch's.
   return { headers: {}, query: '', body: form };
+}
+
+type Given = readonly (readonly [name: string, value: unknown])[];
+
+async function formOf(fields: Given, files: Given): Promise<FormData> {
+  const form = new FormData();
+  for (const [name, value] of fields) {
+    form.append(name, Array.isArray(value) ? JSON.stringify(value) : String(value));
+  }
+  for (const [name, file] of files) form.append(name, await blobOf(file as ImageBytes), name);
+  return form;
+}
+
+/** A correction has no image: JSON, or a form where it has a file. */
+export async function prepareCorrection(request: CorrectionFields): Promise<Submission> {
+  const { background_file, hints_file, ...rest } = request;
+  const files = Object.entries({ background_file, hints_file }).filter(([, file]) => file);
+  const fields = Object.entries(rest).filter(([, value]) => value !== undefined);
+  if (files.length === 0) {
+    const body = JSON.stringify(Object.fromEntries(fields));
+    return { headers: { 'content-type': 'application/json' }, query: '', body };
+  }
+  return { headers: {}, query: '', body: await formOf(fields, files) };
 }
 
 async function blobOf(image: ImageBytes): Promise<Blob> {

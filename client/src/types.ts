@@ -3,7 +3,7 @@
  * that a later service adds pass through unnoticed.
  */
 
-/** The file itself. A stream is read to its end before anything is sent: a retry sends it again. */
+/** The bytes of a file. The client reads a stream to its end first, because a retry sends it again. */
 export type ImageBytes =
   | Uint8Array
   | ArrayBuffer
@@ -11,46 +11,96 @@ export type ImageBytes =
   | ReadableStream<Uint8Array>
   | AsyncIterable<Uint8Array>;
 
-/** A file, or an http(s) address that the service fetches. A path is for `fromFile` of `files`. */
+/** The bytes of an image, or an http(s) address that the service downloads. For a path, use `readImage` of `matting-client/files`. */
 export type ImageSource = ImageBytes | URL | string;
 
-/** jpeg only with a background that is opaque. */
+/** `jpeg` needs an opaque background. */
 export type OutputFormat = 'png' | 'webp' | 'avif' | 'jxl' | 'jpeg';
 
-/** The fields of a request for one picture. An absent or undefined field asks for nothing. */
+/** A shape, in pixels of the upright image. A line of one point is a dot. */
+export type HintShape =
+  | { readonly box: readonly [left: number, top: number, right: number, bottom: number] }
+  | { readonly line: readonly (readonly [x: number, y: number])[]; readonly radius: number };
+
+/** The fields of a request for one picture. A field that is absent or undefined is not sent. */
 export interface MattingFields {
-  /** png unless given. */
+  /** The format of the result. Default: `png`. */
   readonly output_format?: OutputFormat | undefined;
-  /** A name of GET /v1/models; what the service takes by default unless given. */
+  /** A name that `listModels` returns. Default: the service's. */
   readonly model?: string | undefined;
-  /** `fail`: where no subject is seen the job fails with NO_SUBJECT and costs nothing. */
+  /** `fail`: if the service sees no subject, the job fails with NO_SUBJECT and costs nothing. */
   readonly no_subject?: 'fail' | undefined;
-  /** A CSS colour (hexadecimal or a name) or `transparent`. At most one of the backgrounds. */
+  /** The box in which the subject is: `x1 y1 x2 y2`, each in pixels of the upright image or in %. */
+  readonly subject_box?: string | undefined;
+  /** Shapes that belong to the subject. `keep` and `erase` have at most 64 shapes together. */
+  readonly keep?: readonly HintShape[] | undefined;
+  /** Shapes that do not belong to the subject. */
+  readonly erase?: readonly HintShape[] | undefined;
+  /** A PNG or WebP without alpha, in place of `keep` and `erase`: white keeps, black erases. */
+  readonly hints_file?: ImageBytes | undefined;
+  /** Your own name for the job, 1 to 128 characters. Several jobs can have the same name. */
+  readonly reference?: string | undefined;
+  /** Keeps the input and the matte as long as the result, for `correct`. */
+  readonly correctable?: boolean | undefined;
+  /** A CSS colour, `transparent` or `original`. Send at most one of the three backgrounds. */
   readonly background?: string | undefined;
-  /** A picture that the service fetches; it covers the frame, centred. */
+  /** The address of a picture behind the subject. It covers the frame from its centre. */
   readonly background_url?: string | undefined;
+  /** The same, as bytes. */
   readonly background_file?: ImageBytes | undefined;
-  /** `alpha`: the matte alone, 8-bit grey. */
+  /** `alpha` returns only the matte, in 8-bit grey. */
   readonly channels?: 'rgba' | 'alpha' | undefined;
   /** Crops the result to the subject. */
   readonly crop?: boolean | undefined;
-  /** 1, 2 or 4 lengths as in CSS, in px or % of the subject. */
+  /** Room around the subject, with `crop`: 1, 2 or 4 lengths as in CSS, in px or % of the subject. */
   readonly crop_margin?: string | undefined;
-  /** How much of the frame the subject takes, `10%` to `100%`. */
+  /** The share of the frame that the subject fills, `10%` to `100%`. */
   readonly scale?: string | undefined;
+  /** The place of the subject in the frame: `original`, `center`, `x%` or `x% y%`. */
   readonly position?: string | undefined;
+  /** Scales a larger result down to so many megapixels. */
   readonly size_max_megapixels?: number | undefined;
-  /** Pixels. */
+  /** The width of the frame, in pixels. */
   readonly output_width?: number | undefined;
+  /** The height of the frame, in pixels. */
   readonly output_height?: number | undefined;
-  /** Only together with callback_secret. */
+  /** Pads the frame to these proportions, such as `1:1`. */
+  readonly aspect_ratio?: string | undefined;
+  /** `false` never scales the subject above its own pixels. The frame keeps its size. */
+  readonly enlarge?: boolean | undefined;
+  /** The quality of JPEG, WebP or AVIF, 1 to 100. */
+  readonly quality?: number | undefined;
+  /** Keeps the subject only inside `x1 y1 x2 y2`, each in px or %. */
+  readonly roi?: string | undefined;
+  /** Draws a soft shadow of the subject, inside the frame. */
+  readonly shadow?: 'drop' | undefined;
+  /** The opacity of the shadow in %, 1 to 100. Default: 50. */
+  readonly shadow_opacity?: number | undefined;
+  /** The blur of the shadow in % of the subject's longer side, 0 to 20. Default: 3. */
+  readonly shadow_blur?: number | undefined;
+  /** The offset `x y` of the shadow, each 0 to 20 % of the subject's longer side. Default: `0 2`. */
+  readonly shadow_offset?: string | undefined;
+  /** The address that the service calls when the job ends. Needs `callback_secret`. */
   readonly callback_url?: string | undefined;
-  /** 24 to 128 printable ASCII characters; after `whsec_`, the Base64 of 24 to 64 bytes. */
+  /** 24 to 128 printable ASCII characters, or `whsec_` and the Base64 of 24 to 64 bytes. */
   readonly callback_secret?: string | undefined;
 }
 
+/** The fields of a correction. Absent ones are the corrected job's, except a background picture. */
+export type CorrectionFields = Omit<
+  MattingFields,
+  'model' | 'no_subject' | 'correctable' | 'subject_box'
+>;
+
 interface JobBase {
   readonly job_id: string;
+  /** Absent: the request had none, or the job was deleted. */
+  readonly reference?: string;
+  /** The job that this one corrects. */
+  readonly corrects?: string;
+  /** Of an item of a batch: its batch, and its place from 0. */
+  readonly batch_id?: string;
+  readonly item?: number;
   /** ISO 8601, UTC. */
   readonly created_at: string;
   readonly started_at: string | null;
@@ -78,6 +128,8 @@ export interface SucceededJob extends JobBase {
 
 export interface ExpiredJob extends JobBase {
   readonly status: 'expired';
+  /** You deleted it then. Absent: its time was over. */
+  readonly deleted_at?: string;
   readonly models?: readonly JobModel[];
 }
 
@@ -157,11 +209,54 @@ export interface Callback {
   readonly next_attempt_at: string | null;
 }
 
+/** The items and the fields that they share: all of a request but its picture and a file. */
+export interface BatchRequest
+  extends Omit<MattingFields, 'background_file' | 'hints_file' | 'keep' | 'erase' | 'reference'> {
+  /** 1 to 1,000. */
+  readonly items: readonly {
+    readonly image_url: string;
+    readonly reference?: string | undefined;
+  }[];
+}
+
+export interface Batch {
+  readonly batch_id: string;
+  readonly status: 'queued' | 'processing' | 'finished' | 'cancelled';
+  readonly created_at: string;
+  /** null: an item has not ended. */
+  readonly finished_at: string | null;
+  readonly counts: BatchCounts;
+  readonly status_url: string;
+}
+
+/** How many items are in each state; `waiting`: it is no job yet. */
+export type BatchCounts = Readonly<Record<Job['status'] | 'waiting', number>>;
+
+/** An item as its job; one that waits is no job yet. */
+export type BatchResult = (Job | WaitingItem) & {
+  readonly batch_id: string;
+  readonly item: number;
+};
+
+interface WaitingItem {
+  readonly status: 'waiting';
+  readonly job_id: string;
+  readonly reference?: string;
+}
+
+/** The filter of a list of jobs; an absent field leaves none out. */
+export interface JobFilter {
+  readonly status?: Job['status'] | undefined;
+  readonly reference?: string | undefined;
+}
+
 export interface UsageFigures {
   /** Images whose jobs ended. */
   readonly images: number;
   /** The failed ones among them, which cost nothing. */
   readonly failed: number;
+  /** Corrections that succeeded: they are no images, and cost nothing. */
+  readonly corrected: number;
   /** Charged. */
   readonly credits: number;
 }
@@ -173,7 +268,7 @@ export interface UsageEntry extends UsageFigures {
   /** The part of the key that is no secret; null: not known any more. */
   readonly key?: string | null;
   readonly name?: string | null;
-  readonly outcome?: 'succeeded' | 'failed';
+  readonly outcome?: 'succeeded' | 'failed' | 'corrected';
   /** null: not known any more. */
   readonly format?: string | null;
 }

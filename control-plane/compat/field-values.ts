@@ -67,7 +67,7 @@ export function requireMatteAlone(format: string, background: Background | undef
 
 /** A picture without transparency lies on white, below a colour that lets it through. */
 export function opaque(background: Background | undefined): Background {
-  if (background?.kind === 'picture') return background;
+  if (background !== undefined && background.kind !== 'colour') return background;
   const rgba = background?.rgba ?? 0;
   const share = alphaOf(rgba) / 255;
   const onWhite = (shift: number) =>

@@ -9,6 +9,7 @@ import { Dispatcher, type DispatcherDependencies } from './dispatch/dispatcher.t
 import { CallbackAddressCheck } from './fetching/callback-check.ts';
 import type { AppServices, OperatorServices } from './http/app-services.ts';
 import { ReadinessService } from './http/readiness.ts';
+import type { CallerJobFilter } from './jobs/caller-jobs.ts';
 import { Authenticate } from './keys/authenticate.ts';
 import { accountViews, type Caller } from './keys/caller.ts';
 import { KeyUses } from './keys/key-uses.ts';
@@ -30,9 +31,11 @@ import {
   ResultReaders,
 } from './results/result-download.ts';
 import { WaitForJob } from './results/wait-for-job.ts';
+import { DeleteJob, type ErasureObserver } from './retention/delete-job.ts';
 import type { Stores } from './stores.ts';
 import { AcceptanceGate } from './submission/acceptance-gate.ts';
 import { ImageUploads, type UploadBounds } from './submission/image-uploads.ts';
+import { SubmitBatch } from './submission/submit-batch.ts';
 import { SubmitMatting } from './submission/submit-matting.ts';
 
 interface DispatchParts
@@ -139,7 +142,7 @@ export interface ServiceParts
   readonly acceptance: Pick<AcceptanceGate, 'requireAble' | 'requireOpen' | 'requireRoom'>;
   readonly models: OfferedModels;
   readonly readiness: AppServices['readiness'];
-  readonly observer: LossObserver;
+  readonly observer: LossObserver & ErasureObserver;
   /** The services' own where absent; tests narrow them. */
   readonly uploadSlots?: UploadBounds | undefined;
   readonly resultReaders?: ResultReaderBounds | undefined;
@@ -151,8 +154,10 @@ export function composeServices(parts: ServiceParts) {
   const { config, stores, blobs, events, guard, acceptance, models, observer, log } = parts;
   const readAccount = accountViews(stores.ledger, stores.apiKeys);
   const callbackAddresses = new CallbackAddressCheck(guard);
+  const sells = config.packages.some(({ use, settings }) => use.sells?.(settings));
   const submitMatting = new SubmitMatting({
     jobs: stores.jobs,
+    batches: stores.batches,
     readAccount,
     blobs,
     events,
@@ -162,6 +167,18 @@ export function composeServices(parts: ServiceParts) {
     callbackSecrets: parts.secrets,
     jobsInFlightMax: config.jobsInFlightMax,
     fieldPolicy: config,
+    sells,
+  });
+  const submitBatch = new SubmitBatch({
+    batches: stores.batches,
+    jobs: stores.jobs,
+    acceptance,
+    models,
+    callbackAddresses,
+    callbackSecrets: parts.secrets,
+    fieldPolicy: config,
+    sells,
+    onSubmitted: () => events.batchSubmitted(),
   });
   const losses = new LostResults({
     jobs: stores.jobs,
@@ -170,8 +187,13 @@ export function composeServices(parts: ServiceParts) {
     observer,
     log,
   });
+  const resultReaders = new ResultReaders(parts.resultReaders, ids =>
+    stores.jobs.deletedAmong(ids),
+  );
+  const erasing = { jobs: stores.jobs, blobs, readers: resultReaders, events, observer, log };
   const signed = config.resultDownloads === 'redirect' ? blobs.signed : undefined;
   return {
+    blobs,
     losses,
     models,
     callbackAddresses,
@@ -180,9 +202,13 @@ export function composeServices(parts: ServiceParts) {
     submitMatting,
     uploads: new ImageUploads(blobs, parts.uploadSlots),
     resultDownload: new ResultDownload({ jobs: stores.jobs, blobs, losses, signed }),
-    resultReaders: new ResultReaders(parts.resultReaders),
+    resultReaders,
     waitForJob: new WaitForJob(stores.jobs, events),
     readJob: (caller: Caller, jobId: string) => readJobOfCaller(stores.jobs, caller, jobId),
+    listJobs: (filter: CallerJobFilter) => stores.jobs.listOfKey(filter),
+    deleteJob: new DeleteJob(erasing),
+    submitBatch,
+    batches: stores.batches,
     jobViews: parts.views,
     authenticator: new Authenticate(stores.apiKeys),
     keyUses: new KeyUses(stores.apiKeys),

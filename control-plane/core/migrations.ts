@@ -2,6 +2,11 @@
 import type { MigrationSeries } from '@matting/database/migrate.ts';
 import { baseline } from './migrations/0006-baseline.ts';
 import { sightings } from './migrations/0007-sightings.ts';
+import { hints } from './migrations/0008-hints.ts';
+import { references } from './migrations/0009-references.ts';
+import { corrections } from './migrations/0010-corrections.ts';
+import { batches } from './migrations/0011-batches.ts';
+import { webhooksOfAccounts } from './migrations/0012-webhooks-of-accounts.ts';
 import type {} from './tables.ts';
 
 /** It runs before those of the packages. */
@@ -9,6 +14,11 @@ export const CORE_MIGRATIONS: MigrationSeries = {
   migrations: dialect => ({
     '0006-baseline': baseline(dialect),
     '0007-sightings': sightings(dialect),
+    '0008-hints': hints(dialect),
+    '0009-references': references(dialect),
+    '0010-corrections': corrections(dialect),
+    '0011-batches': batches(dialect),
+    '0012-webhooks-of-accounts': webhooksOfAccounts(dialect),
   }),
   folded: [
     '0001-baseline',

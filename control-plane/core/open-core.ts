@@ -50,6 +50,7 @@ import { Sweeper } from './retention/sweep.ts';
 import type { CallbackSecrets } from './secrets/secret-box.ts';
 import { requireSameSecretsKey } from './secrets/secrets-key.ts';
 import type { Stores } from './stores.ts';
+import { runBatches } from './submission/run-batches.ts';
 import { webhookDelivery } from './webhooks/send-webhooks.ts';
 
 export interface ControlPlane {
@@ -256,8 +257,16 @@ function composeBackground(
     store: stores.sightings,
     onFailed: err => log.warn({ err }, 'what is seen of the nodes was not noted'),
   });
+  const batches = runBatches({ batches: stores.batches, jobs: stores.jobs, events, log });
+  events.onBatchSubmitted(() => batches.wake());
   const sweeper = composeSweeper(base, losses, plugged);
-  const loops = [...plugged.flatMap(({ loops = [] }) => loops), sweeper, clockLooks, sightings];
+  const loops = [
+    ...plugged.flatMap(({ loops = [] }) => loops),
+    sweeper,
+    clockLooks,
+    sightings,
+    batches,
+  ];
   return {
     delivery,
     clockWatch,
@@ -362,7 +371,7 @@ function composeGauges(base: Base, running: Running): void {
     connections: () => running.publicPort.connections.open,
     resultReaders: () => services.resultReaders.open,
     registryConnections: () => running.registry.connections,
-    storageFreeBytes: () => blobs.freeBytes(),
+    storageRoom: () => blobs.room(),
     queueMegapixelsMax: config.queueMegapixelsMax,
     queued: () => stores.jobs.queued(),
     modelsOffered: config.modelsOffered,

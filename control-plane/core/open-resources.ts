@@ -25,7 +25,7 @@ import type { StorageObserver } from './storage/storage-kind.ts';
 import { createStores } from './stores.ts';
 import type { JobCompletionOptions } from './transactions/job-completion.ts';
 import type { SettledObserver, SettledStep } from './transactions/settled-steps.ts';
-import { renderOutboxBody } from './webhooks/send-webhooks.ts';
+import { renderBatchBody, renderOutboxBody } from './webhooks/send-webhooks.ts';
 
 export const TIMING = { jobs: LEASE_TIMING, nodes: NODE_TIMING };
 
@@ -62,6 +62,8 @@ export async function openResources(
     const ends: JobCompletionOptions = {
       renderOutboxBody: job =>
         secrets.sealText(renderOutboxBody(views, job), notificationBody(job.id)),
+      renderBatchBody: batch =>
+        secrets.sealText(renderBatchBody(views, batch), notificationBody(batch.id)),
       settled: settledOf(config),
       ...(observer && { observer }),
       webhookFirstWaitMs: config.webhookScheduleMs[0],

@@ -55,6 +55,8 @@ export interface Package<Settings = unknown> {
   readSettings?(reader: EnvReader, core: CoreSettings): Settings;
   /** Lines about its settings that every start logs. */
   warnings?(settings: Settings): readonly string[];
+  /** Whether owners of accounts can buy credits; absent: they cannot. */
+  sells?(settings: Settings): boolean;
   /** Secrets of its settings by the variable, so that the doctor names weak ones. */
   secrets?(settings: Settings): Readonly<Record<string, string | undefined>>;
   /** The core calls it once, when its services are made and nothing listens yet. */
@@ -89,7 +91,10 @@ export interface CoreStores {
   readonly accounts: Pick<Stores['accounts'], 'findByNameOrId'>;
   readonly apiKeys: Pick<Stores['apiKeys'], 'find' | 'list' | 'listNewest'>;
   readonly audit: Pick<Stores['audit'], 'list'>;
-  readonly jobs: Pick<Stores['jobs'], 'find' | 'findForKey' | 'list' | 'openOf' | 'openUnpaid'>;
+  readonly jobs: Pick<
+    Stores['jobs'],
+    'find' | 'findForKey' | 'list' | 'openOf' | 'openUnpaid' | 'search'
+  >;
   readonly ledger: Pick<Stores['ledger'], 'balances' | 'list'>;
   /** The attempts of mails are made under the leases of the outbox. */
   readonly outbox: DeliveryParts['outbox'] & Pick<Stores['outbox'], 'list' | 'mailsWaiting'>;
@@ -100,6 +105,7 @@ export interface CoreServices
   extends Pick<
     AppServices,
     | 'authenticator'
+    | 'batches'
     | 'jobViews'
     | 'models'
     | 'rateLimits'
@@ -108,10 +114,11 @@ export interface CoreServices
     | 'resultDownload'
     | 'resultReaders'
   > {
+  readonly blobs: Pick<BlobStore, 'openRead' | 'remove'>;
   readonly callbackAddresses: Pick<CallbackAddressCheck, 'require'>;
   readonly keyUses: Pick<KeyUses, 'note'>;
   readonly manageKeys: ManageKeys;
-  readonly submitMatting: Pick<SubmitMatting, 'submit' | 'submitKeyless'>;
+  readonly submitMatting: Pick<SubmitMatting, 'submit' | 'submitCorrection' | 'submitKeyless'>;
   readonly uploads: Pick<ImageUploads, 'beginBoth'>;
   readonly waitForJob: Pick<WaitForJob, 'wait'>;
 }

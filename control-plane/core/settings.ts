@@ -166,7 +166,8 @@ function readDatabase(whole: EnvReader) {
   const reader = whole.section('Database and storage');
   const dataDir = readDataDir(reader);
   const databaseUrl = reader.parsed('MATTING_DATABASE_URL', DATABASE_FORM, parseDatabaseUrl, {
-    about: 'The database. MySQL and MariaDB both use `mysql://`.',
+    about:
+      'The database. MySQL and MariaDB both use `mysql://`, with TLS by [`ssl-mode`](database.md#tls).',
     required: 'for several control planes',
     otherwise: 'a SQLite file in `MATTING_DATA_DIR`',
     default: `sqlite:${path.join(dataDir, 'matting.sqlite')}`,
@@ -201,8 +202,15 @@ function readTimes(whole: EnvReader) {
         ...{ min: JOB_RETENTION_DAYS_MIN, max: JOB_RETENTION_DAYS_MAX },
         default: JOB_RETENTION_DAYS_DEFAULT,
       }),
+    corrections:
+      reader.oneOf('MATTING_CORRECTIONS', ['on', 'off'] as const, {
+        about: `\`on\`: callers can have a job's input and matte kept for
+          [corrections](rest.md#correct-a-result), as long as its result.`,
+        default: 'on',
+      }) === 'on',
     readsRequireIdempotencyKey: reader.boolean('MATTING_READS_REQUIRE_IDEMPOTENCY_KEY', {
-      about: 'Requires an `Idempotency-Key` on reads too.',
+      about:
+        'Requires an `Idempotency-Key` on GET, HEAD and DELETE, too. `make start` sets `false`.',
       default: true,
     }),
   };

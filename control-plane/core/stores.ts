@@ -7,6 +7,7 @@ import { memberClocks } from '@matting/database/member-clocks.ts';
 import { requireWritable } from '@matting/database/probe.ts';
 import { createAccountStore, insertAccount, requireName } from './accounts/account-store.ts';
 import { createAuditStore } from './accounts/audit.ts';
+import { batchReading } from './jobs/batch.ts';
 import { createJobStore } from './jobs/job-store.ts';
 import { createApiKeyStore } from './keys/api-key-store.ts';
 import { createApiKeyToken } from './keys/api-key-token.ts';
@@ -20,11 +21,14 @@ import { createLostResultStore } from './results/lost-result-store.ts';
 import { createSweepStore } from './retention/sweep-store.ts';
 import { type UnsettledJobs, unsettledJobs } from './retention/unsettled-jobs.ts';
 import { createSecretsCanaryStore } from './secrets/secrets-key.ts';
+import { type BatchProgress, batchProgress } from './transactions/batch-progress.ts';
+import { batchSubmission } from './transactions/batch-submission.ts';
 import {
   type JobCompletion,
   type JobCompletionOptions,
   jobCompletion,
 } from './transactions/job-completion.ts';
+import { type JobDeletion, jobDeletion } from './transactions/job-deletion.ts';
 import { jobSubmission } from './transactions/job-submission.ts';
 import { createOutboxStore } from './webhooks/outbox-store.ts';
 
@@ -38,8 +42,9 @@ export function requireWrites(database: Database): Promise<void> {
 /** Commands, checks and backups work on these: they end no job. */
 export type StoresWithoutEnds = ReturnType<typeof storesWithoutEnds>;
 
-export type Stores = Omit<StoresWithoutEnds, 'jobs'> & {
-  readonly jobs: StoresWithoutEnds['jobs'] & JobCompletion;
+export type Stores = Omit<StoresWithoutEnds, 'jobs' | 'batches'> & {
+  readonly batches: StoresWithoutEnds['batches'] & BatchProgress;
+  readonly jobs: StoresWithoutEnds['jobs'] & JobCompletion & JobDeletion;
   readonly unsettled: UnsettledJobs;
 };
 
@@ -49,8 +54,10 @@ export function createStores(database: Database): StoresWithoutEnds;
 export function createStores(database: Database, ends?: JobCompletionOptions): StoresWithoutEnds {
   const stores = storesWithoutEnds(database);
   if (ends === undefined) return stores;
-  const jobs = { ...stores.jobs, ...jobCompletion(database, ends) };
-  const whole: Stores = { ...stores, jobs, unsettled: unsettledJobs(database, ends) };
+  const endings = { ...jobCompletion(database, ends), ...jobDeletion(database, ends) };
+  const jobs = { ...stores.jobs, ...endings };
+  const batches = { ...stores.batches, ...batchProgress(database, ends) };
+  const whole: Stores = { ...stores, jobs, batches, unsettled: unsettledJobs(database, ends) };
   return whole;
 }
 
@@ -60,6 +67,7 @@ function storesWithoutEnds(database: Database) {
     apiKeys: createApiKeyStore(database),
     audit: createAuditStore(database),
     jobs: { ...createJobStore(database), ...jobSubmission(database) },
+    batches: { ...batchReading(database), ...batchSubmission(database) },
     ledger: createLedgerStore(database),
     lostResults: createLostResultStore(database),
     nodes: createNodeStore(database),

@@ -14,8 +14,12 @@ export interface AccountsTable {
   /** Unique, compared byte by byte. */
   name: string;
   available: number;
-  /** The number is also that of the account's open jobs, at one credit a job. */
+  /** The number is also that of the account's open jobs and waiting items, at one credit each. */
   reserved: number;
+  /** Open jobs that correct others: they have no credit, and are in flight (docs/adr/0052). */
+  open_corrections: Generated<number>;
+  /** Credits of `reserved` that items of batches hold which are no jobs yet. */
+  batch_waiting: Generated<number>;
   /** A transaction took the row so often and changed nothing else; on some engines alone. */
   turns: Generated<number>;
   created_at: number;
@@ -119,6 +123,10 @@ export interface JobsTable {
   background_url: string | null;
   /** JSON of the JobInput that is stored. */
   background: string | null;
+  /** JSON of the Hints; null: none. */
+  hints: string | null;
+  /** JSON of the JobInput that is stored, if they are a picture. */
+  hints_file: string | null;
   created_at: number;
   started_at: number | null;
   finished_at: number | null;
@@ -161,8 +169,66 @@ export interface JobsTable {
   cap_window_start: number | null;
   /** The day whose allowance an unpaid job is counted in; null: it is paid for. */
   playground_day: number | null;
+  /** The caller's own name for it; null: none, or its caller deleted it. */
+  reference: string | null;
+  /** Its caller deleted the result then. */
+  deleted_at: number | null;
+  /** JSON: texts of the finishing fields, which its corrections take over; null: not correctable. */
+  correctable: string | null;
+  /** The job that this one corrects, and the first of them all; null: it corrects none. */
+  corrects: string | null;
+  family: string | null;
+  /** JSON of the StoredMatte that an open correction begins with. */
+  base_matte: string | null;
+  /** What the job keeps for corrections goes then; null: nothing is kept. */
+  kept_until: number | null;
+  /** JSON of the JobInput; the first of a family keeps it. */
+  kept_input: string | null;
+  /** JSON of the StoredMatte. */
+  kept_matte: string | null;
+  /** So many corrections were made of this job and of its corrections. */
+  corrections: Generated<number>;
+  /** It is an item of this batch, from 0; null: of none. */
+  batch_id: string | null;
+  batch_item: number | null;
   /** W3C Trace Context of its submission; null: it was not traced. */
   trace_context: string | null;
+}
+
+/** A batch of images: core/jobs/batch.ts. */
+export interface BatchesTable {
+  id: string;
+  account_id: string;
+  api_key_id: string;
+  idempotency_key_hash: string;
+  fingerprint: string;
+  /** JSON: what its items have in common (`JobTemplate` in core/transactions/job-submission.ts). */
+  request: string;
+  items: number;
+  /** The items before it have become jobs. */
+  next_item: number;
+  created_at: number;
+  /** Equal to created_at until it is finished: the loop's index. */
+  open_at: number | null;
+  cancelled_at: number | null;
+  finished_at: number | null;
+  /** The count of its key's cap that all its items are in; null: none. */
+  cap_window_start: number | null;
+  callback_url: string | null;
+  /** Encrypted; moves to the outbox when the batch is finished. */
+  callback_secret: Uint8Array | null;
+  callback_secret_key_id: string | null;
+}
+
+export interface BatchItemsTable {
+  batch_id: string;
+  item: number;
+  /** Of the job that it becomes, or is. */
+  job_id: string;
+  account_id: string;
+  /** It is set until the item is a job. */
+  image_url: string | null;
+  reference: string | null;
 }
 
 /** A row a result whose file was gone while its link was good (core/results/lost-result-store.ts). */
@@ -307,6 +373,8 @@ declare module '@matting/database/database.ts' {
     ledger_entries: LedgerEntriesTable;
     ledger_audits: LedgerAuditsTable;
     jobs: JobsTable;
+    batches: BatchesTable;
+    batch_items: BatchItemsTable;
     lost_results: LostResultsTable;
     unsettled_jobs: UnsettledJobsTable;
     outbox: OutboxTable;

@@ -181,7 +181,7 @@ export function migratorOf(
 /** The advice for an operator who looks at another database than the service's, or at none. */
 export const ELSEWHERE =
   'set MATTING_DATA_DIR or MATTING_DATABASE_URL as the control planes have them, or run ' +
-  '"npm run matting -- migrate" to make a database';
+  '"matting migrate" to make a database';
 
 /** @throws SchemaError unless the schema has all that this version needs. Changes nothing. */
 export async function requireCurrentSchema(
@@ -196,7 +196,7 @@ export async function requireCurrentSchema(
   const pending = states.flatMap(({ pending }) => pending);
   if (pending.length > 0) {
     const lacks = `the database lacks ${pending.join(', ')}`;
-    throw new SchemaError(`${lacks}: run "npm run matting -- migrate" first`);
+    throw new SchemaError(`${lacks}: run "matting migrate" first`);
   }
 }
 

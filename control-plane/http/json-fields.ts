@@ -25,6 +25,7 @@
  */
 import type { HeldRoom } from '@matting/program/held-bytes.ts';
 import type { ContractError } from '@matting/proto/contract/errors.ts';
+import { HINT_LIST_BYTES_MAX } from '@matting/proto/contract/hints-fields.ts';
 import { URL_LENGTH_MAX } from '@matting/proto/contract/limits.ts';
 import {
   bytesOfText,
@@ -57,13 +58,14 @@ const RAW_TEXT_BYTES_MAX = 6 * URL_LENGTH_MAX;
 const LITERAL_BYTES_MAX = 64;
 
 /** A value can be of these kinds beside a string and null. It means the same as its text. */
-export type LiteralKind = 'boolean' | 'number';
+export type LiteralKind = 'boolean' | 'number' | 'list';
 
 /** RFC 8259 section 6. */
 const NUMBER = /^-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?$/;
 const FIRST_CHARACTERS: Readonly<Record<LiteralKind, string>> = {
   boolean: 'tf',
   number: '-0123456789',
+  list: '',
 };
 /** White space, a comma or a brace can follow a literal. */
 const LITERAL_ENDS = Buffer.from(' \t\r\n,}');
@@ -71,6 +73,12 @@ const LITERAL_ENDS = Buffer.from(' \t\r\n,}');
 /** The type that a value must have, for an error's sentence. */
 function typeOf(kinds: readonly LiteralKind[]): string {
   return [...kinds, 'string'].map(kind => `a ${kind}`).join(' or ');
+}
+
+/** A field that is skipped may be an object too. */
+function isNested(field: string | undefined, kinds: readonly LiteralKind[], character: string) {
+  if (field === undefined) return '{['.includes(character);
+  return character === '[' && kinds.includes('list');
 }
 
 /** The text that it stands for: 1e3 and 1000.0 are 1000. Undefined: not JSON. */
@@ -134,6 +142,8 @@ export interface JsonFields<Text extends string> {
    */
   fieldOf(name: string | undefined): Text | string | undefined;
   literalsOf(field: string | undefined): readonly LiteralKind[];
+  /** Absent: HINT_LIST_BYTES_MAX. */
+  readonly listBytesMax?: number;
 }
 
 export class JsonFieldsParser<Text extends string> {
@@ -159,7 +169,7 @@ export class JsonFieldsParser<Text extends string> {
   constructor(fields: JsonFields<Text>, room: HeldRoom) {
     this.#fields = fields;
     this.#room = room;
-    this.#raw = new KeptBytes(RAW_TEXT_BYTES_MAX, room);
+    this.#raw = new KeptBytes(fields.listBytesMax ?? HINT_LIST_BYTES_MAX, room);
     this.#image = new JsonImageText(fields.image);
   }
 
@@ -257,7 +267,7 @@ export class JsonFieldsParser<Text extends string> {
       this.#state = 'null';
     } else if (literals.some(kind => FIRST_CHARACTERS[kind].includes(character))) {
       this.#startRaw('literal', byte);
-    } else if (field === undefined && '{['.includes(character)) {
+    } else if (isNested(field, literals, character)) {
       this.#nesting = { depth: 1, inString: false, escaped: false };
       this.#startRaw('nested', byte);
     } else if ('{[tf-0123456789'.includes(character)) {
@@ -329,18 +339,26 @@ export class JsonFieldsParser<Text extends string> {
     return end;
   }
 
-  /** Kept only to see that it is JSON: what cannot be read must not be skipped. */
+  /** One that is skipped is kept only to see that it is JSON; a list's text is kept. */
   #takeNested(chunk: Buffer, from: number): number {
+    const field = this.#field;
+    const { listBytesMax = HINT_LIST_BYTES_MAX } = this.#fields;
+    const bytesMax = field === undefined ? RAW_TEXT_BYTES_MAX : listBytesMax;
     const end = endOfNested(this.#nesting, chunk, from);
-    if (!this.#keepRaw(RAW_TEXT_BYTES_MAX, chunk, from, end)) {
-      throw malformed(`The value of an unknown field is over ${RAW_TEXT_BYTES_MAX} bytes.`);
+    if (!this.#keepRaw(bytesMax, chunk, from, end)) {
+      throw malformed(`${this.#shownField} is over ${bytesMax} bytes.`, field, 'is too long');
     }
     if (this.#nesting.depth > 0) return end;
+    let text: string;
     try {
-      JSON.parse(UTF8.decode(this.#raw.view()));
+      text = UTF8.decode(this.#raw.view());
+      JSON.parse(text);
     } catch (cause) {
-      const detail = 'The value of an unknown field is not valid JSON.';
-      throw malformed(detail, undefined, undefined, cause);
+      throw malformed(`${this.#shownField} is not valid JSON.`, field, 'is not valid', cause);
+    }
+    if (field !== undefined) {
+      this.#room.grow(bytesOfText(text));
+      this.#texts.set(field as Text, text);
     }
     this.#state = 'more';
     return end;

@@ -16,6 +16,7 @@
 import { isAscii } from 'node:buffer';
 import type { Readable } from 'node:stream';
 import type { HeldRoom } from '@matting/program/held-bytes.ts';
+import { HINT_LIST_BYTES_MAX } from '@matting/proto/contract/hints-fields.ts';
 import { URL_LENGTH_MAX } from '@matting/proto/contract/limits.ts';
 import { type BodyBounds, readBody } from './bodies.ts';
 import {
@@ -135,22 +136,26 @@ export class PartText {
   readonly #raw: KeptBytes;
   #isAscii = false;
   #isOverlong = false;
+  #bytesMax = TEXT_BYTES_MAX;
 
   /** @param room for the text, and for what it becomes */
   constructor(room: HeldRoom) {
     this.#room = room;
-    this.#raw = new KeptBytes(TEXT_BYTES_MAX, room);
+    this.#raw = new KeptBytes(HINT_LIST_BYTES_MAX, room);
   }
 
-  begin(head: Pick<PartHead, 'isAscii'>): void {
+  /** @param isList the part is a list, which may be longer than other texts */
+  begin(head: Pick<PartHead, 'isAscii'>, isList = false): void {
     this.#isAscii = head.isAscii;
+    this.#bytesMax = isList ? HINT_LIST_BYTES_MAX : TEXT_BYTES_MAX;
     this.#isOverlong = false;
     this.#raw.truncate(0);
   }
 
   /** @throws ContractError SERVICE_UNAVAILABLE: no room */
   take(bytes: Buffer): void {
-    this.#isOverlong ||= !this.#raw.append(bytes);
+    const isOver = this.#raw.length + bytes.length > this.#bytesMax;
+    this.#isOverlong ||= isOver || !this.#raw.append(bytes);
   }
 
   /** @throws ContractError INVALID_REQUEST; SERVICE_UNAVAILABLE: no room */

@@ -1,5 +1,5 @@
-/** The tool remove_background takes the fields of POST /v1/matting under its rules, and a key. */
-import { MATTING_JSON, meantField } from '@matting/core/http/matting-bodies.ts';
+/** The arguments of tools: fields of a submission or of a correction under the rules of /v1, and others. */
+import { MATTING_JSON, NOT_IN_A_CORRECTION, namedLike } from '@matting/core/http/matting-bodies.ts';
 import {
   MATTING_FIELDS,
   type MattingFields,
@@ -7,68 +7,145 @@ import {
 } from '@matting/core/submission/submission.ts';
 import { malformed, OVERLONG, type TextValue, unknownField } from '@matting/http/body-fields.ts';
 import { idempotencyKeyIn } from '@matting/http/request-headers.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import { FINISHING_FIELDS, fieldKind } from '@matting/proto/contract/finishing/fields.ts';
+import { isHintList } from '@matting/proto/contract/hints-fields.ts';
 import { URL_LENGTH_MAX } from '@matting/proto/contract/limits.ts';
 import { TEXT_BYTES_MAX } from './read-message.ts';
 
-/** An agent polls a job's end and has no address for a callback. */
-const NOT_OF_AGENTS: readonly string[] = ['callback_url', 'callback_secret'];
-export const IMAGE_FIELDS = MATTING_FIELDS.filter(field => !NOT_OF_AGENTS.includes(field));
+/** An agent polls a job's end, has no address for a callback, and keeps no list. */
+const NOT_OF_AGENTS: readonly string[] = ['callback_url', 'callback_secret', 'reference'];
+const FIELDS_OF_AGENTS = MATTING_FIELDS.filter(field => !NOT_OF_AGENTS.includes(field));
 
-const ARGUMENTS: readonly string[] = [...IMAGE_FIELDS, 'idempotency_key', 'preview'];
+/** What does not belong to the subject is told of a result that was looked at, by a correction. */
+export const IMAGE_FIELDS = FIELDS_OF_AGENTS.filter(field => !isHintList(field));
+export const CORRECTION_FIELDS = FIELDS_OF_AGENTS.filter(
+  field => !NOT_IN_A_CORRECTION.includes(field),
+);
+
+/** The arguments beside the fields, by the tool. */
+const BESIDE = {
+  remove_background: ['image_id', 'idempotency_key', 'preview'],
+  correct_cutout: ['job_id', 'idempotency_key', 'preview'],
+  get_job: ['job_id', 'preview'],
+} as const;
+
+const FIELDS: Readonly<Record<keyof typeof BESIDE, readonly string[]>> = {
+  remove_background: IMAGE_FIELDS,
+  correct_cutout: CORRECTION_FIELDS,
+  get_job: [],
+};
 
 export type Arguments = Readonly<Record<string, unknown>>;
 
-export interface ImageArguments {
+/** A number in one of these is judged as the text of it. */
+const MEASURES: readonly string[] = FINISHING_FIELDS.filter(field => fieldKind(field) === 'text');
+/** Without a unit they can only mean a percentage. */
+const PERCENTAGES: readonly string[] = ['scale', 'position'];
+
+export interface ReadArguments {
   readonly fields: MattingFields;
   readonly idempotencyKey: string | undefined;
   /** Holds what is not in the upload yet; empty if the image came as a long text. */
   readonly base64: string;
+  /** The image came to an address of create_upload. */
+  readonly imageId: string | undefined;
+  /** Whether the answer should show the result. */
+  readonly preview: boolean;
+  /** Empty: the tool has no such argument. */
+  readonly jobId: string;
+}
+
+export function argumentsOf(tool: keyof typeof BESIDE): readonly string[] {
+  return [...FIELDS[tool], ...BESIDE[tool]];
 }
 
 /**
  * @param longTexts the number in the whole message; the first is in the upload
- * @throws ContractError INVALID_REQUEST, INVALID_IDEMPOTENCY_KEY
+ * @throws ContractError INVALID_REQUEST, INVALID_IDEMPOTENCY_KEY, INVALID_IMAGE_SOURCE
  */
-export function readImageArguments(given: Arguments, longTexts: number): ImageArguments {
+export function readArguments(
+  tool: keyof typeof BESIDE,
+  given: Arguments,
+  longTexts: number,
+): ReadArguments {
   const isImage = longTexts === 1 && given.image_base64 === '';
-  if (longTexts > 0 && !isImage) {
+  if (tool !== 'get_job' && longTexts > 0 && !isImage) {
     throw malformed(`A text is over ${TEXT_BYTES_MAX} bytes. Only image_base64 can be longer.`);
   }
-  const { idempotency_key: key, preview: _, ...rest } = given;
+  const known = argumentsOf(tool);
   const texts = new Map<TextField, TextValue>();
+  const beside: Partial<Record<string, unknown>> = {};
   let base64: string | undefined;
-  for (const [name, value] of Object.entries(rest)) {
-    const field = IMAGE_FIELDS.find(known => known === name);
-    if (field === undefined) throw unknownField(name, one => meantField(one, ARGUMENTS));
-    const text = textOf(field, value);
-    if (text === undefined) continue;
-    if (field === 'image_base64') base64 = text;
-    else texts.set(field as TextField, text.length > URL_LENGTH_MAX ? OVERLONG : text);
+  for (const [name, value] of Object.entries(given)) {
+    if (!known.includes(name)) {
+      if (tool === 'get_job') continue;
+      throw unknownField(name, one => meantArgument(one, known));
+    }
+    const text = FIELDS[tool].includes(name) ? textOf(name, value) : undefined;
+    if (text === undefined) beside[name] = value;
+    else if (name === 'image_base64') base64 = text;
+    else texts.set(name as TextField, isTooLong(name, text) ? OVERLONG : text);
   }
-  const idempotencyKey = textOf('idempotency_key', key);
+  const key = textOf('idempotency_key', beside.idempotency_key);
+  const imageId = textOf('image_id', beside.image_id);
+  const sources = [texts.get('image_url'), base64, imageId].filter(one => one !== undefined);
+  if (tool === 'remove_background' && sources.length !== 1) throw notOneSource(sources.length);
   return {
-    fields: { texts, imageGiven: base64 !== undefined },
-    idempotencyKey: idempotencyKey === undefined ? undefined : idempotencyKeyIn([idempotencyKey]),
+    fields: { texts, imageGiven: (base64 ?? imageId) !== undefined },
+    imageId,
+    idempotencyKey: key === undefined ? undefined : idempotencyKeyIn([key]),
     base64: base64 ?? '',
+    preview: wantsPreview(beside.preview),
+    jobId: known.includes('job_id') ? requireJobId(beside.job_id) : '',
   };
 }
 
-/** Whether the answer should show the result. @throws ContractError INVALID_REQUEST */
-export function wantsPreview({ preview }: Arguments): boolean {
+function notOneSource(count: number): ContractError {
+  const given = count === 0 ? 'no image' : 'more than one image';
+  const detail = `The call has ${given}. Send one of image_url, image_base64, image_id.`;
+  const fieldErrors = ['image_url', 'image_base64', 'image_id'].map(field => ({ field, detail }));
+  return new ContractError('INVALID_IMAGE_SOURCE', detail, { fieldErrors });
+}
+
+function meantArgument(name: string, known: readonly string[]): string {
+  const meant = namedLike(name, known);
+  return meant === undefined ? `The arguments are ${known.join(', ')}.` : `Did you mean ${meant}?`;
+}
+
+function isTooLong(name: string, text: string): boolean {
+  return !isHintList(name) && text.length > URL_LENGTH_MAX;
+}
+
+function wantsPreview(preview: unknown): boolean {
   if (preview === undefined || preview === null) return false;
   if (typeof preview === 'boolean') return preview;
   throw malformed('preview must be a boolean.', 'preview', 'must be a boolean');
 }
 
+function requireJobId(given: unknown): string {
+  const id = textOf('job_id', given);
+  if (id !== undefined) return id;
+  throw malformed(
+    'job_id is missing. Send that of the answer of remove_background.',
+    'job_id',
+    'is missing',
+  );
+}
+
 /** Undefined: the value is absent or null. @throws ContractError INVALID_REQUEST */
 function textOf(field: string, value: unknown): string | undefined {
   if (value === undefined || value === null) return undefined;
-  const kinds: readonly string[] = ['string', ...MATTING_JSON.literalsOf(field)];
+  if (isHintList(field) && Array.isArray(value)) return JSON.stringify(value);
+  const isMeasure = MEASURES.includes(field);
+  const kinds = ['string', ...(isMeasure ? ['number'] : MATTING_JSON.literalsOf(field))];
   if (!kinds.includes(typeof value)) {
     const wrong = `must be a ${kinds.join(' or a ')}`;
     throw malformed(`${field} ${wrong}.`, field, wrong);
   }
   const text = String(value);
-  if (text.isWellFormed()) return text;
-  throw malformed(`${field} holds half of a surrogate pair.`, field, 'is not valid Unicode');
+  if (!text.isWellFormed()) {
+    throw malformed(`${field} holds half of a surrogate pair.`, field, 'is not valid Unicode');
+  }
+  return PERCENTAGES.includes(field) && /^[0-9.]+$/.test(text) ? `${text}%` : text;
 }

@@ -20,11 +20,13 @@ import {
 import { noteJob } from '@matting/http/answer-log.ts';
 import { noteRefusal } from '@matting/http/error-handler.ts';
 import { problemOf } from '@matting/http/problems.ts';
-import type { ContractError, ErrorCode } from '@matting/proto/contract/errors.ts';
+import { ContractError, type ErrorCode } from '@matting/proto/contract/errors.ts';
 import type { ResultWarning } from '@matting/proto/contract/finishing.ts';
-import type { CallToolResult } from '@modelcontextprotocol/sdk/types.js';
+import type { CallToolResult } from '@modelcontextprotocol/server';
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import { type Arguments, readImageArguments, wantsPreview } from './arguments.ts';
+import { type Arguments, type ReadArguments, readArguments } from './arguments.ts';
+import { UPLOADS_PATH } from './upload-route.ts';
+import { ADDRESS_MS, KEPT_MS, UPLOADS_OF_ACCOUNT_MAX, type UploadStore } from './upload-store.ts';
 
 /** Agents mostly give up on a call after 60 s, and call again with what they know. */
 const WAIT_MS_MAX = 45_000;
@@ -34,6 +36,7 @@ const WAIT_MS_MAX = 45_000;
  */
 const DERIVED_KEY = { namespace: 'mcp', rememberedMs: 600_000 };
 const RETRY_AFTER_S = 5;
+const UPLOADS_RETRY_AFTER_S = 60;
 
 /** Says what an agent can do about an error that comes again if nothing changes. */
 const ADVICE: Partial<Record<ErrorCode, string>> = {
@@ -41,7 +44,9 @@ const ADVICE: Partial<Record<ErrorCode, string>> = {
   KEY_CAP_REACHED: 'Tell the user to raise the cap of the API key, or to use another key.',
   KEY_NOT_ALLOWED: 'Tell the user to use another API key.',
   INVALID_API_KEY: 'Tell the user to use another API key.',
-  JOB_NOT_FOUND: 'Send the job_id from the answer of remove_background.',
+  INVALID_IMAGE_SOURCE:
+    'Send a public image_url, or call create_upload for a file on this machine and send its image_id.',
+  JOB_NOT_FOUND: 'Send the job_id from an answer to this API key.',
   INVALID_IDEMPOTENCY_KEY:
     'Send an idempotency_key of 1 to 128 printable ASCII characters, or leave it out.',
   IDEMPOTENCY_CONFLICT: 'Send another idempotency_key for this image.',
@@ -74,21 +79,26 @@ type Run = (calling: Calling, given: Arguments) => Promise<CallToolResult>;
 
 export class CallTools {
   readonly #services: CoreServices;
+  readonly #uploads: UploadStore;
   readonly #options: ToolOptions;
   readonly #runs = new Map<string, Run>([
     ['remove_background', (calling, given) => this.#removeBackground(calling, given)],
+    ['create_upload', calling => this.#createUpload(calling)],
+    ['correct_cutout', (calling, given) => this.#correctCutout(calling, given)],
     ['get_job', (calling, given) => this.#getJob(calling, given)],
     ['get_account', calling => this.#getAccount(calling)],
     ['list_models', calling => this.#listModels(calling)],
   ]);
 
-  constructor(services: CoreServices, options: ToolOptions) {
+  constructor(services: CoreServices, uploads: UploadStore, options: ToolOptions) {
     this.#services = services;
+    this.#uploads = uploads;
     this.#options = options;
   }
 
-  get names(): readonly string[] {
-    return [...this.#runs.keys()];
+  /** The names that `model` takes; empty: the default alone. */
+  modelsFor(request: FastifyRequest): readonly string[] {
+    return this.#services.models.list(callerOf(request).policy).models.map(({ name }) => name);
   }
 
   /** Undefined: no such tool exists. Never rejects. */
@@ -105,24 +115,55 @@ export class CallTools {
   }
 
   async #removeBackground(calling: Calling, given: Arguments): Promise<CallToolResult> {
-    const { request, image } = calling;
-    await this.#callerOf(request, 'submit');
+    await this.#callerOf(calling.request, 'submit');
     await calling.admitSubmission();
-    const preview = wantsPreview(given);
-    const { job, created } = await this.#submit(calling, given);
-    noteJob(request, job.id);
-    // The rest of a joined call's body must hold no slot while the call waits.
-    await image.abort();
-    const note = created ? '' : ' An earlier call made it.';
-    return await this.#answer(calling, job, { note, preview });
+    const read = readArguments('remove_background', given, calling.longTexts);
+    const submitted = await this.#submit(calling, read);
+    return await this.#answerSubmitted(calling, submitted, read);
   }
 
-  async #submit({ request, image, longTexts }: Calling, given: Arguments): Promise<Submitted> {
+  async #createUpload({ request, admitSubmission }: Calling): Promise<CallToolResult> {
+    const caller = await this.#callerOf(request, 'submit');
+    await admitSubmission();
+    const upload = await this.#uploads.create(caller);
+    if (upload === undefined) {
+      const detail = `The account has ${UPLOADS_OF_ACCOUNT_MAX} uploads of the last half hour.`;
+      throw new ContractError('RATE_LIMITED', detail, { retryAfterS: UPLOADS_RETRY_AFTER_S });
+    }
+    const url = `${this.#options.baseUrl}${UPLOADS_PATH}/${upload.token}`;
+    const command = `curl --fail-with-body -T photo.jpg '${url}'`;
+    const text =
+      `Run this with the path of the file in place of photo.jpg, within 10 minutes:\n${command}\n` +
+      `Then call remove_background with image_id ${upload.id}, as often as you need within 30 minutes.`;
+    return said(text, {
+      image_id: upload.id,
+      upload_url: url,
+      method: 'PUT',
+      command,
+      upload_until: new Date(upload.createdAtMs + ADDRESS_MS).toISOString(),
+      usable_until: new Date(upload.createdAtMs + KEPT_MS).toISOString(),
+    });
+  }
+
+  /** @throws ContractError INVALID_IMAGE_SOURCE */
+  async #copyUpload({ request, image }: Calling, imageId: string): Promise<void> {
+    const upload = await this.#uploads.findForKey(callerOf(request).apiKeyId, imageId);
+    if (upload === undefined) throw noImage('names no upload of this API key, or one that is over');
+    if (upload.blob === null) throw noImage('has no image yet. Send the file to its upload_url');
+    image.takeBytes('image_id');
+    // The job has a copy: the upload serves further calls, also after this one was refused.
+    for await (const piece of await this.#services.blobs.openRead(upload.blob)) {
+      await image.write(piece);
+    }
+  }
+
+  async #submit(calling: Calling, read: ReadArguments): Promise<Submitted> {
+    const { request, image } = calling;
     const { submitMatting } = this.#services;
-    const { fields, idempotencyKey, base64 } = readImageArguments(given, longTexts);
+    const { fields, idempotencyKey, base64, imageId } = read;
     if (base64 !== '') await image.write(Buffer.from(base64));
-    const askAgain = () => this.#callerOf(request, 'submit');
-    const sent = { caller: await askAgain(), askAgain, mode: 'sync' as const, upload: image };
+    if (imageId !== undefined) await this.#copyUpload(calling, imageId);
+    const sent = await this.#sentBy(request, image);
     if (idempotencyKey !== undefined) {
       return await submitMatting.submit({ ...sent, fields, idempotencyKey });
     }
@@ -131,13 +172,41 @@ export class CallTools {
     return await submitMatting.submitKeyless({ ...sent, ...derived });
   }
 
+  async #correctCutout(calling: Calling, given: Arguments): Promise<CallToolResult> {
+    const { request, image, longTexts } = calling;
+    await this.#callerOf(request, 'submit');
+    await calling.admitSubmission();
+    const read = readArguments('correct_cutout', given, longTexts);
+    const { fields, jobId: corrects, idempotencyKey = DERIVED_KEY } = read;
+    const sent = await this.#sentBy(request, image);
+    const submission = { ...sent, fields, corrects, idempotencyKey };
+    const submitted = await this.#services.submitMatting.submitCorrection(submission);
+    return await this.#answerSubmitted(calling, submitted, read);
+  }
+
+  async #sentBy(request: FastifyRequest, upload: ImageUpload) {
+    const askAgain = () => this.#callerOf(request, 'submit');
+    return { caller: await askAgain(), askAgain, mode: 'sync' as const, upload };
+  }
+
+  async #answerSubmitted(
+    calling: Calling,
+    { job, created }: Submitted,
+    { preview }: ReadArguments,
+  ): Promise<CallToolResult> {
+    noteJob(calling.request, job.id);
+    // The rest of a joined call's body must hold no slot while the call waits.
+    await calling.image.abort();
+    const note = created ? '' : ' An earlier call made it.';
+    return await this.#answer(calling, job, { note, preview });
+  }
+
   async #getJob(calling: Calling, given: Arguments): Promise<CallToolResult> {
     // A message that brings no picture does not upload its long text.
     await calling.image.abort();
     const caller = await this.#callerOf(calling.request, 'read');
-    const preview = wantsPreview(given);
-    const { job_id: id } = given;
-    const job = await this.#services.readJob(caller, typeof id === 'string' ? id : '');
+    const { jobId, preview } = readArguments('get_job', given, calling.longTexts);
+    const job = await this.#services.readJob(caller, jobId);
     noteJob(calling.request, job.id);
     return await this.#answer(calling, job, { note: '', preview });
   }
@@ -174,7 +243,7 @@ export class CallTools {
     const job = await waitForEnd(waitForJob, submitted, waitMs, reply);
     const refusal = refusalOf(job);
     if (refusal !== undefined) throw refusal;
-    const view = jobViews.view(job);
+    const { status_url: _, ...view } = jobViews.view(job);
     const { result } = view;
     if (result === undefined) {
       const again = `Call get_job with job_id ${job.id} for its result. It is charged only once.`;
@@ -210,16 +279,35 @@ export class CallTools {
   }
 
   #refused(error: ContractError, { id: requestId }: FastifyRequest): CallToolResult {
-    const { code, message, retryable, retryAfterS = RETRY_AFTER_S, fieldErrors } = error;
-    const fields = fieldErrors.map(({ field }) => field).join(' and ');
+    const { code, retryable, retryAfterS = RETRY_AFTER_S, fieldErrors } = error;
+    // An unknown argument is not to be corrected but to be left out, as its error says.
+    const isUnknown = error.message.startsWith('Unknown field');
+    const fields = isUnknown ? '' : fieldErrors.map(({ field }) => field).join(' and ');
     const correct = fields === '' ? 'Do not repeat this call unchanged.' : `Correct ${fields}.`;
     const advice = retryable
       ? `Make the same call again in ${Math.ceil(retryAfterS)} seconds. It is charged only once.`
       : (ADVICE[code] ?? correct);
     const { baseUrl } = this.#options;
     const problem = problemOf(error, { baseUrl, requestId });
-    return { ...said(`${code}: ${message} ${advice}`, problem), isError: true };
+    const detail = withoutHttp(error.message);
+    return { ...said(`${code}: ${detail} ${advice}`, { ...problem, detail }), isError: true };
   }
+}
+
+function noImage(wrong: string): ContractError {
+  const fieldErrors = [{ field: 'image_id', detail: wrong }];
+  return new ContractError('INVALID_IMAGE_SOURCE', `image_id ${wrong}.`, { fieldErrors });
+}
+
+/** Sentences of the REST interface that no agent can follow: another says what to do. */
+const OF_HTTP = /\/v1\/|Retry-After|status_url|\bheader\b|^Send the image itself/;
+
+function withoutHttp(message: string): string {
+  const sentences = message.split(/(?<=[.?]) (?=[A-Z])/).filter(one => !OF_HTTP.test(one));
+  return sentences
+    .join(' ')
+    .replaceAll('Idempotency-Key', 'idempotency_key')
+    .replace('background_file, ', '');
 }
 
 /** Some agents show the text to their model, some the fields, so either holds all of it. */

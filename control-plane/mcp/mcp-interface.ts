@@ -26,18 +26,25 @@ import type {
 import { CallTools, type ToolOptions } from './call-tools.ts';
 import type { Described } from './mcp-server.ts';
 import { readMessage, SMALL_MESSAGE_BYTES_MAX } from './read-message.ts';
+import { registerUploadRoute } from './upload-route.ts';
+import type { UploadStore } from './upload-store.ts';
 
 export interface McpOptions extends ToolOptions {
   readonly version: string;
 }
 
-export function mcpInterface(services: CoreServices, options: McpOptions): HttpInterface {
+export function mcpInterface(
+  services: CoreServices,
+  uploads: UploadStore,
+  options: McpOptions,
+): HttpInterface {
   const rates = {
     reads: requireRate(services.rateLimits, 'reads'),
     submissions: requireRate(services.rateLimits, 'submissions'),
   };
   return {
-    register(app, { connections, document }) {
+    register(app, context) {
+      const { connections, document } = context;
       const onRequest = [
         requireOwnOrigin(options.baseUrl),
         requireApiKey(services, undefined, apiKeyOf),
@@ -46,10 +53,11 @@ export function mcpInterface(services: CoreServices, options: McpOptions): HttpI
         holdSlot(connections),
       ];
       const described = { ...options, document };
-      const tools = new CallTools(services, options);
+      const tools = new CallTools(services, uploads, options);
       app.post('/mcp', { onRequest }, (request, reply) =>
         answer(request, reply, { services, tools, described, rates }),
       );
+      registerUploadRoute(app, services, uploads, context);
     },
   };
 }

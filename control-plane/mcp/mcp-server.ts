@@ -4,24 +4,22 @@
  */
 import { readFile } from 'node:fs/promises';
 import { shownName } from '@matting/http/body-fields.ts';
-import { Server } from '@modelcontextprotocol/sdk/server/index.js';
-import { WebStandardStreamableHTTPServerTransport } from '@modelcontextprotocol/sdk/server/webStandardStreamableHttp.js';
 import {
-  CallToolRequestSchema,
-  ErrorCode,
-  ListResourcesRequestSchema,
-  ListResourceTemplatesRequestSchema,
-  ListToolsRequestSchema,
-  McpError,
-  ReadResourceRequestSchema,
-} from '@modelcontextprotocol/sdk/types.js';
-import { AjvJsonSchemaValidator } from '@modelcontextprotocol/sdk/validation/ajv-provider.js';
-import type { Calling, CallTools } from './call-tools.ts';
+  createMcpHandler,
+  isLegacyRequest,
+  ProtocolError,
+  ProtocolErrorCode,
+  ResourceNotFoundError,
+  Server,
+  WebStandardStreamableHTTPServerTransport,
+} from '@modelcontextprotocol/server';
+import { AjvJsonSchemaValidator } from '@modelcontextprotocol/server/validators/ajv';
+import type { Calling, CallTools, ToolOptions } from './call-tools.ts';
 import { type DescribedFields, toolsOf } from './tools.ts';
 
 const INSTRUCTIONS =
-  'Removes the backgrounds of images. Call remove_background with the address of an image. Give ' +
-  'the user the link from its answer.';
+  'Removes the backgrounds of images. Call remove_background with the address of an image; for a ' +
+  'file on this machine call create_upload first. Give the user the link from its answer.';
 
 /** All servers share it, since each would make its own. */
 const jsonSchemaValidator = new AjvJsonSchemaValidator();
@@ -34,8 +32,7 @@ interface DescribedRequest {
   readonly properties: DescribedFields;
 }
 
-export interface Described {
-  readonly baseUrl: string;
+export interface Described extends Pick<ToolOptions, 'baseUrl' | 'policy'> {
   readonly version: string;
   /** Answers the OpenAPI document as it is served. */
   readonly document: () => {
@@ -43,60 +40,81 @@ export interface Described {
   };
 }
 
-/** The transport checks these headers; the body was read before. */
-const JUDGED_HEADERS = ['accept', 'content-type', 'mcp-protocol-version'] as const;
+/** The SDK judges these headers; the body was read before. */
+const JUDGED_HEADERS = [
+  'accept',
+  'content-type',
+  'mcp-protocol-version',
+  'mcp-method',
+  'mcp-name',
+] as const;
 
-/** @param message null: the body was not JSON, which the transport answers */
+/** @param message null: the body was not JSON, which the SDK answers */
 export async function answerMessage(
   message: unknown,
   calling: Calling,
   tools: CallTools,
   described: Described,
 ) {
-  const transport = new WebStandardStreamableHTTPServerTransport({ enableJsonResponse: true });
-  await serverOf(calling, tools, described).connect(transport);
   const headers = new Headers();
   for (const name of JUDGED_HEADERS) {
     const value = calling.request.headers[name];
     if (value !== undefined) headers.set(name, String(value));
   }
   const request = new Request(`${described.baseUrl}/mcp`, { method: 'POST', headers });
-  const response = await transport.handleRequest(request, { parsedBody: message });
+  const server = serverOf(calling, tools, described);
+  // Without a parsed body the SDK reads that of `request`, which is empty: no JSON.
+  const response = await respond(request, message ?? undefined, server);
   const { status } = response;
   return { status, headers: Object.fromEntries(response.headers), text: await response.text() };
 }
 
+/** Versions before 2026-07-28 open with `initialize`; from it on, each message says its version. */
+async function respond(request: Request, parsedBody: unknown, server: Server): Promise<Response> {
+  if (!(await isLegacyRequest(request, parsedBody))) {
+    return await createMcpHandler(() => server, { legacy: 'reject' }).fetch(request, {
+      parsedBody,
+    });
+  }
+  // What the SDK makes of these by itself is an event stream for each answer.
+  const transport = new WebStandardStreamableHTTPServerTransport({ enableJsonResponse: true });
+  await server.connect(transport);
+  return await transport.handleRequest(request, { parsedBody });
+}
+
 function serverOf(calling: Calling, tools: CallTools, described: Described): Server {
-  const { version, baseUrl, document } = described;
+  const { version, baseUrl, document, policy } = described;
   const server = new Server(
     { name: 'matting', title: 'Background removal', version, websiteUrl: baseUrl },
     { capabilities: { tools: {}, resources: {} }, instructions: INSTRUCTIONS, jsonSchemaValidator },
   );
-  server.setRequestHandler(ListToolsRequestSchema, () => ({
-    tools: toolsOf(document().components.schemas.MattingRequest.properties),
-  }));
-  server.setRequestHandler(CallToolRequestSchema, async ({ params }) => {
+  const listed = () =>
+    toolsOf(document().components.schemas.MattingRequest.properties, {
+      models: tools.modelsFor(calling.request),
+      corrections: policy.corrections === true,
+    });
+  server.setRequestHandler('tools/list', () => ({ tools: listed() }));
+  server.setRequestHandler('tools/call', async ({ params }) => {
     const result = await tools.call(params.name, calling, params.arguments ?? {});
     if (result !== undefined) return result;
-    const wrong = `There is no tool ${shownName(params.name)}. Call ${tools.names.join(', ')}.`;
-    throw new McpError(ErrorCode.InvalidParams, wrong);
+    const names = listed().map(tool => tool.name);
+    const wrong = `There is no tool ${shownName(params.name)}. Call ${names.join(', ')}.`;
+    throw new ProtocolError(ProtocolErrorCode.InvalidParams, wrong);
   });
   const resources = resourcesOf(described);
-  const listed = resources.map(({ read: _read, ...resource }) => resource);
-  server.setRequestHandler(ListResourcesRequestSchema, () => ({ resources: listed }));
-  server.setRequestHandler(ListResourceTemplatesRequestSchema, () => ({ resourceTemplates: [] }));
-  server.setRequestHandler(ReadResourceRequestSchema, async ({ params: { uri } }) => {
+  server.setRequestHandler('resources/list', () => ({
+    resources: resources.map(({ read: _read, ...resource }) => resource),
+  }));
+  server.setRequestHandler('resources/templates/list', () => ({ resourceTemplates: [] }));
+  server.setRequestHandler('resources/read', async ({ params: { uri } }) => {
     const resource = resources.find(one => one.uri === uri);
     if (resource === undefined)
-      throw new McpError(NO_RESOURCE, `There is no resource ${shownName(uri)}.`);
+      throw new ResourceNotFoundError(uri, `There is no resource ${shownName(uri)}.`);
     const { mimeType, read } = resource;
     return { contents: [{ uri, mimeType, text: await read() }] };
   });
   return server;
 }
-
-/** The protocol's code for a resource that does not exist. */
-const NO_RESOURCE = -32002;
 
 function resourcesOf({ baseUrl, document }: Described) {
   return [

@@ -11,7 +11,7 @@ import { fc } from '@matting/test-support/property-tests.ts';
 import { sameNames } from '@matting/test-support/same-names.ts';
 import ava, { type ExecutionContext } from 'ava';
 import { pino } from 'pino';
-import { IMAGE_FIELDS } from './arguments.ts';
+import { argumentsOf, IMAGE_FIELDS } from './arguments.ts';
 import {
   Agent,
   base64,
@@ -47,19 +47,24 @@ test('an agent finds the tools, and the fields of REST in them', async t => {
     tools.map(({ name, annotations }) => [name, annotations?.readOnlyHint]),
     [
       ['remove_background', false],
+      ['create_upload', false],
+      ['correct_cutout', false],
       ['get_job', true],
       ['get_account', true],
       ['list_models', true],
     ],
   );
-  const [remove] = tools;
-  const properties = remove?.inputSchema.properties ?? {};
-  t.deepEqual(Object.keys(properties), [...IMAGE_FIELDS, 'idempotency_key', 'preview']);
-  for (const [name, schema] of Object.entries(properties)) {
-    const { type, description } = schema as { type: unknown; description: string };
-    t.true(typeof type === 'string' && description.length > 20, name);
+  for (const name of ['remove_background', 'correct_cutout', 'get_job'] as const) {
+    const { inputSchema } = tools.find(tool => tool.name === name)!;
+    sameNames(t, Object.keys(inputSchema.properties ?? {}), argumentsOf(name));
+    for (const [field, schema] of Object.entries(inputSchema.properties ?? {})) {
+      const { type, description } = schema as { type: unknown; description: string };
+      t.true(typeof type === 'string' && description.length > 20, field);
+    }
   }
-  t.true(JSON.stringify(tools).length < 8000, 'what every conversation pays for');
+  const text = JSON.stringify(tools);
+  t.notRegex(text, /\/v1|header|status_url|Idempotency-Key|isnet/);
+  t.true(text.length < 13_000, `every conversation pays for ${text.length} characters`);
 });
 
 test('an agent reads the REST reference, with the addresses of this service', async t => {
@@ -73,7 +78,7 @@ test('an agent reads the REST reference, with the addresses of this service', as
   );
   t.regex(page ?? '', new RegExp(`BASE=${BASE_URL}`));
   t.deepEqual(JSON.parse(document ?? ''), (await app.get('/v1/openapi.json')).json());
-  await t.throwsAsync(agent.client.readResource({ uri: 'file:///etc/passwd' }), { code: -32002 });
+  await t.throwsAsync(agent.client.readResource({ uri: 'file:///etc/passwd' }), { code: -32602 });
 });
 
 test('a picture is removed, found again and paid for once', async t => {
@@ -105,6 +110,52 @@ test('a picture is removed, found again and paid for once', async t => {
     reserved: before.reserved,
   });
   t.regex(account.text, new RegExp(`^${before.available - 1} credits`));
+});
+
+test('a number where a share is meant is one', async t => {
+  for (const scale of [85, '85', '85%']) {
+    const { fields, text } = await agent.remove({ image_url: PLACE, scale, position: 50 });
+    const job = await app.stores.jobs.find(fields.job_id);
+    t.is(job?.finishing?.scalePercent, 85, text);
+  }
+});
+
+test('a result is corrected without another credit, once for the same call', async t => {
+  const erased: unknown[] = [];
+  const jobs = app.onSubmitted(async id => {
+    erased.push((await app.stores.jobs.find(id))?.hints?.erase);
+    await app.succeedJob(id, RESULT);
+  });
+  t.teardown(() => jobs.stop());
+  const first = await agent.remove({ image_base64: base64(), correctable: true });
+  const { job_id } = first.fields;
+  const before = await balances();
+  const given = { job_id, erase: [{ box: [0, 0, 5, 5] }], background: 'white' };
+  const { fields, text, isError } = await agent.call('correct_cutout', given);
+  t.false(isError, text);
+  t.deepEqual([fields.corrects, fields.credits], [job_id, { reserved: 0, charged: 0 }]);
+  const job = await app.stores.jobs.find(fields.job_id);
+  t.truthy(job?.finishing?.background);
+  t.deepEqual(erased.at(-1), [{ box: [0, 0, 5, 5] }]);
+  t.is((await agent.call('correct_cutout', given)).fields.job_id, fields.job_id);
+  const other = await agent.call('correct_cutout', { ...given, idempotency_key: 'mine' });
+  t.not(other.fields.job_id, fields.job_id);
+  t.deepEqual(await balances(), before);
+  const plain = await agent.remove({ image_base64: base64() });
+  for (const [wrong, said] of [
+    [{ job_id: plain.fields.job_id }, /^JOB_NOT_CORRECTABLE: .*correctable=true/],
+    [{ job_id: randomUUID() }, /^JOB_NOT_FOUND: This API key has no job with this id\. Send the/],
+    [{}, /job_id is missing/],
+    [{ job_id, keep: [{ box: [9, 9, 1, 1] }] }, /^INVALID_PARAMETER: keep/],
+    [{ job_id, keep: 'x' }, /^INVALID_PARAMETER: keep/],
+    [{ job_id, keep: 7 }, /^INVALID_REQUEST: keep must be/],
+    [{ job_id, model: 'fast' }, /Unknown field: model\. The arguments are /],
+    [{ job_id, idempotency_key: 'mine' }, /^IDEMPOTENCY_CONFLICT: This idempotency_key belongs/],
+  ] as const) {
+    const refused = await agent.call('correct_cutout', wrong);
+    t.regex(refused.text, said);
+    t.notRegex(JSON.stringify(refused.fields), /\/v1\/|status_url|Idempotency-Key has/);
+  }
 });
 
 test('a preview is the thumbnail of the result, where there is one, and changes nothing else', async t => {
@@ -168,19 +219,22 @@ test('the models of the key are listed, and no other is taken', async t => {
   const offering = await openTestApp({ modelsOffered: ['fast', 'fine'] }, t);
   const token = await offering.createKey({ models: ['fast'] });
   const limited = await Agent.at(await offering.listen(), token);
+  const { tools } = await limited.client.listTools();
+  const { model } = tools[0]!.inputSchema.properties as Record<string, { enum?: string[] }>;
+  t.deepEqual(model?.enum, ['fast']);
   const { text, fields } = await limited.call('list_models');
   t.is(text, 'fast');
   t.is(fields.models.length, 1);
   const refused = async (model: string) => (await limited.remove({ image_url: PLACE, model })).text;
   t.regex(await refused('fine'), /^KEY_NOT_ALLOWED: .* fine\. .*Tell the user/);
-  t.regex(await refused('none'), /^INVALID_PARAMETER: .*fast, fine\. Correct model\./);
+  t.regex(await refused('none'), /^INVALID_PARAMETER: .*fast, fine;.* Correct model\./);
 });
 
 /** Pairs wrong arguments with what the error says. */
 const REFUSED: readonly [Record<string, unknown>, RegExp][] = [
-  [{}, /^INVALID_IMAGE_SOURCE: .*Correct image_url and image_base64/],
+  [{}, /^INVALID_IMAGE_SOURCE: .*Send a public image_url/],
   [{ image_url: PLACE, image_base64: base64() }, /^INVALID_IMAGE_SOURCE: .*Send one of/],
-  [{ image_url: 'http://127.0.0.1/a.png' }, /^INVALID_IMAGE_SOURCE: .*Correct image_url/],
+  [{ image_url: 'http://127.0.0.1/a.png' }, /^INVALID_IMAGE_SOURCE: .*Send a public image_url/],
   [{ image_url: `https://a.example/${'a'.repeat(3000)}` }, /^INVALID_IMAGE_SOURCE: .*2048/],
   [{ image_url: `data:image/png;base64,${base64(20_000)}` }, /^INVALID_REQUEST: .*image_base64/],
   [{ image_base64: '' }, /^INVALID_IMAGE_SOURCE/],
@@ -198,8 +252,11 @@ const REFUSED: readonly [Record<string, unknown>, RegExp][] = [
   [{ image_url: PLACE, crop: 'perhaps' }, /^INVALID_PARAMETER: crop .*Correct crop\.$/],
   [{ image_url: PLACE, crop: 1 }, /crop must be a string or a boolean/],
   [{ image_url: PLACE, output_format: 'gif' }, /^UNSUPPORTED_OUTPUT_FORMAT: .*png/],
-  [{ image_url: PLACE, colour: 'red' }, /^INVALID_REQUEST: .*did you mean background\?/i],
-  [{ image_url: PLACE, callback_url: PLACE }, /Unknown field: callback_url/],
+  [{ image_url: PLACE, crop_margin: 5 }, /^INVALID_PARAMETER: crop_margin must be .*%/],
+  [{ image_url: PLACE, colour: 'red' }, /^INVALID_REQUEST: .*mean background\? Do not repeat/],
+  [{ image_url: PLACE, callback_url: PLACE }, /Unknown field: callback_url\. The arguments are /],
+  [{ image_url: PLACE, api_key: 'x' }, /The arguments are image_url, .*, preview\. Do not/],
+  [{ image_url: PLACE, keep: [] }, /Unknown field: keep\./],
   [{ image_url: PLACE, idempotency_key: '' }, /^INVALID_IDEMPOTENCY_KEY/],
   [{ image_url: PLACE, idempotency_key: 'ü' }, /^INVALID_IDEMPOTENCY_KEY: .*ASCII/],
   [{ image_url: PLACE, idempotency_key: 7 }, /idempotency_key must be a string/],
@@ -249,7 +306,8 @@ test('what the account, the service or the picture lacks is told with what to do
   t.false((await capped.remove({ image_base64: base64() })).isError);
   t.regex((await capped.remove({ image_base64: base64() })).text, /^KEY_CAP_REACHED/);
   t.regex((await agent.call('get_job', { job_id: failed.fields.job_id })).text, /^JOB_NOT_FOUND/);
-  t.regex((await agent.call('get_job')).text, /^JOB_NOT_FOUND/);
+  t.regex((await agent.call('get_job')).text, /^INVALID_REQUEST: job_id is missing\..* job_id\.$/);
+  t.regex((await agent.call('get_job', { id: 'x' })).text, /^INVALID_REQUEST: job_id is missing/);
 });
 
 test('a result whose file is gone is told of as lost', async t => {
@@ -270,6 +328,8 @@ test('a result whose file is gone is told of as lost', async t => {
 /** The test's own words name each tool's scope; undefined: a key of any scope may call it. */
 const SCOPE_OF = {
   remove_background: 'submit',
+  create_upload: 'submit',
+  correct_cutout: 'submit',
   get_job: 'read',
   get_account: 'account',
   list_models: undefined,
@@ -304,7 +364,7 @@ test('a key does what its networks allow, until it is revoked', async t => {
   const { key, token } = await app.stores.apiKeys.create(app.accountId, 'gone');
   const leaver = await Agent.at(port, token);
   await app.stores.apiKeys.revoke(key.id);
-  await t.throwsAsync(leaver.remove({ image_url: PLACE }), { code: 401 });
+  await t.throwsAsync(leaver.remove({ image_url: PLACE }), { message: /INVALID_API_KEY/ });
   for (const wrong of ['', 'Bearer mk_none', `Basic ${app.token}`, `Bearer ${token}`]) {
     const answer = await post(app, PING, { authorization: wrong });
     t.deepEqual([answer.statusCode, answer.headers['www-authenticate']], [401, 'Bearer'], wrong);
@@ -340,9 +400,9 @@ test('what is no message of the protocol has an answer of its own', async t => {
     error?.code ?? code;
   const answers: [unknown, Record<string, string>, number, number | string][] = [
     ['{', {}, 400, -32700],
-    [{}, {}, 400, -32700],
+    [{}, {}, 400, -32600],
     [null, {}, 400, -32700],
-    [{ ...PING, jsonrpc: '1.0' }, {}, 400, -32700],
+    [{ ...PING, jsonrpc: '1.0' }, {}, 400, -32600],
     [[PING, PING], {}, 400, 'INVALID_REQUEST'],
     [' '.repeat(70_000), {}, 400, 'INVALID_REQUEST'],
     [PING, { 'mcp-protocol-version': '1999-01-01' }, 400, -32000],
@@ -353,8 +413,13 @@ test('what is no message of the protocol has an answer of its own', async t => {
     [{ ...PING, method: 'sampling/createMessage' }, {}, 200, -32601],
     [callOf('delete_everything', {}), {}, 200, -32602],
     [callOf('constructor', {}), {}, 200, -32602],
-    [callOf('remove_background', [PLACE]), {}, 200, -32603],
-    [{ ...callOf('get_account', {}), params: { name: 'get_account', task: {} } }, {}, 200, -32603],
+    [callOf('remove_background', [PLACE]), {}, 200, -32602],
+    [
+      { ...callOf('get_account', {}), params: { name: 'get_account', arguments: 7 } },
+      {},
+      200,
+      -32602,
+    ],
   ];
   for (const [body, headers, status, code] of answers) {
     const answer = await post(app, body, headers);
@@ -419,6 +484,17 @@ test('a call has its job or its code in the log, and nothing of its picture', as
     ],
   );
   t.notRegex(lines.join(''), /BwcHBwcH|secret-colour/);
+});
+
+test('nothing of corrections is listed where the service keeps nothing', async t => {
+  const off = await openTestApp({ corrections: false }, t);
+  const { client } = await Agent.at(await off.listen(), off.token);
+  const listed = JSON.stringify((await client.listTools()).tools);
+  t.regex(listed, /remove_background/);
+  t.notRegex(listed, /correct/);
+  await t.throwsAsync(client.callTool({ name: 'x', arguments: {} }), {
+    message: /There is no tool x\. Call remove_background, create_upload, get_job,/,
+  });
 });
 
 test('it is not there where it is off', async t => {

@@ -3,7 +3,7 @@ import { assertBalanced } from '@matting/core/test/fixtures.ts';
 import { Replicas } from '@matting/core/test/support/replicas.ts';
 import ava from 'ava';
 import { mcp } from './mcp.ts';
-import { Agent, base64 } from './test/mcp-client.ts';
+import { Agent, base64, image, put } from './test/mcp-client.ts';
 
 const test = ava.serial;
 
@@ -26,4 +26,17 @@ test('calls that are repeated at either replica make one job and cost one credit
   }
   t.deepEqual(await replicas.stores.ledger.balances(accountId), { available: 3, reserved: 0 });
   await assertBalanced(replicas.stores);
+});
+
+test('an upload that one replica makes comes to the other, and serves both', async t => {
+  const { token } = await replicas.createCaller(5);
+  const ports = [0, 1].map(replica => replicas.plane(replica).ports.http) as [number, number];
+  const [first, second] = await Promise.all(ports.map(port => Agent.at(port, token)));
+  const { image_id, upload_url } = (await first!.call('create_upload')).fields;
+  const file = image(20_000);
+  t.is((await put(ports[1], upload_url, file)).status, 201);
+  const made = await first!.remove({ image_id });
+  t.false(made.isError, made.text);
+  const again = await second!.remove({ image_base64: file.toString('base64') });
+  t.is(again.fields.job_id, made.fields.job_id);
 });

@@ -10,15 +10,15 @@ import {
 import { type FormBody, type FormFields, ignoredOf } from '@matting/compat/picture-form.ts';
 import type { AskedPicture } from '@matting/compat/picture-route.ts';
 import { ContractError, type FieldError } from '@matting/proto/contract/errors.ts';
-import { NO_MARGINS } from '@matting/proto/contract/finishing.ts';
+import { NO_MARGINS, SHADOW, type Shadow } from '@matting/proto/contract/finishing.ts';
 import type { OutputFormat } from '@matting/proto/contract/formats.ts';
 
-type Text = 'format' | 'channels' | 'bg_color' | 'size' | 'crop' | 'despill';
+type Text = 'format' | 'channels' | 'bg_color' | 'size' | 'crop' | 'despill' | 'shadow.mode';
 /** Its document knows only the file; its page of questions also knows Base64 in JSON. */
 type Picture = 'image_file' | 'image_file_b64';
 
 export const PHOTOROOM_FIELDS: FormFields<Text, Picture> = {
-  texts: ['format', 'channels', 'bg_color', 'size', 'crop', 'despill'],
+  texts: ['format', 'channels', 'bg_color', 'size', 'crop', 'despill', 'shadow.mode'],
   pictures: { image_file: 'image', image_file_b64: 'base64' },
   manyImages: field => {
     const detail = 'The request has more than one image. Send one of image_file, image_file_b64.';
@@ -28,6 +28,13 @@ export const PHOTOROOM_FIELDS: FormFields<Text, Picture> = {
 
 /** A result has at most so many megapixels. */
 const MEGAPIXELS_MAX = { full: 36, preview: 0.25, medium: 1.5, hd: 4 } as const;
+/** Made from the matte: Photoroom's own are drawn by a model. */
+const SHADOWS = {
+  none: undefined,
+  'ai.soft': SHADOW.absent,
+  'ai.hard': { ...SHADOW.absent, blur: 0.5 },
+  'ai.floating': { ...SHADOW.absent, blur: 6, offsetY: 6 },
+} as const satisfies Record<string, Shadow | undefined>;
 const FORMATS: Readonly<Record<'png' | 'jpg' | 'webp', OutputFormat>> = {
   png: 'png',
   jpg: 'jpeg',
@@ -55,6 +62,8 @@ export function askOf({ texts: given, pictures, unknown }: FormBody<Text, Pictur
   const size = oneOf(texts, 'size', ['full', 'preview', 'medium', 'hd']);
   const isCropped = booleanOf(texts, 'crop', false);
   booleanOf(texts, 'despill', false);
+  const mode = oneOf(texts, 'shadow.mode', ['none', 'ai.soft', 'ai.hard', 'ai.floating']);
+  const shadow = channels === 'alpha' ? undefined : SHADOWS[mode];
   if (channels === 'alpha') requireMatteAlone(format, behind);
   const background = format === 'jpg' ? opaque(behind) : behind;
   return {
@@ -66,11 +75,12 @@ export function askOf({ texts: given, pictures, unknown }: FormBody<Text, Pictur
         sizeMaxMegapixels: MEGAPIXELS_MAX[size],
         ...(isCropped && { crop: NO_MARGINS }),
         ...(background && { background }),
+        ...(shadow && { shadow }),
       },
       backgroundUrl: undefined,
       callback: undefined,
     },
     backgroundGiven: false,
-    ignored: ignoredOf({ unknown, texts }, ['despill']),
+    ignored: ignoredOf({ unknown, texts }, shadow ? ['despill'] : ['despill', 'shadow.mode']),
   };
 }

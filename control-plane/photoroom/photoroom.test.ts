@@ -5,7 +5,7 @@ import { randomUUID } from 'node:crypto';
 import { pngHeader, type TestApp, testApps } from '@matting/core/test/support/test-app.ts';
 import { FORM_TYPE, formOf } from '@matting/http/test/forms.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
-import type { Finishing } from '@matting/proto/contract/finishing.ts';
+import { type Finishing, SHADOW } from '@matting/proto/contract/finishing.ts';
 import ava from 'ava';
 import { photoroom } from './photoroom.ts';
 import { askOf } from './photoroom-request.ts';
@@ -59,6 +59,8 @@ const FULL = { sizeMaxMegapixels: 36 };
 const MEANT: readonly [Record<string, string>, format: string, Finishing][] = [
   [{}, 'png', FULL],
   [{ format: 'png', channels: 'rgba', size: 'full', crop: 'false', despill: 'false' }, 'png', FULL],
+  [{ 'shadow.mode': 'ai.soft' }, 'png', { ...FULL, shadow: SHADOW.absent }],
+  [{ 'shadow.mode': 'ai.hard', channels: 'alpha' }, 'png', FULL],
   [{ size: 'preview' }, 'png', { sizeMaxMegapixels: 0.25 }],
   [{ size: 'medium' }, 'png', { sizeMaxMegapixels: 1.5 }],
   [{ size: 'hd', format: 'webp' }, 'webp', { sizeMaxMegapixels: 4 }],
@@ -78,6 +80,8 @@ test('its fields mean what its document says', t => {
     t.deepEqual(told, [format, texts.channels ?? 'rgba', finishing], JSON.stringify(texts));
   }
   t.deepEqual(asked({ despill: 'true' }).ignored, ['despill']);
+  t.deepEqual(asked({ 'shadow.mode': 'ai.floating' }).ignored, []);
+  t.deepEqual(asked({ 'shadow.mode': 'ai.soft', channels: 'alpha' }).ignored, ['shadow.mode']);
 });
 
 const NONSENSE: readonly [string, Record<string, string>][] = [
@@ -87,6 +91,7 @@ const NONSENSE: readonly [string, Record<string, string>][] = [
   ['size', { size: 'auto' }],
   ['crop', { crop: 'yes' }],
   ['despill', { despill: 'maybe' }],
+  ['shadow.mode', { 'shadow.mode': 'drop' }],
   ['channels', { channels: 'alpha', bg_color: 'red' }],
   ['format', { channels: 'alpha', format: 'jpg' }],
 ];

@@ -3,12 +3,14 @@
  * Its routes know the session's cookie and no API key; those of the API know no cookie.
  */
 import cookie from '@fastify/cookie';
-import type { Core, CoreServices, CoreStores, HttpInterface } from '@matting/core/package.ts';
+import type { Core, CoreStores, HttpInterface } from '@matting/core/package.ts';
 import { mailBody } from '@matting/core/secrets/secrets.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { ManageAlerts, registerSettingsRoutes } from './alerts/settings-pages.ts';
 import { AccountJobs } from './jobs/account-jobs.ts';
+import { registerBatchesRoute } from './jobs/batch-pages.ts';
 import { registerJobsRoutes } from './jobs/job-pages.ts';
+import { registerWebhooksRoute } from './jobs/webhook-pages.ts';
 import { registerKeyRoutes } from './keys/key-pages.ts';
 import type { OnWithheld } from './mails/owners-mails.ts';
 import { registerCreditRoutes } from './orders/credit-pages.ts';
@@ -48,12 +50,13 @@ export type AccountAreaServices = Parameters<typeof registerSignInRoutes>[1] &
   Parameters<typeof registerPeopleRoutes>[1] &
   Parameters<typeof registerAuditRoute>[1] &
   Parameters<typeof registerJobsRoutes>[1] &
-  Parameters<typeof registerPlaygroundRoutes>[1] & {
+  Parameters<typeof registerBatchesRoute>[1] &
+  Parameters<typeof registerPlaygroundRoutes>[1] &
+  Parameters<typeof registerKeyRoutes>[1] & {
     readonly overview: Overview;
     readonly readUsage: ReadUsage;
     readonly alerts: ManageAlerts;
     readonly ledgerHistory: LedgerHistory;
-    readonly manageKeys: CoreServices['manageKeys'];
     readonly orders: Orders;
     readonly sessions: Sessions;
   };
@@ -99,7 +102,8 @@ function accountAreaServices(parts: AccountAreaParts, area: AreaSettings): Accou
   const { core, settings, stores, readUsage, onWithheld } = parts;
   const { priceList, paymentInstructions } = settings.sales;
   const { config, secrets } = core;
-  const { resultDownload, resultReaders, uploads, submitMatting, models } = core.services;
+  const { resultDownload, resultReaders, uploads, submitMatting, models, rateLimits } =
+    core.services;
   const browsers = new KnownBrowsers(core.secretsKey);
   const passwords = new Passwords(parts.passwordCosts);
   const throttle = new SignInThrottle(stores.signInThrottles, browsers);
@@ -110,6 +114,7 @@ function accountAreaServices(parts: AccountAreaParts, area: AreaSettings): Accou
     onWithheld,
   };
   return {
+    batches: core.services.batches,
     ...{ readUsage, resultDownload, resultReaders, models, fleet: core.fleet },
     orders: new Orders(stores.orders, priceList, paymentInstructions),
     /** People read and change these with no rule besides the store's own. */
@@ -117,6 +122,7 @@ function accountAreaServices(parts: AccountAreaParts, area: AreaSettings): Accou
     ledgerHistory: new LedgerHistory(stores),
     sessions: sessionsIn(stores.sessions),
     manageKeys: core.services.manageKeys,
+    sendsMail: settings.mail !== undefined,
     signIn: new SignIn(signing),
     links: new UseLinks(signing),
     invitations: new Invitations({
@@ -136,8 +142,12 @@ function accountAreaServices(parts: AccountAreaParts, area: AreaSettings): Accou
     }),
     provider: providerOf(parts, area, throttle),
     playground: new UsePlayground({
-      ...{ ...stores, uploads, submitMatting },
+      ...{ ...stores, uploads, submitMatting, rateLimits },
       imagesMax: area.playgroundImages,
+      // During an upgrade every node may have a picture of the playground.
+      isCorrectable: () =>
+        core.config.corrections &&
+        core.fleet.snapshots().every(({ capabilities }) => capabilities?.has('matte') === true),
     }),
     accountJobs: new AccountJobs({
       ...stores,
@@ -180,8 +190,10 @@ function registerAccountArea(
       registerPackageRoutes(account, services);
       registerOrderRoutes(account, services.orders);
       registerJobsRoutes(account, services, baseUrl);
+      registerBatchesRoute(account, services);
+      registerWebhooksRoute(account, services.accountJobs);
       registerPlaygroundRoutes(account, services, baseUrl);
-      registerKeyRoutes(account, services.manageKeys, services.models, baseUrl);
+      registerKeyRoutes(account, services, baseUrl);
       registerOverviewRoute(account, services, baseUrl);
       registerUsageRoutes(account, services);
       registerSettingsRoutes(account, services.alerts);

@@ -7,12 +7,15 @@ import type { FastifyInstance } from 'fastify';
 import type { AccountArea, AccountAreaParts } from './account-area.ts';
 import { BalanceWatch } from './alerts/balance-watch.ts';
 import { KeyExpiryWatch } from './alerts/key-expiry-notices.ts';
-import { documentPages } from './documents/document-pages.ts';
+import { errorsPage, registerDocuments } from './documents/document-routes.ts';
+import { HTML_PAGE_HEADERS } from './documents/html-page.ts';
 import { withheldReporter } from './mails/owners-mails.ts';
 import { mailDelivery, SmtpSender } from './mails/send-mails.ts';
 import { PACKAGES_VIEW } from './orders/order-rules.ts';
 import { ReceivePayment, registerPaymentRoutes } from './orders/receive-payment.ts';
 import { SignedNotifications } from './orders/signed-notifications.ts';
+import { openBrand } from './page/brand.ts';
+import { ACCOUNT_PATH, DOCS_PATH } from './page/html.ts';
 import { PLAYGROUND_OPEN_MAX } from './playground/playground-store.ts';
 import { type PortalMetrics, portalMetrics } from './portal-metrics.ts';
 import { createPortalStores, type PortalStores } from './portal-stores.ts';
@@ -49,23 +52,31 @@ export async function openPortal(
     passwordCosts,
     readUsage: new ReadUsage(stores),
     onWithheld: withheldReporter(metrics, log),
+    brand: openBrand(settings.brand),
   };
   const receivePayment = paymentsOf(settings, stores, metrics);
   const accountArea = await openArea(parts);
-  const { readUsage } = parts;
+  const { readUsage, brand } = parts;
+  const hasAccountArea = accountArea !== undefined;
   const readPackages = { view: () => PACKAGES_VIEW };
   return {
     ...{ readUsage, readPackages },
     receivePayment,
     accountArea,
     httpInterface: {
-      register(app, { checks }) {
+      register(app, { checks, document }) {
+        registerDocuments(app, document, { hasAccountArea, brand });
         registerAccountReads(app, { readUsage, readPackages }, checks);
         accountArea?.register(app);
         if (receivePayment !== undefined) registerPaymentRoutes(app, receivePayment);
       },
       errorWriterOf: accountArea?.errorWriterOf ?? (() => undefined),
-      documentPages: documentPages({ hasAccountArea: accountArea !== undefined }),
+      documentPages: {
+        homePath: hasAccountArea ? ACCOUNT_PATH : DOCS_PATH,
+        docsPath: DOCS_PATH,
+        errors: document => errorsPage(document, { hasAccountArea, brand }),
+        headers: HTML_PAGE_HEADERS,
+      },
     },
     operatorPages: await openOperatorPages(parts),
     loops: loopsOf(parts, metrics),
@@ -73,28 +84,23 @@ export async function openPortal(
   };
 }
 
-type Parts = Omit<AccountAreaParts, 'brand'>;
-
 /** Loads the pages only if the account area is on. */
-async function openArea(parts: Parts): Promise<AccountArea | undefined> {
+async function openArea(parts: AccountAreaParts): Promise<AccountArea | undefined> {
   const { accountArea } = parts.settings;
   if (accountArea === undefined) return undefined;
   const { openAccountArea } = await import('./account-area.ts');
-  const { openBrand } = await import('./page/brand.ts');
-  return openAccountArea({ ...parts, brand: openBrand(parts.settings.brand) }, accountArea);
+  return openAccountArea(parts, accountArea);
 }
 
 /** Loads the pages only if there is a key that opens them. */
 async function openOperatorPages({
   core: { config, operatorServices },
   stores,
-  settings,
-}: Parts): Promise<((app: FastifyInstance) => void) | undefined> {
+  brand,
+}: AccountAreaParts): Promise<((app: FastifyInstance) => void) | undefined> {
   if (config.operatorKey === undefined) return undefined;
-  const { openBrand } = await import('./page/brand.ts');
   const { operatorPages } = await import('./operator-pages/operator-pages.ts');
   const { operatorKey, baseUrl } = config;
-  const brand = openBrand(settings.brand);
   return operatorPages(operatorServices, stores, { operatorKey, baseUrl, brand });
 }
 
@@ -125,7 +131,10 @@ function registerAccountReads(
 }
 
 /** Watches balances, and sends mails where there is a mail server. */
-function loopsOf({ core, settings, stores, onWithheld }: Parts, observer: PortalMetrics): Loop[] {
+function loopsOf(
+  { core, settings, stores, onWithheld }: AccountAreaParts,
+  observer: PortalMetrics,
+): Loop[] {
   const { secrets, log, replicaId: holder } = core;
   const { mail, accountMails: messagesMax } = settings;
   const watch = new BalanceWatch({

@@ -11,6 +11,9 @@ export const portal: Package<PortalSettings> = {
   loadCommands: async () => (await import('./portal-commands.ts')).addPortalCommands,
   readSettings: (reader, { baseUrl }) => readPortalSettings(reader, baseUrl),
   warnings: warnOfAccountArea,
+  // Without a word of how to pay, an order leads nowhere.
+  sells: ({ sales: { priceList, paymentInstructions, paymentSecret } }) =>
+    priceList !== 'none' && (paymentInstructions ?? paymentSecret) !== undefined,
   secrets: ({ sales }) => ({ MATTING_PAYMENT_SECRET: sales.paymentSecret }),
   async open(core, settings) {
     const { openPortal } = await import('./open-portal.ts');

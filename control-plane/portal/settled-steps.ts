@@ -8,7 +8,7 @@ export const SETTLED_STEPS: readonly SettledStep[] = [
   {
     name: 'refunds',
     async settled(database, tx, job) {
-      if (job.unpaidDayMs !== null || job.outcome === 'succeeded') return;
+      if (job.unpaidDayMs !== null || job.isCorrection || job.outcome === 'succeeded') return;
       await takeReleased(database, tx, job);
     },
   },
@@ -20,9 +20,10 @@ export const SETTLED_STEPS: readonly SettledStep[] = [
   },
   {
     name: 'playground',
-    async settled(_database, tx, { accountId, unpaidDayMs, retryable }) {
-      // The picture was not at fault, so it does not count.
-      if (unpaidDayMs !== null && retryable) await giveImageBack(tx, accountId, unpaidDayMs);
+    async settled(_database, tx, { accountId, unpaidDayMs, retryable, isCorrection }) {
+      // The picture was not at fault, so it does not count. A correction never did.
+      if (unpaidDayMs !== null && retryable && !isCorrection)
+        await giveImageBack(tx, accountId, unpaidDayMs);
     },
   },
 ];

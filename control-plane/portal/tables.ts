@@ -12,10 +12,10 @@ declare module '@matting/database/database.ts' {
      */
     usage_days: {
       account_id: string;
-      /** Counts days since 1970-01-01 UTC, by the ledger's entry. */
+      /** Counts days since 1970-01-01 UTC, by the ledger's entry; by the end of a correction. */
       day: number;
       api_key_id: string;
-      outcome: 'succeeded' | 'failed';
+      outcome: 'succeeded' | 'failed' | 'corrected';
       /** The format is that of the output. */
       format: string;
       images: number;

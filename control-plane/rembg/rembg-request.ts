@@ -145,8 +145,12 @@ const NAMES_HERE: ReadonlyMap<string, string> = new Map([
   ['bria-rmbg', 'rmbg-2-0'],
 ]);
 
+/** The model that rembg takes by default: here the service's own default, unless it is offered. */
+const REMBG_DEFAULT = 'u2net';
+
 /** A model that is not offered is refused under the name that came. */
 function modelOf(name: string | undefined, offered: readonly string[]): string | undefined {
+  if (name === REMBG_DEFAULT && !offered.includes(name)) return undefined;
   const here = NAMES_HERE.get(name ?? '');
   return here !== undefined && !offered.includes(name ?? '') && offered.includes(here)
     ? here

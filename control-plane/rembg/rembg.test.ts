@@ -96,6 +96,8 @@ test('a model of its names is the offered one of the same network', t => {
   t.is(named('birefnet-general-lite', 'birefnet-lite'), 'birefnet-lite');
   t.is(named('u2net_human_seg', 'u2net-human-seg'), 'u2net-human-seg');
   t.is(named('bria-rmbg', 'rmbg-2-0'), 'rmbg-2-0');
+  t.is(named('u2net', 'standard', 'u2netp'), undefined, 'the default of both');
+  t.is(named('u2net', 'standard', 'u2net'), 'u2net');
   t.is(named('silueta', 'standard'), 'silueta');
   t.is(asked({}, ['isnet']).request.model, undefined);
 });
@@ -130,9 +132,14 @@ test('errors are a sentence, and those of a parameter a list with its place', as
     [await post({ url: URL_OF }), 422, list('missing', 'body', 'file', 'Field required')],
     [await post({ file: '', om: '1' }), 422, list('missing', 'body', 'file', 'Field required')],
     [
-      await get(`url=${URL_OF}&model=u2net`),
+      await get(`url=${URL_OF}&model=silueta`),
       422,
-      list('value_error', 'query', 'model', 'must be one of standard, isnet, u2netp'),
+      list(
+        'value_error',
+        'query',
+        'model',
+        'must be one of standard, isnet, u2netp; the operator offers others by MATTING_MODELS_OFFERED',
+      ),
     ],
     [
       await post({ file: image() }, { query: '?bgc=red' }),

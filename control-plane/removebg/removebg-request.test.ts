@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { OVERLONG, type TextValue } from '@matting/http/body-fields.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
-import type { Finishing } from '@matting/proto/contract/finishing.ts';
+import { type Finishing, SHADOW } from '@matting/proto/contract/finishing.ts';
 import ava from 'ava';
 import { RemovebgRefusal } from './removebg-errors.ts';
 import {
@@ -109,6 +109,14 @@ const MEANT: readonly [Texts, string, Finishing | undefined][] = [
   ],
   [{ roi: '0% 0% 100% 100%' }, 'png', undefined],
   [{ shadow_type: '3D', shadow_opacity: '30', shadow_method: 'legacy' }, 'png', undefined],
+  [{ shadow_type: 'Drop', add_shadow: 'true' }, 'png', { shadow: SHADOW.absent }],
+  [
+    { shadow_type: 'drop', shadow_opacity: '7.5' },
+    'png',
+    { shadow: { ...SHADOW.absent, opacity: 7.5 } },
+  ],
+  [{ shadow_type: 'drop', shadow_opacity: '0' }, 'png', undefined],
+  [{ shadow_type: 'drop', channels: 'alpha' }, 'png', {}],
 ];
 
 test('what is asked there is a format, a kind and a finishing here', t => {

@@ -19,11 +19,11 @@ import {
   requireImageUrl,
 } from '@matting/core/submission/submission.ts';
 import type { OutgoingPolicy } from '@matting/http/outgoing/outgoing-url.ts';
+import { regionFault } from '@matting/proto/contract/finishing/region.ts';
 import {
   type Background,
   type Finishing,
   isOpaque,
-  type Length,
   type Region,
 } from '@matting/proto/contract/finishing.ts';
 import type { OutputFormat } from '@matting/proto/contract/formats.ts';
@@ -41,47 +41,25 @@ import {
   regionOf,
   requireUnrendered,
   scaleOf,
+  shadowOf,
   sizeOf,
   typeLevelOf,
   withoutEffect,
 } from './removebg-values.ts';
 
-/**
- * Judges a region by the size in the file's header. A camera may have turned the picture, which the
- * header does not show: refused is what is wrong either way; the rest the node judges, who sees it.
- * @throws RemovebgRefusal roi_exceeds_bounds, roi_region_empty
- */
+/** @throws RemovebgRefusal roi_exceeds_bounds, roi_region_empty */
 export function requireRegionIn(
   region: Region,
   { width, height }: { readonly width: number; readonly height: number },
 ): void {
-  const across = [region.left, region.right] as const;
-  const down = [region.top, region.bottom] as const;
-  const exceeds = (x: number, y: number) =>
-    across.some(edge => pixels(edge, x) > x) || down.some(edge => pixels(edge, y) > y);
-  if (exceeds(width, height) && exceeds(height, width)) {
+  const fault = regionFault(region, { width, height });
+  if (fault === 'exceeds') {
     const detail = `roi must lie within the image, which is ${width}x${height} pixels.`;
     throw new RemovebgRefusal('roi_exceeds_bounds', 'roi', detail);
   }
-  const isEmpty = (x: number, y: number) => span(across, x) < 1 || span(down, y) < 1;
-  if (isEmpty(width, height) && isEmpty(height, width)) throw regionEmpty();
-}
-
-function regionEmpty(): RemovebgRefusal {
-  return new RemovebgRefusal(
-    'roi_region_empty',
-    'roi',
-    'roi is empty. Send a region with at least one pixel of the image.',
-  );
-}
-
-function pixels(edge: Length, side: number): number {
-  return 'px' in edge ? edge.px : (edge.percent / 100) * side;
-}
-
-/** Nodes count whole pixels so. */
-function span([from, to]: readonly [Length, Length], side: number): number {
-  return Math.round(pixels(to, side)) - Math.round(pixels(from, side));
+  if (fault === undefined) return;
+  const detail = 'roi is empty. Send a region with at least one pixel of the image.';
+  throw new RemovebgRefusal('roi_region_empty', 'roi', detail);
 }
 
 export interface RemovebgPolicy extends OutgoingPolicy {
@@ -115,6 +93,7 @@ export function requireRemovebgRequest(
   const beside = { isScaled: scalePercent !== undefined, isCropped: crop !== undefined };
   const position = positionOf(texts, beside);
   const channels = oneOf(texts, 'channels', ['rgba', 'alpha']);
+  const shadow = shadowOf(texts, channels);
   const behind = backgroundOf(texts, fields);
   if (channels === 'alpha') requireMatteAlone(asked, behind);
   const outputFormat = outputFormatOf(asked, channels, behind);
@@ -127,6 +106,7 @@ export function requireRemovebgRequest(
     ...(position !== undefined && { position }),
     ...(sizeMaxMegapixels !== undefined && { sizeMaxMegapixels }),
     ...(background && { background }),
+    ...(shadow && { shadow }),
   };
   const needsNode = channels === 'alpha' || outputFormat === 'jpeg' || outputFormat === 'zip';
   const isAsked = needsNode || Object.keys(finishing).length > 0;
@@ -214,7 +194,10 @@ export function askOf(
   return {
     request,
     backgroundGiven: fields.pictures.has('bg_image_file'),
-    ignored: ignoredOf({ unknown, texts: fields.texts }, withoutEffect(saysType)),
+    ignored: ignoredOf(
+      { unknown, texts: fields.texts },
+      withoutEffect({ saysType, shadow: request.finishing?.shadow !== undefined }),
+    ),
     saysType,
     requireImage: ({ width, height }) => {
       if (region !== undefined && width !== null && height !== null) {

@@ -8,18 +8,22 @@ import { booleanOf, oneOf, type Texts } from '@matting/compat/field-values.ts';
 import type { FormBody } from '@matting/compat/picture-form.ts';
 import { invalidParameter } from '@matting/proto/contract/errors.ts';
 import {
-  parseLength,
   parseMargins,
   parseNumber,
   parsePercent,
   parsePosition,
+  parseRegion,
 } from '@matting/proto/contract/finishing/measures.ts';
+import { isWholeRegion } from '@matting/proto/contract/finishing/region.ts';
 import {
+  type Channels,
   type CropMargins,
   NO_MARGINS,
   type Position,
   type Region,
   SCALE_PERCENT,
+  SHADOW,
+  type Shadow,
 } from '@matting/proto/contract/finishing.ts';
 import { RemovebgRefusal } from './removebg-errors.ts';
 
@@ -87,9 +91,8 @@ const TYPES = [
 ] as const;
 const TYPE_LEVELS = ['1', 'none', '2', 'latest'] as const;
 const SHADOW_METHODS = ['latest', 'legacy'] as const;
-/** Kinds of shadows came and went, so any plausible name is accepted, since none is rendered. */
+/** Kinds of shadows came and went, so any plausible name is accepted; `drop` is rendered. */
 const SHADOW_TYPE = /^[a-z0-9][a-z0-9_-]{0,31}$/;
-const SHADOW_OPACITY_MAX = 100;
 
 const MARGIN_MAX = { px: 500, percent: 50 };
 
@@ -108,35 +111,46 @@ export function formatOf(texts: Texts<string>): RemovebgFormat {
   return oneOf(texts, 'format', FORMATS);
 }
 
-/** The service accepts but does not render these, and refuses wrong values. */
+/** The service accepts these without effect, and refuses wrong values. */
 export function requireUnrendered(texts: Texts<string>): void {
   oneOf(texts, 'type', TYPES);
   booleanOf(texts, 'add_shadow', false);
   oneOf(texts, 'shadow_method', SHADOW_METHODS);
   booleanOf(texts, 'semitransparency', true);
+}
+
+/** Undefined: none, or a kind that the service does not render, or the matte alone. */
+export function shadowOf(texts: Texts<string>, channels: Channels): Shadow | undefined {
   const type = texts.get('shadow_type')?.toLowerCase();
   if (type !== undefined && !SHADOW_TYPE.test(type)) {
     throw invalidParameter('shadow_type', 'must be a name of lower-case letters, digits, _ and -');
   }
   const opacity = texts.get('shadow_opacity');
-  const percent = opacity === undefined ? 0 : parseNumber(opacity);
-  if (percent === undefined || percent > SHADOW_OPACITY_MAX) {
-    throw invalidParameter('shadow_opacity', `must be from 0 to ${SHADOW_OPACITY_MAX}`);
+  const percent = opacity === undefined ? SHADOW.absent.opacity : parseNumber(opacity);
+  const { min, max } = SHADOW.opacity;
+  if (percent === undefined || percent > max) {
+    throw invalidParameter('shadow_opacity', `must be from 0 to ${max}`);
   }
+  if (type !== 'drop' || channels === 'alpha' || percent < min) return undefined;
+  return { ...SHADOW.absent, opacity: percent };
 }
 
-/** Lists text fields that change nothing of an answer. @param saysType that of type_level */
-export function withoutEffect(saysType: boolean): readonly RemovebgText[] {
-  return saysType ? ['type', 'type_level', ...UNRENDERED] : ['type', ...UNRENDERED];
+/** Lists text fields that change nothing of an answer. */
+export function withoutEffect(effects: {
+  /** That of type_level. */
+  readonly saysType: boolean;
+  /** The result has a shadow. */
+  readonly shadow: boolean;
+}): readonly RemovebgText[] {
+  return [
+    'type',
+    ...(effects.saysType ? (['type_level'] as const) : []),
+    'add_shadow',
+    ...(effects.shadow ? [] : (['shadow_type', 'shadow_opacity'] as const)),
+    'shadow_method',
+    'semitransparency',
+  ];
 }
-
-const UNRENDERED = [
-  'add_shadow',
-  'shadow_type',
-  'shadow_opacity',
-  'shadow_method',
-  'semitransparency',
-] as const;
 
 export function typeLevelOf(texts: Texts<string>): string {
   return oneOf(texts, 'type_level', TYPE_LEVELS);
@@ -201,17 +215,10 @@ function isMiddle(position: Position): boolean {
 export function regionOf(texts: Texts<string>): Region | undefined {
   const text = texts.get('roi');
   if (text === undefined) return undefined;
-  const parts = text.trim().split(/ +/);
-  const [left, top, right, bottom, more] = parts.map(parseLength);
-  if (!left || !top || !right || !bottom || more !== undefined || parts.length !== 4) {
-    throw invalidParameter('roi', 'must be x1 y1 x2 y2, each in px or %');
-  }
-  const region = { left, top, right, bottom };
+  const region = parseRegion(text);
+  if (region === undefined) throw invalidParameter('roi', 'must be x1 y1 x2 y2, each in px or %');
   if (Object.values(region).some(edge => 'percent' in edge && edge.percent > 100)) {
     throw new RemovebgRefusal('roi_exceeds_bounds', 'roi', 'roi must lie within the image.');
   }
-  const isWhole = (edge: typeof left) => 'percent' in edge && edge.percent === 100;
-  const isZero = (edge: typeof left) => 'px' in edge && edge.px === 0;
-  if (isZero(left) && isZero(top) && isWhole(right) && isWhole(bottom)) return undefined;
-  return region;
+  return isWholeRegion(region) ? undefined : region;
 }

@@ -479,6 +479,10 @@ test('the answer › names the fields that have no effect, whatever their value'
     t.is(answer.statusCode, 200, answer.body.slice(0, 200));
     t.is(answer.headers['x-ignored-fields'], `foo, ${names}`);
   }
+  const dropped = await client.form({ shadow_type: 'drop', shadow_opacity: '60', size: 'auto' });
+  t.is(dropped.headers['x-ignored-fields'], undefined, 'a drop shadow has an effect');
+  const alone = { channels: 'alpha', shadow_type: 'drop', size: 'auto' };
+  t.is((await client.form(alone)).headers['x-ignored-fields'], 'shadow_type');
   const kept = await client.form({ type_level: 'none', size: 'auto', add_shadow: 'false' });
   t.is(kept.headers['x-ignored-fields'], 'add_shadow', 'type_level=none leaves out X-Type');
   t.is((await client.form({ size: 'auto', type: '' })).headers['x-ignored-fields'], undefined);

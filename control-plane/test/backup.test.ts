@@ -19,6 +19,7 @@ import path from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { OPEN_STATES } from '@matting/core/jobs/job.ts';
 import { absoluteStorage } from '@matting/core/storage/storage.ts';
+import { firstOf } from '@matting/core/test/families.ts';
 import { fundedAccount, newJob, storesOn } from '@matting/core/test/fixtures.ts';
 import { until } from '@matting/core/test/harness.ts';
 import { Receiver } from '@matting/core/test/receiver.ts';
@@ -354,6 +355,30 @@ test('a picture of an open job that is gone is a warning: the job fails and cost
   await rm(place(`one/blobs/inputs/${jobId}`));
   const out = await done(t, elsewhere, 'restore', place('one'));
   t.regex(out, new RegExp(`^warning +open jobs +1 of 1 picture are missing: job ${jobId}$`, 'm'));
+});
+
+test('what is kept for corrections and is gone is a warning, as long as it would be kept', async t => {
+  const data = place('correctable');
+  const keeping = { ...env, MATTING_DATA_DIR: data };
+  await done(t, keeping, 'bootstrap', '--account', 'a', '--credits', '5');
+  const database = await openDatabase(`sqlite:${data}/matting.sqlite`, { log: SILENT_LOG });
+  const stores = storesOn(database);
+  const first = await firstOf(stores, await fundedAccount(stores, 5));
+  const { input, matte } = first.kept!;
+  for (const folder of ['inputs', 'results']) await mkdir(path.join(data, folder));
+  for (const { blob, bytes } of [input!, matte, first.result!]) {
+    await writeFile(path.join(data, blob), Buffer.alloc(bytes, 'x'));
+  }
+  const check = () => done(t, keeping, 'restore', '--check', '--sizes-only');
+  t.regex(await check(), /^ok +corrections +2 files kept for them, none missing$/m);
+  await rm(path.join(data, matte.blob));
+  const lost = `^warning +corrections +1 of 2 files kept for them are missing: job ${first.id}$`;
+  const out = await check();
+  t.regex(out, new RegExp(lost, 'm'));
+  t.regex(out, /^ok +links +1 link,/m);
+  await database.kysely.updateTable('jobs').set({ kept_until: 1 }).execute();
+  t.regex(await check(), /^ok +corrections +0 files/m);
+  await database.close();
 });
 
 test('blobs and database may be backed up apart, and kept in one place for several', async t => {

@@ -489,7 +489,7 @@ onDatabases(test, 'a database not migrated', (test, dialect) => {
     const env = { MATTING_DATABASE_URL: databases.url() };
     const first = await runCli(env, 'accounts', 'list', '--json');
     t.is(first.code, 1);
-    t.regex(first.err, /no (tables of a service in|database at) .*matting -- migrate/);
+    t.regex(first.err, /no (tables of a service in|database at) .*"matting migrate"/);
     t.deepEqual(JSON.parse((await runCli(env, 'migrate', '--json')).out), { migrations: ALL });
     const database = await databases.open();
     const last = ALL.filter(name => name.startsWith('portal/'))

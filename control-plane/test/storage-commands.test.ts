@@ -136,7 +136,8 @@ for (const kind of OBJECT_STORES) {
       Rules.find((rule: { Filter: { Prefix: string } }) => rule.Filter.Prefix === prefix)
         ?.Expiration.Days;
     t.true(daysOf('of/matting/results/') >= 5);
-    t.true(daysOf('of/matting/inputs/') >= 2);
+    // Inputs can be kept for corrections, as long as results.
+    t.true(daysOf('of/matting/inputs/') >= 5);
     const byDefault = JSON.parse((await run(env(), 'lifecycle')).out);
     t.true(byDefault.Rules.length === Rules.length);
     t.is((await run(env(), 'lifecycle', '--result-days', '0')).code, 64);

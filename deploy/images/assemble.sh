@@ -10,7 +10,7 @@ lay_out() {
   mkdir -p "$root/app" "$root/usr/local/bin" "$root/home/matting"
   for path in LICENSE package.json bin client/package.json client/src deploy/images/healthcheck.ts docs/images/demo.jpg program proto "$@"; do
     mkdir -p "$root/app/$(dirname "$path")"
-    cp -R "$source/$path" "$root/app/$path"
+    cp -R "$source/$path" "$root/app/$(dirname "$path")/"
   done
   command matting "$root" 'exec node /app/bin/matting.ts "$@"'
 }
@@ -31,7 +31,7 @@ places() {
   for place in "$@"; do mkdir -p "$root/$place" && chmod 1777 "$root/$place"; done
 }
 
-control_plane='control-plane docs/errors.md docs/rest.md'
+control_plane='control-plane client/README.md docs'
 inference_node='inference-node models'
 # shellcheck disable=SC2086 # lists of paths
 {

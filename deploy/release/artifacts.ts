@@ -4,7 +4,7 @@
  */
 import { createHash } from 'node:crypto';
 import { createReadStream, existsSync } from 'node:fs';
-import { mkdir, mkdtemp, readdir, readFile, writeFile } from 'node:fs/promises';
+import { copyFile, mkdir, mkdtemp, readdir, readFile, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { isInstalled, run } from './run.ts';
@@ -114,13 +114,12 @@ async function makeSource({ version, tree, out }: ReleaseTree): Promise<void> {
   );
 }
 
-/** Packs as its own `prepack` would, but with the packages of the project that cuts the release. */
-async function makeClient({ tree, root, out }: ReleaseTree): Promise<void> {
-  const cwd = path.join(tree, 'client');
-  const compiler = path.join(root, 'node_modules/typescript/bin/tsc');
-  const types = ['--typeRoots', path.join(root, 'node_modules/@types')];
-  await run(process.execPath, [compiler, '-p', 'tsconfig.json', ...types], { cwd });
-  await npm(['pack', '--ignore-scripts', `--pack-destination=${out}`], cwd);
+/** Packs the tree's client with the compiler of the project that cuts the release. */
+async function makeClient({ version, tree, root, out }: ReleaseTree): Promise<void> {
+  const client = path.join(tree, 'client');
+  await run(process.execPath, [path.join(root, 'client/pack/main.ts'), client], { cwd: tree });
+  const packed = path.join(client, 'build/client.tgz');
+  await copyFile(packed, path.join(out, `matting-client-${version}.tgz`));
 }
 
 async function makeSboms({ version, tree, out }: ReleaseTree): Promise<void> {

@@ -20,13 +20,6 @@ const PLACES: readonly VersionPlace[] = [
     pattern: /("name": "matting-service",\n\s+"version": ")([^"]+)/g,
     times: 2,
   },
-  {
-    file: 'package-lock.json',
-    pattern: /("name": "matting-client",\n\s+"version": ")([^"]+)/g,
-    times: 1,
-  },
-  { file: 'docs/remove.md', pattern: /(matting-client-)([\d.]+)(?=\.tgz)/g, times: 2 },
-  { file: 'client/package.json', pattern: /^( {2}"version": ")([^"]+)/gm, times: 1 },
   { file: 'deploy/chart/Chart.yaml', pattern: /^(version: ['"]?)([^'"\s]+)/gm, times: 1 },
   { file: 'deploy/chart/Chart.yaml', pattern: /^(appVersion: ['"]?)([^'"\s]+)/gm, times: 1 },
 ];

@@ -15,8 +15,8 @@ const ENV = {
   MATTING_NODE_TOKEN: 'a-token-for-the-page',
   OTEL_EXPORTER_OTLP_ENDPOINT: 'http://collector.internal:4318',
 };
-/** The variables for traces alone repeat the others. */
-const REPEATED = /^OTEL_EXPORTER_OTLP_TRACES_/;
+/** The variables for traces alone repeat the others; the rest are only as OpenTelemetry has them. */
+const UNLISTED = /^OTEL_(?:BSP_|EXPORTER_OTLP_(?:TRACES_|TIMEOUT|COMPRESSION|CERTIFICATE|CLIENT_))/;
 const UNITS: Readonly<Record<string, string>> = {
   _DIR: 'path',
   _FILE: 'path',
@@ -33,7 +33,7 @@ const INTRODUCTION = `# Settings
 <!-- \`make generate\` writes this page from the code. Edit the \`about\` of a setting there. -->
 
 You configure the programs by environment variables. An empty variable counts as unset. Items of a list are separated by commas.
-A setting that ends in \`_FILE\` takes the path of a file.
+A setting that ends in \`_FILE\` takes the path of a file. **Required** says when you must set one: those come first in each table.
 
 - \`make start\` gives its environment to both programs.
 - A wrong value stops a program before it listens. The message names every wrong variable and the form that it must have.
@@ -50,6 +50,7 @@ const CONCLUSION = `## Variables of other software
 | \`NODE_COMPILE_CACHE\` | The directory in which Node keeps compiled code for the next start. The default is \`node_modules/.cache/compiled\`. Set it empty to keep none. |
 | \`NODE_EXTRA_CA_CERTS\` | The path of a PEM file with your own authorities, for receivers of webhooks and other servers. |
 | \`UV_THREADPOOL_SIZE\` | The number of threads that Node uses for files and names. |
+| \`OTEL_EXPORTER_OTLP_CERTIFICATE\`, \`…_CLIENT_CERTIFICATE\`, \`…_CLIENT_KEY\`, \`…_COMPRESSION\`, \`…_TIMEOUT\`, \`OTEL_BSP_…\` | More of [traces](monitoring.md#traces), as [OpenTelemetry](https://opentelemetry.io/docs/specs/otel/protocol/exporter/) has them. |
 | \`AWS_…\` | The credentials and the endpoint of a [bucket](storage.md#use-a-bucket). |
 `;
 
@@ -75,7 +76,7 @@ export function readSettings(): readonly Setting[] {
   ];
   const settings = new Map<string, Setting>();
   for (const [chapter, declarations] of read) {
-    for (const one of declarations.filter(({ variable }) => !REPEATED.test(variable))) {
+    for (const one of declarations.filter(({ variable }) => !UNLISTED.test(variable))) {
       const before = settings.get(one.variable);
       if (before !== undefined && rowOf(before) !== rowOf(one)) {
         throw new Error(`${one.variable} is declared twice, and not as the same`);
@@ -93,26 +94,12 @@ export function readSettings(): readonly Setting[] {
 export function settingsPage(settings = readSettings()): string {
   return [
     INTRODUCTION,
-    ...requiredTable(settings),
     ...CHAPTERS.flatMap(chapter => [
       `## ${chapter}\n`,
       ...sectionsOf(settings.filter(one => one.chapter === chapter)),
     ]),
     CONCLUSION,
   ].join('\n');
-}
-
-function requiredTable(settings: readonly Setting[]): string[] {
-  const rows = [BOTH, CONTROL_PLANE, NODE, COMMANDS]
-    .flatMap(chapter => settings.filter(one => one.chapter === chapter && isRequired(one)))
-    .map(({ variable, chapter, required }) => `| \`${variable}\` | ${chapter} | ${required} |`);
-  return [
-    '## Required settings\n',
-    '| Setting | Program | Required |',
-    '|---|---|---|',
-    ...rows,
-    '',
-  ];
 }
 
 function sectionsOf(settings: readonly Setting[]): string[] {

@@ -13,6 +13,7 @@ export * from './foreground';
 export * from './guided-filter';
 export * from './merge-mattes';
 export * from './resample';
+export * from './shadow';
 export * from './subject-parts';
 export * from './visible-colours';
 

@@ -8,6 +8,7 @@ import { pino } from 'pino';
 import {
   Admission,
   computeMegapixelBudget,
+  ENGINES_MAX,
   type EngineModel,
   enginesAtMost,
   enginesInMemory,
@@ -175,21 +176,33 @@ test('memory › counts an image by its pixels, one that takes more memory as la
   t.true(countedMegapixels(largest) <= operatorsBudget(20).megapixelsAloneMax);
 });
 
+const each = (models: readonly EngineModel[]) => (engines: number) =>
+  models.flatMap(model => Array<EngineModel>(engines).fill(model));
+
 test('memory › holds as many engines as leave the pictures their room', t => {
-  t.is(enginesInMemory(1 * GB, [ISNET]), 0);
-  t.is(enginesInMemory(4 * GB, [ISNET]), 1);
-  t.is(enginesInMemory(4 * GB, [ISNET_INT8]), 2);
-  t.is(enginesInMemory(4 * GB, [ISNET_INT8, ISNET]), 1);
-  t.is(enginesInMemory(64 * GB, [ISNET_INT8]), 44);
+  t.is(enginesInMemory(1 * GB, each([ISNET])), 0);
+  t.is(enginesInMemory(4 * GB, each([ISNET])), 1);
+  t.is(enginesInMemory(4 * GB, each([ISNET_INT8])), 2);
+  t.is(enginesInMemory(4 * GB, each([ISNET_INT8, ISNET])), 1);
+  t.is(enginesInMemory(64 * GB, each([ISNET_INT8])), 44);
+  // As many as a setting may ask for.
+  t.is(enginesInMemory(256 * GB, each([ISNET_INT8])), ENGINES_MAX);
+  // The plan decides how many of a further model there are.
+  const halved = (engines: number) => [
+    ...each([ISNET_INT8])(engines),
+    ...each([ISNET])(Math.ceil(engines / 2)),
+  ];
+  t.is(enginesInMemory(10 * GB, each([ISNET_INT8, ISNET])), 2);
+  t.is(enginesInMemory(10 * GB, halved), 3);
 });
 
 test('memory › counts an engine by its measured peak, and never opens more than leave a photo', t => {
   const measured = { ...ISNET, peakBytes: 3 * GB };
-  t.is(enginesInMemory(16 * GB, [measured]), 2);
-  t.is(enginesInMemory(16 * GB, [measured], 2 * GB), 1);
-  t.is(enginesInMemory(16 * GB, [measured], 8 * GB), 0);
-  t.is(enginesAtMost(16 * GB, [measured]), 4);
-  t.is(enginesAtMost(2 * GB, [measured]), 0);
+  t.is(enginesInMemory(16 * GB, each([measured])), 2);
+  t.is(enginesInMemory(16 * GB, each([measured]), 2 * GB), 1);
+  t.is(enginesInMemory(16 * GB, each([measured]), 8 * GB), 0);
+  t.is(enginesAtMost(16 * GB, each([measured])), 4);
+  t.is(enginesAtMost(2 * GB, each([measured])), 0);
   t.is(computeMegapixelBudget({ memoryLimitBytes: 4 * GB, engines: [measured] }), undefined);
 });
 

@@ -171,6 +171,12 @@ interface BudgetInputs {
 export type EngineModel = Pick<PreparedModel, 'inputWidth' | 'inputHeight' | 'precision'> &
   Partial<Pick<PreparedModel, 'form' | 'peakBytes'>>;
 
+/** Lists the model of each engine that a plan opens if its first model has so many. */
+export type EnginesOpened = (engines: number) => readonly EngineModel[];
+
+/** The most engines of a model. */
+export const ENGINES_MAX = 64;
+
 /** Memory of an engine's process, measured where the model was added, else about. */
 export function engineBytes(model: EngineModel): number {
   const { precision, peakBytes } = model;
@@ -187,17 +193,22 @@ export function bytesOfEngines(models: readonly EngineModel[]): number {
 /** `besideBytes`: the other engines' part of their share. */
 export function enginesInMemory(
   memoryLimitBytes: number,
-  models: readonly EngineModel[],
+  opened: EnginesOpened,
   besideBytes = 0,
 ): number {
-  const share = memoryLimitBytes * ENGINES_FRACTION - besideBytes;
-  return Math.max(0, Math.floor(share / bytesOfEngines(models)));
+  return enginesWithin(memoryLimitBytes * ENGINES_FRACTION - besideBytes, opened);
 }
 
 /** Gives the number of engines that leaves room for an ordinary photo. */
-export function enginesAtMost(memoryLimitBytes: number, models: readonly EngineModel[]): number {
-  const share = memoryLimitBytes * ALONE_FRACTION - MEGAPIXELS_MIN * BYTES_PER_MEGAPIXEL;
-  return Math.max(0, Math.floor(share / bytesOfEngines(models)));
+export function enginesAtMost(memoryLimitBytes: number, opened: EnginesOpened): number {
+  const photoBytes = MEGAPIXELS_MIN * BYTES_PER_MEGAPIXEL;
+  return enginesWithin(memoryLimitBytes * ALONE_FRACTION - photoBytes, opened);
+}
+
+function enginesWithin(bytes: number, opened: EnginesOpened): number {
+  let engines = 0;
+  while (engines < ENGINES_MAX && bytesOfEngines(opened(engines + 1)) <= bytes) engines++;
+  return engines;
 }
 
 export function computeMegapixelBudget(inputs: BudgetInputs): MegapixelBudget | undefined {

@@ -15,6 +15,7 @@ import {
   GUARD_CAUSES,
   type GuardCause,
 } from '@matting/program/ports/grpc-guard.ts';
+import { collectProcessMetrics } from '@matting/program/process-metrics.ts';
 import type { TlsFiles } from '@matting/program/tls/tls-files.ts';
 import {
   SPAN_FATES,
@@ -24,7 +25,7 @@ import {
 import type { ErrorCode } from '@matting/proto/contract/errors.ts';
 import { OUTPUT_FORMATS, type OutputFormat } from '@matting/proto/contract/formats.ts';
 import { type StageTimings, timesByStage } from '@matting/proto/contract/stages.ts';
-import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
+import { Counter, Gauge, Histogram, Registry } from '@prometheus-io/client';
 import type { Admission } from './admission.ts';
 import type { ProviderChoice } from './engine/choice/execution-provider.ts';
 import type { GpuDevice } from './engine/devices/gpu-device.ts';
@@ -43,9 +44,6 @@ import {
 } from './pipeline.ts';
 
 const DURATION_BUCKETS_S = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120];
-
-/** Resolution of the event loop's lag; the default of 10 ms costs 0.5 % of a core for nothing. */
-const EVENT_LOOP_PRECISION_MS = 100;
 
 /** Why engines beside the own plan's were ended. */
 export type UnloadCause = 'idle' | 'room' | 'gone' | 'failed';
@@ -123,10 +121,7 @@ export class NodeMetrics implements SpanObserver {
   );
 
   constructor() {
-    collectDefaultMetrics({
-      register: this.registry,
-      eventLoopMonitoringPrecision: EVENT_LOOP_PRECISION_MS,
-    });
+    collectProcessMetrics(this.registry);
   }
 
   imageSucceeded({ outputFormat, durationMs, timings }: SucceededImage): void {

@@ -24,7 +24,7 @@ import { GatheringMessage } from '@matting/program/ports/chunked-bodies.ts';
 import { guardHttpServer } from '@matting/program/ports/http-guard.ts';
 import { isOwnHost, isSentByService } from '@matting/program/ports/keyless.ts';
 import { listening } from '@matting/program/ports/listening.ts';
-import type { Registry } from 'prom-client';
+import type { Registry } from '@prometheus-io/client';
 import type { EnginePool } from './engine/pool/engine-pool.ts';
 import type { PicturePool } from './picture/pool/picture-pool.ts';
 

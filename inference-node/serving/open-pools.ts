@@ -3,8 +3,6 @@ import type { Logger } from 'pino';
 import {
   Admission,
   bytesOfEngines,
-  enginesAtMost,
-  enginesInMemory,
   type MegapixelBudget,
   operatorsBudget,
   readMemoryLimitBytes,
@@ -12,11 +10,7 @@ import {
 } from './admission.ts';
 import type { ChildLeft } from './drain.ts';
 import { createAnswering } from './engine/choice/answer-picture.ts';
-import {
-  chooseEngineLayout,
-  type EngineLayout,
-  readCpuShare,
-} from './engine/choice/engine-layout.ts';
+import { type EngineLayout, enginesOf, readCpuShare } from './engine/choice/engine-layout.ts';
 import {
   ExecutionProviderError,
   type ProviderChoice,
@@ -49,6 +43,7 @@ import {
   wrongAnswer,
 } from './start/gpus.ts';
 import { chooseHeif } from './start/heif.ts';
+import { chooseLayout, enginesOpened } from './start/node-layout.ts';
 import { openSelectables } from './start/open-selectables.ts';
 import { PICTURE_WORKERS_MAX, type PoolSettings } from './start/pool-settings.ts';
 
@@ -236,38 +231,6 @@ async function readRuntimeOptions({ config, log }: PoolParts): Promise<RuntimeOp
   return { wanted, openvino: undefined };
 }
 
-function chooseLayout(
-  { config: { engines: asked, engineThreads, engineGoal }, cpuShare, log }: EngineParts,
-  provider: ExecutionProvider,
-  { models }: Plan,
-  device: GpuDevice | undefined,
-): EngineLayout {
-  const chosen = chooseEngineLayout({
-    provider,
-    precisions: models.map(({ model }) => model.precision),
-    cpuShare,
-    goal: engineGoal,
-    enginesMax: enginesInMemory(
-      readMemoryLimitBytes(),
-      models.map(({ model }) => model),
-    ),
-  });
-  const threadsPerEngine = engineThreads ?? chosen.threadsPerEngine;
-  if (asked === undefined) return { ...chosen, threadsPerEngine };
-  // The GPU's memory should hold them: if it does not, they do not load.
-  if (device !== undefined) return { engines: asked, threadsPerEngine };
-  const most = enginesAtMost(
-    readMemoryLimitBytes(),
-    models.map(({ model }) => model),
-  );
-  // If not even one fits, its start is refused below, unless the operator takes the risk.
-  const engines = Math.max(1, Math.min(asked, most));
-  if (engines < asked)
-    log.warn({ engines, asked }, 'the memory holds fewer engines than asked for');
-  const share = provider === 'cpu' ? Math.max(1, Math.floor(cpuShare / engines)) : 1;
-  return { engines, threadsPerEngine: engineThreads ?? share };
-}
-
 function chooseBudget(
   { megapixelsMax }: PoolSettings,
   { models }: Plan,
@@ -276,10 +239,6 @@ function chooseBudget(
   if (megapixelsMax !== undefined) return operatorsBudget(megapixelsMax);
   const opened = enginesOpened({ models }, engines);
   return requireMegapixelBudget({ memoryLimitBytes: readMemoryLimitBytes(), engines: opened });
-}
-
-function enginesOpened({ models }: Pick<Plan, 'models'>, engines: number): PreparedModel[] {
-  return models.flatMap(({ model }) => Array.from({ length: engines }, () => model));
 }
 
 async function requireParityOf(
@@ -328,9 +287,11 @@ async function openEngines(
   const sharesCores = provider === 'cpu' && models.length > 1;
   const runs: PlanRun[] = [];
   const awaited: Promise<void>[] = [];
-  for (const { model, role } of models) {
+  for (const planned of models) {
     ending.throwIfAborted();
-    const options = { ...layout, device, sharesCores, childEnv, log, buffers };
+    const { model, role } = planned;
+    const alike = { ...layout, device, sharesCores, childEnv, log, buffers };
+    const options = { ...alike, engines: enginesOf(planned, models, layout.engines) };
     const engines = openOwnEngines(parts, model, options);
     opened.push({ kind: 'engine', pool: engines });
     runs.push({ model, role, engines });

@@ -23,10 +23,11 @@ import type {
 } from './engine/pool/engine-pool.ts';
 import { inputTerms, sizeInInput } from './models/input-size.ts';
 import type { MatteRole, PreparedModel } from './models/prepared-model.ts';
-import { inferPlan, type Look, type NoLook } from './picture/infer-plan.ts';
+import { inferPlan, type Look, type NoLook, type Sight } from './picture/infer-plan.ts';
 import { type FinishChoices, requireMakeable } from './picture/makeable.ts';
 import {
   type DecodedPicture,
+  type DecodeRequest,
   type HeldWorker,
   type MattePart,
   type PictureLease,
@@ -34,6 +35,7 @@ import {
   type PicturePoolSnapshot,
   workerWaitMs,
 } from './picture/pool/picture-pool.ts';
+import { partOf } from './picture/subject-part.ts';
 
 export interface PlanRun {
   readonly model: PreparedModel;
@@ -61,17 +63,25 @@ export interface ImageOrder extends FinishChoices {
   readonly priority: EnginePriority;
   /** The size of the finishing's background picture, if it has one, as in `declared`. */
   readonly backgroundDeclared?: Size | undefined;
+  /** The size of the picture of hints, if they are one, as in `declared`. */
+  readonly hintsDeclared?: Size | undefined;
 }
 
 export interface ReceivedFiles {
   readonly image: Buffer;
   readonly background?: Buffer | undefined;
+  /** The picture of hints. */
+  readonly hints?: Buffer | undefined;
+  /** Stands in for the models: none runs. */
+  readonly givenMatte?: Buffer | undefined;
 }
 
 export interface ImageResult {
   readonly file: Buffer;
   /** Undefined: the caller wanted no thumbnail, or the worker could not make it. */
   readonly thumbnail?: Buffer | undefined;
+  /** Undefined: the caller wanted no matte. */
+  readonly matte?: Buffer | undefined;
   readonly outputFormat: OutputFormat;
   readonly resultKind: ResultKind;
   /** The size of the result: the oriented size of the input, unless finishing changes it. */
@@ -214,11 +224,11 @@ export class Pipeline {
     this.#places.set(order, 'sending');
     signal.throwIfAborted();
     const sendStartedMs = performance.now();
-    const { file, thumbnail, width, height, input, subject } = pixels.finished;
+    const { file, thumbnail, matte, width, height, input, subject } = pixels.finished;
     const { plan, outputFormat, resultKind } = order;
     const { runs, missing } = pixels.inference;
     const shape = { outputFormat, resultKind, width, height, input, subject };
-    const result = { file, thumbnail, ...shape, plan, runs, missing };
+    const result = { file, thumbnail, matte, ...shape, plan, runs, missing };
     await traced({ name: 'send' }, () => exchange.send(result, signal));
     return {
       receiveMs,
@@ -248,35 +258,39 @@ export class Pipeline {
 
   async #pixelStages(
     order: ImageOrder,
-    { image: file, background: behind }: ReceivedFiles,
+    { image: file, ...beside }: ReceivedFiles,
     lease: PictureLease,
     exchange: ImageExchange,
     signal: AbortSignal,
   ) {
     signal.throwIfAborted();
     this.#enter(order, 'decoding', exchange);
-    const { declared, backgroundDeclared, plan, outputFormat, resultKind } = order;
+    const { declared, plan, outputFormat, resultKind, hints, matte } = order;
     const { refinement, foregroundEstimation, finishing, thumbnail } = order;
-    const required = subjects(plan);
+    // Looks at a part need the picture's size first, and a given matte needs none.
+    const isWhole = hints?.subjectBox === undefined && beside.givenMatte === undefined;
+    const required = isWhole ? subjects(plan) : [];
     const modelInputs = required.map(({ model }) => inputTerms(model));
-    const background = behind && { file: behind, declared: backgroundDeclared };
-    const decoded = await traced({ name: 'decode' }, () =>
-      lease.decode({ file, declared, modelInputs, background }, signal),
-    );
+    const sent = { file, declared, modelInputs, ...besideOf(order, beside) };
+    const decoded = await traced({ name: 'decode' }, () => lease.decode(sent, signal));
 
     // The header did not show the picture's orientation: check before a model runs in vain.
     requireMakeable(order, decoded, this.#pictures.capabilities, { turned: false });
+    const part = hints && partOf(hints, decoded);
     signal.throwIfAborted();
     this.#enter(order, 'inferring', exchange);
     const inputs = new ModelInputs(lease, required, decoded);
-    const inference = await runPlan(order, inputs, signal);
+    const { givenMatte } = beside;
+    const sight = { picture: decoded, part };
+    const inference =
+      givenMatte === undefined ? await runPlan(order, sight, inputs, signal) : NO_INFERENCE;
 
     signal.throwIfAborted();
     this.#enter(order, 'encoding', exchange);
-    const { mattes } = inference;
-    const steps = { refinement, foregroundEstimation, finishing };
-    const choices = { outputFormat, resultKind, ...steps, thumbnail };
-    const finished = await lease.finish({ mattes, ...choices }, signal);
+    const looks = { mattes: inference.mattes, part: inference.part, givenMatte };
+    const steps = { refinement, foregroundEstimation, finishing, hints };
+    const choices = { outputFormat, resultKind, ...steps, thumbnail, matte };
+    const finished = await lease.finish({ ...looks, ...choices }, signal);
     const { refineMs, finishMs, encodeMs } = finished;
     recordStages([
       ['refine', refineMs],
@@ -327,29 +341,51 @@ class ModelInputs {
 
   /** Undefined: the run refines `mattes`, and nothing in them is unsure. */
   async of(
-    { run, framed }: Look<PlanRun>,
+    { run, ...view }: Look<PlanRun>,
     mattes: readonly MattePart[],
     signal: AbortSignal,
   ): Promise<Pick<EngineRun, 'rgb' | 'size'> | undefined> {
-    const size = sizeInInput(inputTerms(run.model), this.#picture);
-    const made = framed ? undefined : this.#made.get(run);
+    const { framed, part } = view;
+    const size = sizeInInput(inputTerms(run.model), part ?? this.#picture);
+    const made = framed || part ? undefined : this.#made.get(run);
     if (made !== undefined) return { rgb: made, size };
     const input =
       run.role === 'refine'
-        ? await this.#lease.resampleUnsure(size, mattes, signal)
-        : await this.#lease.resample(size, framed, signal);
+        ? await this.#lease.resampleUnsure(size, mattes, part, signal)
+        : await this.#lease.resample(size, view, signal);
     if (input === undefined) return undefined;
     this.resampleMs += input.resampleMs;
     return { rgb: input.rgb, size };
   }
 }
 
+/** A given matte stands in for the models. */
+const NO_INFERENCE: Awaited<ReturnType<typeof runPlan>> = {
+  ...{ mattes: [], part: undefined, runs: [], missing: [] },
+  ...{ waitMs: 0, inferMs: 0, secondLookMs: 0 },
+};
+
+function besideOf(
+  { backgroundDeclared, hintsDeclared }: ImageOrder,
+  { background, hints }: Omit<ReceivedFiles, 'image'>,
+): Pick<DecodeRequest, 'background' | 'hints'> {
+  return {
+    background: background && { file: background, declared: backgroundDeclared },
+    hints: hints && { file: hints, declared: hintsDeclared },
+  };
+}
+
 /** Runs a plan's models one after the other, and sums up how long they waited and ran. */
-async function runPlan({ plan, priority }: ImageOrder, inputs: ModelInputs, signal: AbortSignal) {
+async function runPlan(
+  { plan, priority }: ImageOrder,
+  sight: Sight,
+  inputs: ModelInputs,
+  signal: AbortSignal,
+) {
   let waitMs = 0;
   let inferMs = 0;
   let secondLookMs = 0;
-  const inference = await inferPlan(plan.runs, async (look, mattes) => {
+  const inference = await inferPlan(plan.runs, sight, async (look, mattes) => {
     const answer = await tracedModel(look, inputs, mattes, { priority, signal });
     if (typeof answer === 'string') return answer;
     waitMs += answer.waitMs;

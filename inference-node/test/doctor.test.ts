@@ -5,10 +5,12 @@ import {
   codecFindings,
   doctor,
   libheifFinding,
+  memoryFinding,
   providerFindings,
 } from '@matting/serving/doctor/doctor.ts';
 import { gpuFacts, openGpuHost } from '@matting/serving/test/gpu-host.ts';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
+import { writeTinyModel } from '@matting/test-support/tiny-model.ts';
 import ava from 'ava';
 import { loadConfig } from '../config.ts';
 
@@ -110,4 +112,21 @@ test('looks at the GPU that a node would take', async t => {
     named.findings.map(({ status }) => status),
     ['failure'],
   );
+});
+
+test('counts as many engines as a start opens: a host bounds them, a GPU that is listed does not', async t => {
+  const model = await writeTinyModel(await temporaryFolder(t), {});
+  const plan = { models: [{ model, role: 'subject' as const }] };
+  const config = { ...loadConfig({}), engines: 5000 };
+  const { folder: providerDir, childEnv } = await openGpuHost(t, [gpuFacts('one')]);
+  const onGpu = { executionProvider: 'cuda', gpuDevice: undefined, providerDir, childEnv } as const;
+  const { device } = await providerFindings(onGpu);
+  t.is(device?.facts.id, 'GPU-one');
+  for (const provider of ['cpu', 'cuda'] as const) {
+    const unlisted = await memoryFinding(config, plan, { provider, device: undefined });
+    t.is(unlisted.status, 'ok', provider);
+  }
+  const listed = await memoryFinding(config, plan, { provider: 'cuda', device });
+  t.is(listed.status, 'failure');
+  t.regex(listed.found, /are too little for 5000 engines/);
 });

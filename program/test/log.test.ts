@@ -217,7 +217,7 @@ test('sampling › of each message a second has its first lines, then some', t =
   t.is(keptOf('often', 3), 0);
   nowMs = 1000;
   t.is(keptOf('often', 3), 3);
-  t.deepEqual(sampler.takeLeftOut(), [{ of: 'often', lines: 12 }]);
+  t.deepEqual(sampler.takeLeftOut(), [{ of: 'often', cause: undefined, lines: 12 }]);
   t.deepEqual(sampler.takeLeftOut(), []);
 });
 
@@ -230,6 +230,75 @@ test('sampling › messages that are put together take no memory without end', t
   t.is(keptTwice, 2000 - 512);
 });
 
+const failed = (code: string, message = code) => Object.assign(new Error(message), { code });
+
+test('failures › the first of each message and cause is written, the others are counted each minute', t => {
+  let nowMs = 0;
+  const sampler = new LogSampler(undefined, () => nowMs);
+  const keptOf = (message: string, err: unknown, lines: number) =>
+    Array.from({ length: lines }, () => sampler.keeps(message, err)).filter(Boolean).length;
+  const refused = failed('ECONNREFUSED');
+  t.is(keptOf('the database failed', refused, 200), 1);
+  t.is(keptOf('the database failed', failed('ETIMEDOUT'), 3), 1);
+  t.is(keptOf('not readable', new Error('unavailable', { cause: refused }), 5), 1);
+  t.is(keptOf('not readable', new Error('unavailable', { cause: refused }), 5), 0);
+  t.is(keptOf('not readable', 'no error', 5) + keptOf('answered', undefined, 5), 10);
+  nowMs = 60_000;
+  const told = [
+    { of: 'the database failed', cause: 'ECONNREFUSED', lines: 199 },
+    { of: 'the database failed', cause: 'ETIMEDOUT', lines: 2 },
+    { of: 'not readable', cause: 'ECONNREFUSED', lines: 9 },
+  ];
+  t.deepEqual(sampler.takeLeftOut(), told);
+  t.is(keptOf('the database failed', refused, 100), 0, 'it goes on');
+  nowMs = 120_000;
+  t.deepEqual(sampler.takeLeftOut(), [{ ...told[0], lines: 100 }]);
+  nowMs = 180_000;
+  t.deepEqual(sampler.takeLeftOut(), []);
+  t.is(keptOf('the database failed', refused, 5), 1, 'it was over, and comes back');
+  t.deepEqual(sampler.takeLeftOut(), [{ ...told[0], lines: 4 }]);
+});
+
+test('failures › one that comes just before the minute ends is not told in full again', t => {
+  let nowMs = 59_999;
+  const sampler = new LogSampler(undefined, () => nowMs);
+  t.true(sampler.keeps('the database failed', failed('ECONNREFUSED')));
+  nowMs = 60_000;
+  t.deepEqual(sampler.takeLeftOut(), []);
+  t.false(sampler.keeps('the database failed', failed('ECONNREFUSED')));
+});
+
+test('failures › an error that is its own cause, and one with a long message, have an end', t => {
+  const sampler = new LogSampler(undefined, () => 0);
+  const endless = new Error('endless');
+  endless.cause = new Error('other', { cause: endless });
+  t.true(sampler.keeps('failed', endless));
+  t.false(sampler.keeps('failed', endless));
+  const long = new Error('x'.repeat(1_000_000));
+  t.true(sampler.keeps('failed', long));
+  t.false(sampler.keeps('failed', long));
+  t.deepEqual(
+    sampler.takeLeftOut().map(({ cause = '' }) => cause.length),
+    ['endless'.length, 200],
+  );
+});
+
+test('failures › what has no code is known by its words, and takes no memory without end', t => {
+  let nowMs = 0;
+  const sampler = new LogSampler(undefined, () => nowMs);
+  t.true(sampler.keeps('failed', new Error('one')));
+  t.true(sampler.keeps('failed', new Error('another')));
+  t.false(sampler.keeps('failed', new Error('one')));
+  for (let i = 0; i < 2000; i += 1) sampler.keeps('failed', new Error(`picture ${i}`));
+  t.true(sampler.keeps('failed', new Error('picture 1999')), 'all is written beyond the bound');
+  nowMs = 60_000;
+  sampler.takeLeftOut();
+  nowMs = 120_000;
+  sampler.takeLeftOut();
+  t.true(sampler.keeps('failed', new Error('one')));
+  t.false(sampler.keeps('failed', new Error('one')), 'there is room again');
+});
+
 test('sampling › a log leaves out what repeats, below errors, and says so at its end', async t => {
   const program = `
     import { createLog } from ${JSON.stringify(path.resolve(import.meta.dirname, '../log.ts'))};
@@ -239,7 +308,8 @@ test('sampling › a log leaves out what repeats, below errors, and says so at i
       log.child({ reqId: String(i) }).info({ i }, 'often');
       for (const message of ['too', 'three', 'four']) log.info(message);
       log.debug('never');
-      log.error({ i }, 'wrong');
+      log.error({ i, err: new Error('wrong') }, 'wrong');
+      log.warn({ i, err: Object.assign(new Error('away'), { code: 'ECONNREFUSED' }) }, 'failed');
     }
     log.warn('alone');
     log.flush(() => process.exit(0));`;
@@ -250,12 +320,13 @@ test('sampling › a log leaves out what repeats, below errors, and says so at i
     .split('\n')
     .map(line => JSON.parse(line));
   const countOf = (msg: string) => lines.filter(line => line.msg === msg).length;
-  t.deepEqual([countOf('often'), countOf('wrong'), countOf('alone')], [2, 10, 1]);
+  const counts = ['often', 'wrong', 'alone', 'failed'].map(countOf);
+  t.deepEqual(counts, [2, 10, 1, 1]);
   const said = lines
-    .slice(-4)
-    .map(({ level, msg, of, lines: leftOut }) => [level, msg, of, leftOut]);
-  t.deepEqual(
-    said,
-    ['often', 'too', 'three', 'four'].map(of => [40, 'log lines were left out', of, 8]),
-  );
+    .slice(-5)
+    .map(({ msg, of, cause, lines: leftOut }) => [msg, of, cause, leftOut]);
+  t.deepEqual(said, [
+    ...['often', 'too', 'three', 'four'].map(of => ['log lines were left out', of, undefined, 8]),
+    ['log lines were left out', 'failed', 'ECONNREFUSED', 9],
+  ]);
 });

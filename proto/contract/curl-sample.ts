@@ -39,14 +39,27 @@ export function fileNameOf(call: SampledCall): string {
 }
 
 /**
+ * Makes the shortest call, to begin with. Its Idempotency-Key names one picture, and an error is
+ * written in place of the picture.
+ */
+export function shortCurl(call: CurlCall): string {
+  const { baseUrl, photo = 'photo.jpg' } = call;
+  const fields = formStrings(call).map(field => `  ${field}`);
+  const lines = [
+    `curl ${shell(`${baseUrl}/v1/matting`)} --fail-with-body -o ${fileNameOf(call)}`,
+    `  -H "Authorization: Bearer $MATTING_API_KEY" -H "Idempotency-Key: ${keyPrefix(call)}-1"`,
+    `  -H "Accept: image/${formatOf(call)}" -F ${shell(`image_file=@${photo}`)}`,
+    ...fields,
+  ];
+  return `${setKey(call)}${lines.join(' \\\n')}`;
+}
+
+/**
  * Makes a line for any curl and any shell of POSIX, on Linux and macOS. Only a 200 is the picture:
  * the line shows an error or a 202, and never writes it under the picture's name.
  */
 export function curlSample(call: CurlCall): string {
-  const { baseUrl, apiKey, photo = 'photo.jpg' } = call;
-  const fields = optionsOf(call).map(
-    ([name, value]) => `--form-string ${shell(`${name}=${value}`)}`,
-  );
+  const { baseUrl, photo = 'photo.jpg' } = call;
   const file = fileNameOf(call);
   const digest = '{ sha256sum || shasum -a 256; } 2>/dev/null';
   const key = `key=${keyPrefix(call)}-$(${digest} <${shell(photo)} | cut -c1-32)`;
@@ -56,12 +69,19 @@ export function curlSample(call: CurlCall): string {
     '-H "Idempotency-Key: $key"',
     `-H 'Accept: image/${formatOf(call)}'`,
     `-F ${shell(`image_file=@${photo}`)}`,
-    ...fields,
+    ...formStrings(call),
     `-o answer.part -w '%{http_code}' | grep -qx 200 &&`,
     `mv answer.part ${file} || { cat answer.part; rm -f answer.part; false; }`,
   ];
-  const set = apiKey === undefined ? '' : `export MATTING_API_KEY=${shell(apiKey)}\n`;
-  return `${set}${key}\n${lines.join(' \\\n  ')}`;
+  return `${setKey(call)}${key}\n${lines.join(' \\\n  ')}`;
+}
+
+function setKey({ apiKey }: SampledCall): string {
+  return apiKey === undefined ? '' : `export MATTING_API_KEY=${shell(apiKey)}\n`;
+}
+
+function formStrings(call: SampledCall): readonly string[] {
+  return optionsOf(call).map(([name, value]) => `--form-string ${shell(`${name}=${value}`)}`);
 }
 
 function shell(text: string): string {

@@ -7,6 +7,7 @@ import {
   type Finishing as ProtoFinishing,
   Finishing as ProtoFinishings,
   type Length as ProtoLength,
+  type Region as ProtoRegion,
 } from '../gen/matting/v1/matte_service.ts';
 import { ContractError } from './errors.ts';
 import {
@@ -15,8 +16,12 @@ import {
   type Finishing,
   type Length,
   type Position,
+  QUALITY,
+  RATIO_SIDE,
   type Region,
   SCALE_PERCENT,
+  SHADOW,
+  type Shadow,
   SIZE_MEGAPIXELS,
 } from './finishing.ts';
 import { FRAME_PIXELS_MAX, IMAGE_SIDE_PX_MAX } from './limits.ts';
@@ -28,12 +33,7 @@ export function finishingToProto(
 ): ProtoFinishing {
   const { region, crop, scalePercent, position, outputWidth, outputHeight } = finishing;
   return ProtoFinishings.create({
-    region: region && {
-      left: lengthToProto(region.left),
-      top: lengthToProto(region.top),
-      right: lengthToProto(region.right),
-      bottom: lengthToProto(region.bottom),
-    },
+    region: region && regionToProto(region),
     crop: crop && {
       marginTop: lengthToProto(crop.top),
       marginRight: lengthToProto(crop.right),
@@ -46,7 +46,20 @@ export function finishingToProto(
     outputHeight: outputHeight ?? 0,
     sizeMaxMegapixels: finishing.sizeMaxMegapixels ?? 0,
     background: backgroundToProto(finishing.background, picture),
+    enlarge: finishing.enlarge,
+    aspectRatio: finishing.aspectRatio,
+    quality: finishing.quality ?? 0,
+    shadow: finishing.shadow,
   });
+}
+
+export function regionToProto({ left, top, right, bottom }: Region): ProtoRegion {
+  return {
+    left: lengthToProto(left),
+    top: lengthToProto(top),
+    right: lengthToProto(right),
+    bottom: lengthToProto(bottom),
+  };
 }
 
 function lengthToProto(length: Length): ProtoLength {
@@ -75,6 +88,8 @@ function backgroundToProto(
     case 'picture':
       if (picture === undefined) throw new Error('a background picture without its file');
       return { $case: 'backgroundPicture', value: picture };
+    case 'original':
+      return { $case: 'backgroundOriginal', value: true };
   }
 }
 
@@ -84,9 +99,9 @@ function backgroundToProto(
  */
 export function finishingFromProto(message: ProtoFinishing): Finishing {
   const { region, crop, scalePercent, position, outputWidth, outputHeight } = message;
-  const { sizeMaxMegapixels, background } = message;
+  const { sizeMaxMegapixels, background, enlarge, aspectRatio, quality, shadow } = message;
   return {
-    ...(region === undefined ? {} : { region: regionFromProto(region) }),
+    ...(region === undefined ? {} : { region: regionFromProto(region, 'finishing.region') }),
     ...(crop === undefined ? {} : { crop: cropFromProto(crop) }),
     ...(scalePercent === 0
       ? {}
@@ -99,24 +114,32 @@ export function finishingFromProto(message: ProtoFinishing): Finishing {
           sizeMaxMegapixels: within(sizeMaxMegapixels, SIZE_MEGAPIXELS, 'size_max_megapixels'),
         }),
     ...(background === undefined ? {} : { background: backgroundFromProto(background) }),
+    ...(enlarge === false && { enlarge }),
+    ...(aspectRatio === undefined ? {} : { aspectRatio: ratioFromProto(aspectRatio, message) }),
+    ...(quality !== 0 && { quality: within(quality, QUALITY, 'quality') }),
+    ...(shadow === undefined ? {} : { shadow: shadowFromProto(shadow, background) }),
   };
 }
 
-function regionFromProto(region: NonNullable<ProtoFinishing['region']>): Region {
+/**
+ * Checks that its lengths are numbers. @param name of the field, for an error
+ * @throws ContractError INVALID_REQUEST
+ */
+export function regionFromProto(region: ProtoRegion, name: string): Region {
   return {
-    left: lengthFromProto(region.left, 'region.left'),
-    top: lengthFromProto(region.top, 'region.top'),
-    right: lengthFromProto(region.right, 'region.right'),
-    bottom: lengthFromProto(region.bottom, 'region.bottom'),
+    left: lengthFromProto(region.left, `${name}.left`),
+    top: lengthFromProto(region.top, `${name}.top`),
+    right: lengthFromProto(region.right, `${name}.right`),
+    bottom: lengthFromProto(region.bottom, `${name}.bottom`),
   };
 }
 
 function cropFromProto(crop: NonNullable<ProtoFinishing['crop']>): CropMargins {
   return {
-    top: lengthFromProto(crop.marginTop, 'crop.margin_top'),
-    right: lengthFromProto(crop.marginRight, 'crop.margin_right'),
-    bottom: lengthFromProto(crop.marginBottom, 'crop.margin_bottom'),
-    left: lengthFromProto(crop.marginLeft, 'crop.margin_left'),
+    top: lengthFromProto(crop.marginTop, 'finishing.crop.margin_top'),
+    right: lengthFromProto(crop.marginRight, 'finishing.crop.margin_right'),
+    bottom: lengthFromProto(crop.marginBottom, 'finishing.crop.margin_bottom'),
+    left: lengthFromProto(crop.marginLeft, 'finishing.crop.margin_left'),
   };
 }
 
@@ -125,7 +148,7 @@ function lengthFromProto(message: ProtoLength | undefined, name: string): Length
   const length = message?.length;
   if (length === undefined) return { px: 0 };
   if (!Number.isFinite(length.value) || length.value < 0) {
-    throw invalid(`${name} must be a number of at least 0`);
+    throw new ContractError('INVALID_REQUEST', `${name} must be a number of at least 0.`);
   }
   return length.$case === 'px' ? { px: length.value } : { percent: length.value };
 }
@@ -154,10 +177,50 @@ function frameFromProto(
   };
 }
 
+function ratioFromProto(
+  { width, height }: NonNullable<ProtoFinishing['aspectRatio']>,
+  { outputWidth, outputHeight }: ProtoFinishing,
+): NonNullable<Finishing['aspectRatio']> {
+  if (outputWidth !== 0 && outputHeight !== 0) {
+    throw invalid('aspect_ratio must be absent beside output_width and output_height');
+  }
+  return {
+    width: within(width, RATIO_SIDE, 'aspect_ratio.width'),
+    height: within(height, RATIO_SIDE, 'aspect_ratio.height'),
+  };
+}
+
 function backgroundFromProto(background: NonNullable<ProtoFinishing['background']>): Background {
-  return background.$case === 'backgroundRgba'
-    ? { kind: 'colour', rgba: background.value }
-    : { kind: 'picture' };
+  switch (background.$case) {
+    case 'backgroundRgba':
+      return { kind: 'colour', rgba: background.value };
+    case 'backgroundPicture':
+      return { kind: 'picture' };
+    case 'backgroundOriginal':
+      return { kind: 'original' };
+  }
+}
+
+function shadowFromProto(
+  message: NonNullable<ProtoFinishing['shadow']>,
+  background: ProtoFinishing['background'],
+): Shadow {
+  if (background?.$case === 'backgroundOriginal') {
+    throw invalid('shadow must be absent with background_original');
+  }
+  const { opacity, blur, offsetX, offsetY } = { ...SHADOW.absent, ...given(message) };
+  return {
+    opacity: within(opacity, SHADOW.opacity, 'shadow.opacity'),
+    blur: within(blur, SHADOW.length, 'shadow.blur'),
+    offsetX: within(offsetX, SHADOW.length, 'shadow.offset_x'),
+    offsetY: within(offsetY, SHADOW.length, 'shadow.offset_y'),
+  };
+}
+
+function given<Fields extends object>(fields: Fields) {
+  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as {
+    [Name in keyof Fields]?: NonNullable<Fields[Name]>;
+  };
 }
 
 function within(value: number, { min, max }: { min: number; max: number }, name: string): number {

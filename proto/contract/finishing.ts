@@ -4,6 +4,8 @@
  * field.
  */
 
+import type { OutputFormat } from './formats.ts';
+
 /** Exactly one of the two; at least 0. */
 export type Length = { readonly px: number } | { readonly percent: number };
 
@@ -30,7 +32,25 @@ export type Background =
   /** red << 24 | green << 16 | blue << 8 | alpha, as an unsigned number; alpha is straight. */
   | { readonly kind: 'colour'; readonly rgba: number }
   /** A file that travels beside the image. */
-  | { readonly kind: 'picture' };
+  | { readonly kind: 'picture' }
+  /** The picture's own ground, on white. */
+  | { readonly kind: 'original' };
+
+/** A soft black shadow. Lengths are % of the longer side of the subject's box in the result. */
+export interface Shadow {
+  /** %, within SHADOW.opacity. */
+  readonly opacity: number;
+  /** Within SHADOW.length, as the offsets. */
+  readonly blur: number;
+  readonly offsetX: number;
+  readonly offsetY: number;
+}
+
+export const SHADOW = {
+  opacity: { min: 1, max: 100 },
+  length: { min: 0, max: 20 },
+  absent: { opacity: 50, blur: 3, offsetX: 0, offsetY: 2 },
+} as const;
 
 /** The subject's own box, without room around it. */
 export const NO_MARGINS: CropMargins = {
@@ -42,6 +62,14 @@ export const NO_MARGINS: CropMargins = {
 /** The share of the frame that the subject can fill. */
 export const SCALE_PERCENT = { min: 10, max: 100 };
 export const SIZE_MEGAPIXELS = { min: 0.01, max: 100 };
+export const RATIO_SIDE = { min: 1, max: 100 };
+export const QUALITY = { min: 1, max: 100 };
+/** What an absent quality stands for. AVIF has this or better. */
+export const QUALITY_ABSENT: Partial<Record<OutputFormat, number>> = {
+  jpeg: 90,
+  webp: 90,
+  avif: 80,
+};
 
 /** rgba: the cut-out; alpha: its matte alone, in grey. */
 export type Channels = 'rgba' | 'alpha';
@@ -59,6 +87,14 @@ export interface Finishing {
   /** Within SIZE_MEGAPIXELS. */
   readonly sizeMaxMegapixels?: number;
   readonly background?: Background;
+  /** The subject keeps its own pixels at most; the frame keeps its size. */
+  readonly enlarge?: false;
+  /** The proportions of the frame, each within RATIO_SIDE. Not with both output sides. */
+  readonly aspectRatio?: Size;
+  /** Within QUALITY; of a cut-out in a format of QUALITY_ABSENT. */
+  readonly quality?: number;
+  /** Not with the picture's own ground. */
+  readonly shadow?: Shadow;
 }
 
 /**
@@ -68,7 +104,7 @@ export interface Finishing {
 export function isOpaque(finishing: Finishing | undefined): boolean {
   const background = finishing?.background;
   if (background === undefined) return false;
-  return background.kind === 'picture' || (background.rgba & 0xff) === 0xff;
+  return background.kind !== 'colour' || (background.rgba & 0xff) === 0xff;
 }
 
 export interface Size {

@@ -45,7 +45,8 @@ export async function readImageHeader(
   return { ...header, width: undefined, height: undefined };
 }
 
-const READ = 'JPEG, PNG, WebP, AVIF, HEIC or JPEG XL';
+/** Every service reads these; one that reads HEIC too is not known here. */
+const READ = 'JPEG, PNG, WebP, AVIF or JPEG XL';
 
 /**
  * The text of a refusal, for a file that `readImageHeader` returns nothing for: what it is, and what

@@ -34,3 +34,5 @@ export const RESULT_BYTES_MAX = 512 * 1024 * 1024;
 /** A small WebP of a result, for lists: bytes, and pixels of its long side. */
 export const THUMBNAIL_BYTES_MAX = 10_240;
 export const THUMBNAIL_SIDE_PX_MAX = 160;
+/** A matte that waits for corrections: at most two megapixels of noise as grey PNG. */
+export const MATTE_BYTES_MAX = 2_621_440;

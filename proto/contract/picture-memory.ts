@@ -82,6 +82,8 @@ function bytesIn(bands: readonly Band[], pixels: number): number {
 
 /** Pixels that are held while others are worked on. */
 const HELD_BYTES_PER_PIXEL = 4;
+/** Of hints that are a picture, while the image is worked on. */
+const HINTS_BYTES_PER_PIXEL = 1;
 /** A cut-out with its matte while the result is made of it. */
 const CUT_OUT_BYTES_PER_PIXEL = 5;
 
@@ -100,10 +102,25 @@ export interface PictureCost {
   readonly pixels: number;
   /** Undefined: there is none. */
   readonly finishing?: FinishingCost | undefined;
+  /** The picture of hints; undefined: there is none. */
+  readonly hints?:
+    | { readonly inputFormat: InputFormat | undefined; readonly pixels: number }
+    | undefined;
 }
 
 /** Bytes; never less for more pixels. */
 export function pictureMemoryBytes(cost: PictureCost): number {
+  const { hints } = cost;
+  if (hints === undefined) return resultMemoryBytes(cost);
+  // They come before the image, and one byte a pixel of them stays.
+  const held = HINTS_BYTES_PER_PIXEL * hints.pixels;
+  return Math.max(
+    held + decodeBytes(hints.inputFormat, hints.pixels),
+    held + resultMemoryBytes(cost),
+  );
+}
+
+function resultMemoryBytes(cost: PictureCost): number {
   const { inputFormat, outputFormat, resultKind, pixels, finishing } = cost;
   const results = (resultKind === 'mask' ? MASK_MEMORY : ENCODE_MEMORY)[outputFormat];
   const decode = decodeBytes(inputFormat, pixels);

@@ -125,6 +125,7 @@ test('a replay decides by the rules that it is given, and takes each look once',
   const replay = openReplay(entries, models, picture);
   const takenBy = async (secondLook: number, unsureShareMin: number) => {
     const { mattes, taken } = await replay({
+      ...LOOK_RULES,
       unsureShareMin: { opinion: 0.05, secondLook },
       framed: { ...LOOK_RULES.framed, unsureShareMin },
     });

@@ -80,12 +80,17 @@ const heading = (name: string) => page.getByRole('heading', { name, level: 1 }).
 const shareOfOriginal = (canvas: unknown) =>
   (canvas as { style: { getPropertyValue(name: string): string } }).style.getPropertyValue('--cut');
 
-async function curl(key: string, name: string): Promise<{ status: number; out: string }> {
+async function curl(
+  key: string,
+  name: string,
+  ...more: string[]
+): Promise<{ status: number; out: string }> {
   const out = path.join(folder, `${name}.png`);
   const { stdout } = await run('curl', [
     ...['-sS', '-o', out, '-w', '%{http_code}', `${origin}/v1/matting`],
     ...['-H', `Authorization: Bearer ${key}`, '-H', `Idempotency-Key: ${name}`],
     ...['-H', 'Accept: image/png', '-F', `image_file=@${PHOTO}`],
+    ...more,
   ]);
   return { status: Number(stdout), out };
 }
@@ -93,7 +98,7 @@ async function curl(key: string, name: string): Promise<{ status: number; out: s
 async function available(): Promise<number> {
   await visitor.go('/account');
   const text = await page.locator('main').innerText();
-  const number = /(?:Available|You have)\s+([\d,]+)/.exec(text)?.[1];
+  const number = /(?:Available credits|You have)\s+([\d,]+)/.exec(text)?.[1];
   assert.ok(number, text);
   return Number(number.replaceAll(',', ''));
 }
@@ -153,6 +158,67 @@ test('a picture that is dropped on the first page is cut out in the playground',
   t.is(await available(), FIRST_CREDITS);
   await visitor.go('/account/playground');
   t.is(await page.locator('.drop .picture').count(), 0, 'it is kept no longer');
+  t.deepEqual(visitor.takeProblems(), []);
+});
+
+/** Alpha of the cut-out on the stage, at shares of its sides. */
+const alphaAt = (x: number, y: number) =>
+  page.evaluate<number>(`(async () => {
+    const image = document.querySelector('.stage img.picture');
+    await image.decode();
+    const { naturalWidth: width, naturalHeight: height } = image;
+    const canvas = new OffscreenCanvas(width, height);
+    const context = canvas.getContext('2d');
+    context.drawImage(image, 0, 0);
+    return context.getImageData(${x} * width, ${y} * height, 1, 1).data[3];
+  })()`);
+
+/** Opens the form, and draws a box over the left half that erases. */
+async function eraseLeftHalf(): Promise<void> {
+  await page.getByText('Correct the cut-out').click();
+  await page.getByText('Erase', { exact: true }).click();
+  await page.getByText('Box', { exact: true }).click();
+  await page.locator('.painting img').first().waitFor();
+  await drawBox('.painter canvas', 0.05, 0.45);
+  await page.getByText('1 mark', { exact: true }).waitFor();
+}
+
+/** From the left to the right share of the width, over nearly all of the height. */
+async function drawBox(place: string, left: number, right: number): Promise<void> {
+  const canvas = page.locator(place);
+  await canvas.scrollIntoViewIfNeeded();
+  const box = await canvas.boundingBox();
+  assert.ok(box);
+  await page.mouse.move(box.x + left * box.width, box.y + 20);
+  await page.mouse.down();
+  await page.mouse.move(box.x + right * box.width, box.y + box.height - 20, { steps: 4 });
+  await page.mouse.up();
+}
+
+test('a cut-out is corrected by what people paint on it, and costs nothing', async t => {
+  await visitor.go('/account/playground');
+  await button('Teapot').click();
+  await page.getByRole('link', { name: 'Download' }).waitFor({ timeout: WAIT_MS });
+  const first = page.url();
+  t.true((await alphaAt(0.35, 0.55)) > 200);
+  await eraseLeftHalf();
+  await page.getByText('Show the call').click();
+  t.regex(await page.locator('[data-template] code').innerText(), /erase=\[\{"box":\[\d/);
+  t.deepEqual(await visitor.seriousViolations(), []);
+  await button('Apply').click();
+  await until(() => page.url() !== first, { timeoutMs: WAIT_MS, what: 'the correction is there' });
+  const { pathname } = new URL(page.url());
+  const corrected = page.locator(`.stage img.picture[src="${pathname}/result"]`);
+  await corrected.waitFor({ timeout: WAIT_MS });
+  t.is(await alphaAt(0.35, 0.55), 0);
+  t.true((await alphaAt(0.6, 0.55)) > 200);
+  await page.getByText('Correct the cut-out').click();
+  await page.locator('.painting img').first().waitFor();
+  await page.locator('.painter canvas').focus();
+  // Dots, as many as the API takes.
+  for (let press = 0; press < 2 * 64; press += 1) await page.keyboard.press('Space');
+  await page.getByText('One correction takes no more marks.').waitFor();
+  t.is(await available(), FIRST_CREDITS);
   t.deepEqual(visitor.takeProblems(), []);
 });
 
@@ -260,7 +326,7 @@ test('the playground takes a picture that is dropped, and gives the cut-out for 
   await dropPhoto('[data-drop]');
   await page.getByRole('img', { name: 'Chosen picture: demo.jpg' }).waitFor();
   await page.getByRole('radio', { name: /^fast/ }).check();
-  await page.locator('#call code', { hasText: 'model=fast' }).waitFor();
+  await page.locator('#call code', { hasText: 'model=fast' }).first().waitFor();
   await button('Cut out').click();
   await page.getByText(/^(?:Waiting in the queue|Cutting out)…$/).waitFor();
   const link = page.getByRole('link', { name: 'Download' });
@@ -272,10 +338,55 @@ test('the playground takes a picture that is dropped, and gives the cut-out for 
   t.regex((await page.locator('.send-row time').getAttribute('title')) ?? '', /UTC$/);
   await page.getByLabel('Black').check();
   await page.getByRole('slider').fill('30');
-  t.is(await page.locator('.canvas').evaluate(shareOfOriginal), '30%');
-  await page.locator('.canvas').click({ position: { x: 5, y: 50 } });
-  t.regex(await page.locator('.canvas').evaluate(shareOfOriginal), /^[0-3](?:\.\d+)?%$/);
+  t.is(await page.locator('.stage .canvas').evaluate(shareOfOriginal), '30%');
+  await page.locator('.stage .canvas').click({ position: { x: 5, y: 50 } });
+  t.regex(await page.locator('.stage .canvas').evaluate(shareOfOriginal), /^[0-3](?:\.\d+)?%$/);
   t.is(await available(), before);
+  t.deepEqual(visitor.takeProblems(), []);
+});
+
+test('the subject is the one in the box that people draw over their picture', async t => {
+  await visitor.go('/account/playground');
+  await dropPhoto('[data-drop]');
+  await page.getByRole('img', { name: 'Chosen picture: demo.jpg' }).waitFor();
+  await drawBox('.drop canvas', 0.5, 0.95);
+  t.regex(await page.getByLabel('Subject box').inputValue(), /^(?:49|50)(?:\.\d)?% \d/);
+  await page.locator('#call code', { hasText: 'subject_box=' }).first().waitFor();
+  t.deepEqual(await visitor.seriousViolations(), []);
+  await button('Cut out').click();
+  await page.getByRole('link', { name: 'Download' }).waitFor({ timeout: WAIT_MS });
+  t.is(await alphaAt(0.35, 0.55), 0);
+  t.true((await alphaAt(0.6, 0.55)) > 200);
+  t.deepEqual(visitor.takeProblems(), []);
+});
+
+test('a job of a key is corrected on its page, over the picture that was sent', async t => {
+  const asked = ['-F', 'correctable=true', '-F', 'crop=true', '-F', 'background=white'];
+  t.is((await curl(token, 'correctable', ...asked)).status, 200);
+  const before = await available();
+  await visitor.go('/account/jobs');
+  await page.locator('tbody a').first().click();
+  await heading('Job');
+  const first = page.url();
+  await eraseLeftHalf();
+  const ground = page.locator('.painting img');
+  t.is(await ground.count(), 1, 'a result with a frame of its own fits no picture');
+  t.is(await ground.getAttribute('src'), `${new URL(first).pathname}/original`);
+  await page.getByText('Show the call').click();
+  t.regex(
+    await page.locator('[data-template] code').innerText(),
+    /corrections'[\s\S]*erase=\[\{"box"/,
+  );
+  t.deepEqual(await visitor.seriousViolations(), []);
+  await button('Apply').click();
+  await page.getByText('Corrects').waitFor({ timeout: WAIT_MS });
+  t.not(page.url(), first);
+  const corrected = new URL(page.url()).pathname;
+  await page.getByText('Full size').click({ timeout: WAIT_MS });
+  await page.locator('.whole img.picture').waitFor();
+  t.is(await available(), before);
+  await visitor.go('/account/jobs');
+  t.is(await page.locator('tbody a').first().getAttribute('href'), corrected);
   t.deepEqual(visitor.takeProblems(), []);
 });
 

@@ -145,13 +145,39 @@ test('a model is chosen of those that are offered, and its job says what ran', a
     t.deepEqual(models, [{ name: 'fast', role: 'subject' }]);
     const unnamed = await client.run({ image: newPicture() });
     t.deepEqual(unnamed.models, [{ name: 'isnet', role: 'subject' }]);
-    const fieldErrors = [{ field: 'model', detail: 'must be one of standard, fast' }];
+    const detail =
+      'must be one of standard, fast; the operator offers others by MATTING_MODELS_OFFERED';
+    const fieldErrors = [{ field: 'model', detail }];
     const wrong = client.run({ image: newPicture(), model: 'best' });
     await rejectsWith(t, wrong, isError('INVALID_PARAMETER', { fieldErrors }));
   } finally {
     await node.stop();
     await choice.close();
   }
+});
+
+test('a result is corrected for no credit, by a job of its own, once however often it is sent', async t => {
+  const { client, app, proxy } = harness;
+  await withNode(async () => {
+    const first = await client.run({ image: newPicture(), correctable: true, crop: true });
+    const before = await client.account();
+    proxy.clear();
+    proxy.faults = ['lose'];
+    const keep = [{ line: [[1, 1]] as [number, number][], radius: 1 }];
+    const made = await client.correct(first, { keep, output_format: 'webp' });
+    t.deepEqual([made.corrects, made.credits], [first.job_id, { reserved: 0, charged: 0 }]);
+    t.is(proxy.sent('POST').length, 2, 'its answer was lost');
+    const background_file = newPicture();
+    const next = await client.correct(made.job_id, { erase: keep, background_file });
+    t.is(next.corrects, made.job_id);
+    t.deepEqual(await client.account(), before);
+    t.is((await app.stores.jobs.find(first.job_id))?.corrections, 2);
+    const job = await app.stores.jobs.find(next.job_id);
+    t.deepEqual([job?.outputFormat, job?.finishing?.background?.kind], ['webp', 'picture']);
+    const plain = await client.run({ image: newPicture() });
+    const refused = { status: 409, jobId: plain.job_id, retryable: false };
+    await rejectsWith(t, client.correct(plain), isError('JOB_NOT_CORRECTABLE', refused));
+  });
 });
 
 test('a refusal has its code, status, job, request and fields', async t => {
@@ -237,7 +263,9 @@ interface Schema {
 }
 
 interface Operation {
-  readonly requestBody?: { readonly content: Readonly<Record<string, unknown>> };
+  readonly requestBody?: {
+    readonly content: Readonly<Record<string, { readonly schema: { readonly $ref?: string } }>>;
+  };
   readonly parameters?: readonly { readonly $ref?: string; readonly name?: string }[];
 }
 
@@ -310,9 +338,17 @@ test('OpenAPI › its types have the fields of the document, no more and no less
   const MODELS = ['Model', 'ModelLicence', 'UseTerms'];
   const names = ['QueuedJob', 'ProcessingJob', 'SucceededJob', 'ExpiredJob', 'FailedJob'];
   const schemas = new Map([
-    ...[...names, 'Result', 'JobError', 'Callback', 'Account', 'Problem', ...USAGE, ...MODELS].map(
-      (name): [string, Schema] => [name, schemaOf(name)],
-    ),
+    ...[
+      ...names,
+      'Batch',
+      'Result',
+      'JobError',
+      'Callback',
+      'Account',
+      'Problem',
+      ...USAGE,
+      ...MODELS,
+    ].map((name): [string, Schema] => [name, schemaOf(name)]),
     ['FieldError', schemaOf('Problem').properties?.errors?.items ?? {}],
     ['Credits', schemaOf('SucceededJob').properties?.credits ?? {}],
     ['JobModel', schemaOf('SucceededJob').properties?.models?.items ?? {}],
@@ -328,7 +364,7 @@ test('OpenAPI › its types have the fields of the document, no more and no less
   const fields = interfaces.get('MattingFields')?.all ?? [];
   const described = Object.keys(schemaOf('MattingForm').properties ?? {});
   t.deepEqual([...sources, ...fields].sort(), described.sort());
-  const checked = [...schemas.keys(), 'JobBase', 'MattingFields'];
+  const checked = [...schemas.keys(), 'JobBase', 'JobFilter', 'MattingFields', 'WaitingItem'];
   t.deepEqual([...interfaces.keys()].sort(), checked.sort(), 'every interface is held');
 });
 
@@ -378,16 +414,17 @@ function checkRequest({ method, url, headers, body }: SeenRequest): string {
 }
 
 function checkBody(type: string, operation: Operation, body: Buffer): void {
-  assert.ok(Object.keys(operation.requestBody?.content ?? {}).includes(type), type);
+  const content = operation.requestBody?.content[type];
+  assert.ok(content, type);
+  const pointer = content.schema.$ref ?? '';
   if (type === 'application/json') {
-    const pointer = '#/components/schemas/MattingRequest';
     assert.equal(checker.schemaError(pointer, JSON.parse(body.toString())), undefined);
   }
   if (type !== 'multipart/form-data') return;
   const parts = [...body.toString('latin1').matchAll(/form-data; name="(\w+)"/g)];
   const form = Object.fromEntries(parts.map(([, name]) => [name, 'a text']));
   assert.ok(parts.length > 0);
-  assert.equal(checker.schemaError('#/components/schemas/MattingForm', form), undefined);
+  assert.equal(checker.schemaError(pointer, form), undefined);
 }
 
 test('OpenAPI › its requests are those of the document: paths, headers, bodies', async t => {
@@ -406,6 +443,9 @@ test('OpenAPI › its requests are those of the document: paths, headers, bodies
   proxy.faults = ['half'];
   const { jobId } = await client.cutOut({ image: newPicture(), output_format: 'webp' });
   await client.wait(jobId);
+  const kept = await client.run({ image: newPicture(), correctable: true });
+  await client.correct(kept, { keep: [{ box: [0, 0, 1, 1] }] });
+  await client.correct(kept, { background_file: newPicture() });
   await client.account();
   await client.usage();
   await client.listModels();
@@ -422,6 +462,8 @@ test('OpenAPI › its requests are those of the document: paths, headers, bodies
     'POST /v1/matting/jobs application/json',
     'POST /v1/matting/jobs application/octet-stream',
     'POST /v1/matting/jobs multipart/form-data',
+    'POST /v1/matting/jobs/{job_id}/corrections application/json',
+    'POST /v1/matting/jobs/{job_id}/corrections multipart/form-data',
   ]);
   t.true(proxy.seen.some(({ headers }) => headers.range !== undefined));
 });

@@ -9,6 +9,7 @@ import {
   readdirSync,
   readFileSync,
   symlinkSync,
+  unlinkSync,
   writeFileSync,
 } from 'node:fs';
 import path from 'node:path';
@@ -20,6 +21,7 @@ import { cutOutOf } from '../../control-plane/core/test/scripted-exchange.ts';
 import type { ScriptedNode } from '../../control-plane/core/test/scripted-node.ts';
 import type { Caller } from '../../control-plane/core/test/support/replicas.ts';
 import { pngHeader } from '../../control-plane/core/test/support/test-app.ts';
+import { openSource } from '../../control-plane/http/test/loopback-source.ts';
 import { Replicas } from '../../control-plane/test/programs.ts';
 import { findFreePorts } from '../../program/ports/free-ports.ts';
 import {
@@ -75,7 +77,11 @@ let folder: string;
 test.before(async () => {
   const [port] = await findFreePorts(1);
   url = `http://127.0.0.1:${port}`;
-  const env = { MATTING_PORT: String(port), MATTING_BASE_URL: url };
+  const env = {
+    MATTING_PORT: String(port),
+    MATTING_BASE_URL: url,
+    MATTING_ALLOW_PRIVATE_ADDRESSES: 'true',
+  };
   replicas = await Replicas.open('sqlite', { replicas: 1, env });
   node = await replicas.addNode({ imagesMax: 16, info: { selectable: [OWN_PLAN] } });
 });
@@ -222,6 +228,72 @@ test('killed at half of 200 pictures and begun again: 200 results, 200 credits',
   t.is(await charged(), 200);
 });
 
+test('a list of addresses is a batch, and the same command again pays for none twice', async t => {
+  const source = await openSource((request, response) => {
+    request.resume();
+    const isThere = request.url !== '/gone.png';
+    response.writeHead(isThere ? 200 : 404, { 'content-type': 'image/png' });
+    response.end(isThere ? Buffer.concat([pngHeader(4, 3), Buffer.from(`${request.url}`)]) : '');
+  });
+  t.teardown(async () => await source[Symbol.asyncDispose]());
+  const names = ['shelf/red%20shoe.png?size=l', 'gone.png', '..%2F..%2Fetc', ''];
+  const lines = names.map(name => `${source.url}/${name}`);
+  write('list.txt', `# the shelf\n${lines[0]}\r\n\n  ${lines.slice(1).join('\n')}`);
+  const args = ['--urls', 'list.txt', '--to', 'out'];
+  const first = await run(args);
+  t.is(first.code, 1, first.stderr);
+  t.regex(first.stdout.toString(), /3 cut out, 1 failed/);
+  t.regex(first.stderr, /gone\.png: IMAGE_DOWNLOAD_FAILED/);
+  const results = ['000001-red-20shoe.png', '000003-2F..png', '000004-picture.png'];
+  t.deepEqual(filesBelow('out'), [...results, 'results.jsonl']);
+  const sent = Buffer.concat([pngHeader(4, 3), Buffer.from('/shelf/red%20shoe.png?size=l')]);
+  t.deepEqual(read(`out/${results[0]}`), cutOutOf(sent));
+  t.deepEqual(
+    journal().map(({ file, output, credits, error }) => [file, output, credits, error?.code]),
+    lines.map((line, place) =>
+      place === 1
+        ? [line, null, 0, 'IMAGE_DOWNLOAD_FAILED']
+        : [line, results[Math.max(0, place - 1)]!, 1, undefined],
+    ),
+  );
+  // What is there is left alone, and what is gone is downloaded again.
+  unlinkSync(path.join(folder, 'out', results[1]!));
+  const again = await run(args);
+  t.is(again.code, 1, again.stderr);
+  t.deepEqual(filesBelow('out'), [...results, 'results.jsonl']);
+  t.deepEqual(
+    journal()
+      .slice(4)
+      .map(({ file }) => file),
+    [lines[1], lines[2]],
+  );
+  t.is(await charged(), 3);
+  t.is((await run([...args, '--run', 'two'])).code, 1);
+  t.is(await charged(), 6);
+});
+
+test('a list that cannot be read, or has no addresses, is told at once', async t => {
+  for (const [text, code, said] of [
+    ['photo.jpg\n', 64, /photo\.jpg is no http or https address/],
+    ['# none\n', 64, /lists no address/],
+    [undefined, 66, /cannot read the list/],
+  ] as const) {
+    if (text !== undefined) write('list.txt', text);
+    const list = text === undefined ? 'none.txt' : 'list.txt';
+    const { code: exit, stderr } = await run(['--urls', list, '--to', 'out']);
+    t.is(exit, code, stderr);
+    t.regex(stderr, said);
+  }
+  const beside = await run(['a.png', '--urls', 'list.txt', '--to', 'out']);
+  t.regex(beside.stderr, /name no files beside it/);
+  const options = ['--background-file', 'a.png', '--to', 'out'];
+  t.regex((await run(['--urls', 'list.txt', ...options])).stderr, /--background-url/);
+  const deep = await run(['--urls', 'list.txt', '--to', 'out', '--recursive']);
+  t.deepEqual([deep.code, /takes no --recursive/.test(deep.stderr)], [64, true]);
+  write('list.txt', 'https://a.example/1.jpg\n');
+  t.is((await run(['--urls', 'list.txt', '--to', 'list.txt'])).code, 73);
+});
+
 test('a journal whose last line is cut is mended', async t => {
   write('a.png', picture(7));
   write('out/results.jsonl', '{"file":"old"}\n{"file":"cut o');
@@ -267,6 +339,20 @@ test('an option that one picture cannot have fails that picture, once another wa
   t.regex(stderr, /2\.png: INVALID_PARAMETER: output_width/);
   t.notRegex(stderr, /stopped/);
   t.regex(stdout.toString(), /2 cut out .* 1 failed/);
+});
+
+test('an option that no picture can have is told once', async t => {
+  writePhotos(8);
+  const { code, stderr } = await run(['photos', '--to', 'out', '--background', 'no-colour']);
+  t.not(code, 0);
+  t.is(stderr.match(/\.png: INVALID_PARAMETER: background/g)?.length, 1, stderr);
+});
+
+test('a file in place of the folder for the results is named', async t => {
+  write('a.png', picture(8));
+  const { code, stderr } = await run(['a.png', '--to', 'a.png']);
+  t.is(code, 73);
+  t.regex(stderr, /--to a\.png is a file; name a folder/);
 });
 
 test('a key that is wrong, and a service that is not there, are told at once', async t => {
@@ -402,6 +488,10 @@ test('what cannot be cut out is named, and the rest is done', async t => {
   }
   t.regex(flat.stdout.toString(), /2 other files \(photos\/loop, photos\/notes\.txt\) skipped/);
   t.regex(flat.stderr, /^matting: [45] of 5, .*photos\/\w+\.png$/m);
+  t.regex(
+    flat.stderr,
+    /4 failed; 3 would fail again \(.+\); run the same command again to retry 1 of/,
+  );
   t.deepEqual(filesBelow('out'), ['photos/good.png', 'results.jsonl']);
   const codes = new Map(journal().map(({ file, error }) => [file, error?.code]));
   t.is(codes.get('photos/bad.png'), 'PROCESSING_FAILED');
@@ -506,10 +596,11 @@ test('what is asked of the cut-outs reaches the node, and is another request', a
   });
   try {
     write('a.png', picture(20));
-    const wishes = ['--format', 'jpeg', '--background', 'white', '--crop', '--crop-margin', '5%'];
+    const wishes = ['--format', 'jpg', '--background', 'white', '--crop', '--crop-margin', '5%'];
     const args = ['a.png', '--to', 'out', ...wishes, '--output-width', '100'];
-    const { code, stderr } = await run(args);
+    const { code, stderr, stdout } = await run(args);
     t.is(code, 0, stderr);
+    t.regex(stdout.toString(), /1 cut out .*, 1 with warnings \(results\.jsonl\)/);
     t.deepEqual(filesBelow('out'), ['a.jpg', 'results.jsonl']);
     const [header] = asked;
     assert.ok(header);

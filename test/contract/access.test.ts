@@ -22,8 +22,12 @@ const NEEDED: Readonly<Record<string, Needed>> = {
   'GET /compat/rembg/api/remove': 'submit',
   'GET /docs': 'nothing',
   'GET /docs/errors': 'nothing',
-  'GET /docs/rest': 'nothing',
-  'GET /docs/schemas': 'nothing',
+  'GET /client.tgz': 'nothing',
+  'GET /docs/examples/:name': 'nothing',
+  'GET /docs/images/:name': 'nothing',
+  'GET /docs/:page': 'nothing',
+  'GET /docs/assets/:hash/:name': 'nothing',
+  'GET /llms.txt': 'nothing',
   'GET /livez': 'nothing',
   'GET /readyz': 'nothing',
   'GET /v1.0/account': 'account',
@@ -32,6 +36,12 @@ const NEEDED: Readonly<Record<string, Needed>> = {
   'GET /v1/account/keys': 'account',
   'GET /v1/account/packages': 'account',
   'GET /v1/account/usage': 'account',
+  'DELETE /v1/matting/jobs/:jobId': 'submit',
+  'DELETE /v1/matting/batches/:batchId': 'submit',
+  'GET /v1/matting/batches/:batchId': 'read',
+  'GET /v1/matting/batches/:batchId/results': 'read',
+  'POST /v1/matting/batches': 'submit',
+  'GET /v1/matting/jobs': 'read',
   'GET /v1/matting/jobs/:jobId': 'read',
   'GET /v1/models': 'a key',
   'GET /v1/openapi.json': 'nothing',
@@ -41,7 +51,9 @@ const NEEDED: Readonly<Record<string, Needed>> = {
   'POST /v1.0/removebg': 'submit',
   'POST /v1/matting': 'submit',
   'POST /v1/matting/jobs': 'submit',
+  'POST /v1/matting/jobs/:jobId/corrections': 'submit',
   'POST /compat/photoroom/v1/segment': 'submit',
+  'PUT /mcp/uploads/:token': 'nothing',
 };
 
 const settings = { photoroom: {}, rembg: { standInKeyId: undefined } };
@@ -62,7 +74,7 @@ async function statusOf(method: string, url: string, token: string | undefined):
   const isPost = method === 'POST';
   const answer = await app.app.inject({
     method: method as 'GET',
-    url: url.replace(':jobId', randomUUID()).replace(':token', 'any'),
+    url: url.replace(/:(jobId|batchId)/, randomUUID()).replace(':token', 'any'),
     headers: app.headers({ authorization, ...(isPost ? {} : { 'content-type': undefined }) }),
     ...(isPost ? { payload: JSON.stringify(imageBody()) } : {}),
   });

@@ -5,8 +5,8 @@ import { globSync, readFileSync, writeFileSync } from 'node:fs';
 import { syncBuiltinESMExports } from 'node:module';
 import path from 'node:path';
 import timers from 'node:timers/promises';
+import type { Registry } from '@prometheus-io/client';
 import ava from 'ava';
-import type { Registry } from 'prom-client';
 import sinon from 'sinon';
 import { parse, stringify } from 'yaml';
 import { ControlMetrics } from '../../control-plane/core/metrics/control-metrics.ts';
@@ -161,7 +161,7 @@ const READABLE = {
   connections: () => 9,
   resultReaders: () => 19,
   registryConnections: () => ({ known: 17, strangers: 18 }),
-  storageFreeBytes: async () => 10,
+  storageRoom: async () => ({ freeBytes: 10, sizeBytes: 100 }),
   queueMegapixelsMax: 11,
   queued: async () => ({
     ...{ jobs: 12, megapixels: 13, oldestAgeMs: 0 },
@@ -327,10 +327,11 @@ async function page(changes: Partial<Sources>) {
 
 test('what cannot be read is missing, not as it was, and the rest is shown', async t => {
   const away = () => Promise.reject(new Error('away'));
-  let storageFreeBytes = READABLE.storageFreeBytes;
-  const shown = await page({ queued: away, storageFreeBytes: () => storageFreeBytes() });
+  let storageRoom = READABLE.storageRoom;
+  const shown = await page({ queued: away, storageRoom: () => storageRoom() });
   const text = await shown.text();
   t.regex(text, /^matting_control_storage_free_bytes 10$/m);
+  t.regex(text, /^matting_control_storage_size_bytes 100$/m);
   t.regex(text, /^matting_control_uploads_waiting 8$/m);
   t.regex(
     text,
@@ -347,7 +348,7 @@ test('what cannot be read is missing, not as it was, and the rest is shown', asy
   t.notRegex(text, /^matting_control_queue_(jobs|megapixels|oldest_age_seconds) /m);
   // One read of the database for all of them.
   t.deepEqual(shown.failures, ['the database']);
-  storageFreeBytes = away;
+  storageRoom = away;
   const later = performance.now() + 1001;
   const clock = sinon.stub(performance, 'now').returns(later);
   t.teardown(() => clock.restore());

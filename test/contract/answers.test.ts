@@ -86,11 +86,17 @@ async function post(
 }
 
 /** Lists every GET of the document, with a real path, and whether it needs a key. */
-function reads(jobId: string, token: string) {
+function reads(jobId: string, token: string, batchId: string) {
   return Object.entries(paths)
     .flatMap(([path, { get }]) => (get === undefined ? [] : [{ path, get }]))
     .map(({ path, get }) => ({
-      url: path.replace('{job_id}', jobId).replace('{token}', token),
+      url: path
+        .replace('{job_id}', jobId)
+        .replace('{batch_id}', batchId)
+        .replace('{token}', token)
+        .replace('{page}', 'rest')
+        .replace('images/{name}', 'images/finishing-scale.webp')
+        .replace('examples/{name}', 'examples/receiver.py'),
       keyed: get.security.length > 0,
     }));
 }
@@ -111,6 +117,7 @@ for (const url of [SYNC, ASYNC]) {
       'idempotency-key': undefined,
     });
     await post(t, url, imageBody(), 401, 'MISSING_API_KEY', { authorization: undefined });
+    await post(t, url, imageBody(), 401, 'MISSING_API_KEY', { authorization: 'Bearer ' });
     await post(t, url, imageBody(), 401, 'INVALID_API_KEY', { authorization: 'Basic x' });
     const authorization = `Bearer ${await app.createKey({ networks: ['192.0.2.0/24'] })}`;
     await post(t, url, imageBody(), 403, 'KEY_NOT_ALLOWED', { authorization });
@@ -162,21 +169,25 @@ async function untilLimited(t: ExecutionContext, request: Request): Promise<void
   await ask(t, request, 429, 'RATE_LIMITED');
 }
 
+/** The key is asked once more when the body is there. */
+async function revokedMeanwhile(t: ExecutionContext, url: string, body: unknown): Promise<void> {
+  const { authenticator } = app.services;
+  const asked = sinon.stub(authenticator, 'authenticate').callThrough();
+  t.teardown(() => asked.restore());
+  asked.onCall(1).resolves('unknown');
+  const jobs = await app.countJobs();
+  const refused = await post(t, url, body, 401, 'INVALID_API_KEY');
+  t.truthy(refused.headers.ratelimit);
+  t.is(asked.callCount, 2);
+  const owner = { accountId: app.accountId, apiKeyId: 'any', policy: { scopes: [] } };
+  asked.onCall(3).resolves(owner);
+  await post(t, url, body, 403, 'KEY_NOT_ALLOWED');
+  t.is(await app.countJobs(), jobs);
+}
+
 for (const url of [SYNC, ASYNC]) {
-  test(`POST ${url}: a key that is revoked while the body comes`, async t => {
-    const { authenticator } = app.services;
-    const asked = sinon.stub(authenticator, 'authenticate').callThrough();
-    t.teardown(() => asked.restore());
-    asked.onCall(1).resolves('unknown');
-    const jobs = await app.countJobs();
-    const refused = await post(t, url, imageBody(), 401, 'INVALID_API_KEY');
-    t.truthy(refused.headers.ratelimit);
-    t.is(asked.callCount, 2);
-    const owner = { accountId: app.accountId, apiKeyId: 'any', policy: { scopes: [] } };
-    asked.onCall(3).resolves(owner);
-    await post(t, url, imageBody(), 403, 'KEY_NOT_ALLOWED');
-    t.is(await app.countJobs(), jobs);
-  });
+  test(`POST ${url}: a key that is revoked while the body comes`, t =>
+    revokedMeanwhile(t, url, imageBody()));
 }
 
 test('a job from its submission to its link', async t => {
@@ -261,6 +272,67 @@ test('a picture as the answer, its replay, and what may stand in its way and in 
   await post(t, SYNC, contrary, 406, 'NOT_ACCEPTABLE', { accept: 'image/webp' });
 });
 
+const CORRECTABLE = imageBody({ correctable: true });
+const correctionsOf = (jobId: string) => `${ASYNC}/${jobId}/corrections`;
+
+test('a correction, and what is in its way', async t => {
+  const { jobId } = await submitted(CORRECTABLE);
+  const url = correctionsOf(jobId);
+  await post(t, url, {}, 409, 'JOB_NOT_CORRECTABLE');
+  await app.succeedJob(jobId);
+  const key = { 'idempotency-key': randomUUID() };
+  const { job_id: correction } = (await post(t, url, {}, 202, undefined, key)).json();
+  await post(t, url, {}, 202, undefined, { ...key, prefer: 'wait=0' });
+  await ask(t, { method: 'GET', url: `${ASYNC}/${correction}` }, 200);
+  await app.succeedJob(correction);
+  const done = await post(t, url, {}, 200, undefined, { ...key, prefer: 'wait=0' });
+  t.is(done.json().corrects, jobId);
+  await ask(t, { method: 'GET', url: `${ASYNC}/${correction}` }, 200);
+  await post(t, url, { crop: true }, 409, 'IDEMPOTENCY_CONFLICT', key);
+  await post(t, url, '{', 400, 'INVALID_REQUEST');
+  await post(t, url, { output_format: 'gif' }, 400, 'UNSUPPORTED_OUTPUT_FORMAT');
+  await post(t, url, { background: 'no colour' }, 400, 'INVALID_PARAMETER');
+  await post(t, url, { callback_url: 'https://a.example' }, 400, 'INVALID_CALLBACK');
+  const form = `--b\r\ncontent-disposition: form-data; name="background_file"; filename="b"\r\n\r\nno\r\n--b--\r\n`;
+  const typed = { 'content-type': 'multipart/form-data; boundary=b' };
+  await post(t, url, form, 400, 'UNSUPPORTED_IMAGE_FORMAT', typed);
+  for (const headers of [
+    { 'content-type': 'image/png' },
+    { 'content-type': 'text/plain' },
+    { 'content-encoding': 'gzip' },
+  ]) {
+    await post(t, url, 'png', 415, 'UNSUPPORTED_MEDIA_TYPE', headers);
+  }
+  await post(t, correctionsOf(randomUUID()), {}, 404, 'JOB_NOT_FOUND');
+  const rows = (columns: object) =>
+    app.database.kysely.updateTable('jobs').set(columns).where('id', '=', jobId).execute();
+  await rows({ corrections: 20 });
+  await post(t, url, {}, 409, 'CORRECTIONS_EXHAUSTED');
+  await rows({ expires_at: 1 });
+  await post(t, url, {}, 410, 'RESULT_EXPIRED');
+});
+
+test('a correction that is refused by its headers, or by the service', async t => {
+  const { jobId } = await submitted(CORRECTABLE);
+  await app.succeedJob(jobId);
+  const url = correctionsOf(jobId);
+  await post(t, url, {}, 400, 'INVALID_IDEMPOTENCY_KEY', { 'idempotency-key': undefined });
+  await post(t, url, {}, 401, 'MISSING_API_KEY', { authorization: undefined });
+  await post(t, url, {}, 401, 'INVALID_API_KEY', { authorization: 'Basic x' });
+  const authorization = `Bearer ${await app.createKey({ scopes: ['read'] })}`;
+  await post(t, url, {}, 403, 'KEY_NOT_ALLOWED', { authorization });
+  await post(t, url, {}, 413, 'IMAGE_TOO_LARGE', { 'content-length': '99999999' });
+  t.teardown(() => app.refuseNewJobs(undefined));
+  app.refuseNewJobs(new ContractError('SERVICE_UNAVAILABLE', 'full', { retryAfterS: 9 }));
+  await post(t, url, {}, 503, 'SERVICE_UNAVAILABLE');
+  app.refuseNewJobs(new Error('a bug') as ContractError);
+  await post(t, url, {}, 500, 'INTERNAL_ERROR');
+  app.refuseNewJobs(undefined);
+  await revokedMeanwhile(t, url, {});
+  const slow = await openTestApp({ submissionsPerMinute: 1 }, t);
+  await untilLimited(t, { method: 'POST', url, body: {}, of: slow });
+});
+
 test('a job with a callback', async t => {
   const callback = {
     callback_url: 'https://example.com/hook',
@@ -281,6 +353,97 @@ test('usage, by each of its groups, and of no day that there is', async t => {
     t.true(usage.length > 0);
   }
   await ask(t, { method: 'GET', url: `${USAGE}?from=never` }, 400, 'INVALID_PARAMETER');
+});
+
+test('a list of jobs, and jobs that are deleted', async t => {
+  const list = { method: 'GET', url: ASYNC };
+  t.true((await ask(t, { ...list, url: `${ASYNC}?limit=3` }, 200)).json().jobs.length === 3);
+  await ask(t, { ...list, url: `${ASYNC}?limit=none` }, 400, 'INVALID_PARAMETER');
+  const { jobId } = await submitted(imageBody({ reference: 'order 1' }));
+  const read = { method: 'GET', url: `${ASYNC}/${jobId}` };
+  const deletion = { ...read, method: 'DELETE' };
+  t.is((await ask(t, read, 200)).json().reference, 'order 1');
+  const claim = await app.startJob(jobId);
+  await ask(t, deletion, 409, 'JOB_NOT_CANCELLABLE');
+  await app.succeedJob(jobId, Buffer.from('x'), {}, claim);
+  t.is((await ask(t, deletion, 200)).json().status, 'expired');
+  t.truthy((await ask(t, read, 200)).json().deleted_at);
+  const queued = `${ASYNC}/${(await submitted()).jobId}`;
+  t.is((await ask(t, { method: 'DELETE', url: queued }, 200)).json().status, 'failed');
+  const refused = (more: object, status: number, code: ErrorCode) =>
+    ask(t, { ...deletion, ...more }, status, code);
+  await refused({ url: `${ASYNC}/${randomUUID()}` }, 404, 'JOB_NOT_FOUND');
+  await refused({ headers: { authorization: undefined } }, 401, 'MISSING_API_KEY');
+  await refused({ headers: { authorization: 'Bearer mk_unknown' } }, 401, 'INVALID_API_KEY');
+  const authorization = `Bearer ${await app.createKey({ scopes: ['read'] })}`;
+  await refused({ headers: { authorization } }, 403, 'KEY_NOT_ALLOWED');
+  await refused({ headers: { 'idempotency-key': '' } }, 400, 'INVALID_IDEMPOTENCY_KEY');
+  await refused({ headers: { host: ['a.example', 'b.example'] } }, 400, 'INVALID_REQUEST');
+  const poor = await openTestApp({ readsPerMinute: 1 }, t);
+  await untilLimited(t, { ...deletion, of: poor });
+});
+
+test('batches, and what each of their operations may refuse', async t => {
+  const url = '/v1/matting/batches';
+  const items = [
+    { image_url: 'https://example.com/1.jpg' },
+    { image_url: 'https://example.com/2.jpg' },
+  ];
+  const key = { 'idempotency-key': randomUUID() };
+  const made = await post(t, url, { items }, 202, undefined, key);
+  const { batch_id: id } = made.json();
+  await post(t, url, { items: items.slice(1) }, 409, 'IDEMPOTENCY_CONFLICT', key);
+  const ofJob = (await submitted()).key;
+  await post(t, url, { items }, 409, 'IDEMPOTENCY_CONFLICT', ofJob);
+  for (const [body, code] of [
+    ['{', 'INVALID_REQUEST'],
+    [{ items: [{ image_url: 'ftp://x/' }] }, 'INVALID_IMAGE_SOURCE'],
+    [{ items, output_format: 'gif' }, 'UNSUPPORTED_OUTPUT_FORMAT'],
+    [{ items, background: 'nothing' }, 'INVALID_PARAMETER'],
+    [{ items, callback_url: 'https://a.example' }, 'INVALID_CALLBACK'],
+  ] as const) {
+    await post(t, url, body, 400, code);
+  }
+  const empty = { 'idempotency-key': undefined };
+  await post(t, url, { items }, 400, 'INVALID_IDEMPOTENCY_KEY', empty);
+  await post(t, url, { items }, 401, 'MISSING_API_KEY', { authorization: undefined });
+  await post(t, url, { items }, 401, 'INVALID_API_KEY', { authorization: 'Basic x' });
+  await post(t, url, { items }, 413, 'IMAGE_TOO_LARGE', { 'content-length': '99999999' });
+  await post(t, url, { items }, 415, 'UNSUPPORTED_MEDIA_TYPE', { 'content-type': 'image/png' });
+  await post(t, url, { items }, 415, 'UNSUPPORTED_MEDIA_TYPE', { 'content-encoding': 'gzip' });
+  const cap = { credits: 1, period: 'total' } as const;
+  const capped = { authorization: `Bearer ${await app.createKey({ cap })}` };
+  await post(t, url, { items }, 402, 'KEY_CAP_REACHED', capped);
+  const foreign = { authorization: `Bearer ${await app.createKey({ scopes: ['account'] })}` };
+  await post(t, url, { items }, 403, 'KEY_NOT_ALLOWED', foreign);
+  const poor = await openTestApp({ credits: 1, submissionsPerMinute: 2, readsPerMinute: 1 }, t);
+  await ask(t, { method: 'POST', url, body: { items }, of: poor }, 402, 'INSUFFICIENT_CREDITS');
+  await untilLimited(t, { method: 'POST', url, body: { items }, of: poor });
+  const one = `${url}/${id}`;
+  for (const [method, path] of [
+    ['GET', one],
+    ['GET', `${one}/results`],
+    ['DELETE', one],
+  ] as const) {
+    await ask(t, { method, url: path }, 200);
+    const refused = (headers: object, status: number, code: ErrorCode) =>
+      ask(t, { method, url: path, headers: { ...headers } }, status, code);
+    await refused({ host: ['a.example', 'b.example'] }, 400, 'INVALID_REQUEST');
+    await refused({ 'idempotency-key': '' }, 400, 'INVALID_IDEMPOTENCY_KEY');
+    await refused({ authorization: undefined }, 401, 'MISSING_API_KEY');
+    await refused({ authorization: 'Bearer mk_unknown' }, 401, 'INVALID_API_KEY');
+    await refused(foreign, 403, 'KEY_NOT_ALLOWED');
+    const unknown = path.replace(id, randomUUID());
+    await ask(t, { method, url: unknown }, 404, 'BATCH_NOT_FOUND');
+    await untilLimited(t, { method, url: unknown, of: poor });
+  }
+  await ask(t, { method: 'GET', url: `${one}/results?limit=0` }, 400, 'INVALID_PARAMETER');
+  const paged = await ask(t, { method: 'GET', url: `${one}/results?limit=1` }, 200);
+  t.regex(String(paged.headers.link), /rel="next"/);
+  // The items become jobs, which are cancelled: the batch is over.
+  while ((await app.stores.batches.enterItems(id, app.accountId)) > 0);
+  await app.stores.batches.finishBatch(id);
+  await post(t, url, { items }, 200, undefined, key);
 });
 
 test('an expired job', async t => {
@@ -309,6 +472,7 @@ const FAILURES: readonly (readonly [ErrorCode, number])[] = [
   ['IMAGE_TOO_LARGE', 413],
   ['PROCESSING_FAILED', 422],
   ['NO_SUBJECT', 422],
+  ['JOB_CANCELLED', 409],
 ];
 
 for (const [code, status] of FAILURES) {
@@ -340,6 +504,19 @@ for (const [fault, status, code] of [
     t.is(left.headers['x-credits-charged'], '0');
     fail(app.stores.jobs, 'findForKey');
     await ask(t, { method: 'GET', url: `${ASYNC}/${jobId}` }, status, code);
+    fail(app.stores.jobs, 'listOfKey');
+    await ask(t, { method: 'GET', url: ASYNC }, status, code);
+    const batch = `/v1/matting/batches/${randomUUID()}`;
+    fail(app.stores.batches, 'findForKey');
+    for (const path of [batch, `${batch}/results`]) {
+      await ask(t, { method: 'GET', url: path }, status, code);
+    }
+    await ask(t, { method: 'DELETE', url: batch }, status, code);
+    fail(services.submitBatch, 'submit');
+    const body = { items: [{ image_url: 'https://example.com/1.jpg' }] };
+    await ask(t, { method: 'POST', url: '/v1/matting/batches', body }, status, code);
+    fail(services.deleteJob, 'delete');
+    await ask(t, { method: 'DELETE', url: `${ASYNC}/${jobId}` }, status, code);
     for (const [name, path] of [
       ['view', ''],
       ['keys', '/keys'],
@@ -395,7 +572,9 @@ test('what every read may answer', async t => {
   const twoHosts = { host: ['a.example', 'b.example'] };
   const foreign = await app.createKey({ networks: ['192.0.2.0/24'] });
   const elsewhere = { authorization: `Bearer ${foreign}` };
-  for (const { url, keyed } of reads(jobId, token)) {
+  const items = [{ image_url: 'https://example.com/1.jpg' }];
+  const batch = await app.post('/v1/matting/batches', { items });
+  for (const { url, keyed } of reads(jobId, token, batch.json().batch_id)) {
     await ask(t, { method: 'GET', url }, 200);
     await ask(t, { method: 'HEAD', url }, 200);
     await ask(t, { method: 'GET', url, headers: twoHosts }, 400, 'INVALID_REQUEST');
@@ -411,6 +590,9 @@ test('what every read may answer', async t => {
     await untilLimited(t, { method: 'GET', url, of: poor });
   }
   await ask(t, { method: 'GET', url: '/docs/errors', headers: { accept: 'text/html' } }, 200);
+  for (const url of ['/docs/none', '/docs/images/none.png', '/docs/examples/none.py']) {
+    await ask(t, { method: 'GET', url }, 404, 'NOT_FOUND');
+  }
   await ask(t, { method: 'GET', url: '/', headers: { accept: 'text/html' } }, 303);
   const head = { method: 'HEAD', url: `/v1/results/${token}`, headers: twoHosts };
   await ask(t, head, 400);
@@ -422,7 +604,7 @@ test('a path and a method that no operation describes', async t => {
   checkProblem(t, missing, 'NOT_FOUND');
   for (const path of Object.keys(paths)) {
     const url = path.replaceAll(/\{\w+\}/g, 'any');
-    const wrong = await send({ method: 'DELETE', url });
+    const wrong = await send({ method: 'PUT', url });
     checker.checkComponent('MethodNotAllowed', { ...wrong, headers: wrong.headers });
     checkProblem(t, wrong, 'METHOD_NOT_ALLOWED');
     const allowed = String(wrong.headers.allow).toLowerCase().split(', ');

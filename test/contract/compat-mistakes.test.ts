@@ -174,10 +174,10 @@ const MISTAKES: Readonly<Record<string, readonly [sent: Sent, says: string | Reg
     remove({ image_base64: BASE64, idempotency_key: '' }),
     /idempotency_key of 1 to 128/,
   ],
-  'an agent: a path as an address': [remove({ image_url: '/home/a.jpg' }), 'image_base64'],
+  'an agent: a path as an address': [remove({ image_url: '/home/a.jpg' }), 'create_upload'],
   'an agent: this machine as an address': [
     remove({ image_url: 'http://localhost:3000/a.jpg' }),
-    'image_base64',
+    'create_upload',
   ],
   'an agent: an address as Base64': [remove({ image_base64: 'https://a.example/' }), 'image_url'],
   'an agent: a PDF': [remove({ image_base64: PDF.toString('base64') }), /PDF document.*JPEG, PNG/],

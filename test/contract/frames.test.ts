@@ -24,7 +24,7 @@ const OUTPUTS = ['png', 'webp', 'avif', 'jxl'] as const;
 const PLAN = { name: 'plan', runs: [] };
 const NODE: NodeAbilities = {
   plan: PLAN,
-  selectables: { find: () => undefined },
+  selectables: { find: () => undefined, list: [] },
   defaults: { refinement: true, foregroundEstimation: true },
   pictures: {
     inputFormats: INPUT_FORMATS,

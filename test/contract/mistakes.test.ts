@@ -102,6 +102,7 @@ const MISTAKES: Mistakes = {
     { headers: { authorization: 'mk_x' } },
     'Authorization: Bearer <API_KEY>',
   ],
+  'a variable that is not set': [{ headers: { authorization: 'Bearer ' } }, 'variable'],
   Basic: [{ headers: { authorization: 'Basic bWs=' } }, 'Authorization: Bearer <API_KEY>'],
   'a key of another service': [{ headers: { authorization: 'Bearer sk_live_1' } }, 'mk_'],
   'a key that is none any more': [{ headers: { authorization: 'Bearer undefined' } }, 'mk_'],
@@ -179,6 +180,25 @@ const MISTAKES: Mistakes = {
   'a margin without crop': [withField('crop_margin', '5%'), 'needs crop'],
   'true as a word': [withField('crop', 'yes'), 'true'],
   'a size as words': [withField('output_width', '100px'), 'whole number'],
+  'a box of the subject as JSON': [withField('subject_box', '[1,2,3,4]'), 'x1 y1 x2 y2'],
+  'a stroke without its list': [
+    withField('keep', '{"line": [[1, 2]], "radius": 3}'),
+    '[{"line": [[10, 20], [30, 40]], "radius": 5}]',
+  ],
+  'a stroke without a radius': [withField('erase', '[{"line": [[1, 2]]}]'), '"radius": r'],
+  'strokes in the query': [
+    { path: `${JOBS}?keep=%5B%5D`, body: PNG, headers: { 'content-type': 'image/png' } },
+    'multipart/form-data',
+  ],
+  'strokes and a file of them': [
+    { form: { image_file: PNG, hints_file: PNG, keep: '[{"box": [0, 0, 2, 2]}]' } },
+    'hints_file cannot be combined with keep',
+  ],
+  'a mask as JPEG': [
+    { form: { image_file: PNG, hints_file: Buffer.from('ffd8ffe000104a464946', 'hex') } },
+    'png or webp',
+  ],
+  bbox: [withField('bbox', '1 2 3 4'), 'Did you mean subject_box?'],
   'a model that is none': [withField('model', 'u2net!'), 'GET /v1/models'],
   'Accept of HTML pictures': [
     { ...file('x'), path: '/v1/matting', headers: { accept: 'image/gif' } },

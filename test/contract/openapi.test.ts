@@ -6,6 +6,7 @@ import { Ajv2020 } from 'ajv/dist/2020.js';
 import addFormats from 'ajv-formats';
 import ava from 'ava';
 import { NOT_IN_A_QUERY } from '../../control-plane/core/http/read-matting-body.ts';
+import { NOT_IN_A_CORRECTION } from '../../control-plane/core/submission/corrections.ts';
 import { MATTING_FIELDS } from '../../control-plane/core/submission/matting-request.ts';
 import { imageBody } from '../../control-plane/core/test/support/test-app.ts';
 import { renderOutboxBody } from '../../control-plane/core/webhooks/send-webhooks.ts';
@@ -115,7 +116,7 @@ test('every reference leads somewhere and no component is there for nothing', t 
 });
 
 test('every operation has a name of its own, a tag, a summary and says whether it needs a key', t => {
-  const methods = ['get', 'head', 'post'];
+  const methods = ['get', 'head', 'post', 'delete'];
   const operations = nodesOf({ paths: document.paths, webhooks: document.webhooks })
     .filter(({ name, node }) => methods.includes(name) && node.responses !== undefined)
     .map(({ node }) => node as unknown as Record<string, unknown>);
@@ -154,8 +155,8 @@ test('every public code is named by some answer', t => {
   t.deepEqual(missing, []);
 });
 
-/** They have a document of their own, are pages, or describe themselves by their protocol. */
-const OTHER_INTERFACES = /^\w+ \/(?:v1\.0\/|mcp$|account(?:\/|$))/;
+/** They have a document of their own, are pages or their assets, or describe themselves by their protocol. */
+const OTHER_INTERFACES = /^\w+ \/(?:v1\.0\/|mcp(?:\/|$)|account(?:\/|$)|docs\/assets\/)/;
 
 test('its operations are the routes, no more and no less', async t => {
   const found = routesOf(app.app)
@@ -175,13 +176,20 @@ function at(pointer: string): unknown {
 }
 
 test('a form has a part for every field, and a picture a parameter for every one it may have', t => {
-  const { image_file, background_file, ...form } = at(
+  const { image_file, background_file, hints_file, ...form } = at(
     '#/components/schemas/MattingForm/properties',
   ) as Json;
-  t.truthy(image_file && background_file);
+  t.truthy(image_file && background_file && hints_file);
   const json = at('#/components/schemas/MattingRequest/properties') as Json;
   sameNames(t, Object.keys(form), MATTING_FIELDS);
   sameNames(t, Object.keys(json), MATTING_FIELDS);
+  const corrected = at('#/components/schemas/CorrectionRequest/properties') as Json;
+  const left = MATTING_FIELDS.filter(field => !NOT_IN_A_CORRECTION.includes(field));
+  sameNames(t, Object.keys(corrected), left);
+  const batch = at('#/components/schemas/BatchRequest/properties') as Json;
+  const notShared = ['image_url', 'image_base64', 'reference', 'keep', 'erase'];
+  const shared = MATTING_FIELDS.filter(field => !notShared.includes(field));
+  sameNames(t, Object.keys(batch), ['items', ...shared]);
   for (const path of ['~1v1~1matting', '~1v1~1matting~1jobs']) {
     const references = at(`#/paths/${path}/post/parameters`) as readonly { $ref: string }[];
     const parameters = references.map(({ $ref }) => at($ref) as { in: string; name: string });

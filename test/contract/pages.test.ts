@@ -6,11 +6,19 @@ import { status } from '@grpc/grpc-js';
 import test from 'ava';
 import { runCommand } from '../../control-plane/core/run-command.ts';
 import { PACKAGES } from '../../control-plane/packages.ts';
+import { MATTING_VARIABLES } from '../../program/env-names.ts';
 import { ERROR_CATALOGUE } from '../../proto/contract/errors.ts';
-import { commandsOf, ownArgumentsOf, readPage, runbookPages } from '../runbook/runbook-page.ts';
+import {
+  alertRules,
+  commandsOf,
+  ownArgumentsOf,
+  readPage,
+  runbookPages,
+} from '../runbook/runbook-page.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '../..');
-const PAGES = globSync('{*.md,docs/*.md}', { cwd: ROOT });
+// CHANGELOG.md names commands that went.
+const PAGES = globSync('{README.md,docs/*.md}', { cwd: ROOT });
 const documented = PAGES.flatMap(page => ownArgumentsOf(commandsOf(readPage(page))));
 
 test('`matting` knows the first word of each', t => {
@@ -35,7 +43,9 @@ test('the control plane knows the others, with their options', async t => {
   await runCommand(['--help'], { out: takeAll, err: takeAll }, {}, PACKAGES);
   const own = [...all.matchAll(/^ {2}([a-z]+) /gm)].map(([, name = '']) => name);
   // The others are the node's, or those of bin/matting.ts itself.
-  const lines = documented.filter(line => own.includes(line.split(' ')[0] ?? ''));
+  const lines = documented.filter(
+    line => own.includes(line.split(' ')[0] ?? '') && !line.startsWith('doctor --node'),
+  );
   t.true(lines.length > 20);
   for (const line of lines) {
     const words = line.split(' ');
@@ -52,6 +62,23 @@ test('the control plane knows the others, with their options', async t => {
     for (const option of line.match(/--[a-z-]+/g) ?? []) {
       t.true(help.includes(`${option} `) || help.includes(`${option}\n`), `${line}: ${help}`);
     }
+  }
+});
+
+test('settings, alerts and units that the pages name are there', t => {
+  const namesIn = (form: RegExp) => PAGES.flatMap(page => readPage(page).match(form) ?? []);
+  const units = globSync('*', { cwd: path.join(ROOT, 'deploy/systemd') });
+  for (const [form, known] of [
+    [/\bMATTING_(?!TEST_)[A-Z_]*[A-Z]\b(?!_)/g, MATTING_VARIABLES],
+    [/\bMatting[A-Z]\w+/g, [...alertRules().keys()]],
+    [/\bmatting[\w@-]*\.(?:service|timer)\b/g, units],
+  ] as const) {
+    const names = namesIn(form);
+    t.true(names.length > 5, String(form));
+    t.deepEqual(
+      [...new Set(names)].filter(name => !known.includes(name)),
+      [],
+    );
   }
 });
 
@@ -142,6 +169,16 @@ test('every link of the pages leads to a file, and to a heading of it', t => {
   t.deepEqual(
     links.filter(({ isThere }) => !isThere),
     [],
+  );
+});
+
+test('a page shows every picture of docs/images', t => {
+  const text = PAGES.map(readPage).join('\n');
+  const pictures = globSync('*.{jpg,png,webp}', { cwd: path.join(ROOT, 'docs/images') });
+  // The demo cuts this one out.
+  t.deepEqual(
+    pictures.filter(name => !text.includes(`images/${name})`)),
+    ['demo.jpg'],
   );
 });
 

@@ -2,11 +2,14 @@
 import { once } from 'node:events';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { request } from 'node:http';
+import { connect as connectHttp2 } from 'node:http2';
 import path from 'node:path';
 import { text } from 'node:stream/consumers';
+import { connect, type SecureVersion } from 'node:tls';
 import ava, { type ExecutionContext } from 'ava';
 import { type LoopbackSource, openSource } from '../../control-plane/http/test/loopback-source.ts';
 import { findFreePorts } from '../../program/ports/free-ports.ts';
+import { TestAuthority } from '../support/certificates.ts';
 import { findProgram, killChild, spawnBound } from '../support/foreign-program.ts';
 import { until } from '../support/processes.ts';
 import { isNotTested } from '../support/skip.ts';
@@ -21,14 +24,9 @@ const PROXIES = {
   nginx: (folder: string, port: number, upstreams: readonly string[]) => {
     const own = read('nginx.conf')
       .replace('listen 443 ssl http2', `listen 127.0.0.1:${port}`)
+      .replace('listen 80;', `listen unix:${folder}/plain;`)
       .replaceAll(/^ *ssl_.*\n/gm, '');
-    const places = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi']
-      .map(name => `${name}_temp_path ${folder}/${name};`)
-      .join(' ');
-    const http = `http { access_log off; ${places}\n${withUpstreams(own, upstreams)}\n}`;
-    const main = `daemon off; master_process off; pid ${folder}/pid; error_log stderr; events {}\n${http}\n`;
-    writeFileSync(path.join(folder, 'nginx.conf'), main);
-    return ['-e', 'stderr', '-p', folder, '-c', path.join(folder, 'nginx.conf')];
+    return nginxWith(folder, withUpstreams(own, upstreams));
   },
   caddy: (folder: string, port: number, upstreams: readonly string[]) => {
     const own = read('Caddyfile')
@@ -39,6 +37,16 @@ const PROXIES = {
     return ['run', '--config', path.join(folder, 'Caddyfile'), '--adapter', 'caddyfile'];
   },
 } as const;
+
+function nginxWith(folder: string, own: string): string[] {
+  const places = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi']
+    .map(name => `${name}_temp_path ${folder}/${name};`)
+    .join(' ');
+  const http = `http { access_log off; ${places}\n${own}\n}`;
+  const main = `daemon off; master_process off; pid ${folder}/pid; error_log stderr; events {}\n${http}\n`;
+  writeFileSync(path.join(folder, 'nginx.conf'), main);
+  return ['-e', 'stderr', '-p', folder, '-c', path.join(folder, 'nginx.conf')];
+}
 
 function withUpstreams(file: string, [first = '', second = '']: readonly string[]): string {
   return file.replace('10.0.0.11:8080', first).replace('10.0.0.12:8080', second);
@@ -120,3 +128,70 @@ for (const kind of ['nginx', 'caddy'] as const) {
     for (let i = 0; i < 6; i += 1) t.is((await post()).status, 200);
   });
 }
+
+const noNginx = findProgram('nginx') === undefined ? 'no nginx here: install nginx' : false;
+
+ava.serial.skipIf(isNotTested(noNginx))(
+  'nginx, with the ports and files of here alone, leads to TLS and speaks HTTP/2 by it',
+  async t => {
+    const upstream = await openSource((_, response) => void response.end('from a replica'));
+    const folder = await temporaryFolder(t);
+    const [plain = 0, secure = 0] = await findFreePorts(2);
+    const authority = new TestAuthority();
+    const { cert, key } = authority.issue('proxy', ['matting.example']);
+    const files = { 'matting.crt': cert, 'matting.key': key };
+    for (const [name, pem] of Object.entries(files)) writeFileSync(path.join(folder, name), pem);
+    const own = read('nginx.conf')
+      .replace('listen 443 ssl http2', `listen 127.0.0.1:${secure} ssl http2`)
+      .replace('listen 80;', `listen 127.0.0.1:${plain};`)
+      .replace('/etc/ssl/matting.crt', path.join(folder, 'matting.crt'))
+      .replace('/etc/ssl/private/matting.key', path.join(folder, 'matting.key'));
+    const at = `127.0.0.1:${upstream.port}`;
+    const child = spawnBound(
+      findProgram('nginx')!,
+      nginxWith(folder, withUpstreams(own, [at, at])),
+    );
+    let said = '';
+    child.stderr?.on('data', (piece: Buffer) => {
+      said += piece;
+    });
+    t.teardown(async () => {
+      await killChild(child);
+      await upstream[Symbol.asyncDispose]();
+    });
+    const ask = () => fetch(`http://127.0.0.1:${plain}/docs?a=b`, { redirect: 'manual' });
+    const answers = async () => (await ask().catch(() => undefined)) !== undefined;
+    await until(answers, { timeoutMs: 30_000, what: 'nginx answers', detail: () => said });
+    const led = await ask();
+    t.deepEqual(
+      [led.status, led.headers.get('location')],
+      [308, 'https://matting.example/docs?a=b'],
+    );
+    const options = { ca: authority.cert, servername: 'matting.example' };
+    const session = connectHttp2(`https://127.0.0.1:${secure}`, options);
+    const stream = session.request({ ':path': '/' });
+    t.is(await text(stream), 'from a replica');
+    session.destroy();
+    const protocolOf = async (maxVersion: SecureVersion) => {
+      // OpenSSL's client offers the older ones only below its own level.
+      const older = { minVersion: 'TLSv1' as const, maxVersion, ciphers: 'DEFAULT@SECLEVEL=0' };
+      const socket = connect({ ...options, ...older, port: secure, host: '127.0.0.1' });
+      const met = once(socket, 'secureConnect').then(
+        () => socket.getProtocol(),
+        () => 'refused',
+      );
+      return met.finally(() => socket.destroy());
+    };
+    t.deepEqual(await Promise.all((['TLSv1.1', 'TLSv1.2', 'TLSv1.3'] as const).map(protocolOf)), [
+      'refused',
+      'TLSv1.2',
+      'TLSv1.3',
+    ]);
+    // From 1.25.1 on it warns of the form that Debian 12's needs, and of nothing else.
+    const warnings = said.match(/\[(?:warn|emerg)\].*/g) ?? [];
+    t.deepEqual(
+      warnings.filter(line => !/"listen \.\.\. http2" directive is deprecated/.test(line)),
+      [],
+    );
+  },
+);

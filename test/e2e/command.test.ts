@@ -141,7 +141,7 @@ test('what `cutout` cannot do is told before anything is fetched or started', as
   writeFileSync(place('text.jpg'), 'no picture');
   writeFileSync(place('drawing.jpg'), '<svg xmlns="http://www.w3.org/2000/svg"/>');
   const png = place('a.png');
-  const readKinds = /Send an image as JPEG, PNG, WebP, AVIF, HEIC or JPEG XL/;
+  const readKinds = /Send an image as JPEG, PNG, WebP, AVIF or JPEG XL/;
   const cases: [CutoutOptions, exitCode: number, RegExp][] = [
     [{ images: [], out: place('a.gif') }, 64, /\.png, \.webp, \.avif, \.jxl/],
     [{ images: ['a.png', 'b.png'], out: png }, 64, /--out/],

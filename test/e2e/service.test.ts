@@ -21,7 +21,7 @@ import {
   paint,
   readRgba,
 } from '../../inference-node/serving/test/pictures.ts';
-import { curlSample } from '../../proto/contract/curl-sample.ts';
+import { shortCurl } from '../../proto/contract/curl-sample.ts';
 import { ROOT, type RunningService, requireNothingLeft, startService } from '../running-service.ts';
 import { at } from '../support/at.ts';
 import { descendantsOf, until } from '../support/processes.ts';
@@ -69,10 +69,11 @@ test.after.always(async () => {
 test('a first start, whose logs cannot be written, and its pasted curl line', async t => {
   const { baseUrl, apiKey } = service;
   const photo = 'docs/images/demo.jpg';
-  const curl = curlSample({ baseUrl, apiKey, photo });
+  const curl = shortCurl({ baseUrl, apiKey, photo });
   const [, belowReady = ''] = service.output().split('Ready: ');
   t.true(belowReady.includes(curl), 'it is the one of the account area');
   t.regex(belowReady, /^API key with/m);
+  t.regex(belowReady, /credits grant/);
   t.is(service.output().split('API key with').length, 2);
   mkdirSync(path.join(service.dataDir, path.dirname(photo)), { recursive: true });
   copyFileSync(path.join(ROOT, photo), path.join(service.dataDir, photo));
@@ -206,6 +207,38 @@ test('a file in, the picture out: in a form, as the body itself, behind its link
     t.true(picture.equals(first.picture));
   }
   t.is((await service.credits()).available, available - 1);
+});
+
+test('a file of hints is stretched over the picture: black is gone, white stays, grey is as without', async t => {
+  // 40 by 30: the right half is black, a corner of the left white.
+  const luma = (x: number, y: number) => (x >= 20 ? 0 : x < 8 && y < 6 ? 255 : 128);
+  const grey = Buffer.from(Array.from({ length: 40 * 30 }, (_, i) => luma(i % 40, (i / 40) | 0)));
+  const raw = { raw: { width: 40, height: 30, channels: 1 } } as const;
+  const form = new FormData();
+  form.set('channels', 'alpha');
+  form.set('image_file', new Blob([PHOTO]), 'photo.jpg');
+  const alphaOf = async (picture: Buffer) =>
+    await sharp(picture).extractChannel(0).raw().toBuffer();
+  const key = { 'idempotency-key': 'without hints', accept: 'image/png' };
+  const without = await alphaOf((await ask(key, form)).picture);
+  form.set('hints_file', new Blob([await sharp(grey, raw).png().toBuffer()]), 'hints.png');
+  const hinted = await alphaOf((await ask({ ...key, 'idempotency-key': 'hints' }, form)).picture);
+  const alphaAt = (of: Buffer, x: number, y: number) => of.readUInt8(y * WIDTH + x);
+  t.deepEqual([alphaAt(without, 20, 20), alphaAt(hinted, 20, 20)], [0, 255]);
+  const [left, right] = [200, 260];
+  for (const x of [left, right]) t.true(alphaAt(without, x, 200) > 250, `nothing at ${x}`);
+  t.true(alphaAt(hinted, left, 200) > 250);
+  t.is(alphaAt(hinted, right, 200), 0);
+  const coloured = await sharp(grey, raw).ensureAlpha().png().toBuffer();
+  form.set('hints_file', new Blob([coloured]), 'hints.png');
+  const refused = await fetch(`${service.baseUrl}/v1/matting`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${service.apiKey}`, 'idempotency-key': 'alpha in hints' },
+    body: form,
+  });
+  const { code, detail } = (await refused.json()) as { code: string; detail: string };
+  t.deepEqual([refused.status, code], [400, 'INVALID_PARAMETER'], detail);
+  t.regex(detail, /hints_file/);
 });
 
 const base64 = (bytes: Uint8Array) => ({ image_base64: Buffer.from(bytes).toString('base64') });

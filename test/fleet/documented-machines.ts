@@ -10,11 +10,11 @@ import type { Env } from './program.ts';
 const execute = promisify(execFile);
 /** The command prints it in this form. */
 const KEY = /\bmk_\w+/;
-/** The documented commands start programs by it. */
-const NODE_COMMAND = 'sh bin/node24 ';
+/** Units start programs by it. */
+const NODE_COMMAND = '/bin/sh bin/node24 ';
 
 /** The indented blocks of a section, in their order, without the indentation. */
-function blocksOf(page: string, heading: string): readonly string[] {
+export function blocksOf(page: string, heading: string): readonly string[] {
   const text = readFileSync(path.join(ROOT, page), 'utf8');
   const [, section = ''] = text.split(`\n## ${heading}\n`);
   const [own = ''] = section.split('\n## ');
@@ -23,31 +23,39 @@ function blocksOf(page: string, heading: string): readonly string[] {
   );
 }
 
-/** Reads the machines of "Run it on several machines". */
+/**
+ * Reads the machines of "Run it on several machines". Without systemd here, `matting` and the units'
+ * commands get the settings by Node's option.
+ */
 export function documentedMachines() {
   const blocks = blocksOf('docs/install.md', 'Run it on several machines');
-  assert.equal(blocks.length, 5, 'a block of the section that this does not know');
-  const [controlPlane, node, once, controlPlaneStart, nodeCommands] = blocks as [
-    string,
-    ...string[],
-  ];
-  const [nodeFetch = '', nodeStart = ''] = nodeCommands?.split('\n') ?? [];
+  assert.equal(blocks.length, 4, 'a block of the section that this does not know');
+  const [controlPlane = '', node = '', migrator = '', once = ''] = blocks;
+  const commandOf = (file: string, command: string) =>
+    `sh bin/node24 --env-file=${file} ${command.replace(/^matting /, 'bin/matting.ts ')}`;
+  assert.deepEqual(namesOf(migrator), ['MATTING_DATABASE_URL']);
   return {
     controlPlane: { file: 'control-plane.env', names: namesOf(controlPlane) },
-    node: { file: 'node.env', names: namesOf(node ?? '') },
-    once: once?.split('\n') ?? [],
-    controlPlaneStart: argumentsOf(controlPlaneStart ?? ''),
-    nodeFetch,
-    nodeStart: argumentsOf(nodeStart),
+    node: { file: 'node.env', names: namesOf(node) },
+    once: once.split('\n').map(line => commandOf('control-plane.env', line)),
+    controlPlaneStart: startOf('control-plane'),
+    nodeFetch: commandOf('node.env', argumentsOf('node', 'ExecStartPre').join(' ')),
+    nodeStart: startOf('node'),
   };
+
+  function startOf(program: 'control-plane' | 'node'): readonly string[] {
+    return [`--env-file=${program}.env`, ...argumentsOf(program, 'ExecStart')];
+  }
 }
 
 function namesOf(block: string): readonly string[] {
   return block.split('\n').map(line => line.slice(0, line.indexOf('=')));
 }
 
-/** Node's arguments in a command that starts a program. */
-function argumentsOf(command: string): readonly string[] {
+/** Node's arguments in a command of the program's unit. */
+function argumentsOf(program: string, name: string): readonly string[] {
+  const unit = readFileSync(path.join(ROOT, `deploy/systemd/matting-${program}.service`), 'utf8');
+  const [, command = ''] = new RegExp(`^${name}=(.*)$`, 'm').exec(unit) ?? [];
   assert.ok(command.startsWith(NODE_COMMAND), command);
   return command.slice(NODE_COMMAND.length).split(' ');
 }
@@ -67,13 +75,10 @@ export function createMachine(
   writeFileSync(path.join(root, file), lines.join(''));
 }
 
-export async function runOn(root: string, command: string, models: Env): Promise<string> {
-  const env = { PATH: process.env.PATH ?? '', ...models };
+export async function runOn(root: string, command: string, more: Env): Promise<string> {
+  const env = { PATH: process.env.PATH ?? '', ...more };
   return (await execute('sh', ['-c', command], { cwd: root, env })).stdout;
 }
-
-/** The URL that a command of the page has in front, of the user who may change tables. */
-const MIGRATOR_URL = /^MATTING_DATABASE_URL=\S+(?= )/;
 
 /** Runs the commands before the first start; gives the key that the last one prints. */
 export async function setUpOnce(
@@ -81,11 +86,10 @@ export async function setUpOnce(
   once: readonly string[],
   { models, migratorUrl }: { readonly models: Env; readonly migratorUrl: string },
 ) {
-  assert.match(once[0] ?? '', MIGRATOR_URL, 'the page makes the tables with another user');
   let printed = '';
   for (const command of once) {
-    const own = command.replace(MIGRATOR_URL, () => `MATTING_DATABASE_URL='${migratorUrl}'`);
-    printed = await runOn(root, own, models);
+    const env = / migrate$/.test(command) ? { MATTING_DATABASE_URL: migratorUrl } : {};
+    printed = await runOn(root, command, { ...models, ...env });
   }
   const [key] = KEY.exec(printed) ?? [];
   assert.ok(key !== undefined, printed);

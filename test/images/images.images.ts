@@ -48,7 +48,7 @@ test('the control plane has no runtime of models, the node no database and no bu
       ...['/app/node_modules', '/app'],
     ]).split('\n');
   const controlPlane = has(CONTROL_PLANE);
-  const ofNodes = ['onnxruntime-node', 'sharp', 'wasm-vips', 'pacote', 'inference-node', 'models'];
+  const ofNodes = ['onnxruntime-node', 'sharp', 'wasm-vips', 'tar', 'inference-node', 'models'];
   for (const name of ofNodes) {
     t.false(controlPlane.includes(name), name);
   }

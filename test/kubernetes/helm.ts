@@ -39,6 +39,8 @@ export const exampleFile = (name: string) => path.join(CHART, 'examples', `${nam
 /** Arguments for values: files of examples, and `path=value` for `--set-json`. */
 export function valuesOf(examples: readonly string[], set: readonly string[] = []): string[] {
   return [
+    // Needed, and no example can know it.
+    ...['--set-json', 'images.registry="registry.example/team"'],
     ...examples.flatMap(name => ['--values', exampleFile(name)]),
     ...set.flatMap(pair => ['--set-json', pair]),
   ];

@@ -58,7 +58,7 @@ test('the commands of the page build, push and install a service that cuts a pic
   for (const line of keys) said = await cluster.api.shell(line, desk);
   apiKey = /mk_\w+/.exec(said)?.[0] ?? '';
   t.not(apiKey, '');
-  const script = `API_KEY=${apiKey}\n${forward}\n${cut}\nkill $!`;
+  const script = `MATTING_API_KEY=${apiKey}\n${forward}\n${cut}\nkill $!`;
   await cluster.api.shell(script, desk);
   const [photo, cutout] = await Promise.all(
     ['photo.jpg', 'cutout.png'].map(name => sharp(path.join(desk, name)).metadata()),

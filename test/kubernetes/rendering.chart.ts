@@ -221,6 +221,53 @@ test('tokens are files of the Secret, which programs follow; callers have theirs
   t.deepEqual(itemsOf('nodes.defaults.callerService=true').toSorted(), [1, 2]);
 });
 
+test('files and authorities of the operator are in every pod that reads them', t => {
+  const own = ['controlPlane', 'nodes.defaults'].flatMap(pods => [
+    `${pods}.extraVolumes=[{"name":"own","configMap":{"name":"own"}}]`,
+    `${pods}.extraVolumeMounts=[{"name":"own","mountPath":"/own"}]`,
+  ]);
+  for (const kind of ['secret', 'configMap']) {
+    const objects = rendered(...valuesOf(['production'], [...own, `caBundle.${kind}="ca"`]));
+    const pods = objects.filter(each => ['Deployment', 'Job', 'CronJob'].includes(each.kind));
+    t.true(pods.length >= 5);
+    for (const each of pods) {
+      const { containers, volumes } = podOf(each).spec;
+      const [{ env, volumeMounts }] = containers;
+      const named = (wanted: string) =>
+        volumes.find(({ name }: KubernetesObject) => name === wanted);
+      t.truthy(named('own').configMap, each.metadata.name);
+      t.deepEqual((named('ca').secret ?? named('ca').configMap).items, [
+        { key: 'ca.crt', path: 'ca.crt' },
+      ]);
+      t.truthy(named('ca')[kind]);
+      const paths = volumeMounts.map(({ mountPath }: KubernetesObject) => mountPath);
+      t.true(paths.includes('/own') && paths.includes('/ca'), each.metadata.name);
+      t.is(
+        env.find((one: KubernetesObject) => one.name === 'NODE_EXTRA_CA_CERTS').value,
+        '/ca/ca.crt',
+      );
+    }
+  }
+});
+
+test('the example of docs/kubernetes.md mounts and sets what it says', t => {
+  const [, example = ''] = /```yaml\n(caBundle:[^`]+)```/.exec(read('docs/kubernetes.md')) ?? [];
+  const set = Object.entries(parse(example)).map(
+    ([name, value]) => `${name}=${JSON.stringify(value)}`,
+  );
+  t.is(set.length, 2);
+  const plane = requireOne(
+    rendered(...valuesOf(['production'], set)),
+    'Deployment',
+    'matting-control-plane',
+  );
+  const [container] = podOf(plane).spec.containers;
+  t.is(variable(container, 'MATTING_BRAND_LOGO_FILE'), '/brand/logo.svg');
+  t.is(variable(container, 'NODE_EXTRA_CA_CERTS'), '/ca/ca.crt');
+  const paths = container.volumeMounts.map(({ mountPath }: KubernetesObject) => mountPath);
+  t.true(paths.includes('/brand') && paths.includes('/ca'), String(paths));
+});
+
 test('with a bucket a control plane asks for the room that pictures need on their way', t => {
   const requested = (...values: readonly string[]) =>
     requireOne(rendered(...values), 'Deployment', 'matting-control-plane').spec.template.spec
@@ -269,7 +316,7 @@ test('what is asked for daily runs by the clock, each alone, as a control plane 
   for (const job of jobs) {
     const [container] = podOf(job)?.spec.containers ?? [];
     const name = container.command.at(-1);
-    t.true(known.includes(`  ${name}) `) || known.includes(`  ${name})\n`), name);
+    t.regex(known, new RegExp(`^ {2}(?:[a-z-]+ \\| )*${name}(?: \\| [a-z-]+)*\\)`, 'm'));
     t.true(job.metadata.name.length <= 52, job.metadata.name);
     t.is(job.spec.concurrencyPolicy, 'Forbid');
     t.true(job.spec.jobTemplate.spec.activeDeadlineSeconds > 0);
@@ -379,6 +426,12 @@ const REFUSED: readonly (readonly [RegExp, readonly string[], string?])[] = [
   [/nodes\.pools\.cpu\.env: MATTING_HOST/, ['nodes.pools.cpu.env.MATTING_HOST="::"']],
   [/MATTING_MODELS_FETCH is set by/, ['nodes.defaults.env.MATTING_MODELS_FETCH="best"']],
   [/modelsFetch/, ['nodes.defaults.modelsFetch=["a,b"]']],
+  [/images\.registry/, ['images.registry=""']],
+  [/caBundle/, ['caBundle={"secret":"a","configMap":"b"}']],
+  [
+    /NODE_EXTRA_CA_CERTS is set by/,
+    ['caBundle.secret="a"', 'controlPlane.env.NODE_EXTRA_CA_CERTS="/b"'],
+  ],
   [/keda\.prometheus\.serverAddress/, ['keda.enabled=true']],
   [/keda\.pool/, ['keda.pool="gpu"'], 'on-demand'],
   [/keda\.pool/, ['keda.pool="none"'], 'on-demand'],

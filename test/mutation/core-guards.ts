@@ -25,6 +25,8 @@ leaves | >= eachMax | a round › knows that behind a full listing more may wait
 #hasUnpaidSlot | max(1 | an unpaid job › leaves three places in four to what is paid for
 control-plane/core/dispatch/fair-order.ts by control-plane/core/dispatch/job-turns.test.ts
 orderJobs | isUnpaid | orderJobs › puts unpaid jobs behind all others, however old
+control-plane/core/dispatch/job-needs.ts by control-plane/core/dispatch/pick-node.test.ts
+shortfallOf | if (unknownTo( | what no node can do › is a field that a node of another version does not follow
 control-plane/core/dispatch/job-needs.ts by test/contract/hidden-frames.test.ts
 admittedMegapixels | finishing: | jobs whose memory is hidden in margins wait, and others do not
 admittedMegapixels | background: | jobs whose memory is hidden in a background wait, and others do not
@@ -112,7 +114,7 @@ SETTLE | where('reserved' | the fence of a job on mysql › of two endings that 
 settleCredit | jobs on sqlite › endings › failure returns the credit from every open state, and is replayed
 control-plane/core/ledger/ledger-writer.ts by control-plane/core/jobs/job-store.test.ts: jobs on sqlite › submission
 RESERVE | where('available' | refuses without a credit, and remembers nothing
-RESERVE | where('reserved' | refuses at the bound in flight, before it looks at credits
+RESERVE | where(IN_FLIGHT | refuses at the bound in flight, before it looks at credits
 control-plane/core/ledger/ledger-writer.ts by control-plane/core/ledger/ledger.test.ts: the ledger on sqlite
 enterOperatorEntry | 'revoke' | revokes all of it or nothing, never below zero available
 RESERVE | '<', | reserves a credit of each job in flight, up to the bound and no further
@@ -176,12 +178,13 @@ requireAcceptedFormat | !== 'none' | a picture as the answer › a contradiction
 control-plane/core/submission/matting-request.ts by control-plane/core/submission/requests.test.ts
 requireBackground | requireBackgroundUrl | fields › a background by its URL is judged as image_url is, in its own name
 control-plane/core/submission/pictures.ts by control-plane/removebg/removebg.test.ts
-finishPictures | !== undefined) | an error of the remove.bg interface › invalid_crop_margin: {"crop":"true","crop_margin":"500px","scale":"10%"}
+requireFits | if (finishing | an error of the remove.bg interface › invalid_crop_margin: {"crop":"true","crop_margin":"500px","scale":"10%"}
+control-plane/core/fetching/callback-check.ts by control-plane/core/webhooks/callbacks.test.ts
+requireOf | !isReadableSecret | half a pair, wrong text, wrong secret: refused, and nothing is left of it
 control-plane/core/submission/submit-matting.ts by control-plane/core/webhooks/callbacks.test.ts
 existing | join, replay and 409 come before the address
 #insert | await askAgain | a held submission › counts for a cap that the key was given: /v1/matting/jobs
 #insert | await askAgain | a held submission › makes no job by a key that was revoked while a name was looked up
-#requireAccepting | !isReadableSecret | half a pair, wrong text, wrong secret: refused, and nothing is left of it
 control-plane/core/submission/submit-matting.ts by control-plane/portal/playground/playground.test.ts
 #requireAccepting | requireRoom()) | the playground › is refused where what is paid for needs the room, and counts nothing
 control-plane/core/submission/submit-matting.ts by control-plane/test/compose/replicas.test.ts
@@ -207,18 +210,45 @@ succeed.ending.happened | && job | jobs on sqlite › endings › success said t
 finish | transact | jobs on sqlite › endings › a body that cannot be rendered leaves job and money as they were
 fail | ...( | jobs on sqlite › endings › a retryable failure frees the key, and the next request is a new job
 fail | ? { idempotency_key_hash | jobs on sqlite › endings › failure returns the credit from every open state, and is replayed
-closing | where('fence' | the fence of a job on mysql › an ending that is overtaken by its own replica ends nothing
-closing | where('lease_holder' | the fence of a job on mysql › an ending whose lease is given back meanwhile ends nothing
+closingBy | where('fence' | the fence of a job on mysql › an ending that is overtaken by its own replica ends nothing
+closingBy | where('lease_holder' | the fence of a job on mysql › an ending whose lease is given back meanwhile ends nothing
 control-plane/core/transactions/job-completion.ts by control-plane/core/keys/accounts.test.ts: policies of keys on sqlite
-finishIn | 'release' | && job | what is released goes back to the cap, what is charged does not
+endJob | 'release' | && job | what is released goes back to the cap, what is charged does not
 control-plane/core/transactions/job-completion.ts by control-plane/portal/playground/allowance.test.ts
-finishIn | if (settled | the playground on sqlite › writes no ledger entry and moves no balance, however a job ends
+endJob | if (settled | the playground on sqlite › writes no ledger entry and moves no balance, however a job ends
+control-plane/core/transactions/job-deletion.ts by control-plane/core/transactions/job-deletion.test.ts: a deletion on sqlite
+kindOf | === 'processing' | leaves a job that a node has, and one that failed, but for the reference
+remove | !== apiKeyId | of another key’s job, or of none, finds nothing
 control-plane/core/transactions/job-submission.ts by control-plane/core/jobs/job-store.test.ts
 freeKey | nowPlusMs | keys that end on sqlite › are kept while their time runs, and freed once it is over
 freeKey | 'finished_at' | keys that end on sqlite › are kept for their time by a job that waited longer than that for a node
 freeKey | where('idempotency_key_hash' | keys that end on sqlite › are freed under their own name alone
 submit | ?? refused | jobs on sqlite › submission › finds the earlier job of a key and leaves the credits alone
 findTwin | === job | jobs on sqlite › submission › repeated by itself after a lost answer is the same success
+control-plane/core/transactions/job-submission.ts by control-plane/core/transactions/corrections.test.ts: a correction on sqlite
+countCorrection | if (!counted | is one of so many of its family, however many come to two replicas at once
+control-plane/core/transactions/family-deletion.ts by control-plane/core/transactions/family-pairs.test.ts: of a family on sqlite
+endFamily | || corrects | deletion of a correction takes its matte, and fails those that begin with it
+control-plane/core/submission/pictures.ts by control-plane/core/submission/corrections.test.ts
+removePictures | === undefined | a correction that is refused leaves the files of the first
+control-plane/core/jobs/batch.ts by control-plane/core/http/batches.test.ts
+findForKey | a batch from its submission to its end, by pages of its results
+  - { id, api_key_id: apiKeyId }
+  + { id }
+control-plane/core/submission/submit-batch.ts by control-plane/core/http/batches.test.ts
+existing | !== fingerprint | a batch from its submission to its end, by pages of its results
+control-plane/core/ledger/ledger-writer.ts by control-plane/core/transactions/batches.test.ts: a batch on sqlite
+beginReserved | '-' | has a bounded number of open jobs, whoever enters them
+control-plane/core/transactions/batch-progress.ts by control-plane/core/transactions/batches.test.ts: a batch on sqlite
+enterItems | BATCH_JOBS_OPEN_MAX - | has a bounded number of open jobs, whoever enters them
+cancelBatch | that is cancelled ends what no node began, free of charge
+  - .where('api_key_id', '=', apiKeyId)
+finishBatch | if (row.callback_url | ends once, when its last job has, with one notification of all its items
+control-plane/core/transactions/batch-submission.ts by control-plane/core/transactions/batches.test.ts: a batch on sqlite
+refusalOf | if (job | is one for one key, and its key is no job’s
+refusalOf | < OPEN_BATCHES_MAX | is refused beyond so many open ones of an account
+control-plane/core/transactions/job-submission.ts by control-plane/core/transactions/batches.test.ts: a batch on sqlite
+insertJob | batch !== undefined | and a job that race for one key are never both made
 control-plane/core/transactions/settled-steps.ts by control-plane/core/jobs/settled.test.ts: a step of a job's end on sqlite
 #guarded | await tx.executeQuery(ROLLBACK | is left out alone where it throws
 run | < STEP_ENDS_MAX | is left out with all others once it has ended the transaction twice

@@ -85,7 +85,9 @@ isBelieved | is not believed where it shows nothing clearly
 isBelieved | if (first !== undefined && keptShare | is not believed where it loses some of what the first look shows
 isBelieved | if (agreement < | is not believed where the opinion sees what the first look sees
 inference-node/serving/picture/infer-plan.ts by inference-node/serving/http-endpoints.test.ts
-inferPlan | mattes = | a second look by the same model › is taken of the picture as it is where the framed one is not believed
+inferPlan | mattes = joined | a second look by the same model › is taken of the picture as it is where the framed one is not believed
+inference-node/serving/picture/matte/picture-part.ts by inference-node/serving/picture/matte/picture-part.test.ts: a part of a picture
+fades | Math.min(1 | shows nothing outside, and fades at its own sides alone
 inference-node/serving/picture/matte/trimap.ts by inference-node/serving/picture/matte/trimap.test.ts
 replaceUnsure | if (trimap[ | max(0 | what is refined › counts where the matte is unsure, ever less towards the sure
 createTrimap | lacks(- | a trimap › is unsure around all that is not surely one or the other, hard edges too
@@ -93,6 +95,9 @@ inference-node/serving/picture/pool/open-picture-pool.ts by inference-node/servi
 decode | this.#modelInputs | each matte is of its own picture, beside callers that go and children that die
 inference-node/serving/picture/worker/finish.ts by inference-node/serving/picture/finishing/finish.test.ts
 frame | requireFrame | a frame that the subject makes larger than it may be › is refused by the name of its field, and one that is bounded is made
+inference-node/serving/picture/zoomed-look.ts by inference-node/serving/picture/zoomed-look.test.ts
+isCloserBelieved | if (unsure | a closer look › is not believed where it is less sure than the first look
+isCloserBelieved | return shown | a closer look › is not believed where what it shows goes on outside of the part
 inference-node/serving/pipeline.ts by inference-node/serving/grpc/finishing.test.ts
 #pixelStages | requireMakeable | a header with finishing › that only the picture shows to be too large ends before a model runs
 inference-node/serving/pipeline.ts by inference-node/serving/http-endpoints.test.ts
@@ -100,7 +105,7 @@ runModel | 'unneeded' | a model that refines › does not run where nothing is u
 inference-node/serving/pipeline.ts by inference-node/serving/pipeline.test.ts
 #untilLoaded | raceAbort | a caller that goes away › in load is heard there, and everything comes back
 #stages | signal), | a caller that goes away › in acquire is heard there, and everything comes back
-#pixelStages | signal), | a caller that goes away › in decode is heard there, and everything comes back
+#pixelStages | signal)) | a caller that goes away › in decode is heard there, and everything comes back
 #pixelStages | runPlan | a caller that goes away › in infer is heard there, and everything comes back
 #pixelStages | finish( | a caller that goes away › in finish is heard there, and everything comes back
 #stages | finally | an error › in decode is what the caller hears, and everything comes back

@@ -89,7 +89,7 @@ addressOf | ?? ipv6 | guesses › takes the port that a proxy of ours has writte
 control-plane/http/urlencoded.ts by control-plane/removebg/removebg-body.test.ts
 push | if (this.#pairs | bounds › of endless pairs without a value no more is read than what is refused
 control-plane/mcp/arguments.ts by control-plane/mcp/mcp.test.ts
-readImageArguments | 0 && | what is wrong with a call is told by name, takes nothing and leaves nothing
+readArguments | 0 && | what is wrong with a call is told by name, takes nothing and leaves nothing
 control-plane/mcp/call-tools.ts by control-plane/mcp/half-sent-messages.test.ts
 #getJob | get_job with a long text beside it holds no slot of uploads while it waits
 control-plane/mcp/call-tools.ts by control-plane/mcp/mcp.test.ts

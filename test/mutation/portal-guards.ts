@@ -21,8 +21,17 @@ control-plane/portal/documents/markdown.ts by control-plane/portal/documents/doc
 anchorOf | replaceAll(' | every link among the documents leads to a place on one
 control-plane/portal/jobs/account-jobs.ts by control-plane/portal/test/attacks/every-route.test.ts
 find | !== accountId | who may › what another account has does not exist for a owner
+control-plane/portal/jobs/correcting.ts by control-plane/portal/jobs/work.test.ts: jobs
+correcting | && kept.untilMs | say why a correction is refused, and make nothing
+correcting | || !may | show what was sent, below what people paint, while it is kept
 control-plane/portal/jobs/job-pages.ts by control-plane/portal/jobs/work.test.ts
 result | if (! | jobs › show one with its stages, and its result to those who may see results
+control-plane/portal/jobs/job-pages.ts by control-plane/portal/jobs/results-zip.test.ts
+zipLink | || !may | the list links it with its filter, to those who may see results
+control-plane/portal/jobs/results-zip.ts by control-plane/portal/jobs/results-zip.test.ts
+chooseResults | === ZIP_RESULTS_MAX | it is bounded by results, by bytes, and by the pages of the list that it reads
+stemOf | RESERVED.test | it has every result of the list, under names that are safe everywhere
+filesOf | if (!isGone | a result that went meanwhile is left out and named, and the others are whole
 control-plane/portal/jobs/thumbnails.ts by control-plane/portal/jobs/work.test.ts: jobs
 sendThumbnailOf | || publicState | show no thumbnail of a result that is over, though its file is there
 hasThumbnail | && may | show the thumbnail of a result where one is, to those who may see results
@@ -48,7 +57,7 @@ control-plane/portal/operator-pages/operator-sessions.ts by control-plane/portal
 isValid | || ( | a form of the operator that is held › makes nothing once its session was signed out, or is over
 isValid | || ( | a session of the operator › ends after its hours, with another key, and where a character differs
 end | a session of the operator › that was signed out ends at every control plane, also after a restart
-control-plane/portal/operator-pages/work-pages.ts by control-plane/portal/test/attacks/operator-routes.test.ts
+control-plane/portal/operator-pages/node-pages.ts by control-plane/portal/test/attacks/operator-routes.test.ts
 registerNodePages | GET /operator/pages/nodes takes session
   - pages.get(NODES_PATH, async (request, reply) => {
   + pages.get(NODES_PATH, { config: { public: true } }, async (request, reply) => {
@@ -71,7 +80,7 @@ place | if ( | have a reference of their own, also where another order drew the 
 control-plane/portal/orders/order-store.ts by control-plane/portal/test/attacks/every-route.test.ts
 find | === undefined | who may › what another account has does not exist for a owner
 control-plane/portal/orders/package-pages.ts by control-plane/portal/orders/sales.test.ts
-renderReview | return renderPackages | the pages of orders › refuse what was reviewed before the price list changed
+renderReview | if (sold === | the pages of orders › refuse what was reviewed before the price list changed
 control-plane/portal/orders/pay-order.ts by control-plane/portal/orders/orders.test.ts
 accept | await applyWaitingRefunds | orders on sqlite › wait with a refund for its payment, or refuse it where it may not wait
 control-plane/portal/orders/receive-payment.ts by control-plane/portal/orders/sales.test.ts
@@ -128,9 +137,9 @@ takeImage | '<', day | counts each day anew, and none twice where the clock is s
 giveImageBack | where('day_at' | counts each day anew, and none twice where the clock is set back
 takeImage | await giveImageBack | takes few open jobs of an account, and counts none of those it refuses
 control-plane/portal/playground/use-playground.ts by control-plane/portal/playground/playground.test.ts
-#requireKnown | if (!this | the playground › takes no byte of a file before the form has shown its token
-#requireKnown | if (!known | the playground › takes no field that the form has not
-submit | run( | an account that holds its share back leaves the others theirs
+#requireKnown | if (!this.#trusted | the playground › takes no byte of a file before the form has shown its token
+#requireKnown | if (!this.#known | the playground › takes no field that the form has not
+#read | run( | an account that holds its share back leaves the others theirs
 control-plane/portal/session/authority.ts by control-plane/portal/people/authority.test.ts: the authority of people on sqlite
 refusalOf | makes nothing of who was signed out just now
 roleOf | === null | makes nothing of who was disabled just now
@@ -153,7 +162,7 @@ findPerson | accountId), | change no account but the one that their page was mad
 guardRoutes | await admitAgain | change no account but the one that their page was made for
 readGuarded | await form | with a picture make no job once the person may not any more
 control-plane/portal/session/roles.ts by control-plane/portal/test/attacks/every-route.test.ts
-MEMBER | 'jobs | who may › a member may what the role has, in the own account
+MEMBER | 'jobs.resend | who may › a member may what the role has, in the own account
 control-plane/portal/session/session-store.ts by control-plane/portal/people/links-and-passwords.test.ts
 begin | if ( | a password that changes on sqlite › lets nobody in by the one before it, whoever verified it in time
 control-plane/portal/session/session-store.ts by control-plane/portal/people/people.test.ts

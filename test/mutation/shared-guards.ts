@@ -4,7 +4,7 @@ import { guardsOf } from './guard.ts';
 export const SHARED_GUARDS = guardsOf`
 client/src/client.ts by test/client/client-faults.test.ts
 #carryOut | a failure that passes is submitted again, under the same key
-  - this.#post(PATHS.matting, submission, idempotencyKey, patience)
+  - this.#post(path, submission, idempotencyKey, patience)
   + this.#post(PATHS.matting, submission, newKey(), patience)
 client/src/command/find-pictures.ts by test/client/remove.test.ts
 requireApart | if (source ! | results that would take the same place are refused before any is paid
@@ -28,6 +28,9 @@ program/followed.ts by program/test/followed.test.ts
 program/held-bytes.ts by program/test/held-bytes.test.ts
 Holding.grow | key: | an account keeps half of all there is, and leaves room for whoever comes
 Holding.grow | weight | what requests keep is counted together, whatever each of them may keep
+program/log.ts by program/test/log.test.ts: failures
+keeps | === 1 | the first of each message and cause is written, the others are counted each minute
+takeLeftOut | >= TELL | one that comes just before the minute ends is not told in full again
 program/ports/chunked-bodies.ts by control-plane/core/http/forms.test.ts
 gatherChunks | over = chunks | a body in tiny chunks › ends the connection of a stranger, however it would be answered
 program/ports/chunked-bodies.ts by program/ports/test/chunked-bodies.test.ts
@@ -56,14 +59,19 @@ take | if (own | whose callers all wait leave others room to wait
 program/tls/tls-files.ts by program/tls/test/tls-files.test.ts
 #readAgain | !isExpired | TLS files that change › are not used where the new certificate has expired and the old one has not
 proto/contract/curl-sample.ts by control-plane/portal/documents/samples.test.ts: curl
-curlSample | ...fields | fails, says why and leaves no file where no picture came
+curlSample | ...formStrings | fails, says why and leaves no file where no picture came
 curlSample | keyPrefix | writes the picture, and one picture is paid once
 proto/contract/errors.ts by proto/contract/test/errors.test.ts
 ERROR_CATALOGUE | 410, | every public code has the status, the retry rule and the subject that were promised
+proto/contract/finishing/fields.ts by proto/contract/test/finishing-fields.test.ts
+frameOf | <= FRAME | fields › {"aspect_ratio":"1:1","output_width":"8000"} with {} is INVALID_PARAMETER
 proto/contract/finishing/frame.ts by proto/contract/test/finishing-fields.test.ts
 frameRefusal | if ( | a frame larger than the picture and than 50 megapixels › is refused by the name of its field: margins in px
 proto/contract/grpc-status.ts by proto/contract/test/wire.test.ts
 fromServiceError | 'false' | fromServiceError › takes a code of the future that blames the request for a fault of the image
+proto/contract/hints.ts by proto/contract/test/hints-wire.test.ts
+requireInside | x <= right | refuses shapes outside of the picture or the box
+requireShapes | shapes > | points > | refuses more shapes or points than a request may have
 proto/contract/image-header/heif-file.ts by proto/contract/test/heif.test.ts: facts of a HEIC
 requireParts | if (CODED | refuses a tile of AV1
 readHeif | ? 1 : | irot 1

@@ -27,7 +27,7 @@ import { type Procedure, proceduresOn } from './procedures.ts';
 
 const test = ava.serial;
 
-const CHECK = 'npm run matting -- storage check';
+const CHECK = 'matting storage check';
 /** URLs that are signed for a node have it; control planes' own requests are signed in headers. */
 const SIGNED_URL = /X-Amz-Signature=/;
 const CLOCK_OFF_MS = 3_600_000;

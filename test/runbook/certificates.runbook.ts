@@ -13,8 +13,8 @@ const test = ava.serial;
 
 const DAY_MS = 86_400_000;
 const GOOD_DAYS = 100;
-const DOCTOR = 'npm run matting -- doctor';
-const NODES_LIST = 'npm run matting -- nodes list';
+const DOCTOR = 'matting doctor';
+const NODES_LIST = 'matting nodes list';
 
 const authority = new TestAuthority('runbook', GOOD_DAYS * DAY_MS);
 const folder = mkdtempSync(path.join(tmpdir(), 'matting-certificates-'));

@@ -37,7 +37,7 @@ procedure('MattingProgramDown', async (page, t) => {
   node.start();
   await page.isOver();
   await service.ready();
-  const { out } = await page.run('npm run matting -- nodes list');
+  const { out } = await page.run('matting nodes list');
   t.regex(out, /^node-1 +live /m);
 });
 
@@ -52,7 +52,7 @@ procedure('MattingUnready', async (page, t) => {
   // A member that was demoted; the service's user may not write to it.
   await service.database.ask('set global read_only = 1');
   t.deepEqual(causes(await page.fires()), ['database']);
-  const drained = await service.run('npm run matting -- nodes drain node-0');
+  const drained = await service.run('matting nodes drain node-0');
   t.not(drained.code, 0);
   t.regex(drained.err, /read-only/);
   await service.database.ask('set global read_only = 0');
@@ -60,7 +60,7 @@ procedure('MattingUnready', async (page, t) => {
   await rename(service.storage, `${service.storage}-gone`);
   t.deepEqual(causes(await page.fires()), ['storage']);
   await rename(`${service.storage}-gone`, service.storage);
-  await page.run('npm run matting -- storage check');
+  await page.run('matting storage check');
   await page.isOver();
   for (const node of service.nodes) await node.stop();
   await other.restart();
@@ -73,7 +73,7 @@ procedure('MattingUnready', async (page, t) => {
 procedure('MattingNodesUnroutable', async (page, t) => {
   await service.matting('nodes drain node-0');
   await page.fires();
-  const { out } = await page.run('npm run matting -- nodes list --json');
+  const { out } = await page.run('matting nodes list --json');
   t.regex(out, /"node_id":"node-0","state":"draining"/);
   const asked = at(page.codeOf(/^GET \/operator/), 0).replace('GET ', '');
   const place = asked.replace('<id>', 'node-0');
@@ -84,7 +84,7 @@ procedure('MattingNodesUnroutable', async (page, t) => {
     });
     return answer.status === 503 && (await answer.text()).includes('draining');
   });
-  await page.run('npm run matting -- nodes undrain <id>', { id: 'node-0' });
+  await page.run('matting nodes undrain <id>', { id: 'node-0' });
   await page.isOver();
   await service.ready();
 });
@@ -105,14 +105,14 @@ procedure('MattingNoNode', async (page, t) => {
   for (const node of service.nodes) await node.kill();
   await page.fires();
   await service.until('node-0 is silent', async () => {
-    const { out } = await page.run('npm run matting -- nodes list');
+    const { out } = await page.run('matting nodes list');
     return /^node-0 +silent /m.test(out);
   });
-  const { out } = await page.run('npm run matting -- doctor', {}, { code: 1 });
+  const { out } = await page.run('matting doctor', {}, { code: 1 });
   t.regex(out, /^failure +nodes +none of 2 takes images/m);
   await service.matting('nodes drain node-0');
   for (const node of service.nodes) node.start();
-  await page.run('npm run matting -- nodes undrain <id>', { id: 'node-0' });
+  await page.run('matting nodes undrain <id>', { id: 'node-0' });
   await page.isOver();
   await service.ready();
   for (const plane of service.planes) await plane.stop();
@@ -167,6 +167,6 @@ procedure('MattingInternalErrors', async (page, t) => {
   const { level, reqId } = await at(service.planes, 0).line(/^Something went wrong on our side/);
   t.deepEqual([level, typeof reqId], [50, 'string']);
   await service.database.ask('rename table matting.api_keys_away to matting.api_keys');
-  await page.run('npm run matting -- nodes list --json');
+  await page.run('matting nodes list --json');
   await page.isOver();
 });

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
-import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -100,6 +100,8 @@ export class Installation {
     this.directory = mkdtempSync(path.join(tmpdir(), 'matting-runbook-'));
     this.storage = options.storage ?? path.join(this.directory, 'storage');
     mkdirSync(this.storage, { recursive: true });
+    const command = `#!/bin/sh\nexec "${process.execPath}" bin/matting.ts "$@"\n`;
+    writeFileSync(path.join(this.directory, 'matting'), command, { mode: 0o755 });
     this.database = await RightsDatabase.create();
     this.#env = {
       MATTING_DATA_DIR: this.storage,
@@ -156,7 +158,8 @@ export class Installation {
 
   /** A command line as it stands, in the project's directory, with the control planes' variables. */
   async run(line: string, more: Env = {}): Promise<Command> {
-    const env = { PATH: process.env.PATH ?? '', HOME: this.directory, ...this.#env, ...more };
+    const PATH = `${this.directory}:${process.env.PATH}`;
+    const env = { PATH, HOME: this.directory, ...this.#env, ...more };
     const options = { cwd: ROOT, env, encoding: 'utf8' as const };
     try {
       const { stdout, stderr } = await execute('sh', ['-c', line], options);
@@ -168,7 +171,7 @@ export class Installation {
   }
 
   async matting(args: string, more: Env = {}): Promise<Command> {
-    const done = await this.run(`"${process.execPath}" bin/matting.ts ${args}`, more);
+    const done = await this.run(`matting ${args}`, more);
     assert.equal(done.code, 0, `matting ${args}: ${done.out}${done.err}`);
     return done;
   }

@@ -31,14 +31,14 @@ procedure('MattingLedgerUnchecked', async page => {
     "update matting.kysely_migration set timestamp = '2026-01-01T00:00:00.000Z'",
   );
   await page.fires();
-  await page.run('npm run matting -- credits check');
+  await page.run('matting credits check');
   await page.isOver();
 });
 
 procedure('MattingLedgerProblems', async (page, t) => {
   const account = await accountId();
   await service.database.ask('update matting.accounts set available = available + 100');
-  const checked = await page.run('npm run matting -- credits check', {}, { code: 1 });
+  const checked = await page.run('matting credits check', {}, { code: 1 });
   const [, has, says] = /available is (\d+), its ledger says (\d+)/.exec(checked.out) ?? [];
   t.true(checked.out.includes(account), checked.out);
   t.is(Number(has) - Number(says), 100);
@@ -48,12 +48,12 @@ procedure('MattingLedgerProblems', async (page, t) => {
     .replace('<difference>', '100')
     .replace('<account>', account);
   await service.database.ask(mend);
-  await page.run('npm run matting -- credits grant <account> <n> --reference <text>', {
+  await page.run('matting credits grant <account> <n> --reference <text>', {
     account: 'shop',
     n: '5',
     text: 'incident-7',
   });
-  await page.run('npm run matting -- credits check');
+  await page.run('matting credits check');
   await page.isOver();
 });
 
@@ -75,7 +75,7 @@ async function placeOrder(): Promise<{ readonly id: string; readonly price: numb
 }
 
 const shown = async (page: Procedure, order: string) =>
-  (await page.run('npm run matting -- orders show <order>', { order })).out;
+  (await page.run('matting orders show <order>', { order })).out;
 
 procedure('MattingPaymentOdd', async (page, t) => {
   const [twice, other] = [await placeOrder(), await placeOrder()];
@@ -85,14 +85,14 @@ procedure('MattingPaymentOdd', async (page, t) => {
   t.is(firing?.outcome, 'paid_again');
   await at(service.planes, 0).line('a payment was told of', { outcome: 'paid_again' });
   t.regex(await shown(page, twice.id), /pay-2/);
-  await page.run('npm run matting -- orders refund <order> --amount <sum> --reference <text>', {
+  await page.run('matting orders refund <order> --amount <sum> --reference <text>', {
     order: twice.id,
     sum: '1.00',
     text: 'back-1',
   });
   t.is((await tell(other.id, 'pay-low', 1)).code, 1);
   t.regex(await shown(page, other.id), /differs/);
-  await page.run('npm run matting -- orders confirm <order> --reference <text>', {
+  await page.run('matting orders confirm <order> --reference <text>', {
     order: other.id,
     text: 'bank-7',
   });
@@ -130,10 +130,10 @@ procedure('MattingResultsLost', async (page, t) => {
   await page.fires();
   const line = await at(service.planes, 0).line('a result is lost', { jobId: gone.job_id });
   t.is(line.foundBy, 'download');
-  await page.run('npm run matting -- storage check');
-  const dry = await page.run('npm run matting -- credits repay-lost --dry-run');
+  await page.run('matting storage check');
+  const dry = await page.run('matting credits repay-lost --dry-run');
   t.regex(dry.out, /^1 credits would be returned$/m);
-  const done = await page.run('npm run matting -- credits repay-lost');
+  const done = await page.run('matting credits repay-lost');
   t.regex(done.out, /^1 credits returned$/m);
   t.is((await service.matting('credits check')).code, 0);
   await page.isOver();
@@ -172,7 +172,7 @@ procedure('MattingResultsMissing', async (page, t) => {
   for (const file of await readdir(results())) {
     if (!file.startsWith(first.job_id)) await rm(path.join(results(), file));
   }
-  const said = await page.run('npm run matting -- credits repay-lost --all-missing --even-most');
+  const said = await page.run('matting credits repay-lost --all-missing --even-most');
   t.regex(said.out, /^\d+ results checked, [2-9] missing$/m);
   t.is(await answerOf(second.result?.url), '500 RESULT_LOST');
   t.is((await service.matting('credits check')).code, 0);

@@ -4,9 +4,9 @@ import path from 'node:path';
 import { parse } from 'yaml';
 
 const ROOT = path.resolve(import.meta.dirname, '../..');
-const CLI = 'npm run matting -- ';
+const CLI = /^(?:npm run matting --|matting) /;
 /** Code that a shell runs as it stands, besides the project's own commands. */
-const PROGRAMS = /^(?:npm|sh|ss|du|cat|dmesg|openssl|curl) /;
+const PROGRAMS = /^(?:matting|npm|sh|ss|du|cat|dmesg|openssl|curl) /;
 
 export interface RunbookPage {
   readonly alert: string;
@@ -36,7 +36,7 @@ export function commandsOf(text: string): readonly string[] {
 
 /** Gives what follows `matting` in the commands that are its own. */
 export function ownArgumentsOf(commands: readonly string[]): readonly string[] {
-  return commands.filter(line => line.startsWith(CLI)).map(line => line.slice(CLI.length));
+  return commands.filter(line => CLI.test(line)).map(line => line.replace(CLI, ''));
 }
 
 export function runbookPages(): ReadonlyMap<string, RunbookPage> {

@@ -6,6 +6,7 @@ import path from 'node:path';
 
 const ROOT = path.resolve(import.meta.dirname, '../..');
 const KERNELS = path.join(ROOT, 'inference-node/kernels');
+const ONNX = 'inference-node/serving/onnx';
 const COMPILED = 'inference-node/serving/picture/kernels/kernels.wasm';
 const fresh = mkdtempSync(path.join(tmpdir(), 'matting-generated-'));
 
@@ -32,7 +33,10 @@ function differing(folder: string, made: string, pattern: string): string[] {
 function staleProto(): string[] {
   const buf = path.join(ROOT, 'node_modules/@bufbuild/buf/bin/buf');
   runNode(ROOT, buf, 'generate', '--output', fresh);
-  return differing('proto/gen', path.join(fresh, 'proto/gen'), '**/*.ts');
+  runNode(ROOT, buf, 'generate', '--output', fresh, '--template', `${ONNX}/buf.gen.yaml`);
+  return ['proto/gen', `${ONNX}/gen`].flatMap(folder =>
+    differing(folder, path.join(fresh, folder), '**/*.ts'),
+  );
 }
 
 function staleDashboards(): string[] {
@@ -48,7 +52,6 @@ function staleDocuments(): string[] {
   runNode(ROOT, path.join(ROOT, 'docs/source/write.ts'), made, made);
   return [
     ...differing('docs', made, 'settings.md'),
-    ...differing('docs', made, 'appendix/model-catalogue.md'),
     ...differing('program', made, 'variable-names.json'),
   ];
 }

@@ -55,7 +55,7 @@ export async function runAva(run: AvaRun): Promise<AvaResult> {
   const scratch = mkdtempSync(path.join(tmpdir(), 'matting-ava-'));
   const resultsFile = path.join(scratch, 'results.json');
   const relative = files.map(file => path.relative(ROOT, path.resolve(file)));
-  const config = { files: relative, timeout: `${timeoutMs}ms`, resultsFile };
+  const config = { files: relative, timeoutMs, resultsFile };
   const args = [AVA, '--config', CONFIG, '--concurrency', String(concurrency)];
   if (match !== undefined) args.push('--match', match);
   const child = spawn(process.execPath, args, {

@@ -1,5 +1,5 @@
 /**
- * Runs every test with ava, or files and folders that are named; `--storms` takes `*.storm.ts`. The
+ * Runs every test with ava, or files and folders that are named; `--kind=storm` takes `*.storm.ts`. The
  * last line is `N passed, N failed`; exits 0 only when something passed and nothing failed. A run
  * in which no test ends for `--minutes` hangs.
  */
@@ -17,11 +17,11 @@ import { concludeWith, runAva } from './run-ava.ts';
 import { NoTestsError, testFilesOf, testsIn } from './test-files.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '../..');
-/** Storms of `test` take longest, its mutations first: they begin, and the rest runs beside them. */
+/** Storms of `test` take longest: they begin, and the rest runs beside them. */
 const ROOMS = ['test', 'control-plane', 'inference-node', 'proto', 'program', 'client', 'bin'];
 
 /** Exits with 2 and a sentence, before databases are made, if a name means no test. */
-function requireFiles(targets: readonly string[], kind: 'test' | 'storm'): string[] {
+function requireFiles(targets: readonly string[], kind: string): string[] {
   try {
     return testFilesOf(targets, kind);
   } catch (error) {
@@ -60,13 +60,13 @@ function warnWithoutServer(): void {
 
 const { values, positionals } = parseArgs({
   options: {
-    storms: { type: 'boolean', default: false },
+    kind: { type: 'string', default: 'test' },
     concurrency: { type: 'string', default: '3' },
     minutes: { type: 'string', default: '5' },
   },
   allowPositionals: true,
 });
-const kind = values.storms ? 'storm' : 'test';
+const { kind } = values;
 const named = requireFiles(positionals, kind);
 const files = positionals.length > 0 ? named : ROOMS.flatMap(room => testsIn(room, kind));
 warnWithoutServer();

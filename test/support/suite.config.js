@@ -8,7 +8,7 @@ import path from 'node:path';
 import { stripVTControlCharacters } from 'node:util';
 
 const { ava } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8'));
-const { files, timeout, resultsFile } = JSON.parse(process.env.MATTING_TEST_RUN);
+const { files, timeoutMs, resultsFile } = JSON.parse(process.env.MATTING_TEST_RUN);
 
 /** A worker that spins in native code, or handles SIGTERM, outlives ava's request to end. */
 const KILL_MS = 10_000;
@@ -36,10 +36,32 @@ async function observeRun({ events }) {
   const tookMs = {};
   const failures = [];
   let stats;
+  /** A test that asked for more time is silent until then. */
+  let silentUntilMs = 0;
+  let lastAtMs = Date.now();
+  const nameWhatRuns = () => {
+    for (const file of began.keys()) {
+      if (!(file in tookMs)) {
+        console.error(`killed, it did not end by itself: ${file}`);
+        failures.push(`${path.relative('', file)}: killed, it did not end by itself`);
+      }
+    }
+  };
   process.once('exit', () =>
     writeFileSync(resultsFile, JSON.stringify({ ...stats, tookMs, failures })),
   );
+  // Ava's own bound is wound up by the next event, and there is none where a file does not end
+  // after a test that had asked for more time.
+  setInterval(() => {
+    if (Date.now() < Math.max(lastAtMs + timeoutMs + KILL_MS, silentUntilMs)) return;
+    nameWhatRuns();
+    process.exit(1);
+  }, KILL_MS).unref();
   for await (const event of events) {
+    if (event.type !== 'worker-stdout' && event.type !== 'worker-stderr') lastAtMs = Date.now();
+    if (event.type === 'test-timeout-configured') {
+      silentUntilMs = Math.max(silentUntilMs, Date.now() + event.period + KILL_MS);
+    }
     if (event.type === 'stats') {
       stats = event.stats;
       for (const file of stats.byFile.keys()) {
@@ -50,12 +72,7 @@ async function observeRun({ events }) {
     if (event.type === 'worker-finished' || event.type === 'worker-failed') {
       tookMs[event.testFile] = performance.now() - began.get(event.testFile);
     } else if (event.type === 'timeout') {
-      for (const file of began.keys()) {
-        if (!(file in tookMs)) {
-          console.error(`killed, it did not end by itself: ${file}`);
-          failures.push(`${path.relative('', file)}: killed, it did not end by itself`);
-        }
-      }
+      nameWhatRuns();
       setTimeout(() => process.exit(1), KILL_MS);
     }
   }
@@ -67,7 +84,7 @@ export default {
   ...ava,
   files,
   sortTestFiles: (one, other) => order.get(one) - order.get(other),
-  timeout,
+  timeout: `${timeoutMs}ms`,
   nonSemVerExperiments: { observeRunsFromConfig: true },
   observeRun,
 };

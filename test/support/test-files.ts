@@ -13,15 +13,15 @@ export class NoTestsError extends Error {
 
 /**
  * @param targets files, or folders for all their files of the kind, from the project's root
- * @param kind the files of a folder: those that end in `.test.ts` or `.storm.ts`
+ * @param kind the files of a folder: those that end in `.test.ts`, `.storm.ts`, or `.mutants.ts`
  * @returns absolute paths, those of a folder from the last to the first
  * @throws NoTestsError a target is not there, or a folder has no such file
  */
-export function testFilesOf(targets: readonly string[], kind: 'test' | 'storm'): string[] {
+export function testFilesOf(targets: readonly string[], kind: string): string[] {
   return targets.flatMap(target => filesOf(target, kind));
 }
 
-function filesOf(target: string, kind: 'test' | 'storm'): string[] {
+function filesOf(target: string, kind: string): string[] {
   const absolute = path.resolve(ROOT, target);
   const stats = statSync(absolute, { throwIfNoEntry: false });
   if (stats?.isFile() && TEST_FILE.test(absolute)) return [absolute];
@@ -35,7 +35,7 @@ function filesOf(target: string, kind: 'test' | 'storm'): string[] {
 }
 
 /** Absolute paths of the tests below a folder, from the last to the first; perhaps none. */
-export function testsIn(folder: string, kind: 'test' | 'storm'): string[] {
+export function testsIn(folder: string, kind: string): string[] {
   const cwd = path.resolve(ROOT, folder);
   return globSync(`**/*.${kind}.ts`, { cwd, exclude: name => name === 'node_modules' })
     .map(name => path.join(cwd, name))

@@ -18,11 +18,17 @@ import { createHash } from 'node:crypto';
 import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import type { GraphForm, PreparedModel } from '@matting/serving/models/prepared-model.ts';
-import onnxProto from 'onnx-proto';
+import {
+  AttributeProto_AttributeType as AttributeType,
+  type DeepPartial,
+  ModelProto,
+  type NodeProto,
+  TensorProto,
+  TensorProto_DataType,
+} from '@matting/serving/test/onnx-messages.ts';
 
-const { onnx } = onnxProto;
-const { FLOAT, INT64, BOOL } = onnx.TensorProto.DataType;
-type Node = onnxProto.onnx.INodeProto;
+const { FLOAT, INT64, BOOL } = TensorProto_DataType;
+type Node = DeepPartial<NodeProto>;
 
 export type TinyModelKind =
   | 'mean'
@@ -50,21 +56,28 @@ export interface TinyModelOptions {
 
 function floats(name: string, dims: number[], values: number[]) {
   const rawData = new Uint8Array(Float32Array.from(values).buffer);
-  return onnx.TensorProto.create({ name, dims, rawData, dataType: FLOAT });
+  return TensorProto.fromPartial({ name, dims: dims.map(BigInt), rawData, dataType: FLOAT });
 }
 
 function integers(name: string, dims: number[], values: number[]) {
   const rawData = new Uint8Array(BigInt64Array.from(values.map(BigInt)).buffer);
-  return onnx.TensorProto.create({ name, dims, rawData, dataType: INT64 });
+  return TensorProto.fromPartial({ name, dims: dims.map(BigInt), rawData, dataType: INT64 });
 }
 
 /** A dim that is undefined may be any. */
 function value(name: string, elemType: number, dims: readonly (number | undefined)[]) {
-  const shape = { dim: dims.map(dimValue => (dimValue === undefined ? {} : { dimValue })) };
-  return onnx.ValueInfoProto.create({ name, type: { tensorType: { elemType, shape } } });
+  const shape = {
+    dim: dims.map(dimValue => (dimValue === undefined ? {} : { dimValue: BigInt(dimValue) })),
+  };
+  return { name, type: { tensorType: { elemType, shape } } };
 }
 
-function node(opType: string, input: string[], output: string[], attribute: object[] = []): Node {
+function node(
+  opType: string,
+  input: string[],
+  output: string[],
+  attribute: Node['attribute'] = [],
+): Node {
   return { opType, input, output, attribute };
 }
 
@@ -89,11 +102,11 @@ function pacedNodes(): Node[] {
   };
   const filled = {
     name: 'value',
-    type: onnx.AttributeProto.AttributeType.TENSOR,
+    type: AttributeType.TENSOR,
     t: floats('fill', [1], [1 / PRODUCT_SIDE]),
   };
-  const keepdims = { name: 'keepdims', type: onnx.AttributeProto.AttributeType.INT, i: 0 };
-  const g = { name: 'body', type: onnx.AttributeProto.AttributeType.GRAPH, g: body };
+  const keepdims = { name: 'keepdims', type: AttributeType.INT, i: 0n };
+  const g = { name: 'body', type: AttributeType.GRAPH, g: body };
   return [
     node('ConstantOfShape', ['matrix_shape'], ['matrix'], [filled]),
     node('ReduceMax', ['input'], ['brightest'], [keepdims]),
@@ -104,7 +117,7 @@ function pacedNodes(): Node[] {
       'Cast',
       ['trips_float'],
       ['trips'],
-      [{ name: 'to', type: onnx.AttributeProto.AttributeType.INT, i: INT64 }],
+      [{ name: 'to', type: AttributeType.INT, i: BigInt(INT64) }],
     ),
     node('Loop', ['trips', '', 'matrix'], ['products'], [g]),
     // The product's mean is 1 / PRODUCT_SIDE: added and taken away, it keeps the loop in the graph.
@@ -127,8 +140,8 @@ function pacedInitializers(tripsMax: number) {
 
 /** Zeros, as many as are held, of which no optimiser knows before a run; added to the matte. */
 function holding(matte: string, output: string, bytes: number) {
-  const keepdims = { name: 'keepdims', type: onnx.AttributeProto.AttributeType.INT, i: 0 };
-  const to = { name: 'to', type: onnx.AttributeProto.AttributeType.INT, i: INT64 };
+  const keepdims = { name: 'keepdims', type: AttributeType.INT, i: 0n };
+  const to = { name: 'to', type: AttributeType.INT, i: BigInt(INT64) };
   return {
     nodes: [
       node('ReduceMax', ['input'], ['most'], [keepdims]),
@@ -217,8 +230,8 @@ export function encodeTinyModel(options: TinyModelOptions = {}): Uint8Array {
     initializer: initializers,
     node: nodes,
   };
-  const opsetImport = [{ domain: '', version: 13 }];
-  return onnx.ModelProto.encode({ irVersion: 7, opsetImport, graph }).finish();
+  const opsetImport = [{ domain: '', version: 13n }];
+  return ModelProto.encode(ModelProto.fromPartial({ irVersion: 7n, opsetImport, graph })).finish();
 }
 
 const OURS = {

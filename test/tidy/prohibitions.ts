@@ -20,8 +20,8 @@ export const PROHIBITIONS: readonly Prohibition[] = [
     to: /^(?!client\/src\/|node:)/,
   },
   {
-    rule: 'only files.ts and the command of the client import Node, and no other the command',
-    from: /^client\/src\/(?!files\.ts$|command\/)/,
+    rule: 'only files, webhooks and the command of the client import Node, no other the command',
+    from: /^client\/src\/(?!(?:files|webhooks)\.ts$|command\/)/,
     to: /^node:|^client\/src\/command\//,
   },
   {
@@ -52,8 +52,8 @@ export const PROHIBITIONS: readonly Prohibition[] = [
     to: /^undici/,
   },
   {
-    rule: 'only what calls OpenVINO imports the interface to native libraries',
-    from: /^(?!inference-node\/serving\/engine\/child\/openvino-session\.ts$)/,
+    rule: 'only what calls OpenVINO, and maps its files, imports the interface to native libraries',
+    from: /^(?!inference-node\/serving\/engine\/child\/(openvino-session|mapped-file)\.ts$)/,
     to: /^koffi$/,
   },
   {
@@ -84,6 +84,6 @@ export const PROHIBITIONS: readonly Prohibition[] = [
   {
     rule: 'only model-tools import what fetches packages',
     from: /^(?!inference-node\/model-tools\/)/,
-    to: /^(pacote|tar|@npmcli\/)/,
+    to: /^(ini|tar)$/,
   },
 ];

@@ -113,7 +113,7 @@ export function readSources(root = ROOT): SourceFile[] {
     '{proto,program,client,control-plane,inference-node,bin,bench,test}/**/*.ts',
     {
       cwd: root,
-      exclude: ['**/node_modules/**', 'proto/gen/**', 'client/dist/**'],
+      exclude: ['**/node_modules/**', 'proto/gen/**', '**/onnx/gen/**', 'client/build/**'],
     },
   );
   const api = new API({ cwd: root });

@@ -4,6 +4,7 @@ import { CommandError, misuse } from './command-error.ts';
 import { helpOf, parseCommand, readRemoveOptions } from './options.ts';
 import { shown } from './progress.ts';
 import { remove } from './remove.ts';
+import { removeUrls } from './remove-urls.ts';
 
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
 /** Terminals and npm send one signal twice. */
@@ -30,9 +31,13 @@ export async function main(args: readonly string[], name = 'matting-remove'): Pr
       process.stdout.write(`${answer}\n`);
       return 0;
     }
-    if (files.length === 0) throw misuse(`no picture is named; see ${name} --help`);
+    if (files.length === 0 && given.urls === undefined)
+      throw misuse(`no picture is named; see ${name} --help`);
     const endings = { draining: draining.signal, hurrying: hurrying.signal };
-    await remove(await readRemoveOptions(files, given), endings);
+    const options = await readRemoveOptions(files, given);
+    const { urls, to = '' } = options;
+    if (urls === undefined) await remove(options, endings);
+    else await removeUrls(urls, { ...options, to }, endings);
     return 0;
   } catch (error) {
     return draining.signal.aborted ? INTERRUPTED_EXIT_CODE : explain(error);
@@ -41,9 +46,11 @@ export async function main(args: readonly string[], name = 'matting-remove'): Pr
   }
 }
 
-/** The same way up from the sources and from what is built of them. */
+/** Two up is the built package's manifest; in a checkout it has no version, but the project's has. */
 function versionOfPackage(): string {
-  return JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8')).version;
+  const versionAt = (place: string): string | undefined =>
+    JSON.parse(readFileSync(new URL(place, import.meta.url), 'utf8')).version;
+  return versionAt('../../package.json') ?? versionAt('../../../package.json') ?? '';
 }
 
 /** One line for a person; a stack only for what no person can mend. */

@@ -34,7 +34,7 @@ type OptionTexts = Readonly<Record<string, readonly [value: string, about: strin
 
 /** The fields of finishing, under their names; `background-file` is a file of this machine. */
 export const FINISHING_OPTIONS = {
-  background: ['<colour>', 'put a CSS colour behind the subject'],
+  background: ['<colour>', 'put a CSS colour behind the subject, or original'],
   'background-url': ['<url>', 'put a picture behind it; the service downloads it'],
   'background-file': ['<file>', 'put a picture from this machine behind it'],
   channels: ['<channels>', 'rgba, or alpha for the matte only'],
@@ -45,6 +45,14 @@ export const FINISHING_OPTIONS = {
   'size-max-megapixels': ['<n>', 'scale larger results down'],
   'output-width': ['<pixels>', 'width of the frame'],
   'output-height': ['<pixels>', 'height of the frame'],
+  'aspect-ratio': ['<w:h>', 'proportions of the frame, such as 1:1'],
+  enlarge: ['<boolean>', 'false: never scale the subject above its own pixels'],
+  quality: ['<n>', 'quality of JPEG, WebP or AVIF, 1 to 100'],
+  roi: ['<region>', 'keep the subject only inside x1 y1 x2 y2, in px or %'],
+  shadow: ['<kind>', 'drop: a soft shadow of the subject'],
+  'shadow-opacity': ['<percent>', 'opacity of the shadow, 1 to 100 (default: 50)'],
+  'shadow-blur': ['<percent>', 'blur of the shadow, 0 to 20 % of the subject (default: 3)'],
+  'shadow-offset': ['<offset>', 'x y of the shadow, each 0 to 20 % of the subject (default: 0 2)'],
 } as const satisfies OptionTexts;
 
 const OPTIONS = {
@@ -58,9 +66,11 @@ const OPTIONS = {
   ],
   'skip-existing': ['', 'skip a picture if a result with its name exists'],
   'full-names': ['', 'write photo.jpg.png for photo.jpg, not photo.png'],
+  urls: ['<list>', 'picture addresses, one on each line of this file; the service downloads them'],
   run: ['<name>', 'a new name processes and charges every picture again'],
   'give-up': ['<minutes>', `longest time for a picture (default: ${GIVE_UP_MINUTES_DEFAULT})`],
   model: ['<name>', 'model or plan that the service offers'],
+  'subject-box': ['<x1 y1 x2 y2>', 'where the subject is, in pixels or %'],
   'fail-without-subject': ['', 'fail a picture without a subject, free of charge'],
   format: ['<format>', `format of the results: ${FORMATS.join(', ')} (default: png)`],
   ...FINISHING_OPTIONS,
@@ -82,6 +92,8 @@ export interface RemoveOptions {
   readonly files: readonly string[];
   /** Undefined: standard input to standard output. */
   readonly to: string | undefined;
+  /** A file that lists addresses, in place of files. */
+  readonly urls: string | undefined;
   readonly client: MattingClient;
   readonly recursive: boolean;
   readonly concurrency: number;
@@ -103,6 +115,7 @@ export function helpOf(name: string): string {
     return `  ${`--${option} ${value}`.padEnd(28)}${about}`;
   });
   return `Usage: ${name} [options] <files...>
+       ${name} [options] --urls <list>
 
 Removes the backgrounds of pictures with a running service. Name pictures, folders,
 or ${STANDARD_INPUT} to read standard input and write standard output.
@@ -159,11 +172,22 @@ function editsBetween(from: string, to: string): number {
   return row.at(-1)!;
 }
 
+/** The service downloads the pictures of a list, as many at once as it can. */
+const OF_FILES = ['recursive', 'skip-existing', 'concurrency', 'full-names'] as const;
+
 /** @throws CommandError */
 export async function readRemoveOptions(
   files: readonly string[],
   given: GivenOptions,
 ): Promise<RemoveOptions> {
+  if (given.urls !== undefined && files.length > 0) {
+    throw misuse('--urls lists the pictures; name no files beside it');
+  }
+  if (given.urls !== undefined && given['background-file'] !== undefined) {
+    throw misuse('--urls takes a background as --background-url');
+  }
+  const ofFiles = given.urls === undefined ? undefined : OF_FILES.find(name => name in given);
+  if (ofFiles !== undefined) throw misuse(`--urls takes no --${ofFiles}`);
   if (files.includes(STANDARD_INPUT)) {
     if (files.length > 1)
       throw misuse(`${STANDARD_INPUT} reads standard input; name no other files beside it`);
@@ -172,12 +196,14 @@ export async function readRemoveOptions(
   } else if (given.to === undefined) {
     throw misuse('--to is missing; name the folder for the results');
   }
-  const format = FORMATS.find(one => one === (given.format ?? 'png'));
+  const named = given.format === 'jpg' ? 'jpeg' : (given.format ?? 'png');
+  const format = FORMATS.find(one => one === named);
   if (format === undefined) throw misuse(`--format must be one of ${FORMATS.join(', ')}`);
   const giveUp = whole(given, 'give-up', GIVE_UP_MINUTES_MAX) ?? GIVE_UP_MINUTES_DEFAULT;
   return {
     files,
     to: given.to,
+    urls: given.urls,
     concurrency: whole(given, 'concurrency', CONCURRENCY_MAX) ?? CONCURRENCY_DEFAULT,
     giveUpMs: giveUp * 60_000,
     client: await openClient(given),
@@ -197,7 +223,7 @@ async function readFields(
 ): Promise<Pick<RemoveOptions, 'fields' | 'asked'>> {
   const { 'background-file': file, ...texts } = given;
   const names = (Object.keys(texts) as (keyof typeof texts)[]).filter(
-    name => name === 'model' || name in FINISHING_OPTIONS,
+    name => name === 'model' || name === 'subject-box' || name in FINISHING_OPTIONS,
   );
   const entries = names.map(name => [name.replaceAll('-', '_'), String(given[name])]);
   entries.push(['output_format', format]);

@@ -19,8 +19,8 @@ export class Progress {
   readonly #hasBar: boolean;
   readonly #startedAtMs = performance.now();
   #ended = 0;
-  /** The pictures that ended and took a request. */
-  #sent = 0;
+  /** The pictures that the service cut out: a refusal says nothing of its speed. */
+  #made = 0;
   #percentSaid = 0;
   #note = '';
 
@@ -31,10 +31,10 @@ export class Progress {
     this.#draw();
   }
 
-  /** One more picture has ended, well or not. @param isSent it was not there already */
-  ended(source: string, isSent: boolean): void {
+  /** One more picture has ended. @param isMade it has a new result */
+  ended(source: string, isMade: boolean): void {
     this.#ended += 1;
-    if (isSent) this.#sent += 1;
+    if (isMade) this.#made += 1;
     this.note(source);
     if (this.#hasBar) return;
     const percent = Math.floor((this.#ended / this.#total) * 100);
@@ -75,8 +75,8 @@ export class Progress {
   /** How fast it goes, and how long it takes if the rest goes as fast. */
   #pace(): string[] {
     const left = this.#total - this.#ended;
-    if (this.#sent === 0 || left === 0) return [];
-    const perPictureMs = (performance.now() - this.#startedAtMs) / this.#sent;
+    if (this.#made === 0 || left === 0) return [];
+    const perPictureMs = (performance.now() - this.#startedAtMs) / this.#made;
     const perMinute = 60_000 / perPictureMs;
     const rate = `${perMinute.toFixed(perMinute < 10 ? 1 : 0)} a minute`;
     const seconds = Math.ceil((perPictureMs * left) / 1000);

@@ -36,13 +36,9 @@ export interface Endings {
 export async function remove(options: RemoveOptions, endings: Endings): Promise<void> {
   const { to } = options;
   if (to === undefined) return removeStandardInput(options, endings);
-  await mkdir(to, { recursive: true }).catch((error: Error) => {
-    throw new CommandError(error.message, CANNOT_CREATE_EXIT_CODE);
-  });
+  await makeFolder(to);
   const found = await findPictures(options.files, { ...options, to });
-  const journal = await Journal.open(to).catch((error: Error) => {
-    throw new CommandError(error.message, CANNOT_CREATE_EXIT_CODE);
-  });
+  const journal = await openJournal(to);
   try {
     if (found.pictures.length > 0) await requireService(options, found.pictures.length);
     else process.stderr.write(`matting: no pictures found${REMEDY_OF_NONE}\n`);
@@ -51,6 +47,21 @@ export async function remove(options: RemoveOptions, endings: Endings): Promise<
   } finally {
     await journal.close();
   }
+}
+
+/** @throws CommandError */
+export async function makeFolder(to: string): Promise<void> {
+  await mkdir(to, { recursive: true }).catch((error: NodeJS.ErrnoException) => {
+    const detail = error.code === 'EEXIST' ? `--to ${to} is a file; name a folder` : error.message;
+    throw new CommandError(detail, CANNOT_CREATE_EXIT_CODE);
+  });
+}
+
+/** @throws CommandError */
+export function openJournal(to: string): Promise<Journal> {
+  return Journal.open(to).catch((error: Error) => {
+    throw new CommandError(error.message, CANNOT_CREATE_EXIT_CODE);
+  });
 }
 
 /** An address, a key or a model that is wrong is told at once, not after an hour of patience. */
@@ -95,6 +106,10 @@ class Run {
   #next = 0;
   #made = 0;
   #there = 0;
+  /** Results that have warnings. */
+  #warned = 0;
+  /** Failed pictures that the same command would fail at again. */
+  #lost = 0;
   /** Why no further picture is begun. */
   #stopped: CommandError | undefined;
 
@@ -134,10 +149,10 @@ class Run {
       const picture = this.#found.pictures[this.#next];
       if (picture === undefined) return;
       this.#next += 1;
-      let isSent = true;
+      let isMade = false;
       try {
         const end = await this.#one(picture);
-        isSent = end.kind !== 'there';
+        isMade = end.kind === 'made';
         this.#count(picture, end);
       } catch (error) {
         // Ended at once, or the journal cannot be written.
@@ -145,7 +160,7 @@ class Run {
         this.#stopped ??= new CommandError(`stopped: ${(error as Error).message}`);
         this.#failed.push(picture.source);
       }
-      this.#progress.ended(picture.source, isSent);
+      this.#progress.ended(picture.source, isMade);
     }
   }
 
@@ -168,14 +183,21 @@ class Run {
     if (end.kind === 'made') {
       this.#made += 1;
       this.#jobs.add(end.job);
-      if (end.warnings.length > 0) this.#progress.line(`${source}: ${warnedOf(end.warnings)}`);
+      if (end.warnings.length > 0) {
+        this.#warned += 1;
+        this.#progress.line(`${source}: ${warnedOf(end.warnings)}`);
+      }
     } else if (end.kind === 'there') {
       this.#there += 1;
     } else {
       const { error } = end;
       this.#failed.push(source);
+      if (error instanceof MattingError && !error.retryable) this.#lost += 1;
+      const stops = stopsTheRun(error, this.#made > 0);
+      // Pictures that were on their way meet what stopped the run, too: it is said once.
+      if (stops && this.#stopped !== undefined) return;
       this.#progress.line(`${source}: ${codeOf(error)}: ${error.message}`);
-      if (stopsTheRun(error, this.#made > 0)) this.#stopped ??= failureOf(error, 'stopped: ');
+      if (stops) this.#stopped = failureOf(error, 'stopped: ');
     }
   }
 
@@ -191,6 +213,7 @@ class Run {
       pictures.length + unreadable.length - this.#made - this.#there - this.#failed.length;
     const parts = [
       `${this.#made} cut out (${this.#jobs.size} jobs)`,
+      ...(this.#warned > 0 ? [`${this.#warned} with warnings (results.jsonl)`] : []),
       ...(this.#there > 0 ? [`${this.#there} already there`] : []),
       ...(this.#failed.length > 0 ? [`${this.#failed.length} failed`] : []),
       ...(left > 0 ? [`${left} not tried`] : []),
@@ -199,10 +222,14 @@ class Run {
     process.stdout.write(`matting: ${shown(parts.join(', '))}\n`);
     if (this.#stopped !== undefined) throw this.#stopped;
     if (left > 0) throw new CommandError('interrupted; run the same command again to resume');
-    if (this.#failed.length > 0)
-      throw new CommandError(
-        `${this.#failed.length} failed; run the same command again to retry them`,
-      );
+    const failed = this.#failed.length;
+    if (failed === 0) return;
+    const again = failed - this.#lost;
+    const which = again === failed ? 'them' : `${again} of them`;
+    const retry = again > 0 ? `run the same command again to retry ${which}` : '';
+    const lost = this.#lost > 0 ? `${this.#lost} would fail again (results.jsonl says why)` : '';
+    const rest = [lost, retry].filter(text => text !== '').join('; ');
+    throw new CommandError(`${failed} failed; ${rest}`);
   }
 }
 

@@ -6,6 +6,7 @@ import assert from 'node:assert/strict';
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import { Readable } from 'node:stream';
 import { isDeepStrictEqual } from 'node:util';
+import { CAPABILITIES } from '@matting/proto/contract/capabilities.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { InputFormat } from '@matting/proto/contract/formats.ts';
 import {
@@ -17,7 +18,7 @@ import {
   ResultKind,
 } from '@matting/proto/gen/matting/v1/matte_service.ts';
 import ava from 'ava';
-import { backgroundBlob } from '../jobs/job.ts';
+import { backgroundBlob, hintsBlob } from '../jobs/job.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
 import { put } from '../test/blob-store.contract.ts';
 import { WITH_PICTURE } from '../test/fixtures.ts';
@@ -60,7 +61,7 @@ function storageSaying(stat: BlobStore['stat'], sha256?: string): BlobStore {
     remove: name => blobs.remove(name),
     listOlderThan: (olderThanMs, part) => blobs.listOlderThan(olderThanMs, part),
     check: () => blobs.check(),
-    freeBytes: () => blobs.freeBytes(),
+    room: () => blobs.room(),
     // No node lists this origin, so every result is streamed.
     signed: sha256 === undefined ? undefined : ({ origin: 'http://none', stored } as never),
   };
@@ -372,6 +373,50 @@ async function untilLeft(names: readonly (string | undefined)[]): Promise<void> 
   const isLeft = async () => isDeepStrictEqual(await harness.blobNames(), names);
   await until(isLeft, `nothing left but ${names}`);
 }
+
+test('a job with hints › goes with their file behind its image to a node that applies them, and leaves nothing', async t => {
+  let received: Buffer = Buffer.alloc(0);
+  const older = await joined();
+  const node = await harness.addNode({
+    info: { ...FINISHES, capabilities: [...CAPABILITIES] },
+    script: async exchange => {
+      exchange.admit();
+      received = await exchange.receive();
+      exchange.answer(received);
+    },
+  });
+  const id = randomUUID();
+  const blob = hintsBlob(id);
+  await put(harness.blobs, blob, 'hints');
+  const hintsFile = { blob, bytes: 5, format: 'png', width: 30, height: 20 } as const;
+  await harness.startReplica();
+  const asked = { hints: { picture: true }, hintsFile } as const;
+  const job = await harness.untilFinal(await harness.submit({ asked }));
+  t.is(job.state, 'succeeded', job.failure?.detail);
+  t.deepEqual([older.headers.length, node.headers.length], [0, 1]);
+  t.is(node.headers[0]?.hints?.picture?.contentLength, 5);
+  t.regex(received.toString(), /^picture of .*hints$/);
+  t.deepEqual([job.hints, job.hintsFile], [null, null]);
+  await untilLeft([job.result?.blob]);
+});
+
+test('a job with hints › that a node does not apply goes to another one', async t => {
+  const script: Script = async exchange => {
+    exchange.admit();
+    exchange.answer(await exchange.receive(), { hints: false });
+  };
+  const liar = await harness.addNode({
+    info: { ...FINISHES, capabilities: [...CAPABILITIES] },
+    script,
+  });
+  await harness.startReplica();
+  const id = await harness.submit({ asked: { hints: { erase: [{ box: [0, 0, 4, 3] }] } } });
+  await until(() => liar.headers.length > 0, 'the first attempt');
+  const honest = await harness.addNode({ info: { ...FINISHES, capabilities: [...CAPABILITIES] } });
+  const job = await harness.untilFinal(id);
+  t.is(job.state, 'succeeded', job.failure?.detail);
+  t.is(honest.headers[0]?.hints?.erase.length, 1);
+});
 
 test('a job with finishing › goes to a node with its background behind its image', async t => {
   let received: Buffer = Buffer.alloc(0);

@@ -23,9 +23,12 @@ import {
   type JobInput,
   type JobResult,
   type LeaseTiming,
+  matteBlob,
   type StageTimings,
+  type StoredMatte,
   thumbnailBlob,
 } from '../jobs/job.ts';
+import type { JobStore } from '../jobs/job-store.ts';
 import type { JobLeases } from '../jobs/leases.ts';
 import type { MatteResult } from '../nodes/attempt-outcome.ts';
 import { type BlobStore, writeBlob } from '../storage/blob-store.ts';
@@ -35,7 +38,7 @@ import type { JobObserver } from './job-observer.ts';
 import type { ResultBlob } from './result-blob.ts';
 
 export interface ClaimedJobDependencies {
-  readonly jobs: JobLeases & JobCompletion;
+  readonly jobs: JobLeases & JobCompletion & Pick<JobStore, 'referencedBlobs'>;
   readonly blobs: Pick<BlobStore, 'createWriter' | 'remove'>;
   readonly events: { jobFinal(jobId: string): void; notificationDue(): void };
   readonly observer: Pick<JobObserver, 'jobEnded' | 'leaseLost'>;
@@ -64,8 +67,8 @@ export class ClaimedJob {
   readonly #dependencies: ClaimedJobDependencies;
   readonly #lease: HeldLease;
   readonly #claimedAtMs = performance.now();
-  /** No row names these blobs once the job is final: the input and the background. */
-  readonly #blobs = new Map<'input' | 'background', string>();
+  /** No row names these blobs once the job is final, but what is kept for corrections. */
+  readonly #blobs = new Map<'input' | 'background' | 'hints' | 'base matte' | 'matte', string>();
 
   /** @param stop aborts if the job must be given back */
   constructor(
@@ -79,6 +82,8 @@ export class ClaimedJob {
     this.claim = claim;
     if (job.input !== null) this.#blobs.set('input', job.input.blob);
     if (job.background?.input) this.#blobs.set('background', job.background.input.blob);
+    if (job.hintsFile !== null) this.#blobs.set('hints', job.hintsFile.blob);
+    if (job.correction?.matte) this.#blobs.set('base matte', job.correction.matte.blob);
     this.#lease = new HeldLease({
       jobs,
       claim,
@@ -167,8 +172,10 @@ export class ClaimedJob {
     const { blob } = resultBlob;
     // The thumbnail is stored beside the result, so the job waits for the slower of the two alone.
     const thumbnail = this.#storeThumbnail(thumbnailBlob(blob), result.thumbnail);
+    let matte: StoredMatte | undefined;
     try {
       await resultBlob.commit(result);
+      matte = await this.#storeMatte(matteBlob(blob), result.matte);
     } catch (err) {
       log.error({ err, jobId: job.id }, 'result not stored');
       await thumbnail;
@@ -182,16 +189,26 @@ export class ClaimedJob {
     const storeMs = performance.now() - storedFromMs;
     const timings = roundedTimings(result.timings, { queue: waitMs, store: storeMs });
     // If this throws, the row may or may not name the blobs, so they stay for the sweeper.
-    if (!(await this.#stands(jobs.succeed(claim, stored, resultTtlMs, timings, this.signal)))) {
+    const more = { giveUp: this.signal, ...(matte && { matte }) };
+    if (!(await this.#stands(jobs.succeed(claim, stored, resultTtlMs, timings, more)))) {
       // Only a final row names a result, and a final row keeps its fence: this one names another.
       await this.#removeResult(blob);
       return { kind: 'open' };
     }
-    this.#dependencies.models?.noteJob(job.model ?? plan, this.ageMs - waitMs);
+    const { models: costs } = this.#dependencies;
+    if (!job.correction) costs?.noteJob(job.model ?? plan, this.ageMs - waitMs);
     const { input, outputFormat } = job;
     const inputFields = { inputBytes: input?.bytes, inputFormat: input?.format };
     const sizes = { ...inputFields, outputFormat, resultBytes: bytes };
     return await this.#ended(undefined, { nodeId, plan, ...sizes, timings });
+  }
+
+  /** Stores what corrections begin with; undefined: the job takes none, or its node made none. */
+  async #storeMatte(blob: string, bytes: Buffer | undefined): Promise<StoredMatte | undefined> {
+    if (bytes === undefined || this.job.correctable === null) return undefined;
+    this.#blobs.set('matte', blob);
+    await writeBlob(this.#dependencies.blobs, blob, bytes);
+    return { blob, bytes: bytes.length };
   }
 
   /** null: there is none. A job never fails for its thumbnail. */
@@ -229,8 +246,24 @@ export class ClaimedJob {
       { ...common, ...total, ...fields, ...(failure === undefined ? {} : { failure }) },
       'job',
     );
-    for (const blob of this.#blobs.values()) await this.#removeBlob(blob);
+    for (const blob of await this.#unnamed()) await this.#removeBlob(blob);
     return { kind: 'final' };
+  }
+
+  /** Jobs of a family share files: those that another row still names stay. */
+  async #unnamed(): Promise<readonly string[]> {
+    const blobs = [...this.#blobs.values()];
+    if (this.job.correctable === null) return blobs;
+    try {
+      const named = await this.#dependencies.jobs.referencedBlobs(blobs);
+      return blobs.filter(blob => !named.has(blob));
+    } catch (err) {
+      this.#dependencies.log.warn(
+        { err, jobId: this.job.id },
+        'files of a job left to the sweeper',
+      );
+      return [];
+    }
   }
 
   async #attemptLost(withProcess: boolean): Promise<RunEnd> {
@@ -254,6 +287,7 @@ export class ClaimedJob {
   async #removeResult(blob: string): Promise<void> {
     await this.#removeBlob(blob);
     await this.#removeBlob(thumbnailBlob(blob));
+    if (this.job.correctable !== null) await this.#removeBlob(matteBlob(blob));
   }
 
   async #removeBlob(name: string): Promise<void> {

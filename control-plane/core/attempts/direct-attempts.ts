@@ -23,6 +23,8 @@ export interface DirectAttemptOrder {
   readonly inputBlob: string;
   /** null: there is none. */
   readonly backgroundBlob: string | null;
+  /** The file of hints; null: there is none. */
+  readonly hintsBlob: string | null;
   /** The name has the claim's fence, so that no other holder of the job has the same. */
   readonly resultBlob: string;
   readonly format: OutputFormat;

@@ -27,7 +27,7 @@ function storageWith(other: Partial<BlobStore>): BlobStore {
     remove: name => blobs.remove(name),
     listOlderThan: (olderThanMs, part) => blobs.listOlderThan(olderThanMs, part),
     check: () => blobs.check(),
-    freeBytes: () => blobs.freeBytes(),
+    room: () => blobs.room(),
     ...other,
   };
 }

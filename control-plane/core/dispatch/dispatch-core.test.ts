@@ -436,6 +436,51 @@ test('an unpaid job › ends when its time is over, though it may not begin', t 
   t.deepEqual(begun(round(job(), late)), [`${late.id} failure`]);
 });
 
+const ofBatch = (changes: Partial<QueuedJob> = {}) =>
+  job({ class: 'async', accountId: 'b', apiKeyId: 'b-1', batch: { id: 'b', item: 0 }, ...changes });
+
+test('a job of a batch › leaves a place in four while synchronous requests come, and takes all else', t => {
+  const some = Array.from({ length: 6 }, () => ofBatch());
+  const beginsWith = (engines: number) => {
+    for (const one of some) core.runEnded(one, { kind: 'final' });
+    node = freeNode(engines);
+    core.outdate();
+    return round(...some)?.placed.length;
+  };
+  t.is(beginsWith(4), 4);
+  const first = job();
+  node = freeNode(4);
+  core.submitted(first);
+  core.runEnded(first, { kind: 'final' });
+  t.is(beginsWith(4), 3);
+  t.false(core.beginRound(), 'the place that is left is none for them');
+  const second = job();
+  t.deepEqual(begun(core.submitted(second)), [`${second.id} node`], 'at once');
+  core.runEnded(second, { kind: 'final' });
+  nowMs += 10_001;
+  t.is(beginsWith(4), 4);
+  core.outdate();
+  round(...some, job(), ...some);
+  t.is(beginsWith(4), 3, 'one that another replica took counts, too');
+});
+
+test('a job of a batch › takes every place once it has waited for half an hour', t => {
+  core.submitted(job());
+  node = freeNode(4);
+  core.outdate();
+  const old = { createdAtMs: nowMs - 30 * 60_000 };
+  const some = Array.from({ length: 4 }, () => ofBatch(old));
+  t.is(round(...some)?.placed.length, 4);
+});
+
+test('a job of a batch › has the only place of a fleet', t => {
+  core.submitted(job());
+  node = freeNode();
+  node.take({ ...REPORT, imagesFree: 1 }, nowMs);
+  core.outdate();
+  t.is(round(ofBatch())?.placed.length, 1);
+});
+
 test('what is remembered › spaces out a job that meets refusals only, up to a bound', t => {
   let nowMs = 0;
   const memories = new JobMemories(() => nowMs);

@@ -19,7 +19,7 @@ import {
 } from '../jobs/job.ts';
 import type { JobLane, LaneRead } from '../jobs/lanes.ts';
 import type { NodeSnapshot } from '../nodes/node-view.ts';
-import { orderJobs, type Shares, type WaitingJob } from './fair-order.ts';
+import { isAged, orderJobs, type Shares, type WaitingJob } from './fair-order.ts';
 import { JobMemories } from './job-memories.ts';
 import { type AskedOfNode, admittedMegapixels, type JobNeeds, needsOf } from './job-needs.ts';
 import { KnownLanes } from './known-lanes.ts';
@@ -31,6 +31,10 @@ import { isIncapable, pickNode } from './pick-node.ts';
 export const LIST_MAX = 256;
 /** Part of the fleet's room that this replica gives to unpaid jobs, one job at least. */
 const UNPAID_SLOTS_SHARE = 0.25;
+/** Part of the fleet's room that batches leave to synchronous requests, while any come. */
+const SYNC_SLOTS_SHARE = 0.25;
+/** They come so long after one was seen. */
+const SYNC_COMES_MS = 10_000;
 /** A claim and a header, about: then the node has reported that it is taken. */
 const REPORT_PAUSE_MS = 10;
 
@@ -79,10 +83,11 @@ interface ChosenLanes {
 }
 
 /**
- * A job waits for its download, or for a node: an unpaid one behind all others; one that names a
- * model perhaps for its engines, while nodes have room.
+ * A job waits for its download, or for a node: one of a batch for more room than others need, an
+ * unpaid one behind all others; one that names a model perhaps for its engines, while nodes have
+ * room.
  */
-const WAIT_KINDS = ['node', 'download', 'unpaid', 'model'] as const;
+const WAIT_KINDS = ['node', 'download', 'batch', 'unpaid', 'model'] as const;
 type WaitKind = (typeof WAIT_KINDS)[number];
 
 const NOTHING = { placed: [], wakeInMs: undefined };
@@ -110,6 +115,8 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
   readonly #awaited = new Set<WaitKind>();
   /** Paid jobs waited for a node before the round under way, which has not tried them yet. */
   #nodesAwaitedBefore = false;
+  /** When a synchronous request was last seen. */
+  #syncAtMs = Number.NEGATIVE_INFINITY;
 
   constructor(options: DispatchCoreOptions<Offer, Download>) {
     this.#options = options;
@@ -117,7 +124,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
   }
 
   get nodesAwaited(): boolean {
-    return this.#awaits('node') || this.#nodesAwaitedBefore;
+    return this.#awaits('node', 'batch') || this.#nodesAwaitedBefore;
   }
 
   /** Other replicas may have submitted jobs, or died: the next round reads the lanes. */
@@ -128,6 +135,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
 
   /** A new job is placed at once where no job waits before it: a round for each costs more. */
   submitted(job: J): Step<J, Offer, Download> {
+    this.#noteSync([job]);
     this.#addLane(job);
     const { downloads } = this.#options.room;
     if (needsDownload(job) && this.#awaits('download')) {
@@ -166,7 +174,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
    */
   roomChanged(cause: 'ended' | 'reported'): number | undefined {
     if (cause === 'ended') return 0;
-    const awaited = this.#awaits('node', 'model', 'unpaid');
+    const awaited = this.#awaits('node', 'model', 'batch', 'unpaid');
     return awaited ? REPORT_PAUSE_MS * (0.5 + this.#options.random()) : undefined;
   }
 
@@ -177,11 +185,12 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
   /** False: a round would find nothing that can begin. */
   beginRound(): boolean {
     const unpaid = this.#awaits('unpaid') && this.#hasUnpaidSlot();
-    const awaited = this.#awaits('node', 'model') || unpaid;
+    const batch = this.#awaits('batch') && this.#leavesSyncSlot();
+    const awaited = this.#awaits('node', 'model') || batch || unpaid;
     if (!this.#unread && !(awaited && this.#nodeHasRoom())) return false;
     this.#unread = false;
     // Work that this round leaves adds these again, and work submitted while it is under way.
-    this.#nodesAwaitedBefore ||= this.#awaits('node');
+    this.#nodesAwaitedBefore ||= this.#awaits('node', 'batch');
     this.#awaited.clear();
     return true;
   }
@@ -191,6 +200,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
   }
 
   lanesRead(lanes: readonly JobLane[]): void {
+    this.#noteSync(lanes);
     this.#lanes.update(lanes);
   }
 
@@ -256,6 +266,8 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
   }
 
   takeRoom(job: J, needs: JobNeeds): { offer?: Offer | undefined; wakeInMs?: number | undefined } {
+    // Synchronous requests that never cease must not outlast the hour of a batch's job.
+    if (job.batch && !isAged(job) && !this.#leavesSyncSlot()) return {};
     const { room, random, now } = this.#options;
     const memory = this.memories.find(job.id);
     const choice = pickNode(this.#turns.openTo(job.id, room.snapshots()), needs, {
@@ -353,11 +365,28 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     return this.#options.room.snapshots().some(node => node.imagesFree > 0);
   }
 
-  #hasUnpaidSlot(): boolean {
-    let places = 0;
+  #places(): { readonly all: number; readonly free: number } {
+    let [all, free] = [0, 0];
     for (const { imagesFree, imagesInFlight } of this.#options.room.snapshots()) {
-      places += Math.max(0, imagesFree) + imagesInFlight;
+      all += Math.max(0, imagesFree) + imagesInFlight;
+      free += Math.max(0, imagesFree);
     }
+    return { all, free };
+  }
+
+  #noteSync(some: readonly Pick<JobLane, 'class'>[]): void {
+    if (some.some(one => one.class === 'sync')) this.#syncAtMs = this.#options.now();
+  }
+
+  /** Where there is one place alone, batches may have it. */
+  #leavesSyncSlot(): boolean {
+    if (this.#options.now() - this.#syncAtMs > SYNC_COMES_MS) return true;
+    const { all, free } = this.#places();
+    return free > Math.ceil((all - 1) * SYNC_SLOTS_SHARE);
+  }
+
+  #hasUnpaidSlot(): boolean {
+    const { all: places } = this.#places();
     const held = [...this.#running.values()].filter(isUnpaid).length;
     return held < Math.max(1, Math.floor(places * UNPAID_SLOTS_SHARE));
   }
@@ -376,7 +405,8 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
 function waitKindOf(job: QueuedJob): WaitKind {
   if (needsDownload(job)) return 'download';
   if (isUnpaid(job)) return 'unpaid';
-  return isNamed(job) ? 'model' : 'node';
+  if (isNamed(job)) return 'model';
+  return job.batch ? 'batch' : 'node';
 }
 
 function sooner(a: number | undefined, b: number | undefined): number | undefined {

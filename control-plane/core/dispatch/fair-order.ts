@@ -1,8 +1,12 @@
 /** The order in which waiting jobs are tried, fair among accounts and among the keys of each. */
 import { isUnpaid, type Job } from '../jobs/job.ts';
-import { ASYNC_HEAD_START_MS, queuePositionMs } from '../jobs/lanes.ts';
+import { ASYNC_HEAD_START_MS, BATCH_HEAD_START_MS, queuePositionMs } from '../jobs/lanes.ts';
 
-export type WaitingJob = Pick<Job, 'class' | 'accountId' | 'apiKeyId' | 'createdAtMs' | 'readAtMs'>;
+export type WaitingJob = Pick<
+  Job,
+  'class' | 'accountId' | 'apiKeyId' | 'createdAtMs' | 'readAtMs'
+> &
+  Partial<Pick<Job, 'batch'>>;
 
 /** Jobs of each account and key that this replica works on; unknown ones count 0. */
 export interface Shares {
@@ -30,8 +34,7 @@ export function orderJobs<T extends WaitingJob>(jobs: readonly T[], shares: Shar
   const patient: T[] = [];
   const unpaid: T[] = [];
   for (const job of jobs) {
-    const aged = job.readAtMs - job.createdAtMs >= ASYNC_HEAD_START_MS;
-    const paid = job.class === 'sync' || aged ? urgent : patient;
+    const paid = job.class === 'sync' || isAged(job) ? urgent : patient;
     (isUnpaid(job) ? unpaid : paid).push(job);
   }
   const accounts = new Map(shares.accounts);
@@ -103,4 +106,9 @@ function firstOfAccount<T extends WaitingJob>(account: AccountQueue<T>): number 
 
 function positionOf(job: WaitingJob): number {
   return queuePositionMs(job.class, job.createdAtMs);
+}
+
+/** Tells whether an asynchronous job has waited for so long that it is as urgent as others. */
+export function isAged({ batch, createdAtMs, readAtMs }: Omit<WaitingJob, 'class'>): boolean {
+  return readAtMs - createdAtMs >= (batch ? BATCH_HEAD_START_MS : ASYNC_HEAD_START_MS);
 }

@@ -3,9 +3,15 @@
  * rules of proto/contract. It is pure.
  */
 
+import {
+  type Capability,
+  capabilitiesOfFinishing,
+  capabilitiesOfHints,
+} from '@matting/proto/contract/capabilities.ts';
 import { type FrameRange, frameRange } from '@matting/proto/contract/finishing/frame.ts';
 import type { Channels, Finishing, Size } from '@matting/proto/contract/finishing.ts';
 import type { InputFormat, OutputFormat } from '@matting/proto/contract/formats.ts';
+import type { Hints } from '@matting/proto/contract/hints.ts';
 import { BACKGROUND_PIXELS_MAX, IMAGE_PIXELS_MAX } from '@matting/proto/contract/limits.ts';
 import { countedMegapixels } from '@matting/proto/contract/picture-memory.ts';
 import { type Job, type JobInput, sizeOf } from '../jobs/job.ts';
@@ -21,6 +27,15 @@ export interface AskedNeeds {
   readonly finishing?: FinishingNeeds;
   /** The plan or model that it names; absent: the node's own plan. */
   readonly model?: string;
+  /** What of hints and mattes a node must follow; absent: nothing. */
+  readonly capabilities?: readonly Capability[];
+  /** The file of hints that are a picture; absent: there is none. */
+  readonly hintsFile?: FileNeeds;
+}
+
+interface FileNeeds {
+  readonly inputFormat: InputFormat;
+  readonly pixels: number;
 }
 
 export interface JobNeeds extends AskedNeeds {
@@ -32,7 +47,7 @@ interface FinishingNeeds {
   readonly channels: Channels;
   readonly frame: FrameRange;
   /** null: none, or none yet. */
-  readonly background: { readonly inputFormat: InputFormat; readonly pixels: number } | null;
+  readonly background: FileNeeds | null;
 }
 
 export interface AskedOfNode {
@@ -41,6 +56,10 @@ export interface AskedOfNode {
   readonly finishing?: Finishing | null | undefined;
   readonly background?: Pick<NonNullable<Job['background']>, 'input'> | null | undefined;
   readonly model?: string | null | undefined;
+  /** true: some, not known which. */
+  readonly hints?: Hints | true | null | undefined;
+  readonly hintsFile?: Picture | null | undefined;
+  readonly correctable?: Job['correctable'] | undefined;
 }
 
 export type Picture = Pick<JobInput, 'format' | 'width' | 'height'>;
@@ -56,17 +75,29 @@ export function needsBeforeImage(asked: AskedOfNode): AskedNeeds {
 }
 
 function askedOf(
-  { outputFormat, channels = 'rgba', finishing, background, model }: AskedOfNode,
+  asking: AskedOfNode,
   size: Size | undefined,
-): Pick<JobNeeds, 'outputFormat' | 'finishing' | 'model'> {
-  const asked = { outputFormat, ...(model ? { model } : {}) };
+): Omit<AskedNeeds, 'inputFormat' | 'pixels'> {
+  const { outputFormat, channels = 'rgba', finishing, background, model } = asking;
+  const asked = { outputFormat, ...(model ? { model } : {}), ...hintNeeds(asking) };
   if (!finishing) return asked;
   const frame = frameRange(finishing, size, { turned: true });
-  const behind = behindOf(background?.input);
+  const behind = fileNeeds(background?.input);
   return { ...asked, finishing: { steps: finishing, channels, frame, background: behind } };
 }
 
-function behindOf(input: Picture | null | undefined): FinishingNeeds['background'] {
+function hintNeeds({ hints, hintsFile, correctable }: AskedOfNode): Partial<AskedNeeds> {
+  if (!hints && !correctable) return {};
+  const file = fileNeeds(hintsFile);
+  const ofHints = hints === true ? ANY_HINTS : capabilitiesOfHints(hints ?? {});
+  const capabilities = [...ofHints, ...(correctable ? (['matte'] as const) : [])];
+  return { capabilities, ...(file && { hintsFile: file }) };
+}
+
+/** Nodes that follow one of them follow all. */
+const ANY_HINTS: readonly Capability[] = ['hints.keep'];
+
+function fileNeeds(input: Picture | null | undefined): FileNeeds | null {
   if (!input) return null;
   const size = sizeOf(input);
   const pixels = size === undefined ? BACKGROUND_PIXELS_MAX : size.width * size.height;
@@ -86,6 +117,7 @@ export function admittedMegapixels(needs: AskedNeeds): number {
     outputFormat,
     resultKind: finishing?.channels === 'alpha' ? 'mask' : 'cutout',
     pixels: pixels ?? undefined,
+    hints: needs.hintsFile,
     finishing: finishing && {
       framePixels: finishing.frame.most,
       background: finishing.background ?? undefined,
@@ -96,6 +128,7 @@ export function admittedMegapixels(needs: AskedNeeds): number {
 /** A shortfall keeps a node from a job; they stand in the order in which dispatch looks at them. */
 export const SHORTFALLS = [
   'model',
+  'field',
   'input-format',
   'input-size',
   'output-format',
@@ -110,6 +143,7 @@ export function shortfallOf(node: NodeAbility, needs: AskedNeeds): Shortfall | u
   const { inputFormat, pixels, outputFormat, finishing } = needs;
   const { jxlPixelsMax } = node;
   if (needs.model !== undefined && !node.models?.has(needs.model)) return 'model';
+  if (unknownTo(node, needs) !== undefined) return 'field';
   if (inputFormat !== null && !node.inputFormats.has(inputFormat)) return 'input-format';
   if (inputFormat === 'jxl' && jxlPixelsMax <= 0) return 'input-format';
   if (pixels !== null && pixels > node.imagePixelsMax) return 'input-size';
@@ -124,6 +158,15 @@ export function shortfallOf(node: NodeAbility, needs: AskedNeeds): Shortfall | u
   if (behind?.inputFormat === 'jxl' && behind.pixels > jxlPixelsMax) return 'background';
   if (inputFormat === null) return undefined;
   return admittedMegapixels(needs) > node.megapixelsAloneMax ? 'memory' : undefined;
+}
+
+/** The first field of the request that the node does not follow. */
+export function unknownTo(
+  { capabilities }: NodeAbility,
+  { finishing, capabilities: others = [] }: AskedNeeds,
+): Capability | undefined {
+  const needed = [...capabilitiesOfFinishing(finishing?.steps ?? {}), ...others];
+  return needed.find(it => !capabilities?.has(it));
 }
 
 export function canDo(node: NodeAbility, needs: AskedNeeds): boolean {

@@ -256,6 +256,8 @@ export class JobRun {
       height: input.height,
       outputFormat: job.outputFormat,
       ...finishingOf(job, background, blobs),
+      ...hintsOf(job, blobs),
+      ...mattesOf(job, blobs),
       model: offer.model,
       sync: job.class === 'sync',
       waitMsMax: offer.waitMsMax,
@@ -301,11 +303,14 @@ export class JobRun {
     { offer, resultBlob, timeoutMs }: { offer: Offer; resultBlob: string; timeoutMs: number },
   ): DirectAttempt | undefined {
     const { width, height } = input;
+    // A correction is small: its matte is sent with its input.
+    if (job.correction !== null) return undefined;
     const isKnown = job.finishing === null && width !== null && height !== null;
     return this.#dependencies.direct?.begin(offer, {
       jobId: job.id,
       inputBlob: input.blob,
       backgroundBlob: background?.blob ?? null,
+      hintsBlob: job.hintsFile?.blob ?? null,
       resultBlob,
       format: job.outputFormat,
       size: isKnown ? { width, height } : undefined,
@@ -434,6 +439,26 @@ function finishingOf(
   if (background === null) return { channels, finishing };
   const open = () => blobs.openRead(background.blob);
   return { channels, finishing, background: { ...background, open } };
+}
+
+function hintsOf(
+  { hints, hintsFile }: Pick<Job, 'hints' | 'hintsFile'>,
+  blobs: Pick<BlobStore, 'openRead'>,
+): Pick<MatteCall, 'hints' | 'hintsFile'> {
+  if (hints === null) return {};
+  if (hintsFile === null) return { hints };
+  return { hints, hintsFile: { ...hintsFile, open: () => blobs.openRead(hintsFile.blob) } };
+}
+
+/** A correction begins with a matte, and every job that takes corrections returns one. */
+function mattesOf(
+  { correctable, correction }: Pick<Job, 'correctable' | 'correction'>,
+  blobs: Pick<BlobStore, 'openRead'>,
+): Pick<MatteCall, 'matte' | 'givenMatte'> {
+  if (correctable === null) return {};
+  const given = correction?.matte;
+  if (!given) return { matte: true };
+  return { matte: true, givenMatte: { ...given, open: () => blobs.openRead(given.blob) } };
 }
 
 function needsOfPictures(job: Job, { input, background }: Pictures): JobNeeds {

@@ -73,6 +73,20 @@ test('orderJobs › puts the synchronous and the aged before the rest', t => {
   });
 });
 
+test('orderJobs › lets a batch age by the half hour, so that its hundred jobs never hide a neighbour’s', t => {
+  const one = { class: 'async' as const, apiKeyId: '1', readAtMs: NOW_MS };
+  const orderAt = (minutes: number) => {
+    const createdAtMs = NOW_MS - minutes * 60_000;
+    const batch = { id: 'batch', item: 0 };
+    const old = { ...one, accountId: 'a', createdAtMs, batch };
+    const fresh = { ...one, accountId: 'b', createdAtMs: NOW_MS };
+    const accounts = new Map([['a', 4]]);
+    return orderJobs([old, fresh], { accounts, apiKeys: new Map() }).map(job => job.accountId);
+  };
+  t.deepEqual(orderAt(29), ['b', 'a']);
+  t.deepEqual(orderAt(30), ['a', 'b']);
+});
+
 test('orderJobs › never lets an account run ahead of another by more than one while both wait', t => {
   holds(t, [anyQueue, anyCounts], (queue, counts) => {
     const same = queue.map(job => ({ ...job, class: 'sync' as const }));

@@ -1,5 +1,6 @@
 /** Why none of the nodes can do a job, in the words of the request's own field (docs/rest.md). */
 
+import { fieldOfCapability } from '@matting/proto/contract/capabilities.ts';
 import {
   ContractError,
   invalidParameter,
@@ -9,7 +10,13 @@ import { enlargingField } from '@matting/proto/contract/finishing/frame.ts';
 import type { InputFormat } from '@matting/proto/contract/formats.ts';
 import { IMAGE_PIXELS_MAX } from '@matting/proto/contract/limits.ts';
 import type { NodeAbility } from '../nodes/node-view.ts';
-import { type AskedNeeds, SHORTFALLS, type Shortfall, shortfallOf } from './job-needs.ts';
+import {
+  type AskedNeeds,
+  SHORTFALLS,
+  type Shortfall,
+  shortfallOf,
+  unknownTo,
+} from './job-needs.ts';
 
 /**
  * Names what none of the nodes can do, in the words of the request's own field (docs/rest.md).
@@ -30,12 +37,20 @@ export function refusalOf(
   }
   if (furthest < 0) return undefined;
   const shortfall = SHORTFALLS[furthest];
+  if (shortfall === 'field') return fieldRefusal(nodes, needs);
   return shortfall === undefined ? codecRefusal(needs) : ofShortfall(shortfall, needs);
 }
 
 const NO_NODE = 'No inference node of this service';
 
-function ofShortfall(shortfall: Shortfall, needs: AskedNeeds): ContractError {
+function fieldRefusal(nodes: readonly NodeAbility[], needs: AskedNeeds): ContractError {
+  const [capability] = nodes.flatMap(node => unknownTo(node, needs) ?? []);
+  if (capability === undefined) throw new Error('every node follows the fields');
+  const wrong = 'is not available: no inference node follows it. Leave it out';
+  return invalidParameter(fieldOfCapability(capability), wrong);
+}
+
+function ofShortfall(shortfall: Exclude<Shortfall, 'field'>, needs: AskedNeeds): ContractError {
   const { inputFormat, pixels, outputFormat, finishing } = needs;
   switch (shortfall) {
     case 'model':
@@ -72,13 +87,17 @@ function unreadBy(format: InputFormat | null | undefined): string {
   );
 }
 
-function memoryRefusal({ pixels, outputFormat, finishing }: AskedNeeds): ContractError {
+function memoryRefusal(needs: AskedNeeds): ContractError {
+  const { pixels, outputFormat, finishing, hintsFile } = needs;
   const wrong = 'no inference node has the memory for';
   const { frame, background, steps = {} } = finishing ?? {};
   const framePixels = frame?.most ?? 0;
   const ownPixels = pixels ?? IMAGE_PIXELS_MAX;
   if (background && background.pixels > Math.max(ownPixels, framePixels)) {
     return invalidParameter('background', `is too large: ${wrong} ${background.pixels} pixels`);
+  }
+  if (hintsFile !== undefined && hintsFile.pixels > Math.max(ownPixels, framePixels)) {
+    return invalidParameter('hints_file', `is too large: ${wrong} ${hintsFile.pixels} pixels`);
   }
   if (framePixels > ownPixels) {
     const field = enlargingField(steps);

@@ -1,5 +1,7 @@
 /** The policy by its properties, whatever the fleet and the queue look like. */
+
 import assert from 'node:assert/strict';
+import { CAPABILITIES } from '@matting/proto/contract/capabilities.ts';
 import { type Finishing, NO_MARGINS } from '@matting/proto/contract/finishing.ts';
 import { fc, holds } from '@matting/test-support/property-tests.ts';
 import ava from 'ava';
@@ -527,6 +529,30 @@ test('what no node can do › is memory for a frame or a background by that fiel
   t.is(refused({ ...asked, background: null }, image, [small]), undefined);
 });
 
+test('what no node can do › is hints, by their field, where all nodes are of an earlier version', t => {
+  const box = { left: { px: 1 }, top: { px: 1 }, right: { px: 9 }, bottom: { px: 9 } };
+  const shapes = [{ box: [0, 0, 1, 1] as const }];
+  for (const [hints, field] of [
+    [{ subjectBox: box, keep: shapes }, 'subject_box'],
+    [{ keep: shapes, erase: shapes }, 'keep'],
+    [{ erase: shapes }, 'erase'],
+    [{ picture: true as const }, 'hints_file'],
+  ] as const) {
+    t.is(refused({ ...PNG, hints }), `INVALID_PARAMETER ${field}`);
+    const newer = { ...NODE, capabilities: new Set(CAPABILITIES) };
+    t.is(refused({ ...PNG, hints }, PHOTO, [newer]), undefined);
+  }
+});
+
+test('what no node can do › is memory for a large file of hints', t => {
+  const newer = { ...NODE, capabilities: new Set(CAPABILITIES), megapixelsAloneMax: 6 };
+  const image = { ...PHOTO, width: 30, height: 20 };
+  const hintsFile = { format: 'png', width: 5000, height: 5000 } as const;
+  const asked = { ...PNG, hints: { picture: true as const } };
+  t.is(refused(asked, image, [newer]), undefined);
+  t.is(refused({ ...asked, hintsFile }, image, [newer]), 'INVALID_PARAMETER hints_file');
+});
+
 test('what no node can do › is a background that no node reads', t => {
   const asked = { ...PNG, finishing: { background: picture }, background: { input: behind } };
   t.is(refused(asked), 'UNSUPPORTED_IMAGE_FORMAT');
@@ -549,6 +575,21 @@ test('what no node can do › is judged by the node that comes furthest, and is 
   t.is(refused(toJpeg, avif, [NODE, reader]), 'UNSUPPORTED_OUTPUT_FORMAT output_format');
   t.is(refused(PNG, avif, [NODE, reader]), undefined);
   t.is(refused(PNG, avif, []), undefined, 'none to ask');
+});
+
+test('what no node can do › is a field that a node of another version does not follow', t => {
+  const square = { aspectRatio: { width: 1, height: 1 } };
+  const asked = { outputFormat: 'png', finishing: { ...square, enlarge: false } } as const;
+  const some = { ...NODE, capabilities: new Set(['finishing.aspect_ratio']) };
+  const all = { ...NODE, capabilities: new Set(['finishing.aspect_ratio', 'finishing.enlarge']) };
+  t.is(refused(asked, PHOTO, [NODE]), 'INVALID_PARAMETER aspect_ratio');
+  t.is(refused(asked, PHOTO, [some]), 'INVALID_PARAMETER enlarge');
+  t.is(refused(asked, PHOTO, [NODE, some, all]), undefined);
+  t.deepEqual(
+    [some, all].map(node => canDo(node, needsOf(PHOTO, asked))),
+    [false, true],
+  );
+  t.is(refusalOf([NODE], needsBeforeImage(asked))?.fieldErrors[0]?.field, 'aspect_ratio');
 });
 
 test('what no node can do › is only what the fields show as long as the image is not there', t => {

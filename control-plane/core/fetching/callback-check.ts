@@ -6,6 +6,7 @@
 import { type CallbackPolicy, wrongWithCallbackUrl } from '@matting/http/outgoing/callback-url.ts';
 import type { OutgoingGuard } from '@matting/http/outgoing/outgoing-guard.ts';
 import { ForbiddenUrlError, requirePublicHost } from '@matting/http/outgoing/outgoing-url.ts';
+import { isReadableSecret, UNREADABLE_SECRET } from '@matting/http/outgoing/webhook-signature.ts';
 import { hostOf } from '@matting/program/ports/addresses.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 
@@ -14,12 +15,16 @@ const RESOLVE_MS = 2_000;
 /** Throws INVALID_CALLBACK for what the text alone shows; addresses are CallbackAddressCheck's. */
 export function requireCallbackUrl(text: string, policy: CallbackPolicy): void {
   const wrong = wrongWithCallbackUrl(text, policy);
-  if (wrong !== undefined) throw invalidCallbackUrl(wrong);
+  if (wrong !== undefined) throw invalidCallback('callback_url', wrong);
 }
 
-function invalidCallbackUrl(wrong: string, cause?: unknown): ContractError {
-  const fieldErrors = [{ field: 'callback_url', detail: wrong }];
-  return new ContractError('INVALID_CALLBACK', `callback_url ${wrong}.`, { cause, fieldErrors });
+export function invalidCallback(
+  field: 'callback_url' | 'callback_secret',
+  wrong: string,
+  cause?: unknown,
+): ContractError {
+  const fieldErrors = [{ field, detail: wrong }];
+  return new ContractError('INVALID_CALLBACK', `${field} ${wrong}.`, { cause, fieldErrors });
 }
 
 export class CallbackAddressCheck {
@@ -29,6 +34,18 @@ export class CallbackAddressCheck {
   constructor(guard: OutgoingGuard, resolveMs = RESOLVE_MS) {
     this.#guard = guard;
     this.#resolveMs = resolveMs;
+  }
+
+  /** Judges the callback of a request that would be new. @throws ContractError INVALID_CALLBACK */
+  async requireOf(
+    callback: { readonly url: string; readonly secret: string } | undefined,
+    accountId: string,
+  ): Promise<void> {
+    if (callback === undefined) return;
+    if (!isReadableSecret(callback.secret)) {
+      throw invalidCallback('callback_secret', UNREADABLE_SECRET);
+    }
+    await this.require(callback.url, accountId);
   }
 
   /** Passes public hosts, and those without addresses yet. @throws ContractError INVALID_CALLBACK */
@@ -44,7 +61,7 @@ export class CallbackAddressCheck {
       // A slow or broken resolver does not make the URL wrong: delivery resolves it again.
       if (!(error instanceof ForbiddenUrlError)) return;
       const wrong = `is not usable: ${error.message}. To allow it, the operator sets MATTING_ALLOWED_NETWORKS`;
-      throw invalidCallbackUrl(wrong, error);
+      throw invalidCallback('callback_url', wrong, error);
     }
   }
 }

@@ -1,6 +1,7 @@
 /** The use cases behind the two ports, as their routes are given them. */
 
 import type { Job } from '../jobs/job.ts';
+import type { JobStore } from '../jobs/job-store.ts';
 import type { Authenticator, Caller, ReadAccount } from '../keys/caller.ts';
 import type { KeyUses } from '../keys/key-uses.ts';
 import type { OfferedModels } from '../models/offered-models.ts';
@@ -13,7 +14,10 @@ import type { RateLimits } from '../rates/rate-limits.ts';
 import type { JobViews } from '../results/job-view.ts';
 import type { ResultDownload, ResultReaders } from '../results/result-download.ts';
 import type { WaitForJob } from '../results/wait-for-job.ts';
+import type { DeleteJob } from '../retention/delete-job.ts';
+import type { Stores } from '../stores.ts';
 import type { ImageUploads } from '../submission/image-uploads.ts';
+import type { SubmitBatch } from '../submission/submit-batch.ts';
 import type { SubmitMatting } from '../submission/submit-matting.ts';
 import type { Readiness } from './readiness.ts';
 
@@ -25,6 +29,10 @@ export interface AppServices {
   readonly submitMatting: SubmitMatting;
   readonly waitForJob: WaitForJob;
   readonly readJob: (caller: Caller, jobId: string) => Promise<Job>;
+  readonly listJobs: JobStore['listOfKey'];
+  readonly deleteJob: Pick<DeleteJob, 'delete'>;
+  readonly submitBatch: Pick<SubmitBatch, 'submit'>;
+  readonly batches: Pick<Stores['batches'], 'findForKey' | 'items' | 'cancelBatch' | 'listOf'>;
   readonly jobViews: JobViews;
   readonly resultDownload: ResultDownload;
   readonly resultReaders: ResultReaders;

@@ -131,16 +131,15 @@ function problemExample(code: ErrorCode): JsonObject {
 type Headers = Readonly<Record<string, string>>;
 const JSON_HEADERS: Headers = { 'content-type': 'application/json' };
 
-/** The documents of the service, for people who read them in a browser. */
+/** What a package that serves documents for people says of them. */
 export interface DocumentPages {
-  readonly headers: Headers;
   /** The path `/` leads a browser here. */
   readonly homePath: string;
   /** Programs read of `/` that the documents begin here. */
   readonly docsPath: string;
-  renderErrors(markdown: string): string;
-  /** Each page besides the one of the errors, by its path. */
-  readonly pages: Readonly<Record<string, (document: unknown) => string>>;
+  /** The page of the errors for browsers, and with its links for programs. */
+  errors(document: unknown): { html(): string; markdown(): string };
+  readonly headers: Headers;
 }
 
 interface DocumentOptions {
@@ -155,23 +154,12 @@ export function registerDocumentRoutes(app: FastifyInstance, options: DocumentOp
   const { pages, document } = options;
   const markdown = { 'content-type': 'text/markdown; charset=utf-8', vary: 'accept' };
   const json = prepare(() => JSON.stringify(document()), JSON_HEADERS);
-  const errors = prepare(() => options.errorsPage, markdown);
   registerRoot(app, pages);
   serve(app, OPENAPI_PATH, json);
-  if (pages === undefined) {
-    serve(app, ERROR_DOCS_PATH, errors);
-    return;
-  }
-  const { headers } = pages;
-  const errorsPage = () => pages.renderErrors(options.errorsPage);
-  serve(app, ERROR_DOCS_PATH, errors, prepare(errorsPage, { ...headers, vary: 'accept' }));
-  for (const [path, render] of Object.entries(pages.pages)) {
-    serve(
-      app,
-      path,
-      prepare(() => render(document()), headers),
-    );
-  }
+  const plain = () => pages?.errors(document()).markdown() ?? options.errorsPage;
+  const page = () => pages?.errors(document()).html() ?? options.errorsPage;
+  const headers = { ...(pages?.headers ?? markdown), vary: 'accept' };
+  serve(app, ERROR_DOCS_PATH, prepare(plain, markdown), prepare(page, headers));
 }
 
 /** Names the documents to programs, and leads browsers to a page. */

@@ -19,6 +19,7 @@ import type { KeyScope } from '../keys/key-policy.ts';
 import type { RateLimits, RateState } from '../rates/rate-limits.ts';
 import type { RateKind } from '../rates/rate-windows.ts';
 import type { AppServices } from './app-services.ts';
+import { requireBatchBody } from './read-batch-body.ts';
 import { requireBodyForm } from './read-matting-body.ts';
 
 /** RFC 6750 section 2.1, with any number of spaces after the scheme. */
@@ -114,6 +115,10 @@ export function bearerTokenOf(request: FastifyRequest): string {
       ? 'This path does not read X-Api-Key.'
       : 'The Authorization header is missing.';
     const detail = `${missing} Send Authorization: Bearer <API_KEY>.`;
+    throw new ContractError('MISSING_API_KEY', detail);
+  }
+  if (/^bearer$/i.test(value)) {
+    const detail = 'The API key is empty. Set the variable that your request takes it from.';
     throw new ContractError('MISSING_API_KEY', detail);
   }
   const token = BEARER.exec(value)?.[1];
@@ -220,7 +225,17 @@ export function createHeaderChecks(
       requireBodyForm,
       holdSlot(connections),
     ] satisfies Check[],
+    /** A batch counts as one submission. */
+    batch: [
+      apiKey,
+      requireIdempotencyKey({ optional: false }),
+      requireRate(rateLimits, 'submissions'),
+      requireBatchBody,
+      holdSlot(connections),
+    ] satisfies Check[],
     read: [requireApiKey(services, 'read'), readKey, reads] satisfies Check[],
+    /** Of DELETE: it changes what submissions made, and is as cheap as a read. */
+    deletion: [apiKey, readKey, reads] satisfies Check[],
     account: [requireApiKey(services, 'account'), readKey, reads] satisfies Check[],
     models: [requireApiKey(services, undefined), readKey, reads] satisfies Check[],
     /** Checks the key again after the body was read. */

@@ -1,4 +1,4 @@
-/** The submission paths and the job's own: POST /v1/matting, POST and GET /v1/matting/jobs. */
+/** The submission paths: POST /v1/matting and POST /v1/matting/jobs. */
 import type { Readable } from 'node:stream';
 import { noteJob } from '@matting/http/answer-log.ts';
 import {
@@ -17,10 +17,10 @@ import { type AcceptedAnswers, JSON_ALONE } from '../submission/matting-request.
 import type { Submitted } from '../submission/submit-matting.ts';
 import type { AppServices } from './app-services.ts';
 import { callerOf, type HeaderChecks } from './header-checks.ts';
-import { mattingBodyReaderOf } from './read-matting-body.ts';
+import { correctionBodyReaderOf, mattingBodyReaderOf } from './read-matting-body.ts';
 
 /** Most photos are done by then. */
-const POLL_AFTER_S = 2;
+export const POLL_AFTER_S = 2;
 /** The header marks an answer about a job that had ended before its request. */
 const REPLAYED = 'idempotent-replayed';
 
@@ -32,12 +32,20 @@ export function registerMattingRoutes(
 ): void {
   const routes = new MattingRoutes(services, checks, options.syncWaitMs);
   const submission = { onRequest: checks.submission };
-  const read = { onRequest: checks.read };
   app.post('/v1/matting', submission, (request, reply) => routes.submitSync(request, reply));
   app.post('/v1/matting/jobs', submission, (request, reply) => routes.submitAsync(request, reply));
-  app.get<{ Params: { jobId: string } }>('/v1/matting/jobs/:jobId', read, (request, reply) =>
-    routes.readJob(request, reply, request.params.jobId),
+  app.post<{ Params: { jobId: string } }>(
+    '/v1/matting/jobs/:jobId/corrections',
+    submission,
+    (request, reply) => routes.correct(request, reply, request.params.jobId),
   );
+}
+
+interface Submitting {
+  readonly mode: 'sync' | 'async';
+  readonly accepts: AcceptedAnswers;
+  /** The id of the job that the request corrects; absent: it brings an image. */
+  readonly corrects?: string;
 }
 
 class MattingRoutes {
@@ -75,30 +83,41 @@ class MattingRoutes {
     return reply.code(200).send(this.#parts.jobViews.view(job));
   }
 
-  async readJob(request: FastifyRequest, reply: FastifyReply, jobId: string) {
-    const job = await this.#parts.readJob(callerOf(request), jobId);
-    noteJob(request, job.id);
-    if (!isFinal(job)) reply.header('retry-after', POLL_AFTER_S);
-    return reply.headers(serverTimingOf(job)).send(this.#parts.jobViews.view(job));
+  /** Waits only for Prefer: wait=n, and answers like `submitAsync` then, too. */
+  async correct(request: FastifyRequest, reply: FastifyReply, corrects: string) {
+    const preferences = parsePrefer(request.headers.prefer);
+    const { waitS } = preferences;
+    const mode = waitS === undefined ? 'async' : 'sync';
+    const { job } = await this.#submit(request, reply, { mode, accepts: JSON_ALONE, corrects });
+    if (waitS === undefined) return this.#answerWithoutWaiting(reply, job);
+    const waitMs = Math.min(waitS * 1000, this.#parts.syncWaitMs);
+    setPreferenceApplied(reply, preferences, waitMs);
+    const ended = await waitForEnd(this.#parts.waitForJob, job, waitMs, reply);
+    return this.#answerWithoutWaiting(reply, ended);
   }
 
   /** If no new job is created, what was stored of the body is removed. */
   async #submit(
     request: FastifyRequest,
     reply: FastifyReply,
-    { mode, accepts }: { readonly mode: 'sync' | 'async'; readonly accepts: AcceptedAnswers },
+    { mode, accepts, corrects }: Submitting,
   ): Promise<Submitted> {
     const idempotencyKey = idempotencyKeyOf(request);
-    const readBody = mattingBodyReaderOf(request.raw);
+    const readerOf = corrects === undefined ? mattingBodyReaderOf : correctionBodyReaderOf;
+    const readBody = readerOf(request.raw);
     const uploads = this.#parts.uploads.beginBoth(callerOf(request).accountId, request.raw);
     try {
       wantBody(request, reply);
       const fields = await readBody(uploads);
       const askAgain = () => this.#parts.checks.askAgain(request);
       const caller = await askAgain();
-      const sent = { upload: uploads.image, backgroundUpload: uploads.background };
-      const submission = { caller, askAgain, idempotencyKey, mode, fields, accepts, ...sent };
-      const submitted = await this.#parts.submitMatting.submit(submission);
+      const { image: upload, background: backgroundUpload, hints: hintsUpload } = uploads;
+      const sent = { upload, backgroundUpload, hintsUpload };
+      const { submitMatting } = this.#parts;
+      const submission = { caller, askAgain, idempotencyKey, mode, fields, ...sent };
+      const submitted = await (corrects === undefined
+        ? submitMatting.submit({ ...submission, accepts })
+        : submitMatting.submitCorrection({ ...submission, corrects }));
       noteJob(request, submitted.job.id);
       reply.header('x-credits-charged', '0');
       if (!submitted.created && isFinal(submitted.job)) reply.header(REPLAYED, 'true');

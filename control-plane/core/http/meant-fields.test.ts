@@ -19,6 +19,11 @@ test('what was meant by a field that is not known, in a form', t => {
     ['crop_margin', 'padding', 'cropMargin'],
     ['callback_url', 'webhook_url', 'callbackUrl'],
     ['model', 'model_name', 'modell'],
+    ['shadow', 'add_shadow', 'shadow_type', 'shadow.mode', 'shadw'],
+    ['enlarge', 'withoutEnlargement', 'upscale'],
+    ['aspect_ratio', 'ratio', 'aspectRatio'],
+    ['quality', 'q', 'jpegQuality'],
+    ['roi', 'region'],
   ];
   for (const [field, ...names] of fields) {
     for (const name of names) t.is(meant(name), `Did you mean ${field}?`, name);

@@ -189,11 +189,16 @@ test('headers › no API key', async t => {
   }
 });
 
+test('headers › an empty API key', async t => {
+  for (const authorization of ['Bearer', 'bearer ']) {
+    t.is((await refused({ authorization })).code, 'MISSING_API_KEY', authorization);
+  }
+});
+
 test('headers › an API key of the wrong form', async t => {
   const { token } = app;
   const wrong = [
     token,
-    'Bearer',
     `Bearer${token}`,
     `Basic ${token}`,
     `Bearer ${token} ${token}`,

@@ -17,6 +17,7 @@ import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { FastifyBaseLogger, FastifyInstance, FastifyRequest } from 'fastify';
 import { registerAccountRoutes } from './account-routes.ts';
 import type { AppServices } from './app-services.ts';
+import { registerBatchRoutes } from './batch-routes.ts';
 import {
   type DocumentPages,
   registerDocumentRoutes,
@@ -29,6 +30,7 @@ import {
   hasKnownKey,
   knownAccountOf,
 } from './header-checks.ts';
+import { registerJobRoutes } from './job-routes.ts';
 import { registerMattingRoutes } from './matting-routes.ts';
 import { registerModelRoutes } from './model-routes.ts';
 import type { Readiness, ReadinessCause } from './readiness.ts';
@@ -109,6 +111,8 @@ export function buildApp(services: AppServices, options: AppOptions): App {
 
   const checks = createHeaderChecks(services, connections, options);
   registerMattingRoutes(app, services, checks, options);
+  registerJobRoutes(app, services, checks);
+  registerBatchRoutes(app, services, checks);
   registerResultRoutes(app, services);
   registerModelRoutes(app, services, checks);
   registerAccountRoutes(app, services, checks);

@@ -24,11 +24,13 @@ import {
 import { bodyTypeOf } from '@matting/http/request-headers.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { fieldKind } from '@matting/proto/contract/finishing/fields.ts';
+import { isHintList } from '@matting/proto/contract/hints-fields.ts';
 import {
   IMAGE_BYTES_MAX,
   REQUEST_BODY_BYTES_MAX,
   URL_LENGTH_MAX,
 } from '@matting/proto/contract/limits.ts';
+import { NOT_IN_A_CORRECTION } from '../submission/corrections.ts';
 import type { ImageUpload } from '../submission/image-upload.ts';
 import type { RequestUploads } from '../submission/image-uploads.ts';
 import {
@@ -38,7 +40,7 @@ import {
 } from '../submission/matting-request.ts';
 import { meantField } from './meant-fields.ts';
 
-const FILE_FIELDS = ['image_file', 'background_file'] as const;
+const FILE_FIELDS = ['image_file', 'background_file', 'hints_file'] as const;
 type FileField = (typeof FILE_FIELDS)[number];
 type FormField = TextField | FileField | 'image_base64';
 
@@ -58,10 +60,13 @@ export class MattingForm {
   readonly #seen = new Set<FormField>();
   readonly #texts = new Map<TextField, TextValue>();
   readonly #text: PartText;
+  readonly #refused: readonly string[];
   #target: Target | undefined;
 
-  constructor(uploads: RequestUploads) {
+  /** @param refused fields that this kind of request does not have, its image among them */
+  constructor(uploads: RequestUploads, refused: readonly string[] = []) {
     this.#uploads = uploads;
+    this.#refused = refused;
     this.#text = new PartText(uploads.texts);
   }
 
@@ -84,29 +89,36 @@ export class MattingForm {
   /** Ends the reading after the last part. @throws ContractError INVALID_IMAGE_SOURCE */
   finish(): MattingFields {
     const imageGiven = this.#seen.has('image_file') || this.#seen.has('image_base64');
-    if (imageGiven === this.#seen.has('image_url')) throw notOneSource(this.#seen);
+    const isWanted = this.#refused.length === 0;
+    if (isWanted && imageGiven === this.#seen.has('image_url')) throw notOneSource(this.#seen);
     const backgroundGiven = this.#seen.has('background_file');
-    return { texts: this.#texts, imageGiven, backgroundGiven };
+    const hintsGiven = this.#seen.has('hints_file');
+    return { texts: this.#texts, imageGiven, backgroundGiven, hintsGiven };
   }
 
   #begin(head: PartHead): Target {
     const { name, isFile } = head;
     const field = FORM_FIELDS.find(known => known === name);
-    if (field === undefined) throw unknownInForm(name);
+    if (field === undefined || this.#refused.includes(name)) throw unknownInForm(name);
     if (this.#seen.has(field)) throw givenTwice(field);
     this.#seen.add(field);
-    if (field === 'image_file' || field === 'background_file') {
+    if (holdsFile(field)) {
       if (!isFile) {
         throw wrongKind(field, `must be a file. With curl, send -F ${field}=@photo.jpg`);
       }
-      const upload = field === 'image_file' ? this.#image() : this.#uploads.background;
+      const upload = this.#uploadOf(field);
       upload.takeBytes(field);
       return { upload };
     }
     if (isFile) throw wrongKind(field, 'must be text. Send it as a part without a file name');
     if (field === 'image_base64') return { upload: this.#image() };
-    this.#text.begin(head);
+    this.#text.begin(head, isHintList(field));
     return { text: field };
+  }
+
+  #uploadOf(field: FileField): ImageUpload {
+    if (field === 'image_file') return this.#image();
+    return field === 'hints_file' ? this.#uploads.hints : this.#uploads.background;
   }
 
   /** Two sources would be written into one upload, so the second is not begun. */
@@ -115,6 +127,10 @@ export class MattingForm {
     if (isSecond) throw notOneSource(this.#seen);
     return this.#uploads.image;
   }
+}
+
+function holdsFile(field: FormField): field is FileField {
+  return FILE_FIELDS.some(known => known === field);
 }
 
 function wrongKind(field: FormField, wrong: string): ContractError {
@@ -127,7 +143,8 @@ function notOneSource(seen: ReadonlySet<FormField>): ContractError {
   const seenOf = given.length > 0 ? 'more than one image' : 'no image';
   const detail = `The request has ${seenOf}. Send one of ${sources.join(', ')}.`;
   const fields = given.length > 0 ? given : sources;
-  const fieldErrors = fields.map(field => ({ field, detail }));
+  const wrong = given.length > 0 ? 'is not the only image' : 'is missing';
+  const fieldErrors = fields.map(field => ({ field, detail: wrong }));
   return new ContractError('INVALID_IMAGE_SOURCE', detail, { fieldErrors });
 }
 
@@ -140,6 +157,8 @@ export const NOT_IN_A_QUERY: readonly string[] = [
   'background_url',
   'callback_url',
   'callback_secret',
+  'keep',
+  'erase',
   ...FILE_FIELDS,
 ];
 
@@ -178,18 +197,24 @@ function misplaced(field: string, wrong: string): ContractError {
   return new ContractError('INVALID_PARAMETER', `${field} ${wrong}.`, { fieldErrors });
 }
 
-export const MATTING_JSON: JsonFields<TextField> = {
-  image: 'image_base64',
-  fieldOf(name) {
-    const field = MATTING_FIELDS.find(known => known === name);
-    if (field === undefined) throw unknownField(name, one => meantField(one, MATTING_FIELDS));
-    return field;
-  },
-  literalsOf(field = '') {
-    const kind = fieldKind(field);
-    return kind === 'text' ? [] : [kind];
-  },
-};
+export const MATTING_JSON = jsonWithout([]);
+
+function jsonWithout(refused: readonly string[]): JsonFields<TextField> {
+  return {
+    image: 'image_base64',
+    fieldOf(name) {
+      const field = MATTING_FIELDS.find(known => known === name);
+      if (field === undefined || refused.includes(field))
+        throw unknownField(name, one => meantField(one, MATTING_FIELDS));
+      return field;
+    },
+    literalsOf(field = '') {
+      if (isHintList(field)) return ['list'];
+      const kind = field === 'correctable' ? 'boolean' : fieldKind(field);
+      return kind === 'text' ? [] : [kind];
+    },
+  };
+}
 
 /** The bytes show which picture it is. */
 const PICTURE_TYPE = /^(?:image\/.|application\/octet-stream$)/;
@@ -248,13 +273,41 @@ export function mattingBodyReaderOf(
   }
 }
 
+const CORRECTION_JSON = jsonWithout(NOT_IN_A_CORRECTION);
+
+/**
+ * Like mattingBodyReaderOf, of a correction, whose image is that of the corrected job.
+ * @throws ContractError as mattingBodyReaderOf; UNSUPPORTED_MEDIA_TYPE: the body is a picture
+ */
+export function correctionBodyReaderOf(
+  request: IncomingMessage,
+): (uploads: RequestUploads) => Promise<MattingFields> {
+  const form = bodyFormOf(request);
+  if (form === undefined || form.kind === 'picture') {
+    const detail = 'A correction has no image of its own. Send JSON or multipart/form-data.';
+    throw new ContractError('UNSUPPORTED_MEDIA_TYPE', detail);
+  }
+  const bounds = { bytesMax: bodyBytesMax(form) };
+  if (form.kind === 'json') {
+    return uploads => readMattingJson(request, uploads, bounds, CORRECTION_JSON);
+  }
+  requireNoQueryFields(request.url ?? '');
+  const { boundary } = form;
+  return async uploads => {
+    const fields = new MattingForm(uploads, NOT_IN_A_CORRECTION);
+    await readParts(request, { boundary, room: uploads.texts }, fields, bounds);
+    return fields.finish();
+  };
+}
+
 /** @throws ContractError INVALID_REQUEST, IMAGE_TOO_LARGE */
 export async function readMattingJson(
   body: Readable,
   { image, texts }: Pick<RequestUploads, 'image' | 'texts'>,
   bounds: BodyBounds,
+  fields = MATTING_JSON,
 ): Promise<MattingFields> {
-  const parser = new JsonFieldsParser(MATTING_JSON, texts);
+  const parser = new JsonFieldsParser(fields, texts);
   await readBody(body, bounds, async chunk => {
     const text = parser.push(chunk);
     if (text.length > 0) await image.write(text);

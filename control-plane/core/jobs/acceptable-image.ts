@@ -1,6 +1,7 @@
 /** Which images a job takes, judged by their headers, whether they are sent or downloaded. */
 
-import { ContractError } from '@matting/proto/contract/errors.ts';
+import { ContractError, invalidParameter } from '@matting/proto/contract/errors.ts';
+import type { InputFormat } from '@matting/proto/contract/formats.ts';
 import {
   type ByteReader,
   describeUnread,
@@ -19,6 +20,8 @@ export interface ImageRole {
   readonly noun: string;
   readonly bytesMax: number;
   readonly pixelsMax: number;
+  /** Absent: every one that nodes read. */
+  readonly only?: { readonly formats: readonly InputFormat[]; readonly field: string };
 }
 
 export const INPUT_IMAGE: ImageRole = {
@@ -30,6 +33,12 @@ export const BACKGROUND_IMAGE: ImageRole = {
   noun: 'The background',
   bytesMax: BACKGROUND_BYTES_MAX,
   pixelsMax: BACKGROUND_PIXELS_MAX,
+};
+
+export const HINTS_IMAGE: ImageRole = {
+  ...BACKGROUND_IMAGE,
+  noun: 'The picture of hints',
+  only: { formats: ['png', 'webp'], field: 'hints_file' },
 };
 
 /** The advice is for an address that this service cannot use. */
@@ -66,14 +75,22 @@ export async function requireAcceptableImage(
   if (sizeBytes > role.bytesMax) throw imageTooLarge(role);
   const header = await readImageHeader(read, sizeBytes);
   if (header === undefined) throw unsupported(role, await describeUnread(read, sizeBytes, served));
-  if (header.animated) throw unsupported(role, ANIMATED);
+  if (header.animated || !isTaken(header, role)) throw unsupported(role, ANIMATED);
   if (header.width !== undefined && header.height !== undefined) {
     requireResolution(header.width, header.height, role);
   }
   return header;
 }
 
+function isTaken({ format }: ImageHeader, { only }: ImageRole): boolean {
+  return only === undefined || only.formats.includes(format);
+}
+
 function unsupported(role: ImageRole, wrong: string): ContractError {
+  if (role.only !== undefined) {
+    const { field, formats } = role.only;
+    return invalidParameter(field, `must be one still picture as ${formats.join(' or ')}`);
+  }
   const detail = role === INPUT_IMAGE ? wrong : `${role.noun} cannot be used. ${wrong}`;
   return new ContractError('UNSUPPORTED_IMAGE_FORMAT', detail);
 }

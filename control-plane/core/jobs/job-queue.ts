@@ -9,6 +9,7 @@ import {
   throughIndex,
 } from '@matting/database/statements.ts';
 import { OUTPUT_FORMATS } from '@matting/proto/contract/formats.ts';
+import type { Hints } from '@matting/proto/contract/hints.ts';
 import { type InferResult, type NotNull, type RawBuilder, sql } from 'kysely';
 import {
   isUnpaid,
@@ -20,7 +21,9 @@ import {
 } from './job.ts';
 import {
   backgroundInputFromRow,
+  batchFromRow,
   finishingFromRow,
+  inputFromColumn,
   inputFromRow,
   requireOneOf,
 } from './job-rows.ts';
@@ -210,7 +213,8 @@ function selectFirst(
     .select(['id', 'fence', 'state', 'class', 'account_id', 'api_key_id', 'queue_at', 'created_at'])
     .select(['started_at', 'source_host', 'input_blob', 'input_bytes', 'input_format'])
     .select(['input_width', 'input_height', 'output_format', 'finishing', 'background', 'model'])
-    .select(['lease_holder', 'takeovers', nowMs.as('read_at')])
+    .select(eb => ['hints_file', eb('hints', 'is not', null).as('is_hinted')])
+    .select(['batch_id', 'batch_item', 'lease_holder', 'takeovers', nowMs.as('read_at')])
     .where('state', '=', state)
     .where('account_id', '=', lane.accountId)
     .where('api_key_id', '=', lane.apiKeyId)
@@ -250,8 +254,12 @@ function claimableFromRow(row: LaneRow) {
     model: row.model,
     ...finishingFromRow(row),
     background: { input: backgroundInputFromRow(row) } as Pick<JobBackground, 'input'> | null,
+    // Not the shapes themselves: many jobs are read in each round.
+    hints: (row.is_hinted ? true : null) as Hints | true | null,
+    hintsFile: inputFromColumn(row.hints_file),
     /** Its lease ran out rather than being free: claiming it is a take-over. */
     leaseExpired: row.lease_holder !== null,
+    batch: batchFromRow(row),
     takeovers: row.takeovers,
     readAtMs: row.read_at,
   };

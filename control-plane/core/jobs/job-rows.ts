@@ -6,18 +6,22 @@ import { destinationOf } from '@matting/http/outgoing/outgoing-url.ts';
 import { type ErrorCode, isErrorCode } from '@matting/proto/contract/errors.ts';
 import type { Channels, Finishing, Sight } from '@matting/proto/contract/finishing.ts';
 import { INPUT_FORMATS, OUTPUT_FORMATS } from '@matting/proto/contract/formats.ts';
+import type { Hints } from '@matting/proto/contract/hints.ts';
 import { type Selectable, sql } from 'kysely';
 import {
   callbackFailureOf,
   type Job,
   type JobBackground,
   type JobCallback,
+  type JobCorrection,
   type JobFailure,
   type JobInput,
+  type JobKept,
   type JobLease,
   type JobModel,
   type JobResult,
   type StageTimings,
+  type StoredMatte,
 } from './job.ts';
 
 type JobsTable = Schema['jobs'];
@@ -51,6 +55,8 @@ function jobFromRow(row: JobRow, notification?: NotificationRow): Job {
     noSubject: row.no_subject,
     ...finishingFromRow(row),
     background: backgroundFromRow(row),
+    hints: row.hints === null ? null : (JSON.parse(row.hints) as Hints),
+    hintsFile: inputFromColumn(row.hints_file),
     createdAtMs: row.created_at,
     startedAtMs: row.started_at,
     finishedAtMs: row.finished_at,
@@ -61,14 +67,48 @@ function jobFromRow(row: JobRow, notification?: NotificationRow): Job {
     lostWithProcess: row.lost_with_process,
     takeovers: row.takeovers,
     result: resultFromRow(row),
+    resultModels: modelsFromRow(row),
     failure: failureFromRow(row),
     timings: row.timings === null ? null : (JSON.parse(row.timings) as StageTimings),
     callback: callbackFromRows(row, notification),
     capWindowStartMs: row.cap_window_start,
     unpaidDayMs: row.playground_day,
+    reference: row.reference,
+    deletedAtMs: row.deleted_at,
+    correctable: parsed<Record<string, string>>(row.correctable),
+    correction: correctionFromRow(row),
+    kept: keptFromRow(row),
+    corrections: row.corrections,
+    batch: batchFromRow(row),
     traceContext: row.trace_context,
     readAtMs: row.read_at,
   };
+}
+
+function parsed<T>(json: string | null): T | null {
+  return json === null ? null : (JSON.parse(json) as T);
+}
+
+export function batchFromRow(row: Pick<JobRow, 'batch_id' | 'batch_item'>): Job['batch'] {
+  return row.batch_id === null ? null : { id: row.batch_id, item: row.batch_item ?? 0 };
+}
+
+function correctionFromRow(row: JobRow): JobCorrection | null {
+  if (row.corrects === null) return null;
+  const first = requirePresent(row.family);
+  return { of: row.corrects, first, matte: matteFromColumn(row.base_matte) };
+}
+
+export function matteFromColumn(json: string | null): StoredMatte | null {
+  return parsed<StoredMatte>(json);
+}
+
+type KeptColumns = Pick<JobsTable, 'kept_until' | 'kept_input' | 'kept_matte'>;
+
+export function keptFromRow(row: KeptColumns): JobKept | null {
+  if (row.kept_until === null) return null;
+  const matte = JSON.parse(requirePresent(row.kept_matte)) as StoredMatte;
+  return { input: parsed<JobInput>(row.kept_input), matte, untilMs: row.kept_until };
 }
 
 /** If the image is stored and the background is not, source_url is the background's. */
@@ -130,10 +170,15 @@ export function backgroundFromRow(
 }
 
 export function backgroundInputFromRow(row: Pick<JobsTable, 'background'>): JobInput | null {
-  return row.background === null ? null : (JSON.parse(row.background) as JobInput);
+  return inputFromColumn(row.background);
 }
 
-export function backgroundColumn(input: JobInput | null): string | null {
+/** A file beside the image: a background, or hints. */
+export function inputFromColumn(json: string | null): JobInput | null {
+  return json === null ? null : (JSON.parse(json) as JobInput);
+}
+
+export function inputColumn(input: JobInput | null): string | null {
   return input && JSON.stringify(input);
 }
 

@@ -29,7 +29,15 @@ import {
   WITH_PICTURE,
 } from '../test/fixtures.ts';
 import type { NewJob } from '../transactions/job-submission.ts';
-import { backgroundBlob, type Job, jobOfBackground, publicState, thumbnailBlob } from './job.ts';
+import {
+  backgroundBlob,
+  hintsBlob,
+  type Job,
+  jobOfBackground,
+  publicState,
+  thumbnailBlob,
+} from './job.ts';
+import { jobActivity } from './job-activity.ts';
 import type { JobFilter, ListedJob } from './job-lists.ts';
 import { queuedMegapixels } from './queue-bound.ts';
 
@@ -277,6 +285,39 @@ onBalancedStores(test, 'jobs', (test, { database, stores }) => {
     const after = await stores.jobs.doneWithin(60_000);
     t.deepEqual([after.jobs - before.jobs, after.megapixels - before.megapixels], [1, 3]);
   });
+
+  test('activity › counts what ended in each hour, and reads an hour that is over once', async t => {
+    const account = await fundedAccount(stores, 4);
+    const ids: string[] = [];
+    for (const isGood of [true, true, false, true]) {
+      const { job, claim } = await running(stores, newJob(account));
+      await (isGood
+        ? stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {})
+        : stores.jobs.fail(claim, IMAGE_FAULT));
+      ids.push(job.id);
+    }
+    const startMs = (await jobActivity(database).lastHours()).at(-4)!.startMs;
+    const hourOf = async (activity = jobActivity(database)) => {
+      const hours = await activity.lastHours();
+      t.is(hours.length, 24);
+      return hours.find(hour => hour.startMs === startMs)!;
+    };
+    t.deepEqual(await hourOf(), { startMs, succeeded: 0, failed: 0, waitMs: 0, workMs: 0 });
+    const ended = (id: string, finishedAtMs: number) => {
+      const times = { created_at: startMs - 3000, started_at: startMs - 1000 };
+      return setIn(database.kysely, 'jobs', { id }, { ...times, finished_at: finishedAtMs });
+    };
+    await ended(ids[0]!, startMs);
+    await ended(ids[1]!, startMs + HOUR_MS - 1);
+    await ended(ids[2]!, startMs + 1);
+    await ended(ids[3]!, startMs + HOUR_MS);
+    const activity = jobActivity(database);
+    const workMs = 1000 + (HOUR_MS - 1) / 2;
+    t.deepEqual(await hourOf(activity), { startMs, succeeded: 2, failed: 1, waitMs: 2000, workMs });
+    await ended(ids[1]!, startMs - 1);
+    t.is((await hourOf(activity)).succeeded, 2);
+    t.is((await hourOf()).succeeded, 1);
+  });
 });
 
 const REMEMBERED_MS = 600_000;
@@ -488,6 +529,7 @@ test('a background is found by its name, whoever stored it', t => {
   const id = randomUUID();
   t.is(jobOfBackground(backgroundBlob(id)), id);
   t.is(jobOfBackground(backgroundBlob(id, 12)), id);
+  t.is(jobOfBackground(hintsBlob(id)), id);
   t.is(jobOfBackground(`inputs/${id}`), undefined);
   t.is(jobOfBackground('backgrounds/other'), undefined);
 });
@@ -598,15 +640,25 @@ onStoresInCi(test, 'jobs with finishing', (test, { database, stores }) => {
     for (const end of ends) {
       const id = randomUUID();
       const background = { url: null, input: storedBackground(id) };
-      const job = await submitted(stores, await jobOf({ id, ...WITH_PICTURE, background }));
+      const hintsFile = { ...storedBackground(id), blob: hintsBlob(id) };
+      const hinted = { hints: { picture: true as const }, hintsFile };
+      const asked = await jobOf({ id, ...WITH_PICTURE, background, ...hinted });
+      const job = await submitted(stores, asked);
+      t.deepEqual([job.hints, job.hintsFile], [hinted.hints, hintsFile]);
       const { blob } = background.input;
-      const names = [blob, backgroundBlob(id, 7), backgroundBlob(randomUUID()), `inputs/${id}`];
+      const names = [
+        blob,
+        hintsFile.blob,
+        backgroundBlob(id, 7),
+        backgroundBlob(randomUUID()),
+        `inputs/${id}`,
+      ];
       const referenced = [...(await stores.jobs.referencedBlobs(names))];
-      t.deepEqual(referenced.sort(), [blob, `inputs/${id}`].sort());
+      t.deepEqual(referenced.sort(), [blob, hintsFile.blob, `inputs/${id}`].sort());
       await end(job);
       t.deepEqual(await stores.jobs.referencedBlobs(names), new Set());
-      const { background: left } = await reread(stores, id);
-      t.is(left, null);
+      const left = await reread(stores, id);
+      t.deepEqual([left.background, left.hints, left.hintsFile], [null, null, null]);
     }
     const byUrl = await submitted(stores, await jobOf({ ...WITH_PICTURE, ...BACKGROUND_URL }));
     await stores.jobs.fail(await claimed(stores, byUrl), IMAGE_FAULT);

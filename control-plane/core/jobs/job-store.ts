@@ -9,11 +9,13 @@ import {
 } from '@matting/database/database.ts';
 import { nowPlusMs } from '@matting/database/statements.ts';
 import type { Selectable } from 'kysely';
-import { jobOfBackground, resultOfThumbnail, thumbnailBlob } from './job.ts';
+import { callerJobs } from './caller-jobs.ts';
+import { jobOfBackground, jobOfKept, resultOfThumbnail, thumbnailBlob } from './job.ts';
+import { jobActivity } from './job-activity.ts';
 import { jobLists } from './job-lists.ts';
 import { jobQueue } from './job-queue.ts';
 import { jobReading } from './job-reading.ts';
-import { backgroundFromRow } from './job-rows.ts';
+import { backgroundFromRow, inputFromColumn, keptFromRow, matteFromColumn } from './job-rows.ts';
 import { jobLeases } from './leases.ts';
 
 export type JobStore = ReturnType<typeof createJobStore>;
@@ -22,6 +24,8 @@ export function createJobStore(database: Database) {
   return {
     ...jobReading(database),
     ...jobLists(database),
+    ...jobActivity(database),
+    ...callerJobs(database),
     ...jobQueue(database),
     ...jobLeases(database),
     ...jobRetention(database),
@@ -44,14 +48,46 @@ function jobRetention(database: Database) {
   return {
     /** Clears the names of results past their expiry; returns them, and those of thumbnails. */
     takeExpiredResultBlobs: (limit: number) => takeExpiredResultBlobs(database, limit),
+    /**
+     * Clears the names of what jobs kept for corrections past its time, and returns them. An open
+     * correction may still name one of them (referencedBlobs).
+     */
+    takeExpiredKept: (limit: number) => takeExpiredKept(database, limit),
     /** Removes rows final for longer than `afterMs`; the ledger stays. */
     removeFinalOlderThan: (afterMs: number, limit: number) =>
       removeFinalOlderThan(database, afterMs, limit),
+    /** Its blob and the thumbnail beside it are erased: the row names them no more. */
+    resultErased: (jobId: string, blob: string) =>
+      query(database, db =>
+        db
+          .updateTable('jobs')
+          .set({ result_blob: null, result_blob_expires_at: null })
+          .where('id', '=', jobId)
+          .where('result_blob', '=', blob)
+          .where('deleted_at', 'is not', null)
+          .execute(),
+      ),
+    /** Finds those whose results callers deleted. */
+    async deletedAmong(jobIds: readonly string[]): Promise<string[]> {
+      const found: string[] = [];
+      for (let start = 0; start < jobIds.length; start += BLOB_NAMES_MAX) {
+        const rows = await query(database, db =>
+          db
+            .selectFrom('jobs')
+            .select('id')
+            .where('id', 'in', jobIds.slice(start, start + BLOB_NAMES_MAX))
+            .where('deleted_at', 'is not', null)
+            .execute(),
+        );
+        found.push(...rows.map(({ id }) => id));
+      }
+      return found;
+    },
     async referencedBlobs(names: readonly string[]): Promise<Set<string>> {
       const found = new Set<string>();
       for (let start = 0; start < names.length; start += BLOB_NAMES_MAX) {
         const some = names.slice(start, start + BLOB_NAMES_MAX);
-        for (const read of [inputsIn, resultsIn, backgroundsIn]) {
+        for (const read of [inputsIn, resultsIn, backgroundsIn, keptIn]) {
           for (const name of await query(database, db => read(db, some))) found.add(name);
         }
       }
@@ -82,6 +118,37 @@ function takeExpiredResultBlobs(database: Database, limit: number): Promise<stri
   });
 }
 
+/** The name goes first here too. */
+function takeExpiredKept(database: Database, limit: number): Promise<string[]> {
+  return transact(database, async tx => {
+    const rows = await tx
+      .selectFrom('jobs')
+      .select(['id', ...KEPT_COLUMNS])
+      .where('kept_until', '<=', database.nowMs)
+      .orderBy('kept_until')
+      .limit(limit)
+      .execute();
+    if (rows.length === 0) return [];
+    await tx
+      .updateTable('jobs')
+      .set(NOTHING_KEPT)
+      .where('id', 'in', rows.map(row => row.id).sort())
+      .execute();
+    return rows.flatMap(blobsOfKept);
+  });
+}
+
+export const KEPT_COLUMNS = ['kept_until', 'kept_input', 'kept_matte'] as const;
+export const NOTHING_KEPT = { kept_until: null, kept_input: null, kept_matte: null };
+
+type KeptRow = Pick<Selectable<Schema['jobs']>, (typeof KEPT_COLUMNS)[number]>;
+
+export function blobsOfKept(row: KeptRow): string[] {
+  const kept = keptFromRow(row);
+  if (kept === null) return [];
+  return [...(kept.input === null ? [] : [kept.input.blob]), kept.matte.blob];
+}
+
 /**
  * Selected by the order of their ends alone: with a further condition a database may choose another
  * index and read all final rows. A row whose result has not expired stays.
@@ -96,13 +163,17 @@ async function removeFinalOlderThan(
     db
       .selectFrom('jobs')
       .select(['id', 'result_blob', 'result_thumbnail_bytes', 'result_blob_expires_at'])
+      .select(KEPT_COLUMNS)
       .select(() => nowMs.as('read_at'))
       .where('finished_at', '<=', nowPlusMs(nowMs, -afterMs))
       .orderBy('finished_at')
       .limit(limit)
       .execute(),
   );
-  const due = found.filter(row => (row.result_blob_expires_at ?? 0) <= row.read_at);
+  const due = found.filter(row => {
+    const untilMs = Math.max(row.result_blob_expires_at ?? 0, row.kept_until ?? 0);
+    return untilMs <= row.read_at;
+  });
   if (due.length === 0) return { rows: 0, blobs: [] };
   const ids = due.map(row => row.id).sort();
   const rows = await transact(database, async tx => {
@@ -114,7 +185,7 @@ async function removeFinalOlderThan(
     await tx.deleteFrom('outbox').where('id', 'in', ids).execute();
     return Number(numDeletedRows);
   });
-  return { rows, blobs: due.flatMap(blobsOfResult) };
+  return { rows, blobs: due.flatMap(row => [...blobsOfResult(row), ...blobsOfKept(row)]) };
 }
 
 function blobsOfResult(
@@ -145,8 +216,35 @@ async function backgroundsIn(db: Db, names: readonly string[]): Promise<string[]
   if (ids.length === 0) return [];
   const rows = await db
     .selectFrom('jobs')
-    .select(['background', 'background_url'])
+    .select(['background', 'background_url', 'hints_file'])
     .where('id', 'in', ids)
     .execute();
-  return rows.flatMap(row => backgroundFromRow(row)?.input?.blob ?? []);
+  return rows.flatMap(row => {
+    const files = [backgroundFromRow(row)?.input, inputFromColumn(row.hints_file)];
+    return files.flatMap(file => file?.blob ?? []);
+  });
+}
+
+/**
+ * Inputs and mattes that jobs keep for corrections, and mattes that open corrections begin with: by
+ * their jobs, whose ids are in the names, and the few jobs of a family.
+ */
+async function keptIn(db: Db, names: readonly string[]): Promise<string[]> {
+  const ids = names.flatMap(name => jobOfKept(name) ?? []);
+  if (ids.length === 0) return [];
+  const rows = await db
+    .selectFrom('jobs')
+    .select(['id', 'family', ...KEPT_COLUMNS])
+    .where('id', 'in', ids)
+    .execute();
+  const families = [...new Set(rows.map(({ id, family }) => family ?? id))];
+  if (families.length === 0) return [];
+  const open = await db
+    .selectFrom('jobs')
+    .select('base_matte')
+    .where('family', 'in', families)
+    .where('base_matte', 'is not', null)
+    .execute();
+  const bases = open.flatMap(({ base_matte: base }) => matteFromColumn(base)?.blob ?? []);
+  return [...rows.flatMap(blobsOfKept), ...bases];
 }

@@ -8,9 +8,11 @@
  * | ready     | queued           | fetching, -  | input and background are stored durably        |
  * | running   | processing       | ready        | a node's Admitted; sets started_at once        |
  * | succeeded | succeeded, from expires_at on expired | running | the result is stored, the credit charged |
- * | failed    | failed           | all the open | the credit is released                         |
+ * | failed    | failed           | all the open | the credit is released; from the first three  |
+ * |           |                  |              | also by its caller (job-deletion.ts)           |
  *
- * An unpaid job has the same states and no credit (docs/adr/0022).
+ * An unpaid job has the same states and no credit (docs/adr/0022), and so has one that corrects
+ * another (docs/adr/0052).
  *
  * A lost attempt leaves the job in running: the contract has no way back from processing to queued.
  * A claim changes lease and fence, never the state, except accepted -> fetching. A job of two URLs
@@ -20,6 +22,7 @@ import { POST_FAILURES } from '@matting/http/outgoing/guarded-post.ts';
 import type { ErrorCode } from '@matting/proto/contract/errors.ts';
 import type { Channels, Finishing, Sight, Size } from '@matting/proto/contract/finishing.ts';
 import type { InputFormat, OutputFormat } from '@matting/proto/contract/formats.ts';
+import type { Hints } from '@matting/proto/contract/hints.ts';
 
 export const OPEN_STATES = ['accepted', 'fetching', 'ready', 'running'] as const;
 export const FINAL_STATES = ['succeeded', 'failed'] as const;
@@ -37,6 +40,11 @@ export type JobClass = (typeof JOB_CLASSES)[number];
 
 export function isUnpaid(of: { readonly class: JobClass }): boolean {
   return of.class === UNPAID;
+}
+
+/** The job has no credit: nobody pays for its class, or it corrects another (docs/adr/0052). */
+export function isFree(job: Pick<Job, 'unpaidDayMs' | 'correction'>): boolean {
+  return job.unpaidDayMs !== null || job.correction !== null;
 }
 
 /** Nobody's request waits for an unpaid job. */
@@ -61,6 +69,31 @@ export interface JobBackground {
   /** null until it is stored, and again once the job is final. */
   readonly input: JobInput | null;
 }
+
+/** The matte that a node made, as it came: a later job begins with it in place of a model's. */
+export interface StoredMatte {
+  readonly blob: string;
+  readonly bytes: number;
+}
+
+/** The job corrects another one; the first is the job whose input all its corrections share. */
+export interface JobCorrection {
+  readonly of: string;
+  readonly first: string;
+  /** null once the job is final. */
+  readonly matte: StoredMatte | null;
+}
+
+/** A job keeps these for its corrections as long as the first one's result lives. */
+export interface JobKept {
+  /** null: the first of the family has it. */
+  readonly input: JobInput | null;
+  readonly matte: StoredMatte;
+  readonly untilMs: number;
+}
+
+/** Corrections of a first job and of its corrections. */
+export const CORRECTIONS_MAX = 20;
 
 export interface JobResult {
   readonly blob: string;
@@ -167,6 +200,10 @@ export interface Job {
   readonly finishing: Finishing | null;
   /** It is null if `finishing` has no background picture, and once the job is final. */
   readonly background: JobBackground | null;
+  /** null: the request says nothing of the subject; and once the job is final. */
+  readonly hints: Hints | null;
+  /** The file of hints that are a picture; null as above. */
+  readonly hintsFile: JobInput | null;
   readonly createdAtMs: number;
   readonly startedAtMs: number | null;
   readonly finishedAtMs: number | null;
@@ -180,13 +217,29 @@ export interface Job {
   /** Claims of an expired lease: a control plane died holding it. */
   readonly takeovers: number;
   readonly result: JobResult | null;
+  /** They made the result; it is kept longer than that. */
+  readonly resultModels: JobResult['models'];
   readonly failure: JobFailure | null;
   readonly timings: StageTimings | null;
   readonly callback: JobCallback | null;
   /** The count of its key's cap that it is in (core/keys/key-policy.ts); null: none. */
   readonly capWindowStartMs: number | null;
+  /** The caller's own name for it, NFC; null: none, or its caller deleted it. */
+  readonly reference: string | null;
+  /** Its caller deleted the result then; null: nobody did. */
+  readonly deletedAtMs: number | null;
   /** An unpaid job counts in the allowance of this day. null: it is paid for. */
   readonly unpaidDayMs: number | null;
+  /** Its corrections take over these texts of finishing fields; null: it takes no corrections. */
+  readonly correctable: Readonly<Record<string, string>> | null;
+  /** null: it corrects none. */
+  readonly correction: JobCorrection | null;
+  /** null: nothing is kept. */
+  readonly kept: JobKept | null;
+  /** So many corrections were made of it and of its corrections. */
+  readonly corrections: number;
+  /** It is an item of this batch, from 0; null: of none. */
+  readonly batch: { readonly id: string; readonly item: number } | null;
   /** The trace of its submission (program/tracing/active-span.ts); null: none. */
   readonly traceContext: string | null;
   /** The database's clock when the row was read: what expiry is judged by. */
@@ -202,9 +255,29 @@ export function backgroundBlob(jobId: string, fence?: number): string {
   return `backgrounds/${jobId}${fence === undefined ? '' : `-${fence}`}`;
 }
 
+/** A file of hints lies beside the backgrounds. */
+export function hintsBlob(jobId: string): string {
+  return `backgrounds/${jobId}-hints`;
+}
+
 /** The job that such a blob is of; undefined for any other name. */
 export function jobOfBackground(blob: string): string | undefined {
-  return /^backgrounds\/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?:-\d+)?$/.exec(blob)?.[1];
+  const named = /^backgrounds\/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?:-\d+|-hints)?$/;
+  return named.exec(blob)?.[1];
+}
+
+/** Names the matte of an attempt beside its result. */
+export function matteBlob(resultBlob: string): string {
+  return `${resultBlob}-matte`;
+}
+
+/** The job that such an input or matte is of; undefined for any other name. */
+export function jobOfKept(blob: string): string | undefined {
+  const id = '([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})';
+  return new RegExp(`^(?:inputs/${id}(?:-\\d+)?|results/${id}-\\d+-matte)$`)
+    .exec(blob)
+    ?.slice(1)
+    .find(found => found !== undefined);
 }
 
 const THUMBNAIL_SUFFIX = '-thumbnail';
@@ -223,9 +296,13 @@ export function isFinal(job: Pick<Job, 'state'>): boolean {
   return job.state === 'succeeded' || job.state === 'failed';
 }
 
-export function publicState(job: Pick<Job, 'state' | 'expiresAtMs' | 'readAtMs'>): PublicJobState {
+/** A deletion counts by itself: a member of a cluster may read an earlier clock than it wrote. */
+export function publicState(
+  job: Pick<Job, 'state' | 'expiresAtMs' | 'readAtMs' | 'deletedAtMs'>,
+): PublicJobState {
   if (!isFinal(job)) return job.state === 'running' ? 'processing' : 'queued';
   if (job.state === 'failed') return 'failed';
+  if (job.deletedAtMs !== null) return 'expired';
   return job.expiresAtMs !== null && job.readAtMs >= job.expiresAtMs ? 'expired' : 'succeeded';
 }
 

@@ -25,7 +25,7 @@ import { sql, type Updateable, type UpdateQueryBuilder, type UpdateResult } from
 import { type Claim, isFinal, type Job, type JobInput } from './job.ts';
 import type { ClaimableJob } from './job-queue.ts';
 import { readJob } from './job-reading.ts';
-import { backgroundColumn, inputColumns, sourceHostOf } from './job-rows.ts';
+import { inputColumn, inputColumns, sourceHostOf } from './job-rows.ts';
 import { queuedFramePixels } from './queue-bound.ts';
 
 interface InputStoredOptions {
@@ -101,7 +101,7 @@ export function jobLeases(database: Database) {
     },
     /** Follows the input: fetching -> ready. It works as inputStored. */
     backgroundStored(claim: Claim, background: JobInput, giveUp?: AbortSignal) {
-      const columns = { state: 'ready' as const, background: backgroundColumn(background) };
+      const columns = { state: 'ready' as const, background: inputColumn(background) };
       const happened = (job: Job) => job.background?.input?.blob === background.blob;
       return query(database, db => store(database, db, { claim, columns, happened }), giveUp);
     },

@@ -13,7 +13,7 @@ export type Authenticator = Pick<ApiKeyStore, 'authenticate'>;
 export type ReadAccount = ReturnType<typeof accountViews>;
 
 export function accountViews(
-  ledger: Pick<LedgerStore, 'balances'>,
+  ledger: Pick<LedgerStore, 'balances' | 'inFlight'>,
   apiKeys: Pick<ApiKeyStore, 'list'>,
 ) {
   const credits = async ({ accountId }: Caller): Promise<Balances> => {
@@ -24,6 +24,8 @@ export function accountViews(
   };
   return {
     credits,
+    /** The account's open jobs that are paid for. */
+    inFlight: ({ accountId }: Caller) => ledger.inFlight(accountId),
     view: async (caller: Caller) => ({ credits: await credits(caller) }),
     /** Oldest first, revoked ones too; none can be used as a key. */
     keys: async ({ accountId }: Caller) => {

@@ -337,7 +337,7 @@ onStores(test, "the ledger's audit", (test, { dialect, databases, database, stor
     for (const options of [{}, { accountId: job.accountId }]) {
       t.deepEqual(problemsOf(await audit(options, broken)), [
         'reserved is 1, its open jobs hold 0',
-        'the job is of the playground, its ledger has a reserve',
+        'the job has no credit, its ledger has a reserve',
       ]);
     }
   });

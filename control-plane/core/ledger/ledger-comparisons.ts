@@ -29,7 +29,10 @@ function sumOf<K extends LedgerKind>(kind: K) {
   return sql<number>`cast(sum(${amounts}) as signed)`.as(kind);
 }
 
-/** Each account's balances, the sums of its entries by kind, and its open jobs, at one instant. */
+/**
+ * Each account's balances, the sums of its entries by kind, its open jobs and its waiting items, at
+ * one instant.
+ */
 export async function readSums(database: Database, { from, before }: AccountRange) {
   const rows = await query(database, db => {
     const sums = db
@@ -40,21 +43,33 @@ export async function readSums(database: Database, { from, before }: AccountRang
       .where('account_id', '>=', from)
       .where('account_id', '<', before)
       .groupBy('account_id');
+    const ofCorrections = sql`case when corrects is null then 0 else 1 end`;
     const open = db
       .selectFrom('jobs')
       .select('account_id')
       .select(({ fn }) => fn.countAll<number>().as('jobs'))
+      .select(sql<number>`cast(sum(${ofCorrections}) as signed)`.as('corrections'))
       .where('state', 'in', OPEN_STATES)
       .where('account_id', '>=', from)
       .where('account_id', '<', before)
       .where('playground_day', 'is', null)
       .groupBy('account_id');
+    const waiting = db
+      .selectFrom('batches')
+      .select('account_id')
+      .select(sql<number>`cast(sum(items - next_item) as signed)`.as('items'))
+      .where('account_id', '>=', from)
+      .where('account_id', '<', before)
+      .where('open_at', 'is not', null)
+      .groupBy('account_id');
     return db
       .selectFrom('accounts')
+      .leftJoin(waiting.as('waiting'), 'waiting.account_id', 'accounts.id')
       .leftJoin(sums.as('sums'), 'sums.account_id', 'accounts.id')
       .leftJoin(open.as('open'), 'open.account_id', 'accounts.id')
       .select(['accounts.id', 'accounts.available', 'accounts.reserved'])
-      .select(['open.jobs', 'sums.entries'])
+      .select(['open.jobs', 'open.corrections', 'waiting.items', 'sums.entries'])
+      .select(['accounts.open_corrections', 'accounts.batch_waiting'])
       .select(['sums.grant', 'sums.reserve', 'sums.charge', 'sums.release', 'sums.revoke'])
       .where('accounts.id', '>=', from)
       .where('accounts.id', '<', before)
@@ -72,10 +87,17 @@ export async function readSums(database: Database, { from, before }: AccountRang
       revoke: requireInteger(row.revoke),
     },
     entries: requireInteger(row.entries),
-    /** Only paid jobs count. */
-    openJobs: requireInteger(row.jobs),
+    /** Only paid jobs count, and items of batches that wait. */
+    openJobs:
+      requireInteger(row.jobs) - requireInteger(row.corrections) + requireInteger(row.items),
+    /** As the account's row counts them, and as its jobs and items are. */
+    corrections: { stored: row.open_corrections, open: requireInteger(row.corrections) },
+    waiting: { stored: row.batch_waiting, open: requireInteger(row.items) },
   }));
 }
+
+/** The job has no entry: nobody pays for it (docs/adr/0022, 0052). */
+const IS_FREE = sql<SqlBool>`(job.playground_day is not null or job.corrects is not null)`;
 
 /**
  * SQL lets these entries pass. The rules of ledger.ts check all others, an open job's reserve too.
@@ -85,8 +107,8 @@ const ENTRY_IS_SOUND = sql<SqlBool>`owner.id is not null
     when 'charge' then 'settle' when 'release' then 'settle' else ledger_entries.kind end
   and case
     when ledger_entries.job_id is null then 1
-    when job.id is null then partner.amount = ledger_entries.amount
-    when job.account_id <> ledger_entries.account_id or job.playground_day is not null then 0
+    when job.id is null then partner.amount = ledger_entries.amount or item.image_url is not null
+    when job.account_id <> ledger_entries.account_id or ${IS_FREE} then 0
     when job.state = 'succeeded' then partner.amount = ledger_entries.amount
       and 'charge' in (ledger_entries.kind, partner.kind)
     when job.state = 'failed' then partner.amount = ledger_entries.amount
@@ -94,7 +116,7 @@ const ENTRY_IS_SOUND = sql<SqlBool>`owner.id is not null
     else 0 end`;
 
 const JOB_IS_SOUND = sql<SqlBool>`case
-  when job.playground_day is not null then reserve.amount is null and settle.amount is null
+  when ${IS_FREE} then reserve.amount is null and settle.amount is null
   when job.state = 'succeeded' then reserve.amount = settle.amount and settle.kind = 'charge'
   when job.state = 'failed' then reserve.amount = settle.amount and settle.kind = 'release'
   else 0 end`;
@@ -126,10 +148,13 @@ export async function readWrongEntries(
           .on('partner.slot', '=', otherSlot),
       )
       .leftJoin('jobs as job', 'job.id', 'ledger_entries.job_id')
+      // An item of a batch that waits has its reserve before its job.
+      .leftJoin('batch_items as item', 'item.job_id', 'ledger_entries.job_id')
       .select(['ledger_entries.account_id', 'ledger_entries.kind', 'ledger_entries.slot'])
       .select(['ledger_entries.amount', 'ledger_entries.job_id', 'owner.id as owner'])
       .select(['partner.kind as partner_kind', 'partner.amount as partner_amount'])
-      .select(['job.state', 'job.account_id as job_account', 'job.playground_day'])
+      .select(['job.state', 'job.account_id as job_account'])
+      .select(['job.playground_day', 'job.corrects'])
       .where(ofAccounts)
       .where('ledger_entries.created_at', '>=', fromMs)
       .where('ledger_entries.created_at', '<', beforeMs)
@@ -156,7 +181,7 @@ export async function readWrongEntries(
       slot === 'reserve'
         ? { reserve: amount, settlement: partner }
         : { reserve: partner?.amount ?? null, settlement: { kind, amount } };
-    const problem = jobProblem(row.state, entries, row.playground_day !== null);
+    const problem = jobProblem(row.state, entries, isFreeRow(row));
     if (problem !== undefined) problems.push(wrong(problem));
     return problems;
   });
@@ -185,7 +210,7 @@ export async function readWrongJobs(
           .on('settle.slot', '=', 'settle')
           .onRef('settle.reference', '=', 'job.id'),
       )
-      .select(['job.id', 'job.account_id', 'job.state', 'job.playground_day'])
+      .select(['job.id', 'job.account_id', 'job.state', 'job.playground_day', 'job.corrects'])
       .select(['reserve.amount as reserve', 'settle.kind as settled', 'settle.amount as moved']);
     const asked =
       'openOf' in of
@@ -195,7 +220,11 @@ export async function readWrongJobs(
   });
   return rows.flatMap(({ id, account_id: accountId, state, reserve, settled, moved, ...job }) => {
     const settlement = settled === null || moved === null ? null : { kind: settled, amount: moved };
-    const problem = jobProblem(state, { reserve, settlement }, job.playground_day !== null);
+    const problem = jobProblem(state, { reserve, settlement }, isFreeRow(job));
     return problem === undefined ? [] : [{ accountId, jobId: id, problem }];
   });
+}
+
+function isFreeRow(job: { playground_day: number | null; corrects: string | null }): boolean {
+  return job.playground_day !== null || job.corrects !== null;
 }

@@ -14,6 +14,7 @@ import {
   type OperatorEntry,
   type OperatorMovement,
   readBalances,
+  readInFlight,
   requireEntry,
 } from './ledger-writer.ts';
 
@@ -50,6 +51,8 @@ export function createLedgerStore(database: Database) {
     /** Takes back what is available, all of the amount or nothing. */
     revoke: entering('revoke'),
     list: (accountId: string, page: LedgerListing) => listEntries(database, accountId, page),
+    /** The account's open jobs that are paid for; 0: no such account. */
+    inFlight: (accountId: string) => query(database, db => readInFlight(db, accountId)),
     /** Undefined: no such account. One row is read. */
     balances: (accountId: string) => query(database, db => readBalances(db, accountId)),
     /**

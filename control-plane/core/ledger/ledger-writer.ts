@@ -8,8 +8,13 @@
 
 import { randomUUID } from 'node:crypto';
 import type { Database, Schema } from '@matting/database/database.ts';
-import { isAsciiWord, keepStatement, keptMatchesOne } from '@matting/database/statements.ts';
-import type { Kysely } from 'kysely';
+import {
+  isAsciiWord,
+  keepStatement,
+  keptMatchesOne,
+  matchesOne,
+} from '@matting/database/statements.ts';
+import { type Kysely, sql } from 'kysely';
 import { takeAccount } from '../accounts/account-store.ts';
 import {
   type Balances,
@@ -71,6 +76,9 @@ export async function enterOperatorEntry(
   return { kind: 'entered', balances };
 }
 
+/** The account's open jobs: those with a credit, and corrections; waiting items are none. */
+const IN_FLIGHT = sql<number>`reserved - batch_waiting + open_corrections`;
+
 const RESERVE = keepStatement<{ accountId: string; reservedMax: number }>(
   ({ kysely }, { accountId, reservedMax }) =>
     kysely
@@ -81,7 +89,25 @@ const RESERVE = keepStatement<{ accountId: string; reservedMax: number }>(
       }))
       .where('id', '=', accountId)
       .where('available', '>=', CREDITS_PER_JOB)
-      .where('reserved', '<', reservedMax),
+      .where(IN_FLIGHT, '<', reservedMax),
+);
+
+const OPEN_CORRECTION = keepStatement<{ accountId: string; inFlightMax: number }>(
+  ({ kysely }, { accountId, inFlightMax }) =>
+    kysely
+      .updateTable('accounts')
+      .set(eb => ({ open_corrections: eb('open_corrections', '+', 1) }))
+      .where('id', '=', accountId)
+      .where(IN_FLIGHT, '<', inFlightMax),
+);
+
+const CLOSE_CORRECTIONS = keepStatement<{ accountId: string; count: number }>(
+  ({ kysely }, { accountId, count }) =>
+    kysely
+      .updateTable('accounts')
+      .set(eb => ({ open_corrections: eb('open_corrections', '-', count) }))
+      .where('id', '=', accountId)
+      .where('open_corrections', '>=', count),
 );
 
 const SETTLE = keepStatement<{ accountId: string; returned: number }>(
@@ -98,7 +124,7 @@ const SETTLE = keepStatement<{ accountId: string; returned: number }>(
 
 /**
  * Reserves the credit of a new job, which `insertJob` inserts; or says why not, and nothing changed.
- * `reserved` is the number of open jobs (core/ledger/ledger.ts), so the bound costs no count.
+ * IN_FLIGHT is the number of open jobs (core/ledger/ledger.ts), so the bound costs no count.
  */
 export async function reserveCredit(
   database: Database,
@@ -114,13 +140,59 @@ export async function reserveCredit(
   }
   const account = await tx
     .selectFrom('accounts')
-    .select('reserved')
+    .select(IN_FLIGHT.as('inFlight'))
     .where('id', '=', accountId)
     .executeTakeFirst();
   if (account === undefined) throw new Error(`account ${accountId} does not exist`);
   // The contract's order: jobs in flight before credits.
-  const full = account.reserved >= reservedMax;
+  const full = account.inFlight >= reservedMax;
   return full ? 'too-many-in-flight' : 'insufficient-credits';
+}
+
+/**
+ * Reserves a credit for each item of a new batch, which `insertBatch` inserts, under the id of the
+ * job that it becomes: a job of a batch is charged or released as any other (docs/adr/0054).
+ * @returns false: not enough, and nothing changed
+ */
+export async function reserveForBatch(
+  database: Database,
+  tx: Kysely<Schema>,
+  { accountId, jobIds }: { readonly accountId: string; readonly jobIds: readonly string[] },
+  insertBatch: () => Promise<void>,
+): Promise<boolean> {
+  const credits = jobIds.length * CREDITS_PER_JOB;
+  const update = tx
+    .updateTable('accounts')
+    .set(eb => ({
+      available: eb('available', '-', credits),
+      reserved: eb('reserved', '+', credits),
+      batch_waiting: eb('batch_waiting', '+', credits),
+    }))
+    .where('id', '=', accountId)
+    .where('available', '>=', credits);
+  if (!(await matchesOne(update))) return false;
+  await insertBatch();
+  const entries = jobIds.map(jobId =>
+    columnsOf(database, entryValues(jobEntry('reserve', { accountId, jobId }))),
+  );
+  for (let from = 0; from < entries.length; from += ENTRIES_MAX) {
+    await tx
+      .insertInto('ledger_entries')
+      .values(entries.slice(from, from + ENTRIES_MAX))
+      .execute();
+  }
+  return true;
+}
+
+/** Items of an account's batches have become jobs: their credits stay reserved. */
+export async function beginReserved(tx: Kysely<Schema>, accountId: string, items: number) {
+  const credits = items * CREDITS_PER_JOB;
+  const update = tx
+    .updateTable('accounts')
+    .set(eb => ({ batch_waiting: eb('batch_waiting', '-', credits) }))
+    .where('id', '=', accountId)
+    .where('batch_waiting', '>=', credits);
+  if (!(await matchesOne(update))) throw new Error(`account ${accountId} has no such items`);
 }
 
 /**
@@ -140,6 +212,29 @@ export async function settleCredit<T>(
   const closed = await closeJob();
   await insertEntry(database, tx, jobEntry(kind, { accountId, jobId }));
   return closed;
+}
+
+/**
+ * Counts a new correction among the account's open jobs, and takes the account's row. It has no
+ * entry and moves no balance (docs/adr/0052). False, and nothing changed: too many are in flight.
+ */
+export function openCorrection(
+  database: Database,
+  tx: Kysely<Schema>,
+  { accountId, jobsInFlightMax }: { readonly accountId: string; readonly jobsInFlightMax: number },
+): Promise<boolean> {
+  const inFlightMax = jobsInFlightMax * CREDITS_PER_JOB;
+  return keptMatchesOne(tx, OPEN_CORRECTION(database, { accountId, inFlightMax }));
+}
+
+/** False, and nothing changed: the account has no such open jobs. */
+export function closeCorrections(
+  database: Database,
+  tx: Kysely<Schema>,
+  accountId: string,
+  count: number,
+): Promise<boolean> {
+  return keptMatchesOne(tx, CLOSE_CORRECTIONS(database, { accountId, count }));
 }
 
 /**
@@ -168,6 +263,12 @@ export async function readBalances(
   return row && { available: row.available, reserved: row.reserved };
 }
 
+export async function readInFlight(db: Kysely<Schema>, accountId: string): Promise<number> {
+  const accounts = db.selectFrom('accounts').select(IN_FLIGHT.as('jobs'));
+  const row = await accounts.where('id', '=', accountId).executeTakeFirst();
+  return row?.jobs ?? 0;
+}
+
 function jobEntry(kind: LedgerKind, job: JobOf): Entry {
   return { kind, ...job, reference: job.jobId, amount: CREDITS_PER_JOB };
 }
@@ -178,8 +279,11 @@ type EntryValues = Omit<Entry, 'jobId'> & {
   readonly jobId: string | null;
 };
 
-const INSERT_ENTRY = keepStatement<EntryValues>(({ kysely, nowMs }, at) =>
-  kysely.insertInto('ledger_entries').values({
+/** Entries of one insert. */
+const ENTRIES_MAX = 100;
+
+function columnsOf({ nowMs }: Database, at: EntryValues) {
+  return {
     id: at.id,
     account_id: at.accountId,
     job_id: at.jobId,
@@ -188,22 +292,18 @@ const INSERT_ENTRY = keepStatement<EntryValues>(({ kysely, nowMs }, at) =>
     reference: at.reference,
     amount: at.amount,
     created_at: nowMs,
-  }),
+  };
+}
+
+const INSERT_ENTRY = keepStatement<EntryValues>((database, at) =>
+  database.kysely.insertInto('ledger_entries').values(columnsOf(database, at)),
 );
 
-async function insertEntry(
-  database: Database,
-  tx: Kysely<Schema>,
-  { kind, accountId, amount, reference, jobId }: Entry,
-): Promise<void> {
-  const values: EntryValues = {
-    id: randomUUID(),
-    accountId,
-    jobId: jobId ?? null,
-    kind,
-    slot: SLOT_OF[kind],
-    reference,
-    amount,
-  };
-  await tx.executeQuery(INSERT_ENTRY(database, values));
+function entryValues({ kind, accountId, amount, reference, jobId }: Entry): EntryValues {
+  const entry = { kind, accountId, amount, reference, jobId: jobId ?? null };
+  return { id: randomUUID(), slot: SLOT_OF[kind], ...entry };
+}
+
+async function insertEntry(database: Database, tx: Kysely<Schema>, entry: Entry): Promise<void> {
+  await tx.executeQuery(INSERT_ENTRY(database, entryValues(entry)));
 }

@@ -13,10 +13,11 @@
  * | charge  | reserved -> (charged)  | settle  | the job              | state = succeeded       |
  * | release | reserved -> available  | settle  | the job              | state = failed          |
  *
+ * An item of a batch has its reserve under the id of the job that it becomes (docs/adr/0054).
  * (account, slot, reference) is unique, so a job is reserved once and settled once, either way, and
  * the same grant cannot be entered twice.
  */
-import { type JobState, UNPAID } from '../jobs/job.ts';
+import type { JobState } from '../jobs/job.ts';
 
 export const LEDGER_KINDS = ['grant', 'reserve', 'charge', 'release', 'revoke'] as const;
 export type LedgerKind = (typeof LEDGER_KINDS)[number];
@@ -35,7 +36,7 @@ export const SLOT_OF: Readonly<Record<LedgerKind, LedgerSlot>> = {
 
 /**
  * Every job costs so much; accounts.reserved is therefore also the number of the account's open
- * jobs.
+ * jobs and waiting items.
  */
 export const CREDITS_PER_JOB = 1;
 
@@ -82,18 +83,18 @@ export interface JobEntries {
 /**
  * Finds what is wrong between a job and its entries; undefined: nothing. Every job has a reserve; a
  * final one also has a settlement of the same amount, of the kind that its state requires. An
- * unpaid job has no entry.
+ * unpaid job and a correction have no entry.
  * @param state null: its row was removed, as those of jobs long final are
  */
 export function jobProblem(
   state: JobState | null,
   entries: JobEntries,
-  isUnpaid = false,
+  isFree = false,
 ): string | undefined {
   const { reserve, settlement } = entries;
-  if (isUnpaid) {
+  if (isFree) {
     if (reserve === null && settlement === null) return undefined;
-    return `the job is of the ${UNPAID}, its ledger has a ${settlement?.kind ?? 'reserve'}`;
+    return `the job has no credit, its ledger has a ${settlement?.kind ?? 'reserve'}`;
   }
   if (state === null) {
     if (reserve !== null && settlement !== null) {

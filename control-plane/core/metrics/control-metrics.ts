@@ -7,9 +7,10 @@ import { createOpenCounter, everyOf } from '@matting/program/known-counters.ts';
 import { MetricSet } from '@matting/program/metric-set.ts';
 import { GUARD_CAUSES } from '@matting/program/ports/grpc-guard.ts';
 import { ENDED_CAUSES } from '@matting/program/ports/http-guard.ts';
+import { collectProcessMetrics } from '@matting/program/process-metrics.ts';
 import { SPAN_FATES } from '@matting/program/tracing/active-span.ts';
 import { ERROR_CATALOGUE, type ErrorCode } from '@matting/proto/contract/errors.ts';
-import { collectDefaultMetrics, Gauge } from 'prom-client';
+import { Gauge } from '@prometheus-io/client';
 import { FETCH_OUTCOMES, type JobEnding } from '../attempts/job-observer.ts';
 import { JOB_CLASSES } from '../jobs/job.ts';
 import { ATTEMPT_KINDS, type AttemptOutcome } from '../nodes/attempt-outcome.ts';
@@ -30,8 +31,6 @@ const WEBHOOK_SECONDS_BUCKETS = [0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60, 60
  * The buckets reach from a store in the next rack to a store that answers after its last attempt.
  */
 const STORAGE_SECONDS_BUCKETS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60];
-/** Resolution of the event loop's lag; the default of 10 ms costs 0.5 % of a core for nothing. */
-const EVENT_LOOP_PRECISION_MS = 100;
 
 /** Methods that are counted by their name; anything else a client makes up is one label. */
 const METHODS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE']);
@@ -169,6 +168,10 @@ export class ControlMetrics extends MetricSet {
     'matting_control_results_missing_total',
     'Times that most results beside one that was gone were gone too: the storage is at fault',
   );
+  readonly resultNotErased = this.counted(
+    'matting_control_results_not_erased_total',
+    'Results that callers deleted and the storage did not erase at once: the sweeper does it',
+  );
   readonly #storageRequests = this.counter(
     'matting_control_storage_requests_total',
     'Requests to the bucket by how they ended, after all their attempts',
@@ -209,10 +212,7 @@ export class ControlMetrics extends MetricSet {
       "Times that a package's part in a job's end was left out, at the end or when it was tried again",
       { package: settledSteps },
     );
-    collectDefaultMetrics({
-      register: this.registry,
-      eventLoopMonitoringPrecision: EVENT_LOOP_PRECISION_MS,
-    });
+    collectProcessMetrics(this.registry);
   }
 
   webhookDelivered(delayMs: number): void {

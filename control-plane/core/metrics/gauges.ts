@@ -7,6 +7,7 @@ import type { QueuedWork } from '../jobs/job-queue.ts';
 import type { FleetCounts } from '../nodes/fleet.ts';
 import { WALK_INTERVAL_MS } from '../retention/orphan-walk.ts';
 import type { SweepBacklog } from '../retention/sweep-store.ts';
+import type { StorageRoom } from '../storage/blob-store.ts';
 import { waitingMegapixels } from './work-by-model.ts';
 
 export interface MetricSources {
@@ -24,7 +25,7 @@ export interface MetricSources {
   readonly registryConnections: () => { readonly known: number; readonly strangers: number };
   readonly resultReaders: () => number;
   /** Undefined: the storage has no such number. */
-  readonly storageFreeBytes: () => Promise<number | undefined>;
+  readonly storageRoom: () => Promise<StorageRoom | undefined>;
   readonly queueMegapixelsMax: number;
   readonly queued: () => Promise<Omit<QueuedWork, 'byAccount'>>;
   readonly modelsOffered: readonly string[];
@@ -64,7 +65,7 @@ function gaugesOfProcess(metrics: MetricSet, sources: MetricSources): Gauges {
     const causes: readonly string[] = state.ready ? [] : state.causes;
     return READINESS_CAUSES.map(cause => [causes.includes(cause) ? 1 : 0, { cause }] as const);
   };
-  const free = metrics.reading('the storage', sources.storageFreeBytes);
+  const room = metrics.reading('the storage', sources.storageRoom);
   return {
     matting_control_info: ['1; what runs here', () => [[1, { version }]], ['version']],
     matting_control_unready: ['1 for what keeps /readyz from 200', unready, ['cause']],
@@ -82,7 +83,11 @@ function gaugesOfProcess(metrics: MetricSet, sources: MetricSources): Gauges {
       () => sources.certificateEnds().map(({ file, endMs }) => [endMs / 1000, { file }]),
       ['file'],
     ],
-    matting_control_storage_free_bytes: ['What the storage still takes', free(bytes => bytes)],
+    matting_control_storage_free_bytes: ['What the storage still takes', room(it => it?.freeBytes)],
+    matting_control_storage_size_bytes: [
+      'What the storage takes in all',
+      room(it => it?.sizeBytes),
+    ],
   };
 }
 

@@ -46,7 +46,9 @@ export class OfferedModels {
     const names = this.#names();
     const isUnknown = names.length > 0 ? !names.includes(name) : !SELECTABLE_NAME.test(name);
     if (isUnknown) {
-      const offered = names.length > 0 ? `one of ${names.join(', ')}` : 'a name of GET /v1/models';
+      const more = 'the operator offers others by MATTING_MODELS_OFFERED';
+      const offered =
+        names.length > 0 ? `one of ${names.join(', ')}; ${more}` : 'a name of GET /v1/models';
       throw invalidParameter('model', `must be ${offered}`);
     }
     if (policy.models === undefined || policy.models.includes(name)) return;

@@ -30,7 +30,10 @@ const one = (model: unknown) => imageBody({ model });
 test('a name that is not offered is refused by both paths, and the offered are listed', async t => {
   for (const model of ['hidden', '', 'Heavy', 'heavy ', 'a'.repeat(65), 'é']) {
     const detail = await assertRefused(t, app, one(model), 'INVALID_PARAMETER', 'model');
-    t.is(detail, 'model must be one of standard, heavy, gone.');
+    t.is(
+      detail,
+      'model must be one of standard, heavy, gone; the operator offers others by MATTING_MODELS_OFFERED.',
+    );
   }
   await assertRefused(t, app, one('a'.repeat(3000)), 'INVALID_PARAMETER', 'model');
   for (const model of [7, true, ['heavy'], { name: 'heavy' }]) {
@@ -203,9 +206,9 @@ test('where nothing is listed the nodes’ default plan alone is offered', async
     ['standard'],
   );
   t.is((await plain.post(ASYNC, one('standard'))).statusCode, 202);
-  t.regex((await plain.post(ASYNC, one('heavy'))).json().detail, /one of standard\.$/);
+  t.regex((await plain.post(ASYNC, one('heavy'))).json().detail, /one of standard;/);
   plain.nodes = [];
-  t.regex((await plain.post(ASYNC, one('heavy'))).json().detail, /one of standard\.$/);
+  t.regex((await plain.post(ASYNC, one('heavy'))).json().detail, /one of standard;/);
 });
 
 test('where nothing is listed and no node has been seen any name may come, and no other text', async t => {

@@ -41,6 +41,8 @@ export interface MatteResult {
   readonly timings: StageTimings | undefined;
   /** Undefined: the node made none. */
   readonly thumbnail?: Buffer | undefined;
+  /** The node's own bytes; undefined: the call asked for no matte. */
+  readonly matte?: Buffer | undefined;
 }
 
 export type AttemptOutcome =

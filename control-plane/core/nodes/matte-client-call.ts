@@ -15,8 +15,11 @@ import {
   outputFormatFromProto,
   outputFormatToProto,
 } from '@matting/proto/contract/formats.ts';
+import type { Hints } from '@matting/proto/contract/hints.ts';
+import { hintsToProto } from '@matting/proto/contract/hints-wire.ts';
 import {
   CHUNK_BYTES_MAX,
+  MATTE_BYTES_MAX,
   RESULT_BYTES_MAX,
   THUMBNAIL_BYTES_MAX,
 } from '@matting/proto/contract/limits.ts';
@@ -41,14 +44,17 @@ export interface ResultSink {
   write(chunk: Uint8Array): Promise<void>;
 }
 
-interface BackgroundFile {
+interface SentFile {
   readonly bytes: number;
+  /** The exchange calls it once, after the files before it; the client ends the stream. */
+  readonly open: () => Promise<Readable>;
+}
+
+interface BackgroundFile extends SentFile {
   readonly format: InputFormat;
   /** The width is as stored in the file; null: unknown. */
   readonly width: number | null;
   readonly height: number | null;
-  /** The exchange calls it once, after the image was sent; the client ends the stream. */
-  readonly open: () => Promise<Readable>;
 }
 
 export interface MatteCall {
@@ -65,6 +71,14 @@ export interface MatteCall {
   readonly finishing?: Finishing;
   /** The file is given exactly if `finishing` has a background picture. */
   readonly background?: BackgroundFile;
+  /** The node must say that it applied them. */
+  readonly hints?: Hints | undefined;
+  /** The file is given exactly if `hints` are a picture. */
+  readonly hintsFile?: BackgroundFile;
+  /** The node returns the matte for corrections. */
+  readonly matte?: boolean;
+  /** It stands in for the models: none runs. */
+  readonly givenMatte?: SentFile | undefined;
   /** This selectable makes the matte, as the node reports it; absent: its own plan. */
   readonly model?: Pick<Selectable, 'name' | 'kind' | 'sha256'> | undefined;
   readonly sync: boolean;
@@ -125,7 +139,14 @@ export function headerMessage(request: MatteCall): MatteRequest {
         model: request.model?.kind === 'model' ? request.model.name : '',
         selectableSha256: request.model?.sha256 ?? '',
         thumbnail: true,
-        finishing: request.finishing && finishingToProto(request.finishing, fileOf(request)),
+        finishing:
+          request.finishing && finishingToProto(request.finishing, fileOf(request.background)),
+        hints: request.hints && hintsToProto(request.hints, fileOf(request.hintsFile)),
+        matte: request.matte ?? false,
+        givenMatte: request.givenMatte && {
+          contentLength: request.givenMatte.bytes,
+          sha256: Buffer.alloc(0),
+        },
         // The wait is at least 1, since 0 would be no bound.
         waitMsMax: request.waitMsMax ? Math.max(1, Math.round(request.waitMsMax)) : 0,
       },
@@ -137,9 +158,9 @@ function resultKindOf({ channels = 'rgba' }: MatteCall): ResultKind {
   return channels === 'alpha' ? ResultKind.RESULT_KIND_MASK : ResultKind.RESULT_KIND_CUTOUT;
 }
 
-function fileOf({ background }: MatteCall): BackgroundPicture | undefined {
-  if (background === undefined) return undefined;
-  const { bytes, format, width, height } = background;
+function fileOf(file: BackgroundFile | undefined): BackgroundPicture | undefined {
+  if (file === undefined) return undefined;
+  const { bytes, format, width, height } = file;
   return {
     contentLength: bytes,
     sha256: Buffer.alloc(0),
@@ -151,11 +172,14 @@ function fileOf({ background }: MatteCall): BackgroundPicture | undefined {
 
 /** @throws ContractError NODE_INCAPABLE: a node that knows fewer fields, and another may do it */
 function requireFinished(request: MatteCall, header: ResultHeader): void {
-  const { finishing } = request;
+  const { finishing, background, hints, matte = false } = request;
+  if ((hints !== undefined && !header.hints) || (matte && header.matteBytes === 0)) {
+    throw new ContractError('NODE_INCAPABLE', 'the node did not apply the hints, or has no matte');
+  }
   if (finishing === undefined) return;
   const isSame =
     header.finishing !== undefined &&
-    isDeepStrictEqual(header.finishing, finishingToProto(finishing, fileOf(request))) &&
+    isDeepStrictEqual(header.finishing, finishingToProto(finishing, fileOf(background))) &&
     header.resultKind === resultKindOf(request) &&
     outputFormatFromProto(header.format) === request.outputFormat;
   if (isSame) return;
@@ -195,6 +219,8 @@ export class MatteClientCall {
   #uploadFault: unknown;
   #header: ResultHeader | undefined;
   #received = 0;
+  readonly #matteParts: Buffer[] = [];
+  #matteReceived = 0;
   /** The sum is that of a result which goes straight to the storage. */
   #placedSha256: Buffer | undefined;
   #result: MatteResult | undefined;
@@ -257,6 +283,9 @@ export class MatteClientCall {
         return;
       case 'chunk':
         return await this.#takeChunk(message.value.data);
+      case 'matteChunk':
+        this.#takeMatte(message.value.data);
+        return;
       case 'resultDigest':
         return await this.#namePlace(message.value.sha256);
       case 'done':
@@ -278,7 +307,18 @@ export class MatteClientCall {
     if (header.sizeBytes < 1 || header.sizeBytes > RESULT_BYTES_MAX) {
       throw brokenAnswer('a result size out of range');
     }
+    if (header.matteBytes > (this.#request.matte ? MATTE_BYTES_MAX : 0)) {
+      throw brokenAnswer('a matte size out of range');
+    }
     this.#header = header;
+  }
+
+  #takeMatte(data: Buffer): void {
+    this.#matteReceived += data.length;
+    if (this.#matteReceived > (this.#header?.matteBytes ?? 0)) {
+      throw brokenAnswer('more bytes of the matte than announced');
+    }
+    this.#matteParts.push(data);
   }
 
   async #takeChunk(data: Buffer): Promise<void> {
@@ -333,6 +373,7 @@ export class MatteClientCall {
         ? this.#requireReceived(header)
         : await this.#requirePlaced(direct, header);
     if (!digest.equals(sha256)) throw brokenAnswer('a wrong checksum');
+    if (this.#matteReceived !== header.matteBytes) throw brokenAnswer('a part of the matte');
     return {
       format,
       bytes: header.sizeBytes,
@@ -344,17 +385,19 @@ export class MatteClientCall {
       models: modelsOf(header),
       timings,
       thumbnail: isThumbnail(thumbnail) ? thumbnail : undefined,
+      ...(header.matteBytes > 0 && { matte: Buffer.concat(this.#matteParts) }),
     };
   }
 
   /** Never rejects: a fault of the source ends the call and is kept for `run`. */
   async #send(): Promise<void> {
     try {
-      const { inputBytes, openInput, background, direct } = this.#request;
+      const { inputBytes, openInput, background, direct, hintsFile, givenMatte } = this.#request;
       if (direct !== undefined) return await this.#refer(direct);
       await this.#sendFile('input', inputBytes, openInput);
-      if (background !== undefined) {
-        await this.#sendFile('background', background.bytes, background.open);
+      const beside = { background, hints: hintsFile, matte: givenMatte };
+      for (const [name, file] of Object.entries(beside)) {
+        if (file !== undefined) await this.#sendFile(name, file.bytes, file.open);
       }
       this.#call.end();
     } catch (error) {

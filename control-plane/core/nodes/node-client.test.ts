@@ -9,6 +9,7 @@ import { Readable } from 'node:stream';
 import { status } from '@grpc/grpc-js';
 import type { ErrorCode } from '@matting/proto/contract/errors.ts';
 import { CHUNK_BYTES_MAX } from '@matting/proto/contract/limits.ts';
+import { DirectInput } from '@matting/proto/gen/matting/v1/matte_service.ts';
 import { until } from '@matting/test-support/waiting.ts';
 import ava from 'ava';
 import { cutOutOf, type Exchange, type Script } from '../test/scripted-exchange.ts';
@@ -272,7 +273,7 @@ function transfer(changes: Partial<DirectTransfer> = {}): DirectTransfer {
     origin: 'http://storage.test',
     refer: async () => {
       asked.push('refer');
-      return { url: 'http://storage.test/i', backgroundUrl: '' };
+      return DirectInput.create({ url: 'http://storage.test/i' });
     },
     place: async ({ bytes, sha256 }) => {
       asked.push(`place ${bytes} ${sha256}`);
@@ -336,7 +337,7 @@ test('a direct call › names the origin first, references after admission, and 
   assert.ok(outcome.kind === 'done', JSON.stringify(outcome));
   const hex = SHA256.toString('hex');
   t.deepEqual(asked, ['refer', `place ${RESULT.length} ${hex}`, 'verify 10x10']);
-  t.deepEqual(references, { url: 'http://storage.test/i', backgroundUrl: '' });
+  t.deepEqual(references, DirectInput.create({ url: 'http://storage.test/i' }));
   t.deepEqual(place, PLACE);
   t.deepEqual([outcome.result.bytes, outcome.result.sha256], [RESULT.length, hex]);
 });

@@ -274,6 +274,7 @@ export class NodeLink {
       jxlPixelsMax: info.limits.jxlPixelsMax,
       megapixelsAloneMax: info.limits.megapixelsAloneMax,
       engines: info.engines,
+      capabilities: new Set(info.capabilities),
       registeredAtMs: this.member.registeredAtMs ?? 0,
     };
   }

@@ -20,6 +20,8 @@ export interface NodeAbility {
    * A job may name these here: the node has the sums that their names stand for; absent: nothing.
    */
   readonly models?: Selectables;
+  /** It follows these of requests; absent: none. */
+  readonly capabilities?: ReadonlySet<string>;
 }
 
 /** The load is of a model beside the node's own plan. */

@@ -11,6 +11,7 @@ import {
   publicState,
   UNPAID,
 } from '../jobs/job.ts';
+import type { HourOfJobs } from '../jobs/job-activity.ts';
 import { isJobCursor } from '../jobs/job-lists.ts';
 import { publicPrefix } from '../keys/api-key-token.ts';
 import { JOB_RETENTION_DAYS_MAX } from '../retention/retention.ts';
@@ -73,6 +74,11 @@ export class OperateJobs {
     return jobs.map(job => ({ ...viewJob(job), cursor: job.cursor }));
   }
 
+  /** Counts what ended in each of the last hours, the present one last. */
+  lastHours(): Promise<HourOfJobs[]> {
+    return this.#stores.jobs.lastHours();
+  }
+
   async show(jobId: string): Promise<OperatorJob> {
     const job = await this.#stores.jobs.find(jobId.toLowerCase());
     if (job === undefined) throw notFound(jobId);
@@ -116,6 +122,7 @@ function viewJob(job: Job) {
   const { input, result, lease } = job;
   return {
     job_id: job.id,
+    reference: job.reference,
     status: publicState(job),
     state: job.state,
     account_id: job.accountId,

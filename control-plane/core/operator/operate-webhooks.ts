@@ -16,6 +16,8 @@ export type OperatorNotification = ReturnType<typeof viewNotification>;
 
 export interface NotificationQuestion {
   readonly jobId?: string | undefined;
+  /** Undefined: of all accounts. */
+  readonly accountId?: string | undefined;
   readonly status?: CallbackStatus | undefined;
   readonly limit: number;
   readonly after?: string | undefined;
@@ -38,10 +40,10 @@ export class OperateWebhooks {
   }
 
   async list(question: NotificationQuestion): Promise<OperatorNotification[]> {
-    const { after, limit, status } = question;
+    const { after, limit, status, accountId } = question;
     const jobId = question.jobId?.toLowerCase();
     const place = after === undefined ? undefined : parseCursor(after);
-    const found = await this.#stores.outbox.list({ jobId, status, limit, after: place });
+    const found = await this.#stores.outbox.list({ jobId, accountId, status, limit, after: place });
     return found.map(viewNotification);
   }
 

@@ -1,4 +1,5 @@
 /** Other packages show these to the operator. */
+export { type HourOfJobs, TIMED_MAX } from '../jobs/job-activity.ts';
 export { type OperatorAccount, requireAccount } from './operate-accounts.ts';
 export {
   ENDED_WITHIN_HOURS_DEFAULT,

@@ -3,6 +3,7 @@
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { type Sight, warningsOf } from '@matting/proto/contract/finishing.ts';
 import { contentTypeOf } from '@matting/proto/contract/formats.ts';
+import { type Batch, type BatchItem, batchStatus } from '../jobs/batch.ts';
 import {
   isFinal,
   isoTime,
@@ -31,6 +32,26 @@ export class JobViews {
     return `${this.#baseUrl}/v1/matting/jobs/${jobId}`;
   }
 
+  batch(batch: Batch) {
+    const { id, createdAtMs, finishedAtMs, counts } = batch;
+    return {
+      batch_id: id,
+      status: batchStatus(batch),
+      created_at: isoTime(createdAtMs),
+      finished_at: isoTime(finishedAtMs),
+      counts,
+      status_url: `${this.#baseUrl}/v1/matting/batches/${id}`,
+    };
+  }
+
+  /** An item as a line of a batch's results. */
+  item(batch: Batch, { item, jobId, reference, job, isWaiting }: BatchItem) {
+    if (job !== undefined) return this.view(job);
+    const named = reference === null ? {} : { reference };
+    const status = isWaiting ? 'waiting' : 'expired';
+    return { job_id: jobId, ...named, batch_id: batch.id, item, status };
+  }
+
   view(job: Job) {
     const view = this.viewWithoutCallback(job);
     return job.callback === null ? view : { ...view, callback: callbackOf(job.callback) };
@@ -40,13 +61,17 @@ export class JobViews {
     const status = publicState(job);
     return {
       job_id: job.id,
+      ...(job.reference === null ? {} : { reference: job.reference }),
+      ...(job.correction === null ? {} : { corrects: job.correction.of }),
+      ...(job.batch === null ? {} : { batch_id: job.batch.id, item: job.batch.item }),
       status,
       created_at: isoTime(job.createdAtMs),
       started_at: isoTime(job.startedAtMs),
       finished_at: isoTime(job.finishedAtMs),
+      ...(job.deletedAtMs === null ? {} : { deleted_at: isoTime(job.deletedAtMs) }),
       status_url: this.statusUrl(job.id),
-      credits: { reserved: isFinal(job) ? 0 : 1, charged: job.state === 'succeeded' ? 1 : 0 },
-      ...(job.result?.models ? { models: job.result.models } : {}),
+      credits: creditsOf(job),
+      ...(job.resultModels ? { models: job.resultModels } : {}),
       ...(status === 'succeeded' ? { result: this.#result(job) } : {}),
       ...(job.failure === null ? {} : { error: job.failure }),
     };
@@ -71,6 +96,12 @@ export class JobViews {
   }
 }
 
+/** A correction costs nothing. */
+function creditsOf({ state, correction }: Job) {
+  if (correction !== null) return { reserved: 0, charged: 0 };
+  return { reserved: isFinal({ state }) ? 0 : 1, charged: state === 'succeeded' ? 1 : 0 };
+}
+
 /** The box in pixels of the oriented input; its share of that, 0 to 1; null: no subject was seen. */
 function subjectOf({ sight }: JobResult) {
   if (!sight?.subject) return null;
@@ -86,7 +117,7 @@ export function refusalOf(job: Job): ContractError | undefined {
   }
   if (publicState(job) !== 'expired') return undefined;
   const detail =
-    'The result of this job has expired. Submit the image again under another Idempotency-Key.';
+    'The result of this job has expired or was deleted. Submit the image again under another Idempotency-Key.';
   return new ContractError('RESULT_EXPIRED', detail, { jobId: job.id });
 }
 
@@ -102,7 +133,7 @@ function callbackOf(callback: JobCallback) {
   };
 }
 
-const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
+export const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
 
 /**
  * Another key's job, an unknown one and a malformed id are the same to the caller.
@@ -115,7 +146,11 @@ export async function readJobOfCaller(
 ): Promise<Job> {
   const job = UUID.test(jobId) ? await jobs.findForKey(jobId.toLowerCase(), apiKeyId) : undefined;
   if (job !== undefined) return job;
-  throw new ContractError(
+  throw noSuchJob();
+}
+
+export function noSuchJob(): ContractError {
+  return new ContractError(
     'JOB_NOT_FOUND',
     'This API key has no job with this id. Use the status_url and the key of the submission.',
   );

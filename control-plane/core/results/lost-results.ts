@@ -32,7 +32,7 @@ const SUSPECT_MS = 10_000;
 const RETRY_AFTER_S = 60;
 
 export const EXPIRED_LINK =
-  'This result link has expired. Submit the image again under another Idempotency-Key.';
+  'The result of this link has expired, or its job was deleted. Submit the image again under another Idempotency-Key.';
 
 export interface LossObserver {
   resultLost(by: LossFinder): void;

@@ -2,11 +2,15 @@
 import type { Readable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
 import type { ByteRange } from '@matting/http/request-headers.ts';
-import { noteRequestSecret } from '@matting/program/request-owner.ts';
+import { noteRequestSecret, outsideRequests } from '@matting/program/request-owner.ts';
 import { Semaphore } from '@matting/program/semaphore.ts';
 import { settledWithin } from '@matting/program/waiting.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
-import { contentTypeOf, type OutputFormat } from '@matting/proto/contract/formats.ts';
+import {
+  contentTypeOf,
+  type InputFormat,
+  type OutputFormat,
+} from '@matting/proto/contract/formats.ts';
 import type { FastifyReply } from 'fastify';
 import { type Job, publicState, thumbnailBlob } from '../jobs/job.ts';
 import type { JobStore } from '../jobs/job-store.ts';
@@ -53,6 +57,13 @@ export interface ResultFile {
    */
   signedUrl(reading: ResultReading): Promise<string | undefined>;
 }
+
+/** The picture that was sent, as a first job keeps it for corrections. */
+export type Original = Pick<ResultFile, 'bytes' | 'jobId' | 'accountId'> & {
+  readonly format: InputFormat;
+  /** @throws ContractError RESULT_EXPIRED: it went meanwhile; SERVICE_UNAVAILABLE */
+  open(): Promise<Readable>;
+};
 
 export interface ResultReading {
   readonly method: 'GET' | 'HEAD';
@@ -107,6 +118,21 @@ export class ResultDownload {
       requireThere: () => this.#requireThere(job.id, result.blob, by),
       signedUrl: reading => this.#sign(result.blob, { ...reading, contentType, remainingMs }),
     };
+  }
+
+  /** @param first of a family; undefined: it keeps no picture (any more) */
+  originalOf({ id, accountId, kept, readAtMs }: Job): Original | undefined {
+    if (kept === null || kept.input === null || kept.untilMs <= readAtMs) return undefined;
+    const { blob, bytes, format } = kept.input;
+    const open = async () => {
+      try {
+        return await this.#options.blobs.openRead(blob, { pieceBytes: PIECE_BYTES });
+      } catch (cause) {
+        if (!(cause instanceof BlobNotFoundError)) throw cause;
+        throw new ContractError('RESULT_EXPIRED', EXPIRED_LINK, { cause });
+      }
+    };
+    return { jobId: id, accountId, bytes, format, open };
   }
 
   /**
@@ -182,7 +208,11 @@ export const RESULT_READER_BOUNDS = {
   max: 1024,
 };
 
+type DeletedAmong = (jobIds: readonly string[]) => Promise<readonly string[]>;
+
 const RETRY_AFTER_S = 5;
+/** A download here is cut so late after a deletion at another replica. */
+const DELETED_POLL_MS = 1000;
 
 /**
  * Slots for readers of results, who need no key and may be slow: one link, one account's links and
@@ -190,11 +220,17 @@ const RETRY_AFTER_S = 5;
  */
 export class ResultReaders {
   readonly #bounds: ResultReaderBounds;
-  readonly #links = new Map<string, number>();
+  /** What cuts each of its readers off, by the job. */
+  readonly #links = new Map<string, Set<() => void>>();
   readonly #all: Semaphore;
 
-  constructor(bounds = RESULT_READER_BOUNDS) {
+  readonly #deletedAmong: DeletedAmong;
+  #poll: NodeJS.Timeout | undefined;
+
+  /** @param deletedAmong absent: nobody deletes results */
+  constructor(bounds = RESULT_READER_BOUNDS, deletedAmong: DeletedAmong = async () => []) {
     this.#bounds = bounds;
+    this.#deletedAmong = deletedAmong;
     this.#all = new Semaphore({
       max: bounds.max,
       waitingMax: 0,
@@ -210,11 +246,22 @@ export class ResultReaders {
     return this.#all.held;
   }
 
-  /** @returns what gives the place back. @throws ContractError RATE_LIMITED, SERVICE_UNAVAILABLE */
-  enter({ jobId, accountId }: { jobId: string; accountId: string }): () => void {
+  /** Ends the downloads of a result that its caller deleted. */
+  cut(jobId: string): void {
+    for (const cutOff of [...(this.#links.get(jobId) ?? [])]) cutOff();
+  }
+
+  /**
+   * @param cutOff ends the download: called where its result was deleted, here or at any replica
+   * @returns what gives the place back. @throws ContractError RATE_LIMITED, SERVICE_UNAVAILABLE
+   */
+  enter(
+    { jobId, accountId }: { jobId: string; accountId: string },
+    cutOff: () => void = () => undefined,
+  ): () => void {
     const { linkMax, accountMax } = this.#bounds;
-    const readers = this.#links.get(jobId) ?? 0;
-    if (readers >= linkMax) {
+    const readers = this.#links.get(jobId) ?? new Set();
+    if (readers.size >= linkMax) {
       throw refused(
         'RATE_LIMITED',
         `${linkMax} downloads of this result run already. Try again after Retry-After.`,
@@ -225,16 +272,26 @@ export class ResultReaders {
       throw refused('RATE_LIMITED', detail);
     }
     const release = this.#all.takeNow({ key: accountId });
-    this.#links.set(jobId, readers + 1);
-    let left = false;
+    const reader = () => cutOff();
+    this.#links.set(jobId, readers.add(reader));
+    this.#poll ??= setInterval(
+      () => outsideRequests(() => void this.#cutDeleted()),
+      DELETED_POLL_MS,
+    ).unref();
     return () => {
-      if (left) return;
-      left = true;
+      if (!readers.delete(reader)) return;
       release();
-      const now = this.#links.get(jobId)! - 1;
-      if (now === 0) this.#links.delete(jobId);
-      else this.#links.set(jobId, now);
+      if (readers.size === 0) this.#links.delete(jobId);
+      if (this.#links.size > 0) return;
+      clearInterval(this.#poll);
+      this.#poll = undefined;
     };
+  }
+
+  /** Never rejects: the next round asks again. */
+  async #cutDeleted(): Promise<void> {
+    const deleted = await this.#deletedAmong([...this.#links.keys()]).catch(() => []);
+    for (const jobId of deleted) this.cut(jobId);
   }
 }
 
@@ -249,11 +306,11 @@ function refused(code: 'RATE_LIMITED' | 'SERVICE_UNAVAILABLE', detail: string): 
  */
 export async function openForReader(
   reply: FastifyReply,
-  file: ResultFile,
+  file: Pick<ResultFile, 'jobId' | 'accountId' | 'open'>,
   readers: ResultReaders,
   range?: ByteRange,
 ): Promise<Readable> {
-  const leave = readers.enter(file);
+  const leave = readers.enter(file, () => reply.raw.destroy());
   reply.raw.once('close', leave);
   // If the caller hung up before, 'close' was already emitted.
   if (reply.raw.closed) leave();

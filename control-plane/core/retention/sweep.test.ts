@@ -17,6 +17,7 @@ const HOUR_MS = 3_600_000;
 /** Rows as the sweeper sees them: what expired, what is old, what is referred to. */
 class Rows {
   expired: string[] = [];
+  kept: string[] = [];
   secretsDue = 0;
   old = 0;
   named: string[] = [];
@@ -26,6 +27,10 @@ class Rows {
 
   async takeExpiredResultBlobs(limit: number): Promise<string[]> {
     return this.expired.splice(0, limit);
+  }
+
+  async takeExpiredKept(limit: number): Promise<string[]> {
+    return this.kept.splice(0, limit);
   }
 
   async eraseDueSecrets(limit: number): Promise<number> {
@@ -172,7 +177,13 @@ test('a pass that meets errors › logs the step and runs the others', async t =
   rows.secretsDue = 250;
   rows.removeFinalOlderThan = () => Promise.reject(new Error('database'));
   nowMs += 2 * HOUR_MS;
-  t.deepEqual(await sweeperOf().sweep(), { results: 1, secrets: 250, rows: 0, orphans: 1 });
+  t.deepEqual(await sweeperOf().sweep(), {
+    results: 1,
+    kept: 0,
+    secrets: 250,
+    rows: 0,
+    orphans: 1,
+  });
   t.deepEqual(errors, ['old rows']);
 });
 
@@ -235,11 +246,11 @@ test('a pass › spares young blobs, referred ones and young writes', async t =>
   await put('inputs/young', 'inputs/kept');
   rows.referenced.add('inputs/kept');
   const writer = await store.createWriter('inputs/unfinished');
-  t.deepEqual(await sweeperOf().sweep(), { results: 0, secrets: 0, rows: 0, orphans: 0 });
+  t.deepEqual(await sweeperOf().sweep(), { results: 0, kept: 0, secrets: 0, rows: 0, orphans: 0 });
   nowMs += 2 * HOUR_MS;
-  t.deepEqual(await sweeperOf().sweep(), { results: 0, secrets: 0, rows: 0, orphans: 0 });
+  t.deepEqual(await sweeperOf().sweep(), { results: 0, kept: 0, secrets: 0, rows: 0, orphans: 0 });
   lease.walk = { part: WALK_PARTS, ageMs: HOUR_MS };
-  t.deepEqual(await sweeperOf().sweep(), { results: 0, secrets: 0, rows: 0, orphans: 2 });
+  t.deepEqual(await sweeperOf().sweep(), { results: 0, kept: 0, secrets: 0, rows: 0, orphans: 2 });
   t.true(await exists('inputs/kept'));
   t.false(await exists('inputs/young'));
   await writer.abort();
@@ -250,7 +261,7 @@ test('a pass › removes rows for as long as there are any, and what they still 
   rows.named = ['results/late-1'];
   await put('results/late-1');
   const counts = await sweeperOf({ jobRetentionMs: 40 * 24 * HOUR_MS }).sweep();
-  t.deepEqual(counts, { results: 1, secrets: 0, rows: 12_000, orphans: 0 });
+  t.deepEqual(counts, { results: 1, kept: 0, secrets: 0, rows: 12_000, orphans: 0 });
   t.deepEqual([...new Set(rows.lifetimes)], [40 * 24 * HOUR_MS]);
   t.false(await exists('results/late-1'));
 });

@@ -35,7 +35,7 @@ const REMOVALS_MAX = 8;
 export interface SweeperOptions {
   readonly jobStore: Pick<
     JobStore,
-    'takeExpiredResultBlobs' | 'removeFinalOlderThan' | 'referencedBlobs'
+    'takeExpiredResultBlobs' | 'takeExpiredKept' | 'removeFinalOlderThan' | 'referencedBlobs'
   >;
   readonly outbox: Pick<OutboxStore, 'eraseDueSecrets'>;
   readonly blobStore: Pick<BlobStore, 'remove' | 'listOlderThan'>;
@@ -59,7 +59,7 @@ export interface SweepStep {
   readonly page: (size: number) => Promise<{ readonly done: number; readonly more: boolean }>;
 }
 
-const NOTHING = { results: 0, secrets: 0, rows: 0, orphans: 0 };
+const NOTHING = { results: 0, kept: 0, secrets: 0, rows: 0, orphans: 0 };
 
 interface Step {
   readonly name: string;
@@ -95,6 +95,7 @@ export class Sweeper {
     });
     this.#steps = [
       step('expired results', size => this.#pageOfResults(size)),
+      step('what was kept for corrections', size => this.#pageOfKept(size)),
       step('callback secrets', size => this.#pageOfSecrets(size)),
       ...(options.others ?? []).map(({ name, page }) =>
         step(name, async size => {
@@ -196,6 +197,15 @@ export class Sweeper {
     const names = await this.#options.jobStore.takeExpiredResultBlobs(size);
     this.#counts.results += await this.#remove(names);
     // Up to two names a row: a page that is not full may be taken for one, never the other way.
+    return names.length >= size;
+  }
+
+  /** An open correction may still need them: its end removes them then. */
+  async #pageOfKept(size: number): Promise<boolean> {
+    const { jobStore } = this.#options;
+    const names = await jobStore.takeExpiredKept(size);
+    const referenced = names.length > 0 ? await jobStore.referencedBlobs(names) : new Set();
+    this.#counts.kept += await this.#remove(names.filter(name => !referenced.has(name)));
     return names.length >= size;
   }
 

@@ -73,14 +73,17 @@ async function readSettled(tx: Db, jobId: string): Promise<SettledJob | undefine
     .select(['account_id as accountId', 'id as jobId', 'api_key_id as apiKeyId'])
     .select(['created_at as createdAtMs', 'output_format as format'])
     .select(['playground_day as unpaidDayMs', 'state', 'failure_retryable as retryable'])
+    .select('corrects')
     .where('id', '=', jobId)
     .executeTakeFirst();
   if (row === undefined) return undefined;
-  const { state, retryable, ...job } = row;
-  const isCharged = state === 'succeeded' && job.unpaidDayMs === null;
+  const { state, retryable, corrects, ...job } = row;
+  const isCorrection = corrects !== null;
+  const isCharged = state === 'succeeded' && job.unpaidDayMs === null && !isCorrection;
   return {
     ...job,
     outcome: state === 'succeeded' ? 'succeeded' : 'failed',
+    isCorrection,
     retryable: retryable === 1,
     credits: isCharged ? CREDITS_PER_JOB : 0,
   };

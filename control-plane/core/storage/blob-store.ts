@@ -36,6 +36,11 @@ export interface BlobPart {
   readonly of: number;
 }
 
+export interface StorageRoom {
+  readonly freeBytes: number;
+  readonly sizeBytes: number;
+}
+
 export interface BlobStore {
   /** @param name that the blob will have; a store may send its bytes there before the commit */
   createWriter(name: string): Promise<BlobWriter>;
@@ -48,7 +53,8 @@ export interface BlobStore {
    */
   listOlderThan(olderThanMs: number, part?: BlobPart): AsyncIterable<string>;
   check(): Promise<void>;
-  freeBytes(): Promise<number | undefined>;
+  /** Undefined: it has no bound that can be read. */
+  room(): Promise<StorageRoom | undefined>;
   /** Undefined: the store signs nothing, so every byte goes through this process. */
   readonly signed?: SignedAccess | undefined;
 }

@@ -27,6 +27,7 @@ import {
   type BlobStore,
   type BlobWriter,
   requireBlobName,
+  type StorageRoom,
   unreadable,
 } from './blob-store.ts';
 import {
@@ -153,9 +154,9 @@ class DirectoryBlobStore implements BlobStore {
     }
   }
 
-  async freeBytes(): Promise<number> {
-    const { bavail, bsize } = await statfs(this.#root);
-    return bavail * bsize;
+  async room(): Promise<StorageRoom> {
+    const { bavail, blocks, bsize } = await statfs(this.#root);
+    return { freeBytes: bavail * bsize, sizeBytes: blocks * bsize };
   }
 }
 

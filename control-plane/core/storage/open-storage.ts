@@ -143,7 +143,7 @@ export function joinBlobStores(first: BlobStore, second: BlobStore): BlobStore {
       await first.check();
       await second.stat('inputs/none');
     },
-    freeBytes: () => first.freeBytes(),
+    room: () => first.room(),
   };
 }
 

@@ -410,6 +410,33 @@ test('finishing › a frame that fields make larger than the image and than 50 m
   await jobOf(sized(10_000, 6000, { crop: true, crop_margin: '1%' }));
 });
 
+test('finishing › a region lies within the image, however a camera turned it', async t => {
+  const body = (roi: string) => ({
+    image_base64: pngHeader(40, 30).toString('base64'),
+    roi,
+  });
+  for (const roi of ['0 0 41px 31px', '9px 9px 9px 20px', '50% 0 50% 100%']) {
+    await assertRefused(t, app, body(roi), 'INVALID_PARAMETER', 'roi');
+  }
+  const job = await jobOf(body('0 0 30px 40px'));
+  t.deepEqual(job.finishing?.region?.bottom, { px: 40 });
+});
+
+test('finishing › a quality is of the format that the caller accepts, where none is named', async t => {
+  const ask = async (accept: string, quality: number) => {
+    const headers = { accept, prefer: 'wait=0', 'idempotency-key': randomUUID() };
+    const answer = await app.post('/v1/matting', imageBody({ quality }), headers);
+    if (answer.statusCode !== 202) return answer.json().code;
+    const job = await app.stores.jobs.find(answer.json().job_id);
+    return [job?.outputFormat, job?.finishing];
+  };
+  t.deepEqual(await ask('image/webp', 70), ['webp', { quality: 70 }]);
+  t.deepEqual(await ask('image/webp', 90), ['webp', null]);
+  t.deepEqual(await ask('image/png, image/avif', 70), ['avif', { quality: 70 }]);
+  t.is(await ask('application/json', 70), 'INVALID_PARAMETER');
+  t.is(await ask('image/png', 70), 'NOT_ACCEPTABLE');
+});
+
 test('finishing › a background by its URL is to be downloaded, and counts by its text', async t => {
   const key = { 'idempotency-key': randomUUID() };
   const url = 'https://backgrounds.example/b.jpg';

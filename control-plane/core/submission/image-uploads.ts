@@ -5,13 +5,13 @@ import type { IncomingMessage } from 'node:http';
 import { HeldBytes, type HeldRoom } from '@matting/program/held-bytes.ts';
 import { Semaphore, type SemaphoreOptions } from '@matting/program/semaphore.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
-import { BACKGROUND_IMAGE, INPUT_IMAGE } from '../jobs/acceptable-image.ts';
-import { backgroundBlob } from '../jobs/job.ts';
+import { BACKGROUND_IMAGE, HINTS_IMAGE, INPUT_IMAGE } from '../jobs/acceptable-image.ts';
+import { backgroundBlob, hintsBlob } from '../jobs/job.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
 import { ImageUpload } from './image-upload.ts';
 import { UploadSlot } from './upload-slot.ts';
 
-/** Requests received at once; 16 GB of disk for two files each. docs/limits.md adds their bytes up. */
+/** Requests received at once; 19 GB of disk for three files each. docs/limits.md adds their bytes up. */
 export const UPLOADS_MAX = 256;
 /** Each holds a chunk of its body, and no more of it is read meanwhile. */
 export const UPLOADS_WAITING_MAX = 1024;
@@ -87,11 +87,12 @@ export class ImageUploads {
     const jobId = randomUUID();
     const image = new ImageUpload(place, INPUT_IMAGE, jobId, `inputs/${jobId}`);
     const background = new ImageUpload(place, BACKGROUND_IMAGE, jobId, backgroundBlob(jobId));
+    const hints = new ImageUpload(place, HINTS_IMAGE, jobId, hintsBlob(jobId));
     const end = async () => {
       texts.end();
-      await Promise.all([image.abort(), background.abort()]);
+      await Promise.all([image.abort(), background.abort(), hints.abort()]);
     };
-    return { image, background, texts, end };
+    return { image, background, hints, texts, end };
   }
 }
 
@@ -99,6 +100,7 @@ export class ImageUploads {
 export interface RequestUploads {
   readonly image: ImageUpload;
   readonly background: ImageUpload;
+  readonly hints: ImageUpload;
   /** The room is for the texts beside them. */
   readonly texts: HeldRoom;
   /** Removes what was stored and not committed, and gives back all room. */

@@ -9,18 +9,25 @@ import {
 } from '@matting/proto/contract/errors.ts';
 import {
   FINISHING_FIELDS,
-  type FinishingField,
+  type FinishingAsked,
   parseFinishing,
 } from '@matting/proto/contract/finishing/fields.ts';
-import { type Channels, type Finishing, isOpaque } from '@matting/proto/contract/finishing.ts';
+import {
+  type Channels,
+  type Finishing,
+  isOpaque,
+  QUALITY_ABSENT,
+} from '@matting/proto/contract/finishing.ts';
 import {
   contentTypeOf,
   type OutputFormat,
   parseOutputFormat,
   TRANSPARENT_FORMATS,
 } from '@matting/proto/contract/formats.ts';
+import type { Hints } from '@matting/proto/contract/hints.ts';
+import { HINT_FIELDS, parseHints } from '@matting/proto/contract/hints-fields.ts';
 import { URL_LENGTH_MAX } from '@matting/proto/contract/limits.ts';
-import { requireCallbackUrl } from '../fetching/callback-check.ts';
+import { invalidCallback, requireCallbackUrl } from '../fetching/callback-check.ts';
 import { requireBackgroundUrl, requireImageUrl } from './image-url.ts';
 
 export const MATTING_FIELDS = [
@@ -29,8 +36,11 @@ export const MATTING_FIELDS = [
   'output_format',
   'model',
   'no_subject',
+  'reference',
+  'correctable',
   'callback_url',
   'callback_secret',
+  ...HINT_FIELDS,
   ...FINISHING_FIELDS,
 ] as const;
 type MattingField = (typeof MATTING_FIELDS)[number];
@@ -42,6 +52,7 @@ export interface MattingFields {
   /** Whether image_base64 was a string, an empty one too. Its bytes go into the upload. */
   readonly imageGiven: boolean;
   readonly backgroundGiven?: boolean;
+  readonly hintsGiven?: boolean;
 }
 
 export interface MattingRequest {
@@ -51,14 +62,23 @@ export interface MattingRequest {
   readonly model?: string | undefined;
   /** This is what happens if no subject is seen; absent: the job succeeds. */
   readonly noSubject?: 'fail' | undefined;
+  /** The caller's own name for the job, NFC. It is no part of the fingerprint. */
+  readonly reference?: string | undefined;
+  /** The service keeps the input and the matte for corrections, which take over these texts. */
+  readonly correctable?: Readonly<Record<string, string>> | undefined;
   readonly channels: Channels;
   readonly finishing: Finishing | undefined;
+  /** Undefined: the request says nothing of the subject. */
+  readonly hints?: Hints | undefined;
   /** Undefined: none, or it came as a file. */
   readonly backgroundUrl: string | undefined;
   readonly callback: { readonly url: string; readonly secret: string } | undefined;
 }
 
-export interface FieldPolicy extends OutgoingPolicy, CallbackPolicy {}
+export interface FieldPolicy extends OutgoingPolicy, CallbackPolicy {
+  /** Requests may ask for it; absent: they may not. */
+  readonly corrections?: boolean;
+}
 
 /** A result without transparency may have these formats, the default first. */
 const OPAQUE_FORMATS: readonly OutputFormat[] = [...TRANSPARENT_FORMATS, 'jpeg'];
@@ -77,34 +97,47 @@ export function requireMattingRequest(
   policy: FieldPolicy,
   accepts: AcceptedAnswers = JSON_ALONE,
 ): MattingRequest {
-  const { texts, imageGiven, backgroundGiven = false } = fields;
+  const { texts, imageGiven, backgroundGiven = false, hintsGiven = false } = fields;
   const url = texts.get('image_url');
   if ((url !== undefined) === imageGiven) throw notOneSource(imageGiven);
   const named = requireOutputFormat(texts.get('output_format'));
-  const { channels, finishing } = parseFinishing(finishingTexts(texts), {
-    // If no format is named, it is one of those below, each of which fits the finishing.
-    outputFormat: named ?? DEFAULT_FORMAT,
-    backgroundFile: backgroundGiven,
-  });
-  const formats = isOpaque(finishing) ? OPAQUE_FORMATS : TRANSPARENT_FORMATS;
-  const outputFormat = requireAcceptedFormat(named, formats, accepts);
+  const finish = (format: OutputFormat | undefined) =>
+    parseFinishing(textsOf(texts, FINISHING_FIELDS), {
+      outputFormat: format,
+      backgroundFile: backgroundGiven,
+    });
+  const asked = finish(named);
+  const outputFormat = requireAcceptedFormat(named, formatsOf(asked), accepts);
+  // If no format is named, the quality is judged by the one that the caller accepts.
+  const { channels, finishing } = named === undefined ? finish(outputFormat) : asked;
   const callback = requireCallback(texts.get('callback_url'), texts.get('callback_secret'), policy);
   return {
     imageUrl: url === undefined ? undefined : requireUrl(url, policy),
     outputFormat,
     model: requireShort('model', texts.get('model')),
     noSubject: requireNoSubject(texts.get('no_subject')),
+    reference: requireReference(texts.get('reference')),
+    correctable: wantsCorrections(texts, policy) ? keptFields(fields) : undefined,
     channels,
     finishing,
+    hints: parseHints(textsOf(texts, HINT_FIELDS), hintsGiven),
     backgroundUrl: requireBackground(texts.get('background_url'), policy),
     callback,
   };
 }
 
+/** The formats that fit a request which names none, the default first. */
+function formatsOf({ finishing }: FinishingAsked): readonly OutputFormat[] {
+  const formats = isOpaque(finishing) ? OPAQUE_FORMATS : TRANSPARENT_FORMATS;
+  if (finishing?.quality === undefined) return formats;
+  return formats.filter(format => QUALITY_ABSENT[format] !== undefined);
+}
+
 function notOneSource(bothGiven: boolean): ContractError {
   const given = bothGiven ? 'more than one image' : 'no image';
   const detail = `The request has ${given}. Send one of image_url, image_base64.`;
-  const fieldErrors = ['image_url', 'image_base64'].map(field => ({ field, detail }));
+  const wrong = bothGiven ? 'is not the only image' : 'is missing';
+  const fieldErrors = ['image_url', 'image_base64'].map(field => ({ field, detail: wrong }));
   return new ContractError('INVALID_IMAGE_SOURCE', detail, { fieldErrors });
 }
 
@@ -113,13 +146,17 @@ function requireOutputFormat(given: TextValue | undefined): OutputFormat | undef
   const format = given === OVERLONG ? undefined : parseOutputFormat(given);
   // The archive is of the other interface and of gRPC.
   if (format !== undefined && format !== 'zip') return format;
-  throw unsupportedOutput(`must be one of ${TRANSPARENT_FORMATS.join(', ')}`);
+  const known = TRANSPARENT_FORMATS.join(', ');
+  throw unsupportedOutput(`must be one of ${known}, or jpeg with an opaque background`);
 }
 
 /** @throws ContractError INVALID_PARAMETER where one is over every rule's length */
-function finishingTexts(texts: MattingFields['texts']): Map<FinishingField, string> {
-  const given = new Map<FinishingField, string>();
-  for (const field of FINISHING_FIELDS) {
+function textsOf<Field extends TextField>(
+  texts: MattingFields['texts'],
+  fields: readonly Field[],
+): Map<Field, string> {
+  const given = new Map<Field, string>();
+  for (const field of fields) {
     const text = requireShort(field, texts.get(field));
     if (text !== undefined) given.set(field, text);
   }
@@ -136,6 +173,45 @@ function requireNoSubject(text: TextValue | undefined): MattingRequest['noSubjec
   throw invalidParameter(
     'no_subject',
     'must be fail. Leave it out to get a result without a subject',
+  );
+}
+
+/** Code points. */
+const REFERENCE_LENGTH_MAX = 128;
+/** Controls, line ends, and what turns the direction of the text around it. */
+const NOT_IN_A_REFERENCE = /[\p{Cc}\p{Zl}\p{Zp}\p{Cs}\p{Bidi_Control}]/u;
+
+/** @throws ContractError INVALID_PARAMETER */
+export function requireReference(text: TextValue | undefined): string | undefined {
+  if (text === undefined) return undefined;
+  const reference = text === OVERLONG ? '' : text.normalize('NFC');
+  const { length } = [...reference];
+  if (length >= 1 && length <= REFERENCE_LENGTH_MAX && !NOT_IN_A_REFERENCE.test(reference)) {
+    return reference;
+  }
+  const form = `must be 1 to ${REFERENCE_LENGTH_MAX} characters without control characters`;
+  throw invalidParameter('reference', form);
+}
+
+/** Texts of the finishing fields that corrections take over. The file of a background is not kept. */
+export function keptFields({ texts }: Pick<MattingFields, 'texts'>): Record<string, string> {
+  const kept = FINISHING_FIELDS.flatMap(field => {
+    const text = texts.get(field);
+    return typeof text === 'string' && field !== 'background_url' ? [[field, text]] : [];
+  });
+  return Object.fromEntries(kept);
+}
+
+/** @throws ContractError INVALID_PARAMETER */
+function wantsCorrections(texts: MattingFields['texts'], { corrections }: FieldPolicy): boolean {
+  const text = texts.get('correctable');
+  const value = text === OVERLONG ? text : text?.toLowerCase();
+  if (value === undefined || value === 'false') return false;
+  if (value !== 'true') throw invalidParameter('correctable', 'must be true or false');
+  if (corrections) return true;
+  throw invalidParameter(
+    'correctable',
+    'is not available: this service keeps nothing. Leave it out',
   );
 }
 
@@ -174,14 +250,6 @@ function requireCallback(
   return { url, secret };
 }
 
-export function invalidCallback(
-  field: 'callback_url' | 'callback_secret',
-  wrong: string,
-): ContractError {
-  const fieldErrors = [{ field, detail: wrong }];
-  return new ContractError('INVALID_CALLBACK', `${field} ${wrong}.`, { fieldErrors });
-}
-
 export interface AcceptedAnswers {
   /**
    * The caller's choice among JSON and the picture in one of these formats, the service's
@@ -209,9 +277,10 @@ function requireAcceptedFormat(
   if (choice !== 'none') return choice;
   if (named === undefined) {
     const types = formats.map(contentTypeOf).join(', ');
+    const jpeg = formats.includes('jpeg') ? '' : ' JPEG needs an opaque background.';
     throw new ContractError(
       'NOT_ACCEPTABLE',
-      `Accept takes neither JSON nor an image type that this request can produce. Add one of ${types}.`,
+      `Accept takes neither JSON nor an image type that this request can produce. Add one of ${types}.${jpeg}`,
     );
   }
   const detail = `Accept does not take ${contentTypeOf(named)}, which output_format asks for. Name one format in both.`;

@@ -1,7 +1,9 @@
 /** The pictures of one submission: finished, fingerprinted, committed or removed together. */
-import { ContractError } from '@matting/proto/contract/errors.ts';
+import { ContractError, invalidParameter } from '@matting/proto/contract/errors.ts';
 import { frameRange, requireFrame } from '@matting/proto/contract/finishing/frame.ts';
-import type { Finishing } from '@matting/proto/contract/finishing.ts';
+import { regionFault } from '@matting/proto/contract/finishing/region.ts';
+import type { Finishing, Size } from '@matting/proto/contract/finishing.ts';
+import type { Hints } from '@matting/proto/contract/hints.ts';
 import { type JobInput, sizeOf } from '../jobs/job.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
 import type { NewJob } from '../transactions/job-submission.ts';
@@ -12,6 +14,8 @@ export interface SentPictures {
   readonly upload: ImageUpload;
   /** This is for `background_file`; it is absent if the form of the body can hold none. */
   readonly backgroundUpload?: ImageUpload;
+  /** This is for `hints_file`, as above. */
+  readonly hintsUpload?: ImageUpload;
 }
 
 type Picture = FinishedUpload | { readonly url: string };
@@ -19,43 +23,90 @@ type Picture = FinishedUpload | { readonly url: string };
 export interface Pictures {
   readonly image: Picture;
   readonly background?: Picture;
+  readonly hints?: FinishedUpload;
 }
 
 interface PicturedRequest {
   readonly imageUrl: string | undefined;
   readonly backgroundUrl: string | undefined;
   readonly finishing: Finishing | undefined;
+  readonly hints?: Hints | undefined;
 }
 
-type AskedOfPictures = Omit<FingerprintedRequest, 'source' | 'background'>;
+/** Throws what is wrong with an uploaded picture by the request. */
+export type RequireImage = (image: JobInput) => void;
 
-/** @throws ContractError as an upload's `finish`; INVALID_PARAMETER: too large a frame */
+type AskedOfPictures = Omit<FingerprintedRequest, 'source' | 'background' | 'hintsSha256'>;
+
+/**
+ * @param requireImage of an interface with errors of its own; absent: the region must lie within it
+ * @throws ContractError as an upload's `finish`, what `requireImage` throws; INVALID_PARAMETER: too
+ *   large a frame, or no such region
+ */
 export async function finishPictures(
-  { upload, backgroundUpload }: SentPictures,
-  { imageUrl, backgroundUrl, finishing }: PicturedRequest,
+  { upload, backgroundUpload, hintsUpload }: SentPictures,
+  { imageUrl, backgroundUrl, finishing, hints: asked }: PicturedRequest,
   backgroundGiven: boolean,
+  requireImage?: RequireImage,
 ): Promise<Pictures> {
   const image = imageUrl === undefined ? await upload.finish() : { url: imageUrl };
-  const background =
-    backgroundUrl === undefined
-      ? backgroundGiven && (await backgroundUpload?.finish())
-      : { url: backgroundUrl };
+  const background = await finishBackground(backgroundUpload, backgroundUrl, backgroundGiven);
   const uploaded = uploadedOf(image);
-  const size = uploaded && sizeOf(uploaded);
+  if (uploaded !== undefined) requireFits(finishing, uploaded, requireImage);
+  return { image, ...background, ...(await finishHints(hintsUpload, asked)) };
+}
+
+/** Answers the property of Pictures, or none. */
+export async function finishHints(
+  upload: ImageUpload | undefined,
+  asked: Hints | undefined,
+): Promise<Pick<Pictures, 'hints'>> {
+  const hints = asked?.picture && (await upload?.finish());
+  return hints ? { hints } : {};
+}
+
+/** Answers the property of Pictures, or none. */
+export async function finishBackground(
+  upload: ImageUpload | undefined,
+  url: string | undefined,
+  given: boolean,
+): Promise<Pick<Pictures, 'background'>> {
+  if (url !== undefined) return { background: { url } };
+  const background = given && (await upload?.finish());
+  return background ? { background } : {};
+}
+
+/** @throws ContractError INVALID_PARAMETER: too large a frame, a region outside */
+export function requireFits(
+  finishing: Finishing | undefined,
+  image: JobInput,
+  requireImage?: RequireImage,
+): void {
+  const size = sizeOf(image);
   if (finishing !== undefined && size !== undefined) {
     requireFrame(finishing, size, frameRange(finishing, size, { turned: true }).least);
   }
-  return { image, ...(background ? { background } : {}) };
+  if (requireImage !== undefined) requireImage(image);
+  else if (size !== undefined) requireRegion(finishing, size);
+}
+
+function requireRegion(finishing: Finishing | undefined, { width, height }: Size): void {
+  const fault = finishing?.region && regionFault(finishing.region, { width, height });
+  if (fault === undefined) return;
+  throw fault === 'empty'
+    ? invalidParameter('roi', 'is empty. Send a region with at least one pixel of the image')
+    : invalidParameter('roi', `must lie within the image, which is ${width}x${height} pixels`);
 }
 
 export function fingerprintOfPictures(
   request: AskedOfPictures,
-  { image, background }: Pictures,
+  { image, background, hints }: Pictures,
 ): string {
   return fingerprintOf({
     ...request,
     source: 'url' in image ? image : { imageSha256: image.sha256 },
     background,
+    hintsSha256: hints?.sha256,
   });
 }
 
@@ -77,19 +128,25 @@ type Blobs = Pick<BlobStore, 'remove'>;
 export async function commitPictures(
   blobs: Blobs,
   job: NewJob,
-  { upload, backgroundUpload }: SentPictures,
+  { upload, backgroundUpload, hintsUpload }: SentPictures,
 ): Promise<void> {
-  if (job.input !== null) await upload.commit();
-  if (job.background?.input == null) return;
+  const { input, background, hintsFile, correction } = job;
+  // A correction's input is its first job's.
+  if (input !== null && correction === undefined) await upload.commit();
   try {
-    await backgroundUpload?.commit();
+    if (background?.input != null) await backgroundUpload?.commit();
+    if (hintsFile != null) await hintsUpload?.commit();
   } catch (error) {
-    if (job.input !== null) await blobs.remove(job.input.blob);
+    await removePictures(blobs, job);
     throw error;
   }
 }
 
-export async function removePictures(blobs: Blobs, { input, background }: NewJob): Promise<void> {
-  if (input !== null) await blobs.remove(input.blob);
-  if (background?.input) await blobs.remove(background.input.blob);
+/** Never the input of a correction, which is its first job's. */
+export async function removePictures(blobs: Blobs, job: NewJob): Promise<void> {
+  const { background, hintsFile, correction } = job;
+  const input = correction === undefined ? job.input : null;
+  for (const picture of [input, background?.input, hintsFile]) {
+    if (picture) await blobs.remove(picture.blob);
+  }
 }

@@ -66,6 +66,14 @@ const REFUSED: readonly (readonly [ErrorCode, field: string, Record<string, Sent
     bodiesWith('output_format', ['gif', '', 'jpeg', 'image/png', OVERLONG]),
   ],
   [
+    'INVALID_PARAMETER',
+    'reference',
+    {
+      ...bodiesWith('reference', ['', 'a\u0000', 'a\nb', 'a\u0085', 'a\u2028b', '\u202eabc']),
+      ...bodiesWith('reference', ['\ud800', 'a'.repeat(129), '😀'.repeat(129), OVERLONG]),
+    },
+  ],
+  [
     'INVALID_CALLBACK',
     'callback_url',
     {
@@ -135,6 +143,17 @@ test('fields › a pair that is right is kept as it was sent, address and port u
     const sent = { callback_url: callback.url, callback_secret: callback.secret };
     const request = requireMattingRequest(fields({ image_base64: '', ...sent }), POLICY);
     t.deepEqual(request.callback, callback);
+  }
+});
+
+test('fields › a reference is kept in NFC, and as long as its characters are', t => {
+  const referenceOf = (reference: string) =>
+    requireMattingRequest(fields({ image_base64: '', reference }), POLICY).reference;
+  t.is(referenceOf('e\u0301'), '\u00e9');
+  // 256 code points of which NFC makes 128.
+  t.is(referenceOf('e\u0301'.repeat(128)), '\u00e9'.repeat(128));
+  for (const same of ['😀'.repeat(128), ' a ', '<i>\'&"</i>', '注文 4711']) {
+    t.is(referenceOf(same), same);
   }
 });
 

@@ -106,6 +106,8 @@ test('after the body: jobs in flight, saturation, credits; a join passes them al
   t.is(await codeOf('first'), 200);
   small.refuseNewJobs(undefined);
   t.is(await codeOf(), 'INSUFFICIENT_CREDITS');
+  const poor = await small.post(ASYNC, imageBody());
+  t.regex(poor.json().detail, /matting credits grant/, 'nothing is on sale here');
   await small.stores.ledger.grant(small.accountId, 2, 'top-up');
   t.is(await codeOf('second'), 202);
   const limited = await small.post(ASYNC, imageBody());

@@ -9,4 +9,9 @@ export {
   requireMattingRequest,
   type TextField,
 } from './matting-request.ts';
-export { AllowanceError, type KeylessSubmission, type Submitted } from './submit-matting.ts';
+export {
+  AllowanceError,
+  type CorrectionSubmission,
+  type KeylessSubmission,
+  type Submitted,
+} from './submit-matting.ts';

@@ -6,29 +6,32 @@
  */
 
 import { NotBegunError } from '@matting/database/database.ts';
-import { isReadableSecret, UNREADABLE_SECRET } from '@matting/http/outgoing/webhook-signature.ts';
 import { activeKeptContext, describeSpan, traced } from '@matting/program/tracing/active-span.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { CallbackAddressCheck } from '../fetching/callback-check.ts';
+import type { BatchStore } from '../jobs/batch.ts';
 import { type Job, type JobInput, UNPAID } from '../jobs/job.ts';
 import type { JobStore } from '../jobs/job-store.ts';
 import type { Caller, ReadAccount } from '../keys/caller.ts';
 import type { OfferedModels } from '../models/offered-models.ts';
 import type { JobEvents } from '../results/job-events.ts';
+import { readJobOfCaller } from '../results/job-view.ts';
 import type { CallbackSecrets } from '../secrets/secret-box.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
 import type {
   Allowance,
   JobSubmission,
+  JobTemplate,
   NewJob,
   SubmitOutcome,
 } from '../transactions/job-submission.ts';
 import type { AcceptanceGate } from './acceptance-gate.ts';
-import { derivedKeyHash, idempotencyKeyHash } from './fingerprint.ts';
+import { inheritedFields, requireCorrectable } from './corrections.ts';
+import { correctionFingerprintOf, derivedKeyHash, idempotencyKeyHash } from './fingerprint.ts';
 import {
   type AcceptedAnswers,
   type FieldPolicy,
-  invalidCallback,
+  keptFields,
   type MattingFields,
   type MattingRequest,
   requireMattingRequest,
@@ -36,28 +39,46 @@ import {
 import {
   commitPictures,
   fingerprintOfPictures,
+  finishBackground,
+  finishHints,
   finishPictures,
   type Pictures,
+  type RequireImage,
   removePictures,
+  requireFits,
   requireStored,
   type SentPictures,
   uploadedOf,
 } from './pictures.ts';
 
-const NO_CREDIT =
-  'The account has no credits left. Buy credits, then send the same request again. GET /v1/account shows the balance.';
+/**
+ * @param sells whether anybody can buy credits; otherwise the operator grants them
+ * @param images of the request, a credit each
+ */
+export function noCredit(sells: boolean, images = 1): ContractError {
+  const more = sells
+    ? 'Buy credits'
+    : 'Ask the operator for credits (`matting credits grant <account> <credits>`)';
+  const left = images === 1 ? 'no' : `fewer than ${images}`;
+  const detail =
+    `The account has ${left} credits left. ${more}, then send the same request again. ` +
+    'GET /v1/account shows the balance.';
+  return new ContractError('INSUFFICIENT_CREDITS', detail);
+}
 const IN_FLIGHT_RETRY_AFTER_S = 5;
 const DRAINING_RETRY_AFTER_S = 1;
 
 interface SubmitMattingDependencies {
-  readonly jobs: Pick<JobStore, 'findByIdempotencyKey'> & JobSubmission;
-  readonly readAccount: Pick<ReadAccount, 'credits'>;
+  readonly jobs: Pick<JobStore, 'find' | 'findByIdempotencyKey' | 'findForKey'> & JobSubmission;
+  readonly batches: Pick<BatchStore, 'findByIdempotencyKey'>;
+  readonly readAccount: Pick<ReadAccount, 'inFlight'>;
   readonly blobs: Pick<BlobStore, 'remove'>;
   readonly events: JobEvents;
   readonly acceptance: Pick<AcceptanceGate, 'requireAble' | 'requireOpen' | 'requireRoom'>;
   readonly models: Pick<OfferedModels, 'require'>;
-  readonly callbackAddresses: Pick<CallbackAddressCheck, 'require'>;
+  readonly callbackAddresses: Pick<CallbackAddressCheck, 'requireOf'>;
   readonly callbackSecrets: Pick<CallbackSecrets, 'seal'>;
+  readonly sells: boolean;
   readonly jobsInFlightMax: number;
   readonly fieldPolicy: FieldPolicy;
 }
@@ -89,19 +110,25 @@ interface Submission extends Sent {
   readonly accepts?: AcceptedAnswers;
 }
 
+/** It stands for the Idempotency-Key: made of the request's fields and of the interface's name. */
+interface DerivedKey {
+  readonly namespace: string;
+  /** Its job answers for this time, from its end on. */
+  readonly rememberedMs: number;
+}
+
+export interface CorrectionSubmission extends Omit<Submission, 'accepts' | 'idempotencyKey'> {
+  readonly idempotencyKey: string | DerivedKey;
+  /** As the caller wrote it. */
+  readonly corrects: string;
+}
+
 export interface KeylessSubmission extends Sent {
   readonly request: MattingRequest;
   readonly backgroundGiven: boolean;
-  /**
-   * It stands for the Idempotency-Key: made of the request's fields and of the interface's name.
-   */
-  readonly derivedKey: {
-    readonly namespace: string;
-    /** Its job answers for this time, from its end on. */
-    readonly rememberedMs: number;
-  };
+  readonly derivedKey: DerivedKey;
   /** The interface requires this of the image, too; it throws a ContractError. */
-  readonly requireImage?: (image: JobInput) => void;
+  readonly requireImage?: RequireImage;
 }
 
 /** Without an end it is remembered as long as the job's row. */
@@ -112,12 +139,17 @@ interface StoredKey {
 
 interface Asked {
   readonly request: MattingRequest;
-  readonly pictures: Pictures;
+  /** A correction has no image of its own. */
+  readonly pictures: Pick<Pictures, 'background' | 'hints'> & Partial<Pictures>;
+  /** The job corrects this one. */
+  readonly corrects?: Job;
   readonly fingerprint: string;
   readonly key: StoredKey;
 }
 
-type StoredPictures = Readonly<Record<keyof Pictures, JobInput | undefined>>;
+interface StoredPictures extends Readonly<Record<keyof Pictures, JobInput | undefined>> {
+  readonly correction?: NewJob['correction'];
+}
 
 export interface Submitted {
   readonly job: Job;
@@ -150,17 +182,45 @@ export class SubmitMatting {
   }
 
   /**
+   * The job that corrects another of the caller's, with the fields that it does not send.
+   * @throws ContractError as `submit`; JOB_NOT_FOUND, JOB_NOT_CORRECTABLE, RESULT_EXPIRED,
+   * CORRECTIONS_EXHAUSTED
+   */
+  async submitCorrection(submission: CorrectionSubmission): Promise<Submitted> {
+    const { caller, fields: sent, idempotencyKey } = submission;
+    const { backgroundUpload, hintsUpload } = submission;
+    const corrects = await readJobOfCaller(this.#dependencies.jobs, caller, submission.corrects);
+    const fields = inheritedFields(sent, corrects);
+    const asked = requireMattingRequest(fields, this.#dependencies.fieldPolicy);
+    const request = { ...asked, correctable: keptFields(fields) };
+    const { backgroundUrl } = request;
+    const given = fields.backgroundGiven ?? false;
+    const pictures = {
+      ...(await finishBackground(backgroundUpload, backgroundUrl, given)),
+      ...(await finishHints(hintsUpload, request.hints)),
+    };
+    const { background, hints } = pictures;
+    const texts = sent.texts as ReadonlyMap<string, string>;
+    const behind = background && 'sha256' in background && { background_sha256: background.sha256 };
+    const files = { ...behind, ...(hints && { hints_sha256: hints.sha256 }) };
+    const of = { jobId: corrects.id, texts, files };
+    const fingerprint = correctionFingerprintOf(of);
+    const key =
+      typeof idempotencyKey === 'string'
+        ? { hash: idempotencyKeyHash(idempotencyKey) }
+        : storedKeyOf(idempotencyKey, caller, fingerprint);
+    return await this.#traced(submission, { request, pictures, fingerprint, key, corrects });
+  }
+
+  /**
    * Serves a caller who sends no key: the same request joins or replays, until its time is over.
    * @throws ContractError as `submit`, and what `requireImage` throws
    */
   async submitKeyless(submission: KeylessSubmission): Promise<Submitted> {
     const { caller, request, backgroundGiven, derivedKey, requireImage } = submission;
-    const pictures = await finishPictures(submission, request, backgroundGiven);
-    const image = uploadedOf(pictures.image);
-    if (image !== undefined) requireImage?.(image);
+    const pictures = await finishPictures(submission, request, backgroundGiven, requireImage);
     const fingerprint = fingerprintOfPictures(request, pictures);
-    const { namespace, rememberedMs } = derivedKey;
-    const key = { hash: derivedKeyHash(namespace, caller.apiKeyId, fingerprint), rememberedMs };
+    const key = storedKeyOf(derivedKey, caller, fingerprint);
     return await this.#traced(submission, { request, pictures, fingerprint, key });
   }
 
@@ -175,12 +235,17 @@ export class SubmitMatting {
   }
 
   async #joinOrCreate(sent: Sent, asked: Asked): Promise<Submitted> {
-    const { request, pictures, fingerprint, key } = asked;
+    const { fingerprint, key } = asked;
     const known = await this.#find(sent.caller, key);
     if (known !== undefined) return existing(known, sent, fingerprint);
+    const batch = await this.#dependencies.batches.findByIdempotencyKey(
+      sent.caller.apiKeyId,
+      key.hash,
+    );
+    if (batch !== undefined) throw keyConflict(undefined);
     let stored: StoredPictures;
     try {
-      stored = await this.#requireAccepting(sent, request, pictures);
+      stored = await this.#requireAccepting(sent, asked);
     } catch (refusal) {
       // A twin may have made the job meanwhile, and a join is not refused.
       const made =
@@ -188,7 +253,7 @@ export class SubmitMatting {
       if (made === undefined) throw refusal;
       return existing(made, sent, fingerprint);
     }
-    return await this.#create(sent, request, stored, { fingerprint, keyHash: key.hash });
+    return await this.#create(sent, asked, stored);
   }
 
   /** Finds the job that answers for the key. A job whose time is over gives it up first. */
@@ -205,20 +270,18 @@ export class SubmitMatting {
 
   async #requireAccepting(
     { caller, unpaid }: Sent,
-    request: MattingRequest,
-    { image, background }: Pictures,
+    { request, pictures: { image, background, hints }, corrects }: Asked,
   ): Promise<StoredPictures> {
     const { acceptance, callbackAddresses, readAccount, jobsInFlightMax } = this.#dependencies;
     const { callback, model } = request;
+    const family = corrects && (await requireCorrectable(this.#dependencies.jobs, corrects.id));
+    if (family !== undefined) requireFits(request.finishing, family.input);
+    const shown = family?.input ?? (image && uploadedOf(image));
     this.#dependencies.models.require(model, caller.policy);
     const behind = { input: (background && uploadedOf(background)) ?? null };
-    acceptance.requireAble({ ...request, background: behind }, uploadedOf(image));
-    if (callback !== undefined) {
-      if (!isReadableSecret(callback.secret)) {
-        throw invalidCallback('callback_secret', UNREADABLE_SECRET);
-      }
-      await callbackAddresses.require(callback.url, caller.accountId);
-    }
+    const hintsFile = hints && uploadedOf(hints);
+    acceptance.requireAble({ ...request, background: behind, hintsFile }, shown);
+    await callbackAddresses.requireOf(callback, caller.accountId);
     if (this.#draining) {
       throw new ContractError(
         'SERVICE_UNAVAILABLE',
@@ -229,7 +292,12 @@ export class SubmitMatting {
       );
     }
     try {
-      const stored = { image: requireStored(image), background: requireStored(background) };
+      const own = {
+        image: requireStored(image),
+        background: requireStored(background),
+        hints: requireStored(hints),
+      };
+      const stored = family ? correctionIn(family, own) : own;
       await (unpaid === undefined
         ? acceptance.requireOpen(caller.accountId)
         : acceptance.requireRoom());
@@ -237,41 +305,36 @@ export class SubmitMatting {
       return stored;
     } catch (refusal) {
       if (unpaid !== undefined) throw refusal;
-      // Jobs in flight come before saturation. Every open job holds one reserved credit.
-      const { reserved } = await readAccount.credits(caller);
-      throw reserved >= jobsInFlightMax ? this.#tooManyInFlight() : refusal;
+      // Jobs in flight come before saturation.
+      throw (await readAccount.inFlight(caller)) >= jobsInFlightMax
+        ? this.#tooManyInFlight()
+        : refusal;
     }
   }
 
   async #create(
     sent: Sent,
-    request: MattingRequest,
+    { request, fingerprint, key }: Asked,
     stored: StoredPictures,
-    { fingerprint, keyHash }: { fingerprint: string; keyHash: string },
   ): Promise<Submitted> {
     const { events, callbackSecrets } = this.#dependencies;
     const { caller, mode, unpaid } = sent;
-    const { imageUrl, outputFormat, channels, finishing, backgroundUrl, callback } = request;
-    const { model, noSubject } = request;
+    const { imageUrl, reference, callback } = request;
     const id = sent.upload.jobId;
-    const { image: input = null, background = null } = stored;
-    const hasBackground = background !== null || backgroundUrl !== undefined;
+    const { image: input = null, background = null, hints: hintsFile, correction } = stored;
     const job: NewJob = {
+      ...templateOf(request, background),
       id,
       accountId: caller.accountId,
       apiKeyId: caller.apiKeyId,
-      idempotencyKeyHash: keyHash,
+      idempotencyKeyHash: key.hash,
       fingerprint,
       class: unpaid === undefined ? mode : UNPAID,
-      outputFormat,
-      model,
-      noSubject,
-      channels,
-      traceContext: activeKeptContext(),
-      ...(finishing === undefined ? {} : { finishing }),
+      correction,
+      reference,
+      hintsFile,
       input,
       sourceUrl: imageUrl ?? null,
-      ...(hasBackground ? { background: { url: backgroundUrl ?? null, input: background } } : {}),
       ...(callback === undefined
         ? {}
         : { callback: { url: callback.url, ...callbackSecrets.seal(id, callback.secret) } }),
@@ -289,11 +352,18 @@ export class SubmitMatting {
       case 'too-many-in-flight':
         throw this.#tooManyInFlight();
       case 'insufficient-credits':
-        throw new ContractError('INSUFFICIENT_CREDITS', NO_CREDIT);
+        throw noCredit(this.#dependencies.sells);
+      case 'key-of-a-batch':
+        throw keyConflict(undefined);
       case 'key-cap-reached':
         throw new ContractError('KEY_CAP_REACHED', outcome.detail);
       case 'refused':
         throw new AllowanceError(outcome.reason);
+      case 'not-correctable': {
+        const { of = '' } = correction ?? {};
+        await requireCorrectable(this.#dependencies.jobs, of);
+        throw new ContractError('JOB_NOT_CORRECTABLE', 'The job takes no corrections.');
+      }
     }
   }
 
@@ -321,16 +391,52 @@ export class SubmitMatting {
   }
 }
 
+function storedKeyOf(
+  { namespace, rememberedMs }: DerivedKey,
+  { apiKeyId }: Caller,
+  fingerprint: string,
+): StoredKey {
+  return { hash: derivedKeyHash(namespace, apiKeyId, fingerprint), rememberedMs };
+}
+
+function correctionIn(
+  { of, first, input }: Awaited<ReturnType<typeof requireCorrectable>>,
+  { background, hints }: StoredPictures,
+): StoredPictures {
+  return { image: input, background, hints, correction: { of: of.id, first: first.id } };
+}
+
+/** What a job has of its request whatever its picture is. */
+export function templateOf(request: MattingRequest, background: JobInput | null): JobTemplate {
+  const { outputFormat, model, noSubject, channels, finishing, backgroundUrl, hints } = request;
+  const hasBackground = background !== null || backgroundUrl !== undefined;
+  return {
+    outputFormat,
+    model,
+    noSubject,
+    correctable: request.correctable,
+    hints,
+    channels,
+    traceContext: activeKeptContext(),
+    ...(finishing === undefined ? {} : { finishing }),
+    ...(hasBackground ? { background: { url: backgroundUrl ?? null, input: background } } : {}),
+  };
+}
+
+export function keyConflict(jobId: string | undefined): ContractError {
+  const detail =
+    'This Idempotency-Key belongs to a request with other content. Send another key for another ' +
+    'image or other fields.';
+  return new ContractError('IDEMPOTENCY_CONFLICT', detail, { jobId });
+}
+
 /**
  * Join or replay. A form of what is unpaid is its own key: sent again it is the same picture.
  * @throws ContractError IDEMPOTENCY_CONFLICT
  */
 function existing(job: Job, { unpaid }: Sent, fingerprint: string): Submitted {
   if (unpaid !== undefined || job.fingerprint === fingerprint) return { job, created: false };
-  const detail =
-    'This Idempotency-Key belongs to a request with other content. Send another key for another ' +
-    'image or other fields.';
-  throw new ContractError('IDEMPOTENCY_CONFLICT', detail, { jobId: job.id });
+  throw keyConflict(job.id);
 }
 
 /**

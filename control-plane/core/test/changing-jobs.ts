@@ -9,6 +9,7 @@ import { createStores } from '../stores.ts';
 import type { NewJob, SubmitOutcome } from '../transactions/job-submission.ts';
 import type { SettledStep } from '../transactions/settled-steps.ts';
 import type { ChangingMethod, Fixture } from './changing-methods.ts';
+import { correctionOf, firstOf, matteOf } from './families.ts';
 import {
   BACKGROUND_URL,
   bodyOf,
@@ -176,7 +177,151 @@ async function assertNothingPaid(stores: Stores, account: string): Promise<void>
   assert.deepEqual(await stores.ledger.balances(account), { available: 0, reserved: 0 });
 }
 
+/** A caller's deletion of a job that `begin` brings where it is. */
+function deletion(
+  which: string,
+  begin: (fixture: Fixture) => Promise<NewJob>,
+  expected: { readonly row: Partial<Job>; readonly available: number; readonly sums: object },
+): ChangingMethod {
+  return {
+    name: 'jobs.remove',
+    which,
+    again: 'unchanged',
+    arrange: async fixture => {
+      const { stores } = fixture;
+      const { id, apiKeyId, accountId } = await begin(fixture);
+      return {
+        act: faulty => faulty.jobs.remove(id, apiKeyId),
+        check: async () => {
+          await rowIs(stores, id, { reference: null, ...expected.row })();
+          const { available, sums } = expected;
+          await assertCredits(stores, accountId, { available, reserve: 1, ...sums });
+        },
+      };
+    },
+  };
+}
+
+const queuedNamed = async (fixture: Fixture): Promise<NewJob> => {
+  const { job } = await accountJob(fixture, { callback: CALLBACK, reference: 'mine' });
+  await submitted(fixture.stores, job);
+  return job;
+};
+
+async function correctionOrder({ stores, apiKeyId, account }: Fixture): Promise<NewJob> {
+  return correctionOf(await firstOf(stores, await account(2), { apiKeyId }));
+}
+
+/** Corrections of jobs: an account's row counts the open ones, no entry does. */
+const CORRECTING: readonly ChangingMethod[] = [
+  {
+    name: 'jobs.submit',
+    which: 'that corrects another',
+    arrange: async fixture => {
+      const { stores } = fixture;
+      const job = await correctionOrder(fixture);
+      return {
+        act: faulty => faulty.jobs.submit(job, LIMITS),
+        check: async outcome => {
+          assert.equal((outcome as SubmitOutcome).kind, 'created');
+          await rowIs(stores, job.correction!.first, { corrections: 1 })();
+          assert.deepEqual(await stores.ledger.check(job.accountId), []);
+        },
+      };
+    },
+    late: async fixture => {
+      const job = await correctionOrder(fixture);
+      await submitted(fixture.stores, job);
+      const act = async (stores: Stores) => {
+        const outcome = (await stores.jobs.submit(job, LIMITS)) as SubmitOutcome & { job: Job };
+        return [outcome.kind, outcome.job.id];
+      };
+      return { act, told: ['created', job.id] };
+    },
+  },
+  {
+    name: 'jobs.succeed',
+    which: 'that corrects another',
+    arrange: async fixture => {
+      const { stores } = fixture;
+      const job = await correctionOrder(fixture);
+      const { claim } = await running(stores, job);
+      const result = resultOf(claim);
+      const matte = matteOf(claim);
+      return {
+        act: faulty => faulty.jobs.succeed(claim, result, HOUR_MS, {}, { matte }),
+        check: async outcome => {
+          assert.equal(outcome, true);
+          const { kept } = await reread(stores, job.id);
+          assert.deepEqual(kept?.matte, matte);
+          assert.deepEqual(await stores.ledger.check(job.accountId), []);
+        },
+      };
+    },
+  },
+  {
+    name: 'jobs.remove',
+    which: 'that others correct',
+    again: 'unchanged',
+    arrange: async fixture => {
+      const { stores } = fixture;
+      const order = await correctionOrder(fixture);
+      const open = await submitted(stores, order);
+      const { first } = order.correction!;
+      return {
+        act: faulty => faulty.jobs.remove(first, order.apiKeyId),
+        check: async () => {
+          await rowIs(stores, first, { kept: null })();
+          await rowIs(stores, open.id, { state: 'failed', fence: 1, lease: null })();
+          assert.deepEqual(await stores.ledger.check(order.accountId), []);
+        },
+      };
+    },
+  },
+  {
+    name: 'jobs.takeExpiredKept',
+    alone: true,
+    arrange: async fixture => {
+      const { stores } = fixture;
+      const first = await firstOf(stores, await fixture.account(2), { ttlMs: -1 });
+      const { input, matte } = first.kept!;
+      return {
+        act: faulty => faulty.jobs.takeExpiredKept(10),
+        check: async () => {
+          await rowIs(stores, first.id, { kept: null })();
+          const names = [input!.blob, matte.blob];
+          assert.deepEqual([...(await stores.jobs.referencedBlobs(names))], []);
+        },
+      };
+    },
+  },
+];
+
 export const CHANGING_JOBS: readonly ChangingMethod[] = [
+  ...CORRECTING,
+  deletion('that is queued', queuedNamed, {
+    row: { state: 'failed', fence: 1 },
+    available: 2,
+    sums: { release: 1 },
+  }),
+  deletion('that succeeded', endedJob, {
+    row: { state: 'succeeded', fence: 1 },
+    available: 1,
+    sums: { charge: 1 },
+  }),
+  {
+    name: 'jobs.resultErased',
+    arrange: async fixture => {
+      const { stores } = fixture;
+      const { id, apiKeyId } = await endedJob(fixture);
+      const deleted = await stores.jobs.remove(id, apiKeyId);
+      const blob = deleted?.blobs[0] ?? '';
+      return {
+        act: faulty => faulty.jobs.resultErased(id, blob),
+        check: rowIs(stores, id, { result: null }),
+      };
+    },
+  },
   {
     name: 'jobs.submit',
     arrange: async fixture => {

@@ -24,6 +24,7 @@ import {
 } from '../jobs/job.ts';
 import { migrationsOf, type Package } from '../package.ts';
 import { createStores, type Stores } from '../stores.ts';
+import type { NewBatch } from '../transactions/batch-submission.ts';
 import type { NewJob } from '../transactions/job-submission.ts';
 
 export const LIMITS = { jobsInFlightMax: 1000 };
@@ -189,6 +190,29 @@ export function newJob(accountId: string, overrides: Partial<NewJob> = {}): NewJ
     outputFormat: 'png',
     input: overrides.sourceUrl ? null : storedInput(id),
     sourceUrl: null,
+    ...overrides,
+  };
+}
+
+export function newBatch(
+  { accountId, apiKeyId }: { readonly accountId: string; readonly apiKeyId: string },
+  count: number,
+  overrides: Partial<NewBatch> = {},
+): NewBatch {
+  const id = overrides.id ?? randomUUID();
+  return {
+    id,
+    accountId,
+    apiKeyId,
+    keyHasCap: false,
+    idempotencyKeyHash: sha256(id),
+    fingerprint: sha256('batch'),
+    request: { outputFormat: 'png', channels: 'rgba' },
+    items: Array.from({ length: count }, (_, item) => ({
+      jobId: randomUUID(),
+      imageUrl: `https://pictures.example/${item}.png`,
+      reference: `picture ${item}`,
+    })),
     ...overrides,
   };
 }

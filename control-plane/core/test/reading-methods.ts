@@ -10,7 +10,9 @@ import {
   HANGING_RECEIVER,
   SECRET_KEY_ID,
 } from '@matting/test-support/large-tables.ts';
+import { LISTED_STATES } from '../jobs/caller-jobs.ts';
 import { backgroundBlob, UNPAID } from '../jobs/job.ts';
+import { ACTIVITY_HOURS, TIMED_MAX } from '../jobs/job-activity.ts';
 import type { Stores } from '../stores.ts';
 import { DUE_COUNTED_MAX, HEAD_MAX } from '../webhooks/due-messages.ts';
 import { insertMail, withdrawMails } from '../webhooks/outbox-store.ts';
@@ -26,7 +28,16 @@ import {
   OPEN_WHY,
   TABLES,
 } from './exercise.ts';
-import { IMAGE_FAULT, NONE_FULL, newJob, running, sha256, UNPAID_LIMITS } from './fixtures.ts';
+import { firstOf } from './families.ts';
+import {
+  IMAGE_FAULT,
+  NONE_FULL,
+  newBatch,
+  newJob,
+  running,
+  sha256,
+  UNPAID_LIMITS,
+} from './fixtures.ts';
 import { dueMails, mailOf } from './mails.ts';
 
 const UNPAID_COUNTED_MAX = 64;
@@ -38,6 +49,17 @@ async function notified(stores: Stores): Promise<string> {
   const { job, claim } = await running(stores, jobOfLargest({ callback: CALLBACK }));
   assert.ok(await stores.jobs.fail(claim, IMAGE_FAULT));
   return job.id;
+}
+
+/** A batch whose items are jobs. */
+async function largestBatch(stores: Stores) {
+  const batch = newBatch({ accountId: accountOf(0), apiKeyId: apiKeyOf(0) }, 3);
+  const outcome = await stores.batches.submitBatch(batch);
+  assert.equal(outcome.kind, 'created');
+  await stores.batches.enterItems(batch.id, batch.accountId);
+  const found = await stores.batches.findForKey(batch.id, batch.apiKeyId);
+  assert.ok(found);
+  return { batch, found };
 }
 
 /** Mails beside more than are looked at of another account. */
@@ -102,6 +124,51 @@ export const READING: Readonly<Record<string, Exercise>> = {
     assert.equal((await stores.jobs.findFinal([id, randomUUID()])).length, 1);
     assert.equal((await stores.jobs.findFinal([id])).length, 1);
   },
+  'jobs.listOfKey': bounded(
+    6 * 500 * 3,
+    'looks at 500 rows of a key at most, by an index',
+    async ({ jobs }) => {
+      const first = await jobs.listOfKey({ apiKeyId: apiKeyOf(0), limit: 100 });
+      assert.equal(first.jobs.length, 100);
+      const after = first.next ?? undefined;
+      assert.equal(
+        (await jobs.listOfKey({ apiKeyId: apiKeyOf(0), limit: 100, after })).jobs.length,
+        100,
+      );
+      for (const status of LISTED_STATES) {
+        await jobs.listOfKey({ apiKeyId: apiKeyOf(0), status, limit: 100, after });
+      }
+      const named = { apiKeyId: apiKeyOf(0), reference: 'none' };
+      assert.deepEqual(await jobs.listOfKey({ ...named, limit: 10 }), { jobs: [], next: null });
+    },
+  ),
+  'batches.findForKey': bounded(OPEN_READS_MAX, OPEN_WHY, async stores => {
+    const { batch } = await largestBatch(stores);
+    assert.ok(await stores.batches.findForKey(batch.id, batch.apiKeyId));
+  }),
+  'batches.findByIdempotencyKey': bounded(OPEN_READS_MAX, OPEN_WHY, async stores => {
+    const { batch } = await largestBatch(stores);
+    const { apiKeyId, idempotencyKeyHash } = batch;
+    assert.ok(await stores.batches.findByIdempotencyKey(apiKeyId, idempotencyKeyHash));
+  }),
+  'batches.listOpen': async ({ batches }) => {
+    const open = await batches.listOpen();
+    assert.ok(open.length > 0);
+    await batches.listOpen(open.at(-1));
+  },
+  'batches.listOf': async ({ batches }) => {
+    assert.ok((await batches.listOf(accountOf(0), 100)).length > 0);
+  },
+  'batches.items': bounded(OPEN_READS_MAX, OPEN_WHY, async stores => {
+    const { batch, found } = await largestBatch(stores);
+    assert.equal((await stores.batches.items(found, 0, 100)).length, batch.items.length);
+  }),
+  'batches.queuedJobs': bounded(OPEN_READS_MAX, OPEN_WHY, async stores => {
+    const { batch } = await largestBatch(stores);
+    assert.equal((await stores.batches.queuedJobs(batch.id)).length, batch.items.length);
+  }),
+  'ledger.inFlight': async ({ ledger }) => assert.ok((await ledger.inFlight(accountOf(0))) > 0),
+  'jobs.deletedAmong': ({ jobs }) => jobs.deletedAmong([randomUUID(), randomUUID()]),
   'jobs.findForKey': ({ jobs }) => jobs.findForKey(randomUUID(), apiKeyOf(0)),
   'jobs.findByIdempotencyKey': ({ jobs }) => jobs.findByIdempotencyKey(apiKeyOf(0), sha256('none')),
   'jobs.findByResultToken': ({ jobs }) => jobs.findByResultToken('none'),
@@ -135,6 +202,14 @@ export const READING: Readonly<Record<string, Exercise>> = {
       await jobs.list({ ...all, states: ['fetching'], accountId: accountOf(3) });
     },
   ),
+  'jobs.search': async ({ jobs }) => {
+    const asked = { accountId: accountOf(0), apiKeyIds: [apiKeyOf(0)], limit: 50 };
+    const { id } = (await jobs.openOf(accountOf(0), 1))[0]!;
+    for (const text of [id, `${id.slice(0, -1)}`]) {
+      assert.ok((await jobs.search({ ...asked, text })).some(job => job.id === id));
+    }
+    assert.deepEqual(await jobs.search({ ...asked, text: 'no such reference' }), []);
+  },
   'jobs.openOf': bounded(OPEN_READS_MAX, OPEN_WHY, async ({ jobs }) =>
     assert.equal((await jobs.openOf(accountOf(0), 5)).length, 5),
   ),
@@ -144,9 +219,22 @@ export const READING: Readonly<Record<string, Exercise>> = {
   'jobs.doneWithin': bounded(500, 'reads what ended within that time', ({ jobs }) =>
     jobs.doneWithin(60_000),
   ),
-  'jobs.referencedBlobs': bounded(210, 'reads an entry a name', async ({ jobs }) => {
+  'jobs.lastHours': bounded(
+    2 * TIMED_MAX + 40,
+    'counts entries of an index, those of one hour',
+    async ({ jobs }) => {
+      const hours = await jobs.lastHours();
+      assert.equal(hours.length, ACTIVITY_HOURS);
+      assert.ok(hours.some(({ succeeded, waitMs }) => succeeded > 0 && waitMs > 0));
+    },
+  ),
+  'jobs.referencedBlobs': bounded(210, 'reads an entry a name', async stores => {
+    const { jobs } = stores;
+    const { kept } = await firstOf(stores, accountOf(0), { apiKeyId: apiKeyOf(0) });
+    assert.equal((await jobs.referencedBlobs([kept!.matte.blob])).size, 1);
     const names = Array.from({ length: 200 }, (_, index) => `inputs/none-${index}`);
     names.push(...Array.from({ length: 200 }, () => backgroundBlob(randomUUID())));
+    names.push(...Array.from({ length: 200 }, () => `inputs/${randomUUID()}`));
     assert.equal((await jobs.referencedBlobs(names)).size, 0);
   }),
   'ledger.balances': async ({ ledger }) => assert.ok(await ledger.balances(accountOf(0))),
@@ -241,6 +329,12 @@ export const READING: Readonly<Record<string, Exercise>> = {
     const [first] = await stores.outbox.list({ limit: 1, status: 'pending' });
     const older = { limit: 20, status: 'pending', after: first } as const;
     assert.equal((await stores.outbox.list(older)).length, 20);
+    for (const status of ['pending', 'delivered'] as const) {
+      const own = { limit: 20, status, accountId: accountOf(0) };
+      const page = await stores.outbox.list(own);
+      assert.equal(page.length, 20);
+      assert.equal((await stores.outbox.list({ ...own, after: page.at(-1) })).length, 20);
+    }
     const jobId = await notified(stores);
     assert.equal((await stores.outbox.list({ limit: 20, jobId })).length, 1);
   },

@@ -93,8 +93,10 @@ export class Receiver implements AsyncDisposable {
       const event = this.#verifier.verify(body.toString(), headers) as {
         job_id?: string;
         event_id?: string;
+        batch_id?: string;
       };
-      assert.equal(headers['webhook-id'], `msg_${event.job_id ?? event.event_id}`);
+      const id = event.job_id ?? event.event_id ?? event.batch_id;
+      assert.equal(headers['webhook-id'], `msg_${id}`);
       return true;
     } catch {
       return false;

@@ -99,7 +99,7 @@ export class Exchange {
    * Announces the result as a node that finishes: it repeats the request's format and finishing.
    */
   announce(result: Uint8Array, changes: Partial<ResultHeader> = {}): void {
-    const { outputFormat: format, finishing } = this.header;
+    const { outputFormat: format, finishing, hints } = this.header;
     this.write({
       $case: 'resultHeader',
       value: {
@@ -117,6 +117,8 @@ export class Exchange {
         inputWidth: 0,
         inputHeight: 0,
         subject: undefined,
+        hints: hints !== undefined,
+        matteBytes: 0,
         ...changes,
       },
     });
@@ -163,6 +165,16 @@ export class Exchange {
   async cutOut(changes: Partial<ResultHeader> = {}, thumbnail?: Buffer): Promise<void> {
     this.admit();
     this.answer(await this.receive(), changes, thumbnail);
+  }
+
+  /** Answers the matte that the call asks for, too. */
+  answerMatte(input: Uint8Array, matte: Buffer): void {
+    const result = cutOutOf(input);
+    this.announce(result, { matteBytes: matte.length });
+    this.write({ $case: 'matteChunk', value: { data: matte } });
+    this.send(result);
+    this.done(createHash('sha256').update(result).digest());
+    this.end();
   }
 
   answer(input: Uint8Array, changes: Partial<ResultHeader> = {}, thumbnail?: Buffer): void {

@@ -241,6 +241,7 @@ export class ScriptedNode {
       commercialUseRequired: '',
       plans: ['scripted'],
       selectable: [],
+      capabilities: [],
       finishing: false,
       executionProviderRequested: 'cpu',
       executionProviderSelected: 'cpu',

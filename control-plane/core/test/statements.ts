@@ -12,6 +12,8 @@ import {
   jobOfLargest,
   LEDGER_READS_MAX,
   LEDGER_WHY,
+  OPEN_READS_MAX,
+  OPEN_WHY,
 } from './exercise.ts';
 import { fundedAccount, IMAGE_FAULT, LIMITS, newJob, OPERATOR, running } from './fixtures.ts';
 import { READING } from './reading-methods.ts';
@@ -59,7 +61,14 @@ const INSTEAD: Readonly<Record<string, Exercise>> = {
 
 export const EXERCISES: Readonly<Record<string, Exercise>> = {
   ...READING,
-  ...exercisesOf(CHANGING, { beside: BESIDE }),
+  ...exercisesOf(CHANGING, {
+    beside: BESIDE,
+    bounds: {
+      'batches.enterItems': [OPEN_READS_MAX, OPEN_WHY],
+      'batches.finishBatch': [OPEN_READS_MAX, OPEN_WHY],
+      'batches.removeOldBatches': [OPEN_READS_MAX, OPEN_WHY],
+    },
+  }),
   ...INSTEAD,
 };
 

@@ -15,12 +15,21 @@ import {
 } from '@matting/database/database.ts';
 import { keepStatement, keptMatchesOne, nowPlusMs } from '@matting/database/statements.ts';
 import type { CompiledQuery, Transaction, UpdateObject } from 'kysely';
-import type { Claim, Job, JobFailure, JobResult, StageTimings } from '../jobs/job.ts';
+import type { Batch } from '../jobs/batch.ts';
+import {
+  type Claim,
+  isFree,
+  type Job,
+  type JobFailure,
+  type JobResult,
+  type StageTimings,
+  type StoredMatte,
+} from '../jobs/job.ts';
 import { readJob } from '../jobs/job-reading.ts';
 import { failureColumns, resultColumns } from '../jobs/job-rows.ts';
 import { giveBackToCap } from '../keys/key-caps.ts';
 import { CREDITS_PER_JOB } from '../ledger/ledger.ts';
-import { settleCredit } from '../ledger/ledger-writer.ts';
+import { closeCorrections, settleCredit } from '../ledger/ledger-writer.ts';
 import { insertWebhook } from '../webhooks/outbox-store.ts';
 import {
   type SettledJob,
@@ -32,6 +41,8 @@ import {
 export interface JobCompletionOptions {
   /** The notification's sealed body. Quick and without effects: a transaction is open. */
   readonly renderOutboxBody: (job: Job) => string;
+  /** The same of matting.batch.finished. */
+  readonly renderBatchBody?: (batch: Batch) => string;
   readonly settled: readonly SettledStep[];
   readonly observer?: SettledObserver;
   /** This time passes between a job's end and the first attempt to notify; 0 unless given. */
@@ -41,9 +52,10 @@ export interface JobCompletionOptions {
 const SUCCEEDS_FROM: Job['state'][] = ['running'];
 const FAILS_FROM: Job['state'][] = ['accepted', 'fetching', 'ready', 'running'];
 
-function closing(
+/** Ends a job that is in one of these states; the caller adds who may. */
+export function closing(
   { kysely, nowMs }: Database,
-  claim: Claim,
+  jobId: string,
   from: Job['state'][],
   columns: UpdateObject<Schema, 'jobs'>,
 ) {
@@ -64,13 +76,25 @@ function closing(
       input_height: null,
       background_url: null,
       background: null,
+      hints: null,
+      hints_file: null,
+      base_matte: null,
       callback_secret: null,
       callback_secret_key_id: null,
     })
-    .where('id', '=', claim.jobId)
-    .where('fence', '=', claim.fence)
-    .where('lease_holder', '=', claim.holder)
+    .where('id', '=', jobId)
     .where('state', 'in', from);
+}
+
+function closingBy(
+  database: Database,
+  { jobId, fence, holder }: Claim,
+  from: Job['state'][],
+  columns: UpdateObject<Schema, 'jobs'>,
+) {
+  return closing(database, jobId, from, columns)
+    .where('fence', '=', fence)
+    .where('lease_holder', '=', holder);
 }
 
 type Success = Claim &
@@ -79,7 +103,7 @@ type Success = Claim &
 const SUCCEED = keepStatement<Success>(
   (database, { jobId, holder, fence, resultTtlMs, ...columns }) => {
     const expiresAt = nowPlusMs(database.nowMs, resultTtlMs);
-    return closing(database, { jobId, holder, fence }, SUCCEEDS_FROM, {
+    return closingBy(database, { jobId, holder, fence }, SUCCEEDS_FROM, {
       ...columns,
       state: 'succeeded',
       expires_at: expiresAt,
@@ -95,27 +119,27 @@ export function jobCompletion(database: Database, options: JobCompletionOptions)
     const steps = new SettledSteps(options.settled);
     const work = { options, steps, claim, ending };
     const ended = await transact(database, tx => finishIn(database, tx, work), giveUp);
-    for (const { name, error } of steps.leftOut) {
-      const fields = { err: error, job: claim.jobId, step: name };
-      database.log.warn(fields, 'a step was left out of the end of a job');
-      options.observer?.settledLeftOut(name);
-    }
+    noteLeftOut(database, options, claim.jobId, steps);
     return ended;
   };
   return {
-    /** One transaction: result, charge, outbox, lease and input gone. False: fenced off. */
+    /**
+     * One transaction: result, charge, outbox, lease and input gone. False: fenced off.
+     * @param options.matte is kept for corrections, with the input
+     */
     succeed(
       claim: Claim,
       result: JobResult,
       resultTtlMs: number,
       timings: StageTimings,
-      giveUp?: AbortSignal,
+      { giveUp, matte }: { readonly giveUp?: AbortSignal; readonly matte?: StoredMatte } = {},
     ): Promise<boolean> {
       const { jobId, holder, fence } = claim;
       const values = { jobId, holder, fence, ...resultColumns(result), resultTtlMs };
       const ending: Ending = {
         kind: 'charge',
         retryable: false,
+        matte,
         from: SUCCEEDS_FROM,
         statement: SUCCEED(database, { ...values, timings: JSON.stringify(timings) }),
         happened: job => job.state === 'succeeded' && job.result?.token === result.token,
@@ -128,7 +152,7 @@ export function jobCompletion(database: Database, options: JobCompletionOptions)
         kind: 'release',
         retryable: failure.retryable,
         from: FAILS_FROM,
-        statement: closing(database, claim, FAILS_FROM, {
+        statement: closingBy(database, claim, FAILS_FROM, {
           state: 'failed',
           ...failureColumns(failure),
           ...(failure.retryable ? { idempotency_key_hash: null } : {}),
@@ -140,9 +164,25 @@ export function jobCompletion(database: Database, options: JobCompletionOptions)
   };
 }
 
-interface EndingWork {
+export function noteLeftOut(
+  { log }: Database,
+  { observer }: JobCompletionOptions,
+  job: string,
+  { leftOut }: SettledSteps,
+): void {
+  for (const { name: step, error: err } of leftOut) {
+    log.warn({ err, job, step }, 'a step was left out of the end of a job');
+    observer?.settledLeftOut(step);
+  }
+}
+
+export interface EndWork {
   readonly options: JobCompletionOptions;
   readonly steps: SettledSteps;
+  readonly ending: End;
+}
+
+interface EndingWork extends EndWork {
   readonly claim: Claim;
   readonly ending: Ending;
 }
@@ -150,23 +190,36 @@ interface EndingWork {
 async function finishIn(
   database: Database,
   tx: Transaction<Schema>,
-  { options, steps, claim, ending }: EndingWork,
+  work: EndingWork,
 ): Promise<boolean> {
+  const { claim, ending } = work;
   const job = await readJob(database, tx, claim.jobId);
   if (job === undefined || job.fence !== claim.fence) return false;
   if (job.finishedAtMs !== null) return ending.happened(job);
   if (job.lease?.holder !== claim.holder || !ending.from.includes(job.state)) return false;
+  await endJob(database, tx, job, work);
+  return true;
+}
+
+/** Ends an open job that was read in this transaction. Throws where it has changed since. */
+export async function endJob(
+  database: Database,
+  tx: Transaction<Schema>,
+  job: Job,
+  { options, steps, ending }: EndWork,
+): Promise<void> {
   const { id: jobId, accountId } = job;
   const settled = settledJob(job, ending);
   if (settled.unpaidDayMs !== null) {
     await steps.run(database, tx, settled);
-    await close(tx, claim, ending);
-    return true;
+    await close(tx, jobId, ending);
+    if (ending.matte !== undefined) await keep(tx, job, ending.matte);
+    return;
   }
-  const settlement = { kind: ending.kind, accountId, jobId };
-  const secret = await settleCredit(database, tx, settlement, async () => {
+  const secret = await settle(database, tx, job, ending, async () => {
     const callbackSecret = await readCallbackSecret(tx, job);
-    await close(tx, claim, ending);
+    await close(tx, jobId, ending);
+    if (ending.matte !== undefined) await keep(tx, job, ending.matte);
     if (ending.kind === 'release' && job.capWindowStartMs !== null) {
       await giveBackToCap(tx, job.apiKeyId, job.capWindowStartMs, CREDITS_PER_JOB);
     }
@@ -180,20 +233,56 @@ async function finishIn(
   }
   await steps.run(database, tx, settled);
   if (secret !== undefined) await notify(database, tx, options, jobId, secret);
-  return true;
 }
 
-function settledJob(job: Job, { kind, retryable }: Ending): SettledJob {
+/** A correction moves no credit: the account's row counts it (docs/adr/0052). */
+async function settle<T>(
+  database: Database,
+  tx: Transaction<Schema>,
+  { id: jobId, accountId, correction }: Job,
+  { kind }: End,
+  closeJob: () => Promise<T>,
+): Promise<T | 'nothing-reserved'> {
+  if (correction === null) return settleCredit(database, tx, { kind, accountId, jobId }, closeJob);
+  const closed = await closeCorrections(database, tx, accountId, 1);
+  return closed ? await closeJob() : 'nothing-reserved';
+}
+
+/**
+ * Keeps what corrections need as long as the first job's result lives. A correction is made by no
+ * model: it names those of the first. Nothing is kept if the first keeps nothing any more.
+ */
+async function keep(tx: Transaction<Schema>, job: Job, matte: StoredMatte): Promise<void> {
+  const update = tx.updateTable('jobs').where('id', '=', job.id);
+  const kept_matte = JSON.stringify(matte);
+  if (job.correction === null) {
+    const kept_input = JSON.stringify(job.input);
+    const columns = { kept_input, kept_matte };
+    await update.set(eb => ({ ...columns, kept_until: eb.ref('expires_at') })).execute();
+    return;
+  }
+  const first = await tx
+    .selectFrom('jobs')
+    .select(['kept_until', 'result_models'])
+    .where('id', '=', job.correction.first)
+    .executeTakeFirst();
+  const { kept_until = null, result_models = null } = first ?? {};
+  const kept = kept_until === null ? {} : { kept_until, kept_matte };
+  await update.set({ result_models, ...kept }).execute();
+}
+
+function settledJob(job: Job, { kind, retryable }: End): SettledJob {
   const { id: jobId, accountId, apiKeyId, createdAtMs, outputFormat: format, unpaidDayMs } = job;
   return {
     ...{ accountId, jobId, apiKeyId, createdAtMs, retryable, format, unpaidDayMs },
     outcome: kind === 'charge' ? 'succeeded' : 'failed',
-    credits: kind === 'charge' && unpaidDayMs === null ? CREDITS_PER_JOB : 0,
+    isCorrection: job.correction !== null,
+    credits: kind === 'charge' && !isFree(job) ? CREDITS_PER_JOB : 0,
   };
 }
 
-async function close(tx: Transaction<Schema>, claim: Claim, ending: Ending): Promise<void> {
-  if (!(await keptMatchesOne(tx, ending.statement))) throw overtaken(claim.jobId);
+async function close(tx: Transaction<Schema>, jobId: string, { statement }: End): Promise<void> {
+  if (!(await keptMatchesOne(tx, statement))) throw overtaken(jobId);
 }
 
 async function notify(
@@ -216,13 +305,18 @@ function overtaken(jobId: string): OvertakenError {
   return new OvertakenError(`job ${jobId} was claimed or ended after it was read`);
 }
 
-interface Ending {
+interface End {
   readonly kind: 'charge' | 'release';
   /** A failure that passes. */
   readonly retryable: boolean;
-  readonly from: Job['state'][];
-  /** Changes the job's row where it still is this holder's. */
+  /** Stored for corrections of this job; absent: it takes none. */
+  readonly matte?: StoredMatte | undefined;
+  /** Changes the job's row where it still is as it was read. */
   readonly statement: CompiledQuery<unknown>;
+}
+
+interface Ending extends End {
+  readonly from: Job['state'][];
   /** True for a final job that this very ending made. */
   readonly happened: (job: Job) => boolean;
 }

@@ -21,6 +21,8 @@ export interface SettledJob {
   readonly apiKeyId: string;
   readonly createdAtMs: number;
   readonly outcome: 'succeeded' | 'failed';
+  /** It corrects another job, without a credit. */
+  readonly isCorrection: boolean;
   /** A failure that passes. */
   readonly retryable: boolean;
   readonly credits: number;

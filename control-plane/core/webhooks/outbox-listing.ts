@@ -5,7 +5,7 @@
 
 import { type Database, query, type Schema, transact } from '@matting/database/database.ts';
 import { isFree } from '@matting/database/leases.ts';
-import { isAsciiWord, matchesOne, nowPlusMs } from '@matting/database/statements.ts';
+import { isAsciiWord, matchesOne, nowPlusMs, throughIndex } from '@matting/database/statements.ts';
 import type { Selection } from 'kysely';
 import { type AuditEntry, requireAuthority } from '../accounts/audit.ts';
 import { type CallbackStatus, callbackFailureOf } from '../jobs/job.ts';
@@ -16,6 +16,8 @@ export type NotificationSummary = ReturnType<typeof summaryOf>;
 
 export interface NotificationFilter {
   readonly jobId?: string | undefined;
+  /** Undefined: of all accounts. */
+  readonly accountId?: string | undefined;
   readonly status?: CallbackStatus | undefined;
   readonly limit: number;
   readonly after?: { readonly createdAtMs: number; readonly jobId: string } | undefined;
@@ -70,19 +72,29 @@ export function outboxListing(database: Database) {
   };
 }
 
-/** Along outbox_age, one walk a status. */
+const BY_ACCOUNT = throughIndex('outbox', 'outbox_account');
+
+/** Along outbox_age or outbox_account, one walk a status. */
 async function listNotifications(
   database: Database,
-  { jobId, status, limit, after }: NotificationFilter,
+  { jobId, accountId, status, limit, after }: NotificationFilter,
 ): Promise<NotificationSummary[]> {
   if (jobId !== undefined && !isAsciiWord(jobId)) return [];
   const rows: SummaryRow[] = [];
   for (const one of status === undefined ? NOTIFICATION_STATUSES : [status]) {
     const some = await query(database, db => {
-      const select = db.selectFrom('outbox').select(SUMMARY_COLUMNS).where('kind', '=', 'webhook');
+      const ofAll = db.selectFrom('outbox').select(SUMMARY_COLUMNS).where('kind', '=', 'webhook');
       if (jobId !== undefined) {
-        return select.where('id', '=', jobId).where('status', '=', one).execute();
+        return ofAll.where('id', '=', jobId).where('status', '=', one).execute();
       }
+      const select =
+        accountId === undefined
+          ? ofAll
+          : db
+              .selectFrom(BY_ACCOUNT[database.dialect])
+              .select(SUMMARY_COLUMNS)
+              .where('account_id', '=', accountId)
+              .where('kind', '=', 'webhook');
       const older =
         after === undefined
           ? select

@@ -16,6 +16,8 @@ export interface HeldForm {
 }
 
 export interface HeldRequest {
+  /** POST where absent. */
+  readonly method?: string;
   readonly path: string;
   readonly headers: Readonly<Record<string, string>>;
   readonly payload: string | Buffer;
@@ -29,14 +31,14 @@ export async function listening(app: FastifyInstance): Promise<number> {
 /** Resolves once the server has judged the headers: it asks for the body then (100 Continue). */
 export async function hold(
   port: number,
-  { path, headers, payload }: HeldRequest,
+  { method = 'POST', path, headers, payload }: HeldRequest,
 ): Promise<HeldForm> {
   const bytes = Buffer.from(payload);
   const request = http.request({
     port,
     host: '127.0.0.1',
     path,
-    method: 'POST',
+    method,
     agent: false,
     headers: { ...headers, 'content-length': String(bytes.length), expect: '100-continue' },
   });

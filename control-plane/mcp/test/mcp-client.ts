@@ -1,8 +1,7 @@
 /** The HTTP application with /mcp; agents are the SDK's own client, over a real connection. */
 import { randomUUID } from 'node:crypto';
 import { pngHeader, type TestApp, testApps } from '@matting/core/test/support/test-app.ts';
-import { Client } from '@modelcontextprotocol/sdk/client/index.js';
-import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
+import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
 import { mcp } from '../mcp.ts';
 
 export const { openTestApp, useTestApp } = testApps([mcp], stores => stores);
@@ -21,7 +20,10 @@ export interface Called {
 }
 
 export class Agent {
-  readonly client = new Client({ name: 'a test', version: '1' });
+  readonly client = new Client(
+    { name: 'a test', version: '1' },
+    { versionNegotiation: { mode: 'auto' } },
+  );
 
   static async at(port: number, token: string): Promise<Agent> {
     const agent = new Agent();
@@ -45,6 +47,15 @@ export class Agent {
   remove(given: Record<string, unknown>): Promise<Called> {
     return this.call('remove_background', given);
   }
+}
+
+/** Sends a file to an address of create_upload, as curl -T does: without a type. */
+export async function put(port: number, address: string, body: Buffer, type?: string) {
+  const url = `http://127.0.0.1:${port}${new URL(address).pathname}`;
+  const headers = type === undefined ? {} : { 'content-type': type };
+  const answer = await fetch(url, { method: 'PUT', body: new Uint8Array(body), headers });
+  const text = await answer.text();
+  return { status: answer.status, fields: text === '' ? {} : JSON.parse(text) };
 }
 
 export const HEADERS = {

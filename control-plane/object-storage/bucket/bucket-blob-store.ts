@@ -102,7 +102,7 @@ function bucketBlobStore(
       }
     },
     check: () => proof.require(client),
-    freeBytes: async () => undefined,
+    room: async () => undefined,
   };
 }
 

@@ -169,7 +169,8 @@ function daysFor(lifeMs: number): number {
 export function bucketLifecycle(options: LifecycleOptions): Lifecycle {
   const { prefix, resultTtlMs, jobMsMax } = options;
   const lives = [
-    ['inputs', jobMsMax],
+    // Kept for corrections as long as the result, the last of which is a job, too.
+    ['inputs', jobMsMax + resultTtlMs + jobMsMax],
     ['backgrounds', jobMsMax],
     ['results', jobMsMax + resultTtlMs],
     ['tmp', 0],

@@ -69,14 +69,15 @@ class SignedAttempt implements DirectAttempt {
   }
 
   async refer(): Promise<DirectInput> {
-    const { inputBlob, backgroundBlob } = this.#order;
+    const { inputBlob, backgroundBlob, hintsBlob } = this.#order;
     const { signed } = this.#parts;
     const forMs = this.#leftMs();
     try {
       const url = await signed.signRead(inputBlob, { forMs });
-      const backgroundUrl =
-        backgroundBlob === null ? '' : await signed.signRead(backgroundBlob, { forMs });
-      return { url, backgroundUrl };
+      const signIf = async (blob: string | null) =>
+        blob === null ? '' : await signed.signRead(blob, { forMs });
+      const backgroundUrl = await signIf(backgroundBlob);
+      return { url, backgroundUrl, hintsUrl: await signIf(hintsBlob), matteUrl: '' };
     } catch (error) {
       if (!(error instanceof BlobNotFoundError)) throw error;
       this.#elsewhere = true;

@@ -249,11 +249,15 @@ interface RestoredParts {
 
 /**
  * `matting restore --check`: whether database and storage belong together and nothing is missing:
- * the ledger derived again, every link's picture, every open job's pictures. It changes nothing, and
- * may run on a service that works.
+ * the ledger derived again, every link's picture, what is kept for corrections, every open job's
+ * pictures. It changes nothing, and may run on a service that works.
  */
 async function restoredFindings(parts: RestoredParts): Promise<readonly Finding[]> {
-  return [await ledgerFinding(parts), await linksFinding(parts), await openJobsFinding(parts)];
+  return [
+    await ledgerFinding(parts),
+    ...(await linksFindings(parts)),
+    await openJobsFinding(parts),
+  ];
 }
 
 async function ledgerFinding({ stores }: RestoredParts): Promise<Finding> {
@@ -273,24 +277,49 @@ interface Expected {
   readonly bytes: number;
   /** The checksum is hexadecimal; undefined: it was not kept. */
   readonly sha256: string | undefined;
+  /** It is kept for corrections. */
+  readonly isKept?: boolean;
 }
 
-async function linksFinding(parts: RestoredParts): Promise<Finding> {
+/** The links, and what jobs keep for corrections: one look at the final jobs. */
+async function linksFindings(parts: RestoredParts): Promise<readonly Finding[]> {
+  let keptCount = 0;
   const { count, missing } = await look(parts, FINAL_STATES, job => {
-    const { result, expiresAtMs, readAtMs } = job;
-    if (result === null || (expiresAtMs ?? 0) <= readAtMs) return [];
-    return [{ jobId: job.id, ...result }];
+    const { id: jobId, result, kept, expiresAtMs, readAtMs } = job;
+    const files = kept !== null && kept.untilMs > readAtMs ? keptOf(kept) : [];
+    keptCount += files.length;
+    const link = result === null || (expiresAtMs ?? 0) <= readAtMs ? [] : [{ jobId, ...result }];
+    return [...link, ...files.map(file => ({ jobId, ...file, sha256: undefined, isKept: true }))];
   });
+  const gone = missing.filter(({ isKept }) => !isKept);
+  const lost = missing.filter(({ isKept }) => isKept);
+  return [links(count - keptCount, gone), corrections(keptCount, lost)];
+}
+
+function links(count: number, missing: readonly Expected[]): Finding {
   if (missing.length === 0) return ok('links', `${counted(count, 'link')}, each with its picture`);
   const found = `${missing.length} of ${counted(count, 'link')} answer 410: ${named(missing)}`;
   return failure('links', found, 'copy the missing blobs again, and repeat the check');
 }
 
+function corrections(count: number, missing: readonly Expected[]): Finding {
+  const files = counted(count, 'file');
+  if (missing.length === 0) return ok('corrections', `${files} kept for them, none missing`);
+  const found = `${missing.length} of ${files} kept for them are missing: ${named(missing)}`;
+  const advice =
+    'copy the missing blobs again; until then corrections of these jobs fail, uncharged';
+  return warning('corrections', found, advice);
+}
+
+function keptOf({ input, matte }: NonNullable<Job['kept']>) {
+  return input === null ? [matte] : [input, matte];
+}
+
 async function openJobsFinding(parts: RestoredParts): Promise<Finding> {
   const { count, missing } = await look(parts, OPEN_STATES, job => {
-    const inputs = [job.input, job.background?.input ?? null];
-    return inputs.flatMap(input =>
-      input === null ? [] : [{ jobId: job.id, ...input, sha256: undefined }],
+    const { input, background, hintsFile, correction } = job;
+    return [input, background?.input, hintsFile, correction?.matte].flatMap(file =>
+      file == null ? [] : [{ jobId: job.id, ...file, sha256: undefined }],
     );
   });
   const pictures = counted(count, 'picture');

@@ -163,8 +163,11 @@ interface BackupParts {
 
 /** Leaves the directory empty or with what an interrupted run left. @throws BackupError */
 export async function prepareDirectory(directory: string): Promise<void> {
-  await mkdir(directory, { recursive: true, mode: 0o700 });
-  const names = await readdir(directory);
+  const names = await mkdir(directory, { recursive: true, mode: 0o700 })
+    .then(() => readdir(directory))
+    .catch(error => {
+      throw new BackupError(`${directory} cannot be used`, error);
+    });
   if (names.includes(path.basename(manifestPath(directory)))) {
     throw new BackupError(`${directory} has a finished backup; name another directory`);
   }

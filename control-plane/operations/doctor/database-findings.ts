@@ -4,7 +4,7 @@
  */
 import { stat } from 'node:fs/promises';
 import { requireWrites } from '@matting/core/stores.ts';
-import { openDatabase } from '@matting/database/connect.ts';
+import { openDatabase, parseMysqlUrl } from '@matting/database/connect.ts';
 import type { Database } from '@matting/database/database.ts';
 import { MEMBER_CLOCKS_MS_MAX, requireAgreeingClocks } from '@matting/database/member-clocks.ts';
 import {
@@ -67,7 +67,7 @@ export async function examineDatabase(
     };
   }
   try {
-    findings.push(...(await answerFindings(database)));
+    findings.push(...(await answerFindings(database, databaseUrl)));
     const { findings: ofSchema, current } = await schemaFindings(database, packages);
     findings.push(...ofSchema, ...(await memberFindings(database)));
     if (current) findings.push(...(await writingFindings(database)));
@@ -76,6 +76,11 @@ export async function examineDatabase(
     await database.close().catch(() => undefined);
     throw error;
   }
+}
+
+function connectionOf({ dialect }: Database, databaseUrl: string): string {
+  if (dialect === 'sqlite') return '';
+  return parseMysqlUrl(databaseUrl).ssl === undefined ? ', without TLS' : ', with TLS';
 }
 
 async function missingFile(databaseUrl: string): Promise<string | undefined> {
@@ -88,11 +93,11 @@ async function missingFile(databaseUrl: string): Promise<string | undefined> {
   return found === undefined ? file : undefined;
 }
 
-async function answerFindings(database: Database): Promise<Finding[]> {
+async function answerFindings(database: Database, databaseUrl: string): Promise<Finding[]> {
   const { engine, version, answerMs, clockAheadMs } = await probeDatabase(database);
   // The rest of the version names the distribution's build.
   const name = `${engine} ${/^[\d.]+/.exec(version)?.[0] ?? version}`;
-  const time = `answers in ${answerMs.toFixed(1)} ms`;
+  const time = `answers in ${answerMs.toFixed(1)} ms${connectionOf(database, databaseUrl)}`;
   const findings: Finding[] = [];
   if (answerMs > ANSWER_MS_WARN) {
     const advice =

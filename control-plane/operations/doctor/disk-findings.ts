@@ -8,7 +8,7 @@ import { type Finding, failure, ok, reasonOf, warning } from '@matting/program/d
 
 const DISK = 'disk';
 /** The first is MattingStorageNearlyFull's bound; a busy hour fills a disk below the second. */
-const FREE_BYTES_WARN = 10e9;
+const FREE_SHARE_WARN = 0.1;
 const FREE_BYTES_MIN = 1e9;
 
 export async function diskFindings(
@@ -37,12 +37,12 @@ export async function diskFindings(
 }
 
 async function roomOf(place: string): Promise<Finding> {
-  const { bavail, bsize } = await statfs(place);
+  const { bavail, blocks, bsize } = await statfs(place);
   const free = bavail * bsize;
   const found = `${(free / 1e9).toFixed(1)} GB free at ${place}`;
   const advice = 'free some space; a full disk refuses images and fails jobs (retryable)';
   if (free < FREE_BYTES_MIN) return failure(DISK, found, advice);
-  return free < FREE_BYTES_WARN ? warning(DISK, found, advice) : ok(DISK, found);
+  return bavail < FREE_SHARE_WARN * blocks ? warning(DISK, found, advice) : ok(DISK, found);
 }
 
 function unlessMissing(error: NodeJS.ErrnoException): undefined {

@@ -15,6 +15,7 @@ import { type CallbackPolicy, wrongWithCallbackUrl } from '@matting/http/outgoin
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { FastifyInstance, FastifyReply } from 'fastify';
 import type { VNode } from 'preact';
+import { WEBHOOKS_PATH } from '../jobs/webhook-pages.ts';
 import type { OnWithheld } from '../mails/owners-mails.ts';
 import { ACCOUNT_PATH, html } from '../page/html.ts';
 import { renderPage } from '../page/page-frame.ts';
@@ -230,12 +231,15 @@ function renderSettings(reply: FastifyReply, view: AlertView, shown: Shown): Fas
       }
       ${ui.section(
         { title: settings.low, lead: settings.lowLead },
-        thresholdTable(visit, view),
+        view.thresholds.length === 0 ? null : thresholdTable(visit, view),
         thresholdForm(visit, view, shown),
       )}
       ${ui.section({ title: settings.mails, lead: settings.mailsLead }, mailList(visit, view))}
       ${ui.section(
-        { title: settings.webhook, lead: settings.webhookLead },
+        {
+          title: settings.webhook,
+          lead: html`${settings.webhookLead} <a href=${WEBHOOKS_PATH}>${settings.jobWebhooks}</a>`,
+        },
         webhookPart(visit, view, shown),
       )}
     </div>`,
@@ -254,7 +258,6 @@ function thresholdTable({ words, formats }: Visit, { thresholds }: AlertView): V
         : ui.phrase(settings.told, { time: ui.time(toldAtMs, formats.dateTime) }),
       delivery && deliveryWords(words, delivery),
     ]),
-    empty: html`<p class="padded soft">${settings.none}</p>`,
   });
 }
 
@@ -270,23 +273,29 @@ function deliveryWords({ settings, jobs }: Words, delivery: EventDelivery): stri
 
 function thresholdForm({ words, csrf }: Visit, { thresholds }: AlertView, shown: Shown): VNode {
   const { settings } = words;
-  const values = shown.typedThresholds ?? thresholds.map(({ threshold }) => String(threshold));
-  const fields = Array.from({ length: THRESHOLDS_MAX }, (_, index) =>
+  const saved = thresholds.map(({ threshold }) => String(threshold));
+  const values = shown.typedThresholds ?? saved;
+  // One empty field more adds one.
+  const count = Math.min(values.length + (shown.typedThresholds ? 0 : 1), THRESHOLDS_MAX);
+  const { thresholdsError: error } = shown;
+  const wrong = values.findIndex(text => thresholdsOf([text]) === undefined);
+  const fields = Array.from({ length: count }, (_, index) =>
     ui.textField({
       name: 'threshold',
       id: `threshold-${index + 1}`,
-      label: fill(settings.threshold, { number: index + 1 }),
+      label: index < saved.length ? settings.threshold : settings.newThreshold,
       value: values[index] ?? '',
       inputmode: 'numeric',
       maxlength: 10,
       autocomplete: 'off',
-      error: index === 0 ? shown.thresholdsError : undefined,
+      error: index === Math.max(wrong, 0) ? error : undefined,
     }),
   );
   return ui.panel(
     ui.postForm(
       { action: `${PATH}/thresholds`, csrf },
       html`<div class="row">${fields}</div>`,
+      saved.length === 0 ? null : html`<p class="hint">${settings.thresholdHint}</p>`,
       ui.button({ label: settings.saveThresholds }),
     ),
   );
@@ -294,7 +303,7 @@ function thresholdForm({ words, csrf }: Visit, { thresholds }: AlertView, shown:
 
 function mailList({ words }: Visit, { owners, mails, mailsUsedUp }: AlertView): VNode {
   const { settings } = words;
-  if (!mails) return ui.notice('warning', settings.mailsOff);
+  if (!mails) return html`<p class="soft">${settings.mailsOff}</p>`;
   if (owners.length === 0) return ui.notice('warning', settings.noOwners);
   const list = ui.panel(html`<ul>${owners.map(mail => html`<li>${mail}</li>`)}</ul>`);
   if (mailsUsedUp === undefined) return list;

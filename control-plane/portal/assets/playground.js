@@ -7,6 +7,7 @@
 
 const LOOK_AGAIN_MS = 1000;
 const SECOND_MS = 1000;
+const REFERENCE_LENGTH_MAX = 100;
 /** After this many failed looks in a row the reader gets a message; the job continues. */
 const FAILED_LOOKS_MAX = 5;
 /** A picture from the overview (overview.js) waits under this name. */
@@ -33,6 +34,32 @@ function begin(form) {
   form.addEventListener('change', () => void showCall(form));
 }
 
+document.getElementById('outcome')?.addEventListener('submit', event => {
+  if (!(event.target instanceof HTMLFormElement)) return;
+  event.preventDefault();
+  void correct(event.target);
+});
+
+/** The marks stay until the corrected cut-out is there. @param {HTMLFormElement} form */
+async function correct(form) {
+  turn += 1;
+  const mine = turn;
+  const status = form.querySelector('[role="status"]');
+  const say = (/** @type {string | undefined} */ text) => {
+    if (status) status.textContent = text ?? '';
+  };
+  const fields = new FormData(form);
+  form.inert = true;
+  try {
+    const answer = await post(form, fields, () => say(form.dataset.applying));
+    if (mine === turn) await follow(answer, mine, { become: () => say(form.dataset.applying) });
+  } catch {
+    say(form.dataset.failed);
+  } finally {
+    form.inert = false;
+  }
+}
+
 /** @param {HTMLFormElement} form */
 function fileInput(form) {
   const input = form.elements.namedItem('image_file');
@@ -47,6 +74,7 @@ function offerDrop(form) {
   input.addEventListener('change', () => {
     // The stage belongs to the next picture.
     document.getElementById('outcome')?.replaceChildren();
+    refuseOthers(place, input);
     preview(place, input.files?.[0]);
   });
   for (const name of ['dragover', 'dragleave', 'drop']) {
@@ -59,12 +87,32 @@ function offerDrop(form) {
   document.addEventListener('paste', event => take(input, event.clipboardData?.files));
 }
 
+/**
+ * A file that is no picture is refused as it is chosen. Some browsers know no type of some pictures.
+ * @param {HTMLElement} place
+ * @param {HTMLInputElement} input
+ */
+function refuseOthers(place, input) {
+  const file = input.files?.[0];
+  const known = input.accept.split(',');
+  const isWrong =
+    file !== undefined &&
+    file.type !== '' &&
+    !known.some(one => one === file.type || file.name.toLowerCase().endsWith(one));
+  if (isWrong) input.value = '';
+  place.classList.toggle('wrong', isWrong);
+  place.querySelector('.error')?.remove();
+  if (!isWrong) return;
+  const error = document.createElement('span');
+  error.className = 'error';
+  error.setAttribute('role', 'alert');
+  error.textContent = place.dataset.wrong ?? '';
+  place.append(error);
+}
+
 /** @param {HTMLInputElement} input @param {Iterable<File> | undefined} given */
 function take(input, given) {
-  // Some browsers do not know the type of files with these names.
-  const file = [...(given ?? [])].find(
-    ({ type, name }) => type.startsWith('image/') || /\.(heic|heif|jxl)$/i.test(name),
-  );
+  const [file] = given ?? [];
   if (file === undefined) return;
   choose(input, file);
   input.dispatchEvent(new Event('change', { bubbles: true }));
@@ -90,17 +138,29 @@ async function takeHandedOver(form) {
   form.requestSubmit();
 }
 
-/** @param {HTMLElement} place @param {File | undefined} file */
+/** paint.js draws the subject's box over it. @param {HTMLElement} place @param {File | undefined} file */
 function preview(place, file) {
-  place.querySelector('.picture')?.remove();
+  place.querySelector('.painting')?.remove();
   if (file === undefined) return;
+  const figure = document.createElement('figure');
+  figure.className = 'canvas painting';
   const image = new Image();
   image.className = 'picture';
   image.alt = `${place.dataset.drop ?? ''}: ${file.name}`;
   image.src = URL.createObjectURL(file);
-  image.addEventListener('load', () => URL.revokeObjectURL(image.src));
-  image.addEventListener('error', () => image.remove());
-  place.prepend(image);
+  const canvas = document.createElement('canvas');
+  canvas.tabIndex = 0;
+  canvas.role = 'img';
+  canvas.ariaLabel = place.dataset.box ?? '';
+  image.addEventListener('load', () => {
+    URL.revokeObjectURL(image.src);
+    figure.dispatchEvent(new CustomEvent('chosen', { bubbles: true }));
+  });
+  image.addEventListener('error', () => figure.remove());
+  // Beside a result it is small until the canvas has the focus.
+  figure.addEventListener('click', () => canvas.focus());
+  figure.append(image, canvas);
+  place.prepend(figure);
 }
 
 /** One original at a time is kept in memory. @param {HTMLFormElement} form @param {string} [sample] */
@@ -110,12 +170,19 @@ function keepOriginal(form, sample) {
   originalHref = sample ?? (file && URL.createObjectURL(file));
 }
 
+/** The job's reference takes so many characters, and none that cannot be seen. @param {File} file */
+function nameOf({ name }) {
+  return [...name.replaceAll(/[\p{C}\p{Zl}\p{Zp}]/gu, '')].slice(0, REFERENCE_LENGTH_MAX).join('');
+}
+
 /** @param {HTMLFormElement} form @param {HTMLElement | null} submitter */
 async function send(form, submitter) {
   turn += 1;
   const mine = turn;
   const fields = new FormData(form, submitter);
   const sample = submitter?.querySelector('img');
+  const file = sample ? undefined : fileInput(form)?.files?.[0];
+  if (file) fields.set('reference', nameOf(file));
   if (sample) fields.delete('image_file');
   keepOriginal(form, sample?.src);
   setBusy(form, true);
@@ -239,7 +306,7 @@ function post(form, fields, onProgress) {
  * Shows the page's outcome, and looks again until it is final.
  * @param {{ href: string, text: string }} answer
  * @param {number} mine
- * @param {ReturnType<typeof showWorking>} stage
+ * @param {{ become(state: string): void }} stage
  */
 async function follow(answer, mine, stage) {
   let { href, text } = answer;

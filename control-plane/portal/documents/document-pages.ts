@@ -1,53 +1,166 @@
 /**
- * The documents about the interface as pages for people: the OpenAPI document with a quick start,
- * the guide of docs/rest.md, and docs/errors.md, where the `type` of every problem leads.
+ * The documents about the interface, as pages for people and as Markdown for programs: where to
+ * begin, the calls of the OpenAPI document, its schemas, and the guides.
  */
 
-import { readFileSync } from 'node:fs';
-import type { HttpInterface } from '@matting/core/package.ts';
-import { ERROR_DOCS_PATH } from '@matting/http/problems.ts';
-import { ACCOUNT_PATH, type Child, DOCS_PATH, html } from '../page/html.ts';
-import { HTML_PAGE_HEADERS, REST_GUIDE_PATH, renderHtmlPage, SCHEMAS_PATH } from './html-page.ts';
-import { renderDocsPage, renderSchemasPage } from './interface-page.ts';
+import { OPENAPI_PATH } from '@matting/http/known-paths.ts';
+import { shortCurl } from '@matting/proto/contract/curl-sample.ts';
+import type { Brand } from '../page/brand.ts';
+import { type Child, DOCS_PATH, html } from '../page/html.ts';
 import {
   type AddressOf,
-  parseMarkdown,
-  renderBlock,
-  renderInline,
-  type Section,
-} from './markdown.ts';
+  addressesIn,
+  GUIDES,
+  type Guide,
+  guidePath,
+  linkMarkdown,
+  readGuide,
+} from './guides.ts';
+import {
+  CLIENT_PATH,
+  type Navigation,
+  type Place,
+  renderHtmlPage,
+  SCHEMAS_PATH,
+} from './html-page.ts';
+import {
+  baseUrlOf,
+  type Document,
+  operationsOf,
+  type QuickStart,
+  referencePath,
+  renderDocsPage,
+  renderReferencePage,
+  renderSchemasPage,
+} from './interface-page.ts';
+import { parseMarkdown, renderBlock, renderInline, type Section } from './markdown.ts';
 
-const REST_GUIDE = new URL('../../../docs/rest.md', import.meta.url);
+/** A document in both of its forms, each rendered when it is asked for. */
+export interface DocumentPage {
+  readonly html: () => string;
+  readonly markdown: () => string;
+}
 
-/** Documents name these pages by their files. */
-const PAGES: Readonly<Record<string, string>> = {
-  'rest.md': REST_GUIDE_PATH,
-  'errors.md': ERROR_DOCS_PATH,
-};
+/** @returns every page, by its path */
+export function documentPages(
+  openApi: unknown,
+  start: QuickStart & { readonly brand: Brand },
+): ReadonlyMap<string, DocumentPage> {
+  const document = openApi as Document;
+  const navigation = navigationOf(document);
+  const { brand, hasAccountArea } = start;
+  const at = (path: string) => ({ navigation, path, brand, hasAccountArea });
+  const reference = document.tags.map(({ name, description }) => {
+    const path = referencePath(name);
+    const markdown = () => jsonPage(name, description, operationsOf(document, name));
+    return [path, { html: () => renderReferencePage(document, name, at(path)), markdown }] as const;
+  });
+  const { schemas } = document.components;
+  return new Map<string, DocumentPage>([
+    [
+      DOCS_PATH,
+      {
+        html: () => renderDocsPage(document, at(DOCS_PATH), start),
+        markdown: () => listForPrograms(document, start),
+      },
+    ],
+    ...reference,
+    [
+      SCHEMAS_PATH,
+      {
+        html: () => renderSchemasPage(document, at(SCHEMAS_PATH)),
+        markdown: () => jsonPage('Schemas', 'The objects of this interface.', schemas),
+      },
+    ],
+    ...GUIDES.map(
+      guide => [guidePath(guide), guidePage(guide, document, at(guidePath(guide)))] as const,
+    ),
+  ]);
+}
 
-const addressOf: AddressOf = target => {
-  if (/^(?:#|https:\/\/)/.test(target)) return target;
-  const [file = '', anchor] = target.split('#');
-  const page = PAGES[file];
-  return page && anchor ? `${page}#${anchor}` : page;
-};
+function guidePage(guide: Guide, document: Document, place: Place): DocumentPage {
+  const read = () => readGuide(guide, baseUrlOf(document));
+  return {
+    html: () => renderMarkdownPage(read(), guide.file, place),
+    markdown: () => linkMarkdown(read(), guide.file),
+  };
+}
 
-/** Links beside it lead to its sections of the second level, and to those of codes. */
-export function renderMarkdownPage(
-  markdown: string,
-  page: { readonly path: typeof ERROR_DOCS_PATH | typeof REST_GUIDE_PATH; hasAccountArea: boolean },
-): string {
+function navigationOf({ tags }: Document): Navigation {
+  const guides = (...names: readonly string[]) =>
+    GUIDES.filter(({ name }) => names.includes(name)).map(guide => ({
+      href: guidePath(guide),
+      label: guide.label,
+    }));
+  return [
+    {
+      group: 'Start',
+      links: [
+        { href: DOCS_PATH, label: 'Quick start' },
+        ...guides('rest', 'cookbook', 'models', 'errors', 'limits', 'changes'),
+      ],
+    },
+    {
+      group: 'Reference',
+      links: [
+        ...tags.map(({ name }) => ({ href: referencePath(name), label: name })),
+        { href: SCHEMAS_PATH, label: 'Schemas' },
+      ],
+    },
+    { group: 'Tools', links: guides('client', 'remove', 'agents') },
+    { group: 'Moving here', links: guides('removebg', 'photoroom', 'rembg') },
+  ];
+}
+
+/** Lists the documents as https://llmstxt.org says, with a first call. */
+export function listForPrograms(document: Document, { hasClient }: QuickStart): string {
+  const baseUrl = baseUrlOf(document);
+  const guides = GUIDES.map(
+    guide => `- [${guide.label}](${baseUrl}${guidePath(guide)}.md): ${guide.about}`,
+  );
+  const client = `- [matting-client](${baseUrl}${CLIENT_PATH}): \`npm install ${baseUrl}${CLIENT_PATH}\``;
+  return `# ${document.info.title}
+
+> Removes the background of images. Version ${document.info.version}, at ${baseUrl}.
+
+\`\`\`sh
+${shortCurl({ baseUrl })}
+\`\`\`
+
+${document.info.description}
+
+## Documents
+
+${guides.join('\n')}
+
+## For programs
+
+- [OpenAPI 3.1](${baseUrl}${OPENAPI_PATH}): every call, field and answer.
+${hasClient ? `${client}\n` : ''}`;
+}
+
+function jsonPage(title: string, about: string, value: unknown): string {
+  return `# ${title}\n\n${about}\n\n\`\`\`json\n${JSON.stringify(value, undefined, 1)}\n\`\`\`\n`;
+}
+
+/**
+ * Links beside it lead to its sections of the second level, and to those of codes.
+ * @param file in the repository, from which its links lead
+ */
+export function renderMarkdownPage(markdown: string, file: string, place: Place): string {
+  const addressOf = addressesIn(file);
   const [top, ...sections] = parseMarkdown(markdown);
   const listed = sections.filter(({ level, title }) => level === 2 || isCode(title));
   const links = listed.map(({ title, anchor }) => {
-    const words = isCode(title) ? html`<code>${title}</code>` : inline(title);
+    const words = isCode(title) ? html`<code>${title}</code>` : renderInline(title, addressOf);
     return html`<li><a href="#${anchor}">${words}</a></li>`;
   });
+  const blocks = top?.blocks.map(block => renderBlock(block, addressOf));
   return renderHtmlPage({
-    ...page,
-    title: top?.title ?? '',
-    contents: html`<ul>${links}</ul>`,
-    main: html`${top?.blocks.map(block => renderBlock(block, addressOf))}${sections.map(renderSection)}`,
+    ...place,
+    title: top?.title.replaceAll('`', '') ?? '',
+    contents: links,
+    main: html`${blocks}${sections.map(section => renderSection(section, addressOf))}`,
   });
 }
 
@@ -56,33 +169,8 @@ function isCode(title: string): boolean {
   return /^[A-Z_]+$/.test(title);
 }
 
-function inline(text: string): Child {
-  return renderInline(text, addressOf);
-}
-
-function renderSection({ level, title, anchor, blocks }: Section): Child {
-  const heading = level === 2 ? html`<h2>${inline(title)}</h2>` : html`<h3>${inline(title)}</h3>`;
+function renderSection({ level, title, anchor, blocks }: Section, addressOf: AddressOf): Child {
+  const words = renderInline(title, addressOf);
+  const heading = level === 2 ? html`<h2>${words}</h2>` : html`<h3>${words}</h3>`;
   return html`<section id="${anchor}">${heading}${blocks.map(block => renderBlock(block, addressOf))}</section>`;
-}
-
-export function documentPages(options: {
-  readonly hasAccountArea: boolean;
-}): NonNullable<HttpInterface['documentPages']> {
-  const { hasAccountArea } = options;
-  return {
-    headers: HTML_PAGE_HEADERS,
-    homePath: hasAccountArea ? ACCOUNT_PATH : DOCS_PATH,
-    docsPath: DOCS_PATH,
-    renderErrors: markdown =>
-      renderMarkdownPage(markdown, { path: ERROR_DOCS_PATH, hasAccountArea }),
-    pages: {
-      [DOCS_PATH]: document => renderDocsPage(document, options),
-      [SCHEMAS_PATH]: document => renderSchemasPage(document, options),
-      [REST_GUIDE_PATH]: () =>
-        renderMarkdownPage(readFileSync(REST_GUIDE, 'utf8'), {
-          path: REST_GUIDE_PATH,
-          hasAccountArea,
-        }),
-    },
-  };
 }

@@ -1,18 +1,15 @@
 /** The pages about the interface: every call, the guide, the error codes, and where they begin. */
 import assert from 'node:assert/strict';
-import { createHash } from 'node:crypto';
+import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import {
-  BASE_URL,
-  ERRORS_PAGE,
-  openTestApp as openCoreApp,
-} from '@matting/core/test/support/test-app.ts';
+import { BASE_URL, openTestApp as openCoreApp } from '@matting/core/test/support/test-app.ts';
 import { ERROR_CATALOGUE } from '@matting/proto/contract/errors.ts';
 import ava from 'ava';
 import { renderPart } from '../page/html.ts';
 import { openTestApp, useTestApp } from '../test/portal-app.ts';
 import { renderMarkdownPage } from './document-pages.ts';
+import { GUIDES, guidePath } from './guides.ts';
 import { renderDocsPage } from './interface-page.ts';
 import { codeSamples } from './samples.ts';
 
@@ -30,7 +27,10 @@ test.before(async () => {
   policy = String(answer.headers['content-security-policy']);
 });
 
-const VOID = ['meta', 'link', 'input'];
+const BRAND = { name: undefined, style: undefined, logo: undefined };
+const NAVIGATION = [{ group: 'Start', links: [{ href: '/docs', label: 'Quick start' }] }];
+const PLACE = { path: '/docs', navigation: NAVIGATION, brand: BRAND, hasAccountArea: true };
+const VOID = ['meta', 'link', 'input', 'img'];
 
 function elementsOf(html: string): string[] {
   const names: string[] = [];
@@ -52,30 +52,16 @@ function valuesOf(attribute: string, html = page): string[] {
   );
 }
 
-test('it is whole HTML without anything that loads, and runs its search alone', t => {
-  const elements = elementsOf(page);
-  t.is(elements.filter(name => name === 'script').length, 1);
-  const names = new Set(elements);
-  for (const name of ['img', 'iframe', 'object', 'embed', 'form', 'base', 'video']) {
+test('it is whole HTML, and loads from this service alone', t => {
+  const names = new Set(elementsOf(page));
+  for (const name of ['iframe', 'object', 'embed', 'form', 'base', 'video']) {
     t.false(names.has(name), name);
   }
-  t.notRegex(page, / on[a-z]+="|javascript:|@import|url\(/i);
-  t.deepEqual(valuesOf('src'), []);
+  t.notRegex(page, / on[a-z]+="|javascript:|@import|url\(|<style/i);
   t.deepEqual(valuesOf('style'), []);
   const outside = valuesOf('href').filter(href => !/^(#|\/(?!\/)|data:,$)/.test(href));
   t.deepEqual(outside, []);
-});
-
-test('its content security policy names its one style sheet, its one script and no host', t => {
-  for (const name of ['style', 'script']) {
-    const found = [...page.matchAll(new RegExp(`<${name}[^>]*>([\\s\\S]*?)</${name}>`, 'g'))];
-    t.is(found.length, 1);
-    const hash = createHash('sha256')
-      .update(found[0]?.[1] ?? '')
-      .digest('base64');
-    t.true(policy.includes(`${name}-src 'sha256-${hash}'`), policy);
-  }
-  t.regex(policy, /^default-src 'none';/);
+  t.regex(policy, /^default-src 'none'; style-src 'self'; script-src 'self';/);
   t.regex(policy, /frame-ancestors 'none'/);
   t.notRegex(policy, /https?:|\*|unsafe/);
 });
@@ -98,19 +84,21 @@ test('text of the document is text on the page', t => {
       webhooks: {},
       components: { schemas: { A: { description: evil, properties: { [evil]: {} } } } },
     },
-    { hasAccountArea: true },
+    PLACE,
+    { hasAccountArea: true, hasClient: true },
   );
   t.true(html.includes("&lt;script>alert(&quot;1&quot;)&lt;/script>&amp;'"));
-  t.is(elementsOf(html).filter(name => name === 'script').length, 1);
-  t.notRegex(html.replace(/<script[\s\S]*<\/script>/, ''), /undefined|\[object/);
+  t.notRegex(html, /<script(?!(?: type="module")? src="\/docs\/assets\/)/);
+  elementsOf(html);
+  t.notRegex(html, /undefined|\[object/);
 });
 
 const read = (name: string) =>
   readFileSync(path.resolve(import.meta.dirname, '../../../docs', name), 'utf8');
-const ERRORS = { path: '/docs/errors', hasAccountArea: true } as const;
+const rendered = (markdown: string) => renderMarkdownPage(markdown, 'docs/errors.md', PLACE);
 
 test('the errors for a browser have an anchor where the type of each problem leads', t => {
-  const ids = valuesOf('id', renderMarkdownPage(read('errors.md'), ERRORS));
+  const ids = valuesOf('id', rendered(read('errors.md')));
   t.is(new Set(ids).size, ids.length);
   for (const code of Object.keys(ERROR_CATALOGUE)) {
     t.true(ids.includes(code.toLowerCase()), code);
@@ -119,44 +107,105 @@ test('the errors for a browser have an anchor where the type of each problem lea
 
 test('Markdown of another make is text', t => {
   const text = '# A <b>\n\n[x](javascript:alert) [y](//b.c) [z](/zz) <i>\n\n```\n<u>\n```';
-  const html = renderMarkdownPage(text, ERRORS);
+  const html = rendered(text);
   t.notRegex(html, /<b>|<i>|<u>|href="(?:javascript|\/\/|\/zz)/);
   elementsOf(html);
 });
 
-test('the guide has all of docs/rest.md, none of its marks, and links that lead somewhere', async t => {
-  const guide = (await app.app.inject('/docs/rest')).payload;
-  elementsOf(guide);
-  const main = /<main[\s\S]*<\/main>/.exec(guide)?.[0] ?? '';
-  const words = main.replaceAll(/<(pre|code)\b[\s\S]*?<\/\1>/g, '');
-  t.notRegex(words, /\*\*|`|\]\(|^\||^#|^- /m);
-  t.true(valuesOf('href', main).length > 5);
-  const headings = [...read('rest.md').matchAll(/^##+ /gm)];
-  t.is(main.match(/<h[23]>/g)?.length, headings.length);
-  t.is(main.match(/<pre/g)?.length, [...read('rest.md').matchAll(/^```/gm)].length / 2);
+const get = (url: string, accept = 'text/html') => app.app.inject({ url, headers: { accept } });
+
+/** @returns every page that the navigation leads to, by its path */
+async function allPages(): Promise<ReadonlyMap<string, string>> {
+  const listed = [...page.matchAll(/<li><a href="(\/docs[^"#]*)"/g)].map(([, path = '']) => path);
+  const found = new Map<string, string>();
+  for (const path of listed) found.set(path, (await get(path)).payload);
+  return found;
+}
+
+test('each guide has all of its file, none of its marks, and links that lead somewhere', async t => {
+  for (const guide of GUIDES) {
+    const html = (await get(guidePath(guide))).payload;
+    elementsOf(html);
+    const main = /<main[\s\S]*<\/main>/.exec(html)?.[0] ?? '';
+    const words = main.replaceAll(/<(pre|code)\b[\s\S]*?<\/\1>/g, '');
+    t.notRegex(words, /\*\*|`|\]\(|^\||^#|^- |^\d\. /m, guide.name);
+    const text = readFileSync(new URL(`../../../${guide.file}`, import.meta.url), 'utf8');
+    const headings = [...text.replaceAll(/^```[\s\S]*?^```/gm, '').matchAll(/^##+ /gm)];
+    t.is(main.match(/<h[23]>/g)?.length ?? 0, headings.length, guide.name);
+    t.true(
+      (main.match(/<pre/g)?.length ?? 0) >= [...text.matchAll(/^```/gm)].length / 2,
+      guide.name,
+    );
+  }
 });
 
 test('every link among the documents leads to a place on one', async t => {
-  const errors = renderMarkdownPage(read('errors.md'), ERRORS);
-  const paths = ['/docs/rest', '/docs/schemas'];
-  const others = await Promise.all(paths.map(async url => (await app.app.inject(url)).payload));
-  const pages = {
-    '/docs': page,
-    '/docs/errors': errors,
-    [paths[0]!]: others[0],
-    [paths[1]!]: others[1],
-  };
-  for (const [path, html = ''] of Object.entries(pages)) {
-    t.true(Buffer.byteLength(html) < 80_000, `${path} has ${Buffer.byteLength(html)} bytes`);
+  const pages = await allPages();
+  t.true(pages.size > 15);
+  for (const [path, html] of pages) {
+    t.true(Buffer.byteLength(html) <= 70_000, `${path} has ${Buffer.byteLength(html)} bytes`);
     elementsOf(html);
     const ids = valuesOf('id', html);
     t.is(new Set(ids).size, ids.length, path);
-    for (const href of valuesOf('href', html)) {
+    for (const href of [...valuesOf('href', html), ...valuesOf('src', html)]) {
       const [to, anchor] = href.split('#');
-      const target = Object.entries(pages).find(([one]) => one === (to || path))?.[1];
-      if (target === undefined) t.regex(href, /^(?:\/account|\/v1\/openapi|data:,$|https:)/, href);
-      else if (anchor) t.true(valuesOf('id', target).includes(anchor), `${path}: ${href}`);
+      const target = pages.get(to || path);
+      if (target !== undefined) {
+        if (anchor) t.true(valuesOf('id', target).includes(anchor), `${path}: ${href}`);
+      } else if (!/^(?:\/account|data:,$|https:)/.test(href)) {
+        t.is((await get(href)).statusCode, 200, `${path}: ${href}`);
+      }
     }
+  }
+});
+
+test('programs get Markdown of every page, with links that lead to Markdown or files', async t => {
+  for (const path of (await allPages()).keys()) {
+    const accepted = await get(path, 'text/markdown');
+    t.regex(String(accepted.headers['content-type']), /^text\/markdown/, path);
+    t.is(accepted.headers.vary, 'accept', path);
+    if (path !== '/docs') t.is((await get(`${path}.md`)).payload, accepted.payload, path);
+    for (const [, to = ''] of accepted.payload.matchAll(/\]\((\/[^)#]+)/g)) {
+      t.is((await get(to, 'text/markdown')).statusCode, 200, `${path}: ${to}`);
+    }
+    t.notRegex(accepted.payload, /\]\((?!\/|#|https?:)/, path);
+  }
+});
+
+test('llms.txt lists the documents, with the address of this service', async t => {
+  const { payload, headers } = await get('/llms.txt', '*/*');
+  t.regex(String(headers['content-type']), /^text\/markdown/);
+  t.regex(payload, /^# .+\n\n> .+/);
+  const links = [...payload.matchAll(/\]\(([^)]+)\)/g)].map(([, to = '']) => to);
+  t.true(links.length > GUIDES.length);
+  for (const link of links) {
+    t.true(link.startsWith(`${BASE_URL}/`), link);
+    t.is((await get(link.slice(BASE_URL.length), '*/*')).statusCode, 200, link);
+  }
+});
+
+test('the client is served as npm installs it, of the version of this project', async t => {
+  const { rawPayload, headers } = await get('/client.tgz', '*/*');
+  t.is(headers['content-type'], 'application/gzip');
+  const options = { input: rawPayload, encoding: 'utf8' } as const;
+  const manifest = execFileSync('tar', ['-xzO', 'package/package.json'], options);
+  const project = readFileSync(new URL('../../../package.json', import.meta.url), 'utf8');
+  t.is(JSON.parse(manifest).version, JSON.parse(project).version);
+  const guide = (await get('/docs/client')).payload;
+  for (const html of [page, guide]) t.true(html.includes(`npm install ${BASE_URL}/client.tgz`));
+});
+
+test('files that no guide leads to are not served', async t => {
+  for (const path of [
+    'images/draw-demo.ts',
+    'examples/tell-payment.ts',
+    'adr/0045',
+    '..%2frest/a',
+  ]) {
+    t.is((await get(`/docs/${path}`)).statusCode, 404, path);
+  }
+  for (const name of ['nodes', 'settings.md', '..%2f..%2fpackage.json', 'toString']) {
+    t.is((await get(`/docs/${name}`)).statusCode, 404, name);
   }
 });
 
@@ -170,10 +219,13 @@ test('the page begins with the call in each language, and tells where keys are m
   t.notRegex((await own.app.inject('/docs')).payload, /href="\/account/);
 });
 
-test('fields stand before parameters, and what is said of a body is said once', t => {
-  const [, first = '', second = ''] = page.split(/(?=<article )/);
+test('fields stand before parameters, and what is said of a body is said once', async t => {
+  const reference = (await get('/docs/matting')).payload;
+  const [, ...articles] = reference.split(/(?=<article )/);
+  const [first = '', second = ''] = articles.filter(one => one.includes('class="method post"'));
   t.regex(first, /<h4>Body<[\s\S]*image_file[\s\S]*image_url[\s\S]*<h4>Parameters<[\s\S]*Answers:/);
-  t.is(first.match(/<dt><code>output_format</g)?.length, 2, 'as a field and in the query');
+  t.is(first.match(/<dt><code>output_format</g)?.length, 1);
+  t.regex(first, /in the query: [\s\S]*<code>output_format</);
   t.regex(second, /The body is that of/);
   t.notRegex(second, /image_file|<dt><code>(?:output_format|Idempotency-Key)</);
 });
@@ -212,7 +264,7 @@ test('the errors are HTML where a request accepts it by name, otherwise Markdown
   for (const accept of ['*/*', 'text/markdown', undefined]) {
     const headers = accept === undefined ? {} : { accept };
     const plain = await app.app.inject({ url: '/docs/errors', headers });
-    t.is(plain.payload, ERRORS_PAGE);
+    t.regex(plain.payload, /^# Errors\n/);
     t.is(plain.headers.vary, 'accept');
     t.regex(String(plain.headers['content-type']), /^text\/markdown/);
   }
@@ -227,8 +279,11 @@ test("the document of the interface has the portal's calls beside the core's", a
   t.deepEqual(others, [
     '/v1/account/packages',
     '/v1/account/usage',
+    '/llms.txt',
+    '/client.tgz',
     '/docs',
-    '/docs/rest',
-    '/docs/schemas',
+    '/docs/{page}',
+    '/docs/images/{name}',
+    '/docs/examples/{name}',
   ]);
 });

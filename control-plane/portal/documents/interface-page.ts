@@ -2,8 +2,16 @@
 
 import { OPENAPI_PATH } from '@matting/http/known-paths.ts';
 import { ERROR_DOCS_PATH } from '@matting/http/problems.ts';
+import { shortCurl } from '@matting/proto/contract/curl-sample.ts';
 import { ACCOUNT_PATH, type Child, DOCS_PATH, html } from '../page/html.ts';
-import { REST_GUIDE_PATH, renderHtmlPage, SCHEMAS_PATH } from './html-page.ts';
+import {
+  CLIENT_PATH,
+  LLMS_PATH,
+  type Place,
+  REST_GUIDE_PATH,
+  renderHtmlPage,
+  SCHEMAS_PATH,
+} from './html-page.ts';
 import { codeSamples } from './samples.ts';
 
 interface Header {
@@ -36,7 +44,7 @@ interface Operation {
   readonly responses: Readonly<Record<string, Response>>;
 }
 type PathItems = Readonly<Record<string, Readonly<Record<string, Operation>>>>;
-interface Document {
+export interface Document {
   readonly info: { readonly title: string; readonly version: string; readonly description: string };
   readonly servers: readonly { readonly url: string }[];
   readonly tags: readonly { readonly name: string; readonly description: string }[];
@@ -44,40 +52,72 @@ interface Document {
   readonly webhooks: PathItems;
   readonly components: { readonly schemas: Readonly<Record<string, JsonSchema>> };
 }
-interface Described {
+export interface Described {
   readonly method: string;
   /** This is a path, or the name of a webhook. */
   readonly path: string;
   readonly operation: Operation;
 }
 
-export function renderDocsPage(
-  openApi: unknown,
-  { hasAccountArea }: { readonly hasAccountArea: boolean },
-): string {
+export function referencePath(tag: string): string {
+  return `${DOCS_PATH}/${tag.toLowerCase()}`;
+}
+
+/** Renders where a reader begins: a first call, and a list of all calls. */
+export function renderDocsPage(openApi: unknown, place: Place, start: QuickStart): string {
   const document = openApi as Document;
-  const page = new DocsPage(document);
   const { title, version, description } = document.info;
-  const baseUrl = document.servers[0]?.url ?? '';
+  const groups = document.tags.map(({ name, description: about }) => {
+    const entries = operationsOf(document, name).map(
+      ({ method, path, operation }) => html`<tr><td>${badge(method)}<code>${path}</code></td>
+<td><a href="${referencePath(name)}#${operation.operationId}">${operation.summary}</a></td></tr>`,
+    );
+    return html`<section id="${name.toLowerCase()}"><h2>${name}</h2><p class="soft">${prose(about)}</p>
+<div class="wide" tabindex="0"><table><tbody>${entries}</tbody></table></div></section>`;
+  });
+  const contents = document.tags.map(
+    ({ name }) => html`<li><a href="#${name.toLowerCase()}">${name}</a></li>`,
+  );
   return renderHtmlPage({
+    ...place,
     title,
-    path: DOCS_PATH,
-    hasAccountArea,
-    header: html`<p class="soft">Version ${version}, at <code>${baseUrl}</code>. For programs:${' '}
-<a href="${OPENAPI_PATH}">OpenAPI 3.1</a>.</p>`,
-    contents: page.contents(),
-    main: html`${quickStart(baseUrl, hasAccountArea)}
+    lead: html`Version ${version}, at <code>${baseUrlOf(document)}</code>. For programs:${' '}
+<a href="${OPENAPI_PATH}">OpenAPI 3.1</a>, <a href="${LLMS_PATH}">llms.txt</a>.`,
+    contents: html`<li><a href="#quick-start">Quick start</a></li>
+<li><a href="#rules">Every call</a></li>${contents}<li><a href="#problems">Errors</a></li>`,
+    main: html`${quickStart(baseUrlOf(document), start)}
 <section id="rules"><h2>Every call</h2><p>${prose(description)}</p></section>
-${page.operations()}
-${page.problems()}
-${page.headers()}`,
+${groups}
+<section id="problems"><h2>Errors</h2>
+<p>Every error is <code>application/problem+json</code>, a ${typeOf({ $ref: `${SCHEMA_PREFIX}Problem` })}.
+<a href="${ERROR_DOCS_PATH}">What each code means, and what to do</a>.</p></section>`,
   });
 }
 
-export function renderSchemasPage(
-  openApi: unknown,
-  { hasAccountArea }: { readonly hasAccountArea: boolean },
-): string {
+export function baseUrlOf(openApi: unknown): string {
+  return (openApi as Document).servers[0]?.url ?? '';
+}
+
+/** Renders the calls of one tag. */
+export function renderReferencePage(openApi: unknown, tag: string, place: Place): string {
+  const document = openApi as Document;
+  const described = operationsOf(document, tag);
+  const entries = described.map(
+    ({ method, path, operation }) =>
+      html`<li><a href="#${operation.operationId}">${badge(method)}<code>${path}</code></a></li>`,
+  );
+  const about = document.tags.find(({ name }) => name === tag)?.description ?? '';
+  const page = new ReferencePage(document);
+  return renderHtmlPage({
+    ...place,
+    title: tag,
+    lead: prose(about),
+    contents: entries,
+    main: html`${described.map(one => page.operation(one))}${page.headers(described)}`,
+  });
+}
+
+export function renderSchemasPage(openApi: unknown, place: Place): string {
   const schemas = Object.entries((openApi as Document).components.schemas);
   const links = schemas.map(
     ([name]) => html`<li><a href="#${schemaAnchor(name)}"><code>${name}</code></a></li>`,
@@ -87,29 +127,36 @@ export function renderSchemasPage(
 <h2>${name}</h2>${renderSchema(schema)}</article>`,
   );
   return renderHtmlPage({
+    ...place,
     title: 'Schemas',
-    path: SCHEMAS_PATH,
-    hasAccountArea,
-    contents: html`<ul>${links}</ul>`,
+    contents: links,
     main: html`${articles}`,
   });
 }
 
-function quickStart(baseUrl: string, hasAccountArea: boolean): Child {
+export interface QuickStart {
+  readonly hasAccountArea: boolean;
+  /** Whether the service has its client to serve. */
+  readonly hasClient: boolean;
+}
+
+function quickStart(baseUrl: string, { hasAccountArea, hasClient }: QuickStart): Child {
   const key = hasAccountArea
     ? html`<a href="${ACCOUNT_PATH}/keys">Create an API key</a> in your account`
     : html`Ask whoever runs this service for an API key`;
   const samples = codeSamples({ baseUrl }).map(
-    ({ name, text }, index) => html`<details open=${index === 0 || undefined}>
-<summary>${name}</summary>
-<div>${code(text)}</div></details>`,
+    ({ name, text }) => html`<details><summary>${name}</summary><div>${code(text)}</div></details>`,
   );
+  const install = html`<p>Install the TypeScript client, which this service serves:</p>
+${code(`npm install ${baseUrl}${CLIENT_PATH}`)}`;
   return html`<section id="quick-start"><h2>Quick start</h2>
 <p>${key}, and put it in the environment variable <code>MATTING_API_KEY</code>. In a directory with
-a <code>photo.jpg</code> each of these writes <code>cutout.png</code>, or says what went wrong:</p>
+a <code>photo.jpg</code> this writes <code>cutout.png</code>:</p>
+${code(shortCurl({ baseUrl }))}
+<p>Use one <code>Idempotency-Key</code> per picture, and the same one on every retry: a picture is
+charged once. The programs below make it from the picture, and say what went wrong:</p>
 ${samples}
-<p>The <code>Idempotency-Key</code> is made from the picture: send the same picture again, from any
-of them, and it is not charged again. A new picture costs one credit.</p>
+${hasClient ? install : undefined}
 <p>Next: <a href="${REST_GUIDE_PATH}">the guide</a>, with${' '}
 <a href="${REST_GUIDE_PATH}#finishing">backgrounds, crops and sizes</a>,${' '}
 <a href="${REST_GUIDE_PATH}#callbacks">callbacks</a> and${' '}
@@ -117,9 +164,9 @@ of them, and it is not charged again. A new picture costs one credit.</p>
 </section>`;
 }
 
-class DocsPage {
+/** Renders calls, and says once on a page what several of them have. */
+class ReferencePage {
   readonly #document: Document;
-  readonly #groups: readonly { name: string; description: string; described: Described[] }[];
   /** Maps each body that is written out, by its text, to the operation that shows it. */
   readonly #bodies = new Map<string, Operation>();
   readonly #parametersSaid = new Set<string>();
@@ -127,58 +174,17 @@ class DocsPage {
 
   constructor(document: Document) {
     this.#document = document;
-    const all = describedIn(document);
-    this.#groups = document.tags.map(tag => ({
-      ...tag,
-      described: all.filter(({ operation }) => operation.tags.includes(tag.name)),
-    }));
   }
 
-  contents(): Child {
-    const groups = this.#groups.map(({ name, described }) => {
-      const entries = described.map(
-        ({ method, path, operation }) =>
-          html`<li><a href="#${operation.operationId}">${badge(method)}<code>${path}</code></a></li>`,
-      );
-      return html`<h2>${name}</h2><ul>${entries}</ul>`;
-    });
-    return html`<h2><a href="#quick-start">Quick start</a></h2>${groups}
-<h2><a href="#problems">Errors</a></h2><h2><a href="#headers">Headers of answers</a></h2>`;
-  }
-
-  operations(): Child {
-    const groups = this.#groups.map(
-      ({
-        name,
-        description,
-        described,
-      }) => html`<h2>${name}</h2><p class="soft">${prose(description)}</p>
-${described.map(one => this.#operation(one))}`,
-    );
-    return html`${groups}`;
-  }
-
-  /** Says once what all refusals have in common. */
-  problems(): Child {
-    return html`<section id="problems"><h2>Errors</h2>
-<p>Every error is <code>application/problem+json</code>, a ${typeOf({ $ref: `${SCHEMA_PREFIX}Problem` })}.
-<a href="${ERROR_DOCS_PATH}">What each code means, and what to do</a>.</p></section>`;
-  }
-
-  headers(): Child {
-    const all = this.#responses().flatMap(([, { headers = {} }]) => Object.entries(headers));
+  headers(described: readonly Described[]): Child {
+    const responses = described.flatMap(({ operation }) => Object.values(operation.responses));
+    const all = responses.flatMap(({ headers = {} }) => Object.entries(headers));
     const rows = [...new Map(all)].map(([name, header]) => row(name, '', this.#resolve(header)));
     return html`<section id="headers"><h2>Headers of answers</h2>
 <details><summary>All headers</summary><div><dl>${rows}</dl></div></details></section>`;
   }
 
-  #responses(): [status: string, response: Response][] {
-    return describedIn(this.#document).flatMap(({ operation }) =>
-      Object.entries(operation.responses),
-    );
-  }
-
-  #operation({ method, path, operation }: Described): Child {
+  operation({ method, path, operation }: Described): Child {
     const { operationId, summary, description, security } = operation;
     const key =
       security !== undefined && security.length > 0
@@ -225,25 +231,20 @@ ${rows.length > 0 ? html`<dl>${rows}</dl>` : undefined}
 ${media.map(([, { examples }]) => this.#examples(examples))}`;
   }
 
-  /**
-   * Describes each parameter once. Parameters of the query are folded if a body has the fields too.
-   */
+  /** Describes each parameter once; those of the query that a body has too are named alone. */
   #parameters({ parameters = [], requestBody }: Operation): Child {
     const all = parameters.map(parameter => this.#resolve<Parameter>(parameter));
-    const isFolded = (one: Parameter) => one.in === 'query' && requestBody !== undefined;
-    const known = all.filter(one => this.#parametersSaid.has(JSON.stringify(one)));
-    const fresh = all.filter(one => !known.includes(one));
+    const inBody = all.filter(one => one.in === 'query' && requestBody !== undefined);
+    const others = all.filter(one => !inBody.includes(one));
+    const known = others.filter(one => this.#parametersSaid.has(JSON.stringify(one)));
+    const fresh = others.filter(one => !known.includes(one));
     for (const one of fresh) this.#parametersSaid.add(JSON.stringify(one));
-    const [open, folded] = [fresh.filter(one => !isFolded(one)), fresh.filter(isFolded)];
-    const names = commas(known.map(({ name }) => html`<code>${name}</code>`));
+    const namesOf = (list: readonly Parameter[]) =>
+      commas(list.map(({ name }) => html`<code>${name}</code>`));
     return html`${all.length > 0 ? html`<h4>Parameters</h4>` : undefined}
-${known.length > 0 ? html`<p>As above: ${names}.</p>` : undefined}
-${open.length > 0 ? html`<dl>${open.map(parameterRow)}</dl>` : undefined}
-${
-  folded.length > 0
-    ? html`<details><summary>In the query</summary><div><dl>${folded.map(parameterRow)}</dl></div></details>`
-    : undefined
-}`;
+${known.length > 0 ? html`<p>As above: ${namesOf(known)}.</p>` : undefined}
+${fresh.length > 0 ? html`<dl>${fresh.map(parameterRow)}</dl>` : undefined}
+${inBody.length > 0 ? html`<p>Beside a raw picture, in the query: ${namesOf(inBody)}.</p>` : undefined}`;
   }
 
   /** Shows each example once. */
@@ -291,12 +292,13 @@ ${names.length > 0 ? html`<p class="soft">Headers: ${commas(names)}</p>` : undef
   }
 }
 
-function describedIn({ paths, webhooks }: Document): Described[] {
-  return [paths, webhooks].flatMap(items =>
+export function operationsOf({ paths, webhooks }: Document, tag: string): Described[] {
+  const all = [paths, webhooks].flatMap(items =>
     Object.entries(items).flatMap(([path, item]) =>
       Object.entries(item).map(([method, operation]) => ({ method, path, operation })),
     ),
   );
+  return all.filter(({ operation }) => operation.tags.includes(tag));
 }
 
 function propertiesIn({ properties = {} }: JsonSchema): Readonly<Record<string, JsonSchema>> {
@@ -320,7 +322,7 @@ function badge(method: string): Child {
 }
 
 function row(name: string, note: string, { schema, description = '' }: Header): Child {
-  return html`<div><dt><code>${name}</code> <span class="soft">${note}</span></dt>
+  return html`<div><dt><code>${name}</code>${note && html` <small>${note}</small>`}</dt>
 <dd>${typeOf(schema)}. ${prose(description)}</dd></div>`;
 }
 
@@ -353,8 +355,9 @@ function schemaAnchor(name: string): string {
 function typeOf(schema: JsonSchema): Child {
   const { $ref, type, items, format, oneOf } = schema;
   if (typeof $ref === 'string') {
-    const name = $ref.replace(SCHEMA_PREFIX, '');
-    return html`<a href="${SCHEMAS_PATH}#${schemaAnchor(name)}">${name}</a>`;
+    const [name = '', property] = $ref.replace(SCHEMA_PREFIX, '').split('/properties/');
+    const text = property === undefined ? name : `as in ${name}`;
+    return html`<a href="${SCHEMAS_PATH}#${schemaAnchor(name)}">${text}</a>`;
   }
   if ('const' in schema) return html`<code>${JSON.stringify(schema.const)}</code>`;
   if (Array.isArray(schema.enum)) {
@@ -375,7 +378,7 @@ function propertiesOf(schema: JsonSchema, path = ''): Child {
     const at = `${path}${name}${property.type === 'array' ? '[]' : ''}`;
     const nested = inner?.properties === undefined ? undefined : propertiesOf(inner, `${at}.`);
     return html`<div>
-<dt><code>${at}</code> <span class="soft">${required.includes(name) ? 'always' : 'optional'}</span></dt>
+<dt><code>${at}</code> <small>${required.includes(name) ? 'always' : 'optional'}</small></dt>
 <dd>${typeOf(property)}${bounds(property)}. ${description(property)}</dd>
 </div>${nested}`;
   });

@@ -1,14 +1,18 @@
 /** Parses as much of Markdown as the documents use into trees; everything else is text. */
 
 import { type Child, html } from '../page/html.ts';
+import type { AddressOf } from './guides.ts';
 
 type Block =
   | { readonly kind: 'heading'; readonly level: number; readonly text: string }
   | { readonly kind: 'code' | 'paragraph'; readonly text: string }
   | { readonly kind: 'list'; readonly items: readonly string[] }
+  | { readonly kind: 'steps'; readonly first: number; readonly items: readonly string[] }
   | { readonly kind: 'table'; readonly rows: readonly (readonly string[])[] };
 
 const FENCE = /^```\w*\n([\s\S]*)^```$/m;
+const STEP = /\n\d+\. /;
+const INDENT = '    ';
 const HEADING = /^(#{1,6}) (.*)$/;
 
 /** A heading with what stands below it until the next. */
@@ -45,15 +49,24 @@ function blocksOf(markdown: string): Block[] {
   return pieces.flatMap(piece => {
     const code = FENCE.exec(piece)?.[1];
     if (code !== undefined) return [{ kind: 'code', text: code.trimEnd() } as const];
-    const blocks = piece.split(/\n{2,}/).map(block => block.trim());
-    return blocks.filter(block => block !== '').map(toBlock);
+    const blocks = piece.split(/\n{2,}/).filter(block => block.trim() !== '');
+    return blocks.map(toBlock);
   });
 }
 
-function toBlock(text: string): Block {
+function toBlock(block: string): Block {
+  const text = block.trim();
+  const lines = block.split('\n').filter(line => line !== '');
+  if (lines.every(line => line.startsWith(INDENT))) {
+    return { kind: 'code', text: lines.map(line => line.slice(INDENT.length)).join('\n') };
+  }
   const [, marks, words] = HEADING.exec(text) ?? [];
   if (marks && words) return { kind: 'heading', level: marks.length, text: words };
   if (text.startsWith('- ')) return { kind: 'list', items: text.slice(2).split(/\n- /) };
+  const [number = '', first] = /^(\d+)\. /.exec(text) ?? [];
+  if (first) {
+    return { kind: 'steps', first: Number(first), items: text.slice(number.length).split(STEP) };
+  }
   if (!text.startsWith('|')) return { kind: 'paragraph', text };
   const [head = '', , ...rows] = text.split('\n');
   return { kind: 'table', rows: [head, ...rows].map(cellsOf) };
@@ -62,9 +75,6 @@ function toBlock(text: string): Block {
 function cellsOf(row: string): string[] {
   return row.slice(1, row.lastIndexOf('|')).split(' | ');
 }
-
-/** Finds the address of a link on these pages; undefined: it leads to no page, and stays text. */
-export type AddressOf = (target: string) => string | undefined;
 
 export function renderBlock(block: Block, addressOf: AddressOf): Child {
   const inline = (text: string) => renderInline(text, addressOf);
@@ -75,6 +85,8 @@ export function renderBlock(block: Block, addressOf: AddressOf): Child {
       return html`<p>${inline(block.text)}</p>`;
     case 'list':
       return html`<ul>${block.items.map(item => html`<li>${inline(item)}</li>`)}</ul>`;
+    case 'steps':
+      return html`<ol start=${block.first}>${block.items.map(item => html`<li>${inline(item)}</li>`)}</ol>`;
     case 'table':
       return renderTable(block.rows, inline);
     case 'heading':
@@ -94,16 +106,17 @@ ${isNamed ? html`<thead><tr>${names}</tr></thead>` : undefined}
 <tbody>${rows.map(row => html`<tr>${cells(row)}</tr>`)}</tbody></table></div>`;
 }
 
-const INLINE = /(`[^`]+`|\[[^\]]+\]\([^)]+\)|\*\*[^*]+\*\*|\*[^*\s][^*]*\*)/;
+const INLINE = /(`[^`]+`|!?\[[^\]]+\]\([^)]+\)|\*\*[^*]+\*\*|\*[^*\s][^*]*\*)/;
 
 export function renderInline(text: string, addressOf: AddressOf): Child {
   return html`${text.split(INLINE).map(piece => renderPiece(piece, addressOf))}`;
 }
 
 function renderPiece(piece: string, addressOf: AddressOf): Child {
-  const [, words = '', target] = /^\[([^\]]+)\]\(([^)]+)\)$/.exec(piece) ?? [];
+  const [, mark, words = '', target] = /^(!?)\[([^\]]+)\]\(([^)]+)\)$/.exec(piece) ?? [];
   if (target !== undefined) {
     const href = addressOf(target);
+    if (mark) return href && html`<img src="${href}" alt="${words}" loading="lazy" />`;
     const inner = renderInline(words, addressOf);
     return href === undefined ? inner : html`<a href="${href}">${inner}</a>`;
   }

@@ -6,7 +6,12 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { pngHeader } from '@matting/core/test/support/test-app.ts';
-import { type CurlCall, curlSample } from '@matting/proto/contract/curl-sample.ts';
+import {
+  type CurlCall,
+  curlSample,
+  type SampledCall,
+  shortCurl,
+} from '@matting/proto/contract/curl-sample.ts';
 import { isNotTested } from '@matting/test-support/skip.ts';
 import ava from 'ava';
 import { openTestApp, useTestApp } from '../test/portal-app.ts';
@@ -17,14 +22,14 @@ const app = useTestApp(test);
 const CLIENT = new URL('../../../client/src/', import.meta.url);
 
 const directory = mkdtempSync(path.join(tmpdir(), 'matting-samples-'));
+const scripts = mkdtempSync(path.join(tmpdir(), 'matting-scripts-'));
 let baseUrl: string;
 let ends: { stop(): Promise<void> };
-let isPythonMissing: boolean;
+let languages: readonly Language[];
 test.before(async () => {
   baseUrl = `http://127.0.0.1:${await app.listen()}`;
   ends = app.onSubmitted(id => app.succeedJob(id));
-  const { code } = await run('python3', '-c', 'import requests');
-  isPythonMissing = isNotTested(code !== 0 && 'the sample in Python: no python3 with requests');
+  languages = await installedLanguages();
 });
 test.beforeEach(() => {
   for (const name of readdirSync(directory)) rmSync(path.join(directory, name));
@@ -32,7 +37,7 @@ test.beforeEach(() => {
 });
 test.after.always(async () => {
   await ends?.stop();
-  rmSync(directory, { recursive: true });
+  for (const made of [directory, scripts]) rmSync(made, { recursive: true });
 });
 
 const usePhoto = (width: number) =>
@@ -104,34 +109,117 @@ test('curl › writes the picture, and one picture is paid once', async t => {
   t.is((await spent()) - before, 3);
 });
 
-test('TypeScript and Python › make the same request as curl', async t => {
+interface Language {
+  readonly name: string;
+  /** Exits with 0 where its programs can run here. */
+  readonly probe: readonly [program: string, ...args: string[]];
+  readonly file: string;
+  readonly start: readonly [program: string, ...args: string[]];
+}
+
+const DOTNET = ['dotnet', 'run', '--file'] as const;
+const LANGUAGES: readonly Language[] = [
+  {
+    name: 'TypeScript',
+    probe: [process.execPath, '--version'],
+    file: 'sample.mts',
+    start: [process.execPath],
+  },
+  {
+    name: 'Python',
+    probe: ['python3', '-c', 'import requests'],
+    file: 'sample.py',
+    start: ['python3'],
+  },
+  {
+    name: 'PHP',
+    probe: ['php', '-r', 'exit(extension_loaded("curl") ? 0 : 1);'],
+    file: 'sample.php',
+    start: ['php'],
+  },
+  { name: 'Go', probe: ['go', 'version'], file: 'sample.go', start: ['go', 'run'] },
+  { name: 'C#', probe: ['dotnet', 'run', '--help'], file: 'sample.cs', start: DOTNET },
+  { name: 'Ruby', probe: ['ruby', '-v'], file: 'sample.rb', start: ['ruby'] },
+];
+
+async function installedLanguages(): Promise<readonly Language[]> {
+  const found: Language[] = [];
+  for (const language of LANGUAGES) {
+    const { code } = await run(...language.probe);
+    const reason = `the sample in ${language.name}: ${language.probe[0]} cannot run it here`;
+    if (!isNotTested(code !== 0 && reason)) found.push(language);
+  }
+  return found;
+}
+
+/** Runs the sample of a language, from a file in another directory than the photo's. */
+function runSample({ name, file, start }: Language, call: SampledCall): Promise<Ran> {
+  const text = codeSamples(call).find(sample => sample.name === name)?.text ?? '';
+  const script = path.join(scripts, file);
+  writeFileSync(
+    script,
+    text
+      .replace("'matting-client'", JSON.stringify(new URL('index.ts', CLIENT)))
+      .replace("'matting-client/files'", JSON.stringify(new URL('files.ts', CLIENT))),
+  );
+  const [program, ...args] = start;
+  return run(program, ...args, script);
+}
+
+test('each language › makes the same request as curl', async t => {
   const options = new Map([
     ['output_format', 'jpeg'],
     ['background', '#fff'],
     ['crop', 'true'],
   ]);
-  for (const call of [{ baseUrl }, { baseUrl, options }]) {
-    t.is((await curl(call)).code, 0);
-    const before = await spent();
-    const [, typescript, python] = codeSamples(call).map(({ text }) => text);
-    const script = String(typescript)
-      .replace("'matting-client'", JSON.stringify(new URL('index.ts', CLIENT)))
-      .replace("'matting-client/files'", JSON.stringify(new URL('files.ts', CLIENT)));
-    const programs = [[process.execPath, '--input-type=module-typescript', '-e', script]];
-    if (!isPythonMissing) programs.push(['python3', '-c', String(python)]);
-    for (const [program = '', ...args] of programs) {
-      const { code, said, files } = await run(program, ...args);
-      t.deepEqual([code, said], [0, '']);
-      t.deepEqual([...new Set(Object.values(files))], ['a cut-out'], program);
-    }
-    t.is(await spent(), before, 'it is answered from the job of the first');
+  const call = { baseUrl, options };
+  t.is((await curl(call)).code, 0);
+  const before = await spent();
+  for (const language of languages) {
+    const { code, said, files } = await runSample(language, call);
+    t.deepEqual([code, said], [0, ''], language.name);
+    t.deepEqual([...new Set(Object.values(files))], ['a cut-out'], language.name);
+    for (const name of Object.keys(files)) rmSync(path.join(directory, name));
+  }
+  t.is(await spent(), before, 'it is answered from the job of the first');
+});
+
+test('each language › fails and says why', async t => {
+  for (const language of languages) {
+    const { code, said, files } = await runSample(language, { baseUrl: `${baseUrl}/none` });
+    t.deepEqual([code, files], [1, {}], language.name);
+    t.regex(said, /NOT_FOUND|There is no such path/, language.name);
   }
 });
 
-test('Python › fails and says why', async t => {
-  if (isPythonMissing) return t.pass();
-  const [, , python] = codeSamples({ baseUrl: `${baseUrl}/none` });
-  const { code, said, files } = await run('python3', '-c', String(python?.text));
-  t.deepEqual([code, files], [1, {}]);
-  t.regex(said, /NOT_FOUND/);
+test('the first call › writes the picture, or fails with the error', async t => {
+  const first = (call: Partial<CurlCall> = {}) => run('sh', '-c', shortCurl({ baseUrl, ...call }));
+  t.is(shortCurl({ baseUrl }).split('\n').length, 3);
+  const done = await first();
+  t.deepEqual([done.code, done.files], [0, { 'cutout.png': 'a cut-out' }]);
+  const refused = await first({ apiKey: 'mk_wrong' });
+  t.not(refused.code, 0);
+  t.regex(String(refused.files['cutout.png']), /INVALID_API_KEY/);
+  const options = new Map([['output_format', 'webp']]);
+  t.is((await first({ options })).files['cutout.webp'], 'a cut-out', 'a key of its own');
+});
+
+/** As .NET writes a form: names without quotes, and a media type for each text. */
+test('C# › sends a form that the service reads', async t => {
+  const part = (head: string, text: string) => `--b\r\n${head}\r\n\r\n${text}\r\n`;
+  const type = 'Content-Type: text/plain; charset=utf-8';
+  const picture = pngHeader(2, 1).toString('latin1');
+  const body =
+    part('Content-Disposition: form-data; name=image_file; filename=photo.jpg', picture) +
+    part(`${type}\r\nContent-Disposition: form-data; name=crop`, 'true');
+  const answer = await fetch(`${baseUrl}/v1/matting`, {
+    method: 'POST',
+    headers: {
+      authorization: `Bearer ${app.token}`,
+      'idempotency-key': 'a-form-of-dotnet',
+      'content-type': 'multipart/form-data; boundary="b"',
+    },
+    body: Buffer.from(`${body}--b--\r\n`, 'latin1'),
+  });
+  t.is(answer.status, 200, await answer.text());
 });

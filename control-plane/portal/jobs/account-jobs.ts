@@ -3,7 +3,11 @@
 import { randomUUID } from 'node:crypto';
 import type { Actor } from '@matting/core/accounts/audit.ts';
 import { FINAL_STATES, type Job, type JobState, OPEN_STATES } from '@matting/core/jobs/job.ts';
-import type { ResendOutcome } from '@matting/core/operator/operator.ts';
+import {
+  notificationCursor,
+  type OperatorNotification,
+  type ResendOutcome,
+} from '@matting/core/operator/operator.ts';
 import type { CoreStores, OperatorServices } from '@matting/core/package.ts';
 import type { NotificationSummary } from '@matting/core/webhooks/webhooks.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
@@ -28,6 +32,8 @@ export interface AccountJobQuestion {
   readonly apiKeyId: string | undefined;
   /** The list goes back this many days from now. */
   readonly days: DaysListed;
+  /** A reference, or an id's first eight digits or more; the list then has what it names alone. */
+  readonly search: string | undefined;
   /**
    * This is the `cursor` of the last job of the page before; with another text it is the first
    * page.
@@ -53,12 +59,12 @@ export type NotificationView = Pick<
 >;
 
 interface AccountJobsDependencies {
-  readonly jobs: Pick<CoreStores['jobs'], 'find' | 'list'>;
+  readonly jobs: Pick<CoreStores['jobs'], 'find' | 'list' | 'search'>;
   readonly apiKeys: Pick<CoreStores['apiKeys'], 'listNewest'>;
   /** Jobs of the playground carry this API key. */
   readonly playground: { findKey(accountId: string): Promise<string | undefined> };
   readonly outbox: Pick<CoreStores['outbox'], 'list'>;
-  readonly operateWebhooks: Pick<OperatorServices['operateWebhooks'], 'resend'>;
+  readonly operateWebhooks: Pick<OperatorServices['operateWebhooks'], 'list' | 'resend'>;
 }
 
 export class AccountJobs {
@@ -71,7 +77,13 @@ export class AccountJobs {
   /** Open jobs come first, by their position in the queue; then final jobs, the latest first. */
   async list(accountId: string, question: AccountJobQuestion) {
     const { jobs } = this.#dependencies;
-    const { group, apiKeyId, days, after } = question;
+    const { group, apiKeyId, days, after, search } = question;
+    if (search !== undefined) {
+      const apiKeyIds = (await this.keys(accountId)).map(({ id }) => id);
+      if (apiKeyIds.length === 0) return { jobs: [], next: undefined };
+      const asked = { accountId, apiKeyIds, text: search, limit: ACCOUNT_JOBS_PAGE };
+      return { jobs: await jobs.search(asked), next: undefined };
+    }
     const filter = {
       states: GROUPS[group],
       accountId,
@@ -95,6 +107,26 @@ export class AccountJobs {
       ...(internal === undefined ? [] : [{ id: internal, name: '', isPlayground: true }]),
       ...own.map(({ id, name }) => ({ id, name, isPlayground: false })),
     ];
+  }
+
+  /**
+   * Lists webhooks of jobs and of the account's events, the newest first.
+   * @throws ContractError INVALID_REQUEST: `after` is no `next` of an earlier page
+   */
+  async webhooks(
+    accountId: string,
+    asked: {
+      readonly status: OperatorNotification['status'] | undefined;
+      readonly after: string | undefined;
+    },
+  ) {
+    const { operateWebhooks } = this.#dependencies;
+    const limit = ACCOUNT_JOBS_PAGE + 1;
+    const { rows: found, last } = pageOf(
+      await operateWebhooks.list({ ...asked, accountId, limit }),
+      ACCOUNT_JOBS_PAGE,
+    );
+    return { found, next: last && notificationCursor(last) };
   }
 
   async find(accountId: string, jobId: string): Promise<AccountJob | undefined> {

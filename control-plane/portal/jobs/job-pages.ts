@@ -1,10 +1,7 @@
 /** The pages of an account's jobs: a list, and one with its times, its result and its notification. */
 
 import { type Job, type PublicJobState, publicState } from '@matting/core/jobs/job.ts';
-import { etagOf, fileHeaders, openForReader } from '@matting/core/results/results.ts';
 import { noteJob } from '@matting/http/answer-log.ts';
-import { judgeConditions } from '@matting/http/request-headers.ts';
-import { ContractError } from '@matting/proto/contract/errors.ts';
 import { warningsOf } from '@matting/proto/contract/finishing.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
@@ -13,7 +10,7 @@ import { renderPage } from '../page/page-frame.ts';
 import { resultStage } from '../page/stage.ts';
 import * as ui from '../page/ui.ts';
 import { may } from '../session/roles.ts';
-import { PageError, queryOf, type Visit, visitOf } from '../session/visit.ts';
+import { formOf, PageError, queryOf, type Visit, visitOf } from '../session/visit.ts';
 import { type Formats, fill, type Words } from '../words/words.ts';
 import {
   ACCOUNT_JOB_GROUPS,
@@ -24,42 +21,43 @@ import {
   type JobKey,
   type NotificationView,
 } from './account-jobs.ts';
+import { correcting, correctionCall } from './correcting.ts';
+import { sendOriginalOf, sendResultOf } from './job-files.ts';
+import { sendResultsZip, type ZipServices } from './results-zip.ts';
 import { stageBars } from './stage-bars.ts';
-import {
-  hasThumbnail,
-  JOBS_PATH as PATH,
-  RESULT_HEADERS,
-  type ResultServices,
-  sendThumbnailOf,
-  thumbnail,
-} from './thumbnails.ts';
+import { hasThumbnail, JOBS_PATH as PATH, sendThumbnailOf, thumbnail } from './thumbnails.ts';
+import { WEBHOOKS_PATH } from './webhook-pages.ts';
 
 const READ = { config: { permission: 'jobs.read' } } as const;
 const READ_RESULT = { config: { permission: 'results.read' } } as const;
+/** The page of an open correction looks again after this long. */
+const REFRESH_S = 2;
 
 export type JobRequest = FastifyRequest<{ Params: { jobId: string } }>;
 
 export function registerJobsRoutes(
   account: FastifyInstance,
-  services: ResultServices & { readonly accountJobs: AccountJobs },
+  services: ZipServices,
   baseUrl: string,
 ): void {
   const { accountJobs } = services;
-  const find = async (request: JobRequest): Promise<AccountJob> => {
-    const found = await accountJobs.find(visitOf(request).accountId, request.params.jobId);
-    if (found === undefined) throw new PageError('notFound');
-    noteJob(request, found.job.id);
-    return found;
-  };
+  const find = (request: JobRequest) => findJob(request, accountJobs);
   account.get('/jobs', READ, (_request, reply) => renderList(reply, accountJobs));
-  account.get('/jobs/:jobId', READ, async (request: JobRequest, reply) => {
-    const found = await find(request);
-    const keys = await accountJobs.keys(visitOf(request).accountId);
-    return renderJob(reply, found, keys, baseUrl);
-  });
+  account.get('/jobs/results.zip', READ_RESULT, (request, reply) =>
+    sendResultsZip(reply, questionOf(request), services),
+  );
+  account.get('/jobs/:jobId', READ, async (request: JobRequest, reply) =>
+    renderJob(reply, await find(request), { accountJobs, baseUrl }),
+  );
   account.get('/jobs/:jobId/result', READ_RESULT, async (request: JobRequest, reply) =>
     sendResultOf(reply, (await find(request)).job, services),
   );
+  account.get('/jobs/:jobId/original', READ_RESULT, async (request: JobRequest, reply) => {
+    const { job } = await find(request);
+    const { first = job.id } = job.correction ?? {};
+    const family = await accountJobs.find(job.accountId, first);
+    return sendOriginalOf(reply, family?.job, services);
+  });
   account.get('/jobs/:jobId/thumbnail', READ_RESULT, async (request: JobRequest, reply) =>
     sendThumbnailOf(reply, (await find(request)).job, services),
   );
@@ -70,9 +68,19 @@ export function registerJobsRoutes(
       const { accountId, actor } = visitOf(request);
       const { job } = await find(request);
       const outcome = await accountJobs.resend(accountId, job.id, actor);
-      return reply.redirect(`${PATH}/${job.id}?said=${outcome}`, 303);
+      const isOfList = formOf(request).text('from') === 'webhooks';
+      const back = isOfList ? WEBHOOKS_PATH : `${PATH}/${job.id}`;
+      return reply.redirect(`${back}?said=${outcome}`, 303);
     },
   );
+}
+
+/** @throws PageError notFound: the account has no such job */
+export async function findJob(request: JobRequest, accountJobs: AccountJobs): Promise<AccountJob> {
+  const found = await accountJobs.find(visitOf(request).accountId, request.params.jobId);
+  if (found === undefined) throw new PageError('notFound');
+  noteJob(request, found.job.id);
+  return found;
 }
 
 async function renderList(reply: FastifyReply, accountJobs: AccountJobs) {
@@ -87,8 +95,11 @@ async function renderList(reply: FastifyReply, accountJobs: AccountJobs) {
     title: said.title,
     lead: said.lead,
     active: 'jobs',
+    actions: zipLink(visit, question, jobs),
     main: html`<div>
+      ${groups(visit, question)}
       ${filters(visit, question, keys)}
+      <p><a href=${`${ACCOUNT_PATH}/batches`}>${words.batches.title}</a></p>
       ${ui.dataTable({
         caption: said.title,
         columns: [
@@ -107,6 +118,15 @@ async function renderList(reply: FastifyReply, accountJobs: AccountJobs) {
   });
 }
 
+/** Its archive begins where this page of the list begins. */
+function zipLink({ words, role }: Visit, question: AccountJobQuestion, jobs: readonly Job[]) {
+  const hasResults = jobs.some(job => publicState(job) === 'succeeded');
+  if (!hasResults || !may(role, 'results.read')) return null;
+  const query = { ...queryFor(question), after: question.after };
+  const href = ui.withQuery(`${PATH}/results.zip`, query);
+  return ui.linkButton({ href, label: words.jobs.zip.download });
+}
+
 /** Says what to do next, unless the filter is what leaves the list empty. */
 function nothing({ words, role }: Visit, question: AccountJobQuestion) {
   const { empty, noneYet } = words.jobs;
@@ -117,14 +137,18 @@ function nothing({ words, role }: Visit, question: AccountJobQuestion) {
   return { title: empty.title, text: noneYet, action: may(role, 'playground.use') ? action : null };
 }
 
+/** A reference is no longer in any writing (REFERENCE_LENGTH_MAX). */
+const SEARCH_LENGTH_MAX = 256;
 const KEY_ID = /^[0-9A-Za-z]{12}$/;
 
 /** Reads the filter of the address, and ignores values that mean nothing. */
 function questionOf(request: FastifyRequest): AccountJobQuestion {
-  const [state, key, days, after] = ['state', 'key', 'days', 'after'].map(name =>
+  const [state, key, days, after, search] = ['state', 'key', 'days', 'after', 'search'].map(name =>
     queryOf(request, name),
   );
+  const named = typeof search === 'string' ? search.trim().normalize('NFC') : '';
   return {
+    search: named === '' || named.length > SEARCH_LENGTH_MAX ? undefined : named,
     group: ACCOUNT_JOB_GROUPS.find(group => group === state) ?? 'all',
     apiKeyId: typeof key === 'string' && KEY_ID.test(key) ? key : undefined,
     days: DAYS_LISTED.find(count => String(count) === days) ?? 30,
@@ -133,8 +157,9 @@ function questionOf(request: FastifyRequest): AccountJobQuestion {
 }
 
 /** Writes a filter as an address has it, without defaults. */
-function queryFor({ group, apiKeyId, days }: AccountJobQuestion) {
+function queryFor({ group, apiKeyId, days, search }: AccountJobQuestion) {
   return {
+    search,
     state: group === 'all' ? undefined : group,
     key: apiKeyId,
     days: days === 30 ? undefined : days,
@@ -145,15 +170,32 @@ function isFiltered(question: AccountJobQuestion): boolean {
   return Object.values(queryFor(question)).some(asked => asked !== undefined);
 }
 
+/** A click away each; the rest of the filter stays. */
+function groups({ words: { jobs: said } }: Visit, question: AccountJobQuestion): VNode {
+  return ui.segments(
+    said.state,
+    ACCOUNT_JOB_GROUPS.map(group => ({
+      label: said.groups[group],
+      href: ui.withQuery(PATH, queryFor({ ...question, group, search: undefined })),
+      active: question.search === undefined && group === question.group,
+    })),
+  );
+}
+
 function filters({ words }: Visit, question: AccountJobQuestion, keys: readonly JobKey[]): VNode {
   const said = words.jobs;
   return ui.filterForm(
     PATH,
-    ui.selectField({
-      name: 'state',
-      label: said.state,
-      value: question.group,
-      options: ACCOUNT_JOB_GROUPS.map(group => ({ value: group, label: said.groups[group] })),
+    question.group === 'all'
+      ? null
+      : html`<input type="hidden" name="state" value=${question.group} />`,
+    ui.textField({
+      name: 'search',
+      label: said.search,
+      type: 'search',
+      value: question.search,
+      maxlength: SEARCH_LENGTH_MAX,
+      autocomplete: 'off',
     }),
     ui.selectField({
       name: 'key',
@@ -184,13 +226,19 @@ function rowOf(visit: Visit, job: Job, keys: readonly JobKey[]): Child[] {
   const { words, formats } = visit;
   return [
     html`<a class="pictured" href=${`${PATH}/${job.id}`}>${thumbnail(visit, job, '')}
-      ${ui.ago(job.createdAtMs, formats.dateTime)}</a>`,
+      ${named(job.reference, ui.ago(job.createdAtMs, formats.dateTime))}</a>`,
     statusBadge(words, publicState(job)),
     keyName(words, keys, job.apiKeyId),
     job.finishedAtMs === null ? null : formats.duration(job.finishedAtMs - job.createdAtMs),
     resultText(words, formats, job),
     ui.shortId(job.id),
   ];
+}
+
+/** A job is called as its caller calls it. */
+function named(reference: string | null, time: Child): VNode {
+  if (reference === null) return html`<span>${time}</span>`;
+  return html`<span><span class="address">${reference}</span><small class="soft">${time}</small></span>`;
 }
 
 function keyName(words: Words, keys: readonly JobKey[], apiKeyId: string): string {
@@ -223,13 +271,17 @@ export function failureText({ failures }: Words, code: string): string {
   return isKnown ? failures[code as keyof typeof failures] : fill(failures.other, { code });
 }
 
-function renderJob(
+/** @param refused what a correction of it was refused for */
+export async function renderJob(
   reply: FastifyReply,
   { job, notification }: AccountJob,
-  keys: readonly JobKey[],
-  baseUrl: string,
-): FastifyReply {
+  { accountJobs, baseUrl }: { readonly accountJobs: AccountJobs; readonly baseUrl: string },
+  refused?: { readonly notice: VNode; readonly status: number },
+): Promise<FastifyReply> {
   const visit = visitOf(reply.request);
+  const keys = await accountJobs.keys(visit.accountId);
+  const isOpen = ['queued', 'processing'].includes(publicState(job));
+  if (isOpen && job.correction !== null) reply.header('refresh', REFRESH_S);
   const { words } = visit;
   const said = words.jobs;
   const { failure } = job;
@@ -238,15 +290,21 @@ function renderJob(
     title: said.one,
     active: 'jobs',
     back: { href: PATH, label: said.title },
-    scripts: ['compare.js'],
+    scripts: ['compare.js', 'paint.js'],
+    status: refused?.status ?? 200,
     said: said.resent,
     main: html`<div>
+      ${refused?.notice}
       ${failure === null ? null : ui.notice('bad', `${failureText(words, failure.code)} ${again}`)}
       <div class="job-head">
         ${cutOut(visit, job, baseUrl)}
         ${facts(visit, job, keyName(words, keys, job.apiKeyId))}
       </div>
       ${result(visit, job, baseUrl)}
+      ${correcting(visit, job, {
+        action: `${PATH}/${job.id}/corrections`,
+        call: correctionCall(baseUrl, job.id),
+      })}
       ${stages(visit, job)}
       ${notificationOf(visit, job, notification)}
     </div>`,
@@ -257,12 +315,18 @@ function facts({ words, formats }: Visit, job: Job, key: string): VNode {
   const said = words.jobs;
   const instant = (ms: number | null) => ui.time(ms, formats.exactTime);
   const status = publicState(job);
+  const { correction: corrects } = job;
   return ui.definitionList([
     [said.job, ui.copyable(job.id, words.common)],
+    [said.reference, job.reference],
     [said.state, statusBadge(words, status)],
     [said.key, key],
+    [
+      said.corrects,
+      corrects && html`<a href=${`${PATH}/${corrects.of}`}>${ui.shortId(corrects.of)}</a>`,
+    ],
     [said.mode, job.class === 'playground' ? said.playground : said.modes[job.class]],
-    [said.credits, said.charged[job.class === 'playground' ? 'none' : chargeOf(job)]],
+    [said.credits, said.charged[chargeOf(job)]],
     [said.created, instant(job.createdAtMs)],
     [said.started, instant(job.startedAtMs)],
     [said.finished, instant(job.finishedAtMs)],
@@ -294,7 +358,9 @@ export function warningsText({ jobs }: Words, { result }: Job): Child {
   return warnings.map(warning => html`<div>${jobs.warned[warning]}</div>`);
 }
 
-function chargeOf({ state }: Job): 'reserved' | 'one' | 'none' {
+function chargeOf(job: Job): 'reserved' | 'one' | 'none' {
+  const { state, correction } = job;
+  if (job.class === 'playground' || correction !== null) return 'none';
   if (state === 'succeeded') return 'one';
   return state === 'failed' ? 'none' : 'reserved';
 }
@@ -409,33 +475,4 @@ export function resend({ words, csrf, role }: Visit, job: Job, sent: Notificatio
 function section(title: string, ...children: Child[]): VNode {
   return html`<section class="section"><div class="section-head"><h2>${title}</h2></div>
     <div class="stack">${children}</div></section>`;
-}
-
-/**
- * A browser that has shown the file asks whether it is still the same, and saves it without another
- * download; it would not by a link that has the attribute `download`.
- * @throws PageError notFound: there is none, or not any more; ContractError as openForReader
- */
-export async function sendResultOf(
-  reply: FastifyReply,
-  job: Job,
-  { resultDownload, resultReaders }: ResultServices,
-): Promise<FastifyReply> {
-  if (publicState(job) !== 'succeeded') throw new PageError('notFound');
-  const file = resultDownload.fileOf(job, 'download');
-  const asked = { 'cache-control': 'private, no-cache' };
-  const headers = { ...fileHeaders(file), ...RESULT_HEADERS, ...asked };
-  const validators = { etag: etagOf(file), modifiedAtMs: file.createdAtMs };
-  if (judgeConditions(reply.request.headers, validators) === 'not-modified') {
-    return reply.code(304).headers(headers).send();
-  }
-  try {
-    const stream = await openForReader(reply, file, resultReaders);
-    return reply.headers({ ...headers, 'content-length': file.bytes }).send(stream);
-  } catch (error) {
-    if (error instanceof ContractError && error.code === 'RESULT_EXPIRED') {
-      throw new PageError('notFound', { cause: error });
-    }
-    throw error;
-  }
 }

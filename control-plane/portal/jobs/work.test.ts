@@ -6,7 +6,10 @@ import { thumbnailBlob } from '@matting/core/jobs/job.ts';
 import { resultOf } from '@matting/core/test/fixtures.ts';
 import { RESEND_EVERY_MS, writeBlob } from '@matting/core/test/internals.ts';
 import { imageBody } from '@matting/core/test/support/test-app.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
 import ava from 'ava';
+import { createSecret } from '../session/secret.ts';
+import { multipartOf } from '../test/area/person.ts';
 import { useTestApp } from '../test/portal-app.ts';
 import { type SignedInBrowser, signIn, signInElsewhere } from '../test/signed-in-browser.ts';
 
@@ -67,6 +70,41 @@ test('jobs › list those of all keys, by state, key and days, a page at a time'
   for (const id of [open, ...many]) await app.succeedJob(id);
 });
 
+test('batches › are listed with how far they are, to those of the account', async t => {
+  const page = '/account/batches';
+  const rowsOf = async (browser: SignedInBrowser) =>
+    [...(await browser.get(page)).body.matchAll(/<progress max="(\d+)" value="(\d+)"/g)].map(
+      ([, all, ended]) => [all, ended],
+    );
+  t.regex((await owner.get(page)).body, /No batches yet/);
+  const items = [1, 2, 3].map(item => ({ image_url: `https://example.com/${item}.jpg` }));
+  const answer = await app.post('/v1/matting/batches', { items });
+  const { batch_id: id } = answer.json();
+  t.deepEqual(await rowsOf(owner), [['3', '0']]);
+  await app.stores.batches.enterItems(id, app.accountId);
+  const results = await app.get(`/v1/matting/batches/${id}/results`);
+  for (const line of results.body.trim().split('\n').slice(1)) {
+    await app.succeedJob(JSON.parse(line).job_id);
+  }
+  for (const browser of [owner, viewer]) {
+    t.deepEqual(await rowsOf(browser), [['3', '2']]);
+    const { body } = await browser.get(page);
+    t.true(body.includes('Processing') && body.includes('2 of 3') && body.includes(id));
+  }
+  t.deepEqual(await rowsOf(stranger), []);
+  t.true((await owner.get(PAGE)).body.includes(`href="${page}"`));
+  const { job_id: left } = JSON.parse(results.body.split('\n')[0] ?? '');
+  await app.succeedJob(left);
+});
+
+test('jobs › show their reference as text', async t => {
+  const id = await submitted({ reference: '<script>alert(1)</script>' });
+  const { body } = await owner.get(`${PAGE}/${id}`);
+  t.true(body.includes('&lt;script>alert(1)') || body.includes('&lt;script&gt;alert(1)'));
+  t.false(body.includes('<script>alert(1)'));
+  await app.succeedJob(id);
+});
+
 test('jobs › say in the words of the API why one failed', async t => {
   const detail = 'image_url: the host name has no address.';
   const id = await submitted();
@@ -123,6 +161,102 @@ test('jobs › show one with its stages, and its result to those who may see res
   t.is((await viewer.get(`${path}/result`)).statusCode, 403);
 });
 
+const STROKE = '[{"line":[[1,1],[2,2]],"radius":1}]';
+
+async function correctable(): Promise<string> {
+  const id = await submitted({ correctable: true });
+  app.sight = { inputWidth: 4, inputHeight: 3, subject: null };
+  await app.succeedJob(id, Buffer.from('its cut-out'));
+  app.sight = null;
+  return id;
+}
+
+const correct = async (id: string, keep = STROKE, by = owner) => {
+  const fields = { csrf: by.csrf, once: createSecret(), keep };
+  const form = { csrf: null, ...multipartOf(fields) };
+  return await by.post(`${PAGE}/${id}/corrections`, {}, form);
+};
+
+test('jobs › show what was sent, below what people paint, while it is kept', async t => {
+  const id = await correctable();
+  const path = `${PAGE}/${id}`;
+  const { body } = await owner.get(path);
+  t.regex(body, new RegExp(`action="${path}/corrections"`));
+  t.regex(body, new RegExp(`data-width="4" data-height="3"\\s+data-original="${path}/original"`));
+  t.regex(body, new RegExp(`/v1/matting/jobs/${id}/corrections`));
+  t.notRegex((await viewer.get(path)).body, /corrections|original/);
+  const original = await owner.get(`${path}/original`);
+  t.deepEqual(original.rawPayload, Buffer.from(imageBody().image_base64 as string, 'base64'));
+  const { headers } = original;
+  t.deepEqual(
+    [headers['content-type'], headers['x-content-type-options'], headers['cache-control']],
+    ['image/png', 'nosniff', 'private, no-cache'],
+  );
+  t.regex(String(headers['content-security-policy']), /sandbox/);
+  t.regex(String(headers['content-disposition']), /^attachment/);
+  const known = { headers: { 'if-none-match': String(headers.etag) } };
+  t.is((await owner.get(`${path}/original`, known)).statusCode, 304);
+  t.is((await viewer.get(`${path}/original`)).statusCode, 403);
+  t.is((await stranger.get(`${path}/original`)).statusCode, 404);
+  const plain = await submitted();
+  await app.succeedJob(plain);
+  t.is((await owner.get(`${PAGE}/${plain}/original`)).statusCode, 404);
+  t.notRegex((await owner.get(`${PAGE}/${plain}`)).body, /painter/);
+});
+
+test('jobs › are corrected on their page, for no credit, by one more job of their key', async t => {
+  const id = await correctable();
+  const before = await app.stores.ledger.balances(app.accountId);
+  const answer = await correct(id);
+  t.is(answer.statusCode, 303, answer.body);
+  const path = String(answer.headers.location);
+  const made = path.slice(PAGE.length + 1);
+  const job = await app.stores.jobs.find(made);
+  const first = await app.stores.jobs.find(id);
+  t.deepEqual([job?.correction?.of, job?.class], [id, 'async']);
+  t.is(job?.apiKeyId, first?.apiKeyId);
+  t.deepEqual((await listed()).slice(0, 2), [made, id]);
+  const waiting = await owner.get(path);
+  t.is(waiting.headers.refresh, '2');
+  t.regex(waiting.body, new RegExp(`Corrects</dt><dd><a href="${PAGE}/${id}"`));
+  await app.succeedJob(made);
+  t.is((await owner.get(path)).headers.refresh, undefined);
+  t.deepEqual(await app.stores.ledger.balances(app.accountId), before);
+  const originals = [id, made].map(one => `${PAGE}/${one}/original`);
+  for (const url of originals) t.is((await owner.get(url)).statusCode, 200);
+  const gone = { authorization: `Bearer ${app.token}`, 'idempotency-key': 'gone' };
+  const url = `/v1/matting/jobs/${id}`;
+  const deleted = await app.app.inject({ method: 'DELETE', url, headers: gone });
+  t.is(deleted.statusCode, 200, deleted.body);
+  for (const one of originals) t.is((await owner.get(one)).statusCode, 404);
+  t.notRegex((await owner.get(path)).body, /painter/);
+  t.is((await correct(made)).statusCode, 410);
+});
+
+test('jobs › say why a correction is refused, and make nothing', async t => {
+  const id = await correctable();
+  const refused = async (status: number, text: RegExp, keep?: string) => {
+    const answer = await correct(id, keep);
+    t.is(answer.statusCode, status);
+    t.regex(answer.body, text);
+    t.regex(answer.body, new RegExp(`src="${PAGE}/${id}/result"`));
+  };
+  await refused(422, /cannot be used as it was sent/, '[{"box":[1,1,0,0]}]');
+  app.refuseNewJobs(new ContractError('SERVICE_UNAVAILABLE', 'full', { retryAfterS: 9 }));
+  await refused(503, /service is busy/);
+  app.refuseNewJobs(undefined);
+  const { kysely } = app.database;
+  await kysely.updateTable('jobs').set({ corrections: 20 }).where('id', '=', id).execute();
+  await refused(409, /takes no more corrections/);
+  t.is((await correct(id, STROKE, viewer)).statusCode, 403);
+  t.is((await correct(id, STROKE, stranger)).statusCode, 404);
+  const { kept } = (await app.stores.jobs.find(id))!;
+  await app.blobs.remove(kept!.input!.blob);
+  t.is((await owner.get(`${PAGE}/${id}/original`)).statusCode, 404, 'gone from the storage');
+  await kysely.updateTable('jobs').set({ kept_until: 1 }).where('id', '=', id).execute();
+  t.notRegex((await owner.get(`${PAGE}/${id}`)).body, /painter/);
+});
+
 test('jobs › show the thumbnail of a result where one is, to those who may see results', async t => {
   const none = await submitted();
   await app.succeedJob(none);
@@ -170,6 +304,54 @@ test('jobs › show no thumbnail of a result that is over, though its file is th
   t.false((await owner.get(PAGE)).body.includes(small));
 });
 
+test('jobs › are called by their reference, and found by it and by their ids', async t => {
+  const other = await app.createKey();
+  const [one, two] = [await submitted({ reference: 'Füße 7' }), await submitted({}, other)];
+  const three = await submitted({ reference: 'Füße 7' }, other);
+  const found = async (text: string, by = owner) =>
+    (await listed(`?search=${encodeURIComponent(text)}`, by)).sort();
+  t.deepEqual(await found(' Füße 7 '), [one, three].sort());
+  t.regex((await owner.get(PAGE)).body, /class="address">Füße 7</);
+  t.deepEqual(await found(two), [two]);
+  t.deepEqual(await found(two.slice(0, 8).toUpperCase()), [two]);
+  for (const none of [two.slice(0, 7), 'Füße', '%', 'g'.repeat(36), 'x'.repeat(256)]) {
+    t.deepEqual(await found(none), [], none);
+  }
+  t.deepEqual(await found('Füße 7', stranger), []);
+  t.deepEqual(await found(one, stranger), []);
+  for (const id of [one, two, three]) await app.succeedJob(id);
+});
+
+test('webhooks › lists those of the account alone, by their state, and sends one again', async t => {
+  const { outbox } = app.stores;
+  const [good, bad] = [await submitted(CALLBACK), await submitted(CALLBACK)];
+  const claim = (id: string, fence = 1) => ({ id, holder: 'replica-1', fence });
+  for (const id of [good, bad]) {
+    await app.succeedJob(id);
+    t.truthy(await outbox.claim(claim(id), 60_000));
+  }
+  await outbox.delivered(claim(good), { statusCode: 204, durationMs: 5 });
+  const refused = { statusCode: 500, error: 'status', durationMs: RESEND_EVERY_MS };
+  t.truthy(await outbox.failed(claim(bad), refused, { eraseSecret: false }));
+  const shown = async (query = '', by = owner) => {
+    const { body } = await by.get(`/account/webhooks${query}`);
+    return { body, ids: [good, bad].filter(id => body.includes(`/account/jobs/${id}"`)) };
+  };
+  t.deepEqual((await shown()).ids, [good, bad]);
+  t.deepEqual((await shown('?status=delivered')).ids, [good]);
+  t.deepEqual((await shown('?status=failed', viewer)).ids, [bad]);
+  t.deepEqual((await shown('', stranger)).ids, []);
+  const { body } = await shown('?status=failed');
+  t.regex(body, /HTTP 500/);
+  t.regex(body, new RegExp(`action="/account/jobs/${bad}/resend"`));
+  t.notRegex((await shown('', viewer)).body, /resend"/);
+  t.false(body.includes('hostile'), 'the receiver alone, not its URL');
+  const answer = await owner.post(`${PAGE}/${bad}/resend`, { from: 'webhooks' });
+  t.is(answer.headers.location, '/account/webhooks?said=retried');
+  t.deepEqual((await shown('?status=failed')).ids, []);
+  t.is((await owner.get('/account/webhooks?after=x')).statusCode, 400);
+});
+
 test('jobs › show every attempt of a notification, send it again while it is not delivered', async t => {
   const id = await submitted(CALLBACK);
   await app.succeedJob(id);
@@ -199,7 +381,7 @@ test('jobs › show every attempt of a notification, send it again while it is n
   t.false(after.includes('/resend'));
   t.is((await owner.post(`${path}/resend`)).headers.location, `${path}?said=delivered`);
   const records = await audit.list(app.accountId, { limit: 10 });
-  const resent = records.filter(({ action }) => action === 'job.resent');
+  const resent = records.filter(one => one.action === 'job.resent' && one.subject === id);
   t.deepEqual(
     resent.map(({ subject, mail }) => [subject, mail]),
     [[id, owner.mail]],
@@ -326,6 +508,7 @@ test('keys › show a new key once, with a line that works', async t => {
   const toDocs = answer.body.match(/<a [^>]*href="\/docs"/g);
   t.is(toDocs?.length, 2, 'the documents, in the side column and beside the line');
   t.regex(answer.body, /This key expires on <time [^>]*>\d{1,2} \w{3} 20\d\d, [\d:]+ UTC/);
+  t.regex(answer.body, /This service sends no email/);
   t.regex((await made({ expires: 'never' })).answer.body, /This key does not expire/);
   t.is(await statusOf(token), 200);
   const page = (await owner.get(path)).body;

@@ -7,9 +7,9 @@ import {
   type RotationOverlap,
 } from '@matting/core/keys/keys.ts';
 import type { CoreServices } from '@matting/core/package.ts';
-import { curlSample } from '@matting/proto/contract/curl-sample.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
+import { callBlocks } from '../documents/call-blocks.ts';
 import { type Child, DOCS_PATH, html } from '../page/html.ts';
 import { renderPage } from '../page/page-frame.ts';
 import * as ui from '../page/ui.ts';
@@ -25,10 +25,10 @@ type KeyRequest = FastifyRequest<{ Params: { id: string } }>;
 
 export function registerKeyRoutes(
   account: FastifyInstance,
-  keys: CoreServices['manageKeys'],
-  models: CoreServices['models'],
+  services: Pick<CoreServices, 'manageKeys' | 'models'> & Pick<MadeOptions, 'sendsMail'>,
   baseUrl: string,
 ) {
+  const { manageKeys: keys, models, sendsMail } = services;
   const offered = () => models.list().models.map(({ name }) => name);
   const renderNew = (reply: FastifyReply, typed = NEW_KEY) => renderNewKey(reply, offered(), typed);
   const showKey = (request: KeyRequest, reply: FastifyReply, typed?: TypedKey) =>
@@ -63,7 +63,7 @@ export function registerKeyRoutes(
       const errors = { name: words.keys.errors.tooMany };
       return renderNew(reply, { ...typed, errors });
     }
-    return renderMade(reply, made, { rotated: false, baseUrl });
+    return renderMade(reply, made, { rotated: false, baseUrl, sendsMail });
   });
   account.get('/keys/:id', READ, (request: KeyRequest, reply) => showKey(request, reply));
   account.post('/keys/:id', MANAGE, async (request: KeyRequest, reply) => {
@@ -82,7 +82,7 @@ export function registerKeyRoutes(
     const { accountId, actor } = visitOf(request);
     const made = await keys.rotate(accountId, request.params.id, overlap, actor);
     if (made === undefined) throw new PageError('notFound');
-    return renderMade(reply, made, { rotated: true, baseUrl });
+    return renderMade(reply, made, { rotated: true, baseUrl, sendsMail });
   });
   account.post('/keys/:id/revoke', MANAGE, async (request: KeyRequest, reply) => {
     const { accountId, actor } = visitOf(request);
@@ -169,11 +169,18 @@ async function renderKey(
   });
 }
 
+interface MadeOptions {
+  readonly rotated: boolean;
+  readonly baseUrl: string;
+  /** Whether owners hear of a key's end before it comes. */
+  readonly sendsMail: boolean;
+}
+
 /** No other page shows a secret. */
 function renderMade(
   reply: FastifyReply,
   { key, token }: { readonly key: ApiKey; readonly token: string },
-  { rotated, baseUrl }: { readonly rotated: boolean; readonly baseUrl: string },
+  { rotated, baseUrl, sendsMail }: MadeOptions,
 ): FastifyReply {
   const { words, formats } = visitOf(reply.request);
   const { keys, common } = words;
@@ -186,7 +193,7 @@ function renderMade(
   const tryIt = () =>
     ui.panel(
       html`<p>${keys.tryIt}</p>`,
-      ui.codeBlock(curlSample({ baseUrl, apiKey: token }), common, keys.tryLabel),
+      callBlocks({ baseUrl, apiKey: token }, common, keys.tryLabel),
     );
   return renderPage(reply, {
     title: rotated ? keys.rotatedTitle : keys.madeTitle,
@@ -199,7 +206,7 @@ function renderMade(
         ${ui.codeBlock(token, common, keys.madeLabel)}`,
       )}
       ${rotated ? html`<p>${oldSecret}</p>` : null}
-      <p>${endOf(key, visitOf(reply.request))}</p>
+      <p>${endOf(key, sendsMail, visitOf(reply.request))}</p>
       ${maySubmit ? tryIt() : null}
       <p class="actions">
         ${ui.linkButton({ href: `/account/keys/${key.id}`, label: keys.toKey })}
@@ -210,9 +217,12 @@ function renderMade(
   });
 }
 
-function endOf({ expiresAtMs }: ApiKey, { words: { keys }, formats }: Locale): Child {
+function endOf({ expiresAtMs }: ApiKey, sendsMail: boolean, { words, formats }: Locale): Child {
+  const { keys } = words;
   if (expiresAtMs === null) return keys.endsNever;
-  return ui.phrase(keys.endsOn, { time: ui.time(expiresAtMs, formats.dateTime) });
+  return ui.phrase(sendsMail ? keys.endsOn : keys.endsUnsaid, {
+    time: ui.time(expiresAtMs, formats.dateTime),
+  });
 }
 
 function isOverlap(text: string): text is RotationOverlap {

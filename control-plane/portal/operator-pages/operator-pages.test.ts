@@ -98,10 +98,30 @@ test('pages of the operator › say of a node that no control plane reaches why,
   const cause = 'its certificate has expired <b>';
   await stores.sightings.note('replica-1', [{ ...seen, state: 'unreachable', cause }], 60_000);
   t.deepEqual(await live(), ['0', '1']);
-  const { body } = await read('/operator/pages/nodes');
-  t.regex(body, /Unreachable[\s\S]*its certificate has expired &lt;b/);
-  t.false(body.includes('<b>'));
+  for (const page of ['/pages/nodes', '/pages/nodes/expired-1', '']) {
+    const { body } = await read(`/operator${page}`);
+    t.regex(body, /Unreachable[\s\S]*its certificate has expired &lt;b/);
+    t.false(body.includes('expired <b>'));
+  }
+  t.is((await read('/operator/pages/nodes/another')).statusCode, 404);
   await stores.nodes.deregister('expired-1', bootId);
+});
+
+test('pages of the operator › say that they are, and begin with what needs somebody', async t => {
+  const bootId = await register(stores, 'works-1', '');
+  const seen = { nodeId: 'works-1', bootId, state: 'serving', cause: null, forMs: 0 } as const;
+  await stores.sightings.note('replica-1', [seen], 60_000);
+  const { body } = await read('/operator');
+  t.regex(body, /<title>Overview · Matting · Operator<\/title>/);
+  t.regex(body, /class="area">Operator</);
+  t.regex(body, /notice good"[\s\S]*All is well/);
+  await stores.sightings.note('replica-1', [{ ...seen, state: 'failed' }], 60_000);
+  const { body: ill } = await read('/operator');
+  t.regex(ill, /notice bad"[\s\S]*No node takes images/);
+  t.regex(ill, /notice warning"[\s\S]*href="\/operator\/pages\/nodes\/works-1"/);
+  t.regex(ill, /panel bad"><dt>Live nodes/);
+  t.false(ill.includes('All is well'));
+  await stores.nodes.deregister('works-1', bootId);
 });
 
 test('pages of the operator › opens nothing of the JSON interface by the session', async t => {
@@ -292,7 +312,7 @@ test('pages of the operator › keeps the language that was chosen, and leads ba
 test('pages of the operator › has no inline script or style on any page, and is small', async t => {
   for (const url of ['', '/sign-in', '/pages/accounts', '/pages/jobs', '/pages/nodes']) {
     const { body, headers } = await read(`/operator${url}`);
-    t.notRegex(body, / style=| on\w+="|<style|<script(?! type="module" src="\/oper)/);
+    t.notRegex(body, / style=| on\w+="|<style|<script(?!(?: type="module")? src="\/oper)/);
     t.true(Buffer.byteLength(body) < 100_000, url);
     if (body === '') continue;
     t.regex(String(headers['content-security-policy']), /default-src 'none'/);

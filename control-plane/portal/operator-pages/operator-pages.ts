@@ -30,8 +30,10 @@ import { csrfTokenOf, guardRoutes } from '../session/guard.ts';
 import { formOf, localeOf, maybeCsrf, note, PageError } from '../session/visit.ts';
 import { isLanguage } from '../words/words.ts';
 import { registerAccountPages } from './account-pages.ts';
+import { registerNodePages } from './node-pages.ts';
 import { OperatorSessions, SESSION_MS } from './operator-sessions.ts';
-import { registerJobPages, registerNodePages, registerNotificationPages } from './work-pages.ts';
+import { registerOverviewPage } from './overview-page.ts';
+import { registerJobPages, registerNotificationPages } from './work-pages.ts';
 
 interface OperatorPagesOptions {
   readonly baseUrl: string;
@@ -73,6 +75,7 @@ function registerOperatorPages(
     registerAssets(pages, `${OPERATOR_PATH}/assets`, assetsOf(brand));
     registerSignIn(pages, sessions, operatorKey);
     registerAccountPages(pages, services);
+    registerOverviewPage(pages, services);
     registerNodePages(pages, services);
     registerJobPages(pages, services);
     registerNotificationPages(pages, services);

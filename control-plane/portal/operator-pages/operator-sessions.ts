@@ -33,20 +33,16 @@ export class OperatorSessions {
     const [, endMs, random, signature] = TOKEN.exec(token ?? '') ?? [];
     if (token === undefined || signature === undefined) return false;
     if (!isSameText(signature, this.#sign(`${endMs}.${random}`))) return false;
-    const isOver = Number(endMs) <= nowMs || (await this.#ended.has(hashOf(token)));
+    const isOver = Number(endMs) <= nowMs || (await this.#ended.has(hash('sha256', token, 'hex')));
     return !isOver;
   }
 
   /** @param token one that is valid */
   async end(token: string): Promise<void> {
-    await this.#ended.add(hashOf(token), Number(token.split('.', 1)[0]));
+    await this.#ended.add(hash('sha256', token, 'hex'), Number(token.split('.', 1)[0]));
   }
 
   #sign(text: string): string {
     return createHmac('sha256', this.#key).update(`session ${text}`).digest('base64url');
   }
-}
-
-function hashOf(token: string): string {
-  return hash('sha256', token, 'hex');
 }

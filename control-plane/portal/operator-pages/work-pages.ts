@@ -1,7 +1,4 @@
-/**
- * The pages show what waits for a node, and whose it is; nodes, and draining them; jobs of all
- * accounts, and ending the lease of one; notifications, and sending one again.
- */
+/** Pages of jobs of all accounts, and ending the lease of one; of notifications, and sending one again. */
 
 import {
   ENDED_WITHIN_HOURS_DEFAULT,
@@ -9,10 +6,7 @@ import {
   JOB_GROUPS,
   notificationCursor,
   type OperatorJob,
-  type OperatorNode,
   type OperatorNotification,
-  QUEUED_ACCOUNTS_MAX,
-  type QueueView,
   type ResendOutcome,
 } from '@matting/core/operator/operator.ts';
 import type { OperatorServices } from '@matting/core/package.ts';
@@ -21,11 +15,11 @@ import type { FastifyInstance, FastifyReply } from 'fastify';
 import type { VNode } from 'preact';
 import { JOB_TONES } from '../jobs/job-pages.ts';
 import { stageBars } from '../jobs/stage-bars.ts';
-import { type Child, html } from '../page/html.ts';
+import { webhookTable } from '../jobs/webhook-list.ts';
+import { html } from '../page/html.ts';
 import {
   type AccountNames,
   accountLink,
-  OPERATOR_PATH,
   type OperatorVisit,
   operatorVisitOf,
   PAGES_PATH,
@@ -35,141 +29,6 @@ import {
 } from '../page/operator-frame.ts';
 import * as ui from '../page/ui.ts';
 import { fill } from '../words/words.ts';
-
-const NODES_PATH = `${PAGES_PATH}/nodes`;
-const NODE_TONES: Readonly<Record<OperatorNode['state'], ui.Tone>> = {
-  live: 'good',
-  joining: 'neutral',
-  unready: 'warning',
-  unreachable: 'bad',
-  draining: 'warning',
-  gone: 'neutral',
-  silent: 'bad',
-};
-
-export function registerNodePages(
-  pages: FastifyInstance,
-  { operateNodes, readQueue }: OperatorServices,
-): void {
-  pages.get(OPERATOR_PATH, async (_request, reply) => {
-    const queue = await readQueue.read();
-    const nodes = await operateNodes.list();
-    return renderOverview(reply, queue, nodes);
-  });
-  pages.get(NODES_PATH, async (request, reply) => {
-    const nodes = await operateNodes.list();
-    const visit = operatorVisitOf(request);
-    const { title, lead } = visit.own.nodes;
-    const main = nodeTable(nodes, visit);
-    return renderOperatorPage(reply, { title, lead, active: 'nodes', main });
-  });
-  for (const command of ['drain', 'undrain'] as const) {
-    pages.post<{ Params: { node: string } }>(
-      `${NODES_PATH}/:node/${command}`,
-      async (request, reply) => {
-        const changed = await operateNodes.setDraining(request.params.node, command === 'drain');
-        request.log.info({ command, nodeId: changed.node_id }, 'operator');
-        return reply.redirect(`${NODES_PATH}?said=${command}ing`, 303);
-      },
-    );
-  }
-}
-
-function nodeTable(nodes: readonly OperatorNode[], visit: OperatorVisit): VNode {
-  const { own, formats } = visit;
-  const words = own.nodes;
-  return ui.dataTable({
-    caption: words.caption,
-    columns: [
-      words.node,
-      own.state,
-      words.address,
-      words.version,
-      words.runsOn,
-      words.heartbeat,
-      { label: own.actions, silent: true, align: 'end' },
-    ],
-    rows: nodes.map(node => [
-      node.node_id,
-      html`${ui.badge(words.states[node.state], NODE_TONES[node.state])}
-        ${node.cause && html`<div class="soft">${node.cause}</div>`}`,
-      html`<code>${node.address}</code>`,
-      node.version,
-      node.runs_on ?? '–',
-      ui.ago(node.heartbeat_at, formats.exactTime),
-      drainForm(node, visit),
-    ]),
-    empty: ui.emptyState({ title: words.empty, text: words.emptyText }),
-  });
-}
-
-function drainForm(node: OperatorNode, { own, csrf }: OperatorVisit): VNode | null {
-  if (node.state === 'gone') return null;
-  const words = own.nodes;
-  const command = node.draining ? 'undrain' : 'drain';
-  const label = words[command];
-  const name = { node: node.node_id };
-  const ask = node.draining ? {} : { confirm: fill(words.drainAsk, name) };
-  return ui.postForm(
-    {
-      action: `${NODES_PATH}/${encodeURIComponent(node.node_id)}/${command}`,
-      csrf,
-      class: 'inline',
-    },
-    ui.button({ label, kind: 'secondary', describe: `${label} ${node.node_id}`, ...ask }),
-  );
-}
-
-function renderOverview(reply: FastifyReply, queue: QueueView, nodes: readonly OperatorNode[]) {
-  const visit = operatorVisitOf(reply.request);
-  const { formats, own } = visit;
-  const words = own.overview;
-  const live = nodes.filter(({ state }) => state === 'live');
-  const note = fill(words.ofMax, {
-    share: formats.share(queue.megapixels / queue.megapixelsMax),
-    max: formats.credits(queue.megapixelsMax),
-  });
-  const rows = queue.accounts.map(account => [
-    html`<a href=${`${PAGES_PATH}/accounts/${account.accountId}`}>${account.name}</a>`,
-    formats.credits(account.jobs),
-    formats.credits(account.megapixels),
-    formats.share(account.megapixels / Math.max(queue.megapixels, 1)),
-  ]);
-  return renderOperatorPage(reply, {
-    title: words.title,
-    lead: words.lead,
-    active: 'overview',
-    main: html`${ui.figures([
-      { label: words.jobs, value: formats.credits(queue.jobs) },
-      { label: words.megapixels, value: formats.credits(queue.megapixels), note },
-      {
-        label: words.oldest,
-        value: queue.jobs === 0 ? '–' : formats.duration(queue.oldestAgeMs),
-      },
-      {
-        label: words.nodes,
-        value: formats.credits(live.length),
-        note: fill(words.nodesOf, { count: formats.credits(nodes.length) }),
-      },
-    ])}
-    ${ui.section(
-      {
-        title: words.queue,
-        lead:
-          queue.accountCount > QUEUED_ACCOUNTS_MAX
-            ? fill(words.queueMore, { count: formats.credits(queue.accountCount) })
-            : undefined,
-      },
-      ui.dataTable({
-        caption: words.queueCaption,
-        columns: [own.account, ui.end(words.jobs), ui.end(words.megapixels), ui.end(words.share)],
-        rows,
-        empty: ui.emptyState({ title: words.queueEmpty, text: words.queueEmptyText }),
-      }),
-    )}
-    ${ui.section({ title: words.fleet }, nodeTable(nodes, visit))}`,
-  });
-}
 
 const JOBS_PATH = `${PAGES_PATH}/jobs`;
 const PAGE_ROWS = 50;
@@ -331,12 +190,6 @@ function pictureText(
 }
 
 const NOTIFICATIONS_PATH = `${PAGES_PATH}/notifications`;
-const NOTIFICATION_TONES: Readonly<Record<OperatorNotification['status'], ui.Tone>> = {
-  pending: 'neutral',
-  delivered: 'good',
-  failed: 'bad',
-};
-
 export function registerNotificationPages(
   pages: FastifyInstance,
   services: OperatorServices,
@@ -389,67 +242,20 @@ async function renderNotifications(
       ui.textField({ name: 'job', label: texts.jobField, value: job }),
       ui.button({ label: own.filter, kind: 'secondary' }),
     )}
-    ${notificationTable(found, visit)}
+    ${webhookTable(found, visit, {
+      jobsPath: JOBS_PATH,
+      resend: one => resendForm(one, visit),
+      empty: ui.emptyState({ title: texts.empty, text: texts.emptyText }),
+    })}
     ${ui.pager(words.common, NOTIFICATIONS_PATH, { after, next }, { status, job })}`,
   });
 }
 
-function notificationTable(found: readonly OperatorNotification[], visit: OperatorVisit): VNode {
-  const { own, formats, csrf } = visit;
-  const words = own.notifications;
-  return ui.dataTable({
-    caption: words.caption,
-    columns: [
-      words.jobField,
-      words.status,
-      { label: words.receiver, cut: true },
-      ui.end(words.attempts),
-      words.last,
-      words.nextAt,
-      { label: own.actions, silent: true, align: 'end' },
-    ],
-    rows: found.map(one => [
-      subjectOf(one),
-      ui.badge(words.statuses[one.status], NOTIFICATION_TONES[one.status]),
-      one.receiver,
-      formats.credits(one.attempts),
-      lastAnswer(one, visit),
-      ui.time(one.next_attempt_at, formats.dateTime, '–'),
-      one.status === 'delivered'
-        ? null
-        : ui.postForm(
-            {
-              action: `${NOTIFICATIONS_PATH}/${one.job_id}/retry`,
-              csrf,
-              class: 'inline',
-            },
-            ui.button({
-              label: words.resend,
-              kind: 'secondary',
-              describe: `${words.resend}: ${one.job_id}`,
-            }),
-          ),
-    ]),
-    empty: ui.emptyState({ title: words.empty, text: words.emptyText }),
-  });
-}
-
-/** Says how the last attempt ended, and when. */
-function lastAnswer(
-  { last_status_code: status, last_failure: failure, last_attempt_at: at }: OperatorNotification,
-  { own, words, formats }: OperatorVisit,
-): Child {
-  if (at === null) return '–';
-  const why = failure === null ? own.notifications.noAnswer : words.jobs.failures[failure];
-  return html`${status === null ? why : `HTTP ${status}`}
-    <div class="soft">${ui.ago(at, formats.exactTime)}</div>`;
-}
-
-/** Names the final job, or the account's event, which has an id of its own and no page. */
-function subjectOf({ job_id: id, event }: OperatorNotification): VNode {
-  const href = `${PAGES_PATH}/jobs/${id}`;
-  if (event === null) {
-    return html`<a href=${href} title=${id}><code>${id.slice(0, 8)}</code></a>`;
-  }
-  return html`<span>${event} ${ui.shortId(id)}</span>`;
+function resendForm({ job_id: id, status }: OperatorNotification, visit: OperatorVisit) {
+  if (status === 'delivered') return null;
+  const { resend } = visit.own.notifications;
+  return ui.postForm(
+    { action: `${NOTIFICATIONS_PATH}/${id}/retry`, csrf: visit.csrf, class: 'inline' },
+    ui.button({ label: resend, kind: 'secondary', describe: `${resend}: ${id}` }),
+  );
 }

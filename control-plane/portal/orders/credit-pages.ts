@@ -25,7 +25,7 @@ const READ = { config: { permission: 'credits.read' } } as const;
 interface CreditServices {
   readonly ledgerHistory: LedgerHistory;
   readonly readUsage: Pick<ReadUsage, 'view'>;
-  readonly orders: Pick<Orders, 'references'>;
+  readonly orders: Pick<Orders, 'references' | 'packages'>;
 }
 
 export function registerCreditRoutes(account: FastifyInstance, services: CreditServices) {
@@ -70,7 +70,7 @@ async function renderCredits(reply: FastifyReply, services: CreditServices) {
     active: 'credits',
     status: isWrong ? 422 : 200,
     main: html`<div>
-      ${creditsTabs(visit, 'credits')}
+      ${creditsTabs(visit, services.orders, 'credits')}
       ${ui.figures(balanceFigures(visit, balances, pace))}
       ${ui.section(
         { title: credits.ledger, lead: credits.ledgerLead, actions },

@@ -130,8 +130,8 @@ export function registerOrderRoutes(account: FastifyInstance, orders: Orders): v
       active: 'credits',
       said: words.orders.said,
       main: html`<div>
-        ${creditsTabs(visit, 'orders')}
-        ${orderTable(visit, rows)}
+        ${creditsTabs(visit, orders, 'orders')}
+        ${orderTable(visit, rows, orders)}
         ${ui.pager(words.common, ORDERS_PATH, { after, next })}
       </div>`,
     });
@@ -149,9 +149,10 @@ export function registerOrderRoutes(account: FastifyInstance, orders: Orders): v
   });
 }
 
-/** The pages about credits; ordering is for owners. */
+/** The pages about credits; ordering is for owners, where something is on sale. */
 export function creditsTabs(
   { words, role }: Visit,
+  { packages }: Pick<Orders, 'packages'>,
   active: 'credits' | 'packages' | 'orders',
 ): VNode {
   const { credits, orders } = words;
@@ -160,11 +161,16 @@ export function creditsTabs(
     { href: PACKAGES_PATH, label: orders.buy, active: active === 'packages' },
     { href: ORDERS_PATH, label: orders.title, active: active === 'orders' },
   ];
-  const seen = all.filter(({ href }) => may(role, 'orders.manage') || href !== PACKAGES_PATH);
+  const mayBuy = may(role, 'orders.manage') && packages.length > 0;
+  const seen = all.filter(({ href }) => mayBuy || href !== PACKAGES_PATH);
   return ui.tabs(credits.title, seen);
 }
 
-function orderTable({ words, formats, role }: Visit, orders: readonly Order[]): VNode {
+function orderTable(
+  { words, formats, role }: Visit,
+  orders: readonly Order[],
+  { packages }: Pick<Orders, 'packages'>,
+): VNode {
   const text = words.orders;
   const buy = ui.linkButton({ href: PACKAGES_PATH, label: text.buy, kind: 'primary' });
   return ui.dataTable({
@@ -180,7 +186,7 @@ function orderTable({ words, formats, role }: Visit, orders: readonly Order[]): 
     empty: ui.emptyState({
       title: text.empty,
       text: text.emptyText,
-      action: may(role, 'orders.manage') ? buy : undefined,
+      action: may(role, 'orders.manage') && packages.length > 0 ? buy : undefined,
     }),
   });
 }

@@ -81,6 +81,10 @@ async function renderReview(reply: FastifyReply, services: PackageServices) {
   const visit = visitOf(reply.request);
   const { words, formats, csrf, accountId } = visit;
   const text = words.orders;
+  // A bookmark of this page alone names no package.
+  if (['credits', 'price'].every(name => queryText(reply.request, name) === '')) {
+    return renderPackages(reply, services);
+  }
   const chosen = chosenOf(name => queryText(reply.request, name));
   const sold = orders.onSale(chosen);
   if (sold === undefined) return renderPackages(reply, services, 'notOnSale');
@@ -115,11 +119,12 @@ async function renderReview(reply: FastifyReply, services: PackageServices) {
 
 async function renderPackages(
   reply: FastifyReply,
-  { orders: { packages }, readUsage }: PackageServices,
+  { orders: sold, readUsage }: PackageServices,
   refused?: Refusal,
 ): Promise<FastifyReply> {
   const visit = visitOf(reply.request);
   const { orders } = visit.words;
+  const { packages } = sold;
   const pace = paceOf(await readUsage.view(visit.accountId, {}));
   const recommended = recommendedOf(packages, pace);
   return renderPage(reply, {
@@ -128,7 +133,7 @@ async function renderPackages(
     active: 'credits',
     status: refused === undefined ? 200 : 422,
     main: html`<div>
-      ${creditsTabs(visit, 'packages')}
+      ${creditsTabs(visit, sold, 'packages')}
       ${refused === undefined ? null : ui.notice('bad', orders.refused[refused])}
       ${
         packages.length === 0

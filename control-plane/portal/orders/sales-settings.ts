@@ -18,13 +18,14 @@ const INSTRUCTIONS_LENGTH_MAX = 2000;
 
 export function readSales(whole: EnvReader) {
   const reader = whole.section('Orders');
-  return {
-    /** People of accounts can order this list's packages; `none`: nothing is sold. */
-    priceList: reader.oneOf('MATTING_PRICE_LIST', PRICE_LIST_NAMES, {
-      about: `The price list whose packages account owners can [order](money.md#confirm-and-refund-orders). With
-        \`none\` they can order nothing.`,
-      default: 'credit' as const,
-    }),
+  const priceList = reader.oneOf('MATTING_PRICE_LIST', PRICE_LIST_NAMES, {
+    about: `The price list whose packages account owners can [order](money.md#confirm-and-refund-orders). With
+      \`none\` they can order nothing, and see no prices.`,
+    otherwise:
+      '`credit` with `MATTING_PAYMENT_SECRET` or `MATTING_PAYMENT_INSTRUCTIONS`, else `none`',
+    default: undefined,
+  });
+  const payment = {
     /** Signs notifications of payments; undefined: the service takes none. */
     paymentSecret: reader.parsed(
       'MATTING_PAYMENT_SECRET',
@@ -47,6 +48,13 @@ export function readSales(whole: EnvReader) {
         default: undefined,
       },
     ),
+  };
+  // Without a word of how to pay, an order leads nowhere.
+  const canPay = (payment.paymentInstructions ?? payment.paymentSecret) !== undefined;
+  return {
+    ...payment,
+    /** People of accounts can order this list's packages; `none`: nothing is sold. */
+    priceList: priceList ?? (canPay ? 'credit' : 'none'),
   };
 }
 

@@ -7,7 +7,10 @@ import path from 'node:path';
 import { assertBalanced, fundedAccount } from '@matting/core/test/fixtures.ts';
 import { imageBody } from '@matting/core/test/support/test-app.ts';
 import { signMessage } from '@matting/http/outgoing/webhook-signature.ts';
+import { readEnvironment } from '@matting/program/env.ts';
 import ava from 'ava';
+import { portal } from '../portal.ts';
+import { type PortalSettings, readPortalSettings } from '../settings.ts';
 import { paid, placed } from '../test/orders.ts';
 import { openTestApp, portalOf, useTestApp } from '../test/portal-app.ts';
 import { type SignedInBrowser, signIn } from '../test/signed-in-browser.ts';
@@ -183,7 +186,10 @@ test('the pages of orders › refuse what was reviewed before the price list cha
   const sent = await person.post('/account/orders', { form, credits: '2500', price: '5000' });
   t.is(sent.statusCode, 422);
   t.deepEqual(await changed.stores.orders.list({ accountId: changed.accountId, limit: 1 }), []);
-  for (const query of ['', '?credits=2500', '?credits=2500&price=50.00', '?credits=x&price=5000']) {
+  const bare = await owner.get('/account/orders/new');
+  t.is(bare.statusCode, 200);
+  t.regex(bare.body, /href="\/account\/orders\/new\?credits=2500&amp;price=5000"/);
+  for (const query of ['?credits=2500', '?credits=2500&price=50.00', '?credits=x&price=5000']) {
     t.is((await owner.get(`/account/orders/new${query}`)).statusCode, 400, query);
   }
   t.is((await viewer.get(reviewed)).statusCode, 403);
@@ -218,8 +224,14 @@ test('the pages of orders › sell nothing where nothing is on sale', async t =>
   const none = { ...sales, paymentInstructions: undefined, priceList: 'none' } as const;
   const closed = await openTestApp({ settings: { portal: { sales: none } } }, t);
   const person = await signIn(closed);
-  const page = await person.get('/account/orders/packages');
-  t.false(page.body.includes('action="/account/orders"'));
+  const link = 'href="/account/orders/packages"';
+  for (const path of ['/account/orders/packages', '/account/credits', '/account/orders']) {
+    const { statusCode, body } = await person.get(path);
+    t.deepEqual([statusCode, body.includes(link)], [200, false], path);
+    t.false(body.includes('action="/account/orders"'));
+  }
+  const own = await signIn(app);
+  t.true((await own.get('/account/credits')).body.includes(link), 'where something is');
 });
 
 const PATH = '/account/payments/notifications';
@@ -403,4 +415,24 @@ test('notifications of payments › are told to come later beyond their rate; fo
     t.is(await codeOf(SECRET), 'NOT_FOUND');
   }
   t.is(await codeOf(SECRET), 'RATE_LIMITED');
+});
+
+test('credits are on sale where the operator says how to pay, and an error of the API says so', t => {
+  const sells = (changes: object) =>
+    portal.sells?.({ sales: { ...sales, ...changes } } as PortalSettings);
+  t.true(sells({}));
+  t.true(sells({ paymentInstructions: undefined, paymentSecret: 'a secret of 24 letters...' }));
+  t.false(sells({ paymentInstructions: undefined, paymentSecret: undefined }));
+  t.false(sells({ priceList: 'none' }));
+});
+
+test('prices show where the operator says how to pay, or names a list', t => {
+  const listOf = (env: Record<string, string>) =>
+    readEnvironment(env, reader => readPortalSettings(reader, 'https://matting.example').sales)
+      .priceList;
+  t.is(listOf({}), 'none');
+  t.is(listOf({ MATTING_PAYMENT_INSTRUCTIONS: 'Bank 1' }), 'credit');
+  t.is(listOf({ MATTING_PAYMENT_SECRET: 'a-secret-of-24-letters-or-more' }), 'credit');
+  t.is(listOf({ MATTING_PAYMENT_INSTRUCTIONS: 'Bank 1', MATTING_PRICE_LIST: 'none' }), 'none');
+  t.is(listOf({ MATTING_PRICE_LIST: 'image' }), 'image');
 });

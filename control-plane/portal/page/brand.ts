@@ -104,26 +104,25 @@ const DARK: Theme = {
 
 function styleOf(hex: string): string {
   const colour = colourOf(hex);
-  return `:root{${variablesOf(colour, LIGHT)}}
-@media (prefers-color-scheme:dark){:root{${variablesOf(colour, DARK)}}}
-`;
+  const dark: Readonly<Record<string, Colour>> = coloursOf(colour, DARK);
+  const variables = Object.entries(coloursOf(colour, LIGHT)).map(
+    ([name, light]) => `--${name}:light-dark(${hexOf(light)},${hexOf(dark[name] ?? light)})`,
+  );
+  return `:root{${variables.join(';')}}\n`;
 }
 
-function variablesOf(colour: Colour, { grounds, towards, tintShare }: Theme): string {
+function coloursOf(colour: Colour, { grounds, towards, tintShare }: Theme) {
   const paper = grounds[1] as Colour;
   const tint = mixed(paper, colour, tintShare);
   const text = readable(colour, [...grounds, tint], towards);
   const ink = contrast(colour, WHITE) >= CONTRAST_MIN ? WHITE : BLACK;
-  const variables = {
+  return {
     accent: text,
     'accent-tint': tint,
     fill: colour,
     'fill-hover': mixed(colour, ink === WHITE ? BLACK : WHITE, HOVER_SHARE),
     'fill-ink': ink,
   };
-  return Object.entries(variables)
-    .map(([name, value]) => `--${name}:${hexOf(value)}`)
-    .join(';');
 }
 
 /** WCAG 2.2, 1.4.3, requires this contrast. */

@@ -19,7 +19,7 @@ const PATHS = {
   profile: 'M8 8a2.6 2.6 0 1 0 0-5.2A2.6 2.6 0 0 0 8 8ZM3 13.5a5 5 0 0 1 10 0',
   docs: 'M3 3h4a1.5 1.5 0 0 1 1 .5A1.5 1.5 0 0 1 9 3h4v9.5H9a1.5 1.5 0 0 0-1 .5 1.5 1.5 0 0 0-1-.5H3ZM8 3.5V13',
   picture: 'M2.5 3h11v10h-11ZM2.5 11l3.2-3.4L8 10l2.2-2.2 3.3 3.2M10.4 5.9h.1',
-  bell: 'M4 11.5h8c-.8-.8-1-2-1-4a3 3 0 0 0-6 0c0 2-.2 3.2-1 4ZM6.8 13.5h2.4',
+  webhooks: 'M4 11.5h8c-.8-.8-1-2-1-4a3 3 0 0 0-6 0c0 2-.2 3.2-1 4ZM6.8 13.5h2.4',
   nodes: 'M3 3h10v4H3ZM3 9h10v4H3ZM5.2 5h.1M5.2 11h.1',
   copy: 'M5.5 5.5v-3h8v8h-3M2.5 5.5h8v8h-8Z',
   menu: 'M2.5 4h11M2.5 8h11M2.5 12h11',
@@ -33,9 +33,7 @@ const PATHS = {
 export type IconName = keyof typeof PATHS;
 
 export function icon(name: IconName): VNode {
-  return html`<svg class="icon" viewBox="0 0 16 16" width="16" height="16" fill="none"
-    stroke="currentColor" stroke-width="1.4" stroke-linecap="round" stroke-linejoin="round"
-    aria-hidden="true"><path d=${PATHS[name]} /></svg>`;
+  return html`<svg class="icon" viewBox="0 0 16 16" width="16" height="16" aria-hidden="true"><path d=${PATHS[name]} /></svg>`;
 }
 
 export function mark(): VNode {

@@ -17,7 +17,7 @@ const ENTRIES = [
   { name: 'orders', path: `${PAGES_PATH}/orders`, icon: 'credits' },
   { name: 'nodes', path: `${PAGES_PATH}/nodes`, icon: 'nodes' },
   { name: 'jobs', path: `${PAGES_PATH}/jobs`, icon: 'jobs' },
-  { name: 'notifications', path: `${PAGES_PATH}/notifications`, icon: 'bell' },
+  { name: 'notifications', path: `${PAGES_PATH}/notifications`, icon: 'webhooks' },
 ] as const satisfies readonly { name: string; path: string; icon: IconName }[];
 
 /** A page of the operator is made with this; `own` holds the words of these pages. */
@@ -45,7 +45,7 @@ export function renderOperatorPage(reply: FastifyReply, page: OperatorPage): Fas
   return renderFramed(
     reply,
     { ...page, said: own.said },
-    { path: OPERATOR_PATH, nav: isSignedIn ? nav : [], navigation: own.title },
+    { path: OPERATOR_PATH, nav: isSignedIn ? nav : [], navigation: own.title, area: own.title },
   );
 }
 

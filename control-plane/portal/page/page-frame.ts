@@ -46,8 +46,12 @@ export interface PageContent {
 interface NavLink {
   readonly href: string;
   readonly label: string;
-  readonly icon: IconName;
+  readonly icon?: IconName;
   readonly active: boolean;
+  /** A group of links begins with this one, and has this name. */
+  readonly group?: string | undefined;
+  /** The contents of its page stand below it. */
+  readonly below?: Child;
 }
 
 interface Frame {
@@ -56,6 +60,12 @@ interface Frame {
   /** An empty list makes a stranger's page, in one narrow column. */
   readonly nav: readonly NavLink[];
   readonly navigation: string;
+  /** This stands above the links. */
+  readonly search?: Child;
+  /** The page has this sheet of assets/ beside that of every page. */
+  readonly sheet?: string;
+  /** Whose pages these are, if not an account's: it stands beside the mark and in the title. */
+  readonly area?: string;
   readonly person?: SignedIn | undefined;
 }
 
@@ -70,7 +80,7 @@ type FrameProps = Omit<PageContent, 'said'> &
   };
 
 /** The policy allows no inline script or style, no other host, and no frame. */
-const POLICY = [
+export const POLICY = [
   "default-src 'none'",
   "style-src 'self'",
   "script-src 'self'",
@@ -92,9 +102,8 @@ const PAGE_HEADERS = {
   'cross-origin-resource-policy': 'same-origin',
   'permissions-policy': 'camera=(), geolocation=(), microphone=(), payment=(), usb=()',
   'cache-control': 'no-store',
+  'x-robots-tag': 'noindex',
 } as const;
-
-const SCRIPTS = ['copy.js', 'confirm.js', 'times.js'] as const;
 
 export function renderFramed(reply: FastifyReply, page: PageContent, frame: Frame): FastifyReply {
   const { request } = reply;
@@ -102,7 +111,8 @@ export function renderFramed(reply: FastifyReply, page: PageContent, frame: Fram
   const said = saidOf(request, page.said);
   const locale = localeOf(request);
   const more = { csrf, said, brand: brandOf(request), address: request.url };
-  const document = pageDocument({ ...page, ...frame, ...locale, ...more });
+  const scripts = ['copy.js', 'confirm.js', 'times.js', ...(page.scripts ?? [])];
+  const document = pageDocument({ ...page, ...frame, ...locale, ...more, scripts });
   return reply
     .code(page.status ?? 200)
     .headers(PAGE_HEADERS)
@@ -116,20 +126,20 @@ function saidOf(request: FastifyRequest, words: PageContent['said']): string | u
   return Object.hasOwn(words, said) ? words[said] : undefined;
 }
 
-function pageDocument(props: FrameProps): VNode {
-  const { language, title, person, path, brand } = props;
-  const owner = person?.accountName ?? productOf(props);
+export function pageDocument(props: FrameProps): VNode {
+  const { language, title, person, path, brand, area, sheet, scripts = [] } = props;
+  const owner = person?.accountName ?? [productOf(props), area].filter(Boolean).join(' · ');
   const favicon =
     brand?.logo === undefined ? assetHref(path, 'mark.svg') : hrefOf(path, brand.logo);
-  const scripts = [...SCRIPTS, ...(props.scripts ?? [])];
   return html`<html lang=${language}>
     <head>
       <meta charset="utf-8" />
       <meta name="viewport" content="width=device-width, initial-scale=1" />
       <meta name="color-scheme" content="light dark" />
-      <meta name="robots" content="noindex" />
       <title>${`${title} · ${owner}`}</title>
+      <script src=${assetHref(path, 'theme.js')}></script>
       <link rel="stylesheet" href=${assetHref(path, 'style.css')} />
+      ${sheet ? html`<link rel="stylesheet" href=${assetHref(path, sheet)} />` : null}
       ${brand?.style ? html`<link rel="stylesheet" href=${hrefOf(path, brand.style)} />` : null}
       <link rel="icon" type=${brand?.logo?.type ?? 'image/svg+xml'} href=${favicon} />
       ${scripts.map(name => html`<script type="module" src=${assetHref(path, name)}></script>`)}
@@ -140,7 +150,7 @@ function pageDocument(props: FrameProps): VNode {
 
 function framedBody(props: FrameProps): VNode {
   const { words, person, navigation } = props;
-  return html`<body>
+  return html`<body class=${props.area === undefined ? undefined : 'operator'}>
     <a class="skip" href="#main">${words.common.skip}</a>
     <div class="frame">
       <header class="bar">
@@ -151,10 +161,10 @@ function framedBody(props: FrameProps): VNode {
       </header>
       <nav class="side" id="menu" popover="auto" aria-label=${navigation}>
         <div class="side-brand">${brandLink(props)}</div>
-        ${person === undefined ? null : accountSwitch(person, words)}
+        ${person === undefined ? null : accountSwitch(person, words)}${props.search}
         ${navList(props.nav)}
         <div class="side-foot">${person === undefined ? null : profileLink(person, words)}
-          ${languageForms(props)}${signOutForm(props)}
+          ${languageForms(props)}${themeChoice(words)}${signOutForm(props)}
         </div>
       </nav>
       ${mainOf(props)}
@@ -163,8 +173,8 @@ function framedBody(props: FrameProps): VNode {
 }
 
 function strangersBody(props: FrameProps): VNode {
-  const { words } = props;
-  return html`<body class="narrow">
+  const { words, area } = props;
+  return html`<body class=${area === undefined ? 'narrow' : 'narrow operator'}>
     <a class="skip" href="#main">${words.common.skip}</a>
     <header class="bar">${brandLink(props)}${languageLinks(props)}</header>
     ${
@@ -188,11 +198,11 @@ function mainOf({ title, lead, actions, back, main, said }: FrameProps): VNode {
 }
 
 function brandLink(props: FrameProps): VNode {
-  const { path, brand } = props;
+  const { path, brand, area } = props;
   const logo = brand?.logo;
   return html`<a class="brand" href=${path}>
     ${logo === undefined ? mark() : html`<img class="logo" src=${hrefOf(path, logo)} alt="" />`}
-    <span>${productOf(props)}</span>
+    <span>${productOf(props)}</span>${area === undefined ? null : html`<span class="area">${area}</span>`}
   </a>`;
 }
 
@@ -202,9 +212,17 @@ function productOf({ brand, words }: FrameProps): string {
 
 function navList(links: readonly NavLink[]): VNode {
   return html`<ul class="nav">${links.map(
-    link => html`<li><a href=${link.href} aria-current=${link.active ? 'page' : undefined}>
-      ${icon(link.icon)}<span>${link.label}</span></a></li>`,
+    link => html`${link.group && html`<li class="nav-group">${link.group}</li>`}<li><a href=${link.href} aria-current=${link.active ? 'page' : undefined}>
+      ${link.icon && icon(link.icon)}<span>${link.label}</span></a>${link.below}</li>`,
   )}</ul>`;
+}
+
+/** A script shows it, and keeps the choice in the browser. */
+function themeChoice({ common }: Words): VNode {
+  return html`<label class="theme" hidden><span class="silent">${common.theme}</span>
+    <select>${Object.entries(common.themes).map(
+      ([value, label]) => html`<option value=${value}>${label}</option>`,
+    )}</select></label>`;
 }
 
 function accountSwitch(person: SignedIn, words: Words): VNode {
@@ -266,18 +284,20 @@ const LANGUAGE_NAMES: Readonly<Record<Language, string>> = { en: 'English', 'zh-
 
 const ENTRIES = [
   { name: 'overview', path: '', permission: 'overview.read' },
-  { name: 'keys', path: '/keys', permission: 'keys.read' },
-  { name: 'credits', path: '/credits', permission: 'credits.read' },
-  { name: 'usage', path: '/usage', permission: 'usage.read' },
-  { name: 'jobs', path: '/jobs', permission: 'jobs.read' },
   { name: 'playground', path: '/playground', permission: 'playground.use' },
-  { name: 'people', path: '/people', permission: 'people.manage' },
+  { name: 'jobs', path: '/jobs', permission: 'jobs.read' },
+  { name: 'webhooks', path: '/webhooks', permission: 'jobs.read' },
+  { name: 'keys', path: '/keys', permission: 'keys.read' },
+  { name: 'credits', path: '/credits', permission: 'credits.read', group: 'billing' },
+  { name: 'usage', path: '/usage', permission: 'usage.read' },
+  { name: 'people', path: '/people', permission: 'people.manage', group: 'account' },
   { name: 'settings', path: '/settings', permission: 'settings.manage' },
   { name: 'audit', path: '/audit', permission: 'audit.read' },
 ] as const satisfies readonly {
   name: IconName & keyof Words['nav'];
   path: string;
   permission: Permission;
+  group?: keyof Words['navGroups'];
 }[];
 
 interface Page extends PageContent {
@@ -289,13 +309,20 @@ export function renderPage(reply: FastifyReply, page: Page): FastifyReply {
   const person = maybeSignedIn(request);
   const { words } = localeOf(request);
   const seen = ENTRIES.filter(({ permission }) => person && may(person.role, permission));
-  const entries = seen.map(({ name, path }) => ({
+  const entries = seen.map(({ name, path, ...entry }) => ({
     href: `${ACCOUNT_PATH}${path}`,
     label: words.nav[name],
     icon: name,
     active: name === page.active,
+    group: 'group' in entry ? words.navGroups[entry.group] : undefined,
   }));
-  const docs = { href: DOCS_PATH, label: words.nav.docs, icon: 'docs', active: false } as const;
+  const docs: NavLink = {
+    href: DOCS_PATH,
+    label: words.nav.docs,
+    icon: 'docs',
+    active: false,
+    group: words.navGroups.help,
+  };
   const nav = person ? [...entries, docs] : [];
   const { navigation } = words.common;
   return renderFramed(reply, page, { path: ACCOUNT_PATH, nav, navigation, person });

@@ -78,11 +78,18 @@ interface Figure {
   readonly label: string;
   readonly value: Child;
   readonly note?: Child;
+  /** bad: somebody should look at it. */
+  readonly tone?: 'bad' | undefined;
 }
 
 export function figures(list: readonly Figure[]): VNode {
   return html`<dl class="figures">${list.map(
-    ({ label, value, note }) => html`<div class="panel">
+    ({
+      label,
+      value,
+      note,
+      tone,
+    }) => html`<div class=${tone === undefined ? 'panel' : `panel ${tone}`}>
       <dt>${label}</dt><dd class="figure">${value}</dd>${note ? html`<dd class="hint">${note}</dd>` : null}
     </div>`,
   )}</dl>`;

@@ -262,7 +262,7 @@ function memberCells({ words, formats, csrf, userId: own }: Visit, row: Member):
           </select>`,
           ui.button({
             label: people.change,
-            kind: 'quiet',
+            kind: 'secondary',
             describe: fill(people.changeOf, { mail }),
           }),
         ),
@@ -273,7 +273,7 @@ function memberCells({ words, formats, csrf, userId: own }: Visit, row: Member):
           { action: `${PEOPLE_PATH}/${userId}/remove`, csrf, class: 'inline' },
           ui.button({
             label: people.remove,
-            kind: 'danger',
+            kind: 'quiet',
             describe: fill(people.removeOf, { mail }),
             confirm: fill(people.removeConfirm, { mail }),
           }),
@@ -341,7 +341,7 @@ function linkTable(
                   { action: `${PEOPLE_PATH}/invitations/${id}/resend`, csrf, class: 'inline' },
                   ui.button({
                     label: byMail ? people.resend : people.newLink,
-                    kind: 'quiet',
+                    kind: 'secondary',
                     describe: fill(byMail ? people.resendOf : people.newLinkOf, { mail }),
                   }),
                 )

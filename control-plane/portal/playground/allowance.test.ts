@@ -91,7 +91,7 @@ onStores(test, 'the playground', (test, { database, stores, replica }) => {
       .execute();
     const problems = await stores.ledger.check(job.accountId);
     const words = problems.map(({ problem }) => problem).join('; ');
-    t.regex(words, /of the playground, its ledger has a reserve/);
+    t.regex(words, /the job has no credit, its ledger has a reserve/);
     await database.kysely.deleteFrom('ledger_entries').where('id', '=', entry.id).execute();
     await assertBalanced(stores, job.accountId);
   });

@@ -7,7 +7,7 @@
 
 import type { IncomingMessage } from 'node:http';
 import { bodyFormOf } from '@matting/core/http/matting-bodies.ts';
-import { type Job, publicState } from '@matting/core/jobs/job.ts';
+import type { Job } from '@matting/core/jobs/job.ts';
 import type { Core, CoreServices } from '@matting/core/package.ts';
 import { AllowanceError } from '@matting/core/submission/submission.ts';
 import { noteJob } from '@matting/http/answer-log.ts';
@@ -18,23 +18,20 @@ import { FORMAT_NAMES, OUTPUT_FORMATS } from '@matting/proto/contract/formats.ts
 import { REQUEST_BODY_BYTES_MAX } from '@matting/proto/contract/limits.ts';
 import type { FastifyInstance, FastifyReply } from 'fastify';
 import type { VNode } from 'preact';
-import { codeSamples } from '../documents/samples.ts';
-import {
-  failureText,
-  type JobRequest,
-  sendResultOf,
-  sizeOf,
-  warningsText,
-} from '../jobs/job-pages.ts';
-import { hasThumbnail, thumbnail } from '../jobs/thumbnails.ts';
-import { type Child, html } from '../page/html.ts';
+import { callBlocks } from '../documents/call-blocks.ts';
+import type { AccountJobs } from '../jobs/account-jobs.ts';
+import { sendResultOf } from '../jobs/job-files.ts';
+import { findJob, type JobRequest, renderJob } from '../jobs/job-pages.ts';
+import { JOBS_PATH } from '../jobs/thumbnails.ts';
+import { ACCOUNT_PATH, type Child, html } from '../page/html.ts';
 import { renderPage } from '../page/page-frame.ts';
-import { dropWords, resultStage, SAMPLES, sampleHref } from '../page/stage.ts';
+import { dropWords, SAMPLES, sampleHref } from '../page/stage.ts';
 import * as ui from '../page/ui.ts';
 import { readGuarded } from '../session/guard.ts';
 import { createSecret } from '../session/secret.ts';
 import { PageError, type Visit, visitOf } from '../session/visit.ts';
 import { fill, type Words } from '../words/words.ts';
+import { isOpen, outcome, workingStage } from './outcome.ts';
 import type { PlaygroundRefusal } from './playground-store.ts';
 import {
   type Options,
@@ -47,17 +44,22 @@ import {
 
 /** A page without scripts looks at an open job again after this long. */
 const REFRESH_S = 2;
+const PAGE = `${ACCOUNT_PATH}/playground`;
 const USE = { config: { permission: 'playground.use' } } as const;
 /** The body is a form with files, which the handler reads as it arrives. */
 const SEND = { config: { permission: 'playground.use', body: 'multipart' } } as const;
+const CORRECT = { config: { permission: 'jobs.correct', body: 'multipart' } } as const;
+
+type Services = Parameters<typeof sendResultOf>[2] & {
+  readonly playground: UsePlayground;
+  readonly accountJobs: AccountJobs;
+  readonly models: CoreServices['models'];
+  readonly fleet: Pick<Core['fleet'], 'snapshots'>;
+};
 
 export function registerPlaygroundRoutes(
   account: FastifyInstance,
-  services: {
-    readonly playground: UsePlayground;
-    readonly models: CoreServices['models'];
-    readonly fleet: Pick<Core['fleet'], 'snapshots'>;
-  } & Parameters<typeof sendResultOf>[2],
+  services: Services,
   baseUrl: string,
 ): void {
   const { playground, models, fleet } = services;
@@ -74,13 +76,13 @@ export function registerPlaygroundRoutes(
     const allowance = await playground.allowance(visit.accountId);
     const main = html`<div>
       <div class="playground">
-        <div id="outcome" aria-live="polite">${outcome(visit, shown.job)}</div>
+        <div id="outcome" aria-live="polite">${outcome(visit, shown.job, { baseUrl, options })}</div>
         <div id="try">${form({ visit, allowance, options, offered, refusal: shown.refusal })}</div>
       </div>
       ${theCall(visit.words, baseUrl, options)}
       <template id="working">${workingStage(visit.words, 'queued')}</template>
     </div>`;
-    const scripts = ['compare.js', 'playground.js'];
+    const scripts = ['compare.js', 'paint.js', 'playground.js'];
     return renderPage(reply, { title, lead, active: 'playground', status, scripts, main });
   };
   const find = async (request: JobRequest): Promise<Job> => {
@@ -91,6 +93,9 @@ export function registerPlaygroundRoutes(
   };
   account.get('/playground', USE, (_request, reply) => show(reply, {}));
   account.post('/playground', SEND, (_request, reply) => send(reply, playground, show));
+  account.post('/playground/:jobId/corrections', SEND, (request: JobRequest, reply) =>
+    send(reply, playground, show, { find: () => find(request), path: PAGE }),
+  );
   account.get('/playground/:jobId', USE, async (request: JobRequest, reply) => {
     const job = await find(request);
     // Without scripts the page looks again by itself; the script ignores the header.
@@ -100,10 +105,34 @@ export function registerPlaygroundRoutes(
   account.get('/playground/:jobId/result', USE, async (request: JobRequest, reply) =>
     sendResultOf(reply, await find(request), services),
   );
+  registerJobCorrections(account, services, baseUrl);
+}
+
+/** The form of a job's own page: the job may be of any key of the account. */
+function registerJobCorrections(
+  account: FastifyInstance,
+  { playground, accountJobs }: Pick<Services, 'playground' | 'accountJobs'>,
+  baseUrl: string,
+): void {
+  account.post('/jobs/:jobId/corrections', CORRECT, (request: JobRequest, reply) => {
+    const find = () => findJob(request, accountJobs);
+    const show: Show = async (_reply, { refusal, status = 200 }) => {
+      const { words } = visitOf(request);
+      const notice = refusedCorrection(words, refusal);
+      return renderJob(reply, await find(), { accountJobs, baseUrl }, { notice, status });
+    };
+    return send(reply, playground, show, { find: async () => (await find()).job, path: JOBS_PATH });
+  });
+}
+
+function refusedCorrection({ painter, playground }: Words, refusal?: Refusal): VNode {
+  if (refusal?.kind === 'uncorrectable') return ui.notice('warning', painter.over);
+  if (refusal?.kind === 'busy') return ui.notice('warning', painter.busy);
+  return ui.notice('bad', playground.invalid.other);
 }
 
 type Refusal =
-  | { readonly kind: PlaygroundRefusal | 'busy' }
+  | { readonly kind: PlaygroundRefusal | 'busy' | 'uncorrectable' }
   | {
       readonly kind: 'invalid';
       readonly code: ErrorCode;
@@ -121,35 +150,47 @@ interface Shown {
 
 type Show = (reply: FastifyReply, shown: Shown) => Promise<FastifyReply>;
 
-function isOpen(job: Job): boolean {
-  return ['queued', 'processing'].includes(publicState(job));
-}
-
-/** Answers with the job's page; a refusal shows the form as it was sent, without its files. */
-async function send(reply: FastifyReply, playground: UsePlayground, show: Show) {
+/**
+ * Answers with the job's page; a refusal shows the form as it was sent, without its files.
+ * @param corrected finds the job that the form's strokes correct, once the form has shown its token,
+ * and says below what path the page of its correction is; absent: the form brings a picture
+ */
+async function send(
+  reply: FastifyReply,
+  playground: UsePlayground,
+  show: Show,
+  corrected?: { readonly find: () => Promise<Job>; readonly path: string },
+) {
   const { request } = reply;
-  if (!playground.isOn) throw new PageError('notFound');
+  const { path = PAGE } = corrected ?? {};
+  if (path === PAGE && !playground.isOn) throw new PageError('notFound');
   const boundary = requireBoundary(request.raw);
   let sent: PlaygroundForm | undefined;
+  const isCorrection = corrected !== undefined;
+  const read: Parameters<UsePlayground['submit']>[1] = uploads =>
+    readGuarded(request, async requireFormToken => {
+      sent = new PlaygroundForm(uploads, requireFormToken, { isCorrection });
+      wantBody(request, reply);
+      const form = { boundary, room: uploads.texts };
+      await readParts(request.raw, form, sent, { bytesMax: REQUEST_BODY_BYTES_MAX });
+      return sent.finish();
+    });
   try {
-    const job = await playground.submit(visitOf(request).accountId, uploads =>
-      readGuarded(request, async requireFormToken => {
-        sent = new PlaygroundForm(uploads, requireFormToken);
-        wantBody(request, reply);
-        const form = { boundary, room: uploads.texts };
-        await readParts(request.raw, form, sent, { bytesMax: REQUEST_BODY_BYTES_MAX });
-        return sent.finish();
-      }),
-    );
+    const { accountId } = visitOf(request);
+    const job = await (corrected === undefined
+      ? playground.submit(accountId, read)
+      : playground.correct(accountId, corrected.find, read));
     noteJob(request, job.id);
-    const query = new URLSearchParams([...(sent?.options ?? [])]).toString();
-    const path = `/account/playground/${job.id}`;
-    return reply.redirect(query === '' ? path : `${path}?${query}`, 303);
+    const options = isCorrection ? optionsOfQuery(request.query) : sent?.options;
+    const query = new URLSearchParams([...(options ?? [])]).toString();
+    return reply.redirect(`${path}/${job.id}${query === '' ? '' : `?${query}`}`, 303);
   } catch (error) {
     const refused = refusalOf(error);
     if (refused === undefined) throw error;
     if (refused.retryAfterS !== undefined) reply.header('retry-after', refused.retryAfterS);
-    return await show(reply, { ...refused, options: sent?.options ?? new Map() });
+    const options = isCorrection ? optionsOfQuery(request.query) : sent?.options;
+    const job = corrected && { job: await corrected.find() };
+    return await show(reply, { ...refused, ...job, options: options ?? new Map() });
   }
 }
 
@@ -161,6 +202,12 @@ function requireBoundary(request: IncomingMessage): string {
   return body.boundary;
 }
 
+const UNCORRECTABLE: readonly ErrorCode[] = [
+  'JOB_NOT_CORRECTABLE',
+  'CORRECTIONS_EXHAUSTED',
+  'RESULT_EXPIRED',
+];
+
 /** Finds the page's words for an error; undefined: the error does not refuse what was sent. */
 function refusalOf(
   error: unknown,
@@ -169,11 +216,15 @@ function refusalOf(
     return { refusal: { kind: error.reason as PlaygroundRefusal }, status: 429 };
   }
   if (!(error instanceof ContractError)) return undefined;
-  if (error.code === 'SERVICE_UNAVAILABLE') {
-    const { retryAfterS } = error;
-    return { refusal: { kind: 'busy' }, status: 503, retryAfterS };
+  if (error.code === 'SERVICE_UNAVAILABLE' || error.code === 'RATE_LIMITED') {
+    const { retryAfterS, spec } = error;
+    return { refusal: { kind: 'busy' }, status: spec.http, retryAfterS };
   }
   if (error.spec.http >= 500) return undefined;
+  if (error.code === 'JOB_NOT_FOUND') throw new PageError('notFound', { cause: error });
+  if (UNCORRECTABLE.includes(error.code)) {
+    return { refusal: { kind: 'uncorrectable' }, status: error.spec.http };
+  }
   const [field] = error.fieldErrors;
   return { refusal: { kind: 'invalid', code: error.code, field: field?.field }, status: 422 };
 }
@@ -198,6 +249,8 @@ function refusalNotice(visit: Visit, allowance: PlaygroundAllowance, refusal?: R
       return ui.notice('warning', said.tooManyOpen);
     case 'busy':
       return ui.notice('warning', said.busy);
+    case 'uncorrectable':
+      return ui.notice('warning', words.painter.over);
     case 'invalid':
       return invalidField(refusal) === 'other'
         ? ui.notice('bad', said.invalid.other)
@@ -267,7 +320,8 @@ function form(props: FormProps): VNode {
 function dropField(words: Words, accept: string, error: string | undefined): VNode {
   const said = words.playground;
   const described = error === undefined ? 'image_file-hint' : 'image_file-hint image_file-error';
-  return html`<div class=${`drop field${error === undefined ? '' : ' wrong'}`} data-drop=${said.chosen}>
+  return html`<div class=${`drop field${error === undefined ? '' : ' wrong'}`} data-drop=${said.chosen}
+      data-wrong=${said.invalid.image_file} data-box=${said.boxSurface}>
     <label for="image_file">${dropWords(said.drop, said.dropHint)}</label>
     <input type="file" id="image_file" name="image_file" accept=${accept}
       aria-describedby=${described} aria-invalid=${error === undefined ? undefined : 'true'} />
@@ -335,11 +389,8 @@ function optionFields(
   wrong: InvalidField | undefined,
 ): VNode {
   const said = words.playground;
-  const text = (name: InvalidField, label: string, more: object = {}) =>
-    ui.textField({ name, label, value: values.get(name) ?? '', error: error(name), ...more });
-  /** @param value what the API calls it */
-  const box = (name: 'crop' | 'no_subject', label: string, value: string) =>
-    ui.checkbox({ name, label, value, checked: values.get(name) === value, error: error(name) });
+  const controls = controlsOf(values, error);
+  const { text, box } = controls;
   const hasMore =
     MORE.some(name => values.has(name) || wrong === name) || wrong === 'background_file';
   return html`<div class="row">
@@ -355,20 +406,12 @@ function optionFields(
       })}
       ${text('background', said.background, { hint: said.backgroundHint, placeholder: 'white, #f5f5f5' })}
     </div>
+    ${text('subject_box', said.subjectBox, { hint: said.subjectBoxHint, placeholder: '0% 0% 50% 100%' })}
     ${box('crop', said.crop, 'true')}
     <details open=${hasMore || undefined}>
       <summary>${said.more}</summary>
       <div class="stack">
-        <div class="row">
-          ${text('crop_margin', said.cropMargin, { placeholder: '5%' })}
-          ${text('scale', said.scale, { placeholder: '85%' })}
-          ${text('position', said.position, { placeholder: 'center' })}
-        </div>
-        <div class="row">
-          ${text('output_width', said.width, { inputmode: 'numeric' })}
-          ${text('output_height', said.height, { inputmode: 'numeric' })}
-          ${text('size_max_megapixels', said.sizeMax, { inputmode: 'decimal' })}
-        </div>
+        ${frameFields(said, controls)}
         <div class="row">
           ${ui.selectField({
             name: 'channels',
@@ -392,8 +435,50 @@ function optionFields(
     </details>`;
 }
 
+/** The controls of the form, which show what was sent. */
+function controlsOf(
+  values: ReadonlyMap<string, string>,
+  error: (field: InvalidField) => string | undefined,
+) {
+  return {
+    text: (name: InvalidField, label: string, more: object = {}) =>
+      ui.textField({ name, label, value: values.get(name) ?? '', error: error(name), ...more }),
+    /** @param value what the API calls it */
+    box: (name: 'crop' | 'enlarge' | 'no_subject' | 'shadow', label: string, value: string) =>
+      ui.checkbox({ name, label, value, checked: values.get(name) === value, error: error(name) }),
+  };
+}
+
+function frameFields(
+  said: Words['playground'],
+  { text, box }: ReturnType<typeof controlsOf>,
+): Child {
+  return html`<div class="row">
+      ${text('crop_margin', said.cropMargin, { placeholder: '5%' })}
+      ${text('scale', said.scale, { placeholder: '85%' })}
+      ${text('position', said.position, { placeholder: 'center' })}
+    </div>
+    <div class="row">
+      ${text('output_width', said.width, { inputmode: 'numeric' })}
+      ${text('output_height', said.height, { inputmode: 'numeric' })}
+      ${text('size_max_megapixels', said.sizeMax, { inputmode: 'decimal' })}
+    </div>
+    <div class="row">
+      ${text('aspect_ratio', said.aspectRatio, { placeholder: '1:1' })}
+      ${text('quality', said.quality, { inputmode: 'numeric', placeholder: '90' })}
+      ${text('roi', said.roi, { placeholder: '0% 0% 100% 100%' })}
+    </div>
+    ${box('enlarge', said.enlarge, 'false')}
+    ${box('shadow', said.shadow, 'drop')}
+    <div class="row">
+      ${text('shadow_opacity', said.shadowOpacity, { inputmode: 'decimal', placeholder: '50' })}
+      ${text('shadow_blur', said.shadowBlur, { inputmode: 'decimal', placeholder: '3' })}
+      ${text('shadow_offset', said.shadowOffset, { placeholder: '0 2' })}
+    </div>`;
+}
+
 const MORE = PLAYGROUND_OPTIONS.filter(
-  name => !['model', 'output_format', 'background', 'crop'].includes(name),
+  name => !['model', 'output_format', 'background', 'subject_box', 'crop'].includes(name),
 );
 
 const ACCEPT = 'image/jpeg,image/png,image/webp,image/avif,image/jxl,.jxl';
@@ -404,64 +489,11 @@ function acceptOf(nodes: ReturnType<Core['fleet']['snapshots']>): string {
   return readsHeic ? `${ACCEPT},image/heic,image/heif,.heic,.heif` : ACCEPT;
 }
 
-function outcome(visit: Visit, job: Job | undefined): Child {
-  if (job === undefined) return null;
-  const said = visit.words.playground;
-  const status = publicState(job);
-  if (status === 'queued' || status === 'processing') return workingStage(visit.words, status);
-  const { failure } = job;
-  const cost = failure?.retryable ? said.given : said.counted;
-  const why = failure && `${failureText(visit.words, failure.code)} ${cost}`;
-  return html`<section data-state=${status} aria-label=${said.outcome}>
-    ${status === 'succeeded' ? succeeded(visit, job) : null}
-    ${status === 'failed' && why ? ui.notice('bad', why) : null}
-    ${status === 'expired' ? ui.notice('neutral', said.expired) : null}
-  </section>`;
-}
-
-function succeeded(visit: Visit, job: Job): Child {
-  const { words, formats } = visit;
-  const said = words.playground;
-  const path = `/account/playground/${job.id}/result`;
-  const warned = warningsText(words, job);
-  // If no browser shows the format, the page shows a thumbnail.
-  const isSmall = job.outputFormat === 'jxl' && hasThumbnail(visit, job);
-  return html`${isSmall ? html`<div class="cut-out">${thumbnail(visit, job, said.result)}</div>` : null}
-    ${resultStage(words, path, job.outputFormat)}
-    ${warned ? ui.notice('warning', warned) : null}
-    <div class="actions result-row">
-      ${ui.linkButton({ href: path, label: said.download, kind: 'primary' })}
-      <span class="hint">${sizeOf(words, formats, job)}</span>
-    </div>`;
-}
-
-/**
- * A picture that is worked on: one line, to which the script adds the seconds, over the original.
- * Without scripts the page looks again by itself, and says so.
- */
-function workingStage({ playground: said }: Words, status: 'queued' | 'processing'): VNode {
-  return html`<section data-state=${status} data-sending=${said.sending} data-about=${said.about}
-      data-elapsed=${said.elapsed} data-queued=${said.state.queued}
-      data-processing=${said.state.processing} aria-label=${said.outcome}>
-    <figure class="canvas working">
-      <figcaption class="working-line"><span role="status" data-say>${said.state[status]}</span>${' '}
-        <span class="soft" aria-hidden="true" data-seconds></span>
-        <noscript>${said.refreshing}</noscript></figcaption>
-    </figure>
-  </section>`;
-}
-
 function theCall(words: Words, baseUrl: string, options: Options): VNode {
   const said = words.playground;
-  const samples = codeSamples({ baseUrl, options });
   return html`<section class="section" id="call">
     <h2>${said.call}</h2>
     <p class="lead">${said.callHint}</p>
-    <div class="stack">${samples.map(
-      ({ name, text }, index) => html`<details open=${index === 0 || undefined}>
-        <summary>${name}</summary>
-        ${ui.codeBlock(text, words.common, fill(said.callOf, { name }))}
-      </details>`,
-    )}</div>
+    ${callBlocks({ baseUrl, options }, words.common, said.call)}
   </section>`;
 }

@@ -21,6 +21,7 @@ import { PLAYGROUND_OPTIONS, PLAYGROUND_UPLOADS_MAX } from './use-playground.ts'
 const test = ava.serial;
 
 const PAGE = '/account/playground';
+const IMAGES_MAX = 16;
 const picture = imagePart(pngHeader(4, 3));
 
 const areaWith = (playgroundImages: number) =>
@@ -29,7 +30,7 @@ const areaWith = (playgroundImages: number) =>
 let owner: SignedInBrowser;
 const fixture = useTestApp(
   test,
-  { credits: 0, settings: { portal: { accountArea: areaWith(12) } } },
+  { credits: 0, settings: { portal: { accountArea: areaWith(IMAGES_MAX) } } },
   async () => {
     owner = await signIn(fixture);
   },
@@ -38,11 +39,16 @@ const fixture = useTestApp(
 const text = (name: string, body: string): Part => ({ name, body });
 const formParts = (by = owner): Part[] => [text('csrf', by.csrf), text('once', createSecret())];
 
-function send(parts: readonly Part[], by = owner, headers: Record<string, string> = {}) {
+function send(
+  parts: readonly Part[],
+  by = owner,
+  headers: Record<string, string> = {},
+  url = PAGE,
+) {
   const own = { cookie: by.cookieHeader, origin: BASE_URL, accept: 'text/html', ...FORM_TYPE };
   return fixture.app.inject({
     method: 'POST',
-    url: PAGE,
+    url,
     headers: { ...own, ...headers },
     payload: formOf(parts),
   });
@@ -104,6 +110,74 @@ test('the playground › shows by its thumbnail what browsers do not show', asyn
   const { body } = await owner.get(`${PAGE}/${id}`);
   t.regex(body, new RegExp(`src="/account/jobs/${id}/thumbnail"`));
   t.notRegex(body, /src="[^"]*\/result"/);
+});
+
+test('the playground › keeps what corrections need, as long as the result', async t => {
+  const id = await sent([...formParts(), picture]);
+  await fixture.succeedJob(id);
+  t.truthy((await fixture.stores.jobs.find(id))?.kept?.input);
+});
+
+const STROKE = '[{"line":[[1,1],[2,2]],"radius":1}]';
+const correct = (id: string, parts: readonly Part[]) =>
+  send(parts, owner, {}, `${PAGE}/${id}/corrections?output_format=png`);
+
+async function correctableJob(): Promise<string> {
+  const id = await sent([...formParts(), picture]);
+  fixture.sight = { inputWidth: 4, inputHeight: 3, subject: null };
+  await fixture.succeedJob(id);
+  fixture.sight = null;
+  return id;
+}
+
+test('the playground › offers to paint on a cut-out, in the pixels of its picture', async t => {
+  const id = await correctableJob();
+  const { body } = await owner.get(`${PAGE}/${id}`);
+  t.regex(body, new RegExp(`action="${PAGE}/${id}/corrections"`));
+  t.regex(body, /data-width="4" data-height="3"/);
+  t.regex(body, /--form-string &#39;keep=\{keep\}&#39;|keep=\{keep\}/);
+});
+
+test('the playground › corrects a cut-out by strokes, which counts in no allowance', async t => {
+  const id = await correctableJob();
+  const before = await used();
+  const form = [...formParts(), text('keep', STROKE), text('erase', '')];
+  const answer = await correct(id, form);
+  t.is(answer.statusCode, 303, answer.body);
+  const path = String(answer.headers.location);
+  t.regex(path, /\?output_format=png$/);
+  const made = path.slice(PAGE.length + 1).split('?')[0] ?? '';
+  const job = await fixture.stores.jobs.find(made);
+  t.is(job?.correction?.of, id);
+  t.is(job?.class, 'playground');
+  t.is(await used(), before);
+  const again = await correct(id, form);
+  t.is(again.headers.location, answer.headers.location);
+  await fixture.succeedJob(made);
+});
+
+test('the playground › refuses strokes that the API refuses, and shows the cut-out again', async t => {
+  const id = await correctableJob();
+  for (const parts of [[text('keep', '[{"box":[1,1,0,0]}]')], [text('keep', 'x')]]) {
+    const answer = await correct(id, [...formParts(), ...parts]);
+    t.is(answer.statusCode, 422, JSON.stringify(parts));
+    t.regex(answer.body, new RegExp(`src="${PAGE}/${id}/result"`));
+  }
+  const answer = await correct(id, [...formParts(), text('output_format', 'webp')]);
+  t.is(answer.statusCode, 422);
+  t.is((await correct(id, [text('csrf', 'x'), text('keep', STROKE)])).statusCode, 403);
+});
+
+test('the playground › says when a cut-out takes no more corrections', async t => {
+  const id = await correctableJob();
+  await fixture.database.kysely
+    .updateTable('jobs')
+    .set({ corrections: 20 })
+    .where('id', '=', id)
+    .execute();
+  const answer = await correct(id, [...formParts(), text('keep', STROKE)]);
+  t.is(answer.statusCode, 409);
+  t.regex(answer.body, /takes no more corrections/);
 });
 
 test('the playground › lets a picture fail in which no subject is seen', async t => {
@@ -212,7 +286,7 @@ test('the playground › has no page of a job that is paid for', async t => {
 });
 
 test('the playground › takes few at once, and no more than a day has', async t => {
-  const left = 12 - (await used());
+  const left = IMAGES_MAX - (await used());
   t.true(left > 1);
   const open: string[] = [];
   while (open.length < Math.min(left, PLAYGROUND_ACCOUNT_OPEN_MAX)) {
@@ -224,10 +298,11 @@ test('the playground › takes few at once, and no more than a day has', async t
     t.regex(answer.body, /as many pictures in progress/);
   }
   for (const id of open) await fixture.succeedJob(id);
-  while ((await used()) < 12) await fixture.succeedJob(await sent([...formParts(), picture]));
+  while ((await used()) < IMAGES_MAX)
+    await fixture.succeedJob(await sent([...formParts(), picture]));
   const answer = await send([...formParts(), picture]);
   t.is(answer.statusCode, 429);
-  t.regex(answer.body, /used all 12 pictures/);
+  t.regex(answer.body, /used all 16 pictures/);
   t.regex((await owner.get(PAGE)).body, /<button[^>]*disabled/);
 });
 
@@ -235,7 +310,7 @@ test('the playground › offers what may be named, beside what runs without a na
   const unserved = (await owner.get(PAGE)).body;
   t.false(unserved.includes('name="model"'), 'nothing to choose');
   t.false(unserved.includes('heic'), 'an iPhone converts');
-  const settings = { portal: { accountArea: areaWith(12) } };
+  const settings = { portal: { accountArea: areaWith(IMAGES_MAX) } };
   const app = await openTestApp({ settings, modelsOffered: ['fast', 'u2netp'] }, t);
   const fast = { name: 'fast', goodFor: 'clear subjects <b>', weights: {}, trainingData: {} };
   const models = new Map([['fast', fast]]);

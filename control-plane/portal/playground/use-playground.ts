@@ -3,8 +3,8 @@
  * like those of the API (submit-matting.ts), with an allowance instead of the balance.
  */
 
-import { MattingForm } from '@matting/core/http/matting-bodies.ts';
-import type { Job } from '@matting/core/jobs/job.ts';
+import { MattingForm, NOT_IN_A_CORRECTION } from '@matting/core/http/matting-bodies.ts';
+import { isUnpaid, type Job } from '@matting/core/jobs/job.ts';
 import type { Caller } from '@matting/core/keys/keys.ts';
 import type { CoreServices, CoreStores } from '@matting/core/package.ts';
 import {
@@ -34,11 +34,20 @@ export const PLAYGROUND_UPLOADS_MAX = 16;
 const BUSY_RETRY_AFTER_S = 30;
 const UPLOADS_RETRY_AFTER_S = 5;
 
+type SubmitMatting = CoreServices['submitMatting'];
+type SentForm = Omit<
+  Parameters<SubmitMatting['submit']>[0],
+  'caller' | 'askAgain' | 'mode' | 'unpaid' | 'accepts'
+>;
+
 interface PlaygroundDependencies {
   readonly playground: PlaygroundStore;
   readonly jobs: Pick<CoreStores['jobs'], 'findForKey' | 'openUnpaid'>;
   readonly uploads: CoreServices['uploads'];
-  readonly submitMatting: Pick<CoreServices['submitMatting'], 'submit'>;
+  readonly submitMatting: Pick<CoreServices['submitMatting'], 'submit' | 'submitCorrection'>;
+  readonly rateLimits: Pick<CoreServices['rateLimits'], 'take'>;
+  /** People can correct what they see: its jobs keep their input as long as the result. */
+  readonly isCorrectable: () => boolean;
   /** An account has so many pictures a day; 0: the playground is off. */
   readonly imagesMax: number;
 }
@@ -89,29 +98,61 @@ export class UsePlayground {
    * @throws AllowanceError why the account gets none today: a PlaygroundRefusal
    */
   async submit(accountId: string, read: ReadPictures): Promise<Job> {
-    const { playground, uploads, submitMatting, imagesMax } = this.#dependencies;
+    const { playground, submitMatting, isCorrectable } = this.#dependencies;
     if ((await this.allowance(accountId)).left === 0) {
       throw new AllowanceError('allowance-used');
     }
     const apiKeyId = await playground.internalKey(accountId);
-    const caller: Caller = { accountId, apiKeyId };
+    return await this.#read(accountId, read, ({ fields, ...sent }) =>
+      submitMatting.submit({
+        ...{ ...sent, ...this.#unpaidBy({ accountId, apiKeyId }) },
+        fields: isCorrectable() ? keeping(fields) : fields,
+      }),
+    );
+  }
+
+  /**
+   * Reads the body and makes the job that corrects another of the account: one more of that job's
+   * key, without a credit. One of the playground counts in no allowance.
+   * @param find the job, once the body has shown its token
+   * @throws ContractError as `submit`; JOB_NOT_CORRECTABLE, RESULT_EXPIRED, CORRECTIONS_EXHAUSTED;
+   * RATE_LIMITED; what `find` throws
+   */
+  async correct(accountId: string, find: () => Promise<Job>, read: ReadPictures): Promise<Job> {
+    const { submitMatting, rateLimits } = this.#dependencies;
+    return await this.#read(accountId, read, async sent => {
+      const job = await find();
+      const caller = { accountId, apiKeyId: job.apiKeyId };
+      const corrects = { ...sent, corrects: job.id };
+      if (isUnpaid(job)) {
+        return submitMatting.submitCorrection({ ...corrects, ...this.#unpaidBy(caller) });
+      }
+      const { allowed, resetS } = await rateLimits.take(accountId, 'submissions');
+      if (!allowed) {
+        const detail = 'The account is over its limit of submissions.';
+        throw new ContractError('RATE_LIMITED', detail, { retryAfterS: resetS });
+      }
+      return submitMatting.submitCorrection({ ...corrects, ...sentBy(caller) });
+    });
+  }
+
+  #unpaidBy(caller: Caller) {
+    const allowance = playgroundAllowance(this.#dependencies.imagesMax);
+    return { ...sentBy(caller), unpaid: { allowance, requireRoom: () => this.#requireRoom() } };
+  }
+
+  async #read(
+    accountId: string,
+    read: ReadPictures,
+    submit: (sent: SentForm) => ReturnType<SubmitMatting['submit']>,
+  ): Promise<Job> {
     return await this.#uploading.run({ key: accountId }, async () => {
-      const pictures = uploads.beginBoth(accountId);
+      const pictures = this.#dependencies.uploads.beginBoth(accountId);
       try {
         const { fields, once } = await read(pictures);
-        const { job } = await submitMatting.submit({
-          caller,
-          askAgain: async () => caller,
-          mode: 'async',
-          unpaid: {
-            allowance: playgroundAllowance(imagesMax),
-            requireRoom: () => this.#requireRoom(),
-          },
-          idempotencyKey: once,
-          fields,
-          upload: pictures.image,
-          backgroundUpload: pictures.background,
-        });
+        const { image: upload, background: backgroundUpload, hints: hintsUpload } = pictures;
+        const files = { upload, backgroundUpload, hintsUpload };
+        const { job } = await submit({ fields, idempotencyKey: once, ...files });
         return job;
       } finally {
         await pictures.end();
@@ -132,6 +173,15 @@ export class UsePlayground {
   }
 }
 
+/** The session says who it is, and the role whether they may: the key is not asked. */
+function sentBy(caller: Caller) {
+  return { caller, askAgain: async () => caller, mode: 'async' as const };
+}
+
+function keeping(fields: MattingFields): MattingFields {
+  return { ...fields, texts: new Map([...fields.texts, ['correctable', 'true']]) };
+}
+
 function busy(retryAfterS: number): ContractError {
   return new ContractError('SERVICE_UNAVAILABLE', 'The playground is busy. Try again later.', {
     retryAfterS,
@@ -143,6 +193,7 @@ export const PLAYGROUND_OPTIONS = [
   'model',
   'output_format',
   ...FINISHING_FIELDS.filter(field => field !== 'background_url'),
+  'subject_box',
   'no_subject',
 ] as const;
 type PlaygroundOption = (typeof PLAYGROUND_OPTIONS)[number];
@@ -151,6 +202,10 @@ const FILES = ['image_file', 'background_file'] as const;
  * The page has these fields itself. `once`: random, of the form. `sample`: one in place of a file.
  */
 const OWN = [CSRF_FIELD, 'once', 'sample'] as const;
+/** The form of a correction has these alone, as long as the API takes them. */
+const SHAPES: readonly string[] = ['keep', 'erase'];
+/** The page's script names a picture after its file. */
+const NAME = 'reference';
 /** Every option and token fits; the service refuses longer ones. */
 const OPTION_BYTES_MAX = 200;
 
@@ -163,15 +218,21 @@ export type Options = ReadonlyMap<PlaygroundOption, string>;
 export class PlaygroundForm {
   readonly #form: MattingForm;
   readonly #requireToken: (token: string) => void;
+  readonly #isCorrection: boolean;
   readonly #texts = new Map<string, string>();
   #trusted = false;
   /** This part is being read; its head is passed on with its first byte. */
   #part: { readonly head: PartHead; begun: boolean; text: string } | undefined;
 
   /** @param requireToken throws for any token but the session's */
-  constructor(uploads: RequestUploads, requireToken: (token: string) => void) {
-    this.#form = new MattingForm(uploads);
+  constructor(
+    uploads: RequestUploads,
+    requireToken: (token: string) => void,
+    { isCorrection = false } = {},
+  ) {
+    this.#form = new MattingForm(uploads, isCorrection ? NOT_IN_A_CORRECTION : []);
     this.#requireToken = requireToken;
+    this.#isCorrection = isCorrection;
   }
 
   /** @throws PageError; ContractError as MattingForm */
@@ -187,7 +248,8 @@ export class PlaygroundForm {
       this.#part = undefined;
       await this.#end(part);
     } else if (event.bytes.length > 0) {
-      if (!part.head.isFile) this.#collect(part, event.bytes);
+      if (!part.head.isFile && ![...SHAPES, NAME].includes(part.head.name))
+        this.#collect(part, event.bytes);
       if (!isOwn(part.head)) await this.#passOn(part, event);
     }
   }
@@ -216,8 +278,12 @@ export class PlaygroundForm {
       return;
     }
     if (!this.#trusted) throw new PageError('staleForm');
-    const known: readonly string[] = isFile ? FILES : PLAYGROUND_OPTIONS;
-    if (!known.includes(name)) throw unknownField(name);
+    if (!this.#known(isFile).includes(name)) throw unknownField(name);
+  }
+
+  #known(isFile: boolean): readonly string[] {
+    if (this.#isCorrection) return isFile ? [] : SHAPES;
+    return isFile ? FILES : [...PLAYGROUND_OPTIONS, NAME];
   }
 
   #collect(part: { text: string }, bytes: Buffer): void {

@@ -14,6 +14,7 @@ export type Permission =
   /** Results and previews are pictures of the account's customers. */
   | 'results.read'
   | 'jobs.resend'
+  | 'jobs.correct'
   | 'playground.use'
   | 'people.manage'
   | 'settings.manage'
@@ -33,6 +34,7 @@ const MEMBER: readonly Permission[] = [
   ...VIEWER,
   'results.read',
   'jobs.resend',
+  'jobs.correct',
   'playground.use',
   'keys.manage',
 ];

@@ -6,9 +6,9 @@
 import { publicState } from '@matting/core/jobs/job.ts';
 import type { CoreStores } from '@matting/core/package.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
-import { curlSample } from '@matting/proto/contract/curl-sample.ts';
 import type { FastifyInstance, FastifyReply } from 'fastify';
 import type { VNode } from 'preact';
+import { callBlocks } from '../documents/call-blocks.ts';
 import { failureText } from '../jobs/job-pages.ts';
 import { hasThumbnail, JOBS_PATH, thumbnailStrip } from '../jobs/thumbnails.ts';
 import { type Child, DOCS_PATH, html } from '../page/html.ts';
@@ -69,7 +69,7 @@ export class Overview {
     const done = { states: ['succeeded'], endedWithinMs: ENDED_WITHIN_MS } as const;
     const cutOuts = await jobs.list({ ...done, accountId, limit: CUT_OUTS_MAX });
     const running = open.map(({ id, state, createdAtMs }) => {
-      const seen = publicState({ state, expiresAtMs: null, readAtMs: 0 });
+      const seen = publicState({ state, expiresAtMs: null, deletedAtMs: null, readAtMs: 0 });
       return { id, state: seen === 'processing' ? seen : 'queued', createdAtMs } as const;
     });
     const failures = ended.map(({ id, failure, finishedAtMs, createdAtMs }) => {
@@ -85,6 +85,8 @@ interface Place {
   /** The line that shows how to call the API has this URL. */
   readonly baseUrl: string;
   readonly hasPlayground: boolean;
+  /** Packages of credits are on sale. */
+  readonly sells: boolean;
 }
 
 export function registerOverviewRoute(
@@ -92,13 +94,15 @@ export function registerOverviewRoute(
   services: {
     readonly overview: Overview;
     readonly playground: Pick<UsePlayground, 'isOn'>;
+    readonly orders: { readonly packages: readonly unknown[] };
   },
   baseUrl: string,
 ): void {
-  const { overview, playground } = services;
+  const { overview, playground, orders } = services;
+  const sells = orders.packages.length > 0;
   account.get('/', OVERVIEW, async (request, reply) => {
     const view = await overview.read(visitOf(request).accountId);
-    return renderOverview(reply, view, { baseUrl, hasPlayground: playground.isOn });
+    return renderOverview(reply, view, { baseUrl, hasPlayground: playground.isOn, sells });
   });
 }
 
@@ -112,17 +116,18 @@ function renderOverview(reply: FastifyReply, view: OverviewView, place: Place): 
     active: 'overview',
     ...(isStart ? { scripts: ['compare.js', 'overview.js'] } : {}),
     main: html`<div>
-      ${view.available > 0 ? null : emptyNotice(visit)}
-      ${isStart ? start(visit, place, view.hasKey) : work(visit, view)}
+      ${view.available > 0 ? null : emptyNotice(visit, place)}
+      ${isStart ? start(visit, place, view.hasKey) : work(visit, view, place)}
     </div>`,
   });
 }
 
-function emptyNotice({ words: { overview }, role }: Visit): VNode {
+function emptyNotice(visit: Visit, place: Place): VNode {
+  const { overview } = visit.words;
   return ui.notice(
     'bad',
     html`<p>${overview.empty}</p>
-      ${may(role, 'orders.manage') ? html`<p><a href="/account/orders/packages">${overview.low}</a></p>` : null}`,
+      <p>${buyLink(visit, place)}</p>`,
   );
 }
 
@@ -158,7 +163,7 @@ function start(visit: Visit, { baseUrl, hasPlayground }: Place, hasKey: boolean)
         <h2>${overview.steps.call.title}</h2>
         <p class="soft">${fill(overview.steps.call.text, { key: KEY_PLACE })}
           ${' '}<a href=${DOCS_PATH}>${overview.steps.call.action}</a></p>
-        ${ui.codeBlock(curlSample({ baseUrl, apiKey: KEY_PLACE }), common, overview.curlLabel)}
+        ${callBlocks({ baseUrl, apiKey: KEY_PLACE }, common, overview.curlLabel)}
       </li>
     </ol>
   </div>`;
@@ -170,11 +175,19 @@ function dropLink({ overview }: Words): VNode {
     ${dropWords(overview.drop, overview.dropText)}</a>`;
 }
 
-function work(visit: Visit, view: OverviewView & { readonly kind: 'work' }): Child {
+function work(visit: Visit, view: OverviewView & { readonly kind: 'work' }, place: Place): Child {
   const { overview } = visit.words;
   const more = (href: string, label: string) => ui.linkButton({ href, label });
   const shown = view.cutOuts.filter(job => hasThumbnail(visit, job));
-  return html`${ui.figures(creditFigures(visit, view))}
+  return html`${ui.figures(creditFigures(visit, view, place))}
+    ${
+      view.usage.total.images === 0
+        ? null
+        : ui.section(
+            { title: overview.usage, actions: more(USAGE_PATH, overview.moreUsage) },
+            ui.panel(chartOf(visit, view.usage)),
+          )
+    }
     ${
       shown.length === 0
         ? null
@@ -184,18 +197,10 @@ function work(visit: Visit, view: OverviewView & { readonly kind: 'work' }): Chi
           )
     }
     ${view.running.length === 0 ? null : running(visit, view.running)}
-    ${view.failures.length === 0 ? null : failures(visit, view.failures)}
-    ${
-      view.usage.total.images === 0
-        ? null
-        : ui.section(
-            { title: overview.usage, actions: more(USAGE_PATH, overview.moreUsage) },
-            ui.panel(chartOf(visit, view.usage)),
-          )
-    }`;
+    ${view.failures.length === 0 ? null : failures(visit, view.failures)}`;
 }
 
-function creditFigures(visit: Visit, { available, reserved, usage }: OverviewView) {
+function creditFigures(visit: Visit, { available, reserved, usage }: OverviewView, place: Place) {
   const { words, formats, language } = visit;
   const { overview, common } = words;
   const pace = paceOf(usage);
@@ -215,14 +220,19 @@ function creditFigures(visit: Visit, { available, reserved, usage }: OverviewVie
   const failed = formats.credits(usage.total.failed);
   const note = usage.total.failed === 0 ? images : fill(overview.usedNote, { images, failed });
   return [
-    figure(
-      overview.available,
-      formats.credits(available),
-      reserved > 0 ? held : overview.availableNote,
-    ),
+    {
+      label: overview.available,
+      value: formats.credits(available),
+      note: html`${reserved > 0 ? held : overview.availableNote} ${buyLink(visit, place)}`,
+    },
     ...lasting,
     figure(overview.used, formats.credits(usage.total.credits), note),
   ];
+}
+
+function buyLink({ words, role }: Visit, { sells }: Place): Child {
+  if (!sells || !may(role, 'orders.manage')) return null;
+  return html`<a href="/account/orders/packages">${words.overview.low}</a>`;
 }
 
 function chartOf(visit: Visit, { from, to, usage }: OverviewView['usage']): VNode {

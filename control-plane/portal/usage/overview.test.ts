@@ -4,7 +4,7 @@ import { DatabaseSync } from 'node:sqlite';
 import ava from 'ava';
 import { attributeOf, ReadPage } from '../test/area/pages.ts';
 import { makeThing, submitJob } from '../test/area/things.ts';
-import { useWorld } from '../test/area/world.ts';
+import { openWorld, useWorld } from '../test/area/world.ts';
 
 const test = ava.serial;
 const world = useWorld(test);
@@ -58,6 +58,20 @@ test('the first page › is one of figures from the first job on', async t => {
   t.true(failed.shows('Recent failures') && failed.shows('1 image, 1 failed.'));
   t.false(failed.shows('In progress') || failed.shows('credits a day'));
   t.false(failed.shows('Latest cut-outs'));
+});
+
+test('the first page › leads to packages where some are on sale', async t => {
+  const [sold, unsold] = [await openWorld({}, t), await openWorld({ settings: {} }, t)];
+  for (const [where, leads] of [
+    [sold, true],
+    [unsold, false],
+  ] as const) {
+    const { accountId, people } = where.ours;
+    const { token } = await where.test.stores.apiKeys.create(accountId, 'some');
+    await where.test.succeedJob(await submitJob(where.test, token));
+    const page = await pageOf(people.owner);
+    t.is(page.links.includes('/account/orders/packages'), leads);
+  }
 });
 
 test('the first page › shows the latest cut-outs to those who may see them', async t => {

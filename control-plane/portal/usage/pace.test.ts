@@ -11,6 +11,7 @@ const on = (day: number, credits: number): UsageEntry => ({
   day: isoOfDay(day),
   images: credits + 1,
   failed: 1,
+  corrected: 0,
   credits,
 });
 const paceSince = (...usage: UsageEntry[]) => paceOf({ to: isoOfDay(TODAY), usage });

@@ -2,6 +2,7 @@
 
 import type { CoreStores } from '@matting/core/package.ts';
 import { givenTwice, parametersOf, unknownField } from '@matting/http/body-fields.ts';
+import { nearName } from '@matting/http/near-names.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import {
   addUsage,
@@ -121,8 +122,8 @@ export class ReadUsage {
   }
 }
 
-function figuresOf({ images, failed, credits }: UsageFigures): UsageFigures {
-  return { images, failed, credits };
+function figuresOf({ images, failed, corrected, credits }: UsageFigures): UsageFigures {
+  return { images, failed, corrected, credits };
 }
 
 const TOO_MUCH: UsageFieldError = {
@@ -138,12 +139,17 @@ function wrong({ field, detail }: UsageFieldError): ContractError {
 
 const FIELDS = ['from', 'to', 'group'] as const;
 
+function meantOf(name: string): string {
+  const near = nearName(name, FIELDS);
+  return near === undefined ? `Send ${FIELDS.join(', ')}.` : `Did you mean ${near}?`;
+}
+
 /** @throws ContractError INVALID_REQUEST: unknown, given twice, or not percent-encoded UTF-8 */
 export function readUsageQuery(target: string): UsageTexts {
   const texts: Partial<Record<(typeof FIELDS)[number], string>> = {};
   for (const { name, text } of parametersOf(target)) {
     const field = FIELDS.find(known => known === name);
-    if (field === undefined) throw unknownField(name, () => `the fields are ${FIELDS.join(', ')}`);
+    if (field === undefined) throw unknownField(name, meantOf);
     if (texts[field] !== undefined) throw givenTwice(field);
     texts[field] = text;
   }

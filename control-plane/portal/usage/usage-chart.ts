@@ -91,6 +91,8 @@ interface BarChartProps {
   readonly tableLabel: string;
   /** The first column of the table has this heading. */
   readonly barLabel: string;
+  /** The legend does not add values up that are means. */
+  readonly areMeans?: boolean;
 }
 
 const HEIGHT = 220;
@@ -110,7 +112,7 @@ const TIP_LINE = 17;
 const TIP_NAME_LENGTH = 18;
 
 export function barChart(props: BarChartProps): VNode {
-  const { title, series, bars, format } = props;
+  const { title, bars, format } = props;
   const most = Math.max(...bars.map(({ values }) => sumOf(values)), 0);
   const step = niceStep(most / GRID_LINES_MAX);
   const lines = Array.from(
@@ -121,7 +123,7 @@ export function barChart(props: BarChartProps): VNode {
   const yOf = (value: number) => round(HEIGHT - BOTTOM - (value / top) * PLOT);
   const axis = Math.max(...lines.map(value => format(value).length)) * DIGIT_WIDTH + 2;
   return html`<figure class="chart">
-    ${legend(series, bars, format)}
+    ${legend(props)}
     <div class="chart-area">
       <svg width=${axis} height=${HEIGHT} aria-hidden="true">${lines.map(
         value =>
@@ -201,11 +203,11 @@ function drawTip(bar: Bar, { begin, width, middle }: Place, { series, format }: 
   </g>`;
 }
 
-function legend(series: readonly string[], bars: readonly Bar[], format: BarChartProps['format']) {
+function legend({ series, bars, format, areMeans }: BarChartProps) {
   const sums = series.map((_, part) => sumOf(bars.map(({ values }) => values[part] ?? 0)));
   return html`<div class="legend" aria-hidden="true">${series.map(
     (name, part) => html`<span><svg width="10" height="10" viewBox="0 0 10 10"><rect
-      class=${`series-${part}`} width="10" height="10" rx="2" /></svg>${name} <b>${format(sums[part] ?? 0)}</b></span>`,
+      class=${`series-${part}`} width="10" height="10" rx="2" /></svg>${name} ${areMeans ? null : html`<b>${format(sums[part] ?? 0)}</b>`}</span>`,
   )}</div>`;
 }
 

@@ -22,20 +22,20 @@ test('usage › is what the account was charged, and what failed beside it', asy
   await app.failJob(await submit(imageBody()), failure);
   const { available } = (await app.get('/v1/account')).json().credits;
   const { total, usage } = (await app.get(`${PATH}?group=format`)).json();
-  t.deepEqual(total, { images: 3, failed: 1, credits: before - available });
+  t.deepEqual(total, { images: 3, failed: 1, corrected: 0, credits: before - available });
   t.deepEqual(usage, [
-    { format: 'png', images: 2, failed: 1, credits: 1 },
-    { format: 'webp', images: 1, failed: 0, credits: 1 },
+    { format: 'png', images: 2, failed: 1, corrected: 0, credits: 1 },
+    { format: 'webp', images: 1, failed: 0, corrected: 0, credits: 1 },
   ]);
   const byOutcome = (await app.get(`${PATH}?group=outcome`)).json();
   t.deepEqual(byOutcome.usage, [
-    { outcome: 'failed', images: 1, failed: 1, credits: 0 },
-    { outcome: 'succeeded', images: 2, failed: 0, credits: 2 },
+    { outcome: 'failed', images: 1, failed: 1, corrected: 0, credits: 0 },
+    { outcome: 'succeeded', images: 2, failed: 0, corrected: 0, credits: 2 },
   ]);
   const keys = (await app.get('/v1/account/keys')).json().keys;
   const byKey = (await app.get(`${PATH}?group=key`)).json();
   const { prefix, name } = keys[0];
-  t.deepEqual(byKey.usage, [{ key: prefix, name, images: 3, failed: 1, credits: 2 }]);
+  t.deepEqual(byKey.usage, [{ key: prefix, name, images: 3, failed: 1, corrected: 0, credits: 2 }]);
   const today = dayOf(Date.now());
   const past = `from=${isoOfDay(today - 9)}&to=${isoOfDay(today - 5)}`;
   t.deepEqual((await app.get(`${PATH}?${past}`)).json().usage, []);

@@ -201,7 +201,9 @@ function nameOf({ words, formats }: Visit, entry: UsageEntry): Child {
   const { usage } = words;
   if ('day' in entry) return formats.date(Date.parse(entry.day));
   if ('outcome' in entry) {
-    return entry.outcome === 'failed' ? usage.outcomes.failed : usage.outcomes.succeeded;
+    const { outcomes } = usage;
+    if (entry.outcome === 'corrected') return outcomes.corrected;
+    return entry.outcome === 'failed' ? outcomes.failed : outcomes.succeeded;
   }
   const name = 'key' in entry ? entry.name : entry.format;
   if (name === null) return html`<span class="soft">${usage.unknown}</span>`;

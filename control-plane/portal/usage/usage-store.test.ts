@@ -1,12 +1,15 @@
 /** Jobs are counted as they end, beside the ledger, and the counts are removed in time. */
 import assert from 'node:assert/strict';
+import { correctionOf, firstOf, succeedCorrection } from '@matting/core/test/families.ts';
 import {
+  claimed,
   fundedAccount,
   HOUR_MS,
   IMAGE_FAULT,
   newJob,
   resultOf,
   running,
+  submitted,
 } from '@matting/core/test/fixtures.ts';
 import type { NewJob } from '@matting/core/test/internals.ts';
 import { HISTORY, World } from '@matting/core/test/ledger-world.ts';
@@ -38,6 +41,21 @@ onStoresInCi(test, 'usage', (test, { database, stores }) => {
 
   const last30 = (group: UsageQuestion['group']) => ({ from: today - 29, to: today + 1, group });
 
+  test('counts a correction that succeeded apart, and one that failed not at all', async t => {
+    const accountId = await fundedAccount(stores, 1);
+    const first = await firstOf(stores, accountId);
+    await succeedCorrection(stores, await submitted(stores, correctionOf(first)));
+    const failed = await submitted(stores, correctionOf(first));
+    t.true(await stores.jobs.fail(await claimed(stores, failed), IMAGE_FAULT));
+    const total = await stores.usage.total(accountId, last30('day'));
+    t.deepEqual(total, { images: 1, failed: 0, corrected: 1, credits: 1 });
+    t.deepEqual(await stores.usage.read(accountId, last30('outcome')), [
+      { name: 'corrected', images: 0, failed: 0, corrected: 1, credits: 0 },
+      { name: 'succeeded', images: 1, failed: 0, corrected: 0, credits: 1 },
+    ]);
+    await assertUsageAgrees(database, accountId);
+  });
+
   test('counts each end of a job once, by its key and its format', async t => {
     const accountId = await fundedAccount(stores, 10);
     await ended(stores, newJob(accountId, { outputFormat: 'webp' }), 'succeeded');
@@ -47,17 +65,17 @@ onStoresInCi(test, 'usage', (test, { database, stores }) => {
     await assertUsageAgrees(database, accountId);
     const by = (group: UsageQuestion['group']) => stores.usage.read(accountId, last30(group));
     t.deepEqual(await by('format'), [
-      { name: 'jpeg', images: 1, failed: 0, credits: 1 },
-      { name: 'png', images: 2, failed: 1, credits: 1 },
-      { name: 'webp', images: 1, failed: 0, credits: 1 },
+      { name: 'jpeg', images: 1, failed: 0, corrected: 0, credits: 1 },
+      { name: 'png', images: 2, failed: 1, corrected: 0, credits: 1 },
+      { name: 'webp', images: 1, failed: 0, corrected: 0, credits: 1 },
     ]);
     t.deepEqual(await by('key'), [
-      { name: 'key000000001', images: 2, failed: 0, credits: 2 },
-      { name: 'key000000002', images: 2, failed: 1, credits: 1 },
+      { name: 'key000000001', images: 2, failed: 0, corrected: 0, credits: 2 },
+      { name: 'key000000002', images: 2, failed: 1, corrected: 0, credits: 1 },
     ]);
     t.deepEqual(await by('outcome'), [
-      { name: 'failed', images: 1, failed: 1, credits: 0 },
-      { name: 'succeeded', images: 3, failed: 0, credits: 3 },
+      { name: 'failed', images: 1, failed: 1, corrected: 0, credits: 0 },
+      { name: 'succeeded', images: 3, failed: 0, corrected: 0, credits: 3 },
     ]);
     const daily = await stores.usage.daily(accountId, last30('day'), 'key');
     const byKey = new Map<string, number>();
@@ -69,7 +87,7 @@ onStoresInCi(test, 'usage', (test, { database, stores }) => {
       ['key000000001', 2],
       ['key000000002', 2],
     ]);
-    const all = { images: 4, failed: 1, credits: 3 };
+    const all = { images: 4, failed: 1, corrected: 0, credits: 3 };
     t.deepEqual(await stores.usage.total(accountId, last30('day')), all);
     // A midnight may have passed since the test began.
     const days = (await by('day')) ?? [];
@@ -86,7 +104,7 @@ onStoresInCi(test, 'usage', (test, { database, stores }) => {
     const others = await fundedAccount(stores, 1);
     t.deepEqual(await stores.usage.read(others, last30('day')), []);
     const before = { from: today - 29, to: today - 1 };
-    const nothing = { images: 0, failed: 0, credits: 0 };
+    const nothing = { images: 0, failed: 0, corrected: 0, credits: 0 };
     t.deepEqual(await stores.usage.total(accountId, before), nothing);
   });
 

@@ -1,15 +1,23 @@
 /**
  * Counts what accounts used, by UTC days. A job is counted on the day of the ledger's entry that
  * ended it: a success as one image and the credit it was charged, a failure as one image and none.
+ * A correction that succeeded is no image: it is counted apart, on the day of its end.
  * A row is raised in the transaction that writes that entry and holds the account's row, so each is
  * counted once.
  */
 
 import type { SettledJob } from '@matting/core/package.ts';
-import { type Database, type Db, query, readNowMs, transact } from '@matting/database/database.ts';
+import {
+  type Database,
+  type Db,
+  query,
+  readNowMs,
+  type Schema,
+  transact,
+} from '@matting/database/database.ts';
 import { keepStatement, ofAccount, requireInteger } from '@matting/database/statements.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
-import { sql } from 'kysely';
+import { type SelectQueryBuilder, sql } from 'kysely';
 
 export const USAGE_GROUPS = ['day', 'key', 'outcome', 'format'] as const;
 export type UsageGroup = (typeof USAGE_GROUPS)[number];
@@ -88,15 +96,18 @@ export interface UsageFigures {
   readonly images: number;
   /** Counts those of them that failed, without a charge. */
   readonly failed: number;
+  /** Counts corrections, which are no images and cost nothing. */
+  readonly corrected: number;
   readonly credits: number;
 }
 
-export const NO_USAGE: UsageFigures = { images: 0, failed: 0, credits: 0 };
+export const NO_USAGE: UsageFigures = { images: 0, failed: 0, corrected: 0, credits: 0 };
 
 export function addUsage(one: UsageFigures, other: UsageFigures): UsageFigures {
   return {
     images: one.images + other.images,
     failed: one.failed + other.failed,
+    corrected: one.corrected + other.corrected,
     credits: one.credits + other.credits,
   };
 }
@@ -132,8 +143,8 @@ export function createUsageStore(database: Database, rowsMax = USAGE_ROWS_MAX) {
     /** Sums the days; undefined as above. */
     async total(accountId: string, days: UsageDays): Promise<UsageFigures | undefined> {
       const rows = await readUsage(database, { accountId, rowsMax, ...days }, undefined);
-      const { images = 0, failed = 0, credits = 0 } = rows?.[0] ?? {};
-      return rows && { images, failed, credits };
+      const { name: _all, day: _none, ...figures } = rows?.[0] ?? { ...NO_USAGE, name: '', day: 0 };
+      return rows && figures;
     },
     today: async () => dayOf(await readNowMs(database)),
     /** Removes rows of days past USAGE_KEPT_DAYS for the sweeper; answers their number. */
@@ -167,8 +178,9 @@ async function readUsage(
       .select(eb => [
         name.$castTo<string | number>().as('name'),
         (isDaily ? sql<number>`day` : sql<number>`0`).as('on_day'),
-        sum('images').as('images'),
+        sum(`case when outcome = 'corrected' then 0 else images end`).as('images'),
         sum(`case when outcome = 'failed' then images else 0 end`).as('failed'),
+        sum(`case when outcome = 'corrected' then images else 0 end`).as('corrected'),
         sum('credits').as('credits'),
         eb.fn.countAll<number>().as('rows_read'),
       ])
@@ -184,6 +196,7 @@ async function readUsage(
     name: String(row.name),
     images: requireInteger(row.images),
     failed: requireInteger(row.failed),
+    corrected: requireInteger(row.corrected),
     credits: requireInteger(row.credits),
   }));
 }
@@ -223,40 +236,58 @@ async function removeOld(database: Database, limit: number): Promise<number> {
   });
 }
 
-type CountedJob = Pick<
-  SettledJob,
-  'accountId' | 'jobId' | 'apiKeyId' | 'outcome' | 'format' | 'credits'
->;
+type CountedJob = Pick<SettledJob, 'accountId' | 'jobId' | 'apiKeyId' | 'format' | 'credits'> & {
+  readonly outcome: SettledJob['outcome'] | 'corrected';
+};
 
 /** Counts on the day of the settlement's own instant, so no midnight falls between the two. */
-export async function countSettledJob(database: Database, tx: Db, job: CountedJob): Promise<void> {
+export async function countSettledJob(database: Database, tx: Db, job: SettledJob): Promise<void> {
   const { accountId, jobId, apiKeyId, outcome, format, credits } = job;
   const counted = { accountId, jobId, apiKeyId, outcome, format, credits };
-  await tx.executeQuery(COUNT_SETTLED(database, counted));
+  if (!job.isCorrection) await tx.executeQuery(COUNT_SETTLED(database, counted));
+  else if (outcome === 'succeeded') {
+    await tx.executeQuery(COUNT_CORRECTED(database, { ...counted, outcome: 'corrected' }));
+  }
 }
 
 const KEY = ['account_id', 'day', 'api_key_id', 'outcome', 'format'] as const;
 
-const COUNT_SETTLED = keepStatement<CountedJob>(({ dialect, kysely }, job) => {
+const COUNT_SETTLED = keepStatement<CountedJob>((database, job) =>
+  counting(database, job, 'created_at', db =>
+    db
+      .selectFrom('ledger_entries')
+      .where('account_id', '=', job.accountId)
+      .where('slot', '=', 'settle')
+      .where('reference', '=', job.jobId),
+  ),
+);
+
+/** A correction has no entry: its own row has the instant of its end. */
+const COUNT_CORRECTED = keepStatement<CountedJob>((database, job) =>
+  counting(database, job, 'finished_at', db => db.selectFrom('jobs').where('id', '=', job.jobId)),
+);
+
+/** @param from selects the row whose column `at` is the instant to count on */
+function counting(
+  { dialect, kysely }: Database,
+  job: CountedJob,
+  at: string,
+  from: (db: Db) => SelectQueryBuilder<Schema, never, object>,
+) {
   const divided = sql.raw(dialect === 'sqlite' ? '/' : 'div');
-  const settled = kysely
-    .selectFrom('ledger_entries')
-    .select([
-      sql<string>`${job.accountId}`.as('account_id'),
-      sql<number>`${sql.ref('created_at')} ${divided} ${sql.lit(DAY_MS)}`.as('day'),
-      sql<string>`${job.apiKeyId}`.as('api_key_id'),
-      sql<CountedJob['outcome']>`${job.outcome}`.as('outcome'),
-      sql<string>`${job.format}`.as('format'),
-      sql<number>`1`.as('images'),
-      sql<number>`${job.credits}`.as('credits'),
-    ])
-    .where('account_id', '=', job.accountId)
-    .where('slot', '=', 'settle')
-    .where('reference', '=', job.jobId);
+  const counted = from(kysely).select([
+    sql<string>`${job.accountId}`.as('account_id'),
+    sql<number>`${sql.ref(at)} ${divided} ${sql.lit(DAY_MS)}`.as('day'),
+    sql<string>`${job.apiKeyId}`.as('api_key_id'),
+    sql<CountedJob['outcome']>`${job.outcome}`.as('outcome'),
+    sql<string>`${job.format}`.as('format'),
+    sql<number>`1`.as('images'),
+    sql<number>`${job.credits}`.as('credits'),
+  ]);
   const insert = kysely
     .insertInto('usage_days')
     .columns([...KEY, 'images', 'credits'])
-    .expression(settled);
+    .expression(counted);
   const raised = {
     images: sql<number>`${sql.ref('images')} + 1`,
     credits: sql<number>`${sql.ref('credits')} + ${job.credits}`,
@@ -264,4 +295,4 @@ const COUNT_SETTLED = keepStatement<CountedJob>(({ dialect, kysely }, job) => {
   return dialect === 'sqlite'
     ? insert.onConflict(conflict => conflict.columns([...KEY]).doUpdateSet(raised))
     : insert.onDuplicateKeyUpdate(raised);
-});
+}

@@ -91,14 +91,15 @@ function makeFormats(language: Language) {
     /** Writes a whole number of credits or anything else, grouped. */
     credits: (count: number) => whole.format(count),
     /**
-     * Major units of a currency, by its code, as a sign is several currencies': `CNY 50.00`. At most
-     * four decimals, for prices of one image.
+     * Major units of a currency, by its code, as a sign is several currencies': `CNY 50.00`. Chinese
+     * has signs of its own for others: `¥50.00`, `US$50.00`. At most four decimals, for prices of
+     * one image.
      */
     money: (amount: number, currency: string) =>
       new Intl.NumberFormat(locale, {
         style: 'currency',
         currency,
-        currencyDisplay: 'code',
+        currencyDisplay: language === 'zh-CN' ? 'symbol' : 'code',
         minimumFractionDigits: 2,
         maximumFractionDigits: 4,
       }).format(amount),

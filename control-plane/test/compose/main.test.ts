@@ -232,10 +232,12 @@ test('a control plane that cannot start › says in one line which port is in us
   }
 });
 
-test('a control plane that cannot start › says that its data directory cannot be used', async t => {
+test('a control plane that cannot start › says that a directory cannot be used, and ends with 78', async t => {
   // The superuser may write into any directory: a device stands for one that cannot be.
   const env = { ...environment(), MATTING_DATA_DIR: '/dev/null/data' };
-  await t.throwsAsync(open(t, env), { message: /MATTING_STORAGE_URL/ });
+  const refused = startMain(env);
+  t.is(await refused.exited, 78);
+  t.regex(refused.complaint, /^control plane: MATTING_STORAGE_URL: .* \(ENOTDIR\)\n$/);
 });
 
 /** Says with its last words which modules were loaded. */
@@ -264,14 +266,20 @@ test('what settings switch off is not loaded', async t => {
     'object-storage.ts',
   ]);
   t.false(ofPackage('removebg').some(name => /routes|interface|body/.test(name)));
-  t.deepEqual(ofPackage('mcp'), ['mcp.ts']);
+  t.deepEqual(ofPackage('mcp'), [
+    'mcp.ts',
+    'migrations.ts',
+    'migrations/0001-uploads.ts',
+    'upload-store.ts',
+  ]);
   t.deepEqual(ofPackage('operations'), ['operations.ts']);
   t.deepEqual(
     ofPackage('portal').filter(name =>
       /^account-area|^(?!documents).*-pages\.ts$|^(session|operator-pages)\//.test(name),
     ),
-    // The sweeper, commands and settings need these; the guard of pages is not there.
-    ['attempt-windows', 'ended-operator-sessions', 'roles', 'secret', 'session-store'].map(
+    // The sweeper, commands, settings and the documents' frame need these; the guard of pages is
+    // not there.
+    ['attempt-windows', 'ended-operator-sessions', 'roles', 'secret', 'session-store', 'visit'].map(
       name => `session/${name}.ts`,
     ),
   );

@@ -1,7 +1,9 @@
 {{/* What a schema cannot say: values that do not fit together are refused by name. */}}
 {{- define "matting.check" -}}
 {{- $v := .Values -}}
+{{- if not $v.images.registry }}{{ fail "images.registry: name the registry of your images; without one a machine would fetch them from docker.io/library" }}{{ end -}}
 {{- if not $v.secret.name }}{{ fail "secret.name: name the Secret with the node token (docs/kubernetes.md)" }}{{ end -}}
+{{- if and $v.caBundle.secret $v.caBundle.configMap }}{{ fail "caBundle: a Secret or a ConfigMap, not both" }}{{ end -}}
 {{- if eq $v.database.kind "sqlite" -}}
 {{- if gt (int $v.controlPlane.replicas) 1 }}{{ fail "controlPlane.replicas: SQLite is one control plane's; set database.kind to mysql for several" }}{{ end -}}
 {{- end -}}

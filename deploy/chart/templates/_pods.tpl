@@ -90,6 +90,40 @@ secret:
     {{- end }}
 {{- end }}
 
+{{/* Authorities, and files that the operator adds, as volumes. Takes { root, pod }. */}}
+{{- define "matting.moreVolumes" -}}
+{{- with .root.Values.caBundle }}
+{{- if .secret }}
+- name: ca
+  secret: { secretName: {{ .secret }}, defaultMode: 288, items: [{ key: {{ .key }}, path: ca.crt }] }
+{{- else if .configMap }}
+- name: ca
+  configMap: { name: {{ .configMap }}, items: [{ key: {{ .key }}, path: ca.crt }] }
+{{- end }}
+{{- end }}
+{{- with .pod.extraVolumes }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* The same as mounts. Takes { root, pod }. */}}
+{{- define "matting.moreMounts" -}}
+{{- if or .root.Values.caBundle.secret .root.Values.caBundle.configMap }}
+- { name: ca, mountPath: /ca, readOnly: true }
+{{- end }}
+{{- with .pod.extraVolumeMounts }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* Authorities beside the public ones. */}}
+{{- define "matting.caVariable" -}}
+{{- if or .Values.caBundle.secret .Values.caBundle.configMap }}
+- name: NODE_EXTRA_CA_CERTS
+  value: /ca/ca.crt
+{{- end }}
+{{- end }}
+
 {{/* Files of TLS: mounted at /tls. Takes the Secret's name and the root. */}}
 {{- define "matting.tlsVariables" -}}
 - name: MATTING_TLS_CERT_FILE

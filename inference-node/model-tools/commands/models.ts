@@ -34,6 +34,7 @@ import { loadCatalogue } from '../adding/catalogue.ts';
 import { prepareModel } from '../preparing/prepare.ts';
 import { installOpenvino } from '../providers/install-openvino.ts';
 import { fetchWeights } from '../weights/fetch.ts';
+import { loadNpmConfig } from '../weights/npm-config.ts';
 import { addAddingCommands, modelsAdd } from './adding.ts';
 import { addCheckCommand } from './check.ts';
 import { type CliConfig, type CommandContext, UsageError } from './cli-config.ts';
@@ -250,11 +251,7 @@ async function fetchOne(
   const places = { cacheDir: settings.modelDir, weightsDir: settings.weightsDir };
   const { fetched, kept } = await fetchWeights(manifest, {
     ...places,
-    registryOptions: async () => {
-      // Npm's configuration takes a while to load, and most calls fetch nothing.
-      const { loadRegistryOptions } = await import('../weights/registry.ts');
-      return loadRegistryOptions({ env, cwd });
-    },
+    npmConfig: () => loadNpmConfig({ env, cwd }),
     env,
     onProgress: progress => view.fetching(name, progress),
     replaceAltered: options.refuseAltered !== true,

@@ -91,7 +91,7 @@ async function providersInstall(
   if (name === 'openvino') {
     const folder = await installOpenvino({ providerDir, env, signal, from: options.from });
     out.write(`installed OpenVINO ${OPENVINO_VERSION} in ${folder}\n`);
-    out.write('Next: npm run matting -- models fetch\n');
+    out.write('Next: matting models fetch\n');
     return;
   }
   if (name !== 'cuda') {
@@ -110,7 +110,7 @@ async function providersInstall(
   out.write(`installed ${record.source} for onnxruntime ${record.runtimeVersion} in ${folder}\n`);
   const search = { ldLibraryPath, further: record.libraryFolders };
   for (const line of libraryLines(await findLibraries(CUDA_LIBRARY, search))) out.write(line);
-  out.write('Next: npm run matting -- providers check\n');
+  out.write('Next: matting providers check\n');
 }
 
 /** Each provider has its own libraries listed, and none where it is not installed. */
@@ -189,7 +189,7 @@ function openvinoLine(found: OpenvinoState): string {
 
 function stateLine(installed: InstalledState, libraries: readonly FoundLibrary[]): string {
   if (installed.state === 'missing') {
-    return 'not installed: npm run matting -- providers install cuda (docs/gpu.md)';
+    return 'not installed: matting providers install cuda (docs/gpu.md)';
   }
   if (installed.state === 'unusable') {
     return `not usable: ${installed.folder} ${installed.reason}; install it again`;

@@ -10,12 +10,14 @@ import {
   type Graph,
   type GraphNode,
   integer,
+  integers,
   nodeOf,
   sortTopologically,
   tensorNumbers,
   widenHalf,
 } from '@matting/serving/onnx/graph.ts';
 import { isModelError } from '@matting/serving/test/is-model-error.ts';
+import { AttributeProto, ModelProto, ValueInfoProto } from '@matting/serving/test/onnx-messages.ts';
 import {
   alphaOf,
   drawCheckPicture,
@@ -27,7 +29,6 @@ import {
 import { at } from '@matting/test-support/at.ts';
 import { throwsWith } from '@matting/test-support/throws.ts';
 import test from 'ava';
-import onnxProto from 'onnx-proto';
 import { prepareGraph } from '../preparing/prepare.ts';
 import {
   graphBytes,
@@ -66,22 +67,22 @@ function operators(graph: Graph): readonly string[] {
 const isPrepareError = (pattern: RegExp) => isModelError('prepare', pattern);
 
 test('bytes that are not a graph are refused with the name of their file', t => {
-  const { ModelProto } = onnxProto.onnx;
   const bytes = graphBytes(tinyGraph({ side: 64 }));
   throwsWith(t, () => decodeModel(bytes.subarray(0, 900), 'cut.onnx'), isPrepareError(/cut\.onnx/));
   throwsWith(t, () => decodeModel(Buffer.from('hello'), 'text.onnx'), isPrepareError(/text\.onnx/));
-  const empty = ModelProto.encode({ irVersion: 8 }).finish();
+  const empty = ModelProto.encode(ModelProto.fromPartial({ irVersion: 8n })).finish();
   throwsWith(t, () => decodeModel(empty, 'empty.onnx'), isPrepareError(/empty\.onnx/));
 });
 
 test('a graph with subgraphs, functions or a node without outputs is refused', t => {
-  const { ModelProto } = onnxProto.onnx;
   const model = ModelProto.decode(graphBytes(tinyGraph({ side: 64 })));
-  at(model.graph!.node!, 0).attribute = [{ name: 'then_branch', type: 5, g: { name: 'inner' } }];
+  at(model.graph!.node, 0).attribute = [
+    AttributeProto.fromPartial({ name: 'then_branch', type: 5, g: { name: 'inner' } }),
+  ];
   const branched = ModelProto.encode(model).finish();
   throwsWith(t, () => decodeModel(branched, 'if.onnx'), isPrepareError(/subgraphs/));
   const idle = ModelProto.decode(graphBytes(tinyGraph({ side: 64 })));
-  at(idle.graph!.node!, 0).output = [];
+  at(idle.graph!.node, 0).output = [];
   const outputless = ModelProto.encode(idle).finish();
   throwsWith(t, () => decodeModel(outputless, 'idle.onnx'), isPrepareError(/has no output/));
   const functional = ModelProto.decode(graphBytes(tinyGraph({ side: 64 })));
@@ -245,13 +246,12 @@ test('a pass changes neither the graph it is given nor its tensors', t => {
 
 test('reading and writing keep a graph, whatever the order of its nodes', async t => {
   const source = tinyGraph({ side: 64, half: true });
-  const { ModelProto } = onnxProto.onnx;
   const model = ModelProto.decode(graphBytes(source));
-  model.graph!.node!.reverse();
+  model.graph!.node.reverse();
   // Like old exporters: every initialiser is an input too, and numbers are not raw.
-  for (const tensor of model.graph!.initializer!) {
-    const type = { tensorType: { elemType: tensor.dataType ?? null } };
-    model.graph!.input!.push({ name: tensor.name ?? null, type });
+  for (const tensor of model.graph!.initializer) {
+    const type = { tensorType: { elemType: tensor.dataType } };
+    model.graph!.input.push(ValueInfoProto.fromPartial({ name: tensor.name, type }));
   }
   const read = decodeModel(ModelProto.encode(model).finish(), 'reversed.onnx');
   t.deepEqual(
@@ -263,12 +263,11 @@ test('reading and writing keep a graph, whatever the order of its nodes', async 
 });
 
 test('tensors stored as typed numbers are read, others are refused', t => {
-  const { ModelProto } = onnxProto.onnx;
   const model = ModelProto.decode(graphBytes(tinyGraph({ side: 64 })));
-  const tensor = at(model.graph!.initializer!, 0);
+  const tensor = at(model.graph!.initializer, 0);
   const raw = Buffer.from(tensor.rawData!);
   const numbers = Array.from({ length: raw.length / 4 }, (_, at) => raw.readFloatLE(at * 4));
-  tensor.rawData = null;
+  tensor.rawData = undefined;
   tensor.floatData = numbers;
   const read = decodeModel(ModelProto.encode(model).finish(), 'typed.onnx');
   t.true(raw.equals(read.initialisers.get(tensor.name!)!.data));
@@ -328,7 +327,7 @@ test('an opset is raised only where every operator keeps its meaning', t => {
 test('axes given as an attribute become an input', async t => {
   const graph = tinyGraph({ side: SIDE, sizes: 'computed' });
   // The older opset has the axes as a part of the node, not as a value of the graph.
-  const axes = { name: 'axes', type: 7, ints: [0] };
+  const axes = integers('axes', [0]);
   const nodes = graph.nodes.map(node =>
     node.opType === 'Unsqueeze'
       ? { ...node, inputs: node.inputs.slice(0, 1), attributes: [axes] }

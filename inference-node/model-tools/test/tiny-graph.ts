@@ -12,9 +12,9 @@ import {
   type Tensor,
   text,
 } from '@matting/serving/onnx/graph.ts';
+import { AttributeProto } from '@matting/serving/test/onnx-messages.ts';
 import { runOnce } from '@matting/serving/test/run-graph.ts';
 import { at } from '@matting/test-support/at.ts';
-import type { onnx } from 'onnx-proto';
 import type { Range } from '../onnx/quantise.ts';
 import { prepareGraph } from '../preparing/prepare.ts';
 
@@ -94,7 +94,7 @@ class Builder {
   node(
     opType: string,
     inputs: readonly string[],
-    attributes: readonly onnx.IAttributeProto[] = [],
+    attributes: readonly AttributeProto[] = [],
     output = this.#name(opType),
   ): string {
     this.nodes.push(nodeOf(opType, inputs, output, attributes));
@@ -179,12 +179,9 @@ class Builder {
   }
 
   #constant(tensor: Tensor): string {
-    const value = {
-      dims: [...tensor.dims],
-      dataType: tensor.elementType,
-      rawData: tensor.data,
-    };
-    return this.node('Constant', [], [{ name: 'value', type: 4, t: value }]);
+    const { elementType: dataType, data: rawData } = tensor;
+    const t = { dims: tensor.dims.map(BigInt), dataType, rawData };
+    return this.node('Constant', [], [AttributeProto.fromPartial({ name: 'value', type: 4, t })]);
   }
 
   #weights(dims: readonly number[]): string {

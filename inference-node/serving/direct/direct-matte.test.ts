@@ -4,7 +4,7 @@ import { createHash } from 'node:crypto';
 import { status as grpcStatus } from '@grpc/grpc-js';
 import {
   BackgroundPicture,
-  type DirectInput,
+  DirectInput,
   Finishing,
   type MatteHeader,
   type MatteRequest,
@@ -51,7 +51,7 @@ test.afterEach.always(async () => {
 const input = (fields: Partial<DirectInput> = {}): MatteRequest => ({
   message: {
     $case: 'directInput',
-    value: { url: `${storage.origin}/b/inputs/1?sig=1`, backgroundUrl: '', ...fields },
+    value: DirectInput.create({ url: `${storage.origin}/b/inputs/1?sig=1`, ...fields }),
   },
 });
 

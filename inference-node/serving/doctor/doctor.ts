@@ -32,21 +32,15 @@ import {
 } from '@matting/program/doctor/secrets.ts';
 import type { Command } from 'commander';
 import pino from 'pino';
-import {
-  computeMegapixelBudget,
-  type EngineModel,
-  enginesAtMost,
-  enginesInMemory,
-  readMemoryLimitBytes,
-} from '../admission.ts';
+import { computeMegapixelBudget, readMemoryLimitBytes } from '../admission.ts';
 import { describeMachine } from '../engine/choice/answer-picture.ts';
-import { chooseEngineLayout, readCpuShare } from '../engine/choice/engine-layout.ts';
+import { readCpuShare } from '../engine/choice/engine-layout.ts';
 import { ExecutionProviderError, PROBE_TIMEOUT_MS } from '../engine/choice/execution-provider.ts';
 import { LISTING_MAX_MS } from '../engine/devices/list-gpus.ts';
 import { loadManifest, type ModelManifest } from '../models/manifest.ts';
 import { ModelError } from '../models/model-error.ts';
 import { admittedOutlineOf, type ModelSettings, type PlanOutline } from '../models/plan.ts';
-import type { ExecutionProvider, PreparedModel } from '../models/prepared-model.ts';
+import type { ExecutionProvider, Plan, PlanModel } from '../models/prepared-model.ts';
 import {
   findHeifDecoder,
   type HeifPlaces,
@@ -63,9 +57,11 @@ import { findWeightsFile } from '../prepared/weights-cache.ts';
 import { findOpenvino } from '../providers/openvino-files.ts';
 import { readEngineEnvironment } from '../providers/provider-files.ts';
 import type { NodeSettings } from '../settings.ts';
-import { chooseProvider } from '../start/gpus.ts';
+import { type ChosenProvider, chooseProvider } from '../start/gpus.ts';
+import { chooseLayout, enginesOpened } from '../start/node-layout.ts';
 import type { Environment, PoolSettings } from '../start/pool-settings.ts';
 
+const SILENT = pino({ level: 'silent' });
 const BUG = 'this is a bug in the doctor; report it with this line';
 
 interface ExaminedConfig extends NodeSettings {
@@ -84,16 +80,16 @@ async function examineNode(
   findings.push(...(await look('TLS', BUG, () => tlsFindings(config.tls))));
   const { outline, findings: ofPlan } = await planFindings(config.modelSettings);
   findings.push(...ofPlan);
-  let provider: ExecutionProvider | undefined;
+  let on: ProviderFound = { provider: undefined, device: undefined };
   const choose = async () => {
-    const chosen = await providerFindings(config);
-    provider = chosen.provider;
-    return chosen.findings;
+    const { findings: ofProvider, ...found } = await providerFindings(config);
+    on = found;
+    return ofProvider;
   };
   const driver = 'check the driver and its libraries, or set MATTING_EXECUTION_PROVIDER=cpu';
   findings.push(...(await look('provider', driver, choose, PROVIDER_MAX_MS)));
   if (outline !== undefined) {
-    const models = () => modelFindings(config, outline, provider);
+    const models = () => modelFindings(config, outline, on);
     findings.push(...(await look('models', 'run matting models fetch', models)));
   }
   findings.push(...(await look('machine', BUG, machineFindings)));
@@ -166,12 +162,12 @@ async function planFindings(settings: ModelSettings): Promise<{
 async function modelFindings(
   config: PoolSettings,
   { entries }: PlanOutline,
-  provider: ExecutionProvider | undefined,
+  { provider, device }: ProviderFound,
 ): Promise<readonly Finding[]> {
   const { modelDir, addedModelsDir } = config.modelSettings;
   const findings: Finding[] = [];
-  const prepared: PreparedModel[] = [];
-  for (const { model, inputSize } of entries) {
+  const prepared: PlanModel[] = [];
+  for (const { model, inputSize, role } of entries) {
     const manifest = await loadManifest(model, undefined, addedModelsDir);
     findings.push(await weightsFinding(manifest, config.modelSettings));
     const current = (await listPrepared(modelDir, manifest)).find(
@@ -183,15 +179,16 @@ async function modelFindings(
     if (current === undefined) continue;
     const { path, recordsBeside, sidecar } = current;
     const described = describePrepared(manifest, sidecar, path, sidecar.sha256);
-    prepared.push({ ...described, recordsBeside });
+    prepared.push({ model: { ...described, recordsBeside }, role });
   }
   if (prepared.length < entries.length) {
     const found = `${entries.length - prepared.length} of ${entries.length} are not prepared yet`;
     return [...findings, warning('models', found, `the first start prepares them, or ${FETCH}`)];
   }
   if (provider === 'cpu') findings.push(await runtimeFinding(config, prepared));
-  if (provider !== undefined) findings.push(await memoryFinding(config, prepared, provider));
-  return findings;
+  if (provider === undefined) return findings;
+  const plan = { models: prepared };
+  return [...findings, await memoryFinding(config, plan, { provider, device })];
 }
 
 async function weightsFinding(
@@ -210,7 +207,7 @@ async function weightsFinding(
 /** Says which runtime runs each model, and why. */
 async function runtimeFinding(
   { cpuRuntime: wanted, providerDir }: PoolSettings,
-  models: readonly PreparedModel[],
+  models: readonly PlanModel[],
 ): Promise<Finding> {
   if (wanted === 'onnxruntime') return ok('runtime', 'ONNX Runtime runs the models, as set');
   const found = await findOpenvino(providerDir, wanted);
@@ -220,7 +217,7 @@ async function runtimeFinding(
   }
   const here = { machine: describeMachine() };
   const lines: string[] = [];
-  for (const model of models) {
+  for (const { model } of models) {
     const choice = await readChoice(model, { wanted, openvino: found }, here);
     if (choice.runtime === 'openvino') {
       lines.push(`OpenVINO runs ${model.model} in ${choice.timeShare} of the time`);
@@ -232,22 +229,16 @@ async function runtimeFinding(
   return text.includes(NOT_COMPARED) ? warning('runtime', text, FETCH) : ok('runtime', text);
 }
 
-async function memoryFinding(
-  { engines: asked, engineGoal, megapixelsMax }: PoolSettings,
-  models: readonly EngineModel[],
-  provider: ExecutionProvider,
+export async function memoryFinding(
+  config: PoolSettings,
+  plan: Pick<Plan, 'models'>,
+  { provider, device }: { readonly provider: ExecutionProvider } & Pick<ChosenProvider, 'device'>,
 ): Promise<Finding> {
+  const { megapixelsMax } = config;
   const memoryLimitBytes = readMemoryLimitBytes();
-  const chosen = chooseEngineLayout({
-    provider,
-    precisions: models.map(({ precision }) => precision),
-    cpuShare: await readCpuShare(),
-    goal: engineGoal,
-    enginesMax: enginesInMemory(memoryLimitBytes, models),
-  });
-  const most = Math.max(1, enginesAtMost(memoryLimitBytes, models));
-  const engines = asked === undefined ? chosen.engines : Math.min(asked, most);
-  const all = models.flatMap(model => Array.from({ length: engines }, () => model));
+  const here = { config, cpuShare: await readCpuShare(), log: SILENT };
+  const layout = chooseLayout(here, provider, plan, device);
+  const all = enginesOpened(plan, layout.engines);
   const budget = computeMegapixelBudget({ memoryLimitBytes, engines: all });
   const gigabytes = `${(memoryLimitBytes / 1e9).toFixed(1)} GB`;
   if (budget === undefined && megapixelsMax === undefined) {
@@ -267,16 +258,22 @@ type ProviderConfig = Pick<
   'executionProvider' | 'gpuDevice' | 'providerDir' | 'childEnv'
 >;
 
+interface ProviderFound extends Pick<ChosenProvider, 'device'> {
+  /** Undefined: none runs here. */
+  readonly provider: ExecutionProvider | undefined;
+}
+
 const PROVIDER_MAX_MS = 2 * LISTING_MAX_MS + GPU_MS_MAX;
 
 export async function providerFindings(
   config: ProviderConfig,
-): Promise<{ provider: ExecutionProvider | undefined; findings: Finding[] }> {
+): Promise<ProviderFound & { findings: Finding[] }> {
   try {
     const { childEnv } = await readEngineEnvironment(config.providerDir, config.childEnv);
-    const chosen = await chooseProvider(config, childEnv, pino({ level: 'silent' }));
+    const chosen = await chooseProvider(config, childEnv, SILENT);
     const { requested, selected: provider, fallbacks } = chosen.provider;
-    const on = chosen.device === undefined ? '' : ` on ${chosen.device.facts.id}`;
+    const { device } = chosen;
+    const on = device === undefined ? '' : ` on ${device.facts.id}`;
     const not = fallbacks.map(({ provider: tried, reason }) => `${tried}: ${reason}`);
     const more = not.length === 0 ? '' : `; not ${not.join('; ')}`;
     const found = `${provider} runs here${on} (requested: ${requested})${more}`;
@@ -285,12 +282,13 @@ export async function providerFindings(
       const advice = 'check nvidia-smi; the node uses only GPUs that it lists';
       findings.push(warning('GPU', `not every GPU is listed: ${chosen.unlisted}`, advice));
     }
-    return { provider, findings };
+    return { provider, device, findings };
   } catch (error) {
     if (!(error instanceof ExecutionProviderError)) throw error;
     const advice =
       'fix this, or set MATTING_EXECUTION_PROVIDER; until then the node does not start';
-    return { provider: undefined, findings: [failure('provider', error.message, advice)] };
+    const findings = [failure('provider', error.message, advice)];
+    return { provider: undefined, device: undefined, findings };
   }
 }
 

@@ -44,7 +44,7 @@ import {
   type ReceivedFiles,
   ROLE_LABELS,
 } from '../pipeline.ts';
-import type { FileOrder, MatteOrder } from './matte-header.ts';
+import { type ByteOrder, filesOf, type MatteOrder } from './matte-header.ts';
 
 export type MatteCall = ServerDuplexStream<MatteRequest, MatteResponse>;
 
@@ -156,12 +156,18 @@ export class MatteExchange {
   }
 
   async #receive(order: MatteOrder, signal: AbortSignal): Promise<ReceivedFiles> {
-    const behind = order.asked?.background;
-    const totalLength = order.contentLength + (behind?.contentLength ?? 0);
+    const files = filesOf(order);
+    const totalLength = totalOf(files);
     // Its own memory: a pooled slice would pin its neighbours.
     const bytes = Buffer.allocUnsafeSlow(totalLength);
-    const imageDigest = new FileDigest(order, 0);
-    const behindDigest = behind && new FileDigest(behind, order.contentLength);
+    let start = 0;
+    const parts = files.map(({ key, name, file }) => {
+      const end = start + file.contentLength;
+      const part = { key, name, digest: new FileDigest(file, start) };
+      const data = bytes.subarray(start, end);
+      start = end;
+      return { ...part, data };
+    });
     const { receiveSilenceMaxMs, receiveMaxMs } = this.#bounds;
     const endsAtMs =
       performance.now() + this.#atPace(totalLength, receiveSilenceMaxMs, receiveMaxMs);
@@ -178,8 +184,7 @@ export class MatteExchange {
         );
       }
       bytes.set(data, filled);
-      imageDigest.update(data, filled);
-      behindDigest?.update(data, filled);
+      for (const { digest } of parts) digest.update(data, filled);
       filled += data.length;
       this.#receivedBytes = filled;
     }
@@ -189,11 +194,10 @@ export class MatteExchange {
         `The caller sent ${filled} of ${totalLength} bytes.`,
       );
     }
-    const image = bytes.subarray(0, order.contentLength);
-    imageDigest.require('The bytes of the image');
-    if (behindDigest === undefined) return { image };
-    behindDigest.require('The bytes of the background');
-    return { image, background: bytes.subarray(order.contentLength) };
+    for (const { digest, name } of parts) digest.require(`The bytes of ${name}`);
+    return Object.fromEntries(
+      parts.map(({ key, data }) => [key, data]),
+    ) as unknown as ReceivedFiles;
   }
 
   #stageBegan(stage: ImageStage): void {
@@ -209,6 +213,7 @@ export class MatteExchange {
     const hash = createHash('sha256');
     const header = resultHeader(order, result);
     await this.#write({ message: { $case: 'resultHeader', value: header } }, signal);
+    await this.#sendMatte(result, signal);
     for (let offset = 0; offset < file.length; offset += CHUNK_BYTES_MAX) {
       const data = file.subarray(offset, offset + CHUNK_BYTES_MAX);
       hash.update(data);
@@ -222,11 +227,18 @@ export class MatteExchange {
     this.#thumbnail = result.thumbnail;
   }
 
+  /** It always travels in the call: the result's place is for the result alone. */
+  async #sendMatte({ matte }: ImageResult, signal: AbortSignal): Promise<void> {
+    for (let offset = 0; offset < (matte?.length ?? 0); offset += CHUNK_BYTES_MAX) {
+      const data = matte!.subarray(offset, offset + CHUNK_BYTES_MAX);
+      await this.#write({ message: { $case: 'matteChunk', value: { data } } }, signal);
+    }
+  }
+
   /** Gets the files from the storage, once the caller has sent their addresses. */
   async #get(order: MatteOrder, origin: string, signal: AbortSignal): Promise<ReceivedFiles> {
-    const { contentLength, sha256 } = order;
-    const background = order.asked?.background;
-    const totalLength = contentLength + (background?.contentLength ?? 0);
+    const files = filesOf(order);
+    const totalLength = totalOf(files);
     const { receiveSilenceMaxMs, receiveMaxMs } = this.#bounds;
     const message = (await this.#next(receiveSilenceMaxMs, signal))?.message;
     if (message?.$case !== 'directInput') {
@@ -236,8 +248,8 @@ export class MatteExchange {
       );
     }
     const withinMs = this.#atPace(totalLength, receiveSilenceMaxMs, receiveMaxMs);
-    const files = { origin, contentLength, sha256, background };
-    const received = await this.#direct.receive(files, message.value, { signal, withinMs });
+    const limits = { signal, withinMs };
+    const received = await this.#direct.receive({ origin, files }, message.value, limits);
     this.#receivedBytes = totalLength;
     return received;
   }
@@ -252,6 +264,7 @@ export class MatteExchange {
     const { sendSilenceMaxMs, sendMaxMs } = this.#bounds;
     const value = resultHeader(order, result);
     await this.#write({ message: { $case: 'resultHeader', value } }, signal);
+    await this.#sendMatte(result, signal);
     const sha256 = createHash('sha256').update(file).digest();
     await this.#write({ message: { $case: 'resultDigest', value: { sha256 } } }, signal);
     await this.#flush(signal);
@@ -303,13 +316,17 @@ export class MatteExchange {
   }
 }
 
+function totalOf(files: readonly { readonly file: ByteOrder }[]): number {
+  return files.reduce((sum, { file }) => sum + file.contentLength, 0);
+}
+
 class FileDigest {
   readonly #from: number;
   readonly #to: number;
   readonly #expected: Buffer | undefined;
   readonly #hash: Hash | undefined;
 
-  constructor({ contentLength, sha256 }: FileOrder, from: number) {
+  constructor({ contentLength, sha256 }: ByteOrder, from: number) {
     this.#from = from;
     this.#to = from + contentLength;
     this.#expected = sha256;
@@ -329,7 +346,7 @@ class FileDigest {
   }
 }
 
-function resultHeader({ asked }: MatteOrder, result: ImageResult): ResultHeader {
+function resultHeader({ asked, hints, givenMatte }: MatteOrder, result: ImageResult): ResultHeader {
   const modelRuns = result.runs.map(({ model: prepared, role }) => {
     const { model, sha256, precision, provider, inputWidth, inputHeight } = prepared;
     const { precisionFallback, licence } = prepared;
@@ -350,10 +367,12 @@ function resultHeader({ asked }: MatteOrder, result: ImageResult): ResultHeader 
     width: result.width,
     height: result.height,
     resultKind: KIND_TO_PROTO[result.resultKind],
-    plan: result.plan.name,
+    plan: givenMatte === undefined ? result.plan.name : '',
     modelRuns,
     modelsMissing: result.missing.map(({ model }) => model.model),
     finishing: asked?.message,
+    hints: hints !== undefined,
+    matteBytes: result.matte?.length ?? 0,
     inputWidth: result.input.width,
     inputHeight: result.input.height,
     subject: result.subject && Subject.create(result.subject),

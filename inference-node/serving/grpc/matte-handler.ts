@@ -42,7 +42,7 @@ import {
   type MatteCall,
   MatteExchange,
 } from './matte-exchange.ts';
-import { checkMatteHeader, type MatteOrder, type NodeAbilities } from './matte-header.ts';
+import { checkMatteHeader, filesOf, type MatteOrder, type NodeAbilities } from './matte-header.ts';
 
 export interface NodeWork extends NodeAbilities {
   readonly selectables: Selectables;
@@ -310,12 +310,13 @@ function describeFailure(
   if (NODE_FAULTS.includes(code)) failSpan(code);
 }
 
-function fileBytesOf({ contentLength, asked }: MatteOrder): number {
-  return contentLength + (asked?.background?.contentLength ?? 0);
+function fileBytesOf(order: MatteOrder): number {
+  return filesOf(order).reduce((sum, { file }) => sum + file.contentLength, 0);
 }
 
 /** Computes the cost as far as the header shows it. */
-export function costOf({ declared, inputFormat, outputFormat, resultKind, asked }: MatteOrder) {
+export function costOf(order: MatteOrder) {
+  const { declared, inputFormat, outputFormat, resultKind, asked, hintsFile } = order;
   const pixelsOf = (size: Size | undefined) => size && size.width * size.height;
   const behind = asked?.background;
   return {
@@ -323,6 +324,10 @@ export function costOf({ declared, inputFormat, outputFormat, resultKind, asked 
     inputFormat,
     outputFormat,
     resultKind,
+    hints: hintsFile && {
+      inputFormat: hintsFile.inputFormat,
+      pixels: pixelsOf(hintsFile.declared) ?? BACKGROUND_PIXELS_MAX,
+    },
     finishing: asked && {
       framePixels: frameRange(asked.finishing, declared, { turned: true }).most,
       background: behind && {

@@ -1,6 +1,11 @@
 /** Checks a Matte call's header against the contract and against what this node can do. */
-import { ContractError } from '@matting/proto/contract/errors.ts';
-import { type Finishing, isOpaque, type Size } from '@matting/proto/contract/finishing.ts';
+import { ContractError, invalidParameter } from '@matting/proto/contract/errors.ts';
+import {
+  type Finishing,
+  isOpaque,
+  QUALITY_ABSENT,
+  type Size,
+} from '@matting/proto/contract/finishing.ts';
 import { finishingFromProto } from '@matting/proto/contract/finishing-wire.ts';
 import {
   type InputFormat,
@@ -9,14 +14,17 @@ import {
   type OutputFormat,
   outputFormatFromProto,
 } from '@matting/proto/contract/formats.ts';
+import { hintsFromProto } from '@matting/proto/contract/hints-wire.ts';
 import {
   BACKGROUND_BYTES_MAX,
   BACKGROUND_PIXELS_MAX,
   IMAGE_BYTES_MAX,
   IMAGE_PIXELS_MAX,
   IMAGE_SIDE_PX_MAX,
+  MATTE_BYTES_MAX,
 } from '@matting/proto/contract/limits.ts';
 import {
+  type MatteFile,
   type MatteHeader,
   Priority,
   type Finishing as ProtoFinishing,
@@ -28,7 +36,7 @@ import {
 import type { EnginePriority } from '../engine/pool/engine-pool.ts';
 import { requireJxlPixels, requireMakeable } from '../picture/makeable.ts';
 import type { PictureCapabilities } from '../picture/pool/picture-pool.ts';
-import type { ImageOrder, ResultKind, RunnablePlan } from '../pipeline.ts';
+import type { ImageOrder, ReceivedFiles, ResultKind, RunnablePlan } from '../pipeline.ts';
 import type { Selectables } from '../selectables/selectables.ts';
 
 const JOB_ID_LENGTH_MAX = 64;
@@ -38,6 +46,10 @@ export interface MatteOrder extends ImageOrder, FileOrder {
   readonly attempt: number;
   /** Undefined: the result is a plain cut-out or matte. */
   readonly asked: FinishingOrder | undefined;
+  /** The picture of hints, if they are one. */
+  readonly hintsFile: FileOrder | undefined;
+  /** A matte in place of the models. */
+  readonly givenMatte: ByteOrder | undefined;
   /** Refused where no engine would take it within this; undefined: however long it waits. */
   readonly waitMsMax: number | undefined;
   /**
@@ -55,7 +67,7 @@ export interface NodeAbilities {
   /** The plan for a header that names none. */
   readonly plan: RunnablePlan;
   /** The selectables that a header may name, `plan` among them. */
-  readonly selectables: Pick<Selectables, 'find'>;
+  readonly selectables: Pick<Selectables, 'find' | 'list'>;
   /** The values for choices that a header leaves open. */
   readonly defaults: PictureDefaults;
   readonly pictures: PictureCapabilities;
@@ -77,6 +89,7 @@ export function checkMatteHeader(
   const resultKind = readResultKind(header.resultKind);
   const file = checkFileFields(header, IMAGE, node.pictures);
   const asked = checkFinishing(header.finishing, { outputFormat, resultKind }, node.pictures);
+  const hintsFile = header.hints?.picture && checkHintsFile(header.hints.picture, node.pictures);
   if (!node.pictures.outputFormats.includes(outputFormat)) {
     throw new ContractError('NODE_INCAPABLE', `This node cannot write ${outputFormat}.`);
   }
@@ -93,6 +106,11 @@ export function checkMatteHeader(
     finishing: asked?.finishing,
     asked,
     backgroundDeclared: asked?.background?.declared,
+    hints: header.hints && hintsFromProto(header.hints),
+    hintsFile,
+    hintsDeclared: hintsFile?.declared,
+    matte: header.matte,
+    givenMatte: header.givenMatte && checkGivenMatte(header.givenMatte, header),
     thumbnail: header.thumbnail,
     priority: readPriority(header.priority),
     plan: requirePlan(header, node),
@@ -102,6 +120,19 @@ export function checkMatteHeader(
       node.defaults.foregroundEstimation,
     ),
   };
+}
+
+/** The files of a call in the order of their bytes. */
+export function filesOf({ asked, hintsFile, givenMatte, ...image }: MatteOrder) {
+  const files = {
+    image: { name: 'the image', file: image },
+    background: { name: 'the background', file: asked?.background },
+    hints: { name: 'the picture of hints', file: hintsFile },
+    givenMatte: { name: 'the given matte', file: givenMatte },
+  } satisfies Record<keyof ReceivedFiles, { name: string; file: ByteOrder | undefined }>;
+  return Object.entries(files).flatMap(([key, { name, file }]) =>
+    file === undefined ? [] : [{ key: key as keyof ReceivedFiles, name, file: file as ByteOrder }],
+  );
 }
 
 function invalid(detail: string): ContractError {
@@ -154,7 +185,10 @@ function requirePlan(header: MatteHeader, { plan, selectables }: NodeAbilities):
   const found = selectables.find(kind, name || plan.name);
   // The name is the caller's text: the status does not repeat it.
   if (found === undefined) {
-    throw new ContractError('NODE_INCAPABLE', `This node does not have this ${kind}.`);
+    const names = selectables.list.filter(one => selectables.find(kind, one.name) === one);
+    const offer = names.map(one => one.name).join(', ') || 'none';
+    const detail = `This node does not have this ${kind}. It offers: ${offer}.`;
+    throw new ContractError('NODE_INCAPABLE', detail);
   }
   if (sha256 !== '' && sha256 !== found.sha256) {
     throw new ContractError('NODE_INCAPABLE', `This node has another ${kind} under this name.`);
@@ -196,8 +230,14 @@ function requireFitting(
   finishing: Finishing,
   { outputFormat, resultKind }: Pick<ImageOrder, 'outputFormat' | 'resultKind'>,
 ): void {
-  if (resultKind === 'mask' && finishing.background !== undefined) {
+  const { background, quality, shadow } = finishing;
+  if (resultKind === 'mask' && background !== undefined) {
     throw new ContractError('INVALID_REQUEST', 'A MASK cannot have a background.');
+  }
+  if (resultKind === 'mask' && shadow !== undefined) throw invalid('A MASK cannot have a shadow.');
+  const isLossy = resultKind === 'cutout' && QUALITY_ABSENT[outputFormat] !== undefined;
+  if (quality !== undefined && !isLossy) {
+    throw invalid('finishing.quality needs a CUTOUT as JPEG, WebP or AVIF.');
   }
   if (resultKind === 'mask' && outputFormat === 'zip') {
     throw new ContractError('UNSUPPORTED_OUTPUT_FORMAT', 'output_format zip needs a CUTOUT.');
@@ -215,9 +255,12 @@ type FileFields = Pick<
   'contentLength' | 'sha256' | 'inputFormat' | 'width' | 'height'
 >;
 
-export interface FileOrder {
+export interface ByteOrder {
   readonly contentLength: number;
   readonly sha256: Buffer | undefined;
+}
+
+export interface FileOrder extends ByteOrder {
   /** The format that the caller declared, for the memory's count. The bytes decide the format. */
   readonly inputFormat: InputFormat | undefined;
   /** The size that the caller declared; the decoder refuses a larger image. */
@@ -237,6 +280,18 @@ const IMAGE: FileKind = {
   bytesMax: IMAGE_BYTES_MAX,
   pixelsMax: IMAGE_PIXELS_MAX,
 };
+const HINTS: FileKind = {
+  name: 'The picture of hints',
+  prefix: 'hints.picture.',
+  bytesMax: BACKGROUND_BYTES_MAX,
+  pixelsMax: BACKGROUND_PIXELS_MAX,
+};
+const MATTE: FileKind = {
+  name: 'The given matte',
+  prefix: 'given_matte.',
+  bytesMax: MATTE_BYTES_MAX,
+  pixelsMax: IMAGE_PIXELS_MAX,
+};
 const BACKGROUND: FileKind = {
   name: 'The background',
   prefix: 'background_picture.',
@@ -253,7 +308,31 @@ function checkFileFields(
   kind: FileKind,
   pictures: PictureCapabilities,
 ): FileOrder {
-  const { contentLength, sha256 } = fields;
+  const declared = readDeclared(fields, kind);
+  return {
+    ...checkBytes(fields, kind),
+    inputFormat: readFormat(fields.inputFormat, kind, declared, pictures),
+    declared,
+  };
+}
+
+/** @throws ContractError as checkFileFields */
+function checkHintsFile(fields: FileFields, pictures: PictureCapabilities): FileOrder {
+  const file = checkFileFields(fields, HINTS, pictures);
+  const { inputFormat } = file;
+  if (inputFormat === undefined || inputFormat === 'png' || inputFormat === 'webp') return file;
+  throw invalidParameter('hints_file', 'must be PNG or WebP');
+}
+
+/** @throws ContractError INVALID_REQUEST, IMAGE_TOO_LARGE */
+function checkGivenMatte(fields: MatteFile, { model, plan, selectableSha256 }: MatteHeader) {
+  if (model + plan + selectableSha256 !== '') {
+    throw invalid('With given_matte, model, plan and selectable_sha256 must be empty.');
+  }
+  return checkBytes(fields, MATTE);
+}
+
+function checkBytes({ contentLength, sha256 }: MatteFile, kind: FileKind): ByteOrder {
   if (contentLength === 0) throw invalidFile(kind, 'content_length must not be 0.');
   if (contentLength > kind.bytesMax) {
     const detail = `${kind.name} is too large. The limit is ${kind.bytesMax} bytes.`;
@@ -262,13 +341,7 @@ function checkFileFields(
   if (sha256.length !== 0 && sha256.length !== SHA256_BYTES) {
     throw invalidFile(kind, `sha256 must be empty or have ${SHA256_BYTES} bytes.`);
   }
-  const declared = readDeclared(fields, kind);
-  return {
-    contentLength,
-    sha256: sha256.length === 0 ? undefined : Buffer.from(sha256),
-    inputFormat: readFormat(fields.inputFormat, kind, declared, pictures),
-    declared,
-  };
+  return { contentLength, sha256: sha256.length === 0 ? undefined : Buffer.from(sha256) };
 }
 
 function invalidFile({ prefix }: FileKind, detail: string): ContractError {

@@ -1,6 +1,7 @@
 /** Describes the node over gRPC: what it is (GetNodeInfo), and its load (WatchCapacity). */
 
 import type { ServerWritableStream } from '@grpc/grpc-js';
+import { CAPABILITIES } from '@matting/proto/contract/capabilities.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { inputFormatToProto, outputFormatToProto } from '@matting/proto/contract/formats.ts';
 import { toStatus } from '@matting/proto/contract/grpc-status.ts';
@@ -74,6 +75,7 @@ export function createNodeInfo(inputs: NodeInfoInputs): GetNodeInfoResponse {
     plan: work.plan.name,
     commercialUseRequired: inputs.commercialUse ?? '',
     finishing: true,
+    capabilities: [...CAPABILITIES],
     directOrigins: [...inputs.directOrigins],
     plans: [],
     executionProviderRequested: inputs.providerRequested,

@@ -4,9 +4,9 @@ import { OutputFormat, ResultKind } from '@matting/proto/gen/matting/v1/matte_se
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import { writeTinyModel } from '@matting/test-support/tiny-model.ts';
 import { until } from '@matting/test-support/waiting.ts';
-import ava from 'ava';
+import ava, { type ExecutionContext } from 'ava';
 import { pino } from 'pino';
-import sharp from 'sharp';
+import sharp, { type Sharp } from 'sharp';
 import { openEnginePool } from '../engine/pool/open-engine-pool.ts';
 import { openPicturePool } from '../picture/pool/open-picture-pool.ts';
 import { type ImageResult, Pipeline, type PlanRun } from '../pipeline.ts';
@@ -173,4 +173,71 @@ test('answers health checks while its engine is in a run', async t => {
   process.kill(pid, 'SIGCONT');
   t.is(await caller.ended, undefined);
   health.close();
+});
+
+const LARGE = { width: 640, height: 480 };
+const AROUND = { left: 280, top: 190, width: 80, height: 80 };
+/** Its arms are as thin as a pixel of the model. */
+const CROSS = '<path d="M305 215h12v-12h6v12h12v6h-12v12h-6v-12h-12z"/>';
+
+const drawn = (shapes: string) => {
+  const { width, height } = LARGE;
+  const size = `width="${width}" height="${height}"`;
+  const ground = `<rect ${size} fill="black"/>`;
+  const svg = `<svg xmlns="http://www.w3.org/2000/svg" ${size} fill="white">${ground}${shapes}</svg>`;
+  return sharp(Buffer.from(svg)).removeAlpha();
+};
+
+/** Opens a node whose matte is a picture's brightness, seen in 128 x 128 pixels. */
+async function openBrightness(t: ExecutionContext) {
+  const model = await writeTinyModel(directory, { kind: 'mean', width: 128, height: 128 });
+  const own = openEnginePool({ model, engines: 1, threadsPerEngine: 1, childEnv, log });
+  t.teardown(() => own.close(0));
+  await own.ready();
+  const shell = await openShell({ model, engines: own, role: 'subject' }, pictures);
+  t.teardown(() => shell.close());
+  return async (picture: Sharp) => {
+    const resultKind = ResultKind.RESULT_KIND_MASK;
+    const caller = await new MatteCaller(shell).serve(await picture.png().toBuffer(), {
+      ...{ ...LARGE, resultKind },
+    });
+    const { header, file: mask } = caller.result();
+    t.deepEqual(
+      header?.modelRuns.map(({ role }) => role),
+      ['subject'],
+    );
+    return (box: typeof AROUND) => sharp(mask).extractChannel(0).extract(box).raw().toBuffer();
+  };
+}
+
+test('a small subject comes out better than the model sees it in the whole picture', async t => {
+  const matteOf = await openBrightness(t);
+  const truth = await drawn(CROSS).extractChannel(0).extract(AROUND).raw().toBuffer();
+  const errorOf = async (shapes: string) => {
+    const alpha = await (await matteOf(drawn(shapes)))(AROUND);
+    return alpha.reduce((sum, value, i) => sum + Math.abs(value - (truth[i] ?? 0)), 0);
+  };
+  const closer = await errorOf(CROSS);
+  // Two subjects that are far apart are no small one.
+  const whole = await errorOf(`${CROSS}<rect x="20" y="20" width="60" height="60"/>`);
+  t.true(2 * closer < whole, `${closer} and ${whole}`);
+});
+
+test('a closer look that is wrong about where the subject is changes nothing', async t => {
+  const matteOf = await openBrightness(t);
+  // From afar the lines are a faint veil and the square is a subject; lines begin beside it.
+  const lines = Array.from(
+    { length: 160 },
+    (_none, i) => `<rect x="${4 * i}" width="1" height="480"/>`,
+  );
+  const square = '<rect x="300" y="220" width="24" height="24"/>';
+  const matte = await matteOf(drawn(`${lines.join('')}${square}`));
+  for (const [left, top] of [
+    [40, 40],
+    [500, 400],
+  ] as const) {
+    const far = await matte({ left, top, width: 80, height: 40 });
+    const mean = far.reduce((sum, value) => sum + value, 0) / far.length;
+    t.true(mean > 30, `the veil has ${mean}`);
+  }
 });

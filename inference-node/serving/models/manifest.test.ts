@@ -281,6 +281,15 @@ test('the product has the plans of MATTING_QUALITY, with sizes that their models
   }
 });
 
+test('a plan asks for an opinion before its first model looks again: it judges a look in a frame', async t => {
+  for (const { name, entries } of await loadPlanOutlines()) {
+    const [first, ...others] = entries;
+    const again = others.findIndex(({ model }) => model === first?.model);
+    const opinion = others.findIndex(({ role }) => role === 'opinion');
+    t.true(opinion < 0 || again < 0 || opinion < again, name);
+  }
+});
+
 /** Returns what `read` reports, one text a variable; none if it accepts all. */
 async function problemsIn(read: () => Promise<unknown>): Promise<readonly string[]> {
   try {

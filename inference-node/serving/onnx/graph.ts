@@ -6,8 +6,15 @@
  * only; no node holds a subgraph.
  */
 
-import onnxProto, { type onnx } from 'onnx-proto';
 import { ModelError } from '../models/model-error.ts';
+import {
+  AttributeProto,
+  GraphProto,
+  ModelProto,
+  type NodeProto,
+  TensorProto,
+  type ValueInfoProto,
+} from './gen/onnx.ts';
 
 export const ElementType = {
   float32: 1,
@@ -35,7 +42,7 @@ export interface GraphNode {
   /** '' is an optional input that is not given; those at the end may be left out. */
   readonly inputs: readonly string[];
   readonly outputs: readonly [string, ...string[]];
-  readonly attributes: readonly onnx.IAttributeProto[];
+  readonly attributes: readonly AttributeProto[];
 }
 
 export interface GraphValue {
@@ -74,22 +81,21 @@ export function onlyInput(graph: Graph): GraphValue {
   return input;
 }
 
-export function attribute(node: GraphNode, name: string): onnx.IAttributeProto | undefined {
+export function attribute(node: GraphNode, name: string): AttributeProto | undefined {
   return node.attributes.find(candidate => candidate.name === name);
 }
 
 export function integerAttribute(node: GraphNode, name: string, absent: number): number {
-  const value = attribute(node, name)?.i;
-  return value === undefined || value === null ? absent : Number(value);
+  return Number(attribute(node, name)?.i ?? absent);
 }
 
 export function integersAttribute(node: GraphNode, name: string): readonly number[] | undefined {
-  return attribute(node, name)?.ints?.map(Number);
+  return attribute(node, name)?.ints.map(Number);
 }
 
 export function textAttribute(node: GraphNode, name: string, absent: string): string {
   const value = attribute(node, name)?.s;
-  return value === undefined || value === null ? absent : Buffer.from(value).toString('utf8');
+  return value === undefined ? absent : Buffer.from(value).toString('utf8');
 }
 
 export function nodeOf(
@@ -105,16 +111,16 @@ const ATTRIBUTE_INT = 2;
 const ATTRIBUTE_STRING = 3;
 const ATTRIBUTE_INTS = 7;
 
-export function integer(name: string, value: number): onnx.IAttributeProto {
-  return { name, type: ATTRIBUTE_INT, i: value };
+export function integer(name: string, value: number): AttributeProto {
+  return AttributeProto.fromPartial({ name, type: ATTRIBUTE_INT, i: BigInt(value) });
 }
 
-export function integers(name: string, values: readonly number[]): onnx.IAttributeProto {
-  return { name, type: ATTRIBUTE_INTS, ints: [...values] };
+export function integers(name: string, values: readonly number[]): AttributeProto {
+  return AttributeProto.fromPartial({ name, type: ATTRIBUTE_INTS, ints: values.map(BigInt) });
 }
 
-export function text(name: string, value: string): onnx.IAttributeProto {
-  return { name, type: ATTRIBUTE_STRING, s: Buffer.from(value) };
+export function text(name: string, value: string): AttributeProto {
+  return AttributeProto.fromPartial({ name, type: ATTRIBUTE_STRING, s: Buffer.from(value) });
 }
 
 export function makersOf(nodes: readonly GraphNode[]): ReadonlyMap<string, GraphNode> {
@@ -232,11 +238,9 @@ function halfTable(): Uint32Array {
  * ONNX files: protobuf to Graph and back. Reading makes views; writing yields pieces, so that a
  * graph of 176 MB is never assembled a second time.
  *
- * Fields: onnx.proto of ONNX 1.10, as generated in the package onnx-proto. Unknown fields would be
+ * Fields: those of onnx.proto beside it. Others are
  * lost: a graph is refused where it holds subgraphs, functions, sparse or external tensors.
  */
-
-const { ModelProto, GraphProto, TensorProto } = onnxProto.onnx;
 
 const PRODUCER_NAME = 'matting-service';
 
@@ -301,21 +305,21 @@ function readVarint(bytes: Uint8Array, from: number): { value: number; end: numb
 /** The graph's tensors are views of `bytes`; `name` is for errors. */
 export function decodeModel(bytes: Uint8Array, name: string): Graph {
   requireFew(countNodes(bytes), name);
-  let model: onnx.ModelProto;
+  let model: ModelProto;
   try {
     model = ModelProto.decode(bytes);
   } catch (error) {
     throw new ModelError('prepare', `${name} is not an ONNX file`, error);
   }
   const { graph } = model;
-  if (!graph || graph.node?.length === 0) {
+  if (graph === undefined || graph.node.length === 0) {
     throw new ModelError('prepare', `${name} holds no graph`);
   }
   refuseUncarried(model, graph, name);
-  const nodes = sortTopologically((graph.node ?? []).map(node => readNode(node, name)));
+  const nodes = sortTopologically(graph.node.map(node => readNode(node, name)));
   if (nodes === null) throw new ModelError('prepare', `the graph of ${name} has a circle`);
   const initialisers = new Map<string, Tensor>();
-  for (const tensor of graph.initializer ?? []) {
+  for (const tensor of graph.initializer) {
     initialisers.set(tensor.name ?? '', readTensor(tensor, name));
   }
   return {
@@ -327,27 +331,27 @@ export function decodeModel(bytes: Uint8Array, name: string): Graph {
     nodes,
     initialisers,
     // Before IR version 4 every initialiser is listed as an input too.
-    inputs: (graph.input ?? []).map(readValue).filter(({ name }) => !initialisers.has(name)),
-    outputs: (graph.output ?? []).map(readValue),
+    inputs: graph.input.map(readValue).filter(({ name }) => !initialisers.has(name)),
+    outputs: graph.output.map(readValue),
   };
 }
 
-function refuseUncarried(model: onnx.ModelProto, graph: onnx.IGraphProto, name: string): void {
+function refuseUncarried(model: ModelProto, graph: GraphProto, name: string): void {
   const refuse = (what: string) => {
     throw new ModelError('prepare', `${name} holds ${what}, which cannot be prepared`);
   };
   if (model.functions.length > 0) refuse('functions');
-  if ((graph.sparseInitializer?.length ?? 0) > 0) refuse('sparse tensors');
-  for (const node of graph.node ?? []) {
-    for (const attribute of node.attribute ?? []) {
-      if (attribute.g || (attribute.graphs?.length ?? 0) > 0) refuse('subgraphs');
+  if (graph.sparseInitializer.length > 0) refuse('sparse tensors');
+  for (const node of graph.node) {
+    for (const attribute of node.attribute) {
+      if (attribute.g || attribute.graphs.length > 0) refuse('subgraphs');
       if (attribute.refAttrName) refuse('attributes by reference');
     }
   }
 }
 
-function readNode(node: onnx.INodeProto, file: string): GraphNode {
-  const [output, ...others] = node.output ?? [];
+function readNode(node: NodeProto, file: string): GraphNode {
+  const [output, ...others] = node.output;
   if (output === undefined) {
     throw new ModelError('prepare', `${file}: node ${node.name} (${node.opType}) has no output`);
   }
@@ -355,37 +359,35 @@ function readNode(node: onnx.INodeProto, file: string): GraphNode {
     name: node.name ?? '',
     opType: node.opType ?? '',
     domain: node.domain ?? '',
-    inputs: node.input ?? [],
+    inputs: node.input,
     outputs: [output, ...others],
-    attributes: node.attribute ?? [],
+    attributes: node.attribute,
   };
 }
 
-function readValue(value: onnx.IValueInfoProto): GraphValue {
+function readValue(value: ValueInfoProto): GraphValue {
   const type = value.type?.tensorType;
   return {
     name: value.name ?? '',
     elementType: type?.elemType ?? 0,
     dims: (type?.shape?.dim ?? []).map(dim =>
-      dim.dimParam || dim.dimValue == null || Number(dim.dimValue) <= 0
-        ? null
-        : Number(dim.dimValue),
+      dim.dimParam || dim.dimValue === undefined || dim.dimValue <= 0 ? null : Number(dim.dimValue),
     ),
   };
 }
 
-export function readTensor(tensor: onnx.ITensorProto, name: string): Tensor {
+export function readTensor(tensor: TensorProto, name: string): Tensor {
   const elementType = tensor.dataType ?? 0;
-  const dims = (tensor.dims ?? []).map(Number);
+  const dims = tensor.dims.map(Number);
   if (tensor.rawData && tensor.rawData.length > 0) {
     return { elementType, dims, data: tensor.rawData };
   }
   const count = elementCount(dims);
   if (count === 0) return { elementType, dims, data: new Uint8Array(0) };
-  if (elementType === ElementType.float32 && tensor.floatData?.length === count) {
+  if (elementType === ElementType.float32 && tensor.floatData.length === count) {
     return float32Tensor(tensor.floatData, dims);
   }
-  if (elementType === ElementType.int64 && tensor.int64Data?.length === count) {
+  if (elementType === ElementType.int64 && tensor.int64Data.length === count) {
     return int64Tensor(tensor.int64Data.map(Number), dims);
   }
   throw new ModelError(
@@ -397,15 +399,17 @@ export function readTensor(tensor: onnx.ITensorProto, name: string): Tensor {
 /** Join the pieces in order. */
 export function* encodeModel(graph: Graph): Generator<Uint8Array> {
   yield ModelProto.encode({
-    irVersion: graph.irVersion,
+    irVersion: BigInt(graph.irVersion),
     producerName: PRODUCER_NAME,
-    opsetImport: graph.opsets.map(opset => ({ ...opset })),
+    opsetImport: graph.opsets.map(({ domain, version }) => ({ domain, version: BigInt(version) })),
+    functions: [],
   }).finish();
   const body = GraphProto.encode({
     name: 'matte',
     node: graph.nodes.map(writeNode),
     input: graph.inputs.map(writeValue),
     output: graph.outputs.map(writeValue),
+    ...{ initializer: [], valueInfo: [], sparseInitializer: [] },
   }).finish();
   const tensors = [...graph.initialisers].map(([name, tensor]) => encodeTensor(name, tensor));
   const graphBytes = tensors.reduce(
@@ -418,11 +422,10 @@ export function* encodeModel(graph: Graph): Generator<Uint8Array> {
 }
 
 function encodeTensor(name: string, tensor: Tensor): readonly Uint8Array[] {
-  const head = TensorProto.encode({
-    name,
-    dataType: tensor.elementType,
-    dims: [...tensor.dims],
-  }).finish();
+  const dims = tensor.dims.map(BigInt);
+  const head = TensorProto.encode(
+    TensorProto.fromPartial({ name, dataType: tensor.elementType, dims }),
+  ).finish();
   const raw = tagAndLength(TAG_TENSOR_RAW_DATA, tensor.data.length);
   const tensorBytes = head.length + raw.length + tensor.data.length;
   return [tagAndLength(TAG_GRAPH_INITIALISER, tensorBytes), head, raw, tensor.data];
@@ -441,7 +444,7 @@ function tagAndLength(tag: number, length: number): Uint8Array {
   return Uint8Array.from(bytes);
 }
 
-function writeNode(node: GraphNode): onnx.INodeProto {
+function writeNode(node: GraphNode): NodeProto {
   return {
     name: node.name,
     opType: node.opType,
@@ -452,14 +455,14 @@ function writeNode(node: GraphNode): onnx.INodeProto {
   };
 }
 
-function writeValue(value: GraphValue): onnx.IValueInfoProto {
+function writeValue(value: GraphValue): ValueInfoProto {
   return {
     name: value.name,
     type: {
       tensorType: {
         elemType: value.elementType,
         shape: {
-          dim: value.dims.map(dim => (dim === null ? {} : { dimValue: dim })),
+          dim: value.dims.map(dim => (dim === null ? {} : { dimValue: BigInt(dim) })),
         },
       },
     },

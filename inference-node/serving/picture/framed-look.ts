@@ -59,7 +59,7 @@ export function boxInFrame({ width, height }: Size): Box {
 }
 
 /** The plane has one byte a pixel, rows first. */
-interface SizedAlpha {
+export interface SizedAlpha {
   readonly alpha: Uint8Array;
   readonly size: Size;
 }
@@ -163,8 +163,11 @@ function cutOut(alpha: Uint8Array, width: number, box: Box): Buffer {
 /** The look reads so far from a side, relative to the length across: a framed matte fades there. */
 const SIDE_INSET = 1 / 128;
 
-/** Gives the share of the pixels along each side that are at least half opaque. */
-function sideShares({ alpha, size: { width, height } }: SizedAlpha): readonly number[] {
+/**
+ * Gives the share of the pixels along the upper, lower, left and right side that are at least half
+ * opaque.
+ */
+export function sideShares({ alpha, size: { width, height } }: SizedAlpha) {
   const shareOf = (start: number, step: number, length: number) => {
     let shown = 0;
     // Inside: alpha has width * height elements.
@@ -178,5 +181,5 @@ function sideShares({ alpha, size: { width, height } }: SizedAlpha): readonly nu
     shareOf((height - 1 - y) * width, 1, width),
     shareOf(x, width, height),
     shareOf(width - 1 - x, width, height),
-  ];
+  ] as const;
 }

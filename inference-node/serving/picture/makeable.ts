@@ -6,6 +6,7 @@ import { ContractError } from '@matting/proto/contract/errors.ts';
 import { frameRange, requireFrame } from '@matting/proto/contract/finishing/frame.ts';
 import type { Finishing, Size } from '@matting/proto/contract/finishing.ts';
 import type { OutputFormat } from '@matting/proto/contract/formats.ts';
+import type { Hints } from '@matting/proto/contract/hints.ts';
 import { IMAGE_PIXELS_MAX } from '@matting/proto/contract/limits.ts';
 import { WASM_PIXELS_MAX } from '@matting/proto/contract/picture-memory.ts';
 import { temporaryFailure } from './children/temporary-files.ts';
@@ -20,6 +21,10 @@ export interface FinishChoices {
   /** Undefined: the result has the input's size and no background. */
   readonly finishing?: Finishing | undefined;
   readonly thumbnail?: boolean | undefined;
+  /** Undefined: the caller says nothing of the subject. */
+  readonly hints?: Hints | undefined;
+  /** The merged matte is wanted, for corrections. */
+  readonly matte?: boolean | undefined;
 }
 
 /** @throws ContractError INVALID_PARAMETER, NODE_INCAPABLE for what no subject makes possible */

@@ -10,7 +10,7 @@
  * message at a time, and `release` only while nothing runs: a busy worker is killed instead.
  */
 import type { ErrorCode } from '@matting/proto/contract/errors.ts';
-import type { Size, Subject } from '@matting/proto/contract/finishing.ts';
+import type { Box, Size, Subject } from '@matting/proto/contract/finishing.ts';
 import type { InputFormat } from '@matting/proto/contract/formats.ts';
 import type { StageTimings } from '@matting/proto/contract/stages.ts';
 import type { InputTerms } from '../models/input-size.ts';
@@ -25,32 +25,44 @@ export interface MatteHead {
 }
 
 export type ToPictureWorker =
-  /** The message has one part, the file, and with a background another one: its file. */
+  /** The message has one part, the file, then the files of a background and of hints, if any. */
   | {
       readonly kind: 'decode';
       readonly declared?: Size | undefined;
       readonly background?: { readonly declared?: Size | undefined } | undefined;
+      readonly hints?: { readonly declared?: Size | undefined } | undefined;
       readonly modelInputs: readonly InputTerms[];
     }
-  /** `mattes`: of a model that refines them. One part per matte: its alpha. */
+  /**
+   * `mattes`: of a model that refines them. One part per matte: its alpha. Of `part`, a part of the
+   * picture in its pixels, or of all.
+   */
   | {
       readonly kind: 'resample';
       readonly size: Size;
       readonly framed?: boolean;
+      readonly part?: Box | undefined;
       readonly mattes?: readonly MatteHead[];
     }
-  /** The message has one part per matte: its alpha. */
+  /**
+   * The message has one part per matte: its alpha. They show `part` of the picture, or all. If there
+   * are none, it has one part: the file of a given matte.
+   */
   | {
       readonly kind: 'finish';
       readonly mattes: readonly MatteHead[];
+      readonly part?: Box | undefined;
       readonly choices: FinishChoices;
     }
   | { readonly kind: 'release' };
 
+/** What is decoded in a worker. */
+export type OpenedFile = 'image' | 'background' | 'hints';
+
 export type FromPictureWorker =
   | { readonly kind: 'ready' }
   /** The header was read: from now on the size decides the budgets. */
-  | { readonly kind: 'opened'; readonly size: Size; readonly of: 'image' | 'background' }
+  | { readonly kind: 'opened'; readonly size: Size; readonly of: OpenedFile }
   /** The message has one part per entry of modelInputs. */
   | {
       readonly kind: 'decoded';
@@ -65,7 +77,10 @@ export type FromPictureWorker =
   | { readonly kind: 'resampled'; readonly resampleMs: number }
   /** The size of the result is known: it counts too. */
   | { readonly kind: 'framed'; readonly size: Size }
-  /** The message has one part, the file, and another one if a thumbnail was wanted and made. */
+  /**
+   * The message has one part, the file, then the matte if it was wanted, then a thumbnail if it was
+   * wanted and made.
+   */
   | {
       readonly kind: 'finished';
       readonly size: Size;

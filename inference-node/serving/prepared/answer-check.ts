@@ -40,10 +40,14 @@ export interface RuntimeComparison {
   readonly alphas: Readonly<Record<Runtime, Uint8Array>>;
 }
 
+/** OpenVINO knows the graph and does not take it: no lack of memory, of room on a disk, of time. */
+export class GraphRefusedError extends Error {}
+
 export interface RuntimeTools {
   /**
    * Has OpenVINO compile the graph, and write that to `exportTo`. It rejects, as `compare` does, in
-   * bounded time and memory, whatever the graph does to its runtime.
+   * bounded time and memory, whatever the graph does to its runtime; with GraphRefusedError where
+   * it will again.
    */
   compile(
     model: PreparedModel,

@@ -6,7 +6,12 @@ import { loadManifest, type ModelManifest } from '../models/manifest.ts';
 import { isModelError } from '../test/is-model-error.ts';
 import { CHECK_BLOCKS, compareAnswers, drawCheckPicture, summariseAnswer } from './answer-check.ts';
 import { choosePrecision, type PrecisionWish } from './choose-precision.ts';
-import { carriesInt8, classifyInstructionSet, detectInstructionSet } from './instruction-set.ts';
+import {
+  carriesInt8,
+  classifyInstructionSet,
+  detectInstructionSet,
+  digestInstructions,
+} from './instruction-set.ts';
 
 const manifest = await loadManifest('u2netp');
 const plain: ModelManifest = { ...manifest, precisions: ['fp32', 'fp16'] };
@@ -87,6 +92,17 @@ test('a machine has the class of its CPU, a part of file names, which says wheth
     t.is(carriesInt8(name), /vnni|amx|dotprod|i8mm/.test(name), name);
   }
   t.regex(await detectInstructionSet(), /^[a-z0-9-]+$/);
+});
+
+test('a processor that keeps its name and loses instructions is another machine', t => {
+  const withFlags = (flags: string) =>
+    digestInstructions(`model name\t: Some CPU\nflags\t\t: ${flags}`);
+  const whole = withFlags('fpu avx512f avx512_bf16 amx_tile amx_int8 arat');
+  t.regex(whole, /^[0-9a-f]{8}$/);
+  t.not(withFlags('fpu avx512f avx512_bf16 arat'), whole);
+  t.not(withFlags('fpu avx512f amx_tile amx_int8 arat'), whole);
+  t.is(withFlags('amx_int8 amx_tile avx512f avx512_bf16 fpu ibpb'), whole, 'a newer kernel');
+  t.is(digestInstructions(), digestInstructions());
 });
 
 test('a matte that differs everywhere or in one block does not agree', t => {

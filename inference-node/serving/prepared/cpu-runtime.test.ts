@@ -1,10 +1,11 @@
 /** Tests which runtime is chosen for a graph, and what is recorded and remade. */
-import { readFile, rm, utimes, writeFile } from 'node:fs/promises';
+import { readdir, readFile, rm, utimes, writeFile } from 'node:fs/promises';
+import path from 'node:path';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import { writeTinyModel } from '@matting/test-support/tiny-model.ts';
 import ava, { type ExecutionContext } from 'ava';
 import { type PreparedModel, runtimeOf } from '../models/prepared-model.ts';
-import type { RuntimeComparison } from './answer-check.ts';
+import { GraphRefusedError, type RuntimeComparison } from './answer-check.ts';
 import {
   compareAlphas,
   prepareRuntime,
@@ -106,9 +107,16 @@ for (const [name, comparison, reason] of kept) {
       t.regex(chosen.runtimeFallback ?? '', reason);
     }
     t.is(calls.compared, 1);
-    const named = recordedRuntime(model, { ...AUTO, wanted: 'openvino' }, HERE);
-    if (comparison.alphas === ALIKE) t.is(runtimeOf(await named), 'openvino');
-    else await t.throwsAsync(named, { message: /run "models fetch"/ });
+    const beside = await readdir(path.dirname(model.path));
+    t.deepEqual(
+      beside.filter(file => file.includes('.openvino-')),
+      [],
+      'it will not be loaded',
+    );
+    const named: RuntimeOptions = { ...AUTO, wanted: 'openvino' };
+    await t.throwsAsync(recordedRuntime(model, named, HERE), { message: /run "models fetch"/ });
+    if (comparison.alphas === ALIKE) t.is(runtimeOf(await prepare(named)), 'openvino');
+    else await t.throwsAsync(prepare(named), { message: /MATTING_CPU_RUNTIME=openvino.*differs/ });
   });
 }
 
@@ -119,6 +127,26 @@ test('an OpenVINO that does not run is tried again, and nothing is recorded', as
     t.deepEqual(calls, { compiled: turn, compared: turn, said: turn });
   }
   t.regex((await recordedRuntime(model, AUTO, HERE)).runtimeFallback ?? '', /was not compared/);
+  t.deepEqual(await readdir(path.dirname(model.path)), [path.basename(model.path)]);
+});
+
+test('a graph that OpenVINO refuses is recorded, and tried again by its name or another version alone', async t => {
+  const { model, calls, prepare } = await open(t, new GraphRefusedError('no such operator'));
+  const reason = /does not run it: no such operator/;
+  for (let turn = 1; turn <= 2; turn++) {
+    t.regex((await prepare()).runtimeFallback ?? '', reason);
+    t.regex((await recordedRuntime(model, AUTO, HERE)).runtimeFallback ?? '', reason);
+    t.deepEqual(calls, { compiled: 1, compared: 1, said: 1 });
+  }
+  const named: RuntimeOptions = { ...AUTO, wanted: 'openvino' };
+  await t.throwsAsync(prepare(named), { message: /MATTING_CPU_RUNTIME=openvino.*no such/ });
+  await prepare({ ...AUTO, openvino: { ...OPENVINO, version: '2' } });
+  t.is(calls.compared, 3);
+  const beside = await readdir(path.dirname(model.path));
+  t.deepEqual(
+    beside.filter(file => file.includes('.openvino-')),
+    [],
+  );
 });
 
 test('an OpenVINO that is named runs though it is slower, and not where it answers otherwise', async t => {
@@ -127,7 +155,7 @@ test('an OpenVINO that is named runs though it is slower, and not where it answe
   t.is(runtimeOf(await slow.prepare()), 'onnxruntime');
   t.is(runtimeOf(await slow.prepare(named)), 'openvino');
   t.is(runtimeOf(await slow.prepare()), 'onnxruntime', 'the name is gone: the faster one again');
-  t.is(slow.calls.compared, 1);
+  t.is(slow.calls.compared, 2, 'what was compiled was removed once it had lost');
   const broken = await open(t, new Error('no such operator'));
   await t.throwsAsync(broken.prepare(named), { message: /MATTING_CPU_RUNTIME=openvino.*no such/ });
 });

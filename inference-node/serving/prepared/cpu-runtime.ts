@@ -22,10 +22,15 @@ import type {
   OpenvinoHere,
   PreparedModel,
 } from '../models/prepared-model.ts';
-import { type Answering, identityOf, type RuntimeComparison } from './answer-check.ts';
+import {
+  type Answering,
+  GraphRefusedError,
+  identityOf,
+  type RuntimeTools,
+} from './answer-check.ts';
 
 /** OpenVINO must take at most this share of ONNX Runtime's processor time: 1.1 times as fast. */
-const TIME_SHARE_MAX = 1 / 1.1;
+export const TIME_SHARE_MAX = 1 / 1.1;
 /** Levels of 255: a mean difference of 0.0002. */
 const MEAN_DIFFERENCE_MAX = 0.0002 * 255;
 /** Levels of 255 from which on a pixel is off, and the share of pixels that may be. */
@@ -53,18 +58,20 @@ interface RuntimeRecord {
   readonly sha256: string;
   /** Of OpenVINO. */
   readonly version: string;
-  readonly machines: readonly {
-    readonly machine: string;
-    /** Digest of what OpenVINO compiled there: another instruction set refuses it. */
-    readonly compiled: string;
-    /** OpenVINO's processor time, divided by ONNX Runtime's. */
-    readonly timeShare: number;
-    /** OpenVINO's process at its peak. Absent: a release that wrote none compared the two. */
-    readonly peakBytes?: number;
-    /** By how much its matte differs; absent: it is alike. */
-    readonly difference?: string | undefined;
-  }[];
+  readonly machines: readonly Compared[];
 }
+
+interface Runnable {
+  /** Digest of what OpenVINO compiled there: another instruction set refuses it. */
+  readonly compiled: string;
+  /** OpenVINO's processor time, divided by ONNX Runtime's. */
+  readonly timeShare: number;
+  /** OpenVINO's process at its peak. */
+  readonly peakBytes: number;
+}
+
+/** `refusal`: why OpenVINO runs it under no name. It does not take the graph, or its matte differs. */
+type Compared = { readonly machine: string } & (Runnable | { readonly refusal: string });
 
 export const NOT_COMPARED = 'OpenVINO was not compared with it on this machine';
 
@@ -73,7 +80,7 @@ export type RecordedChoice =
       readonly runtime: 'openvino';
       readonly compiled: CompiledGraph;
       readonly timeShare: number;
-      readonly peakBytes?: number | undefined;
+      readonly peakBytes: number;
     }
   /** `reason`: why OpenVINO does not run it. Undefined: it was not asked to. */
   | { readonly runtime: 'onnxruntime'; readonly reason?: string };
@@ -93,12 +100,10 @@ export async function readChoice(
   if (record === undefined || known === undefined) {
     return { runtime, reason: NOT_COMPARED };
   }
-  const { timeShare, peakBytes, difference } = known;
-  if (difference !== undefined) return { runtime, reason: difference };
-  if (wanted === 'auto' && timeShare > TIME_SHARE_MAX) {
-    return { runtime, reason: `OpenVINO takes ${timeShare} of ONNX Runtime's time` };
-  }
-  const compiled = { path: compiledPath(model, openvino, machine), sha256: known.compiled };
+  const verdict = judge(known, wanted);
+  if (typeof verdict === 'string') return { runtime, reason: verdict };
+  const { timeShare, peakBytes, compiled: sha256 } = verdict;
+  const compiled = { path: compiledPath(model, openvino, machine), sha256 };
   if (!(await isWhole(compiled))) {
     return { runtime, reason: 'what OpenVINO compiled is gone or altered' };
   }
@@ -145,19 +150,22 @@ export async function prepareRuntime(
   const before = (await readRecord(model, openvino))?.machines ?? [];
   const path = compiledPath(model, openvino, machine);
   const known = before.find(each => each.machine === machine);
-  if (known !== undefined && (await isWhole({ path, sha256: known.compiled }))) return await read();
+  const isDone = async () => {
+    if (known === undefined) return false;
+    const verdict = judge(known, wanted);
+    // Whoever names OpenVINO has it try again what it refused.
+    if (typeof verdict === 'string') return !isRequired(model, options);
+    return await isWhole({ path, sha256: verdict.compiled });
+  };
+  if (await isDone()) return await read();
   onCompare();
-  let compiled: CompiledGraph;
-  let comparison: RuntimeComparison;
+  let own: Compared;
   try {
-    const compileTo = (file: string) => tools.compile(model, openvino.library, file, signal);
-    compiled = { path, sha256: await compile(path, compileTo) };
-    const use = { compiled };
-    comparison = await tools.compare(model, runningOpenvino(model, openvino, use), signal);
+    own = { machine, ...(await compareOnce(model, openvino, path, { tools, signal })) };
   } catch (error) {
     signal.throwIfAborted();
     // Not recorded: memory or a disk may be full today.
-    const reason = `OpenVINO does not run it: ${(error as Error).message}`;
+    const reason = notRun(error);
     if (!isRequired(model, options)) return { ...model, runtimeFallback: reason };
     throw refused(model, reason);
   }
@@ -165,24 +173,53 @@ export async function prepareRuntime(
   const others = ((await readRecord(model, openvino))?.machines ?? []).filter(
     each => each.machine !== machine,
   );
-  const { alphas, peakBytes } = comparison;
-  const timeShare = Number(comparison.timeShare.toFixed(3));
-  const own = {
-    machine,
-    compiled: compiled.sha256,
-    timeShare,
-    peakBytes,
-    difference: compareAlphas(alphas.openvino, alphas.onnxruntime),
-  };
   const { version } = openvino;
   const machines = [...others, own].slice(-MACHINES_MAX);
   await writeRecord(recordPath(model), { sha256: identityOf(model), version, machines });
+  if (typeof judge(own, wanted) === 'string') await removeQuietly(path);
   const used = machines.map(each => compiledPath(model, openvino, each.machine));
   await removeUnused(model, used);
-  if (own.difference !== undefined && isRequired(model, options)) {
-    throw refused(model, own.difference);
-  }
+  if ('refusal' in own && isRequired(model, options)) throw refused(model, own.refusal);
   return await read();
+}
+
+/** A line: why it is not OpenVINO. */
+function judge(known: Compared, wanted: CpuRuntimeChoice): Runnable | string {
+  if ('refusal' in known) return known.refusal;
+  const isSlow = wanted === 'auto' && known.timeShare > TIME_SHARE_MAX;
+  return isSlow ? `OpenVINO takes ${known.timeShare} of ONNX Runtime's time` : known;
+}
+
+/** @throws what `compile` and `compare` reject with, but that the graph is refused */
+async function compareOnce(
+  model: PreparedModel,
+  openvino: OpenvinoHere,
+  path: string,
+  { tools, signal }: { readonly tools: RuntimeTools; readonly signal: AbortSignal },
+): Promise<Runnable | { readonly refusal: string }> {
+  try {
+    const compileTo = (file: string) => tools.compile(model, openvino.library, file, signal);
+    const compiled = await compile(path, compileTo);
+    const use = { compiled: { path, sha256: compiled } };
+    const compared = await tools.compare(model, runningOpenvino(model, openvino, use), signal);
+    const { alphas, peakBytes } = compared;
+    const refusal = compareAlphas(alphas.openvino, alphas.onnxruntime);
+    if (refusal !== undefined) return { refusal };
+    return { compiled, timeShare: Number(compared.timeShare.toFixed(3)), peakBytes };
+  } catch (error) {
+    await removeQuietly(path);
+    if (error instanceof GraphRefusedError) return { refusal: notRun(error) };
+    throw error;
+  }
+}
+
+/** What stays only takes room. */
+async function removeQuietly(path: string): Promise<void> {
+  await rm(path, { force: true }).catch(() => undefined);
+}
+
+function notRun(error: unknown): string {
+  return `OpenVINO does not run it: ${(error as Error).message}`;
 }
 
 function refused({ model }: PreparedModel, reason: string): ModelError {
@@ -203,10 +240,7 @@ function isRequired({ form }: PreparedModel, { wanted }: RuntimeOptions): boolea
 function runningOpenvino(
   model: PreparedModel,
   { library }: OpenvinoHere,
-  {
-    compiled,
-    peakBytes = 0,
-  }: { readonly compiled: CompiledGraph; readonly peakBytes?: number | undefined },
+  { compiled, peakBytes = 0 }: { readonly compiled: CompiledGraph; readonly peakBytes?: number },
 ): PreparedModel {
   const measured = model.peakBytes && { peakBytes: Math.max(model.peakBytes, peakBytes) };
   return { ...model, ...measured, openvino: { library, compiled } };
@@ -250,8 +284,7 @@ async function removeUnused(
     const file = join(folder, name);
     if (!name.startsWith(`${basename(recordsBeside)}.openvino`) || used.includes(file)) continue;
     const madeMs = (await statOrNull(file))?.mtimeMs ?? Date.now();
-    // If it cannot be removed, it only takes room.
-    if (Date.now() - madeMs > UNUSED_MAX_MS) await rm(file).catch(() => undefined);
+    if (Date.now() - madeMs > UNUSED_MAX_MS) await removeQuietly(file);
   }
 }
 
@@ -294,9 +327,11 @@ async function readRecord(
     const isSound = machines.every(
       known =>
         typeof known?.machine === 'string' &&
-        typeof known.compiled === 'string' &&
-        typeof known.timeShare === 'number' &&
-        ['number', 'undefined'].includes(typeof known.peakBytes),
+        ('refusal' in known
+          ? typeof known.refusal === 'string'
+          : typeof known.compiled === 'string' &&
+            typeof known.timeShare === 'number' &&
+            typeof known.peakBytes === 'number'),
     );
     return isSound ? { sha256, version, machines } : undefined;
   } catch (error) {

@@ -2,7 +2,8 @@
  * Names files that are right for a class of CPUs only: quantised graphs are for those that multiply
  * bytes in one instruction (VNNI, DOTPROD), and several kinds may share a cache.
  */
-import { readFile } from 'node:fs/promises';
+import { createHash } from 'node:crypto';
+import { readFileSync } from 'node:fs';
 import { arch, platform } from 'node:os';
 
 /** The classes go from the most capable to the least; the first with all its flags applies. */
@@ -24,8 +25,7 @@ export function classifyInstructionSet(
   operatingSystem: string,
   cpuInfo: string,
 ): string {
-  const line = cpuInfo.match(/^(?:flags|Features)\s*:(.*)$/m)?.[1] ?? '';
-  const flags = new Set(line.trim().split(/\s+/));
+  const flags = new Set(flagsIn(cpuInfo));
   const first = (classes: typeof X64_CLASSES) =>
     classes.find(([, ...wanted]) => wanted.every(flag => flags.has(flag)))?.[0];
   if (architecture === 'x64') return first(X64_CLASSES) ?? 'x64-base';
@@ -35,6 +35,23 @@ export function classifyInstructionSet(
     return first(ARM64_CLASSES) ?? base;
   }
   return architecture;
+}
+
+function flagsIn(cpuInfo: string): string[] {
+  const line = cpuInfo.match(/^(?:flags|Features)\s*:(.*)$/m)?.[1] ?? '';
+  return line.trim().split(/\s+/);
+}
+
+/** The other flags change with the kernel. */
+const VECTOR_FLAG = /^(?:s?sse|avx|amx|fma|f16c|asimd|sve|sme|i8mm|bf16)/;
+/** Hexadecimal digits: enough to tell apart what processors of one name have. */
+const DIGEST_DIGITS = 8;
+
+/** Names vector instructions: hypervisors mask some, and leave the processor its name. */
+export function digestInstructions(cpuInfo = readCpuInfo()): string {
+  const flags = flagsIn(cpuInfo).filter(flag => VECTOR_FLAG.test(flag));
+  const digest = createHash('sha256').update(flags.sort().join(' ')).digest('hex');
+  return digest.slice(0, DIGEST_DIGITS);
 }
 
 /** These multiply bytes and add the products up in 32 bits, in one instruction. */
@@ -52,6 +69,9 @@ export function carriesInt8(instructionSet: string): boolean {
 }
 
 export async function detectInstructionSet(): Promise<string> {
-  const cpuInfo = platform() === 'linux' ? await readFile('/proc/cpuinfo', 'utf8') : '';
-  return classifyInstructionSet(arch(), platform(), cpuInfo);
+  return classifyInstructionSet(arch(), platform(), readCpuInfo());
+}
+
+function readCpuInfo(): string {
+  return platform() === 'linux' ? readFileSync('/proc/cpuinfo', 'utf8') : '';
 }

@@ -83,6 +83,7 @@ export async function checkPrepared(
   key: PreparedKey,
 ): Promise<PreparedCheck> {
   const there = await glanceAtPrepared(cacheDir, manifest, key);
+  if (there.state === 'as it is') await noteUse(sidecarPath(preparedPath(cacheDir, manifest, key)));
   if (there.state !== 'ready') return there;
   const { path, sha256 } = there;
   if ((await hashFile(path)) !== sha256) {
@@ -170,6 +171,8 @@ export async function listPrepared(
 }
 
 const PREPARED_NAME = /_r(\d+)\.onnx$/;
+/** A graph that runs as it is has no file there, but others beside which one would lie. */
+const BESIDE_PREPARED = /(?<=_r\d+\.onnx)\..*$/;
 /** Releases up to 0.2.0 kept graphs for several images at once. No release reads them any more. */
 const SEVERAL_IMAGES_NAME = /_n\d+_r\d+\.onnx$/;
 const RANGES_IN_NAME = /(?<=_int8)-[0-9a-f]+/;
@@ -178,7 +181,8 @@ export async function cleanPrepared(cacheDir: string, manifest: ModelManifest): 
   const directory = preparedDirectory(cacheDir, manifest);
   await removeStaleTemporaries(directory);
   const lastUses = new Map<string, number>();
-  for (const name of await listDirectory(directory)) {
+  const all = await listDirectory(directory);
+  for (const name of new Set(all.map(each => each.replace(BESIDE_PREPARED, '')))) {
     if (!PREPARED_NAME.test(name)) continue;
     const path = join(directory, name);
     const used = (await statOrNull(sidecarPath(path))) ?? (await statOrNull(path));

@@ -128,7 +128,7 @@ function missingWeights(manifest: ModelManifest, path: string): ModelError {
   return new ModelError(
     'missing',
     `the weights of ${manifest.name} are not at ${path}: ` +
-      `fetch them with "npm run matting -- models fetch ${manifest.name}"`,
+      `fetch them with "matting models fetch ${manifest.name}"`,
   );
 }
 
@@ -136,7 +136,7 @@ export function alteredWeights(manifest: ModelManifest, path: string, reason: st
   return new ModelError(
     'altered',
     `the weights of ${manifest.name} at ${path} are damaged and were not loaded, ${reason}: ` +
-      `fetch them again with "npm run matting -- models fetch ${manifest.name}"`,
+      `fetch them again with "matting models fetch ${manifest.name}"`,
   );
 }
 

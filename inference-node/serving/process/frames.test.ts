@@ -9,7 +9,13 @@ import { BufferPool, IDLE_BYTES_MAX, POOLED_BYTES_MIN } from './buffer-pool.ts';
 import { LINE_CHARACTERS_MAX, LINES_MAX, OutputLines, WINDOW_MS } from './child.ts';
 import { FrameChannel } from './frame-channel.ts';
 import { FrameReader } from './frame-reader.ts';
-import { encodeFrame, type Frame, MalformedFrameError, PARTS_MAX } from './frames.ts';
+import {
+  encodeFrame,
+  type Frame,
+  HEAD_BYTES_MAX,
+  MalformedFrameError,
+  PARTS_MAX,
+} from './frames.ts';
 
 const test = ava.serial;
 
@@ -53,7 +59,7 @@ const noJson = bytesOf({ n: 1 });
 noJson[8] = 0x7d;
 
 for (const [what, bytes, message] of [
-  ['a head over its bound', begin(64 * 1024 + 1, 0), /head over its bound/],
+  ['a head over its bound', begin(HEAD_BYTES_MAX + 1, 0), /head over its bound/],
   ['too many parts', begin(0, PARTS_MAX + 1), /too many parts/],
   // The reader refuses the parts before it reads one.
   ['parts over their bound together', begin(2, 2, 2 * 1024 ** 3, 1), /parts over their bound/],
@@ -87,7 +93,7 @@ test('frames › a child whose answers are bounded sends no larger part', t => {
 test('frames › a frame over its bounds is refused where it is sent', t => {
   const parts = Array.from({ length: PARTS_MAX + 1 }, () => Buffer.alloc(1));
   t.throws(() => encodeFrame({}, parts), { instanceOf: MalformedFrameError });
-  t.throws(() => encodeFrame({ text: 'x'.repeat(64 * 1024) }, []), {
+  t.throws(() => encodeFrame({ text: 'x'.repeat(HEAD_BYTES_MAX) }, []), {
     instanceOf: MalformedFrameError,
   });
 });

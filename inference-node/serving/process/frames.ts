@@ -11,8 +11,8 @@ export interface Frame<Head> {
   readonly parts: readonly Buffer[];
 }
 
-/** Heads are made by this program and small. */
-export const HEAD_BYTES_MAX = 64 * 1024;
+/** Heads are made by this program and small; one with the most hints has 170 KB. */
+export const HEAD_BYTES_MAX = 256 * 1024;
 /** A finish sends the mattes of a plan's models, at most one a model. */
 export const PARTS_MAX = 8;
 /** The bound of all parts of a frame. */

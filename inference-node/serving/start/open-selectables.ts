@@ -64,7 +64,7 @@ export async function openSelectables(start: SelectablesStart): Promise<Selectab
     memory: new EngineMemory({ limitBytes, ownBytes }, admission),
     look: () => lookAround({ settings: config.modelSettings, provider, instructionSet }),
     enginesOf: model => {
-      const fitting = enginesInMemory(limitBytes, [model], ownBytes);
+      const fitting = enginesInMemory(limitBytes, engines => Array(engines).fill(model), ownBytes);
       return Math.max(1, Math.min(layout.engines, fitting));
     },
     prepare: (model, memoryMaxBytes) =>

@@ -2,6 +2,7 @@
 import path from 'node:path';
 import type { EnvReader } from '@matting/program/env.ts';
 import { readProfile } from '@matting/program/shared-settings.ts';
+import { ENGINES_MAX } from '../admission.ts';
 import { ENGINE_GOALS, type EngineGoal } from '../engine/choice/engine-layout.ts';
 import { DEVICE_FORM } from '../engine/devices/choose-gpu.ts';
 import type { ModelSettings } from '../models/plan.ts';
@@ -41,7 +42,6 @@ export interface PoolSettings {
   readonly childEnv: Readonly<Record<string, string>>;
 }
 
-const ENGINES_MAX = 64;
 const THREADS_MAX = 256;
 export const PICTURE_WORKERS_MAX = 128;
 const MEGAPIXELS_MAX = 100_000;
@@ -126,7 +126,8 @@ function readEngines(reader: EnvReader, isSmall: boolean) {
     engines: reader.integer('MATTING_ENGINES', {
       ...fromMachine(
         ENGINES_MAX,
-        'The engines of each model, never more than the memory holds beside a photo.',
+        `The engines of each model, never more than the memory holds beside a photo. On a CPU a
+          second look or an opinion of a smaller input has half as many, rounded up.`,
       ),
       ...oneIfSmall,
     }),

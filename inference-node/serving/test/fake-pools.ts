@@ -1,6 +1,6 @@
 /** Fakes engine and picture pools whose every step a test holds. */
 import { ContractError } from '@matting/proto/contract/errors.ts';
-import type { Size } from '@matting/proto/contract/finishing.ts';
+import type { Box, Size } from '@matting/proto/contract/finishing.ts';
 import { TINY_LICENCE } from '@matting/test-support/tiny-model.ts';
 import { soon } from '@matting/test-support/waiting.ts';
 import type {
@@ -163,6 +163,8 @@ export class FakePicturePool implements PicturePool {
   readonly decoded: DecodeRequest[] = [];
   readonly resampled: Size[] = [];
   readonly framed: Size[] = [];
+  /** The parts of the picture that inputs were made of; undefined: all of it. */
+  readonly parts: (Box | undefined)[] = [];
   /** Roles of the mattes that each trimap was asked for of; what is answered in place of one. */
   readonly refined: MatteRole[][] = [];
   nothingUnsure = false;
@@ -199,13 +201,14 @@ export class FakePicturePool implements PicturePool {
         );
         return { format: 'png', width: 8, height: 6, modelInputs, decodeMs: 4 };
       },
-      resample: async (size, framed, resampleSignal) => {
+      resample: async (size, { framed, part }, resampleSignal) => {
         resampleSignal.throwIfAborted();
         (framed ? this.framed : this.resampled).push(size);
+        this.parts.push(part);
         await this.gates.pass('resample', resampleSignal);
         return { rgb: Buffer.alloc(size.width * size.height * 3), resampleMs: 8 };
       },
-      resampleUnsure: async (size, mattes, resampleSignal) => {
+      resampleUnsure: async (size, mattes, _part, resampleSignal) => {
         resampleSignal.throwIfAborted();
         this.refined.push(mattes.map(({ role }) => role));
         await this.gates.pass('resample', resampleSignal);
@@ -219,7 +222,8 @@ export class FakePicturePool implements PicturePool {
         const input = { width: 8, height: 6 };
         const timings = { refineMs: 5, finishMs: request.finishing ? 7 : 0, encodeMs: 6 };
         const thumbnail = request.thumbnail ? Buffer.from('thumbnail') : undefined;
-        const made = { file: this.result, thumbnail, subject: this.subject };
+        const matte = request.matte ? Buffer.alloc(300_000, 7) : undefined;
+        const made = { file: this.result, thumbnail, matte, subject: this.subject };
         return { ...made, ...input, input, ...timings };
       },
       release: () => {

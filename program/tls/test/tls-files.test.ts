@@ -1,11 +1,13 @@
 /** Certificates in files: what is refused at the start, and what a rotation may look like. */
 
 import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { connect as connectHttp2 } from 'node:http2';
 import path from 'node:path';
 import { connect, type TLSSocket } from 'node:tls';
+import { promisify } from 'node:util';
 import { Server } from '@grpc/grpc-js';
 import { NO_TLS, TestAuthority } from '@matting/test-support/certificates.ts';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
@@ -205,4 +207,47 @@ test('TLS files that change › say that a certificate is there, never what the 
   await serve();
   t.true(JSON.stringify(lines).includes('CN=first'));
   t.false(JSON.stringify(lines).includes('PRIVATE'));
+});
+
+/** What a program that bin/node24 starts says of a call to 127.0.0.1, and writes to standard error. */
+async function called(): Promise<{ stdout: string; stderr: string }> {
+  await write({ 'ca.pem': authority.cert });
+  const module = JSON.stringify(path.resolve(import.meta.dirname, '../tls-files.ts'));
+  const settings = JSON.stringify({ ...NO_TLS, serverCaFile: at('ca.pem') });
+  const program = `
+    import { Client } from '@grpc/grpc-js';
+    import { TlsFiles } from ${module};
+    const log = { info: () => undefined, warn: () => undefined };
+    const files = await TlsFiles.open(${settings}, { log });
+    const { credentials, options } = files.channelSecurity();
+    const client = new Client('127.0.0.1:${port}', credentials, options);
+    const same = bytes => bytes;
+    client.makeUnaryRequest('/a/b', same, same, Buffer.alloc(0), error => {
+      console.log(error.code, error.details);
+      process.exit();
+    });`;
+  const node = path.resolve(import.meta.dirname, '../../../bin/node24');
+  const args = [node, '--input-type=module', '-e', program];
+  return await promisify(execFile)('sh', args, { cwd: import.meta.dirname });
+}
+
+test('a peer that is called by its address › has it in its certificate, and Node warns of nothing', async t => {
+  t.teardown(cleanUp);
+  await serve();
+  // 12: the call is there, and nothing answers it.
+  t.deepEqual(await called(), {
+    stdout: '12 The server does not implement the method /a/b\n',
+    stderr: '',
+  });
+});
+
+test('a peer that is called by its address › is refused where its certificate has another', async t => {
+  t.teardown(cleanUp);
+  await serve();
+  const other = authority.issue('other', ['127.0.0.2', 'localhost']);
+  await write({ 'cert.pem': other.cert, 'key.pem': other.key });
+  await files.reload();
+  const { stdout, stderr } = await called();
+  t.regex(stdout, /^14 .*127\.0\.0\.1 is not in the cert's list/);
+  t.is(stderr, '');
 });

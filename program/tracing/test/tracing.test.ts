@@ -210,7 +210,7 @@ test('a kept context is what came, as far as a row takes it', t => {
 });
 
 test('nothing of the SDK is loaded without an endpoint', async t => {
-  // Its API is: prom-client asks it for an active span, which nobody registers.
+  // Its API is: the metrics' client asks it for an active span, which nobody registers.
   const modules = [
     'program/log.ts',
     'control-plane/core/open-core.ts',

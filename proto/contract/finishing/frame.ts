@@ -5,8 +5,8 @@
  * Before a node has looked at the pixels two things are not known: where the subject is, which a
  * crop and a scale go by, and whether a camera turned the picture. Until then there is a range.
  */
-import { type ContractError, invalidParameter } from '../errors.ts';
-import type { CropMargins, Finishing, Length, Size } from '../finishing.ts';
+import { ContractError, invalidParameter } from '../errors.ts';
+import type { Box, CropMargins, Finishing, Length, Region, Size } from '../finishing.ts';
 import { FRAME_PIXELS_MAX, IMAGE_PIXELS_MAX, IMAGE_SIDE_PX_MAX } from '../limits.ts';
 
 /** A wider margin leaves less than a pixel of the largest subject: it only keeps numbers finite. */
@@ -46,16 +46,43 @@ export function lengthPx(length: Length, side: number): number {
  * @param contents the subject with its margins, where one is seen that a crop or a scale goes by
  */
 export function frameWanted(finishing: Finishing, input: Size, contents?: Size): Extent {
-  const { outputWidth, outputHeight, crop, scalePercent = 100 } = finishing;
-  const { width, height } = contents ?? input;
-  const ratio = width / height;
-  if (outputWidth !== undefined) {
-    return { width: outputWidth, height: outputHeight ?? outputWidth / ratio };
-  }
-  if (outputHeight !== undefined) return { width: outputHeight * ratio, height: outputHeight };
-  if (crop === undefined || contents === undefined) return input;
+  const { crop, scalePercent = 100, aspectRatio } = finishing;
+  const named = frameNamed(finishing, contents ?? input);
+  if (named !== undefined) return named;
+  if (crop === undefined || contents === undefined) return padded(input, aspectRatio);
   const scale = scalePercent / 100;
-  return { width: width / scale, height: height / scale };
+  return padded({ width: contents.width / scale, height: contents.height / scale }, aspectRatio);
+}
+
+/**
+ * The frame by its sides.
+ * @param shown has the proportions that a frame with one side takes; absent: those are not known
+ * @returns undefined: the request names no side, or too few of them
+ */
+export function frameNamed(
+  { outputWidth, outputHeight, aspectRatio }: Finishing,
+  shown?: Size,
+): Extent | undefined {
+  if (outputWidth !== undefined && outputHeight !== undefined) {
+    return { width: outputWidth, height: outputHeight };
+  }
+  const proportions = aspectRatio ?? shown;
+  if (proportions === undefined) return undefined;
+  const ratio = ratioOf(proportions);
+  if (outputWidth !== undefined) return { width: outputWidth, height: outputWidth / ratio };
+  if (outputHeight !== undefined) return { width: outputHeight * ratio, height: outputHeight };
+  return undefined;
+}
+
+function ratioOf({ width, height }: Size): number {
+  return width / height;
+}
+
+/** The least extent of these proportions that holds the other one. */
+function padded({ width, height }: Extent, aspectRatio: Size | undefined): Extent {
+  if (aspectRatio === undefined) return { width, height };
+  const ratio = ratioOf(aspectRatio);
+  return { width: Math.max(width, height * ratio), height: Math.max(height, width / ratio) };
 }
 
 /** Whole pixels, scaled down to what a result may have. */
@@ -110,14 +137,14 @@ export function frameRange(
 function rangeOfAny(finishing: Finishing): FrameRange {
   const { outputWidth, outputHeight, sizeMaxMegapixels } = finishing;
   const largest = { width: IMAGE_SIDE_PX_MAX, height: IMAGE_SIDE_PX_MAX };
+  const named = frameNamed(finishing);
+  if (named !== undefined) {
+    const pixels = pixelsOf(withinLimits(named, sizeMaxMegapixels));
+    return { least: pixels, whole: pixels, most: pixels };
+  }
   const wanted = { width: outputWidth ?? largest.width, height: outputHeight ?? largest.height };
   const most = Math.ceil(Math.min(pixelsOf(wanted), pixelsMaxOf(sizeMaxMegapixels)));
-  const isNamed = outputWidth !== undefined && outputHeight !== undefined;
-  return {
-    least: isNamed ? pixelsOf(withinLimits(wanted, sizeMaxMegapixels)) : 1,
-    whole: most,
-    most,
-  };
+  return { least: 1, whole: most, most };
 }
 
 function pixelsMaxOf(megapixelsMax = Number.POSITIVE_INFINITY): number {
@@ -129,9 +156,9 @@ function rangeOf(finishing: Finishing, input: Size): FrameRange {
   const made = (contents?: Size) =>
     withinLimits(frameWanted(finishing, input, contents), sizeMaxMegapixels);
   const unseen = pixelsOf(made());
-  const sides = [outputWidth, outputHeight].filter(side => side !== undefined).length;
-  const isScaled = sides === 1 && scalePercent !== undefined;
-  if (sides === 2 || (crop === undefined && !isScaled)) {
+  const isNamed = frameNamed(finishing) !== undefined;
+  const hasSide = outputWidth !== undefined || outputHeight !== undefined;
+  if (isNamed || (crop === undefined && !(hasSide && scalePercent !== undefined))) {
     return { least: unseen, whole: unseen, most: unseen };
   }
   const smallest = withMargins({ width: 1, height: 1 }, crop);
@@ -168,9 +195,10 @@ function withMargins(subject: Size, crop: CropMargins | undefined): Size {
  * 0: they never make it larger.
  */
 export function framePixelsUnseen(finishing: Finishing): number {
-  const { outputWidth, outputHeight, crop, scalePercent = 100 } = finishing;
+  const { outputWidth, outputHeight, crop, scalePercent = 100, aspectRatio } = finishing;
   const hasMargins = crop !== undefined && Object.values(crop).some(isLong);
-  const isWider = hasMargins || (crop !== undefined && scalePercent < 100);
+  const isWider =
+    hasMargins || (crop !== undefined && scalePercent < 100) || aspectRatio !== undefined;
   if (outputWidth === undefined && outputHeight === undefined && !isWider) return 0;
   return Math.min(FRAME_PIXELS_MAX, rangeOfAny(finishing).most);
 }
@@ -207,8 +235,32 @@ export function requireFrame(finishing: Finishing, input: Size, pixels: number):
 }
 
 /** The field that makes a frame larger than the picture, as the interfaces name it. */
-export function enlargingField({ outputWidth, outputHeight, crop }: Finishing): string {
+export function enlargingField(finishing: Finishing): string {
+  const { outputWidth, outputHeight, crop, aspectRatio } = finishing;
   if (outputHeight !== undefined) return 'output_height';
   if (outputWidth !== undefined) return 'output_width';
-  return crop !== undefined && Object.values(crop).some(isLong) ? 'crop_margin' : 'scale';
+  if (crop !== undefined && Object.values(crop).some(isLong)) return 'crop_margin';
+  return aspectRatio === undefined ? 'scale' : 'aspect_ratio';
+}
+
+/**
+ * @param field for an error
+ * @throws ContractError INVALID_PARAMETER where no pixel of the input lies in it.
+ */
+export function regionIn({ width, height }: Size, region: Region, field = 'region (roi)'): Box {
+  const edge = (length: Length, side: number) =>
+    Math.round(Math.min(side, Math.max(0, lengthPx(length, side))));
+  const left = edge(region.left, width);
+  const top = edge(region.top, height);
+  const box = {
+    left,
+    top,
+    width: edge(region.right, width) - left,
+    height: edge(region.bottom, height) - top,
+  };
+  if (box.width >= 1 && box.height >= 1) return box;
+  throw new ContractError(
+    'INVALID_PARAMETER',
+    `${field} is empty. It must have at least one pixel of the image.`,
+  );
 }

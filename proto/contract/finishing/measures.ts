@@ -1,11 +1,11 @@
 /** Values of finishing as texts. Each parser answers undefined for any other text. */
 import colorNames from 'color-name';
-import type { CropMargins, Length, Position } from '../finishing.ts';
+import type { CropMargins, Length, Position, Region, Size } from '../finishing.ts';
 
 /** No sign and no exponent; more digits than any value within its range needs are none. */
 const NUMBER = /^\d{1,9}(?:\.\d{1,9})?$/;
 /** Parts of a value stand apart by spaces, as in CSS. */
-const SPACES = / +/;
+export const SPACES = / +/;
 
 /** A plain decimal number, at least 0. */
 export function parseNumber(text: string): number | undefined {
@@ -37,6 +37,14 @@ export function parseMargins(text: string): CropMargins | undefined {
   return { top, right, bottom, left };
 }
 
+/** `x1 y1 x2 y2`. */
+export function parseRegion(text: string): Region | undefined {
+  const parts = text.trim().split(SPACES);
+  const [left, top, right, bottom] = parts.map(parseLength);
+  if (!left || !top || !right || !bottom || parts.length !== 4) return undefined;
+  return { left, top, right, bottom };
+}
+
 /** `original`, `center`, `x%` for both directions, or `x% y%`. */
 export function parsePosition(text: string): Position | undefined {
   if (text.toLowerCase() === 'original') return 'original';
@@ -47,6 +55,13 @@ export function parsePosition(text: string): Position | undefined {
   if (xPercent === undefined || yPercent === undefined) return undefined;
   if (xPercent > 100 || yPercent > 100) return undefined;
   return { xPercent, yPercent };
+}
+
+/** `w:h`. */
+export function parseRatio(text: string): Size | undefined {
+  const parts = text.split(':');
+  const [width, height] = parts.map(parseNumber);
+  return width && height && parts.length === 2 ? { width, height } : undefined;
 }
 
 /* Colours as CSS writes them: hexadecimal, and by name. */

@@ -12,7 +12,7 @@ import {
 } from '../finishing/fields.ts';
 import { framePixelsUnseen, frameRange, frameRefusal, requireFrame } from '../finishing/frame.ts';
 import { parseColour } from '../finishing/measures.ts';
-import type { CropMargins, Finishing, Size } from '../finishing.ts';
+import { type CropMargins, type Finishing, SHADOW, type Size } from '../finishing.ts';
 import { finishingFromProto, finishingToProto } from '../finishing-wire.ts';
 import { FRAME_PIXELS_MAX } from '../limits.ts';
 
@@ -84,7 +84,57 @@ const MEANT: readonly [Texts, Finishing | undefined][] = [
     { output_width: '10000', output_height: '5000' },
     { outputWidth: 10_000, outputHeight: 5000 },
   ],
+  [{ aspect_ratio: '1:1' }, { aspectRatio: { width: 1, height: 1 } }],
+  [{ aspect_ratio: '8:6' }, { aspectRatio: { width: 8 / 6, height: 1 } }],
+  [{ aspect_ratio: '1:1.25' }, { aspectRatio: { width: 1, height: 1.25 } }],
+  [
+    { aspect_ratio: '1:100', position: '0%' },
+    { aspectRatio: { width: 1, height: 100 }, position: { xPercent: 0, yPercent: 0 } },
+  ],
+  [
+    { aspect_ratio: '1:1', output_height: '500' },
+    { aspectRatio: { width: 1, height: 1 }, outputHeight: 500 },
+  ],
+  [{ enlarge: 'true' }, undefined],
+  [{ enlarge: 'false' }, undefined],
+  [{ enlarge: 'false', crop: 'true' }, { crop: NONE }],
+  [{ background: 'Original' }, { background: { kind: 'original' } }],
+  [{ roi: '0 0 100% 100%' }, undefined],
+  [
+    { roi: '5px 0% 50%  20px' },
+    { region: { left: px(5), top: px(0), right: percent(50), bottom: px(20) } },
+  ],
+  [{ shadow: 'drop' }, { shadow: SHADOW.absent }],
+  [{ shadow: 'DROP', shadow_opacity: '50', shadow_offset: '0% 2' }, { shadow: SHADOW.absent }],
+  [
+    { shadow: 'drop', shadow_opacity: '100', shadow_blur: '0', shadow_offset: '20 1.5' },
+    { shadow: { opacity: 100, blur: 0, offsetX: 20, offsetY: 1.5 } },
+  ],
+  [
+    { enlarge: 'False', scale: '85%' },
+    { scalePercent: 85, enlarge: false },
+  ],
 ];
+
+test('fields › the quality is of its format, and its own value counts as absent', t => {
+  const quality = (value: string, outputFormat?: 'jpeg' | 'webp' | 'avif') =>
+    parse({ quality: value, background: 'white' }, { outputFormat }).finishing?.quality;
+  t.deepEqual(
+    [quality('90', 'jpeg'), quality('90', 'webp'), quality('80', 'avif')],
+    [undefined, undefined, undefined],
+  );
+  t.deepEqual([quality('80', 'jpeg'), quality('1', 'webp'), quality('90', 'avif')], [80, 1, 90]);
+  t.is(quality('90'), 90, 'no format is known yet');
+});
+
+test('fields › the own ground is opaque', t => {
+  const jpeg = parse({ background: 'original' }, { outputFormat: 'jpeg' });
+  t.deepEqual(jpeg.finishing, { background: { kind: 'original' } });
+});
+
+test('fields › equal proportions are the same request', t => {
+  t.deepEqual(parse({ aspect_ratio: '4:3' }), parse({ aspect_ratio: '8:6' }));
+});
 
 for (const [texts, finishing] of MEANT) {
   test(`fields › ${JSON.stringify(texts)} asks for ${JSON.stringify(finishing)}`, t => {
@@ -104,9 +154,17 @@ const NONSENSE: readonly [FinishingField, ...string[]][] = [
   ['size_max_megapixels', '', '0', '0.009', '101', '-1', '1MP', 'Infinity', '1e1'],
   ['output_width', '', '0', '10001', '1.5', '-1', '1px', '1e3'],
   ['output_height', '', '0', '10001', '1.5', '0x10'],
+  ['aspect_ratio', '', '1', '1:', ':1', '1:1:1', '0:1', '0.9:1', '101:1', '1:-1', 'square', '1x1'],
+  ['enlarge', '', '0', 'no', 'never'],
+  ['quality', '', '0', '101', '9.5', '-1', '90%', 'high'],
+  ['roi', '', '0 0 1px', '0 0 1px 1px 1px', '0 0 101% 5%', '-1px 0 1px 1px', '0,0,1px,1px'],
+  ['shadow', '', 'true', '3D', 'soft'],
+  ['shadow_opacity', '', '0', '101', '-1', 'half'],
+  ['shadow_blur', '', '21', '-1', '1px'],
+  ['shadow_offset', '', '1', '1 2 3', '21 0', '-1 0', '0,2'],
 ];
 
-const BESIDES: Texts = { crop: 'true', scale: '50%' };
+const BESIDES: Texts = { crop: 'true', scale: '50%', shadow: 'drop' };
 
 for (const [field, ...values] of NONSENSE) {
   for (const value of values) {
@@ -132,6 +190,23 @@ const EXCLUDED: readonly [Texts, Partial<FinishingBeside>, ErrorCode, string][] 
   [{ position: 'center' }, {}, 'INVALID_PARAMETER', 'position'],
   [{ crop: 'true', position: '0%' }, {}, 'INVALID_PARAMETER', 'position'],
   [{ output_width: '10000', output_height: '5001' }, {}, 'INVALID_PARAMETER', 'output_height'],
+  [{ quality: '70' }, {}, 'INVALID_PARAMETER', 'quality'],
+  [{ quality: '90' }, { outputFormat: 'jxl' }, 'INVALID_PARAMETER', 'quality'],
+  [{ quality: '70', channels: 'alpha' }, { outputFormat: 'webp' }, 'INVALID_PARAMETER', 'quality'],
+  [{ shadow: 'drop', channels: 'alpha' }, {}, 'INVALID_PARAMETER', 'shadow'],
+  [{ shadow: 'drop', background: 'original' }, {}, 'INVALID_PARAMETER', 'shadow'],
+  [{ channels: 'alpha', background: 'original' }, {}, 'INVALID_PARAMETER', 'channels'],
+  [{ background: 'original', background_url: URL_TEXT }, {}, 'INVALID_PARAMETER', 'background_url'],
+  [{ shadow_opacity: '50' }, {}, 'INVALID_PARAMETER', 'shadow_opacity'],
+  [{ shadow_blur: '1' }, {}, 'INVALID_PARAMETER', 'shadow_blur'],
+  [{ shadow_offset: '1 1' }, {}, 'INVALID_PARAMETER', 'shadow_offset'],
+  [
+    { aspect_ratio: '1:1', output_width: '9', output_height: '9' },
+    {},
+    'INVALID_PARAMETER',
+    'aspect_ratio',
+  ],
+  [{ aspect_ratio: '1:1', output_width: '8000' }, {}, 'INVALID_PARAMETER', 'aspect_ratio'],
   [{}, { outputFormat: 'jpeg' }, 'UNSUPPORTED_OUTPUT_FORMAT', 'output_format'],
   [{ crop: 'true' }, { outputFormat: 'jpeg' }, 'UNSUPPORTED_OUTPUT_FORMAT', 'output_format'],
   [{ background: '#fffe' }, { outputFormat: 'jpeg' }, 'UNSUPPORTED_OUTPUT_FORMAT', 'output_format'],
@@ -176,6 +251,7 @@ const nearly = fc.oneof(
   fc.stringMatching(/^[ 0-9.%px-]{0,12}$/),
   fc.stringMatching(/^#?[0-9a-f]{3,8}$/),
   fc.stringMatching(/^\d{1,4}(\.\d)?(px|%)?( \d{1,3}(px|%)){0,3}$/),
+  fc.stringMatching(/^[0-9.]{1,4}:[0-9]{1,3}$/),
   fc.constantFrom('true', 'false', 'alpha', 'rgba', 'center', 'original', 'white', 'transparent'),
 );
 
@@ -220,6 +296,14 @@ const finishings: fc.Arbitrary<Finishing> = fc.record(
       kind: fc.constant('colour' as const),
       rgba: fc.integer({ min: 0, max: 0xffffffff }),
     }),
+    enlarge: fc.constant(false as const),
+    quality: fc.integer({ min: 1, max: 100 }),
+    shadow: fc.record({
+      opacity: fc.double({ min: 1, max: 100, noNaN: true }),
+      blur: fc.double({ min: 0, max: 20, noNaN: true }).map(Math.abs),
+      offsetX: fc.double({ min: 0, max: 20, noNaN: true }).map(Math.abs),
+      offsetY: fc.double({ min: 0, max: 20, noNaN: true }).map(Math.abs),
+    }),
   },
   { requiredKeys: [] },
 );
@@ -251,6 +335,16 @@ const WIRE_NONSENSE: readonly Parameters<typeof ProtoFinishing.fromPartial>[0][]
   { scalePercent: 9.9 },
   { scalePercent: 100.1 },
   { scalePercent: Number.NaN },
+  { aspectRatio: {} },
+  { quality: 101 },
+  { shadow: { opacity: 0 } },
+  { shadow: { blur: 21 } },
+  { shadow: { offsetX: -1 } },
+  { shadow: { offsetY: Number.NaN } },
+  { shadow: {}, background: { $case: 'backgroundOriginal', value: true } },
+  { aspectRatio: { width: 1, height: 101 } },
+  { aspectRatio: { width: Number.NaN, height: 1 } },
+  { aspectRatio: { width: 1, height: 1 }, outputWidth: 5, outputHeight: 5 },
   { sizeMaxMegapixels: 0.001 },
   { sizeMaxMegapixels: -1 },
   { outputWidth: 10_001 },
@@ -293,6 +387,12 @@ function refusedField(finishing: Finishing, size: Size): string | undefined {
 
 const tiny = { width: 24, height: 18 };
 const refused: readonly [string, Finishing, Size, string][] = [
+  [
+    'proportions',
+    { aspectRatio: { width: 1, height: 1 } },
+    { width: 9000, height: 5000 },
+    'aspect_ratio',
+  ],
   ['one side of a square', { outputHeight: 10_000 }, { width: 1, height: 1 }, 'output_height'],
   ['the other side', { outputWidth: 8000 }, { width: 5, height: 5 }, 'output_width'],
   ['a side that a turned picture makes as large', { outputWidth: 10_000 }, tiny, 'output_width'],
@@ -331,6 +431,8 @@ const cases: readonly [Finishing, number][] = [
   [{ crop: pxAround(1), sizeMaxMegapixels: 2 }, 2e6],
   [{ outputWidth: 1000, outputHeight: 800 }, 0.8e6],
   [{ outputWidth: 1000 }, 10e6],
+  [{ outputWidth: 1000, aspectRatio: { width: 2, height: 1 } }, 0.5e6],
+  [{ aspectRatio: { width: 2, height: 1 } }, 50e6],
   [{ outputHeight: 10_000 }, 50e6],
 ];
 for (const [finishing, pixels] of cases) {

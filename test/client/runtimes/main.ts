@@ -76,12 +76,8 @@ async function install({ name, npm: from }: Runtime, folder: string): Promise<st
 }
 
 async function installPackage(folder: string): Promise<string> {
-  const place = path.join(ROOT, 'client');
-  // The workspace's root says that packages run no scripts: here the package's own `prepack` is one.
-  const pack = ['pack', '--ignore-scripts=false', '--json', '--pack-destination', folder];
-  const packed = await npm(pack, place);
-  const [{ filename }] = JSON.parse(packed.slice(packed.indexOf('['))) as [{ filename: string }];
-  return installPacked(path.join(folder, filename), path.join(folder, 'consumer'));
+  await run(process.execPath, [path.join(ROOT, 'client/pack/main.ts')]);
+  return installPacked(path.join(ROOT, 'client/build/client.tgz'), path.join(folder, 'consumer'));
 }
 
 /** Without skipLibCheck, so that the package's own types are held too. */

@@ -29,6 +29,7 @@ import {
   type Claim,
   type JobFailure,
   type JobResult,
+  matteBlob,
   type StageTimings,
   thumbnailBlob,
 } from '../../jobs/job.ts';
@@ -41,6 +42,7 @@ import type { Package, PackageParts } from '../../package.ts';
 import { JobEvents } from '../../results/job-events.ts';
 import type { LossObserver } from '../../results/lost-results.ts';
 import type { ResultReaderBounds } from '../../results/result-download.ts';
+import type { ErasureObserver } from '../../retention/delete-job.ts';
 import { type BlobStore, writeBlob } from '../../storage/blob-store.ts';
 import type { Stores } from '../../stores.ts';
 import { AcceptanceGate } from '../../submission/acceptance-gate.ts';
@@ -64,13 +66,13 @@ export interface TestAppOptions extends Partial<Omit<Config, 'packages'>> {
   readonly logger?: AppOptions['logger'];
   /** Told of results that are lost. */
   readonly log?: ServiceParts['log'];
-  readonly lossObserver?: LossObserver;
+  readonly lossObserver?: Partial<LossObserver & ErasureObserver>;
 }
 
 export const TEST_SECRETS_KEY = Buffer.alloc(32, 7);
 const noop = () => undefined;
 const resolvePublic = async () => ['93.184.215.14'];
-const IGNORED = { resultLost: noop, resultsMissing: noop };
+const IGNORED = { resultLost: noop, resultsMissing: noop, resultNotErased: noop };
 const LEASE_MS = 60_000;
 const HOLDER = 'test';
 
@@ -300,7 +302,10 @@ export class TestApp<S extends Stores = Stores> {
       models: [{ name: job?.model ?? 'isnet', role: 'subject' }],
       thumbnailBytes: this.thumbnail?.length ?? null,
     };
-    assert.ok(await this.stores.jobs.succeed(held, result, this.#resultTtlMs, timings));
+    const matte = { blob: matteBlob(blob), bytes: 2 };
+    if (job!.correctable !== null) await writeBlob(this.blobs, matte.blob, Buffer.from('me'));
+    const kept = job!.correctable === null ? {} : { matte };
+    assert.ok(await this.stores.jobs.succeed(held, result, this.#resultTtlMs, timings, kept));
     this.events.jobFinal(jobId);
     return { ...result, token: resultTokens.open(jobId, stored) };
   }
@@ -338,6 +343,10 @@ export class TestApp<S extends Stores = Stores> {
       .filter(entry => entry.isFile())
       .map(entry => path.relative(this.storageDir, path.join(entry.parentPath, entry.name)))
       .sort();
+  }
+
+  get database(): Database {
+    return this.#resources.database;
   }
 
   get databaseFile(): string {

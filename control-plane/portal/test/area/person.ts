@@ -13,8 +13,8 @@ export interface Sent {
   readonly address?: string;
 }
 
-/** Makes a form with a picture, as a browser sends it; its fields come first. */
-export function multipartOf(fields: Readonly<Record<string, string>>, picture: Buffer) {
+/** Makes a form, with a picture if it is given, as a browser sends it; its fields come first. */
+export function multipartOf(fields: Readonly<Record<string, string>>, picture?: Buffer) {
   const part = (head: string) => `--a-boundary\r\ncontent-disposition: form-data; ${head}\r\n`;
   const texts = Object.entries(fields).map(
     ([name, value]) => `${part(`name="${name}"`)}\r\n${value}\r\n`,
@@ -23,9 +23,9 @@ export function multipartOf(fields: Readonly<Record<string, string>>, picture: B
   return {
     headers: { 'content-type': 'multipart/form-data; boundary=a-boundary' },
     payload: Buffer.concat([
-      Buffer.from(`${texts.join('')}${file}`),
-      picture,
-      Buffer.from('\r\n--a-boundary--\r\n'),
+      Buffer.from(texts.join('')),
+      ...(picture === undefined ? [] : [Buffer.from(file), picture, Buffer.from('\r\n')]),
+      Buffer.from('--a-boundary--\r\n'),
     ]),
   };
 }

@@ -17,7 +17,7 @@ const MAKERS = {
     (await test.stores.apiKeys.create(accountId, 'a key')).key.id,
   jobId: async ({ test, accountId }: Of) => {
     const { token } = await test.stores.apiKeys.create(accountId, 'a key of a job');
-    const jobId = await submitJob(test, token);
+    const jobId = await submitJob(test, token, { correctable: true });
     await succeedWithPicture(test, jobId);
     return jobId;
   },

@@ -36,6 +36,12 @@ export function filled(url: string, valueFor: (name: string) => string): string 
   return url.replaceAll(/:(\w+)/g, (_, name: string) => encodeURIComponent(valueFor(name)));
 }
 
+const SALES = {
+  priceList: 'credit',
+  paymentSecret: undefined,
+  paymentInstructions: undefined,
+} as const;
+
 /** `openWorld` opens it, or `useWorld` before the first test of a describe. */
 export class World {
   test!: PortalApp;
@@ -45,7 +51,7 @@ export class World {
   #database!: DatabaseSync;
 
   async open(options: TestAppOptions = {}): Promise<void> {
-    this.test = await openTestApp(options);
+    this.test = await openTestApp({ settings: { portal: { sales: SALES } }, ...options });
     const { stores, accountId, databaseFile } = this.test;
     const other = await stores.accounts.create('their account');
     assert.ok(other);

@@ -32,6 +32,7 @@ const NEEDED: Readonly<Record<string, Needed>> = {
   'GET /operator/pages/jobs': 'session',
   'GET /operator/pages/jobs/:job': 'session',
   'GET /operator/pages/nodes': 'session',
+  'GET /operator/pages/nodes/:node': 'session',
   'GET /operator/pages/notifications': 'session',
   'GET /operator/pages/orders': 'session',
   'GET /operator/pages/orders/:order': 'session',

@@ -50,6 +50,7 @@
 {{- if $v.tls.enabled }}
 {{ include "matting.tlsVariables" . }}
 {{- end }}
+{{- include "matting.caVariable" . }}
 {{- end }}
 
 {{- define "matting.databaseVariable" -}}

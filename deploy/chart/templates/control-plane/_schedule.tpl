@@ -82,6 +82,7 @@ spec:
                 {{- if $v.tls.enabled }}
                 - { name: tls, mountPath: /tls, readOnly: true }
                 {{- end }}
+                {{- include "matting.moreMounts" (dict "root" .root "pod" $plane) | nindent 16 }}
           volumes:
             - name: data
               {{- if $kept }}
@@ -100,4 +101,5 @@ spec:
             - name: tls
               secret: { secretName: {{ $v.tls.controlPlaneSecret }}, defaultMode: 288 }
             {{- end }}
+            {{- include "matting.moreVolumes" (dict "root" .root "pod" $plane) | nindent 12 }}
 {{- end }}

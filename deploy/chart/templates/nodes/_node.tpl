@@ -35,6 +35,7 @@
 {{- if $v.tls.enabled }}
 {{ include "matting.tlsVariables" .root }}
 {{- end }}
+{{- include "matting.caVariable" .root }}
 {{- end }}
 
 {{- define "matting.executionProvider" -}}
@@ -61,6 +62,7 @@ volumeMounts:
   {{- if .root.Values.tls.enabled }}
   - { name: tls, mountPath: /tls, readOnly: true }
   {{- end }}
+  {{- include "matting.moreMounts" (dict "root" .root "pod" .pool) | nindent 2 }}
 {{- end }}
 
 {{- define "matting.poolSelector" -}}

@@ -4,7 +4,6 @@
  */
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import test from 'ava';
-import onnxProto from 'onnx-proto';
 import { sizeInInput } from '../../models/input-size.ts';
 import { FITS, type GraphForm } from '../../models/prepared-model.ts';
 import { withTrimap } from '../../models/trimap.ts';
@@ -20,6 +19,7 @@ import {
   type Tensor,
   text,
 } from '../../onnx/graph.ts';
+import { ModelProto, NodeProto, ValueInfoProto } from '../../test/onnx-messages.ts';
 import { PROBE_SPEC } from '../choice/execution-provider.ts';
 import { type SessionSpec, shortenNativeError } from '../engine-protocol.ts';
 import { LoadedModel } from './loaded-model.ts';
@@ -424,12 +424,14 @@ test('what shows no matte, or takes no picture, is refused by its cause', async 
 });
 
 test('outputs of other kinds beside the matte are left alone; as the matte they are refused', async t => {
-  const model = onnxProto.onnx.ModelProto.decode(tinyForm({}));
+  const model = ModelProto.decode(tinyForm({}));
   const { graph } = model;
-  graph?.node?.push({ opType: 'SequenceConstruct', input: ['m'], output: ['several'] });
+  const several = { opType: 'SequenceConstruct', input: ['m'], output: ['several'] };
+  graph?.node.push(NodeProto.fromPartial(several));
   const tensorType = { elemType: ElementType.float32 };
-  graph?.output?.push({ name: 'several', type: { sequenceType: { elemType: { tensorType } } } });
-  const bytes = onnxProto.onnx.ModelProto.encode(model).finish();
+  const type = { sequenceType: { elemType: { tensorType } } };
+  graph?.output.push(ValueInfoProto.fromPartial({ name: 'several', type }));
+  const bytes = ModelProto.encode(model).finish();
   const { alpha } = await (await load({ bytes })).run(PICTURE);
   t.deepEqual([...alpha], REDS);
   await t.throwsAsync(load({ bytes, spec: { outputName: 'several' } }), {

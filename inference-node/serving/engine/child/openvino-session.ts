@@ -3,10 +3,10 @@
  * The library sends nothing and writes nothing unless it is told to.
  */
 import { createHash } from 'node:crypto';
-import { readFileSync } from 'node:fs';
 import koffi, { type TypeObject } from 'koffi';
 import { type CompiledGraph, channelsOf, type GraphForm } from '../../models/prepared-model.ts';
 import type { GraphInput, GraphValue } from './graph-ends.ts';
+import { mapFile } from './mapped-file.ts';
 import type { RuntimeSpec, Session, TensorFacts } from './session.ts';
 
 /** `ov_element_type_e`: those that pictures and mattes come in. */
@@ -103,15 +103,10 @@ export function openOpenvinoSession(spec: RuntimeSpec, source: string | Uint8Arr
   }).map(([key, value]) => ({ key, value }));
   library.setProperties(core, 'CPU', properties.length, properties);
   const { compiled: file, exportTo } = openvino;
-  const bytes = file && readChecked(file);
-  const compiled =
-    bytes === undefined
-      ? compile(library, core, source, spec)
-      : made(out => library.importModel(core, bytes, bytes.length, 'CPU', out));
+  const compiled = file ? restore(library, core, file) : compile(library, core, source, spec);
   if (exportTo !== undefined) library.exportModel(compiled, exportTo);
   const request = made(out => library.createRequest(compiled, out));
   return new OpenvinoSession(library, request, {
-    restored: bytes,
     inputs: factsOf(library, compiled, {
       count: library.countInputs,
       portAt: library.inputAt,
@@ -163,11 +158,19 @@ function rangeOf(size: number): Range {
   return { min: BigInt(size), max: BigInt(size) };
 }
 
-/** It is input of native code: the bytes that were checked are those that are loaded. */
-function readChecked({ path, sha256 }: CompiledGraph): Buffer {
-  const bytes = readFileSync(path);
-  if (createHash('sha256').update(bytes).digest('hex') === sha256) return bytes;
-  throw new Error(`${path} was altered since it was checked and is not loaded`);
+/**
+ * What OpenVINO restores it keeps in a form of its own, and of the file it reads 0.5 MB again in a
+ * run: the rest need not stay in the memory of each engine.
+ */
+function restore(library: Openvino, core: Handle, { path, sha256 }: CompiledGraph): Handle {
+  const file = mapFile(path);
+  // It is input of native code.
+  if (createHash('sha256').update(file.bytes).digest('hex') !== sha256)
+    throw new Error(`${path} was altered since it was checked and is not loaded`);
+  const { length } = file.bytes;
+  const restored = made(out => library.importModel(core, file.address, length, 'CPU', out));
+  file.letGo();
+  return restored;
 }
 
 function made(make: (out: Out) => void): Handle {
@@ -236,16 +239,13 @@ function portShape(library: Openvino, port: Handle): Pick<TensorFacts, 'shape'> 
 class OpenvinoSession implements Session {
   readonly inputs: readonly TensorFacts[];
   readonly outputs: readonly TensorFacts[];
-  /** OpenVINO reads weights out of what it was restored from: the session holds it in memory. */
-  readonly restored: Buffer | undefined;
   readonly #library: Openvino;
   readonly #request: Handle;
   constructor(
     library: Openvino,
     request: Handle,
-    { inputs, outputs, restored }: Pick<OpenvinoSession, 'inputs' | 'outputs' | 'restored'>,
+    { inputs, outputs }: Pick<OpenvinoSession, 'inputs' | 'outputs'>,
   ) {
-    this.restored = restored;
     this.#library = library;
     this.#request = request;
     this.inputs = inputs;

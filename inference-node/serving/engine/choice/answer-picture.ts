@@ -3,6 +3,7 @@ import { cpus } from 'node:os';
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import type { PreparedModel } from '../../models/prepared-model.ts';
 import { type Answering, drawCheckInput, type Matte } from '../../prepared/answer-check.ts';
+import { digestInstructions } from '../../prepared/instruction-set.ts';
 import { runtimeVersion } from '../../providers/provider-files.ts';
 import { type SessionSpec, saysMemoryRanOut, shortenNativeError } from '../engine-protocol.ts';
 import { RUNTIME_RESERVED_BYTES } from '../pool/engine-bounds.ts';
@@ -45,9 +46,10 @@ export function createAnswering(options: AnsweringOptions): Answering {
   return { machine: describeMachine(), answer: answerOnce(options), runtimes };
 }
 
-/** The words name what computes: the processor and ONNX Runtime. */
+/** The words name what computes: the processor, what it has been left, and ONNX Runtime. */
 export function describeMachine(): string {
-  return `${cpus()[0]?.model ?? 'unknown'}, ONNX Runtime ${runtimeVersion()}`;
+  const processor = `${cpus()[0]?.model ?? 'unknown'} (${digestInstructions()})`;
+  return `${processor}, ONNX Runtime ${runtimeVersion()}`;
 }
 
 /** The graph wanted more memory than its process may take. */

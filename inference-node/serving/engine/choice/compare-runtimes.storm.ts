@@ -12,9 +12,9 @@ import { isNotTested } from '@matting/test-support/skip.ts';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import { writeTinyModel } from '@matting/test-support/tiny-model.ts';
 import ava from 'ava';
-import onnxProto from 'onnx-proto';
 import { hashFile } from '../../models/cache-files.ts';
 import { prepareRuntime } from '../../prepared/cpu-runtime.ts';
+import { ModelProto } from '../../test/onnx-messages.ts';
 import { isWithoutOpenvino, openvinoHere } from '../../test/openvino.ts';
 import { ownClock } from '../../test/own-clock.ts';
 import { COMPILE_MAX_MS, runtimeTools } from './compare-runtimes.ts';
@@ -34,8 +34,8 @@ const test = isWithoutOpenvino || isAbsent ? ava.skip : ava;
 
 function outputOf(file: string): string {
   try {
-    const { graph } = onnxProto.onnx.ModelProto.decode(readFileSync(file));
-    return graph?.output?.at(-1)?.name ?? 'alpha';
+    const { graph } = ModelProto.decode(readFileSync(file));
+    return graph?.output.at(-1)?.name ?? 'alpha';
   } catch {
     return 'alpha';
   }

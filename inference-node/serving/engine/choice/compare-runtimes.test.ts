@@ -22,7 +22,7 @@ import { isWithoutOpenvino, openvinoHere } from '../../test/openvino.ts';
 import { ownClock } from '../../test/own-clock.ts';
 import { ENDLESS_TRIPS } from '../../test/pool-harness.ts';
 import { until, untilBusy } from '../../test/processes.ts';
-import { COMPILE_MAX_MS, runtimeTools } from './compare-runtimes.ts';
+import { COMPILE_MAX_MS, roundsOf, runtimeTools } from './compare-runtimes.ts';
 
 const test = ava.serial;
 const byOpenvino = isWithoutOpenvino ? ava.skip : ava.serial;
@@ -52,6 +52,14 @@ async function openModel(t: ExecutionContext, options: TinyModelOptions = {}) {
   const folder = await temporaryFolder(t);
   return { folder, model: await writeTinyModel(folder, options) };
 }
+
+test('a share near to the one that decides takes more rounds, a run of seconds few', t => {
+  t.deepEqual(
+    [0.4, 0.87, 0.905, 0.913, 0.95, 1.1].map(share => roundsOf(60, share)),
+    [5, 20, 20, 20, 20, 5],
+  );
+  t.is(roundsOf(800, 0.9), 2);
+});
 
 test('an engine that hangs while OpenVINO compiles ends with its bound, and by name', async t => {
   const clock = ownClock(t);
@@ -121,11 +129,33 @@ function encodeExpanding(): Buffer {
   return Buffer.concat([...encodeModel(graph)]);
 }
 
-byOpenvino('a graph for which OpenVINO wants gigabytes does not get them', async t => {
-  const { model } = await openModel(t);
+function encodeUnknown(): Buffer {
+  const float32 = ElementType.float32;
+  const graph: Graph = {
+    ...{ irVersion: 8, opsets: [{ domain: '', version: 13 }] },
+    nodes: [nodeOf('Unheard', ['input'], 'output')],
+    initialisers: new Map(),
+    inputs: [{ name: 'input', elementType: float32, dims: [1, 3, 32, 32] }],
+    outputs: [{ name: 'output', elementType: float32, dims: [1, 1, 32, 32] }],
+  };
+  return Buffer.concat([...encodeModel(graph)]);
+}
+
+byOpenvino('a graph for which OpenVINO wants gigabytes does not get them, today', async t => {
+  const { folder, model } = await openModel(t);
   await writeFile(model.path, encodeExpanding());
   const expanding = { ...model, sha256: await hashFile(model.path) };
   t.regex((await prepare(expanding)).runtimeFallback ?? '', /bad_alloc|Failed to allocate/);
+  t.deepEqual(await readdir(folder), [path.basename(model.path)], 'it is tried again');
+});
+
+byOpenvino('a graph with an operator that OpenVINO does not know is not tried again', async t => {
+  const { model } = await openModel(t);
+  await writeFile(model.path, encodeUnknown());
+  const unknown = { ...model, sha256: await hashFile(model.path) };
+  const { runtimeFallback } = await prepare(unknown);
+  t.regex(runtimeFallback ?? '', /ov_core_read_model failed.*Unheard/);
+  t.is((await prepare(unknown, { childEnv: CRASHING })).runtimeFallback, runtimeFallback);
 });
 
 byOpenvino(

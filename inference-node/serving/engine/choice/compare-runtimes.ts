@@ -4,14 +4,23 @@
  */
 import { pino } from 'pino';
 import { type PreparedModel, runtimeOf } from '../../models/prepared-model.ts';
-import { drawCheckInput, type RuntimeTools } from '../../prepared/answer-check.ts';
+import {
+  drawCheckInput,
+  GraphRefusedError,
+  type RuntimeTools,
+} from '../../prepared/answer-check.ts';
+import { TIME_SHARE_MAX } from '../../prepared/cpu-runtime.ts';
 import { readPeakBytes, readProcessorTicks } from '../../process/proc-files.ts';
+import { saysMemoryRanOut } from '../engine-protocol.ts';
 import { dataBytesOf } from '../pool/engine-bounds.ts';
 import type { EnginePool } from '../pool/engine-pool.ts';
 import { openEnginePool } from '../pool/open-engine-pool.ts';
 
 /** Of each. The fastest of them is compared: what disturbs a run makes it slower, never faster. */
 const ROUNDS = 5;
+/** Where the share is so near to the one that decides: equal machines are to choose equally. */
+const ROUNDS_NEAR = 20;
+const NEAR = 0.06;
 /** Processor ticks (10 ms) of a run from which on two are enough: BiRefNet lite takes 800. */
 const LONG_TICKS = 300;
 const ROUNDS_OF_LONG = 2;
@@ -19,6 +28,10 @@ const CLOSE_MAX_MS = 5_000;
 /** Compiling takes 1.5 s a model, and two loads and twelve runs 15 s, on two cores without others. */
 export const COMPILE_MAX_MS = 120_000;
 const COMPARE_MAX_MS = 600_000;
+
+/** OpenVINO's functions that look at the graph, and what an engine says of one of open sizes. */
+const REFUSES =
+  /\bov_(?:core_read_model|model_reshape_single_input|core_compile_model_props) failed|a size in the graph is open/;
 
 interface AloneOptions {
   /** The engines' whole environment. */
@@ -33,7 +46,10 @@ export function runtimeTools(childEnv: AloneOptions['childEnv']): RuntimeTools {
       bounded(COMPILE_MAX_MS, aborted, async signal => {
         const compiling = { ...model, openvino: { library, exportTo } };
         await using engine = openAlone(compiling, { childEnv, signal });
-        await engine.pool.ready();
+        await engine.pool.ready().catch(({ message }: Error) => {
+          if (!REFUSES.test(message) || saysMemoryRanOut(message)) throw new Error(message);
+          throw new GraphRefusedError(message);
+        });
       }),
     compare: (onnxruntimeModel, openvinoModel, aborted) =>
       bounded(COMPARE_MAX_MS, aborted, async signal => {
@@ -42,17 +58,23 @@ export function runtimeTools(childEnv: AloneOptions['childEnv']): RuntimeTools {
         const engines = [first, second];
         await Promise.all(engines.map(({ pool }) => pool.ready()));
         const rgb = drawCheckInput(onnxruntimeModel);
-        let rounds = ROUNDS;
-        for (let round = 0; round < rounds; round++) {
+        const share = () => second.best().ticks / first.best().ticks;
+        for (let round = 1; ; round++) {
           for (const engine of engines) await engine.run(rgb);
-          if (first.best().ticks >= LONG_TICKS) rounds = ROUNDS_OF_LONG;
+          if (round >= roundsOf(first.best().ticks, share())) break;
         }
         const [onnxruntime, openvino] = [first.best(), second.best()];
         const alphas = { onnxruntime: onnxruntime.alpha, openvino: openvino.alpha };
         const { peakBytes } = openvino;
-        return { timeShare: openvino.ticks / onnxruntime.ticks, peakBytes, alphas };
+        return { timeShare: share(), peakBytes, alphas };
       }),
   };
+}
+
+/** @param ticks of a run of ONNX Runtime */
+export function roundsOf(ticks: number, timeShare: number): number {
+  if (ticks >= LONG_TICKS) return ROUNDS_OF_LONG;
+  return Math.abs(timeShare - TIME_SHARE_MAX) < NEAR ? ROUNDS_NEAR : ROUNDS;
 }
 
 /** @throws the reason of `aborted`, or an Error that names the bound */

@@ -3,8 +3,10 @@ import { mkdir, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import test, { type ExecutionContext } from 'ava';
+import type { ExecutionProvider, MatteRole, PreparedModel } from '../../models/prepared-model.ts';
 import {
   chooseEngineLayout,
+  enginesOf,
   type LayoutInputs,
   readCpuShare,
   THREADS_PER_ENGINE_MAX,
@@ -49,6 +51,38 @@ test('for throughput int8 has an engine a core; fp32 is as fast with one', t => 
   // One model of a plan is enough: their engines share the cores.
   const mixed = { ...MANY, precisions: ['int8', 'fp32'] } as const;
   t.deepEqual(layout(2, mixed), { engines: 2, threadsPerEngine: 1 });
+});
+
+function planned(role: MatteRole, inputWidth: number, provider: ExecutionProvider = 'cpu') {
+  const model = { model: `${role} ${inputWidth}`, provider, inputWidth, inputHeight: inputWidth };
+  return { role, model: model as PreparedModel };
+}
+
+test('a model that runs less often has half of the engines, and never none', t => {
+  const subject = planned('subject', 1024);
+  const less = [planned('opinion', 448), planned('secondLook', 768)];
+  const plan = [subject, ...less];
+  for (const [engines, half] of [
+    [1, 1],
+    [2, 1],
+    [3, 2],
+    [16, 8],
+  ] as const) {
+    t.is(enginesOf(subject, plan, engines), engines);
+    for (const each of less) t.is(enginesOf(each, plan, engines), half);
+  }
+});
+
+test('what runs for each picture, what costs as much as the subject, and what a GPU runs has all', t => {
+  const subject = planned('subject', 1024);
+  const others = [
+    planned('subject', 768),
+    planned('refine', 512),
+    planned('opinion', 1024),
+    planned('secondLook', 1536),
+    planned('opinion', 448, 'cuda'),
+  ];
+  for (const each of others) t.is(enginesOf(each, [subject, each], 4), 4, each.model.model);
 });
 
 test('never more threads than CPUs, never an engine over its bound', t => {

@@ -5,7 +5,13 @@
 import { readFile } from 'node:fs/promises';
 import { availableParallelism } from 'node:os';
 import path from 'node:path';
-import type { ExecutionProvider, Precision } from '../../models/prepared-model.ts';
+import {
+  type ExecutionProvider,
+  largestInput,
+  type PlanModel,
+  type Precision,
+  type PreparedModel,
+} from '../../models/prepared-model.ts';
 
 /*
  * Measured with ISNet at 1024x1024 on 2 cores of an AMD EPYC (bench/MEASUREMENTS.md), one engine of
@@ -25,7 +31,7 @@ export type EngineGoal = (typeof ENGINE_GOALS)[number];
 
 export interface LayoutInputs {
   readonly provider: ExecutionProvider;
-  /** The precisions of the plan's models, each of which gets this layout. */
+  /** The precisions of the plan's models, whose engines have the threads of this layout. */
   readonly precisions: readonly Precision[];
   /** CPUs, fractions allowed. */
   readonly cpuShare: number;
@@ -53,6 +59,26 @@ export function chooseEngineLayout(inputs: LayoutInputs): EngineLayout {
   const engines = Math.max(1, Math.min(wanted, enginesMax));
   const share = Math.floor(threads / engines);
   return { engines, threadsPerEngine: Math.min(THREADS_PER_ENGINE_MAX, share) };
+}
+
+/**
+ * Gives the engines of a model of a plan whose first model has `engines`. On a CPU an opinion or a
+ * second look of a smaller input has half: it runs where the matte is unsure alone, and takes less
+ * of the cores than the subject does. So its engines would wait for the cores, not for pictures.
+ */
+export function enginesOf(
+  { model, role }: PlanModel,
+  [first]: readonly PlanModel[],
+  engines: number,
+): number {
+  const isSmaller = first !== undefined && pixelsOf(model) < pixelsOf(first.model);
+  const runsLess = (role === 'opinion' || role === 'secondLook') && isSmaller;
+  return model.provider === 'cpu' && runsLess ? Math.ceil(engines / 2) : engines;
+}
+
+function pixelsOf(model: PreparedModel): number {
+  const { width, height } = largestInput(model);
+  return width * height;
 }
 
 /*

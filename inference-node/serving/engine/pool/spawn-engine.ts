@@ -10,6 +10,9 @@ const ENGINE_ENV = {
   // glibc raises this threshold to the largest block freed and keeps what loading left. Held at its
   // first value, ISNet in fp32 is 740 MB resident, else 810 to 1000 MB, as fast.
   MALLOC_MMAP_THRESHOLD_: '131072',
+  // Large blocks ask for huge pages, where the kernel gives them to who asks: 0.9 of ISNet's time by
+  // OpenVINO on a Xeon with AMX, 0.93 by ONNX Runtime, in the same memory (docs/adr/0050).
+  GLIBC_TUNABLES: 'glibc.malloc.hugetlb=1',
 } as const;
 
 export function spawnEngineChild(

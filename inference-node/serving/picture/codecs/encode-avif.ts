@@ -25,7 +25,10 @@ const AT_ONCE_PIXELS_MAX = 17_000_000;
 const ALPHA_BITS = 0xff000000;
 
 /** A cut-out with its alpha. */
-export async function encodeAvif({ data, width, height }: RawPixels): Promise<Buffer> {
+export async function encodeAvif(
+  { data, width, height }: RawPixels,
+  quality = QUALITY,
+): Promise<Buffer> {
   const pixels = width * height;
   const count = pixels <= FRAME_PIXELS_MAX ? 1 : Math.ceil(pixels / STRIP_PIXELS_MAX);
   const stripHeight = Math.ceil(height / count);
@@ -33,7 +36,7 @@ export async function encodeAvif({ data, width, height }: RawPixels): Promise<Bu
   for (let top = 0; top < height; top += stripHeight) {
     const strip = takeStrip(data, width, top, stripHeight);
     const raw: RawPixels = { data: strip, width, height: stripHeight, channels: 4 };
-    strips.push(await encodeStrip(raw, pixels));
+    strips.push(await encodeStrip(raw, { pixels, quality }));
   }
   return writeAvif({ width, height, strips, stripHeight });
 }
@@ -48,13 +51,16 @@ function takeStrip(data: Buffer, width: number, top: number, height: number): Bu
   return Buffer.concat([there, ...Array<Buffer>(missing).fill(lastRow)]);
 }
 
-async function encodeStrip(raw: RawPixels, picturePixels: number) {
-  const effort = picturePixels <= EFFORT_1_PIXELS_MAX ? 1 : 0;
+async function encodeStrip(
+  raw: RawPixels,
+  { pixels, quality }: { readonly pixels: number; readonly quality: number },
+) {
+  const effort = pixels <= EFFORT_1_PIXELS_MAX ? 1 : 0;
   const options = { effort, bitdepth: 8 } as const;
   const encodeColours = () =>
     openRaw(raw)
       .removeAlpha()
-      .avif({ ...options, quality: QUALITY, chromaSubsampling: '4:4:4' })
+      .avif({ ...options, quality, chromaSubsampling: '4:4:4' })
       .toBuffer();
   // Quality 100 is lossless in its one plane; `lossless` would spend more on the black.
   const encodeAlpha = (data: Buffer) =>

@@ -5,9 +5,9 @@ import { openRaw } from './codec-sharp.ts';
 
 const JPEG_QUALITY = 90;
 
-export async function encodeJpeg(pixels: RawPixels): Promise<Buffer> {
+export async function encodeJpeg(pixels: RawPixels, quality = JPEG_QUALITY): Promise<Buffer> {
   const picture = openRaw(pixels);
   return await (pixels.channels === 1 ? picture : picture.removeAlpha())
-    .jpeg({ quality: JPEG_QUALITY, chromaSubsampling: '4:4:4' })
+    .jpeg({ quality, chromaSubsampling: '4:4:4' })
     .toBuffer();
 }

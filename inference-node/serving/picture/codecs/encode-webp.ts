@@ -15,13 +15,13 @@ const EFFORTS = [
 const SAFE_EFFORT = 2;
 
 /** Colours are lossy, alpha is lossless. libwebp codes both (docs/adr/0018). */
-export async function encodeWebp(pixels: RawPixels): Promise<Buffer> {
+export async function encodeWebp(pixels: RawPixels, quality = WEBP_QUALITY): Promise<Buffer> {
   const { width, height, channels } = pixels;
   // A plane is a matte, and mattes are lossless.
   if (channels === 1) return await openRaw(pixels).webp({ lossless: true, effort: 0 }).toBuffer();
   const count = width * height;
   const encode = (effort: number) =>
-    openRaw(pixels).webp({ quality: WEBP_QUALITY, alphaQuality: 100, effort }).toBuffer();
+    openRaw(pixels).webp({ quality, alphaQuality: 100, effort }).toBuffer();
   const effort = EFFORTS.find(({ pixelsMax }) => count <= pixelsMax)?.effort ?? SAFE_EFFORT;
   const webp =
     effort >= SAFE_EFFORT

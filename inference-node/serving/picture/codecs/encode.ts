@@ -23,18 +23,23 @@ import { encodePng } from './encode-png.ts';
 import { encodeWebp } from './encode-webp.ts';
 import { encodeZip } from './encode-zip.ts';
 
-export async function encodePixels(pixels: RawPixels, format: OutputFormat): Promise<Buffer> {
+/** @param quality of JPEG, WebP and AVIF with colours; undefined: the format's own */
+export async function encodePixels(
+  pixels: RawPixels,
+  format: OutputFormat,
+  quality?: number,
+): Promise<Buffer> {
   switch (format) {
     case 'png':
       return await encodePng(pixels);
     case 'webp':
-      return await encodeWebp(pixels);
+      return await encodeWebp(pixels, quality);
     case 'avif':
-      return await (pixels.channels === 1 ? encodeAvifPlane(pixels) : encodeAvif(pixels));
+      return await (pixels.channels === 1 ? encodeAvifPlane(pixels) : encodeAvif(pixels, quality));
     case 'jxl':
       return await encodeJxl(pixels);
     case 'jpeg':
-      return await encodeJpeg(pixels);
+      return await encodeJpeg(pixels, quality);
     case 'zip':
       return await encodeZip(pixels);
   }

@@ -28,6 +28,8 @@ export function backdropOf(
       // A picture may turn out to be transparent, a JPEG cannot.
       if (outputFormat === 'jpeg' && picture.translucent) layOnWhite(picture);
       return { kind: 'picture', picture };
+    case 'original':
+      return { kind: 'colour', pixel: WHITE };
   }
 }
 

@@ -1,9 +1,10 @@
 /** Draws what a layout shows of a cut-out or a matte, scaled, over the background, in one pass. */
 import type { Size } from '@matting/proto/contract/finishing.ts';
-import { bytesAt, kernels, pixelsAt, withMemory } from '../kernels/kernels.ts';
+import { borrowCopy, bytesAt, kernels, pixelsAt, withMemory } from '../kernels/kernels.ts';
 import { type Backdrop, paintBackdrop } from './backdrop.ts';
 import type { Layout } from './layout.ts';
 import { type Pixels, scalePixels, scalePlane, type Window } from './scale-rows.ts';
+import type { CastShadow } from './shadow.ts';
 
 /** Tells whether the layout changes nothing. */
 export function isWhole({ frame, source, target }: Layout, input: Size): boolean {
@@ -12,26 +13,37 @@ export function isWhole({ frame, source, target }: Layout, input: Size): boolean
   );
 }
 
-export function frameCutOut(
-  cutOut: Pixels,
-  layout: Layout,
-  backdrop: Backdrop | undefined,
-): Pixels {
-  const { frame, source, target } = layout;
+/** What lies beneath a cut-out, the backdrop first. */
+interface Beneath {
+  readonly backdrop: Backdrop | undefined;
+  readonly shadow: CastShadow | undefined;
+}
+
+export function frameCutOut(cutOut: Pixels, layout: Layout, { backdrop, shadow }: Beneath): Pixels {
+  const { frame } = layout;
   const rgba = new Uint32Array(frame.width * frame.height);
   if (backdrop !== undefined) paintBackdrop(rgba, frame, backdrop);
+  const isBare = backdrop === undefined;
+  if (shadow !== undefined && !isBare) drawShadow(rgba, frame, shadow, 'above');
+  drawCutOut(rgba, cutOut, layout, isBare);
+  if (shadow !== undefined && isBare) drawShadow(rgba, frame, shadow, 'beneath');
+  return { rgba, ...frame };
+}
+
+function drawCutOut(rgba: Uint32Array, cutOut: Pixels, layout: Layout, isBare: boolean): void {
+  const { frame, source, target } = layout;
   const isCopy = source.width === target.width && source.height === target.height;
   const offsetOf = (y: number) => (target.top + y) * frame.width + target.left;
-  if (isCopy && backdrop === undefined) {
+  if (isCopy && isBare) {
     for (let y = 0; y < target.height; y++) rgba.set(rowOf(cutOut, source, y), offsetOf(y));
-    return { rgba, ...frame };
+    return;
   }
   withMemory(borrow => {
     const beneath = borrow(4 * target.width);
     const own = borrow(4 * target.width);
     const lay = (y: number, above: number) => {
       const pixels = rgba.subarray(offsetOf(y), offsetOf(y) + target.width);
-      if (backdrop === undefined) {
+      if (isBare) {
         pixels.set(pixelsAt(above, target.width));
         return;
       }
@@ -45,7 +57,32 @@ export function frameCutOut(
       lay(y, own);
     }
   });
-  return { rgba, ...frame };
+}
+
+/** @param place where the shadow lies: above what was drawn so far, or beneath it */
+export function drawShadow(
+  rgba: Uint32Array,
+  { width, height }: Size,
+  shadow: CastShadow,
+  place: 'above' | 'beneath',
+): void {
+  for (let y = 0; y < height; y++) {
+    const row = shadow.rowAt(y);
+    if (row === undefined) continue;
+    const { first, count, along, step } = row;
+    const pixels = rgba.subarray(y * width + first, y * width + first + count);
+    withMemory(borrow => {
+      const cells = borrowCopy(borrow, row.cells);
+      const dither = borrowCopy(borrow, row.dither);
+      const cast = borrow(4 * (count + 3));
+      const drawn = borrow(4 * count);
+      kernels.castRow(cells, along, step, first, count, dither, cast);
+      pixelsAt(drawn, count).set(pixels);
+      const [above, beneath] = place === 'above' ? [cast, drawn] : [drawn, cast];
+      kernels.layOnto(above, count, beneath);
+      pixels.set(pixelsAt(beneath, count));
+    });
+  }
 }
 
 export function framePlane(plane: Uint8Array, input: Size, layout: Layout): Buffer {

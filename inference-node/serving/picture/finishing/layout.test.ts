@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { frameRange, requireFrame } from '@matting/proto/contract/finishing/frame.ts';
+import { frameRange, regionIn, requireFrame } from '@matting/proto/contract/finishing/frame.ts';
 import type { Box, Finishing, Length } from '@matting/proto/contract/finishing.ts';
 import {
   FRAME_PIXELS_MAX,
@@ -8,7 +8,7 @@ import {
 } from '@matting/proto/contract/limits.ts';
 import { fc, holds } from '@matting/test-support/property-tests.ts';
 import test from 'ava';
-import { boxInResult, type Layout, layOut, regionIn } from './layout.ts';
+import { boxInResult, type Layout, layOut } from './layout.ts';
 
 const NO_MARGIN = { top: { px: 0 }, right: { px: 0 }, bottom: { px: 0 }, left: { px: 0 } };
 
@@ -33,10 +33,19 @@ const finishing = fc
     outputWidth: optional(fc.integer({ min: 1, max: 10_000 })),
     outputHeight: optional(fc.integer({ min: 1, max: 5_000 })),
     sizeMaxMegapixels: optional(fc.double({ min: 0.01, max: 100, noNaN: true })),
+    enlarge: optional(fc.constant(false as const)),
+    aspectRatio: optional(
+      fc.record({
+        width: fc.double({ min: 1, max: 100, noNaN: true }),
+        height: fc.double({ min: 1, max: 100, noNaN: true }),
+      }),
+    ),
   })
   .map(record => {
     const given = Object.entries(record).filter(([, value]) => value !== undefined);
-    return Object.fromEntries(given) as Finishing;
+    const { aspectRatio, ...asked } = Object.fromEntries(given) as Finishing;
+    const hasBoth = asked.outputWidth !== undefined && asked.outputHeight !== undefined;
+    return aspectRatio === undefined || hasBoth ? asked : { ...asked, aspectRatio };
   });
 
 /** A subject somewhere in the input, by four numbers from 0 to 1. */
@@ -146,6 +155,50 @@ test('any layout › keeps proportions within a pixel', t => {
   );
 });
 
+test('any layout › keeps the subject at its own pixels where it is not to be enlarged', t => {
+  holds(
+    t,
+    [input, shares, finishing],
+    (size, at, asked) => {
+      const subject = boxIn(size, at);
+      const kept = layOut(size, subject, { ...asked, enlarge: false });
+      const free = layOut(size, subject, { ...asked, enlarge: true as never });
+      assert.deepEqual(kept.frame, free.frame, 'the frame keeps the size that was asked for');
+      assert.ok(kept.target.width <= kept.source.width, 'wider');
+      assert.ok(kept.target.height <= kept.source.height, 'higher');
+      const isSmaller =
+        free.target.width < free.source.width && free.target.height < free.source.height;
+      if (isSmaller) assert.deepEqual(kept, free, 'it changes nothing else');
+    },
+    { numRuns: 3000 },
+  );
+});
+
+test('any layout › has the proportions that were asked for, and is padded, never cut', t => {
+  const ratioed = finishing.map((any: Finishing) => {
+    const { outputHeight, sizeMaxMegapixels, aspectRatio, ...asked } = any;
+    return { ...asked, aspectRatio: aspectRatio ?? { width: 1, height: 1 } };
+  });
+  holds(
+    t,
+    [input, optional(shares), ratioed],
+    (size, at, { aspectRatio, ...asked }) => {
+      const subject = at && boxIn(size, at);
+      const { frame } = layOut(size, subject, { ...asked, aspectRatio });
+      const across = (frame.height * aspectRatio.width) / aspectRatio.height;
+      const down = (frame.width * aspectRatio.height) / aspectRatio.width;
+      // A side is rounded by half a pixel, which the other one multiplies.
+      assert.ok(Math.abs(frame.width - across) <= 1 || Math.abs(frame.height - down) <= 1);
+      if (asked.outputWidth !== undefined) return;
+      const plain = layOut(size, subject, asked).frame;
+      const isWithin = frame.width < IMAGE_SIDE_PX_MAX && frame.height < IMAGE_SIDE_PX_MAX;
+      if (!isWithin || frame.width * frame.height > 0.99 * IMAGE_PIXELS_MAX) return;
+      assert.ok(frame.width >= plain.width && frame.height >= plain.height);
+    },
+    { numRuns: 3000 },
+  );
+});
+
 test('any layout › copies every pixel where nothing is scaled', t => {
   const unscaled = finishing.map(({ crop = NO_MARGIN, scalePercent, position }) => ({
     crop: { ...crop, top: { px: 7 }, right: { px: 3 } },
@@ -250,6 +303,26 @@ test('a layout › takes the other side from the contents', t => {
   t.deepEqual(lay({ outputWidth: 500 }).frame, { width: 500, height: 300 });
   t.deepEqual(lay({ outputHeight: 60 }).frame, { width: 100, height: 60 });
   t.deepEqual(lay({ crop: NO_MARGIN, outputHeight: 40 }).frame, { width: 30, height: 40 });
+});
+
+test('a layout › is 2000 pixels wide and keeps a small subject at its own pixels', t => {
+  const asked = { crop: NO_MARGIN, scalePercent: 85, outputWidth: 2000, outputHeight: 2000 };
+  const { frame, target } = lay({ ...asked, enlarge: false });
+  t.deepEqual(frame, { width: 2000, height: 2000 });
+  t.deepEqual(target, { left: 850, top: 800, width: 300, height: 400 });
+});
+
+test('a layout › takes a square from the subject at its own pixels, or from one side', t => {
+  const aspectRatio = { width: 1, height: 1 };
+  const square = lay({ crop: NO_MARGIN, aspectRatio });
+  t.deepEqual(square.frame, { width: 400, height: 400 });
+  t.deepEqual(square.target, { left: 50, top: 0, width: 300, height: 400 });
+  t.deepEqual(lay({ aspectRatio }).target, { left: 0, top: 200, ...size });
+  t.deepEqual(lay({ aspectRatio, outputWidth: 500 }).frame, { width: 500, height: 500 });
+  t.deepEqual(lay({ aspectRatio: { width: 4, height: 5 }, outputHeight: 500 }).frame, {
+    width: 400,
+    height: 500,
+  });
 });
 
 test('a layout › leaves no strip where the frame follows from the contents', t => {

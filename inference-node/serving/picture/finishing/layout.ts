@@ -1,12 +1,6 @@
 /** Lays out what the result shows of a picture. Pure. */
-import { ContractError } from '@matting/proto/contract/errors.ts';
-import {
-  frameWanted,
-  lengthPx,
-  marginsOf,
-  withinLimits,
-} from '@matting/proto/contract/finishing/frame.ts';
-import type { Box, Finishing, Length, Region, Size } from '@matting/proto/contract/finishing.ts';
+import { frameWanted, marginsOf, withinLimits } from '@matting/proto/contract/finishing/frame.ts';
+import type { Box, Finishing, Size } from '@matting/proto/contract/finishing.ts';
 
 /*
  * The layout follows the comments of `Finishing` in matte_service.proto. Sides are fractions,
@@ -16,6 +10,7 @@ import type { Box, Finishing, Length, Region, Size } from '@matting/proto/contra
 
 export interface Layout {
   readonly frame: Size;
+  /** Whole pixels; with surroundings its edges may lie between pixels, unless nothing is scaled. */
   readonly source: Box;
   /** The box in the frame that shows the source. */
   readonly target: Box;
@@ -44,8 +39,9 @@ export function layOut(input: Size, subject: Box | undefined, finishing: Finishi
   const frame = withinLimits(wanted, finishing.sizeMaxMegapixels);
   const along = (axis: Axis): Span => {
     const grown = frame[axis.side] / wanted[axis.side];
-    const px = contents[axis.side] * fit * grown;
-    const middlePx = (place[axis.side].middlePx - contents[axis.start]) * fit * grown;
+    const scaled = finishing.enlarge === false ? Math.min(1, fit * grown) : fit * grown;
+    const px = contents[axis.side] * scaled;
+    const middlePx = (place[axis.side].middlePx - contents[axis.start]) * scaled;
     return spanOf(px, middlePx, frame[axis.side], place[axis.side].share);
   };
   return showIn(frame, input, contents, along(ACROSS), along(DOWN));
@@ -128,6 +124,25 @@ function showIn(frame: Size, input: Size, contents: Box, across: Span, down: Spa
   };
 }
 
+/** Shows all of the input that lies in the frame, and not the contents alone. */
+export function withSurroundings({ frame, source, target }: Layout, input: Size): Layout {
+  const along = ({ side, start }: Axis) => {
+    const scale = source[side] / target[side];
+    const place = (px: number) => target[start] + Math.round((px - source[start]) / scale);
+    const first = Math.max(0, place(0));
+    const last = Math.min(frame[side], place(input[side]));
+    const from = Math.max(0, source[start] + (first - target[start]) * scale);
+    const to = Math.min(input[side], source[start] + (last - target[start]) * scale);
+    return { from, length: to - from, first, targetLength: last - first };
+  };
+  const [x, y] = [along(ACROSS), along(DOWN)];
+  return {
+    frame,
+    source: { left: x.from, top: y.from, width: x.length, height: y.length },
+    target: { left: x.first, top: y.first, width: x.targetLength, height: y.targetLength },
+  };
+}
+
 /** Maps a box of the input to pixels of the result, cut off at what is shown; at least a pixel. */
 export function boxInResult({ source, target }: Layout, box: Box): Box {
   const along = ({ side, start }: Axis): Span => {
@@ -139,23 +154,4 @@ export function boxInResult({ source, target }: Layout, box: Box): Box {
   };
   const [x, y] = [along(ACROSS), along(DOWN)];
   return { left: x.start, top: y.start, width: x.length, height: y.length };
-}
-
-/** @throws ContractError INVALID_PARAMETER where no pixel of the input lies in it. */
-export function regionIn({ width, height }: Size, region: Region): Box {
-  const edge = (length: Length, side: number) =>
-    Math.round(Math.min(side, Math.max(0, lengthPx(length, side))));
-  const left = edge(region.left, width);
-  const top = edge(region.top, height);
-  const box = {
-    left,
-    top,
-    width: edge(region.right, width) - left,
-    height: edge(region.bottom, height) - top,
-  };
-  if (box.width >= 1 && box.height >= 1) return box;
-  throw new ContractError(
-    'INVALID_PARAMETER',
-    'region is empty. It must have at least one pixel of the image.',
-  );
 }

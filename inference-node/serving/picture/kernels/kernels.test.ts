@@ -224,7 +224,7 @@ function relaxed(
         y > 0 ? at - width : at,
         y < height - 1 ? at + width : at,
       ];
-      const weights = around.map(n => 0.02 + 0.02 * Math.abs(a - elementAt(seen, 4 * n + 3)));
+      const weights = around.map(n => 0.005 + 0.02 * Math.abs(a - elementAt(seen, 4 * n + 3)));
       const sum = weights.reduce((total, weight) => total + weight, 0);
       const ff = a * a + sum;
       const fb = a * (1 - a);

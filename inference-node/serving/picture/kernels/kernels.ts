@@ -187,6 +187,15 @@ interface Kernels {
   ): void;
   acrossCutOut(rows: Address, weights: Address, taps: number, count: number, out: Address): void;
   layOnto(above: Address, count: number, beneath: Address): void;
+  castRow(
+    cells: Address,
+    along: number,
+    step: number,
+    first: number,
+    count: number,
+    dither: Address,
+    out: Address,
+  ): void;
   countFrom(bytes: Address, count: number, from: number): number;
   joinCells(
     pixels: Address,

@@ -78,6 +78,23 @@ test('areas › a patch that is not filled does not fall below the first look', 
   t.deepEqual(fill([second, first], undefined, mean.slice()), mean);
 });
 
+test('areas › clothes in the colours of the ground are filled where an opinion is wholly sure', t => {
+  /** Two thirds of what is around it are the body, the rest is ground. */
+  const shirt = (value: number) => paint(body(), 90, 40, 20, 40, value);
+  t.deepEqual(fill([shirt(30)], body()), body());
+  const surely = paint(body(), 90, 40, 20, 40, 250);
+  const bag = (value: number) =>
+    paint(paint(square(0, 0, 0, 0), 20, 4, 104, 120, 255), 8, 40, 12, 40, value);
+  for (const [name, first, opinion] of [
+    ['an opinion that is nearly sure', shirt(30), surely],
+    ['a gap', shirt(0), body()],
+    ['a small area', paint(body(), 100, 40, 10, 24, 30), body()],
+    ['an area with more ground around it', bag(30), bag(255)],
+  ] as const) {
+    t.deepEqual(fill([first], opinion), first, name);
+  }
+});
+
 test('areas › what has more ground than body around it may fall below the first look', t => {
   const lone = (value: number) => square(40, 40, 30, value);
   t.deepEqual(fill([lone(200), lone(40)], undefined, lone(120)), lone(120));
@@ -89,6 +106,21 @@ test('areas › what the first look is nearly sure of stays where less than half
   const [sure, unsure] = [strip(240), strip(170)];
   t.deepEqual(fill([sure, strip(0)], undefined, strip(120)), sure);
   t.deepEqual(fill([unsure, strip(0)], undefined, strip(120)), strip(120));
+});
+
+test('areas › what the first look and an opinion call ground does not rise by a further look', t => {
+  /** A ring, and what a look shows in its middle. */
+  const ring = (middle: number) => paint(square(20, 20, 90, 255), 40, 40, 50, 50, middle);
+  const [first, second, mean] = [ring(10), ring(200), ring(105)];
+  t.deepEqual(fill([first, second], ring(0), mean.slice()), first);
+  for (const [name, deciding, opinion] of [
+    ['an opinion that doubts it', [first, second], ring(9)],
+    ['an opinion on another subject', [first, second], elsewhere],
+    ['no opinion', [first, second], undefined],
+    ['a first look that doubts it', [ring(60), second], ring(0)],
+  ] as const) {
+    t.deepEqual(fill(deciding, opinion, mean.slice()), mean, name);
+  }
 });
 
 test('areas › a picture of one pixel', t => {

@@ -20,12 +20,25 @@ export interface AreaRules {
   readonly ownSureFrom: number;
   readonly ownEnclosedMin: number;
   /**
+   * Clothes in the ground's colours have much ground beside them: of an area of so many cells, of
+   * which an opinion is wholly sure, a smaller share must be enclosed.
+   */
+  readonly wideCellsMin: number;
+  readonly wideSureFrom: number;
+  readonly wideEnclosedMin: number;
+  /**
    * With this share of subject around it, an area that is not filled keeps the first look: its mean
    * with a look that is blind for it would be a hole. An edge has less than half.
    */
   readonly keptEnclosedMin: number;
   /** The same share for the values of which the first look is nearly sure. */
   readonly sureKeptEnclosedMin: number;
+  /**
+   * Middles up to which the first look and an opinion call an area ground: then no further look
+   * makes it more than the first does.
+   */
+  readonly groundTo: number;
+  readonly opinionGroundTo: number;
 }
 
 /** Judged by cross-validation: bench/quality-choose.ts, bench/MEASUREMENTS.md. */
@@ -37,8 +50,13 @@ export const AREA_RULES: AreaRules = {
   precisionMin: 0.95,
   ownSureFrom: 215,
   ownEnclosedMin: 0.75,
+  wideCellsMin: 300,
+  wideSureFrom: 254,
+  wideEnclosedMin: 0.45,
   keptEnclosedMin: 0.5,
   sureKeptEnclosedMin: 0.3,
+  groundTo: 50,
+  opinionGroundTo: 5,
 };
 
 /** The first look is not nearly sure up to the one, and is from the other on (0 to 255). */
@@ -67,7 +85,8 @@ export function fillAreas(
   const small = looks.map(({ source, decides }) => ({ alpha: resample(source, grid), decides }));
   const areas = findAreas(small, grid);
   if (areas.length === 0) return;
-  const { trusted, filled, kept, sureKept } = decideAreas(areas, small, rules);
+  const { trusted, filled, kept, sureKept, ground } = decideAreas(areas, small, rules);
+  if (ground.length > 0) lower(merged, spread(cellsOf(ground), grid, size), looks[0]!);
   if (kept.length > 0) raise(merged, spread(cellsOf(kept), grid, size), looks.slice(0, 1));
   if (sureKept.length > 0) {
     raise(merged, spread(cellsOf(sureKept), grid, size), looks.slice(0, 1), NEARLY_SURE_VALUES);
@@ -89,6 +108,8 @@ interface AreaDecisions {
   readonly kept: readonly Area[];
   /** These areas do not fall below the first look where it is nearly sure. */
   readonly sureKept: readonly Area[];
+  /** These areas do not rise above the first look. */
+  readonly ground: readonly Area[];
 }
 
 function decideAreas(
@@ -102,11 +123,19 @@ function decideAreas(
   const isKept = ({ enclosed }: Area) => enclosed >= rules.keptEnclosedMin;
   const kept = left.filter(isKept);
   const sureKept = left.filter(area => area.enclosed >= rules.sureKeptEnclosedMin && !isKept(area));
-  return { trusted, filled, kept, sureKept };
+  const ground = left.filter(area => isGround(area, looks, trusted, rules));
+  return { trusted, filled, kept, sureKept, ground };
 }
 
 function cellsOf(areas: readonly Area[]): number[] {
   return areas.flatMap(({ cells }) => cells);
+}
+
+function lower(merged: Uint8Array, { shares, from, to }: Spread, { alpha }: Look): void {
+  for (let i = from; i < to; i++) {
+    const above = merged[i]! - alpha[i]!;
+    if (above > 0) merged[i] = Math.round(merged[i]! - (above * shares[i]!) / 255);
+  }
 }
 
 function raise(
@@ -139,7 +168,7 @@ export function gridSize({ width, height }: Size): Size {
 
 /** An opinion is trusted where it calls hardly anything else the subject, but inside of bodies. */
 function trustedLooks(looks: readonly Look[], areas: readonly Area[], rules: AreaRules): boolean[] {
-  const inner = areas.filter(({ enclosed }) => enclosed >= rules.enclosedMin);
+  const inner = areas.filter(area => isInner(area, rules));
   const inside = new Uint8Array(looks[0]?.alpha.length ?? 0);
   for (const { cells } of inner) for (const cell of cells) inside[cell] = 1;
   return looks.map(
@@ -147,16 +176,24 @@ function trustedLooks(looks: readonly Look[], areas: readonly Area[], rules: Are
   );
 }
 
+/** Tells whether an area may lie inside of a body. */
+function isInner({ cells, enclosed }: Area, rules: AreaRules): boolean {
+  const isWide = cells.length >= rules.wideCellsMin;
+  return enclosed >= (isWide ? rules.wideEnclosedMin : rules.enclosedMin);
+}
+
 function isSubject(
-  { cells, enclosed, quarters, middles }: Area,
+  area: Area,
   looks: readonly Look[],
   trusted: readonly boolean[],
   rules: AreaRules,
 ): boolean {
-  if (cells.length < rules.cellsMin || enclosed < rules.enclosedMin) return false;
+  const { cells, enclosed, quarters, middles } = area;
+  if (cells.length < rules.cellsMin || !isInner(area, rules)) return false;
+  const sureFrom = enclosed < rules.enclosedMin ? rules.wideSureFrom : rules.sureFrom;
   const sure = looks.some(
     ({ decides }, index) =>
-      trusted[index] === true && !decides && (quarters[index] ?? 0) >= rules.sureFrom,
+      trusted[index] === true && !decides && (quarters[index] ?? 0) >= sureFrom,
   );
   const doubted = looks.some(
     ({ decides }, index) => decides && (middles[index] ?? 0) >= rules.doubtFrom,
@@ -166,6 +203,19 @@ function isSubject(
     ({ decides }, index) => decides && (quarters[index] ?? 0) >= rules.ownSureFrom,
   );
   return ownSure && enclosed >= rules.ownEnclosedMin;
+}
+
+function isGround(
+  { cells, middles }: Area,
+  looks: readonly Look[],
+  trusted: readonly boolean[],
+  rules: AreaRules,
+): boolean {
+  if (cells.length < rules.cellsMin || (middles[0] ?? 255) > rules.groundTo) return false;
+  return looks.some(
+    ({ decides }, index) =>
+      trusted[index] === true && !decides && (middles[index] ?? 255) <= rules.opinionGroundTo,
+  );
 }
 
 /** Share of what the opinion calls the subject that the first look does too, outside of areas. */

@@ -13,7 +13,7 @@ export interface ColourLevel extends Size {
 }
 
 /** The weight of smoothness at the same alpha. The paper's 1e-5 and 1 trust every alpha. */
-const SMOOTHNESS = 0.02;
+const SMOOTHNESS = 0.005;
 const GRADIENT_WEIGHT = 0.02;
 
 export function borrowLevel(borrow: Borrow, { width, height }: Size): ColourLevel {

@@ -26,8 +26,6 @@ import { cellOfRow, layGrid, type PictureGrid, rowsOfCell } from './picture-grid
 import { carryVisible, layOver, type VisibleColours } from './visible-colours.ts';
 
 const GRID_PIXELS_MAX = 512 * 512;
-/** The grid's sides relative to the picture's: its own pixels are solved in tiles anyway. */
-const GRID_SCALE_MAX = 0.5;
 /** Side of a tile of the picture itself, and the margin that is solved with it on each side. */
 const TILE_PX = 128;
 const HALO_PX = 8;
@@ -138,7 +136,7 @@ function tileHasSoft(
 }
 
 function gridSize({ width, height }: Size): Size {
-  const scale = Math.min(GRID_SCALE_MAX, Math.sqrt(GRID_PIXELS_MAX / (width * height)));
+  const scale = Math.min(1, Math.sqrt(GRID_PIXELS_MAX / (width * height)));
   const side = (pixels: number) => Math.max(1, Math.floor(pixels * scale));
   return { width: side(width), height: side(height) };
 }

@@ -33,9 +33,9 @@ import { resample } from './resample.ts';
 import { createTrimap } from './trimap.ts';
 
 /** Up to this size the working size is the picture's own: edges come out sharper. */
-const OWN_PIXELS_MAX = 2 * 1024 * 1024;
+export const WORKING_PIXELS_MAX = 2 * 1024 * 1024;
 /** The working size of larger pictures, so that the work stops growing. */
-const WORKING_PIXELS_MAX = 1.5 * 1024 * 1024;
+const WORKING_PIXELS_OF_LARGER = 1.5 * 1024 * 1024;
 /** Side of a tile that is filtered at once: 0.4 MB of sums and functions fit a core's cache. */
 const TILE_PX = 96;
 /**
@@ -49,13 +49,32 @@ const CERTAIN = 5;
 /** The filter's answer has full weight from an alpha of 1 / BLEND to 1 - 1 / BLEND. */
 const BLEND = 4;
 
+/** A merged matte at the working size of its picture, one byte a pixel. */
+export interface MergedMatte extends Size {
+  readonly alpha: Uint8Array;
+}
+
+export function mergeToWorkingSize(
+  mattes: readonly RoleMatte[],
+  picture: Size,
+  rules = MERGE_RULES,
+): MergedMatte {
+  const size = workingSize(picture);
+  return { alpha: mergeMattes(mattes, size, rules), ...size };
+}
+
 export function refineMatte(
   mattes: readonly RoleMatte[],
   picture: RgbaPicture,
   rules = MERGE_RULES,
 ): Buffer {
-  const size = workingSize(picture);
-  const merged = mergeMattes(mattes, size, rules);
+  return refineMerged(mergeToWorkingSize(mattes, picture, rules), picture);
+}
+
+export function refineMerged(
+  { alpha: merged, ...size }: MergedMatte,
+  picture: RgbaPicture,
+): Buffer {
   const guide = createGuide(picture, size);
   return withMemory(borrow => {
     const filter = new GuidedFilter(borrow, TILE_PX + 2, filterRadius(size));
@@ -77,8 +96,11 @@ export function refineMatte(
 }
 
 export function stretchMatte(mattes: readonly RoleMatte[], picture: RgbaPicture): Buffer {
-  const size = workingSize(picture);
-  return upsample(mergeMattes(mattes, size), size, picture);
+  return stretchMerged(mergeToWorkingSize(mattes, picture), picture);
+}
+
+export function stretchMerged({ alpha, ...size }: MergedMatte, picture: Size): Buffer {
+  return upsample(alpha, size, picture);
 }
 
 /**
@@ -105,9 +127,9 @@ export function createRefineInput(
   return withTrimap(createModelInput(picture, size), sized);
 }
 
-function workingSize({ width, height }: Size): Size {
-  if (width * height <= OWN_PIXELS_MAX) return { width, height };
-  const scale = Math.sqrt(WORKING_PIXELS_MAX / (width * height));
+export function workingSize({ width, height }: Size): Size {
+  if (width * height <= WORKING_PIXELS_MAX) return { width, height };
+  const scale = Math.sqrt(WORKING_PIXELS_OF_LARGER / (width * height));
   const side = (pixels: number) => Math.max(1, Math.round(pixels * scale));
   return { width: side(width), height: side(height) };
 }

@@ -6,7 +6,7 @@
  */
 
 import { ContractError } from '@matting/proto/contract/errors.ts';
-import type { Size } from '@matting/proto/contract/finishing.ts';
+import type { Box, Size } from '@matting/proto/contract/finishing.ts';
 import {
   INPUT_FORMATS,
   type InputFormat,
@@ -27,6 +27,7 @@ import {
   type DecodeRequest,
   type FinishedPicture,
   type FinishRequest,
+  type InputView,
   type MattePart,
   type ModelInput,
   PICTURE_WORKER_ENDS,
@@ -355,20 +356,28 @@ class WorkerLease implements PictureLease {
 
   async decode(request: DecodeRequest, signal: AbortSignal): Promise<DecodedPicture> {
     this.#requireHeld(signal);
-    const { file, declared, modelInputs, background } = request;
-    const behind = background && { declared: background.declared };
-    const message = { kind: 'decode', declared, modelInputs, background: behind } as const;
-    const files = background === undefined ? [file] : [file, background.file];
+    const { file, declared, modelInputs, background, hints } = request;
+    const sizes = {
+      background: background && { declared: background.declared },
+      hints: hints && { declared: hints.declared },
+    };
+    const message = { kind: 'decode', declared, modelInputs, ...sizes } as const;
+    const beside = [background, hints].filter(one => one !== undefined);
+    const files = [file, ...beside.map(one => one.file)];
     const { head, parts } = await this.worker.ask('decoded', message, files, signal);
     const { format, size, decodeMs } = head;
-    // A background's time says nothing about images.
-    if (background === undefined) this.#pool.noteDecode(format, size, decodeMs);
+    // The time of a background or of hints says nothing about images.
+    if (beside.length === 0) this.#pool.noteDecode(format, size, decodeMs);
     this.#modelInputs.push(...parts);
     return { format, ...size, modelInputs: parts, decodeMs };
   }
 
-  async resample(size: Size, framed: boolean, signal: AbortSignal): Promise<ModelInput> {
-    const input = await this.#resample({ kind: 'resample', size, framed }, [], signal);
+  async resample(
+    size: Size,
+    { framed, part }: InputView,
+    signal: AbortSignal,
+  ): Promise<ModelInput> {
+    const input = await this.#resample({ kind: 'resample', size, framed, part }, [], signal);
     if (input === undefined) throw new Error('a resampled picture without its pixels');
     return input;
   }
@@ -376,11 +385,13 @@ class WorkerLease implements PictureLease {
   async resampleUnsure(
     size: Size,
     mattes: readonly MattePart[],
+    part: Box | undefined,
     signal: AbortSignal,
   ): Promise<ModelInput | undefined> {
     const heads = mattes.map(matte => ({ size: matte.size, role: matte.role }));
     const alphas = mattes.map(({ alpha }) => alpha);
-    return await this.#resample({ kind: 'resample', size, mattes: heads }, alphas, signal);
+    const message = { kind: 'resample', size, part, mattes: heads } as const;
+    return await this.#resample(message, alphas, signal);
   }
 
   async #resample(
@@ -398,25 +409,28 @@ class WorkerLease implements PictureLease {
 
   async finish(request: FinishRequest, signal: AbortSignal): Promise<FinishedPicture> {
     this.#requireHeld(signal);
-    const { mattes, ...choices } = request;
+    const { mattes, givenMatte, part, ...choices } = request;
     for (const { alpha, size } of mattes) {
       if (alpha.length === size.width * size.height) continue;
       throw new Error(`${alpha.length} bytes of alpha for ${size.width}x${size.height}`);
     }
     const heads = mattes.map(({ size, role }) => ({ size, role }));
-    const message = { kind: 'finish', mattes: heads, choices } as const;
+    const message = { kind: 'finish', mattes: heads, part, choices } as const;
     const alphas = mattes.map(({ alpha }) => alpha);
-    const { head, parts } = await this.worker.ask('finished', message, alphas, signal);
+    const sent = givenMatte === undefined ? alphas : [givenMatte];
+    const { head, parts } = await this.worker.ask('finished', message, sent, signal);
     const { size, input, subject, timings } = head;
     const finishMs = Object.values(timings).reduce((sum, ms) => sum + ms, 0);
     // With the smaller of the two an estimate would be far too high.
     const larger = size.width * size.height > input.width * input.height ? size : input;
     this.#pool.noteEncode(choices.outputFormat, larger, finishMs);
-    const [file, thumbnail] = parts;
+    const [file, ...beside] = parts;
+    const matte = choices.matte ? beside.shift() : undefined;
+    const [thumbnail] = beside;
     if (file === undefined) throw new Error('a finished picture without its file');
     // The worker has read them. Of an image that ends otherwise something may still be on its way.
     for (const pixels of [...this.#modelInputs.splice(0), ...alphas]) this.#pool.giveBack(pixels);
-    return { file, thumbnail, ...size, input, subject, ...timings };
+    return { file, thumbnail, matte, ...size, input, subject, ...timings };
   }
 
   release(): void {

@@ -359,6 +359,7 @@ test('workers that cannot start are an error at once, with nothing left behind',
 
 /** The size of a further model, which the test requests after the picture was decoded. */
 const FURTHER = { width: 7, height: 9 };
+const AS_IT_IS = { framed: false, part: undefined };
 
 test('a further model sees what it would have seen with the first', async t => {
   const { lease } = await leaseOf(pool);
@@ -366,7 +367,7 @@ test('a further model sees what it would have seen with the first', async t => {
   const request = { file: slopePng, declared: undefined, modelInputs: sizes };
   const { modelInputs } = await lease.decode(request, NEVER);
   for (const [index, size] of sizes.entries()) {
-    const { rgb, resampleMs } = await lease.resample(size, false, NEVER);
+    const { rgb, resampleMs } = await lease.resample(size, AS_IT_IS, NEVER);
     t.deepEqual(rgb, modelInputs[index]);
     t.true(resampleMs > 0);
   }
@@ -377,8 +378,8 @@ test('a framed look sees the picture in the middle of its input', async t => {
   const { lease } = await leaseOf(pool);
   await lease.decode({ file: slopePng, declared: undefined, modelInputs: [] }, NEVER);
   const { left, top, width, height } = boxInFrame(FURTHER);
-  const { rgb: own } = await lease.resample({ width, height }, false, NEVER);
-  const { rgb } = await lease.resample(FURTHER, true, NEVER);
+  const { rgb: own } = await lease.resample({ width, height }, AS_IT_IS, NEVER);
+  const { rgb } = await lease.resample(FURTHER, { ...AS_IT_IS, framed: true }, NEVER);
   t.is(rgb.length, 3 * FURTHER.width * FURTHER.height);
   for (let y = 0; y < height; y++) {
     const from = 3 * ((top + y) * FURTHER.width + left);
@@ -388,14 +389,104 @@ test('a framed look sees the picture in the middle of its input', async t => {
   lease.release();
 });
 
+test('a look at a part sees that part alone, and the result has nothing else', async t => {
+  const { lease } = await leaseOf(pool);
+  const { width, height } = await decode(lease);
+  const all = (await lease.resample({ width, height }, AS_IT_IS, NEVER)).rgb;
+  const part = { left: 10, top: 5, width: 16, height: 16 };
+  const { rgb } = await lease.resample(MODEL_SIZE, { framed: false, part }, NEVER);
+  for (let y = 0; y < 16; y++) {
+    const from = 3 * ((5 + y) * width + 10);
+    t.deepEqual(rgb.subarray(48 * y, 48 * (y + 1)), all.subarray(from, from + 48));
+  }
+  const alpha = Buffer.alloc(256, 255);
+  const mattes = [{ alpha, size: MODEL_SIZE, role: 'subject' }] as const;
+  const choices = { refinement: true, foregroundEstimation: true, outputFormat: 'png' } as const;
+  const { subject } = await lease.finish({ mattes, part, ...choices, resultKind: 'mask' }, NEVER);
+  t.deepEqual(subject?.inputBox, part);
+  lease.release();
+});
+
+test('a given matte makes the result that the models made, and nothing else is taken for one', async t => {
+  const { lease } = await leaseOf(pool);
+  const alpha = Buffer.from(Array.from({ length: 256 }, (_none, i) => (i % 16) * 17));
+  const mattes = [{ alpha, size: MODEL_SIZE, role: 'subject' }] as const;
+  const choices = { refinement: true, foregroundEstimation: true, outputFormat: 'png' } as const;
+  const order = { ...choices, resultKind: 'cutout', matte: true, thumbnail: true } as const;
+  for (const part of [undefined, { left: 10, top: 5, width: 20, height: 16 }]) {
+    await decode(lease);
+    const first = await lease.finish({ mattes, part, ...order }, NEVER);
+    t.true((first.matte?.length ?? 0) > 16);
+    await decode(lease);
+    const again = await lease.finish({ mattes: [], givenMatte: first.matte, ...order }, NEVER);
+    t.deepEqual([again.file, again.matte], [first.file, first.matte]);
+    t.true((again.thumbnail?.length ?? 0) > 0);
+    await decode(lease, await asSharp(paintSlope(20, 20)).png().toBuffer());
+    const elsewhere = lease.finish({ mattes: [], givenMatte: first.matte, ...order }, NEVER);
+    if (part === undefined) await elsewhere;
+    else await rejectsWith(t, elsewhere, { ...IMAGE_FAULT, message: /matte/ });
+  }
+  for (const givenMatte of [Buffer.alloc(4), Buffer.alloc(64), heavyPng]) {
+    await decode(lease);
+    const finishing = lease.finish({ mattes: [], givenMatte, ...order }, NEVER);
+    await rejectsWith(t, finishing, { ...IMAGE_FAULT, message: /matte/ });
+  }
+  lease.release();
+});
+
+test('hints outside of the part that a matte shows are heard', async t => {
+  const { lease } = await leaseOf(pool);
+  await decode(lease);
+  const mattes = [{ alpha: ALPHA, size: MODEL_SIZE, role: 'subject' }] as const;
+  const choices = { refinement: true, foregroundEstimation: true, outputFormat: 'png' } as const;
+  const part = { left: 0, top: 0, width: 8, height: 8 };
+  const hints = { keep: [{ box: [30, 20, 40, 30] as const }] };
+  const order = { mattes, part, hints, ...choices, resultKind: 'mask' } as const;
+  const { subject } = await lease.finish(order, NEVER);
+  t.deepEqual([subject?.inputBox.left, subject?.inputBox.width], [0, 40]);
+  lease.release();
+});
+
+test('a picture of hints is decoded before the image, under the same guards', async t => {
+  const { lease } = await leaseOf(pool);
+  const file = await asSharp(paint(4, 3, 3, x => (x < 2 ? [0, 0, 0] : [128, 128, 128])))
+    .png()
+    .toBuffer();
+  const declared = undefined;
+  await lease.decode(
+    { file: slopePng, declared, modelInputs: [], hints: { file, declared } },
+    NEVER,
+  );
+  const mattes = [{ alpha: ALPHA, size: MODEL_SIZE, role: 'subject' }] as const;
+  const choices = { refinement: true, foregroundEstimation: true, outputFormat: 'png' } as const;
+  const order = { mattes, hints: { picture: true }, ...choices, resultKind: 'mask' } as const;
+  const { subject } = await lease.finish(order, NEVER);
+  t.true((subject?.inputBox.left ?? 0) >= 18);
+  const transparent = await asSharp(paint(4, 3, 4, () => [0, 0, 0, 255]))
+    .png()
+    .toBuffer();
+  const bomb = claimPngSize(file, 9_000, 9_000);
+  for (const [wrong, code] of [
+    [transparent, 'INVALID_PARAMETER'],
+    [jpeg, 'INVALID_PARAMETER'],
+    [Buffer.from('no picture'), 'INVALID_PARAMETER'],
+    [bomb, 'IMAGE_RESOLUTION_TOO_LARGE'],
+  ] as const) {
+    const hints = { file: wrong, declared };
+    const decoding = lease.decode({ file: slopePng, declared, modelInputs: [], hints }, NEVER);
+    await rejectsWith(t, decoding, { name: 'ContractError', code, message: /^hints_file/ });
+  }
+  lease.release();
+});
+
 test('a model that refines sees the picture, and what of the mattes is unsure', async t => {
   const { lease } = await leaseOf(pool);
   await lease.decode({ file: slopePng, declared: undefined, modelInputs: [] }, NEVER);
-  const { rgb } = await lease.resample(FURTHER, false, NEVER);
+  const { rgb } = await lease.resample(FURTHER, AS_IT_IS, NEVER);
   const unsure = async (alphaAt: (x: number) => number) => {
     const alpha = Buffer.from(Array.from({ length: 256 }, (_, i) => alphaAt(i % 16)));
     const mattes = [{ alpha, size: MODEL_SIZE, role: 'subject' }] as const;
-    return (await lease.resampleUnsure(FURTHER, mattes, NEVER))?.rgb;
+    return (await lease.resampleUnsure(FURTHER, mattes, undefined, NEVER))?.rgb;
   };
   const pixels = await unsure(x => (x < 8 ? 255 : 0));
   t.deepEqual(

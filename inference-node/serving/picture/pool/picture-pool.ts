@@ -1,5 +1,5 @@
 /** The node's picture workers, as the pipeline sees them. open-picture-pool.ts makes them. */
-import type { Size, Subject } from '@matting/proto/contract/finishing.ts';
+import type { Box, Size, Subject } from '@matting/proto/contract/finishing.ts';
 import type { InputFormat, OutputFormat } from '@matting/proto/contract/formats.ts';
 import type { InputTerms } from '../../models/input-size.ts';
 import type { MatteRole } from '../../models/prepared-model.ts';
@@ -13,6 +13,8 @@ export interface DecodeRequest {
   readonly modelInputs: readonly InputTerms[];
   /** The finishing's background picture, if it has one. It is decoded first. */
   readonly background?: BackgroundFile | undefined;
+  /** The picture of hints, if they are one. */
+  readonly hints?: BackgroundFile | undefined;
 }
 
 export interface BackgroundFile {
@@ -42,15 +44,29 @@ export interface MattePart {
   readonly role: MatteRole;
 }
 
+/** What of the picture a model's input shows. */
+export interface InputView {
+  /** The input is as matte/framed-input.ts makes it. */
+  readonly framed: boolean;
+  /** A part in the picture's pixels; undefined: all of it. */
+  readonly part: Box | undefined;
+}
+
 export interface FinishRequest extends FinishChoices {
   /** The mattes come from the plan's models that ran, at least one of them a subject. */
   readonly mattes: readonly MattePart[];
+  /** The file of a given matte, in place of mattes. */
+  readonly givenMatte?: Buffer | undefined;
+  /** The mattes show this part of the picture; nothing outside is in the result. */
+  readonly part?: Box | undefined;
 }
 
 export interface FinishedPicture extends Size, FinishTimings {
   readonly file: Buffer;
   /** Undefined: the caller wanted no thumbnail, or the worker could not make it. */
   readonly thumbnail?: Buffer | undefined;
+  /** Undefined: the caller wanted no matte. */
+  readonly matte?: Buffer | undefined;
   readonly input: Size;
   /** Undefined: the worker saw no subject. */
   readonly subject: Subject | undefined;
@@ -64,14 +80,15 @@ export interface FinishedPicture extends Size, FinishTimings {
 export interface PictureLease {
   readonly waitMs: number;
   decode(request: DecodeRequest, signal: AbortSignal): Promise<DecodedPicture>;
-  /** With `framed`, the input is as matte/framed-input.ts makes it. */
-  resample(size: Size, framed: boolean, signal: AbortSignal): Promise<ModelInput>;
+  resample(size: Size, view: InputView, signal: AbortSignal): Promise<ModelInput>;
   /**
    * Resamples with a trimap of the mattes as fourth byte of a pixel. Undefined: nothing is unsure.
+   * @param part of the picture, which the mattes show
    */
   resampleUnsure(
     size: Size,
     mattes: readonly MattePart[],
+    part: Box | undefined,
     signal: AbortSignal,
   ): Promise<ModelInput | undefined>;
   /** When it has resolved the model inputs and the request's mattes must not be read: they go. */

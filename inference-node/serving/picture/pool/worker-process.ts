@@ -23,7 +23,7 @@ import {
   WATCH_INTERVAL_MS,
 } from '../budgets.ts';
 import type { HeifDecoder } from '../children/heif-decoder.ts';
-import type { FromPictureWorker, ToPictureWorker } from '../picture-protocol.ts';
+import type { FromPictureWorker, OpenedFile, ToPictureWorker } from '../picture-protocol.ts';
 import type { PictureWorkerEnd } from './picture-pool.ts';
 
 const PROGRAM = fileURLToPath(new URL('../worker/picture-worker.ts', import.meta.url));
@@ -105,7 +105,7 @@ export class WorkerProcess {
    */
   #megapixels = 0;
   /** The picture that is being decoded, or was: it is to blame for the cost. */
-  #decoding: 'image' | 'background' = 'image';
+  #decoding: OpenedFile = 'image';
   #end: PictureWorkerEnd | undefined;
   #timer: NodeJS.Timeout | undefined;
   #watch: NodeJS.Timeout | undefined;
@@ -185,8 +185,7 @@ export class WorkerProcess {
     const pid = this.pid;
     const cpuBeforeMs = pid === undefined ? undefined : readCpuMs(pid);
     const startedMs = performance.now();
-    const isBehindFirst = message.kind === 'decode' && message.background !== undefined;
-    this.#decoding = isBehindFirst ? 'background' : 'image';
+    this.#decoding = firstOpened(message);
     this.#call = { kind, signal, startedMs, cpuBeforeMs, resolve, reject };
     signal.addEventListener('abort', this.#onAbort);
     this.#watch = setInterval(() => this.#checkBudgets(), WATCH_INTERVAL_MS);
@@ -309,9 +308,11 @@ export class WorkerProcess {
   }
 
   #costError(cost: string): ContractError {
-    return this.#decoding === 'background'
-      ? new ContractError('INVALID_PARAMETER', `background: The image ${cost}.`)
-      : new ContractError('PROCESSING_FAILED', `The image ${cost}.`);
+    if (this.#decoding === 'image') {
+      return new ContractError('PROCESSING_FAILED', `The image ${cost}.`);
+    }
+    const field = this.#decoding === 'hints' ? 'hints_file' : 'background';
+    return new ContractError('INVALID_PARAMETER', `${field}: The image ${cost}.`);
   }
 
   #lossError(): ContractError {
@@ -331,6 +332,12 @@ export class WorkerProcess {
         );
     }
   }
+}
+
+function firstOpened(message: ToPictureWorker): OpenedFile {
+  if (message.kind !== 'decode') return 'image';
+  if (message.background !== undefined) return 'background';
+  return message.hints === undefined ? 'image' : 'hints';
 }
 
 function endIn(state: WorkerState): PictureWorkerEnd {

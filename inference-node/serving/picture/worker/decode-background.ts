@@ -1,24 +1,38 @@
-import { ContractError } from '@matting/proto/contract/errors.ts';
+/** Decodes what comes beside an image. An error's detail begins with the field's name. */
+import { ContractError, invalidParameter } from '@matting/proto/contract/errors.ts';
 import { BACKGROUND_PIXELS_MAX } from '@matting/proto/contract/limits.ts';
 import { type DecodedFile, type DecodeOptions, decodeFile } from '../codecs/decode.ts';
+import { type HintsPlane, lumaOf } from '../matte/hints/seeds.ts';
+import { freePixels } from '../rgba-picture.ts';
 
-/**
- * Decodes the picture behind a cut-out; an error's detail begins with its field's name.
- * @throws ContractError INVALID_PARAMETER, NODE_INCAPABLE, IMAGE_RESOLUTION_TOO_LARGE
- */
-export async function decodeBackground(
-  file: Buffer,
-  options: Omit<DecodeOptions, 'pixelsMax'>,
-): Promise<DecodedFile> {
+type Options = Omit<DecodeOptions, 'pixelsMax'>;
+
+/** @throws ContractError INVALID_PARAMETER, NODE_INCAPABLE, IMAGE_RESOLUTION_TOO_LARGE */
+export async function decodeBackground(file: Buffer, options: Options): Promise<DecodedFile> {
+  return await decodeBeside('background', file, options);
+}
+
+/** @throws ContractError INVALID_PARAMETER, NODE_INCAPABLE, IMAGE_RESOLUTION_TOO_LARGE */
+export async function decodeHints(file: Buffer, options: Options): Promise<HintsPlane> {
+  const picture = await decodeBeside('hints_file', file, options);
+  if (picture.translucent || (picture.format !== 'png' && picture.format !== 'webp')) {
+    throw invalidParameter('hints_file', 'must be PNG or WebP without an alpha channel');
+  }
+  const plane = lumaOf(picture);
+  freePixels(picture.rgba);
+  return plane;
+}
+
+async function decodeBeside(field: string, file: Buffer, options: Options): Promise<DecodedFile> {
   try {
     return await decodeFile(file, { ...options, pixelsMax: BACKGROUND_PIXELS_MAX });
   } catch (error) {
-    throw error instanceof ContractError ? asBackgrounds(error) : error;
+    throw error instanceof ContractError ? asField(field, error) : error;
   }
 }
 
-function asBackgrounds(error: ContractError): ContractError {
+function asField(field: string, error: ContractError): ContractError {
   const isOfFile = error.code === 'UNSUPPORTED_IMAGE_FORMAT' || error.code === 'PROCESSING_FAILED';
   const code = isOfFile ? 'INVALID_PARAMETER' : error.code;
-  return new ContractError(code, `background: ${error.message}`, { cause: error.cause });
+  return new ContractError(code, `${field}: ${error.message}`, { cause: error.cause });
 }

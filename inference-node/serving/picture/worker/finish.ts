@@ -1,30 +1,37 @@
 /** Makes the result file from a decoded picture and the models' mattes: alpha, framing, scaling. */
-import { requireFrame } from '@matting/proto/contract/finishing/frame.ts';
+import { regionIn, requireFrame } from '@matting/proto/contract/finishing/frame.ts';
 import type { Box, Finishing, Size, Subject } from '@matting/proto/contract/finishing.ts';
 import type { OutputFormat } from '@matting/proto/contract/formats.ts';
 import { encodePixels } from '../codecs/encode.ts';
 import { encodeThumbnail } from '../codecs/thumbnail.ts';
 import { backdropOf } from '../finishing/backdrop.ts';
-import { frameCutOut, framePlane, isWhole } from '../finishing/draw-frame.ts';
-import { boxInResult, layOut, regionIn } from '../finishing/layout.ts';
+import { drawShadow, frameCutOut, framePlane, isWhole } from '../finishing/draw-frame.ts';
+import { boxInResult, layOut, withSurroundings } from '../finishing/layout.ts';
+import { castShadow } from '../finishing/shadow.ts';
 import { findSubject } from '../finishing/subject.ts';
 import { type FinishChoices, jxlPixelsMax, requireJxlPixels } from '../makeable.ts';
 import { estimateForeground } from '../matte/foreground.ts';
 import type { RoleMatte } from '../matte/merge-mattes.ts';
 import { applyAlpha, clearOutside, multiplySourceAlpha } from '../matte/picture-alpha.ts';
-import { refineMatte, stretchMatte } from '../matte/refine.ts';
+import { pastePart, spreadAlpha } from '../matte/picture-part.ts';
+import { refineMerged, stretchMerged } from '../matte/refine.ts';
 import type { FinishTimings } from '../picture-protocol.ts';
 import { freePixels, type RawPixels, type RgbaPicture, viewAsBytes } from '../rgba-picture.ts';
+import { writeMatte } from './matte-file.ts';
+import { type Looks, mergeLooks, type SeenMatte } from './merge-looks.ts';
 
 interface FinishedFile {
   readonly file: Buffer;
   readonly thumbnail: Buffer | undefined;
+  /** Undefined: it was not wanted. */
+  readonly matte: Buffer | undefined;
   readonly size: Size;
   readonly subject: Subject | undefined;
   readonly timings: FinishTimings;
 }
 
-interface FinishExtras {
+/** Nothing outside of their part is in the result. */
+interface FinishExtras extends Omit<Looks, 'mattes'> {
   /** The finishing's background picture. Its pixels are overwritten and freed. */
   readonly background?: RgbaPicture | undefined;
   /** Called with the size of the result before it is made. */
@@ -44,9 +51,12 @@ export async function finishPicture(
   const { finishing, outputFormat } = choices;
   if (finishing === undefined) requireWritable(outputFormat, picture);
   const startedMs = performance.now();
-  const alpha = makeAlpha(picture, mattes, choices);
+  const { part, hintsPlane, given } = extras;
+  const looked = mergeLooks(picture, { mattes, given, part, hintsPlane }, choices);
+  const matte = choices.matte ? await writeMatte(looked) : undefined;
+  const alpha = makeAlpha(picture, looked, choices);
   const seen = findSubject(alpha, picture);
-  if (choices.resultKind === 'cutout') applyAlpha(picture, alpha);
+  if (choices.resultKind === 'cutout' && !keepsGround(choices)) applyAlpha(picture, alpha);
   const refinedMs = performance.now();
   const framed =
     finishing === undefined
@@ -56,7 +66,7 @@ export async function finishPicture(
   const { width, height } = framed.pixels;
   // The thumbnail comes before the file: an encoder may overwrite the pixels.
   const thumbnail = choices.thumbnail ? await thumbnailOf(framed.pixels) : undefined;
-  const file = await encodePixels(framed.pixels, outputFormat);
+  const file = await encodePixels(framed.pixels, outputFormat, finishing?.quality);
   freePixels(picture.rgba);
   const timings = {
     refineMs: refinedMs - startedMs,
@@ -64,7 +74,7 @@ export async function finishPicture(
     encodeMs: performance.now() - framedMs,
   };
   const subject = seen && framed.box && subjectOf(seen, framed.box);
-  return { file, thumbnail, size: { width, height }, subject, timings };
+  return { file, thumbnail, matte, size: { width, height }, subject, timings };
 }
 
 /** An error of the thumbnail goes to the log: the result does not depend on it. */
@@ -85,17 +95,26 @@ function subjectOf(seen: NonNullable<ReturnType<typeof findSubject>>, resultBox:
 /** The matte at the picture's size; nothing outside of the finishing's region. */
 function makeAlpha(
   picture: RgbaPicture,
-  mattes: readonly RoleMatte[],
-  { refinement, foregroundEstimation, resultKind, finishing }: FinishChoices,
+  { part, seen, merged }: SeenMatte,
+  choices: FinishChoices,
 ): Buffer {
-  const alpha = refinement ? refineMatte(mattes, picture) : stretchMatte(mattes, picture);
+  const { refinement, foregroundEstimation, resultKind, finishing, hints } = choices;
+  const seenAlpha = (refinement ? refineMerged : stretchMerged)(merged, seen);
+  const isCutOut = resultKind === 'cutout' && !keepsGround(choices);
   // The background was mixed in with the model's alpha, not the file's own.
-  if (resultKind === 'cutout' && foregroundEstimation) estimateForeground(picture, alpha);
+  if (isCutOut && foregroundEstimation) estimateForeground(seen, seenAlpha);
+  if (part !== undefined) pastePart(seen, picture, part);
+  const alpha = part === undefined ? seenAlpha : spreadAlpha(seenAlpha, part, picture);
   multiplySourceAlpha(alpha, picture);
-  if (finishing?.region !== undefined) {
-    clearOutside(alpha, picture, regionIn(picture, finishing.region));
+  for (const region of [hints?.subjectBox, finishing?.region]) {
+    if (region !== undefined) clearOutside(alpha, picture, regionIn(picture, region));
   }
   return alpha;
+}
+
+/** The result shows the picture as it was: the matte decides its frame alone. */
+function keepsGround({ finishing }: Pick<FinishChoices, 'finishing'>): boolean {
+  return finishing?.background?.kind === 'original';
 }
 
 function pixelsOf(
@@ -117,13 +136,18 @@ function frame(
   { background, onFramed }: FinishExtras,
 ): { pixels: RawPixels; box: Box | undefined } {
   const { finishing, outputFormat, resultKind } = choices;
-  const layout = layOut(picture, seen, finishing);
-  requireFrame(finishing, picture, layout.frame.width * layout.frame.height);
-  requireWritable(outputFormat, layout.frame);
-  onFramed?.(layout.frame);
-  const box = seen && boxInResult(layout, seen);
+  const contents = layOut(picture, seen, finishing);
+  requireFrame(finishing, picture, contents.frame.width * contents.frame.height);
+  requireWritable(outputFormat, contents.frame);
+  onFramed?.(contents.frame);
+  const box = seen && boxInResult(contents, seen);
+  const layout = keepsGround(choices) ? withSurroundings(contents, picture) : contents;
   const backdrop = backdropOf(finishing.background, background, outputFormat);
+  const { shadow: asked } = finishing;
+  const shadow =
+    asked && seen && castShadow(alpha, picture, { layout, subject: seen, shadow: asked });
   if (isWhole(layout, picture) && backdrop === undefined) {
+    if (shadow !== undefined) drawShadow(picture.rgba, layout.frame, shadow, 'beneath');
     return { pixels: pixelsOf(picture, alpha, choices), box };
   }
   if (resultKind === 'mask') {
@@ -131,7 +155,7 @@ function frame(
     freePixels(picture.rgba);
     return { pixels: { data, ...layout.frame, channels: 1 }, box };
   }
-  const { rgba } = frameCutOut(picture, layout, backdrop);
+  const { rgba } = frameCutOut(picture, layout, { backdrop, shadow });
   freePixels(picture.rgba);
   if (background !== undefined) freePixels(background.rgba);
   return { pixels: { data: viewAsBytes(rgba), ...layout.frame, channels: 4 }, box };

@@ -3,7 +3,7 @@ import { flushCompileCache } from 'node:module';
 import { setPriority } from 'node:os';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { ContractError } from '@matting/proto/contract/errors.ts';
-import type { Size } from '@matting/proto/contract/finishing.ts';
+import type { Box, Size } from '@matting/proto/contract/finishing.ts';
 import { sizeInInput } from '../../models/input-size.ts';
 import type { Frame } from '../../process/frames.ts';
 import { goFirstWhereMemoryIsOut } from '../../process/oom-order.ts';
@@ -12,12 +12,21 @@ import type { HeifDecoder } from '../children/heif-decoder.ts';
 import { type DecodedFile, decodeFile } from '../codecs/decode.ts';
 import { isVipsPoisoned } from '../codecs/wasm-vips.ts';
 import { createFramedInput } from '../matte/framed-input.ts';
+import type { HintsPlane } from '../matte/hints/seeds.ts';
 import type { RoleMatte } from '../matte/merge-mattes.ts';
 import { createModelInput } from '../matte/model-input.ts';
+import { cutPart } from '../matte/picture-part.ts';
 import { createRefineInput } from '../matte/refine.ts';
-import type { FromPictureWorker, MatteHead, ToPictureWorker } from '../picture-protocol.ts';
-import { decodeBackground } from './decode-background.ts';
+import type {
+  FromPictureWorker,
+  MatteHead,
+  OpenedFile,
+  ToPictureWorker,
+} from '../picture-protocol.ts';
+import type { RgbaPicture } from '../rgba-picture.ts';
+import { decodeBackground, decodeHints } from './decode-background.ts';
 import { finishPicture } from './finish.ts';
+import { readMatte } from './matte-file.ts';
 import { warmUp } from './warm-up.ts';
 
 const CAUSE_LENGTH_MAX = 500;
@@ -37,6 +46,7 @@ const heif = heifText === undefined ? undefined : (JSON.parse(heifText) as HeifD
 
 let picture: DecodedFile | undefined;
 let background: DecodedFile | undefined;
+let hintsPlane: HintsPlane | undefined;
 let bytesSinceCollection = 0;
 
 // Set this before the codecs' threads start: they inherit it.
@@ -80,14 +90,18 @@ async function decode(
 ): Promise<void> {
   const startedMs = performance.now();
   const { declared, modelInputs } = message;
-  const onOpened = (of: 'image' | 'background') => (size: Size) =>
-    void reply({ kind: 'opened', size, of });
+  const onOpened = (of: OpenedFile) => (size: Size) => void reply({ kind: 'opened', size, of });
   // Decode the background before the image and any model: a bad one costs the least, in memory too.
   if (message.background !== undefined) {
     const { declared } = message.background;
     const options = { declared, onOpened: onOpened('background'), heif };
     background = await decodeBackground(requirePart(files, 1), options);
     bytesSinceCollection += background.rgba.byteLength;
+  }
+  if (message.hints !== undefined) {
+    const options = { declared: message.hints.declared, onOpened: onOpened('hints') };
+    hintsPlane = await decodeHints(requirePart(files, background === undefined ? 1 : 2), options);
+    bytesSinceCollection += 5 * hintsPlane.luma.length;
   }
   const options = { declared, onOpened: onOpened('image'), heif };
   const decoded = await decodeFile(requirePart(files, 0), options);
@@ -100,15 +114,16 @@ async function decode(
 }
 
 async function resample(
-  { size, framed, mattes }: Extract<ToPictureWorker, { kind: 'resample' }>,
+  { size, framed, part, mattes }: Extract<ToPictureWorker, { kind: 'resample' }>,
   alphas: readonly Buffer[],
 ): Promise<void> {
   const startedMs = performance.now();
   const create = framed ? createFramedInput : createModelInput;
+  const seen = seenPicture(part);
   const input =
     mattes === undefined
-      ? create(requirePicture(), size)
-      : createRefineInput(requirePicture(), roleMattes(mattes, alphas), size);
+      ? create(seen, size)
+      : createRefineInput(seen, roleMattes(mattes, alphas), size);
   const resampleMs = performance.now() - startedMs;
   await reply({ kind: 'resampled', resampleMs }, input === undefined ? [] : [input]);
 }
@@ -120,28 +135,35 @@ function roleMattes(heads: readonly MatteHead[], alphas: readonly Buffer[]): Rol
 }
 
 async function finish(
-  { mattes, choices }: Extract<ToPictureWorker, { kind: 'finish' }>,
+  { mattes, part, choices }: Extract<ToPictureWorker, { kind: 'finish' }>,
   alphas: readonly Buffer[],
 ): Promise<void> {
   const picture = requirePicture();
   const { width, height } = picture;
   const input = { width, height };
-  const given = roleMattes(mattes, alphas);
+  const looks = roleMattes(mattes, alphas);
+  const given = looks.length > 0 ? undefined : await readMatte(requirePart(alphas, 0), picture);
   const onFramed = (size: Size) => {
     bytesSinceCollection += 4 * size.width * size.height;
     void reply({ kind: 'framed', size });
   };
-  const finished = await finishPicture(picture, given, choices, { background, onFramed });
-  const { file, thumbnail, size, subject, timings } = finished;
+  const extras = { part, given, hintsPlane, background, onFramed };
+  const finished = await finishPicture(picture, looks, choices, extras);
+  const { file, thumbnail, matte, size, subject, timings } = finished;
   forget();
   bytesSinceCollection += width * height + file.length;
-  const parts = thumbnail === undefined ? [file] : [file, thumbnail];
+  const parts = [file, matte, thumbnail].filter(part => part !== undefined);
   await reply({ kind: 'finished', size, input, subject, timings }, parts);
 }
 
 function requirePicture(): DecodedFile {
   if (picture === undefined) throw new Error('nothing was decoded');
   return picture;
+}
+
+/** @param part undefined: all of it */
+function seenPicture(part: Box | undefined): RgbaPicture {
+  return part === undefined ? requirePicture() : cutPart(requirePicture(), part);
 }
 
 function requirePart(parts: readonly Buffer[], index: number): Buffer {
@@ -153,6 +175,7 @@ function requirePart(parts: readonly Buffer[], index: number): Buffer {
 function forget(): void {
   picture = undefined;
   background = undefined;
+  hintsPlane = undefined;
 }
 
 async function settle(): Promise<void> {

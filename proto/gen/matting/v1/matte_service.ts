@@ -277,6 +277,20 @@ export interface MatteHeader {
   selectableSha256: string;
   /** Done.thumbnail is wanted */
   thumbnail: boolean;
+  /**
+   * Absent: none. A node that does not list them in its capabilities ignores them and
+   * does not set ResultHeader.hints.
+   */
+  hints:
+    | Hints
+    | undefined;
+  /** The node returns the matte in `matte_chunk`, for a later call with `given_matte`. */
+  matte: boolean;
+  /**
+   * This matte, which a node returned for the same file, stands in for the models: none runs, and
+   * `model`, `plan` and `selectable_sha256` must be empty. Only a node with the capability `matte`.
+   */
+  givenMatte: MatteFile | undefined;
 }
 
 /**
@@ -288,6 +302,10 @@ export interface DirectInput {
   url: string;
   /** of finishing.background_picture; empty: none */
   backgroundUrl: string;
+  /** of hints.picture; empty: none */
+  hintsUrl: string;
+  /** of given_matte; empty: none */
+  matteUrl: string;
 }
 
 /**
@@ -344,7 +362,52 @@ export interface Finishing {
     /** red in the highest byte, straight alpha in the lowest */
     { $case: "backgroundRgba"; value: number }
     | { $case: "backgroundPicture"; value: BackgroundPicture }
+    | //
+    /**
+     * The picture's own ground behind crop and frame; white where it is transparent, and beyond it.
+     * Not with a shadow.
+     */
+    { $case: "backgroundOriginal"; value: boolean }
     | undefined;
+  /** false: the subject is never scaled above its own pixels, and the frame keeps its size. Absent: true. */
+  enlarge?:
+    | boolean
+    | undefined;
+  /**
+   * The frame is padded to this. Not together with both output sides; with one of them the other
+   * follows from it. Absent: the frame keeps its proportions.
+   */
+  aspectRatio:
+    | AspectRatio
+    | undefined;
+  /** 1 to 100, of a CUTOUT as JPEG, WebP or AVIF; 0: as OutputFormat says */
+  quality: number;
+  /** of the subject, inside the frame; not for a MASK. Absent, or no subject: none */
+  shadow: Shadow | undefined;
+}
+
+/** A soft black shadow, made from the matte. Lengths are % of the longer side of the subject's box. */
+export interface Shadow {
+  /** %, 1 to 100; absent: 50 */
+  opacity?:
+    | number
+    | undefined;
+  /** 0 to 20; absent: 3 */
+  blur?:
+    | number
+    | undefined;
+  /** to the right, 0 to 20; absent: 0 */
+  offsetX?:
+    | number
+    | undefined;
+  /** down, 0 to 20; absent: 2 */
+  offsetY?: number | undefined;
+}
+
+/** Width to height, each 1 to 100. */
+export interface AspectRatio {
+  width: number;
+  height: number;
 }
 
 /** Exactly one of the two. */
@@ -402,6 +465,54 @@ export interface BackgroundPicture {
   height: number;
 }
 
+/**
+ * What the caller knows of the subject. The node applies the box, then keep, then erase. The
+ * strokes are seeds: colours and connection decide the area around them. A shape outside the input
+ * or the box, or an empty one, is INVALID_ARGUMENT.
+ */
+export interface Hints {
+  /** The models look for the subject here, and the matte is 0 outside. Absent: everywhere. */
+  subjectBox:
+    | Region
+    | undefined;
+  /** belongs to the subject */
+  keep: HintShape[];
+  /** does not; together at most 64 shapes and 4096 points of lines */
+  erase: HintShape[];
+  /**
+   * In place of `keep` and `erase`: PNG or WebP without alpha, stretched over the input. A luma of 250
+   * or more keeps, of 5 or less erases. Its bytes follow the background's.
+   */
+  picture: BackgroundPicture | undefined;
+}
+
+export interface HintShape {
+  shape: { $case: "box"; value: HintBox } | { $case: "line"; value: HintLine } | undefined;
+}
+
+/** Edges in pixels of the upright input. */
+export interface HintBox {
+  left: number;
+  top: number;
+  right: number;
+  bottom: number;
+}
+
+export interface HintLine {
+  /** x and y of each, in pixels of the upright input; one point is a dot */
+  points: number[];
+  /** in the same pixels, over 0 */
+  radius: number;
+}
+
+/** A matte as `matte_chunk` had it. Its content is the nodes' own. Its bytes follow the hints'. */
+export interface MatteFile {
+  /** bytes, 1 to 2621440 */
+  contentLength: number;
+  /** of the file, 32 bytes; empty: not checked */
+  sha256: Buffer;
+}
+
 /** At most 256 KiB of data. */
 export interface Chunk {
   data: Buffer;
@@ -415,6 +526,7 @@ export interface MatteResponse {
     | { $case: "chunk"; value: Chunk }
     | { $case: "done"; value: Done }
     | { $case: "resultDigest"; value: ResultDigest }
+    | { $case: "matteChunk"; value: Chunk }
     | undefined;
 }
 
@@ -439,7 +551,7 @@ export interface ResultHeader {
   width: number;
   height: number;
   resultKind: ResultKind;
-  /** that made the result */
+  /** that made the result; empty with a given matte */
   plan: string;
   /** the models that took part */
   modelRuns: ModelRun[];
@@ -455,7 +567,13 @@ export interface ResultHeader {
   inputWidth: number;
   inputHeight: number;
   /** absent while input_width is not 0: no subject was found */
-  subject: Subject | undefined;
+  subject:
+    | Subject
+    | undefined;
+  /** the node applied the header's hints */
+  hints: boolean;
+  /** of all `matte_chunk` messages; 0: the header asked for no matte */
+  matteBytes: number;
 }
 
 /** The subject of the image. */
@@ -601,6 +719,11 @@ export interface GetNodeInfoResponse {
    * WatchCapacityResponse.selectable_revision changes too.
    */
   selectable: SelectableModel[];
+  /**
+   * What this node follows beyond the first release with upgrades, such as finishing.aspect_ratio: the
+   * message and the field. A caller sends no other of these fields to it.
+   */
+  capabilities: string[];
 }
 
 export interface SelectableModel {
@@ -879,6 +1002,9 @@ function createBaseMatteHeader(): MatteHeader {
     directOrigin: "",
     selectableSha256: "",
     thumbnail: false,
+    hints: undefined,
+    matte: false,
+    givenMatte: undefined,
   };
 }
 
@@ -940,6 +1066,15 @@ export const MatteHeader: MessageFns<MatteHeader> = {
     }
     if (message.thumbnail !== false) {
       writer.uint32(152).bool(message.thumbnail);
+    }
+    if (message.hints !== undefined) {
+      Hints.encode(message.hints, writer.uint32(162).fork()).join();
+    }
+    if (message.matte !== false) {
+      writer.uint32(168).bool(message.matte);
+    }
+    if (message.givenMatte !== undefined) {
+      MatteFile.encode(message.givenMatte, writer.uint32(178).fork()).join();
     }
     return writer;
   },
@@ -1109,6 +1244,30 @@ export const MatteHeader: MessageFns<MatteHeader> = {
             message.thumbnail = reader.bool();
             continue;
           }
+          case 20: {
+            if (tag !== 162) {
+              break;
+            }
+
+            message.hints = Hints.decode(reader, reader.uint32());
+            continue;
+          }
+          case 21: {
+            if (tag !== 168) {
+              break;
+            }
+
+            message.matte = reader.bool();
+            continue;
+          }
+          case 22: {
+            if (tag !== 178) {
+              break;
+            }
+
+            message.givenMatte = MatteFile.decode(reader, reader.uint32());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1147,12 +1306,17 @@ export const MatteHeader: MessageFns<MatteHeader> = {
     message.directOrigin = object.directOrigin ?? "";
     message.selectableSha256 = object.selectableSha256 ?? "";
     message.thumbnail = object.thumbnail ?? false;
+    message.hints = (object.hints !== undefined && object.hints !== null) ? Hints.fromPartial(object.hints) : undefined;
+    message.matte = object.matte ?? false;
+    message.givenMatte = (object.givenMatte !== undefined && object.givenMatte !== null)
+      ? MatteFile.fromPartial(object.givenMatte)
+      : undefined;
     return message;
   },
 };
 
 function createBaseDirectInput(): DirectInput {
-  return { url: "", backgroundUrl: "" };
+  return { url: "", backgroundUrl: "", hintsUrl: "", matteUrl: "" };
 }
 
 export const DirectInput: MessageFns<DirectInput> = {
@@ -1162,6 +1326,12 @@ export const DirectInput: MessageFns<DirectInput> = {
     }
     if (message.backgroundUrl !== "") {
       writer.uint32(18).string(message.backgroundUrl);
+    }
+    if (message.hintsUrl !== "") {
+      writer.uint32(26).string(message.hintsUrl);
+    }
+    if (message.matteUrl !== "") {
+      writer.uint32(34).string(message.matteUrl);
     }
     return writer;
   },
@@ -1195,6 +1365,22 @@ export const DirectInput: MessageFns<DirectInput> = {
             message.backgroundUrl = reader.string();
             continue;
           }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.hintsUrl = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.matteUrl = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1214,6 +1400,8 @@ export const DirectInput: MessageFns<DirectInput> = {
     const message = createBaseDirectInput();
     message.url = object.url ?? "";
     message.backgroundUrl = object.backgroundUrl ?? "";
+    message.hintsUrl = object.hintsUrl ?? "";
+    message.matteUrl = object.matteUrl ?? "";
     return message;
   },
 };
@@ -1385,6 +1573,10 @@ function createBaseFinishing(): Finishing {
     outputHeight: 0,
     sizeMaxMegapixels: 0,
     background: undefined,
+    enlarge: undefined,
+    aspectRatio: undefined,
+    quality: 0,
+    shadow: undefined,
   };
 }
 
@@ -1418,6 +1610,21 @@ export const Finishing: MessageFns<Finishing> = {
       case "backgroundPicture":
         BackgroundPicture.encode(message.background.value, writer.uint32(74).fork()).join();
         break;
+      case "backgroundOriginal":
+        writer.uint32(112).bool(message.background.value);
+        break;
+    }
+    if (message.enlarge !== undefined) {
+      writer.uint32(80).bool(message.enlarge);
+    }
+    if (message.aspectRatio !== undefined) {
+      AspectRatio.encode(message.aspectRatio, writer.uint32(90).fork()).join();
+    }
+    if (message.quality !== 0) {
+      writer.uint32(96).uint32(message.quality);
+    }
+    if (message.shadow !== undefined) {
+      Shadow.encode(message.shadow, writer.uint32(106).fork()).join();
     }
     return writer;
   },
@@ -1510,6 +1717,46 @@ export const Finishing: MessageFns<Finishing> = {
             };
             continue;
           }
+          case 14: {
+            if (tag !== 112) {
+              break;
+            }
+
+            message.background = { $case: "backgroundOriginal", value: reader.bool() };
+            continue;
+          }
+          case 10: {
+            if (tag !== 80) {
+              break;
+            }
+
+            message.enlarge = reader.bool();
+            continue;
+          }
+          case 11: {
+            if (tag !== 90) {
+              break;
+            }
+
+            message.aspectRatio = AspectRatio.decode(reader, reader.uint32());
+            continue;
+          }
+          case 12: {
+            if (tag !== 96) {
+              break;
+            }
+
+            message.quality = reader.uint32();
+            continue;
+          }
+          case 13: {
+            if (tag !== 106) {
+              break;
+            }
+
+            message.shadow = Shadow.decode(reader, reader.uint32());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1554,7 +1801,179 @@ export const Finishing: MessageFns<Finishing> = {
         }
         break;
       }
+      case "backgroundOriginal": {
+        if (object.background?.value !== undefined && object.background?.value !== null) {
+          message.background = { $case: "backgroundOriginal", value: object.background.value };
+        }
+        break;
+      }
     }
+    message.enlarge = object.enlarge ?? undefined;
+    message.aspectRatio = (object.aspectRatio !== undefined && object.aspectRatio !== null)
+      ? AspectRatio.fromPartial(object.aspectRatio)
+      : undefined;
+    message.quality = object.quality ?? 0;
+    message.shadow = (object.shadow !== undefined && object.shadow !== null)
+      ? Shadow.fromPartial(object.shadow)
+      : undefined;
+    return message;
+  },
+};
+
+function createBaseShadow(): Shadow {
+  return { opacity: undefined, blur: undefined, offsetX: undefined, offsetY: undefined };
+}
+
+export const Shadow: MessageFns<Shadow> = {
+  encode(message: Shadow, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.opacity !== undefined) {
+      writer.uint32(9).double(message.opacity);
+    }
+    if (message.blur !== undefined) {
+      writer.uint32(17).double(message.blur);
+    }
+    if (message.offsetX !== undefined) {
+      writer.uint32(25).double(message.offsetX);
+    }
+    if (message.offsetY !== undefined) {
+      writer.uint32(33).double(message.offsetY);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Shadow {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseShadow();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 9) {
+              break;
+            }
+
+            message.opacity = reader.double();
+            continue;
+          }
+          case 2: {
+            if (tag !== 17) {
+              break;
+            }
+
+            message.blur = reader.double();
+            continue;
+          }
+          case 3: {
+            if (tag !== 25) {
+              break;
+            }
+
+            message.offsetX = reader.double();
+            continue;
+          }
+          case 4: {
+            if (tag !== 33) {
+              break;
+            }
+
+            message.offsetY = reader.double();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<Shadow>): Shadow {
+    return Shadow.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<Shadow>): Shadow {
+    const message = createBaseShadow();
+    message.opacity = object.opacity ?? undefined;
+    message.blur = object.blur ?? undefined;
+    message.offsetX = object.offsetX ?? undefined;
+    message.offsetY = object.offsetY ?? undefined;
+    return message;
+  },
+};
+
+function createBaseAspectRatio(): AspectRatio {
+  return { width: 0, height: 0 };
+}
+
+export const AspectRatio: MessageFns<AspectRatio> = {
+  encode(message: AspectRatio, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.width !== 0) {
+      writer.uint32(9).double(message.width);
+    }
+    if (message.height !== 0) {
+      writer.uint32(17).double(message.height);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): AspectRatio {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseAspectRatio();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 9) {
+              break;
+            }
+
+            message.width = reader.double();
+            continue;
+          }
+          case 2: {
+            if (tag !== 17) {
+              break;
+            }
+
+            message.height = reader.double();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<AspectRatio>): AspectRatio {
+    return AspectRatio.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<AspectRatio>): AspectRatio {
+    const message = createBaseAspectRatio();
+    message.width = object.width ?? 0;
+    message.height = object.height ?? 0;
     return message;
   },
 };
@@ -2085,6 +2504,421 @@ export const BackgroundPicture: MessageFns<BackgroundPicture> = {
   },
 };
 
+function createBaseHints(): Hints {
+  return { subjectBox: undefined, keep: [], erase: [], picture: undefined };
+}
+
+export const Hints: MessageFns<Hints> = {
+  encode(message: Hints, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.subjectBox !== undefined) {
+      Region.encode(message.subjectBox, writer.uint32(10).fork()).join();
+    }
+    for (const v of message.keep) {
+      HintShape.encode(v!, writer.uint32(18).fork()).join();
+    }
+    for (const v of message.erase) {
+      HintShape.encode(v!, writer.uint32(26).fork()).join();
+    }
+    if (message.picture !== undefined) {
+      BackgroundPicture.encode(message.picture, writer.uint32(34).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Hints {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseHints();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.subjectBox = Region.decode(reader, reader.uint32());
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.keep.push(HintShape.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.erase.push(HintShape.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.picture = BackgroundPicture.decode(reader, reader.uint32());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<Hints>): Hints {
+    return Hints.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<Hints>): Hints {
+    const message = createBaseHints();
+    message.subjectBox = (object.subjectBox !== undefined && object.subjectBox !== null)
+      ? Region.fromPartial(object.subjectBox)
+      : undefined;
+    message.keep = object.keep?.map((e) => HintShape.fromPartial(e)) || [];
+    message.erase = object.erase?.map((e) => HintShape.fromPartial(e)) || [];
+    message.picture = (object.picture !== undefined && object.picture !== null)
+      ? BackgroundPicture.fromPartial(object.picture)
+      : undefined;
+    return message;
+  },
+};
+
+function createBaseHintShape(): HintShape {
+  return { shape: undefined };
+}
+
+export const HintShape: MessageFns<HintShape> = {
+  encode(message: HintShape, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    switch (message.shape?.$case) {
+      case "box":
+        HintBox.encode(message.shape.value, writer.uint32(10).fork()).join();
+        break;
+      case "line":
+        HintLine.encode(message.shape.value, writer.uint32(18).fork()).join();
+        break;
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): HintShape {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseHintShape();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.shape = { $case: "box", value: HintBox.decode(reader, reader.uint32()) };
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.shape = { $case: "line", value: HintLine.decode(reader, reader.uint32()) };
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<HintShape>): HintShape {
+    return HintShape.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<HintShape>): HintShape {
+    const message = createBaseHintShape();
+    switch (object.shape?.$case) {
+      case "box": {
+        if (object.shape?.value !== undefined && object.shape?.value !== null) {
+          message.shape = { $case: "box", value: HintBox.fromPartial(object.shape.value) };
+        }
+        break;
+      }
+      case "line": {
+        if (object.shape?.value !== undefined && object.shape?.value !== null) {
+          message.shape = { $case: "line", value: HintLine.fromPartial(object.shape.value) };
+        }
+        break;
+      }
+    }
+    return message;
+  },
+};
+
+function createBaseHintBox(): HintBox {
+  return { left: 0, top: 0, right: 0, bottom: 0 };
+}
+
+export const HintBox: MessageFns<HintBox> = {
+  encode(message: HintBox, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.left !== 0) {
+      writer.uint32(13).float(message.left);
+    }
+    if (message.top !== 0) {
+      writer.uint32(21).float(message.top);
+    }
+    if (message.right !== 0) {
+      writer.uint32(29).float(message.right);
+    }
+    if (message.bottom !== 0) {
+      writer.uint32(37).float(message.bottom);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): HintBox {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseHintBox();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 13) {
+              break;
+            }
+
+            message.left = reader.float();
+            continue;
+          }
+          case 2: {
+            if (tag !== 21) {
+              break;
+            }
+
+            message.top = reader.float();
+            continue;
+          }
+          case 3: {
+            if (tag !== 29) {
+              break;
+            }
+
+            message.right = reader.float();
+            continue;
+          }
+          case 4: {
+            if (tag !== 37) {
+              break;
+            }
+
+            message.bottom = reader.float();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<HintBox>): HintBox {
+    return HintBox.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<HintBox>): HintBox {
+    const message = createBaseHintBox();
+    message.left = object.left ?? 0;
+    message.top = object.top ?? 0;
+    message.right = object.right ?? 0;
+    message.bottom = object.bottom ?? 0;
+    return message;
+  },
+};
+
+function createBaseHintLine(): HintLine {
+  return { points: [], radius: 0 };
+}
+
+export const HintLine: MessageFns<HintLine> = {
+  encode(message: HintLine, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.points.length !== 0) {
+      writer.uint32(10).fork();
+      for (const v of message.points) {
+        writer.float(v);
+      }
+      writer.join();
+    }
+    if (message.radius !== 0) {
+      writer.uint32(21).float(message.radius);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): HintLine {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseHintLine();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag === 13) {
+              message.points.push(reader.float());
+
+              continue;
+            }
+
+            if (tag === 10) {
+              const end2 = reader.uint32() + reader.pos;
+              while (reader.pos < end2) {
+                message.points.push(reader.float());
+              }
+
+              continue;
+            }
+
+            break;
+          }
+          case 2: {
+            if (tag !== 21) {
+              break;
+            }
+
+            message.radius = reader.float();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<HintLine>): HintLine {
+    return HintLine.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<HintLine>): HintLine {
+    const message = createBaseHintLine();
+    message.points = object.points?.map((e) => e) || [];
+    message.radius = object.radius ?? 0;
+    return message;
+  },
+};
+
+function createBaseMatteFile(): MatteFile {
+  return { contentLength: 0, sha256: Buffer.alloc(0) };
+}
+
+export const MatteFile: MessageFns<MatteFile> = {
+  encode(message: MatteFile, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.contentLength !== 0) {
+      writer.uint32(8).uint32(message.contentLength);
+    }
+    if (message.sha256.length !== 0) {
+      writer.uint32(18).bytes(message.sha256);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): MatteFile {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseMatteFile();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.contentLength = reader.uint32();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.sha256 = Buffer.from(reader.bytes());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<MatteFile>): MatteFile {
+    return MatteFile.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<MatteFile>): MatteFile {
+    const message = createBaseMatteFile();
+    message.contentLength = object.contentLength ?? 0;
+    message.sha256 = object.sha256 ?? Buffer.alloc(0);
+    return message;
+  },
+};
+
 function createBaseChunk(): Chunk {
   return { data: Buffer.alloc(0) };
 }
@@ -2165,6 +2999,9 @@ export const MatteResponse: MessageFns<MatteResponse> = {
       case "resultDigest":
         ResultDigest.encode(message.message.value, writer.uint32(50).fork()).join();
         break;
+      case "matteChunk":
+        Chunk.encode(message.message.value, writer.uint32(58).fork()).join();
+        break;
     }
     return writer;
   },
@@ -2230,6 +3067,14 @@ export const MatteResponse: MessageFns<MatteResponse> = {
             message.message = { $case: "resultDigest", value: ResultDigest.decode(reader, reader.uint32()) };
             continue;
           }
+          case 7: {
+            if (tag !== 58) {
+              break;
+            }
+
+            message.message = { $case: "matteChunk", value: Chunk.decode(reader, reader.uint32()) };
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -2281,6 +3126,12 @@ export const MatteResponse: MessageFns<MatteResponse> = {
       case "resultDigest": {
         if (object.message?.value !== undefined && object.message?.value !== null) {
           message.message = { $case: "resultDigest", value: ResultDigest.fromPartial(object.message.value) };
+        }
+        break;
+      }
+      case "matteChunk": {
+        if (object.message?.value !== undefined && object.message?.value !== null) {
+          message.message = { $case: "matteChunk", value: Chunk.fromPartial(object.message.value) };
         }
         break;
       }
@@ -2427,6 +3278,8 @@ function createBaseResultHeader(): ResultHeader {
     inputWidth: 0,
     inputHeight: 0,
     subject: undefined,
+    hints: false,
+    matteBytes: 0,
   };
 }
 
@@ -2473,6 +3326,12 @@ export const ResultHeader: MessageFns<ResultHeader> = {
     }
     if (message.subject !== undefined) {
       Subject.encode(message.subject, writer.uint32(114).fork()).join();
+    }
+    if (message.hints !== false) {
+      writer.uint32(120).bool(message.hints);
+    }
+    if (message.matteBytes !== 0) {
+      writer.uint32(128).uint32(message.matteBytes);
     }
     return writer;
   },
@@ -2602,6 +3461,22 @@ export const ResultHeader: MessageFns<ResultHeader> = {
             message.subject = Subject.decode(reader, reader.uint32());
             continue;
           }
+          case 15: {
+            if (tag !== 120) {
+              break;
+            }
+
+            message.hints = reader.bool();
+            continue;
+          }
+          case 16: {
+            if (tag !== 128) {
+              break;
+            }
+
+            message.matteBytes = reader.uint32();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -2637,6 +3512,8 @@ export const ResultHeader: MessageFns<ResultHeader> = {
     message.subject = (object.subject !== undefined && object.subject !== null)
       ? Subject.fromPartial(object.subject)
       : undefined;
+    message.hints = object.hints ?? false;
+    message.matteBytes = object.matteBytes ?? 0;
     return message;
   },
 };
@@ -3492,6 +4369,7 @@ function createBaseGetNodeInfoResponse(): GetNodeInfoResponse {
     directOrigins: [],
     gpus: [],
     selectable: [],
+    capabilities: [],
   };
 }
 
@@ -3564,6 +4442,9 @@ export const GetNodeInfoResponse: MessageFns<GetNodeInfoResponse> = {
     }
     for (const v of message.selectable) {
       SelectableModel.encode(v!, writer.uint32(162).fork()).join();
+    }
+    for (const v of message.capabilities) {
+      writer.uint32(170).string(v!);
     }
     return writer;
   },
@@ -3761,6 +4642,14 @@ export const GetNodeInfoResponse: MessageFns<GetNodeInfoResponse> = {
             message.selectable.push(SelectableModel.decode(reader, reader.uint32()));
             continue;
           }
+          case 21: {
+            if (tag !== 170) {
+              break;
+            }
+
+            message.capabilities.push(reader.string());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -3800,6 +4689,7 @@ export const GetNodeInfoResponse: MessageFns<GetNodeInfoResponse> = {
     message.directOrigins = object.directOrigins?.map((e) => e) || [];
     message.gpus = object.gpus?.map((e) => GpuDevice.fromPartial(e)) || [];
     message.selectable = object.selectable?.map((e) => SelectableModel.fromPartial(e)) || [];
+    message.capabilities = object.capabilities?.map((e) => e) || [];
     return message;
   },
 };
@@ -5112,13 +6002,14 @@ export const MatteServiceService = {
    * Cuts one image out.
    *
    * Order of messages. Caller: one `header`; after `admitted`, `chunk` messages with exactly
-   * `content_length` bytes in all (then those of `finishing.background_picture`); half-close. Node:
-   * `admitted`, any number of `progress`, one `result_header`, `chunk` messages, one `done`.
+   * `content_length` bytes in all (then those of `finishing.background_picture`, of `hints.picture` and
+   * of `given_matte`); half-close. Node: `admitted`, any number of `progress`, one `result_header`,
+   * `matte_chunk` messages if the header asked for the matte, `chunk` messages, one `done`.
    *
    * If the header names a `direct_origin`, no file travels in the call: the node reads and writes them
    * in the object storage. Caller: `header`, after `admitted` one `direct_input`, after
    * `result_digest` one `result_place`, half-close. Node: `admitted`, `progress`, `result_header`,
-   * `result_digest`, and `done` once the storage has the result. UNAVAILABLE with STORAGE_UNREACHABLE:
+   * `matte_chunk`, `result_digest`, and `done` once the storage has the result. UNAVAILABLE with STORAGE_UNREACHABLE:
    * the node could not read or write a file there. This says nothing about the image.
    *
    * Refusals before `admitted`: RESOURCE_EXHAUSTED (no free place, or none for this caller: try another
@@ -5168,13 +6059,14 @@ export interface MatteServiceServer extends UntypedServiceImplementation {
    * Cuts one image out.
    *
    * Order of messages. Caller: one `header`; after `admitted`, `chunk` messages with exactly
-   * `content_length` bytes in all (then those of `finishing.background_picture`); half-close. Node:
-   * `admitted`, any number of `progress`, one `result_header`, `chunk` messages, one `done`.
+   * `content_length` bytes in all (then those of `finishing.background_picture`, of `hints.picture` and
+   * of `given_matte`); half-close. Node: `admitted`, any number of `progress`, one `result_header`,
+   * `matte_chunk` messages if the header asked for the matte, `chunk` messages, one `done`.
    *
    * If the header names a `direct_origin`, no file travels in the call: the node reads and writes them
    * in the object storage. Caller: `header`, after `admitted` one `direct_input`, after
    * `result_digest` one `result_place`, half-close. Node: `admitted`, `progress`, `result_header`,
-   * `result_digest`, and `done` once the storage has the result. UNAVAILABLE with STORAGE_UNREACHABLE:
+   * `matte_chunk`, `result_digest`, and `done` once the storage has the result. UNAVAILABLE with STORAGE_UNREACHABLE:
    * the node could not read or write a file there. This says nothing about the image.
    *
    * Refusals before `admitted`: RESOURCE_EXHAUSTED (no free place, or none for this caller: try another
@@ -5199,13 +6091,14 @@ export interface MatteServiceClient extends Client {
    * Cuts one image out.
    *
    * Order of messages. Caller: one `header`; after `admitted`, `chunk` messages with exactly
-   * `content_length` bytes in all (then those of `finishing.background_picture`); half-close. Node:
-   * `admitted`, any number of `progress`, one `result_header`, `chunk` messages, one `done`.
+   * `content_length` bytes in all (then those of `finishing.background_picture`, of `hints.picture` and
+   * of `given_matte`); half-close. Node: `admitted`, any number of `progress`, one `result_header`,
+   * `matte_chunk` messages if the header asked for the matte, `chunk` messages, one `done`.
    *
    * If the header names a `direct_origin`, no file travels in the call: the node reads and writes them
    * in the object storage. Caller: `header`, after `admitted` one `direct_input`, after
    * `result_digest` one `result_place`, half-close. Node: `admitted`, `progress`, `result_header`,
-   * `result_digest`, and `done` once the storage has the result. UNAVAILABLE with STORAGE_UNREACHABLE:
+   * `matte_chunk`, `result_digest`, and `done` once the storage has the result. UNAVAILABLE with STORAGE_UNREACHABLE:
    * the node could not read or write a file there. This says nothing about the image.
    *
    * Refusals before `admitted`: RESOURCE_EXHAUSTED (no free place, or none for this caller: try another

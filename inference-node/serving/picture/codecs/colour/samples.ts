@@ -29,7 +29,7 @@ export function divideByAlpha(
     const factor = alpha === 0 ? 0 : sampleMax / alpha;
     for (let channel = at; channel < at + channels - 1; channel++) {
       const straight = samples[channel]! * factor + 0.5;
-      samples[channel] = straight > sampleMax ? sampleMax : straight;
+      samples[channel] = Math.min(straight, sampleMax);
     }
   }
 }

@@ -1,0 +1,97 @@
+/** Batches: POST /v1/matting/batches, GET and DELETE of one, GET of its results. */
+import { idempotencyKeyOf } from '@matting/http/request-headers.ts';
+import { wantBody } from '@matting/http/unread-bodies.ts';
+import { ContractError, invalidParameter } from '@matting/proto/contract/errors.ts';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { BATCH_ITEMS_MAX, type Batch } from '../jobs/batch.ts';
+import { UUID } from '../results/job-view.ts';
+import type { AppServices } from './app-services.ts';
+import { callerOf, type HeaderChecks } from './header-checks.ts';
+import { queryOf, requireLimit } from './job-routes.ts';
+import { readBatchBody } from './read-batch-body.ts';
+
+const PATH = '/v1/matting/batches';
+const POLL_AFTER_S = 5;
+/** Lines of one answer, unless the caller says otherwise. */
+const RESULTS_DEFAULT = 100;
+
+type OfBatch = FastifyRequest<{ Params: { batchId: string } }>;
+
+export function registerBatchRoutes(
+  app: FastifyInstance,
+  { submitBatch, batches, jobViews }: AppServices,
+  checks: HeaderChecks,
+): void {
+  const find = async (request: OfBatch): Promise<Batch> => {
+    const id = request.params.batchId.toLowerCase();
+    const { apiKeyId } = callerOf(request);
+    return required(UUID.test(id) ? await batches.findForKey(id, apiKeyId) : undefined);
+  };
+  const answer = (reply: FastifyReply, batch: Batch) => {
+    if (batch.finishedAtMs === null) reply.header('retry-after', POLL_AFTER_S);
+    return reply.send(jobViews.batch(batch));
+  };
+  app.post(PATH, { onRequest: checks.batch }, async (request, reply) => {
+    const idempotencyKey = idempotencyKeyOf(request);
+    wantBody(request, reply);
+    const fields = await readBatchBody(request.raw, callerOf(request).accountId);
+    const askAgain = () => checks.askAgain(request);
+    const caller = await askAgain();
+    const { batch, created } = await submitBatch.submit({
+      caller,
+      askAgain,
+      idempotencyKey,
+      fields,
+    });
+    const isOver = batch.finishedAtMs !== null;
+    if (!created && isOver) reply.header('idempotent-replayed', 'true');
+    if (!isOver) reply.header('location', jobViews.batch(batch).status_url);
+    return answer(reply.code(isOver ? 200 : 202), batch);
+  });
+  app.get(`${PATH}/:batchId`, { onRequest: checks.read }, async (request: OfBatch, reply) =>
+    answer(reply, await find(request)),
+  );
+  app.delete(
+    `${PATH}/:batchId`,
+    { onRequest: checks.deletion },
+    async (request: OfBatch, reply) => {
+      const { id, apiKeyId } = await find(request);
+      return answer(reply, required(await batches.cancelBatch(id, apiKeyId)));
+    },
+  );
+  app.get(
+    `${PATH}/:batchId/results`,
+    { onRequest: checks.read },
+    async (request: OfBatch, reply) => {
+      const { from, limit } = readPage(request.raw.url ?? '');
+      const batch = await find(request);
+      const items = await batches.items(batch, from, limit);
+      const lines = items.map(item => `${JSON.stringify(jobViews.item(batch, item))}\n`);
+      if (from + items.length < batch.items) {
+        const query = `limit=${limit}&cursor=${from + items.length}`;
+        const next = `${jobViews.batch(batch).status_url}/results?${query}`;
+        reply.header('link', `<${next}>; rel="next"`);
+      }
+      return reply.type('application/jsonl').send(lines.join(''));
+    },
+  );
+}
+
+function required(batch: Batch | undefined): Batch {
+  if (batch !== undefined) return batch;
+  throw new ContractError(
+    'BATCH_NOT_FOUND',
+    'This API key has no batch with this id. Use the status_url and the key of the submission.',
+  );
+}
+
+/** @throws ContractError INVALID_REQUEST, INVALID_PARAMETER */
+function readPage(target: string): { readonly from: number; readonly limit: number } {
+  const given = queryOf(target, ['limit', 'cursor']);
+  const cursor = given.get('cursor') ?? '0';
+  if (!/^\d{1,4}$/.test(cursor)) {
+    throw invalidParameter('cursor', 'must be that of the link to the next page');
+  }
+  const limit = requireLimit(given.get('limit'), BATCH_ITEMS_MAX) ?? RESULTS_DEFAULT;
+  return { from: Number(cursor), limit };
+}

@@ -1,0 +1,181 @@
+/**
+ * A batch of images and how it is read. Its items become jobs in their order: those from
+ * `next_item` on wait, and hold a credit under the id of the job that each will be (docs/adr/0054).
+ *
+ * | status     | means                                                    |
+ * |------------|----------------------------------------------------------|
+ * | queued     | no node has begun an item                                |
+ * | processing | one has                                                  |
+ * | cancelled  | its caller cancelled it; some jobs may still be running  |
+ * | finished   | every item has ended                                     |
+ */
+import { type Database, type Db, query, type Schema } from '@matting/database/database.ts';
+import { requireInteger } from '@matting/database/statements.ts';
+import { type Selectable, sql } from 'kysely';
+import type { Job, PublicJobState } from './job.ts';
+import { readJobs, selectJobs } from './job-rows.ts';
+
+export const BATCH_ITEMS_MAX = 1000;
+
+export type BatchCounts = Readonly<Record<PublicJobState | 'waiting', number>>;
+
+type BatchRow = Awaited<ReturnType<typeof readRow>>;
+/** The items before `nextItem` have become jobs. */
+export type Batch = Readonly<NonNullable<BatchRow>> & { readonly counts: BatchCounts };
+
+export type BatchStatus = 'queued' | 'processing' | 'finished' | 'cancelled';
+
+export function batchStatus({ counts, cancelledAtMs, finishedAtMs }: Batch): BatchStatus {
+  if (cancelledAtMs !== null) return 'cancelled';
+  if (finishedAtMs !== null) return 'finished';
+  const { waiting, queued, ...begun } = counts;
+  return Object.values(begun).some(count => count > 0) ? 'processing' : 'queued';
+}
+
+/** An item as lists show it; no job: it waits, or its job's row was removed. */
+export interface BatchItem {
+  readonly item: number;
+  readonly jobId: string;
+  readonly reference: string | null;
+  readonly job: Job | undefined;
+  readonly isWaiting: boolean;
+}
+
+const BATCHES_MAX = 100;
+/** Queued jobs of one look. */
+const JOBS_MAX = 100;
+
+export type BatchStore = ReturnType<typeof batchReading>;
+
+export function batchReading(database: Database) {
+  return {
+    /** Undefined also for another key's batch. */
+    findForKey: (id: string, apiKeyId: string) =>
+      query(database, db => readBatch(database, db, { id, api_key_id: apiKeyId })),
+    findByIdempotencyKey: (apiKeyId: string, keyHash: string) =>
+      query(database, db => readBatchByKey(database, db, apiKeyId, keyHash)),
+    /** The open ones, the oldest first, behind that one. */
+    listOpen: (after?: { readonly openAtMs: number; readonly id: string }) =>
+      query(database, db => {
+        const { openAtMs, id } = after ?? { openAtMs: 0, id: '' };
+        return db
+          .selectFrom('batches')
+          .select(['id', 'account_id as accountId', 'api_key_id as apiKeyId'])
+          .select(['open_at as openAtMs', 'cancelled_at as cancelledAtMs'])
+          .select(eb => eb('items', '-', eb.ref('next_item')).as('waiting'))
+          .where('open_at', '>=', openAtMs)
+          .where(eb => eb.or([eb('open_at', '>', openAtMs), eb('id', '>', id)]))
+          .orderBy('open_at')
+          .orderBy('id')
+          .limit(BATCHES_MAX)
+          .$narrowType<{ openAtMs: number }>()
+          .execute();
+      }),
+    /** An account's, the newest first. */
+    listOf: (accountId: string, limit: number) => listBatches(database, accountId, limit),
+    /** In the order of the items, from that one on. */
+    items: (batch: Batch, from: number, limit: number) => readItems(database, batch, from, limit),
+    /** Jobs of a batch that have not ended, and wait. */
+    queuedJobs: (batchId: string) =>
+      query(database, async db => {
+        const rows = await db
+          .selectFrom('jobs')
+          .select('id')
+          .where('batch_id', '=', batchId)
+          .where('finished_at', 'is', null)
+          .where('state', 'in', ['accepted', 'fetching', 'ready'])
+          .limit(JOBS_MAX)
+          .execute();
+        return rows.map(({ id }) => id);
+      }),
+  };
+}
+
+function listBatches(database: Database, accountId: string, limit: number): Promise<Batch[]> {
+  return query(database, async db => {
+    const rows = await selectBatches(db)
+      .where('account_id', '=', accountId)
+      .orderBy('created_at', 'desc')
+      .orderBy('id', 'desc')
+      .limit(limit)
+      .execute();
+    const batches: Batch[] = [];
+    for (const row of rows) batches.push(await withCounts(database, db, row));
+    return batches;
+  });
+}
+
+function selectBatches(db: Db) {
+  return db
+    .selectFrom('batches')
+    .select(['id', 'account_id as accountId', 'api_key_id as apiKeyId', 'fingerprint', 'items'])
+    .select(['next_item as nextItem', 'created_at as createdAtMs'])
+    .select(['cancelled_at as cancelledAtMs', 'finished_at as finishedAtMs']);
+}
+
+type BatchName = Partial<
+  Pick<Selectable<Schema['batches']>, 'id' | 'api_key_id' | 'idempotency_key_hash'>
+>;
+
+function readRow(db: Db, name: BatchName) {
+  return selectBatches(db)
+    .where(eb => eb.and(name))
+    .executeTakeFirst();
+}
+
+export async function readBatch(database: Database, db: Db, name: BatchName) {
+  const row = await readRow(db, name);
+  return row && withCounts(database, db, row);
+}
+
+export function readBatchByKey(database: Database, db: Db, apiKeyId: string, keyHash: string) {
+  return readBatch(database, db, { api_key_id: apiKeyId, idempotency_key_hash: keyHash });
+}
+
+async function withCounts(database: Database, db: Db, row: NonNullable<BatchRow>): Promise<Batch> {
+  const { nowMs } = database;
+  const status = sql<PublicJobState>`case
+    when state in ('accepted', 'fetching', 'ready') then 'queued'
+    when state = 'running' then 'processing'
+    when state = 'succeeded' and (deleted_at is not null or expires_at <= ${nowMs}) then 'expired'
+    else state end`;
+  // At most as many rows as a batch has items.
+  const rows = await db
+    .selectFrom('jobs')
+    .select(eb => [status.as('status'), eb.fn.countAll<number>().as('jobs')])
+    .where('batch_id', '=', row.id)
+    .groupBy('status')
+    .execute();
+  const counted = { queued: 0, processing: 0, succeeded: 0, failed: 0, expired: 0 };
+  for (const { status: of, jobs } of rows) counted[of] = requireInteger(jobs);
+  const all = Object.values(counted).reduce((sum, count) => sum + count);
+  // Rows of the first jobs are removed before the batch's own.
+  const expired = counted.expired + Math.max(0, row.nextItem - all);
+  return { ...row, counts: { waiting: row.items - row.nextItem, ...counted, expired } };
+}
+
+function readItems(database: Database, { id }: Batch, from: number, limit: number) {
+  return query(database, async db => {
+    const rows = await db
+      .selectFrom('batch_items')
+      .select(['item', 'job_id as jobId', 'reference', 'image_url as url'])
+      .where('batch_id', '=', id)
+      .where('item', '>=', from)
+      .orderBy('item')
+      .limit(limit)
+      .execute();
+    const ofPage = selectJobs(database, db)
+      .where('batch_id', '=', id)
+      .where('batch_item', '>=', from)
+      .where('batch_item', '<', from + limit);
+    const read = await readJobs(db, ofPage.execute());
+    const jobs = new Map(read.map(job => [job.id, job]));
+    return rows.map(
+      ({ url, ...row }): BatchItem => ({
+        ...row,
+        job: jobs.get(row.jobId),
+        isWaiting: url !== null,
+      }),
+    );
+  });
+}

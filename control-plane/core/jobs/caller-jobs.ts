@@ -1,0 +1,153 @@
+/**
+ * The jobs of one API key as its caller lists them: the newest first, a page at a time. Each page
+ * is one statement that walks an index from the page's cursor and looks at LOOKED_AT_MAX jobs at
+ * most. So a page can hold fewer jobs than its limit, or none, and another one follow.
+ */
+import { type Database, type Db, query } from '@matting/database/database.ts';
+import { throughIndex } from '@matting/database/statements.ts';
+import { type Job, type JobState, type PublicJobState, publicState } from './job.ts';
+import { readJobs, selectJobs } from './job-rows.ts';
+
+export const CALLER_JOBS_MAX = 100;
+const LOOKED_AT_MAX = 500;
+
+const STATES: Readonly<Record<PublicJobState, readonly JobState[]>> = {
+  queued: ['accepted', 'fetching', 'ready'],
+  processing: ['running'],
+  succeeded: ['succeeded'],
+  failed: ['failed'],
+  expired: ['succeeded'],
+};
+export const LISTED_STATES = Object.keys(STATES) as readonly PublicJobState[];
+const ALL = [...new Set(Object.values(STATES).flat())];
+
+export interface CallerJobFilter {
+  readonly apiKeyId: string;
+  readonly status?: PublicJobState | undefined;
+  readonly reference?: string | undefined;
+  /** 1 to CALLER_JOBS_MAX. */
+  readonly limit: number;
+  /** `next` of the page before; absent: the first page. */
+  readonly after?: string | undefined;
+}
+
+const CURSOR = /^(\d{1,15})-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})$/;
+
+export function isCallerCursor(text: string): boolean {
+  return CURSOR.test(text);
+}
+
+export interface JobSearch {
+  readonly accountId: string;
+  /** Jobs of these keys are found by their reference. */
+  readonly apiKeyIds: readonly string[];
+  /** This is a reference, or eight digits and more of an id from its beginning. */
+  readonly text: string;
+  /** If more are found, the search answers any of them. */
+  readonly limit: number;
+}
+
+export function callerJobs(database: Database) {
+  return {
+    search: (asked: JobSearch) => search(database, asked),
+    /** `next` is null on the last page. */
+    async listOfKey(filter: CallerJobFilter) {
+      const { status, reference, limit } = filter;
+      // These states are judged by the clock, and a server may compare texts without their spaces.
+      const isJudged = status === 'succeeded' || status === 'expired' || reference !== undefined;
+      const look = isJudged ? LOOKED_AT_MAX : limit + 1;
+      const seen = await query(database, db => newest(database, db, filter, look));
+      const fits = (job: Pick<Job, 'reference'> & Parameters<typeof publicState>[0]) =>
+        (status === undefined || publicState(job) === status) &&
+        (reference === undefined || job.reference === reference);
+      const found = seen.filter(fits).slice(0, limit);
+      const last = found.length === limit ? found.at(-1) : seen.at(-1);
+      const isLast = last === seen.at(-1) && seen.length < look;
+      const jobs = await readAll(database, found);
+      return {
+        // One may have changed since.
+        jobs: jobs.filter(fits),
+        next: last === undefined || isLast ? null : `${last.createdAtMs}-${last.id}`,
+      };
+    },
+  };
+}
+
+const BY_STATE = throughIndex('jobs', 'jobs_key_created');
+const BY_REFERENCE = throughIndex('jobs', 'jobs_key_reference');
+
+const ID_BEGINS = /^[0-9a-f]{8}[0-9a-f-]{0,28}$/;
+
+async function search(
+  database: Database,
+  { accountId, apiKeyIds, text, limit }: JobSearch,
+): Promise<Job[]> {
+  const id = text.toLowerCase();
+  const named = await query(database, db =>
+    db
+      .selectFrom(BY_REFERENCE[database.dialect])
+      .select('id')
+      .where('api_key_id', 'in', apiKeyIds)
+      .where('reference', '=', text)
+      .limit(limit)
+      .execute(),
+  );
+  const begun = ID_BEGINS.test(id) ? await beginningWith(database, id, accountId, limit) : [];
+  const found = await readAll(database, [...begun, ...named]);
+  return found.sort((a, b) => b.createdAtMs - a.createdAtMs).slice(0, limit);
+}
+
+/** By the primary key alone: SQLite without statistics would take an index of the account's jobs. */
+async function beginningWith(database: Database, id: string, accountId: string, limit: number) {
+  const rows = await query(database, db =>
+    db
+      .selectFrom('jobs')
+      .select(['id', 'account_id as of'])
+      .where('id', '>=', id)
+      // No digit of an id comes behind it.
+      .where('id', '<', `${id}g`)
+      .limit(limit)
+      .execute(),
+  );
+  return rows.filter(({ of }) => of === accountId);
+}
+
+async function newest(database: Database, db: Db, filter: CallerJobFilter, look: number) {
+  const { apiKeyId, status, reference, after = '' } = filter;
+  const [, atMs, afterId = ''] = CURSOR.exec(after) ?? [];
+  const walk = (state?: JobState) => {
+    let jobs = db
+      .selectFrom((reference === undefined ? BY_STATE : BY_REFERENCE)[database.dialect])
+      .select(['id', 'state', 'reference', 'created_at as createdAtMs'])
+      .select(['expires_at as expiresAtMs', 'deleted_at as deletedAtMs'])
+      .select(database.nowMs.as('readAtMs'))
+      .where('api_key_id', '=', apiKeyId);
+    if (state !== undefined) jobs = jobs.where('state', '=', state);
+    if (reference !== undefined) jobs = jobs.where('reference', '=', reference);
+    if (atMs !== undefined) {
+      const at = Number(atMs);
+      jobs = jobs
+        .where('created_at', '<=', at)
+        .where(eb => eb.or([eb('created_at', '<', at), eb('id', '<', afterId)]));
+    }
+    const first = jobs.orderBy('created_at', 'desc').orderBy('id', 'desc').limit(look);
+    // SQLite takes no order and limit in a part of a union.
+    return db.selectFrom(first.as('newest')).selectAll();
+  };
+  const states = status === undefined ? ALL : STATES[status];
+  const walks = reference === undefined ? states.map(walk) : [walk()];
+  const rows = await walks.reduce((union, next) => union.unionAll(next)).execute();
+  return rows
+    .sort((a, b) => b.createdAtMs - a.createdAtMs || (a.id < b.id ? 1 : -1))
+    .slice(0, look);
+}
+
+async function readAll(database: Database, found: readonly { readonly id: string }[]) {
+  const ids = found.map(({ id }) => id);
+  if (ids.length === 0) return [];
+  const jobs = await query(database, db =>
+    readJobs(db, selectJobs(database, db).where('id', 'in', ids).execute()),
+  );
+  const byId = new Map(jobs.map(job => [job.id, job]));
+  return ids.flatMap(id => byId.get(id) ?? []);
+}

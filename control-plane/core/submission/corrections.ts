@@ -1,0 +1,67 @@
+/** What a correction takes over from the job that it corrects, and whether it can be made. */
+import { ContractError, invalidParameter } from '@matting/proto/contract/errors.ts';
+import { CORRECTIONS_MAX, type Job, publicState } from '../jobs/job.ts';
+import type { JobStore } from '../jobs/job-store.ts';
+import type { MattingFields, TextField } from './matting-request.ts';
+
+/** A correction has the picture, the model and the matte of the job that it corrects. */
+export const NOT_IN_A_CORRECTION: readonly string[] = [
+  'image_url',
+  'image_base64',
+  'image_file',
+  'model',
+  'no_subject',
+  'correctable',
+  'subject_box',
+];
+
+/**
+ * The fields of a correction with those of the corrected job that it does not send.
+ * @throws ContractError INVALID_PARAMETER: the corrected job's background was a picture
+ */
+export function inheritedFields(sent: MattingFields, of: Job): MattingFields {
+  const { texts, backgroundGiven = false } = sent;
+  const isBehind = backgroundGiven || texts.has('background') || texts.has('background_url');
+  if (!isBehind && of.finishing?.background?.kind === 'picture') {
+    throw invalidParameter(
+      'background',
+      'must be sent again: the service does not keep its picture. Send background_file, background_url or background=transparent',
+    );
+  }
+  const kept = Object.entries(of.correctable ?? {}) as [TextField, string][];
+  const inherited = kept.filter(([field]) => !(isBehind && field === 'background'));
+  const merged = new Map([...inherited, ['output_format' as const, of.outputFormat], ...texts]);
+  return { ...sent, texts: merged, imageGiven: true };
+}
+
+/**
+ * The first job of the family, which keeps the input. The transaction that makes the correction
+ * decides once more.
+ * @throws ContractError JOB_NOT_CORRECTABLE, RESULT_EXPIRED, CORRECTIONS_EXHAUSTED
+ */
+export async function requireCorrectable(jobs: Pick<JobStore, 'find'>, jobId: string) {
+  const of = await jobs.find(jobId);
+  const first = of?.correction ? await jobs.find(of.correction.first) : of;
+  if (of?.state !== 'succeeded' || of.correctable === null) {
+    throw notCorrectable(jobId, of?.correctable == null ? NOT_ASKED : NOT_SUCCEEDED);
+  }
+  if (first === undefined || publicState(of) === 'expired' || publicState(first) === 'expired') {
+    const detail = 'The first job has expired or was deleted. Submit the image again.';
+    throw new ContractError('RESULT_EXPIRED', detail, { jobId });
+  }
+  const input = first.kept?.input;
+  if (of.kept === null || input == null) throw notCorrectable(jobId, NOTHING_KEPT);
+  if (first.corrections >= CORRECTIONS_MAX) {
+    const detail = `The job has its ${CORRECTIONS_MAX} corrections. Submit the image again.`;
+    throw new ContractError('CORRECTIONS_EXHAUSTED', detail, { jobId });
+  }
+  return { of, first, input };
+}
+
+const NOT_ASKED = 'The job keeps no input. Submit the image again with correctable=true.';
+const NOT_SUCCEEDED = 'The job has not succeeded. Correct a job whose status is succeeded.';
+const NOTHING_KEPT = 'The node kept no matte of this job. Submit the image again.';
+
+function notCorrectable(jobId: string, detail: string): ContractError {
+  return new ContractError('JOB_NOT_CORRECTABLE', detail, { jobId });
+}

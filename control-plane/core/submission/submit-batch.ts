@@ -1,0 +1,174 @@
+/**
+ * A batch of images by their URLs: what its text shows wrong refuses the whole; what only a
+ * download shows is the error of one job. The order is that of a single request: fields, then
+ * replay or conflict, then what no node can do, the callback, open batches and credits.
+ */
+import { hash, randomUUID } from 'node:crypto';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import type { CallbackAddressCheck } from '../fetching/callback-check.ts';
+import { BATCH_ITEMS_MAX, type Batch, type BatchStore } from '../jobs/batch.ts';
+import type { JobStore } from '../jobs/job-store.ts';
+import type { Caller } from '../keys/caller.ts';
+import type { OfferedModels } from '../models/offered-models.ts';
+import type { CallbackSecrets } from '../secrets/secret-box.ts';
+import {
+  type batchSubmission,
+  type NewBatch,
+  OPEN_BATCHES_MAX,
+} from '../transactions/batch-submission.ts';
+import type { AcceptanceGate } from './acceptance-gate.ts';
+import { fingerprintOf, idempotencyKeyHash } from './fingerprint.ts';
+import { requireImageUrl } from './image-url.ts';
+import {
+  type FieldPolicy,
+  type MattingFields,
+  type MattingRequest,
+  requireMattingRequest,
+  requireReference,
+} from './matting-request.ts';
+import { keyConflict, noCredit, templateOf } from './submit-matting.ts';
+
+const OPEN_RETRY_AFTER_S = 60;
+
+interface SubmitBatchDependencies {
+  readonly batches: BatchStore & ReturnType<typeof batchSubmission>;
+  readonly jobs: Pick<JobStore, 'findByIdempotencyKey'>;
+  readonly acceptance: Pick<AcceptanceGate, 'requireAble'>;
+  readonly models: Pick<OfferedModels, 'require'>;
+  readonly callbackAddresses: Pick<CallbackAddressCheck, 'requireOf'>;
+  readonly callbackSecrets: Pick<CallbackSecrets, 'seal'>;
+  readonly fieldPolicy: FieldPolicy;
+  readonly sells: boolean;
+  /** Runs once the batch is committed: any replica can make jobs of its items. */
+  readonly onSubmitted: () => void;
+}
+
+export interface BatchFields {
+  /** Those that all items share: none of their own. */
+  readonly shared: MattingFields['texts'];
+  readonly items: readonly { readonly imageUrl: string; readonly reference?: string }[];
+}
+
+interface BatchSubmission {
+  readonly caller: Caller;
+  /** The key is checked once more: a name was looked up since. */
+  readonly askAgain: () => Promise<Caller>;
+  readonly idempotencyKey: string;
+  readonly fields: BatchFields;
+}
+
+export class SubmitBatch {
+  readonly #dependencies: SubmitBatchDependencies;
+
+  constructor(dependencies: SubmitBatchDependencies) {
+    this.#dependencies = dependencies;
+  }
+
+  /** @throws ContractError every code of a refused submission */
+  async submit({ caller, askAgain, idempotencyKey, fields }: BatchSubmission) {
+    const { batches, jobs, callbackSecrets, sells, onSubmitted } = this.#dependencies;
+    const { request, items } = this.#requireFields(fields);
+    const { apiKeyId } = caller;
+    const keyHash = idempotencyKeyHash(idempotencyKey);
+    const fingerprint = fingerprintOfBatch(request, items);
+    const known = await batches.findByIdempotencyKey(apiKeyId, keyHash);
+    if (known !== undefined) return existing(known, fingerprint);
+    const job = await jobs.findByIdempotencyKey(apiKeyId, keyHash);
+    if (job !== undefined) throw keyConflict(job.id);
+    await this.#requireAccepting(caller, request);
+    const { accountId, policy } = await askAgain();
+    const id = randomUUID();
+    const { callback } = request;
+    const batch: NewBatch = {
+      id,
+      accountId,
+      apiKeyId,
+      keyHasCap: policy?.cap !== undefined,
+      idempotencyKeyHash: keyHash,
+      fingerprint,
+      request: templateOf(request, null),
+      items: items.map(item => ({ jobId: randomUUID(), ...item })),
+      callback: callback && { url: callback.url, ...callbackSecrets.seal(id, callback.secret) },
+    };
+    const outcome = await batches.submitBatch(batch);
+    switch (outcome.kind) {
+      case 'created':
+        onSubmitted();
+        return { batch: outcome.batch, created: true };
+      case 'exists':
+        return existing(outcome.batch, fingerprint);
+      case 'key-of-a-job':
+        throw keyConflict(outcome.jobId);
+      case 'key-cap-reached':
+        throw new ContractError('KEY_CAP_REACHED', outcome.detail);
+      case 'too-many-open': {
+        const detail = `The account already has ${OPEN_BATCHES_MAX} open batches. Wait until one is finished.`;
+        throw new ContractError('RATE_LIMITED', detail, { retryAfterS: OPEN_RETRY_AFTER_S });
+      }
+      case 'insufficient-credits':
+        throw noCredit(sells, items.length);
+    }
+  }
+
+  #requireFields({ shared, items: given }: BatchFields) {
+    const { fieldPolicy } = this.#dependencies;
+    if (given.length === 0 || given.length > BATCH_ITEMS_MAX) {
+      const wrong = `must have 1 to ${BATCH_ITEMS_MAX} images`;
+      const fieldErrors = [{ field: 'items', detail: wrong }];
+      throw new ContractError('INVALID_REQUEST', `items ${wrong}.`, { fieldErrors });
+    }
+    const items = given.map(({ imageUrl, reference }, index) =>
+      underItem(index, () => {
+        requireImageUrl(imageUrl, fieldPolicy);
+        return { imageUrl, reference: requireReference(reference) ?? null };
+      }),
+    );
+    const texts = new Map([...shared, ['image_url' as const, items[0]!.imageUrl]]);
+    const request = requireMattingRequest({ texts, imageGiven: false }, fieldPolicy);
+    return { request, items };
+  }
+
+  async #requireAccepting(caller: Caller, request: MattingRequest): Promise<void> {
+    const { acceptance, models, callbackAddresses } = this.#dependencies;
+    const { callback, model } = request;
+    models.require(model, caller.policy);
+    acceptance.requireAble({ ...request, background: { input: null } }, undefined);
+    await callbackAddresses.requireOf(callback, caller.accountId);
+  }
+}
+
+/** @throws ContractError that names the item's field */
+function underItem<T>(index: number, check: () => T): T {
+  try {
+    return check();
+  } catch (error) {
+    if (!(error instanceof ContractError)) throw error;
+    const { code, message } = error;
+    const at = `items[${index}]`;
+    const fieldErrors = error.fieldErrors.map(one => ({ ...one, field: `${at}.${one.field}` }));
+    // The advice to send the image itself, which the message ends with, is not for a batch.
+    const said = fieldErrors.map(({ field, detail }) => `${field} ${detail}.`).join(' ');
+    throw new ContractError(code, said || `${at}: ${message}`, { cause: error, fieldErrors });
+  }
+}
+
+function existing(batch: Batch, fingerprint: string) {
+  if (batch.fingerprint !== fingerprint) throw keyConflict(undefined);
+  return { batch, created: false };
+}
+
+/** It begins with the kind; references are no part of it. */
+function fingerprintOfBatch(
+  { callback, ...request }: MattingRequest,
+  items: readonly { readonly imageUrl: string }[],
+): string {
+  const { backgroundUrl } = request;
+  const common = fingerprintOf({
+    ...request,
+    source: { url: '' },
+    background: backgroundUrl === undefined ? undefined : { url: backgroundUrl },
+    callback,
+  });
+  const urls = items.map(({ imageUrl }) => `${Buffer.byteLength(imageUrl)}:${imageUrl}\n`);
+  return hash('sha256', `kind:5:batch\n${common}\n${urls.join('')}`, 'hex');
+}

@@ -1,0 +1,107 @@
+/** The methods that change batches, their items and their money. */
+import assert from 'node:assert/strict';
+import { rowsOf } from '@matting/database/test/rows.ts';
+import type { Stores } from '../stores.ts';
+import type { BatchOutcome, NewBatch } from '../transactions/batch-submission.ts';
+import type { ChangingMethod, Fixture } from './changing-methods.ts';
+import { newBatch } from './fixtures.ts';
+
+const CALLBACK = {
+  url: 'https://receiver.example/hook',
+  secret: new Uint8Array([1, 2, 3]),
+  secretKeyId: 'key-1',
+};
+
+/** Of two items: the account has credits for them alone. */
+async function batchOf(fixture: Fixture): Promise<NewBatch> {
+  const accountId = await fixture.account(2);
+  return newBatch({ accountId, apiKeyId: fixture.apiKeyId }, 2, { callback: CALLBACK });
+}
+
+async function submitted(fixture: Fixture): Promise<NewBatch> {
+  const batch = await batchOf(fixture);
+  assert.equal((await fixture.stores.batches.submitBatch(batch)).kind, 'created');
+  return batch;
+}
+
+async function ended(fixture: Fixture): Promise<NewBatch> {
+  const { batches, jobs } = fixture.stores;
+  const batch = await submitted(fixture);
+  await batches.enterItems(batch.id, batch.accountId);
+  for (const { jobId } of batch.items) await jobs.remove(jobId, batch.apiKeyId);
+  return batch;
+}
+
+async function assertReserved(stores: Stores, { id, apiKeyId, items }: NewBatch, entered: boolean) {
+  const found = await stores.batches.findForKey(id, apiKeyId);
+  assert.equal(found?.nextItem, entered ? items.length : 0);
+  const listed = await stores.batches.items(found, 0, 10);
+  assert.equal(listed.filter(({ job }) => job !== undefined).length, entered ? items.length : 0);
+}
+
+export const CHANGING_BATCHES: readonly ChangingMethod[] = [
+  {
+    name: 'batches.submitBatch',
+    arrange: async fixture => {
+      const batch = await batchOf(fixture);
+      return {
+        act: stores => stores.batches.submitBatch(batch),
+        check: async outcome => {
+          assert.equal((outcome as BatchOutcome).kind, 'created');
+          await assertReserved(fixture.stores, batch, false);
+        },
+      };
+    },
+  },
+  {
+    name: 'batches.enterItems',
+    arrange: async fixture => {
+      const batch = await submitted(fixture);
+      return {
+        act: stores => stores.batches.enterItems(batch.id, batch.accountId),
+        check: () => assertReserved(fixture.stores, batch, true),
+      };
+    },
+  },
+  {
+    name: 'batches.cancelBatch',
+    arrange: async fixture => {
+      const { id, apiKeyId } = await submitted(fixture);
+      return {
+        act: stores => stores.batches.cancelBatch(id, apiKeyId),
+        check: async () => {
+          const found = await fixture.stores.batches.findForKey(id, apiKeyId);
+          assert.notEqual(found?.cancelledAtMs, null);
+        },
+      };
+    },
+  },
+  {
+    name: 'batches.finishBatch',
+    again: false,
+    arrange: async fixture => {
+      const { id, apiKeyId } = await ended(fixture);
+      return {
+        act: stores => stores.batches.finishBatch(id),
+        check: async () => {
+          const found = await fixture.stores.batches.findForKey(id, apiKeyId);
+          assert.notEqual(found?.finishedAtMs, null);
+          assert.equal((await rowsOf(fixture.database.kysely, 'outbox', { id })).length, 1);
+        },
+      };
+    },
+  },
+  {
+    name: 'batches.removeOldBatches',
+    arrange: async fixture => {
+      const { id, apiKeyId } = await ended(fixture);
+      await fixture.stores.batches.finishBatch(id);
+      return {
+        act: stores => stores.batches.removeOldBatches(0, 5),
+        check: async () => {
+          assert.equal(await fixture.stores.batches.findForKey(id, apiKeyId), undefined);
+        },
+      };
+    },
+  },
+];

@@ -1,0 +1,41 @@
+/** Jobs that keep what corrections need, and corrections of them, for the store's tests. */
+import assert from 'node:assert/strict';
+import { type Claim, type Job, type JobInput, matteBlob } from '../jobs/job.ts';
+import type { Stores } from '../stores.ts';
+import type { NewJob } from '../transactions/job-submission.ts';
+import { claimed, HOUR_MS, newJob, reread, resultOf, running } from './fixtures.ts';
+
+export const SUBJECT = { name: 'subject-model', role: 'subject' };
+
+export function matteOf({ jobId, fence }: Claim) {
+  return { blob: matteBlob(`results/${jobId}-${fence}`), bytes: 77 };
+}
+
+/** A first job that succeeded and keeps its input and its matte. */
+export async function firstOf(
+  stores: Stores,
+  accountId: string,
+  { ttlMs = HOUR_MS, ...overrides }: Partial<NewJob> & { ttlMs?: number } = {},
+): Promise<Job> {
+  const job = newJob(accountId, { correctable: { crop: 'true' }, ...overrides });
+  const { claim } = await running(stores, job);
+  const result = { ...resultOf(claim), models: [SUBJECT] };
+  assert.ok(await stores.jobs.succeed(claim, result, ttlMs, {}, { matte: matteOf(claim) }));
+  return reread(stores, job.id);
+}
+
+/** @param first whose input the family shares; the corrected job where absent */
+export function correctionOf(of: Job, first = of, overrides: Partial<NewJob> = {}): NewJob {
+  const { accountId, apiKeyId } = of;
+  const correction = { of: of.id, first: first.id };
+  const input = first.kept?.input as JobInput;
+  return newJob(accountId, { apiKeyId, correctable: {}, correction, input, ...overrides });
+}
+
+export async function succeedCorrection(stores: Stores, job: Pick<Job, 'id' | 'fence'>) {
+  const claim = await claimed(stores, job);
+  assert.ok(await stores.jobs.admitted(claim));
+  const result = { ...resultOf(claim), models: [] };
+  assert.ok(await stores.jobs.succeed(claim, result, HOUR_MS, {}, { matte: matteOf(claim) }));
+  return reread(stores, job.id);
+}

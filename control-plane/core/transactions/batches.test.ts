@@ -1,0 +1,255 @@
+/** Batches in the database: their reservation, how items become jobs, their end; under twins. */
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { rowsOf } from '@matting/database/test/rows.ts';
+import ava from 'ava';
+import { type Batch, batchStatus } from '../jobs/batch.ts';
+import {
+  assertBalanced,
+  claimed,
+  fundedCaller,
+  HOUR_MS,
+  IMAGE_FAULT,
+  LIMITS,
+  newBatch,
+  newJob,
+  onBalancedStores,
+  reread,
+  resultOf,
+  sha256,
+  storedInput,
+} from '../test/fixtures.ts';
+import { BATCH_JOBS_OPEN_MAX } from './batch-progress.ts';
+import { type NewBatch, OPEN_BATCHES_MAX } from './batch-submission.ts';
+
+const test = ava.serial;
+
+const CALLBACK = {
+  url: 'https://receiver.example/hook',
+  secret: Uint8Array.of(1),
+  secretKeyId: 'key-1',
+};
+
+onBalancedStores(test, 'a batch', (test, { database, stores, replica }) => {
+  const other = replica();
+
+  async function submitted(count: number, overrides: Partial<NewBatch> = {}, credits = count) {
+    const caller = await fundedCaller(stores, credits);
+    const batch = newBatch(caller, count, overrides);
+    const outcome = await stores.batches.submitBatch(batch);
+    assert.equal(outcome.kind, 'created');
+    return { ...caller, batch };
+  }
+
+  const read = async ({ id, apiKeyId }: NewBatch): Promise<Batch> => {
+    const found = await stores.batches.findForKey(id, apiKeyId);
+    assert.ok(found);
+    return found;
+  };
+  const balances = (accountId: string) => stores.ledger.balances(accountId);
+
+  async function enterAll({ id, accountId }: NewBatch): Promise<number> {
+    let all = 0;
+    for (;;) {
+      const entered = await stores.batches.enterItems(id, accountId);
+      if (entered === 0) return all;
+      all += entered;
+    }
+  }
+
+  /** Ends the job of an item, as a node would. */
+  async function end({ items }: NewBatch, item: number, how: 'succeed' | 'fail'): Promise<void> {
+    const jobId = items[item]!.jobId;
+    const claim = await claimed(stores, { id: jobId, fence: 0 });
+    assert.ok(await stores.jobs.inputStored(claim, storedInput(jobId)));
+    assert.ok(await stores.jobs.admitted(claim));
+    if (how === 'fail') assert.ok(await stores.jobs.fail(claim, IMAGE_FAULT));
+    else assert.ok(await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}));
+  }
+
+  test('reserves a credit for each item, or none, and the audit knows them', async t => {
+    const { accountId, batch } = await submitted(250, {}, 300);
+    t.deepEqual(await balances(accountId), { available: 50, reserved: 250 });
+    const { counts } = await read(batch);
+    const none = { queued: 0, processing: 0, succeeded: 0, failed: 0, expired: 0 };
+    t.deepEqual(counts, { waiting: 250, ...none });
+    await assertBalanced(stores, accountId);
+    const caller = { accountId, apiKeyId: batch.apiKeyId };
+    const refused = await stores.batches.submitBatch(newBatch(caller, 51));
+    t.is(refused.kind, 'insufficient-credits');
+    t.deepEqual(await balances(accountId), { available: 50, reserved: 250 });
+  });
+
+  test('counts for its key’s cap with all items, and gives back what is not charged', async t => {
+    const { accountId } = await fundedCaller(stores, 100);
+    const policy = { cap: { credits: 10, period: 'total' } } as const;
+    const { key } = await stores.apiKeys.create(accountId, 'capped', { policy });
+    const caller = { accountId, apiKeyId: key.id };
+    const batch = newBatch(caller, 10, { keyHasCap: true });
+    t.is(
+      (await stores.batches.submitBatch(newBatch(caller, 11, { keyHasCap: true }))).kind,
+      'key-cap-reached',
+    );
+    t.is((await stores.batches.submitBatch(batch)).kind, 'created');
+    const job = () => newJob(accountId, { apiKeyId: key.id, keyHasCap: true });
+    t.is((await stores.jobs.submit(job(), LIMITS)).kind, 'key-cap-reached');
+    await enterAll(batch);
+    await end(batch, 0, 'fail');
+    t.is((await stores.jobs.submit(job(), LIMITS)).kind, 'created');
+  });
+
+  test('waits outside of the account’s jobs in flight', async t => {
+    const { accountId, apiKeyId, batch } = await submitted(30, {}, 32);
+    const limits = { jobsInFlightMax: 1 };
+    t.is((await stores.jobs.submit(newJob(accountId, { apiKeyId }), limits)).kind, 'created');
+    t.is(
+      (await stores.jobs.submit(newJob(accountId, { apiKeyId }), limits)).kind,
+      'too-many-in-flight',
+    );
+    t.is(await stores.ledger.inFlight(accountId), 1);
+    t.is(await stores.batches.enterItems(batch.id, accountId), 25);
+    t.is(await stores.ledger.inFlight(accountId), 26);
+  });
+
+  test('has a bounded number of open jobs, whoever enters them', async t => {
+    const { accountId, apiKeyId, batch } = await submitted(90, {}, 200);
+    const second = newBatch({ accountId, apiKeyId }, 90);
+    await stores.batches.submitBatch(second);
+    const enter = (one: typeof stores, { id }: NewBatch) => one.batches.enterItems(id, accountId);
+    for (let round = 0; round < 5; round += 1) {
+      await Promise.all([enter(stores, batch), enter(other, batch), enter(other, second)]);
+      await assertBalanced(stores, accountId);
+    }
+    const { rows } = { rows: await rowsOf(database.kysely, 'jobs', { account_id: accountId }) };
+    t.is(rows.length, BATCH_JOBS_OPEN_MAX);
+    t.is(new Set(rows.map(row => row.id)).size, rows.length);
+    await end(batch, 0, 'succeed');
+    t.is((await enter(stores, batch)) + (await enter(stores, second)), 1);
+  });
+
+  test('ends once, when its last job has, with one notification of all its items', async t => {
+    const { accountId, batch } = await submitted(4, { callback: CALLBACK });
+    t.false(await stores.batches.finishBatch(batch.id));
+    await enterAll(batch);
+    t.is(batchStatus(await read(batch)), 'queued');
+    await end(batch, 0, 'succeed');
+    await end(batch, 2, 'fail');
+    t.is(batchStatus(await read(batch)), 'processing');
+    await end(batch, 1, 'succeed');
+    t.false(await stores.batches.finishBatch(batch.id));
+    await end(batch, 3, 'succeed');
+    const ends = [stores, other, stores, other].map(one => one.batches.finishBatch(batch.id));
+    t.is((await Promise.all(ends)).filter(ended => ended).length, 1);
+    t.false(await stores.batches.finishBatch(batch.id));
+    const finished = await read(batch);
+    t.is(batchStatus(finished), 'finished');
+    t.like(finished.counts, { waiting: 0, succeeded: 3, failed: 1 });
+    t.deepEqual(await balances(accountId), { available: 1, reserved: 0 });
+    const told = await rowsOf(database.kysely, 'outbox', { id: batch.id });
+    t.deepEqual(
+      told.map(row => row.event),
+      ['matting.batch.finished'],
+    );
+    const items = await stores.batches.items(finished, 1, 2);
+    t.deepEqual(
+      items.map(({ item, job }) => [item, job?.state, job?.batch?.item]),
+      [
+        [1, 'succeeded', 1],
+        [2, 'failed', 2],
+      ],
+    );
+    t.is(items[0]?.job?.reference, 'picture 1');
+  });
+
+  test('that is cancelled ends what no node began, free of charge', async t => {
+    const { accountId, batch } = await submitted(60, { callback: CALLBACK });
+    await stores.batches.enterItems(batch.id, accountId);
+    await end(batch, 0, 'succeed');
+    t.is(await stores.batches.cancelBatch(batch.id, 'key000000009'), undefined);
+    t.is((await read(batch)).cancelledAtMs, null);
+    const [first, second] = await Promise.all(
+      [stores, other].map(one => one.batches.cancelBatch(batch.id, batch.apiKeyId)),
+    );
+    t.deepEqual(
+      [first?.cancelledAtMs, second?.cancelledAtMs].map(at => at !== null),
+      [true, true],
+    );
+    await Promise.all([enterAll(batch), other.batches.enterItems(batch.id, accountId)]);
+    for (const id of await stores.batches.queuedJobs(batch.id)) {
+      await stores.jobs.remove(id, batch.apiKeyId, { keepReference: true });
+    }
+    t.true(await stores.batches.finishBatch(batch.id));
+    const ended = await read(batch);
+    t.is(batchStatus(ended), 'cancelled');
+    t.like(ended.counts, { succeeded: 1, failed: 59, waiting: 0 });
+    t.deepEqual(await balances(accountId), { available: 59, reserved: 0 });
+    t.is((await reread(stores, batch.items[59]!.jobId)).failure?.code, 'JOB_CANCELLED');
+    t.is((await reread(stores, batch.items[5]!.jobId)).reference, 'picture 5');
+    t.is((await rowsOf(database.kysely, 'outbox', { id: batch.id })).length, 1);
+  });
+
+  test('is one for one key, and its key is no job’s', async t => {
+    const caller = await fundedCaller(stores, 100);
+    const key = { idempotencyKeyHash: sha256(randomUUID()) };
+    const twins = [newBatch(caller, 5, key), newBatch(caller, 5, key)] as const;
+    const outcomes = await Promise.all([
+      stores.batches.submitBatch(twins[0]),
+      other.batches.submitBatch(twins[1]),
+    ]);
+    t.deepEqual(outcomes.map(({ kind }) => kind).sort(), ['created', 'exists']);
+    t.deepEqual(await balances(caller.accountId), { available: 95, reserved: 5 });
+    const job = newJob(caller.accountId, { apiKeyId: caller.apiKeyId });
+    await stores.jobs.submit(job, LIMITS);
+    const { idempotencyKeyHash } = job;
+    const taken = await stores.batches.submitBatch(newBatch(caller, 1, { idempotencyKeyHash }));
+    t.is(taken.kind, 'key-of-a-job');
+  });
+
+  test('and a job that race for one key are never both made', async t => {
+    const caller = await fundedCaller(stores, 200);
+    const made: string[] = [];
+    for (let round = 0; round < 20; round += 1) {
+      const idempotencyKeyHash = sha256(randomUUID());
+      const { accountId, apiKeyId } = caller;
+      const job = newJob(accountId, { apiKeyId, idempotencyKeyHash });
+      const batch = newBatch(caller, 3, { idempotencyKeyHash });
+      const ofBatch = () => (round % 2 ? stores : other).batches.submitBatch(batch);
+      const ofJob = () => (round % 4 < 2 ? stores : other).jobs.submit(job, LIMITS);
+      const both = await Promise.all(round % 3 ? [ofBatch(), ofJob()] : [ofJob(), ofBatch()]);
+      const kinds = both.map(({ kind }) => kind).sort();
+      t.is(kinds[0], 'created', String(kinds));
+      made.push(kinds[1]!);
+    }
+    t.true(
+      made.every(kind => kind === 'key-of-a-batch' || kind === 'key-of-a-job'),
+      String(made),
+    );
+    const jobs = made.filter(kind => kind === 'key-of-a-job').length;
+    const { reserved } = (await balances(caller.accountId))!;
+    t.is(reserved, jobs + 3 * (made.length - jobs));
+  });
+
+  test('is refused beyond so many open ones of an account', async t => {
+    const caller = await fundedCaller(stores, 100);
+    const submit = () => stores.batches.submitBatch(newBatch(caller, 1));
+    for (let count = 0; count < OPEN_BATCHES_MAX; count += 1)
+      t.is((await submit()).kind, 'created');
+    t.is((await submit()).kind, 'too-many-open');
+    // Before credits, as jobs in flight are.
+    t.is((await stores.batches.submitBatch(newBatch(caller, 51))).kind, 'too-many-open');
+    t.deepEqual(await balances(caller.accountId), { available: 50, reserved: 50 });
+  });
+
+  test('is listed while it is open, and goes with its items once it is old', async t => {
+    const { batch } = await submitted(2);
+    const open = async () => (await stores.batches.listOpen()).map(({ id }) => id);
+    t.true((await open()).includes(batch.id));
+    await enterAll(batch);
+    for (const item of [0, 1]) await end(batch, item, 'succeed');
+    await stores.batches.finishBatch(batch.id);
+    t.false((await open()).includes(batch.id));
+    t.true((await stores.batches.removeOldBatches(-1000, 100)) > 0);
+    t.is(await stores.batches.findForKey(batch.id, batch.apiKeyId), undefined);
+    t.deepEqual(await rowsOf(database.kysely, 'batch_items', { batch_id: batch.id }), []);
+  });
+});

@@ -1,0 +1,85 @@
+/**
+ * What goes with a job that its caller deletes: what it kept for corrections, and the open
+ * corrections that need it, which fail. The job's account is held, so none is made or ends
+ * meanwhile (docs/adr/0052).
+ */
+import type { Database, Schema } from '@matting/database/database.ts';
+import type { Transaction } from 'kysely';
+import { type Job, type JobFailure, OPEN_STATES } from '../jobs/job.ts';
+import { readJob } from '../jobs/job-reading.ts';
+import { failureColumns } from '../jobs/job-rows.ts';
+import { blobsOfKept, KEPT_COLUMNS, NOTHING_KEPT } from '../jobs/job-store.ts';
+import { closing, type EndWork, endJob } from './job-completion.ts';
+
+const DELETED: JobFailure = {
+  code: 'RESULT_EXPIRED',
+  detail: 'The job that this one corrects was deleted. Submit the image again.',
+  retryable: false,
+};
+
+export interface EndedFamily {
+  /** Corrections that failed with it. */
+  readonly ended: readonly Job[];
+  /** These blobs go once no row names them: jobs of a family share them. */
+  readonly shared: readonly string[];
+}
+
+export async function endFamily(
+  database: Database,
+  tx: Transaction<Schema>,
+  job: Job,
+  work: Omit<EndWork, 'ending'>,
+): Promise<EndedFamily> {
+  const ofFirst = job.correction === null;
+  const rows = await tx
+    .selectFrom('jobs')
+    .select(['id', 'corrects', 'state', ...KEPT_COLUMNS])
+    .where('family', '=', job.correction?.first ?? job.id)
+    .orderBy('id')
+    .execute();
+  const ended: Job[] = [];
+  for (const { id, corrects, state } of rows) {
+    const isOpen = OPEN_STATES.some(one => one === state);
+    if (isOpen && (ofFirst || corrects === job.id)) {
+      ended.push(await failCorrection(database, tx, id, work));
+    }
+  }
+  const keeping = ofFirst ? rows : rows.filter(({ id }) => id === job.id);
+  const ids = [job.id, ...keeping.map(({ id }) => id)];
+  await tx
+    .updateTable('jobs')
+    .set(NOTHING_KEPT)
+    .where('id', 'in', [...new Set(ids)].sort())
+    .execute();
+  const kept = [...keptBlobs(job), ...keeping.flatMap(blobsOfKept), ...ended.flatMap(filesOfOpen)];
+  return { ended, shared: [...new Set(kept)] };
+}
+
+function keptBlobs({ kept }: Job): string[] {
+  return [kept?.input, kept?.matte].flatMap(file => file?.blob ?? []);
+}
+
+/** What an open job names, some of which another job may name, too. */
+export function filesOfOpen({ input, background, hintsFile, correction }: Job): string[] {
+  return [input, background?.input, hintsFile, correction?.matte].flatMap(file => file?.blob ?? []);
+}
+
+/** Whoever holds its lease can neither admit nor finish it: its fence moves. */
+async function failCorrection(
+  database: Database,
+  tx: Transaction<Schema>,
+  jobId: string,
+  work: Omit<EndWork, 'ending'>,
+): Promise<Job> {
+  const job = await readJob(database, tx, jobId);
+  if (job === undefined) throw new Error(`correction ${jobId} is gone`);
+  const columns = { state: 'failed' as const, ...failureColumns(DELETED), fence: job.fence + 1 };
+  const statement = closing(database, jobId, [...OPEN_STATES], columns).where(
+    'fence',
+    '=',
+    job.fence,
+  );
+  const ending = { kind: 'release', retryable: false, statement: statement.compile() } as const;
+  await endJob(database, tx, job, { ...work, ending });
+  return job;
+}

@@ -1,0 +1,171 @@
+/** A caller's DELETE in the database: against nodes, twins and the money. */
+import assert from 'node:assert/strict';
+import { rowsOf } from '@matting/database/test/rows.ts';
+import ava from 'ava';
+import { publicState } from '../jobs/job.ts';
+import {
+  claimed,
+  fundedCaller,
+  HOUR_MS,
+  IMAGE_FAULT,
+  LIMITS,
+  newJob,
+  onBalancedStores,
+  reread,
+  resultOf,
+  running,
+  SERVICE_FAULT,
+  storedInput,
+  submitted,
+} from '../test/fixtures.ts';
+import type { NewJob } from './job-submission.ts';
+
+const test = ava.serial;
+
+const CALLBACK = {
+  url: 'https://receiver.example/hook',
+  secret: Uint8Array.of(1),
+  secretKeyId: 'key-1',
+};
+const SOURCE = 'https://pictures.example/1.png';
+
+onBalancedStores(test, 'a deletion', (test, { database, stores, replica }) => {
+  const other = replica();
+
+  async function callersJob(overrides: Partial<NewJob> = {}) {
+    const { accountId, apiKeyId } = await fundedCaller(stores, 1);
+    return newJob(accountId, { apiKeyId, reference: 'mine', callback: CALLBACK, ...overrides });
+  }
+
+  async function assertCancelled(job: NewJob): Promise<void> {
+    const now = await reread(stores, job.id);
+    assert.deepEqual([now.state, now.failure?.code], ['failed', 'JOB_CANCELLED']);
+    assert.deepEqual([now.lease, now.reference, now.failure?.retryable], [null, null, false]);
+    assert.equal(now.idempotencyKeyHash, job.idempotencyKeyHash);
+    const balances = await stores.ledger.balances(job.accountId);
+    assert.deepEqual(balances, { available: 1, reserved: 0 });
+    assert.equal((await rowsOf(database.kysely, 'outbox', { id: job.id })).length, 1);
+  }
+
+  for (const [what, overrides, isHeld] of [
+    ['waits for its download', { sourceUrl: SOURCE }, false],
+    ['is being downloaded', { sourceUrl: SOURCE }, true],
+    ['waits for a node', {}, false],
+    ['a replica holds', {}, true],
+  ] as const) {
+    test(`cancels a job that ${what}, and nobody finishes it`, async t => {
+      const job = await callersJob(overrides);
+      const open = await submitted(stores, job);
+      const claim = isHeld ? await claimed(stores, open) : { jobId: job.id, holder: 'r', fence: 0 };
+      const deletion = await other.jobs.remove(job.id, job.apiKeyId);
+      t.is(deletion?.kind, 'cancelled');
+      t.deepEqual(deletion?.blobs, 'sourceUrl' in overrides ? [] : [`inputs/${job.id}`]);
+      await assertCancelled(job);
+      t.false(await stores.jobs.admitted(claim));
+      t.false(await stores.jobs.inputStored(claim, storedInput(job.id)));
+      t.false(await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}));
+      t.false(await stores.jobs.fail(claim, { ...SERVICE_FAULT, code: 'JOB_CANCELLED' }));
+      t.is((await stores.jobs.remove(job.id, job.apiKeyId))?.kind, 'unchanged');
+      await assertCancelled(job);
+    });
+  }
+
+  test('and an admission decide a job once, whoever is first', async t => {
+    const seen = new Set<string>();
+    for (let round = 0; round < 20; round += 1) {
+      const job = await callersJob();
+      const claim = await claimed(stores, await submitted(stores, job));
+      const removal = () => other.jobs.remove(job.id, job.apiKeyId);
+      const admission = () => stores.jobs.admitted(claim);
+      const [admitted, deletion] =
+        round % 2 === 0
+          ? await Promise.all([admission(), removal()])
+          : ((await Promise.all([removal(), admission()])).toReversed() as [
+              boolean,
+              Awaited<ReturnType<typeof removal>>,
+            ]);
+      seen.add(String(deletion?.kind));
+      t.is(deletion?.kind, admitted ? 'processing' : 'cancelled');
+      if (!admitted) await assertCancelled(job);
+      else t.true(await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}));
+    }
+    t.true(seen.size > 0);
+  });
+
+  test('from two replicas at once cancels once', async t => {
+    for (let round = 0; round < 5; round += 1) {
+      const job = await callersJob();
+      await submitted(stores, job);
+      const both = [stores, other].map(one => one.jobs.remove(job.id, job.apiKeyId));
+      const kinds = (await Promise.all(both)).map(one => one?.kind).sort();
+      t.deepEqual(kinds, ['cancelled', 'unchanged']);
+      await assertCancelled(job);
+    }
+  });
+
+  test('leaves a job that a node has, and one that failed, but for the reference', async t => {
+    const job = await callersJob();
+    const { claim } = await running(stores, job);
+    t.is((await stores.jobs.remove(job.id, job.apiKeyId))?.kind, 'processing');
+    t.is((await reread(stores, job.id)).reference, 'mine');
+    await stores.jobs.fail(claim, IMAGE_FAULT);
+    const failed = await reread(stores, job.id);
+    t.is((await stores.jobs.remove(job.id, job.apiKeyId))?.kind, 'unchanged');
+    const { readAtMs: _, ...left } = await reread(stores, job.id);
+    t.like({ ...failed, reference: null }, left);
+  });
+
+  test('expires a result at once, charged once, and names its files until they are erased', async t => {
+    const job = await callersJob();
+    const { claim } = await running(stores, job);
+    const result = { ...resultOf(claim), thumbnailBytes: 5 };
+    await stores.jobs.succeed(claim, result, HOUR_MS, {});
+    const [first, second] = await Promise.all(
+      [stores, other].map(one => one.jobs.remove(job.id, job.apiKeyId)),
+    );
+    const blobs = [result.blob, `${result.blob}-thumbnail`];
+    t.deepEqual([first?.blobs, second?.blobs], [blobs, blobs]);
+    t.deepEqual([first?.kind, second?.kind].sort(), ['deleted', 'unchanged']);
+    const now = await reread(other, job.id);
+    t.is(publicState(now), 'expired');
+    // Also by the clock of a member that is behind.
+    t.is(publicState({ ...now, readAtMs: 0 }), 'expired');
+    t.is(now.reference, null);
+    t.deepEqual(await stores.ledger.balances(job.accountId), { available: 0, reserved: 0 });
+    t.deepEqual(await stores.jobs.deletedAmong([job.id, 'none']), [job.id]);
+    t.deepEqual([...(await stores.jobs.referencedBlobs(blobs))], blobs);
+    await stores.jobs.resultErased(job.id, 'another');
+    t.deepEqual([...(await stores.jobs.referencedBlobs(blobs))], blobs);
+    await stores.jobs.resultErased(job.id, result.blob);
+    t.deepEqual([...(await stores.jobs.referencedBlobs(blobs))], []);
+  });
+
+  test('that died before it erased leaves the files to the sweeper', async t => {
+    const job = await callersJob();
+    const { claim } = await running(stores, job);
+    const result = resultOf(claim);
+    await stores.jobs.succeed(claim, result, HOUR_MS, {});
+    await stores.jobs.remove(job.id, job.apiKeyId);
+    t.true((await other.jobs.takeExpiredResultBlobs(100)).includes(result.blob));
+  });
+
+  test('gives the credit back to the cap of its key', async t => {
+    const { accountId } = await fundedCaller(stores, 5);
+    const policy = { cap: { credits: 1, period: 'total' } } as const;
+    const { key } = await stores.apiKeys.create(accountId, 'capped', { policy });
+    const capped = () => newJob(accountId, { apiKeyId: key.id, keyHasCap: true });
+    const job = capped();
+    await submitted(stores, job);
+    t.is((await stores.jobs.submit(capped(), LIMITS)).kind, 'key-cap-reached');
+    await stores.jobs.remove(job.id, key.id);
+    t.is((await stores.jobs.submit(capped(), LIMITS)).kind, 'created');
+  });
+
+  test('of another key’s job, or of none, finds nothing', async t => {
+    const job = await callersJob();
+    await submitted(stores, job);
+    t.is(await stores.jobs.remove(job.id, 'key000000009'), undefined);
+    t.is(await stores.jobs.remove('6f1d2c1e-8b1a-4d0e-9a57-2f2b6c3d4e5f', job.apiKeyId), undefined);
+    t.is((await reread(stores, job.id)).state, 'ready');
+  });
+});

@@ -1,0 +1,156 @@
+/**
+ * What a caller's DELETE does to a job, in one transaction:
+ *
+ * | the job         | then                                                                        |
+ * |-----------------|-----------------------------------------------------------------------------|
+ * | queued          | failed with JOB_CANCELLED; its credit returned, its notification written.   |
+ * |                 | One conditional update decides against a node's admission: the fence moves, |
+ * |                 | so whoever holds its lease can neither admit nor finish it                  |
+ * | processing      | it stays as it is                                                           |
+ * | succeeded       | expired: its link is no good from now on. The charge stays                  |
+ * | failed, expired | it stays as it is                                                           |
+ *
+ * What a succeeded job kept for corrections goes with it, and its open corrections fail
+ * (family-deletion.ts). Each of them but a job that is processing loses its reference. The row names the result's blob
+ * until somebody erased it: the caller of this, or else the sweeper.
+ */
+import {
+  type Database,
+  OvertakenError,
+  type Schema,
+  transact,
+} from '@matting/database/database.ts';
+import type { Transaction } from 'kysely';
+import { takeAccount } from '../accounts/account-store.ts';
+import { type Job, type JobFailure, publicState, thumbnailBlob } from '../jobs/job.ts';
+import { readJob } from '../jobs/job-reading.ts';
+import { failureColumns } from '../jobs/job-rows.ts';
+import { type EndedFamily, endFamily, filesOfOpen } from './family-deletion.ts';
+import {
+  closing,
+  type EndWork,
+  endJob,
+  type JobCompletionOptions,
+  noteLeftOut,
+} from './job-completion.ts';
+import { SettledSteps } from './settled-steps.ts';
+
+const CANCELLED: JobFailure = {
+  code: 'JOB_CANCELLED',
+  detail: 'The job was cancelled before a node took it. Nothing is charged.',
+  retryable: false,
+};
+
+const QUEUED: Job['state'][] = ['accepted', 'fetching', 'ready'];
+
+export interface Deletion {
+  readonly kind: 'cancelled' | 'deleted' | 'processing' | 'unchanged';
+  readonly job: Job;
+  /** No row needs these blobs any more. */
+  readonly blobs: readonly string[];
+  /** What a job of a family leaves (family-deletion.ts). */
+  readonly family?: EndedFamily;
+}
+
+export type JobDeletion = ReturnType<typeof jobDeletion>;
+
+export function jobDeletion(database: Database, options: JobCompletionOptions) {
+  return {
+    /** Undefined: the API key has no such job. A repetition answers as the first call. */
+    async remove(
+      jobId: string,
+      apiKeyId: string,
+      { keepReference = false }: { readonly keepReference?: boolean } = {},
+    ): Promise<Deletion | undefined> {
+      const steps = new SettledSteps(options.settled);
+      const removed = await transact(database, async tx => {
+        let job = await readJob(database, tx, jobId);
+        if (job?.apiKeyId !== apiKeyId) return undefined;
+        if (job.kept !== null) {
+          // No correction of it is made or ends from here on.
+          await takeAccount(database, tx, job.accountId);
+          job = (await readJob(database, tx, jobId)) ?? job;
+        }
+        return removeJob(database, tx, job, { options, steps, keepReference });
+      });
+      noteLeftOut(database, options, jobId, steps);
+      return removed;
+    },
+  };
+}
+
+async function removeJob(
+  database: Database,
+  tx: Transaction<Schema>,
+  job: Job,
+  work: {
+    readonly options: JobCompletionOptions;
+    readonly steps: SettledSteps;
+    readonly keepReference: boolean;
+  },
+): Promise<Deletion> {
+  const { id } = job;
+  const kind = kindOf(job);
+  if (kind === 'processing') return { kind, job, blobs: [] };
+  if (kind === 'cancelled') await cancelJob(database, tx, job, work);
+  if (kind === 'deleted') {
+    const { numUpdatedRows } = await tx
+      .updateTable('jobs')
+      .set({ deleted_at: database.nowMs, expires_at: database.nowMs })
+      .set({ result_blob_expires_at: job.result === null ? null : database.nowMs })
+      .where('id', '=', id)
+      .where('deleted_at', 'is', null)
+      .where('result_blob', job.result === null ? 'is' : '=', job.result?.blob ?? null)
+      .executeTakeFirstOrThrow();
+    if (numUpdatedRows !== 1n) throw new OvertakenError(`job ${id} was deleted or swept meanwhile`);
+  }
+  const family = await familyOf(database, tx, { kind, job }, work);
+  // A notification was rendered with it.
+  if (job.reference !== null && !work.keepReference) {
+    await tx.updateTable('jobs').set({ reference: null }).where('id', '=', id).execute();
+  }
+  const after = await readJob(database, tx, id);
+  if (after === undefined) throw new Error(`job ${id} is gone before its commit`);
+  return { kind, job: after, blobs: blobsOf(kind, job), ...(family && { family }) };
+}
+
+async function familyOf(
+  database: Database,
+  tx: Transaction<Schema>,
+  { kind, job }: Pick<Deletion, 'kind' | 'job'>,
+  work: Omit<EndWork, 'ending'>,
+): Promise<EndedFamily | undefined> {
+  if (kind === 'cancelled' && job.correction !== null) {
+    return { ended: [], shared: filesOfOpen(job) };
+  }
+  const keeps = kind === 'deleted' && job.kept !== null;
+  return keeps ? await endFamily(database, tx, job, work) : undefined;
+}
+
+/** Ends a queued job that was read in this transaction. Throws where a node has it since. */
+export async function cancelJob(
+  database: Database,
+  tx: Transaction<Schema>,
+  job: Job,
+  work: { readonly options: JobCompletionOptions; readonly steps: SettledSteps },
+): Promise<void> {
+  const columns = { state: 'failed' as const, ...failureColumns(CANCELLED), fence: job.fence + 1 };
+  const statement = closing(database, job.id, QUEUED, columns).where('fence', '=', job.fence);
+  const ending = { kind: 'release', retryable: false, statement: statement.compile() } as const;
+  await endJob(database, tx, job, { ...work, ending });
+}
+
+function kindOf(job: Job): Deletion['kind'] {
+  const status = publicState(job);
+  if (status === 'processing') return 'processing';
+  if (status === 'queued') return 'cancelled';
+  return status === 'succeeded' ? 'deleted' : 'unchanged';
+}
+
+/** Also what an earlier deletion left. */
+function blobsOf(kind: Deletion['kind'], job: Job): string[] {
+  const { result, deletedAtMs, correction } = job;
+  if (kind === 'cancelled') return correction === null ? filesOfOpen(job) : [];
+  if (result === null || (kind !== 'deleted' && deletedAtMs === null)) return [];
+  return result.thumbnailBytes === null ? [result.blob] : [result.blob, thumbnailBlob(result.blob)];
+}

@@ -1,0 +1,8 @@
+/** The migrations of the package's table. */
+import type { MigrationSeries } from '@matting/database/migrate.ts';
+import { uploads } from './migrations/0001-uploads.ts';
+
+export const MCP_MIGRATIONS: MigrationSeries = {
+  package: 'mcp',
+  migrations: dialect => ({ '0001-uploads': uploads(dialect) }),
+};

@@ -1,0 +1,90 @@
+/** PUT /mcp/uploads/<token>: the image of an address that create_upload gave. It needs no key. */
+import { noteKnownAccount } from '@matting/core/http/header-checks.ts';
+import type { CoreServices, HttpContext } from '@matting/core/package.ts';
+import { readBody, requireBodyHead } from '@matting/http/bodies.ts';
+import { bodyTypeOf } from '@matting/http/request-headers.ts';
+import { wantBody } from '@matting/http/unread-bodies.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import { IMAGE_BYTES_MAX } from '@matting/proto/contract/limits.ts';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { UploadStore } from './upload-store.ts';
+
+export const UPLOADS_PATH = '/mcp/uploads';
+
+type Services = Pick<CoreServices, 'uploads' | 'blobs'>;
+type Found = NonNullable<Awaited<ReturnType<UploadStore['findByToken']>>>;
+type Put = FastifyRequest<{ Params: { token: string } }>;
+
+export function registerUploadRoute(
+  app: FastifyInstance,
+  services: Services,
+  store: UploadStore,
+  { connections }: Pick<HttpContext, 'connections'>,
+): void {
+  const found = new WeakMap<FastifyRequest, Found>();
+  /** The body of an address that is not open stays unread. @throws ContractError NOT_FOUND */
+  async function requireOpen(request: Put, reply: FastifyReply): Promise<void> {
+    const upload = await store.findByToken(request.params.token);
+    if (upload?.state !== 'open') throw noAddress(upload?.state);
+    found.set(request, upload);
+    noteKnownAccount(request, upload.accountId);
+    if (!reply.raw.closed) {
+      reply.raw.once('close', connections.enterSubmission(upload.accountId));
+    }
+  }
+  app.put<{ Params: { token: string } }>(
+    `${UPLOADS_PATH}/:token`,
+    { onRequest: [requireOpen, requireFile] },
+    async (request, reply) => {
+      const upload = found.get(request);
+      if (upload === undefined) throw new Error('an upload is read that nobody looked for');
+      return await receive(request, reply, { ...services, store, upload });
+    },
+  );
+}
+
+/** curl -T names no type; a program that sends a form or JSON means something else. */
+const requireFile = requireBodyHead({
+  accepted: 'image/*, application/octet-stream',
+  wanted: 'the bytes of the image. With curl, send -T photo.jpg',
+  bytesMaxOf: request => {
+    if (request.headers['content-type'] === undefined) return IMAGE_BYTES_MAX;
+    const type = bodyTypeOf(request);
+    const isFile =
+      type !== 'none' && /^(?:image\/|application\/octet-stream$)/.test(type?.type ?? '');
+    return isFile ? IMAGE_BYTES_MAX : undefined;
+  },
+});
+
+function noAddress(state: Found['state'] | undefined): ContractError {
+  const why =
+    state === 'received'
+      ? 'An image has come to this address already. Use its image_id, or call'
+      : 'This address is unknown or over. Call';
+  return new ContractError('NOT_FOUND', `${why} create_upload for another address.`);
+}
+
+/** @throws ContractError as an upload's `finish`; SERVICE_UNAVAILABLE, NOT_FOUND */
+async function receive(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  { uploads, blobs, store, upload }: Services & { store: UploadStore; upload: Found },
+): Promise<FastifyReply> {
+  const { image, end } = uploads.beginBoth(upload.accountId, request.raw);
+  try {
+    wantBody(request, reply);
+    image.takeBytes();
+    await readBody(request.raw, { bytesMax: IMAGE_BYTES_MAX }, chunk => image.write(chunk));
+    const { image: stored } = await image.finish();
+    if (stored instanceof ContractError) throw stored;
+    await image.commit();
+    if (!(await store.received(upload.id, stored.blob))) {
+      await blobs.remove(stored.blob);
+      throw noAddress((await store.findByToken((request as Put).params.token))?.state);
+    }
+    const { format, width, height, bytes } = stored;
+    return reply.code(201).send({ image_id: upload.id, format, width, height, size_bytes: bytes });
+  } finally {
+    await end();
+  }
+}

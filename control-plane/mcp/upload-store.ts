@@ -1,0 +1,137 @@
+/**
+ * Images that agents send before the call that names them. A row is all that replicas share of one:
+ *
+ * | state    | entered by                            | left by                           |
+ * |----------|---------------------------------------|-----------------------------------|
+ * | open     | create                                | received; ADDRESS_MS after create |
+ * | received | received, once the blob is committed  | KEPT_MS after create              |
+ * | over     | its time                              | removeOld, KEPT_MS after create   |
+ *
+ * KEPT_MS is far below the age at which the walk over all blobs takes one that no job names.
+ */
+import { hash, randomBytes, randomUUID } from 'node:crypto';
+import { type Database, query } from '@matting/database/database.ts';
+import { isAsciiWord, isInserted, matchesOne, nowPlusMs } from '@matting/database/statements.ts';
+import type {} from './tables.ts';
+
+/** An agent runs its upload next; the time is for people who confirm it. */
+export const ADDRESS_MS = 600_000;
+/** The image can be used so long, from the making of its address on. */
+export const KEPT_MS = 1_800_000;
+/** They hold 5 GB at most, a tenth of the inputs of as many jobs as an account may have open. */
+export const UPLOADS_OF_ACCOUNT_MAX = 100;
+/** 256 bits: the address is the capability. */
+const TOKEN_BYTES = 32;
+
+type Owner = { readonly accountId: string; readonly apiKeyId: string };
+
+export type UploadStore = ReturnType<typeof createUploadStore>;
+
+export function createUploadStore(database: Database) {
+  return {
+    /** Undefined: the account has UPLOADS_OF_ACCOUNT_MAX. */
+    create: (owner: Owner) => create(database, owner),
+    /** Finds an upload by the secret part of its address. */
+    findByToken: (token: string) => findByToken(database, token),
+    /** False: another image came before, or the upload is over. */
+    received: (id: string, blob: string) => received(database, id, blob),
+    /** Undefined: the key has no such upload, or it is over. `blob` is null until an image came. */
+    findForKey: (apiKeyId: string, id: string) => findForKey(database, apiKeyId, id),
+    removeOld: (size: number, removeBlob: (name: string) => Promise<void>) =>
+      removeOld(database, size, removeBlob),
+  };
+}
+
+async function create(database: Database, { accountId, apiKeyId }: Owner) {
+  const id = randomUUID();
+  const token = randomBytes(TOKEN_BYTES).toString('base64url');
+  const upload = {
+    account_id: accountId,
+    api_key_id: apiKeyId,
+    id,
+    token_hash: hash('sha256', token, 'hex'),
+  };
+  return await query(database, async db => {
+    // Each turn that finds its slot taken has let another call have one.
+    for (let turn = 0; turn <= UPLOADS_OF_ACCOUNT_MAX; turn += 1) {
+      const rows = await db
+        .selectFrom('mcp_uploads')
+        .select(['id', 'slot', 'created_at'])
+        .where('account_id', '=', accountId)
+        .execute();
+      const made = rows.find(row => row.id === id);
+      if (made !== undefined) return { id, token, createdAtMs: made.created_at };
+      const taken = new Set(rows.map(row => row.slot));
+      let slot = 0;
+      while (taken.has(slot)) slot += 1;
+      if (slot >= UPLOADS_OF_ACCOUNT_MAX) return undefined;
+      const values = { ...upload, slot, created_at: database.nowMs };
+      await isInserted(db.insertInto('mcp_uploads').values(values).execute());
+    }
+    return undefined;
+  });
+}
+
+async function findByToken(database: Database, token: string) {
+  const row = await query(database, db =>
+    db
+      .selectFrom('mcp_uploads')
+      .select(['id', 'account_id', 'blob', 'created_at'])
+      .select(() => database.nowMs.as('read_at'))
+      .where('token_hash', '=', hash('sha256', token, 'hex'))
+      .executeTakeFirst(),
+  );
+  if (row === undefined) return undefined;
+  const isOver = row.read_at - row.created_at >= ADDRESS_MS;
+  const state = row.blob === null ? (isOver ? 'over' : 'open') : 'received';
+  return { id: row.id, accountId: row.account_id, state } as const;
+}
+
+function received(database: Database, id: string, blob: string): Promise<boolean> {
+  return query(database, db =>
+    matchesOne(
+      db
+        .updateTable('mcp_uploads')
+        .set({ blob })
+        .where('id', '=', id)
+        // The second is a repetition of this statement whose answer was lost.
+        .where(eb => eb.or([eb('blob', 'is', null), eb('blob', '=', blob)]))
+        .where('created_at', '>', nowPlusMs(database.nowMs, -KEPT_MS)),
+    ),
+  );
+}
+
+async function findForKey(database: Database, apiKeyId: string, id: string) {
+  if (!isAsciiWord(id)) return undefined;
+  return await query(database, db =>
+    db
+      .selectFrom('mcp_uploads')
+      .select('blob')
+      .where('id', '=', id.toLowerCase())
+      .where('api_key_id', '=', apiKeyId)
+      .where('created_at', '>', nowPlusMs(database.nowMs, -KEPT_MS))
+      .executeTakeFirst(),
+  );
+}
+
+/** The blob goes first: a row whose removal fails is found again. */
+async function removeOld(
+  database: Database,
+  size: number,
+  removeBlob: (name: string) => Promise<void>,
+): Promise<number> {
+  const old = await query(database, db =>
+    db
+      .selectFrom('mcp_uploads')
+      .select(['id', 'blob'])
+      .where('created_at', '<=', nowPlusMs(database.nowMs, -KEPT_MS))
+      .orderBy('created_at')
+      .limit(size)
+      .execute(),
+  );
+  for (const { id, blob } of old) {
+    if (blob !== null) await removeBlob(blob);
+    await query(database, db => db.deleteFrom('mcp_uploads').where('id', '=', id).execute());
+  }
+  return old.length;
+}

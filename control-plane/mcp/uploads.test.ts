@@ -1,0 +1,226 @@
+/** Files of an agent's machine: their addresses, what is sent there, and what calls make of it. */
+import { randomUUID } from 'node:crypto';
+import { existsSync } from 'node:fs';
+import path from 'node:path';
+import { assertBalanced, fundedCaller } from '@matting/core/test/fixtures.ts';
+import { hold } from '@matting/http/test/held-form.ts';
+import { IMAGE_BYTES_MAX } from '@matting/proto/contract/limits.ts';
+import ava, { type ExecutionContext } from 'ava';
+import { pino } from 'pino';
+import { Agent, image, openTestApp, put, useTestApp } from './test/mcp-client.ts';
+import { ADDRESS_MS, createUploadStore, KEPT_MS, UPLOADS_OF_ACCOUNT_MAX } from './upload-store.ts';
+
+const test = ava.serial;
+
+let agent: Agent;
+let port: number;
+const app = useTestApp(test, { credits: 1000 }, async () => {
+  port = await app.listen();
+  agent = await Agent.at(port, app.token);
+});
+
+function succeeding(t: ExecutionContext): void {
+  const jobs = app.onSubmitted(id => app.succeedJob(id, Buffer.from('a cut-out')));
+  t.teardown(() => jobs.stop());
+}
+
+async function created(by = agent) {
+  const { text, fields, isError } = await by.call('create_upload');
+  if (isError) throw new Error(text);
+  return { text, ...fields } as Record<'text' | 'image_id' | 'upload_url' | 'command', string>;
+}
+
+/** As if the upload had been made so long ago. */
+const age = (id: string, ms: number) =>
+  app.database.kysely
+    .updateTable('mcp_uploads')
+    .set(eb => ({ created_at: eb('created_at', '-', ms) }))
+    .where('id', '=', id)
+    .execute();
+
+const sweep = () => {
+  const [removal] = app.plugged.flatMap(({ removals = [] }) => removals);
+  return removal!.remove(1000);
+};
+
+const blobOf = async (id: string) => {
+  const rows = app.database.kysely.selectFrom('mcp_uploads').select('blob').where('id', '=', id);
+  return (await rows.executeTakeFirst())?.blob ?? undefined;
+};
+
+test('a file is sent to its address, and is the image of calls, as often as they name it', async t => {
+  succeeding(t);
+  const before = await app.stores.ledger.balances(app.accountId);
+  const { text, image_id, upload_url, command } = await created();
+  t.true(text.includes(command) && text.includes(image_id));
+  t.is(command, `curl --fail-with-body -T photo.jpg '${upload_url}'`);
+  const file = image(300_000);
+  const sent = await put(port, upload_url, file);
+  t.deepEqual(sent, {
+    status: 201,
+    fields: { image_id, format: 'png', width: 40, height: 30, size_bytes: file.length },
+  });
+  t.deepEqual(await app.stores.ledger.balances(app.accountId), before, 'nothing is charged yet');
+  const made = await agent.remove({ image_id });
+  t.false(made.isError, made.text);
+  for (const same of [{ image_id }, { image_base64: file.toString('base64') }]) {
+    t.is((await agent.remove(same)).fields.job_id, made.fields.job_id);
+  }
+  const other = await agent.remove({ image_id, background: 'white' });
+  t.not(other.fields.job_id, made.fields.job_id, other.text);
+  t.is((await app.stores.ledger.balances(app.accountId))!.available, before!.available - 2);
+  await assertBalanced(app.stores);
+});
+
+test('an address takes one image', async t => {
+  const { upload_url, image_id } = await created();
+  const bodies = [image(200_000), image(200_000)];
+  const sent = await Promise.all(bodies.map(body => put(port, upload_url, body)));
+  t.deepEqual(sent.map(({ status }) => status).sort(), [201, 404]);
+  const again = await put(port, upload_url, image());
+  t.is(again.status, 404);
+  t.regex(again.fields.detail, /^An image has come to this address already\. Use its image_id/);
+  const stored = await blobOf(image_id);
+  const [first] = bodies.filter((_, index) => sent[index]?.status === 201);
+  t.is((await app.blobs.stat(stored!))?.bytes, first?.length);
+});
+
+test('what cannot be the image is refused, and the address stays open', async t => {
+  const files = await app.storedFiles();
+  const { upload_url, image_id } = await created();
+  const refused = async (
+    body: Buffer,
+    type: string | undefined,
+    status: number,
+    code: string,
+    said: RegExp,
+  ) => {
+    const answer = await put(port, upload_url, body, type);
+    t.deepEqual([answer.status, answer.fields.code], [status, code]);
+    t.regex(answer.fields.detail, said);
+  };
+  await refused(Buffer.from('GIF89a'), undefined, 400, 'UNSUPPORTED_IMAGE_FORMAT', /JPEG/);
+  await refused(Buffer.alloc(0), undefined, 400, 'INVALID_IMAGE_SOURCE', /empty/);
+  const form = 'multipart/form-data; boundary=x';
+  for (const type of [
+    form,
+    'application/x-www-form-urlencoded',
+    'application/json',
+    'text/plain',
+  ]) {
+    await refused(image(), type, 415, 'UNSUPPORTED_MEDIA_TYPE', /send -T photo\.jpg/);
+  }
+  const large = Buffer.alloc(IMAGE_BYTES_MAX + 1);
+  await refused(large, 'image/png', 413, 'IMAGE_TOO_LARGE', /50 MiB/);
+  t.regex((await agent.remove({ image_id })).text, /^INVALID_IMAGE_SOURCE: image_id has no image/);
+  t.deepEqual(await app.storedFiles(), files);
+  t.is((await put(port, upload_url, image(), 'image/png')).status, 201);
+});
+
+test('an address that is unknown or over is refused before its body is read', async t => {
+  const { upload_url, image_id } = await created();
+  await age(image_id, ADDRESS_MS);
+  for (const address of [upload_url, `${upload_url}x`, upload_url.replace(/[^/]+$/, 'x')]) {
+    const { status, fields } = await put(port, address, image(2_000_000));
+    t.deepEqual([status, fields.code], [404, 'NOT_FOUND']);
+    t.regex(fields.detail, /^This address is unknown or over\. Call create_upload/);
+  }
+  const got = await app.app.inject({ method: 'GET', url: new URL(upload_url).pathname });
+  t.deepEqual([got.statusCode, got.headers.allow], [405, 'PUT']);
+});
+
+test('the image is of its key alone, for its time, and is removed with its file', async t => {
+  const { upload_url, image_id } = await created();
+  await put(port, upload_url, image());
+  const blob = path.join(app.storageDir, (await blobOf(image_id))!);
+  t.true(existsSync(blob));
+  const sibling = await Agent.at(port, await app.createKey());
+  const { token } = await fundedCaller(app.stores, 5);
+  const stranger = await Agent.at(port, token);
+  for (const [other, id] of [
+    [sibling, image_id],
+    [stranger, image_id],
+    [agent, randomUUID()],
+    [agent, 'ü'],
+    [agent, ''],
+  ] as const) {
+    t.regex(
+      (await other.remove({ image_id: id })).text,
+      /^INVALID_IMAGE_SOURCE: image_id names no upload of this API key.* create_upload/,
+    );
+  }
+  await sweep();
+  t.true(existsSync(blob), 'it is young');
+  await age(image_id, KEPT_MS);
+  t.regex((await agent.remove({ image_id })).text, /^INVALID_IMAGE_SOURCE: image_id names no/);
+  t.true((await sweep()) > 0);
+  t.false(existsSync(blob));
+  t.is(await blobOf(image_id), undefined);
+});
+
+test('one image in one call', async t => {
+  const { image_id } = await created();
+  for (const more of [
+    { image_url: 'https://images.example.com/a.jpg' },
+    { image_base64: 'aaaa' },
+  ]) {
+    const { text } = await agent.remove({ image_id, ...more });
+    t.regex(text, /^INVALID_IMAGE_SOURCE: The call has more than one image/);
+  }
+});
+
+test('an image that came too late leaves no file', async t => {
+  const { upload_url, image_id } = await created();
+  const files = await app.storedFiles();
+  const waiting = await hold(port, {
+    method: 'PUT',
+    path: new URL(upload_url).pathname,
+    headers: {},
+    payload: image(20_000),
+  });
+  await age(image_id, KEPT_MS);
+  const { status } = await waiting.release();
+  t.is(status, 404);
+  t.deepEqual(await app.storedFiles(), files);
+});
+
+test('an account that has all its uploads is told when to call again', async t => {
+  const store = createUploadStore(app.database);
+  const { accountId, apiKeyId, token } = await fundedCaller(app.stores, 5);
+  for (let count = 0; count < UPLOADS_OF_ACCOUNT_MAX; count += 1) {
+    await store.create({ accountId, apiKeyId });
+  }
+  const { text, isError } = await (await Agent.at(port, token)).call('create_upload');
+  t.true(isError);
+  t.regex(text, /^RATE_LIMITED: The account has 100 uploads .* again in 60 seconds/);
+  await created();
+});
+
+test('the address is in no line of the log', async t => {
+  const lines: string[] = [];
+  const logger = pino({ level: 'trace' }, { write: line => void lines.push(line) });
+  const logged = await openTestApp({ logger }, t);
+  const at = await logged.listen();
+  const { upload_url } = await created(await Agent.at(at, logged.token));
+  for (const body of [Buffer.from('no image'), image()]) await put(at, upload_url, body);
+  const text = lines.join('');
+  t.false(text.includes(upload_url.split('/').at(-1)!));
+  const [refused, taken] = lines
+    .map(line => JSON.parse(line))
+    .filter(({ msg, route }) => msg === 'answered' && route === '/mcp/uploads/:token');
+  t.deepEqual([refused.status, taken.status, taken.accountId], [400, 201, logged.accountId]);
+});
+
+test('what was sent before /mcp was switched off is removed all the same', async t => {
+  const off = await openTestApp({ settings: { mcp: undefined } }, t);
+  const uploads = createUploadStore(off.database);
+  const { id } = (await uploads.create(await fundedCaller(off.stores, 0)))!;
+  await off.database.kysely
+    .updateTable('mcp_uploads')
+    .set(eb => ({ created_at: eb('created_at', '-', KEPT_MS) }))
+    .where('id', '=', id)
+    .execute();
+  const [removal] = off.plugged.flatMap(({ removals = [] }) => removals);
+  t.is(await removal?.remove(1000), 1);
+  t.is((await off.app.inject({ method: 'POST', url: '/mcp' })).statusCode, 404);
+});

@@ -1,0 +1,22 @@
+/** Gives each block of code of the documents a button that copies it. */
+// @ts-check
+
+const SAID_MS = 2000;
+
+for (const block of navigator.clipboard ? document.querySelectorAll('pre') : []) {
+  const box = Object.assign(document.createElement('div'), { className: 'code' });
+  const button = Object.assign(document.createElement('button'), {
+    type: 'button',
+    className: 'button quiet small copy',
+  });
+  button.textContent = 'Copy';
+  button.addEventListener('click', async () => {
+    await navigator.clipboard.writeText(block.textContent ?? '');
+    button.textContent = 'Copied';
+    setTimeout(() => {
+      button.textContent = 'Copy';
+    }, SAID_MS);
+  });
+  block.replaceWith(box);
+  box.append(block, button);
+}

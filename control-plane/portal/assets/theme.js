@@ -1,0 +1,21 @@
+/**
+ * Shows the page light or dark as the person chose in this browser, otherwise as the system has it.
+ * It runs before the page is drawn, so that no page flashes in the other theme.
+ */
+// @ts-check
+
+const { dataset } = document.documentElement;
+dataset.theme = localStorage.getItem('theme') ?? 'system';
+
+addEventListener('DOMContentLoaded', () => {
+  const select = document.querySelector('.theme select');
+  if (!(select instanceof HTMLSelectElement) || !(select.parentElement instanceof HTMLElement)) {
+    return;
+  }
+  select.value = dataset.theme ?? 'system';
+  select.parentElement.hidden = false;
+  select.addEventListener('change', () => {
+    dataset.theme = select.value;
+    localStorage.setItem('theme', select.value);
+  });
+});

@@ -1,0 +1,123 @@
+/**
+ * The files of the repository that the service serves below /docs, and where their links lead there.
+ * A link to any other file is text on a page: its reader has the service alone.
+ */
+
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import { DOCS_PATH } from '../page/html.ts';
+
+const ROOT = new URL('../../../', import.meta.url);
+/** The documents write the address of the service so. */
+const WRITTEN_ADDRESS = /http:\/\/127\.0\.0\.1:8080|https:\/\/matting\.example\.com/g;
+/** Pictures and programs, which pages show or hand out as they are. */
+const FILES: Readonly<Record<string, string>> = {
+  '.webp': 'image/webp',
+  '.png': 'image/png',
+  '.ts': 'text/plain; charset=utf-8',
+  '.py': 'text/plain; charset=utf-8',
+  '.go': 'text/plain; charset=utf-8',
+};
+
+export interface Guide {
+  /** Its page is /docs/NAME. */
+  readonly name: string;
+  readonly label: string;
+  /** What it is about, for programs that choose by it. */
+  readonly about: string;
+  readonly file: string;
+}
+
+export const GUIDES: readonly Guide[] = [
+  guide('rest', 'Guide', 'The REST interface: requests, fields, answers, callbacks, retries.'),
+  guide(
+    'cookbook',
+    'Cookbook',
+    'Recipes: marketplace squares, uploads of users, a night of pictures.',
+  ),
+  guide('errors', 'Errors', 'Every error code, and what to do.'),
+  guide('limits', 'Limits', 'The limits of a caller, and what all share.'),
+  guide('changes', 'Changes', 'What changed for callers, by version.'),
+  guide('models', 'Models', 'Which model for what, and how an operator adds some.'),
+  {
+    ...guide(
+      'client',
+      'TypeScript client',
+      'The package matting-client, which this service serves.',
+    ),
+    file: 'client/README.md',
+  },
+  guide('remove', 'Folders', 'The command matting-remove, which cuts out folders.'),
+  guide('agents', 'Agents', 'The same jobs as tools of the Model Context Protocol.'),
+  guide('removebg', 'From remove.bg', 'The interface of remove.bg, and what differs.'),
+  guide('photoroom', 'From Photoroom', 'The interface of Photoroom, and what differs.'),
+  guide('rembg', 'From rembg', "The interface of rembg's server, and what differs."),
+];
+
+function guide(name: string, label: string, about: string): Guide {
+  return { name, label, about, file: `docs/${name}.md` };
+}
+
+export function guidePath({ name }: Guide): string {
+  return `${DOCS_PATH}/${name}`;
+}
+
+/** Finds the address of a link on these pages; undefined: it leads to no page, and stays text. */
+export type AddressOf = (target: string) => string | undefined;
+
+/** @param file of the guide in which the links stand */
+export function addressesIn(file: string): AddressOf {
+  return target => {
+    if (/^(?:#|https:\/\/)/.test(target)) return target;
+    const [to = '', anchor] = target.split('#');
+    const place = path.posix.join(path.posix.dirname(file), to);
+    const found = GUIDES.find(one => one.file === place);
+    if (found !== undefined) return guidePath(found) + (anchor ? `#${anchor}` : '');
+    const isFile = /^docs\/(?:images|examples)\/[\w.-]+$/.test(place);
+    return isFile && FILES[path.extname(place)] ? `/${place}` : undefined;
+  };
+}
+
+/** @returns its Markdown, with the address of this service */
+export function readGuide({ file }: Guide, baseUrl: string): string {
+  const text = readFileSync(new URL(file, ROOT), 'utf8');
+  return text.replaceAll(WRITTEN_ADDRESS, baseUrl);
+}
+
+/** Gives the links of Markdown their addresses here; links that lead nowhere become their text. */
+export function linkMarkdown(markdown: string, file: string): string {
+  const addressOf = addressesIn(file);
+  return markdown.replaceAll(
+    /!?\[([^\]]+)\]\(([^)]+)\)/g,
+    (link, words: string, target: string) => {
+      const address = addressOf(target);
+      return address === undefined ? words : link.replace(`(${target})`, `(${address})`);
+    },
+  );
+}
+
+export interface GuideFile {
+  readonly type: string;
+  readonly bytes: Buffer;
+}
+
+/** Reads a file that a guide leads to; undefined for any other. */
+export function readGuideFile(address: string): GuideFile | undefined {
+  const type = FILES[path.extname(address)];
+  if (type === undefined || !filesOfGuides().has(address)) return undefined;
+  return { type, bytes: readFileSync(new URL(address.slice(1), ROOT)) };
+}
+
+let known: ReadonlySet<string> | undefined;
+
+function filesOfGuides(): ReadonlySet<string> {
+  known ??= new Set(
+    GUIDES.flatMap(one => {
+      const addressOf = addressesIn(one.file);
+      const links = [...readGuide(one, '').matchAll(/\]\(([^)]+)\)/g)];
+      const addresses = links.map(([, target = '']) => addressOf(target) ?? '');
+      return addresses.filter(address => FILES[path.extname(address)] !== undefined);
+    }),
+  );
+  return known;
+}

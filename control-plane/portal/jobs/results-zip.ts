@@ -1,0 +1,168 @@
+/**
+ * The results of many jobs as one ZIP file, stored as they are and made while it is read, so
+ * neither a result nor the archive is ever whole in memory.
+ */
+
+import { Readable } from 'node:stream';
+import { type Job, publicState } from '@matting/core/jobs/job.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import type { FastifyReply } from 'fastify';
+import { Zip, ZipPassThrough } from 'fflate';
+import { PageError, visitOf } from '../session/visit.ts';
+import { fill } from '../words/words.ts';
+import type { AccountJobQuestion, AccountJobs } from './account-jobs.ts';
+import type { ResultServices } from './thumbnails.ts';
+
+export const ZIP_RESULTS_MAX = 500;
+/** The format without its 64-bit fields holds 4 GiB. */
+const BYTES_MAX = 2 * 1024 ** 3;
+/** Most jobs of the list may have no result any more: so many pages of it are read. */
+const PAGES_MAX = 20;
+const UNIX = 3;
+const UNIX_MODE = 0o100644;
+const STEM_LENGTH_MAX = 50;
+const IMAGE_ENDING = /\.(?:png|jpe?g|jfif|webp|avif|hei[cf]|jxl|tiff?)$/i;
+/** Windows has no file of these names, whatever their ending. */
+const RESERVED = /^(?:con|prn|aux|nul|com\d|lpt\d)(?:\.|$)/i;
+
+export interface ZipServices extends ResultServices {
+  readonly accountJobs: AccountJobs;
+}
+
+interface Choice {
+  readonly chosen: readonly { readonly jobId: string; readonly name: string }[];
+  readonly isCut: boolean;
+}
+
+interface ZippedFile {
+  readonly name: string;
+  readonly modifiedAtMs: number;
+  readonly pieces: AsyncIterable<Uint8Array> | Iterable<Uint8Array>;
+}
+
+/** @throws PageError notFound: no job of the list has a result */
+export async function sendResultsZip(
+  reply: FastifyReply,
+  question: AccountJobQuestion,
+  services: ZipServices,
+): Promise<FastifyReply> {
+  const { accountId } = visitOf(reply.request);
+  const choice = await chooseResults(accountId, question, services.accountJobs);
+  if (choice.chosen.length === 0) throw new PageError('notFound');
+  const files = filesOf(reply, choice, services);
+  return reply
+    .headers({
+      'content-type': 'application/zip',
+      'content-disposition': 'attachment; filename="cutouts.zip"',
+      'cache-control': 'no-store',
+      'x-content-type-options': 'nosniff',
+    })
+    .send(Readable.from(zipOf(files), { objectMode: false }));
+}
+
+/** Takes ids alone: an archive of large results lasts, and a result may go meanwhile. */
+export async function chooseResults(
+  accountId: string,
+  question: AccountJobQuestion,
+  accountJobs: Pick<AccountJobs, 'list'>,
+): Promise<Choice> {
+  const group = question.group === 'all' ? 'succeeded' : question.group;
+  const chosen: { jobId: string; name: string }[] = [];
+  const used = new Set<string>();
+  let { after } = question;
+  let bytes = 0;
+  for (let page = 0; page < PAGES_MAX; page += 1) {
+    const { jobs, next } = await accountJobs.list(accountId, { ...question, group, after });
+    for (const job of jobs.filter(one => publicState(one) === 'succeeded')) {
+      bytes += job.result?.bytes ?? 0;
+      if (chosen.length === ZIP_RESULTS_MAX || bytes > BYTES_MAX) return { chosen, isCut: true };
+      chosen.push({ jobId: job.id, name: unusedName(job, used) });
+    }
+    if (next === undefined) return { chosen, isCut: false };
+    after = next;
+  }
+  return { chosen, isCut: true };
+}
+
+/** Numbers names that file systems without upper and lower case take for the same. */
+function unusedName({ id, reference, result }: Job, used: Set<string>): string {
+  const stem = stemOf(reference ?? id) || id;
+  for (let count = 1; ; count += 1) {
+    const name = `${count === 1 ? stem : `${stem} (${count})`}.${result?.format}`;
+    if (used.has(name.toLowerCase())) continue;
+    used.add(name.toLowerCase());
+    return name;
+  }
+}
+
+/** Makes of any text a name that every system can have, and that leads to no other folder. */
+function stemOf(text: string): string {
+  const plain = text
+    .normalize('NFC')
+    .replace(IMAGE_ENDING, '')
+    .replaceAll(/[\p{Cc}\p{Cf}\p{Co}\p{Cs}\u2028\u2029<>:"/\\|?*]/gu, '_');
+  const short = [...plain].slice(0, STEM_LENGTH_MAX).join('');
+  const stem = short.replaceAll(/^[\s.]+|[\s.]+$/g, '');
+  return RESERVED.test(stem) ? `_${stem}` : stem;
+}
+
+/** Ends with a text if the archive has not all that the list has. */
+async function* filesOf(
+  reply: FastifyReply,
+  { chosen, isCut }: Choice,
+  { accountJobs, resultDownload, resultReaders }: ZipServices,
+): AsyncGenerator<ZippedFile> {
+  const { accountId, words } = visitOf(reply.request);
+  const { more, gone } = words.jobs.zip;
+  const missing: string[] = [];
+  for (const { jobId, name } of chosen) {
+    const job = (await accountJobs.find(accountId, jobId))?.job;
+    if (job === undefined || publicState(job) !== 'succeeded') {
+      missing.push(name);
+      continue;
+    }
+    const file = resultDownload.fileOf(job, 'download');
+    const leave = resultReaders.enter(file, () => reply.raw.destroy());
+    try {
+      const pieces = await file.open().catch(error => {
+        if (!isGone(error)) throw error;
+      });
+      if (pieces) yield { name, modifiedAtMs: file.createdAtMs, pieces };
+      else missing.push(name);
+    } finally {
+      leave();
+    }
+  }
+  const lines = isCut ? [fill(more, { count: ZIP_RESULTS_MAX })] : [];
+  if (missing.length > 0) lines.push(gone, ...missing);
+  if (lines.length === 0) return;
+  const pieces = [Buffer.from(`${lines.join('\r\n')}\r\n`)];
+  yield { name: 'left-out.txt', modifiedAtMs: Date.now(), pieces };
+}
+
+function isGone(error: unknown): boolean {
+  return error instanceof ContractError && /^RESULT_(?:EXPIRED|LOST)$/.test(error.code);
+}
+
+async function* zipOf(files: AsyncIterable<ZippedFile>): AsyncGenerator<Uint8Array> {
+  const made: Uint8Array[] = [];
+  const zip = new Zip((error, piece) => {
+    if (error) throw error;
+    made.push(piece);
+  });
+  for await (const { name, modifiedAtMs, pieces } of files) {
+    const file = new ZipPassThrough(name);
+    file.mtime = modifiedAtMs;
+    // Of a file of DOS, unzip takes no name for UTF-8.
+    file.os = UNIX;
+    file.attrs = UNIX_MODE << 16;
+    zip.add(file);
+    for await (const piece of pieces) {
+      file.push(piece);
+      yield* made.splice(0);
+    }
+    file.push(new Uint8Array(0), true);
+  }
+  zip.end();
+  yield* made;
+}

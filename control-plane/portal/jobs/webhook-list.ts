@@ -1,0 +1,71 @@
+/** A list of webhooks, as accounts and the operator see it: what was sent, and how it ended. */
+
+import type { OperatorNotification } from '@matting/core/operator/operator.ts';
+import type { VNode } from 'preact';
+import { type Child, html } from '../page/html.ts';
+import * as ui from '../page/ui.ts';
+import type { Locale } from '../session/visit.ts';
+
+const TONES: Readonly<Record<OperatorNotification['status'], ui.Tone>> = {
+  pending: 'neutral',
+  delivered: 'good',
+  failed: 'bad',
+};
+
+interface Around {
+  /** Jobs have their pages below it. */
+  readonly jobsPath: string;
+  /** The form that sends one again; null: it cannot be. */
+  readonly resend: (one: OperatorNotification) => VNode | null;
+  readonly empty: VNode;
+}
+
+export function webhookTable(
+  found: readonly OperatorNotification[],
+  { words: all, formats }: Locale,
+  { jobsPath, resend, empty }: Around,
+): VNode {
+  const { notifications: words, actions } = all.operator;
+  return ui.dataTable({
+    caption: words.caption,
+    columns: [
+      words.jobField,
+      words.status,
+      { label: words.receiver, cut: true },
+      ui.end(words.attempts),
+      words.last,
+      words.nextAt,
+      { label: actions, silent: true, align: 'end' },
+    ],
+    rows: found.map(one => [
+      html`${subjectOf(one, jobsPath)} <div class="soft">${ui.ago(one.created_at, formats.exactTime)}</div>`,
+      ui.badge(words.statuses[one.status], TONES[one.status]),
+      one.receiver,
+      formats.credits(one.attempts),
+      lastAnswer(one, { words: all, formats }),
+      ui.time(one.next_attempt_at, formats.dateTime, '–'),
+      resend(one),
+    ]),
+    empty,
+  });
+}
+
+/** Says how the last attempt ended, and when. */
+function lastAnswer(
+  { last_status_code: status, last_failure: failure, last_attempt_at: at }: OperatorNotification,
+  { words, formats }: Pick<Locale, 'words' | 'formats'>,
+): Child {
+  if (at === null) return '–';
+  const why =
+    failure === null ? words.operator.notifications.noAnswer : words.jobs.failures[failure];
+  return html`${status === null ? why : `HTTP ${status}`}
+    <div class="soft">${ui.ago(at, formats.exactTime)}</div>`;
+}
+
+/** Names the final job, or the account's event, which has an id of its own and no page. */
+function subjectOf({ job_id: id, event }: OperatorNotification, jobsPath: string): VNode {
+  if (event === null) {
+    return html`<a href=${`${jobsPath}/${id}`} title=${id}><code>${id.slice(0, 8)}</code></a>`;
+  }
+  return html`<span>${event} ${ui.shortId(id)}</span>`;
+}

@@ -1,0 +1,73 @@
+/** The page of an account's webhooks, the newest first: those of its jobs and of its own events. */
+
+import { NOTIFICATION_STATUSES } from '@matting/core/webhooks/webhooks.ts';
+import type { FastifyInstance, FastifyReply } from 'fastify';
+import { ACCOUNT_PATH } from '../page/html.ts';
+import { renderPage } from '../page/page-frame.ts';
+import * as ui from '../page/ui.ts';
+import { may } from '../session/roles.ts';
+import { queryOf, visitOf } from '../session/visit.ts';
+import type { AccountJobs } from './account-jobs.ts';
+import { JOBS_PATH } from './thumbnails.ts';
+import { webhookTable } from './webhook-list.ts';
+
+export const WEBHOOKS_PATH = `${ACCOUNT_PATH}/webhooks`;
+
+export function registerWebhooksRoute(account: FastifyInstance, accountJobs: AccountJobs): void {
+  account.get('/webhooks', { config: { permission: 'jobs.read' } }, (_request, reply) =>
+    renderWebhooks(reply, accountJobs),
+  );
+}
+
+async function renderWebhooks(reply: FastifyReply, accountJobs: AccountJobs) {
+  const visit = visitOf(reply.request);
+  const { words, role, csrf, accountId } = visit;
+  const { webhooks: said, operator, jobs } = words;
+  const [asked, after] = ['status', 'after'].map(name => queryOf(reply.request, name));
+  const status = NOTIFICATION_STATUSES.find(one => one === asked);
+  const place = typeof after === 'string' ? after : undefined;
+  const { found, next } = await accountJobs.webhooks(accountId, { status, after: place });
+  const link = (value: typeof status, label: string) => ({
+    ...{ label, href: ui.withQuery(WEBHOOKS_PATH, { status: value }), active: value === status },
+  });
+  const { statuses } = operator.notifications;
+  return renderPage(reply, {
+    title: said.title,
+    lead: said.lead,
+    active: 'webhooks',
+    said: jobs.resent,
+    main: [
+      ui.segments(said.title, [
+        link(undefined, operator.all),
+        ...NOTIFICATION_STATUSES.map(one => link(one, statuses[one])),
+      ]),
+      webhookTable(found, visit, {
+        jobsPath: JOBS_PATH,
+        resend: one =>
+          one.status !== 'delivered' &&
+          one.event === null &&
+          Date.parse(one.secret_erase_at ?? '') > Date.now() &&
+          may(role, 'jobs.resend')
+            ? ui.postForm(
+                {
+                  action: `${JOBS_PATH}/${one.job_id}/resend`,
+                  csrf,
+                  hidden: { from: 'webhooks' },
+                  class: 'inline',
+                },
+                ui.button({
+                  label: operator.notifications.resend,
+                  kind: 'secondary',
+                  describe: `${operator.notifications.resend}: ${one.job_id}`,
+                }),
+              )
+            : null,
+        empty: ui.emptyState({
+          title: operator.notifications.empty,
+          text: status === undefined ? said.emptyText : undefined,
+        }),
+      }),
+      ui.pager(words.common, WEBHOOKS_PATH, { after: place, next }, { status }),
+    ],
+  });
+}

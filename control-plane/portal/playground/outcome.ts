@@ -1,0 +1,81 @@
+/** What became of a picture: the stage while it is worked on, its cut-out, and the way to correct it. */
+import { type Job, publicState } from '@matting/core/jobs/job.ts';
+import { curlSample } from '@matting/proto/contract/curl-sample.ts';
+import type { VNode } from 'preact';
+import { correcting } from '../jobs/correcting.ts';
+import { failureText, sizeOf, warningsText } from '../jobs/job-pages.ts';
+import { hasThumbnail, thumbnail } from '../jobs/thumbnails.ts';
+import { type Child, html } from '../page/html.ts';
+import { ERASE_HERE, KEEP_HERE } from '../page/painter.ts';
+import { resultStage } from '../page/stage.ts';
+import * as ui from '../page/ui.ts';
+import type { Visit } from '../session/visit.ts';
+import type { Words } from '../words/words.ts';
+import type { Options } from './use-playground.ts';
+
+export function isOpen(job: Job): boolean {
+  return ['queued', 'processing'].includes(publicState(job));
+}
+
+/** The call that the page shows has these. */
+interface Call {
+  readonly baseUrl: string;
+  readonly options: Options;
+}
+
+export function outcome(visit: Visit, job: Job | undefined, call: Call): Child {
+  if (job === undefined) return null;
+  const said = visit.words.playground;
+  const status = publicState(job);
+  if (status === 'queued' || status === 'processing') return workingStage(visit.words, status);
+  const { failure } = job;
+  const cost = failure?.retryable ? said.given : said.counted;
+  const why = failure && `${failureText(visit.words, failure.code)} ${cost}`;
+  return html`<section data-state=${status} aria-label=${said.outcome}>
+    ${status === 'succeeded' ? [succeeded(visit, job), correctingHere(visit, job, call)] : null}
+    ${status === 'failed' && why ? ui.notice('bad', why) : null}
+    ${status === 'expired' ? ui.notice('neutral', said.expired) : null}
+  </section>`;
+}
+
+function succeeded(visit: Visit, job: Job): Child {
+  const { words, formats } = visit;
+  const said = words.playground;
+  const path = `/account/playground/${job.id}/result`;
+  const warned = warningsText(words, job);
+  // If no browser shows the format, the page shows a thumbnail.
+  const isSmall = job.outputFormat === 'jxl' && hasThumbnail(visit, job);
+  return html`${isSmall ? html`<div class="cut-out">${thumbnail(visit, job, said.result)}</div>` : null}
+    ${resultStage(words, path, job.outputFormat)}
+    ${warned ? ui.notice('warning', warned) : null}
+    <div class="actions result-row">
+      ${ui.linkButton({ href: path, label: said.download, kind: 'primary' })}
+      <span class="hint">${sizeOf(words, formats, job)}</span>
+    </div>`;
+}
+
+function correctingHere(visit: Visit, job: Job, { baseUrl, options }: Call): Child {
+  const action = ui.withQuery(
+    `/account/playground/${job.id}/corrections`,
+    Object.fromEntries(options),
+  );
+  const shapes = [['keep', KEEP_HERE] as const, ['erase', ERASE_HERE] as const];
+  const call = curlSample({ baseUrl, options: new Map([...options, ...shapes]) });
+  return correcting(visit, job, { action, call });
+}
+
+/**
+ * A picture that is worked on: one line, to which the script adds the seconds, over the original.
+ * Without scripts the page looks again by itself, and says so.
+ */
+export function workingStage({ playground: said }: Words, status: 'queued' | 'processing'): VNode {
+  return html`<section data-state=${status} data-sending=${said.sending} data-about=${said.about}
+      data-elapsed=${said.elapsed} data-queued=${said.state.queued}
+      data-processing=${said.state.processing} aria-label=${said.outcome}>
+    <figure class="canvas working">
+      <figcaption class="working-line"><span role="status" data-say>${said.state[status]}</span>${' '}
+        <span class="soft" aria-hidden="true" data-seconds></span>
+        <noscript>${said.refreshing}</noscript></figcaption>
+    </figure>
+  </section>`;
+}

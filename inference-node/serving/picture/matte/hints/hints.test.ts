@@ -1,0 +1,192 @@
+/** Tests how shapes and pictures become seeds, and what seeds do to a matte. */
+import type { HintShape } from '@matting/proto/contract/hints.ts';
+import test from 'ava';
+import type { RgbaPicture } from '../../rgba-picture.ts';
+import { applyHints } from './apply-hints.ts';
+import { drawSeeds, ERASE_SEED, KEEP_SEED, lumaOf } from './seeds.ts';
+
+const SIZE = { width: 96, height: 64 };
+const ALL = { left: 0, top: 0, ...SIZE };
+
+/** A plane of one number a pixel. */
+function planeOf(valueAt: (x: number, y: number) => number): Uint8Array {
+  const { width, height } = SIZE;
+  return Uint8Array.from({ length: width * height }, (_none, i) =>
+    valueAt(i % width, Math.floor(i / width)),
+  );
+}
+
+const GREY = 0xff808080;
+const RED = 0xff2020d0;
+const GREEN = 0xff20c040;
+
+function pictureOf(colourAt: (x: number, y: number) => number): RgbaPicture {
+  const rgba = new Uint32Array(SIZE.width * SIZE.height);
+  for (let i = 0; i < rgba.length; i++) {
+    // Noise of a photo: three levels.
+    const noise = (i * 2_654_435_761) % 3;
+    rgba[i] = colourAt(i % SIZE.width, Math.floor(i / SIZE.width)) + noise * 0x010101;
+  }
+  return { rgba, ...SIZE, translucent: false };
+}
+
+const within = (x: number, y: number, left: number, top: number, right: number, bottom: number) =>
+  x >= left && x < right && y >= top && y < bottom;
+
+const inBody = (x: number, y: number) => within(x, y, 10, 20, 40, 50);
+/** A ring beside the body, six pixels thick. */
+const inHandle = (x: number, y: number) =>
+  within(x, y, 40, 22, 66, 48) && !within(x, y, 40, 28, 60, 42);
+
+const handle: HintShape = {
+  line: [
+    [46, 25],
+    [62, 26],
+    [63, 44],
+    [48, 45],
+  ],
+  radius: 1.5,
+};
+
+function hinted(
+  matte: Uint8Array,
+  picture: RgbaPicture,
+  hints: { readonly keep?: HintShape[]; readonly erase?: HintShape[] },
+): Uint8Array {
+  const result = matte.slice();
+  applyHints(result, drawSeeds(hints, SIZE, ALL, SIZE), SIZE, picture);
+  return result;
+}
+
+const shareOf = (matte: Uint8Array, isIn: (x: number, y: number) => boolean) => {
+  let [shown, all] = [0, 0];
+  for (let i = 0; i < matte.length; i++) {
+    if (!isIn(i % SIZE.width, Math.floor(i / SIZE.width))) continue;
+    all += 1;
+    shown += matte[i]! / 255;
+  }
+  return shown / all;
+};
+
+const missing = planeOf((x, y) => (inBody(x, y) ? 255 : 0));
+const cup = pictureOf((x, y) => (inBody(x, y) || inHandle(x, y) ? RED : GREY));
+
+test('a stroke in a missing handle brings back the handle, and not a blob', t => {
+  const matte = hinted(missing, cup, { keep: [handle] });
+  t.true(shareOf(matte, inHandle) > 0.9);
+  t.true(shareOf(matte, (x, y) => !inHandle(x, y) && !inBody(x, y)) < 0.03);
+  t.is(shareOf(matte, inBody), 1);
+});
+
+test('a stroke stops where another one says the opposite, and erase wins', t => {
+  const lower: HintShape = { box: [40, 42, 60, 48] };
+  const matte = hinted(missing, cup, { keep: [handle], erase: [lower] });
+  t.is(
+    shareOf(matte, (x, y) => within(x, y, 40, 42, 60, 48)),
+    0,
+  );
+  t.true(shareOf(matte, (x, y) => within(x, y, 44, 22, 66, 28)) > 0.9);
+  const both = hinted(missing, cup, { keep: [lower], erase: [lower] });
+  t.is(
+    shareOf(both, (x, y) => within(x, y, 40, 42, 60, 48)),
+    0,
+  );
+});
+
+const inOther = (x: number, y: number) => within(x, y, 60, 10, 84, 30);
+/** Two colours, so that colours alone would take half of it. */
+const pair = pictureOf((x, y) => {
+  if (inOther(x, y)) return y < 20 ? GREEN : RED;
+  return inBody(x, y) ? RED : GREY;
+});
+const shown = planeOf((x, y) => (inBody(x, y) || inOther(x, y) ? 255 : 0));
+
+test('an erasing stroke on a second object takes the object, and nothing of the first', t => {
+  const matte = hinted(shown, pair, { erase: [{ line: [[70, 14]], radius: 3 }] });
+  t.is(shareOf(matte, inOther), 0);
+  t.is(shareOf(matte, inBody), 1);
+});
+
+test('an erasing stroke in the only object takes its colour there, and not the object', t => {
+  const two = pictureOf((x, y) => (within(x, y, 10, 20, 20, 50) ? GREEN : RED));
+  const matte = hinted(missing, two, {
+    erase: [
+      {
+        line: [
+          [14, 24],
+          [14, 46],
+        ],
+        radius: 2,
+      },
+    ],
+  });
+  t.true(shareOf(matte, (x, y) => within(x, y, 10, 20, 20, 50)) < 0.1);
+  t.true(shareOf(matte, (x, y) => within(x, y, 22, 20, 40, 50)) > 0.98);
+});
+
+test('strokes that say what the matte shows anyway change nothing', t => {
+  const keep: HintShape[] = [{ box: [14, 24, 36, 46] }];
+  const erase: HintShape[] = [
+    {
+      line: [
+        [80, 4],
+        [80, 60],
+      ],
+      radius: 4,
+    },
+  ];
+  t.deepEqual(hinted(missing, cup, { keep, erase }), missing);
+});
+
+test('lines are drawn with their radius and round ends, as far as the plane goes', t => {
+  const seeds = drawSeeds(
+    {
+      keep: [
+        {
+          line: [
+            [10, 32],
+            [30, 32],
+          ],
+          radius: 5,
+        },
+      ],
+    },
+    SIZE,
+    ALL,
+    SIZE,
+  );
+  const drawn = seeds.reduce((sum, seed) => sum + seed, 0);
+  t.true(Math.abs(drawn - (20 * 10 + Math.PI * 25)) < 30, `${drawn}`);
+  const everything = { keep: [{ line: [[0, 0]], radius: 10_000 } as const] };
+  t.true(drawSeeds(everything, SIZE, ALL, SIZE).every(seed => seed === KEEP_SEED));
+  const speck = { erase: [{ line: [[96, 64]], radius: 0.01 } as const] };
+  t.is(drawSeeds(speck, SIZE, ALL, SIZE).at(-1), ERASE_SEED);
+});
+
+test('a part sees the seeds in its own pixels', t => {
+  const part = { left: 48, top: 32, width: 48, height: 32 };
+  const seeds = drawSeeds({ keep: [{ box: [48, 32, 72, 64] }] }, SIZE, part, SIZE);
+  t.is(seeds[0], KEEP_SEED);
+  t.deepEqual([seeds[47], seeds[49]], [KEEP_SEED, 0]);
+});
+
+test('a picture of hints is stretched, and a thin line of it is not lost', t => {
+  const size = { width: 960, height: 640 };
+  const rgba = new Uint32Array(size.width * size.height).fill(GREY);
+  for (let y = 0; y < size.height; y++) rgba[y * size.width + 500] = 0xffffffff;
+  rgba[0] = 0xff050505;
+  rgba[1] = 0xff060606;
+  rgba[11] = 0xfff9f9f9;
+  const plane = lumaOf({ rgba, ...size, translucent: false });
+  const seeds = drawSeeds(plane, SIZE, ALL, SIZE);
+  t.is(seeds.filter(seed => seed === KEEP_SEED).length, SIZE.height);
+  t.deepEqual([seeds[0], seeds[1], seeds[50]], [ERASE_SEED, 0, KEEP_SEED]);
+  const small = lumaOf({
+    rgba: Uint32Array.of(0xff000000, GREY),
+    width: 2,
+    height: 1,
+    translucent: false,
+  });
+  const halves = drawSeeds(small, SIZE, ALL, SIZE);
+  t.is(halves.filter(seed => seed === ERASE_SEED).length, halves.length / 2);
+});

@@ -1,0 +1,107 @@
+/** Makes the one matte that is refined: of the models' looks or a given matte, with hints. */
+import { regionIn } from '@matting/proto/contract/finishing/frame.ts';
+import type { Box, Size } from '@matting/proto/contract/finishing.ts';
+import { requireInside } from '@matting/proto/contract/hints.ts';
+import type { FinishChoices } from '../makeable.ts';
+import { applyHints } from '../matte/hints/apply-hints.ts';
+import { type Drawn, drawSeeds, type HintsPlane, isDrawn } from '../matte/hints/seeds.ts';
+import type { RoleMatte } from '../matte/merge-mattes.ts';
+import { clearOutside } from '../matte/picture-alpha.ts';
+import { cutPart, spreadAlpha } from '../matte/picture-part.ts';
+import { type MergedMatte, mergeToWorkingSize, workingSize } from '../matte/refine.ts';
+import { resample } from '../matte/resample.ts';
+import type { RgbaPicture } from '../rgba-picture.ts';
+import type { StoredMatte } from './matte-file.ts';
+
+export interface Looks {
+  /** Of the models; none with a given matte. */
+  readonly mattes: readonly RoleMatte[];
+  readonly given?: StoredMatte | undefined;
+  /** What they show of the picture; undefined: all of it. */
+  readonly part?: Box | undefined;
+  /** The picture of hints; undefined: they are shapes, if there are any. */
+  readonly hintsPlane?: HintsPlane | undefined;
+}
+
+export interface SeenMatte extends StoredMatte {
+  /** The picture, or a copy of the part of it that the matte shows. */
+  readonly seen: RgbaPicture;
+}
+
+/** @throws ContractError INVALID_PARAMETER: hints outside of the picture */
+export function mergeLooks(
+  picture: RgbaPicture,
+  looks: Looks,
+  { hints }: Pick<FinishChoices, 'hints'>,
+): SeenMatte {
+  const { given, part = given?.part, hintsPlane } = looks;
+  const drawn: Drawn | undefined = hintsPlane ?? (hints && isDrawn(hints) ? hints : undefined);
+  const all = { left: 0, top: 0, width: picture.width, height: picture.height };
+  const box = hints?.subjectBox && regionIn(picture, hints.subjectBox, 'subject_box');
+  const area = box ?? all;
+  if (hints !== undefined) requireInside(hints, area);
+  const first = seenOf(picture, part, given?.merged, looks.mattes);
+  const looked =
+    part === undefined || drawn === undefined || box !== undefined || liesIn(drawn, part)
+      ? first
+      : widen(first, part, picture);
+  const { seen, merged } = looked;
+  const shown = looked.part ?? all;
+  if (drawn !== undefined) {
+    applyHints(merged.alpha, drawSeeds(drawn, picture, shown, merged), merged, seen);
+  }
+  if (box !== undefined) clearOutside(merged.alpha, merged, boxWithin(box, shown, merged));
+  return looked;
+}
+
+function seenOf(
+  picture: RgbaPicture,
+  part: Box | undefined,
+  given: MergedMatte | undefined,
+  mattes: readonly RoleMatte[],
+): SeenMatte {
+  const seen = part === undefined ? picture : cutPart(picture, part);
+  const merged = given === undefined ? mergeToWorkingSize(mattes, seen) : sized(given, seen);
+  return { part, seen, merged };
+}
+
+/** A version of this program with another working size may have written it. */
+function sized({ alpha, ...size }: MergedMatte, seen: Size): MergedMatte {
+  const wanted = workingSize(seen);
+  if (size.width === wanted.width && size.height === wanted.height) return { alpha, ...size };
+  return { alpha: resample({ data: alpha, ...size }, wanted), ...wanted };
+}
+
+function liesIn(drawn: Drawn, part: Box): boolean {
+  if ('luma' in drawn) return false;
+  try {
+    requireInside(drawn, part);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** The matte over all of the picture: hints lie outside of the part that the models chose. */
+function widen({ merged }: SeenMatte, part: Box, picture: RgbaPicture): SeenMatte {
+  const size = workingSize(picture);
+  const small = boxWithin(part, { left: 0, top: 0, ...picture }, size);
+  const { alpha, ...from } = merged;
+  const inPart = resample({ data: alpha, ...from }, small);
+  return {
+    part: undefined,
+    seen: picture,
+    merged: { alpha: spreadAlpha(inPart, small, size), ...size },
+  };
+}
+
+/** The box, in pixels of the picture, in those of a plane of `size` over `shown`. */
+function boxWithin(box: Box, shown: Box, size: Size): Box {
+  const [x, y] = [size.width / shown.width, size.height / shown.height];
+  const edge = (at: number, side: number) => Math.min(side, Math.max(0, Math.round(at)));
+  const left = edge((box.left - shown.left) * x, size.width - 1);
+  const top = edge((box.top - shown.top) * y, size.height - 1);
+  const right = edge((box.left + box.width - shown.left) * x, size.width);
+  const bottom = edge((box.top + box.height - shown.top) * y, size.height);
+  return { left, top, width: Math.max(1, right - left), height: Math.max(1, bottom - top) };
+}

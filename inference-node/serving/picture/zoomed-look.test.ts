@@ -1,0 +1,131 @@
+import test from 'ava';
+import type { MatteRole } from '../models/prepared-model.ts';
+import { inferPlan, type Look } from './infer-plan.ts';
+import { isCloserBelieved, partAround } from './zoomed-look.ts';
+
+const SIZE = { width: 100, height: 80 };
+/** Ten times as large as the mattes, and of another shape. */
+const PICTURE = { width: 1000, height: 400 };
+
+type Box = readonly [left: number, top: number, width: number, height: number];
+
+function matteOf(boxes: readonly Box[], value = 255) {
+  const alpha = Buffer.alloc(SIZE.width * SIZE.height);
+  for (const [left, top, width, height] of boxes) {
+    for (let y = top; y < top + height; y++) {
+      alpha.fill(value, y * SIZE.width + left, y * SIZE.width + left + width);
+    }
+  }
+  return { alpha, size: SIZE };
+}
+
+const SMALL: Box = [40, 20, 10, 8];
+const PART = { left: 350, top: 50, width: 200, height: 140 };
+
+test('the part around a small subject › has its box with a margin, in the pixels of the picture', t => {
+  // 10 x 8 of the matte are 100 x 40 of the picture, and half of the longer side lies around it.
+  t.deepEqual(partAround(matteOf([SMALL]), PICTURE), PART);
+});
+
+test('the part around a small subject › ends with the picture', t => {
+  const part = partAround(matteOf([[95, 0, 5, 4]]), PICTURE);
+  t.deepEqual(part, { left: 925, top: 0, width: 75, height: 45 });
+});
+
+test('the part around a small subject › holds several subjects', t => {
+  const near = matteOf([SMALL, [52, 30, 3, 3]]);
+  t.deepEqual(partAround(near, PICTURE), { left: 325, top: 25, width: 300, height: 215 });
+  // Together they are no small subject any more.
+  t.is(partAround(matteOf([SMALL, [90, 70, 3, 3]]), PICTURE), undefined);
+});
+
+test('the part around a small subject › is neither widened by a speck nor by a ghost', t => {
+  t.deepEqual(partAround(matteOf([SMALL, [90, 70, 1, 1]]), PICTURE), PART);
+  const ghost = matteOf([[0, 0, 100, 80]], 63);
+  const alpha = ghost.alpha.map((value, i) => Math.max(value, matteOf([SMALL]).alpha[i] ?? 0));
+  t.deepEqual(partAround({ alpha, size: SIZE }, PICTURE), PART);
+});
+
+test('there is no part around › a large subject, or none', t => {
+  t.is(partAround(matteOf([[10, 10, 60, 60]]), PICTURE), undefined);
+  t.is(partAround(matteOf([]), PICTURE), undefined);
+  t.is(partAround(matteOf([SMALL], 63), PICTURE), undefined);
+});
+
+/** The closer look of PART shows a box of it. */
+function isBelieved(closer: readonly Box[], part = PART, first = matteOf([SMALL])) {
+  return isCloserBelieved(matteOf(closer), first, part, PICTURE);
+}
+const SUBJECT: Box = [25, 28, 50, 24];
+
+test('a closer look › is believed where it shows what the first look shows', t => {
+  t.true(isBelieved([SUBJECT]));
+  t.true(isBelieved([[20, 20, 60, 45]]));
+});
+
+test('a closer look › is not believed where it has lost the subject', t => {
+  t.false(isBelieved([]));
+  t.false(isBelieved([[25, 28, 20, 24]]));
+  t.false(isBelieved([], PART, matteOf([SMALL], 100)));
+});
+
+test('a closer look › is not believed where it is less sure than the first look', t => {
+  const closer = matteOf([SUBJECT], 200);
+  t.false(isCloserBelieved(closer, matteOf([SMALL]), PART, PICTURE));
+  t.true(isCloserBelieved(closer, matteOf([SMALL], 200), PART, PICTURE));
+});
+
+test('a closer look › is not believed where what it shows goes on outside of the part', t => {
+  t.false(isBelieved([SUBJECT, [0, 70, 100, 10]]));
+  t.false(isBelieved([[0, 0, 100, 80]]));
+  // The part reaches down to where the picture ends, as its subject does.
+  const low = { left: 350, top: 250, width: 200, height: 150 };
+  t.true(isBelieved([[25, 28, 50, 52]], low, matteOf([[40, 60, 10, 20]])));
+});
+
+const RUNS = (['subject', 'opinion', 'secondLook'] as const).map(role => ({
+  model: { model: role === 'opinion' ? 'another' : 'one' },
+  role,
+}));
+
+/** Takes the looks of a plan: the first shows `first`, a look at a part `closer`. */
+async function take(first: readonly Box[], closer: readonly Box[], value = 255, part?: object) {
+  const looks: (readonly [MatteRole, object | undefined])[] = [];
+  const answer = async ({ run, part: seen }: Look<(typeof RUNS)[number]>) => {
+    looks.push([run.role, seen]);
+    return matteOf(seen === undefined ? first : closer, value);
+  };
+  const sight = { picture: PICTURE, part: part as typeof PART | undefined };
+  return { ...(await inferPlan(RUNS, sight, answer)), looks };
+}
+
+test('a plan › looks closer at a small subject, and at nothing else from then on', async t => {
+  const { looks, mattes, part, runs } = await take([SMALL], [SUBJECT]);
+  t.deepEqual(looks, [
+    ['subject', undefined],
+    ['subject', PART],
+  ]);
+  t.deepEqual([part, runs.length, mattes.length], [PART, 1, 1]);
+  t.deepEqual(mattes[0]?.alpha, matteOf([SUBJECT]).alpha);
+  // All is unsure of it: the opinion and the second look see the part too.
+  const unsure = await take([SMALL], [SUBJECT], 200);
+  t.true(unsure.looks.slice(1).every(([, seen]) => seen !== undefined));
+  t.deepEqual(
+    unsure.runs.map(({ role }) => role),
+    ['subject', 'opinion', 'secondLook'],
+  );
+});
+
+test('a plan › goes on with the whole picture where it does not believe its closer look', async t => {
+  const { looks, mattes, part } = await take([SMALL], [[0, 0, 100, 80]]);
+  t.deepEqual([looks.length, part], [2, undefined]);
+  t.deepEqual(mattes[0]?.alpha, matteOf([SMALL]).alpha);
+});
+
+test('a plan › takes no closer look at a large subject, nor within a part that it is given', async t => {
+  const large = await take([[10, 10, 60, 60]], [SUBJECT]);
+  t.deepEqual(large.looks, [['subject', undefined]]);
+  const given = { left: 0, top: 0, width: 500, height: 400 };
+  const { looks, part } = await take([], [SMALL], 255, given);
+  t.deepEqual([looks, part], [[['subject', given]], given]);
+});

@@ -1,0 +1,18 @@
+/** What Node tells of its own process: memory, descriptors, event loop, collections of garbage. */
+import { collectDefaultMetrics, type Registry } from '@prometheus-io/client';
+
+/** Resolution of the event loop's lag; the default of 10 ms costs 0.5 % of a core for nothing. */
+const EVENT_LOOP_PRECISION_MS = 100;
+/** The lag tells the same; each would be filled ten times a second. */
+const LEFT_OUT = ['nodejs_eventloop_utilization_summary', 'nodejs_eventloop_utilization_histogram'];
+/** The longest that a timer takes. */
+const NEVER_MS = 2 ** 31 - 1;
+
+export function collectProcessMetrics(registry: Registry): void {
+  collectDefaultMetrics({
+    register: registry,
+    eventLoopMonitoringPrecision: EVENT_LOOP_PRECISION_MS,
+    eventLoopUtilizationTimeout: NEVER_MS,
+  });
+  for (const name of LEFT_OUT) registry.removeSingleMetric(name);
+}
