@@ -85,7 +85,15 @@ async function runIn(tree: string, ...args: string[]): Promise<Ended> {
   return { code, output };
 }
 
-const NOTHING = { passed: 0, failed: 0, skipped: 0, failures: [], output: '', tookMs: [] };
+const NOTHING = {
+  passed: 0,
+  failed: 0,
+  skipped: 0,
+  failures: [],
+  flaky: [],
+  output: '',
+  tookMs: [],
+};
 
 async function one(title: string, act: () => Promise<Ended>): Promise<AvaResult> {
   const startedAtMs = performance.now();
@@ -115,6 +123,7 @@ async function tested(title: string, tree: string, globs: readonly string[]): Pr
   return {
     ...result,
     failures: result.failures.map(failure => `${title}: ${failure}`),
+    flaky: result.flaky.map(failure => `${title}: ${failure}`),
     tookMs: result.tookMs.map(([file, ms]) => [`${title}: ${file}`, ms]),
   };
 }

@@ -215,13 +215,12 @@ test('of usage tell the figures of a day where it is pointed at', async t => {
   const visitor = await Visitor.open(browser, { origins: [site.origin] });
   await visitor.signInAs(site.ours.people.owner.cookies);
   await visitor.go('/account/usage?group=key');
-  const today = visitor.page.locator('.day').last();
-  t.false(await today.locator('.tip-ground').isVisible());
-  await today.hover();
-  await today.locator('.tip-ground').waitFor();
-  const day = new Intl.DateTimeFormat('en-GB', { timeZone: 'UTC', dateStyle: 'medium' });
-  const told = (await today.locator('.tip').textContent()) ?? '';
-  t.true(told.includes(day.format(new Date())) && /Others\s*\d/.test(told), told);
+  // Midnight may have passed since the account was filled.
+  const day = visitor.page.locator('.day').filter({ hasText: 'Others' }).last();
+  t.false(await day.locator('.tip-ground').isVisible());
+  await day.hover();
+  await day.locator('.tip-ground').waitFor();
+  t.regex((await day.locator('.tip').textContent()) ?? '', /\d+ \w{3,4} 20\d\d.*Others\s*\d/s);
   t.deepEqual(visitor.takeProblems(), []);
   await visitor.close();
 });

@@ -28,6 +28,8 @@ export interface AvaResult {
   readonly skipped: number;
   /** A line each: file, title, the beginning of the reason. */
   readonly failures: readonly string[];
+  /** Failures of files that passed when they ran again. */
+  readonly flaky: readonly string[];
   /** The output of ava, where it was not printed. */
   readonly output: string;
   /** Each time runs from the process's start to its end, by path from the root, slowest first. */
@@ -47,10 +49,40 @@ interface Results {
   readonly unhandledRejections: number;
   readonly tookMs: Readonly<Record<string, number>>;
   readonly failures: readonly string[];
+  readonly byFile: Readonly<Record<string, { passedTests: number; skippedTests: number }>>;
+  /** Null is a failure of no file. */
+  readonly failedFiles: readonly (string | null)[];
 }
 
-/** Ava reports on stdout; nothing that a file started outlives the call. */
+type Counted = Omit<AvaResult, 'output' | 'flaky'>;
+
+/**
+ * Ava reports on stdout; nothing that a file started outlives the call. With `MATTING_TEST_RETRY=1`
+ * the files that failed run once more, alone, on a machine that may have been busy with others.
+ */
 export async function runAva(run: AvaRun): Promise<AvaResult> {
+  const { output, results, succeeded } = await runOnce(run);
+  const first = { ...resultOf(results, succeeded), output, flaky: [] };
+  const failed = results.failedFiles.filter(file => file !== null);
+  const isRetried = process.env.MATTING_TEST_RETRY === '1' && failed.length > 0;
+  if (!isRetried || failed.length < results.failedFiles.length) return first;
+  const again = await runOnce({ ...run, files: failed, concurrency: 1 });
+  const second = resultOf(again.results, again.succeeded);
+  const without = (of: 'passedTests' | 'skippedTests') =>
+    failed.reduce((count, file) => count - (results.byFile[file]?.[of] ?? 0), results[of]);
+  const stillFail = again.results.failedFiles.map(file => `${path.relative(ROOT, file ?? '')}:`);
+  return {
+    passed: without('passedTests') + second.passed,
+    skipped: without('skippedTests') + second.skipped,
+    failed: second.failed,
+    failures: second.failures,
+    flaky: first.failures.filter(line => !stillFail.some(file => line.startsWith(file))),
+    tookMs: first.tookMs,
+    output: output + again.output,
+  };
+}
+
+async function runOnce(run: AvaRun) {
   const { files, concurrency, timeoutMs, match, isQuiet, env } = run;
   const scratch = mkdtempSync(path.join(tmpdir(), 'matting-ava-'));
   const resultsFile = path.join(scratch, 'results.json');
@@ -88,10 +120,10 @@ export async function runAva(run: AvaRun): Promise<AvaResult> {
   for (const signal of signals) process.off(signal, endAll);
   const results: Results = JSON.parse(readFileSync(resultsFile, 'utf8'));
   rmSync(scratch, { recursive: true });
-  return { output, ...resultOf(results, code === 0) };
+  return { output, results, succeeded: code === 0 };
 }
 
-function resultOf(results: Results, succeeded: boolean): Omit<AvaResult, 'output'> {
+function resultOf(results: Results, succeeded: boolean): Counted {
   const { failedTests, failedHooks, failedWorkers, internalErrors, remainingTests } = results;
   const counted =
     failedTests +
@@ -116,8 +148,8 @@ const SLOWEST = 10;
  * Sets the exit code, 0 only when something passed and nothing failed, and says the slowest files,
  * what failed, and `N passed, N failed` as this process's last words.
  *
- * `MATTING_TEST_TALLY=file` has a line with the counts appended, and one with # for each failure:
- * what runs several adds them up.
+ * `MATTING_TEST_TALLY=file` has a line with the counts appended, and one with # for each failure,
+ * also of those that passed when they ran again: what runs several adds them up.
  */
 export function concludeWith(results: readonly AvaResult[], lastWords?: () => void): void {
   const sum = (of: (result: AvaResult) => number) => results.reduce((n, one) => n + of(one), 0);
@@ -125,7 +157,10 @@ export function concludeWith(results: readonly AvaResult[], lastWords?: () => vo
   const failed = sum(result => result.failed);
   const skipped = sum(result => result.skipped);
   const tally = process.env.MATTING_TEST_TALLY;
-  const failures = results.flatMap(result => result.failures);
+  const failures = [
+    ...results.flatMap(result => result.flaky.map(failure => `flaky: ${failure}`)),
+    ...results.flatMap(result => result.failures.map(failure => `failed: ${failure}`)),
+  ];
   if (tally) {
     const lines = [`${passed} ${failed}`, ...failures.map(failure => `# ${failure}`)];
     appendFileSync(tally, `${lines.join('\n')}\n`);
@@ -137,7 +172,7 @@ export function concludeWith(results: readonly AvaResult[], lastWords?: () => vo
       console.log(`${(ms / 1000).toFixed(1).padStart(6)} s  ${file}`);
     }
     lastWords?.();
-    for (const failure of failures) console.log(`failed: ${failure}`);
+    for (const failure of failures) console.log(failure);
     if (skipped > 0) console.log(`${skipped} skipped`);
     console.log(`${passed} passed, ${failed} failed`);
   });

@@ -35,21 +35,26 @@ async function observeRun({ events }) {
   const began = new Map();
   const tookMs = {};
   const failures = [];
+  /** Undefined among them is a failure of no file. */
+  const failedFiles = new Set();
   let stats;
   /** A test that asked for more time is silent until then. */
   let silentUntilMs = 0;
   let lastAtMs = Date.now();
   const nameWhatRuns = () => {
-    for (const file of began.keys()) {
-      if (!(file in tookMs)) {
-        console.error(`killed, it did not end by itself: ${file}`);
-        failures.push(`${path.relative('', file)}: killed, it did not end by itself`);
-      }
+    for (const file of order.keys()) {
+      if (file in tookMs) continue;
+      failedFiles.add(file);
+      const fate = began.has(file) ? 'killed, it did not end by itself' : 'it did not begin';
+      console.error(`${fate}: ${file}`);
+      failures.push(`${path.relative('', file)}: ${fate}`);
     }
   };
-  process.once('exit', () =>
-    writeFileSync(resultsFile, JSON.stringify({ ...stats, tookMs, failures })),
-  );
+  process.once('exit', () => {
+    const byFile = Object.fromEntries(stats?.byFile ?? []);
+    const files = { byFile, failedFiles: [...failedFiles] };
+    writeFileSync(resultsFile, JSON.stringify({ ...stats, tookMs, failures, ...files }));
+  });
   // Ava's own bound is wound up by the next event, and there is none where a file does not end
   // after a test that had asked for more time.
   setInterval(() => {
@@ -68,7 +73,10 @@ async function observeRun({ events }) {
         if (!began.has(file)) began.set(file, performance.now());
       }
     }
-    if (FAILURES.has(event.type)) failures.push(failureOf(event));
+    if (FAILURES.has(event.type)) {
+      failures.push(failureOf(event));
+      failedFiles.add(event.testFile);
+    }
     if (event.type === 'worker-finished' || event.type === 'worker-failed') {
       tookMs[event.testFile] = performance.now() - began.get(event.testFile);
     } else if (event.type === 'timeout') {
