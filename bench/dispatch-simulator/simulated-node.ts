@@ -22,8 +22,8 @@ import {
 
 const CHANGE_INTERVAL_MS = 20;
 const REPEAT_INTERVAL_MS = 1000;
-/** Images admitted beyond those in work, as a node with engines + 2 picture workers has. */
-const PLACES_BESIDE_ENGINES = 3;
+/** Images admitted beyond those in work, as a node with engines + 1 picture workers has. */
+const PLACES_BESIDE_ENGINES = 2;
 const PLENTY = { megapixelsMax: 400, megapixelsAloneMax: 400 } as const;
 /** More than a node ever holds. */
 const VANISH_LISTENERS_MAX = 16;

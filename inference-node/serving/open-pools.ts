@@ -47,8 +47,10 @@ import { chooseLayout, enginesOpened } from './start/node-layout.ts';
 import { openSelectables } from './start/open-selectables.ts';
 import { PICTURE_WORKERS_MAX, type PoolSettings } from './start/pool-settings.ts';
 
-/** Decode of the next image and encode of the one before overlap with a run. */
-const WORKERS_BESIDE_ENGINES = 2;
+/** The next image is decoded, and the one before encoded, beside an engine that runs alone. */
+const WORKERS_MIN = 3;
+/** One decodes or encodes while every engine has an image. A second gains no images a second. */
+const WORKERS_BESIDE_ENGINES = 1;
 /** A GPU's host keeps these cores for the node's main process and for what feeds the engines. */
 const CORES_NOT_OF_WORKERS = 2;
 /** One image is being received or sent while every worker has one. */
@@ -145,7 +147,7 @@ function defaultWorkers(
   { engines }: EngineLayout,
   cpuShare: number,
 ): number {
-  const beside = engines + WORKERS_BESIDE_ENGINES;
+  const beside = Math.max(engines + WORKERS_BESIDE_ENGINES, WORKERS_MIN);
   const onGpu = provider === 'cuda' || provider === 'tensorrt';
   const cores = onGpu ? Math.floor(cpuShare) - CORES_NOT_OF_WORKERS : 0;
   return Math.min(PICTURE_WORKERS_MAX, Math.max(beside, cores));

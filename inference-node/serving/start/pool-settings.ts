@@ -28,7 +28,7 @@ export interface PoolSettings {
   /** Undefined: the engines get this machine's share of cores, by the execution provider. */
   readonly engineThreads: number | undefined;
   readonly engineGoal: EngineGoal;
-  /** Undefined: engines + 2; on a GPU the cores less two if that is more. */
+  /** Undefined: engines + 1, at least 3; on a GPU the cores less two if that is more. */
   readonly pictureWorkers: number | undefined;
   /** Engines beside the own plan's that have had no image for so long are ended. */
   readonly modelIdleMs: number;
@@ -143,8 +143,8 @@ function readEngines(reader: EnvReader, isSmall: boolean) {
     pictureWorkers: reader.integer('MATTING_PICTURE_WORKERS', {
       ...fromMachine(
         PICTURE_WORKERS_MAX,
-        `The processes that decode and encode pictures. The default is two more than the engines of
-          a model, on GPUs at least the cores less two.`,
+        `The processes that decode and encode pictures. The default is one more than the engines of
+          a model and at least 3, on GPUs at least the cores less two.`,
       ),
       ...oneIfSmall,
     }),
