@@ -98,9 +98,9 @@ export async function isolatedEnv(extra: Record<string, string> = {}) {
 }
 
 /** Runs `matting …` and gathers what it writes. */
-export function spawnMatting(args: readonly string[], env: Record<string, string>) {
+export function spawnMatting(args: readonly string[], env: Record<string, string>, cwd = ROOT) {
   const child = spawn(process.execPath, [path.join(ROOT, 'bin/matting.ts'), ...args], {
-    cwd: ROOT,
+    cwd,
     env,
     stdio: ['ignore', 'pipe', 'pipe'],
   });

@@ -1,6 +1,6 @@
 /** Starts of `matting up` that fail late, lose their terminal, or use brought weights. */
 import { execFile, spawn } from 'node:child_process';
-import { readdirSync, rmSync } from 'node:fs';
+import { readdirSync, rmSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import ava from 'ava';
@@ -55,7 +55,7 @@ test('a terminal that is closed, whichever process leads its session, takes the 
   rmSync(dataDir, { recursive: true, force: true });
 });
 
-test('weights that were brought are used by `cutout`, and what is wanted is the same as over REST: square, 85 %, JPEG', async t => {
+test('weights that were brought are used by `cutout`, and what is wanted is the same as over REST: square, 85 %, JPEG, told as JSON', async t => {
   const folder = await temporaryFolder(t);
   const [models, behind, out] = ['models', 'behind.png', 'square.jpg'].map(name =>
     path.join(folder, name),
@@ -67,9 +67,16 @@ test('weights that were brought are used by `cutout`, and what is wanted is the 
   const create = { width: 30, height: 20, channels: 3, background: '#00f' } as const;
   await sharp({ create }).toFile(behind);
   const square = ['--crop', '--scale', '85%', '--output-width', '300', '--output-height', '300'];
-  const args = ['cutout', '--out', out, ...square, '--background-file', behind];
+  const named = ['--json', '--model', 'u2netp', '--out', out];
+  const args = ['cutout', ...named, ...square, '--background-file', behind];
   const { exited, output } = spawnMatting(args, env);
   t.is(await exited, 0, output());
+  const { cutouts } = JSON.parse(/^\{"cutouts":.*$/m.exec(output())?.[0] ?? '');
+  t.is(cutouts.length, 1);
+  t.like(cutouts[0], { file: out, content_type: 'image/jpeg', width: 300, height: 300 });
+  t.like(cutouts[0], { size_bytes: statSync(out).size, warnings: [] });
+  t.deepEqual(cutouts[0].models, [{ name: 'u2netp', role: 'subject' }]);
+  t.true(cutouts[0].stages_ms.infer > 0, output());
   t.deepEqual(readdirSync(path.join(models, 'u2netp/1.0.0')), ['prepared']);
   t.is((await sharp(out).metadata()).format, 'jpeg');
   const { data, info } = await sharp(out).raw().toBuffer({ resolveWithObject: true });
