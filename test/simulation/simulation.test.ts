@@ -1,6 +1,5 @@
 /** The product's rounds in a simulated fleet against an ideal central queue, seeded. */
 import test from 'ava';
-import { makeMixedDay } from '../../bench/dispatch-simulator/mixed-jobs.ts';
 import {
   quantile,
   runRounds,
@@ -68,25 +67,6 @@ test('lets nothing that is paid for wait longer for the playground: 10 nodes, lo
   const ratio = p99 / quantile(waits(false, 'ideal'), 0.99);
   t.true(ratio <= RATIO_MAX, `p99 of the wait is ${ratio} of the ideal`);
   t.true(quantile(waits(true, 'ours'), 0.5) > 5 * p99, 'the others wait for them');
-});
-
-test('lets what names no model wait for none that is named: 10 nodes, both models loaded', t => {
-  const waits = { alone: [], beside: [], others: [] } as Record<string, number[]>;
-  // Several days: one alone is its worst rush.
-  for (const seed of [1, 2, 3, 4]) {
-    const { scenario, fleet, plain, mixed } = makeMixedDay(400, seed);
-    for (const jobs of [plain, mixed]) {
-      const { ours } = runRounds(scenario, fleet, jobs);
-      for (const job of jobs) {
-        const kind = job.model !== undefined ? 'others' : jobs === plain ? 'alone' : 'beside';
-        waits[kind]?.push(ours.get(job)?.waitMs ?? Number.NaN);
-      }
-    }
-  }
-  const quantileOf = (kind: string, share: number) => quantile(waits[kind] ?? [], share);
-  t.true(quantileOf('others', 0.5) > 5000, 'the others wait');
-  const longer = quantileOf('beside', 1) - quantileOf('alone', 1);
-  t.true(longer < 750, `the longest by ${longer} ms, and three runs of the own plan are 750`);
 });
 
 const LARGE_PIXELS = 12e6;

@@ -1,0 +1,23 @@
+/** Simulated days on which most jobs name a model that other jobs do not. */
+import test from 'ava';
+import { makeMixedDay } from '../../bench/dispatch-simulator/mixed-jobs.ts';
+import { quantile, runRounds } from '../../bench/dispatch-simulator/simulation.ts';
+
+test('lets what names no model wait for none that is named: 10 nodes, both models loaded', t => {
+  const waits = { alone: [], beside: [], others: [] } as Record<string, number[]>;
+  // Several days: one alone is its worst rush.
+  for (const seed of [1, 2, 3, 4]) {
+    const { scenario, fleet, plain, mixed } = makeMixedDay(400, seed);
+    for (const jobs of [plain, mixed]) {
+      const { ours } = runRounds(scenario, fleet, jobs);
+      for (const job of jobs) {
+        const kind = job.model !== undefined ? 'others' : jobs === plain ? 'alone' : 'beside';
+        waits[kind]?.push(ours.get(job)?.waitMs ?? Number.NaN);
+      }
+    }
+  }
+  const quantileOf = (kind: string, share: number) => quantile(waits[kind] ?? [], share);
+  t.true(quantileOf('others', 0.5) > 5000, 'the others wait');
+  const longer = quantileOf('beside', 1) - quantileOf('alone', 1);
+  t.true(longer < 750, `the longest by ${longer} ms, and three runs of the own plan are 750`);
+});
