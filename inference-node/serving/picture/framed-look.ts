@@ -64,7 +64,7 @@ export interface SizedAlpha {
   readonly size: Size;
 }
 
-interface SizedMatte extends SizedAlpha {
+export interface SizedMatte extends SizedAlpha {
   readonly role: MatteRole;
 }
 
@@ -117,7 +117,7 @@ function isBelieved(
 }
 
 /** Gives the share of what `other` shows that `own` shows too. */
-function keptShare(own: SizedAlpha, other: SizedAlpha): number {
+export function keptShare(own: SizedAlpha, other: SizedAlpha): number {
   const { both, others } = countShown(own, other);
   return others === 0 ? 1 : both / others;
 }

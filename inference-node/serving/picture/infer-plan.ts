@@ -6,6 +6,7 @@
 import type { Box, Size } from '@matting/proto/contract/finishing.ts';
 import type { MatteRole } from '../models/prepared-model.ts';
 import { FRAMED_RULES, isWorthFraming, withFramedLook } from './framed-look.ts';
+import { seenTwice } from './seen-twice.ts';
 import { isWorthRunning, UNSURE_SHARE_MIN } from './worth-running.ts';
 import { isCloserBelieved, partAround, ZOOM_RULES } from './zoomed-look.ts';
 
@@ -77,6 +78,7 @@ export async function inferPlan<Running extends Run>(
   for (const run of plan) {
     const first = mattes[0]?.alpha;
     if (first && !isWorthRunning(run.role, first, rules.unsureShareMin)) continue;
+    let isDoubted = false;
     for (const framed of looksOf(run, plan, first, rules)) {
       const answer = await take({ run, framed, part }, mattes);
       if (answer === 'missing') missing.push(run);
@@ -86,8 +88,11 @@ export async function inferPlan<Running extends Run>(
         ? withFramedLook(mattes, answer, rules.framed)
         : [...mattes, { alpha, size, role: run.role }];
       // The framed look is not believed: the next one shows the picture as it is.
-      if (joined === undefined) continue;
-      mattes = joined;
+      if (joined === undefined) {
+        isDoubted = true;
+        continue;
+      }
+      mattes = isDoubted ? seenTwice(joined) : joined;
       runs.push(run);
       break;
     }
