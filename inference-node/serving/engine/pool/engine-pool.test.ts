@@ -24,30 +24,36 @@ import type { EnginePoolSnapshot } from './engine-pool.ts';
 import { RunningMean } from './estimated-wait.ts';
 import { QUEUED_RUNS_MAX } from './open-engine-pool.ts';
 
+/** What a pool does by itself, or by signals to processes, is the same whichever runtime they load. */
+const alone = ava.serial;
+
 const AT_ONCE = { respawnDelaysMs: [0] } as const;
 const ENDLESS = { kind: 'paced', tripsMax: ENDLESS_TRIPS } as const;
 /** Longer than any run takes: only a clock that is put forward comes to it. */
 const WATCHDOG_MS = 600_000;
 
-test('what cannot run is refused at once; closed while it loads, a pool leaves no process', async t => {
-  const pool = await openPool(t, {});
-  const pid = pidOf(pool);
-  const { signal } = new AbortController();
-  const odd = pool.run({ rgb: new Uint8Array(5), priority: 'sync', signal });
-  await t.throwsAsync(odd, { message: /5 bytes of pixels for an input of 32x32/ });
-  const aborted = run(pool, QUICK, { signal: AbortSignal.abort(new Error('too late')) });
-  await t.throwsAsync(aborted, { message: /too late/ });
-  t.is(pool.snapshot().queued, 0, 'neither was queued');
-  const queued = Array.from({ length: QUEUED_RUNS_MAX }, () =>
-    t.throwsAsync(run(pool, QUICK), { code: 'NODE_UNAVAILABLE' }),
-  );
-  t.is(pool.snapshot().queued, QUEUED_RUNS_MAX);
-  await t.throwsAsync(run(pool, QUICK), { code: 'NODE_OVERLOADED' });
-  const ready = t.throwsAsync(pool.ready(), { code: 'NODE_UNAVAILABLE' });
-  await pool.close(60_000);
-  await Promise.all([ready, ...queued]);
-  t.false(isAlive(pid));
-});
+alone(
+  'what cannot run is refused at once; closed while it loads, a pool leaves no process',
+  async t => {
+    const pool = await openPool(t, {});
+    const pid = pidOf(pool);
+    const { signal } = new AbortController();
+    const odd = pool.run({ rgb: new Uint8Array(5), priority: 'sync', signal });
+    await t.throwsAsync(odd, { message: /5 bytes of pixels for an input of 32x32/ });
+    const aborted = run(pool, QUICK, { signal: AbortSignal.abort(new Error('too late')) });
+    await t.throwsAsync(aborted, { message: /too late/ });
+    t.is(pool.snapshot().queued, 0, 'neither was queued');
+    const queued = Array.from({ length: QUEUED_RUNS_MAX }, () =>
+      t.throwsAsync(run(pool, QUICK), { code: 'NODE_UNAVAILABLE' }),
+    );
+    t.is(pool.snapshot().queued, QUEUED_RUNS_MAX);
+    await t.throwsAsync(run(pool, QUICK), { code: 'NODE_OVERLOADED' });
+    const ready = t.throwsAsync(pool.ready(), { code: 'NODE_UNAVAILABLE' });
+    await pool.close(60_000);
+    await Promise.all([ready, ...queued]);
+    t.false(isAlive(pid));
+  },
+);
 
 test('aborted while running, and closed: told at once, but nothing overtakes native code', async t => {
   const { pool, pid } = await openReady(t, {});
@@ -90,7 +96,7 @@ test('close with no grace left: the run is refused, its process gone', async t =
   t.false(isAlive(pid));
 });
 
-test('the snapshot follows what happens, and listeners hear of it', async t => {
+alone('the snapshot follows what happens, and listeners hear of it', async t => {
   const pool = await openPool(t, { kind: 'paced', tripsMax: 40 });
   const seen: EnginePoolSnapshot[] = [];
   const unsubscribe = pool.onChange(() => seen.push(pool.snapshot()));
@@ -164,7 +170,7 @@ test('a file altered while the node runs is not loaded again: the pool fails', a
   await t.throwsAsync(run(pool, QUICK), { code: 'NODE_UNAVAILABLE' });
 });
 
-test('loads that hang are killed, and three of them are the end', async t => {
+alone('loads that hang are killed, and three of them are the end', async t => {
   const timing = { ...AT_ONCE, loadTimeoutMs: 100 };
   const hanging = path.join(import.meta.dirname, '../../test/hanging-import.ts');
   const childEnv = { NODE_OPTIONS: `--import=${hanging}` };
@@ -174,7 +180,7 @@ test('loads that hang are killed, and three of them are the end', async t => {
   await until('no process is left', () => pool.processes().length === 0);
 });
 
-test('killed while idle, or before it began an image: no image pays for it', async t => {
+alone('killed while idle, or before it began an image: no image pays for it', async t => {
   const { pool, pid: before } = await openReady(t, {}, { timing: AT_ONCE });
   process.kill(before, 'SIGKILL');
   // The pool has not seen the death yet: this run goes to the dead engine.
@@ -200,15 +206,18 @@ test('killed while idle, or before it began an image: no image pays for it', asy
   t.deepEqual([pool.metrics().deaths.idle, pool.metrics().deaths.run], [3, 0]);
 });
 
-test('a run that leaves where engines are lost waits for the first one, and for none after it', async t => {
-  const pool = await openPool(t, ENDLESS);
-  const early = run(pool, QUICK, { leavesWhenDown: true });
-  t.is(pool.snapshot().state, 'starting');
-  t.is((await early).alpha[0], QUICK);
-  process.kill(pidOf(pool), 'SIGKILL');
-  await untilPool(pool, () => pool.snapshot().enginesReady === 0);
-  await t.throwsAsync(run(pool, QUICK, { leavesWhenDown: true }), { code: 'ENGINE_LOST' });
-});
+alone(
+  'a run that leaves where engines are lost waits for the first one, and for none after it',
+  async t => {
+    const pool = await openPool(t, ENDLESS);
+    const early = run(pool, QUICK, { leavesWhenDown: true });
+    t.is(pool.snapshot().state, 'starting');
+    t.is((await early).alpha[0], QUICK);
+    process.kill(pidOf(pool), 'SIGKILL');
+    await untilPool(pool, () => pool.snapshot().enginesReady === 0);
+    await t.throwsAsync(run(pool, QUICK, { leavesWhenDown: true }), { code: 'ENGINE_LOST' });
+  },
+);
 
 test('one image that kills its engine every time does not take the node with it', async t => {
   const { pool } = await openReady(t, ENDLESS, { timing: AT_ONCE });
@@ -264,7 +273,7 @@ test('a run over its time is killed by the watchdog, and its image ends though t
   }
 });
 
-test('a single engine that does not die is a failed node, and holds no end up', async t => {
+alone('a single engine that does not die is a failed node, and holds no end up', async t => {
   const clock = ownClock(t);
   const timing = { runTimeoutMinMs: WATCHDOG_MS, killWaitMaxMs: 100 };
   const { pool, pid } = await openReady(t, {}, { timing });
@@ -287,7 +296,7 @@ test('a single engine that does not die is a failed node, and holds no end up', 
   );
 });
 
-test('a load that does not die is a failed node too', async t => {
+alone('a load that does not die is a failed node too', async t => {
   const timing = { loadTimeoutMs: 50, killWaitMaxMs: 100 };
   const pool = await openPool(t, {}, { timing });
   const pid = pidOf(pool);
@@ -297,7 +306,7 @@ test('a load that does not die is a failed node too', async t => {
   t.deepEqual([pool.metrics().deaths.load, pool.snapshot().state], [1, 'failed']);
 });
 
-test('two engines run side by side, and the death of one costs only its own image', async t => {
+alone('two engines run side by side, and the death of one costs only its own image', async t => {
   const pool = await openPool(t, ENDLESS, { engines: 2, timing: AT_ONCE });
   await untilPool(pool, () => pool.snapshot().enginesReady === 2);
   const processes = pool.processes();
@@ -318,7 +327,7 @@ test('two engines run side by side, and the death of one costs only its own imag
   await untilPool(pool, () => pool.snapshot().enginesReady === 2);
 });
 
-test('of two engines one that does not die leaves its place empty until it does', async t => {
+alone('of two engines one that does not die leaves its place empty until it does', async t => {
   const clock = ownClock(t);
   const timing = { ...AT_ONCE, runTimeoutMinMs: WATCHDOG_MS, killWaitMaxMs: 100 };
   const pool = await openPool(t, {}, { engines: 2, timing });
@@ -338,7 +347,7 @@ test('of two engines one that does not die leaves its place empty until it does'
   t.is(pool.metrics().deaths.watchdog, 1);
 });
 
-test('closing waits for no engine that does not die', async t => {
+alone('closing waits for no engine that does not die', async t => {
   const { pool, pid } = await openReady(t, {}, { timing: { killWaitMaxMs: 100 } });
   t.teardown(() => killStopped(pid));
   process.kill(pid, 'SIGSTOP');
