@@ -287,10 +287,10 @@ export class Pipeline {
 
     signal.throwIfAborted();
     this.#enter(order, 'encoding', exchange);
-    const looks = { mattes: inference.mattes, part: inference.part, givenMatte };
+    const { mattes } = inference;
     const steps = { refinement, foregroundEstimation, finishing, hints };
     const choices = { outputFormat, resultKind, ...steps, thumbnail, matte };
-    const finished = await lease.finish({ ...looks, ...choices }, signal);
+    const finished = await lease.finish({ mattes, givenMatte, ...choices }, signal);
     const { refineMs, finishMs, encodeMs } = finished;
     recordStages([
       ['refine', refineMs],
@@ -361,7 +361,7 @@ class ModelInputs {
 
 /** A given matte stands in for the models. */
 const NO_INFERENCE: Awaited<ReturnType<typeof runPlan>> = {
-  ...{ mattes: [], part: undefined, runs: [], missing: [] },
+  ...{ mattes: [], runs: [], missing: [] },
   ...{ waitMs: 0, inferMs: 0, secondLookMs: 0 },
 };
 

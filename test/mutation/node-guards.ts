@@ -85,7 +85,9 @@ isBelieved | is not believed where it shows nothing clearly
 isBelieved | if (first !== undefined && keptShare | is not believed where it loses some of what the first look shows
 isBelieved | if (agreement < | is not believed where the opinion sees what the first look sees
 inference-node/serving/picture/infer-plan.ts by inference-node/serving/http-endpoints.test.ts
-inferPlan | mattes = joined | a second look by the same model › is taken of the picture as it is where the framed one is not believed
+inferPlan | if (joined === undefined | a second look by the same model › is taken of the picture as it is where the framed one is not believed
+inference-node/serving/picture/infer-plan.ts by inference-node/serving/picture/zoomed-look.test.ts: a plan
+lookCloser | if (!isCloserBelieved | keeps the whole picture where it does not believe the look at one of several
 inference-node/serving/picture/matte/picture-part.ts by inference-node/serving/picture/matte/picture-part.test.ts: a part of a picture
 fades | Math.min(1 | shows nothing outside, and fades at its own sides alone
 inference-node/serving/picture/matte/trimap.ts by inference-node/serving/picture/matte/trimap.test.ts
@@ -98,6 +100,8 @@ frame | requireFrame | a frame that the subject makes larger than it may be › 
 inference-node/serving/picture/zoomed-look.ts by inference-node/serving/picture/zoomed-look.test.ts
 isCloserBelieved | if (unsure | a closer look › is not believed where it is less sure than the first look
 isCloserBelieved | return shown | a closer look › is not believed where what it shows goes on outside of the part
+partsAround | if (isSmall | the part around a small subject › has its box with a margin, in the pixels of the picture
+joinNear | if (!isNear | small subjects that lie apart › share a part with those near them
 inference-node/serving/pipeline.ts by inference-node/serving/grpc/finishing.test.ts
 #pixelStages | requireMakeable | a header with finishing › that only the picture shows to be too large ends before a model runs
 inference-node/serving/pipeline.ts by inference-node/serving/http-endpoints.test.ts

@@ -104,7 +104,7 @@ test('models look at the box alone, with a margin', async t => {
   t.deepEqual(at(node.pictures.decoded, 0).modelInputs, []);
   const part = { left: 0, top: 0, width: 5, height: 5 };
   t.deepEqual(node.pictures.parts, [part]);
-  t.deepEqual(at(node.pictures.finished, 0).part, part);
+  t.deepEqual(at(node.pictures.finished, 0).mattes[0]?.part, part);
   t.is(at(node.pictures.finished, 0).hints?.keep?.length, 1);
 });
 

@@ -8,7 +8,7 @@ import type { MatteRole } from '../models/prepared-model.ts';
 import { FRAMED_RULES, isWorthFraming, withFramedLook } from './framed-look.ts';
 import { seenTwice } from './seen-twice.ts';
 import { isWorthRunning, UNSURE_SHARE_MIN } from './worth-running.ts';
-import { isCloserBelieved, partAround, ZOOM_RULES } from './zoomed-look.ts';
+import { isCloserBelieved, partsAround, ZOOM_RULES } from './zoomed-look.ts';
 
 /** A model of a plan. */
 interface Run {
@@ -38,6 +38,12 @@ interface Matte {
 
 type RoleMatte = Matte & { readonly role: MatteRole };
 
+/** Mattes of one part of the picture, or of all of it. */
+interface View {
+  readonly part: Box | undefined;
+  readonly mattes: readonly RoleMatte[];
+}
+
 /** missing: the model has no engine that works. unneeded: it refines, and nothing is unsure. */
 export type NoLook = 'missing' | 'unneeded';
 
@@ -61,27 +67,26 @@ type Take<Running extends Run> = (
 
 /**
  * Takes the looks of a plan one after the other: all but subjects only where the first matte is
- * unsure. If the first shows a small subject, the part around it is the picture of all others.
+ * unsure. If the first shows small subjects, the parts around them are the pictures of all others.
  * @param take takes a look; `mattes` are those before it, of the same part.
- * @returns the mattes that count, and the part of the picture that they show.
+ * @returns the mattes that count, each with the part of the picture that it shows. Those of a part
+ *   come after those of the whole picture, and replace what these show of it.
  */
 export async function inferPlan<Running extends Run>(
   plan: readonly Running[],
-  { picture, part: given }: Sight,
+  { picture, part }: Sight,
   take: Take<Running>,
   rules: LookRules = LOOK_RULES,
 ) {
-  let mattes: RoleMatte[] = [];
-  let part = given;
-  const runs: Running[] = [];
-  const missing: Running[] = [];
-  for (const run of plan) {
+  const runs = new Set<Running>();
+  const missing = new Set<Running>();
+  const seeWith = async (run: Running, { part, mattes }: View): Promise<View> => {
     const first = mattes[0]?.alpha;
-    if (first && !isWorthRunning(run.role, first, rules.unsureShareMin)) continue;
+    if (first && !isWorthRunning(run.role, first, rules.unsureShareMin)) return { part, mattes };
     let isDoubted = false;
     for (const framed of looksOf(run, plan, first, rules)) {
       const answer = await take({ run, framed, part }, mattes);
-      if (answer === 'missing') missing.push(run);
+      if (answer === 'missing') missing.add(run);
       if (answer === 'missing' || answer === 'unneeded') break;
       const { alpha, size } = answer;
       const joined = framed
@@ -92,35 +97,44 @@ export async function inferPlan<Running extends Run>(
         isDoubted = true;
         continue;
       }
-      mattes = isDoubted ? seenTwice(joined) : joined;
-      runs.push(run);
-      break;
+      runs.add(run);
+      return { part, mattes: isDoubted ? seenTwice(joined) : joined };
     }
-    const [whole] = mattes;
-    if (first !== undefined || given !== undefined || whole === undefined) continue;
-    const closer = await takeCloser(run, whole, picture, take, rules.zoomed);
-    if (closer === undefined) continue;
-    part = closer.part;
-    mattes = [closer.matte];
+    return { part, mattes };
+  };
+  let views: readonly View[] = [{ part, mattes: [] }];
+  for (const run of plan) {
+    const isFirst = views[0]?.mattes.length === 0;
+    const seen: View[] = [];
+    for (const view of views) seen.push(await seeWith(run, view));
+    views = seen;
+    const whole = views[0]?.mattes[0];
+    if (!isFirst || part !== undefined || whole === undefined) continue;
+    views = await lookCloser(run, whole, picture, take, rules.zoomed);
   }
-  return { mattes, part, runs, missing };
+  const mattes = views.flatMap(({ part, mattes }) => mattes.map(matte => ({ ...matte, part })));
+  return { mattes, runs: [...runs], missing: [...missing] };
 }
 
-/** Undefined: the subject is not small, or the closer look is not believed. */
-async function takeCloser<Running extends Run>(
+/** The whole picture is left out where a closer look at each part of it is believed. */
+async function lookCloser<Running extends Run>(
   run: Running,
   first: RoleMatte,
   picture: Size,
   take: Take<Running>,
   rules: LookRules['zoomed'],
-) {
-  const part = partAround(first, picture, rules);
-  if (part === undefined) return undefined;
-  const answer = await take({ run, framed: false, part }, []);
-  if (typeof answer === 'string') return undefined;
-  if (!isCloserBelieved(answer, first, part, picture, rules)) return undefined;
-  const { alpha, size } = answer;
-  return { part, matte: { alpha, size, role: run.role } };
+): Promise<View[]> {
+  const parts = partsAround(first, picture, rules);
+  const views: View[] = [];
+  for (const part of parts) {
+    const answer = await take({ run, framed: false, part }, []);
+    if (typeof answer === 'string') continue;
+    if (!isCloserBelieved(answer, first, part, picture, rules)) continue;
+    const { alpha, size } = answer;
+    views.push({ part, mattes: [{ alpha, size, role: run.role }] });
+  }
+  const isAll = parts.length > 0 && views.length === parts.length;
+  return isAll ? views : [{ part: undefined, mattes: [first] }, ...views];
 }
 
 /**

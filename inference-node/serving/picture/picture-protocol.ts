@@ -22,6 +22,8 @@ export type FinishTimings = Pick<StageTimings, 'refineMs' | 'finishMs' | 'encode
 export interface MatteHead {
   readonly size: Size;
   readonly role: MatteRole;
+  /** What it shows of the picture, in its pixels; undefined: all of it. */
+  readonly part?: Box | undefined;
 }
 
 export type ToPictureWorker =
@@ -45,13 +47,12 @@ export type ToPictureWorker =
       readonly mattes?: readonly MatteHead[];
     }
   /**
-   * The message has one part per matte: its alpha. They show `part` of the picture, or all. If there
-   * are none, it has one part: the file of a given matte.
+   * The message has one part per matte: its alpha. If there are none, it has one part: the file of
+   * a given matte.
    */
   | {
       readonly kind: 'finish';
       readonly mattes: readonly MatteHead[];
-      readonly part?: Box | undefined;
       readonly choices: FinishChoices;
     }
   | { readonly kind: 'release' };

@@ -1,7 +1,7 @@
 import test from 'ava';
 import type { MatteRole } from '../models/prepared-model.ts';
 import { inferPlan, type Look } from './infer-plan.ts';
-import { isCloserBelieved, partAround } from './zoomed-look.ts';
+import { isCloserBelieved, partsAround } from './zoomed-look.ts';
 
 const SIZE = { width: 100, height: 80 };
 /** Ten times as large as the mattes, and of another shape. */
@@ -24,32 +24,55 @@ const PART = { left: 350, top: 50, width: 200, height: 140 };
 
 test('the part around a small subject › has its box with a margin, in the pixels of the picture', t => {
   // 10 x 8 of the matte are 100 x 40 of the picture, and half of the longer side lies around it.
-  t.deepEqual(partAround(matteOf([SMALL]), PICTURE), PART);
+  t.deepEqual(partsAround(matteOf([SMALL]), PICTURE), [PART]);
 });
 
 test('the part around a small subject › ends with the picture', t => {
-  const part = partAround(matteOf([[95, 0, 5, 4]]), PICTURE);
-  t.deepEqual(part, { left: 925, top: 0, width: 75, height: 45 });
+  const parts = partsAround(matteOf([[95, 0, 5, 4]]), PICTURE);
+  t.deepEqual(parts, [{ left: 925, top: 0, width: 75, height: 45 }]);
 });
 
 test('the part around a small subject › holds several subjects', t => {
   const near = matteOf([SMALL, [52, 30, 3, 3]]);
-  t.deepEqual(partAround(near, PICTURE), { left: 325, top: 25, width: 300, height: 215 });
-  // Together they are no small subject any more.
-  t.is(partAround(matteOf([SMALL, [90, 70, 3, 3]]), PICTURE), undefined);
+  t.deepEqual(partsAround(near, PICTURE), [{ left: 325, top: 25, width: 300, height: 215 }]);
 });
 
 test('the part around a small subject › is neither widened by a speck nor by a ghost', t => {
-  t.deepEqual(partAround(matteOf([SMALL, [90, 70, 1, 1]]), PICTURE), PART);
+  t.deepEqual(partsAround(matteOf([SMALL, [90, 70, 1, 1]]), PICTURE), [PART]);
   const ghost = matteOf([[0, 0, 100, 80]], 63);
   const alpha = ghost.alpha.map((value, i) => Math.max(value, matteOf([SMALL]).alpha[i] ?? 0));
-  t.deepEqual(partAround({ alpha, size: SIZE }, PICTURE), PART);
+  t.deepEqual(partsAround({ alpha, size: SIZE }, PICTURE), [PART]);
 });
 
 test('there is no part around › a large subject, or none', t => {
-  t.is(partAround(matteOf([[10, 10, 60, 60]]), PICTURE), undefined);
-  t.is(partAround(matteOf([]), PICTURE), undefined);
-  t.is(partAround(matteOf([SMALL], 63), PICTURE), undefined);
+  t.deepEqual(partsAround(matteOf([[10, 10, 60, 60]]), PICTURE), []);
+  t.deepEqual(partsAround(matteOf([]), PICTURE), []);
+  t.deepEqual(partsAround(matteOf([SMALL], 63), PICTURE), []);
+});
+
+const FAR: Box = [80, 60, 5, 5];
+const FAR_PART = { left: 775, top: 275, width: 100, height: 75 };
+
+test('small subjects that lie apart › have a part each', t => {
+  t.deepEqual(partsAround(matteOf([SMALL, FAR]), PICTURE), [PART, FAR_PART]);
+  const third = { left: 75, top: 275, width: 100, height: 75 };
+  const three = partsAround(matteOf([SMALL, FAR, [10, 60, 5, 5]]), PICTURE);
+  t.deepEqual(
+    three.toSorted((one, other) => one.left - other.left),
+    [third, PART, FAR_PART],
+  );
+});
+
+test('small subjects that lie apart › share a part with those near them', t => {
+  // The margin of the larger of the two reaches the other.
+  const parts = partsAround(matteOf([SMALL, [52, 30, 3, 3], FAR]), PICTURE);
+  t.deepEqual(parts, [{ left: 325, top: 25, width: 300, height: 215 }, FAR_PART]);
+});
+
+test('small subjects that lie apart › have none if they are too many, or one is large', t => {
+  const four: Box[] = [SMALL, FAR, [10, 60, 5, 5], [10, 5, 5, 5]];
+  t.deepEqual(partsAround(matteOf(four), PICTURE), []);
+  t.deepEqual(partsAround(matteOf([[10, 10, 30, 30], FAR]), PICTURE), []);
 });
 
 /** The closer look of PART shows a box of it. */
@@ -88,24 +111,28 @@ const RUNS = (['subject', 'opinion', 'secondLook'] as const).map(role => ({
   role,
 }));
 
+type Closer = readonly Box[] | ((part: object) => readonly Box[]);
+
 /** Takes the looks of a plan: the first shows `first`, a look at a part `closer`. */
-async function take(first: readonly Box[], closer: readonly Box[], value = 255, part?: object) {
+async function take(first: readonly Box[], closer: Closer, value = 255, part?: object) {
   const looks: (readonly [MatteRole, object | undefined])[] = [];
   const answer = async ({ run, part: seen }: Look<(typeof RUNS)[number]>) => {
     looks.push([run.role, seen]);
-    return matteOf(seen === undefined ? first : closer, value);
+    const seenCloser = typeof closer === 'function' ? closer(seen ?? {}) : closer;
+    return matteOf(seen === undefined ? first : seenCloser, value);
   };
   const sight = { picture: PICTURE, part: part as typeof PART | undefined };
-  return { ...(await inferPlan(RUNS, sight, answer)), looks };
+  const inference = await inferPlan(RUNS, sight, answer);
+  return { ...inference, looks, parts: inference.mattes.map(({ part }) => part) };
 }
 
 test('a plan › looks closer at a small subject, and at nothing else from then on', async t => {
-  const { looks, mattes, part, runs } = await take([SMALL], [SUBJECT]);
+  const { looks, mattes, parts, runs } = await take([SMALL], [SUBJECT]);
   t.deepEqual(looks, [
     ['subject', undefined],
     ['subject', PART],
   ]);
-  t.deepEqual([part, runs.length, mattes.length], [PART, 1, 1]);
+  t.deepEqual([parts, runs.length], [[PART], 1]);
   t.deepEqual(mattes[0]?.alpha, matteOf([SUBJECT]).alpha);
   // All is unsure of it: the opinion and the second look see the part too.
   const unsure = await take([SMALL], [SUBJECT], 200);
@@ -117,8 +144,8 @@ test('a plan › looks closer at a small subject, and at nothing else from then 
 });
 
 test('a plan › goes on with the whole picture where it does not believe its closer look', async t => {
-  const { looks, mattes, part } = await take([SMALL], [[0, 0, 100, 80]]);
-  t.deepEqual([looks.length, part], [2, undefined]);
+  const { looks, mattes, parts } = await take([SMALL], [[0, 0, 100, 80]]);
+  t.deepEqual([looks.length, parts], [2, [undefined]]);
   t.deepEqual(mattes[0]?.alpha, matteOf([SMALL]).alpha);
 });
 
@@ -126,6 +153,30 @@ test('a plan › takes no closer look at a large subject, nor within a part that
   const large = await take([[10, 10, 60, 60]], [SUBJECT]);
   t.deepEqual(large.looks, [['subject', undefined]]);
   const given = { left: 0, top: 0, width: 500, height: 400 };
-  const { looks, part } = await take([], [SMALL], 255, given);
-  t.deepEqual([looks, part], [[['subject', given]], given]);
+  const { looks, parts } = await take([], [SMALL], 255, given);
+  t.deepEqual([looks, parts], [[['subject', given]], [given]]);
+});
+
+test('a plan › looks closer at each of several small subjects, and at nothing else', async t => {
+  const { looks, parts, runs } = await take([SMALL, FAR], [SUBJECT]);
+  t.deepEqual(looks, [
+    ['subject', undefined],
+    ['subject', PART],
+    ['subject', FAR_PART],
+  ]);
+  t.deepEqual([parts, runs.length], [[PART, FAR_PART], 1]);
+  // All is unsure: further looks see each part, and count once among the runs.
+  const unsure = await take([SMALL, FAR], [SUBJECT], 200);
+  t.deepEqual(unsure.parts, [PART, PART, PART, FAR_PART, FAR_PART, FAR_PART]);
+  t.deepEqual(
+    unsure.runs.map(({ role }) => role),
+    ['subject', 'opinion', 'secondLook'],
+  );
+});
+
+test('a plan › keeps the whole picture where it does not believe the look at one of several', async t => {
+  const lost = (part: object) => ('left' in part && part.left === PART.left ? [] : [SUBJECT]);
+  const { mattes, parts } = await take([SMALL, FAR], lost);
+  t.deepEqual(parts, [undefined, FAR_PART]);
+  t.deepEqual(mattes[0]?.alpha, matteOf([SMALL, FAR]).alpha);
 });

@@ -1,6 +1,6 @@
 /**
- * A closer look at a small subject. In a large picture it has few of the model's pixels: the same
- * model looks once more at the part of the picture around it, which becomes the picture of all
+ * Closer looks at small subjects. In a large picture they have few of the model's pixels: the same
+ * model looks once more at the part of the picture around each, which becomes the picture of all
  * that follows (matte/picture-part.ts). On the main thread. docs/adr/0051.
  */
 import type { Box, Size } from '@matting/proto/contract/finishing.ts';
@@ -29,21 +29,40 @@ const LINE_MIN = 2;
 const GRID_STEP = 4;
 /** Odd, so that it runs through all columns. */
 const SAMPLE_STEP = 7;
+/** Subjects that lie apart get a look each, so many at most. */
+const PARTS_MAX = 3;
+/** A box is cut in two where nothing is shown along this share of the matte's side. */
+const GAP_SHARE_MIN = 1 / 64;
+/** Its pieces are cut again, so often: to part three subjects takes two cuts, and specks more. */
+const CUTS_MAX = 4;
 
 /**
- * Gives the part of the picture around a small subject, in the picture's pixels. Undefined: the
- * subject is not small, or the matte shows nothing surely.
+ * Gives the parts of the picture around small subjects, in the picture's pixels: one part around
+ * all of them, or one each where they lie apart. Empty: the box of one is not small, they are too
+ * many, or the matte shows nothing surely.
  * @param first the matte of the whole picture
  */
-export function partAround(
+export function partsAround(
   first: SizedAlpha,
   picture: Size,
   { boxShareMax, marginShare }: ZoomRules = ZOOM_RULES,
-): Box | undefined {
+): Box[] {
   const { size } = first;
   const boxMax = boxShareMax * size.width * size.height;
-  const box = countSampled(first.alpha) * SAMPLE_STEP > boxMax ? undefined : shownBox(first);
-  if (box === undefined || box.width * box.height > boxMax) return undefined;
+  if (countSampled(first.alpha) * SAMPLE_STEP > PARTS_MAX * boxMax) return [];
+  const isSmall = ({ width, height }: Box) => width * height <= boxMax;
+  const [whole] = shownBoxes(first, { left: 0, top: 0, ...size }, 0);
+  if (whole === undefined) return [];
+  const around = (box: Box, margin = marginShare) => boxInPicture(box, margin, size, picture);
+  if (isSmall(whole)) return [around(whole)];
+  const isNear = (one: Box, other: Box) => meet(around(one), around(other, 0));
+  const boxes = joinNear(shownBoxes(first, whole, CUTS_MAX), isNear);
+  const isSeveral = boxes.length > 1 && boxes.length <= PARTS_MAX;
+  return isSeveral && boxes.every(isSmall) ? boxes.map(box => around(box)) : [];
+}
+
+/** Gives a box of a matte of `size` in the picture's pixels, with a margin on each side. */
+function boxInPicture(box: Box, marginShare: number, size: Size, picture: Size): Box {
   const [scaleX, scaleY] = [picture.width / size.width, picture.height / size.height];
   const margin = marginShare * Math.max(box.width * scaleX, box.height * scaleY);
   const left = Math.max(0, Math.floor(box.left * scaleX - margin));
@@ -51,6 +70,36 @@ export function partAround(
   const right = Math.min(picture.width, Math.ceil((box.left + box.width) * scaleX + margin));
   const bottom = Math.min(picture.height, Math.ceil((box.top + box.height) * scaleY + margin));
   return { left, top, width: right - left, height: bottom - top };
+}
+
+/** Joins boxes until none is near another. */
+function joinNear(boxes: readonly Box[], isNear: (one: Box, other: Box) => boolean): Box[] {
+  const apart: Box[] = [];
+  for (let box of boxes) {
+    for (let at = 0; at < apart.length; at++) {
+      const other = apart[at]!;
+      if (!isNear(box, other) && !isNear(other, box)) continue;
+      box = boxAround([box, other]);
+      apart.splice(at, 1);
+      // It is larger now, and may be near those before.
+      at = -1;
+    }
+    apart.push(box);
+  }
+  return apart;
+}
+
+export function boxAround(boxes: readonly Box[]): Box {
+  const left = Math.min(...boxes.map(box => box.left));
+  const top = Math.min(...boxes.map(box => box.top));
+  const right = Math.max(...boxes.map(box => box.left + box.width));
+  const bottom = Math.max(...boxes.map(box => box.top + box.height));
+  return { left, top, width: right - left, height: bottom - top };
+}
+
+function meet(one: Box, other: Box): boolean {
+  const across = one.left < other.left + other.width && other.left < one.left + one.width;
+  return across && one.top < other.top + other.height && other.top < one.top + one.height;
 }
 
 /**
@@ -103,20 +152,53 @@ function countSampled(alpha: Uint8Array): number {
   return shown;
 }
 
-function shownBox({ alpha, size: { width, height } }: SizedAlpha): Box | undefined {
-  const columns = new Uint32Array(width);
-  const rows = new Uint32Array(height);
-  // `alpha` has width * height elements.
-  for (let y = 0; y < height; y++) {
-    for (let x = 0; x < width; x++) {
-      if (alpha[y * width + x]! < SHOWN_FROM) continue;
+/**
+ * Gives the box of what is shown within a box; with cuts its pieces, each cut again at its widest
+ * gap.
+ */
+function shownBoxes(matte: SizedAlpha, within: Box, cuts: number): Box[] {
+  const { alpha, size } = matte;
+  const columns = new Uint32Array(within.width);
+  const rows = new Uint32Array(within.height);
+  // `within` lies inside of the matte.
+  for (let y = 0; y < within.height; y++) {
+    const row = (within.top + y) * size.width + within.left;
+    for (let x = 0; x < within.width; x++) {
+      if (alpha[row + x]! < SHOWN_FROM) continue;
       columns[x]! += 1;
       rows[y]! += 1;
     }
   }
+  const [across, down] = [spanOf(columns, within.left), spanOf(rows, within.top)];
+  if (across === undefined || down === undefined) return [];
+  const box = { left: across.start, top: down.start, width: across.length, height: down.length };
+  const [gapAcross, gapDown] = [across.gap / size.width, down.gap / size.height];
+  if (cuts === 0 || Math.max(gapAcross, gapDown) < GAP_SHARE_MIN) return [box];
+  const halves =
+    gapAcross >= gapDown
+      ? cutBox(box, 'left', 'width', across.gapEnd)
+      : cutBox(box, 'top', 'height', down.gapEnd);
+  return halves.flatMap(half => shownBoxes(matte, half, cuts - 1));
+}
+
+function cutBox(box: Box, side: 'left' | 'top', length: 'width' | 'height', at: number): Box[] {
+  const before = at - box[side];
+  return [
+    { ...box, [length]: before },
+    { ...box, [side]: at, [length]: box[length] - before },
+  ];
+}
+
+/** Gives the span of what is shown along one axis, and the widest gap in it. */
+function spanOf(counts: Uint32Array, from: number) {
   const isShown = (count: number) => count >= LINE_MIN;
-  const [left, top] = [columns.findIndex(isShown), rows.findIndex(isShown)];
-  if (left < 0 || top < 0) return undefined;
-  const [right, bottom] = [columns.findLastIndex(isShown), rows.findLastIndex(isShown)];
-  return { left, top, width: right + 1 - left, height: bottom + 1 - top };
+  const first = counts.findIndex(isShown);
+  if (first < 0) return undefined;
+  let [last, gap, gapEnd] = [first, 0, first];
+  for (let at = first + 1; at < counts.length; at++) {
+    if (!isShown(counts[at]!)) continue;
+    if (at - last - 1 > gap) [gap, gapEnd] = [at - last - 1, at];
+    last = at;
+  }
+  return { start: from + first, length: last + 1 - first, gap, gapEnd: from + gapEnd };
 }

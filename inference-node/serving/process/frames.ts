@@ -13,8 +13,8 @@ export interface Frame<Head> {
 
 /** Heads are made by this program and small; one with the most hints has 170 KB. */
 export const HEAD_BYTES_MAX = 256 * 1024;
-/** A finish sends the mattes of a plan's models, at most one a model. */
-export const PARTS_MAX = 8;
+/** A finish sends the mattes of a plan's models, at most eight, of up to three views each. */
+export const PARTS_MAX = 24;
 /** The bound of all parts of a frame. */
 export const PARTS_BYTES_MAX = 2 * 1024 ** 3;
 

@@ -4,7 +4,7 @@
  * areas are decided as a whole (fill-areas.ts), and what nothing joins to the subject fades. What
  * was refined replaces the unsure band of that (trimap.ts).
  */
-import type { Size } from '@matting/proto/contract/finishing.ts';
+import type { Box, Size } from '@matting/proto/contract/finishing.ts';
 import type { MatteRole } from '../../models/prepared-model.ts';
 import { borrowCopy, floatsAt, kernels, withMemory } from '../kernels/kernels.ts';
 import { CERTAIN_ABOVE, CERTAIN_BELOW } from '../worth-running.ts';
@@ -16,6 +16,8 @@ export interface RoleMatte extends Size {
   /** The plane has one byte a pixel, 255 opaque. */
   readonly alpha: Uint8Array;
   readonly role: MatteRole;
+  /** What it shows of the picture, in its pixels; undefined: all of it. Merging ignores it. */
+  readonly part?: Box | undefined;
 }
 
 /** Intersection over union at half opacity; 0.85 and 0.95 make no difference. */

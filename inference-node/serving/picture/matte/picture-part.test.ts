@@ -1,5 +1,6 @@
 import { at } from '@matting/test-support/at.ts';
 import test from 'ava';
+import sharp from 'sharp';
 import { finishPicture } from '../worker/finish.ts';
 import { cutPart, pastePart, spreadAlpha } from './picture-part.ts';
 
@@ -54,15 +55,36 @@ const disc = Uint8Array.from({ length: 64 * 64 }, (_none, i) => {
   return Math.max(0, Math.min(255, 128 + 40 * (20 - distance)));
 });
 const MATTES = [{ alpha: disc, width: 64, height: 64, role: 'subject' as const }];
+const mattesOf = (part: typeof PART) => MATTES.map(matte => ({ ...matte, part }));
 
 test('a part of a picture › that is all of it makes the same file', async t => {
   const { file } = await finishPicture(picture(), MATTES, CHOICES);
-  const part = { left: 0, top: 0, ...SIZE };
-  t.deepEqual((await finishPicture(picture(), MATTES, CHOICES, { part })).file, file);
+  const all = mattesOf({ left: 0, top: 0, ...SIZE });
+  t.deepEqual((await finishPicture(picture(), all, CHOICES)).file, file);
+});
+
+/** The alpha of a result in the middle and a corner of PART, then of LOW, and between the two. */
+async function alphaOf(mattes: Parameters<typeof finishPicture>[1]) {
+  const mask = { ...CHOICES, resultKind: 'mask' as const };
+  const { file } = await finishPicture(picture(), mattes, mask);
+  const plane = await sharp(file).extractChannel(0).raw().toBuffer();
+  return [114, 54, 30, 8, 100].map((x, i) => plane[200 * [32, 1, 130, 102, 90][i]! + x]);
+}
+const LOW = { left: 5, top: 100, width: 50, height: 60 };
+
+test('parts of a picture › show each its own, and nothing around', async t => {
+  t.deepEqual(await alphaOf([...mattesOf(PART), ...mattesOf(LOW)]), [255, 0, 255, 0, 0]);
+});
+
+test('parts of a picture › replace what is seen of them in all of it', async t => {
+  const shown = { alpha: new Uint8Array(64).fill(255), width: 8, height: 8 };
+  const all = { ...shown, role: 'subject' as const };
+  t.deepEqual(await alphaOf([all, ...mattesOf(PART)]), [255, 0, 255, 255, 255]);
+  t.deepEqual(await alphaOf([all, ...mattesOf(LOW)]), [255, 255, 255, 0, 255]);
 });
 
 test('a part of a picture › holds the subject, and reports its box in the picture', async t => {
-  const { subject, size } = await finishPicture(picture(), MATTES, CHOICES, { part: PART });
+  const { subject, size } = await finishPicture(picture(), mattesOf(PART), CHOICES);
   t.deepEqual(size, SIZE);
   // The disc covers 45 of 64 columns and rows of its matte, in the middle.
   const { left, top, width, height } = subject?.inputBox ?? PART;

@@ -27,20 +27,27 @@ export function pastePart(cut: RgbaPicture, { rgba, width }: RgbaPicture, part: 
 }
 
 /**
- * Gives the alpha of the whole picture, of `size`: the part's inside, 0 outside. It fades along
- * those sides of the part that are not the picture's, so that nothing ends in a line.
+ * Gives the alpha of the whole picture, of `size`: the part's inside, `whole` or 0 outside. It fades
+ * along those sides of the part that are not the picture's, so that nothing ends in a line.
  * @param alpha of the part, one byte a pixel
+ * @param whole of the picture; it is overwritten
  */
-export function spreadAlpha(alpha: Uint8Array, part: Box, size: Size): Buffer {
+export function spreadAlpha(
+  alpha: Uint8Array,
+  part: Box,
+  size: Size,
+  whole = Buffer.alloc(size.width * size.height),
+): Buffer {
   const across = fades(part.left, part.width, size.width);
   const down = fades(part.top, part.height, size.height);
-  const whole = Buffer.alloc(size.width * size.height);
   // `alpha`, `across` and `down` have as many elements as the part has pixels, columns and rows.
   for (let y = 0; y < part.height; y++) {
     const from = y * part.width;
     const to = (part.top + y) * size.width + part.left;
     for (let x = 0; x < part.width; x++) {
-      whole[to + x] = Math.round(alpha[from + x]! * Math.min(across[x]!, down[y]!));
+      const weight = Math.min(across[x]!, down[y]!);
+      const around = whole[to + x]!;
+      whole[to + x] = Math.round(around + (alpha[from + x]! - around) * weight);
     }
   }
   return whole;

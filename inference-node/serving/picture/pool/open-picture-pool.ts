@@ -409,13 +409,13 @@ class WorkerLease implements PictureLease {
 
   async finish(request: FinishRequest, signal: AbortSignal): Promise<FinishedPicture> {
     this.#requireHeld(signal);
-    const { mattes, givenMatte, part, ...choices } = request;
+    const { mattes, givenMatte, ...choices } = request;
     for (const { alpha, size } of mattes) {
       if (alpha.length === size.width * size.height) continue;
       throw new Error(`${alpha.length} bytes of alpha for ${size.width}x${size.height}`);
     }
-    const heads = mattes.map(({ size, role }) => ({ size, role }));
-    const message = { kind: 'finish', mattes: heads, part, choices } as const;
+    const heads = mattes.map(({ size, role, part }) => ({ size, role, part }));
+    const message = { kind: 'finish', mattes: heads, choices } as const;
     const alphas = mattes.map(({ alpha }) => alpha);
     const sent = givenMatte === undefined ? alphas : [givenMatte];
     const { head, parts } = await this.worker.ask('finished', message, sent, signal);

@@ -400,9 +400,9 @@ test('a look at a part sees that part alone, and the result has nothing else', a
     t.deepEqual(rgb.subarray(48 * y, 48 * (y + 1)), all.subarray(from, from + 48));
   }
   const alpha = Buffer.alloc(256, 255);
-  const mattes = [{ alpha, size: MODEL_SIZE, role: 'subject' }] as const;
+  const mattes = [{ alpha, size: MODEL_SIZE, role: 'subject', part }] as const;
   const choices = { refinement: true, foregroundEstimation: true, outputFormat: 'png' } as const;
-  const { subject } = await lease.finish({ mattes, part, ...choices, resultKind: 'mask' }, NEVER);
+  const { subject } = await lease.finish({ mattes, ...choices, resultKind: 'mask' }, NEVER);
   t.deepEqual(subject?.inputBox, part);
   lease.release();
 });
@@ -410,12 +410,15 @@ test('a look at a part sees that part alone, and the result has nothing else', a
 test('a given matte makes the result that the models made, and nothing else is taken for one', async t => {
   const { lease } = await leaseOf(pool);
   const alpha = Buffer.from(Array.from({ length: 256 }, (_none, i) => (i % 16) * 17));
-  const mattes = [{ alpha, size: MODEL_SIZE, role: 'subject' }] as const;
   const choices = { refinement: true, foregroundEstimation: true, outputFormat: 'png' } as const;
   const order = { ...choices, resultKind: 'cutout', matte: true, thumbnail: true } as const;
-  for (const part of [undefined, { left: 10, top: 5, width: 20, height: 16 }]) {
+  const part = { left: 10, top: 5, width: 20, height: 16 };
+  const beside = { left: 0, top: 12, width: 9, height: 10 };
+  for (const parts of [[undefined], [part], [part, beside]]) {
+    const look = { alpha, size: MODEL_SIZE, role: 'subject' } as const;
+    const mattes = parts.map(part => ({ ...look, part }));
     await decode(lease);
-    const first = await lease.finish({ mattes, part, ...order }, NEVER);
+    const first = await lease.finish({ mattes, ...order }, NEVER);
     t.true((first.matte?.length ?? 0) > 16);
     await decode(lease);
     const again = await lease.finish({ mattes: [], givenMatte: first.matte, ...order }, NEVER);
@@ -423,7 +426,7 @@ test('a given matte makes the result that the models made, and nothing else is t
     t.true((again.thumbnail?.length ?? 0) > 0);
     await decode(lease, await asSharp(paintSlope(20, 20)).png().toBuffer());
     const elsewhere = lease.finish({ mattes: [], givenMatte: first.matte, ...order }, NEVER);
-    if (part === undefined) await elsewhere;
+    if (parts[0] === undefined) await elsewhere;
     else await rejectsWith(t, elsewhere, { ...IMAGE_FAULT, message: /matte/ });
   }
   for (const givenMatte of [Buffer.alloc(4), Buffer.alloc(64), heavyPng]) {
@@ -437,11 +440,11 @@ test('a given matte makes the result that the models made, and nothing else is t
 test('hints outside of the part that a matte shows are heard', async t => {
   const { lease } = await leaseOf(pool);
   await decode(lease);
-  const mattes = [{ alpha: ALPHA, size: MODEL_SIZE, role: 'subject' }] as const;
-  const choices = { refinement: true, foregroundEstimation: true, outputFormat: 'png' } as const;
   const part = { left: 0, top: 0, width: 8, height: 8 };
+  const mattes = [{ alpha: ALPHA, size: MODEL_SIZE, role: 'subject', part }] as const;
+  const choices = { refinement: true, foregroundEstimation: true, outputFormat: 'png' } as const;
   const hints = { keep: [{ box: [30, 20, 40, 30] as const }] };
-  const order = { mattes, part, hints, ...choices, resultKind: 'mask' } as const;
+  const order = { mattes, hints, ...choices, resultKind: 'mask' } as const;
   const { subject } = await lease.finish(order, NEVER);
   t.deepEqual([subject?.inputBox.left, subject?.inputBox.width], [0, 40]);
   lease.release();

@@ -42,6 +42,8 @@ export interface MattePart {
   readonly alpha: Buffer;
   readonly size: Size;
   readonly role: MatteRole;
+  /** What it shows of the picture, in its pixels; undefined: all of it. */
+  readonly part?: Box | undefined;
 }
 
 /** What of the picture a model's input shows. */
@@ -53,12 +55,13 @@ export interface InputView {
 }
 
 export interface FinishRequest extends FinishChoices {
-  /** The mattes come from the plan's models that ran, at least one of them a subject. */
+  /**
+   * The mattes come from the plan's models that ran, at least one of them a subject. What none shows
+   * is not in the result, and mattes of a part replace what those before them show of it.
+   */
   readonly mattes: readonly MattePart[];
   /** The file of a given matte, in place of mattes. */
   readonly givenMatte?: Buffer | undefined;
-  /** The mattes show this part of the picture; nothing outside is in the result. */
-  readonly part?: Box | undefined;
 }
 
 export interface FinishedPicture extends Size, FinishTimings {

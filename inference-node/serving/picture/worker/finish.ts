@@ -30,7 +30,6 @@ interface FinishedFile {
   readonly timings: FinishTimings;
 }
 
-/** Nothing outside of their part is in the result. */
 interface FinishExtras extends Omit<Looks, 'mattes'> {
   /** The finishing's background picture. Its pixels are overwritten and freed. */
   readonly background?: RgbaPicture | undefined;
@@ -51,8 +50,8 @@ export async function finishPicture(
   const { finishing, outputFormat } = choices;
   if (finishing === undefined) requireWritable(outputFormat, picture);
   const startedMs = performance.now();
-  const { part, hintsPlane, given } = extras;
-  const looked = mergeLooks(picture, { mattes, given, part, hintsPlane }, choices);
+  const { hintsPlane, given } = extras;
+  const looked = mergeLooks(picture, { mattes, given, hintsPlane }, choices);
   const matte = choices.matte ? await writeMatte(looked) : undefined;
   const alpha = makeAlpha(picture, looked, choices);
   const seen = findSubject(alpha, picture);

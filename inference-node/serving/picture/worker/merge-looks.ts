@@ -5,20 +5,19 @@ import { requireInside } from '@matting/proto/contract/hints.ts';
 import type { FinishChoices } from '../makeable.ts';
 import { applyHints } from '../matte/hints/apply-hints.ts';
 import { type Drawn, drawSeeds, type HintsPlane, isDrawn } from '../matte/hints/seeds.ts';
-import type { RoleMatte } from '../matte/merge-mattes.ts';
+import { mergeMattes, type RoleMatte } from '../matte/merge-mattes.ts';
 import { clearOutside } from '../matte/picture-alpha.ts';
 import { cutPart, spreadAlpha } from '../matte/picture-part.ts';
 import { type MergedMatte, mergeToWorkingSize, workingSize } from '../matte/refine.ts';
 import { resample } from '../matte/resample.ts';
 import type { RgbaPicture } from '../rgba-picture.ts';
+import { boxAround } from '../zoomed-look.ts';
 import type { StoredMatte } from './matte-file.ts';
 
 export interface Looks {
-  /** Of the models; none with a given matte. */
+  /** Of the models, those of one part one after the other; none with a given matte. */
   readonly mattes: readonly RoleMatte[];
   readonly given?: StoredMatte | undefined;
-  /** What they show of the picture; undefined: all of it. */
-  readonly part?: Box | undefined;
   /** The picture of hints; undefined: they are shapes, if there are any. */
   readonly hintsPlane?: HintsPlane | undefined;
 }
@@ -34,13 +33,14 @@ export function mergeLooks(
   looks: Looks,
   { hints }: Pick<FinishChoices, 'hints'>,
 ): SeenMatte {
-  const { given, part = given?.part, hintsPlane } = looks;
+  const { given, mattes, hintsPlane } = looks;
   const drawn: Drawn | undefined = hintsPlane ?? (hints && isDrawn(hints) ? hints : undefined);
   const all = { left: 0, top: 0, width: picture.width, height: picture.height };
   const box = hints?.subjectBox && regionIn(picture, hints.subjectBox, 'subject_box');
   const area = box ?? all;
   if (hints !== undefined) requireInside(hints, area);
-  const first = seenOf(picture, part, given?.merged, looks.mattes);
+  const first = given === undefined ? seenByAll(picture, mattes) : seenOf(picture, given);
+  const { part } = first;
   const looked =
     part === undefined || drawn === undefined || box !== undefined || liesIn(drawn, part)
       ? first
@@ -54,15 +54,26 @@ export function mergeLooks(
   return looked;
 }
 
-function seenOf(
-  picture: RgbaPicture,
-  part: Box | undefined,
-  given: MergedMatte | undefined,
-  mattes: readonly RoleMatte[],
-): SeenMatte {
+function seenOf(picture: RgbaPicture, { part, merged }: StoredMatte): SeenMatte {
   const seen = part === undefined ? picture : cutPart(picture, part);
-  const merged = given === undefined ? mergeToWorkingSize(mattes, seen) : sized(given, seen);
-  return { part, seen, merged };
+  return { part, seen, merged: sized(merged, seen) };
+}
+
+/** Mattes of several parts are merged each by itself, and make one matte of what is around all. */
+function seenByAll(picture: RgbaPicture, mattes: readonly RoleMatte[]): SeenMatte {
+  const looks = [...Map.groupBy(mattes, ({ part }) => JSON.stringify(part)).values()];
+  const parts = looks.map(([matte]) => matte?.part);
+  const part = parts.includes(undefined) ? undefined : boxAround(parts as Box[]);
+  const seen = part === undefined ? picture : cutPart(picture, part);
+  if (looks.length === 1) return { part, seen, merged: mergeToWorkingSize(mattes, seen) };
+  const size = workingSize(seen);
+  const shown = part ?? { left: 0, top: 0, ...picture };
+  const alpha = Buffer.alloc(size.width * size.height);
+  for (const [index, look] of looks.entries()) {
+    const box = boxWithin(parts[index] ?? shown, shown, size);
+    spreadAlpha(mergeMattes(look, box), box, size, alpha);
+  }
+  return { part, seen, merged: { alpha, ...size } };
 }
 
 /** A version of this program with another working size may have written it. */

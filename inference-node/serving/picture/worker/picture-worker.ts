@@ -129,13 +129,13 @@ async function resample(
 }
 
 function roleMattes(heads: readonly MatteHead[], alphas: readonly Buffer[]): RoleMatte[] {
-  return heads.map(({ size, role }, index) => {
-    return { alpha: requirePart(alphas, index), ...size, role };
+  return heads.map(({ size, role, part }, index) => {
+    return { alpha: requirePart(alphas, index), ...size, role, part };
   });
 }
 
 async function finish(
-  { mattes, part, choices }: Extract<ToPictureWorker, { kind: 'finish' }>,
+  { mattes, choices }: Extract<ToPictureWorker, { kind: 'finish' }>,
   alphas: readonly Buffer[],
 ): Promise<void> {
   const picture = requirePicture();
@@ -147,7 +147,7 @@ async function finish(
     bytesSinceCollection += 4 * size.width * size.height;
     void reply({ kind: 'framed', size });
   };
-  const extras = { part, given, hintsPlane, background, onFramed };
+  const extras = { given, hintsPlane, background, onFramed };
   const finished = await finishPicture(picture, looks, choices, extras);
   const { file, thumbnail, matte, size, subject, timings } = finished;
   forget();
