@@ -152,7 +152,8 @@ async function openService(t: ExecutionContext, { controlPlane, node }: Files) {
     'matting-control': planes.map(plane => plane.ports.metrics),
     'matting-node': [ports[7] ?? 0, ports[9] ?? 0],
   };
-  return { planes, targets, key, start };
+  const ready = () => Promise.all([...planes, ...nodes].map(program => program.untilReady()));
+  return { planes, targets, key, start, ready };
 }
 
 /** Values by series, one a scrape; undefined: it was not there. */
@@ -222,7 +223,7 @@ async function alertsOf(folder: string, series: Series): Promise<string> {
 }
 
 async function watch(t: ExecutionContext, files: Files): Promise<void> {
-  const { planes, targets, key, start } = await openService(t, files);
+  const { planes, targets, key, start, ready } = await openService(t, files);
   const series: Series = new Map();
   const starting = start();
   const create = { width: 64, height: 64, channels: 3, background: '#246' } as const;
@@ -233,6 +234,7 @@ async function watch(t: ExecutionContext, files: Files): Promise<void> {
     await delay(SCRAPE_S * 1000);
     if (index === 0) await starting;
     if (index < SCRAPES - PICTURES) continue;
+    await ready();
     const answer = await fetch(`${planes[index % 2]?.url}/v1/matting`, {
       method: 'POST',
       headers: {

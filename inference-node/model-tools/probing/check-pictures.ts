@@ -32,13 +32,16 @@ const CORNERS: readonly Spot[] = [
   { x: 0.92, y: 0.08, radius: 0.07 },
 ];
 
-/** Draws a person, brighter than the background; a fruit, as bright; a bottle, darker. */
-export function drawCheckPictures(): readonly [CheckPicture, CheckPicture, CheckPicture] {
-  return [
+let drawn: readonly [CheckPicture, CheckPicture, CheckPicture] | undefined;
+
+/** A person, brighter than the background; a fruit, as bright; a bottle, darker. Drawn once. */
+export function checkPictures(): readonly [CheckPicture, CheckPicture, CheckPicture] {
+  drawn ??= [
     { ...paint(person), subject: [spot(0.5, 0.35, 0.07), spot(0.5, 0.85, 0.1)], ...BEHIND },
     { ...paint(fruit), subject: [spot(0.5, 0.5, 0.15)], ...BEHIND },
     { ...paint(bottle), subject: [spot(0.5, 0.6, 0.08), spot(0.5, 0.75, 0.08)], ...BEHIND },
   ];
+  return drawn;
 }
 
 const BEHIND = { background: CORNERS };

@@ -23,7 +23,7 @@ import { encodeTrap } from '@matting/test-support/trap-model.ts';
 import test, { type ExecutionContext } from 'ava';
 import sharp from 'sharp';
 import { stockDeformable } from '../test/stock-deformable.ts';
-import { drawCheckPictures } from './check-pictures.ts';
+import { checkPictures } from './check-pictures.ts';
 import { openMendedCopy } from './mended-copy.ts';
 import type { Probe, ProbeLimits, ProbeWishes } from './probe.ts';
 import { probeGraph } from './probe-graph.ts';
@@ -294,7 +294,7 @@ test('a graph of four channels is shown trimaps, and measured as what refines a 
     t.deepEqual([alphaAt(320, 220), alphaAt(50, 50)], [255, 0]);
   }
   t.is((await probe(t, { input: [1, null, 48, 48] })).graph.trimap, undefined);
-  const { picture } = drawCheckPictures()[0];
+  const { picture } = checkPictures()[0];
   const own = probe(t, { ...WITH_TRIMAP, input: [1, 4, 48, 48] }, { picture });
   await rejectsWith(t, own, isModelError('settings', /of a picture of your own there is none/));
 });

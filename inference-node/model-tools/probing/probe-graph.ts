@@ -21,7 +21,7 @@ import {
   fitWithTrimap,
   type RoleMatte,
 } from '@matting/serving/picture/in-process.ts';
-import { type CheckPicture, drawCheckPictures } from './check-pictures.ts';
+import { type CheckPicture, checkPictures } from './check-pictures.ts';
 import {
   describeTensor,
   matteOutputs,
@@ -190,7 +190,7 @@ async function settleChannels(graph: OpenGraph): Promise<OpenGraph> {
   const form = { ...graph.form, trimap: true } as const;
   for (const tried of [graph, { ...graph, form, spec: { ...graph.spec, form } }]) {
     try {
-      await runPicture(tried, drawCheckPictures()[0], tried.normalisations[0]);
+      await runPicture(tried, checkPictures()[0], tried.normalisations[0]);
       return tried;
     } catch (error) {
       if (!(error instanceof RunFailed)) throw error;
@@ -216,7 +216,7 @@ async function runPicture(
 async function chooseMatte(graph: OpenGraph): Promise<OpenGraph> {
   const { outputs, warnings, spec } = graph;
   const names = outputs.map(({ name }) => name);
-  const [person] = drawCheckPictures();
+  const [person] = checkPictures();
   const { outputs: all } = await firstRun(graph, person);
   const chosen = outputs.find(({ name }) => name === chooseOutput(all)?.name);
   if (chosen === undefined) {
@@ -253,7 +253,7 @@ const TRIED_ABOVE_PX = 256;
 /** The least that runs, with sides that differ; undefined: none. */
 async function findMultiple(graph: OpenGraph) {
   const { child, spec, form, input, output } = graph;
-  const [person] = drawCheckPictures();
+  const [person] = checkPictures();
   const stretched = { ...form, fit: 'stretch' } as const;
   for (const multiple of MULTIPLES) {
     const size = openSides(input, form.layout, {
@@ -280,7 +280,7 @@ async function findMultiple(graph: OpenGraph) {
  */
 async function findShortest(graph: OpenGraph, multipleOf: number): Promise<number | undefined> {
   const { child, spec, form, output, picture } = graph;
-  const [person] = drawCheckPictures();
+  const [person] = checkPictures();
   const { width: side } = picture.size;
   const long = longestSide(side, multipleOf);
   const stretched = { ...spec, form: { ...form, fit: 'stretch' } as const };
@@ -309,7 +309,7 @@ const FURTHER_RUNS = 8;
 
 async function measure(graph: OpenGraph): Promise<Probe> {
   const { wishes, child, loaded, normalisations, picture: input } = graph;
-  const [person, fruit, bottle] = drawCheckPictures();
+  const [person, fruit, bottle] = checkPictures();
   const [asked, ...others] = normalisations;
   const first = await firstRun(graph, person);
   child.allow(FURTHER_RUNS * 1000 * first.seconds);
