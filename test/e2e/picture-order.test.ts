@@ -28,7 +28,7 @@ test('a picture comes out the same after itself and after another, by the models
     const models = job.models?.map(model => `${model.name} ${model.role}`);
     return { models, alpha: await sharp(file).extractChannel(3).raw().toBuffer() };
   };
-  // An unsure picture comes first: the engine of the second look still loads. Each comes after the other.
+  // An unsure picture comes first: the engine of the second look still loads.
   const soft = await cutOut(pictures.soft);
   const first = await cutOut(pictures.sharp);
   const again = await cutOut(pictures.sharp);

@@ -136,9 +136,8 @@ async function openService(t: ExecutionContext, { controlPlane, node }: Files) {
       model: 'u2netp',
     });
   });
-  t.teardown(async () => {
-    for (const program of [...planes, ...nodes]) await program.kill();
-  });
+  const programs = [...planes, ...nodes];
+  t.teardown(() => Promise.all(programs.map(program => program.kill())));
   const set = { models: MODELS, migratorUrl: database.url };
   const key = await setUpOnce(rootOf('control-1'), page.once, set);
   const start = async () => {
@@ -152,7 +151,7 @@ async function openService(t: ExecutionContext, { controlPlane, node }: Files) {
     'matting-control': planes.map(plane => plane.ports.metrics),
     'matting-node': [ports[7] ?? 0, ports[9] ?? 0],
   };
-  const ready = () => Promise.all([...planes, ...nodes].map(program => program.untilReady()));
+  const ready = () => Promise.all(programs.map(program => program.untilReady()));
   return { planes, targets, key, start, ready };
 }
 
