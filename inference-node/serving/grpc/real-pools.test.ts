@@ -217,10 +217,15 @@ test('a small subject comes out better than the model sees it in the whole pictu
     const alpha = await (await matteOf(drawn(shapes)))(AROUND);
     return alpha.reduce((sum, value, i) => sum + Math.abs(value - (truth[i] ?? 0)), 0);
   };
+  const corner = (x: number, y: number) => `<rect x="${x}" y="${y}" width="50" height="50"/>`;
   const closer = await errorOf(CROSS);
-  // Two subjects that are far apart are no small one.
-  const whole = await errorOf(`${CROSS}<rect x="20" y="20" width="60" height="60"/>`);
+  const beside = await errorOf(`${CROSS}${corner(20, 20)}`);
+  // More than three have no look each.
+  const whole = await errorOf(
+    `${CROSS}${corner(20, 20)}${corner(570, 20)}${corner(20, 410)}${corner(570, 410)}`,
+  );
   t.true(2 * closer < whole, `${closer} and ${whole}`);
+  t.true(2 * beside < whole, `${beside} and ${whole}`);
 });
 
 test('a closer look that is wrong about where the subject is changes nothing', async t => {
