@@ -296,6 +296,7 @@ test('a correction, and what is in its way', async t => {
   const form = `--b\r\ncontent-disposition: form-data; name="background_file"; filename="b"\r\n\r\nno\r\n--b--\r\n`;
   const typed = { 'content-type': 'multipart/form-data; boundary=b' };
   await post(t, url, form, 400, 'UNSUPPORTED_IMAGE_FORMAT', typed);
+  await post(t, url, form.replace('no\r\n', '\r\n'), 400, 'INVALID_IMAGE_SOURCE', typed);
   for (const headers of [
     { 'content-type': 'image/png' },
     { 'content-type': 'text/plain' },
