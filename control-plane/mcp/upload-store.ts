@@ -52,8 +52,8 @@ async function create(database: Database, { accountId, apiKeyId }: Owner) {
     token_hash: hash('sha256', token, 'hex'),
   };
   return await query(database, async db => {
-    // Each turn that finds its slot taken has let another call have one.
-    for (let turn = 0; turn <= UPLOADS_OF_ACCOUNT_MAX; turn += 1) {
+    // An attempt that finds its slot taken has let another call have one.
+    for (let attempt = 0; attempt <= UPLOADS_OF_ACCOUNT_MAX; attempt += 1) {
       const rows = await db
         .selectFrom('mcp_uploads')
         .select(['id', 'slot', 'created_at'])
