@@ -194,7 +194,7 @@ class Run {
       this.#failed.push(source);
       if (error instanceof MattingError && !error.retryable) this.#lost += 1;
       const stops = stopsTheRun(error, this.#made > 0);
-      // Pictures that were on their way meet what stopped the run, too: it is said once.
+      // Pictures that were on their way meet what stopped the run, too. It is printed once.
       if (stops && this.#stopped !== undefined) return;
       this.#progress.line(`${source}: ${codeOf(error)}: ${error.message}`);
       if (stops) this.#stopped = failureOf(error, 'stopped: ');
