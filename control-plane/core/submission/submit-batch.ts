@@ -75,7 +75,14 @@ export class SubmitBatch {
     if (known !== undefined) return existing(known, fingerprint);
     const job = await jobs.findByIdempotencyKey(apiKeyId, keyHash);
     if (job !== undefined) throw keyConflict(job.id);
-    await this.#requireAccepting(caller, request);
+    try {
+      await this.#requireAccepting(caller, request);
+    } catch (refusal) {
+      // A twin may have made the batch meanwhile, and a join is not refused.
+      const made = await batches.findByIdempotencyKey(apiKeyId, keyHash);
+      if (made === undefined) throw refusal;
+      return existing(made, fingerprint);
+    }
     const { accountId, policy } = await askAgain();
     const id = randomUUID();
     const { callback } = request;

@@ -181,6 +181,11 @@ export class SubmitMatting {
     return await this.#traced(submission, { request, pictures, fingerprint, key });
   }
 
+  /** Finds what the key has made, for those who ask before they read the rest of a body. */
+  findMade(caller: Caller, idempotencyKey: string): Promise<Job | undefined> {
+    return this.#find(caller, { hash: idempotencyKeyHash(idempotencyKey) });
+  }
+
   /**
    * The job that corrects another of the caller's, with the fields that it does not send.
    * @throws ContractError as `submit`; JOB_NOT_FOUND, JOB_NOT_CORRECTABLE, RESULT_EXPIRED,
