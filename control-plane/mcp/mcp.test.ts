@@ -253,7 +253,7 @@ const REFUSED: readonly [Record<string, unknown>, RegExp][] = [
   [{ image_url: PLACE, crop: 1 }, /crop must be a string or a boolean/],
   [{ image_url: PLACE, output_format: 'gif' }, /^UNSUPPORTED_OUTPUT_FORMAT: .*png/],
   [{ image_url: PLACE, crop_margin: 5 }, /^INVALID_PARAMETER: crop_margin must be .*%/],
-  [{ image_url: PLACE, colour: 'red' }, /^INVALID_REQUEST: .*mean background\? Do not repeat/],
+  [{ image_url: PLACE, backgroud: 'red' }, /^INVALID_REQUEST: .*mean background\? Do not repeat/],
   [{ image_url: PLACE, callback_url: PLACE }, /Unknown field: callback_url\. The arguments are /],
   [{ image_url: PLACE, api_key: 'x' }, /The arguments are image_url, .*, preview\. Do not/],
   [{ image_url: PLACE, keep: [] }, /Unknown field: keep\./],
