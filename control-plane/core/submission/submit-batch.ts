@@ -112,6 +112,8 @@ export class SubmitBatch {
         const detail = `The account already has ${OPEN_BATCHES_MAX} open batches. Wait until one is finished.`;
         throw new ContractError('RATE_LIMITED', detail, { retryAfterS: OPEN_RETRY_AFTER_S });
       }
+      case 'key-revoked':
+        throw new ContractError('INVALID_API_KEY', 'The API key was revoked. Send another key.');
       case 'insufficient-credits':
         throw noCredit(sells, items.length);
     }

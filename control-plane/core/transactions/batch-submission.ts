@@ -49,7 +49,7 @@ export type BatchOutcome =
   | { readonly kind: 'created' | 'exists'; readonly batch: Batch }
   /** The key is a job's. */
   | { readonly kind: 'key-of-a-job'; readonly jobId: string }
-  | { readonly kind: 'insufficient-credits' | 'too-many-open' }
+  | { readonly kind: 'insufficient-credits' | 'too-many-open' | 'key-revoked' }
   | { readonly kind: 'key-cap-reached'; readonly detail: string };
 
 export function batchSubmission(database: Database) {
@@ -104,6 +104,13 @@ async function refusalOf(
 ): Promise<BatchOutcome | undefined> {
   const job = await readByIdempotencyKey(database, tx, apiKeyId, idempotencyKeyHash);
   if (job !== undefined) return { kind: 'key-of-a-job', jobId: job.id };
+  // A revocation cancels the batches that it finds, so none is made after it.
+  const key = await tx
+    .selectFrom('api_keys')
+    .select('revoked_at')
+    .where('id', '=', apiKeyId)
+    .executeTakeFirst();
+  if (key?.revoked_at != null) return { kind: 'key-revoked' };
   const open = await tx
     .selectFrom('batches')
     .select('id')
