@@ -117,7 +117,7 @@ for (const url of [SYNC, ASYNC]) {
       'idempotency-key': undefined,
     });
     await post(t, url, imageBody(), 401, 'MISSING_API_KEY', { authorization: undefined });
-    await post(t, url, imageBody(), 401, 'MISSING_API_KEY', { authorization: 'Bearer ' });
+    await post(t, url, imageBody(), 401, 'INVALID_API_KEY', { authorization: 'Bearer ' });
     await post(t, url, imageBody(), 401, 'INVALID_API_KEY', { authorization: 'Basic x' });
     const authorization = `Bearer ${await app.createKey({ networks: ['192.0.2.0/24'] })}`;
     await post(t, url, imageBody(), 403, 'KEY_NOT_ALLOWED', { authorization });

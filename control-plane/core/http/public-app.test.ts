@@ -190,8 +190,9 @@ test('headers › no API key', async t => {
 });
 
 test('headers › an empty API key', async t => {
-  for (const authorization of ['Bearer', 'bearer ']) {
-    t.is((await refused({ authorization })).code, 'MISSING_API_KEY', authorization);
+  for (const authorization of ['Bearer', 'bearer ', 'BEARER\t']) {
+    const { code, challenge } = await refused({ authorization });
+    t.deepEqual([code, challenge], ['INVALID_API_KEY', 'Bearer'], authorization);
   }
 });
 
