@@ -88,6 +88,11 @@ rotateApiKey | ref( | within an overlap ends the oldest secret, and keeps the tw
 rotateApiKey | at once ends the old secret here and now, and says when
   - nowPlusMs(database.nowMs, by.overlapMs)
   + nowPlusMs(database.nowMs, by.overlapMs + 60_000)
+control-plane/core/keys/cancel-batches.ts by control-plane/core/transactions/batches.test.ts: a batch on sqlite
+cancelOpenBatches | if (cancelled | is cancelled by somebody of its account alone, who is in the log once
+cancelBatchBy | !== (accountId | is cancelled by somebody of its account alone, who is in the log once
+control-plane/core/keys/change-api-keys.ts by control-plane/core/transactions/batches.test.ts: a batch on sqlite
+revokeApiKey | await cancelOpenBatches | is cancelled with its key, and jobs that a node began end as usual
 control-plane/core/keys/key-caps.ts by control-plane/core/keys/accounts.test.ts: policies of keys on sqlite
 countForCap | cap_used: | a cap is kept to the credit by submissions that race at two replicas
 giveBackToCap | where('cap_window_start' | what a job of another period counted for is not given back to this one
@@ -150,6 +155,12 @@ leaseQuota | === windowStartMs ? use | of a window that is over count for nothin
 control-plane/core/results/lost-result-store.ts by control-plane/test/repay-lost.test.ts: lost results on sqlite
 repay | if (! | gives each credit back once, and leaves what came back
 repay | === 'charge' | gives nothing back for what cost nothing
+control-plane/core/results/lost-result-store.ts by control-plane/core/transactions/family-pairs.test.ts: of a family on sqlite
+repay | open === | repayment waits for open corrections, and then ends the family
+repay | repayment waits for open corrections, and then ends the family
+  - .set({ kept_until: database.nowMs })
+  + .set({ kept_until: 9e15 })
+repay | === 'succeeded' | a loss that a later correction made good is settled without a credit
 control-plane/core/results/lost-results.ts by control-plane/core/results/results.test.ts
 #isStorage | * 2 < | no lost result › is one of a storage that is not there, or lost all it had at once
 control-plane/core/results/repay-lost.ts by control-plane/test/repay-lost.test.ts
@@ -246,6 +257,7 @@ cancelBatch | that is cancelled ends what no node began, free of charge
 finishBatch | if (row.callback_url | ends once, when its last job has, with one notification of all its items
 control-plane/core/transactions/batch-submission.ts by control-plane/core/transactions/batches.test.ts: a batch on sqlite
 refusalOf | if (job | is one for one key, and its key is no job’s
+refusalOf | if (key | and the revocation of its key, at once, leave no batch that goes on
 refusalOf | < OPEN_BATCHES_MAX | is refused beyond so many open ones of an account
 control-plane/core/transactions/job-submission.ts by control-plane/core/transactions/batches.test.ts: a batch on sqlite
 insertJob | batch !== undefined | and a job that race for one key are never both made

@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import ava, { type ExecutionContext } from 'ava';
+import { laterThanNow } from '../test/families.ts';
 import { IMAGE_FAULT } from '../test/fixtures.ts';
 import { imageBody, openTestApp, pngHeader, useTestApp } from '../test/support/test-app.ts';
 
@@ -106,6 +107,29 @@ test('a background picture must be sent again', async t => {
   await app.succeedJob(jobId);
   await refused(t, await correct(jobId), 400, 'INVALID_PARAMETER', 'background');
   t.is((await correct(jobId, { background: 'transparent' })).statusCode, 202);
+});
+
+test('no correction makes a result again that was paid back', async t => {
+  const jobId = await firstOf();
+  const key = { 'idempotency-key': randomUUID() };
+  const { job_id: done } = (await correct(jobId, {}, key)).json();
+  await app.succeedJob(done);
+  const { lostResults } = app.stores;
+  const loss = { jobId, accountId: app.accountId };
+  await laterThanNow(app.stores);
+  t.true(await lostResults.record(loss, 'operator', randomUUID()));
+  t.is(await lostResults.repay(jobId, randomUUID()), 'paid');
+  for (const sweep of [async () => [], () => app.stores.jobs.takeExpiredKept(10)]) {
+    await sweep();
+    for (const id of [jobId, done]) {
+      const answer = await correct(id);
+      await refused(t, answer, 409, 'JOB_NOT_CORRECTABLE');
+      t.regex(answer.json().detail, /credit returned/);
+    }
+  }
+  const replayed = await correct(jobId, {}, key);
+  t.deepEqual([replayed.statusCode, replayed.json().job_id], [200, done]);
+  t.deepEqual(await app.stores.ledger.check(), []);
 });
 
 test('a key makes one correction, and is of one kind', async t => {
