@@ -11,7 +11,7 @@ import type { UploadStore } from './upload-store.ts';
 
 export const UPLOADS_PATH = '/mcp/uploads';
 
-type Services = Pick<CoreServices, 'uploads' | 'blobs'>;
+type Services = Pick<CoreServices, 'uploads' | 'blobs' | 'manageKeys'>;
 type Found = NonNullable<Awaited<ReturnType<UploadStore['findByToken']>>>;
 type Put = FastifyRequest<{ Params: { token: string } }>;
 
@@ -26,6 +26,8 @@ export function registerUploadRoute(
   async function requireOpen(request: Put, reply: FastifyReply): Promise<void> {
     const upload = await store.findByToken(request.params.token);
     if (upload?.state !== 'open') throw noAddress(upload?.state);
+    const key = await services.manageKeys.find(upload.accountId, upload.apiKeyId);
+    if (key?.state !== 'active') throw noAddress('over');
     found.set(request, upload);
     noteKnownAccount(request, upload.accountId);
     if (!reply.raw.closed) {

@@ -76,7 +76,7 @@ async function findByToken(database: Database, token: string) {
   const row = await query(database, db =>
     db
       .selectFrom('mcp_uploads')
-      .select(['id', 'account_id', 'blob', 'created_at'])
+      .select(['id', 'account_id', 'api_key_id', 'blob', 'created_at'])
       .select(() => database.nowMs.as('read_at'))
       .where('token_hash', '=', hash('sha256', token, 'hex'))
       .executeTakeFirst(),
@@ -84,7 +84,8 @@ async function findByToken(database: Database, token: string) {
   if (row === undefined) return undefined;
   const isOver = row.read_at - row.created_at >= ADDRESS_MS;
   const state = row.blob === null ? (isOver ? 'over' : 'open') : 'received';
-  return { id: row.id, accountId: row.account_id, state } as const;
+  const owner = { accountId: row.account_id, apiKeyId: row.api_key_id };
+  return { id: row.id, ...owner, state } as const;
 }
 
 function received(database: Database, id: string, blob: string): Promise<boolean> {

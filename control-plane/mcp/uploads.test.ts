@@ -72,6 +72,16 @@ test('a file is sent to its address, and is the image of calls, as often as they
   await assertBalanced(app.stores);
 });
 
+test('the address of a key that is revoked takes no image', async t => {
+  const { key, token } = await app.stores.apiKeys.create(app.accountId, 'leaked');
+  const { upload_url, image_id } = await created(await Agent.at(port, token));
+  const files = await app.storedFiles();
+  await app.stores.apiKeys.revoke(key.id);
+  t.is((await put(port, upload_url, image())).status, 404);
+  t.is(await blobOf(image_id), undefined);
+  t.deepEqual(await app.storedFiles(), files);
+});
+
 test('an address takes one image', async t => {
   const { upload_url, image_id } = await created();
   const bodies = [image(200_000), image(200_000)];
