@@ -190,9 +190,8 @@ test('a start waits for what a node does on a GPU, and no longer than needed on 
     nodeReadyMaxMs(loadSupervisorConfig({ MATTING_MODEL_DIR: modelDir, ...env }));
   const onCpu = await maxMs();
   t.is(await maxMs({ MATTING_EXECUTION_PROVIDER: 'cpu' }), onCpu);
-  // An engine takes 15 min for TensorRT's kernels.
-  const onGpu = await maxMs({ MATTING_EXECUTION_PROVIDER: 'tensorrt' });
-  t.true(onGpu > 900_000);
+  const onGpu = await maxMs({ MATTING_EXECUTION_PROVIDER: 'cuda' });
+  t.true(onGpu > onCpu);
   await mkdir(path.join(modelDir, 'providers/onnxruntime-1'), { recursive: true });
   t.is(await maxMs(), onGpu);
   t.is(await maxMs({ MATTING_EXECUTION_PROVIDER: 'cpu' }), onCpu);
