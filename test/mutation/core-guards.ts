@@ -30,6 +30,9 @@ shortfallOf | if (unknownTo( | what no node can do › is a field that a node of
 control-plane/core/dispatch/job-needs.ts by test/contract/hidden-frames.test.ts
 admittedMegapixels | finishing: | jobs whose memory is hidden in margins wait, and others do not
 admittedMegapixels | background: | jobs whose memory is hidden in a background wait, and others do not
+control-plane/core/dispatch/job-run.ts by control-plane/core/attempts/refused-attempts.test.ts
+#tryNodes | if (unknownTo( | a header over 4096 bytes › goes to a node that takes it, whichever was chosen
+#after | === 'rejected' | a request that nodes reject › is tried once more on the only node
 control-plane/core/dispatch/job-run.ts by control-plane/object-storage/direct/direct.test.ts: a node that cannot reach the storage
 #attempt | === 'another | for the result has the picture streamed under another fence
 #noteOutcome | paths?.failed | has the picture streamed at once, and the next ones too, for a while
@@ -123,6 +126,9 @@ RESERVE | where(IN_FLIGHT | refuses at the bound in flight, before it looks at c
 control-plane/core/ledger/ledger-writer.ts by control-plane/core/ledger/ledger.test.ts: the ledger on sqlite
 enterOperatorEntry | 'revoke' | revokes all of it or nothing, never below zero available
 RESERVE | '<', | reserves a credit of each job in flight, up to the bound and no further
+control-plane/core/nodes/attempt-outcome.ts by control-plane/core/attempts/refused-attempts.test.ts
+kindBefore | === 'INVALID | a request that nodes reject › is tried once more on the only node
+kindBefore | && !isBare | a node that fails before it admits › fails the job after two attempts, which may be sent again
 control-plane/core/nodes/attempt-outcome.ts by control-plane/core/nodes/verdict.test.ts
 verdictOn | return ofOther | engines of a model that a job names say nothing of the node, all else does
 control-plane/core/nodes/attempt-outcome.ts by control-plane/test/compose/replicas.test.ts

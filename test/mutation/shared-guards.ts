@@ -31,6 +31,9 @@ Holding.grow | weight | what requests keep is counted together, whatever each of
 program/log.ts by program/test/log.test.ts: failures
 keeps | === 1 | the first of each message and cause is written, the others are counted each minute
 takeLeftOut | >= TELL | one that comes just before the minute ends is not told in full again
+program/ports/bounded-messages.ts by inference-node/serving/grpc/strangers.test.ts
+boundMessages | if (headers.bytes > | half a header › as large as it may be is taken of known callers, from direct ones 1 MiB at once
+boundMessages | > bytesMax | half a message › over the bound is refused with a token too, but for the bytes of Matte
 program/ports/chunked-bodies.ts by control-plane/core/http/forms.test.ts
 gatherChunks | over = chunks | a body in tiny chunks › ends the connection of a stranger, however it would be answered
 program/ports/chunked-bodies.ts by program/ports/test/chunked-bodies.test.ts
