@@ -133,10 +133,21 @@ function requireJobId(given: unknown): string {
   );
 }
 
+/** Shapes, a shape, its line, a point, a number. JSON.stringify has no stack for 20,000. */
+const SHAPES_DEPTH = 5;
+
+function isDeeper(value: unknown, depth: number): boolean {
+  if (typeof value !== 'object' || value === null) return false;
+  return depth === 0 || Object.values(value).some(part => isDeeper(part, depth - 1));
+}
+
 /** Undefined: the value is absent or null. @throws ContractError INVALID_REQUEST */
 function textOf(field: string, value: unknown): string | undefined {
   if (value === undefined || value === null) return undefined;
-  if (isHintList(field) && Array.isArray(value)) return JSON.stringify(value);
+  if (isHintList(field) && Array.isArray(value)) {
+    if (!isDeeper(value, SHAPES_DEPTH)) return JSON.stringify(value);
+    throw malformed(`${field} must be a list of shapes.`, field, 'must be a list of shapes');
+  }
   const isMeasure = MEASURES.includes(field);
   const kinds = ['string', ...(isMeasure ? ['number'] : MATTING_JSON.literalsOf(field))];
   if (!kinds.includes(typeof value)) {

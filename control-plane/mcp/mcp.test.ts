@@ -158,6 +158,13 @@ test('a result is corrected without another credit, once for the same call', asy
   }
 });
 
+test('a list of shapes that is nested deeply is refused by its name', async t => {
+  const deep = JSON.stringify(callOf('correct_cutout', { job_id: randomUUID(), keep: [1] }));
+  const nested = `${'['.repeat(30_000)}${']'.repeat(30_000)}`;
+  const answer = await post(app, deep.replace('[1]', nested));
+  t.regex(answer.json().result.content[0].text, /^INVALID_REQUEST: keep must be a list of shapes/);
+});
+
 test('a preview is the thumbnail of the result, where there is one, and changes nothing else', async t => {
   succeeding(t);
   const thumbnail = Buffer.from('RIFF of a thumbnail');
@@ -404,7 +411,7 @@ test('what is no message of the protocol has an answer of its own', async t => {
     [null, {}, 400, -32700],
     [{ ...PING, jsonrpc: '1.0' }, {}, 400, -32600],
     [[PING, PING], {}, 400, 'INVALID_REQUEST'],
-    [' '.repeat(70_000), {}, 400, 'INVALID_REQUEST'],
+    [' '.repeat(330_000), {}, 400, 'INVALID_REQUEST'],
     [PING, { 'mcp-protocol-version': '1999-01-01' }, 400, -32000],
     [PING, { accept: 'application/json' }, 406, -32000],
     [PING, { 'content-type': 'text/plain' }, 415, 'UNSUPPORTED_MEDIA_TYPE'],
