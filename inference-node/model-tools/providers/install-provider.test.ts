@@ -1,6 +1,7 @@
 /** Tests what is installed of a package, what is refused, and what a failure leaves. */
 import assert from 'node:assert/strict';
 import {
+  chmod,
   mkdir,
   mkdtemp,
   readdir,
@@ -189,6 +190,13 @@ test('a failed installation leaves the one before; an altered one is not used', 
   const { childEnv, installed } = await readEngineEnvironment(providerDir, { PATH: '/bin' });
   t.is(installed.state, 'unusable');
   t.deepEqual(childEnv, { PATH: '/bin' });
+});
+
+test('a library that other users may write is not used', async t => {
+  const { folder } = await installWheel();
+  await chmod(path.join(folder, CUDA), 0o666);
+  const found = await readInstalled(providerDir, { hashed: false });
+  t.regex(found.state === 'unusable' ? found.reason : '', /is not safe: other users may write/);
 });
 
 test('a record that is none makes no provider', async t => {

@@ -8,7 +8,7 @@ import { access, constants, readFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { arch, platform } from 'node:os';
 import path from 'node:path';
-import { hashFile, isMissing, statOrNull } from '../models/cache-files.ts';
+import { foreignTo, hashFile, isMissing, statOrNull } from '../models/cache-files.ts';
 import { BINDING_FILE, RUNTIME_FOLDER_VARIABLE } from './runtime-folder.ts';
 
 export {
@@ -96,6 +96,8 @@ export async function readInstalled(
       const found = await statOrNull(file);
       if (found?.size !== bytes) return unusable(`lacks a part of ${name}`);
       await access(file, constants.R_OK);
+      const foreign = await foreignTo(file);
+      if (foreign !== undefined) return unusable(foreign);
       if (hashed && (await hashFile(file)) !== sha256) return unusable(`has an altered ${name}`);
     } catch (error) {
       return unusable(`has a ${name} that cannot be read: ${(error as Error).message}`);
