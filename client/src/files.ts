@@ -7,8 +7,8 @@ import { IMAGE_BYTES_MAX } from './submission.ts';
  * Reads an image file whole.
  * @throws MattingError IMAGE_TOO_LARGE before it is read; the system's errors.
  */
-export async function readImage(path: string | URL): Promise<Uint8Array> {
-  const file = await open(path);
+export async function readImage(path: string | URL | Uint8Array): Promise<Uint8Array> {
+  const file = await open(path as string);
   try {
     const { size } = await file.stat();
     if (size > IMAGE_BYTES_MAX) {

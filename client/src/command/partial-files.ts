@@ -18,17 +18,22 @@ export class PartialFiles {
     const cleared = this.#cleared.get(dir) ?? clear(dir);
     this.#cleared.set(dir, cleared);
     await cleared;
-    // No longer than any name may be, and exclusive: a link that lies there is not followed.
-    const name = path.join(dir, `.${randomUUID()}.${process.pid}.part`);
+    // Exclusive: a link that lies there is not followed.
+    const name = partialName(target);
     return { file: await open(name, 'wx+'), name };
   }
+}
+
+/** Beside the target, and no longer than any name may be. */
+export function partialName(target: string): string {
+  return path.join(path.dirname(target), `.${randomUUID()}.${process.pid}.part`);
 }
 
 async function clear(folder: string): Promise<void> {
   for (const entry of await readdir(folder)) {
     const [, pid] = PARTIAL.exec(entry) ?? [];
     if (pid === undefined || isRunning(Number(pid))) continue;
-    await rm(path.join(folder, entry), { force: true });
+    await rm(path.join(folder, entry), { recursive: true, force: true });
   }
 }
 

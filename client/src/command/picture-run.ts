@@ -1,14 +1,16 @@
 /** One picture from its file to its result on the disk, and its line of the journal. */
 import { createHash } from 'node:crypto';
-import { mkdir, rename, rm, stat } from 'node:fs/promises';
+import { rename, rm, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { readImage } from '../files.ts';
 import { MattingError, type Retry } from '../index.ts';
+import { onDisk, withoutBytes } from './file-names.ts';
 import type { Picture } from './find-pictures.ts';
 import { type Journal, type JournalLine, NOTHING } from './journal.ts';
 import type { RemoveOptions } from './options.ts';
 import type { PartialFiles } from './partial-files.ts';
 import { keyOf } from './picture-key.ts';
+import { requirePlace } from './result-names.ts';
 
 export type PictureEnd =
   | { readonly kind: 'made'; readonly job: string; readonly warnings: readonly string[] }
@@ -32,11 +34,11 @@ export async function runPicture(
   options: PictureRunOptions,
 ): Promise<PictureEnd> {
   const target = path.join(options.to, output);
-  const line: Line = { ...NOTHING, file: source };
+  const line: Line = { ...NOTHING, file: withoutBytes(source) };
   try {
     if (options.skipExisting && ((await sizeOf(target)) ?? 0) > 0) return { kind: 'there' };
-    if (!(await stat(source)).isFile()) throw new Error('not a regular file');
-    const image = await readImage(source);
+    if (!(await stat(onDisk(source))).isFile()) throw new Error('not a regular file');
+    const image = await readImage(onDisk(source));
     line.sha256 = createHash('sha256').update(image).digest('hex');
     line.key = keyOf(line.sha256, options);
     const bytes = options.journal.bytesOfDone(output, line.key);
@@ -62,12 +64,7 @@ async function makeResult(
   line: Line,
   { client, fields, partials, giveUpMs, signal, onRetry }: PictureRunOptions,
 ): Promise<void> {
-  await mkdir(path.dirname(target), { recursive: true });
-  if ((await stat(target).catch(() => undefined))?.isDirectory()) {
-    throw Object.assign(new Error(`cannot write the result: ${target} is a folder`), {
-      code: 'EISDIR',
-    });
-  }
+  await requirePlace(target);
   const partial = await partials.open(target);
   try {
     const call = { giveUpMs, signal, onRetry };

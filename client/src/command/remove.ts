@@ -5,7 +5,8 @@
 import { createHash } from 'node:crypto';
 import { mkdir } from 'node:fs/promises';
 import { IMAGE_BYTES_MAX, MattingError, type Model, type Retry } from '../index.ts';
-import { CommandError, misuse, USAGE_EXIT_CODE } from './command-error.ts';
+import { CANNOT_CREATE_EXIT_CODE, CommandError, misuse, USAGE_EXIT_CODE } from './command-error.ts';
+import { withoutBytes } from './file-names.ts';
 import { type Found, findPictures, type Picture } from './find-pictures.ts';
 import { Journal, NOTHING } from './journal.ts';
 import { type RemoveOptions, STANDARD_INPUT } from './options.ts';
@@ -20,7 +21,6 @@ import { warnedOf } from './warnings.ts';
 const FIRST_ANSWER_MS_MAX = 10_000;
 const DATA_EXIT_CODE = 65;
 const UNAVAILABLE_EXIT_CODE = 69;
-const CANNOT_CREATE_EXIT_CODE = 73;
 const NOT_ALLOWED_EXIT_CODE = 77;
 
 const REMEDY_OF_NONE = '; use --recursive to include subfolders, or name the files';
@@ -206,7 +206,7 @@ class Run {
     for (const { source, reason } of unreadable) {
       this.#failed.push(source);
       const error = { code: 'UNREADABLE', detail: reason };
-      await this.#journal.append({ ...NOTHING, file: source, error });
+      await this.#journal.append({ ...NOTHING, file: withoutBytes(source), error });
       this.#progress.line(`${source}: ${reason}`);
     }
     const left =
