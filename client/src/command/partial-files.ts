@@ -3,7 +3,7 @@
  * that was killed left there, the next one removes.
  */
 import { randomUUID } from 'node:crypto';
-import { type FileHandle, open, readdir, rm } from 'node:fs/promises';
+import { type FileHandle, open, readdir, rename, rm } from 'node:fs/promises';
 import path from 'node:path';
 
 const PARTIAL = /^\..*\.(\d{1,10})\.part$/;
@@ -12,15 +12,22 @@ export class PartialFiles {
   /** The clearing of each folder, which happens once in a run. */
   readonly #cleared = new Map<string, Promise<void>>();
 
-  /** Rejects with the system's errors. */
-  async open(target: string): Promise<{ readonly file: FileHandle; readonly name: string }> {
+  /** Rejects with what `fill` does, and the system's errors: then nothing is left. */
+  async write(target: string, fill: (file: FileHandle) => Promise<void>): Promise<void> {
     const dir = path.dirname(target);
     const cleared = this.#cleared.get(dir) ?? clear(dir);
     this.#cleared.set(dir, cleared);
     await cleared;
-    // Exclusive: a link that lies there is not followed.
     const name = partialName(target);
-    return { file: await open(name, 'wx+'), name };
+    // Exclusive: a link that lies there is not followed.
+    const file = await open(name, 'wx+');
+    try {
+      await fill(file).finally(() => file.close());
+      await rename(name, target);
+    } catch (error) {
+      await rm(name, { force: true });
+      throw error;
+    }
   }
 }
 
