@@ -2,7 +2,7 @@
  * Names of files as texts. A byte that is not UTF-8 becomes half of a surrogate pair, U+DC80 to
  * U+DCFF, so that no name is lost and no two names become one.
  */
-import type { Dirent, Stats } from 'node:fs';
+import type { Dirent } from 'node:fs';
 import { lstat, readdir, readFile, realpath } from 'node:fs/promises';
 import path from 'node:path';
 
@@ -42,9 +42,13 @@ export async function realPath(text: string): Promise<string> {
   return textOf(await realpath(onDisk(text), { encoding: 'buffer' }));
 }
 
-export type Entry = Pick<Dirent | Stats, 'isDirectory' | 'isFile' | 'isSymbolicLink'> & {
-  readonly name: string;
-};
+/** Not every runtime's `path.join` keeps the bytes. */
+export function below(folder: string, name: string): string {
+  const both = `${folder}/${name}`;
+  return both.search(HALVES) < 0 ? path.join(folder, name) : both;
+}
+
+type Entry = Pick<Dirent, 'name' | 'isDirectory' | 'isFile' | 'isSymbolicLink'>;
 
 export async function entriesOf(folder: string): Promise<Entry[]> {
   const entries = await readdir(onDisk(folder), { withFileTypes: true });
@@ -53,7 +57,14 @@ export async function entriesOf(folder: string): Promise<Entry[]> {
   return Promise.all(
     names.map(async bytes => {
       const name = textOf(bytes);
-      return Object.assign(await lstat(onDisk(path.join(folder, name))), { name });
+      // What is unknown is taken for a file: it is named when it cannot be read.
+      const found = await lstat(onDisk(below(folder, name))).catch(() => undefined);
+      return {
+        name,
+        isDirectory: () => found?.isDirectory() ?? false,
+        isFile: () => found?.isFile() ?? true,
+        isSymbolicLink: () => found?.isSymbolicLink() ?? false,
+      };
     }),
   );
 }

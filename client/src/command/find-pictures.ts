@@ -3,6 +3,7 @@ import { stat } from 'node:fs/promises';
 import path from 'node:path';
 import { CommandError, misuse, NO_INPUT_EXIT_CODE } from './command-error.ts';
 import {
+  below,
   entriesOf,
   foldedName,
   onDisk,
@@ -79,14 +80,16 @@ class Search implements Found {
       throw new CommandError(`${file}: ${reasonOf(error)}`, NO_INPUT_EXIT_CODE);
     });
     if (!found.isDirectory()) {
-      this.#take(file, this.#named(path.basename(file)));
+      this.#take(file, this.#named(path.basename(withoutBytes(file))));
       return;
     }
     if (await isSameFile(file, this.#to)) {
       throw misuse(`${file} is also the folder for the results; use another folder for --to`);
     }
     // A folder keeps its name, and `folder/.` means its content alone, as with cp.
-    const name = /(^|\/)\.\.?\/*$/.test(file) ? '' : path.basename(path.resolve(file));
+    const name = /(^|\/)\.\.?\/*$/.test(file)
+      ? ''
+      : path.basename(path.resolve(withoutBytes(file)));
     await this.#walk(file, name);
   }
 
@@ -99,15 +102,16 @@ class Search implements Found {
     for (const entry of entries) {
       // Hidden ones too: `._photo.jpg` of macOS is no photo.
       if (entry.name.startsWith('.')) continue;
-      const source = path.join(folder, entry.name);
+      const source = below(folder, entry.name);
+      const name = withoutBytes(entry.name);
       if (entry.isDirectory()) {
         if (!this.#options.recursive || (await isSameFile(source, this.#to))) continue;
         if (SKIPPED_FOLDERS.includes(entry.name.toLowerCase())) this.#skip(source);
-        else await this.#walk(source, path.posix.join(output, entry.name));
-      } else if (!PICTURE_ENDINGS.includes(path.extname(entry.name).toLowerCase())) {
+        else await this.#walk(source, path.posix.join(output, name));
+      } else if (!PICTURE_ENDINGS.includes(path.extname(name).toLowerCase())) {
         this.#skip(source);
       } else if (entry.isFile() || (entry.isSymbolicLink() && (await leadsToFile(source)))) {
-        this.#take(source, path.posix.join(output, this.#named(entry.name)));
+        this.#take(source, path.posix.join(output, this.#named(name)));
       }
     }
   }
@@ -122,8 +126,7 @@ class Search implements Found {
     return `${stem}.${this.#options.ending}`;
   }
 
-  #take(source: string, named: string): void {
-    const output = withoutBytes(named);
+  #take(source: string, output: string): void {
     const folded = foldedName(output);
     const first = this.#first.get(folded);
     const alike = this.#alike.get(folded) ?? (first === undefined ? [] : [first]);
