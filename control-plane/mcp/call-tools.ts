@@ -71,7 +71,10 @@ export interface Calling {
   readonly reply: FastifyReply;
   readonly image: ImageUpload;
   readonly longTexts: number;
-  /** Counts against the rate of submissions, once a message. @throws ContractError RATE_LIMITED */
+  /**
+   * Counts against the rate of submissions, once a message.
+   * @throws ContractError KEY_NOT_ALLOWED, RATE_LIMITED
+   */
   readonly admitSubmission: () => Promise<void>;
 }
 
@@ -145,16 +148,20 @@ export class CallTools {
     });
   }
 
-  /** @throws ContractError INVALID_IMAGE_SOURCE */
-  async #copyUpload({ request, image }: Calling, imageId: string): Promise<void> {
+  /**
+   * The job gets a copy: the upload serves further calls, also after this one was refused.
+   * @throws ContractError INVALID_IMAGE_SOURCE
+   */
+  async #takeUpload({ request, image }: Calling, imageId: string): Promise<void> {
     const upload = await this.#uploads.findForKey(callerOf(request).apiKeyId, imageId);
     if (upload === undefined) throw noImage('names no upload of this API key, or one that is over');
-    if (upload.blob === null) throw noImage('has no image yet. Send the file to its upload_url');
+    const { blob, known } = upload;
+    if (blob === null) throw noImage('has no image yet. Send the file to its upload_url');
+    const open = () => this.#services.blobs.openRead(blob);
+    if (known !== undefined) return image.takeCopy({ ...known, open });
+    // A replica of an earlier release received it, which noted nothing of it.
     image.takeBytes('image_id');
-    // The job has a copy: the upload serves further calls, also after this one was refused.
-    for await (const piece of await this.#services.blobs.openRead(upload.blob)) {
-      await image.write(piece);
-    }
+    for await (const piece of await open()) await image.write(piece);
   }
 
   async #submit(calling: Calling, read: ReadArguments): Promise<Submitted> {
@@ -162,7 +169,7 @@ export class CallTools {
     const { submitMatting } = this.#services;
     const { fields, idempotencyKey, base64, imageId } = read;
     if (base64 !== '') await image.write(Buffer.from(base64));
-    if (imageId !== undefined) await this.#copyUpload(calling, imageId);
+    if (imageId !== undefined) await this.#takeUpload(calling, imageId);
     const sent = await this.#sentBy(request, image);
     if (idempotencyKey !== undefined) {
       return await submitMatting.submit({ ...sent, fields, idempotencyKey });

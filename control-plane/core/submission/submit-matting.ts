@@ -13,6 +13,7 @@ import type { BatchStore } from '../jobs/batch.ts';
 import { type Job, type JobInput, UNPAID } from '../jobs/job.ts';
 import type { JobStore } from '../jobs/job-store.ts';
 import type { Caller, ReadAccount } from '../keys/caller.ts';
+import { CREDITS_PER_JOB } from '../ledger/ledger.ts';
 import type { OfferedModels } from '../models/offered-models.ts';
 import type { JobEvents } from '../results/job-events.ts';
 import { readJobOfCaller } from '../results/job-view.ts';
@@ -71,7 +72,7 @@ const DRAINING_RETRY_AFTER_S = 1;
 interface SubmitMattingDependencies {
   readonly jobs: Pick<JobStore, 'find' | 'findByIdempotencyKey' | 'findForKey'> & JobSubmission;
   readonly batches: Pick<BatchStore, 'findByIdempotencyKey'>;
-  readonly readAccount: Pick<ReadAccount, 'inFlight'>;
+  readonly readAccount: Pick<ReadAccount, 'capRefusal' | 'credits' | 'inFlight'>;
   readonly blobs: Pick<BlobStore, 'remove'>;
   readonly events: JobEvents;
   readonly acceptance: Pick<AcceptanceGate, 'requireAble' | 'requireOpen' | 'requireRoom'>;
@@ -274,7 +275,7 @@ export class SubmitMatting {
   }
 
   async #requireAccepting(
-    { caller, unpaid }: Sent,
+    { caller, unpaid, upload }: Sent,
     { request, pictures: { image, background, hints }, corrects }: Asked,
   ): Promise<StoredPictures> {
     const { acceptance, callbackAddresses, readAccount, jobsInFlightMax } = this.#dependencies;
@@ -307,6 +308,8 @@ export class SubmitMatting {
         ? acceptance.requireOpen(caller.accountId)
         : acceptance.requireRoom());
       await unpaid?.requireRoom();
+      if (upload.isCopy) await this.#requireCredit(caller);
+      await upload.copy();
       return stored;
     } catch (refusal) {
       if (unpaid !== undefined) throw refusal;
@@ -315,6 +318,15 @@ export class SubmitMatting {
         ? this.#tooManyInFlight()
         : refusal;
     }
+  }
+
+  /** Reads what the job's transaction decides later, before a copy is made for nothing. */
+  async #requireCredit(caller: Caller): Promise<void> {
+    const { readAccount, jobsInFlightMax, sells } = this.#dependencies;
+    if ((await readAccount.inFlight(caller)) >= jobsInFlightMax) throw this.#tooManyInFlight();
+    if ((await readAccount.credits(caller)).available < CREDITS_PER_JOB) throw noCredit(sells);
+    const reached = await readAccount.capRefusal(caller);
+    if (reached !== undefined) throw new ContractError('KEY_CAP_REACHED', reached);
   }
 
   async #create(
