@@ -208,6 +208,10 @@ export function bodyTypeOf(request: IncomingMessage): ContentType | 'none' | und
   if (given.length === 0) return hasBody(request) ? undefined : 'none';
   const types = given.map(parseContentType);
   const [type] = types;
+  // The tools of S3 write it so.
+  if (type?.type === 'binary/octet-stream' && types.length === 1) {
+    return { ...type, type: 'application/octet-stream' };
+  }
   const isJson = types.every(one => one?.type === 'application/json' && extendsAscii(one));
   if (type?.type === 'application/json' && !isJson) return undefined;
   return types.length === 1 || isJson ? type : undefined;
