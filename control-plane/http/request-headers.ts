@@ -35,6 +35,11 @@ function readAccept(header: string | undefined): Negotiator | undefined {
   return new Negotiator({ headers: { accept: header } });
 }
 
+/** @param header all of the request's, joined by commas */
+export function acceptsJson(header: string | undefined): boolean {
+  return readAccept(header)?.mediaTypes([JSON_TYPE]).length !== 0;
+}
+
 /**
  * JSON only where the client asks for that and nothing else will do: HTTP libraries send
  * `application/json, text/plain, *\/*` of themselves, and write the answer to a file.

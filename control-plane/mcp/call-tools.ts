@@ -24,7 +24,12 @@ import { ContractError, type ErrorCode } from '@matting/proto/contract/errors.ts
 import type { ResultWarning } from '@matting/proto/contract/finishing.ts';
 import type { CallToolResult } from '@modelcontextprotocol/server';
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import { type Arguments, type ReadArguments, readArguments } from './arguments.ts';
+import {
+  type Arguments,
+  type ReadArguments,
+  readArguments,
+  withoutIdleZeros,
+} from './arguments.ts';
 import { UPLOADS_PATH } from './upload-route.ts';
 import { ADDRESS_MS, KEPT_MS, UPLOADS_OF_ACCOUNT_MAX, type UploadStore } from './upload-store.ts';
 
@@ -167,14 +172,18 @@ export class CallTools {
   async #submit(calling: Calling, read: ReadArguments): Promise<Submitted> {
     const { request, image } = calling;
     const { submitMatting } = this.#services;
-    const { fields, idempotencyKey, base64, imageId } = read;
+    const { idempotencyKey, base64, imageId } = read;
+    const asRequest = (given: ReadArguments['fields']) => ({
+      fields: given,
+      asked: requireMattingRequest(given, this.#options.policy),
+    });
+    const { fields, asked } = await withoutIdleZeros(read, asRequest);
     if (base64 !== '') await image.write(Buffer.from(base64));
     if (imageId !== undefined) await this.#takeUpload(calling, imageId);
     const sent = await this.#sentBy(request, image);
     if (idempotencyKey !== undefined) {
       return await submitMatting.submit({ ...sent, fields, idempotencyKey });
     }
-    const asked = requireMattingRequest(fields, this.#options.policy);
     const derived = { request: asked, backgroundGiven: false, derivedKey: DERIVED_KEY };
     return await submitMatting.submitKeyless({ ...sent, ...derived });
   }
@@ -184,10 +193,11 @@ export class CallTools {
     await this.#callerOf(request, 'submit');
     await calling.admitSubmission();
     const read = readArguments('correct_cutout', given, longTexts);
-    const { fields, jobId: corrects, idempotencyKey = DERIVED_KEY } = read;
+    const { jobId: corrects, idempotencyKey = DERIVED_KEY } = read;
     const sent = await this.#sentBy(request, image);
-    const submission = { ...sent, fields, corrects, idempotencyKey };
-    const submitted = await this.#services.submitMatting.submitCorrection(submission);
+    const submitted = await withoutIdleZeros(read, fields =>
+      this.#services.submitMatting.submitCorrection({ ...sent, fields, corrects, idempotencyKey }),
+    );
     return await this.#answerSubmitted(calling, submitted, read);
   }
 

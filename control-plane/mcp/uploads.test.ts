@@ -154,7 +154,6 @@ test('the image is of its key alone, for its time, and is removed with its file'
     [stranger, image_id],
     [agent, randomUUID()],
     [agent, 'ü'],
-    [agent, ''],
   ] as const) {
     t.regex(
       (await other.remove({ image_id: id })).text,
@@ -287,6 +286,8 @@ test('one image in one call', async t => {
     const { text } = await agent.remove({ image_id, ...more });
     t.regex(text, /^INVALID_IMAGE_SOURCE: The call has more than one image/);
   }
+  const { text } = await agent.remove({ image_id, image_url: '', image_base64: '' });
+  t.regex(text, /^INVALID_IMAGE_SOURCE: image_id has no image yet/);
 });
 
 test('an image that came too late leaves no file', async t => {
