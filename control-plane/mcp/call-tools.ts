@@ -193,8 +193,9 @@ export class CallTools {
     await this.#callerOf(request, 'submit');
     await calling.admitSubmission();
     const read = readArguments('correct_cutout', given, longTexts);
-    const { jobId: corrects, idempotencyKey = DERIVED_KEY } = read;
+    const { idempotencyKey = DERIVED_KEY } = read;
     const sent = await this.#sentBy(request, image);
+    const corrects = await this.#services.readJob(sent.caller, read.jobId);
     const submitted = await withoutIdleZeros(read, fields =>
       this.#services.submitMatting.submitCorrection({ ...sent, fields, corrects, idempotencyKey }),
     );

@@ -1,6 +1,7 @@
 /** Corrections by REST: what they take over, when they are refused, and that they cost nothing. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
+import { hold } from '@matting/http/test/held-form.ts';
 import ava, { type ExecutionContext } from 'ava';
 import { laterThanNow } from '../test/families.ts';
 import { IMAGE_FAULT } from '../test/fixtures.ts';
@@ -54,6 +55,18 @@ test('a correction is a job of its own, which costs nothing', async t => {
   t.deepEqual(read.models, [{ name: 'isnet', role: 'subject' }]);
   t.deepEqual(await app.stores.ledger.credits(app.accountId), before);
   t.deepEqual(await app.stores.ledger.check(), []);
+});
+
+test('a correction of no job of the caller is refused before its body is read', async t => {
+  const payload = JSON.stringify({ background: 'white' });
+  const held = { headers: app.headers(), payload };
+  const port = await app.listen();
+  for (const id of [randomUUID(), 'x']) {
+    await t.throwsAsync(hold(port, { ...held, path: pathOf(id) }), { message: /refused: 404/ });
+  }
+  const jobId = await firstOf();
+  const { status } = await (await hold(port, { ...held, path: pathOf(jobId) })).release();
+  t.is(status, 202);
 });
 
 test('with Prefer: wait it waits', async t => {

@@ -16,7 +16,6 @@ import type { Caller, ReadAccount } from '../keys/caller.ts';
 import { CREDITS_PER_JOB } from '../ledger/ledger.ts';
 import type { OfferedModels } from '../models/offered-models.ts';
 import type { JobEvents } from '../results/job-events.ts';
-import { readJobOfCaller } from '../results/job-view.ts';
 import type { CallbackSecrets } from '../secrets/secret-box.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
 import type {
@@ -70,7 +69,7 @@ const IN_FLIGHT_RETRY_AFTER_S = 5;
 const DRAINING_RETRY_AFTER_S = 1;
 
 interface SubmitMattingDependencies {
-  readonly jobs: Pick<JobStore, 'find' | 'findByIdempotencyKey' | 'findForKey'> & JobSubmission;
+  readonly jobs: Pick<JobStore, 'find' | 'findByIdempotencyKey'> & JobSubmission;
   readonly batches: Pick<BatchStore, 'findByIdempotencyKey'>;
   readonly readAccount: Pick<ReadAccount, 'capRefusal' | 'credits' | 'inFlight'>;
   readonly blobs: Pick<BlobStore, 'remove'>;
@@ -120,8 +119,8 @@ interface DerivedKey {
 
 export interface CorrectionSubmission extends Omit<Submission, 'accepts' | 'idempotencyKey'> {
   readonly idempotencyKey: string | DerivedKey;
-  /** As the caller wrote it. */
-  readonly corrects: string;
+  /** A job of the caller. */
+  readonly corrects: Job;
 }
 
 export interface KeylessSubmission extends Sent {
@@ -189,13 +188,11 @@ export class SubmitMatting {
 
   /**
    * The job that corrects another of the caller's, with the fields that it does not send.
-   * @throws ContractError as `submit`; JOB_NOT_FOUND, JOB_NOT_CORRECTABLE, RESULT_EXPIRED,
-   * CORRECTIONS_EXHAUSTED
+   * @throws ContractError as `submit`; JOB_NOT_CORRECTABLE, RESULT_EXPIRED, CORRECTIONS_EXHAUSTED
    */
   async submitCorrection(submission: CorrectionSubmission): Promise<Submitted> {
-    const { caller, fields: sent, idempotencyKey } = submission;
+    const { caller, fields: sent, idempotencyKey, corrects } = submission;
     const { backgroundUpload, hintsUpload } = submission;
-    const corrects = await readJobOfCaller(this.#dependencies.jobs, caller, submission.corrects);
     const fields = inheritedFields(sent, corrects);
     const asked = requireMattingRequest(fields, this.#dependencies.fieldPolicy);
     const request = { ...asked, correctable: keptFields(fields) };

@@ -147,7 +147,7 @@ export class UsePlayground {
       const job = await find();
       const caller = { accountId, apiKeyId: job.apiKeyId };
       const by = isUnpaid(job) ? this.#unpaidBy(caller) : sentBy(caller);
-      return submitMatting.submitCorrection({ ...sent, corrects: job.id, ...by });
+      return submitMatting.submitCorrection({ ...sent, corrects: job, ...by });
     });
   }
 
