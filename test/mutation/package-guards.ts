@@ -43,6 +43,10 @@ control-plane/http/json-fields.ts by control-plane/http/kept-bytes.test.ts
 control-plane/http/json-fields.ts by control-plane/removebg/removebg-body.test.ts: bounds
 #endKey | if (this | of endless unknown fields no more is read than what is refused
 #takeNested | if (! | of endless arrays in arrays no more is read than what is refused
+control-plane/http/json-items.ts by control-plane/core/http/batch-bodies.test.ts
+#takeByte | === itemsMax | a batch is refused at its first item too many, and what follows is not read
+#takeByte | the items of a batch are counted as they arrive, whatever is in them
+  - this.#room.grow(ITEM_BYTES);
 control-plane/http/kept-bytes.ts by control-plane/http/kept-bytes.test.ts
 #grow | min( | a buffer grows by what came, in its room, and keeps nothing beyond its bound
 #grow | this.#room | what finds no room is not kept
