@@ -122,7 +122,7 @@ SETTLE | where('reserved' | the fence of a job on mysql › of two endings that 
 settleCredit | jobs on sqlite › endings › failure returns the credit from every open state, and is replayed
 control-plane/core/ledger/ledger-writer.ts by control-plane/core/jobs/job-store.test.ts: jobs on sqlite › submission
 RESERVE | where('available' | refuses without a credit, and remembers nothing
-RESERVE | where(IN_FLIGHT | refuses at the bound in flight, before it looks at credits
+RESERVE | where(TAKEN | refuses at the bound in flight, before it looks at credits
 control-plane/core/ledger/ledger-writer.ts by control-plane/core/ledger/ledger.test.ts: the ledger on sqlite
 enterOperatorEntry | 'revoke' | revokes all of it or nothing, never below zero available
 RESERVE | '<', | reserves a credit of each job in flight, up to the bound and no further
@@ -255,9 +255,13 @@ findForKey | a batch from its submission to its end, by pages of its results
 control-plane/core/submission/submit-batch.ts by control-plane/core/http/batches.test.ts
 existing | !== fingerprint | a batch from its submission to its end, by pages of its results
 control-plane/core/ledger/ledger-writer.ts by control-plane/core/transactions/batches.test.ts: a batch on sqlite
+RESERVE | gets on beside other requests of its account that never cease
+  - .where(TAKEN, '<', reservedMax)
+  + .where(IN_FLIGHT, '<', reservedMax)
 beginReserved | '-' | has a bounded number of open jobs, whoever enters them
 control-plane/core/transactions/batch-progress.ts by control-plane/core/transactions/batches.test.ts: a batch on sqlite
-enterItems | BATCH_JOBS_OPEN_MAX - | has a bounded number of open jobs, whoever enters them
+roomFor | jobsInFlightMax - | takes what the bound of jobs in flight leaves, whoever enters or submits
+roomFor | BATCH_JOBS_OPEN_MAX - | has a bounded number of open jobs, whoever enters them
 cancelBatch | that is cancelled ends what no node began, free of charge
   - .where('api_key_id', '=', apiKeyId)
 finishBatch | if (row.callback_url | ends once, when its last job has, with one notification of all its items

@@ -400,7 +400,7 @@ export class SubmitMatting {
   }
 
   #tooManyInFlight(): ContractError {
-    const detail = `The account already has ${this.#dependencies.jobsInFlightMax} jobs in flight. Wait until one ends.`;
+    const detail = `The account can have ${this.#dependencies.jobsInFlightMax} jobs in flight. Wait until one ends.`;
     return new ContractError('RATE_LIMITED', detail, { retryAfterS: IN_FLIGHT_RETRY_AFTER_S });
   }
 }

@@ -4,7 +4,7 @@ import { rowsOf } from '@matting/database/test/rows.ts';
 import type { Stores } from '../stores.ts';
 import type { BatchOutcome, NewBatch } from '../transactions/batch-submission.ts';
 import type { ChangingMethod, Fixture } from './changing-methods.ts';
-import { newBatch, OPERATOR } from './fixtures.ts';
+import { LIMITS, newBatch, OPERATOR } from './fixtures.ts';
 
 const CALLBACK = {
   url: 'https://receiver.example/hook',
@@ -27,7 +27,7 @@ async function submitted(fixture: Fixture): Promise<NewBatch> {
 async function ended(fixture: Fixture): Promise<NewBatch> {
   const { batches, jobs } = fixture.stores;
   const batch = await submitted(fixture);
-  await batches.enterItems(batch.id, batch.accountId);
+  await batches.enterItems(batch.id, batch.accountId, LIMITS.jobsInFlightMax);
   for (const { jobId } of batch.items) await jobs.remove(jobId, batch.apiKeyId);
   return batch;
 }
@@ -74,7 +74,7 @@ export const CHANGING_BATCHES: readonly ChangingMethod[] = [
     arrange: async fixture => {
       const batch = await submitted(fixture);
       return {
-        act: stores => stores.batches.enterItems(batch.id, batch.accountId),
+        act: stores => stores.batches.enterItems(batch.id, batch.accountId, LIMITS.jobsInFlightMax),
         check: () => assertReserved(fixture.stores, batch, true),
       };
     },

@@ -52,7 +52,7 @@ onBalancedStores(test, 'a batch', (test, { database, stores, replica }) => {
   async function enterAll({ id, accountId }: NewBatch): Promise<number> {
     let all = 0;
     for (;;) {
-      const entered = await stores.batches.enterItems(id, accountId);
+      const entered = await stores.batches.enterItems(id, accountId, LIMITS.jobsInFlightMax);
       if (entered === 0) return all;
       all += entered;
     }
@@ -101,14 +101,15 @@ onBalancedStores(test, 'a batch', (test, { database, stores, replica }) => {
 
   test('waits outside of the account’s jobs in flight', async t => {
     const { accountId, apiKeyId, batch } = await submitted(30, {}, 32);
-    const limits = { jobsInFlightMax: 1 };
+    // One is for the items that wait.
+    const limits = { jobsInFlightMax: 2 };
     t.is((await stores.jobs.submit(newJob(accountId, { apiKeyId }), limits)).kind, 'created');
     t.is(
       (await stores.jobs.submit(newJob(accountId, { apiKeyId }), limits)).kind,
       'too-many-in-flight',
     );
     t.is(await stores.ledger.inFlight(accountId), 1);
-    t.is(await stores.batches.enterItems(batch.id, accountId), 25);
+    t.is(await stores.batches.enterItems(batch.id, accountId, LIMITS.jobsInFlightMax), 25);
     t.is(await stores.ledger.inFlight(accountId), 26);
   });
 
@@ -116,7 +117,8 @@ onBalancedStores(test, 'a batch', (test, { database, stores, replica }) => {
     const { accountId, apiKeyId, batch } = await submitted(90, {}, 200);
     const second = newBatch({ accountId, apiKeyId }, 90);
     await stores.batches.submitBatch(second);
-    const enter = (one: typeof stores, { id }: NewBatch) => one.batches.enterItems(id, accountId);
+    const enter = (one: typeof stores, { id }: NewBatch) =>
+      one.batches.enterItems(id, accountId, LIMITS.jobsInFlightMax);
     for (let round = 0; round < 5; round += 1) {
       await Promise.all([enter(stores, batch), enter(other, batch), enter(other, second)]);
       await assertBalanced(stores, accountId);
@@ -126,6 +128,48 @@ onBalancedStores(test, 'a batch', (test, { database, stores, replica }) => {
     t.is(new Set(rows.map(row => row.id)).size, rows.length);
     await end(batch, 0, 'succeed');
     t.is((await enter(stores, batch)) + (await enter(stores, second)), 1);
+  });
+
+  test('takes what the bound of jobs in flight leaves, whoever enters or submits', async t => {
+    const { accountId, apiKeyId, batch } = await submitted(30, {}, 60);
+    const limits = { jobsInFlightMax: 5 };
+    const enter = (one: typeof stores) => one.batches.enterItems(batch.id, accountId, 5);
+    const submit = () => stores.jobs.submit(newJob(accountId, { apiKeyId }), limits);
+    t.is((await submit()).kind, 'created');
+    const rounds = Array.from({ length: 3 }, () => [enter(stores), submit(), enter(other)]);
+    await Promise.all(rounds.flat());
+    t.is(await enter(stores), 0);
+    t.is(await stores.ledger.inFlight(accountId), 5);
+    t.is((await submit()).kind, 'too-many-in-flight');
+    await end(batch, 0, 'succeed');
+    t.is(await enter(other), 1);
+    t.is(await stores.ledger.inFlight(accountId), 5);
+    await assertBalanced(stores, accountId);
+  });
+
+  test('gets on beside other requests of its account that never cease', async t => {
+    const { accountId, apiKeyId, batch } = await submitted(4, {}, 100);
+    const limits = { jobsInFlightMax: 3 };
+    const singles: string[] = [];
+    let entered = 0;
+    for (let round = 0; round < 8; round += 1) {
+      // The other requests take all places that they can before the batch looks for one.
+      for (;;) {
+        const outcome = await stores.jobs.submit(newJob(accountId, { apiKeyId }), limits);
+        if (outcome.kind !== 'created') break;
+        singles.push(outcome.job.id);
+      }
+      entered += await stores.batches.enterItems(batch.id, accountId, limits.jobsInFlightMax);
+      t.true((await stores.ledger.inFlight(accountId)) <= limits.jobsInFlightMax);
+      const next = singles.shift();
+      if (next !== undefined) await stores.jobs.remove(next, apiKeyId);
+      else await end(batch, entered - 1, 'succeed');
+    }
+    t.is(entered, 4);
+    // Without items that wait the others have the whole bound again.
+    for (const { jobId } of batch.items) await stores.jobs.remove(jobId, apiKeyId);
+    while ((await stores.jobs.submit(newJob(accountId, { apiKeyId }), limits)).kind === 'created');
+    t.is(await stores.ledger.inFlight(accountId), limits.jobsInFlightMax);
   });
 
   test('ends once, when its last job has, with one notification of all its items', async t => {
@@ -164,7 +208,7 @@ onBalancedStores(test, 'a batch', (test, { database, stores, replica }) => {
 
   test('that is cancelled ends what no node began, free of charge', async t => {
     const { accountId, batch } = await submitted(60, { callback: CALLBACK });
-    await stores.batches.enterItems(batch.id, accountId);
+    await stores.batches.enterItems(batch.id, accountId, LIMITS.jobsInFlightMax);
     await end(batch, 0, 'succeed');
     t.is(await stores.batches.cancelBatch(batch.id, 'key000000009'), undefined);
     t.is((await read(batch)).cancelledAtMs, null);
@@ -175,7 +219,10 @@ onBalancedStores(test, 'a batch', (test, { database, stores, replica }) => {
       [first?.cancelledAtMs, second?.cancelledAtMs].map(at => at !== null),
       [true, true],
     );
-    await Promise.all([enterAll(batch), other.batches.enterItems(batch.id, accountId)]);
+    await Promise.all([
+      enterAll(batch),
+      other.batches.enterItems(batch.id, accountId, LIMITS.jobsInFlightMax),
+    ]);
     for (const id of await stores.batches.queuedJobs(batch.id)) {
       await stores.jobs.remove(id, batch.apiKeyId, { keepReference: true });
     }

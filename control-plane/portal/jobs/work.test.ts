@@ -81,7 +81,7 @@ test('batches › are listed with how far they are, to those of the account', as
   const answer = await app.post('/v1/matting/batches', { items });
   const { batch_id: id } = answer.json();
   t.deepEqual(await rowsOf(owner), [['3', '0']]);
-  await app.stores.batches.enterItems(id, app.accountId);
+  await app.stores.batches.enterItems(id, app.accountId, 1000);
   const results = await app.get(`/v1/matting/batches/${id}/results`);
   for (const line of results.body.trim().split('\n').slice(1)) {
     await app.succeedJob(JSON.parse(line).job_id);
