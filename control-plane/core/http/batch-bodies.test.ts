@@ -15,7 +15,7 @@ import { BATCH_BODY_BYTES_MAX, readBatchBody } from './read-batch-body.ts';
 
 const test = ava.serial;
 const BATCHES = '/v1/matting/batches';
-const app = useTestApp(test);
+const app = useTestApp(test, { credits: 5000 });
 
 const held = () =>
   new HeldBytes({
@@ -173,6 +173,29 @@ test('the items of a batch are counted as they arrive, whatever is in them', asy
   await until('their texts are there', async () => counted.held >= first + 10 * 512 + 2 * 2000);
   body.end(']}');
   t.is((await read).items.length, 11);
+});
+
+/** Turns of the event loop until the batch is accepted. */
+async function turnsOf(count: number, url: string): Promise<number> {
+  const items = Array.from({ length: count }, () => ({ image_url: url }));
+  let [turns, isOver] = [0, false];
+  const turn = () => {
+    turns += 1;
+    if (!isOver) setImmediate(turn);
+  };
+  setImmediate(turn);
+  const { statusCode, body } = await app.post(BATCHES, { items });
+  isOver = true;
+  if (statusCode !== 202) throw new Error(body);
+  return turns;
+}
+
+test('long URLs of a batch are checked and stored 64 KiB at a time, short ones without pauses', async t => {
+  const url = (length: number) => 'https://a.example/'.padEnd(length, 'a');
+  const long = await turnsOf(400, url(2048));
+  const short = await turnsOf(400, url(60));
+  // 400 URLs of 2 KiB are 12.5 times 64 KiB, checked in as many steps; and four inserts.
+  t.true(long >= short + 12, `${long} and ${short} turns`);
 });
 
 function beginBatch(port: number, token: string): net.Socket {

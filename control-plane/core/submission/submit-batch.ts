@@ -4,7 +4,8 @@
  * replay or conflict, then what no node can do, the callback, open batches and credits.
  */
 import { hash, randomUUID } from 'node:crypto';
-import { type TextValue, underPath } from '@matting/http/body-fields.ts';
+import { bytesOfText, type TextValue, underPath } from '@matting/http/body-fields.ts';
+import { Turns } from '@matting/program/turns.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { CallbackAddressCheck } from '../fetching/callback-check.ts';
 import type { Batch, BatchStore } from '../jobs/batch.ts';
@@ -72,7 +73,7 @@ export class SubmitBatch {
   /** @throws ContractError every code of a refused submission */
   async submit({ caller, askAgain, idempotencyKey, fields }: BatchSubmission) {
     const { batches, jobs, callbackSecrets, sells, onSubmitted } = this.#dependencies;
-    const { request, items } = this.#requireFields(fields);
+    const { request, items } = await this.#requireFields(fields);
     const { apiKeyId } = caller;
     const keyHash = idempotencyKeyHash(idempotencyKey);
     const fingerprint = fingerprintOfBatch(request, items);
@@ -124,14 +125,18 @@ export class SubmitBatch {
     }
   }
 
-  #requireFields({ shared, items: given }: BatchFields) {
+  async #requireFields({ shared, items: given }: BatchFields) {
     const { fieldPolicy } = this.#dependencies;
-    const items = given.map(({ imageUrl, reference }, index) =>
-      underPath(`items[${index}]`, () => ({
+    const items: { readonly imageUrl: string; readonly reference: string | null }[] = [];
+    const turns = new Turns();
+    for (const [index, { imageUrl, reference }] of given.entries()) {
+      await turns.before(bytesOfText(imageUrl) / 2);
+      const item = underPath(`items[${index}]`, () => ({
         imageUrl: requireUrl(imageUrl, fieldPolicy),
         reference: requireReference(reference) ?? null,
-      })),
-    );
+      }));
+      items.push(item);
+    }
     const texts = new Map([...shared, ['image_url' as const, items[0]!.imageUrl]]);
     const request = requireMattingRequest({ texts, imageGiven: false }, fieldPolicy);
     return { request, items };

@@ -12,6 +12,7 @@ import {
   type Schema,
 } from '@matting/database/database.ts';
 import { databaseErrorKind } from '@matting/database/engines.ts';
+import { Turns } from '@matting/program/turns.ts';
 import type { Transaction } from 'kysely';
 import { takeAccount } from '../accounts/account-store.ts';
 import { type Batch, readBatch, readBatchByKey } from '../jobs/batch.ts';
@@ -151,10 +152,10 @@ async function insertRows(
     const names = { batch_id: id, item, job_id: jobId, account_id: accountId };
     return { ...names, image_url: imageUrl, reference };
   });
+  const turns = new Turns();
   for (let from = 0; from < rows.length; from += INSERT_MAX) {
-    await tx
-      .insertInto('batch_items')
-      .values(rows.slice(from, from + INSERT_MAX))
-      .execute();
+    const some = rows.slice(from, from + INSERT_MAX);
+    await turns.before(some.reduce((sum, row) => sum + row.image_url.length, 0));
+    await tx.insertInto('batch_items').values(some).execute();
   }
 }
