@@ -238,7 +238,7 @@ onBalancedStores(test, 'a batch', (test, { database, stores, replica }) => {
 
   /** What a replica's loop does for a batch that is cancelled. */
   async function settleCancelled({ id, accountId, apiKeyId }: NewBatch): Promise<void> {
-    while ((await stores.batches.enterItems(id, accountId)) > 0);
+    while ((await stores.batches.enterItems(id, accountId, LIMITS.jobsInFlightMax)) > 0);
     for (const jobId of await stores.batches.queuedJobs(id)) {
       await stores.jobs.remove(jobId, apiKeyId, { keepReference: true });
     }
@@ -256,7 +256,7 @@ onBalancedStores(test, 'a batch', (test, { database, stores, replica }) => {
     const { key } = await stores.apiKeys.create(accountId, 'another');
     const others = newBatch({ accountId, apiKeyId: key.id }, 5);
     await stores.batches.submitBatch(others);
-    await stores.batches.enterItems(batch.id, accountId);
+    await stores.batches.enterItems(batch.id, accountId, LIMITS.jobsInFlightMax);
     const { jobId } = batch.items[0]!;
     const claim = await claimed(stores, { id: jobId, fence: 0 });
     assert.ok(await stores.jobs.inputStored(claim, storedInput(jobId)));
