@@ -30,7 +30,8 @@ import {
   type SourceColour,
 } from './colour/source-colour.ts';
 import { readAvifTiles } from './files/avif-tiles.ts';
-import { type MendedJpeg, mendJpeg, withoutPadding } from './files/jpeg-file.ts';
+import { type MendedJpeg, mendJpeg } from './files/jpeg-file.ts';
+import { withPadByte } from './files/webp-file.ts';
 
 const LOADERS = ['Jpeg', 'Png', 'Webp', 'Heif'].map(name => `VipsForeignLoad${name}`);
 
@@ -64,7 +65,8 @@ const SPREAD_FORMATS: ReadonlySet<SharpFormat> = new Set(['webp', 'avif']);
 
 /** @throws ContractError UNSUPPORTED_IMAGE_FORMAT, IMAGE_RESOLUTION_TOO_LARGE, PROCESSING_FAILED */
 export async function openWithSharp(given: Buffer, format: SharpFormat): Promise<OpenedPicture> {
-  const file = format === 'avif' ? withAvifBrand(given) : given;
+  const padded = format === 'webp' ? withPadByte(given) : undefined;
+  const file = padded ?? (format === 'avif' ? withAvifBrand(given) : given);
   let metadata: Metadata;
   try {
     metadata = await sharp(file, { limitInputPixels: IMAGE_PIXELS_MAX }).metadata();
@@ -74,7 +76,9 @@ export async function openWithSharp(given: Buffer, format: SharpFormat): Promise
   requireExpected(metadata, format);
   const { width, height } = metadata.autoOrient;
   const plan = await planReading(file, format, metadata);
-  return { width, height, readPixels: () => readPixels(file, format, metadata, plan) };
+  const mended = padded && ('pad_byte' as const);
+  const read = () => readPixels(file, format, metadata, plan);
+  return { width, height, readPixels: async () => ({ mended, ...(await read()) }) };
 }
 
 /** libvips (8.18) goes by the first brand, and refuses that of sequences even of one picture. */
@@ -197,7 +201,7 @@ function requireExpected(metadata: Metadata, format: SharpFormat): void {
 async function readPixels(file: Buffer, format: SharpFormat, metadata: Metadata, plan: Plan) {
   const { hasAlpha: translucent, autoOrient } = metadata;
   if (format === 'jpeg') {
-    return { rgba: await readJpegPixels(mendJpeg(file), metadata, plan), translucent };
+    return { ...(await readJpegPixels(mendJpeg(file), metadata, plan)), translucent };
   }
   if (format === 'png') requirePngChunks(file);
   const tiles = format === 'avif' ? await readAvifTiles(file) : [];
@@ -232,7 +236,11 @@ async function requireTile(file: Buffer): Promise<void> {
 }
 
 /** The decoder works on its own thread while the codes are checked here. */
-async function readJpegPixels({ file, requireWhole }: MendedJpeg, metadata: Metadata, plan: Plan) {
+async function readJpegPixels(
+  { file, requireWhole, withoutStray }: MendedJpeg,
+  metadata: Metadata,
+  plan: Plan,
+) {
   const reading = readSamples(file, metadata, plan);
   try {
     requireWhole();
@@ -242,11 +250,11 @@ async function readJpegPixels({ file, requireWhole }: MendedJpeg, metadata: Meta
     throw error;
   }
   try {
-    return await reading;
+    return { rgba: await reading };
   } catch (error) {
-    const unpadded = withoutPadding(file, String((error as Error).cause));
-    if (unpadded === undefined) throw error;
-    return await readSamples(unpadded, metadata, plan);
+    const clean = withoutStray(String((error as Error).cause));
+    if (clean === undefined) throw error;
+    return { rgba: await readSamples(clean, metadata, plan), mended: 'stray_bytes' as const };
   }
 }
 

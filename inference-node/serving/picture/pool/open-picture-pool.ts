@@ -365,11 +365,11 @@ class WorkerLease implements PictureLease {
     const beside = [background, hints].filter(one => one !== undefined);
     const files = [file, ...beside.map(one => one.file)];
     const { head, parts } = await this.worker.ask('decoded', message, files, signal);
-    const { format, size, decodeMs } = head;
+    const { format, size, mended, decodeMs } = head;
     // The time of a background or of hints says nothing about images.
     if (beside.length === 0) this.#pool.noteDecode(format, size, decodeMs);
     this.#modelInputs.push(...parts);
-    return { format, ...size, modelInputs: parts, decodeMs };
+    return { format, ...size, modelInputs: parts, mended, decodeMs };
   }
 
   async resample(
