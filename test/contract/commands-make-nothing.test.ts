@@ -39,6 +39,7 @@ const NEED_A_DATABASE = [
   'jobs list',
   `jobs show ${ID}`,
   `jobs retry ${ID}`,
+  `batches cancel ${ID}`,
   'mails retry',
   'nodes list',
   'nodes drain node-1',
@@ -129,7 +130,7 @@ test('the lists of this test have every command', async t => {
   const node = async (at: readonly string[]) => (await matting(ROOT, [...at, '--help'])).text;
   const found: string[] = [];
   const groups = new Set(['accounts', 'keys', 'credits', 'jobs', 'mails', 'nodes', 'orders']);
-  for (const group of ['storage', 'webhooks', 'models', 'providers']) groups.add(group);
+  for (const group of ['batches', 'storage', 'webhooks', 'models', 'providers']) groups.add(group);
   for (const name of new Set([...(await namesIn(node)), ...(await namesIn(control))])) {
     const isNode = name === 'models' || name === 'providers';
     const help = isNode ? node : control;

@@ -169,8 +169,8 @@ const MISTAKES: Readonly<Record<string, readonly [sent: Sent, says: string | Reg
     remove({ image_base64: BASE64, idempotencyKey: 'x' }),
     /did you mean idempotency_key\?/i,
   ],
-  'an agent: an empty key': [
-    remove({ image_base64: BASE64, idempotency_key: '' }),
+  'an agent: a long key': [
+    remove({ image_base64: BASE64, idempotency_key: 'k'.repeat(129) }),
     /idempotency_key of 1 to 128/,
   ],
   'an agent: a path as an address': [remove({ image_url: '/home/a.jpg' }), 'create_upload'],
@@ -196,7 +196,7 @@ const MISTAKES: Readonly<Record<string, readonly [sent: Sent, says: string | Reg
     { path: MCP, body: 'x', headers: { ...AGENT, 'content-type': 'text/plain' } },
     'application/json',
   ],
-  'an agent: JSON alone': [tool('get_account', {}, { accept: 'application/json' }), 'event-stream'],
+  'an agent: pages alone': [tool('get_account', {}, { accept: 'text/html' }), 'application/json'],
   'an agent: a stream': [{ path: MCP }, 'POST'],
   'an agent: a slash too many': [{ ...tool('get_account', {}), path: '/mcp/' }, 'mean /mcp?'],
 };
