@@ -113,16 +113,6 @@ const NIGHTLY_STORMS = [
     ['inference-node/serving/engine/child', 'inference-node/model-tools/providers'],
     ['onnxruntime-node'],
   ),
-  nightlyStorm(
-    'inference-node/model-tools/probing/collection.storm.ts',
-    ['inference-node/model-tools/probing'],
-    ['onnxruntime-node'],
-  ),
-  nightlyStorm(
-    'inference-node/serving/engine/choice/compare-runtimes.storm.ts',
-    ['inference-node/serving/engine/choice', 'inference-node/serving/prepared/cpu-runtime.ts'],
-    ['onnxruntime-node', 'koffi'],
-  ),
   nightlyStorm('inference-node/serving/picture/codecs/large-jxl.storm.ts', [
     'inference-node/serving/picture/codecs/*jxl*.ts',
   ]),
