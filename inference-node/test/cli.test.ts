@@ -1,4 +1,5 @@
 /** The commands of the node's command line, in this process; what only a program has is spawned. */
+
 import { spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
@@ -21,6 +22,7 @@ import { modelsList, modelsShow } from '@matting/model-tools/commands/list-model
 import { type ModelsFetchOptions, modelsFetch } from '@matting/model-tools/commands/models.ts';
 import { ConfigError } from '@matting/program/config-error.ts';
 import { gpuFacts, openGpuHost } from '@matting/serving/test/gpu-host.ts';
+import { CACHE_ENV } from '@matting/test-support/started-env.ts';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import { encodeTinyModel, writeTinyModel } from '@matting/test-support/tiny-model.ts';
 import ava, { type ExecutionContext } from 'ava';
@@ -34,6 +36,7 @@ const directory = await temporaryFolder({ teardown: test.after.always });
 
 /** The discard port: nothing listens. */
 const ENV = {
+  ...CACHE_ENV,
   PATH: '',
   HOME: directory,
   MATTING_MODEL_DIR: join(directory, 'cache'),

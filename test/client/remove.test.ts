@@ -1,4 +1,5 @@
 /** `matting remove`, which is `matting-remove` too: what was paid stays paid once. */
+
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import {
@@ -34,6 +35,7 @@ import { ROOT } from '../running-service.ts';
 import { until } from '../support/processes.ts';
 import { isNotTested } from '../support/skip.ts';
 import { SmallDisk, skipWithoutMounts } from '../support/small-disk.ts';
+import { STARTED_ENV } from '../support/started-env.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
 
 const test = ava.serial;
@@ -96,7 +98,7 @@ function start(args: readonly string[], env: Record<string, string> = {}): Run {
   const program = path.join(ROOT, 'bin/matting.ts');
   const child = spawn(process.execPath, [program, 'remove', ...args], {
     cwd: folder,
-    env: { PATH: process.env.PATH, MATTING_API_KEY: caller.token, ...env },
+    env: { ...STARTED_ENV, MATTING_API_KEY: caller.token, ...env },
     stdio: ['pipe', 'pipe', 'pipe'],
   });
   const stdout: Buffer[] = [];

@@ -2,6 +2,7 @@
  * Every command in an empty folder: one that reads or changes what is there makes nothing, and
  * fails where it needs what is not there. Needs: operations, portal.
  */
+
 import { spawn } from 'node:child_process';
 import { readdir } from 'node:fs/promises';
 import path from 'node:path';
@@ -9,6 +10,7 @@ import { runCommand } from '@matting/core/run-command.ts';
 import ava from 'ava';
 import { PACKAGES } from '../../control-plane/packages.ts';
 import { onDatabases, useTestDatabase } from '../support/database.ts';
+import { STARTED_ENV } from '../support/started-env.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
 
 const test = ava.serial;
@@ -107,7 +109,7 @@ function named(command: string, names: readonly string[]): boolean {
 async function matting(folder: string, args: readonly string[]) {
   const child = spawn(process.execPath, [path.join(ROOT, 'bin/matting.ts'), ...args], {
     cwd: folder,
-    env: { PATH: process.env.PATH ?? '', HOME: folder },
+    env: { ...STARTED_ENV, HOME: folder },
     stdio: ['ignore', 'pipe', 'pipe'],
     timeout: COMMAND_MS_MAX,
   });

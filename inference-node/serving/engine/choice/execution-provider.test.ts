@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { descendantsOf } from '@matting/test-support/processes.ts';
+import { CACHE_ENV } from '@matting/test-support/started-env.ts';
 import { killStopped } from '@matting/test-support/stopped-cannot-be-killed.ts';
 import { rejectsWith } from '@matting/test-support/throws.ts';
 import ava from 'ava';
@@ -18,7 +19,7 @@ import {
 
 const test = ava.serial;
 
-const OPTIONS = { childEnv: {} };
+const OPTIONS = { childEnv: CACHE_ENV };
 
 /** No GPU for CUDA, and without a driver's file Vulkan finds none. */
 const NO_GPU = {
@@ -56,7 +57,7 @@ test('a process that does not die holds up no probe, and is named', async t => {
     spec: { ...PROBE_SPEC, provider: 'cpu', allowCpuNodes: true },
     graph: encodeProbeGraph(),
     rgb: drawCheckPicture(PROBE_SIZE_PX, PROBE_SIZE_PX),
-    childEnv: {},
+    childEnv: CACHE_ENV,
     timeoutMs: 500,
     killWaitMaxMs: 100,
   });
