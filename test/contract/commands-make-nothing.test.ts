@@ -196,7 +196,9 @@ for (const [command, code] of Object.entries({ ...OF_THE_NODE, 'remove photo.jpg
 onDatabases(test, 'a database without tables', (test, dialect) => {
   const databases = useTestDatabase(test, dialect, { migrated: false });
 
-  for (const command of [...NEED_A_DATABASE, 'doctor'] as const) {
+  // Each opens the database in the same way: a server refuses only some.
+  const commands = dialect === 'sqlite' ? NEED_A_DATABASE : NEED_A_DATABASE.slice(-2);
+  for (const command of [...commands, 'doctor'] as const) {
     test(`"${command}" says that it has no tables, and makes none`, async t => {
       const folder = await temporaryFolder(t);
       process.chdir(folder);
