@@ -78,12 +78,22 @@ function nightlyStorm(
   };
 }
 
+const DISPATCH = ['bench/dispatch-simulator', 'control-plane/core/dispatch'];
+
 const NIGHTLY_STORMS = [
   nightlyStorm('test/chaos/models.storm.ts', ['inference-node/serving/selectables']),
-  nightlyStorm('test/simulation/mixed-days.storm.ts', [
-    'bench/dispatch-simulator',
-    'control-plane/core/dispatch/{named-lanes,pick-node,fair-order,model-costs}.ts',
-  ]),
+  nightlyStorm('test/simulation/mixed-days.storm.ts', DISPATCH),
+  nightlyStorm('test/simulation/simulation.storm.ts', DISPATCH),
+  nightlyStorm(
+    'test/client/package.storm.ts',
+    ['client', 'deploy/release/artifacts.ts', 'test/client/packed-command.ts'],
+    ['typescript'],
+  ),
+  nightlyStorm(
+    'inference-node/serving/picture/fuzz/fuzz-decode.storm.ts',
+    ['inference-node/serving/picture', 'inference-node/serving/test/picture/{fuzz,damage}'],
+    ['sharp', 'wasm-vips'],
+  ),
   nightlyStorm(
     'control-plane/core/http/large-bodies.storm.ts',
     [
