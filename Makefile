@@ -19,7 +19,6 @@
 # make test-databases [ONLY=name]: the store, control planes, webhooks and kills on Galera and MySQL Group Replication; some minutes each
 # make test-upgrade   from the last release to this version, each process in turn and back, under load; some minutes
 # make test-release   the release command in a scratch clone, and a release (MATTING_TEST_RELEASE=release/0.2.0) by way of a registry: pushed, pulled, run, installed; some minutes
-# make test-webgpu       ONNX Runtime's WebGPU on this machine's adapter, or one in software from Debian's packages; two minutes
 # make test-cuda-stubs   ONNX Runtime's real CUDA provider, of the wheel MATTING_TEST_CUDA_WHEEL names, on stand-ins of CUDA's libraries; a minute
 # make soak    [ONLY=name]: tests too long for make test, about two hours in all; prints first how long each takes
 # make repeat  FILE=path TIMES=20 BUSY=3 [NAME=part of a test's name]: a test file again and again, beside busy loops
@@ -68,7 +67,7 @@ PHOTOS ?=
 MINUTES ?=
 
 # The comments above are the help.
-.PHONY: help setup start demo test nightly storms mutants apart test-install test-traces test-storage test-databases test-cuda-stubs test-webgpu test-upgrade test-release test-chart test-kubernetes browser monitoring runbook images test-images check types lint generated generate format fuzz schemathesis chaos soak repeat bench bench-card clean
+.PHONY: help setup start demo test nightly storms mutants apart test-install test-traces test-storage test-databases test-cuda-stubs test-upgrade test-release test-chart test-kubernetes browser monitoring runbook images test-images check types lint generated generate format fuzz schemathesis chaos soak repeat bench bench-card clean
 .DEFAULT_GOAL := help
 # Each needs the one before, and the last line of `make check` is the tests' count.
 .NOTPARALLEL:
@@ -142,10 +141,6 @@ test-kubernetes: setup
 
 test-cuda-stubs: setup
 	@$(NODE) test/support/run-tests.ts $(wildcard test/cuda-stubs/*.stubs.ts)
-
-test-webgpu: setup
-	@test/support/webgpu/fetch-mesa.sh >/dev/null || echo "only an adapter that is installed can be found" >&2
-	@$(NODE) test/support/run-tests.ts $(wildcard test/webgpu/*.webgpu.ts)
 
 browser: setup
 	@MATTING_TEST_SHOTS="$(SHOTS)" $(NODE) test/support/run-tests.ts test/browser $(wildcard test/browser/*.browser.ts)

@@ -29,14 +29,22 @@ export interface ControlPlaneProcess {
   peakMemory(): number;
   /** Processor time it took so far. */
   cpuMs(): number;
+  /** What the watching module answers to a message. */
+  ask(message: string): Promise<unknown>;
   close(): Promise<void>;
 }
 
-/** @param databaseUrl undefined: a SQLite file in the data directory */
-export async function startControlPlane(databaseUrl?: string): Promise<ControlPlaneProcess> {
+/**
+ * @param databaseUrl undefined: a SQLite file in the data directory
+ * @param watch a module that runs in the process before the program, and answers messages
+ */
+export async function startControlPlane(
+  databaseUrl?: string,
+  watch?: string,
+): Promise<ControlPlaneProcess> {
   const directory = mkdtempSync(path.join(tmpdir(), 'matting-bench-'));
   const url = databaseUrl ?? `sqlite:${path.join(directory, 'matting.sqlite')}`;
-  const child = spawn(process.execPath, [MAIN], {
+  const child = spawn(process.execPath, watch === undefined ? [MAIN] : ['--import', watch, MAIN], {
     env: {
       MATTING_DATA_DIR: directory,
       MATTING_DATABASE_URL: url,
@@ -46,6 +54,7 @@ export async function startControlPlane(databaseUrl?: string): Promise<ControlPl
       MATTING_METRICS_PORT: '0',
       MATTING_BASE_URL: 'http://127.0.0.1',
       MATTING_NODE_TOKEN: 'a-node-token-for-the-bench',
+      MATTING_COMPAT: 'photoroom,rembg',
       MATTING_NO_NODE_GRACE_MS: '3600000',
       MATTING_JOBS_IN_FLIGHT_MAX: '1000000',
       MATTING_QUEUE_MEGAPIXELS_MAX: '1000000000',
@@ -75,6 +84,11 @@ export async function startControlPlane(databaseUrl?: string): Promise<ControlPl
       const stat = proc(pid, 'stat');
       const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
       return 10 * (Number(fields[11]) + Number(fields[12]));
+    },
+    ask: async message => {
+      const answered = once(child, 'message');
+      child.send(message);
+      return (await answered)[0];
     },
     close: async () => {
       const exited = once(child, 'exit');

@@ -66,7 +66,6 @@ const NODE: Program = { main: 'inference-node/main.ts', variable: 'MATTING_NODE_
 const CLOSE_MAX_MS = 20_000;
 const LAST_LINES = 6;
 const LINE_CHARACTERS_MAX = 300;
-const ON_GPU = ['cuda', 'tensorrt', 'webgpu'];
 const NODE_TOKEN = 'a-node-token-for-the-bench';
 
 /** @param signal ends a start that takes too long. */
@@ -87,7 +86,7 @@ export async function openService(
   const { MATTING_EXECUTION_PROVIDER: provider } = { ...given.env, ...env };
   const models = async (starting: AbortSignal) => {
     // It prepares them for the CPU; a node on a GPU prepares its own, from weights that are there.
-    if (ON_GPU.includes(provider ?? '')) return;
+    if (provider === 'cuda') return;
     await fetchModels(config, new Terminal(), starting);
   };
   const account = { name: 'bench', credits: 100_000_000 };

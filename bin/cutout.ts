@@ -3,8 +3,7 @@
  * photos through the real REST path, writes the cut-outs and leaves nothing running.
  */
 import { randomUUID } from 'node:crypto';
-import { constants } from 'node:fs';
-import { access, mkdtemp, open, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { mkdtemp, open, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import {
@@ -15,6 +14,8 @@ import {
 import { describeUnread, readImageHeader } from '@matting/proto/contract/image-header.ts';
 import { IMAGE_BYTES_MAX } from '@matting/proto/contract/limits.ts';
 import { CommandError } from 'matting-client/src/command/command-error.ts';
+import { partialName } from 'matting-client/src/command/partial-files.ts';
+import { findCollision, requirePlace } from 'matting-client/src/command/result-names.ts';
 import { warnedOf } from 'matting-client/src/command/warnings.ts';
 import { loadSupervisorConfig, ROOT, type SupervisorConfig } from './config.ts';
 import { fetchModels } from './fetch-models.ts';
@@ -192,6 +193,12 @@ async function planTasks(options: CutoutOptions): Promise<Task[]> {
     const { model, failWithoutSubject = false } = options;
     tasks.push({ image, out, format, model, failWithoutSubject, wishes });
   }
+  const named = tasks.map(({ image, out }) => ({ image, output: out }));
+  const [one, other] = (tasks.length > 1 && (await findCollision('.', [named]))) || [];
+  if (one !== undefined && other !== undefined) {
+    const both = `${one.image} and ${other.image} would both become ${one.output}`;
+    throw new CommandError(`${both}; cut them out one by one, with --out`, 64);
+  }
   return tasks;
 }
 
@@ -225,12 +232,9 @@ async function requireWritable(out: string): Promise<void> {
     throw new CommandError(`no such directory for ${out}; make it first`, 73);
   const there = await stat(target).catch(() => undefined);
   if (there?.isDirectory()) throw new CommandError(`${out} is a directory; name a file`, 73);
-  try {
-    await access(folder, constants.W_OK | constants.X_OK);
-  } catch (error) {
-    const { code } = error as NodeJS.ErrnoException;
-    throw new CommandError(`cannot write ${out}: its directory is not writable (${code})`, 73);
-  }
+  await requirePlace(target).catch((error: Error) => {
+    throw new CommandError(`${out}: ${error.message}`, 73);
+  });
 }
 
 async function cutOne(
@@ -256,7 +260,7 @@ async function cutOne(
   const bytes = Buffer.from(await download.arrayBuffer());
   const durationMs = performance.now() - startedAtMs;
   // Never half a file under the name that was asked for.
-  const partial = `${task.out}.${process.pid}.part`;
+  const partial = partialName(task.out);
   try {
     await writeFile(partial, bytes);
     await rename(partial, task.out);

@@ -25,6 +25,7 @@ const HANDED_ON: ReadonlyMap<string, { readonly main: string; readonly about: st
   ['keys', { main: CONTROL_PLANE_CLI, about: 'create, revoke and list API keys' }],
   ['credits', { main: CONTROL_PLANE_CLI, about: 'grant, revoke, show and check credits' }],
   ['jobs', { main: CONTROL_PLANE_CLI, about: 'list, show and retry jobs' }],
+  ['batches', { main: CONTROL_PLANE_CLI, about: 'cancel batches' }],
   ['mails', { main: CONTROL_PLANE_CLI, about: 'retry waiting mails' }],
   ['nodes', { main: CONTROL_PLANE_CLI, about: 'list and drain inference nodes' }],
   ['orders', { main: CONTROL_PLANE_CLI, about: 'list orders, record payments and refunds' }],

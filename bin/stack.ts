@@ -24,9 +24,9 @@ import type { ProgramExit } from './supervised-program.ts';
 const CONTROL_PLANE_CLI = path.join(ROOT, 'control-plane/cli.ts');
 export const NODE_CLI = path.join(ROOT, 'inference-node/cli.ts');
 
-/** A GPU's first start compiles kernels for minutes; a CPU's takes seconds. */
+/** A first start on a CPU takes seconds. */
 const READY_TIMEOUT_MS = 300_000;
-/** First starts on GPUs build kernels: 15 min for each engine with TensorRT. */
+/** Engines of a GPU open one after the other, for up to 5 min each. */
 const READY_TIMEOUT_GPU_MS = 1_800_000;
 const READY_POLL_MS = 50;
 const ANSWER_TIMEOUT_MS = 5000;

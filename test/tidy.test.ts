@@ -300,6 +300,30 @@ test('no page has the marks of a merge that was not finished', t => {
   t.deepEqual(marked, []);
 });
 
+test('tables stand between empty lines, and a row has a cell for each of its head', t => {
+  const exclude = (name: string) => /node_modules|^\.|build/.test(name);
+  const pages = globSync('**/*.md', { cwd: ROOT, exclude });
+  t.true(pages.length > 100, String(pages.length));
+  const tables = pages.flatMap(page => {
+    const text = readFileSync(path.join(ROOT, page), 'utf8').replaceAll(/^```[\s\S]*?^```$/gm, '');
+    return [...text.matchAll(/(?:^.*\n)?(?:^ *\|.*\n)+(?:^.*$)?/gm)].map(([lines]) => ({
+      page,
+      lines,
+    }));
+  });
+  t.true(tables.length > 200, String(tables.length));
+  const wrong = tables.filter(({ lines }) => {
+    const [before, head = '', line = '', ...rows] = lines.replaceAll('\\|', '').split('\n');
+    const after = rows.pop();
+    const cells = head.split('|').length;
+    const isWhole = [head, line, ...rows].every(
+      row => /^\|.*\|$/.test(row) && row.split('|').length === cells,
+    );
+    return before !== '' || after !== '' || !isWhole || !/^\|[ :|-]+$/.test(line);
+  });
+  t.deepEqual(wrong, []);
+});
+
 test('the files and rooms that ARCHITECTURE.md names, in short or in full, are there', t => {
   const text = readFileSync(path.join(ROOT, 'ARCHITECTURE.md'), 'utf8');
   const files = globSync('{*,*/**/*}.{ts,json,proto,wasm}', {

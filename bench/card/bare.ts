@@ -32,7 +32,7 @@ async function measureCell(card: Card, graph: Graph, engines: number) {
     ...{ model, engines },
     threadsPerEngine: provider === 'cpu' ? Math.max(1, Math.floor(card.cores / engines)) : 1,
     device,
-    childEnv: card.engineEnv(graph),
+    childEnv: card.engineEnv,
     log: pino({ level: 'silent' }),
   });
   card.ending.addEventListener('abort', () => void pool.close(0), { once: true });

@@ -13,7 +13,6 @@ import {
 import { loadManifest } from '../../inference-node/serving/models/manifest.ts';
 import { parseModelSettings } from '../../inference-node/serving/models/plan.ts';
 import { readEngineEnvironment } from '../../inference-node/serving/providers/provider-files.ts';
-import { tensorrtEnv } from '../../inference-node/serving/start/gpus.ts';
 import { readChildEnv } from '../../inference-node/serving/start/pool-settings.ts';
 import { machine } from '../service.ts';
 import type { CardOptions } from './options.ts';
@@ -41,19 +40,17 @@ export async function openCard(options: CardOptions, ending: AbortSignal) {
   const { modelDir, weightsDir } = settings;
   const providerDir = process.env.MATTING_PROVIDER_DIR || path.join(modelDir, 'providers');
   const childEnv = readChildEnv(process.env);
-  const ofCuda = provider === 'cuda' || provider === 'tensorrt';
-  const env = ofCuda
+  const ofCuda = provider === 'cuda';
+  const engineEnv = ofCuda
     ? (await readEngineEnvironment(path.resolve(providerDir), childEnv)).childEnv
     : childEnv;
-  const listing = await listGpus(env);
+  const listing = await listGpus(engineEnv);
   const gpus = listing.state === 'listed' ? listing.gpus : [];
-  const { gpu } = chooseDevice(undefined, gpus, env.CUDA_VISIBLE_DEVICES);
+  const { gpu } = chooseDevice(undefined, gpus, engineEnv.CUDA_VISIBLE_DEVICES);
   const cores = Number(machine().cores);
   const watch = gpu && watchGpu(gpu.id);
   return {
-    ...{ options, ending, cores, gpu, modelDir },
-    engineEnv: ({ precision }: Graph) =>
-      provider === 'tensorrt' ? tensorrtEnv(env, modelDir, [precision]) : env,
+    ...{ options, ending, cores, gpu, modelDir, engineEnv },
     /** A GPU of its own name: what one measurement does to it the next does not see. */
     newDevice: () => (gpu === undefined || !ofCuda ? undefined : new GpuDevice(gpu)),
     prepare: async ({ model, side, precision }: Graph) =>

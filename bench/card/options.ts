@@ -8,7 +8,7 @@ import {
 import { OUTPUT_FORMATS } from '../../proto/contract/formats.ts';
 
 const USAGE = `usage: bench/card/main.ts [options]
-  --provider cuda        or tensorrt, webgpu, cpu
+  --provider cuda        or cpu
   --only bare,service    sections; both
   --each 5               seconds that a figure is measured for
   --graph isnet,1024,fp16   of bare, may be given several times

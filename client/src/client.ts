@@ -50,6 +50,8 @@ const READ_KEY = 'read';
 const LIST_MAX = 100;
 /** Between two looks at a job, where the service does not say. */
 const POLL_MS = 1000;
+/** Between the first two looks at a batch; later ones are as far apart as the service says. */
+const FIRST_POLL_MS = 250;
 /** The pause before the client submits a job again that failed for the moment. */
 const FIRST_PAUSE_MS = 1000;
 
@@ -248,11 +250,12 @@ export class MattingClient {
   /** Waits until every item has ended, well or not. */
   async waitForBatch(batchId: string, options: CallOptions = {}): Promise<Batch> {
     const patience = new Patience(options);
-    for (;;) {
+    for (const pause = new Backoff(FIRST_POLL_MS); ; ) {
       const answer = await this.#get(batchPath(batchId), patience);
       const batch = batchOf(answer);
       if (batch.finished_at !== null) return batch;
-      const waitMs = parseRetryAfterMs(answer.headers.get('retry-after')) ?? POLL_MS;
+      const laterMs = parseRetryAfterMs(answer.headers.get('retry-after')) ?? POLL_MS;
+      const waitMs = Math.min(laterMs, pause.next());
       if (waitMs >= patience.leftMs) throw noAnswer(`the batch is still ${batch.status}`);
       await patience.wait(waitMs);
     }
@@ -260,18 +263,36 @@ export class MattingClient {
 
   /** Yields the items in their order, each as its job is now. */
   async *batchResults(batchId: string, options: CallOptions = {}): AsyncGenerator<BatchResult> {
-    const isFile = (type: string) => type.startsWith('application/jsonl');
     for (let cursor = 0; ; ) {
       const path = `${batchPath(batchId)}/results${queryOf({ limit: LIST_MAX, cursor })}`;
-      const request = { method: 'GET', url: this.#url(path), isFile } as const;
-      const headers = this.#headers(READ_KEY);
-      const answer = await ask(this.#transport, { ...request, headers }, new Patience(options));
-      if (!isFileAnswer(answer)) throw refusalOf(answer) ?? unreadable(answer);
-      const text = new TextDecoder().decode(await collect(piecesOf(answer)));
-      const lines = text.split('\n').filter(line => line !== '');
-      for (const line of lines) yield JSON.parse(line) as BatchResult;
-      if (!answer.headers.has('link')) return;
+      const { lines, hasNext } = await this.#page(path, new Patience(options));
+      yield* lines;
+      if (!hasNext) return;
       cursor += lines.length;
+    }
+  }
+
+  /** Reads a page of results, again where it breaks off. */
+  async #page(path: string, patience: Patience) {
+    const isFile = (type: string) => type.startsWith('application/jsonl');
+    const request = { method: 'GET', url: this.#url(path), isFile } as const;
+    for (const pause = new Backoff(FIRST_PAUSE_MS); ; ) {
+      const answer = await ask(
+        this.#transport,
+        { ...request, headers: this.#headers(READ_KEY) },
+        patience,
+      );
+      if (!isFileAnswer(answer)) throw refusalOf(answer) ?? unreadable(answer);
+      try {
+        const text = new TextDecoder().decode(await collect(piecesOf(answer)));
+        const lines = text.split('\n').filter(line => line !== '');
+        const results = lines.map(line => JSON.parse(line) as BatchResult);
+        return { lines: results, hasNext: answer.headers.has('link') };
+      } catch (error) {
+        if (error instanceof SyntaxError) throw unreadable(answer);
+        if (!(error instanceof MattingError) || !error.retryable) throw error;
+        await patience.beforeRetry(error, pause);
+      }
     }
   }
 

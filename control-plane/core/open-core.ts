@@ -257,7 +257,9 @@ function composeBackground(
     store: stores.sightings,
     onFailed: err => log.warn({ err }, 'what is seen of the nodes was not noted'),
   });
-  const batches = runBatches({ batches: stores.batches, jobs: stores.jobs, events, log });
+  const { jobsInFlightMax } = config;
+  const { batches: progress, jobs } = stores;
+  const batches = runBatches({ batches: progress, jobs, events, log, jobsInFlightMax });
   events.onBatchSubmitted(() => batches.wake());
   const sweeper = composeSweeper(base, losses, plugged);
   const loops = [

@@ -118,7 +118,10 @@ export interface CoreServices
   readonly callbackAddresses: Pick<CallbackAddressCheck, 'require'>;
   readonly keyUses: Pick<KeyUses, 'note'>;
   readonly manageKeys: ManageKeys;
-  readonly submitMatting: Pick<SubmitMatting, 'submit' | 'submitCorrection' | 'submitKeyless'>;
+  readonly submitMatting: Pick<
+    SubmitMatting,
+    'submit' | 'submitCorrection' | 'submitKeyless' | 'findMade'
+  >;
   readonly uploads: Pick<ImageUploads, 'beginBoth'>;
   readonly waitForJob: Pick<WaitForJob, 'wait'>;
 }

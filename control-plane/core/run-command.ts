@@ -9,6 +9,7 @@ import { ContractError } from '@matting/proto/contract/errors.ts';
 import { Command, CommanderError } from 'commander';
 import { addAccountCommands, addBootstrapCommand } from './cli/account-commands.ts';
 import { wholeNumber } from './cli/arguments.ts';
+import { addBatchCommands } from './cli/batch-commands.ts';
 import { type AddCommands, CliContext, type CliOutput, CommandError } from './cli/context.ts';
 import { addCreditCommands } from './cli/credit-commands.ts';
 import { addJobCommands } from './cli/job-commands.ts';
@@ -27,6 +28,7 @@ const CORE_COMMANDS: readonly AddCommands[] = [
   addKeyCommands,
   addCreditCommands,
   addJobCommands,
+  addBatchCommands,
   addNodeCommands,
   addWebhookCommands,
 ];
@@ -37,8 +39,8 @@ const USAGE_EXIT_CODE = 64;
 
 /** The order of the help; commands that it does not name come last. */
 const HELP_ORDER = [
-  ...['migrate', 'bootstrap', 'accounts', 'keys', 'credits', 'jobs', 'mails', 'nodes', 'orders'],
-  ...['storage', 'doctor', 'backup', 'restore', 'webhooks'],
+  ...['migrate', 'bootstrap', 'accounts', 'keys', 'credits', 'jobs', 'batches', 'mails', 'nodes'],
+  ...['orders', 'storage', 'doctor', 'backup', 'restore', 'webhooks'],
 ];
 
 /**

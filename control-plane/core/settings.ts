@@ -227,7 +227,7 @@ function readLimits(reader: EnvReader) {
       ...{ min: 1, default: 6000 },
     }),
     jobsInFlightMax: reader.integer('MATTING_JOBS_IN_FLIGHT_MAX', {
-      about: 'The jobs that an account may have open.',
+      about: 'The jobs that an account may have open, with those of its batches.',
       ...{ min: 1, default: 1000 },
     }),
     queueMegapixelsMax: reader.number('MATTING_QUEUE_MEGAPIXELS_MAX', {

@@ -11,6 +11,7 @@ import { batchReading } from './jobs/batch.ts';
 import { createJobStore } from './jobs/job-store.ts';
 import { createApiKeyStore } from './keys/api-key-store.ts';
 import { createApiKeyToken } from './keys/api-key-token.ts';
+import { batchCancellation } from './keys/cancel-batches.ts';
 import { insertApiKey } from './keys/change-api-keys.ts';
 import { createLedgerStore } from './ledger/ledger-store.ts';
 import { enterOperatorEntry } from './ledger/ledger-writer.ts';
@@ -67,7 +68,11 @@ function storesWithoutEnds(database: Database) {
     apiKeys: createApiKeyStore(database),
     audit: createAuditStore(database),
     jobs: { ...createJobStore(database), ...jobSubmission(database) },
-    batches: { ...batchReading(database), ...batchSubmission(database) },
+    batches: {
+      ...batchReading(database),
+      ...batchSubmission(database),
+      ...batchCancellation(database),
+    },
     ledger: createLedgerStore(database),
     lostResults: createLostResultStore(database),
     nodes: createNodeStore(database),

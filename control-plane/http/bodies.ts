@@ -11,6 +11,7 @@ import type { onRequestHookHandler } from 'fastify';
 /**
  * The onRequest hook of an interface: the last check that needs no byte of the body. One that it
  * refuses stays unread.
+ * @param of.wanted follows "Send"
  * @param of.bytesMaxOf undefined: a type that it does not take
  * @throws ContractError UNSUPPORTED_MEDIA_TYPE, IMAGE_TOO_LARGE
  */
@@ -28,7 +29,10 @@ export function requireBodyHead(of: {
     const bytesMax = of.bytesMaxOf(raw);
     if (bytesMax === undefined) {
       reply.header('accept', of.accepted);
-      throw new ContractError('UNSUPPORTED_MEDIA_TYPE', `The body must be ${of.wanted}.`);
+      const isNamed = headers['content-type'] !== undefined;
+      const wrong = isNamed ? 'names a type that is not supported here' : 'is missing';
+      const detail = `The Content-Type header ${wrong}. Send ${of.wanted}.`;
+      throw new ContractError('UNSUPPORTED_MEDIA_TYPE', detail);
     }
     if (Number(headers['content-length']) > bytesMax) throw bodyTooLarge(bytesMax);
     done();

@@ -45,6 +45,20 @@ export function givenTwice(field: string): ContractError {
   return malformed(`${field} is given twice. Send it once.`, field, 'is given twice');
 }
 
+/** @throws ContractError of `check`, whose fields are those of this path */
+export function underPath<T>(path: string, check: () => T): T {
+  try {
+    return check();
+  } catch (error) {
+    if (!(error instanceof ContractError)) throw error;
+    const { code, message } = error;
+    const fieldErrors = error.fieldErrors.map(one => ({ ...one, field: `${path}.${one.field}` }));
+    // The message may end with advice that holds for a request of its own alone.
+    const said = fieldErrors.map(({ field, detail }) => `${field} ${detail}.`).join(' ');
+    throw new ContractError(code, said || `${path}: ${message}`, { cause: error, fieldErrors });
+  }
+}
+
 /**
  * Yields the parameters of a target's query in their order, as forms write them: `+` and `%20` are
  * spaces.

@@ -3,25 +3,27 @@
  * some fields, true, false or a number. Small texts are kept; that of the image is handed on
  * unescaped and never kept, so that a body of 70 MB costs the memory of one chunk. Syntax,
  * duplicates and types are this file's, which fields there are its caller's. A field that is
- * skipped may be an object or an array, within a bound.
+ * skipped may be an object or an array, within a bound. One field may be a list of such flat
+ * objects, which json-items.ts reads.
  *
- * | state      | expects                         | then                               |
- * |------------|---------------------------------|------------------------------------|
- * | start      | `{`                             | first-key                          |
- * | first-key  | `"` or `}`                      | key, end                           |
- * | next-key   | `"`                             | key                                |
- * | key        | the rest of a string            | colon                              |
- * | colon      | `:`                             | value                              |
- * | value      | `"`, `n`, a literal, `{` or `[` | text, image, null, literal, nested |
- * | text       | the rest of a string            | more                               |
- * | image      | the rest of a string            | more                               |
- * | null       | the rest of `null`              | more                               |
- * | literal    | the rest of it                  | more                               |
- * | nested     | the rest of it                  | more                               |
- * | more       | `,` or `}`                      | next-key, end                      |
- * | end        | nothing                         | -                                  |
+ * | state      | expects                         | then                                      |
+ * |------------|---------------------------------|-------------------------------------------|
+ * | start      | `{`                             | first-key                                 |
+ * | first-key  | `"` or `}`                      | key, end                                  |
+ * | next-key   | `"`                             | key                                       |
+ * | key        | the rest of a string            | colon                                     |
+ * | colon      | `:`                             | value                                     |
+ * | value      | `"`, `n`, a literal, `{` or `[` | text, image, null, literal, nested, items |
+ * | text       | the rest of a string            | more                                      |
+ * | image      | the rest of a string            | more                                      |
+ * | null       | the rest of `null`              | more                                      |
+ * | literal    | the rest of it                  | more                                      |
+ * | nested     | the rest of it                  | more                                      |
+ * | items      | the rest of the list            | more                                      |
+ * | more       | `,` or `}`                      | next-key, end                             |
+ * | end        | nothing                         | -                                         |
  *
- * White space is skipped in every state but key, text, image, null, literal and nested.
+ * White space is skipped in every state but key, text, image, null, literal, nested and items.
  */
 import type { HeldRoom } from '@matting/program/held-bytes.ts';
 import type { ContractError } from '@matting/proto/contract/errors.ts';
@@ -51,6 +53,17 @@ const NULL_LITERAL = Buffer.from('null');
 /** 1 for what JSON has as white space: a body may be made of it. */
 const IS_SPACE = new Uint8Array(256);
 for (const byte of ' \t\n\r') IS_SPACE[byte.charCodeAt(0)] = 1;
+
+/** 1 for ASCII that needs no escape. Most names and texts consist of it. */
+const IS_PLAIN = new Uint8Array(256).fill(1, 0x20, 0x80);
+IS_PLAIN[BACKSLASH] = 0;
+
+/** The offset of what follows the white space, or the chunk's length. */
+export function behindSpace(chunk: Buffer, from: number): number {
+  let at = from;
+  while (at < chunk.length && IS_SPACE[chunk[at]!] === 1) at += 1;
+  return at;
+}
 
 /** No text within URL_LENGTH_MAX characters needs more: each is at most `\uXXXX`. */
 const RAW_TEXT_BYTES_MAX = 6 * URL_LENGTH_MAX;
@@ -128,6 +141,7 @@ type State =
   | 'null'
   | 'literal'
   | 'nested'
+  | 'items'
   | 'more'
   | 'end';
 
@@ -142,8 +156,21 @@ export interface JsonFields<Text extends string> {
    */
   fieldOf(name: string | undefined): Text | string | undefined;
   literalsOf(field: string | undefined): readonly LiteralKind[];
-  /** Absent: HINT_LIST_BYTES_MAX. */
-  readonly listBytesMax?: number;
+  /** Reads the field that is a list of objects. Absent: there is none. */
+  readonly items?: ItemsReader | undefined;
+}
+
+/** Reads a list from behind its opening bracket. */
+export interface ItemsReader {
+  readonly field: string;
+  /** @returns the offset behind what it took, at most the list's end */
+  take(chunk: Buffer, from: number): number;
+  readonly ended: boolean;
+}
+
+/** The buffer for one text, literal or nested value. */
+export function rawBytes(room: HeldRoom): KeptBytes {
+  return new KeptBytes(HINT_LIST_BYTES_MAX, room);
 }
 
 export class JsonFieldsParser<Text extends string> {
@@ -156,20 +183,27 @@ export class JsonFieldsParser<Text extends string> {
   readonly #raw: KeptBytes;
   #state: State = 'start';
   #imageGiven = false;
+  /** What came of it in this chunk. */
+  #imageRun: Buffer = NOTHING;
   /** undefined: one that is skipped. */
   #field: string | undefined;
   #rawOverlong = false;
+  /** Whether the text stands for itself. */
+  #rawPlain = true;
   /** Whether, in a key or a text, the byte before was a backslash. */
   #escaped = false;
   #nullAt = 0;
   #nesting: Nesting = { depth: 0, inString: false, escaped: false };
   #given = 0;
 
-  /** @param room for the texts that are kept */
-  constructor(fields: JsonFields<Text>, room: HeldRoom) {
+  /**
+   * @param room for the texts that are kept
+   * @param raw objects that are read one behind the other share it
+   */
+  constructor(fields: JsonFields<Text>, room: HeldRoom, raw = rawBytes(room)) {
     this.#fields = fields;
     this.#room = room;
-    this.#raw = new KeptBytes(fields.listBytesMax ?? HINT_LIST_BYTES_MAX, room);
+    this.#raw = raw;
     this.#image = new JsonImageText(fields.image);
   }
 
@@ -179,14 +213,24 @@ export class JsonFieldsParser<Text extends string> {
    * @throws ContractError INVALID_REQUEST
    */
   push(chunk: Buffer): Buffer {
-    let image: Buffer = NOTHING;
-    let at = 0;
-    while (at < chunk.length) {
+    const end = behindSpace(chunk, this.takeObject(chunk, 0));
+    if (end < chunk.length) {
+      throw malformed('The body goes on after the JSON object. Send one object.');
+    }
+    const image = this.#imageRun;
+    this.#imageRun = NOTHING;
+    return image;
+  }
+
+  /** The offset behind the object, or the chunk's length. @throws ContractError INVALID_REQUEST */
+  takeObject(chunk: Buffer, from: number): number {
+    let at = from;
+    while (at < chunk.length && this.#state !== 'end') {
       switch (this.#state) {
         case 'image': {
           const run = this.#image.take(chunk, at);
           // One field, so one run a chunk: what came before in this chunk was not image.
-          image = run.text;
+          this.#imageRun = run.text;
           at = run.next;
           if (run.ended) this.#state = 'more';
           break;
@@ -201,17 +245,23 @@ export class JsonFieldsParser<Text extends string> {
         case 'nested':
           at = this.#takeNested(chunk, at);
           break;
+        case 'items':
+          at = this.#takeItems(chunk, at);
+          break;
         case 'null':
           this.#takeNull(chunk[at]!);
           at += 1;
           break;
         default:
-          while (at < chunk.length && IS_SPACE[chunk[at]!] === 1) at += 1;
-          if (at < chunk.length) this.#takeByte(chunk[at]!);
-          at += 1;
+          at = behindSpace(chunk, at);
+          if (at < chunk.length) this.#takeByte(chunk[at++]!);
       }
     }
-    return image;
+    return at;
+  }
+
+  get ended(): boolean {
+    return this.#state === 'end';
   }
 
   /** The fields, after the last chunk. @throws ContractError INVALID_REQUEST */
@@ -249,13 +299,20 @@ export class JsonFieldsParser<Text extends string> {
         else throw malformed('The body is not valid JSON: a comma or a closing brace is missing.');
         return;
       default:
-        throw malformed('The body goes on after the JSON object. Send one object.');
+        throw new Error(`a byte of its own came in the state ${this.#state}`);
     }
   }
 
   #takeValueStart(byte: number): void {
     const field = this.#field;
     const character = String.fromCharCode(byte);
+    const { items } = this.#fields;
+    if (items !== undefined && items.field === field) {
+      if (character !== '[')
+        throw malformed(`${field} must be an array.`, field, 'must be an array');
+      this.#state = 'items';
+      return;
+    }
     const literals = this.#fields.literalsOf(field);
     if (byte === QUOTE && field === this.#fields.image) {
       this.#imageGiven = true;
@@ -292,6 +349,7 @@ export class JsonFieldsParser<Text extends string> {
     this.#raw.truncate(0);
     if (first !== undefined) this.#raw.append(Uint8Array.of(first));
     this.#rawOverlong = false;
+    this.#rawPlain = true;
     this.#escaped = false;
   }
 
@@ -305,13 +363,16 @@ export class JsonFieldsParser<Text extends string> {
   #takeText(chunk: Buffer, from: number): number {
     let end = from;
     let escaped = this.#escaped;
+    let plain = this.#rawPlain;
     for (; end < chunk.length; end += 1) {
-      const byte = chunk[end];
+      const byte = chunk[end]!;
       if (escaped) escaped = false;
       else if (byte === BACKSLASH) escaped = true;
       else if (byte === QUOTE) break;
+      if (IS_PLAIN[byte] === 0) plain = false;
     }
     this.#escaped = escaped;
+    this.#rawPlain = plain;
     this.#rawOverlong ||= !this.#keepRaw(RAW_TEXT_BYTES_MAX, chunk, from, end);
     if (end === chunk.length) return end;
     if (this.#state === 'key') this.#endKey();
@@ -342,8 +403,7 @@ export class JsonFieldsParser<Text extends string> {
   /** One that is skipped is kept only to see that it is JSON; a list's text is kept. */
   #takeNested(chunk: Buffer, from: number): number {
     const field = this.#field;
-    const { listBytesMax = HINT_LIST_BYTES_MAX } = this.#fields;
-    const bytesMax = field === undefined ? RAW_TEXT_BYTES_MAX : listBytesMax;
+    const bytesMax = field === undefined ? RAW_TEXT_BYTES_MAX : HINT_LIST_BYTES_MAX;
     const end = endOfNested(this.#nesting, chunk, from);
     if (!this.#keepRaw(bytesMax, chunk, from, end)) {
       throw malformed(`${this.#shownField} is over ${bytesMax} bytes.`, field, 'is too long');
@@ -361,6 +421,14 @@ export class JsonFieldsParser<Text extends string> {
       this.#texts.set(field as Text, text);
     }
     this.#state = 'more';
+    return end;
+  }
+
+  #takeItems(chunk: Buffer, from: number): number {
+    const { items } = this.#fields;
+    if (items === undefined) throw new Error('a list without a reader has begun');
+    const end = items.take(chunk, from);
+    if (items.ended) this.#state = 'more';
     return end;
   }
 
@@ -391,6 +459,7 @@ export class JsonFieldsParser<Text extends string> {
 
   /** JSON.parse checks escapes and control characters. */
   #decodeRaw(what: string, field?: string): string {
+    if (this.#rawPlain) return this.#raw.view().toString('latin1');
     let text: string;
     try {
       const raw = UTF8.decode(this.#raw.view());

@@ -140,6 +140,7 @@ const LAWFUL: readonly [client: string, head: readonly string[], isFile: boolean
   ['a file name twice coded', [`${NAMED}; filename=a.jpg; filename*=utf-8''%C3%A4.jpg`], true],
   ['a file name in UTF-8', [`${NAMED}; filename="${UTF8_NAME}"`, 'Content-Type: image/jpeg'], true],
   ['a picture without a name', [NAMED, 'Content-Type: image/jpeg'], true],
+  ['bytes as S3 names them', [NAMED, 'Content-Type: binary/octet-stream'], true],
   ['the default charset of Java', [NAMED, 'Content-Type: text/plain; charset=ISO-8859-1'], false],
   ['a file name that ends in a backslash', [`${NAMED}; filename="photo\\"`], true],
   ['a file name that is a backslash', [`${NAMED}; filename="\\"`], true],

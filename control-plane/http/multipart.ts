@@ -49,7 +49,7 @@ export interface PartHead {
 /** Its value is without control characters; bytes beyond ASCII may be UTF-8. */
 const HEADER = /^([!#$%&'*+\-.^_`|~0-9A-Za-z]+):([\t -~\x80-\xff]*)$/;
 const DISPOSITION = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+/;
-const FILE_TYPE = /^(?:image\/|application\/octet-stream)/i;
+const FILE_TYPE = /^(?:image\/|(?:application|binary)\/octet-stream)/i;
 /** RFC 2046 section 5.1.1, without the space that it allows inside. */
 const BOUNDARY = /^[0-9A-Za-z'()+_,\-./:=?]{1,70}$/;
 const UTF8_CHARSETS = ['utf-8', 'utf8', 'us-ascii', 'ascii'];

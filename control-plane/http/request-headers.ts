@@ -35,6 +35,11 @@ function readAccept(header: string | undefined): Negotiator | undefined {
   return new Negotiator({ headers: { accept: header } });
 }
 
+/** @param header all of the request's, joined by commas */
+export function acceptsJson(header: string | undefined): boolean {
+  return readAccept(header)?.mediaTypes([JSON_TYPE]).length !== 0;
+}
+
 /**
  * JSON only where the client asks for that and nothing else will do: HTTP libraries send
  * `application/json, text/plain, *\/*` of themselves, and write the answer to a file.
@@ -208,6 +213,10 @@ export function bodyTypeOf(request: IncomingMessage): ContentType | 'none' | und
   if (given.length === 0) return hasBody(request) ? undefined : 'none';
   const types = given.map(parseContentType);
   const [type] = types;
+  // The tools of S3 write it so.
+  if (type?.type === 'binary/octet-stream' && types.length === 1) {
+    return { ...type, type: 'application/octet-stream' };
+  }
   const isJson = types.every(one => one?.type === 'application/json' && extendsAscii(one));
   if (type?.type === 'application/json' && !isJson) return undefined;
   return types.length === 1 || isJson ? type : undefined;

@@ -40,11 +40,15 @@ export type Arguments = Readonly<Record<string, unknown>>;
 
 /** A number in one of these is judged as the text of it. */
 const MEASURES: readonly string[] = FINISHING_FIELDS.filter(field => fieldKind(field) === 'text');
+/** 0 is a value of these, if another argument gives it an effect. */
+const ZERO_IS_A_VALUE: readonly string[] = ['crop_margin', 'position', 'shadow_blur'];
 /** Without a unit they can only mean a percentage. */
 const PERCENTAGES: readonly string[] = ['scale', 'position'];
 
 export interface ReadArguments {
   readonly fields: MattingFields;
+  /** The number 0 was given in these. */
+  readonly zeros: readonly TextField[];
   readonly idempotencyKey: string | undefined;
   /** Holds what is not in the upload yet; empty if the image came as a long text. */
   readonly base64: string;
@@ -75,6 +79,7 @@ export function readArguments(
   }
   const known = argumentsOf(tool);
   const texts = new Map<TextField, TextValue>();
+  const zeros: TextField[] = [];
   const beside: Partial<Record<string, unknown>> = {};
   let base64: string | undefined;
   for (const [name, value] of Object.entries(given)) {
@@ -82,10 +87,13 @@ export function readArguments(
       if (tool === 'get_job') continue;
       throw unknownField(name, one => meantArgument(one, known));
     }
+    const isLong = isImage && name === 'image_base64';
+    if (isEmpty(name, value) && !isLong) continue;
     const text = FIELDS[tool].includes(name) ? textOf(name, value) : undefined;
     if (text === undefined) beside[name] = value;
     else if (name === 'image_base64') base64 = text;
     else texts.set(name as TextField, isTooLong(name, text) ? OVERLONG : text);
+    if (value === 0) zeros.push(name as TextField);
   }
   const key = textOf('idempotency_key', beside.idempotency_key);
   const imageId = textOf('image_id', beside.image_id);
@@ -93,12 +101,39 @@ export function readArguments(
   if (tool === 'remove_background' && sources.length !== 1) throw notOneSource(sources.length);
   return {
     fields: { texts, imageGiven: (base64 ?? imageId) !== undefined },
+    zeros,
     imageId,
     idempotencyKey: key === undefined ? undefined : idempotencyKeyIn([key]),
     base64: base64 ?? '',
     preview: wantsPreview(beside.preview),
     jobId: known.includes('job_id') ? requireJobId(beside.job_id) : '',
   };
+}
+
+/** Agents and proxies fill in every argument that they know: such values are absent, here alone. */
+function isEmpty(name: string, value: unknown): boolean {
+  if (value === 0) return !ZERO_IS_A_VALUE.includes(name);
+  return value === null || value === '' || (Array.isArray(value) && value.length === 0);
+}
+
+/**
+ * Makes a call's request. A 0 that is refused for lack of the argument that it belongs to was
+ * filled in, and is left out. @throws what `make` throws
+ */
+export async function withoutIdleZeros<T>(
+  { fields, zeros }: Pick<ReadArguments, 'fields' | 'zeros'>,
+  make: (fields: MattingFields) => T,
+): Promise<Awaited<T>> {
+  try {
+    return await make(fields);
+  } catch (error) {
+    const wrong = error instanceof ContractError ? error.fieldErrors : [];
+    const idle = zeros.find(zero => wrong.some(({ field }) => field === zero));
+    if (idle === undefined) throw error;
+    const texts = new Map([...fields.texts].filter(([field]) => field !== idle));
+    const rest = { fields: { ...fields, texts }, zeros: zeros.filter(zero => zero !== idle) };
+    return await withoutIdleZeros(rest, make);
+  }
 }
 
 function notOneSource(count: number): ContractError {
@@ -118,7 +153,7 @@ function isTooLong(name: string, text: string): boolean {
 }
 
 function wantsPreview(preview: unknown): boolean {
-  if (preview === undefined || preview === null) return false;
+  if (preview === undefined) return false;
   if (typeof preview === 'boolean') return preview;
   throw malformed('preview must be a boolean.', 'preview', 'must be a boolean');
 }
@@ -133,10 +168,21 @@ function requireJobId(given: unknown): string {
   );
 }
 
-/** Undefined: the value is absent or null. @throws ContractError INVALID_REQUEST */
+/** Shapes, a shape, its line, a point, a number. JSON.stringify has no stack for 20,000. */
+const SHAPES_DEPTH = 5;
+
+function isDeeper(value: unknown, depth: number): boolean {
+  if (typeof value !== 'object' || value === null) return false;
+  return depth === 0 || Object.values(value).some(part => isDeeper(part, depth - 1));
+}
+
+/** Undefined: the value is absent. @throws ContractError INVALID_REQUEST */
 function textOf(field: string, value: unknown): string | undefined {
-  if (value === undefined || value === null) return undefined;
-  if (isHintList(field) && Array.isArray(value)) return JSON.stringify(value);
+  if (value === undefined) return undefined;
+  if (isHintList(field) && Array.isArray(value)) {
+    if (!isDeeper(value, SHAPES_DEPTH)) return JSON.stringify(value);
+    throw malformed(`${field} must be a list of shapes.`, field, 'must be a list of shapes');
+  }
   const isMeasure = MEASURES.includes(field);
   const kinds = ['string', ...(isMeasure ? ['number'] : MATTING_JSON.literalsOf(field))];
   if (!kinds.includes(typeof value)) {

@@ -24,7 +24,12 @@ import { ContractError, type ErrorCode } from '@matting/proto/contract/errors.ts
 import type { ResultWarning } from '@matting/proto/contract/finishing.ts';
 import type { CallToolResult } from '@modelcontextprotocol/server';
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import { type Arguments, type ReadArguments, readArguments } from './arguments.ts';
+import {
+  type Arguments,
+  type ReadArguments,
+  readArguments,
+  withoutIdleZeros,
+} from './arguments.ts';
 import { UPLOADS_PATH } from './upload-route.ts';
 import { ADDRESS_MS, KEPT_MS, UPLOADS_OF_ACCOUNT_MAX, type UploadStore } from './upload-store.ts';
 
@@ -71,7 +76,10 @@ export interface Calling {
   readonly reply: FastifyReply;
   readonly image: ImageUpload;
   readonly longTexts: number;
-  /** Counts against the rate of submissions, once a message. @throws ContractError RATE_LIMITED */
+  /**
+   * Counts against the rate of submissions, once a message.
+   * @throws ContractError KEY_NOT_ALLOWED, RATE_LIMITED
+   */
   readonly admitSubmission: () => Promise<void>;
 }
 
@@ -145,29 +153,37 @@ export class CallTools {
     });
   }
 
-  /** @throws ContractError INVALID_IMAGE_SOURCE */
-  async #copyUpload({ request, image }: Calling, imageId: string): Promise<void> {
+  /**
+   * The job gets a copy: the upload serves further calls, also after this one was refused.
+   * @throws ContractError INVALID_IMAGE_SOURCE
+   */
+  async #takeUpload({ request, image }: Calling, imageId: string): Promise<void> {
     const upload = await this.#uploads.findForKey(callerOf(request).apiKeyId, imageId);
     if (upload === undefined) throw noImage('names no upload of this API key, or one that is over');
-    if (upload.blob === null) throw noImage('has no image yet. Send the file to its upload_url');
+    const { blob, known } = upload;
+    if (blob === null) throw noImage('has no image yet. Send the file to its upload_url');
+    const open = () => this.#services.blobs.openRead(blob);
+    if (known !== undefined) return image.takeCopy({ ...known, open });
+    // A replica of an earlier release received it, which noted nothing of it.
     image.takeBytes('image_id');
-    // The job has a copy: the upload serves further calls, also after this one was refused.
-    for await (const piece of await this.#services.blobs.openRead(upload.blob)) {
-      await image.write(piece);
-    }
+    for await (const piece of await open()) await image.write(piece);
   }
 
   async #submit(calling: Calling, read: ReadArguments): Promise<Submitted> {
     const { request, image } = calling;
     const { submitMatting } = this.#services;
-    const { fields, idempotencyKey, base64, imageId } = read;
+    const { idempotencyKey, base64, imageId } = read;
+    const asRequest = (given: ReadArguments['fields']) => ({
+      fields: given,
+      asked: requireMattingRequest(given, this.#options.policy),
+    });
+    const { fields, asked } = await withoutIdleZeros(read, asRequest);
     if (base64 !== '') await image.write(Buffer.from(base64));
-    if (imageId !== undefined) await this.#copyUpload(calling, imageId);
+    if (imageId !== undefined) await this.#takeUpload(calling, imageId);
     const sent = await this.#sentBy(request, image);
     if (idempotencyKey !== undefined) {
       return await submitMatting.submit({ ...sent, fields, idempotencyKey });
     }
-    const asked = requireMattingRequest(fields, this.#options.policy);
     const derived = { request: asked, backgroundGiven: false, derivedKey: DERIVED_KEY };
     return await submitMatting.submitKeyless({ ...sent, ...derived });
   }
@@ -177,10 +193,12 @@ export class CallTools {
     await this.#callerOf(request, 'submit');
     await calling.admitSubmission();
     const read = readArguments('correct_cutout', given, longTexts);
-    const { fields, jobId: corrects, idempotencyKey = DERIVED_KEY } = read;
+    const { idempotencyKey = DERIVED_KEY } = read;
     const sent = await this.#sentBy(request, image);
-    const submission = { ...sent, fields, corrects, idempotencyKey };
-    const submitted = await this.#services.submitMatting.submitCorrection(submission);
+    const corrects = await this.#services.readJob(sent.caller, read.jobId);
+    const submitted = await withoutIdleZeros(read, fields =>
+      this.#services.submitMatting.submitCorrection({ ...sent, fields, corrects, idempotencyKey }),
+    );
     return await this.#answerSubmitted(calling, submitted, read);
   }
 

@@ -149,6 +149,18 @@ test('the rate › of submissions admits a message that becomes long, before the
   for (const one of [half.socket, socket]) one.destroy();
 });
 
+test('a key that may not submit sends no picture: a long message is refused before the rest', async t => {
+  const port = await app.listen();
+  const reader = { token: await app.createKey({ scopes: ['read', 'account'] }) };
+  const long = `{"a":"${'x'.repeat(2 * SMALL_MESSAGE_BYTES_MAX)}`;
+  for (const length of [SMALL_MESSAGE_BYTES_MAX + 1, undefined]) {
+    const { socket, answered } = begin(port, reader, length === undefined ? long : '{', length);
+    t.regex(await answered, /^HTTP\/1\.1 403 .*"code":"KEY_NOT_ALLOWED"/s);
+    t.is(app.services.uploads.open, 0);
+    socket.destroy();
+  }
+});
+
 test('the rate › of submissions is asked once a message, however long it is', async t => {
   const authorization = `Bearer ${await app.createKey({ submissionsPerMinute: 2 })}`;
   const image_url = PLACE;

@@ -38,9 +38,14 @@ export function mcpInterface(
   uploads: UploadStore,
   options: McpOptions,
 ): HttpInterface {
-  const rates = {
+  const submitKey = requireApiKey(services, 'submit', apiKeyOf);
+  const submissions = requireRate(services.rateLimits, 'submissions');
+  const rates: Rates = {
     reads: requireRate(services.rateLimits, 'reads'),
-    submissions: requireRate(services.rateLimits, 'submissions'),
+    async submissions(request, reply) {
+      await submitKey(request);
+      await submissions.call(this, request, reply);
+    },
   };
   return {
     register(app, context) {
@@ -85,7 +90,8 @@ function isLargeMessage({ headers }: FastifyRequest): boolean {
 
 /**
  * A message that announces more than a small one has is admitted as a submission is. If a message
- * announces no length, the rate is checked once it has come. @throws ContractError RATE_LIMITED
+ * announces no length, it is admitted once that much has come.
+ * @throws ContractError KEY_NOT_ALLOWED, RATE_LIMITED
  */
 function requireMessageRate({ reads, submissions }: Rates): onRequestAsyncHookHandler {
   return async function (request, reply) {

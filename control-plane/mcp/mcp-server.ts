@@ -4,6 +4,7 @@
  */
 import { readFile } from 'node:fs/promises';
 import { shownName } from '@matting/http/body-fields.ts';
+import { acceptsJson } from '@matting/http/request-headers.ts';
 import {
   createMcpHandler,
   isLegacyRequest,
@@ -40,14 +41,8 @@ export interface Described extends Pick<ToolOptions, 'baseUrl' | 'policy'> {
   };
 }
 
-/** The SDK judges these headers; the body was read before. */
-const JUDGED_HEADERS = [
-  'accept',
-  'content-type',
-  'mcp-protocol-version',
-  'mcp-method',
-  'mcp-name',
-] as const;
+/** The SDK judges these headers and Accept; the body was read before. */
+const JUDGED_HEADERS = ['content-type', 'mcp-protocol-version', 'mcp-method', 'mcp-name'] as const;
 
 /** @param message null: the body was not JSON, which the SDK answers */
 export async function answerMessage(
@@ -61,6 +56,9 @@ export async function answerMessage(
     const value = calling.request.headers[name];
     if (value !== undefined) headers.set(name, String(value));
   }
+  // The SDK wants the type of event streams as well, which no answer to a former version has.
+  const { accept = '*/*' } = calling.request.headers;
+  headers.set('accept', acceptsJson(accept) ? 'application/json, text/event-stream' : accept);
   const request = new Request(`${described.baseUrl}/mcp`, { method: 'POST', headers });
   const server = serverOf(calling, tools, described);
   // Without a parsed body the SDK reads that of `request`, which is empty: no JSON.
@@ -69,9 +67,16 @@ export async function answerMessage(
   return { status, headers: Object.fromEntries(response.headers), text: await response.text() };
 }
 
-/** Versions before 2026-07-28 open with `initialize`; from it on, each message says its version. */
+/**
+ * Versions before 2026-07-28 open with `initialize`; from it on, each message says its version. A
+ * bridge of a former version passes its client's `server/discover` on without the headers: for
+ * that, as for every server of those versions, there is no such method, and the client goes on
+ * with `initialize`. An error of 2026-07-28 would keep it from that.
+ */
 async function respond(request: Request, parsedBody: unknown, server: Server): Promise<Response> {
-  if (!(await isLegacyRequest(request, parsedBody))) {
+  const { method } = (parsedBody ?? {}) as { readonly method?: unknown };
+  const isBridged = method === 'server/discover' && !request.headers.has('mcp-protocol-version');
+  if (!isBridged && !(await isLegacyRequest(request, parsedBody))) {
     return await createMcpHandler(() => server, { legacy: 'reject' }).fetch(request, {
       parsedBody,
     });

@@ -159,6 +159,13 @@ test('a result is corrected without another credit, once for the same call', asy
   }
 });
 
+test('a list of shapes that is nested deeply is refused by its name', async t => {
+  const deep = JSON.stringify(callOf('correct_cutout', { job_id: randomUUID(), keep: [1] }));
+  const nested = `${'['.repeat(30_000)}${']'.repeat(30_000)}`;
+  const answer = await post(app, deep.replace('[1]', nested));
+  t.regex(answer.json().result.content[0].text, /^INVALID_REQUEST: keep must be a list of shapes/);
+});
+
 test('a preview is the thumbnail of the result, where there is one, and changes nothing else', async t => {
   succeeding(t);
   const thumbnail = Buffer.from('RIFF of a thumbnail');
@@ -254,14 +261,87 @@ const REFUSED: readonly [Record<string, unknown>, RegExp][] = [
   [{ image_url: PLACE, crop: 1 }, /crop must be a string or a boolean/],
   [{ image_url: PLACE, output_format: 'gif' }, /^UNSUPPORTED_OUTPUT_FORMAT: .*png/],
   [{ image_url: PLACE, crop_margin: 5 }, /^INVALID_PARAMETER: crop_margin must be .*%/],
-  [{ image_url: PLACE, colour: 'red' }, /^INVALID_REQUEST: .*mean background\? Do not repeat/],
+  [{ image_url: PLACE, backgroud: 'red' }, /^INVALID_REQUEST: .*mean background\? Do not repeat/],
   [{ image_url: PLACE, callback_url: PLACE }, /Unknown field: callback_url\. The arguments are /],
   [{ image_url: PLACE, api_key: 'x' }, /The arguments are image_url, .*, preview\. Do not/],
   [{ image_url: PLACE, keep: [] }, /Unknown field: keep\./],
-  [{ image_url: PLACE, idempotency_key: '' }, /^INVALID_IDEMPOTENCY_KEY/],
   [{ image_url: PLACE, idempotency_key: 'ü' }, /^INVALID_IDEMPOTENCY_KEY: .*ASCII/],
   [{ image_url: PLACE, idempotency_key: 7 }, /idempotency_key must be a string/],
 ];
+
+const EMPTY = [null, '', 0, []];
+const VALUES = {
+  shadow: 'drop',
+  crop: true,
+  scale: '85%',
+  output_format: 'jpeg',
+  background: 'white',
+};
+
+test('an argument that was filled in with nothing is absent, alone and beside others', async t => {
+  const quick = await openTestApp({ syncWaitMs: 1 }, t);
+  const filling = await Agent.at(await quick.listen(), quick.token);
+  const names = argumentsOf('remove_background').filter(name => name !== 'image_url');
+  t.is(names.length, 27);
+  for (const more of [{}, VALUES]) {
+    const { fields } = await filling.remove({ image_url: PLACE, ...more });
+    const isValue = (name: string, value: unknown) =>
+      value === 0 && more === VALUES && ['crop_margin', 'position', 'shadow_blur'].includes(name);
+    for (const value of EMPTY) {
+      const empty = names.filter(name => !(name in more || isValue(name, value)));
+      const all = Object.fromEntries(empty.map(name => [name, value]));
+      for (const given of [all, ...empty.map(name => ({ [name]: value }))]) {
+        const { text, fields: same } = await filling.remove({
+          image_url: PLACE,
+          ...given,
+          ...more,
+        });
+        t.is(same.job_id, fields.job_id, `${JSON.stringify(given)}: ${text}`);
+      }
+    }
+  }
+  t.is(await quick.countJobs(), 2);
+});
+
+test('0 stays where it is a value', async t => {
+  succeeding(t);
+  const { fields } = await agent.remove({
+    image_base64: base64(),
+    ...VALUES,
+    shadow_blur: 0,
+    position: 0,
+    crop_margin: 0,
+  });
+  const { finishing } = (await app.stores.jobs.find(fields.job_id))!;
+  t.is(finishing?.shadow?.blur, 0);
+  t.deepEqual(finishing?.position, { xPercent: 0, yPercent: 0 });
+});
+
+test('one image beside empty sources is the image, and empty sources alone are none', async t => {
+  succeeding(t);
+  const text = base64();
+  const { fields } = await agent.remove({ image_base64: text });
+  const same = { image_base64: text, image_url: '', image_id: '' };
+  t.is((await agent.remove(same)).fields.job_id, fields.job_id);
+  const none = await agent.remove({ image_base64: '', image_url: '', image_id: null });
+  t.regex(none.text, /^INVALID_IMAGE_SOURCE: The call has no image\. Send one of image_url/);
+  t.regex((await agent.call('get_job', { job_id: '' })).text, /job_id is missing/);
+});
+
+test('a correction takes over what is filled in with nothing', async t => {
+  succeeding(t);
+  const first = await agent.remove({ image_base64: base64(), correctable: true, shadow: 'drop' });
+  const { job_id } = first.fields;
+  const empty = { keep: [], erase: '', background: '', output_width: 0, position: 0 };
+  const { fields, text } = await agent.call('correct_cutout', {
+    job_id,
+    ...empty,
+    crop_margin: 0,
+    shadow_blur: 0,
+  });
+  const { finishing, hints } = (await app.stores.jobs.find(fields.job_id))!;
+  t.deepEqual([finishing?.shadow?.blur, finishing?.position, hints], [0, undefined, null], text);
+});
 
 test('what is wrong with a call is told by name, takes nothing and leaves nothing', async t => {
   const left = async () => [await balances(), await app.storedFiles(), app.services.uploads.open];
@@ -405,9 +485,10 @@ test('what is no message of the protocol has an answer of its own', async t => {
     [null, {}, 400, -32700],
     [{ ...PING, jsonrpc: '1.0' }, {}, 400, -32600],
     [[PING, PING], {}, 400, 'INVALID_REQUEST'],
-    [' '.repeat(70_000), {}, 400, 'INVALID_REQUEST'],
+    [' '.repeat(330_000), {}, 400, 'INVALID_REQUEST'],
     [PING, { 'mcp-protocol-version': '1999-01-01' }, 400, -32000],
-    [PING, { accept: 'application/json' }, 406, -32000],
+    [PING, { accept: 'text/event-stream' }, 406, -32000],
+    [PING, { accept: 'text/html, application/json;q=0' }, 406, -32000],
     [PING, { 'content-type': 'text/plain' }, 415, 'UNSUPPORTED_MEDIA_TYPE'],
     [PING, { 'content-encoding': 'gzip' }, 415, 'UNSUPPORTED_MEDIA_TYPE'],
     [PING, { 'content-length': String(73 * 1024 * 1024) }, 413, 'IMAGE_TOO_LARGE'],

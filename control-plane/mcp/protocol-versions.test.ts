@@ -19,6 +19,12 @@ const app = useTestApp(test, { credits: 100 }, async () => {
 
 const ABOUT = { name: 'a test', version: '1' };
 
+const META = {
+  'io.modelcontextprotocol/protocolVersion': LATEST,
+  'io.modelcontextprotocol/clientInfo': ABOUT,
+  'io.modelcontextprotocol/clientCapabilities': {},
+};
+
 const AGENTS = {
   async latest() {
     const client = new Client(ABOUT, { versionNegotiation: { mode: { pin: LATEST } } });
@@ -70,12 +76,50 @@ test('each former version is agreed to, and answered in JSON', async t => {
   }
 });
 
-const META = {
-  'io.modelcontextprotocol/protocolVersion': LATEST,
-  'io.modelcontextprotocol/clientInfo': ABOUT,
-  'io.modelcontextprotocol/clientCapabilities': {},
-};
 const HEADERS = { 'mcp-protocol-version': LATEST, 'mcp-method': 'tools/call' };
+
+test('each former version is answered in JSON whatever else the client accepts', async t => {
+  const params = { protocolVersion: '2025-11-25', capabilities: {}, clientInfo: ABOUT };
+  for (const accept of [undefined, '*/*', 'application/json', 'application/*;q=0.5, text/html']) {
+    for (const message of [
+      { jsonrpc: '2.0', id: 1, method: 'initialize', params },
+      { jsonrpc: '2.0', id: 1, method: 'tools/list', params: {} },
+      callOf('get_account', {}),
+    ]) {
+      const { statusCode, headers, payload } = await post(app, message, { accept });
+      t.is(statusCode, 200, `${accept}: ${payload}`);
+      t.regex(String(headers['content-type']), /^application\/json/);
+    }
+    const noted = { jsonrpc: '2.0', method: 'notifications/initialized' };
+    t.is((await post(app, noted, { accept })).statusCode, 202);
+  }
+});
+
+const PROBE = { jsonrpc: '2.0', id: 1, method: 'server/discover' };
+
+test('a probe for the latest version finds it, also with an Accept that names JSON alone', async t => {
+  const headers = { 'mcp-protocol-version': LATEST, 'mcp-method': 'server/discover' };
+  for (const accept of [undefined, '*/*', 'application/json']) {
+    const body = { ...PROBE, params: { _meta: META } };
+    const { statusCode, payload } = await post(app, body, { ...headers, accept });
+    t.is(statusCode, 200, payload);
+    t.deepEqual(JSON.parse(payload).result.supportedVersions, [LATEST]);
+  }
+});
+
+test('a probe that a bridge passes on without the headers leads its client to initialize', async t => {
+  for (const params of [{ _meta: META }, {}, undefined]) {
+    const { statusCode, payload } = await post(app, { ...PROBE, params });
+    t.is(statusCode, 200, payload);
+    t.is(JSON.parse(payload).error.code, -32601);
+  }
+  // The SDK of former versions as a bridge, behind which a client asks for either.
+  const bridge = new FormerTransport(place.url, place);
+  const client = new Client(ABOUT, { versionNegotiation: { mode: 'auto' } });
+  await client.connect(bridge as unknown as StreamableHTTPClientTransport);
+  t.teardown(() => client.close());
+  t.true((await client.listTools()).tools.length > 3);
+});
 
 test('a message of the latest version says in its headers what it is, or is refused', async t => {
   const call = callOf('get_account', {});

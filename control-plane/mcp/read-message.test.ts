@@ -58,8 +58,10 @@ test('what is no JSON is null, and what is too much is not read on', async t => 
   for (const body of ['', '{', '{"a":', `["${LONG}`, '\ufeff{}', Buffer.from('"\xff"', 'latin1')]) {
     t.is((await read(body)).message, null, body.toString().slice(0, 10));
   }
-  for (const much of [' '.repeat(70_000), '[],'.repeat(30_000), '"a",'.repeat(20_000)]) {
-    await t.throwsAsync(read(much), { code: 'INVALID_REQUEST', message: /65536 bytes/ });
+  for (const much of [' '.repeat(330_000), '[],'.repeat(110_000)]) {
+    await t.throwsAsync(read(much), { code: 'INVALID_REQUEST', message: /327680 bytes/ });
   }
+  await t.notThrowsAsync(read(`[${'"a",'.repeat(2047)}"a"]`));
+  await t.throwsAsync(read('"a",'.repeat(2049)), { code: 'INVALID_REQUEST', message: /2048/ });
   await t.throwsAsync(read(`"${LONG}\\x"`), { code: 'INVALID_REQUEST', message: /escape/ });
 });

@@ -16,10 +16,13 @@ import { malformed } from '@matting/http/body-fields.ts';
 import { JsonImageText } from '@matting/http/json-fields.ts';
 import { KeptBytes } from '@matting/http/kept-bytes.ts';
 import type { HeldRoom } from '@matting/program/held-bytes.ts';
+import { HINT_LIST_BYTES_MAX } from '@matting/proto/contract/hints-fields.ts';
 import { REQUEST_BODY_BYTES_MAX } from '@matting/proto/contract/limits.ts';
 
-/** All of a message except its long texts fits in this. */
-const MESSAGE_BYTES_MAX = 64 * 1024;
+/** All of a message except its long texts fits in this: shapes to keep and to erase, and the rest. */
+const MESSAGE_BYTES_MAX = 2 * HINT_LIST_BYTES_MAX + 64 * 1024;
+/** Names count too: 320 KiB of them cost the loop 100 ms, as many bytes of numbers 6. */
+const TEXTS_MAX = 2048;
 /** A text as JSON has it. No URL within its bound needs more, every character escaped. */
 export const TEXT_BYTES_MAX = 16 * 1024;
 /** A message without a picture fits in this: a call by a URL has a few hundred bytes. */
@@ -73,6 +76,7 @@ export class MessageReader {
   #textAt = 0;
   /** In a text, the byte before was a backslash. */
   #escaped = false;
+  #texts = 0;
   #longTexts = 0;
 
   /**
@@ -116,7 +120,13 @@ export class MessageReader {
     const quote = chunk.indexOf(QUOTE, from);
     const end = quote === -1 ? chunk.length : quote + 1;
     this.#keep(chunk, from, end);
-    if (quote !== -1) this.#state = 'text';
+    if (quote !== -1) {
+      this.#state = 'text';
+      this.#texts += 1;
+      if (this.#texts > TEXTS_MAX) {
+        throw malformed(`The message has too many strings. The limit is ${TEXTS_MAX}.`);
+      }
+    }
     this.#textAt = this.#kept.length;
     return end;
   }

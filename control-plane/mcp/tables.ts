@@ -14,6 +14,8 @@ declare module '@matting/database/database.ts' {
       created_at: number;
       /** Null: no image has come. */
       blob: string | null;
+      /** JSON: its hash and what its header says. Null also if an earlier release received it. */
+      known: string | null;
     };
   }
 }

@@ -11,7 +11,7 @@ import type { UploadStore } from './upload-store.ts';
 
 export const UPLOADS_PATH = '/mcp/uploads';
 
-type Services = Pick<CoreServices, 'uploads' | 'blobs'>;
+type Services = Pick<CoreServices, 'uploads' | 'blobs' | 'manageKeys'>;
 type Found = NonNullable<Awaited<ReturnType<UploadStore['findByToken']>>>;
 type Put = FastifyRequest<{ Params: { token: string } }>;
 
@@ -26,6 +26,8 @@ export function registerUploadRoute(
   async function requireOpen(request: Put, reply: FastifyReply): Promise<void> {
     const upload = await store.findByToken(request.params.token);
     if (upload?.state !== 'open') throw noAddress(upload?.state);
+    const key = await services.manageKeys.find(upload.accountId, upload.apiKeyId);
+    if (key?.state !== 'active') throw noAddress('over');
     found.set(request, upload);
     noteKnownAccount(request, upload.accountId);
     if (!reply.raw.closed) {
@@ -75,14 +77,15 @@ async function receive(
     wantBody(request, reply);
     image.takeBytes();
     await readBody(request.raw, { bytesMax: IMAGE_BYTES_MAX }, chunk => image.write(chunk));
-    const { image: stored } = await image.finish();
+    const { image: stored, sha256 } = await image.finish();
     if (stored instanceof ContractError) throw stored;
     await image.commit();
-    if (!(await store.received(upload.id, stored.blob))) {
-      await blobs.remove(stored.blob);
+    const { blob, ...known } = stored;
+    if (!(await store.received(upload.id, blob, { sha256, image: known }))) {
+      await blobs.remove(blob);
       throw noAddress((await store.findByToken((request as Put).params.token))?.state);
     }
-    const { format, width, height, bytes } = stored;
+    const { format, width, height, bytes } = known;
     return reply.code(201).send({ image_id: upload.id, format, width, height, size_bytes: bytes });
   } finally {
     await end();

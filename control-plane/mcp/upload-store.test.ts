@@ -5,6 +5,11 @@ import ava from 'ava';
 import { mcp } from './mcp.ts';
 import { ADDRESS_MS, createUploadStore, KEPT_MS, UPLOADS_OF_ACCOUNT_MAX } from './upload-store.ts';
 
+const KNOWN = {
+  sha256: 'a'.repeat(64),
+  image: { bytes: 3, format: 'avif', width: null, height: null },
+} as const;
+
 const { onStores } = storeFixtures({
   packages: [mcp],
   more: database => ({ uploads: createUploadStore(database) }),
@@ -37,13 +42,19 @@ onStores(ava.serial, 'uploads', (test, { stores, database, replica }) => {
   test('take one image, told twice or not, until they are over', async t => {
     const owner = await fundedCaller(stores, 0);
     const { id, token } = (await stores.uploads.create(owner))!;
-    t.deepEqual(await other.uploads.findForKey(owner.apiKeyId, id), { blob: null });
+    t.deepEqual(await other.uploads.findForKey(owner.apiKeyId, id), {
+      blob: null,
+      known: undefined,
+    });
     t.is((await other.uploads.findByToken(token))?.state, 'open');
-    t.true(await stores.uploads.received(id, 'inputs/a'));
-    t.true(await stores.uploads.received(id, 'inputs/a'), 'its answer was lost');
-    t.false(await other.uploads.received(id, 'inputs/b'));
+    t.true(await stores.uploads.received(id, 'inputs/a', KNOWN));
+    t.true(await stores.uploads.received(id, 'inputs/a', KNOWN), 'its answer was lost');
+    t.false(await other.uploads.received(id, 'inputs/b', KNOWN));
     t.is((await other.uploads.findByToken(token))?.state, 'received');
-    t.deepEqual(await other.uploads.findForKey(owner.apiKeyId, id), { blob: 'inputs/a' });
+    t.deepEqual(await other.uploads.findForKey(owner.apiKeyId, id), {
+      blob: 'inputs/a',
+      known: KNOWN,
+    });
     for (const [key, name] of [
       [randomUUID(), id],
       [owner.apiKeyId, randomUUID()],
@@ -55,13 +66,13 @@ onStores(ava.serial, 'uploads', (test, { stores, database, replica }) => {
     await age(late.id, ADDRESS_MS);
     t.is((await stores.uploads.findByToken(late.token))?.state, 'over');
     await age(late.id, KEPT_MS);
-    t.false(await stores.uploads.received(late.id, 'inputs/c'));
+    t.false(await stores.uploads.received(late.id, 'inputs/c', KNOWN));
   });
 
   test('are removed after their files, and stay where a file does', async t => {
     const owner = await fundedCaller(stores, 0);
     const { id } = (await stores.uploads.create(owner))!;
-    await stores.uploads.received(id, 'inputs/d');
+    await stores.uploads.received(id, 'inputs/d', KNOWN);
     const removed: string[] = [];
     const sweep = () => stores.uploads.removeOld(1000, async name => void removed.push(name));
     await sweep();

@@ -10,6 +10,7 @@
  * KEPT_MS is far below the age at which the walk over all blobs takes one that no job names.
  */
 import { hash, randomBytes, randomUUID } from 'node:crypto';
+import type { KnownImage } from '@matting/core/submission/submission.ts';
 import { type Database, query } from '@matting/database/database.ts';
 import { isAsciiWord, isInserted, matchesOne, nowPlusMs } from '@matting/database/statements.ts';
 import type {} from './tables.ts';
@@ -34,8 +35,11 @@ export function createUploadStore(database: Database) {
     /** Finds an upload by the secret part of its address. */
     findByToken: (token: string) => findByToken(database, token),
     /** False: another image came before, or the upload is over. */
-    received: (id: string, blob: string) => received(database, id, blob),
-    /** Undefined: the key has no such upload, or it is over. `blob` is null until an image came. */
+    received: (id: string, blob: string, known: KnownImage) => received(database, id, blob, known),
+    /**
+     * Undefined: the key has no such upload, or it is over. `blob` is null until an image came;
+     * `known` is absent also if an earlier release received it.
+     */
     findForKey: (apiKeyId: string, id: string) => findForKey(database, apiKeyId, id),
     removeOld: (size: number, removeBlob: (name: string) => Promise<void>) =>
       removeOld(database, size, removeBlob),
@@ -76,7 +80,7 @@ async function findByToken(database: Database, token: string) {
   const row = await query(database, db =>
     db
       .selectFrom('mcp_uploads')
-      .select(['id', 'account_id', 'blob', 'created_at'])
+      .select(['id', 'account_id', 'api_key_id', 'blob', 'created_at'])
       .select(() => database.nowMs.as('read_at'))
       .where('token_hash', '=', hash('sha256', token, 'hex'))
       .executeTakeFirst(),
@@ -84,15 +88,21 @@ async function findByToken(database: Database, token: string) {
   if (row === undefined) return undefined;
   const isOver = row.read_at - row.created_at >= ADDRESS_MS;
   const state = row.blob === null ? (isOver ? 'over' : 'open') : 'received';
-  return { id: row.id, accountId: row.account_id, state } as const;
+  const owner = { accountId: row.account_id, apiKeyId: row.api_key_id };
+  return { id: row.id, ...owner, state } as const;
 }
 
-function received(database: Database, id: string, blob: string): Promise<boolean> {
+function received(
+  database: Database,
+  id: string,
+  blob: string,
+  known: KnownImage,
+): Promise<boolean> {
   return query(database, db =>
     matchesOne(
       db
         .updateTable('mcp_uploads')
-        .set({ blob })
+        .set({ blob, known: JSON.stringify(known) })
         .where('id', '=', id)
         // The second is a repetition of this statement whose answer was lost.
         .where(eb => eb.or([eb('blob', 'is', null), eb('blob', '=', blob)]))
@@ -103,15 +113,18 @@ function received(database: Database, id: string, blob: string): Promise<boolean
 
 async function findForKey(database: Database, apiKeyId: string, id: string) {
   if (!isAsciiWord(id)) return undefined;
-  return await query(database, db =>
+  const row = await query(database, db =>
     db
       .selectFrom('mcp_uploads')
-      .select('blob')
+      .select(['blob', 'known'])
       .where('id', '=', id.toLowerCase())
       .where('api_key_id', '=', apiKeyId)
       .where('created_at', '>', nowPlusMs(database.nowMs, -KEPT_MS))
       .executeTakeFirst(),
   );
+  if (row === undefined) return undefined;
+  const known = row.known === null ? undefined : (JSON.parse(row.known) as KnownImage);
+  return { blob: row.blob, known };
 }
 
 /** The blob goes first: a row whose removal fails is found again. */

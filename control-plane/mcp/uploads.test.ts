@@ -2,8 +2,10 @@
 import { randomUUID } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import path from 'node:path';
+import { Readable } from 'node:stream';
 import { assertBalanced, fundedCaller } from '@matting/core/test/fixtures.ts';
 import { hold } from '@matting/http/test/held-form.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
 import { IMAGE_BYTES_MAX } from '@matting/proto/contract/limits.ts';
 import ava, { type ExecutionContext } from 'ava';
 import { pino } from 'pino';
@@ -70,6 +72,16 @@ test('a file is sent to its address, and is the image of calls, as often as they
   t.not(other.fields.job_id, made.fields.job_id, other.text);
   t.is((await app.stores.ledger.balances(app.accountId))!.available, before!.available - 2);
   await assertBalanced(app.stores);
+});
+
+test('the address of a key that is revoked takes no image', async t => {
+  const { key, token } = await app.stores.apiKeys.create(app.accountId, 'leaked');
+  const { upload_url, image_id } = await created(await Agent.at(port, token));
+  const files = await app.storedFiles();
+  await app.stores.apiKeys.revoke(key.id);
+  t.is((await put(port, upload_url, image())).status, 404);
+  t.is(await blobOf(image_id), undefined);
+  t.deepEqual(await app.storedFiles(), files);
 });
 
 test('an address takes one image', async t => {
@@ -142,7 +154,6 @@ test('the image is of its key alone, for its time, and is removed with its file'
     [stranger, image_id],
     [agent, randomUUID()],
     [agent, 'ü'],
-    [agent, ''],
   ] as const) {
     t.regex(
       (await other.remove({ image_id: id })).text,
@@ -158,6 +169,114 @@ test('the image is of its key alone, for its time, and is removed with its file'
   t.is(await blobOf(image_id), undefined);
 });
 
+/** Counts the bytes that the storage reads and the files that it begins until the test ends. */
+function counting(t: ExecutionContext) {
+  const { blobs } = app;
+  const { openRead, createWriter } = blobs;
+  const counts = { read: 0, begun: 0 };
+  blobs.openRead = async (...of) => {
+    counts.read += 1;
+    return await openRead.apply(blobs, of);
+  };
+  blobs.createWriter = async name => {
+    counts.begun += 1;
+    return await createWriter.call(blobs, name);
+  };
+  t.teardown(() => Object.assign(blobs, { openRead, createWriter }));
+  return counts;
+}
+
+async function uploaded(by: Agent): Promise<string> {
+  const { upload_url, image_id } = await created(by);
+  const { status } = await put(port, upload_url, image(300_000));
+  if (status !== 201) throw new Error(`the upload was answered ${status}`);
+  return image_id;
+}
+
+test('a call that is refused reads and copies nothing of its image', async t => {
+  succeeding(t);
+  const { token, accountId } = await fundedCaller(app.stores, 0);
+  const poor = await Agent.at(port, token);
+  const capped = await Agent.at(port, await app.createKey({ cap: { credits: 1, period: 'day' } }));
+  await capped.remove({ image_base64: image().toString('base64') });
+  const [ofPoor, ofCapped, own] = [
+    await uploaded(poor),
+    await uploaded(capped),
+    await uploaded(agent),
+  ];
+  const counts = counting(t);
+  const refused = async (by: Agent, given: object, code: string) => {
+    const { text } = await by.remove({ image_id: ofPoor, ...given });
+    t.true(text.startsWith(code), text);
+    t.deepEqual(counts, { read: 0, begun: 0 }, code);
+  };
+  await refused(poor, {}, 'INSUFFICIENT_CREDITS');
+  await refused(poor, { idempotency_key: 'mine' }, 'INSUFFICIENT_CREDITS');
+  await refused(capped, { image_id: ofCapped }, 'KEY_CAP_REACHED');
+  await refused(agent, { image_id: own, roi: '0% 0% 0% 0%' }, 'INVALID_PARAMETER');
+  app.refuseNewJobs(new ContractError('SERVICE_UNAVAILABLE', 'The queue is full.'));
+  t.teardown(() => app.refuseNewJobs(undefined));
+  await refused(agent, { image_id: own }, 'SERVICE_UNAVAILABLE');
+  t.deepEqual(await app.stores.ledger.balances(accountId), { available: 0, reserved: 0 });
+});
+
+test('a call that repeats a job has it whatever a new one would be refused for', async t => {
+  const { token } = await fundedCaller(app.stores, 1);
+  const last = await Agent.at(port, token);
+  const image_id = await uploaded(last);
+  const jobs = app.onSubmitted(id => app.succeedJob(id, Buffer.from('a cut-out')));
+  t.teardown(() => jobs.stop());
+  const [one, twin] = await Promise.all([last.remove({ image_id }), last.remove({ image_id })]);
+  t.deepEqual([one.isError, twin.fields.job_id], [false, one.fields.job_id]);
+  const counts = counting(t);
+  app.refuseNewJobs(new ContractError('SERVICE_UNAVAILABLE', 'The queue is full.'));
+  t.teardown(() => app.refuseNewJobs(undefined));
+  t.is((await last.remove({ image_id })).fields.job_id, one.fields.job_id);
+  t.deepEqual(counts, { read: 0, begun: 0 });
+  const { text } = await last.remove({ image_id, background: 'white' });
+  t.regex(text, /^SERVICE_UNAVAILABLE/);
+  app.refuseNewJobs(undefined);
+  t.regex((await last.remove({ image_id, background: 'white' })).text, /^INSUFFICIENT_CREDITS/);
+});
+
+test('an account with all its jobs in flight is refused before a copy', async t => {
+  const full = await openTestApp({ jobsInFlightMax: 1 }, t);
+  const at = await full.listen();
+  const busy = await Agent.at(at, full.token);
+  const { upload_url, image_id } = await created(busy);
+  await put(at, upload_url, image());
+  const first = await full.post('/v1/matting/jobs', { image_base64: image().toString('base64') });
+  t.is(first.statusCode, 202);
+  const files = await full.storedFiles();
+  t.regex((await busy.remove({ image_id })).text, /^RATE_LIMITED: The account already has 1 jobs/);
+  t.deepEqual(await full.storedFiles(), files);
+});
+
+test('an upload whose row notes nothing of the image serves calls as well', async t => {
+  succeeding(t);
+  const image_id = await uploaded(agent);
+  const { fields } = await agent.remove({ image_id });
+  await app.database.kysely
+    .updateTable('mcp_uploads')
+    .set({ known: null })
+    .where('id', '=', image_id)
+    .execute();
+  t.is((await agent.remove({ image_id })).fields.job_id, fields.job_id);
+  t.false((await agent.remove({ image_id, background: 'black' })).isError);
+});
+
+test('a copy that reads other bytes than the upload had makes no job', async t => {
+  const image_id = await uploaded(agent);
+  const files = await app.storedFiles();
+  const { openRead } = app.blobs;
+  app.blobs.openRead = async () => Readable.from([image(10)]);
+  t.teardown(() => Object.assign(app.blobs, { openRead }));
+  const before = await app.stores.ledger.balances(app.accountId);
+  t.regex((await agent.remove({ image_id })).text, /^INTERNAL_ERROR/);
+  t.deepEqual(await app.stores.ledger.balances(app.accountId), before);
+  t.deepEqual(await app.storedFiles(), files);
+});
+
 test('one image in one call', async t => {
   const { image_id } = await created();
   for (const more of [
@@ -167,6 +286,8 @@ test('one image in one call', async t => {
     const { text } = await agent.remove({ image_id, ...more });
     t.regex(text, /^INVALID_IMAGE_SOURCE: The call has more than one image/);
   }
+  const { text } = await agent.remove({ image_id, image_url: '', image_base64: '' });
+  t.regex(text, /^INVALID_IMAGE_SOURCE: image_id has no image yet/);
 });
 
 test('an image that came too late leaves no file', async t => {

@@ -158,6 +158,8 @@ test('an error of the remove.bg interface › says what is wrong with the key, w
     [{ 'x-api-key': ['', ''] }, 'invalid_api_key'],
     [{ 'x-api-key': '', authorization: 'Bearer wrong' }, 'invalid_api_key'],
     [{ 'x-api-key': '', authorization: 'Basic abc' }, 'invalid_api_key'],
+    [{ 'x-api-key': '', authorization: 'Bearer ' }, 'invalid_api_key'],
+    [{ 'x-api-key': '', authorization: ' ' }, 'auth_failed'],
   ] as const) {
     const sent = headers as Record<string, string>;
     for (const answer of [await client.form({}, sent), await client.account(sent)]) {

@@ -80,7 +80,7 @@ onStores(test, 'lost results', (test, { databases, database, stores }) => {
     await succeeded();
     for (const result of [gone, back, ended]) await found(result);
     for (const { file } of [gone, ended]) await unlink(file);
-    const nothing = { looked: 0, found: 0 };
+    const nothing = { correcting: 0, looked: 0, found: 0 };
     const dry = { dry_run: true, repaid: 2, returned: 1, unpaid: 0, ...nothing };
     t.deepEqual(await json('--dry-run'), dry);
     t.is(await available(), 16, 'a dry run grants nothing');

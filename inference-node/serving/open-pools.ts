@@ -11,11 +11,7 @@ import {
 import type { ChildLeft } from './drain.ts';
 import { createAnswering } from './engine/choice/answer-picture.ts';
 import { type EngineLayout, enginesOf, readCpuShare } from './engine/choice/engine-layout.ts';
-import {
-  ExecutionProviderError,
-  type ProviderChoice,
-  requireParity,
-} from './engine/choice/execution-provider.ts';
+import { ExecutionProviderError, type ProviderChoice } from './engine/choice/execution-provider.ts';
 import type { GpuDevice } from './engine/devices/gpu-device.ts';
 import type { EnginePool, EnginePoolOptions } from './engine/pool/engine-pool.ts';
 import { openEnginePool } from './engine/pool/open-engine-pool.ts';
@@ -39,7 +35,6 @@ import {
   fallenBack,
   type GpuStart,
   namingSettings,
-  tensorrtEnv,
   wrongAnswer,
 } from './start/gpus.ts';
 import { chooseHeif } from './start/heif.ts';
@@ -104,7 +99,6 @@ export async function openPools(given: PoolParts): Promise<Pools> {
   const heif = await chooseHeif(config, log);
   const { failure: reason } = jxlTools();
   if (reason !== undefined) log.warn({ reason }, 'libjxl-tools are installed and not used');
-  await requireParityOf(prepared, selected, parts);
   ending.throwIfAborted();
   const workers = config.pictureWorkers ?? defaultWorkers(selected, layout, cpuShare);
   if (config.unloadsOwnPlan) {
@@ -126,7 +120,7 @@ export async function openPools(given: PoolParts): Promise<Pools> {
     log.error({ gpu, name, reason }, 'GPU is out: its engines end');
   });
   const [runs, pictures] = await Promise.all([
-    openEngines({ ...parts, engineEnv: begun.engineEnv, buffers }, prepared, layout, begun),
+    openEngines({ ...parts, buffers }, prepared, layout, begun),
     openPictures(),
   ]);
   const plan = { name: prepared.name, runs };
@@ -134,7 +128,7 @@ export async function openPools(given: PoolParts): Promise<Pools> {
   const opened = enginesOpened(prepared, layout.engines);
   const selectables = await openSelectables({
     ...{ ...parts, ...begun, plan, layout, admission, buffers, cpuThreads: readCpuThreads(parts) },
-    ...{ plainEnv: parts.engineEnv, ownBytes: bytesOfEngines(opened), provider: selected },
+    ...{ ownBytes: bytesOfEngines(opened), provider: selected },
   });
   parts.opened.push({ kind: 'engine', pool: selectables });
   const pipeline = new Pipeline(pictures);
@@ -148,8 +142,7 @@ function defaultWorkers(
   cpuShare: number,
 ): number {
   const beside = Math.max(engines + WORKERS_BESIDE_ENGINES, WORKERS_MIN);
-  const onGpu = provider === 'cuda' || provider === 'tensorrt';
-  const cores = onGpu ? Math.floor(cpuShare) - CORES_NOT_OF_WORKERS : 0;
+  const cores = provider === 'cuda' ? Math.floor(cpuShare) - CORES_NOT_OF_WORKERS : 0;
   return Math.min(PICTURE_WORKERS_MAX, Math.max(beside, cores));
 }
 
@@ -161,25 +154,21 @@ interface EngineParts extends PoolParts {
 
 interface Begun extends ChosenProvider {
   readonly prepared: Plan;
-  readonly engineEnv: EngineParts['engineEnv'];
   readonly gpu: GpuStart | undefined;
 }
 
 async function beginOnProvider(parts: EngineParts): Promise<Begun> {
-  const { config, make, log, ending, engineEnv: plain } = parts;
-  let chosen = await chooseProvider(config, plain, log);
+  const { config, make, log, ending, engineEnv } = parts;
+  let chosen = await chooseProvider(config, engineEnv, log);
   ending.throwIfAborted();
   let prepared = await preparePlan(parts, chosen.provider.selected);
   const { selected: provider, requested } = chosen.provider;
-  if (provider === 'cuda' || provider === 'tensorrt') {
-    const precisions = prepared.models.map(({ model }) => model.precision);
-    const { modelDir } = config.modelSettings;
-    const engineEnv = provider === 'cuda' ? plain : tensorrtEnv(plain, modelDir, precisions);
+  if (provider === 'cuda') {
     const cpuThreads = readCpuThreads(parts);
     const { device } = chosen;
-    const gpu: GpuStart = { config, make, engineEnv, provider, device, cpuThreads, ending };
+    const gpu: GpuStart = { config, make, engineEnv, device, cpuThreads, ending };
     const wrong = await wrongAnswer(gpu, prepared);
-    if (wrong === undefined) return { ...chosen, prepared, engineEnv, gpu };
+    if (wrong === undefined) return { ...chosen, prepared, gpu };
     if (requested !== 'auto' || config.gpuDevice !== undefined)
       throw new ExecutionProviderError(provider, wrong);
     chosen = fallenBack(wrong);
@@ -188,13 +177,13 @@ async function beginOnProvider(parts: EngineParts): Promise<Begun> {
   for (const { provider: tried, reason } of chosen.provider.fallbacks) {
     log.warn({ provider: tried, selected: chosen.provider.selected, reason }, 'provider fell back');
   }
-  return { ...chosen, prepared, engineEnv: plain, gpu: undefined };
+  return { ...chosen, prepared, gpu: undefined };
 }
 
 /** If no GPU is requested, the engines' environment is that of every child. */
 async function readEngineEnv({ config, log }: PoolParts): Promise<EngineParts['engineEnv']> {
   const { executionProvider, providerDir, childEnv } = config;
-  if (executionProvider === 'cpu' || executionProvider === 'webgpu') return childEnv;
+  if (executionProvider === 'cpu') return childEnv;
   const { childEnv: engineEnv, installed } = await readEngineEnvironment(providerDir, childEnv);
   if (installed.state === 'unusable') {
     const { folder, reason } = installed;
@@ -243,17 +232,6 @@ function chooseBudget(
   return requireMegapixelBudget({ memoryLimitBytes: readMemoryLimitBytes(), engines: opened });
 }
 
-async function requireParityOf(
-  { models }: Plan,
-  provider: ExecutionProvider,
-  parts: EngineParts,
-): Promise<void> {
-  if (provider !== 'webgpu') return;
-  const { engineEnv: childEnv } = parts;
-  const cpuThreads = readCpuThreads(parts);
-  for (const { model } of models) await requireParity(model, { childEnv, cpuThreads });
-}
-
 function readCpuThreads({ cpuShare }: EngineParts): number {
   return Math.max(1, Math.floor(cpuShare));
 }
@@ -298,7 +276,7 @@ async function openEngines(
     opened.push({ kind: 'engine', pool: engines });
     runs.push({ model, role, engines });
     const ready = namingSettings(engines.ready(), layout.engines);
-    // On a GPU an engine may be built for minutes: no picture should wait for that.
+    // On a GPU an engine may load for minutes: no picture should wait for that.
     if (provider !== 'cpu') awaited.push(ready);
     // A picture that needs a second look before its engine is ready waits for it.
     else if (role === 'secondLook') ready.catch(fail);

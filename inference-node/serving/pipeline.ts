@@ -35,6 +35,7 @@ import {
   type PicturePoolSnapshot,
   workerWaitMs,
 } from './picture/pool/picture-pool.ts';
+import type { Mended } from './picture/rgba-picture.ts';
 import { partOf } from './picture/subject-part.ts';
 
 export interface PlanRun {
@@ -89,6 +90,7 @@ export interface ImageResult {
   readonly height: number;
   readonly input: Size;
   readonly subject: Subject | undefined;
+  readonly mended?: Mended | undefined;
   readonly plan: RunnablePlan;
   readonly runs: readonly PlanRun[];
   /** The plan's runs that did not: their engines were down. */
@@ -228,7 +230,8 @@ export class Pipeline {
     const { plan, outputFormat, resultKind } = order;
     const { runs, missing } = pixels.inference;
     const shape = { outputFormat, resultKind, width, height, input, subject };
-    const result = { file, thumbnail, matte, ...shape, plan, runs, missing };
+    const { mended } = pixels;
+    const result = { file, thumbnail, matte, ...shape, mended, plan, runs, missing };
     await traced({ name: 'send' }, () => exchange.send(result, signal));
     return {
       receiveMs,
@@ -297,7 +300,8 @@ export class Pipeline {
       ['finish', finishMs],
       ['encode', encodeMs],
     ]);
-    return { decodeMs: decoded.decodeMs + inputs.resampleMs, inference, finished };
+    const decodeMs = decoded.decodeMs + inputs.resampleMs;
+    return { decodeMs, mended: decoded.mended, inference, finished };
   }
 
   #enter(order: ImageOrder, stage: ImageStage, exchange: ImageExchange): void {

@@ -45,6 +45,19 @@ test('names every bad variable at once', t => {
   t.deepEqual(problems(bad).sort(), Object.keys(bad).sort());
 });
 
+test('refuses execution providers that are gone, and says what to use', t => {
+  for (const [gone, instead] of [
+    ['tensorrt', /MATTING_EXECUTION_PROVIDER must be cuda: .* tensorrt$/],
+    ['webgpu', /MATTING_EXECUTION_PROVIDER must be cpu, or cuda .* webgpu$/],
+  ] as const) {
+    const env = { MATTING_EXECUTION_PROVIDER: gone };
+    t.throws(() => loadConfig(env), { instanceOf: ConfigError, message: instead });
+  }
+  for (const kept of ['auto', 'cuda', 'cpu']) {
+    t.is(loadConfig({ MATTING_EXECUTION_PROVIDER: kept }).executionProvider, kept as never);
+  }
+});
+
 test('takes files from the storage for the fleet alone, whose token it then needs', t => {
   const list = 'https://Storage.example:443,http://10.0.0.7:9000';
   const env = { MATTING_DIRECT_STORAGE_ENDPOINTS: list };

@@ -41,6 +41,12 @@ test('names every wrong variable, and looks no further', async t => {
   t.deepEqual(of('models'), []);
 });
 
+test('names an execution provider that is gone before a node of this version starts', async t => {
+  const { good, of } = await examine({ MATTING_EXECUTION_PROVIDER: 'webgpu' });
+  t.false(good);
+  t.regex(of('configuration').join(), /^failure: MATTING_EXECUTION_PROVIDER must be cpu, or cuda /);
+});
+
 test('misses the weights, and tells registries that answer from those that do not', async t => {
   const registry = createServer().listen(0, '127.0.0.1');
   await new Promise(resolve => registry.once('listening', resolve));

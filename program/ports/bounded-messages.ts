@@ -1,20 +1,31 @@
 /** Bounds the messages of one call of gRPC, and the time of the first one. */
 import type { ServerHttp2Stream } from 'node:http2';
 import { ContractError } from '@matting/proto/contract/errors.ts';
+import { HEADER_BYTES_MAX, MESSAGE_BYTES_SMALL } from '@matting/proto/contract/limits.ts';
 import { refuseStream } from './refused-stream.ts';
 
-/** Messages of all methods but those that carry files. */
-export const MESSAGE_BYTES_SMALL = 4096;
 /** A flag for compression and four bytes of length, before each message. */
 const PREFIX_BYTES = 5;
 
-export const MESSAGE_FAULTS = ['message_too_large', 'message_compressed', 'message_late'] as const;
+/** Bytes of the headers over MESSAGE_BYTES_SMALL that a connection sends at once. */
+const HEADERS_BYTES_MAX = 1024 * 1024;
+
+export const MESSAGE_FAULTS = [
+  'message_too_large',
+  'message_compressed',
+  'message_late',
+  'over_limit',
+] as const;
 type MessageFault = (typeof MESSAGE_FAULTS)[number];
 
 const FAULTS: Readonly<Record<MessageFault, ContractError>> = {
   message_too_large: new ContractError(
     'INVALID_REQUEST',
-    `a message of this method has more than ${MESSAGE_BYTES_SMALL} bytes`,
+    `a message has more than ${MESSAGE_BYTES_SMALL} bytes, or a header more than ${HEADER_BYTES_MAX}`,
+  ),
+  over_limit: new ContractError(
+    'CALLER_OVER_LIMIT',
+    'the caller sends too many large headers at once on this connection',
   ),
   message_compressed: new ContractError(
     'INVALID_REQUEST',
@@ -26,8 +37,10 @@ const FAULTS: Readonly<Record<MessageFault, ContractError>> = {
 interface MessageBounds {
   /** The caller is known: its messages may be compressed. */
   readonly isKnown: boolean;
-  /** The method carries files: its first message alone is bounded. */
+  /** The method carries files: its first message alone is bounded, by HEADER_BYTES_MAX. */
   readonly isLarge: boolean;
+  /** The large headers of the connection that are not whole yet; undefined: not bounded. */
+  readonly headers?: { bytes: number } | undefined;
   readonly firstMessageWaitMaxMs: number;
   /** Called when the first message is whole. */
   readonly onFirst: () => void;
@@ -41,10 +54,12 @@ interface MessageBounds {
  * bytes are kept, and the first one has to be whole in time.
  */
 export function boundMessages(stream: ServerHttp2Stream, bounds: MessageBounds): void {
-  const { isKnown, isLarge, firstMessageWaitMaxMs } = bounds;
+  const { isKnown, isLarge, headers = { bytes: 0 }, firstMessageWaitMaxMs } = bounds;
+  const bytesMax = isLarge ? HEADER_BYTES_MAX : MESSAGE_BYTES_SMALL;
   const prefix = Buffer.alloc(PREFIX_BYTES);
   let prefixBytes = 0;
   let leftBytes = 0;
+  let headerBytes = 0;
   let first = true;
   const fail = (fault: MessageFault) => {
     stop();
@@ -56,6 +71,8 @@ export function boundMessages(stream: ServerHttp2Stream, bounds: MessageBounds):
   const stop = () => {
     clearTimeout(timer);
     stream.off('data', check);
+    headers.bytes -= headerBytes;
+    headerBytes = 0;
   };
   const check = (data: Buffer) => {
     let at = 0;
@@ -71,9 +88,12 @@ export function boundMessages(stream: ServerHttp2Stream, bounds: MessageBounds):
         if (prefixBytes < PREFIX_BYTES) continue;
         prefixBytes = 0;
         leftBytes = prefix.readUInt32BE(1);
-        if (leftBytes > MESSAGE_BYTES_SMALL) return fail('message_too_large');
+        if (leftBytes > bytesMax) return fail('message_too_large');
         // The size of a compressed message does not bound what it unfolds to.
         if (prefix[0] !== 0 && !isKnown) return fail('message_compressed');
+        if (leftBytes > MESSAGE_BYTES_SMALL) headerBytes = leftBytes;
+        headers.bytes += headerBytes;
+        if (headers.bytes > HEADERS_BYTES_MAX) return fail('over_limit');
       }
       if (leftBytes > 0 || !first) continue;
       first = false;

@@ -18,6 +18,11 @@
  * | HEADER_LIST_BYTES_MAX  | metadata of a call   | the call is reset                              |
  * | MESSAGE_BYTES_SMALL    | messages, but of     | the call is refused by what it announces; if   |
  * |                        | large methods        | compressed by a stranger, too                  |
+ * | HEADER_BYTES_MAX       | the first of a large | the same                                       |
+ * |                        | method, who is known |                                                |
+ * | HEADERS_BYTES_MAX      | such first ones that | the call is refused                            |
+ * |                        | are not whole, of a  |                                                |
+ * |                        | direct connection    |                                                |
  * | firstMessageWaitMaxMs  | the first of a call, | the call is refused                            |
  * |                        | but of large methods |                                                |
  * | afterEndMaxMs          | an answered call     | it is closed, though its caller goes on        |
@@ -43,8 +48,9 @@ import type { Socket } from 'node:net';
 import { TLSSocket } from 'node:tls';
 import { Metadata, type Server, type ServerInterceptingCall } from '@grpc/grpc-js';
 import { ContractError } from '@matting/proto/contract/errors.ts';
+import { MESSAGE_BYTES_SMALL } from '@matting/proto/contract/limits.ts';
 import { networkOf } from './addresses.ts';
-import { boundMessages, MESSAGE_BYTES_SMALL, MESSAGE_FAULTS } from './bounded-messages.ts';
+import { boundMessages, MESSAGE_FAULTS } from './bounded-messages.ts';
 import { connectionsMaxOf, type GuardBounds } from './guard-bounds.ts';
 import { refuseStream } from './refused-stream.ts';
 
@@ -69,7 +75,6 @@ export const GUARD_CAUSES = [
   'no_token',
   'crowded',
   'flood',
-  'over_limit',
   ...MESSAGE_FAULTS,
   'after_end',
 ] as const;
@@ -132,6 +137,8 @@ interface Connection {
   /** Made a call that is open to all. */
   probed: boolean;
   calls: number;
+  /** Its large headers that are not whole yet. */
+  readonly headers: { bytes: number };
   ending: boolean;
 }
 
@@ -222,6 +229,8 @@ export class GrpcGuard {
     boundMessages(stream, {
       isKnown,
       isLarge,
+      // A control plane may begin as many calls as a node takes.
+      headers: owner?.kind === 'direct' ? connection.headers : undefined,
       firstMessageWaitMaxMs: this.#bounds.firstMessageWaitMaxMs,
       onFirst: () => {
         if (isOpen) connection.probed = true;
@@ -243,6 +252,7 @@ export class GrpcGuard {
       owner: undefined,
       probed: false,
       calls: 0,
+      headers: { bytes: 0 },
       ending: false,
     };
     this.#connections.set(peer, connection);

@@ -5,6 +5,7 @@
  */
 import type { Finishing } from './finishing.ts';
 import type { Hints } from './hints.ts';
+import { MESSAGE_BYTES_SMALL } from './limits.ts';
 
 /** Each by the field of the REST interface that needs it, which a refusal names. */
 const FIELDS = {
@@ -17,6 +18,7 @@ const FIELDS = {
   'hints.keep': 'keep',
   'hints.erase': 'erase',
   'hints.picture': 'hints_file',
+  'hints.many_points': 'keep',
   matte: 'correctable',
 } as const;
 export type Capability = keyof typeof FIELDS;
@@ -40,11 +42,25 @@ export function capabilitiesOfFinishing(finishing: Finishing): readonly Capabili
   return known.filter(capability => needed[capability]);
 }
 
+/** What a header has besides shapes is smaller; a shape is smaller without its points. */
+const HEADER_REST_BYTES_MAX = 1024;
+const SHAPE_BYTES_MAX = 32;
+const POINT_BYTES = 8;
+
+/** With more bytes of shapes the header may not fit into MESSAGE_BYTES_SMALL. */
+function areMany({ keep = [], erase = [] }: Hints): boolean {
+  const bytes = [...keep, ...erase].map(
+    shape => SHAPE_BYTES_MAX + ('line' in shape ? POINT_BYTES * shape.line.length : 0),
+  );
+  return bytes.reduce((sum, each) => sum + each, 0) > MESSAGE_BYTES_SMALL - HEADER_REST_BYTES_MAX;
+}
+
 export function capabilitiesOfHints(hints: Hints): readonly Capability[] {
   return [
     ...(hints.subjectBox === undefined ? [] : (['hints.subject_box'] as const)),
     ...(hints.keep === undefined ? [] : (['hints.keep'] as const)),
     ...(hints.erase === undefined ? [] : (['hints.erase'] as const)),
     ...(hints.picture === undefined ? [] : (['hints.picture'] as const)),
+    ...(areMany(hints) ? (['hints.many_points'] as const) : []),
   ];
 }

@@ -3,7 +3,12 @@
  * its stored width and height, and whether it is animated. Hostile input is expected: every read is
  * bounded and every loop ends.
  */
-import { type ByteReader, ByteWindow, type ImageHeader } from './image-header/byte-window.ts';
+import {
+  type ByteReader,
+  ByteWindow,
+  type ImageHeader,
+  type UnreadVariant,
+} from './image-header/byte-window.ts';
 import { KIND_BYTES, kindOfFile } from './image-header/file-kinds.ts';
 import { isIsoFile, nameIsoFile, readHeifHeader } from './image-header/heif.ts';
 import { isJpeg, readJpeg } from './image-header/jpeg.ts';
@@ -20,7 +25,7 @@ export type { ByteReader, ImageHeader };
 
 const SIGNATURE_BYTES = 12;
 
-type FormatReader = (window: ByteWindow) => Promise<ImageHeader | undefined>;
+type FormatReader = (window: ByteWindow) => Promise<ImageHeader | UnreadVariant | undefined>;
 
 function readerFor(start: Buffer): FormatReader | undefined {
   if (isJpeg(start)) return readJpeg;
@@ -32,25 +37,33 @@ function readerFor(start: Buffer): FormatReader | undefined {
   return undefined;
 }
 
-/** Undefined: none of the six formats. Never rejects on bytes, only where `read` does. */
+/**
+ * Undefined: none of the six formats, or a variant that is not read. Never rejects on bytes, only
+ * where `read` does.
+ */
 export async function readImageHeader(
   read: ByteReader,
   sizeBytes: number,
 ): Promise<ImageHeader | undefined> {
-  const window = new ByteWindow(read, sizeBytes);
-  const reader = readerFor(await window.upTo(0, SIGNATURE_BYTES));
-  const header = await reader?.(window);
+  const header = await readVariant(new ByteWindow(read, sizeBytes));
+  if (typeof header === 'string') return undefined;
   // A picture without pixels has no readable size: one side alone says nothing.
   if (header === undefined || (header.width && header.height)) return header;
   return { ...header, width: undefined, height: undefined };
 }
 
+async function readVariant(window: ByteWindow) {
+  return await readerFor(await window.upTo(0, SIGNATURE_BYTES))?.(window);
+}
+
 /** Every service reads these; one that reads HEIC too is not known here. */
 const READ = 'JPEG, PNG, WebP, AVIF or JPEG XL';
+const SEND_PLAIN =
+  'The service does not read this variant. Send a baseline JPEG or a standard PNG.';
 
 /**
  * The text of a refusal, for a file that `readImageHeader` returns nothing for: what it is, and what
- * to send. It reads the first bytes, and of an ISO media file its boxes.
+ * to send. It reads the first bytes, the header, and of an ISO media file its boxes.
  * @param served of what came from an address: its Content-Type, empty where it had none
  */
 export async function describeUnread(
@@ -58,10 +71,15 @@ export async function describeUnread(
   sizeBytes: number,
   served?: string,
 ): Promise<string> {
-  const start = await new ByteWindow(read, sizeBytes).upTo(0, KIND_BYTES);
-  const named = kindOfFile(start) ?? (isIsoFile(start) && (await nameIsoFile(read, sizeBytes)));
+  const window = new ByteWindow(read, sizeBytes);
+  const start = await window.upTo(0, KIND_BYTES);
+  const variant = await readVariant(window);
+  const isVariant = typeof variant === 'string';
+  const named = isVariant
+    ? variant
+    : (kindOfFile(start) ?? (isIsoFile(start) && (await nameIsoFile(read, sizeBytes))));
   const kind = named || 'a file of an unknown kind';
   const as = served ? ` (Content-Type: ${served})` : '';
   const seen = served === undefined ? `This is ${kind}.` : `The address returned ${kind}${as}.`;
-  return `${seen} Send an image as ${READ}.`;
+  return `${seen} ${isVariant ? SEND_PLAIN : `Send an image as ${READ}.`}`;
 }

@@ -29,6 +29,10 @@ export const REQUEST_BODY_BYTES_MAX = 72 * 1024 * 1024;
 export const CHUNK_BYTES_MAX = 256 * 1024;
 /** A gRPC message, on both sides. Chunks are the largest. */
 export const MESSAGE_BYTES_MAX = 1024 * 1024;
+/** The first message of a Matte call, if the node lists the capability `hints.many_points`. */
+export const HEADER_BYTES_MAX = 64 * 1024;
+/** The same on every node; and the messages of all methods but those that carry files. */
+export const MESSAGE_BYTES_SMALL = 4096;
 /** A result file. 100 megapixels of noise as PNG are 400 MB. */
 export const RESULT_BYTES_MAX = 512 * 1024 * 1024;
 /** A small WebP of a result, for lists: bytes, and pixels of its long side. */

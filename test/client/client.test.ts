@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
-import { readdir, readFile, writeFile } from 'node:fs/promises';
+import { readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import ava from 'ava';
 import { FINISHING_OPTIONS, helpOf } from '../../client/src/command/options.ts';
@@ -248,6 +248,9 @@ test('a file is read, and written whole or not at all', async t => {
     yield bytes;
     throw new Error('broken off');
   };
+  const long = path.join(directory, 'n'.repeat(255));
+  t.is(await saveImage(long, [bytes]), bytes.length);
+  await rm(long);
   const other = path.join(directory, 'other.png');
   await t.throwsAsync(saveImage(other, broken()), { message: /broken off/ });
   t.deepEqual((await readdir(directory)).sort(), ['cutout.png', 'photo.png']);

@@ -1,173 +1,21 @@
 /** `matting remove`, which is `matting-remove` too: what was paid stays paid once. */
-
 import assert from 'node:assert/strict';
-import { type ChildProcess, spawn } from 'node:child_process';
-import {
-  chmodSync,
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  symlinkSync,
-  unlinkSync,
-  writeFileSync,
-} from 'node:fs';
+import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
 import ava from 'ava';
-import sinon from 'sinon';
-import type { JournalLine } from '../../client/src/command/journal.ts';
-import { main } from '../../client/src/command/main.ts';
 import { cutOutOf } from '../../control-plane/core/test/scripted-exchange.ts';
-import type { ScriptedNode } from '../../control-plane/core/test/scripted-node.ts';
-import type { Caller } from '../../control-plane/core/test/support/replicas.ts';
 import { pngHeader } from '../../control-plane/core/test/support/test-app.ts';
-import { openSource } from '../../control-plane/http/test/loopback-source.ts';
-import { Replicas } from '../../control-plane/test/programs.ts';
-import { findFreePorts } from '../../program/ports/free-ports.ts';
-import {
-  type MatteHeader,
-  OutputFormat,
-  SelectableKind,
-  type SelectableModel,
-} from '../../proto/gen/matting/v1/matte_service.ts';
-import { ROOT } from '../running-service.ts';
+import { type MatteHeader, OutputFormat } from '../../proto/gen/matting/v1/matte_service.ts';
 import { until } from '../support/processes.ts';
 import { isNotTested } from '../support/skip.ts';
 import { SmallDisk, skipWithoutMounts } from '../support/small-disk.ts';
-import { STARTED_ENV } from '../support/started-env.ts';
-import { temporaryFolder } from '../support/temporary-folder.ts';
+import { picture, type Run, useRemoveCommand } from './remove-command.ts';
 
 const test = ava.serial;
 
 const TIMEOUT_MS = 120_000;
-const FOLDERS = await temporaryFolder({ teardown: test.after.always });
-
-interface RunEnd {
-  readonly code: number | null;
-  readonly stdout: Buffer;
-  readonly stderr: string;
-}
-
-interface Run {
-  readonly child: ChildProcess;
-  readonly ended: Promise<RunEnd>;
-  stderr(): string;
-}
-
-const OWN_PLAN: SelectableModel = {
-  name: 'standard',
-  kind: SelectableKind.SELECTABLE_KIND_PLAN,
-  default: true,
-  sha256: '5a',
-  memoryBytes: 0,
-  loadMs: 0,
-  goodFor: 'products, people',
-  weights: undefined,
-  trainingData: undefined,
-  runs: [],
-};
-
-let replicas: Replicas;
-let node: ScriptedNode;
-let url: string;
-/** Each test has an account of its own with 1000 credits. */
-let caller: Caller;
-/** The command of the test runs in this folder. */
-let folder: string;
-
-test.before(async () => {
-  const [port] = await findFreePorts(1);
-  url = `http://127.0.0.1:${port}`;
-  const env = {
-    MATTING_PORT: String(port),
-    MATTING_BASE_URL: url,
-    MATTING_ALLOW_PRIVATE_ADDRESSES: 'true',
-  };
-  replicas = await Replicas.open('sqlite', { replicas: 1, env });
-  node = await replicas.addNode({ imagesMax: 16, info: { selectable: [OWN_PLAN] } });
-});
-test.beforeEach(async () => {
-  node.script = exchange => exchange.cutOut();
-  caller = await replicas.createCaller(1000);
-  folder = mkdtempSync(path.join(FOLDERS, 'test-'));
-});
-test.after.always(() => replicas.close());
-
-function start(args: readonly string[], env: Record<string, string> = {}): Run {
-  const program = path.join(ROOT, 'bin/matting.ts');
-  const child = spawn(process.execPath, [program, 'remove', ...args], {
-    cwd: folder,
-    env: { ...STARTED_ENV, MATTING_API_KEY: caller.token, ...env },
-    stdio: ['pipe', 'pipe', 'pipe'],
-  });
-  const stdout: Buffer[] = [];
-  let stderr = '';
-  child.stdout.on('data', (piece: Buffer) => stdout.push(piece));
-  child.stderr.setEncoding('utf8').on('data', (text: string) => {
-    stderr += text;
-  });
-  const ended = new Promise<number | null>(resolve => child.once('close', resolve)).then(code => ({
-    code,
-    stdout: Buffer.concat(stdout),
-    stderr,
-  }));
-  return { child, ended, stderr: () => stderr };
-}
-
-async function run(args: readonly string[], apiKey = caller.token): Promise<RunEnd> {
-  const before = process.cwd();
-  process.chdir(folder);
-  process.env.MATTING_API_KEY = apiKey;
-  const out = sinon.stub(process.stdout, 'write').returns(true);
-  const err = sinon.stub(process.stderr, 'write').returns(true);
-  let code: number;
-  try {
-    code = await main(['--url', url, ...args]);
-  } finally {
-    out.restore();
-    err.restore();
-    process.chdir(before);
-    delete process.env.MATTING_API_KEY;
-  }
-  const said = (calls: typeof out) => calls.args.map(([text]) => String(text)).join('');
-  return { code, stdout: Buffer.from(said(out)), stderr: said(err) };
-}
-
-function write(name: string, content: Buffer | string): void {
-  mkdirSync(path.dirname(path.join(folder, name)), { recursive: true });
-  writeFileSync(path.join(folder, name), content);
-}
-
-function read(name: string): Buffer {
-  return readFileSync(path.join(folder, name));
-}
-
-function filesBelow(name: string): string[] {
-  const top = path.join(folder, name);
-  return readdirSync(top, { recursive: true, withFileTypes: true })
-    .filter(entry => entry.isFile())
-    .map(entry => path.relative(top, path.join(entry.parentPath, entry.name)))
-    .sort();
-}
-
-function journal(name = 'out'): JournalLine[] {
-  const text = read(`${name}/results.jsonl`).toString();
-  assert.ok(text === '' || text.endsWith('\n'), 'whole lines');
-  return text
-    .split('\n')
-    .slice(0, -1)
-    .map(line => JSON.parse(line));
-}
-
-async function charged(): Promise<number> {
-  const credits = await replicas.stores.ledger.credits(caller.accountId);
-  return credits?.sums.charge ?? 0;
-}
-
-function picture(number: number): Buffer {
-  return Buffer.concat([pngHeader(4, 3), Buffer.from(`picture ${number}`)]);
-}
+const command = await useRemoveCommand(test);
+const { start, run, write, read, filesBelow, journal, charged } = command;
 
 /** Writes so many photos to the folder `photos`. */
 function writePhotos(count: number, pictureOf = picture): void {
@@ -179,7 +27,7 @@ function writePhotos(count: number, pictureOf = picture): void {
 /** Holds pictures from the first after so many on: none ends until it may go on. */
 function hold(after = 0) {
   const held = { count: 0, goOn: Promise.withResolvers<void>() };
-  node.script = async exchange => {
+  command.node.script = async exchange => {
     exchange.admit();
     const input = await exchange.receive();
     held.count += 1;
@@ -197,12 +45,15 @@ test('killed at half of 200 pictures and begun again: 200 results, 200 credits',
   // No picture ends from the hundredth on, so that the kill meets some in every state.
   const held = hold(100);
   const args = ['photos', '--to', 'out', '--recursive', '--concurrency', '8'];
-  const killed = start([...args, '--url', url]);
-  await until(() => held.count > 100 && existsSync(path.join(folder, 'out/results.jsonl')), {
-    timeoutMs: TIMEOUT_MS,
-    what: 'half are cut out',
-    detail: killed.stderr,
-  });
+  const killed = start([...args, '--url', command.url]);
+  await until(
+    () => held.count > 100 && existsSync(path.join(command.folder, 'out/results.jsonl')),
+    {
+      timeoutMs: TIMEOUT_MS,
+      what: 'half are cut out',
+      detail: killed.stderr,
+    },
+  );
   await until(() => journal().length >= 100, {
     timeoutMs: TIMEOUT_MS,
     what: 'half are noted',
@@ -230,72 +81,6 @@ test('killed at half of 200 pictures and begun again: 200 results, 200 credits',
   t.is(await charged(), 200);
 });
 
-test('a list of addresses is a batch, and the same command again pays for none twice', async t => {
-  const source = await openSource((request, response) => {
-    request.resume();
-    const isThere = request.url !== '/gone.png';
-    response.writeHead(isThere ? 200 : 404, { 'content-type': 'image/png' });
-    response.end(isThere ? Buffer.concat([pngHeader(4, 3), Buffer.from(`${request.url}`)]) : '');
-  });
-  t.teardown(async () => await source[Symbol.asyncDispose]());
-  const names = ['shelf/red%20shoe.png?size=l', 'gone.png', '..%2F..%2Fetc', ''];
-  const lines = names.map(name => `${source.url}/${name}`);
-  write('list.txt', `# the shelf\n${lines[0]}\r\n\n  ${lines.slice(1).join('\n')}`);
-  const args = ['--urls', 'list.txt', '--to', 'out'];
-  const first = await run(args);
-  t.is(first.code, 1, first.stderr);
-  t.regex(first.stdout.toString(), /3 cut out, 1 failed/);
-  t.regex(first.stderr, /gone\.png: IMAGE_DOWNLOAD_FAILED/);
-  const results = ['000001-red-20shoe.png', '000003-2F..png', '000004-picture.png'];
-  t.deepEqual(filesBelow('out'), [...results, 'results.jsonl']);
-  const sent = Buffer.concat([pngHeader(4, 3), Buffer.from('/shelf/red%20shoe.png?size=l')]);
-  t.deepEqual(read(`out/${results[0]}`), cutOutOf(sent));
-  t.deepEqual(
-    journal().map(({ file, output, credits, error }) => [file, output, credits, error?.code]),
-    lines.map((line, place) =>
-      place === 1
-        ? [line, null, 0, 'IMAGE_DOWNLOAD_FAILED']
-        : [line, results[Math.max(0, place - 1)]!, 1, undefined],
-    ),
-  );
-  // What is there is left alone, and what is gone is downloaded again.
-  unlinkSync(path.join(folder, 'out', results[1]!));
-  const again = await run(args);
-  t.is(again.code, 1, again.stderr);
-  t.deepEqual(filesBelow('out'), [...results, 'results.jsonl']);
-  t.deepEqual(
-    journal()
-      .slice(4)
-      .map(({ file }) => file),
-    [lines[1], lines[2]],
-  );
-  t.is(await charged(), 3);
-  t.is((await run([...args, '--run', 'two'])).code, 1);
-  t.is(await charged(), 6);
-});
-
-test('a list that cannot be read, or has no addresses, is told at once', async t => {
-  for (const [text, code, said] of [
-    ['photo.jpg\n', 64, /photo\.jpg is no http or https address/],
-    ['# none\n', 64, /lists no address/],
-    [undefined, 66, /cannot read the list/],
-  ] as const) {
-    if (text !== undefined) write('list.txt', text);
-    const list = text === undefined ? 'none.txt' : 'list.txt';
-    const { code: exit, stderr } = await run(['--urls', list, '--to', 'out']);
-    t.is(exit, code, stderr);
-    t.regex(stderr, said);
-  }
-  const beside = await run(['a.png', '--urls', 'list.txt', '--to', 'out']);
-  t.regex(beside.stderr, /name no files beside it/);
-  const options = ['--background-file', 'a.png', '--to', 'out'];
-  t.regex((await run(['--urls', 'list.txt', ...options])).stderr, /--background-url/);
-  const deep = await run(['--urls', 'list.txt', '--to', 'out', '--recursive']);
-  t.deepEqual([deep.code, /takes no --recursive/.test(deep.stderr)], [64, true]);
-  write('list.txt', 'https://a.example/1.jpg\n');
-  t.is((await run(['--urls', 'list.txt', '--to', 'list.txt'])).code, 73);
-});
-
 test('a journal whose last line is cut is mended', async t => {
   write('a.png', picture(7));
   write('out/results.jsonl', '{"file":"old"}\n{"file":"cut o');
@@ -316,7 +101,7 @@ test('a journal loses no whole line, whoever wrote it', async t => {
 });
 
 test('without credits it stops, and goes on when there are some', async t => {
-  caller = await replicas.createCaller(2);
+  command.caller = await command.replicas.createCaller(2);
   writePhotos(5);
   const args = ['photos', '--to', 'out', '--concurrency', '1'];
   const poor = await run(args);
@@ -324,7 +109,7 @@ test('without credits it stops, and goes on when there are some', async t => {
   t.regex(poor.stderr, /the account has 2 credits; .* 5\n/);
   t.regex(poor.stderr, /stopped: INSUFFICIENT_CREDITS/);
   t.regex(poor.stdout.toString(), /2 cut out .* 1 failed, 2 not tried/);
-  await replicas.stores.ledger.grant(caller.accountId, 10, 'more');
+  await command.replicas.stores.ledger.grant(command.caller.accountId, 10, 'more');
   const rich = await run(args);
   t.is(rich.code, 0, rich.stderr);
   t.is(await charged(), 5);
@@ -364,7 +149,7 @@ test('a key that is wrong, and a service that is not there, are told at once', a
   t.regex(stranger.stderr, /INVALID_API_KEY/);
   const keyless = await run(['a.png', '--to', 'out'], '');
   t.is(keyless.code, 78, keyless.stderr);
-  write('key', `${caller.token}\n`);
+  write('key', `${command.caller.token}\n`);
   const args = ['a.png', '--to', 'out', '--key-file', 'key'];
   const byFile = await run(args, '');
   t.is(byFile.code, 0, byFile.stderr);
@@ -373,7 +158,7 @@ test('a key that is wrong, and a service that is not there, are told at once', a
 test('an interrupt finishes what is under way; a second one ends it', async t => {
   writePhotos(20);
   const held = hold();
-  const args = ['photos', '--to', 'out', '--concurrency', '4', '--url', url];
+  const args = ['photos', '--to', 'out', '--concurrency', '4', '--url', command.url];
   const heldBy = (count: number, run: Run) =>
     until(() => held.count >= count, { timeoutMs: TIMEOUT_MS, what: 'held', detail: run.stderr });
   const once = start(args);
@@ -450,7 +235,7 @@ test('the same picture under two names is paid once, and its line says all', asy
 test('a model is named with each picture; one that is not offered is told with those that are', async t => {
   write('a.png', picture(1));
   const asked: string[] = [];
-  node.script = exchange => {
+  command.node.script = exchange => {
     asked.push(exchange.header.plan);
     return exchange.cutOut();
   };
@@ -475,9 +260,9 @@ test('what cannot be cut out is named, and the rest is done', async t => {
   write('photos/notes.txt', 'not looked at');
   write('photos/.hidden.png', picture(4));
   write('photos/below/deep.png', picture(5));
-  symlinkSync('nowhere', path.join(folder, 'photos/dangling.png'));
-  symlinkSync('.', path.join(folder, 'photos/loop'));
-  node.script = async exchange => {
+  symlinkSync('nowhere', path.join(command.folder, 'photos/dangling.png'));
+  symlinkSync('.', path.join(command.folder, 'photos/loop'));
+  command.node.script = async exchange => {
     exchange.admit();
     const input = await exchange.receive();
     if (input.equals(picture(3))) exchange.fail('PROCESSING_FAILED', { retryable: false });
@@ -550,8 +335,8 @@ test('a name is as long as names may be, and no link of another is written throu
   const name = `${'n'.repeat(251)}.png`;
   for (const photo of [name, 'a.png']) write(photo, picture(7));
   write('precious', 'not ours');
-  mkdirSync(path.join(folder, 'out'));
-  const link = path.join(folder, `out/.a.png.${process.pid}.part`);
+  mkdirSync(path.join(command.folder, 'out'));
+  const link = path.join(command.folder, `out/.a.png.${process.pid}.part`);
   symlinkSync('../precious', link);
   const { code, stderr } = await run([name, 'a.png', '--to', 'out']);
   t.is(code, 0, stderr);
@@ -586,7 +371,7 @@ test('what exists is left alone where that is asked for', async t => {
 
 test('what is asked of the cut-outs reaches the node, and is another request', async t => {
   const asked: MatteHeader[] = [];
-  const finishing = await replicas.addNode({
+  const finishing = await command.replicas.addNode({
     info: { outputFormats: [OutputFormat.OUTPUT_FORMAT_JPEG] },
     script: async exchange => {
       asked.push(exchange.header);
@@ -623,7 +408,7 @@ test('what is asked of the cut-outs reaches the node, and is another request', a
 
 test('a picture without a subject fails, is not paid and does not stop the run, where that is asked', async t => {
   let pictures = 0;
-  const blind = await replicas.addNode({
+  const blind = await command.replicas.addNode({
     info: { outputFormats: [OutputFormat.OUTPUT_FORMAT_JPEG] },
     script: async exchange => {
       const inputBox = { left: 0, top: 0, width: 4, height: 3 };
@@ -651,17 +436,17 @@ test('a picture without a subject fails, is not paid and does not stop the run, 
 });
 
 test('from standard input to standard output', async t => {
-  const piped = start(['-', '--url', url]);
+  const piped = start(['-', '--url', command.url]);
   piped.child.stdin?.end(picture(9));
   const { code, stdout, stderr } = await piped.ended;
   t.deepEqual([code, stderr], [0, '']);
   t.deepEqual(stdout, cutOutOf(picture(9)));
-  const bad = start(['-', '--url', url]);
+  const bad = start(['-', '--url', command.url]);
   bad.child.stdin?.end('no picture');
   const refused = await bad.ended;
   t.deepEqual([refused.code, refused.stdout.length], [1, 0]);
   t.regex(refused.stderr, /UNSUPPORTED_IMAGE_FORMAT/);
-  const empty = start(['-', '--url', url]);
+  const empty = start(['-', '--url', command.url]);
   empty.child.stdin?.end();
   t.is((await empty.ended).code, 65);
 });
@@ -670,9 +455,9 @@ test('from standard input to standard output', async t => {
 test.skipIf(process.getuid?.() === 0)('a folder that cannot be read is named', async t => {
   write('photos/a.png', picture(10));
   write('photos/closed/b.png', picture(11));
-  chmodSync(path.join(folder, 'photos/closed'), 0);
+  chmodSync(path.join(command.folder, 'photos/closed'), 0);
   const { code, stderr } = await run(['photos', '--to', 'out', '--recursive']);
-  chmodSync(path.join(folder, 'photos/closed'), 0o755);
+  chmodSync(path.join(command.folder, 'photos/closed'), 0o755);
   t.is(code, 1);
   t.regex(stderr, /photos\/closed: permission denied/);
 });

@@ -117,7 +117,7 @@ for (const url of [SYNC, ASYNC]) {
       'idempotency-key': undefined,
     });
     await post(t, url, imageBody(), 401, 'MISSING_API_KEY', { authorization: undefined });
-    await post(t, url, imageBody(), 401, 'MISSING_API_KEY', { authorization: 'Bearer ' });
+    await post(t, url, imageBody(), 401, 'INVALID_API_KEY', { authorization: 'Bearer ' });
     await post(t, url, imageBody(), 401, 'INVALID_API_KEY', { authorization: 'Basic x' });
     const authorization = `Bearer ${await app.createKey({ networks: ['192.0.2.0/24'] })}`;
     await post(t, url, imageBody(), 403, 'KEY_NOT_ALLOWED', { authorization });
@@ -442,7 +442,7 @@ test('batches, and what each of their operations may refuse', async t => {
   const paged = await ask(t, { method: 'GET', url: `${one}/results?limit=1` }, 200);
   t.regex(String(paged.headers.link), /rel="next"/);
   // The items become jobs, which are cancelled: the batch is over.
-  while ((await app.stores.batches.enterItems(id, app.accountId)) > 0);
+  while ((await app.stores.batches.enterItems(id, app.accountId, 1000)) > 0);
   await app.stores.batches.finishBatch(id);
   await post(t, url, { items }, 200, undefined, key);
 });

@@ -160,10 +160,9 @@ const MISTAKES: Readonly<Record<string, readonly [sent: Sent, says: string | Reg
     remove({ image_url: 'https://a.example/', image_base64: BASE64 }),
     /image_url.*image_base64/,
   ],
-  'an agent: url': [remove({ url: 'https://a.example/a.jpg' }), /did you mean image_url\?/i],
-  'an agent: image': [remove({ image: BASE64 }), /did you mean image_base64\?/i],
-  'an agent: format': [
-    remove({ image_base64: BASE64, format: 'webp' }),
+  'an agent: url': [remove({ url: 'https://a.example/a.jpg' }), 'image_url'],
+  'an agent: outputFormat': [
+    remove({ image_base64: BASE64, outputFormat: 'webp' }),
     /did you mean output_format\?/i,
   ],
   'an agent: idempotencyKey': [

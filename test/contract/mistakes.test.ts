@@ -157,18 +157,10 @@ const MISTAKES: Mistakes = {
   'no source in JSON': [{ json: {} }, 'image_url'],
   'two sources': [{ json: { image_url: 'x', image_base64: BASE64 } }, 'image_url, image_base64'],
   'a path in place of a file': [{ form: { image_file: 'photo.jpg' } }, 'image_file=@photo.jpg'],
-  'image (rembg, Photoroom)': [{ form: { image: PNG } }, 'Did you mean image_file?'],
-  'file (rembg)': [{ form: { file: PNG } }, 'Did you mean image_file?'],
-  'image_file_b64 (remove.bg)': [
-    { json: { image_file_b64: BASE64 } },
-    'Did you mean image_base64?',
-  ],
   imageUrl: [{ json: { imageUrl: 'https://example.com/' } }, 'Did you mean image_url?'],
-  'format (remove.bg)': [withField('format', 'webp'), 'Did you mean output_format?'],
-  'bg_color (remove.bg)': [withField('bg_color', 'white'), 'Did you mean background?'],
-  'size (remove.bg)': [withField('size', 'auto'), 'Did you mean size_max_megapixels?'],
-  'format in a query': [
-    { path: `${JOBS}?format=webp`, body: PNG, headers: { 'content-type': 'image/png' } },
+  'bg_color (remove.bg)': [withField('bg_color', 'white'), '/v1/openapi.json'],
+  'a field in a query': [
+    { path: `${JOBS}?outputFormat=webp`, body: PNG, headers: { 'content-type': 'image/png' } },
     'Did you mean output_format?',
   ],
   'the key as a field': [withField('api_key', 'mk_x'), 'Authorization: Bearer <API_KEY>'],
@@ -198,7 +190,6 @@ const MISTAKES: Mistakes = {
     { form: { image_file: PNG, hints_file: Buffer.from('ffd8ffe000104a464946', 'hex') } },
     'png or webp',
   ],
-  bbox: [withField('bbox', '1 2 3 4'), 'Did you mean subject_box?'],
   'a model that is none': [withField('model', 'u2net!'), 'GET /v1/models'],
   'Accept of HTML pictures': [
     { ...file('x'), path: '/v1/matting', headers: { accept: 'image/gif' } },
@@ -386,7 +377,7 @@ const BY_CLIENT: Readonly<Record<string, readonly [act: () => unknown, says: Reg
   'a wrong key': [() => client('mk_x').account(), /mk_/],
   'a path as the image': [() => client().submit({ image: './photo.jpg' }), /readImage/],
   'a field that is none': [
-    () => client().submit({ image: new Uint8Array(PNG), bg_color: 'red' } as never),
+    () => client().submit({ image: new Uint8Array(PNG), backgroud: 'red' } as never),
     /Did you mean background\?/,
   ],
   'a picture that is none': [

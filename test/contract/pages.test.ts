@@ -139,7 +139,7 @@ test('the sources that the verification of security names are there', t => {
     },
   );
   const named = [...text.matchAll(/`([\w./-]+\.(?:ts|js|css|json))`/g)].map(([, name]) => name);
-  t.true(named.length > 40);
+  t.true(named.length > 20);
   t.deepEqual(
     [...new Set(named)].filter(name => !files.some(file => file.endsWith(`/${name}`))),
     [],

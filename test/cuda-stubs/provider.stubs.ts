@@ -82,7 +82,7 @@ ava.serial.runIf(missing.length > 0)(
 
 async function missingLibraries() {
   const search = { ldLibraryPath: undefined, further: [] };
-  const found = await findLibraries('libonnxruntime_providers_cuda.so', search);
+  const found = await findLibraries(search);
   return found.filter(({ path: file }) => file === undefined);
 }
 

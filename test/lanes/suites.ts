@@ -249,7 +249,6 @@ export const SUITES: readonly Suite[] = [
   byHand('make test-install', 'test/install/*.install.ts'),
   byHand('make test-kubernetes', 'test/kubernetes/*.kubernetes.ts'),
   byHand('make test-release', 'test/release/*.release.ts'),
-  byHand('make test-webgpu', 'test/webgpu/*.webgpu.ts'),
   byHand('make test-upgrade', 'test/upgrade/*.upgrade.ts'),
   byHand('sh bin/node24 test/foreign/main.ts'),
   byHand('sh bin/node24 test/client/runtimes/main.ts'),

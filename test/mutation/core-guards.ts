@@ -30,6 +30,9 @@ shortfallOf | if (unknownTo( | what no node can do › is a field that a node of
 control-plane/core/dispatch/job-needs.ts by test/contract/hidden-frames.test.ts
 admittedMegapixels | finishing: | jobs whose memory is hidden in margins wait, and others do not
 admittedMegapixels | background: | jobs whose memory is hidden in a background wait, and others do not
+control-plane/core/dispatch/job-run.ts by control-plane/core/attempts/refused-attempts.test.ts
+#tryNodes | if (unknownTo( | a header over 4096 bytes › goes to a node that takes it, whichever was chosen
+#after | === 'rejected' | a request that nodes reject › is tried once more on the only node
 control-plane/core/dispatch/job-run.ts by control-plane/object-storage/direct/direct.test.ts: a node that cannot reach the storage
 #attempt | === 'another | for the result has the picture streamed under another fence
 #noteOutcome | paths?.failed | has the picture streamed at once, and the next ones too, for a while
@@ -88,6 +91,11 @@ rotateApiKey | ref( | within an overlap ends the oldest secret, and keeps the tw
 rotateApiKey | at once ends the old secret here and now, and says when
   - nowPlusMs(database.nowMs, by.overlapMs)
   + nowPlusMs(database.nowMs, by.overlapMs + 60_000)
+control-plane/core/keys/cancel-batches.ts by control-plane/core/transactions/batches.test.ts: a batch on sqlite
+cancelOpenBatches | if (cancelled | is cancelled by somebody of its account alone, who is in the log once
+cancelBatchBy | !== (accountId | is cancelled by somebody of its account alone, who is in the log once
+control-plane/core/keys/change-api-keys.ts by control-plane/core/transactions/batches.test.ts: a batch on sqlite
+revokeApiKey | await cancelOpenBatches | is cancelled with its key, and jobs that a node began end as usual
 control-plane/core/keys/key-caps.ts by control-plane/core/keys/accounts.test.ts: policies of keys on sqlite
 countForCap | cap_used: | a cap is kept to the credit by submissions that race at two replicas
 giveBackToCap | where('cap_window_start' | what a job of another period counted for is not given back to this one
@@ -114,10 +122,13 @@ SETTLE | where('reserved' | the fence of a job on mysql › of two endings that 
 settleCredit | jobs on sqlite › endings › failure returns the credit from every open state, and is replayed
 control-plane/core/ledger/ledger-writer.ts by control-plane/core/jobs/job-store.test.ts: jobs on sqlite › submission
 RESERVE | where('available' | refuses without a credit, and remembers nothing
-RESERVE | where(IN_FLIGHT | refuses at the bound in flight, before it looks at credits
+RESERVE | where(TAKEN | refuses at the bound in flight, before it looks at credits
 control-plane/core/ledger/ledger-writer.ts by control-plane/core/ledger/ledger.test.ts: the ledger on sqlite
 enterOperatorEntry | 'revoke' | revokes all of it or nothing, never below zero available
 RESERVE | '<', | reserves a credit of each job in flight, up to the bound and no further
+control-plane/core/nodes/attempt-outcome.ts by control-plane/core/attempts/refused-attempts.test.ts
+kindBefore | === 'INVALID | a request that nodes reject › is tried once more on the only node
+kindBefore | && !isBare | a node that fails before it admits › fails the job after two attempts, which may be sent again
 control-plane/core/nodes/attempt-outcome.ts by control-plane/core/nodes/verdict.test.ts
 verdictOn | return ofOther | engines of a model that a job names say nothing of the node, all else does
 control-plane/core/nodes/attempt-outcome.ts by control-plane/test/compose/replicas.test.ts
@@ -150,6 +161,12 @@ leaseQuota | === windowStartMs ? use | of a window that is over count for nothin
 control-plane/core/results/lost-result-store.ts by control-plane/test/repay-lost.test.ts: lost results on sqlite
 repay | if (! | gives each credit back once, and leaves what came back
 repay | === 'charge' | gives nothing back for what cost nothing
+control-plane/core/results/lost-result-store.ts by control-plane/core/transactions/family-pairs.test.ts: of a family on sqlite
+repay | open === | repayment waits for open corrections, and then ends the family
+repay | repayment waits for open corrections, and then ends the family
+  - .set({ kept_until: database.nowMs })
+  + .set({ kept_until: 9e15 })
+repay | === 'succeeded' | a loss that a later correction made good is settled without a credit
 control-plane/core/results/lost-results.ts by control-plane/core/results/results.test.ts
 #isStorage | * 2 < | no lost result › is one of a storage that is not there, or lost all it had at once
 control-plane/core/results/repay-lost.ts by control-plane/test/repay-lost.test.ts
@@ -238,14 +255,19 @@ findForKey | a batch from its submission to its end, by pages of its results
 control-plane/core/submission/submit-batch.ts by control-plane/core/http/batches.test.ts
 existing | !== fingerprint | a batch from its submission to its end, by pages of its results
 control-plane/core/ledger/ledger-writer.ts by control-plane/core/transactions/batches.test.ts: a batch on sqlite
+RESERVE | gets on beside other requests of its account that never cease
+  - .where(TAKEN, '<', reservedMax)
+  + .where(IN_FLIGHT, '<', reservedMax)
 beginReserved | '-' | has a bounded number of open jobs, whoever enters them
 control-plane/core/transactions/batch-progress.ts by control-plane/core/transactions/batches.test.ts: a batch on sqlite
-enterItems | BATCH_JOBS_OPEN_MAX - | has a bounded number of open jobs, whoever enters them
+roomFor | jobsInFlightMax - | takes what the bound of jobs in flight leaves, whoever enters or submits
+roomFor | BATCH_JOBS_OPEN_MAX - | has a bounded number of open jobs, whoever enters them
 cancelBatch | that is cancelled ends what no node began, free of charge
   - .where('api_key_id', '=', apiKeyId)
 finishBatch | if (row.callback_url | ends once, when its last job has, with one notification of all its items
 control-plane/core/transactions/batch-submission.ts by control-plane/core/transactions/batches.test.ts: a batch on sqlite
 refusalOf | if (job | is one for one key, and its key is no job’s
+refusalOf | if (key | and the revocation of its key, at once, leave no batch that goes on
 refusalOf | < OPEN_BATCHES_MAX | is refused beyond so many open ones of an account
 control-plane/core/transactions/job-submission.ts by control-plane/core/transactions/batches.test.ts: a batch on sqlite
 insertJob | batch !== undefined | and a job that race for one key are never both made

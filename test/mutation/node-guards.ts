@@ -57,6 +57,9 @@ identify | ? FLEET | open the node to nobody when the last one goes
 know | work both while they change, and the old one no more once it is gone
 inference-node/serving/grpc/matte-handler.ts by inference-node/serving/grpc/matte-handler.test.ts
 #withPermit | permit.release | an error of a stage › goes out by its code, without its secrets, and frees everything
+inference-node/serving/models/cache-files.ts by inference-node/serving/prepared/cpu-runtime.test.ts
+foreignTo | if ((mode | what OpenVINO compiled is made again where another user may write it, and not run from their folder
+foreignTo | if (uid | what OpenVINO compiled for another user is not run
 inference-node/serving/models/plan.ts by inference-node/serving/models/manifest.test.ts
 refusalsOf | !== 'yes' | weights unclear, training data yes: what each gate says
 refusalsOf | 'strict' | strict starts none of the bundled models, and says so
@@ -93,6 +96,8 @@ fades | Math.min(1 | shows nothing outside, and fades at its own sides alone
 inference-node/serving/picture/matte/trimap.ts by inference-node/serving/picture/matte/trimap.test.ts
 replaceUnsure | if (trimap[ | max(0 | what is refined › counts where the matte is unsure, ever less towards the sure
 createTrimap | lacks(- | a trimap › is unsure around all that is not surely one or the other, hard edges too
+inference-node/serving/picture/pool/open-picture-pool.ts by inference-node/serving/picture/pool/picture-pool.test.ts
+onEnd | < FAILED | a worker that dies while the pool opens is replaced, and the pool opens
 inference-node/serving/picture/pool/open-picture-pool.ts by inference-node/serving/shared-buffers.test.ts
 decode | this.#modelInputs | each matte is of its own picture, beside callers that go and children that die
 inference-node/serving/picture/worker/finish.ts by inference-node/serving/picture/finishing/finish.test.ts

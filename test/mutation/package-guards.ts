@@ -43,6 +43,10 @@ control-plane/http/json-fields.ts by control-plane/http/kept-bytes.test.ts
 control-plane/http/json-fields.ts by control-plane/removebg/removebg-body.test.ts: bounds
 #endKey | if (this | of endless unknown fields no more is read than what is refused
 #takeNested | if (! | of endless arrays in arrays no more is read than what is refused
+control-plane/http/json-items.ts by control-plane/core/http/batch-bodies.test.ts
+#takeByte | === itemsMax | a batch is refused at its first item too many, and what follows is not read
+#takeByte | the items of a batch are counted as they arrive, whatever is in them
+  - this.#room.grow(ITEM_BYTES);
 control-plane/http/kept-bytes.ts by control-plane/http/kept-bytes.test.ts
 #grow | min( | a buffer grows by what came, in its room, and keeps nothing beyond its bound
 #grow | this.#room | what finds no room is not kept
@@ -89,6 +93,7 @@ addressOf | ?? ipv6 | guesses › takes the port that a proxy of ours has writte
 control-plane/http/urlencoded.ts by control-plane/removebg/removebg-body.test.ts
 push | if (this.#pairs | bounds › of endless pairs without a value no more is read than what is refused
 control-plane/mcp/arguments.ts by control-plane/mcp/mcp.test.ts
+textOf | if (!isDeeper | a list of shapes that is nested deeply is refused by its name
 readArguments | 0 && | what is wrong with a call is told by name, takes nothing and leaves nothing
 control-plane/mcp/call-tools.ts by control-plane/mcp/half-sent-messages.test.ts
 #getJob | get_job with a long text beside it holds no slot of uploads while it waits
@@ -103,6 +108,8 @@ requireOwnOrigin | !== own | pages of other origins are refused, before anything
 control-plane/mcp/read-message.ts by control-plane/mcp/half-sent-messages.test.ts
 readMessage | if ( | the rate › of submissions admits a message that becomes long, before the rest is read
 readMessage | wholeMsMax | half-sent messages › that are small have some seconds in all, in chunks too
+control-plane/mcp/read-message.ts by control-plane/mcp/read-message.test.ts
+#takePlain | if (this.#texts > | what is no JSON is null, and what is too much is not read on
 control-plane/object-storage/bucket/bucket-signing.ts by control-plane/object-storage/bucket/bucket-parts.test.ts
 sign | && isSame | the kept signer: a store by its path › leaves to the SDK what it would sign otherwise
 control-plane/object-storage/direct/direct-attempts.ts by control-plane/object-storage/direct/direct.test.ts: a result that is not what was placed

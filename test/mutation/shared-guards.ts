@@ -16,6 +16,12 @@ client/src/command/picture-key.ts by test/client/remove.test.ts
 keyOf | asked] | the same picture under two names is paid once, and its line says all
 client/src/command/picture-run.ts by test/client/remove.test.ts
 makeResult | idempotencyKey | the same picture under two names is paid once, and its line says all
+client/src/command/remove-urls.ts by test/client/remove-urls.test.ts
+#plan | === (await sizeOf | a list that changes is paid for its new addresses alone, each of them once
+#plan | + 1 | an address that failed for the moment is asked again by the same command
+#carryOut | !== batch.key | a list that an older command began goes on, and nothing is paid twice
+client/src/command/url-batches.ts by test/client/remove-urls.test.ts
+knownOf | !== key | a list of 2,500 addresses is three batches, whose items are found again in any order
 client/src/command/stops-the-run.ts by test/client/newer-service.test.ts
 stopsTheRun | includes(status | 400 IMAGE_TOO_SMALL fails its picture, and the next ones are sent
 stopsTheRun | return STATUSES_OF_ALL | 402 CREDITS_FROZEN stops the folder: no picture fares better
@@ -31,6 +37,9 @@ Holding.grow | weight | what requests keep is counted together, whatever each of
 program/log.ts by program/test/log.test.ts: failures
 keeps | === 1 | the first of each message and cause is written, the others are counted each minute
 takeLeftOut | >= TELL | one that comes just before the minute ends is not told in full again
+program/ports/bounded-messages.ts by inference-node/serving/grpc/strangers.test.ts
+boundMessages | if (headers.bytes > | half a header › as large as it may be is taken of known callers, from direct ones 1 MiB at once
+boundMessages | > bytesMax | half a message › over the bound is refused with a token too, but for the bytes of Matte
 program/ports/chunked-bodies.ts by control-plane/core/http/forms.test.ts
 gatherChunks | over = chunks | a body in tiny chunks › ends the connection of a stranger, however it would be answered
 program/ports/chunked-bodies.ts by program/ports/test/chunked-bodies.test.ts

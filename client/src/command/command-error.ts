@@ -11,6 +11,7 @@ export class CommandError extends Error {
 
 export const USAGE_EXIT_CODE = 64;
 export const NO_INPUT_EXIT_CODE = 66;
+export const CANNOT_CREATE_EXIT_CODE = 73;
 
 export function misuse(message: string): CommandError {
   return new CommandError(message, USAGE_EXIT_CODE);

@@ -1,17 +1,29 @@
 /** Which pictures are meant, and where the result of each goes: all of it known before one is sent. */
-import { readdir, realpath, stat } from 'node:fs/promises';
+import { stat } from 'node:fs/promises';
 import path from 'node:path';
 import { CommandError, misuse, NO_INPUT_EXIT_CODE } from './command-error.ts';
+import {
+  below,
+  entriesOf,
+  foldedName,
+  onDisk,
+  realPath,
+  withoutBytes,
+  withTheirBytes,
+} from './file-names.ts';
+import { findCollision, isSameFile } from './result-names.ts';
 
 /** The command takes files with these endings from a folder, and any file that is named itself. */
 const PICTURE_ENDINGS = ['.jpg', '.jpeg', '.png', '.webp', '.avif', '.jxl', '.heic', '.heif'];
+/** Folders that a NAS, a Mac or Windows fills with thumbnails, halves of files and deleted files. */
+const SKIPPED_FOLDERS = ['@eadir', '__macosx', '@recycle', '#recycle', '$recycle.bin'];
 /** Pictures of a run: their names are held in memory. */
 const PICTURES_MAX = 1_000_000;
 /** Named in a message. */
 const NAMES_SHOWN_MAX = 5;
 
 export interface Picture {
-  /** The path for a person: the argument, and the path below it. */
+  /** The argument, and the path below it; `onDisk` opens it, and `shown` prints it. */
   readonly source: string;
   /** Relative to the folder of the results, with forward slashes. */
   readonly output: string;
@@ -40,8 +52,9 @@ export interface FindOptions {
  * @throws CommandError where a file is not there, or two results would have the same name.
  */
 export async function findPictures(files: readonly string[], options: FindOptions): Promise<Found> {
-  const search = new Search(options, await realpath(options.to));
-  for (const file of files) await search.add(file);
+  const search = new Search(options, await realPath(options.to));
+  for (const file of await withTheirBytes(files)) await search.add(file);
+  await search.requireDistinct();
   await search.requireApart();
   return search;
 }
@@ -52,8 +65,10 @@ class Search implements Found {
   readonly others = { count: 0, first: [] as string[] };
   readonly #options: FindOptions;
   readonly #to: string;
-  /** The source of each output. */
-  readonly #sources = new Map<string, string>();
+  /** The first picture of each folded output. */
+  readonly #first = new Map<string, Picture>();
+  /** All pictures of the folded outputs that have several. */
+  readonly #alike = new Map<string, Picture[]>();
 
   constructor(options: FindOptions, to: string) {
     this.#options = options;
@@ -61,43 +76,49 @@ class Search implements Found {
   }
 
   async add(file: string): Promise<void> {
-    const found = await stat(file).catch((error: NodeJS.ErrnoException) => {
+    const found = await stat(onDisk(file)).catch((error: NodeJS.ErrnoException) => {
       throw new CommandError(`${file}: ${reasonOf(error)}`, NO_INPUT_EXIT_CODE);
     });
     if (!found.isDirectory()) {
-      this.#take(file, this.#named(path.basename(file)));
+      this.#take(file, this.#named(path.basename(withoutBytes(file))));
       return;
     }
-    if ((await realpath(file)) === this.#to) {
+    if (await isSameFile(file, this.#to)) {
       throw misuse(`${file} is also the folder for the results; use another folder for --to`);
     }
     // A folder keeps its name, and `folder/.` means its content alone, as with cp.
-    const name = /(^|\/)\.\.?\/*$/.test(file) ? '' : path.basename(path.resolve(file));
+    const name = /(^|\/)\.\.?\/*$/.test(file)
+      ? ''
+      : path.basename(path.resolve(withoutBytes(file)));
     await this.#walk(file, name);
   }
 
   async #walk(folder: string, output: string): Promise<void> {
-    const entries = await readdir(folder, { withFileTypes: true }).catch(
-      (error: NodeJS.ErrnoException) => {
-        this.unreadable.push({ source: folder, reason: reasonOf(error) });
-        return [];
-      },
-    );
+    const entries = await entriesOf(folder).catch((error: NodeJS.ErrnoException) => {
+      this.unreadable.push({ source: folder, reason: reasonOf(error) });
+      return [];
+    });
     entries.sort((a, b) => (a.name < b.name ? -1 : 1));
     for (const entry of entries) {
       // Hidden ones too: `._photo.jpg` of macOS is no photo.
       if (entry.name.startsWith('.')) continue;
-      const source = path.join(folder, entry.name);
+      const source = below(folder, entry.name);
+      const name = withoutBytes(entry.name);
       if (entry.isDirectory()) {
-        if (!this.#options.recursive || (await realpath(source)) === this.#to) continue;
-        await this.#walk(source, path.posix.join(output, entry.name));
-      } else if (!PICTURE_ENDINGS.includes(path.extname(entry.name).toLowerCase())) {
-        this.others.count += 1;
-        if (this.others.count <= NAMES_SHOWN_MAX) this.others.first.push(source);
+        if (!this.#options.recursive || (await isSameFile(source, this.#to))) continue;
+        if (SKIPPED_FOLDERS.includes(entry.name.toLowerCase())) this.#skip(source);
+        else await this.#walk(source, path.posix.join(output, name));
+      } else if (!PICTURE_ENDINGS.includes(path.extname(name).toLowerCase())) {
+        this.#skip(source);
       } else if (entry.isFile() || (entry.isSymbolicLink() && (await leadsToFile(source)))) {
-        this.#take(source, path.posix.join(output, this.#named(entry.name)));
+        this.#take(source, path.posix.join(output, this.#named(name)));
       }
     }
+  }
+
+  #skip(source: string): void {
+    this.others.count += 1;
+    if (this.others.count <= NAMES_SHOWN_MAX) this.others.first.push(source);
   }
 
   #named(name: string): string {
@@ -106,19 +127,35 @@ class Search implements Found {
   }
 
   #take(source: string, output: string): void {
-    const other = this.#sources.get(output);
-    if (other !== undefined && path.resolve(other) === path.resolve(source)) return;
-    if (other !== undefined) {
-      const remedy = this.#options.fullNames
-        ? 'name their folders instead, which keeps them apart'
-        : 'use --full-names, or name their folders instead';
-      throw misuse(`${other} and ${source} would both become ${output}; ${remedy}`);
-    }
+    const folded = foldedName(output);
+    const first = this.#first.get(folded);
+    const alike = this.#alike.get(folded) ?? (first === undefined ? [] : [first]);
+    const same = alike.find(other => other.output === output);
+    if (same !== undefined && path.resolve(same.source) === path.resolve(source)) return;
+    const picture = { source, output };
+    if (same !== undefined) throw this.#collision(same, picture);
     if (this.pictures.length >= PICTURES_MAX) {
       throw misuse(`more than ${PICTURES_MAX} pictures; name fewer folders in each run`);
     }
-    this.#sources.set(output, source);
-    this.pictures.push({ source, output });
+    if (first === undefined) this.#first.set(folded, picture);
+    else this.#alike.set(folded, [...alike, picture]);
+    this.pictures.push(picture);
+  }
+
+  #collision(one: Picture, other: Picture): CommandError {
+    const [name, otherName] = [one, other].map(({ source }) => foldedName(path.basename(source)));
+    const remedy =
+      this.#options.fullNames || name === otherName
+        ? 'rename one, or name their folders instead, which keeps them apart'
+        : 'use --full-names, or name their folders instead';
+    const both = `${one.source} and ${other.source} would both become ${one.output}`;
+    return misuse(`${both}; ${remedy}`);
+  }
+
+  /** Asks the disk of the results which names it takes for one: that of a Mac takes more. */
+  async requireDistinct(): Promise<void> {
+    const found = await findCollision(this.#to, [...this.#alike.values()]);
+    if (found !== undefined) throw this.#collision(...found);
   }
 
   /** No result may take the place of a picture that is read: its own, or another's. */
@@ -126,15 +163,15 @@ class Search implements Found {
     const sources = new Map<string, string>();
     for (const { source } of this.pictures) {
       // Only a file that is named, or one reached by a link, can lie where results go.
-      const place = await realpath(source).catch(() => '');
-      if (this.#isBelow(place)) sources.set(place, source);
+      const place = await realPath(source).catch(() => '');
+      if (this.#isBelow(place)) sources.set(foldedName(place), source);
     }
     if (sources.size === 0) return;
     const overwritten: string[] = [];
     for (const { output } of this.pictures) {
-      const place = await realpath(path.join(this.#to, output)).catch(() => '');
-      const source = sources.get(place);
-      if (source !== undefined) overwritten.push(source);
+      const target = path.join(this.#to, output);
+      const source = sources.get(foldedName(await realPath(target).catch(() => '')));
+      if (source !== undefined && (await isSameFile(source, target))) overwritten.push(source);
     }
     if (overwritten.length === 0) return;
     const named = overwritten.slice(0, NAMES_SHOWN_MAX).join(', ');
@@ -144,13 +181,13 @@ class Search implements Found {
   }
 
   #isBelow(place: string): boolean {
-    return place.startsWith(`${this.#to}${path.sep}`);
+    return foldedName(place).startsWith(foldedName(`${this.#to}${path.sep}`));
   }
 }
 
 async function leadsToFile(link: string): Promise<boolean> {
   // A link that leads nowhere is met again, and named, when the picture is read.
-  return stat(link).then(
+  return stat(onDisk(link)).then(
     found => found.isFile(),
     () => true,
   );

@@ -33,8 +33,16 @@ export interface JournalLine {
   readonly warnings: readonly ResultWarning[];
   /** The cost of the job. Lines with the same job name the same charge. */
   readonly credits: number;
-  readonly error: { readonly code: string; readonly detail: string } | null;
+  /** `retryable`: the service says whether the same may succeed later. */
+  readonly error: {
+    readonly code: string;
+    readonly detail: string;
+    readonly retryable?: boolean;
+  } | null;
 }
+
+/** A line that is filled in while its picture goes on. */
+export type OpenLine = { -readonly [Field in keyof JournalLine]: JournalLine[Field] };
 
 /** The line of a picture that nothing is known of yet. */
 export const NOTHING: Omit<JournalLine, 'file'> = {
@@ -55,18 +63,20 @@ type DoneByOutput = ReadonlyMap<string, { readonly key: string; readonly bytes: 
 export class Journal {
   readonly #file: FileHandle;
   readonly #done: DoneByOutput;
+  /** A write failed, perhaps in the middle of a line. */
+  #isCut = false;
 
   private constructor(file: FileHandle, done: DoneByOutput) {
     this.#file = file;
     this.#done = done;
   }
 
-  /** Rejects with the system's errors. */
-  static async open(folder: string): Promise<Journal> {
+  /** Rejects with the system's errors. @param onLine is called with each line of earlier runs */
+  static async open(folder: string, onLine?: (line: JournalLine) => void): Promise<Journal> {
     const place = path.join(folder, JOURNAL_NAME);
     const file = await open(place, 'a+');
     await mendLastLine(file);
-    return new Journal(file, await readDone(place));
+    return new Journal(file, await readDone(place, onLine));
   }
 
   /** The bytes of a result that an earlier run made of the same with the same. */
@@ -75,9 +85,20 @@ export class Journal {
     return done?.key === key ? done.bytes : undefined;
   }
 
-  /** One write for the line: others' lines stay whole beside it. */
-  async append(line: JournalLine): Promise<void> {
-    await this.#file.appendFile(`${JSON.stringify(line)}\n`);
+  /** One write for the lines: others' stay whole beside them. */
+  async append(...lines: readonly JournalLine[]): Promise<void> {
+    if (this.#isCut) await mendLastLine(this.#file);
+    this.#isCut = false;
+    const text = lines.map(line => `${JSON.stringify(line)}\n`).join('');
+    await this.#file.appendFile(text).catch((error: unknown) => {
+      this.#isCut = true;
+      throw error;
+    });
+  }
+
+  /** What was appended stays, even if the machine stops. */
+  sync(): Promise<void> {
+    return this.#file.datasync();
   }
 
   close(): Promise<void> {
@@ -100,11 +121,15 @@ async function mendLastLine(file: FileHandle): Promise<void> {
   else if (end > 0 || from === 0) await file.truncate(from + end);
 }
 
-async function readDone(place: string): Promise<DoneByOutput> {
+async function readDone(
+  place: string,
+  onLine?: (line: JournalLine) => void,
+): Promise<DoneByOutput> {
   const done = new Map<string, { key: string; bytes: number }>();
   const lines = createInterface({ input: createReadStream(place), crlfDelay: Infinity });
   for await (const text of lines) {
     const line = parseLine(text);
+    if (line) onLine?.(line);
     if (line?.output && line.key && line.size) {
       done.set(line.output, { key: line.key, bytes: line.size.bytes });
     }

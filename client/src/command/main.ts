@@ -37,7 +37,7 @@ export async function main(args: readonly string[], name = 'matting-remove'): Pr
     const options = await readRemoveOptions(files, given);
     const { urls, to = '' } = options;
     if (urls === undefined) await remove(options, endings);
-    else await removeUrls(urls, { ...options, to }, endings);
+    else await removeUrls({ ...options, urls, to }, endings);
     return 0;
   } catch (error) {
     return draining.signal.aborted ? INTERRUPTED_EXIT_CODE : explain(error);
@@ -55,7 +55,7 @@ function versionOfPackage(): string {
 
 /** One line for a person; a stack only for what no person can mend. */
 function explain(error: unknown): number {
-  const isSystems = error instanceof Error && 'syscall' in error && 'path' in error;
+  const isSystems = error instanceof Error && 'syscall' in error;
   if (error instanceof CommandError || isSystems) {
     process.stderr.write(`matting: ${shown(error.message)}\n`);
     return error instanceof CommandError ? error.exitCode : 1;

@@ -3,7 +3,7 @@
  * that was killed left there, the next one removes.
  */
 import { randomUUID } from 'node:crypto';
-import { type FileHandle, open, readdir, rm } from 'node:fs/promises';
+import { type FileHandle, open, readdir, rename, rm } from 'node:fs/promises';
 import path from 'node:path';
 
 const PARTIAL = /^\..*\.(\d{1,10})\.part$/;
@@ -12,23 +12,35 @@ export class PartialFiles {
   /** The clearing of each folder, which happens once in a run. */
   readonly #cleared = new Map<string, Promise<void>>();
 
-  /** Rejects with the system's errors. */
-  async open(target: string): Promise<{ readonly file: FileHandle; readonly name: string }> {
+  /** Rejects with what `fill` does, and the system's errors: then nothing is left. */
+  async write(target: string, fill: (file: FileHandle) => Promise<void>): Promise<void> {
     const dir = path.dirname(target);
     const cleared = this.#cleared.get(dir) ?? clear(dir);
     this.#cleared.set(dir, cleared);
     await cleared;
-    // No longer than any name may be, and exclusive: a link that lies there is not followed.
-    const name = path.join(dir, `.${randomUUID()}.${process.pid}.part`);
-    return { file: await open(name, 'wx+'), name };
+    const name = partialName(target);
+    // Exclusive: a link that lies there is not followed.
+    const file = await open(name, 'wx+');
+    try {
+      await fill(file).finally(() => file.close());
+      await rename(name, target);
+    } catch (error) {
+      await rm(name, { force: true });
+      throw error;
+    }
   }
+}
+
+/** Beside the target, and no longer than any name may be. */
+export function partialName(target: string): string {
+  return path.join(path.dirname(target), `.${randomUUID()}.${process.pid}.part`);
 }
 
 async function clear(folder: string): Promise<void> {
   for (const entry of await readdir(folder)) {
     const [, pid] = PARTIAL.exec(entry) ?? [];
     if (pid === undefined || isRunning(Number(pid))) continue;
-    await rm(path.join(folder, entry), { force: true });
+    await rm(path.join(folder, entry), { recursive: true, force: true });
   }
 }
 

@@ -1,14 +1,16 @@
 /** One picture from its file to its result on the disk, and its line of the journal. */
 import { createHash } from 'node:crypto';
-import { mkdir, rename, rm, stat } from 'node:fs/promises';
+import { type FileHandle, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { readImage } from '../files.ts';
-import { MattingError, type Retry } from '../index.ts';
+import { type CallOptions, MattingError, type Retry, type SucceededJob } from '../index.ts';
+import { onDisk, withoutBytes } from './file-names.ts';
 import type { Picture } from './find-pictures.ts';
-import { type Journal, type JournalLine, NOTHING } from './journal.ts';
+import { type Journal, NOTHING, type OpenLine } from './journal.ts';
 import type { RemoveOptions } from './options.ts';
 import type { PartialFiles } from './partial-files.ts';
 import { keyOf } from './picture-key.ts';
+import { requirePlace } from './result-names.ts';
 
 export type PictureEnd =
   | { readonly kind: 'made'; readonly job: string; readonly warnings: readonly string[] }
@@ -24,19 +26,17 @@ export interface PictureRunOptions extends RemoveOptions {
   readonly onRetry: (retry: Retry) => void;
 }
 
-type Line = { -readonly [Field in keyof JournalLine]: JournalLine[Field] };
-
 /** Rejects where the run was ended meanwhile, or the journal cannot be written. */
 export async function runPicture(
   { source, output }: Picture,
   options: PictureRunOptions,
 ): Promise<PictureEnd> {
   const target = path.join(options.to, output);
-  const line: Line = { ...NOTHING, file: source };
+  const line: OpenLine = { ...NOTHING, file: withoutBytes(source) };
   try {
     if (options.skipExisting && ((await sizeOf(target)) ?? 0) > 0) return { kind: 'there' };
-    if (!(await stat(source)).isFile()) throw new Error('not a regular file');
-    const image = await readImage(source);
+    if (!(await stat(onDisk(source))).isFile()) throw new Error('not a regular file');
+    const image = await readImage(onDisk(source));
     line.sha256 = createHash('sha256').update(image).digest('hex');
     line.key = keyOf(line.sha256, options);
     const bytes = options.journal.bytesOfDone(output, line.key);
@@ -47,6 +47,7 @@ export async function runPicture(
     options.signal.throwIfAborted();
     if (!(error instanceof Error)) throw error;
     line.job ??= (error instanceof MattingError ? error.jobId : undefined) ?? null;
+    line.size = null;
     line.error = { code: codeOf(error), detail: error.message };
     await options.journal.append(line);
     return { kind: 'failed', error };
@@ -59,40 +60,37 @@ export async function runPicture(
 async function makeResult(
   image: Uint8Array,
   target: string,
-  line: Line,
+  line: OpenLine,
   { client, fields, partials, giveUpMs, signal, onRetry }: PictureRunOptions,
 ): Promise<void> {
-  await mkdir(path.dirname(target), { recursive: true });
-  if ((await stat(target).catch(() => undefined))?.isDirectory()) {
-    throw Object.assign(new Error(`cannot write the result: ${target} is a folder`), {
-      code: 'EISDIR',
-    });
-  }
-  const partial = await partials.open(target);
-  try {
+  await requirePlace(target);
+  await partials.write(target, async file => {
     const call = { giveUpMs, signal, onRetry };
     const keyed = { ...call, idempotencyKey: line.key ?? '' };
     const job = await client.run({ image, ...fields }, keyed);
-    line.job = job.job_id;
-    line.credits = job.credits.charged;
-    const { pieces } = await client.openDownload(job, call);
-    for await (const piece of pieces) await partial.file.writeFile(piece);
-    const { sizeBytes: bytes, width, height, subject = null, warnings = [] } = job.result;
-    line.size = { bytes, width, height };
-    line.subject = subject;
-    line.warnings = warnings;
-    await partial.file.close();
-    await rename(partial.name, target);
-  } catch (error) {
-    line.size = null;
-    await partial.file.close();
-    await rm(partial.name, { force: true });
-    throw error;
-  }
+    await receiveResult(job, file, line, { client, ...call });
+  });
+}
+
+/** Downloads the result of a job, and says in its line what it is. */
+export async function receiveResult(
+  job: SucceededJob,
+  file: FileHandle,
+  line: OpenLine,
+  { client, ...call }: CallOptions & Pick<RemoveOptions, 'client'>,
+): Promise<void> {
+  line.job = job.job_id;
+  line.credits = job.credits.charged;
+  const { pieces } = await client.openDownload(job, call);
+  for await (const piece of pieces) await file.writeFile(piece);
+  const { sizeBytes: bytes, width, height, subject = null, warnings = [] } = job.result;
+  line.size = { bytes, width, height };
+  line.subject = subject;
+  line.warnings = warnings;
 }
 
 /** Bytes; undefined where there is no such file. */
-async function sizeOf(file: string): Promise<number | undefined> {
+export async function sizeOf(file: string): Promise<number | undefined> {
   const found = await stat(file).catch(() => undefined);
   return found?.isFile() ? found.size : undefined;
 }

@@ -1,5 +1,6 @@
 /** How far a run is: a bar on a terminal, a line at each quarter elsewhere, always on standard error. */
 import type { WriteStream } from 'node:tty';
+import { withoutBytes } from './file-names.ts';
 
 const BAR_LENGTH = 30;
 const COLUMNS_DEFAULT = 80;
@@ -8,9 +9,9 @@ const CLEAR_LINE = '\r\x1b[2K';
 /** All controls but tabs and new lines: names of files may hold any. */
 const CONTROLS = /(?![\t\n])\p{Cc}/gu;
 
-/** Takes out the control characters, on which a terminal would act. */
+/** Takes out the control characters, on which a terminal would act, and bytes that are no text. */
 export function shown(text: string): string {
-  return text.replaceAll(CONTROLS, '?');
+  return withoutBytes(text).replaceAll(CONTROLS, '?');
 }
 
 export class Progress {

@@ -1,137 +1,339 @@
 /**
- * Pictures at addresses, by batches: the service downloads them, and this command the results. A
- * run that was ended goes on: the same lines are the same batches, and no picture is paid twice.
+ * Pictures at addresses, by batches: the service downloads them, and this command the results. Each
+ * address is a picture of its own: the command asks only for those that results.jsonl does not
+ * have, wherever they are in the list.
  */
 import { createHash } from 'node:crypto';
-import { readFile, stat } from 'node:fs/promises';
 import path from 'node:path';
-import { saveImage } from '../files.ts';
-import { type BatchResult, MattingError } from '../index.ts';
-import { CommandError, misuse, NO_INPUT_EXIT_CODE } from './command-error.ts';
-import { type Journal, NOTHING } from './journal.ts';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { type Batch, type BatchResult, type Job, MattingError } from '../index.ts';
+import { Backoff } from '../patience.ts';
+import { CommandError, misuse } from './command-error.ts';
+import { type Journal, NOTHING, type OpenLine } from './journal.ts';
 import type { RemoveOptions } from './options.ts';
+import { PartialFiles } from './partial-files.ts';
+import { codeOf, receiveResult, sizeOf } from './picture-run.ts';
 import { Progress, shown } from './progress.ts';
-import { type Endings, makeFolder, openJournal } from './remove.ts';
+import {
+  type Endings,
+  failedError,
+  failureOf,
+  makeFolder,
+  openJournal,
+  requireService,
+} from './remove.ts';
+import { requirePlace } from './result-names.ts';
+import { type KnownUrl, NotedBatches, slicesOf, type UrlBatch, urlBatch } from './url-batches.ts';
+import { readUrls, type UrlList } from './url-list.ts';
 import { warnedOf } from './warnings.ts';
 
-/** The service's bound on a batch. */
-const ITEMS_MAX = 1000;
-const URLS_MAX = 1_000_000;
 const NAME_LENGTH_MAX = 100;
+/** Hexadecimal digits that keep two addresses with the same last part apart. */
+const DIGITS = 12;
+/** Between the first two looks at a batch, and the most between two. */
+const FIRST_POLL_MS = 250;
+const POLL_MS_MAX = 5000;
+
+type UrlOptions = RemoveOptions & { readonly to: string; readonly urls: string };
 
 /** @throws CommandError, where anything failed with the exit code 1. */
-export async function removeUrls(
-  list: string,
-  options: RemoveOptions & { readonly to: string },
-  endings: Endings,
-): Promise<void> {
-  const urls = await readUrls(list);
+export async function removeUrls(options: UrlOptions, endings: Endings): Promise<void> {
+  const list = await readUrls(options.urls);
   await makeFolder(options.to);
-  const journal = await openJournal(options.to);
-  const progress = new Progress(urls.length, process.stderr);
-  const failed: string[] = [];
+  const noted = new NotedBatches();
+  const journal = await openJournal(options.to, line => noted.add(line));
   try {
-    for (let from = 0; from < urls.length; from += ITEMS_MAX) {
-      const some = urls.slice(from, from + ITEMS_MAX);
-      await oneBatch({ urls: some, from, options, endings, journal, progress, failed });
-    }
+    await new UrlRun(options, list, journal, noted.knownOf(options, list.urls), endings).all();
   } finally {
-    progress.stop();
     await journal.close();
   }
-  const made = urls.length - failed.length;
-  process.stdout.write(`matting: ${shown(`${made} cut out, ${failed.length} failed`)}\n`);
-  if (failed.length > 0) throw new CommandError(`${failed.length} failed`);
 }
 
-interface Work {
-  readonly urls: readonly string[];
-  /** The first one's place in the list. */
-  readonly from: number;
-  readonly options: RemoveOptions & { readonly to: string };
-  readonly endings: Endings;
-  readonly journal: Journal;
-  readonly progress: Progress;
-  readonly failed: string[];
-}
+class UrlRun {
+  readonly #options: UrlOptions;
+  readonly #list: UrlList;
+  readonly #journal: Journal;
+  readonly #known: ReadonlyMap<string, KnownUrl>;
+  readonly #signal: AbortSignal;
+  readonly #partials = new PartialFiles();
+  readonly #progress: Progress;
+  /** Addresses that need another attempt, and which. */
+  readonly #fresh = new Map<string, number>();
+  /** Addresses whose jobs are known. */
+  readonly #looks: string[] = [];
+  readonly #begun = new Set<UrlBatch>();
+  /** The key of the batch whose item ends an address. */
+  readonly #awaited = new Map<string, string>();
+  #made = 0;
+  #there = 0;
+  #failed = 0;
+  /** Failed addresses that the same command would fail at again. */
+  #lost = 0;
 
-async function oneBatch(work: Work): Promise<void> {
-  const { urls, options, endings } = work;
-  const { client, fields, asked, run, giveUpMs } = options;
-  const text = JSON.stringify([asked, run, urls]);
-  const idempotencyKey = `urls-${createHash('sha256').update(text).digest('hex')}`;
-  const patience = { giveUpMs, signal: endings.draining };
-  const items = urls.map(image_url => ({ image_url }));
-  const batch = await client.submitBatch({ items, ...fields }, { idempotencyKey, ...patience });
-  await client.waitForBatch(batch.batch_id, { ...patience, giveUpMs: Number.POSITIVE_INFINITY });
-  for await (const result of client.batchResults(batch.batch_id, patience)) {
-    await keep(work, result, idempotencyKey);
+  constructor(
+    options: UrlOptions,
+    list: UrlList,
+    journal: Journal,
+    known: ReadonlyMap<string, KnownUrl>,
+    { draining }: Endings,
+  ) {
+    this.#options = options;
+    this.#list = list;
+    this.#journal = journal;
+    this.#known = known;
+    this.#signal = draining;
+    this.#progress = new Progress(list.lines.size, process.stderr);
+  }
+
+  async all(): Promise<void> {
+    let stopped: unknown;
+    try {
+      for (const url of this.#list.lines.keys()) await this.#plan(url);
+      if (this.#fresh.size + this.#looks.length + this.#begun.size > 0) {
+        await requireService(this.#options, this.#fresh.size);
+      }
+      for (const url of this.#looks) await this.#look(url);
+      for (const batch of this.#begun) await this.#resume(batch);
+      for (const batch of this.#freshBatches()) await this.#carryOut(batch);
+    } catch (error) {
+      stopped = error instanceof MattingError ? failureOf(error, 'stopped: ') : error;
+    } finally {
+      this.#progress.stop();
+    }
+    const left = this.#list.lines.size - this.#made - this.#there - this.#failed;
+    const repeated = this.#list.urls.length - this.#list.lines.size;
+    const parts = [
+      `${this.#made} cut out`,
+      ...(this.#there > 0 ? [`${this.#there} already there`] : []),
+      `${this.#failed} failed`,
+      ...(left > 0 ? [`${left} not finished`] : []),
+      ...(repeated > 0 ? [`${repeated} repeated`] : []),
+    ];
+    process.stdout.write(`matting: ${shown(parts.join(', '))}\n`);
+    if (stopped !== undefined) throw stopped;
+    if (left > 0) throw new CommandError(`${left} not finished; run the same command again`);
+    if (this.#failed > 0) throw failedError(this.#failed, this.#lost);
+  }
+
+  /** Sends nothing. */
+  async #plan(url: string): Promise<void> {
+    const { batch, end } = this.#known.get(url) ?? {};
+    const target = this.#targetOf(url);
+    const bytes = end?.output && this.#journal.bytesOfDone(end.output, end.key ?? '');
+    if (bytes && bytes === (await sizeOf(target))) {
+      this.#there += 1;
+      this.#progress.ended(url, false);
+      return;
+    }
+    if (end?.error?.retryable === false) {
+      this.#fail(url, end.error);
+      return;
+    }
+    try {
+      await requirePlace(target);
+    } catch (failed) {
+      const error = { code: codeOf(failed as Error), detail: (failed as Error).message };
+      await this.#journal.append({ ...NOTHING, file: url, error });
+      this.#fail(url, error);
+      return;
+    }
+    if (batch === undefined) this.#fresh.set(url, 1);
+    else if (end?.error?.retryable) this.#fresh.set(url, batch.attempt + 1);
+    else if (end?.job) this.#looks.push(url);
+    else {
+      this.#begun.add(batch);
+      this.#awaited.set(url, batch.key);
+    }
+  }
+
+  /** Asks for the job of an address: its file may be gone, or nobody wrote whether it may be retried. */
+  async #look(url: string): Promise<void> {
+    const { batch, end } = this.#known.get(url)!;
+    const job = await this.#jobOf(end?.job ?? '');
+    const isPaid = end?.error === null || (end?.credits ?? 0) > 0;
+    if (job === undefined && isPaid) this.#fail(url, EXPIRED);
+    else if (job === undefined || (job.status === 'failed' && job.error.retryable)) {
+      this.#fresh.set(url, batch.attempt + 1);
+    } else await this.#end(url, end?.key ?? '', job);
+  }
+
+  /** Undefined: the service has forgotten it. */
+  async #jobOf(jobId: string): Promise<Job | undefined> {
+    try {
+      return await this.#options.client.job(jobId, this.#patience());
+    } catch (error) {
+      if (codeOf(error as Error) === 'JOB_NOT_FOUND') return undefined;
+      throw error;
+    }
+  }
+
+  /** A batch that the service has forgotten would be paid again, with what is done in it. */
+  async #resume(batch: UrlBatch): Promise<void> {
+    const last = batch.lines.filter(line => line?.job).pop()?.job;
+    if (last && (await this.#jobOf(last)) === undefined) {
+      for (const [url, key] of this.#awaited) {
+        if (key === batch.key) this.#fresh.set(url, batch.attempt + 1);
+      }
+    } else await this.#carryOut(batch);
+  }
+
+  /** A list that nobody has begun makes the batches that an older command made of it. */
+  *#freshBatches(): Generator<UrlBatch> {
+    const earlier = new Set<string>();
+    for (const slice of slicesOf(this.#list.urls.filter(url => this.#fresh.has(url)))) {
+      const urls = slice.filter(url => !earlier.has(url));
+      const attempt = Math.max(...urls.map(url => this.#fresh.get(url) ?? 1));
+      const batch = urlBatch(this.#options, urls, attempt);
+      for (const url of urls) {
+        earlier.add(url);
+        this.#awaited.set(url, batch.key);
+      }
+      if (urls.length > 0) yield batch;
+    }
+  }
+
+  async #carryOut(batch: UrlBatch): Promise<void> {
+    const begun = batch.urls.flatMap((file, item) =>
+      batch.lines[item] === undefined ? { ...NOTHING, file, key: `${batch.key}:${item}` } : [],
+    );
+    await this.#journal.append(...begun);
+    await this.#journal.sync();
+    const { urls, submitted } = await this.#submit(batch);
+    const { batch_id: id } = await this.#finished(submitted);
+    for await (const result of this.#options.client.batchResults(id, this.#patience())) {
+      const url = urls[result.item] ?? '';
+      if (this.#awaited.get(url) !== batch.key || !isFinal(result)) continue;
+      this.#awaited.delete(url);
+      await this.#end(url, `${batch.key}:${batch.urls.indexOf(url)}`, result);
+    }
+  }
+
+  /** A repeated address is one item, unless an older command submitted the batch with all of them. */
+  async #submit(batch: UrlBatch): Promise<{ urls: readonly string[]; submitted: Batch }> {
+    const { client, fields } = this.#options;
+    const send = async (urls: readonly string[]) => {
+      const items = urls.map(image_url => ({ image_url }));
+      const keyed = { ...this.#patience(), idempotencyKey: batch.key };
+      return { urls, submitted: await client.submitBatch({ items, ...fields }, keyed) };
+    };
+    const once = [...new Set(batch.urls)];
+    try {
+      return await send(once).catch((error: Error) => {
+        if (codeOf(error) === 'IDEMPOTENCY_CONFLICT') return send(batch.urls);
+        throw error;
+      });
+    } catch (error) {
+      if (error instanceof MattingError && isRefusal(error)) await this.#release(batch, error);
+      throw this.#namingLine(error, once);
+    }
+  }
+
+  /** The service has no such batch: what is asked for next time is another one. */
+  async #release({ key, urls }: UrlBatch, { code, message: detail }: MattingError): Promise<void> {
+    const error = { code, detail, retryable: true };
+    const lines = urls.flatMap((file, item) =>
+      this.#awaited.get(file) === key ? { ...NOTHING, file, key: `${key}:${item}`, error } : [],
+    );
+    await this.#journal.append(...lines);
+  }
+
+  /** The service counts the items of a batch from 0, people the lines of a list from 1. */
+  #namingLine(error: unknown, urls: readonly string[]): unknown {
+    if (!(error instanceof MattingError)) return error;
+    const [wrong] = error.fieldErrors;
+    const [, item, field] = /^items\[(\d+)\]\.(.+)$/.exec(wrong?.field ?? '') ?? [];
+    const line = this.#list.lines.get(urls[Number(item)] ?? '');
+    if (line === undefined) return error;
+    return misuse(`${this.#options.urls}:${line}: ${error.code}: ${field} ${wrong?.detail}`);
+  }
+
+  /** Looks soon at first: a few pictures take less than the pause that many deserve. */
+  async #finished(submitted: Batch): Promise<Batch> {
+    let batch = submitted;
+    const pause = new Backoff(FIRST_POLL_MS);
+    for (;;) {
+      const { waiting, queued, processing, ...ended } = batch.counts;
+      if (waiting + queued + processing === 0) return batch;
+      const count = Object.values(ended).reduce((sum, one) => sum + one);
+      this.#progress.note(`${count} of ${count + waiting + queued + processing} in this batch`);
+      await sleep(Math.min(pause.next(), POLL_MS_MAX), undefined, { signal: this.#signal });
+      batch = await this.#options.client.batch(batch.batch_id, this.#patience());
+    }
+  }
+
+  /** Downloads what succeeded. A line that cannot be written does not end the others. */
+  async #end(url: string, key: string, job: Job | BatchResult): Promise<void> {
+    const line: OpenLine = { ...NOTHING, file: url, key, job: job.job_id };
+    const target = this.#targetOf(url);
+    try {
+      if (job.status === 'failed') line.error = job.error;
+      else if (job.status !== 'succeeded') line.error = EXPIRED;
+      else {
+        line.credits = job.credits.charged;
+        const call = { client: this.#options.client, ...this.#patience() };
+        await this.#partials.write(target, file => receiveResult(job, file, line, call));
+        line.output = path.relative(this.#options.to, target);
+      }
+    } catch (error) {
+      this.#signal.throwIfAborted();
+      // The time for its retries is over: the service does not get better for the next one.
+      if (!(error instanceof Error) || (error instanceof MattingError && error.retryable))
+        throw error;
+      line.size = null;
+      line.error = { code: codeOf(error), detail: error.message };
+    }
+    const { error, warnings } = line;
+    // Without its line, the next run asks for it again and pays nothing.
+    const unwritten = await this.#journal.append(line).then(
+      () => null,
+      (failed: Error) => ({ code: codeOf(failed), detail: failed.message }),
+    );
+    const failure = error ?? unwritten;
+    if (failure !== null) {
+      this.#fail(url, failure);
+      return;
+    }
+    if (warnings.length > 0) this.#progress.line(`${url}: ${warnedOf(warnings)}`);
+    this.#made += 1;
+    this.#progress.ended(url, true);
+  }
+
+  #fail(url: string, { code, detail, retryable }: NonNullable<OpenLine['error']>): void {
+    this.#failed += 1;
+    if (retryable === false) this.#lost += 1;
+    const line = this.#list.lines.get(url);
+    this.#progress.line(`${this.#options.urls}:${line}: ${url}: ${code}: ${detail}`);
+    this.#progress.ended(url, false);
+  }
+
+  #targetOf(url: string): string {
+    const output = this.#known.get(url)?.end?.output ?? outputOf(url, this.#options.ending);
+    return path.join(this.#options.to, output);
+  }
+
+  #patience() {
+    return { giveUpMs: this.#options.giveUpMs, signal: this.#signal };
   }
 }
 
-async function keep(work: Work, result: BatchResult, batchKey: string): Promise<void> {
-  const { urls, from, options, journal, progress, failed } = work;
-  const url = urls[result.item] ?? '';
-  const place = String(from + result.item + 1).padStart(6, '0');
-  const output = `${place}-${nameOf(url)}.${options.ending}`;
-  const key = `${batchKey}:${result.item}`;
-  const file = path.join(options.to, output);
-  const done = journal.bytesOfDone(output, key);
-  const there = done === undefined ? undefined : await stat(file).catch(() => undefined);
-  if (done !== undefined && there?.size === done) {
-    progress.ended(url, false);
-    return;
-  }
-  try {
-    if (result.status !== 'succeeded') throw failureOf(result);
-    const { pieces } = await options.client.openDownload(result);
-    await saveImage(file, pieces);
-    const { sizeBytes: bytes, width, height, subject, warnings } = result.result;
-    const made = { job: result.job_id, output, size: { bytes, width, height }, subject, warnings };
-    await journal.append({ ...NOTHING, file: url, key, ...made, credits: 1 });
-    if (warnings.length > 0) progress.line(`${shown(url)}: ${warnedOf(warnings)}`);
-  } catch (error) {
-    if (!(error instanceof MattingError)) throw error;
-    const { code, message: detail } = error;
-    failed.push(url);
-    await journal.append({
-      ...NOTHING,
-      file: url,
-      key,
-      job: result.job_id,
-      error: { code, detail },
-    });
-    progress.line(`${shown(url)}: ${code}: ${shown(detail)}`);
-  }
-  progress.ended(url, true);
+const EXPIRED = {
+  code: 'RESULT_EXPIRED',
+  detail: 'the result is no longer kept; use --run to process it again',
+  retryable: false,
+};
+
+function isFinal({ status }: BatchResult): boolean {
+  return status === 'succeeded' || status === 'failed' || status === 'expired';
 }
 
-function failureOf(result: BatchResult): MattingError {
-  if (result.status === 'failed') {
-    const { code, detail, retryable } = result.error;
-    return new MattingError(detail, { code, retryable, jobId: result.job_id });
-  }
-  const detail = 'the result is no longer kept; use --run to process it again';
-  return new MattingError(detail, { code: 'RESULT_EXPIRED', retryable: false });
+/** An answer that is not the service's says nothing of the batch. */
+function isRefusal({ code, retryable }: MattingError): boolean {
+  return !retryable && code !== 'UNREADABLE_ANSWER';
 }
 
-/** One address a line; blank lines and those that begin with # are left out. */
-async function readUrls(list: string): Promise<string[]> {
-  const text = await readFile(list, 'utf8').catch((error: Error) => {
-    throw new CommandError(`cannot read the list: ${error.message}`, NO_INPUT_EXIT_CODE);
-  });
-  const lines = text.split(/\r?\n/).map(line => line.trim());
-  const urls = lines.filter(line => line !== '' && !line.startsWith('#'));
-  const wrong = urls.find(url => !/^https?:\/\//i.test(url));
-  if (wrong !== undefined) throw misuse(`${shown(wrong)} is no http or https address`);
-  if (urls.length === 0) throw misuse(`${list} lists no address; write one on each line`);
-  if (urls.length <= URLS_MAX) return urls;
-  throw misuse(`${list} lists more than ${URLS_MAX} addresses; split it`);
-}
-
-/** The last part of its path as a name of a file, without its ending. */
-function nameOf(url: string): string {
-  const { pathname } = new URL(url);
-  const stem = path.posix.parse(pathname).name.replaceAll(/[^A-Za-z0-9._-]+/g, '-');
-  return stem.replace(/^[.-]+/, '').slice(0, NAME_LENGTH_MAX) || 'picture';
+/** The last part of its path as a name of a file, and what no other address has. */
+function outputOf(url: string, ending: string): string {
+  const stem = path.posix.parse(new URL(url).pathname).name.replaceAll(/[^A-Za-z0-9._-]+/g, '-');
+  const name = stem.replace(/^[.-]+/, '').slice(0, NAME_LENGTH_MAX) || 'picture';
+  return `${name}-${createHash('sha256').update(url).digest('hex').slice(0, DIGITS)}.${ending}`;
 }

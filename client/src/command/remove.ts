@@ -5,9 +5,10 @@
 import { createHash } from 'node:crypto';
 import { mkdir } from 'node:fs/promises';
 import { IMAGE_BYTES_MAX, MattingError, type Model, type Retry } from '../index.ts';
-import { CommandError, misuse, USAGE_EXIT_CODE } from './command-error.ts';
+import { CANNOT_CREATE_EXIT_CODE, CommandError, misuse, USAGE_EXIT_CODE } from './command-error.ts';
+import { withoutBytes } from './file-names.ts';
 import { type Found, findPictures, type Picture } from './find-pictures.ts';
-import { Journal, NOTHING } from './journal.ts';
+import { Journal, type JournalLine, NOTHING } from './journal.ts';
 import { type RemoveOptions, STANDARD_INPUT } from './options.ts';
 import { PartialFiles } from './partial-files.ts';
 import { keyOf } from './picture-key.ts';
@@ -20,7 +21,6 @@ import { warnedOf } from './warnings.ts';
 const FIRST_ANSWER_MS_MAX = 10_000;
 const DATA_EXIT_CODE = 65;
 const UNAVAILABLE_EXIT_CODE = 69;
-const CANNOT_CREATE_EXIT_CODE = 73;
 const NOT_ALLOWED_EXIT_CODE = 77;
 
 const REMEDY_OF_NONE = '; use --recursive to include subfolders, or name the files';
@@ -58,14 +58,17 @@ export async function makeFolder(to: string): Promise<void> {
 }
 
 /** @throws CommandError */
-export function openJournal(to: string): Promise<Journal> {
-  return Journal.open(to).catch((error: Error) => {
+export function openJournal(to: string, onLine?: (line: JournalLine) => void): Promise<Journal> {
+  return Journal.open(to, onLine).catch((error: Error) => {
     throw new CommandError(error.message, CANNOT_CREATE_EXIT_CODE);
   });
 }
 
 /** An address, a key or a model that is wrong is told at once, not after an hour of patience. */
-async function requireService({ client, fields }: RemoveOptions, pictures: number): Promise<void> {
+export async function requireService(
+  { client, fields }: RemoveOptions,
+  pictures: number,
+): Promise<void> {
   const patience = { giveUpMs: FIRST_ANSWER_MS_MAX };
   try {
     const { credits } = await client.account(patience);
@@ -206,7 +209,7 @@ class Run {
     for (const { source, reason } of unreadable) {
       this.#failed.push(source);
       const error = { code: 'UNREADABLE', detail: reason };
-      await this.#journal.append({ ...NOTHING, file: source, error });
+      await this.#journal.append({ ...NOTHING, file: withoutBytes(source), error });
       this.#progress.line(`${source}: ${reason}`);
     }
     const left =
@@ -224,13 +227,17 @@ class Run {
     if (left > 0) throw new CommandError('interrupted; run the same command again to resume');
     const failed = this.#failed.length;
     if (failed === 0) return;
-    const again = failed - this.#lost;
-    const which = again === failed ? 'them' : `${again} of them`;
-    const retry = again > 0 ? `run the same command again to retry ${which}` : '';
-    const lost = this.#lost > 0 ? `${this.#lost} would fail again (results.jsonl says why)` : '';
-    const rest = [lost, retry].filter(text => text !== '').join('; ');
-    throw new CommandError(`${failed} failed; ${rest}`);
+    throw failedError(failed, this.#lost);
   }
+}
+
+/** @param lost those among the failed that the same command would fail at again */
+export function failedError(failed: number, lost: number): CommandError {
+  const again = failed - lost;
+  const which = again === failed ? 'them' : `${again} of them`;
+  const retry = again > 0 ? `run the same command again to retry ${which}` : '';
+  const rest = [lost > 0 ? `${lost} would fail again (results.jsonl says why)` : '', retry];
+  return new CommandError(`${failed} failed; ${rest.filter(text => text !== '').join('; ')}`);
 }
 
 function namedOthers({ count, first }: Found['others']): string {
@@ -239,7 +246,7 @@ function namedOthers({ count, first }: Found['others']): string {
 }
 
 /** An error in the fields of a request is an error in the command. */
-function failureOf(error: Error, before = ''): CommandError {
+export function failureOf(error: Error, before = ''): CommandError {
   const isMisuse = error instanceof MattingError && error.fieldErrors.length > 0;
   const message = `${before}${codeOf(error)}: ${error.message}`;
   return new CommandError(message, isMisuse ? USAGE_EXIT_CODE : 1);

@@ -21,6 +21,8 @@ export interface JobObserver {
   attemptEnded(kind: AttemptOutcome['kind'], reason: ErrorCode | undefined): void;
   /** Besides, where files went straight between node and storage. */
   directAttemptEnded(kind: AttemptOutcome['kind']): void;
+  /** Once for a job that nodes refused many times for other reasons than room. */
+  jobRefused(): void;
   fetchEnded(outcome: FetchOutcome): void;
   jobEnded(ending: JobEnding): void;
   leaseLost(): void;

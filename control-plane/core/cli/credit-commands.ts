@@ -117,7 +117,8 @@ async function repayLost(
     ...(allMissing ? [`${repaid.looked} results checked, ${repaid.found} missing`] : []),
     `${repaid.repaid} credits ${dryRun ? 'would be returned' : 'returned'}`,
     `${repaid.returned} files found again`,
-    ...(dryRun ? [] : [`${repaid.unpaid} had cost nothing`]),
+    ...(dryRun ? [] : [`${repaid.unpaid} had cost nothing, or were made again by a correction`]),
+    ...(repaid.correcting > 0 ? [`${repaid.correcting} wait for an open correction`] : []),
   ]);
 }
 

@@ -58,9 +58,10 @@ export function addKeyCommands(program: Command, context: CliContext): void {
     .action((key: string, { overlap }: { overlap: RotationOverlap }) =>
       rotateKey(context, key, overlap),
     );
-  ofKey('revoke', 'revoke a key within a second; its open jobs still finish').action(
-    (key: string) => revokeKey(context, key),
-  );
+  ofKey(
+    'revoke',
+    'revoke a key within a second and cancel its batches; its other jobs still finish',
+  ).action((key: string) => revokeKey(context, key));
   keys
     .command('list')
     .description('list keys, without their secrets')

@@ -17,6 +17,8 @@ interface JobMemory {
   readonly avoidedNodes: Set<string>;
   nodeFaults: number;
   readFaults: number;
+  /** For other reasons than room, since the last admission. */
+  refusals: number;
   /** Claims that ended in refusals only, since the last admission. */
   refusedClaims: number;
   waitUntilMs: number;
@@ -48,7 +50,7 @@ export class JobMemories {
     this.#entry(jobId).avoidedNodes.add(nodeId);
   }
 
-  /** @returns how many attempts met a node's own fault */
+  /** @returns how many attempts met a node's own fault, or were rejected */
   nodeFault(jobId: string, nodeId: string): number {
     const entry = this.#entry(jobId);
     entry.avoidedNodes.add(nodeId);
@@ -63,13 +65,20 @@ export class JobMemories {
     return entry.readFaults;
   }
 
+  /** @returns how often nodes refused it for other reasons than room */
+  refused(jobId: string): number {
+    const entry = this.#entry(jobId);
+    entry.refusals += 1;
+    return entry.refusals;
+  }
+
   mustFail(jobId: string, failure: JobFailure): void {
     this.#entry(jobId).failure = failure;
   }
 
   admitted(jobId: string): void {
     const entry = this.#entries.get(jobId);
-    if (entry !== undefined) entry.refusedClaims = 0;
+    if (entry !== undefined) Object.assign(entry, { refusedClaims: 0, refusals: 0 });
   }
 
   claimRefused(jobId: string): void {
@@ -103,6 +112,7 @@ export class JobMemories {
       avoidedNodes: new Set(),
       nodeFaults: 0,
       readFaults: 0,
+      refusals: 0,
       refusedClaims: 0,
       waitUntilMs: Number.NEGATIVE_INFINITY,
       incapableSinceMs: undefined,

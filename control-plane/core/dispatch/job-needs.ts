@@ -94,7 +94,7 @@ function hintNeeds({ hints, hintsFile, correctable }: AskedOfNode): Partial<Aske
   return { capabilities, ...(file && { hintsFile: file }) };
 }
 
-/** Nodes that follow one of them follow all. */
+/** Nodes that follow one of them follow all but many points: the run of the job judges those. */
 const ANY_HINTS: readonly Capability[] = ['hints.keep'];
 
 function fileNeeds(input: Picture | null | undefined): FileNeeds | null {

@@ -6,8 +6,10 @@
  * |-------------|-----------------------------------------------------------------------------|
  * | done        | succeeded                                                                   |
  * | refused     | another node at once where one has room, else given back; counts nothing    |
+ * | rejected    | once elsewhere (the same node where there is no other), then failed for     |
+ * |             | good                                                                        |
  * | lost        | counted as lost, and given back                                             |
- * | node-fault  | once elsewhere (the same node where there is no other), then failed         |
+ * | node-fault  | once elsewhere, as above, then failed, retryable                            |
  * | image-fault | failed with the node's code                                                 |
  * | local-fault | our storage: where a file of the job was not read right, once more; failed, |
  * |             | retryable                                                                   |
@@ -29,7 +31,7 @@ import {
   traced,
   underSpan,
 } from '@matting/program/tracing/active-span.ts';
-import { ContractError, ERROR_CATALOGUE } from '@matting/proto/contract/errors.ts';
+import { ContractError, ERROR_CATALOGUE, type ErrorCode } from '@matting/proto/contract/errors.ts';
 import { frameRefusal } from '@matting/proto/contract/finishing/frame.ts';
 import {
   ClaimedJob,
@@ -62,7 +64,7 @@ import type { BlobStore } from '../storage/blob-store.ts';
 import type { JobCompletion } from '../transactions/job-completion.ts';
 import type { Placed } from './dispatch-core.ts';
 import type { JobMemories } from './job-memories.ts';
-import { type JobNeeds, needsOf } from './job-needs.ts';
+import { type JobNeeds, needsOf, unknownTo } from './job-needs.ts';
 
 /** Nodes that fail in their own way under a job before the job does: one, then once elsewhere. */
 const NODE_FAULTS_MAX = 2;
@@ -70,6 +72,14 @@ const NODE_FAULTS_MAX = 2;
 const READ_FAULTS_MAX = 2;
 /** Refusals under one claim: a node that reports room and refuses must not hold the lease busy. */
 const REFUSALS_MAX = 8;
+/** After so many refusals since its last admission an operator hears of the job, once. */
+const REFUSALS_UNHEARD_MAX = 10;
+/** A job waits for room as others do. */
+const WANTS_ROOM: ReadonlySet<ErrorCode> = new Set([
+  'NODE_OVERLOADED',
+  'NODE_SHORT_OF_MEMORY',
+  'CALLER_OVER_LIMIT',
+]);
 
 export interface JobRunDependencies extends ClaimedJobDependencies {
   readonly jobs: JobStore & JobCompletion;
@@ -214,6 +224,12 @@ export class JobRun {
     for (; asked < REFUSALS_MAX; asked += 1) {
       this.#offer ??= this.#owner.takeOffer(this.#listed, needs);
       if (this.#offer === undefined) break;
+      // The list of the queue, by which a node was chosen, does not have the shapes.
+      if (unknownTo(this.#offer.abilities, needs) !== undefined) {
+        memories.nodeIncapable(held.job.id, this.#offer.bootId);
+        this.#endOffer();
+        continue;
+      }
       const next = await this.#tracedAttempt(held, pictures, this.#offer);
       if (next.kind !== 'another-node') return next;
     }
@@ -290,6 +306,7 @@ export class JobRun {
       this.#endOffer();
       return { kind: 'succeeded', result: outcome.result, stored, nodeId: offer.nodeId, waitMs };
     }
+    this.#noteRefusal(held, outcome);
     const next = this.#after(outcome, offer);
     this.#endOffer(fullnessBy(outcome));
     // A node with a signed URL under this fence may still write there: the next attempt has another
@@ -341,6 +358,16 @@ export class JobRun {
     this.#logAttempt(held, outcome, offer);
   }
 
+  #noteRefusal({ job }: ClaimedJob, outcome: AttemptOutcome): void {
+    if (outcome.kind !== 'refused' || WANTS_ROOM.has(outcome.error.code)) return;
+    const refusals = this.#owner.memories.refused(job.id);
+    if (refusals !== REFUSALS_UNHEARD_MAX) return;
+    const { observer, log } = this.#dependencies;
+    const { code, message } = outcome.error;
+    observer.jobRefused();
+    log.warn({ jobId: job.id, code, message }, 'nodes refuse a job again and again');
+  }
+
   #noteAdmission({ job }: ClaimedJob, waitMs: number): void {
     const isFirst = job.startedAtMs === null && !this.#admitted;
     if (isFirst) this.#dependencies.observer.jobAdmitted(job.class, waitMs);
@@ -371,10 +398,11 @@ export class JobRun {
       case 'refused':
         if (outcome.error.code === 'NODE_INCAPABLE') memories.nodeIncapable(id, bootId);
         return { kind: 'another-node' };
+      case 'rejected':
       case 'node-fault':
         return memories.nodeFault(id, nodeId) < NODE_FAULTS_MAX
           ? { kind: 'another-node' }
-          : { kind: 'failed', failure: NODE_FAULTS };
+          : { kind: 'failed', failure: outcome.kind === 'rejected' ? REJECTED : NODE_FAULTS };
     }
   }
 
@@ -411,6 +439,13 @@ const NODE_FAULTS: JobFailure = {
   code: 'PROCESSING_FAILED',
   detail: 'The service failed while it processed the image.',
   retryable: true,
+};
+
+const REJECTED: JobFailure = {
+  code: 'PROCESSING_FAILED',
+  detail:
+    'The inference nodes reject this request. Send the job_id to the operator of the service.',
+  retryable: false,
 };
 
 /** Codes of nodes never reach callers. */

@@ -46,7 +46,10 @@ const NO_NODE = 'No inference node of this service';
 function fieldRefusal(nodes: readonly NodeAbility[], needs: AskedNeeds): ContractError {
   const [capability] = nodes.flatMap(node => unknownTo(node, needs) ?? []);
   if (capability === undefined) throw new Error('every node follows the fields');
-  const wrong = 'is not available: no inference node follows it. Leave it out';
+  const wrong =
+    capability === 'hints.many_points'
+      ? 'has too many points, together with erase: no inference node takes as many. Send fewer'
+      : 'is not available: no inference node follows it. Leave it out';
   return invalidParameter(fieldOfCapability(capability), wrong);
 }
 

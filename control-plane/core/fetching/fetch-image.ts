@@ -1,8 +1,8 @@
 /** Downloads an image into the blob store, with the contract's checks and error codes. */
 
 import {
-  type FetchedResponse,
   FetchFailedError,
+  FetchTooLargeError,
   type GuardedFetch,
 } from '@matting/http/outgoing/guarded-fetch.ts';
 import { ForbiddenUrlError } from '@matting/http/outgoing/outgoing-url.ts';
@@ -25,26 +25,8 @@ interface FetchImageOptions {
   readonly kind?: 'image' | 'background';
 }
 
-/**
- * The bound is held while the bytes come; a Content-Length over it ends the transfer at once.
- * @returns what the source says that it is
- */
-async function receive(
-  response: FetchedResponse,
-  writer: BlobWriter,
-  role: ImageRole,
-): Promise<string> {
-  if (response.declaredBytes !== undefined && response.declaredBytes > role.bytesMax) {
-    throw imageTooLarge(role);
-  }
-  for await (const chunk of response.body) {
-    if (writer.bytesWritten + chunk.length > role.bytesMax) throw imageTooLarge(role);
-    await writer.write(chunk);
-  }
-  return response.contentType;
-}
-
 function toContractError(error: unknown, role: ImageRole): unknown {
+  if (error instanceof FetchTooLargeError) return imageTooLarge(role);
   const isBackground = role === BACKGROUND_IMAGE;
   if (error instanceof ForbiddenUrlError) {
     const { message } = error;
@@ -71,8 +53,12 @@ export class ImageFetcher {
   async fetchImage(url: string, options: FetchImageOptions) {
     const { writer, accountId, signal, kind = 'image' } = options;
     const role = kind === 'image' ? INPUT_IMAGE : BACKGROUND_IMAGE;
+    const { bytesMax } = role;
     const contentType = await this.#guardedFetch
-      .get(url, { accountId, signal }, response => receive(response, writer, role))
+      .get(url, { accountId, signal, bytesMax }, async response => {
+        for await (const piece of response.body) await writer.write(piece);
+        return response.contentType;
+      })
       .catch(error => {
         throw toContractError(error, role);
       });

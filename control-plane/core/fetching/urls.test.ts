@@ -261,7 +261,11 @@ function bench(resolveHost: ResolveHost, policy: Partial<typeof POLICY> & object
     dialled,
     ways: {
       image: (url: string) =>
-        fetch.get(url, { accountId: 'account', signal: NEVER }, async () => undefined),
+        fetch.get(
+          url,
+          { accountId: 'account', signal: NEVER, bytesMax: 1000 },
+          async () => undefined,
+        ),
       callback: (url: string) =>
         post.post(url, { accountId: 'account', headers: {}, body: Buffer.alloc(2) }, NEVER),
       submission: (url: string) => check.require(url, 'account'),

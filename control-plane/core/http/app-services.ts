@@ -32,7 +32,10 @@ export interface AppServices {
   readonly listJobs: JobStore['listOfKey'];
   readonly deleteJob: Pick<DeleteJob, 'delete'>;
   readonly submitBatch: Pick<SubmitBatch, 'submit'>;
-  readonly batches: Pick<Stores['batches'], 'findForKey' | 'items' | 'cancelBatch' | 'listOf'>;
+  readonly batches: Pick<
+    Stores['batches'],
+    'findForKey' | 'items' | 'cancelBatch' | 'cancelBatchBy' | 'listOf'
+  >;
   readonly jobViews: JobViews;
   readonly resultDownload: ResultDownload;
   readonly resultReaders: ResultReaders;

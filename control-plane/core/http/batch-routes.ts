@@ -19,7 +19,7 @@ type OfBatch = FastifyRequest<{ Params: { batchId: string } }>;
 
 export function registerBatchRoutes(
   app: FastifyInstance,
-  { submitBatch, batches, jobViews }: AppServices,
+  { uploads, submitBatch, batches, jobViews }: AppServices,
   checks: HeaderChecks,
 ): void {
   const find = async (request: OfBatch): Promise<Batch> => {
@@ -34,15 +34,14 @@ export function registerBatchRoutes(
   app.post(PATH, { onRequest: checks.batch }, async (request, reply) => {
     const idempotencyKey = idempotencyKeyOf(request);
     wantBody(request, reply);
-    const fields = await readBatchBody(request.raw, callerOf(request).accountId);
+    const room = uploads.beginTexts(callerOf(request).accountId);
     const askAgain = () => checks.askAgain(request);
-    const caller = await askAgain();
-    const { batch, created } = await submitBatch.submit({
-      caller,
-      askAgain,
-      idempotencyKey,
-      fields,
-    });
+    const submit = async () => {
+      const fields = await readBatchBody(request.raw, room);
+      const caller = await askAgain();
+      return submitBatch.submit({ caller, askAgain, idempotencyKey, fields });
+    };
+    const { batch, created } = await submit().finally(() => room.end());
     const isOver = batch.finishedAtMs !== null;
     if (!created && isOver) reply.header('idempotent-replayed', 'true');
     if (!isOver) reply.header('location', jobViews.batch(batch).status_url);

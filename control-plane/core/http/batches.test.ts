@@ -5,6 +5,7 @@ import { until } from '@matting/test-support/waiting.ts';
 import ava from 'ava';
 import pino from 'pino';
 import { runBatches } from '../submission/run-batches.ts';
+import { LIMITS } from '../test/fixtures.ts';
 import { openTestApp, useTestApp } from '../test/support/test-app.ts';
 
 const test = ava.serial;
@@ -25,7 +26,7 @@ const credits = async () => (await app.get('/v1/account')).json().credits;
 
 function startLoop(t: { teardown(end: () => Promise<void>): void }) {
   const { stores, events } = app;
-  const parts = { batches: stores.batches, jobs: stores.jobs, events, pollMs: 5 };
+  const parts = { batches: stores.batches, jobs: stores.jobs, events, ...LIMITS, pollMs: 5 };
   const loop = runBatches({ ...parts, log: pino({ level: 'silent' }) });
   loop.start();
   t.teardown(() => loop.stop());
@@ -98,13 +99,14 @@ test('a batch that fails holds up no other one', async t => {
   const loop = runBatches({
     batches: {
       ...batches,
-      enterItems: async (id, accountId) => {
+      enterItems: async (id, ...others) => {
         if (id === stuck) throw new Error(`batch ${id} fails`);
-        return batches.enterItems(id, accountId);
+        return batches.enterItems(id, ...others);
       },
     },
     jobs,
     events: app.events,
+    ...LIMITS,
     log: { warn: (line: unknown) => void warned.push(line) },
     pollMs: 5,
   });

@@ -119,7 +119,7 @@ export function bearerTokenOf(request: FastifyRequest): string {
   }
   if (/^bearer$/i.test(value)) {
     const detail = 'The API key is empty. Set the variable that your request takes it from.';
-    throw new ContractError('MISSING_API_KEY', detail);
+    throw new ContractError('INVALID_API_KEY', detail);
   }
   const token = BEARER.exec(value)?.[1];
   if (token === undefined || token.length > TOKEN_LENGTH_MAX) {
@@ -146,7 +146,8 @@ export function apiKeyOf(request: FastifyRequest): string {
     throw new ContractError('INVALID_API_KEY', UNKNOWN_KEY);
   }
   if (key) return key;
-  if (headerValues(request.raw, 'authorization').length > 0) return bearerTokenOf(request);
+  const bearer = headerValues(request.raw, 'authorization').join('').trim();
+  if (bearer !== '') return bearerTokenOf(request);
   throw new ContractError(
     'MISSING_API_KEY',
     'The API key is missing. Send it as X-Api-Key, or as Authorization: Bearer <API_KEY>.',

@@ -105,6 +105,8 @@ class MattingRoutes {
     const idempotencyKey = idempotencyKeyOf(request);
     const readerOf = corrects === undefined ? mattingBodyReaderOf : correctionBodyReaderOf;
     const readBody = readerOf(request.raw);
+    const { readJob } = this.#parts;
+    const of = corrects === undefined ? corrects : await readJob(callerOf(request), corrects);
     const uploads = this.#parts.uploads.beginBoth(callerOf(request).accountId, request.raw);
     try {
       wantBody(request, reply);
@@ -115,9 +117,9 @@ class MattingRoutes {
       const sent = { upload, backgroundUpload, hintsUpload };
       const { submitMatting } = this.#parts;
       const submission = { caller, askAgain, idempotencyKey, mode, fields, ...sent };
-      const submitted = await (corrects === undefined
+      const submitted = await (of === undefined
         ? submitMatting.submit({ ...submission, accepts })
-        : submitMatting.submitCorrection({ ...submission, corrects }));
+        : submitMatting.submitCorrection({ ...submission, corrects: of }));
       noteJob(request, submitted.job.id);
       reply.header('x-credits-charged', '0');
       if (!submitted.created && isFinal(submitted.job)) reply.header(REPLAYED, 'true');

@@ -190,8 +190,9 @@ test('headers › no API key', async t => {
 });
 
 test('headers › an empty API key', async t => {
-  for (const authorization of ['Bearer', 'bearer ']) {
-    t.is((await refused({ authorization })).code, 'MISSING_API_KEY', authorization);
+  for (const authorization of ['Bearer', 'bearer ', 'BEARER\t']) {
+    const { code, challenge } = await refused({ authorization });
+    t.deepEqual([code, challenge], ['INVALID_API_KEY', 'Bearer'], authorization);
   }
 });
 
@@ -301,7 +302,8 @@ test('headers › media types', async t => {
   ]) {
     t.is(await statusOf(type), 415, String(type));
   }
-  for (const type of ['Application/JSON', 'multipart/form-data', 'image/png', OCTETS]) {
+  const octets = [OCTETS, 'binary/octet-stream'];
+  for (const type of ['Application/JSON', 'multipart/form-data', 'image/png', ...octets]) {
     t.is(await statusOf(type), 400, type);
   }
 });
@@ -310,6 +312,14 @@ test('headers › the refusal of a media type says what is taken', async t => {
   const type = await app.post('/v1/matting', '{}', { 'content-type': 'text/plain' });
   const taken = 'application/json, multipart/form-data, image/*, application/octet-stream';
   t.is(type.headers.accept, taken);
+  const missing = await app.post('/v1/matting', 'bytes', { 'content-type': undefined });
+  t.is(missing.headers.accept, taken);
+  for (const [answer, wrong] of [
+    [type, /^The Content-Type header names .* Send application\/json/],
+    [missing, /^The Content-Type header is missing\. Send application\/json/],
+  ] as const) {
+    t.regex(answer.json().detail, wrong);
+  }
   for (const coding of ['gzip', 'identity', '']) {
     const answer = await app.post('/v1/matting', '{}', { 'content-encoding': coding });
     t.is(answer.json().code, 'UNSUPPORTED_MEDIA_TYPE', coding);

@@ -6,7 +6,8 @@
  * |------------|----------------------------------------------------------|
  * | queued     | no node has begun an item                                |
  * | processing | one has                                                  |
- * | cancelled  | its caller cancelled it; some jobs may still be running  |
+ * | cancelled  | it was cancelled, or its key revoked (docs/adr/0055);    |
+ * |            | some jobs may still be running                           |
  * | finished   | every item has ended                                     |
  */
 import { type Database, type Db, query, type Schema } from '@matting/database/database.ts';

@@ -1,9 +1,10 @@
 /** The use cases behind /v1/account. */
 
-import type { Balances } from '../ledger/ledger.ts';
+import { type Balances, CREDITS_PER_JOB } from '../ledger/ledger.ts';
 import type { LedgerStore } from '../ledger/ledger-store.ts';
 import type { ApiKeyStore } from './api-key-store.ts';
 import type { ApiKeyOwner } from './authenticate.ts';
+import { capReached } from './key-policy.ts';
 import { keyView } from './manage-keys.ts';
 
 export type Caller = ApiKeyOwner;
@@ -14,7 +15,7 @@ export type ReadAccount = ReturnType<typeof accountViews>;
 
 export function accountViews(
   ledger: Pick<LedgerStore, 'balances' | 'inFlight'>,
-  apiKeys: Pick<ApiKeyStore, 'list'>,
+  apiKeys: Pick<ApiKeyStore, 'find' | 'list'>,
 ) {
   const credits = async ({ accountId }: Caller): Promise<Balances> => {
     const balances = await ledger.balances(accountId);
@@ -26,6 +27,15 @@ export function accountViews(
     credits,
     /** The account's open jobs that are paid for. */
     inFlight: ({ accountId }: Caller) => ledger.inFlight(accountId),
+    /** Says that the key's cap has no credit left for a job; undefined: it has, or there is none. */
+    capRefusal: async ({ apiKeyId, policy }: Caller) => {
+      if (policy?.cap === undefined) return undefined;
+      const key = await apiKeys.find(apiKeyId);
+      if (key?.policy.cap === undefined || key.capUse === null) return undefined;
+      const { used, resetsAtMs } = key.capUse;
+      const isFull = used + CREDITS_PER_JOB > key.policy.cap.credits;
+      return isFull ? capReached(key.policy.cap, resetsAtMs) : undefined;
+    },
     view: async (caller: Caller) => ({ credits: await credits(caller) }),
     /** Oldest first, revoked ones too; none can be used as a key. */
     keys: async ({ accountId }: Caller) => {

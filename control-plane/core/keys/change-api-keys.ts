@@ -12,9 +12,12 @@ import { isAsciiWord, isInserted, matchesOne, nowPlusMs } from '@matting/databas
 import { requireName } from '../accounts/account-store.ts';
 import { type Actor, type AuditValues, requireAuthority } from '../accounts/audit.ts';
 import { type ApiKeyToken, createApiKeyToken, hashSecret } from './api-key-token.ts';
+import { cancelOpenBatches } from './cancel-batches.ts';
 import { countOfNewCap, type KeyPolicy, NO_POLICY } from './key-policy.ts';
 import { policyColumns } from './policy-columns.ts';
 import { type ApiKey, apiKeyFromRow, findApiKey, selectApiKeys } from './read-api-keys.ts';
+
+const SYSTEM = { kind: 'system' } as const;
 
 export interface NewKey {
   readonly policy?: KeyPolicy;
@@ -99,7 +102,10 @@ async function readMade(
   return row && apiKeyFromRow(row);
 }
 
-/** The key as it is now; undefined: no such key. Revoking again changes nothing. */
+/**
+ * The key as it is now; undefined: no such key. Revoking again changes nothing. Its open batches
+ * are cancelled with it (docs/adr/0055).
+ */
 export async function revokeApiKey(
   database: Database,
   apiKeyId: string,
@@ -118,6 +124,8 @@ export async function revokeApiKey(
       .where('revoked_at', 'is', null)
       .execute();
     await change?.log(entryOf('key.revoked', before, before));
+    const canceller = { accountId: before.accountId, actor: change?.actor ?? SYSTEM };
+    await cancelOpenBatches(database, tx, canceller, { api_key_id: apiKeyId });
     return requireKey(database, tx, apiKeyId);
   });
 }

@@ -78,6 +78,8 @@ export async function enterOperatorEntry(
 
 /** The account's open jobs: those with a credit, and corrections; waiting items are none. */
 const IN_FLIGHT = sql<number>`reserved - batch_waiting + open_corrections`;
+/** What any other job counts: it leaves one place to items that wait, or they could wait for ever. */
+const TAKEN = sql<number>`${IN_FLIGHT} + (batch_waiting > 0)`;
 
 const RESERVE = keepStatement<{ accountId: string; reservedMax: number }>(
   ({ kysely }, { accountId, reservedMax }) =>
@@ -89,7 +91,7 @@ const RESERVE = keepStatement<{ accountId: string; reservedMax: number }>(
       }))
       .where('id', '=', accountId)
       .where('available', '>=', CREDITS_PER_JOB)
-      .where(IN_FLIGHT, '<', reservedMax),
+      .where(TAKEN, '<', reservedMax),
 );
 
 const OPEN_CORRECTION = keepStatement<{ accountId: string; inFlightMax: number }>(
@@ -98,7 +100,7 @@ const OPEN_CORRECTION = keepStatement<{ accountId: string; inFlightMax: number }
       .updateTable('accounts')
       .set(eb => ({ open_corrections: eb('open_corrections', '+', 1) }))
       .where('id', '=', accountId)
-      .where(IN_FLIGHT, '<', inFlightMax),
+      .where(TAKEN, '<', inFlightMax),
 );
 
 const CLOSE_CORRECTIONS = keepStatement<{ accountId: string; count: number }>(
@@ -140,12 +142,12 @@ export async function reserveCredit(
   }
   const account = await tx
     .selectFrom('accounts')
-    .select(IN_FLIGHT.as('inFlight'))
+    .select(TAKEN.as('taken'))
     .where('id', '=', accountId)
     .executeTakeFirst();
   if (account === undefined) throw new Error(`account ${accountId} does not exist`);
   // The contract's order: jobs in flight before credits.
-  const full = account.inFlight >= reservedMax;
+  const full = account.taken >= reservedMax;
   return full ? 'too-many-in-flight' : 'insufficient-credits';
 }
 

@@ -57,7 +57,7 @@ const NODE_CODES = CODES.filter(([, { scope }]) => scope === 'node').map(([code]
 const ATTEMPT_ENDS = [
   ...everyOf({ outcome: ['done'], reason: [''] }),
   ...everyOf({ outcome: ['lost', 'node-fault'], reason: NODE_CODES }),
-  ...everyOf({ outcome: ['node-fault'], reason: ['INVALID_REQUEST'] }),
+  ...everyOf({ outcome: ['node-fault', 'rejected'], reason: ['INVALID_REQUEST'] }),
   ...everyOf({ outcome: ['local-fault'], reason: ['', 'SERVICE_UNAVAILABLE'] }),
 ];
 
@@ -106,6 +106,10 @@ export class ControlMetrics extends MetricSet {
     'matting_control_direct_attempts_total',
     'Attempts whose files went straight between node and storage, by how they ended',
     { outcome: ATTEMPT_KINDS },
+  );
+  readonly jobRefused = this.counted(
+    'matting_control_jobs_refused_total',
+    'Jobs that nodes refused ten times for other reasons than room, each once',
   );
   readonly fetchEnded = this.countedBy(
     'matting_control_source_fetches_total',

@@ -5,10 +5,11 @@
  * | kind        | when                                                     | counts as        |
  * |-------------|----------------------------------------------------------|------------------|
  * | done        | the result is complete and its checksum is right         | -                |
- * | refused     | before Admitted, whatever the reason; or after it, where | nothing          |
+ * | refused     | before Admitted, for what may pass; or after it, where   | nothing          |
  * |             | the node cannot do it after all                          |                  |
+ * | rejected    | before Admitted, as malformed: it stays so               | once elsewhere   |
  * | lost        | admitted, then the node, an engine or a worker was gone  | a lost attempt   |
- * | node-fault  | admitted, then the node's own error or a broken answer   | once elsewhere   |
+ * | node-fault  | the node's own error or a broken answer                  | once elsewhere   |
  * | image-fault | the image or its header is at fault                      | final            |
  * | local-fault | our own storage failed under it                          | read once more;  |
  * |             |                                                          | final, retryable |
@@ -48,6 +49,7 @@ export interface MatteResult {
 export type AttemptOutcome =
   | { readonly kind: 'done'; readonly result: MatteResult }
   | { readonly kind: 'refused'; readonly error: ContractError }
+  | { readonly kind: 'rejected'; readonly error: ContractError }
   | { readonly kind: 'lost'; readonly withProcess: boolean; readonly error: ContractError }
   | { readonly kind: 'node-fault'; readonly error: ContractError }
   | { readonly kind: 'image-fault'; readonly error: ContractError }
@@ -59,6 +61,7 @@ export type AttemptOutcome =
 export const ATTEMPT_KINDS = [
   'done',
   'refused',
+  'rejected',
   'lost',
   'node-fault',
   'image-fault',
@@ -95,7 +98,7 @@ export function outcomeOf(error: unknown, admitted: boolean, aborted: boolean): 
   const known = toContractError(error);
   const { about } = known.spec;
   if (about === 'picture' || about === 'options') return { kind: 'image-fault', error: known };
-  if (!admitted) return { kind: 'refused', error: known };
+  if (!admitted) return { kind: kindBefore(error, known), error: known };
   if (isTransportLoss(error)) return { kind: 'lost', withProcess: false, error: known };
   switch (known.code) {
     case 'ENGINE_LOST':
@@ -114,6 +117,12 @@ export function outcomeOf(error: unknown, admitted: boolean, aborted: boolean): 
     default:
       return { kind: 'node-fault', error: known };
   }
+}
+
+/** A status without a code is the transport's: it may pass. */
+function kindBefore(error: unknown, { code }: ContractError) {
+  if (code === 'INVALID_REQUEST') return 'rejected';
+  return code === 'NODE_FAULT' && !isBare(error) ? 'node-fault' : 'refused';
 }
 
 /** Returns how full a node is that refused, by its report; undefined: it did not refuse for now. */
@@ -141,6 +150,7 @@ export function verdictOn(
       return ofOther && ENGINE_FAULTS.has(outcome.error.code) ? undefined : 'fault';
     case 'refused':
       return HONEST_REFUSALS.has(outcome.error.code) ? undefined : 'fault';
+    case 'rejected':
     case 'local-fault':
     case 'storage-fault':
     case 'aborted':
@@ -173,8 +183,10 @@ function toContractError(error: unknown): ContractError {
 }
 
 /** Our nodes put their code into a trailer; a status without one is the transport's. */
+function isBare(error: unknown): error is GrpcError {
+  return isGrpcError(error) && error.metadata.get(ERROR_CODE_TRAILER).length === 0;
+}
+
 function isTransportLoss(error: unknown): boolean {
-  if (!isGrpcError(error)) return false;
-  if (error.metadata.get(ERROR_CODE_TRAILER).length > 0) return false;
-  return TRANSPORT_LOSS.has(error.code);
+  return isBare(error) && TRANSPORT_LOSS.has(error.code);
 }

@@ -96,9 +96,9 @@ test('a node › is noted with what runs its models, and with its provider alone
   await fleet.refresh();
   t.deepEqual(runsOn, ['cpu (onnxruntime, openvino)']);
   const older = [NodeModel.create({ model: 'isnet' })];
-  await joined({ info: { models: older, executionProviderSelected: 'cuda' } });
+  await joined({ info: { models: older, executionProviderSelected: 'webgpu' } });
   await fleet.refresh();
-  t.is(runsOn.at(-1), 'cuda');
+  t.is(runsOn.at(-1), 'webgpu');
   const hostile = Array.from({ length: 99 }, (_, at) => NodeModel.create({ runtime: `r${at}` }));
   hostile.unshift(NodeModel.create({ runtime: '\u001b[2J' }));
   await joined({ info: { models: hostile, executionProviderSelected: 'x'.repeat(33) } });

@@ -194,15 +194,19 @@ test('a result › that is complete stands even if the connection breaks before 
   t.is(outcome.kind, 'done');
 });
 
-test('an end › before Admitted is a refusal, whatever the code but a fault of the image', async t => {
-  for (const code of ['NODE_OVERLOADED', 'NODE_UNAVAILABLE', 'NODE_FAULT'] as const) {
+test('an end › before Admitted is a refusal where waiting may help', async t => {
+  for (const [code, kind] of [
+    ['NODE_OVERLOADED', 'refused'],
+    ['NODE_UNAVAILABLE', 'refused'],
+    ['INVALID_NODE_TOKEN', 'refused'],
+    ['CALL_DEADLINE_EXCEEDED', 'refused'],
+    ['INVALID_REQUEST', 'rejected'],
+    ['NODE_FAULT', 'node-fault'],
+    ['IMAGE_RESOLUTION_TOO_LARGE', 'image-fault'],
+    ['INVALID_PARAMETER', 'image-fault'],
+  ] as const) {
     node.script = async exchange => exchange.fail(code);
-    const outcome = await client.matte(callOf(INPUT));
-    t.is(outcome.kind === 'refused' && outcome.error.code, code);
-  }
-  for (const code of ['IMAGE_RESOLUTION_TOO_LARGE', 'INVALID_PARAMETER'] as const) {
-    node.script = async exchange => exchange.fail(code);
-    t.is((await client.matte(callOf(INPUT))).kind, 'image-fault', code);
+    t.is((await client.matte(callOf(INPUT))).kind, kind, code);
   }
 });
 

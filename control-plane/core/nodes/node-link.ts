@@ -175,6 +175,7 @@ export class NodeLink {
       bootId,
       client: this.client,
       waitMsMax,
+      abilities: view.abilities,
       model: model === undefined ? undefined : this.model(model),
       /** Origins of object storage at which the node gets and puts files. */
       directOrigins: this.#directOrigins,

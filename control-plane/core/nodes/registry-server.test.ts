@@ -4,9 +4,9 @@ import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { credentials, Metadata, type ServiceError, status } from '@grpc/grpc-js';
-import { MESSAGE_BYTES_SMALL } from '@matting/program/ports/bounded-messages.ts';
 import type { GuardCause } from '@matting/program/ports/grpc-guard.ts';
 import type { GuardBounds } from '@matting/program/ports/guard-bounds.ts';
+import { MESSAGE_BYTES_SMALL } from '@matting/proto/contract/limits.ts';
 import {
   Command,
   type HeartbeatResponse,

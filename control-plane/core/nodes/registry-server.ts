@@ -10,7 +10,6 @@ import {
   type ServerUnaryCall,
   type sendUnaryData,
 } from '@grpc/grpc-js';
-import { MESSAGE_BYTES_SMALL } from '@matting/program/ports/bounded-messages.ts';
 import {
   type GrpcGuard,
   type GuardCause,
@@ -25,6 +24,7 @@ import {
 import { isSameToken } from '@matting/program/tokens.ts';
 import { ContractError, type ErrorCode } from '@matting/proto/contract/errors.ts';
 import { toStatus } from '@matting/proto/contract/grpc-status.ts';
+import { MESSAGE_BYTES_SMALL } from '@matting/proto/contract/limits.ts';
 import {
   Command,
   NodeRegistryService,

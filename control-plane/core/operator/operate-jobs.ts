@@ -123,6 +123,7 @@ function viewJob(job: Job) {
   return {
     job_id: job.id,
     reference: job.reference,
+    batch_id: job.batch?.id ?? null,
     status: publicState(job),
     state: job.state,
     account_id: job.accountId,

@@ -5,16 +5,19 @@
  * |------------|------------------------------------------------|--------------------------------|
  * | null       | found, and nothing was done about it           | settle, repay                  |
  * | returned   | its file was there again                       | record: it is gone once more   |
- * | unpaid     | nothing was charged for it                     | -                              |
+ * | unpaid     | nothing was charged for it, or a correction    | -                              |
+ * |            | made it again after it was found               |                                |
  * | paid       | the credit was granted again                   | -                              |
  *
- * A row moves no money by itself. `repay` does, once a job, whatever became of the job's row.
+ * A row moves no money by itself. `repay` does, once a job, whatever became of the job's row. It
+ * ends the job's family: no correction makes the result again that was paid back (docs/adr/0052).
  */
 
-import { type Database, query, transact } from '@matting/database/database.ts';
+import { type Database, type Db, query, transact } from '@matting/database/database.ts';
 import { isInserted, matchesOne, nowPlusMs, throughIndex } from '@matting/database/statements.ts';
 import type { NotNull } from 'kysely';
 import { insertAuditEntry } from '../accounts/audit.ts';
+import { OPEN_STATES } from '../jobs/job.ts';
 import { CREDITS_PER_JOB, lostReferenceOf, SLOT_OF } from '../ledger/ledger.ts';
 import { enterOperatorEntry, holdAccount } from '../ledger/ledger-writer.ts';
 
@@ -34,8 +37,10 @@ export type LossFinder = (typeof LOSS_FINDERS)[number];
 
 type Repayment =
   | 'paid'
-  /** Nothing was charged: the job was unpaid. */
+  /** Nothing was charged, or a correction made the result again. */
   | 'unpaid'
+  /** A correction is open, and may make the result again: nothing changed. */
+  | 'correcting'
   | 'settled';
 
 export type LostResultStore = ReturnType<typeof createLostResultStore>;
@@ -212,7 +217,7 @@ function repay(database: Database, jobId: string, auditId: string): Promise<Repa
   return transact(database, async tx => {
     const found = await tx
       .selectFrom('lost_results')
-      .select('account_id')
+      .select(['account_id', 'found_at'])
       .where('job_id', '=', jobId)
       .executeTakeFirst();
     if (found === undefined) return 'settled';
@@ -227,7 +232,14 @@ function repay(database: Database, jobId: string, auditId: string): Promise<Repa
       .where('slot', '=', SLOT_OF.charge)
       .where('reference', '=', jobId)
       .executeTakeFirst();
-    const repayment = charge?.kind === 'charge' ? 'paid' : 'unpaid';
+    const corrections = await correctionsOf(tx, jobId);
+    if (corrections.some(({ state }) => OPEN_STATES.some(open => open === state))) {
+      return 'correcting';
+    }
+    const isMadeAgain = corrections.some(
+      ({ state, created_at }) => state === 'succeeded' && created_at >= found.found_at,
+    );
+    const repayment = charge?.kind === 'charge' && !isMadeAgain ? 'paid' : 'unpaid';
     const settled = await matchesOne(
       tx
         .updateTable('lost_results')
@@ -237,6 +249,13 @@ function repay(database: Database, jobId: string, auditId: string): Promise<Repa
     );
     if (!settled) return 'settled';
     if (repayment === 'unpaid') return repayment;
+    // Corrections begin with the account's row, too: none is made from here on.
+    await tx
+      .updateTable('jobs')
+      .set({ kept_until: database.nowMs })
+      .where('id', 'in', [jobId, ...corrections.map(({ id }) => id)].sort())
+      .where('kept_until', '>', database.nowMs)
+      .execute();
     const reference = lostReferenceOf(jobId);
     const entry = { kind: 'grant', accountId, amount: CREDITS_PER_JOB, reference } as const;
     await enterOperatorEntry(database, tx, entry);
@@ -250,4 +269,13 @@ function repay(database: Database, jobId: string, auditId: string): Promise<Repa
     });
     return repayment;
   });
+}
+
+/** They are all of the family but its first job; CORRECTIONS_MAX at most. */
+function correctionsOf(tx: Db, first: string) {
+  return tx
+    .selectFrom('jobs')
+    .select(['id', 'state', 'created_at'])
+    .where('family', '=', first)
+    .execute();
 }

@@ -39,7 +39,8 @@ const MISSING_FEW_MAX = 5;
 
 /**
  * Gives the credit of each lost result back, once, unless its file is there again. `repaid`: jobs whose credit was granted again; with a dry run those whose would be.
- * `unpaid`: nothing was charged for them; 0 with a dry run. `looked` and `found`: 0 without `all`.
+ * `unpaid`: nothing was charged for them, or a correction made them again. `correcting`: a correction
+ * is open; a later call settles them. Both are 0 with a dry run. `looked` and `found`: 0 without `all`.
  * @throws ContractError SERVICE_UNAVAILABLE: what was done until then stays; say it again.
  *   MostMissingError, before anything is done
  */
@@ -48,7 +49,7 @@ export async function repayLost(dependencies: RepayDependencies, options: RepayO
   const look = options.all
     ? await lookAtAll(dependencies, options)
     : { looked: 0, found: 0, due: 0 };
-  const settled = { repaid: look.due, returned: 0, unpaid: 0 };
+  const settled = { repaid: look.due, returned: 0, unpaid: 0, correcting: 0 };
   const { lostResults } = dependencies;
   let after = FIRST_RESULT;
   for (;;) {
@@ -68,7 +69,7 @@ async function settleLoss(
   dependencies: RepayDependencies,
   jobId: string,
   { dryRun }: RepayOptions,
-): Promise<'repaid' | 'returned' | 'unpaid' | 'settled'> {
+): Promise<'repaid' | 'returned' | 'unpaid' | 'correcting' | 'settled'> {
   const { lostResults } = dependencies;
   if (await isThere(dependencies, jobId)) {
     if (!dryRun && !(await lostResults.returned(jobId))) return 'settled';

@@ -1,7 +1,9 @@
 /** Corrections by REST: what they take over, when they are refused, and that they cost nothing. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
+import { hold } from '@matting/http/test/held-form.ts';
 import ava, { type ExecutionContext } from 'ava';
+import { laterThanNow } from '../test/families.ts';
 import { IMAGE_FAULT } from '../test/fixtures.ts';
 import { imageBody, openTestApp, pngHeader, useTestApp } from '../test/support/test-app.ts';
 
@@ -55,6 +57,18 @@ test('a correction is a job of its own, which costs nothing', async t => {
   t.deepEqual(await app.stores.ledger.check(), []);
 });
 
+test('a correction of no job of the caller is refused before its body is read', async t => {
+  const payload = JSON.stringify({ background: 'white' });
+  const held = { headers: app.headers(), payload };
+  const port = await app.listen();
+  for (const id of [randomUUID(), 'x']) {
+    await t.throwsAsync(hold(port, { ...held, path: pathOf(id) }), { message: /refused: 404/ });
+  }
+  const jobId = await firstOf();
+  const { status } = await (await hold(port, { ...held, path: pathOf(jobId) })).release();
+  t.is(status, 202);
+});
+
 test('with Prefer: wait it waits', async t => {
   const jobId = await firstOf();
   const done = app.onSubmitted(id => app.succeedJob(id));
@@ -106,6 +120,29 @@ test('a background picture must be sent again', async t => {
   await app.succeedJob(jobId);
   await refused(t, await correct(jobId), 400, 'INVALID_PARAMETER', 'background');
   t.is((await correct(jobId, { background: 'transparent' })).statusCode, 202);
+});
+
+test('no correction makes a result again that was paid back', async t => {
+  const jobId = await firstOf();
+  const key = { 'idempotency-key': randomUUID() };
+  const { job_id: done } = (await correct(jobId, {}, key)).json();
+  await app.succeedJob(done);
+  const { lostResults } = app.stores;
+  const loss = { jobId, accountId: app.accountId };
+  await laterThanNow(app.stores);
+  t.true(await lostResults.record(loss, 'operator', randomUUID()));
+  t.is(await lostResults.repay(jobId, randomUUID()), 'paid');
+  for (const sweep of [async () => [], () => app.stores.jobs.takeExpiredKept(10)]) {
+    await sweep();
+    for (const id of [jobId, done]) {
+      const answer = await correct(id);
+      await refused(t, answer, 409, 'JOB_NOT_CORRECTABLE');
+      t.regex(answer.json().detail, /credit returned/);
+    }
+  }
+  const replayed = await correct(jobId, {}, key);
+  t.deepEqual([replayed.statusCode, replayed.json().job_id], [200, done]);
+  t.deepEqual(await app.stores.ledger.check(), []);
 });
 
 test('a key makes one correction, and is of one kind', async t => {

@@ -50,7 +50,10 @@ export async function requireCorrectable(jobs: Pick<JobStore, 'find'>, jobId: st
     throw new ContractError('RESULT_EXPIRED', detail, { jobId });
   }
   const input = first.kept?.input;
-  if (of.kept === null || input == null) throw notCorrectable(jobId, NOTHING_KEPT);
+  // Its time ends before that of the first result where the credit was returned.
+  if (of.kept === null || input == null || of.kept.untilMs <= of.readAtMs) {
+    throw notCorrectable(jobId, NOTHING_KEPT);
+  }
   if (first.corrections >= CORRECTIONS_MAX) {
     const detail = `The job has its ${CORRECTIONS_MAX} corrections. Submit the image again.`;
     throw new ContractError('CORRECTIONS_EXHAUSTED', detail, { jobId });
@@ -60,7 +63,8 @@ export async function requireCorrectable(jobs: Pick<JobStore, 'find'>, jobId: st
 
 const NOT_ASKED = 'The job keeps no input. Submit the image again with correctable=true.';
 const NOT_SUCCEEDED = 'The job has not succeeded. Correct a job whose status is succeeded.';
-const NOTHING_KEPT = 'The node kept no matte of this job. Submit the image again.';
+const NOTHING_KEPT =
+  'The service keeps no matte of this job: its node kept none, or the result of the first job was lost and its credit returned. Submit the image again.';
 
 function notCorrectable(jobId: string, detail: string): ContractError {
   return new ContractError('JOB_NOT_CORRECTABLE', detail, { jobId });

@@ -90,7 +90,8 @@ test('a form with image_url, and with image_base64', async t => {
 });
 
 test('a picture as the body, by whatever type of a picture, its fields in the query', async t => {
-  const types = ['image/png', 'image/jpeg', 'IMAGE/X-unknown; a=b', 'application/octet-stream'];
+  const octets = ['application/octet-stream', 'binary/octet-stream'];
+  const types = ['image/png', 'image/jpeg', 'IMAGE/X-unknown; a=b', ...octets];
   for (const type of types) {
     const jobId = await taken({
       path: '?output_format=%61VIF&',

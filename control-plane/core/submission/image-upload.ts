@@ -1,11 +1,12 @@
 /**
  * An upload of one picture. It is decoded, hashed and written while it arrives, so that its size
  * costs no memory. Without a free slot or disk space it is still hashed: a join or a replay needs
- * only that.
+ * only that. An image that the storage has already is copied once nothing refuses its job.
  *
  * | state     | entered by             | left by                                                  |
  * |-----------|------------------------|----------------------------------------------------------|
- * | empty     | begin                  | the first piece                                          |
+ * | empty     | begin                  | the first piece, takeCopy                                |
+ * | known     | takeCopy               | copy, the end of the request                             |
  * | writing   | the first piece        | finish, abort, a refusal, a disk that takes no more      |
  * | unstored  | no slot, no disk       | finish, which says so; abort                             |
  * | refused   | text that is no Base64 | abort; what follows is dropped, finish throws the cause  |
@@ -39,6 +40,16 @@ export interface FinishedUpload {
   readonly image: JobInput | ContractError;
 }
 
+/** What a finished upload said of an image. */
+export interface KnownImage {
+  readonly sha256: string;
+  readonly image: Omit<JobInput, 'blob'>;
+}
+
+interface CopiedImage extends KnownImage {
+  readonly open: () => Promise<AsyncIterable<Uint8Array>>;
+}
+
 type PieceReader = Pick<Base64Decoder, 'decodedBytes' | 'push' | 'finish'>;
 
 export class ImageUpload {
@@ -53,6 +64,7 @@ export class ImageUpload {
   #gathered = new KeptBytes(WRITE_BYTES, UNCOUNTED);
   #refusal: ContractError | undefined;
   #unstored: ContractError | undefined;
+  #known: CopiedImage | undefined;
 
   constructor(place: UploadSlot, role: ImageRole, jobId: string, blob: string) {
     this.jobId = jobId;
@@ -67,6 +79,27 @@ export class ImageUpload {
    */
   takeBytes(field?: string): void {
     this.#reader = new RawBytes(field);
+  }
+
+  /** Call it in place of `write`: `copy` brings the bytes. */
+  takeCopy(of: CopiedImage): void {
+    this.#known = of;
+  }
+
+  get isCopy(): boolean {
+    return this.#known !== undefined;
+  }
+
+  /** Does nothing if the request brought the bytes. @throws ContractError SERVICE_UNAVAILABLE */
+  async copy(): Promise<void> {
+    const known = this.#known;
+    if (known === undefined) return;
+    this.#known = undefined;
+    this.takeBytes();
+    for await (const piece of await known.open()) await this.write(piece);
+    const { sha256, image } = await this.finish();
+    if (image instanceof ContractError) throw image;
+    if (sha256 !== known.sha256) throw new Error(`the copy ${image.blob} has other bytes`);
   }
 
   /**
@@ -88,6 +121,10 @@ export class ImageUpload {
    * IMAGE_RESOLUTION_TOO_LARGE
    */
   async finish(): Promise<FinishedUpload> {
+    if (this.#known !== undefined) {
+      const { sha256, image } = this.#known;
+      return { sha256, image: { ...image, blob: this.#blob } };
+    }
     await this.#store(() => this.#reader.finish());
     if (this.#refusal !== undefined) throw this.#refusal;
     await this.writeGathered();

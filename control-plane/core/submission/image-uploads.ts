@@ -2,7 +2,7 @@
 
 import { randomUUID } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
-import { HeldBytes, type HeldRoom } from '@matting/program/held-bytes.ts';
+import { HeldBytes, type HeldRoom, type Holding } from '@matting/program/held-bytes.ts';
 import { Semaphore, type SemaphoreOptions } from '@matting/program/semaphore.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { BACKGROUND_IMAGE, HINTS_IMAGE, INPUT_IMAGE } from '../jobs/acceptable-image.ts';
@@ -19,8 +19,8 @@ export const UPLOADS_WAITING_MAX = 1024;
 const WAIT_MS = 10_000;
 const BUSY_RETRY_AFTER_S = 5;
 /**
- * All requests together keep so much of their texts: fields of a submission, messages to /mcp. Most
- * keep a few hundred bytes, and for no longer than it takes to read them.
+ * All requests together keep so much of their texts: fields of a submission, items of a batch,
+ * messages to /mcp. Most keep a few hundred bytes, and for no longer than it takes to read them.
  */
 export const TEXT_BYTES_MAX = 32 * 1024 * 1024;
 
@@ -76,13 +76,18 @@ export class ImageUploads {
     return this.#texts.held;
   }
 
+  /** The room for the texts of a request without a file. Its caller ends it. */
+  beginTexts(accountId: string): Holding {
+    return this.#texts.begin(accountId);
+  }
+
   /**
    * They share one slot, and take neither it nor a file before a first piece.
    * @param body is not read on while they wait for the slot; absent: it is
    */
   beginBoth(accountId: string, body?: IncomingMessage): RequestUploads {
     const place = new UploadSlot(this.#blobs, this.#slots, { accountId, body });
-    const texts = this.#texts.begin(accountId);
+    const texts = this.beginTexts(accountId);
     // The id comes before the first byte: a blob has its name from its beginning.
     const jobId = randomUUID();
     const image = new ImageUpload(place, INPUT_IMAGE, jobId, `inputs/${jobId}`);

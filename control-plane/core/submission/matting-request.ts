@@ -221,7 +221,8 @@ function requireBackground(given: TextValue | undefined, policy: OutgoingPolicy)
   return url;
 }
 
-function requireUrl(url: TextValue, policy: OutgoingPolicy): string {
+/** @throws ContractError INVALID_IMAGE_SOURCE */
+export function requireUrl(url: TextValue, policy: OutgoingPolicy): string {
   if (url === OVERLONG) {
     const detail = `image_url is too long. The limit is ${URL_LENGTH_MAX} characters.`;
     const fieldErrors = [{ field: 'image_url', detail }];

@@ -4,7 +4,6 @@ import { mkdtemp, readdir, rm } from 'node:fs/promises';
 import type { RequestListener } from 'node:http';
 import os from 'node:os';
 import path from 'node:path';
-import { gzipSync } from 'node:zlib';
 import { Base64Decoder } from '@matting/http/base64.ts';
 import { type FetchLimits, GuardedFetch } from '@matting/http/outgoing/guarded-fetch.ts';
 import { OutgoingGuard } from '@matting/http/outgoing/outgoing-guard.ts';
@@ -149,15 +148,6 @@ test('a source that fails › that does not speak HTTP, or says too much of it',
     await rejectsWith(t, fetchInto(source.url), forGood);
   }
 });
-
-test('a source that fails › that sends an encoding that was not accepted', t =>
-  assertFails(
-    t,
-    (_request, response) => {
-      response.writeHead(200, { 'content-encoding': 'gzip' }).end(gzipSync(png));
-    },
-    forGood,
-  ));
 
 const unsupported = { code: 'UNSUPPORTED_IMAGE_FORMAT', retryable: false };
 

@@ -17,6 +17,7 @@ interface RunBatchesParts {
   readonly jobs: JobDeletion;
   readonly events: Pick<JobEvents, 'jobFinal' | 'notificationDue'>;
   readonly log: Pick<Logger, 'warn'>;
+  readonly jobsInFlightMax: number;
   readonly pollMs?: number;
 }
 
@@ -48,11 +49,11 @@ export function runBatches(parts: RunBatchesParts) {
  * @param full accounts without room in this round; their other batches do not ask again
  */
 async function advance(parts: RunBatchesParts, batch: OpenBatch, full: Set<string>): Promise<void> {
-  const { batches, jobs, events } = parts;
+  const { batches, jobs, events, jobsInFlightMax } = parts;
   let { waiting } = batch;
   const mayEnter = batch.cancelledAtMs !== null || !full.has(batch.accountId);
   while (mayEnter && waiting > 0) {
-    const entered = await batches.enterItems(batch.id, batch.accountId);
+    const entered = await batches.enterItems(batch.id, batch.accountId, jobsInFlightMax);
     if (entered === 0) {
       full.add(batch.accountId);
       break;

@@ -1,5 +1,5 @@
 /** Other packages use these of a submission: its fields, its uploads, and what becomes of it. */
-export type { ImageUpload } from './image-upload.ts';
+export type { ImageUpload, KnownImage } from './image-upload.ts';
 export type { RequestUploads } from './image-uploads.ts';
 export { requireBackgroundUrl, requireImageUrl } from './image-url.ts';
 export {

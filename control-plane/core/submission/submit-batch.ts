@@ -4,9 +4,11 @@
  * replay or conflict, then what no node can do, the callback, open batches and credits.
  */
 import { hash, randomUUID } from 'node:crypto';
+import { bytesOfText, type TextValue, underPath } from '@matting/http/body-fields.ts';
+import { Turns } from '@matting/program/turns.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { CallbackAddressCheck } from '../fetching/callback-check.ts';
-import { BATCH_ITEMS_MAX, type Batch, type BatchStore } from '../jobs/batch.ts';
+import type { Batch, BatchStore } from '../jobs/batch.ts';
 import type { JobStore } from '../jobs/job-store.ts';
 import type { Caller } from '../keys/caller.ts';
 import type { OfferedModels } from '../models/offered-models.ts';
@@ -18,13 +20,13 @@ import {
 } from '../transactions/batch-submission.ts';
 import type { AcceptanceGate } from './acceptance-gate.ts';
 import { fingerprintOf, idempotencyKeyHash } from './fingerprint.ts';
-import { requireImageUrl } from './image-url.ts';
 import {
   type FieldPolicy,
   type MattingFields,
   type MattingRequest,
   requireMattingRequest,
   requireReference,
+  requireUrl,
 } from './matting-request.ts';
 import { keyConflict, noCredit, templateOf } from './submit-matting.ts';
 
@@ -46,7 +48,11 @@ interface SubmitBatchDependencies {
 export interface BatchFields {
   /** Those that all items share: none of their own. */
   readonly shared: MattingFields['texts'];
-  readonly items: readonly { readonly imageUrl: string; readonly reference?: string }[];
+  /** 1 to BATCH_ITEMS_MAX. */
+  readonly items: readonly {
+    readonly imageUrl: TextValue;
+    readonly reference: TextValue | undefined;
+  }[];
 }
 
 interface BatchSubmission {
@@ -67,7 +73,7 @@ export class SubmitBatch {
   /** @throws ContractError every code of a refused submission */
   async submit({ caller, askAgain, idempotencyKey, fields }: BatchSubmission) {
     const { batches, jobs, callbackSecrets, sells, onSubmitted } = this.#dependencies;
-    const { request, items } = this.#requireFields(fields);
+    const { request, items } = await this.#requireFields(fields);
     const { apiKeyId } = caller;
     const keyHash = idempotencyKeyHash(idempotencyKey);
     const fingerprint = fingerprintOfBatch(request, items);
@@ -75,7 +81,14 @@ export class SubmitBatch {
     if (known !== undefined) return existing(known, fingerprint);
     const job = await jobs.findByIdempotencyKey(apiKeyId, keyHash);
     if (job !== undefined) throw keyConflict(job.id);
-    await this.#requireAccepting(caller, request);
+    try {
+      await this.#requireAccepting(caller, request);
+    } catch (refusal) {
+      // A twin may have made the batch meanwhile, and a join is not refused.
+      const made = await batches.findByIdempotencyKey(apiKeyId, keyHash);
+      if (made === undefined) throw refusal;
+      return existing(made, fingerprint);
+    }
     const { accountId, policy } = await askAgain();
     const id = randomUUID();
     const { callback } = request;
@@ -105,24 +118,25 @@ export class SubmitBatch {
         const detail = `The account already has ${OPEN_BATCHES_MAX} open batches. Wait until one is finished.`;
         throw new ContractError('RATE_LIMITED', detail, { retryAfterS: OPEN_RETRY_AFTER_S });
       }
+      case 'key-revoked':
+        throw new ContractError('INVALID_API_KEY', 'The API key was revoked. Send another key.');
       case 'insufficient-credits':
         throw noCredit(sells, items.length);
     }
   }
 
-  #requireFields({ shared, items: given }: BatchFields) {
+  async #requireFields({ shared, items: given }: BatchFields) {
     const { fieldPolicy } = this.#dependencies;
-    if (given.length === 0 || given.length > BATCH_ITEMS_MAX) {
-      const wrong = `must have 1 to ${BATCH_ITEMS_MAX} images`;
-      const fieldErrors = [{ field: 'items', detail: wrong }];
-      throw new ContractError('INVALID_REQUEST', `items ${wrong}.`, { fieldErrors });
+    const items: { readonly imageUrl: string; readonly reference: string | null }[] = [];
+    const turns = new Turns();
+    for (const [index, { imageUrl, reference }] of given.entries()) {
+      await turns.before(bytesOfText(imageUrl) / 2);
+      const item = underPath(`items[${index}]`, () => ({
+        imageUrl: requireUrl(imageUrl, fieldPolicy),
+        reference: requireReference(reference) ?? null,
+      }));
+      items.push(item);
     }
-    const items = given.map(({ imageUrl, reference }, index) =>
-      underItem(index, () => {
-        requireImageUrl(imageUrl, fieldPolicy);
-        return { imageUrl, reference: requireReference(reference) ?? null };
-      }),
-    );
     const texts = new Map([...shared, ['image_url' as const, items[0]!.imageUrl]]);
     const request = requireMattingRequest({ texts, imageGiven: false }, fieldPolicy);
     return { request, items };
@@ -134,21 +148,6 @@ export class SubmitBatch {
     models.require(model, caller.policy);
     acceptance.requireAble({ ...request, background: { input: null } }, undefined);
     await callbackAddresses.requireOf(callback, caller.accountId);
-  }
-}
-
-/** @throws ContractError that names the item's field */
-function underItem<T>(index: number, check: () => T): T {
-  try {
-    return check();
-  } catch (error) {
-    if (!(error instanceof ContractError)) throw error;
-    const { code, message } = error;
-    const at = `items[${index}]`;
-    const fieldErrors = error.fieldErrors.map(one => ({ ...one, field: `${at}.${one.field}` }));
-    // The advice to send the image itself, which the message ends with, is not for a batch.
-    const said = fieldErrors.map(({ field, detail }) => `${field} ${detail}.`).join(' ');
-    throw new ContractError(code, said || `${at}: ${message}`, { cause: error, fieldErrors });
   }
 }
 

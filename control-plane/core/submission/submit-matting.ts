@@ -13,9 +13,9 @@ import type { BatchStore } from '../jobs/batch.ts';
 import { type Job, type JobInput, UNPAID } from '../jobs/job.ts';
 import type { JobStore } from '../jobs/job-store.ts';
 import type { Caller, ReadAccount } from '../keys/caller.ts';
+import { CREDITS_PER_JOB } from '../ledger/ledger.ts';
 import type { OfferedModels } from '../models/offered-models.ts';
 import type { JobEvents } from '../results/job-events.ts';
-import { readJobOfCaller } from '../results/job-view.ts';
 import type { CallbackSecrets } from '../secrets/secret-box.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
 import type {
@@ -69,9 +69,9 @@ const IN_FLIGHT_RETRY_AFTER_S = 5;
 const DRAINING_RETRY_AFTER_S = 1;
 
 interface SubmitMattingDependencies {
-  readonly jobs: Pick<JobStore, 'find' | 'findByIdempotencyKey' | 'findForKey'> & JobSubmission;
+  readonly jobs: Pick<JobStore, 'find' | 'findByIdempotencyKey'> & JobSubmission;
   readonly batches: Pick<BatchStore, 'findByIdempotencyKey'>;
-  readonly readAccount: Pick<ReadAccount, 'inFlight'>;
+  readonly readAccount: Pick<ReadAccount, 'capRefusal' | 'credits' | 'inFlight'>;
   readonly blobs: Pick<BlobStore, 'remove'>;
   readonly events: JobEvents;
   readonly acceptance: Pick<AcceptanceGate, 'requireAble' | 'requireOpen' | 'requireRoom'>;
@@ -119,8 +119,8 @@ interface DerivedKey {
 
 export interface CorrectionSubmission extends Omit<Submission, 'accepts' | 'idempotencyKey'> {
   readonly idempotencyKey: string | DerivedKey;
-  /** As the caller wrote it. */
-  readonly corrects: string;
+  /** A job of the caller. */
+  readonly corrects: Job;
 }
 
 export interface KeylessSubmission extends Sent {
@@ -181,15 +181,18 @@ export class SubmitMatting {
     return await this.#traced(submission, { request, pictures, fingerprint, key });
   }
 
+  /** Finds what the key has made, for those who ask before they read the rest of a body. */
+  findMade(caller: Caller, idempotencyKey: string): Promise<Job | undefined> {
+    return this.#find(caller, { hash: idempotencyKeyHash(idempotencyKey) });
+  }
+
   /**
    * The job that corrects another of the caller's, with the fields that it does not send.
-   * @throws ContractError as `submit`; JOB_NOT_FOUND, JOB_NOT_CORRECTABLE, RESULT_EXPIRED,
-   * CORRECTIONS_EXHAUSTED
+   * @throws ContractError as `submit`; JOB_NOT_CORRECTABLE, RESULT_EXPIRED, CORRECTIONS_EXHAUSTED
    */
   async submitCorrection(submission: CorrectionSubmission): Promise<Submitted> {
-    const { caller, fields: sent, idempotencyKey } = submission;
+    const { caller, fields: sent, idempotencyKey, corrects } = submission;
     const { backgroundUpload, hintsUpload } = submission;
-    const corrects = await readJobOfCaller(this.#dependencies.jobs, caller, submission.corrects);
     const fields = inheritedFields(sent, corrects);
     const asked = requireMattingRequest(fields, this.#dependencies.fieldPolicy);
     const request = { ...asked, correctable: keptFields(fields) };
@@ -269,7 +272,7 @@ export class SubmitMatting {
   }
 
   async #requireAccepting(
-    { caller, unpaid }: Sent,
+    { caller, unpaid, upload }: Sent,
     { request, pictures: { image, background, hints }, corrects }: Asked,
   ): Promise<StoredPictures> {
     const { acceptance, callbackAddresses, readAccount, jobsInFlightMax } = this.#dependencies;
@@ -302,6 +305,8 @@ export class SubmitMatting {
         ? acceptance.requireOpen(caller.accountId)
         : acceptance.requireRoom());
       await unpaid?.requireRoom();
+      if (upload.isCopy) await this.#requireCredit(caller);
+      await upload.copy();
       return stored;
     } catch (refusal) {
       if (unpaid !== undefined) throw refusal;
@@ -310,6 +315,15 @@ export class SubmitMatting {
         ? this.#tooManyInFlight()
         : refusal;
     }
+  }
+
+  /** Reads what the job's transaction decides later, before a copy is made for nothing. */
+  async #requireCredit(caller: Caller): Promise<void> {
+    const { readAccount, jobsInFlightMax, sells } = this.#dependencies;
+    if ((await readAccount.inFlight(caller)) >= jobsInFlightMax) throw this.#tooManyInFlight();
+    if ((await readAccount.credits(caller)).available < CREDITS_PER_JOB) throw noCredit(sells);
+    const reached = await readAccount.capRefusal(caller);
+    if (reached !== undefined) throw new ContractError('KEY_CAP_REACHED', reached);
   }
 
   async #create(
@@ -386,7 +400,7 @@ export class SubmitMatting {
   }
 
   #tooManyInFlight(): ContractError {
-    const detail = `The account already has ${this.#dependencies.jobsInFlightMax} jobs in flight. Wait until one ends.`;
+    const detail = `The account can have ${this.#dependencies.jobsInFlightMax} jobs in flight. Wait until one ends.`;
     return new ContractError('RATE_LIMITED', detail, { retryAfterS: IN_FLIGHT_RETRY_AFTER_S });
   }
 }

@@ -4,7 +4,7 @@ import { rowsOf } from '@matting/database/test/rows.ts';
 import type { Stores } from '../stores.ts';
 import type { BatchOutcome, NewBatch } from '../transactions/batch-submission.ts';
 import type { ChangingMethod, Fixture } from './changing-methods.ts';
-import { newBatch } from './fixtures.ts';
+import { LIMITS, newBatch, OPERATOR } from './fixtures.ts';
 
 const CALLBACK = {
   url: 'https://receiver.example/hook',
@@ -27,7 +27,7 @@ async function submitted(fixture: Fixture): Promise<NewBatch> {
 async function ended(fixture: Fixture): Promise<NewBatch> {
   const { batches, jobs } = fixture.stores;
   const batch = await submitted(fixture);
-  await batches.enterItems(batch.id, batch.accountId);
+  await batches.enterItems(batch.id, batch.accountId, LIMITS.jobsInFlightMax);
   for (const { jobId } of batch.items) await jobs.remove(jobId, batch.apiKeyId);
   return batch;
 }
@@ -37,6 +37,22 @@ async function assertReserved(stores: Stores, { id, apiKeyId, items }: NewBatch,
   assert.equal(found?.nextItem, entered ? items.length : 0);
   const listed = await stores.batches.items(found, 0, 10);
   assert.equal(listed.filter(({ job }) => job !== undefined).length, entered ? items.length : 0);
+}
+
+/** Other tests go on with the fixture's key. */
+async function ofOwnKey(fixture: Fixture): Promise<NewBatch> {
+  const accountId = await fixture.account(2);
+  const { key } = await fixture.stores.apiKeys.create(accountId, 'its own');
+  const batch = newBatch({ accountId, apiKeyId: key.id }, 2);
+  assert.equal((await fixture.stores.batches.submitBatch(batch)).kind, 'created');
+  return batch;
+}
+
+async function assertCancelledOnce(stores: Stores, accountId: string, log: readonly string[]) {
+  const [batch] = await stores.batches.listOf(accountId, 1);
+  assert.ok(batch && batch.cancelledAtMs !== null);
+  const entries = await stores.audit.list(accountId, { limit: 9 });
+  assert.deepEqual(entries.map(({ action }) => action).sort(), log);
 }
 
 export const CHANGING_BATCHES: readonly ChangingMethod[] = [
@@ -58,7 +74,7 @@ export const CHANGING_BATCHES: readonly ChangingMethod[] = [
     arrange: async fixture => {
       const batch = await submitted(fixture);
       return {
-        act: stores => stores.batches.enterItems(batch.id, batch.accountId),
+        act: stores => stores.batches.enterItems(batch.id, batch.accountId, LIMITS.jobsInFlightMax),
         check: () => assertReserved(fixture.stores, batch, true),
       };
     },
@@ -73,6 +89,28 @@ export const CHANGING_BATCHES: readonly ChangingMethod[] = [
           const found = await fixture.stores.batches.findForKey(id, apiKeyId);
           assert.notEqual(found?.cancelledAtMs, null);
         },
+      };
+    },
+  },
+  {
+    name: 'batches.cancelBatchBy',
+    arrange: async fixture => {
+      const { id, accountId } = await submitted(fixture);
+      return {
+        act: stores => stores.batches.cancelBatchBy(id, { actor: OPERATOR }),
+        check: () => assertCancelledOnce(fixture.stores, accountId, ['batch.cancelled']),
+      };
+    },
+  },
+  {
+    name: 'apiKeys.revoke',
+    which: 'with an open batch',
+    arrange: async fixture => {
+      const { accountId, apiKeyId } = await ofOwnKey(fixture);
+      return {
+        act: stores => stores.apiKeys.revoke(apiKeyId, { accountId, actor: OPERATOR }),
+        check: () =>
+          assertCancelledOnce(fixture.stores, accountId, ['batch.cancelled', 'key.revoked']),
       };
     },
   },

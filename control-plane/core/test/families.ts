@@ -39,3 +39,9 @@ export async function succeedCorrection(stores: Stores, job: Pick<Job, 'id' | 'f
   assert.ok(await stores.jobs.succeed(claim, result, HOUR_MS, {}, { matte: matteOf(claim) }));
   return reread(stores, job.id);
 }
+
+/** What was made before has an earlier time than what is made from here on. */
+export async function laterThanNow({ rateQuotas }: Pick<Stores, 'rateQuotas'>): Promise<void> {
+  const nowMs = await rateQuotas.nowMs();
+  while ((await rateQuotas.nowMs()) <= nowMs) await new Promise(setImmediate);
+}

@@ -284,6 +284,7 @@ function noting(observed: string[]): JobObserver {
     jobAdmitted: () => observed.push('admitted'),
     attemptEnded: (kind, reason) => observed.push(`attempt ${kind} ${reason ?? ''}`.trim()),
     directAttemptEnded: kind => observed.push(`direct ${kind}`),
+    jobRefused: () => observed.push('refused again and again'),
     fetchEnded: outcome => observed.push(`fetch ${outcome}`),
     jobEnded: ({ outcome }) => observed.push(outcome),
     leaseLost: () => observed.push('lease lost'),

@@ -79,7 +79,7 @@ const callback = new GuardedPost(guard, policy, limits);
 const check = new CallbackAddressCheck(guard);
 const message = { accountId: 'account', headers: {}, body: Buffer.from('{}') };
 
-const ASKER = { accountId: 'account', signal: NEVER };
+const ASKER = { accountId: 'account', signal: NEVER, bytesMax: 1000 };
 const fetchImage = (url: string) => image.get(url, ASKER, async () => undefined);
 const notify = (url: string) => callback.post(url, message, NEVER);
 const submitCallback = (url: string) => check.require(url, 'account');

@@ -31,6 +31,7 @@ import {
 import { firstOf } from './families.ts';
 import {
   IMAGE_FAULT,
+  LIMITS,
   NONE_FULL,
   newBatch,
   newJob,
@@ -56,7 +57,7 @@ async function largestBatch(stores: Stores) {
   const batch = newBatch({ accountId: accountOf(0), apiKeyId: apiKeyOf(0) }, 3);
   const outcome = await stores.batches.submitBatch(batch);
   assert.equal(outcome.kind, 'created');
-  await stores.batches.enterItems(batch.id, batch.accountId);
+  await stores.batches.enterItems(batch.id, batch.accountId, LIMITS.jobsInFlightMax);
   const found = await stores.batches.findForKey(batch.id, batch.apiKeyId);
   assert.ok(found);
   return { batch, found };

@@ -22,14 +22,14 @@ import { takeAccount } from '../accounts/account-store.ts';
 import { readBatch } from '../jobs/batch.ts';
 import { OPEN_STATES } from '../jobs/job.ts';
 import { readJob } from '../jobs/job-reading.ts';
-import { beginReserved } from '../ledger/ledger-writer.ts';
+import { beginReserved, readInFlight } from '../ledger/ledger-writer.ts';
 import { insertWebhook } from '../webhooks/outbox-store.ts';
 import { type JobCompletionOptions, noteLeftOut } from './job-completion.ts';
 import { cancelJob } from './job-deletion.ts';
 import { insertItems, type JobTemplate } from './job-submission.ts';
 import { SettledSteps } from './settled-steps.ts';
 
-/** Jobs of an account that are open at once and came of batches. */
+/** Jobs of an account that are open at once and came of batches; fewer where its own bound is. */
 export const BATCH_JOBS_OPEN_MAX = 100;
 /** Items of one transaction. */
 const ENTER_MAX = 25;
@@ -40,8 +40,8 @@ export type BatchProgress = ReturnType<typeof batchProgress>;
 
 export function batchProgress(database: Database, options: JobCompletionOptions) {
   return {
-    /** @returns how many became jobs */
-    async enterItems(batchId: string, accountId: string): Promise<number> {
+    /** @param jobsInFlightMax of the account. @returns how many became jobs */
+    async enterItems(batchId: string, accountId: string, jobsInFlightMax: number): Promise<number> {
       const cancelled = new Map<string, SettledSteps>();
       const entered = await transact(database, async tx => {
         await takeAccount(database, tx, accountId);
@@ -50,7 +50,7 @@ export function batchProgress(database: Database, options: JobCompletionOptions)
         const isCancelled = batch.cancelled_at !== null;
         const room = isCancelled
           ? ENTER_MAX
-          : BATCH_JOBS_OPEN_MAX - (await openJobs(database, tx, accountId));
+          : await roomFor(database, tx, accountId, jobsInFlightMax);
         const jobIds = await enter(database, tx, batch, Math.min(room, ENTER_MAX));
         for (const id of isCancelled ? jobIds : []) {
           const job = await readJob(database, tx, id);
@@ -111,6 +111,16 @@ type BatchRow = Selectable<Schema['batches']>;
 
 function rowOf(tx: Transaction<Schema>, batchId: string): Promise<BatchRow | undefined> {
   return tx.selectFrom('batches').selectAll().where('id', '=', batchId).executeTakeFirst();
+}
+
+async function roomFor(
+  database: Database,
+  tx: Transaction<Schema>,
+  accountId: string,
+  jobsInFlightMax: number,
+): Promise<number> {
+  const ofBatches = BATCH_JOBS_OPEN_MAX - (await openJobs(database, tx, accountId));
+  return Math.min(ofBatches, jobsInFlightMax - (await readInFlight(tx, accountId)));
 }
 
 /** An account has no more open jobs than may be in flight. */

@@ -12,6 +12,7 @@ import {
   type Schema,
 } from '@matting/database/database.ts';
 import { databaseErrorKind } from '@matting/database/engines.ts';
+import { Turns } from '@matting/program/turns.ts';
 import type { Transaction } from 'kysely';
 import { takeAccount } from '../accounts/account-store.ts';
 import { type Batch, readBatch, readBatchByKey } from '../jobs/batch.ts';
@@ -49,7 +50,7 @@ export type BatchOutcome =
   | { readonly kind: 'created' | 'exists'; readonly batch: Batch }
   /** The key is a job's. */
   | { readonly kind: 'key-of-a-job'; readonly jobId: string }
-  | { readonly kind: 'insufficient-credits' | 'too-many-open' }
+  | { readonly kind: 'insufficient-credits' | 'too-many-open' | 'key-revoked' }
   | { readonly kind: 'key-cap-reached'; readonly detail: string };
 
 export function batchSubmission(database: Database) {
@@ -104,6 +105,13 @@ async function refusalOf(
 ): Promise<BatchOutcome | undefined> {
   const job = await readByIdempotencyKey(database, tx, apiKeyId, idempotencyKeyHash);
   if (job !== undefined) return { kind: 'key-of-a-job', jobId: job.id };
+  // A revocation cancels the batches that it finds, so none is made after it.
+  const key = await tx
+    .selectFrom('api_keys')
+    .select('revoked_at')
+    .where('id', '=', apiKeyId)
+    .executeTakeFirst();
+  if (key?.revoked_at != null) return { kind: 'key-revoked' };
   const open = await tx
     .selectFrom('batches')
     .select('id')
@@ -144,10 +152,10 @@ async function insertRows(
     const names = { batch_id: id, item, job_id: jobId, account_id: accountId };
     return { ...names, image_url: imageUrl, reference };
   });
+  const turns = new Turns();
   for (let from = 0; from < rows.length; from += INSERT_MAX) {
-    await tx
-      .insertInto('batch_items')
-      .values(rows.slice(from, from + INSERT_MAX))
-      .execute();
+    const some = rows.slice(from, from + INSERT_MAX);
+    await turns.before(some.reduce((sum, row) => sum + row.image_url.length, 0));
+    await tx.insertInto('batch_items').values(some).execute();
   }
 }

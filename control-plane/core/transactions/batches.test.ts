@@ -13,6 +13,7 @@ import {
   LIMITS,
   newBatch,
   newJob,
+  OPERATOR,
   onBalancedStores,
   reread,
   resultOf,
@@ -51,7 +52,7 @@ onBalancedStores(test, 'a batch', (test, { database, stores, replica }) => {
   async function enterAll({ id, accountId }: NewBatch): Promise<number> {
     let all = 0;
     for (;;) {
-      const entered = await stores.batches.enterItems(id, accountId);
+      const entered = await stores.batches.enterItems(id, accountId, LIMITS.jobsInFlightMax);
       if (entered === 0) return all;
       all += entered;
     }
@@ -100,14 +101,15 @@ onBalancedStores(test, 'a batch', (test, { database, stores, replica }) => {
 
   test('waits outside of the account’s jobs in flight', async t => {
     const { accountId, apiKeyId, batch } = await submitted(30, {}, 32);
-    const limits = { jobsInFlightMax: 1 };
+    // One is for the items that wait.
+    const limits = { jobsInFlightMax: 2 };
     t.is((await stores.jobs.submit(newJob(accountId, { apiKeyId }), limits)).kind, 'created');
     t.is(
       (await stores.jobs.submit(newJob(accountId, { apiKeyId }), limits)).kind,
       'too-many-in-flight',
     );
     t.is(await stores.ledger.inFlight(accountId), 1);
-    t.is(await stores.batches.enterItems(batch.id, accountId), 25);
+    t.is(await stores.batches.enterItems(batch.id, accountId, LIMITS.jobsInFlightMax), 25);
     t.is(await stores.ledger.inFlight(accountId), 26);
   });
 
@@ -115,7 +117,8 @@ onBalancedStores(test, 'a batch', (test, { database, stores, replica }) => {
     const { accountId, apiKeyId, batch } = await submitted(90, {}, 200);
     const second = newBatch({ accountId, apiKeyId }, 90);
     await stores.batches.submitBatch(second);
-    const enter = (one: typeof stores, { id }: NewBatch) => one.batches.enterItems(id, accountId);
+    const enter = (one: typeof stores, { id }: NewBatch) =>
+      one.batches.enterItems(id, accountId, LIMITS.jobsInFlightMax);
     for (let round = 0; round < 5; round += 1) {
       await Promise.all([enter(stores, batch), enter(other, batch), enter(other, second)]);
       await assertBalanced(stores, accountId);
@@ -125,6 +128,48 @@ onBalancedStores(test, 'a batch', (test, { database, stores, replica }) => {
     t.is(new Set(rows.map(row => row.id)).size, rows.length);
     await end(batch, 0, 'succeed');
     t.is((await enter(stores, batch)) + (await enter(stores, second)), 1);
+  });
+
+  test('takes what the bound of jobs in flight leaves, whoever enters or submits', async t => {
+    const { accountId, apiKeyId, batch } = await submitted(30, {}, 60);
+    const limits = { jobsInFlightMax: 5 };
+    const enter = (one: typeof stores) => one.batches.enterItems(batch.id, accountId, 5);
+    const submit = () => stores.jobs.submit(newJob(accountId, { apiKeyId }), limits);
+    t.is((await submit()).kind, 'created');
+    const rounds = Array.from({ length: 3 }, () => [enter(stores), submit(), enter(other)]);
+    await Promise.all(rounds.flat());
+    t.is(await enter(stores), 0);
+    t.is(await stores.ledger.inFlight(accountId), 5);
+    t.is((await submit()).kind, 'too-many-in-flight');
+    await end(batch, 0, 'succeed');
+    t.is(await enter(other), 1);
+    t.is(await stores.ledger.inFlight(accountId), 5);
+    await assertBalanced(stores, accountId);
+  });
+
+  test('gets on beside other requests of its account that never cease', async t => {
+    const { accountId, apiKeyId, batch } = await submitted(4, {}, 100);
+    const limits = { jobsInFlightMax: 3 };
+    const singles: string[] = [];
+    let entered = 0;
+    for (let round = 0; round < 8; round += 1) {
+      // The other requests take all places that they can before the batch looks for one.
+      for (;;) {
+        const outcome = await stores.jobs.submit(newJob(accountId, { apiKeyId }), limits);
+        if (outcome.kind !== 'created') break;
+        singles.push(outcome.job.id);
+      }
+      entered += await stores.batches.enterItems(batch.id, accountId, limits.jobsInFlightMax);
+      t.true((await stores.ledger.inFlight(accountId)) <= limits.jobsInFlightMax);
+      const next = singles.shift();
+      if (next !== undefined) await stores.jobs.remove(next, apiKeyId);
+      else await end(batch, entered - 1, 'succeed');
+    }
+    t.is(entered, 4);
+    // Without items that wait the others have the whole bound again.
+    for (const { jobId } of batch.items) await stores.jobs.remove(jobId, apiKeyId);
+    while ((await stores.jobs.submit(newJob(accountId, { apiKeyId }), limits)).kind === 'created');
+    t.is(await stores.ledger.inFlight(accountId), limits.jobsInFlightMax);
   });
 
   test('ends once, when its last job has, with one notification of all its items', async t => {
@@ -163,7 +208,7 @@ onBalancedStores(test, 'a batch', (test, { database, stores, replica }) => {
 
   test('that is cancelled ends what no node began, free of charge', async t => {
     const { accountId, batch } = await submitted(60, { callback: CALLBACK });
-    await stores.batches.enterItems(batch.id, accountId);
+    await stores.batches.enterItems(batch.id, accountId, LIMITS.jobsInFlightMax);
     await end(batch, 0, 'succeed');
     t.is(await stores.batches.cancelBatch(batch.id, 'key000000009'), undefined);
     t.is((await read(batch)).cancelledAtMs, null);
@@ -174,7 +219,10 @@ onBalancedStores(test, 'a batch', (test, { database, stores, replica }) => {
       [first?.cancelledAtMs, second?.cancelledAtMs].map(at => at !== null),
       [true, true],
     );
-    await Promise.all([enterAll(batch), other.batches.enterItems(batch.id, accountId)]);
+    await Promise.all([
+      enterAll(batch),
+      other.batches.enterItems(batch.id, accountId, LIMITS.jobsInFlightMax),
+    ]);
     for (const id of await stores.batches.queuedJobs(batch.id)) {
       await stores.jobs.remove(id, batch.apiKeyId, { keepReference: true });
     }
@@ -186,6 +234,114 @@ onBalancedStores(test, 'a batch', (test, { database, stores, replica }) => {
     t.is((await reread(stores, batch.items[59]!.jobId)).failure?.code, 'JOB_CANCELLED');
     t.is((await reread(stores, batch.items[5]!.jobId)).reference, 'picture 5');
     t.is((await rowsOf(database.kysely, 'outbox', { id: batch.id })).length, 1);
+  });
+
+  /** What a replica's loop does for a batch that is cancelled. */
+  async function settleCancelled({ id, accountId, apiKeyId }: NewBatch): Promise<void> {
+    while ((await stores.batches.enterItems(id, accountId, LIMITS.jobsInFlightMax)) > 0);
+    for (const jobId of await stores.batches.queuedJobs(id)) {
+      await stores.jobs.remove(jobId, apiKeyId, { keepReference: true });
+    }
+  }
+
+  const logOf = async (accountId: string) =>
+    (await stores.audit.list(accountId, { limit: 20 })).map(({ action, subject, actorKind }) => [
+      action,
+      subject,
+      actorKind,
+    ]);
+
+  test('is cancelled with its key, and jobs that a node began end as usual', async t => {
+    const { accountId, batch } = await submitted(60, { callback: CALLBACK }, 70);
+    const { key } = await stores.apiKeys.create(accountId, 'another');
+    const others = newBatch({ accountId, apiKeyId: key.id }, 5);
+    await stores.batches.submitBatch(others);
+    await stores.batches.enterItems(batch.id, accountId, LIMITS.jobsInFlightMax);
+    const { jobId } = batch.items[0]!;
+    const claim = await claimed(stores, { id: jobId, fence: 0 });
+    assert.ok(await stores.jobs.inputStored(claim, storedInput(jobId)));
+    assert.ok(await stores.jobs.admitted(claim));
+    await other.apiKeys.revoke(batch.apiKeyId, { accountId, actor: OPERATOR });
+    t.is(batchStatus(await read(batch)), 'cancelled');
+    t.is((await read(others)).cancelledAtMs, null);
+    const log = await logOf(accountId);
+    t.deepEqual(
+      log.find(([action]) => action === 'batch.cancelled'),
+      ['batch.cancelled', batch.id, 'operator'],
+    );
+    t.is(log.length, 2, String(log));
+    await settleCancelled(batch);
+    t.false(await stores.batches.finishBatch(batch.id), 'a job is running');
+    assert.ok(await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}));
+    t.true(await stores.batches.finishBatch(batch.id));
+    t.like((await read(batch)).counts, { succeeded: 1, failed: 59, waiting: 0 });
+    t.deepEqual(await balances(accountId), { available: 64, reserved: 5 });
+    t.is((await rowsOf(database.kysely, 'outbox', { id: batch.id })).length, 1);
+    await stores.apiKeys.revoke(batch.apiKeyId, { accountId, actor: OPERATOR });
+    t.is((await logOf(accountId)).length, 2, 'once');
+  });
+
+  test('goes on when its key gets another secret, or expires', async t => {
+    const { accountId, batch } = await submitted(2);
+    const by = { accountId, actor: OPERATOR };
+    await stores.apiKeys.rotate(batch.apiKeyId, { ...by, overlapMs: 0 });
+    await stores.apiKeys.change(batch.apiKeyId, by, { expires: { inMs: -1 } });
+    t.is((await stores.apiKeys.find(batch.apiKeyId))?.state, 'expired');
+    t.is(batchStatus(await read(batch)), 'queued');
+    await enterAll(batch);
+    await end(batch, 0, 'succeed');
+    await end(batch, 1, 'succeed');
+    t.true(await stores.batches.finishBatch(batch.id));
+    t.is(batchStatus(await read(batch)), 'finished');
+  });
+
+  test('and the revocation of its key, at once, leave no batch that goes on', async t => {
+    const outcomes = new Set<string>();
+    for (let round = 0; round < 12; round += 1) {
+      const caller = await fundedCaller(stores, 3);
+      const batch = newBatch(caller, 3);
+      const submit = () => (round % 2 ? stores : other).batches.submitBatch(batch);
+      const { accountId, apiKeyId } = caller;
+      const revoke = () =>
+        (round % 2 ? other : stores).apiKeys.revoke(apiKeyId, { accountId, actor: OPERATOR });
+      const [first] = await Promise.all(
+        round % 3 ? [submit(), revoke()] : [revoke().then(submit), undefined],
+      );
+      assert.ok(first && 'kind' in first);
+      outcomes.add(first.kind);
+      if (first.kind === 'created') t.is(batchStatus(await read(batch)), 'cancelled');
+      else {
+        t.is(first.kind, 'key-revoked');
+        t.deepEqual(await balances(accountId), { available: 3, reserved: 0 });
+      }
+    }
+    t.true(outcomes.has('key-revoked'));
+  });
+
+  test('is cancelled by somebody of its account alone, who is in the log once', async t => {
+    const { accountId, batch } = await submitted(3);
+    const stranger = await fundedCaller(stores, 0);
+    const cancel = (one: typeof stores, id: string, of?: string) =>
+      one.batches.cancelBatchBy(id, { actor: OPERATOR, ...(of && { accountId: of }) });
+    t.is(await cancel(stores, batch.id, stranger.accountId), undefined);
+    t.is(await cancel(stores, randomUUID()), undefined);
+    t.is(await cancel(stores, 'é'), undefined);
+    t.is((await read(batch)).cancelledAtMs, null);
+    const both = await Promise.all([cancel(stores, batch.id), cancel(other, batch.id, accountId)]);
+    t.deepEqual(
+      both.map(found => found && batchStatus(found)),
+      ['cancelled', 'cancelled'],
+    );
+    t.deepEqual(await logOf(accountId), [['batch.cancelled', batch.id, 'operator']]);
+    await settleCancelled(batch);
+    t.true(await stores.batches.finishBatch(batch.id));
+    t.deepEqual(await balances(accountId), { available: 3, reserved: 0 });
+    const { batch: done } = await submitted(1);
+    await enterAll(done);
+    await end(done, 0, 'succeed');
+    await stores.batches.finishBatch(done.id);
+    t.is(batchStatus((await cancel(stores, done.id))!), 'finished');
+    t.deepEqual(await logOf(done.accountId), []);
   });
 
   test('is one for one key, and its key is no job’s', async t => {

@@ -1,14 +1,22 @@
 /**
  * Every pair of what can happen to a family of corrections, in both orders and at once: its first
- * job is deleted, it expires, the sweep runs, a correction ends, another is made. No open
+ * job is deleted, its lost result repaid, it expires, the sweep runs, a correction ends, another is
+ * made. No open
  * correction ever lacks a file, and in the end none is left.
  */
 import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
 import { type Database, transact } from '@matting/database/database.ts';
 import ava from 'ava';
 import type { Claim, Job } from '../jobs/job.ts';
 import type { Stores } from '../stores.ts';
-import { correctionOf, firstOf, matteOf, succeedCorrection } from '../test/families.ts';
+import {
+  correctionOf,
+  firstOf,
+  laterThanNow,
+  matteOf,
+  succeedCorrection,
+} from '../test/families.ts';
 import {
   claimed,
   fundedCaller,
@@ -80,6 +88,10 @@ const ACTS: Readonly<Record<string, Act>> = {
     for (const blob of deleted?.blobs ?? []) family.files.delete(blob);
     await family.removeUnnamed(stores, deleted?.family?.shared ?? []);
   },
+  async repayment({ first }, stores) {
+    await lose(stores, first);
+    await repay(stores, first);
+  },
   async expiry({ database, first }) {
     const past = { expires_at: 1, result_blob_expires_at: 1 };
     // Beside another act it may lose a deadlock, as any of the product's transactions.
@@ -113,6 +125,10 @@ const ACTS: Readonly<Record<string, Act>> = {
     await stores.jobs.submit(correctionOf(first), LIMITS);
   },
 };
+
+const lose = ({ lostResults }: Stores, { id: jobId, accountId }: Job) =>
+  lostResults.record({ jobId, accountId }, 'download', randomUUID());
+const repay = ({ lostResults }: Stores, { id }: Job) => lostResults.repay(id, randomUUID());
 
 onBalancedStores(test, 'of a family', (test, { database, stores, replica }) => {
   const other = replica();
@@ -188,6 +204,81 @@ onBalancedStores(test, 'of a family', (test, { database, stores, replica }) => {
     await family.removeUnnamed(stores, deleted?.family?.shared ?? []);
     t.true(family.files.has(first.kept!.input!.blob));
     t.false(family.files.has(done.kept!.matte.blob));
+  });
+
+  const kindOf = async (job: Job) => (await stores.jobs.submit(correctionOf(job), LIMITS)).kind;
+  const balanceOf = async ({ accountId }: Job) =>
+    (await stores.ledger.balances(accountId))?.available;
+
+  test('repayment waits for open corrections, and then ends the family', async t => {
+    const { first, done, claim } = await Family.open(database, stores);
+    await laterThanNow(stores);
+    await lose(stores, first);
+    t.is(await repay(stores, first), 'correcting');
+    t.is(await balanceOf(first), 0);
+    assert.ok(
+      await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}, { matte: matteOf(claim) }),
+    );
+    // It was submitted before the loss was found.
+    t.is(await repay(other, first), 'paid');
+    t.is(await repay(stores, first), 'settled');
+    t.is(await balanceOf(first), 1);
+    t.is(await kindOf(first), 'not-correctable');
+    for (const id of [done.id, claim.jobId]) {
+      const outcome = await stores.jobs.submit(
+        correctionOf(await reread(stores, id), first),
+        LIMITS,
+      );
+      t.is(outcome.kind, 'not-correctable');
+    }
+    const left = await reread(stores, done.id);
+    t.is(left.result?.blob, done.result?.blob, 'a finished correction keeps its result');
+    const swept = await stores.jobs.takeExpiredKept(100);
+    for (const blob of [first.kept!.input!.blob, first.kept!.matte.blob, done.kept!.matte.blob]) {
+      t.true(swept.includes(blob), blob);
+    }
+  });
+
+  test('a loss that a later correction made good is settled without a credit', async t => {
+    const { accountId, apiKeyId } = await fundedCaller(stores, 1);
+    const first = await firstOf(stores, accountId, { apiKeyId });
+    await lose(stores, first);
+    await succeedCorrection(stores, await submitted(stores, correctionOf(first)));
+    t.is(await repay(stores, first), 'unpaid');
+    t.is(await repay(stores, first), 'settled');
+    t.is(await balanceOf(first), 0);
+    t.is(await kindOf(first), 'created', 'it was paid for, and stays correctable');
+  });
+
+  test('a lost correction cost nothing, and its family goes on', async t => {
+    const { accountId, apiKeyId } = await fundedCaller(stores, 1);
+    const first = await firstOf(stores, accountId, { apiKeyId });
+    const done = await succeedCorrection(stores, await submitted(stores, correctionOf(first)));
+    await lose(stores, done);
+    t.is(await repay(stores, done), 'unpaid');
+    t.is(await balanceOf(first), 0);
+    t.is(await kindOf(first), 'created');
+    const again = await stores.jobs.submit(correctionOf(done, first), LIMITS);
+    t.is(again.kind, 'created');
+  });
+
+  test('repayment and a correction at once never give the credit and the picture', async t => {
+    const seen = new Set<string>();
+    for (let round = 0; round < 16; round += 1) {
+      const { accountId, apiKeyId } = await fundedCaller(stores, 1);
+      const first = await firstOf(stores, accountId, { apiKeyId });
+      await lose(stores, first);
+      const correct = () => (round % 2 ? stores : other).jobs.submit(correctionOf(first), LIMITS);
+      const pay = () => repay(round % 2 ? other : stores, first);
+      const both = round % 4 < 2 ? [correct(), pay()] : [pay(), correct()];
+      const outcomes = (await Promise.all(both)).map(one =>
+        typeof one === 'string' ? one : one.kind,
+      );
+      const pair = outcomes.sort().join(' ');
+      seen.add(pair);
+      t.true(['correcting created', 'not-correctable paid'].includes(pair), pair);
+    }
+    t.log([...seen].join(', '));
   });
 
   test('deletion of a queued correction leaves the files of the first', async t => {

@@ -2,11 +2,14 @@
  * A GET of a caller's URL through the outgoing guard, which checks every redirect too, bounded in
  * time and bytes.
  */
+import { pipeline, Readable } from 'node:stream';
+import { createGunzip } from 'node:zlib';
+import { compressionsOf } from '@matting/program/content-codings.ts';
 import { hostOf } from '@matting/program/ports/addresses.ts';
 import { OWN_AGENT } from '@matting/program/ports/keyless.ts';
 import type { Client, Dispatcher } from 'undici';
 import { parseContentType } from '../request-headers.ts';
-import type { OutgoingGuard } from './outgoing-guard.ts';
+import { type OutgoingGuard, TLS_CODE } from './outgoing-guard.ts';
 import { ForbiddenUrlError, requireOutgoingUrl } from './outgoing-url.ts';
 
 export type FetchLimits = typeof FETCH_LIMITS;
@@ -43,17 +46,20 @@ export class FetchFailedError extends Error {
   }
 }
 
+/** The body, or what it unpacks to, has more bytes than the request allows. */
+export class FetchTooLargeError extends Error {}
+
 interface FetchRequest {
   readonly accountId: string;
   readonly signal: AbortSignal;
+  /** The bound holds for the body as it comes and for what it unpacks to. */
+  readonly bytesMax: number;
 }
 
 export interface FetchedResponse {
-  /** Content-Length where the source gave one; the body may have another length. */
-  readonly declaredBytes: number | undefined;
   /** The media type alone, in lower case; empty where the source named none. */
   readonly contentType: string;
-  /** The body's pieces as they come; to be read once, inside `consume`. */
+  /** The body's pieces as they come, unpacked; to be read once, inside `consume`. */
   readonly body: AsyncIterable<Uint8Array>;
 }
 
@@ -72,22 +78,38 @@ const UNREACHABLE_CODES: ReadonlySet<unknown> = new Set([
   'UND_ERR_HEADERS_TIMEOUT',
   'UND_ERR_BODY_TIMEOUT',
   'UND_ERR_SOCKET',
-  'UND_ERR_RES_CONTENT_LENGTH_MISMATCH',
 ]);
+
+/** undici says so of a body that ends too early, and of headers with a length that cannot be. */
+const OTHER_LENGTH = 'UND_ERR_RES_CONTENT_LENGTH_MISMATCH';
 
 /** The same sentence for refused, silent and gone, so that it cannot be used to map a network. */
 const UNREACHABLE = 'the source could not be reached, or did not answer in time';
 
 const NO_ADDRESS = 'the host name has no address';
 
+const NO_TLS = 'the source has no valid certificate for its name, or does not speak TLS';
+
+/** Gzip in gzip: a proxy packed a file that was stored packed. */
+const GZIPS_MAX = 2;
+
 function toFetchFailed(error: unknown): FetchFailedError {
   if (error instanceof FetchFailedError) return error;
   const attempts = error instanceof AggregateError ? error.errors : [error];
-  const codes = attempts.map(attempt => (attempt as NodeJS.ErrnoException | undefined)?.code);
+  const codes = attempts.map(codeOf);
   if (codes.some(code => UNREACHABLE_CODES.has(code))) {
     return new FetchFailedError(UNREACHABLE, true, error);
   }
+  if (codes.some(code => TLS_CODE.test(String(code)))) {
+    return new FetchFailedError(NO_TLS, false, error);
+  }
   return new FetchFailedError('the source did not answer with valid HTTP', false, error);
+}
+
+/** undici gives a broken connection the code of an answer that must not come, such as a 100. */
+function codeOf(error: unknown): unknown {
+  const { code, message = '' } = (error ?? {}) as Partial<NodeJS.ErrnoException>;
+  return code === 'UND_ERR_SOCKET' && message.startsWith('bad ') ? undefined : code;
 }
 
 export class GuardedFetch {
@@ -102,7 +124,7 @@ export class GuardedFetch {
   /** The connection is gone when this settles; rejects with the signal's reason where it aborts. */
   async get<T>(
     text: string,
-    { accountId, signal }: FetchRequest,
+    { signal, ...request }: FetchRequest,
     consume: (response: FetchedResponse) => Promise<T>,
   ): Promise<T> {
     const deadline = new AbortController();
@@ -112,7 +134,7 @@ export class GuardedFetch {
     }, totalMs);
     const either = AbortSignal.any([signal, deadline.signal]);
     try {
-      return await this.#follow(text, { accountId, signal: either }, consume);
+      return await this.#follow(text, { ...request, signal: either }, consume);
     } catch (error) {
       // A signal that aborted is the cause of any error after it.
       either.throwIfAborted();
@@ -135,7 +157,7 @@ export class GuardedFetch {
         const response = await this.#request(client, url, request.signal);
         const location = response.headers.location;
         if (!REDIRECTS.has(response.statusCode) || location === undefined) {
-          return await consume(requireBody(response));
+          return await consume(requireBody(response, request.bytesMax));
         }
         url = this.#requireRedirect(location, url);
       } finally {
@@ -181,26 +203,56 @@ export class GuardedFetch {
   }
 }
 
-function requireBody(response: Dispatcher.ResponseData): FetchedResponse {
+function requireBody(response: Dispatcher.ResponseData, bytesMax: number): FetchedResponse {
   const { statusCode, headers } = response;
   if (statusCode !== 200) {
     const retryable = statusCode === 429 || statusCode >= 500;
     throw new FetchFailedError(`the source answered with status ${statusCode}`, retryable);
   }
-  const encoding = headers['content-encoding'];
-  if (encoding !== undefined && !/^(identity)?$/i.test(String(encoding))) {
-    throw new FetchFailedError('the source sent a body with a Content-Encoding', false);
+  const compressions = compressionsOf(headers['content-encoding']);
+  const isRead = compressions.length <= GZIPS_MAX && compressions.every(one => one === 'gzip');
+  if (!isRead) {
+    const named = [...new Set(compressions)].join(', ');
+    const sent = `the source sent a body with Content-Encoding ${named}`;
+    throw new FetchFailedError(`${sent}. The service reads gzip, at most twice`, false);
   }
-  const length = headers['content-length'];
-  const declaredBytes = typeof length === 'string' ? Number(length) : undefined;
+  if (Number(headers['content-length']) > bytesMax) throw new FetchTooLargeError();
   const contentType = parseContentType(String(headers['content-type'] ?? ''))?.type ?? '';
-  return { declaredBytes, contentType, body: readBody(response.body) };
+  let body = within(readBody(response.body), bytesMax);
+  for (const _ of compressions) body = within(unpacked(body), bytesMax);
+  return { contentType, body };
 }
 
-async function* readBody(body: Dispatcher.ResponseData['body']): AsyncGenerator<Uint8Array> {
+type Pieces = AsyncGenerator<Uint8Array>;
+
+/** @throws FetchTooLargeError */
+async function* within(pieces: Pieces, bytesMax: number): Pieces {
+  let bytes = 0;
+  for await (const piece of pieces) {
+    bytes += piece.length;
+    if (bytes > bytesMax) throw new FetchTooLargeError();
+    yield piece;
+  }
+}
+
+/** @throws FetchFailedError: no whole gzip; what `pieces` throws */
+async function* unpacked(pieces: Pieces): Pieces {
+  const source = Readable.from(pieces, { highWaterMark: 1 });
+  try {
+    for await (const piece of pipeline(source, createGunzip(), () => undefined)) yield piece;
+  } catch (error) {
+    const isDamaged = String((error as NodeJS.ErrnoException).code).startsWith('Z_');
+    if (!isDamaged) throw error;
+    throw new FetchFailedError('the source sent gzip that is damaged or incomplete', false, error);
+  }
+}
+
+async function* readBody(body: Dispatcher.ResponseData['body']): Pieces {
   try {
     for await (const chunk of body) yield chunk as Uint8Array;
   } catch (error) {
-    throw toFetchFailed(error);
+    // The headers were whole.
+    const isCutOff = codeOf(error) === OTHER_LENGTH;
+    throw isCutOff ? new FetchFailedError(UNREACHABLE, true, error) : toFetchFailed(error);
   }
 }

@@ -6,7 +6,7 @@
 import { hostOf } from '@matting/program/ports/addresses.ts';
 import type { Dispatcher } from 'undici';
 import { type CallbackPolicy, wrongWithCallbackUrl } from './callback-url.ts';
-import type { ConnectionLimits, OutgoingGuard } from './outgoing-guard.ts';
+import { type ConnectionLimits, type OutgoingGuard, TLS_CODE } from './outgoing-guard.ts';
 import { ForbiddenUrlError, requirePublicHost } from './outgoing-url.ts';
 
 export type PostLimits = typeof POST_LIMITS;
@@ -45,10 +45,6 @@ export const POST_FAILURES = [
   'unreachable',
 ] as const;
 export type PostFailure = (typeof POST_FAILURES)[number];
-
-/** Codes of Node and of OpenSSL's checks of a certificate. */
-const TLS_CODE =
-  /^(ERR_(TLS|SSL)_|EPROTO$|(CERT|CRL|SELF_SIGNED|DEPTH_ZERO|UNABLE_TO|INVALID_(CA|PURPOSE)|HOSTNAME)_)/;
 
 /** There was no answer. Neither message nor code names the receiver. */
 export class PostFailedError extends Error {

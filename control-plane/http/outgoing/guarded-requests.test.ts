@@ -64,7 +64,8 @@ function trustedFetch(resolveHost?: ResolveHost): GuardedFetch {
 }
 
 async function textOf(fetch: GuardedFetch, url: string, signal = NEVER): Promise<string> {
-  return fetch.get(url, { accountId: 'account', signal }, async response => {
+  const request = { accountId: 'account', signal, bytesMax: 1000 };
+  return fetch.get(url, request, async response => {
     const parts: Uint8Array[] = [];
     for await (const chunk of response.body) parts.push(chunk);
     return Buffer.concat(parts).toString();
@@ -473,6 +474,9 @@ test.skipIf(!openssl)(
         send('hooks.example.com', port),
         fails('tls', 'DEPTH_ZERO_SELF_SIGNED_CERT'),
       );
+      const fetched = textOf(trustedFetch(here), `https://hooks.example.com:${port}/`);
+      await rejectsWith(t, fetched, { name: 'FetchFailedError', retryable: false });
+      await t.throwsAsync(fetched, { message: /certificate/ });
       t.is(served(), 0);
     });
   },

@@ -11,7 +11,7 @@
  * |         |                                 | the certificate is checked against the URL's host|
  *
  * Redirects, where they are followed, begin at the first step again. No proxy of the environment,
- * no cookie, no credential, no kept connection, no HTTP/2, no decompression.
+ * no cookie, no credential, no kept connection, no HTTP/2.
  */
 import { lookup, Resolver } from 'node:dns/promises';
 import { isIP, type LookupFunction, SocketAddress } from 'node:net';
@@ -96,6 +96,10 @@ async function lookupAllOfSystem(host: string): Promise<string[]> {
   const answers = await lookup(host, { all: true, order: 'verbatim' });
   return answers.map(answer => answer.address);
 }
+
+/** Codes of Node and of OpenSSL's checks of a certificate. */
+export const TLS_CODE =
+  /^(ERR_(TLS|SSL)_|EPROTO$|(CERT|CRL|SELF_SIGNED|DEPTH_ZERO|UNABLE_TO|INVALID_(CA|PURPOSE)|HOSTNAME)_)/;
 
 /** Either may have a listener, and the operator may have allowed one of them alone. */
 const LOOPBACK = ['127.0.0.1', '::1'];

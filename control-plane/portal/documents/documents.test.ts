@@ -9,7 +9,7 @@ import ava from 'ava';
 import { renderPart } from '../page/html.ts';
 import { openTestApp, useTestApp } from '../test/portal-app.ts';
 import { renderMarkdownPage } from './document-pages.ts';
-import { GUIDES, guidePath } from './guides.ts';
+import { GUIDES, guidePath, readGuide } from './guides.ts';
 import { renderDocsPage } from './interface-page.ts';
 import { codeSamples } from './samples.ts';
 
@@ -65,6 +65,49 @@ test('it is whole HTML, and loads from this service alone', t => {
   t.regex(policy, /frame-ancestors 'none'/);
   t.notRegex(policy, /https?:|\*|unsafe/);
 });
+
+/** What a reader sees of a line of Markdown. */
+function textOf(line: string): string[] {
+  if (/^\|[ :|-]+$/.test(line)) return [];
+  const cells = line.startsWith('|') ? line.slice(1, -1).split(' | ') : [line];
+  return cells.map(cell => squeezed(cell.replace(/^(?:#+|-|\d+\.) /, '')));
+}
+
+/** Without what Markdown marks, and without blanks, which a page may have elsewhere. */
+function squeezed(text: string): string {
+  return text.replaceAll(/[\s`*]/g, '');
+}
+
+test('a guide’s page has every line of its Markdown, whatever stands beside it', async t => {
+  for (const guide of GUIDES) {
+    const headers = { accept: 'text/html' };
+    const { payload } = await app.app.inject({ url: guidePath(guide), headers });
+    const [, main = ''] = payload.split(/<main[^>]*>/);
+    const shown = squeezed(decoded(main.replaceAll(/<[^>]+>/g, '')));
+    const markdown = readGuide(guide, BASE_URL).replaceAll(/^```\w*$/gm, '');
+    const plain = markdown
+      .replaceAll(/!\[[^\]]*\]\([^)]+\)/g, '')
+      .replaceAll(/\[([^\]]+)\]\([^)]+\)/g, '$1');
+    const texts = plain.split('\n').flatMap(textOf);
+    t.true(texts.length > 20, guide.name);
+    t.deepEqual(
+      texts.filter(text => !shown.includes(text)),
+      [],
+      guide.name,
+    );
+  }
+});
+
+function decoded(html: string): string {
+  const named: Readonly<Record<string, string>> = {
+    lt: '<',
+    gt: '>',
+    quot: '"',
+    amp: '&',
+    '#39': "'",
+  };
+  return html.replaceAll(/&(#?\w+);/g, (whole, name: string) => named[name] ?? whole);
+}
 
 test('text of the document is text on the page', t => {
   const evil = '<script>alert("1")</script>&\'';

@@ -1,15 +1,16 @@
-/** The page of an account's batches, the newest first, each with how far it is. */
+/** The page of an account's batches, the newest first: how far each is, and its cancellation. */
 import type { CoreServices } from '@matting/core/package.ts';
 import { type Batch, batchStatus } from '@matting/core/results/results.ts';
-import type { FastifyInstance } from 'fastify';
-import type { Child } from '../page/html.ts';
-import { html } from '../page/html.ts';
+import type { FastifyInstance, FastifyRequest } from 'fastify';
+import { ACCOUNT_PATH, type Child, html } from '../page/html.ts';
 import { renderPage } from '../page/page-frame.ts';
 import * as ui from '../page/ui.ts';
-import { type Visit, visitOf } from '../session/visit.ts';
+import { may } from '../session/roles.ts';
+import { PageError, type Visit, visitOf } from '../session/visit.ts';
 import { fill } from '../words/words.ts';
 import { JOBS_PATH } from './thumbnails.ts';
 
+const PATH = `${ACCOUNT_PATH}/batches`;
 /** An account can have 50 open ones. */
 const BATCHES_SHOWN_MAX = 100;
 
@@ -26,16 +27,34 @@ export function registerBatchesRoute(
       lead: said.lead,
       active: 'jobs',
       back: { href: JOBS_PATH, label: visit.words.jobs.title },
+      said: said.said,
       main: html`<div>
         ${ui.dataTable({
           caption: said.title,
-          columns: [said.created, said.state, said.progress, ui.end(said.failed), said.batch],
+          columns: [
+            said.created,
+            said.state,
+            said.progress,
+            ui.end(said.failed),
+            said.batch,
+            { label: said.cancel, silent: true },
+          ],
           rows: listed.map(batch => rowOf(visit, batch)),
           empty: ui.emptyState(said.empty),
         })}
       </div>`,
     });
   });
+  account.post(
+    '/batches/:id/cancel',
+    { config: { permission: 'batches.cancel' } },
+    async (request: FastifyRequest<{ Params: { id: string } }>, reply) => {
+      const { accountId, actor } = visitOf(request);
+      const batch = await batches.cancelBatchBy(request.params.id, { actor, accountId });
+      if (batch === undefined) throw new PageError('notFound');
+      return reply.redirect(`${PATH}?said=${batchStatus(batch)}`, 303);
+    },
+  );
 }
 
 const TONES = {
@@ -45,7 +64,8 @@ const TONES = {
   cancelled: 'neutral',
 } as const;
 
-function rowOf({ words, formats }: Visit, batch: Batch): Child[] {
+function rowOf(visit: Visit, batch: Batch): Child[] {
+  const { words, formats } = visit;
   const { succeeded, failed, expired } = batch.counts;
   const ended = succeeded + failed + expired;
   const status = batchStatus(batch);
@@ -57,5 +77,16 @@ function rowOf({ words, formats }: Visit, batch: Batch): Child[] {
       ${fill(words.batches.ended, { done: done ?? '', all: all ?? '' })}`,
     formats.credits(failed),
     ui.shortId(batch.id),
+    cancellation(visit, batch),
   ];
+}
+
+function cancellation({ words, role, csrf }: Visit, batch: Batch): Child {
+  const isOver = batch.cancelledAtMs !== null || batch.finishedAtMs !== null;
+  if (isOver || !may(role, 'batches.cancel')) return null;
+  const { cancel: label, cancelConfirm: confirm } = words.batches;
+  return ui.postForm(
+    { action: `${PATH}/${batch.id}/cancel`, csrf, class: 'inline' },
+    ui.button({ label, kind: 'secondary', confirm, describe: `${label}: ${batch.id}` }),
+  );
 }

@@ -62,6 +62,7 @@ test('it has every result of the list, under names that are safe everywhere', as
     ['../../etc/passwd', '_.._etc_passwd.png'],
     ['C:\\Windows\\a|b?*.webp', 'C__Windows_a_b__.png'],
     ['con', '_con.png'],
+    ['com¹', '_com¹.png'],
     ['鞋 7 👟', '鞋 7 👟.png'],
     [`${'长'.repeat(128)}`, `${'长'.repeat(50)}.png`],
     ['. .', undefined],

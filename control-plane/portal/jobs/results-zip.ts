@@ -23,7 +23,7 @@ const UNIX_MODE = 0o100644;
 const STEM_LENGTH_MAX = 50;
 const IMAGE_ENDING = /\.(?:png|jpe?g|jfif|webp|avif|hei[cf]|jxl|tiff?)$/i;
 /** Windows has no file of these names, whatever their ending. */
-const RESERVED = /^(?:con|prn|aux|nul|com\d|lpt\d)(?:\.|$)/i;
+const RESERVED = /^(?:con|prn|aux|nul|(?:com|lpt)[\d¹²³])(?:\.|$)/i;
 
 export interface ZipServices extends ResultServices {
   readonly accountJobs: AccountJobs;

@@ -11,6 +11,8 @@ import type { Job } from '@matting/core/jobs/job.ts';
 import type { Core, CoreServices } from '@matting/core/package.ts';
 import { AllowanceError } from '@matting/core/submission/submission.ts';
 import { noteJob } from '@matting/http/answer-log.ts';
+import { bodyTooLarge } from '@matting/http/bodies.ts';
+import { noteRefusal } from '@matting/http/error-handler.ts';
 import { readParts } from '@matting/http/multipart.ts';
 import { wantBody } from '@matting/http/unread-bodies.ts';
 import { ContractError, ERROR_CATALOGUE, type ErrorCode } from '@matting/proto/contract/errors.ts';
@@ -167,9 +169,11 @@ async function send(
   const boundary = requireBoundary(request.raw);
   let sent: PlaygroundForm | undefined;
   const isCorrection = corrected !== undefined;
-  const read: Parameters<UsePlayground['submit']>[1] = uploads =>
+  const read: Parameters<UsePlayground['submit']>[1] = (uploads, onOnce) =>
     readGuarded(request, async requireFormToken => {
-      sent = new PlaygroundForm(uploads, requireFormToken, { isCorrection });
+      const declaredBytes = Number(request.headers['content-length']);
+      if (declaredBytes > REQUEST_BODY_BYTES_MAX) throw bodyTooLarge(REQUEST_BODY_BYTES_MAX);
+      sent = new PlaygroundForm(uploads, requireFormToken, { isCorrection, onOnce });
       wantBody(request, reply);
       const form = { boundary, room: uploads.texts };
       await readParts(request.raw, form, sent, { bytesMax: REQUEST_BODY_BYTES_MAX });
@@ -187,6 +191,7 @@ async function send(
   } catch (error) {
     const refused = refusalOf(error);
     if (refused === undefined) throw error;
+    if (error instanceof ContractError) noteRefusal(error, request);
     if (refused.retryAfterS !== undefined) reply.header('retry-after', refused.retryAfterS);
     const options = isCorrection ? optionsOfQuery(request.query) : sent?.options;
     const job = corrected && { job: await corrected.find() };

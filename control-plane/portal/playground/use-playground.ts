@@ -44,7 +44,10 @@ interface PlaygroundDependencies {
   readonly playground: PlaygroundStore;
   readonly jobs: Pick<CoreStores['jobs'], 'findForKey' | 'openUnpaid'>;
   readonly uploads: CoreServices['uploads'];
-  readonly submitMatting: Pick<CoreServices['submitMatting'], 'submit' | 'submitCorrection'>;
+  readonly submitMatting: Pick<
+    CoreServices['submitMatting'],
+    'submit' | 'submitCorrection' | 'findMade'
+  >;
   readonly rateLimits: Pick<CoreServices['rateLimits'], 'take'>;
   /** People can correct what they see: its jobs keep their input as long as the result. */
   readonly isCorrectable: () => boolean;
@@ -58,8 +61,13 @@ export interface PlaygroundAllowance {
   readonly resetsAtMs: number;
 }
 
+/** Runs as soon as the form's `once` is read. What it throws ends the reading. */
+type OnOnce = (once: string) => Promise<void>;
 /** Reads a body on its way into the uploads, and answers its fields. */
-type ReadPictures = (uploads: RequestUploads) => Promise<{
+type ReadPictures = (
+  uploads: RequestUploads,
+  onOnce?: OnOnce,
+) => Promise<{
   readonly fields: MattingFields;
   /** The form has this random text, so that sending it again is the same request. */
   readonly once: string;
@@ -93,22 +101,32 @@ export class UsePlayground {
   }
 
   /**
-   * Reads the body and makes its job. A body is read only where the account may have a picture.
+   * Reads the body and makes its job. If the account may have no more pictures today, the body is
+   * read up to the form's `once`: a form that was sent before leads to its job.
    * @throws ContractError what is wrong with the picture or a field; SERVICE_UNAVAILABLE
    * @throws AllowanceError why the account gets none today: a PlaygroundRefusal
    */
   async submit(accountId: string, read: ReadPictures): Promise<Job> {
     const { playground, submitMatting, isCorrectable } = this.#dependencies;
-    if ((await this.allowance(accountId)).left === 0) {
+    const { left } = await this.allowance(accountId);
+    const caller = { accountId, apiKeyId: await playground.internalKey(accountId) };
+    let made: Job | undefined;
+    const findMade = async (once: string) => {
+      made = await submitMatting.findMade(caller, once);
       throw new AllowanceError('allowance-used');
+    };
+    const reading: ReadPictures = uploads => read(uploads, left === 0 ? findMade : undefined);
+    try {
+      return await this.#read(accountId, reading, ({ fields, ...sent }) =>
+        submitMatting.submit({
+          ...{ ...sent, ...this.#unpaidBy(caller) },
+          fields: isCorrectable() ? keeping(fields) : fields,
+        }),
+      );
+    } catch (error) {
+      if (made !== undefined) return made;
+      throw error;
     }
-    const apiKeyId = await playground.internalKey(accountId);
-    return await this.#read(accountId, read, ({ fields, ...sent }) =>
-      submitMatting.submit({
-        ...{ ...sent, ...this.#unpaidBy({ accountId, apiKeyId }) },
-        fields: isCorrectable() ? keeping(fields) : fields,
-      }),
-    );
   }
 
   /**
@@ -120,19 +138,16 @@ export class UsePlayground {
    */
   async correct(accountId: string, find: () => Promise<Job>, read: ReadPictures): Promise<Job> {
     const { submitMatting, rateLimits } = this.#dependencies;
+    const { allowed, resetS } = await rateLimits.take(accountId, 'submissions');
+    if (!allowed) {
+      const detail = 'The account is over its limit of submissions.';
+      throw new ContractError('RATE_LIMITED', detail, { retryAfterS: resetS });
+    }
     return await this.#read(accountId, read, async sent => {
       const job = await find();
       const caller = { accountId, apiKeyId: job.apiKeyId };
-      const corrects = { ...sent, corrects: job.id };
-      if (isUnpaid(job)) {
-        return submitMatting.submitCorrection({ ...corrects, ...this.#unpaidBy(caller) });
-      }
-      const { allowed, resetS } = await rateLimits.take(accountId, 'submissions');
-      if (!allowed) {
-        const detail = 'The account is over its limit of submissions.';
-        throw new ContractError('RATE_LIMITED', detail, { retryAfterS: resetS });
-      }
-      return submitMatting.submitCorrection({ ...corrects, ...sentBy(caller) });
+      const by = isUnpaid(job) ? this.#unpaidBy(caller) : sentBy(caller);
+      return submitMatting.submitCorrection({ ...sent, corrects: job, ...by });
     });
   }
 
@@ -219,6 +234,7 @@ export class PlaygroundForm {
   readonly #form: MattingForm;
   readonly #requireToken: (token: string) => void;
   readonly #isCorrection: boolean;
+  readonly #onOnce: OnOnce | undefined;
   readonly #texts = new Map<string, string>();
   #trusted = false;
   /** This part is being read; its head is passed on with its first byte. */
@@ -228,11 +244,12 @@ export class PlaygroundForm {
   constructor(
     uploads: RequestUploads,
     requireToken: (token: string) => void,
-    { isCorrection = false } = {},
+    { isCorrection = false, onOnce }: { isCorrection?: boolean; onOnce?: OnOnce | undefined } = {},
   ) {
     this.#form = new MattingForm(uploads, isCorrection ? NOT_IN_A_CORRECTION : []);
     this.#requireToken = requireToken;
     this.#isCorrection = isCorrection;
+    this.#onOnce = onOnce;
   }
 
   /** @throws PageError; ContractError as MattingForm */
@@ -304,6 +321,7 @@ export class PlaygroundForm {
     const text = Buffer.from(part.text, 'latin1').toString();
     if (isOwn(part.head) && this.#texts.has(name)) throw new PageError('badForm');
     this.#texts.set(name, text);
+    if (name === 'once' && this.#trusted && isSecret(text)) await this.#onOnce?.(text);
     if (name !== CSRF_FIELD) return;
     this.#requireToken(text);
     this.#trusted = true;

@@ -15,6 +15,7 @@ export type Permission =
   | 'results.read'
   | 'jobs.resend'
   | 'jobs.correct'
+  | 'batches.cancel'
   | 'playground.use'
   | 'people.manage'
   | 'settings.manage'
@@ -41,6 +42,7 @@ const MEMBER: readonly Permission[] = [
 
 const OWNER: readonly Permission[] = [
   ...MEMBER,
+  'batches.cancel',
   'orders.manage',
   'people.manage',
   'settings.manage',

@@ -270,6 +270,7 @@ test('what settings switch off is not loaded', async t => {
     'mcp.ts',
     'migrations.ts',
     'migrations/0001-uploads.ts',
+    'migrations/0002-known-uploads.ts',
     'upload-store.ts',
   ]);
   t.deepEqual(ofPackage('operations'), ['operations.ts']);

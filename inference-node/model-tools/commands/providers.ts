@@ -34,7 +34,7 @@ export function addProviderCommands(
   providers
     .command('install')
     .description('install a GPU provider or OpenVINO; npm does not remove it')
-    .argument('<name>', 'cuda, which includes TensorRT, or openvino')
+    .argument('<name>', 'cuda or openvino')
     .option('--from <path>', 'wheel, NuGet package or folder (default: download it)')
     .option('--sha256 <hex>', 'checksum to accept besides the known ones (repeatable)', each, [])
     .option(
@@ -77,9 +77,6 @@ interface ProvidersCheckOptions extends ProvidersListOptions {
   readonly run: boolean;
 }
 
-const CUDA_LIBRARY = 'libonnxruntime_providers_cuda.so';
-const TENSORRT_LIBRARY = 'libonnxruntime_providers_tensorrt.so';
-
 /** @throws ProviderError, ModelError `disk`, the signal's reason. */
 async function providersInstall(
   name: string,
@@ -95,9 +92,7 @@ async function providersInstall(
     return;
   }
   if (name !== 'cuda') {
-    throw new ProviderError(
-      `no provider "${name}"; use cuda, which includes TensorRT, or openvino`,
-    );
+    throw new ProviderError(`no provider "${name}"; use cuda or openvino`);
   }
   const given = (await Promise.all(options.libraries.map(foldersBelow))).flat();
   const ldLibraryPath = childEnv.LD_LIBRARY_PATH;
@@ -109,23 +104,21 @@ async function providersInstall(
   signal.throwIfAborted();
   out.write(`installed ${record.source} for onnxruntime ${record.runtimeVersion} in ${folder}\n`);
   const search = { ldLibraryPath, further: record.libraryFolders };
-  for (const line of libraryLines(await findLibraries(CUDA_LIBRARY, search))) out.write(line);
+  for (const line of libraryLines(await findLibraries(search))) out.write(line);
   out.write('Next: matting providers check\n');
 }
 
-/** Each provider has its own libraries listed, and none where it is not installed. */
+/** CUDA has its libraries listed, and none where it is not installed. */
 async function report({ providerDir, childEnv }: CliConfig, hashed: boolean) {
   const installed = await readInstalled(providerDir, { hashed });
   const { gpus, tryCuda } = await findGpus(childEnv);
   if (installed.state !== 'installed') {
-    return { found: { installed, gpus, libraries: { cuda: [], tensorrt: [] } }, tryCuda };
+    return { found: { installed, gpus, libraries: { cuda: [] } }, tryCuda };
   }
   const { record } = installed;
   const search = { ldLibraryPath: childEnv.LD_LIBRARY_PATH, further: record.libraryFolders };
-  const has = (name: string) => record.files.some(file => file.name === name);
-  const cuda = await findLibraries(CUDA_LIBRARY, search);
-  const tensorrt = has(TENSORRT_LIBRARY) ? await findLibraries(TENSORRT_LIBRARY, search) : [];
-  return { found: { installed, gpus, libraries: { cuda, tensorrt } }, tryCuda };
+  const cuda = await findLibraries(search);
+  return { found: { installed, gpus, libraries: { cuda } }, tryCuda };
 }
 
 async function providersList(
@@ -138,14 +131,11 @@ async function providersList(
     out.write(`${JSON.stringify(found, null, 2)}\n`);
     return;
   }
-  out.write('cpu       in the package\nwebgpu    in the package\n');
+  out.write('cpu       in the package\n');
   out.write(
     `openvino  ${openvinoLine(await readOpenvino(config.providerDir, { hashed: true }))}\n`,
   );
   out.write(`cuda      ${stateLine(found.installed, found.libraries.cuda)}\n`);
-  const own = found.libraries.tensorrt;
-  const tensorrt = own.length === 0 ? 'not installed' : stateLine(found.installed, own);
-  out.write(`tensorrt  ${tensorrt}\n`);
 }
 
 /** Returns true where CUDA runs here; with --no-run where nothing is missing for it. */
@@ -211,7 +201,6 @@ function libraryLines(libraries: readonly FoundLibrary[]): string[] {
 function makerOf(name: string): string {
   if (name.startsWith('libcuda.')) return "NVIDIA's driver";
   if (name.startsWith('libcudnn')) return 'cuDNN 9';
-  if (/^libnv(infer|onnx)/.test(name)) return 'TensorRT 10';
   return 'CUDA 13';
 }
 

@@ -23,7 +23,7 @@ import { removeUnused } from './rewrites.ts';
  */
 export const DIFFERENCES_OUTPUT = 'matting.differences';
 
-/** BiRefNet lite at 1024 differs by 1.3e-6 at most, by 4.5e-6 with taps; without offsets by 1. */
+/** BiRefNet lite at 1024 differs by 1.3e-6 at most; without offsets by 1. */
 const DIFFERENCE_MAX = 1e-4;
 
 /** A strip's samples at one corner; about ten of the kind are in memory at once. */

@@ -32,19 +32,13 @@ export interface DeformableBlock {
   readonly taps: number;
   readonly outHeight: number;
   readonly outWidth: number;
-  /** The picture is measured with its border. */
-  readonly paddedHeight: number;
-  readonly paddedWidth: number;
-  /** Names of values: the picture, with its border, offsets, p, mask, mask by taps. */
+  /** Names of values: the picture, offsets, p, mask, mask by taps. */
   readonly picture: string;
-  readonly padded: string;
   readonly offset: string;
   readonly positions: string;
   readonly mask: string | undefined;
   readonly tapsOfMask: string | undefined;
   readonly conv: GraphNode;
-  /** [outputs, channels of a group of the convolution, kh, kw]. */
-  readonly weightDims: readonly number[];
   readonly kernel: readonly [number, number];
   readonly strides: readonly [number, number];
   readonly dilations: readonly [number, number];
@@ -108,7 +102,7 @@ class Matcher {
     const five = view.maker(laidOut, 'Reshape');
     const dims = [b, g, ch, paddedHeight, paddedWidth];
     need(equal(view.numbers(five.inputs[1]), dims), 'the clip ends at the border');
-    const { picture, padded, border } = this.#border(five.inputs[0]);
+    const { picture, border } = this.#border(five.inputs[0]);
     const [positions = ''] = view.maker(floor, 'Floor').inputs;
     const { base, offset } = this.#positions(positions);
     const rest = this.#convolution();
@@ -116,7 +110,7 @@ class Matcher {
     const inner = [paddedHeight - border[0] - border[2], paddedWidth - border[1] - border[3]];
     return {
       ...{ pictures: b, groups: g, channels: ch, taps: K, outHeight: h, outWidth: w },
-      ...{ paddedHeight, paddedWidth, picture, padded, offset, positions },
+      ...{ picture, offset, positions },
       ...rest,
       ...requireGrid(grid, inner),
       reshaped: this.#reshaped,
@@ -266,7 +260,7 @@ class Matcher {
     need(axes === '' && rest.length === 0, 'pads of four axes');
     need(equal([n, c, atEndN, atEndC].map(Number), [0, 0, 0, 0]), 'pads of height and width');
     need(Math.min(top, left, bottom, right) >= 1, 'a border of at least 1 on each side');
-    return { picture, padded: pad.outputs[0], border: [top, left, bottom, right] as const };
+    return { picture, border: [top, left, bottom, right] as const };
   }
 
   #positions(name: string): { readonly base: Tensor; readonly offset: string } {
@@ -325,6 +319,6 @@ class Matcher {
     need(weight?.elementType === ElementType.float32, 'float32 weights');
     need(outputs % group === 0 && equal(weight.dims, weightDims), `weights [${weightDims.join()}]`);
     need(h * w > 0 && attribute(conv, 'activation') === undefined, 'a plain Conv');
-    return { mask, tapsOfMask, conv, weightDims, kernel: [kh, kw] as const };
+    return { mask, tapsOfMask, conv, kernel: [kh, kw] as const };
   }
 }

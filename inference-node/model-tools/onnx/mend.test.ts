@@ -19,9 +19,7 @@ import test from 'ava';
 import { runOnNoise, type StockOptions, stockDeformable } from '../test/stock-deformable.ts';
 import { largestDifference } from '../test/tiny-graph.ts';
 import { compareBlocks, DIFFERENCES_OUTPUT } from './compare-blocks.ts';
-import { type DeformableForm, mendDeformableConvolutions } from './mend.ts';
-
-const FORMS = ['deform-conv', 'grid-sample-taps'] as const satisfies readonly DeformableForm[];
+import { mendDeformableConvolutions } from './mend.ts';
 
 type Change = (graph: Graph) => Graph;
 
@@ -132,15 +130,13 @@ function doubledRows(tensor: Tensor): Tensor {
 }
 
 test('what differs in anything stays as it is, and its cause is said', t => {
-  t.is(mendDeformableConvolutions(stockDeformable(), 'deform-conv').blocks.length, 1);
+  t.is(mendDeformableConvolutions(stockDeformable()).blocks.length, 1);
   for (const [cause, change] of NEAR_MISSES) {
     const graph = change(stockDeformable());
-    for (const form of FORMS) {
-      const mended = mendDeformableConvolutions(graph, form);
-      t.is(mended.graph, graph, `${cause}`);
-      t.is(mended.refused[0]?.sum, 'sum');
-      t.regex(mended.refused[0]?.cause ?? '', cause);
-    }
+    const mended = mendDeformableConvolutions(graph);
+    t.is(mended.graph, graph, `${cause}`);
+    t.is(mended.refused[0]?.sum, 'sum');
+    t.regex(mended.refused[0]?.cause ?? '', cause);
   }
 });
 
@@ -164,18 +160,16 @@ test('a mended graph answers as its stock form, also from beyond the border', as
   for (const options of STOCK) {
     const graph = stockDeformable(options);
     const expected = await runOnNoise(graph);
-    for (const form of FORMS) {
-      const mended = mendDeformableConvolutions(graph, form);
-      t.is(mended.blocks.length, 1, JSON.stringify(options));
-      t.false(mended.graph.nodes.some(({ opType }) => opType === 'GatherND'));
-      t.deepEqual(
-        [mended.graph.inputs, mended.graph.outputs],
-        [graph.inputs, graph.outputs],
-        'ends are as they were',
-      );
-      const difference = largestDifference(await runOnNoise(mended.graph), expected);
-      t.true(difference < ROUNDING, `${form} ${JSON.stringify(options)}: ${difference}`);
-    }
+    const mended = mendDeformableConvolutions(graph);
+    t.is(mended.blocks.length, 1, JSON.stringify(options));
+    t.false(mended.graph.nodes.some(({ opType }) => opType === 'GatherND'));
+    t.deepEqual(
+      [mended.graph.inputs, mended.graph.outputs],
+      [graph.inputs, graph.outputs],
+      'ends are as they were',
+    );
+    const difference = largestDifference(await runOnNoise(mended.graph), expected);
+    t.true(difference < ROUNDING, `${JSON.stringify(options)}: ${difference}`);
   }
 });
 
@@ -193,23 +187,17 @@ const STILL = nodeOf('Sub', ['offset', 'offset'], 'still');
 
 test('a comparison tells the mended block whose offsets are gone from the right one', async t => {
   const graph = stockDeformable({ pictures: 2, offsetGroups: 2, height: 20 });
-  for (const form of FORMS) {
-    const mended = mendDeformableConvolutions(graph, form);
-    const wrong = { ...mended, graph: withoutOffsets(mended.graph) };
-    const [far = 0] = await runOnNoise(compareBlocks(graph, wrong), DIFFERENCES_OUTPUT);
-    t.true(far > 1000, `${form}: ${far}`);
-    const [near = 1] = await runOnNoise(compareBlocks(graph, mended), DIFFERENCES_OUTPUT);
-    t.true(near < 0.1, `${form}: ${near}`);
-  }
+  const mended = mendDeformableConvolutions(graph);
+  const wrong = { ...mended, graph: withoutOffsets(mended.graph) };
+  const [far = 0] = await runOnNoise(compareBlocks(graph, wrong), DIFFERENCES_OUTPUT);
+  t.true(far > 1000, `${far}`);
+  const [near = 1] = await runOnNoise(compareBlocks(graph, mended), DIFFERENCES_OUTPUT);
+  t.true(near < 0.1, `${near}`);
 });
 
 test('an opset that cannot be raised is refused, with what forbids it', t => {
   const refused = (graph: Graph, pattern: RegExp) =>
-    throwsWith(
-      t,
-      () => mendDeformableConvolutions(graph, 'deform-conv'),
-      isModelError('prepare', pattern),
-    );
+    throwsWith(t, () => mendDeformableConvolutions(graph), isModelError('prepare', pattern));
   refused(stockDeformable({ opset: 16 }), /opset 16 cannot be raised to 19: it is older than 17/);
   const odd = { ...nodeOf('GroupNormalization', ['output'], 'x') };
   const graph = stockDeformable();
@@ -228,7 +216,7 @@ test('operators that changed until opset 19 are raised with it', async t => {
   ];
   const outputs = [{ name: 'ends', elementType: ElementType.float32, dims: [1, 2, 1, 1] }];
   const longer = { ...graph, nodes: [...graph.nodes, ...after], outputs };
-  const mended = mendDeformableConvolutions(longer, 'deform-conv').graph;
+  const mended = mendDeformableConvolutions(longer).graph;
   t.is(mended.opsets[0]?.version, 19);
   const difference = largestDifference(
     await runOnNoise(mended, 'ends'),

@@ -7,6 +7,7 @@ import {
   float32Tensor,
   type Graph,
   int64Tensor,
+  integer,
   nodeOf,
 } from '@matting/serving/onnx/graph.ts';
 import type { PrepareProgress } from '@matting/serving/prepared/load-prepared.ts';
@@ -103,51 +104,51 @@ function folded(): Graph {
   };
 }
 
-/** GridSample reckons from -1 to 1: over 8192 pixels it misses by parts of one, which show here. */
-function scattered(): Graph {
-  const graph = stockDeformable({ outputs: 1, kernel: 1, height: 2, width: 8192 });
+/** Two channels cancel each other: what is left is rounding, and each form rounds in its order. */
+function cancelled(): Graph {
+  const graph = stockDeformable({ ...MATTE, channels: 2, kernel: 1 });
   const nodes = graph.nodes.map(node =>
-    node.outputs[0] === 'padded' ? { ...node, inputs: ['noise', 'pads'] } : node,
+    node.outputs[0] === 'padded' ? { ...node, inputs: ['planes', 'pads'] } : node,
   );
   const at = nodes.findIndex(({ outputs }) => outputs[0] === 'padded');
-  const noise = [nodeOf('Mul', ['picture', 'large'], 'steep'), nodeOf('Sin', ['steep'], 'noise')];
-  return {
-    ...graph,
-    nodes: nodes.toSpliced(at, 0, ...noise),
-    initialisers: new Map([...graph.initialisers, ['large', float32Tensor([1e4], [])]]),
-  };
+  const planes = [
+    nodeOf('Gather', ['picture', 'first'], 'one', [integer('axis', 1)]),
+    nodeOf('Mul', ['one', 'thirds'], 'planes'),
+  ];
+  const initialisers = new Map(graph.initialisers)
+    .set('first', int64Tensor([0], [1]))
+    .set('thirds', float32Tensor([1, 1 / 3], [1, 2, 1, 1]))
+    .set('weights', float32Tensor([1, -3], [1, 2, 1, 1]));
+  return { ...graph, nodes: nodes.toSpliced(at, 0, ...planes), initialisers };
 }
 
 test('a graph whose mended form answers otherwise, or cannot be compared, runs as it is', async t => {
-  for (const [graph, reason, more] of [
-    [magnified(), /matte differs by \d+ levels/, {}],
-    [folded(), /could not be compared: .*offset/i, {}],
-    [scattered(), /^1 of 1 parts .* answer otherwise$/, { provider: 'webgpu' }],
+  for (const [graph, reason] of [
+    [magnified(), /matte differs by \d+ levels/],
+    [folded(), /could not be compared: .*offset/i],
+    [cancelled(), /^1 of 1 parts .* answer otherwise$/],
   ] as const) {
     const model = await openModel(t, graph);
-    const prepared = await model.prepare(more);
+    const prepared = await model.prepare();
     t.regex(reasonOf(model.steps, 'keep'), reason);
     t.is(prepared.path, model.path);
     t.is((await model.files()).filter(name => !name.endsWith('.json')).length, 0);
     model.steps.splice(0);
-    t.deepEqual(await model.prepare(more), prepared);
+    t.deepEqual(await model.prepare(), prepared);
     t.false(model.took('rewrite'), 'it is not tried again');
   }
 });
 
-test('a mended graph is used once it answers as its stock form, each provider by what it has', async t => {
+test('a mended graph is used once it answers as its stock form', async t => {
   const model = await openModel(t, stockDeformable(MATTE));
-  for (const [provider, operator] of [
-    ['cpu', 'DeformConv'],
-    ['webgpu', 'GridSample'],
-  ] as const) {
+  for (const provider of ['cpu', 'cuda'] as const) {
     model.steps.splice(0);
     const prepared = await model.prepare({ provider });
     t.is(dirname(prepared.path), preparedDirectory(model.cacheDir, model.manifest));
     t.is(reasonOf(model.steps, 'keep'), '');
     t.is(reasonOf(model.steps, 'mended'), '', 'its matte was compared too');
     const { nodes } = decodeModel(await readFile(prepared.path), prepared.path);
-    t.true(nodes.some(({ opType }) => opType === operator));
+    t.true(nodes.some(({ opType }) => opType === 'DeformConv'));
     t.like(prepared, { provider, activation: 'sigmoid', outputName: 'output' });
     model.steps.splice(0);
     t.deepEqual(await model.prepare({ provider }), prepared);

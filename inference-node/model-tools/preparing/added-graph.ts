@@ -22,7 +22,7 @@ import {
 } from '@matting/serving/prepared/prepared-cache.ts';
 import { alteredWeights } from '@matting/serving/prepared/weights-cache.ts';
 import { DIFFERENCES_OUTPUT } from '../onnx/compare-blocks.ts';
-import { FORMS, mendApart } from './mend-apart.ts';
+import { mendApart } from './mend-apart.ts';
 
 /** A load and two runs each: BiRefNet lite at 1024 takes one minute of two cores. */
 const COMPARE_TIMEOUT_MS = 900_000;
@@ -51,8 +51,7 @@ export const prepareAdded: MakePrepared = async (source, key, options) => {
   const name = `.compare.${randomBytes(6).toString('hex')}.tmp`;
   const comparison = join(preparedDirectory(cacheDir, manifest), name);
   try {
-    const form = FORMS[key.provider];
-    const outcome = await mendApart({ source, form, target: path, comparison });
+    const outcome = await mendApart({ source, target: path, comparison });
     if (outcome.state === 'nothing') return await asItIs();
     if (outcome.state === 'failed') return await asItIs(outcome.reason);
     const { blocks, written, compared } = outcome;

@@ -1,25 +1,11 @@
 /** Mends a graph in a thread with bounds of its own: what a file makes of memory is its own. */
 import { once } from 'node:events';
 import { Worker } from 'node:worker_threads';
-import type { ExecutionProvider } from '@matting/serving/models/prepared-model.ts';
-import type { DeformableForm } from '../onnx/mend.ts';
 import type { WrittenGraph } from './write-graph.ts';
-
-/**
- * ONNX Runtime 1.30: DeformConv has kernels for CPU and CUDA, which stands behind TensorRT; WebGPU
- * has GridSample alone.
- */
-export const FORMS: Readonly<Record<ExecutionProvider, DeformableForm>> = {
-  cpu: 'deform-conv',
-  cuda: 'deform-conv',
-  tensorrt: 'deform-conv',
-  webgpu: 'grid-sample-taps',
-};
 
 /** Paths of files. */
 export interface MendOrder {
   readonly source: string;
-  readonly form: DeformableForm;
   readonly target: string;
   /** The graph that compares the blocks is written there. */
   readonly comparison?: string;

@@ -9,10 +9,10 @@ import { liftConstants } from '../onnx/rewrites.ts';
 import type { MendOrder, MendOutcome } from './mend-apart.ts';
 import { writeGraph } from './write-graph.ts';
 
-async function mend({ source, form, target, comparison }: MendOrder): Promise<MendOutcome> {
+async function mend({ source, target, comparison }: MendOrder): Promise<MendOutcome> {
   try {
     const stock = liftConstants(decodeModel(await readFile(source), source));
-    const mended = mendDeformableConvolutions(stock, form);
+    const mended = mendDeformableConvolutions(stock);
     if (mended.blocks.length === 0) return { state: 'nothing' };
     const written = await writeGraph(target, mended.graph);
     const compared =

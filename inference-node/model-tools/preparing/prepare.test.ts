@@ -177,7 +177,7 @@ test('size, precision, provider and instruction set each have a file of their ow
     {},
     { inputSize: square(96) },
     { precision: 'fp16' },
-    { provider: 'webgpu', precision: 'fp32' },
+    { provider: 'cuda', precision: 'fp32' },
     { instructionSet: 'x64-other' },
   ];
   const paths = new Set<string>();
@@ -233,16 +233,18 @@ test('files of an older revision are removed after a day without a start that us
   // Releases up to 0.2.0 kept these beside files that are still read.
   const together = path.replace(/_r(?=\d+\.onnx$)/, '_n2_r');
   await writeFile(together, 'for two pictures');
+  const elsewhere = path.replace(/_cpu_(?=[^/]*$)/, '_webgpu_');
+  await writeFile(elsewhere, 'for WebGPU');
   await prepareTiny();
   const directory = preparedDirectory(cacheDir, model.manifest);
-  t.is((await readdir(directory)).length, 6, 'the old one may still be in use');
+  t.is((await readdir(directory)).length, 7, 'the old one may still be in use');
   const twoDaysAgo = new Date(Date.now() - 48 * 3600_000);
-  for (const file of [old, `${old}.json`, together, newer])
+  for (const file of [old, `${old}.json`, together, elsewhere, newer])
     await utimes(file, twoDaysAgo, twoDaysAgo);
   // Making a file cleans, not every start.
   await prepareTiny({ inputSize: square(96) });
   const names = (await readdir(directory)).map(name => join(directory, name));
-  for (const file of [old, `${old}.json`, together]) t.false(names.includes(file), file);
+  for (const file of [old, `${old}.json`, together, elsewhere]) t.false(names.includes(file), file);
   t.true(names.includes(newer));
 });
 

@@ -5,7 +5,7 @@ import { readFile } from 'node:fs/promises';
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import type { ModelManifest } from '@matting/serving/models/manifest.ts';
 import { diskError, ModelError } from '@matting/serving/models/model-error.ts';
-import type { ExecutionProvider, PreparedModel } from '@matting/serving/models/prepared-model.ts';
+import type { PreparedModel } from '@matting/serving/models/prepared-model.ts';
 import {
   decodeModel,
   ElementType,
@@ -64,7 +64,8 @@ export const makePrepared: MakePrepared = async (source, key, to) => {
     exported: { width: inputWidth, height: inputHeight },
     wanted: { width: key.inputWidth, height: key.inputHeight },
     precision,
-    pixels: takesBytes(provider) ? { normalisation, colourOrder, activation } : undefined,
+    // On a CPU the conversion in the graph takes as long as ours.
+    pixels: provider === 'cuda' ? { normalisation, colourOrder, activation } : undefined,
     quantise: ranges && (float32 => fitRanges(ranges, manifest, float32)),
   });
   const path = preparedPath(cacheDir, manifest, key);
@@ -75,11 +76,6 @@ export const makePrepared: MakePrepared = async (source, key, to) => {
   await cleanPrepared(cacheDir, manifest);
   return sha256;
 };
-
-/** The conversion in the graph takes as long as ours on a CPU; WebGPU has neither type. */
-function takesBytes(provider: ExecutionProvider): boolean {
-  return provider === 'cuda' || provider === 'tensorrt';
-}
 
 /** Hashes the bytes that the graph is made from: a record of an earlier check is not enough. */
 async function readChecked(path: string, manifest: ModelManifest): Promise<Buffer> {

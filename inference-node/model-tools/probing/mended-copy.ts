@@ -1,15 +1,14 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import type { ExecutionProvider } from '@matting/serving/models/prepared-model.ts';
-import { FORMS, mendApart } from '../preparing/mend-apart.ts';
+import { mendApart } from '../preparing/mend-apart.ts';
 
 /** The graph as it will be prepared, or the file itself: what runs later is what is measured. */
-export async function openMendedCopy(file: string, provider: ExecutionProvider) {
+export async function openMendedCopy(file: string) {
   const folder = await mkdtemp(path.join(tmpdir(), 'matting-mended-'));
   // The file's own name: the runtime says it where it does not load.
   const target = path.join(folder, path.basename(file));
-  const outcome = await mendApart({ source: file, form: FORMS[provider], target });
+  const outcome = await mendApart({ source: file, target });
   const isMended = outcome.state === 'mended';
   return {
     path: isMended ? target : file,

@@ -68,7 +68,7 @@ async function probeMended(
   wishes: ProbeWishes,
   limits: ProbeLimits,
 ): Promise<Probe | undefined> {
-  await using copy = await openMendedCopy(whole, PROVIDER);
+  await using copy = await openMendedCopy(whole);
   if (!copy.isMended) return undefined;
   try {
     return { ...(await probeFile(copy.path, wishes, limits)), mended: true };

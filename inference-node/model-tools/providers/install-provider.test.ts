@@ -1,6 +1,7 @@
 /** Tests what is installed of a package, what is refused, and what a failure leaves. */
 import assert from 'node:assert/strict';
 import {
+  chmod,
   mkdir,
   mkdtemp,
   readdir,
@@ -155,10 +156,22 @@ test('a wheel and an unpacked package are installed beside the runtime they fit'
   t.is((await readdir(providerDir)).length, 1);
 });
 
-test('one without the part for TensorRT is installed without it', async t => {
-  const { 'libonnxruntime_providers_tensorrt.so': _, ...others } = LIBRARIES;
-  const { folder } = await installWheel(wheelFile(VERSION, others));
-  t.false((await readdir(folder)).includes('libonnxruntime_providers_tensorrt.so'));
+const TENSORRT = 'libonnxruntime_providers_tensorrt.so';
+
+test('other parts of a package are not installed', async t => {
+  const more = { ...LIBRARIES, [TENSORRT]: elfFile('tensorrt') };
+  const { folder } = await installWheel(wheelFile(VERSION, more));
+  t.false((await readdir(folder)).includes(TENSORRT));
+});
+
+test('an installation of an earlier version, which has more parts, is used as it is', async t => {
+  const { folder, record } = await installWheel();
+  const more = elfFile('tensorrt');
+  await writeFile(path.join(folder, TENSORRT), more);
+  const part = { name: TENSORRT, bytes: more.length, sha256: sha256(more) };
+  const earlier = { ...record, files: [...record.files, part] };
+  await writeFile(path.join(folder, 'installed.json'), JSON.stringify(earlier));
+  t.is((await readInstalled(providerDir, { hashed: true })).state, 'installed');
 });
 
 test('a failed installation leaves the one before; an altered one is not used', async t => {
@@ -179,6 +192,13 @@ test('a failed installation leaves the one before; an altered one is not used', 
   t.deepEqual(childEnv, { PATH: '/bin' });
 });
 
+test('a library that other users may write is not used', async t => {
+  const { folder } = await installWheel();
+  await chmod(path.join(folder, CUDA), 0o666);
+  const found = await readInstalled(providerDir, { hashed: false });
+  t.regex(found.state === 'unusable' ? found.reason : '', /is not safe: other users may write/);
+});
+
 test('a record that is none makes no provider', async t => {
   const { folder } = await installWheel();
   for (const text of ['', 'null', '{}', '{"runtimeVersion": "0.0.1"}', '[1]']) {
@@ -190,7 +210,7 @@ test('a record that is none makes no provider', async t => {
 async function installBeside(libraryFolders: readonly string[], ldLibraryPath?: string) {
   const { record } = await installWheel(undefined, { libraryFolders, ldLibraryPath });
   const search = { ldLibraryPath, further: record.libraryFolders };
-  const found = new Map((await findLibraries(CUDA, search)).map(one => [one.name, one]));
+  const found = new Map((await findLibraries(search)).map(one => [one.name, one]));
   return { recorded: record.libraryFolders, found };
 }
 
@@ -223,7 +243,7 @@ test('a driver of CUDA’s own packages is not put before the host’s', async t
   const { recorded } = await installBeside(further);
   t.deepEqual(recorded, [path.join(root, 'cuda/lib')]);
   const search = { ldLibraryPath: path.join(root, 'driver'), further };
-  const driver = (await findLibraries(CUDA, search)).find(({ name }) => name === 'libcuda.so.1');
+  const driver = (await findLibraries(search)).find(({ name }) => name === 'libcuda.so.1');
   t.is(driver?.path, path.join(root, 'driver/libcuda.so.1'));
 });
 

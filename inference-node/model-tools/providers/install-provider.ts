@@ -6,7 +6,7 @@
  */
 
 import { randomBytes } from 'node:crypto';
-import { copyFile, open, readdir, rename, rm } from 'node:fs/promises';
+import { copyFile, open, rename, rm } from 'node:fs/promises';
 import { arch, platform } from 'node:os';
 import path from 'node:path';
 import { makeDirectory, syncPath } from '@matting/program/files.ts';
@@ -24,7 +24,6 @@ import {
   type InstalledRecord,
   installedFolder,
   KNOWN_PACKAGES,
-  OPTIONAL_LIBRARIES,
   PROVIDER_LIBRARIES,
   ProviderError,
   packageFolder,
@@ -103,12 +102,11 @@ async function fill(
       accepted,
     );
   }
-  await removeOthers(partial, libraries);
   for (const { name } of libraries) await requireForThisMachine(path.join(partial, name), name);
   const files: InstalledFile[] = [...libraries];
   for (const name of RUNTIME_FILES) files.push(await copyRuntime(partial, name));
   const search = { ldLibraryPath, further: libraryFolders };
-  const found = await findLibraries('libonnxruntime_providers_cuda.so', search);
+  const found = await findLibraries(search);
   const record: InstalledRecord = {
     runtimeVersion: wanted,
     source: source.name,
@@ -146,18 +144,8 @@ function requireAccepted(
 
 function requireComplete(name: string, libraries: readonly CopiedLibrary[]): void {
   const there = new Set(libraries.map(library => library.name));
-  const missing = PROVIDER_LIBRARIES.filter(
-    library => !there.has(library) && !OPTIONAL_LIBRARIES.includes(library),
-  );
+  const missing = PROVIDER_LIBRARIES.filter(library => !there.has(library));
   if (missing.length > 0) throw new ProviderError(`${name} has no ${missing.join(' and no ')}`);
-}
-
-/** A source without TensorRT's part leaves an empty file. */
-async function removeOthers(partial: string, libraries: readonly CopiedLibrary[]): Promise<void> {
-  const there: readonly string[] = libraries.map(({ name }) => name);
-  for (const name of await readdir(partial)) {
-    if (!there.includes(name)) await rm(path.join(partial, name), { force: true });
-  }
 }
 
 async function requireForThisMachine(file: string, name: string): Promise<void> {

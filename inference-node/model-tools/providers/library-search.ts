@@ -10,7 +10,6 @@ import path from 'node:path';
 import { promisify } from 'node:util';
 import { listDirectory } from '@matting/serving/models/cache-files.ts';
 import { ModelError } from '@matting/serving/models/model-error.ts';
-import type { ProviderLibrary } from '@matting/serving/providers/provider-files.ts';
 
 /** These are NVIDIA's; all others come with the system's C and C++ libraries. */
 const OF_NVIDIA = /^lib(cu|nv)/;
@@ -19,19 +18,16 @@ const OF_DRIVER = /^lib(cuda|nvidia-[a-z]+)\.so/;
 /** It is opened at the first convolution, so no library names it; every first run needs it. */
 const CUDNN = 'libcudnn.so.9';
 const CUDNN_GRAPH = 'libcudnn_graph.so.9';
+const PROVIDER = 'libonnxruntime_providers_cuda.so';
 /** The known packages' files name these libraries, besides cuDNN. */
-const LINKED_WITH: Readonly<Record<ProviderLibrary, readonly string[]>> = {
-  'libonnxruntime_providers_shared.so': [],
-  'libonnxruntime_providers_cuda.so': [
-    'libcublasLt.so.13',
-    'libcublas.so.13',
-    'libcurand.so.10',
-    'libcudart.so.13',
-    'libcuda.so.1',
-    CUDNN,
-  ],
-  'libonnxruntime_providers_tensorrt.so': ['libnvinfer.so.10', 'libnvonnxparser.so.10'],
-};
+const LINKED_WITH = [
+  'libcublasLt.so.13',
+  'libcublas.so.13',
+  'libcurand.so.10',
+  'libcudart.so.13',
+  'libcuda.so.1',
+  CUDNN,
+];
 /** These are cuDNN 9.19's: without a part the process dies with a line that names none. */
 const OPENED_BY: readonly (readonly [name: string, neededBy: string])[] = [
   [CUDNN_GRAPH, CUDNN],
@@ -70,17 +66,17 @@ interface SearchFolders {
   readonly further: readonly string[];
 }
 
-/** Lists the NVIDIA libraries that a provider's library needs, missing ones included. */
-export async function findLibraries(
-  library: ProviderLibrary,
-  { ldLibraryPath, further }: SearchFolders,
-): Promise<readonly FoundLibrary[]> {
+/** Lists the NVIDIA libraries that the provider needs, missing ones included. */
+export async function findLibraries({
+  ldLibraryPath,
+  further,
+}: SearchFolders): Promise<readonly FoundLibrary[]> {
   const system = await systemFolders();
   const folders = [...splitPath(ldLibraryPath), ...further, ...system];
   const foldersOfDriver = [...splitPath(ldLibraryPath), ...system, ...further];
-  const linked = LINKED_WITH[library].map(name => {
+  const linked = LINKED_WITH.map(name => {
     const place = findIn(OF_DRIVER.test(name) ? foldersOfDriver : folders, name);
-    return { name, path: place, neededBy: library, opened: false };
+    return { name, path: place, neededBy: PROVIDER, opened: false };
   });
   const cudnn = linked.find(({ name }) => name === CUDNN)?.path;
   if (cudnn === undefined) return linked;

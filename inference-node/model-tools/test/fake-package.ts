@@ -18,7 +18,6 @@ export function elfFile(text: string, machine = X86_64): Buffer {
 export const LIBRARIES: Readonly<Record<string, Buffer>> = {
   'libonnxruntime_providers_shared.so': elfFile('shared'),
   'libonnxruntime_providers_cuda.so': elfFile('cuda'),
-  'libonnxruntime_providers_tensorrt.so': elfFile('tensorrt'),
 };
 
 export function sha256(bytes: Uint8Array): string {

@@ -5,6 +5,7 @@
  */
 import { createHash, type Hash } from 'node:crypto';
 import { setTimeout as wait } from 'node:timers/promises';
+import { compressionsOf } from '@matting/program/content-codings.ts';
 import type { WholeFile } from '@matting/serving/models/cache-files.ts';
 import { diskError, ModelError } from '@matting/serving/models/model-error.ts';
 import type { Dispatcher } from 'undici';
@@ -165,8 +166,8 @@ class Download {
     await this.#beginAgain();
     if (status === 416) throw new InterruptedError('it sends no part of the file');
     if (status !== 200) throw this.#refusal(status);
-    if (!/^(identity)?$/i.test(text(headers['content-encoding']))) {
-      throw this.#failed('it sends the file encoded, which was not asked for');
+    if (compressionsOf(headers['content-encoding']).length > 0) {
+      throw this.#failed('it sends the file compressed, which was not asked for');
     }
     const etag = text(headers.etag);
     this.#validator = (etag.startsWith('"') && etag) || text(headers['last-modified']) || undefined;

@@ -14,6 +14,7 @@
  */
 import { Readable } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
+import { compressionsOf } from '@matting/program/content-codings.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { Agent, type Dispatcher } from 'undici';
 import type { StorageUrl } from './direct-origins.ts';
@@ -102,8 +103,8 @@ export class StorageClient {
     try {
       const announced = headers['content-length'];
       if (announced !== undefined && announced !== String(into.length)) throw otherLength();
-      if (headers['content-encoding'] !== undefined) {
-        throw new TryFailure('the body is encoded', false);
+      if (compressionsOf(headers['content-encoding']).length > 0) {
+        throw new TryFailure('the body is compressed', false);
       }
       let filled = 0;
       for await (const piece of body as AsyncIterable<Buffer>) {

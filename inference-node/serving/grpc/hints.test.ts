@@ -1,5 +1,6 @@
 /** Tests what a node takes and answers of hints and mattes: the header, their bytes, the order. */
 import { status } from '@grpc/grpc-js';
+import { HINT_POINTS_MAX, HINT_SHAPES_MAX } from '@matting/proto/contract/hints.ts';
 import { MATTE_BYTES_MAX } from '@matting/proto/contract/limits.ts';
 import {
   BackgroundPicture,
@@ -43,6 +44,14 @@ const drawn = (fields: Partial<BackgroundPicture>) =>
   Hints.create({ picture: BackgroundPicture.create({ contentLength: 5, ...fields }) });
 const given = (fields: Partial<MatteFile> = {}) =>
   MatteFile.create({ contentLength: 5, ...fields });
+
+test('hints › with as many shapes and points as a request may have are taken', async t => {
+  const points = Array.from({ length: (2 * HINT_POINTS_MAX) / HINT_SHAPES_MAX }, () => 9.999);
+  const keep = Array.from({ length: HINT_SHAPES_MAX }, () => line(...points));
+  const caller = await new MatteCaller(node).announce({ hints: Hints.create({ keep }) });
+  t.truthy(caller);
+  caller.call.cancel();
+});
 
 /** The key is the code of the refusal. */
 const bad: Readonly<Record<string, readonly Partial<MatteHeader>[]>> = {

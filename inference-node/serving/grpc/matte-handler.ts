@@ -33,7 +33,13 @@ import type { Admission, Permit } from '../admission.ts';
 import type { DirectFiles } from '../direct/direct-files.ts';
 import type { NodeMetrics } from '../metrics.ts';
 import type { NodeStatus } from '../node-state.ts';
-import { type ImageExchange, type Pipeline, type RunLabels, runLabels } from '../pipeline.ts';
+import {
+  type ImageExchange,
+  type ImageResult,
+  type Pipeline,
+  type RunLabels,
+  runLabels,
+} from '../pipeline.ts';
 import type { Selectables } from '../selectables/selectables.ts';
 import type { Caller, Callers } from './callers.ts';
 import {
@@ -152,6 +158,7 @@ class MatteCallRun {
   #permit: Permit | undefined;
   /** The models that made the result. */
   #models: readonly RunLabels[] = [];
+  #mended: ImageResult['mended'];
   #caller: Caller | undefined;
 
   constructor(call: MatteCall, signal: AbortSignal, options: MatteHandlerOptions) {
@@ -226,6 +233,7 @@ class MatteCallRun {
       ...exchange,
       send: (result, signal) => {
         this.#models = result.runs.map(runLabels);
+        this.#mended = result.mended;
         const missing = result.missing.map(runLabels);
         for (const labels of missing) this.#options.metrics.imageDegraded(labels);
         if (missing.length > 0) {
@@ -244,7 +252,13 @@ class MatteCallRun {
     const total = Math.round(durationMs);
     describeSpan({ ...this.#attributes(), 'rpc.response.status_code': 'OK' });
     this.#options.log.info(
-      { ...this.#fields(), models: this.#models, durationMs: total, ...rounded(timings) },
+      {
+        ...this.#fields(),
+        models: this.#models,
+        mended: this.#mended,
+        durationMs: total,
+        ...rounded(timings),
+      },
       'image done',
     );
   }

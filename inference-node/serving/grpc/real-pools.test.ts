@@ -75,6 +75,26 @@ test('cuts a picture out, in every format and as a mask', async t => {
   t.deepEqual([mask.width, mask.height, mask.channels], [WIDTH, HEIGHT, 1]);
 });
 
+test('the log line of an image says how its file was mended', async t => {
+  const lines: { msg: string; mended?: string }[] = [];
+  const own = pino({}, { write: line => void lines.push(JSON.parse(line)) });
+  const plan = { model: await writeTinyModel(directory, { kind: 'mean' }), engines };
+  const shell = await openShell({ ...plan, role: 'subject' }, pictures, { log: own });
+  t.teardown(() => shell.close());
+  const image = await sharp(file).webp({ lossless: true }).toBuffer();
+  const chunk = Buffer.from('XTRA\x01\0\0\0x\0', 'latin1');
+  const whole = Buffer.concat([image, chunk]);
+  whole.writeUInt32LE(whole.length - 8, 4);
+  for (const sent of [whole, whole.subarray(0, whole.length - 1)]) {
+    await new MatteCaller(shell).serve(sent, size);
+  }
+  const done = lines.filter(({ msg }) => msg === 'image done');
+  t.deepEqual(
+    done.map(({ mended }) => mended),
+    [undefined, 'pad_byte'],
+  );
+});
+
 test('a mark stays in its corner of portraits and landscapes, however they fit the model', async t => {
   const sides = { multipleOf: 8, max: 96 };
   for (const fit of ['letterbox', 'top-left', 'short-side'] as const) {

@@ -6,7 +6,6 @@ import { connect as connectHttp2, constants } from 'node:http2';
 import { connect, type Socket } from 'node:net';
 import { gzipSync } from 'node:zlib';
 import { credentials, type Server, ServerCredentials, status } from '@grpc/grpc-js';
-import { MESSAGE_BYTES_SMALL } from '@matting/program/ports/bounded-messages.ts';
 import {
   CONNECTION_WINDOW_BYTES,
   guardGrpcServer,
@@ -15,6 +14,7 @@ import {
 } from '@matting/program/ports/grpc-guard.ts';
 import { GUARD_BOUNDS } from '@matting/program/ports/guard-bounds.ts';
 import { ERROR_CODE_TRAILER } from '@matting/proto/contract/grpc-status.ts';
+import { HEADER_BYTES_MAX, MESSAGE_BYTES_SMALL } from '@matting/proto/contract/limits.ts';
 import {
   type MatteRequest,
   MatteServiceClient,
@@ -133,7 +133,8 @@ test('half a message › over the bound is refused with a token too, but for the
   // The first of Matte is its header.
   for (const path of [CHECK, INFO, REFLECTION, MATTE]) {
     const { stream, ended } = connection.call(path, TOKEN);
-    stream.write(framed(Buffer.alloc(10), MESSAGE_BYTES_SMALL + 1));
+    const bytesMax = path === MATTE ? HEADER_BYTES_MAX : MESSAGE_BYTES_SMALL;
+    stream.write(framed(Buffer.alloc(10), bytesMax + 1));
     const end = await ended;
     t.is(end.code, 'INVALID_REQUEST', path);
     t.is(end.status, status.INVALID_ARGUMENT);
@@ -142,6 +143,38 @@ test('half a message › over the bound is refused with a token too, but for the
   const caller = new MatteCaller(node, { token: TOKEN });
   await caller.sendFile(Buffer.alloc(MESSAGE_BYTES_SMALL * 2));
   t.is(await caller.ended, undefined);
+});
+
+test('half a header › as large as it may be is taken of known callers, from direct ones 1 MiB at once', async t => {
+  const name = 'shop';
+  const token = 'a-token-of-a-direct-caller';
+  await openNode({ callers: { callerTokens: [{ name, token }] }, guardBounds: FEW });
+  const half = framed(Buffer.alloc(10), HEADER_BYTES_MAX);
+  const begin = (connection: RawConnection, of: string | undefined, count: number) =>
+    Array.from({ length: count }, () => {
+      const call = connection.call(MATTE, of);
+      call.stream.write(half);
+      return call;
+    });
+  const many = (1024 * 1024) / HEADER_BYTES_MAX + 1;
+  const [fleet, direct] = [await openKnown(), await openKnown(token)];
+  const open = begin(fleet, TOKEN, 2 * many);
+  const [refused, ...others] = begin(direct, token, many).toReversed();
+  t.is((await refused!.ended).code, 'CALLER_OVER_LIMIT');
+  t.deepEqual(node.ended, ['over_limit']);
+  await Promise.all([fleet.ping(), direct.ping()]);
+  t.true([...open, ...others].every(({ stream }) => !stream.closed));
+  // A header that is whole, or gone, makes room.
+  others[0]!.stream.close(constants.NGHTTP2_CANCEL);
+  others[1]!.stream.end(Buffer.alloc(HEADER_BYTES_MAX - 10));
+  await others[1]!.ended;
+  const more = begin(direct, token, 2);
+  await direct.ping();
+  t.true(more.every(({ stream }) => !stream.closed));
+  t.is((await begin(direct, token, 1)[0]!.ended).code, 'CALLER_OVER_LIMIT');
+  const [strange] = begin(await openConnection(), undefined, 1);
+  t.is((await strange!.ended).code, 'INVALID_NODE_TOKEN');
+  t.deepEqual(node.ended, ['over_limit', 'over_limit']);
 });
 
 test('half a message › within the bound has to become whole in time, on every method', async t => {

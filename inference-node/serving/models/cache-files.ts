@@ -5,7 +5,7 @@
  * even after a crash. Processes that make the same file make the same bytes; the later rename wins.
  */
 import { createHash, randomBytes } from 'node:crypto';
-import { type FileHandle, open, readdir, rename, rm, stat } from 'node:fs/promises';
+import { type FileHandle, open, readdir, realpath, rename, rm, stat } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { fileClockMs, makeDirectory, syncPath } from '@matting/program/files.ts';
 import { diskError, ModelError } from './model-error.ts';
@@ -19,6 +19,9 @@ const HASH_CHUNK_BYTES = 1024 * 1024;
 const TEMPORARY_IDLE_MAX_MS = 10 * 60 * 1000;
 
 const TEMPORARY_SUFFIX = '.tmp';
+
+const WRITABLE_BY_GROUP = 0o020;
+const WRITABLE_BY_OTHERS = 0o002;
 
 /** A file that is being made. It appears at its path with `commit`. */
 export class WholeFile {
@@ -153,6 +156,23 @@ export async function statBigOrNull(path: string) {
     if (isMissing(error)) return null;
     throw diskError(error, 'read', path);
   }
+}
+
+/**
+ * Why a file must not run as code, in words that follow "it": somebody beside root and this
+ * process's user owns or may write it or its directory. Undefined: nobody does.
+ */
+export async function foreignTo(path: string): Promise<string | undefined> {
+  const real = await realpath(path);
+  for (const each of new Set([real, dirname(real), dirname(path)])) {
+    const { uid, gid, mode } = await stat(each);
+    if (uid !== 0 && uid !== process.getuid?.()) return `is not safe: another user owns ${each}`;
+    const isOwnGroup =
+      gid === 0 || gid === process.getegid?.() || process.getgroups?.().includes(gid);
+    const writable = isOwnGroup ? WRITABLE_BY_OTHERS : WRITABLE_BY_GROUP | WRITABLE_BY_OTHERS;
+    if ((mode & writable) !== 0) return `is not safe: other users may write ${each}`;
+  }
+  return undefined;
 }
 
 export async function hashOpenFile(file: FileHandle): Promise<string> {

@@ -11,7 +11,7 @@ export const INPUT_SIDE_MAX = 8192;
 export const PRECISIONS = ['fp32', 'fp16', 'int8'] as const;
 export type Precision = (typeof PRECISIONS)[number];
 
-export const EXECUTION_PROVIDERS = ['cuda', 'tensorrt', 'webgpu', 'cpu'] as const;
+export const EXECUTION_PROVIDERS = ['cuda', 'cpu'] as const;
 export type ExecutionProvider = (typeof EXECUTION_PROVIDERS)[number];
 
 /** `normalised = (value - mean) / std` for values 0 to 255, per channel in RGB order. */

@@ -16,6 +16,7 @@ import type { StageTimings } from '@matting/proto/contract/stages.ts';
 import type { InputTerms } from '../models/input-size.ts';
 import type { MatteRole } from '../models/prepared-model.ts';
 import type { FinishChoices } from './makeable.ts';
+import type { Mended } from './rgba-picture.ts';
 
 export type FinishTimings = Pick<StageTimings, 'refineMs' | 'finishMs' | 'encodeMs'>;
 
@@ -69,6 +70,8 @@ export type FromPictureWorker =
       readonly kind: 'decoded';
       readonly format: InputFormat;
       readonly size: Size;
+      /** Of the image, else of a background. */
+      readonly mended?: Mended | undefined;
       readonly decodeMs: number;
     }
   /**

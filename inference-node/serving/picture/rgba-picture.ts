@@ -37,10 +37,20 @@ export interface RawPixels extends Size {
   readonly channels: 1 | 4;
 }
 
+/**
+ * What the service left out of a file, or added, to decode it whole: bytes of a JPEG that belong to
+ * no block and to no marker, or the pad byte of a WebP's last chunk.
+ */
+export type Mended = 'stray_bytes' | 'pad_byte';
+
+interface ReadPixels extends Pick<RgbaPicture, 'rgba' | 'translucent'> {
+  readonly mended?: Mended | undefined;
+}
+
 /** The size is oriented. */
 export interface OpenedPicture extends Size {
   /** The size of what is decoded, before it is cropped and turned. Absent: the same size. */
   readonly stored?: Size;
   /** @throws ContractError PROCESSING_FAILED, NODE_INCAPABLE */
-  readPixels(): Promise<Pick<RgbaPicture, 'rgba' | 'translucent'>>;
+  readPixels(): Promise<ReadPixels>;
 }

@@ -1,9 +1,20 @@
 /** Tests which runtime is chosen for a graph, and what is recorded and remade. */
-import { readdir, readFile, rm, utimes, writeFile } from 'node:fs/promises';
+import {
+  chmod,
+  chown,
+  readdir,
+  readFile,
+  rename,
+  rm,
+  symlink,
+  utimes,
+  writeFile,
+} from 'node:fs/promises';
 import path from 'node:path';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import { writeTinyModel } from '@matting/test-support/tiny-model.ts';
 import ava, { type ExecutionContext } from 'ava';
+import sinon from 'sinon';
 import { type PreparedModel, runtimeOf } from '../models/prepared-model.ts';
 import { GraphRefusedError, type RuntimeComparison } from './answer-check.ts';
 import {
@@ -178,7 +189,45 @@ test('a damaged record, another version and an altered file are made again', asy
   const { path: newerPath = '' } = (await prepare(newer)).openvino?.compiled ?? {};
   t.deepEqual(calls, { compiled: 4, compared: 4, said: 4 });
   await rm(newerPath);
-  t.regex((await recordedRuntime(model, newer, HERE)).runtimeFallback ?? '', /is gone or altered/);
+  t.regex((await recordedRuntime(model, newer, HERE)).runtimeFallback ?? '', /is gone/);
+});
+
+test('what OpenVINO compiled is made again where another user may write it, and not run from their folder', async t => {
+  const comparison = { timeShare: 0.8, peakBytes: PEAK, alphas: ALIKE };
+  const { model, calls, prepare } = await open(t, comparison);
+  const { path: compiled = '' } = (await prepare()).openvino?.compiled ?? {};
+  const reason = async () => (await recordedRuntime(model, AUTO, HERE)).runtimeFallback ?? '';
+  await chmod(compiled, 0o666);
+  t.regex(await reason(), /is not safe: other users may write .*\.openvino-/);
+  t.is(runtimeOf(await prepare()), 'openvino');
+  t.is(calls.compiled, 2);
+  // A group that the process is in is that of its volume.
+  await chmod(compiled, 0o664);
+  t.is(await reason(), '');
+  const folder = path.dirname(compiled);
+  await chmod(folder, 0o777);
+  t.regex(await reason(), new RegExp(`other users may write ${folder}$`));
+  t.is(runtimeOf(await prepare()), 'onnxruntime');
+  await chmod(folder, 0o700);
+  const elsewhere = path.join(await temporaryFolder(t), 'compiled');
+  await rename(compiled, elsewhere);
+  await symlink(elsewhere, compiled);
+  t.is(await reason(), '');
+  await chmod(path.dirname(elsewhere), 0o777);
+  t.regex(await reason(), /other users may write/);
+});
+
+test.serial('what OpenVINO compiled for another user is not run', async t => {
+  const comparison = { timeShare: 0.8, peakBytes: PEAK, alphas: ALIKE };
+  const { model, prepare } = await open(t, comparison);
+  const { path: compiled = '' } = (await prepare()).openvino?.compiled ?? {};
+  if (process.getuid?.() === 0) await chown(compiled, 1, 1);
+  else {
+    const stub = sinon.stub(process, 'getuid').returns(Number(process.getuid?.()) + 1);
+    t.teardown(() => stub.restore());
+  }
+  const { runtimeFallback = '' } = await recordedRuntime(model, AUTO, HERE);
+  t.regex(runtimeFallback, /is not safe: another user owns/);
 });
 
 test('what an engine of the last release loads again stays for a day', async t => {

@@ -7,6 +7,7 @@ import { createHash } from 'node:crypto';
 import { readFile, rm, statfs } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import {
+  foreignTo,
   hashFile,
   hashOpenFile,
   isMissing,
@@ -104,9 +105,8 @@ export async function readChoice(
   if (typeof verdict === 'string') return { runtime, reason: verdict };
   const { timeShare, peakBytes, compiled: sha256 } = verdict;
   const compiled = { path: compiledPath(model, openvino, machine), sha256 };
-  if (!(await isWhole(compiled))) {
-    return { runtime, reason: 'what OpenVINO compiled is gone or altered' };
-  }
+  const wrong = await wrongWith(compiled);
+  if (wrong !== undefined) return { runtime, reason: `what OpenVINO compiled ${wrong}` };
   return { runtime: 'openvino', compiled, timeShare, peakBytes };
 }
 
@@ -155,7 +155,7 @@ export async function prepareRuntime(
     const verdict = judge(known, wanted);
     // Whoever names OpenVINO has it try again what it refused.
     if (typeof verdict === 'string') return !isRequired(model, options);
-    return await isWhole({ path, sha256: verdict.compiled });
+    return (await wrongWith({ path, sha256: verdict.compiled })) === undefined;
   };
   if (await isDone()) return await read();
   onCompare();
@@ -288,8 +288,10 @@ async function removeUnused(
   }
 }
 
-async function isWhole({ path, sha256 }: CompiledGraph): Promise<boolean> {
-  return (await statOrNull(path)) !== null && (await hashFile(path)) === sha256;
+/** It is code: whoever may write it decides what the engines run. */
+async function wrongWith({ path, sha256 }: CompiledGraph): Promise<string | undefined> {
+  if ((await statOrNull(path)) === null) return 'is gone';
+  return (await foreignTo(path)) ?? ((await hashFile(path)) === sha256 ? undefined : 'is altered');
 }
 
 type Place = Pick<PreparedModel, 'path' | 'recordsBeside'>;

@@ -173,8 +173,8 @@ export async function listPrepared(
 const PREPARED_NAME = /_r(\d+)\.onnx$/;
 /** A graph that runs as it is has no file there, but others beside which one would lie. */
 const BESIDE_PREPARED = /(?<=_r\d+\.onnx)\..*$/;
-/** Releases up to 0.2.0 kept graphs for several images at once. No release reads them any more. */
-const SEVERAL_IMAGES_NAME = /_n\d+_r\d+\.onnx$/;
+/** Graphs for several images at once, TensorRT or WebGPU, of releases up to 0.2.0. */
+const GONE_NAME = /_n\d+_r\d+\.onnx$|_(tensorrt|webgpu)_/;
 const RANGES_IN_NAME = /(?<=_int8)-[0-9a-f]+/;
 
 export async function cleanPrepared(cacheDir: string, manifest: ModelManifest): Promise<void> {
@@ -204,7 +204,7 @@ export async function cleanPrepared(cacheDir: string, manifest: ModelManifest): 
  * used later.
  */
 function isSuperseded(name: string, lastUses: ReadonlyMap<string, number>): boolean {
-  if (SEVERAL_IMAGES_NAME.test(name)) return true;
+  if (GONE_NAME.test(name)) return true;
   if (Number(PREPARED_NAME.exec(name)?.[1]) < PREPARER_REVISION) return true;
   const withoutRanges = name.replace(RANGES_IN_NAME, '');
   const lastUseMs = lastUses.get(name) ?? 0;

@@ -4,7 +4,7 @@
  */
 import { arch, platform } from 'node:os';
 import path from 'node:path';
-import { hashFile, statOrNull } from '../models/cache-files.ts';
+import { foreignTo, hashFile, statOrNull } from '../models/cache-files.ts';
 import type { CpuRuntimeChoice, OpenvinoHere } from '../models/prepared-model.ts';
 
 export const OPENVINO_VERSION = '2026.4.1';
@@ -88,6 +88,8 @@ export async function readOpenvino(
     for (const { name, bytes, sha256 } of OPENVINO_FILES.values()) {
       const file = path.join(folder, name);
       if ((await statOrNull(file))?.size !== bytes) return unusable(`lacks a part of ${name}`);
+      const foreign = await foreignTo(file);
+      if (foreign !== undefined) return unusable(foreign);
       if (hashed && (await hashFile(file)) !== sha256) return unusable(`has an altered ${name}`);
     }
   } catch (error) {

@@ -8,7 +8,7 @@ import { access, constants, readFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { arch, platform } from 'node:os';
 import path from 'node:path';
-import { hashFile, isMissing, statOrNull } from '../models/cache-files.ts';
+import { foreignTo, hashFile, isMissing, statOrNull } from '../models/cache-files.ts';
 import { BINDING_FILE, RUNTIME_FOLDER_VARIABLE } from './runtime-folder.ts';
 
 export {
@@ -33,17 +33,12 @@ const RUNTIME_LIBRARY = 'libonnxruntime.so.1';
 /** Copied from the package beside the provider. */
 export const RUNTIME_FILES = [BINDING_FILE, RUNTIME_LIBRARY] as const;
 
-/** ONNX Runtime's parts for NVIDIA's GPUs. TensorRT's is of use with TensorRT itself only. */
+/** ONNX Runtime's parts for NVIDIA's GPUs. */
 export const PROVIDER_LIBRARIES = [
   'libonnxruntime_providers_shared.so',
   'libonnxruntime_providers_cuda.so',
-  'libonnxruntime_providers_tensorrt.so',
 ] as const;
 export type ProviderLibrary = (typeof PROVIDER_LIBRARIES)[number];
-
-export const OPTIONAL_LIBRARIES: readonly ProviderLibrary[] = [
-  'libonnxruntime_providers_tensorrt.so',
-];
 
 export const RECORD_FILE = 'installed.json';
 
@@ -101,6 +96,8 @@ export async function readInstalled(
       const found = await statOrNull(file);
       if (found?.size !== bytes) return unusable(`lacks a part of ${name}`);
       await access(file, constants.R_OK);
+      const foreign = await foreignTo(file);
+      if (foreign !== undefined) return unusable(foreign);
       if (hashed && (await hashFile(file)) !== sha256) return unusable(`has an altered ${name}`);
     } catch (error) {
       return unusable(`has a ${name} that cannot be read: ${(error as Error).message}`);
@@ -118,10 +115,10 @@ function parseRecord(text: string): InstalledRecord | undefined {
   const { runtimeVersion: version, source, files, libraryFolders } = json ?? {};
   if (typeof version !== 'string' || typeof source !== 'string') return undefined;
   if (!Array.isArray(files) || !Array.isArray(libraryFolders)) return undefined;
-  const names: readonly string[] = [...RUNTIME_FILES, ...PROVIDER_LIBRARIES];
   const sound = files.every(
     file =>
-      names.includes(file?.name) &&
+      // Earlier versions installed other parts, too.
+      /^\w[\w.]+$/.test(file?.name) &&
       Number.isInteger(file.bytes) &&
       /^[0-9a-f]{64}$/.test(file.sha256),
   );
@@ -145,7 +142,6 @@ export const KNOWN_PACKAGES: Readonly<Record<string, KnownPackage>> = {
     libraries: [
       '086ec1d5388f64153d9c63470d126693db9a182c8ce236d3a1119068471b8a0d',
       '35da2e7ed0dd0d1aec5cdb16ce11a51d06c0c48cf62d1b1c9332946a4fae14fc',
-      '4365c6412845f42d7de138055ad3dcff5d0fbca2d748e30e8a04aa3ab0643337',
     ],
   },
 };

@@ -33,7 +33,6 @@ async function beginOn(context: ExecutionContext, facts: GpuFacts | undefined) {
   const start: GpuStart = {
     config: { childEnv: {}, modelSettings: { modelDir: host.folder } } as PoolSettings,
     engineEnv: host.childEnv,
-    provider: 'cuda',
     device: facts && new GpuDevice(facts),
     ...{ make: nothingToMake, cpuThreads: 1, ending: ending.signal },
   };

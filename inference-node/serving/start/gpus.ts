@@ -2,7 +2,6 @@
  * Which execution provider and which GPU this node runs on. The GPU runs a small graph, and answers
  * of whole models are checked, before a node takes images.
  */
-import path from 'node:path';
 import type { Logger } from 'pino';
 import { answerOnce, createAnswering } from '../engine/choice/answer-picture.ts';
 import {
@@ -14,8 +13,8 @@ import { chooseDevice } from '../engine/devices/choose-gpu.ts';
 import { GpuDevice } from '../engine/devices/gpu-device.ts';
 import { type GpuFacts, listGpus } from '../engine/devices/list-gpus.ts';
 import { saysMemoryIsShort } from '../engine/engine-protocol.ts';
-import { LOAD_TIMEOUT_MS, LOAD_TIMEOUT_TENSORRT_MS } from '../engine/pool/engine.ts';
-import type { ExecutionProvider, Plan, Precision } from '../models/prepared-model.ts';
+import { LOAD_TIMEOUT_MS } from '../engine/pool/engine.ts';
+import type { Plan } from '../models/prepared-model.ts';
 import { checkAnswerOnDevice } from '../prepared/device-answer.ts';
 import type { MakePrepared } from '../prepared/load-prepared.ts';
 import { runtimeVersion } from '../providers/provider-files.ts';
@@ -23,7 +22,7 @@ import type { PoolSettings } from './pool-settings.ts';
 
 export interface ChosenProvider {
   readonly provider: ProviderChoice;
-  /** Undefined: the node runs on a CPU or with WebGPU, or the driver lists no GPU. */
+  /** Undefined: the node runs on a CPU, or the driver lists no GPU. */
   readonly device: GpuDevice | undefined;
   readonly unlisted?: string;
 }
@@ -39,11 +38,11 @@ export async function chooseProvider(
   engineEnv: EngineEnv,
   log: Logger,
 ): Promise<ChosenProvider> {
-  if (requested === 'cpu' || requested === 'webgpu') {
+  if (requested === 'cpu') {
     const provider = await selectExecutionProvider(requested, { childEnv: engineEnv });
     return { provider, device: undefined };
   }
-  const { gpu, visible, unlisted, isAbsent } = await findGpu(requested, gpuDevice, engineEnv);
+  const { gpu, visible, unlisted, isAbsent } = await findGpu(gpuDevice, engineEnv);
   if (gpu === undefined) {
     const provider = await selectExecutionProvider(requested, { childEnv: engineEnv });
     if (isAbsent && requested === 'auto' && provider.selected === 'cpu') {
@@ -62,14 +61,13 @@ export async function chooseProvider(
     log.warn(facts, 'the node uses the first of several GPUs: MATTING_GPU_DEVICES selects another');
   }
   const device = new GpuDevice(gpu);
-  const tried = requested === 'auto' ? 'cuda' : requested;
-  const reason = await reasonNotToRun(tried, device, engineEnv);
+  const reason = await reasonNotToRun(device, engineEnv);
   if (reason === undefined) {
-    const provider = { requested, selected: tried, fallbacks: [] };
+    const provider = { requested, selected: 'cuda', fallbacks: [] } as const;
     return { provider, device, ...(unlisted !== undefined && { unlisted }) };
   }
   if (gpuDevice !== undefined || requested !== 'auto') {
-    throw new ExecutionProviderError(tried, reason);
+    throw new ExecutionProviderError('cuda', reason);
   }
   return fallenBack(reason);
 }
@@ -80,12 +78,11 @@ export function fallenBack(reason: string): ChosenProvider {
 }
 
 async function reasonNotToRun(
-  provider: 'cuda' | 'tensorrt',
   device: GpuDevice,
   engineEnv: EngineEnv,
 ): Promise<string | undefined> {
   try {
-    await selectExecutionProvider(provider, { childEnv: device.envOf(engineEnv) });
+    await selectExecutionProvider('cuda', { childEnv: device.envOf(engineEnv) });
     return undefined;
   } catch (error) {
     if (!(error instanceof ExecutionProviderError)) throw error;
@@ -94,7 +91,6 @@ async function reasonNotToRun(
 }
 
 async function findGpu(
-  requested: 'auto' | 'cuda' | 'tensorrt',
   named: PoolSettings['gpuDevice'],
   engineEnv: EngineEnv,
 ): Promise<{
@@ -106,8 +102,7 @@ async function findGpu(
 }> {
   const listing = await listGpus(engineEnv);
   const refuse = (reason: string): never => {
-    const provider = requested === 'auto' ? 'cuda' : requested;
-    throw new ExecutionProviderError(provider, `MATTING_GPU_DEVICES names a GPU, and ${reason}`);
+    throw new ExecutionProviderError('cuda', `MATTING_GPU_DEVICES names a GPU, and ${reason}`);
   };
   if (listing.state !== 'listed') {
     if (named !== undefined) return refuse(listing.reason);
@@ -124,7 +119,6 @@ export interface GpuStart {
   readonly config: PoolSettings;
   readonly make: MakePrepared;
   readonly engineEnv: EngineEnv;
-  readonly provider: Extract<ExecutionProvider, 'cuda' | 'tensorrt'>;
   /** Undefined: CUDA takes its first GPU. */
   readonly device: GpuDevice | undefined;
   readonly cpuThreads: number;
@@ -132,10 +126,10 @@ export interface GpuStart {
 }
 
 /** GPUs that compute alike. Undefined: nothing says what it is, so nothing is remembered of it. */
-function kindOf({ device, provider }: GpuStart): string | undefined {
+function kindOf({ device }: GpuStart): string | undefined {
   if (device === undefined) return undefined;
   const { name, driver } = device.facts;
-  return `${name}, driver ${driver}, ${provider}, ONNX Runtime ${runtimeVersion()}`;
+  return `${name}, driver ${driver}, cuda, ONNX Runtime ${runtimeVersion()}`;
 }
 
 /**
@@ -143,15 +137,14 @@ function kindOf({ device, provider }: GpuStart): string | undefined {
  * @returns undefined where all are right, else one line that says which is wrong
  */
 export async function wrongAnswer(start: GpuStart, plan: Plan): Promise<string | undefined> {
-  const { config, make, engineEnv, provider, device, cpuThreads, ending } = start;
+  const { config, make, engineEnv, device, cpuThreads, ending } = start;
   const { childEnv, modelSettings } = config;
-  const timeoutMs = provider === 'tensorrt' ? LOAD_TIMEOUT_TENSORRT_MS : LOAD_TIMEOUT_MS;
   const onGpu = device?.envOf(engineEnv) ?? engineEnv;
   for (const { model } of plan.models) {
     ending.throwIfAborted();
     const wrong = await checkAnswerOnDevice({
       model,
-      answer: answerOnce({ childEnv: onGpu, threads: 1, timeoutMs }),
+      answer: answerOnce({ childEnv: onGpu, threads: 1, timeoutMs: LOAD_TIMEOUT_MS }),
       machine: kindOf(start),
       cacheDir: modelSettings.modelDir,
       weightsDir: modelSettings.weightsDir,
@@ -162,24 +155,6 @@ export async function wrongAnswer(start: GpuStart, plan: Plan): Promise<string |
     if (wrong !== undefined) return `${model.model} in ${model.precision}: ${wrong}`;
   }
   return undefined;
-}
-
-/**
- * Adds defaults for what the operator left open: TensorRT keeps what it built, and computes in half
- * precision if the models do.
- */
-export function tensorrtEnv(
-  engineEnv: EngineEnv,
-  modelDir: string,
-  precisions: readonly Precision[],
-): EngineEnv {
-  const fp16 = precisions.every(precision => precision === 'fp16');
-  return {
-    ORT_TENSORRT_ENGINE_CACHE_ENABLE: '1',
-    ORT_TENSORRT_CACHE_PATH: path.join(modelDir, 'tensorrt'),
-    ...(fp16 ? { ORT_TENSORRT_FP16_ENABLE: '1' } : {}),
-    ...engineEnv,
-  };
 }
 
 /** If no engine of a model loads for lack of memory, the error names a setting that needs less. */

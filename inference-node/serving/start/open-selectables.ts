@@ -4,7 +4,7 @@ import type { Admission } from '../admission.ts';
 import { enginesInMemory, readMemoryLimitBytes } from '../admission.ts';
 import { createAnswering } from '../engine/choice/answer-picture.ts';
 import { type EngineLayout, THREADS_PER_ENGINE_MAX } from '../engine/choice/engine-layout.ts';
-import { ExecutionProviderError, requireParity } from '../engine/choice/execution-provider.ts';
+import { ExecutionProviderError } from '../engine/choice/execution-provider.ts';
 import type { GpuDevice } from '../engine/devices/gpu-device.ts';
 import type { EnginePool } from '../engine/pool/engine-pool.ts';
 import { openEnginePool } from '../engine/pool/open-engine-pool.ts';
@@ -28,7 +28,7 @@ import { findOpenvino } from '../providers/openvino-files.ts';
 import { EngineMemory } from '../selectables/engine-memory.ts';
 import { lookAround } from '../selectables/look.ts';
 import { Selectables } from '../selectables/selectables.ts';
-import { type GpuStart, tensorrtEnv, wrongAnswer } from './gpus.ts';
+import { type GpuStart, wrongAnswer } from './gpus.ts';
 import type { PoolSettings } from './pool-settings.ts';
 
 interface SelectablesStart {
@@ -43,8 +43,6 @@ interface SelectablesStart {
   readonly layout: EngineLayout;
   readonly device: GpuDevice | undefined;
   readonly gpu: GpuStart | undefined;
-  /** The environment lacks TensorRT's settings for the own plan. */
-  readonly plainEnv: Readonly<Record<string, string>>;
   /** The memory of the own plan's engines. */
   readonly ownBytes: number;
   readonly admission: Admission;
@@ -83,7 +81,7 @@ async function prepareAgain(
   found: PreparedModel,
   bounds: Pick<LoadOptions, 'instructionSet' | 'memoryMaxBytes'>,
 ): Promise<PreparedModel> {
-  const { config, provider, engineEnv, cpuThreads } = start;
+  const { config, provider, cpuThreads } = start;
   const { modelDir: cacheDir, weightsDir, addedModelsDir } = config.modelSettings;
   const manifest = await loadManifest(found.model, MANIFEST_DIRECTORY, addedModelsDir);
   const openvino = await findOpenvino(config.providerDir, config.cpuRuntime);
@@ -106,7 +104,6 @@ async function prepareAgain(
   // The GPU is not lost for it: it computes the own plan's models rightly.
   const wrong = start.gpu && (await wrongAnswer(start.gpu, planOf(model)));
   if (wrong !== undefined) throw new ExecutionProviderError(provider, wrong);
-  if (provider === 'webgpu') await requireParity(model, { childEnv: engineEnv, cpuThreads });
   return model;
 }
 
@@ -123,8 +120,7 @@ function openEngines(
     provider,
     layout,
     device,
-    engineEnv,
-    plainEnv,
+    engineEnv: childEnv,
     cpuThreads,
     log,
     buffers,
@@ -135,9 +131,6 @@ function openEngines(
   const share = Math.min(THREADS_PER_ENGINE_MAX, Math.max(1, Math.floor(cpuThreads / engines)));
   const onCpu = Math.max(share, layout.threadsPerEngine);
   const threadsPerEngine = config.engineThreads ?? (provider === 'cpu' ? onCpu : 1);
-  const { modelDir } = config.modelSettings;
-  const isTensorrt = provider === 'tensorrt';
-  const childEnv = isTensorrt ? tensorrtEnv(plainEnv, modelDir, [model.precision]) : engineEnv;
   const sharesCores = provider === 'cpu';
   const options = { engines, threadsPerEngine, device, sharesCores, childEnv, log, buffers };
   return openEnginePool({ model, sparesDevice: true, ...options });

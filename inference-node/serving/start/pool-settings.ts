@@ -1,5 +1,6 @@
 /** The variables that say what computes on this machine: provider, models, engines and workers. */
 import path from 'node:path';
+import { Unusable } from '@matting/program/config-error.ts';
 import type { EnvReader } from '@matting/program/env.ts';
 import { readProfile } from '@matting/program/shared-settings.ts';
 import { ENGINES_MAX } from '../admission.ts';
@@ -63,15 +64,7 @@ const CHILD_VARIABLES: ReadonlySet<string> = new Set([
   'NODE_COMPILE_CACHE',
   'XDG_RUNTIME_DIR',
 ]);
-const CHILD_VARIABLE_PREFIXES = [
-  'CUDA_',
-  'CUDNN_',
-  'NVIDIA_',
-  'ORT_TENSORRT_',
-  'VK_',
-  'MESA_',
-  'MALLOC_',
-];
+const CHILD_VARIABLE_PREFIXES = ['CUDA_', 'CUDNN_', 'NVIDIA_', 'MALLOC_'];
 
 /** Problems stay in the reader, for its requireValid. */
 export function readPoolSettings(
@@ -88,7 +81,7 @@ export function readPoolSettings(
       'one GPU, by the number or the identifier that nvidia-smi -L shows',
       text => (DEVICE_FORM.test(text) ? text : undefined),
       {
-        about: `The [GPU](gpu.md#several-gpus) that the node uses, with CUDA and TensorRT. If it does
+        about: `The [GPU](gpu.md#several-gpus) that the node uses, with CUDA. If it does
           not work, the node does not start.`,
         otherwise: 'the first that the node can see',
         default: undefined,
@@ -158,9 +151,22 @@ function readEngines(reader: EnvReader, isSmall: boolean) {
   };
 }
 
+/** Releases up to 0.2.0 ran models with these. The words say what to set. */
+const GONE_PROVIDERS: ReadonlyMap<string, string> = new Map([
+  ['tensorrt', 'cuda'],
+  ['webgpu', 'cpu, or cuda for an NVIDIA GPU'],
+]);
+
 export function readExecutionProvider(whole: EnvReader): ExecutionProvider | 'auto' {
   const choices = ['auto', ...EXECUTION_PROVIDERS] as const;
-  return whole.section('Engines and memory').oneOf('MATTING_EXECUTION_PROVIDER', choices, {
+  const parse = (text: string) => {
+    const instead = GONE_PROVIDERS.get(text);
+    if (instead === undefined) return choices.find(choice => choice === text);
+    throw new Unusable(`${instead}: this version does not run ${text}`);
+  };
+  const expected = `one of ${choices.join(', ')}`;
+  const reader = whole.section('Engines and memory');
+  return reader.parsed('MATTING_EXECUTION_PROVIDER', expected, parse, {
     about: `What runs the models ([GPUs](gpu.md)). If you name a provider and it does not work, the
       node does not start.`,
     default: 'auto' as const,

@@ -67,10 +67,6 @@ export { ExecutionProviderError } from '../engine/choice/execution-provider.ts';
 export * from '../models/plan.ts';
 export * from '../prepared/load-prepared.ts';
 
-export async function requireParity(): Promise<void> {
-  // the CPU is not compared with itself
-}
-
 export async function buildPlan(): Promise<Plan> {
   return { name: 'tiny', models: [{ model: TINY_MODEL, role: 'subject' }] };
 }

@@ -196,15 +196,22 @@ export function jpegDataStart(jpeg: Buffer): number {
   return scan + 2 + jpeg.readUInt16BE(scan + 2);
 }
 
-/** Grey, with a restart marker behind every row of blocks: pictures of one row each, joined. */
-export async function writeJpegWithRestarts(pixels: Pixels): Promise<Buffer> {
+/**
+ * Has a restart marker behind every row of blocks: pictures of one row each, joined.
+ * @param space grey, or colours in 4:2:0, whose blocks are twice as large
+ */
+export async function writeJpegWithRestarts(
+  pixels: Pixels,
+  space: 'b-w' | 'srgb' = 'b-w',
+): Promise<Buffer> {
   const { width, height } = pixels;
-  const grey = await asSharp(pixels).removeAlpha().toColourspace('b-w').png().toBuffer();
+  const side = space === 'b-w' ? 8 : 16;
+  const whole = await asSharp(pixels).removeAlpha().toColourspace(space).png().toBuffer();
   const rows = await Promise.all(
-    Array.from({ length: height / 8 }, (_, row) =>
-      sharp(grey)
-        .extract({ left: 0, top: 8 * row, width, height: 8 })
-        .toColourspace('b-w')
+    Array.from({ length: height / side }, (_, row) =>
+      sharp(whole)
+        .extract({ left: 0, top: side * row, width, height: side })
+        .toColourspace(space)
         .jpeg({ quality: 80, optimizeCoding: false })
         .toBuffer(),
     ),
@@ -213,7 +220,7 @@ export async function writeJpegWithRestarts(pixels: Pixels): Promise<Buffer> {
   const head = Buffer.from(first.subarray(0, jpegDataStart(first)));
   head.writeUInt16BE(height, findJpegMarker(head, 0xc0) + 5);
   const scan = findJpegMarker(head, 0xda);
-  const interval = Buffer.from([0xff, 0xdd, 0, 4, 0, width / 8]);
+  const interval = Buffer.from([0xff, 0xdd, 0, 4, 0, width / side]);
   const data = rows.flatMap((row, i) => {
     const codes = row.subarray(jpegDataStart(row), row.length - 2);
     return i === 0 ? [codes] : [Buffer.from([0xff, 0xd0 + ((i - 1) & 7)]), codes];

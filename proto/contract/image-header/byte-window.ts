@@ -63,3 +63,6 @@ export interface ImageHeader {
   /** More than one frame: refused by the contract. An AVIF grid is not an animation. */
   readonly animated: boolean;
 }
+
+/** Of a variant of a format that no decoder here reads: its name, to follow "this is". */
+export type UnreadVariant = string;

@@ -26,8 +26,10 @@ const FILE_STEPS_MAX = 40_000;
 export interface Cicp {
   readonly primaries: number;
   readonly transfer: number;
-  /** Samples are of video's narrow range; absent where a decoder has stretched them. */
-  readonly isNarrow?: boolean;
+  /** Samples are in video's narrow range: in 8 bits, 16 is black and 235 white. */
+  readonly isNarrow: boolean;
+  /** The colours are coded as green, blue and red (H.273, table 4), not as luma and chroma. */
+  readonly isRgb: boolean;
 }
 
 interface HeifColour {
@@ -37,6 +39,10 @@ interface HeifColour {
   readonly profile: Buffer | undefined;
 }
 
+const NCLX_BYTES = 11;
+/** The highest bit of its last byte. */
+const FULL_RANGE = 0x80;
+
 /** The first of each that one of the items has. */
 function readColour(file: Buffer, items: HeifItems, ids: readonly number[]): HeifColour {
   let cicp: Cicp | undefined;
@@ -45,8 +51,13 @@ function readColour(file: Buffer, items: HeifItems, ids: readonly number[]): Hei
     if (type !== 'colr' || end - start < 4) continue;
     const kind = file.toString('latin1', start, start + 4);
     if (kind === 'prof' || kind === 'rICC') profile ??= file.subarray(start + 4, end);
-    if (kind !== 'nclx' || end - start < 8) continue;
-    cicp ??= { primaries: file.readUInt16BE(start + 4), transfer: file.readUInt16BE(start + 6) };
+    if (kind !== 'nclx' || end - start < NCLX_BYTES) continue;
+    cicp ??= {
+      primaries: file.readUInt16BE(start + 4),
+      transfer: file.readUInt16BE(start + 6),
+      isRgb: file.readUInt16BE(start + 8) === 0,
+      isNarrow: file.readUInt8(start + 10) < FULL_RANGE,
+    };
   }
   return { cicp, profile };
 }
@@ -59,6 +70,7 @@ function isPremultiplied({ references }: HeifItems, id: number): boolean {
 interface AvifColour extends HeifColour {
   /** Decoders hand such colours out as they are. */
   readonly premultiplied: boolean;
+  readonly isGrey: boolean;
 }
 
 function windowOf(file: Buffer): ByteWindow {
@@ -82,14 +94,23 @@ export async function readFileItems(file: Buffer): Promise<FileItems | undefined
   return { ...items, extents, alphas: alphasIn(file, items) };
 }
 
-/** Reads the colours of an AVIF's primary item. */
+/** In the third byte of `av1C` (AV1 in ISO files, 2.3.3). */
+const MONOCHROME = 0x10;
+
+/** Reads the colours of an AVIF's primary item, or of the first one that it is made of. */
 export async function readAvifColour(file: Buffer): Promise<AvifColour> {
   const { items } = await readIsoFile(windowOf(file), new StepBudget());
   if (items?.primaryId === undefined) {
-    return { cicp: undefined, profile: undefined, premultiplied: false };
+    return { cicp: undefined, profile: undefined, premultiplied: false, isGrey: false };
   }
-  const named = readColour(file, items, [items.primaryId]);
-  return { ...named, premultiplied: isPremultiplied(items, items.primaryId) };
+  const ids = pathOf(items).map(({ id }) => id);
+  const properties = ids.flatMap(id => propertiesOf(items, id));
+  const av1C = properties.find(({ type }) => type === 'av1C');
+  return {
+    ...readColour(file, items, ids),
+    premultiplied: isPremultiplied(items, items.primaryId),
+    isGrey: av1C !== undefined && ((file[av1C.start + 2] ?? 0) & MONOCHROME) !== 0,
+  };
 }
 
 /** A rectangle in pixels of the stored picture. */

@@ -7,9 +7,23 @@ export const SOS = 0xda;
 const TEM = 0x01;
 const FF = 0xff;
 
-/** SOF0 to SOF15 (baseline, progressive, lossless, arithmetic ...) without DHT, JPG and DAC. */
+/** SOF0 to SOF15 without DHT, JPG and DAC, and the frame of JPEG-LS. */
 export function isFrameHeader(marker: number): boolean {
+  if (marker === JPEG_LS) return true;
   return marker >= 0xc0 && marker <= 0xcf && marker !== 0xc4 && marker !== 0xc8 && marker !== 0xcc;
+}
+
+/** Baseline, extended and progressive, each by Huffman or by arithmetic codes: SOF0 to 2, 9, 10. */
+const READ_PROCESSES: readonly number[] = [0xc0, 0xc1, 0xc2, 0xc9, 0xca];
+const JPEG_LS = 0xf7;
+const READ_BITS = 8;
+const BITS_MAX = 16;
+
+/** @param bits of a sample; other numbers than a JPEG can have are damage */
+export function nameUnreadFrame(marker: number, bits: number): string | undefined {
+  if (marker === JPEG_LS) return 'a JPEG-LS picture';
+  if (!READ_PROCESSES.includes(marker)) return 'a lossless or hierarchical JPEG';
+  return bits > READ_BITS && bits <= BITS_MAX ? `a JPEG with ${bits} bits a sample` : undefined;
 }
 
 /** Such a marker has neither length nor content. */

@@ -1,11 +1,12 @@
 /** The header of JPEG (ITU-T T.81): its segments up to the frame header. */
 
-import type { ByteWindow, ImageHeader } from './byte-window.ts';
+import type { ByteWindow, ImageHeader, UnreadVariant } from './byte-window.ts';
 import {
   EOI,
   endOfSegment,
   findMarker,
   isFrameHeader,
+  nameUnreadFrame,
   SOI,
   SOS,
   standsAlone,
@@ -43,7 +44,7 @@ async function nextMarker(
   return undefined;
 }
 
-export async function readJpeg(window: ByteWindow): Promise<ImageHeader> {
+export async function readJpeg(window: ByteWindow): Promise<ImageHeader | UnreadVariant> {
   const header = { format: 'jpeg', width: undefined, height: undefined, animated: false } as const;
   let offset = 2;
   let strayLeft = STRAY_BYTES_MAX;
@@ -58,6 +59,8 @@ export async function readJpeg(window: ByteWindow): Promise<ImageHeader> {
     if (isFrameHeader(found.marker)) {
       const frame = await window.at(offset, 7);
       if (frame === undefined) return header;
+      const unread = nameUnreadFrame(found.marker, frame.readUInt8(2));
+      if (unread !== undefined) return unread;
       return { ...header, height: frame.readUInt16BE(3), width: frame.readUInt16BE(5) };
     }
     const length = (await window.at(offset, 2))?.readUInt16BE(0);

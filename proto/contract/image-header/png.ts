@@ -3,7 +3,7 @@
  * IDAT announces them.
  */
 
-import type { ByteWindow, ImageHeader } from './byte-window.ts';
+import type { ByteWindow, ImageHeader, UnreadVariant } from './byte-window.ts';
 
 /** Chunks read before IDAT; libpng itself stops at 1000 it has to keep. */
 const CHUNKS_MAX = 1024;
@@ -38,8 +38,9 @@ async function isAnimated(window: ByteWindow, firstChunk: number): Promise<boole
   return false;
 }
 
-export async function readPng(window: ByteWindow): Promise<ImageHeader> {
+export async function readPng(window: ByteWindow): Promise<ImageHeader | UnreadVariant> {
   const ihdr = await window.at(8, 16);
+  if (ihdr?.toString('latin1', 4, 8) === 'CgBI') return "a PNG in Apple's own form for iOS (CgBI)";
   const isIhdr = ihdr?.readUInt32BE(0) === IHDR_BYTES && ihdr.toString('latin1', 4, 8) === 'IHDR';
   if (ihdr === undefined || !isIhdr) {
     return { format: 'png', width: undefined, height: undefined, animated: false };

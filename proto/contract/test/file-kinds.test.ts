@@ -1,5 +1,5 @@
 import test from 'ava';
-import { describeUnread } from '../image-header.ts';
+import { describeUnread, readImageHeader } from '../image-header.ts';
 
 const text = (start: string) => Buffer.from(start, 'latin1');
 const iso = (brand: string) => text(`\0\0\0\x14ftyp${brand}\0\0\0\0isom`);
@@ -46,6 +46,42 @@ test('what is refused is named by its first bytes', async t => {
   for (const [file, named] of KINDS) {
     const read = (offset: number, length: number) => file.subarray(offset, offset + length);
     t.regex(await describeUnread(read, file.length), named, file.toString('latin1', 0, 40));
+  }
+});
+
+/** A JPEG up to its frame header, of 16 x 16 pixels in one component. */
+const jpeg = (marker: number, bits: number) =>
+  Buffer.from([0xff, 0xd8, 0xff, marker, 0, 11, bits, 0, 16, 0, 16, 1, 1, 0x11, 0]);
+const VARIANTS: readonly (readonly [file: Buffer, named: RegExp])[] = [
+  [jpeg(0xc0, 12), /^This is a JPEG with 12 bits a sample\. .*Send a baseline JPEG/],
+  [jpeg(0xc1, 12), /a JPEG with 12 bits/],
+  [jpeg(0xc2, 12), /a JPEG with 12 bits/],
+  [jpeg(0xca, 12), /a JPEG with 12 bits/],
+  [jpeg(0xc3, 8), /a lossless or hierarchical JPEG/],
+  [jpeg(0xc3, 16), /a lossless or hierarchical JPEG/],
+  [jpeg(0xc7, 8), /a lossless or hierarchical JPEG/],
+  [jpeg(0xcb, 8), /a lossless or hierarchical JPEG/],
+  [jpeg(0xf7, 8), /a JPEG-LS picture/],
+  [
+    text('\x89PNG\r\n\x1a\n\0\0\0\x04CgBI\x50\0\x20\x02\0\0\0\0'),
+    /a PNG in Apple.*\(CgBI\).*standard PNG/,
+  ],
+];
+
+test('variants that no decoder here reads are named, and are no image', async t => {
+  for (const [file, named] of VARIANTS) {
+    const read = (offset: number, length: number) => file.subarray(offset, offset + length);
+    t.is(await readImageHeader(read, file.length), undefined);
+    t.regex(await describeUnread(read, file.length), named);
+  }
+  const address = await describeUnread(offset => jpeg(0xc0, 12).subarray(offset), 15, 'image/jpeg');
+  t.regex(address, /^The address returned a JPEG with 12 bits.*image\/jpeg.*Send a baseline JPEG/);
+});
+
+test('JPEG by arithmetic codes, and one whose depth is damaged, are images', async t => {
+  for (const file of [jpeg(0xc9, 8), jpeg(0xca, 8), jpeg(0xc0, 72), jpeg(0xc0, 0)]) {
+    const header = await readImageHeader(offset => file.subarray(offset), file.length);
+    t.like(header, { format: 'jpeg', width: 16, height: 16 });
   }
 });
 

@@ -14,6 +14,8 @@ const imir = (axis: number) => box('imir', Buffer.from([axis]));
 const clap = (width: number, height: number, x = 0, y = 0, over = 1) =>
   box('clap', ...[width, height, x, y].map(value => u32(value >>> 0, over)));
 const colr = (kind: string, content: Buffer) => box('colr', Buffer.from(kind), content);
+/** The range and the matrix of `nclx`. */
+const LUMA = { isNarrow: false, isRgb: false };
 const nclx = (primaries: number, transfer: number) =>
   colr('nclx', Buffer.concat([u16(primaries, transfer, 6), Buffer.from([0x80])]));
 const auxC = (urn: string) => fullBox('auxC', 0, Buffer.from(`${urn}\0`));
@@ -169,11 +171,11 @@ const FACTS: [name: string, file: Buffer, Partial<HeifFacts>][] = [
     { bitDepth: 12 },
   ],
   ['a profile', heic(one(P3)), { profile: PROFILE }],
-  ['code points', heic(one(nclx(12, 13))), { cicp: { primaries: 12, transfer: 13 } }],
+  ['code points', heic(one(nclx(12, 13))), { cicp: { primaries: 12, transfer: 13, ...LUMA } }],
   [
     'code points and a profile',
     heic(one(nclx(9, 16), P3)),
-    { profile: PROFILE, cicp: { primaries: 9, transfer: 16 } },
+    { profile: PROFILE, cicp: { primaries: 9, transfer: 16, ...LUMA } },
   ],
   ['alpha', heic(one(), auxiliary(ALPHA)), { hasAlpha: true }],
   ['alpha of HEVC', heic(one(), auxiliary('urn:mpeg:hevc:2015:auxid:1')), { hasAlpha: true }],

@@ -48,6 +48,7 @@ export const APP_ROUTES: Readonly<Record<string, AppRoute>> = {
   'GET /account/usage': { roles: EVERYONE },
   'GET /account/usage.csv': { roles: EVERYONE },
   'GET /account/webhooks': { roles: EVERYONE },
+  'POST /account/batches/:id/cancel': { roles: OWNERS, params: { id: 'batchId' } },
   'POST /account/jobs/:jobId/corrections': { roles: WORKERS, params: { jobId: 'jobId' } },
   'POST /account/jobs/:jobId/resend': { roles: WORKERS, params: { jobId: 'jobId' } },
   'POST /account/keys': { roles: WORKERS },

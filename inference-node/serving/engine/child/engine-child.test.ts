@@ -59,7 +59,7 @@ test('where none may they end the load, as all else does; on other providers the
   await t.throwsAsync(load({ allowCpuNodes: false }), {
     message: /assigned to the default CPU EP/,
   });
-  await load({ allowCpuNodes: true, provider: 'webgpu' });
+  await load({ allowCpuNodes: true, provider: 'cpu' });
   strict.restore();
   const broken = standIn(t, 'CUDA failure 2: out of memory');
   await t.throwsAsync(load({ allowCpuNodes: true }), { message: /CUDA failure 2: out of memory/ });

@@ -22,7 +22,7 @@ const SHARED_SPIN_US = '300';
  */
 function sessionOptions(spec: RuntimeSpec): InferenceSession.SessionOptions {
   return {
-    executionProviders: executionProviders(spec),
+    executionProviders: [spec.provider],
     graphOptimizationLevel: 'all',
     executionMode: 'sequential',
     // Left unset it is the host's cores, whatever the cgroup allows.
@@ -43,17 +43,12 @@ function sessionOptions(spec: RuntimeSpec): InferenceSession.SessionOptions {
   };
 }
 
-/** TensorRT leaves to CUDA what it has no kernel for; without CUDA behind it that went to the CPU. */
-function executionProviders({ provider }: RuntimeSpec) {
-  return provider === 'tensorrt' ? ['tensorrt', 'cuda'] : [provider];
-}
-
 /** The runtime says this of a graph if the provider has no kernel for one of its nodes. */
 const NODES_ON_CPU = /\bnodes that are assigned to the default CPU EP\b/;
 
 /**
  * A node without a kernel of CUDA runs on a core, with copies both ways, and the runtime reports
- * that nowhere that we log: so this writes a line. TensorRT would build its kernels twice for it.
+ * that nowhere that we log: so this writes a line.
  */
 export async function openOnnxSession(
   spec: RuntimeSpec,

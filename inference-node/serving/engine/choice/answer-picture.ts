@@ -69,8 +69,6 @@ interface RunOnceOptions {
   /** The bound of load and run together. A driver that hangs is killed then. */
   readonly timeoutMs: number;
   readonly memoryMaxBytes?: number | undefined;
-  /** Called with the time of the warm-up's last run, ms. */
-  readonly onWarm?: (warmMs: number) => void;
   /** The time from the kill until the process counts as stuck; absent: KILL_WAIT_MAX_MS. */
   readonly killWaitMaxMs?: number;
 }
@@ -94,7 +92,6 @@ export function runOnce(options: RunOnceOptions): Promise<Matte<Buffer>> {
     },
     onFrame: ({ head, parts }) => {
       if (head.kind === 'ready') {
-        options.onWarm?.(head.warmMs);
         void child.send({ kind: 'run', id: 1, size }, [rgb]);
         return;
       }

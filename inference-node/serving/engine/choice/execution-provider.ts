@@ -2,12 +2,11 @@
  * Which execution provider the node runs on. The only place that chooses.
  *
  * Neither ONNX Runtime's binding nor we fall back in silence: one asked for by name runs or the
- * node does not start; `auto` tries CUDA, then takes the CPU, and says why. WebGPU and TensorRT run
- * only by name: a software Vulkan would win over the CPU, and TensorRT builds kernels for minutes.
+ * node does not start; `auto` tries CUDA, then takes the CPU, and says why.
  * A driver may hang or crash, so a GPU is tried in a process of its own, on a small graph of the
  * models' operators, and its answer held against the CPU's.
  */
-import type { ExecutionProvider, PreparedModel } from '../../models/prepared-model.ts';
+import type { ExecutionProvider } from '../../models/prepared-model.ts';
 import {
   ElementType,
   elementCount,
@@ -18,7 +17,7 @@ import {
   nodeOf,
   text,
 } from '../../onnx/graph.ts';
-import { drawCheckInput, drawCheckPicture, type Matte } from '../../prepared/answer-check.ts';
+import { drawCheckPicture, type Matte } from '../../prepared/answer-check.ts';
 import type { SessionSpec } from '../engine-protocol.ts';
 import { runOnce } from './answer-picture.ts';
 
@@ -110,14 +109,6 @@ export type RequestedProvider = 'auto' | ExecutionProvider;
  */
 export const PROBE_TIMEOUT_MS = 120_000;
 
-const PROBE_TIMEOUT_TENSORRT_MS = 300_000;
-
-/** WebGPU compiles kernels first, for a minute and more on a software adapter of two cores. */
-const PARITY_TIMEOUT_MS = 300_000;
-
-/** A caller waits two minutes at most. */
-const RUN_MS_MAX = 10_000;
-
 export interface ProviderChoice {
   readonly requested: RequestedProvider;
   readonly selected: ExecutionProvider;
@@ -150,83 +141,32 @@ export async function selectExecutionProvider(
   requested: RequestedProvider,
   options: ProbeOptions,
 ): Promise<ProviderChoice> {
-  if (requested !== 'auto') {
-    await requireProvider(requested, options);
-    return { requested, selected: requested, fallbacks: [] };
-  }
-  const reason = await probe('cuda', options);
+  // The CPU's is in the package, and the engine's own load shows the rest.
+  if (requested === 'cpu') return { requested, selected: 'cpu', fallbacks: [] };
+  const reason = await probeCuda(options);
   if (reason === undefined) return { requested, selected: 'cuda', fallbacks: [] };
+  if (requested === 'cuda') throw new ExecutionProviderError('cuda', reason);
   return { requested, selected: 'cpu', fallbacks: [{ provider: 'cuda', reason }] };
 }
 
-async function requireProvider(provider: ExecutionProvider, options: ProbeOptions): Promise<void> {
-  // It is in the package, and the engine's own load shows the rest.
-  if (provider === 'cpu') return;
-  const reason = await probe(provider, options);
-  if (reason !== undefined) throw new ExecutionProviderError(provider, reason);
-}
-
-/** Returns undefined if the provider runs; else in one line why it does not. */
-async function probe(
-  provider: ExecutionProvider,
-  options: ProbeOptions,
-): Promise<string | undefined> {
-  const { childEnv } = options;
-  const slow = provider === 'tensorrt' ? PROBE_TIMEOUT_TENSORRT_MS : PROBE_TIMEOUT_MS;
-  const { timeoutMs = slow } = options;
+/** Returns undefined if CUDA runs; else in one line why it does not. */
+async function probeCuda(options: ProbeOptions): Promise<string | undefined> {
+  const { childEnv, timeoutMs = PROBE_TIMEOUT_MS } = options;
   const graph = encodeProbeGraph();
   const rgb = drawCheckPicture(PROBE_SIZE_PX, PROBE_SIZE_PX);
-  const runOn = (target: ExecutionProvider) => {
-    const spec = { ...PROBE_SPEC, provider: target };
-    const cpuSpec = { ...spec, allowCpuNodes: true };
-    return runOnce({ spec: target === 'cpu' ? cpuSpec : spec, graph, rgb, childEnv, timeoutMs });
+  const runOn = (provider: ExecutionProvider) => {
+    const allowCpuNodes = provider === 'cpu';
+    const spec = { ...PROBE_SPEC, provider, allowCpuNodes };
+    return runOnce({ spec, graph, rgb, childEnv, timeoutMs });
   };
   let answer: Matte;
   try {
-    answer = await runOn(provider);
+    answer = await runOn('cuda');
   } catch (error) {
     const { message } = error as Error;
     return NOT_INSTALLED.test(message) ? message + HOW_TO_INSTALL : message;
   }
   return differenceFrom(await runOn('cpu'), answer);
-}
-
-interface ParityOptions extends ProbeOptions {
-  readonly cpuThreads: number;
-  readonly runMsMax?: number;
-}
-
-/**
- * Holds one matte against the CPU's. For WebGPU: its drivers are many. Throws
- * ExecutionProviderError where mattes differ or a run takes too long to be of any use.
- */
-export async function requireParity(model: PreparedModel, options: ParityOptions): Promise<void> {
-  const { childEnv, timeoutMs = PARITY_TIMEOUT_MS, cpuThreads, runMsMax = RUN_MS_MAX } = options;
-  let runMs = 0;
-  const onWarm = (warmMs: number) => {
-    runMs = warmMs;
-  };
-  const rgb = drawCheckInput(model);
-  const runOn = (provider: ExecutionProvider, intraOpThreads: number) => {
-    const session = { intraOpThreads, sharesCores: false, allowCpuNodes: true };
-    const spec = { ...model, provider, ...session };
-    return runOnce({ spec, rgb, childEnv, timeoutMs, onWarm });
-  };
-  const expected = await runOn('cpu', cpuThreads);
-  let actual: Matte;
-  try {
-    actual = await runOn(model.provider, 1);
-  } catch (error) {
-    throw new ExecutionProviderError(model.provider, (error as Error).message, error);
-  }
-  const different = differenceFrom(expected, actual);
-  if (different !== undefined) throw new ExecutionProviderError(model.provider, different);
-  // The time is that of the second run, which is the provider's.
-  if (runMs <= runMsMax) return;
-  const [takes, limit] = [runMs, runMsMax].map(ms => (ms / 1000).toPrecision(2));
-  const what = `a run of ${model.model} at ${model.inputWidth}x${model.inputHeight}`;
-  const slow = `it is too slow: ${what} takes ${takes} s, at most ${limit} s are of any use`;
-  throw new ExecutionProviderError(model.provider, slow);
 }
 
 function differenceFrom(expected: Matte, actual: Matte): string | undefined {

@@ -42,8 +42,7 @@ export class GpuDevice {
 }
 
 /**
- * TensorRT chooses kernels by timing them while it builds, so engines of a GPU open one by one.
- * CUDA times nothing: with cuDNN 9 its search is a question to heuristics.
+ * Engines of a GPU open one by one, so that loads do not compete for its memory and the disk.
  */
 export class OpeningMutex {
   #holder: object | undefined;

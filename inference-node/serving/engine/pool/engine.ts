@@ -36,7 +36,6 @@ import { spawnEngineChild } from './spawn-engine.ts';
 type EngineState = 'loading' | 'idle' | 'running' | 'stopping' | 'stuck' | 'down' | 'closed';
 
 export const LOAD_TIMEOUT_MS = 300_000;
-export const LOAD_TIMEOUT_TENSORRT_MS = 900_000;
 /** Far over any run on a useful machine, and soon enough for a caller that waits 120 s. */
 export const RUN_TIMEOUT_MIN_MS = 10_000;
 export const RUN_TIMEOUT_MEANS = 20;
@@ -45,7 +44,7 @@ export const RESPAWN_DELAYS_MS = [0, 1000, 2000, 5000, 10_000] as const;
 
 const OVER: readonly EngineState[] = ['stopping', 'stuck', 'closed'];
 
-/** The log repeats the line of a load that takes this long: TensorRT builds kernels for minutes. */
+/** The log repeats the line of a load that takes this long. */
 const LOADING_TOLD_EACH_MS = 30_000;
 
 /** The length holds a runtime's message about the memory that it does not get. */

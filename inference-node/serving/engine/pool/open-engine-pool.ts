@@ -27,7 +27,6 @@ import {
   type EngineListener,
   type EngineLoss,
   LOAD_TIMEOUT_MS,
-  LOAD_TIMEOUT_TENSORRT_MS,
   RESPAWN_DELAYS_MS,
   RUN_TIMEOUT_MEANS,
   RUN_TIMEOUT_MIN_MS,
@@ -427,10 +426,9 @@ function createEngines(
   return Array.from({ length: engines }, (_, index) => new Engine({ index, ...alike }, listener));
 }
 
-function timingOf({ model, timing }: EnginePoolOptions): EngineTiming {
-  const tensorrt = model.provider === 'tensorrt';
+function timingOf({ timing }: EnginePoolOptions): EngineTiming {
   return {
-    loadTimeoutMs: tensorrt ? LOAD_TIMEOUT_TENSORRT_MS : LOAD_TIMEOUT_MS,
+    loadTimeoutMs: LOAD_TIMEOUT_MS,
     runTimeoutMinMs: RUN_TIMEOUT_MIN_MS,
     runTimeoutMeans: RUN_TIMEOUT_MEANS,
     respawnDelaysMs: RESPAWN_DELAYS_MS,

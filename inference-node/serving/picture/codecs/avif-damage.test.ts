@@ -186,7 +186,8 @@ test('files › the colours are as the code points say, in 8, 10 and 12 bits', a
       t.deepEqual(await readColour(claimCicp(file, primaries, transfer)), plain);
     }
     const wide = claimCicp(file, 12, 13);
-    t.deepEqual((await readAvifColour(wide)).cicp, { primaries: 12, transfer: 13 });
+    const { cicp: named } = await readAvifColour(wide);
+    t.like(named, { primaries: 12, transfer: 13 });
     const [, pqGreen] = await readColour(claimCicp(file, 9, 16));
     t.true(pqGreen > plain[1] + 30 && pqGreen < 255, `${pqGreen}`);
     const hlgGreen = (await readColour(claimCicp(file, 9, 18)))[1];

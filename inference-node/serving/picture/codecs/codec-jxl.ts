@@ -10,8 +10,8 @@ import { WASM_PIXELS_MAX } from '@matting/proto/contract/picture-memory.ts';
 import type Vips from 'wasm-vips';
 import { hasJxlTools } from '../makeable.ts';
 import { type OpenedPicture, type RawPixels, viewAsPixels } from '../rgba-picture.ts';
-import { convertByProfile, ICC_FIELD, STRIP_ROWS, toSrgb } from './colour/convert-icc.ts';
-import { isCmykProfile } from './colour/icc-profile.ts';
+import { convertByProfile, ICC_FIELD, STRIP_ROWS, toSrgb, toWhole } from './colour/convert-icc.ts';
+import { spaceOfProfile } from './colour/icc-profile.ts';
 import { withoutMetadata } from './jxl-metadata.ts';
 import {
   DJXL_EXTRA_CHANNELS_MAX,
@@ -39,9 +39,10 @@ export async function openJxl(given: Buffer): Promise<OpenedPicture> {
   const file = withoutMetadata(given);
   const vips = await requireVips();
   const scratch = new Scratch();
-  const image = attempt(() =>
+  const loaded = attempt(() =>
     scratch.keep(vips.Image.jxlloadBuffer(file, { access: 'sequential', fail_on: 'error' })),
   );
+  const image = attempt(() => toWhole(loaded, scratch));
   if (image.getTypeof(PAGES_FIELD) !== 0 && image.getInt(PAGES_FIELD) > 1) {
     scratch.free();
     throw new ContractError(
@@ -52,13 +53,16 @@ export async function openJxl(given: Buffer): Promise<OpenedPicture> {
   // libjxl has turned it upright already.
   const { width, height } = image;
   const premultiplied = image.hasAlpha() && (await hasAssociatedAlpha(file));
-  const stored = { file, width, height, premultiplied, profile: readProfile(image) };
+  const isFloat = loaded.format === 'float';
+  const stored = { file, width, height, premultiplied, isFloat, profile: readProfile(image) };
   return { width, height, readPixels: () => readPixels(stored, image, scratch) };
 }
 
 interface StoredJxl extends Size {
   readonly file: Buffer;
   readonly premultiplied: boolean;
+  /** Samples have more than 16 bits. */
+  readonly isFloat: boolean;
   /** The profile of the colours that a decoder returns. */
   readonly profile: Uint8Array | undefined;
 }
@@ -73,7 +77,8 @@ async function readPixels(stored: StoredJxl, image: Vips.Image, scratch: Scratch
   const translucent = image.hasAlpha();
   const extraChannels = countExtraChannels(image);
   try {
-    if (profile !== undefined && isCmykProfile(profile)) {
+    // Without a channel for black the profile is not the picture's.
+    if (profile && extraChannels > 0 && spaceOfProfile(profile) === 'cmyk') {
       requireTools(extraChannels);
       return await readInks(stored, profile, extraChannels);
     }
@@ -92,8 +97,8 @@ async function readPixels(stored: StoredJxl, image: Vips.Image, scratch: Scratch
 }
 
 export async function readOutside(stored: StoredJxl): Promise<Uint32Array> {
-  const { file, width, profile, premultiplied } = stored;
-  const samples = await decodeWithDjxl(file, stored, premultiplied);
+  const { file, width, profile, premultiplied, isFloat } = stored;
+  const samples = await decodeWithDjxl(file, stored, premultiplied, isFloat);
   return await convertByProfile(samples, width, profile);
 }
 
@@ -167,8 +172,8 @@ function readInWasm(image: Vips.Image, premultiplied: boolean, scratch: Scratch)
 function divide(image: Vips.Image, scratch: Scratch): Vips.Image {
   const straight = scratch.keep(image.unpremultiply());
   const { format, interpretation } = image;
-  const whole = format === 'float' ? straight : scratch.keep(straight.rint());
-  return scratch.keep(scratch.keep(whole.cast(format)).copy({ interpretation }));
+  const whole = scratch.keep(scratch.keep(straight.rint()).cast(format));
+  return scratch.keep(whole.copy({ interpretation }));
 }
 
 /** Encodes colours at DISTANCE and alpha losslessly; a grey plane losslessly. */

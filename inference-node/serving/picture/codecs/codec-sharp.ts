@@ -11,10 +11,17 @@ import { readAvifColour } from '@matting/proto/contract/image-header/heif-file.t
 import { IMAGE_PIXELS_MAX } from '@matting/proto/contract/limits.ts';
 import sharp, { type Metadata, type Sharp } from 'sharp';
 import { type OpenedPicture, type RawPixels, viewAsPixels } from '../rgba-picture.ts';
-import { convertGrey, convertRgba } from './colour/convert-icc.ts';
-import { isGreyProfile, isRgbProfile, isSrgbProfile } from './colour/icc-profile.ts';
+import { convertGrey, convertRgba, PIXEL_SPACES } from './colour/convert-icc.ts';
+import { isSrgbProfile, spaceOfProfile } from './colour/icc-profile.ts';
 import { readPngColour } from './colour/png-colour.ts';
-import { bytesOfSamples, divideByAlpha, type Samples } from './colour/samples.ts';
+import {
+  bytesOfSamples,
+  divideByAlpha,
+  NARROW,
+  type Range,
+  type Samples,
+  stretchColours,
+} from './colour/samples.ts';
 import {
   colourOfCicp,
   colourOfGamma,
@@ -23,7 +30,8 @@ import {
   type SourceColour,
 } from './colour/source-colour.ts';
 import { readAvifTiles } from './files/avif-tiles.ts';
-import { type MendedJpeg, mendJpeg, withoutPadding } from './files/jpeg-file.ts';
+import { type MendedJpeg, mendJpeg } from './files/jpeg-file.ts';
+import { withPadByte } from './files/webp-file.ts';
 
 const LOADERS = ['Jpeg', 'Png', 'Webp', 'Heif'].map(name => `VipsForeignLoad${name}`);
 
@@ -52,10 +60,13 @@ const FAIL_ON = 'warning';
 
 /** In these spaces sharp (0.35) ignores a profile of grey: 16 bits, or three channels. */
 const SPREAD_SPACES: readonly Metadata['space'][] = ['grey16', 'srgb', 'rgb16'];
+/** Formats whose grey comes as three colours: a profile of grey can be theirs. */
+const SPREAD_FORMATS: ReadonlySet<SharpFormat> = new Set(['webp', 'avif']);
 
 /** @throws ContractError UNSUPPORTED_IMAGE_FORMAT, IMAGE_RESOLUTION_TOO_LARGE, PROCESSING_FAILED */
 export async function openWithSharp(given: Buffer, format: SharpFormat): Promise<OpenedPicture> {
-  const file = format === 'avif' ? withAvifBrand(given) : given;
+  const padded = format === 'webp' ? withPadByte(given) : undefined;
+  const file = padded ?? (format === 'avif' ? withAvifBrand(given) : given);
   let metadata: Metadata;
   try {
     metadata = await sharp(file, { limitInputPixels: IMAGE_PIXELS_MAX }).metadata();
@@ -64,8 +75,10 @@ export async function openWithSharp(given: Buffer, format: SharpFormat): Promise
   }
   requireExpected(metadata, format);
   const { width, height } = metadata.autoOrient;
-  const plan = await planStored(file, format, metadata);
-  return { width, height, readPixels: () => readPixels(file, format, metadata, plan) };
+  const plan = await planReading(file, format, metadata);
+  const mended = padded && ('pad_byte' as const);
+  const read = () => readPixels(file, format, metadata, plan);
+  return { width, height, readPixels: async () => ({ mended, ...(await read()) }) };
 }
 
 /** libvips (8.18) goes by the first brand, and refuses that of sequences even of one picture. */
@@ -78,38 +91,52 @@ function withAvifBrand(file: Buffer): Buffer {
 
 interface StoredPlan {
   readonly premultiplied: boolean;
+  readonly ranges: Ranges | undefined;
   /** Converts to pixels in sRGB; may reuse the samples' memory. */
   toPixels(samples: Samples): Uint32Array | Promise<Uint32Array>;
 }
 
-/** Undefined: sharp does the whole conversion. */
-async function planStored(
-  file: Buffer,
-  format: SharpFormat,
-  metadata: Metadata,
-): Promise<StoredPlan | undefined> {
+interface Plan {
+  /** The profile to convert by, if it is not sRGB's. */
+  readonly profile: Buffer | undefined;
+  /** Undefined: sharp does the whole conversion. */
+  readonly stored: StoredPlan | undefined;
+}
+
+async function planReading(file: Buffer, format: SharpFormat, metadata: Metadata): Promise<Plan> {
   const { space, hasAlpha, autoOrient } = metadata;
-  const { colour, profile, isNumbered, premultiplied } = await readColour(file, format, metadata);
+  const {
+    colour,
+    profile: named,
+    premultiplied,
+    ranges,
+  } = await readColour(file, format, metadata);
+  const profile = named && fits(named, space, format) && !isSrgbProfile(named) ? named : undefined;
   const divides = premultiplied && hasAlpha;
-  const plan = (toPixels: StoredPlan['toPixels']) => ({ premultiplied: divides, toPixels });
+  const plan = (toPixels: StoredPlan['toPixels']) => {
+    return { profile, stored: { premultiplied: divides, ranges, toPixels } };
+  };
   if (colour !== undefined) return plan(samples => convertToSrgb(samples, colour));
-  if (profile !== undefined && isGreyProfile(profile) && SPREAD_SPACES.includes(space)) {
+  if (profile && spaceOfProfile(profile) === 'grey' && SPREAD_SPACES.includes(space)) {
     return plan(samples => convertGrey(samples, profile));
   }
-  // Code points say sRGB and outrank another profile, which sharp would follow.
-  if (!divides && !(isNumbered && metadata.icc !== undefined)) return undefined;
-  if (profile === undefined || !isRgbProfile(profile) || isSrgbProfile(profile)) {
-    return plan(samples => viewAsPixels(bytesOfSamples(samples)));
-  }
+  if (!divides && ranges === undefined) return { profile, stored: undefined };
+  if (profile === undefined) return plan(samples => viewAsPixels(bytesOfSamples(samples)));
   return plan(samples => convertRgba(samples, autoOrient.width, profile));
+}
+
+/** A profile for other pixels is ignored, as in browsers. */
+function fits(profile: Buffer, space: string, format: SharpFormat): boolean {
+  const isFor = spaceOfProfile(profile);
+  return isFor === PIXEL_SPACES[space] || (isFor === 'grey' && SPREAD_FORMATS.has(format));
 }
 
 interface FileColour {
   readonly colour: SourceColour | undefined;
   readonly profile: Buffer | undefined;
-  /** Numbers describe the colours, if only as sRGB: then the profile is ignored. */
-  readonly isNumbered: boolean;
   readonly premultiplied: boolean;
+  /** Undefined: samples come in the full range. */
+  readonly ranges: Ranges | undefined;
 }
 
 async function readColour(
@@ -117,30 +144,41 @@ async function readColour(
   format: SharpFormat,
   { icc }: Metadata,
 ): Promise<FileColour> {
-  const byProfile = {
-    colour: undefined,
-    profile: icc,
-    isNumbered: false,
-    premultiplied: false,
+  const byProfile = { colour: undefined, profile: icc, premultiplied: false, ranges: undefined };
+  const byNumbers = (colour: SourceColour | undefined) => {
+    return { ...byProfile, colour, profile: undefined };
   };
-  const byNumbers = (colour: SourceColour | undefined) => ({
-    ...byProfile,
-    colour,
-    profile: undefined,
-    isNumbered: true,
-  });
   if (format === 'png') {
     const { cicp, isSrgb, exponent, chromaticities } = readPngColour(file);
-    if (cicp !== undefined && isKnownCicp(cicp)) return byNumbers(colourOfCicp(cicp));
+    if (cicp !== undefined && isKnownCicp(cicp)) {
+      return { ...byNumbers(colourOfCicp(cicp)), ranges: cicp.isNarrow ? NARROW_RGB : undefined };
+    }
     if (icc !== undefined || isSrgb) return byProfile;
     return byNumbers(colourOfGamma(exponent, chromaticities));
   }
   if (format !== 'avif') return byProfile;
-  const { cicp, premultiplied } = await readAvifColour(file);
+  const { cicp, premultiplied, isGrey } = await readAvifColour(file);
   const colour = cicp && colourOfCicp(cicp);
   // A profile outranks the code points, but cannot say how a high dynamic range is displayed.
   const isByNumbers = icc === undefined || colour?.toneMaps;
-  return { ...(isByNumbers ? byNumbers(colour) : byProfile), premultiplied };
+  const ranges = cicp?.isNarrow ? rangesOfLibheif(isGrey, cicp.isRgb) : undefined;
+  return { ...(isByNumbers ? byNumbers(colour) : byProfile), premultiplied, ranges };
+}
+
+type Ranges = readonly [Range, Range, Range];
+
+const NARROW_RGB: Ranges = [NARROW, NARROW, NARROW];
+/** Stretched as if they were chroma, whose narrow range is wider: 224 steps instead of 219. */
+const HALF_STRETCHED: Range = { black: 0, white: (256 * 219) / 224 };
+const FULL: Range = { black: 0, white: 255 };
+
+/**
+ * libheif (1.23) brings the narrow range to the full one, but leaves grey as it is, and takes red
+ * and blue that are coded as they are for chroma.
+ */
+function rangesOfLibheif(isGrey: boolean, isRgb: boolean): Ranges | undefined {
+  if (isGrey) return NARROW_RGB;
+  return isRgb ? [HALF_STRETCHED, FULL, HALF_STRETCHED] : undefined;
 }
 
 function requireExpected(metadata: Metadata, format: SharpFormat): void {
@@ -160,15 +198,10 @@ function requireExpected(metadata: Metadata, format: SharpFormat): void {
   }
 }
 
-async function readPixels(
-  file: Buffer,
-  format: SharpFormat,
-  metadata: Metadata,
-  plan: StoredPlan | undefined,
-) {
+async function readPixels(file: Buffer, format: SharpFormat, metadata: Metadata, plan: Plan) {
   const { hasAlpha: translucent, autoOrient } = metadata;
   if (format === 'jpeg') {
-    return { rgba: await readJpegPixels(mendJpeg(file), metadata, plan), translucent };
+    return { ...(await readJpegPixels(mendJpeg(file), metadata, plan)), translucent };
   }
   if (format === 'png') requirePngChunks(file);
   const tiles = format === 'avif' ? await readAvifTiles(file) : [];
@@ -179,11 +212,11 @@ async function readPixels(
   return { rgba, translucent };
 }
 
-async function readSamples(file: Buffer, metadata: Metadata, plan: StoredPlan | undefined) {
+async function readSamples(file: Buffer, metadata: Metadata, plan: Plan) {
   try {
-    return plan === undefined
-      ? await readRgba(file, metadata)
-      : await readStored(file, metadata, plan);
+    return plan.stored === undefined
+      ? await readRgba(file, metadata, plan.profile)
+      : await readStored(file, metadata, plan.stored);
   } catch (error) {
     throw error instanceof ContractError ? error : toContractError(error);
   }
@@ -204,9 +237,9 @@ async function requireTile(file: Buffer): Promise<void> {
 
 /** The decoder works on its own thread while the codes are checked here. */
 async function readJpegPixels(
-  { file, requireWhole }: MendedJpeg,
+  { file, requireWhole, withoutStray }: MendedJpeg,
   metadata: Metadata,
-  plan: StoredPlan | undefined,
+  plan: Plan,
 ) {
   const reading = readSamples(file, metadata, plan);
   try {
@@ -217,17 +250,21 @@ async function readJpegPixels(
     throw error;
   }
   try {
-    return await reading;
+    return { rgba: await reading };
   } catch (error) {
-    const unpadded = withoutPadding(file, String((error as Error).cause));
-    if (unpadded === undefined) throw error;
-    return await readSamples(unpadded, metadata, plan);
+    const clean = withoutStray(String((error as Error).cause));
+    if (clean === undefined) throw error;
+    return { rgba: await readSamples(clean, metadata, plan), mended: 'stray_bytes' as const };
   }
 }
 
 /** Reads sRGB with straight alpha, 8 bits, oriented. */
-async function readRgba(file: Buffer, { icc, depth }: Metadata): Promise<Uint32Array> {
-  const needsConversion = icc !== undefined && !isSrgbProfile(icc);
+async function readRgba(
+  file: Buffer,
+  { depth }: Metadata,
+  profile: Buffer | undefined,
+): Promise<Uint32Array> {
+  const needsConversion = profile !== undefined;
   let picture = sharp(file, {
     failOn: FAIL_ON,
     autoOrient: true,
@@ -243,9 +280,10 @@ async function readRgba(file: Buffer, { icc, depth }: Metadata): Promise<Uint32A
 async function readStored(
   file: Buffer,
   metadata: Metadata,
-  { premultiplied, toPixels }: StoredPlan,
+  { premultiplied, ranges, toPixels }: StoredPlan,
 ): Promise<Uint32Array> {
   const samples = await readStoredSamples(file, metadata);
+  if (ranges !== undefined) stretchColours(samples, ranges);
   if (premultiplied) divideByAlpha(samples);
   return await toPixels(samples);
 }

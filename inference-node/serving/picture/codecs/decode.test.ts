@@ -78,6 +78,18 @@ function requireNear(
   }
 }
 
+/** A JPEG whose bytes are changed. */
+async function jpegOf(change: (file: Buffer) => void): Promise<Buffer> {
+  const file = await asSharp(paintSlope(24, 16)).jpeg().toBuffer();
+  change(file);
+  return file;
+}
+
+/** Puts a chunk in front of all others. */
+function insertPngFirst(png: Buffer, chunk: Buffer): Buffer {
+  return Buffer.concat([png.subarray(0, 8), chunk, png.subarray(8)]);
+}
+
 test('bytes that are no supported image are refused, whatever they call themselves', async t => {
   const slope = asSharp(paintSlope(24, 16));
   const avif = await write(paintSlope(24, 16), 'avif');
@@ -89,6 +101,12 @@ test('bytes that are no supported image are refused, whatever they call themselv
     gif: await slope.clone().gif().toBuffer(),
     tiff: await slope.clone().tiff().toBuffer(),
     'HEIF of JPEG': jpeg,
+    'JPEG of 12 bits': await jpegOf(file => file.writeUInt8(12, findJpegMarker(file, 0xc0) + 4)),
+    'lossless JPEG': await jpegOf(file => file.writeUInt8(0xc3, findJpegMarker(file, 0xc0) + 1)),
+    CgBI: insertPngFirst(
+      await write(paintSlope(24, 16), 'png'),
+      createPngChunk('CgBI', Buffer.alloc(4)),
+    ),
   };
   for (const [name, file] of Object.entries(files)) {
     await requireCode(t, file, 'UNSUPPORTED_IMAGE_FORMAT', name);

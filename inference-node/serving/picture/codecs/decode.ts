@@ -16,7 +16,7 @@ import {
 import { IMAGE_PIXELS_MAX, IMAGE_SIDE_PX_MAX } from '@matting/proto/contract/limits.ts';
 import type { HeifDecoder } from '../children/heif-decoder.ts';
 import { jxlPixelsMax } from '../makeable.ts';
-import type { OpenedPicture, RgbaPicture } from '../rgba-picture.ts';
+import type { Mended, OpenedPicture, RgbaPicture } from '../rgba-picture.ts';
 import { openJxl } from './codec-jxl.ts';
 import { openWithSharp } from './codec-sharp.ts';
 import { openHeic } from './heif/codec-heic.ts';
@@ -31,6 +31,7 @@ export interface DecodeOptions {
 
 export interface DecodedFile extends RgbaPicture {
   readonly format: InputFormat;
+  readonly mended?: Mended | undefined;
 }
 
 /**
@@ -48,8 +49,7 @@ export async function decodeFile(file: Buffer, options: DecodeOptions): Promise<
   requireSize(stored, format, options.pixelsMax);
   if (options.declared !== undefined) requireDeclared(stored, options.declared);
   options.onOpened(stored);
-  const { rgba, translucent } = await opened.readPixels();
-  return { format, ...size, rgba, translucent };
+  return { format, ...size, ...(await opened.readPixels()) };
 }
 
 function open(file: Buffer, format: InputFormat, { heif }: DecodeOptions): Promise<OpenedPicture> {

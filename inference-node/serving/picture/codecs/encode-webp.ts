@@ -14,7 +14,7 @@ const EFFORTS = [
 /** The lowest that bounds its first partition: below it all of 75 MP and more failed. */
 const SAFE_EFFORT = 2;
 
-/** Colours are lossy, alpha is lossless. libwebp codes both (docs/adr/0018). */
+/** Colours are lossy, alpha is lossless. libwebp codes both. */
 export async function encodeWebp(pixels: RawPixels, quality = WEBP_QUALITY): Promise<Buffer> {
   const { width, height, channels } = pixels;
   // A plane is a matte, and mattes are lossless.

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import ava from 'ava';
+import { riff } from '../../test/picture/damage/forms.ts';
 import {
   asSharp,
   decode,
@@ -25,6 +26,9 @@ const BUSY: Pixels = paint(WIDTH, HEIGHT, 3, (x, y) => [
   (x ^ y) & 255,
 ]);
 
+/** Whole blocks of 4:2:0. */
+const LARGER: Pixels = paint(112, 112, 3, (x, y) => [(x * y) % 256, (x * 7 + y * 13) % 256, x ^ y]);
+
 /**
  * Removes the tables, as in frames of motion JPEG: the codes are the standard's, and not in the
  * file.
@@ -40,6 +44,7 @@ function withoutTables(file: Buffer): Buffer {
 }
 
 const FILES = new Map<string, Buffer>();
+const RESTARTS = new Map<string, Buffer>();
 
 test.before(async () => {
   const busy = () => asSharp(BUSY);
@@ -53,6 +58,8 @@ test.before(async () => {
     .toBuffer();
   FILES.set('without tables', withoutTables(standard));
   FILES.set('restarts', await writeJpegWithRestarts(BUSY));
+  RESTARTS.set('grey', await writeJpegWithRestarts(BUSY));
+  RESTARTS.set('4:2:0', await writeJpegWithRestarts(LARGER, 'srgb'));
 });
 
 function insertFirst(file: Buffer, segment: string): Buffer {
@@ -162,6 +169,110 @@ test("damage › bytes behind the picture's last block are no damage", async t =
   const body = file.subarray(0, file.length - END.length);
   const padded = Buffer.concat([body, Buffer.alloc(16), END]);
   t.deepEqual(await read(padded), await read(file), 'progressive');
+});
+
+/** Puts bytes before restart markers; `of` says which for the marker with this number. */
+function insertBefore(file: Buffer, of: (marker: number) => readonly number[]): Buffer {
+  const parts: Buffer[] = [];
+  let at = jpegDataStart(file);
+  parts.push(file.subarray(0, at));
+  for (let number = 0; ; number++) {
+    const marker = file.indexOf(Buffer.from([0xff, 0xd0 + (number & 7)]), at);
+    if (marker < 0) return Buffer.concat([...parts, file.subarray(at)]);
+    parts.push(file.subarray(at, marker), Buffer.from(of(number)));
+    parts.push(file.subarray(marker, marker + 2));
+    at = marker + 2;
+  }
+}
+
+const zeros = (count: number) => Array<number>(count).fill(0);
+
+test('stray bytes › before restart markers every pixel is read, and the file is said to be mended', async t => {
+  for (const [kind, file] of RESTARTS) {
+    const whole = await decode(file);
+    t.is(whole.mended, undefined);
+    const odd: Record<string, (marker: number) => readonly number[]> = {
+      'a zero before each': () => [0],
+      'a zero before one': marker => (marker === 2 ? [0] : []),
+      'zeros up to an even length': marker => zeros(marker % 4),
+      'a sector of zeros': marker => (marker === 1 ? zeros(512) : []),
+      'zeros and fill bytes': () => [0, 0, 0xff],
+      'other bytes before each': marker => [marker * 31, 7, 0x55],
+      'a stuffed byte before each': () => [0xff, 0],
+    };
+    for (const [name, of] of Object.entries(odd)) {
+      const { rgba, mended } = await decode(insertBefore(file, of));
+      t.deepEqual(rgba, whole.rgba, `${kind}, ${name}`);
+      t.is(mended, 'stray_bytes', `${kind}, ${name}`);
+    }
+    const filled = await decode(insertBefore(file, () => [0xff, 0xff]));
+    t.deepEqual([filled.rgba, filled.mended], [whole.rgba, undefined], 'fill bytes alone');
+  }
+});
+
+test('stray bytes › that can be the rest of a damaged part are refused', async t => {
+  for (const [kind, file] of RESTARTS) {
+    const doubtful: Record<string, (marker: number) => readonly number[]> = {
+      'other bytes before one': marker => (marker === 2 ? [0x55] : []),
+      'other bytes before two': marker => (marker < 2 ? [0x55, 3] : []),
+      'as many as no writer': () => zeros(600),
+      'other numbers of other bytes': marker => [1, 2, 3, 4].slice(0, 1 + (marker % 4)),
+    };
+    for (const [name, of] of Object.entries(doubtful)) {
+      t.is(await read(insertBefore(file, of)), undefined, `${kind}, ${name}`);
+    }
+  }
+});
+
+test('stray bytes › damage beside them never goes unnoticed more often than without them', async t => {
+  for (const [kind, file] of RESTARTS) {
+    const odd = insertBefore(file, () => [0]);
+    const spoil = (bytes: Buffer, share: number) => {
+      const spoilt = Buffer.from(bytes);
+      const start = jpegDataStart(bytes);
+      const at = start + Math.floor((bytes.length - start - 4) * share);
+      spoilt[at] = (spoilt[at] ?? 0) ^ 0x5a;
+      return spoilt;
+    };
+    const refused = { plain: 0, odd: 0 };
+    for (let share = 0; share < 1; share += 0.01) {
+      if ((await read(spoil(file, share))) === undefined) refused.plain++;
+      if ((await read(spoil(odd, share))) === undefined) refused.odd++;
+    }
+    t.log(kind, refused);
+    t.true(refused.plain > 10 && refused.odd >= refused.plain, kind);
+    for (const share of [0.3, 0.6, 0.9]) {
+      const cut = odd.subarray(0, Math.floor(odd.length * share));
+      t.is(await read(cut), undefined, `${kind} cut`);
+      t.is(await read(Buffer.concat([cut, END])), undefined, `${kind} cut, with an end`);
+    }
+  }
+});
+
+test('a WebP without the pad byte of its last chunk is read, and said to be mended', async t => {
+  const odd = riff('EXIF', Buffer.from('Exif\0\0x'));
+  for (const lossless of [true, false]) {
+    const plain = await asSharp(BUSY).webp({ lossless }).toBuffer();
+    const canvas = Buffer.alloc(10);
+    canvas[0] = 0x08;
+    canvas.writeUIntLE(WIDTH - 1, 4, 3);
+    canvas.writeUIntLE(HEIGHT - 1, 7, 3);
+    const body = [Buffer.from('WEBP'), riff('VP8X', canvas), plain.subarray(12), odd];
+    const file = riff('RIFF', Buffer.concat(body));
+    const whole = await decode(file);
+    t.is(whole.mended, undefined);
+    const cut = file.subarray(0, file.length - 1);
+    const uncounted = Buffer.from(cut);
+    uncounted.writeUInt32LE(cut.length - 8, 4);
+    for (const unpadded of [cut, uncounted]) {
+      const { rgba, mended } = await decode(unpadded);
+      t.deepEqual(rgba, whole.rgba);
+      t.is(mended, 'pad_byte');
+    }
+    for (const bytes of [2, 3, 20]) {
+      t.is(await read(file.subarray(0, file.length - bytes)), undefined, `${bytes} bytes less`);
+    }
+  }
 });
 
 // JPEG by arithmetic coding (ITU-T T.81, annex D), which no encoder here writes.

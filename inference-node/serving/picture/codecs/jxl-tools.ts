@@ -32,14 +32,22 @@ const LINKS: Links = {
   'pixels-ec2.pgm': EXTRA_OUTPUT,
 };
 export const DJXL_EXTRA_CHANNELS_MAX = 2;
+/** What djxl (0.7) says of samples that it decodes and cannot write. */
+const UNWRITTEN = /bit depth does not (fit|match)/i;
+const UNWRITTEN_DEPTH = [
+  'UNSUPPORTED_IMAGE_FORMAT',
+  'The JPEG XL image is too large for the depth of its samples. Send it with 8 or 16 bits.',
+] as const;
 
 /** Decodes to RGBA of 8 bits, oriented, in the file's own colours, with straight alpha. */
 export async function decodeWithDjxl(
   file: Buffer,
   size: Size,
   premultiplied = false,
+  isFloat = false,
 ): Promise<Uint8Array> {
-  return await runDjxl(file, size, output => readRgba(output, size, premultiplied));
+  const options = isFloat ? ['--bits_per_sample=16'] : [];
+  return await runDjxl(file, size, output => readRgba(output, size, premultiplied), options);
 }
 
 interface Inks {
@@ -65,13 +73,15 @@ async function runDjxl<Result>(
   file: Buffer,
   { width, height }: Size,
   read: (output: FileHandle, extra: FileHandle) => Promise<Result>,
+  ownOptions: readonly string[] = [],
 ): Promise<Result> {
   const [input, output, extra] = [await openNameless(), await openNameless(), await openNameless()];
   try {
     await writeAll(input, file);
     // It chooses the format by the name of its target: PGM, PPM or PAM, as the picture needs.
     // Its --bits_per_sample spoils 16 bits (djxl 0.7): its output is converted to 8 bits here.
-    const options = ['--num_threads=1', '--quiet'];
+    // Only 32 bits need it, which PPM does not have.
+    const options = ['--num_threads=1', '--quiet', ...ownOptions];
     const limits = limitsFor(width * height);
     const failure = await withLinks(LINKS, async folder => {
       const command = [DJXL, INPUT, path.join(folder, TARGET), ...options];
@@ -79,6 +89,7 @@ async function runDjxl<Result>(
     });
     if (failure !== undefined) {
       await requireRoom(output);
+      if (UNWRITTEN.test(failure.message)) throw new ContractError(...UNWRITTEN_DEPTH);
       throw new ContractError('PROCESSING_FAILED', 'The image is damaged or cannot be decoded.', {
         cause: failure,
       });

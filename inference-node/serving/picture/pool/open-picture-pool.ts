@@ -50,8 +50,8 @@ import {
 /** Delays after each worker in a row that did not become ready; the last one repeats. */
 const RESTART_DELAYS_MS = [1_000, 2_000, 5_000, 10_000] as const;
 /**
- * Died in a row before they were ready while none lives: then waiting images are refused, and come
- * again or go elsewhere. No worker has seen them: nothing counts against them.
+ * Died in a row before they were ready: then the pool does not open. If none lives, waiting images
+ * are refused, and come again or go elsewhere. No worker has seen them, so they stay blameless.
  */
 const FAILED_STARTS_MAX = 3;
 
@@ -71,7 +71,7 @@ export interface PicturePoolOptions {
   readonly restartDelaysMs?: readonly number[];
 }
 
-/** When every worker is warm. Rejects, with nothing left behind, when one does not start. */
+/** When every worker is warm. Rejects, with nothing left behind, when some do not start in a row. */
 export async function openPicturePool(options: PicturePoolOptions): Promise<PicturePool> {
   const pool = new ChildPicturePool(options);
   try {
@@ -201,12 +201,12 @@ class ChildPicturePool implements PicturePool, WorkerListener {
     const place = this.#workers.indexOf(worker);
     this.#report(place, end, exit);
     if (end !== 'start' || this.#closing) return;
+    this.#failedStarts += 1;
+    if (this.#failedStarts < FAILED_STARTS_MAX) return;
     // Only the first workers decide whether the pool opens; later the promise is already settled.
     this.#started.reject(new Error(`a picture worker did not start (${describeExit(exit)})`));
-    this.#failedStarts += 1;
-    if (this.#failedStarts >= FAILED_STARTS_MAX && !this.#workers.some(other => other?.started)) {
-      for (const { reject } of this.#queue.drain()) reject(noWorkers());
-    }
+    if (this.#workers.some(other => other?.started)) return;
+    for (const { reject } of this.#queue.drain()) reject(noWorkers());
   }
 
   onGone(worker: WorkerProcess): void {
@@ -365,11 +365,11 @@ class WorkerLease implements PictureLease {
     const beside = [background, hints].filter(one => one !== undefined);
     const files = [file, ...beside.map(one => one.file)];
     const { head, parts } = await this.worker.ask('decoded', message, files, signal);
-    const { format, size, decodeMs } = head;
+    const { format, size, mended, decodeMs } = head;
     // The time of a background or of hints says nothing about images.
     if (beside.length === 0) this.#pool.noteDecode(format, size, decodeMs);
     this.#modelInputs.push(...parts);
-    return { format, ...size, modelInputs: parts, decodeMs };
+    return { format, ...size, modelInputs: parts, mended, decodeMs };
   }
 
   async resample(

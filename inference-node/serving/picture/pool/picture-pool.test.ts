@@ -346,16 +346,21 @@ test('closing without grace ends the image inside', async t => {
   await untilGone(pid);
 });
 
-test('workers that cannot start are an error at once, with nothing left behind', async t => {
+test('workers that cannot start are an error after three of them, with nothing left behind', async t => {
   const lines: string[] = [];
   const log = pino({ level: 'debug' }, { write: line => void lines.push(line) });
-  const opening = openPicturePool({
-    workers: 2,
-    childEnv: { NODE_OPTIONS: '--no-such-option' },
-    log,
-  });
+  const childEnv = { NODE_OPTIONS: '--no-such-option' };
+  const opening = openPicturePool({ workers: 2, childEnv, log, restartDelaysMs: [10] });
   await t.throwsAsync(opening, { message: /a picture worker did not start \(exit code 9\)/ });
-  t.true(lines.some(line => line.includes('picture worker died')));
+  t.is(lines.filter(line => line.includes('picture worker died')).length, 3);
+});
+
+test('a worker that dies while the pool opens is replaced, and the pool opens', async t => {
+  const childEnv: Record<string, string> = { NODE_OPTIONS: '--no-such-option' };
+  const log = pino({ level: 'error' }, { write: () => delete childEnv.NODE_OPTIONS });
+  const own = await openPool(t, { childEnv, log, restartDelaysMs: [10] });
+  t.is(own.ends().start, 1);
+  t.is(own.processes().length, 1);
 });
 
 /** The size of a further model, which the test requests after the picture was decoded. */

@@ -5,6 +5,7 @@ import type { InputTerms } from '../../models/input-size.ts';
 import type { MatteRole } from '../../models/prepared-model.ts';
 import type { FinishChoices } from '../makeable.ts';
 import type { FinishTimings } from '../picture-protocol.ts';
+import type { Mended } from '../rgba-picture.ts';
 
 export interface DecodeRequest {
   readonly file: Buffer;
@@ -29,6 +30,7 @@ export interface DecodedPicture {
   readonly height: number;
   /** The inputs are HWC RGB, one per entry of modelInputs, of its size for this picture. */
   readonly modelInputs: readonly Buffer[];
+  readonly mended?: Mended | undefined;
   readonly decodeMs: number;
 }
 

@@ -106,11 +106,11 @@ async function decode(
   const options = { declared, onOpened: onOpened('image'), heif };
   const decoded = await decodeFile(requirePart(files, 0), options);
   const inputs = modelInputs.map(terms => createModelInput(decoded, sizeInInput(terms, decoded)));
-  const { format, width, height, rgba } = decoded;
+  const { format, width, height, rgba, mended = background?.mended } = decoded;
   bytesSinceCollection += rgba.byteLength;
   picture = decoded;
   const decodeMs = performance.now() - startedMs;
-  await reply({ kind: 'decoded', format, size: { width, height }, decodeMs }, inputs);
+  await reply({ kind: 'decoded', format, size: { width, height }, mended, decodeMs }, inputs);
 }
 
 async function resample(

@@ -721,7 +721,8 @@ export interface GetNodeInfoResponse {
   selectable: SelectableModel[];
   /**
    * What this node follows beyond the first release with upgrades, such as finishing.aspect_ratio: the
-   * message and the field. A caller sends no other of these fields to it.
+   * message and the field. A caller sends no other of these fields to it. With hints.many_points a
+   * header may have 65536 bytes, otherwise 4096.
    */
   capabilities: string[];
 }

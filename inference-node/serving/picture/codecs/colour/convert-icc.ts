@@ -6,11 +6,31 @@
 import type Vips from 'wasm-vips';
 import { viewAsPixels } from '../../rgba-picture.ts';
 import { attempt, isTrap, requireVips, Scratch } from '../wasm-vips.ts';
-import { isGreyProfile, isRgbProfile, isSrgbProfile } from './icc-profile.ts';
+import { isSrgbProfile, type PixelSpace, spaceOfProfile } from './icc-profile.ts';
 import { bytesOfSamples, type Samples, sampleMaxOf } from './samples.ts';
 
 export const ICC_FIELD = 'icc-profile-data';
 export const STRIP_ROWS = 128;
+
+/** By libvips' name for what an image's numbers mean. */
+export const PIXEL_SPACES: Readonly<Record<string, PixelSpace | undefined>> = {
+  srgb: 'rgb',
+  rgb16: 'rgb',
+  'b-w': 'grey',
+  grey16: 'grey',
+  cmyk: 'cmyk',
+};
+
+/**
+ * Brings numbers of 32 bits, whole or floating-point, to 16 bits. libvips (8.18) takes them for
+ * linear light, or for 0 to 255, whatever their profile says.
+ */
+export function toWhole(image: Vips.Image, scratch: Scratch): Vips.Image {
+  if (image.format !== 'float') return image;
+  const scaled = scratch.keep(image.linear(65_535, 0.5));
+  const interpretation = image.interpretation === 'b-w' ? 'grey16' : 'rgb16';
+  return scratch.keep(scratch.keep(scaled.cast('ushort')).copy({ interpretation }));
+}
 
 /** Converts to 8 bits, three colours, and alpha after them where there is one. */
 export function toSrgb(image: Vips.Image, scratch: Scratch): Vips.Image {
@@ -20,7 +40,10 @@ export function toSrgb(image: Vips.Image, scratch: Scratch): Vips.Image {
 
 /** libjxl gives every picture a profile; most are sRGB. */
 function convertProfile(image: Vips.Image, scratch: Scratch): Vips.Image {
-  if (image.getTypeof(ICC_FIELD) === 0 || isSrgbProfile(image.getBlob(ICC_FIELD))) return image;
+  if (image.getTypeof(ICC_FIELD) === 0) return image;
+  const profile = image.getBlob(ICC_FIELD);
+  const isFor = spaceOfProfile(profile);
+  if (isFor !== PIXEL_SPACES[image.interpretation] || isSrgbProfile(profile)) return image;
   const depth = image.format === 'uchar' ? 8 : 16;
   const options = { embedded: true, depth, intent: 'perceptual' } as const;
   try {
@@ -41,8 +64,9 @@ export async function convertByProfile(
   profile: Uint8Array | undefined,
 ): Promise<Uint32Array> {
   if (profile === undefined || isSrgbProfile(profile)) return viewAsPixels(bytesOfSamples(samples));
-  if (isGreyProfile(profile)) return await convertGrey(samples, profile);
-  if (isRgbProfile(profile)) return await convertRgba(samples, width, profile);
+  const space = spaceOfProfile(profile);
+  if (space === 'grey') return await convertGrey(samples, profile);
+  if (space === 'rgb') return await convertRgba(samples, width, profile);
   return viewAsPixels(bytesOfSamples(samples));
 }
 

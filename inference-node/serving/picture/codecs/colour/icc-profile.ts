@@ -25,16 +25,19 @@ const CURVES = ['rTRC', 'gTRC', 'bTRC'] as const;
 
 type Tags = ReadonlyMap<string, Buffer>;
 
-export function isRgbProfile(profile: Uint8Array): boolean {
-  return Buffer.from(profile.subarray(16, 20)).toString('latin1') === 'RGB ';
-}
+/** Classes of profiles that say what the numbers of a picture mean; ICC.1:2022, table 18. */
+const PICTURE_CLASSES: ReadonlySet<string> = new Set(['scnr', 'mntr', 'prtr', 'spac']);
+const SPACES = { 'RGB ': 'rgb', GRAY: 'grey', CMYK: 'cmyk' } as const;
+const CONNECTIONS: ReadonlySet<string> = new Set(['XYZ ', 'Lab ']);
 
-export function isCmykProfile(profile: Uint8Array): boolean {
-  return Buffer.from(profile.subarray(16, 20)).toString('latin1') === 'CMYK';
-}
+export type PixelSpace = (typeof SPACES)[keyof typeof SPACES];
 
-export function isGreyProfile(profile: Uint8Array): boolean {
-  return Buffer.from(profile.subarray(16, 20)).toString('latin1') === 'GRAY';
+/** The pixels that a profile is for. Undefined: none that are read here. */
+export function spaceOfProfile(profile: Uint8Array): PixelSpace | undefined {
+  const header = Buffer.from(profile.subarray(0, HEADER_BYTES)).toString('latin1');
+  if (!PICTURE_CLASSES.has(header.slice(12, 16))) return undefined;
+  if (!CONNECTIONS.has(header.slice(20, 24))) return undefined;
+  return SPACES[header.slice(16, 20) as keyof typeof SPACES];
 }
 
 export function isSrgbProfile(profile: Uint8Array): boolean {

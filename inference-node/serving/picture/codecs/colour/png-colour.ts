@@ -38,7 +38,7 @@ export function readPngColour(file: Buffer): PngColour {
     if (type === 'IDAT') break;
     if (type === 'cICP' && body.length === 4) {
       const [primaries = 0, transfer = 0, , isFull] = body;
-      colour.cicp = { primaries, transfer, isNarrow: isFull === 0 };
+      colour.cicp = { primaries, transfer, isNarrow: isFull === 0, isRgb: true };
     }
     if (type === 'sRGB') colour.isSrgb = true;
     if (type === 'gAMA' && body.length === 4) colour.exponent = readExponent(body);

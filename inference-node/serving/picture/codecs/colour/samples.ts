@@ -13,6 +13,28 @@ export function bytesOfSamples(samples: Samples): Uint8Array {
   return bytes;
 }
 
+/** Black and white of samples of 8 bits; with more bits in proportion. */
+export interface Range {
+  readonly black: number;
+  readonly white: number;
+}
+
+/** ITU-T H.273, section 8.3. */
+export const NARROW: Range = { black: 16, white: 235 };
+
+/** Brings the colours of RGBA from a range to the full one, in place. Alpha has the full one. */
+export function stretchColours(samples: Samples, ranges: readonly [Range, Range, Range]): void {
+  const sampleMax = sampleMaxOf(samples);
+  const unit = (sampleMax + 1) / 256;
+  for (const [channel, { black, white }] of ranges.entries()) {
+    const factor = sampleMax / ((white - black) * unit);
+    for (let at = channel; at < samples.length; at += 4) {
+      const stretched = (samples[at]! - black * unit) * factor + 0.5;
+      samples[at] = Math.min(Math.max(stretched, 0), sampleMax);
+    }
+  }
+}
+
 /**
  * Makes colours multiplied by alpha straight, in place, before any colour conversion. If alpha is
  * 0, the colour becomes 0; a colour above its alpha (a lossy codec) is clamped. Alpha is the last

@@ -18,8 +18,6 @@ export interface SourceColour {
   readonly toneMaps: boolean;
   /** Hybrid log-gamma: scene light, which a power of its luminance turns into display light. */
   readonly isScene: boolean;
-  /** Samples are in video's narrow range: in 8 bits, 16 is black and 235 white. */
-  readonly isNarrow: boolean;
 }
 
 const D65 = [0.3127, 0.329] as const;
@@ -73,17 +71,13 @@ export function isKnownCicp({ primaries, transfer }: Cicp): boolean {
 }
 
 /** Undefined: the colours are sRGB already. */
-export function colourOfCicp({
-  primaries,
-  transfer,
-  isNarrow = false,
-}: Cicp): SourceColour | undefined {
+export function colourOfCicp({ primaries, transfer }: Cicp): SourceColour | undefined {
   const toneMaps = transfer === TRANSFER_PQ || transfer === TRANSFER_HLG;
   const isScene = transfer === TRANSFER_HLG;
   const chromaticities = PRIMARIES[primaries] ?? SRGB;
   const toLinear = transferOf(transfer);
-  if (toLinear === srgbToLinear && chromaticities === SRGB && !isNarrow) return undefined;
-  return { matrix: matrixToSrgb(chromaticities), toLinear, toneMaps, isScene, isNarrow };
+  if (toLinear === srgbToLinear && chromaticities === SRGB) return undefined;
+  return { matrix: matrixToSrgb(chromaticities), toLinear, toneMaps, isScene };
 }
 
 /** Reads PNG's gAMA and cHRM. Undefined: the picture needs no conversion. */
@@ -108,7 +102,6 @@ export function colourOfGamma(
     toLinear,
     toneMaps: false,
     isScene: false,
-    isNarrow: false,
   };
 }
 
@@ -250,23 +243,16 @@ function tabulate(length: number, at: (index: number) => number): Float32Array {
 /** BT.2020's luminance, for HLG's system gamma; other primaries are rare with HLG and similar. */
 const LUMINANCE = [0.2627, 0.678, 0.0593] as const;
 
-/** ITU-T H.273, section 8.3: in 8 bits black is 16 and white 235; with more bits in proportion. */
-function placeInNarrowRange(sampleMax: number): (value: number) => number {
-  const unit = (sampleMax + 1) / 256;
-  return value => Math.min(1, Math.max(0, (value / unit - 16) / (235 - 16)));
-}
-
 /** Linear light in LIGHT_STEPS to 8 bits of sRGB; the same for every picture. */
 let encodedLight: Uint8Array | undefined;
 
 /** Converts interleaved RGBA in the source's colours to 8-bit sRGB. 0.1 us a pixel. */
 export function convertToSrgb(
   samples: Samples,
-  { matrix, toLinear, toneMaps, isScene, isNarrow }: SourceColour,
+  { matrix, toLinear, toneMaps, isScene }: SourceColour,
 ): Uint32Array {
   const sampleMax = sampleMaxOf(samples);
-  const placeOf = isNarrow ? placeInNarrowRange(sampleMax) : (value: number) => value / sampleMax;
-  const linear = tabulate(sampleMax + 1, value => toLinear(placeOf(value)));
+  const linear = tabulate(sampleMax + 1, value => toLinear(value / sampleMax));
   encodedLight ??= Uint8Array.from({ length: LIGHT_STEPS + 1 }, (_, index) =>
     Math.round(linearToSrgb(index / LIGHT_STEPS) * 255),
   );

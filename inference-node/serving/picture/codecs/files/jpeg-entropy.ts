@@ -5,6 +5,8 @@
  * numbers come from `order`, code lengths end at CODE_BITS_MAX.
  */
 
+import { findMarker, RST_FIRST } from '@matting/proto/contract/image-header/jpeg-segments.ts';
+
 /** Codes up to this length are found by one lookup, with as many values as fit. */
 const FAST_BITS = 12;
 const FAST_CODES = 1 << FAST_BITS;
@@ -29,29 +31,41 @@ export interface SequentialScan {
   readonly blocks: readonly { readonly dc: HuffmanCodes; readonly ac: HuffmanCodes }[];
 }
 
-/** False: a block is missing or damaged. What follows the last block is not read. */
-export function isEntropyWhole(file: Uint8Array, scan: SequentialScan): boolean {
+/** Bytes of a scan that belong to no block and to no marker. */
+export interface Stray {
+  readonly start: number;
+  readonly end: number;
+  /** The bits between the last block and `start`, which a writer fills up with ones or zeros. */
+  readonly isFilled: boolean;
+}
+
+/**
+ * Reads every block. Undefined: one is missing or damaged. What follows the last block is not read.
+ * @returns the bytes in front of restart markers that a decoder skips
+ */
+export function findStrayBytes(file: Uint8Array, scan: SequentialScan): Stray[] | undefined {
   const tables = createTables(scan.blocks);
-  if (tables === undefined) return false;
+  if (tables === undefined) return undefined;
   const { mcus, restartInterval } = scan;
   const span = restartInterval === 0 ? mcus : restartInterval;
+  const strays: Stray[] = [];
   let at = scan.start;
   for (let first = 0, restarts = 0; first < mcus; first += span, restarts++) {
-    if (restarts > 0) at = passRestart(file, at, (restarts - 1) & 7);
-    if (at === BROKEN) return false;
-    at = readSpan(file, at, tables, Math.min(span, mcus - first), first + span < mcus);
+    const read = readSpan(file, at, tables, Math.min(span, mcus - first));
+    if (read === undefined) return undefined;
+    if (first + span >= mcus) break;
+    const marker = findMarker(file, read.end).at;
+    if (file[marker] !== RST_FIRST + (restarts & 7)) return undefined;
+    // Fill bytes may stand before a marker.
+    let end = marker - 1;
+    while (end > read.end && file[end - 1] === 0xff) end--;
+    if (end > read.end) strays.push({ start: read.end, end, isFilled: read.isFilled });
+    at = marker + 1;
   }
-  return at !== BROKEN;
+  return strays;
 }
 
 const BROKEN = -1;
-
-/** The offset behind the restart marker with this number, which may have fill bytes before it. */
-function passRestart(file: Uint8Array, at: number, number: number): number {
-  let code = at;
-  while (file[code] === 0xff) code++;
-  return code > at && file[code] === 0xd0 + number ? code + 1 : BROKEN;
-}
 
 /** The low byte: bits of a code and its value; above: coefficients that it advances. */
 type Step = number;
@@ -177,6 +191,13 @@ function passStuffing(file: Uint8Array, at: number): number {
   return file[code] === 0 ? code + 1 : BROKEN;
 }
 
+/** The offset of the data byte before `end`, which may be 255 with the 0 that follows it. */
+function beforeByte(file: Uint8Array, end: number): number {
+  let at = end - 1;
+  if (file[at] === 0) while (file[at - 1] === 0xff) at--;
+  return at;
+}
+
 /** Bits of the scan that were read and are not yet used. */
 class HeldBits {
   readonly #file: Uint8Array;
@@ -219,6 +240,16 @@ class HeldBits {
     this.#count -= bits - this.#owed;
   }
 
+  /** The offset behind the last byte that is used in part. */
+  end(): { readonly end: number; readonly isFilled: boolean } {
+    this.fill();
+    let end = this.at;
+    for (let unused = this.left; unused >= 8; unused -= 8) end = beforeByte(this.#file, end);
+    const rest = this.left & 7;
+    const filling = rest === 0 ? 0 : this.held >>> (32 - rest);
+    return { end, isFilled: filling === 0 || filling === (1 << rest) - 1 };
+  }
+
   #readBytes(): void {
     while (this.#count < HELD_BITS_MIN) {
       const byte = this.at < this.#end ? this.#file[this.at]! : 0;
@@ -236,22 +267,21 @@ class HeldBits {
   }
 }
 
-/** The offset behind the MCUs, or BROKEN. `endsAtMarker`: a marker follows at once. */
+/** Reads MCUs. Undefined: one is missing or damaged. */
 function readSpan(
   file: Uint8Array,
   start: number,
   tables: CodeTables,
   mcus: number,
-  endsAtMarker: boolean,
-): number {
+): { readonly end: number; readonly isFilled: boolean } | undefined {
   const bits = new HeldBits(file, start);
   for (let mcu = 0; mcu < mcus; mcu++) {
     for (let block = 0; block < tables.order.length; block += 2) {
-      if (!readBlock(bits, tables, block)) return BROKEN;
+      if (!readBlock(bits, tables, block)) return undefined;
     }
-    if (bits.left < 0) return BROKEN;
+    if (bits.left < 0) return undefined;
   }
-  return endsAtMarker && bits.left >= 8 ? BROKEN : bits.at;
+  return bits.end();
 }
 
 /** Reads the codes of a block, whose tables are at `block` of the order, and skips their values. */

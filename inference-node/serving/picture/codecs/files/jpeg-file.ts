@@ -14,7 +14,12 @@ import {
   SOS,
   standsAlone,
 } from '@matting/proto/contract/image-header/jpeg-segments.ts';
-import { type HuffmanCodes, isEntropyWhole, type SequentialScan } from './jpeg-entropy.ts';
+import {
+  findStrayBytes,
+  type HuffmanCodes,
+  type SequentialScan,
+  type Stray,
+} from './jpeg-entropy.ts';
 
 /** Segments read, scans among them; 50 MB of full APP segments are 800. */
 const SEGMENTS_MAX = 4096;
@@ -69,9 +74,10 @@ interface Patch {
   readonly bytes: Buffer;
 }
 
-const PADDING_WARNING = /(\d+) extraneous bytes before marker 0xd9/;
-/** A sector of a camera's memory card. */
-const PADDING_BYTES_MAX = 512;
+const STRAY_WARNING = /Corrupt JPEG data: (\d+) extraneous bytes before marker 0x(d[0-79])/;
+/** Before one marker: a sector of a camera's memory card. */
+const STRAY_BYTES_MAX = 512;
+const ALIKE_MIN = 3;
 const NOTHING = Buffer.alloc(0);
 
 class JpegLayout {
@@ -228,6 +234,11 @@ export interface MendedJpeg {
   readonly file: Buffer;
   /** Meanwhile a decoder can work on the file. @throws ContractError PROCESSING_FAILED */
   readonly requireWhole: () => void;
+  /**
+   * The file without bytes that belong to nothing, of which libjpeg warns. Undefined: the warning
+   * is of something else.
+   */
+  readonly withoutStray: (warning: string) => Buffer | undefined;
 }
 
 export function mendJpeg(file: Buffer): MendedJpeg {
@@ -241,10 +252,36 @@ export function mendJpeg(file: Buffer): MendedJpeg {
     patches.push({ start: file.length, end: file.length, bytes: END_MARKER });
   }
   const requireWhole = (): void => {
-    if (scan === undefined || seesLastRows(layout) || isEntropyWhole(file, scan)) return;
+    if (scan === undefined || seesLastRows(layout) || findHarmlessBytes(file, scan)) return;
     throw new ContractError('PROCESSING_FAILED', 'The image is damaged or incomplete.');
   };
-  return { file: patches.length === 0 ? file : applyPatches(file, patches), requireWhole };
+  const mended = patches.length === 0 ? file : applyPatches(file, patches);
+  const withoutStray = (warning: string): Buffer | undefined => {
+    const [, bytes, marker] = STRAY_WARNING.exec(warning) ?? [];
+    if (marker === 'd9') return withoutPadding(mended, Number(bytes));
+    const stray = scan && marker !== undefined ? findHarmlessBytes(file, scan) : undefined;
+    const removed = stray?.map(({ start, end }) => ({ start, end, bytes: NOTHING }));
+    return removed?.length ? applyPatches(file, [...patches, ...removed]) : undefined;
+  };
+  return { file: mended, requireWhole, withoutStray };
+}
+
+/**
+ * Bytes before restart markers that some cameras write. Undefined: a block is missing or damaged,
+ * or these bytes can be the rest of a damaged part: a changed bit leaves some over too. It leaves
+ * no zeros, and not the same number before three markers (docs/adr/0057).
+ */
+function findHarmlessBytes(file: Buffer, scan: SequentialScan): readonly Stray[] | undefined {
+  const stray = findStrayBytes(file, scan);
+  if (stray === undefined || stray.length === 0) return stray;
+  const lengths = new Set(stray.map(({ start, end }) => end - start));
+  const areAlike = stray.length >= ALIKE_MIN && lengths.size === 1;
+  const isZero = ({ start, end }: Stray) => file.subarray(start, end).every(byte => byte === 0);
+  const areHarmless =
+    Math.max(...lengths) <= STRAY_BYTES_MAX &&
+    stray.every(({ isFilled }) => isFilled) &&
+    (areAlike || stray.every(isZero));
+  return areHarmless ? stray : undefined;
 }
 
 /** libvips (8.18) overlooks a warning in the last rows, unless 4:2:0 is upsampled. */
@@ -300,15 +337,11 @@ function isComplete({ frame, scans, isSequential }: JpegLayout): boolean {
   return low.every(bits => bits.every(bit => bit === 0));
 }
 
-/**
- * Removes zeros before the end marker, of which libjpeg warns. Undefined: something else is wrong.
- */
-export function withoutPadding(file: Buffer, warning: string): Buffer | undefined {
-  const bytes = Number(PADDING_WARNING.exec(warning)?.[1] ?? 0);
+/** Removes zeros before the end marker. Undefined: something else is wrong. */
+function withoutPadding(file: Buffer, bytes: number): Buffer | undefined {
   const end = file.lastIndexOf(END_MARKER);
   const padding = file.subarray(Math.max(0, end - bytes), end);
-  if (bytes === 0 || bytes > PADDING_BYTES_MAX || padding.some(byte => byte !== 0))
-    return undefined;
+  if (bytes > STRAY_BYTES_MAX || padding.some(byte => byte !== 0)) return undefined;
   return applyPatches(file, [{ start: end - bytes, end, bytes: NOTHING }]);
 }
 

@@ -1,6 +1,6 @@
 /**
- * Marks a WebP as sRGB, by an ICC profile (RFC 9649, 2.7.1.4). PNG has a chunk for it, others
- * numbers.
+ * Marks a WebP as sRGB, by an ICC profile (RFC 9649, 2.7.1.4): PNG has a chunk for it, others
+ * numbers. Mends a WebP that lacks its last byte.
  */
 
 const RIFF_HEAD_BYTES = 12;
@@ -13,6 +13,23 @@ const FLAG_ALPHA = 0x10;
  * no cache, one group of codes with one symbol each, which take no bits.
  */
 const OPAQUE_ALPHA = Buffer.from([1, 0xe8, 0x7f, 0x44, 0x04]);
+
+/** Chunks looked at; real files have fewer than ten, but for animations. */
+const CHUNKS_MAX = 1024;
+
+/** The file with the pad byte of its last chunk, if nothing else of it is missing. */
+export function withPadByte(file: Buffer): Buffer | undefined {
+  let at = RIFF_HEAD_BYTES;
+  for (let chunk = 0; chunk < CHUNKS_MAX && at + CHUNK_HEAD_BYTES <= file.length; chunk++) {
+    const bytes = file.readUInt32LE(at + 4);
+    at += CHUNK_HEAD_BYTES + bytes + (bytes & 1);
+  }
+  const claimed = CHUNK_HEAD_BYTES + file.readUInt32LE(4);
+  if (at !== file.length + 1 || (claimed !== at && claimed !== file.length)) return undefined;
+  const padded = Buffer.concat([file, Buffer.alloc(1)]);
+  padded.writeUInt32LE(at - CHUNK_HEAD_BYTES, 4);
+  return padded;
+}
 
 function webpChunk(type: string, body: Buffer): Buffer {
   const head = Buffer.alloc(CHUNK_HEAD_BYTES);

@@ -17,9 +17,17 @@ export interface AvifFields {
   readonly premultiplied: boolean;
 }
 
-/** Content of a `colr` box: code points of ITU-T H.273, the encoder's own matrix, full range. */
-export function nclx(primaries: number, transfer: number): Buffer {
-  return Buffer.concat([Buffer.from('nclx'), Buffer.from([0, primaries, 0, transfer, 0, 6, 0x80])]);
+/** BT.601, by which the encoder makes luma and chroma. */
+const ENCODED_BY = 6;
+
+/** Content of a `colr` box: code points of ITU-T H.273. */
+export function nclx(
+  primaries: number,
+  transfer: number,
+  { isNarrow = false, matrix = ENCODED_BY } = {},
+): Buffer {
+  const range = isNarrow ? 0 : 0x80;
+  return Buffer.from([...Buffer.from('nclx'), 0, primaries, 0, transfer, 0, matrix, range]);
 }
 
 export function profileColour(profile: Buffer): Buffer {

@@ -17,7 +17,8 @@ export interface JxlFields {
   readonly width: number;
   readonly height: number;
   readonly channels: 1 | 2 | 3 | 4;
-  readonly samples: Samples;
+  /** Floating-point samples are shares of 1. */
+  readonly samples: Samples | Float32Array;
   readonly colours: JxlColours;
   readonly premultiplied: boolean;
 }
@@ -39,10 +40,13 @@ export async function writeJxlFields(fields: JxlFields): Promise<Buffer> {
   const isDeep = samples instanceof Uint16Array;
   const isGrey = channels < 3;
   const hasAlpha = channels % 2 === 0;
-  const format = isDeep ? BandFormat.ushort : BandFormat.uchar;
+  const isFloat = samples instanceof Float32Array;
+  const whole = isDeep ? BandFormat.ushort : BandFormat.uchar;
+  const format = isFloat ? BandFormat.float : whole;
   const grey = isDeep ? 'grey16' : 'b-w';
+  const interpretation = isFloat ? 'scrgb' : isGrey ? grey : isDeep ? 'rgb16' : 'srgb';
   const image = Image.newFromMemory(samples, width, height, channels, format).copy({
-    interpretation: isGrey ? grey : isDeep ? 'rgb16' : 'srgb',
+    interpretation,
   });
   const options = { lossless: true, effort: 1, keep: 'none' } as const;
   const file = codestreamOf(Buffer.from(image.jxlsaveBuffer(options)));
@@ -54,11 +58,15 @@ export async function writeJxlFields(fields: JxlFields): Promise<Buffer> {
     .put(height - 1, 9)
     .put(0, 3);
   header.put(0, 2).put(width - 1, 9);
-  const putDepth = () => (isDeep ? header.put(0, 1).put(3, 2).put(15, 6) : header.put(0, 3));
+  const putDepth = () => {
+    // 32 bits, eight of them for the exponent.
+    if (isFloat) return header.put(1, 1).put(0, 2).put(7, 4);
+    return isDeep ? header.put(0, 1).put(3, 2).put(15, 6) : header.put(0, 3);
+  };
   // ImageMetadata: not the default, no extra fields.
   header.put(0, 1).put(0, 1);
   putDepth();
-  header.put(isDeep ? 0 : 1, 1).put(hasAlpha ? 1 : 0, 2);
+  header.put(isDeep || isFloat ? 0 : 1, 1).put(hasAlpha ? 1 : 0, 2);
   if (hasAlpha) {
     // Not the default; alpha, of no other size, without a name.
     header.put(0, 1).putEnum(0);
@@ -93,7 +101,7 @@ export function codestreamOf(file: Buffer): Buffer {
   return Buffer.concat(parts);
 }
 
-/** Finds the frame behind the header that libjxl writes for 8 and 16 bits without a profile. */
+/** Finds the frame behind the header that libjxl writes for samples without a profile. */
 function frameStart(file: Buffer): number {
   const bits = new BitReader(file);
   let read = 0;
@@ -103,7 +111,11 @@ function frameStart(file: Buffer): number {
   };
   const takeOf = (counts: readonly number[]) => take(elementAt(counts, take(2)));
   const takeEnum = () => takeOf([0, 0, 4, 6]);
-  const takeDepth = () => take(1) === 0 && takeOf([0, 0, 0, 6]);
+  const takeDepth = () => {
+    const isFloat = take(1) === 1;
+    takeOf([0, 0, 0, 6]);
+    if (isFloat) take(4);
+  };
   take(16);
   const isSmall = take(1) === 1;
   const takeSide = () => (isSmall ? take(5) : takeOf([9, 13, 18, 30]));

@@ -141,7 +141,7 @@ const TO_D50: Matrix = [
 export function createRgbProfile(gamut: Gamut, curve: Curve): Buffer {
   const [red, green, blue] = colorants(gamut);
   const colorant = (xyz: Vector) => tag('XYZ ', fixed(...apply(TO_D50, xyz)));
-  return createProfile('RGB ', [
+  return createProfile('mntrRGB XYZ ', [
     ['rXYZ', colorant(red)],
     ['gXYZ', colorant(green)],
     ['bXYZ', colorant(blue)],
@@ -153,12 +153,26 @@ export function createRgbProfile(gamut: Gamut, curve: Curve): Buffer {
 
 /** Makes an ICC profile, version 2, of one curve. */
 export function createGreyProfile(curve: Curve): Buffer {
-  return createProfile('GRAY', [['kTRC', curve.tag]]);
+  return createProfile('mntrGRAYXYZ ', [['kTRC', curve.tag]]);
+}
+
+/**
+ * Makes an ICC profile, version 2, by whose table every picture of three channels is middle grey.
+ * @param kind class and colour space
+ */
+export function createTableProfile(kind: string): Buffer {
+  // Two points a channel; L* 50 of 100, a* and b* 0.
+  const points = Buffer.alloc(2 ** 3 * 6, Buffer.from('7f8080008000', 'hex'));
+  const straight = Buffer.alloc(3 * 4, Buffer.from('0000ffff', 'hex'));
+  const matrix = fixed(1, 0, 0, 0, 1, 0, 0, 0, 1);
+  const head = [Buffer.from([3, 3, 2, 0]), matrix, Buffer.from([0, 2, 0, 2])];
+  return createProfile(`${kind}Lab `, [['A2B0', tag('mft2', ...head, straight, points, straight)]]);
 }
 
 const D50 = [0.9642, 1, 0.8249] as const;
 
-function createProfile(space: string, colours: readonly (readonly [string, Buffer])[]): Buffer {
+/** @param kind class, colour space, and space of connection */
+function createProfile(kind: string, colours: readonly (readonly [string, Buffer])[]): Buffer {
   const name = tag('desc', Buffer.from([0, 0, 0, 5]), Buffer.from('test\0'), Buffer.alloc(78));
   const tags: readonly (readonly [string, Buffer])[] = [
     ['desc', name],
@@ -181,7 +195,7 @@ function createProfile(space: string, colours: readonly (readonly [string, Buffe
   const header = Buffer.alloc(128);
   header.writeUInt32BE(at);
   header.writeUInt32BE(0x02400000, 8);
-  header.write(`mntr${space}XYZ `, 12, 'latin1');
+  header.write(kind, 12, 'latin1');
   for (const [i, part] of [2024, 1, 1].entries()) header.writeUInt16BE(part, 24 + 2 * i);
   header.write('acsp', 36, 'latin1');
   fixed(...D50).copy(header, 68);

@@ -1,0 +1,89 @@
+/**
+ * The batches of earlier runs, as results.jsonl has them. Before the command submits a batch, it
+ * writes a line without an end for each item, so that the next run finds the batch in any list.
+ */
+import { createHash } from 'node:crypto';
+import type { JournalLine } from './journal.ts';
+import type { RemoveOptions } from './options.ts';
+
+/** The service's bound on a batch. */
+export const ITEMS_MAX = 1000;
+/** The key of an item: its batch's, which ends in the number of the attempt from the second on. */
+const ITEM_KEY = /^(urls-[0-9a-f]{64}(?:-(\d{1,6}))?):(\d{1,3})$/;
+
+export interface UrlBatch {
+  /** The Idempotency-Key. */
+  readonly key: string;
+  /** From 1: an address that failed for the moment gets another key. */
+  readonly attempt: number;
+  readonly urls: readonly string[];
+  /** Of the items, in part. */
+  readonly lines: readonly (JournalLine | undefined)[];
+}
+
+/** What is known of an address. */
+export interface KnownUrl {
+  /** The last one that has it. */
+  readonly batch: UrlBatch;
+  /** Undefined: the batch may have been submitted. */
+  readonly end: JournalLine | undefined;
+}
+
+type Request = Pick<RemoveOptions, 'asked' | 'run'>;
+
+/** The key says what is asked for: the same is the same batch, whoever submits it. */
+export function urlBatch(
+  { asked, run }: Request,
+  urls: readonly string[],
+  attempt = 1,
+  lines: UrlBatch['lines'] = [],
+): UrlBatch {
+  const text = JSON.stringify([asked, run, urls]);
+  const key = `urls-${createHash('sha256').update(text).digest('hex')}`;
+  return { key: attempt === 1 ? key : `${key}-${attempt}`, attempt, urls, lines };
+}
+
+export function slicesOf<T>(all: readonly T[]): T[][] {
+  const count = Math.ceil(all.length / ITEMS_MAX);
+  return Array.from({ length: count }, (_, index) =>
+    all.slice(index * ITEMS_MAX, (index + 1) * ITEMS_MAX),
+  );
+}
+
+export class NotedBatches {
+  readonly #batches = new Map<string, { attempt: number; lines: (JournalLine | undefined)[] }>();
+
+  add(line: JournalLine): void {
+    const [, key, attempt = '1', item] = ITEM_KEY.exec(line.key ?? '') ?? [];
+    if (key === undefined) return;
+    const batch = this.#batches.get(key) ?? { attempt: Number(attempt), lines: [] };
+    this.#batches.set(key, batch);
+    // Two runs may have begun an item; its end counts.
+    if (isEnd(line) || batch.lines[Number(item)] === undefined) batch.lines[Number(item)] = line;
+  }
+
+  /** By address, what was asked for in the same way. @param list its slices were whole batches */
+  knownOf(request: Request, list: readonly string[]): Map<string, KnownUrl> {
+    // An older command wrote the ends alone, so its batch may have gaps that only the list fills.
+    const slices = new Map(slicesOf(list).map(urls => [urlBatch(request, urls).key, urls]));
+    const known = new Map<string, KnownUrl>();
+    for (const [key, { attempt, lines }] of this.#batches) {
+      const urls = slices.get(key) ?? Array.from(lines, line => line?.file ?? '');
+      const batch = urlBatch(request, urls, attempt, lines);
+      // Asked for in another way, or never submitted: its lines are not whole.
+      if (batch.key !== key) continue;
+      for (const [item, url] of urls.entries()) {
+        const line = lines[item];
+        const end = line !== undefined && isEnd(line) ? line : undefined;
+        // An address that a batch has twice has one end.
+        if (end === undefined && known.get(url)?.batch === batch) continue;
+        known.set(url, { batch, end });
+      }
+    }
+    return known;
+  }
+}
+
+function isEnd({ output, error }: JournalLine): boolean {
+  return output !== null || error !== null;
+}

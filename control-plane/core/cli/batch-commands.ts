@@ -1,0 +1,43 @@
+/** `batches cancel`, for the batches of all accounts. */
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import type { Command } from 'commander';
+import { batchStatus } from '../jobs/batch.ts';
+import { isoTime } from '../jobs/job.ts';
+import { publicPrefix } from '../keys/api-key-token.ts';
+import type { CliContext } from './context.ts';
+
+const OPERATOR = { kind: 'operator' } as const;
+
+export function addBatchCommands(program: Command, context: CliContext): void {
+  program
+    .command('batches')
+    .description('cancel batches')
+    .command('cancel')
+    .description('cancel what no node has begun of a batch, and return its credits')
+    .argument('<id>', 'a UUID')
+    .action((id: string) => cancelBatch(context, id));
+}
+
+async function cancelBatch(context: CliContext, id: string): Promise<void> {
+  const batch = await context.withStores(({ batches }) =>
+    batches.cancelBatchBy(id.toLowerCase(), { actor: OPERATOR }),
+  );
+  if (batch === undefined) throw new ContractError('BATCH_NOT_FOUND', `There is no batch "${id}".`);
+  const { counts } = batch;
+  const view = {
+    batch_id: batch.id,
+    status: batchStatus(batch),
+    account_id: batch.accountId,
+    key: publicPrefix(batch.apiKeyId),
+    created_at: isoTime(batch.createdAtMs),
+    cancelled_at: isoTime(batch.cancelledAtMs),
+    finished_at: isoTime(batch.finishedAtMs),
+    counts,
+  };
+  context.report(view, () => [
+    batch.finishedAtMs === null
+      ? `cancelled batch ${batch.id}: its ${counts.waiting + counts.queued} images that no node ` +
+        `has begun end within seconds, and the ${counts.processing} in progress as usual`
+      : `batch ${batch.id} ended at ${isoTime(batch.finishedAtMs)}; nothing changed`,
+  ]);
+}

@@ -1,0 +1,67 @@
+/**
+ * Cancels batches for whoever may change the account, in the account's log. What no node has begun
+ * then ends without a charge, by any replica (submission/run-batches.ts).
+ */
+
+import { randomUUID } from 'node:crypto';
+import { type Database, type Db, type Schema, transact } from '@matting/database/database.ts';
+import { isAsciiWord, matchesOne } from '@matting/database/statements.ts';
+import { type Actor, insertAuditEntry, requireAuthority } from '../accounts/audit.ts';
+import { type Batch, readBatch } from '../jobs/batch.ts';
+
+type Canceller = Pick<Parameters<typeof insertAuditEntry>[2], 'accountId' | 'actor'>;
+type Which = Partial<Pick<Schema['batches'], 'id' | 'api_key_id'>>;
+
+/** Cancels the open ones. The transaction holds the account's row, so no other one begins. */
+export async function cancelOpenBatches(
+  database: Database,
+  tx: Db,
+  by: Canceller,
+  which: Which,
+): Promise<void> {
+  const open = await tx
+    .selectFrom('batches')
+    .select('id')
+    .where('account_id', '=', by.accountId)
+    .where('open_at', '>', 0)
+    .where(eb => eb.and(which))
+    .orderBy('id')
+    .execute();
+  for (const { id: subject } of open) {
+    const cancelled = await matchesOne(
+      tx
+        .updateTable('batches')
+        .set({ cancelled_at: database.nowMs })
+        .where('id', '=', subject)
+        .where('cancelled_at', 'is', null)
+        .where('finished_at', 'is', null),
+    );
+    const entry = { id: randomUUID(), action: 'batch.cancelled', subject };
+    // An earlier round that cancelled it wrote the entry, too.
+    if (cancelled) await insertAuditEntry(database, tx, { ...by, ...entry });
+  }
+}
+
+export function batchCancellation(database: Database) {
+  return {
+    /**
+     * Undefined: the account has no such batch. A batch that is cancelled or finished stays so.
+     * @param of.accountId absent: any account's
+     */
+    cancelBatchBy: (
+      batchId: string,
+      { actor, accountId }: { readonly actor: Actor; readonly accountId?: string },
+    ): Promise<Batch | undefined> => {
+      const entryId = randomUUID();
+      return transact(database, async tx => {
+        const found = isAsciiWord(batchId) && (await readBatch(database, tx, { id: batchId }));
+        if (!found || found.accountId !== (accountId ?? found.accountId)) return undefined;
+        const asked = { accountId: found.accountId, actor, entryId, endsRight: true };
+        const { actor: authorized } = await requireAuthority(database, tx, asked);
+        const by = { accountId: found.accountId, actor: authorized };
+        await cancelOpenBatches(database, tx, by, { id: batchId });
+        return readBatch(database, tx, { id: batchId });
+      });
+    },
+  };
+}
