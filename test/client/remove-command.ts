@@ -1,6 +1,6 @@
 /**
  * `matting remove` as a program and in this process, before a real service with a scripted node.
- * Each test has a folder and an account of its own. Needs: portal.
+ * Each test has a folder and an account of its own.
  */
 
 import assert from 'node:assert/strict';
