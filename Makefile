@@ -1,14 +1,15 @@
 # make start   set up and run everything, print the address, a key and a curl line
 # make demo    IMAGE=photo.jpg OUT=cutout.png: set up, cut one image out, leave nothing running
 # make test    [ONLY=folder or file]: set up and run the tests, or some
-# make storms  the tests that kill processes or live long, some minutes: what of make chaos CI runs each time
-# make mutants   every guard has a mutant that makes the test fail which is named for it; ten minutes
+# make nightly   the tests that a change rarely affects; if all pass, it writes test/lanes/last-green, which you commit (docs/testing.md); half an hour
+# make storms [ONLY=file]: the tests that kill processes or live long, some minutes
+# make mutants [ONLY=file]: every guard has a mutant that makes the test fail which is named for it; ten minutes
 # make browser [SHOTS=dir]: the account area in a real Chromium, some minutes; SHOTS: a picture of every page goes there
-# make monitoring   every panel of the dashboards against a real Prometheus that watches the service under load; a minute
+# make monitoring [ONLY=dashboards]: every panel of the dashboards against a real Prometheus, and no alert over a new service that is well; three minutes
 # make test-traces  a real model's trace in a real Jaeger (its all-in-one, named jaeger, in MATTING_TEST_TOOLS or the PATH); a minute
 # make runbook [ONLY=fleet]: the procedures of docs/runbook.md and docs/security.md as they are written, and alerts that fire and are over; some minutes each
 # make test-install   docs/install.md under a real systemd (root, systemd-nspawn), and the commands of the pages on it; some minutes
-# make apart   packages of the control plane taken away, each and then all: what is left is whole; three minutes
+# make apart [ONLY=all]: packages of the control plane taken away, each and then all: what is left is whole; three minutes
 # make test-storage   the suites of storage on versitygw and MinIO, as far as they are installed, with waits for silence; two minutes
 # make test-chart   the Helm chart: lint, rendering, a real API server (helm, kubectl, etcd, kube-apiserver), as far as they are here; a minute
 # make test-kubernetes [ONLY=name]   the chart on a real cluster of this machine alone, as root, with the images of make images; half an hour
@@ -66,7 +67,7 @@ PHOTOS ?=
 MINUTES ?=
 
 # The comments above are the help.
-.PHONY: help setup start demo test storms mutants apart test-install test-traces test-storage test-databases test-cuda-stubs test-upgrade test-release test-chart test-kubernetes browser monitoring runbook images test-images check types lint generated generate format fuzz schemathesis chaos soak repeat bench bench-card clean
+.PHONY: help setup start demo test nightly storms mutants apart test-install test-traces test-storage test-databases test-cuda-stubs test-upgrade test-release test-chart test-kubernetes browser monitoring runbook images test-images check types lint generated generate format fuzz schemathesis chaos soak repeat bench bench-card clean
 .DEFAULT_GOAL := help
 # Each needs the one before, and the last line of `make check` is the tests' count.
 .NOTPARALLEL:
@@ -112,14 +113,17 @@ demo: setup
 test: setup
 	@$(NODE) test/support/run-tests.ts $(ONLY)
 
+nightly: setup
+	@$(NODE) test/lanes/main.ts nightly
+
 storms: setup
-	@$(NODE) test/support/run-tests.ts --kind=storm
+	@$(NODE) test/support/run-tests.ts --shared --kind=storm $(ONLY)
 
 mutants: setup
-	@$(NODE) test/support/run-tests.ts --kind=mutants
+	@MATTING_TEST_GUARDS_OF='$(ONLY)' $(NODE) test/support/run-tests.ts --kind=mutants
 
 apart: setup
-	@$(NODE) test/apart/main.ts
+	@$(NODE) test/apart/main.ts $(ONLY)
 
 # Every test that takes its store from OBJECT_STORES: by default versitygw, here MinIO, too, and with waits for silence.
 test-storage: setup
@@ -142,7 +146,7 @@ browser: setup
 	@MATTING_TEST_SHOTS="$(SHOTS)" $(NODE) test/support/run-tests.ts test/browser $(wildcard test/browser/*.browser.ts)
 
 monitoring: setup
-	@$(NODE) test/support/run-tests.ts --minutes=10 $(wildcard test/monitoring/*.monitoring.ts)
+	@$(NODE) test/support/run-tests.ts --minutes=10 $(or $(ONLY:%=test/monitoring/%.monitoring.ts),$(wildcard test/monitoring/*.monitoring.ts))
 
 images: setup
 	@$(NODE) deploy/images/build.ts $(if $(ONLY),--only '$(ONLY)') $(if $(TAG),--tag '$(TAG)') \

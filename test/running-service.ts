@@ -1,4 +1,5 @@
 /** `matting up` as a child process; `close` fails when a process is left over. */
+
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
@@ -7,6 +8,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { findStackPorts } from '../bin/stack.ts';
 import { until } from './support/processes.ts';
+import { CACHE_ENV } from './support/started-env.ts';
 
 export const ROOT = path.resolve(import.meta.dirname, '..');
 const START_TIMEOUT_MS = 240_000;
@@ -81,6 +83,7 @@ export async function isolatedEnv(extra: Record<string, string> = {}) {
   );
   const env: Record<string, string> = {
     ...inherited,
+    ...CACHE_ENV,
     MATTING_PORT: String(ports.http),
     MATTING_REGISTRY_PORT: String(ports.registry),
     MATTING_METRICS_PORT: String(ports.metrics),

@@ -1,4 +1,5 @@
 /** The operator's commands: what they print, and what they exit with. Needs: portal. */
+
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
@@ -27,6 +28,7 @@ import { hashOfSecret } from '@matting/portal/session/secret.ts';
 import { OPERATOR, placed } from '@matting/portal/test/orders.ts';
 import { at } from '@matting/test-support/at.ts';
 import { onDatabases, useTestDatabase } from '@matting/test-support/database.ts';
+import { STARTED_ENV } from '@matting/test-support/started-env.ts';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import ava from 'ava';
 import { sql } from 'kysely';
@@ -611,7 +613,7 @@ test('a command names what is wrong, without the password', async t => {
 });
 
 test('the program ends quietly where its output is not read', async t => {
-  const env = { PATH: process.env.PATH ?? '', MATTING_DATA_DIR: await temporaryFolder(t) };
+  const env = { ...STARTED_ENV, MATTING_DATA_DIR: await temporaryFolder(t) };
   t.is((await runCli(env, 'migrate')).code, 0);
   const child = spawn(process.execPath, [PROGRAM, 'accounts', 'create', 'unread'], { env });
   // This closes the pipe as `head` does when it has its lines.

@@ -1,7 +1,9 @@
 /** Several callers, shared memory: each matte is its own picture's. */
+
 import assert from 'node:assert/strict';
 import { setTimeout as delay } from 'node:timers/promises';
 import { at } from '@matting/test-support/at.ts';
+import { STARTED_ENV } from '@matting/test-support/started-env.ts';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import { writeTinyModel } from '@matting/test-support/tiny-model.ts';
 import ava, { type ExecutionContext } from 'ava';
@@ -45,12 +47,11 @@ class CountedBuffers extends BufferPool {
 async function openNode(t: ExecutionContext) {
   const folder = await temporaryFolder(t);
   const buffers = new CountedBuffers();
-  const childEnv = { PATH: process.env.PATH ?? '' };
   const size = { width: SIDE, height: SIDE };
   const model = await writeTinyModel(folder, { kind: 'mean', ...size });
-  const pictures = await openPicturePool({ workers: 3, childEnv, log, buffers });
+  const pictures = await openPicturePool({ workers: 3, childEnv: STARTED_ENV, log, buffers });
   t.teardown(() => pictures.close(0));
-  const pool = { engines: 2, threadsPerEngine: 1, childEnv, log, buffers };
+  const pool = { engines: 2, threadsPerEngine: 1, childEnv: STARTED_ENV, log, buffers };
   const engines = openEnginePool({ model, ...pool });
   t.teardown(() => engines.close(0));
   await engines.ready();

@@ -1,4 +1,5 @@
 /** The commands of the node's command line, in this process; what only a program has is spawned. */
+
 import { spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
@@ -21,6 +22,7 @@ import { modelsList, modelsShow } from '@matting/model-tools/commands/list-model
 import { type ModelsFetchOptions, modelsFetch } from '@matting/model-tools/commands/models.ts';
 import { ConfigError } from '@matting/program/config-error.ts';
 import { gpuFacts, openGpuHost } from '@matting/serving/test/gpu-host.ts';
+import { CACHE_ENV } from '@matting/test-support/started-env.ts';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import { encodeTinyModel, writeTinyModel } from '@matting/test-support/tiny-model.ts';
 import ava, { type ExecutionContext } from 'ava';
@@ -34,6 +36,7 @@ const directory = await temporaryFolder({ teardown: test.after.always });
 
 /** The discard port: nothing listens. */
 const ENV = {
+  ...CACHE_ENV,
   PATH: '',
   HOME: directory,
   MATTING_MODEL_DIR: join(directory, 'cache'),
@@ -280,6 +283,15 @@ const add = (file: string, options: ModelsAddOptions = {}, answers?: string[]) =
   return added.then(ended => ({ ...ended, asked }));
 };
 
+const MINE = { name: 'mine', mean: [0, 0, 0], std: [255, 255, 255] } as const;
+let adding: ReturnType<typeof add> | undefined;
+
+/** Three tests share the model; the last of them removes it. */
+function addMine(): ReturnType<typeof add> {
+  adding ??= writeTinyModel(directory, { kind: 'mean' }).then(({ path }) => add(path, MINE));
+  return adding;
+}
+
 test('what is stated nowhere and cannot be measured is asked for, or named with 64', async t => {
   const { path: tiny } = await writeTinyModel(directory, { kind: 'mean' });
   const { error } = await add(tiny);
@@ -303,7 +315,7 @@ test('what is stated nowhere and cannot be measured is asked for, or named with 
 test('a name of the catalogue is added where it is not there, once, and else named with 64', async t => {
   const { path: tiny } = await writeTinyModel(directory, { kind: 'mean' });
   const normalisation = { mean: [0, 0, 0], std: [255, 255, 255] } as const;
-  await add(tiny, { name: 'mine', ...normalisation });
+  await addMine();
   const row = await outputOf(to => modelsShow('ben2', configOf(), to));
   const { title, goodFor, licence } = JSON.parse(row.out);
   const catalogueFile = join(directory, 'catalogue.json');
@@ -336,12 +348,11 @@ test('a name of the catalogue is added where it is not there, once, and else nam
       ],
     );
   }
-  for (const name of ['mine', 'known']) await modelsRemove(name, configOf(), new PassThrough());
+  await modelsRemove('known', configOf(), new PassThrough());
 });
 
 test('models are fetched without OpenVINO where it cannot be installed, unless it is named', async t => {
-  const { path: tiny } = await writeTinyModel(directory, { kind: 'mean' });
-  await add(tiny, { name: 'mine', mean: [0, 0, 0], std: [255, 255, 255] });
+  await addMine();
   const aFile = join(directory, 'providers');
   await writeFile(aFile, '');
   const fetched = async (runtime: string, env: Record<string, string>, own = {}) => {
@@ -375,13 +386,11 @@ test('models are fetched without OpenVINO where it cannot be installed, unless i
   const host = await openGpuHost(t, [gpuFacts('a')]);
   t.is((await fetched('auto', offline, { childEnv: host.childEnv })).said, told);
   t.regex((await fetched('openvino', onGpu)).error?.message ?? '', /cannot be downloaded/);
-  await modelsRemove('mine', configOf(), new PassThrough());
 });
 
 test('a model of a file is added, listed, prepared, shown and removed', async t => {
   const { path: tiny } = await writeTinyModel(directory, { kind: 'mean' });
-  const options = { name: 'mine', mean: [0, 0, 0], std: [255, 255, 255] } as const;
-  const { out, error } = await add(tiny, options);
+  const { out, error } = await addMine();
   t.is(error, undefined);
   t.regex(out, /^added mine [0-9a-f]{12}\ncut-out +\S+\/models\/mine\/cutout\.png\nseconds /);
   t.regex(out, /needs 0\.\d GB .*\n.*MATTING_MODELS_OFFERED=mine .*\n$/);
@@ -404,7 +413,7 @@ test('a model of a file is added, listed, prepared, shown and removed', async t 
   await writeFile(plans, JSON.stringify({ ours: { goodFor: 'tests', models } }));
   const used = await outputOf(to => modelsRemove('mine', configOf(), to));
   requireModelError(t, used.error, /ours use mine; .*plans\.json/);
-  requireModelError(t, (await add(tiny, { ...options, name: 'ours' })).error, /belongs to a plan/);
+  requireModelError(t, (await add(tiny, { ...MINE, name: 'ours' })).error, /belongs to a plan/);
   await rm(plans);
   await modelsRemove('mine', configOf(), new PassThrough());
   const { error: gone } = await outputOf(to => modelsShow('mine', configOf(), to));

@@ -390,18 +390,13 @@ test('a job of a key is corrected on its page, over the picture that was sent', 
   t.deepEqual(visitor.takeProblems(), []);
 });
 
-test('a key that is revoked is refused within a second', async t => {
+test('a key that is revoked is refused', async t => {
   await visitor.go('/account/keys');
   await page.getByRole('link', { name: 'shop' }).click();
   await button('Revoke key').click();
   await page.getByText('Key revoked.').waitFor();
-  const revokedAt = performance.now();
-  await until(async () => (await curl(token, `late-${Date.now()}`)).status === 401, {
-    timeoutMs: WAIT_MS,
-    what: 'the key is refused',
-  });
-  // One control plane forgets it at once; others within a second (replicas.test.ts).
-  t.true(performance.now() - revokedAt < WAIT_MS);
+  // This control plane forgets it at once; others within a second (replicas.test.ts).
+  t.is((await curl(token, 'late')).status, 401);
 });
 
 test('everything that changed is in the log, and no secret with it', async t => {

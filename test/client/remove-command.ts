@@ -1,7 +1,8 @@
 /**
  * `matting remove` as a program and in this process, before a real service with a scripted node.
- * Each test has a folder and an account of its own. Needs: portal.
+ * Each test has a folder and an account of its own.
  */
+
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
@@ -17,6 +18,7 @@ import { Replicas } from '../../control-plane/test/programs.ts';
 import { findFreePorts } from '../../program/ports/free-ports.ts';
 import { SelectableKind, type SelectableModel } from '../../proto/gen/matting/v1/matte_service.ts';
 import { ROOT } from '../running-service.ts';
+import { STARTED_ENV } from '../support/started-env.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
 
 export interface RunEnd {
@@ -86,7 +88,7 @@ export class RemoveCommand {
   #spawn(program: string, args: readonly string[]): Run {
     const child = spawn(program, args, {
       cwd: this.folder,
-      env: { PATH: process.env.PATH, MATTING_API_KEY: this.caller.token },
+      env: { ...STARTED_ENV, MATTING_API_KEY: this.caller.token },
       stdio: ['pipe', 'pipe', 'pipe'],
     });
     const stdout: Buffer[] = [];

@@ -1,4 +1,5 @@
 /** The commands that the timers of deploy/systemd run, run. Needs: operations. */
+
 import { execFile, execFileSync } from 'node:child_process';
 import { existsSync, globSync, mkdirSync, readFileSync, utimesSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -7,6 +8,7 @@ import ava from 'ava';
 import { spawnMatting } from '../running-service.ts';
 import { findProgram } from '../support/foreign-program.ts';
 import { isNotTested } from '../support/skip.ts';
+import { STARTED_ENV } from '../support/started-env.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
 
 const test = ava.serial;
@@ -29,7 +31,7 @@ test('a database is checked, backed up and proven by the command of each timer',
   const directory = await temporaryFolder(t);
   const backups = path.join(directory, 'backups');
   const env = {
-    PATH: process.env.PATH ?? '',
+    ...STARTED_ENV,
     MATTING_DATA_DIR: path.join(directory, 'data'),
     BACKUP_DIR: backups,
     BACKUP_DAYS: '2',

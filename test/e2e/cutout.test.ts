@@ -12,7 +12,7 @@ test('the demo picture comes out as a teapot, and a picture of nothing fails and
   copyFileSync(path.join(ROOT, 'docs/images/demo.jpg'), path.join(folder, 'demo.jpg'));
   const create = { width: 640, height: 480, channels: 3, background: '#8a9097' } as const;
   await sharp({ create }).toFile(path.join(folder, 'wall.png'));
-  const { env } = await isolatedEnv();
+  const { env } = await isolatedEnv({ MATTING_ENGINES: '1', MATTING_PICTURE_WORKERS: '1' });
   const args = ['cutout', 'demo.jpg', 'wall.png', '--model', 'isnet', '--fail-without-subject'];
   const { exited, output } = spawnMatting(args, env, folder);
   t.is(await exited, 1, output());

@@ -19,7 +19,8 @@ async function twoPictures() {
 
 test('a picture comes out the same after itself and after another, by the models that it needs', async t => {
   const pictures = await twoPictures();
-  const service = await startService({ MATTING_MODEL: '', MATTING_QUALITY: 'standard' });
+  const few = { MATTING_ENGINES: '1', MATTING_PICTURE_WORKERS: '1' };
+  const service = await startService({ MATTING_MODEL: '', MATTING_QUALITY: 'standard', ...few });
   t.teardown(() => service.close());
   const cutOut = async (picture: Buffer) => {
     const { body: job } = await service.post({ image_base64: picture.toString('base64') });

@@ -1,4 +1,5 @@
 /** A program of the service as its supervisor sees it: its log, its exit code, its last words. */
+
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import path from 'node:path';
@@ -6,6 +7,7 @@ import { createInterface } from 'node:readline';
 import { BOUND } from './foreign-program.ts';
 import { CHANNEL_ENV, closeChannel, STDIO_WITH_CHANNEL } from './ipc-channel.ts';
 import { until } from './processes.ts';
+import { STARTED_ENV } from './started-env.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '../..');
 
@@ -45,7 +47,7 @@ export class Program {
   constructor(name: string, args: readonly string[], env: Env, options: ProgramOptions = {}) {
     this.name = name;
     this.#args = args;
-    this.#env = { PATH: process.env.PATH ?? '', ...env };
+    this.#env = { ...STARTED_ENV, ...env };
     this.#options = options;
   }
 

@@ -142,37 +142,45 @@ function resultOf(results: Results, succeeded: boolean): Counted {
   return { passed, failed, skipped, failures, tookMs };
 }
 
-const SLOWEST = 10;
+/** What several runs add up to. Failures are whole lines, also those of files that passed then. */
+export interface Tally extends Pick<AvaResult, 'passed' | 'failed' | 'skipped' | 'tookMs'> {
+  readonly failures: readonly string[];
+}
+
+const SLOWEST = 20;
 
 /**
  * Sets the exit code, 0 only when something passed and nothing failed, and says the slowest files,
- * what failed, and `N passed, N failed` as this process's last words.
- *
- * `MATTING_TEST_TALLY=file` has a line with the counts appended, and one with # for each failure,
- * also of those that passed when they ran again: what runs several adds them up.
+ * what failed, and `N passed, N failed` as this process's last words. `MATTING_TEST_TALLY=file` has
+ * the tally appended as a line of JSON, for a program that runs several.
  */
 export function concludeWith(results: readonly AvaResult[], lastWords?: () => void): void {
-  const sum = (of: (result: AvaResult) => number) => results.reduce((n, one) => n + of(one), 0);
-  const passed = sum(result => result.passed);
-  const failed = sum(result => result.failed);
-  const skipped = sum(result => result.skipped);
-  const tally = process.env.MATTING_TEST_TALLY;
-  const failures = [
-    ...results.flatMap(result => result.flaky.map(failure => `flaky: ${failure}`)),
-    ...results.flatMap(result => result.failures.map(failure => `failed: ${failure}`)),
-  ];
-  if (tally) {
-    const lines = [`${passed} ${failed}`, ...failures.map(failure => `# ${failure}`)];
-    appendFileSync(tally, `${lines.join('\n')}\n`);
-  }
+  const tallies = results.map(({ passed, failed, skipped, failures, flaky, tookMs }) => ({
+    ...{ passed, failed, skipped, tookMs },
+    failures: [
+      ...flaky.map(failure => `flaky: ${failure}`),
+      ...failures.map(failure => `failed: ${failure}`),
+    ],
+  }));
+  const { MATTING_TEST_TALLY: file } = process.env;
+  if (file) appendFileSync(file, tallies.map(tally => `${JSON.stringify(tally)}\n`).join(''));
+  sayTally(tallies, lastWords);
+}
+
+/** As `concludeWith` does, but appends no line. */
+export function sayTally(tallies: readonly Tally[], lastWords?: () => void): void {
+  const sum = (of: (tally: Tally) => number) => tallies.reduce((n, one) => n + of(one), 0);
+  const passed = sum(tally => tally.passed);
+  const failed = sum(tally => tally.failed);
+  const skipped = sum(tally => tally.skipped);
   process.exitCode = failed === 0 && passed > 0 ? 0 : 1;
   process.once('exit', () => {
-    const tookMs = results.flatMap(result => result.tookMs);
-    for (const [file, ms] of tookMs.slice(0, SLOWEST)) {
+    const tookMs = tallies.flatMap(tally => tally.tookMs);
+    for (const [file, ms] of tookMs.sort(([, one], [, other]) => other - one).slice(0, SLOWEST)) {
       console.log(`${(ms / 1000).toFixed(1).padStart(6)} s  ${file}`);
     }
     lastWords?.();
-    for (const failure of failures) console.log(failure);
+    for (const failure of tallies.flatMap(tally => tally.failures)) console.log(failure);
     if (skipped > 0) console.log(`${skipped} skipped`);
     console.log(`${passed} passed, ${failed} failed`);
   });

@@ -1,7 +1,7 @@
 /**
  * Runs every test with ava, or files and folders that are named; `--kind=storm` takes `*.storm.ts`. The
  * last line is `N passed, N failed`; exits 0 only when something passed and nothing failed. A run
- * in which no test ends for `--minutes` hangs.
+ * in which no test ends for `--minutes` hangs. With `--shared` files by name share a server, too.
  */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -63,6 +63,7 @@ const { values, positionals } = parseArgs({
     kind: { type: 'string', default: 'test' },
     concurrency: { type: 'string', default: '3' },
     minutes: { type: 'string', default: '5' },
+    shared: { type: 'boolean', default: false },
   },
   allowPositionals: true,
 });
@@ -73,7 +74,7 @@ warnWithoutServer();
 const isFew =
   positionals.length > 0 && positionals.every(target => named.includes(path.resolve(ROOT, target)));
 // A few files by name may need a disk, or a server of their own.
-if (!isFew) await prepare();
+if (!isFew || values.shared) await prepare();
 const concurrency = Number(values.concurrency);
 const timeoutMs = Number(values.minutes) * 60_000;
 concludeWith([await runAva({ files, concurrency, timeoutMs })], warnWithoutServer);

@@ -1,6 +1,7 @@
 /** The shell over the real pools: real engine and worker processes, a tiny graph, drawn pictures. */
 
 import { OutputFormat, ResultKind } from '@matting/proto/gen/matting/v1/matte_service.ts';
+import { STARTED_ENV } from '@matting/test-support/started-env.ts';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import { writeTinyModel } from '@matting/test-support/tiny-model.ts';
 import { until } from '@matting/test-support/waiting.ts';
@@ -22,7 +23,6 @@ const size = { width: WIDTH, height: HEIGHT };
 /** The graph's matte of a picture is its brightness. */
 const BRIGHTNESS = 120;
 const log = pino({ level: 'silent' });
-const childEnv = { PATH: process.env.PATH ?? '' };
 
 const RED_MARK = await sharp({ create: { width: 20, height: 20, channels: 3, background: '#f00' } })
   .png()
@@ -36,8 +36,8 @@ let file: Buffer;
 
 test.before(async () => {
   const model = await writeTinyModel(directory, { kind: 'mean' });
-  engines = openEnginePool({ model, engines: 1, threadsPerEngine: 1, childEnv, log });
-  pictures = await openPicturePool({ workers: 1, childEnv, log });
+  engines = openEnginePool({ model, engines: 1, threadsPerEngine: 1, childEnv: STARTED_ENV, log });
+  pictures = await openPicturePool({ workers: 1, childEnv: STARTED_ENV, log });
   await engines.ready();
   node = await openShell({ model, engines, role: 'subject' }, pictures);
   const background = { r: BRIGHTNESS, g: BRIGHTNESS, b: BRIGHTNESS };
@@ -102,7 +102,13 @@ test('a mark stays in its corner of portraits and landscapes, however they fit t
     const bySide = fit === 'short-side' ? { sides } : {};
     const folder = await temporaryFolder(t);
     const model = await writeTinyModel(folder, { kind: 'red', form: { ...form, ...bySide } });
-    const own = openEnginePool({ model, engines: 1, threadsPerEngine: 1, childEnv, log });
+    const own = openEnginePool({
+      model,
+      engines: 1,
+      threadsPerEngine: 1,
+      childEnv: STARTED_ENV,
+      log,
+    });
     t.teardown(() => own.close(0));
     await own.ready();
     const shell = await openShell({ model, engines: own, role: 'subject' }, pictures);
@@ -146,7 +152,13 @@ test('a model that refines decides in the unsure band, and nowhere else', async 
   const model = await writeTinyModel(directory, {
     ...{ kind: 'refined', form: { ...form, trimap: true }, width: 64, height: 64 },
   });
-  const refining = openEnginePool({ model, engines: 1, threadsPerEngine: 1, childEnv, log });
+  const refining = openEnginePool({
+    model,
+    engines: 1,
+    threadsPerEngine: 1,
+    childEnv: STARTED_ENV,
+    log,
+  });
   t.teardown(() => refining.close(0));
   await refining.ready();
   // Its brightness is its matte: black, a ramp of half a red, white.
@@ -211,7 +223,13 @@ const drawn = (shapes: string) => {
 /** Opens a node whose matte is a picture's brightness, seen in 128 x 128 pixels. */
 async function openBrightness(t: ExecutionContext) {
   const model = await writeTinyModel(directory, { kind: 'mean', width: 128, height: 128 });
-  const own = openEnginePool({ model, engines: 1, threadsPerEngine: 1, childEnv, log });
+  const own = openEnginePool({
+    model,
+    engines: 1,
+    threadsPerEngine: 1,
+    childEnv: STARTED_ENV,
+    log,
+  });
   t.teardown(() => own.close(0));
   await own.ready();
   const shell = await openShell({ model, engines: own, role: 'subject' }, pictures);

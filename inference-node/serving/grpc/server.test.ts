@@ -2,6 +2,7 @@
  * Tests what a node's gRPC server answers beside mattes: health, what it is, its capacity,
  * reflection.
  */
+
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -28,6 +29,7 @@ import {
   OutputFormat,
   type WatchCapacityResponse,
 } from '@matting/proto/gen/matting/v1/matte_service.ts';
+import { STARTED_ENV } from '@matting/test-support/started-env.ts';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import ava from 'ava';
 import { HealthClient } from '../test/health-client.ts';
@@ -317,7 +319,7 @@ async function runExample(input: string, output: string, env: Readonly<Record<st
   assert.ok(code, 'docs/grpc.md has an example');
   const child = spawn(process.execPath, ['--input-type=module-typescript', '-', input, output], {
     cwd: ROOT,
-    env: { PATH: process.env.PATH, NODE_ADDRESS: node.address, ...env },
+    env: { ...STARTED_ENV, NODE_ADDRESS: node.address, ...env },
     stdio: ['pipe', 'inherit', 'pipe'],
   });
   child.stdin.end(code);

@@ -1,6 +1,8 @@
 /** A host of GPUs: a stand-in of nvidia-smi lists them, and engines on them run on the CPU. */
+
 import { chmod, mkdtemp, writeFile } from 'node:fs/promises';
 import path from 'node:path';
+import { CACHE_ENV } from '@matting/test-support/started-env.ts';
 import { type Ending, temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import pino from 'pino';
 import type { GpuFacts } from '../engine/devices/list-gpus.ts';
@@ -44,6 +46,7 @@ export async function openGpuHost(context: Ending, gpus: readonly GpuFacts[]): P
   await writeFile(command, `#!/bin/sh\n${said}\n`);
   await chmod(command, 0o755);
   const childEnv = {
+    ...CACHE_ENV,
     PATH: `${root}:/bin:/usr/bin`,
     NODE_OPTIONS: `--import=${HOOK}`,
     TEST_GPU_FAULTS: faults,

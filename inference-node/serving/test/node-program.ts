@@ -1,4 +1,5 @@
 /** The whole inference node as a process, and the lines of its log. */
+
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import path from 'node:path';
@@ -6,6 +7,7 @@ import { createInterface } from 'node:readline';
 import { credentials } from '@grpc/grpc-js';
 import { MatteServiceClient } from '@matting/proto/gen/matting/v1/matte_service.ts';
 import { CHANNEL_ENV, STDIO_WITH_CHANNEL } from '@matting/test-support/ipc-channel.ts';
+import { STARTED_ENV } from '@matting/test-support/started-env.ts';
 import { MatteCaller } from './test-node.ts';
 
 const MAIN = path.resolve(import.meta.dirname, '../../main.ts');
@@ -38,7 +40,7 @@ export function startProgram(
   const preload = hook === undefined ? [] : ['--import', path.join(import.meta.dirname, hook)];
   const child = spawn(process.execPath, [...preload, main], {
     env: {
-      PATH: process.env.PATH,
+      ...STARTED_ENV,
       MATTING_NODE_PORT: '0',
       MATTING_NODE_HTTP_PORT: '0',
       ...(heldChannel ? CHANNEL_ENV : {}),

@@ -1,5 +1,6 @@
 /** Pools on tiny graphs for the tests of this folder, closed and removed when the test ends. */
 
+import { CACHE_ENV } from '@matting/test-support/started-env.ts';
 import { type Ending, temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import {
   createUniformRgb,
@@ -50,7 +51,7 @@ export async function openPool(
     model: await createModel(context, modelOptions),
     engines: 1,
     threadsPerEngine: 1,
-    childEnv: {},
+    childEnv: CACHE_ENV,
     log: pino({ level: 'silent' }),
     ...options,
   });

@@ -1,10 +1,12 @@
 /** Programs of tests in processes of their own, whose lines are kept until they are ended. */
+
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { setTimeout as delay } from 'node:timers/promises';
+import { STARTED_ENV } from '@matting/test-support/started-env.ts';
 import { TEST_TOKEN } from '../scripted-node.ts';
 
 /** A program loads for four seconds of processor time, beside whatever else is tested. */
@@ -24,7 +26,7 @@ export class Child {
   ) {
     const program = path.resolve(import.meta.dirname, file);
     this.process = spawn(process.execPath, [...nodeArgs, program, ...args], {
-      env: { PATH: process.env.PATH, ...env },
+      env: { ...STARTED_ENV, ...env },
       stdio: ['pipe', 'pipe', 'inherit'],
     });
     createInterface(this.process.stdout!).on('line', line => this.lines.push(line));

@@ -1,8 +1,10 @@
 /** Tests what comparing does with graphs that its runtimes crash or hang at, and with its folder. */
+
 import { readdir, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { descendantsOf } from '@matting/test-support/processes.ts';
 import { SmallDisk, skipWithoutMounts } from '@matting/test-support/small-disk.ts';
+import { CACHE_ENV } from '@matting/test-support/started-env.ts';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import { type TinyModelOptions, writeTinyModel } from '@matting/test-support/tiny-model.ts';
 import ava, { type ExecutionContext } from 'ava';
@@ -42,7 +44,7 @@ interface Preparing {
 }
 
 function prepare(model: PreparedModel, options: Preparing = {}) {
-  const { wanted = 'auto', childEnv = {}, signal = new AbortController().signal } = options;
+  const { wanted = 'auto', childEnv = CACHE_ENV, signal = new AbortController().signal } = options;
   const openvino = isWithoutOpenvino ? { version: '1', library: '/nowhere' } : openvinoHere();
   const runtimes = runtimeTools(childEnv);
   return prepareRuntime(model, { wanted, openvino, comparing: signal }, { ...HERE, runtimes });

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { descendantsOf } from '@matting/test-support/processes.ts';
+import { CACHE_ENV } from '@matting/test-support/started-env.ts';
 import { killStopped } from '@matting/test-support/stopped-cannot-be-killed.ts';
 import { rejectsWith } from '@matting/test-support/throws.ts';
 import ava from 'ava';
@@ -15,7 +16,7 @@ import {
 
 const test = ava.serial;
 
-const NO_GPU = { childEnv: { CUDA_VISIBLE_DEVICES: '' } };
+const NO_GPU = { childEnv: { ...CACHE_ENV, CUDA_VISIBLE_DEVICES: '' } };
 
 test('cuda by name where there is none is an error of one line', async t => {
   const message = /^execution provider cuda does not run here: .+$/;
@@ -43,7 +44,7 @@ test('a process that does not die holds up no probe, and is named', async t => {
     spec: { ...PROBE_SPEC, provider: 'cpu', allowCpuNodes: true },
     graph: encodeProbeGraph(),
     rgb: drawCheckPicture(PROBE_SIZE_PX, PROBE_SIZE_PX),
-    childEnv: {},
+    childEnv: CACHE_ENV,
     timeoutMs: 500,
     killWaitMaxMs: 100,
   });

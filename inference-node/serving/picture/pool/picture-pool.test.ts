@@ -1,5 +1,6 @@
 import { OUTPUT_FORMATS } from '@matting/proto/contract/formats.ts';
 import { at } from '@matting/test-support/at.ts';
+import { CACHE_ENV } from '@matting/test-support/started-env.ts';
 import { rejectsWith } from '@matting/test-support/throws.ts';
 import ava, { type ExecutionContext } from 'ava';
 import pino from 'pino';
@@ -48,7 +49,7 @@ async function openPool(
   options: Partial<PicturePoolOptions> = {},
 ): Promise<PicturePool> {
   const log = pino({ level: 'silent' });
-  const pool = await openPicturePool({ workers: 1, childEnv: {}, log, ...options });
+  const pool = await openPicturePool({ workers: 1, childEnv: CACHE_ENV, log, ...options });
   t.teardown(() => pool.close(0));
   return pool;
 }
@@ -67,7 +68,7 @@ let endsBefore: Readonly<Record<PictureWorkerEnd, number>>;
 
 test.before(async () => {
   const log = pino({ level: 'silent' });
-  pool = await openPicturePool({ workers: 1, childEnv: {}, log, limits });
+  pool = await openPicturePool({ workers: 1, childEnv: CACHE_ENV, log, limits });
 });
 test.beforeEach(() => {
   endsBefore = pool.ends();
@@ -131,7 +132,7 @@ test('a worker killed over an image during inference loses it, and is replaced',
 });
 
 test('waiting images are refused when every worker dies before it is ready, and the pool recovers', async t => {
-  const childEnv: Record<string, string> = {};
+  const childEnv: Record<string, string> = { ...CACHE_ENV };
   const own = await openPool(t, { childEnv, restartDelaysMs: [50] });
   // From now on each worker ends at its start.
   childEnv.NODE_OPTIONS = '--no-such-option';

@@ -7,6 +7,7 @@ import { readHeif } from '@matting/proto/contract/image-header/heif-file.ts';
 import { box, u32 } from '@matting/proto/contract/test/image-header-samples.ts';
 import { at as elementAt } from '@matting/test-support/at.ts';
 import { isNotTested } from '@matting/test-support/skip.ts';
+import { CACHE_ENV } from '@matting/test-support/started-env.ts';
 import ava from 'ava';
 import { pino } from 'pino';
 import type { Sharp } from 'sharp';
@@ -329,7 +330,7 @@ test.skipIf(untested || TESTED_DECODERS.every(one => one.untested))(
   async t => {
     const heif = await TESTED_DECODERS.find(({ untested }) => !untested)?.find();
     const log = pino({ level: 'silent' });
-    const pool = await openPicturePool({ workers: 1, childEnv: {}, log, heif });
+    const pool = await openPicturePool({ workers: 1, childEnv: CACHE_ENV, log, heif });
     t.teardown(() => pool.close(0));
     t.true(pool.capabilities.inputFormats.includes('heic'));
     const never = new AbortController().signal;

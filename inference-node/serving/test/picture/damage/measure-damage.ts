@@ -1,9 +1,11 @@
 /** Takes spoilt files through real picture workers, and counts what became of them. */
+
 import { createHash } from 'node:crypto';
 import { ContractError, type ErrorCode } from '@matting/proto/contract/errors.ts';
 import type { InputFormat } from '@matting/proto/contract/formats.ts';
 import { at as elementAt } from '@matting/test-support/at.ts';
 import { Random } from '@matting/test-support/random.ts';
+import { CACHE_ENV } from '@matting/test-support/started-env.ts';
 import { pino } from 'pino';
 import type { HeifDecoder } from '../../../picture/children/heif-decoder.ts';
 import { openPicturePool } from '../../../picture/pool/open-picture-pool.ts';
@@ -65,7 +67,7 @@ export async function measureDamage(
 ): Promise<DamageReport> {
   const log = pino({ level: 'silent' });
   const { workers, heif } = options;
-  const pool = await openPicturePool({ workers, childEnv: {}, log, heif });
+  const pool = await openPicturePool({ workers, childEnv: CACHE_ENV, log, heif });
   const violations: string[] = [];
   try {
     const measured: FormDamage[] = [];

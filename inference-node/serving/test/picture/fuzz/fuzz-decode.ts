@@ -1,9 +1,11 @@
 /** Feeds hostile files to real picture workers; any answer outside the contract is reported. */
+
 import { readFileSync } from 'node:fs';
 import { ContractError, type ErrorCode } from '@matting/proto/contract/errors.ts';
 import { IMAGE_PIXELS_MAX } from '@matting/proto/contract/limits.ts';
 import { Random } from '@matting/test-support/random.ts';
 import { isNotTested } from '@matting/test-support/skip.ts';
+import { CACHE_ENV } from '@matting/test-support/started-env.ts';
 import { pino } from 'pino';
 import { budgetFor, RESIDENT_BYTES_BUDGET, WALL_MS_BUDGET } from '../../../picture/budgets.ts';
 import { findHeifDecoder } from '../../../picture/children/find-heif-decoder.ts';
@@ -53,7 +55,7 @@ export async function fuzzDecode({ count, seed, workers }: FuzzOptions): Promise
   const seeds = await createSeedFiles(!isUnread && !isUnwritten);
   const bombs = await createBombs(!isUnread);
   const log = pino({ level: 'silent' });
-  const pool = await openPicturePool({ workers, childEnv: {}, log, heif });
+  const pool = await openPicturePool({ workers, childEnv: CACHE_ENV, log, heif });
   const run = new Run(pool);
   try {
     // The seeds must be whole, or the mutants show nothing.

@@ -6,7 +6,7 @@ import { cp, mkdir, readdir, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import { isNotTested } from '@matting/test-support/skip.ts';
-import test, { type ExecutionContext } from 'ava';
+import test from 'ava';
 import { ARTIFACTS } from '../../deploy/release/artifacts.ts';
 import { ROOT } from '../running-service.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
@@ -15,9 +15,11 @@ import { checkPackedCommand, installPacked, npm } from './packed-command.ts';
 
 const run = promisify(execFile);
 
-/** Packs and installs it as a release does. @returns the folder in which it is installed */
-async function packAndInstall(t: ExecutionContext): Promise<string> {
-  const folder = await temporaryFolder(t);
+const folder = await temporaryFolder({ teardown: test.after.always });
+let installed: string;
+
+/** Packs and installs it as a release does. */
+test.before(async () => {
   const tree = path.join(folder, 'tree');
   const parts = ['tsconfig.json', 'tsconfig.require.json', 'README.md', 'LICENSE', 'src'];
   const files = ['package.json', 'tsconfig.json', 'client/package.json'];
@@ -30,8 +32,8 @@ async function packAndInstall(t: ExecutionContext): Promise<string> {
   await artifact?.make({ version: '9.9.9', commit: '', epochS: '', tree, root: ROOT, out });
   const [tarball, ...others] = await readdir(out);
   assert.ok(tarball !== undefined && others.length === 0, `${others}`);
-  return installPacked(path.join(out, tarball), path.join(folder, 'installed'));
-}
+  installed = await installPacked(path.join(out, tarball), path.join(folder, 'installed'));
+});
 
 /** Programs of callers, which load each of the package's parts. */
 const PROGRAMS = {
@@ -69,7 +71,6 @@ async function installedNode(): Promise<string | undefined> {
 }
 
 test('the packed client loads by import and by require, with its types', async t => {
-  const installed = await packAndInstall(t);
   const node20 = await installedNode();
   isNotTested(node20 === undefined && 'the packed client on Node 20: none is in the PATH');
   for (const [name, text] of Object.entries(PROGRAMS)) {
@@ -112,7 +113,6 @@ test('npm packs no client that was not built', async t => {
 });
 
 test('the packed client brings its command, which cuts out and pays once', async t => {
-  const installed = await packAndInstall(t);
   const packages = await readdir(path.join(installed, 'node_modules'));
   t.deepEqual(
     packages.filter(name => !name.startsWith('.')),

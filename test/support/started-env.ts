@@ -1,0 +1,12 @@
+/** The environment of programs that tests start: nothing of the tests' own environment. */
+import path from 'node:path';
+
+const COMPILED = path.resolve(import.meta.dirname, '../../node_modules/.cache/compiled');
+
+/**
+ * What a start compiles is kept for the next one, as `bin/node24` keeps it. It halves the processor
+ * time of a start.
+ */
+export const CACHE_ENV = { NODE_COMPILE_CACHE: process.env.NODE_COMPILE_CACHE ?? COMPILED };
+
+export const STARTED_ENV = { PATH: process.env.PATH ?? '', ...CACHE_ENV };
