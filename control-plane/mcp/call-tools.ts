@@ -308,7 +308,9 @@ export class CallTools {
     const { baseUrl } = this.#options;
     const problem = problemOf(error, { baseUrl, requestId });
     const detail = withoutHttp(error.message);
-    return { ...said(`${code}: ${detail} ${advice}`, { ...problem, detail }), isError: true };
+    const errors = fieldErrors.map(one => ({ ...one, detail: withoutHttp(one.detail) }));
+    const told = { ...problem, detail, ...(errors.length > 0 && { errors }) };
+    return { ...said(`${code}: ${detail} ${advice}`, told), isError: true };
   }
 }
 
@@ -321,9 +323,9 @@ function noImage(wrong: string): ContractError {
 const OF_HTTP = /\/v1\/|Retry-After|status_url|\bheader\b|^Send the image itself/;
 
 function withoutHttp(message: string): string {
-  const sentences = message.split(/(?<=[.?]) (?=[A-Z])/).filter(one => !OF_HTTP.test(one));
-  return sentences
-    .join(' ')
+  const named = message.replaceAll('GET /v1/models', 'list_models');
+  const sentences = named.split(/(?<=[.?]) (?=[A-Za-z])/).filter(one => !OF_HTTP.test(one));
+  return (sentences.join(' ') || named)
     .replaceAll('Idempotency-Key', 'idempotency_key')
     .replace('background_file, ', '');
 }

@@ -234,7 +234,7 @@ test('the models of the key are listed, and no other is taken', async t => {
   t.is(text, 'fast');
   t.is(fields.models.length, 1);
   const refused = async (model: string) => (await limited.remove({ image_url: PLACE, model })).text;
-  t.regex(await refused('fine'), /^KEY_NOT_ALLOWED: .* fine\. .*Tell the user/);
+  t.regex(await refused('fine'), /^KEY_NOT_ALLOWED: .* fine\. list_models lists .*Tell the user/);
   t.regex(await refused('none'), /^INVALID_PARAMETER: .*fast, fine;.* Correct model\./);
 });
 
@@ -267,6 +267,10 @@ const REFUSED: readonly [Record<string, unknown>, RegExp][] = [
   [{ image_url: PLACE, keep: [] }, /Unknown field: keep\./],
   [{ image_url: PLACE, idempotency_key: 'ü' }, /^INVALID_IDEMPOTENCY_KEY: .*ASCII/],
   [{ image_url: PLACE, idempotency_key: 7 }, /idempotency_key must be a string/],
+  [
+    { image_url: PLACE, model: '../fast' },
+    /^INVALID_PARAMETER: model must be a name of list_models\./,
+  ],
 ];
 
 const EMPTY = [null, '', 0, []];
@@ -351,6 +355,8 @@ test('what is wrong with a call is told by name, takes nothing and leaves nothin
     t.true(isError, text);
     t.regex(text, said);
     t.true(text.startsWith(fields.code) && fields.status < 500);
+    t.regex(fields.detail, /^\S.*[.?]$/, text);
+    t.notRegex(JSON.stringify(fields.errors ?? []), /\/v1\//);
   }
   t.deepEqual(await left(), before);
 });
