@@ -132,12 +132,13 @@ export function startOfDay(nowMs: RawBuilder<number>): RawBuilder<number> {
 
 /**
  * A table through one of its indexes. By their statistics MariaDB and MySQL may take another that
- * reads far more rows, or sort the whole table; SQLite chooses as we would.
+ * reads far more rows, or sort the whole table; SQLite, which has none here, may take one that
+ * leaves a column out.
  */
 export function throughIndex<T extends keyof Schema>(table: T, index: string) {
-  const rows = sql<Schema[T]>`${sql.raw(table)}`;
+  const rows = sql<Schema[T]>`${sql.table(table)}`;
   return {
-    sqlite: rows.as<T>(sql.raw(table)),
+    sqlite: rows.as<T>(sql.raw(`"${table}" indexed by ${index}`)),
     mysql: rows.as<T>(sql.raw(`${table} force index (${index})`)),
   };
 }

@@ -124,7 +124,7 @@ function tablesOf(db: DatabaseSync, prepare: DatabaseSync['prepare']): ReadonlyS
 }
 
 /** The texts are Kysely's: lower case, names quoted. */
-const SOURCE = /\b(from|join|update) "(\w+)"(?: as "(\w+)")?( on)?( where)?/g;
+const SOURCE = /\b(from|join|update) "(\w+)"(?: as "(\w+)")?(?: indexed by \w+)?( on)?( where)?/g;
 
 function countingText(sql: string, tables: ReadonlySet<string>): string {
   const counted = sql.replace(SOURCE, (text, word, table, alias, on, where, at: number) => {

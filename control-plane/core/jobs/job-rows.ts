@@ -275,8 +275,8 @@ function requireErrorCode(value: string): ErrorCode {
   return value;
 }
 
-const JOBS = sql<Schema['jobs']>`jobs`;
-const JOBS_BY_ANY = { sqlite: JOBS.as<'jobs'>(sql`jobs`), mysql: JOBS.as<'jobs'>(sql`jobs`) };
+const JOBS = sql<Schema['jobs']>`${sql.table('jobs')}`.as<'jobs'>('jobs');
+const JOBS_BY_ANY = { sqlite: JOBS, mysql: JOBS };
 
 /** Selects all of a job's columns and `read_at`; `db` is the database or a transaction of it. */
 export function selectJobs(database: Database, db: Db, jobs = JOBS_BY_ANY) {
