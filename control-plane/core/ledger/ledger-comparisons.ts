@@ -4,12 +4,13 @@
  */
 
 import { type Database, query } from '@matting/database/database.ts';
-import { ofAccount, requireInteger, throughIndex } from '@matting/database/statements.ts';
+import { ofAccount, requireInteger } from '@matting/database/statements.ts';
 import { type SqlBool, sql } from 'kysely';
 import { OPEN_STATES } from '../jobs/job.ts';
 import { jobProblem, LEDGER_KINDS, type LedgerKind, type LedgerSlot, SLOT_OF } from './ledger.ts';
 import {
   type AccountRange,
+  ENTRIES_BY_KIND,
   ENTRIES_BY_TIME,
   type JobRange,
   type TimeRange,
@@ -21,8 +22,6 @@ export interface LedgerProblem {
   readonly jobId: string | null;
   readonly problem: string;
 }
-
-const ENTRIES_BY_KIND = throughIndex('ledger_entries', 'ledger_entries_account_kind');
 
 function sumOf<K extends LedgerKind>(kind: K) {
   const amounts = sql`case kind when ${sql.lit(kind)} then amount else 0 end`;

@@ -85,6 +85,7 @@ async function readNthOwner(database: Database, { from, before }: AccountRange, 
   return row?.account_id;
 }
 
+export const ENTRIES_BY_KIND = throughIndex('ledger_entries', 'ledger_entries_account_kind');
 export const ENTRIES_BY_TIME = throughIndex('ledger_entries', 'ledger_entries_account_time');
 
 export const ALWAYS: TimeRange = { fromMs: 0, beforeMs: Number.MAX_SAFE_INTEGER };

@@ -8,7 +8,7 @@ import { readLastAudits } from './last-audits.ts';
 import { type Balances, isReservedReference, type LedgerKind, SLOT_OF } from './ledger.ts';
 import { type AuditOptions, auditLedger } from './ledger-audit.ts';
 import { readSums } from './ledger-comparisons.ts';
-import { only } from './ledger-ranges.ts';
+import { ENTRIES_BY_KIND, ENTRIES_BY_TIME, only } from './ledger-ranges.ts';
 import {
   enterOperatorEntry,
   type OperatorEntry,
@@ -123,18 +123,19 @@ async function earlierOutcome(
   });
 }
 
-/** Along ledger_entries_account_kind or ledger_entries_account_time, backwards. */
+/** Reads backwards along the index. */
 async function listEntries(
   database: Database,
   accountId: string,
   { kind, fromMs = 0, beforeMs = Number.MAX_SAFE_INTEGER, after, limit }: LedgerListing,
 ) {
   if (!isAsciiWord(accountId)) return [];
+  const { dialect } = database;
   return query(database, db => {
     let page = db
-      .selectFrom('ledger_entries')
+      .selectFrom((kind === undefined ? ENTRIES_BY_TIME : ENTRIES_BY_KIND)[dialect])
       .select(['id', 'created_at as atMs', 'kind', 'amount', 'reference'])
-      .where(ofAccount(database.dialect, accountId))
+      .where(ofAccount(dialect, accountId))
       .orderBy('account_id', 'desc');
     if (kind !== undefined) page = page.where('kind', '=', kind).orderBy('kind', 'desc');
     if (after === undefined) page = page.where('created_at', '<', beforeMs);

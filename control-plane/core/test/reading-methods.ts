@@ -255,6 +255,7 @@ export const READING: Readonly<Record<string, Exercise>> = {
     });
     assert.equal(length, 1);
     assert.equal((await ledger.list(accountOf(0), { fromMs: 1e15, limit: 50 })).length, 0);
+    assert.equal((await ledger.list(accountOf(0), { kind: 'revoke', limit: 50 })).length, 0);
   },
   'lostResults.known': async stores => {
     const { jobId } = await lostResult(stores);
