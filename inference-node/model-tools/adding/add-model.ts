@@ -47,8 +47,8 @@ export interface AddContext {
   readonly probe: (file: string, wishes: ProbeWishes, limits: ProbeLimits) => Promise<Probe>;
   /** Prepares the model for this machine, so that a node has it at once. */
   readonly prepare: (manifest: ModelManifest) => Promise<PreparedModel>;
-  /** Asks a person for one at least, or throws. @param sheet cut-outs by each normalisation */
-  readonly ask: (open: readonly OpenFact[], sheet: Buffer, name: string) => Promise<Facts>;
+  /** Asks a person for one at least, or throws. */
+  readonly ask: (open: readonly OpenFact[], { cutouts }: Probe, name: string) => Promise<Facts>;
   readonly say: (line: string) => void;
   readonly onProgress: FilesContext['onProgress'];
 }
@@ -87,7 +87,7 @@ export async function addModel(
   context.signal.throwIfAborted();
   await workshop.place(placed.manifest);
   const cutout = join(folders.addedModelsDir, name, 'cutout.png');
-  await writeFileWhole(cutout, file => file.write(probe.cutout, 0));
+  await writeFileWhole(cutout, file => file.write(probe.cutouts[0], 0));
   const prepared = await context.prepare(placed.manifest);
   const isKept = probe.mended === true && prepared.sha256 === files[0].sha256;
   // A graph that was not mended after all takes more than was measured.
@@ -213,7 +213,7 @@ async function measure(
     requireMatte(probe);
     const open = openFacts(measured);
     if (open.length === 0) return measured;
-    const decided = { ...measured.facts, ...(await ask(open, probe.sheet, name)) };
+    const decided = { ...measured.facts, ...(await ask(open, probe, name)) };
     measured = { facts: decided, probe: await context.probe(path, wishesOf(decided), limits) };
   }
 }
@@ -267,9 +267,11 @@ function requireMatte({ constant, range: [least] }: Probe): void {
 }
 
 function openFacts({ facts, probe }: { facts: Facts; probe: Probe }): readonly OpenFact[] {
-  const { graph, activation, normalisesItself } = probe;
+  const { graph, activation } = probe;
   const open: OpenFact[] = [];
-  if (facts.normalisation === undefined && !normalisesItself) open.push('normalisation');
+  // A graph of bytes normalises by itself.
+  const isOpen = facts.normalisation === undefined && graph.inputType !== 'uint8';
+  if (isOpen) open.push('normalisation');
   if (facts.size === undefined && graph.dynamic) open.push('size');
   if (activation === undefined) open.push('activation');
   return open;

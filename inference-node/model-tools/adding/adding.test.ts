@@ -423,7 +423,8 @@ test('only what is stated nowhere and cannot be measured is asked for, and measu
   // A model that was added before keeps its checksum in fleets.
   const before = { ...narrow.manifest, inputSize: { ...narrow.manifest.inputSize, min: 32 } };
   t.deepEqual(sidesOf(before), { multipleOf: 32, max: 128 });
-  const itself = { probe: async () => ({ ...FOUND, normalisesItself: true }) };
+  const bytes = { ...FOUND.graph, inputType: 'uint8' as const };
+  const itself = { probe: async () => ({ ...FOUND, graph: bytes }) };
   t.deepEqual((await fixture.add(fixture.url, { flags: {} }, itself)).manifest.normalisation, {
     ...{ mean: [0, 0, 0], std: [1, 1, 1] },
   });

@@ -2,7 +2,7 @@
  * The files of a model that is to be added, in a workshop: of an address, of mirrors, or an
  * operator's own, with what lies beside them: external data, settings.
  */
-import { constants, copyFile, open, readFile, stat } from 'node:fs/promises';
+import { constants, copyFile, readFile, stat } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { hashFile, WholeFile } from '@matting/serving/models/cache-files.ts';
 import {
@@ -13,7 +13,7 @@ import {
 } from '@matting/serving/models/manifest.ts';
 import { diskError, ModelError, printable } from '@matting/serving/models/model-error.ts';
 import { readTensorHeads } from '@matting/serving/onnx/tensor-heads.ts';
-import { HEAD_BYTES, whatElseItIs } from '../probing/not-onnx.ts';
+import { requireOnnx } from '../probing/not-onnx.ts';
 import { type AddressClient, describeUrl, InterruptedError } from '../weights/address.ts';
 import { type Downloaded, downloadFromAny } from '../weights/download.ts';
 import { fileNameOf, pinAddress, settingsBeside } from './addresses.ts';
@@ -62,7 +62,7 @@ export async function bringFiles(
   const { workshop, say } = context;
   if (place.type === 'file') {
     const name = wanted.name ?? fileNameOf(basename(place.path));
-    await requireGraph(place.path);
+    await requireOnnx(place.path, 'settings');
     const graph = await bringOwn(place.path, name, wanted, workshop);
     const data: WeightsFile[] = [];
     for (const other of await dataFilesOf(workshop.path(name), name, context.signal)) {
@@ -92,17 +92,6 @@ export async function bringFiles(
   const mirrors = place.mirrors.length > 0 ? { mirrors: place.mirrors } : {};
   const source = { type: 'address', url, ...mirrors, ...(revision && { revision }) } as const;
   return { source, files: [graph, ...data] };
-}
-
-async function requireGraph(path: string): Promise<void> {
-  const head = Buffer.alloc(HEAD_BYTES);
-  await using file = await open(path).catch(error => {
-    throw diskError(error, 'read', path);
-  });
-  const { bytesRead } = await file.read(head, 0, HEAD_BYTES, 0);
-  const other = whatElseItIs(head.subarray(0, bytesRead));
-  if (other === undefined) return;
-  throw new ModelError('settings', printable(`${path} is not an ONNX file, but ${other}`));
 }
 
 /** The operator's stays as it is, and where it is. */

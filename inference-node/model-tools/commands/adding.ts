@@ -1,6 +1,5 @@
 /** `models add` and `remove`, as they are typed, what they ask a person, and what they say. */
 import { once } from 'node:events';
-import { writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline/promises';
@@ -22,7 +21,8 @@ import { loadCatalogue } from '../adding/catalogue.ts';
 import type { Facts } from '../adding/facts.ts';
 import { removeAdded } from '../adding/workshop.ts';
 import { type PrepareOptions, prepareModel } from '../preparing/prepare.ts';
-import { NORMALISATIONS } from '../probing/probe.ts';
+import { NORMALISATIONS, type Probe } from '../probing/probe.ts';
+import { writeCutouts } from './check.ts';
 import { type CliConfig, type CommandContext, UsageError } from './cli-config.ts';
 import { addGraphOptions, type GraphOptions, sizeOf, tripleOf } from './graph-options.ts';
 import { createProgressView } from './progress-view.ts';
@@ -115,7 +115,7 @@ export async function modelsAdd(
         memoryMaxBytes,
         onProgress: progress => view.preparing(manifest.name, progress),
       }),
-    ask: (open, sheet, of) => ask(open, { sheet, name: of }, terminal),
+    ask: (open, probe, of) => ask(open, probe, join(tmpdir(), `matting-${of}.png`), terminal),
     onProgress: (file, receivedBytes, totalBytes) =>
       view.fetching(file, { file, receivedBytes, totalBytes }),
   };
@@ -229,38 +229,38 @@ const FLAGS: Readonly<Record<OpenFact, string>> = {
   activation: '--activation',
 };
 
-function missing(open: readonly OpenFact[], sheet?: string): UsageError {
-  const see = sheet === undefined ? '' : ` (cut-outs by common values: ${sheet})`;
+function missing(open: readonly OpenFact[], cutouts: readonly string[] = []): UsageError {
+  const see = cutouts.length === 0 ? '' : ` (cut-outs by common values: ${cutouts.join(', ')})`;
   return new UsageError(`missing ${open.map(fact => FLAGS[fact]).join(', ')}${see}`);
 }
 
-/** The sheet stays where a person finds it: of the model there may be nothing left. */
+/** The cut-outs stay where a person finds them: of the model there may be nothing left. */
 async function ask(
   open: readonly OpenFact[],
-  { sheet, name }: { readonly sheet: Buffer; readonly name: string },
+  probe: Probe,
+  path: string,
   { question }: Terminal,
 ): Promise<Facts> {
-  const path = join(tmpdir(), `matting-${name}-normalisations.png`);
-  const isShown = open.includes('normalisation');
-  if (isShown) await writeFile(path, sheet);
-  if (question === undefined) throw missing(open, isShown ? path : undefined);
+  const cutouts = open.includes('normalisation') ? await writeCutouts(path, probe) : [];
+  if (question === undefined) throw missing(open, cutouts);
   // The output's meaning is measured anew once the input is known.
   const first = open.filter(fact => fact !== 'activation');
   let facts: Facts = {};
   for (const fact of first.length > 0 ? first : open) {
-    facts = { ...facts, ...(await answered(questionOf(fact, path), question, ANSWERS[fact])) };
+    facts = { ...facts, ...(await answered(questionOf(fact, cutouts), question, ANSWERS[fact])) };
   }
   return facts;
 }
 
-function questionOf(fact: OpenFact, sheet: string): string {
+function questionOf(fact: OpenFact, cutouts: readonly string[]): string {
   if (fact === 'size') return 'Input size in pixels, N or WxH: ';
   if (fact === 'activation') return `Function to apply to its output (${ACTIVATIONS.join(', ')}): `;
   const choices = NORMALISATIONS.map(
-    ({ of, mean, std }, index) => `  ${index + 1}  ${of}: mean ${mean.join()}, std ${std.join()}\n`,
+    ({ of, mean, std }, at) =>
+      `  ${at + 1}  ${of}: mean ${mean.join()}, std ${std.join()}; ${cutouts[at]}\n`,
   );
   return (
-    `The model does not state its mean and std. ${sheet} shows cut-outs by common values:\n` +
+    'The model does not state its mean and std. These are common, each with a cut-out:\n' +
     `${choices.join('')}Enter the number of the best, or mean and std as R,G,B R,G,B: `
   );
 }

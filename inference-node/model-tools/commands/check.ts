@@ -6,6 +6,7 @@ import { diskError } from '@matting/serving/models/model-error.ts';
 import { type RgbaPicture, readPicture } from '@matting/serving/picture/in-process.ts';
 import type { Command } from 'commander';
 import type { Probe, ProbeLimits, ProbeWishes } from '../probing/probe.ts';
+import { rangeText } from '../probing/verdict.ts';
 import { type CommandContext, UsageError } from './cli-config.ts';
 import { addGraphOptions, type GraphOptions } from './graph-options.ts';
 
@@ -44,14 +45,23 @@ export async function modelsCheck(
   const { memoryMax: memoryMaxBytes, out: cutout } = options;
   const bounds = { ...limits, ...(memoryMaxBytes !== undefined && { memoryMaxBytes }) };
   const probe = await probeGraph(resolve(file), await wishesOf(options), bounds);
-  const sheet = cutout.replace(/(\.png)?$/i, '.sheet.png');
-  await writeFile(cutout, probe.cutout);
-  await writeFile(sheet, probe.sheet);
   for (const line of describe(probe)) out.write(`${line}\n`);
-  out.write(`cut-out  ${resolve(cutout)}\n`);
-  out.write(
-    `sheet    ${resolve(sheet)}: the picture, then normalised by ${probe.shown.join('; ')}\n`,
+  const files = await writeCutouts(resolve(cutout), probe);
+  for (const [at, of] of probe.shown.entries()) {
+    out.write(`cut-out  ${files[at]}: normalised by ${of}\n`);
+  }
+}
+
+/** Writes one by each normalisation: name.png, name-2.png and so on. @returns their paths */
+export async function writeCutouts(
+  first: string,
+  { cutouts }: Pick<Probe, 'cutouts'>,
+): Promise<readonly string[]> {
+  const files = cutouts.map((_, at) =>
+    at === 0 ? first : first.replace(/(\.png)?$/i, `-${at + 1}.png`),
   );
+  for (const [at, file] of files.entries()) await writeFile(file, cutouts[at] ?? '');
+  return files;
 }
 
 async function wishesOf(options: ModelsCheckOptions): Promise<ProbeWishes> {
@@ -82,16 +92,15 @@ function describe(probe: Probe): readonly string[] {
   const gigabytes = (bytes: number) => `${(bytes / 1e9).toFixed(2)} GB`;
   const sides = multipleOf === 1 ? 'of any size' : `with sides in multiples of ${multipleOf}`;
   const sizes = graph.dynamic ? `takes pictures ${sides}` : 'takes no other';
-  const values = range.map(value => value.toPrecision(3)).join(' to ');
   return [
     ...probe.inputs.map(line => `input    ${line}`),
     ...probe.outputs.map(line => `output   ${line}`),
     `size     ${graph.inputWidth} x ${graph.inputHeight}; ${sizes}`,
-    `values   ${values}; activation ${activation ?? 'unknown'}${inverted ? ', inverted' : ''}`,
+    `values   ${rangeText(range)}; activation ${activation ?? 'unknown'}${inverted ? ', inverted' : ''}`,
     `memory   ${gigabytes(probe.peakBytes)} at peak, ${gigabytes(probe.loadedBytes)} loaded`,
     `seconds  ${seconds.toFixed(2)}`,
     ...(graph.trimap ? ['role     refine: takes a trimap and refines another matte'] : []),
-    ...(probe.normalisesItself ? ['input    normalised by the graph itself'] : []),
+    ...(graph.inputType === 'uint8' ? ['input    normalised by the graph itself'] : []),
     ...probe.warnings.map(line => `warning  ${line}`),
   ];
 }

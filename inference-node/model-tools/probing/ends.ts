@@ -11,6 +11,7 @@ import {
 import { PROBE_SIDE_PX } from './probe.ts';
 
 export interface PictureInput {
+  readonly input: TensorFacts;
   readonly type: InputType;
   readonly layout: Layout;
   readonly dynamic: boolean;
@@ -25,8 +26,14 @@ export function describeTensor({ name, isTensor, type, shape = [] }: TensorFacts
   return `${name}: ${type} [${dims.length === 0 ? 'any shape' : dims.join(', ')}]`;
 }
 
-/** Null: open. */
-function dimsOf({ shape = [] }: TensorFacts): (number | null)[] | undefined {
+export function describeTensors(tensors: readonly TensorFacts[]): string {
+  return tensors.map(describeTensor).join('; ') || 'nothing';
+}
+
+type Dims = readonly (number | null)[];
+
+/** Null: open. Undefined: the graph states no shape. */
+function dimsOf({ shape = [] }: TensorFacts): Dims | undefined {
   if (shape.length === 0) return undefined;
   return shape.map(dim => (typeof dim === 'number' && dim > 0 ? dim : null));
 }
@@ -36,105 +43,65 @@ function refuse(why: string): never {
 }
 
 /** @throws ModelError `prepare` where it takes no picture, `settings` where not of that size */
-export function pictureInput(
-  inputs: readonly TensorFacts[],
-  wished?: Size,
-): PictureInput & { readonly input: TensorFacts } {
+export function pictureInput(inputs: readonly TensorFacts[], wished?: Size): PictureInput {
   const [input, ...others] = inputs;
-  if (input === undefined) refuse('the graph takes nothing');
-  if (others.length > 0) refuseInputs(inputs);
+  const takes = `the graph takes ${describeTensors(inputs)}`;
+  if (input === undefined || others.length > 0) refuse(`${takes}: not one picture`);
   const type = INPUT_TYPES.find(known => known === input.type);
-  if (type === undefined)
-    refuse(`the graph takes ${describeTensor(input)}, not numbers of a picture`);
+  if (type === undefined) refuse(`${takes}: not numbers of a picture`);
   // A graph that states nothing is tried with the commonest.
-  const { layout, channels, batch, width, height } = readAxes(
-    dimsOf(input) ?? [null, null, null, null],
-  );
-  if (layout === undefined) refuse(`the graph takes no picture: ${describeTensor(input)}`);
-  if (channels !== null && !isPixel(channels)) refuseChannels(channels, describeTensor(input));
-  if (batch !== null && batch > IMAGES_MAX) {
-    refuse(`the graph takes ${batch} pictures at once, no fewer: export it for one`);
+  const dims = dimsOf(input) ?? [null, null, null, null];
+  const layout = layoutOf(dims);
+  if (layout === undefined) refuse(`${takes}: no picture`);
+  const at = (axis: string) => dims[layout.indexOf(axis)] ?? null;
+  const [channels, images, width, height] = [at('c'), at('n'), at('w'), at('h')];
+  if (channels !== null && !isPixel(channels)) {
+    refuse(`${takes}: not the three channels of a picture in colour`);
   }
-  const dynamic = width === null || height === null;
-  const size = {
-    width: width ?? wished?.width ?? PROBE_SIDE_PX,
-    height: height ?? wished?.height ?? PROBE_SIDE_PX,
-  };
-  for (const side of [size.width, size.height]) {
-    if (side <= INPUT_SIDE_MAX) continue;
-    refuse(`the graph takes a picture of ${sizeText(size)}, over ${INPUT_SIDE_MAX} a side`);
+  if (images !== null && images > IMAGES_MAX) {
+    refuse(`${takes}: ${images} pictures at once; export it for one`);
+  }
+  const side = wished ?? { width: PROBE_SIDE_PX, height: PROBE_SIDE_PX };
+  const size = { width: width ?? side.width, height: height ?? side.height };
+  if (Math.max(size.width, size.height) > INPUT_SIDE_MAX) {
+    refuse(`${takes}: a picture of ${sizeText(size)}, over ${INPUT_SIDE_MAX} a side`);
   }
   if (wished !== undefined && sizeText(wished) !== sizeText(size)) {
-    const sizes = dynamic ? `a side of ${width ?? height}` : `pictures of ${sizeText(size)}`;
-    throw new ModelError('settings', `the graph takes ${sizes} alone, not ${sizeText(wished)}`);
+    const why = `${takes}: pictures of ${sizeText(size)}, not ${sizeText(wished)}`;
+    throw new ModelError('settings', why);
   }
-  return { input, type, layout, dynamic, size, channels };
+  return { input, type, layout, dynamic: width === null || height === null, size, channels };
 }
 
 /** `size`, but for sides that are fixed. */
-export function openSides({ shape = [] }: TensorFacts, layout: Layout, size: Size): Size {
-  const side = (axis: string, open: number) => {
-    const own = shape[layout.indexOf(axis)];
-    return typeof own === 'number' && own > 0 ? own : open;
-  };
-  return { width: side('w', size.width), height: side('h', size.height) };
+export function openSides({ input, layout }: PictureInput, size: Size): Size {
+  const dims = dimsOf(input);
+  const [width, height] = [dims?.[layout.indexOf('w')], dims?.[layout.indexOf('h')]];
+  return { width: width ?? size.width, height: height ?? size.height };
 }
 
 export function sizeText({ width, height }: Size): string {
   return `${width}x${height}`;
 }
 
-type Axes = { readonly layout?: Layout } & Record<
-  'channels' | 'batch' | 'width' | 'height',
-  number | null
->;
+/** More is no number of channels, but a side. */
+const CHANNELS_MAX = 8;
 
-function readAxes(dims: readonly (number | null)[]): Axes {
+function layoutOf(dims: Dims): Layout | undefined {
   const [first = null, second = null, third = null, fourth = null] = dims;
+  const isFew = (dim: number | null) => dim !== null && dim <= CHANNELS_MAX;
   if (dims.length === 4) {
-    const batch = first;
-    // Few: a picture's sides are longer.
     const isLast = second !== 3 && (fourth === 3 || (isFew(fourth) && !isFew(second)));
-    return isLast
-      ? { layout: 'nhwc', batch, channels: fourth, width: third, height: second }
-      : { layout: 'nchw', batch, channels: second, width: fourth, height: third };
+    return isLast ? 'nhwc' : 'nchw';
   }
-  const batch = null;
-  if (dims.length === 3 && isPixel(first)) {
-    return { layout: 'chw', batch, channels: first, width: third, height: second };
-  }
-  if (dims.length === 3 && isPixel(third)) {
-    return { layout: 'hwc', batch, channels: third, width: second, height: first };
-  }
-  return { batch, channels: null, width: null, height: null };
+  if (dims.length !== 3) return undefined;
+  if (isPixel(first)) return 'chw';
+  return isPixel(third) ? 'hwc' : undefined;
 }
 
 /** A picture's, or with a trimap. */
 function isPixel(dim: number | null): dim is 3 | 4 {
   return dim === 3 || dim === 4;
-}
-
-const CHANNELS_MAX = 8;
-
-function isFew(dim: number | null): boolean {
-  return dim !== null && dim <= CHANNELS_MAX;
-}
-
-function refuseChannels(channels: number, end: string): never {
-  if (channels === 1) refuse(`the graph takes one channel, grey, not a picture in colour (${end})`);
-  return refuse(`the graph takes ${channels} channels, not the three of a picture (${end})`);
-}
-
-function refuseInputs(inputs: readonly TensorFacts[]): never {
-  const ends = inputs.map(describeTensor).join('; ');
-  const trimap = inputs.slice(1).find(other => /trimap|mask/i.test(other.name) || isGrey(other));
-  const what = trimap === undefined ? 'more than a picture' : `a picture and a trimap`;
-  return refuse(`the graph takes ${what}, ${inputs.length} inputs: ${ends}`);
-}
-
-function isGrey(tensor: TensorFacts): boolean {
-  const dims = dimsOf(tensor);
-  return dims?.length === 4 && (dims[1] === 1 || dims[3] === 1);
 }
 
 /**
@@ -145,15 +112,12 @@ export function matteOutputs(
   outputs: readonly TensorFacts[],
   wished?: string,
 ): readonly [TensorFacts, ...TensorFacts[]] {
-  const names = outputs.map(({ name }) => name).join(', ') || 'none';
-  if (wished !== undefined) {
-    const output = outputs.find(({ name }) => name === wished);
-    if (output !== undefined) return [output];
-    throw new ModelError('settings', `the graph has no output ${wished}: its outputs are ${names}`);
-  }
-  const [first, ...others] = outputs.filter(canBeMatte);
+  const isWished = ({ name }: TensorFacts) => name === wished;
+  const [first, ...others] = outputs.filter(wished === undefined ? canBeMatte : isWished);
   if (first !== undefined) return [first, ...others];
-  return refuse(`no output of the graph is a matte: ${outputs.map(describeTensor).join('; ')}`);
+  const given = describeTensors(outputs);
+  if (wished === undefined) return refuse(`no output of the graph is a matte: ${given}`);
+  throw new ModelError('settings', `the graph has no output ${wished}: its outputs are ${given}`);
 }
 
 function canBeMatte(output: TensorFacts): boolean {
@@ -163,7 +127,7 @@ function canBeMatte(output: TensorFacts): boolean {
 }
 
 /** A matte has one channel, or two classes, before or after the sides; its batch may be any. */
-export function hasMatteShape(dims: readonly (number | null)[]): boolean {
+export function hasMatteShape(dims: Dims): boolean {
   if (dims.length === 2) return true;
   const [first = null, , last = null] = dims.slice(dims.length === 4 ? 1 : 0);
   const isShort = (dim: number | null) => dim === null || dim === 1 || dim === 2;

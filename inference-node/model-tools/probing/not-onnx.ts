@@ -1,4 +1,11 @@
-/** Recognises by its first bytes what a file is that is no ONNX file. Pure. */
+/** Recognises by its first bytes what a file is that is no ONNX file. */
+import { open } from 'node:fs/promises';
+import {
+  diskError,
+  ModelError,
+  type ModelErrorKind,
+  printable,
+} from '@matting/serving/models/model-error.ts';
 
 /** A file is recognised by this many of its first bytes. */
 export const HEAD_BYTES = 512;
@@ -28,4 +35,16 @@ export function whatElseItIs(head: Buffer): string | undefined {
   const text = head.toString('latin1', 0, HEAD_BYTES);
   if (/^\s*[{[]/.test(text)) return `JSON: ${text.trim().slice(0, 200)}`;
   return KINDS.find(([, is]) => is(head, text))?.[0];
+}
+
+/** @throws ModelError of that kind with what the file is, `disk` where it cannot be read */
+export async function requireOnnx(path: string, kind: ModelErrorKind): Promise<void> {
+  const head = Buffer.alloc(HEAD_BYTES);
+  await using file = await open(path).catch(error => {
+    throw diskError(error, 'read', path);
+  });
+  const { bytesRead } = await file.read(head, 0, HEAD_BYTES, 0);
+  const other = whatElseItIs(head.subarray(0, bytesRead));
+  if (other === undefined) return;
+  throw new ModelError(kind, printable(`${path} is not an ONNX file, but ${other}`));
 }

@@ -2,37 +2,40 @@
  * Finds out what an ONNX file takes, gives and costs, by running it on pictures of which is known
  * what their subject is. The file is anybody's: a bounded child alone loads it.
  */
-import { open } from 'node:fs/promises';
 import path from 'node:path';
 import type { Size } from '@matting/proto/contract/finishing.ts';
-import type { FormSpec, TensorFacts } from '@matting/serving/engine/child/form-ends.ts';
+import {
+  type FormSpec,
+  formEnds,
+  type TensorFacts,
+} from '@matting/serving/engine/child/form-ends.ts';
 import {
   type GraphRun,
   type LoadedGraph,
+  type OutputValues,
   ProbeProcess,
   RunFailed,
 } from '@matting/serving/engine/probe/probe-process.ts';
-import { diskError, ModelError, printable } from '@matting/serving/models/model-error.ts';
-import type { GraphForm, MatteRole } from '@matting/serving/models/prepared-model.ts';
+import { ModelError, printable } from '@matting/serving/models/model-error.ts';
+import type { Activation, GraphForm } from '@matting/serving/models/prepared-model.ts';
 import {
   cutOut,
-  type FittedPicture,
   fitToInput,
   fitWithTrimap,
   type RoleMatte,
 } from '@matting/serving/picture/in-process.ts';
-import { type CheckPicture, checkPictures } from './check-pictures.ts';
+import { type CheckPicture, checkPictures, meansOf } from './check-pictures.ts';
 import {
   describeTensor,
+  describeTensors,
   matteOutputs,
   openSides,
   type PictureInput,
   pictureInput,
   sizeText,
 } from './ends.ts';
-import { judge, type KnownGraph, matteOf, type PictureRun } from './judge.ts';
 import { openMendedCopy } from './mended-copy.ts';
-import { HEAD_BYTES, whatElseItIs } from './not-onnx.ts';
+import { requireOnnx } from './not-onnx.ts';
 import {
   longestSide,
   type NamedNormalisation,
@@ -41,11 +44,15 @@ import {
   type ProbeLimits,
   type ProbeWishes,
 } from './probe.ts';
-import { createSheet, type Matte } from './sheet.ts';
-import { chooseOutput } from './verdict.ts';
-
-/** A probe's process loads the graph for it. */
-const PROVIDER = 'cpu';
+import {
+  activationOf,
+  chooseOutput,
+  classesOf,
+  isConstant,
+  isInverted,
+  rangeOf,
+  rangeText,
+} from './verdict.ts';
 
 /** @throws ModelError `prepare` with what the file is or does, `settings` where wishes do not fit */
 export async function probeGraph(
@@ -53,62 +60,39 @@ export async function probeGraph(
   wishes: ProbeWishes = {},
   limits: ProbeLimits = {},
 ): Promise<Probe> {
-  await requireOnnx(file);
   const whole = path.resolve(file);
-  const found = limits.asItIs ? undefined : await probeMended(whole, wishes, limits);
-  return found ?? (await probeFile(whole, wishes, limits));
-}
-
-/**
- * Undefined where nothing of the file is mended, or the mended graph does not run: preparing falls
- * back to the file itself then, and so does the probe.
- */
-async function probeMended(
-  whole: string,
-  wishes: ProbeWishes,
-  limits: ProbeLimits,
-): Promise<Probe | undefined> {
+  await requireOnnx(whole, 'prepare');
+  if (limits.asItIs) return await probeFile(whole, wishes, limits);
   await using copy = await openMendedCopy(whole);
-  if (!copy.isMended) return undefined;
   try {
-    return { ...(await probeFile(copy.path, wishes, limits)), mended: true };
+    const found = await probeFile(copy.path, wishes, limits);
+    return copy.isMended ? { ...found, mended: true } : found;
   } catch (error) {
     limits.signal?.throwIfAborted();
-    if (error instanceof ModelError && error.kind === 'prepare') return undefined;
-    throw error;
+    const isOwn = !copy.isMended || !(error instanceof ModelError) || error.kind !== 'prepare';
+    if (isOwn) throw error;
+    // Preparing falls back to the file itself too, where the mended graph does not run.
+    return await probeFile(whole, wishes, limits);
   }
 }
 
 async function probeFile(file: string, wishes: ProbeWishes, limits: ProbeLimits): Promise<Probe> {
   const child = new ProbeProcess(limits);
   try {
-    const loaded = await child.load(file);
-    const graph = await settleChannels(openGraph(child, loaded, wishes));
-    return await measure(await chooseMatte(graph));
+    const graph = openGraph(child, await child.load(file), wishes);
+    return await measure(await settleChannels(graph));
   } finally {
     await child.close();
   }
 }
 
-async function requireOnnx(file: string): Promise<void> {
-  const head = Buffer.alloc(HEAD_BYTES);
-  try {
-    const handle = await open(file);
-    const { bytesRead } = await handle.read(head, 0, HEAD_BYTES, 0);
-    await handle.close();
-    const other = whatElseItIs(head.subarray(0, bytesRead));
-    if (other === undefined) return;
-    throw new ModelError('prepare', `${path.basename(file)} is not an ONNX file, but ${other}`);
-  } catch (error) {
-    throw diskError(error, 'read', file);
-  }
-}
-
-interface OpenGraph extends KnownGraph {
+interface OpenGraph {
   readonly child: ProbeProcess;
   readonly loaded: LoadedGraph;
+  readonly wishes: ProbeWishes;
   readonly picture: PictureInput;
-  /** The one that was wished for comes first. */
+  readonly spec: FormSpec;
+  /** The wish alone, or those that a person chooses from. */
   readonly normalisations: readonly [NamedNormalisation, ...NamedNormalisation[]];
   /** More than one: which is the matte is not known yet. */
   readonly outputs: readonly [TensorFacts, ...TensorFacts[]];
@@ -116,125 +100,125 @@ interface OpenGraph extends KnownGraph {
 }
 
 function openGraph(child: ProbeProcess, loaded: LoadedGraph, wishes: ProbeWishes): OpenGraph {
-  const { input, ...picture } = pictureInput(loaded.inputs, wishes.size);
+  const picture = pictureInput(loaded.inputs, wishes.size);
   const outputs = matteOutputs(loaded.outputs, wishes.output);
-  const normalisations = normalisationsOf(wishes, picture);
-  const form = formOf(picture, wishes);
+  const { mean, std, colourOrder = 'rgb' } = wishes;
+  const isAsked = mean !== undefined && std !== undefined;
+  const [first, ...others] = NORMALISATIONS;
+  // A graph of bytes gets one that is without effect.
+  const [normalisation, ...rest]: OpenGraph['normalisations'] = isAsked
+    ? [{ of: 'what was asked for', mean, std }]
+    : [first, ...(picture.type === 'uint8' ? [] : others)];
   const spec: FormSpec = {
-    ...{ form, inputName: input.name, outputName: outputs[0].name, activation: 'none' },
+    ...{ form: formOf(picture, wishes), inputName: picture.input.name, activation: 'none' },
+    ...{ outputName: outputs[0].name, normalisation, colourOrder },
     ...{ inputWidth: picture.size.width, inputHeight: picture.size.height },
-    ...{ normalisation: normalisations[0], colourOrder: wishes.colourOrder ?? 'rgb' },
   };
-  const ends = { input, output: outputs[0], outputs, picture };
-  return { child, loaded, wishes, form, spec, normalisations, ...ends, warnings: [] };
+  const warnings =
+    isAsked && picture.type === 'uint8'
+      ? ['the graph normalises by itself: --mean and --std are without effect']
+      : [];
+  const normalisations = [normalisation, ...rest] as const;
+  return { child, loaded, wishes, picture, spec, normalisations, outputs, warnings };
 }
 
-function formOf(
-  { type, layout, size, dynamic, channels }: PictureInput,
-  { fit }: ProbeWishes,
-): GraphForm {
-  const form = {
-    ...{ inputType: type, layout, fit: fit ?? 'stretch', inverted: false },
+function formOf({ type, layout, size, dynamic, channels }: PictureInput, wishes: ProbeWishes) {
+  const { fit = 'stretch' } = wishes;
+  const form: GraphForm = {
+    ...{ inputType: type, layout, fit, inverted: false },
     ...(channels === 4 && { trimap: true as const }),
   };
   if (fit !== 'short-side') return form;
-  if (!dynamic || size.width !== size.height) {
-    const why = 'a fit by the short side takes a graph of any size, and one side';
-    throw new ModelError('settings', `${why}: this one is for ${sizeText(size)}`);
+  if (dynamic && size.width === size.height) {
+    return { ...form, sides: { multipleOf: 1, max: size.width } };
   }
-  return { ...form, sides: { multipleOf: 1, max: size.width } };
-}
-
-function normalisationsOf(
-  { mean, std }: ProbeWishes,
-  { type }: PictureInput,
-): OpenGraph['normalisations'] {
-  const [first, ...others] = NORMALISATIONS;
-  // A graph of bytes gets one that is without effect.
-  const rest = type === 'uint8' ? [] : others;
-  if (mean === undefined || std === undefined) return [first, ...rest];
-  return [{ of: 'what was asked for', mean, std }, ...(type === 'uint8' ? [] : NORMALISATIONS)];
-}
-
-type Run = PictureRun & GraphRun;
-
-/** A graph that takes a trimap refines this matte. */
-type Shown = Pick<CheckPicture, 'picture'> & Partial<Pick<CheckPicture, 'matte'>>;
-
-function inputOf(
-  { form }: OpenGraph,
-  { picture, matte }: Shown,
-  terms: Size & Partial<Pick<GraphForm, 'fit' | 'sides'>>,
-): FittedPicture {
-  if (!form.trimap) return fitToInput(picture, terms);
-  const subject = matte && roleMatte('subject', { ...picture, alpha: matte });
-  const input = subject && fitWithTrimap(picture, [subject], terms);
-  if (input !== undefined) return input;
-  const why = 'the graph refines a matte, and of a picture of your own there is none';
-  throw new ModelError('settings', `${why}; leave out --image`);
-}
-
-function roleMatte(role: MatteRole, { alpha, width, height }: Matte): RoleMatte {
-  return { alpha, width, height, role };
-}
-
-/** Gives the mattes that a node would have. */
-function mattesOf({ form }: OpenGraph, { picture, matte }: Shown, answer: Matte): RoleMatte[] {
-  if (!form.trimap || matte === undefined) return [roleMatte('subject', answer)];
-  return [roleMatte('subject', { ...picture, alpha: matte }), roleMatte('refine', answer)];
+  const why = 'a fit by the short side takes a graph of any size, and one side';
+  throw new ModelError('settings', `${why}: this one is for ${sizeText(size)}`);
 }
 
 /** Takes three channels where the graph leaves them open, unless four alone run. */
 async function settleChannels(graph: OpenGraph): Promise<OpenGraph> {
-  if (graph.picture.channels !== null) return graph;
-  const form = { ...graph.form, trimap: true } as const;
-  for (const tried of [graph, { ...graph, form, spec: { ...graph.spec, form } }]) {
+  const { picture, spec } = graph;
+  if (picture.channels !== null || (await runsAt(graph, picture.size))) return graph;
+  const form = { ...spec.form, trimap: true } as const;
+  const refining = { ...graph, spec: { ...spec, form } };
+  return (await runsAt(refining, picture.size)) ? refining : graph;
+}
+
+/** Tells whether it runs with a picture of each of these sizes. */
+async function runsAt(graph: OpenGraph, ...sizes: readonly Size[]): Promise<boolean> {
+  for (const { width: inputWidth, height: inputHeight } of sizes) {
+    const form = { ...graph.spec.form, fit: 'stretch' } as const;
+    const spec = { ...graph.spec, form, inputWidth, inputHeight };
     try {
-      await runPicture(tried, checkPictures()[0], tried.normalisations[0]);
-      return tried;
+      await runPicture({ ...graph, spec }, checkPictures()[0]);
     } catch (error) {
-      if (!(error instanceof RunFailed)) throw error;
+      if (error instanceof RunFailed) return false;
+      throw error;
     }
   }
-  return graph;
+  return true;
+}
+
+/** A graph that takes a trimap refines this matte. */
+type Shown = Pick<CheckPicture, 'picture'> & Partial<Pick<CheckPicture, 'matte'>>;
+
+type Matte = Pick<RoleMatte, 'alpha' | 'width' | 'height'>;
+
+interface Run extends GraphRun {
+  readonly shown: Shown;
+  readonly output: OutputValues;
+  /** The matte that the values are by an activation; an empty one where some are no numbers. */
+  readonly matteBy: (activation: Activation, inverted?: boolean) => Matte;
 }
 
 async function runPicture(
-  graph: OpenGraph,
+  { child, spec, picture, outputs }: OpenGraph,
   shown: Shown,
-  normalisation: NamedNormalisation,
+  normalisation = spec.normalisation,
 ): Promise<Run> {
-  const { child, spec, outputs } = graph;
   const { inputWidth: width, inputHeight: height, form } = spec;
-  const { rgb, size } = inputOf(graph, shown, { width, height, ...form });
+  const terms = { width, height, ...form };
+  const fitted = form.trimap
+    ? shown.matte && fitWithTrimap(shown.picture, [subjectOf(shown, shown.matte)], terms)
+    : fitToInput(shown.picture, terms);
+  if (fitted === undefined) {
+    const why = 'the graph refines a matte, and of a picture of your own there is none';
+    throw new ModelError('settings', `${why}; leave out --image`);
+  }
+  const { rgb, size } = fitted;
   const names = outputs.map(({ name }) => name);
   const ran = await child.run({ ...spec, normalisation }, names, rgb, size);
-  return { ...ran, normalisation, output: ran.outputs[0], rgb, size };
+  const [output] = ran.outputs;
+  if (output === undefined) throw new Error('a run without outputs');
+  const matteBy = (activation: Activation, inverted = false) => {
+    if (output.notFinite) return { alpha: new Uint8Array(1), width: 1, height: 1 };
+    const tensors = { input: picture.input, output: outputs[0] };
+    const ends = formEnds({ ...spec, activation }, { ...form, inverted }, tensors);
+    // It has to know where in its input the picture is.
+    ends.input(rgb, size);
+    const answer = ends.answer({ [output.name]: { ...output, data: ran.values } });
+    return { alpha: answer.alpha, ...answer.size };
+  };
+  return { ...ran, shown, output, matteBy };
 }
 
-/** Chooses one of several outputs by their values. */
-async function chooseMatte(graph: OpenGraph): Promise<OpenGraph> {
-  const { outputs, warnings, spec } = graph;
-  const names = outputs.map(({ name }) => name);
-  const [person] = checkPictures();
-  const { outputs: all } = await firstRun(graph, person);
-  const chosen = outputs.find(({ name }) => name === chooseOutput(all)?.name);
-  if (chosen === undefined) {
-    const given = all.map(({ name, type, dims }) => `${name}: ${type} [${dims.join(', ')}]`);
-    throw new ModelError('prepare', `no output of the graph is a matte: ${given.join('; ')}`);
-  }
-  if (names.length === 1) return graph;
-  warnings.push(`of the outputs ${names.join(', ')} the matte is ${chosen.name} (--output)`);
-  return {
-    ...{ ...graph, output: chosen, outputs: [chosen] },
-    spec: { ...spec, outputName: chosen.name },
-  };
+function subjectOf({ picture: { width, height } }: Shown, alpha: Uint8Array): RoleMatte {
+  return { alpha, width, height, role: 'subject' };
+}
+
+/** Gives the mattes that a node would have. */
+function mattesOf({ shown }: Run, { form }: FormSpec, answer: Matte): RoleMatte[] {
+  if (!form.trimap || shown.matte === undefined) return [{ ...answer, role: 'subject' }];
+  return [subjectOf(shown, shown.matte), { ...answer, role: 'refine' }];
 }
 
 /** A graph of an open size that fails may run with other sides. */
-async function firstRun(graph: OpenGraph, shown: Shown): Promise<Run> {
+async function runFirst(graph: OpenGraph): Promise<Run> {
   try {
-    return await runPicture(graph, shown, graph.normalisations[0]);
+    const run = await runPicture(graph, checkPictures()[0]);
+    graph.child.allowFurtherRuns(run);
+    return run;
   } catch (error) {
     if (!(error instanceof RunFailed)) throw error;
     const { size, dynamic } = graph.picture;
@@ -246,129 +230,133 @@ async function firstRun(graph: OpenGraph, shown: Shown): Promise<Run> {
   }
 }
 
+/** Chooses one of several outputs by their values. */
+function chooseMatte(graph: OpenGraph, { outputs: ran }: GraphRun): OpenGraph {
+  const { outputs, spec } = graph;
+  const chosen = outputs.find(({ name }) => name === chooseOutput(ran)?.name);
+  if (chosen === undefined) {
+    const given = ran.map(({ dims: shape, ...other }) => ({ ...other, shape, isTensor: true }));
+    const why = `no output of the graph is a matte: ${describeTensors(given)}`;
+    throw new ModelError('prepare', why);
+  }
+  if (outputs.length > 1) {
+    const names = outputs.map(({ name }) => name).join(', ');
+    graph.warnings.push(`of the outputs ${names} the matte is ${chosen.name} (--output)`);
+  }
+  return { ...graph, outputs: [chosen], spec: { ...spec, outputName: chosen.name } };
+}
+
+async function measure(candidates: OpenGraph): Promise<Probe> {
+  const any = await runFirst(candidates);
+  const graph = chooseMatte(candidates, any);
+  const { wishes, loaded, spec, normalisations, warnings } = graph;
+  // The first of check pictures has been run already, with one output.
+  const checked = candidates.outputs.length === 1 ? [any] : [];
+  for (const picture of checkPictures().slice(checked.length)) {
+    checked.push(await runPicture(graph, picture));
+  }
+  const seconds = Math.min(...checked.map(run => run.seconds));
+  const peakBytes = Math.max(...checked.map(run => run.peakBytes));
+  const [person] = checked as [Run];
+  const own = wishes.picture ? await runPicture(graph, { picture: wishes.picture }) : person;
+  const others: Run[] = [];
+  for (const other of normalisations.slice(1)) {
+    others.push(await runPicture(graph, own.shown, other));
+  }
+  const { activation, inverted, ...verdict } = judge(graph, checked, [own, ...others]);
+  const cutOutBy = (run: Run) => {
+    const answer = run.matteBy(activation ?? 'none', inverted);
+    return cutOut(run.shown.picture, mattesOf(run, spec, answer));
+  };
+  const cutouts: [Buffer, ...Buffer[]] = [await cutOutBy(own)];
+  for (const run of others) cutouts.push(await cutOutBy(run));
+  const sides = await measureSides(graph);
+  return {
+    ...verdict,
+    ...(activation && { activation }),
+    ...(inverted && { inverted }),
+    ...sides,
+    graph: factsOf(graph),
+    inputs: loaded.inputs.map(describeTensor).map(printable),
+    outputs: loaded.outputs.map(describeTensor).map(printable),
+    ...{ peakBytes, seconds, loadedBytes: loaded.loadedBytes, provider: 'cpu' },
+    warnings: warnings.map(printable),
+    shown: normalisations.map(({ of }) => of),
+    cutouts,
+  };
+}
+
+/**
+ * @param checked by the wished normalisation @param shown one picture by each normalisation
+ * @throws ModelError `prepare` where there are no numbers to judge
+ */
+function judge({ wishes, picture, warnings }: OpenGraph, checked: readonly Run[], shown: Run[]) {
+  const own = checked.map(({ output }) => output);
+  const [first] = own as [OutputValues];
+  if (own.some(({ notFinite }) => notFinite)) {
+    throw new ModelError('prepare', 'the graph answers with values that are not numbers');
+  }
+  const finite = shown.map(({ output }) => output).filter(({ notFinite }) => !notFinite);
+  const range = rangeOf(wishes.mean === undefined ? [...own, ...finite] : own);
+  const constant = isConstant(range);
+  const measured = activationOf(range, classesOf(first, picture));
+  const activation = wishes.activation ?? measured;
+  if (measured !== undefined && activation !== measured) {
+    const fits = `values from ${rangeText(range)} fit ${measured}`;
+    warnings.push(`--activation ${activation} stands as asked for, but ${fits}`);
+  }
+  if (constant) warnings.push(`its output is ${range[0].toPrecision(3)} everywhere: no matte`);
+  const inverted =
+    activation !== undefined &&
+    !constant &&
+    isInverted(checked.map(run => meansOf(run.matteBy(activation), run.shown as CheckPicture)));
+  if (inverted === undefined) {
+    warnings.push('it does not clearly separate the subjects of the drawn pictures');
+  }
+  return { range, constant, activation, inverted };
+}
+
 /** These are in use; powers of two, as networks halve their maps. */
 const MULTIPLES = [1, 2, 4, 8, 16, 32, 64, 128];
 const TRIED_ABOVE_PX = 256;
 
 /** The least that runs, with sides that differ; undefined: none. */
-async function findMultiple(graph: OpenGraph) {
-  const { child, spec, form, input, output } = graph;
-  const [person] = checkPictures();
-  const stretched = { ...form, fit: 'stretch' } as const;
+async function findMultiple(graph: OpenGraph): Promise<number | undefined> {
   for (const multiple of MULTIPLES) {
-    const size = openSides(input, form.layout, {
-      width: TRIED_ABOVE_PX + multiple,
-      height: TRIED_ABOVE_PX + 3 * multiple,
-    });
-    const sized = {
-      ...{ ...spec, form: stretched },
-      ...{ inputWidth: size.width, inputHeight: size.height },
-    };
-    try {
-      await child.run(sized, [output.name], inputOf(graph, person, size).rgb, size);
-      return multiple;
-    } catch (error) {
-      if (!(error instanceof RunFailed)) throw error;
-    }
+    const [width, height] = [TRIED_ABOVE_PX + multiple, TRIED_ABOVE_PX + 3 * multiple];
+    if (await runsAt(graph, openSides(graph.picture, { width, height }))) return multiple;
   }
   return undefined;
 }
 
 /**
- * The least side that runs beside the longest, lying and standing: a layer may be larger than what
- * a narrow picture leaves of it. Not above the side that was measured; undefined: not even that.
+ * Sides of an open size, and the least that runs beside the longest, lying and standing: a layer
+ * may be larger than what a narrow picture leaves of it. Not above the side that was measured.
+ * Pictures have such sides by fit short-side alone.
  */
-async function findShortest(graph: OpenGraph, multipleOf: number): Promise<number | undefined> {
-  const { child, spec, form, output, picture } = graph;
-  const [person] = checkPictures();
+async function measureSides(graph: OpenGraph): Promise<Pick<Probe, 'multipleOf' | 'shortestSide'>> {
+  const { picture, spec, warnings } = graph;
+  const multipleOf = picture.dynamic ? await findMultiple(graph) : 1;
+  if (multipleOf === undefined) {
+    warnings.push('it takes squares alone');
+    return { multipleOf: 1 };
+  }
+  if (spec.form.fit !== 'short-side') return { multipleOf };
   const { width: side } = picture.size;
   const long = longestSide(side, multipleOf);
-  const stretched = { ...spec, form: { ...form, fit: 'stretch' } as const };
   for (let short = multipleOf; short <= side; short *= 2) {
-    try {
-      for (const [width, height] of [
-        [long, short],
-        [short, long],
-      ] as const) {
-        const sized = { ...stretched, inputWidth: width, inputHeight: height };
-        const size = { width, height };
-        await child.run(sized, [output.name], inputOf(graph, person, size).rgb, size);
-      }
-      return short;
-    } catch (error) {
-      if (!(error instanceof RunFailed)) throw error;
-    }
+    const [lying, standing] = [
+      { width: long, height: short },
+      { width: short, height: long },
+    ];
+    if (await runsAt(graph, lying, standing)) return { multipleOf, shortestSide: short };
   }
-  return undefined;
+  warnings.push('it fails with narrow pictures: the service refuses them');
+  return { multipleOf, shortestSide: side };
 }
 
-/** A run begins only with time for so many more, so that sizes and files are not left out. */
-const RUNS_IN_RESERVE = 3;
-/** A graph that made a matte within the bound is not endless: it has time for further ones. */
-const FURTHER_RUNS = 8;
-
-async function measure(graph: OpenGraph): Promise<Probe> {
-  const { wishes, child, loaded, normalisations, picture: input } = graph;
-  const [person, fruit, bottle] = checkPictures();
-  const [asked, ...others] = normalisations;
-  const first = await firstRun(graph, person);
-  child.allow(FURTHER_RUNS * 1000 * first.seconds);
-  const second = await runPicture(graph, fruit, asked);
-  const seconds = Math.min(first.seconds, second.seconds);
-  const hasTime = () => child.remainingMs > RUNS_IN_RESERVE * 1000 * seconds;
-  const seen: Shown = wishes.picture === undefined ? person : { picture: wishes.picture };
-  const own = seen === person ? first : await runPicture(graph, seen, asked);
-  const shown = [own];
-  for (const normalisation of others) {
-    if (hasTime()) shown.push(await runPicture(graph, seen, normalisation));
-  }
-  const checked = [
-    { check: person, run: first },
-    { check: fruit, run: second },
-  ];
-  if (hasTime()) {
-    checked.push({ check: bottle, run: await runPicture(graph, bottle, asked) });
-  }
-  const verdict = judge(graph, checked, shown);
-  const sides = input.dynamic && hasTime() ? await findMultiple(graph) : 1;
-  const { peakBytes } = second;
-  const narrow = await measureNarrow(graph, sides, hasTime);
-  const mattes = (run: PictureRun) => mattesOf(graph, seen, matteOf(graph, run, verdict));
-  const left =
-    shown.length < normalisations.length ? ['there was no time for all of the sheet'] : [];
-  const squares = sides === undefined ? ['it takes squares alone'] : [];
-  return {
-    ...{ ...verdict, graph: factsOf(graph), multipleOf: sides ?? 1, ...narrow.found },
-    inputs: loaded.inputs.map(describeTensor).map(printable),
-    outputs: loaded.outputs.map(describeTensor).map(printable),
-    ...{ peakBytes, seconds, loadedBytes: loaded.loadedBytes, provider: PROVIDER },
-    warnings: [...graph.warnings, ...verdict.warnings, ...squares, ...narrow.warnings, ...left].map(
-      printable,
-    ),
-    shown: shown.map(({ normalisation: { of } }) => of),
-    sheet: await createSheet(seen.picture, shown.map(mattes)),
-    cutout: await cutOut(seen.picture, mattes(own)),
-  };
-}
-
-/** Pictures of other proportions have other sides by fit short-side alone. */
-async function measureNarrow(
-  graph: OpenGraph,
-  multipleOf: number | undefined,
-  hasTime: () => boolean,
-): Promise<{ readonly found?: { readonly shortestSide: number }; readonly warnings: string[] }> {
-  const { fit } = graph.form;
-  if (fit !== 'short-side' || multipleOf === undefined) return { warnings: [] };
-  if (!hasTime()) return { warnings: ['there was no time to try pictures that are narrow'] };
-  const shortestSide = await findShortest(graph, multipleOf);
-  if (shortestSide !== undefined) return { found: { shortestSide }, warnings: [] };
-  const { width: side } = graph.picture.size;
-  const why = 'it fails with narrow pictures: the service refuses them';
-  return { found: { shortestSide: side }, warnings: [why] };
-}
-
-function factsOf({ spec, form, picture, loaded }: OpenGraph): Probe['graph'] {
-  const { inputName, outputName, inputWidth, inputHeight } = spec;
+function factsOf({ spec, picture, loaded }: OpenGraph): Probe['graph'] {
+  const { inputName, outputName, inputWidth, inputHeight, form } = spec;
   const { type: inputType, layout, dynamic } = picture;
   const ends = { inputName, outputName, inputWidth, inputHeight, inputType, layout, dynamic };
   const precision = loaded.halves ? 'fp16' : 'fp32';

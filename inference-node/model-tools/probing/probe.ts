@@ -56,8 +56,6 @@ export interface Probe extends Measured {
   /** The wish, else the one that was measured. Absent: the values fit several. */
   readonly activation?: Activation;
   readonly inverted?: true;
-  /** Scaling and shifting its input, all channels alike, changes nothing. */
-  readonly normalisesItself: boolean;
   /** The range is the raw output's, over the pictures that were run. */
   readonly range: readonly [least: number, most: number];
   /** It was measured with its deformable convolutions mended, as it is prepared. */
@@ -66,12 +64,10 @@ export interface Probe extends Measured {
   readonly constant: boolean;
   /** Each warning is one line, without control characters. */
   readonly warnings: readonly string[];
-  /** PNG for a person: the picture, then its cut-out by each normalisation of `shown`. */
-  readonly sheet: Buffer;
-  /** The names are those of NORMALISATIONS; a wish comes first. */
+  /** The wish, or the names of NORMALISATIONS. */
   readonly shown: readonly string[];
-  /** The cut-out as PNG, by the wish or by the first of NORMALISATIONS. */
-  readonly cutout: Buffer;
+  /** PNG for a person, one by each normalisation of `shown`. */
+  readonly cutouts: readonly [Buffer, ...Buffer[]];
 }
 
 export interface NamedNormalisation extends Normalisation {

@@ -25,8 +25,10 @@ test('what turns values into alpha is told by their range, or left open', t => {
     [[-0.5, 4], 'sigmoid'],
     [[-40, 255], 'sigmoid'],
   ] as const satisfies readonly (readonly [ValueRange, unknown])[]) {
-    t.is(activationOf(range), activation, range.join());
+    t.is(activationOf(range, 1), activation, range.join());
   }
+  t.is(activationOf([-3, 4], 2), 'softmax');
+  t.is(activationOf([0.1, 0.4], 2), 'none');
 });
 
 test('one value everywhere is no matte, whatever its size', t => {

@@ -1,7 +1,8 @@
-/** Judges an output by its values. Pure; what they leave open stays undefined. */
+/** Judges outputs by their values. Pure; what they leave open stays undefined. */
+import { matteShape } from '@matting/serving/engine/child/form-ends.ts';
 import type { OutputValues } from '@matting/serving/engine/probe/probe-process.ts';
 import type { Activation } from '@matting/serving/models/prepared-model.ts';
-import { hasMatteShape } from './ends.ts';
+import { hasMatteShape, type PictureInput } from './ends.ts';
 
 export type ValueRange = readonly [least: number, most: number];
 
@@ -15,17 +16,28 @@ const LEVELS: ValueRange = [-3, 260];
 /** Relative: less is rounding. */
 const CONSTANT_WITHIN = 1e-5;
 
+export function rangeOf(outputs: readonly OutputValues[]): ValueRange {
+  const least = Math.min(...outputs.map(({ range }) => range[0]));
+  return [least, Math.max(...outputs.map(({ range }) => range[1]))];
+}
+
+export function rangeText(range: ValueRange): string {
+  return range.map(value => value.toPrecision(3)).join(' to ');
+}
+
 export function isConstant([least, most]: ValueRange): boolean {
   return most - least <= CONSTANT_WITHIN * Math.max(1, Math.abs(most));
 }
 
-/** Judges one channel. @param range over pictures with a subject and a background */
-export function activationOf(range: ValueRange): Activation | undefined {
+/** @param range over pictures with a subject and a background @param classes 1 or 2 */
+export function activationOf(range: ValueRange, classes: number): Activation | undefined {
   const [least, most] = range;
   if (isConstant(range)) return undefined;
+  const isProbable = isWithin(range, [-OVERSHOOT, 1 + OVERSHOOT]);
+  if (classes === 2) return isProbable ? 'none' : 'softmax';
   if (isWithin(range, SIGMOID_OF_MATTE)) return most - least > 0.1 ? 'logit' : undefined;
   // A matte of pictures with a subject goes from nearly 0 to nearly 1.
-  if (isProbable(range)) return most - least > 0.5 ? 'none' : undefined;
+  if (isProbable) return most - least > 0.5 ? 'none' : undefined;
   if (isWithin(range, [-1 - OVERSHOOT, 1 + OVERSHOOT])) {
     return least < OVERSHOOT - 1 ? 'signed' : undefined;
   }
@@ -33,18 +45,20 @@ export function activationOf(range: ValueRange): Activation | undefined {
   return least < -OVERSHOOT ? 'sigmoid' : undefined;
 }
 
-/** A range is probable where it lies from 0 to 1. */
-export function isProbable(range: ValueRange): boolean {
-  return isWithin(range, [-OVERSHOOT, 1 + OVERSHOOT]);
-}
-
 function isWithin([least, most]: ValueRange, [from, to]: ValueRange): boolean {
   return least >= from && most <= to;
 }
 
+/** Two: the first is the background's. */
+export function classesOf({ type, dims }: OutputValues, { layout, input }: PictureInput): number {
+  const images = layout.startsWith('n') ? input.shape?.[0] : 1;
+  const form = { layout } as Parameters<typeof matteShape>[1];
+  const value = { type, dims, data: undefined };
+  return matteShape(value, form, typeof images === 'number' ? images : 1).classes;
+}
+
 /** Mean alphas of a check picture, 0 to 1. */
 interface SubjectAlphas {
-  /** The subject certainly is there. */
   readonly subject: number;
   readonly background: number;
 }

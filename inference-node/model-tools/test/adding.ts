@@ -9,9 +9,9 @@ export const FOUND: Probe = {
     ...{ precision: 'fp32', inputName: 'input', outputName: 'output' },
     ...{ inputWidth: 64, inputHeight: 64, inputType: 'float32', layout: 'nchw', dynamic: false },
   },
-  ...{ multipleOf: 1, activation: 'none', normalisesItself: false, range: [0, 1], constant: false },
-  ...{ peakBytes: 2e9, loadedBytes: 1e9, seconds: 1.5, provider: 'cpu', warnings: [], shown: [] },
-  ...{ sheet: Buffer.from('sheet'), cutout: Buffer.from('cut-out') },
+  ...{ multipleOf: 1, activation: 'none', range: [0, 1], constant: false },
+  ...{ peakBytes: 2e9, loadedBytes: 1e9, seconds: 1.5, provider: 'cpu', warnings: [] },
+  ...{ shown: ['0 to 1'], cutouts: [Buffer.from('cut-out')] },
 };
 
 /** Adds under a folder of its own. */

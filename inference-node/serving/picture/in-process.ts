@@ -5,11 +5,10 @@
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import { type InputTerms, sizeInInput } from '../models/input-size.ts';
 import { decodeFile } from './codecs/decode.ts';
-import { encodePixels } from './codecs/encode.ts';
 import type { RoleMatte } from './matte/merge-mattes.ts';
 import { createModelInput } from './matte/model-input.ts';
-import { createRefineInput, stretchMatte } from './matte/refine.ts';
-import { type RgbaPicture, viewAsBytes } from './rgba-picture.ts';
+import { createRefineInput } from './matte/refine.ts';
+import type { RgbaPicture } from './rgba-picture.ts';
 import { finishPicture } from './worker/finish.ts';
 
 export type { RgbaPicture, RoleMatte };
@@ -42,12 +41,6 @@ export function fitWithTrimap(
   return rgb && { rgb, size };
 }
 
-/** Merges the mattes and stretches the result, one byte a pixel. */
-export function alphaOfSize(mattes: readonly RoleMatte[], { width, height }: Size): Buffer {
-  const rgba = new Uint32Array(width * height);
-  return stretchMatte(mattes, { width, height, rgba, translucent: false });
-}
-
 /** Cuts the picture out as a node does. @returns PNG */
 export async function cutOut(picture: RgbaPicture, mattes: readonly RoleMatte[]): Promise<Buffer> {
   const copy = { ...picture, rgba: picture.rgba.slice() };
@@ -56,8 +49,4 @@ export async function cutOut(picture: RgbaPicture, mattes: readonly RoleMatte[])
     ...{ outputFormat: 'png', resultKind: 'cutout' },
   });
   return file;
-}
-
-export function encodePng(rgba: Uint32Array, size: Size): Promise<Buffer> {
-  return encodePixels({ data: viewAsBytes(rgba), ...size, channels: 4 }, 'png');
 }

@@ -1,92 +1,131 @@
-/** The program of a probe's process: one graph, one run at a time (probe-protocol.ts). */
+/**
+ * The program of a probe's process: it loads one graph and runs it, one order at a time. It judges
+ * nothing, as it may hang, crash or run out of memory. Runs may follow a run that failed.
+ *
+ *   probe                              child
+ *   load ─────────────────────────────► looks for external data, loads
+ *        ◄──────────────────────────── loaded | failed
+ *   run + rgb ────────────────────────►
+ *        ◄──────────────────────────── ran, with the values where one output was asked for | failed
+ */
 
 // This import is first: what follows imports ONNX Runtime.
 import '../child/runtime-redirect.ts';
+import type { Size } from '@matting/proto/contract/finishing.ts';
 import { readTensorHeads, requireDataBeside } from '../../onnx/tensor-heads.ts';
-import type { Frame } from '../../process/frames.ts';
 import { readPeakBytes, readResidentBytes } from '../../process/proc-files.ts';
 import { serveParent } from '../../process/serve-parent.ts';
-import { formEnds, numbersOf, type TensorFacts, valuesIn } from '../child/form-ends.ts';
+import {
+  type FormSpec,
+  formEnds,
+  numbersOf,
+  type TensorFacts,
+  valuesIn,
+} from '../child/form-ends.ts';
 import type { GraphValue } from '../child/graph-ends.ts';
-import { openSession } from '../child/loaded-model.ts';
+import { openSession, type RuntimeSpec } from '../child/loaded-model.ts';
 import type { Session } from '../child/session.ts';
 import { ANSWER_VALUES_MAX } from '../engine-protocol.ts';
-import {
-  type FromProbeChild,
-  MESSAGE_LENGTH_MAX,
-  NAME_LENGTH_MAX,
-  type OutputValues,
-  TENSORS_MAX,
-  type ToProbeChild,
-} from './probe-protocol.ts';
 
-type Told = ToProbeChild[keyof ToProbeChild];
-type Said = FromProbeChild[keyof FromProbeChild];
+/** The rgb beside it is HWC, a picture of `size` in the spec's input. */
+export type ToProbeChild =
+  | { readonly kind: 'load'; readonly spec: RuntimeSpec & { readonly path: string } }
+  | ({ readonly kind: 'run'; readonly spec: FormSpec; readonly size: Size } & {
+      readonly outputs: readonly string[];
+    });
+
+/** One output of a run. */
+export interface OutputValues {
+  readonly name: string;
+  readonly type: string;
+  readonly dims: readonly number[];
+  /** The range covers numbers alone; [0, 0] where there is none. */
+  readonly range: readonly [least: number, most: number];
+  /** A value is infinite or none. */
+  readonly notFinite: boolean;
+  /** 0: it holds no numbers, or over ANSWER_VALUES_MAX (serving/engine/engine-protocol.ts). */
+  readonly count: number;
+}
+
+export interface FromProbeChild {
+  readonly loaded: {
+    readonly kind: 'loaded';
+    readonly inputs: readonly TensorFacts[];
+    readonly outputs: readonly TensorFacts[];
+    /** Most of the weights are float16. */
+    readonly halves: boolean;
+    readonly loadedBytes: number;
+  };
+  /** The part is there where one output was wanted: its values, float32. */
+  readonly ran: {
+    readonly kind: 'ran';
+    readonly seconds: number;
+    /** The peak is the process's, so far. */
+    readonly peakBytes: number;
+    readonly outputs: readonly OutputValues[];
+  };
+  /** The message is native code's own, cut. */
+  readonly failed: { readonly kind: 'failed'; readonly message: string };
+}
+
+/** A graph with more tensors at its ends, or longer names, is no network that makes a matte. */
+const TENSORS_MAX = 64;
+const NAME_LENGTH_MAX = 256;
+const MESSAGE_LENGTH_MAX = 4000;
 
 let loaded: Session | undefined;
 
-const channel = serveParent<Told>(frame => void serve(frame));
-
-async function serve({ head, parts }: Frame<Told>): Promise<void> {
+const channel = serveParent<ToProbeChild>(async ({ head, parts }) => {
   try {
-    if (head.kind === 'load') await say(await load(head));
+    if (head.kind === 'load') await channel.send(await load(head.spec), []);
     else await run(head, parts);
   } catch (error) {
     const message = error instanceof Error ? error.message : String(error);
-    await say({ kind: 'failed', message: message.slice(0, MESSAGE_LENGTH_MAX) });
+    await channel.send({ kind: 'failed', message: message.slice(0, MESSAGE_LENGTH_MAX) }, []);
   }
-}
+});
 
-function say(said: Said, parts: readonly Uint8Array[] = []): Promise<void> {
-  return channel.send(said, parts);
-}
-
-async function load({ spec }: ToProbeChild['load']): Promise<FromProbeChild['loaded']> {
-  const { path } = spec;
-  const { halves, dataFiles } = await readTensorHeads(path);
-  requireDataBeside(path, dataFiles);
-  const session = await openSession(spec, path);
-  loaded = session;
+async function load(
+  spec: RuntimeSpec & { readonly path: string },
+): Promise<FromProbeChild['loaded']> {
+  const { halves, dataFiles } = await readTensorHeads(spec.path);
+  requireDataBeside(spec.path, dataFiles);
+  loaded = await openSession(spec, spec.path);
+  const { inputs, outputs } = loaded;
+  for (const tensors of [inputs, outputs]) requireFew(tensors);
   const loadedBytes = readResidentBytes(process.pid) ?? 0;
-  const [inputs, outputs] = [factsOf(session.inputs), factsOf(session.outputs)];
   return { kind: 'loaded', inputs, outputs, halves, loadedBytes };
 }
 
-function factsOf(tensors: readonly TensorFacts[]): readonly TensorFacts[] {
+function requireFew(tensors: readonly TensorFacts[]): void {
   if (tensors.length > TENSORS_MAX) {
     throw new Error(`the graph has ${tensors.length} inputs or outputs, over ${TENSORS_MAX}`);
   }
-  const long = tensors.find(({ name }) => name.length > NAME_LENGTH_MAX);
-  if (long === undefined) return tensors;
-  const { length } = long.name;
+  const length = Math.max(...tensors.map(({ name }) => name.length));
+  if (length <= NAME_LENGTH_MAX) return;
   throw new Error(`the name of a tensor has ${length} characters, over ${NAME_LENGTH_MAX}`);
 }
 
 async function run(
-  { spec, size, outputs: names }: ToProbeChild['run'],
+  { spec, size, outputs: names }: ToProbeChild & { kind: 'run' },
   [rgb]: readonly Uint8Array[],
 ): Promise<void> {
-  const { form } = spec;
-  const [name = ''] = names;
-  const input = loaded?.inputs.find(tensor => tensor.name === spec.inputName);
-  const output = loaded?.outputs.find(tensor => tensor.name === name);
+  const input = loaded?.inputs.find(({ name }) => name === spec.inputName);
+  const output = loaded?.outputs.find(({ name }) => name === names[0]);
   if (!loaded || !rgb || !input || !output) throw new Error('a run before its graph');
-  const ends = formEnds(spec, form, { input, output });
-  const feeds = { [spec.inputName]: ends.input(rgb, size) };
+  const { input: fill } = formEnds(spec, spec.form, { input, output });
+  const feeds = { [spec.inputName]: fill(rgb, size) };
   const startMs = performance.now();
   const results = await loaded.run(feeds, names);
   const seconds = (performance.now() - startMs) / 1000;
   const peakBytes = readPeakBytes(process.pid) ?? 0;
-  const values = names.map(each => floatsOf(results[each]));
-  const [first, ...others] = names.map((each, index) =>
-    summarise(each, results[each], values[index]),
-  );
-  if (first === undefined) throw new Error('a run without outputs');
-  const outputs = [first, ...others] as const;
-  await say(
-    { kind: 'ran', seconds, peakBytes, outputs },
-    names.length === 1 ? values.map(bytesOf) : [],
-  );
+  const values = names.map(name => floatsOf(results[name]));
+  const outputs = names.map((name, at) => {
+    const { type = 'none', dims = [] } = results[name] ?? {};
+    return { name, type, dims, ...summarise(values[at] ?? new Float32Array()) };
+  });
+  const parts = names.length === 1 ? values.map(bytesOf) : [];
+  await channel.send({ kind: 'ran', seconds, peakBytes, outputs }, parts);
 }
 
 /** Empty: of what holds no numbers, or too many. */
@@ -101,21 +140,16 @@ function bytesOf({ buffer, byteOffset, byteLength }: Float32Array): Uint8Array {
   return new Uint8Array(buffer, byteOffset, byteLength);
 }
 
-function summarise(
-  name: string,
-  { type, dims }: GraphValue = { type: 'none', dims: [], data: undefined },
-  values: Float32Array = new Float32Array(),
-): OutputValues {
+function summarise(values: Float32Array): Pick<OutputValues, 'range' | 'notFinite' | 'count'> {
   let [least, most] = [Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY];
   let notFinite = false;
   for (const value of values) {
-    if (!Number.isFinite(value)) notFinite = true;
-    else {
+    if (Number.isFinite(value)) {
       if (value < least) least = value;
       if (value > most) most = value;
-    }
+    } else notFinite = true;
   }
   // JSON has no infinities.
   const range = least > most ? ([0, 0] as const) : ([least, most] as const);
-  return { name, type, dims, range, notFinite, count: values.length };
+  return { range, notFinite, count: values.length };
 }

@@ -11,7 +11,7 @@ import { saysMemoryRanOut } from '../engine-protocol.ts';
 import { RUNTIME_RESERVED_BYTES } from '../pool/engine-bounds.ts';
 import { spawnRuntimeChild } from '../pool/spawn-engine.ts';
 import { causeOf } from './cause.ts';
-import type { FromProbeChild, OutputValues, ToProbeChild } from './probe-protocol.ts';
+import type { FromProbeChild, OutputValues, ToProbeChild } from './probe-child.ts';
 
 const PROGRAM = path.join(import.meta.dirname, 'probe-child.ts');
 
@@ -20,7 +20,7 @@ const OUTPUT_LENGTH_MAX = 16 * 1024;
 export interface ProbeProcessLimits {
   /** The bound is for the memory that the child takes for itself. */
   readonly memoryMaxBytes?: number;
-  /** The bound is for the whole probe. */
+  /** The bound is for the load and the first matte. */
   readonly timeoutMs?: number;
   readonly signal?: AbortSignal;
   /** The child gets this environment, as engines do. */
@@ -29,6 +29,8 @@ export interface ProbeProcessLimits {
 
 export const PROBE_MEMORY_MAX_BYTES = 4 * 1024 ** 3;
 const PROBE_TIMEOUT_MS = 120_000;
+/** A graph that made a matte within the bound is not endless: it has time for further ones. */
+const FURTHER_RUNS = 16;
 
 /** The command itself takes the rest. */
 const MEMORY_PART_MAX = 0.75;
@@ -41,14 +43,8 @@ export function memoryMaxHere(): number {
 /** The graph failed in a run; the child lives on. */
 export class RunFailed extends Error {}
 
-export interface GraphRun {
-  readonly seconds: number;
-  readonly peakBytes: number;
-  readonly outputs: readonly [OutputValues, ...OutputValues[]];
-  /** The values are the named output's; empty where none was named. */
-  readonly values: Float32Array;
-}
-
+/** The values are the named output's; empty where several were named. */
+export type GraphRun = FromProbeChild['ran'] & { readonly values: Float32Array };
 export type LoadedGraph = FromProbeChild['loaded'];
 export type { OutputValues };
 
@@ -56,66 +52,60 @@ type Said = FromProbeChild[keyof FromProbeChild];
 
 export class ProbeProcess {
   readonly #child: Child<Said>;
-  readonly #limits: ProbeProcessLimits;
+  readonly #memoryMaxBytes: number;
+  readonly #signal: AbortSignal | undefined;
   readonly #startedAtMs = performance.now();
-  #endsAtMs = 0;
   #timer: NodeJS.Timeout | undefined;
-  readonly #gone = Promise.withResolvers<void>();
-  #answer: PromiseWithResolvers<Frame<Said>> | undefined;
-  #doing = 'starting';
+  /** Rejects with the failure once the child is gone. */
+  readonly #gone = Promise.withResolvers<never>();
+  #answered: (frame: Frame<Said>) => void = () => undefined;
+  #doing = 'loading the graph';
   #failure: Error | undefined;
   #output = '';
 
   constructor(limits: ProbeProcessLimits) {
-    this.#limits = limits;
     const { timeoutMs = PROBE_TIMEOUT_MS, signal, childEnv = {} } = limits;
     signal?.throwIfAborted();
+    this.#memoryMaxBytes = limits.memoryMaxBytes ?? PROBE_MEMORY_MAX_BYTES;
+    this.#signal = signal;
+    // Its end may come while nobody waits for an answer.
+    this.#gone.promise.catch(() => undefined);
     this.#child = spawnRuntimeChild<Said>(PROGRAM, childEnv, {
       dataBytesMax: this.#memoryMaxBytes + RUNTIME_RESERVED_BYTES,
       onOutput: text => {
         this.#output = (this.#output + text).slice(-OUTPUT_LENGTH_MAX);
       },
-      onFrame: frame => this.#answer?.resolve(frame),
-      onExit: exit => this.#onExit(exit),
+      onFrame: frame => this.#answered(frame),
+      onExit: exit => this.#end(this.#reasonOf(exit)),
       onStuck: () => this.#end(new Error(`process ${this.#child.pid} does not die`)),
     });
-    this.allow(timeoutMs);
+    this.#allow(timeoutMs);
     signal?.addEventListener('abort', this.#onAbort);
   }
 
-  get #memoryMaxBytes(): number {
-    return this.#limits.memoryMaxBytes ?? PROBE_MEMORY_MAX_BYTES;
-  }
-
-  get remainingMs(): number {
-    return this.#endsAtMs - performance.now();
-  }
-
-  /** Allows so much time from now on, or what is left where that is longer. */
-  allow(ms: number): void {
-    const leftMs = Math.max(ms, this.remainingMs);
-    this.#endsAtMs = performance.now() + leftMs;
+  #allow(ms: number): void {
     clearTimeout(this.#timer);
     this.#timer = setTimeout(() => {
-      const seconds = Math.round((this.#endsAtMs - this.#startedAtMs) / 1000);
+      const seconds = Math.round((performance.now() - this.#startedAtMs) / 1000);
       this.#kill(refusal(`the probe did not end within ${seconds} s: it was ${this.#doing}`));
-    }, leftMs);
+    }, ms);
+  }
+
+  /** Its matte of this run came in time. */
+  allowFurtherRuns({ seconds }: GraphRun): void {
+    this.#allow(PROBE_TIMEOUT_MS + FURTHER_RUNS * 1000 * seconds);
   }
 
   /** Loads it for the CPU. @throws ModelError `prepare` where it does not load */
   async load(file: string): Promise<LoadedGraph> {
-    this.#doing = 'loading the graph';
     const intraOpThreads = Math.max(1, Math.floor(await readCpuShare()));
     const runtime = { provider: 'cpu', intraOpThreads, sharesCores: false, allowCpuNodes: true };
-    const order = { kind: 'load', spec: { ...runtime, path: file } } as ToProbeChild['load'];
-    try {
-      const { head } = await this.#ask(order, [], this.#doing);
-      if (head.kind === 'loaded') return head;
-      throw new Error(`the child said ${head.kind} to a load`);
-    } catch (error) {
-      if (error instanceof RunFailed) throw refusal(`it does not load: ${error.message}`);
-      throw error;
-    }
+    const order = { kind: 'load', spec: { ...runtime, path: file } } as ToProbeChild;
+    const { head } = await this.#ask(order, []).catch(error => {
+      throw error instanceof RunFailed ? refusal(`it does not load: ${error.message}`) : error;
+    });
+    if (head.kind === 'loaded') return head;
+    throw new Error(`the child said ${head.kind} to a load`);
   }
 
   /** @throws RunFailed; ModelError `prepare` once the child is gone */
@@ -125,40 +115,28 @@ export class ProbeProcess {
     rgb: Uint8Array,
     size: Size,
   ): Promise<GraphRun> {
-    const told: ToProbeChild['run'] = { kind: 'run', spec, size, outputs };
-    const { head, parts } = await this.#ask(told, [rgb], 'running the graph');
+    this.#doing = 'running the graph';
+    const { head, parts } = await this.#ask({ kind: 'run', spec, size, outputs }, [rgb]);
     if (head.kind !== 'ran') throw new Error(`the child said ${head.kind} to a run`);
-    const [bytes = Buffer.alloc(0)] = parts;
     // A copy: a part may begin anywhere.
-    const values = new Float32Array(Uint8Array.from(bytes).buffer);
-    return { ...head, values };
+    return { ...head, values: new Float32Array(Uint8Array.from(parts[0] ?? []).buffer) };
   }
 
   /** Once it is gone. */
   async close(): Promise<void> {
     this.#kill(new Error('the probe is over'));
-    await this.#gone.promise;
+    await this.#gone.promise.catch(() => undefined);
   }
 
-  async #ask(
-    told: ToProbeChild[keyof ToProbeChild],
-    parts: readonly Uint8Array[],
-    doing: string,
-  ): Promise<Frame<Said>> {
-    this.#doing = doing;
-    this.#answer = Promise.withResolvers();
-    // Its end may come while nobody waits for an answer.
-    this.#answer.promise.catch(() => undefined);
-    if (this.#failure !== undefined) throw this.#failure;
-    void this.#child.send(told, parts);
-    const frame = await this.#answer.promise;
-    if (frame.head.kind === 'failed') throw this.#failed(frame.head.message);
-    return frame;
-  }
-
-  #failed(message: string): Error {
-    if (saysMemoryRanOut(message)) return this.#memoryRanOut();
-    return new RunFailed(causeOf(message));
+  async #ask(order: ToProbeChild, parts: readonly Uint8Array[]): Promise<Frame<Said>> {
+    const answer = new Promise<Frame<Said>>(resolve => {
+      this.#answered = resolve;
+    });
+    void this.#child.send(order, parts);
+    const frame = await Promise.race([answer, this.#gone.promise]);
+    if (frame.head.kind !== 'failed') return frame;
+    const { message } = frame.head;
+    throw saysMemoryRanOut(message) ? this.#memoryRanOut() : new RunFailed(causeOf(message));
   }
 
   #memoryRanOut(): ModelError {
@@ -169,29 +147,25 @@ export class ProbeProcess {
     return `${(this.#memoryMaxBytes / 1024 ** 3).toFixed(1)} GiB (--memory-max)`;
   }
 
-  readonly #onAbort = () => this.#kill(this.#limits.signal?.reason as Error);
+  readonly #onAbort = () => this.#kill(this.#signal?.reason as Error);
 
   #kill(failure: Error): void {
     this.#failure ??= failure;
     this.#child.kill();
   }
 
-  #onExit({ signal, code, error }: ChildExit): void {
+  #reasonOf({ signal, code, error }: ChildExit): Error {
+    if (saysMemoryRanOut(this.#output)) return this.#memoryRanOut();
     const how = error?.message ?? signal ?? `code ${code}`;
     // The runtime crashes where it does not look whether it got memory.
     const why = `the graph is broken, or takes more than ${this.#memoryMax}`;
-    const ended = saysMemoryRanOut(this.#output)
-      ? this.#memoryRanOut()
-      : refusal(`the process that was ${this.#doing} ended by ${how}: ${why}`);
-    this.#end(ended);
+    return refusal(`the process that was ${this.#doing} ended by ${how}: ${why}`);
   }
 
-  #end(failure: Error): void {
+  #end(reason: Error): void {
     clearTimeout(this.#timer);
-    this.#limits.signal?.removeEventListener('abort', this.#onAbort);
-    this.#failure ??= failure;
-    this.#answer?.reject(this.#failure);
-    this.#gone.resolve();
+    this.#signal?.removeEventListener('abort', this.#onAbort);
+    this.#gone.reject(this.#failure ?? reason);
   }
 }
 
