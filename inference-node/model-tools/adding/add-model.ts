@@ -214,13 +214,13 @@ async function measure(
     const open = openFacts(measured);
     if (open.length === 0) return measured;
     const decided = { ...measured.facts, ...(await ask(open, probe, name)) };
-    measured = { facts: decided, probe: await context.probe(path, wishesOf(decided), limits) };
+    measured = { facts: decided, probe: await context.probe(path, decided, limits) };
   }
 }
 
 function probeKept(path: string, facts: Facts, options: AddOptions, context: AddContext) {
   const limits = { ...limitsOf(options, context), asItIs: true } as const;
-  return context.probe(path, wishesOf(facts), limits);
+  return context.probe(path, facts, limits);
 }
 
 function limitsOf({ memoryMaxBytes }: AddOptions, { childEnv, signal }: AddContext): ProbeLimits {
@@ -236,26 +236,15 @@ async function probeStated(
   { probe, say }: AddContext,
 ): Promise<{ readonly facts: Facts; readonly probe: Probe }> {
   try {
-    return { facts, probe: await probe(path, wishesOf(facts), limits) };
+    return { facts, probe: await probe(path, facts, limits) };
   } catch (error) {
     const { size: _, fit: __, ...others } = facts;
     const less = { ...others, ...flags };
     const isLess = less.size !== facts.size || less.fit !== facts.fit;
     if (!isLess || !(error instanceof ModelError) || error.kind !== 'settings') throw error;
     say(`warning: ${error.message}; it is measured without what was stated of size and fit`);
-    return { facts: less, probe: await probe(path, wishesOf(less), limits) };
+    return { facts: less, probe: await probe(path, less, limits) };
   }
-}
-
-function wishesOf({ normalisation, size, fit, activation, output, colourOrder }: Facts) {
-  return {
-    ...normalisation,
-    ...(size !== undefined && { size }),
-    ...(fit !== undefined && { fit }),
-    ...(activation !== undefined && { activation }),
-    ...(output !== undefined && { output }),
-    ...(colourOrder !== undefined && { colourOrder }),
-  };
 }
 
 function requireMatte({ constant, range: [least] }: Probe): void {

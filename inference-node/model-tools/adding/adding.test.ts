@@ -394,7 +394,7 @@ test('only what is stated nowhere and cannot be measured is asked for, and measu
   };
   const { manifest } = await fixture.add(fixture.url, { flags: {} }, own);
   t.deepEqual(asked, [['normalisation', 'size', 'activation'], ['activation']]);
-  t.deepEqual(wishes.at(-1), { ...IMAGENET, activation: 'sigmoid', size });
+  t.deepEqual(wishes.at(-1), { normalisation: IMAGENET, activation: 'sigmoid', size });
   t.like(manifest.inputSize, { default: 64, min: 1, max: 128 });
   const tall = { ...graph, inputHeight: 512 };
   const ofTall = { ...own, probe: async () => ({ ...FOUND, graph: tall, multipleOf: 32 }) };

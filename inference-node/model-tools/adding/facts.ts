@@ -2,20 +2,13 @@
  * Flags, the catalogue and files of settings beside a model's file state facts about it.
  * The first who states a fact decides it. Pure.
  */
-import type { Size } from '@matting/proto/contract/finishing.ts';
-import type { ModelManifest } from '@matting/serving/models/manifest.ts';
-import type { Activation, Fit, Normalisation } from '@matting/serving/models/prepared-model.ts';
+import type { Normalisation } from '@matting/serving/models/prepared-model.ts';
+import type { ProbeWishes } from '../probing/probe.ts';
 import type { CatalogueModel } from './catalogue.ts';
 
-export interface Facts {
-  readonly normalisation?: Normalisation;
-  readonly size?: Size;
+export interface Facts extends Omit<ProbeWishes, 'picture'> {
   /** Sides of an open size have to be multiples of this. */
   readonly multipleOf?: number;
-  readonly fit?: Fit;
-  readonly activation?: Activation;
-  readonly output?: string;
-  readonly colourOrder?: ModelManifest['colourOrder'];
 }
 
 export interface Stated {

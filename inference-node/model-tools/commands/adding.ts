@@ -24,7 +24,13 @@ import { type PrepareOptions, prepareModel } from '../preparing/prepare.ts';
 import { NORMALISATIONS, type Probe } from '../probing/probe.ts';
 import { writeCutouts } from './check.ts';
 import { type CliConfig, type CommandContext, UsageError } from './cli-config.ts';
-import { addGraphOptions, type GraphOptions, sizeOf, tripleOf } from './graph-options.ts';
+import {
+  addGraphOptions,
+  factsOfOptions,
+  type GraphOptions,
+  sizeOf,
+  tripleOf,
+} from './graph-options.ts';
 import { createProgressView } from './progress-view.ts';
 import { describeRuntime } from './runtime-words.ts';
 
@@ -102,7 +108,7 @@ export async function modelsAdd(
     view.stop();
     terminal.err.write(`${line}\n`);
   };
-  const flags = flagsOf(options);
+  const flags = factsOfOptions(options);
   const given = { name, sha256, flags, licence: { weights, data }, memoryMaxBytes };
   const context: AddContext = {
     ...{ folders: config.settings, cwd: config.cwd, childEnv: config.childEnv, signal, say },
@@ -125,17 +131,6 @@ export async function modelsAdd(
   } finally {
     view.stop();
   }
-}
-
-function flagsOf({ mean, std, size, fit, activation, output }: ModelsAddOptions): Facts {
-  if ((mean === undefined) !== (std === undefined)) throw missing(['normalisation']);
-  return {
-    ...(mean !== undefined && std !== undefined && { normalisation: { mean, std } }),
-    ...(size !== undefined && { size }),
-    ...(fit !== undefined && { fit }),
-    ...(activation !== undefined && { activation }),
-    ...(output !== undefined && { output }),
-  };
 }
 
 function tokenOf(variable: string | undefined, { env }: CliConfig): string | undefined {

@@ -7,8 +7,8 @@ import { type RgbaPicture, readPicture } from '@matting/serving/picture/in-proce
 import type { Command } from 'commander';
 import type { Probe, ProbeLimits, ProbeWishes } from '../probing/probe.ts';
 import { rangeText } from '../probing/verdict.ts';
-import { type CommandContext, UsageError } from './cli-config.ts';
-import { addGraphOptions, type GraphOptions } from './graph-options.ts';
+import type { CommandContext } from './cli-config.ts';
+import { addGraphOptions, factsOfOptions, type GraphOptions } from './graph-options.ts';
 
 export interface ModelsCheckOptions extends GraphOptions {
   readonly image?: string;
@@ -65,16 +65,9 @@ export async function writeCutouts(
 }
 
 async function wishesOf(options: ModelsCheckOptions): Promise<ProbeWishes> {
-  const { mean, std, size, fit, activation, output, bgr, image } = options;
-  if ((mean === undefined) !== (std === undefined)) {
-    throw new UsageError('use --mean and --std together');
-  }
+  const { bgr, image } = options;
   return {
-    ...(mean !== undefined && std !== undefined && { mean, std }),
-    ...(size !== undefined && { size }),
-    ...(fit !== undefined && { fit }),
-    ...(activation !== undefined && { activation }),
-    ...(output !== undefined && { output }),
+    ...factsOfOptions(options),
     ...(bgr && { colourOrder: 'bgr' as const }),
     ...(image !== undefined && { picture: await readImage(image) }),
   };

@@ -8,6 +8,8 @@ import {
   INPUT_SIDE_MAX,
 } from '@matting/serving/models/prepared-model.ts';
 import { type Command, InvalidArgumentError, Option } from 'commander';
+import type { Facts } from '../adding/facts.ts';
+import { UsageError } from './cli-config.ts';
 
 export type Triple = readonly [number, number, number];
 
@@ -36,6 +38,21 @@ export function addGraphOptions(command: Command): Command {
       'memory limit of the process that measures it, such as 9G',
       parseBytes,
     );
+}
+
+/** @throws UsageError where one of two options that belong together is missing */
+export function factsOfOptions(options: GraphOptions): Facts {
+  const { mean, std, size, fit, activation, output } = options;
+  if ((mean === undefined) !== (std === undefined)) {
+    throw new UsageError('use --mean and --std together');
+  }
+  return {
+    ...(mean !== undefined && std !== undefined && { normalisation: { mean, std } }),
+    ...(size !== undefined && { size }),
+    ...(fit !== undefined && { fit }),
+    ...(activation !== undefined && { activation }),
+    ...(output !== undefined && { output }),
+  };
 }
 
 export function tripleOf(text: string): Triple | undefined {

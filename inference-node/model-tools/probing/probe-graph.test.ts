@@ -181,7 +181,7 @@ test('an open size is measured: what it costs, and which sides run', async t => 
 
 test('a graph of any size is tried with narrow pictures too: the least side that runs is told', async t => {
   const size = { width: 256, height: 256 };
-  const wishes: ProbeWishes = { fit: 'short-side', activation: 'none', size, ...BYTES };
+  const wishes: ProbeWishes = { fit: 'short-side', activation: 'none', size, normalisation: BYTES };
   const reflects = encodeTrap({ kind: 'reflects' });
   t.like(await probe(t, reflects, wishes), { multipleOf: 32, shortestSide: 64 });
   t.like(await probe(t, IN_EIGHTHS, { fit: 'short-side' }), { multipleOf: 8, shortestSide: 8 });
@@ -244,15 +244,15 @@ test('a graph that runs is measured as it is where its mended copy does not run'
 });
 
 test('what was asked for stands, and is warned of by name where values speak against it', async t => {
-  const [mean, std] = [[124, 116, 104] as const, [58, 57, 57] as const];
+  const normalisation = { mean: [124, 116, 104], std: [58, 57, 57] } as const;
   const logits = { after: [nodeOf('Identity', ['logits'], 'alpha')] };
-  const wrong = await probe(t, logits, { activation: 'none', mean, std });
+  const wrong = await probe(t, logits, { activation: 'none', normalisation });
   t.is(wrong.activation, 'none');
   t.deepEqual(wrong.shown, ['what was asked for']);
   t.is(wrong.cutouts.length, 1);
   t.regex(wrong.warnings.join(), /^--activation none stands .* from -\d.* to \d.* fit sigmoid$/);
   const bytes = { inputType: ElementType.uint8, before: [...AS_FLOATS], after: [MATTE, ROUND] };
-  const itself = await probe(t, bytes, { mean, std });
+  const itself = await probe(t, bytes, { normalisation });
   t.like(itself.graph, { inputType: 'uint8' });
   t.regex(itself.warnings.join(), /normalises by itself: --mean and --std are without effect/);
   t.deepEqual((await probe(t, bytes)).shown, ['ImageNet']);

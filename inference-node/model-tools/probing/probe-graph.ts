@@ -102,12 +102,11 @@ interface OpenGraph {
 function openGraph(child: ProbeProcess, loaded: LoadedGraph, wishes: ProbeWishes): OpenGraph {
   const picture = pictureInput(loaded.inputs, wishes.size);
   const outputs = matteOutputs(loaded.outputs, wishes.output);
-  const { mean, std, colourOrder = 'rgb' } = wishes;
-  const isAsked = mean !== undefined && std !== undefined;
+  const { normalisation: asked, colourOrder = 'rgb' } = wishes;
   const [first, ...others] = NORMALISATIONS;
   // A graph of bytes gets one that is without effect.
-  const [normalisation, ...rest]: OpenGraph['normalisations'] = isAsked
-    ? [{ of: 'what was asked for', mean, std }]
+  const [normalisation, ...rest]: OpenGraph['normalisations'] = asked
+    ? [{ of: 'what was asked for', ...asked }]
     : [first, ...(picture.type === 'uint8' ? [] : others)];
   const spec: FormSpec = {
     ...{ form: formOf(picture, wishes), inputName: picture.input.name, activation: 'none' },
@@ -115,7 +114,7 @@ function openGraph(child: ProbeProcess, loaded: LoadedGraph, wishes: ProbeWishes
     ...{ inputWidth: picture.size.width, inputHeight: picture.size.height },
   };
   const warnings =
-    isAsked && picture.type === 'uint8'
+    asked && picture.type === 'uint8'
       ? ['the graph normalises by itself: --mean and --std are without effect']
       : [];
   const normalisations = [normalisation, ...rest] as const;
@@ -297,7 +296,7 @@ function judge({ wishes, picture, warnings }: OpenGraph, checked: readonly Run[]
     throw new ModelError('prepare', 'the graph answers with values that are not numbers');
   }
   const finite = shown.map(({ output }) => output).filter(({ notFinite }) => !notFinite);
-  const range = rangeOf(wishes.mean === undefined ? [...own, ...finite] : own);
+  const range = rangeOf(wishes.normalisation === undefined ? [...own, ...finite] : own);
   const constant = isConstant(range);
   const measured = activationOf(range, classesOf(first, picture));
   const activation = wishes.activation ?? measured;

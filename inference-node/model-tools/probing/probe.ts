@@ -13,7 +13,8 @@ import {
 import type { RgbaPicture } from '@matting/serving/picture/in-process.ts';
 
 /** They come from flags, a sidecar or the catalogue. What is absent is measured, or stays open. */
-export interface ProbeWishes extends Partial<Normalisation> {
+export interface ProbeWishes {
+  readonly normalisation?: Normalisation;
   /** An open size is measured at this one; PROBE_SIDE_PX where absent. */
   readonly size?: Size;
   readonly fit?: Fit;
