@@ -53,6 +53,7 @@ type Said = FromProbeChild[keyof FromProbeChild];
 export class ProbeProcess {
   readonly #child: Child<Said>;
   readonly #memoryMaxBytes: number;
+  readonly #timeoutMs: number;
   readonly #signal: AbortSignal | undefined;
   readonly #startedAtMs = performance.now();
   #timer: NodeJS.Timeout | undefined;
@@ -64,8 +65,9 @@ export class ProbeProcess {
   #output = '';
 
   constructor(limits: ProbeProcessLimits) {
-    const { timeoutMs = PROBE_TIMEOUT_MS, signal, childEnv = {} } = limits;
+    const { signal, childEnv = {} } = limits;
     signal?.throwIfAborted();
+    this.#timeoutMs = limits.timeoutMs ?? PROBE_TIMEOUT_MS;
     this.#memoryMaxBytes = limits.memoryMaxBytes ?? PROBE_MEMORY_MAX_BYTES;
     this.#signal = signal;
     // Its end may come while nobody waits for an answer.
@@ -79,7 +81,7 @@ export class ProbeProcess {
       onExit: exit => this.#end(this.#reasonOf(exit)),
       onStuck: () => this.#end(new Error(`process ${this.#child.pid} does not die`)),
     });
-    this.#allow(timeoutMs);
+    this.#allow(this.#timeoutMs);
     signal?.addEventListener('abort', this.#onAbort);
   }
 
@@ -93,7 +95,7 @@ export class ProbeProcess {
 
   /** Its matte of this run came in time. */
   allowFurtherRuns({ seconds }: GraphRun): void {
-    this.#allow(PROBE_TIMEOUT_MS + FURTHER_RUNS * 1000 * seconds);
+    this.#allow(this.#timeoutMs + FURTHER_RUNS * 1000 * seconds);
   }
 
   /** Loads it for the CPU. @throws ModelError `prepare` where it does not load */
