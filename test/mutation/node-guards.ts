@@ -6,7 +6,9 @@ inference-node/model-tools/adding/workshop.ts by inference-node/model-tools/addi
 clear | !== placing | killed at prepare there is nothing or the whole, and the next one clears up
 PLACING_FILE | weights beside the graph have no say in what is removed
 inference-node/model-tools/onnx/mend.ts by inference-node/model-tools/onnx/mend.test.ts
-deformConv | nodeOf | a mended graph answers as its stock form, also from beyond the border
+deformConv | a mended graph answers as its stock form, also from beyond the border
+  - integers('dilations', block.dilations)
+  + integers('dilations', [1, 1])
 inference-node/model-tools/preparing/added-graph.ts by inference-node/model-tools/preparing/added-graph.test.ts
 compareEachBlock | if ( | a graph whose mended form answers otherwise, or cannot be compared, runs as it is
 compareMattes | if ( | a graph whose mended form answers otherwise, or cannot be compared, runs as it is

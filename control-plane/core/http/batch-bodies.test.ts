@@ -123,6 +123,9 @@ for (const [what, again, once = '{"items":['] of [
 
 test('a batch is refused at its first item too many, and what follows is not read', async t => {
   const counted = held();
+  const most = Buffer.from(`{"items":[${Array(BATCH_ITEMS_MAX).fill(ITEM)}]}`);
+  const whole = await readBatchBody(Readable.from([most]), held().begin('an account'));
+  t.is(whole.items.length, BATCH_ITEMS_MAX);
   const item = `${ITEM},`;
   const chunks = [`{"items":[${item.repeat(BATCH_ITEMS_MAX)}`, ITEM, ...Array(9).fill(`,${ITEM}`)];
   let given = 0;
