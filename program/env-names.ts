@@ -13,7 +13,7 @@ export const MATTING_VARIABLES: readonly string[] = names;
 /** Edits that lead from what was meant to what was written, at most. */
 const EDITS_MAX = 3;
 
-export interface UnknownVariable {
+interface UnknownVariable {
   readonly variable: string;
   readonly meant: string | undefined;
 }

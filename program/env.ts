@@ -37,7 +37,7 @@ export interface Declaration extends About {
   readonly section: string;
 }
 
-export interface StringOptions {
+interface StringOptions {
   readonly lengthMin?: number;
   readonly lengthMax?: number;
   readonly pattern?: RegExp;
@@ -45,7 +45,7 @@ export interface StringOptions {
   readonly expected?: string;
 }
 
-export interface NumberRange {
+interface NumberRange {
   readonly min?: number;
   readonly max?: number;
 }

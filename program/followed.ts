@@ -26,7 +26,7 @@ export interface FollowLog {
   warn(fields: object, message: string): void;
 }
 
-export interface FollowOptions<T> {
+interface FollowOptions<T> {
   /** The name in the log. */
   readonly what: string;
   readonly log: FollowLog;

@@ -5,7 +5,7 @@
  */
 import { type Release, Semaphore } from './semaphore.ts';
 
-export interface HeldBytesOptions {
+interface HeldBytesOptions {
   /** Sum over all callers. */
   readonly bytesMax: number;
   readonly refusal: () => Error;

@@ -5,7 +5,7 @@
  */
 const SAME_SIGNAL_MS = 1000;
 
-export type SignalMeaning = 'drain' | 'repeat' | 'hurry';
+type SignalMeaning = 'drain' | 'repeat' | 'hurry';
 
 export class SignalGate {
   #lastMs: number | undefined;

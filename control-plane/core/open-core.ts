@@ -66,7 +66,7 @@ export function createReplicaId(): string {
   return `${host.slice(0, 40)}-${randomUUID().slice(0, 8)}`;
 }
 
-export interface CoreOptions {
+interface CoreOptions {
   readonly log: Logger;
   readonly replicaId: string;
   readonly about: About;

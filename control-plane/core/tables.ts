@@ -9,7 +9,7 @@ import type { CapPeriod } from './keys/key-policy.ts';
 import type { LedgerAuditKind, LedgerKind, LedgerSlot } from './ledger/ledger.ts';
 import type { RateKind } from './rates/rate-windows.ts';
 
-export interface AccountsTable {
+interface AccountsTable {
   id: string;
   /** Unique, compared byte by byte. */
   name: string;
@@ -25,7 +25,7 @@ export interface AccountsTable {
   created_at: number;
 }
 
-export interface ApiKeysTable {
+interface ApiKeysTable {
   /** The 12 characters of the key that are no secret. */
   id: string;
   account_id: string;
@@ -65,7 +65,7 @@ export interface ApiKeysTable {
 }
 
 /** Append-only: no statement of this program updates or deletes a row. */
-export interface LedgerEntriesTable {
+interface LedgerEntriesTable {
   id: string;
   account_id: string;
   job_id: string | null;
@@ -82,7 +82,7 @@ export interface LedgerEntriesTable {
  * columns run_id, saved_at and progress, and the table ledger_checkpoints, which nothing reads any
  * more: the second release after 0.2.0 may remove them.
  */
-export interface LedgerAuditsTable {
+interface LedgerAuditsTable {
   kind: LedgerAuditKind;
   /** Always 0. */
   jobs_checked_to: number;
@@ -196,7 +196,7 @@ export interface JobsTable {
 }
 
 /** A batch of images: core/jobs/batch.ts. */
-export interface BatchesTable {
+interface BatchesTable {
   id: string;
   account_id: string;
   api_key_id: string;
@@ -220,7 +220,7 @@ export interface BatchesTable {
   callback_secret_key_id: string | null;
 }
 
-export interface BatchItemsTable {
+interface BatchItemsTable {
   batch_id: string;
   item: number;
   /** Of the job that it becomes, or is. */
@@ -232,7 +232,7 @@ export interface BatchItemsTable {
 }
 
 /** A row a result whose file was gone while its link was good (core/results/lost-result-store.ts). */
-export interface LostResultsTable {
+interface LostResultsTable {
   job_id: string;
   account_id: string;
   /** The id is of the finding. */
@@ -244,7 +244,7 @@ export interface LostResultsTable {
 }
 
 /** A package has this left to do with a job that ended (core/transactions/settled-steps.ts). */
-export interface UnsettledJobsTable {
+interface UnsettledJobsTable {
   job_id: string;
   /** The step's name. */
   package: string;
@@ -252,7 +252,7 @@ export interface UnsettledJobsTable {
 }
 
 /** Messages that wait, and what became of them: core/webhooks/outbox-store.ts. */
-export interface OutboxTable {
+interface OutboxTable {
   /** The id is its job's if it tells of a job's end; no job has the others. */
   id: string;
   kind: 'webhook' | 'mail';
@@ -292,7 +292,7 @@ export interface OutboxTable {
 }
 
 /** One row an account and kind: what replicas have leased of its quota in the latest window. */
-export interface RateQuotasTable {
+interface RateQuotasTable {
   account_id: string;
   kind: RateKind;
   window_start: number;
@@ -300,7 +300,7 @@ export interface RateQuotasTable {
 }
 
 /** Append-only, until its time is over. */
-export interface AuditEntriesTable {
+interface AuditEntriesTable {
   id: string;
   account_id: string;
   created_at: number;
@@ -315,7 +315,7 @@ export interface AuditEntriesTable {
   value_after: string | null;
 }
 
-export interface NodesTable {
+interface NodesTable {
   node_id: string;
   boot_id: string;
   address: string;
@@ -332,7 +332,7 @@ export interface NodesTable {
 }
 
 /** The table has at most one row, which only the right secrets key can open. */
-export interface SecretsCanaryTable {
+interface SecretsCanaryTable {
   id: string;
   key_id: string;
   ciphertext: Uint8Array;
@@ -342,7 +342,7 @@ export interface SecretsCanaryTable {
 /**
  * The table has at most one row: it names the replica that sweeps (core/retention/sweep-store.ts).
  */
-export interface SweepsTable {
+interface SweepsTable {
   id: string;
   lease_holder: string | null;
   lease_expires_at: number | null;
@@ -358,7 +358,7 @@ export interface SweepsTable {
 }
 
 /** A row a replica: what it sees of the nodes (core/nodes/sighting-store.ts). */
-export interface SightingsTable {
+interface SightingsTable {
   replica: string;
   /** JSON: `StoredNode` of each. */
   nodes: string;

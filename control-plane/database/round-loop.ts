@@ -32,12 +32,12 @@ const TRANSITIONS = {
   stopped:       { wake: 'stopped', fault: 'stopped', stop: 'stopped' },
 } as const;
 
-export type LoopMode = keyof typeof TRANSITIONS;
+type LoopMode = keyof typeof TRANSITIONS;
 /** ended, failed: the round. fault: the database failed under what an earlier round began. */
-export type LoopEvent = 'start' | 'wake' | 'ended' | 'failed' | 'fault' | 'resumed' | 'stop';
+type LoopEvent = 'start' | 'wake' | 'ended' | 'failed' | 'fault' | 'resumed' | 'stop';
 
 /** @throws AssertionError where the event is impossible in that mode. */
-export function nextMode(mode: LoopMode, event: LoopEvent): LoopMode {
+function nextMode(mode: LoopMode, event: LoopEvent): LoopMode {
   const row: Partial<Record<LoopEvent, LoopMode>> = TRANSITIONS[mode];
   const next = row[event];
   assert.ok(next !== undefined, `impossible in a round loop: ${event} while ${mode}`);
@@ -58,7 +58,7 @@ const REAL_CLOCK: LoopClock = {
   },
 };
 
-export interface RoundLoopOptions {
+interface RoundLoopOptions {
   readonly pollMs: number;
   /**
    * Begins a round, whose end is told by `roundEnded` or `roundFailed`.

@@ -66,7 +66,7 @@ const OPERATOR_SHARE = 1 / 16;
 
 const HEADER_BYTES_MAX = 16 * 1024;
 
-export interface PortOptions extends ErrorHandlerOptions {
+interface PortOptions extends ErrorHandlerOptions {
   readonly baseUrl: string;
   readonly logger?: FastifyBaseLogger | undefined;
   readonly connectionsMax: number;

@@ -15,7 +15,7 @@ export function answeredCodeOf(request: FastifyRequest): ErrorCode | undefined {
   return refusals.get(request)?.code;
 }
 
-export type ErrorHandler = (error: unknown, request: FastifyRequest, reply: FastifyReply) => void;
+type ErrorHandler = (error: unknown, request: FastifyRequest, reply: FastifyReply) => void;
 /** Sends an error in the manner of an interface. */
 export type ErrorWriter = (
   error: ContractError,

@@ -71,7 +71,7 @@ const RAW_TEXT_BYTES_MAX = 6 * URL_LENGTH_MAX;
 const LITERAL_BYTES_MAX = 64;
 
 /** A value can be of these kinds beside a string and null. It means the same as its text. */
-export type LiteralKind = 'boolean' | 'number' | 'list';
+type LiteralKind = 'boolean' | 'number' | 'list';
 
 /** RFC 8259 section 6. */
 const NUMBER = /^-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?$/;

@@ -29,7 +29,7 @@ import { readMessage, SMALL_MESSAGE_BYTES_MAX } from './read-message.ts';
 import { registerUploadRoute } from './upload-route.ts';
 import type { UploadStore } from './upload-store.ts';
 
-export interface McpOptions extends ToolOptions {
+interface McpOptions extends ToolOptions {
   readonly version: string;
 }
 

@@ -33,7 +33,7 @@ export const SMALL_MESSAGE_MS_MAX = 5000;
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
 
-export interface ReadMessage {
+interface ReadMessage {
   /** null: the body is not JSON. */
   readonly message: unknown;
   /** Counts texts over TEXT_BYTES_MAX; the first is in the upload. */

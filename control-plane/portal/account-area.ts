@@ -45,7 +45,7 @@ import type { ReadUsage } from './usage/read-usage.ts';
 import { registerUsageRoutes } from './usage/usage-pages.ts';
 
 /** These are the use cases and stores behind the pages. */
-export type AccountAreaServices = Parameters<typeof registerSignInRoutes>[1] &
+type AccountAreaServices = Parameters<typeof registerSignInRoutes>[1] &
   Parameters<typeof registerProfileRoutes>[1] &
   Parameters<typeof registerPeopleRoutes>[1] &
   Parameters<typeof registerAuditRoute>[1] &

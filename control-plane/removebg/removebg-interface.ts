@@ -6,7 +6,7 @@ import { isRemovebgRequest, writeRemovebgError } from './removebg-errors.ts';
 import { allowOrigins, registerRemovebgRoutes } from './removebg-routes.ts';
 import type { RemovebgSize } from './removebg-values.ts';
 
-export interface RemovebgOptions {
+interface RemovebgOptions {
   readonly baseUrl: string;
   readonly version: string;
   /** A request waits this long for its picture. */

@@ -50,7 +50,7 @@ export const REMOVEBG_TEXTS = [
 export type RemovebgText = (typeof REMOVEBG_TEXTS)[number];
 
 /** The bytes of these fields go into an upload. */
-export const REMOVEBG_PICTURES = ['image_file', 'image_file_b64', 'bg_image_file'] as const;
+const REMOVEBG_PICTURES = ['image_file', 'image_file_b64', 'bg_image_file'] as const;
 export type RemovebgPicture = (typeof REMOVEBG_PICTURES)[number];
 
 export type RemovebgFields = Omit<FormBody<RemovebgText, RemovebgPicture>, 'unknown'>;

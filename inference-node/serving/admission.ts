@@ -172,7 +172,7 @@ export type EngineModel = Pick<PreparedModel, 'inputWidth' | 'inputHeight' | 'pr
   Partial<Pick<PreparedModel, 'form' | 'peakBytes'>>;
 
 /** Lists the model of each engine that a plan opens if its first model has so many. */
-export type EnginesOpened = (engines: number) => readonly EngineModel[];
+type EnginesOpened = (engines: number) => readonly EngineModel[];
 
 /** The most engines of a model. */
 export const ENGINES_MAX = 64;

@@ -3,7 +3,7 @@
  * scripts as JSON. Both programs have one; neither ever prints a secret (secrets.ts).
  */
 
-export type FindingStatus = 'ok' | 'warning' | 'failure';
+type FindingStatus = 'ok' | 'warning' | 'failure';
 
 export interface Finding {
   /** The thing that the doctor looked at, in a word or two. It is the same at every run. */
@@ -29,7 +29,7 @@ export function failure(subject: string, found: string, advice: string): Finding
 }
 
 /** One look may take so long: longer than any of the waits within it but a system that hangs. */
-export const LOOK_MS_MAX = 60_000;
+const LOOK_MS_MAX = 60_000;
 
 /**
  * Runs one look. It never rejects: an error, and an answer that does not come, is a failure with

@@ -62,7 +62,7 @@ export const STRANGER_STREAMS_MAX = 8;
  * server's settings before their first call, so one that streams a file without waiting sends this
  * much of it, and its refusal finds it. It is two messages of the methods for all.
  */
-export const STRANGER_WINDOW_BYTES = 2 * MESSAGE_BYTES_SMALL;
+const STRANGER_WINDOW_BYTES = 2 * MESSAGE_BYTES_SMALL;
 const HEADER_LIST_BYTES_MAX = 16 * 1024;
 
 /** The owner of a known connection: the fleet, or the direct caller of that name. */
@@ -82,7 +82,7 @@ export type GuardCause = (typeof GUARD_CAUSES)[number];
 
 type AuthContext = ReturnType<ServerInterceptingCall['getAuthContext']>;
 
-export interface GrpcGuardOptions {
+interface GrpcGuardOptions {
   /** Names the caller of a call. undefined: the caller is unknown. */
   readonly identify: (metadata: Metadata, auth: AuthContext) => ConnectionOwner | undefined;
   /** The error for unknown callers before a handler sees them. Absent: handlers judge. */

@@ -367,7 +367,7 @@ type RequestListener = (request: IncomingMessage, response: ServerResponse) => v
  * answers wait to be taken: those that are made later than their requests are read, as metrics are,
  * would all be made at once. Who sends more ahead loses the connection, as the standard allows.
  */
-export function boundPipelining(server: Server, onEnded?: HttpGuardOptions['onEnded']): void {
+function boundPipelining(server: Server, onEnded?: HttpGuardOptions['onEnded']): void {
   const listeners = server.listeners('request') as RequestListener[];
   const underWay = new WeakMap<Socket, number>();
   server.removeAllListeners('request');

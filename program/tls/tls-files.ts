@@ -29,7 +29,7 @@ export interface ChannelSecurity {
   readonly options: ChannelOptions;
 }
 
-export interface TlsFilesOptions {
+interface TlsFilesOptions {
   readonly log: FollowLog;
   readonly pollMs?: number;
 }

@@ -4,7 +4,7 @@
  */
 import type { EnvReader } from '../env.ts';
 
-export const SAMPLERS = [
+const SAMPLERS = [
   'parentbased_always_on',
   'parentbased_always_off',
   'parentbased_traceidratio',

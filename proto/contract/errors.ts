@@ -10,7 +10,7 @@ import { status } from '@grpc/grpc-js';
  * Who may try again. `never`: the same request fails again. `later`: the same request may
  * succeed. `other-node`: the control plane tries another node now; a caller of gRPC may too.
  */
-export type RetryRule = 'never' | 'later' | 'other-node';
+type RetryRule = 'never' | 'later' | 'other-node';
 
 /**
  * What has to change for a request to succeed. `picture`: the image; another image, sent in the same
@@ -18,7 +18,7 @@ export type RetryRule = 'never' | 'later' | 'other-node';
  * concerned. `options`: a field beside the image; it is wrong for most images, if not for all.
  * `all`: the key, the account, the address or the service; no image fares better.
  */
-export type ErrorAbout = 'picture' | 'job' | 'options' | 'all';
+type ErrorAbout = 'picture' | 'job' | 'options' | 'all';
 
 export interface ErrorSpec {
   readonly http: number;
@@ -154,7 +154,7 @@ export interface FieldError {
   readonly detail: string;
 }
 
-export interface ContractErrorOptions {
+interface ContractErrorOptions {
   /** The error that was caught. The log has it, an answer never. */
   readonly cause?: unknown;
   /** Set if the cause, not the code, decides (IMAGE_DOWNLOAD_FAILED, PROCESSING_FAILED). */

@@ -141,7 +141,7 @@ export interface Sight {
 }
 
 /** The names in answers of what callers should know before they use a result. */
-export const RESULT_WARNINGS = ['no_subject', 'subject_unsure', 'subject_cut_off'] as const;
+const RESULT_WARNINGS = ['no_subject', 'subject_unsure', 'subject_cut_off'] as const;
 export type ResultWarning = (typeof RESULT_WARNINGS)[number];
 
 /** @param sight null: the node did not say what it saw */

@@ -9,7 +9,7 @@ import { type HintShape, type Hints, requireShapes } from './hints.ts';
 
 /** `keep` and `erase` are lists in JSON, as such or as a text. */
 export const HINT_FIELDS = ['subject_box', 'keep', 'erase'] as const;
-export type HintField = (typeof HINT_FIELDS)[number];
+type HintField = (typeof HINT_FIELDS)[number];
 
 /** UTF-8 of a list: 4,096 points in whole pixels have 50 KB. */
 export const HINT_LIST_BYTES_MAX = 128 * 1024;

@@ -32,7 +32,7 @@ const ANY_SIZE = Number.POSITIVE_INFINITY;
  * 10 bits in a high dynamic range; JPEG XL above the limit of WebAssembly by djxl. HEIC of
  * 10 bits with alpha, as one item, by libheif-js.
  */
-export const DECODE_MEMORY: Readonly<Record<InputFormat, readonly Band[]>> = {
+const DECODE_MEMORY: Readonly<Record<InputFormat, readonly Band[]>> = {
   jpeg: [{ pixelsMax: ANY_SIZE, bytesPerPixel: 11 }],
   png: [{ pixelsMax: ANY_SIZE, bytesPerPixel: 20 }],
   webp: [{ pixelsMax: ANY_SIZE, bytesPerPixel: 10 }],
@@ -44,7 +44,7 @@ export const DECODE_MEMORY: Readonly<Record<InputFormat, readonly Band[]>> = {
   heic: [{ pixelsMax: ANY_SIZE, bytesPerPixel: 42 }],
 };
 
-export const ENCODE_MEMORY: Readonly<Record<OutputFormat, readonly Band[]>> = {
+const ENCODE_MEMORY: Readonly<Record<OutputFormat, readonly Band[]>> = {
   png: [{ pixelsMax: ANY_SIZE, bytesPerPixel: 8 }],
   webp: [{ pixelsMax: ANY_SIZE, bytesPerPixel: 31 }],
   avif: [
@@ -61,7 +61,7 @@ export const ENCODE_MEMORY: Readonly<Record<OutputFormat, readonly Band[]>> = {
 };
 
 /** Results that are only the matte, lossless in one channel. */
-export const MASK_MEMORY: Readonly<Record<OutputFormat, readonly Band[]>> = {
+const MASK_MEMORY: Readonly<Record<OutputFormat, readonly Band[]>> = {
   png: [{ pixelsMax: ANY_SIZE, bytesPerPixel: 8 }],
   webp: [{ pixelsMax: ANY_SIZE, bytesPerPixel: 23 }],
   avif: [{ pixelsMax: ANY_SIZE, bytesPerPixel: 28 }],
@@ -87,14 +87,14 @@ const HINTS_BYTES_PER_PIXEL = 1;
 /** A cut-out with its matte while the result is made of it. */
 const CUT_OUT_BYTES_PER_PIXEL = 5;
 
-export interface FinishingCost {
+interface FinishingCost {
   readonly framePixels: number;
   readonly background:
     | { readonly inputFormat: InputFormat | undefined; readonly pixels: number }
     | undefined;
 }
 
-export interface PictureCost {
+interface PictureCost {
   /** Undefined: not known yet, counted as the costliest. */
   readonly inputFormat: InputFormat | undefined;
   readonly outputFormat: OutputFormat;

@@ -9,10 +9,8 @@ export type Account = Awaited<ReturnType<typeof readPage>>[number];
 /** Accounts of one statement. */
 const ACCOUNTS_PAGE_ROWS = 500;
 
-export type AccountStore = ReturnType<typeof createAccountStore>;
-
 /** Ids of one statement. */
-export const NAMES_READ_MAX = 200;
+const NAMES_READ_MAX = 200;
 
 /** Code points of an account's or a key's name. */
 export const NAME_LENGTH_MAX = 64;

@@ -52,7 +52,7 @@ export interface BootstrapOptions {
   readonly credits: number;
 }
 
-export interface AlsoDone {
+interface AlsoDone {
   readonly value: Readonly<Record<string, unknown>>;
   readonly lines: readonly string[];
 }

@@ -12,7 +12,7 @@
 import type { ModelLoad, NodeAbility } from '../nodes/node-view.ts';
 import type { JobNeeds } from './job-needs.ts';
 
-export const OTHERS_SHARE = 0.5;
+const OTHERS_SHARE = 0.5;
 /** This holds if the node reports no time: it fits a model of 200 MB from a disk, about. */
 const LOAD_MS_DEFAULT = 5000;
 

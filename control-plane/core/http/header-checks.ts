@@ -102,7 +102,7 @@ export function callerOf(request: FastifyRequest): Caller {
 }
 
 /** @throws ContractError MISSING_API_KEY, INVALID_API_KEY */
-export function bearerTokenOf(request: FastifyRequest): string {
+function bearerTokenOf(request: FastifyRequest): string {
   const values = headerValues(request.raw, 'authorization');
   if (values.length > 1) {
     const detail = 'The Authorization header is given more than once. Send it once.';

@@ -218,7 +218,7 @@ function jsonWithout(refused: readonly string[]): JsonFields<TextField> {
 
 /** The bytes show which picture it is. */
 const PICTURE_TYPE = /^(?:image\/.|application\/octet-stream$)/;
-export type BodyForm =
+type BodyForm =
   | { readonly kind: 'json' }
   | { readonly kind: 'multipart'; readonly boundary: string }
   /** The file itself; its fields are in the query. */
@@ -244,7 +244,7 @@ export function bodyFormOf(request: IncomingMessage): BodyForm | undefined {
   return PICTURE_TYPE.test(type.type) ? { kind: 'picture' } : undefined;
 }
 
-export function bodyBytesMax({ kind }: BodyForm): number {
+function bodyBytesMax({ kind }: BodyForm): number {
   return kind === 'picture' ? IMAGE_BYTES_MAX : REQUEST_BODY_BYTES_MAX;
 }
 

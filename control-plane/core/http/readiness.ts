@@ -26,7 +26,7 @@ interface Failed {
 /** An empty list means that it is ready again. */
 type OnChange = (failed: readonly Failed[]) => void;
 
-export interface ReadinessDependencies {
+interface ReadinessDependencies {
   readonly checkDatabase: () => Promise<void>;
   readonly checkStorage: () => Promise<void>;
   /** If it is absent, nodes come when there is work, and this process takes it. */

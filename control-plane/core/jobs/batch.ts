@@ -24,7 +24,7 @@ type BatchRow = Awaited<ReturnType<typeof readRow>>;
 /** The items before `nextItem` have become jobs. */
 export type Batch = Readonly<NonNullable<BatchRow>> & { readonly counts: BatchCounts };
 
-export type BatchStatus = 'queued' | 'processing' | 'finished' | 'cancelled';
+type BatchStatus = 'queued' | 'processing' | 'finished' | 'cancelled';
 
 export function batchStatus({ counts, cancelledAtMs, finishedAtMs }: Batch): BatchStatus {
   if (cancelledAtMs !== null) return 'cancelled';

@@ -37,7 +37,7 @@ export function isCallerCursor(text: string): boolean {
   return CURSOR.test(text);
 }
 
-export interface JobSearch {
+interface JobSearch {
   readonly accountId: string;
   /** Jobs of these keys are found by their reference. */
   readonly apiKeyIds: readonly string[];

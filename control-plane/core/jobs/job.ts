@@ -145,7 +145,7 @@ export type CallbackStatus = 'pending' | 'delivered' | 'failed';
  * Why an attempt did not deliver: no answer came (PostFailure), it was a redirect, a 410 or another
  * status, or nothing here can sign it.
  */
-export const CALLBACK_FAILURES = [
+const CALLBACK_FAILURES = [
   ...POST_FAILURES,
   'redirect',
   'gone',

@@ -69,7 +69,7 @@ export interface CapCount {
   readonly used: number;
 }
 
-export interface BegunCount extends CapCount {
+interface BegunCount extends CapCount {
   readonly windowStartMs: number;
 }
 

@@ -30,7 +30,7 @@ export interface PageCursor {
   readonly id: string;
 }
 
-export interface LedgerListing {
+interface LedgerListing {
   readonly kind?: LedgerKind | undefined;
   readonly fromMs?: number | undefined;
   readonly beforeMs?: number | undefined;

@@ -43,7 +43,7 @@ export const CREDITS_PER_JOB = 1;
 /** A movement has this amount at most: sums of millions stay exact as JavaScript numbers. */
 export const CREDITS_AMOUNT_MAX = 1_000_000_000;
 
-export type LedgerSums = Readonly<Record<LedgerKind, number>>;
+type LedgerSums = Readonly<Record<LedgerKind, number>>;
 
 export const NO_ENTRIES: LedgerSums = { grant: 0, reserve: 0, charge: 0, release: 0, revoke: 0 };
 
@@ -75,7 +75,7 @@ export function imbalances(stored: Balances, sums: LedgerSums, openJobs: number)
   return problems;
 }
 
-export interface JobEntries {
+interface JobEntries {
   readonly reserve: number | null;
   readonly settlement: { readonly kind: LedgerKind; readonly amount: number } | null;
 }

@@ -16,7 +16,7 @@ import httpProxy, { type FastifyHttpProxyOptions } from '@fastify/http-proxy';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 
-export const NODE_ENDPOINTS = ['/livez', '/readyz', '/info', '/metrics'] as const;
+const NODE_ENDPOINTS = ['/livez', '/readyz', '/info', '/metrics'] as const;
 
 /** A node's metrics are some 30 KB. */
 const ANSWER_BYTES_MAX = 8 * 1024 * 1024;

@@ -17,7 +17,7 @@ import { type Database, type Db, query } from '@matting/database/database.ts';
 import { isAsciiWord, isInserted, matchesOne, nowPlusMs } from '@matting/database/statements.ts';
 import type { NamedSum } from '../models/selectable.ts';
 
-export interface NodeRegistration {
+interface NodeRegistration {
   readonly nodeId: string;
   readonly bootId: string;
   readonly address: string;

@@ -33,7 +33,7 @@ import {
 import type { Logger } from 'pino';
 import type { NodeStore } from './node-store.ts';
 
-export type NodeTiming = typeof NODE_TIMING;
+type NodeTiming = typeof NODE_TIMING;
 
 /** Three heartbeats fit into a lease, so that two may be lost. */
 export const NODE_TIMING = { leaseMs: 15_000, heartbeatMs: 5000 };

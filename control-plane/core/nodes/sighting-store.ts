@@ -15,7 +15,7 @@ import { isInserted, matchesOne, nowPlusMs } from '@matting/database/statements.
  * sends it none for a while, after faults. starting, draining, failed: as the node reports.
  * unreachable: no call reaches it.
  */
-export const SIGHTED_STATES = [
+const SIGHTED_STATES = [
   'serving',
   'ejected',
   'starting',

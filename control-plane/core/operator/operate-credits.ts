@@ -6,7 +6,7 @@ import type { LedgerOutcome } from '../ledger/ledger-store.ts';
 import type { StoresWithoutEnds } from '../stores.ts';
 import { requireAccount } from './operate-accounts.ts';
 
-export interface CreditMovement {
+interface CreditMovement {
   readonly kind: 'grant' | 'revoke';
   readonly account: string;
   readonly amount: number;

@@ -14,7 +14,7 @@ export const RESEND_EVERY_MS = 60_000;
 
 export type OperatorNotification = ReturnType<typeof viewNotification>;
 
-export interface NotificationQuestion {
+interface NotificationQuestion {
   readonly jobId?: string | undefined;
   /** Undefined: of all accounts. */
   readonly accountId?: string | undefined;

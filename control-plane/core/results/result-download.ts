@@ -65,12 +65,12 @@ export type Original = Pick<ResultFile, 'bytes' | 'jobId' | 'accountId'> & {
   open(): Promise<Readable>;
 };
 
-export interface ResultReading {
+interface ResultReading {
   readonly method: 'GET' | 'HEAD';
   readonly disposition: string;
 }
 
-export interface ResultDownloadOptions {
+interface ResultDownloadOptions {
   readonly jobs: Pick<JobStore, 'findByResultToken'>;
   readonly blobs: Pick<BlobStore, 'openRead' | 'stat'>;
   readonly losses: Pick<LostResults, 'refusal'>;
@@ -200,7 +200,7 @@ export class ResultDownload {
 
 export type ResultReaderBounds = typeof RESULT_READER_BOUNDS;
 
-export const RESULT_READER_BOUNDS = {
+const RESULT_READER_BOUNDS = {
   /** Readers of one link: a download in parts usually takes at most 16 at once. */
   linkMax: 16,
   /** Readers of all links of one account, however many places are free. */

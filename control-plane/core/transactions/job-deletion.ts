@@ -43,7 +43,7 @@ const CANCELLED: JobFailure = {
 
 const QUEUED: Job['state'][] = ['accepted', 'fetching', 'ready'];
 
-export interface Deletion {
+interface Deletion {
   readonly kind: 'cancelled' | 'deleted' | 'processing' | 'unchanged';
   readonly job: Job;
   /** No row needs these blobs any more. */

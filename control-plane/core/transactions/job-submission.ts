@@ -100,7 +100,7 @@ export type JobTemplate = Pick<
 >;
 
 /** It has no key of its own: its batch has one. */
-export type ItemJob = Omit<NewJob, 'idempotencyKeyHash'> & { readonly idempotencyKeyHash: null };
+type ItemJob = Omit<NewJob, 'idempotencyKeyHash'> & { readonly idempotencyKeyHash: null };
 
 type SubmitLimits = { readonly jobsInFlightMax: number } | { readonly allowance: Allowance };
 

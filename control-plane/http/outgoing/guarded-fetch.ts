@@ -56,7 +56,7 @@ interface FetchRequest {
   readonly bytesMax: number;
 }
 
-export interface FetchedResponse {
+interface FetchedResponse {
   /** The media type alone, in lower case; empty where the source named none. */
   readonly contentType: string;
   /** The body's pieces as they come, unpacked; to be read once, inside `consume`. */

@@ -83,7 +83,7 @@ const ERROR_LINE = /^ERROR (\d+) \(\w+\)/m;
 /** These signals end the process that waits for such a program. */
 const ENDING = ['SIGTERM', 'SIGINT', 'SIGHUP'] as const;
 
-export type MysqlTool = 'dump' | 'client';
+type MysqlTool = 'dump' | 'client';
 
 /** The search tries MariaDB's name first, then MySQL's. */
 const NAMES: Readonly<Record<MysqlTool, readonly [mariadb: string, mysql: string]>> = {
@@ -91,7 +91,7 @@ const NAMES: Readonly<Record<MysqlTool, readonly [mariadb: string, mysql: string
   client: ['mariadb', 'mysql'],
 };
 
-export interface ToolPlace {
+interface ToolPlace {
   readonly databaseUrl: string;
   readonly mariadb: boolean;
   readonly searchPath: string;

@@ -45,7 +45,7 @@ import { deliveryFindings, ledgerFindings, queueFindings, sweepFindings } from '
 const OPEN_FILES_MIN = 8192;
 const BUG = 'this is a bug in the doctor; report it with this line';
 
-export async function examineControlPlane(
+async function examineControlPlane(
   given: Environment,
   packages: CliPackages,
 ): Promise<readonly Finding[]> {

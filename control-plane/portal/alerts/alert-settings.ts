@@ -20,11 +20,11 @@ export type EventDelivery = Awaited<ReturnType<typeof readDeliveries>>[number];
 /** The secret is sealed and bound to the account; `test` is the event of the last test. */
 type AccountWebhook = NonNullable<Awaited<ReturnType<typeof readWebhook>>>;
 
-export interface SealedWebhook extends Pick<AccountWebhook, 'secret' | 'secretKeyId'> {
+interface SealedWebhook extends Pick<AccountWebhook, 'secret' | 'secretKeyId'> {
   readonly accountId: string;
 }
 
-export type TestOutcome = 'sent' | 'too-soon' | Withheld;
+type TestOutcome = 'sent' | 'too-soon' | Withheld;
 
 export type AlertSettingsStore = ReturnType<typeof alertSettings>;
 

@@ -73,7 +73,7 @@ const PAGES_MAX = 10;
 /** A look seals at most this many secrets of addresses anew after the key was changed. */
 const RESEALED_MAX = 50;
 
-export interface BalanceWatchDependencies {
+interface BalanceWatchDependencies {
   readonly alerts: AlertStore;
   readonly settings: Pick<AlertSettingsStore, 'webhook' | 'listSealedWithOthers' | 'reseal'>;
   readonly secrets: Pick<CallbackSecrets, 'rebind' | 'sealText' | 'keyId'>;

@@ -32,7 +32,7 @@ import {
 /** Owners get this much time to change the key where they use it. */
 export const EXPIRY_NOTICE_MS = 14 * DAY_MS;
 
-export interface ExpiringKey {
+interface ExpiringKey {
   readonly id: string;
   readonly name: string;
   readonly accountId: string;
@@ -50,7 +50,7 @@ interface ExpiryNotice {
   readonly messagesMax: number;
 }
 
-export type ExpiryNoticeStore = ReturnType<typeof expiryNoticeStore>;
+type ExpiryNoticeStore = ReturnType<typeof expiryNoticeStore>;
 
 export function expiryNoticeStore(database: Database) {
   return {

@@ -37,7 +37,7 @@ export const EVERYTHING: Rest = '*';
 const EVENT = 'event';
 
 /** A notice has these columns; both are null if nothing of it is withheld. */
-export interface WithheldColumns {
+interface WithheldColumns {
   readonly withheld_at: number | null;
   readonly withheld_rest: Rest | null;
 }

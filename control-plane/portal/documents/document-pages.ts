@@ -113,7 +113,7 @@ function navigationOf({ tags }: Document): Navigation {
 }
 
 /** Lists the documents as https://llmstxt.org says, with a first call. */
-export function listForPrograms(document: Document, { hasClient }: QuickStart): string {
+function listForPrograms(document: Document, { hasClient }: QuickStart): string {
   const baseUrl = baseUrlOf(document);
   const guides = GUIDES.map(
     guide => `- [${guide.label}](${baseUrl}${guidePath(guide)}.md): ${guide.about}`,

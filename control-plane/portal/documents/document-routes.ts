@@ -17,7 +17,7 @@ import { CLIENT_PATH, HTML_PAGE_HEADERS, LLMS_PATH } from './html-page.ts';
 
 /** `make setup` builds it, and the images have it. */
 const CLIENT_FILE = new URL('../../../client/build/client.tgz', import.meta.url);
-export const MARKDOWN_TYPE = 'text/markdown; charset=utf-8';
+const MARKDOWN_TYPE = 'text/markdown; charset=utf-8';
 
 type Headers = Readonly<Record<string, string>>;
 

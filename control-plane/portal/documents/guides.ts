@@ -96,7 +96,7 @@ export function linkMarkdown(markdown: string, file: string): string {
   );
 }
 
-export interface GuideFile {
+interface GuideFile {
   readonly type: string;
   readonly bytes: Buffer;
 }

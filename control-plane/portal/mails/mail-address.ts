@@ -1,7 +1,7 @@
 /** Parses mail addresses as people type them, and makes the keys that compare them. */
 
 /** RFC 5321 section 4.5.3.1.3, without the angle brackets. */
-export const MAIL_LENGTH_MAX = 254;
+const MAIL_LENGTH_MAX = 254;
 
 /** Accepts the addresses that people have, which are fewer than the RFCs allow. */
 const FORM =

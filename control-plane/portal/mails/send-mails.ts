@@ -58,7 +58,7 @@ interface MailSender {
 export const MAIL_ATTEMPT_OUTCOMES = ['sent', 'refused', 'later', 'given-up'] as const;
 type MailAttemptOutcome = (typeof MAIL_ATTEMPT_OUTCOMES)[number];
 
-export interface MailDeliveryParts extends DeliveryParts {
+interface MailDeliveryParts extends DeliveryParts {
   readonly secrets: Pick<CallbackSecrets, 'openText'>;
   readonly sender: MailSender;
   readonly observer: { mailAttempted(outcome: MailAttemptOutcome): void };

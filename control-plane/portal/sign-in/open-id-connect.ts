@@ -18,7 +18,7 @@ const WAITING_MAX = 64;
 const WAIT_MS = 10_000;
 const GROUPS_MAX = 1000;
 
-export interface OpenIdConnectOptions {
+interface OpenIdConnectOptions {
   readonly issuer: string;
   readonly clientId: string;
   readonly clientSecret: string | undefined;

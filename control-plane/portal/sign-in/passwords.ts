@@ -135,7 +135,7 @@ function busy(): ContractError {
   );
 }
 
-export const PASSWORD_LENGTH_MIN = 12;
+const PASSWORD_LENGTH_MIN = 12;
 export const PASSWORD_LENGTH_MAX = 128;
 
 export type PasswordFault = 'tooShort' | 'tooLong' | 'common' | 'likeMail';

@@ -23,7 +23,7 @@ type ProviderOutcome =
   | Exclude<IdentityOutcome, { readonly kind: 'signed-in' }>
   | { readonly kind: 'throttled'; readonly waitMs: number };
 
-export interface ProviderSignInParts {
+interface ProviderSignInParts {
   readonly provider: OpenIdConnect;
   readonly identities: IdentityStore;
   readonly accounts: CoreStores['accounts'];

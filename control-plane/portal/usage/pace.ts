@@ -6,7 +6,7 @@ import { dayOfIso } from './usage-store.ts';
 
 /** A pace of fewer days is a first try. */
 const DAYS_MIN = 3;
-export const DAYS_A_MONTH = 30;
+const DAYS_A_MONTH = 30;
 /** Further ahead a date says nothing. */
 const DAYS_SAID_MAX = 730;
 const MONTHS_FROM_DAYS = 60;

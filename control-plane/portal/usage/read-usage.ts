@@ -22,7 +22,7 @@ import {
   usageQuestionOf,
 } from './usage-store.ts';
 
-export type UsageTexts = Readonly<Partial<Record<UsageField, string>>>;
+type UsageTexts = Readonly<Partial<Record<UsageField, string>>>;
 
 export type UsageEntry = UsageFigures &
   (

@@ -260,7 +260,7 @@ export interface ByteOrder {
   readonly sha256: Buffer | undefined;
 }
 
-export interface FileOrder extends ByteOrder {
+interface FileOrder extends ByteOrder {
   /** The format that the caller declared, for the memory's count. The bytes decide the format. */
   readonly inputFormat: InputFormat | undefined;
   /** The size that the caller declared; the decoder refuses a larger image. */

@@ -19,7 +19,7 @@ export const ZOOM_RULES = {
   sideShareMax: 0.05,
 };
 
-export type ZoomRules = Readonly<Record<keyof typeof ZOOM_RULES, number>>;
+type ZoomRules = Readonly<Record<keyof typeof ZOOM_RULES, number>>;
 
 /** The box has pixels from this alpha on: a second subject may be half seen, a ghost is less. */
 const SHOWN_FROM = 64;

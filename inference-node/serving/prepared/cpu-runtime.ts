@@ -76,7 +76,7 @@ type Compared = { readonly machine: string } & (Runnable | { readonly refusal: s
 
 export const NOT_COMPARED = 'OpenVINO was not compared with it on this machine';
 
-export type RecordedChoice =
+type RecordedChoice =
   | {
       readonly runtime: 'openvino';
       readonly compiled: CompiledGraph;

@@ -17,9 +17,9 @@ export const OPENVINO_WHEEL = {
 } as const;
 
 /** The one that engines load; the others lie beside it. */
-export const OPENVINO_LIBRARY = 'libopenvino_c.so.2641';
+const OPENVINO_LIBRARY = 'libopenvino_c.so.2641';
 
-export interface OpenvinoFile {
+interface OpenvinoFile {
   readonly name: string;
   readonly bytes: number;
   readonly sha256: string;

@@ -39,7 +39,7 @@ import {
 import { isWholeRegion } from './region.ts';
 
 /** The type of a field in JSON and in code samples. Every field accepts a text too. */
-export type FieldKind = 'text' | 'boolean' | 'number';
+type FieldKind = 'text' | 'boolean' | 'number';
 
 /** The fields in the order in which documents and pages list them. */
 const FIELD_KINDS = {
@@ -71,7 +71,7 @@ export function fieldKind(field: string): FieldKind {
 }
 
 /** The fields that the caller sent, the empty ones too. */
-export type FinishingTexts = ReadonlyMap<FinishingField, string>;
+type FinishingTexts = ReadonlyMap<FinishingField, string>;
 
 /** The rest of a request that the rules of the fields need. */
 export interface FinishingBeside {

@@ -114,7 +114,7 @@ export async function readAvifColour(file: Buffer): Promise<AvifColour> {
 }
 
 /** A rectangle in pixels of the stored picture. */
-export interface Crop extends Size {
+interface Crop extends Size {
   readonly left: number;
   readonly top: number;
 }

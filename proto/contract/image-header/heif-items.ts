@@ -6,7 +6,7 @@
 import { type ByteWindow, WINDOW_BYTES } from './byte-window.ts';
 import { type Box, boxes, type StepBudget } from './iso-boxes.ts';
 
-export interface ItemReference {
+interface ItemReference {
   readonly type: string;
   readonly from: number;
   readonly to: readonly number[];

@@ -8,7 +8,7 @@ const MAP_PRIVATE = 2;
 const MADV_DONTNEED = 4;
 const FAILED = 2n ** 64n - 1n;
 
-export interface MappedFile {
+interface MappedFile {
   readonly address: unknown;
   readonly bytes: Uint8Array;
   /** The bytes that were read leave the process's memory, and come back where they are read again. */

@@ -52,7 +52,7 @@ interface Cast {
 }
 
 /** Some pixels of a row of the frame, and where they lie between the cells. */
-export interface ShadowRow {
+interface ShadowRow {
   readonly cells: Float32Array;
   readonly first: number;
   readonly count: number;

@@ -13,7 +13,7 @@ export interface Cells extends Size {
   readonly alpha: Uint8Array;
 }
 
-export interface GrowRules {
+interface GrowRules {
   /** From this difference on, of 255, the matte is wrong at a stroke's cell. */
   readonly wrongFrom: number;
   /** A stroke reaches so many cells, so many of its breadth, and this share of its extent. */
@@ -57,7 +57,7 @@ const ERASE_RULES: GrowRules = {
   likeSpan: 0.5,
 };
 
-export const GROW_RULES: Readonly<Record<'keep' | 'erase', GrowRules>> = {
+const GROW_RULES: Readonly<Record<'keep' | 'erase', GrowRules>> = {
   keep: KEEP_RULES,
   erase: ERASE_RULES,
 };
@@ -72,7 +72,7 @@ const PASSES = 2;
 /** Parts of a cell's length in a distance. */
 const FINE = 8;
 
-export interface Stroke {
+interface Stroke {
   readonly cells: readonly number[];
   readonly left: number;
   readonly top: number;

@@ -4,7 +4,7 @@ import type { HintShape, Hints } from '@matting/proto/contract/hints.ts';
 import type { RgbaPicture } from '../../rgba-picture.ts';
 
 /** What a pixel of a plane of seeds says. */
-export const NO_SEED = 0;
+const NO_SEED = 0;
 export const KEEP_SEED = 1;
 export const ERASE_SEED = 2;
 
