@@ -145,13 +145,7 @@ export type CallbackStatus = 'pending' | 'delivered' | 'failed';
  * Why an attempt did not deliver: no answer came (PostFailure), it was a redirect, a 410 or another
  * status, or nothing here can sign it.
  */
-const CALLBACK_FAILURES = [
-  ...POST_FAILURES,
-  'redirect',
-  'gone',
-  'status',
-  'unsignable',
-] as const;
+const CALLBACK_FAILURES = [...POST_FAILURES, 'redirect', 'gone', 'status', 'unsignable'] as const;
 export type CallbackFailure = (typeof CALLBACK_FAILURES)[number];
 
 /** A word of another version is not one of the list that callers know. */
