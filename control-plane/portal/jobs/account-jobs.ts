@@ -60,7 +60,7 @@ export type NotificationView = Pick<
 
 interface AccountJobsDependencies {
   readonly jobs: Pick<CoreStores['jobs'], 'find' | 'list' | 'search'>;
-  readonly apiKeys: Pick<CoreStores['apiKeys'], 'listNewest'>;
+  readonly apiKeys: Pick<CoreStores['apiKeys'], 'find' | 'listNewest'>;
   /** Jobs of the playground carry this API key. */
   readonly playground: { findKey(accountId: string): Promise<string | undefined> };
   readonly outbox: Pick<CoreStores['outbox'], 'list'>;
@@ -84,6 +84,10 @@ export class AccountJobs {
       const asked = { accountId, apiKeyIds, text: search, limit: ACCOUNT_JOBS_PAGE };
       return { jobs: await jobs.search(asked), next: undefined };
     }
+    // The index of a key's jobs would be read to its end for jobs of this account.
+    if (apiKeyId !== undefined && !(await this.#isKeyOf(accountId, apiKeyId))) {
+      return { jobs: [], next: undefined };
+    }
     const filter = {
       states: GROUPS[group],
       accountId,
@@ -94,6 +98,12 @@ export class AccountJobs {
     };
     const { rows, last } = pageOf(await jobs.list(filter), ACCOUNT_JOBS_PAGE);
     return { jobs: rows, next: last?.cursor };
+  }
+
+  async #isKeyOf(accountId: string, apiKeyId: string): Promise<boolean> {
+    const { apiKeys, playground } = this.#dependencies;
+    const own = await apiKeys.find(apiKeyId, accountId);
+    return own !== undefined || (await playground.findKey(accountId)) === apiKeyId;
   }
 
   /**

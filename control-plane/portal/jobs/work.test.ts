@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { rm } from 'node:fs/promises';
 import path from 'node:path';
 import { thumbnailBlob } from '@matting/core/jobs/job.ts';
-import { resultOf } from '@matting/core/test/fixtures.ts';
+import { fundedAccount, resultOf } from '@matting/core/test/fixtures.ts';
 import { RESEND_EVERY_MS, writeBlob } from '@matting/core/test/internals.ts';
 import { imageBody } from '@matting/core/test/support/test-app.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
@@ -12,6 +12,7 @@ import { createSecret } from '../session/secret.ts';
 import { multipartOf } from '../test/area/person.ts';
 import { useTestApp } from '../test/portal-app.ts';
 import { type SignedInBrowser, signIn, signInElsewhere } from '../test/signed-in-browser.ts';
+import { AccountJobs } from './account-jobs.ts';
 
 const test = ava.serial;
 
@@ -44,6 +45,24 @@ const listed = async (query = '', by = owner) => {
   const { body } = await by.get(`${PAGE}${query}`);
   return [...body.matchAll(/href="\/account\/jobs\/([0-9a-f-]{36})"/g)].map(([, id]) => id);
 };
+
+test('jobs › by the key of another account are none, and none of that key are read', async t => {
+  const elsewhere = await fundedAccount(app.stores, 0);
+  const { key: foreign } = await app.stores.apiKeys.create(elsewhere, 'theirs');
+  let lists = 0;
+  const count = async () => {
+    lists += 1;
+    return [];
+  };
+  const jobs = { ...app.stores.jobs, list: count };
+  const accountJobs = new AccountJobs({ ...app.stores, jobs, operateWebhooks: {} as never });
+  const asked = { group: 'all', days: 30, search: undefined, after: undefined } as const;
+  const list = (apiKeyId: string) => accountJobs.list(app.accountId, { ...asked, apiKeyId });
+  t.deepEqual(await list(foreign.id), { jobs: [], next: undefined });
+  t.is(lists, 0);
+  await list(app.token.slice(3, 15));
+  t.is(lists, 1);
+});
 
 test('jobs › list those of all keys, by state, key and days, a page at a time', async t => {
   const other = await app.createKey();
