@@ -11,6 +11,8 @@ import {
 import type { CoreStores, OperatorServices } from '@matting/core/package.ts';
 import type { NotificationSummary } from '@matting/core/webhooks/webhooks.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
+import { Semaphore } from '@matting/program/semaphore.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
 import { pageOf } from '../page/paging.ts';
 
 const GROUPS = {
@@ -26,6 +28,9 @@ export const DAYS_LISTED = [1, 7, 30] as const;
 type DaysListed = (typeof DAYS_LISTED)[number];
 const ACCOUNT_JOBS_PAGE = 50;
 const KEYS_OFFERED_MAX = 200;
+/** Each reads up to 20 pages of the list before its first byte. */
+const ARCHIVES_AT_ONCE_MAX = 16;
+const ARCHIVES_RETRY_AFTER_S = 10;
 
 export interface AccountJobQuestion {
   readonly group: AccountJobGroup;
@@ -68,6 +73,15 @@ interface AccountJobsDependencies {
 }
 
 export class AccountJobs {
+  /** Archives of results that are being made and sent, in which accounts have shares. */
+  readonly archives = new Semaphore({
+    max: ARCHIVES_AT_ONCE_MAX,
+    waitingMax: 0,
+    refusal: () =>
+      new ContractError('SERVICE_UNAVAILABLE', 'Too many archives are downloaded at once.', {
+        retryAfterS: ARCHIVES_RETRY_AFTER_S,
+      }),
+  });
   readonly #dependencies: AccountJobsDependencies;
 
   constructor(dependencies: AccountJobsDependencies) {

@@ -2,11 +2,13 @@
 import { execFileSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { get, type IncomingMessage } from 'node:http';
 import path from 'node:path';
 import { imageBody } from '@matting/core/test/support/test-app.ts';
 import { findProgram } from '@matting/test-support/foreign-program.ts';
 import { isNotTested } from '@matting/test-support/skip.ts';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
+import { until } from '@matting/test-support/waiting.ts';
 import ava, { type ExecutionContext } from 'ava';
 import { useTestApp } from '../test/portal-app.ts';
 import { type SignedInBrowser, signIn, signInElsewhere } from '../test/signed-in-browser.ts';
@@ -105,6 +107,26 @@ test('a result that went meanwhile is left out and named, and the others are who
   t.deepEqual([...found.keys()].sort(), ['first.png', 'last.png', 'left-out.txt']);
   t.true(found.get('first.png')?.equals(one) && found.get('last.png')?.equals(two));
   t.regex(`${found.get('left-out.txt')}`, /expired or were deleted[\s\S]*\r\ngone\.png\r\n$/);
+});
+
+test('an account has few archives at once, and leaves room for others', async t => {
+  await finished('large', Buffer.alloc(24 * 2 ** 20));
+  const port = await app.listen();
+  const headers = { cookie: owner.cookieHeader };
+  const begin = () =>
+    new Promise<IncomingMessage>((resolve, reject) => {
+      get({ port, path: ZIP, headers }, resolve).on('error', reject);
+    });
+  const answers: IncomingMessage[] = [];
+  t.teardown(() => {
+    for (const answer of answers) answer.destroy();
+  });
+  const statusOfNext = async () => answers[answers.push(await begin()) - 1]?.statusCode;
+  for (let count = 0; count < 8; count += 1) t.is(await statusOfNext(), 200);
+  t.is(await statusOfNext(), 503);
+  t.is((await stranger.get(ZIP)).statusCode, 404);
+  answers[0]?.destroy();
+  await until('the slot is free', async () => (await statusOfNext()) === 200);
 });
 
 const QUESTION: AccountJobQuestion = {

@@ -4,6 +4,7 @@
  */
 
 import { Readable } from 'node:stream';
+import { setImmediate as loopTick } from 'node:timers/promises';
 import { type Job, publicState } from '@matting/core/jobs/job.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { FastifyReply } from 'fastify';
@@ -40,13 +41,19 @@ interface ZippedFile {
   readonly pieces: AsyncIterable<Uint8Array> | Iterable<Uint8Array>;
 }
 
-/** @throws PageError notFound: no job of the list has a result */
+/**
+ * @throws PageError notFound: no job of the list has a result; ContractError SERVICE_UNAVAILABLE:
+ *   the account has its share of the archives at once
+ */
 export async function sendResultsZip(
   reply: FastifyReply,
   question: AccountJobQuestion,
   services: ZipServices,
 ): Promise<FastifyReply> {
   const { accountId } = visitOf(reply.request);
+  const leave = services.accountJobs.archives.takeNow({ key: accountId });
+  reply.raw.once('close', leave);
+  if (reply.raw.closed) leave();
   const choice = await chooseResults(accountId, question, services.accountJobs);
   if (choice.chosen.length === 0) throw new PageError('notFound');
   const files = filesOf(reply, choice, services);
@@ -80,6 +87,7 @@ export async function chooseResults(
     }
     if (next === undefined) return { chosen, isCut: false };
     after = next;
+    await loopTick();
   }
   return { chosen, isCut: true };
 }
