@@ -21,7 +21,7 @@ const BODY_BYTES = 8 * MIB;
 const BATCH_BYTES = 4 * MIB;
 const ITEMS = 1000;
 const LIST_BYTES = 128 * 1024;
-const MESSAGE_BYTES = 64 * 1024;
+const MESSAGE_BYTES = 320 * 1024;
 
 const WATCH = `data:text/javascript,${encodeURIComponent(`
   let [at, longest] = [performance.now(), 0];

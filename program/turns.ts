@@ -3,6 +3,8 @@ import { setImmediate as loopTick } from 'node:timers/promises';
 
 /** The most expensive texts, URLs of unusual letters, take some 10 ms for so many characters. */
 const WORK_MAX = 64 * 1024;
+/** An inserted row takes about as long as so many characters. */
+export const ROW_WORK = 1024;
 
 export class Turns {
   #work = 0;

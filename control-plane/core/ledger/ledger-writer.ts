@@ -14,6 +14,7 @@ import {
   keptMatchesOne,
   matchesOne,
 } from '@matting/database/statements.ts';
+import { ROW_WORK, Turns } from '@matting/program/turns.ts';
 import { type Kysely, sql } from 'kysely';
 import { takeAccount } from '../accounts/account-store.ts';
 import {
@@ -177,11 +178,11 @@ export async function reserveForBatch(
   const entries = jobIds.map(jobId =>
     columnsOf(database, entryValues(jobEntry('reserve', { accountId, jobId }))),
   );
+  const turns = new Turns();
   for (let from = 0; from < entries.length; from += ENTRIES_MAX) {
-    await tx
-      .insertInto('ledger_entries')
-      .values(entries.slice(from, from + ENTRIES_MAX))
-      .execute();
+    const some = entries.slice(from, from + ENTRIES_MAX);
+    await turns.before(some.length * ROW_WORK);
+    await tx.insertInto('ledger_entries').values(some).execute();
   }
   return true;
 }

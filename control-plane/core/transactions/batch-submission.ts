@@ -12,7 +12,7 @@ import {
   type Schema,
 } from '@matting/database/database.ts';
 import { databaseErrorKind } from '@matting/database/engines.ts';
-import { Turns } from '@matting/program/turns.ts';
+import { ROW_WORK, Turns } from '@matting/program/turns.ts';
 import type { Transaction } from 'kysely';
 import { takeAccount } from '../accounts/account-store.ts';
 import { type Batch, readBatch, readBatchByKey } from '../jobs/batch.ts';
@@ -155,7 +155,7 @@ async function insertRows(
   const turns = new Turns();
   for (let from = 0; from < rows.length; from += INSERT_MAX) {
     const some = rows.slice(from, from + INSERT_MAX);
-    await turns.before(some.reduce((sum, row) => sum + row.image_url.length, 0));
+    await turns.before(some.reduce((sum, row) => sum + row.image_url.length + ROW_WORK, 0));
     await tx.insertInto('batch_items').values(some).execute();
   }
 }
