@@ -5,6 +5,7 @@ import test, { type ExecutionContext } from 'ava';
 import { settingsPage, variableNames } from '../docs/source/settings.ts';
 import { MATTING_VARIABLES } from '../program/env-names.ts';
 import { temporaryFolder } from './support/temporary-folder.ts';
+import { BUDGET, type Figure, LINES_MIN, measure } from './tidy/budget.ts';
 import { circlesOf } from './tidy/circles.ts';
 import { EXPORTS_MAX, exportsOf, PACKAGES, partsOf, wrongImportsOf } from './tidy/packages.ts';
 import { PROHIBITIONS } from './tidy/prohibitions.ts';
@@ -69,6 +70,16 @@ for (const [name, max] of Object.entries(EXPORTS_MAX)) {
     t.true(given.length <= max, `${given.length} files`);
   });
 }
+
+test('the house is as large as its budget', t => {
+  const measured = measure();
+  for (const [figure, budget] of Object.entries(BUDGET) as [Figure, number][]) {
+    const found = measured[figure];
+    t.true(found <= budget, `${figure}: ${found}, above ${budget}. Say what leaves in exchange`);
+    const isMost = budget < LINES_MIN || found > 0.99 * budget;
+    t.true(isMost, `${figure}: ${found}. Lower the budget of ${budget}`);
+  }
+});
 
 for (const { rule, from, to } of PROHIBITIONS) {
   test(rule, t => {

@@ -1,0 +1,84 @@
+/**
+ * How large the house may be. A commit that raises a figure says in its text what leaves in
+ * exchange. A commit that takes away lowers the figure, so that nothing takes its room unseen.
+ */
+import { globSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import { PACKAGES } from './packages.ts';
+import { ROOT } from './source-files.ts';
+
+const TREES = ['control-plane', 'inference-node', 'program', 'proto'] as const;
+const IS_TEST = /(?:^|\/)test\/|\.(?:test|storm|storage)\.ts$/;
+
+/** A smaller figure is a limit: it need not be lowered when something leaves. */
+export const LINES_MIN = 1000;
+
+export const BUDGET = {
+  'lines of control-plane, inference-node, program and proto': 111_050,
+  'lines of control-plane/core': 27_350,
+  'lines of tests': 115_300,
+  'lines of Unreleased in CHANGELOG.md': 60,
+  'columns of jobs': 68,
+  'names that core exports': 281,
+  'names that serving exports': 221,
+} as const;
+export type Figure = keyof typeof BUDGET;
+
+export function measure(): Readonly<Record<Figure, number>> {
+  const files = globSync(
+    '{control-plane,inference-node,program,proto,bin,client,bench,test}/**/*.{ts,js,css}',
+    {
+      cwd: ROOT,
+      exclude: ['**/node_modules/**', '**/gen/**', 'client/build/**'],
+    },
+  );
+  const programs = files.filter(
+    name => !IS_TEST.test(name) && TREES.some(tree => name.startsWith(`${tree}/`)),
+  );
+  return {
+    'lines of control-plane, inference-node, program and proto': linesOf(programs),
+    'lines of control-plane/core': linesOf(programs.filter(isOfCore)),
+    'lines of tests': linesOf(files.filter(name => IS_TEST.test(name))),
+    'lines of Unreleased in CHANGELOG.md': unreleasedLines(),
+    'columns of jobs': jobsColumns(),
+    'names that core exports': namesOf('@matting/core'),
+    'names that serving exports': namesOf('@matting/serving'),
+  };
+}
+
+const isOfCore = (name: string) => name.startsWith('control-plane/core/');
+const read = (name: string) => readFileSync(path.join(ROOT, name), 'utf8');
+
+function linesOf(names: readonly string[]): number {
+  return names.reduce((sum, name) => sum + read(name).split('\n').length - 1, 0);
+}
+
+function unreleasedLines(): number {
+  const [, section = ''] = /^## Unreleased\n([\s\S]*?)^## /m.exec(read('CHANGELOG.md')) ?? [];
+  return section.split('\n').filter(line => line.trim() !== '').length;
+}
+
+function jobsColumns(): number {
+  const [, table = ''] =
+    /^export interface JobsTable \{\n([\s\S]*?)^\}/m.exec(read('control-plane/core/tables.ts')) ??
+    [];
+  return [...table.matchAll(/^ {2}\w+\??:/gm)].length;
+}
+
+/** Counts the names of the files that other packages may import. */
+function namesOf(name: string): number {
+  const found = PACKAGES.find(one => one.name === name);
+  const files = Object.entries(found?.exports ?? {}).filter(([as]) => !as.startsWith('./test/'));
+  return files.reduce((sum, [, file]) => sum + namesIn(read(path.join(found!.folder, file))), 0);
+}
+
+const DECLARED =
+  /^export (?:abstract |async )*(?:const|function\*?|class|interface|type|enum) (\w+)/gm;
+
+function namesIn(text: string): number {
+  const lists = [...text.matchAll(/^export (?:type )?\{([^}]*)\}/gm)];
+  const listed = lists.flatMap(([, names = '']) =>
+    names.split(',').filter(one => one.trim() !== ''),
+  );
+  return new Set([...text.matchAll(DECLARED)].map(([, one]) => one)).size + listed.length;
+}
