@@ -34,12 +34,20 @@ export function requireBodyHead(of: {
       const detail = `The Content-Type header ${wrong}. Send ${of.wanted}.`;
       throw new ContractError('UNSUPPORTED_MEDIA_TYPE', detail);
     }
-    if (Number(headers['content-length']) > bytesMax) throw bodyTooLarge(bytesMax);
+    requireDeclaredBytes(raw, bytesMax);
     done();
   };
 }
 
-export function bodyTooLarge(bytesMax: number): ContractError {
+/**
+ * A body whose length is not declared is bounded as it arrives.
+ * @throws ContractError IMAGE_TOO_LARGE
+ */
+export function requireDeclaredBytes({ headers }: IncomingMessage, bytesMax: number): void {
+  if (Number(headers['content-length']) > bytesMax) throw bodyTooLarge(bytesMax);
+}
+
+function bodyTooLarge(bytesMax: number): ContractError {
   const limit = `${bytesMax / 1_048_576} MiB (${bytesMax} bytes)`;
   const detail = `The request body is too large. The limit is ${limit}.`;
   return new ContractError('IMAGE_TOO_LARGE', detail);

@@ -309,8 +309,8 @@ export class CallTools {
     const problem = problemOf(error, { baseUrl, requestId });
     const detail = withoutHttp(error.message);
     const errors = fieldErrors.map(one => ({ ...one, detail: withoutHttp(one.detail) }));
-    const told = { ...problem, detail, ...(errors.length > 0 && { errors }) };
-    return { ...said(`${code}: ${detail} ${advice}`, told), isError: true };
+    const fieldsShown = { ...problem, detail, ...(errors.length > 0 && { errors }) };
+    return { ...said(`${code}: ${detail} ${advice}`, fieldsShown), isError: true };
   }
 }
 

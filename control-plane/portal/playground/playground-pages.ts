@@ -11,7 +11,7 @@ import type { Job } from '@matting/core/jobs/job.ts';
 import type { Core, CoreServices } from '@matting/core/package.ts';
 import { AllowanceError } from '@matting/core/submission/submission.ts';
 import { noteJob } from '@matting/http/answer-log.ts';
-import { bodyTooLarge } from '@matting/http/bodies.ts';
+import { requireDeclaredBytes } from '@matting/http/bodies.ts';
 import { noteRefusal } from '@matting/http/error-handler.ts';
 import { readParts } from '@matting/http/multipart.ts';
 import { wantBody } from '@matting/http/unread-bodies.ts';
@@ -171,8 +171,7 @@ async function send(
   const isCorrection = corrected !== undefined;
   const read: Parameters<UsePlayground['submit']>[1] = (uploads, onOnce) =>
     readGuarded(request, async requireFormToken => {
-      const declaredBytes = Number(request.headers['content-length']);
-      if (declaredBytes > REQUEST_BODY_BYTES_MAX) throw bodyTooLarge(REQUEST_BODY_BYTES_MAX);
+      requireDeclaredBytes(request.raw, REQUEST_BODY_BYTES_MAX);
       sent = new PlaygroundForm(uploads, requireFormToken, { isCorrection, onOnce });
       wantBody(request, reply);
       const form = { boundary, room: uploads.texts };
