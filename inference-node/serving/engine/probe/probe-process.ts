@@ -87,8 +87,9 @@ export class ProbeProcess {
 
   #allow(ms: number): void {
     clearTimeout(this.#timer);
+    // The bound, which a timer that fires late does not change.
+    const seconds = Math.round((performance.now() - this.#startedAtMs + ms) / 1000);
     this.#timer = setTimeout(() => {
-      const seconds = Math.round((performance.now() - this.#startedAtMs) / 1000);
       this.#kill(refusal(`the probe did not end within ${seconds} s: it was ${this.#doing}`));
     }, ms);
   }
