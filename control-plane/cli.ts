@@ -22,5 +22,5 @@ const output = {
 };
 process.exitCode = await runCommand(process.argv.slice(2), output, wholeEnvironment(), PACKAGES);
 
-// What a look of the doctor still waits for, or a connection kept alive, holds nobody's terminal.
+// A pending check of the doctor, or a connection kept alive, would hold the terminal.
 process.stdout.write('', () => process.exit());

@@ -26,7 +26,7 @@ export interface FormFields<Text extends string, Picture extends string> {
 /** The body holds what the client sent. An empty field is absent. */
 export interface FormBody<Text extends string, Picture extends string> {
   readonly texts: ReadonlyMap<Text, TextValue>;
-  /** These pictures came with at least one byte; at most one of them brings the image. */
+  /** Pictures with at least one byte; at most one of them brings the image. */
   readonly pictures: ReadonlySet<Picture>;
   /** The interface does not have fields of these names. */
   readonly unknown: readonly string[];
@@ -126,7 +126,7 @@ function base64FieldsOf<Picture extends string>({
 }
 
 /**
- * This is the onRequest hook. It accepts an absent body: then there is no image.
+ * An onRequest hook. It accepts an absent body: then there is no image.
  * @throws ContractError UNSUPPORTED_MEDIA_TYPE, IMAGE_TOO_LARGE
  */
 export function requireFormBody<Picture extends string>(fields: FormFields<string, Picture>) {

@@ -46,7 +46,7 @@ const GIVE_BACK_MAX_MS = 5000;
 /** The replica needs this time for notifications, after callers have been answered. */
 const LET_GO_MAX_MS = 2000;
 const REST_MAX_MS = 6000;
-/** This is enough for the short answers of the waits just handed over. */
+/** Enough for the short answers of the waits just handed over. */
 const HURRIED_MAX_MS = 500;
 /** The registry's own, see its SHUTDOWN_GRACE_MS. */
 const REGISTRY_MAX_MS = 1000;

@@ -9,7 +9,7 @@ import { batches } from './migrations/0011-batches.ts';
 import { webhooksOfAccounts } from './migrations/0012-webhooks-of-accounts.ts';
 import type {} from './tables.ts';
 
-/** It runs before those of the packages. */
+/** Runs before the series of packages. */
 export const CORE_MIGRATIONS: MigrationSeries = {
   migrations: dialect => ({
     '0006-baseline': baseline(dialect),

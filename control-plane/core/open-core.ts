@@ -78,7 +78,7 @@ export async function openCore(
   config: Config,
   { log, replicaId, about, timing }: CoreOptions,
 ): Promise<ControlPlane> {
-  // It would write to stderr, which is for the one line about an end.
+  // grpc would write to stderr, which is for the one line about an end.
   const grpcLog = (...words: unknown[]) => log.debug({ words }, 'grpc');
   setLogger({ error: grpcLog, info: grpcLog, debug: grpcLog });
   const metrics = new ControlMetrics(

@@ -29,7 +29,7 @@ import type { SubmitMatting } from './submission/submit-matting.ts';
 import type { SettledStep } from './transactions/settled-steps.ts';
 import type { DeliveryParts } from './webhooks/deliver-messages.ts';
 
-/* These are the types of what a package plugs in. */
+/* Types of what a package plugs in. */
 export type {
   DirectAttempt,
   DirectAttemptOrder,
@@ -55,7 +55,7 @@ export interface Package<Settings = unknown> {
   readSettings?(reader: EnvReader, core: CoreSettings): Settings;
   /** Lines about its settings that every start logs. */
   warnings?(settings: Settings): readonly string[];
-  /** Whether owners of accounts can buy credits; absent: they cannot. */
+  /** Whether owners of accounts can buy credits; absent: no. */
   sells?(settings: Settings): boolean;
   /** Secrets of its settings by the variable, so that the doctor names weak ones. */
   secrets?(settings: Settings): Readonly<Record<string, string | undefined>>;
@@ -100,7 +100,7 @@ export interface CoreStores {
   readonly outbox: DeliveryParts['outbox'] & Pick<Stores['outbox'], 'list' | 'mailsWaiting'>;
 }
 
-/** These use cases of the core are behind the routes and pages of packages. */
+/** Use cases of the core for routes and pages of packages. */
 export interface CoreServices
   extends Pick<
     AppServices,

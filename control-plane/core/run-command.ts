@@ -44,8 +44,8 @@ const HELP_ORDER = [
 ];
 
 /**
- * They alone may make a database, or change its tables. Beside them a control plane does as it
- * starts, and `restore`, of a backup.
+ * Only these commands may make a database or change its tables. So do a control plane as it starts,
+ * and `restore`, for a backup.
  */
 const SETTING_UP: readonly string[] = ['migrate', 'bootstrap'];
 

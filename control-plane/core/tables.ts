@@ -99,7 +99,7 @@ export interface JobsTable {
   fingerprint: string;
   state: JobState;
   class: JobClass;
-  /** It is set while the job is open: jobs of its class are ordered by it (queuePositionMs). */
+  /** Set while the job is open: orders the jobs of its class (queuePositionMs). */
   queue_at: number | null;
   /** An open job is to download this: image_url, or else background_url. */
   source_url: string | null;
@@ -119,7 +119,7 @@ export interface JobsTable {
   finishing: string | null;
   /** The pixels are of the frame that the request wants; null: the input's, or unknown. */
   frame_pixels: number | null;
-  /** It is set until the job is final, downloaded or not. */
+  /** Set until the job is final, downloaded or not. */
   background_url: string | null;
   /** JSON of the JobInput that is stored. */
   background: string | null;
@@ -171,7 +171,7 @@ export interface JobsTable {
   playground_day: number | null;
   /** The caller's own name for it; null: none, or its caller deleted it. */
   reference: string | null;
-  /** Its caller deleted the result then. */
+  /** When the caller deleted the result. */
   deleted_at: number | null;
   /** JSON: texts of the finishing fields, which its corrections take over; null: not correctable. */
   correctable: string | null;
@@ -180,7 +180,7 @@ export interface JobsTable {
   family: string | null;
   /** JSON of the StoredMatte that an open correction begins with. */
   base_matte: string | null;
-  /** What the job keeps for corrections goes then; null: nothing is kept. */
+  /** When the job loses what it keeps for corrections; null: nothing is kept. */
   kept_until: number | null;
   /** JSON of the JobInput; the first of a family keeps it. */
   kept_input: string | null;
@@ -188,7 +188,7 @@ export interface JobsTable {
   kept_matte: string | null;
   /** So many corrections were made of this job and of its corrections. */
   corrections: Generated<number>;
-  /** It is an item of this batch, from 0; null: of none. */
+  /** The batch of which it is an item, from 0; null: none. */
   batch_id: string | null;
   batch_item: number | null;
   /** W3C Trace Context of its submission; null: it was not traced. */
@@ -223,10 +223,10 @@ interface BatchesTable {
 interface BatchItemsTable {
   batch_id: string;
   item: number;
-  /** Of the job that it becomes, or is. */
+  /** The job that the item becomes, or is. */
   job_id: string;
   account_id: string;
-  /** It is set until the item is a job. */
+  /** Set until the item is a job. */
   image_url: string | null;
   reference: string | null;
 }
@@ -267,9 +267,9 @@ interface OutboxTable {
   body: string;
   /** The secret is a webhook's. */
   secret: Uint8Array | null;
-  /** It is empty for mails. */
+  /** Empty for mails. */
   secret_key_id: string | null;
-  /** It is set while a secret is stored: when it must be gone, delivered or not. */
+  /** Set while a secret is stored: when it must be gone, delivered or not. */
   secret_erase_at: number | null;
   status: CallbackStatus;
   attempts: number;
@@ -280,7 +280,7 @@ interface OutboxTable {
   last_duration_ms: number | null;
   /** Each attempt: core/webhooks/attempt-log.ts; null: none was made. */
   attempt_log: string | null;
-  /** It is set while the notification is pending. */
+  /** Set while the notification is pending. */
   next_attempt_at: number | null;
   lease_holder: string | null;
   lease_expires_at: number | null;

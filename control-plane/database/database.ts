@@ -192,7 +192,10 @@ function reasonOf(kind: DatabaseErrorKind, cause: unknown): string {
 export const ACCOUNTS_WAITING_MAX = 4096;
 /** One for each connection that the public port takes: no caller is refused for another. */
 const UNKNOWN_WAITING_MAX = 10_000;
-/** They have a slot where accounts have this many; what they ask for is one row by its key. */
+/**
+ * Requests of unknown accounts share one slot for this many of accounts. Each reads one row by its
+ * key.
+ */
 const SLOTS_TO_AN_UNKNOWN = 4;
 /** An upload waits as long for its slot. */
 const WAIT_MS = 10_000;

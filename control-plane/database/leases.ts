@@ -1,5 +1,5 @@
 /**
- * What a lease is in the row that it is of: `lease_holder`, `lease_expires_at` and `fence`.
+ * A lease in the columns of its row: `lease_holder`, `lease_expires_at` and `fence`.
  *
  * | lease   | columns | entered by | left by                                         |
  * |---------|---------|------------|-------------------------------------------------|
@@ -30,7 +30,6 @@ export function takenBy(
   return { fence, lease_holder: holder, lease_expires_at: nowPlusMs(nowMs, leaseMs) };
 }
 
-/** Whether nobody holds the row, or its holder's time is over. */
 export function isFree({ nowMs }: Pick<Database, 'nowMs'>): RawBuilder<SqlBool> {
   return sql<SqlBool>`(lease_holder is null or lease_expires_at <= ${nowMs})`;
 }

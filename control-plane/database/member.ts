@@ -20,8 +20,8 @@ export interface Member {
   readonly name: string;
   readonly variables: ServerVariables;
   /**
-   * Its clock less that of this process, which performance.now() moves on; as old as the round trip
-   * at most, and as wrong as half of it. Undefined: it does not say.
+   * The server's clock less that of this process, which performance.now() advances. At most as old
+   * as the round trip, and as wrong as half of it. Undefined: the server does not say.
    */
   readonly clock: { readonly aheadMs: number; readonly roundMs: number } | undefined;
 }

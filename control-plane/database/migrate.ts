@@ -29,7 +29,7 @@ export interface MigrationSeries {
   /** Databases that ran this migration are not for this version. */
   readonly unreadable?: {
     readonly migration: string;
-    /** These words say what the database is, and what to do. */
+    /** Says what the database is; `advice` says what to do. */
     readonly found: string;
     readonly advice: string;
   };

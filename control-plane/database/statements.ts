@@ -145,7 +145,7 @@ export function throughIndex<T extends keyof Schema>(table: T, index: string) {
 
 interface OldRows {
   readonly table: keyof Schema;
-  /** Its primary key, one column of text. */
+  /** The primary key, one column of text. */
   readonly key: string;
   /** The column that an index orders them by. */
   readonly time: string;

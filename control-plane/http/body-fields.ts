@@ -2,8 +2,8 @@
 import { ContractError } from '@matting/proto/contract/errors.ts';
 
 /**
- * Fields of a body or a query, known or not, with a value or without: more than any interface of
- * this service has. What is read is counted, so that nothing that means nothing is free.
+ * Fields of a body or a query: more than any interface of this service has. Unknown and empty
+ * fields count, too.
  */
 export const FIELDS_MAX = 64;
 

@@ -142,7 +142,7 @@ export class Connections {
   readonly #unused = new Set<net.Socket>();
   #onLast: () => void = () => undefined;
   #takingBacklog: Promise<void> | undefined;
-  /** This room awaits all bodies but those of submissions. */
+  /** Bodies wait for this room, except those of submissions. */
   readonly room: PortRoom;
 
   constructor(server: Server, { onDropped, onEnded, readingPace }: ConnectionsOptions) {

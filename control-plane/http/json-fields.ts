@@ -183,7 +183,7 @@ export class JsonFieldsParser<Text extends string> {
   readonly #raw: KeptBytes;
   #state: State = 'start';
   #imageGiven = false;
-  /** What came of it in this chunk. */
+  /** Decoded bytes of the image in this chunk. */
   #imageRun: Buffer = NOTHING;
   /** undefined: one that is skipped. */
   #field: string | undefined;
@@ -496,7 +496,7 @@ interface Run {
   readonly text: Buffer;
   /** The offset behind it. */
   readonly next: number;
-  /** Its closing quote came. */
+  /** The text's closing quote came. */
   readonly ended: boolean;
 }
 

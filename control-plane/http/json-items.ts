@@ -21,7 +21,7 @@ import {
 } from './json-fields.ts';
 import type { KeptBytes } from './kept-bytes.ts';
 
-/** What an item takes beside the characters of its texts. */
+/** Memory of an item beside the characters of its texts. */
 const ITEM_BYTES = 512;
 const OPENING_BRACE = 0x7b;
 const CLOSING_BRACKET = 0x5d;

@@ -31,7 +31,7 @@ export class KnownPaths {
   /** The path that a wrong one probably means. Pages have no hint. */
   meantBy(path: string): string | undefined {
     const calls = [...this.#methods.keys()].filter(url => /^\/(?:v1|compat|mcp)[^:]*$/.test(url));
-    // Its first part is what an address in a client's settings lacks.
+    // An address in a client's settings lacks its first part.
     const near = calls.find(url => url.endsWith(path)) ?? nearName(path, calls);
     if (near !== undefined) return `Did you mean ${near}?`;
     return calls.includes(OPENAPI_PATH) ? `GET ${OPENAPI_PATH} lists the paths.` : undefined;

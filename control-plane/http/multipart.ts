@@ -40,13 +40,16 @@ import {
 export interface PartHead {
   /** The client wrote it, so compare it, and never look it up in an object. */
   readonly name: string;
-  /** It has a file name, or the type of a picture or of bytes: clients leave out one of the two. */
+  /**
+   * The part has a file name, or the type of a picture or of bytes: clients leave out one of the
+   * two.
+   */
   readonly isFile: boolean;
-  /** Its text is in a charset that shares ASCII alone with UTF-8. */
+  /** The text is in a charset that shares ASCII alone with UTF-8. */
   readonly isAscii: boolean;
 }
 
-/** Its value is without control characters; bytes beyond ASCII may be UTF-8. */
+/** The value has no control characters; bytes beyond ASCII may be UTF-8. */
 const HEADER = /^([!#$%&'*+\-.^_`|~0-9A-Za-z]+):([\t -~\x80-\xff]*)$/;
 const DISPOSITION = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+/;
 const FILE_TYPE = /^(?:image\/|(?:application|binary)\/octet-stream)/i;

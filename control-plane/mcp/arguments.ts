@@ -17,7 +17,7 @@ import { TEXT_BYTES_MAX } from './read-message.ts';
 const NOT_OF_AGENTS: readonly string[] = ['callback_url', 'callback_secret', 'reference'];
 const FIELDS_OF_AGENTS = MATTING_FIELDS.filter(field => !NOT_OF_AGENTS.includes(field));
 
-/** What does not belong to the subject is told of a result that was looked at, by a correction. */
+/** Agents erase parts by a correction, after they saw the result. */
 export const IMAGE_FIELDS = FIELDS_OF_AGENTS.filter(field => !isHintList(field));
 export const CORRECTION_FIELDS = FIELDS_OF_AGENTS.filter(
   field => !NOT_IN_A_CORRECTION.includes(field),

@@ -81,7 +81,7 @@ async function respond(request: Request, parsedBody: unknown, server: Server): P
       parsedBody,
     });
   }
-  // What the SDK makes of these by itself is an event stream for each answer.
+  // By default the SDK answers with an event stream each time.
   const transport = new WebStandardStreamableHTTPServerTransport({ enableJsonResponse: true });
   await server.connect(transport);
   return await transport.handleRequest(request, { parsedBody });

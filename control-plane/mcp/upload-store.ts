@@ -19,7 +19,7 @@ import type {} from './tables.ts';
 export const ADDRESS_MS = 600_000;
 /** The image can be used so long, from the making of its address on. */
 export const KEPT_MS = 1_800_000;
-/** They hold 5 GB at most, a tenth of the inputs of as many jobs as an account may have open. */
+/** 5 GB at most: a tenth of the inputs of as many jobs as an account may have open. */
 export const UPLOADS_OF_ACCOUNT_MAX = 100;
 /** 256 bits: the address is the capability. */
 const TOKEN_BYTES = 32;

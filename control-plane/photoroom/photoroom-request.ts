@@ -14,7 +14,9 @@ import { NO_MARGINS, SHADOW, type Shadow } from '@matting/proto/contract/finishi
 import type { OutputFormat } from '@matting/proto/contract/formats.ts';
 
 type Text = 'format' | 'channels' | 'bg_color' | 'size' | 'crop' | 'despill' | 'shadow.mode';
-/** Its document knows only the file; its page of questions also knows Base64 in JSON. */
+/**
+ * Photoroom's reference knows only the file; its questions and answers also know Base64 in JSON.
+ */
 type Picture = 'image_file' | 'image_file_b64';
 
 export const PHOTOROOM_FIELDS: FormFields<Text, Picture> = {

@@ -44,7 +44,7 @@ import { Overview, registerOverviewRoute } from './usage/overview-pages.ts';
 import type { ReadUsage } from './usage/read-usage.ts';
 import { registerUsageRoutes } from './usage/usage-pages.ts';
 
-/** These are the use cases and stores behind the pages. */
+/** Use cases and stores behind the pages. */
 type AccountAreaServices = Parameters<typeof registerSignInRoutes>[1] &
   Parameters<typeof registerProfileRoutes>[1] &
   Parameters<typeof registerPeopleRoutes>[1] &
@@ -61,7 +61,7 @@ type AccountAreaServices = Parameters<typeof registerSignInRoutes>[1] &
     readonly sessions: Sessions;
   };
 
-/** These are the parts that the area is built from. */
+/** Parts that the area is built from. */
 export interface AccountAreaParts {
   readonly core: Core;
   readonly settings: PortalSettings;

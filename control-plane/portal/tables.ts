@@ -26,7 +26,7 @@ declare module '@matting/database/database.ts' {
       account_id: string;
       /** Jobs of the playground have this key; nobody has its secret. */
       api_key_id: string;
-      /** This is the first instant, UTC, of the day that `used` counts. */
+      /** The first instant, UTC, of the day that `used` counts. */
       day_at: number;
       used: number;
     };
@@ -95,7 +95,7 @@ declare module '@matting/database/database.ts' {
        */
       mail: string;
       /**
-       * This is mailKeyOf the mail; null: only an identity provider knows them, and no mail finds
+       * The mail's mailKeyOf; null: only an identity provider knows the person, and no mail finds
        * them.
        */
       mail_key: string | null;
@@ -178,7 +178,7 @@ declare module '@matting/database/database.ts' {
       created_at: number;
       /** null: the threshold is armed. */
       told_at: number | null;
-      /** This was available + reserved at the notice. */
+      /** `available` + `reserved` at the notice. */
       told_credits: number | null;
       told_event: string | null;
       /** When the account's quota last kept a notice or a part of it back; null: nothing waits. */
@@ -219,7 +219,7 @@ declare module '@matting/database/database.ts' {
     message_counts: {
       /** The hash is SHA-256 of the counted name, hexadecimal, so that no table lists addresses. */
       key_hash: string;
-      /** This is the day's first instant. */
+      /** The day's first instant. */
       day_at: number;
       used: number;
       withheld: number;

@@ -137,7 +137,7 @@ function backgroundOf(texts: Texts<Parameter>): Background | undefined {
   return { kind: 'colour', rgba: ((red << 24) | (green << 16) | (blue << 8) | alpha) >>> 0 };
 }
 
-/** These networks of rembg have other names here; rembg's own name still comes first. */
+/** Networks of rembg that have other names here; rembg's own name still comes first. */
 const NAMES_HERE: ReadonlyMap<string, string> = new Map([
   ['isnet-general-use', 'isnet'],
   ['birefnet-general-lite', 'birefnet-lite'],

@@ -4,7 +4,7 @@ import type { Package } from '@matting/core/package.ts';
 import type { EnvReader } from '@matting/program/env.ts';
 
 interface RembgSettings {
-  /** This key stands in for requests without one; undefined: the service refuses them. */
+  /** The key that stands in for requests without one; undefined: the service refuses them. */
   readonly standInKeyId: string | undefined;
 }
 

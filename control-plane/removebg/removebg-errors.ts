@@ -7,7 +7,7 @@ import { fieldOf, renaming, sendRefusal } from '@matting/compat/refusals.ts';
 import { ContractError, type ErrorCode } from '@matting/proto/contract/errors.ts';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 
-/** These codes say more than the code of /v1 with the field's name. */
+/** Codes that say more than the code of /v1 with the field's name. */
 const OF_ITS_OWN = {
   missing_source: 'INVALID_IMAGE_SOURCE',
   multiple_sources: 'INVALID_IMAGE_SOURCE',
@@ -17,7 +17,7 @@ const OF_ITS_OWN = {
   roi_region_empty: 'INVALID_PARAMETER',
 } as const satisfies Record<string, ErrorCode>;
 
-/** This interface refuses in its own words, since its codes are not those of /v1. */
+/** Has words of its own, since the codes of remove.bg are not those of /v1. */
 export class RemovebgRefusal extends ContractError {
   readonly removebgCode: keyof typeof OF_ITS_OWN;
 

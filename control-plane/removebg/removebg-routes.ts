@@ -25,7 +25,7 @@ import { isRemovebgRequest } from './removebg-errors.ts';
 import document from './removebg-openapi.json' with { type: 'json' };
 import { type AskedOfRemovebg, askOf, type RemovebgPolicy } from './removebg-request.ts';
 
-/** This is the box, in pixels of the result, if no subject was seen. */
+/** The box, in pixels of the result, if no subject was seen. */
 const NOWHERE: Box = { top: 0, left: 0, width: 0, height: 0 };
 
 function headersOf(job: Job, { saysType }: AskedOfRemovebg): Record<string, string> {

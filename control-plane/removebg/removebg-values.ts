@@ -137,7 +137,7 @@ export function shadowOf(texts: Texts<string>, channels: Channels): Shadow | und
 
 /** Lists text fields that change nothing of an answer. */
 export function withoutEffect(effects: {
-  /** That of type_level. */
+  /** The value of type_level. */
   readonly saysType: boolean;
   /** The result has a shadow. */
   readonly shadow: boolean;

@@ -4,7 +4,7 @@ import { REMOVEBG_SIZES } from './removebg-values.ts';
 
 export type RemovebgSettings = NonNullable<ReturnType<typeof readRemovebg>>;
 
-/** Its clients wait 20 s, and then send the request again. */
+/** Clients of remove.bg wait 20 s, and then send the request again. */
 const REMOVEBG_WAIT_MS = 18_000;
 
 /** Undefined: the interface is off. */

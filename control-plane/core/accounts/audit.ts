@@ -1,6 +1,4 @@
-/**
- * This file decides who may change an account, and keeps its log: an entry commits with its change.
- */
+/** Decides who may change an account, and keeps its log: an entry commits with its change. */
 
 import { type Database, type Db, query, type Schema } from '@matting/database/database.ts';
 import { isAsciiWord, nowPlusMs, ofAccount, removeOldRows } from '@matting/database/statements.ts';
@@ -170,11 +168,9 @@ function valuesOf(json: string | null): AuditValues | null {
 interface AskedChange {
   readonly accountId: string;
   readonly actor: Actor;
-  /**
-   * This is the id of the change's audit entry: an entry that exists was allowed when it was made.
-   */
+  /** Id of the change's audit entry. If the entry exists, the change was allowed. */
   readonly entryId: string;
-  /** It takes away a right that was given before, and that ends once. */
+  /** True if the change takes away a right. A right ends once. */
   readonly endsRight?: boolean;
 }
 

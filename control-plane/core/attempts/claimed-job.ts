@@ -1,5 +1,5 @@
 /**
- * This file writes the rows of a claim; the run decides what an attempt means for the job.
+ * Writes the rows of a claim; the run decides what an attempt means for the job.
  *
  * | ending       | what is written                                                            |
  * |--------------|----------------------------------------------------------------------------|
@@ -324,7 +324,7 @@ function roundedTimings(
   return Object.fromEntries(times.map(([stage, ms]) => [stage, Math.round(ms * 10) / 10]));
 }
 
-/** This is how a run ended. If it is open, the job is given back, or another holder has it now. */
+/** If a run ended `open`, the job was given back, or another holder has it now. */
 export type RunEnd =
   | { readonly kind: 'final' }
   /** @param failure what its next claim must end it with */

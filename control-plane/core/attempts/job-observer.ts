@@ -1,4 +1,4 @@
-/** These observers count what happens to jobs; no label ever holds an identifier. */
+/** Observers count what happens to jobs. No label ever holds an identifier. */
 
 import type { ErrorCode } from '@matting/proto/contract/errors.ts';
 import type { JobClass, JobFailure } from '../jobs/job.ts';

@@ -1,4 +1,4 @@
-/** This is what every command uses: the database, opened when it is needed, and an output. */
+/** Every command gets the database, opened when it is needed, and an output. */
 
 import { openCurrentDatabase, openDatabase } from '@matting/database/connect.ts';
 import type { Database, StoreLog } from '@matting/database/database.ts';

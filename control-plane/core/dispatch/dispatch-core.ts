@@ -1,8 +1,7 @@
 /**
- * This is the dispatcher's decision: which lanes of the queue to read, which of the jobs found
- * there begin now and with what, and when to try the others. It is pure but for what it remembers
- * between rounds: the dispatcher runs it on the database, bench/dispatch-simulator in simulated
- * time.
+ * The dispatcher's decision: which lanes of the queue to read, which of the jobs found there begin
+ * now and with what, and when to try the others. Pure but for its memory between rounds: the
+ * dispatcher runs it on the database, bench/dispatch-simulator in simulated time.
  *
  * A round: `beginRound`; `lanesRead` where `lanesOutdated`; `chooseLanes`; the jobs listed;
  * `place`.
@@ -33,9 +32,9 @@ export const LIST_MAX = 256;
 const UNPAID_SLOTS_SHARE = 0.25;
 /** Part of the fleet's room that batches leave to synchronous requests, while any come. */
 const SYNC_SLOTS_SHARE = 0.25;
-/** They come so long after one was seen. */
+/** After one synchronous job, others are expected for this time. */
 const SYNC_COMES_MS = 10_000;
-/** A claim and a header, about: then the node has reported that it is taken. */
+/** About a claim and a header: then the node has reported the job. */
 const REPORT_PAUSE_MS = 10;
 
 export interface QueuedJob
@@ -378,7 +377,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     if (some.some(one => one.class === 'sync')) this.#syncAtMs = this.#options.now();
   }
 
-  /** Where there is one place alone, batches may have it. */
+  /** Batches may use the only slot. */
   #leavesSyncSlot(): boolean {
     if (this.#options.now() - this.#syncAtMs > SYNC_COMES_MS) return true;
     const { all, free } = this.#places();

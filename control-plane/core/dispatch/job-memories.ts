@@ -1,6 +1,4 @@
-/**
- * This is what a replica remembers of jobs between its rounds: losing it costs a detour at most.
- */
+/** A replica's memory of jobs between its rounds. Losing it costs a detour at most. */
 import type { JobFailure } from '../jobs/job.ts';
 
 /** The bound is far above what meets trouble at once; the jobs remembered longest go first. */

@@ -1,6 +1,6 @@
 /**
- * This file decides what a job needs of a node and what keeps a node from it. Nodes go by the same
- * rules of proto/contract. It is pure.
+ * Decides what a job needs of a node and what keeps a node from it, by the rules of proto/contract
+ * that nodes use. Pure.
  */
 
 import {
@@ -20,14 +20,14 @@ import type { NodeAbility } from '../nodes/node-view.ts';
 export interface AskedNeeds {
   /** null: the image is not there yet. */
   readonly inputFormat: InputFormat | null;
-  /** This counts the picture as stored in the file; it is null if the header does not show it. */
+  /** Pixels as stored in the file; null if the header does not show them. */
   readonly pixels: number | null;
   readonly outputFormat: OutputFormat;
   /** If it is absent, the result is a plain cut-out. */
   readonly finishing?: FinishingNeeds;
   /** The plan or model that it names; absent: the node's own plan. */
   readonly model?: string;
-  /** What of hints and mattes a node must follow; absent: nothing. */
+  /** Capabilities that the node must have for hints and mattes; absent: none. */
   readonly capabilities?: readonly Capability[];
   /** The file of hints that are a picture; absent: there is none. */
   readonly hintsFile?: FileNeeds;

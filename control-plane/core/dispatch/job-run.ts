@@ -286,8 +286,8 @@ export class JobRun {
         offer.admitted();
         waitMs = held.ageMs;
         this.#noteAdmission(held, waitMs);
-        // This runs beside the upload; it is awaited below, and until then a failure must not count
-        // as unhandled.
+        // Runs beside the upload and is awaited below. Until then a failure must not count as
+        // unhandled.
         recorded = held.admitted();
         recorded.catch(() => undefined);
       },

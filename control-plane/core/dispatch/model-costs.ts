@@ -1,6 +1,6 @@
 /**
- * This file counts what the model that a job names costs on a node. Its engines stand beside those
- * of the node's own plan, with a queue of their own, and may have to be loaded first. It is pure.
+ * Counts what the model that a job names costs on a node. Its engines stand beside those of the
+ * node's own plan, with a queue of their own, and may have to be loaded first. Pure.
  *
  * - A node that has it loaded, or is loading it, comes first. Another loads it if no node has
  *   it, or if the wait at those that have it is longer than a load: the node's own wait, or
@@ -13,7 +13,7 @@ import type { ModelLoad, NodeAbility } from '../nodes/node-view.ts';
 import type { JobNeeds } from './job-needs.ts';
 
 const OTHERS_SHARE = 0.5;
-/** This holds if the node reports no time: it fits a model of 200 MB from a disk, about. */
+/** For nodes that report no time: about a model of 200 MB from a disk. */
 const LOAD_MS_DEFAULT = 5000;
 
 type Needs = Pick<JobNeeds, 'model'>;
@@ -41,7 +41,7 @@ interface ModelCosts {
   readonly enginesReady: number;
   /** The load takes so long before a run; 0: it is loaded, or its load is in the wait. */
   readonly loadMs: number;
-  /** This counts our images for the same engines that no report shows. */
+  /** Our images for the same engines that no report shows yet. */
   readonly unreportedImages: number;
 }
 

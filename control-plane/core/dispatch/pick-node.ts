@@ -31,10 +31,7 @@ const WAITED_SHARE = 0.1;
 /** Share of the time since a report that an overdue wait is expected to last on. */
 const OVERRUN_SHARE = 0.2;
 
-/**
- * These rates hold until a node has measured a format: they fit about a core of a server (AMD
- * EPYC).
- */
+/** Rates until a node has measured a format: about a core of a server (AMD EPYC). */
 const DECODE_MS_PER_MEGAPIXEL = {
   jpeg: 20,
   png: 30,
@@ -53,7 +50,7 @@ const ENCODE_MS_PER_MEGAPIXEL = {
 } as const;
 
 type NodeChoice =
-  /** It is to refuse where an engine would not take the job within `waitMsMax`. */
+  /** The node refuses if an engine would not take the job within `waitMsMax`. */
   | { readonly kind: 'picked'; readonly node: NodeSnapshot; readonly waitMsMax: number }
   /** A node that can do it has no room now; `retryInMs` where time alone may change that. */
   | { readonly kind: 'busy'; readonly retryInMs: number | undefined }

@@ -20,7 +20,7 @@ import type { BlobWriter } from '../storage/blob-store.ts';
 interface FetchImageOptions {
   readonly accountId: string;
   readonly writer: BlobWriter;
-  /** Its reason is what the fetch rejects with. */
+  /** The fetch rejects with its reason. */
   readonly signal: AbortSignal;
   readonly kind?: 'image' | 'background';
 }

@@ -131,7 +131,7 @@ function problemExample(code: ErrorCode): JsonObject {
 type Headers = Readonly<Record<string, string>>;
 const JSON_HEADERS: Headers = { 'content-type': 'application/json' };
 
-/** What a package that serves documents for people says of them. */
+/** A package that serves documents for people describes them here. */
 export interface DocumentPages {
   /** The path `/` leads a browser here. */
   readonly homePath: string;

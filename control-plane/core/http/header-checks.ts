@@ -31,7 +31,7 @@ const callers = new WeakMap<FastifyRequest, Caller>();
 const UNKNOWN_KEY =
   'The API key is unknown or revoked. Send a key of this service, which begins with mk_.';
 
-/** These requests are known otherwise: by a session of the account area. */
+/** Accounts of requests with a session of the account area in place of a key. */
 const accounts = new WeakMap<FastifyRequest, string>();
 
 interface KeyServices {
@@ -235,7 +235,7 @@ export function createHeaderChecks(
       holdSlot(connections),
     ] satisfies Check[],
     read: [requireApiKey(services, 'read'), readKey, reads] satisfies Check[],
-    /** Of DELETE: it changes what submissions made, and is as cheap as a read. */
+    /** A DELETE changes what submissions made, and is as cheap as a read. */
     deletion: [apiKey, readKey, reads] satisfies Check[],
     account: [requireApiKey(services, 'account'), readKey, reads] satisfies Check[],
     models: [requireApiKey(services, undefined), readKey, reads] satisfies Check[],

@@ -163,7 +163,7 @@ const CAUSES: Readonly<Record<ReadinessCause, string>> = {
 };
 const NOT_READY_RETRY_AFTER_S = 1;
 
-/** These routes serve supervisors and load balancers. They take no key. */
+/** For supervisors and load balancers; no route takes a key. */
 function registerHealthRoutes(
   app: FastifyInstance,
   readiness: { check(): Promise<Readiness> },

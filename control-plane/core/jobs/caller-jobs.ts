@@ -41,7 +41,7 @@ interface JobSearch {
   readonly accountId: string;
   /** Jobs of these keys are found by their reference. */
   readonly apiKeyIds: readonly string[];
-  /** This is a reference, or eight digits and more of an id from its beginning. */
+  /** A reference, or the first eight or more digits of an id. */
   readonly text: string;
   /** If more are found, the search answers any of them. */
   readonly limit: number;
@@ -53,7 +53,7 @@ export function callerJobs(database: Database) {
     /** `next` is null on the last page. */
     async listOfKey(filter: CallerJobFilter) {
       const { status, reference, limit } = filter;
-      // These states are judged by the clock, and a server may compare texts without their spaces.
+      // The clock decides these states, and a server may compare texts without their spaces.
       const isJudged = status === 'succeeded' || status === 'expired' || reference !== undefined;
       const look = isJudged ? LOOKED_AT_MAX : limit + 1;
       const seen = await query(database, db => newest(database, db, filter, look));
@@ -97,7 +97,9 @@ async function search(
   return found.sort((a, b) => b.createdAtMs - a.createdAtMs).slice(0, limit);
 }
 
-/** By the primary key alone: SQLite without statistics would take an index of the account's jobs. */
+/**
+ * Uses the primary key alone: SQLite without statistics would take an index of the account's jobs.
+ */
 async function beginningWith(database: Database, id: string, accountId: string, limit: number) {
   const rows = await query(database, db =>
     db

@@ -34,9 +34,7 @@ export interface JobFilter {
 export type OpenJob = Pick<Job, 'id' | 'state' | 'createdAtMs'>;
 
 export interface ListedJob extends Job {
-  /**
-   * This is its position in the list: `JobFilter.after` continues behind it, whatever became of it.
-   */
+  /** Position in the list: `JobFilter.after` continues behind it, even if the job is gone. */
   readonly cursor: string;
 }
 

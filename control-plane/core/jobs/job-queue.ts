@@ -257,7 +257,7 @@ function claimableFromRow(row: LaneRow) {
     // Not the shapes themselves: many jobs are read in each round.
     hints: (row.is_hinted ? true : null) as Hints | true | null,
     hintsFile: inputFromColumn(row.hints_file),
-    /** Its lease ran out rather than being free: claiming it is a take-over. */
+    /** The lease ran out rather than being free: claiming the job is a take-over. */
     leaseExpired: row.lease_holder !== null,
     batch: batchFromRow(row),
     takeovers: row.takeovers,

@@ -56,7 +56,7 @@ function jobRetention(database: Database) {
     /** Removes rows final for longer than `afterMs`; the ledger stays. */
     removeFinalOlderThan: (afterMs: number, limit: number) =>
       removeFinalOlderThan(database, afterMs, limit),
-    /** Its blob and the thumbnail beside it are erased: the row names them no more. */
+    /** The result's blob and its thumbnail are erased: clears their names in the row. */
     resultErased: (jobId: string, blob: string) =>
       query(database, db =>
         db

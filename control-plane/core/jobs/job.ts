@@ -157,12 +157,12 @@ export interface JobCallback {
   readonly url: string;
   readonly status: CallbackStatus;
   readonly attempts: number;
-  /** It is null if the last attempt met no answer. */
+  /** Null if the last attempt met no answer. */
   readonly lastStatusCode: number | null;
-  /** It is null if the last attempt delivered it, or none was made. */
+  /** Null if the last attempt delivered it, or none was made. */
   readonly lastFailure: CallbackFailure | null;
   readonly lastAttemptAtMs: number | null;
-  /** It is set from the job's end on while the notification is pending. */
+  /** Set from the job's end on while the notification is pending. */
   readonly nextAttemptAtMs: number | null;
 }
 
@@ -180,7 +180,7 @@ export interface Job {
   readonly class: JobClass;
   /** null for Base64 and once the job is final. */
   readonly sourceUrl: string | null;
-  /** It stands for the host and port of the next download; null if there was none. */
+  /** Host and port of the next download; null: there is none. */
   readonly sourceHost: string | null;
   /** null until it is stored, and again once the job is final. */
   readonly input: JobInput | null;
@@ -192,7 +192,7 @@ export interface Job {
   readonly channels: Channels;
   /** null: a plain cut-out. Empty where the format or `channels` alone is another. */
   readonly finishing: Finishing | null;
-  /** It is null if `finishing` has no background picture, and once the job is final. */
+  /** Null if `finishing` has no background picture, and once the job is final. */
   readonly background: JobBackground | null;
   /** null: the request says nothing of the subject; and once the job is final. */
   readonly hints: Hints | null;
@@ -211,7 +211,7 @@ export interface Job {
   /** Claims of an expired lease: a control plane died holding it. */
   readonly takeovers: number;
   readonly result: JobResult | null;
-  /** They made the result; it is kept longer than that. */
+  /** Models that made the result. Kept after the result expires. */
   readonly resultModels: JobResult['models'];
   readonly failure: JobFailure | null;
   readonly timings: StageTimings | null;
@@ -220,11 +220,11 @@ export interface Job {
   readonly capWindowStartMs: number | null;
   /** The caller's own name for it, NFC; null: none, or its caller deleted it. */
   readonly reference: string | null;
-  /** Its caller deleted the result then; null: nobody did. */
+  /** When the caller deleted the result; null: never. */
   readonly deletedAtMs: number | null;
   /** An unpaid job counts in the allowance of this day. null: it is paid for. */
   readonly unpaidDayMs: number | null;
-  /** Its corrections take over these texts of finishing fields; null: it takes no corrections. */
+  /** Texts of finishing fields that its corrections take over; null: it takes no corrections. */
   readonly correctable: Readonly<Record<string, string>> | null;
   /** null: it corrects none. */
   readonly correction: JobCorrection | null;
@@ -232,7 +232,7 @@ export interface Job {
   readonly kept: JobKept | null;
   /** So many corrections were made of it and of its corrections. */
   readonly corrections: number;
-  /** It is an item of this batch, from 0; null: of none. */
+  /** Its place in a batch, from 0; null: it is no item. */
   readonly batch: { readonly id: string; readonly item: number } | null;
   /** The trace of its submission (program/tracing/active-span.ts); null: none. */
   readonly traceContext: string | null;

@@ -1,5 +1,5 @@
 /**
- * This file finds the account of a request by its API key, and whether the key allows the request.
+ * Finds the account of a request by its API key, and whether the key allows the request.
  *
  * A memory holds each key's row. A key has one secret, or two while it is rotated. A secret that
  * stays valid is answered from a fresh memory without a statement; any other text of the form of a
@@ -62,9 +62,7 @@ const UNKNOWN: KnownKey = { secrets: [], freshUntilMs: 0 };
 
 export class KnownKeys {
   readonly #database: Database;
-  /**
-   * These keys were good, in the order they were read; their accounts are known after that time.
-   */
+  /** Keys that were good, in the order they were read. Their accounts are known after that time. */
   readonly #remembered = new Map<string, KnownKey>();
 
   constructor(database: Database) {

@@ -1,6 +1,6 @@
 /**
- * This file defines what one API key may do, and how people type it. It is pure. A key without a
- * policy may do whatever its account may: every member of a policy only takes something away.
+ * What one API key may do, and how people type it. Pure. A key without a policy may do all that its
+ * account may: every member of a policy only takes something away.
  */
 import { parseExactNetwork } from '@matting/http/networks.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
@@ -130,7 +130,7 @@ export function capReached({ credits, period }: KeyCap, resetsAtMs: number | nul
   return `The API key has used its cap of ${of}. ${until}`;
 }
 
-/* These rules say where a key may be used from, and what people type. */
+/* Networks from which a key may be used, and how people type them. */
 
 export const KEY_NETWORKS_MAX = 32;
 export const KEY_MODELS_MAX = 64;

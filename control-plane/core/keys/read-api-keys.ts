@@ -50,7 +50,7 @@ export function apiKeyFromRow(row: ListedRow) {
     expiresAtMs: row.expires_at,
     /** A use by either secret counts; it is behind by a minute at most. null: never. */
     lastUsedAtMs: row.last_used_at,
-    /** This is the secret from before the last rotation, while it stays valid. */
+    /** The secret from before the last rotation, while it stays valid. */
     previousSecret:
       endsAtMs === null || endsAtMs <= row.read_at
         ? null

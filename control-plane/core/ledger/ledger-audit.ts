@@ -51,7 +51,7 @@ export interface LedgerAudit extends Readonly<AuditProgress> {
 }
 
 export interface AuditOptions {
-  /** This account alone. Only an audit of all accounts finds a final job without entries. */
+  /** Audits one account. Only an audit of all accounts finds a final job without entries. */
   readonly accountId?: string | undefined;
   readonly onProgress?: (progress: Readonly<AuditProgress>) => void;
 }

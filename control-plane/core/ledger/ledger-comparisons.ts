@@ -89,7 +89,7 @@ export async function readSums(database: Database, { from, before }: AccountRang
     /** Only paid jobs count, and items of batches that wait. */
     openJobs:
       requireInteger(row.jobs) - requireInteger(row.corrections) + requireInteger(row.items),
-    /** As the account's row counts them, and as its jobs and items are. */
+    /** `stored`: the account's counter. `open`: the recount. */
     corrections: { stored: row.open_corrections, open: requireInteger(row.corrections) },
     waiting: { stored: row.batch_waiting, open: requireInteger(row.items) },
   }));

@@ -20,7 +20,7 @@ import {
 
 export type LedgerOutcome =
   | OperatorMovement
-  /** This reference was entered before with this amount: nothing moved now. */
+  /** An entry with this reference and amount exists: nothing moved now. */
   | { readonly kind: 'already-entered'; readonly balances: Balances }
   | { readonly kind: 'reference-conflict'; readonly amount: number };
 

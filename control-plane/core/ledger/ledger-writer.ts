@@ -79,7 +79,9 @@ export async function enterOperatorEntry(
 
 /** The account's open jobs: those with a credit, and corrections; waiting items are none. */
 const IN_FLIGHT = sql<number>`reserved - batch_waiting + open_corrections`;
-/** What any other job counts: it leaves one place to items that wait, or they could wait for ever. */
+/**
+ * Jobs outside of batches leave one slot to items that wait, which could wait for ever otherwise.
+ */
 const TAKEN = sql<number>`${IN_FLIGHT} + (batch_waiting > 0)`;
 
 const RESERVE = keepStatement<{ accountId: string; reservedMax: number }>(

@@ -16,7 +16,7 @@ export interface MetricSources {
   readonly fleet: () => FleetCounts;
   readonly running: () => number;
   readonly downloading: () => number;
-  /** This lists the certificates in use. */
+  /** Certificates in use. */
   readonly certificateEnds: () => readonly CertificateEnd[];
   readonly uploads: () => { readonly open: number; readonly waiting: number };
   readonly databaseWaiting: () => number;

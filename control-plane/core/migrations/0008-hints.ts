@@ -1,4 +1,4 @@
-/** What callers know of the subject, until the job is final. */
+/** Stores the caller's hints about the subject until the job is final. */
 import type { DatabaseDialect } from '@matting/database/engines.ts';
 import { addColumns, ascii, LONG_TEXT } from '@matting/database/migrate.ts';
 import type { Kysely } from 'kysely';

@@ -12,7 +12,7 @@ import { commonDefault, NO_SELECTABLES, type Selectable, type Selectables } from
 interface OfferingNode {
   readonly models?: Selectables;
   readonly registeredAtMs?: number;
-  /** This counts the engines of its own plan. */
+  /** Engines of the node's own plan. */
   readonly enginesReady: number;
   /** The other models are loaded or loading there. */
   readonly loads?: ReadonlyMap<string, { readonly enginesReady: number }>;
@@ -29,7 +29,7 @@ interface OfferedModelsOptions {
 export class OfferedModels {
   readonly #options: OfferedModelsOptions;
   readonly #paces = new Map<string, number[]>();
-  /** These are the last reports of nodes about each name that is offered. */
+  /** The last reports of nodes about each offered name. */
   readonly #said = new Map<string, Selectable>();
   #default: string | undefined;
 

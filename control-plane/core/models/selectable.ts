@@ -15,7 +15,7 @@ export interface UseTerms {
 export interface Selectable {
   readonly name: string;
   readonly kind: 'plan' | 'model';
-  /** It is the node's own plan, and its engines are always loaded. */
+  /** True for the node's own plan, whose engines are always loaded. */
   readonly isDefault: boolean;
   /** The sum covers what decides its mattes; it is hexadecimal. */
   readonly sha256: string;

@@ -37,7 +37,7 @@ export interface MatteResult {
   /** null: the node does not say what it saw. */
   readonly sight: Sight | null;
   readonly plan: string;
-  /** These models took part, each once. */
+  /** Models that took part, each once. */
   readonly models: readonly JobModel[];
   readonly timings: StageTimings | undefined;
   /** Undefined: the node made none. */

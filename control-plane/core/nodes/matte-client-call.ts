@@ -77,9 +77,9 @@ export interface MatteCall {
   readonly hintsFile?: BackgroundFile;
   /** The node returns the matte for corrections. */
   readonly matte?: boolean;
-  /** It stands in for the models: none runs. */
+  /** Stands in for the models: none runs. */
   readonly givenMatte?: SentFile | undefined;
-  /** This selectable makes the matte, as the node reports it; absent: its own plan. */
+  /** The selectable that makes the matte, as the node reports it; absent: the node's own plan. */
   readonly model?: Pick<Selectable, 'name' | 'kind' | 'sha256'> | undefined;
   readonly sync: boolean;
   /** The node refuses where an engine would not take the image within this; 0: any wait. */

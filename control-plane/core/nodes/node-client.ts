@@ -23,9 +23,7 @@ import {
 import { type AttemptOutcome, outcomeOf } from './attempt-outcome.ts';
 import { type MatteCall, MatteClientCall } from './matte-client-call.ts';
 
-/**
- * This much is sent ahead on one connection: by the default, 64 KiB, 40 MB over 2 ms take seconds.
- */
+/** Sent ahead on one connection: with the default, 64 KiB, 40 MB over 2 ms take seconds. */
 const FLOW_CONTROL_WINDOW_BYTES = 4 * 1024 * 1024;
 /** A node answers a header from memory: one silent for this long is as good as gone. */
 const ADMISSION_TIMEOUT_MS = 5000;

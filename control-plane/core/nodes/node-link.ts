@@ -64,9 +64,8 @@ export type Offer = ReturnType<NodeLink['offer']>;
 
 export interface Asked {
   readonly megapixels: number;
-  /** This bound is MatteCall's. */
+  /** As `waitMsMax` of MatteCall. */
   readonly waitMsMax?: number;
-  /** The job names this model. */
   readonly model?: string | undefined;
 }
 
@@ -91,14 +90,14 @@ export class NodeLink {
   /** The first GetNodeInfo makes it: what a boot can do never changes, but for what it names. */
   #view: NodeView | undefined;
   #selectables: Selectables = NO_SELECTABLES;
-  /** These were written down last. */
+  /** What `noteSelectables` stored last. */
   notedSelectables: Selectables = NO_SELECTABLES;
   #runsOn: string | undefined;
   #selectableRevision = 0;
   #asking = false;
   #directOrigins: readonly string[] = [];
   #report: WatchCapacityResponse | undefined;
-  /** It names why no call reaches the node; undefined: one does, or the first is under way. */
+  /** Why no call reaches the node; undefined: one does, or the first is under way. */
   #unreachable: string | undefined;
 
   constructor(member: FleetMember, nodeToken: () => string, options: NodeLinkOptions) {
@@ -138,14 +137,14 @@ export class NodeLink {
   }
 
   /**
-   * These are as the node reports them, whatever others report of these names; the same object
-   * until that changes.
+   * As the node reports them, whatever others report of these names. The same object until they
+   * change.
    */
   get selectables(): Selectables {
     return this.#selectables;
   }
 
-  /** What runs its own plan, for people; undefined: no call has reached the node yet. */
+  /** The processor of its own plan, for people; undefined: no call has reached the node yet. */
   get runsOn(): string | undefined {
     return this.#runsOn;
   }

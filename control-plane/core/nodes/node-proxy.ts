@@ -78,7 +78,7 @@ export async function registerNodeProxy(
         accept === undefined ? { host } : { host, accept },
       rewriteHeaders: ({ 'content-type': type }) =>
         type === undefined ? {} : { 'content-type': type },
-      // By default the proxy retries a 503 ten times, and a draining node answers 503.
+      // Without this the proxy retries a 503 ten times, and a draining node answers 503.
       retryDelay: () => null,
       onResponse: (_request, reply, answer) => {
         void relay(reply as FastifyReply, answer as unknown as NodeAnswer, answerMsMax);

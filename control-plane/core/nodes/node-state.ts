@@ -1,6 +1,6 @@
 /**
- * This file decides what callers meet of a node, from its membership and from what the replicas
- * see: whether any replica would send it an image, as dispatch decides it, and if not, why.
+ * Whether any replica would send a node an image, as dispatch decides it, and if not, why: from its
+ * membership and from what the replicas see.
  *
  * | state       | its lease | what the replicas see of this boot                              |
  * |-------------|-----------|-----------------------------------------------------------------|

@@ -168,7 +168,7 @@ function memberFromRow({ draining, readAtMs, models: column, ...node }: NodeRow)
     gone: leaseExpiresAtMs === DEREGISTERED,
     /** Requests may name these there; null: no replica has read them yet. */
     models: isOfBoot ? (models ?? null) : null,
-    /** What runs its models, for people; null: nobody read it yet. */
+    /** The processor of its models, for people; null: nobody read it yet. */
     runsOn: isOfBoot ? (runsOn ?? null) : null,
   };
 }

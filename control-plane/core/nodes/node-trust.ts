@@ -26,7 +26,7 @@ export const EJECTION_MS_MAX = 300_000;
 const EJECTIONS_FORGOTTEN_MS = 600_000;
 
 export interface NodeTrust {
-  /** It counts since the boot or the last ejection; PROVEN_SUCCESSES at most. */
+  /** Since the boot or the last ejection; PROVEN_SUCCESSES at most. */
   readonly successes: number;
   readonly faultsInARow: number;
   readonly windowStartMs: number;

@@ -12,7 +12,7 @@ export interface NodeAbility {
   readonly inputFormats: ReadonlySet<InputFormat>;
   readonly outputFormats: ReadonlySet<OutputFormat>;
   readonly imagePixelsMax: number;
-  /** This bound is for a JPEG XL input or output; 0: it takes none. */
+  /** For a JPEG XL input or output; 0: it takes none. */
   readonly jxlPixelsMax: number;
   /** The largest that it admits while nothing else is there, as `admittedMegapixels` counts. */
   readonly megapixelsAloneMax: number;
@@ -20,7 +20,7 @@ export interface NodeAbility {
    * A job may name these here: the node has the sums that their names stand for; absent: nothing.
    */
   readonly models?: Selectables;
-  /** It follows these of requests; absent: none. */
+  /** Capabilities that it follows; absent: none. */
   readonly capabilities?: ReadonlySet<string>;
 }
 
@@ -57,7 +57,7 @@ export interface NodeReport {
   readonly encodeMsPerMegapixel: number;
   readonly decodeRates: ReadonlyMap<InputFormat, number>;
   readonly encodeRates: ReadonlyMap<OutputFormat, number>;
-  /** These models beside the node's own plan are loaded or loading; absent: none is. */
+  /** Models beside the node's own plan that are loaded or loading; absent: none. */
   readonly loads?: ReadonlyMap<string, ModelLoad>;
 }
 
@@ -145,7 +145,7 @@ export class NodeView {
     }
     held.phase = 'ended';
     this.#reservations.delete(held);
-    // It may be their engines that had no room: its own plan's have theirs.
+    // If the job named a model, perhaps only that model's engines had no room, not the own plan's.
     if (held.other !== undefined) {
       if (full !== undefined) this.#othersRefused.add(held.other);
     } else if (full === 'for-all') this.#fullUntilReport = true;
@@ -208,7 +208,7 @@ export interface NodeSnapshot extends NodeAbility, NodeReport {
   readonly nodeId: string;
   readonly registeredAtMs?: number;
   readonly engines: number;
-  /** It has refused as many for want of memory since its last report; undefined: it has not. */
+  /** Megapixels that it refused for want of memory since its last report; undefined: none. */
   readonly megapixelsRefused: number | undefined;
   readonly ownImages: number;
   readonly reportedAtMs: number;
@@ -216,7 +216,7 @@ export interface NodeSnapshot extends NodeAbility, NodeReport {
   readonly unreportedImages: number;
   /** The unreported images name these besides the node's own plan; absent: none. */
   readonly unreportedOthers?: readonly string[];
-  /** This counts those of `ownImages` that name another; absent: none. */
+  /** Of `ownImages`, those whose job names another model; absent: none. */
   readonly ownOthers?: number;
   readonly othersRefused?: ReadonlySet<string>;
   /** False: slow start, it gets one image an engine at a time of us. */

@@ -29,7 +29,7 @@ export class NoteSightings {
   readonly #now: () => number;
   readonly #loop: RoundLoop;
   #since = new Map<string, Since>();
-  /** This text was written last; undefined: nothing of this replica is in the table. */
+  /** The text last written; undefined: the table has nothing of this replica. */
   #noted: string | undefined;
   #writtenAtMs = 0;
   #failing = false;

@@ -271,7 +271,7 @@ function repay(database: Database, jobId: string, auditId: string): Promise<Repa
   });
 }
 
-/** They are all of the family but its first job; CORRECTIONS_MAX at most. */
+/** All of the family but its first job; CORRECTIONS_MAX at most. */
 function correctionsOf(tx: Db, first: string) {
   return tx
     .selectFrom('jobs')

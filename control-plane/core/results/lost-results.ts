@@ -25,7 +25,7 @@ import type { JobStore } from '../jobs/job-store.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
 import type { LiveResult, LossFinder, LostResultStore } from './lost-result-store.ts';
 
-/** This many results before a missing one are looked at, and as many behind it. */
+/** Results looked at before a missing one, and as many behind it. */
 const NEIGHBOURS_EACH_WAY = 4;
 /** If most of them were gone, no other result is judged for so long. */
 const SUSPECT_MS = 10_000;

@@ -20,7 +20,7 @@ import { EXPIRED_LINK, type LostResults } from './lost-results.ts';
 const TOKEN_LENGTH_MAX = 128;
 /** Bytes read ahead for a caller: many may be slow at once. */
 const PIECE_BYTES = 64 * 1024;
-/** This is enough for a client to follow it, late and slow. */
+/** Enough for a slow client to follow the link late. */
 const SIGNED_MS_MAX = 60_000;
 /** The storage has this time to answer whether a file is there that the answer does not send. */
 const THERE_MS_MAX = 3000;
@@ -161,7 +161,7 @@ export class ResultDownload {
     try {
       return await signed.signRead(blob, { ...reading, forMs });
     } catch (error) {
-      // It lies where nothing is signed: `open` finds it.
+      // The storage has the blob where nothing is signed: `open` finds it.
       if (error instanceof BlobNotFoundError) return undefined;
       throw error;
     }
@@ -220,7 +220,7 @@ const DELETED_POLL_MS = 1000;
  */
 export class ResultReaders {
   readonly #bounds: ResultReaderBounds;
-  /** What cuts each of its readers off, by the job. */
+  /** Functions that cut off each reader of a result, by the job. */
   readonly #links = new Map<string, Set<() => void>>();
   readonly #all: Semaphore;
 

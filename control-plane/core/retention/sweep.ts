@@ -19,7 +19,7 @@ import { OrphanWalk, WALK_PARTS } from './orphan-walk.ts';
 import { SweepPace } from './sweep-pace.ts';
 import type { SweepClaim, SweepStore } from './sweep-store.ts';
 
-/** This time passes after a pass that left nothing, give or take the jitter. */
+/** Time after a pass that left nothing, give or take the jitter. */
 const SWEEP_INTERVAL_MS = 60_000;
 /** A pass that left work has this wait after it: another replica may have the next. */
 const SWEEP_AGAIN_MS = 1000;
@@ -52,7 +52,7 @@ export interface SweeperOptions {
   readonly random?: () => number;
 }
 
-/** By this step another part of the program has rows removed, or brought up to date. */
+/** Another part of the program has rows removed, or brought up to date. */
 export interface SweepStep {
   readonly name: string;
   /** Takes a page of so many rows at most. `done`: a number for the log. */

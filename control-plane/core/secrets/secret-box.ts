@@ -15,7 +15,7 @@ const KEY_ID_LENGTH = 16;
 
 export class SecretBox {
   readonly #key: Uint8Array;
-  /** It is stored beside each sealed secret, and shows which of several keys opens it. */
+  /** Stored beside each sealed secret; shows which of several keys opens it. */
   readonly keyId: string;
 
   constructor(key: Uint8Array) {
@@ -59,7 +59,7 @@ export class SecretBox {
 /** A callback's signing key as it is stored with its job. */
 interface SealedCallbackSecret {
   readonly secret: Uint8Array | null;
-  /** This key sealed it; null exactly if `secret` is. */
+  /** The key that sealed it; null exactly if `secret` is. */
   readonly secretKeyId: string | null;
 }
 

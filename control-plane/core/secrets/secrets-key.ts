@@ -72,7 +72,7 @@ function canaryOf({ keyId, ciphertext }: SecretsCanary): SecretsCanary {
 
 export const SECRETS_KEY_FILE = 'secrets.key';
 const CANARY_TEXT = 'matting-secrets-canary';
-/** It belongs to the database as a whole; every other secret is bound to a row. */
+/** The canary belongs to the database as a whole; every other secret is bound to a row. */
 const CANARY_BINDING = '';
 
 /** The secrets key cannot be used; the message is for the operator and holds nothing of the key. */

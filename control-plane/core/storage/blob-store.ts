@@ -75,7 +75,7 @@ export interface SignedAccess {
 }
 
 export interface SignedReading {
-  /** It is good for this time, ms; whole seconds are signed, rounded down, 1 at least. */
+  /** How long the link is good. Whole seconds are signed, rounded down, 1 at least. */
   readonly forMs: number;
   /** GET where absent. */
   readonly method?: 'GET' | 'HEAD';
@@ -149,7 +149,7 @@ export function unwritable(cause: unknown): ContractError {
   return unavailable('The storage cannot be written at the moment.', cause);
 }
 
-/** This is `unwritable` for reading. */
+/** As `unwritable`, for reading. */
 export function unreadable(cause: unknown): ContractError {
   return unavailable('The storage cannot be read at the moment.', cause);
 }

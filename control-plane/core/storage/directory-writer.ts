@@ -132,7 +132,7 @@ export class DirectoryBlobWriter implements BlobWriter {
   }
 }
 
-/** This is `writing` for reading. */
+/** As `writing`, for reading. */
 export function reading<T>(work: Promise<T>): Promise<T> {
   return work.catch(cause => {
     throw unreadable(cause);

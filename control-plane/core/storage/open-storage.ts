@@ -107,7 +107,7 @@ function isFileUrl(text: string): boolean {
  * a blob before it removes it, so a reader that finds it in neither asks the first once more.
  */
 
-/** This stands before the name of an unfinished write of the second store, as this one lists it. */
+/** Prefix of the name of an unfinished write of the second store, as this one lists it. */
 const OF_SECOND = 'fallback:';
 const UNFINISHED = /^tmp\//;
 
@@ -169,7 +169,7 @@ export class StorageConfigError extends Error {
 
 interface OpenStorageOptions extends StorageOpening {
   readonly storageKinds?: readonly StorageKind[];
-  /** This setting names the storage in errors; MATTING_STORAGE_URL if it is absent. */
+  /** The setting that errors name; absent: MATTING_STORAGE_URL. */
   readonly setting?: string;
 }
 

@@ -43,13 +43,11 @@ export interface StorageObserver {
 
 export interface StorageRequestEnd {
   readonly operation: StorageOperation;
-  /**
-   * This counts all attempts and the waits between them; of a body that is read, to its beginning.
-   */
+  /** All attempts and the waits between them; for a body that is read, until it begins. */
   readonly tookMs: number;
   readonly attempts: number;
   readonly outcome: StorageOutcome;
-  /** This is added to this machine's clock to be the store's, as its answers show. */
+  /** Added to this machine's clock gives the store's, as its answers show. */
   readonly clockOffsetMs: number;
 }
 

@@ -19,10 +19,7 @@ const PACE_CACHE_MS = 5000;
 
 interface AcceptanceDependencies {
   readonly jobs: Pick<JobStore, 'queued' | 'doneWithin'>;
-  /**
-   * It counts since a node was last routable here, or the start. Absent: nodes come when there is
-   * work.
-   */
+  /** Since a node was last routable here, or the start. Absent: nodes come when there is work. */
   readonly unroutableMs?: (() => number) | undefined;
   readonly noNodeGraceMs: number;
   readonly advertised: () => readonly NodeAbility[] | undefined;

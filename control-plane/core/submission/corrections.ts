@@ -1,4 +1,4 @@
-/** What a correction takes over from the job that it corrects, and whether it can be made. */
+/** Decides whether a job can be corrected, and what the correction takes over from it. */
 import { ContractError, invalidParameter } from '@matting/proto/contract/errors.ts';
 import { CORRECTIONS_MAX, type Job, publicState } from '../jobs/job.ts';
 import type { JobStore } from '../jobs/job-store.ts';
@@ -50,7 +50,7 @@ export async function requireCorrectable(jobs: Pick<JobStore, 'find'>, jobId: st
     throw new ContractError('RESULT_EXPIRED', detail, { jobId });
   }
   const input = first.kept?.input;
-  // Its time ends before that of the first result where the credit was returned.
+  // The input ends before the first result if the credit was returned.
   if (of.kept === null || input == null || of.kept.untilMs <= of.readAtMs) {
     throw notCorrectable(jobId, NOTHING_KEPT);
   }

@@ -1,4 +1,4 @@
-/** These hashes distinguish requests: the fingerprint, and the hash of the idempotency key. */
+/** Hashes that distinguish requests: the fingerprint, and the hash of the idempotency key. */
 
 import { hash } from 'node:crypto';
 import type { Channels, Finishing } from '@matting/proto/contract/finishing.ts';

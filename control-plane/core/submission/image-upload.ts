@@ -40,7 +40,6 @@ export interface FinishedUpload {
   readonly image: JobInput | ContractError;
 }
 
-/** What a finished upload said of an image. */
 export interface KnownImage {
   readonly sha256: string;
   readonly image: Omit<JobInput, 'blob'>;

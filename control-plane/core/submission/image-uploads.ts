@@ -82,7 +82,7 @@ export class ImageUploads {
   }
 
   /**
-   * They share one slot, and take neither it nor a file before a first piece.
+   * Both share one slot, and take neither it nor a file before a first piece.
    * @param body is not read on while they wait for the slot; absent: it is
    */
   beginBoth(accountId: string, body?: IncomingMessage): RequestUploads {

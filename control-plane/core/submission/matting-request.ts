@@ -49,7 +49,7 @@ export type TextField = Exclude<MattingField, 'image_base64'>;
 /** A body's fields as they were sent; absent and null are the same. */
 export interface MattingFields {
   readonly texts: ReadonlyMap<TextField, TextValue>;
-  /** Whether image_base64 was a string, an empty one too. Its bytes go into the upload. */
+  /** Whether image_base64 was a string, even an empty one. Its bytes go into the upload. */
   readonly imageGiven: boolean;
   readonly backgroundGiven?: boolean;
   readonly hintsGiven?: boolean;
@@ -60,7 +60,7 @@ export interface MattingRequest {
   readonly outputFormat: OutputFormat;
   /** A plan or a model that nodes have; absent: the nodes' own plan. */
   readonly model?: string | undefined;
-  /** This is what happens if no subject is seen; absent: the job succeeds. */
+  /** Absent: a job without a subject succeeds. */
   readonly noSubject?: 'fail' | undefined;
   /** The caller's own name for the job, NFC. It is no part of the fingerprint. */
   readonly reference?: string | undefined;

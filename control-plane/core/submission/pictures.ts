@@ -12,9 +12,9 @@ import type { FinishedUpload, ImageUpload } from './image-upload.ts';
 
 export interface SentPictures {
   readonly upload: ImageUpload;
-  /** This is for `background_file`; it is absent if the form of the body can hold none. */
+  /** For `background_file`; absent if the form of the body can hold none. */
   readonly backgroundUpload?: ImageUpload;
-  /** This is for `hints_file`, as above. */
+  /** For `hints_file`, as above. */
   readonly hintsUpload?: ImageUpload;
 }
 

@@ -9,7 +9,7 @@ import type { JobEvents } from '../results/job-events.ts';
 import type { BatchProgress } from '../transactions/batch-progress.ts';
 import type { JobDeletion } from '../transactions/job-deletion.ts';
 
-/** What another replica left, and room that a job's end made, is seen so late. */
+/** The time until room from a job's end, or what another replica left, is seen. */
 const POLL_MS = 1000;
 
 interface RunBatchesParts {

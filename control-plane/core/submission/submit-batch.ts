@@ -46,7 +46,7 @@ interface SubmitBatchDependencies {
 }
 
 export interface BatchFields {
-  /** Those that all items share: none of their own. */
+  /** Fields of all items. */
   readonly shared: MattingFields['texts'];
   /** 1 to BATCH_ITEMS_MAX. */
   readonly items: readonly {
@@ -156,7 +156,7 @@ function existing(batch: Batch, fingerprint: string) {
   return { batch, created: false };
 }
 
-/** It begins with the kind; references are no part of it. */
+/** The kind comes first. References are no part of the fingerprint. */
 function fingerprintOfBatch(
   { callback, ...request }: MattingRequest,
   items: readonly { readonly imageUrl: string }[],

@@ -110,10 +110,10 @@ interface Submission extends Sent {
   readonly accepts?: AcceptedAnswers;
 }
 
-/** It stands for the Idempotency-Key: made of the request's fields and of the interface's name. */
+/** Stands in for the Idempotency-Key: made of the request's fields and the interface's name. */
 interface DerivedKey {
   readonly namespace: string;
-  /** Its job answers for this time, from its end on. */
+  /** How long its job answers, from the job's end on. */
   readonly rememberedMs: number;
 }
 
@@ -420,7 +420,7 @@ function correctionIn(
   return { image: input, background, hints, correction: { of: of.id, first: first.id } };
 }
 
-/** What a job has of its request whatever its picture is. */
+/** The part of a job that does not depend on its picture. */
 export function templateOf(request: MattingRequest, background: JobInput | null): JobTemplate {
   const { outputFormat, model, noSubject, channels, finishing, backgroundUrl, hints } = request;
   const hasBackground = background !== null || backgroundUrl !== undefined;

@@ -85,7 +85,7 @@ export function batchProgress(database: Database, options: JobCompletionOptions)
         if (row.callback_url !== null) await notify(database, tx, options, row);
         return true;
       }),
-    /** Those that ended so long ago, with their items. @returns their number */
+    /** Removes batches that ended so long ago, with their items. @returns their number */
     async removeOldBatches(afterMs: number, limit: number): Promise<number> {
       const old = await query(database, db =>
         db

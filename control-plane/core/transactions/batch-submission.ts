@@ -33,14 +33,13 @@ export interface NewBatch {
   readonly keyHasCap: boolean;
   readonly idempotencyKeyHash: string;
   readonly fingerprint: string;
-  /** What all items have in common. */
   readonly request: JobTemplate;
   readonly items: readonly NewItem[];
   readonly callback?: NewJob['callback'] | undefined;
 }
 
 interface NewItem {
-  /** Of the job that it becomes. */
+  /** The job that the item becomes. */
   readonly jobId: string;
   readonly imageUrl: string;
   readonly reference: string | null;

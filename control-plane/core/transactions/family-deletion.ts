@@ -1,7 +1,6 @@
 /**
- * What goes with a job that its caller deletes: what it kept for corrections, and the open
- * corrections that need it, which fail. The job's account is held, so none is made or ends
- * meanwhile (docs/adr/0052).
+ * Deletes with a job what it kept for corrections, and fails the open corrections that need it. The
+ * job's account is held, so none is made or ends meanwhile (docs/adr/0052).
  */
 import type { Database, Schema } from '@matting/database/database.ts';
 import type { Transaction } from 'kysely';
@@ -20,7 +19,7 @@ const DELETED: JobFailure = {
 export interface EndedFamily {
   /** Corrections that failed with it. */
   readonly ended: readonly Job[];
-  /** These blobs go once no row names them: jobs of a family share them. */
+  /** Blobs to erase once no row names them: jobs of a family share them. */
   readonly shared: readonly string[];
 }
 
@@ -59,12 +58,12 @@ function keptBlobs({ kept }: Job): string[] {
   return [kept?.input, kept?.matte].flatMap(file => file?.blob ?? []);
 }
 
-/** What an open job names, some of which another job may name, too. */
+/** Files of an open job, some of which another job may name, too. */
 export function filesOfOpen({ input, background, hintsFile, correction }: Job): string[] {
   return [input, background?.input, hintsFile, correction?.matte].flatMap(file => file?.blob ?? []);
 }
 
-/** Whoever holds its lease can neither admit nor finish it: its fence moves. */
+/** Moves the fence, so that the holder of the lease can neither admit nor finish the job. */
 async function failCorrection(
   database: Database,
   tx: Transaction<Schema>,

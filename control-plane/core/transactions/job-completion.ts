@@ -45,7 +45,7 @@ export interface JobCompletionOptions {
   readonly renderBatchBody?: (batch: Batch) => string;
   readonly settled: readonly SettledStep[];
   readonly observer?: SettledObserver;
-  /** This time passes between a job's end and the first attempt to notify; 0 unless given. */
+  /** Time between a job's end and the first attempt to notify; 0 unless given. */
   readonly webhookFirstWaitMs?: number;
 }
 

@@ -1,5 +1,5 @@
 /**
- * What a caller's DELETE does to a job, in one transaction:
+ * A caller's DELETE changes a job in one transaction:
  *
  * | the job         | then                                                                        |
  * |-----------------|-----------------------------------------------------------------------------|
@@ -48,7 +48,7 @@ interface Deletion {
   readonly job: Job;
   /** No row needs these blobs any more. */
   readonly blobs: readonly string[];
-  /** What a job of a family leaves (family-deletion.ts). */
+  /** For a job of a family (family-deletion.ts). */
   readonly family?: EndedFamily;
 }
 

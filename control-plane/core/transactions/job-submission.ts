@@ -85,7 +85,7 @@ export interface NewJob {
   readonly correction?: Omit<JobCorrection, 'matte'> | undefined;
 }
 
-/** What a request asks for whatever its picture is. JSON keeps it as it is. */
+/** The part of a request that does not depend on its picture. JSON keeps it as it is. */
 export type JobTemplate = Pick<
   NewJob,
   | 'outputFormat'
@@ -99,7 +99,7 @@ export type JobTemplate = Pick<
   | 'traceContext'
 >;
 
-/** It has no key of its own: its batch has one. */
+/** An item has no key of its own: its batch has one. */
 type ItemJob = Omit<NewJob, 'idempotencyKeyHash'> & { readonly idempotencyKeyHash: null };
 
 type SubmitLimits = { readonly jobsInFlightMax: number } | { readonly allowance: Allowance };
@@ -127,7 +127,7 @@ export type SubmitOutcome =
   | { readonly kind: 'key-cap-reached'; readonly detail: string }
   /** A batch has the key. */
   | { readonly kind: 'key-of-a-batch' }
-  /** What it corrects takes no correction now: read it again to find out why. */
+  /** The corrected job takes no correction now. Read it again to find out why. */
   | { readonly kind: 'not-correctable' }
   /** The allowance of an unpaid job refuses it. */
   | { readonly kind: 'refused'; readonly reason: string };

@@ -21,7 +21,7 @@ export interface SettledJob {
   readonly apiKeyId: string;
   readonly createdAtMs: number;
   readonly outcome: 'succeeded' | 'failed';
-  /** It corrects another job, without a credit. */
+  /** Corrects another job, without a credit. */
   readonly isCorrection: boolean;
   /** A failure that passes. */
   readonly retryable: boolean;
@@ -50,7 +50,7 @@ export interface SettledObserver {
 const STEP_ENDS_MAX = 2;
 
 const SAVEPOINT = CompiledQuery.raw('savepoint settled');
-/** It stays: the end of the transaction releases it. */
+/** A rollback keeps the savepoint. The end of the transaction releases it. */
 const ROLLBACK = CompiledQuery.raw('rollback to savepoint settled');
 
 interface LeftOut {

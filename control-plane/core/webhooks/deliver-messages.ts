@@ -31,7 +31,7 @@ export interface MessageClaim {
 export interface AttemptEnd {
   /** null: there was no answer, or it was no HTTP. */
   readonly statusCode: number | null;
-  /** It names why the message was not delivered; absent if it was. */
+  /** Why the message was not delivered; absent if it was. */
   readonly error?: string | undefined;
   readonly durationMs: number;
 }
@@ -77,7 +77,7 @@ interface MessageWay {
   /** The longest an attempt takes, and time to write its end. */
   readonly leaseMs: number;
   readonly places: SlotLimits;
-  /** These keys open here what a delivery sends; mails need none. */
+  /** Keys that open here the secrets of deliveries; mails need none. */
   readonly secretKeyIds: readonly string[];
   /**
    * Sends it and writes the attempt's end. Rejects where the database stays away, or for a bug: the

@@ -67,7 +67,7 @@ export function dueMessages(database: Database) {
       let rows = head.filter(wanted.row);
       if (kind === 'mail') {
         const met = head.length === HEAD_MAX ? await walk.next(limit, wanted) : [];
-        // They stand behind those of a walk that met too few accounts with a mail that is due.
+        // Kept behind the rows of a walk that met too few accounts with a mail that is due.
         rows = once([...met, ...inRounds(rows, walk.lastAccount)]).slice(0, limit);
         if (met.length === 0) walk.lastAccount = rows.at(-1)?.account_id ?? walk.lastAccount;
       } else if (rows.length < limit && head.length === HEAD_MAX) {

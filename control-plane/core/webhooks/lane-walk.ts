@@ -44,7 +44,7 @@ export const BEFORE_ALL: Lane = { receiver: '', account_id: '', secret_key_id: '
 /** The text sorts behind every account's id. */
 const PAST_ALL = '~';
 
-/** These receivers, lanes and rows find a free slot at the moment. */
+/** Receivers, lanes and rows that find a free slot at the moment. */
 export interface Wanted {
   readonly receiver: (receiver: string) => boolean;
   readonly lane: (lane: Lane) => boolean;
@@ -77,7 +77,6 @@ export class LaneWalk {
       const lane =
         (await readLaneAfter(this.#database, this.#kind, this.#walkedTo)) ??
         (await readLaneAfter(this.#database, this.#kind, BEFORE_ALL));
-      // There is no lane, or all of them were seen.
       if (lane === undefined || (begin !== undefined && sameLane(lane, begin))) break;
       begin ??= lane;
       if (wanted.lane(lane)) {

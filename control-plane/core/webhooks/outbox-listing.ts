@@ -41,7 +41,7 @@ const SUMMARY_COLUMNS = [
   'next_attempt_at as nextAttemptAtMs',
   'created_at as createdAtMs',
   'finished_at as finishedAtMs',
-  // It can be sent again until then; null: nothing could sign it any more.
+  // Until then it can be sent again; null: nothing could sign it any more.
   'secret_erase_at as secretEraseAtMs',
 ] as const;
 

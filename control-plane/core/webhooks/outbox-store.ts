@@ -111,7 +111,7 @@ export async function insertMail(
       kind: 'mail',
       account_id: accountId,
       address: recipient,
-      // There is one server.
+      // All mails go through one server.
       receiver: '',
       subject,
       body,

@@ -46,7 +46,7 @@ export const POST_FAILURES = [
 ] as const;
 export type PostFailure = (typeof POST_FAILURES)[number];
 
-/** There was no answer. Neither message nor code names the receiver. */
+/** No answer came. Neither message nor code names the receiver. */
 export class PostFailedError extends Error {
   readonly failure: PostFailure;
   /** Code of the error of Node, OpenSSL or undici, where there is one. */

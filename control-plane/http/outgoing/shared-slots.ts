@@ -26,11 +26,11 @@ export interface SlotUse {
 export interface FullSlots {
   /** No account has a slot to these. */
   readonly destinations: readonly string[];
-  /** These have no slot to any destination. */
+  /** Accounts without a slot to any destination. */
   readonly accounts: readonly string[];
   /** No slot for this account to this destination. */
   readonly uses: readonly SlotUse[];
-  /** These accounts have no slot to any of these destinations, which are slow. */
+  /** Accounts without a slot to any of these slow destinations. */
   readonly slow: {
     readonly accounts: readonly string[];
     readonly destinations: readonly string[];

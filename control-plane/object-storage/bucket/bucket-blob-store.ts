@@ -56,7 +56,7 @@ function bucketBlobStore(
   const { commitMsMax } = bounds;
   const sending = new Semaphore({
     max: bounds.sendingBytesMax,
-    // Whoever waits holds a bounded place of its own already: an upload, a download, a job.
+    // Each waiting write already holds a bounded slot: an upload, a download or a job.
     waitingMax: Number.POSITIVE_INFINITY,
     refusal: () => new Error('too many files wait to be sent'),
   });
@@ -397,7 +397,6 @@ export class SpoolFile {
     return buffer;
   }
 
-  /** Its bytes are gone. */
   async close(): Promise<void> {
     await this.#file.close();
   }

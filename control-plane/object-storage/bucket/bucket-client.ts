@@ -144,7 +144,7 @@ interface BucketObjectHead {
   readonly bytes: number;
   /** The sum is of the whole object, hexadecimal, as its writer noted it. */
   readonly notedSha256: string | undefined;
-  /** This is the sum as the store computed it; absent for what came in parts. */
+  /** The sum as the store computed it; absent for uploads in parts. */
   readonly storeSha256: string | undefined;
 }
 
@@ -195,7 +195,7 @@ export class BucketClient {
     this.#observer = observer;
   }
 
-  /** This is added to this machine's clock to be the store's, ms, as its answers show. */
+  /** Added to this machine's clock gives the store's, ms, as its answers show. */
   get clockOffsetMs(): number {
     return this.clients.writes.config.systemClockOffset;
   }

@@ -16,7 +16,7 @@ export interface BucketBounds {
   readonly connectMsMax: number;
   /** The time runs from the beginning of an attempt, its body sent, to the head of its answer. */
   readonly answerMsMax: number;
-  /** This holds for answers if nothing is sent and a caller waits. */
+  /** For answers while nothing is sent and a caller waits. */
   readonly readAnswerMsMax: number;
   /** No byte of a blob while its reader waits for one: the connection is given up. */
   readonly silenceMsMax: number;
@@ -101,7 +101,7 @@ export async function createBucketClients(
     // Ours are given with each body, in place of those that the SDK would compute beside them.
     requestChecksumCalculation: 'WHEN_REQUIRED',
     responseChecksumValidation: 'WHEN_REQUIRED',
-    // It would take a new connection for every body of 2 MiB and more.
+    // True would take a new connection for every body of 2 MiB and more.
     expectContinueHeader: false,
     logger,
   };

@@ -190,7 +190,7 @@ export async function* listBucketOlderThan(
     const isBehind = (key: string) => last !== undefined && key > `${kind}/${last}`;
     for await (const { key } of older(page, olderThanMs, isBehind)) if (isOurs(key)) yield key;
   }
-  // They are few: those of a part are chosen here.
+  // Unfinished uploads are few, so they are filtered here.
   const uploads = older(from => client.listMultipart('', from), olderThanMs);
   for await (const { key, uploadId } of uploads) {
     if (uploadId !== undefined && isOurs(key) && isInRange(key, range)) {

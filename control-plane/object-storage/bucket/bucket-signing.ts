@@ -130,7 +130,7 @@ function writeHeaders(
   };
 }
 
-/** Whoever holds the URL could leave out, or change, a header that is not signed. */
+/** A holder of the URL could leave out, or change, a header that is not signed. */
 function requireSigned(url: string, names: readonly string[]): void {
   const signed = new URL(url).searchParams.get('X-Amz-SignedHeaders')?.split(';') ?? [];
   const missing = names.filter(name => !signed.includes(name));
@@ -159,7 +159,7 @@ type SigningOptions = NonNullable<Parameters<Module['getSignedUrl']>[2]> & {
 export interface Signing {
   readonly client: S3Client;
   readonly method: 'GET' | 'HEAD' | 'PUT';
-  /** This is the object's name behind the prefix; nothing in it needs escaping. */
+  /** The object's name behind the prefix, in characters that need no escaping. */
   readonly name: string;
   /** The request has these in the query of its URL, by the names there. */
   readonly query: Readonly<Record<string, string>>;

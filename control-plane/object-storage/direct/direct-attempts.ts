@@ -114,7 +114,7 @@ class SignedAttempt implements DirectAttempt {
     return this.#isOfInput(announced) ? undefined : 'the result has another size than the input';
   }
 
-  /** It is there since it was verified. */
+  /** The result is stored since it was verified. */
   async commit(): Promise<void> {
     if (this.#placed === undefined) throw new Error('a result without a place');
   }

@@ -277,7 +277,7 @@ interface Expected {
   readonly bytes: number;
   /** The checksum is hexadecimal; undefined: it was not kept. */
   readonly sha256: string | undefined;
-  /** It is kept for corrections. */
+  /** Kept for corrections. */
   readonly isKept?: boolean;
 }
 

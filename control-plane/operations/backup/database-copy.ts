@@ -80,7 +80,7 @@ function requireSound(file: string): void {
 const SAID_BYTES_MAX = 4096;
 /** The programs of MariaDB and MySQL print this for a statement that the server refuses. */
 const ERROR_LINE = /^ERROR (\d+) \(\w+\)/m;
-/** These signals end the process that waits for such a program. */
+/** Signals that end the process which waits for such a program. */
 const ENDING = ['SIGTERM', 'SIGINT', 'SIGHUP'] as const;
 
 type MysqlTool = 'dump' | 'client';

@@ -23,7 +23,7 @@ const SECOND_MS = 1000;
 
 export interface ExaminedNodes {
   readonly nodes: readonly OperatorNode[];
-  /** These control planes say what they see of the nodes. */
+  /** Control planes that report what they see of the nodes. */
   readonly replicas: readonly string[];
   readonly queued: { readonly jobs: number; readonly oldestAgeMs: number };
   /** Nodes come when there is work. */

@@ -148,7 +148,7 @@ const MOVES_AT_ONCE_MAX = 8;
 const PASSES_MAX = 10;
 /** After this many failures the command tries no more blobs. */
 const FAILURES_MAX = 20;
-/** This far ahead no blob is too young for the list, whatever the clocks say. */
+/** With this added to the clock, no blob is too young for the list. */
 const AHEAD_MS = 86_400_000;
 const UNFINISHED = /^(tmp|fallback:)/;
 

@@ -36,7 +36,7 @@ async function compare(stage, before) {
   try {
     await Promise.all([before.decode(), after.decode()]);
   } catch {
-    // This browser does not show the original's format, so the cut-out stands alone.
+    // The browser does not show the original's format, so the cut-out stands alone.
     return;
   }
   if (!isSameShape(before, after)) return;

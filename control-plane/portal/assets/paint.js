@@ -10,11 +10,11 @@
 /** The API takes so many in one request. */
 const SHAPES_MAX = 64;
 const POINTS_MAX = 4096;
-/** Of a brush's radius: a stroke has no points closer than this. */
+/** Least distance of a stroke's points, as a part of the brush's radius. */
 const STEP_SHARE = 0.4;
-/** Of the picture's longer side, per notch of the size. */
+/** Per notch of the size, as a part of the picture's longer side. */
 const NOTCH_SHARE = 0.005;
-/** Of the picture's longer side: the cursor of the subject's box. */
+/** Cursor of the subject's box, as a part of the picture's longer side. */
 const CURSOR_SHARE = 0.02;
 const COLOURS = {
   keep: 'rgb(0 170 90 / 55%)',

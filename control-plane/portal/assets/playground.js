@@ -342,7 +342,10 @@ async function follow(answer, mine, stage) {
   }
 }
 
-/** Its token and its number are for one use; the picture and what was typed stay. @param {Document} page */
+/**
+ * Token and number of a form are for one use; the picture and the typed text stay. @param
+ * {Document} page
+ */
 function replaceForm(page) {
   const before = document.getElementById('playground-form');
   const file = before instanceof HTMLFormElement ? fileInput(before)?.files?.[0] : undefined;

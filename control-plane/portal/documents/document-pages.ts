@@ -164,7 +164,7 @@ export function renderMarkdownPage(markdown: string, file: string, place: Place)
   });
 }
 
-/** Its anchor is its name in lower case, as a problem's `type` names it. */
+/** The anchor is the name in lower case, as a problem's `type` names it. */
 function isCode(title: string): boolean {
   return /^[A-Z_]+$/.test(title);
 }

@@ -20,10 +20,10 @@ const FILES: Readonly<Record<string, string>> = {
 };
 
 export interface Guide {
-  /** Its page is /docs/NAME. */
+  /** The page is /docs/NAME. */
   readonly name: string;
   readonly label: string;
-  /** What it is about, for programs that choose by it. */
+  /** One line for programs, which choose a guide by it. */
   readonly about: string;
   readonly file: string;
 }

@@ -27,7 +27,7 @@ export type Navigation = readonly {
   readonly links: readonly { readonly href: string; readonly label: string }[];
 }[];
 
-/** Where a document stands among all of them: the navigation names those. */
+/** Position of a document in the navigation. */
 export interface Place {
   readonly navigation: Navigation;
   readonly path: string;

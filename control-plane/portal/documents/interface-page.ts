@@ -54,7 +54,7 @@ export interface Document {
 }
 export interface Described {
   readonly method: string;
-  /** This is a path, or the name of a webhook. */
+  /** A path, or the name of a webhook. */
   readonly path: string;
   readonly operation: Operation;
 }

@@ -39,10 +39,7 @@ export interface AccountJobQuestion {
   readonly days: DaysListed;
   /** A reference, or an id's first eight digits or more; the list then has what it names alone. */
   readonly search: string | undefined;
-  /**
-   * This is the `cursor` of the last job of the page before; with another text it is the first
-   * page.
-   */
+  /** The `cursor` of the previous page's last job; any other text gives the first page. */
   readonly after: string | undefined;
 }
 

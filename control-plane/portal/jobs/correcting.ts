@@ -1,4 +1,4 @@
-/** Where people may correct a job's cut-out by what they paint on it, and the call that does the same. */
+/** The painter with which people correct a cut-out, and the call that does the same. */
 import { type Job, publicState } from '@matting/core/jobs/job.ts';
 import type { Child } from '../page/html.ts';
 import { ERASE_HERE, KEEP_HERE, painter } from '../page/painter.ts';

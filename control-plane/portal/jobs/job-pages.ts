@@ -118,7 +118,7 @@ async function renderList(reply: FastifyReply, accountJobs: AccountJobs) {
   });
 }
 
-/** Its archive begins where this page of the list begins. */
+/** The archive begins where this page of the list begins. */
 function zipLink({ words, role }: Visit, question: AccountJobQuestion, jobs: readonly Job[]) {
   const hasResults = jobs.some(job => publicState(job) === 'succeeded');
   if (!hasResults || !may(role, 'results.read')) return null;

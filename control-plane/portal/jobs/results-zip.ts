@@ -17,7 +17,7 @@ import type { ResultServices } from './thumbnails.ts';
 export const ZIP_RESULTS_MAX = 500;
 /** The format without its 64-bit fields holds 4 GiB. */
 const BYTES_MAX = 2 * 1024 ** 3;
-/** Most jobs of the list may have no result any more: so many pages of it are read. */
+/** Pages read at most; most jobs may have expired. */
 const PAGES_MAX = 20;
 const UNIX = 3;
 const UNIX_MODE = 0o100644;
@@ -161,7 +161,7 @@ async function* zipOf(files: AsyncIterable<ZippedFile>): AsyncGenerator<Uint8Arr
   for await (const { name, modifiedAtMs, pieces } of files) {
     const file = new ZipPassThrough(name);
     file.mtime = modifiedAtMs;
-    // Of a file of DOS, unzip takes no name for UTF-8.
+    // In a file of DOS, unzip does not read names as UTF-8.
     file.os = UNIX;
     file.attrs = UNIX_MODE << 16;
     zip.add(file);

@@ -71,7 +71,7 @@ export function takeMessages(
 ): {
   /** Names for each message the count that keeps it back; undefined: it is sent. */
   readonly withheldBy: readonly (MessageCount | undefined)[];
-  /** These are the counts after the messages that are sent. */
+  /** Counts after the messages that are sent. */
   readonly used: ReadonlyMap<string, number>;
 } {
   const after = new Map(used);
@@ -84,10 +84,10 @@ export function takeMessages(
   return { withheldBy, used: after };
 }
 
-/** This message is not sent, since as many as the quota allows were sent today. */
+/** A message over today's quota, which is not sent. */
 export interface Withheld {
   readonly reason: WithheldReason;
-  /** This is the first of today from that account, or to that address. */
+  /** The first of today from that account, or to that address. */
   readonly isFirst: boolean;
 }
 

@@ -200,7 +200,7 @@ function serverOf(url: URL): SMTPTransport.Options {
   };
 }
 
-/** These codes of nodemailer concern this mail; others concern the server or the way to it. */
+/** Codes of nodemailer about this mail; others concern the server or the way to it. */
 const OF_THE_MAIL = new Set(['EENVELOPE', 'EMESSAGE']);
 
 /** A permanent refusal concerns the mail itself: RFC 5321 section 4.2.1, 5xx. */

@@ -55,7 +55,7 @@ const TABLES: readonly TableDefinition[] = [
     unique: { playgrounds_api_key: ['api_key_id'] },
     checks: { playgrounds_used: 'used >= 0 and day_at >= 0' },
   },
-  // These tables hold orders.
+  // Orders.
   {
     name: 'orders',
     columns: {
@@ -133,7 +133,7 @@ const TABLES: readonly TableDefinition[] = [
           and (applied_at is not null or credits = 0)`,
     },
   },
-  // These tables hold who acts for an account, and the notices that they get.
+  // People who act for an account, and their notices.
   {
     name: 'users',
     columns: { id: ID, mail: text(254), turns: COUNT_FROM_0, created_at: INTEGER },

@@ -139,7 +139,7 @@ function guardOperatorPages(pages: FastifyInstance, sessions: OperatorSessions):
     note(request, { language: request.cookies[LANGUAGE_COOKIE] });
   });
   guardRoutes(pages, {
-    /** This port has no name of its own but the one in the request. */
+    /** The port has no name but the one in the request. */
     isOwnOrigin: (origin, request) =>
       URL.canParse(origin) && new URL(origin).host === request.headers.host,
     async admit(request) {

@@ -17,7 +17,7 @@ export const MOVING_KINDS = ['grant', 'charge', 'revoke'] as const satisfies Led
 const NEWER_ENTRIES_MAX = 20_000;
 
 export interface LinesQuestion {
-  /** There is at least one kind. */
+  /** At least one. */
   readonly kinds: readonly LedgerKind[];
   readonly fromMs: number;
   /** The lines end before this instant. Undefined: they reach the present. */

@@ -28,7 +28,7 @@ export interface OrderQuestion {
   /** The account's name or id; undefined: all accounts. */
   readonly account: string | undefined;
   readonly limit: number;
-  /** This is the `cursor` of the last order of the page before; undefined: the first page. */
+  /** The `cursor` of the previous page's last order; undefined: the first page. */
   readonly after: string | undefined;
 }
 

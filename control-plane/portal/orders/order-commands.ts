@@ -1,4 +1,4 @@
-/** These are the operator's commands of orders: `orders list`, `show`, `confirm` and `refund`. */
+/** The operator's commands `orders list`, `show`, `confirm` and `refund`. */
 
 import { type CliContext, CommandError, table, wholeNumber } from '@matting/core/cli/cli.ts';
 import { type Command, InvalidArgumentError } from 'commander';

@@ -118,7 +118,7 @@ function placeReferred(
 ): Promise<PlaceOutcome> {
   const { accountId, id } = order;
   return transact(database, async tx => {
-    // It takes the account's row: two at once would both count one order fewer.
+    // Locks the account's row: two at once would both count one order fewer.
     const { log } = await requireAuthority(database, tx, { accountId, actor: by, entryId });
     if ((await readBalances(tx, accountId)) === undefined) return { kind: 'unknown-account' };
     const there = await readOrder(database, tx, id);

@@ -1,4 +1,4 @@
-/** These settings say what is sold, and how payments are reported. */
+/** Settings of what is sold, and how payments are reported. */
 
 import { isReadableSecret } from '@matting/http/outgoing/webhook-signature.ts';
 import type { EnvReader } from '@matting/program/env.ts';

@@ -7,7 +7,7 @@ import { type Child, html } from './html.ts';
 export function postForm(
   props: {
     readonly action: string;
-    /** This is `signedIn.csrf`; undefined on strangers' pages, whose forms only Origin protects. */
+    /** `signedIn.csrf`; undefined on strangers' pages, whose forms only Origin protects. */
     readonly csrf: string | undefined;
     readonly hidden?: Readonly<Record<string, string>>;
     readonly class?: string;

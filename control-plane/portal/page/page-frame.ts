@@ -34,7 +34,7 @@ export interface PageContent {
   /** The page is one row of this list. */
   readonly back?: { readonly href: string; readonly label: string };
   readonly main: Child;
-  /** This stands beside the column of a stranger's page. */
+  /** Beside the column of a stranger's page. */
   readonly aside?: Child;
   readonly status?: number;
   /** The page runs these files of assets/ beside those that every page runs. */
@@ -60,11 +60,11 @@ interface Frame {
   /** An empty list makes a stranger's page, in one narrow column. */
   readonly nav: readonly NavLink[];
   readonly navigation: string;
-  /** This stands above the links. */
+  /** Above the links. */
   readonly search?: Child;
   /** The page has this sheet of assets/ beside that of every page. */
   readonly sheet?: string;
-  /** Whose pages these are, if not an account's: it stands beside the mark and in the title. */
+  /** Name of pages outside of an account, beside the mark and in the title. */
   readonly area?: string;
   readonly person?: SignedIn | undefined;
 }

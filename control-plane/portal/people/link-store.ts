@@ -181,7 +181,7 @@ async function insertUser(database: Database, tx: Db, use: LinkUse, link: Link) 
     throw new OvertakenError('the same person accepted another invitation just now');
 }
 
-/** Whoever typed that mail before can no longer sign in by it. */
+/** People who typed that mail before can no longer sign in by it. */
 async function takeOver({ nowMs }: Database, tx: Db, { passwordHash }: LinkUse, userId: string) {
   await tx
     .updateTable('users')
@@ -215,10 +215,10 @@ export interface NewLink {
   readonly mail: string;
   readonly role: Role;
   readonly lifeMs: number;
-  /** Whether whoever opens it has that mail: only its reader, or the operator, brought it. */
+  /** Opening the link proves the mail address. */
   readonly provesMail: boolean;
   readonly entryId: string;
-  /** This mail brings the link and has its id; absent: no mail does. */
+  /** The mail that brings the link, under the link's id; absent: no mail does. */
   readonly letter?: NewMail | undefined;
   /** The account sends this many mails a day; absent: the mail is the operator's. */
   readonly messagesMax?: number | undefined;

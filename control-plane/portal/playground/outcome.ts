@@ -1,4 +1,6 @@
-/** What became of a picture: the stage while it is worked on, its cut-out, and the way to correct it. */
+/**
+ * The outcome of a picture: the stage during the work, the cut-out, and the painter to correct it.
+ */
 import { type Job, publicState } from '@matting/core/jobs/job.ts';
 import { curlSample } from '@matting/proto/contract/curl-sample.ts';
 import type { VNode } from 'preact';

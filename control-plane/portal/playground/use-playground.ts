@@ -237,7 +237,7 @@ export class PlaygroundForm {
   readonly #onOnce: OnOnce | undefined;
   readonly #texts = new Map<string, string>();
   #trusted = false;
-  /** This part is being read; its head is passed on with its first byte. */
+  /** The part being read. Its head is passed on with its first byte. */
   #part: { readonly head: PartHead; begun: boolean; text: string } | undefined;
 
   /** @param requireToken throws for any token but the session's */

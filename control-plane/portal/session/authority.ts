@@ -32,7 +32,7 @@ const MINUTE_MS = 60_000;
 
 /** A person who is signed in, with the permission that their change needs. */
 interface ChangingPerson extends NamedPerson {
-  /** This is the public id of the session. */
+  /** The public id of the session. */
   readonly sessionId: string;
   readonly permission: Permission;
 }

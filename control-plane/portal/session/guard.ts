@@ -124,7 +124,7 @@ export function guardRoutes(scope: FastifyInstance, door: Door): void {
     if (isForm) requireOrigin(request, door);
     await door.admit(request, reply);
     if (!isForm) return;
-    // These checks need no byte of the form.
+    // Checked before the first byte of the form.
     if (body !== 'tokenless' && !door.tokenOf(request)) throw new PageError('staleForm');
     if (body !== 'multipart') requireFormHead(request);
   });

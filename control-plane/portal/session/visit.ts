@@ -64,7 +64,7 @@ export class PageError extends Error {
 export interface SignedIn {
   readonly userId: string;
   readonly mail: string;
-  /** This is the public id of the session, as lists show it. */
+  /** The public id of the session, as lists show it. */
   readonly sessionId: string;
   /** The person acts for this account, which every use case gets. */
   readonly accountId: string;

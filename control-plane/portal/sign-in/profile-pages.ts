@@ -24,7 +24,7 @@ interface Self {
   readonly sessionId: string;
   readonly accountId: string;
   readonly actor: ActingPerson;
-  /** They came by an operator's link, so one change needs no former password. */
+  /** After an operator's link, one change needs no former password. */
   readonly cameByLink: boolean;
 }
 

@@ -45,7 +45,6 @@ export function readOidc(reader: EnvReader) {
         default: ['openid', 'email', 'profile'],
       },
     ),
-    /** This claim lists a person's groups. */
     groupsClaim: reader.string('MATTING_OIDC_GROUPS_CLAIM', {
       about: 'The claim that lists the groups of a person.',
       ...{ lengthMax: 64, default: 'groups' },

@@ -11,7 +11,7 @@ import { dayOfIso } from './usage-store.ts';
 /** More days are drawn as weeks, so that bars stay distinct and the page below 80 KB. */
 const DAYS_DRAWN_MAX = 45;
 const WEEK = 7;
-/** There are so many colours; what is used less is drawn as one. */
+/** Number of colours. Smaller groups share the last one. */
 const SERIES_MAX = 4;
 
 interface Part {

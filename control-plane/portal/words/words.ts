@@ -4,9 +4,9 @@ import zhCN from './zh-CN.json' with { type: 'json' };
 
 export const LANGUAGES = ['en', 'zh-CN'] as const;
 export type Language = (typeof LANGUAGES)[number];
-/** These are the words of one language. Sections are pages; a value stands in them as {name}. */
+/** Words of one language. Sections are pages; a value stands in them as {name}. */
 export type Words = typeof en;
-/** These words depend on a number; Chinese has the second alone, both files have both. */
+/** Words that depend on a number; Chinese has the second alone, both files have both. */
 interface Counted {
   readonly one: string;
   readonly other: string;
