@@ -65,7 +65,7 @@ const PHOTOS_MIN = 4;
 
 type Settings = Pick<Ranges, 'quantile' | 'percentOfMedianMax' | 'float32'>;
 
-/** These hold where there is no file of that size. */
+/** For a size without a file. */
 const NEW_FILE: Settings = { quantile: 0, percentOfMedianMax: 150, float32: [] };
 
 const { values, positionals } = parseArgs({

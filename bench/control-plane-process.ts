@@ -29,7 +29,7 @@ export interface ControlPlaneProcess {
   peakMemory(): number;
   /** Processor time it took so far. */
   cpuMs(): number;
-  /** What the watching module answers to a message. */
+  /** Answers with what the watching module replies to the message. */
   ask(message: string): Promise<unknown>;
   close(): Promise<void>;
 }

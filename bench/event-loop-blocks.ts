@@ -16,7 +16,7 @@ import { writeResults } from './results.ts';
 const RUNS = 5;
 const BLOCK_MS_MAX = 50;
 const MIB = 2 ** 20;
-/** Of longer ones every part costs alike. */
+/** Each part of a longer body costs the same. */
 const BODY_BYTES = 8 * MIB;
 const BATCH_BYTES = 4 * MIB;
 const ITEMS = 1000;

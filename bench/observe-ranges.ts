@@ -16,7 +16,7 @@ import { at } from '../test/support/at.ts';
 const SAMPLES_MAX = 20_000;
 /** Values of a run that are fetched together. */
 const FETCHED_BYTES_MAX = 1.2e9;
-/** These hold where a value's shape depends on an operator that infer.ts does not know. */
+/** For values whose shape depends on an operator that infer.ts does not know. */
 const COUNT_UNKNOWN = 4e6;
 const DIMS_UNKNOWN = [1, null, null, null];
 const RANGE_MIN = 1e-6;
@@ -75,7 +75,7 @@ export function rangeOfAll(perPhoto: readonly Range[], percentOfMedianMax: numbe
     const sorted = ends.toSorted((a, b) => a - b);
     const median = at(sorted, Math.floor(sorted.length / 2));
     const greatest = at(sorted, sorted.length - 1);
-    // There is no ordinary end to go by where most photos have nothing.
+    // If most photos have nothing, there is no ordinary end.
     return median === 0 ? greatest : Math.min(greatest, (percentOfMedianMax / 100) * median);
   };
   const lower = end(perPhoto.map(([least]) => Math.max(0, -least)));

@@ -94,7 +94,7 @@ function startPeer(folder: string): Peer {
       const file = path.join(folder, type === 'image/png' ? 'photo.png' : 'photo.jpg');
       writeFileSync(file, photo.file);
       child.stdin.write(`${JSON.stringify({ file, type, format: `image/${format}` })}\n`);
-      // Its other output is not JSON.
+      // Skips output that is not JSON.
       for (;;) {
         const { value, done } = await lines.next();
         if (done) throw new Error(`${PACKAGE} ended before it answered`);

@@ -15,7 +15,7 @@ export type PhotoKind = (typeof PHOTO_KINDS)[number];
 /** A photo's kind follows from the last role that a node of this plan runs on it. */
 const PLAN = 'standard';
 const KINDS: Readonly<Record<string, PhotoKind>> = { opinion: 'middling', second_look: 'hard' };
-/** They have the pixels of 512x512 and 1920x1080, in the photo's own shape: nothing is cut off. */
+/** Sizes with the pixels of 512x512 and 1920x1080, in the photo's own shape: nothing is cut off. */
 export const KIND_SIZES = [
   { name: '0.26 MP png', pixels: 512 * 512, type: 'png' },
   { name: '2.1 MP jpeg', pixels: 1920 * 1080, type: 'jpeg' },

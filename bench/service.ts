@@ -85,7 +85,7 @@ export async function openService(
   };
   const { MATTING_EXECUTION_PROVIDER: provider } = { ...given.env, ...env };
   const models = async (starting: AbortSignal) => {
-    // It prepares them for the CPU; a node on a GPU prepares its own, from weights that are there.
+    // Prepares for the CPU; a node on a GPU prepares its own, from weights that are there.
     if (provider === 'cuda') return;
     await fetchModels(config, new Terminal(), starting);
   };
@@ -98,7 +98,7 @@ export async function openService(
   const nodeLogFile = path.join(dataDir, 'logs/inference-node.log');
   const stack = await startStack(config, { models, account, onAccount, say }, signal).catch(
     error => {
-      // It says more than the error, and goes with the directory.
+      // The node's log says more than the error, and is removed with the directory.
       for (const line of lastLines(nodeLogFile)) say(line);
       rmSync(dataDir, { recursive: true, force: true });
       throw error;

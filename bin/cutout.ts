@@ -26,7 +26,7 @@ import type { Terminal } from './terminal.ts';
 const DEMO_IMAGE = path.join(ROOT, 'docs/images/demo.jpg');
 const POLL_MS = 500;
 
-/** This private stack takes these variables of its caller: how to infer, never where to store. */
+/** Variables of the caller that the private stack takes: how to infer, never where to store. */
 const INHERITED_VARIABLES: ReadonlySet<string> = new Set([
   'MATTING_COMMERCIAL_USE',
   'MATTING_ENGINE_GOAL',

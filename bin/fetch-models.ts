@@ -65,7 +65,7 @@ export async function fetchModels(
   });
   let shown = '';
   let terms = '';
-  // It is checked again under the lock.
+  // Checked again under the lock.
   let discarded: string | undefined;
   createInterface(child.stdout).on('line', line => {
     const step = JSON.parse(line) as Step;
@@ -91,7 +91,7 @@ export async function fetchModels(
       code ?? 1,
     );
   }
-  // What it goes on without, such as OpenVINO where PyPI cannot be reached.
+  // Warnings, such as a start without OpenVINO because PyPI cannot be reached.
   for (const line of lastWords.split('\n')) if (line.startsWith('matting: ')) terminal.line(line);
   return terms;
 }

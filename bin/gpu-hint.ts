@@ -1,4 +1,7 @@
-/** Whether a node may run on a GPU here, and what `matting up` says where it could and does not. */
+/**
+ * Finds out whether a node may run on a GPU here, and what `matting up` says if it could and does
+ * not.
+ */
 import { execFile } from 'node:child_process';
 import { readdir } from 'node:fs/promises';
 import path from 'node:path';

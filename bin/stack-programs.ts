@@ -76,8 +76,8 @@ export class Programs {
 }
 
 /**
- * These let notifications reach receivers on this machine, for developers. They are not set if
- * others can call, on another address or by a name in front: others must not reach loopback.
+ * For developers: notifications reach receivers on this machine. Not set if others can call, on
+ * another address or by a name in front: others must not reach loopback.
  */
 const OWN_CALLBACKS = {
   MATTING_ALLOW_HTTP_CALLBACKS: 'true',
@@ -92,7 +92,7 @@ function isForThisMachine({ host, baseUrl }: SupervisorConfig): boolean {
 export function controlPlaneEnv(config: SupervisorConfig): Record<string, string> {
   return {
     ...(isForThisMachine(config) ? OWN_CALLBACKS : {}),
-    // Whoever tries the service reads jobs by curl, a browser or a generated client.
+    // People who try the service read jobs by curl, a browser or a generated client.
     MATTING_READS_REQUIRE_IDEMPOTENCY_KEY: 'false',
     // The nodes and the scraper run on this machine; the operator may configure another address.
     MATTING_REGISTRY_HOST: LOOPBACK,

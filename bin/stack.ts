@@ -58,7 +58,7 @@ export interface StackSetup {
 export interface Stack {
   /** Links start with it. It has no trailing slash. */
   readonly baseUrl: string;
-  /** This machine reaches the service here, whatever proxy others use. */
+  /** Address of the service for this machine, without the proxy that others use. */
   readonly localUrl: string;
   readonly logDir: string;
   /** Finishes what runs, then ends both programs. Idempotent. */

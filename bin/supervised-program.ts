@@ -69,7 +69,7 @@ export class SupervisedProgram {
   #startedAtMs = 0;
   #lastWords = '';
   #logOpen = true;
-  /** It was killed and does not die. */
+  /** The program was killed and does not die. */
   #givenUp = false;
   readonly #left = Promise.withResolvers<void>();
   readonly #firstExit: Promise<ProgramExit>;

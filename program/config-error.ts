@@ -1,4 +1,4 @@
-/** What is wrong with a program's configuration: every variable at once, and none of its values. */
+/** Faults of a program's configuration: every variable at once, and none of its values. */
 
 export interface EnvProblem {
   readonly variable: string;
@@ -29,7 +29,7 @@ export const CONFIG_EXIT_CODE = 78;
 /** The system's refusals that another start meets as well: rights, a read-only file system, a file in a folder's place. */
 const LASTING = new Set(['EACCES', 'EPERM', 'EROFS', 'ENOTDIR']);
 
-/** Of a start that failed: 78 where what the settings name cannot be used, else 1, as when a server is away. */
+/** 78 if the settings name something that cannot be used, else 1, as when a server is away. */
 export function startExitCode(error: unknown): number {
   for (let each = error; each instanceof Error; each = each.cause) {
     const { code } = each as NodeJS.ErrnoException;

@@ -1,4 +1,4 @@
-/** What a Content-Encoding says of a body that was asked for without one. */
+/** Content-Encoding of a body that was requested without one. */
 
 const COMPRESSIONS: readonly string[] = ['gzip', 'br', 'zstd', 'deflate', 'compress'];
 

@@ -11,7 +11,7 @@ import { ConfigError, type EnvProblem, Unusable } from './config-error.ts';
 
 export type Environment = Readonly<Record<string, string | undefined>>;
 
-/** What docs/settings.md says of a variable: each read declares it, and `make generate` collects. */
+/** Text of docs/settings.md on a variable: each read declares it, and `make generate` collects. */
 export interface About {
   /** One or two sentences in Markdown. The source may break their lines anywhere. */
   readonly about: string;

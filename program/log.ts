@@ -163,7 +163,7 @@ export class LogSampler {
   tellEveryMinute(tell: (leftOut: LeftOut) => void): void {
     const tellAll = () => this.takeLeftOut().forEach(tell);
     setInterval(tellAll, TELL_EVERY_MS).unref();
-    // This runs before the log's own listener, which writes the last lines.
+    // Before the log's own listener, which writes the last lines.
     process.prependOnceListener('exit', tellAll);
   }
 
@@ -232,13 +232,12 @@ interface Batch {
 }
 
 /**
- * Where a program's log lines go: a file descriptor. A log never stops the program that writes it.
- * Lines that cannot be written, because the disk is full or the reader is gone, are lost and
- * counted, and a line says how many once one can be written again; a reader that is slow is waited
- * for with a bounded buffer, beyond which lines are lost too. (The stream that pino brings tries
- * for ever to write a fatal line to a full disk, on the main thread: a program that has to end
- * stands still with its ports open.)
- * `write`, `flush` and `flushSync` are what pino calls.
+ * Writes log lines to a file descriptor. A log never stops the program that writes it. Lines that
+ * cannot be written, because the disk is full or the reader is gone, are lost and counted, and a
+ * line says how many once one can be written again; a reader that is slow is waited for with a
+ * bounded buffer, beyond which lines are lost too. (The stream that pino brings tries for ever to
+ * write a fatal line to a full disk, on the main thread: a program that has to end stands still
+ * with its ports open.) `write`, `flush` and `flushSync` are what pino calls.
  */
 export class LogOutput {
   readonly #options: Required<LogOutputOptions>;

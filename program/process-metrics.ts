@@ -1,4 +1,4 @@
-/** What Node tells of its own process: memory, descriptors, event loop, collections of garbage. */
+/** Node's metrics of its own process: memory, descriptors, event loop, collections of garbage. */
 import { collectDefaultMetrics, type Registry } from '@prometheus-io/client';
 
 /** Resolution of the event loop's lag; the default of 10 ms costs 0.5 % of a core for nothing. */

@@ -1,6 +1,6 @@
 /**
- * Whose request this code serves, kept over awaits by Node: the account, once it is known, before
- * that what the caller shows (a key, a link, a session) or the address it comes from. The public
+ * Owner of the request that this code serves, kept over awaits by Node: the account, once it is
+ * known, before that the caller's key, link or session, or the address it comes from. The public
  * port begins every request so; the database shares what it takes at once by it. Work that no
  * request waits for has no owner, and is begun by `outsideRequests` where a request may begin it.
  */

@@ -76,7 +76,7 @@ async function keepFull(
   const [before, loop] = [cpuMs(), performance.eventLoopUtilization()];
   await delay(toMs - performance.now(), undefined, { signal });
   const used = cpuMs() - before;
-  // This thread does what a node's does between picture workers and engines.
+  // The main thread works as a node's does between picture workers and engines.
   const feedBusy = performance.eventLoopUtilization(loop).utilization;
   await callers;
   return {

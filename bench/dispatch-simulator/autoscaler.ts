@@ -34,7 +34,7 @@ const BUSY_SHARE = 0.8;
 const QUEUE_AGE_S = 300;
 /** The autoscaler leaves a number alone that is nearer than this to what it has. */
 const TOLERANCE = 0.1;
-/** It adds four nodes, or doubles them, in a step. */
+/** Nodes added in a step: four, or as many as there are. */
 const ADDED_MAX = 4;
 
 export class Autoscaler {

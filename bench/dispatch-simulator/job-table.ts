@@ -20,7 +20,7 @@ export interface ListedJob extends QueuedJob {
 /** Both in the order the jobs came in, which within a lane is the queue's. */
 interface Lane {
   readonly open: SimulatedJob[];
-  /** These have no lease. */
+  /** Jobs without a lease. */
   readonly free: SimulatedJob[];
 }
 

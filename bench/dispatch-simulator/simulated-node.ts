@@ -93,7 +93,7 @@ export class SimulatedNode {
     };
   }
 
-  /** Its report at once, then every second. */
+  /** Reports at once, then every second. */
   start(): void {
     this.#report();
     // The reports do not all come in one instant.
@@ -101,13 +101,13 @@ export class SimulatedNode {
     this.#events.in(phaseMs, () => this.#repeat());
   }
 
-  /** Its machine is gone, with all that it held. */
+  /** The machine is gone, with all that it held. */
   vanish(): void {
     this.#gone = true;
     for (const listener of this.#vanishListeners) listener();
   }
 
-  /** It takes nothing more, finishes what it has, and is gone: `ended` is called then. */
+  /** Takes nothing more, finishes what it has, and is gone: then `ended` is called. */
   drain(ended: () => void): void {
     this.#drained = ended;
     this.#endIfDone();

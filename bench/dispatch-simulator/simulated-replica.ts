@@ -129,18 +129,18 @@ export class SimulatedReplica {
     });
   }
 
-  /** Its stream has been silent for too long, or says that it drains. */
+  /** The node's stream has been silent for too long, or says that it drains. */
   lose(nodeId: string): void {
     this.#nodes.get(nodeId)?.view.lost();
     this.#changed();
   }
 
-  /** It registered; its first report makes it routable. */
+  /** The node registered; its first report makes it routable. */
   join(node: SimulatedNode): void {
     this.#nodes.set(node.abilities.nodeId, { node, view: new NodeView(node.abilities) });
   }
 
-  /** It deregistered, after its last image. */
+  /** The node deregistered, after its last image. */
   leave(nodeId: string): void {
     this.#nodes.delete(nodeId);
     this.#changed();

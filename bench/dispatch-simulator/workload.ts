@@ -31,7 +31,7 @@ export interface SimulatedJob {
   readonly outputFormat: OutputFormat;
   /** The job names it; absent: the nodes' own plan. */
   readonly model?: string;
-  /** This image costs so much above or below what its size lets expect. */
+  /** How much more or less the image costs than its size suggests. */
   readonly luck: number;
 }
 

@@ -2,7 +2,7 @@
 import { at } from '../../test/support/at.ts';
 
 const ROUNDS = 1000;
-/** This share of rounds is left out on each side: a 95 % interval remains. */
+/** Share of rounds left out on each side: a 95 % interval remains. */
 const TAIL = 0.025;
 
 export interface Interval {

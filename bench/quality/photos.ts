@@ -7,7 +7,7 @@ import type { RgbaPicture } from '../../inference-node/serving/picture/rgba-pict
 import type { SentFile } from './plan-node.ts';
 
 export interface Photo {
-  /** Its folder's name and its own. */
+  /** Name of the folder, then of the file. */
   readonly name: string;
   readonly picture: RgbaPicture;
   /** One byte a pixel. */

@@ -19,7 +19,7 @@ export type SampleKind = 'whole' | 'crop' | 'filled' | 'empty';
 export interface Sample {
   readonly name: string;
   readonly kind: SampleKind;
-  /** It is made of this: its like are judged by constants that were chosen without it. */
+  /** The picture from which the sample is made. Constants chosen without it judge its samples. */
   readonly source: string;
   /** The order within its source and kind: lower ones come first where time is short. */
   readonly turn: number;

@@ -43,7 +43,7 @@ export const ERROR_CODES = [
 export type ErrorCode = (typeof ERROR_CODES)[number];
 
 /**
- * This client's own. `NO_ANSWER`: no connection, a broken one, half an answer, or none in time.
+ * Codes of this client. `NO_ANSWER`: no connection, a broken one, half an answer, or none in time.
  * `UNREADABLE_ANSWER`: an answer that is not the service's, such as a proxy's page.
  */
 export type ClientErrorCode = 'NO_ANSWER' | 'UNREADABLE_ANSWER';
@@ -59,7 +59,7 @@ export interface MattingErrorParts {
   readonly cause?: unknown;
 }
 
-/** Its message is for people and may change; tell errors apart by `code`. */
+/** The message is for people and may change; tell errors apart by `code`. */
 export class MattingError extends Error {
   readonly code: MattingErrorParts['code'];
   /** The status of the HTTP answer. undefined: there was none, or the job failed after it. */

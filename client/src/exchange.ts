@@ -87,7 +87,7 @@ async function tryOnce(
     const json: unknown = JSON.parse(text);
     if (!retried) return { ...plainParts(response), json, pieces: undefined };
     const retryAfterMs = parseRetryAfterMs(response.headers.get('retry-after'));
-    // It says that the same request fails again, whatever its status.
+    // Says that the same request fails again, whatever its status.
     const isFinal = isProblem(json) && !json.retryable;
     if (isFinal) return { ...plainParts(response), json, pieces: undefined };
     if (isProblem(json)) return errorOfProblem(response.status, json, retryAfterMs);

@@ -47,7 +47,7 @@ export async function prepare(request: MattingRequest): Promise<Submission> {
   const form = await formOf(fields, files);
   if (isUrl) form.append('image_url', String(image));
   else form.append('image_file', await blobOf(image), 'image');
-  // Its boundary, and so its media type, are fetch's.
+  // `fetch` chooses the boundary, and so the media type.
   return { headers: {}, query: '', body: form };
 }
 

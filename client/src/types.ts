@@ -159,7 +159,7 @@ export interface Result {
   readonly height: number;
   /** null: none was seen, or the service does not know. */
   readonly subject: Subject | null;
-  /** What you should know before you use the result. It is mostly empty. */
+  /** Facts to know before you use the result. Mostly empty. */
   readonly warnings: readonly ResultWarning[];
   /** The link answers 410 from this time on. */
   readonly expiresAt: string;
@@ -185,7 +185,7 @@ export interface Subject {
 /** A model that made a result, and what for. */
 export interface JobModel {
   readonly name: string;
-  /** Its role in the plan: subject, opinion, second_look, refine. */
+  /** Role in the plan: subject, opinion, second_look, refine. */
   readonly role: string;
 }
 
@@ -290,7 +290,7 @@ export interface Model {
   readonly name: string;
   /** plan: models and what each of them is for. null: no node has told of it yet. */
   readonly kind: 'plan' | 'model' | null;
-  /** It makes what a request gets that names none. */
+  /** Used for requests that name no model. */
   readonly default: boolean;
   /** Some node has it in memory; otherwise a first picture waits for that. */
   readonly loaded: boolean;

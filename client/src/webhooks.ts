@@ -1,6 +1,6 @@
 /**
- * What a receiver of notifications does before it believes one: https://www.standardwebhooks.com.
- * For Node, Deno and Bun.
+ * Verification of notifications by their receiver: https://www.standardwebhooks.com. For Node, Deno
+ * and Bun.
  */
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import type { FailedJob, SucceededJob } from './types.ts';

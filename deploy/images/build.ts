@@ -17,7 +17,7 @@ interface Image {
   /** The stage of the Containerfile. */
   readonly target: string;
   readonly repository: string;
-  /** It follows the tag. */
+  /** Follows the tag. */
   readonly variant: string;
 }
 
@@ -28,9 +28,9 @@ const IMAGES: readonly Image[] = [
   { target: 'all-in-one', repository: 'matting', variant: '' },
   { target: 'node-cuda', repository: 'matting-node', variant: '-cuda' },
 ];
-/** Its base is large, and few want it. */
+/** Large base that few want. */
 const BY_NAME_ALONE: ReadonlySet<string> = new Set(['node-cuda']);
-/** It has CUDA 13 and cuDNN 9, as onnxruntime-node needs them (docs/gpu.md). */
+/** CUDA 13 and cuDNN 9, as onnxruntime-node needs them (docs/gpu.md). */
 const CUDA_BASE = 'docker.io/nvidia/cuda:13.0.2-cudnn-runtime-ubuntu24.04';
 
 interface Bases {
@@ -56,7 +56,7 @@ const { values } = parseArgs({
   },
 });
 
-/** This machine's platform, in the words of images. */
+/** Platform of this machine, in the words of images. */
 const HERE = `linux/${process.arch === 'x64' ? 'amd64' : process.arch}`;
 const platform = values.platform || HERE;
 

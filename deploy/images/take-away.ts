@@ -20,7 +20,7 @@ function takeAway(name: string): void {
     throw new Error(`${name} is no package of the control plane that can be taken away`);
   }
   rmSync(path.join(root, folder), { recursive: true });
-  // There is no list where only manifests are laid out.
+  // No list is laid out with manifests alone.
   if (existsSync(path.join(root, LIST))) change(LIST, text => withoutPackage(text, name));
   changeJson('package.json', manifest => ({
     ...manifest,
@@ -32,7 +32,7 @@ function takeAway(name: string): void {
   });
 }
 
-/** Its import, and its name in the list. */
+/** Removes the package's import, and its name in the list. */
 function withoutPackage(text: string, name: string): string {
   const line = new RegExp(`^import \\{ (\\w+) \\} from '@matting/${name}/[^']+';\\n`, 'm');
   const [statement = '', variable = ''] = line.exec(text) ?? [];

@@ -42,7 +42,7 @@ const OWN_PREFIX = 'localhost/';
 const NOT_INHERITED = ['ONLY=', 'IMAGE_PREFIX=', 'PLATFORM='];
 const REVISION_LABEL = 'org.opencontainers.image.revision';
 
-/** They are made in this order: later ones read earlier ones. */
+/** In the order of making: later ones read earlier ones. */
 export const ARTIFACTS: readonly Artifact[] = [
   {
     name: 'source',

@@ -155,7 +155,7 @@ async function record(tree: string, version: string, commit: string): Promise<vo
 
 interface Publication {
   readonly options: ReleaseOptions;
-  /** It runs in the scratch tree. */
+  /** Runs in the scratch tree. */
   readonly git: (...args: string[]) => Promise<string>;
   /** The branch was at this commit. */
   readonly head: string;

@@ -31,7 +31,7 @@ export function renderNotes(notes: Notes): string {
   return `${parts.join('\n\n')}\n`;
 }
 
-/** Its databases are refused (control-plane/core/migrations.ts). */
+/** Databases of this version are refused (control-plane/core/migrations.ts). */
 const NOT_UPGRADED = '0.1.0';
 
 function wayBack({ migrations, last }: Notes): string {

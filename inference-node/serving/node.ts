@@ -1,6 +1,5 @@
 /**
- * What a node is made of, how it comes up and how it is taken down. It knows no signal and no exit
- * code. The order of coming up:
+ * Composes, starts and stops a node, without signals and exit codes. The order of a start:
  *
  * 1. HTTP and gRPC listen, starting: probes see the node, a port in use ends it at once.
  * 2. The execution provider is chosen, the plan's models are prepared, engines and picture workers
@@ -45,7 +44,7 @@ export class InferenceNode {
   readonly #callers: Callers;
   readonly #direct: DirectFiles;
   readonly #service;
-  /** What was opened so far, in order: a drain closes it, also while the node starts. */
+  /** Opened so far, in order. A drain closes them, also while the node starts. */
   readonly #ports: { close(): void | Promise<void> }[] = [];
   readonly #pools: OpenedPool[] = [];
   readonly #failed = Promise.withResolvers<Error>();
@@ -134,7 +133,7 @@ export class InferenceNode {
       [this.#shownToken] = tokens.fleet;
     });
     if (following !== undefined) this.#ports.push(following);
-    // What grpc-js says about a failed bind is in the error that we throw.
+    // grpc-js reports a failed bind, which the error that we throw names.
     const grpcLog = (message: unknown) => log.debug({ from: 'grpc-js' }, String(message));
     setLogger({ error: grpcLog, info: grpcLog, debug: grpcLog });
     const http = await openHttpEndpoints({

@@ -25,7 +25,7 @@ import type { Pools } from './open-pools.ts';
 import type { PicturePool } from './picture/pool/picture-pool.ts';
 import { runLabels, subjects } from './pipeline.ts';
 
-/** These parts exist only once the models are loaded. */
+/** Parts that exist only once the models are loaded. */
 export interface Started {
   readonly work: NodeWork;
   readonly pictures: PicturePool;

@@ -1,4 +1,4 @@
-/** What an operator sets of a node, and of the commands that prepare models for it. */
+/** Settings of a node, and of the commands that prepare models for it. */
 import { hostname } from 'node:os';
 import type { EnvReader } from '@matting/program/env.ts';
 import { type LogSettings, readLogSettings } from '@matting/program/log.ts';
@@ -36,12 +36,14 @@ export interface NodeSettings extends LogSettings, PoolSettings {
   readonly nodeId: string;
   /** The fleet's: the first is shown, each is taken. Empty only without a registry. */
   readonly nodeTokens: Listed<string>;
-  /** Of direct callers. With none, and no fleet token either, every caller is trusted. */
+  /** Tokens of direct callers. With none, and no fleet token either, every caller is trusted. */
   readonly callerTokens: Listed<CallerToken>;
   /** Images of one direct caller at once; undefined: half of the node's, all without a registry. */
   readonly callerImagesMax: number | undefined;
   readonly tls: TlsSettings;
-  /** Of object storage at which files may be got and put for control planes; empty: nowhere. */
+  /**
+   * Origins of object storage whose files the node may get and put for control planes; empty: none.
+   */
   readonly directOrigins: readonly string[];
   /** host:port of control planes; empty: the node serves direct callers alone. */
   readonly registryAddresses: readonly string[];
@@ -52,7 +54,7 @@ export interface NodeSettings extends LogSettings, PoolSettings {
   readonly traces: TracingSettings | undefined;
 }
 
-/** What control planes accept as a node_id. */
+/** Control planes accept no other node_id. */
 const NODE_ID = /^[A-Za-z0-9._-]{1,64}$/;
 const DIRECT_CALLERS = 'Direct callers';
 const ADDRESS_FORM = 'host:port';

@@ -18,7 +18,7 @@ export function ok(subject: string, found: string): Finding {
   return { subject, status: 'ok', found };
 }
 
-/** It works; somebody should look at it before long. */
+/** The subject works, but somebody should look at it before long. */
 export function warning(subject: string, found: string, advice: string): Finding {
   return { subject, status: 'warning', found, advice };
 }
@@ -97,7 +97,7 @@ export function counted(count: number, what: string): string {
   return `${count} ${what}${count === 1 ? '' : 's'}`;
 }
 
-/** What a doctor prints, and why its command fails; `fault` is undefined if it does not. */
+/** The doctor's output, and why its command fails; `fault` is undefined if it does not. */
 export function reportOf(
   findings: readonly Finding[],
   { json, strict }: { readonly json?: boolean; readonly strict?: boolean },

@@ -1,8 +1,7 @@
 /**
- * What a gRPC port of either program costs whom it does not know, and what grpc-js has no option
- * for; set on the http2 servers beneath it. Until one of its calls has shown a known token or
- * certificate, a connection is a stranger's. Strangers have places of their own and take none from
- * those that are known:
+ * Bounds what strangers cost a gRPC port, beyond the options of grpc-js, on the http2 servers
+ * beneath it. Until one of its calls has shown a known token or certificate, a connection is a
+ * stranger's. Strangers have connections of their own and take none from known callers:
  *
  * | bound                  | of whom              | what happens there                             |
  * |------------------------|----------------------|------------------------------------------------|
@@ -137,7 +136,7 @@ interface Connection {
   /** Made a call that is open to all. */
   probed: boolean;
   calls: number;
-  /** Its large headers that are not whole yet. */
+  /** Large headers that are not whole yet. */
   readonly headers: { bytes: number };
   ending: boolean;
 }
@@ -177,7 +176,7 @@ export class GrpcGuard {
       maxHeaderListSize: HEADER_LIST_BYTES_MAX,
     });
     http2Server.maxConnections = connectionsMaxOf(this.#bounds);
-    // This runs before http2's own listener, which makes the session at once in plain text.
+    // Before http2's own listener, which makes the session at once in plain text.
     http2Server.prependListener('connection', (socket: Socket) => this.#opened(socket));
     http2Server.on('session', (session: ServerHttp2Session) => {
       const connection = this.#connections.get(peerOf(session.socket));
@@ -218,7 +217,7 @@ export class GrpcGuard {
       return;
     }
     for (const listener of inner) listener(stream, headers);
-    // This runs after grpc-js, whose listeners set the stream's pace.
+    // After grpc-js, whose listeners set the stream's pace.
     this.#endAfterEnd(stream);
     const silenceMaxMs = silenceMaxMsOf?.(path);
     if (silenceMaxMs !== undefined) {
@@ -306,7 +305,7 @@ export class GrpcGuard {
   #mayCall(connection: Connection): boolean {
     if (connection.owner !== undefined) return true;
     connection.calls += 1;
-    // This one is answered still: a probe that comes often is asked to connect again.
+    // The call is answered still: a probe that comes often must connect again.
     if (connection.calls === this.#bounds.strangerCallsMax) this.#end(connection, 'no_token');
     return this.#mayGoOn(connection);
   }

@@ -93,7 +93,7 @@ export class PortRoom {
         this.#goOn(socket);
       });
     });
-    // This runs before the handler, which can await a body at once.
+    // Before the handler, which can await a body at once.
     server.prependListener('request', ({ socket }: IncomingMessage, response: ServerResponse) => {
       this.#goOn(socket);
       busy.set(socket, (busy.get(socket) ?? 0) + 1);
@@ -157,7 +157,7 @@ export class PortRoom {
     else this.#strangers.add(socket, owner.network);
   }
 
-  /** It waits no longer. */
+  /** The connection waits no longer. */
   #goOn(socket: Socket): void {
     this.#awaited.delete(socket);
     const { strangers, accounts } = this.#bodies;

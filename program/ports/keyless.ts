@@ -1,7 +1,7 @@
 /**
- * What a request may have without a key because of the address that it comes from or goes to:
- * rembg's interface where a key stands in, /metrics and /info. An address says who asks only if the
- * caller chose to ask. Two kinds of callers are led here by somebody else:
+ * Rights of a request without a key, by the address that it comes from or goes to: rembg's
+ * interface where a key stands in, /metrics and /info. An address identifies a caller only if the
+ * caller chose to send the request. Somebody else can lead two kinds of callers here:
  *
  * | who                                       | what it cannot hide                             |
  * |-------------------------------------------|-------------------------------------------------|

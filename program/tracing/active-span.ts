@@ -189,7 +189,7 @@ export function traceFields() {
   );
 }
 
-/** Its flag, since a span that has ended no longer says that it is recording. */
+/** A stored flag, since a span that has ended no longer says that it is recording. */
 function sampledSpan(): StartedSpan | undefined {
   const started = active.getStore();
   if (started === undefined) return undefined;

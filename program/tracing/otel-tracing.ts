@@ -95,7 +95,7 @@ export async function openOtelTracing(
     async close() {
       // Rejects where the collector takes nothing: that was counted, and said, as it happened.
       const sent = provider.shutdown().catch(() => undefined);
-      // It ends with the first batch that is refused; the others are still on their way.
+      // `shutdown` ends with the first refused batch; the others are still on their way.
       await settledWithin(
         sent.then(() => exporter.forceFlush()),
         FLUSH_MAX_MS,

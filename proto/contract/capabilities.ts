@@ -1,7 +1,7 @@
 /**
- * What a node must know to follow a request, beyond what nodes of 0.2.0 know. A node lists what it
- * follows (GetNodeInfo.capabilities), and a control plane sends a job only to nodes that list what
- * the job needs.
+ * Fields and messages that nodes of 0.2.0 do not follow. A node lists those that it follows
+ * (GetNodeInfo.capabilities), and a control plane sends a job only to nodes that list what the job
+ * needs.
  */
 import type { Finishing } from './finishing.ts';
 import type { Hints } from './hints.ts';
@@ -42,7 +42,7 @@ export function capabilitiesOfFinishing(finishing: Finishing): readonly Capabili
   return known.filter(capability => needed[capability]);
 }
 
-/** What a header has besides shapes is smaller; a shape is smaller without its points. */
+/** The rest of a header is smaller than this; a shape without its points, too. */
 const HEADER_REST_BYTES_MAX = 1024;
 const SHAPE_BYTES_MAX = 32;
 const POINT_BYTES = 8;

@@ -13,10 +13,10 @@ import { status } from '@grpc/grpc-js';
 type RetryRule = 'never' | 'later' | 'other-node';
 
 /**
- * What has to change for a request to succeed. `picture`: the image; another image, sent in the same
- * way, may succeed. `job`: the request names or repeats a job or its result; other jobs are not
- * concerned. `options`: a field beside the image; it is wrong for most images, if not for all.
- * `all`: the key, the account, the address or the service; no image fares better.
+ * The part of a request to change for it to succeed. `picture`: the image; another image, sent in
+ * the same way, may succeed. `job`: the request names or repeats a job or its result; other jobs
+ * are not concerned. `options`: a field beside the image; it is wrong for most images, if not for
+ * all. `all`: the key, the account, the address or the service; no image fares better.
  */
 type ErrorAbout = 'picture' | 'job' | 'options' | 'all';
 

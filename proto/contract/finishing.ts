@@ -64,7 +64,7 @@ export const SCALE_PERCENT = { min: 10, max: 100 };
 export const SIZE_MEGAPIXELS = { min: 0.01, max: 100 };
 export const RATIO_SIDE = { min: 1, max: 100 };
 export const QUALITY = { min: 1, max: 100 };
-/** What an absent quality stands for. AVIF has this or better. */
+/** Quality of a result if none is given. AVIF has this or better. */
 export const QUALITY_ABSENT: Partial<Record<OutputFormat, number>> = {
   jpeg: 90,
   webp: 90,

@@ -64,7 +64,7 @@ function pixelsOf(text: string): Length | undefined {
   return px === undefined ? undefined : { px };
 }
 
-/** What is wrong in any picture; the node judges the rest, which knows the picture. */
+/** Refuses mistakes of any picture. The node, which knows the picture, judges the rest. */
 function requireOrder(from: Length, to: Length): void {
   const isOver = (length: Length) => 'percent' in length && length.percent > 100;
   if (isOver(from) || isOver(to))

@@ -1,6 +1,6 @@
 /**
- * What a caller knows of the subject: the wire message `Hints` of matte_service.proto as the
- * programs use it. That message's comments are the reference of each field.
+ * The wire message `Hints` of matte_service.proto as the programs use it. That message's comments
+ * are the reference of each field.
  */
 import { type ContractError, invalidParameter } from './errors.ts';
 import type { Box, Region } from './finishing.ts';

@@ -82,7 +82,7 @@ function bytesIn(bands: readonly Band[], pixels: number): number {
 
 /** Pixels that are held while others are worked on. */
 const HELD_BYTES_PER_PIXEL = 4;
-/** Of hints that are a picture, while the image is worked on. */
+/** Hints that are a picture, while the image is worked on. */
 const HINTS_BYTES_PER_PIXEL = 1;
 /** A cut-out with its matte while the result is made of it. */
 const CUT_OUT_BYTES_PER_PIXEL = 5;
@@ -112,7 +112,7 @@ interface PictureCost {
 export function pictureMemoryBytes(cost: PictureCost): number {
   const { hints } = cost;
   if (hints === undefined) return resultMemoryBytes(cost);
-  // They come before the image, and one byte a pixel of them stays.
+  // Hints come before the image, and one byte per pixel of them stays.
   const held = HINTS_BYTES_PER_PIXEL * hints.pixels;
   return Math.max(
     held + decodeBytes(hints.inputFormat, hints.pixels),

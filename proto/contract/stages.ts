@@ -21,7 +21,7 @@ export const STAGES = {
 
 export type StageName = keyof typeof STAGES;
 
-/** It takes place only where it was asked for; without it an image has no such time. */
+/** Optional: without it an image has no such time. */
 const ON_REQUEST: StageName = 'finish';
 
 /** Milliseconds of each stage; 0 where it did not take place. */

@@ -57,7 +57,7 @@ export async function entriesOf(folder: string): Promise<Entry[]> {
   return Promise.all(
     names.map(async bytes => {
       const name = textOf(bytes);
-      // What is unknown is taken for a file: it is named when it cannot be read.
+      // An unknown entry is taken for a file: if it cannot be read, it is named.
       const found = await lstat(onDisk(below(folder, name))).catch(() => undefined);
       return {
         name,

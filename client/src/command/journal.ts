@@ -96,7 +96,7 @@ export class Journal {
     });
   }
 
-  /** What was appended stays, even if the machine stops. */
+  /** Appended lines stay, even if the machine stops. */
   sync(): Promise<void> {
     return this.#file.datasync();
   }

@@ -255,7 +255,7 @@ async function openClient({ url, 'key-file': keyFile }: GivenOptions): Promise<M
   try {
     return new MattingClient({ baseUrl: url ?? URL_DEFAULT, apiKey });
   } catch (error) {
-    // Its message names what is wrong, never the key.
+    // The message names what is wrong, never the key.
     throw misuse((error as Error).message);
   }
 }

@@ -1,4 +1,4 @@
-/** What the disk of the results says of names, before a picture is paid. */
+/** Checks what names the disk of the results allows, before a picture is paid. */
 import { lstat, mkdir, open, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { CANNOT_CREATE_EXIT_CODE, CommandError } from './command-error.ts';

@@ -17,11 +17,10 @@ export interface UrlBatch {
   /** From 1: an address that failed for the moment gets another key. */
   readonly attempt: number;
   readonly urls: readonly string[];
-  /** Of the items, in part. */
+  /** Lines of some of the items. */
   readonly lines: readonly (JournalLine | undefined)[];
 }
 
-/** What is known of an address. */
 export interface KnownUrl {
   /** The last one that has it. */
   readonly batch: UrlBatch;

@@ -232,7 +232,7 @@ export interface Job {
   readonly kept: JobKept | null;
   /** So many corrections were made of it and of its corrections. */
   readonly corrections: number;
-  /** Its place in a batch, from 0; null: it is no item. */
+  /** Position in a batch, from 0; null: the job is no item. */
   readonly batch: { readonly id: string; readonly item: number } | null;
   /** The trace of its submission (program/tracing/active-span.ts); null: none. */
   readonly traceContext: string | null;

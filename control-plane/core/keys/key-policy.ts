@@ -1,5 +1,5 @@
 /**
- * What one API key may do, and how people type it. Pure. A key without a policy may do all that its
+ * Rights of one API key, and how people type them. Pure. A key without a policy may do all that its
  * account may: every member of a policy only takes something away.
  */
 import { parseExactNetwork } from '@matting/http/networks.ts';

@@ -90,7 +90,7 @@ export class NodeLink {
   /** The first GetNodeInfo makes it: what a boot can do never changes, but for what it names. */
   #view: NodeView | undefined;
   #selectables: Selectables = NO_SELECTABLES;
-  /** What `noteSelectables` stored last. */
+  /** Selectables that `noteSelectables` stored last. */
   notedSelectables: Selectables = NO_SELECTABLES;
   #runsOn: string | undefined;
   #selectableRevision = 0;

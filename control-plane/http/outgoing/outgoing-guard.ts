@@ -113,7 +113,7 @@ export interface OutgoingGuardOptions {
   /** Look-ups at a time of the resolver for trusted networks; one where absent. */
   readonly systemLookupsMax?: number;
   readonly createConnector?: CreateConnector;
-  /** This machine's addresses: callers reach none of them, not even public ones. */
+  /** Addresses of this machine: callers reach none of them, not even public ones. */
   readonly ownAddresses?: () => ReadonlySet<string>;
 }
 

@@ -22,7 +22,7 @@ const CLOCKS = 'clocks';
 const PAGE = 'docs/database.md';
 /** One query should take less: replicas and the database belong in one network. */
 const ANSWER_MS_WARN = 50;
-/** This machine's clock only dates its log and checks certificates. */
+/** The clock of this machine only dates its log and checks certificates. */
 const CLOCK_OFF_MS_WARN = 30_000;
 
 /** Each statement proves a right and matches no row. */

@@ -26,7 +26,7 @@ const COLOURS = {
 /** @typedef {{ line: Point[], radius: number } | { box: [number, number, number, number] }} Shape */
 /** @typedef {{ kind: keyof typeof COLOURS, shape: Shape }} Mark */
 /**
- * What the marks are for. `begin` says of which kind the next one is; undefined: there is no room.
+ * Marks and their painter. `begin` gives the kind of the next mark; undefined: there is no room.
  * @typedef {object} Use
  * @property {Mark[]} marks
  * @property {() => number} radius

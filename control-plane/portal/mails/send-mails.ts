@@ -99,7 +99,7 @@ async function attemptMail(
     return over;
   }
   if (cutOff.aborted) {
-    // This process cut the attempt off, not the server.
+    // Cut off by this process, not by the server.
     await outbox.release(claim, cutOff);
     return over;
   }

@@ -1,5 +1,5 @@
 /**
- * What `helm test` runs in the control plane's image: the service answers through its Service, and
+ * Run by `helm test` in the control plane's image: the service answers through its Service, and
  * with an API key it cuts a picture out, also where nodes have to come first.
  */
 import { deflateSync } from 'node:zlib';

@@ -1,4 +1,4 @@
-/** These panels show what callers see, and what waits for whom. */
+/** Panels of what callers see, and what waits for whom. */
 import type { Page, Row } from './panels.ts';
 
 const NOW: Row = {

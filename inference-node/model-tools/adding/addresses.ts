@@ -5,7 +5,7 @@ import type { AddressClient } from '../weights/address.ts';
 /** huggingface.co, its mirrors and modelscope.cn: <owner>/<repository>/resolve/<revision>/<path>. */
 const RESOLVED = /^((?:\/[^/]+)+\/resolve\/)([^/]+)(\/.+)$/;
 const COMMIT = /^[0-9a-f]{40}$/;
-/** These addresses of GitHub move: a branch's file, and whatever release is the latest. */
+/** Addresses of GitHub that move: a branch's file, and the latest release. */
 const MOVING = [
   /^https:\/\/raw\.githubusercontent\.com\/[^/]+\/[^/]+\/(?![0-9a-f]{40}\/)/,
   /^https:\/\/github\.com\/[^/]+\/[^/]+\/(raw|blob)\/(?![0-9a-f]{40}\/)/,

@@ -26,9 +26,9 @@ import {
 } from '@matting/serving/models/prepared-model.ts';
 
 interface CatalogueFile {
-  /** Its name in the cache; external data: the name that the graph reads it by. */
+  /** The name in the cache; of external data, the name by which the graph reads it. */
   readonly name: string;
-  /** It names a release or a commit, or it moves, as `/resolve/main/`: adding pins that. */
+  /** Names a release or a commit, or moves, as `/resolve/main/`; adding pins it. */
   readonly url: string;
   /** The same bytes at other addresses, tried in turn. */
   readonly mirrors?: readonly string[];

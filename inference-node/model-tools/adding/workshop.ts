@@ -188,7 +188,7 @@ export async function findStored(
   return undefined;
 }
 
-/** These codes come from file systems without links, or from a link to another file system. */
+/** Codes of file systems without links, or of a link to another file system. */
 const NO_LINK: ReadonlySet<unknown> = new Set(['EXDEV', 'EPERM', 'ENOTSUP', 'EMLINK', 'ENOSYS']);
 
 export async function linkOrCopy(from: string, to: string): Promise<void> {

@@ -150,7 +150,7 @@ async function prepareHere(
 ) {
   const { modelDir: cacheDir, weightsDir } = config.settings;
   const { cpuRuntime: wanted, providerDir } = config;
-  // What is installed: `models fetch` installs it, as part of each start.
+  // Uses an installed OpenVINO only: `models fetch` installs it, as part of each start.
   const found = await findOpenvino(providerDir, wanted);
   const openvino = typeof found === 'string' ? undefined : found;
   return await prepareModel({

@@ -40,7 +40,7 @@ export async function modelsCheck(
   limits: ProbeLimits,
   out: Writable,
 ): Promise<void> {
-  // It takes a while to load, and the other commands need none of it.
+  // Imported late: it loads slowly, and no other command needs it.
   const { probeGraph } = await import('../probing/probe-graph.ts');
   const { memoryMax: memoryMaxBytes, out: cutout } = options;
   const bounds = { ...limits, ...(memoryMaxBytes !== undefined && { memoryMaxBytes }) };

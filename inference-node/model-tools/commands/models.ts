@@ -309,7 +309,7 @@ async function openRuntime(
   return { wanted, openvino: typeof found === 'string' ? undefined : found, comparing: signal };
 }
 
-/** What runs the models of a node here, as its start would choose it; undefined: the CPU. */
+/** The provider that a start would choose here; undefined: the CPU. */
 async function gpuProvider({ executionProvider, providerDir, childEnv }: CliConfig) {
   if (executionProvider === 'cpu') return undefined;
   if (executionProvider !== 'auto') return executionProvider;

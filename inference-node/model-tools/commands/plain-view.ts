@@ -17,7 +17,7 @@ export class PlainView {
 
   fetching(model: string, { receivedBytes, totalBytes }: FetchProgress): void {
     const percent = totalBytes ? Math.floor((receivedBytes / totalBytes) * 100) : 0;
-    // It starts again where a broken connection is tried again.
+    // The count starts again if a broken connection is tried again.
     if (percent < this.#nextPercent - PLAIN_STEP_PERCENT) this.#nextPercent = 0;
     if (percent < this.#nextPercent) return;
     this.#nextPercent = percent - (percent % PLAIN_STEP_PERCENT) + PLAIN_STEP_PERCENT;

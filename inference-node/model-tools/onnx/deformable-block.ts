@@ -165,7 +165,7 @@ class Matcher {
     if (this.#shape[0] === 0) this.#shape = shape;
   }
 
-  /** Its target is what it is for h rows, and may be another for other rows. */
+  /** @param target the shape for h rows; another number of rows may have another */
   #reshape(node: GraphNode, target: (rows: number) => readonly number[]): void {
     const wanted = target(this.#shape[4]);
     const found = this.#view.numbers(node.inputs[1]);

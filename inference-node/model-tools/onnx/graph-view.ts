@@ -56,7 +56,7 @@ export class GraphView {
   }
 }
 
-/** It has as many numbers as its dims say: a file may claim any. */
+/** Whether the data has as many numbers as the dims say: a file may claim any. */
 export function isWhole({ elementType, dims, data }: Tensor): boolean {
   const size = elementType === ElementType.int64 ? 8 : 4;
   return dims.every(dim => dim >= 0) && data.length === size * elementCount(dims);

@@ -1,4 +1,4 @@
-/** What a pattern of nodes needs to be a deformable convolution. */
+/** Conditions that a pattern of nodes meets to be a deformable convolution. */
 
 /** Why a Sum is not the middle of a deformable convolution. */
 export class NotDeformable extends Error {}

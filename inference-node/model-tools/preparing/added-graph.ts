@@ -100,7 +100,7 @@ async function compareEachBlock(
   options: Options,
 ): Promise<string | undefined> {
   try {
-    // Its output is read as a matte: 1 is the most that a block may differ by.
+    // The output is read as a matte: a block may differ by 1 at most.
     const read = { outputName: DIFFERENCES_OUTPUT, activation: 'none' } as const;
     const form = mended.form && { form: { ...mended.form, inverted: false } };
     const spec = { ...mended, ...read, ...form, ...comparison };

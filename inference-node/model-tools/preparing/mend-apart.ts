@@ -12,7 +12,7 @@ export interface MendOrder {
 }
 
 export type MendOutcome =
-  /** There is nothing to mend, or a pass does not know what else is in the graph. */
+  /** The graph needs no mending, or has parts that no pass knows. */
   | { readonly state: 'nothing' }
   | { readonly state: 'failed'; readonly reason: string }
   | {

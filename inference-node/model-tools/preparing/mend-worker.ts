@@ -21,7 +21,7 @@ async function mend({ source, target, comparison }: MendOrder): Promise<MendOutc
         : await writeGraph(comparison, compareBlocks(stock, mended));
     return { state: 'mended', blocks: mended.blocks.length, written, compared };
   } catch (error) {
-    // It holds what passes do not know, such as subgraphs or another opset.
+    // The graph has parts that no pass knows, such as subgraphs or another opset.
     if (error instanceof ModelError && error.kind === 'prepare') return { state: 'nothing' };
     throw error;
   }

@@ -3,7 +3,7 @@ import type { RgbaPicture } from '@matting/serving/picture/in-process.ts';
 
 type Rgb = readonly [number, number, number];
 
-/** Its middle and half axes are shares of the picture's sides. */
+/** Middle and half axes are shares of the picture's sides. */
 type Ellipse = readonly [x: number, y: number, across: number, down: number, colour: Rgb];
 
 export interface CheckPicture {

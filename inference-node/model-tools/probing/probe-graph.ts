@@ -194,7 +194,7 @@ async function runPicture(
     if (output.notFinite) return { alpha: new Uint8Array(1), width: 1, height: 1 };
     const tensors = { input: picture.input, output: outputs[0] };
     const ends = formEnds({ ...spec, activation }, { ...form, inverted }, tensors);
-    // It has to know where in its input the picture is.
+    // Tells the reader of the answer where in the input the picture is.
     ends.input(rgb, size);
     const answer = ends.answer({ [output.name]: { ...output, data: ran.values } });
     return { alpha: answer.alpha, ...answer.size };
@@ -315,7 +315,7 @@ function judge({ wishes, picture, warnings }: OpenGraph, checked: readonly Run[]
   return { range, constant, activation, inverted };
 }
 
-/** These are in use; powers of two, as networks halve their maps. */
+/** Multiples in use; powers of two, as networks halve their maps. */
 const MULTIPLES = [1, 2, 4, 8, 16, 32, 64, 128];
 const TRIED_ABOVE_PX = 256;
 

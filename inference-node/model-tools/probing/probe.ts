@@ -12,7 +12,7 @@ import {
 } from '@matting/serving/models/prepared-model.ts';
 import type { RgbaPicture } from '@matting/serving/picture/in-process.ts';
 
-/** They come from flags, a sidecar or the catalogue. What is absent is measured, or stays open. */
+/** From flags, a sidecar or the catalogue. An absent value is measured, or stays open. */
 export interface ProbeWishes {
   readonly normalisation?: Normalisation;
   /** An open size is measured at this one; PROBE_SIDE_PX where absent. */
@@ -59,7 +59,7 @@ export interface Probe extends Measured {
   readonly inverted?: true;
   /** The range is the raw output's, over the pictures that were run. */
   readonly range: readonly [least: number, most: number];
-  /** It was measured with its deformable convolutions mended, as it is prepared. */
+  /** Measured with its deformable convolutions mended, as it is prepared. */
   readonly mended?: true;
   /** One value is everywhere: the output is no matte. */
   readonly constant: boolean;
@@ -75,7 +75,6 @@ export interface NamedNormalisation extends Normalisation {
   readonly of: string;
 }
 
-/** These normalisations are in use. */
 export const NORMALISATIONS: readonly [NamedNormalisation, ...NamedNormalisation[]] = [
   { of: 'ImageNet', mean: [123.675, 116.28, 103.53], std: [58.395, 57.12, 57.375] },
   { of: '0 to 1', mean: [0, 0, 0], std: [255, 255, 255] },

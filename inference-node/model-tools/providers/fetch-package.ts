@@ -14,7 +14,7 @@ import {
 } from '@matting/serving/providers/provider-files.ts';
 
 const run = promisify(execFile);
-/** It is enough for 247 MB over a slow line. */
+/** Enough for 247 MB over a slow line. */
 const FETCH_MAX_MS = 1_800_000;
 const SAID_BYTES_MAX = 1024 * 1024;
 

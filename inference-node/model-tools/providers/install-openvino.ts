@@ -25,7 +25,7 @@ const INDEX_TYPE = 'application/vnd.pypi.simple.v1+json';
 const INDEX_BYTES_MAX = 32 * 1024 ** 2;
 /** A network without a way out drops packets, and the start of a node waits for this. */
 const CONNECT_MAX_MS = 3_000;
-/** It is enough for 59 MB over a slow line. */
+/** Enough for 59 MB over a slow line. */
 const FETCH_MAX_MS = 900_000;
 
 /** Licences and notices in the wheel, which are installed with the libraries. */
@@ -124,7 +124,7 @@ async function download({ env, signal, onProgress }: OpenvinoInstall): Promise<U
   }
 }
 
-/** By the name that each has in the folder. The wheel is pinned: what it lacks is our mistake. */
+/** By each file's name in the folder. The wheel is pinned: a missing file is our mistake. */
 function filesOf(wheel: Uint8Array): Map<string, Uint8Array> {
   const nameOf = (entry: string) => OPENVINO_FILES.get(entry)?.name ?? NOTICE.exec(entry)?.[1];
   const entries = unzipSync(wheel, { filter: ({ name }) => nameOf(name) !== undefined });

@@ -11,11 +11,11 @@ import { promisify } from 'node:util';
 import { listDirectory } from '@matting/serving/models/cache-files.ts';
 import { ModelError } from '@matting/serving/models/model-error.ts';
 
-/** These are NVIDIA's; all others come with the system's C and C++ libraries. */
+/** Libraries of NVIDIA; all others come with the system's C and C++ libraries. */
 const OF_NVIDIA = /^lib(cu|nv)/;
 /** The driver's own. Another in its place, of CUDA's compatibility package say, may not fit it. */
 const OF_DRIVER = /^lib(cuda|nvidia-[a-z]+)\.so/;
-/** It is opened at the first convolution, so no library names it; every first run needs it. */
+/** Opened at the first convolution, so no library names it; every first run needs it. */
 const CUDNN = 'libcudnn.so.9';
 const CUDNN_GRAPH = 'libcudnn_graph.so.9';
 const PROVIDER = 'libonnxruntime_providers_cuda.so';
@@ -28,7 +28,7 @@ const LINKED_WITH = [
   'libcuda.so.1',
   CUDNN,
 ];
-/** These are cuDNN 9.19's: without a part the process dies with a line that names none. */
+/** Parts of cuDNN 9.19: without one the process dies with a line that names none. */
 const OPENED_BY: readonly (readonly [name: string, neededBy: string])[] = [
   [CUDNN_GRAPH, CUDNN],
   ['libcudnn_ops.so.9', CUDNN],
@@ -55,7 +55,7 @@ export interface FoundLibrary {
   readonly name: string;
   readonly path: string | undefined;
   readonly neededBy: string;
-  /** Whether only a run tells if it is needed: another release of cuDNN has other parts. */
+  /** Whether only a run shows if it is needed: another release of cuDNN has other parts. */
   readonly opened: boolean;
 }
 
@@ -80,7 +80,7 @@ export async function findLibraries({
   });
   const cudnn = linked.find(({ name }) => name === CUDNN)?.path;
   if (cudnn === undefined) return linked;
-  // Its parts lie beside it, and it says so by a path of its own.
+  // cuDNN's parts lie beside it, at a path that it builds itself.
   const beside = [...folders, path.dirname(cudnn)];
   const opened = OPENED_BY.map(([name, neededBy]) => {
     return { name, path: findIn(beside, name), neededBy, opened: true };
@@ -189,7 +189,7 @@ const PYTHON = ['python3', 'python'];
 const ASK =
   'import site, sys; print("\\n".join([*site.getsitepackages(), site.getusersitepackages()]))';
 
-/** There are none where there is no Python, or it has no such packages. */
+/** Empty without Python, or without such packages. */
 export async function pythonLibraryFolders(
   env: Readonly<Record<string, string | undefined>>,
 ): Promise<readonly string[]> {
@@ -206,7 +206,7 @@ export async function pythonLibraryFolders(
       try {
         found.push(...(await foldersBelow(path.join(folder, 'nvidia'))));
       } catch (error) {
-        // This user may not read it: engines, which run as one like it, may not either.
+        // Folder that this user may not read. Engines run as such a user, so they may not either.
         if (!(error instanceof ModelError && error.kind === 'disk')) throw error;
       }
     }

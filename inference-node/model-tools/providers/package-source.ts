@@ -1,6 +1,6 @@
 /**
- * What a provider's libraries are copied from: an archive (a wheel or a NuGet package, both zip
- * files), or a folder with one unpacked.
+ * Source of a provider's libraries: an archive (a wheel or a NuGet package, both zip files), or a
+ * folder with one unpacked.
  */
 import { createHash, type Hash } from 'node:crypto';
 import { createReadStream, type Stats, writeSync } from 'node:fs';

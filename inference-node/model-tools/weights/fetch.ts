@@ -106,7 +106,7 @@ async function downloadAddress(
   wanted: readonly WeightsFile[],
   { cacheDir, env = {}, onProgress, signal = new AbortController().signal }: FetchOptions,
 ): Promise<void> {
-  // Its client takes a while to load too.
+  // Imported late: the client loads slowly too.
   const { AddressClient } = await import('./address.ts');
   const { downloadFromAny } = await import('./download.ts');
   await using client = new AddressClient({ env });
@@ -195,7 +195,7 @@ async function streamOnce(
   config: NpmConfig,
   { onProgress, env = {}, signal = new AbortController().signal }: FetchOptions,
 ): Promise<void> {
-  // They take a while to load, and most starts fetch nothing.
+  // Imported late: these load slowly, and most starts fetch nothing.
   const { RegistryClient } = await import('./registry.ts');
   const { storeParts } = await import('./package-parts.ts');
   await using client = await RegistryClient.open(source, config, env, signal);

@@ -8,7 +8,7 @@ import { delimiter, dirname, join } from 'node:path';
 import { ModelError } from '@matting/serving/models/model-error.ts';
 import { parse } from 'ini';
 
-/** By npm's own names, such as `registry`, `@scope:registry`, `//host/:_authToken`. Never print it. */
+/** Keys are npm's, such as `registry`, `@scope:registry`, `//host/:_authToken`. Never print it. */
 export type NpmConfig = Readonly<Record<string, string | readonly string[] | undefined>>;
 
 type Env = Readonly<Record<string, string | undefined>>;

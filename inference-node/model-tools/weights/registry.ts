@@ -17,7 +17,7 @@ const HTTP = /^https?:$/;
 const PASSING: ReadonlySet<number> = new Set([408, 420, 429]);
 /** A fetch is given up before its temporary file counts as abandoned (cache-files.ts). */
 const SILENCE_MAX_MS = 300_000;
-/** Where npm's settings name no others. npm itself waits longer; a start reports sooner. */
+/** Used if npm's settings name no others. npm itself waits longer; a start reports sooner. */
 const DEFAULTS = {
   'fetch-timeout': 30_000,
   'fetch-retries': 2,
@@ -161,7 +161,9 @@ export function registryOf(source: NpmSource, config: NpmConfig): URL {
   throw unusable('its registry is no http or https address');
 }
 
-/** That of the longest part of the address that has one, or of the registry on the same host. */
+/**
+ * The login of the longest part of the address that has one, or of the registry on the same host.
+ */
 function loginFor(url: URL, registry: URL, config: NpmConfig): string | undefined {
   const place = placeWith(url, config, ['_authToken', '_auth', '_password']);
   if (place === undefined) {

@@ -93,7 +93,7 @@ export class DirectFiles {
     { contentLength, sha256 }: DeclaredFile,
     limits: Limits,
   ): Promise<Buffer> {
-    // Its own memory: a pooled slice would pin its neighbours.
+    // Memory of its own: a pooled slice would pin its neighbours.
     const file = Buffer.allocUnsafeSlow(contentLength);
     const stored = await this.#client.get(url, file, limits);
     const expected = sha256 ?? stored;

@@ -3,7 +3,7 @@ export class SilenceWatch {
   readonly signal: AbortSignal;
   readonly #silent = new AbortController();
   readonly #timers: readonly [NodeJS.Timeout, NodeJS.Timeout];
-  /** This is why the watch aborted; undefined: it did not. */
+  /** Why the watch aborted; undefined: it did not. */
   expired: string | undefined;
 
   constructor(silenceMs: number, leftMs: number, call: AbortSignal) {

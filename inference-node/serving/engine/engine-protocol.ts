@@ -63,8 +63,8 @@ export type ToEngine =
   /** The message has one part if spec.path is undefined: the graph. */
   | { readonly kind: 'init'; readonly spec: SessionSpec }
   /**
-   * Its one part is rgb. `size`: of the picture in the input (picture/matte/model-input.ts);
-   * absent: it fills the input.
+   * One part: rgb. `size`: of the picture in the input (picture/matte/model-input.ts); absent: it
+   * fills the input.
    */
   | { readonly kind: 'run'; readonly id: number; readonly size?: Size | undefined };
 
@@ -91,8 +91,7 @@ const FAILURE_OF_A_LIBRARY = /\bCU[A-Z_]* failure -?\d+: [^;]+/;
 /** The arena says this if CUDA gives it no memory, and may put a function's signature before it. */
 const MEMORY_IS_SHORT = /\bFailed to allocate memory for requested buffer of size \d+/;
 /**
- * These patterns match the source file, the function and the assertion in ONNX Runtime's messages,
- * and the source file in OpenVINO's.
+ * Source file, function and assertion in ONNX Runtime's messages; the source file in OpenVINO's.
  */
 const PLACES = [
   /\b(?:Exception from|Check '[^']{1,200}' failed at) src\/\S+:\d+:\s*/g,

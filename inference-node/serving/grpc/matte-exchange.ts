@@ -158,7 +158,7 @@ export class MatteExchange {
   async #receive(order: MatteOrder, signal: AbortSignal): Promise<ReceivedFiles> {
     const files = filesOf(order);
     const totalLength = totalOf(files);
-    // Its own memory: a pooled slice would pin its neighbours.
+    // Memory of its own: a pooled slice would pin its neighbours.
     const bytes = Buffer.allocUnsafeSlow(totalLength);
     let start = 0;
     const parts = files.map(({ key, name, file }) => {
@@ -227,7 +227,7 @@ export class MatteExchange {
     this.#thumbnail = result.thumbnail;
   }
 
-  /** It always travels in the call: the result's place is for the result alone. */
+  /** A matte always travels in the call: the signed URL is for the result alone. */
   async #sendMatte({ matte }: ImageResult, signal: AbortSignal): Promise<void> {
     for (let offset = 0; offset < (matte?.length ?? 0); offset += CHUNK_BYTES_MAX) {
       const data = matte!.subarray(offset, offset + CHUNK_BYTES_MAX);

@@ -78,7 +78,7 @@ const SPAN: SpanBegin = {
 /** A timer cannot wait longer; such a deadline is none. */
 const TIMER_MS_MAX = 2_147_483_647;
 
-/** It begins anew where it arrives: a cancellation just before the deadline is the deadline. */
+/** gRPC deadlines restart at the receiver: a cancellation this close counts as the deadline. */
 const DEADLINE_TRAVEL_MS = 100;
 
 /** Faults of the node, logged as errors; most other errors are the callers' own. */
@@ -121,7 +121,7 @@ export class MatteHandler {
     });
   }
 
-  /** They are over once `untilIdle` resolves. */
+  /** `untilIdle` resolves once all have ended. */
   abortAll(reason: ContractError): void {
     for (const controller of [...this.#calls]) controller.abort(reason);
   }
@@ -206,7 +206,7 @@ class MatteCallRun {
 
   async #withPermit(work: NodeWork, order: MatteOrder): Promise<StageTimings> {
     const megapixels = countedMegapixels(costOf(order));
-    // This comes before the permit, so that the estimate does not count this image.
+    // Before the permit, so that the estimate does not count this image.
     const waitMs = work.pipeline.estimatedWaitMs(order.plan);
     if (order.waitMsMax !== undefined && waitMs > order.waitMsMax) {
       throw new ContractError('NODE_OVERLOADED', 'No engine becomes free within wait_ms_max.');

@@ -270,7 +270,7 @@ export class CapacityWatchers {
     this.#repeatTimer?.refresh();
     const capacity = this.#read();
     for (const call of this.#watchers.keys()) {
-      // It has yet to read an older one; the next message says everything again.
+      // A slow watcher still has an older message to read; the next one says everything again.
       if (!call.writableNeedDrain && call.writableLength === 0) this.#writeTo(call, capacity);
     }
   }

@@ -95,7 +95,7 @@ export class Registration {
         'grpc.enable_http_proxy': 0,
         'grpc.max_receive_message_length': MESSAGE_BYTES_MAX,
         'grpc.max_send_message_length': MESSAGE_BYTES_MAX,
-        // Its own back-off would outlast ours and fail our calls without trying.
+        // grpc-js would back off longer than we do, and fail our calls without trying.
         'grpc.initial_reconnect_backoff_ms': this.#bounds.backoffMinMs,
         'grpc.max_reconnect_backoff_ms': this.#bounds.backoffMinMs,
       });

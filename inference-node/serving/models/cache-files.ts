@@ -27,7 +27,7 @@ const WRITABLE_BY_OTHERS = 0o002;
 export class WholeFile {
   readonly path: string;
   readonly handle: FileHandle;
-  /** Where it lies until then, for a library that writes to a path. */
+  /** Path of the file until then, for a library that writes to a path. */
   readonly temporary: string;
   #open = true;
 

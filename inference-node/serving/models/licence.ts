@@ -11,7 +11,7 @@ export type CommercialUse = (typeof COMMERCIAL_USES)[number];
 
 export interface UseTerms {
   readonly commercialUse: CommercialUse;
-  /** This line names who states the use, and what is not stated. */
+  /** Who states the use, and what is not stated, in one line. */
   readonly reason: string;
   /** The value is a URL; unknown: nobody states the use. */
   readonly source: string;

@@ -104,7 +104,7 @@ export interface SourceGraph {
    * request wants another size of inputSize.
    */
   readonly dynamic?: boolean;
-  /** Its input has a fourth channel, a trimap: it has the role `refine`, and no other. */
+  /** The input's fourth channel is a trimap. Such a model has the role `refine`, and no other. */
   readonly trimap?: true;
 }
 

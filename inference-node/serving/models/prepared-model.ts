@@ -95,7 +95,7 @@ interface DataFile {
   readonly sha256: string;
 }
 
-/** What OpenVINO made of a graph, for a processor like this one. Only preparing writes it. */
+/** A graph that OpenVINO compiled, for a processor like this one. Only preparing writes it. */
 export interface CompiledGraph {
   readonly path: string;
   readonly sha256: string;
@@ -114,7 +114,7 @@ export interface OpenvinoUse {
   readonly library: string;
   /** Absent: it compiles the graph, which takes several times as long. */
   readonly compiled?: CompiledGraph;
-  /** Where to write what it compiled. */
+  /** File for the compiled graph. */
   readonly exportTo?: string;
 }
 
@@ -132,15 +132,12 @@ export interface PreparedModel {
    */
   readonly recordsBeside?: string;
   readonly precision: Precision;
-  /**
-   * This line explains why `auto` does not run int8 here although the model has it; else it is
-   * absent.
-   */
+  /** Why `auto` does not run int8 here although the model has it, in one line; else absent. */
   readonly precisionFallback?: string;
   readonly provider: ExecutionProvider;
   /** Absent: ONNX Runtime runs it. */
   readonly openvino?: OpenvinoUse;
-  /** This line explains why OpenVINO, which is installed, does not run the model; else absent. */
+  /** Why the installed OpenVINO does not run the model, in one line; else absent. */
   readonly runtimeFallback?: string;
   readonly inputWidth: number;
   readonly inputHeight: number;

@@ -1,6 +1,6 @@
 /** Draws the trimap beside a picture. Pure; picture/matte/trimap.ts makes one of a matte. */
 
-/** Its bytes. Divided by 255 they are what trimap-based networks are trained on. */
+/** Bytes of a trimap. Divided by 255 they are the values of the networks' training. */
 export const TRIMAP = { background: 0, unsure: 128, subject: 255 } as const;
 
 /** HWC, four bytes a pixel. */

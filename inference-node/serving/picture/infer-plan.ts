@@ -16,7 +16,7 @@ interface Run {
   readonly role: MatteRole;
 }
 
-/** What a plan's looks are taken of. */
+/** The picture, or part of it, that the models of a plan see. */
 export interface Sight {
   readonly picture: Size;
   /** A part in the picture's pixels, as the picture of all looks; undefined: all of it. */

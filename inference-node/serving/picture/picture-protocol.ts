@@ -23,7 +23,7 @@ export type FinishTimings = Pick<StageTimings, 'refineMs' | 'finishMs' | 'encode
 export interface MatteHead {
   readonly size: Size;
   readonly role: MatteRole;
-  /** What it shows of the picture, in its pixels; undefined: all of it. */
+  /** The part of the picture in its pixels; undefined: all of it. */
   readonly part?: Box | undefined;
 }
 
@@ -58,7 +58,7 @@ export type ToPictureWorker =
     }
   | { readonly kind: 'release' };
 
-/** What is decoded in a worker. */
+/** Files that a worker decodes. */
 export type OpenedFile = 'image' | 'background' | 'hints';
 
 export type FromPictureWorker =
@@ -70,7 +70,7 @@ export type FromPictureWorker =
       readonly kind: 'decoded';
       readonly format: InputFormat;
       readonly size: Size;
-      /** Of the image, else of a background. */
+      /** For the image, else for a background. */
       readonly mended?: Mended | undefined;
       readonly decodeMs: number;
     }

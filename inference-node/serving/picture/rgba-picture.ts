@@ -38,8 +38,8 @@ export interface RawPixels extends Size {
 }
 
 /**
- * What the service left out of a file, or added, to decode it whole: bytes of a JPEG that belong to
- * no block and to no marker, or the pad byte of a WebP's last chunk.
+ * Bytes that the service left out or added to decode a file whole: bytes of a JPEG outside of
+ * blocks and markers, or the pad byte of a WebP's last chunk.
  */
 export type Mended = 'stray_bytes' | 'pad_byte';
 

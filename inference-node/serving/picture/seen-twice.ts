@@ -1,6 +1,6 @@
 /**
- * What counts of a picture whose framed look is not believed: what a second look or the opinion
- * shows too. On the main thread. docs/adr/0047.
+ * If the framed look is not believed, an area counts only if a second look or the opinion shows it
+ * too. On the main thread. docs/adr/0047.
  */
 import { FRAMED_RULES, keptShare, type SizedMatte, sideShares } from './framed-look.ts';
 import { unsureShare } from './worth-running.ts';

@@ -15,7 +15,7 @@ export const ZOOM_RULES = {
   marginShare: 0.5,
   /** A closer look that shows less than this share of what the first shows lost the subject. */
   keptShareMin: 0.5,
-  /** What a closer look shows of this share of a side of the part goes on outside of it. */
+  /** A subject that covers this share of a side of the part continues outside of it. */
   sideShareMax: 0.05,
 };
 
@@ -33,7 +33,7 @@ const SAMPLE_STEP = 7;
 const PARTS_MAX = 3;
 /** A box is cut in two where nothing is shown along this share of the matte's side. */
 const GAP_SHARE_MIN = 1 / 64;
-/** Its pieces are cut again, so often: to part three subjects takes two cuts, and specks more. */
+/** Times that pieces are cut again: three subjects need two cuts, and specks more. */
 const CUTS_MAX = 4;
 
 /**
@@ -81,7 +81,7 @@ function joinNear(boxes: readonly Box[], isNear: (one: Box, other: Box) => boole
       if (!isNear(box, other) && !isNear(other, box)) continue;
       box = boxAround([box, other]);
       apart.splice(at, 1);
-      // It is larger now, and may be near those before.
+      // The box is larger now, and may be near those before.
       at = -1;
     }
     apart.push(box);

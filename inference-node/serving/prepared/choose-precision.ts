@@ -14,7 +14,7 @@ export interface PrecisionWish {
 
 interface PrecisionChoice {
   readonly precision: Precision;
-  /** This line explains why `auto` did not choose int8. */
+  /** Why `auto` did not choose int8, in one line. */
   readonly fallback?: string;
 }
 

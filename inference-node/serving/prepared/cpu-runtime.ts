@@ -55,9 +55,9 @@ export interface RuntimeOptions {
 type Here = Pick<Answering, 'machine'>;
 
 interface RuntimeRecord {
-  /** What was compared (identityOf). */
+  /** The compared file (identityOf). */
   readonly sha256: string;
-  /** Of OpenVINO. */
+  /** OpenVINO's. */
   readonly version: string;
   readonly machines: readonly Compared[];
 }
@@ -153,7 +153,7 @@ export async function prepareRuntime(
   const isDone = async () => {
     if (known === undefined) return false;
     const verdict = judge(known, wanted);
-    // Whoever names OpenVINO has it try again what it refused.
+    // An operator who names OpenVINO has it try again what it refused.
     if (typeof verdict === 'string') return !isRequired(model, options);
     return (await wrongWith({ path, sha256: verdict.compiled })) === undefined;
   };
@@ -213,7 +213,7 @@ async function compareOnce(
   }
 }
 
-/** What stays only takes room. */
+/** A file that stays only takes room. */
 async function removeQuietly(path: string): Promise<void> {
   await rm(path, { force: true }).catch(() => undefined);
 }
@@ -231,12 +231,14 @@ function isOfOpenSize({ form }: PreparedModel): boolean {
   return form?.sides !== undefined;
 }
 
-/** Whoever names OpenVINO means the models that come with the service: it may run no added one. */
+/**
+ * An operator who names OpenVINO means the models of the service: OpenVINO may run no added one.
+ */
 function isRequired({ form }: PreparedModel, { wanted }: RuntimeOptions): boolean {
   return wanted === 'openvino' && form === undefined;
 }
 
-/** What was measured bounds the engines of an added model: the larger of both runtimes counts. */
+/** The measured memory bounds the engines of an added model: the larger of both runtimes counts. */
 function runningOpenvino(
   model: PreparedModel,
   { library }: OpenvinoHere,
@@ -288,7 +290,7 @@ async function removeUnused(
   }
 }
 
-/** It is code: whoever may write it decides what the engines run. */
+/** A compiled graph is code: a user who may write it decides what the engines run. */
 async function wrongWith({ path, sha256 }: CompiledGraph): Promise<string | undefined> {
   if ((await statOrNull(path)) === null) return 'is gone';
   return (await foreignTo(path)) ?? ((await hashFile(path)) === sha256 ? undefined : 'is altered');

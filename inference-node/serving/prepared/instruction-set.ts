@@ -54,7 +54,7 @@ export function digestInstructions(cpuInfo = readCpuInfo()): string {
   return digest.slice(0, DIGEST_DIGITS);
 }
 
-/** These multiply bytes and add the products up in 32 bits, in one instruction. */
+/** Instruction sets that multiply bytes and add the products in 32 bits, in one instruction. */
 const INT8_CLASSES: ReadonlySet<string> = new Set([
   'x64-amx-int8',
   'x64-avx512-vnni',

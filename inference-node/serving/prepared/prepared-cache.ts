@@ -162,7 +162,7 @@ export async function listPrepared(
     if (sidecar === null) continue;
     const recordsBeside = join(directory, graph);
     if (names.includes(graph)) found.push({ path: recordsBeside, recordsBeside, sidecar });
-    // It runs as it is.
+    // The file runs as it is.
     else if (sidecar.sha256 === file?.sha256) {
       found.push({ path: weightsPath(cacheDir, manifest, file), recordsBeside, sidecar });
     }

@@ -26,7 +26,7 @@ import { CHECK_BLOCKS } from './answer-check.ts';
 export type Range = readonly [lower: number, upper: number];
 
 interface CalibrationPhoto {
-  /** Its file's name without the folder; for people. */
+  /** The file's name without the folder; for people. */
   readonly name: string;
   readonly sha256: string;
 }

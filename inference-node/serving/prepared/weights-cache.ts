@@ -22,7 +22,7 @@ import { diskError, ModelError } from '../models/model-error.ts';
 type WeightsState =
   | { readonly state: 'checked' }
   | { readonly state: 'missing' }
-  /** It is not the file the manifest names; `reason` says how it differs. */
+  /** Differs from the file that the manifest names; `reason` says how. */
   | { readonly state: 'altered'; readonly reason: string };
 
 /** Numbers as decimal text: nanoseconds do not fit a double. */

@@ -23,7 +23,7 @@ import { readStat } from './proc-files.ts';
 export interface ChildExit {
   readonly code: number | null;
   readonly signal: NodeJS.Signals | null;
-  /** This is why the child was ended or never ran, if known: a malformed frame, or no process. */
+  /** Why the child was ended or never ran, if known: a malformed frame, or no process. */
   readonly error?: Error | undefined;
 }
 
@@ -31,7 +31,7 @@ export interface SpawnChildOptions<Incoming> {
   /** Absolute path of the child's program (.ts). It calls serveParent. */
   readonly program: string;
   readonly args?: readonly string[];
-  /** This is the child's whole environment: it inherits nothing else. */
+  /** The child's whole environment: it inherits nothing else. */
   readonly env: Readonly<Record<string, string>>;
   readonly execArgv?: readonly string[];
   /**

@@ -14,7 +14,7 @@ export function goFirstWhereMemoryIsOut(as: keyof typeof OOM_SCORES): void {
   try {
     writeFileSync('/proc/self/oom_score_adj', OOM_SCORES[as]);
   } catch (error) {
-    // This is not Linux, or /proc is not writable: then the kernel decides by itself.
+    // Not Linux, or /proc is not writable: then the kernel decides by itself.
     const { code } = error as NodeJS.ErrnoException;
     if (code !== 'ENOENT' && code !== 'EACCES' && code !== 'EROFS') throw error;
   }

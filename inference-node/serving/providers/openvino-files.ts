@@ -27,7 +27,7 @@ interface OpenvinoFile {
 
 const LIBRARIES = 'openvino/libs';
 
-/** By their path in the wheel. */
+/** Keys are paths in the wheel. */
 export const OPENVINO_FILES: ReadonlyMap<string, OpenvinoFile> = new Map(
   [
     [
@@ -98,7 +98,7 @@ export async function readOpenvino(
   return { state: 'installed', folder, library: path.join(folder, OPENVINO_LIBRARY) };
 }
 
-/** What runs by it, or one line that says why there is none. Sizes alone are checked. */
+/** The installed OpenVINO, or one line that says why there is none. Checks sizes alone. */
 export async function findOpenvino(
   providerDir: string,
   wanted: CpuRuntimeChoice,

@@ -25,7 +25,7 @@ export interface EngineShare {
   /** @throws ContractError NODE_SHORT_OF_MEMORY where there is none in time. */
   room(): Promise<void>;
   resize(bytes: number): void;
-  /** Its processes are being ended. */
+  /** The processes are being ended. */
   leave(): void;
   release(): void;
 }

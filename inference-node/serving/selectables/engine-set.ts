@@ -94,7 +94,7 @@ export class EngineSet implements EnginePool {
     return this.#state === 'loaded' ? this.#loadSinceMs + this.#loadMs : undefined;
   }
 
-  /** It failed a short while ago. */
+  /** Loading failed a short while ago. */
   get isOff(): boolean {
     return performance.now() < this.#offUntilMs;
   }

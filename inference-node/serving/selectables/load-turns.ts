@@ -81,7 +81,7 @@ export class LoadTurns {
     const nowMs = performance.now();
     const isWanted = wanted !== undefined && nowMs - wanted.askedAtMs < WANTED_MS;
     if (isWanted && nowMs < turn.endsAtMs) return turn;
-    // It comes again after the others that wait.
+    // The model waits again behind the others.
     this.#wanted.delete(turn.name);
     this.#end();
     return undefined;

@@ -22,7 +22,7 @@ export interface PoolSettings {
   readonly modelSettings: ModelSettings;
   readonly providerDir: string;
   readonly cpuRuntime: CpuRuntimeChoice;
-  /** Its number or identifier. Undefined: the first. */
+  /** The GPU's number or identifier. Undefined: the first. */
   readonly gpuDevice: string | undefined;
   /** Undefined: the execution provider decides. */
   readonly engines: number | undefined;

@@ -64,5 +64,5 @@ export interface ImageHeader {
   readonly animated: boolean;
 }
 
-/** Of a variant of a format that no decoder here reads: its name, to follow "this is". */
+/** Variant of a format that no decoder here reads: its name, to follow "this is". */
 export type UnreadVariant = string;

@@ -1,5 +1,5 @@
 /** The program of an engine's process: one model, one run at a time (engine-protocol.ts). */
-// This import comes first: the following ones import ONNX Runtime.
+// First, since the following imports load ONNX Runtime.
 import './runtime-redirect.ts';
 import { flushCompileCache } from 'node:module';
 import type { Frame } from '../../process/frames.ts';

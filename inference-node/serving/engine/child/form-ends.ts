@@ -26,7 +26,7 @@ interface Place extends Size {
   readonly top: number;
 }
 
-/** What the ends take of a session: neither its provider nor its threads. */
+/** The part of a session that the ends use: neither provider nor threads. */
 export type FormSpec = Pick<
   SessionSpec,
   | 'inputName'

@@ -159,12 +159,12 @@ function rangeOf(size: number): Range {
 }
 
 /**
- * What OpenVINO restores it keeps in a form of its own, and of the file it reads 0.5 MB again in a
- * run: the rest need not stay in the memory of each engine.
+ * OpenVINO copies the restored model into a form of its own, and reads only 0.5 MB of the file
+ * again in a run. The rest need not stay in the memory of each engine.
  */
 function restore(library: Openvino, core: Handle, { path, sha256 }: CompiledGraph): Handle {
   const file = mapFile(path);
-  // It is input of native code.
+  // Native code parses the file.
   if (createHash('sha256').update(file.bytes).digest('hex') !== sha256)
     throw new Error(`${path} was altered since it was checked and is not loaded`);
   const { length } = file.bytes;
@@ -211,7 +211,7 @@ function factsOf(
     );
     return length === 1 ? [named] : [...facts, named];
   } catch {
-    // There is none of this name: requireNames reports it.
+    // No input or output has this name: requireNames reports it.
     return facts;
   }
 }

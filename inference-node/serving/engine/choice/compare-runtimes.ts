@@ -16,9 +16,9 @@ import { dataBytesOf } from '../pool/engine-bounds.ts';
 import type { EnginePool } from '../pool/engine-pool.ts';
 import { openEnginePool } from '../pool/open-engine-pool.ts';
 
-/** Of each. The fastest of them is compared: what disturbs a run makes it slower, never faster. */
+/** Rounds of each runtime. The fastest counts: disturbances only make a run slower. */
 const ROUNDS = 5;
-/** Where the share is so near to the one that decides: equal machines are to choose equally. */
+/** Rounds if the share is near the deciding one: equal machines should choose equally. */
 const ROUNDS_NEAR = 20;
 const NEAR = 0.06;
 /** Processor ticks (10 ms) of a run from which on two are enough: BiRefNet lite takes 800. */
@@ -99,13 +99,13 @@ async function bounded<T>(
 
 interface Best {
   readonly ticks: number;
-  /** Of its process so far. */
+  /** Peak of the process so far. */
   readonly peakBytes: number;
   readonly alpha: Uint8Array;
 }
 
 function openAlone(model: PreparedModel, { childEnv, signal }: AloneOptions) {
-  // Whoever compares says what came of it.
+  // The caller logs the outcome.
   const log = pino({ level: 'silent' });
   const pool: EnginePool = openEnginePool({
     ...{ model, engines: 1, threadsPerEngine: 1, childEnv, log },

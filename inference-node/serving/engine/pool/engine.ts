@@ -59,7 +59,7 @@ export interface EngineLoss {
   readonly task: RunTask | undefined;
   readonly started: boolean;
   readonly message: string;
-  /** It reported while loading that the model cannot be loaded. */
+  /** The engine reported while loading that the model cannot be loaded. */
   readonly broken: boolean;
 }
 
@@ -124,7 +124,7 @@ export class Engine {
     return this.#child?.exited === false ? this.#child.pid : undefined;
   }
 
-  /** Its process was killed and does not die; also of a closed one. */
+  /** The process was killed and does not die; also of a closed engine. */
   get stuck(): boolean {
     return this.#child?.stuck ?? false;
   }
@@ -162,7 +162,10 @@ export class Engine {
     else opening.take(this, () => this.#spawn());
   }
 
-  /** Its GPU is lost: ends its process. onLoss is called for what was in it. The pool closes it. */
+  /**
+   * The GPU is lost: ends the process, and calls onLoss for the image in it. The pool closes the
+   * engine.
+   */
   loseDevice(reason: string): void {
     if (this.#state !== 'down' && !OVER.includes(this.#state)) this.#stop('device', reason);
   }
@@ -239,7 +242,7 @@ export class Engine {
     this.#timer = timer;
   }
 
-  /** It loads no longer: the next of its GPU may. */
+  /** Loading is over: the next engine of the GPU may load. */
   #leaveOpening(): void {
     clearInterval(this.#progressTimer);
     this.#options.opening?.leave(this);

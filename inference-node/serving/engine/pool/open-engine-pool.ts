@@ -300,7 +300,7 @@ class ChildEnginePool implements EnginePool, EngineListener {
 
   #dispatch(): void {
     if (this.#closing !== undefined || this.#state === 'failed') return;
-    // Its engines end one after the other: none of them takes what another one lost.
+    // Engines of a lost GPU end one after the other: none takes another's lost image.
     if (this.#options.device?.outReason !== undefined) return;
     const idle = this.#engines.filter(engine => engine.state === 'idle');
     for (const engine of idle) {

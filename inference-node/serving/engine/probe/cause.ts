@@ -1,6 +1,6 @@
 /** Keeps of ONNX Runtime's messages the part that an operator needs. Pure. */
 
-/** This comes before the cause: which file, and places and signatures of the runtime's source. */
+/** Text before the cause: the file, and places and signatures of the runtime's source. */
 const NOISE: readonly RegExp[] = [
   /^\[ONNXRuntimeError\] : \d+ : \w+ : /,
   /^Load model from .*? failed: ?/s,

@@ -9,7 +9,7 @@
  *        ◄──────────────────────────── ran, with the values where one output was asked for | failed
  */
 
-// This import is first: what follows imports ONNX Runtime.
+// First, since the following imports load ONNX Runtime.
 import '../child/runtime-redirect.ts';
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import { readTensorHeads, requireDataBeside } from '../../onnx/tensor-heads.ts';

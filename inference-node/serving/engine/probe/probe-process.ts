@@ -70,7 +70,7 @@ export class ProbeProcess {
     this.#timeoutMs = limits.timeoutMs ?? PROBE_TIMEOUT_MS;
     this.#memoryMaxBytes = limits.memoryMaxBytes ?? PROBE_MEMORY_MAX_BYTES;
     this.#signal = signal;
-    // Its end may come while nobody waits for an answer.
+    // The process may end while nobody waits for an answer.
     this.#gone.promise.catch(() => undefined);
     this.#child = spawnRuntimeChild<Said>(PROGRAM, childEnv, {
       dataBytesMax: this.#memoryMaxBytes + RUNTIME_RESERVED_BYTES,
@@ -94,7 +94,7 @@ export class ProbeProcess {
     }, ms);
   }
 
-  /** Its matte of this run came in time. */
+  /** The run's matte came in time. */
   allowFurtherRuns({ seconds }: GraphRun): void {
     this.#allow(this.#timeoutMs + FURTHER_RUNS * 1000 * seconds);
   }

@@ -78,7 +78,7 @@ async function tryWays(installed: Omit<TriedDecoder, 'within'>): Promise<HeifDec
   const ways = existsSync(UNSHARE) ? [...WITHOUT_NETWORK, []] : [[]];
   let failure = new Error('it was not tried');
   for (const within of ways) {
-    // It rejects where TMPDIR cannot be used: then this decoder cannot, and the node can.
+    // Rejects if TMPDIR cannot be used: then this decoder cannot, and the node can.
     const tried = await tryDecoder({ ...installed, within }).catch(reasonOf);
     if (!(tried instanceof Error)) return tried;
     failure = tried;

@@ -43,7 +43,7 @@ export function moduleCommand(order: DecodeOrder): string[] {
   return [process.execPath, ...options, CHILD, JSON.stringify(order)];
 }
 
-/** Its help does not name it. Without it later versions leave out tiles that they cannot decode. */
+/** Not in the program's help. Without it later versions leave out tiles that they cannot decode. */
 const STRICT = '--strict';
 /**
  * The program gets the options that its version's help names. Without the first, compression takes

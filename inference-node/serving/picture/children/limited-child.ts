@@ -49,12 +49,12 @@ const ERROR_LENGTH_MAX = 1000;
 
 export interface LimitedRun {
   readonly command: readonly string[];
-  /** Its descriptors from 3 on. */
+  /** Descriptors of the program from 3 on. */
   readonly files: readonly FileHandle[];
   readonly limits: ChildLimits;
   /**
-   * It runs on Node: V8 and WebAssembly reserve addresses that they never use, so that its memory
-   * is bounded as what it may write to.
+   * The program runs on Node: V8 and WebAssembly reserve addresses that they never use, so the
+   * bound is on writable memory.
    */
   readonly onNode?: boolean;
   /**

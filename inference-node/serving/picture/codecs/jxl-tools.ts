@@ -32,7 +32,7 @@ const LINKS: Links = {
   'pixels-ec2.pgm': EXTRA_OUTPUT,
 };
 export const DJXL_EXTRA_CHANNELS_MAX = 2;
-/** What djxl (0.7) says of samples that it decodes and cannot write. */
+/** djxl (0.7) prints this for samples that it decodes and cannot write. */
 const UNWRITTEN = /bit depth does not (fit|match)/i;
 const UNWRITTEN_DEPTH = [
   'UNSUPPORTED_IMAGE_FORMAT',
@@ -78,9 +78,9 @@ async function runDjxl<Result>(
   const [input, output, extra] = [await openNameless(), await openNameless(), await openNameless()];
   try {
     await writeAll(input, file);
-    // It chooses the format by the name of its target: PGM, PPM or PAM, as the picture needs.
-    // Its --bits_per_sample spoils 16 bits (djxl 0.7): its output is converted to 8 bits here.
-    // Only 32 bits need it, which PPM does not have.
+    // djxl chooses the format by the name of its target: PGM, PPM or PAM, as the picture needs. Its
+    // --bits_per_sample spoils 16 bits (djxl 0.7): its output is converted to 8 bits here. Only 32
+    // bits need it, which PPM does not have.
     const options = ['--num_threads=1', '--quiet', ...ownOptions];
     const limits = limitsFor(width * height);
     const failure = await withLinks(LINKS, async folder => {

@@ -13,7 +13,7 @@ export function isWhole({ frame, source, target }: Layout, input: Size): boolean
   );
 }
 
-/** What lies beneath a cut-out, the backdrop first. */
+/** Layers beneath a cut-out, the backdrop first. */
 interface Beneath {
   readonly backdrop: Backdrop | undefined;
   readonly shadow: CastShadow | undefined;

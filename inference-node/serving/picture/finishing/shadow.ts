@@ -94,7 +94,7 @@ export function castShadow(
   return { rowAt: y => rowBetween(moved, between, layout.frame.width, y) };
 }
 
-/** What the result shows of the subject, with room for the blur around it. */
+/** The part of the subject in the result, with room for the blur around it. */
 function drawGrid(
   alpha: Uint8Array,
   input: Size,

@@ -23,9 +23,8 @@ interface SeenSubject {
 }
 
 /**
- * These bounds decide what is a subject, unsure and cut off. They were chosen on close-ups,
- * compositions and pictures of nothing, each judged without its like (bench/quality-subject.ts,
- * bench/MEASUREMENTS.md).
+ * Bounds of a subject, of unsure and of cut off. Chosen on close-ups, compositions and pictures of
+ * nothing, each judged without its like (bench/quality-subject.ts, bench/MEASUREMENTS.md).
  */
 export const SUBJECT_RULES = {
   /** A pixel is solid from this alpha on, of 255. */

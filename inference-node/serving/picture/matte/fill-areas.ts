@@ -104,11 +104,11 @@ export function fillAreas(
 interface AreaDecisions {
   readonly trusted: readonly boolean[];
   readonly filled: readonly Area[];
-  /** These areas are not filled, but do not fall below the first look. */
+  /** Not filled, but never below the first look. */
   readonly kept: readonly Area[];
-  /** These areas do not fall below the first look where it is nearly sure. */
+  /** Never below the first look where it is nearly sure. */
   readonly sureKept: readonly Area[];
-  /** These areas do not rise above the first look. */
+  /** Never above the first look. */
   readonly ground: readonly Area[];
 }
 
@@ -361,7 +361,7 @@ function labelCores(undecided: Uint8Array, size: Size): Int32Array {
   return labels;
 }
 
-/** Outside of the picture a body goes on. */
+/** A body at the border continues beyond it. */
 function erode(marked: Uint8Array, { width, height }: Size): Uint8Array {
   return marked.map((_, cell) => {
     const x = cell % width;

@@ -16,7 +16,7 @@ export interface RoleMatte extends Size {
   /** The plane has one byte a pixel, 255 opaque. */
   readonly alpha: Uint8Array;
   readonly role: MatteRole;
-  /** What it shows of the picture, in its pixels; undefined: all of it. Merging ignores it. */
+  /** The part of the picture in its pixels; undefined: all of it. Merging ignores it. */
   readonly part?: Box | undefined;
 }
 
@@ -240,7 +240,7 @@ function reconstruct(cells: Uint8Array, { width }: Size): Uint8Array {
   }
   for (let level = 255; level > 0; level--) {
     const front = fronts[level]!;
-    // It grows meanwhile.
+    // The list grows meanwhile.
     for (let next = 0; next < front.length; next++) {
       const cell = front[next]!;
       if (joined[cell] !== level) continue;

@@ -44,11 +44,11 @@ export interface MattePart {
   readonly alpha: Buffer;
   readonly size: Size;
   readonly role: MatteRole;
-  /** What it shows of the picture, in its pixels; undefined: all of it. */
+  /** The part of the picture in its pixels; undefined: all of it. */
   readonly part?: Box | undefined;
 }
 
-/** What of the picture a model's input shows. */
+/** The part of the picture in a model's input. */
 export interface InputView {
   /** The input is as matte/framed-input.ts makes it. */
   readonly framed: boolean;

@@ -11,7 +11,7 @@ import { type MergedMatte, WORKING_PIXELS_MAX } from '../matte/refine.ts';
 
 const BOX_BYTES = 16;
 
-/** What a matte shows: a part of the picture in its pixels; undefined: all of it. */
+/** `part` is in the picture's pixels; undefined: the matte shows all of it. */
 export interface StoredMatte {
   readonly part: Box | undefined;
   readonly merged: MergedMatte;

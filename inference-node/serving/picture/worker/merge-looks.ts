@@ -15,7 +15,7 @@ import { boxAround } from '../zoomed-look.ts';
 import type { StoredMatte } from './matte-file.ts';
 
 export interface Looks {
-  /** Of the models, those of one part one after the other; none with a given matte. */
+  /** Mattes of the models, those of one part one after the other; none with a given matte. */
   readonly mattes: readonly RoleMatte[];
   readonly given?: StoredMatte | undefined;
   /** The picture of hints; undefined: they are shapes, if there are any. */

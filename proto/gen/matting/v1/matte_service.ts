@@ -287,7 +287,7 @@ export interface MatteHeader {
   /** The node returns the matte in `matte_chunk`, for a later call with `given_matte`. */
   matte: boolean;
   /**
-   * This matte, which a node returned for the same file, stands in for the models: none runs, and
+   * A matte that a node returned for the same file stands in for the models: none runs, and
    * `model`, `plan` and `selectable_sha256` must be empty. Only a node with the capability `matte`.
    */
   givenMatte: MatteFile | undefined;
@@ -309,7 +309,7 @@ export interface DirectInput {
 }
 
 /**
- * Where the node writes the result: one PUT of exactly the bytes in `result_digest`, which the
+ * The node writes the result there: one PUT of exactly the bytes in `result_digest`, which the
  * signature covers, to an object that does not exist. If the storage answers that it exists, the node
  * reports success, and the caller checks what the storage has.
  */
@@ -466,7 +466,7 @@ export interface BackgroundPicture {
 }
 
 /**
- * What the caller knows of the subject. The node applies the box, then keep, then erase. The
+ * The caller's hints about the subject. The node applies the box, then keep, then erase. The
  * strokes are seeds: colours and connection decide the area around them. A shape outside the input
  * or the box, or an empty one, is INVALID_ARGUMENT.
  */
@@ -720,8 +720,8 @@ export interface GetNodeInfoResponse {
    */
   selectable: SelectableModel[];
   /**
-   * What this node follows beyond the first release with upgrades, such as finishing.aspect_ratio: the
-   * message and the field. A caller sends no other of these fields to it. With hints.many_points a
+   * Fields that the node follows beyond the first release with upgrades, such as
+   * finishing.aspect_ratio: the message and the field. A caller sends it no other of these. With hints.many_points a
    * header may have 65536 bytes, otherwise 4096.
    */
   capabilities: string[];
@@ -6030,8 +6030,8 @@ export const MatteServiceService = {
     responseDeserialize: (value: Buffer): MatteResponse => MatteResponse.decode(value),
   },
   /**
-   * What this node is and can do. It does not change while the node serves, except for the fields that
-   * say so. UNAVAILABLE before that.
+   * The node's facts and abilities. They do not change while the node serves, except for the fields
+   * that say so. UNAVAILABLE before that.
    */
   getNodeInfo: {
     path: "/matting.v1.MatteService/GetNodeInfo" as const,
@@ -6079,8 +6079,8 @@ export interface MatteServiceServer extends UntypedServiceImplementation {
    */
   matte: handleBidiStreamingCall<MatteRequest, MatteResponse>;
   /**
-   * What this node is and can do. It does not change while the node serves, except for the fields that
-   * say so. UNAVAILABLE before that.
+   * The node's facts and abilities. They do not change while the node serves, except for the fields
+   * that say so. UNAVAILABLE before that.
    */
   getNodeInfo: handleUnaryCall<GetNodeInfoRequest, GetNodeInfoResponse>;
   /** The node's state and load: at once, then at every change (at most every 20 ms) and every second. */
@@ -6113,8 +6113,8 @@ export interface MatteServiceClient extends Client {
   matte(options: Partial<CallOptions>): ClientDuplexStream<MatteRequest, MatteResponse>;
   matte(metadata: Metadata, options?: Partial<CallOptions>): ClientDuplexStream<MatteRequest, MatteResponse>;
   /**
-   * What this node is and can do. It does not change while the node serves, except for the fields that
-   * say so. UNAVAILABLE before that.
+   * The node's facts and abilities. They do not change while the node serves, except for the fields
+   * that say so. UNAVAILABLE before that.
    */
   getNodeInfo(
     request: GetNodeInfoRequest,

@@ -12,7 +12,7 @@ import { bytesOfSamples, type Samples, sampleMaxOf } from './samples.ts';
 export const ICC_FIELD = 'icc-profile-data';
 export const STRIP_ROWS = 128;
 
-/** By libvips' name for what an image's numbers mean. */
+/** Keys are libvips' interpretations. */
 export const PIXEL_SPACES: Readonly<Record<string, PixelSpace | undefined>> = {
   srgb: 'rgb',
   rgb16: 'rgb',

@@ -55,7 +55,7 @@ function gridOf({ width, height }: Size): Size {
   return { width: side(width), height: side(height) };
 }
 
-/** By the seed: 1 for each cell with a pixel of it. */
+/** Per seed: 1 for each cell with a pixel of it. */
 function markCells(seeds: Uint8Array, size: Size, grid: Size): readonly Uint8Array[] {
   const marked = [0, KEEP_SEED, ERASE_SEED].map(() => new Uint8Array(grid.width * grid.height));
   for (let y = 0, at = 0; y < size.height; y++) {

@@ -47,7 +47,7 @@ const KEEP_RULES: GrowRules = {
   fadeShare: 0.15,
 };
 
-/** What erases reaches further: it never goes beyond what the matte shows. */
+/** Erasing reaches further, since it never goes beyond the matte. */
 const ERASE_RULES: GrowRules = {
   ...KEEP_RULES,
   reachCells: 6,
@@ -156,7 +156,7 @@ export function growStrokes(
 /** From this alpha on cells belong together. */
 const TOGETHER_FROM = 26;
 
-/** What the matte shows: of each cell its group, -1 where it shows nothing; the alpha of each. */
+/** Group of each cell, -1 where the matte shows nothing; the alpha of each group. */
 interface Shown {
   readonly groupOf: Int32Array;
   readonly sums: readonly number[];
@@ -275,7 +275,7 @@ function distances(
   for (const cell of sources) join(cell, 0);
   for (let distance = 0; distance <= most; distance++) {
     const front = fronts[distance]!;
-    // It grows meanwhile.
+    // The list grows meanwhile.
     for (let next = 0; next < front.length; next++) {
       const cell = front[next]!;
       if (best[cell] !== distance) continue;

@@ -3,7 +3,7 @@ import type { Box, Size } from '@matting/proto/contract/finishing.ts';
 import type { HintShape, Hints } from '@matting/proto/contract/hints.ts';
 import type { RgbaPicture } from '../../rgba-picture.ts';
 
-/** What a pixel of a plane of seeds says. */
+/** Values of a plane of seeds. */
 const NO_SEED = 0;
 export const KEEP_SEED = 1;
 export const ERASE_SEED = 2;
@@ -31,7 +31,7 @@ export function lumaOf({ rgba, width, height }: RgbaPicture): HintsPlane {
   return { luma, width, height };
 }
 
-/** What seeds are drawn from: shapes in the picture's pixels, or a plane over all of it. */
+/** Source of seeds: shapes in the picture's pixels, or a plane over all of it. */
 export type Drawn = Pick<Hints, 'keep' | 'erase'> | HintsPlane;
 
 export function isDrawn({ keep = [], erase = [] }: Hints): boolean {
