@@ -1,4 +1,4 @@
-/** These tests show what callers may, by rates, keys and networks, without a database. */
+/** Rates, keys and networks of callers, without a database. */
 import assert from 'node:assert/strict';
 import { isIpInNetworks, parseExactNetwork } from '@matting/http/networks.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';

@@ -1,4 +1,4 @@
-/** These are properties of what accounts share: queues, rates and the time of jobs. */
+/** Properties of queues, rates and times that accounts share. */
 import assert from 'node:assert/strict';
 import { fc, holds } from '@matting/test-support/property-tests.ts';
 import test from 'ava';

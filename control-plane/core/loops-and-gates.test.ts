@@ -1,4 +1,4 @@
-/** These parts go by a clock: a lease that is held, acceptance and readiness. */
+/** Parts that go by a clock: a lease that is held, acceptance and readiness. */
 import assert from 'node:assert/strict';
 import { syncBuiltinESMExports } from 'node:module';
 import timersPromises from 'node:timers/promises';
@@ -134,7 +134,7 @@ interface State {
   nowMs?: number;
   /** Megapixels finished in the last minute. */
   done?: number;
-  /** This counts those of the last ten minutes. */
+  /** Jobs done in the last ten minutes. */
   doneInTen?: number;
 }
 
@@ -290,7 +290,7 @@ test('readiness › checks at most once a second', async t => {
 test('readiness › does not wait for ever', async t => {
   const timeUp = Promise.withResolvers<boolean>();
   const waits = sinon.stub(timersPromises, 'setTimeout').callsFake(() => timeUp.promise);
-  // This call alone changes what modules have imported of it.
+  // Without this call, modules keep the function that they imported.
   syncBuiltinESMExports();
   t.teardown(() => {
     waits.restore();

@@ -1,4 +1,4 @@
-/** What a reader of a body keeps while its caller is silent. */
+/** Memory of a body's reader while its caller is silent. */
 
 import { Readable } from 'node:stream';
 import { setImmediate as nextTurn } from 'node:timers/promises';

@@ -119,7 +119,7 @@ test('multipart › a body that is cut anywhere is refused', t => {
   const image = { name: 'image_file', body: '\r\n--\r\n\0', fileName: 'a.png', type: 'image/png' };
   const form = formOf([{ name: 'crop', body: 'true' }, image]);
   const whole = read([form]);
-  // What stands behind the last boundary is not needed.
+  // Bytes behind the last boundary are not needed.
   for (let end = 0; end <= form.length; end += 1) {
     const cut = form.subarray(0, end);
     if (end >= form.length - 2) t.deepEqual(read(bytewise(cut)), whole);
@@ -127,7 +127,7 @@ test('multipart › a body that is cut anywhere is refused', t => {
   }
 });
 
-/** Its bytes as latin1 text, as all below. */
+/** Bytes as latin1 text, as all below. */
 const UTF8_NAME = Buffer.from('ä 中.jpg').toString('latin1');
 
 /** As clients write them. */
@@ -251,7 +251,7 @@ test('multipart › reads every lawful form, however it is cut', t => {
 /** As the reader of Node gives texts, and what has a picture's type without a file name. */
 const utf8 = (bytes: Buffer | ArrayBuffer) => new TextDecoder().decode(bytes);
 
-/** What the reader that comes with Node makes of a form; undefined where it refuses. */
+/** Parsed by Node's own reader; undefined if it refuses. */
 async function byNode(body: Buffer): Promise<[name: string, body: string][] | undefined> {
   const headers = { 'content-type': `multipart/form-data; boundary=${BOUNDARY}` };
   try {
@@ -296,7 +296,8 @@ test('multipart › what it takes of a form with faults the reader of Node takes
         assert.deepEqual(judge(bytewise(body)), whole);
         if (typeof whole === 'string') return;
         const other = await byNode(body);
-        // It knows neither folded lines, blanks behind a boundary nor files without a file name.
+        // Node's reader knows neither folded lines, blanks behind a boundary nor files without a
+        // file name.
         if (other === undefined) return;
         taken += 1;
         const mine = whole.map(part => [part.name, utf8(Buffer.from(part.body, 'latin1'))]);

@@ -24,7 +24,7 @@ import {
   readParameters,
 } from './request-headers.ts';
 
-/** What a request without output_format can be made in; the default first. */
+/** Formats for a request without output_format; the default first. */
 const ALL: readonly OutputFormat[] = ['png', 'webp', 'avif', 'jxl'];
 const CHROME =
   'text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,image/apng,*/*;q=0.8';
@@ -52,7 +52,7 @@ const UNNAMED: readonly [accept: string | undefined, answer: OutputFormat | 'jso
   // No answer is taken.
   ['image/jpeg', 'none'],
   ['image/png;level=1', 'none'],
-  // What cannot be read is as if it were not there.
+  // Unreadable entries count as absent.
   ['image', 'json'],
   ['image/', 'json'],
   [';;;,,,===', 'json'],

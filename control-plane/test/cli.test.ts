@@ -410,7 +410,7 @@ onStores(
       );
       const { out: again } = await run('mails', 'retry', '--json');
       t.deepEqual(JSON.parse(again), { retried: 0 });
-      // Its lease is still its holder's.
+      // The lease is still its holder's.
       t.truthy(await stores.outbox.delivered(sending, mailEnd()));
     });
 
@@ -585,7 +585,7 @@ test('a command waits for a database as long as it is told to', async t => {
   const output = {
     out: () => undefined,
     err: (text: string) => {
-      // It has tried once: from now on the database can be opened.
+      // The first try is over: from now on the database can be opened.
       if (err === '') rmSync(place);
       err += text;
     },
@@ -616,7 +616,7 @@ test('the program ends quietly where its output is not read', async t => {
   const env = { ...STARTED_ENV, MATTING_DATA_DIR: await temporaryFolder(t) };
   t.is((await runCli(env, 'migrate')).code, 0);
   const child = spawn(process.execPath, [PROGRAM, 'accounts', 'create', 'unread'], { env });
-  // This closes the pipe as `head` does when it has its lines.
+  // Closes the pipe as `head` does when it has its lines.
   child.stdout.destroy();
   let errors = '';
   child.stderr.on('data', text => {

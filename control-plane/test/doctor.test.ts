@@ -66,7 +66,7 @@ onDatabases(
     let replicas: Replicas;
     let dataDir: string;
     let env: Env;
-    /** This environment has all secrets that are planted. */
+    /** Environment with all planted secrets. */
     let secretive: Env;
     let apiKey: string;
     const place = (name: string) => path.join(dataDir, name);

@@ -347,7 +347,7 @@ test('a second look › is taken of a picture in which the subject is unsure, an
 
 /** The upper rows of an input, in a frame or not. */
 const UPPER_ROWS = new Uint8Array(16).fill(255, 0, 8);
-/** This matte shows the same rows, but is unsure about them. */
+/** The same rows, but unsure. */
 const FAINT_UPPER_ROWS = new Uint8Array(16).fill(200, 0, 8);
 
 test('a second look by the same model › is taken in a frame where the subject is quite unsure, and decides', async t => {

@@ -218,7 +218,7 @@ test('on a GPU a model that does not run there takes nothing from the others', a
   t.is(plan.runs[0]?.engines.snapshot().enginesReady, 1);
 });
 
-/** What `models fetch` leaves of a shipped model for which OpenVINO is faster on this machine. */
+/** Files that `models fetch` leaves of a shipped model if OpenVINO is faster on this machine. */
 async function recordOpenvino({ addedModelsDir, modelDir }: AddedFolders, name: string) {
   const bytes = encodeTinyModel();
   const graph = {

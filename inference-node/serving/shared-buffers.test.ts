@@ -38,7 +38,7 @@ class CountedBuffers extends BufferPool {
 
   override giveBack(buffer: Buffer): void {
     this.given += 1;
-    // Whoever still reads it sees at once that it is not theirs.
+    // A reader that still uses the buffer fails at once.
     buffer.fill(255);
     super.giveBack(buffer);
   }

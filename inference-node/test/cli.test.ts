@@ -325,7 +325,7 @@ test('a name of the catalogue is added where it is not there, once, and else nam
   const { title, goodFor, licence } = JSON.parse(row.out);
   const catalogueFile = join(directory, 'catalogue.json');
   const fetched = async (own: object) => {
-    // Its bytes are there under another name, so no host gets a request.
+    // The bytes are there under another name, so no host gets a request.
     const sha256 = createHash('sha256')
       .update(await readFile(tiny))
       .digest('hex');

@@ -1,4 +1,4 @@
-/** What V8 itself makes of buffers that pass through: some seconds, and gigabytes in all. */
+/** V8's own memory for buffers that pass through: some seconds, and gigabytes in all. */
 import { execFileSync } from 'node:child_process';
 import path from 'node:path';
 import test from 'ava';
@@ -42,7 +42,7 @@ test('in a process buffers that pass through cost no collection of the whole hea
 const FILE_MB = 10;
 const LIVE = 10;
 const FILES = 400;
-/** What lives, what V8 lets gather outside the heap, and the process itself: twice what is usual. */
+/** The live heap, V8's buffers outside of it, and the process itself: twice what is usual. */
 const RESIDENT_MB_MAX = 700;
 
 test('files that passed through do not gather, in a process that V8 gives a large heap', t => {

@@ -153,7 +153,7 @@ function rotate(log: string): void {
   const config = path.join(folder, 'logrotate.conf');
   assert.match(CONFIG, /^\/var\/log\/matting\/\*\.log \{$/m);
   writeFileSync(config, CONFIG.replace('/var/log/matting/*.log', log));
-  // It takes no configuration that others may write.
+  // logrotate refuses a configuration that others may write.
   chmodSync(config, 0o600);
   execFileSync(logrotate, ['--force', '--state', path.join(folder, 'state'), config]);
 }

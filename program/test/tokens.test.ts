@@ -22,7 +22,7 @@ test('node tokens › are followed in their file: the first is shown, each accep
       () => `the line "${message}", after: ${said.join('; ')}`,
       () => said.at(-1) === message,
     );
-  // It is not there yet.
+  // The file is not there yet.
   await untilSaid('files not usable; kept');
   t.is(tokens.shown(), OLD);
   await writeFile(file, `${OLD}\n`);

@@ -31,7 +31,7 @@ const ROOT = path.resolve(import.meta.dirname, '../..');
 const LINKED = ['bin/node/node_modules', 'model-cache'];
 const TAKE_AWAY = path.join(ROOT, 'deploy/images/take-away.ts');
 const NEEDS = /^(?:#!.*\n)?\/\*\*(?:(?!\*\/)[\s\S])*?\bNeeds: ([^.]+)\./;
-/** These tests show fastest that a package was needed, where one is away. */
+/** Tests that show fastest that a missing package was needed. */
 const FEW = ['control-plane/core/http/public-app.test.ts', 'control-plane/core/jobs/*.test.ts'];
 const ALL = ['control-plane/{core,database,http}/**/*.test.ts', 'test/e2e/cutout.test.ts'];
 const HANGING_MS = 120_000;

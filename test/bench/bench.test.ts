@@ -96,7 +96,7 @@ test('an engine below another process has its role and its time', async t => {
     t.true(mainCpuMs > 0 && mainCpuMs <= cpuMs, `${mainCpuMs} of ${cpuMs} ms`);
     t.is(new Map(times()).get(shell.pid ?? 0)?.role, 'node');
   } finally {
-    // Its group: the engine too.
+    // The whole group: the engine too.
     process.kill(-(shell.pid ?? 0), 'SIGKILL');
     await gone;
   }

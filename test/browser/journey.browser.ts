@@ -395,7 +395,7 @@ test('a key that is revoked is refused', async t => {
   await page.getByRole('link', { name: 'shop' }).click();
   await button('Revoke key').click();
   await page.getByText('Key revoked.').waitFor();
-  // This control plane forgets it at once; others within a second (replicas.test.ts).
+  // One control plane forgets the key at once, others within a second (replicas.test.ts).
   t.is((await curl(token, 'late')).status, 401);
 });
 

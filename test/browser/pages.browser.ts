@@ -34,7 +34,7 @@ const DOCUMENTS = [
   '/docs/client',
 ];
 const CHECKED: Readonly<Record<string, number>> = { 'en-light': DESK, 'zh-dark': PHONE };
-/** These pages of an account differ by their query. */
+/** Pages of an account that differ by their query. */
 const ASKED = [
   ['orders-review', '/account/orders/new?credits=2500&price=5000'],
   ['credits-reservations', '/account/credits?reservations=1'],

@@ -25,7 +25,7 @@ import { encode, type Manner, pictureOf } from './manners.ts';
 
 const SEED = Number(process.env.MATTING_CHAOS_SEED ?? 1);
 const CALLERS = 16;
-/** They are enough for everything that an account will ever submit. */
+/** Enough for everything that an account will ever submit. */
 const CREDITS = 1_000_000;
 /** Jobs that hostile accounts left get so long: each ends as soon as its source refuses it. */
 const LEFT_JOBS_TIMEOUT_MS = 300_000;
@@ -55,7 +55,7 @@ interface JobsCounted {
 interface FleetStormOptions {
   readonly fleet: FleetOptions;
   readonly kills: Readonly<Partial<Record<Victim, number>>>;
-  /** It pauses so long between kills. */
+  /** Between kills. */
   readonly pauseMs?: readonly [number, number];
   /** The models of the nodes' own plan, in their order. */
   readonly ownModels: readonly string[];

@@ -27,7 +27,7 @@ export interface HostileAccountOptions {
 export class HostileAccount {
   readonly accountId: string;
   readonly answers = new Map<string, number>();
-  /** These must never happen; `stop` reports them. */
+  /** Events that must never happen; `stop` reports them. */
   readonly violations: string[] = [];
   readonly #options: HostileAccountOptions;
   #tarpit!: LoopbackSource;

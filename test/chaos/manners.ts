@@ -190,7 +190,7 @@ const ON_A_WALL: Manner = {
   },
 };
 
-/** It sends no key: the service makes one of the picture and of the options. */
+/** Sends no key: the service makes one of the picture and of the options. */
 export const REMOVE_BG: Manner = {
   ...PLAIN,
   name: 'by the remove.bg interface',
@@ -215,7 +215,7 @@ export const REMOVE_BG: Manner = {
   },
 };
 
-/** It sends no key either, and the answer names the job within. */
+/** Sends no key either; the answer names the job within. */
 const BY_AN_AGENT: Manner = {
   ...PLAIN,
   name: 'by an agent',
@@ -267,7 +267,7 @@ const REMBG: Manner = {
     }),
 };
 
-/** These are for a model that finds subjects. */
+/** For a model that finds subjects. */
 export const MANNERS: readonly Manner[] = [
   ...[PLAIN, ON_WHITE, SQUARE, ON_A_WALL],
   ...[REMOVE_BG, BY_AN_AGENT, PHOTOROOM, REMBG],

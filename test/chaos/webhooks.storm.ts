@@ -160,7 +160,7 @@ function flapping(receiver: () => Receiver): Answer {
   };
 }
 
-/** It hangs, or drips its headers, the first time. */
+/** Hangs, or drips its headers, the first time. */
 function stuck(receiver: () => Receiver): Answer {
   return (delivery, response) => {
     const { jobId } = delivery;
@@ -259,7 +259,7 @@ test('notifications survive kills, and receivers that do everything wrong', asyn
     const row = rows.get(jobId);
     const expected = kind === 'gone' ? 'failed' : 'delivered';
     if (row?.status !== expected) wrong.push(`${row?.status}, not ${expected}: ${kind} ${jobId}`);
-    // These came after a receiver had taken it, or sent it away for good.
+    // Repeats after a receiver had taken the notification, or refused it for good.
     for (const repeat of mine.slice(mine.indexOf(last) + 1)) {
       const isExplained = storm.killedAtMs.some(
         atMs => atMs <= repeat.atMs && Math.abs(atMs - last.atMs) < UNWRITTEN_MS_MAX,

@@ -162,7 +162,7 @@ test('an answer that never comes is asked for again', async t => {
 test('a failure that passes is submitted again, under the same key', async t => {
   const { app, client, proxy } = harness;
   await node?.stop();
-  // Its status alone would be no reason to try again.
+  // The status alone would be no reason to try again.
   const failure = { code: 'IMAGE_DOWNLOAD_FAILED', detail: 'for now', retryable: true } as const;
   let jobs = 0;
   node = app.onSubmitted(jobId =>

@@ -256,7 +256,7 @@ test('a file is read, and written whole or not at all', async t => {
   t.deepEqual((await readdir(directory)).sort(), ['cutout.png', 'photo.png']);
 });
 
-// These compare the client's names with the OpenAPI document that the service serves.
+// The client's names are those of the OpenAPI document that the service serves.
 
 interface Schema {
   readonly properties?: Readonly<Record<string, Schema>>;
@@ -272,7 +272,7 @@ interface Operation {
   readonly parameters?: readonly { readonly $ref?: string; readonly name?: string }[];
 }
 
-/** They are HTTP's own and fetch's (which adds the last two to a range), or a security scheme's. */
+/** Headers of HTTP and of fetch (which adds the last two to a range), or of a security scheme. */
 const PLAIN_HEADERS = [
   'accept',
   'accept-encoding',

@@ -20,7 +20,7 @@ const TIMEOUT_MS = 120_000;
 const command = await useRemoveCommand(test);
 const { start, run, write, read, filesBelow, journal, charged } = command;
 const ARGS = ['--urls', 'list.txt', '--to', 'out'];
-/** What is asked for without an option, as it goes into a key. */
+/** The request without an option, as it goes into a key. */
 const ASKED = JSON.stringify([['output_format', 'png'], null]);
 
 const pictureAt = (place: string) => Buffer.concat([pngHeader(4, 3), Buffer.from(place)]);
@@ -70,7 +70,7 @@ test('a list of addresses is a batch, and the same command again pays for none t
       place === 1 ? [line, 0, 'IMAGE_DOWNLOAD_FAILED'] : [line, 1, undefined],
     ),
   );
-  // What is there is left alone, what is gone is downloaded again, and 404 is no passing failure.
+  // Existing files stay, removed ones are downloaded again, and 404 is a lasting failure.
   unlinkSync(path.join(command.folder, 'out', made[1]!));
   const asked = source.requests.length;
   const again = await run(ARGS);

@@ -539,7 +539,7 @@ for (const [fault, status, code] of [
     await ask(t, { method: 'HEAD', url: '/v1/results/any' }, status, code);
     fail(services.readiness, 'check');
     await ask(t, { method: 'GET', url: '/readyz' }, status, code);
-    // There is no quota to report before the account is known.
+    // No quota is reported before the account is known.
     fail(services.authenticator, 'authenticate');
     await post(t, ASYNC, imageBody(), status, code);
     await ask(t, { method: 'GET', url: '/v1/account' }, status, code);

@@ -56,7 +56,7 @@ const NEED_A_DATABASE = [
   'restore --check',
 ] as const;
 
-/** They look at other things too, or at these alone; what they look at is not there. */
+/** Commands that need other things, too, or only those. Here they do not exist. */
 const FAIL = [
   'doctor',
   'storage check',
@@ -65,10 +65,9 @@ const FAIL = [
   'restore copy',
 ] as const;
 
-/** They make a database, or bring one up to date: the service itself does, and these. */
+/** Commands that make a database, or bring one up to date, as the service itself does. */
 const SET_UP = ['migrate', 'bootstrap --account shop --credits 1'] as const;
 
-/** It needs nothing. */
 const NEEDS_NOTHING = 'webhooks listen --port 0';
 
 /** The node's program ends each with this code. */
@@ -82,7 +81,7 @@ const OF_THE_NODE: Readonly<Record<string, number>> = {
   'doctor --node': 1,
 };
 
-/** They download, or run the service, in order to make something. */
+/** Commands that download, or run the service, in order to make something. */
 const MAKE = ['models add', 'models fetch', 'providers install', 'up', 'cutout'] as const;
 
 const isOne = (list: readonly string[], command: string) => list.includes(command);

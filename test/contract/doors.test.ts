@@ -66,7 +66,7 @@ function rowsOf(markdown: string): Row[] {
   });
 }
 
-/** It keeps the bytes for a later call. */
+/** Keeps the bytes for a later call. */
 const MAKES_NO_JOB = ['PUT /mcp/uploads/:token'];
 
 const IMAGE = Buffer.concat([pngHeader(40, 30), Buffer.from(randomUUID())]);
@@ -91,7 +91,7 @@ class World {
   /** A job of `key` that takes corrections. */
   corrected!: string;
   readonly #imageIds = new Map<string, string>();
-  /** Its cap has room for one more job. */
+  /** The key's cap has room for one more job. */
   key!: string;
   #spent!: { readonly cap: string; readonly open: string };
 

@@ -10,7 +10,7 @@ import { openTestNode, type TestNode } from '../../inference-node/serving/test/t
 const test = ava.serial;
 
 const far = { px: 3400 };
-/** They make 46 megapixels, which are 33 of a node's as AVIF. */
+/** Margins that make 46 megapixels, which are 33 of a node's as AVIF. */
 const MARGINS = { crop: { top: far, right: far, bottom: far, left: far } };
 
 let harness: Harness;

@@ -155,7 +155,10 @@ test('every public code is named by some answer', t => {
   t.deepEqual(missing, []);
 });
 
-/** They have a document of their own, are pages or their assets, or describe themselves by their protocol. */
+/**
+ * Routes with a document of their own, pages and their assets, and protocols that describe
+ * themselves.
+ */
 const OTHER_INTERFACES = /^\w+ \/(?:v1\.0\/|mcp(?:\/|$)|account(?:\/|$)|docs\/assets\/)/;
 
 test('its operations are the routes, no more and no less', async t => {

@@ -7,7 +7,7 @@ interface Stub {
   readonly library: string;
   readonly source?: string;
   readonly flags?: readonly string[];
-  /** Its symbols bear the library's name as their version, as NVIDIA's do. */
+  /** Symbols bear the library's name as their version, as NVIDIA's do. */
   readonly versioned?: boolean;
 }
 

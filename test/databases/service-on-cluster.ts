@@ -37,7 +37,7 @@ export class ServiceOnCluster {
     await using opening = new AsyncDisposableStack();
     const proxy = await TcpProxy.open(roundRobin(cluster.members.map(({ port }) => port)));
     opening.defer(() => proxy.close());
-    // It leads callers as a balancer does: one whom a control plane refuses comes to the other.
+    // As a balancer does: a caller whom one control plane refuses comes to the other.
     const balancer = await TcpProxy.open(() => lead());
     opening.defer(() => balancer.close());
     const baseUrl = `http://127.0.0.1:${balancer.port}`;

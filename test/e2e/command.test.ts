@@ -209,7 +209,7 @@ test('a start waits for what a node does on a GPU, and no longer than needed on 
 
 const UNTIL = { timeoutMs: 60_000 };
 const IMPATIENT: Patience = { stopMs: 100, hurriedStopMs: 100, killMs: 100 };
-/** It prints that it is there, then ends at a signal. */
+/** A program that prints a line, then ends at a signal. */
 const OBEDIENT = `
   process.stdout.write('up\\n');
   setInterval(() => undefined, 1000);
@@ -258,7 +258,7 @@ test('hurried, a stop that would have waited ends too', async t => {
 });
 
 test('what a program leaves behind does not hide its end: it is started again', async t => {
-  // It holds the pipe of the program's standard error, as an engine that does not die does.
+  // The child holds the pipe of the program's standard error, as an engine that does not die does.
   const source = `
     import { spawn } from 'node:child_process';
     import { existsSync, writeFileSync } from 'node:fs';

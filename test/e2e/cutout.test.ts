@@ -19,7 +19,7 @@ test('the demo picture comes out as a teapot, and a picture of nothing fails and
   t.regex(output(), /Service ready(.|\n)*demo\.jpg -> .*(.|\n)*infer \d+ ms/);
   t.regex(output(), /wall\.png: NO_SUBJECT: /);
   t.deepEqual(readdirSync(folder).toSorted(), ['demo-cutout.png', 'demo.jpg', 'wall.png']);
-  // Its lid, and its shadow.
+  // The teapot's lid, and its shadow.
   const more = { teapot: [[562, 240]], background: [[950, 610]] } as const;
   await t.notThrowsAsync(requireTeapot(readFileSync(path.join(folder, 'demo-cutout.png')), more));
 });

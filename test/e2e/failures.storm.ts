@@ -48,7 +48,7 @@ function kill(pid: number): void {
   try {
     process.kill(pid, 'SIGKILL');
   } catch (error) {
-    // It ended between the listing and the signal.
+    // The process ended between the listing and the signal.
     assert.equal((error as NodeJS.ErrnoException).code, 'ESRCH');
   }
 }

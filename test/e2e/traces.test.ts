@@ -164,7 +164,7 @@ test('goes on where another replica takes an asynchronous job over', async t => 
   await node.gates.reached('infer');
   const holder = (await replicas.stores.jobs.find(body.job_id))?.lease?.holder;
   assert.ok(holder);
-  // It is as though that replica were gone: its lease ends, and the other one claims.
+  // As if that replica were gone: its lease ends, and the other one claims.
   const survivor = holder === 'replica-0' ? 1 : 0;
   node.gates.hold('decode');
   await replicas.stores.jobs.endLease(body.job_id);

@@ -62,7 +62,7 @@ export class ReleaseCheckout implements InstalledVersion, AsyncDisposable {
     try {
       await mkdir(root, { recursive: true });
       if (!existsSync(path.join(root, 'Makefile'))) await unpack(commit, root);
-      // It has nothing to do where everything is installed.
+      // Does nothing if everything is installed.
       await execute('make', ['setup'], { cwd: root, maxBuffer: OUTPUT_BYTES_MAX });
     } catch (error) {
       await checkout[Symbol.asyncDispose]();

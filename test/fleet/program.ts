@@ -16,7 +16,6 @@ export type Env = Readonly<Record<string, string>>;
 const RESTART_MS = 200;
 const READY_MS_MAX = 240_000;
 const LOG_LINES_SHOWN = 15;
-/** This is pino's level for errors. */
 const ERROR_LEVEL = 50;
 
 export interface ProgramOptions {
@@ -40,7 +39,7 @@ export abstract class FleetProgram {
   #child: ChildProcess | undefined;
   #ended: Promise<void> = Promise.resolve();
   #ending = false;
-  /** It died so often without an order to end. */
+  /** Ends without an order. */
   #deaths = 0;
 
   constructor(
@@ -153,7 +152,7 @@ interface ControlPlanePorts {
 
 export class FleetControlPlane extends FleetProgram {
   readonly ports: ControlPlanePorts;
-  /** It needs so many nodes to be ready. */
+  /** Nodes that must be ready. */
   readonly #nodes: number;
 
   constructor(
@@ -191,7 +190,7 @@ export interface NodePorts {
   readonly http: number;
 }
 
-/** It replaces a node's models, and nothing else of it. */
+/** Replaces a node's models, and nothing else of it. */
 const TINY_PLAN = ['--import', './test/support/tiny-plan-hook.ts'];
 
 export class FleetNode extends FleetProgram {
@@ -233,7 +232,7 @@ export class FleetNode extends FleetProgram {
     return ready.ok;
   }
 
-  /** It serves, and every control plane sends it work. */
+  /** Ready once every control plane sends it work. */
   override async untilReady(): Promise<void> {
     await super.untilReady();
     for (const plane of this.#planes) await plane.untilReady();

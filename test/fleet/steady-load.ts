@@ -20,7 +20,7 @@ export interface LoadOptions {
   readonly apiKey: string;
   readonly perSecond: number;
   readonly clients: readonly InstalledVersion[];
-  /** It gets the notifications of every second picture; there are none where absent. */
+  /** Gets the notifications of every second picture; absent: none are sent. */
   readonly callback?: { readonly receiver: Receiver; readonly secret: string };
   /** False: nobody should have to come again for that. */
   readonly mayRetry?: (error: Retry['error']) => boolean;

@@ -156,7 +156,7 @@ const PYPI_REMOVE_BG_API: ForeignClient = {
   name: 'PyPI remove-bg-api 0.2.1',
   async check({ url, apiKey, picture, directory }) {
     await mkdir(directory, { recursive: true });
-    // Its own list of packages lacks the one that it imports.
+    // The package's list of dependencies lacks one that it imports.
     const python = await openVenv(directory, 'remove-bg-api==0.2.1');
     await installed('requests', python, ['-m', 'pip', 'install', '--quiet', 'requests']);
     const out = path.join(directory, 'out.png');

@@ -20,7 +20,7 @@ const PROJECT = `matting-test-${process.pid}`;
 const START_MS_MAX = 280_000;
 const PHOTO = readFileSync(path.join(ROOT, 'docs/images/demo.jpg'));
 const CONTROL_PLANES = ['control-plane-1', 'control-plane-2'];
-/** These are all of compose.yaml but Grafana. */
+/** All services of compose.yaml but Grafana. */
 const SERVICES = [
   ...['database', 'storage', 'proxy', ...CONTROL_PLANES, 'schedule'],
   ...['models', 'node-1', 'node-2', 'prometheus', 'jaeger'],

@@ -8,7 +8,7 @@ import { tried } from './podman.ts';
 
 const BASE = process.env.MATTING_TEST_IMAGE_BASE ?? 'docker.io/library/debian:bookworm-slim';
 
-/** It does what MariaDB's entry point does with the variables, as far as compose.yaml needs it. */
+/** As MariaDB's entry point treats the variables, as far as compose.yaml needs it. */
 const MARIADB_START = `#!/bin/sh
 set -eu
 mkdir -p /run/mysqld && chown mysql /run/mysqld /var/lib/mysql

@@ -87,7 +87,7 @@ export class Host implements AsyncDisposable {
     if (this.#container.exitCode === null && this.#container.signalCode === null) {
       const gone = once(this.#container, 'exit');
       this.#container.ref();
-      // Its first process ends all others with it, and nspawn then leaves nothing behind.
+      // The first process ends all others with it, and nspawn then leaves nothing behind.
       if (this.#init === 0) this.#container.kill('SIGKILL');
       else process.kill(this.#init, 'SIGKILL');
       await gone;

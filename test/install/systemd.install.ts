@@ -79,7 +79,7 @@ test('the steps of one machine give a service that cuts pictures out', async t =
   t.regex(await done('matting doctor --node'), /, 0 failures/);
 });
 
-/** What ends with 1 on this machine, rightly, by what it says. */
+/** Output of commands that rightly end with 1 on this machine. */
 const REFUSED = [
   /There is no order/,
   /the account "shop" exists/,
@@ -91,7 +91,7 @@ const REFUSED = [
   /a directory needs no lifecycle rules/,
   /driver {4}not installed: there is no nvidia-smi/,
 ];
-/** They need a network or a bucket, or are written in short. */
+/** Commands that need a network or a bucket, or are written in short. */
 const LEFT_OUT =
   /install cuda|models add (?:https:|birefnet)|bench-card|s3:|^matting (?:backup|restore)$/;
 

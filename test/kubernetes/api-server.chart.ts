@@ -31,7 +31,7 @@ ava.serial.before(async () => {
   await server.kubectl('create', 'namespace', NAMESPACE);
   const enforce = 'pod-security.kubernetes.io/enforce=restricted';
   await server.kubectl('label', 'namespace', NAMESPACE, enforce);
-  // Its controllers, which are not here, make it.
+  // Made by the server's controllers, which are not here.
   await server.kubectl('--namespace', NAMESPACE, 'create', 'serviceaccount', 'default');
   const listed = await server.kubectl('get', 'crds', '--output', 'jsonpath={..names.kind}');
   known = new Set(listed.split(' '));

@@ -20,7 +20,7 @@ const SERVICE_NETWORK = '10.96.0.0/24';
 export interface ApiServerOptions {
   /** Pods and their machine reach it there besides loopback, which is the default. */
   readonly address?: string;
-  /** Its files lie there, removed by the caller. Absent: a temporary one. */
+  /** For the server's files; the caller removes it. Absent: a temporary one. */
   readonly directory?: string;
 }
 

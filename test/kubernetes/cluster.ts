@@ -178,7 +178,7 @@ function openNetwork(): void {
   ip('link', 'add', 'cni0', 'type', 'bridge');
   ip('addr', 'add', `${ADDRESS}/24`, 'dev', 'cni0');
   ip('link', 'set', 'cni0', 'up');
-  // There is no way out; addresses of Services need one to be turned back from.
+  // Leads nowhere, but without a route addresses of Services are not translated.
   ip('route', 'add', 'default', 'dev', 'cni0');
 }
 

@@ -227,7 +227,7 @@ test.skipIf(isNotTested(skipWithout('keda-operator', 'keda-adapter')))(
 );
 
 test('the ledger is right after all of it', async t => {
-  // It exits with 1 where anything disagrees.
+  // The command exits with 1 if anything disagrees.
   await t.notThrowsAsync(matting('credits', 'check', '--full'));
 });
 

@@ -14,7 +14,7 @@ const TEST_MS_MAX = 3_600_000;
 const NAMESPACES = ['--net', '--mount', '--pid', '--fork', '--mount-proc', '--kill-child'];
 const ENDING = '.kubernetes.ts';
 
-/** Its exit code, when everything of it is gone. */
+/** The exit code, once all processes are gone. */
 async function runApart(file: string): Promise<number> {
   const directory = mkdtempSync(path.join(tmpdir(), 'matting-cluster-'));
   const self = [process.execPath, import.meta.filename, '--inside', file];
@@ -23,7 +23,7 @@ async function runApart(file: string): Promise<number> {
     stdio: 'inherit',
     env: { ...process.env, TMPDIR: directory },
   });
-  // It heeds no other signal while it waits.
+  // unshare heeds no other signal while it waits.
   const end = () => child.kill('SIGKILL');
   for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, end);
   const code = await new Promise<number | null>(resolve => child.once('exit', resolve));
@@ -61,7 +61,7 @@ async function runAll(names: readonly string[]): Promise<number> {
 }
 
 const [first, inside] = process.argv.slice(2);
-// This part runs inside of the namespaces.
+// Runs inside of the namespaces.
 if (first === '--inside' && inside !== undefined) {
   concludeWith([await runAva({ files: [inside], concurrency: 1, timeoutMs: TEST_MS_MAX })]);
 } else process.exitCode = await runAll(process.argv.slice(2));

@@ -384,7 +384,7 @@ test('rules and dashboards are the files of deploy', t => {
   );
   const objects = rendered(...(VALUES.production ?? []));
   const found = requireOne(objects, 'PrometheusRule', 'matting').spec.groups;
-  // They are equal but for the release that they watch: rules.chart.ts.
+  // Both are equal but for the release that they watch: rules.chart.ts.
   for (const { rules } of [...groups, ...found]) {
     for (const rule of rules) delete rule.expr;
     for (const { annotations } of rules) delete annotations?.runbook_url;

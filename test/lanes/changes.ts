@@ -1,4 +1,4 @@
-/** What changed in a work tree since a commit: its files, and the versions of npm packages. */
+/** Changes in a work tree since a commit: its files, and the versions of npm packages. */
 import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';

@@ -17,7 +17,7 @@ const isIn = (file: string, globs: readonly string[]) =>
 
 /** Files that end in two parts and hold no tests of their own. */
 const NO_TESTS = /\.(d|contract)\.ts$|\/gen\//;
-/** These run tests that a person names, or the suites of the table. */
+/** Commands that run tests which a person names, or the suites of the table. */
 const TOOLS = ['repeat', 'nightly'];
 
 test('a suite of the table runs each test file', t => {

@@ -41,7 +41,7 @@ async function runGroup({ command, only }: Group): Promise<Tally[]> {
   console.log(`\n=== ${name}`);
   const startedAtMs = performance.now();
   writeFileSync(tallyFile, '');
-  // What a person gave to `make nightly` is not for the commands below it.
+  // Arguments of `make nightly` are not for the commands below it.
   const { MAKEFLAGS: _flags, MAKEOVERRIDES: _overrides, ...own } = process.env;
   const [program = '', ...args] = command.split(' ');
   const child = spawn(program, only === '' ? args : [...args, `ONLY=${only}`], {
@@ -91,7 +91,7 @@ if (lane !== 'change' && lane !== 'nightly') {
 }
 // Every suite that runs on two databases does so here; `make test` takes SQLite for most.
 process.env.MATTING_TEST_ALL_DATABASES = '1';
-// What fails runs once more, alone. A file that passes then is flaky: a defect to look for.
+// A failed file runs once more, alone. If it passes then, it is flaky: a defect to look for.
 process.env.MATTING_TEST_RETRY = '1';
 const nightly = SUITES.filter(suite => suite.lane === 'nightly');
 const planned: Planned[] =

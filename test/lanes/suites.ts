@@ -225,7 +225,7 @@ const NIGHTLY: readonly Suite[] = [
   ...NIGHTLY_STORMS,
 ];
 
-/** Those of a lane run in this order. */
+/** Suites of a lane run in this order. */
 export const SUITES: readonly Suite[] = [
   everyChange('make types', []),
   everyChange('make lint', []),

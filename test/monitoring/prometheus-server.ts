@@ -54,7 +54,7 @@ export class PrometheusServer {
       `--storage.tsdb.path=${path.join(directory, 'data')}`,
       `--web.listen-address=127.0.0.1:${port}`,
     ]);
-    // Its log; unread, it would stop once the pipe is full.
+    // An unread log would stop the server once the pipe is full.
     child.stderr?.resume();
     const server = new PrometheusServer(child, directory, `http://127.0.0.1:${port}`);
     process.once('exit', () => server.#remove());

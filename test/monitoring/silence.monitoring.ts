@@ -41,7 +41,7 @@ const test = ava.skipIf(isNotTested(missing));
 
 /** Twice as long as the documents', for half as many values of a day to evaluate. */
 const SCRAPE_S = 30;
-/** They take two minutes and more, the start among them. */
+/** Five scrapes take two minutes and more, the start among them. */
 const SCRAPES = 5;
 /** One after each of the last. */
 const PICTURES = 3;

@@ -46,7 +46,7 @@ function nameOf(node: ts.Node, tree: ts.SourceFile): string | undefined {
     : tree.text.slice(ts.getTokenPosOfNode(name, tree), name.end);
 }
 
-/** What is declared by that path of names, `outer.name`; else all of which it is the end. */
+/** Declarations of that path of names, `outer.name`; else all whose path ends with it. */
 export function declaredAs(name: string, tree: ts.SourceFile): ts.Node[] {
   const found: { readonly node: ts.Node; readonly full: string }[] = [];
   const visit = (node: ts.Node, outer: string): void => {

@@ -1,4 +1,4 @@
-/** What guards a bound, a fence, money or a URL, as the table names it: a function, and its test. */
+/** A guard of a bound, a fence, money or a URL, as the table names it: a function, and its test. */
 import type { SourceFile } from 'typescript/unstable/ast';
 import type { Change } from './change.ts';
 import { declaredAs } from './functions.ts';

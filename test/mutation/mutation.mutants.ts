@@ -31,7 +31,7 @@ for (const dialect of ['mysql', 'sqlite'] as const) {
   const guarded = judged.map(guard => ({ ...guard, changes: changesOf(guard, trees) }));
   const own = guarded.filter(({ title }) => title.includes('on mysql') === (dialect === 'mysql'));
   const byTests = [...Map.groupBy(own, ({ tests }) => tests)];
-  // What takes longest begins first.
+  // The longest begins first.
   for (const [tests, guards] of byTests.sort(([, one], [, other]) => other.length - one.length)) {
     const skip =
       skipReason(dialect) !== false || (needsStore(tests) && missingStore(OBJECT_STORE) !== false);

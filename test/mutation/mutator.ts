@@ -38,7 +38,7 @@ const OF_SQL = /\b(?:and|or|is not null|is null)\b|<=|>=|<>|[<>=]/g;
 /** The mutants of what is in `scope`, a function or another declaration of the file. */
 export function mutantsOf(tree: ts.SourceFile, scope: ts.Node): Mutant[] {
   const { mutants } = new Mutator(tree).visit(scope);
-  // What is written first comes first; of one place, what was made first.
+  // In the order of the text; at one position, in the order of making.
   return mutants.sort((one, other) => one.at - other.at);
 }
 

@@ -32,7 +32,7 @@ export interface Verdict {
   readonly said: string;
 }
 
-/** What came of a change; the last one is of the tests without any, and has no `number`. */
+/** Outcome of a change; the last one is of the tests without any change, and has no `number`. */
 export interface Outcome extends Verdict {
   readonly number?: number;
 }
@@ -110,7 +110,7 @@ async function run(order: Order, send: (outcome: Outcome) => void): Promise<void
   send({ isCaught: wrong.length === 0, said });
 }
 
-// What an earlier run left open may fail now.
+// Work that an earlier run left open may fail now.
 process.on('uncaughtException', () => undefined);
 process.on('unhandledRejection', () => undefined);
 process.once('disconnect', () => process.exit());

@@ -28,7 +28,7 @@ export function policyFor(bucket: string): BucketPolicy {
   return JSON.parse(text.replaceAll(':::bucket"', `:::${bucket}"`));
 }
 
-/** It gives every right but this. */
+/** Gives every right but this. */
 export const without = (policy: BucketPolicy, action: string): BucketPolicy => ({
   ...policy,
   Statement: policy.Statement.map(each => ({
@@ -86,7 +86,7 @@ function signed(host: string, body: string): Record<string, string> {
   };
 }
 
-/** It is so short that the SDK requests new ones every time. */
+/** So short that the SDK requests new ones every time. */
 const LIFE_MS = 60_000;
 
 export class BucketRole {

@@ -106,7 +106,7 @@ procedure('MattingBucketFails', async (page, t) => {
     fails(page, 'slow-down', /SlowDown/),
   );
   await worksAgain(page);
-  // Its image is there when the store goes.
+  // The job's image is there when the store goes.
   for (const node of service.nodes) await node.stop();
   await service.ready(0);
   const jobId = await service.submit();

@@ -77,7 +77,7 @@ procedure('MattingNodesUnroutable', async (page, t) => {
   t.regex(out, /"node_id":"node-0","state":"draining"/);
   const asked = at(page.codeOf(/^GET \/operator/), 0).replace('GET ', '');
   const place = asked.replace('<id>', 'node-0');
-  // It learns of the drain with its next heartbeat.
+  // The node learns of the drain with its next heartbeat.
   await service.until('the node says that it drains', async () => {
     const answer = await fetch(`${at(service.planes, 0).metricsUrl}${place}`, {
       headers: { authorization: `Bearer ${OPERATOR_KEY}` },

@@ -148,7 +148,7 @@ procedure('MattingSettledLeftOut', async (page, t) => {
   t.like(line, { step: 'usage', job: job.job_id });
   t.is((await left()).length, 1);
   await service.database.ask('rename table matting.usage_aside to matting.usage_days');
-  // It sweeps once a minute.
+  // The sweeper runs once a minute.
   const isDone = async () => (await left()).length === 0;
   await service.until('the sweeper has done it', isDone, 120_000);
   await page.isOver();

@@ -8,7 +8,7 @@ import { alertRules, codeOf, type RunbookPage, runbookPages } from './runbook-pa
 
 const PAGES = runbookPages();
 const RULES = alertRules();
-/** It replaces minutes and hours of a rule, which then does the same and is over sooner. */
+/** Replaces minutes and hours of a rule, which then does the same in less time. */
 const WINDOW = '[30s]';
 const STATE_MS_MAX = 400_000;
 
@@ -36,7 +36,7 @@ export class Procedure {
     return firing.map(({ metric }) => metric);
   }
 
-  /** It would not. */
+  /** The alert no longer fires. */
   async isOver(): Promise<void> {
     const now = async () => (await this.#ask()).length === 0;
     await this.#installation.until(`${this.#page.alert} is over`, now, STATE_MS_MAX);

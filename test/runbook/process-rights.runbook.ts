@@ -77,6 +77,6 @@ test.skipIf(isNotTested(skip))('a picture is cut out without any right', async t
   const none = [NO_CAPABILITIES, NO_CAPABILITIES, NO_CAPABILITIES, '1', String(NOBODY)].join();
   const others = [...seen.values()].filter(rights => !rights.endsWith(none));
   t.deepEqual(others, []);
-  // They are the command, both programs, an engine and a picture worker.
+  // The command, both programs, an engine and a picture worker.
   t.true(seen.size >= 5, [...seen.values()].join('\n'));
 });

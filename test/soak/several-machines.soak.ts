@@ -30,7 +30,7 @@ import {
 import { isNotTested } from '../support/skip.ts';
 import { photoOf } from './photos.ts';
 
-/** They last for around nine restarts. */
+/** Enough for around nine restarts. */
 const PICTURES = 300;
 /** The nodes take fewer at once. */
 const CALLERS = 6;

@@ -106,7 +106,7 @@ for (const { model, picture, pace } of [
   test.skipIf(isNotTested(skip))(
     `twenty minutes from ${release.version} to this version with ${model} › shows callers no failure`,
     async t => {
-      // It does not run before the tests: there is one fleet at a time.
+      // Made here, since there is one fleet at a time.
       const size = { controlPlanes: 2, nodes: 3, model };
       upgrade = await FleetUnderLoad.start({ ...size, openGround: openSeveralMachines }, release);
       const perSecond = await pace(upgrade);

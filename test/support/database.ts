@@ -49,7 +49,7 @@ export function skipReason(dialect: DatabaseDialect): string | false {
   return 'no MariaDB here: install mariadb-server, or set MATTING_TEST_DATABASE_URL=mysql://...';
 }
 
-/** It declares tests and what is around them: ava's own `test`, or that of a group. */
+/** Declares tests and hooks: ava's own `test`, or that of a group. */
 export interface GroupTest {
   (title: string, body: (t: ExecutionContext) => unknown): void;
   before(hook: () => unknown): void;

@@ -9,7 +9,7 @@ import type { Socket } from 'node:net';
 /** Output on pipes, the channel on descriptor 3. */
 export const STDIO_WITH_CHANNEL: StdioOptions = ['ignore', 'pipe', 'pipe', 'pipe'];
 
-/** It makes the child take descriptor 3 for its channel to the parent. */
+/** Makes the child take descriptor 3 for its channel to the parent. */
 export const CHANNEL_ENV = { NODE_CHANNEL_FD: '3' } as const;
 
 /** Closes the channel: for the child it is as if the parent had died. */

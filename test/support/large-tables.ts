@@ -127,7 +127,7 @@ async function fillLedger(filler: Filler, tables: LargeTables, jobs: number): Pr
   await run(BALANCES);
 }
 
-/** It is past every index of a due notification. */
+/** Past every index of a due notification. */
 const QUIET_FROM = 500_000_000;
 
 /** The two databases write these differently. */
@@ -277,7 +277,7 @@ function deliveredRows(words: Words): string {
     from jobs where finished_at is not null and ${some}`;
 }
 
-/** This table lacks the rows of their jobs: queries read the outbox by itself. */
+/** Rows of the outbox without those of their jobs: queries read the outbox by itself. */
 function dueRows(words: Words, from: number, count: number, receiver: string): string {
   const quiet = from === QUIET_FROM;
   // The hanging one's are due since an hour ago, in their order, before all others.

@@ -23,7 +23,7 @@ export interface LogLine {
 }
 
 export interface ProgramOptions {
-  /** It has a parent's channel, which `disconnect` closes. */
+  /** Gives it a parent's channel, which `disconnect` closes. */
   readonly channel?: boolean;
   /** `ulimit -n`; that of this process where absent. */
   readonly openFilesMax?: number | undefined;
@@ -40,7 +40,7 @@ export class Program {
   #exited: Promise<number | null> = Promise.resolve(null);
   /** The last of its log, since its start. */
   lines: LogLine[] = [];
-  /** It wrote this to standard error since its last start. */
+  /** Standard error since the last start. */
   complaint = '';
 
   /** @param args of Node: the program's file last */
@@ -100,7 +100,7 @@ export class Program {
     return this.#child?.exitCode === null && this.#child.signalCode === null;
   }
 
-  /** Its exit code, 137 where SIGKILL ended it. */
+  /** The exit code; 137 after SIGKILL. */
   get exited(): Promise<number | null> {
     return this.#exited;
   }

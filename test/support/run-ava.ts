@@ -142,7 +142,7 @@ function resultOf(results: Results, succeeded: boolean): Counted {
   return { passed, failed, skipped, failures, tookMs };
 }
 
-/** What several runs add up to. Failures are whole lines, also those of files that passed then. */
+/** The sum of several runs. Failures are whole lines, also those of files that passed then. */
 export interface Tally extends Pick<AvaResult, 'passed' | 'failed' | 'skipped' | 'tookMs'> {
   readonly failures: readonly string[];
 }

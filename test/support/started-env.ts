@@ -4,8 +4,8 @@ import path from 'node:path';
 const COMPILED = path.resolve(import.meta.dirname, '../../node_modules/.cache/compiled');
 
 /**
- * What a start compiles is kept for the next one, as `bin/node24` keeps it. It halves the processor
- * time of a start.
+ * Keeps compiled code for the next start, as `bin/node24` does. Halves the processor time of a
+ * start.
  */
 export const CACHE_ENV = { NODE_COMPILE_CACHE: process.env.NODE_COMPILE_CACHE ?? COMPILED };
 

@@ -23,7 +23,7 @@ function find(pid: number | string): Found | undefined {
     const [state = '', , group] = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
     return { pid: Number(pid), state, group: Number(group) };
   } catch {
-    // It has ended since it was listed.
+    // The process has ended since it was listed.
     return undefined;
   }
 }

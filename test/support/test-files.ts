@@ -6,7 +6,7 @@ const ROOT = path.resolve(import.meta.dirname, '../..');
 /** Tests of every kind have two endings: `queue.test.ts`, `journey.browser.ts`. */
 const TEST_FILE = /\.[a-z]+\.ts$/;
 
-/** Its text is what the person reads. */
+/** The person reads its text. */
 export class NoTestsError extends Error {
   override name = 'NoTestsError';
 }

@@ -46,7 +46,7 @@ export interface TinyModelOptions {
   /** The unit is pixels; 32 where absent. */
   readonly width?: number;
   readonly height?: number;
-  /** It runs as it is; of fit short-side it takes pictures of any size. */
+  /** Runs as it is; of fit short-side it takes pictures of any size. */
   readonly form?: GraphForm;
   /** Taken at each run, beside what it needs, and kept by ONNX Runtime from then on. */
   readonly heldBytes?: number;

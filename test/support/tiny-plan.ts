@@ -1,4 +1,4 @@
-/** It stands for a node's models: one tiny graph, slow on bright pictures, alpha is brightness. */
+/** Stands in for a node's models: one tiny graph, slow on bright pictures, alpha is brightness. */
 import { mkdir } from 'node:fs/promises';
 import type { PlanOutline } from '@matting/serving/models/plan.ts';
 import type { Plan } from '@matting/serving/models/prepared-model.ts';

@@ -4,17 +4,17 @@
  * the later ones are a tenth as long, or a leak at the bottom of fifty tests took fifty bounds.
  */
 
-// These are taken before a test puts another clock in their stead.
+// Taken before a test replaces the clock.
 const { setImmediate, setTimeout, setInterval, clearInterval } = globalThis;
 
-/** It names what a wait is for, such as `the call to end`; functions run when the wait ran out. */
+/** Names what a wait is for, such as `the call to end`; functions run when the wait ran out. */
 type What = string | (() => string);
 
 const SECONDS_MAX = 10;
 /** A file in which a wait has run out waits so much shorter: it fails already. */
 const SHORTER = 0.1;
 const LOOK_MS = 5;
-/** These come at once, so that a wait for something near costs nothing. */
+/** The first looks come at once, so that a short wait costs nothing. */
 const QUICK_LOOKS = 200;
 const TICK_MS = 100;
 

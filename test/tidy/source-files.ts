@@ -34,7 +34,7 @@ const FOLDERS: ReadonlyMap<string, string> = new Map(
 );
 
 export interface SourceFunction {
-  /** Its own name, else that of the variable or field it is assigned to, else its caller's. */
+  /** The function's name, else that of its variable or field, else its caller's. */
   readonly name: string;
   /** The count runs from its first token to its closing brace, without a comment before it. */
   readonly lines: number;

@@ -54,7 +54,7 @@ export class JaegerServer {
     const ports = await findFreePorts(PORTS.length);
     const options = PORTS.map((name, index) => `--${name}.host-port=127.0.0.1:${ports[index]}`);
     const child = spawnBound(program, ['--log-level=error', ...options]);
-    // Its log; unread, it would stop once the pipe is full.
+    // An unread log would stop the server once the pipe is full.
     child.stderr?.resume();
     const [query, otlp] = ports.map(port => `http://127.0.0.1:${port}`);
     const server = new JaegerServer(child, String(query), String(otlp));

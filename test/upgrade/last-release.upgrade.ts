@@ -19,7 +19,7 @@ const GROUNDS = { sqlite: openOneFile, mysql: openOneMachine };
 const release = lastRelease();
 const noRelease = releaseSkipReason(release);
 
-// Its title is what it says.
+// The title is the message.
 if (release.commit === '') ava.serial(NOTHING_RECORDED, t => t.is(noRelease, NOTHING_RECORDED));
 
 for (const dialect of DIALECTS) {
@@ -71,7 +71,7 @@ for (const dialect of DIALECTS) {
     t.notThrowsAsync(upgrade.step(upgrade.fleet.plane(1), THIS_VERSION)));
 
   test(`an upgrade from ${release.version} on ${dialect} › has cut out and charged every picture once, and told of each`, async t => {
-    // It ends before the next group begins.
+    // Ends before the next group begins.
     t.teardown(() => upgrade?.close());
     await t.notThrowsAsync(upgrade.finish(t, LOST_MAX));
   });

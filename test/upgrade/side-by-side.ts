@@ -116,7 +116,7 @@ async function requireSameRequest(
   assert.equal(job.status, 'succeeded', `${where}: ${JSON.stringify(job)}`);
   const answers = [await read(first, taken), job];
   const [older, newer] = first.version === THIS_VERSION ? answers.reverse() : answers;
-  // It may say more.
+  // The newer version may say more.
   assert.partialDeepStrictEqual(newer, older, where);
   const again = await submit(second);
   assert.deepEqual([again.http, again.replayed, again.job_id], [200, true, taken.job_id], where);

@@ -1,4 +1,4 @@
-/** These tests are about what an account reads of itself, what its keys may, and how often. */
+/** An account reads itself; keys have rights and rates. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import ava from 'ava';
@@ -107,7 +107,7 @@ test('networks behind a proxy › are compared with whom a proxy that is named h
     (await behind.get('/v1/account', { authorization, 'x-forwarded-for': chain })).statusCode;
   t.is(await statusFrom('192.0.2.7'), 200);
   t.is(await statusFrom('198.51.100.7'), 403);
-  // Its own words are the first, what the proxy adds is the last.
+  // The caller's own words come first; the proxy adds the last address.
   t.is(await statusFrom('192.0.2.7, 198.51.100.7'), 403);
   // Some proxies write the port, too; what is no address is in no network.
   t.is(await statusFrom('192.0.2.7:4711'), 200);

@@ -1,7 +1,4 @@
-/**
- * These tests show what each end of an attempt means for the job: the rules of job-run.ts over real
- * gRPC.
- */
+/** Each end of an attempt and the job after it: the rules of job-run.ts over real gRPC. */
 import assert from 'node:assert/strict';
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import { Readable } from 'node:stream';

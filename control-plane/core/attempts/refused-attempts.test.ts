@@ -1,4 +1,4 @@
-/** What refusals before Admitted mean for a job: which pass by waiting, and which end it. */
+/** Refusals before Admitted: some pass by waiting, others end the job. */
 import { isDeepStrictEqual } from 'node:util';
 import { CAPABILITIES, capabilitiesOfHints } from '@matting/proto/contract/capabilities.ts';
 import type { ErrorCode } from '@matting/proto/contract/errors.ts';

@@ -1,4 +1,3 @@
-/** These tests show what a dispatcher decides in its rounds, and what it remembers of jobs. */
 import type { OutputFormat } from '@matting/proto/contract/formats.ts';
 import ava from 'ava';
 import { FIRST_ADMISSION_MS_MAX, UNPAID } from '../jobs/job.ts';

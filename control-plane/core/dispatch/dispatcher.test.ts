@@ -98,7 +98,7 @@ test('a lease that is lost › when the result is there leaves neither result no
 
 test('a database that is away › for a moment delays claims and endings, and loses nothing', async t => {
   let failures = 0;
-  /** Its first two calls fail, the third is answered, and so on. */
+  /** Fails the first two calls, answers the third, and so on. */
   const flaky = <A extends unknown[], R>(method: (...args: A) => Promise<R>) => {
     let calls = 0;
     return (...args: A): Promise<R> => {
@@ -397,7 +397,7 @@ test('a lost answer › leaves the stored input to the replica that has the job 
   const job = await harness.job(jobId);
   t.deepEqual([job.state, job.lease?.holder], ['ready', ANOTHER]);
   t.deepEqual(await harness.blobNames(), [job.input?.blob], 'what the row names is there');
-  // They give it back, and it is done: nothing was lost.
+  // The other replica gives the job back, and it is done: nothing was lost.
   await harness.addNode();
   assert.ok(theirs);
   await harness.stores.jobs.release(theirs);

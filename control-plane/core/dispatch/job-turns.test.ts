@@ -1,4 +1,4 @@
-/** These properties decide the next job, whatever the queue looks like. */
+/** Properties of the choice of the next job, for any queue. */
 import assert from 'node:assert/strict';
 import { fc, holds } from '@matting/test-support/property-tests.ts';
 import test from 'ava';

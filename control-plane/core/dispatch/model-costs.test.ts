@@ -1,4 +1,4 @@
-/** These tests show where a job goes that names a model. */
+/** The node that gets a job which names a model. */
 import assert from 'node:assert/strict';
 import ava from 'ava';
 import { type NodeSnapshot, NodeView } from '../nodes/node-view.ts';

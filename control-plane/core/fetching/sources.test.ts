@@ -1,4 +1,4 @@
-/** What servers and buckets answer to a download, byte for byte, by real sockets. */
+/** Answers of servers and buckets to a download, byte for byte, by real sockets. */
 import assert from 'node:assert/strict';
 import { mkdtemp, rm } from 'node:fs/promises';
 import type { AddressInfo } from 'node:net';

@@ -132,7 +132,7 @@ test('readers of result links › hold no place where they are gone before the f
   await closed;
   gone.resolve();
   await mock.firstCall.returnValue;
-  // Its handler continues before the next request is read.
+  // The handler continues before the next request is read.
   t.is((await app.app.inject(path)).statusCode, 200);
   await until(() => readers().open === 0);
 });
@@ -140,7 +140,7 @@ test('readers of result links › hold no place where they are gone before the f
 test('readers of result links › are cut off where they take nothing, and not where they are slow', async t => {
   await open({ readingPace: { debtMsMax: 1000 } });
   const path = await link();
-  // This one reads no more.
+  // The first caller reads no more.
   await ask(path);
   const { socket: slow } = await ask(path, 'Connection: close');
   let takenBytes = 0;
@@ -381,7 +381,7 @@ const CALLERS = 30;
 class Caller {
   readonly socket: net.Socket;
   /**
-   * It resolves with what was received until the connection ended, or with the error that ended it.
+   * Resolves with the bytes received until the connection ended, or with the error that ended it.
    */
   readonly end: Promise<string>;
 

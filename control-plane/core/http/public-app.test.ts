@@ -1,4 +1,4 @@
-/** These tests show what the public port answers to any request, and to the headers of one. */
+/** Answers of the public port to any request, and to headers. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import type { Answered } from '@matting/http/answer-log.ts';

@@ -39,7 +39,7 @@ onStores(test, "a step of a job's end", (test, { database, stores }) => {
   });
   const COUNTS = [counting('first'), counting('last')];
 
-  /** It stands between the two others; what it has written goes if it fails. */
+  /** A step between the two others. If it fails, its writes are undone. */
   function failing(fail: () => unknown, times = Number.POSITIVE_INFINITY) {
     const leftOut: string[] = [];
     let calls = 0;

@@ -310,7 +310,7 @@ function referred(then: (exchange: Exchange) => unknown): Script {
   };
 }
 
-/** It has a place besides, says this checksum and ends; undefined: it says none. */
+/** Requests a signed URL as well, reports this checksum and ends; undefined: no checksum. */
 const placed = (sha256: Buffer | undefined) =>
   referred(async exchange => {
     await exchange.askPlace(RESULT);

@@ -1,4 +1,3 @@
-/** These tests show what a replica writes down of its nodes, and how seldom. */
 import { createTestDatabase, type TestDatabase } from '@matting/test-support/database.ts';
 import ava from 'ava';
 import type { Stores } from '../stores.ts';

@@ -1,6 +1,4 @@
-/**
- * These tests show, with real sockets and TLS, what an operator reads if no call reaches a node.
- */
+/** With real sockets and TLS: the operator's text if no call reaches a node. */
 import { createServer } from 'node:net';
 import { ChannelCredentials, Server, ServerCredentials } from '@grpc/grpc-js';
 import { MatteServiceService } from '@matting/proto/gen/matting/v1/matte_service.ts';

@@ -18,7 +18,7 @@ test('engines of a model that a job names say nothing of the node, all else does
     t.is(verdictOn(outcome, OWN), 'fault');
     t.is(verdictOn(outcome, OTHER), undefined);
   }
-  // Its machine, its connection or what every image needs.
+  // The machine, the connection, or something that every image needs.
   for (const code of ['NODE_UNAVAILABLE', 'PICTURE_WORKER_LOST'] as const) {
     for (const job of [OWN, OTHER]) t.is(verdictOn(lost(code), job), 'fault', code);
   }

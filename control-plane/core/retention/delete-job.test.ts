@@ -165,7 +165,7 @@ test('a result that another replica deleted is no longer sent', async t => {
   const { apiKeyId } = (await app.stores.jobs.find(id))!;
   await app.stores.jobs.remove(id, apiKeyId);
   const cut = new Promise(resolve => response.once('error', resolve).once('aborted', resolve));
-  // It reads too slowly to have the whole before anybody looks.
+  // The client reads too slowly to have all bytes before the download is cut.
   await until('the download is cut', () => app.services.resultReaders.open === 0);
   response.resume();
   await cut;

@@ -1,4 +1,3 @@
-/** These tests show who sweeps, how far the walk has come, and what is due. */
 import assert from 'node:assert/strict';
 import ava from 'ava';
 import { HOUR_MS, onStores, resultOf, runningOf } from '../test/fixtures.ts';

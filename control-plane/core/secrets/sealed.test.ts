@@ -1,4 +1,4 @@
-/** These tests show what a row has of secrets and of the tokens of links, and who can open it. */
+/** Secrets and tokens of links in rows, and the keys that open them. */
 import assert from 'node:assert/strict';
 import { hash, randomBytes, randomUUID } from 'node:crypto';
 import { isReadableSecret, signingKeyOf } from '@matting/http/outgoing/webhook-signature.ts';

@@ -1,4 +1,4 @@
-/** What a request says of the subject: a box, shapes, a file of hints; in every form of the body. */
+/** Hints about the subject: a box, shapes, a file; in every form of the body. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { FORM_TYPE, formOf, imagePart, type Part } from '@matting/http/test/forms.ts';
@@ -68,7 +68,7 @@ async function taken(
 const many = Array.from({ length: 65 }, () => BOX);
 const long = { line: Array.from({ length: 4097 }, () => [1, 1]), radius: 1 };
 
-/** What is wrong with `keep`, by the field that the answer names. */
+/** Wrong values of `keep`, with the field that the answer names. */
 const WRONG: readonly (readonly [value: unknown, field?: string])[] = [
   [[]],
   ['[{'],

@@ -1,4 +1,4 @@
-/** These tests show what uploads keep in memory: the two of a request, also while they wait. */
+/** Memory of uploads: the two of a request, also while they wait. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import net from 'node:net';

@@ -31,7 +31,7 @@ export function kindOf(outcome: unknown): unknown {
 export interface ChangingMethod<S extends Stores = Stores> {
   readonly name: string;
   readonly which?: string;
-  /** It reads all rows: its database is its own. */
+  /** Reads all rows, so it gets a database of its own. */
   readonly alone?: boolean;
   readonly arrange: (fixture: Fixture<S>) => Promise<Arranged<S>>;
   /** The same call returns this if it was made before: it changes nothing then. */

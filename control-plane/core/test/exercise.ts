@@ -45,7 +45,7 @@ export function excessOf(
 export interface Exercise<S extends Stores = Stores> {
   /** @param sound has it arranged what is not counted */
   (stores: S, database: Database, sound: () => Fixture<S>): Promise<unknown>;
-  /** This bound replaces the bound by what a statement answers. */
+  /** Replaces the bound by a statement's answer. */
   readonly readsMax?: number;
   readonly why?: string;
 }
@@ -94,7 +94,7 @@ export const CALLBACK = {
 
 interface ExercisesBeside<S extends Stores> {
   readonly beside: Readonly<Record<string, Exercise<S>>>;
-  /** These bounds replace the bound by what a statement answers. */
+  /** Replace the bound by a statement's answer. */
   readonly bounds?: Readonly<Record<string, readonly [readsMax: number, why: string]>>;
 }
 

@@ -40,7 +40,7 @@ export async function succeedCorrection(stores: Stores, job: Pick<Job, 'id' | 'f
   return reread(stores, job.id);
 }
 
-/** What was made before has an earlier time than what is made from here on. */
+/** Later rows get a later time than those that exist. */
 export async function laterThanNow({ rateQuotas }: Pick<Stores, 'rateQuotas'>): Promise<void> {
   const nowMs = await rateQuotas.nowMs();
   while ((await rateQuotas.nowMs()) <= nowMs) await new Promise(setImmediate);

@@ -92,8 +92,7 @@ export function storeFixtures<More extends object = object>(suite: Suite<More> =
   }
 
   /**
-   * This is `onStores` for tests that are not about SQL, money, leases or lost answers
-   * (OnDatabases).
+   * As `onStores`, for tests that are not about SQL, money, leases or lost answers (OnDatabases).
    */
   function onStoresInCi(test: SerialFn, name: string, group: Group<S>): void {
     onStores(test, name, group, { serverInCi: true });
@@ -120,7 +119,7 @@ export function storeFixtures<More extends object = object>(suite: Suite<More> =
 
 export const { series, storesOn, useStores, onStores, onStoresInCi } = storeFixtures();
 
-/** This is `onStores`; whatever a test did, the ledger is balanced then. */
+/** As `onStores`, and checks after each test that the ledger is balanced. */
 export function onBalancedStores(test: SerialFn, name: string, group: Group<Stores>): void {
   onStores(test, name, (test, opened) => {
     const balanced: typeof test = Object.assign(

@@ -63,7 +63,7 @@ export interface ReplicaOptions {
   readonly attemptTimeoutMs?: number;
   readonly pollMs?: number;
   readonly fetcher?: SourceFetcher;
-  /** This replaces the stores' own: it fails on command. */
+  /** Replaces the stores' own: fails on command. */
   readonly jobs?: Stores['jobs'];
   readonly blobs?: BlobStore;
 }

@@ -196,7 +196,8 @@ export function loseAnswers<S extends Stores>(ava: SerialFn, suite: MethodSuite<
             t.true(at > 1, 'it changes something');
           }
         };
-        // Its own where it reads all rows, and on SQLite, whose writers wait for each other.
+        // A database of its own if it reads all rows, and on SQLite, whose writers wait for each
+        // other.
         const isAlone = method.alone || dialect === 'sqlite';
         return methods.run({}, () => (isAlone ? onOwn(suite, dialect, work) : work(shared)));
       });

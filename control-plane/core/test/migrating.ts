@@ -1,4 +1,4 @@
-/** These tests show that migrations of any series run once, in the order given, and only add. */
+/** Migrations of any series run once, in the given order, and only add. */
 import { readdirSync } from 'node:fs';
 import path from 'node:path';
 import { openCurrentDatabase } from '@matting/database/connect.ts';

@@ -1,4 +1,4 @@
-/** These rules must hold when several replicas, each a process, do the same at the same time. */
+/** Rules that hold when several replicas, each a process, do the same at the same time. */
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';

@@ -38,9 +38,7 @@ const BESIDE: Readonly<Record<string, Exercise>> = {
   },
 };
 
-/**
- * These replace what changing.ts arranges, which empties tables; or they are like another there.
- */
+/** Used in place of those of changing.ts that empty tables, or that repeat another. */
 const INSTEAD: Readonly<Record<string, Exercise>> = {
   bootstrap: async stores =>
     assert.deepEqual(await stores.bootstrap('first', 1), { created: false }),

@@ -236,7 +236,7 @@ onBalancedStores(test, 'a batch', (test, { database, stores, replica }) => {
     t.is((await rowsOf(database.kysely, 'outbox', { id: batch.id })).length, 1);
   });
 
-  /** What a replica's loop does for a batch that is cancelled. */
+  /** As a replica's loop does for a cancelled batch. */
   async function settleCancelled({ id, accountId, apiKeyId }: NewBatch): Promise<void> {
     while ((await stores.batches.enterItems(id, accountId, LIMITS.jobsInFlightMax)) > 0);
     for (const jobId of await stores.batches.queuedJobs(id)) {

@@ -137,7 +137,7 @@ onBalancedStores(test, 'of a family', (test, { database, stores, replica }) => {
     const family = await Family.open(database, stores);
     await acts(family);
     await family.requireFiles(stores);
-    // What is open ends, and time passes.
+    // Open jobs end, and time passes.
     await ACTS.ending!(family, stores);
     for (const row of await openOf(database, family.first)) {
       const order = await reread(stores, row);
@@ -219,7 +219,7 @@ onBalancedStores(test, 'of a family', (test, { database, stores, replica }) => {
     assert.ok(
       await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}, { matte: matteOf(claim) }),
     );
-    // It was submitted before the loss was found.
+    // Submitted before the loss was found.
     t.is(await repay(other, first), 'paid');
     t.is(await repay(stores, first), 'settled');
     t.is(await balanceOf(first), 1);

@@ -17,7 +17,7 @@ import { sqliteDialect } from '../sqlite.ts';
  */
 export type Loss = 'unheard' | 'unanswered' | 'given-up';
 
-/** What stands around each statement that changes something, and each commit after one. */
+/** Wraps each statement that changes something, and each commit after one. */
 export interface Losing {
   around<T>(run: () => Promise<T>, what: 'statement' | 'commit'): Promise<T>;
 }

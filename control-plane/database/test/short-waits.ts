@@ -5,6 +5,6 @@ import timers from 'node:timers/promises';
 export function shortenWaits(msMax: number): void {
   const wait = timers.setTimeout;
   timers.setTimeout = (ms = 0, value, options) => wait(Math.min(ms, msMax), value, options);
-  // What modules have imported of it changes by this alone.
+  // Without this call, modules keep the function that they imported.
   syncBuiltinESMExports();
 }

@@ -2,7 +2,7 @@
 import type { KyselyPlugin } from 'kysely';
 import type { Database } from '../database.ts';
 
-/** What a test throws in place of a statement: the process was killed there. */
+/** Thrown by a test in place of a statement: the process was killed there. */
 export const INTERRUPTED = new Error('the process was killed');
 
 /** The same database; `before` is called before each statement, and may throw in its place. */

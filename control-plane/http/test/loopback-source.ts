@@ -11,7 +11,7 @@ import type { CreateConnector, ResolveHost } from '../outgoing/outgoing-guard.ts
 
 export interface LoopbackSource extends AsyncDisposable {
   readonly port: number;
-  /** What was asked for: `<host> <path>`. */
+  /** Requests received: `<host> <path>`. */
   readonly requests: string[];
   readonly url: string;
 }

@@ -61,7 +61,7 @@ onObjectStores(test, 'blobs in a bucket', (test, server) => {
 });
 
 onObjectStores(test, 'a bucket that fails', (test, server) => {
-  // These tests wait for silence: they are for make test-storage.
+  // Tests that wait for silence run with make test-storage.
   const isQuick = !process.env.MATTING_TEST_OBJECT_STORES;
   let proxy: FaultProxy;
   let store: BlobStore;

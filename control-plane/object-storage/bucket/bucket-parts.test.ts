@@ -1,6 +1,4 @@
-/**
- * These tests cover the parts of a bucket: its URL, its retries, the kept signer, a write's file.
- */
+/** Parts of a bucket: its URL, its retries, the kept signer, a write's file. */
 import assert from 'node:assert/strict';
 import { createHash, randomBytes } from 'node:crypto';
 import { mkdtemp, readdir, rm } from 'node:fs/promises';

@@ -66,7 +66,7 @@ test('it is whole HTML, and loads from this service alone', t => {
   t.notRegex(policy, /https?:|\*|unsafe/);
 });
 
-/** What a reader sees of a line of Markdown. */
+/** Visible text of a line of Markdown. */
 function textOf(line: string): string[] {
   if (/^\|[ :|-]+$/.test(line)) return [];
   const cells = line.startsWith('|') ? line.slice(1, -1).split(' | ') : [line];

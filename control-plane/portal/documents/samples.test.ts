@@ -47,7 +47,7 @@ const spent = async () => 1000 - (await app.get('/v1/account')).json().credits.a
 interface Ran {
   readonly code: number;
   readonly said: string;
-  /** These files lie beside the photo, with these contents. */
+  /** Files beside the photo, with their contents. */
   readonly files: Readonly<Record<string, string>>;
 }
 

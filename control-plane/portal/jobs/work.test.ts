@@ -415,7 +415,7 @@ test('jobs › show every attempt of a notification, send it again while it is n
   t.is((await owner.post(`${path}/resend`, { csrf: 'wrong' })).statusCode, 403);
   const soon = await owner.post(`${path}/resend`);
   t.is(soon.headers.location, `${path}?said=too-soon`);
-  // This attempt began a minute ago.
+  // The attempt began a minute ago.
   t.truthy(await outbox.claim(claim(2), 60_000));
   const late = { statusCode: 502, durationMs: RESEND_EVERY_MS };
   t.truthy(await outbox.retryLater(claim(2), late, 60_000));

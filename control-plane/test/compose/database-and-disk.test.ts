@@ -1,4 +1,4 @@
-/** These tests show what a replica does if its disk or its database fails it. */
+/** A replica whose disk or database fails. */
 import { execFileSync } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { mkdtempSync, readdirSync, rmdirSync, writeFileSync } from 'node:fs';
@@ -27,7 +27,7 @@ const INNODB_TRX_REFRESH_MS = 200;
 const hasMounts = skipWithoutMounts() === false;
 const disk = hasMounts ? SmallDisk.mount(String(DISK_BYTES)) : undefined;
 
-/** Its storage is the small disk; it has no node before the tests of the database's file. */
+/** Storage on the small disk, and no node before the tests of the database's file. */
 const onFile = Replicas.use(test, 'sqlite', {
   replicas: 1,
   ...(disk && { storageDir: disk.directory }),

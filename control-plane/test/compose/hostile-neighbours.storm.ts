@@ -116,7 +116,7 @@ onDatabases(test, 'beside a hostile account', (test, dialect) => {
     return key;
   }
 
-  /** Its body begins and then stands still; another takes its slot if the service ends it. */
+  /** Begins a body and stops. If the service ends the upload, another takes its slot. */
   function stallUpload(caller: Caller): void {
     const url = new URL(replicas.url(0, JOBS));
     const socket = connect(Number(url.port), url.hostname);
@@ -202,7 +202,7 @@ onDatabases(test, 'beside a hostile account', (test, dialect) => {
     for (let count = 0; count < UPLOADS; count += 1) stallUpload(hostileKey(count));
     await atLeast('matting_control_uploads', 128);
     await atLeast('matting_control_source_fetches_in_flight', 32);
-    // It met its own bounds, and was told to come again soon.
+    // The hostile account met its own bounds, and was told when to retry.
     for (const { status, headers } of refused) {
       t.true(status === 429 || status === 503, String(status));
       t.true(Number(headers.get('retry-after')) <= 120);

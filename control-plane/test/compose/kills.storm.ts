@@ -38,7 +38,7 @@ const ACCOUNTS = 4;
 const ORDERS_AN_ACCOUNT = 4;
 /** The refund is a part of a price of 5000. */
 const REFUNDED = 1001;
-/** This time passes between two tries: a restart takes some of them. */
+/** Between two tries: a restart takes some of them. */
 const RETRY_MS = 20;
 
 /** The status that one answers; undefined: it died, or is not there. */

@@ -32,7 +32,7 @@ const MAIN = path.resolve(import.meta.dirname, '../../main.ts');
 const OPERATOR_KEY = 'k'.repeat(32);
 const CALLBACK_SECRET = 'only the caller knows this';
 
-/** These belong to the program that most tests share, from its first line to its last. */
+/** The program that most tests share, from its first line to its last. */
 let directory: string;
 let apiKey: string;
 let program: Program;
@@ -194,7 +194,7 @@ test('a control plane › that is hurried hands waits over and gives jobs back t
   const [body, key] = [pictureBody(), 'one'];
   const answered = submit(http, body, key);
   await until(() => node.headers.length > before);
-  // Its parent is gone: no process would wait for a slow end.
+  // Without its parent, no process would wait for a slow end.
   hurried.disconnect();
   const answer = await answered;
   const handedOver = (await answer.json()) as { job_id: string; sync_timeout?: boolean };

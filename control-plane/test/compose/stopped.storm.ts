@@ -96,7 +96,7 @@ onDatabases(test, 'processes that stop', (test, dialect) => {
     // SQLite has one writer: no other replica gets on while one stands still in a transaction.
     await transact(database, async () => void first.process.kill('SIGSTOP'));
     const second = await startReplica('second');
-    // Its registry keeps the node a member while the first one cannot.
+    // The second registry keeps the node a member while the first one cannot.
     await node.join(second.ports.registry);
     await until(async () => (await stores.jobs.find(jobId))?.finishedAtMs != null, 'take-over');
     const taken = await stores.jobs.find(jobId);

@@ -1,6 +1,4 @@
-/**
- * This test shows what waiting callers cost a database, by the server's own count of statements.
- */
+/** Database load of waiting callers, by the server's own count of statements. */
 import { setTimeout as delay } from 'node:timers/promises';
 import { until } from '@matting/core/test/harness.ts';
 import { cutOutAfter } from '@matting/core/test/scripted-exchange.ts';

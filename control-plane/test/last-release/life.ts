@@ -24,7 +24,7 @@ export interface Legacy {
   readonly token: string;
   readonly idempotencyKeyHash: string;
   readonly resultToken: string;
-  /** There is one job in each state, by what was done to it. */
+  /** One job in each state, by the act that led to it. */
   readonly jobs: Readonly<Record<OpenJob | FinalJob, string>>;
   readonly available: number;
 }

@@ -20,7 +20,7 @@ export interface Snapshot {
   readonly release: string;
   /** Hash, in full. */
   readonly commit: string;
-  /** These statements make the release's tables, on an empty database. */
+  /** Statements that make the release's tables, on an empty database. */
   readonly schema: readonly Recorded[];
   /** A replica's life before anybody migrates. */
   readonly before: readonly Recorded[];

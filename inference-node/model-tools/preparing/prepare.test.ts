@@ -119,7 +119,7 @@ test('a graph that runs as it is keeps its bytes: looked at once, then never aga
     ...{ inputType: 'float32', layout: 'nhwc', fit: 'short-side', inverted: false },
     sides: { multipleOf: 32, max: 256 },
   });
-  // Its largest input has 64 x 256 pixels, 64 x 64 were measured.
+  // The largest input has 64 x 256 pixels, 64 x 64 were measured.
   t.like(prepared, { precision: 'fp16', activation: 'signed', peakBytes: 1300, inputHeight: 64 });
   t.true(tookRewrite());
   t.deepEqual(await prepareTiny({ manifest: own }), prepared);

@@ -35,9 +35,9 @@ interface WarmGraph {
   readonly inputType?: number;
   readonly output?: Dims;
   readonly outputType?: number;
-  /** These nodes lead from `x` of the input's type to `rgb`, float32 [n, 3, h, w]. */
+  /** Nodes from `x` of the input's type to `rgb`, float32 [n, 3, h, w]. */
   readonly before?: readonly GraphNode[];
-  /** These nodes lead from `logits`, float32 [n, 1, h, w], to `alpha`. */
+  /** Nodes from `logits`, float32 [n, 1, h, w], to `alpha`. */
   readonly after?: readonly GraphNode[];
   readonly constants?: Readonly<Record<string, Tensor>>;
 }
@@ -88,7 +88,7 @@ const MATTE = nodeOf('Sigmoid', ['logits'], 'matte');
 const times = (factor: string) => [MATTE, nodeOf('Mul', ['matte', factor], 'alpha')];
 
 test('a graph that is mended when it is prepared is measured as it will run', async t => {
-  // Its stock form takes 1.6 GB and more.
+  // The stock form takes 1.6 GB and more.
   const stock = stockDeformable({ outputs: 1, channels: 64, height: 256, width: 256 });
   const bytes = Buffer.concat([...encodeModel(stock)]);
   const limits = { memoryMaxBytes: 1300 * 1024 ** 2 };

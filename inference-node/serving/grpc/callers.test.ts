@@ -298,7 +298,7 @@ test('a node with TLS › takes a certificate it checked for a token, and bounds
   const shop = await Party.open(authority.issue('shop', []), { serverCa: authority.cert });
   const lab = await Party.open(authority.issue('lab', []), { serverCa: authority.cert });
   await succeeds(shop.files.channelSecurity());
-  // Its token is another matter: a wrong one is not mended by the certificate.
+  // The certificate does not mend a wrong token.
   await refused('INVALID_NODE_TOKEN', shop.files.channelSecurity(), 'a-wrong-token-of-length');
   await new MatteCaller(clientOf(shop.files.channelSecurity())).announce();
   // The caller is the same on another connection.

@@ -188,7 +188,7 @@ test('the bytes of a background › are counted, and held against their own dige
   await wrongImage.refused({ message: /^The bytes of the image.*sha256/ });
   t.is(node.pictures.decoded.length, 0);
   await untilNothingAdmitted(node);
-  // They count as files that the node holds.
+  // Backgrounds count as files that the node holds.
   const held = await new MatteCaller(node).announce({ finishing: behind({}) });
   t.is(node.admission.snapshot().fileBytes, 9);
   held.call.cancel();

@@ -161,7 +161,7 @@ test('a model that refines decides in the unsure band, and nowhere else', async 
   });
   t.teardown(() => refining.close(0));
   await refining.ready();
-  // Its brightness is its matte: black, a ramp of half a red, white.
+  // The picture's brightness is its matte: black, a ramp of half a red, white.
   const pixels = Buffer.alloc(3 * WIDTH * HEIGHT, 255);
   for (let i = 0; i < WIDTH * HEIGHT; i++) {
     if (i % WIDTH < 36) pixels.fill(i % WIDTH < 28 ? 0 : 120, 3 * i, 3 * i + 3);
@@ -209,7 +209,7 @@ test('answers health checks while its engine is in a run', async t => {
 
 const LARGE = { width: 640, height: 480 };
 const AROUND = { left: 280, top: 190, width: 80, height: 80 };
-/** Its arms are as thin as a pixel of the model. */
+/** Arms as thin as a pixel of the model. */
 const CROSS = '<path d="M305 215h12v-12h6v12h12v6h-12v12h-6v-12h-12z"/>';
 
 const drawn = (shapes: string) => {

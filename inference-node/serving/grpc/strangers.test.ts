@@ -246,7 +246,7 @@ test('a call without a token › has few beside it on its connection, until one 
   t.is((await ask(connection, INFO, TOKEN)).status, status.OK);
   await connection.ping();
   t.is(connection.session.remoteSettings.maxConcurrentStreams, 256);
-  // Its metadata is bounded, and after so many calls it is asked to come again.
+  // Metadata is bounded, and after this many calls the caller must reconnect.
   const another = await openConnection();
   const { ended } = another.call(CHECK, 'x'.repeat(20_000));
   t.is((await ended).rstCode, constants.NGHTTP2_ENHANCE_YOUR_CALM);
@@ -282,7 +282,7 @@ test('a connection without a token › that probes stays longer, and is asked to
   const watch = raw.call(WATCH);
   watch.stream.end(EMPTY);
   t.is(await prober.check(''), 'SERVING');
-  // It outlives one of the same age that says nothing.
+  // The prober outlives a silent connection of the same age.
   const silent = await openConnection();
   await clock.tickAsync(TOO_LATE_MS);
   await silent.closed;
@@ -382,7 +382,7 @@ test('a connection without a token › is ended for a flood of pings', async t =
 async function send(...frames: Buffer[]): Promise<void> {
   const socket = openSocket();
   socket.write(Buffer.concat([PREFACE, ...frames]));
-  // It may be reset: no error here.
+  // The connection may be reset: no error here.
   await new Promise(resolve => socket.once('close', resolve));
 }
 
@@ -519,7 +519,7 @@ test('a connection that says nothing › is forgotten with its end, though the n
     );
   }
   await until(() => node.connections.strangers === 1);
-  // It calls when the first one's time is over and its own is not.
+  // The second stranger calls when the first one's time is over and its own is not.
   await clock.tickAsync(0.4 * GUARD_BOUNDS.tokenWaitMaxMs);
   const session = connectHttp2(`http://${node.address}`, { createConnection: () => second });
   opened.push({ close: () => session.destroy() });

@@ -22,7 +22,7 @@ test('the processor time of a process is read, that of one that is gone is not',
   t.is(readCpuMs(gone), undefined);
   const before = readCpuMs(process.pid);
   const { user, system } = process.cpuUsage();
-  // There is no /proc on every platform.
+  // Not every platform has /proc.
   if (existsSync('/proc/self/stat')) {
     t.true(Math.abs((before ?? Number.NaN) - (user + system) / 1000) < 100);
   }

@@ -99,7 +99,7 @@ test('a plan › has no subject where a framed look is not believed and no look 
   const all = ['subject', 'opinion', 'secondLook'];
   const whole = look('secondLook', 1);
   t.deepEqual(await infer(GHOST, whole), [all, [false]]);
-  // Its middle shows the left 2 thirds of the picture.
+  // The middle shows the left 2 thirds of the picture.
   t.deepEqual(await infer(GHOST, look('secondLook', 0.7)), [all, [true, true, false]]);
   // Of a fifth that is unsure no framed look is taken.
   const alpha = Buffer.from(GHOST.alpha.map((value, i) => (value > 0 && i % 5 > 0 ? 255 : value)));

@@ -235,7 +235,7 @@ test('where memory is short the one longest without an image gives way, none tha
   const caller = await new MatteCaller(node).sendFile('12345', { model: 'three' });
   t.deepEqual([one.closedWithMs, two.closedWithMs], [undefined, 0]);
   await until('one that waits for a load', () => node.pipeline.imagesAt('waiting_for_load') >= 1);
-  // Its memory is not free before its process is gone: neither for engines nor for pictures.
+  // Memory is not free before the process is gone: neither for engines nor for pictures.
   t.is((await capacityOf(node)).megapixelsFree, 0);
   await ask({}).refused(SHORT);
   t.is(pools.length, 2);
@@ -263,7 +263,7 @@ test('a process that does not die keeps its memory: what waits for it is given u
   await failed;
   image.leave();
   t.is(pools.length, 2);
-  // It is no fault of the model.
+  // The model is not at fault.
   t.true(names().includes('three'));
   t.is(node.admission.snapshot().megapixelsFree, 19);
   pools[0]?.leave();
@@ -333,7 +333,7 @@ test('images too large beside engines, and engines, go by turns', async t => {
   ask(95);
   t.is(second.pool.closedWithMs, 0);
   await clock.tickAsync(TURN_MS);
-  // It never came again, and kept nobody waiting.
+  // The image never came again, and delayed nobody.
   const third = await load();
   third.leave();
   ask(95);

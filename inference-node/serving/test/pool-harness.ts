@@ -26,7 +26,7 @@ export const SLOW = 255;
 /** Seconds of work on one thread: killed long before it ends. */
 export const ENDLESS_TRIPS = 20_000;
 
-/** What runs the models of a test. Without `openvino` it is ONNX Runtime. */
+/** Runtime of a test's models: ONNX Runtime without `openvino`. */
 export type RuntimeContext = Pick<PreparedModel, 'openvino'>;
 
 interface Running extends Ending {

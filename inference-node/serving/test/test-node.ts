@@ -313,7 +313,7 @@ export class MatteCaller {
     return { header: found, file: Buffer.concat(parts) };
   }
 
-  /** It has to fail with an error of the catalogue like that, `status` gRPC's own number. */
+  /** The call must fail with such an error of the catalogue, `status` gRPC's own number. */
   async refused(expected: {
     code?: string;
     retryable?: boolean;

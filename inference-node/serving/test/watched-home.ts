@@ -18,7 +18,7 @@ export interface WatchedHome {
 export async function openWatchedHome(context: ExecutionContext): Promise<WatchedHome> {
   const home = await temporaryFolder(context);
   const requests: string[] = [];
-  // It never answers: who asks has a socket for as long as it waits.
+  // Never answers: a caller keeps its socket as long as it waits.
   const proxy = createServer(socket => {
     context.teardown(() => socket.destroy());
     socket.on('error', () => undefined);

@@ -37,7 +37,7 @@ test('findings › a look that throws, or never answers, is a failure with its a
   t.deepEqual(hung, [failure('b', 'no answer within 0.02 s', 'do that')]);
 });
 
-// What a doctor never prints, and which secrets it calls weak.
+// Secrets that a doctor never prints, and those that it calls weak.
 
 const KEY = '0f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c4b5a69788796a5b4c3d2e1f1';
 const ENV = {
@@ -125,7 +125,7 @@ let settings: TlsSettings;
 const at = (name: string) => path.join(directory, name);
 
 test.before(async () => {
-  // Its certificates are good for a day.
+  // The certificates are good for a day.
   const authority = new TestAuthority();
   const { cert, key } = authority.issue('node');
   await writeFile(at('cert.pem'), cert + authority.cert);

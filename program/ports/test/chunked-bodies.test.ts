@@ -13,7 +13,7 @@ const HEAD = 'POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n';
 
 let server: Server;
 let ended: number;
-/** What the handler made of each request: the pieces of its body. */
+/** Pieces of each request's body, as the handler got them. */
 let pieces: Buffer[][];
 let read: (request: IncomingMessage) => Promise<Buffer[]>;
 
@@ -50,7 +50,7 @@ function coded(chunks: readonly Buffer[]): Buffer {
   return Buffer.concat([...parts, Buffer.from('0\r\n\r\n')]);
 }
 
-/** What the connection carried back until it ended or an answer came. */
+/** Bytes that the connection carried back until it ended or an answer came. */
 async function send(bytes: Buffer): Promise<string> {
   const socket = connect((server.address() as AddressInfo).port, '127.0.0.1');
   socket.on('error', () => undefined);

@@ -209,7 +209,7 @@ test('TLS files that change › say that a certificate is there, never what the 
   t.false(JSON.stringify(lines).includes('PRIVATE'));
 });
 
-/** What a program that bin/node24 starts says of a call to 127.0.0.1, and writes to standard error. */
+/** Output and standard error of a program that bin/node24 starts and that calls 127.0.0.1. */
 async function called(): Promise<{ stdout: string; stderr: string }> {
   await write({ 'ca.pem': authority.cert });
   const module = JSON.stringify(path.resolve(import.meta.dirname, '../tls-files.ts'));

@@ -210,7 +210,8 @@ test('a kept context is what came, as far as a row takes it', t => {
 });
 
 test('nothing of the SDK is loaded without an endpoint', async t => {
-  // Its API is: the metrics' client asks it for an active span, which nobody registers.
+  // The SDK's API is loaded: the metrics' client asks it for an active span, which nobody
+  // registers.
   const modules = [
     'program/log.ts',
     'control-plane/core/open-core.ts',

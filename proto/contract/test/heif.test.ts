@@ -1,4 +1,4 @@
-/** What a decoder is told of a HEIC, from files whose boxes are put together here. */
+/** Facts of a HEIC for a decoder, from files whose boxes are put together here. */
 import { Random } from '@matting/test-support/random.ts';
 import test from 'ava';
 import { ContractError } from '../errors.ts';

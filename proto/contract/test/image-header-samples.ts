@@ -117,7 +117,7 @@ export function hvcC(lumaBits = 8, chromaBits = lumaBits): Buffer {
   return box('hvcC', head, Buffer.from([0xf8 | (lumaBits - 8), 0xf8 | (chromaBits - 8)]));
 }
 
-/** What an AVIF or HEIC says in its first boxes; its pictures have no data. */
+/** The first boxes of an AVIF or HEIC; its pictures have no data. */
 export function heifOf(
   brands: readonly string[],
   items: readonly {
@@ -180,7 +180,7 @@ export function jxlContainerOf(...boxes: Buffer[]): Buffer {
   return Buffer.concat([JXL_SIGNATURE, ftyp('jxl '), ...boxes]);
 }
 
-/** What wasm-vips 0.0.19 writes first of a 37x21 picture: the codestream begins in five bytes. */
+/** The beginning of a 37x21 picture by wasm-vips 0.0.19: the codestream begins in five bytes. */
 const ENCODED_JXL_37X21 = Buffer.from(
   '0000000c4a584c200d0a870a00000014667479706a786c20000000006a786c20000000116a786c7000000000' +
     'ff0aa0d00100000010786d6c203c783e3c2f783e0000002c6a786c7080000001',

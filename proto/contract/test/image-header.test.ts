@@ -574,7 +574,7 @@ for (const [name, associated, fields] of MULTIPLIED_JXL) {
     const parts = [bare.subarray(0, 4), bare.subarray(4)];
     const file = jxlContainerOf(...parts.map((part, i) => box('jxlp', u32(i), part)));
     t.is(await hasAssociatedAlpha(file), associated);
-    // What is cut off says nothing.
+    // A cut-off file is not associated.
     for (let length = 0; length < bare.length - 1; length += 1) {
       t.false(await hasAssociatedAlpha(bare.subarray(0, length)));
     }

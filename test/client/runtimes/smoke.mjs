@@ -44,7 +44,7 @@ const waited = await matting.wait(submitted);
 const bytes = await matting.download(waited);
 require((await saveImage(`${folder}/saved`, [bytes])) === expected.length, 'a saved file');
 
-// These end a call.
+// Errors that end a call.
 const refused = await matting.cutOut({ image: new Uint8Array(9) }).catch(error => error);
 require(refused instanceof MattingError, `${refused}`);
 require(refused.code === 'UNSUPPORTED_IMAGE_FORMAT' && refused.status === 400, refused.code);

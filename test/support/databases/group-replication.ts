@@ -57,7 +57,7 @@ export class GroupMember extends ClusterMember {
 
   async #open(): Promise<void> {
     await this.process.start('ready for connections');
-    // They are not in the arguments: a member keeps them with its data.
+    // Not in the arguments: a member keeps user and password with its data.
     await this.ask(`change replication source to source_user = '${RECOVERY_USER}',
       source_password = '${RECOVERY_PASSWORD}' for channel 'group_replication_recovery'`);
   }

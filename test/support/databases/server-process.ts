@@ -88,7 +88,7 @@ export class ServerProcess {
     clearTimeout(timer);
   }
 
-  /** It holds its connections and takes new ones, and answers nothing, until `thaw`. */
+  /** Until `thaw` the server holds its connections and takes new ones, and answers nothing. */
   freeze(): void {
     if (this.running) this.#frozen = this.#child?.kill('SIGSTOP') ?? false;
   }
@@ -123,7 +123,7 @@ export async function runToEnd(command: ServerCommand): Promise<void> {
 function spawnBound(command: ServerCommand): ChildProcess {
   const [program, args] = commandLine(command);
   const child = spawn(program, args, { stdio: ['ignore', 'ignore', 'pipe'] });
-  // It goes before directories are removed: handlers run in the order they were added.
+  // Before directories are removed: handlers run in the order they were added.
   const kill = () => child.kill('SIGKILL');
   process.prependOnceListener('exit', kill);
   child.once('exit', () => process.removeListener('exit', kill));

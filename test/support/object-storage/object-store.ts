@@ -62,7 +62,7 @@ export const OBJECT_STORE: ObjectStoreKind =
 interface UrlOptions {
   /** The prefix within the bucket; none where absent. */
   readonly prefix?: string;
-  /** It stands in for the store's own: that of a FaultProxy. */
+  /** Stands in for the store's own: that of a FaultProxy. */
   readonly endpoint?: string;
   /** More parameters of the URL. */
   readonly parameters?: Readonly<Record<string, string>>;
@@ -84,7 +84,7 @@ export interface TestObjectStore {
   /** The server dies by SIGKILL; `start` brings it back on its port. */
   kill(): Promise<void>;
   start(): Promise<void>;
-  /** It answers nothing until `thaw`. */
+  /** Answers nothing until `thaw`. */
   freeze(): void;
   thaw(): void;
   close(): Promise<void>;

@@ -159,7 +159,7 @@ export class StoreProgram {
     if (this.#child !== undefined) await killChild(this.#child);
   }
 
-  /** It holds its connections and answers nothing until `thaw`. */
+  /** Holds its connections and answers nothing until `thaw`. */
   freeze(): void {
     this.#child?.kill('SIGSTOP');
   }

@@ -43,7 +43,7 @@ export class Child {
         await delay(LOOK_MS);
       }
     } catch (error) {
-      // Its open pipes would keep the process of the tests alive.
+      // Open pipes of the child would keep the process of the tests alive.
       await this.end();
       throw error;
     }

@@ -16,5 +16,5 @@ const node = await ScriptedNode.start({
 });
 await node.join(Number(registryPort));
 process.stdout.write('joined\n');
-// Its parent ends it; where the parent is gone it must not stay.
+// The parent ends this process, which must not outlive it.
 process.stdin.on('end', () => process.exit(0)).on('data', () => goOn.resolve());

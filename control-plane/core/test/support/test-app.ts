@@ -53,7 +53,7 @@ export const ERRORS_PAGE = '# Errors\n';
 
 export interface TestAppOptions extends Partial<Omit<Config, 'packages'>> {
   readonly packages?: readonly Package[];
-  /** These replace what packages read of the environment, by their names; undefined: all of it. */
+  /** Replace the settings that packages read of the environment; undefined: all of it. */
   readonly settings?: Readonly<Record<string, object | undefined>>;
   readonly credits?: number;
   readonly uploadSlots?: UploadBounds;

@@ -12,7 +12,7 @@ const EVERYONE: readonly Role[] = ['owner', 'member', 'viewer'];
 
 /** A route gets enough of a form that it is not refused for its fields alone. */
 export interface AppRoute {
-  /** These roles may use it in their own account. Every other role gets 403. */
+  /** Roles that may use it in their own account. Every other role gets 403. */
   readonly roles: readonly Role[];
   readonly params?: Readonly<Record<string, ThingName>>;
   readonly fields?: Readonly<Record<string, string>>;

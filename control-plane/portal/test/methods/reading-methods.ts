@@ -96,7 +96,7 @@ export const READING: Readonly<Record<string, Exercise<Stores>>> = {
   'sessions.list': async ({ sessions }) =>
     assert.equal((await sessions.list(personOf(4))).length, 1),
   'alerts.look': async s => {
-    // These accounts stand beside the ones that this and later calls look at.
+    // Accounts beside the ones that this and later calls look at.
     for (let count = 0; count < 8; count += 1) await watchedAccount(s, 1000, [1, 2, 3, 4, 5]);
     const accountId = await watchedAccount(s, 5, [10, 20]);
     assert.equal((await s.alerts.look(FIRST_ALERT, 7)).length, 7);

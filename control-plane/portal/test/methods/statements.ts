@@ -35,7 +35,7 @@ const OF_LINKS = [LINKS_READS_MAX, LINKS_WHY] as const;
 /** Orders of seven days are read, and servers count them twice. */
 const VALID_READS_MAX = 2 * 7 * ORDERS_A_DAY_MAX;
 
-/** These bounds replace the bound by what a statement answers. */
+/** Replace the bound by a statement's answer. */
 const BOUNDS: Readonly<Record<string, readonly [readsMax: number, why: string]>> = {
   'links.create': OF_LINKS,
   'links.withdraw': OF_LINKS,

@@ -277,7 +277,7 @@ test('a letterbox is black around the picture, and its matte is that of the pict
         Array.from({ length: 72 }, (_, i) => placeOf(i)),
         fit,
       );
-      // Its first corner alone, after a whole one: nothing of that stays.
+      // The first corner alone, after a whole one: nothing of that stays.
       const { alpha: marked } = await model.run(rgb.fill(0, 3), size);
       t.deepEqual([...marked].filter(Boolean), [placeOf(0)]);
     }

@@ -7,7 +7,7 @@ import ava from 'ava';
 import { isWithoutOpenvino } from '../../test/openvino.ts';
 import { mapFile } from './mapped-file.ts';
 
-// It is for OpenVINO alone, and so for Linux with glibc.
+// Mapped files are for OpenVINO alone, and so for Linux with glibc.
 const test = isWithoutOpenvino ? ava.skip : ava;
 
 /** The part of the file that is in this process's memory. */

@@ -36,7 +36,7 @@ test('OpenVINO answers like ONNX Runtime, again and again', async t => {
   const model = await load({ library });
   for (let turn = 0; turn < 3; turn++) {
     t.is(compareAlphas(await alphaOf(model), expected), undefined);
-    // What it read for this picture must not be what it shows for the next.
+    // One picture's input must not show in the next one's matte.
     const white = Buffer.alloc(PICTURE.length, 255);
     t.not(compareAlphas(Buffer.from((await model.run(white)).alpha), expected), undefined);
   }

@@ -109,7 +109,7 @@ byOpenvino('a graph that OpenVINO runs without end is killed in native code', as
   t.deepEqual(children(), before);
 });
 
-/** Its constants are few, and gigabytes once they are folded. */
+/** A graph of few constants, which are gigabytes once they are folded. */
 function encodeExpanding(): Buffer {
   const float32 = ElementType.float32;
   const graph: Graph = {

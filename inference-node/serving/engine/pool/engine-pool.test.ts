@@ -24,7 +24,7 @@ import type { EnginePoolSnapshot } from './engine-pool.ts';
 import { RunningMean } from './estimated-wait.ts';
 import { QUEUED_RUNS_MAX } from './open-engine-pool.ts';
 
-/** What a pool does by itself, or by signals to processes, is the same whichever runtime they load. */
+/** A pool's own acts, and signals to processes, are the same with any runtime. */
 const alone = ava.serial;
 
 const AT_ONCE = { respawnDelaysMs: [0] } as const;

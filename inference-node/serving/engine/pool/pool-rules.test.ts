@@ -63,7 +63,7 @@ test('each line keeps its order and none waits behind what came long after it', 
     assert.equal(out.length, list.length);
     for (const [i, earlier] of out.entries()) {
       for (const later of out.slice(i + 1)) {
-        // Whoever went first came at most the handicap after whoever had to wait.
+        // An image that overtook another came at most the handicap after it.
         const overtakenByMs = earlier.queuedAtMs - later.queuedAtMs;
         const mayOvertake = earlier.priority === 'sync' && later.priority === 'async';
         assert.ok(overtakenByMs <= (mayOvertake ? ASYNC_HANDICAP_MS : 0));

@@ -69,7 +69,7 @@ test('memory of the kernels › does not grow with the picture', t => {
     [10_000, 1],
     [1, 10_000],
     [10_000, 150],
-    // This is the largest picture whose working size is its own.
+    // The largest picture whose working size is its own.
     [1448, 1448],
   ] as const) {
     for (const translucent of [false, true]) {
