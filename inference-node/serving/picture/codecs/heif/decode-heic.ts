@@ -10,7 +10,6 @@ import {
 import type { PlaneOrder } from '../../children/libheif-child.ts';
 import {
   type ChildLimits,
-  type LimitedRun,
   limitsFor,
   readAll,
   readWhole,
@@ -21,7 +20,6 @@ import { withLinks } from '../../children/temporary-files.ts';
 import { readPngSamples } from '../codec-sharp.ts';
 import type { Samples } from '../colour/samples.ts';
 import { damage, type HeicPicture, type HeicPlane, writePicture, writeTiles } from './heic-file.ts';
-import { findDamage } from './hevc/coded-picture.ts';
 
 /**
  * Decodes to RGBA as it is coded: not cropped, not turned, in the file's own colours; opaque
@@ -53,7 +51,7 @@ async function decodeByModule(
   const command = moduleCommand({ module, colours: ofColours, alpha: ofAlpha, isDeep });
   return await withFiles(writeTiles(picture), async (input, output) => {
     const files = [input, output];
-    const failure = await runChecked(picture, { command, files, limits, within, onNode: true });
+    const failure = await runLimited({ command, files, limits, within, onNode: true });
     if (failure !== undefined) throw await faultOf(failure, output);
     const samples = await readSamples(output, 4 * colours.width * colours.height, isDeep, 0);
     if (alpha === undefined) return samples;
@@ -64,35 +62,6 @@ async function decodeByModule(
     return samples;
   });
 }
-
-/**
- * Decoders fill in what they cannot read, and say nothing of it (libde265 1.0 and 1.1): in green,
- * or in what their memory held before. So the codes are read here, while the decoder works in its
- * process.
- * @throws ContractError PROCESSING_FAILED where they are damaged
- */
-async function runChecked(picture: HeicPicture, run: LimitedRun): Promise<Error | undefined> {
-  const running = runLimited(run);
-  const found = damageIn(picture);
-  // The files are in use until the decoder ends.
-  const failure = await running;
-  if (failure === undefined && found !== undefined) throw damage(found);
-  return failure;
-}
-
-function damageIn({ colours, alpha }: HeicPicture): string | undefined {
-  for (const { tiles, tileSize: size } of alpha === undefined ? [colours] : [colours, alpha]) {
-    for (const { data, properties } of tiles) {
-      const configuration = properties[0]?.subarray(BOX_HEAD_BYTES) ?? Buffer.alloc(0);
-      const found = findDamage({ configuration, data, size });
-      if (found !== undefined) return found;
-    }
-  }
-  return undefined;
-}
-
-/** The head of a property's box is its length and its type. */
-const BOX_HEAD_BYTES = 8;
 
 async function faultOf({ message }: Error, output: FileHandle) {
   await requireRoom(output);
@@ -125,7 +94,7 @@ async function decodeByProgram(
     const files = [input, output];
     const failure = await withLinks(PROGRAM_LINKS, async folder => {
       const command = programCommand(decoder, folder);
-      return await runChecked(picture, { command, files, limits, within });
+      return await runLimited({ command, files, limits, within });
     });
     if (failure !== undefined) throw await faultOf(failure, output);
     return await readPngSamples(await readAll(output), picture.colours);

@@ -26,14 +26,12 @@ export interface CodingOptions {
   readonly bits?: 8 | 10;
   readonly chroma?: '420' | '422' | '444';
   readonly quality?: number;
-  /** Options of x265, such as `ctu=16`. */
-  readonly coding?: readonly string[];
 }
 
 /** Runs heif-enc. The file as it writes it: one picture, with alpha where there is some. */
 export async function encodeFile(
   pictures: readonly Pixels[],
-  { bits = 8, chroma = '444', quality = 95, coding = [] }: CodingOptions = {},
+  { bits = 8, chroma = '444', quality = 95 }: CodingOptions = {},
 ): Promise<Buffer> {
   const folder = mkdtempSync(path.join(tmpdir(), 'matting-test-heic-'));
   try {
@@ -55,7 +53,6 @@ export async function encodeFile(
       `chroma=${chroma}`,
       '-p',
       'preset=fast',
-      ...coding.flatMap(option => ['-p', `x265:${option}`]),
     ];
     execFileSync(HEIF_ENC, [...options, ...names, '-o', out], { stdio: 'pipe' });
     return readFileSync(out);
