@@ -2,6 +2,7 @@
  * Every variable of the product, so that a misspelt one is told from one that another program
  * reads: an environment is often shared. `make generate` makes the list of what programs declare.
  */
+import { editDistance } from './edit-distance.ts';
 import names from './variable-names.json' with { type: 'json' };
 
 const PREFIX = 'MATTING_';
@@ -42,27 +43,8 @@ export function warnOfUnknownVariables(
 }
 
 function nearest(variable: string): string | undefined {
-  let found: string | undefined;
-  let editsMin = EDITS_MAX + 1;
-  for (const known of MATTING_VARIABLES) {
-    const edits = editDistance(variable, known);
-    if (edits >= editsMin) continue;
-    editsMin = edits;
-    found = known;
-  }
-  return found;
-}
-
-/** Levenshtein's: letters put in, left out or replaced. */
-function editDistance(from: string, to: string): number {
-  let row = Array.from({ length: to.length + 1 }, (_, index) => index);
-  for (let i = 1; i <= from.length; i += 1) {
-    const next = [i];
-    for (let j = 1; j <= to.length; j += 1) {
-      const replaced = row[j - 1]! + (from[i - 1] === to[j - 1] ? 0 : 1);
-      next.push(Math.min(replaced, row[j]! + 1, next[j - 1]! + 1));
-    }
-    row = next;
-  }
-  return row[to.length]!;
+  const [near] = MATTING_VARIABLES.map(known => ({ known, edits: editDistance(variable, known) }))
+    .filter(({ edits }) => edits <= EDITS_MAX)
+    .sort((a, b) => a.edits - b.edits);
+  return near?.known;
 }

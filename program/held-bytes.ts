@@ -17,6 +17,12 @@ export interface HeldRoom {
   grow(bytes: number): void;
 }
 
+/** What one request holds. */
+export interface Holding extends HeldRoom {
+  /** Gives all of it back. */
+  end(): void;
+}
+
 /** The room for readers that have a bound of their own. */
 export const UNCOUNTED: HeldRoom = { grow: () => undefined };
 
@@ -33,30 +39,15 @@ export class HeldBytes {
 
   /** Counts what one request holds. @param account that made the request */
   begin(account: string): Holding {
-    return new Holding(this.#semaphore, account);
+    let releases: Release[] = [];
+    return {
+      grow: bytes => {
+        if (bytes > 0) releases.push(this.#semaphore.takeNow({ key: account, weight: bytes }));
+      },
+      end: () => {
+        for (const release of releases) release();
+        releases = [];
+      },
+    };
   }
 }
-
-class Holding implements HeldRoom {
-  readonly #semaphore: Semaphore;
-  readonly #account: string;
-  #releases: Release[] = [];
-
-  constructor(semaphore: Semaphore, account: string) {
-    this.#semaphore = semaphore;
-    this.#account = account;
-  }
-
-  grow(bytes: number): void {
-    if (bytes <= 0) return;
-    this.#releases.push(this.#semaphore.takeNow({ key: this.#account, weight: bytes }));
-  }
-
-  /** Gives all of it back. */
-  end(): void {
-    for (const release of this.#releases) release();
-    this.#releases = [];
-  }
-}
-
-export type { Holding };

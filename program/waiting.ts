@@ -28,3 +28,18 @@ export async function raceAbort<T>(promise: Promise<T>, signal: AbortSignal): Pr
     signal.removeEventListener('abort', onAbort);
   }
 }
+
+/** Settles as the promise does, or rejects with that error once `waitMs` are over. */
+export async function within<T>(
+  work: Promise<T>,
+  waitMs: number,
+  tooLate: () => Error,
+): Promise<T> {
+  const { promise: late, reject } = Promise.withResolvers<never>();
+  const timer = setTimeout(() => reject(tooLate()), waitMs);
+  try {
+    return await Promise.race([work, late]);
+  } finally {
+    clearTimeout(timer);
+  }
+}

@@ -8,7 +8,7 @@ import {
   type EnvReader,
   readEnvironment,
 } from '@matting/program/env.ts';
-import { isLoopback } from '@matting/program/ports/addresses.ts';
+import { httpBaseOf, isLoopback } from '@matting/program/ports/addresses.ts';
 import {
   readDataDir,
   readGivenBaseUrl,
@@ -242,18 +242,13 @@ function readBaseUrl(reader: EnvReader, host: string, port: number): string {
   const given = readGivenBaseUrl(reader);
   if (given === undefined) {
     if (port === 0) reader.problem('MATTING_BASE_URL', 'set where MATTING_PORT is 0');
-    return `http://${dialableHost(host)}:${port}`;
+    return httpBaseOf(host, port);
   }
   const url = new URL(given);
   if (url.username !== '' || url.password !== '' || url.search !== '' || url.hash !== '') {
     reader.problem('MATTING_BASE_URL', 'a URL of scheme, host, port and path only');
   }
   return given.replace(/\/+$/, '');
-}
-
-function dialableHost(host: string): string {
-  if (host === '0.0.0.0' || host === '::') return '127.0.0.1';
-  return host.includes(':') ? `[${host}]` : host;
 }
 
 function readSecrets(whole: EnvReader, databaseUrl: string | undefined) {

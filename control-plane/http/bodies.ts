@@ -5,6 +5,7 @@
 import type { IncomingMessage } from 'node:http';
 import type { Readable } from 'node:stream';
 import { PACE_BYTES_PER_SECOND_MIN, PACE_DEBT_MS_MAX } from '@matting/program/ports/http-guard.ts';
+import { within } from '@matting/program/waiting.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { onRequestHookHandler } from 'fastify';
 
@@ -101,7 +102,7 @@ export async function readBody(
       if (body.readableEnded) return;
       if (body.destroyed) throw endedEarly(body.errored);
       const startedMs = performance.now();
-      await within(moved, pace.leftMs(startedMs));
+      await within(moved, Math.max(0, pace.leftMs(startedMs)), tooSlow);
       pace.waited(performance.now() - startedMs);
     }
   } finally {
@@ -154,20 +155,8 @@ class BodyPace {
   }
 }
 
-/** @throws ContractError INVALID_REQUEST */
-async function within(moved: Promise<void>, leftMs: number): Promise<void> {
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<never>((_resolve, reject) => {
-    const refuse = () => {
-      reject(new ContractError('INVALID_REQUEST', 'The request body arrived too slowly.'));
-    };
-    timer = setTimeout(refuse, Math.max(0, leftMs));
-  });
-  try {
-    await Promise.race([moved, late]);
-  } finally {
-    clearTimeout(timer);
-  }
+function tooSlow(): ContractError {
+  return new ContractError('INVALID_REQUEST', 'The request body arrived too slowly.');
 }
 
 /** The caller closed the connection, so the answer is not read. */

@@ -1,4 +1,5 @@
 /** Which known name was meant by one that is not known: the same but for its spelling. Pure. */
+import { editDistance } from '@matting/program/edit-distance.ts';
 
 /** Longer names are spelled like nothing. */
 const LENGTH_MAX = 32;
@@ -13,22 +14,8 @@ export function nearName(name: string, known: readonly string[]): string | undef
   const plain = plainName(name);
   if (plain.length > LENGTH_MAX) return undefined;
   const near = known
-    .map(one => ({ one, edits: editsBetween(plain, plainName(one)) }))
+    .map(one => ({ one, edits: editDistance(plain, plainName(one)) }))
     .sort((a, b) => a.edits - b.edits)[0];
   if (near === undefined) return undefined;
   return near.edits <= Math.ceil(plainName(near.one).length / 5) ? near.one : undefined;
-}
-
-/** Letters that are added, taken away or replaced (Levenshtein). */
-function editsBetween(from: string, to: string): number {
-  let row = Array.from({ length: to.length + 1 }, (_, place) => place);
-  for (const [index, letter] of [...from].entries()) {
-    const next = [index + 1];
-    for (const [place, other] of [...to].entries()) {
-      const replaced = row[place]! + (letter === other ? 0 : 1);
-      next.push(Math.min(replaced, row[place + 1]! + 1, next[place]! + 1));
-    }
-    row = next;
-  }
-  return row.at(-1)!;
 }

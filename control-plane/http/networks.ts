@@ -1,5 +1,6 @@
 /** Networks as people type them (CIDR), and whether an address is in one. Pure. */
 import { BlockList, isIP } from 'node:net';
+import { canonicalIpv6, ipv6Groups, mappedIpv4 } from '@matting/program/ports/addresses.ts';
 
 const BITS = { 4: 32, 6: 128 } as const;
 
@@ -19,9 +20,8 @@ export function parseExactNetwork(text: string): string | undefined {
   return (bits & behind) === 0n ? `${canonical(address)}/${prefix}` : undefined;
 }
 
-/** IPv6 compressed and in lower case, as RFC 5952 has it. */
 function canonical(address: string): string {
-  return isIP(address) === 4 ? address : new URL(`http://[${address}]/`).hostname.slice(1, -1);
+  return isIP(address) === 4 ? address : canonicalIpv6(address);
 }
 
 function ipv4Bits(address: string): bigint {
@@ -29,28 +29,21 @@ function ipv4Bits(address: string): bigint {
 }
 
 function ipv6Bits(address: string): bigint {
-  const [before = '', after] = canonical(address).split('::');
-  const head = before === '' ? [] : before.split(':');
-  const tail = after === undefined || after === '' ? [] : after.split(':');
-  const zeros = Array.from({ length: 8 - head.length - tail.length }, () => '0');
-  return [...head, ...zeros, ...tail].reduce(
-    (bits, part) => (bits << 16n) | BigInt(`0x${part}`),
-    0n,
-  );
+  return ipv6Groups(address).reduce((bits, group) => (bits << 16n) | BigInt(`0x${group}`), 0n);
 }
-
-/** An IPv4 address as a socket of both families shows it. */
-const MAPPED = /^::ffff:(\d+\.\d+\.\d+\.\d+)$/i;
 
 /** False for what is no address. @param networks as parseExactNetwork writes them */
 export function isIpInNetworks(address: string, networks: readonly string[]): boolean {
-  const plain = MAPPED.exec(address)?.[1] ?? address.replace(/%.*$/, '');
-  const family = isIP(plain);
-  if (family === 0) return false;
+  return isInNetworks(mappedIpv4(address) ?? address.replace(/%.*$/, ''), networks);
+}
+
+/** False for what is no address, or has a zone. @param networks CIDR blocks */
+export function isInNetworks(address: string, networks: readonly string[]): boolean {
+  if (address.includes('%') || isIP(address) === 0) return false;
   const list = new BlockList();
   for (const network of networks) {
     const [net = '', prefix] = network.split('/');
     list.addSubnet(net, Number(prefix), isIP(net) === 4 ? 'ipv4' : 'ipv6');
   }
-  return list.check(plain, family === 4 ? 'ipv4' : 'ipv6');
+  return list.check(address, isIP(address) === 4 ? 'ipv4' : 'ipv6');
 }

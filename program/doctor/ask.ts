@@ -1,7 +1,7 @@
 /** A doctor's questions to other programs: for an HTTP answer, and whether a port is open. */
-
+import { once } from 'node:events';
 import { connect } from 'node:net';
-import { setTimeout as delay } from 'node:timers/promises';
+import { within } from '../waiting.ts';
 import { reasonOf } from './findings.ts';
 
 const ANSWER_MS_MAX = 5000;
@@ -11,11 +11,6 @@ const ANSWER_BYTES_MAX = 8 * 1024 * 1024;
 interface HttpAnswer {
   readonly status: number;
   readonly text: string;
-}
-
-export function baseOf(host: string, port: number): string {
-  const dialled = host === '0.0.0.0' || host === '::' ? '127.0.0.1' : host;
-  return `http://${dialled.includes(':') ? `[${dialled}]` : dialled}:${port}`;
 }
 
 /** One GET, without a secret. Undefined: nobody answered, or not within the bounds. */
@@ -46,17 +41,13 @@ export async function refusalOf(address: string): Promise<string | undefined> {
   const port = Number(address.slice(at + 1));
   if (!(port > 0 && port <= PORT_MAX)) return `the port must be 1 to ${PORT_MAX}`;
   const socket = connect({ host, port });
-  const ended = new AbortController();
-  const opened = new Promise<string | undefined>(resolve => {
-    socket.once('connect', () => resolve(undefined));
-    socket.once('error', error => resolve(reasonOf(error)));
-  });
-  const late = delay(CONNECT_MS_MAX, `no answer in ${CONNECT_MS_MAX} ms`, { signal: ended.signal });
   try {
-    return await Promise.race([opened, late]);
+    const tooLate = () => new Error(`no answer in ${CONNECT_MS_MAX} ms`);
+    await within(once(socket, 'connect'), CONNECT_MS_MAX, tooLate);
+    return undefined;
+  } catch (error) {
+    return reasonOf(error);
   } finally {
-    ended.abort();
-    late.catch(() => undefined);
     socket.destroy();
   }
 }

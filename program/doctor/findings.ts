@@ -3,6 +3,8 @@
  * scripts as JSON. Both programs have one; neither ever prints a secret (secrets.ts).
  */
 
+import { within } from '../waiting.ts';
+
 type FindingStatus = 'ok' | 'warning' | 'failure';
 
 export interface Finding {
@@ -41,17 +43,11 @@ export async function look(
   examine: () => Promise<readonly Finding[]>,
   msMax = LOOK_MS_MAX,
 ): Promise<readonly Finding[]> {
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<readonly Finding[]>(resolve => {
-    const found = `no answer within ${msMax / 1000} s`;
-    timer = setTimeout(() => resolve([failure(subject, found, advice)]), msMax);
-  });
+  const tooLate = () => new Error(`no answer within ${msMax / 1000} s`);
   try {
-    return await Promise.race([examine(), late]);
+    return await within(examine(), msMax, tooLate);
   } catch (error) {
     return [failure(subject, reasonOf(error), advice)];
-  } finally {
-    clearTimeout(timer);
   }
 }
 

@@ -3,6 +3,26 @@ import { isIPv6 } from 'node:net';
 
 /** An IPv4 address as a socket of both families shows it. */
 const MAPPED = /^::ffff:(\d+\.\d+\.\d+\.\d+)$/i;
+
+/** Undefined: the text is no IPv4 address in the form of an IPv6 one. */
+export function mappedIpv4(address: string): string | undefined {
+  return MAPPED.exec(address)?.[1];
+}
+
+/** IPv6 compressed and in lower case, as RFC 5952 has it. @param address without a zone */
+export function canonicalIpv6(address: string): string {
+  return new URL(`http://[${address}]/`).hostname.slice(1, -1);
+}
+
+/** The eight groups of 16 bits, in hexadecimal digits. @param address an IPv6 one without a zone */
+export function ipv6Groups(address: string): string[] {
+  const [before = [], after = []] = canonicalIpv6(address)
+    .split('::')
+    .map(part => part.split(':').filter(group => group !== ''));
+  const zeros = Array<string>(8 - before.length - after.length).fill('0');
+  return [...before, ...zeros, ...after];
+}
+
 /** Groups of 16 bits that one host has to itself. */
 const NETWORK_GROUPS = 4;
 
@@ -11,18 +31,17 @@ const NETWORK_GROUPS = 4;
  * of an IPv6 one. What is no address is returned as it is.
  */
 export function networkOf(address: string): string {
-  const mapped = MAPPED.exec(address);
-  if (mapped !== null) return mapped[1]!;
+  const mapped = mappedIpv4(address);
+  if (mapped !== undefined) return mapped;
   const [plain = ''] = address.split('%');
   if (!isIPv6(plain)) return address;
-  // Writes the address in one form, since a proxy can use another.
-  const compressed = new URL(`http://[${plain}]/`).hostname.slice(1, -1);
-  const [head = '', tail] = compressed.split('::');
-  const before = head === '' ? [] : head.split(':');
-  const after = tail === undefined || tail === '' ? [] : tail.split(':');
-  const between = tail === undefined ? 0 : Math.max(0, 8 - before.length - after.length);
-  const groups = [...before, ...Array<string>(between).fill('0'), ...after];
-  return groups.slice(0, NETWORK_GROUPS).join(':');
+  return ipv6Groups(plain).slice(0, NETWORK_GROUPS).join(':');
+}
+
+/** Where this machine asks a listener on that host. */
+export function httpBaseOf(host: string, port: number): string {
+  const dialled = host === '0.0.0.0' || host === '::' ? '127.0.0.1' : host;
+  return `http://${dialled.includes(':') ? `[${dialled}]` : dialled}:${port}`;
 }
 
 /** Whether only this machine reaches a listener on that host. A name but localhost is not looked up. */

@@ -19,15 +19,19 @@ export function parseName(text: string): string {
   return name;
 }
 
-export function parseCredits(text: string): number {
-  const credits = /^[0-9]{1,10}$/.test(text) ? Number(text) : 0;
-  if (!isCreditAmount(credits)) {
-    throw new InvalidArgumentError(
-      `Use a whole number of credits from 1 to ${CREDITS_AMOUNT_MAX}.`,
-    );
-  }
-  return credits;
+/** An option's parser: what the text says, or the sentence that refuses it. */
+export function typed<T>(read: (text: string) => T | undefined, refusal: string) {
+  return (text: string): T => {
+    const value = read(text);
+    if (value !== undefined) return value;
+    throw new InvalidArgumentError(refusal);
+  };
 }
+
+export const parseCredits = typed(text => {
+  const credits = /^[0-9]{1,10}$/.test(text) ? Number(text) : 0;
+  return isCreditAmount(credits) ? credits : undefined;
+}, `Use a whole number of credits from 1 to ${CREDITS_AMOUNT_MAX}.`);
 
 /** @param refusal the error for anything else; nine digits at most are read */
 export function wholeNumber(
@@ -35,11 +39,10 @@ export function wholeNumber(
   max: number,
   refusal = `Use a whole number from ${min} to ${max}.`,
 ) {
-  return (text: string): number => {
+  return typed(text => {
     const value = /^\d{1,9}$/.test(text) ? Number(text) : Number.NaN;
-    if (value >= min && value <= max) return value;
-    throw new InvalidArgumentError(refusal);
-  };
+    return value >= min && value <= max ? value : undefined;
+  }, refusal);
 }
 
 export function parseReference(text: string): string {

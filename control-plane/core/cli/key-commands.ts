@@ -32,7 +32,7 @@ import { keyView, ManageKeys } from '../keys/manage-keys.ts';
 import type { ApiKey } from '../keys/read-api-keys.ts';
 import { CREDITS_AMOUNT_MAX } from '../ledger/ledger.ts';
 import { requireAccount } from '../operator/operate-accounts.ts';
-import { parseName } from './arguments.ts';
+import { parseName, typed } from './arguments.ts';
 import { type CliContext, CommandError, table } from './context.ts';
 
 const OPERATOR = { kind: 'operator' } as const;
@@ -240,52 +240,44 @@ function policyWith(before: KeyPolicy, options: KeyOptions): KeyPolicy {
   };
 }
 
-function parseOverlap(text: string): RotationOverlap {
-  if (Object.hasOwn(ROTATION_OVERLAPS, text)) return text as RotationOverlap;
-  throw new InvalidArgumentError(`Use one of ${Object.keys(ROTATION_OVERLAPS).join(', ')}.`);
-}
+const parseOverlap = typed(
+  text => (Object.hasOwn(ROTATION_OVERLAPS, text) ? (text as RotationOverlap) : undefined),
+  `Use one of ${Object.keys(ROTATION_OVERLAPS).join(', ')}.`,
+);
 
-function parseExpiry(text: string): NonNullable<KeyOptions['expiresIn']> {
+const parseExpiry = typed(text => {
   if (text === 'never') return text;
   const days = parseExpiryDays(text);
-  if (days !== undefined) return { inMs: days * DAY_MS };
-  throw new InvalidArgumentError(
-    `Use a number of days from 1 to ${KEY_EXPIRY_DAYS_MAX}, or never.`,
-  );
-}
+  return days && { inMs: days * DAY_MS };
+}, `Use a number of days from 1 to ${KEY_EXPIRY_DAYS_MAX}, or never.`);
 
-function parseCap(text: string): KeyCap | 'none' {
-  if (text === 'none') return text;
-  const [digits = '', period = 'total', ...more] = text.split('/');
-  const credits = parseCapCredits(digits);
-  if (credits !== undefined && isCapPeriod(period) && more.length === 0) return { credits, period };
-  throw new InvalidArgumentError(
-    `Use 1 to ${CREDITS_AMOUNT_MAX} credits, optionally followed by / and one of ` +
-      `${CAP_PERIODS.join(', ')}, or none.`,
-  );
-}
+const parseCap = typed(
+  (text): KeyCap | 'none' | undefined => {
+    if (text === 'none') return text;
+    const [digits = '', period = 'total', ...more] = text.split('/');
+    const credits = parseCapCredits(digits);
+    return credits !== undefined && isCapPeriod(period) && more.length === 0
+      ? { credits, period }
+      : undefined;
+  },
+  `Use 1 to ${CREDITS_AMOUNT_MAX} credits, optionally followed by / and one of ` +
+    `${CAP_PERIODS.join(', ')}, or none.`,
+);
 
-function parseRate(text: string): number | 'none' {
-  const rate = text === 'none' ? text : parseKeyRate(text);
-  if (rate !== undefined) return rate;
-  throw new InvalidArgumentError(`Use 1 to ${KEY_RATE_MAX}, or none.`);
-}
+const parseRate = typed(
+  text => (text === 'none' ? text : parseKeyRate(text)),
+  `Use 1 to ${KEY_RATE_MAX}, or none.`,
+);
 
-function parseScopes(text: string): readonly KeyScope[] | 'all' {
-  const scopes = text === 'all' ? text : parseKeyScopes(text.split(','));
-  if (scopes !== undefined) return scopes;
-  throw new InvalidArgumentError(
-    `Use any of ${KEY_SCOPES.join(', ')}, separated by commas, or all.`,
-  );
-}
+const parseScopes = typed(
+  text => (text === 'all' ? text : parseKeyScopes(text.split(','))),
+  `Use any of ${KEY_SCOPES.join(', ')}, separated by commas, or all.`,
+);
 
-function parseModels(text: string): readonly string[] | 'all' {
-  const models = text === 'all' ? text : parseKeyModels(text.split(','));
-  if (models !== undefined) return models;
-  throw new InvalidArgumentError(
-    `Use at most ${KEY_MODELS_MAX} names of plans and models, separated by commas, or all.`,
-  );
-}
+const parseModels = typed(
+  text => (text === 'all' ? text : parseKeyModels(text.split(','))),
+  `Use at most ${KEY_MODELS_MAX} names of plans and models, separated by commas, or all.`,
+);
 
 function parseNetworks(text: string): readonly string[] | 'any' {
   const parsed = text === 'any' ? { networks: text } : parseKeyNetworks(text);

@@ -9,6 +9,7 @@
 
 import { BlockList, isIP } from 'node:net';
 import { networkInterfaces } from 'node:os';
+import { isInNetworks } from '../networks.ts';
 
 const SPECIAL_IPV4: readonly (readonly [net: string, prefix: number])[] = [
   ['0.0.0.0', 8], // this network
@@ -73,15 +74,11 @@ export function parseNetwork(text: string): string | undefined {
   return `${address.toLowerCase()}/${Number(digits)}`;
 }
 
-export function isAllowedNetwork(address: string, { allowedNetworks }: AddressPolicy): boolean {
-  const family = isIP(address);
-  if (family === 0 || address.includes('%') || allowedNetworks === undefined) return false;
-  const list = new BlockList();
-  for (const network of allowedNetworks) {
-    const [net = '', prefix] = network.split('/');
-    list.addSubnet(net, Number(prefix), isIP(net) === 4 ? 'ipv4' : 'ipv6');
-  }
-  return list.check(address, family === 4 ? 'ipv4' : 'ipv6');
+export function isAllowedNetwork(
+  address: string,
+  { allowedNetworks = [] }: AddressPolicy,
+): boolean {
+  return isInNetworks(address, allowedNetworks);
 }
 
 export function isOpenAddress(address: string, policy: AddressPolicy): boolean {

@@ -1,7 +1,8 @@
 /** The doctor looks at the control plane that runs on this machine. */
 import type { CoreSettings } from '@matting/core/settings.ts';
-import { askHttp, baseOf } from '@matting/program/doctor/ask.ts';
+import { askHttp } from '@matting/program/doctor/ask.ts';
 import { type Finding, failure, ok, warning } from '@matting/program/doctor/findings.ts';
+import { httpBaseOf } from '@matting/program/ports/addresses.ts';
 import { VERSION } from '@matting/program/version.ts';
 
 const CONTROL_PLANE = 'control plane';
@@ -10,13 +11,13 @@ const CONTROL_PLANE = 'control plane';
 export async function controlPlaneFindings(config: CoreSettings): Promise<readonly Finding[]> {
   const { host, port, metricsHost, metricsPort } = config;
   if (port === 0 || metricsPort === 0) return [];
-  const ready = await askHttp(`${baseOf(host, port)}/readyz`);
+  const ready = await askHttp(`${httpBaseOf(host, port)}/readyz`);
   if (ready === undefined) {
     const found = `no answer at ${host}:${port} of this machine`;
     const advice = 'start it, read its last line on standard error, or run doctor on its machine';
     return [warning(CONTROL_PLANE, found, advice)];
   }
-  const metrics = (await askHttp(`${baseOf(metricsHost, metricsPort)}/metrics`))?.text ?? '';
+  const metrics = (await askHttp(`${httpBaseOf(metricsHost, metricsPort)}/metrics`))?.text ?? '';
   const version = /^matting_control_info\{version="([^"]+)"\}/m.exec(metrics)?.[1];
   const findings: Finding[] = [];
   if (version === undefined) {

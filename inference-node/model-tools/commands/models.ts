@@ -38,9 +38,8 @@ import { loadNpmConfig } from '../weights/npm-config.ts';
 import { addAddingCommands, modelsAdd } from './adding.ts';
 import { addCheckCommand } from './check.ts';
 import { type CliConfig, type CommandContext, UsageError } from './cli-config.ts';
-import { JsonView } from './json-view.ts';
 import { modelsList, modelsShow } from './list-models.ts';
-import { createProgressView, type ProgressView } from './progress-view.ts';
+import { createProgressView, jsonView, type ProgressView } from './progress-view.ts';
 import { describeRuntime } from './runtime-words.ts';
 
 export function addModelCommands(program: Command, context: CommandContext): void {
@@ -110,7 +109,7 @@ export async function modelsFetch(
   { out, err }: Streams,
   signal: AbortSignal,
 ): Promise<void> {
-  const view = options.progressJson ? new JsonView(out) : createProgressView(err);
+  const view = options.progressJson ? jsonView(out) : createProgressView(err);
   // All manifests first: a misspelt name is not found out after a download of minutes.
   const { addedModelsDir } = config.settings;
   const plan = await outlineOf(config.settings);

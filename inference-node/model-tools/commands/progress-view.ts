@@ -1,9 +1,8 @@
 /** Shows a person, a log or a program how far fetching and preparing a model is. */
 import type { Writable } from 'node:stream';
 import type { PrepareProgress } from '@matting/serving/prepared/load-prepared.ts';
+import cliProgress from 'cli-progress';
 import type { FetchProgress } from '../weights/fetch.ts';
-import { BarView } from './bar-view.ts';
-import { PlainView } from './plain-view.ts';
 
 export interface ProgressView {
   fetching(model: string, progress: FetchProgress): void;
@@ -12,5 +11,125 @@ export interface ProgressView {
 }
 
 export function createProgressView(out: Writable & { readonly isTTY?: boolean }): ProgressView {
-  return out.isTTY === true ? new BarView(out) : new PlainView(out);
+  return out.isTTY === true ? barView(out) : plainView(out);
+}
+
+const FRAMES_PER_SECOND = 10;
+
+/** For a person at a terminal. */
+function barView(out: Writable): ProgressView {
+  let bar: cliProgress.SingleBar | undefined;
+  const stop = () => {
+    bar?.stop();
+    bar = undefined;
+  };
+  return {
+    fetching: (model, { receivedBytes, totalBytes }) => {
+      bar ??= startBar(out, model, totalBytes ?? 0);
+      bar.update(receivedBytes, { megabytes: megabytes(receivedBytes) });
+    },
+    preparing: (model, progress) => {
+      stop();
+      writePreparation(out, model, progress);
+    },
+    stop,
+  };
+}
+
+function startBar(out: Writable, model: string, totalBytes: number): cliProgress.SingleBar {
+  const figures = `{percentage} % {megabytes} of ${megabytes(totalBytes)} MB, {eta_formatted}`;
+  const bar = new cliProgress.SingleBar(
+    {
+      format: `fetching ${model} {bar} ${figures}`,
+      // The types ask for a stream of their own; any writable one does.
+      stream: out as NodeJS.WritableStream,
+      fps: FRAMES_PER_SECOND,
+      hideCursor: true,
+      gracefulExit: false,
+    },
+    cliProgress.Presets.shades_classic,
+  );
+  bar.start(totalBytes, 0, { megabytes: '0.0' });
+  return bar;
+}
+
+/** Without a terminal a line is written at each of these steps. */
+const PLAIN_STEP_PERCENT = 25;
+
+/** Lines for a log. */
+function plainView(out: Writable): ProgressView {
+  let nextPercent = 0;
+  return {
+    fetching: (model, { receivedBytes, totalBytes }) => {
+      const percent = totalBytes ? Math.floor((receivedBytes / totalBytes) * 100) : 0;
+      // The count starts again if a broken connection is tried again.
+      if (percent < nextPercent - PLAIN_STEP_PERCENT) nextPercent = 0;
+      if (percent < nextPercent) return;
+      nextPercent = percent - (percent % PLAIN_STEP_PERCENT) + PLAIN_STEP_PERCENT;
+      const total = totalBytes === undefined ? '' : ` of ${megabytes(totalBytes)}`;
+      out.write(`fetching ${model}: ${megabytes(receivedBytes)}${total} MB, ${percent} %\n`);
+    },
+    preparing: (model, progress) => writePreparation(out, model, progress),
+    stop: () => {
+      nextPercent = 0;
+    },
+  };
+}
+
+/** A program draws its own bar: this is often enough to be smooth, and rare enough to read. */
+const JSON_INTERVAL_MS = 100;
+
+/** One JSON object a line: `{"event": "fetch" | "prepare", "model", …}` and the progress. */
+export function jsonView(out: Writable): ProgressView {
+  let lastMs = Number.NEGATIVE_INFINITY;
+  const isDue = (isLast: boolean) => {
+    const nowMs = performance.now();
+    if (!isLast && nowMs - lastMs < JSON_INTERVAL_MS) return false;
+    lastMs = nowMs;
+    return true;
+  };
+  const write = (event: object) => out.write(`${JSON.stringify(event)}\n`);
+  return {
+    fetching: (model, progress) => {
+      if (isDue(progress.receivedBytes === progress.totalBytes)) {
+        write({ event: 'fetch', model, ...progress });
+      }
+    },
+    preparing: (model, progress) => {
+      if (progress.step !== 'write' || isDue(false))
+        write({ event: 'prepare', model, ...progress });
+    },
+    stop: () => {
+      lastMs = Number.NEGATIVE_INFINITY;
+    },
+  };
+}
+
+const MEGABYTE = 1e6;
+
+function megabytes(bytes: number): string {
+  return (bytes / MEGABYTE).toFixed(1);
+}
+
+function writePreparation(out: Writable, model: string, progress: PrepareProgress): void {
+  const line = preparationLine(model, progress);
+  if (line !== undefined) out.write(`${line}\n`);
+}
+
+function preparationLine(model: string, progress: PrepareProgress): string | undefined {
+  if (progress.step === 'rewrite') {
+    return `preparing ${model} at ${progress.width} x ${progress.height} px for this machine`;
+  }
+  if (progress.step === 'compare') {
+    const found = `${progress.blocks} deformable convolutions of ${model}`;
+    return `rewrote ${found}; comparing them with the original`;
+  }
+  if (progress.step === 'mended') return `${model} runs rewritten, though ${progress.reason}`;
+  if (progress.step === 'keep') {
+    return `${model} runs as published, slower and with more memory: ${progress.reason}`;
+  }
+  if (progress.step === 'discard') {
+    return `preparing ${progress.path} again: ${progress.reason}`;
+  }
+  return undefined;
 }

@@ -7,7 +7,7 @@ import { constants } from 'node:fs';
 import { access, stat, statfs } from 'node:fs/promises';
 import type { Writable } from 'node:stream';
 import { ConfigError } from '@matting/program/config-error.ts';
-import { askHttp, baseOf, refusalOf } from '@matting/program/doctor/ask.ts';
+import { askHttp, refusalOf } from '@matting/program/doctor/ask.ts';
 import {
   type Finding,
   failure,
@@ -30,6 +30,7 @@ import {
   secretsOfFiles,
   weakSecretFindings,
 } from '@matting/program/doctor/secrets.ts';
+import { httpBaseOf } from '@matting/program/ports/addresses.ts';
 import type { Command } from 'commander';
 import pino from 'pino';
 import { computeMegapixelBudget, readMemoryLimitBytes } from '../admission.ts';
@@ -131,7 +132,7 @@ async function registryFindings({ registryAddresses }: ExaminedConfig): Promise<
 
 async function runningFindings({ host, httpPort }: ExaminedConfig): Promise<Finding[]> {
   if (httpPort === 0) return [];
-  const answer = await askHttp(`${baseOf(host, httpPort)}/readyz`);
+  const answer = await askHttp(`${httpBaseOf(host, httpPort)}/readyz`);
   if (answer === undefined) {
     const found = `no answer at ${host}:${httpPort}`;
     return [warning('node', found, 'start the node, or read its last line on standard error')];

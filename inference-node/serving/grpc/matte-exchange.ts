@@ -19,7 +19,7 @@
 import { createHash, type Hash } from 'node:crypto';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { ServerDuplexStream } from '@grpc/grpc-js';
-import { raceAbort } from '@matting/program/waiting.ts';
+import { raceAbort, within } from '@matting/program/waiting.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { contentTypeOf, outputFormatToProto } from '@matting/proto/contract/formats.ts';
 import { CHUNK_BYTES_MAX } from '@matting/proto/contract/limits.ts';
@@ -287,7 +287,7 @@ export class MatteExchange {
         this.#wake = resolve;
       });
       this.#call.resume();
-      await within(arrived, waitMs, signal, 'The caller sent no message in time.');
+      await inTime(arrived, waitMs, signal, 'The caller sent no message in time.');
       this.#wake = undefined;
     }
     this.#messages += 1;
@@ -306,7 +306,7 @@ export class MatteExchange {
 
   async #flush(signal: AbortSignal): Promise<void> {
     const waitMs = this.#bounds.sendSilenceMaxMs;
-    const error = await within(
+    const error = await inTime(
       this.#lastWrite,
       waitMs,
       signal,
@@ -415,18 +415,12 @@ function deadline(detail: string): ContractError {
 }
 
 /** `work`, unless the signal is aborted (its reason) or `waitMs` pass (CALL_DEADLINE_EXCEEDED). */
-async function within<T>(
+async function inTime<T>(
   work: Promise<T>,
   waitMs: number,
   signal: AbortSignal,
   detail: string,
 ): Promise<T> {
   signal.throwIfAborted();
-  const late = Promise.withResolvers<never>();
-  const timer = setTimeout(() => late.reject(deadline(detail)), waitMs);
-  try {
-    return await raceAbort(Promise.race([work, late.promise]), signal);
-  } finally {
-    clearTimeout(timer);
-  }
+  return within(raceAbort(work, signal), waitMs, () => deadline(detail));
 }

@@ -11,6 +11,7 @@
  * | loading, again       | ready, the rest of the load as the wait                   |
  * | off: its load failed | failed: the node ends, as with engines that keep dying    |
  */
+import { within } from '@matting/program/waiting.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type {
   EnginePool,
@@ -120,7 +121,7 @@ class OneAfterAnother {
     const before = this.#gone;
     const own = Promise.withResolvers<void>();
     return {
-      room: () => within(before),
+      room: () => within(before, ROOM_WAIT_MAX_MS, stuck),
       resize: () => undefined,
       leave: () => {
         this.#gone = own.promise;
@@ -130,13 +131,7 @@ class OneAfterAnother {
   }
 }
 
-async function within(gone: Promise<void>): Promise<void> {
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => {
-      // No refusal: they are stuck, and a node that says it is ready would take no image again.
-      reject(new Error('the engines before these were killed and do not die'));
-    }, ROOM_WAIT_MAX_MS);
-  });
-  await Promise.race([gone, late]).finally(() => clearTimeout(timer));
+function stuck(): Error {
+  // No refusal: they are stuck, and a node that says it is ready would take no image again.
+  return new Error('the engines before these were killed and do not die');
 }
