@@ -13,7 +13,7 @@ const MEASUREMENTS: readonly (readonly [program: string, ...args: string[]])[] =
   ...(values.peer === undefined ? [] : [['beside-peer.ts', values.peer] as const]),
   ['precisions.ts', '--layouts'],
   ['prepared-model.ts'],
-  ['main-processes.ts'],
+  ['picture-cost.ts'],
   ['memory.ts'],
   ['control-plane.ts'],
   ['parse-cost.ts'],

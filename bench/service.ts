@@ -46,18 +46,11 @@ export interface Service {
   cutOut(file: Buffer, format?: string): Promise<Answer>;
   /** Memory of the node's main process and all its children, bytes. */
   nodeMemory(): Memory;
-  /** Processor time so far of the two main processes, without the node's children. */
-  mainCpuMs(): MainCpuMs;
   /** Processor time so far of the control plane, the node and all its children. */
   allCpuMs(): number;
   /** The same by process, of those that are alive. */
   times(): TimesByPid;
   close(): Promise<void>;
-}
-
-export interface MainCpuMs {
-  readonly controlPlane: number;
-  readonly node: number;
 }
 
 const CONTROL_PLANE: Program = { main: 'control-plane/main.ts', variable: 'MATTING_PORT' };
@@ -114,7 +107,6 @@ export async function openService(
     nodeHttpUrl: `http://127.0.0.1:${config.ports.nodeHttp}`,
     cutOut: (file, format = 'png') => cutOut(stack.localUrl, apiKey ?? '', file, format),
     nodeMemory: () => memoryOf(nodePid()),
-    mainCpuMs: () => ({ controlPlane: cpuMsOf(controlPlanePid()), node: cpuMsOf(nodePid()) }),
     allCpuMs: () => {
       const pids = [controlPlanePid(), nodePid(), ...descendants(nodePid())];
       return pids.reduce((sum, pid) => sum + cpuMsOf(pid), 0);
