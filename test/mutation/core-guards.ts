@@ -168,9 +168,10 @@ repay | repayment waits for open corrections, and then ends the family
   + .set({ kept_until: 9e15 })
 repay | === 'succeeded' | a loss that a later correction made good is settled without a credit
 control-plane/core/results/lost-results.ts by control-plane/core/results/results.test.ts
-#isStorage | * 2 < | no lost result › is one of a storage that is not there, or lost all it had at once
+#lacksNewest | !== undefined) | no lost result › is one of a storage that is not there, or lost all it had at once
+judge | await blobs.check | no lost result › is one of a storage that cannot be written
 control-plane/core/results/repay-lost.ts by control-plane/test/repay-lost.test.ts
-repayLost | lost results on sqlite › takes most results for lost only where it is told so once more
+repayLost | lost results on sqlite › takes results of a storage without the newest for lost only where it is told so once more
 control-plane/core/results/result-download.ts by control-plane/core/http/callers.test.ts: callers who take the picture as their answer
 openForReader | slow readers of pictures cost little memory, have few places and give them back
 openForReader | reply.raw.once | who is gone when the picture is opened holds neither a place nor the file

@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto';
 import type { Command } from 'commander';
 import { requireAccount } from '../operator/operate-accounts.ts';
 import { OperateCredits } from '../operator/operate-credits.ts';
-import { MostMissingError, repayLost as repayAll } from '../results/repay-lost.ts';
+import { NewestMissingError, repayLost as repayAll } from '../results/repay-lost.ts';
 import { loadStorageConfig } from '../settings.ts';
 import { missingOfStorage, openStorages, openStorageToRead } from '../storage/open-storage.ts';
 import { parseCredits, parseReference } from './arguments.ts';
@@ -62,7 +62,7 @@ export function addCreditCommands(program: Command, context: CliContext): void {
       '--all-missing',
       'first look for every result with a valid link, and treat missing files as lost',
     )
-    .option('--even-most', 'with --all-missing: also if most of the files are missing')
+    .option('--even-most', 'with --all-missing: also if the newest file is missing')
     .action((options: RepayOptions) => repayLost(context, options));
 }
 
@@ -110,7 +110,7 @@ async function repayLost(
     const hasFile = async (blob: string) => (await blobs.stat(blob)) !== undefined;
     const options = { dryRun, all: allMissing, evenMost };
     return await repayAll({ ...stores, hasFile }, options).catch(error => {
-      throw error instanceof MostMissingError ? mostMissing(error) : error;
+      throw error instanceof NewestMissingError ? newestMissing() : error;
     });
   });
   context.report({ dry_run: dryRun, ...repaid }, () => [
@@ -122,9 +122,9 @@ async function repayLost(
   ]);
 }
 
-function mostMissing({ missing, looked }: MostMissingError): CommandError {
+function newestMissing(): CommandError {
   return new CommandError(
-    `${missing} of ${looked} results are missing, so this may be another storage than that of the ` +
+    'The newest result is missing, so this may be another storage than that of the ' +
       'service; nothing was changed. Check that the disk is mounted, and that MATTING_STORAGE_URL ' +
       'names the same directory, or the same bucket and prefix, as for the control planes. If the ' +
       'files are gone for good, add --even-most.',

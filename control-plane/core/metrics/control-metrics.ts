@@ -170,7 +170,7 @@ export class ControlMetrics extends MetricSet {
   );
   readonly resultsMissing = this.counted(
     'matting_control_results_missing_total',
-    'Times that most results beside one that was gone were gone too: the storage is at fault',
+    'Times that a result and the newest one were gone: the storage is at fault',
   );
   readonly resultNotErased = this.counted(
     'matting_control_results_not_erased_total',

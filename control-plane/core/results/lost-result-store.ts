@@ -46,6 +46,8 @@ type Repayment =
 export type LostResultStore = ReturnType<typeof createLostResultStore>;
 
 const SWEEP_ID = 'sweep';
+/** Results read to find the newest that is not on record as lost. */
+const NEWEST_READ = 8;
 
 export function createLostResultStore(database: Database) {
   return {
@@ -55,21 +57,12 @@ export function createLostResultStore(database: Database) {
      */
     record: (loss: Loss, by: LossFinder, findingId: string) =>
       record(database, loss, by, findingId),
-    async known(jobIds: readonly string[]): Promise<ReadonlySet<string>> {
-      if (jobIds.length === 0) return new Set();
-      const rows = await query(database, db =>
-        db
-          .selectFrom('lost_results')
-          .select(['job_id', 'settlement'])
-          .where('job_id', 'in', jobIds)
-          .execute(),
-      );
-      const lost = rows.filter(({ settlement }) => settlement !== 'returned');
-      return new Set(lost.map(row => row.job_id));
-    },
-    /** Live results whose links end next before and after that one, at most `count` each way. */
-    neighbours: (of: Pick<LiveResult, 'jobId' | 'expiresAtMs'>, count: number) =>
-      neighboursOf(database, of, count),
+    known: (jobIds: readonly string[]) => known(database, jobIds),
+    /**
+     * The blob of the live result whose link ends last, without results on record as lost.
+     * Undefined: there is no other, or the last NEWEST_READ are all on record.
+     */
+    newest: (butNot?: string) => newest(database, butNot),
     /** Lists results in the order in which links end, without those that end within `aheadMs`. */
     live: (after: ResultCursor, aheadMs: number, limit: number) =>
       liveResults(database, after, aheadMs, limit),
@@ -114,25 +107,30 @@ function liveResults(database: Database, after: ResultCursor, aheadMs: number, l
   );
 }
 
-async function neighboursOf(
-  database: Database,
-  { jobId, expiresAtMs }: Pick<LiveResult, 'jobId' | 'expiresAtMs'>,
-  count: number,
-): Promise<LiveResult[]> {
-  const before = await query(database, db =>
-    results(database, db, 'desc', count)
+async function newest(database: Database, butNot: string | undefined): Promise<string | undefined> {
+  const rows = await query(database, db =>
+    results(database, db, 'desc', NEWEST_READ)
       .where('result_blob_expires_at', '>', database.nowMs)
-      .where('result_blob_expires_at', '<=', expiresAtMs)
-      .where('id', '!=', jobId)
       .execute(),
   );
-  const behind = await query(database, db =>
-    results(database, db, 'asc', count)
-      .where('result_blob_expires_at', '>', database.nowMs)
-      .where('result_blob_expires_at', '>', expiresAtMs)
+  const lost = await known(
+    database,
+    rows.map(({ jobId }) => jobId),
+  );
+  return rows.find(({ jobId }) => jobId !== butNot && !lost.has(jobId))?.blob;
+}
+
+async function known(database: Database, jobIds: readonly string[]): Promise<ReadonlySet<string>> {
+  if (jobIds.length === 0) return new Set();
+  const rows = await query(database, db =>
+    db
+      .selectFrom('lost_results')
+      .select(['job_id', 'settlement'])
+      .where('job_id', 'in', jobIds)
       .execute(),
   );
-  return [...before, ...behind];
+  const lost = rows.filter(({ settlement }) => settlement !== 'returned');
+  return new Set(lost.map(row => row.job_id));
 }
 
 function results(

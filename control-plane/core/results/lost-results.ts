@@ -2,18 +2,17 @@
  * A result whose file is not where it should be, and what that means. Three things look alike, and
  * only one of them is a loss:
  *
- * | the row, read again   | the file          | results beside it    | then                        |
- * |-----------------------|-------------------|----------------------|-----------------------------|
- * | expired, or gone      | -                 | -                    | RESULT_EXPIRED              |
- * | its link is good      | there again       | -                    | it is read again            |
- * | its link is good      | gone              | most are gone too    | SERVICE_UNAVAILABLE: this   |
- * |                       |                   |                      | is not the storage they are |
- * |                       |                   |                      | in, or it lost many at once |
- * | its link is good      | gone              | most are there       | RESULT_LOST, and its row    |
+ * | the row, read again | the file    | the storage              | then                            |
+ * |---------------------|-------------|--------------------------|---------------------------------|
+ * | expired, or gone    | -           | -                        | RESULT_EXPIRED                  |
+ * | its link is good    | there again | -                        | it is read again                |
+ * | its link is good    | gone        | lacks the newest result  | SERVICE_UNAVAILABLE: results    |
+ * |                     |             | too, or fails its check  | are elsewhere, or many are gone |
+ * | its link is good    | gone        | has the newest result    | RESULT_LOST, and its row        |
  *
  * A disk that is not mounted or a prefix that was changed must not make a loss of every result:
  * what the operator can undo stays retryable, and is told as one incident. Where the files are gone
- * for good he says so (`credits repay-lost --all-missing`), and once more where most are gone
+ * for good he says so (`credits repay-lost --all-missing`), and once more where the newest is gone
  * (`--even-most`): the command, too, may look at another storage than the service.
  */
 
@@ -25,9 +24,7 @@ import type { JobStore } from '../jobs/job-store.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
 import type { LiveResult, LossFinder, LostResultStore } from './lost-result-store.ts';
 
-/** Results looked at before a missing one, and as many behind it. */
-const NEIGHBOURS_EACH_WAY = 4;
-/** If most of them were gone, no other result is judged for so long. */
+/** If the newest result was gone, no other result is judged for so long. */
 const SUSPECT_MS = 10_000;
 const RETRY_AFTER_S = 60;
 
@@ -36,14 +33,14 @@ export const EXPIRED_LINK =
 
 export interface LossObserver {
   resultLost(by: LossFinder): void;
-  /** Many are gone at once: none of them counts as lost. */
+  /** The newest result is gone too: no result counts as lost. */
   resultsMissing(): void;
 }
 
 interface LostResultsDependencies {
   readonly jobs: Pick<JobStore, 'find'>;
-  readonly lostResults: Pick<LostResultStore, 'record' | 'known' | 'neighbours'>;
-  readonly blobs: Pick<BlobStore, 'stat'>;
+  readonly lostResults: Pick<LostResultStore, 'record' | 'known' | 'newest'>;
+  readonly blobs: Pick<BlobStore, 'stat' | 'check'>;
   readonly observer: LossObserver;
   readonly log: Pick<Logger, 'error'>;
   readonly now?: () => number;
@@ -70,10 +67,9 @@ export class LostResults {
     if ((await blobs.stat(result.blob)) !== undefined) return 'there';
     const known = await lostResults.known([jobId]);
     if (known.has(jobId)) return 'lost';
-    const { accountId, expiresAtMs } = job;
-    const gone = { jobId, accountId, blob: result.blob, expiresAtMs: expiresAtMs ?? 0 };
-    if (await this.#isStorage(gone)) return 'storage';
-    await this.#record(gone, by);
+    if (await this.#lacksNewest(jobId)) return 'storage';
+    await blobs.check();
+    await this.#record({ jobId, accountId: job.accountId, blob: result.blob }, by);
     return 'lost';
   }
 
@@ -97,23 +93,21 @@ export class LostResults {
     }
   }
 
-  async #isStorage(gone: LiveResult): Promise<boolean> {
+  async #lacksNewest(jobId: string): Promise<boolean> {
     if (this.#now() < this.#suspectUntilMs) return true;
     const { lostResults, blobs, observer, log } = this.#dependencies;
-    const beside = await lostResults.neighbours(gone, NEIGHBOURS_EACH_WAY);
-    const known = await lostResults.known(beside.map(({ jobId }) => jobId));
-    const asked = beside.filter(({ jobId }) => !known.has(jobId));
-    const found = await Promise.all(asked.map(({ blob }) => blobs.stat(blob)));
-    const missing = found.filter(file => file === undefined).length;
-    if (missing * 2 <= asked.length) return false;
+    const newest = await lostResults.newest(jobId);
+    if (newest === undefined || (await blobs.stat(newest)) !== undefined) return false;
     this.#suspectUntilMs = this.#now() + SUSPECT_MS;
     observer.resultsMissing();
-    const fields = { jobId: gone.jobId, looked: asked.length, gone: missing };
-    log.error(fields, 'results are missing from the storage');
+    log.error({ jobId, blob: newest }, 'results are missing from the storage');
     return true;
   }
 
-  async #record({ jobId, accountId, blob }: LiveResult, by: LossFinder): Promise<void> {
+  async #record(
+    { jobId, accountId, blob }: Omit<LiveResult, 'expiresAtMs'>,
+    by: LossFinder,
+  ): Promise<void> {
     const { lostResults, observer, log } = this.#dependencies;
     const isNew = await lostResults.record({ jobId, accountId }, by, randomUUID());
     if (!isNew) return;

@@ -278,7 +278,7 @@ onStores(
       t.deepEqual(told, [...once, ...once]);
     });
 
-    test('ends, and writes nothing, where most files beside one that is gone are gone', async t => {
+    test('ends, and writes nothing, where the newest file is gone too', async t => {
       await prepare(t, 9);
       await rename(path.join(root, 'results'), path.join(root, 'aside'));
       await openDirectoryBlobStore(root);

@@ -18,34 +18,22 @@ interface RepayOptions {
   readonly dryRun: boolean;
   /** Looks at every live result first, and takes what is gone for lost. */
   readonly all: boolean;
-  /** The repayment continues even if most are missing. */
+  /** The repayment continues even if the newest result is missing. */
   readonly evenMost: boolean;
 }
 
-/** Most live results are not in the storage that was looked at: nothing was put on record. */
-export class MostMissingError extends Error {
-  readonly missing: number;
-  readonly looked: number;
-
-  constructor({ missing, looked }: { readonly missing: number; readonly looked: number }) {
-    super(`${missing} of ${looked} results are missing`);
-    this.missing = missing;
-    this.looked = looked;
-  }
-}
-
-/** So few may be gone, whatever share they are: an account with three results can lose two. */
-const MISSING_FEW_MAX = 5;
+/** The newest live result is not in the storage that was looked at: nothing was put on record. */
+export class NewestMissingError extends Error {}
 
 /**
  * Gives the credit of each lost result back, once, unless its file is there again. `repaid`: jobs whose credit was granted again; with a dry run those whose would be.
  * `unpaid`: nothing was charged for them, or a correction made them again. `correcting`: a correction
  * is open; a later call settles them. Both are 0 with a dry run. `looked` and `found`: 0 without `all`.
  * @throws ContractError SERVICE_UNAVAILABLE: what was done until then stays; say it again.
- *   MostMissingError, before anything is done
+ *   NewestMissingError, before anything is done
  */
 export async function repayLost(dependencies: RepayDependencies, options: RepayOptions) {
-  if (options.all && !options.evenMost) await requireFewMissing(dependencies);
+  if (options.all && !options.evenMost) await requireNewest(dependencies);
   const look = options.all
     ? await lookAtAll(dependencies, options)
     : { looked: 0, found: 0, due: 0 };
@@ -86,21 +74,18 @@ async function isThere({ jobs, hasFile }: RepayDependencies, jobId: string): Pro
   return await hasFile(job.result.blob);
 }
 
-/** Looks at all before any of them is on record. @throws MostMissingError */
-async function requireFewMissing(dependencies: RepayDependencies): Promise<void> {
-  const { looked, known, found: missing } = await lookAtAll(dependencies, { dryRun: true });
-  const judged = looked - known;
-  if (missing > MISSING_FEW_MAX && missing * 2 > judged) {
-    throw new MostMissingError({ missing, looked: judged });
-  }
+/** Another storage than the service's does not have the newest result. */
+async function requireNewest({ lostResults, hasFile }: RepayDependencies): Promise<void> {
+  const newest = await lostResults.newest();
+  if (newest !== undefined && !(await hasFile(newest))) throw new NewestMissingError();
 }
 
-/** `due`: would be on record but for the dry run. `known`: were on record before. */
+/** `due`: would be on record but for the dry run. */
 async function lookAtAll(
   { lostResults, hasFile }: RepayDependencies,
   { dryRun }: Pick<RepayOptions, 'dryRun'>,
 ) {
-  const counts = { looked: 0, known: 0, found: 0, due: 0 };
+  const counts = { looked: 0, found: 0, due: 0 };
   let after = FIRST_RESULT;
   for (;;) {
     const page = await lostResults.live(after, 0, PAGE);
@@ -109,7 +94,6 @@ async function lookAtAll(
     const lookAtSome = async () => {
       for (const { jobId, accountId, blob } of left) {
         counts.looked += 1;
-        if (known.has(jobId)) counts.known += 1;
         if (known.has(jobId) || (await hasFile(blob))) continue;
         counts.found += 1;
         if (dryRun) counts.due += 1;

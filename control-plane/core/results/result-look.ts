@@ -19,7 +19,7 @@ interface ResultLookDependencies {
   readonly rest?: (ms: number) => Promise<unknown>;
 }
 
-/** A step of the sweep. Where most files are gone, the look begins again in an hour. */
+/** A step of the sweep. If the newest result is gone too, the look begins again in an hour. */
 export function resultLookStep({
   lostResults,
   losses,

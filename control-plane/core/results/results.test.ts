@@ -223,8 +223,10 @@ test('a result whose file is gone › is answered so by a synchronous replay, JS
 
 test('a result whose file is gone › serves again once its file is there again', async t => {
   const { link, file } = await lost();
-  await rename((await stored()).file, `${file}.aside`);
-  assertLost(await app.app.inject(link));
+  const newest = await stored();
+  await rename(newest.file, `${file}.aside`);
+  // Once the newest is on record as lost, the one before it speaks for the storage.
+  for (const url of [newest.link, link]) assertLost(await app.app.inject(url));
   await rename(`${file}.aside`, file);
   const answer = await app.app.inject(link);
   t.deepEqual([answer.statusCode, answer.rawPayload], [200, FILE]);
@@ -276,6 +278,18 @@ test('no lost result › is one of a storage that is not there, or lost all it h
   for (const { link } of results) t.is((await app.app.inject(link)).statusCode, 200);
   const again = await app.post(SYNC, imageBody(), { 'idempotency-key': first.key });
   t.is(again.statusCode, 200);
+});
+
+test('no lost result › is one of a storage that cannot be written', async t => {
+  clear();
+  const { link } = await lost();
+  const directory = path.join(app.storageDir, 'inputs');
+  await rename(directory, `${directory}.aside`);
+  const answer = await app.app.inject(link);
+  t.deepEqual([answer.statusCode, answer.json().code], [503, 'SERVICE_UNAVAILABLE']);
+  t.deepEqual(told, []);
+  await rename(`${directory}.aside`, directory);
+  assertLost(await app.app.inject(link));
 });
 
 const CALLBACK = {

@@ -262,10 +262,10 @@ export const READING: Readonly<Record<string, Exercise>> = {
     assert.deepEqual([...(await stores.lostResults.known([jobId, randomUUID()]))], [jobId]);
     assert.equal((await stores.lostResults.known([])).size, 0);
   },
-  'lostResults.neighbours': async stores => {
-    const result = await succeededResult(stores);
-    const beside = await stores.lostResults.neighbours(result, 4);
-    assert.ok(beside.length >= 4 && beside.every(({ jobId }) => jobId !== result.jobId));
+  'lostResults.newest': async stores => {
+    const { jobId, blob } = await succeededResult(stores);
+    const other = await stores.lostResults.newest(jobId);
+    assert.ok(other !== undefined && other !== blob);
   },
   'lostResults.live': async stores => {
     const [first] = await stores.lostResults.live(FIRST, 60_000, 10);

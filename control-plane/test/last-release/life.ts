@@ -174,10 +174,8 @@ class Work {
     const { lostResults } = this.#stores;
     const first = { atMs: 0, id: '' };
     await lostResults.dueLook();
-    const [live] = await lostResults.live(first, 0, 10);
-    // At a time of its own the replay would find others.
-    const last = { expiresAtMs: Number.MAX_SAFE_INTEGER };
-    if (live !== undefined) await lostResults.neighbours({ ...live, ...last }, 4);
+    await lostResults.live(first, 0, 10);
+    await lostResults.newest();
     const lost = { jobId, accountId: this.#accountId };
     await lostResults.record(lost, 'look', randomUUID());
     await lostResults.known([jobId]);
