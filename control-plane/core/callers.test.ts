@@ -206,7 +206,7 @@ test('the networks of a key › are compared with addresses of both families, ma
   t.true(isIpInNetworks('fe80::1%eth0', ['fe80::/10']));
 });
 
-test('what a key may do › is what its scopes name, from its networks', t => {
+test('the rights of a key › are its scopes, from its networks', t => {
   const policy = { scopes: ['read'], networks: ['192.0.2.0/24'] } as const;
   t.is(refusalOfKey(policy, 'read', '192.0.2.9'), undefined);
   t.regex(refusalOfKey(policy, 'submit', '192.0.2.9') ?? '', /scope submit/);

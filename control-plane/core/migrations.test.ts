@@ -14,7 +14,7 @@ const test = ava.serial;
 const CORE = { series: [CORE_MIGRATIONS], names: CORE_NAMES, tables: ['jobs', 'nodes'] };
 
 onMigrations(test, 'migrations', CORE, (test, { dialect, onEmpty }) => {
-  test('of 0.1.0 are refused by name, and nothing changes', t =>
+  test('refuse a database of 0.1.0 by name, and change nothing', t =>
     onEmpty(async (fixture, database) => {
       for (const statement of MADE_BY_0_1_0) await sql.raw(statement).execute(database.kysely);
       const shape = await readSchemaShape(database);
@@ -78,7 +78,7 @@ const changes: [what: string, next: typeof old, said?: string][] = [
     'jobs: jobs_note refuses what was taken',
   ],
 ];
-test('what old statements stumble over is said', t => {
+test('list each change that breaks statements of an old version', t => {
   for (const [what, next, said] of changes) {
     t.deepEqual(brokenFor(old, next), said === undefined ? [] : [said], what);
   }

@@ -148,7 +148,7 @@ onDatabases(test, 'transactions', (test, dialect) => {
       .execute();
   });
 
-  test('that read before they write meet no stale snapshot, and none is lost', async t => {
+  test('that read before they write see no stale snapshot, and none is lost', async t => {
     const add = (database: Database) =>
       transact(database, async tx => {
         await tx.selectFrom('accounts').selectAll().execute();

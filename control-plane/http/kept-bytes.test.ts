@@ -37,7 +37,7 @@ test('a buffer grows by what came, in its room, and keeps nothing beyond its bou
   t.is(held.held, 1000);
 });
 
-test('what finds no room is not kept', t => {
+test('bytes beyond the room are refused and not kept', t => {
   const held = new HeldBytes({ bytesMax: 1024, refusal: () => new Error('full') });
   held.begin('an account').grow(600);
   const kept = new KeptBytes(4096, held.begin('an account'));

@@ -108,7 +108,7 @@ function byTheBook(ranges: readonly Range[], formats: readonly OutputFormat[]): 
   return answers[0]?.answer ?? 'none';
 }
 
-test('it chooses as the RFC says, whatever the ranges, their order and their qualities', t => {
+test('Accept is answered as the RFC says, for any ranges, order and qualities', t => {
   const types = [
     '*/*',
     'image/*',
@@ -141,7 +141,7 @@ test('it chooses as the RFC says, whatever the ranges, their order and their qua
   for (const answer of ['json', 'none', ...TRANSPARENT_FORMATS]) t.true(chosen.has(answer), answer);
 });
 
-test('what was preferred of all formats is preferred of itself alone', t => {
+test('the preferred format of all is also the preferred one if it is the only one', t => {
   const anything = fc.oneof(
     fc.string({ maxLength: 200 }),
     fc.array(fc.constantFrom('image/png', 'image/*', '*/*', ';q=0.', '3', ',', ' ', 'a/b', '"'), {

@@ -347,7 +347,7 @@ test('a correction takes over what is filled in with nothing', async t => {
   t.deepEqual([finishing?.shadow?.blur, finishing?.position, hints], [0, undefined, null], text);
 });
 
-test('what is wrong with a call is told by name, takes nothing and leaves nothing', async t => {
+test('a wrong call names its mistake, costs nothing and leaves nothing behind', async t => {
   const left = async () => [await balances(), await app.storedFiles(), app.services.uploads.open];
   const before = await left();
   for (const [given, said] of REFUSED) {
@@ -361,7 +361,7 @@ test('what is wrong with a call is told by name, takes nothing and leaves nothin
   t.deepEqual(await left(), before);
 });
 
-test('what the account, the service or the picture lacks is told with what to do', async t => {
+test('an error of the account, the service or the picture says what to do', async t => {
   const poor = await openTestApp({ credits: 0 }, t);
   const beggar = await Agent.at(await poor.listen(), poor.token);
   t.regex(
@@ -482,7 +482,7 @@ test('pages of other origins are refused, before anything is read', async t => {
   t.is((await post(app, PING, { origin: BASE_URL })).statusCode, 200);
 });
 
-test('what is no message of the protocol has an answer of its own', async t => {
+test('a message that is not of the protocol gets an error of JSON-RPC', async t => {
   const codeOf = ({ error, code }: { error?: { code: number }; code?: string }) =>
     error?.code ?? code;
   const answers: [unknown, Record<string, string>, number, number | string][] = [
@@ -521,7 +521,7 @@ test('what is no message of the protocol has an answer of its own', async t => {
   }
 });
 
-test('whatever the arguments are, it is no failure of ours, and one key is paid for once', async t => {
+test('no arguments cause an internal error, and one key is charged once', async t => {
   succeeding(t);
   const text = fc.oneof(
     fc.string({ unit: 'binary' }),
@@ -585,7 +585,7 @@ test('nothing of corrections is listed where the service keeps nothing', async t
   });
 });
 
-test('it is not there where it is off', async t => {
+test('/mcp answers 404 if it is switched off', async t => {
   const off = await openTestApp({ settings: { mcp: undefined } }, t);
   t.is((await post(off, PING)).statusCode, 404);
 });

@@ -20,7 +20,7 @@ async function read(body: string | Buffer, chunkBytes = 65_536) {
 
 const LONG = randomBytes(TEXT_BYTES_MAX).toString('base64');
 
-test('what has no long text is what JSON.parse makes of it, cut anywhere', async t => {
+test('a message without a long text parses as JSON.parse does, however it is cut', async t => {
   await t.notThrowsAsync(() =>
     fc.assert(
       fc.asyncProperty(fc.json(), fc.integer({ min: 1, max: 9 }), async (body, chunkBytes) => {
@@ -48,13 +48,13 @@ test('a text is long from its bound on, an escaped quote being none', async t =>
   t.deepEqual([longTexts, image], [1, '"'.repeat(TEXT_BYTES_MAX / 2 + 1)]);
 });
 
-test('of several long texts the first is handed on, and all are counted', async t => {
+test('the reader hands on the first of several long texts, and counts all', async t => {
   const { longTexts, image } = await read(JSON.stringify([LONG, 'x'.repeat(TEXT_BYTES_MAX)]));
   t.is(longTexts, 2);
   t.true(image === LONG);
 });
 
-test('what is no JSON is null, and what is too much is not read on', async t => {
+test('invalid JSON gives null, and a message over the limit is refused', async t => {
   for (const body of ['', '{', '{"a":', `["${LONG}`, '\ufeff{}', Buffer.from('"\xff"', 'latin1')]) {
     t.is((await read(body)).message, null, body.toString().slice(0, 10));
   }

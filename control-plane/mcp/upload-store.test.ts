@@ -25,7 +25,7 @@ onStores(ava.serial, 'uploads', (test, { stores, database, replica }) => {
       .where('id', '=', id)
       .execute();
 
-  test('that replicas make at once are no more than an account may have', async t => {
+  test('that two replicas make at the same time stay within the account’s limit', async t => {
     const { accountId, apiKeyId } = await fundedCaller(stores, 0);
     const made = await Promise.all(
       Array.from({ length: UPLOADS_OF_ACCOUNT_MAX + 4 }, (_, index) =>

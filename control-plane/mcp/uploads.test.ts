@@ -97,7 +97,7 @@ test('an address takes one image', async t => {
   t.is((await app.blobs.stat(stored!))?.bytes, first?.length);
 });
 
-test('what cannot be the image is refused, and the address stays open', async t => {
+test('an upload that is not an image is refused, and the address stays open', async t => {
   const files = await app.storedFiles();
   const { upload_url, image_id } = await created();
   const refused = async (
@@ -332,7 +332,7 @@ test('the address is in no line of the log', async t => {
   t.deepEqual([refused.status, taken.status, taken.accountId], [400, 201, logged.accountId]);
 });
 
-test('what was sent before /mcp was switched off is removed all the same', async t => {
+test('an upload from before /mcp was switched off is removed, too', async t => {
   const off = await openTestApp({ settings: { mcp: undefined } }, t);
   const uploads = createUploadStore(off.database);
   const { id } = (await uploads.create(await fundedCaller(off.stores, 0)))!;

@@ -73,7 +73,7 @@ const MEANT: readonly [Record<string, string>, format: string, Finishing][] = [
   [{ crop: 'true' }, 'png', { ...FULL, crop: NONE }],
 ];
 
-test('its fields mean what its document says', t => {
+test('Photoroom’s fields mean what its reference says', t => {
   for (const [texts, format, finishing] of MEANT) {
     const { request } = asked(texts);
     const told: unknown = [request.outputFormat, request.channels, request.finishing];
@@ -96,7 +96,7 @@ const NONSENSE: readonly [string, Record<string, string>][] = [
   ['format', { channels: 'alpha', format: 'jpg' }],
 ];
 
-test('what is no value of a field is refused by its name', t => {
+test('an invalid value is refused by the name of its field', t => {
   for (const [field, texts] of NONSENSE) {
     const error = t.throws(() => asked(texts), { instanceOf: ContractError });
     t.is(error?.fieldErrors[0]?.field, field, JSON.stringify(texts));
@@ -159,7 +159,7 @@ test('a key that is wrong, absent or not allowed is 403, and an empty account 40
   t.deepEqual([answer.statusCode, answer.json().type], [402, 'insufficient_credits']);
 });
 
-test('what ends otherwise is told in its manner, with a time to wait where it may pass', async t => {
+test('errors have Photoroom’s form, with a time to wait if they may pass', async t => {
   const get = await app.app.inject(PATH);
   t.deepEqual(
     [get.statusCode, get.json().type, get.headers.allow],
@@ -215,7 +215,7 @@ test('the image in Base64 as JSON is the same request, and what has no effect is
   t.is(answer.headers['x-credits-charged'], '0');
 });
 
-test('it is off unless the operator turns it on', async t => {
+test('Photoroom’s interface is off unless the operator turns it on', async t => {
   const answer = await segment({ image_file: image() }, {}, await openTestApp({}, t));
   t.deepEqual(
     [answer.statusCode, answer.headers['content-type']],

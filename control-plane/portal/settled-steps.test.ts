@@ -22,7 +22,7 @@ import { assertUsageAgrees } from './test/usage-agrees.ts';
 
 const test = ava.serial;
 
-onStores(test, "what was left out of a job's end", (test, { database, stores }) => {
+onStores(test, "steps that a job's end left out", (test, { database, stores }) => {
   /** The job's end leaves all steps out. */
   const broken = () =>
     createStores(database, {

@@ -79,7 +79,7 @@ const MEANT: readonly [Record<string, string>, channels: string, Finishing | und
   [{ bgc: '9,9,9,0' }, 'rgba', undefined],
 ];
 
-test('its parameters mean what its server makes of them, always as PNG', t => {
+test('rembg’s parameters mean what its server makes of them, always as PNG', t => {
   for (const [texts, channels, finishing] of MEANT) {
     const { request } = asked(texts);
     const told: unknown = [request.outputFormat, request.channels, request.finishing];
@@ -115,7 +115,7 @@ const NONSENSE: readonly [string, string][] = [
   ['bgc', '#ff0000'],
 ];
 
-test('what is no value of a parameter is refused by its name', t => {
+test('an invalid value is refused by the name of its parameter', t => {
   for (const [field, text] of NONSENSE) {
     const error = t.throws(() => asked({ [field]: text }), { instanceOf: ContractError });
     t.is(error?.fieldErrors[0]?.field, field, text);
@@ -269,7 +269,7 @@ const HOSTS: readonly [string | undefined, isOwn: boolean][] = [
   [undefined, false],
 ];
 
-test('without a key may ask who is near, by no proxy, from no browser', t => {
+test('a request without a key must come from nearby, without a proxy and not from a browser', t => {
   const near = HOSTS.map(([host, isOwn]): (typeof WHO)[number] =>
     isOwn ? ['127.0.0.1', { host }] : ['127.0.0.1', { host }, /host name/],
   );
@@ -297,7 +297,7 @@ async function openStandIn(t: { teardown(act: () => unknown): void }, more = {})
   return await open({ ...ON, ...more }, t);
 }
 
-test('without a key the operator’s pays, and what its policy says holds', async t => {
+test('a request without a key uses the operator’s key, with its credits and its policy', async t => {
   const of = await openStandIn(t);
   const file = image();
   const first = await made(() => post({ file }, { of, headers: {} }), of);
@@ -334,7 +334,7 @@ test('without a key the operator’s pays, and what its policy says holds', asyn
   t.is((await post({ file: image() }, { of, headers: {} })).statusCode, 401);
 });
 
-test('it is off unless the operator turns it on, and names a wrong list once', async t => {
+test('rembg’s interface is off unless the operator turns it on, and the start names a wrong list once', async t => {
   const of = await openTestApp({}, t);
   const answer = await post({ file: image() }, { of });
   t.deepEqual(

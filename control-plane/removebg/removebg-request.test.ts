@@ -119,7 +119,7 @@ const MEANT: readonly [Texts, string, Finishing | undefined][] = [
   [{ shadow_type: 'drop', channels: 'alpha' }, 'png', {}],
 ];
 
-test('what is asked there is a format, a kind and a finishing here', t => {
+test('fields of remove.bg become a format, channels and finishing', t => {
   for (const [texts, format, finishing] of MEANT) {
     const { request } = requestOf(texts);
     const { outputFormat, channels, callback } = request;

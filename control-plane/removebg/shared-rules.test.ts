@@ -110,7 +110,7 @@ test('a held submission › counts for a cap that the key was given', async t =>
   t.is(await app.countJobs(), before + 1);
 });
 
-test('what no node can do › is told in its words', async t => {
+test('a request that no node can serve › gets an error of remove.bg', async t => {
   t.teardown(() => app.advertise(undefined));
   app.advertise([
     {

@@ -299,7 +299,7 @@ async function done(t: ExecutionContext, given: Env, ...args: string[]): Promise
   return out;
 }
 
-test('what an interrupted backup left is gone on with; a finished one is left alone', async t => {
+test('an interrupted backup continues; a finished one is left alone', async t => {
   await mkdir(place('one/blobs/inputs'), { recursive: true });
   await writeFile(place('one/database.sqlite'), 'half a data');
   await done(t, env, 'backup', place('one'));
@@ -357,7 +357,7 @@ test('a picture of an open job that is gone is a warning: the job fails and cost
   t.regex(out, new RegExp(`^warning +open jobs +1 of 1 picture are missing: job ${jobId}$`, 'm'));
 });
 
-test('what is kept for corrections and is gone is a warning, as long as it would be kept', async t => {
+test('a missing file kept for corrections is a warning, until it would have expired', async t => {
   const data = place('correctable');
   const keeping = { ...env, MATTING_DATA_DIR: data };
   await done(t, keeping, 'bootstrap', '--account', 'a', '--credits', '5');

@@ -278,7 +278,7 @@ for (const [rights, found, as] of [
   ['select, insert, update on SCHEMA.*', 'failure: the user may not DELETE', 'three'],
   ['all on *.*', 'warning: the user has ALL PRIVILEGES on the whole server', 'wide'],
 ] as const) {
-  ofUser(`who may ${rights} has ${found}`, async t => {
+  ofUser(`with ${rights}: ${found}`, async t => {
     t.true((await asUser(as, rights)).includes(found));
   });
 }

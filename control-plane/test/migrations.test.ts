@@ -39,7 +39,7 @@ async function tablesOfPortal(database: Database): Promise<string[]> {
 }
 
 onMigrations(test, 'migrations', ALL, (test, { dialect, onEmpty, onMigrated }) => {
-  test('of a package come to a database that has the core alone', t =>
+  test('of a package run on a database that has the core alone', t =>
     onEmpty(async (_, database) => {
       t.deepEqual(await migrate(database, ALONE), CORE_NAMES);
       await requireCurrentSchema(database, ALONE);
@@ -52,7 +52,7 @@ onMigrations(test, 'migrations', ALL, (test, { dialect, onEmpty, onMigrated }) =
       t.deepEqual(await tablesOfPortal(database), PORTAL_TABLES);
     }));
 
-  test('of a package that is away are left alone, and the core serves', t =>
+  test('of a missing package are left alone, and the core serves', t =>
     onMigrated(async (fixture, database) => {
       await enter(database, '0999-later-no-way-back', 'kysely_migration_portal');
       const state = await schemaState(database, ALONE);
@@ -72,7 +72,7 @@ onMigrations(test, 'migrations', ALL, (test, { dialect, onEmpty, onMigrated }) =
       });
     }));
 
-  test('that were folded leave a database which gets what it lacks, and keep their names', t =>
+  test('that were folded add what a database lacks, and keep their names', t =>
     onMigrated(async (_, database) => {
       const made = await readSchemaShape(database);
       const { schema } = database.kysely;
@@ -128,7 +128,7 @@ onMigrations(test, 'migrations', ALL, (test, { dialect, onEmpty, onMigrated }) =
       );
     }));
 
-  test('of a package take over the tables that the core once made for it, with their rows', t =>
+  test('of a package take over tables that the core once made, with their rows', t =>
     onMigrated(async (_, database) => {
       const before = await readSchemaShape(database);
       const user = { id: 'u', mail: 'a@b.example', mail_key: 'a@b.example', created_at: 1 };

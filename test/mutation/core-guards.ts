@@ -7,7 +7,7 @@ requireAuthority | await lockAccount | orders on mysql › are bounded in number
 control-plane/core/accounts/audit.ts by control-plane/portal/people/authority.test.ts
 requireAuthority | await lockAccount | the authority of people on mysql › keeps the account and the session as they are until the change commits
 control-plane/core/attempts/claimed-job.ts by control-plane/core/attempts/attempts.test.ts
-#succeed | === null | where no subject is to be seen › asked to fail, not said: a result
+#succeed | === null | a picture without a visible subject › asked to fail, not said: a result
 control-plane/core/attempts/claimed-job.ts by control-plane/core/attempts/thumbnails.test.ts: a thumbnail
 #removeResult | await this.#removeBlob(thumbnailBlob | goes with the result of an attempt that was overtaken
 #storeThumbnail | if (await | that the storage does not take is none, and the job succeeds and is charged
@@ -26,7 +26,7 @@ leaves | >= eachMax | a round › knows that behind a full listing more may wait
 control-plane/core/dispatch/fair-order.ts by control-plane/core/dispatch/job-turns.test.ts
 orderJobs | isUnpaid | orderJobs › puts unpaid jobs behind all others, however old
 control-plane/core/dispatch/job-needs.ts by control-plane/core/dispatch/pick-node.test.ts
-shortfallOf | if (unknownTo( | what no node can do › is a field that a node of another version does not follow
+shortfallOf | if (unknownTo( | a request that no node can serve › names a field that nodes of another version do not follow
 control-plane/core/dispatch/job-needs.ts by test/contract/hidden-frames.test.ts
 admittedMegapixels | finishing: | jobs whose memory is hidden in margins wait, and others do not
 admittedMegapixels | background: | jobs whose memory is hidden in a background wait, and others do not
@@ -42,7 +42,7 @@ control-plane/core/dispatch/large-turns.ts by control-plane/core/dispatch/large-
 openTo | filter | an image that has waited for memory has the node for itself, until it begins
 #end | this.#nextAtMs | an image that has waited for memory has the node for itself, until it begins
 control-plane/core/dispatch/node-refusals.ts by control-plane/core/dispatch/pick-node.test.ts
-unreadBy | 'heic' | what no node can do › is a background that no node reads
+unreadBy | 'heic' | a request that no node can serve › is refused if no node reads the format of the background
 control-plane/core/dispatch/pick-node.ts by control-plane/core/dispatch/model-costs.test.ts
 hasRoomFor | if (isOther | a job that names a model › others hold their half
 control-plane/core/fetching/fetch-image.ts by control-plane/core/submission/pictures.test.ts
@@ -98,7 +98,7 @@ control-plane/core/keys/change-api-keys.ts by control-plane/core/transactions/ba
 revokeApiKey | await cancelOpenBatches | is cancelled with its key, and jobs that a node began end as usual
 control-plane/core/keys/key-caps.ts by control-plane/core/keys/accounts.test.ts: policies of keys on sqlite
 countForCap | cap_used: | a cap is kept to the credit by submissions that race at two replicas
-giveBackToCap | where('cap_window_start' | what a job of another period counted for is not given back to this one
+giveBackToCap | where('cap_window_start' | a job of an earlier period gives nothing back to the cap of this one
 control-plane/core/keys/key-policy.ts by control-plane/core/keys/accounts.test.ts
 takeOfCap | ? undefined | policies of keys on sqlite › a cap is kept to the credit by submissions that race at two replicas
 control-plane/core/keys/key-policy.ts by control-plane/portal/people/account.test.ts
@@ -107,10 +107,10 @@ control-plane/core/keys/read-api-keys.ts by control-plane/core/keys/manage-keys.
 findApiKey | === undefined || | another account › sees none of it, and changes none of it
 control-plane/core/ledger/ledger-comparisons.ts by control-plane/core/ledger/ledger-audit.test.ts
 ENTRY_IS_SOUND | the ledger's audit on sqlite › names accounts that entries alone have, and counts what it does not list
-ENTRY_IS_SOUND | is null then 1 | the ledger's audit on sqlite › of a broken ledger › an entry that is gone, more or other is found by both
-ENTRY_IS_SOUND | <> ledger_entries | the ledger's audit on sqlite › of a broken ledger › another account's job, and a job of the playground with an entry, are found by both
-readSums | where('playground_day' | the ledger's audit on sqlite › of a broken ledger › another account's job, and a job of the playground with an entry, are found by both
-readWrongJobs | isNot | the ledger's audit on sqlite › of a broken ledger › a job of which the ledger has nothing is found by an audit of all
+ENTRY_IS_SOUND | is null then 1 | the ledger's audit on sqlite › both audits find a missing, an extra and a changed entry
+ENTRY_IS_SOUND | <> ledger_entries | the ledger's audit on sqlite › both audits find another account's job, and a playground job with an entry
+readSums | where('playground_day' | the ledger's audit on sqlite › both audits find another account's job, and a playground job with an entry
+readWrongJobs | isNot | the ledger's audit on sqlite › the audit of all accounts finds a final job without entries
 control-plane/core/ledger/ledger-ranges.ts by control-plane/core/ledger/ledger-audit.test.ts
 timesOf | yield { . | the ledger's audit on sqlite › reads every entry once, in however many parts
 control-plane/core/ledger/ledger-store.ts by control-plane/core/ledger/ledger.test.ts
@@ -118,7 +118,7 @@ earlierOutcome | if (earlier. | the ledger on sqlite › grants once a reference
 control-plane/core/ledger/ledger-store.ts by control-plane/portal/orders/orders.test.ts
 enter | if (isReservedReference | orders on sqlite › have references in the ledger that nobody else enters
 control-plane/core/ledger/ledger-writer.ts by control-plane/core/attempts/job-leases.test.ts
-SETTLE | where('reserved' | the fence of a job on mysql › of two endings that meet the second is told that it is none
+SETTLE | where('reserved' | the fence of a job on mysql › refuses the second of two endings at the same time
 settleCredit | jobs on sqlite › endings › failure returns the credit from every open state, and is replayed
 control-plane/core/ledger/ledger-writer.ts by control-plane/core/jobs/job-store.test.ts: jobs on sqlite › submission
 RESERVE | where('available' | refuses without a credit, and remembers nothing
@@ -157,7 +157,7 @@ control-plane/core/rates/rate-windows.ts by control-plane/core/callers.test.ts
 leaseQuota | === windowStartMs ? ask | rates › one replica keeps the limit to the request, one at a time or all at once
 control-plane/core/rates/rate-windows.ts by control-plane/core/keys/accounts.test.ts: rate quotas on sqlite
 leaseQuota | Math.min | are leased in blocks up to the limit, each account and kind on its own
-leaseQuota | === windowStartMs ? use | of a window that is over count for nothing
+leaseQuota | === windowStartMs ? use | do not count after their window
 control-plane/core/results/lost-result-store.ts by control-plane/test/repay-lost.test.ts: lost results on sqlite
 repay | if (! | gives each credit back once, and leaves what came back
 repay | === 'charge' | gives nothing back for what cost nothing
@@ -184,7 +184,7 @@ sealTextByAll | map( | the token of a result › is shown by every replica at ev
 control-plane/core/storage/directory-store.ts by control-plane/core/storage/directories.test.ts
 openRead | await this | a directory that is gone, as that of a disk that is not mounted › says nothing of its files
 control-plane/core/submission/acceptance-gate.ts by control-plane/core/submission/submission.test.ts
-requireAble | !== undefined | what no node can do › an output format, a picture and a size that no node takes are refused by their own codes
+requireAble | !== undefined | nodes’ abilities › an output format, a picture and a size that no node takes each have a code
 control-plane/core/submission/fingerprint.ts by control-plane/core/models/requests.test.ts
 fingerprintOf | if (model | a key with another model, or none, is a conflict
 control-plane/core/submission/fingerprint.ts by control-plane/test/compose/replicas.test.ts
@@ -231,12 +231,12 @@ fail | ? { idempotency_key_hash | jobs on sqlite › endings › failure returns
 closingBy | where('fence' | the fence of a job on mysql › an ending that is overtaken by its own replica ends nothing
 closingBy | where('lease_holder' | the fence of a job on mysql › an ending whose lease is given back meanwhile ends nothing
 control-plane/core/transactions/job-completion.ts by control-plane/core/keys/accounts.test.ts: policies of keys on sqlite
-endJob | 'release' | && job | what is released goes back to the cap, what is charged does not
+endJob | 'release' | && job | a released credit returns to the cap, a charged one does not
 control-plane/core/transactions/job-completion.ts by control-plane/portal/playground/allowance.test.ts
 endJob | if (settled | the playground on sqlite › writes no ledger entry and moves no balance, however a job ends
 control-plane/core/transactions/job-deletion.ts by control-plane/core/transactions/job-deletion.test.ts: a deletion on sqlite
 kindOf | === 'processing' | leaves a job that a node has, and one that failed, but for the reference
-remove | !== apiKeyId | of another key’s job, or of none, finds nothing
+remove | !== apiKeyId | of another key’s job, or of an unknown job, finds nothing
 control-plane/core/transactions/job-submission.ts by control-plane/core/jobs/job-store.test.ts
 freeKey | nowPlusMs | keys that end on sqlite › are kept while their time runs, and freed once it is over
 freeKey | 'finished_at' | keys that end on sqlite › are kept for their time by a job that waited longer than that for a node
@@ -263,7 +263,7 @@ beginReserved | '-' | has a bounded number of open jobs, whoever enters them
 control-plane/core/transactions/batch-progress.ts by control-plane/core/transactions/batches.test.ts: a batch on sqlite
 roomFor | jobsInFlightMax - | takes what the bound of jobs in flight leaves, whoever enters or submits
 roomFor | BATCH_JOBS_OPEN_MAX - | has a bounded number of open jobs, whoever enters them
-cancelBatch | that is cancelled ends what no node began, free of charge
+cancelBatch | that is cancelled ends the items that no node began, free of charge
   - .where('api_key_id', '=', apiKeyId)
 finishBatch | if (row.callback_url | ends once, when its last job has, with one notification of all its items
 control-plane/core/transactions/batch-submission.ts by control-plane/core/transactions/batches.test.ts: a batch on sqlite

@@ -49,7 +49,7 @@ control-plane/http/json-items.ts by control-plane/core/http/batch-bodies.test.ts
   - this.#room.grow(ITEM_BYTES);
 control-plane/http/kept-bytes.ts by control-plane/http/kept-bytes.test.ts
 #grow | min( | a buffer grows by what came, in its room, and keeps nothing beyond its bound
-#grow | this.#room | what finds no room is not kept
+#grow | this.#room | bytes beyond the room are refused and not kept
 control-plane/http/multipart.ts by control-plane/core/http/forms.test.ts
 finish | if (this | forms › that are cut at whatever byte are refused and leave nothing
 control-plane/http/multipart.ts by control-plane/core/submission/forms.test.ts
@@ -94,11 +94,11 @@ control-plane/http/urlencoded.ts by control-plane/removebg/removebg-body.test.ts
 push | if (this.#pairs | bounds › of endless pairs without a value no more is read than what is refused
 control-plane/mcp/arguments.ts by control-plane/mcp/mcp.test.ts
 textOf | if (!isDeeper | a list of shapes that is nested deeply is refused by its name
-readArguments | 0 && | what is wrong with a call is told by name, takes nothing and leaves nothing
+readArguments | 0 && | a wrong call names its mistake, costs nothing and leaves nothing behind
 control-plane/mcp/call-tools.ts by control-plane/mcp/half-sent-messages.test.ts
 #getJob | get_job with a long text beside it holds no slot of uploads while it waits
 control-plane/mcp/call-tools.ts by control-plane/mcp/mcp.test.ts
-#removeBackground | await calling | what the account, the service or the picture lacks is told with what to do
+#removeBackground | await calling | an error of the account, the service or the picture says what to do
 #answer | await this.#requireThere | a result whose file is gone is told of as lost
 #getAccount | 'account' | a key with the scope read alone calls the tools of that scope, and no other
 control-plane/mcp/mcp-interface.ts by control-plane/mcp/half-sent-messages.test.ts
@@ -109,7 +109,7 @@ control-plane/mcp/read-message.ts by control-plane/mcp/half-sent-messages.test.t
 readMessage | if ( | the rate › of submissions admits a message that becomes long, before the rest is read
 readMessage | wholeMsMax | half-sent messages › that are small have some seconds in all, in chunks too
 control-plane/mcp/read-message.ts by control-plane/mcp/read-message.test.ts
-#takePlain | if (this.#texts > | what is no JSON is null, and what is too much is not read on
+#takePlain | if (this.#texts > | invalid JSON gives null, and a message over the limit is refused
 control-plane/object-storage/bucket/bucket-signing.ts by control-plane/object-storage/bucket/bucket-parts.test.ts
 sign | && isSame | the kept signer: a store by its path › leaves to the SDK what it would sign otherwise
 control-plane/object-storage/direct/direct-attempts.ts by control-plane/object-storage/direct/direct.test.ts: a result that is not what was placed
@@ -118,10 +118,10 @@ verify | !== placed.sha256 | altered in the store is not taken, and the job is d
 verify | !== this | of another format is not taken, and the job is done under another fence
 verify | !== announced.width | of another size than announced is not taken, and the job is done under another fence
 control-plane/rembg/local-programs.ts by control-plane/rembg/rembg.test.ts
-requireLocalProgram | || isIpInNetworks | || BROWSER | isSentByService | without a key may ask who is near, by no proxy, from no browser
-authenticate | || key | without a key the operator’s pays, and what its policy says holds
+requireLocalProgram | || isIpInNetworks | || BROWSER | isSentByService | a request without a key must come from nearby, without a proxy and not from a browser
+authenticate | || key | a request without a key uses the operator’s key, with its credits and its policy
 control-plane/rembg/rembg-interface.ts by control-plane/rembg/rembg.test.ts
-tokenOf | || standInKeyId | without a key the operator’s pays, and what its policy says holds
+tokenOf | || standInKeyId | a request without a key uses the operator’s key, with its credits and its policy
 register | false | errors are a sentence, and those of a parameter a list with its place
 control-plane/removebg/removebg-errors.ts by control-plane/removebg/removebg.test.ts
 removebgErrorOf | return retryable | an error of the remove.bg interface › of a job: PROCESSING_FAILED, every attempt was lost, is processing_failed

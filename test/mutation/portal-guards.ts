@@ -11,16 +11,16 @@ control-plane/portal/alerts/key-expiry-notices.ts by control-plane/portal/alerts
 look | || expiresAtMs | are not sent for keys that expire later or never, have expired or are revoked
 look | && one | are sent again for a later expiry only
 queueNotice | if (! | reach every owner once, 14 days before a key expires, whichever replica looks
-look | === null || isWithheldToday | that the quota keeps back go to whom they have not reached on the next day, once
+look | === null || isWithheldToday | that the quota keeps back reach the remaining owners on the next day, once
 control-plane/portal/alerts/notices.ts by control-plane/portal/alerts/alerts-and-mails.test.ts
 writeNotice | === 0 & | low balances under two replicas on sqlite › is not noted as told where nobody could be told, and is told once somebody can
 writeNotice | => ofMails | messages of a day on sqlite › tell of a threshold that is set anew no oftener
 control-plane/portal/alerts/notices.ts by control-plane/portal/alerts/key-expiry-notices.test.ts
-isLeft | split | key expiry notices under two replicas on sqlite › that the quota keeps back go to whom they have not reached on the next day, once
+isLeft | split | key expiry notices under two replicas on sqlite › that the quota keeps back reach the remaining owners on the next day, once
 control-plane/portal/documents/markdown.ts by control-plane/portal/documents/documents.test.ts
 anchorOf | replaceAll(' | every link among the documents leads to a place on one
 control-plane/portal/jobs/account-jobs.ts by control-plane/portal/test/attacks/every-route.test.ts
-find | !== accountId | who may › what another account has does not exist for a owner
+find | !== accountId | rights › another account’s things do not exist for a owner
 control-plane/portal/jobs/correcting.ts by control-plane/portal/jobs/work.test.ts: jobs
 correcting | && kept.untilMs | say why a correction is refused, and make nothing
 correcting | || !may | show what was sent, below what people paint, while it is kept
@@ -29,15 +29,15 @@ result | if (! | jobs › show one with its stages, and its result to those who 
 control-plane/portal/jobs/job-pages.ts by control-plane/portal/jobs/results-zip.test.ts
 zipLink | || !may | the list links it with its filter, to those who may see results
 control-plane/portal/jobs/results-zip.ts by control-plane/portal/jobs/results-zip.test.ts
-chooseResults | === ZIP_RESULTS_MAX | it is bounded by results, by bytes, and by the pages of the list that it reads
-stemOf | RESERVED.test | it has every result of the list, under names that are safe everywhere
+chooseResults | === ZIP_RESULTS_MAX | the archive is bounded by results, bytes and pages of the list
+stemOf | RESERVED.test | the archive has every result of the list, under names that are safe everywhere
 filesOf | if (!isGone | a result that went meanwhile is left out and named, and the others are whole
 control-plane/portal/jobs/thumbnails.ts by control-plane/portal/jobs/work.test.ts: jobs
 sendThumbnailOf | || publicState | show no thumbnail of a result that is over, though its file is there
 hasThumbnail | && may | show the thumbnail of a result where one is, to those who may see results
 control-plane/portal/mails/messages.ts by control-plane/portal/alerts/alerts-and-mails.test.ts: messages of a day on sqlite
-countsOf | max: RECIPIENT_MAILS_MAX | to one address are bounded over all accounts, and of one account to half
-addresseeOf | replace | to one address are bounded over all accounts, and of one account to half
+countsOf | max: RECIPIENT_MAILS_MAX | to one address are bounded over all accounts, and for one account at half
+addresseeOf | replace | to one address are bounded over all accounts, and for one account at half
 takeTest | if (recent | test an address no oftener where it was removed and set again
 control-plane/portal/mails/messages.ts by control-plane/portal/people/account.test.ts: messages of a day
 countsOf | 'notice' | to owners count for their own account alone
@@ -78,7 +78,7 @@ boundReached | if ( | are bounded in number, pending and a day, however many com
 cancel | 'account_id' | are cancelled by their own account alone, while they are pending
 place | if ( | have a reference of their own, also where another order drew the same
 control-plane/portal/orders/order-store.ts by control-plane/portal/test/attacks/every-route.test.ts
-find | === undefined | who may › what another account has does not exist for a owner
+find | === undefined | rights › another account’s things do not exist for a owner
 control-plane/portal/orders/package-pages.ts by control-plane/portal/orders/sales.test.ts
 renderReview | if (sold === | the pages of orders › refuse what was reviewed before the price list changed
 control-plane/portal/orders/pay-order.ts by control-plane/portal/orders/orders.test.ts
@@ -91,7 +91,7 @@ takeReleased | '>=' | take what a refund left with open jobs as they fail, and n
 takeReleased | ...( | take no more of a release than one refund left, the earliest first
 judgedRefund | || left | if (same | refund each refund once, and no more than their price
 control-plane/portal/orders/refund-order.ts by control-plane/portal/settled-steps.test.ts
-takeReleased | if (kind = | what was left out of a job's end on sqlite › is lacked by the refund where it was spent meanwhile
+takeReleased | if (kind = | steps that a job's end left out on sqlite › is lacked by the refund where it was spent meanwhile
 control-plane/portal/orders/signed-notifications.ts by control-plane/portal/orders/sales.test.ts
 read | if ( | a notification of a payment › is not believed without a good signature over its very bytes, of now
 control-plane/portal/page/assets.ts by control-plane/portal/page/brand.test.ts
@@ -106,9 +106,9 @@ control-plane/portal/page/html.ts by control-plane/portal/page/pages.test.ts: vi
 element | if (!SAFE_ADDRESS | a page with a script as a link is not made
 element | if (REFUSED | a page with an inline handler is not made
 control-plane/portal/page/page-frame.ts by control-plane/portal/test/attacks/every-route.test.ts
-renderPage | may( | who may › the navigation leads each role to the pages that it may see, and to no other
+renderPage | may( | rights › the navigation has exactly the pages that each role may see
 control-plane/portal/people/audit-page.ts by control-plane/portal/test/attacks/every-route.test.ts
-registerAuditRoute | who may › a viewer may what the role has, in the own account
+registerAuditRoute | rights › a viewer has exactly the role’s rights, in the own account
   - permission: 'audit.read'
   + permission: 'jobs.read'
 control-plane/portal/people/invitations.ts by control-plane/portal/people/people.test.ts: mails
@@ -117,7 +117,7 @@ invite | messagesMax } : | are so many a day, and an invitation beyond them is r
 control-plane/portal/people/invitations.ts by control-plane/portal/test/attacks/people.test.ts
 createLink | !== undefined | a name that somebody typed › gives no way into the account of whoever has that mail later
 invite | ? undefined | an invitation where there is a mail server › is seen by its reader alone, whom it proves
-control-plane/portal/people/link-store.ts by control-plane/portal/people/links-and-passwords.test.ts: who comes in by a link on sqlite
+control-plane/portal/people/link-store.ts by control-plane/portal/people/links-and-passwords.test.ts: a link on sqlite
 personOf | if (!isTheirs | BY_MAIL and SEEN: who is proven joins by their password, and by nothing else
 personOf | if (use.verifiedHash | BY_MAIL: a password that became another since it was shown is not set again
 personOf | if (!person | SEEN: who is not proven joins no other account, even by their password
@@ -126,7 +126,7 @@ takeOver | await tx. | SIGN_IN: ends what was there of a mail that was never pro
 control-plane/portal/people/link-store.ts by control-plane/portal/people/people.test.ts
 endLinks | await withdrawMails | mails › bring no invitation that was withdrawn, not even where an attempt to send it failed
 control-plane/portal/people/people-store.ts by control-plane/portal/people/links-and-passwords.test.ts
-changeMember | ? await | who comes in by a link on sqlite › ends the links of who is removed or is no owner any more
+changeMember | ? await | a link on sqlite › ends the links of who is removed or is no owner any more
 setPassword | if (! | a password that changes on sqlite › is set without the one before by the session of a link, once
 setPassword | if (session | a password that changes on sqlite › is not set by a session that has ended
 control-plane/portal/people/people-store.ts by control-plane/portal/people/people.test.ts
@@ -153,7 +153,7 @@ requireAccess | filter | the door › lets no route start that names nobody, or 
 control-plane/portal/session/guard.ts by control-plane/portal/session/half-sent-forms.test.ts
 guardRoutes | if (!isForm | half-sent forms on the public port › are refused for what their headers say before a byte is awaited
 control-plane/portal/session/guard.ts by control-plane/portal/test/attacks/every-route.test.ts
-admit | if (! | who may › a viewer may what the role has, in the own account
+admit | if (! | rights › a viewer has exactly the role’s rights, in the own account
 returnPathOf | && ! | redirects › never leads elsewhere
 requireOrigin | if ( | other sites › a form without our Origin is refused
 requireToken | if ( | other sites › a form without the token of this session is refused
@@ -162,7 +162,7 @@ findPerson | accountId), | change no account but the one that their page was mad
 guardRoutes | await admitAgain | change no account but the one that their page was made for
 readGuarded | await form | with a picture make no job once the person may not any more
 control-plane/portal/session/roles.ts by control-plane/portal/test/attacks/every-route.test.ts
-MEMBER | 'jobs.resend | who may › a member may what the role has, in the own account
+MEMBER | 'jobs.resend | rights › a member has exactly the role’s rights, in the own account
 control-plane/portal/session/session-store.ts by control-plane/portal/people/links-and-passwords.test.ts
 begin | if ( | a password that changes on sqlite › lets nobody in by the one before it, whoever verified it in time
 control-plane/portal/session/session-store.ts by control-plane/portal/people/people.test.ts

@@ -58,8 +58,8 @@ awaitBody | > max | bodies on their way › of the network with most of them go 
 program/ports/keyless.ts by control-plane/rembg/led-here.test.ts
 isSentByService | test | a download of this service is no program nearby, where any address is open
 program/ports/keyless.ts by control-plane/rembg/rembg.test.ts
-isOwnHost | isIP | without a key may ask who is near, by no proxy, from no browser
-hostIn | without a key may ask who is near, by no proxy, from no browser
+isOwnHost | isIP | a request without a key must come from nearby, without a proxy and not from a browser
+hostIn | a request without a key must come from nearby, without a proxy and not from a browser
 program/ports/listening.ts by program/ports/test/listening.test.ts
 connectionsWithin | Math.min | connections take their share of it, and no more than are wanted
 program/semaphore.ts by program/test/semaphore.test.ts: keys of a semaphore

@@ -450,7 +450,7 @@ for (const { asks, sees, ends } of [
   { asks: 'fail', sees: 'not said', ends: undefined },
   { asks: undefined, sees: 'nothing', ends: undefined },
 ] as const) {
-  test(`where no subject is to be seen › asked to ${asks}, ${sees}: ${ends ?? 'a result'}`, async t => {
+  test(`a picture without a visible subject › asked to ${asks}, ${sees}: ${ends ?? 'a result'}`, async t => {
     await joined(async exchange => {
       exchange.admit();
       const input = sees === 'not said' ? {} : { inputWidth: 10, inputHeight: 9 };

@@ -394,7 +394,7 @@ onBalancedStores(test, 'the fence of a job', (test, { dialect, database, replica
     t.is((await reread(stores, job.id)).state, 'running');
   });
 
-  test('of two endings that meet the second is told that it is none', async t => {
+  test('refuses the second of two endings at the same time', async t => {
     const { job, claim } = await running(stores, newJob(await fundedAccount(stores, 1)));
     const slow = withActAfter(database, 'SelectQueryNode', async () => {
       t.truthy(await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}));

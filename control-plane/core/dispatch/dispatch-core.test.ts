@@ -480,7 +480,7 @@ test('a job of a batch › has the only place of a fleet', t => {
   t.is(round(ofBatch())?.placed.length, 1);
 });
 
-test('what is remembered › spaces out a job that meets refusals only, up to a bound', t => {
+test('the memory of jobs › spaces out a job that meets refusals only, up to a bound', t => {
   let nowMs = 0;
   const memories = new JobMemories(() => nowMs);
   t.false(memories.mustWait('job'));
@@ -499,7 +499,7 @@ test('what is remembered › spaces out a job that meets refusals only, up to a 
   t.is(memories.mustWait('job'), false, 'an admission makes the waits short again');
 });
 
-test('what is remembered › knows since when no node can do a job, and forgets it when one can', t => {
+test('the memory of jobs › knows since when no node can do a job, and forgets it when one can', t => {
   let nowMs = 5;
   const memories = new JobMemories(() => nowMs);
   t.is(memories.incapableSince('job', false), undefined);
@@ -511,7 +511,7 @@ test('what is remembered › knows since when no node can do a job, and forgets 
   t.is(memories.incapableSince('job', true), 9);
 });
 
-test('what is remembered › is bounded, and forgets the one remembered longest', t => {
+test('the memory of jobs › is bounded, and forgets the one remembered longest', t => {
   const memories = new JobMemories(() => 0);
   for (let job = 0; job <= 10_000; job += 1) memories.nodeLost(`job-${job}`, 'node');
   t.is(memories.find('job-0'), undefined);

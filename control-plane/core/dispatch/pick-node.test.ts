@@ -515,10 +515,11 @@ const cases: readonly [string, string, AskedOfNode, Parameters<typeof refused>[1
   ],
 ];
 for (const [name, code, asked, image] of cases) {
-  test(`what no node can do › is ${code}: ${name}`, t => t.is(refused(asked, image), code));
+  test(`a request that no node can serve › is refused with ${code}: ${name}`, t =>
+    t.is(refused(asked, image), code));
 }
 
-test('what no node can do › is memory for a frame or a background by that field', t => {
+test('a request that no node can serve › names the field whose frame or background needs too much memory', t => {
   const reads = new Set(['jpeg', 'avif'] as const);
   const small = { ...NODE, inputFormats: reads, megapixelsAloneMax: 12 };
   const asked = { ...PNG, finishing: { background: picture }, background: { input: behind } };
@@ -529,7 +530,7 @@ test('what no node can do › is memory for a frame or a background by that fiel
   t.is(refused({ ...asked, background: null }, image, [small]), undefined);
 });
 
-test('what no node can do › is hints, by their field, where all nodes are of an earlier version', t => {
+test('a request that no node can serve › names the field of hints if all nodes have an earlier version', t => {
   const box = { left: { px: 1 }, top: { px: 1 }, right: { px: 9 }, bottom: { px: 9 } };
   const shapes = [{ box: [0, 0, 1, 1] as const }];
   for (const [hints, field] of [
@@ -544,7 +545,7 @@ test('what no node can do › is hints, by their field, where all nodes are of a
   }
 });
 
-test('what no node can do › is memory for a large file of hints', t => {
+test('a request that no node can serve › names hints_file if the file needs too much memory', t => {
   const newer = { ...NODE, capabilities: new Set(CAPABILITIES), megapixelsAloneMax: 6 };
   const image = { ...PHOTO, width: 30, height: 20 };
   const hintsFile = { format: 'png', width: 5000, height: 5000 } as const;
@@ -553,7 +554,7 @@ test('what no node can do › is memory for a large file of hints', t => {
   t.is(refused({ ...asked, hintsFile }, image, [newer]), 'INVALID_PARAMETER hints_file');
 });
 
-test('what no node can do › is a background that no node reads', t => {
+test('a request that no node can serve › is refused if no node reads the format of the background', t => {
   const asked = { ...PNG, finishing: { background: picture }, background: { input: behind } };
   t.is(refused(asked), 'UNSUPPORTED_IMAGE_FORMAT');
   const jxlBehind = { ...behind, format: 'jxl' } as const;
@@ -568,7 +569,7 @@ test('what no node can do › is a background that no node reads', t => {
   );
 });
 
-test('what no node can do › is judged by the node that comes furthest, and is nothing where one can', t => {
+test('a request that no node can serve › gets the refusal of the node that comes nearest, and none if one node can', t => {
   const reader = { ...NODE, bootId: 'a', inputFormats: new Set(['avif'] as const) };
   const avif = { ...PHOTO, format: 'avif' } as const;
   const toJpeg = { outputFormat: 'avif' } as const;
@@ -577,7 +578,7 @@ test('what no node can do › is judged by the node that comes furthest, and is 
   t.is(refused(PNG, avif, []), undefined, 'none to ask');
 });
 
-test('what no node can do › is a field that a node of another version does not follow', t => {
+test('a request that no node can serve › names a field that nodes of another version do not follow', t => {
   const square = { aspectRatio: { width: 1, height: 1 } };
   const asked = { outputFormat: 'png', finishing: { ...square, enlarge: false } } as const;
   const some = { ...NODE, capabilities: new Set(['finishing.aspect_ratio']) };
@@ -592,7 +593,7 @@ test('what no node can do › is a field that a node of another version does not
   t.is(refusalOf([NODE], needsBeforeImage(asked))?.fieldErrors[0]?.field, 'aspect_ratio');
 });
 
-test('what no node can do › is only what the fields show as long as the image is not there', t => {
+test('a request that no node can serve › is refused by its fields alone before the image arrives', t => {
   const nothing = { ...NODE, inputFormats: new Set<never>(), megapixelsAloneMax: 1 };
   t.is(refusalOf([nothing], needsBeforeImage(PNG)), undefined);
   const jxlFrame = { outputFormat: 'jxl', finishing: { outputHeight: 9000 } } as const;
@@ -601,7 +602,7 @@ test('what no node can do › is only what the fields show as long as the image 
   t.is(avif?.code, 'UNSUPPORTED_OUTPUT_FORMAT');
 });
 
-test('what no node can do › is a codec of some nodes alone where each has refused what it says it can', t => {
+test('a request that no node can serve › is refused by its format once every node that lists it refused', t => {
   const all = new Set(['boot']);
   const cmyk = needsOf({ ...JXL, width: 10, height: 10 }, PNG);
   const readers = [{ ...NODE, inputFormats: new Set(['jxl', 'heic'] as const) }];

@@ -374,7 +374,7 @@ if (namespace === undefined) {
 }
 
 test.skipIf(namespace === undefined)(
-  'in a network namespace › no listener at a forbidden address is connected to, and controls are',
+  'in a network namespace › downloads connect to no forbidden address, and do connect to the allowed ones',
   async t => {
     const [command, ...args] = namespace!;
     const program = `${SET_UP} && exec "$0" "$@"`;

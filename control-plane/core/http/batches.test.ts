@@ -32,7 +32,7 @@ function startLoop(t: { teardown(end: () => Promise<void>): void }) {
   t.teardown(() => loop.stop());
 }
 
-test('what its text shows wrong refuses the whole, and names the field', async t => {
+test('one mistake in the text refuses the whole batch and names the field', async t => {
   const before = await credits();
   const items = itemsOf(3);
   const cases: [body: unknown, code: string, field?: string][] = [

@@ -4,7 +4,7 @@ import { meantField } from './meant-fields.ts';
 
 const FORM = ['image_file', 'background_file', ...MATTING_FIELDS];
 
-test('what was meant by a field that is not known, in a form', t => {
+test('an unknown field of a form gets the suggestion of a similar name', t => {
   const meant = (name: string) => meantField(name, FORM);
   const fields: readonly (readonly [field: string, ...names: string[]])[] = [
     ['image_file', 'imageFile', 'image-file', 'image_fil', 'Image_File'],

@@ -398,7 +398,7 @@ onBalancedStores(test, 'keys that end', (test, { database, stores, replica }) =>
     t.is((await reread(stores, job.id)).idempotencyKeyHash, job.idempotencyKeyHash);
   });
 
-  test('at the end of their time make one job of requests on two replicas', async t => {
+  test('make one job of simultaneous requests on two replicas', async t => {
     for (let round = 0; round < 10; round += 1) {
       const old = await succeeded(3);
       const key = old.idempotencyKeyHash ?? '';
@@ -589,7 +589,7 @@ onStoresInCi(test, 'jobs with finishing', (test, { database, stores }) => {
     }
   });
 
-  test('of two URLs are downloaded one after the other, each among those of its host', async t => {
+  test('download two URLs one after the other, each in the queue of its host', async t => {
     const made = await jobOf({ sourceUrl: URL_TEXT, ...WITH_PICTURE, ...BACKGROUND_URL });
     const { id, sourceHost } = await submitted(stores, made);
     const first = await claimed(stores, await reread(stores, id));
@@ -617,7 +617,7 @@ onStoresInCi(test, 'jobs with finishing', (test, { database, stores }) => {
     );
   });
 
-  test('with their image and the URL of a background wait for that download alone', async t => {
+  test('wait for the download of the background alone if they have their image', async t => {
     const made = await jobOf({ ...WITH_PICTURE, ...BACKGROUND_URL });
     const job = await submitted(stores, made);
     t.deepEqual([job.state, job.sourceUrl, job.input], ['accepted', null, made.input]);
@@ -705,7 +705,7 @@ onStoresInCi(test, 'jobs with finishing', (test, { database, stores }) => {
     await t.notThrowsAsync(fc.assert(property, { numRuns: 25 }));
   });
 
-  test('of an image that is not there count what its fields make of any', async t => {
+  test('count the pixels that their fields ask for before the image arrives', async t => {
     const far = { px: 10_000 };
     for (const [finishing, megapixels] of [
       [{ background: CROPPED.background }, 4],

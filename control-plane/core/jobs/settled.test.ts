@@ -149,7 +149,7 @@ onStores(test, "a step of a job's end", (test, { database, stores }) => {
     t.deepEqual(await healthy.replica.unsettled.repair(100), { done: 0, more: false });
   });
 
-  test('that fails again leaves its job to the next sweep, and holds up no other', async t => {
+  test('that fails again leaves its job to the next sweep, and delays no other job', async t => {
     const broken = failing(() => {
       throw new Error('a bug');
     });

@@ -69,7 +69,7 @@ test('a secret matches its own hash alone', t => {
   t.false(secretMatches(secret, 'no hash'));
 });
 
-test('what an operator types names the key', t => {
+test('a key’s id, its prefix with the id and its whole text all name the key', t => {
   const { id, text } = createApiKeyToken();
   for (const typed of [id, `mk_${id}`, text]) t.is(apiKeyIdOf(typed), id);
   t.is(apiKeyIdOf('else'), 'else');
@@ -369,7 +369,7 @@ onStores(test, 'policies of keys', (test, { database, stores, replica }) => {
     await assertBalanced(stores, account);
   });
 
-  test('what is released goes back to the cap, what is charged does not', async t => {
+  test('a released credit returns to the cap, a charged one does not', async t => {
     const { job, used } = await capped(2);
     const [failing, succeeding] = [await running(stores, job()), await running(stores, job())];
     t.is((await stores.jobs.submit(job(), LIMITS)).kind, 'key-cap-reached');
@@ -380,7 +380,7 @@ onStores(test, 'policies of keys', (test, { database, stores, replica }) => {
     t.is((await stores.jobs.submit(job(), LIMITS)).kind, 'key-cap-reached');
   });
 
-  test('what a job of another period counted for is not given back to this one', async t => {
+  test('a job of an earlier period gives nothing back to the cap of this one', async t => {
     const { key, job, used } = await capped(2);
     const { claim } = await running(stores, job());
     const row = await rowOf(database.kysely, 'api_keys', { id: key.id });
@@ -586,7 +586,7 @@ onStores(test, 'rate quotas', (test, { database, stores, replica }) => {
     );
   });
 
-  test('of a window that is over count for nothing', async t => {
+  test('do not count after their window', async t => {
     const account = randomUUID();
     await stores.rateQuotas.lease(account, 'reads', asked(0, { block: 100 }));
     await setIn(

@@ -243,7 +243,7 @@ onStores(test, "the ledger's audit", (test, { dialect, databases, database, stor
   const entries = (broken: Database, accountId: string) =>
     broken.kysely.updateTable('ledger_entries').where('account_id', '=', accountId);
 
-  test('of a broken ledger › a balance is found by both', async t => {
+  test('both audits find a wrong balance', async t => {
     const found = await verdictsAfter((broken, accountId) =>
       addTo(broken.kysely, 'accounts', { id: accountId }, { available: 1 }),
     );
@@ -251,7 +251,7 @@ onStores(test, "the ledger's audit", (test, { dialect, databases, database, stor
     t.deepEqual(found, { all: balance, one: balance });
   });
 
-  test('of a broken ledger › an entry that is gone, more or other is found by both', async t => {
+  test('both audits find a missing, an extra and a changed entry', async t => {
     const old = FIRST_DAY_MS + DAY_MS;
     const gone = await verdictsAfter((broken, accountId) =>
       removeFrom(broken.kysely, 'ledger_entries', {
@@ -289,7 +289,7 @@ onStores(test, "the ledger's audit", (test, { dialect, databases, database, stor
     for (const { all, one } of [gone, more, other, amount]) t.is(one, all);
   });
 
-  test('of a broken ledger › a job of which the ledger has nothing is found by an audit of all', async t => {
+  test('the audit of all accounts finds a final job without entries', async t => {
     const found = await verdictsAfter(async (broken, accountId, ownStores) => {
       const { job, claim } = await running(ownStores, newJob(accountId));
       await ownStores.jobs.succeed(claim, resultOf(claim), 0, {});
@@ -300,7 +300,7 @@ onStores(test, "the ledger's audit", (test, { dialect, databases, database, stor
     t.deepEqual(found, { all, one: '' });
   });
 
-  test('of a broken ledger › an open job without its reserve is named by both', async t => {
+  test('both audits name an open job without its reserve', async t => {
     let id = '';
     const found = await verdictsAfter(async (broken, accountId, ownStores) => {
       const { job } = await running(ownStores, newJob(accountId));
@@ -313,7 +313,7 @@ onStores(test, "the ledger's audit", (test, { dialect, databases, database, stor
     t.not(id, '');
   });
 
-  test("of a broken ledger › another account's job, and a job of the playground with an entry, are found by both", async t => {
+  test("both audits find another account's job, and a playground job with an entry", async t => {
     const broken = await empty();
     const ownStores = storesOn(broken);
     const { job } = await runningOf(ownStores, 2);
@@ -342,7 +342,7 @@ onStores(test, "the ledger's audit", (test, { dialect, databases, database, stor
     }
   });
 
-  test('of a broken ledger › a job that ended otherwise than its settlement says is named by both', async t => {
+  test('both audits name a job whose state contradicts its settlement', async t => {
     const broken = await empty();
     const ownStores = storesOn(broken);
     const { account: accountId, job, claim } = await runningOf(ownStores, 2);

@@ -101,7 +101,7 @@ test('a node that dies under such a job leaves it to one with the same sum, for 
   await harness.assertMoneySettled({ charged: 1 });
 });
 
-test('what a node names anew is asked for once it says so, and what it names no more is not', async t => {
+test('dispatch uses a node’s new model once the node lists it, and stops when the node drops it', async t => {
   const said: SelectableModel[] = [saidPlan('standard')];
   let selectableRevision = 0;
   const load = () => ({ selectableRevision });

@@ -92,7 +92,7 @@ test('the job says what made it once it is made: read, replayed, and when it has
   }
 });
 
-test('what no node has is refused as the field, once a node was there for the grace', async t => {
+test('a model that no node has is refused, once nodes were there for the grace period', async t => {
   const detail = await assertRefused(t, app, one('gone'), 'INVALID_PARAMETER', 'model');
   t.regex(detail, /^model is not available: .* has gone\.$/);
   await assertRefused(
@@ -199,7 +199,7 @@ async function byDefault(t: ExecutionContext): Promise<TestApp> {
   return plain;
 }
 
-test('where nothing is listed the nodes’ default plan alone is offered', async t => {
+test('without a list of models the service offers the nodes’ default plan alone', async t => {
   const plain = await byDefault(t);
   t.deepEqual(
     (await listed(plain)).map(({ name }: { name: string }) => name),
@@ -211,7 +211,7 @@ test('where nothing is listed the nodes’ default plan alone is offered', async
   t.regex((await plain.post(ASYNC, one('heavy'))).json().detail, /one of standard;/);
 });
 
-test('where nothing is listed and no node has been seen any name may come, and no other text', async t => {
+test('without a list and without nodes the service accepts any well-formed name of a model', async t => {
   const plain = await openTestApp({}, t);
   t.deepEqual(await listed(plain), []);
   t.is((await plain.post(ASYNC, one('standard'))).statusCode, 202);

@@ -26,7 +26,7 @@ for (const [why, nodes, sum] of SUMS) {
   });
 }
 
-test('what has another sum may not be named there', t => {
+test('a model with another checksum than the fleet’s is not offered', t => {
   const standing = new Map([
     ['heavy', ONE],
     ['light', TWO],
@@ -48,7 +48,7 @@ test('the default is the plan that most nodes take', t => {
   t.is(commonDefault(plans.slice(0, 2)), 'fast');
 });
 
-test('what is no plan, model, name or sum is not read', t => {
+test('entries without a valid kind, name or checksum are ignored', t => {
   const odd = ['', '.', '-a', 'a b', 'a/b', 'a'.repeat(65), 'é'].map(name => saidModel(name));
   const kind = SelectableKind.SELECTABLE_KIND_UNSPECIFIED;
   const others = [saidModel('sumless', { sha256: '' }), saidModel('kindless', { kind })];

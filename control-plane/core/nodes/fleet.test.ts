@@ -255,7 +255,7 @@ test('the time without a routable node › counts from the start, is 0 while the
   t.is(fleet.unroutableMs(), 700);
 });
 
-test('what is seen of a node › is what dispatch goes by, and why', async t => {
+test('the reported state of a node › is the one that dispatch uses, with its cause', async t => {
   const node = await started();
   node.state = NodeState.NODE_STATE_STARTING;
   await follow(node);
@@ -283,7 +283,7 @@ test('what is seen of a node › is what dispatch goes by, and why', async t => 
   t.pass();
 });
 
-test('what is seen of a node › that dispatch has ejected is not serving, until it may serve again', async t => {
+test('the reported state of a node › is ejected until dispatch may use the node again', async t => {
   const node = await joined();
   const offer = fleet.offer(theOnly(), { megapixels: 1 });
   for (let fault = 0; fault < FAULTS_IN_A_ROW_MAX; fault += 1) offer?.judge('fault');

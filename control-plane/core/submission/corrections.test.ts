@@ -69,7 +69,7 @@ test('a correction of no job of the caller is refused before its body is read', 
   t.is(status, 202);
 });
 
-test('with Prefer: wait it waits', async t => {
+test('a correction with Prefer: wait answers with the result', async t => {
   const jobId = await firstOf();
   const done = app.onSubmitted(id => app.succeedJob(id));
   const answer = await correct(jobId, {}, { prefer: 'wait=1' });
@@ -88,7 +88,7 @@ test('the input stays as long as the result of a job that asked for it, and of n
   t.is(await stillThere(plain), undefined);
 });
 
-test('what it does not send is as in the corrected job', async t => {
+test('a correction takes over the fields that it does not send', async t => {
   const asked = { correctable: true, crop: true, crop_margin: '5%', output_format: 'webp' };
   const jobId = await firstOf({ ...asked, background: 'red' });
   const made = (await correct(jobId, { background: 'white' })).json();

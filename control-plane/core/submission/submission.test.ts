@@ -89,7 +89,7 @@ test('not done in time: the job is handed over', async t => {
   t.is(longer.headers['preference-applied'], undefined);
 });
 
-test('after the body: jobs in flight, saturation, credits; a join passes them all', async t => {
+test('after the body the service checks jobs in flight, saturation and credits; a join passes them all', async t => {
   const small = await openTestApp({ credits: 1, jobsInFlightMax: 1 }, t);
   const codeOf = async (key: string = randomUUID()) => {
     const answer = await small.post(ASYNC, imageBody(), { 'idempotency-key': key });
@@ -354,7 +354,7 @@ function advertise(t: ExecutionContext, nodes: readonly NodeAbility[] | undefine
   t.teardown(() => app.advertise(undefined));
 }
 
-test('what no node can do › an output format, a picture and a size that no node takes are refused by their own codes', async t => {
+test('nodes’ abilities › an output format, a picture and a size that no node takes each have a code', async t => {
   advertise(t, [NODE]);
   const format = ['UNSUPPORTED_OUTPUT_FORMAT', 'output_format'] as const;
   await assertRefused(t, app, imageBody({ output_format: 'avif' }), ...format);
@@ -365,7 +365,7 @@ test('what no node can do › an output format, a picture and a size that no nod
   await assertRefused(t, app, imageBody(), 'UNSUPPORTED_IMAGE_FORMAT');
 });
 
-test('what no node can do › HEIC is taken where a node reads it, and refused without a charge elsewhere', async t => {
+test('nodes’ abilities › HEIC is accepted if a node reads it, and refused without a charge otherwise', async t => {
   advertise(t, [NODE]);
   const heic = heifOf(['heic', 'mif1'], [{ id: 1, type: 'hvc1', size: [40, 30] }], 1);
   const body = { image_base64: heic.toString('base64') };
@@ -376,7 +376,7 @@ test('what no node can do › HEIC is taken where a node reads it, and refused w
   t.like(job?.input, { format: 'heic', width: 40, height: 30 });
 });
 
-test('what no node can do › what some node can do, or may come to do, is taken', async t => {
+test('nodes’ abilities › a request is accepted if one node can serve it, or if no node was ever seen', async t => {
   advertise(t, [NODE]);
   const avif = imageBody({ output_format: 'avif' });
   const able = { ...NODE, bootId: 'other', outputFormats: new Set(['avif'] as const) };
@@ -386,13 +386,13 @@ test('what no node can do › what some node can do, or may come to do, is taken
   }
 });
 
-test('what no node can do › no node at all is 503, not the fault of the request', async t => {
+test('nodes’ abilities › without any node the answer is 503, not an error of the request', async t => {
   advertise(t, []);
   app.refuseNewJobs(new ContractError('SERVICE_UNAVAILABLE', 'none', { retryAfterS: 10 }));
   await assertRefused(t, app, imageBody({ output_format: 'avif' }), 'SERVICE_UNAVAILABLE');
 });
 
-test('what no node can do › a join and a replay are answered, a conflict is one, whatever nodes can do now', async t => {
+test('nodes’ abilities › joins, replays and conflicts are answered, even if no node can serve the request now', async t => {
   advertise(t, undefined);
   const key = { 'idempotency-key': randomUUID() };
   const avif = imageBody({ output_format: 'avif' });

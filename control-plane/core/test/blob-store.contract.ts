@@ -49,7 +49,7 @@ export function testBlobStore(test: Declare, storeOf: () => BlobStore): void {
     await t.throwsAsync(storeOf().createWriter('tmp/x'), { instanceOf: TypeError });
   });
 
-  test('what is not there › is not found, has no size, and is removed without complaint', async t => {
+  test('a missing blob › is not found, has no size, and can be removed', async t => {
     await t.throwsAsync(storeOf().openRead(NAME), { instanceOf: BlobNotFoundError });
     t.is(await storeOf().stat(NAME), undefined);
     await t.notThrowsAsync(storeOf().remove(NAME));

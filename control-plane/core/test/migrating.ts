@@ -112,7 +112,7 @@ function runOnce(
       t.deepEqual(await migrate(database, series), []);
     }));
 
-  test('that were cut off half way run again from the start', t =>
+  test('run again from the start after they were cut off half way', t =>
     onMigrated(async (_, database) => {
       for (const table of tables) await database.kysely.schema.dropTable(table).execute();
       for (const { package: name } of series) {
@@ -155,7 +155,7 @@ function onlyAdd(test: GroupTest, { dialect, onEmpty }: Migrated, { series }: Te
 function meetNewer(test: GroupTest, { onMigrated }: Migrated, { series }: TestedSeries): void {
   const options = { log: SILENT_LOG, packages: series };
 
-  test('of a newer version are left alone, and said: they only added', t =>
+  test('of a newer version are left alone with a warning, since they only add', t =>
     onMigrated(async (fixture, database) => {
       await enter(database, '0999-later');
       t.deepEqual((await schemaState(database, series)).unknown, ['0999-later']);
@@ -172,7 +172,7 @@ function meetNewer(test: GroupTest, { onMigrated }: Migrated, { series }: Tested
       }
     }));
 
-  test('of a newer version that leave no way back are refused, and so are gaps', t =>
+  test('of a newer version without a way back are refused, and so are gaps', t =>
     onMigrated(async (fixture, database) => {
       const [first] = CORE_NAMES;
       await enter(database, '0999-later-no-way-back');

@@ -115,7 +115,7 @@ onServer('a server that no longer answers does not hold its callers', async t =>
   }
 });
 
-onServer('while it is away all calls say SERVICE_UNAVAILABLE, then all is as it was', async t => {
+onServer('in an outage all calls answer SERVICE_UNAVAILABLE and change nothing', async t => {
   const account = await fundedAccount(stores, 2);
   const open = await running(stores, newJob(account));
   const job = newJob(account);

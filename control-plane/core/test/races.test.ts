@@ -118,7 +118,7 @@ onStores(test, 'races', (test, { databases, stores }) => {
     await assertBalanced(stores);
   });
 
-  test('of two endings under one claim one counts, and both callers are answered', async t => {
+  test('two endings under one claim: one counts, and both callers get an answer', async t => {
     const account = await fundedAccount(stores, 1);
     const [other] = await openSeveral();
     for (let round = 0; round < 15; round++) {

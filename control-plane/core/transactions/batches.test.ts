@@ -206,7 +206,7 @@ onBalancedStores(test, 'a batch', (test, { database, stores, replica }) => {
     t.is(items[0]?.job?.reference, 'picture 1');
   });
 
-  test('that is cancelled ends what no node began, free of charge', async t => {
+  test('that is cancelled ends the items that no node began, free of charge', async t => {
     const { accountId, batch } = await submitted(60, { callback: CALLBACK });
     await stores.batches.enterItems(batch.id, accountId, LIMITS.jobsInFlightMax);
     await end(batch, 0, 'succeed');

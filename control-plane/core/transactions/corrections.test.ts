@@ -85,7 +85,7 @@ onBalancedStores(test, 'a correction', (test, { database, stores, replica }) => 
     t.is((await stores.jobs.submit(newJob(account), limits)).kind, 'created');
   });
 
-  test('of one key is made once, by whichever replica', async t => {
+  test('with one idempotency key is made once on two replicas', async t => {
     const { first } = await beginning();
     const { idempotencyKeyHash } = correctionOf(first);
     const made = await Promise.all(
@@ -116,7 +116,7 @@ onBalancedStores(test, 'a correction', (test, { database, stores, replica }) => 
     t.is((await reread(stores, plain.id)).kept, null);
   });
 
-  test('of an unpaid job is unpaid, and in no allowance', async t => {
+  test('of an unpaid job is unpaid, and counts in no allowance', async t => {
     const account = await fundedAccount(stores, 0);
     const made = newJob(account, { class: UNPAID, correctable: {} });
     const { job } = (await stores.jobs.submit(made, UNPAID_LIMITS)) as { job: Job };
@@ -132,7 +132,7 @@ onBalancedStores(test, 'a correction', (test, { database, stores, replica }) => 
     t.deepEqual(await stores.ledger.balances(account), { available: 0, reserved: 0 });
   });
 
-  test('that overtakes its lease ends once, whatever comes late', async t => {
+  test('that is claimed again ends once, and a late result of the first claim is refused', async t => {
     const { first } = await beginning();
     const job = await submitted(stores, correctionOf(first));
     const late = await claimed(stores, job);
@@ -147,7 +147,7 @@ onBalancedStores(test, 'a correction', (test, { database, stores, replica }) => 
     t.deepEqual((await reread(stores, job.id)).kept?.matte, matteOf(claim));
   });
 
-  test('that is open keeps what it begins with beyond the end of the first', async t => {
+  test('that is open keeps its input after the first job expires', async t => {
     const { first } = await beginning();
     const blobs = blobsOf(first).sort();
     const done = await succeedCorrection(stores, await submitted(stores, correctionOf(first)));

@@ -140,7 +140,7 @@ onBalancedStores(test, 'a deletion', (test, { database, stores, replica }) => {
     t.deepEqual([...(await stores.jobs.referencedBlobs(blobs))], []);
   });
 
-  test('that died before it erased leaves the files to the sweeper', async t => {
+  test('that dies before it erases leaves the files to the sweeper', async t => {
     const job = await callersJob();
     const { claim } = await running(stores, job);
     const result = resultOf(claim);
@@ -161,7 +161,7 @@ onBalancedStores(test, 'a deletion', (test, { database, stores, replica }) => {
     t.is((await stores.jobs.submit(capped(), LIMITS)).kind, 'created');
   });
 
-  test('of another key’s job, or of none, finds nothing', async t => {
+  test('of another key’s job, or of an unknown job, finds nothing', async t => {
     const job = await callersJob();
     await submitted(stores, job);
     t.is(await stores.jobs.remove(job.id, 'key000000009'), undefined);

@@ -230,7 +230,7 @@ test('a job shows its callback in every state, the notification does not', async
   t.deepEqual([row.address, row.status, row.attempts], [PENDING.url, 'pending', 0]);
 });
 
-test('without a callback there is neither field nor row', async t => {
+test('a job without a callback has neither the field nor a row in the outbox', async t => {
   const { job_id: jobId, ...job } = (await submit({ callback_url: null })).json();
   t.false('callback' in job);
   await app.succeedJob(jobId);

@@ -294,7 +294,7 @@ onStoresInCi(test, `a backlog of ${BACKLOG}`, (test, { database, stores }) => {
     t.true(first.every(({ receiver }) => receiver === HANGING_RECEIVER));
   });
 
-  test('of an account without places hides none of another account', async t => {
+  test('of an account without slots does not hide another account’s notifications', async t => {
     const beside = { destinations: [], accounts: [accountOf(0)] };
     const receivers = await drained(beside);
     t.true(receivers.length > 0);
@@ -308,7 +308,7 @@ onStoresInCi(test, `a backlog of ${BACKLOG}`, (test, { database, stores }) => {
     t.deepEqual(receivers, own.map(({ receiver }) => receiver).sort());
   });
 
-  test('at a receiver that two accounts share hides none of the other', async t => {
+  test('at a receiver that two accounts share does not hide the other account’s notifications', async t => {
     const [quiet] = await due();
     const shared = { address: `https://${HANGING_RECEIVER}/`, receiver: HANGING_RECEIVER };
     const row = database.kysely.updateTable('outbox').where('id', '=', quiet!.id);
@@ -333,7 +333,7 @@ onStoresInCi(test, `a backlog of ${BACKLOG}`, (test, { database, stores }) => {
     t.is(await stores.outbox.countSealedWithOthers([SECRET_KEY_ID]), 0);
   });
 
-  test('of many receivers is looked through for other keys no further than to a bound', async t => {
+  test('of many receivers is searched for other keys only up to a bound', async t => {
     const last = [...QUIET_RECEIVERS, HANGING_RECEIVER].sort().at(-1)!;
     const rows = database.kysely.updateTable('outbox').where('receiver', '=', last);
     await rows.set({ secret_key_id: 'another' }).execute();

@@ -233,7 +233,7 @@ onObjectStores(test, 'a bucket that fails', (test, server) => {
   });
 });
 
-onObjectStores(test, 'what lies in a bucket', (test, server, kind) => {
+onObjectStores(test, 'the list of a bucket', (test, server, kind) => {
   test('is ours where its name is, under our prefix', async t => {
     const store = await openStorage(server.url({ prefix: 'ours' }));
     await put(store, 'inputs/one', 'x');
@@ -342,7 +342,7 @@ onObjectStores(test, 'encryption', (test, server, kind) => {
     ['a key of a KMS', KMS, 100],
     ['a key of a KMS', KMS, IN_PARTS_BYTES],
   ] as const) {
-    encrypted(`by ${by} is asked for an object of ${bytes} bytes`, async t => {
+    encrypted(`by ${by} is requested for an object of ${bytes} bytes`, async t => {
       const store = await open(parameters);
       const content = randomBytes(bytes);
       await put(store, NAME, content);

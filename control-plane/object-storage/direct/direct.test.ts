@@ -348,7 +348,7 @@ test('a holder that is late › finds its place over with the attempt', async t 
   t.true(Number(seconds) >= 1 && Number(seconds) <= 60, `${seconds} s`);
 });
 
-test('what a control plane left that died between the result and its row is swept', async t => {
+test('the sweeper removes a result whose control plane died before it wrote the row', async t => {
   await joined(wellDone);
   const { jobs, sweeps, outbox } = harness.stores;
   let died = false;

@@ -132,7 +132,7 @@ test('some that take none are a warning, each a failure of its own', async t => 
   t.regex(lines('node b').join(), /^failure: /);
 });
 
-test('what one control plane of two sees is a warning', async t => {
+test('a fault that one of two control planes sees is a warning', async t => {
   const members = [member('a', placeOf('good'), placeOf('good'))];
   const [one, two] = [
     seenBy(['one'], { nodeId: 'a' }),
@@ -145,7 +145,7 @@ test('what one control plane of two sees is a warning', async t => {
   t.regex(lines('node a').join(), /^ok: /);
 });
 
-test('this machine may reach none that the control planes reach', async t => {
+test('a node that only the control planes reach is fine', async t => {
   const members = [member('a', '127.0.0.1:99999999', '')];
   const { lines, nodes } = await nodesOf(members, seenBy(['one'], { nodeId: 'a' }));
   t.deepEqual(nodes, ['ok: 1 of 1 take images']);

@@ -376,7 +376,7 @@ onStoresInCi(test, 'messages of a day', (test, { database, stores, replica }) =>
     t.deepEqual(await sentOf(account), { mails: 12, events: 0 });
   });
 
-  test('to one address are bounded over all accounts, and of one account to half', async t => {
+  test('to one address are bounded over all accounts, and for one account at half', async t => {
     const to = `ann@${randomUUID()}.test`;
     const accounts = await Promise.all([0, 1, 2, 3].map(() => fundedAccount(stores, 0)));
     const [first = ''] = accounts;

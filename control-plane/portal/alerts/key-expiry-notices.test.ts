@@ -103,7 +103,7 @@ onStoresInCi(
       t.deepEqual(withheld, [{ reason: 'account', isFirst: true }]);
     });
 
-    test('that the quota keeps back go to whom they have not reached on the next day, once', async t => {
+    test('that the quota keeps back reach the remaining owners on the next day, once', async t => {
       const accountId = await accountWithOwners();
       await keyOf(accountId, 3 * DAY_MS);
       const whom = async () => (await mailsOf(accountId)).map(({ address }) => address.slice(0, 3));

@@ -52,7 +52,7 @@ function valuesOf(attribute: string, html = page): string[] {
   );
 }
 
-test('it is whole HTML, and loads from this service alone', t => {
+test('a page is complete HTML, and loads from this service alone', t => {
   const names = new Set(elementsOf(page));
   for (const name of ['iframe', 'object', 'embed', 'form', 'base', 'video']) {
     t.false(names.has(name), name);

@@ -57,7 +57,7 @@ async function unzipped(t: ExecutionContext, query = '') {
   );
 }
 
-test('it has every result of the list, under names that are safe everywhere', async t => {
+test('the archive has every result of the list, under names that are safe everywhere', async t => {
   t.is((await owner.get(ZIP)).statusCode, 404, 'there is none yet');
   const files = new Map<string, Buffer>();
   for (const [reference, name] of [
@@ -150,7 +150,7 @@ function endless(bytes: number | null) {
   return { list: list as AccountJobs['list'], pages: () => pages };
 }
 
-test('it is bounded by results, by bytes, and by the pages of the list that it reads', async t => {
+test('the archive is bounded by results, bytes and pages of the list', async t => {
   const many = await chooseResults('account', QUESTION, endless(1));
   t.deepEqual([many.chosen.length, many.isCut], [ZIP_RESULTS_MAX, true]);
   t.is(new Set(many.chosen.map(({ name }) => name)).size, ZIP_RESULTS_MAX);

@@ -30,7 +30,7 @@ const SEEN = { purpose: 'invitation', provesMail: false } as const;
 const SIGN_IN = { purpose: 'sign-in', provesMail: true } as const;
 const KINDS = Object.entries({ BY_MAIL, SEEN, SIGN_IN });
 
-onStoresInCi(test, 'who comes in by a link', (test, { database, stores, replica }) => {
+onStoresInCi(test, 'a link', (test, { database, stores, replica }) => {
   const others = replica();
   const mailOf = () => `${randomUUID()}@example.org`;
   const personBy = (mail: string) => stores.people.findByMail(mail);
@@ -66,7 +66,7 @@ onStoresInCi(test, 'who comes in by a link', (test, { database, stores, replica 
     return { mail, account, userId, session: used.session };
   }
 
-  test('who is in more accounts than a page lists stays signed in for whichever they act for', async t => {
+  test('keeps a person of more accounts than a page lists signed in for each of them', async t => {
     const { userId, session, account } = await somebody(BY_MAIL);
     const { kysely } = database;
     const ids: string[] = [];

@@ -71,7 +71,7 @@ test('docs/limits.md says what the code bounds', t => {
   t.true(section.includes(`${sum / MIB} MiB together`));
 });
 
-test("what is held for callers and a full heap are less than the chart's limit of memory", t => {
+test("the memory held for callers and a full heap fit into the chart's memory limit", t => {
   const [, plane = ''] = textOf('deploy/chart/values.yaml').split('\ncontrolPlane:\n');
   const [, limit] = /limits: \{ memory: (\d+)Gi \}/.exec(plane) ?? [];
   t.is(Number(limit), 1);

@@ -33,7 +33,7 @@ test('a pace › is none of no charge, and none of a first try', t => {
   t.is(paceSince(on(TODAY - 2, 3)), 1);
 });
 
-test('how long credits last › is said in days, months or not at all', t => {
+test('the time that credits last › is shown in days, in months or not at all', t => {
   const english = (credits: number) => lastingText(readerIn('en'), credits, 2);
   t.deepEqual([0, 2, 119, 120, 1460, 1462].map(english), [
     'less than a day',
@@ -46,7 +46,7 @@ test('how long credits last › is said in days, months or not at all', t => {
   t.is(lastingText(readerIn('zh-CN'), 120, 2), '约 2 个月');
 });
 
-test('how long credits last › ends on the day that the pace says', t => {
+test('the time that credits last › ends on the day that the pace gives', t => {
   const told = (available: number, pace: number) =>
     forecastText(readerIn('en'), { available, pace, nowMs: TODAY * DAY_MS });
   t.regex(

@@ -47,7 +47,7 @@ function heads(origin: string): string[][] {
 }
 
 for (const networks of [1, 20_000]) {
-  test.skipIf(skip !== false)(`from ${networks} networks keep nobody out`, async t => {
+  test.skipIf(skip !== false)(`forms from ${networks} networks keep nobody out`, async t => {
     const origin = 'http://127.0.0.1';
     const main = await startMain({
       MATTING_OPERATOR_KEY: OPERATOR_KEY,

@@ -247,7 +247,7 @@ const TELL_LOADED = `
   registerHooks({ load(url, context, next) { loaded.push(url); return next(url, context); } });
   process.on('exit', () => console.error(JSON.stringify(loaded)));`;
 
-test('what settings switch off is not loaded', async t => {
+test('a package that settings switch off is not loaded', async t => {
   const hook = `--import=data:text/javascript,${encodeURIComponent(TELL_LOADED)}`;
   const switches = ['MATTING_ACCOUNT_AREA', 'MATTING_MCP', 'MATTING_REMOVEBG_API'];
   const off = Object.fromEntries(switches.map(name => [name, 'false']));

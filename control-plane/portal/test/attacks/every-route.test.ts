@@ -86,14 +86,14 @@ function marksOf(csrf: string): Sent {
   return { csrf: null, ...multipartOf(fields) };
 }
 
-test('who may › every route has its line', t => {
+test('rights › every route has its line', t => {
   const known = guarded().map(nameOf).sort();
   t.deepEqual(known, Object.keys(APP_ROUTES).sort());
   const open = routes.filter(({ config }) => config.permission === undefined);
   t.deepEqual(open.map(nameOf).sort(), [...OPEN_ROUTES].sort());
 });
 
-test('who may › nobody without a session gets past sign-in', async t => {
+test('rights › a visitor without a session gets no further than sign-in', async t => {
   const things = await makeThings(world.test, world.ours);
   for (const route of guarded()) {
     const stranger = world.stranger();
@@ -104,7 +104,7 @@ test('who may › nobody without a session gets past sign-in', async t => {
 });
 
 for (const role of ROLES) {
-  test(`who may › a ${role} may what the role has, in the own account`, async t => {
+  test(`rights › a ${role} has exactly the role’s rights, in the own account`, async t => {
     const { accountId, people } = world.ours;
     // The archive of results needs one.
     await makeThing(world.test, 'jobId', world.ours, people[role]);
@@ -122,7 +122,7 @@ for (const role of ROLES) {
     }
   });
 
-  test(`who may › what another account has does not exist for a ${role}`, async t => {
+  test(`rights › another account’s things do not exist for a ${role}`, async t => {
     const things = await makeThings(world.test, world.theirs);
     const before = world.rows();
     const { [role]: person } = world.ours.people;
@@ -151,7 +151,7 @@ const sentWith = ({ config }: ScopedRoute, csrf: string | null): Sent => {
   return { csrf };
 };
 
-test('who may › the navigation leads each role to the pages that it may see, and to no other', async t => {
+test('rights › the navigation has exactly the pages that each role may see', async t => {
   const entries = new Set<string>();
   const shownTo = new Map<Role, readonly string[]>();
   for (const role of ROLES) {
