@@ -4,26 +4,7 @@
  * unescaped and never kept, so that a body of 70 MB costs the memory of one chunk. Syntax,
  * duplicates and types are this file's, which fields there are its caller's. A field that is
  * skipped may be an object or an array, within a bound. One field may be a list of such flat
- * objects, which json-items.ts reads.
- *
- * | state      | expects                         | then                                      |
- * |------------|---------------------------------|-------------------------------------------|
- * | start      | `{`                             | first-key                                 |
- * | first-key  | `"` or `}`                      | key, end                                  |
- * | next-key   | `"`                             | key                                       |
- * | key        | the rest of a string            | colon                                     |
- * | colon      | `:`                             | value                                     |
- * | value      | `"`, `n`, a literal, `{` or `[` | text, image, null, literal, nested, items |
- * | text       | the rest of a string            | more                                      |
- * | image      | the rest of a string            | more                                      |
- * | null       | the rest of `null`              | more                                      |
- * | literal    | the rest of it                  | more                                      |
- * | nested     | the rest of it                  | more                                      |
- * | items      | the rest of the list            | more                                      |
- * | more       | `,` or `}`                      | next-key, end                             |
- * | end        | nothing                         | -                                         |
- *
- * White space is skipped in every state but key, text, image, null, literal, nested and items.
+ * objects: only the texts of an item are kept, and the first item over the bound ends the reading.
  */
 import type { HeldRoom } from '@matting/program/held-bytes.ts';
 import type { ContractError } from '@matting/proto/contract/errors.ts';
@@ -37,6 +18,7 @@ import {
   OVERLONG,
   type TextValue,
   tooManyFields,
+  underPath,
 } from './body-fields.ts';
 import { KeptBytes, NOTHING } from './kept-bytes.ts';
 import { HEX_VALUES, NOT_HEX } from './urlencoded.ts';
@@ -49,7 +31,8 @@ const BACKSLASH = 0x5c;
 const LETTER_U = 0x75;
 const OPENING_BRACE = 0x7b;
 const CLOSING_BRACE = 0x7d;
-const NULL_LITERAL = Buffer.from('null');
+const OPENING_BRACKET = 0x5b;
+const CLOSING_BRACKET = 0x5d;
 /** 1 for what JSON has as white space: a body may be made of it. */
 const IS_SPACE = new Uint8Array(256);
 for (const byte of ' \t\n\r') IS_SPACE[byte.charCodeAt(0)] = 1;
@@ -59,7 +42,7 @@ const IS_PLAIN = new Uint8Array(256).fill(1, 0x20, 0x80);
 IS_PLAIN[BACKSLASH] = 0;
 
 /** The offset of what follows the white space, or the chunk's length. */
-export function behindSpace(chunk: Buffer, from: number): number {
+function behindSpace(chunk: Buffer, from: number): number {
   let at = from;
   while (at < chunk.length && IS_SPACE[chunk[at]!] === 1) at += 1;
   return at;
@@ -129,22 +112,6 @@ function endOfNested(nesting: Nesting, chunk: Buffer, from: number): number {
   return chunk.length;
 }
 
-type State =
-  | 'start'
-  | 'first-key'
-  | 'next-key'
-  | 'key'
-  | 'colon'
-  | 'value'
-  | 'text'
-  | 'image'
-  | 'null'
-  | 'literal'
-  | 'nested'
-  | 'items'
-  | 'more'
-  | 'end';
-
 /** The fields that an object may have. */
 export interface JsonFields<Text extends string> {
   /** The one whose text is Base64, which is handed on. */
@@ -156,196 +123,230 @@ export interface JsonFields<Text extends string> {
    */
   fieldOf(name: string | undefined): Text | string | undefined;
   literalsOf(field: string | undefined): readonly LiteralKind[];
-  /** Reads the field that is a list of objects. Absent: there is none. */
-  readonly items?: ItemsReader | undefined;
+  /** One of the fields is a list of objects. Absent: none is. */
+  readonly items?: JsonItems | undefined;
 }
 
-/** Reads a list from behind its opening bracket. */
-export interface ItemsReader {
+export interface JsonItems {
   readonly field: string;
-  /** @returns the offset behind what it took, at most the list's end */
-  take(chunk: Buffer, from: number): number;
-  readonly ended: boolean;
+  readonly itemsMax: number;
+  readonly fields: JsonFields<string>;
+  /** Takes the next item. @throws ContractError of a field of the item */
+  take(texts: ReadonlyMap<string, TextValue>): void;
 }
 
-/** The buffer for one text, literal or nested value. */
-export function rawBytes(room: HeldRoom): KeptBytes {
-  return new KeptBytes(HINT_LIST_BYTES_MAX, room);
+/** Memory of an item beside the characters of its texts. */
+const ITEM_BYTES = 512;
+
+/** Ends each chunk with a yield, and goes on in the next. Its frames hold no chunk meanwhile. */
+type Reading<Taken = void> = Generator<void, Taken, void>;
+
+interface Value {
+  /** Takes what the chunk has of it. True: it is whole. */
+  take(): boolean;
+  /** Absent: it is null, or kept by nobody here. */
+  end?(): TextValue | undefined;
 }
 
 export class JsonFieldsParser<Text extends string> {
-  readonly #fields: JsonFields<Text>;
-  readonly #image: JsonImageText;
   readonly #room: HeldRoom;
-  readonly #seen = new Set<string>();
+  readonly #image: JsonImageText;
   readonly #texts = new Map<Text, TextValue>();
-  /** The text, literal or nested value that is read now. */
-  readonly #raw: KeptBytes;
-  #state: State = 'start';
+  readonly #reading: Reading;
+  #place: 'before' | 'within' | 'behind' = 'before';
+  #chunk: Buffer = NOTHING;
+  /** The offset in the chunk of what comes next. */
+  #at = 0;
   #imageGiven = false;
   /** Decoded bytes of the image in this chunk. */
   #imageRun: Buffer = NOTHING;
-  /** undefined: one that is skipped. */
-  #field: string | undefined;
+  /** The text, literal or nested value that is read now. */
+  readonly #raw: KeptBytes;
   #rawOverlong = false;
   /** Whether the text stands for itself. */
   #rawPlain = true;
   /** Whether, in a key or a text, the byte before was a backslash. */
   #escaped = false;
-  #nullAt = 0;
+  #nullLeft = '';
   #nesting: Nesting = { depth: 0, inString: false, escaped: false };
-  #given = 0;
 
-  /**
-   * @param room for the texts that are kept
-   * @param raw objects that are read one behind the other share it
-   */
-  constructor(fields: JsonFields<Text>, room: HeldRoom, raw = rawBytes(room)) {
-    this.#fields = fields;
+  /** @param room for the texts that are kept */
+  constructor(fields: JsonFields<Text>, room: HeldRoom) {
     this.#room = room;
-    this.#raw = raw;
+    this.#raw = new KeptBytes(HINT_LIST_BYTES_MAX, room);
     this.#image = new JsonImageText(fields.image);
+    this.#reading = this.#body(fields);
   }
 
   /**
    * The unescaped text of the image's field in this chunk, empty where there is none. It is valid
    * until the next push, and may be a view of `chunk`, which is never written to.
-   * @throws ContractError INVALID_REQUEST
+   * @throws ContractError INVALID_REQUEST; of an item, it names the item and its field
    */
   push(chunk: Buffer): Buffer {
-    const end = behindSpace(chunk, this.takeObject(chunk, 0));
-    if (end < chunk.length) {
-      throw malformed('The body goes on after the JSON object. Send one object.');
-    }
+    this.#chunk = chunk;
+    this.#at = 0;
+    this.#imageRun = NOTHING;
+    this.#reading.next();
+    this.#chunk = NOTHING;
     const image = this.#imageRun;
     this.#imageRun = NOTHING;
     return image;
   }
 
-  /** The offset behind the object, or the chunk's length. @throws ContractError INVALID_REQUEST */
-  takeObject(chunk: Buffer, from: number): number {
-    let at = from;
-    while (at < chunk.length && this.#state !== 'end') {
-      switch (this.#state) {
-        case 'image': {
-          const run = this.#image.take(chunk, at);
-          // One field, so one run a chunk: what came before in this chunk was not image.
-          this.#imageRun = run.text;
-          at = run.next;
-          if (run.ended) this.#state = 'more';
-          break;
-        }
-        case 'key':
-        case 'text':
-          at = this.#takeText(chunk, at);
-          break;
-        case 'literal':
-          at = this.#takeLiteral(chunk, at);
-          break;
-        case 'nested':
-          at = this.#takeNested(chunk, at);
-          break;
-        case 'items':
-          at = this.#takeItems(chunk, at);
-          break;
-        case 'null':
-          this.#takeNull(chunk[at]!);
-          at += 1;
-          break;
-        default:
-          at = behindSpace(chunk, at);
-          if (at < chunk.length) this.#takeByte(chunk[at++]!);
-      }
-    }
-    return at;
-  }
-
-  get ended(): boolean {
-    return this.#state === 'end';
-  }
-
   /** The fields, after the last chunk. @throws ContractError INVALID_REQUEST */
   finish(): { readonly texts: ReadonlyMap<Text, TextValue>; readonly imageGiven: boolean } {
-    if (this.#state === 'start') throw malformed('The body is empty. Send a JSON object.');
-    if (this.#state !== 'end') throw malformed('The body ends in the middle of the JSON object.');
+    if (this.#place === 'before') throw malformed('The body is empty. Send a JSON object.');
+    if (this.#place === 'within')
+      throw malformed('The body ends in the middle of the JSON object.');
     return { texts: this.#texts, imageGiven: this.#imageGiven };
   }
 
-  #takeByte(byte: number): void {
-    switch (this.#state) {
-      case 'start':
-        if (byte === 0xef)
-          throw malformed('The body has a byte order mark. Send UTF-8 without one.');
-        if (byte !== OPENING_BRACE) throw malformed('The body must be a JSON object.');
-        this.#state = 'first-key';
-        return;
-      case 'first-key':
-      case 'next-key':
-        if (byte === QUOTE) this.#startRaw('key');
-        else if (byte === CLOSING_BRACE && this.#state === 'first-key') this.#state = 'end';
-        else
-          throw malformed('The body is not valid JSON: a field name in double quotes is missing.');
-        return;
-      case 'colon':
-        if (byte !== COLON) throw malformed('The body is not valid JSON: a colon is missing.');
-        this.#state = 'value';
-        return;
-      case 'value':
-        this.#takeValueStart(byte);
-        return;
-      case 'more':
-        if (byte === COMMA) this.#state = 'next-key';
-        else if (byte === CLOSING_BRACE) this.#state = 'end';
-        else throw malformed('The body is not valid JSON: a comma or a closing brace is missing.');
-        return;
-      default:
-        throw new Error(`a byte of its own came in the state ${this.#state}`);
+  *#body(fields: JsonFields<Text>): Reading {
+    const first = this.#take() ?? (yield* this.#takeLater());
+    if (first === 0xef) throw malformed('The body has a byte order mark. Send UTF-8 without one.');
+    if (first !== OPENING_BRACE) throw malformed('The body must be a JSON object.');
+    this.#place = 'within';
+    yield* this.#object(fields, this.#texts);
+    this.#place = 'behind';
+    if (this.#take() === undefined) yield* this.#takeLater();
+    throw malformed('The body goes on after the JSON object. Send one object.');
+  }
+
+  /** Takes the next byte that is no white space. Undefined: the chunk is used up. */
+  #take(): number | undefined {
+    this.#at = behindSpace(this.#chunk, this.#at);
+    return this.#at < this.#chunk.length ? this.#chunk[this.#at++] : undefined;
+  }
+
+  /** Takes it from the chunks to come. */
+  *#takeLater(): Reading<number> {
+    for (;;) {
+      yield;
+      const byte = this.#take();
+      if (byte !== undefined) return byte;
     }
   }
 
-  #takeValueStart(byte: number): void {
-    const field = this.#field;
-    const character = String.fromCharCode(byte);
-    const { items } = this.#fields;
-    if (items !== undefined && items.field === field) {
-      if (character !== '[')
-        throw malformed(`${field} must be an array.`, field, 'must be an array');
-      this.#state = 'items';
-      return;
+  /** Reads what stands behind the opening brace. */
+  *#object<Name extends string>(fields: JsonFields<Name>, texts: Map<Name, TextValue>): Reading {
+    const seen = new Set<string>();
+    for (let given = 1; ; given += 1) {
+      const first = this.#take() ?? (yield* this.#takeLater());
+      if (first === CLOSING_BRACE && given === 1) return;
+      if (first !== QUOTE) {
+        throw malformed('The body is not valid JSON: a field name in double quotes is missing.');
+      }
+      this.#startRaw();
+      while (!this.#takeText()) yield;
+      if (given > FIELDS_MAX) throw tooManyFields('The object');
+      const name = this.#rawOverlong ? undefined : this.#decodeRaw('The name of a field');
+      const field = fields.fieldOf(name);
+      if (field !== undefined && seen.has(field)) throw givenTwice(field);
+      if (field !== undefined) seen.add(field);
+      const colon = this.#take() ?? (yield* this.#takeLater());
+      if (colon !== COLON) throw malformed('The body is not valid JSON: a colon is missing.');
+      const begin = this.#take() ?? (yield* this.#takeLater());
+      if (field !== undefined && fields.items?.field === field) {
+        yield* this.#items(fields.items, begin);
+      } else {
+        const { take, end } = this.#value(fields.literalsOf(field), field, begin);
+        while (!take()) yield;
+        const text = end?.();
+        if (text !== undefined) texts.set(field as Name, text);
+      }
+      const behind = this.#take() ?? (yield* this.#takeLater());
+      if (behind === CLOSING_BRACE) return;
+      if (behind !== COMMA) {
+        throw malformed('The body is not valid JSON: a comma or a closing brace is missing.');
+      }
     }
-    const literals = this.#fields.literalsOf(field);
-    if (byte === QUOTE && field === this.#fields.image) {
+  }
+
+  /** @param byte its first */
+  #value(kinds: readonly LiteralKind[], field: string | undefined, byte: number): Value {
+    const character = String.fromCharCode(byte);
+    if (byte === QUOTE && field === this.#image.field) {
       this.#imageGiven = true;
-      this.#state = 'image';
-    } else if (byte === QUOTE) {
-      this.#startRaw('text');
-    } else if (byte === NULL_LITERAL[0]) {
-      this.#nullAt = 1;
-      this.#state = 'null';
-    } else if (literals.some(kind => FIRST_CHARACTERS[kind].includes(character))) {
-      this.#startRaw('literal', byte);
-    } else if (isNested(field, literals, character)) {
+      return { take: () => this.#takeImage() };
+    }
+    if (byte === QUOTE) {
+      this.#startRaw();
+      return { take: () => this.#takeText(), end: () => this.#textOf(field) };
+    }
+    if (character === 'n') {
+      this.#nullLeft = 'ull';
+      return { take: () => this.#takeNull() };
+    }
+    if (kinds.some(kind => FIRST_CHARACTERS[kind].includes(character))) {
+      this.#startRaw(byte);
+      return { take: () => this.#takeLiteral(field), end: () => this.#literalOf(field, kinds) };
+    }
+    if (isNested(field, kinds, character)) {
+      this.#startRaw(byte);
       this.#nesting = { depth: 1, inString: false, escaped: false };
-      this.#startRaw('nested', byte);
-    } else if ('{[tf-0123456789'.includes(character)) {
-      const wrong = `must be ${typeOf(literals)}`;
-      throw malformed(`${this.#shownField} ${wrong}.`, field, wrong);
-    } else {
+      return { take: () => this.#takeNested(field), end: () => this.#nestedOf(field) };
+    }
+    if (!'{[tf-0123456789'.includes(character)) {
       throw malformed('The body is not valid JSON: a value is missing.');
     }
+    const wrong = `must be ${typeOf(kinds)}`;
+    throw malformed(`${shown(field)} ${wrong}.`, field, wrong);
   }
 
-  #takeNull(byte: number): void {
-    if (byte !== NULL_LITERAL[this.#nullAt]) {
-      throw malformed('The body is not valid JSON: a value is neither a string nor null.');
+  *#items({ field, itemsMax, fields, take }: JsonItems, begin: number): Reading {
+    if (begin !== OPENING_BRACKET) {
+      throw malformed(`${field} must be an array.`, field, 'must be an array');
     }
-    this.#nullAt += 1;
-    if (this.#nullAt === NULL_LITERAL.length) this.#state = 'more';
+    for (let count = 0; ; count += 1) {
+      const path = `${field}[${count}]`;
+      const first = this.#take() ?? (yield* this.#takeLater());
+      if (count === itemsMax || (count === 0 && first === CLOSING_BRACKET)) {
+        const wrong = `must have 1 to ${itemsMax} items`;
+        throw malformed(`${field} ${wrong}.`, field, wrong);
+      }
+      if (first !== OPENING_BRACE) {
+        throw malformed(`${path} must be a JSON object.`, path, 'must be a JSON object');
+      }
+      this.#room.grow(ITEM_BYTES);
+      const texts = new Map<string, TextValue>();
+      try {
+        yield* this.#object(fields, texts);
+        take(texts);
+      } catch (error) {
+        underPath(path, () => {
+          throw error;
+        });
+      }
+      const behind = this.#take() ?? (yield* this.#takeLater());
+      if (behind === CLOSING_BRACKET) return;
+      if (behind !== COMMA) {
+        throw malformed(`${field} has no comma between two items.`, field, 'is not valid JSON');
+      }
+    }
+  }
+
+  #takeNull(): boolean {
+    while (this.#at < this.#chunk.length && this.#nullLeft !== '') {
+      if (this.#chunk[this.#at++] !== this.#nullLeft.charCodeAt(0)) {
+        throw malformed('The body is not valid JSON: a value is neither a string nor null.');
+      }
+      this.#nullLeft = this.#nullLeft.slice(1);
+    }
+    return this.#nullLeft === '';
+  }
+
+  /** Takes what the chunk has of it. True: the closing quote came; so for the others below. */
+  #takeImage(): boolean {
+    const { text, next, ended } = this.#image.take(this.#chunk, this.#at);
+    // One field, so one run a chunk: what came before in this chunk was not image.
+    this.#imageRun = text;
+    this.#at = next;
+    return ended;
   }
 
   /** @param first its first byte, where that is kept */
-  #startRaw(state: 'key' | 'text' | 'literal' | 'nested', first?: number): void {
-    this.#state = state;
+  #startRaw(first?: number): void {
     this.#raw.truncate(0);
     if (first !== undefined) this.#raw.append(Uint8Array.of(first));
     this.#rawOverlong = false;
@@ -353,15 +354,18 @@ export class JsonFieldsParser<Text extends string> {
     this.#escaped = false;
   }
 
-  /** False: they do not fit, and are dropped. */
-  #keepRaw(bytesMax: number, chunk: Buffer, from: number, end: number): boolean {
+  /** Moves on to `end`. False: the bytes until there do not fit, and are dropped. */
+  #keepRaw(bytesMax: number, end: number): boolean {
+    const from = this.#at;
+    this.#at = end;
     if (this.#raw.length + end - from > bytesMax) return false;
-    return this.#raw.append(chunk, from, end);
+    return this.#raw.append(this.#chunk, from, end);
   }
 
-  /** Collects a small string up to its closing quote. The offset after what it took. */
-  #takeText(chunk: Buffer, from: number): number {
-    let end = from;
+  /** Collects a small string. */
+  #takeText(): boolean {
+    const chunk = this.#chunk;
+    let end = this.#at;
     let escaped = this.#escaped;
     let plain = this.#rawPlain;
     for (; end < chunk.length; end += 1) {
@@ -373,88 +377,58 @@ export class JsonFieldsParser<Text extends string> {
     }
     this.#escaped = escaped;
     this.#rawPlain = plain;
-    this.#rawOverlong ||= !this.#keepRaw(RAW_TEXT_BYTES_MAX, chunk, from, end);
-    if (end === chunk.length) return end;
-    if (this.#state === 'key') this.#endKey();
-    else this.#endValue();
-    return end + 1;
+    this.#rawOverlong ||= !this.#keepRaw(RAW_TEXT_BYTES_MAX, end);
+    const isWhole = end < chunk.length;
+    this.#at = isWhole ? end + 1 : end;
+    return isWhole;
   }
 
-  /** Collects a literal up to what follows it, which is left for the next state. */
-  #takeLiteral(chunk: Buffer, from: number): number {
-    let end = from;
-    while (end < chunk.length && !LITERAL_ENDS.includes(chunk[end]!)) end += 1;
-    const field = this.#field;
-    if (!this.#keepRaw(LITERAL_BYTES_MAX, chunk, from, end)) {
-      const detail = `${this.#shownField} is over ${LITERAL_BYTES_MAX} characters.`;
+  #textOf(field: string | undefined): TextValue | undefined {
+    if (field === undefined) return undefined;
+    const text = this.#rawOverlong ? OVERLONG : this.#decodeRaw(field, field);
+    this.#room.grow(bytesOfText(text));
+    return text;
+  }
+
+  /** Collects a literal up to what follows it. */
+  #takeLiteral(field: string | undefined): boolean {
+    let end = this.#at;
+    while (end < this.#chunk.length && !LITERAL_ENDS.includes(this.#chunk[end]!)) end += 1;
+    if (!this.#keepRaw(LITERAL_BYTES_MAX, end)) {
+      const detail = `${shown(field)} is over ${LITERAL_BYTES_MAX} characters.`;
       throw malformed(detail, field, 'is too long');
     }
-    if (end === chunk.length) return end;
-    const text = literalText(this.#raw.view().toString('latin1'));
-    if (text === undefined) {
-      const detail = `${this.#shownField} must be ${typeOf(this.#fields.literalsOf(field))}.`;
-      throw malformed(detail, field, 'is not valid');
-    }
-    if (field !== undefined) this.#texts.set(field as Text, text);
-    this.#state = 'more';
-    return end;
+    return end < this.#chunk.length;
   }
 
-  /** One that is skipped is kept only to see that it is JSON; a list's text is kept. */
-  #takeNested(chunk: Buffer, from: number): number {
-    const field = this.#field;
-    const bytesMax = field === undefined ? RAW_TEXT_BYTES_MAX : HINT_LIST_BYTES_MAX;
-    const end = endOfNested(this.#nesting, chunk, from);
-    if (!this.#keepRaw(bytesMax, chunk, from, end)) {
-      throw malformed(`${this.#shownField} is over ${bytesMax} bytes.`, field, 'is too long');
+  #literalOf(field: string | undefined, kinds: readonly LiteralKind[]): string | undefined {
+    const text = literalText(this.#raw.view().toString('latin1'));
+    if (text === undefined) {
+      throw malformed(`${shown(field)} must be ${typeOf(kinds)}.`, field, 'is not valid');
     }
-    if (this.#nesting.depth > 0) return end;
+    return field === undefined ? undefined : text;
+  }
+
+  /** Collects an object or an array. One that is skipped is kept only to see that it is JSON. */
+  #takeNested(field: string | undefined): boolean {
+    const bytesMax = field === undefined ? RAW_TEXT_BYTES_MAX : HINT_LIST_BYTES_MAX;
+    if (!this.#keepRaw(bytesMax, endOfNested(this.#nesting, this.#chunk, this.#at))) {
+      throw malformed(`${shown(field)} is over ${bytesMax} bytes.`, field, 'is too long');
+    }
+    return this.#nesting.depth === 0;
+  }
+
+  #nestedOf(field: string | undefined): string | undefined {
     let text: string;
     try {
       text = UTF8.decode(this.#raw.view());
       JSON.parse(text);
     } catch (cause) {
-      throw malformed(`${this.#shownField} is not valid JSON.`, field, 'is not valid', cause);
+      throw malformed(`${shown(field)} is not valid JSON.`, field, 'is not valid', cause);
     }
-    if (field !== undefined) {
-      this.#room.grow(bytesOfText(text));
-      this.#texts.set(field as Text, text);
-    }
-    this.#state = 'more';
-    return end;
-  }
-
-  #takeItems(chunk: Buffer, from: number): number {
-    const { items } = this.#fields;
-    if (items === undefined) throw new Error('a list without a reader has begun');
-    const end = items.take(chunk, from);
-    if (items.ended) this.#state = 'more';
-    return end;
-  }
-
-  /** The field's name for an error's sentence. */
-  get #shownField(): string {
-    return this.#field ?? 'The value of an unknown field';
-  }
-
-  #endKey(): void {
-    this.#given += 1;
-    if (this.#given > FIELDS_MAX) throw tooManyFields('The object');
-    const name = this.#rawOverlong ? undefined : this.#decodeRaw('The name of a field');
-    const field = this.#fields.fieldOf(name);
-    if (field !== undefined && this.#seen.has(field)) throw givenTwice(field);
-    if (field !== undefined) this.#seen.add(field);
-    this.#field = field;
-    this.#state = 'colon';
-  }
-
-  #endValue(): void {
-    const field = this.#field;
-    this.#state = 'more';
-    if (field === undefined) return;
-    const text = this.#rawOverlong ? OVERLONG : this.#decodeRaw(field, field);
+    if (field === undefined) return undefined;
     this.#room.grow(bytesOfText(text));
-    this.#texts.set(field as Text, text);
+    return text;
   }
 
   /** JSON.parse checks escapes and control characters. */
@@ -472,6 +446,11 @@ export class JsonFieldsParser<Text extends string> {
     }
     return text;
   }
+}
+
+/** The field's name for an error's sentence. */
+function shown(field: string | undefined): string {
+  return field ?? 'The value of an unknown field';
 }
 
 /**
@@ -502,13 +481,13 @@ interface Run {
 
 /** The text of the image's field, of any length. Whether it is Base64, the reader of that says. */
 export class JsonImageText {
-  readonly #field: string;
+  readonly field: string;
   /** 0 outside an escape, 1 after the backslash, 2 to 5 before each digit of \uXXXX. */
   #escapeStep = 0;
   #escapeCode = 0;
 
   constructor(field: string) {
-    this.#field = field;
+    this.field = field;
   }
 
   /** @throws ContractError INVALID_REQUEST */
@@ -568,11 +547,11 @@ export class JsonImageText {
   }
 
   #controlCharacter(): ContractError {
-    const detail = `${this.#field} holds a control character. Escape it.`;
-    return malformed(detail, this.#field, 'holds a control character');
+    const detail = `${this.field} holds a control character. Escape it.`;
+    return malformed(detail, this.field, 'holds a control character');
   }
 
   #badEscape(): ContractError {
-    return malformed(`${this.#field} holds a wrong escape.`, this.#field, 'holds a wrong escape');
+    return malformed(`${this.field} holds a wrong escape.`, this.field, 'holds a wrong escape');
   }
 }

@@ -37,15 +37,15 @@ watchConnections | bodies whose end something before us may see elsewhere
 control-plane/http/connections.ts by control-plane/portal/session/half-sent-forms.test.ts
 note | room | half-sent forms on the public port › from one network keep no caller with a key out, and no form that is sent
 control-plane/http/json-fields.ts by control-plane/core/http/bodies.test.ts
-#takeNested | JSON.parse | unknown fields › refuses "{]", which is skipped by nobody
+#nestedOf | JSON.parse | unknown fields › refuses "{]", which is skipped by nobody
 control-plane/http/json-fields.ts by control-plane/http/kept-bytes.test.ts
-#endValue | this.#room | texts › are counted while they are read, and as what they become
+#textOf | this.#room | texts › are counted while they are read, and as what they become
 control-plane/http/json-fields.ts by control-plane/removebg/removebg-body.test.ts: bounds
-#endKey | if (this | of endless unknown fields no more is read than what is refused
+#object | if (given | of endless unknown fields no more is read than what is refused
 #takeNested | if (! | of endless arrays in arrays no more is read than what is refused
-control-plane/http/json-items.ts by control-plane/core/http/batch-bodies.test.ts
-#takeByte | === itemsMax | a batch is refused at its first item too many, and what follows is not read
-#takeByte | the items of a batch are counted as they arrive, whatever is in them
+control-plane/http/json-fields.ts by control-plane/core/http/batch-bodies.test.ts
+#items | === itemsMax | a batch is refused at its first item too many, and what follows is not read
+#items | the items of a batch are counted as they arrive, whatever is in them
   - this.#room.grow(ITEM_BYTES);
 control-plane/http/kept-bytes.ts by control-plane/http/kept-bytes.test.ts
 #grow | min( | a buffer grows by what came, in its room, and keeps nothing beyond its bound

@@ -1,9 +1,8 @@
 /** The body of a batch: JSON, whose items are read and counted as they arrive. */
 import type { Readable } from 'node:stream';
 import { readBody, requireBodyHead } from '@matting/http/bodies.ts';
-import { malformed, unknownField } from '@matting/http/body-fields.ts';
+import { malformed, type TextValue, unknownField } from '@matting/http/body-fields.ts';
 import { type JsonFields, JsonFieldsParser } from '@matting/http/json-fields.ts';
-import { JsonItems, type JsonItemsOptions } from '@matting/http/json-items.ts';
 import { bodyTypeOf } from '@matting/http/request-headers.ts';
 import type { HeldRoom } from '@matting/program/held-bytes.ts';
 import { BATCH_ITEMS_MAX } from '../jobs/batch.ts';
@@ -29,9 +28,7 @@ export const requireBatchBody = requireBodyHead({
   },
 });
 
-type ItemField = 'image_url' | 'reference';
-
-const ITEM_JSON: JsonFields<ItemField> = {
+const ITEM_JSON: JsonFields<string> = {
   image: '',
   fieldOf(name) {
     if (name === 'image_url' || name === 'reference') return name;
@@ -40,18 +37,13 @@ const ITEM_JSON: JsonFields<ItemField> = {
   literalsOf: () => [],
 };
 
-const ITEMS: JsonItemsOptions<ItemField, BatchFields['items'][number]> = {
-  field: 'items',
-  itemsMax: BATCH_ITEMS_MAX,
-  fields: ITEM_JSON,
-  itemOf(texts) {
-    const imageUrl = texts.get('image_url');
-    if (imageUrl === undefined) {
-      throw malformed('image_url is missing.', 'image_url', 'is missing');
-    }
-    return { imageUrl, reference: texts.get('reference') };
-  },
-};
+function itemOf(texts: ReadonlyMap<string, TextValue>): BatchFields['items'][number] {
+  const imageUrl = texts.get('image_url');
+  if (imageUrl === undefined) {
+    throw malformed('image_url is missing.', 'image_url', 'is missing');
+  }
+  return { imageUrl, reference: texts.get('reference') };
+}
 
 const BATCH_JSON: JsonFields<TextField> = {
   image: '',
@@ -67,11 +59,22 @@ const BATCH_JSON: JsonFields<TextField> = {
  * @throws ContractError INVALID_REQUEST, IMAGE_TOO_LARGE, SERVICE_UNAVAILABLE
  */
 export async function readBatchBody(body: Readable, room: HeldRoom): Promise<BatchFields> {
-  const items = new JsonItems(ITEMS, room);
-  const parser = new JsonFieldsParser<TextField>({ ...BATCH_JSON, items }, room);
+  const items: BatchFields['items'][number][] = [];
+  const parser = new JsonFieldsParser<TextField>(
+    {
+      ...BATCH_JSON,
+      items: {
+        field: 'items',
+        itemsMax: BATCH_ITEMS_MAX,
+        fields: ITEM_JSON,
+        take: texts => items.push(itemOf(texts)),
+      },
+    },
+    room,
+  );
   const bounds = { bytesMax: BATCH_BODY_BYTES_MAX };
   await readBody(body, bounds, chunk => void parser.push(chunk));
   const { texts } = parser.finish();
-  if (!items.ended) throw malformed('items must be an array.', 'items', 'must be an array');
-  return { shared: texts, items: items.items };
+  if (items.length === 0) throw malformed('items must be an array.', 'items', 'must be an array');
+  return { shared: texts, items };
 }
