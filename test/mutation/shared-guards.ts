@@ -32,8 +32,8 @@ client/src/result-file.ts by test/client/client-faults.test.ts
 program/followed.ts by program/test/followed.test.ts
 #readAgain | !isSettled | a value that changes again while it is read is in the middle of being written
 program/held-bytes.ts by program/test/held-bytes.test.ts
-Holding.grow | key: | an account keeps half of all there is, and leaves room for whoever comes
-Holding.grow | weight | what requests keep is counted together, whatever each of them may keep
+begin | key: | an account keeps half of all there is, and leaves room for whoever comes
+begin | weight | what requests keep is counted together, whatever each of them may keep
 program/log.ts by program/test/log.test.ts: failures
 keeps | === 1 | the first of each message and cause is written, the others are counted each minute
 takeLeftOut | >= TELL | one that comes just before the minute ends is not told in full again

@@ -14,7 +14,7 @@ const IS_TEST = /(?:^|\/)test\/|\.(?:test|storm|storage)\.ts$/;
 export const LINES_MIN = 1000;
 
 export const BUDGET = {
-  'lines of control-plane, inference-node, program and proto': 109_550,
+  'lines of control-plane, inference-node, program and proto': 109_400,
   'lines of control-plane/core': 27_300,
   'lines of tests': 115_100,
   'lines of Unreleased in CHANGELOG.md': 60,
