@@ -1,10 +1,7 @@
 /** The fields of finishing as options of a command line, under their names. */
 import { ContractError } from '@matting/proto/contract/errors.ts';
-import {
-  FINISHING_FIELDS,
-  type FinishingField,
-  parseFinishing,
-} from '@matting/proto/contract/finishing/fields.ts';
+import { parseFinishing } from '@matting/proto/contract/finishing/fields.ts';
+import { FINISHING_FIELDS, type FinishingField } from '@matting/proto/contract/finishing/table.ts';
 import type { OutputFormat } from '@matting/proto/contract/formats.ts';
 import type { Command } from 'commander';
 import { misuse } from 'matting-client/src/command/command-error.ts';

@@ -4,7 +4,7 @@
  */
 import { OVERLONG, type TextValue } from '@matting/http/body-fields.ts';
 import { invalidParameter } from '@matting/proto/contract/errors.ts';
-import { alphaOf, parseColour } from '@matting/proto/contract/finishing/measures.ts';
+import { alphaOf, parseColour, readText } from '@matting/proto/contract/finishing/measures.ts';
 import type { Background } from '@matting/proto/contract/finishing.ts';
 
 export type Texts<Name extends string> = ReadonlyMap<Name, string>;
@@ -44,12 +44,8 @@ export function booleanOf(texts: Texts<string>, field: string, absent: boolean):
 
 /** Undefined: the request names no colour, or a transparent one. */
 export function colourOf(texts: Texts<string>, field: string): Background | undefined {
-  const text = texts.get(field);
-  if (text === undefined) return undefined;
-  const rgba = parseColour(text);
-  if (rgba === undefined) {
-    throw invalidParameter(field, 'must be 3, 4, 6 or 8 hexadecimal digits or a colour name');
-  }
+  const wrong = 'must be 3, 4, 6 or 8 hexadecimal digits or a colour name';
+  const rgba = readText(texts, field, parseColour, wrong) ?? 0;
   return alphaOf(rgba) === 0 ? undefined : { kind: 'colour', rgba };
 }
 

@@ -8,7 +8,7 @@ import {
 import { malformed, OVERLONG, type TextValue, unknownField } from '@matting/http/body-fields.ts';
 import { idempotencyKeyIn } from '@matting/http/request-headers.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
-import { FINISHING_FIELDS, fieldKind } from '@matting/proto/contract/finishing/fields.ts';
+import { FINISHING_FIELDS, fieldKind } from '@matting/proto/contract/finishing/table.ts';
 import { isHintList } from '@matting/proto/contract/hints-fields.ts';
 import { URL_LENGTH_MAX } from '@matting/proto/contract/limits.ts';
 import { TEXT_BYTES_MAX } from './read-message.ts';

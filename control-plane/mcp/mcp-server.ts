@@ -29,15 +29,13 @@ const REST_PAGE = new URL('../../docs/rest.md', import.meta.url);
 /** docs/rest.md writes the address of the service so. */
 const LOCAL = 'http://127.0.0.1:8080';
 
-interface DescribedRequest {
-  readonly properties: DescribedFields;
-}
-
 export interface Described extends Pick<ToolOptions, 'baseUrl' | 'policy'> {
   readonly version: string;
   /** Answers the OpenAPI document as it is served. */
   readonly document: () => {
-    readonly components: { readonly schemas: { readonly MattingRequest: DescribedRequest } };
+    readonly components: {
+      readonly schemas: { readonly MattingRequest: { readonly properties: object } };
+    };
   };
 }
 
@@ -94,7 +92,7 @@ function serverOf(calling: Calling, tools: CallTools, described: Described): Ser
     { capabilities: { tools: {}, resources: {} }, instructions: INSTRUCTIONS, jsonSchemaValidator },
   );
   const listed = () =>
-    toolsOf(document().components.schemas.MattingRequest.properties, {
+    toolsOf(document().components.schemas.MattingRequest.properties as DescribedFields, {
       models: tools.modelsFor(calling.request),
       corrections: policy.corrections === true,
     });

@@ -1,4 +1,5 @@
 /** Agents read the tools so. Only the document of REST says what the fields mean. */
+import { FINISHING_FIELDS, rowOf } from '@matting/proto/contract/finishing/table.ts';
 import { TRANSPARENT_FORMATS } from '@matting/proto/contract/formats.ts';
 import { isHintList } from '@matting/proto/contract/hints-fields.ts';
 import type { Tool } from '@modelcontextprotocol/server';
@@ -164,11 +165,10 @@ const WORDS: Readonly<Record<string, string>> = {
   erase: 'As keep, what does not belong to the subject. Erase wins over keep.',
 };
 
-const ENUMS: Readonly<Record<string, readonly string[]>> = {
+const ENUMS: { readonly [field: string]: readonly string[] | undefined } = {
   output_format: [...TRANSPARENT_FORMATS, 'jpeg'],
-  channels: ['rgba', 'alpha'],
   no_subject: ['fail'],
-  shadow: ['drop'],
+  ...Object.fromEntries(FINISHING_FIELDS.map(field => [field, rowOf(field).choice])),
 };
 
 const NUMBERS = { type: 'array', items: { type: 'number' } };

@@ -8,20 +8,24 @@ import { booleanOf, oneOf, type Texts } from '@matting/compat/field-values.ts';
 import type { FormBody } from '@matting/compat/picture-form.ts';
 import { invalidParameter } from '@matting/proto/contract/errors.ts';
 import {
-  parseMargins,
+  marginsOf,
+  POSITION_FORM,
   parseNumber,
   parsePercent,
   parsePosition,
   parseRegion,
+  REGION_FORM,
+  readText,
+  within,
 } from '@matting/proto/contract/finishing/measures.ts';
 import { isWholeRegion } from '@matting/proto/contract/finishing/region.ts';
+import { FINISHING_ROWS } from '@matting/proto/contract/finishing/table.ts';
 import {
   type Channels,
   type CropMargins,
   NO_MARGINS,
   type Position,
   type Region,
-  SCALE_PERCENT,
   SHADOW,
   type Shadow,
 } from '@matting/proto/contract/finishing.ts';
@@ -125,12 +129,10 @@ export function shadowOf(texts: Texts<string>, channels: Channels): Shadow | und
   if (type !== undefined && !SHADOW_TYPE.test(type)) {
     throw invalidParameter('shadow_type', 'must be a name of lower-case letters, digits, _ and -');
   }
-  const opacity = texts.get('shadow_opacity');
-  const percent = opacity === undefined ? SHADOW.absent.opacity : parseNumber(opacity);
-  const { min, max } = SHADOW.opacity;
-  if (percent === undefined || percent > max) {
-    throw invalidParameter('shadow_opacity', `must be from 0 to ${max}`);
-  }
+  const { min, max } = FINISHING_ROWS.shadow_opacity.number;
+  const parse = (text: string) => within(parseNumber(text), { min: 0, max });
+  const given = readText(texts, 'shadow_opacity', parse, `must be from 0 to ${max}`);
+  const percent = given ?? SHADOW.absent.opacity;
   if (type !== 'drop' || channels === 'alpha' || percent < min) return undefined;
   return { ...SHADOW.absent, opacity: percent };
 }
@@ -159,29 +161,15 @@ export function typeLevelOf(texts: Texts<string>): string {
 /** Margins without `crop` are checked and have no effect, since clients send their default. */
 export function cropOf(texts: Texts<string>): CropMargins | undefined {
   const isCropped = booleanOf(texts, 'crop', false);
-  const text = texts.get('crop_margin');
-  if (text === undefined) return isCropped ? NO_MARGINS : undefined;
-  const margins = parseMargins(text);
-  if (margins === undefined) {
-    throw invalidParameter('crop_margin', 'must be 1, 2 or 4 lengths in px or %');
-  }
-  for (const length of Object.values(margins)) {
-    const isSmall =
-      'px' in length ? length.px <= MARGIN_MAX.px : length.percent <= MARGIN_MAX.percent;
-    if (isSmall) continue;
-    const wrong = `must be at most ${MARGIN_MAX.px}px or ${MARGIN_MAX.percent}% per side`;
-    throw invalidParameter('crop_margin', wrong);
-  }
-  return isCropped ? margins : undefined;
+  const margins = marginsOf(texts, MARGIN_MAX, 'must be 1, 2 or 4 lengths in px or %');
+  return isCropped ? (margins ?? NO_MARGINS) : undefined;
 }
 
 export function scaleOf(texts: Texts<string>): number | undefined {
-  const { min, max } = SCALE_PERCENT;
-  const text = texts.get('scale')?.toLowerCase();
-  if (text === undefined || text === 'original') return undefined;
-  const percent = parsePercent(text);
-  if (percent !== undefined && percent >= min && percent <= max) return percent;
-  throw invalidParameter('scale', `must be original, or a percentage from ${min}% to ${max}%`);
+  const range = FINISHING_ROWS.scale.number;
+  if (texts.get('scale')?.toLowerCase() === 'original') return undefined;
+  const wrong = `must be original, or a percentage from ${range.min}% to ${range.max}%`;
+  return readText(texts, 'scale', text => within(parsePercent(text), range), wrong);
 }
 
 /**
@@ -193,15 +181,9 @@ export function positionOf(
   texts: Texts<string>,
   { isScaled, isCropped }: { readonly isScaled: boolean; readonly isCropped: boolean },
 ): Position | undefined {
-  const text = texts.get('position');
-  if (text === undefined) return undefined;
-  const position = parsePosition(text.replaceAll(/(?<=^| )0(?= |$)/g, '0%'));
-  if (position === undefined) {
-    throw invalidParameter(
-      'position',
-      'must be original, center, x% or x% y%, each from 0% to 100%',
-    );
-  }
+  const parse = (text: string) => parsePosition(text.replaceAll(/(?<=^| )0(?= |$)/g, '0%'));
+  const position = readText(texts, 'position', parse, POSITION_FORM);
+  if (position === undefined) return undefined;
   if (isScaled) return isMiddle(position) ? undefined : position;
   if (position === 'original' || isCropped) return undefined;
   throw invalidParameter('position', 'needs scale unless it is original');
@@ -213,10 +195,8 @@ function isMiddle(position: Position): boolean {
 
 /** undefined: the whole image. removebg-request.ts judges what depends on the image's size. */
 export function regionOf(texts: Texts<string>): Region | undefined {
-  const text = texts.get('roi');
-  if (text === undefined) return undefined;
-  const region = parseRegion(text);
-  if (region === undefined) throw invalidParameter('roi', 'must be x1 y1 x2 y2, each in px or %');
+  const region = readText(texts, 'roi', parseRegion, REGION_FORM);
+  if (region === undefined) return undefined;
   if (Object.values(region).some(edge => 'percent' in edge && edge.percent > 100)) {
     throw new RemovebgRefusal('roi_exceeds_bounds', 'roi', 'roi must lie within the image.');
   }

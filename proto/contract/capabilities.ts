@@ -3,17 +3,14 @@
  * (GetNodeInfo.capabilities), and a control plane sends a job only to nodes that list what the job
  * needs.
  */
+import { CAPABLE_FIELDS, type CapableField, propertyOf } from './finishing/table.ts';
 import type { Finishing } from './finishing.ts';
 import type { Hints } from './hints.ts';
 import { MESSAGE_BYTES_SMALL } from './limits.ts';
 
 /** Each by the field of the REST interface that needs it, which a refusal names. */
 const FIELDS = {
-  'finishing.aspect_ratio': 'aspect_ratio',
   'finishing.background_original': 'background',
-  'finishing.enlarge': 'enlarge',
-  'finishing.quality': 'quality',
-  'finishing.shadow': 'shadow',
   'hints.subject_box': 'subject_box',
   'hints.keep': 'keep',
   'hints.erase': 'erase',
@@ -21,25 +18,24 @@ const FIELDS = {
   'hints.many_points': 'keep',
   matte: 'correctable',
 } as const;
-export type Capability = keyof typeof FIELDS;
-type FinishingCapability = Extract<Capability, `finishing.${string}`>;
-export const CAPABILITIES = Object.keys(FIELDS) as readonly Capability[];
+export type Capability = keyof typeof FIELDS | `finishing.${CapableField}`;
+export const CAPABILITIES = [
+  ...CAPABLE_FIELDS.map(field => `finishing.${field}`),
+  ...Object.keys(FIELDS),
+] as readonly Capability[];
 
 export function fieldOfCapability(capability: Capability): string {
-  return FIELDS[capability];
+  return Object.hasOwn(FIELDS, capability)
+    ? FIELDS[capability as keyof typeof FIELDS]
+    : capability.slice('finishing.'.length);
 }
 
 export function capabilitiesOfFinishing(finishing: Finishing): readonly Capability[] {
-  const { aspectRatio, background, enlarge, quality, shadow } = finishing;
-  const needed: Readonly<Record<FinishingCapability, boolean>> = {
-    'finishing.aspect_ratio': aspectRatio !== undefined,
-    'finishing.background_original': background?.kind === 'original',
-    'finishing.enlarge': enlarge !== undefined,
-    'finishing.quality': quality !== undefined,
-    'finishing.shadow': shadow !== undefined,
-  };
-  const known = Object.keys(needed) as FinishingCapability[];
-  return known.filter(capability => needed[capability]);
+  const own = CAPABLE_FIELDS.filter(field => finishing[propertyOf(field)] !== undefined);
+  const needed = own.map((field): Capability => `finishing.${field}`);
+  if (finishing.background?.kind === 'original') needed.push('finishing.background_original');
+  // A refusal names the first.
+  return needed.sort();
 }
 
 /** The rest of a header is smaller than this; a shape without its points, too. */

@@ -11,28 +11,33 @@ import {
 } from '../gen/matting/v1/matte_service.ts';
 import { ContractError } from './errors.ts';
 import {
+  FINISHING_ROWS,
+  type FinishingNumbers,
+  OWN_NUMBER_FIELDS,
+  propertyOf,
+} from './finishing/table.ts';
+import {
   type Background,
   type CropMargins,
   type Finishing,
+  given,
   type Length,
   type Position,
-  QUALITY,
-  RATIO_SIDE,
   type Region,
-  SCALE_PERCENT,
   SHADOW,
   type Shadow,
-  SIZE_MEGAPIXELS,
 } from './finishing.ts';
-import { FRAME_PIXELS_MAX, IMAGE_SIDE_PX_MAX } from './limits.ts';
+import { FRAME_PIXELS_MAX } from './limits.ts';
 
 /** @param picture the file of a background that is a picture */
 export function finishingToProto(
   finishing: Finishing,
   picture?: BackgroundPicture,
 ): ProtoFinishing {
-  const { region, crop, scalePercent, position, outputWidth, outputHeight } = finishing;
+  const { region, crop, position } = finishing;
+  const properties = OWN_NUMBER_FIELDS.map(propertyOf);
   return ProtoFinishings.create({
+    ...Object.fromEntries(properties.map(property => [property, finishing[property] ?? 0])),
     region: region && regionToProto(region),
     crop: crop && {
       marginTop: lengthToProto(crop.top),
@@ -40,26 +45,23 @@ export function finishingToProto(
       marginBottom: lengthToProto(crop.bottom),
       marginLeft: lengthToProto(crop.left),
     },
-    scalePercent: scalePercent ?? 0,
     position: position && { position: positionToProto(position) },
-    outputWidth: outputWidth ?? 0,
-    outputHeight: outputHeight ?? 0,
-    sizeMaxMegapixels: finishing.sizeMaxMegapixels ?? 0,
     background: backgroundToProto(finishing.background, picture),
     enlarge: finishing.enlarge,
     aspectRatio: finishing.aspectRatio,
-    quality: finishing.quality ?? 0,
     shadow: finishing.shadow,
   });
 }
 
-export function regionToProto({ left, top, right, bottom }: Region): ProtoRegion {
-  return {
-    left: lengthToProto(left),
-    top: lengthToProto(top),
-    right: lengthToProto(right),
-    bottom: lengthToProto(bottom),
-  };
+const SIDES = ['left', 'top', 'right', 'bottom'] as const;
+type Side = (typeof SIDES)[number];
+
+function bySide<Value>(make: (side: Side) => Value): Record<Side, Value> {
+  return Object.fromEntries(SIDES.map(side => [side, make(side)])) as Record<Side, Value>;
+}
+
+export function regionToProto(region: Region): ProtoRegion {
+  return bySide(side => lengthToProto(region[side]));
 }
 
 function lengthToProto(length: Length): ProtoLength {
@@ -98,27 +100,17 @@ function backgroundToProto(
  * @throws ContractError INVALID_REQUEST
  */
 export function finishingFromProto(message: ProtoFinishing): Finishing {
-  const { region, crop, scalePercent, position, outputWidth, outputHeight } = message;
-  const { sizeMaxMegapixels, background, enlarge, aspectRatio, quality, shadow } = message;
-  return {
-    ...(region === undefined ? {} : { region: regionFromProto(region, 'finishing.region') }),
-    ...(crop === undefined ? {} : { crop: cropFromProto(crop) }),
-    ...(scalePercent === 0
-      ? {}
-      : { scalePercent: within(scalePercent, SCALE_PERCENT, 'scale_percent') }),
-    ...(position === undefined ? {} : { position: positionFromProto(position.position) }),
-    ...frameFromProto(outputWidth, outputHeight),
-    ...(sizeMaxMegapixels === 0
-      ? {}
-      : {
-          sizeMaxMegapixels: within(sizeMaxMegapixels, SIZE_MEGAPIXELS, 'size_max_megapixels'),
-        }),
-    ...(background === undefined ? {} : { background: backgroundFromProto(background) }),
-    ...(enlarge === false && { enlarge }),
-    ...(aspectRatio === undefined ? {} : { aspectRatio: ratioFromProto(aspectRatio, message) }),
-    ...(quality !== 0 && { quality: within(quality, QUALITY, 'quality') }),
-    ...(shadow === undefined ? {} : { shadow: shadowFromProto(shadow, background) }),
-  };
+  const { region, crop, position, background, enlarge, aspectRatio, shadow } = message;
+  return given({
+    region: region && regionFromProto(region, 'finishing.region'),
+    crop: crop && cropFromProto(crop),
+    position: position && positionFromProto(position.position),
+    ...numbersFromProto(message),
+    background: background && backgroundFromProto(background),
+    enlarge: enlarge === false ? enlarge : undefined,
+    aspectRatio: aspectRatio && ratioFromProto(aspectRatio, message),
+    shadow: shadow && shadowFromProto(shadow, background),
+  });
 }
 
 /**
@@ -126,12 +118,7 @@ export function finishingFromProto(message: ProtoFinishing): Finishing {
  * @throws ContractError INVALID_REQUEST
  */
 export function regionFromProto(region: ProtoRegion, name: string): Region {
-  return {
-    left: lengthFromProto(region.left, `${name}.left`),
-    top: lengthFromProto(region.top, `${name}.top`),
-    right: lengthFromProto(region.right, `${name}.right`),
-    bottom: lengthFromProto(region.bottom, `${name}.bottom`),
-  };
+  return bySide(side => lengthFromProto(region[side], `${name}.${side}`));
 }
 
 function cropFromProto(crop: NonNullable<ProtoFinishing['crop']>): CropMargins {
@@ -163,18 +150,17 @@ function positionFromProto(position: ProtoPosition): Position {
   };
 }
 
-function frameFromProto(
-  outputWidth: number,
-  outputHeight: number,
-): Pick<Finishing, 'outputWidth' | 'outputHeight'> {
-  const side = { min: 1, max: IMAGE_SIDE_PX_MAX };
-  if (outputWidth * outputHeight > FRAME_PIXELS_MAX) {
+function numbersFromProto(message: ProtoFinishing): FinishingNumbers {
+  if (message.outputWidth * message.outputHeight > FRAME_PIXELS_MAX) {
     throw invalid(`output_width times output_height must be at most ${FRAME_PIXELS_MAX} pixels`);
   }
-  return {
-    ...(outputWidth === 0 ? {} : { outputWidth: within(outputWidth, side, 'output_width') }),
-    ...(outputHeight === 0 ? {} : { outputHeight: within(outputHeight, side, 'output_height') }),
-  };
+  const numbers = OWN_NUMBER_FIELDS.flatMap(field => {
+    const property = propertyOf(field);
+    const name = property.replaceAll(/[A-Z]/g, letter => `_${letter.toLowerCase()}`);
+    const number = message[property];
+    return number === 0 ? [] : [[property, within(number, FINISHING_ROWS[field].number, name)]];
+  });
+  return Object.fromEntries(numbers);
 }
 
 function ratioFromProto(
@@ -184,9 +170,10 @@ function ratioFromProto(
   if (outputWidth !== 0 && outputHeight !== 0) {
     throw invalid('aspect_ratio must be absent beside output_width and output_height');
   }
+  const side = FINISHING_ROWS.aspect_ratio.text;
   return {
-    width: within(width, RATIO_SIDE, 'aspect_ratio.width'),
-    height: within(height, RATIO_SIDE, 'aspect_ratio.height'),
+    width: within(width, side, 'aspect_ratio.width'),
+    height: within(height, side, 'aspect_ratio.height'),
   };
 }
 
@@ -209,17 +196,12 @@ function shadowFromProto(
     throw invalid('shadow must be absent with background_original');
   }
   const { opacity, blur, offsetX, offsetY } = { ...SHADOW.absent, ...given(message) };
+  const offset = FINISHING_ROWS.shadow_offset.text;
   return {
-    opacity: within(opacity, SHADOW.opacity, 'shadow.opacity'),
-    blur: within(blur, SHADOW.length, 'shadow.blur'),
-    offsetX: within(offsetX, SHADOW.length, 'shadow.offset_x'),
-    offsetY: within(offsetY, SHADOW.length, 'shadow.offset_y'),
-  };
-}
-
-function given<Fields extends object>(fields: Fields) {
-  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as {
-    [Name in keyof Fields]?: NonNullable<Fields[Name]>;
+    opacity: within(opacity, FINISHING_ROWS.shadow_opacity.number, 'shadow.opacity'),
+    blur: within(blur, FINISHING_ROWS.shadow_blur.number, 'shadow.blur'),
+    offsetX: within(offsetX, offset, 'shadow.offset_x'),
+    offsetY: within(offsetY, offset, 'shadow.offset_y'),
   };
 }
 

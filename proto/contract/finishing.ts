@@ -4,6 +4,7 @@
  * field.
  */
 
+import type { FinishingNumbers } from './finishing/table.ts';
 import type { OutputFormat } from './formats.ts';
 
 /** Exactly one of the two; at least 0. */
@@ -38,19 +39,14 @@ export type Background =
 
 /** A soft black shadow. Lengths are % of the longer side of the subject's box in the result. */
 export interface Shadow {
-  /** %, within SHADOW.opacity. */
+  /** %. */
   readonly opacity: number;
-  /** Within SHADOW.length, as the offsets. */
   readonly blur: number;
   readonly offsetX: number;
   readonly offsetY: number;
 }
 
-export const SHADOW = {
-  opacity: { min: 1, max: 100 },
-  length: { min: 0, max: 20 },
-  absent: { opacity: 50, blur: 3, offsetX: 0, offsetY: 2 },
-} as const;
+export const SHADOW = { absent: { opacity: 50, blur: 3, offsetX: 0, offsetY: 2 } } as const;
 
 /** The subject's own box, without room around it. */
 export const NO_MARGINS: CropMargins = {
@@ -59,11 +55,6 @@ export const NO_MARGINS: CropMargins = {
   bottom: { px: 0 },
   left: { px: 0 },
 };
-/** The share of the frame that the subject can fill. */
-export const SCALE_PERCENT = { min: 10, max: 100 };
-export const SIZE_MEGAPIXELS = { min: 0.01, max: 100 };
-export const RATIO_SIDE = { min: 1, max: 100 };
-export const QUALITY = { min: 1, max: 100 };
 /** Quality of a result if none is given. AVIF has this or better. */
 export const QUALITY_ABSENT: Partial<Record<OutputFormat, number>> = {
   jpeg: 90,
@@ -74,27 +65,29 @@ export const QUALITY_ABSENT: Partial<Record<OutputFormat, number>> = {
 /** rgba: the cut-out; alpha: its matte alone, in grey. */
 export type Channels = 'rgba' | 'alpha';
 
-/** An absent field asks for nothing. Without any field there is no finishing: use undefined. */
-export interface Finishing {
+/**
+ * An absent field asks for nothing. Without any field there is no finishing: use undefined.
+ * The numbers are those of the table: outputWidth and outputHeight together are at most
+ * FRAME_PIXELS_MAX (limits.ts), the quality is of a cut-out in a format of QUALITY_ABSENT.
+ */
+export interface Finishing extends FinishingNumbers {
   readonly region?: Region;
   readonly crop?: CropMargins;
-  /** Within SCALE_PERCENT. */
-  readonly scalePercent?: number;
   readonly position?: Position;
-  /** Pixels, 1 to IMAGE_SIDE_PX_MAX; both together at most FRAME_PIXELS_MAX (limits.ts). */
-  readonly outputWidth?: number;
-  readonly outputHeight?: number;
-  /** Within SIZE_MEGAPIXELS. */
-  readonly sizeMaxMegapixels?: number;
   readonly background?: Background;
   /** The subject keeps its own pixels at most; the frame keeps its size. */
   readonly enlarge?: false;
-  /** The proportions of the frame, each within RATIO_SIDE. Not with both output sides. */
+  /** The proportions of the frame. Not with both output sides. */
   readonly aspectRatio?: Size;
-  /** Within QUALITY; of a cut-out in a format of QUALITY_ABSENT. */
-  readonly quality?: number;
   /** Not with the picture's own ground. */
   readonly shadow?: Shadow;
+}
+
+/** Leaves out what is undefined. */
+export function given<Fields extends object>(fields: Fields) {
+  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as {
+    [Name in keyof Fields]?: NonNullable<Fields[Name]>;
+  };
 }
 
 /**

@@ -17,7 +17,7 @@ import {
   type MattingFields,
 } from '../../client/src/index.ts';
 import { ERROR_CATALOGUE, type ErrorSpec } from '../../proto/contract/errors.ts';
-import { FINISHING_FIELDS } from '../../proto/contract/finishing/fields.ts';
+import { FINISHING_FIELDS } from '../../proto/contract/finishing/table.ts';
 import { TRANSPARENT_FORMATS } from '../../proto/contract/formats.ts';
 import { AnswerChecker, resolvePointer } from '../support/openapi.ts';
 import { sameNames } from '../support/same-names.ts';

@@ -13,7 +13,7 @@ import { type LoopbackSource, openSource } from '../../control-plane/http/test/l
 import { Agent } from '../../control-plane/mcp/test/mcp-client.ts';
 import { Replicas } from '../../control-plane/test/programs.ts';
 import { openTestNode, type TestNode } from '../../inference-node/serving/test/test-node.ts';
-import { FINISHING_FIELDS } from '../../proto/contract/finishing/fields.ts';
+import { FINISHING_FIELDS } from '../../proto/contract/finishing/table.ts';
 import { HINT_POINTS_MAX, HINT_SHAPES_MAX } from '../../proto/contract/hints.ts';
 import { HINT_LIST_BYTES_MAX } from '../../proto/contract/hints-fields.ts';
 import {

@@ -13,7 +13,7 @@ import { renderOutboxBody } from '../../control-plane/core/webhooks/send-webhook
 import { FORM_TYPE, formOf } from '../../control-plane/http/test/forms.ts';
 import { useTestApp } from '../../control-plane/test/app.ts';
 import { ERROR_CATALOGUE, isErrorCode } from '../../proto/contract/errors.ts';
-import { FINISHING_FIELDS, fieldKind } from '../../proto/contract/finishing/fields.ts';
+import { FINISHING_FIELDS, fieldKind } from '../../proto/contract/finishing/table.ts';
 import {
   contentTypeOf,
   FORMAT_NAMES,

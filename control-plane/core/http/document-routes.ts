@@ -10,13 +10,19 @@
  * |                                 | with a question mark: not on every such answer              |
  * | `"problems": "CODE CODE"`       | a problem answer: the codes, their titles and an example    |
  * |                                 | each, the headers that belong to its status                 |
+ * | `"finishing": "JSON"`           | the fields of finishing as properties; `form`: as parts of  |
+ * |                                 | a form; `NAME`: references to the properties of that schema |
+ * | `"queryFields": "NAME NAME"`    | parameters for these fields and for those of finishing. The |
+ * |                                 | text `"queryFields"` in a list: references to them          |
  */
 
 import { OPENAPI_PATH } from '@matting/http/known-paths.ts';
 import { ERROR_DOCS_PATH, PROBLEM_TYPE } from '@matting/http/problems.ts';
 import { ERROR_CATALOGUE, type ErrorCode, isErrorCode } from '@matting/proto/contract/errors.ts';
+import { FINISHING_FIELDS, jsonSchemaOf } from '@matting/proto/contract/finishing/table.ts';
 import type { FastifyInstance, FastifyRequest, HTTPMethods } from 'fastify';
 import source from './openapi.json' with { type: 'json' };
+import { NOT_IN_A_QUERY } from './read-matting-body.ts';
 
 type JsonObject = { readonly [name: string]: unknown };
 
@@ -30,6 +36,12 @@ const STATUS_HEADERS: Readonly<Record<number, readonly string[]>> = {
   503: ['Retry-After'],
 };
 const PART = /^#\/(parts\/.+)$/;
+const TEXT = { type: 'string' };
+const QUERY_FIELDS = [
+  ...source.components.parameters.queryFields.split(' '),
+  ...FINISHING_FIELDS.filter(field => !NOT_IN_A_QUERY.includes(field)),
+].map(queryParameter);
+const QUERY_REFS = QUERY_FIELDS.map(([name]) => ({ $ref: `#/components/parameters/${name}` }));
 
 /** @throws Error where openapi.json names a part, a header or a code that there is not */
 function openApiDocument(options: { baseUrl: string; version: string }) {
@@ -50,17 +62,35 @@ function openApiDocument(options: { baseUrl: string; version: string }) {
 }
 
 function expand(node: unknown): unknown {
-  if (Array.isArray(node)) return node.map(expand);
+  if (Array.isArray(node)) {
+    return node.flatMap(one => (one === 'queryFields' ? QUERY_REFS : [expand(one)]));
+  }
   if (typeof node !== 'object' || node === null) return node;
   const { $ref, problems, headers } = node as JsonObject;
   const [, part] = PART.exec(String($ref)) ?? [];
   if (part !== undefined) return expand(partAt(part));
   if (typeof problems === 'string') return problemResponse(namesIn(problems), namesIn(headers));
-  const entries = Object.entries(node).map(([name, value]) => [
-    name,
-    name === 'headers' && typeof value === 'string' ? headerRefs(namesIn(value)) : expand(value),
-  ]);
+  const entries = Object.entries(node).flatMap(([name, value]) => {
+    if (typeof value === 'string' && name === 'finishing') return finishingFields(value);
+    if (name === 'queryFields') return QUERY_FIELDS;
+    const isHeaders = name === 'headers' && typeof value === 'string';
+    return [[name, isHeaders ? headerRefs(namesIn(value)) : expand(value)]];
+  });
   return Object.fromEntries(entries);
+}
+
+function finishingFields(form: string): [field: string, schema: JsonObject][] {
+  return FINISHING_FIELDS.map(field => {
+    const refer = () => ({ $ref: `#/components/schemas/${form}/properties/${field}` });
+    return [field, form === 'JSON' ? jsonSchemaOf(field) : form === 'form' ? TEXT : refer()];
+  });
+}
+
+/** The parameter of a field for a body that is the image itself, by its name among components. */
+function queryParameter(name: string): [component: string, parameter: JsonObject] {
+  const words = name.replaceAll(/(?:^|_)(.)/g, (_all, letter: string) => letter.toUpperCase());
+  const description = `\`${name}\` as in JSON, for a body that is the image itself.`;
+  return [`Picture${words}`, { name, in: 'query', required: false, description, schema: TEXT }];
 }
 
 function partAt(place: string): unknown {

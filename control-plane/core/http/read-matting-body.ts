@@ -23,7 +23,7 @@ import {
 } from '@matting/http/multipart.ts';
 import { bodyTypeOf } from '@matting/http/request-headers.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
-import { fieldKind } from '@matting/proto/contract/finishing/fields.ts';
+import { fieldKind } from '@matting/proto/contract/finishing/table.ts';
 import { isHintList } from '@matting/proto/contract/hints-fields.ts';
 import {
   IMAGE_BYTES_MAX,

@@ -7,11 +7,8 @@ import {
   invalidParameter,
   unsupportedOutput,
 } from '@matting/proto/contract/errors.ts';
-import {
-  FINISHING_FIELDS,
-  type FinishingAsked,
-  parseFinishing,
-} from '@matting/proto/contract/finishing/fields.ts';
+import { type FinishingAsked, parseFinishing } from '@matting/proto/contract/finishing/fields.ts';
+import { FINISHING_FIELDS } from '@matting/proto/contract/finishing/table.ts';
 import {
   type Channels,
   type Finishing,

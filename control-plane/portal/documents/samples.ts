@@ -11,7 +11,7 @@ import {
   optionsOf,
   type SampledCall,
 } from '@matting/proto/contract/curl-sample.ts';
-import { fieldKind } from '@matting/proto/contract/finishing/fields.ts';
+import { fieldKind } from '@matting/proto/contract/finishing/table.ts';
 
 interface Sample {
   readonly name: 'curl, for scripts' | 'TypeScript' | 'Python' | 'PHP' | 'Go' | 'C#' | 'Ruby';

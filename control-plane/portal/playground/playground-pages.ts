@@ -16,6 +16,12 @@ import { noteRefusal } from '@matting/http/error-handler.ts';
 import { readParts } from '@matting/http/multipart.ts';
 import { wantBody } from '@matting/http/unread-bodies.ts';
 import { ContractError, ERROR_CATALOGUE, type ErrorCode } from '@matting/proto/contract/errors.ts';
+import {
+  FINISHING_FIELDS,
+  type FinishingField,
+  fieldKind,
+  rowOf,
+} from '@matting/proto/contract/finishing/table.ts';
 import { FORMAT_NAMES, OUTPUT_FORMATS } from '@matting/proto/contract/formats.ts';
 import { REQUEST_BODY_BYTES_MAX } from '@matting/proto/contract/limits.ts';
 import type { FastifyInstance, FastifyReply } from 'fastify';
@@ -393,8 +399,7 @@ function optionFields(
   wrong: InvalidField | undefined,
 ): VNode {
   const said = words.playground;
-  const controls = controlsOf(values, error);
-  const { text, box } = controls;
+  const { text, box, control } = controlsOf(said, values, error);
   const hasMore =
     MORE.some(name => values.has(name) || wrong === name) || wrong === 'background_file';
   return html`<div class="row">
@@ -408,18 +413,21 @@ function optionFields(
         })),
         error: error('output_format'),
       })}
-      ${text('background', said.background, { hint: said.backgroundHint, placeholder: 'white, #f5f5f5' })}
+      ${control('background', said.backgroundHint)}
     </div>
     ${text('subject_box', said.subjectBox, { hint: said.subjectBoxHint, placeholder: '0% 0% 50% 100%' })}
-    ${box('crop', said.crop, 'true')}
+    ${control('crop')}
     <details open=${hasMore || undefined}>
       <summary>${said.more}</summary>
       <div class="stack">
-        ${frameFields(said, controls)}
+        ${LAYOUT.map(names => {
+          const [only, ...more] = names.map(name => control(name));
+          return more.length === 0 ? only : html`<div class="row">${only}${more}</div>`;
+        })}
         <div class="row">
           ${ui.selectField({
             name: 'channels',
-            label: said.channels,
+            label: said.fields.channels,
             value: values.get('channels') ?? '',
             options: [
               { value: '', label: said.rgba },
@@ -439,46 +447,47 @@ function optionFields(
     </details>`;
 }
 
+type PageField = Exclude<FinishingField, 'background_url'>;
+
+/** The rows of further options. A field that has no place of its own stands below them. */
+const ROWS: readonly (readonly PageField[])[] = [
+  ['crop_margin', 'scale', 'position'],
+  ['output_width', 'output_height', 'size_max_megapixels'],
+  ['aspect_ratio', 'quality', 'roi'],
+  ['enlarge'],
+  ['shadow'],
+  ['shadow_opacity', 'shadow_blur', 'shadow_offset'],
+];
+const PLACED: readonly string[] = [
+  'background',
+  'background_url',
+  'channels',
+  'crop',
+  ...ROWS.flat(),
+];
+const OTHERS = FINISHING_FIELDS.filter((field): field is PageField => !PLACED.includes(field));
+const LAYOUT = [...ROWS, ...OTHERS.map(field => [field])];
+
 /** The controls of the form, which show what was sent. */
 function controlsOf(
+  { fields }: Words['playground'],
   values: ReadonlyMap<string, string>,
   error: (field: InvalidField) => string | undefined,
 ) {
-  return {
-    text: (name: InvalidField, label: string, more: object = {}) =>
-      ui.textField({ name, label, value: values.get(name) ?? '', error: error(name), ...more }),
-    /** @param value what the API calls it */
-    box: (name: 'crop' | 'enlarge' | 'no_subject' | 'shadow', label: string, value: string) =>
-      ui.checkbox({ name, label, value, checked: values.get(name) === value, error: error(name) }),
+  const text = (name: InvalidField, label: string, more: object = {}) =>
+    ui.textField({ name, label, value: values.get(name) ?? '', error: error(name), ...more });
+  /** @param value what the API calls it */
+  const box = (name: InvalidField, label: string, value: string) =>
+    ui.checkbox({ name, label, value, checked: values.get(name) === value, error: error(name) });
+  const control = (name: PageField, hint?: string): VNode => {
+    const { boolean, choice = [], number, placeholder, schema } = rowOf(name);
+    const value = boolean ? `${!schema.default}` : choice.length === 1 ? choice[0] : undefined;
+    if (value !== undefined) return box(name, fields[name], value);
+    const mode = number?.form === 'whole' ? 'numeric' : 'decimal';
+    const inputmode = fieldKind(name) === 'number' ? mode : undefined;
+    return text(name, fields[name], { hint, inputmode, placeholder });
   };
-}
-
-function frameFields(
-  said: Words['playground'],
-  { text, box }: ReturnType<typeof controlsOf>,
-): Child {
-  return html`<div class="row">
-      ${text('crop_margin', said.cropMargin, { placeholder: '5%' })}
-      ${text('scale', said.scale, { placeholder: '85%' })}
-      ${text('position', said.position, { placeholder: 'center' })}
-    </div>
-    <div class="row">
-      ${text('output_width', said.width, { inputmode: 'numeric' })}
-      ${text('output_height', said.height, { inputmode: 'numeric' })}
-      ${text('size_max_megapixels', said.sizeMax, { inputmode: 'decimal' })}
-    </div>
-    <div class="row">
-      ${text('aspect_ratio', said.aspectRatio, { placeholder: '1:1' })}
-      ${text('quality', said.quality, { inputmode: 'numeric', placeholder: '90' })}
-      ${text('roi', said.roi, { placeholder: '0% 0% 100% 100%' })}
-    </div>
-    ${box('enlarge', said.enlarge, 'false')}
-    ${box('shadow', said.shadow, 'drop')}
-    <div class="row">
-      ${text('shadow_opacity', said.shadowOpacity, { inputmode: 'decimal', placeholder: '50' })}
-      ${text('shadow_blur', said.shadowBlur, { inputmode: 'decimal', placeholder: '3' })}
-      ${text('shadow_offset', said.shadowOffset, { placeholder: '0 2' })}
-    </div>`;
+  return { text, box, control };
 }
 
 const MORE = PLAYGROUND_OPTIONS.filter(

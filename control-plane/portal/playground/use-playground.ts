@@ -16,7 +16,7 @@ import { unknownField } from '@matting/http/body-fields.ts';
 import type { PartEvent, PartHead } from '@matting/http/multipart.ts';
 import { Semaphore } from '@matting/program/semaphore.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
-import { FINISHING_FIELDS } from '@matting/proto/contract/finishing/fields.ts';
+import { FINISHING_FIELDS } from '@matting/proto/contract/finishing/table.ts';
 import { assetBytes } from '../page/assets.ts';
 import { SAMPLES, sampleFile } from '../page/stage.ts';
 import { CSRF_FIELD } from '../session/guard.ts';

@@ -1,5 +1,6 @@
 /** Values of finishing as texts. Each parser answers undefined for any other text. */
 import colorNames from 'color-name';
+import { invalidParameter } from '../errors.ts';
 import type { CropMargins, Length, Position, Region, Size } from '../finishing.ts';
 
 /** No sign and no exponent; more digits than any value within its range needs are none. */
@@ -7,9 +8,31 @@ const NUMBER = /^\d{1,9}(?:\.\d{1,9})?$/;
 /** Parts of a value stand apart by spaces, as in CSS. */
 export const SPACES = / +/;
 
+/** Undefined: absent. @throws ContractError INVALID_PARAMETER: the text is no value for `parse` */
+export function readText<Field extends string, Value>(
+  texts: ReadonlyMap<Field, string>,
+  field: Field,
+  parse: (text: string) => Value | undefined,
+  wrong: string,
+): Value | undefined {
+  const text = texts.get(field);
+  const value = text === undefined ? undefined : parse(text);
+  if (text === undefined || value !== undefined) return value;
+  throw invalidParameter(field, wrong);
+}
+
+export function within(value: number | undefined, { min, max }: { min: number; max: number }) {
+  return value !== undefined && value >= min && value <= max ? value : undefined;
+}
+
 /** A plain decimal number, at least 0. */
 export function parseNumber(text: string): number | undefined {
   return NUMBER.test(text) ? Number(text) : undefined;
+}
+
+/** No more digits than `max` has, and nothing else. */
+export function parseWhole(text: string, max: number): number | undefined {
+  return /^\d+$/.test(text) && text.length <= `${max}`.length ? Number(text) : undefined;
 }
 
 /** `12.5%`, at least 0. */
@@ -28,7 +51,7 @@ export function parseLength(text: string): Length | undefined {
 }
 
 /** One length for all sides, two for top and bottom, left and right, or four from the top on. */
-export function parseMargins(text: string): CropMargins | undefined {
+function parseMargins(text: string): CropMargins | undefined {
   const parts = text.split(SPACES);
   const [top, right = top, bottom = top, left = right] = parts.map(parseLength);
   if (parts.length !== 1 && parts.length !== 2 && parts.length !== 4) return undefined;
@@ -36,6 +59,22 @@ export function parseMargins(text: string): CropMargins | undefined {
   if (!top || !right || !bottom || !left) return undefined;
   return { top, right, bottom, left };
 }
+
+/** The margins of the field, none of them longer. @throws ContractError INVALID_PARAMETER */
+export function marginsOf<Field extends string>(
+  texts: ReadonlyMap<Field | 'crop_margin', string>,
+  max: { readonly px: number; readonly percent: number },
+  wrong: string,
+): CropMargins | undefined {
+  const margins = readText(texts, 'crop_margin', parseMargins, wrong);
+  const isLong = (length: Length) =>
+    'px' in length ? length.px > max.px : length.percent > max.percent;
+  if (margins === undefined || !Object.values(margins).some(isLong)) return margins;
+  throw invalidParameter('crop_margin', `must be at most ${max.px}px or ${max.percent}% per side`);
+}
+
+export const REGION_FORM = 'must be x1 y1 x2 y2, each in px or %';
+export const POSITION_FORM = 'must be original, center, x% or x% y%, each from 0% to 100%';
 
 /** `x1 y1 x2 y2`. */
 export function parseRegion(text: string): Region | undefined {

@@ -4,14 +4,10 @@ import { throwsWith } from '@matting/test-support/throws.ts';
 import test from 'ava';
 import { InputFormat, Finishing as ProtoFinishing } from '../../gen/matting/v1/matte_service.ts';
 import { ContractError, type ErrorCode } from '../errors.ts';
-import {
-  FINISHING_FIELDS,
-  type FinishingBeside,
-  type FinishingField,
-  parseFinishing,
-} from '../finishing/fields.ts';
+import { type FinishingBeside, parseFinishing } from '../finishing/fields.ts';
 import { framePixelsUnseen, frameRange, frameRefusal, requireFrame } from '../finishing/frame.ts';
 import { parseColour } from '../finishing/measures.ts';
+import { FINISHING_FIELDS, type FinishingField } from '../finishing/table.ts';
 import { type CropMargins, type Finishing, SHADOW, type Size } from '../finishing.ts';
 import { finishingFromProto, finishingToProto } from '../finishing-wire.ts';
 import { FRAME_PIXELS_MAX } from '../limits.ts';
