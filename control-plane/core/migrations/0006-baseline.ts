@@ -7,7 +7,7 @@
  * - no auto-increment and no foreign keys: rows are found by account or job, so that engines that
  *   spread tables over machines can hold them. Rows are only ever removed together with what refers
  *   to them (a job with its outbox row), and `credits check` finds what is left without its partner;
- * - CHECK constraints repeat the rules of domain/ for the day a program forgets one.
+ * - CHECK constraints repeat rules of the programs, in case a program forgets one.
  *
  * What a column means stands in ../tables.ts. Every statement can be repeated: MySQL commits each by
  * itself, so that a migration that was cut off runs again from its beginning.
