@@ -1,5 +1,5 @@
 /** The house rules that a machine can hold; each names the offending place. */
-import { existsSync, globSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { settingsPage, variableNames } from '../docs/source/settings.ts';
@@ -7,6 +7,7 @@ import { MATTING_VARIABLES } from '../program/env-names.ts';
 import { temporaryFolder } from './support/temporary-folder.ts';
 import { BUDGET, type Figure, LINES_MIN, measure } from './tidy/budget.ts';
 import { circlesOf } from './tidy/circles.ts';
+import { missingPaths, pathsNamedBy, readPages } from './tidy/named-paths.ts';
 import { EXPORTS_MAX, exportsOf, PACKAGES, partsOf, wrongImportsOf } from './tidy/packages.ts';
 import { PROHIBITIONS } from './tidy/prohibitions.ts';
 import { ROOT, readSources } from './tidy/source-files.ts';
@@ -281,46 +282,27 @@ test('every variable that a program names is one that a program declares', t => 
   );
 });
 
-test('the files that the pages name are there', t => {
-  const pages = globSync(
-    '{*.md,bench/*.md,docs/**/*.md,deploy/*.md,models/*.md,proto/contract/*.md}',
-    {
-      cwd: ROOT,
-    },
-  );
-  const named = pages.flatMap(page => {
-    const text = readFileSync(path.join(ROOT, page), 'utf8');
-    const places = text.matchAll(
-      /\b(?:client|control-plane|inference-node|bench|bin|program|proto|test)\/[\w./-]+\.(?:ts|proto|md|json)\b/g,
-    );
-    return [...places].map(([place]) => ({ page, place }));
-  });
-  t.true(named.length > 20);
-  t.deepEqual(
-    named.filter(({ place }) => !existsSync(path.join(ROOT, place))),
-    [],
-  );
+test('files and folders that Markdown names exist', t => {
+  const { named, missing } = missingPaths();
+  t.true(named.length > 800, String(named.length));
+  t.deepEqual(missing, []);
+});
+
+test('paths are found in backticks and in prose, without placeholders and links', t => {
+  const text = '`jobs/job.ts`, `pool/`, docs/one.md, `make ONLY=docs/a`, `a/<b>.ts`, [c](a/c.md)';
+  t.deepEqual(pathsNamedBy(text, ['docs']), ['jobs/job.ts', 'pool/', 'docs/a', 'docs/one.md']);
 });
 
 test('no page has the marks of a merge that was not finished', t => {
-  const pages = globSync('{*.md,*/*.md,docs/**/*.md,docs/**/*.json}', { cwd: ROOT });
-  t.true(pages.length > 40);
-  const marked = pages.filter(page =>
-    /^(?:<{7}|>{7}) /m.test(readFileSync(path.join(ROOT, page), 'utf8')),
-  );
+  const marked = readPages().filter(({ text }) => /^(?:<{7}|>{7}) /m.test(text));
   t.deepEqual(marked, []);
 });
 
 test('tables stand between empty lines, and a row has a cell for each of its head', t => {
-  const exclude = (name: string) => /node_modules|^\.|build/.test(name);
-  const pages = globSync('**/*.md', { cwd: ROOT, exclude });
-  t.true(pages.length > 100, String(pages.length));
-  const tables = pages.flatMap(page => {
-    const text = readFileSync(path.join(ROOT, page), 'utf8').replaceAll(/^```[\s\S]*?^```$/gm, '');
-    return [...text.matchAll(/(?:^.*\n)?(?:^ *\|.*\n)+(?:^.*$)?/gm)].map(([lines]) => ({
-      page,
-      lines,
-    }));
+  const tables = readPages().flatMap(({ page, text }) => {
+    const prose = text.replaceAll(/^```[\s\S]*?^```$/gm, '');
+    const found = prose.matchAll(/(?:^.*\n)?(?:^ *\|.*\n)+(?:^.*$)?/gm);
+    return [...found].map(([lines]) => ({ page, lines }));
   });
   t.true(tables.length > 200, String(tables.length));
   const wrong = tables.filter(({ lines }) => {
@@ -333,25 +315,6 @@ test('tables stand between empty lines, and a row has a cell for each of its hea
     return before !== '' || after !== '' || !isWhole || !/^\|[ :|-]+$/.test(line);
   });
   t.deepEqual(wrong, []);
-});
-
-test('the files and rooms that ARCHITECTURE.md names, in short or in full, are there', t => {
-  const text = readFileSync(path.join(ROOT, 'ARCHITECTURE.md'), 'utf8');
-  const files = globSync('{*,*/**/*}.{ts,json,proto,wasm}', {
-    cwd: ROOT,
-    exclude: ['**/node_modules/**', 'data/**', 'model-cache/**'],
-  }).map(raw => `/${raw.split(path.sep).join('/')}`);
-  const named = text.matchAll(/(?<![\w./<-])[\w./-]+(?:\.(?:ts|json|proto|wasm)\b|\/(?=`))/g);
-  const places = [...named].map(([place]) => place);
-  t.true(places.length > 60);
-  const isThere = (place: string) =>
-    files.some(
-      file => file.endsWith(`/${place}`) || file.includes(`/${place.replace(/\/?$/, '/')}`),
-    );
-  t.deepEqual(
-    places.filter(place => !isThere(place)),
-    [],
-  );
 });
 
 /** A target without a rule does nothing. */

@@ -4,6 +4,7 @@
  */
 import { globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
+import { readPages } from './named-paths.ts';
 import { PACKAGES } from './packages.ts';
 import { ROOT } from './source-files.ts';
 
@@ -21,6 +22,7 @@ export const BUDGET = {
   'columns of jobs': 68,
   'names that core exports': 281,
   'names that serving exports': 221,
+  'words of Markdown': 97_000,
 } as const;
 export type Figure = keyof typeof BUDGET;
 
@@ -43,6 +45,7 @@ export function measure(): Readonly<Record<Figure, number>> {
     'columns of jobs': jobsColumns(),
     'names that core exports': namesOf('@matting/core'),
     'names that serving exports': namesOf('@matting/serving'),
+    'words of Markdown': markdownWords(),
   };
 }
 
@@ -56,6 +59,12 @@ function linesOf(names: readonly string[]): number {
 function unreleasedLines(): number {
   const [, section = ''] = /^## Unreleased\n([\s\S]*?)^## /m.exec(read('CHANGELOG.md')) ?? [];
   return section.split('\n').filter(line => line.trim() !== '').length;
+}
+
+/** Rounded up to a thousand, so that a sentence more needs no other to leave. */
+function markdownWords(): number {
+  const words = readPages().flatMap(({ text }) => text.match(/\S+/g) ?? []);
+  return Math.ceil(words.length / 1000) * 1000;
 }
 
 function jobsColumns(): number {
