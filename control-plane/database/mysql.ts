@@ -29,8 +29,11 @@ const SILENT_MEMBER_MS = 15_000;
 const LOCK_WAIT_S_MAX = 10;
 /** Callers that wait for a connection; one more gets POOL_QUEUE_LIMIT at once. */
 const POOL_WAITERS_MAX = 2_000;
-/** An unused connection is closed after this. */
-const IDLE_MS_MAX = 60_000;
+/**
+ * An unused connection is closed after this. The pool lends the newest first: those below stay where
+ * they are when the address leads elsewhere, and no write on them finds it out.
+ */
+const IDLE_MS_MAX = 5_000;
 /**
  * Connections on which one caller meets members that take no writes before it is told so. At an
  * address that leads to any of three, 24 in a row miss the primary once in 17,000, 8 once in 25.

@@ -204,6 +204,33 @@ for (const demotion of ['read_only = 1', 'tx_read_only = 1']) {
 }
 
 onPair(
+  'a primary that is demoted › is left by a connection that nobody uses, within seconds',
+  async t => {
+    t.teardown(switchBack);
+    await open();
+    const held = Promise.withResolvers<void>();
+    const ended = Promise.withResolvers<void>();
+    const older = pool.kysely.connection().execute(async () => {
+      held.resolve();
+      await ended.promise;
+    });
+    await held.promise;
+    await pair.demoteFirst();
+    pair.promoteSecond();
+    // The newer one is given back last: the pool lends it from then on, and the older one never.
+    await pool.kysely.connection().execute(async () => {
+      ended.resolve();
+      await older;
+    });
+    t.is(await pair.first.connections(), 1);
+    await until(async () => {
+      await storesOn(pool).jobs.find(randomUUID());
+      return (await pair.first.connections()) === 0;
+    }, 'that nobody is left at the old primary');
+  },
+);
+
+onPair(
   'a primary that is demoted › takes nothing of an open transaction, which runs again as a whole elsewhere',
   async t => {
     t.teardown(switchBack);
