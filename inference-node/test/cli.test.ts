@@ -88,7 +88,7 @@ const fetchModels = (names: string[], env: Record<string, string>, options: Mode
 
 const check = (file: string, options: Partial<ModelsCheckOptions> = {}) => {
   const out = join(directory, 'cutout.png');
-  return outputOf(to => modelsCheck(file, { out, ...options }, {}, to));
+  return outputOf(to => modelsCheck(file, { out, ...options }, { childEnv: CACHE_ENV }, to));
 };
 
 /** A fault that the program tells in one line, without a stack. */

@@ -17,6 +17,7 @@ import {
 } from '@matting/serving/onnx/graph.ts';
 import { isModelError } from '@matting/serving/test/is-model-error.ts';
 import { ModelProto, TensorProto_DataLocation } from '@matting/serving/test/onnx-messages.ts';
+import { CACHE_ENV } from '@matting/test-support/started-env.ts';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import { rejectsWith } from '@matting/test-support/throws.ts';
 import { encodeTrap } from '@matting/test-support/trap-model.ts';
@@ -25,7 +26,7 @@ import sharp from 'sharp';
 import { stockDeformable } from '../test/stock-deformable.ts';
 import { checkPictures } from './check-pictures.ts';
 import { openMendedCopy } from './mended-copy.ts';
-import type { Probe, ProbeLimits, ProbeWishes } from './probe.ts';
+import { NORMALISATIONS, type Probe, type ProbeLimits, type ProbeWishes } from './probe.ts';
 import { probeGraph } from './probe-graph.ts';
 
 type Dims = readonly (number | null)[];
@@ -69,15 +70,21 @@ function encodeWarm({
   return Buffer.concat([...encodeModel(graph)]);
 }
 
+const size = { width: 16, height: 16 };
+const SMALL = { ...size, rgba: new Uint32Array(16 * 16).fill(0xff4080ff), translucent: false };
+const IMAGENET = { normalisation: NORMALISATIONS[0] };
+/** A cut-out by each normalisation of a picture as large as the drawn ones takes two seconds. */
+const ONE: ProbeWishes = { ...IMAGENET, picture: SMALL };
+
 async function probe(
   t: ExecutionContext,
   graph: WarmGraph | Uint8Array,
-  wishes: ProbeWishes = {},
-  limits: ProbeLimits = {},
+  wishes = ONE,
+  limits: ProbeLimits = { asItIs: true },
 ): Promise<Probe> {
   const file = join(await temporaryFolder(t), 'graph.onnx');
   await writeFile(file, graph instanceof Uint8Array ? graph : encodeWarm(graph));
-  return await probeGraph(file, wishes, limits);
+  return await probeGraph(file, wishes, { childEnv: CACHE_ENV, ...limits });
 }
 
 /** A constant beside the graph's own, by its name. */
@@ -92,10 +99,10 @@ test('a graph that is mended when it is prepared is measured as it will run', as
   const stock = stockDeformable({ outputs: 1, channels: 64, height: 256, width: 256 });
   const bytes = Buffer.concat([...encodeModel(stock)]);
   const limits = { memoryMaxBytes: 1300 * 1024 ** 2 };
-  const { mended, peakBytes } = await probe(t, bytes, {}, limits);
+  const { mended, peakBytes } = await probe(t, bytes, ONE, limits);
   t.true(mended);
   t.true(peakBytes < 1e9, `${peakBytes}`);
-  const asItIs = probe(t, bytes, {}, { ...limits, asItIs: true });
+  const asItIs = probe(t, bytes, ONE, { ...limits, asItIs: true });
   await rejectsWith(t, asItIs, isModelError('prepare', /takes more memory than the 1\.3 GiB/));
 });
 
@@ -148,9 +155,17 @@ test('ends of every kind, and what turns an output into a matte, are found out',
     t.like(found, { constant: false, inverted, ...facts });
     t.like(found.graph, { dynamic: false, inputName: 'x', outputName: 'alpha', ...inputs });
     t.deepEqual(found.warnings, []);
-    t.is(found.shown.length, 4);
-    t.is(found.cutouts.length, 4);
   }
+});
+
+test('who wishes no normalisation gets a cut-out by each', async t => {
+  const found = await probe(t, {}, {});
+  t.like(found, { activation: 'none', constant: false, warnings: [] });
+  t.deepEqual(
+    found.shown,
+    NORMALISATIONS.map(({ of }) => of),
+  );
+  t.is(found.cutouts.length, NORMALISATIONS.length);
 });
 
 /** Halved three times and back, and added to itself: only a multiple of 8 is as large as before. */
@@ -170,7 +185,7 @@ const IN_EIGHTHS: WarmGraph = {
 
 test('an open size is measured: what it costs, and which sides run', async t => {
   const open = { input: [1, 3, null, null], output: [1, 1, null, null] };
-  const found = await probe(t, open, { size: { width: 160, height: 96 } });
+  const found = await probe(t, open, { ...ONE, size: { width: 160, height: 96 } });
   t.like(found, { multipleOf: 1, provider: 'cpu' });
   t.like(found.graph, { dynamic: true, inputWidth: 160, inputHeight: 96 });
   t.true(found.loadedBytes > 30e6 && found.peakBytes >= found.loadedBytes && found.seconds > 0);
@@ -181,10 +196,14 @@ test('an open size is measured: what it costs, and which sides run', async t => 
 
 test('a graph of any size is tried with narrow pictures too: the least side that runs is told', async t => {
   const size = { width: 256, height: 256 };
-  const wishes: ProbeWishes = { fit: 'short-side', activation: 'none', size, normalisation: BYTES };
+  const own = { ...ONE, normalisation: BYTES };
+  const wishes: ProbeWishes = { ...own, fit: 'short-side', activation: 'none', size };
   const reflects = encodeTrap({ kind: 'reflects' });
   t.like(await probe(t, reflects, wishes), { multipleOf: 32, shortestSide: 64 });
-  t.like(await probe(t, IN_EIGHTHS, { fit: 'short-side' }), { multipleOf: 8, shortestSide: 8 });
+  t.like(await probe(t, IN_EIGHTHS, { ...ONE, fit: 'short-side' }), {
+    multipleOf: 8,
+    shortestSide: 8,
+  });
   // Every picture has the same sides under another fit.
   const { fit: _, ...stretched } = wishes;
   t.is((await probe(t, reflects, stretched)).shortestSide, undefined);
@@ -238,7 +257,7 @@ test('a graph that runs is measured as it is where its mended copy does not run'
   t.true(copy.isMended);
   const mended = probeGraph(copy.path, {}, { asItIs: true });
   await rejectsWith(t, mended, isModelError('prepare', /DeformConv/));
-  const found = await probeGraph(file, { activation: 'sigmoid' });
+  const found = await probeGraph(file, { ...ONE, activation: 'sigmoid' });
   t.is(found.mended, undefined);
   t.like(found.graph, { inputWidth: 7, inputHeight: 9 });
 });
@@ -246,16 +265,16 @@ test('a graph that runs is measured as it is where its mended copy does not run'
 test('what was asked for stands, and is warned of by name where values speak against it', async t => {
   const normalisation = { mean: [124, 116, 104], std: [58, 57, 57] } as const;
   const logits = { after: [nodeOf('Identity', ['logits'], 'alpha')] };
-  const wrong = await probe(t, logits, { activation: 'none', normalisation });
+  const wrong = await probe(t, logits, { ...ONE, activation: 'none', normalisation });
   t.is(wrong.activation, 'none');
   t.deepEqual(wrong.shown, ['what was asked for']);
   t.is(wrong.cutouts.length, 1);
   t.regex(wrong.warnings.join(), /^--activation none stands .* from -\d.* to \d.* fit sigmoid$/);
   const bytes = { inputType: ElementType.uint8, before: [...AS_FLOATS], after: [MATTE, ROUND] };
-  const itself = await probe(t, bytes, { normalisation });
+  const itself = await probe(t, bytes, { ...ONE, normalisation });
   t.like(itself.graph, { inputType: 'uint8' });
   t.regex(itself.warnings.join(), /normalises by itself: --mean and --std are without effect/);
-  t.deepEqual((await probe(t, bytes)).shown, ['ImageNet']);
+  t.deepEqual((await probe(t, bytes, { picture: SMALL })).shown, ['ImageNet']);
 });
 
 /** Half of the matte is the trimap's; the index is out of bounds where there is none. */
@@ -277,7 +296,7 @@ const WITH_TRIMAP = {
 
 test('a graph of four channels is shown trimaps, and measured as what refines a matte', async t => {
   for (const channels of [4, null]) {
-    const found = await probe(t, { ...WITH_TRIMAP, input: [1, channels, 48, 48] });
+    const found = await probe(t, { ...WITH_TRIMAP, input: [1, channels, 48, 48] }, IMAGENET);
     t.like(found, { activation: 'none', constant: false, inverted: undefined, warnings: [] });
     t.true(found.graph.trimap);
     const { data } = await sharp(found.cutouts[0]).raw().toBuffer({ resolveWithObject: true });
@@ -315,7 +334,7 @@ test('what fails is refused by its cause, within bounds of memory and time', asy
     ],
   };
   const outside = (name: string) => encodeWithData(name);
-  for (const [graph, kind, said, limits] of [
+  for (const [graph, kind, said, limits = {}] of [
     [
       bomb,
       'prepare',
@@ -336,7 +355,7 @@ test('what fails is refused by its cause, within bounds of memory and time', asy
     [outside('graph.onnx'), 'prepare', /which is the graph itself/],
     [outside('weights'), 'prepare', /which is not there: fetch it too/],
   ] as const satisfies readonly Refused[]) {
-    await rejectsWith(t, probe(t, graph, {}, limits), isModelError(kind, said));
+    await rejectsWith(t, probe(t, graph, ONE, limits), isModelError(kind, said));
   }
   const gone = probeGraph(join(await temporaryFolder(t), 'gone.onnx'));
   await rejectsWith(t, gone, isModelError('disk', /gone\.onnx/));
