@@ -130,7 +130,7 @@ export async function startService(
     what: 'the service is ready',
     detail: output,
   });
-  // A summary of failures shows the first 600 characters: what a program says at its end comes first.
+  // The summary of a run shows the first 600 characters: what was said last comes first.
   assert.equal(child.exitCode, null, output().trim().split('\n').reverse().join('\n'));
   const baseUrl = `http://127.0.0.1:${env.MATTING_PORT}`;
   const apiKey = /API key[^\n]*:\s+(\S+)/.exec(output())?.[1] ?? '';

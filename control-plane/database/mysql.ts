@@ -30,8 +30,8 @@ const LOCK_WAIT_S_MAX = 10;
 /** Callers that wait for a connection; one more gets POOL_QUEUE_LIMIT at once. */
 const POOL_WAITERS_MAX = 2_000;
 /**
- * An unused connection is closed after this. The pool lends the newest first: those below stay where
- * they are when the address leads elsewhere, and no write on them finds it out.
+ * An unused connection is closed after this. The pool lends the newest first: those below stay
+ * where they are when the address leads elsewhere, and no write on them finds it out.
  */
 const IDLE_MS_MAX = 5_000;
 /**
