@@ -27,9 +27,9 @@ control-plane/core/dispatch/fair-order.ts by control-plane/core/dispatch/job-tur
 orderJobs | isUnpaid | orderJobs › puts unpaid jobs behind all others, however old
 control-plane/core/dispatch/job-needs.ts by control-plane/core/dispatch/pick-node.test.ts
 shortfallOf | if (unknownTo( | a request that no node can serve › names a field that nodes of another version do not follow
-control-plane/core/dispatch/job-needs.ts by test/contract/hidden-frames.test.ts
-admittedMegapixels | finishing: | jobs whose memory is hidden in margins wait, and others do not
-admittedMegapixels | background: | jobs whose memory is hidden in a background wait, and others do not
+control-plane/core/dispatch/job-needs.ts by test/contract/frames.test.ts
+admittedMegapixels | finishing: | counts on the node what it was placed for, and is refused there for what was known
+admittedMegapixels | background: | counts on the node what it was placed for, and is refused there for what was known
 control-plane/core/dispatch/job-run.ts by control-plane/core/attempts/refused-attempts.test.ts
 #tryNodes | if (unknownTo( | a header over 4096 bytes › goes to a node that takes it, whichever was chosen
 #after | === 'rejected' | a request that nodes reject › is tried once more on the only node

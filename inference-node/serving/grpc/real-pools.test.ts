@@ -23,6 +23,7 @@ const size = { width: WIDTH, height: HEIGHT };
 /** The graph's matte of a picture is its brightness. */
 const BRIGHTNESS = 120;
 const log = pino({ level: 'silent' });
+const OPTIONS = { engines: 1, threadsPerEngine: 1, childEnv: STARTED_ENV, log };
 
 const RED_MARK = await sharp({ create: { width: 20, height: 20, channels: 3, background: '#f00' } })
   .png()
@@ -36,7 +37,7 @@ let file: Buffer;
 
 test.before(async () => {
   const model = await writeTinyModel(directory, { kind: 'mean' });
-  engines = openEnginePool({ model, engines: 1, threadsPerEngine: 1, childEnv: STARTED_ENV, log });
+  engines = openEnginePool({ ...OPTIONS, model });
   pictures = await openPicturePool({ workers: 1, childEnv: STARTED_ENV, log });
   await engines.ready();
   node = await openShell({ model, engines, role: 'subject' }, pictures);
@@ -50,6 +51,22 @@ test.after.always(async () => {
   await node?.close();
   for (const pool of [engines, pictures]) await pool?.close(0);
 });
+
+async function openEngines(t: ExecutionContext, model: PlanRun['model']) {
+  const own = openEnginePool({ ...OPTIONS, model });
+  t.teardown(() => own.close(0));
+  await own.ready();
+  return own;
+}
+
+async function openNode(t: ExecutionContext, model: PlanRun['model']) {
+  const shell = await openShell(
+    { model, engines: await openEngines(t, model), role: 'subject' },
+    pictures,
+  );
+  t.teardown(() => shell.close());
+  return shell;
+}
 
 test('cuts a picture out, in every format and as a mask', async t => {
   for (const outputFormat of [
@@ -102,17 +119,7 @@ test('a mark stays in its corner of portraits and landscapes, however they fit t
     const bySide = fit === 'short-side' ? { sides } : {};
     const folder = await temporaryFolder(t);
     const model = await writeTinyModel(folder, { kind: 'red', form: { ...form, ...bySide } });
-    const own = openEnginePool({
-      model,
-      engines: 1,
-      threadsPerEngine: 1,
-      childEnv: STARTED_ENV,
-      log,
-    });
-    t.teardown(() => own.close(0));
-    await own.ready();
-    const shell = await openShell({ model, engines: own, role: 'subject' }, pictures);
-    t.teardown(() => shell.close());
+    const shell = await openNode(t, model);
     for (const [width, height] of [
       [60, 120],
       [120, 60],
@@ -152,15 +159,7 @@ test('a model that refines decides in the unsure band, and nowhere else', async 
   const model = await writeTinyModel(directory, {
     ...{ kind: 'refined', form: { ...form, trimap: true }, width: 64, height: 64 },
   });
-  const refining = openEnginePool({
-    model,
-    engines: 1,
-    threadsPerEngine: 1,
-    childEnv: STARTED_ENV,
-    log,
-  });
-  t.teardown(() => refining.close(0));
-  await refining.ready();
+  const refining = await openEngines(t, model);
   // The picture's brightness is its matte: black, a ramp of half a red, white.
   const pixels = Buffer.alloc(3 * WIDTH * HEIGHT, 255);
   for (let i = 0; i < WIDTH * HEIGHT; i++) {
@@ -223,17 +222,7 @@ const drawn = (shapes: string) => {
 /** Opens a node whose matte is a picture's brightness, seen in 128 x 128 pixels. */
 async function openBrightness(t: ExecutionContext) {
   const model = await writeTinyModel(directory, { kind: 'mean', width: 128, height: 128 });
-  const own = openEnginePool({
-    model,
-    engines: 1,
-    threadsPerEngine: 1,
-    childEnv: STARTED_ENV,
-    log,
-  });
-  t.teardown(() => own.close(0));
-  await own.ready();
-  const shell = await openShell({ model, engines: own, role: 'subject' }, pictures);
-  t.teardown(() => shell.close());
+  const shell = await openNode(t, model);
   return async (picture: Sharp) => {
     const resultKind = ResultKind.RESULT_KIND_MASK;
     const caller = await new MatteCaller(shell).serve(await picture.png().toBuffer(), {

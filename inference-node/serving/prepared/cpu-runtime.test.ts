@@ -29,6 +29,7 @@ const test = ava;
 const ALPHA = Buffer.alloc(10_000, 100);
 const ALIKE = { onnxruntime: ALPHA, openvino: ALPHA };
 const PEAK = 3e8;
+const FASTER = { timeShare: 0.8, peakBytes: PEAK, alphas: ALIKE };
 const OPENVINO = { version: '1', library: '/nowhere/libopenvino.so' };
 const { signal } = new AbortController();
 const AUTO: RuntimeOptions = { wanted: 'auto', openvino: OPENVINO, comparing: signal };
@@ -56,11 +57,7 @@ async function open(t: ExecutionContext, comparison: RuntimeComparison | Error) 
 }
 
 test('a faster OpenVINO that answers alike is chosen, once on a machine', async t => {
-  const { model, calls, prepare } = await open(t, {
-    timeShare: 0.8,
-    peakBytes: PEAK,
-    alphas: ALIKE,
-  });
+  const { model, calls, prepare } = await open(t, FASTER);
   t.is(
     runtimeOf(await recordedRuntime(model, AUTO, HERE)),
     'onnxruntime',
@@ -172,11 +169,7 @@ test('an OpenVINO that is named runs though it is slower, and not where it answe
 });
 
 test('a damaged record, another version and an altered file are made again', async t => {
-  const { model, calls, prepare } = await open(t, {
-    timeShare: 0.8,
-    peakBytes: PEAK,
-    alphas: ALIKE,
-  });
+  const { model, calls, prepare } = await open(t, FASTER);
   const { path = '' } = (await prepare()).openvino?.compiled ?? {};
   await writeFile(path, 'altered');
   t.is(runtimeOf(await recordedRuntime(model, AUTO, HERE)), 'onnxruntime');
@@ -193,8 +186,7 @@ test('a damaged record, another version and an altered file are made again', asy
 });
 
 test('what OpenVINO compiled is made again where another user may write it, and not run from their folder', async t => {
-  const comparison = { timeShare: 0.8, peakBytes: PEAK, alphas: ALIKE };
-  const { model, calls, prepare } = await open(t, comparison);
+  const { model, calls, prepare } = await open(t, FASTER);
   const { path: compiled = '' } = (await prepare()).openvino?.compiled ?? {};
   const reason = async () => (await recordedRuntime(model, AUTO, HERE)).runtimeFallback ?? '';
   await chmod(compiled, 0o666);
@@ -218,8 +210,7 @@ test('what OpenVINO compiled is made again where another user may write it, and 
 });
 
 test.serial('what OpenVINO compiled for another user is not run', async t => {
-  const comparison = { timeShare: 0.8, peakBytes: PEAK, alphas: ALIKE };
-  const { model, prepare } = await open(t, comparison);
+  const { model, prepare } = await open(t, FASTER);
   const { path: compiled = '' } = (await prepare()).openvino?.compiled ?? {};
   if (process.getuid?.() === 0) await chown(compiled, 1, 1);
   else {
@@ -231,8 +222,7 @@ test.serial('what OpenVINO compiled for another user is not run', async t => {
 });
 
 test('what an engine of the last release loads again stays for a day', async t => {
-  const comparison = { timeShare: 0.8, peakBytes: PEAK, alphas: ALIKE };
-  const { model, prepare } = await open(t, comparison);
+  const { model, prepare } = await open(t, FASTER);
   const { path = '' } = (await prepare()).openvino?.compiled ?? {};
   const newer = { ...AUTO, openvino: { ...OPENVINO, version: '2' } };
   await prepare(newer);
@@ -267,11 +257,7 @@ test('OpenVINO is not asked where it is unwanted, missing, or the graph is not f
 const FORM = { inputType: 'float32', layout: 'nchw', fit: 'stretch', inverted: false } as const;
 
 test('an added model has its record beside what was prepared, by what describes its answer', async t => {
-  const { model, calls, prepare } = await open(t, {
-    timeShare: 0.8,
-    peakBytes: PEAK,
-    alphas: ALIKE,
-  });
+  const { model, calls, prepare } = await open(t, FASTER);
   const recordsBeside = `${model.path}.prepared`;
   const added: PreparedModel = { ...model, recordsBeside, form: FORM, peakBytes: 2e8 };
   const chosen = await prepare(AUTO, added);
