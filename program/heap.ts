@@ -27,7 +27,7 @@ export function letHeapGrow(): void {
   setFlagsFromString(YOUNG_FLAG);
 }
 /** Far less than V8's bound: not all of it is young any more. */
-export const GATHERED_BYTES_MAX = 16 * 1024 * 1024;
+const GATHERED_BYTES_MAX = 16 * 1024 * 1024;
 /** Each look takes a microsecond. */
 const LOOK_INTERVAL_MS = 100;
 

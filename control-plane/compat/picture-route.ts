@@ -64,7 +64,7 @@ export interface PictureInterface<Body, Asked extends AskedPicture> {
  * That is beyond the retries of any client, and soon enough for people who want a picture made
  * again.
  */
-export const REMEMBERED_MS = 600_000;
+const REMEMBERED_MS = 600_000;
 /** Most photos are done by then. */
 const RETRY_AFTER_S = 2;
 

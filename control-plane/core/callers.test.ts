@@ -7,11 +7,10 @@ import ava from 'ava';
 import type { ApiKeyStore } from './keys/api-key-store.ts';
 import { refusalOfKey } from './keys/authenticate.ts';
 import { KeyUses } from './keys/key-uses.ts';
-import { RateLimits, type RateQuotaStore } from './rates/rate-limits.ts';
+import { RateLimits } from './rates/rate-limits.ts';
 import {
   leaseQuota,
   type QuotaAsk,
-  type QuotaUse,
   quotaBlockOf,
   RATE_WINDOW_MS,
   type RateKind,
@@ -23,11 +22,11 @@ const test = ava.serial;
 const START = 1000 * RATE_WINDOW_MS;
 
 /** The shared row without its database, on a clock the test sets. */
-class Quotas implements RateQuotaStore {
+class Quotas {
   now = START;
   statements = 0;
   away = false;
-  readonly #rows = new Map<string, QuotaUse>();
+  readonly #rows = new Map<string, ReturnType<typeof leaseQuota>>();
 
   async nowMs(): Promise<number> {
     this.#count();

@@ -134,7 +134,7 @@ export function composeConditions(
   return { acceptance, readiness };
 }
 
-export interface ServiceParts
+interface ServiceParts
   extends Pick<
     Base,
     'config' | 'log' | 'stores' | 'blobs' | 'secrets' | 'views' | 'events' | 'guard'

@@ -2,24 +2,15 @@
 import assert from 'node:assert/strict';
 import { fc, holds } from '@matting/test-support/property-tests.ts';
 import test from 'ava';
-import {
-  FIRST_ADMISSION_MS_MAX,
-  failureDue,
-  JOB_MS_MAX,
-  type JobState,
-  LOST_ATTEMPTS_MAX,
-  LOST_WITH_PROCESS_MAX,
-  TAKEOVERS_MAX,
-} from './jobs/job.ts';
+import { failureDue, JOB_MS_MAX, type JobState } from './jobs/job.ts';
 import {
   type AccountQueue,
   aheadOf,
   RETRY_AFTER_MAX_S,
-  RETRY_AFTER_MIN_S,
   retryAfterS,
   UNFETCHED_MEGAPIXELS,
 } from './jobs/queue-bound.ts';
-import { leaseQuota, type QuotaUse, quotaBlockOf, RATE_WINDOW_MS } from './rates/rate-windows.ts';
+import { leaseQuota, quotaBlockOf, RATE_WINDOW_MS } from './rates/rate-windows.ts';
 import {
   isWebhookSchedule,
   nextWaitMs,
@@ -27,6 +18,11 @@ import {
   WEBHOOK_SCHEDULE_MS,
 } from './webhooks/webhook-schedule.ts';
 
+const RETRY_AFTER_MIN_S = 5;
+const TAKEOVERS_MAX = 10;
+const LOST_WITH_PROCESS_MAX = 2;
+const LOST_ATTEMPTS_MAX = 3;
+const FIRST_ADMISSION_MS_MAX = 3_600_000;
 const MAX = 1000;
 const CALLER = 'caller';
 
@@ -117,7 +113,7 @@ test('a rate › a lease never goes beyond the limit', t => {
 
 test('a rate › a window starts empty, and what belongs to another one is void', t => {
   const next = START + RATE_WINDOW_MS;
-  const full: QuotaUse = { windowStartMs: START, leased: 100 };
+  const full = { windowStartMs: START, leased: 100 };
   const fresh = { windowStartMs: next, leased: 10, granted: 10 };
   t.deepEqual(leaseQuota(undefined, { ...ask, windowStartMs: next }, next), fresh);
   t.deepEqual(leaseQuota(full, { ...ask, windowStartMs: next }, next), fresh);

@@ -8,10 +8,11 @@ import ava, { type ExecutionContext } from 'ava';
 import sinon from 'sinon';
 import { HeldLease } from './attempts/held-lease.ts';
 import { ReadinessService } from './http/readiness.ts';
-import { type Claim, LEASE_MS, LEASE_RENEW_MS } from './jobs/job.ts';
+import { type Claim, LEASE_MS } from './jobs/job.ts';
 import type { QueuedWork } from './jobs/job-queue.ts';
 import { AcceptanceGate } from './submission/acceptance-gate.ts';
 
+const LEASE_RENEW_MS = 5_000;
 const test = ava.serial;
 
 const claim: Claim = { jobId: 'a job', holder: 'this replica', fence: 3 };

@@ -92,7 +92,7 @@ function storesWithoutEnds(database: Database) {
 
 /* The very first start. */
 
-export type BootstrapOutcome =
+type BootstrapOutcome =
   | { readonly created: true; readonly accountId: string; readonly token: string }
   | { readonly created: false };
 

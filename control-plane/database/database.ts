@@ -71,9 +71,9 @@ export interface Database {
  */
 
 /** Lost rounds against other transactions; the account's row comes first everywhere, so few are. */
-export const CONFLICT_RETRIES_MAX = 50;
+const CONFLICT_RETRIES_MAX = 50;
 /** Broken connections in a row: a restart of the pool's is bridged, an outage is not. */
-export const CONNECTION_RETRIES_MAX = 4;
+const CONNECTION_RETRIES_MAX = 4;
 /** No new round of a burst begins after this. */
 const RETRY_MS_MAX = 10_000;
 const CONFLICT_PAUSE_MS_MAX = 100;
@@ -189,7 +189,7 @@ function reasonOf(kind: DatabaseErrorKind, cause: unknown): string {
 }
 
 /** An account alone may have half of them wait: as many as could wait for a connection. */
-export const ACCOUNTS_WAITING_MAX = 4096;
+const ACCOUNTS_WAITING_MAX = 4096;
 /** One for each connection that the public port takes: no caller is refused for another. */
 const UNKNOWN_WAITING_MAX = 10_000;
 /**

@@ -27,7 +27,7 @@ export interface Member {
 }
 
 /** One statement's rows. */
-export type Ask = (statement: string) => Promise<unknown>;
+type Ask = (statement: string) => Promise<unknown>;
 
 interface ServerVariable {
   readonly Variable_name: string;

@@ -1,10 +1,10 @@
 /** The loop of rounds, by a clock of the test. */
 import ava from 'ava';
-import { type LoopClock, RoundLoop } from './round-loop.ts';
+import { RoundLoop } from './round-loop.ts';
 
 const test = ava.serial;
 
-class TestClock implements LoopClock {
+class TestClock {
   readonly #timers = new Set<{ readonly atMs: number; readonly act: () => void }>();
   #nowMs = 0;
 

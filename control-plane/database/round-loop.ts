@@ -45,7 +45,7 @@ function nextMode(mode: LoopMode, event: LoopEvent): LoopMode {
 }
 
 /** Time as the loop needs it; a simulation has its own. */
-export interface LoopClock {
+interface LoopClock {
   now(): number;
   after(ms: number, act: () => void): () => void;
 }

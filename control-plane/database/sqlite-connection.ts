@@ -7,7 +7,7 @@ import type { CompiledQuery, QueryResult } from 'kysely';
 import { databaseErrorKind } from './engines.ts';
 
 /** How long a statement waits for another process's write lock before it fails with SQLITE_BUSY. */
-export const SQLITE_BUSY_WAIT_MS_MAX = 5_000;
+const SQLITE_BUSY_WAIT_MS_MAX = 5_000;
 /** The longest pause of that wait; jittered, so that waiting processes do not march in step. */
 const SQLITE_BUSY_PAUSE_MS_MAX = 12;
 /** Prepared statements kept; the store has about a hundred texts. */
@@ -100,7 +100,7 @@ export class SqliteConnection {
 }
 
 /** Callers that wait for their turn; one more gets POOL_QUEUE_LIMIT at once. */
-export const SQLITE_WAITERS_MAX = 2_000;
+const SQLITE_WAITERS_MAX = 2_000;
 
 /** Lets the callers of a connection use it one at a time, in the order in which they asked. */
 export function oneAtATime(): Semaphore {

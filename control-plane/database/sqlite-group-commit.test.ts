@@ -6,9 +6,10 @@ import { setImmediate as turn } from 'node:timers/promises';
 import { at } from '@matting/test-support/at.ts';
 import ava from 'ava';
 import { databaseErrorKind } from './engines.ts';
-import { SQLITE_WAITERS_MAX, SqliteConnection } from './sqlite-connection.ts';
+import { SqliteConnection } from './sqlite-connection.ts';
 import { SqliteGroupCommit } from './sqlite-group-commit.ts';
 
+const SQLITE_WAITERS_MAX = 2_000;
 const test = ava.serial;
 
 let directory: string;

@@ -5,9 +5,11 @@ import { ContractError } from '@matting/proto/contract/errors.ts';
 import { fc } from '@matting/test-support/property-tests.ts';
 import test from 'ava';
 import { FIELDS_MAX } from './body-fields.ts';
-import { boundaryOf, MultipartReader, PART_HEAD_BYTES_MAX } from './multipart.ts';
+import { boundaryOf, MultipartReader } from './multipart.ts';
 import { parseContentType } from './request-headers.ts';
 import { BOUNDARY, formOf, partOf, refusalOf, splits } from './test/forms.ts';
+
+const PART_HEAD_BYTES_MAX = 8192;
 
 interface Read {
   readonly name: string;

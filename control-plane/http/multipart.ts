@@ -180,7 +180,7 @@ export class PartText {
 }
 
 /** Far above what any client writes: a name, a file name of 255 characters twice, a type. */
-export const PART_HEAD_BYTES_MAX = 8192;
+const PART_HEAD_BYTES_MAX = 8192;
 /** Line ends before the first delimiter, blanks behind a delimiter, white space behind the last. */
 const PADDING_BYTES_MAX = 64;
 /** A head up to its bound and its end; every other beginning is shorter. */

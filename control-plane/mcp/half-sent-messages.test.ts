@@ -6,9 +6,10 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { fundedCaller } from '@matting/core/test/fixtures.ts';
 import ava from 'ava';
 import sinon from 'sinon';
-import { SMALL_MESSAGE_BYTES_MAX, SMALL_MESSAGE_MS_MAX, TEXT_BYTES_MAX } from './read-message.ts';
+import { SMALL_MESSAGE_BYTES_MAX, TEXT_BYTES_MAX } from './read-message.ts';
 import { callOf, HEADERS, openTestApp, post, useTestApp } from './test/mcp-client.ts';
 
+const SMALL_MESSAGE_MS_MAX = 5000;
 const test = ava.serial;
 
 const app = useTestApp(test, { credits: 100, jobsInFlightMax: 1000 });

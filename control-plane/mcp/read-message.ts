@@ -28,7 +28,7 @@ export const TEXT_BYTES_MAX = 16 * 1024;
 /** A message without a picture fits in this: a call by a URL has a few hundred bytes. */
 export const SMALL_MESSAGE_BYTES_MAX = 16 * 1024;
 /** The limit holds from the headers' checks to the last byte, as for a form. */
-export const SMALL_MESSAGE_MS_MAX = 5000;
+const SMALL_MESSAGE_MS_MAX = 5000;
 
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;

@@ -23,7 +23,7 @@ import type { PortalSettings } from './settings.ts';
 import type { PasswordCosts } from './sign-in/passwords.ts';
 import { ReadUsage, readUsageQuery } from './usage/read-usage.ts';
 
-export interface OpenedPortal extends PackageParts {
+interface OpenedPortal extends PackageParts {
   readonly httpInterface: HttpInterface;
   readonly readUsage: ReadUsage;
   readonly readPackages: { view(): typeof PACKAGES_VIEW };

@@ -5,11 +5,7 @@ import { ContractError } from '@matting/proto/contract/errors.ts';
 import { type Finishing, SHADOW } from '@matting/proto/contract/finishing.ts';
 import ava from 'ava';
 import { RemovebgRefusal } from './removebg-errors.ts';
-import {
-  type RemovebgRequest,
-  requireRegionIn,
-  requireRemovebgRequest,
-} from './removebg-request.ts';
+import { requireRegionIn, requireRemovebgRequest } from './removebg-request.ts';
 import type { RemovebgPicture, RemovebgSize, RemovebgText } from './removebg-values.ts';
 
 const test = ava.serial;
@@ -22,7 +18,7 @@ function requestOf(
   texts: Texts,
   pictures: readonly RemovebgPicture[] = ['image_file'],
   removebgDefaultSize: RemovebgSize = 'auto',
-): RemovebgRequest {
+) {
   const given = new Map(Object.entries(texts) as [RemovebgText, TextValue][]);
   const fields = { texts: given, pictures: new Set(pictures) };
   return requireRemovebgRequest(fields, { ...POLICY, removebgDefaultSize });

@@ -66,7 +66,7 @@ export interface RemovebgPolicy extends OutgoingPolicy {
   readonly removebgDefaultSize: RemovebgSize;
 }
 
-export interface RemovebgRequest {
+interface RemovebgRequest {
   readonly request: MattingRequest;
   /** Whether the answer names the kind of subject, which is always `other`. */
   readonly saysType: boolean;

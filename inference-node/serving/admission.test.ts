@@ -12,16 +12,16 @@ import {
   type EngineModel,
   enginesAtMost,
   enginesInMemory,
-  FILE_BYTES_MAX,
   operatorsBudget,
   type Permit,
   readMemoryLimitBytes,
   requireMegapixelBudget,
 } from './admission.ts';
-import { CLOSE_GRACE_MS, type DrainSteps, drainNode } from './drain.ts';
+import { type DrainSteps, drainNode } from './drain.ts';
 import { type NodeState, NodeStatus } from './node-state.ts';
 import { FakeEnginePool, FakePicturePool, StageGates } from './test/fake-pools.ts';
 
+const CLOSE_GRACE_MS = 5000;
 const test = ava.serial;
 
 const LIMITS = { imagesMax: 3, megapixelsMax: 60, megapixelsAloneMax: 100 };
@@ -99,7 +99,7 @@ test('Admission › follows a budget that shrinks, and keeps what is in', t => {
 
 test('Admission › bounds the bytes of the files together', t => {
   const admission = new Admission(LIMITS);
-  admission.admit({ megapixels: 1, fileBytes: FILE_BYTES_MAX - 10 });
+  admission.admit({ megapixels: 1, fileBytes: 512 * 1024 * 1024 - 10 });
   t.is(refusal(admission, { megapixels: 1, fileBytes: 11 }), 'NODE_SHORT_OF_MEMORY');
   admission.admit({ megapixels: 1, fileBytes: 10 });
 });

@@ -14,7 +14,7 @@ import { BYTES_PER_MEGAPIXEL, countedMegapixels } from '@matting/proto/contract/
 import { largestInput, type PreparedModel } from './models/prepared-model.ts';
 
 /** Files of all admitted images together: ten of the largest. They lie in the main process. */
-export const FILE_BYTES_MAX = 512 * 1024 * 1024;
+const FILE_BYTES_MAX = 512 * 1024 * 1024;
 
 export interface MegapixelBudget {
   readonly megapixelsMax: number;

@@ -29,7 +29,7 @@ import type { Logger } from 'pino';
 
 export const FINISH_MAX_MS = 130_000;
 const ABORT_MAX_MS = 1000;
-export const CLOSE_GRACE_MS = 5000;
+const CLOSE_GRACE_MS = 5000;
 /**
  * After this time from SIGKILL the node gives a child up: it is in the kernel, and cannot be ended
  * from here.

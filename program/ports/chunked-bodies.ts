@@ -7,9 +7,9 @@
 import { IncomingMessage, type Server } from 'node:http';
 
 /** Chunks that every body may have; clients that write a form in small pieces send some hundreds. */
-export const CHUNKS_FREE = 1024;
+const CHUNKS_FREE = 1024;
 /** The bytes that each further chunk needs on average: HTTP libraries write 4 KiB and more. */
-export const CHUNK_BYTES_MIN = 512;
+const CHUNK_BYTES_MIN = 512;
 /** Chunks are gathered up to this size, or to the next tick of the loop. Larger ones go on alone. */
 const GATHERED_BYTES = 16 * 1024;
 

@@ -53,9 +53,9 @@ import { boundMessages, MESSAGE_FAULTS } from './bounded-messages.ts';
 import { connectionsMaxOf, type GuardBounds } from './guard-bounds.ts';
 import { refuseStream } from './refused-stream.ts';
 
-export const STREAM_WINDOW_BYTES = 1024 * 1024;
-export const CONNECTION_WINDOW_BYTES = 4 * 1024 * 1024;
-export const STRANGER_STREAMS_MAX = 8;
+const STREAM_WINDOW_BYTES = 1024 * 1024;
+const CONNECTION_WINDOW_BYTES = 4 * 1024 * 1024;
+const STRANGER_STREAMS_MAX = 8;
 /**
  * The bytes that a call can send before its caller has shown a token. gRPC's clients read a
  * server's settings before their first call, so one that streams a file without waiting sends this

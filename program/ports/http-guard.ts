@@ -357,7 +357,7 @@ function takenBytes(socket: Socket): number {
 }
 
 /** Under way on one connection; browsers and the clients of today send one. */
-export const PIPELINED_MAX = 16;
+const PIPELINED_MAX = 16;
 
 type RequestListener = (request: IncomingMessage, response: ServerResponse) => void;
 

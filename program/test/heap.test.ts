@@ -1,13 +1,8 @@
 import { execFileSync } from 'node:child_process';
 import test from 'ava';
-import {
-  collectYoungBuffers,
-  GATHERED_BYTES_MAX,
-  GROWTH_FLAG,
-  YOUNG_FLAG,
-  YoungBuffers,
-} from '../heap.ts';
+import { collectYoungBuffers, GROWTH_FLAG, YOUNG_FLAG, YoungBuffers } from '../heap.ts';
 
+const GATHERED_BYTES_MAX = 16 * 1024 * 1024;
 const MB = 1024 * 1024;
 
 class StubHeap {

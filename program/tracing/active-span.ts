@@ -119,7 +119,7 @@ export interface TracedProgram {
 const SAMPLED = 1;
 const ERROR: SpanStatusCode.ERROR = 2;
 /** 55 characters of traceparent, a blank, and what W3C Trace Context lets tracestate have. */
-export const KEPT_CONTEXT_LENGTH_MAX = 568;
+const KEPT_CONTEXT_LENGTH_MAX = 568;
 
 const active = new AsyncLocalStorage<StartedSpan | undefined>();
 

@@ -4,7 +4,7 @@ import { createHash } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { ExecutionContext, SerialFn } from 'ava';
 import { resultOfThumbnail } from '../../control-plane/core/jobs/job.ts';
-import { Sweeper, type SweeperOptions } from '../../control-plane/core/retention/sweep.ts';
+import { Sweeper } from '../../control-plane/core/retention/sweep.ts';
 import type { BlobStore } from '../../control-plane/core/storage/blob-store.ts';
 import type { Stores } from '../../control-plane/core/stores.ts';
 import { fundedCaller } from '../../control-plane/core/test/fixtures.ts';
@@ -37,7 +37,7 @@ const KILLS_AN_IMAGE = 5;
 const LATER_MS = 2 * 3_600_000;
 
 /** The fleet's own sweeper has been round less than an hour ago. */
-const ALWAYS_OURS: SweeperOptions['sweeps'] = {
+const ALWAYS_OURS: ConstructorParameters<typeof Sweeper>[0]['sweeps'] = {
   claim: async holder => ({ claim: { holder, fence: 1 }, walk: { part: 0, ageMs: null } }),
   renew: async () => true,
   release: async () => true,

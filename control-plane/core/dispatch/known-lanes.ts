@@ -11,7 +11,7 @@ import {
 } from '../jobs/lanes.ts';
 import type { Shares } from './fair-order.ts';
 
-export const LANES_MAX = 32;
+const LANES_MAX = 32;
 
 /**
  * The lanes to read now, LANES_MAX at most: of synchronous and aged jobs first, unpaid ones

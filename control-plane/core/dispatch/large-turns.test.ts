@@ -1,14 +1,12 @@
 import test from 'ava';
 import { snapshotWith } from '../test/nodes-seen.ts';
-import {
-  LargeTurns,
-  TURN_AFTER_MS,
-  TURN_MS_MAX,
-  TURN_PAUSE_MS,
-  type WaitingForNode,
-} from './large-turns.ts';
+import { LargeTurns } from './large-turns.ts';
 
-function waiting(jobId: string, megapixels: number, waitedMs = TURN_AFTER_MS): WaitingForNode {
+const TURN_PAUSE_MS = 10_000;
+const TURN_MS_MAX = 30_000;
+const TURN_AFTER_MS = 10_000;
+
+function waiting(jobId: string, megapixels: number, waitedMs = TURN_AFTER_MS) {
   const pixels = megapixels * 1e6;
   const needs = { inputFormat: 'png', pixels, outputFormat: 'png' } as const;
   return { jobId, waitedMs, needs, excludedBoots: undefined };

@@ -15,13 +15,13 @@ import type { JobNeeds } from './job-needs.ts';
 import { hasRoomFor, nodeShortOfMemory } from './pick-node.ts';
 
 /** A node works through what it has in less, so that only a lack of memory lasts so long. */
-export const TURN_AFTER_MS = 10_000;
+const TURN_AFTER_MS = 10_000;
 /** The images that the node has when the turn begins end within this time, or it hangs. */
-export const TURN_MS_MAX = 30_000;
-export const TURN_PAUSE_MS = 10_000;
+const TURN_MS_MAX = 30_000;
+const TURN_PAUSE_MS = 10_000;
 
 /** A job that waits for a node. */
-export interface WaitingForNode {
+interface WaitingForNode {
   readonly jobId: string;
   readonly waitedMs: number;
   readonly needs: JobNeeds;

@@ -5,18 +5,7 @@ import { CAPABILITIES } from '@matting/proto/contract/capabilities.ts';
 import { type Finishing, NO_MARGINS } from '@matting/proto/contract/finishing.ts';
 import { fc, holds } from '@matting/test-support/property-tests.ts';
 import ava from 'ava';
-import {
-  EJECTION_MS,
-  EJECTION_MS_MAX,
-  FAULTS_IN_A_ROW_MAX,
-  isProven,
-  judged,
-  NEW_NODE,
-  type NodeTrust,
-  PROVEN_SUCCESSES,
-  WINDOW_MS,
-  WINDOW_OUTCOMES_MIN,
-} from '../nodes/node-trust.ts';
+import { isProven, judged, NEW_NODE, type NodeTrust } from '../nodes/node-trust.ts';
 import { type NodeAbility, type NodeSnapshot, NodeView } from '../nodes/node-view.ts';
 import { ABILITIES, REPORT as IDLE, snapshotWith } from '../test/nodes-seen.ts';
 import { AdvertisedNodes } from './advertised-nodes.ts';
@@ -32,15 +21,17 @@ import {
 import { refusalOf } from './node-refusals.ts';
 import {
   expectedWaitMs,
-  FULL_SCAN_NODES_MAX,
   hasRoomFor,
   isIncapable,
-  LEAD_MS,
   pickNode,
   waitMsMax,
   workMs,
 } from './pick-node.ts';
 
+const PROVEN_SUCCESSES = 5;
+const FAULTS_IN_A_ROW_MAX = 5;
+const EJECTION_MS_MAX = 300_000;
+const EJECTION_MS = 30_000;
 const test = ava.serial;
 
 const snapshot = (changes: Partial<NodeSnapshot> = {}) =>
@@ -156,7 +147,7 @@ test('pickNode › goes back to an avoided node only where no other good one is 
 
 test('pickNode › takes the first to finish in a small fleet, of those with a free engine if there are', t => {
   holds(t, [anyFleet, anyRandom], (fleet, random) => {
-    const small = fleet.slice(0, FULL_SCAN_NODES_MAX).map(node => ({ ...node, ejectedUntilMs: 0 }));
+    const small = fleet.slice(0, 15).map(node => ({ ...node, ejectedUntilMs: 0 }));
     const choice = pickNode(small, photo, { ...now, random });
     if (choice.kind !== 'picked') return;
     const finishMs = (node: NodeSnapshot) => expectedWaitMs(node, NOW_MS) + workMs(node, photo);
@@ -203,7 +194,7 @@ test('pickNode › counts what it has started since the last report', t => {
 });
 
 test('pickNode › lets a job that has waited long wait longer on a node', t => {
-  const fleet = [snapshot({ estimatedWaitMs: NOW_MS + LEAD_MS + 500 })];
+  const fleet = [snapshot({ estimatedWaitMs: NOW_MS + 50 + 500 })];
   const random = () => 0;
   t.is(pickNode(fleet, photo, { ...now, random }).kind, 'busy');
   const waited = { nowMs: NOW_MS, waitedMs: 60_000, random };
@@ -401,7 +392,7 @@ test('the trust in a node › is won by successes, and lost by faults in a row',
 });
 
 test('the trust in a node › is lost where half of many fail, never by a few', t => {
-  const mixed = Array.from({ length: WINDOW_OUTCOMES_MIN }, (_, index) =>
+  const mixed = Array.from({ length: 10 }, (_, index) =>
     index % 2 === 0 ? 'well' : 'fault',
   ) as Outcome[];
   t.is(after(mixed.slice(0, -1)).ejectedUntilMs, 0);
@@ -411,7 +402,7 @@ test('the trust in a node › is lost where half of many fail, never by a few', 
 test('the trust in a node › forgets faults with their window', t => {
   let trust = NEW_NODE;
   for (let round = 0; round < 40; round += 1) {
-    trust = judged(trust, round % 2 === 0 ? 'well' : 'fault', 1 + round * (WINDOW_MS / 4));
+    trust = judged(trust, round % 2 === 0 ? 'well' : 'fault', 1 + round * 7500);
   }
   t.is(trust.ejectedUntilMs, 0);
 });

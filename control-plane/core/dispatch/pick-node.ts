@@ -19,13 +19,13 @@ import { admittedMegapixels, canDo, canSurelyDo, type JobNeeds } from './job-nee
 import { costsAt, hasPlaceForOthers, isOther, loadWait } from './model-costs.ts';
 
 /** Up to this size comparing every node costs less than it gains. */
-export const FULL_SCAN_NODES_MAX = 15;
+const FULL_SCAN_NODES_MAX = 15;
 const CHOICES = 2;
 /** After so many draws the fleet counts as nearly full, and every node is compared. */
 const DRAWS_MAX = 64;
 
 /** A job may be sent so long before an engine is free: claim, header, first bytes take as long. */
-export const LEAD_MS = 50;
+const LEAD_MS = 50;
 /** Share of the time a job has waited that it may wait again on a node. */
 const WAITED_SHARE = 0.1;
 /** Share of the time since a report that an overdue wait is expected to last on. */

@@ -10,7 +10,6 @@ import { isPublicAddress } from '@matting/http/outgoing/open-addresses.ts';
 import {
   type CreateConnector,
   OutgoingGuard,
-  type OutgoingGuardOptions,
   type ResolveHost,
 } from '@matting/http/outgoing/outgoing-guard.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
@@ -126,7 +125,10 @@ const PUBLIC = '93.184.215.14';
 
 function checkOf(
   resolveHost: ResolveHost,
-  { resolveMs, ...options }: Partial<OutgoingGuardOptions> & { resolveMs?: number } = {},
+  {
+    resolveMs,
+    ...options
+  }: Partial<ConstructorParameters<typeof OutgoingGuard>[0]> & { resolveMs?: number } = {},
 ): CallbackAddressCheck {
   const guard = new OutgoingGuard({ policy: POLICY, resolveHost, ...options });
   return new CallbackAddressCheck(guard, resolveMs);

@@ -5,7 +5,6 @@ import { syncBuiltinESMExports } from 'node:module';
 import net from 'node:net';
 import { PassThrough } from 'node:stream';
 import timers, { setTimeout as delay } from 'node:timers/promises';
-import { PIPELINED_MAX } from '@matting/program/ports/http-guard.ts';
 import { REQUEST_BODY_BYTES_MAX } from '@matting/proto/contract/limits.ts';
 import ava, { type ExecutionContext } from 'ava';
 import sinon from 'sinon';
@@ -20,6 +19,7 @@ import {
 } from '../test/support/test-app.ts';
 import { readMattingJson } from './read-matting-body.ts';
 
+const PIPELINED_MAX = 16;
 const test = ava.serial;
 
 /** Far above what the system takes for a connection that is not read. */

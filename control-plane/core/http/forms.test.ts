@@ -4,7 +4,6 @@ import http from 'node:http';
 import net from 'node:net';
 import { PassThrough, type Readable } from 'node:stream';
 import { BOUNDARY, FORM_TYPE, formOf, imagePart, partOf } from '@matting/http/test/forms.ts';
-import { CHUNKS_FREE } from '@matting/program/ports/chunked-bodies.ts';
 import type { ContractError } from '@matting/proto/contract/errors.ts';
 import { IMAGE_BYTES_MAX, REQUEST_BODY_BYTES_MAX } from '@matting/proto/contract/limits.ts';
 import { fc } from '@matting/test-support/property-tests.ts';
@@ -215,7 +214,7 @@ test('a body in tiny chunks › ends the connection of a stranger, however it wo
     const socket = net.connect(port, '127.0.0.1');
     socket.on('error', () => undefined);
     socket.write(`POST ${path} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n`);
-    socket.write('1\r\nx\r\n'.repeat(100 * CHUNKS_FREE));
+    socket.write('1\r\nx\r\n'.repeat(100 * 1024));
     socket.resume();
     await new Promise(resolve => socket.on('close', resolve));
     t.deepEqual(ended, ['small_chunks'], path);

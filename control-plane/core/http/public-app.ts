@@ -69,7 +69,7 @@ export interface HttpContext {
   readonly document: ServedDocument;
 }
 
-export interface AppOptions extends ConnectionsOptions {
+interface AppOptions extends ConnectionsOptions {
   readonly baseUrl: string;
   readonly syncWaitMs: number;
   readonly readsRequireIdempotencyKey: boolean;

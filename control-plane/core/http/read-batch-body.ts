@@ -12,7 +12,7 @@ import { meantField } from './meant-fields.ts';
 import { MATTING_JSON } from './read-matting-body.ts';
 
 /** 1,000 URLs of 2048 characters and their references, with room for escapes. */
-export const BATCH_BODY_BYTES_MAX = 4 * 1_048_576;
+const BATCH_BODY_BYTES_MAX = 4 * 1_048_576;
 
 /** Each item has its own, or the strokes of one picture mean nothing in another. */
 const NOT_SHARED: readonly string[] = ['image_url', 'image_base64', 'reference', 'keep', 'erase'];

@@ -8,7 +8,7 @@ import { requireInteger, throughIndex } from '@matting/database/statements.ts';
 import type { NotNull } from 'kysely';
 
 const HOUR_MS = 3_600_000;
-export const ACTIVITY_HOURS = 24;
+const ACTIVITY_HOURS = 24;
 /** A transaction that ends a job commits this long after its own instant at most. */
 const COMMITTED_AFTER_MS = 120_000;
 /** The times of an hour are the means of so many of its images. */

@@ -20,7 +20,7 @@ import {
 } from './job.ts';
 import { readJobs, selectJobs } from './job-rows.ts';
 
-export interface JobFilter {
+interface JobFilter {
   /** open: by their position in the queue. final: the latest to end first. */
   readonly states: readonly JobState[];
   readonly accountId?: string | undefined;
@@ -33,7 +33,7 @@ export interface JobFilter {
 
 export type OpenJob = Pick<Job, 'id' | 'state' | 'createdAtMs'>;
 
-export interface ListedJob extends Job {
+interface ListedJob extends Job {
   /** Position in the list: `JobFilter.after` continues behind it, even if the job is gone. */
   readonly cursor: string;
 }

@@ -38,7 +38,6 @@ import {
   thumbnailBlob,
 } from './job.ts';
 import { jobActivity } from './job-activity.ts';
-import type { JobFilter, ListedJob } from './job-lists.ts';
 import { queuedMegapixels } from './queue-bound.ts';
 
 const test = ava.serial;
@@ -449,8 +448,10 @@ onStoresInCi(test, 'jobs in pages', (test, { stores, database }) => {
       .execute();
   });
 
-  async function inPages(filter: Omit<JobFilter, 'limit'>, limit: number): Promise<ListedJob[]> {
-    const jobs: ListedJob[] = [];
+  type Filter = Parameters<typeof stores.jobs.list>[0];
+
+  async function inPages(filter: Omit<Filter, 'limit'>, limit: number) {
+    const jobs: Awaited<ReturnType<typeof stores.jobs.list>> = [];
     for (let after: string | undefined; ; after = jobs.at(-1)!.cursor) {
       const page = await stores.jobs.list({ ...filter, limit, after });
       jobs.push(...page);

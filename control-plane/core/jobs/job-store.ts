@@ -38,7 +38,7 @@ export function createJobStore(database: Database) {
  */
 const BLOB_NAMES_MAX = 100;
 
-export interface RemovedJobs {
+interface RemovedJobs {
   readonly rows: number;
   /** Results and thumbnails that those rows still named: no row names them now. */
   readonly blobs: readonly string[];

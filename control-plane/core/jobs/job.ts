@@ -321,21 +321,21 @@ export function publicState(
 /** A claim's length, and so how late a holder that died is replaced. */
 export const LEASE_MS = 15_000;
 /** Three renewals fit into a lease, so that two may fail. */
-export const LEASE_RENEW_MS = 5_000;
+const LEASE_RENEW_MS = 5_000;
 
 /** Tests that wait for one to run out take shorter ones. */
 export type LeaseTiming = typeof LEASE_TIMING;
 export const LEASE_TIMING = { leaseMs: LEASE_MS, renewMs: LEASE_RENEW_MS };
 
 /** Admitted attempts lost with their node, engine or picture worker; this many end the job. */
-export const LOST_ATTEMPTS_MAX = 3;
+const LOST_ATTEMPTS_MAX = 3;
 /** Lost attempts that took an engine or a worker with them; this many end the job for good. */
-export const LOST_WITH_PROCESS_MAX = 2;
+const LOST_WITH_PROCESS_MAX = 2;
 /** Control planes that died holding the job; this many end it. */
-export const TAKEOVERS_MAX = 10;
+const TAKEOVERS_MAX = 10;
 
 /** The time runs from the submission to the first admission by a node. */
-export const FIRST_ADMISSION_MS_MAX = 3_600_000;
+const FIRST_ADMISSION_MS_MAX = 3_600_000;
 export const JOB_MS_MAX = 7_200_000;
 
 type CountedJob = Pick<Job, 'state' | 'createdAtMs' | 'startedAtMs' | 'readAtMs'> &

@@ -72,7 +72,7 @@ export function aheadOf(
 }
 
 const FETCHES_AT_ONCE = 16;
-export const RETRY_AFTER_MIN_S = 5;
+const RETRY_AFTER_MIN_S = 5;
 export const RETRY_AFTER_MAX_S = 120;
 /** If nothing was finished, the fleet starts, or stands still, and may continue at any time. */
 const STANDSTILL_RETRY_AFTER_S = 15;

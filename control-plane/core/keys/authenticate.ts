@@ -40,7 +40,7 @@ interface RecalledKey {
 }
 
 /** Callers poll ten times a second. Half of what a revocation may take to every replica. */
-export const API_KEY_MEMORY_MS = 500;
+const API_KEY_MEMORY_MS = 500;
 /** Keys remembered, and uses noted, at once; the oldest go first. */
 export const API_KEYS_REMEMBERED_MAX = 10_000;
 /** Compared where a key has one secret, so that the time does not show how many there are. */

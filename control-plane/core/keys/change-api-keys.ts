@@ -44,7 +44,7 @@ export interface KeyChange {
   readonly policy?: KeyPolicy;
 }
 
-export interface MadeKey {
+interface MadeKey {
   readonly key: ApiKey;
   readonly token: string;
 }

@@ -64,7 +64,7 @@ export interface KeyCap {
 }
 
 /** A count is known by when it began, with a period or a new cap: no two of a key begin at once. */
-export interface CapCount {
+interface CapCount {
   readonly windowStartMs: number | null;
   readonly used: number;
 }

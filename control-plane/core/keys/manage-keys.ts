@@ -15,7 +15,7 @@ import type { ApiKey, KeyCursor } from './read-api-keys.ts';
 
 export type { ApiKey };
 
-export const KEYS_PAGE = 50;
+const KEYS_PAGE = 50;
 
 export class ManageKeys {
   readonly #apiKeys: ApiKeyStore;

@@ -31,13 +31,12 @@ import {
   oldAccount,
   RANGES,
 } from '../test/old-account.ts';
-import { type AuditOptions, auditLedger, type LedgerAudit } from './ledger-audit.ts';
+import { type AuditOptions, auditLedger } from './ledger-audit.ts';
 
 const test = ava.serial;
 
 onStores(test, "the ledger's audit", (test, { dialect, databases, database, stores }) => {
-  const audit = (options: AuditOptions = {}, on = database): Promise<LedgerAudit> =>
-    auditLedger(on, options, RANGES);
+  const audit = (options: AuditOptions = {}, on = database) => auditLedger(on, options, RANGES);
   /**
    * Finds whether it was committed; if members lock for themselves, one at another may have won.
    */
@@ -64,7 +63,8 @@ onStores(test, "the ledger's audit", (test, { dialect, databases, database, stor
     ]);
     return { accounts: accounts.rows, entries: entries.rows, jobs: jobs.rows };
   };
-  const problemsOf = ({ problems }: LedgerAudit) => problems.map(({ problem }) => problem);
+  const problemsOf = ({ problems }: Awaited<ReturnType<typeof audit>>) =>
+    problems.map(({ problem }) => problem);
 
   test('reads every entry once, in however many parts', async t => {
     const accountId = await oldAccount(database);

@@ -45,7 +45,7 @@ interface AuditProgress {
   jobs: number;
 }
 
-export interface LedgerAudit extends Readonly<AuditProgress> {
+interface LedgerAudit extends Readonly<AuditProgress> {
   readonly problems: readonly LedgerProblem[];
   readonly problemCount: number;
 }

@@ -13,8 +13,7 @@ import {
   TEST_TOKEN,
 } from '../test/scripted-node.ts';
 import { Fleet } from './fleet.ts';
-import { type FleetMember, REPORT_SILENCE_MAX_MS } from './node-link.ts';
-import { FAULTS_IN_A_ROW_MAX } from './node-trust.ts';
+import type { FleetMember } from './node-link.ts';
 import type { NodeSnapshot } from './node-view.ts';
 import { NODE_TIMING } from './registry-server.ts';
 
@@ -167,7 +166,7 @@ test('a stream that falls silent › takes its node out, as a process that is st
   t.teardown(() => patience.restore());
   // Only the wait for a report is shorter; the node reports each second.
   patience.callsFake(((run: () => void, ms: number) =>
-    real(run, ms === REPORT_SILENCE_MAX_MS ? 1500 : ms)) as typeof setTimeout);
+    real(run, ms === 5000 ? 1500 : ms)) as typeof setTimeout);
   const node = await joined();
   node.reporting = false;
   await until(() => routable().length === 0, 'the end of the patience');
@@ -286,7 +285,7 @@ test('the reported state of a node › is the one that dispatch uses, with its c
 test('the reported state of a node › is ejected until dispatch may use the node again', async t => {
   const node = await joined();
   const offer = fleet.offer(theOnly(), { megapixels: 1 });
-  for (let fault = 0; fault < FAULTS_IN_A_ROW_MAX; fault += 1) offer?.judge('fault');
+  for (let fault = 0; fault < 5; fault += 1) offer?.judge('fault');
   offer?.end();
   t.is(fleet.seen()[0]?.state, 'ejected');
   t.regex(fleet.seen()[0]?.cause ?? '', /lost too many images/);

@@ -40,7 +40,7 @@ import { unreachableCause } from './unreachable-cause.ts';
 
 const PROTOCOL_VERSION = 'matting.v1';
 /** A node reports every second: five missed are a node that hangs. */
-export const REPORT_SILENCE_MAX_MS = 5000;
+const REPORT_SILENCE_MAX_MS = 5000;
 const RECONNECT_WAIT_MIN_MS = 50;
 const RECONNECT_WAIT_MAX_MS = 1000;
 

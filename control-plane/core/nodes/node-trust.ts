@@ -14,14 +14,14 @@
  */
 
 /** Images a node must finish before it gets more than its engines work on. */
-export const PROVEN_SUCCESSES = 5;
-export const FAULTS_IN_A_ROW_MAX = 5;
+const PROVEN_SUCCESSES = 5;
+const FAULTS_IN_A_ROW_MAX = 5;
 /** Outcomes are judged by halves over this long, once there are as many as the minimum. */
-export const WINDOW_MS = 30_000;
-export const WINDOW_OUTCOMES_MIN = 10;
+const WINDOW_MS = 30_000;
+const WINDOW_OUTCOMES_MIN = 10;
 const WINDOW_FAULTS_SHARE = 0.5;
-export const EJECTION_MS = 30_000;
-export const EJECTION_MS_MAX = 300_000;
+const EJECTION_MS = 30_000;
+const EJECTION_MS_MAX = 300_000;
 /** Ejections before this long a good time are forgotten. */
 const EJECTIONS_FORGOTTEN_MS = 600_000;
 

@@ -20,25 +20,20 @@ import { rejectsWith } from '@matting/test-support/throws.ts';
 import ava, { type ExecutionContext } from 'ava';
 import { Harness } from '../test/harness.ts';
 import { TEST_TOKEN } from '../test/scripted-node.ts';
-import {
-  type Membership,
-  type NodeRefusal,
-  noteRefusals,
-  RegistryServer,
-} from './registry-server.ts';
+import { noteRefusals, RegistryServer } from './registry-server.ts';
 
 const test = ava.serial;
 
 const NEXT_TOKEN = 'the-next-token-of-the-fleet';
 
 let harness: Harness;
-let membership: Membership;
+let membership: Harness['stores']['nodes'];
 let server: RegistryServer;
 let client: NodeRegistryClient;
 let changes = 0;
 let nodeTokens = [TEST_TOKEN, NEXT_TOKEN];
 const failures: unknown[] = [];
-const refusals: NodeRefusal[] = [];
+const refusals: { cause: string; nodeId: string | undefined; peer: string; detail: string }[] = [];
 
 test.before(async () => {
   harness = await Harness.open();
@@ -209,7 +204,9 @@ test("a heartbeat › carries the operator's wish each time", async t => {
 
 test('a heartbeat › while the database is away fails without a word about it', async t => {
   const secret = new Error('user root at db.internal');
-  membership = { heartbeat: () => Promise.reject(secret) } as Partial<Membership> as Membership;
+  membership = { heartbeat: () => Promise.reject(secret) } as Partial<
+    typeof membership
+  > as typeof membership;
   await rejectsWith(t, heartbeat('node-4', randomUUID()), (error: ServiceError) => {
     t.is(error.code, status.INTERNAL);
     t.false(error.details.includes('db.internal'));

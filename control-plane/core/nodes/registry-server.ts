@@ -54,7 +54,7 @@ const HOST_AND_PORT = /^(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+)):(\d{1,5})$/;
 /** Addresses to listen on that nobody can dial. */
 const UNDIALABLE_HOSTS: ReadonlySet<string> = new Set(['0.0.0.0', '::']);
 
-export type Membership = Pick<NodeStore, 'register' | 'heartbeat' | 'deregister' | 'find'>;
+type Membership = Pick<NodeStore, 'register' | 'heartbeat' | 'deregister' | 'find'>;
 
 interface RegistryServerOptions {
   readonly host: string;
@@ -239,7 +239,7 @@ function invalid(detail: string): ContractError {
 export const REFUSAL_CAUSES = ['token', 'invalid', 'replaced'] as const;
 type RefusalCause = (typeof REFUSAL_CAUSES)[number];
 
-export interface NodeRefusal {
+interface NodeRefusal {
   readonly cause: RefusalCause;
   /** The node sent this; it is undefined if that is not a node id. */
   readonly nodeId: string | undefined;

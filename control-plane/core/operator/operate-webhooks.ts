@@ -10,7 +10,7 @@ export const NOTIFICATIONS_LISTED_MAX = 1000;
 export const NOTIFICATIONS_LISTED_DEFAULT = 50;
 
 /** Attempts that people request are so far apart: a receiver that refuses gets them no faster. */
-export const RESEND_EVERY_MS = 60_000;
+const RESEND_EVERY_MS = 60_000;
 
 export type OperatorNotification = ReturnType<typeof viewNotification>;
 

@@ -25,7 +25,7 @@ import {
 
 /* The rows that replicas lease from: one an account and kind, moved by compare-and-set. */
 
-export type RateQuotaStore = ReturnType<typeof createRateQuotaStore>;
+type RateQuotaStore = ReturnType<typeof createRateQuotaStore>;
 
 export function createRateQuotaStore(database: Database) {
   return {

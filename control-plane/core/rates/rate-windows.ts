@@ -25,7 +25,7 @@ export function quotaWindowStartMs(nowMs: number): number {
   return nowMs - (nowMs % RATE_WINDOW_MS);
 }
 
-export interface QuotaUse {
+interface QuotaUse {
   readonly windowStartMs: number;
   /** Requests that replicas may have answered in that window: may exceed the limit by advances. */
   readonly leased: number;

@@ -3,12 +3,13 @@ import os from 'node:os';
 import path from 'node:path';
 import ava, { type ExecutionContext } from 'ava';
 import sinon from 'sinon';
-import type { RemovedJobs } from '../jobs/job-store.ts';
 import type { BlobPart, BlobStore } from '../storage/blob-store.ts';
 import { openDirectoryBlobStore } from '../storage/directory-store.ts';
 import { WALK_PARTS } from './orphan-walk.ts';
-import { Sweeper, type SweeperOptions } from './sweep.ts';
+import { Sweeper } from './sweep.ts';
 import type { SweepClaim, SweepWalk } from './sweep-store.ts';
+
+type SweeperOptions = ConstructorParameters<typeof Sweeper>[0];
 
 const test = ava.serial;
 
@@ -39,7 +40,7 @@ class Rows {
     return erased;
   }
 
-  async removeFinalOlderThan(afterMs: number, limit: number): Promise<RemovedJobs> {
+  async removeFinalOlderThan(afterMs: number, limit: number) {
     this.lifetimes.push(afterMs);
     const rows = Math.min(limit, this.old);
     this.old -= rows;

@@ -32,7 +32,7 @@ const PASS_MS_MAX = 300_000;
 /** Blobs that are removed at once: more than the threads that remove them. */
 const REMOVALS_MAX = 8;
 
-export interface SweeperOptions {
+interface SweeperOptions {
   readonly jobStore: Pick<
     JobStore,
     'takeExpiredResultBlobs' | 'takeExpiredKept' | 'removeFinalOlderThan' | 'referencedBlobs'

@@ -13,12 +13,12 @@ import { isInserted } from '@matting/database/statements.ts';
 import { makeDirectory, whyUnreadable } from '@matting/program/files.ts';
 import { SecretBox } from './secret-box.ts';
 
-export interface SecretsCanary {
+interface SecretsCanary {
   readonly keyId: string;
   readonly ciphertext: Uint8Array;
 }
 
-export type SecretsCanaryStore = ReturnType<typeof createSecretsCanaryStore>;
+type SecretsCanaryStore = ReturnType<typeof createSecretsCanaryStore>;
 
 const CANARY_ID = 'canary';
 

@@ -1,6 +1,5 @@
 /** The methods that change API keys, and what they have counted. */
 import assert from 'node:assert/strict';
-import type { MadeKey } from '../keys/change-api-keys.ts';
 import type { ApiKey } from '../keys/read-api-keys.ts';
 import type { Stores } from '../stores.ts';
 import type { SubmitOutcome } from '../transactions/job-submission.ts';
@@ -94,7 +93,7 @@ export const CHANGING_KEYS: readonly ChangingMethod[] = [
       return {
         act: faulty => faulty.apiKeys.rotate(key.id, by),
         check: async (outcome, repeated) => {
-          const { token: next } = outcome as MadeKey;
+          const { token: next } = outcome as { token: string };
           assert.ok('apiKeyId' in Object(await stores.apiKeys.authenticate(next)));
           // A caller that had to repeat the call has rotated twice at most: the oldest secret may
           // have ended.

@@ -6,13 +6,11 @@ import { at } from '@matting/test-support/at.ts';
 import type { Account } from '../accounts/account-store.ts';
 import type { AuditEntry, ServiceActor } from '../accounts/audit.ts';
 import type { ApiKey } from '../keys/read-api-keys.ts';
-import type { LedgerAudit } from '../ledger/ledger-audit.ts';
 import type { LedgerOutcome } from '../ledger/ledger-store.ts';
 import { type QuotaLease, quotaBlockOf, quotaWindowStartMs } from '../rates/rate-windows.ts';
 import type { LiveResult } from '../results/lost-result-store.ts';
 import type { SweepClaim } from '../retention/sweep-store.ts';
-import type { SecretsCanary } from '../secrets/secrets-key.ts';
-import type { BootstrapOutcome, Stores } from '../stores.ts';
+import type { Stores } from '../stores.ts';
 import type { ChangingMethod, Fixture } from './changing-methods.ts';
 import {
   actionsOf,
@@ -69,7 +67,7 @@ const AUDITED: ChangingMethod = {
     return {
       act: faulty => faulty.ledger.audit(),
       check: async outcome => {
-        assert.deepEqual((outcome as LedgerAudit).problems, []);
+        assert.deepEqual((outcome as { problems: unknown[] }).problems, []);
         const ended = await stores.ledger.lastAudits();
         assert.deepEqual(
           ended.map(({ kind, problems }) => [kind, problems]),
@@ -172,7 +170,7 @@ function ofSighting(method: 'note' | 'renew' | 'remove'): ChangingMethod {
   };
 }
 
-const canary = (keyId: string): SecretsCanary => ({ keyId, ciphertext: new Uint8Array([7, 8]) });
+const canary = (keyId: string) => ({ keyId, ciphertext: new Uint8Array([7, 8]) });
 
 async function begun({ stores, database }: Fixture): Promise<SweepClaim> {
   await database.kysely.deleteFrom('sweeps').execute();
@@ -399,7 +397,7 @@ export const CHANGING_OTHERS: readonly ChangingMethod[] = [
             [['first', 50]],
           );
           assert.equal((await stores.apiKeys.list()).length, 1);
-          const done = outcome as BootstrapOutcome;
+          const done = outcome as Awaited<ReturnType<Stores['bootstrap']>>;
           // If the call had to be repeated, the operator makes another key.
           if (repeated && !done.created) return;
           assert.ok(done.created, 'its key is told');

@@ -10,9 +10,10 @@ import {
 import type { MeteredStatement } from '@matting/test-support/statement-meter.ts';
 import type { Stores } from '../stores.ts';
 import type { NewJob } from '../transactions/job-submission.ts';
-import { DUE_COUNTED_MAX } from '../webhooks/due-messages.ts';
 import { type ChangingMethod, type Fixture, kindOf } from './changing-methods.ts';
 import { newJob } from './fixtures.ts';
+
+const DUE_COUNTED_MAX = 10_000;
 
 /** The tables are as in production, but for their size: no caller wants 97 of 100 rows. */
 export const TABLES = {

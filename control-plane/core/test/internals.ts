@@ -1,9 +1,7 @@
 /** Tests of other packages look into the core by these; what runs cannot. */
 export { type DrainSteps, drainControlPlane } from '../drain.ts';
 export { CallbackAddressCheck } from '../fetching/callback-check.ts';
-export { API_KEY_MEMORY_MS } from '../keys/authenticate.ts';
 export {
-  type CapCount,
   capCountAt,
   capPeriodStartMs,
   capResetsAtMs,
@@ -15,15 +13,12 @@ export { OfferedModels } from '../models/offered-models.ts';
 export type { NodeMember } from '../nodes/node-store.ts';
 export type { NodeSnapshot } from '../nodes/node-view.ts';
 export type { SightedNode, Sightings } from '../nodes/sighting-store.ts';
-export { RESEND_EVERY_MS } from '../operator/operate-webhooks.ts';
 export { RATE_WINDOW_MS } from '../rates/rate-windows.ts';
 export { WaitForJob } from '../results/wait-for-job.ts';
 export { Sweeper } from '../retention/sweep.ts';
 export {
   loadOrCreateSecretsKey,
   requireSameSecretsKey,
-  type SecretsCanary,
-  type SecretsCanaryStore,
   SecretsKeyError,
 } from '../secrets/secrets-key.ts';
 export { writeBlob } from '../storage/blob-store.ts';

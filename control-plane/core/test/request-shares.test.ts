@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { type AddressInfo, connect } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
-import { ACCOUNTS_WAITING_MAX, NotBegunError, RequestShares } from '@matting/database/database.ts';
+import { NotBegunError, RequestShares } from '@matting/database/database.ts';
 import {
   noteRequestAccount,
   noteRequestSecret,
@@ -13,7 +13,7 @@ import {
   serveRequest,
 } from '@matting/program/request-owner.ts';
 import ava from 'ava';
-import { API_KEY_MEMORY_MS, Authenticate } from '../keys/authenticate.ts';
+import { Authenticate } from '../keys/authenticate.ts';
 import { fundedCaller } from './fixtures.ts';
 import { imageBody, openTestApp, type TestApp } from './support/test-app.ts';
 
@@ -65,7 +65,7 @@ test('others read and submit while an account holds its slots and its places to 
   const { job_id: own } = (await app.post('/v1/matting/jobs', imageBody())).json();
   const hostile = hold(app.stores.shares, { accountId: app.accountId });
   await hostile.fill(5000);
-  const taken = SLOTS_MAX / 2 + ACCOUNTS_WAITING_MAX / 2;
+  const taken = SLOTS_MAX / 2 + 2048;
   t.deepEqual(hostile.counts(), { refused: 5000 - taken, done: 0 });
   try {
     const made = await app.post('/v1/matting/jobs', imageBody(), other);
@@ -185,7 +185,7 @@ test('a key that was good is read again in its account’s share, whatever other
       const known = app.stores.apiKeys.recall(token);
       assert.ok(typeof known === 'object');
       if (!known.isFresh) break;
-      await delay(API_KEY_MEMORY_MS / 10);
+      await delay(50);
     }
     const owner = await serveRequest({ shows: '127.0.0.1' }, () =>
       authenticate.authenticate(token),

@@ -30,7 +30,7 @@ import { insertItems, type JobTemplate } from './job-submission.ts';
 import { SettledSteps } from './settled-steps.ts';
 
 /** Jobs of an account that are open at once and came of batches; fewer where its own bound is. */
-export const BATCH_JOBS_OPEN_MAX = 100;
+const BATCH_JOBS_OPEN_MAX = 100;
 /** Items of one transaction. */
 const ENTER_MAX = 25;
 

@@ -45,7 +45,7 @@ interface NewItem {
   readonly reference: string | null;
 }
 
-export type BatchOutcome =
+type BatchOutcome =
   | { readonly kind: 'created' | 'exists'; readonly batch: Batch }
   /** The key is a job's. */
   | { readonly kind: 'key-of-a-job'; readonly jobId: string }

@@ -20,7 +20,6 @@ import {
   sha256,
   storedInput,
 } from '../test/fixtures.ts';
-import { BATCH_JOBS_OPEN_MAX } from './batch-progress.ts';
 import { type NewBatch, OPEN_BATCHES_MAX } from './batch-submission.ts';
 
 const test = ava.serial;
@@ -124,7 +123,7 @@ onBalancedStores(test, 'a batch', (test, { database, stores, replica }) => {
       await assertBalanced(stores, accountId);
     }
     const { rows } = { rows: await rowsOf(database.kysely, 'jobs', { account_id: accountId }) };
-    t.is(rows.length, BATCH_JOBS_OPEN_MAX);
+    t.is(rows.length, 100);
     t.is(new Set(rows.map(row => row.id)).size, rows.length);
     await end(batch, 0, 'succeed');
     t.is((await enter(stores, batch)) + (await enter(stores, second)), 1);

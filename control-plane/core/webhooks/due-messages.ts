@@ -36,7 +36,7 @@ import {
 /** A message whose time has come; its body and secret are sealed. tables.ts has its columns. */
 export type DueMessage = Awaited<ReturnType<typeof readDue>>[number];
 
-export interface DueQuery {
+interface DueQuery {
   readonly kind: MessageKind;
   readonly limit: number;
   /** Keys that open secrets here; other webhooks are left to other replicas. Of mails nothing. */
@@ -51,7 +51,7 @@ const BY_DUE = throughIndex('outbox', 'outbox_due');
 /** Lanes searched for rows under other keys: a second or two at a start. */
 const SEALED_LANES_MAX = 4096;
 /** Rows that are counted; a gauge that shows it says "at least". */
-export const DUE_COUNTED_MAX = 10_000;
+const DUE_COUNTED_MAX = 10_000;
 
 export function dueMessages(database: Database) {
   const walks = {

@@ -29,7 +29,7 @@ import {
   runningOf,
   storesOn,
 } from '../test/fixtures.ts';
-import { countSealedWithOthers, type DueQuery } from './due-messages.ts';
+import { countSealedWithOthers } from './due-messages.ts';
 
 const test = ava.serial;
 
@@ -52,7 +52,9 @@ onStores(test, 'the lease of a notification', (test, { databases, database, stor
     return job.id;
   }
 
-  function due(changes: Partial<DueQuery> = {}) {
+  type Changes = Partial<Parameters<typeof stores.outbox.listDue>[0]>;
+
+  function due(changes: Changes = {}) {
     return stores.outbox.listDue({
       kind: 'webhook',
       limit: 100,
@@ -62,7 +64,7 @@ onStores(test, 'the lease of a notification', (test, { databases, database, stor
     });
   }
 
-  const dueIds = async (changes?: Partial<DueQuery>) => (await due(changes)).map(n => n.id);
+  const dueIds = async (changes?: Changes) => (await due(changes)).map(n => n.id);
 
   async function won(jobId: string, holder = 'replica-1', leaseMs = 20_000) {
     const found = (await due()).find(notification => notification.id === jobId);

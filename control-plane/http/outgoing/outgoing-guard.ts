@@ -107,7 +107,7 @@ const LOOPBACK = ['127.0.0.1', '::1'];
 /** Checked addresses that are tried for one connection; a name may have dozens. */
 const ADDRESSES_TRIED_MAX = 4;
 
-export interface OutgoingGuardOptions {
+interface OutgoingGuardOptions {
   readonly policy: OutgoingPolicy;
   readonly resolveHost?: ResolveHost;
   /** Look-ups at a time of the resolver for trusted networks; one where absent. */

@@ -12,8 +12,10 @@ import ava from 'ava';
 import { openStorage } from '../test/open-storage.ts';
 import { SpoolFile } from './bucket-blob-store.ts';
 import { BucketRetries } from './bucket-connections.ts';
-import { BucketPresigner, type Signing } from './bucket-signing.ts';
+import { BucketPresigner } from './bucket-signing.ts';
 import { BucketUrlError, parseBucketUrl } from './bucket-url.ts';
+
+type Signing = Parameters<BucketPresigner['sign']>[0];
 
 const test = ava.serial;
 

@@ -156,7 +156,7 @@ type SigningOptions = NonNullable<Parameters<Module['getSignedUrl']>[2]> & {
   readonly signingDate: Date;
 };
 
-export interface Signing {
+interface Signing {
   readonly client: S3Client;
   readonly method: 'GET' | 'HEAD' | 'PUT';
   /** The object's name behind the prefix, in characters that need no escaping. */

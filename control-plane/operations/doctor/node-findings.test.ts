@@ -4,7 +4,7 @@ import { viewNodes } from '@matting/core/operator/operator.ts';
 import type { NodeMember, SightedNode, Sightings } from '@matting/core/test/internals.ts';
 import { type LoopbackSource, openSource } from '@matting/http/test/loopback-source.ts';
 import ava from 'ava';
-import { type ExaminedNodes, nodeFindings } from './node-findings.ts';
+import { nodeFindings } from './node-findings.ts';
 
 const test = ava.serial;
 
@@ -64,7 +64,7 @@ function member(nodeId: string, address: string, httpAddress: string): NodeMembe
 function examine(
   members: readonly NodeMember[],
   sightings: Sightings,
-  others: Omit<ExaminedNodes, 'nodes' | 'replicas'>,
+  others: Omit<Parameters<typeof nodeFindings>[0], 'nodes' | 'replicas'>,
 ) {
   const { replicas } = sightings;
   return nodeFindings({ nodes: viewNodes(members, sightings), replicas, ...others });

@@ -21,7 +21,7 @@ const NODES_AT_ONCE_MAX = 8;
 const NAMED_MAX = 10;
 const SECOND_MS = 1000;
 
-export interface ExaminedNodes {
+interface ExaminedNodes {
   readonly nodes: readonly OperatorNode[];
   /** Control planes that report what they see of the nodes. */
   readonly replicas: readonly string[];

@@ -11,7 +11,7 @@ import { at } from '@matting/test-support/at.ts';
 import ava from 'ava';
 import { type Stores, series, storesOn } from '../test/fixtures.ts';
 import { BalanceWatch } from './balance-watch.ts';
-import { ManageAlerts, type ManageAlertsDependencies, TEST_EVERY_MS } from './settings-pages.ts';
+import { ManageAlerts } from './settings-pages.ts';
 
 const test = ava.serial;
 
@@ -22,9 +22,9 @@ test.before(() => {
 });
 
 const NEAR = { allowPrivateAddresses: true, allowHttpCallbacks: true };
-const LIMITS: Pick<ManageAlertsDependencies, 'messagesMax' | 'onWithheld'> = {
+const LIMITS = {
   messagesMax: 100,
-  onWithheld: () => assert.fail('as many as may be are not reached'),
+  onWithheld: (): void => assert.fail('as many as may be are not reached'),
 };
 
 function manageAlerts(policy = NEAR, limits = LIMITS, settings = stores.alertSettings) {
@@ -56,7 +56,7 @@ function watch(): BalanceWatch {
 async function forgetTest(accountId: string): Promise<void> {
   await database.kysely
     .updateTable('message_counts')
-    .set(eb => ({ tested_at: eb('tested_at', '-', 2 * TEST_EVERY_MS) }))
+    .set(eb => ({ tested_at: eb('tested_at', '-', 2 * 10_000) }))
     .where('key_hash', '=', sha256(`event of ${accountId}`))
     .execute();
 }

@@ -209,9 +209,9 @@ export const THRESHOLDS_MAX = 5;
 /** A threshold is at most as large as one grant. */
 const THRESHOLD_CREDITS_MAX = 1_000_000_000;
 /** A threshold waits this long between two notices if no credits were added for certain. */
-export const TOLD_AGAIN_MS = 3_600_000;
+const TOLD_AGAIN_MS = 3_600_000;
 
-export interface AlertState {
+interface AlertState {
   readonly threshold: number;
   /** null: the threshold is armed. */
   readonly told: { readonly atMs: number; readonly credits: number } | null;

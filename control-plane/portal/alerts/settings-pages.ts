@@ -25,7 +25,7 @@ import { fill, type Words } from '../words/words.ts';
 import type { AlertSettingsStore, EventDelivery } from './alert-settings.ts';
 import { type AlertStore, THRESHOLDS_MAX, thresholdsOf, webhookTestBody } from './alert-store.ts';
 
-export const TEST_EVERY_MS = 10_000;
+const TEST_EVERY_MS = 10_000;
 
 export type { EventDelivery };
 
@@ -49,7 +49,7 @@ type WebhookOutcome =
   /** The URL is not one that events can go to. `detail` in English, as the API has it. */
   | { readonly kind: 'wrong-url'; readonly detail: string };
 
-export interface ManageAlertsDependencies {
+interface ManageAlertsDependencies {
   readonly settings: AlertSettingsStore;
   readonly alerts: Pick<AlertStore, 'owners'>;
   readonly secrets: Pick<CallbackSecrets, 'seal' | 'sealText' | 'rebind' | 'keyIds'>;

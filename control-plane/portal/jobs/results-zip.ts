@@ -14,7 +14,7 @@ import { fill } from '../words/words.ts';
 import type { AccountJobQuestion, AccountJobs } from './account-jobs.ts';
 import type { ResultServices } from './thumbnails.ts';
 
-export const ZIP_RESULTS_MAX = 500;
+const ZIP_RESULTS_MAX = 500;
 /** The format without its 64-bit fields holds 4 GiB. */
 const BYTES_MAX = 2 * 1024 ** 3;
 /** Pages read at most; most jobs may have expired. */

@@ -4,7 +4,7 @@ import { rm } from 'node:fs/promises';
 import path from 'node:path';
 import { thumbnailBlob } from '@matting/core/jobs/job.ts';
 import { fundedAccount, resultOf } from '@matting/core/test/fixtures.ts';
-import { RESEND_EVERY_MS, writeBlob } from '@matting/core/test/internals.ts';
+import { writeBlob } from '@matting/core/test/internals.ts';
 import { imageBody } from '@matting/core/test/support/test-app.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import ava from 'ava';
@@ -14,6 +14,7 @@ import { useTestApp } from '../test/portal-app.ts';
 import { type SignedInBrowser, signIn, signInElsewhere } from '../test/signed-in-browser.ts';
 import { AccountJobs } from './account-jobs.ts';
 
+const RESEND_EVERY_MS = 60_000;
 const test = ava.serial;
 
 let owner: SignedInBrowser;

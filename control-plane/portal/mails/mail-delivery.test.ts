@@ -9,20 +9,16 @@ import ava from 'ava';
 import { sql } from 'kysely';
 import { useStores } from '../test/fixtures.ts';
 import { withheldReporter } from './owners-mails.ts';
-import {
-  MAILS_UNDER_WAY_MAX,
-  type MailOutcome,
-  mailDelivery,
-  type OutgoingMail,
-} from './send-mails.ts';
+import { mailDelivery } from './send-mails.ts';
 
+const MAILS_UNDER_WAY_MAX = 8;
 const test = ava.serial;
 
 const HOUR_MS = 3_600_000;
 
 const SECRETS = new CallbackSecrets(new SecretBox(Buffer.alloc(32, 1)));
 
-type Send = (mail: OutgoingMail, signal: AbortSignal) => Promise<MailOutcome>;
+type Send = Parameters<typeof mailDelivery>[0]['sender']['send'];
 
 const { database, stores } = useStores(test);
 

@@ -20,7 +20,7 @@ import { mailKeyOf } from './mail-address.ts';
 
 export const ACCOUNT_MAILS_DEFAULT = 100;
 export const ACCOUNT_MAILS_MAX = 1_000_000;
-export const RECIPIENT_MAILS_MAX = 20;
+const RECIPIENT_MAILS_MAX = 20;
 /** One account may send one address so many invitations, and one of its owners so many notices. */
 export const RECIPIENT_ACCOUNT_MAILS_MAX = RECIPIENT_MAILS_MAX / 2;
 

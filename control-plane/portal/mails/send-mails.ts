@@ -19,7 +19,7 @@ import { createTransport } from 'nodemailer';
 import type SMTPTransport from 'nodemailer/lib/smtp-transport/index.js';
 
 /** Conversations with the mail server at once, each replica; an account alone has half of them. */
-export const MAILS_UNDER_WAY_MAX = 8;
+const MAILS_UNDER_WAY_MAX = 8;
 const PLACES = {
   max: MAILS_UNDER_WAY_MAX,
   destinationMax: MAILS_UNDER_WAY_MAX,
@@ -36,7 +36,7 @@ const ATTEMPT_MS_MAX = 60_000;
 /** The error of a mail that no key here opens: another replica may have it. */
 const NO_KEY = 'ENOKEY';
 
-export interface OutgoingMail {
+interface OutgoingMail {
   /** The id is a UUID that all attempts share; the Message-ID has it. */
   readonly id: string;
   readonly to: string;
@@ -45,7 +45,7 @@ export interface OutgoingMail {
 }
 
 /** sent: the server took it. refused: it never will. later: it may. */
-export type MailOutcome =
+type MailOutcome =
   | { readonly kind: 'sent' }
   | { readonly kind: 'refused' | 'later'; readonly error: string };
 

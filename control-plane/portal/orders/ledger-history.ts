@@ -12,13 +12,13 @@ const LINES_PAGE_ROWS = 50;
 /** One statement of an export reads so many entries: about a millisecond on SQLite. */
 const EXPORT_PAGE_ROWS = 500;
 /** A replica runs so many exports at once; an account has one. */
-export const EXPORTS_AT_ONCE_MAX = 4;
+const EXPORTS_AT_ONCE_MAX = 4;
 /** If a reader takes nothing for this long, its export gives its slot to another account's. */
-export const EXPORT_READER_MS_MAX = 5000;
+const EXPORT_READER_MS_MAX = 5000;
 const RETRY_AFTER_S = 10;
 
 /** Selects entries of a kind and of days (UTC, `2026-01-31`), both ends included. */
-export interface LedgerFilter {
+interface LedgerFilter {
   readonly kind: LedgerKind | undefined;
   readonly from: string | undefined;
   readonly to: string | undefined;

@@ -38,11 +38,11 @@ export type NewOrder = Pick<Order, 'id' | 'accountId' | 'list' | 'credits' | 'pr
 /** Tries so many references if other orders have the first ones, which is one case in millions. */
 const REFERENCES_TRIED_MAX = 5;
 
-export type PlaceOutcome =
+type PlaceOutcome =
   | { readonly kind: 'placed' | 'already-placed'; readonly order: Order }
   | { readonly kind: 'too-many-pending' | 'too-many-today' | 'unknown-account' };
 
-export type CancelOutcome =
+type CancelOutcome =
   | { readonly kind: 'cancelled'; readonly order: Order }
   /** The order is neither pending nor cancelled. */
   | { readonly kind: 'not-pending'; readonly order: Order }

@@ -31,9 +31,9 @@ import type { RefundOutcome } from './refund-order.ts';
 import type { PaymentNotice, SignedNotifications } from './signed-notifications.ts';
 
 /** A replica takes so many proven notifications a minute; far more than orders are placed. */
-export const NOTIFICATIONS_A_MINUTE_MAX = 600;
+const NOTIFICATIONS_A_MINUTE_MAX = 600;
 /** So many of them have statements under way at once. */
-export const NOTIFICATIONS_AT_ONCE_MAX = 8;
+const NOTIFICATIONS_AT_ONCE_MAX = 8;
 const RATE = { windowMs: 60_000, max: NOTIFICATIONS_A_MINUTE_MAX, keysMax: 1 };
 const RETRY_AFTER_S = 1;
 
@@ -52,14 +52,14 @@ type ReceivedOutcome = (typeof RECEIVED_OUTCOMES)[number];
 
 /** `refused`: it does not fit its order, or a bound was reached. */
 export const TOLD_OUTCOMES = [...RECEIVED_OUTCOMES, 'refused'] as const;
-export type ToldOutcome = (typeof TOLD_OUTCOMES)[number];
+type ToldOutcome = (typeof TOLD_OUTCOMES)[number];
 
 interface Received {
   readonly order_id: string;
   readonly outcome: ReceivedOutcome;
 }
 
-export interface ReceivePaymentOptions {
+interface ReceivePaymentOptions {
   readonly provider: Pick<SignedNotifications, 'read'> & { readonly name: string };
   readonly orders: Pick<OrderStore, 'pay' | 'refund'>;
   /** Runs once for each notification that is proven. */

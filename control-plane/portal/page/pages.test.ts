@@ -9,7 +9,6 @@ import fastify, { type FastifyInstance } from 'fastify';
 import { AuthorityError, actingPerson } from '../session/authority.ts';
 import { askToSignIn, csrfTokenOf, guardAccountArea } from '../session/guard.ts';
 import { createSecret } from '../session/secret.ts';
-import type { FoundSession } from '../session/session-store.ts';
 import { note, PageError, type SignedIn, visitOf } from '../session/visit.ts';
 import { barChart } from '../usage/usage-chart.ts';
 import { wordsIn } from '../words/words.ts';
@@ -258,14 +257,14 @@ test('pages › an error is a page in words for a browser, and the problem as ev
 const BASE_URL = 'https://matting.example';
 const FORM = 'application/x-www-form-urlencoded';
 const SECRET = createSecret();
-const OWNER: FoundSession = {
+const OWNER = {
   id: 'session-1',
   userId: 'user-1',
   mail: 'owner@example.org',
   language: null,
-  method: 'password',
+  method: 'password' as const,
   accountId: 'account-1',
-  memberships: [{ accountId: 'account-1', accountName: 'Shop', role: 'owner' }],
+  memberships: [{ accountId: 'account-1', accountName: 'Shop', role: 'owner' as const }],
 };
 
 async function openDoor(

@@ -2,7 +2,6 @@
 import assert from 'node:assert/strict';
 import { CAP_PERIODS } from '@matting/core/keys/keys.ts';
 import {
-  type CapCount,
   capCountAt,
   capPeriodStartMs,
   capResetsAtMs,
@@ -12,26 +11,20 @@ import {
 } from '@matting/core/test/internals.ts';
 import { fc, holds } from '@matting/test-support/property-tests.ts';
 import test from 'ava';
-import {
-  type AlertState,
-  alertStep,
-  lowBalanceBody,
-  TOLD_AGAIN_MS,
-  thresholdsOf,
-} from '../alerts/alert-store.ts';
+import { alertStep, lowBalanceBody, thresholdsOf } from '../alerts/alert-store.ts';
 import { lowBalanceMail } from '../alerts/balance-watch.ts';
 import {
   countsOf,
   type Message,
   RECIPIENT_ACCOUNT_MAILS_MAX,
-  RECIPIENT_MAILS_MAX,
   takeMessages,
 } from '../mails/messages.ts';
 import { dayOf, dayOfIso, isoOfDay, usageQuestionOf } from '../usage/usage-store.ts';
 
+const RECIPIENT_MAILS_MAX = 20;
 const NOW = 1_800_000_000_000;
 const NOTHING_KEPT = { rest: null, isWithheldToday: false };
-const told = (agoMs: number, credits: number): AlertState => ({
+const told = (agoMs: number, credits: number) => ({
   threshold: 10,
   told: { atMs: NOW - agoMs, credits },
   ...NOTHING_KEPT,
@@ -39,14 +32,14 @@ const told = (agoMs: number, credits: number): AlertState => ({
 const has = (available: number, reserved = 0) => ({ available, reserved });
 
 test('a balance › a threshold is told at it and below, and armed above it', t => {
-  const armed: AlertState = { threshold: 10, told: null, ...NOTHING_KEPT };
+  const armed = { threshold: 10, told: null, ...NOTHING_KEPT };
   t.is(alertStep(armed, has(11), NOW), 'none');
   t.is(alertStep(armed, has(10), NOW), 'notify');
   t.is(alertStep(armed, has(0), NOW), 'notify');
   t.is(alertStep(told(5, 10), has(10), NOW), 'none');
   t.is(alertStep(told(5, 10), has(11), NOW), 'arm', 'credits were added');
   t.is(alertStep(told(5, 12), has(11, 1), NOW), 'none', 'those of a job came back');
-  t.is(alertStep(told(TOLD_AGAIN_MS, 12), has(11, 1), NOW), 'arm');
+  t.is(alertStep(told(3_600_000, 12), has(11, 1), NOW), 'arm');
   t.is(alertStep({ ...armed, threshold: 0 }, has(0, 5), NOW), 'notify');
   const kept = { rest: '*', isWithheldToday: true };
   t.is(alertStep({ ...armed, ...kept }, has(10), NOW), 'none', 'one try a day');
@@ -197,7 +190,7 @@ test('the count of a cap › is never over the cap, and a credit goes back to it
   holds(t, [times, fc.array(step, { maxLength: 60, size: 'max' })], (startMs, steps) => {
     let now = startMs;
     let cap: KeyCap = { credits: 3, period: 'day' };
-    let count: CapCount = { windowStartMs: null, used: 0 };
+    let count: Parameters<typeof capCountAt>[1] = { windowStartMs: null, used: 0 };
     /** Holds the counts of the jobs that are open, and how many each count has. */
     const open: number[] = [];
     for (const { kind, waitMs, credits, period } of steps) {

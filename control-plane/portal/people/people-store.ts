@@ -9,7 +9,7 @@ import { endLinksOf } from './link-store.ts';
 
 export type Member = Awaited<ReturnType<typeof listMembers>>[number];
 
-export interface PasswordSet {
+interface PasswordSet {
   readonly userId: string;
   readonly passwordHash: string;
   /** The former password matched this hash; null: a session of a link needs none, once. */
@@ -27,7 +27,7 @@ type PasswordSetOutcome =
   | 'overtaken';
 
 /** Names who changes something, and its audit entry's id, made outside of what is repeated. */
-export interface ChangedBy {
+interface ChangedBy {
   readonly actor: Actor;
   readonly entryId: string;
 }

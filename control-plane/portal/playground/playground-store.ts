@@ -32,7 +32,7 @@ export const PLAYGROUND_IMAGES_MAX = 10_000;
 /**
  * The playground of one account has so many open jobs, since people try a few pictures at a time.
  */
-export const PLAYGROUND_ACCOUNT_OPEN_MAX = 4;
+const PLAYGROUND_ACCOUNT_OPEN_MAX = 4;
 /** Open jobs of all playgrounds: they may hold 3.2 GB of pictures for an hour. */
 export const PLAYGROUND_OPEN_MAX = 64;
 

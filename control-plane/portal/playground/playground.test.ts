@@ -15,9 +15,9 @@ import { multipartOf } from '../test/area/person.ts';
 import { type Member, openWorld } from '../test/area/world.ts';
 import { areaOf, openTestApp, useTestApp } from '../test/portal-app.ts';
 import { type SignedInBrowser, signIn } from '../test/signed-in-browser.ts';
-import { PLAYGROUND_ACCOUNT_OPEN_MAX } from './playground-store.ts';
-import { PLAYGROUND_OPTIONS, PLAYGROUND_UPLOADS_MAX } from './use-playground.ts';
+import { PLAYGROUND_OPTIONS } from './use-playground.ts';
 
+const PLAYGROUND_ACCOUNT_OPEN_MAX = 4;
 const test = ava.serial;
 
 const PAGE = '/account/playground';
@@ -372,7 +372,7 @@ test('the playground › can be off', async t => {
 });
 
 /** One account alone has half of the slots. */
-const SHARE = PLAYGROUND_UPLOADS_MAX / 2;
+const SHARE = 8;
 
 test('an account that holds its share back leaves the others theirs', async t => {
   const world = await openWorld({ settings: { portal: { accountArea: areaWith(100) } } }, t);

@@ -29,7 +29,7 @@ import {
 } from './playground-store.ts';
 
 /** One replica takes so many of the playgrounds' pictures at once; paid uploads have the rest. */
-export const PLAYGROUND_UPLOADS_MAX = 16;
+const PLAYGROUND_UPLOADS_MAX = 16;
 /** If PLAYGROUND_OPEN_MAX jobs are open, people can try again after this time. */
 const BUSY_RETRY_AFTER_S = 30;
 const UPLOADS_RETRY_AFTER_S = 5;

@@ -10,10 +10,10 @@ import { may, type Permission } from './roles.ts';
 import { isAlive } from './session-store.ts';
 
 /** A person may make so many changes in one account a minute; each is a line of its log. */
-export const CHANGES_A_MINUTE_MAX = 60;
+const CHANGES_A_MINUTE_MAX = 60;
 
 /** signed-out: the session has ended. forbidden: the role does not have the permission. */
-export type AuthorityLoss = 'signed-out' | 'forbidden' | 'too-many-changes';
+type AuthorityLoss = 'signed-out' | 'forbidden' | 'too-many-changes';
 
 export class AuthorityError extends Error {
   readonly loss: AuthorityLoss;

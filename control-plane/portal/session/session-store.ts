@@ -33,9 +33,9 @@ export type SignInMethod = 'password' | 'oidc' | 'link';
 
 const SESSION_IDLE_MS = 12 * 3_600_000;
 export const SESSION_MS = 7 * 24 * 3_600_000;
-export const SESSIONS_MAX = 20;
+const SESSIONS_MAX = 20;
 /** So many accounts of a person are listed; the one that they act for is always among them. */
-export const MEMBERSHIPS_MAX = 100;
+const MEMBERSHIPS_MAX = 100;
 /** `seen_at` may be this late, since a write for each request would cost more than it tells. */
 const SEEN_LATE_MS = 60_000;
 const AGENT_LENGTH_MAX = 255;
@@ -49,8 +49,6 @@ export interface NewSession {
   readonly address: string;
   readonly agent: string;
 }
-
-export type FoundSession = NonNullable<Awaited<ReturnType<typeof findSession>>>;
 
 export type ListedSession = Awaited<ReturnType<typeof listSessions>>[number];
 

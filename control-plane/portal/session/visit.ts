@@ -154,7 +154,7 @@ export function queryOf(request: FastifyRequest, name: string): unknown {
 /** The longest form has a few short fields and a list of networks. */
 export const FORM_BYTES_MAX = 32 * 1024;
 /** From the headers' checks to the last byte, 64 kbit/s bring the longest form in 4 s. */
-export const FORM_MS_MAX = 5000;
+const FORM_MS_MAX = 5000;
 /** The Unicode standard has this bound (UAX 15, D3); past it, composing costs the square. */
 const MARKS_IN_A_ROW = /\p{M}{31}/u;
 const FORM_TYPE = 'application/x-www-form-urlencoded';

@@ -11,7 +11,7 @@ import { endMembership } from '../people/people-store.ts';
 import type { Role } from '../session/roles.ts';
 import { beginSession, MEMBERS_MAX, type NewSession } from '../session/session-store.ts';
 
-export interface IdentityEntry {
+interface IdentityEntry {
   readonly issuer: string;
   /** The subject has 1 to 255 printable ASCII characters. */
   readonly subject: string;

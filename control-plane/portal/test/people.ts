@@ -7,7 +7,6 @@ import type { LinkUse, NewLink } from '../people/link-store.ts';
 import { actingPerson } from '../session/authority.ts';
 import type { Permission, Role } from '../session/roles.ts';
 import type { NewSession } from '../session/session-store.ts';
-import type { IdentityEntry } from '../sign-in/identity-entry.ts';
 import type { Stores } from './fixtures.ts';
 
 export const OPERATOR: ServiceActor = { kind: 'operator' };
@@ -80,7 +79,7 @@ export function actorOf({ userId, mail, session }: Person, permission: Permissio
   return actingPerson({ kind: 'person', userId, mail, address, sessionId, permission });
 }
 
-export function identityEntry(grants: IdentityEntry['grants']): IdentityEntry {
+export function identityEntry(grants: Parameters<Stores['identities']['enter']>[0]['grants']) {
   const ids = new Map(grants.map(({ accountId }) => [accountId, randomUUID()]));
   return {
     issuer: 'https://id.example',
@@ -90,7 +89,7 @@ export function identityEntry(grants: IdentityEntry['grants']): IdentityEntry {
     newUserId: randomUUID(),
     session: newSession({ method: 'oidc' }),
     endedIdHash: null,
-    entryIdOf: accountId => {
+    entryIdOf: (accountId: string) => {
       const id = ids.get(accountId) ?? randomUUID();
       ids.set(accountId, id);
       return id;

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import type { Package } from '@matting/core/package.ts';
 import { type TestApp, testApps } from '@matting/core/test/support/test-app.ts';
-import { type OpenedPortal, openPortal } from '../open-portal.ts';
+import { openPortal } from '../open-portal.ts';
 import { portal } from '../portal.ts';
 import { createPortalStores } from '../portal-stores.ts';
 import type { PortalSettings } from '../settings.ts';
@@ -23,10 +23,10 @@ export const { openTestApp, useTestApp } = testApps<Stores>([testPortal], (store
   ...createPortalStores(database),
 }));
 
-export function portalOf(app: Pick<TestApp, 'plugged'>): OpenedPortal {
+export function portalOf(app: Pick<TestApp, 'plugged'>) {
   const opened = app.plugged.find(parts => 'accountArea' in parts);
   assert.ok(opened, 'the portal is not plugged in');
-  return opened as OpenedPortal;
+  return opened as Awaited<ReturnType<typeof openPortal>>;
 }
 
 export function areaOf(app: Pick<TestApp, 'plugged'>) {

@@ -8,8 +8,6 @@ import { loadDatabaseConfig } from '@matting/core/settings.ts';
 import {
   loadOrCreateSecretsKey,
   requireSameSecretsKey,
-  type SecretsCanary,
-  type SecretsCanaryStore,
   SecretsKeyError,
 } from '@matting/core/test/internals.ts';
 import { ConfigError } from '@matting/program/config-error.ts';
@@ -212,9 +210,8 @@ test('the secrets key › is not replaced where its file is damaged', async t =>
 });
 
 test('the secrets key › of another replica is found out, and so is an altered canary', async t => {
-  let row: SecretsCanary | undefined;
-  const store: SecretsCanaryStore = {
-    find: async () => row,
+  let row: { keyId: string; ciphertext: Uint8Array } | undefined;
+  const store: Parameters<typeof requireSameSecretsKey>[0] = {
     establish: async candidate => {
       row ??= candidate;
       return row;

@@ -138,7 +138,7 @@ export function gpuToProto({ facts, outReason }: GpuDevice): ProtoGpu {
  */
 
 /** Stale views cost refusals: 1.3 to 1.5 times as many with 50 ms as with 20 (simulated). */
-export const CHANGE_INTERVAL_MS = 20;
+const CHANGE_INTERVAL_MS = 20;
 const REPEAT_INTERVAL_MS = 1000;
 /** Streams at once of one watcher: a control plane has one, a direct caller a few. */
 const FLEET_WATCHERS_MAX = 256;

@@ -6,12 +6,7 @@ import { connect as connectHttp2, constants } from 'node:http2';
 import { connect, type Socket } from 'node:net';
 import { gzipSync } from 'node:zlib';
 import { credentials, type Server, ServerCredentials, status } from '@grpc/grpc-js';
-import {
-  CONNECTION_WINDOW_BYTES,
-  guardGrpcServer,
-  STRANGER_STREAMS_MAX,
-  STREAM_WINDOW_BYTES,
-} from '@matting/program/ports/grpc-guard.ts';
+import { guardGrpcServer } from '@matting/program/ports/grpc-guard.ts';
 import { GUARD_BOUNDS } from '@matting/program/ports/guard-bounds.ts';
 import { ERROR_CODE_TRAILER } from '@matting/proto/contract/grpc-status.ts';
 import { HEADER_BYTES_MAX, MESSAGE_BYTES_SMALL } from '@matting/proto/contract/limits.ts';
@@ -38,6 +33,7 @@ import {
 } from '../test/test-node.ts';
 import { tokenMetadata } from './callers.ts';
 
+const STRANGER_STREAMS_MAX = 8;
 const test = ava.serial;
 
 const TOKEN = 'a-token-of-sixteen-or-more';
@@ -46,7 +42,7 @@ const WATCH = '/grpc.health.v1.Health/Watch';
 const INFO = '/matting.v1.MatteService/GetNodeInfo';
 const MATTE = '/matting.v1.MatteService/Matte';
 const REFLECTION = '/grpc.reflection.v1.ServerReflection/ServerReflectionInfo';
-const WIDE = { perStream: STREAM_WINDOW_BYTES, perConnection: CONNECTION_WINDOW_BYTES };
+const WIDE = { perStream: 1024 * 1024, perConnection: 4 * 1024 * 1024 };
 const EIGHT = Buffer.alloc(8);
 const EMPTY = framed(Buffer.alloc(0));
 /** One connection among those that a small node has for strangers. */

@@ -4,9 +4,9 @@
  */
 
 /** Smaller ones are not worth the bookkeeping. */
-export const POOLED_BYTES_MIN = 64 * 1024;
+const POOLED_BYTES_MIN = 64 * 1024;
 /** The most memory that lies idle: V8 would let as much gather as garbage. */
-export const IDLE_BYTES_MAX = 64 * 1024 * 1024;
+const IDLE_BYTES_MAX = 64 * 1024 * 1024;
 
 export class BufferPool {
   readonly #idle = new Map<number, Buffer[]>();

@@ -279,10 +279,10 @@ function isMember(pid: number, group: number): boolean {
 /** A child's standard output and error, in lines for the log; of a flood only their number. */
 
 /** The rest of a line is left out. */
-export const LINE_CHARACTERS_MAX = 1000;
+const LINE_CHARACTERS_MAX = 1000;
 /** Lines of one child that are logged in a window; further ones are counted. */
-export const LINES_MAX = 100;
-export const WINDOW_MS = 60_000;
+const LINES_MAX = 100;
+const WINDOW_MS = 60_000;
 
 export class OutputLines {
   readonly #onLine: (line: string) => void;

@@ -5,8 +5,8 @@ import { isDeepStrictEqual } from 'node:util';
 import { at } from '@matting/test-support/at.ts';
 import ava, { type ExecutionContext } from 'ava';
 import sinon from 'sinon';
-import { BufferPool, IDLE_BYTES_MAX, POOLED_BYTES_MIN } from './buffer-pool.ts';
-import { LINE_CHARACTERS_MAX, LINES_MAX, OutputLines, WINDOW_MS } from './child.ts';
+import { BufferPool } from './buffer-pool.ts';
+import { OutputLines } from './child.ts';
 import { FrameChannel } from './frame-channel.ts';
 import { FrameReader } from './frame-reader.ts';
 import {
@@ -17,6 +17,10 @@ import {
   PARTS_MAX,
 } from './frames.ts';
 
+const LINE_CHARACTERS_MAX = 1000;
+const LINES_MAX = 100;
+const POOLED_BYTES_MIN = 64 * 1024;
+const IDLE_BYTES_MAX = 64 * 1024 * 1024;
 const test = ava.serial;
 
 interface Head {
@@ -295,7 +299,7 @@ test('lines of output › a flood is told in a number, and lines are told again 
   const { lines, output } = collect();
   output.push('again\n'.repeat(LINES_MAX + 5));
   t.is(lines.length, LINES_MAX);
-  now.returns(WINDOW_MS);
+  now.returns(60_000);
   output.push('once more\n');
   t.deepEqual(lines.slice(LINES_MAX), ['5 more lines were left out', 'once more']);
   output.push('again\n'.repeat(LINES_MAX));

@@ -20,8 +20,8 @@ type EngineSetState = 'unloaded' | 'loading' | 'loaded';
 /**
  * The set is off for this time after a first failure, and for twice as long after each further one.
  */
-export const OFF_MS = 30_000;
-export const OFF_MAX_MS = 15 * 60_000;
+const OFF_MS = 30_000;
+const OFF_MAX_MS = 15 * 60_000;
 /** The interval between checks whether killed processes are gone. */
 const GONE_ASKED_EACH_MS = 1000;
 

@@ -12,7 +12,7 @@
 /**
  * An image that had engines ended goes before loads for this time; then loads that it kept waiting.
  */
-export const TURN_MS = 10_000;
+const TURN_MS = 10_000;
 
 export class LargeImageTurn {
   /** The size of the largest image that waits. */

@@ -3,14 +3,10 @@ import type { RunnablePlan } from '../pipeline.ts';
 import { LoadingPool, selectableModel } from '../test/loading-pools.ts';
 import { ownClock } from '../test/own-clock.ts';
 import { openTestNode } from '../test/test-node.ts';
-import {
-  SERVED_MS_MIN,
-  TURN_AFTER_MS,
-  TURN_MS_MAX,
-  TURN_PAUSE_MS,
-  WANTED_MS,
-} from './load-turns.ts';
 
+const WANTED_MS = 5000;
+const TURN_AFTER_MS = 5000;
+const SERVED_MS_MIN = 10_000;
 const test = ava.serial;
 
 /** Of 8 GB, 85 % without a photo are 6.3 GB: the own plan's engine and one of these fit. */
@@ -106,9 +102,9 @@ test('a turn ends where nobody asks for the load any more, and where it lasts to
   isTaken('two');
   await refusedFor(TURN_AFTER_MS, 'one');
   isTaken('two');
-  await refusedFor(TURN_PAUSE_MS, 'one');
+  await refusedFor(10_000, 'one');
   isRefused('two');
-  await refusedFor(TURN_MS_MAX, 'one');
+  await refusedFor(30_000, 'one');
   isTaken('two');
 });
 

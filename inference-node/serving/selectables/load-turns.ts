@@ -12,14 +12,14 @@
 import type { EngineSet } from './engine-set.ts';
 
 /** Engines that have an image now and then are idle within this time. */
-export const TURN_AFTER_MS = 5000;
+const TURN_AFTER_MS = 5000;
 /** A control plane asks again for a job that was refused within half of this. */
 export const WANTED_MS = 5000;
 /** Images that are in the engines end within this, or they hang. */
-export const TURN_MS_MAX = 30_000;
-export const TURN_PAUSE_MS = 10_000;
+const TURN_MS_MAX = 30_000;
+const TURN_PAUSE_MS = 10_000;
 /** Engines serve for so long after their load, or for as long as the load took. */
-export const SERVED_MS_MIN = 10_000;
+const SERVED_MS_MIN = 10_000;
 
 interface Turn {
   readonly name: string;

@@ -18,7 +18,7 @@ import { hasServed, LoadTurns } from './load-turns.ts';
 import type { Found, Look } from './look.ts';
 
 /** If pictures are short of memory, engines give way that had no image for this time. */
-export const LONG_IDLE_MS = 30_000;
+const LONG_IDLE_MS = 30_000;
 
 /** The node sees an added, prepared or removed model within this time. */
 const LOOK_EACH_MS = 5000;

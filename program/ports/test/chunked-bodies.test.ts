@@ -5,8 +5,10 @@ import { createServer, type IncomingMessage, type Server } from 'node:http';
 import { type AddressInfo, connect } from 'node:net';
 import { until } from '@matting/test-support/waiting.ts';
 import ava from 'ava';
-import { boundChunks, CHUNK_BYTES_MIN, CHUNKS_FREE, GatheringMessage } from '../chunked-bodies.ts';
+import { boundChunks, GatheringMessage } from '../chunked-bodies.ts';
 
+const CHUNK_BYTES_MIN = 512;
+const CHUNKS_FREE = 1024;
 const test = ava.serial;
 
 const HEAD = 'POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n';

@@ -7,7 +7,7 @@ export type ByteReader = (offset: number, length: number) => Promise<Uint8Array>
 /** One read: a page of the file system, and more than any single header structure. */
 export const WINDOW_BYTES = 4096;
 /** Reads of one file. A JPEG of 50 MB in full APP segments takes 800. */
-export const WINDOW_READS_MAX = 4096;
+const WINDOW_READS_MAX = 4096;
 
 /**
  * Random access to a file of unknown honesty: exact lengths or nothing, and a bound on how often

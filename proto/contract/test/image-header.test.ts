@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { Random } from '@matting/test-support/random.ts';
 import test, { type ExecutionContext } from 'ava';
-import { WINDOW_BYTES, WINDOW_READS_MAX } from '../image-header/byte-window.ts';
+import { WINDOW_BYTES } from '../image-header/byte-window.ts';
 import { readAvifColour } from '../image-header/heif-file.ts';
 import { hasAssociatedAlpha } from '../image-header/jxl.ts';
 import { describeUnread, type ImageHeader, readImageHeader } from '../image-header.ts';
@@ -24,6 +24,8 @@ import {
   u16,
   u32,
 } from './image-header-samples.ts';
+
+const WINDOW_READS_MAX = 4096;
 
 function headerOf(file: Buffer): Promise<ImageHeader | undefined> {
   return readImageHeader((offset, length) => file.subarray(offset, offset + length), file.length);

@@ -19,11 +19,10 @@ import { pino } from 'pino';
 import {
   composeOperatorServices,
   composeServices,
-  type ServiceParts,
   type Services,
 } from '../../compose-use-cases.ts';
 import { type Config, loadConfig } from '../../config.ts';
-import { type AppOptions, buildApp } from '../../http/public-app.ts';
+import { buildApp } from '../../http/public-app.ts';
 import type { Readiness } from '../../http/readiness.ts';
 import {
   type Claim,
@@ -48,6 +47,8 @@ import type { Stores } from '../../stores.ts';
 import { AcceptanceGate } from '../../submission/acceptance-gate.ts';
 import type { UploadBounds } from '../../submission/image-uploads.ts';
 
+type AppOptions = Parameters<typeof buildApp>[1];
+
 export const BASE_URL = 'https://matting.example.com';
 export const ERRORS_PAGE = '# Errors\n';
 
@@ -65,7 +66,7 @@ export interface TestAppOptions extends Partial<Omit<Config, 'packages'>> {
   readonly onAnswered?: AppOptions['onAnswered'];
   readonly logger?: AppOptions['logger'];
   /** Told of results that are lost. */
-  readonly log?: ServiceParts['log'];
+  readonly log?: Parameters<typeof composeServices>[0]['log'];
   readonly lossObserver?: Partial<LossObserver & ErasureObserver>;
 }
 

@@ -11,7 +11,6 @@ import type { LightMyRequestResponse } from 'fastify';
 import { csrfTokenOf } from '../../session/guard.ts';
 import { ROLES, type Role } from '../../session/roles.ts';
 import { createSecret } from '../../session/secret.ts';
-import { FORM_BYTES_MAX } from '../../session/visit.ts';
 import { APP_ROUTES, OPEN_ROUTES } from '../area/app-routes.ts';
 import { ReadPage } from '../area/pages.ts';
 import { multipartOf, Person, type Sent } from '../area/person.ts';
@@ -321,7 +320,7 @@ const FIELDS = ['after', 'from', 'to', 'said', 'status', 'group', 'key', 'langua
 const FORM = 'application/x-www-form-urlencoded';
 
 const cases = (csrf: string): Record<string, { payload: string | Buffer; type?: string }> => ({
-  'too large': { payload: `csrf=${csrf}&name=${'a'.repeat(FORM_BYTES_MAX)}` },
+  'too large': { payload: `csrf=${csrf}&name=${'a'.repeat(32 * 1024)}` },
   'too many fields': { payload: `csrf=${csrf}&${'a=1&'.repeat(5000)}` },
   JSON: { payload: JSON.stringify({ csrf, name: 'a' }), type: 'application/json' },
   'text, as a form of another site may send': { payload: `csrf=${csrf}`, type: 'text/plain' },

@@ -5,7 +5,6 @@ import path from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { pngHeader } from '@matting/core/test/support/test-app.ts';
 import ava from 'ava';
-import { CHANGES_A_MINUTE_MAX } from '../../session/authority.ts';
 import { createSecret, hashOfSecret } from '../../session/secret.ts';
 import { FAILURES_MAX } from '../../sign-in/sign-in-throttle.ts';
 import { APP_ROUTES } from '../area/app-routes.ts';
@@ -23,6 +22,7 @@ import { filled, type Member, openWorld, useWorld, type World } from '../area/wo
 import { linkUse, newLink, OPERATOR } from '../people.ts';
 import { areaOf } from '../portal-app.ts';
 
+const CHANGES_A_MINUTE_MAX = 60;
 const test = ava.serial;
 
 const LINK = /https:\/\/matting\.example\.com(\/account\/invitations\/([\w-]{43}))/;

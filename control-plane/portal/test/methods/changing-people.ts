@@ -5,7 +5,6 @@ import type { ChangingMethod } from '@matting/core/test/changing-methods.ts';
 import { actionsOf, fundedAccount, sha256 } from '@matting/core/test/fixtures.ts';
 import type { Database } from '@matting/database/database.ts';
 import { addTo, removeFrom, rowOf, setIn } from '@matting/database/test/rows.ts';
-import type { ChangedBy } from '../../people/people-store.ts';
 import type { Stores } from '../fixtures.ts';
 import {
   identityEntry,
@@ -40,7 +39,10 @@ function ending(
 /** The person is an owner beside another. */
 function ofMember(
   name: 'changeRole' | 'removeMember' | 'setPassword' | 'setLanguage',
-  call: (stores: Stores, of: Person & { accountId: string; by: ChangedBy }) => Promise<unknown>,
+  call: (
+    stores: Stores,
+    of: Person & { accountId: string; by: Parameters<Stores['people']['removeMember']>[2] },
+  ) => Promise<unknown>,
   check: (stores: Stores, of: Person & { accountId: string }) => Promise<void>,
 ): ChangingMethod<Stores> {
   return {

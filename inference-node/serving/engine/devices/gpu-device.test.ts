@@ -12,7 +12,6 @@ import {
   untilPool,
 } from '../../test/pool-harness.ts';
 import { untilBusy } from '../../test/processes.ts';
-import { FAILURE_DEATHS_MAX } from '../pool/failure-rule.ts';
 import { GpuDevice } from './gpu-device.ts';
 
 const test = ava.serial;
@@ -106,7 +105,7 @@ test('an engine for which memory is short leaves those beside it, and is back wh
   await untilPool(pool, () => pool.snapshot().enginesReady === 2);
   await fault(`load GPU-one ${MEMORY_IS_SHORT}`);
   process.kill(pool.processes()[1]?.pid as number, 'SIGKILL');
-  const tried = () => pool.metrics().deaths.load > FAILURE_DEATHS_MAX;
+  const tried = () => pool.metrics().deaths.load > 3;
   await untilPool(pool, () => tried() || device.outReason !== undefined);
   t.is(device.outReason, undefined);
   t.is((await run(pool, QUICK)).alpha[0], QUICK);

@@ -22,7 +22,8 @@ import {
 import { isAlive, stop, until, untilBusy } from '../../test/processes.ts';
 import type { EnginePoolSnapshot } from './engine-pool.ts';
 import { RunningMean } from './estimated-wait.ts';
-import { QUEUED_RUNS_MAX } from './open-engine-pool.ts';
+
+const QUEUED_RUNS_MAX = 128;
 
 /** A pool's own acts, and signals to processes, are the same with any runtime. */
 const alone = ava.serial;

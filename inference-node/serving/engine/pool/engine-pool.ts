@@ -159,7 +159,7 @@ export interface EnginePoolOptions {
  * A sync run overtakes async ones that came up to 5 s before it, and none waits for ever. A few
  * runs on a CPU, far below what an asynchronous caller polls at.
  */
-export const ASYNC_HANDICAP_MS = 5_000;
+const ASYNC_HANDICAP_MS = 5_000;
 
 export interface Queued {
   readonly priority: EnginePriority;

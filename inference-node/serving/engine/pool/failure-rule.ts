@@ -1,8 +1,8 @@
 /** When engines die so often that their pool has failed. */
 import type { EngineDeathCause } from './engine-pool.ts';
 
-export const FAILURE_DEATHS_MAX = 3;
-export const FAILURE_WINDOW_MS = 60_000;
+const FAILURE_DEATHS_MAX = 3;
+const FAILURE_WINDOW_MS = 60_000;
 
 export interface EngineDeath {
   readonly atMs: number;

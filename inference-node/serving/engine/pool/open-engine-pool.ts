@@ -51,7 +51,7 @@ import { type EngineDeath, FailureRule } from './failure-rule.ts';
 import { createLossError, createRunTask, type RunTask } from './run-task.ts';
 
 /** A last bound behind the node's admission, far lower: 400 MB of pictures at 1024x1024. */
-export const QUEUED_RUNS_MAX = 128;
+const QUEUED_RUNS_MAX = 128;
 /** Times a run is given to an engine that then dies without beginning it. */
 const DISPATCHES_MAX = 4;
 /** A process that does not die shows a broken driver, device or disk: other nodes do better. */

@@ -2,10 +2,13 @@
 import assert from 'node:assert/strict';
 import { fc, holds } from '@matting/test-support/property-tests.ts';
 import test from 'ava';
-import { ASYNC_HANDICAP_MS, type EngineDeathCause, type Queued, RunQueue } from './engine-pool.ts';
+import { type EngineDeathCause, type Queued, RunQueue } from './engine-pool.ts';
 import { estimateWaitMs } from './estimated-wait.ts';
-import { FAILURE_WINDOW_MS, FailureRule } from './failure-rule.ts';
+import { FailureRule } from './failure-rule.ts';
 import { runTimeoutMs } from './open-engine-pool.ts';
+
+const FAILURE_WINDOW_MS = 60_000;
+const ASYNC_HANDICAP_MS = 5_000;
 
 function item(priority: Queued['priority'], queuedAtMs: number): Queued {
   return { priority, queuedAtMs };
