@@ -6,7 +6,7 @@
  */
 import { AsyncLocalStorage } from 'node:async_hooks';
 
-export type RequestOwner =
+type RequestOwner =
   | { readonly accountId: string }
   /** A secret, or an address, of which the network counts. */
   | { readonly shows: string };

@@ -26,7 +26,7 @@ export interface SemaphoreOptions {
   readonly refusal: () => Error;
 }
 
-export interface Use {
+interface Use {
   /** The owner of the use. Absent: nobody, and the use goes in order. */
   readonly key?: string | undefined;
   /** 1 where absent. What is heavier than all there is counts as all there is. */

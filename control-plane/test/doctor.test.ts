@@ -10,7 +10,7 @@ import { claimed, newJob, submitted } from '@matting/core/test/fixtures.ts';
 import { until } from '@matting/core/test/harness.ts';
 import { TEST_TOKEN } from '@matting/core/test/scripted-node.ts';
 import type { Env } from '@matting/core/test/support/cli.ts';
-import type { Finding, Summary } from '@matting/program/doctor/findings.ts';
+import type { Finding } from '@matting/program/doctor/findings.ts';
 import {
   createTestDatabase,
   groupIf,
@@ -28,7 +28,7 @@ const test = ava.serial;
 
 interface Examined {
   readonly code: number;
-  readonly summary: Summary;
+  readonly summary: { readonly failures: number };
   readonly findings: readonly Finding[];
   of(subject: string): string[];
   statuses(subject: string): string[];

@@ -9,7 +9,6 @@ import {
   Admission,
   computeMegapixelBudget,
   ENGINES_MAX,
-  type EngineModel,
   enginesAtMost,
   enginesInMemory,
   operatorsBudget,
@@ -125,6 +124,8 @@ const GB = 1_000_000_000;
 const ISNET = { inputWidth: 1024, inputHeight: 1024, precision: 'fp32' } as const;
 const ISNET_INT8 = { ...ISNET, precision: 'int8' } as const;
 const U2NETP = { inputWidth: 320, inputHeight: 320, precision: 'fp32' } as const;
+
+type EngineModel = typeof ISNET | typeof ISNET_INT8 | typeof U2NETP;
 
 const rows: [string, number, EngineModel[], [number, number] | undefined][] = [
   // 42 MB a megapixel, of 0.6 of the limit shared and 0.85 alone, engines taken off first.

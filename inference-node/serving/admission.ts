@@ -22,7 +22,7 @@ export interface MegapixelBudget {
   readonly megapixelsAloneMax: number;
 }
 
-export interface AdmissionLimits extends MegapixelBudget {
+interface AdmissionLimits extends MegapixelBudget {
   readonly imagesMax: number;
 }
 
@@ -168,7 +168,7 @@ interface BudgetInputs {
   readonly engines: readonly EngineModel[];
 }
 
-export type EngineModel = Pick<PreparedModel, 'inputWidth' | 'inputHeight' | 'precision'> &
+type EngineModel = Pick<PreparedModel, 'inputWidth' | 'inputHeight' | 'precision'> &
   Partial<Pick<PreparedModel, 'form' | 'peakBytes'>>;
 
 /** Lists the model of each engine that a plan opens if its first model has so many. */

@@ -7,19 +7,15 @@ import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { fileURLToPath } from 'node:url';
-import {
-  type ModelsAddOptions,
-  modelsAdd,
-  modelsRemove,
-} from '@matting/model-tools/commands/adding.ts';
-import { type ModelsCheckOptions, modelsCheck } from '@matting/model-tools/commands/check.ts';
+import { modelsAdd, modelsRemove } from '@matting/model-tools/commands/adding.ts';
+import { modelsCheck } from '@matting/model-tools/commands/check.ts';
 import {
   type CliConfig,
   readCliConfig,
   UsageError,
 } from '@matting/model-tools/commands/cli-config.ts';
 import { modelsList, modelsShow } from '@matting/model-tools/commands/list-models.ts';
-import { type ModelsFetchOptions, modelsFetch } from '@matting/model-tools/commands/models.ts';
+import { modelsFetch } from '@matting/model-tools/commands/models.ts';
 import { ConfigError } from '@matting/program/config-error.ts';
 import { gpuFacts, openGpuHost } from '@matting/serving/test/gpu-host.ts';
 import { CACHE_ENV } from '@matting/test-support/started-env.ts';
@@ -80,13 +76,17 @@ async function outputOf(command: (out: PassThrough) => Promise<unknown>) {
   return { out: await text(out), error };
 }
 
-const fetchModels = (names: string[], env: Record<string, string>, options: ModelsFetchOptions) =>
+const fetchModels = (
+  names: string[],
+  env: Record<string, string>,
+  options: Parameters<typeof modelsFetch>[1],
+) =>
   outputOf(out => {
     const { signal } = new AbortController();
     return modelsFetch(names, options, configOf(env), { out, err: new PassThrough() }, signal);
   });
 
-const check = (file: string, options: Partial<ModelsCheckOptions> = {}) => {
+const check = (file: string, options: Partial<Parameters<typeof modelsCheck>[1]> = {}) => {
   const out = join(directory, 'cutout.png');
   return outputOf(to => modelsCheck(file, { out, ...options }, { childEnv: CACHE_ENV }, to));
 };
@@ -274,7 +274,7 @@ test('any model is shown, run, and its cut-out written', async t => {
   t.deepEqual([format, hasAlpha, width], ['png', true, 640]);
 });
 
-const add = (file: string, options: ModelsAddOptions = {}, answers?: string[]) => {
+const add = (file: string, options: Parameters<typeof modelsAdd>[1] = {}, answers?: string[]) => {
   const asked: string[] = [];
   const question = (text: string) => {
     asked.push(text);

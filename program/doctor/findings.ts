@@ -61,7 +61,7 @@ export function reasonOf(error: unknown): string {
   return whole.replaceAll(/\s*\n\s*/g, '; ');
 }
 
-export interface Summary {
+interface Summary {
   readonly ok: number;
   readonly warnings: number;
   readonly failures: number;

@@ -42,7 +42,7 @@ export function guardHttpServer(server: Server, options: HttpGuardOptions): Port
 }
 
 /** The owner of a connection that waits: an account, or a stranger from a network. */
-export type WaitingOwner = { readonly account: string } | { readonly network: string };
+type WaitingOwner = { readonly account: string } | { readonly network: string };
 
 /**
  * Room on an HTTP port. A connection waits for its client while it is idle (silent, between two

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { fc, holds } from '@matting/test-support/property-tests.ts';
 import test from 'ava';
-import { type Release, Semaphore, type SemaphoreOptions, type Use } from '../semaphore.ts';
+import { type Release, Semaphore, type SemaphoreOptions } from '../semaphore.ts';
 
 class Busy extends Error {}
 const BUSY = new Busy();
@@ -11,7 +11,7 @@ function semaphoreOf(options: Partial<SemaphoreOptions>): Semaphore {
 }
 
 /** A taking, what became of it by now, and its end. */
-function take(semaphore: Semaphore, use: Use) {
+function take(semaphore: Semaphore, use: Parameters<Semaphore['take']>[0]) {
   const taken = { state: 'waiting', release: (): void => assert.fail('it is not held') };
   semaphore.take(use).then(
     release => Object.assign(taken, { state: 'held', release }),

@@ -2,7 +2,7 @@
 import { mkdir } from 'node:fs/promises';
 import type { PlanOutline } from '@matting/serving/models/plan.ts';
 import type { Plan } from '@matting/serving/models/prepared-model.ts';
-import type { PlanOptions } from '@matting/serving/prepared/load-prepared.ts';
+import type { LoadOptions } from '@matting/serving/prepared/load-prepared.ts';
 import { writeTinyModel } from './tiny-model.ts';
 
 // All other exports are the two modules' own.
@@ -21,7 +21,7 @@ const OUTLINE: PlanOutline = {
 export async function buildPlan({
   cacheDir,
   provider,
-}: Pick<PlanOptions, 'cacheDir' | 'provider'>): Promise<Plan> {
+}: Pick<LoadOptions, 'cacheDir' | 'provider'>): Promise<Plan> {
   await mkdir(cacheDir, { recursive: true });
   const first = await writeTinyModel(cacheDir, { kind: 'paced', tripsMax: TRIPS_MAX });
   const on = { provider, ...(library !== undefined && { openvino: { library } }) };

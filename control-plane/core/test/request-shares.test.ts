@@ -8,7 +8,6 @@ import {
   noteRequestAccount,
   noteRequestSecret,
   outsideRequests,
-  type RequestOwner,
   requestOwner,
   serveRequest,
 } from '@matting/program/request-owner.ts';
@@ -31,7 +30,7 @@ test.before(async () => {
 test.after.always(() => app.close());
 
 /** Asks for slots without end: some are held until `end`, others wait, the rest are refused. */
-function hold(shares: RequestShares, owner: RequestOwner) {
+function hold(shares: RequestShares, owner: Parameters<typeof serveRequest>[0]) {
   const free = Promise.withResolvers<void>();
   let refused = 0;
   let done = 0;

@@ -25,7 +25,7 @@ import { decide, type Facts, factsOfCatalogue, type Stated } from './facts.ts';
 import { bringFiles, type FilesContext, findSettings, type Place } from './model-files.ts';
 import { type ModelFolders, removeStaleWorkshops, Workshop } from './workshop.ts';
 
-export interface AddOptions {
+interface AddOptions {
   readonly name?: string | undefined;
   readonly sha256?: string | undefined;
   readonly flags: Facts;

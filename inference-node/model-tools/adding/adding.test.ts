@@ -19,7 +19,7 @@ import { sha256 } from '../test/fake-registry.ts';
 import { type ModelHost, openModelHost } from '../test/model-host.ts';
 import { graphBytes, tinyGraph } from '../test/tiny-graph.ts';
 import { AddressClient } from '../weights/address.ts';
-import { type AddContext, type AddOptions, addModel, type OpenFact } from './add-model.ts';
+import { type AddContext, addModel, type OpenFact } from './add-model.ts';
 import { fileNameOf, nameOf, pinAddress, settingsBeside } from './addresses.ts';
 import { type CatalogueModel, loadCatalogue } from './catalogue.ts';
 import { type Facts, readGraphSettings, readPreprocessor } from './facts.ts';
@@ -29,7 +29,7 @@ const GRAPH = graphBytes(tinyGraph({ side: 64 }));
 const COMMIT = 'e48a20765fb421d19dcdb0bf3cc61e802ca5ec8f';
 const IMAGENET = { mean: [123.675, 116.28, 103.53], std: [58.395, 57.12, 57.375] } as const;
 const BYTES = { mean: [0, 0, 0], std: [255, 255, 255] } as const;
-const NO_OPTIONS: AddOptions = { flags: { normalisation: BYTES }, licence: {} };
+const NO_OPTIONS = { flags: { normalisation: BYTES }, licence: {} };
 
 test('settings of a processor: whether it rescales is read before mean and std', t => {
   const ones = { image_mean: [0.485, 0.456, 0.406], image_std: [0.229, 0.224, 0.225] };
@@ -139,7 +139,7 @@ interface Fixture {
   readonly said: string[];
   readonly add: (
     target: string,
-    options?: Partial<AddOptions>,
+    options?: Partial<Parameters<typeof addModel>[1]>,
     own?: Partial<AddContext>,
   ) => ReturnType<typeof addModel>;
 }

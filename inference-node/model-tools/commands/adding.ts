@@ -34,7 +34,7 @@ import {
 import { createProgressView } from './progress-view.ts';
 import { describeRuntime } from './runtime-words.ts';
 
-export interface ModelsAddOptions extends GraphOptions {
+interface ModelsAddOptions extends GraphOptions {
   readonly name?: string;
   readonly sha256?: string;
   readonly tokenEnv?: string;

@@ -10,7 +10,7 @@ import { rangeText } from '../probing/verdict.ts';
 import type { CommandContext } from './cli-config.ts';
 import { addGraphOptions, factsOfOptions, type GraphOptions } from './graph-options.ts';
 
-export interface ModelsCheckOptions extends GraphOptions {
+interface ModelsCheckOptions extends GraphOptions {
   readonly image?: string;
   readonly out: string;
   readonly bgr?: boolean;

@@ -83,7 +83,7 @@ export function addModelCommands(program: Command, context: CommandContext): voi
   addCheckCommand(models, context);
 }
 
-export interface ModelsFetchOptions {
+interface ModelsFetchOptions {
   readonly json?: boolean;
   readonly progressJson?: boolean;
   readonly refuseAltered?: boolean;

@@ -22,7 +22,7 @@ import { inferValues } from './infer.ts';
 import { OPSET_OF_INT8, removeUnused } from './rewrites.ts';
 
 /** Least and greatest number of a value; 0 lies within. */
-export type Range = readonly [lower: number, upper: number];
+type Range = readonly [lower: number, upper: number];
 
 export interface Quantisation {
   /** The keys are names of values; those that the plan measures are there at least. */

@@ -1,5 +1,5 @@
 import test from 'ava';
-import { activationOf, chooseOutput, isConstant, isInverted, type ValueRange } from './verdict.ts';
+import { activationOf, chooseOutput, isConstant, isInverted } from './verdict.ts';
 
 test('what turns values into alpha is told by their range, or left open', t => {
   for (const [range, activation] of [
@@ -24,7 +24,7 @@ test('what turns values into alpha is told by their range, or left open', t => {
     [[-7, -2], 'sigmoid'],
     [[-0.5, 4], 'sigmoid'],
     [[-40, 255], 'sigmoid'],
-  ] as const satisfies readonly (readonly [ValueRange, unknown])[]) {
+  ] as const satisfies readonly (readonly [readonly [number, number], unknown])[]) {
     t.is(activationOf(range, 1), activation, range.join());
   }
   t.is(activationOf([-3, 4], 2), 'softmax');

@@ -4,7 +4,7 @@ import type { OutputValues } from '@matting/serving/engine/probe/probe-process.t
 import type { Activation } from '@matting/serving/models/prepared-model.ts';
 import { hasMatteShape, type PictureInput } from './ends.ts';
 
-export type ValueRange = readonly [least: number, most: number];
+type ValueRange = readonly [least: number, most: number];
 
 /** Over what a matte of 0 to 1 reaches where it was enlarged by a cubic filter. */
 const OVERSHOOT = 0.1;

@@ -29,9 +29,11 @@ import {
   wheelFile,
   writeNugetFolder,
 } from '../test/fake-package.ts';
-import { type InstallOptions, installProvider } from './install-provider.ts';
+import { installProvider } from './install-provider.ts';
 import { findLibraries, foldersBelow } from './library-search.ts';
 import { openPackageSource } from './package-source.ts';
+
+type InstallOptions = Parameters<typeof installProvider>[0];
 
 const test = ava.serial;
 

@@ -34,7 +34,7 @@ import {
 import { findLibraries, foldersToRecord } from './library-search.ts';
 import { type CopiedLibrary, openPackageSource, type PackageSource } from './package-source.ts';
 
-export interface InstallOptions {
+interface InstallOptions {
   readonly from: string;
   readonly providerDir: string;
   /** Checksums that the operator accepts, hexadecimal: of the archive, or of each library. */

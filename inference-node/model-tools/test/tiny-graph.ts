@@ -15,7 +15,6 @@ import {
 import { AttributeProto } from '@matting/serving/test/onnx-messages.ts';
 import { runOnce } from '@matting/serving/test/run-graph.ts';
 import { at } from '@matting/test-support/at.ts';
-import type { Range } from '../onnx/quantise.ts';
 import { prepareGraph } from '../preparing/prepare.ts';
 
 export interface TinyGraphOptions {
@@ -230,12 +229,8 @@ export function runGraph(
 }
 
 /** The ranges of a graph's values on the picture of runGraph; they include 0. */
-export async function measureRanges(
-  graph: Graph,
-  names: readonly string[],
-  side: number,
-): Promise<Map<string, Range>> {
-  const ranges = new Map<string, Range>();
+export async function measureRanges(graph: Graph, names: readonly string[], side: number) {
+  const ranges = new Map<string, readonly [number, number]>();
   for (const name of names) {
     const outputs = [{ name, elementType: ElementType.float32, dims: [1, null, null, null] }];
     const values = await runGraph(graphBytes({ ...graph, outputs }), side, name);

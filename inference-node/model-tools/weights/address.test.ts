@@ -11,10 +11,12 @@ import { makeTinyModel, sha256 } from '../test/fake-registry.ts';
 import { type ModelHost, openModelHost } from '../test/model-host.ts';
 import { graphBytes, tinyGraph } from '../test/tiny-graph.ts';
 import { type AddressAccess, AddressClient, requireAddress } from './address.ts';
-import { type Downloaded, downloadFromAny, type Wanted } from './download.ts';
+import { type Downloaded, downloadFromAny } from './download.ts';
 import { fetchWeights } from './fetch.ts';
 
 const BYTES = Buffer.concat([graphBytes(tinyGraph({ side: 64 })), Buffer.alloc(300_000, 7)]);
+type Wanted = Parameters<typeof downloadFromAny>[2];
+
 const ANY: Wanted = { bytesMax: 1_000_000, isGraph: true };
 const NO_WAIT = { attemptWaitMs: 0, attemptsMax: 3 };
 
@@ -50,7 +52,11 @@ const refusesWith = async (
   t: ExecutionContext,
   fixture: Fixture,
   said: RegExp,
-  ...[wanted, access, urls = [fixture.url]]: [Partial<Wanted>?, Partial<AddressAccess>?, string[]?]
+  ...[wanted, access, urls = [fixture.url]]: [
+    Partial<Wanted>?,
+    Partial<AddressAccess>?,
+    string[]?,
+  ]
 ) => {
   await rejectsWith(t, fetchTo(fixture, urls, wanted, access), isModelError('fetch', said));
   t.deepEqual(await readdir(fixture.folder), []);

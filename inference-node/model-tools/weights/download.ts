@@ -13,7 +13,7 @@ import { HEAD_BYTES, whatElseItIs } from '../probing/not-onnx.ts';
 import { type AddressClient, fetchFailure, InterruptedError, requireAddress } from './address.ts';
 import { isInterruption, networkReason } from './fetch-reasons.ts';
 
-export interface Wanted {
+interface Wanted {
   readonly bytesMax: number;
   readonly bytes?: number | undefined;
   readonly sha256?: string | undefined;

@@ -27,7 +27,7 @@ export interface KnownTokens {
   readonly direct: readonly CallerToken[];
 }
 
-export interface CallersOptions {
+interface CallersOptions {
   readonly tokens: KnownTokens;
   /** Without tokens and certificates, at loopback: every caller is the operator. */
   readonly isOpen: boolean;

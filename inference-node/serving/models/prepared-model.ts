@@ -109,7 +109,7 @@ export interface OpenvinoHere {
 }
 
 /** OpenVINO runs the graph, in place of ONNX Runtime. */
-export interface OpenvinoUse {
+interface OpenvinoUse {
   /** The library of its C interface. */
   readonly library: string;
   /** Absent: it compiles the graph, which takes several times as long. */

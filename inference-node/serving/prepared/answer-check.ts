@@ -32,7 +32,7 @@ export interface Answering {
 }
 
 /** Each plane has one byte a pixel. */
-export interface RuntimeComparison {
+interface RuntimeComparison {
   /** OpenVINO's processor time, divided by ONNX Runtime's. */
   readonly timeShare: number;
   /** The memory of OpenVINO's process at its peak. */

@@ -5,13 +5,15 @@ import test from 'ava';
 import { loadManifest, type ModelManifest } from '../models/manifest.ts';
 import { isModelError } from '../test/is-model-error.ts';
 import { CHECK_BLOCKS, compareAnswers, drawCheckPicture, summariseAnswer } from './answer-check.ts';
-import { choosePrecision, type PrecisionWish } from './choose-precision.ts';
+import { choosePrecision } from './choose-precision.ts';
 import {
   carriesInt8,
   classifyInstructionSet,
   detectInstructionSet,
   digestInstructions,
 } from './instruction-set.ts';
+
+type PrecisionWish = Parameters<typeof choosePrecision>[1];
 
 const manifest = await loadManifest('u2netp');
 const plain: ModelManifest = { ...manifest, precisions: ['fp32', 'fp16'] };

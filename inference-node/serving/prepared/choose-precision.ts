@@ -5,7 +5,7 @@ import { ModelError } from '../models/model-error.ts';
 import type { ExecutionProvider, Precision } from '../models/prepared-model.ts';
 import { carriesInt8 } from './instruction-set.ts';
 
-export interface PrecisionWish {
+interface PrecisionWish {
   readonly wanted: Precision | 'auto';
   readonly size: Size;
   readonly provider: ExecutionProvider;

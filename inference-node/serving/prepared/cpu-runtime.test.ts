@@ -16,7 +16,7 @@ import { writeTinyModel } from '@matting/test-support/tiny-model.ts';
 import ava, { type ExecutionContext } from 'ava';
 import sinon from 'sinon';
 import { type PreparedModel, runtimeOf } from '../models/prepared-model.ts';
-import { GraphRefusedError, type RuntimeComparison } from './answer-check.ts';
+import { GraphRefusedError } from './answer-check.ts';
 import {
   compareAlphas,
   prepareRuntime,
@@ -35,7 +35,9 @@ const { signal } = new AbortController();
 const AUTO: RuntimeOptions = { wanted: 'auto', openvino: OPENVINO, comparing: signal };
 const HERE = { machine: 'this one' };
 
-async function open(t: ExecutionContext, comparison: RuntimeComparison | Error) {
+type Comparison = { timeShare: number; peakBytes: number; alphas: typeof ALIKE };
+
+async function open(t: ExecutionContext, comparison: Comparison | Error) {
   const model = await writeTinyModel(await temporaryFolder(t), {});
   const calls = { compiled: 0, compared: 0, said: 0 };
   const tools = {
@@ -82,7 +84,7 @@ test('a faster OpenVINO that answers alike is chosen, once on a machine', async 
   t.deepEqual(await recordedRuntime(model, AUTO, HERE), chosen);
 });
 
-const kept: readonly (readonly [string, RuntimeComparison, RegExp])[] = [
+const kept: readonly (readonly [string, Comparison, RegExp])[] = [
   [
     'is hardly faster',
     { timeShare: 0.95, peakBytes: PEAK, alphas: ALIKE },

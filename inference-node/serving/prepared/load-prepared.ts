@@ -296,7 +296,7 @@ export function describeAsItIs(
 }
 
 /** Everything but `outline` is the same for every model. */
-export interface PlanOptions extends Omit<LoadOptions, 'manifest' | 'onProgress' | 'inputSize'> {
+interface PlanOptions extends Omit<LoadOptions, 'manifest' | 'onProgress' | 'inputSize'> {
   readonly outline: PlanOutline;
   readonly onProgress?: (model: string, progress: PrepareProgress) => void;
 }

@@ -15,7 +15,7 @@ export const ROOM_WAIT_MAX_MS = 10_000;
 
 const NONE: MegapixelBudget = { megapixelsMax: 0, megapixelsAloneMax: 0 };
 
-export interface MemoryFacts {
+interface MemoryFacts {
   readonly limitBytes: number;
   /** The memory of the own plan's engines. */
   readonly ownBytes: number;

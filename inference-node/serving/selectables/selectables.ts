@@ -23,7 +23,7 @@ const LONG_IDLE_MS = 30_000;
 /** The node sees an added, prepared or removed model within this time. */
 const LOOK_EACH_MS = 5000;
 
-export interface SelectablesParts extends Omit<EngineSetParts, 'engines' | 'onTurn'> {
+interface SelectablesParts extends Omit<EngineSetParts, 'engines' | 'onTurn'> {
   readonly memory: EngineMemory;
   readonly own: RunnablePlan & Pick<Selectable, 'kind' | 'goodFor'>;
   readonly look: Look;

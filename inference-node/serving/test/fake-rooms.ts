@@ -7,7 +7,7 @@
  *   { failEngines: true } engines keep dying
  *   { tellFinished: true } is answered with { finished }: what was asked of each picture's finish
  */
-import type { ProviderChoice, RequestedProvider } from '../engine/choice/execution-provider.ts';
+import type { ProviderChoice } from '../engine/choice/execution-provider.ts';
 import type { EnginePool } from '../engine/pool/engine-pool.ts';
 import type { Plan } from '../models/prepared-model.ts';
 import type { FinishChoices } from '../picture/makeable.ts';
@@ -56,7 +56,7 @@ process.on('message', (order: Order) => {
 });
 
 export async function selectExecutionProvider(
-  requested: RequestedProvider,
+  requested: ProviderChoice['requested'],
 ): Promise<ProviderChoice> {
   await started.promise;
   return { requested, selected: 'cpu', fallbacks: [] };

@@ -23,18 +23,18 @@ import {
 } from '@matting/proto/gen/matting/v1/matte_service.ts';
 import { soon, until } from '@matting/test-support/waiting.ts';
 import { type Logger, pino } from 'pino';
-import { Admission, type AdmissionLimits } from '../admission.ts';
+import { Admission } from '../admission.ts';
 import type { DirectFiles } from '../direct/direct-files.ts';
 import type { ProviderChoice } from '../engine/choice/execution-provider.ts';
-import { Callers, type CallersOptions, type CallerToken, tokenMetadata } from '../grpc/callers.ts';
+import { Callers, type CallerToken, tokenMetadata } from '../grpc/callers.ts';
 import { EXCHANGE_BOUNDS, type ExchangeBounds } from '../grpc/matte-exchange.ts';
 import { openNodeServer } from '../grpc/server.ts';
 import type { CommercialUseGate } from '../models/plan.ts';
 import type { PreparedModel } from '../models/prepared-model.ts';
 import type { PicturePool } from '../picture/pool/picture-pool.ts';
 import { PIPELINE_POSITIONS, Pipeline, type PlanRun } from '../pipeline.ts';
-import { EngineMemory, type MemoryFacts } from '../selectables/engine-memory.ts';
-import { Selectables, type SelectablesParts } from '../selectables/selectables.ts';
+import { EngineMemory } from '../selectables/engine-memory.ts';
+import { Selectables } from '../selectables/selectables.ts';
 import { composeService, startServing } from '../service.ts';
 import {
   FakeEnginePool,
@@ -46,13 +46,13 @@ import {
 
 export interface TestNodeOptions {
   readonly token?: string;
-  readonly limits?: Partial<AdmissionLimits>;
+  readonly limits?: Partial<ConstructorParameters<typeof Admission>[0]>;
   readonly bounds?: Partial<ExchangeBounds>;
   readonly capabilities?: Partial<FakePicturePool['capabilities']>;
   readonly guardBounds?: Partial<GuardBounds>;
   readonly matteSilenceMaxMs?: number;
   readonly connectionAgeMaxMs?: number;
-  readonly callers?: Omit<CallersOptions, 'tokens' | 'isOpen'> & {
+  readonly callers?: Omit<ConstructorParameters<typeof Callers>[0], 'tokens' | 'isOpen'> & {
     readonly callerTokens?: readonly CallerToken[];
   };
   /** Plain text where absent. */
@@ -71,8 +71,8 @@ export interface TestNodeOptions {
   /** No traces where absent. */
   readonly tracing?: Tracing;
   /** The selectables that may be named besides, and their engines. */
-  readonly others?: Partial<SelectablesParts>;
-  readonly memory?: Partial<MemoryFacts>;
+  readonly others?: Partial<ConstructorParameters<typeof Selectables>[0]>;
+  readonly memory?: Partial<ConstructorParameters<typeof EngineMemory>[0]>;
   /** Leaves the node starting: it has no work yet. */
   readonly starting?: boolean;
 }

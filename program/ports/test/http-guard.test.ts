@@ -9,12 +9,7 @@ import { until } from '@matting/test-support/waiting.ts';
 import ava, { type ExecutionContext } from 'ava';
 import type { SinonFakeTimers } from 'sinon';
 import sinon from 'sinon';
-import {
-  PACE_DEBT_MS_MAX,
-  PortRoom,
-  requireReadingPace,
-  type WaitingOwner,
-} from '../http-guard.ts';
+import { PACE_DEBT_MS_MAX, PortRoom, requireReadingPace } from '../http-guard.ts';
 
 const test = ava.serial;
 
@@ -69,7 +64,7 @@ async function ask(body = ''): Promise<Asked> {
   return { client, request, response };
 }
 
-async function awaited(owner: WaitingOwner): Promise<Asked> {
+async function awaited(owner: Parameters<PortRoom['awaitBody']>[2]): Promise<Asked> {
   const asked = await ask();
   room.awaitBody(asked.request, asked.response, owner);
   return asked;

@@ -55,7 +55,7 @@ import {
 type FinishingTexts = ReadonlyMap<FinishingField, string>;
 
 /** The rest of a request that the rules of the fields need. */
-export interface FinishingBeside {
+interface FinishingBeside {
   /** undefined: not known yet. A field that depends on it is judged once it is. */
   readonly outputFormat: OutputFormat | undefined;
   /** A file for the background came beside the texts. */

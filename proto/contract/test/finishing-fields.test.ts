@@ -4,7 +4,7 @@ import { throwsWith } from '@matting/test-support/throws.ts';
 import test from 'ava';
 import { InputFormat, Finishing as ProtoFinishing } from '../../gen/matting/v1/matte_service.ts';
 import { ContractError, type ErrorCode } from '../errors.ts';
-import { type FinishingBeside, parseFinishing } from '../finishing/fields.ts';
+import { parseFinishing } from '../finishing/fields.ts';
 import { framePixelsUnseen, frameRange, frameRefusal, requireFrame } from '../finishing/frame.ts';
 import { parseColour } from '../finishing/measures.ts';
 import { FINISHING_FIELDS, type FinishingField } from '../finishing/table.ts';
@@ -14,14 +14,16 @@ import { FRAME_PIXELS_MAX } from '../limits.ts';
 
 type Texts = Partial<Record<FinishingField, string>>;
 
-const BESIDE: FinishingBeside = { outputFormat: 'png', backgroundFile: false };
+type Beside = Parameters<typeof parseFinishing>[1];
 
-function parse(texts: Texts, beside: Partial<FinishingBeside> = {}) {
+const BESIDE: Beside = { outputFormat: 'png', backgroundFile: false };
+
+function parse(texts: Texts, beside: Partial<Beside> = {}) {
   const given = new Map(Object.entries(texts) as [FinishingField, string][]);
   return parseFinishing(given, { ...BESIDE, ...beside });
 }
 
-function refusal(texts: Texts, beside: Partial<FinishingBeside> = {}): ContractError {
+function refusal(texts: Texts, beside: Partial<Beside> = {}): ContractError {
   try {
     parse(texts, beside);
   } catch (error) {
@@ -173,7 +175,7 @@ for (const [field, ...values] of NONSENSE) {
 }
 
 const URL_TEXT = 'https://a.example/b.jpg';
-const EXCLUDED: readonly [Texts, Partial<FinishingBeside>, ErrorCode, string][] = [
+const EXCLUDED: readonly [Texts, Partial<Beside>, ErrorCode, string][] = [
   [{ background: 'red', background_url: URL_TEXT }, {}, 'INVALID_PARAMETER', 'background_url'],
   [{ background: 'red' }, { backgroundFile: true }, 'INVALID_PARAMETER', 'background_file'],
   [{ background: 'transparent' }, { backgroundFile: true }, 'INVALID_PARAMETER', 'background_file'],

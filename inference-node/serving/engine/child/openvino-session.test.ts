@@ -6,13 +6,14 @@ import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import { writeTrapModel } from '@matting/test-support/trap-model.ts';
 import ava, { type ExecutionContext } from 'ava';
 import { hashFile } from '../../models/cache-files.ts';
-import type { OpenvinoUse } from '../../models/prepared-model.ts';
 import { drawCheckPicture } from '../../prepared/answer-check.ts';
 import { compareAlphas } from '../../prepared/cpu-runtime.ts';
 import { isWithoutOpenvino, openvinoHere } from '../../test/openvino.ts';
 import { encodeProbeGraph, PROBE_SIZE_PX, PROBE_SPEC } from '../choice/execution-provider.ts';
 import type { SessionSpec } from '../engine-protocol.ts';
 import { LoadedModel } from './loaded-model.ts';
+
+type OpenvinoUse = SessionSpec['openvino'];
 
 const test = isWithoutOpenvino ? ava.skip : ava.serial;
 const PICTURE = drawCheckPicture(PROBE_SIZE_PX, PROBE_SIZE_PX);

@@ -7,12 +7,11 @@ import type { ExecutionProvider, MatteRole, PreparedModel } from '../../models/p
 import {
   chooseEngineLayout,
   enginesOf,
-  type LayoutInputs,
   readCpuShare,
   THREADS_PER_ENGINE_MAX,
 } from './engine-layout.ts';
 
-function layout(cpuShare: number, more: Partial<LayoutInputs> = {}) {
+function layout(cpuShare: number, more: Partial<Parameters<typeof chooseEngineLayout>[0]> = {}) {
   const inputs = {
     provider: 'cpu',
     precisions: ['fp32'],

@@ -101,7 +101,7 @@ export function encodeProbeGraph(): Uint8Array {
   return Buffer.concat([...pieces]);
 }
 
-export type RequestedProvider = 'auto' | ExecutionProvider;
+type RequestedProvider = 'auto' | ExecutionProvider;
 
 /**
  * A cold CUDA context on a host of many GPUs takes ten seconds and more, and the first start reads

@@ -161,7 +161,7 @@ export interface EnginePoolOptions {
  */
 const ASYNC_HANDICAP_MS = 5_000;
 
-export interface Queued {
+interface Queued {
   readonly priority: EnginePriority;
   readonly queuedAtMs: number;
 }

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { fc, holds } from '@matting/test-support/property-tests.ts';
 import test from 'ava';
-import { type EngineDeathCause, type Queued, RunQueue } from './engine-pool.ts';
+import { type EngineDeathCause, RunQueue } from './engine-pool.ts';
 import { estimateWaitMs } from './estimated-wait.ts';
 import { FailureRule } from './failure-rule.ts';
 import { runTimeoutMs } from './open-engine-pool.ts';
@@ -10,18 +10,20 @@ import { runTimeoutMs } from './open-engine-pool.ts';
 const FAILURE_WINDOW_MS = 60_000;
 const ASYNC_HANDICAP_MS = 5_000;
 
-function item(priority: Queued['priority'], queuedAtMs: number): Queued {
+function item(priority: 'sync' | 'async', queuedAtMs: number) {
   return { priority, queuedAtMs };
 }
 
-function drainInOrder(queue: RunQueue<Queued>): Queued[] {
-  const out: Queued[] = [];
+type Item = ReturnType<typeof item>;
+
+function drainInOrder(queue: RunQueue<Item>) {
+  const out: Item[] = [];
   for (let next = queue.shift(); next !== undefined; next = queue.shift()) out.push(next);
   return out;
 }
 
 test('what is not there is not removed, and draining empties both lines', t => {
-  const queue = new RunQueue<Queued>();
+  const queue = new RunQueue<Item>();
   t.is(queue.shift(), undefined);
   t.false(queue.remove(item('sync', 0)));
   queue.push(item('async', 1));
@@ -30,7 +32,7 @@ test('what is not there is not removed, and draining empties both lines', t => {
 });
 
 test('sync before async that came earlier, but not before async that has waited its time', t => {
-  const queue = new RunQueue<Queued>();
+  const queue = new RunQueue<Item>();
   const old = item('async', 0);
   const young = item('async', 1);
   const inTime = item('sync', ASYNC_HANDICAP_MS);
@@ -40,7 +42,7 @@ test('sync before async that came earlier, but not before async that has waited 
 });
 
 test('one that is put back goes first in its line again', t => {
-  const queue = new RunQueue<Queued>();
+  const queue = new RunQueue<Item>();
   const [first, second] = [item('sync', 1), item('sync', 2)];
   queue.push(first);
   queue.push(second);
@@ -56,7 +58,7 @@ test('each line keeps its order and none waits behind what came long after it', 
     { maxLength: 40 },
   );
   holds(t, [arrivals], list => {
-    const queue = new RunQueue<Queued>();
+    const queue = new RunQueue<Item>();
     let nowMs = 0;
     for (const { sync, gapMs } of list) {
       nowMs += gapMs;

@@ -16,12 +16,7 @@ import {
 import { isAlive, stop, until } from '../../test/processes.ts';
 import { boxInFrame } from '../framed-look.ts';
 import { openPicturePool, type PicturePoolOptions } from './open-picture-pool.ts';
-import type {
-  BackgroundFile,
-  PictureLease,
-  PicturePool,
-  PictureWorkerEnd,
-} from './picture-pool.ts';
+import type { DecodeRequest, PictureLease, PicturePool, PictureWorkerEnd } from './picture-pool.ts';
 
 const test = ava.serial;
 
@@ -508,7 +503,7 @@ test('a model that refines sees the picture, and what of the mattes is unsure', 
   lease.release();
 });
 
-async function cutOut(file: Buffer, background: BackgroundFile) {
+async function cutOut(file: Buffer, background: DecodeRequest['background']) {
   const lease = await pool.acquire('sync', NEVER);
   try {
     const request = { file, declared: undefined, modelInputs: [MODEL_SIZE], background };

@@ -18,7 +18,7 @@ export interface DecodeRequest {
   readonly hints?: BackgroundFile | undefined;
 }
 
-export interface BackgroundFile {
+interface BackgroundFile {
   readonly file: Buffer;
   /** The size as declared, as for the image; a larger background is INVALID_PARAMETER. */
   readonly declared: Size | undefined;
