@@ -10,8 +10,9 @@ import path from 'node:path';
 import { inferValues, type KnownValues } from '../inference-node/model-tools/onnx/infer.ts';
 import { InferenceSession, Tensor } from '../inference-node/serving/engine/child/onnx-runtime.ts';
 import { ElementType, encodeModel, type Graph } from '../inference-node/serving/onnx/graph.ts';
-import type { Range } from '../inference-node/serving/prepared/ranges.ts';
 import { at } from '../test/support/at.ts';
+
+type Range = readonly [lower: number, upper: number];
 
 const SAMPLES_MAX = 20_000;
 /** Values of a run that are fetched together. */

@@ -13,12 +13,11 @@
 import { createHash } from 'node:crypto';
 import { parseArgs } from 'node:util';
 import { LOOK_RULES, type LookRules } from '../inference-node/serving/picture/infer-plan.ts';
+import { MERGE_RULES, mergeMattes } from '../inference-node/serving/picture/matte/merge-mattes.ts';
 import {
-  MERGE_RULES,
-  type MergeRules,
-  mergeMattes,
-} from '../inference-node/serving/picture/matte/merge-mattes.ts';
-import { refineMatte } from '../inference-node/serving/picture/matte/refine.ts';
+  mergeToWorkingSize,
+  refineMerged,
+} from '../inference-node/serving/picture/matte/refine.ts';
 import { at } from '../test/support/at.ts';
 import { leastLoss, leaveOneOut } from './quality/cross-validation.ts';
 import { colourError, cutOut, plainMatte } from './quality/cutout-errors.ts';
@@ -32,7 +31,9 @@ import { scaleDown } from './quality/scale-down.ts';
 import { makeVariant } from './quality/variants.ts';
 import { writeResults } from './results.ts';
 
-interface Constants extends MergeRules {
+type Rules = typeof MERGE_RULES;
+
+interface Constants extends Rules {
   readonly opinionFrom: number;
   readonly secondLookFrom: number;
 }
@@ -154,7 +155,12 @@ async function judgePhoto(full: Photo, models: ModelRunner): Promise<Omit<Sample
     const merged = mergeMattes(mattes, photo.picture, constants);
     const key = createHash('sha256').update(merged).digest('hex');
     const outcome =
-      measured.get(key) ?? measure(photo, refineMatte(mattes, photo.picture, constants), true);
+      measured.get(key) ??
+      measure(
+        photo,
+        refineMerged(mergeToWorkingSize(mattes, photo.picture, constants), photo.picture),
+        true,
+      );
     measured.set(key, outcome);
     outcomes.push(outcome);
     costs.push(costOf(replayed));

@@ -10,7 +10,10 @@ import { parseArgs } from 'node:util';
 import { findSubject } from '../inference-node/serving/picture/finishing/subject.ts';
 import { LOOK_RULES, type LookRules } from '../inference-node/serving/picture/infer-plan.ts';
 import type { RoleMatte } from '../inference-node/serving/picture/matte/merge-mattes.ts';
-import { refineMatte } from '../inference-node/serving/picture/matte/refine.ts';
+import {
+  mergeToWorkingSize,
+  refineMerged,
+} from '../inference-node/serving/picture/matte/refine.ts';
 import { at } from '../test/support/at.ts';
 import { bootstrap, mean } from './quality/intervals.ts';
 import { openModelRunner } from './quality/model-runner.ts';
@@ -77,7 +80,7 @@ async function measurePair(sample: Sample): Promise<Pair> {
   const replay = openReplay(entries, models, picture);
   const mattesBy = async (framed: FramedRules) => (await replay({ ...LOOK_RULES, framed })).mattes;
   const judge = (mattes: readonly RoleMatte[]) => {
-    const matte = refineMatte(mattes, picture);
+    const matte = refineMerged(mergeToWorkingSize(mattes, picture), picture);
     return measure(sample, made, matte, findSubject(matte, picture));
   };
   const plain = await mattesBy(NEVER);

@@ -20,7 +20,7 @@ interface UnknownVariable {
 }
 
 /** Names that begin as ours do and that no program reads. Never a value: it may be a secret. */
-export function unknownVariables(
+function unknownVariables(
   env: Readonly<Record<string, string | undefined>>,
 ): readonly UnknownVariable[] {
   const known = new Set(MATTING_VARIABLES);

@@ -11,9 +11,9 @@ import { getHeapStatistics, setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 
 /** V8 says nothing about a flag it does not know; a test asks it. */
-export const GROWTH_FLAG = '--heap-growing-percent';
+const GROWTH_FLAG = '--heap-growing-percent';
 /** Young garbage is a megabyte or two: waking four threads for it costs more than they save. */
-export const YOUNG_FLAG = '--no-parallel-scavenge';
+const YOUNG_FLAG = '--no-parallel-scavenge';
 
 /**
  * Collected whole at four times what lived last time: live are some 20 MB in a node and 35 MB in a

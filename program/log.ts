@@ -93,7 +93,7 @@ interface LogSampling {
   readonly thereafter: number;
 }
 
-export function parseLogSampling(text: string): LogSampling | undefined {
+function parseLogSampling(text: string): LogSampling | undefined {
   const [, first, thereafter] = FORM.exec(text) ?? [];
   if (first === undefined || thereafter === undefined) return undefined;
   return { first: Number(first), thereafter: Number(thereafter) };

@@ -5,15 +5,11 @@ import { prepareModel } from '../../inference-node/model-tools/preparing/prepare
 import { createAnswering } from '../../inference-node/serving/engine/choice/answer-picture.ts';
 import { chooseDevice } from '../../inference-node/serving/engine/devices/choose-gpu.ts';
 import { GpuDevice } from '../../inference-node/serving/engine/devices/gpu-device.ts';
-import {
-  listGpus,
-  SMI_COMMAND,
-  smiEnvironment,
-} from '../../inference-node/serving/engine/devices/list-gpus.ts';
+import { listGpus, smiEnvironment } from '../../inference-node/serving/engine/devices/list-gpus.ts';
 import { loadManifest } from '../../inference-node/serving/models/manifest.ts';
-import { parseModelSettings } from '../../inference-node/serving/models/plan.ts';
 import { readEngineEnvironment } from '../../inference-node/serving/providers/provider-files.ts';
 import { readChildEnv } from '../../inference-node/serving/start/pool-settings.ts';
+import { parseModelSettings } from '../../inference-node/serving/test/model-settings.ts';
 import { machine } from '../service.ts';
 import type { CardOptions } from './options.ts';
 
@@ -74,7 +70,7 @@ function watchGpu(id: string) {
   let closed = false;
   const poll = () => {
     const asked = { env: smiEnvironment(process.env), timeout: SAMPLE_MAX_MS };
-    execFile(SMI_COMMAND, args, asked, (error, text) => {
+    execFile('nvidia-smi', args, asked, (error, text) => {
       const sample = error === null ? parseSample(text, performance.now()) : undefined;
       if (sample !== undefined) samples.push(sample);
       if (!closed) timer = setTimeout(poll, SAMPLE_INTERVAL_MS);

@@ -10,13 +10,14 @@ import { makePrepared } from '../../inference-node/model-tools/preparing/prepare
 import { createAnswering } from '../../inference-node/serving/engine/choice/answer-picture.ts';
 import type { EnginePool } from '../../inference-node/serving/engine/pool/engine-pool.ts';
 import { openEnginePool } from '../../inference-node/serving/engine/pool/open-engine-pool.ts';
-import { type PlanEntry, parseModelSettings } from '../../inference-node/serving/models/plan.ts';
+import type { PlanEntry } from '../../inference-node/serving/models/plan.ts';
 import type { PreparedModel } from '../../inference-node/serving/models/prepared-model.ts';
 import { createFramedInput } from '../../inference-node/serving/picture/matte/framed-input.ts';
 import type { RoleMatte } from '../../inference-node/serving/picture/matte/merge-mattes.ts';
 import { createModelInput } from '../../inference-node/serving/picture/matte/model-input.ts';
 import type { RgbaPicture } from '../../inference-node/serving/picture/rgba-picture.ts';
 import { buildPlan } from '../../inference-node/serving/prepared/load-prepared.ts';
+import { parseModelSettings } from '../../inference-node/serving/test/model-settings.ts';
 import { at } from '../../test/support/at.ts';
 
 const PROJECT = path.join(import.meta.dirname, '../..');

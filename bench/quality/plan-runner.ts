@@ -1,9 +1,5 @@
 /** Runs a plan over recorded mattes by the product's own decisions, so that constants can be tried. */
-import {
-  outlineOf,
-  type PlanEntry,
-  parseModelSettings,
-} from '../../inference-node/serving/models/plan.ts';
+import { outlineOf, type PlanEntry } from '../../inference-node/serving/models/plan.ts';
 import {
   inferPlan,
   LOOK_RULES,
@@ -11,6 +7,7 @@ import {
 } from '../../inference-node/serving/picture/infer-plan.ts';
 import type { RoleMatte } from '../../inference-node/serving/picture/matte/merge-mattes.ts';
 import type { RgbaPicture } from '../../inference-node/serving/picture/rgba-picture.ts';
+import { parseModelSettings } from '../../inference-node/serving/test/model-settings.ts';
 import type { ModelRunner } from './model-runner.ts';
 
 export interface Replay {

@@ -5,7 +5,7 @@ import { ContractError } from '@matting/proto/contract/errors.ts';
 import { type Finishing, SHADOW } from '@matting/proto/contract/finishing.ts';
 import ava from 'ava';
 import { RemovebgRefusal } from './removebg-errors.ts';
-import { requireRegionIn, requireRemovebgRequest } from './removebg-request.ts';
+import { askOf } from './removebg-request.ts';
 import type { RemovebgPicture, RemovebgSize, RemovebgText } from './removebg-values.ts';
 
 const test = ava.serial;
@@ -14,19 +14,19 @@ const POLICY = { fetchPorts: [80, 443], allowPrivateAddresses: false };
 
 type Texts = Partial<Record<RemovebgText, TextValue>>;
 
-function requestOf(
+function asked(
   texts: Texts,
   pictures: readonly RemovebgPicture[] = ['image_file'],
   removebgDefaultSize: RemovebgSize = 'auto',
 ) {
   const given = new Map(Object.entries(texts) as [RemovebgText, TextValue][]);
-  const fields = { texts: given, pictures: new Set(pictures) };
-  return requireRemovebgRequest(fields, { ...POLICY, removebgDefaultSize });
+  const fields = { unknown: [], texts: given, pictures: new Set(pictures) };
+  return askOf(fields, { ...POLICY, removebgDefaultSize });
 }
 
 function refusalOf(texts: Texts, pictures?: readonly RemovebgPicture[]): [string, string] {
   try {
-    requestOf(texts, pictures);
+    asked(texts, pictures);
   } catch (error) {
     assert.ok(error instanceof ContractError, String(error));
     const code = error instanceof RemovebgRefusal ? error.removebgCode : error.code;
@@ -117,7 +117,7 @@ const MEANT: readonly [Texts, string, Finishing | undefined][] = [
 
 test('fields of remove.bg become a format, channels and finishing', t => {
   for (const [texts, format, finishing] of MEANT) {
-    const { request } = requestOf(texts);
+    const { request } = asked(texts);
     const { outputFormat, channels, callback } = request;
     const told: unknown = [outputFormat, request.finishing, channels, callback];
     const meant = [format, finishing, texts.channels ?? 'rgba', undefined];
@@ -181,18 +181,17 @@ test('fields that contradict each other are refused by the code of their own', t
 });
 
 test('a request that names no size › has the operator’s', t => {
-  const preview = requestOf({}, ['image_file'], 'preview').request;
+  const preview = asked({}, ['image_file'], 'preview').request;
   t.deepEqual(preview.finishing, { sizeMaxMegapixels: 0.25 });
-  const asked = requestOf({ size: 'auto' }, ['image_file'], 'preview').request;
-  t.is(asked.finishing, undefined);
+  const own = asked({ size: 'auto' }, ['image_file'], 'preview').request;
+  t.is(own.finishing, undefined);
 });
 
-const size = { width: 400, height: 300 };
+const image = { blob: 'b', bytes: 1, format: 'png', width: 400, height: 300 } as const;
 const judge = (roi: string) => {
-  const region = requestOf({ roi }).request.finishing?.region;
-  assert.ok(region);
+  const { requireImage } = asked({ roi });
   try {
-    requireRegionIn(region, size);
+    requireImage?.(image);
     return 'taken';
   } catch (error) {
     assert.ok(error instanceof RemovebgRefusal);

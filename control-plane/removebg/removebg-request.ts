@@ -48,7 +48,7 @@ import {
 } from './removebg-values.ts';
 
 /** @throws RemovebgRefusal roi_exceeds_bounds, roi_region_empty */
-export function requireRegionIn(
+function requireRegionIn(
   region: Region,
   { width, height }: { readonly width: number; readonly height: number },
 ): void {
@@ -77,10 +77,7 @@ interface RemovebgRequest {
  * @throws RemovebgRefusal; ContractError INVALID_PARAMETER, INVALID_IMAGE_SOURCE,
  *   UNSUPPORTED_OUTPUT_FORMAT
  */
-export function requireRemovebgRequest(
-  fields: RemovebgFields,
-  policy: RemovebgPolicy,
-): RemovebgRequest {
+function requireRemovebgRequest(fields: RemovebgFields, policy: RemovebgPolicy): RemovebgRequest {
   requireOneSource(fields);
   const texts = requireShort(fields.texts);
   const size = sizeOf(texts, policy.removebgDefaultSize);

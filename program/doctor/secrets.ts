@@ -90,7 +90,7 @@ const PLACEHOLDER =
 const BITS_MIN = 80;
 
 /** Why it is no good secret, one clause; undefined: nothing speaks against it. */
-export function weaknessOf(secret: string | Uint8Array): string | undefined {
+function weaknessOf(secret: string | Uint8Array): string | undefined {
   const text = typeof secret === 'string' ? secret : Buffer.from(secret).toString('latin1');
   if (PLACEHOLDER.test(text)) return 'contains a placeholder';
   const bits = bitsOf(text);

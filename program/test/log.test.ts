@@ -20,7 +20,8 @@ import { findProgram } from '@matting/test-support/foreign-program.ts';
 import { until } from '@matting/test-support/processes.ts';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import test from 'ava';
-import { LogOutput, LogSampler, parseLogSampling } from '../log.ts';
+import { EnvReader } from '../env.ts';
+import { LogOutput, LogSampler, readLogSettings } from '../log.ts';
 
 const folder = await temporaryFolder({ teardown: test.after.always });
 
@@ -196,6 +197,12 @@ for (const batchBytes of [0, 4096]) {
     t.is(numbers[0], 0);
     t.is(numbers.at(-1), LINES - 1);
   });
+}
+
+function parseLogSampling(text: string) {
+  const reader = new EnvReader({ MATTING_LOG_SAMPLING: text });
+  const { logSampling } = readLogSettings(reader);
+  return reader.problems.length === 0 ? logSampling : undefined;
 }
 
 test('sampling › two whole numbers are a sampling, and nothing else is', t => {

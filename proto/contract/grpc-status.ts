@@ -6,7 +6,7 @@ import { Metadata, type ServiceError, type StatusObject, status } from '@grpc/gr
 import { ContractError, ERROR_CATALOGUE, type ErrorCode, isErrorCode } from './errors.ts';
 
 export const ERROR_CODE_TRAILER = 'matting-error-code';
-export const RETRYABLE_TRAILER = 'matting-retryable';
+const RETRYABLE_TRAILER = 'matting-retryable';
 
 /** The meaning of a status without our trailer, which the transport or a proxy made. */
 const BARE_STATUS: Partial<Record<status, ErrorCode>> = {

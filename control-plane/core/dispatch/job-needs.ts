@@ -12,7 +12,7 @@ import { type FrameRange, frameRange } from '@matting/proto/contract/finishing/f
 import type { Channels, Finishing, Size } from '@matting/proto/contract/finishing.ts';
 import type { InputFormat, OutputFormat } from '@matting/proto/contract/formats.ts';
 import type { Hints } from '@matting/proto/contract/hints.ts';
-import { BACKGROUND_PIXELS_MAX, IMAGE_PIXELS_MAX } from '@matting/proto/contract/limits.ts';
+import { BACKGROUND_PIXELS_MAX } from '@matting/proto/contract/limits.ts';
 import { countedMegapixels } from '@matting/proto/contract/picture-memory.ts';
 import { type Job, type JobInput, sizeOf } from '../jobs/job.ts';
 import type { NodeAbility } from '../nodes/node-view.ts';
@@ -102,11 +102,6 @@ function fileNeeds(input: Picture | null | undefined): FileNeeds | null {
   const size = sizeOf(input);
   const pixels = size === undefined ? BACKGROUND_PIXELS_MAX : size.width * size.height;
   return { inputFormat: input.format, pixels };
-}
-
-/** An unknown size counts as the largest, a frame that is larger in the image's place. */
-export function megapixelsOf({ pixels, finishing }: AskedNeeds): number {
-  return Math.max(pixels ?? IMAGE_PIXELS_MAX, finishing?.frame.most ?? 0) / 1e6;
 }
 
 /** Counts as the node counts the megapixels that it may have at once. */

@@ -5,7 +5,7 @@ import { addTo, rowsOf, setIn } from '@matting/database/test/rows.ts';
 import { at } from '@matting/test-support/at.ts';
 import { fc } from '@matting/test-support/property-tests.ts';
 import ava from 'ava';
-import { megapixelsOf, needsOf } from '../dispatch/job-needs.ts';
+import { needsOf } from '../dispatch/job-needs.ts';
 import type { Stores } from '../stores.ts';
 import { isForgotten } from '../submission/submit-matting.ts';
 import {
@@ -690,7 +690,8 @@ onStoresInCi(test, 'jobs with finishing', (test, { database, stores }) => {
       const counted = queuedMegapixels({ finishing, input });
       assert.equal(await queued(uploaded), counted);
       const needs = needsOf(input, { outputFormat: 'png', finishing });
-      assert.equal(counted, Math.max(1, megapixelsOf(needs)), 'as it is placed');
+      const most = Math.max(needs.pixels ?? 100_000_000, needs.finishing?.frame.most ?? 0);
+      assert.equal(counted, Math.max(1, most / 1e6), 'as it is placed');
 
       const linked = await jobOf({ finishing, input: null, sourceUrl: URL_TEXT });
       const second = await submitted(stores, linked);

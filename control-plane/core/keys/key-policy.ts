@@ -74,7 +74,7 @@ interface BegunCount extends CapCount {
 }
 
 /** UTC milliseconds; 0 where it never begins again. */
-export function capPeriodStartMs(period: CapPeriod, nowMs: number): number {
+function capPeriodStartMs(period: CapPeriod, nowMs: number): number {
   return period === 'total' ? 0 : periodStartMs(period, nowMs, 0);
 }
 

@@ -45,8 +45,6 @@ export const CREDITS_AMOUNT_MAX = 1_000_000_000;
 
 type LedgerSums = Readonly<Record<LedgerKind, number>>;
 
-export const NO_ENTRIES: LedgerSums = { grant: 0, reserve: 0, charge: 0, release: 0, revoke: 0 };
-
 export interface Balances {
   readonly available: number;
   readonly reserved: number;

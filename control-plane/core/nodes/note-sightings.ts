@@ -8,7 +8,7 @@ import type { SightedNode, SightingStore } from './sighting-store.ts';
 
 /** A shorter change is not worth a write. */
 const LOOK_MS = 1000;
-export const SIGHTING_TIMING = { leaseMs: 30_000, renewMs: 10_000 };
+const SIGHTING_TIMING = { leaseMs: 30_000, renewMs: 10_000 };
 
 interface NoteSightingsOptions {
   readonly replica: string;

@@ -11,7 +11,6 @@ export {
 } from './matting-request.ts';
 export {
   AllowanceError,
-  type CorrectionSubmission,
   type KeylessSubmission,
   type Submitted,
 } from './submit-matting.ts';

@@ -117,7 +117,7 @@ interface DerivedKey {
   readonly rememberedMs: number;
 }
 
-export interface CorrectionSubmission extends Omit<Submission, 'accepts' | 'idempotencyKey'> {
+interface CorrectionSubmission extends Omit<Submission, 'accepts' | 'idempotencyKey'> {
   readonly idempotencyKey: string | DerivedKey;
   /** A job of the caller. */
   readonly corrects: Job;

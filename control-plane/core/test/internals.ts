@@ -3,7 +3,6 @@ export { type DrainSteps, drainControlPlane } from '../drain.ts';
 export { CallbackAddressCheck } from '../fetching/callback-check.ts';
 export {
   capCountAt,
-  capPeriodStartMs,
   capResetsAtMs,
   countOfNewCap,
   type KeyCap,
@@ -28,4 +27,3 @@ export { WRITE_BYTES } from '../submission/image-upload.ts';
 export { TEXT_BYTES_MAX, UPLOADS_MAX, UPLOADS_WAITING_MAX } from '../submission/image-uploads.ts';
 export type { NewJob, SubmitOutcome } from '../transactions/job-submission.ts';
 export type { MessageClaim } from '../webhooks/deliver-messages.ts';
-export { HEAD_MAX } from '../webhooks/due-messages.ts';

@@ -46,7 +46,7 @@ interface DueQuery {
 
 /** Rows that a listing may ask for, each with a body of about a kilobyte. */
 export const DUE_LISTED_MAX = 32;
-export const HEAD_MAX = 8 * DUE_LISTED_MAX;
+const HEAD_MAX = 8 * DUE_LISTED_MAX;
 const BY_DUE = throughIndex('outbox', 'outbox_due');
 /** Lanes searched for rows under other keys: a second or two at a start. */
 const SEALED_LANES_MAX = 4096;

@@ -18,13 +18,13 @@ import {
   sha256,
 } from '@matting/core/test/fixtures.ts';
 import { silent } from '@matting/core/test/harness.ts';
-import { HEAD_MAX } from '@matting/core/test/internals.ts';
 import { dueMails, mailEnd } from '@matting/core/test/mails.ts';
 import { insertMail } from '@matting/core/webhooks/webhooks.ts';
+import { transact } from '@matting/database/database.ts';
 import { addTo, rowsOf } from '@matting/database/test/rows.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
 import ava from 'ava';
-import { RECIPIENT_ACCOUNT_MAILS_MAX, readSentToday } from '../mails/messages.ts';
+import { readSentToday, takeFromToday } from '../mails/messages.ts';
 import {
   addOwner,
   BY_SYSTEM,
@@ -40,6 +40,8 @@ import {
 import { onStoresInCi, type Stores, storesOn } from '../test/fixtures.ts';
 import { newLink, OPERATOR } from '../test/people.ts';
 import { BalanceWatch } from './balance-watch.ts';
+
+const HEAD_MAX = 256;
 
 const RECIPIENT_MAILS_MAX = 20;
 const test = ava.serial;
@@ -378,7 +380,10 @@ onStoresInCi(test, 'messages of a day', (test, { database, stores, replica }) =>
     const [first = ''] = accounts;
     const alone = Array.from({ length: 15 }, () => invite(first, to, 100));
     const ofOne = (await Promise.all(alone)).filter(outcome => outcome === 'created');
-    t.is(ofOne.length, RECIPIENT_ACCOUNT_MAILS_MAX);
+    t.is(ofOne.length, 10);
+    for (const another of [`+${to}`, to.replace('ann', 'an.n')]) {
+      t.is(await invite(first, another, 100), 'created', another);
+    }
     const asked = accounts
       .slice(1)
       .flatMap(account =>
@@ -389,11 +394,25 @@ onStoresInCi(test, 'messages of a day', (test, { database, stores, replica }) =>
     const outcomes = await Promise.all(asked);
     const withheld = outcomes.filter(outcome => typeof outcome === 'object');
     const created = outcomes.length - withheld.length;
-    t.is(created, RECIPIENT_MAILS_MAX - RECIPIENT_ACCOUNT_MAILS_MAX);
+    t.is(created, RECIPIENT_MAILS_MAX - 10);
     t.deepEqual(new Set(withheld.map(({ reason }) => reason)), new Set(['recipient']));
     const links = database.kysely.selectFrom('one_time_links').where('account_id', 'in', accounts);
     const made = await links.select('id').execute();
-    t.is(made.length, RECIPIENT_MAILS_MAX, 'nothing half done');
+    t.is(made.length, RECIPIENT_MAILS_MAX + 2, 'nothing half done');
+  });
+
+  test('to an owner count for their own account alone', async t => {
+    const recipient = `ann@${randomUUID()}.test`;
+    for (const account of await Promise.all([0, 1].map(() => fundedAccount(stores, 0)))) {
+      const notices = Array.from({ length: 12 }, () => ({ kind: 'notice', recipient }) as const);
+      const taken = await transact(database, tx =>
+        takeFromToday(database, tx, account, notices, 100),
+      );
+      t.deepEqual(
+        taken.map(withheld => withheld?.reason),
+        [...Array(10).fill(undefined), 'recipient', 'recipient'],
+      );
+    }
   });
 
   test('begin anew with the day of the database, and are forgotten then', async t => {

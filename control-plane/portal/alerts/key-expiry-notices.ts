@@ -30,7 +30,7 @@ import {
 } from './notices.ts';
 
 /** Owners get this much time to change the key where they use it. */
-export const EXPIRY_NOTICE_MS = 14 * DAY_MS;
+const EXPIRY_NOTICE_MS = 14 * DAY_MS;
 
 interface ExpiringKey {
   readonly id: string;

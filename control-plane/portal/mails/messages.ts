@@ -22,7 +22,7 @@ export const ACCOUNT_MAILS_DEFAULT = 100;
 export const ACCOUNT_MAILS_MAX = 1_000_000;
 const RECIPIENT_MAILS_MAX = 20;
 /** One account may send one address so many invitations, and one of its owners so many notices. */
-export const RECIPIENT_ACCOUNT_MAILS_MAX = RECIPIENT_MAILS_MAX / 2;
+const RECIPIENT_ACCOUNT_MAILS_MAX = RECIPIENT_MAILS_MAX / 2;
 
 export type Message =
   | { readonly kind: 'invitation'; readonly recipient: string }
@@ -42,7 +42,7 @@ interface MessageCount {
 }
 
 /** Lists the counts of a message; it is sent if none of them is used up. */
-export function countsOf(accountId: string, message: Message, max: number): MessageCount[] {
+function countsOf(accountId: string, message: Message, max: number): MessageCount[] {
   const kept = message.kind === 'event' ? 'event' : 'mail';
   const ofAccount: MessageCount = { name: `${kept} of ${accountId}`, max, reason: 'account' };
   if (message.kind === 'event') return [ofAccount];
@@ -65,7 +65,7 @@ function addresseeOf(mail: string): string {
 }
 
 /** @param used counts before, by name; an absent one is nothing */
-export function takeMessages(
+function takeMessages(
   messages: readonly (readonly MessageCount[])[],
   used: ReadonlyMap<string, number>,
 ): {

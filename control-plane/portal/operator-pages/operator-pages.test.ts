@@ -14,7 +14,6 @@ import { operatorAppOn } from '../test/operator-app.ts';
 import { placed } from '../test/orders.ts';
 import { openTestApp } from '../test/portal-app.ts';
 import { signIn as signInPerson } from '../test/signed-in-browser.ts';
-import { KEY_GUESSES } from './operator-pages.ts';
 import { OperatorSessions, SESSION_MS } from './operator-sessions.ts';
 
 const test = ava.serial;
@@ -160,7 +159,7 @@ test('pages of the operator › signs nobody in where the key could be read on i
 });
 
 test('pages of the operator › bounds how often a key is guessed from one network, and lets others in', async t => {
-  for (let count = 0; count < KEY_GUESSES.max; count += 1) {
+  for (let count = 0; count < 10; count += 1) {
     const wrong = await signIn('wrong', {}, `2001:db8:0:1::${count}`);
     t.is(wrong.statusCode, 422);
   }

@@ -160,7 +160,7 @@ const YEAR_SECONDS = 31_536_000;
  * share the count. There is no count of all networks together, which guesses from elsewhere could
  * use up for the operator.
  */
-export const KEY_GUESSES = { windowMs: 60_000, max: 10, keysMax: 1000 };
+const KEY_GUESSES = { windowMs: 60_000, max: 10, keysMax: 1000 };
 
 function registerSignIn(
   pages: FastifyInstance,

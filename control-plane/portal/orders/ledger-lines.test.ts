@@ -3,7 +3,9 @@ import { LEDGER_KINDS } from '@matting/core/ledger/ledger.ts';
 import { fundedAccount, newJob, submitted } from '@matting/core/test/fixtures.ts';
 import ava from 'ava';
 import { onStores } from '../test/fixtures.ts';
-import { createLedgerLineStore, type LinesQuestion, MOVING_KINDS } from './ledger-lines.ts';
+import { createLedgerLineStore, MOVING_KINDS } from './ledger-lines.ts';
+
+type LinesQuestion = Parameters<ReturnType<typeof createLedgerLineStore>['page']>[1];
 
 const test = ava.serial;
 

@@ -16,7 +16,7 @@ export const MOVING_KINDS = ['grant', 'charge', 'revoke'] as const satisfies Led
 /** A page reads at most so many newer entries for its balances: some 200 pages, some 20 ms. */
 const NEWER_ENTRIES_MAX = 20_000;
 
-export interface LinesQuestion {
+interface LinesQuestion {
   /** At least one. */
   readonly kinds: readonly LedgerKind[];
   readonly fromMs: number;

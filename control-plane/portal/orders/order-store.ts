@@ -33,7 +33,7 @@ import {
 import { pay, type ToldPayment } from './pay-order.ts';
 import { refund, type ToldRefund } from './refund-order.ts';
 
-export type NewOrder = Pick<Order, 'id' | 'accountId' | 'list' | 'credits' | 'price' | 'currency'>;
+type NewOrder = Pick<Order, 'id' | 'accountId' | 'list' | 'credits' | 'price' | 'currency'>;
 
 /** Tries so many references if other orders have the first ones, which is one case in millions. */
 const REFERENCES_TRIED_MAX = 5;

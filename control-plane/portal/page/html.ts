@@ -21,7 +21,7 @@ const SAFE_ADDRESS = /^(?:$|\/(?![/\\])|[#?]|https?:\/\/|mailto:|data:image\/(?:
 const REFUSED = /^(?:style|on.*|dangerouslySetInnerHTML|innerHTML|srcdoc)$/i;
 
 /** A page was to have what no page may have, which is a mistake of the page. */
-export class MarkupError extends Error {}
+class MarkupError extends Error {}
 
 function element(this: unknown[], type: string, props: Props, ...children: Child[]): VNode {
   // Tells htm not to keep this subtree for the next page: preact writes on the nodes it renders.
@@ -50,8 +50,4 @@ interface Htm {
 
 export function renderDocument(root: VNode): string {
   return `<!doctype html>${renderToString(root)}`;
-}
-
-export function renderPart(part: Child): string {
-  return renderToString(h('div', null, part)).slice('<div>'.length, -'</div>'.length);
 }

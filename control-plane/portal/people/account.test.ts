@@ -3,7 +3,6 @@ import assert from 'node:assert/strict';
 import { CAP_PERIODS } from '@matting/core/keys/keys.ts';
 import {
   capCountAt,
-  capPeriodStartMs,
   capResetsAtMs,
   countOfNewCap,
   type KeyCap,
@@ -13,15 +12,8 @@ import { fc, holds } from '@matting/test-support/property-tests.ts';
 import test from 'ava';
 import { alertStep, lowBalanceBody, thresholdsOf } from '../alerts/alert-store.ts';
 import { lowBalanceMail } from '../alerts/balance-watch.ts';
-import {
-  countsOf,
-  type Message,
-  RECIPIENT_ACCOUNT_MAILS_MAX,
-  takeMessages,
-} from '../mails/messages.ts';
 import { dayOf, dayOfIso, isoOfDay, usageQuestionOf } from '../usage/usage-store.ts';
 
-const RECIPIENT_MAILS_MAX = 20;
 const NOW = 1_800_000_000_000;
 const NOTHING_KEPT = { rest: null, isWithheldToday: false };
 const told = (agoMs: number, credits: number) => ({
@@ -74,62 +66,6 @@ test('a balance › what is told names the account, the threshold and what is le
   }
 });
 
-const mailTo = (recipient: string): Message => ({ kind: 'invitation', recipient });
-
-/** Names what keeps each of these messages back, in their order, if nothing was sent before. */
-function sending(messages: readonly (readonly [account: string, Message])[], max: number) {
-  const counted = messages.map(([account, message]) => countsOf(account, message, max));
-  return takeMessages(counted, new Map()).withheldBy.map(count => count?.reason);
-}
-
-test('messages of a day › are bounded by account, mails and events apart', t => {
-  const strangers = ['a@a.test', 'b@a.test', 'c@a.test'].map(mailTo);
-  const events: Message[] = [{ kind: 'event' }, { kind: 'event' }, { kind: 'event' }];
-  const all = [...strangers, ...events].map(message => ['one', message] as const);
-  const sent = undefined;
-  const kept = 'account';
-  t.deepEqual(sending(all, 2), [sent, sent, kept, sent, sent, kept]);
-});
-
-test('messages of a day › reach one address from one account half as often as from all', t => {
-  const to = (account: string, count: number) =>
-    Array.from({ length: count }, () => [account, mailTo('a@a.test')] as const);
-  const one = sending([...to('one', RECIPIENT_MAILS_MAX), ...to('two', 1)], 100);
-  t.is(one.filter(reason => reason === undefined).length, RECIPIENT_ACCOUNT_MAILS_MAX + 1);
-  t.is(one.at(-1), undefined, 'the way of another account is open');
-  const many = ['one', 'two', 'three', 'four'].flatMap(account => to(account, 9));
-  const sent = sending(many, 100).filter(reason => reason === undefined);
-  t.is(sent.length, RECIPIENT_MAILS_MAX, 'accounts together have one bound');
-});
-
-test('messages of a day › to owners count for their own account alone', t => {
-  const all = ['one', 'two', 'three'].flatMap(account =>
-    Array.from({ length: RECIPIENT_MAILS_MAX }, () => [account, mailTo('a@a.test')] as const),
-  );
-  const notice: Message = { kind: 'notice', recipient: 'a@a.test' };
-  const notices = Array.from({ length: RECIPIENT_MAILS_MAX }, () => ['one', notice] as const);
-  const kept = sending([...all, ...notices], 100).slice(all.length);
-  t.is(kept.filter(reason => reason === undefined).length, RECIPIENT_ACCOUNT_MAILS_MAX);
-  t.is(kept.at(-1), 'recipient');
-});
-
-test('messages of a day › count what one person reads as one address', t => {
-  const forms = ['Ann@a.test', 'ann@A.TEST', 'ann+1@a.test', 'ANN+x+y@a.test'];
-  const names = forms.map(mail => countsOf('one', mailTo(mail), 1).at(-1)?.name);
-  t.is(new Set(names).size, 1);
-  const others = ['+ann@a.test', 'ann@b.test', 'an.n@a.test'];
-  const apart = [...others, 'ann@a.test'].map(mail => countsOf('one', mailTo(mail), 1).at(-1));
-  t.is(new Set(apart.map(count => count?.name)).size, 4);
-});
-
-test('messages of a day › that are kept back take nothing of another bound', t => {
-  const full = Array.from({ length: 3 }, () => ['one', mailTo('a@a.test')] as const);
-  t.deepEqual(sending([...full, ['two', mailTo('a@a.test')]], 1).at(-1), undefined);
-  const counted = full.map(([account, message]) => countsOf(account, message, 1));
-  const { used } = takeMessages(counted, new Map());
-  t.deepEqual([...used.values()], [1, 1, 1]);
-});
-
 test('usage › days are those of the calendar, UTC', t => {
   for (const iso of ['1970-01-01', '2024-02-29', '2026-11-21', '9999-12-31']) {
     const day = dayOfIso(iso);
@@ -154,6 +90,9 @@ test('usage › a question without words is of thirty days, by day', t => {
 const at = (text: string) => Date.parse(text);
 const times = fc.integer({ min: at('2024-01-01'), max: at('2032-01-01') });
 const periods = fc.constantFrom(...CAP_PERIODS);
+
+const capPeriodStartMs = (period: KeyCap['period'], now: number) =>
+  capCountAt({ credits: 1, period }, { windowStartMs: null, used: 0 }, now).windowStartMs;
 
 test('the periods of a cap › begin at midnight UTC, of the day and of the month', t => {
   const now = at('2028-02-29T23:59:59.999Z');

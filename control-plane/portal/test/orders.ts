@@ -7,10 +7,11 @@ import type { Database } from '@matting/database/database.ts';
 import { rowOf } from '@matting/database/test/rows.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
 import type { Order } from '../orders/order-rules.ts';
-import type { NewOrder } from '../orders/order-store.ts';
 import type { ToldPayment } from '../orders/pay-order.ts';
 import type { ToldRefund } from '../orders/refund-order.ts';
 import type { Stores } from './fixtures.ts';
+
+type NewOrder = Parameters<Stores['orders']['place']>[0];
 
 export const OPERATOR: ServiceActor = { kind: 'operator' };
 export const PROVIDER: ServiceActor = { kind: 'payment' };

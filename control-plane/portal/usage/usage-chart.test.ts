@@ -2,8 +2,8 @@
  * A chart of usage shows every day up to the last, weeks of long times, and small series as one.
  */
 import test from 'ava';
-import { renderPart } from '../page/html.ts';
 import type { Visit } from '../session/visit.ts';
+import { renderPart } from '../test/render-part.ts';
 import { formatsIn, wordsIn } from '../words/words.ts';
 import { usageChart } from './usage-chart.ts';
 import { isoOfDay } from './usage-store.ts';

@@ -6,7 +6,7 @@ import type { SchemaObject } from 'ajv';
 import { fields, oneOf, text } from './checked-json.ts';
 
 /** With `unclear`, nobody who may decide it has stated the use. It counts as not permitted. */
-export const COMMERCIAL_USES = ['yes', 'no', 'unclear'] as const;
+const COMMERCIAL_USES = ['yes', 'no', 'unclear'] as const;
 export type CommercialUse = (typeof COMMERCIAL_USES)[number];
 
 export interface UseTerms {

@@ -5,7 +5,7 @@
 
 import { join, resolve } from 'node:path';
 import { ConfigError, type EnvProblem } from '@matting/program/config-error.ts';
-import { EnvReader } from '@matting/program/env.ts';
+import type { EnvReader } from '@matting/program/env.ts';
 import { readDataDir, readModelDirs } from '@matting/program/shared-settings.ts';
 import { SELECTABLE_NAME, SELECTABLE_NAME_FORM } from '@matting/proto/contract/selectable-names.ts';
 import { statOrNull } from './cache-files.ts';
@@ -59,7 +59,7 @@ export interface ModelSettings {
 const COMMERCIAL_USE_GATES = ['weights', 'strict'] as const;
 export type CommercialUseGate = (typeof COMMERCIAL_USE_GATES)[number];
 
-export const QUALITIES = ['fast', 'standard', 'best', 'permissive'] as const;
+const QUALITIES = ['fast', 'standard', 'best', 'permissive'] as const;
 type Quality = (typeof QUALITIES)[number];
 
 const DEFAULT_QUALITY: Quality = 'standard';
@@ -118,16 +118,6 @@ export function readModelSettings(whole: EnvReader, cwd: string): ModelSettings 
       reader.problem(variable, 'set together with MATTING_MODEL only');
     }
   }
-  return settings;
-}
-
-export function parseModelSettings(
-  env: Readonly<Record<string, string | undefined>>,
-  cwd: string,
-): ModelSettings {
-  const reader = new EnvReader(env);
-  const settings = readModelSettings(reader, cwd);
-  reader.requireValid();
   return settings;
 }
 

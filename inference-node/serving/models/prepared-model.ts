@@ -155,7 +155,7 @@ export interface PreparedModel {
   readonly licence: Licence;
 }
 
-export const RUNTIMES = ['onnxruntime', 'openvino'] as const;
+const RUNTIMES = ['onnxruntime', 'openvino'] as const;
 export type Runtime = (typeof RUNTIMES)[number];
 
 export const CPU_RUNTIME_CHOICES = ['auto', ...RUNTIMES] as const;

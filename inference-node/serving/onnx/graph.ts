@@ -45,7 +45,7 @@ export interface GraphNode {
   readonly attributes: readonly AttributeProto[];
 }
 
-export interface GraphValue {
+interface GraphValue {
   readonly name: string;
   readonly elementType: number;
   /** Null where the size is free. */

@@ -6,7 +6,7 @@ import test from 'ava';
 import { budgetFor, RESIDENT_BYTES_BUDGET, readCpuMs } from './budgets.ts';
 import { LeaseQueue } from './pool/lease-queue.ts';
 import { workerWaitMs } from './pool/picture-pool.ts';
-import { MegapixelRate } from './pool/picture-rates.ts';
+import { FormatRates } from './pool/picture-rates.ts';
 import { isWorthRunning } from './worth-running.ts';
 
 test('a budget grows with the picture', t => {
@@ -29,7 +29,7 @@ test('the processor time of a process is read, that of one that is gone is not',
 });
 
 test('a rate follows the last pictures, and a tiny one hardly moves it', t => {
-  const rate = new MegapixelRate();
+  const rate = new FormatRates().all;
   t.is(rate.msPerMegapixel, 0);
   for (let i = 0; i < 10; i++) rate.add(200, { width: 1000, height: 2000 });
   t.is(rate.msPerMegapixel, 100);

@@ -13,7 +13,7 @@ import { finishPicture } from './worker/finish.ts';
 
 export type { RgbaPicture, RoleMatte };
 
-export interface FittedPicture {
+interface FittedPicture {
   /** HWC, of `size`; with a trimap as fourth channel if mattes came with the picture. */
   readonly rgb: Buffer;
   /** The size of the picture in the graph's input. */

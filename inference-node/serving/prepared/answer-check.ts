@@ -117,7 +117,7 @@ async function rememberMachine(
 }
 
 /** Path of the record of a prepared file, which is removed with that file. */
-export function answerRecordPath(preparedPath: string): string {
+function answerRecordPath(preparedPath: string): string {
   return `${preparedPath}.answers.json`;
 }
 

@@ -23,7 +23,7 @@ import { INPUT_SIDE_MAX } from '../models/prepared-model.ts';
 import { CHECK_BLOCKS } from './answer-check.ts';
 
 /** Least and greatest number of a value; 0 lies within. */
-export type Range = readonly [lower: number, upper: number];
+type Range = readonly [lower: number, upper: number];
 
 interface CalibrationPhoto {
   /** The file's name without the folder; for people. */

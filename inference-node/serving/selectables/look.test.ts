@@ -7,11 +7,12 @@ import { TINY_LICENCE } from '@matting/test-support/tiny-model.ts';
 import ava, { type ExecutionContext } from 'ava';
 import sinon from 'sinon';
 import { loadManifest } from '../models/manifest.ts';
-import { admittedOutlineOf, type CommercialUseGate, parseModelSettings } from '../models/plan.ts';
+import { admittedOutlineOf, type CommercialUseGate } from '../models/plan.ts';
 import type { ExecutionProvider } from '../models/prepared-model.ts';
 import { preparedPath, writeSidecar } from '../prepared/prepared-cache.ts';
 import { addTinyModel } from '../test/added-model.ts';
 import { isModelError } from '../test/is-model-error.ts';
+import { parseModelSettings } from '../test/model-settings.ts';
 import { sha256 } from '../test/test-node.ts';
 import { lookAround } from './look.ts';
 

@@ -8,7 +8,6 @@ import ava, { type ExecutionContext } from 'ava';
 import { GpuDevice } from '../engine/devices/gpu-device.ts';
 import type { GpuFacts } from '../engine/devices/list-gpus.ts';
 import type { Plan, PreparedModel } from '../models/prepared-model.ts';
-import { answerRecordPath } from '../prepared/answer-check.ts';
 import { runtimeVersion } from '../providers/provider-files.ts';
 import { collectLog, gpuFacts, nothingToMake, openGpuHost } from '../test/gpu-host.ts';
 import { createModel } from '../test/pool-harness.ts';
@@ -28,7 +27,7 @@ async function beginOn(context: ExecutionContext, facts: GpuFacts | undefined) {
   };
   const machines = [`a GPU, driver 580, cuda, ONNX Runtime ${runtimeVersion()}`];
   const record = JSON.stringify({ sha256: model.sha256, machines });
-  await writeFile(answerRecordPath(model.path), record);
+  await writeFile(`${model.path}.answers.json`, record);
   const ending = new AbortController();
   const start: GpuStart = {
     config: { childEnv: {}, modelSettings: { modelDir: host.folder } } as PoolSettings,

@@ -3,12 +3,7 @@ import { Metadata, type ServiceError, status } from '@grpc/grpc-js';
 import test from 'ava';
 import type { StageTimings as ProtoTimings } from '../../gen/matting/v1/matte_service.ts';
 import { ContractError, ERROR_CATALOGUE, type ErrorCode } from '../errors.ts';
-import {
-  ERROR_CODE_TRAILER,
-  fromServiceError,
-  RETRYABLE_TRAILER,
-  toStatus,
-} from '../grpc-status.ts';
+import { ERROR_CODE_TRAILER, fromServiceError, toStatus } from '../grpc-status.ts';
 import { STAGES, type StageTimings, timesByStage } from '../stages.ts';
 
 function serviceError(code: status, details: string, metadata?: Metadata): ServiceError {
@@ -28,7 +23,7 @@ test('toStatus › does not show a cause', t => {
   const cause = new Error('/a/path of the machine');
   const sent = toStatus(new ContractError('ENGINE_LOST', 'the engine died', { cause }));
   t.is(sent.details, 'the engine died');
-  t.deepEqual(Object.keys(sent.metadata.getMap()), [ERROR_CODE_TRAILER, RETRYABLE_TRAILER]);
+  t.deepEqual(Object.keys(sent.metadata.getMap()), [ERROR_CODE_TRAILER, 'matting-retryable']);
 });
 
 for (const code of Object.keys(ERROR_CATALOGUE) as ErrorCode[]) {
@@ -74,7 +69,7 @@ test('fromServiceError › takes a code of the future that blames the request fo
   const told = (code: status, retryable: string) => {
     const metadata = new Metadata();
     metadata.set(ERROR_CODE_TRAILER, 'IMAGE_TOO_SMALL');
-    metadata.set(RETRYABLE_TRAILER, retryable);
+    metadata.set('matting-retryable', retryable);
     const got = fromServiceError(serviceError(code, 'too small', metadata));
     return [got.code, got.retryable, got.message];
   };

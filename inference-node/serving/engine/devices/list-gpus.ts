@@ -32,7 +32,7 @@ export type GpuListing =
  */
 export const LISTING_MAX_MS = 60_000;
 const SAID_BYTES_MAX = 1024 * 1024;
-export const SMI_COMMAND = 'nvidia-smi';
+const SMI_COMMAND = 'nvidia-smi';
 /** The driver makes this file, whatever commands a container has. */
 const DRIVER_DEVICE = '/dev/nvidiactl';
 /** Containers and WSL have the command in these folders, besides the PATH. */

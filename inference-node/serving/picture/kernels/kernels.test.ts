@@ -4,12 +4,12 @@ import { at as elementAt } from '@matting/test-support/at.ts';
 import { fc, holds } from '@matting/test-support/property-tests.ts';
 import { Random } from '@matting/test-support/random.ts';
 import test from 'ava';
+import { refineMatte } from '../../test/picture/refine-matte.ts';
 import { findSubject } from '../finishing/subject.ts';
 import { estimateForeground } from '../matte/foreground.ts';
 import { borrowLevel, relax } from '../matte/foreground-level.ts';
 import { expand, GuidedFilter, type Region } from '../matte/guided-filter.ts';
 import { createModelInput } from '../matte/model-input.ts';
-import { refineMatte } from '../matte/refine.ts';
 import { borrowCopy, bytesAt, floatsAt, kernels, VECTOR_BYTES, withMemory } from './kernels.ts';
 
 function noise(length: number, seed: number): Uint8Array {

@@ -23,7 +23,7 @@ export interface RoleMatte extends Size {
 /** Intersection over union at half opacity; 0.85 and 0.95 make no difference. */
 const AGREEMENT_MIN = 0.9;
 
-export interface MergeRules extends AreaRules {
+interface MergeRules extends AreaRules {
   /** A look that has lost half of the body looks at something else. */
   readonly shownAgainMin: number;
 }

@@ -2,12 +2,12 @@ import assert from 'node:assert/strict';
 import { at } from '@matting/test-support/at.ts';
 import { Random } from '@matting/test-support/random.ts';
 import test from 'ava';
+import { refineMatte, stretchMatte } from '../../test/picture/refine-matte.ts';
 import { asRgba, paint } from '../../test/pictures.ts';
 import { borrowCopy, bytesAt, withMemory } from '../kernels/kernels.ts';
 import type { RgbaPicture } from '../rgba-picture.ts';
 import { applyColours } from './colour-alpha.ts';
 import { estimateForeground } from './foreground.ts';
-import { refineMatte, stretchMatte } from './refine.ts';
 
 type Colour = readonly [red: number, green: number, blue: number];
 

@@ -63,14 +63,6 @@ export function mergeToWorkingSize(
   return { alpha: mergeMattes(mattes, size, rules), ...size };
 }
 
-export function refineMatte(
-  mattes: readonly RoleMatte[],
-  picture: RgbaPicture,
-  rules = MERGE_RULES,
-): Buffer {
-  return refineMerged(mergeToWorkingSize(mattes, picture, rules), picture);
-}
-
 export function refineMerged(
   { alpha: merged, ...size }: MergedMatte,
   picture: RgbaPicture,
@@ -93,10 +85,6 @@ export function refineMerged(
     }
     return result;
   });
-}
-
-export function stretchMatte(mattes: readonly RoleMatte[], picture: RgbaPicture): Buffer {
-  return stretchMerged(mergeToWorkingSize(mattes, picture), picture);
 }
 
 export function stretchMerged({ alpha, ...size }: MergedMatte, picture: Size): Buffer {

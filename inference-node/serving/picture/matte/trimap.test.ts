@@ -1,8 +1,9 @@
 import { at } from '@matting/test-support/at.ts';
 import test from 'ava';
+import { refineMatte, stretchMatte } from '../../test/picture/refine-matte.ts';
 import { asRgba, paint } from '../../test/pictures.ts';
 import { createModelInput } from './model-input.ts';
-import { createRefineInput, refineMatte, stretchMatte } from './refine.ts';
+import { createRefineInput } from './refine.ts';
 import { createTrimap, replaceUnsure } from './trimap.ts';
 
 /** Reaches two pixels. */

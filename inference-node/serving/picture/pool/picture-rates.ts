@@ -6,7 +6,7 @@ import type { Size } from '@matting/proto/contract/finishing.ts';
 const WEIGHT_OF_PAST = 0.8;
 
 /** The rate comes from sums, so that a tiny picture, all overhead, is not a slow megapixel. */
-export class MegapixelRate {
+class MegapixelRate {
   #ms = 0;
   #megapixels = 0;
 

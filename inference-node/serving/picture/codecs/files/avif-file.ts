@@ -20,7 +20,7 @@ import {
   writeHeif,
 } from './heif-writer.ts';
 
-export interface CodedItem {
+interface CodedItem {
   readonly configuration: Buffer;
   readonly data: Buffer;
 }

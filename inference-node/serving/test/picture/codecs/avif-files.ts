@@ -3,7 +3,9 @@ import { box, u16, u32 } from '@matting/proto/contract/test/image-header-samples
 import { at as elementAt } from '@matting/test-support/at.ts';
 import sharp from 'sharp';
 import type { Samples } from '../../../picture/codecs/colour/samples.ts';
-import { type CodedItem, readCodedItems } from '../../../picture/codecs/files/avif-file.ts';
+import { readCodedItems } from '../../../picture/codecs/files/avif-file.ts';
+
+type CodedItem = ReturnType<typeof readCodedItems>[number];
 
 export interface AvifFields {
   readonly width: number;

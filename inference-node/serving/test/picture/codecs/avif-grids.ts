@@ -2,8 +2,10 @@
 import { box, u16, u32 } from '@matting/proto/contract/test/image-header-samples.ts';
 import { at as elementAt } from '@matting/test-support/at.ts';
 import sharp from 'sharp';
-import { type CodedItem, readCodedItems } from '../../../picture/codecs/files/avif-file.ts';
+import { readCodedItems } from '../../../picture/codecs/files/avif-file.ts';
 import type { Pixels } from '../../pictures.ts';
+
+type CodedItem = ReturnType<typeof readCodedItems>[number];
 
 export const IROT_90 = box('irot', Buffer.from([1]));
 /** The middle 60 x 40. */
