@@ -17,11 +17,11 @@ export const LINES_MIN = 1000;
 export const BUDGET = {
   'lines of control-plane, inference-node, program and proto': 109_400,
   'lines of control-plane/core': 27_300,
-  'lines of tests': 115_050,
+  'lines of tests': 115_000,
   'lines of Unreleased in CHANGELOG.md': 60,
   'columns of jobs': 68,
-  'names that core exports': 281,
-  'names that serving exports': 221,
+  'names that core exports': 272,
+  'names that serving exports': 214,
   'words of Markdown': 97_000,
 } as const;
 export type Figure = keyof typeof BUDGET;

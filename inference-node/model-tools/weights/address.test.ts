@@ -52,11 +52,7 @@ const refusesWith = async (
   t: ExecutionContext,
   fixture: Fixture,
   said: RegExp,
-  ...[wanted, access, urls = [fixture.url]]: [
-    Partial<Wanted>?,
-    Partial<AddressAccess>?,
-    string[]?,
-  ]
+  ...[wanted, access, urls = [fixture.url]]: [Partial<Wanted>?, Partial<AddressAccess>?, string[]?]
 ) => {
   await rejectsWith(t, fetchTo(fixture, urls, wanted, access), isModelError('fetch', said));
   t.deepEqual(await readdir(fixture.folder), []);
