@@ -5,7 +5,8 @@ import { FINISHING_FIELDS, type FinishingField } from '@matting/proto/contract/f
 import type { OutputFormat } from '@matting/proto/contract/formats.ts';
 import type { Command } from 'commander';
 import { misuse } from 'matting-client/src/command/command-error.ts';
-import { FINISHING_OPTIONS, readBackground } from 'matting-client/src/command/options.ts';
+import { readBackground } from 'matting-client/src/command/options.ts';
+import { FINISHING_OPTIONS } from 'matting-client/src/finishing-fields.ts';
 
 /** Commander gives the options in this form. */
 export type GivenFinishing = Readonly<Record<string, string | boolean | undefined>> & {

@@ -2,6 +2,7 @@
  * The types of the REST interface, under its names: docs/rest.md says what each field means. Fields
  * that a later service adds pass through unnoticed.
  */
+import type { FinishingFields } from './finishing-fields.ts';
 
 /** The bytes of a file. The client reads a stream to its end first, because a retry sends it again. */
 export type ImageBytes =
@@ -23,7 +24,7 @@ export type HintShape =
   | { readonly line: readonly (readonly [x: number, y: number])[]; readonly radius: number };
 
 /** The fields of a request for one picture. A field that is absent or undefined is not sent. */
-export interface MattingFields {
+export interface MattingFields extends FinishingFields {
   /** The format of the result. Default: `png`. */
   readonly output_format?: OutputFormat | undefined;
   /** A name that `listModels` returns. Default: the service's. */
@@ -42,44 +43,8 @@ export interface MattingFields {
   readonly reference?: string | undefined;
   /** Keeps the input and the matte as long as the result, for `correct`. */
   readonly correctable?: boolean | undefined;
-  /** A CSS colour, `transparent` or `original`. Send at most one of the three backgrounds. */
-  readonly background?: string | undefined;
-  /** The address of a picture behind the subject. It covers the frame from its centre. */
-  readonly background_url?: string | undefined;
-  /** The same, as bytes. */
+  /** A picture behind the subject, as bytes. Send at most one of the three backgrounds. */
   readonly background_file?: ImageBytes | undefined;
-  /** `alpha` returns only the matte, in 8-bit grey. */
-  readonly channels?: 'rgba' | 'alpha' | undefined;
-  /** Crops the result to the subject. */
-  readonly crop?: boolean | undefined;
-  /** Room around the subject, with `crop`: 1, 2 or 4 lengths as in CSS, in px or % of the subject. */
-  readonly crop_margin?: string | undefined;
-  /** The share of the frame that the subject fills, `10%` to `100%`. */
-  readonly scale?: string | undefined;
-  /** The place of the subject in the frame: `original`, `center`, `x%` or `x% y%`. */
-  readonly position?: string | undefined;
-  /** Scales a larger result down to so many megapixels. */
-  readonly size_max_megapixels?: number | undefined;
-  /** The width of the frame, in pixels. */
-  readonly output_width?: number | undefined;
-  /** The height of the frame, in pixels. */
-  readonly output_height?: number | undefined;
-  /** Pads the frame to these proportions, such as `1:1`. */
-  readonly aspect_ratio?: string | undefined;
-  /** `false` never scales the subject above its own pixels. The frame keeps its size. */
-  readonly enlarge?: boolean | undefined;
-  /** The quality of JPEG, WebP or AVIF, 1 to 100. */
-  readonly quality?: number | undefined;
-  /** Keeps the subject only inside `x1 y1 x2 y2`, each in px or %. */
-  readonly roi?: string | undefined;
-  /** Draws a soft shadow of the subject, inside the frame. */
-  readonly shadow?: 'drop' | undefined;
-  /** The opacity of the shadow in %, 1 to 100. Default: 50. */
-  readonly shadow_opacity?: number | undefined;
-  /** The blur of the shadow in % of the subject's longer side, 0 to 20. Default: 3. */
-  readonly shadow_blur?: number | undefined;
-  /** The offset `x y` of the shadow, each 0 to 20 % of the subject's longer side. Default: `0 2`. */
-  readonly shadow_offset?: string | undefined;
   /** The address that the service calls when the job ends. Needs `callback_secret`. */
   readonly callback_url?: string | undefined;
   /** 24 to 128 printable ASCII characters, or `whsec_` and the Base64 of 24 to 64 bytes. */

@@ -49,10 +49,11 @@ function staleDashboards(): string[] {
 function staleDocuments(): string[] {
   const made = path.join(fresh, 'documents');
   mkdirSync(made);
-  runNode(ROOT, path.join(ROOT, 'docs/source/write.ts'), made, made);
+  runNode(ROOT, path.join(ROOT, 'docs/source/write.ts'), made, made, made);
   return [
     ...differing('docs', made, 'settings.md'),
     ...differing('program', made, 'variable-names.json'),
+    ...differing('client/src', made, 'finishing-fields.ts'),
   ];
 }
 

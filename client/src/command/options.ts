@@ -4,6 +4,7 @@ import { readFile } from 'node:fs/promises';
 import { parseArgs } from 'node:util';
 import { MattingClient } from '../client.ts';
 import { readImage } from '../files.ts';
+import { FINISHING_OPTIONS } from '../finishing-fields.ts';
 import type { MattingFields, OutputFormat } from '../types.ts';
 import { CommandError, misuse, NO_INPUT_EXIT_CODE } from './command-error.ts';
 import { loadApiKey } from './config.ts';
@@ -31,29 +32,6 @@ const FORMATS = Object.keys(ENDINGS) as OutputFormat[];
 
 /** Each option by its name: its value, which a switch does not have, and its meaning. */
 type OptionTexts = Readonly<Record<string, readonly [value: string, about: string]>>;
-
-/** The fields of finishing, under their names; `background-file` is a file of this machine. */
-export const FINISHING_OPTIONS = {
-  background: ['<colour>', 'put a CSS colour behind the subject, or original'],
-  'background-url': ['<url>', 'put a picture behind it; the service downloads it'],
-  'background-file': ['<file>', 'put a picture from this machine behind it'],
-  channels: ['<channels>', 'rgba, or alpha for the matte only'],
-  crop: ['', 'crop to the subject'],
-  'crop-margin': ['<lengths>', 'margins around the subject: 1, 2 or 4 lengths in px or %'],
-  scale: ['<percent>', 'share of the frame that the subject fills, 10% to 100%'],
-  position: ['<place>', 'place of the subject in the frame: original, center or percentages'],
-  'size-max-megapixels': ['<n>', 'scale larger results down'],
-  'output-width': ['<pixels>', 'width of the frame'],
-  'output-height': ['<pixels>', 'height of the frame'],
-  'aspect-ratio': ['<w:h>', 'proportions of the frame, such as 1:1'],
-  enlarge: ['<boolean>', 'false: never scale the subject above its own pixels'],
-  quality: ['<n>', 'quality of JPEG, WebP or AVIF, 1 to 100'],
-  roi: ['<region>', 'keep the subject only inside x1 y1 x2 y2, in px or %'],
-  shadow: ['<kind>', 'drop: a soft shadow of the subject'],
-  'shadow-opacity': ['<percent>', 'opacity of the shadow, 1 to 100 (default: 50)'],
-  'shadow-blur': ['<percent>', 'blur of the shadow, 0 to 20 % of the subject (default: 3)'],
-  'shadow-offset': ['<offset>', 'x y of the shadow, each 0 to 20 % of the subject (default: 0 2)'],
-} as const satisfies OptionTexts;
 
 const OPTIONS = {
   to: ['<folder>', 'folder for the results; made if needed'],
