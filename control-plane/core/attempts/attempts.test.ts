@@ -46,22 +46,15 @@ function admitThen(then: (exchange: Parameters<Script>[0]) => void | Promise<voi
 }
 
 function storageSaying(stat: BlobStore['stat'], sha256?: string): BlobStore {
-  const { blobs } = harness;
   const stored = async (name: string) => {
     const found = await stat(name);
     return found && { ...found, ...(sha256 === undefined ? {} : { sha256 }) };
   };
-  return {
-    createWriter: name => blobs.createWriter(name),
-    openRead: (name, reading) => blobs.openRead(name, reading),
+  return harness.storageWith({
     stat,
-    remove: name => blobs.remove(name),
-    listOlderThan: (olderThanMs, part) => blobs.listOlderThan(olderThanMs, part),
-    check: () => blobs.check(),
-    room: () => blobs.room(),
     // No node lists this origin, so every result is streamed.
     signed: sha256 === undefined ? undefined : ({ origin: 'http://none', stored } as never),
-  };
+  });
 }
 
 const right = (name: string) => harness.blobs.stat(name);

@@ -1,7 +1,6 @@
 /** The files of a family under attempts: what a node sends and gets, and who removes what. */
 import ava from 'ava';
 import { type Job, matteBlob } from '../jobs/job.ts';
-import type { BlobStore } from '../storage/blob-store.ts';
 import { get } from '../test/blob-store.contract.ts';
 import { useHarness } from '../test/harness.ts';
 import { cutOutOf, type Script } from '../test/scripted-exchange.ts';
@@ -85,18 +84,12 @@ test('a correction that outlives the first removes what only it still needs', as
 test('a job whose matte cannot be stored fails, and is not charged', async t => {
   await mattingNode();
   const { blobs } = harness;
-  const failing: BlobStore = {
+  const failing = harness.storageWith({
     createWriter: async name => {
       if (name.endsWith('-matte')) throw new Error('no space left');
       return blobs.createWriter(name);
     },
-    openRead: (name, reading) => blobs.openRead(name, reading),
-    stat: name => blobs.stat(name),
-    remove: name => blobs.remove(name),
-    listOlderThan: (olderThanMs, part) => blobs.listOlderThan(olderThanMs, part),
-    check: () => blobs.check(),
-    room: () => blobs.room(),
-  };
+  });
   await harness.startReplica({ blobs: failing });
   const job = await firstJob();
   t.deepEqual([job.failure?.code, job.failure?.retryable], ['PROCESSING_FAILED', true]);

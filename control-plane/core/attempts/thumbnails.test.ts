@@ -17,21 +17,6 @@ const withThumbnail =
   exchange =>
     exchange.cutOut({}, thumbnail);
 
-/** The harness's storage, in part another one. */
-function storageWith(other: Partial<BlobStore>): BlobStore {
-  const { blobs } = harness;
-  return {
-    createWriter: name => blobs.createWriter(name),
-    openRead: (name, reading) => blobs.openRead(name, reading),
-    stat: name => blobs.stat(name),
-    remove: name => blobs.remove(name),
-    listOlderThan: (olderThanMs, part) => blobs.listOlderThan(olderThanMs, part),
-    check: () => blobs.check(),
-    room: () => blobs.room(),
-    ...other,
-  };
-}
-
 test('a thumbnail › is asked of the node and stored beside its result', async t => {
   const node = await harness.addNode(withThumbnail(THUMBNAIL));
   await harness.startReplica();
@@ -65,7 +50,7 @@ test('a thumbnail › that the storage does not take is none, and the job succee
     const commit = () => Promise.reject(new Error('no space left'));
     return { ...writer, write: () => Promise.resolve(), abort: () => writer.abort(), commit };
   };
-  await harness.startReplica({ blobs: storageWith({ createWriter }) });
+  await harness.startReplica({ blobs: harness.storageWith({ createWriter }) });
   const job = await harness.done();
   t.is(job.result?.thumbnailBytes, null);
   t.deepEqual(await harness.blobNames(), [job.result?.blob]);
@@ -74,7 +59,7 @@ test('a thumbnail › that the storage does not take is none, and the job succee
 
 test('a thumbnail › goes with a result that cannot be stored', async t => {
   await harness.addNode(withThumbnail(THUMBNAIL));
-  await harness.startReplica({ blobs: storageWith({ stat: async () => undefined }) });
+  await harness.startReplica({ blobs: harness.storageWith({ stat: async () => undefined }) });
   t.deepEqual(failureOf(await harness.done()), ['PROCESSING_FAILED', true]);
   t.deepEqual(await harness.blobNames(), []);
 });

@@ -128,6 +128,21 @@ export class Harness {
   accountId = '';
   apiKeyId = '';
 
+  /** The storage, in part another one. */
+  storageWith(other: Partial<BlobStore>): BlobStore {
+    const { blobs } = this;
+    return {
+      createWriter: name => blobs.createWriter(name),
+      openRead: (name, reading) => blobs.openRead(name, reading),
+      stat: name => blobs.stat(name),
+      remove: name => blobs.remove(name),
+      listOlderThan: (olderThanMs, part) => blobs.listOlderThan(olderThanMs, part),
+      check: () => blobs.check(),
+      room: () => blobs.room(),
+      ...other,
+    };
+  }
+
   static async open(): Promise<Harness> {
     const harness = new Harness();
     await harness.open();

@@ -71,15 +71,16 @@ test.after.always(async () => {
   await proxy?.close();
 });
 
+function addCredits(db: Database['kysely'], account: string, credits: number) {
+  const accounts = db.updateTable('accounts').where('id', '=', account);
+  return accounts.set(eb => ({ available: eb('available', '+', credits) })).execute();
+}
+
 onServer('a connection killed in the middle of a transaction costs a second round', async t => {
   const account = await fundedAccount(stores, 1);
   let rounds = 0;
   await transact(database, async tx => {
-    await tx
-      .updateTable('accounts')
-      .set(eb => ({ available: eb('available', '+', 10) }))
-      .where('id', '=', account)
-      .execute();
+    await addCredits(tx, account, 10);
     if (++rounds === 1) {
       const { server, id } = await placeOf(tx);
       // Connections have their numbers at one server; a cluster's address leads to several.
@@ -89,11 +90,7 @@ onServer('a connection killed in the middle of a transaction costs a second roun
         if (killed) await sql.raw(`kill ${id}`).execute(direct.kysely);
       }
     }
-    await tx
-      .updateTable('accounts')
-      .set(eb => ({ available: eb('available', '-', 10) }))
-      .where('id', '=', account)
-      .execute();
+    await addCredits(tx, account, -10);
   });
   t.is(rounds, 2);
   await assertBalanced(stores);
@@ -239,11 +236,7 @@ onPair(
     const account = await fundedAccount(stores, 1);
     let rounds = 0;
     await transact(pool, async tx => {
-      await tx
-        .updateTable('accounts')
-        .set(eb => ({ available: eb('available', '+', 10) }))
-        .where('id', '=', account)
-        .execute();
+      await addCredits(tx, account, 10);
       if (++rounds > 1) return;
       // Waits for no open transaction, but refuses its commit.
       await pair.demoteFirst();
