@@ -17,7 +17,7 @@ export const LINES_MIN = 1000;
 export const BUDGET = {
   'lines of control-plane, inference-node, program and proto': 109_400,
   'lines of control-plane/core': 27_300,
-  'lines of tests': 115_000,
+  'lines of tests': 114_950,
   'lines of Unreleased in CHANGELOG.md': 60,
   'columns of jobs': 68,
   'names that core exports': 272,
