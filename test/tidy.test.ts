@@ -44,7 +44,7 @@ test('packages depend on each other in no circle', t => {
   t.deepEqual(circlesOf(graph), []);
 });
 
-test('what a package exports and depends on is imported', t => {
+test('every export and dependency of a package is imported', t => {
   const imported = new Set(sources.flatMap(({ imports }) => imports));
   const unused = PACKAGES.filter(({ name }) => name.startsWith('@matting/')).flatMap(
     ({ folder, exports = {} }) =>
@@ -97,7 +97,7 @@ for (const { rule, from, to } of PROHIBITIONS) {
 const DECISIONS =
   /^inference-node\/serving\/picture\/(worth-running|framed-look|seen-twice|matte\/fill-areas)\.ts$/;
 
-test('only picture decides about looks: benches and tools ask its infer-plan.ts, or a node', t => {
+test('only picture/ decides about looks: benches and tools use its infer-plan.ts, or a node', t => {
   const deciders = sources.filter(({ imports }) => imports.some(name => DECISIONS.test(name)));
   const others = deciders.filter(({ name }) => !name.startsWith('inference-node/serving/picture/'));
   t.true(deciders.length > others.length);

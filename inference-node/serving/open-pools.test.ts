@@ -158,7 +158,7 @@ async function maskOf({ pipeline }: Pools, plan: RunnablePlan, brightness: numbe
   return data[data.length / 2];
 }
 
-test('what graphs of others do with a white picture costs no picture beside it anything', async t => {
+test('added graphs that fail on a white picture cost no other picture anything', async t => {
   const addedModelsDir = await temporaryFolder(t);
   const env = {
     ...{ MATTING_EXECUTION_PROVIDER: 'cpu', MATTING_ADDED_MODELS_DIR: addedModelsDir },
@@ -201,7 +201,7 @@ test('what graphs of others do with a white picture costs no picture beside it a
   }
 });
 
-test('on a GPU a model that does not run there takes nothing from the others', async t => {
+test('a model that does not run on the GPU takes nothing from the others', async t => {
   const { selectables, device, plan, host } = await openAdded(t, 'cuda', 'good', 'bad');
   const good = named(selectables, 'good');
   selectables.roomFor(good, 1).enter();

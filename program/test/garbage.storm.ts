@@ -34,7 +34,7 @@ function majorCollections(collecting: boolean): number {
   return Number(execFileSync(process.execPath, args, { encoding: 'utf8' }));
 }
 
-test('in a process buffers that pass through cost no collection of the whole heap', t => {
+test('buffers that pass through a process cause no collection of the whole heap', t => {
   t.true(majorCollections(false) >= 2);
   t.is(majorCollections(true), 0);
 });

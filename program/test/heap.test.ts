@@ -20,7 +20,7 @@ class StubHeap {
   }
 }
 
-test('it collects when much has gathered, and not before', t => {
+test('the young heap is collected once enough bytes have gathered, and not before', t => {
   const heap = new StubHeap();
   const buffers = new YoungBuffers(heap);
   heap.bytes += GATHERED_BYTES_MAX - 1;
@@ -32,7 +32,7 @@ test('it collects when much has gathered, and not before', t => {
   t.is(heap.collections, 1);
 });
 
-test('what outlives a collection is not collected again and again', t => {
+test('buffers that outlive a collection do not cause another one', t => {
   const heap = new StubHeap();
   const buffers = new YoungBuffers(heap);
   heap.left = 100 * MB;
@@ -44,7 +44,7 @@ test('what outlives a collection is not collected again and again', t => {
   t.is(heap.collections, 2);
 });
 
-test('what gathers after somebody let go counts from there', t => {
+test('after memory was freed, new bytes count from there', t => {
   const heap = new StubHeap();
   const buffers = new YoungBuffers(heap);
   heap.bytes = 10 * MB;
@@ -54,7 +54,7 @@ test('what gathers after somebody let go counts from there', t => {
   t.is(heap.collections, 1);
 });
 
-test('this V8 knows the flags: it would ignore one that it does not', t => {
+test('V8 knows the flags, since it would ignore unknown ones', t => {
   const said = execFileSync(process.execPath, ['--v8-options'], { encoding: 'utf8' });
   const known = said.split(/\s+/);
   const flags = ['--heap-growing-percent', '--parallel-scavenge'];
@@ -62,6 +62,6 @@ test('this V8 knows the flags: it would ignore one that it does not', t => {
   t.false(known.includes('--heap-growing-promille'));
 });
 
-test('this V8 gives a program that runs its collection of the young', t => {
+test('V8 lets a running program collect its young heap', t => {
   t.notThrows(collectYoungBuffers);
 });

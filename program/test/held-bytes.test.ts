@@ -20,7 +20,7 @@ function fill(held: HeldBytes, account: string, bytes: number): number {
   }
 }
 
-test('what requests keep is counted together, whatever each of them may keep', t => {
+test('bytes of all requests are counted together', t => {
   const held = open();
   const [one, other] = [held.begin('a'), held.begin('b')];
   one.grow(300);

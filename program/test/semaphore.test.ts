@@ -76,7 +76,7 @@ test('a semaphore › lets no newcomer overtake a caller to whom it was granted'
   t.is(second.state, 'held');
 });
 
-test('what a semaphore weighs › goes in the order in which it came, as far as it has room', async t => {
+test('a weighed caller › enters in the order of arrival, as far as there is room', async t => {
   const semaphore = semaphoreOf({ max: 10 });
   const [first, second, small] = [6, 6, 1].map(weight => take(semaphore, { weight }));
   assert.ok(first && second && small);
@@ -89,7 +89,7 @@ test('what a semaphore weighs › goes in the order in which it came, as far as 
   t.deepEqual([semaphore.held, semaphore.waiting], [7, 0]);
 });
 
-test('what a semaphore weighs › goes alone where it is more than all there is', async t => {
+test('a weighed caller › enters alone if it weighs more than the semaphore holds', async t => {
   const semaphore = semaphoreOf({ max: 10 });
   const [large, other] = [take(semaphore, { weight: 100 }), take(semaphore, {})];
   await settled();
@@ -101,7 +101,7 @@ test('what a semaphore weighs › goes alone where it is more than all there is'
   t.is(semaphore.held, 0);
 });
 
-test('what a semaphore weighs › may begin when what was before it gives up', async t => {
+test('a weighed caller › enters when the one before it gives up', async t => {
   const semaphore = semaphoreOf({ max: 10 });
   semaphore.takeNow({ weight: 6 });
   const leaving = new AbortController();

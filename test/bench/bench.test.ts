@@ -17,7 +17,7 @@ const IDLE: Loads = {
   ...{ controlPlaneBusy: 0.5, nodeBusy: 0.4, enginesBusy: 0.6, workerWaitShare: 0.02 },
 };
 
-test('what is full first, from the GPU to the places for images, is the limit', t => {
+test('the limit is the first part that is full, from the GPU to the slots for images', t => {
   const full: [Partial<Loads>, string][] = [
     [{}, 'nothing is full'],
     [{ workerWaitShare: 0.3 }, 'picture workers: more of them'],

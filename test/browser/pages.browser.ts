@@ -154,7 +154,7 @@ test('follow the dark theme, and the choice of a person', async t => {
 /** Runs on the page, once the picture has come. Rejects where it is none. */
 const decode = (image: unknown) => (image as { decode(): Promise<void> }).decode();
 
-test('of jobs show their pictures small, and load a whole result only where it is opened', async t => {
+test('of jobs show small pictures, and load a whole result only when it is opened', async t => {
   const visitor = await Visitor.open(browser, { origins: [site.origin] });
   await visitor.signInAs(site.ours.people.owner.cookies);
   const { page } = visitor;
@@ -211,7 +211,7 @@ test('tell times in the zone of their reader, and in UTC where one is pointed at
   await visitor.close();
 });
 
-test('of usage tell the figures of a day where it is pointed at', async t => {
+test('of usage show the figures of the day under the pointer', async t => {
   const visitor = await Visitor.open(browser, { origins: [site.origin] });
   await visitor.signInAs(site.ours.people.owner.cookies);
   await visitor.go('/account/usage?group=key');
@@ -250,7 +250,7 @@ test('of documents find words in all of them', async t => {
   await visitor.close();
 });
 
-test('of a first run say what to do next, and list nothing', async t => {
+test('of a new account say what to do next, and list nothing', async t => {
   const visitor = await Visitor.open(browser, { origins: [site.origin] });
   const { page } = visitor;
   await visitor.signInAs(site.theirs.people.owner.cookies);

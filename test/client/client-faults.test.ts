@@ -66,7 +66,7 @@ const CASES: Readonly<Record<string, Fault[]>> = {
   'the rest of a picture that is refused for now': ['half', BUSY, 'lose'],
 };
 for (const [what, faults] of Object.entries(CASES)) {
-  test(`it gets over ${what}`, async t => {
+  test(`a call succeeds after ${what}`, async t => {
     const retries = await cutOutThrough(faults);
     t.is(retries.length, faults.length);
   });
@@ -86,7 +86,7 @@ test('a form that is sent again, with another boundary, is the same request', as
   t.is((await spent()) - before, 1);
 });
 
-test('it waits as long as it is told', async t => {
+test('a retry waits as long as Retry-After says', async t => {
   const clock = sinon.useFakeTimers({
     toFake: ['setTimeout', 'clearTimeout'],
     shouldAdvanceTime: true,
@@ -225,7 +225,7 @@ test('an abort ends every wait at once with its reason', async t => {
   t.is(proxy.seen.length, 0);
 });
 
-test("what is not the service's is said to be so, and is not asked again", async t => {
+test('an answer that is not the service’s is named as such, and not retried', async t => {
   const { client, proxy } = harness;
   const strange: Fault[] = [
     { status: 200 },
@@ -247,7 +247,7 @@ test("what is not the service's is said to be so, and is not asked again", async
   }
 });
 
-test('it takes for final what says that the same request fails again, with 500 too', async t => {
+test('an error that says retryable: false is final, even with 500', async t => {
   const { app, client, proxy } = harness;
   const key = randomBytes(12).toString('hex');
   const image = newPicture();

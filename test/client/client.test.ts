@@ -71,7 +71,7 @@ test('bytes in, bytes out', async t => {
   await rejectsWith(t, wrong, isError('INVALID_PARAMETER', { status: 400 }));
 });
 
-test('whatever holds the bytes, the same picture is the same request', async t => {
+test('the same picture is the same request, in any container of bytes', async t => {
   const { client } = harness;
   const bytes = newPicture();
   const pieces = async function* () {
@@ -216,7 +216,7 @@ test('a job that failed for good says so wherever it is met', async t => {
   await rejectsWith(t, client.wait('nothing'), isError('JOB_NOT_FOUND', { status: 404 }));
 });
 
-test('what cannot be sent is refused before it is', async t => {
+test('a request that cannot be sent is refused before it is sent', async t => {
   const { client } = harness;
   const huge = new Blob([new Uint8Array(IMAGE_BYTES_MAX + 1)]);
   await rejectsWith(t, client.cutOut({ image: huge }), isError('IMAGE_TOO_LARGE'));

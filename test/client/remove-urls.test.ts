@@ -228,7 +228,7 @@ test('a list of 2,500 addresses is three batches, whose items are found again in
   t.is(noted.knownOf({ ...request, run: 'two' }, urls).size, 0);
 });
 
-test('what the service refuses is told with its exit code and its line, and nothing is paid', async t => {
+test('a refused list gives its exit code and its line, and costs nothing', async t => {
   const source = await open(t);
   write('list.txt', `# one\n${source.url}/1.png\n\nhttp://user:secret@127.0.0.1/2.png\n`);
   const good = `${source.url}/1.png`;

@@ -100,7 +100,7 @@ test('a journal loses no whole line, whoever wrote it', async t => {
   t.deepEqual([first, second, third?.output], [{ custom_id: '1' }, { custom_id: '2' }, 'a.png']);
 });
 
-test('without credits it stops, and goes on when there are some', async t => {
+test('a run without credits stops, and continues when there are some', async t => {
   command.caller = await command.replicas.createCaller(2);
   writePhotos(5);
   const args = ['photos', '--to', 'out', '--concurrency', '1'];
@@ -252,7 +252,7 @@ test('a model is named with each picture; one that is not offered is told with t
   );
 });
 
-test('what cannot be cut out is named, and the rest is done', async t => {
+test('a file that cannot be cut out is named, and the others are done', async t => {
   write('photos/good.png', picture(2));
   write('photos/bad.png', picture(3));
   write('photos/text.png', 'no picture');
@@ -357,7 +357,7 @@ test('names of files do nothing to a terminal', async t => {
   for (const control of ['\u001b', '\u009b']) t.false(all.includes(control));
 });
 
-test('what exists is left alone where that is asked for', async t => {
+test('existing results are left alone with --skip-existing', async t => {
   write('a.png', picture(6));
   write('out/a.png', 'made by hand');
   write('out/.a.png.999999999.part', 'left by a kill');
@@ -369,7 +369,7 @@ test('what exists is left alone where that is asked for', async t => {
   t.deepEqual(filesBelow('out'), ['a.png', 'results.jsonl']);
 });
 
-test('what is asked of the cut-outs reaches the node, and is another request', async t => {
+test('options of the cut-outs reach the node, and make another request', async t => {
   const asked: MatteHeader[] = [];
   const finishing = await command.replicas.addNode({
     info: { outputFormats: [OutputFormat.OUTPUT_FORMAT_JPEG] },
@@ -435,7 +435,7 @@ test('a picture without a subject fails, is not paid and does not stop the run, 
   }
 });
 
-test('from standard input to standard output', async t => {
+test('a picture goes from standard input to standard output', async t => {
   const piped = start(['-', '--url', command.url]);
   piped.child.stdin?.end(picture(9));
   const { code, stdout, stderr } = await piped.ended;

@@ -291,7 +291,7 @@ test('rules and pages name metrics that there are', async t => {
   t.true(new Set(names).size > 60);
 });
 
-test('what rules count is there at 0 before the first event', t => {
+test('every series that a rule counts is 0 before the first event', t => {
   const series = [...ofControl, ...ofNode];
   const counted = SELECTORS.filter(({ metric }) => !QUANTILES.includes(metric));
   const missing = counted.filter(
@@ -325,7 +325,7 @@ async function page(changes: Partial<Sources>) {
   return { text: () => registry.metrics(), failures };
 }
 
-test('what cannot be read is missing, not as it was, and the rest is shown', async t => {
+test('a metric that cannot be read is missing, and the others are shown', async t => {
   const away = () => Promise.reject(new Error('away'));
   let storageRoom = READABLE.storageRoom;
   const shown = await page({ queued: away, storageRoom: () => storageRoom() });
@@ -386,7 +386,7 @@ test('a database that hangs holds no scrape up, and is asked once', async t => {
   t.is(asked, 1);
 });
 
-test('what waits is shown for every model, also if none of it waits', async t => {
+test('waiting megapixels are shown for every model, even at 0', async t => {
   const text = await (await page({})).text();
   t.regex(text, /^matting_control_waiting_megapixels\{model=""\} 13$/m);
   t.regex(text, /^matting_control_waiting_megapixels\{model="fine"\} 0$/m);

@@ -566,7 +566,7 @@ test.skipIf(noStore)('a result link that leads to the storage', async t => {
   }
 });
 
-test('what every read may answer', async t => {
+test('every read gives each of its documented answers', async t => {
   const { jobId } = await submitted();
   const { token } = await app.succeedJob((await submitted()).jobId);
   const poor = await openTestApp({ readsPerMinute: 1 }, t);
@@ -615,7 +615,7 @@ test('a path and a method that no operation describes', async t => {
   }
 });
 
-test('whatever the document describes was answered above', t => {
+test('every answer of the document was given above', t => {
   const unseen = checker.unseen().filter(name => !(noStore && / 302\b/.test(name)));
   t.deepEqual(unseen, []);
 });

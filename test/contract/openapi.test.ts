@@ -91,11 +91,11 @@ test('an answer that departs from the document is found out', t => {
   t.false(trial.unseen().includes('GET /livez 200'));
 });
 
-test('it is an OpenAPI 3.1 document by the official schema', t => {
+test('the document is OpenAPI 3.1 by the official schema', t => {
   t.truthy(isOpenApi(document), ajv.errorsText(isOpenApi.errors));
 });
 
-test('its schemas are schemas of JSON Schema 2020-12', t => {
+test('the document’s schemas are of JSON Schema 2020-12', t => {
   const schemas = nodesOf(document).filter(({ name }) => name === 'schema');
   const named = Object.values(document.components?.schemas ?? {});
   for (const schema of [...schemas.map(({ node }) => node), ...named]) {
@@ -161,7 +161,7 @@ test('every public code is named by some answer', t => {
  */
 const OTHER_INTERFACES = /^\w+ \/(?:v1\.0\/|mcp(?:\/|$)|account(?:\/|$)|docs\/assets\/)/;
 
-test('its operations are the routes, no more and no less', async t => {
+test('the document’s operations are exactly the routes', async t => {
   const found = routesOf(app.app)
     .map(route => route.replaceAll(/:(\w+)/g, '{}'))
     .filter(route => !OTHER_INTERFACES.test(route));
@@ -259,7 +259,7 @@ test('docs/rest.md has a line for every field, and it and README.md name every f
   sameNames(t, output.split(/, | or /), names);
 });
 
-test('its error codes are the public ones of the catalogue', t => {
+test('the document’s error codes are the public ones of the catalogue', t => {
   const codes = Object.entries(ERROR_CATALOGUE)
     .filter(([, spec]) => spec.scope === 'public')
     .map(([code]) => code);
@@ -311,7 +311,7 @@ test('the schema of a submission takes what the service takes', async t => {
   }
 });
 
-test('what is sent to a callback fits the schema of its webhook', async t => {
+test('a callback’s body fits the schema of its webhook', async t => {
   const key = { callback_url: CALLBACK, callback_secret: SECRET, model: 'isnet' };
   const submit = async (): Promise<string> =>
     (await app.post('/v1/matting/jobs', imageBody(key))).json().job_id;
@@ -426,7 +426,7 @@ const headers = fc.record(
 /** A request that no operation of the document describes may get these. */
 const UNDESCRIBED = ['NOT_FOUND', 'METHOD_NOT_ALLOWED', 'INVALID_REQUEST'];
 
-test('whatever is sent, the answer is one of the document or the catalogue, no 5xx', async t => {
+test('random requests get only answers of the document or the catalogue, and no 5xx', async t => {
   const request = fc.record({ method, path: place, headers, body, rare: fc.nat(9) });
   let taken = 0;
   const property = fc.asyncProperty(request, async sent => {

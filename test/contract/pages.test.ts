@@ -91,7 +91,7 @@ const [preface = ''] = readPage('docs/runbook.md').split('\n## ');
 const [, untriedText = ''] = preface.split('Not tried');
 const untried = [...untriedText.matchAll(/\bMatting\w+/g)].map(([name]) => name);
 
-test('what was tried and what was not are all the pages', t => {
+test('tried and untried pages together are all pages of the runbook', t => {
   t.true(tried.length > 15);
   t.deepEqual([...tried, ...untried].toSorted(), [...runbookPages().keys()].toSorted());
 });

@@ -139,7 +139,7 @@ test('a start names what it goes on without', async t => {
   ]);
 });
 
-test('what `cutout` cannot do is told before anything is fetched or started', async t => {
+test('`cutout` refuses a wrong call before anything is fetched or started', async t => {
   const folder = await temporaryFolder(t);
   const place = (name: string) => path.join(folder, name);
   mkdirSync(place('directory.png'));
@@ -257,7 +257,7 @@ test('hurried, a stop that would have waited ends too', async t => {
   t.regex(said.at(-1) ?? '', /SIGKILL/);
 });
 
-test('what a program leaves behind does not hide its end: it is started again', async t => {
+test('a program that leaves a child process behind is started again', async t => {
   // The child holds the pipe of the program's standard error, as an engine that does not die does.
   const source = `
     import { spawn } from 'node:child_process';

@@ -324,7 +324,7 @@ test('a subject that fills the picture, a page of text and one pixel are picture
     await cutOut(t, picture);
 });
 
-test('what is offered was fetched and prepared by the start, and loads when first named; no picture changes the next one', async t => {
+test('the start fetches and prepares offered models, which load when first named; no picture changes the next one', async t => {
   const list = async () => {
     const headers = { authorization: `Bearer ${service.apiKey}`, 'idempotency-key': 'list' };
     const answer = await fetch(`${service.baseUrl}/v1/models`, { headers });

@@ -29,7 +29,7 @@ function layersOf(tag: string): readonly string[] {
 
 test.after.always(() => tried(['rmi', '--force', ...TAGS.map(nameOf)]));
 
-test.skipIf(isNotTested(skipWithoutPodman()))('with the same layers of the application', t => {
+test.skipIf(isNotTested(skipWithoutPodman()))('builds have the same application layers', t => {
   t.timeout(BUILDS_MS_MAX);
   for (const tag of TAGS) build(tag);
   const [first = [], second = []] = TAGS.map(layersOf);

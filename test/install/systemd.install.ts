@@ -134,7 +134,7 @@ test('the commands of the pages run as they are written', async t => {
 const isRight = ({ code, said }: Ran) =>
   code === 0 || (code === 1 && REFUSED.some(form => form.test(said)));
 
-test('only root runs what needs the settings, and a machine without them says so', async t => {
+test('only root runs commands that need the settings, and a machine without settings says so', async t => {
   const stranger = await host.run('setpriv --reuid=65534 --clear-groups matting nodes list');
   t.is(stranger.code, 77, stranger.said);
   const help = await host.run('setpriv --reuid=65534 --clear-groups matting keys create --help');

@@ -202,7 +202,7 @@ test('nodes that go under load finish what they have', async t => {
 });
 
 test.skipIf(isNotTested(skipWithout('keda-operator', 'keda-adapter')))(
-  'by KEDA the fleet goes to zero when there is no work, and comes back for it',
+  'KEDA scales the fleet to zero without work, and back up for new work',
   async t => {
     await startKeda(cluster);
     const set = [

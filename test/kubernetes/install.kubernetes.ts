@@ -80,7 +80,7 @@ test('helm test cuts a picture out by the key of a Secret', async t => {
   t.regex(log, /\/v1\/results\/\S+ 200/);
 });
 
-test('what runs by the clock runs beside the service', async t => {
+test('scheduled commands run beside the service', async t => {
   const place = ['--namespace', 'matting'];
   const name = 'credits-check';
   await cluster.api.kubectl(...[...place, 'create', 'job', name, `--from=cronjob/matting-${name}`]);

@@ -268,7 +268,7 @@ test('the example of docs/kubernetes.md mounts and sets what it says', t => {
   t.true(paths.includes('/brand') && paths.includes('/ca'), String(paths));
 });
 
-test('with a bucket a control plane asks for the room that pictures need on their way', t => {
+test('a control plane with a bucket requests room for pictures in transit', t => {
   const requested = (...values: readonly string[]) =>
     requireOne(rendered(...values), 'Deployment', 'matting-control-plane').spec.template.spec
       .containers[0].resources.requests['ephemeral-storage'];
@@ -299,7 +299,7 @@ test('migrations run before new pods where there is a server, and wait for it', 
   t.deepEqual(urlOf(plane), { name: 'db', key: 'database-url' });
 });
 
-test('what is asked for daily runs by the clock, each alone, as a control plane is told', t => {
+test('daily commands run on a schedule, one at a time, with a control plane’s settings', t => {
   const long = `fullnameOverride="${'x'.repeat(40)}"`;
   const jobsOf = (...values: readonly string[]) =>
     rendered(...values).filter(({ kind }) => kind === 'CronJob');

@@ -169,7 +169,7 @@ test('a suite that the night could not test runs', async t => {
   t.is(plan()[0], `run ${STORM}: the nightly run of GREEN did not test it`);
 });
 
-test('without a green night, and in a shallow clone without its commit, all run', async t => {
+test('all suites run without a green night, and in a shallow clone that lacks its commit', async t => {
   const { root, write, commit, plan } = await openProject(t);
   const shallow = await temporaryFolder(t);
   git(root, 'clone', '-q', '--depth=1', pathToFileURL(root).href, shallow);

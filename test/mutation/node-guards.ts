@@ -37,7 +37,7 @@ inference-node/serving/direct/storage-client.ts by inference-node/serving/direct
 StorageClient.#get | > into | a file that is got › longer than declared, without saying so is a fault of the storage, after 1 tries
 inference-node/serving/engine/child/form-ends.ts by inference-node/serving/engine/child/form-ends.test.ts
 answer | cutOut | a letterbox is black around the picture, and its matte is that of the picture
-constructor | toShare | beside the normalised picture a trimap is the fourth channel, 0 to 1, whatever the form
+constructor | toShare | a trimap is the fourth channel, 0 to 1, in every form of input
 inference-node/serving/engine/child/form-ends.ts by inference-node/serving/engine/child/loaded-model.test.ts
 answer | requireAnswerSize | an answer over the bound is refused, as it is in a probe
 inference-node/serving/engine/child/loaded-model.ts by inference-node/serving/engine/child/loaded-model.test.ts
@@ -51,7 +51,7 @@ inference-node/serving/engine/pool/engine.ts by inference-node/serving/engine/po
 inference-node/serving/engine/pool/open-engine-pool.ts by inference-node/serving/engine/pool/engine-pool.test.ts
 #loseRun | && soon | an answer that is not a number is NODE_FAULT, and the engine is replaced
 inference-node/serving/engine/probe/probe-process.ts by inference-node/model-tools/probing/probe-graph.test.ts
-constructor | what fails is refused by its cause, within bounds of memory and time
+constructor | a graph that fails is refused with its cause, within bounds of memory and time
   -       dataBytesMax: this.#memoryMaxBytes + RUNTIME_RESERVED_BYTES,
   +       dataBytesMax: undefined,
 inference-node/serving/grpc/callers.ts by inference-node/serving/grpc/callers.test.ts: tokens of files
@@ -60,27 +60,27 @@ know | work both while they change, and the old one no more once it is gone
 inference-node/serving/grpc/matte-handler.ts by inference-node/serving/grpc/matte-handler.test.ts
 #withPermit | permit.release | an error of a stage › goes out by its code, without its secrets, and frees everything
 inference-node/serving/models/cache-files.ts by inference-node/serving/prepared/cpu-runtime.test.ts
-foreignTo | if ((mode | what OpenVINO compiled is made again where another user may write it, and not run from their folder
-foreignTo | if (uid | what OpenVINO compiled for another user is not run
+foreignTo | if ((mode | a compiled graph that another user may write is compiled again, and never run from their folder
+foreignTo | if (uid | a compiled graph of another user is not run
 inference-node/serving/models/plan.ts by inference-node/serving/models/manifest.test.ts
 refusalsOf | !== 'yes' | weights unclear, training data yes: what each gate says
 refusalsOf | 'strict' | strict starts none of the bundled models, and says so
 parsePlanOutlines | !SELECTABLE_NAME | > PLANS_MAX | a file of plans that is wrong is refused
 inference-node/serving/models/plan.ts by inference-node/serving/selectables/look.test.ts
-requireRole | === true | what takes a trimap refines in plans alone, and what takes none does not
+requireRole | === true | a model with a trimap refines in plans alone, and a model without one never refines
 inference-node/serving/node-state.ts by inference-node/serving/http-endpoints.test.ts
 answer | !isSentByService | the HTTP side › tells figures to nobody who was led here by somebody else
 inference-node/serving/onnx/tensor-heads.ts by inference-node/model-tools/adding/adding.test.ts
 walk | entry.values.push | a location is found wherever its entry has it
 inference-node/serving/picture/children/find-heif-decoder.ts by inference-node/serving/picture/codecs/heif/fence.test.ts
-findHeifDecoder | if (! | what is installed is found in its order, and tried
+findHeifDecoder | if (! | installed decoders are found in order, and tried
 isSafeLibheif | isAtLeast | a start and the doctor name what has holes and what is missing
 inference-node/serving/picture/children/heif-decoder.ts by inference-node/serving/picture/codecs/heif/fence.test.ts
 moduleCommand | '--permission' | a module reads no file, starts no program, loads no addon
 inference-node/serving/picture/children/limited-child.ts by inference-node/serving/picture/codecs/heif/fence.test.ts
 UNPRIVILEGED | '--no | neither has a capability, nor a way to one
 inference-node/serving/picture/codecs/decode.ts by inference-node/serving/picture/codecs/heif/heic.test.ts
-decodeFile | requireSize(stored | what is decoded is bounded, however little of it is shown, and declared
+decodeFile | requireSize(stored | the decoded size is bounded and declared, even if little of it is shown
 inference-node/serving/picture/codecs/thumbnail.ts by inference-node/serving/picture/codecs/thumbnail.test.ts
 encodeThumbnail | if ( | a thumbnail › has no more bytes than allowed, of noise too, or there is none
 inference-node/serving/picture/framed-look.ts by inference-node/serving/picture/framed-look.test.ts: a framed look
@@ -96,7 +96,7 @@ lookCloser | if (!isCloserBelieved | keeps the whole picture where it does not b
 inference-node/serving/picture/matte/picture-part.ts by inference-node/serving/picture/matte/picture-part.test.ts: a part of a picture
 fades | Math.min(1 | shows nothing outside, and fades at its own sides alone
 inference-node/serving/picture/matte/trimap.ts by inference-node/serving/picture/matte/trimap.test.ts
-replaceUnsure | if (trimap[ | max(0 | what is refined › counts where the matte is unsure, ever less towards the sure
+replaceUnsure | if (trimap[ | max(0 | the refined matte › counts where the matte is unsure, and less towards certain areas
 createTrimap | lacks(- | a trimap › is unsure around all that is not surely one or the other, hard edges too
 inference-node/serving/picture/pool/open-picture-pool.ts by inference-node/serving/picture/pool/picture-pool.test.ts
 onEnd | < FAILED | a worker that dies while the pool opens is replaced, and the pool opens
@@ -125,10 +125,10 @@ giveBack | no two users have the same buffer
 inference-node/serving/process/frame-reader.ts by inference-node/serving/process/frames.test.ts
 #completeLengths | if ( | frames › a child whose answers are bounded sends no larger part
 inference-node/serving/selectables/engine-memory.ts by inference-node/serving/selectables/selectables.test.ts
-#startWaiting | !== 'waiting'); | where memory is short the one longest without an image gives way, none that has one
-#changed | #bytesOf | where memory is short the one longest without an image gives way, none that has one
+#startWaiting | !== 'waiting'); | if memory is short, the model that waits longest for an image is unloaded, never one in use
+#changed | #bytesOf | if memory is short, the model that waits longest for an image is unloaded, never one in use
 inference-node/serving/selectables/engine-set.ts by inference-node/serving/selectables/selectables.test.ts
-#awaitIdle | setTimeout | it is unloaded when no image has wanted it for the time given; the own plan stays
+#awaitIdle | setTimeout | a model that no image wanted for the given time is unloaded; the own plan stays
 inference-node/serving/selectables/idle-engines.ts by inference-node/serving/selectables/idle-engines.test.ts
 room | engines of a small machine › wait for the last process of those before
 inference-node/serving/selectables/load-turns.ts by inference-node/serving/selectables/load-turns.test.ts
@@ -137,7 +137,7 @@ keptFrom | === 'unloaded' | models whose images overlap give way to each other b
 #current | && nowMs < | a turn ends where nobody asks for the load any more, and where it lasts too long
 hasServed | max( | models whose images overlap give way to each other by turns
 inference-node/serving/selectables/selectables.ts by inference-node/serving/selectables/selectables.test.ts
-#giveWay | && ! | where memory is short the one longest without an image gives way, none that has one
+#giveWay | && ! | if memory is short, the model that waits longest for an image is unloaded, never one in use
 roomFor | max( | images too large beside engines, and engines, go by turns
-#describe | && ! | what never fits is not advertised, and the log says what it needs
+#describe | && ! | a model that never fits is not advertised, and the log gives its memory
 `;

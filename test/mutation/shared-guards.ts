@@ -26,14 +26,14 @@ client/src/command/stops-the-run.ts by test/client/newer-service.test.ts
 stopsTheRun | includes(status | 400 IMAGE_TOO_SMALL fails its picture, and the next ones are sent
 stopsTheRun | return STATUSES_OF_ALL | 402 CREDITS_FROZEN stops the folder: no picture fares better
 client/src/patience.ts by test/client/client-faults.test.ts
-beforeRetry | ?? backoff | it waits as long as it is told
+beforeRetry | ?? backoff | a retry waits as long as Retry-After says
 client/src/result-file.ts by test/client/client-faults.test.ts
 #requireWhole | !== undefined | an answer that ends early is not taken for whole
 program/followed.ts by program/test/followed.test.ts
 #readAgain | !isSettled | a value that changes again while it is read is in the middle of being written
 program/held-bytes.ts by program/test/held-bytes.test.ts
 begin | key: | an account keeps half of all there is, and leaves room for whoever comes
-begin | weight | what requests keep is counted together, whatever each of them may keep
+begin | weight | bytes of all requests are counted together
 program/log.ts by program/test/log.test.ts: failures
 keeps | === 1 | the first of each message and cause is written, the others are counted each minute
 takeLeftOut | >= TELL | one that comes just before the minute ends is not told in full again

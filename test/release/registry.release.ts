@@ -148,7 +148,7 @@ test('a release is published under its names and digests, as often as one likes'
   }
 });
 
-test('its control plane, pulled by digest, serves without any right', async t => {
+test('the control plane, pulled by digest, needs no right to serve', async t => {
   t.timeout(MINUTES_MAX * 60_000);
   const image = pull(`matting-control-plane:${version}`);
   const token = ['--env', 'MATTING_NODE_TOKEN=a-token-of-the-tests-0123456789'];
@@ -157,7 +157,7 @@ test('its control plane, pulled by digest, serves without any right', async t =>
   t.is(podman([...elsewhere, 'stop', '-t', '150', id]), id);
 });
 
-test('its image of both programs, pulled by digest, cuts a picture out', async t => {
+test('the image of both programs, pulled by digest, cuts out a picture', async t => {
   t.timeout(MINUTES_MAX * 60_000);
   const name = `matting:${version}`;
   if (!digests.has(name)) return t.pass(`no image ${name} in this release`);
@@ -165,7 +165,7 @@ test('its image of both programs, pulled by digest, cuts a picture out', async t
   return;
 });
 
-onApiServer('its chart is installed from the registry, with the images of the release', async t => {
+onApiServer('the chart is installed from the registry, with the release’s images', async t => {
   t.timeout(MINUTES_MAX * 60_000);
   const chart = [`oci://${registry}/charts/matting`, '--version', version, '--plain-http'];
   t.regex(helm('show', 'chart', ...chart), new RegExp(`^appVersion: ${version}$`, 'm'));

@@ -14,7 +14,7 @@ test('a file is meant itself, and a folder means what is below it', t => {
   t.true(storms.length > 0 && storms.every(file => file.endsWith('.storm.ts')));
 });
 
-test('what is not there, and a folder or file without tests, are named with what to name instead', t => {
+test('a missing path, and a folder or file without tests, are refused with an example', t => {
   for (const [target, said] of [
     ['control-plane/core/leger', /^control-plane\/core\/leger is not a file or folder/],
     ['test/support/nothing.test.ts', /^test\/support\/nothing\.test\.ts is not a file or folder/],

@@ -191,7 +191,7 @@ test('a model of an address is whole: its file, its commit, its cut-out and its 
   ]);
 });
 
-test('who states a fact decides it: flags, the catalogue by the sum, then files beside it', async t => {
+test('flags win over the catalogue’s entry, and both over files beside the graph', async t => {
   const fixture = await open(t);
   const { add, url, host, said } = fixture;
   const settings = { image_mean: [0.5, 0.5, 0.5], image_std: 1, size: { width: 64, height: 64 } };
@@ -246,7 +246,7 @@ test('a graph that was measured mended and is kept as it is, is measured as it i
   t.is(kept.manifest.measured?.peakBytes, 9e9);
 });
 
-test('what cannot be added is said in one line, and nothing of it is left', async t => {
+test('a model that cannot be added gives one line and leaves nothing behind', async t => {
   const fixture = await open(t);
   const { add, url, folder, host } = fixture;
   const address = url.replace('/main/', `/${COMMIT}/`);
@@ -374,7 +374,7 @@ test('a name is another model’s only after that was removed', async t => {
   t.deepEqual([name, files[0]?.sha256], ['tiny', sha256(GRAPH)]);
 });
 
-test('only what is stated nowhere and cannot be measured is asked for, and measured again', async t => {
+test('the command asks only for facts that are neither stated nor measurable, and measures again', async t => {
   const fixture = await open(t);
   const { activation: _, ...unsure } = FOUND;
   const graph = { ...FOUND.graph, dynamic: true };

@@ -129,7 +129,7 @@ function doubledRows(tensor: Tensor): Tensor {
   return float32Tensor(doubled, tensor.dims);
 }
 
-test('what differs in anything stays as it is, and its cause is said', t => {
+test('a block that differs in anything stays as it is, with its cause', t => {
   t.is(mendDeformableConvolutions(stockDeformable()).blocks.length, 1);
   for (const [cause, change] of NEAR_MISSES) {
     const graph = change(stockDeformable());

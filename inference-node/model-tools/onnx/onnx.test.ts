@@ -143,7 +143,7 @@ test('half precision is widened, no cast is left, and the matte stays the same',
   t.true(largestDifference(single, after) < ROUNDING);
 });
 
-test('for a GPU half precision and its casts stay, everything else is prepared', async t => {
+test('preparing for a GPU keeps half precision and its casts', async t => {
   const source = tinyGraph({ side: 64, half: true });
   const prepared = prepareTinyGraph(source, 64, 'fp16');
   t.true(operators(prepared).includes('Cast'));
@@ -361,7 +361,7 @@ test.skipIf(skipsInt8)(
   },
 );
 
-test('only the convolution that makes logits keeps its weights, and those that the ranges name', async t => {
+test('the convolution of the logits keeps its weights, and so do those that the ranges name', async t => {
   const graph = float32();
   const quantisation = await quantisationOf(graph);
   const quantised = quantise(graph, quantisation);
@@ -393,7 +393,7 @@ test('a value that only a float32 convolution reads stays float32, one that othe
 });
 
 test.skipIf(skipsInt8)(
-  'where the picture is not in whole steps, the first convolution stays float32',
+  'the first convolution stays float32 if the picture is not in whole steps',
   async t => {
     const graph = float32();
     const quantisation = await quantisationOf(graph, { input: undefined });

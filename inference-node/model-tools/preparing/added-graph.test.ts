@@ -158,7 +158,7 @@ test('a mended graph is used once it answers as its stock form', async t => {
   t.deepEqual(files, [], 'nothing is left of the comparison');
 });
 
-test('where the stock form takes more memory than it gets, its blocks alone are compared', async t => {
+test('only the blocks are compared if the stock form needs more memory than it gets', async t => {
   const graph = stockDeformable({ outputs: 1, channels: 64, height: 256, width: 256 });
   const model = await openModel(t, graph);
   const prepared = await model.prepare({ memoryMaxBytes: 900 * 1024 ** 2 });

@@ -248,7 +248,7 @@ test('files of an older revision are removed after a day without a start that us
   t.true(names.includes(newer));
 });
 
-test('what lies beside a graph that runs as it is goes a day after the last use, too', async t => {
+test('records beside a graph that runs as it is are removed a day after their last use', async t => {
   const own: ModelManifest = {
     ...model.manifest,
     graph: { ...model.manifest.graph, dynamic: true },
@@ -507,7 +507,7 @@ test('weights that are only in the folder that is read are enough', async t => {
   t.is(asked.length, 1);
 });
 
-test('of a graph that runs as it is the CPU runs the same, and folders of weights are left alone', async t => {
+test('a graph that runs as it is runs the same on the CPU, and folders of weights stay', async t => {
   const graph = { ...model.manifest.graph, dynamic: true };
   const onGpu = await prepareOnGpu({ ...model.manifest, graph, precisions: ['fp16'] });
   const before = await readdir(dirname(onGpu.path));
@@ -540,7 +540,7 @@ test('another answer is wrong, and is not remembered as right', async t => {
   t.regex((await askDevice(onGpu, options(200))) ?? '', /is wrong/);
 });
 
-test('without an answer to hold its own against a GPU is not taken for right', async t => {
+test('a GPU counts as wrong if there is no answer to compare its own with', async t => {
   const onGpu = await prepareOnGpu();
   await rm(places.weightsDir, { recursive: true });
   const reason = await askDevice(onGpu, options());

@@ -9,7 +9,7 @@ function tensor(shape: Shape, type = 'float32', name = 'x') {
   return { name, isTensor: true, type, shape };
 }
 
-test('what takes no picture in colour is refused by its cause', t => {
+test('a graph without a picture in colour as its input is refused with the cause', t => {
   for (const [inputs, said] of [
     [[], /takes nothing: not one picture/],
     [[tensor([1, 1, 64, 64])], /: not the three channels of a picture in colour/],

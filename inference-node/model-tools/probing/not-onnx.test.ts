@@ -1,7 +1,7 @@
 import test from 'ava';
 import { whatElseItIs } from './not-onnx.ts';
 
-test('what is no ONNX file is named as what it is', t => {
+test('a file that is not ONNX is named by its kind', t => {
   for (const [head, said] of [
     ['', /^empty$/],
     ['version https://git-lfs.github.com/spec/v1\n', /Git LFS/],

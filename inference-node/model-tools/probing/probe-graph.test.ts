@@ -262,7 +262,7 @@ test('a graph that runs is measured as it is where its mended copy does not run'
   t.like(found.graph, { inputWidth: 7, inputHeight: 9 });
 });
 
-test('what was asked for stands, and is warned of by name where values speak against it', async t => {
+test('requested facts stand, and a warning names those that the values contradict', async t => {
   const normalisation = { mean: [124, 116, 104], std: [58, 57, 57] } as const;
   const logits = { after: [nodeOf('Identity', ['logits'], 'alpha')] };
   const wrong = await probe(t, logits, { ...ONE, activation: 'none', normalisation });
@@ -320,7 +320,7 @@ test('one value everywhere is no matte, and of several outputs the chosen one is
   t.regex(found.warnings.join(), /its output is 0\.500 everywhere: no matte/);
 });
 
-test('what fails is refused by its cause, within bounds of memory and time', async t => {
+test('a graph that fails is refused with its cause, within bounds of memory and time', async t => {
   const GIB = 1024 ** 3;
   const large = { sizes: int64Tensor([1, 1, 2 ** 15, 2 ** 15], [4]) };
   const bomb: WarmGraph = {

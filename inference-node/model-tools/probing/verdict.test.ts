@@ -1,7 +1,7 @@
 import test from 'ava';
 import { activationOf, chooseOutput, isConstant, isInverted } from './verdict.ts';
 
-test('what turns values into alpha is told by their range, or left open', t => {
+test('the range of the values decides how they become alpha, or leaves it open', t => {
   for (const [range, activation] of [
     [[0.5, 0.5], undefined],
     [[0, 9], undefined],
@@ -52,7 +52,7 @@ test('a matte is inverted where every picture says so', t => {
   t.is(isInverted([sure, unsure]), false);
 });
 
-test('of several outputs the largest that varies is the matte, by its name or the first', t => {
+test('the largest output that varies is the matte; among equals its name decides, then the order', t => {
   const output = (name: string, side: number, more: object = {}) => {
     const facts = { name, type: 'float32', notFinite: false, count: side * side };
     return { ...facts, dims: [1, 1, side, side], range: [0, 1] as const, ...more };

@@ -103,7 +103,7 @@ test('a package of another checksum is refused, and named by it', async t => {
   await requireNothing(t);
 });
 
-test('what is of another version, for another machine, damaged or no package', async t => {
+test('refuses a package of another version, for another machine, damaged, or none at all', async t => {
   const withCuda = (cuda: Buffer) => wheelFile(VERSION, { ...LIBRARIES, [CUDA]: cuda });
   const cases = [
     ['old.whl', wheelFile('1.29.0'), /old\.whl is version 1\.29\.0; .* onnxruntime/],
@@ -282,7 +282,7 @@ test('a disk that is full is called so, not a damaged package', async t => {
   await t.throwsAsync(source.copyTo(folder), { code: 'ENOSPC' });
 });
 
-test('what killed installations left is removed, and one that runs is left alone', async t => {
+test('remains of killed installations are removed, a running one is left alone', async t => {
   const { folder } = await installWheel();
   const [killed, running] = ['.partial-2-abcd', '.partial-4-abcd'].map(name => folder + name);
   for (const left of [killed, running]) {

@@ -58,7 +58,7 @@ const refusesWith = async (
   t.deepEqual(await readdir(fixture.folder), []);
 };
 
-test('only https is an address, and http on this machine', t => {
+test('an address must be https, or http on this machine', t => {
   for (const [text, said] of [
     ['http://example.com/a', /only https/],
     ['http://127.0.0.1.example.com/a', /only https/],
@@ -77,7 +77,7 @@ test('only https is an address, and http on this machine', t => {
   throwsWith(t, () => requireAddress('http://127.0.0.1/b', from), /redirects to what is not https/);
 });
 
-test('what is no model is named by its first bytes, before the rest', async t => {
+test('a file that is no model is named by its first bytes, before the rest is downloaded', async t => {
   const fixture = await open(t);
   const padding = Buffer.alloc(200_000, 32);
   for (const [begin, said] of [
@@ -203,7 +203,7 @@ test('an address of this machine is asked without the proxy that leads elsewhere
   t.is((await fetchTo(fixture, [fixture.url], {}, { env })).bytes, BYTES.length);
 });
 
-test('what a manifest names by its address is fetched again, with what lies beside it', async t => {
+test('files that a manifest names by address are fetched again, with their external data', async t => {
   const { host, url, folder: cacheDir } = await open(t);
   const data = Buffer.alloc(1000, 3);
   host.files.set('/a.onnx.data', { bytes: data });

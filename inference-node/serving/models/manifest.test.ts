@@ -145,7 +145,7 @@ test('a graph that runs as it is has a size of its own, or any of some, as it sa
   }
 });
 
-test('what others named is printed in one line that no terminal obeys', t => {
+test('names from files are printed in one line without control characters', t => {
   t.is(printable('a\u001b[2J\n b\u202ec\u0000'), 'a\\u{1b}[2J b\\u{202e}c\\u{0}');
   t.is(new ModelError('prepare', 'für\u0007').message, 'für\\u{7}');
 });
@@ -347,7 +347,7 @@ for (const weights of uses) {
   }
 }
 
-test('without a gate every plan and model may run, under weights those with permissive ones', async t => {
+test('without a gate every plan and model may run, with the gate weights those of permissive weights', async t => {
   for (const { name } of await loadPlanOutlines()) {
     t.deepEqual(await problemsOf({ MATTING_QUALITY: name }), []);
   }

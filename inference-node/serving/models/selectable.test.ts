@@ -11,7 +11,7 @@ const withModel = (change: Partial<PreparedModel>, role: MatteRole = 'subject') 
 const sum = sumOf(withModel({}));
 const boxed = { inputType: 'uint8', layout: 'hwc', fit: 'letterbox', inverted: false } as const;
 
-test('what decides a matte has another sum', t => {
+test('each fact that decides a matte changes the checksum', t => {
   const others = [
     withModel({ weights: ['ef'.repeat(32)] }),
     withModel({ inputWidth: 8 }),
@@ -34,7 +34,7 @@ test('nodes that compute it otherwise have the same sum', t => {
   t.is(sumOf(withModel({ ...here, version: '2', inputName: 'x' })), sum);
 });
 
-test('of terms the strictest stand', t => {
+test('the strictest of several licences counts', t => {
   const using = (use: CommercialUse) => ({ ...TINY_LICENCE.weights, commercialUse: use });
   const of = (weights: CommercialUse, trainingData: CommercialUse) => {
     const licence = { ...TINY_LICENCE, weights: using(weights), trainingData: using(trainingData) };

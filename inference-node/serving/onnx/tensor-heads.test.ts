@@ -18,7 +18,7 @@ test('a file that takes long to read leaves a signal its turn, and ends by it', 
   await t.throwsAsync(readTensorHeads(file, told.signal), { message: 'Ctrl-C' });
 });
 
-test('without a signal the same file is read to its end', async t => {
+test('a file is read to its end without a signal', async t => {
   const file = await writeFields(t);
   t.deepEqual(await readTensorHeads(file), { dataFiles: [], halves: false });
 });

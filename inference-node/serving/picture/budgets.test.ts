@@ -94,7 +94,7 @@ test('more pixels never cost less, and an unknown input costs the most', t => {
   }
 });
 
-test('what a picture may take before it is killed is well above what it takes', t => {
+test('a picture’s memory bound is well above its need', t => {
   for (const [outputFormat, resultKind] of RESULTS) {
     for (const megapixels of [1, 12, 40, 41, 100]) {
       const pixels = megapixels * 1e6;

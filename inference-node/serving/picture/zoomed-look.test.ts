@@ -44,7 +44,7 @@ test('the part around a small subject › is neither widened by a speck nor by a
   t.deepEqual(partsAround({ alpha, size: SIZE }, PICTURE), [PART]);
 });
 
-test('there is no part around › a large subject, or none', t => {
+test('there is no zoomed part › for a large subject, or for none', t => {
   t.deepEqual(partsAround(matteOf([[10, 10, 60, 60]]), PICTURE), []);
   t.deepEqual(partsAround(matteOf([]), PICTURE), []);
   t.deepEqual(partsAround(matteOf([SMALL], 63), PICTURE), []);

@@ -187,7 +187,7 @@ test('a damaged record, another version and an altered file are made again', asy
   t.regex((await recordedRuntime(model, newer, HERE)).runtimeFallback ?? '', /is gone/);
 });
 
-test('what OpenVINO compiled is made again where another user may write it, and not run from their folder', async t => {
+test('a compiled graph that another user may write is compiled again, and never run from their folder', async t => {
   const { model, calls, prepare } = await open(t, FASTER);
   const { path: compiled = '' } = (await prepare()).openvino?.compiled ?? {};
   const reason = async () => (await recordedRuntime(model, AUTO, HERE)).runtimeFallback ?? '';
@@ -211,7 +211,7 @@ test('what OpenVINO compiled is made again where another user may write it, and 
   t.regex(await reason(), /other users may write/);
 });
 
-test.serial('what OpenVINO compiled for another user is not run', async t => {
+test.serial('a compiled graph of another user is not run', async t => {
   const { model, prepare } = await open(t, FASTER);
   const { path: compiled = '' } = (await prepare()).openvino?.compiled ?? {};
   if (process.getuid?.() === 0) await chown(compiled, 1, 1);
@@ -223,7 +223,7 @@ test.serial('what OpenVINO compiled for another user is not run', async t => {
   t.regex(runtimeFallback, /is not safe: another user owns/);
 });
 
-test('what an engine of the last release loads again stays for a day', async t => {
+test('a compiled graph of the last release stays for a day', async t => {
   const { model, prepare } = await open(t, FASTER);
   const { path = '' } = (await prepare()).openvino?.compiled ?? {};
   const newer = { ...AUTO, openvino: { ...OPENVINO, version: '2' } };

@@ -129,7 +129,7 @@ test('a child that stands still as it ends is stuck too, though nobody killed it
   t.is((await exit).signal, 'SIGKILL');
 });
 
-test('what a child started does not outlive a child that crashes', async t => {
+test('a process that a child started does not outlive the child’s crash', async t => {
   const { child, exit, ask } = startChild({ onOutput: () => undefined });
   const started = await ask({ do: 'start-a-process' });
   void child.send({ do: 'throw' });

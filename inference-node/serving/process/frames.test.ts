@@ -263,7 +263,7 @@ test('no two users have the same buffer', t => {
   t.not(pool.take(BYTES), first, 'given back twice, it is there once');
 });
 
-test('what it did not hand out is not taken back', t => {
+test('the pool takes no foreign buffer back', t => {
   const pool = new BufferPool();
   const foreign = Buffer.alloc(BYTES);
   pool.giveBack(foreign);
@@ -280,7 +280,7 @@ test('small ones are not kept', t => {
   t.not(pool.take(POOLED_BYTES_MIN - 1), small);
 });
 
-test('what lies idle is bounded', t => {
+test('idle buffers of the pool are bounded', t => {
   const pool = new BufferPool();
   const taken = Array.from({ length: 5 }, () => pool.take(IDLE_BYTES_MAX / 4));
   for (const buffer of taken) pool.giveBack(buffer);

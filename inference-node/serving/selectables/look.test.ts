@@ -76,7 +76,7 @@ test('plans of an operator come before models, under names that no shipped plan 
   t.regex(problems[0] ?? '', /there is no model "elsewhere"/);
 });
 
-test('what takes a trimap refines in plans alone, and what takes none does not', async t => {
+test('a model with a trimap refines in plans alone, and a model without one never refines', async t => {
   const { folders, look, names, writePlans } = await open(t);
   await addTinyModel(folders, 'mine');
   const graph = { ...GRAPH, inputWidth: 32, inputHeight: 32, dynamic: false, trimap: true };
@@ -108,7 +108,7 @@ test('what takes a trimap refines in plans alone, and what takes none does not',
   );
 });
 
-test('what cannot be read is told of, and keeps no other from being asked for', async t => {
+test('an unreadable model is reported, and the others stay selectable', async t => {
   const { folders, look, writePlans } = await open(t);
   await addTinyModel(folders, 'mine');
   await addTinyModel(folders, 'odd', { colourOrder: 'grey' });
@@ -171,7 +171,7 @@ test('a graph that is rewritten has to be prepared on a CPU; for a GPU the first
   t.deepEqual(await named('cpu'), ['mine']);
 });
 
-test('what cannot be read is told of, and takes nothing else away', async t => {
+test('unreadable files are reported, and the other models stay', async t => {
   const { folders, look } = await open(t);
   await addTinyModel(folders, 'mine');
   const unreadable = path.join(folders.addedModelsDir, 'broken', 'manifest.json');

@@ -148,7 +148,7 @@ test('a model is loaded when it is first wanted, once for all that wait, and hol
   t.true((await counted(node, 'engines_ready'))?.some(([model]) => model === 'one'));
 });
 
-test('it is unloaded when no image has wanted it for the time given; the own plan stays', async t => {
+test('a model that no image wanted for the given time is unloaded; the own plan stays', async t => {
   const clock = ownClock(t, { measured: true });
   const { node, pools, enter } = await open(t, [ONE]);
   const first = await enter('one');
@@ -185,7 +185,7 @@ test('a load that fails fails the images that waited, and the node serves withou
   t.deepEqual(await counted(node, 'model_loads_total'), [['one', '4', 'failed', 1]]);
 });
 
-test('it is offered again after a while that doubles, up to a bound', async t => {
+test('a model that fails to load is offered again after a wait that doubles, up to a bound', async t => {
   const clock = ownClock(t, { measured: true });
   const { node, enter, names } = await open(t, [ONE]);
   for (const offMs of [OFF_MS, 2 * OFF_MS, 4 * OFF_MS, 8 * OFF_MS, 16 * OFF_MS, 15 * 60_000]) {
@@ -215,7 +215,7 @@ test('one whose engines keep dying is ended, and the node is not', async t => {
   t.deepEqual(await counted(node, 'model_unloads_total'), [['one', '4', 'failed', 1]]);
 });
 
-test('where memory is short the one longest without an image gives way, none that has one', async t => {
+test('if memory is short, the model that waits longest for an image is unloaded, never one in use', async t => {
   const { node, pools, load, opened, ask, serve } = await open(t, [ONE, TWO, THREE]);
   const one = await load('one');
   const two = await load('two');
@@ -270,7 +270,7 @@ test('a process that does not die keeps its memory: what waits for it is given u
   t.is(node.admission.snapshot().megapixelsFree, 78);
 });
 
-test('what never fits is not advertised, and the log says what it needs', async t => {
+test('a model that never fits is not advertised, and the log gives its memory', async t => {
   const huge = selectableModel('huge', { peakBytes: 7 * GB });
   const { node, lines, ask, names } = await open(t, [huge, ONE]);
   t.deepEqual(names(), ['tiny', 'one']);
@@ -424,7 +424,7 @@ test('plans share engines with each other and with the own plan, whose name stan
   );
 });
 
-test('what a file on the disk turns out to be on loading is what is counted and run', async t => {
+test('a model counts and runs as the file on the disk shows when it is loaded', async t => {
   const found = selectableModel('one', { precision: 'int8' });
   const [{ model } = assertNever()] = found.models;
   const prepare = async () => ({ ...model, precision: 'fp32', peakBytes: 3 * GB }) as const;

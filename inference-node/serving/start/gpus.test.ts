@@ -63,12 +63,12 @@ test('a node that ends checks nothing more', async t => {
   await t.throwsAsync(wrongAnswer(start, plan), { message: /the node ends/ });
 });
 
-test('where the driver lists no GPU every start checks again', async t => {
+test('every start checks again if the driver lists no GPU', async t => {
   const { start, plan } = await beginOn(t, undefined);
   t.regex((await wrongAnswer(start, plan)) ?? '', /there is no model/);
 });
 
-test('of several GPUs the first is used, with a line; one that is named, without', async t => {
+test('a node uses the first of several GPUs and logs that, or the named one without a line', async t => {
   const host = await openGpuHost(t, [gpuFacts('one'), gpuFacts('two', { index: 1 })]);
   const { log, lines } = collectLog();
   const choose = (

@@ -24,7 +24,7 @@ test('a chain ends with its first, a bundle of authorities with its last', t => 
   t.deepEqual(daysOf(ending(-2), 'chain'), [-2]);
 });
 
-test('what holds no certificate, and what is not there, has no end', t => {
+test('a text without a certificate, and a missing one, have no expiry', t => {
   t.deepEqual(daysOf('no PEM', 'chain'), []);
   t.deepEqual(endsOfFiles([['FILE', undefined, 'chain']]), []);
   const broken = '-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n';

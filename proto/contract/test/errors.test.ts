@@ -52,7 +52,7 @@ test('every public code has the status, the retry rule and the subject that were
   t.deepEqual(Object.fromEntries(rows), PROMISED);
 });
 
-test('what only nodes and operators hear of is about no image by itself', t => {
+test('an error for nodes and operators alone is never about an image', t => {
   for (const [code, { scope, about }] of Object.entries<ErrorSpec>(ERROR_CATALOGUE)) {
     if (scope !== 'public') t.is(about, 'all', code);
   }

@@ -42,7 +42,7 @@ const KINDS: readonly (readonly [file: Buffer, named: RegExp])[] = [
   [text(`${'<!-- -->'.repeat(80)}<`), /an XML|plain text/],
 ];
 
-test('what is refused is named by its first bytes', async t => {
+test('a refused file is named by its first bytes', async t => {
   for (const [file, named] of KINDS) {
     const read = (offset: number, length: number) => file.subarray(offset, offset + length);
     t.regex(await describeUnread(read, file.length), named, file.toString('latin1', 0, 40));
@@ -85,7 +85,7 @@ test('JPEG by arithmetic codes, and one whose depth is damaged, are images', asy
   }
 });
 
-test('of an address it is said what it gave, and as which type', async t => {
+test('the refusal of an image_url says what the address returned, with its Content-Type', async t => {
   const page = text('<!doctype html>');
   const read = (offset: number, length: number) => page.subarray(offset, offset + length);
   const asPicture = await describeUnread(read, page.length, 'image/jpeg');

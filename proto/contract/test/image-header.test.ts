@@ -76,7 +76,7 @@ const cases: [name: string, file: Buffer, seen?: string][] = [
   ]),
 ];
 for (const [name, file, seen] of cases) {
-  test(`what is no supported image › ${name}`, async t => {
+  test(`an unsupported file › ${name}`, async t => {
     const read = (offset: number, length: number) => file.subarray(offset, offset + length);
     t.is(await readImageHeader(read, file.length), undefined);
     if (seen === undefined) return;

@@ -54,7 +54,7 @@ test('operators that CUDA has no kernel for run on the CPU, and that is said', a
   t.deepEqual(said, ['the graph has operators without a kernel of CUDA: they run on the CPU\n']);
 });
 
-test('where none may they end the load, as all else does; on other providers they are meant', async t => {
+test('nodes on the CPU end the load unless they are allowed', async t => {
   const strict = standIn(t, ON_CPU);
   await t.throwsAsync(load({ allowCpuNodes: false }), {
     message: /assigned to the default CPU EP/,
@@ -144,14 +144,14 @@ const NO_DEVICE = `/onnxruntime_src/onnxruntime/core/providers/cuda/cuda_call.cc
  GPU=32767 ; hostname=gpu-7 ; file=/onnxruntime_src/cuda_execution_provider.cc ; line=352 ;
  expr=cudaSetDevice(info_.device_id);`;
 
-test('of a page of C++ the line that matters is left', t => {
+test('the runtime’s error is shortened to the line that matters', t => {
   t.is(shortenNativeError(NO_DEVICE), 'CUDA failure 100: no CUDA-capable device is detected');
   const assertion =
     '/onnxruntime_src/core/session.cc:12 void f() status.IsOK() was false. No such graph';
   t.is(shortenNativeError(assertion), 'No such graph');
 });
 
-test('what the runtime failed at keeps its cause, without the places in its source', t => {
+test('an error of the runtime keeps its cause, without positions in its source', t => {
   const where = '/onnxruntime_src/onnxruntime/core';
   for (const [said, cause] of [
     [

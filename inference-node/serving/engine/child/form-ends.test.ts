@@ -284,7 +284,7 @@ test('a letterbox is black around the picture, and its matte is that of the pict
   }
 });
 
-test('beside the picture is the value of black, not zero', async t => {
+test('the input is padded with the value of black, not with zero', async t => {
   const model = await load({
     ...{ fit: 'top-left', ...placing({ width: 6, height: 6 }) },
     // The least value of all: that of black.
@@ -324,7 +324,7 @@ test('a matte of another size shows the same, its edges between two pixels too',
   }
 });
 
-test('by its short side each picture has a size of its own, in one engine', async t => {
+test('one engine runs pictures of different sizes by their short side', async t => {
   const sides = { multipleOf: 2, max: 16 };
   const terms = { width: 6, height: 6, fit: 'short-side', sides } as const;
   const form = { inputType: 'float32', layout: 'nchw', inverted: false, ...terms } as const;
@@ -389,7 +389,7 @@ test('a picture is inside of every fit, its own shape but for stretching', t => 
   }
 });
 
-test('what shows no matte, or takes no picture, is refused by its cause', async t => {
+test('a graph that gives no matte, or takes no picture, is refused with the cause', async t => {
   const nan = [nodeOf('Log', ['neg'], 'out')];
   for (const [given, message] of [
     [{ nodes: [nodeOf('Sub', ['m', 'two'], 'neg'), ...nan] }, /not numbers/],
@@ -445,7 +445,7 @@ const only = (channel: number) => {
   return { constants: { red: float32Tensor(weights, [1, 4, 1, 1]) } };
 };
 
-test('beside the normalised picture a trimap is the fourth channel, 0 to 1, whatever the form', async t => {
+test('a trimap is the fourth channel, 0 to 1, in every form of input', async t => {
   const bytes = Uint8Array.from({ length: PIXELS }, (_, i) => [0, 128, 255][i % 3] ?? 0);
   const picture = withTrimap(PICTURE, bytes);
   const own = { mean: [127.5, 0, 0], std: [127.5, 255, 255] } as const;

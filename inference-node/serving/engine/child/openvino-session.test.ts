@@ -43,7 +43,7 @@ test('OpenVINO answers like ONNX Runtime, again and again', async t => {
   }
 });
 
-test('what it compiled is restored and gives the same matte to the byte', async t => {
+test('OpenVINO restores a compiled graph, which gives the same matte to the byte', async t => {
   const { folder, load, library } = await openProbe(t);
   const file = path.join(folder, 'compiled');
   const expected = await alphaOf(await load({ library, exportTo: file }));
@@ -53,7 +53,7 @@ test('what it compiled is restored and gives the same matte to the byte', async 
   t.deepEqual(await alphaOf(restored), expected);
 });
 
-test('what it compiled is not loaded where it was altered', async t => {
+test('OpenVINO does not load a compiled graph that was altered', async t => {
   const { folder, load, library } = await openProbe(t);
   const file = path.join(folder, 'compiled');
   await load({ library, exportTo: file });

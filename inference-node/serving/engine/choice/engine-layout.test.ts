@@ -29,7 +29,7 @@ test('a share below one CPU, or of a fraction over, is no further thread', t => 
   t.deepEqual(layout(2.9), { engines: 1, threadsPerEngine: 2 });
 });
 
-test('no more engines than the memory holds, and never none', t => {
+test('there are no more engines than the memory holds, and at least one', t => {
   t.deepEqual(layout(8, { ...MANY, enginesMax: 3 }), { engines: 3, threadsPerEngine: 2 });
   t.deepEqual(layout(8, { ...MANY, enginesMax: 0 }), { engines: 1, threadsPerEngine: 8 });
   t.deepEqual(layout(64, { enginesMax: 2 }), { engines: 2, threadsPerEngine: 16 });
@@ -44,7 +44,7 @@ test('one engine with all the threads, as long as they fill one', t => {
   }
 });
 
-test('for throughput int8 has an engine a core; fp32 is as fast with one', t => {
+test('for throughput int8 gets an engine per core, fp32 a single one', t => {
   t.deepEqual(layout(2, MANY), { engines: 2, threadsPerEngine: 1 });
   t.deepEqual(layout(2, { goal: 'throughput' }), { engines: 1, threadsPerEngine: 2 });
   // One model of a plan is enough: their engines share the cores.
@@ -72,7 +72,7 @@ test('a model that runs less often has half of the engines, and never none', t =
   }
 });
 
-test('what runs for each picture, what costs as much as the subject, and what a GPU runs has all', t => {
+test('models of each picture, models as costly as the subject, and models on a GPU get all engines', t => {
   const subject = planned('subject', 1024);
   const others = [
     planned('subject', 768),
@@ -116,7 +116,7 @@ async function readWith(
   return readCpuShare({ cgroupRoot: root, procCgroup, parallelism: PARALLELISM });
 }
 
-test('without control groups it is what the scheduler allows', async t => {
+test('without control groups the scheduler’s processors count', async t => {
   t.is(await readWith(t, undefined, {}), PARALLELISM);
   t.is(await readWith(t, '', {}), PARALLELISM);
   t.is(await readWith(t, '0::/\n', {}), PARALLELISM);

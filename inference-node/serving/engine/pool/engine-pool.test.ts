@@ -34,7 +34,7 @@ const ENDLESS = { kind: 'paced', tripsMax: ENDLESS_TRIPS } as const;
 const WATCHDOG_MS = 600_000;
 
 alone(
-  'what cannot run is refused at once; closed while it loads, a pool leaves no process',
+  'a run of the wrong size is refused at once, and a pool closed while it loads leaves no process',
   async t => {
     const pool = await openPool(t, {});
     const pid = pidOf(pool);
@@ -328,7 +328,7 @@ alone('two engines run side by side, and the death of one costs only its own ima
   await untilPool(pool, () => pool.snapshot().enginesReady === 2);
 });
 
-alone('of two engines one that does not die leaves its place empty until it does', async t => {
+alone('an engine that does not die keeps its slot empty until it does', async t => {
   const clock = ownClock(t);
   const timing = { ...AT_ONCE, runTimeoutMinMs: WATCHDOG_MS, killWaitMaxMs: 100 };
   const pool = await openPool(t, {}, { engines: 2, timing });

@@ -22,7 +22,7 @@ function drainInOrder(queue: RunQueue<Item>) {
   return out;
 }
 
-test('what is not there is not removed, and draining empties both lines', t => {
+test('removing an unknown run fails, and draining empties both queues', t => {
   const queue = new RunQueue<Item>();
   t.is(queue.shift(), undefined);
   t.false(queue.remove(item('sync', 0)));

@@ -18,7 +18,7 @@ const IR =
   'onnxruntime::IOnnxRuntimeOpSchemaRegistryList*, const onnxruntime::logging::Logger&, const ' +
   'onnxruntime::ModelOptions&) Unsupported model IR version: 99, max supported IR version: 13';
 
-test('of the words of the runtime the cause is left, with the node', t => {
+test('the cause of a runtime’s message is kept, with the graph’s node', t => {
   for (const [said, cause] of [
     ['', 'the runtime does not say why'],
     [

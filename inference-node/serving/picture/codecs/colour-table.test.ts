@@ -322,7 +322,7 @@ const pngOf = (bits: 8 | 16, tag: Tag, ...chunks: Buffer[]) => {
   return { made, file: insertPngChunks(writePng({ ...made, tag: PLAIN }, undefined), ...chunks) };
 };
 
-test('of several names for the colours the highest counts › PNG: cICP, iCCP, sRGB, gAMA; numbers that are not known are none', async t => {
+test('precedence of colour descriptions › PNG: cICP, iCCP, sRGB, gAMA; numbers that are not known are none', async t => {
   const iccp = profileChunk(profile);
   for (const bits of [8, 16] as const) {
     for (const { made, file } of [
@@ -348,7 +348,7 @@ test('of several names for the colours the highest counts › PNG: cICP, iCCP, s
   }
 });
 
-test('of several names for the colours the highest counts › PNG: numbers of the narrow range', async t => {
+test('precedence of colour descriptions › PNG: numbers of the narrow range', async t => {
   for (const bits of [8, 16] as const) {
     const unit = bits === 8 ? 1 : 256;
     const row = [16, 128, 235, 255].map(value => value * unit);
@@ -364,7 +364,7 @@ test('of several names for the colours the highest counts › PNG: numbers of th
   }
 });
 
-test('of several names for the colours the highest counts › AVIF: a profile above numbers', async t => {
+test('precedence of colour descriptions › AVIF: a profile above numbers', async t => {
   const tag = LINEAR_PROFILE;
   const made: Case = { format: 'avif', bits: 8, channels: 4, tag, premultiplied: false };
   const fields = avifOf(made, profileOf(made));

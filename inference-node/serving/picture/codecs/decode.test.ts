@@ -443,7 +443,7 @@ async function requireSame(t: ExecutionContext, odd: Buffer, expected: DecodedFi
 }
 
 for (const [format, write] of Object.entries(WRITERS)) {
-  test(`beside the picture › ${format} with Exif that is none`, async t => {
+  test(`metadata › ${format} with Exif that is none`, async t => {
     const plain = await decode(await write(slope.clone()).toBuffer());
     const file = await write(slope.clone().withExif({ IFD0: { Copyright: NOTE } })).toBuffer();
     const at = Math.max(...TIFF_BEGINS.map(begin => file.indexOf(begin)));
@@ -452,7 +452,7 @@ for (const [format, write] of Object.entries(WRITERS)) {
     await requireSame(t, spoil(t, file, at + 4, 4), plain);
   });
 
-  test(`beside the picture › ${format} with a profile that is none, as if it had none`, async t => {
+  test(`metadata › ${format} with a profile that is none, as if it had none`, async t => {
     const file = await write(slope.clone().withIccProfile('p3', { attach: true })).toBuffer();
     const at = file.indexOf(PROFILE_SIGNATURE);
     const untagged = await write(slope.clone().withIccProfile('p3', { attach: false })).toBuffer();
@@ -460,7 +460,7 @@ for (const [format, write] of Object.entries(WRITERS)) {
   });
 }
 
-test('beside the picture › PNG with chunks beside the picture that hold nothing of use', async t => {
+test('metadata › PNG with chunks beside the picture that hold nothing of use', async t => {
   const plain = await slope.clone().png().toBuffer();
   const junk = spoil(t, Buffer.alloc(80, 1), 1, 79);
   const ODD = {
@@ -531,25 +531,19 @@ const ODD_JXL: Readonly<Record<string, readonly Buffer[]>> = {
 };
 
 for (const [name, boxes] of Object.entries(ODD_JXL)) {
-  test(`beside the picture › JPEG XL, ${name}: the same picture, and the same background`, async t => {
+  test(`metadata › JPEG XL, ${name}: the same picture, and the same background`, async t => {
     const file = Buffer.concat([HEAD, ...boxes]);
     await requireSame(t, file, jxl);
   });
 }
 
-test.skipIf(!hasJxlTools())(
-  'beside the picture › what djxl reads has no such boxes either',
-  async t => {
-    const odd = Buffer.concat([
-      HEAD,
-      ...(ODD_JXL['compressed Exif that is none'] ?? []).slice(0, 1),
-    ]);
-    const file = Buffer.concat([odd, box('jxlc', codestreamOf(DEPTH_ALPHA_JXL))]);
-    t.deepEqual(await decode(file), await decode(DEPTH_ALPHA_JXL));
-  },
-);
+test.skipIf(!hasJxlTools())('metadata › what djxl reads has no such boxes either', async t => {
+  const odd = Buffer.concat([HEAD, ...(ODD_JXL['compressed Exif that is none'] ?? []).slice(0, 1)]);
+  const file = Buffer.concat([odd, box('jxlc', codestreamOf(DEPTH_ALPHA_JXL))]);
+  t.deepEqual(await decode(file), await decode(DEPTH_ALPHA_JXL));
+});
 
-test('beside the picture › a JPEG XL that is cut short or out of order is still refused', async t => {
+test('metadata › a JPEG XL that is cut short or out of order is still refused', async t => {
   const exif = box('Exif', TIFF);
   for (const boxes of [
     [exif, whole.subarray(0, -20)],
@@ -562,7 +556,7 @@ test('beside the picture › a JPEG XL that is cut short or out of order is stil
   }
 });
 
-test('beside the picture › nothing is copied where nothing is to go, nor behind more boxes than a picture has', t => {
+test('metadata › nothing is copied where nothing is to go, nor behind more boxes than a picture has', t => {
   for (const file of [codestream, Buffer.concat([HEAD, whole])]) {
     t.is(withoutMetadata(file), file);
   }

@@ -101,7 +101,7 @@ test('a frame that the subject makes larger than it may be › is refused by the
   t.true(size.width * size.height <= 50_000);
 });
 
-test('without finishing › a result has the same bytes as with one that asks for nothing', async t => {
+test('without finishing › a result has the same bytes as with empty finishing fields', async t => {
   for (const format of TRANSPARENT_FORMATS) {
     const plain = await finish(undefined, { format });
     const asked = await finish({}, { format });
@@ -110,7 +110,7 @@ test('without finishing › a result has the same bytes as with one that asks fo
   }
 });
 
-test('without finishing › says where the subject is', async t => {
+test('without finishing › a result has the box of the subject', async t => {
   const { subject, size } = await finish(undefined);
   const share = (BOX.width * BOX.height) / SIDE ** 2;
   const where = { inputBox: BOX, resultBox: BOX, share };
@@ -132,7 +132,7 @@ const RECORDED = {
   'mask webp': 'b3051523078a32fca0f40715a2cf784a095765709ad011432f5b54fe99f27053',
 };
 
-test('without finishing all is as recorded', async t => {
+test('without finishing the result is as recorded', async t => {
   const pixels = paint(150, 110, 4, (x, y) => [
     (x * 7 + y * 3) & 255,
     (x * y) & 255,

@@ -277,7 +277,7 @@ test('foreground estimation › solves what the paper says', t => {
   }
 });
 
-test('how uncertain a matte is around a pixel › is counted in its window, clipped at the border', t => {
+test('the uncertainty around a pixel › is counted in its window, clipped at the border', t => {
   for (const [width, height, reach] of [
     [1, 1, 3],
     [20, 1, 2],

@@ -303,7 +303,7 @@ const island =
     x >= 40 && x < 52 && y >= 10 && y < 25 ? value : undefined;
 const ISLAND_MIDDLE = 17 * ISLAND_SIZE.width + 46;
 
-test('what lies apart from the subject › vanishes where nothing joins it, up to what is nearly half opaque', t => {
+test('an area apart from the subject › vanishes if nothing joins it, up to nearly half opaque', t => {
   for (const value of [10, 60, 120]) {
     const alpha = faded(islandMatte(island(value)));
     t.is(at(alpha, ISLAND_MIDDLE), 0, `${value}`);
@@ -311,17 +311,17 @@ test('what lies apart from the subject › vanishes where nothing joins it, up t
   }
 });
 
-test('what lies apart from the subject › keeps what the faint ground between lets through', t => {
+test('an area apart from the subject › keeps as much alpha as the faint ground between', t => {
   t.is(at(faded(islandMatte(island(60), 8)), ISLAND_MIDDLE), 8);
 });
 
-test('what lies apart from the subject › stays where a part of it is shown surely', t => {
+test('an area apart from the subject › stays if a part of it is certain', t => {
   const alpha = islandMatte((x, y) => (x === 46 && y === 17 ? 255 : island(60)(x, y)));
   // Alone that pixel is a speck; the cells around it are reached.
   t.deepEqual(faded(alpha), alpha);
 });
 
-test('what lies apart from the subject › is no wide edge, no wisp, and nothing where nothing is sure', t => {
+test('an area apart from the subject › is neither a wide edge nor a wisp, and needs a certain subject', t => {
   for (const alpha of [
     islandMatte(x => Math.max(0, 255 - 7 * (x - 14))),
     // Gaps of four cells.

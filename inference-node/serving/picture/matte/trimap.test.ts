@@ -41,7 +41,7 @@ test('a trimap › is unsure around all that is not surely one or the other, har
   );
 });
 
-test('what is refined › counts where the matte is unsure, ever less towards the sure', t => {
+test('the refined matte › counts where the matte is unsure, and less towards certain areas', t => {
   const reach = 6;
   const size = { width: 60, height: 60 };
   const own = matteOf(x => (x < 30 ? 255 : x < 34 ? 100 : 0), size);

@@ -52,7 +52,7 @@ test('the image ends at once, counted, while its process is waited for', async t
   killStopped(pid);
 });
 
-test('its place stays empty until its process is gone', async t => {
+test('the slot of a stuck worker stays empty until its process is gone', async t => {
   const { pool, lines } = await openPool(t, 2);
   const pid = await loseImage(t, pool);
   await untilPool(pool, () => pool.snapshot().workersStuck === 1);

@@ -121,7 +121,7 @@ test.skipIf(untested)('folders that others made keep no picture from being decod
 });
 
 test.skipIf(untested)(
-  'what a killed process left behind is removed, and nothing of others',
+  'remains of a killed process are removed, files of others are not',
   async t => {
     const folder = await temporaryFolder(t);
     useTemporary(t, folder);
@@ -140,22 +140,25 @@ test.skipIf(untested)(
 /** No file can be made below it, whoever asks. */
 const NO_FOLDER = '/proc/1';
 
-test.skipIf(untested)('without a folder for files a decoder fails, and not the node', async t => {
-  const places = await standIns(t, { module: MODULE, program: PROGRAM });
-  const { executable: file } = places;
-  const system = { kind: 'system', file, version: '9.9.9', within: [], options: [] } as const;
-  useTemporary(t, NO_FOLDER);
-  const { decoder, failures } = await findHeifDecoder(undefined, places);
-  t.is(decoder, undefined);
-  t.is(failures.length, 2);
-  for (const failure of failures) t.regex(failure, /temporary folder .*(ENOENT|EACCES|EPERM)/);
-  t.is(await chooseHeif({ heif: undefined }, { info: t.log, warn: t.log }, places), undefined);
-  const named = chooseHeif({ heif: 'js' }, { info: t.log, warn: t.log }, places);
-  await t.throwsAsync(named, { instanceOf: ConfigError, message: /MATTING_HEIF/ });
-  t.regex(String(temporaryFailure()), /ENOENT|EACCES|EPERM/);
-  // The folder is gone while the node serves: another node can take the picture.
-  await t.throwsAsync(decodeHeic(picture, system, LIMITS), { code: 'NODE_INCAPABLE' });
-});
+test.skipIf(untested)(
+  'without a folder for files the decoder fails, and the node does not',
+  async t => {
+    const places = await standIns(t, { module: MODULE, program: PROGRAM });
+    const { executable: file } = places;
+    const system = { kind: 'system', file, version: '9.9.9', within: [], options: [] } as const;
+    useTemporary(t, NO_FOLDER);
+    const { decoder, failures } = await findHeifDecoder(undefined, places);
+    t.is(decoder, undefined);
+    t.is(failures.length, 2);
+    for (const failure of failures) t.regex(failure, /temporary folder .*(ENOENT|EACCES|EPERM)/);
+    t.is(await chooseHeif({ heif: undefined }, { info: t.log, warn: t.log }, places), undefined);
+    const named = chooseHeif({ heif: 'js' }, { info: t.log, warn: t.log }, places);
+    await t.throwsAsync(named, { instanceOf: ConfigError, message: /MATTING_HEIF/ });
+    t.regex(String(temporaryFailure()), /ENOENT|EACCES|EPERM/);
+    // The folder is gone while the node serves: another node can take the picture.
+    await t.throwsAsync(decodeHeic(picture, system, LIMITS), { code: 'NODE_INCAPABLE' });
+  },
+);
 
 /** A module tries things that are none of its business. */
 const TRESPASSES = {
@@ -234,7 +237,7 @@ const TOO_OLD = "exports.heif_get_version = () => '1.17.1';";
 const MODULE = "exports.heif_get_version = () => '1.23.2';";
 const PROGRAM = 'echo heif-dec 1.23.3';
 
-test.skipIf(untested)('what is installed is found in its order, and tried', async t => {
+test.skipIf(untested)('installed decoders are found in order, and tried', async t => {
   const both = await standIns(t, { module: MODULE, program: PROGRAM });
   const found = async (...asked: Parameters<typeof findHeifDecoder>) => {
     const { decoder, failures } = await findHeifDecoder(...asked);

@@ -344,14 +344,14 @@ test.skipIf(untested || TESTED_DECODERS.every(one => one.untested))(
   },
 );
 
-test.skipIf(untested)('without a decoder a node cannot, and says so', async t => {
+test.skipIf(untested)('a node without a decoder refuses HEIC with NODE_INCAPABLE', async t => {
   const { file } = writeHeic(one());
   const options = { declared: undefined, onOpened: () => undefined };
   await t.throwsAsync(decodeFile(file, options), { code: 'NODE_INCAPABLE' });
   t.is((await readHeif(file)).width, SIZE.width);
 });
 
-test('what is decoded is bounded, however little of it is shown, and declared', async t => {
+test('the decoded size is bounded and declared, even if little of it is shown', async t => {
   const tile = { width: 40_000, height: 50_000, data: Buffer.alloc(9), nclx: undefined };
   const hvcC = box('hvcC', Buffer.alloc(23));
   const bomb = { ...{ width: 64, height: 64, columns: 2 }, transforms: [clap(64, 64)] };
