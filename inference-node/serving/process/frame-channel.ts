@@ -7,7 +7,7 @@ import { encodeFrame, type Frame } from './frames.ts';
 type Connection = { readonly fd: number } | { readonly pipe: Socket };
 
 interface ReadingOptions {
-  readonly buffers?: BufferPool | undefined;
+  readonly buffers?: Pick<BufferPool, 'take'> | undefined;
   readonly partsBytesMax?: number | undefined;
 }
 

@@ -3,6 +3,7 @@
  * it: native code blocks the main thread for seconds.
  */
 import { Worker } from 'node:worker_threads';
+import type { BufferPool } from './buffer-pool.ts';
 import { FrameChannel } from './frame-channel.ts';
 import { type Frame, MalformedFrameError } from './frames.ts';
 
@@ -35,6 +36,7 @@ function endNow(): void {
 
 export function serveParent<Incoming>(
   onFrame: (frame: Frame<Incoming>) => void,
+  buffers?: Pick<BufferPool, 'take'>,
 ): FrameChannel<Incoming> {
   const parentPid = Number(process.argv.at(-1));
   if (!Number.isSafeInteger(parentPid) || parentPid < 1) {
@@ -52,7 +54,7 @@ export function serveParent<Incoming>(
     },
   });
   guard.unref();
-  const channel = new FrameChannel({ fd: 3 }, onFrame);
+  const channel = new FrameChannel({ fd: 3 }, onFrame, { buffers });
   const { socket } = channel;
   socket.once('close', endNow);
   socket.on('error', error => {
