@@ -38,16 +38,10 @@ import {
   wrongAnswer,
 } from './start/gpus.ts';
 import { chooseHeif } from './start/heif.ts';
-import { chooseLayout, enginesOpened } from './start/node-layout.ts';
+import { chooseLayout, chooseWorkers, enginesOpened } from './start/node-layout.ts';
 import { openSelectables } from './start/open-selectables.ts';
-import { PICTURE_WORKERS_MAX, type PoolSettings } from './start/pool-settings.ts';
+import type { PoolSettings } from './start/pool-settings.ts';
 
-/** The next image is decoded, and the one before encoded, beside an engine that runs alone. */
-const WORKERS_MIN = 3;
-/** One decodes or encodes while every engine has an image. A second gains no images a second. */
-const WORKERS_BESIDE_ENGINES = 1;
-/** A GPU's host keeps these cores for the node's main process and for what feeds the engines. */
-const CORES_NOT_OF_WORKERS = 2;
 /** One image is being received or sent while every worker has one. */
 const IMAGES_BESIDE_WORKERS = 1;
 
@@ -100,7 +94,9 @@ export async function openPools(given: PoolParts): Promise<Pools> {
   const { failure: reason } = jxlTools();
   if (reason !== undefined) log.warn({ reason }, 'libjxl-tools are installed and not used');
   ending.throwIfAborted();
-  const workers = config.pictureWorkers ?? defaultWorkers(selected, layout, cpuShare);
+  const opened = enginesOpened(prepared, layout.engines);
+  const host = { provider: selected, cpuShare };
+  const workers = config.pictureWorkers ?? chooseWorkers(host, layout.engines, opened.length);
   if (config.unloadsOwnPlan) {
     const { modelIdleMs: idleMs } = config;
     log.info(
@@ -125,7 +121,6 @@ export async function openPools(given: PoolParts): Promise<Pools> {
   ]);
   const plan = { name: prepared.name, runs };
   const admission = new Admission({ imagesMax: workers + IMAGES_BESIDE_WORKERS, ...budget });
-  const opened = enginesOpened(prepared, layout.engines);
   const selectables = await openSelectables({
     ...{ ...parts, ...begun, plan, layout, admission, buffers, cpuThreads: readCpuThreads(parts) },
     ...{ ownBytes: bytesOfEngines(opened), provider: selected },
@@ -133,17 +128,6 @@ export async function openPools(given: PoolParts): Promise<Pools> {
   parts.opened.push({ kind: 'engine', pool: selectables });
   const pipeline = new Pipeline(pictures);
   return { provider, device, plan, selectables, pictures, admission, pipeline };
-}
-
-/** An image holds its worker while engines have it. A GPU's host has cores free, but two. */
-function defaultWorkers(
-  provider: ExecutionProvider,
-  { engines }: EngineLayout,
-  cpuShare: number,
-): number {
-  const beside = Math.max(engines + WORKERS_BESIDE_ENGINES, WORKERS_MIN);
-  const cores = provider === 'cuda' ? Math.floor(cpuShare) - CORES_NOT_OF_WORKERS : 0;
-  return Math.min(PICTURE_WORKERS_MAX, Math.max(beside, cores));
 }
 
 interface EngineParts extends PoolParts {

@@ -61,33 +61,17 @@ export async function chooseProvider(
     log.warn(facts, 'the node uses the first of several GPUs: MATTING_GPU_DEVICES selects another');
   }
   const device = new GpuDevice(gpu);
-  const reason = await reasonNotToRun(device, engineEnv);
-  if (reason === undefined) {
-    const provider = { requested, selected: 'cuda', fallbacks: [] } as const;
-    return { provider, device, ...(unlisted !== undefined && { unlisted }) };
-  }
-  if (gpuDevice !== undefined || requested !== 'auto') {
-    throw new ExecutionProviderError('cuda', reason);
-  }
-  return fallenBack(reason);
+  const childEnv = device.envOf(engineEnv);
+  // A GPU that is named runs, or the node does not start.
+  const wanted = gpuDevice === undefined ? requested : 'cuda';
+  const provider = { ...(await selectExecutionProvider(wanted, { childEnv })), requested };
+  if (provider.selected === 'cpu') return { provider, device: undefined };
+  return { provider, device, ...(unlisted !== undefined && { unlisted }) };
 }
 
 export function fallenBack(reason: string): ChosenProvider {
   const fallbacks = [{ provider: 'cuda', reason }] as const;
   return { provider: { requested: 'auto', selected: 'cpu', fallbacks }, device: undefined };
-}
-
-async function reasonNotToRun(
-  device: GpuDevice,
-  engineEnv: EngineEnv,
-): Promise<string | undefined> {
-  try {
-    await selectExecutionProvider('cuda', { childEnv: device.envOf(engineEnv) });
-    return undefined;
-  } catch (error) {
-    if (!(error instanceof ExecutionProviderError)) throw error;
-    return error.reason;
-  }
 }
 
 async function findGpu(

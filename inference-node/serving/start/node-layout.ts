@@ -1,14 +1,15 @@
-/** How many engines of each model a node opens, as its operator and its memory have it. */
+/** How many engines of each model and picture workers a node opens. */
 import type { Logger } from 'pino';
 import { enginesAtMost, enginesInMemory, readMemoryLimitBytes } from '../admission.ts';
 import {
   chooseEngineLayout,
   type EngineLayout,
   enginesOf,
+  type LayoutInputs,
 } from '../engine/choice/engine-layout.ts';
 import type { GpuDevice } from '../engine/devices/gpu-device.ts';
 import type { ExecutionProvider, Plan, PreparedModel } from '../models/prepared-model.ts';
-import type { PoolSettings } from './pool-settings.ts';
+import { PICTURE_WORKERS_MAX, type PoolSettings } from './pool-settings.ts';
 
 interface LayoutParts {
   readonly config: Pick<PoolSettings, 'engines' | 'engineThreads' | 'engineGoal'>;
@@ -43,6 +44,31 @@ export function chooseLayout(
     log.warn({ engines, asked }, 'the memory holds fewer engines than asked for');
   const share = provider === 'cpu' ? Math.max(1, Math.floor(cpuShare / engines)) : 1;
   return { engines, threadsPerEngine: engineThreads ?? share };
+}
+
+/** The next image is decoded, and the one before encoded, beside an engine that runs alone. */
+const WORKERS_MIN = 3;
+/** One decodes or encodes while every engine has an image. A second gains no images a second. */
+const WORKERS_BESIDE_ENGINES = 1;
+/** A GPU's host keeps these cores for the node's main process and for what feeds the engines. */
+const CORES_NOT_OF_WORKERS = 2;
+/** So many keep a core busy if images are at engines for a third of their time, as small ones are. */
+const WORKERS_A_CORE_MAX = 1.5;
+
+/**
+ * An image holds its worker while engines have it, and then the worker needs no core. A GPU's host
+ * has cores free, so each engine of any model gets a worker beside those that keep the cores busy.
+ */
+export function chooseWorkers(
+  { provider, cpuShare }: Pick<LayoutInputs, 'provider' | 'cpuShare'>,
+  engines: number,
+  enginesInAll: number,
+): number {
+  const beside = Math.max(engines + WORKERS_BESIDE_ENGINES, WORKERS_MIN);
+  const cores = Math.max(0, Math.floor(cpuShare) - CORES_NOT_OF_WORKERS);
+  const most = Math.floor(WORKERS_A_CORE_MAX * cores);
+  const onGpu = provider === 'cuda' ? Math.min(cores + enginesInAll, most) : 0;
+  return Math.min(PICTURE_WORKERS_MAX, Math.max(beside, onGpu));
 }
 
 export function enginesOpened({ models }: Pick<Plan, 'models'>, engines: number): PreparedModel[] {

@@ -29,7 +29,7 @@ export interface PoolSettings {
   /** Undefined: the engines get this machine's share of cores, by the execution provider. */
   readonly engineThreads: number | undefined;
   readonly engineGoal: EngineGoal;
-  /** Undefined: engines + 1, at least 3; on a GPU the cores less two if that is more. */
+  /** Undefined: chooseWorkers() says. */
   readonly pictureWorkers: number | undefined;
   /** Engines beside the own plan's that have had no image for so long are ended. */
   readonly modelIdleMs: number;
@@ -137,7 +137,8 @@ function readEngines(reader: EnvReader, isSmall: boolean) {
       ...fromMachine(
         PICTURE_WORKERS_MAX,
         `The processes that decode and encode pictures. The default is one more than the engines of
-          a model and at least 3, on GPUs at least the cores less two.`,
+          a model and at least 3. On GPUs it is at least the cores less two, and one more for each
+          engine of all models, up to half as many again.`,
       ),
       ...oneIfSmall,
     }),
