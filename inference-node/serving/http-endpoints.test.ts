@@ -147,6 +147,7 @@ function createRun({ input_size, role }: (typeof LABELS)[number], index: number)
       watchdog: 1000 * n,
       fault: 10_000 * n,
       device: 0,
+      shortage: 0,
       memory: 100_000 * n,
     },
     busyS: n,

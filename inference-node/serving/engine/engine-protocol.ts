@@ -110,14 +110,21 @@ const DEVICE_FAILURES: ReadonlySet<number> = new Set([3, 46, 100, 101, 214, 802,
 /** cuBLAS and cuDNN say of a handle without memory that they are not initialised. */
 const MEMORY_FAILURES: readonly RegExp[] = [
   MEMORY_IS_SHORT,
-  /\bCUDA failure 2:/,
+  /\bCU(?:DA|FFT) failure 2:/,
   /\bCUBLAS failure [13]:/,
   /\bCUDNN failure \d+: \w*(?:ALLOC|NOT_INITIALIZED)/,
+  /\bCUDNN_FE failure \d+: \w+ \(\w*ALLOC/,
 ];
+/** cuDNN's frontend names the step that failed first, and the cause after it, if at all. */
+const FRONTEND_FAILURE = /\bCUDNN_FE failure -?\d+: \w+/;
+const ALLOCATION_STATUS = /\bCUDNN_STATUS_\w*ALLOC\w*/;
 
 export function shortenNativeError(message: string): string {
   const line = printable(message);
   const failure = (FAILURE_OF_A_LIBRARY.exec(line) ?? MEMORY_IS_SHORT.exec(line))?.[0];
+  const frontend = FRONTEND_FAILURE.exec(line)?.[0];
+  const status = ALLOCATION_STATUS.exec(line)?.[0];
+  if (frontend !== undefined && status !== undefined) return `${frontend} (${status})`;
   const cause = PLACES.reduce((rest, place) => rest.replaceAll(place, ''), line);
   return (failure ?? cause.replace(/ failed:(?=\S)/, ' failed: ')).trim();
 }

@@ -3,6 +3,7 @@ import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { Box, Size } from '@matting/proto/contract/finishing.ts';
 import { TINY_LICENCE } from '@matting/test-support/tiny-model.ts';
 import { soon } from '@matting/test-support/waiting.ts';
+import { EngineAccounts } from '../engine/pool/engine-accounts.ts';
 import type {
   EnginePool,
   EnginePoolSnapshot,
@@ -135,7 +136,7 @@ export class FakeEnginePool implements EnginePool {
 
   metrics() {
     const runs = { succeeded: this.runs.length, refused: 0, failed: 0, lost: 0, dropped: 0 };
-    const deaths = { load: 0, idle: 0, run: 0, watchdog: 0, fault: 0, device: 0, memory: 0 };
+    const { deaths } = new EngineAccounts();
     return { runs, deaths, busyS: 0, loadMs: 0, warmMs: 0 };
   }
 

@@ -1,8 +1,8 @@
 /**
  * Preloaded into engines, which then run on the CPU whatever provider they ask for. Lines of the
  * file named by TEST_GPU_FAULTS make GPUs fail: `load`, the GPU and what CUDA says fails its loads,
- * `run` its runs, `model` the loads of models and not of the small graph. A line of `loading` is
- * appended to the file named by TEST_GPU_LOADS as a load begins and `ended` as it ends.
+ * `run` its runs, `picture` those after a warm-up, `model` loads of models and not of the small
+ * graph. The file of TEST_GPU_LOADS gets a line of `loading` and one of `ended` for each load.
  */
 import { appendFileSync, readFileSync } from 'node:fs';
 import { InferenceSession } from '../engine/child/onnx-runtime.ts';
@@ -10,7 +10,7 @@ import { InferenceSession } from '../engine/child/onnx-runtime.ts';
 const device = process.env.CUDA_VISIBLE_DEVICES ?? '';
 const { TEST_GPU_FAULTS: faults, TEST_GPU_LOADS: loads } = process.env;
 
-function faultOf(kind: 'load' | 'model' | 'run'): string | undefined {
+function faultOf(kind: 'load' | 'model' | 'run' | 'picture'): string | undefined {
   if (faults === undefined) return undefined;
   const lines = readFileSync(faults, 'utf8').split('\n');
   return lines
@@ -34,8 +34,9 @@ InferenceSession.create = async (...[source, options]: unknown[]) => {
   const createOnCpu = create as (...all: unknown[]) => Promise<InferenceSession>;
   const session = await createOnCpu(source, onCpu);
   const run = session.run.bind(session) as (...all: unknown[]) => ReturnType<typeof session.run>;
+  let runs = 0;
   session.run = (async (...all: unknown[]) => {
-    const broken = faultOf('run');
+    const broken = faultOf('run') ?? (runs++ > 0 ? faultOf('picture') : undefined);
     if (broken !== undefined) throw new Error(broken);
     return await run(...all);
   }) as typeof session.run;

@@ -192,6 +192,10 @@ test('a device that is gone is told from a run that failed', t => {
   t.false(saysDeviceIsGone('CUDNN failure 100: something'));
 });
 
+const FRONTEND =
+  'CUDNN_FE failure 8: HEURISTIC_QUERY_FAILED ; GPU=0 ; hostname=vm ; file=/a/conv.cc ; line=238 ; ' +
+  'expr=s_.cudnn_fe_graph->create_execution_plans({heur_mode}); Warning:';
+
 test('memory that is short is told from what fails for another reason', t => {
   for (const message of [
     'Failed to allocate memory for requested buffer of size 26214400',
@@ -199,12 +203,18 @@ test('memory that is short is told from what fails for another reason', t => {
     'CUBLAS failure 3: CUBLAS_STATUS_ALLOC_FAILED',
     'CUBLAS failure 1: CUBLAS_STATUS_NOT_INITIALIZED',
     'CUDNN failure 1001: CUDNN_STATUS_NOT_INITIALIZED',
+    'CUDNN failure 4003: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED',
+    shortenNativeError(
+      `${FRONTEND} CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED; Reason: x`,
+    ),
+    'CUFFT failure 2: CUFFT_ALLOC_FAILED',
   ]) {
     t.is(saysMemoryIsShort(message), true, message);
   }
   for (const message of [
     'CUDA failure 209: no kernel image is available for execution on the device',
     'CUDNN failure 5000: CUDNN_STATUS_EXECUTION_FAILED',
+    shortenNativeError(`${FRONTEND} CUDNN_STATUS_NOT_SUPPORTED; Reason: x`),
     'CUBLAS failure 13: CUBLAS_STATUS_EXECUTION_FAILED',
     'the model did not load within 300000 ms',
   ]) {

@@ -29,7 +29,7 @@ export interface EngineLayout {
 export const ENGINE_GOALS = ['latency', 'throughput'] as const;
 export type EngineGoal = (typeof ENGINE_GOALS)[number];
 
-interface LayoutInputs {
+export interface LayoutInputs {
   readonly provider: ExecutionProvider;
   /** The precisions of the plan's models, whose engines have the threads of this layout. */
   readonly precisions: readonly Precision[];

@@ -27,9 +27,10 @@ async function openHost(context: ExecutionContext) {
 
 type Host = Awaited<ReturnType<typeof openHost>>;
 
-async function openOn(context: ExecutionContext, { childEnv, device }: Host, engines: number) {
-  const timing = { respawnDelaysMs: [0] } as const;
-  return await openPool(context, {}, { engines, device, childEnv, timing });
+async function openOn(context: ExecutionContext, host: Host, engines: number, windowMs = 60_000) {
+  const { childEnv, device } = host;
+  const given = { engines, device, childEnv, failureWindowMs: windowMs };
+  return await openPool(context, {}, { ...given, timing: { respawnDelaysMs: [0] } });
 }
 
 test('a GPU that is gone takes the engines of every pool down, and each says why', async t => {
@@ -101,7 +102,7 @@ test('a model that is not the own plan’s fails alone on a GPU, unless CUDA has
 test('an engine for which memory is short leaves those beside it, and is back when there is some', async t => {
   const host = await openHost(t);
   const { device, fault } = host;
-  const pool = await openOn(t, host, 2);
+  const pool = await openOn(t, host, 2, 1);
   await untilPool(pool, () => pool.snapshot().enginesReady === 2);
   await fault(`load GPU-one ${MEMORY_IS_SHORT}`);
   process.kill(pool.processes()[1]?.pid as number, 'SIGKILL');
@@ -111,11 +112,34 @@ test('an engine for which memory is short leaves those beside it, and is back wh
   t.is((await run(pool, QUICK)).alpha[0], QUICK);
   await fault();
   await untilPool(pool, () => pool.snapshot().enginesReady === 2);
-  // With no engine beside it there is nothing to wait for.
+  // It does not wait for ever with no engine beside it.
   await fault(`load GPU-one ${MEMORY_IS_SHORT}`);
   for (const { pid } of pool.processes()) process.kill(pid, 'SIGKILL');
   await untilPool(pool, () => device.outReason !== undefined);
   t.is(device.outReason, 'the engines keep dying: CUDA failure 2: out of memory');
+});
+
+/** So many deaths in a row give a GPU up. */
+const DEATHS_MAX = 3;
+
+test('runs that find too little memory fail as for want of a place, and the GPU stays in use', async t => {
+  const host = await openHost(t);
+  const pool = await openOn(t, host, 2);
+  await untilPool(pool, () => pool.snapshot().enginesReady === 2);
+  await host.fault(`picture GPU-one ${MEMORY_IS_SHORT}`);
+  // More, and each another, than engines may die of.
+  for (let brightness = 1; brightness <= DEATHS_MAX; brightness++) {
+    await t.throwsAsync(run(pool, brightness), { code: 'NODE_OVERLOADED', message: /memory/ });
+  }
+  t.is(pool.metrics().deaths.shortage, 4 * DEATHS_MAX);
+  t.is(host.device.outReason, undefined);
+  // A run waits for the memory that engines need to load again.
+  await host.fault(`run GPU-one ${MEMORY_IS_SHORT}`, `load GPU-one ${MEMORY_IS_SHORT}`);
+  const waits = run(pool, QUICK);
+  await untilPool(pool, () => pool.metrics().deaths.load > 2 * DEATHS_MAX);
+  t.is(host.device.outReason, undefined);
+  await host.fault();
+  t.is((await waits).alpha[0], QUICK);
 });
 
 test('engines of one GPU open one after the other, in every pool', async t => {

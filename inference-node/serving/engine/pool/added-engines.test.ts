@@ -77,7 +77,7 @@ for (const [kind, cause] of [
     }
     t.is(pidOf(pool), pid);
     t.like(pool.metrics().runs, { succeeded: 3, refused: 3, failed: 0, lost: 0 });
-    t.deepEqual(Object.values(pool.metrics().deaths), [0, 0, 0, 0, 0, 0, 0]);
+    t.true(Object.values(pool.metrics().deaths).every(deaths => deaths === 0));
     const told = lines.filter(({ msg }) => msg === 'no matte of an image');
     t.deepEqual(new Set(told.map(({ model }) => model)), new Set([`trap-${kind}`]));
   });

@@ -61,8 +61,8 @@ export type RunOutcome = (typeof RUN_OUTCOMES)[number];
 /**
  * Counted when it ended or was killed. load: not ready yet. idle: no image in it. run: under one.
  * watchdog: its run took too long. fault: its run reported an error, so its context is not trusted.
- * device: its GPU is lost. memory: an added model's took, or kept, more than its bound
- * (engine-bounds.ts).
+ * device: its GPU is lost. shortage: its run found too little memory, as other programs leave it on
+ * a GPU. memory: an added model's took, or kept, more than its bound (engine-bounds.ts).
  */
 export const ENGINE_DEATH_CAUSES = [
   'load',
@@ -71,6 +71,7 @@ export const ENGINE_DEATH_CAUSES = [
   'watchdog',
   'fault',
   'device',
+  'shortage',
   'memory',
 ] as const;
 export type EngineDeathCause = (typeof ENGINE_DEATH_CAUSES)[number];
@@ -105,8 +106,8 @@ export interface EnginePool {
    * error of the engine), PROCESSING_FAILED (the model makes no matte of this picture, or takes too
    * much memory for it),
    * NODE_UNAVAILABLE (the pool closes, failed, or its GPU is lost), NODE_OVERLOADED, or the signal's
-   * reason. Where an engine dies before the run, it goes back to the head of the queue. `rgb` is
-   * not copied: it must not change until then.
+   * reason. Where an engine dies before the run, or finds too little memory for it, it goes back to
+   * the head of the queue. `rgb` is not copied: it must not change until then.
    */
   run(run: EngineRun): Promise<EngineResult>;
   snapshot(): EnginePoolSnapshot;

@@ -26,6 +26,7 @@ import {
   type Answer,
   type FromEngine,
   type SessionSpec,
+  saysMemoryIsShort,
   saysMemoryRanOut,
 } from '../engine-protocol.ts';
 import type { EngineBounds } from './engine-bounds.ts';
@@ -306,7 +307,13 @@ export class Engine {
       this.#listener.onNoMatte(this, task, head.message);
       return;
     }
-    this.#stop('fault', head.kind === 'failed' ? head.message : 'an alpha has a wrong size');
+    if (head.kind !== 'failed') this.#stop('fault', 'an alpha has a wrong size');
+    else this.#stop(this.#isShort(head.message) ? 'shortage' : 'fault', head.message);
+  }
+
+  /** Under a bound of its own it is the picture that takes too much. */
+  #isShort(message: string): boolean {
+    return this.#options.bounds.dataBytesMax === undefined && saysMemoryIsShort(message);
   }
 
   /** The run has ended well. The listener still learns of an engine that is lost. */

@@ -2,7 +2,7 @@
 import type { EngineDeathCause } from './engine-pool.ts';
 
 const FAILURE_DEATHS_MAX = 3;
-const FAILURE_WINDOW_MS = 60_000;
+export const FAILURE_WINDOW_MS = 60_000;
 
 export interface EngineDeath {
   readonly atMs: number;

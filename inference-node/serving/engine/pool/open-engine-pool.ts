@@ -47,12 +47,12 @@ import {
   RunQueue,
 } from './engine-pool.ts';
 import { estimateWaitMs, RunningMean } from './estimated-wait.ts';
-import { type EngineDeath, FailureRule } from './failure-rule.ts';
+import { type EngineDeath, FAILURE_WINDOW_MS, FailureRule } from './failure-rule.ts';
 import { createLossError, createRunTask, type RunTask } from './run-task.ts';
 
 /** A last bound behind the node's admission, far lower: 400 MB of pictures at 1024x1024. */
 const QUEUED_RUNS_MAX = 128;
-/** Times a run is given to an engine that then dies without beginning it. */
+/** Times a run is given to an engine that then dies without beginning it, or lacks memory. */
 const DISPATCHES_MAX = 4;
 /** A process that does not die shows a broken driver, device or disk: other nodes do better. */
 const STUCK_SHARE_MAX = 0.5;
@@ -64,6 +64,7 @@ export function openEnginePool(options: EnginePoolOptions): EnginePool {
 
 const OUTCOMES_OF_LOSS: Partial<Record<EngineDeathCause, RunOutcome>> = {
   fault: 'failed',
+  shortage: 'failed',
   memory: 'refused',
 };
 
@@ -72,6 +73,7 @@ class ChildEnginePool implements EnginePool, EngineListener {
   readonly #timing: EngineTiming;
   readonly #log: Logger;
   readonly #of: Pick<PreparedModel, 'model' | 'provider'>;
+  readonly #failureWindowMs: number;
   readonly #failure: FailureRule;
   readonly #engines: readonly Engine[];
   readonly #queue = new RunQueue<RunTask>();
@@ -83,6 +85,8 @@ class ChildEnginePool implements EnginePool, EngineListener {
   #state: EnginePoolSnapshot['state'] = 'starting';
   /** An engine was ready once: what a load reports may pass. */
   #wasReady = false;
+  /** When an engine was last lost that had been ready. */
+  #servedAtMs = Number.NEGATIVE_INFINITY;
   #failureReason: string | undefined;
   #closing: Promise<void> | undefined;
   #closeAtMs = Number.POSITIVE_INFINITY;
@@ -92,9 +96,10 @@ class ChildEnginePool implements EnginePool, EngineListener {
   constructor(options: EnginePoolOptions) {
     this.#options = options;
     this.#log = options.log;
-    const { device, failureWindowMs } = options;
+    const { device, failureWindowMs = FAILURE_WINDOW_MS } = options;
     const { model, provider } = options.model;
     this.#of = { model, provider };
+    this.#failureWindowMs = failureWindowMs;
     this.#failure = new FailureRule(failureWindowMs);
     this.#timing = timingOf(options);
     this.#engines = createEngines(options, this.#timing, this);
@@ -247,13 +252,16 @@ class ChildEnginePool implements EnginePool, EngineListener {
   }
 
   /**
-   * Undefined: nothing that counts towards a failure. Others' memory keeps the engine from loading
-   * while others serve; or one picture took an added model over its bound.
+   * Undefined: nothing that counts towards a failure. Other programs took the memory of a run, or
+   * of a load while engines serve or did a while ago. Or a picture took an added model over its
+   * bound.
    */
   #deathOf({ index }: Engine, loss: EngineLoss): EngineDeath | undefined {
     const { cause, task, started, message } = loss;
-    if (cause === 'load' && this.#serves && saysMemoryIsShort(message)) return undefined;
-    if (cause === 'memory') return undefined;
+    if (cause !== 'load') this.#servedAtMs = performance.now();
+    const serves = this.#serves || performance.now() - this.#servedAtMs < this.#failureWindowMs;
+    if (cause === 'load' && serves && saysMemoryIsShort(message)) return undefined;
+    if (cause === 'memory' || cause === 'shortage') return undefined;
     const imageDigest =
       started && task !== undefined
         ? createHash('sha256').update(task.rgb).digest('hex')
@@ -316,12 +324,13 @@ class ChildEnginePool implements EnginePool, EngineListener {
     this.#accounts.runs[task.settled ? 'dropped' : outcome]++;
   }
 
-  /** Settles the task that was in it, or puts it back if its run had not begun. */
+  /** Settles the task that was in it, or puts it back if its run can begin on another. */
   #loseRun({ cause, message, started }: EngineLoss, task: RunTask): void {
     const gone = this.#gone();
     // After the watchdog's time a run does not wait for a process that may never go.
     const soon = cause !== 'watchdog' || this.snapshot().enginesReady > 0;
-    const mayRunAgain = !started && soon && task.dispatches < DISPATCHES_MAX;
+    const mayRun = !started || cause === 'shortage';
+    const mayRunAgain = mayRun && soon && task.dispatches < DISPATCHES_MAX;
     if (mayRunAgain && !gone && !task.settled) {
       this.#queue.putBack(task);
       return;

@@ -60,6 +60,8 @@ export function createLossError(cause: EngineDeathCause, message: string): Contr
         'The engine took too long to process this image.',
         options,
       );
+    case 'shortage':
+      return new ContractError('NODE_OVERLOADED', 'The GPU has too little free memory.', options);
     // The model has enough memory for another image: it answered the check picture before.
     case 'memory':
       return new ContractError(
