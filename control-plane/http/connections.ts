@@ -28,7 +28,7 @@ import { connectionsWithin } from '@matting/program/ports/listening.ts';
 import { serveRequest } from '@matting/program/request-owner.ts';
 import { type Release, Semaphore } from '@matting/program/semaphore.ts';
 import { settledWithin } from '@matting/program/waiting.ts';
-import { ContractError } from '@matting/proto/contract/errors.ts';
+import { ContractError, unavailable } from '@matting/proto/contract/errors.ts';
 import fastify, {
   type FastifyBaseLogger,
   type FastifyHttpOptions,
@@ -153,12 +153,9 @@ export class Connections {
       },
       waitingMax: 0,
       refusal: () =>
-        new ContractError(
-          'SERVICE_UNAVAILABLE',
+        unavailable(
           'Too many submissions arrive at once. Send the same request again later.',
-          {
-            retryAfterS: SUBMISSIONS_RETRY_AFTER_S,
-          },
+          SUBMISSIONS_RETRY_AFTER_S,
         ),
     });
     server.on('connection', (socket: net.Socket) => {

@@ -1,9 +1,9 @@
 import { once } from 'node:events';
 import { type IncomingMessage, request } from 'node:http';
 import { connect } from 'node:net';
+import { MetricSet } from '@matting/program/metric-set.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { at } from '@matting/test-support/at.ts';
-import { Registry } from '@prometheus-io/client';
 import ava from 'ava';
 import { Admission } from './admission.ts';
 import { NodeMetrics, registerGauges } from './metrics.ts';
@@ -163,7 +163,7 @@ function createRun({ input_size, role }: (typeof LABELS)[number], index: number)
 }
 
 async function readAll() {
-  const registry = new Registry();
+  const metrics = new MetricSet();
   const pictures = new FakePicturePool(new StageGates());
   const limits = { imagesMax: 1, megapixelsMax: 100, megapixelsAloneMax: 100 };
   const runs = LABELS.map(createRun);
@@ -178,13 +178,13 @@ async function readAll() {
       provider: { requested: 'cpu', selected: 'cpu', fallbacks: [] },
       device: undefined,
     },
-    registry,
+    metrics,
   );
   const read = async (name: string) => {
-    const metric = await registry.getSingleMetric(`matting_node_${name}`)?.get();
+    const metric = await metrics.registry.getSingleMetric(`matting_node_${name}`)?.get();
     return metric?.values ?? [];
   };
-  return { registry, read };
+  return { registry: metrics.registry, read };
 }
 
 test('gauges › each engine of a model is a series of its own, with its own number', async t => {

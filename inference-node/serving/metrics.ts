@@ -4,12 +4,8 @@
  * takes a caller's text.
  */
 
-import {
-  createKnownCounter,
-  createOpenCounter,
-  everyOf,
-  type KnownLabels,
-} from '@matting/program/known-counters.ts';
+import { createOpenCounter, everyOf } from '@matting/program/known-counters.ts';
+import { MetricSet } from '@matting/program/metric-set.ts';
 import {
   type GrpcGuard,
   GUARD_CAUSES,
@@ -25,7 +21,7 @@ import {
 import type { ErrorCode } from '@matting/proto/contract/errors.ts';
 import { OUTPUT_FORMATS, type OutputFormat } from '@matting/proto/contract/formats.ts';
 import { type StageTimings, timesByStage } from '@matting/proto/contract/stages.ts';
-import { Counter, Gauge, Histogram, Registry } from '@prometheus-io/client';
+import { Counter } from '@prometheus-io/client';
 import type { Admission } from './admission.ts';
 import type { ProviderChoice } from './engine/choice/execution-provider.ts';
 import type { GpuDevice } from './engine/devices/gpu-device.ts';
@@ -57,10 +53,9 @@ interface SucceededImage {
   readonly timings: StageTimings;
 }
 
-export class NodeMetrics implements SpanObserver {
-  readonly registry = new Registry();
+export class NodeMetrics extends MetricSet implements SpanObserver {
   readonly #images = createOpenCounter(
-    this.#named(
+    this.named(
       'matting_node_images_total',
       'Admitted images by how they ended; code is empty for a success.',
     ),
@@ -68,7 +63,7 @@ export class NodeMetrics implements SpanObserver {
     IMAGE_ENDS,
   );
   readonly #refused = createOpenCounter(
-    this.#named(
+    this.named(
       'matting_node_admission_refused_total',
       'Calls that ended before they were admitted, by error code.',
     ),
@@ -76,7 +71,7 @@ export class NodeMetrics implements SpanObserver {
     [],
   );
   readonly #degraded = createOpenCounter(
-    this.#named(
+    this.named(
       'matting_node_images_degraded_total',
       'Images served without a model of their plan, because no engine of it was up.',
     ),
@@ -84,43 +79,46 @@ export class NodeMetrics implements SpanObserver {
     [],
   );
   readonly #loads = createOpenCounter(
-    this.#named('matting_node_model_loads_total', 'Loads of a model beside the own plan.'),
+    this.named('matting_node_model_loads_total', 'Loads of a model beside the own plan.'),
     ['model', 'input_size', 'outcome'],
     [],
   );
   readonly #unloads = createOpenCounter(
-    this.#named('matting_node_model_unloads_total', 'Models unloaded beside the own plan, by why.'),
+    this.named('matting_node_model_unloads_total', 'Models unloaded beside the own plan, by why.'),
     ['model', 'input_size', 'cause'],
     [],
   );
-  readonly #durationS = this.#histogram(
+  readonly #durationS = this.histogram(
     'matting_node_image_duration_seconds',
     'From the call to its result taken, of images that succeeded.',
     ['output_format'],
+    DURATION_BUCKETS_S,
   );
-  readonly #stageS = this.#histogram(
+  readonly #stageS = this.histogram(
     'matting_node_stage_duration_seconds',
     'Stages of images that succeeded.',
     ['stage'],
+    DURATION_BUCKETS_S,
   );
-  readonly #received = this.#counter(
+  readonly #received = this.counter(
     'matting_node_received_bytes_total',
     'Bytes of files received.',
     {},
   );
-  readonly #sent = this.#counter('matting_node_sent_bytes_total', 'Bytes of results sent.', {});
-  readonly #grpcEnded = this.#counter(
+  readonly #sent = this.counter('matting_node_sent_bytes_total', 'Bytes of results sent.', {});
+  readonly #grpcEnded = this.counter(
     'matting_node_grpc_ended_total',
     'Connections and calls that the gRPC port ended at a bound, by what they did.',
     { cause: GUARD_CAUSES },
   );
-  readonly #spans = this.#counter(
+  readonly #spans = this.counter(
     'matting_node_spans_total',
     'Sampled spans of traces by what became of them.',
     { outcome: SPAN_FATES },
   );
 
   constructor() {
+    super();
     collectProcessMetrics(this.registry);
   }
 
@@ -171,19 +169,6 @@ export class NodeMetrics implements SpanObserver {
   grpcEnded(cause: GuardCause): void {
     this.#grpcEnded.inc({ cause });
   }
-
-  #named(name: string, help: string) {
-    return { name, help, registry: this.registry };
-  }
-
-  #counter<const Known extends KnownLabels>(name: string, help: string, known: Known) {
-    return createKnownCounter(this.#named(name, help), known);
-  }
-
-  #histogram<L extends string>(name: string, help: string, labelNames: readonly L[]): Histogram<L> {
-    const registers = [this.registry];
-    return new Histogram({ name, help, labelNames, buckets: DURATION_BUCKETS_S, registers });
-  }
 }
 
 export interface MetricSources {
@@ -198,73 +183,56 @@ export interface MetricSources {
   readonly device: GpuDevice | undefined;
 }
 
-type Show = (value: number, labels?: Record<string, string>) => void;
-
-function gauge(
-  registry: Registry,
-  name: string,
-  help: string,
-  read: (show: Show) => void,
-  labelNames: readonly string[] = [],
-): void {
-  new Gauge<string>({
-    name,
-    help,
-    labelNames,
-    registers: [registry],
-    collect() {
-      this.reset();
-      read((value, labels = {}) => this.set(labels, value));
-    },
-  });
-}
-
-export function registerStateGauge(status: NodeStatus, registry: Registry): void {
-  const read = (show: Show) => {
-    const now = status.state;
-    for (const state of NODE_STATES) show(state === now ? 1 : 0, { state });
-  };
-  gauge(registry, 'matting_node_state', '1 for the state the node is in.', read, ['state']);
+export function registerStateGauge(status: NodeStatus, metrics: MetricSet): void {
+  const read = () => NODE_STATES.map(state => [state === status.state ? 1 : 0, { state }] as const);
+  metrics.gauge('matting_node_state', '1 for the state the node is in.', read, ['state']);
 }
 
 export function registerConnectionsGauge(
   connections: Pick<GrpcGuard, 'strangers' | 'known'>,
-  registry: Registry,
+  metrics: MetricSet,
 ): void {
-  const help = 'Open connections to the gRPC port, by whether they have shown who they are.';
-  const read = (show: Show) => {
-    show(connections.known, { kind: 'known' });
-    show(connections.strangers, { kind: 'stranger' });
-  };
-  gauge(registry, 'matting_node_grpc_connections', help, read, ['kind']);
+  metrics.gauge(
+    'matting_node_grpc_connections',
+    'Open connections to the gRPC port, by whether they have shown who they are.',
+    () => [
+      [connections.known, { kind: 'known' }],
+      [connections.strangers, { kind: 'stranger' }],
+    ],
+    ['kind'],
+  );
 }
 
 /** @param tls its certificates in use */
-export function registerCertificatesGauge(tls: Pick<TlsFiles, 'ends'>, registry: Registry): void {
-  const help = 'When the certificates of a file in use expire.';
-  const read = (show: Show) => {
-    for (const { file, endMs } of tls.ends) show(endMs / 1000, { file });
-  };
-  gauge(registry, 'matting_node_tls_expires_timestamp_seconds', help, read, ['file']);
+export function registerCertificatesGauge(tls: Pick<TlsFiles, 'ends'>, metrics: MetricSet): void {
+  metrics.gauge(
+    'matting_node_tls_expires_timestamp_seconds',
+    'When the certificates of a file in use expire.',
+    () => tls.ends.map(({ file, endMs }) => [endMs / 1000, { file }] as const),
+    ['file'],
+  );
 }
 
-export function registerGauges(sources: MetricSources, registry: Registry): void {
-  registerLoadGauges(sources, registry);
-  registerEngineGauges(sources.runs, registry);
-  registerEngineTotals(sources.runs, registry);
-  registerChildMemory(sources, registry);
-  registerInfoGauges(sources, registry);
-  const help = '1 for the GPU that the engines are on, 0 once it is lost; then the node ends.';
-  const readGpus = (show: Show) => {
-    const { device } = sources;
-    if (device === undefined) return;
-    const { id: gpu, name } = device.facts;
-    show(device.outReason === undefined ? 1 : 0, { gpu, name });
-  };
-  gauge(registry, 'matting_node_gpu_up', help, readGpus, ['gpu', 'name']);
+export function registerGauges(sources: MetricSources, metrics: MetricSet): void {
+  registerLoadGauges(sources, metrics);
+  registerEngineGauges(sources.runs, metrics);
+  registerEngineTotals(sources.runs, metrics);
+  registerChildMemory(sources, metrics);
+  registerInfoGauges(sources, metrics);
+  metrics.gauge(
+    'matting_node_gpu_up',
+    '1 for the GPU that the engines are on, 0 once it is lost; then the node ends.',
+    () => {
+      const { device } = sources;
+      if (device === undefined) return undefined;
+      const { id: gpu, name } = device.facts;
+      return [[device.outReason === undefined ? 1 : 0, { gpu, name }]];
+    },
+    ['gpu', 'name'],
+  );
 }
 
-function registerLoadGauges({ admission, pipeline, pictures }: MetricSources, registry: Registry) {
+function registerLoadGauges({ admission, pipeline, pictures }: MetricSources, metrics: MetricSet) {
   const admitted = () => admission.snapshot();
   const workers = () => pictures.snapshot();
   const gauges: readonly (readonly [name: string, help: string, read: () => number])[] = [
@@ -290,27 +258,26 @@ function registerLoadGauges({ admission, pipeline, pictures }: MetricSources, re
       () => workers().waiting,
     ],
   ];
-  for (const [name, help, read] of gauges) {
-    gauge(registry, name, help, show => show(read()));
-  }
+  for (const [name, help, read] of gauges) metrics.gauge(name, help, read);
   new Counter({
     name: 'matting_node_picture_worker_ends_total',
     help: 'Picture worker processes that ended.',
     labelNames: ['cause'],
-    registers: [registry],
+    registers: [metrics.registry],
     collect() {
       this.reset();
       for (const [cause, total] of Object.entries(pictures.ends())) this.inc({ cause }, total);
     },
   });
-  const readPlaces = (show: Show) => {
-    for (const place of PIPELINE_POSITIONS) show(pipeline.imagesAt(place), { place });
-  };
-  const help = 'Images at each place of the pipeline.';
-  gauge(registry, 'matting_node_pipeline_images', help, readPlaces, ['place']);
+  metrics.gauge(
+    'matting_node_pipeline_images',
+    'Images at each place of the pipeline.',
+    () => PIPELINE_POSITIONS.map(place => [pipeline.imagesAt(place), { place }] as const),
+    ['place'],
+  );
 }
 
-function registerEngineGauges(runs: MetricSources['runs'], registry: Registry): void {
+function registerEngineGauges(runs: MetricSources['runs'], metrics: MetricSet): void {
   const now = ({ engines }: PlanRun) => engines.snapshot();
   const totals = ({ engines }: PlanRun) => engines.metrics();
   const gauges: readonly (readonly [name: string, help: string, read: (run: PlanRun) => number])[] =
@@ -340,14 +307,12 @@ function registerEngineGauges(runs: MetricSources['runs'], registry: Registry): 
       ],
     ];
   for (const [name, help, read] of gauges) {
-    const readAll = (show: Show) => {
-      for (const run of runs()) show(read(run), runLabels(run));
-    };
-    gauge(registry, name, help, readAll, RUN_LABELS);
+    const readAll = () => runs().map(run => [read(run), runLabels(run)] as const);
+    metrics.gauge(name, help, readAll, RUN_LABELS);
   }
 }
 
-function registerEngineTotals(runs: MetricSources['runs'], registry: Registry): void {
+function registerEngineTotals(runs: MetricSources['runs'], { registry }: MetricSet): void {
   const perRun = <Label extends string>(
     name: string,
     help: string,
@@ -382,59 +347,63 @@ function registerEngineTotals(runs: MetricSources['runs'], registry: Registry): 
   });
 }
 
-function registerInfoGauges(sources: MetricSources, registry: Registry): void {
+function registerInfoGauges(sources: MetricSources, metrics: MetricSet): void {
   const { plan, version, provider } = sources;
-  const readInfo = (show: Show) => {
-    for (const run of plan.runs) {
-      const { sha256, precision, provider: modelProvider } = run.model;
-      const labels = { version, plan: plan.name, ...runLabels(run), model_sha256: sha256 };
-      const runtime = runtimeOf(run.model);
-      show(1, { ...labels, precision, execution_provider: modelProvider, runtime });
-    }
-  };
   const model = [...RUN_LABELS, 'model_sha256', 'precision', 'execution_provider', 'runtime'];
-  const labels = ['version', 'plan', ...model];
-  gauge(registry, 'matting_node_info', 'What this node runs; always 1.', readInfo, labels);
+  metrics.gauge(
+    'matting_node_info',
+    'What this node runs; always 1.',
+    () =>
+      plan.runs.map(run => {
+        const { sha256, precision, provider: modelProvider } = run.model;
+        const labels = { version, plan: plan.name, ...runLabels(run), model_sha256: sha256 };
+        const runtime = runtimeOf(run.model);
+        return [1, { ...labels, precision, execution_provider: modelProvider, runtime }] as const;
+      }),
+    ['version', 'plan', ...model],
+  );
   const { requested, selected, fallbacks } = provider;
-  gauge(
-    registry,
+  metrics.gauge(
     'matting_node_execution_provider_fallback',
     '1 where this machine has a GPU driver and the node runs on the CPU all the same.',
-    show => show(Number(fallbacks.length > 0), { requested, selected }),
+    () => [[Number(fallbacks.length > 0), { requested, selected }]],
     ['requested', 'selected'],
   );
-  const readPrecisions = (show: Show) => {
-    for (const run of plan.runs) {
-      const { precision, precisionFallback: reason } = run.model;
-      show(Number(reason !== undefined), { ...runLabels(run), selected: precision });
-    }
-  };
-  gauge(
-    registry,
+  metrics.gauge(
     'matting_node_precision_fallback',
     '1 where a model could run in int8, and this node runs it in another precision.',
-    readPrecisions,
+    () =>
+      plan.runs.map(run => {
+        const { precision, precisionFallback: reason } = run.model;
+        return [Number(reason !== undefined), { ...runLabels(run), selected: precision }] as const;
+      }),
     [...RUN_LABELS, 'selected'],
   );
 }
 
-function registerChildMemory({ runs, pictures }: MetricSources, registry: Registry): void {
-  const readWorkers = (show: Show) => {
-    for (const { place, residentBytes } of pictures.processes()) {
-      if (residentBytes !== undefined) show(residentBytes, { worker: String(place) });
-    }
-  };
-  const workers = 'matting_node_picture_worker_resident_memory_bytes';
-  gauge(registry, workers, 'Memory of each picture worker process.', readWorkers, ['worker']);
-  const readEngines = (show: Show) => {
-    for (const run of runs()) {
-      for (const { engine, residentBytes } of run.engines.processes()) {
-        if (residentBytes === undefined) continue;
-        show(residentBytes, { ...runLabels(run), engine: String(engine) });
-      }
-    }
-  };
-  const engines = 'matting_node_engine_resident_memory_bytes';
-  const labels = [...RUN_LABELS, 'engine'];
-  gauge(registry, engines, 'Memory of each engine process.', readEngines, labels);
+function registerChildMemory({ runs, pictures }: MetricSources, metrics: MetricSet): void {
+  const shown = (bytes: number | undefined, labels: Readonly<Record<string, string>>) =>
+    bytes === undefined ? [] : [[bytes, labels] as const];
+  metrics.gauge(
+    'matting_node_picture_worker_resident_memory_bytes',
+    'Memory of each picture worker process.',
+    () =>
+      pictures
+        .processes()
+        .flatMap(({ place, residentBytes }) => shown(residentBytes, { worker: String(place) })),
+    ['worker'],
+  );
+  metrics.gauge(
+    'matting_node_engine_resident_memory_bytes',
+    'Memory of each engine process.',
+    () =>
+      runs().flatMap(run =>
+        run.engines
+          .processes()
+          .flatMap(({ engine, residentBytes }) =>
+            shown(residentBytes, { ...runLabels(run), engine: String(engine) }),
+          ),
+      ),
+    [...RUN_LABELS, 'engine'],
+  );
 }

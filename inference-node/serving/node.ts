@@ -124,10 +124,9 @@ export class InferenceNode {
     const config = this.#settings;
     const { host, port, httpPort } = config;
     const { started, status, matte, watchers, metrics } = this.#service;
-    const { registry } = metrics;
     const tls = await TlsFiles.open(config.tls, { log });
     this.#ports.push(tls);
-    registerCertificatesGauge(tls, registry);
+    registerCertificatesGauge(tls, metrics);
     const following = followTokens(config, log, tokens => {
       this.#callers.know(tokens);
       [this.#shownToken] = tokens.fleet;
@@ -137,7 +136,7 @@ export class InferenceNode {
     const grpcLog = (message: unknown) => log.debug({ from: 'grpc-js' }, String(message));
     setLogger({ error: grpcLog, info: grpcLog, debug: grpcLog });
     const http = await openHttpEndpoints({
-      ...{ host, port: httpPort, status, registry },
+      ...{ host, port: httpPort, status, registry: metrics.registry },
       info: () => started.value && describeNode(started.value),
       ownHosts: [config.host, config.advertiseAddress ?? ''].flatMap(text => hostIn(text) ?? []),
     });
@@ -149,7 +148,7 @@ export class InferenceNode {
       onEnded: cause => metrics.grpcEnded(cause),
     });
     this.#ports.push(server);
-    registerConnectionsGauge(server.connections, registry);
+    registerConnectionsGauge(server.connections, metrics);
     log.info({ host, port: server.port, httpPort: http.port }, 'listening');
     return { tls, http, server };
   }

@@ -50,7 +50,7 @@ export function composeService(parts: ServiceParts) {
   /** Set once, read by the ports at each call: without a value the node is starting. */
   const started: { value?: Started } = {};
   const metrics = new NodeMetrics();
-  registerStateGauge(status, metrics.registry);
+  registerStateGauge(status, metrics);
   const work = () => started.value?.work;
   const matte = new MatteHandler({
     ...{ status, work, metrics, callers, log, bounds, direct, tracing },
@@ -97,7 +97,7 @@ export function startServing(service: Service, parts: ServingParts): Started {
   const { version } = identity;
   const runs = () => [...plan.runs, ...selectables.runs()];
   const sources = { admission, pipeline, pictures, plan, runs, provider, version, device };
-  registerGauges(sources, metrics.registry);
+  registerGauges(sources, metrics);
   metrics.planLoaded(plan.runs.filter(({ role }) => role !== 'subject').map(runLabels));
   for (const source of [admission, selectables, ...plan.runs.map(({ engines }) => engines)]) {
     source.onChange(() => watchers.changed());

@@ -2,6 +2,7 @@
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import { within } from '../waiting.ts';
+import { wholeBody } from '../whole-body.ts';
 import { reasonOf } from './findings.ts';
 
 const ANSWER_MS_MAX = 5000;
@@ -18,14 +19,9 @@ export async function askHttp(url: string): Promise<HttpAnswer | undefined> {
   try {
     const signal = AbortSignal.timeout(ANSWER_MS_MAX);
     const answer = await fetch(url, { signal, redirect: 'error' });
-    const pieces: Buffer[] = [];
-    let bytes = 0;
-    for await (const piece of answer.body ?? []) {
-      bytes += piece.length;
-      if (bytes > ANSWER_BYTES_MAX) return undefined;
-      pieces.push(Buffer.from(piece));
-    }
-    return { status: answer.status, text: Buffer.concat(pieces).toString('utf8') };
+    const tooLong = () => new Error('the answer is too long');
+    const whole = await wholeBody(answer.body ?? [], ANSWER_BYTES_MAX, tooLong);
+    return { status: answer.status, text: whole.toString('utf8') };
   } catch {
     return undefined;
   }

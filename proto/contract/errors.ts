@@ -203,3 +203,8 @@ export function invalidParameter(field: string, wrong: string): ContractError {
   const fieldErrors = [{ field, detail: wrong }];
   return new ContractError('INVALID_PARAMETER', `${field} ${wrong}.`, { fieldErrors });
 }
+
+/** Nothing is wrong with the request: it can be sent again after that time. */
+export function unavailable(detail: string, retryAfterS: number): ContractError {
+  return new ContractError('SERVICE_UNAVAILABLE', detail, { retryAfterS });
+}

@@ -268,7 +268,7 @@ test.before(async () => {
   const model = { ...TINY_MODEL, model: 'second' };
   const engines = new FakeEnginePool(new StageGates());
   node = await openTestNode({ opinion: { model, engines, role: 'opinion' } });
-  registerCertificatesGauge({ ends: [] }, node.metrics.registry);
+  registerCertificatesGauge({ ends: [] }, node.metrics);
   ofControl = await seriesOf(control.registry);
   ofNode = await seriesOf(node.metrics.registry);
 });

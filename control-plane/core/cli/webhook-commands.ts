@@ -10,6 +10,7 @@ import {
   wrongWithSignature,
 } from '@matting/http/outgoing/webhook-signature.ts';
 import { forgetOldest } from '@matting/program/remembered.ts';
+import { wholeBody } from '@matting/program/whole-body.ts';
 import { type Command, Option } from 'commander';
 import { isoTime } from '../jobs/job.ts';
 import {
@@ -75,15 +76,8 @@ async function closeServer(server: Server): Promise<void> {
   await closed;
 }
 
-async function receive(request: IncomingMessage): Promise<Buffer> {
-  const chunks: Buffer[] = [];
-  let bytes = 0;
-  for await (const chunk of request as AsyncIterable<Buffer>) {
-    bytes += chunk.length;
-    if (bytes > BODY_BYTES_MAX) throw new Error('the body is too large');
-    chunks.push(chunk);
-  }
-  return Buffer.concat(chunks);
+function receive(request: IncomingMessage): Promise<Buffer> {
+  return wholeBody(request, BODY_BYTES_MAX, () => new Error('the body is too large'));
 }
 
 function eventOf(body: Buffer): { job_id?: string | undefined; type?: string | undefined } {

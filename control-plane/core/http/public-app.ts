@@ -13,7 +13,7 @@ import { pathOf } from '@matting/http/request-path.ts';
 import { addRequestSpans } from '@matting/http/request-spans.ts';
 import { deferContinue, finishUnreadBody } from '@matting/http/unread-bodies.ts';
 import type { Tracing } from '@matting/program/tracing/active-span.ts';
-import { ContractError } from '@matting/proto/contract/errors.ts';
+import { unavailable } from '@matting/proto/contract/errors.ts';
 import type { FastifyBaseLogger, FastifyInstance, FastifyRequest } from 'fastify';
 import { registerAccountRoutes } from './account-routes.ts';
 import type { AppServices } from './app-services.ts';
@@ -173,8 +173,6 @@ function registerHealthRoutes(
     const state = await readiness.check();
     if (state.ready) return { status: 'ready' };
     const detail = state.causes.map(cause => CAUSES[cause]).join('; ');
-    throw new ContractError('SERVICE_UNAVAILABLE', detail, {
-      retryAfterS: NOT_READY_RETRY_AFTER_S,
-    });
+    throw unavailable(detail, NOT_READY_RETRY_AFTER_S);
   });
 }

@@ -22,7 +22,7 @@ import {
   readParts,
 } from '@matting/http/multipart.ts';
 import { bodyTypeOf } from '@matting/http/request-headers.ts';
-import { ContractError } from '@matting/proto/contract/errors.ts';
+import { ContractError, invalidParameter } from '@matting/proto/contract/errors.ts';
 import { fieldKind } from '@matting/proto/contract/finishing/table.ts';
 import { isHintList } from '@matting/proto/contract/hints-fields.ts';
 import {
@@ -171,7 +171,7 @@ export function readQueryFields(target: string): QueryFields {
   const texts = new Map<TextField, TextValue>();
   for (const { name, text } of parametersOf(target)) {
     if (NOT_IN_A_QUERY.includes(name)) {
-      throw misplaced(name, 'must not be in the query. Send multipart/form-data or JSON');
+      throw invalidParameter(name, 'must not be in the query. Send multipart/form-data or JSON');
     }
     const field = MATTING_FIELDS.find((known): known is TextField => known === name);
     if (field === undefined) throw unknownField(name, one => meantField(one, QUERY_FIELDS));
@@ -188,13 +188,8 @@ export function readQueryFields(target: string): QueryFields {
 function requireNoQueryFields(target: string): void {
   for (const { name } of parametersOf(target)) {
     const isField = [...MATTING_FIELDS, ...FILE_FIELDS].some(known => known === name);
-    throw isField ? misplaced(name, 'must be a part of the form') : unknownInForm(name);
+    throw isField ? invalidParameter(name, 'must be a part of the form') : unknownInForm(name);
   }
-}
-
-function misplaced(field: string, wrong: string): ContractError {
-  const fieldErrors = [{ field, detail: wrong }];
-  return new ContractError('INVALID_PARAMETER', `${field} ${wrong}.`, { fieldErrors });
 }
 
 export const MATTING_JSON = jsonWithout([]);

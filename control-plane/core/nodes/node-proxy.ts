@@ -13,6 +13,7 @@
  * ANSWER_BYTES_MAX within ANSWER_MS_MAX, otherwise NODE_UNREACHABLE. Nothing is retried.
  */
 import httpProxy, { type FastifyHttpProxyOptions } from '@fastify/http-proxy';
+import { wholeBody } from '@matting/program/whole-body.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 
@@ -107,7 +108,7 @@ function requireUpstream(upstreams: WeakMap<FastifyRequest, string>, request: Fa
 async function relay(reply: FastifyReply, { stream }: NodeAnswer, answerMsMax: number) {
   const late = setTimeout(() => stream.destroy(new Error('it answers too slowly')), answerMsMax);
   try {
-    reply.send(await readWhole(stream));
+    reply.send(await wholeBody(stream, ANSWER_BYTES_MAX, tooLong));
   } catch (error) {
     // The problem must not have the status and type of an incomplete answer.
     reply.removeHeader('content-type').send(unreachable('its answer broke off', error));
@@ -116,16 +117,8 @@ async function relay(reply: FastifyReply, { stream }: NodeAnswer, answerMsMax: n
   }
 }
 
-async function readWhole(stream: NodeAnswer['stream']): Promise<Buffer> {
-  const parts: Buffer[] = [];
-  let bytes = 0;
-  for await (const part of stream) {
-    bytes += part.length;
-    // Leaving the loop destroys the stream.
-    if (bytes > ANSWER_BYTES_MAX) throw new Error(`it answers with over ${ANSWER_BYTES_MAX} bytes`);
-    parts.push(part);
-  }
-  return Buffer.concat(parts, bytes);
+function tooLong(): Error {
+  return new Error(`it answers with over ${ANSWER_BYTES_MAX} bytes`);
 }
 
 function unreachable(what: string, cause: unknown): ContractError {

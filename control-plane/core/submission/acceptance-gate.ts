@@ -2,7 +2,7 @@
 
 import { FETCH_LIMITS } from '@matting/http/outgoing/guarded-fetch.ts';
 import { Remembered } from '@matting/program/remembered.ts';
-import { ContractError } from '@matting/proto/contract/errors.ts';
+import { unavailable } from '@matting/proto/contract/errors.ts';
 import { type AskedOfNode, needsBeforeImage, needsOf } from '../dispatch/job-needs.ts';
 import { refusalOf } from '../dispatch/node-refusals.ts';
 import type { JobInput } from '../jobs/job.ts';
@@ -59,12 +59,9 @@ export class AcceptanceGate {
     const ahead = aheadOf(accountId, byAccount, queueMegapixelsMax);
     if (ahead === undefined) return;
     const megapixelsPerS = await this.#megapixelsPerS.get();
-    throw new ContractError(
-      'SERVICE_UNAVAILABLE',
+    throw unavailable(
       'The queue is full. Send the same request again after Retry-After.',
-      {
-        retryAfterS: retryAfterS(ahead, { megapixelsPerS, fetchMsMax: FETCH_LIMITS.totalMs }),
-      },
+      retryAfterS(ahead, { megapixelsPerS, fetchMsMax: FETCH_LIMITS.totalMs }),
     );
   }
 
@@ -73,24 +70,18 @@ export class AcceptanceGate {
     this.#requireNode();
     const { megapixels } = await this.#queued.get();
     if (megapixels < this.#dependencies.queueMegapixelsMax) return;
-    throw new ContractError(
-      'SERVICE_UNAVAILABLE',
+    throw unavailable(
       'The queue is full. Send the same request again after Retry-After.',
-      {
-        retryAfterS: RETRY_AFTER_MAX_S,
-      },
+      RETRY_AFTER_MAX_S,
     );
   }
 
   #requireNode(): void {
     const { unroutableMs, noNodeGraceMs } = this.#dependencies;
     if (unroutableMs === undefined || unroutableMs() <= noNodeGraceMs) return;
-    throw new ContractError(
-      'SERVICE_UNAVAILABLE',
+    throw unavailable(
       'No inference node is available. Send the same request again after Retry-After.',
-      {
-        retryAfterS: NO_NODE_RETRY_AFTER_S,
-      },
+      NO_NODE_RETRY_AFTER_S,
     );
   }
 }

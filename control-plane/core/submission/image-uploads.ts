@@ -4,7 +4,7 @@ import { randomUUID } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 import { HeldBytes, type HeldRoom, type Holding } from '@matting/program/held-bytes.ts';
 import { Semaphore, type SemaphoreOptions } from '@matting/program/semaphore.ts';
-import { ContractError } from '@matting/proto/contract/errors.ts';
+import { unavailable } from '@matting/proto/contract/errors.ts';
 import { BACKGROUND_IMAGE, HINTS_IMAGE, INPUT_IMAGE } from '../jobs/acceptable-image.ts';
 import { backgroundBlob, hintsBlob } from '../jobs/job.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
@@ -41,10 +41,9 @@ export class ImageUploads {
     this.#texts = new HeldBytes({
       bytesMax: textBytesMax,
       refusal: () =>
-        new ContractError(
-          'SERVICE_UNAVAILABLE',
+        unavailable(
           'Too many requests with long texts arrive at once. Send the same request again later.',
-          { retryAfterS: BUSY_RETRY_AFTER_S },
+          BUSY_RETRY_AFTER_S,
         ),
     });
     this.#slots = new Semaphore({
@@ -52,12 +51,9 @@ export class ImageUploads {
       waitingMax: UPLOADS_WAITING_MAX,
       waitMs: WAIT_MS,
       refusal: () =>
-        new ContractError(
-          'SERVICE_UNAVAILABLE',
+        unavailable(
           'Too many uploads arrive at once. Send the same request again later.',
-          {
-            retryAfterS: BUSY_RETRY_AFTER_S,
-          },
+          BUSY_RETRY_AFTER_S,
         ),
       ...bounds,
     });

@@ -7,7 +7,7 @@
 
 import { NotBegunError } from '@matting/database/database.ts';
 import { activeKeptContext, describeSpan, traced } from '@matting/program/tracing/active-span.ts';
-import { ContractError } from '@matting/proto/contract/errors.ts';
+import { ContractError, unavailable } from '@matting/proto/contract/errors.ts';
 import type { CallbackAddressCheck } from '../fetching/callback-check.ts';
 import type { BatchStore } from '../jobs/batch.ts';
 import { type Job, type JobInput, UNPAID } from '../jobs/job.ts';
@@ -286,12 +286,9 @@ export class SubmitMatting {
     acceptance.requireAble({ ...request, background: behind, hintsFile }, shown);
     await callbackAddresses.requireOf(callback, caller.accountId);
     if (this.#draining) {
-      throw new ContractError(
-        'SERVICE_UNAVAILABLE',
+      throw unavailable(
         'This replica is shutting down. Send the same request again.',
-        {
-          retryAfterS: DRAINING_RETRY_AFTER_S,
-        },
+        DRAINING_RETRY_AFTER_S,
       );
     }
     try {

@@ -12,7 +12,7 @@ import type { CoreStores, OperatorServices } from '@matting/core/package.ts';
 import type { NotificationSummary } from '@matting/core/webhooks/webhooks.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
 import { Semaphore } from '@matting/program/semaphore.ts';
-import { ContractError } from '@matting/proto/contract/errors.ts';
+import { unavailable } from '@matting/proto/contract/errors.ts';
 import { pageOf } from '../page/paging.ts';
 
 const GROUPS = {
@@ -74,10 +74,7 @@ export class AccountJobs {
   readonly archives = new Semaphore({
     max: ARCHIVES_AT_ONCE_MAX,
     waitingMax: 0,
-    refusal: () =>
-      new ContractError('SERVICE_UNAVAILABLE', 'Too many archives are downloaded at once.', {
-        retryAfterS: ARCHIVES_RETRY_AFTER_S,
-      }),
+    refusal: () => unavailable('Too many archives are downloaded at once.', ARCHIVES_RETRY_AFTER_S),
   });
   readonly #dependencies: AccountJobsDependencies;
 

@@ -22,7 +22,7 @@ import { KeptBytes } from '@matting/http/kept-bytes.ts';
 import { wantBody } from '@matting/http/unread-bodies.ts';
 import { UNCOUNTED } from '@matting/program/held-bytes.ts';
 import { Semaphore } from '@matting/program/semaphore.ts';
-import { ContractError } from '@matting/proto/contract/errors.ts';
+import { ContractError, unavailable } from '@matting/proto/contract/errors.ts';
 import type { FastifyInstance } from 'fastify';
 import { AttemptWindows } from '../session/attempt-windows.ts';
 import type { OrderStore } from './order-store.ts';
@@ -74,10 +74,7 @@ export class ReceivePayment {
   readonly #atOnce = new Semaphore({
     max: NOTIFICATIONS_AT_ONCE_MAX,
     waitingMax: 0,
-    refusal: () =>
-      new ContractError('SERVICE_UNAVAILABLE', 'Too many notifications arrive at once.', {
-        retryAfterS: RETRY_AFTER_S,
-      }),
+    refusal: () => unavailable('Too many notifications arrive at once.', RETRY_AFTER_S),
   });
 
   constructor(options: ReceivePaymentOptions) {

@@ -15,7 +15,7 @@ import {
 import { unknownField } from '@matting/http/body-fields.ts';
 import type { PartEvent, PartHead } from '@matting/http/multipart.ts';
 import { Semaphore } from '@matting/program/semaphore.ts';
-import { ContractError } from '@matting/proto/contract/errors.ts';
+import { ContractError, unavailable } from '@matting/proto/contract/errors.ts';
 import { FINISHING_FIELDS } from '@matting/proto/contract/finishing/table.ts';
 import { assetBytes } from '../page/assets.ts';
 import { SAMPLES, sampleFile } from '../page/stage.ts';
@@ -198,9 +198,7 @@ function keeping(fields: MattingFields): MattingFields {
 }
 
 function busy(retryAfterS: number): ContractError {
-  return new ContractError('SERVICE_UNAVAILABLE', 'The playground is busy. Try again later.', {
-    retryAfterS,
-  });
+  return unavailable('The playground is busy. Try again later.', retryAfterS);
 }
 
 /** The form has these fields of the API as texts. It takes a background as a file, not a URL. */

@@ -6,7 +6,7 @@
 import { OWN_AGENT } from '@matting/program/ports/keyless.ts';
 import { Remembered } from '@matting/program/remembered.ts';
 import { Semaphore } from '@matting/program/semaphore.ts';
-import { ContractError } from '@matting/proto/contract/errors.ts';
+import { unavailable } from '@matting/proto/contract/errors.ts';
 import * as client from 'openid-client';
 
 const PROVIDER_TIMEOUT_S = 10;
@@ -56,14 +56,7 @@ export class OpenIdConnect {
     max: CONVERSATIONS_MAX,
     waitingMax: WAITING_MAX,
     waitMs: WAIT_MS,
-    refusal: () =>
-      new ContractError(
-        'SERVICE_UNAVAILABLE',
-        'Too many people sign in at once. Try again later.',
-        {
-          retryAfterS: 5,
-        },
-      ),
+    refusal: () => unavailable('Too many people sign in at once. Try again later.', 5),
   });
   /** A failure is not remembered, so the next person tries again. */
   readonly #configuration = new Remembered(() => this.#discover(), METADATA_MS);

@@ -9,7 +9,7 @@ import { type Argon2Parameters, argon2, randomBytes, timingSafeEqual } from 'nod
 import { promisify } from 'node:util';
 import { networkOf } from '@matting/program/ports/addresses.ts';
 import { Semaphore } from '@matting/program/semaphore.ts';
-import { ContractError } from '@matting/proto/contract/errors.ts';
+import { type ContractError, unavailable } from '@matting/proto/contract/errors.ts';
 
 export interface PasswordCosts {
   readonly memory: number;
@@ -126,13 +126,7 @@ function parse(stored: string) {
 }
 
 function busy(): ContractError {
-  return new ContractError(
-    'SERVICE_UNAVAILABLE',
-    'Too many people sign in at once. Try again later.',
-    {
-      retryAfterS: BUSY_RETRY_AFTER_S,
-    },
-  );
+  return unavailable('Too many people sign in at once. Try again later.', BUSY_RETRY_AFTER_S);
 }
 
 const PASSWORD_LENGTH_MIN = 12;

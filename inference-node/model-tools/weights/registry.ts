@@ -2,6 +2,7 @@
 import { readFile } from 'node:fs/promises';
 import { setTimeout as wait } from 'node:timers/promises';
 import { OWN_AGENT } from '@matting/program/ports/keyless.ts';
+import { wholeBody } from '@matting/program/whole-body.ts';
 import type { NpmSource } from '@matting/serving/models/manifest.ts';
 import { type Dispatcher, EnvHttpProxyAgent, interceptors, request } from 'undici';
 import { isInterruption } from './fetch-reasons.ts';
@@ -211,17 +212,12 @@ async function readNamed(name: string, config: NpmConfig): Promise<string | unde
 }
 
 async function readJson(body: Body): Promise<unknown> {
-  const chunks: Buffer[] = [];
-  let bytes = 0;
-  for await (const chunk of body) {
-    bytes += (chunk as Buffer).length;
-    if (bytes > DOCUMENT_BYTES_MAX) throw new RegistryError('EBADDOCUMENT');
-    chunks.push(chunk as Buffer);
-  }
+  const bad = () => new RegistryError('EBADDOCUMENT');
+  const bytes = await wholeBody(body, DOCUMENT_BYTES_MAX, bad);
   try {
-    return JSON.parse(Buffer.concat(chunks).toString());
+    return JSON.parse(bytes.toString());
   } catch {
-    throw new RegistryError('EBADDOCUMENT');
+    throw bad();
   }
 }
 

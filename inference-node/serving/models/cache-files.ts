@@ -5,7 +5,16 @@
  * even after a crash. Processes that make the same file make the same bytes; the later rename wins.
  */
 import { createHash, randomBytes } from 'node:crypto';
-import { type FileHandle, open, readdir, realpath, rename, rm, stat } from 'node:fs/promises';
+import {
+  type FileHandle,
+  open,
+  readdir,
+  readFile,
+  realpath,
+  rename,
+  rm,
+  stat,
+} from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { fileClockMs, makeDirectory, syncPath } from '@matting/program/files.ts';
 import { diskError, ModelError } from './model-error.ts';
@@ -105,6 +114,16 @@ export async function writeRecord(path: string, record: object): Promise<void> {
   }
 }
 
+/** Undefined: it is missing or damaged, and will be made again. */
+export async function readRecord(path: string): Promise<unknown> {
+  try {
+    return JSON.parse(await readFile(path, 'utf8'));
+  } catch (error) {
+    if (error instanceof SyntaxError || isMissing(error)) return undefined;
+    throw diskError(error, 'read', path);
+  }
+}
+
 /** Other machines may write there: ages are by the file system's clock. */
 export async function removeStaleTemporaries(directory: string): Promise<void> {
   const temporaries = (await listDirectory(directory)).filter(
@@ -143,15 +162,6 @@ export async function listDirectory(directory: string): Promise<readonly string[
 export async function statOrNull(path: string) {
   try {
     return await stat(path);
-  } catch (error) {
-    if (isMissing(error)) return null;
-    throw diskError(error, 'read', path);
-  }
-}
-
-export async function statBigOrNull(path: string) {
-  try {
-    return await stat(path, { bigint: true });
   } catch (error) {
     if (isMissing(error)) return null;
     throw diskError(error, 'read', path);

@@ -4,10 +4,8 @@
  */
 
 import { createHash } from 'node:crypto';
-import { readFile } from 'node:fs/promises';
 import type { Size } from '@matting/proto/contract/finishing.ts';
-import { isMissing, writeRecord } from '../models/cache-files.ts';
-import { diskError } from '../models/model-error.ts';
+import { readRecord, writeRecord } from '../models/cache-files.ts';
 import { channelsOf, type PreparedModel, type Runtime } from '../models/prepared-model.ts';
 import { TRIMAP, withTrimap } from '../models/trimap.ts';
 
@@ -90,7 +88,7 @@ export async function checkAnswer(
   }
   let expected: readonly number[];
   try {
-    expected = (await readRecord(model)).answer ?? (await stored());
+    expected = (await recordOf(model)).answer ?? (await stored());
   } catch (error) {
     return `there is no answer to hold its own against: ${(error as Error).message}`;
   }
@@ -101,7 +99,7 @@ export async function checkAnswer(
 }
 
 async function isKnownMachine(model: PreparedModel, machine: Machine): Promise<boolean> {
-  return machine !== undefined && (await readRecord(model)).machines.includes(machine);
+  return machine !== undefined && (await recordOf(model)).machines.includes(machine);
 }
 
 async function rememberMachine(
@@ -110,7 +108,7 @@ async function rememberMachine(
   answer: readonly number[],
 ): Promise<void> {
   if (machine === undefined) return;
-  const known = await readRecord(model);
+  const known = await recordOf(model);
   const machines = [...known.machines, machine].slice(-MACHINES_MAX);
   const record: AnswerRecord = { ...known, machines, answer };
   await writeRecord(answerRecordPath(model.recordsBeside ?? model.path), record);
@@ -129,22 +127,15 @@ export function identityOf(model: PreparedModel): string {
   return createHash('sha256').update(JSON.stringify(deciding)).digest('hex');
 }
 
-async function readRecord(model: PreparedModel): Promise<AnswerRecord> {
-  const path = answerRecordPath(model.recordsBeside ?? model.path);
+/** Damaged or missing: the machine is checked again. */
+async function recordOf(model: PreparedModel): Promise<AnswerRecord> {
+  const record = recordIn(await readRecord(answerRecordPath(model.recordsBeside ?? model.path)));
   const sha256 = identityOf(model);
-  const none: AnswerRecord = { sha256, machines: [] };
-  try {
-    const record = parseRecord(await readFile(path, 'utf8'));
-    return record?.sha256 === sha256 ? record : none;
-  } catch (error) {
-    // Damaged or missing: the machine is checked again.
-    if (error instanceof SyntaxError || isMissing(error)) return none;
-    throw diskError(error, 'read', path);
-  }
+  return record?.sha256 === sha256 ? record : { sha256, machines: [] };
 }
 
-function parseRecord(text: string): AnswerRecord | undefined {
-  const json = JSON.parse(text) as Partial<AnswerRecord> | null;
+function recordIn(value: unknown): AnswerRecord | undefined {
+  const json = value as Partial<AnswerRecord> | null | undefined;
   if (typeof json?.sha256 !== 'string' || !Array.isArray(json.machines)) return undefined;
   if (!json.machines.every(machine => typeof machine === 'string')) return undefined;
   const { sha256, machines, answer } = json;

@@ -4,19 +4,19 @@
  * and records the choice beside the graph, with what OpenVINO compiled; a start only reads it.
  */
 import { createHash } from 'node:crypto';
-import { readFile, rm, statfs } from 'node:fs/promises';
+import { rm, statfs } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import {
   foreignTo,
   hashFile,
   hashOpenFile,
-  isMissing,
   listDirectory,
+  readRecord,
   statOrNull,
   writeFileWhole,
   writeRecord,
 } from '../models/cache-files.ts';
-import { diskError, ModelError } from '../models/model-error.ts';
+import { ModelError } from '../models/model-error.ts';
 import type {
   CompiledGraph,
   CpuRuntimeChoice,
@@ -96,7 +96,7 @@ export async function readChoice(
   if (wanted === 'onnxruntime' || model.provider !== 'cpu') return { runtime };
   if (isOfOpenSize(model)) return { runtime, reason: 'each picture gives its input another size' };
   if (openvino === undefined) return { runtime, reason: 'OpenVINO is not installed' };
-  const record = await readRecord(model, openvino);
+  const record = await recordOf(model, openvino);
   const known = record?.machines.find(each => each.machine === machine);
   if (record === undefined || known === undefined) {
     return { runtime, reason: NOT_COMPARED };
@@ -147,7 +147,7 @@ export async function prepareRuntime(
   const mayRun = model.provider === 'cpu' && !isOfOpenSize(model);
   const isAsked = wanted !== 'onnxruntime' && openvino !== undefined && mayRun;
   if (!isAsked || signal === undefined || tools === undefined) return await read();
-  const before = (await readRecord(model, openvino))?.machines ?? [];
+  const before = (await recordOf(model, openvino))?.machines ?? [];
   const path = compiledPath(model, openvino, machine);
   const known = before.find(each => each.machine === machine);
   const isDone = async () => {
@@ -170,7 +170,7 @@ export async function prepareRuntime(
     throw refused(model, reason);
   }
   // Read anew: another machine may have written its own meanwhile.
-  const others = ((await readRecord(model, openvino))?.machines ?? []).filter(
+  const others = ((await recordOf(model, openvino))?.machines ?? []).filter(
     each => each.machine !== machine,
   );
   const { version } = openvino;
@@ -318,28 +318,22 @@ function compiledPath(
 }
 
 /** Undefined: damaged, missing, or of another graph or version. It is then made again. */
-async function readRecord(
+async function recordOf(
   model: PreparedModel,
   { version }: OpenvinoHere,
 ): Promise<RuntimeRecord | undefined> {
-  const path = recordPath(model);
-  try {
-    const record = JSON.parse(await readFile(path, 'utf8')) as Partial<RuntimeRecord> | null;
-    const { sha256, machines } = record ?? {};
-    if (sha256 !== identityOf(model) || record?.version !== version) return undefined;
-    if (!Array.isArray(machines)) return undefined;
-    const isSound = machines.every(
-      known =>
-        typeof known?.machine === 'string' &&
-        ('refusal' in known
-          ? typeof known.refusal === 'string'
-          : typeof known.compiled === 'string' &&
-            typeof known.timeShare === 'number' &&
-            typeof known.peakBytes === 'number'),
-    );
-    return isSound ? { sha256, version, machines } : undefined;
-  } catch (error) {
-    if (error instanceof SyntaxError || isMissing(error)) return undefined;
-    throw diskError(error, 'read', path);
-  }
+  const record = (await readRecord(recordPath(model))) as Partial<RuntimeRecord> | null | undefined;
+  const { sha256, machines } = record ?? {};
+  if (sha256 !== identityOf(model) || record?.version !== version) return undefined;
+  if (!Array.isArray(machines)) return undefined;
+  const isSound = machines.every(
+    known =>
+      typeof known?.machine === 'string' &&
+      ('refusal' in known
+        ? typeof known.refusal === 'string'
+        : typeof known.compiled === 'string' &&
+          typeof known.timeShare === 'number' &&
+          typeof known.peakBytes === 'number'),
+  );
+  return isSound ? { sha256, version, machines } : undefined;
 }

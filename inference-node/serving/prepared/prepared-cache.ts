@@ -6,12 +6,12 @@
  * made again. The sidecar's modification time is its last use: files of older revisions and
  * replaced ranges are removed a day after it, since another release may run on the same cache.
  */
-import { readFile, rm, utimes } from 'node:fs/promises';
+import { rm, utimes } from 'node:fs/promises';
 import { join } from 'node:path';
 import {
   hashFile,
-  isMissing,
   listDirectory,
+  readRecord,
   recordBytes,
   removeStaleTemporaries,
   statOrNull,
@@ -228,12 +228,7 @@ function describe(
 }
 
 async function readSidecar(path: string): Promise<PreparedSidecar | null> {
-  try {
-    return JSON.parse(await readFile(sidecarPath(path), 'utf8')) as PreparedSidecar;
-  } catch (error) {
-    if (error instanceof SyntaxError || isMissing(error)) return null;
-    throw diskError(error, 'read', sidecarPath(path));
-  }
+  return ((await readRecord(sidecarPath(path))) as PreparedSidecar | undefined) ?? null;
 }
 
 async function noteUse(path: string): Promise<void> {

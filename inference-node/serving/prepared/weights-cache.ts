@@ -6,13 +6,12 @@
  * size, inode and times in nanoseconds, the change time too, which no program can set. A file that
  * differs from its record is hashed again, and refused if its sha256 is wrong.
  */
-import { readFile } from 'node:fs/promises';
+import { readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import {
   hashFile,
   isMissing,
   recordBytes,
-  statBigOrNull,
   statOrNull,
   writeRecord,
 } from '../models/cache-files.ts';
@@ -145,7 +144,10 @@ function recordPath(path: string): string {
 }
 
 async function describe(path: string, file: WeightsFile): Promise<CheckedRecord | null> {
-  const found = await statBigOrNull(path);
+  const found = await stat(path, { bigint: true }).catch(error => {
+    if (isMissing(error)) return null;
+    throw diskError(error, 'read', path);
+  });
   if (found === null) return null;
   return {
     sha256: file.sha256,
