@@ -1,7 +1,12 @@
-/** Counters that exist with every known label from the start, gauges that are read at a scrape. */
+/**
+ * The metrics of one page: gauges are read at a scrape, and the series of counters are there, at 0,
+ * from the program's start. Prometheus sees no increase between no series and a series at 1, so an
+ * alert that asks for `increase(…) > 0` would miss the first event after every start. A counter is
+ * therefore declared with the values of its labels; test/contract/alerts.test.ts holds that for
+ * every counter that a rule asks for.
+ */
 
-import { Gauge, Histogram, Registry } from '@prometheus-io/client';
-import { createKnownCounter, type KnownLabels } from './known-counters.ts';
+import { Counter, Gauge, Histogram, Registry } from '@prometheus-io/client';
 import { settledWithin } from './waiting.ts';
 
 /** Two scrapes within this time share one reading. */
@@ -15,6 +20,16 @@ export type GaugeValues =
   | undefined
   | readonly (readonly [number, Readonly<Record<string, string>>])[];
 
+/** Every value of each label. */
+type KnownLabels = Readonly<Record<string, readonly string[]>>;
+
+type LabelsOf<Known extends KnownLabels> = { readonly [Name in keyof Known]: Known[Name][number] };
+
+/** Takes no labels but those it was declared with: a value that was forgotten does not compile. */
+export interface KnownCounter<Known extends KnownLabels> {
+  inc(labels: LabelsOf<Known>, by?: number): void;
+}
+
 export class MetricSet {
   readonly registry = new Registry();
   readonly #onUnreadable: (what: string, error: unknown) => void;
@@ -24,12 +39,29 @@ export class MetricSet {
     this.#onUnreadable = onUnreadable;
   }
 
-  named(name: string, help: string) {
-    return { name, help, registry: this.registry };
+  /**
+   * A counter whose labels also have values that only come up, as the codes of errors.
+   * @param begun the combinations that begin at 0: at least those that a rule asks for
+   */
+  openCounter<Name extends string>(
+    name: string,
+    help: string,
+    labelNames: readonly Name[],
+    begun: readonly Readonly<Record<Name, string>>[] = [],
+  ): Counter<Name> {
+    const registers = [this.registry];
+    const counter = new Counter<string>({ name, help, labelNames, registers });
+    for (const labels of begun) counter.inc(labels, 0);
+    return counter as Counter<Name>;
   }
 
-  counter<const Known extends KnownLabels>(name: string, help: string, known: Known) {
-    return createKnownCounter(this.named(name, help), known);
+  /** A counter all of whose labels are known beforehand: each combination begins at 0. */
+  counter<const Known extends KnownLabels>(
+    name: string,
+    help: string,
+    known: Known,
+  ): KnownCounter<Known> {
+    return this.openCounter(name, help, Object.keys(known), everyOf(known));
   }
 
   /** @returns what counts one */
@@ -99,6 +131,14 @@ export class MetricSet {
       return answer === undefined ? undefined : pick(answer);
     };
   }
+}
+
+export function everyOf<const Known extends KnownLabels>(known: Known): LabelsOf<Known>[] {
+  let combined: Readonly<Record<string, string>>[] = [{}];
+  for (const [name, values] of Object.entries(known)) {
+    combined = combined.flatMap(labels => values.map(value => ({ ...labels, [name]: value })));
+  }
+  return combined as LabelsOf<Known>[];
 }
 
 export function seconds(ms: number | undefined): number | undefined {

@@ -4,8 +4,7 @@
  * takes a caller's text.
  */
 
-import { createOpenCounter, everyOf } from '@matting/program/known-counters.ts';
-import { MetricSet } from '@matting/program/metric-set.ts';
+import { everyOf, MetricSet } from '@matting/program/metric-set.ts';
 import {
   type GrpcGuard,
   GUARD_CAUSES,
@@ -54,39 +53,31 @@ interface SucceededImage {
 }
 
 export class NodeMetrics extends MetricSet implements SpanObserver {
-  readonly #images = createOpenCounter(
-    this.named(
-      'matting_node_images_total',
-      'Admitted images by how they ended; code is empty for a success.',
-    ),
+  readonly #images = this.openCounter(
+    'matting_node_images_total',
+    'Admitted images by how they ended; code is empty for a success.',
     ['outcome', 'code', 'output_format'],
     IMAGE_ENDS,
   );
-  readonly #refused = createOpenCounter(
-    this.named(
-      'matting_node_admission_refused_total',
-      'Calls that ended before they were admitted, by error code.',
-    ),
+  readonly #refused = this.openCounter(
+    'matting_node_admission_refused_total',
+    'Calls that ended before they were admitted, by error code.',
     ['code'],
-    [],
   );
-  readonly #degraded = createOpenCounter(
-    this.named(
-      'matting_node_images_degraded_total',
-      'Images served without a model of their plan, because no engine of it was up.',
-    ),
+  readonly #degraded = this.openCounter(
+    'matting_node_images_degraded_total',
+    'Images served without a model of their plan, because no engine of it was up.',
     RUN_LABELS,
-    [],
   );
-  readonly #loads = createOpenCounter(
-    this.named('matting_node_model_loads_total', 'Loads of a model beside the own plan.'),
+  readonly #loads = this.openCounter(
+    'matting_node_model_loads_total',
+    'Loads of a model beside the own plan.',
     ['model', 'input_size', 'outcome'],
-    [],
   );
-  readonly #unloads = createOpenCounter(
-    this.named('matting_node_model_unloads_total', 'Models unloaded beside the own plan, by why.'),
+  readonly #unloads = this.openCounter(
+    'matting_node_model_unloads_total',
+    'Models unloaded beside the own plan, by why.',
     ['model', 'input_size', 'cause'],
-    [],
   );
   readonly #durationS = this.histogram(
     'matting_node_image_duration_seconds',

@@ -47,16 +47,15 @@ control-plane/core/dispatch/pick-node.ts by control-plane/core/dispatch/model-co
 hasRoomFor | if (isOther | a job that names a model › others hold their half
 control-plane/core/fetching/fetch-image.ts by control-plane/core/submission/pictures.test.ts
 fetchImage | ? INPUT_IMAGE | a background › has bounds of its own, and says in every error that it is the background
-control-plane/core/http/account-routes.ts by test/contract/access.test.ts
-registerAccountRoutes | GET /v1/account/keys takes account
 control-plane/core/http/header-checks.ts by control-plane/core/accounts/account.test.ts
 requireRate | === 'submissions' | a rate of its own › refuses a key beyond it, and takes nothing of the account’s then
-control-plane/core/http/model-routes.ts by test/contract/access.test.ts
-registerModelRoutes | onRequest | GET /v1/models takes a key
 control-plane/core/http/operator-app.ts by control-plane/core/http/operator-app.test.ts
 requireChosen | || ! | metrics › need no key where their reader chose to ask
 control-plane/core/http/operator-app.ts by control-plane/portal/session/half-sent-forms.test.ts
 buildOperatorApp | awaitBodies | half-sent forms on the operator's port › from one network keep no scraper and no key out
+control-plane/core/http/public-app.ts by test/contract/access.test.ts
+registerCallerRoutes | onRequest: checks.models | GET /v1/models takes a key
+registerCallerRoutes | onRequest: checks.account | GET /v1/account/keys takes account
 control-plane/core/http/read-matting-body.ts by control-plane/core/submission/forms.test.ts
 NOT_IN_A_QUERY | 'callback_secret' | a picture as the body: its query, its bytes
 readQueryFields | if (texts | a picture as the body: its query, its bytes

@@ -15,8 +15,8 @@ const IS_TEST = /(?:^|\/)test\/|\.(?:test|storm|storage)\.ts$/;
 export const LINES_MIN = 1000;
 
 export const BUDGET = {
-  'lines of control-plane, inference-node, program and proto': 109_450,
-  'lines of control-plane/core': 27_300,
+  'lines of control-plane, inference-node, program and proto': 109_300,
+  'lines of control-plane/core': 27_250,
   'lines of tests': 114_950,
   'lines of Unreleased in CHANGELOG.md': 60,
   'columns of jobs': 68,

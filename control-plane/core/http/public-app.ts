@@ -15,7 +15,6 @@ import { deferContinue, finishUnreadBody } from '@matting/http/unread-bodies.ts'
 import type { Tracing } from '@matting/program/tracing/active-span.ts';
 import { unavailable } from '@matting/proto/contract/errors.ts';
 import type { FastifyBaseLogger, FastifyInstance, FastifyRequest } from 'fastify';
-import { registerAccountRoutes } from './account-routes.ts';
 import type { AppServices } from './app-services.ts';
 import { registerBatchRoutes } from './batch-routes.ts';
 import {
@@ -25,6 +24,7 @@ import {
   servedDocument,
 } from './document-routes.ts';
 import {
+  callerOf,
   createHeaderChecks,
   type HeaderChecks,
   hasKnownKey,
@@ -32,7 +32,6 @@ import {
 } from './header-checks.ts';
 import { registerJobRoutes } from './job-routes.ts';
 import { registerMattingRoutes } from './matting-routes.ts';
-import { registerModelRoutes } from './model-routes.ts';
 import type { Readiness, ReadinessCause } from './readiness.ts';
 import { registerResultRoutes } from './result-routes.ts';
 
@@ -114,14 +113,27 @@ export function buildApp(services: AppServices, options: AppOptions): App {
   registerJobRoutes(app, services, checks);
   registerBatchRoutes(app, services, checks);
   registerResultRoutes(app, services);
-  registerModelRoutes(app, services, checks);
-  registerAccountRoutes(app, services, checks);
+  registerCallerRoutes(app, services, checks);
   const document = servedDocument(app, options);
   for (const one of interfaces) one.register(app, { connections, checks, document });
   const pages = interfaces.find(one => one.documentPages)?.documentPages;
   registerDocumentRoutes(app, { errorsPage: options.errorsPage, document, pages });
   registerHealthRoutes(app, readiness);
   return { app, connections };
+}
+
+/** What a caller asks about itself. */
+function registerCallerRoutes(
+  app: FastifyInstance,
+  { models, readAccount }: AppServices,
+  checks: HeaderChecks,
+): void {
+  app.get('/v1/models', { onRequest: checks.models }, async request =>
+    models.list(callerOf(request).policy),
+  );
+  const account = { onRequest: checks.account };
+  app.get('/v1/account', account, request => readAccount.view(callerOf(request)));
+  app.get('/v1/account/keys', account, request => readAccount.keys(callerOf(request)));
 }
 
 function createServer({ interfaces, ...options }: AppOptions): FastifyInstance {

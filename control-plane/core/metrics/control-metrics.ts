@@ -3,8 +3,7 @@
  */
 
 import type { Answered } from '@matting/http/answer-log.ts';
-import { createOpenCounter, everyOf } from '@matting/program/known-counters.ts';
-import { MetricSet } from '@matting/program/metric-set.ts';
+import { everyOf, MetricSet } from '@matting/program/metric-set.ts';
 import { GUARD_CAUSES } from '@matting/program/ports/grpc-guard.ts';
 import { ENDED_CAUSES } from '@matting/program/ports/http-guard.ts';
 import { collectProcessMetrics } from '@matting/program/process-metrics.ts';
@@ -62,11 +61,11 @@ const ATTEMPT_ENDS = [
 ];
 
 export class ControlMetrics extends MetricSet {
-  readonly #requests = createOpenCounter(
-    this.named('matting_control_http_requests_total', 'Answers of the public port'),
+  readonly #requests = this.openCounter(
+    'matting_control_http_requests_total',
+    'Answers of the public port',
     ['route', 'method', 'status', 'code'],
     // The routes come one by one (routeAdded).
-    [],
   );
   readonly #requestSeconds = this.histogram(
     'matting_control_http_request_duration_seconds',
@@ -74,8 +73,9 @@ export class ControlMetrics extends MetricSet {
     ['route', 'method'],
     [0.002, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120],
   );
-  readonly #jobs = createOpenCounter(
-    this.named('matting_control_jobs_total', 'Jobs that ended here'),
+  readonly #jobs = this.openCounter(
+    'matting_control_jobs_total',
+    'Jobs that ended here',
     ['outcome', 'mode', 'code', 'retryable'],
     JOB_ENDS,
   );
@@ -97,8 +97,9 @@ export class ControlMetrics extends MetricSet {
     ['mode'],
     [0.002, 0.005, 0.01, 0.025, 0.1, 0.5, 1, 5, 30, 120, 600, 3600],
   );
-  readonly #attempts = createOpenCounter(
-    this.named('matting_control_attempts_total', 'Attempts on nodes by how they ended'),
+  readonly #attempts = this.openCounter(
+    'matting_control_attempts_total',
+    'Attempts on nodes by how they ended',
     ['outcome', 'reason'],
     ATTEMPT_ENDS,
   );

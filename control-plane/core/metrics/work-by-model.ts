@@ -3,8 +3,7 @@
  * wait, by the model that jobs name (docs/scaling.md, "Start nodes on demand"). The names that the
  * operator offers are labels; jobs of any other name count as jobs that name none.
  */
-import type { KnownCounter } from '@matting/program/known-counters.ts';
-import type { GaugeValues, MetricSet } from '@matting/program/metric-set.ts';
+import type { GaugeValues, KnownCounter, MetricSet } from '@matting/program/metric-set.ts';
 import { isUnpaid, type Job } from '../jobs/job.ts';
 import type { QueuedWork } from '../jobs/job-queue.ts';
 import { queuedMegapixels } from '../jobs/queue-bound.ts';

@@ -15,6 +15,7 @@ import {
 } from '@matting/database/migrate.ts';
 import { probeDatabase, readRights } from '@matting/database/probe.ts';
 import { type Finding, failure, ok, reasonOf, warning } from '@matting/program/doctor/findings.ts';
+import { unlessMissing } from './disk-findings.ts';
 
 const SUBJECT = 'database';
 const MIGRATIONS = 'migrations';
@@ -86,10 +87,7 @@ function connectionOf({ dialect }: Database, databaseUrl: string): string {
 async function missingFile(databaseUrl: string): Promise<string | undefined> {
   if (!databaseUrl.startsWith('sqlite:')) return undefined;
   const file = databaseUrl.slice('sqlite:'.length);
-  const found = await stat(file).catch((error: NodeJS.ErrnoException) => {
-    if (error.code === 'ENOENT' || error.code === 'ENOTDIR') return undefined;
-    throw error;
-  });
+  const found = await stat(file).catch(unlessMissing);
   return found === undefined ? file : undefined;
 }
 

@@ -45,7 +45,7 @@ async function roomOf(place: string): Promise<Finding> {
   return bavail < FREE_SHARE_WARN * blocks ? warning(DISK, found, advice) : ok(DISK, found);
 }
 
-function unlessMissing(error: NodeJS.ErrnoException): undefined {
+export function unlessMissing(error: NodeJS.ErrnoException): undefined {
   if (error.code === 'ENOENT' || error.code === 'ENOTDIR') return undefined;
   throw error;
 }
