@@ -64,7 +64,6 @@ const PLAIN_MEAN: Constants = {
   shownAgainMin: 0,
   cellsMin: Number.POSITIVE_INFINITY,
   keptEnclosedMin: Number.POSITIVE_INFINITY,
-  sureKeptEnclosedMin: Number.POSITIVE_INFINITY,
 };
 const VALUES: Readonly<Partial<Record<keyof Constants, readonly number[]>>> = {
   opinionFrom: [0, 0.06, 0.085, 0.1, 0.12],
@@ -74,7 +73,6 @@ const VALUES: Readonly<Partial<Record<keyof Constants, readonly number[]>>> = {
   precisionMin: [0.85, 0.9, 0.95],
   sureFrom: [200, 230],
   keptEnclosedMin: [0.3, 0.5, 0.7, Number.POSITIVE_INFINITY],
-  sureKeptEnclosedMin: [0, 0.3, Number.POSITIVE_INFINITY],
 };
 /** Processor time on one thread to that of isnet at 1024 in int8; isnet's other size is 768. */
 const COSTS = { subject: 1, opinion: 0.39, secondLook: 0.56, refine: 0 } as const;

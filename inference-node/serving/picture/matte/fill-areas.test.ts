@@ -100,14 +100,6 @@ test('areas › what has more ground than body around it may fall below the firs
   t.deepEqual(fill([lone(200), lone(40)], undefined, lone(120)), lone(120));
 });
 
-test('areas › what the first look is nearly sure of stays where less than half around it is the body', t => {
-  // A strip at the body's side: the body on one side of it, the ground on three.
-  const strip = (value: number) => paint(square(20, 20, 60, 255), 80, 30, 12, 60, value);
-  const [sure, unsure] = [strip(240), strip(170)];
-  t.deepEqual(fill([sure, strip(0)], undefined, strip(120)), sure);
-  t.deepEqual(fill([unsure, strip(0)], undefined, strip(120)), strip(120));
-});
-
 test('areas › what the first look and an opinion call ground does not rise by a further look', t => {
   /** A ring, and what a look shows in its middle. */
   const ring = (middle: number) => paint(square(20, 20, 90, 255), 40, 40, 50, 50, middle);

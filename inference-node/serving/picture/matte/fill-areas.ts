@@ -31,8 +31,6 @@ export interface AreaRules {
    * with a look that is blind for it would be a hole. An edge has less than half.
    */
   readonly keptEnclosedMin: number;
-  /** The same share for the values of which the first look is nearly sure. */
-  readonly sureKeptEnclosedMin: number;
   /**
    * Middles up to which the first look and an opinion call an area ground: then no further look
    * makes it more than the first does.
@@ -54,14 +52,10 @@ export const AREA_RULES: AreaRules = {
   wideSureFrom: 254,
   wideEnclosedMin: 0.45,
   keptEnclosedMin: 0.5,
-  sureKeptEnclosedMin: 0.3,
   groundTo: 50,
   opinionGroundTo: 5,
 };
 
-/** The first look is not nearly sure up to the one, and is from the other on (0 to 255). */
-const NEARLY_SURE_ABOVE = 180;
-const NEARLY_SURE = 230;
 /** Cells of the long side of the planes that areas are found on. */
 const GRID_SIDE = 256;
 /** Cells from the ground in which an area may be its edge, so that a look's own value counts. */
@@ -85,12 +79,9 @@ export function fillAreas(
   const small = looks.map(({ source, decides }) => ({ alpha: resample(source, grid), decides }));
   const areas = findAreas(small, grid);
   if (areas.length === 0) return;
-  const { trusted, filled, kept, sureKept, ground } = decideAreas(areas, small, rules);
+  const { trusted, filled, kept, ground } = decideAreas(areas, small, rules);
   if (ground.length > 0) lower(merged, spread(cellsOf(ground), grid, size), looks[0]!);
   if (kept.length > 0) raise(merged, spread(cellsOf(kept), grid, size), looks.slice(0, 1));
-  if (sureKept.length > 0) {
-    raise(merged, spread(cellsOf(sureKept), grid, size), looks.slice(0, 1), NEARLY_SURE_VALUES);
-  }
   if (filled.length === 0) return;
   const cells = cellsOf(filled);
   const heard = looks.filter((_, index) => trusted[index]);
@@ -106,8 +97,6 @@ interface AreaDecisions {
   readonly filled: readonly Area[];
   /** Not filled, but never below the first look. */
   readonly kept: readonly Area[];
-  /** Never below the first look where it is nearly sure. */
-  readonly sureKept: readonly Area[];
   /** Never above the first look. */
   readonly ground: readonly Area[];
 }
@@ -120,11 +109,9 @@ function decideAreas(
   const trusted = trustedLooks(looks, areas, rules);
   const filled = areas.filter(area => isSubject(area, looks, trusted, rules));
   const left = areas.filter(area => !filled.includes(area));
-  const isKept = ({ enclosed }: Area) => enclosed >= rules.keptEnclosedMin;
-  const kept = left.filter(isKept);
-  const sureKept = left.filter(area => area.enclosed >= rules.sureKeptEnclosedMin && !isKept(area));
+  const kept = left.filter(({ enclosed }) => enclosed >= rules.keptEnclosedMin);
   const ground = left.filter(area => isGround(area, looks, trusted, rules));
-  return { trusted, filled, kept, sureKept, ground };
+  return { trusted, filled, kept, ground };
 }
 
 function cellsOf(areas: readonly Area[]): number[] {
@@ -138,27 +125,15 @@ function lower(merged: Uint8Array, { shares, from, to }: Spread, { alpha }: Look
   }
 }
 
-function raise(
-  merged: Uint8Array,
-  { shares, from, to }: Spread,
-  looks: readonly Look[],
-  values = OWN_VALUES,
-): void {
+function raise(merged: Uint8Array, { shares, from, to }: Spread, looks: readonly Look[]): void {
   for (const { alpha } of looks) {
     for (let i = from; i < to; i++) {
       const share = shares[i]!;
       if (share === 0 || alpha[i]! <= merged[i]!) continue;
-      merged[i] = Math.max(merged[i]!, Math.round((share * values[alpha[i]!]!) / 255));
+      merged[i] = Math.max(merged[i]!, Math.round((share * alpha[i]!) / 255));
     }
   }
 }
-
-const OWN_VALUES = Uint8Array.from({ length: 256 }, (_, value) => value);
-/** For each alpha itself where it is nearly sure, falling to 0 where it is not. */
-const NEARLY_SURE_VALUES = OWN_VALUES.map(value => {
-  const share = (value - NEARLY_SURE_ABOVE) / (NEARLY_SURE - NEARLY_SURE_ABOVE);
-  return Math.round(value * Math.min(1, Math.max(0, share)));
-});
 
 export function gridSize({ width, height }: Size): Size {
   const scale = Math.min(1, GRID_SIDE / Math.max(width, height));
