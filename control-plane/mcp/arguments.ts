@@ -8,7 +8,7 @@ import {
 import { malformed, OVERLONG, type TextValue, unknownField } from '@matting/http/body-fields.ts';
 import { idempotencyKeyIn } from '@matting/http/request-headers.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
-import { FINISHING_FIELDS, fieldKind } from '@matting/proto/contract/finishing/table.ts';
+import { FINISHING_FIELDS, fieldKind, rowOf } from '@matting/proto/contract/finishing/table.ts';
 import { isHintList } from '@matting/proto/contract/hints-fields.ts';
 import { URL_LENGTH_MAX } from '@matting/proto/contract/limits.ts';
 import { TEXT_BYTES_MAX } from './read-message.ts';
@@ -41,7 +41,10 @@ export type Arguments = Readonly<Record<string, unknown>>;
 /** A number in one of these is judged as the text of it. */
 const MEASURES: readonly string[] = FINISHING_FIELDS.filter(field => fieldKind(field) === 'text');
 /** 0 is a value of these, if another argument gives it an effect. */
-const ZERO_IS_A_VALUE: readonly string[] = ['crop_margin', 'position', 'shadow_blur'];
+const ZERO_IS_A_VALUE: readonly string[] = [
+  ...['crop_margin', 'position'],
+  ...FINISHING_FIELDS.filter(field => rowOf(field).number?.min === 0),
+];
 /** Without a unit they can only mean a percentage. */
 const PERCENTAGES: readonly string[] = ['scale', 'position'];
 
