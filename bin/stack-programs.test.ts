@@ -9,7 +9,7 @@ test('reads need no Idempotency-Key, unless the operator says so', t => {
   t.is(neededBy({ MATTING_READS_REQUIRE_IDEMPOTENCY_KEY: 'true' }), 'true');
 });
 
-test('callbacks reach this machine where it alone can call, and as the operator says', t => {
+test('callbacks reach this machine if only it can call, and otherwise as the operator says', t => {
   const networksOf = (env: Record<string, string>) => {
     const given = controlPlaneEnv(loadSupervisorConfig(env));
     return [given.MATTING_ALLOW_HTTP_CALLBACKS, given.MATTING_ALLOWED_NETWORKS];

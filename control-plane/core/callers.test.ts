@@ -105,7 +105,7 @@ test('rates › kinds and accounts are counted apart', async t => {
   t.true((await limits.take('other', 'submissions')).allowed);
 });
 
-test('rates › what a caller gets: the limit, what remains, when the next window begins', async t => {
+test('rates › give a caller the limit, the rest and the start of the next window', async t => {
   const { quotas, limits } = opened({ submissions: 120, reads: 1 });
   quotas.now = START + 30_500;
   const remaining: number[] = [];
@@ -120,7 +120,7 @@ test('rates › what a caller gets: the limit, what remains, when the next windo
   t.deepEqual(remaining, [...falling, 0, 0]);
 });
 
-test('rates › what other replicas spent shows with the next lease', async t => {
+test('rates › show the requests at other replicas with the next lease', async t => {
   const { quotas, limits } = opened({ submissions: 120, reads: 1 });
   await takenBy(new RateLimits(quotas, { submissions: 120, reads: 1 }), 100);
   const first = await limits.take('acme', 'submissions');
@@ -132,7 +132,7 @@ test('rates › what other replicas spent shows with the next lease', async t =>
   t.is(await takenBy(limits, 100), 17);
 });
 
-test('rates › a new window is learnt from the database, also where ours has not ended yet', async t => {
+test('rates › take a new window from the database, even before the own one has ended', async t => {
   const { quotas, limits } = opened({ submissions: 2, reads: 60 });
   t.is(await takenBy(limits, 5, 'reads'), 5);
   quotas.now = START + RATE_WINDOW_MS;
@@ -246,7 +246,7 @@ test('uses of keys › a key that is used all the time is written once, until it
   t.deepEqual(written[2], ['a'], 'what is left at the end');
 });
 
-test('uses of keys › what could not be written is tried again', async t => {
+test('uses of keys › that could not be written are written later', async t => {
   const { written, state, store } = recorder();
   const uses = new KeyUses(store);
   const failed: unknown[] = [];
@@ -286,7 +286,7 @@ test('places of readers › an account alone reads as much as one account may', 
   t.deepEqual(fill(new ResultReaders(BOUNDS), 'a'), { held: 8, code: 'RATE_LIMITED' });
 });
 
-test('places of readers › accounts that take all they can leave a place for one that comes', t => {
+test('slots of readers › are left free for a new account by accounts that take all they can', t => {
   const readers = new ResultReaders(BOUNDS);
   fill(readers, 'a');
   t.deepEqual(fill(readers, 'b'), { held: 4, code: 'SERVICE_UNAVAILABLE' });

@@ -66,7 +66,7 @@ test('a share of the queue › who is refused is over it in a queue over its bou
   });
 });
 
-test('a share of the queue › what others queue beyond it does not lengthen Retry-After', t => {
+test('a share of the queue › is what Retry-After counts, not the jobs of others', t => {
   const pace = { megapixelsPerS: 2, fetchMsMax: 60_000 };
   holds(t, [anyQueue, anyOthers, fc.nat(1e6)], (caller, others, more) => {
     const ahead = aheadOf(CALLER, queuesOf(caller, others), MAX);
@@ -111,7 +111,7 @@ test('a rate › a lease never goes beyond the limit', t => {
   t.deepEqual(leased(95, 10), { windowStartMs: START, leased: 105, granted: 0 });
 });
 
-test('a rate › a window starts empty, and what belongs to another one is void', t => {
+test('a rate › starts each window empty, and ignores counts of another window', t => {
   const next = START + RATE_WINDOW_MS;
   const full = { windowStartMs: START, leased: 100 };
   const fresh = { windowStartMs: next, leased: 10, granted: 10 };

@@ -51,7 +51,7 @@ function holdLease(t: ExecutionContext): void {
   });
 }
 
-test('a held lease › is renewed in full long before it ends, as long as the work goes on', async t => {
+test('a held lease › is renewed in full long before it ends, as long as the work runs', async t => {
   holdLease(t);
   t.true(2 * LEASE_RENEW_MS < LEASE_MS, 'a renewal may fail');
   for (let round = 1; round <= 5; round++) {
@@ -176,7 +176,7 @@ test('the acceptance gate › shuts when no node was routable for longer than th
   await t.notThrowsAsync(acceptance.requireOpen(CALLER));
 });
 
-test('the acceptance gate › takes work without any node where nodes come on demand, up to the same bounds', async t => {
+test('the acceptance gate › accepts jobs without a node if nodes come on demand, within the same bounds', async t => {
   const state = { megapixels: 0, nowMs: 0 };
   const { acceptance } = gate(state);
   await acceptance.requireOpen(CALLER);

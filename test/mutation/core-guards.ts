@@ -12,17 +12,17 @@ control-plane/core/attempts/claimed-job.ts by control-plane/core/attempts/thumbn
 #removeResult | await this.#removeBlob(thumbnailBlob | goes with the result of an attempt that was overtaken
 #storeThumbnail | if (await | that the storage does not take is none, and the job succeeds and is charged
 control-plane/core/attempts/held-lease.ts by control-plane/core/loops-and-gates.test.ts
-constructor | => void | a held lease › is renewed in full long before it ends, as long as the work goes on
+constructor | => void | a held lease › is renewed in full long before it ends, as long as the work runs
 control-plane/core/attempts/result-blob.ts by control-plane/core/attempts/attempts.test.ts
-commit | await this.#requireStored | a result that is streamed › is not charged where the storage took it and has nothing of it
-control-plane/core/dispatch/advertised-nodes.ts by control-plane/core/dispatch/pick-node.test.ts: the nodes whose word counts
-nodes | are not known within the first grace
-#look | > graceMs | are those that were there within the grace, and no others
+commit | await this.#requireStored | a result that is streamed › is not charged if the storage took it and has nothing of it
+control-plane/core/dispatch/advertised-nodes.ts by control-plane/core/dispatch/pick-node.test.ts: the advertised nodes
+nodes | are unknown within the first grace period
+#look | > graceMs | are those that were there within the grace period, and no others
 control-plane/core/dispatch/dispatch-core.ts by control-plane/core/dispatch/dispatch-core.test.ts
-#incapableFailure | if (incapable | a job that no node alive can do, where others may come › causes no round by itself: only another node helps it, and that is polled for
+#incapableFailure | if (incapable | a job that no live node can do while others may come › causes no round by itself: the poll notices a new node
 leaves | >= eachMax | a round › knows that behind a full listing more may wait, though all of it began
 #place | || ! | an unpaid job › waits while any that is paid for waits for a node, however old it is
-#hasUnpaidSlot | max(1 | an unpaid job › leaves three places in four to what is paid for
+#hasUnpaidSlot | max(1 | an unpaid job › leaves three slots of four to paid jobs
 control-plane/core/dispatch/fair-order.ts by control-plane/core/dispatch/job-turns.test.ts
 orderJobs | isUnpaid | orderJobs › puts unpaid jobs behind all others, however old
 control-plane/core/dispatch/job-needs.ts by control-plane/core/dispatch/pick-node.test.ts
@@ -37,7 +37,7 @@ control-plane/core/dispatch/job-run.ts by control-plane/object-storage/direct/di
 #attempt | === 'another | for the result has the picture streamed under another fence
 #noteOutcome | paths?.failed | has the picture streamed at once, and the next ones too, for a while
 control-plane/core/dispatch/known-lanes.ts by control-plane/core/dispatch/job-turns.test.ts
-chooseLanes | ? 2 : | chooseLanes › reads no lane of unpaid jobs while one that is paid for is left out
+chooseLanes | ? 2 : | chooseLanes › reads no lane of unpaid jobs while a paid one is left out
 control-plane/core/dispatch/large-turns.ts by control-plane/core/dispatch/large-turns.test.ts
 openTo | filter | an image that has waited for memory has the node for itself, until it begins
 #end | this.#nextAtMs | an image that has waited for memory has the node for itself, until it begins
@@ -50,7 +50,7 @@ fetchImage | ? INPUT_IMAGE | a background › has bounds of its own, and says in
 control-plane/core/http/header-checks.ts by control-plane/core/accounts/account.test.ts
 requireRate | === 'submissions' | a rate of its own › refuses a key beyond it, and takes nothing of the account’s then
 control-plane/core/http/operator-app.ts by control-plane/core/http/operator-app.test.ts
-requireChosen | || ! | metrics › need no key where their reader chose to ask
+requireChosen | || ! | metrics › need no key if their reader chose the address
 control-plane/core/http/operator-app.ts by control-plane/portal/session/half-sent-forms.test.ts
 buildOperatorApp | awaitBodies | half-sent forms on the operator's port › from one network keep no scraper and no key out
 control-plane/core/http/public-app.ts by test/contract/access.test.ts
@@ -78,10 +78,10 @@ store | && holds | the fence of a job on sqlite › an input that was stored und
 control-plane/core/jobs/leases.ts by control-plane/core/jobs/job-store.test.ts
 inputStored | queuedFramePixels | jobs with finishing on sqlite › count as the rule of frames has it, before their image is there and after
 control-plane/core/keys/authenticate.ts by control-plane/core/accounts/account.test.ts
-refusalOfKey | !== undefined && !scopes | scopes › read alone opens what it names and nothing else
+refusalOfKey | !== undefined && !scopes | scopes › read alone opens its own routes and no other
 refusalOfKey | !== undefined && !isIpInNetworks | networks › let in who is in one of them, by the address of the connection
 control-plane/core/keys/authenticate.ts by control-plane/core/keys/accounts.test.ts: policies of keys on sqlite
-knownFromRow | > 0 ? owner | a key is refused from its expiry on, and told when that was
+knownFromRow | > 0 ? owner | a key is refused from its expiry on, with the time
 knownFromRow | > 0 ? { | previousLeftMs > 0 ? previousLeftMs | two secrets go on while a key is rotated, each to its end, and no memory outlives one
 KnownKeys.authenticate | return ofSecret | two secrets go on while a key is rotated, each to its end, and no memory outlives one
 KnownKeys.#read | where('purpose' | a key of the service itself is in no list, and opens nothing
@@ -105,7 +105,7 @@ countOfNewCap | === cap | the count of a cap › is kept where only the credits 
 control-plane/core/keys/read-api-keys.ts by control-plane/core/keys/manage-keys.test.ts
 findApiKey | === undefined || | another account › sees none of it, and changes none of it
 control-plane/core/ledger/ledger-comparisons.ts by control-plane/core/ledger/ledger-audit.test.ts
-ENTRY_IS_SOUND | the ledger's audit on sqlite › names accounts that entries alone have, and counts what it does not list
+ENTRY_IS_SOUND | the ledger's audit on sqlite › names accounts that only entries have, and counts faults beyond its list
 ENTRY_IS_SOUND | is null then 1 | the ledger's audit on sqlite › both audits find a missing, an extra and a changed entry
 ENTRY_IS_SOUND | <> ledger_entries | the ledger's audit on sqlite › both audits find another account's job, and a playground job with an entry
 readSums | where('playground_day' | the ledger's audit on sqlite › both audits find another account's job, and a playground job with an entry
@@ -135,17 +135,17 @@ outcomeOf | || about | two replicas on sqlite › remove.bg › takes a region t
 control-plane/core/nodes/fleet.ts by control-plane/core/models/dispatched.test.ts
 #countSums | ofStandingSum | a node with another sum than most gets no job of that name
 control-plane/core/nodes/matte-client-call.ts by control-plane/core/attempts/attempts.test.ts
-requireFinished | if (isSame | an answer without what was asked for › is nothing where a step is missing of it
+requireFinished | if (isSame | an incomplete answer › that lacks a step is dropped
 control-plane/core/nodes/matte-client-call.ts by control-plane/core/attempts/thumbnails.test.ts
-isThumbnail | && length | a thumbnail › is none where the node sends too many bytes of it, and the job succeeds
+isThumbnail | && length | a thumbnail › is left out if the node sends too many bytes of it, and the job succeeds
 control-plane/core/nodes/matte-client-call.ts by control-plane/core/models/dispatched.test.ts
-headerMessage | selectableSha256 | the header names a plan or a model, with its sum, and nothing where the request names none
+headerMessage | selectableSha256 | the header names the request’s plan or model with its checksum, or nothing
 control-plane/core/nodes/matte-client-call.ts by control-plane/core/nodes/node-client.test.ts
-#requirePlaced | if (wrong | a direct call › whose result is not what the storage has is the node's fault
+#requirePlaced | if (wrong | a direct call › whose result differs from the stored one is the node's fault
 control-plane/core/nodes/node-view.ts by control-plane/core/dispatch/model-costs.test.ts
 end | !== undefined) { | a job that names a model › that is refused keeps its model away until the next report, and nothing else
 control-plane/core/nodes/node-view.ts by control-plane/core/dispatch/pick-node.test.ts
-end | === 'for-all' | a node that refused › for want of memory gets nothing as large until it reports, and what is smaller at once
+end | === 'for-all' | a node that refused › for want of memory gets smaller images at once, and no image as large before its next report
 control-plane/core/open-resources.ts by control-plane/core/webhooks/callbacks.test.ts
 renderOutboxBody | sealText | a job shows its callback in every state, the notification does not
 control-plane/core/rates/rate-limits.ts by control-plane/core/callers.test.ts
@@ -167,8 +167,8 @@ repay | repayment waits for open corrections, and then ends the family
   + .set({ kept_until: 9e15 })
 repay | === 'succeeded' | a loss that a later correction made good is settled without a credit
 control-plane/core/results/lost-results.ts by control-plane/core/results/results.test.ts
-#lacksNewest | !== undefined) | no lost result › is one of a storage that is not there, or lost all it had at once
-judge | await blobs.check | no lost result › is one of a storage that cannot be written
+#lacksNewest | !== undefined) | a result is not lost › if the storage is away, or lost all its files at once
+judge | await blobs.check | a result is not lost › if the storage cannot be written
 control-plane/core/results/repay-lost.ts by control-plane/test/repay-lost.test.ts
 repayLost | lost results on sqlite › takes results of a storage without the newest for lost only where it is told so once more
 control-plane/core/results/result-download.ts by control-plane/core/http/callers.test.ts: callers who take the picture as their answer
@@ -207,7 +207,7 @@ control-plane/core/submission/submit-matting.ts by control-plane/portal/playgrou
 control-plane/core/submission/submit-matting.ts by control-plane/test/compose/replicas.test.ts
 #find | !isForgotten | two replicas on sqlite › remove.bg › replays for ten minutes, then makes one new job of requests on both replicas
 control-plane/core/submission/upload-slot.ts by control-plane/core/http/forms.test.ts
-closed | === 0 | a background › needs no place beside that of its picture, so that two requests never wait for each other
+closed | === 0 | a background › shares its picture’s slot, so that two requests never wait for each other
 control-plane/core/submission/upload-slot.ts by control-plane/core/submission/forms.test.ts
 openWriter | a picture and its background take one place, given back once
 control-plane/core/submission/upload-slot.ts by control-plane/core/submission/waiting-uploads.test.ts
@@ -216,19 +216,19 @@ control-plane/core/submission/upload-slot.ts by control-plane/core/submission/wa
   + if (body === undefined || body !== null) return await this.#slots.take(use);
 gather | if ( | a picture and its background › gather one after the other, and lose no byte of either
 control-plane/core/transactions/job-completion.ts by control-plane/core/attempts/job-leases.test.ts
-finishIn | || job | jobs on sqlite › leases › claimed anew by the same replica are void for its own earlier claim
+finishIn | || job | jobs on sqlite › leases › claimed again by the same replica are void for its own earlier claim
 finishIn | || ! | the fence of a job on sqlite › a job is ended by the holder of its lease alone
 finishIn | || ! | jobs on sqlite › endings › a job that no node admitted cannot succeed
 SUCCEEDS_FROM | jobs on sqlite › endings › a job that no node admitted cannot succeed
   - ['running']
   + ['accepted', 'fetching', 'ready', 'running']
-finishIn | if (job.finishedAtMs | jobs on sqlite › endings › success said twice is one success; another ending is refused
-succeed.ending.happened | && job | jobs on sqlite › endings › success said twice is one success; another ending is refused
+finishIn | if (job.finishedAtMs | jobs on sqlite › endings › a repeated success is one success; another ending is refused
+succeed.ending.happened | && job | jobs on sqlite › endings › a repeated success is one success; another ending is refused
 finish | transact | jobs on sqlite › endings › a body that cannot be rendered leaves job and money as they were
 fail | ...( | jobs on sqlite › endings › a retryable failure frees the key, and the next request is a new job
 fail | ? { idempotency_key_hash | jobs on sqlite › endings › failure returns the credit from every open state, and is replayed
 closingBy | where('fence' | the fence of a job on mysql › an ending that is overtaken by its own replica ends nothing
-closingBy | where('lease_holder' | the fence of a job on mysql › an ending whose lease is given back meanwhile ends nothing
+closingBy | where('lease_holder' | the fence of a job on mysql › a job does not end under a lease that was given back meanwhile
 control-plane/core/transactions/job-completion.ts by control-plane/core/keys/accounts.test.ts: policies of keys on sqlite
 endJob | 'release' | && job | a released credit returns to the cap, a charged one does not
 control-plane/core/transactions/job-completion.ts by control-plane/portal/playground/allowance.test.ts
@@ -272,9 +272,9 @@ refusalOf | < OPEN_BATCHES_MAX | is refused beyond so many open ones of an accou
 control-plane/core/transactions/job-submission.ts by control-plane/core/transactions/batches.test.ts: a batch on sqlite
 insertJob | batch !== undefined | and a job that race for one key are never both made
 control-plane/core/transactions/settled-steps.ts by control-plane/core/jobs/settled.test.ts: a step of a job's end on sqlite
-#guarded | await tx.executeQuery(ROLLBACK | is left out alone where it throws
+#guarded | await tx.executeQuery(ROLLBACK | is left out alone if it throws
 run | < STEP_ENDS_MAX | is left out with all others once it has ended the transaction twice
-run | await tx | is left out alone where it throws
+run | await tx | is left out alone if it throws
 control-plane/core/webhooks/due-messages.ts by control-plane/portal/alerts/alerts-and-mails.test.ts: turns of mails on sqlite
 listDue | if (met | go round the accounts, one mail each
 listDue | === HEAD_MAX ? | reach everybody past accounts with more mails than are looked at

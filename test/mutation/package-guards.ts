@@ -31,7 +31,7 @@ leftMs | min( | half-sent forms on the public port › have some seconds in all
 control-plane/http/body-fields.ts by control-plane/core/http/bodies.test.ts
 parametersOf | if (pairs | bounds › a query of empty pairs is refused at the bound
 control-plane/http/connections.ts by control-plane/core/http/sockets.test.ts
-watchConnections | bodies whose end something before us may see elsewhere
+watchConnections | bodies whose length a proxy may read differently
   - if (isFramedOtherwise(request)) {
   + if (isFramedOtherwise(request) && request.url === undefined) {
 control-plane/http/connections.ts by control-plane/portal/session/half-sent-forms.test.ts

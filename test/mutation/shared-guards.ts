@@ -50,7 +50,7 @@ program/ports/grpc-guard.ts by control-plane/core/nodes/registry-server.test.ts
 program/ports/grpc-guard.ts by inference-node/serving/grpc/strangers.test.ts
 watch | initialWindowSize | a call with a wrong token › that sends its file at once hears why, in messages of a megabyte
 program/ports/http-guard.ts by control-plane/core/http/callers.test.ts: readers of result links
-tooMany | > unreadBytesMax | > one.bytes | whose answers hold too much go slowest first, of the account that holds most
+tooMany | > unreadBytesMax | > one.bytes | that hold too much memory are cut off, the slowest of the largest account first
 program/ports/http-guard.ts by program/ports/test/http-guard.test.ts
 awaitBody | > max | bodies on their way › of the network with most of them go first, its oldest before the others
 #least | get( | bodies on their way › that are whole and unread are never the ones to go

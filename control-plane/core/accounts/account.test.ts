@@ -65,7 +65,7 @@ const scopeOf = {
 };
 
 for (const scope of ['submit', 'read', 'account'] as const) {
-  test(`scopes › ${scope} alone opens what it names and nothing else`, async t => {
+  test(`scopes › ${scope} alone opens its own routes and no other`, async t => {
     const headers = await keyed({ scopes: [scope] });
     for (const name of Object.keys(asks) as (keyof typeof asks)[]) {
       const answer = await asks[name](headers);
@@ -116,7 +116,7 @@ test('networks behind a proxy › are compared with whom a proxy that is named h
   t.is(await statusFrom('unknown'), 403);
 });
 
-test('caps › refuse what would be over them, not the account’s other keys, and no replay', async t => {
+test('caps › refuse a job over the cap, but neither the account’s other keys nor replays', async t => {
   const headers = await keyed({ cap: { credits: 2, period: 'day' } });
   const again = { ...headers, 'idempotency-key': 'the first' };
   const first = await app.post(JOBS, imageBody(), again);
@@ -140,7 +140,7 @@ test('caps › refuse what would be over them, not the account’s other keys, a
   t.deepEqual(await app.stores.ledger.check(), []);
 });
 
-test('caps › are shown with what they have counted', async t => {
+test('caps › are shown with their count', async t => {
   const headers = await keyed({
     cap: { credits: 9, period: 'total' },
     scopes: ['submit', 'account'],
@@ -179,7 +179,7 @@ test('a rate of its own › refuses a key beyond it, and takes nothing of the ac
   t.is((await app.get('/v1/account', headers)).statusCode, 200, 'reads have no such rate');
 });
 
-test('the end of a key › is told to who has it', async t => {
+test('the expiry of a key › is shown to the key’s holder', async t => {
   const { key, token } = await app.stores.apiKeys.create(app.accountId, 'ends', {
     expiresInMs: 1,
   });
@@ -195,7 +195,7 @@ test('the end of a key › is told to who has it', async t => {
   t.regex(detail, new RegExp(`expired at ${at}`));
 });
 
-test('a use is noted where the key may do what it is used for', async t => {
+test('the use of a key is recorded only if the key has the right', async t => {
   const { key, token } = await app.stores.apiKeys.create(app.accountId, 'used', {
     policy: { scopes: ['account'] },
   });

@@ -64,7 +64,7 @@ const lyingStores: readonly (readonly [string, () => BlobStore])[] = [
   ['has another checksum', () => storageSaying(right, '00'.repeat(32))],
 ];
 for (const [what, storage] of lyingStores) {
-  test(`a result that is streamed › is not charged where the storage took it and ${what}`, async t => {
+  test(`a result that is streamed › is not charged if the storage took it and ${what}`, async t => {
     await harness.addNode(wellDone);
     await harness.startReplica({ blobs: storage() });
     const job = await harness.done();
@@ -74,7 +74,7 @@ for (const [what, storage] of lyingStores) {
   });
 }
 
-test('a result that is streamed › is charged where the storage shows the checksum of what was received', async t => {
+test('a result that is streamed › is charged if the storage shows the checksum of the received bytes', async t => {
   const picture = randomBytes(1000);
   await harness.addNode(wellDone);
   const sha256 = createHash('sha256').update(cutOutOf(picture)).digest('hex');
@@ -215,7 +215,7 @@ test('an attempt on a node › that fails again and again takes its node out, an
   await harness.assertMoneySettled({ charged: 8 });
 });
 
-test('an attempt on a node › whose input is read wrong is made again once, and no more', async t => {
+test('an attempt on a node › whose input is read wrong is repeated once, and no more', async t => {
   for (const [faults, state] of [
     [1, 'succeeded'],
     [2, 'failed'],
@@ -245,7 +245,7 @@ test('an attempt on a node › whose input is read wrong is made again once, and
   }
 });
 
-test('an attempt on a node › whose input is gone from the storage fails the job, which may be sent again', async t => {
+test('an attempt on a node › whose input is gone from the storage fails the job, with a retry allowed', async t => {
   const node = await harness.addNode();
   await harness.startReplica();
   // Nothing goes there until its engine is back.
@@ -300,7 +300,7 @@ for (const [what, script] of Object.entries(broken)) {
   });
 }
 
-test('a result › of two megabytes arrives whole, with what is known of it', async t => {
+test('a result › of two megabytes arrives whole, with its facts', async t => {
   await harness.addNode();
   const replica = await harness.startReplica();
   const bytes = randomBytes(2 * 1024 * 1024);
@@ -462,7 +462,7 @@ for (const { asks, sees, ends } of [
   });
 }
 
-test('a job with finishing › names its format and kind, and asks for the echo where nothing else is asked', async t => {
+test('a job with finishing › names its format and kind, and sends empty fields to get the echo', async t => {
   const node = await joined();
   await harness.startReplica();
   const jpeg = await harness.done({ asked: WHITE_JPEG });
@@ -496,7 +496,7 @@ const LIES: readonly [what: string, changes: Partial<ResultHeader>][] = [
 ];
 
 for (const [what, changes] of LIES) {
-  test(`an answer without what was asked for › is nothing where a node ${what}: another node does it`, async t => {
+  test(`an incomplete answer › from a node that ${what} is dropped, and another node does the job`, async t => {
     const liar = await joined(exchange => exchange.cutOut(changes));
     const { observed } = await harness.startReplica();
     const id = await harness.submit({ asked: WHITE_JPEG });
@@ -510,7 +510,7 @@ for (const [what, changes] of LIES) {
   });
 }
 
-test('an answer without what was asked for › is nothing where a step is missing of it', async t => {
+test('an incomplete answer › that lacks a step is dropped', async t => {
   const liar = await joined(async exchange => {
     const { finishing } = exchange.header;
     assert.ok(finishing);
@@ -534,7 +534,7 @@ test('a background by its URL › is downloaded after the image, and goes to the
   t.deepEqual([job.takeovers, job.background], [0, null]);
 });
 
-test('a background by its URL › is all that is downloaded again where a replica goes away between the two', async t => {
+test('a background by its URL › alone is downloaded again if a replica dies between the two downloads', async t => {
   await joined();
   const first = await harness.startReplica({
     fetcher: fetcher(BACKGROUND, Promise.withResolvers<void>().promise),
@@ -567,7 +567,7 @@ test('a background by its URL › that cannot be had ends the job, costs nothing
   await harness.assertMoneySettled({ charged: 0 });
 });
 
-test('an image by its URL that shows what the fields make of it › ends the job by the name of the field, and no node is asked', async t => {
+test('an image by its URL that the fields make too large › fails the job by the name of the field, without a node', async t => {
   const node = await joined();
   await harness.startReplica({ fetcher: fetcher() });
   const { finishing } = WITH_PICTURE;
@@ -616,7 +616,7 @@ const cases: readonly [string, SourceFetcher, string, RegExp][] = [
   ],
 ];
 for (const [what, source, code, detail] of cases) {
-  test(`an image by its URL that no node can do › ${what} ends with the image's own code, for good, and without a charge`, async t => {
+  test(`an image by its URL that no node can do › ${what} fails for good with the image's own code, and without a charge`, async t => {
     const node = await joinedWith({ limits: { ...LIMITS, megapixelsAloneMax: 60 } });
     await harness.startReplica({ ...NO_FIRST_GRACE, fetcher: source });
     const job = await harness.done({ url: IMAGE_URL });

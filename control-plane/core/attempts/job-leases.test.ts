@@ -85,7 +85,7 @@ onBalancedStores(test, 'jobs', (test, { database, stores }) => {
     t.true(await stores.jobs.succeed(won!.claim, resultOf(won!.claim), HOUR_MS, {}));
   });
 
-  test('leases › claimed anew by the same replica are void for its own earlier claim', async t => {
+  test('leases › claimed again by the same replica are void for its own earlier claim', async t => {
     const { job, claim: old } = await runningOf(stores);
     await stores.jobs.renew(old, 0);
     const young = await claimed(stores, job, { holder: old.holder });
@@ -194,7 +194,7 @@ onBalancedStores(test, 'jobs', (test, { database, stores }) => {
     t.truthy(await stores.jobs.succeed(claim, result, HOUR_MS, {}), 'said twice');
   });
 
-  test('endings › success said twice is one success; another ending is refused', async t => {
+  test('endings › a repeated success is one success; another ending is refused', async t => {
     const { account, claim } = await runningOf(stores);
     const result = resultOf(claim);
     t.true(await stores.jobs.succeed(claim, result, HOUR_MS, {}));
@@ -385,7 +385,7 @@ onBalancedStores(test, 'the fence of a job', (test, { dialect, database, replica
     t.is((await reread(stores, job.id)).state, 'running');
   });
 
-  test('an ending whose lease is given back meanwhile ends nothing', async t => {
+  test('a job does not end under a lease that was given back meanwhile', async t => {
     const { job, claim } = await running(stores, newJob(await fundedAccount(stores, 1)));
     const slow = withActAfter(database, 'SelectQueryNode', async () => {
       t.truthy(await stores.jobs.release(claim));

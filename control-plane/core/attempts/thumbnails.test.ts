@@ -32,7 +32,7 @@ for (const [what, thumbnail] of [
   ['makes none', undefined],
   ['sends too many bytes of it', Buffer.alloc(THUMBNAIL_BYTES_MAX + 1)],
 ] as const) {
-  test(`a thumbnail › is none where the node ${what}, and the job succeeds`, async t => {
+  test(`a thumbnail › is left out if the node ${what}, and the job succeeds`, async t => {
     await harness.addNode(withThumbnail(thumbnail));
     await harness.startReplica();
     const job = await harness.done();

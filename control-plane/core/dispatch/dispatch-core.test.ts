@@ -104,13 +104,13 @@ function occupy(estimatedWaitMs: number): void {
   node?.take({ ...REPORT, imagesInFlight: 1, estimatedWaitMs }, nowMs);
 }
 
-test('a job that is submitted › is placed at once where no job waits before it', t => {
+test('a job that is submitted › begins at once if no job waits before it', t => {
   const one = job();
   t.deepEqual(begun(core.submitted(one)), [`${one.id} node`]);
   t.is(node?.snapshot()?.ownImages, 1, 'its room is taken');
 });
 
-test('a job that is submitted › waits behind those that wait, and costs a round only where there is room', t => {
+test('a job that is submitted › waits behind earlier jobs, and causes a round only if there is room', t => {
   occupy(500);
   round();
   const first = core.submitted(job());
@@ -120,7 +120,7 @@ test('a job that is submitted › waits behind those that wait, and costs a roun
   t.deepEqual(core.submitted(job()), { placed: [], wakeInMs: undefined });
 });
 
-test('a job that is submitted › downloads at once where there is a place, and wakes a round only where there is one', t => {
+test('a job that is submitted › downloads at once, and wakes a round, only if a slot is free', t => {
   round();
   const one = download();
   t.deepEqual(begun(core.submitted(one)), [`${one.id} download`]);
@@ -141,7 +141,7 @@ test('a round › is needed at first, and then only for a cause', t => {
   t.is(round(), undefined);
 });
 
-test('a round › places what an engine would take about when it arrives, and knows that the rest waits', t => {
+test('a round › begins the jobs that an engine is about to take, and remembers that others wait', t => {
   const many = Array.from({ length: 5 }, () => job());
   const other = job({ accountId: 'b', apiKeyId: 'b-1' });
   t.deepEqual(begun(round(...many, other)), [`${many[0]?.id} node`]);
@@ -160,7 +160,7 @@ test('a round › knows that behind a full listing more may wait, though all of 
   t.true(core.nodesAwaited);
 });
 
-test('a round › counts what already runs when turns are made', t => {
+test('a round › counts running jobs when it orders accounts', t => {
   const [first, second] = [job(), job()];
   const other = job({ accountId: 'b', apiKeyId: 'b-1' });
   core.submitted(first);
@@ -177,12 +177,12 @@ test('a round › places nothing twice', t => {
   t.deepEqual(begun(round(one)), []);
 });
 
-test('a round › leaves a report without consequence where no job waits', t => {
+test('a round › is not caused by a report while no job waits', t => {
   round();
   t.is(core.roomChanged('reported'), undefined);
 });
 
-test('a round › ends what is due to fail', t => {
+test('a round › fails jobs that are due to fail', t => {
   const doomed = job({ takeovers: 10 });
   const step = round(doomed);
   t.deepEqual(begun(step), [`${doomed.id} failure`]);
@@ -216,7 +216,7 @@ test('a round › leaves downloads without a place, and jobs of full hosts, to a
   t.deepEqual(core.chooseLanes(), { lanes: [], all: true }, 'no place for any');
 });
 
-test('a round › reads further lanes at once where those it read were empty', t => {
+test('a round › reads further lanes at once if the first ones were empty', t => {
   const many = Array.from({ length: LANES_MAX + 1 }, (_, at) => job({ apiKeyId: `a-${at}` }));
   t.truthy(core.beginRound());
   core.lanesRead(many.map(laneOf));
@@ -238,7 +238,7 @@ test('a round › does not forget while it is under way that jobs waited before 
   t.false(core.nodesAwaited);
 });
 
-test('a job whose run ended › open waits again, and is ended with what its lost attempts made due', t => {
+test('a job whose run ended › open waits again, and fails once it lost enough attempts', t => {
   const one = job();
   core.submitted(one);
   round();
@@ -248,7 +248,7 @@ test('a job whose run ended › open waits again, and is ended with what its los
   t.is(core.memories.find(one.id), undefined);
 });
 
-test('a job whose run ended › with refusals only is left alone for a while', t => {
+test('a job whose run ended › with refusals only is not tried for a while', t => {
   const one = job();
   core.submitted(one);
   core.memories.claimRefused(one.id);
@@ -277,7 +277,7 @@ const prepare = () => {
   core = coreWith(undefined);
 };
 
-test('a job that no node alive can do, where others may come › waits as long as any job may', t => {
+test('a job that no live node can do while others may come › waits as long as any job may', t => {
   prepare();
   const odd = jxl();
   nowMs = 3_600_000 - 1;
@@ -287,7 +287,7 @@ test('a job that no node alive can do, where others may come › waits as long a
   t.deepEqual(begun(round({ ...odd, readAtMs: nowMs })), [`${odd.id} failure`]);
 });
 
-test('a job that no node alive can do, where others may come › causes no round by itself: only another node helps it, and that is polled for', t => {
+test('a job that no live node can do while others may come › causes no round by itself: the poll notices a new node', t => {
   prepare();
   round();
   const odd = jxl();
@@ -302,7 +302,7 @@ test('a job that no node alive can do, where others may come › causes no round
   t.deepEqual(begun(round(odd)), [`${odd.id} node`]);
 });
 
-test('a job that no node alive can do, where others may come › holds up nobody: neither paid nor unpaid jobs', t => {
+test('a job that no live node can do while others may come › delays neither paid nor unpaid jobs', t => {
   prepare();
   round();
   core.submitted(jxl());
@@ -407,7 +407,7 @@ test('an unpaid job › waits while any that is paid for waits for a node, howev
   t.deepEqual(begun(round(old)), [`${old.id} node`], 'the others are gone');
 });
 
-test('an unpaid job › does not make one that is paid for wait for a round', t => {
+test('an unpaid job › does not delay a paid job by a round', t => {
   occupy(10_000);
   core.submitted(unpaid());
   node = freeNode();
@@ -415,7 +415,7 @@ test('an unpaid job › does not make one that is paid for wait for a round', t 
   t.deepEqual(begun(core.submitted(paid)), [`${paid.id} node`]);
 });
 
-test('an unpaid job › leaves three places in four to what is paid for', t => {
+test('an unpaid job › leaves three slots of four to paid jobs', t => {
   node = freeNode(4);
   const some = Array.from({ length: 4 }, () => unpaid());
   t.is(round(...some)?.placed.length, 1);

@@ -141,7 +141,7 @@ test('a database that is away › for a moment delays claims and endings, and lo
   await harness.assertMoneySettled({ charged: 1 });
 });
 
-test('stopping › lets what runs finish and claims nothing more', async t => {
+test('stopping › lets running jobs finish and claims no more', async t => {
   const { promise: finish, resolve: letFinish } = Promise.withResolvers<void>();
   const node = await harness.addNode({
     imagesMax: 1,
@@ -159,7 +159,7 @@ test('stopping › lets what runs finish and claims nothing more', async t => {
   t.is((await harness.job(second)).lease, null);
 });
 
-test('stopping › gives back at the limit what does not finish, and counts nothing for it', async t => {
+test('stopping › gives unfinished jobs back at the limit, and counts no attempt', async t => {
   const node = await harness.addNode({ script: hang });
   const { dispatcher } = await harness.startReplica({ holder: 'first' });
   const jobId = await harness.submit();
@@ -212,7 +212,7 @@ test('a job with a URL › is fetched while no node is there, and waits ready wi
   t.deepEqual(await harness.blobNames(), [job.result?.blob]);
 });
 
-test('a job with a URL › whose file cannot be stored is a fault of the storage', async t => {
+test('a job with a URL › whose file cannot be stored fails by the storage', async t => {
   await harness.startReplica({ fetcher: fetcherOf(away) });
   const job = await harness.done({ url: 'https://example.com/a' });
   t.deepEqual(failureOf(job), ['PROCESSING_FAILED', true]);

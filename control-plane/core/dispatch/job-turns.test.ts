@@ -181,7 +181,7 @@ test('chooseLanes › gives no account a further lane while one with fewer has s
   });
 });
 
-test('chooseLanes › leaves out of an account what found no room before what did', t => {
+test('chooseLanes › drops an account’s lanes without room before those that had some', t => {
   holds(t, [anyLanes, countsOfAccounts, anyStuck], (lanes, counts, stuckIds) => {
     const stuck = stuckOf(stuckIds, lanes);
     const chosen = chooseLanes(lanes, sharesOf(counts), stuck);
@@ -195,7 +195,7 @@ test('chooseLanes › leaves out of an account what found no room before what di
   });
 });
 
-test('chooseLanes › reads no lane of unpaid jobs while one that is paid for is left out', t => {
+test('chooseLanes › reads no lane of unpaid jobs while a paid one is left out', t => {
   const lane = (id: number) =>
     laneOf({
       class: id % 3 === 0 ? 'sync' : 'async',
@@ -261,7 +261,7 @@ test('known lanes › are kept where hosts were passed over, whose jobs are not 
   t.deepEqual(keysOf(known), []);
 });
 
-test('known lanes › are left out where nothing of them could begin, and not forgotten', t => {
+test('known lanes › are skipped, not forgotten, if none of their jobs could begin', t => {
   const known = new KnownLanes();
   known.update([lane('1'), lane('2')]);
   const { lanes, all } = known.choose(none, ({ apiKeyId }) => apiKeyId !== '1');
@@ -270,7 +270,7 @@ test('known lanes › are left out where nothing of them could begin, and not fo
   t.deepEqual(keysOf(known), ['1']);
 });
 
-test('known lanes › are kept where a job came during the round', t => {
+test('known lanes › are kept if a job came during the round', t => {
   const known = new KnownLanes();
   known.update([lane('1')]);
   const { lanes } = known.choose(none);
@@ -280,7 +280,7 @@ test('known lanes › are kept where a job came during the round', t => {
   t.deepEqual(keysOf(known), ['1', '3']);
 });
 
-test('known lanes › go behind the others where nothing of them found room', t => {
+test('known lanes › move behind the others if none of their jobs found room', t => {
   const known = new KnownLanes();
   known.update(Array.from({ length: 40 }, (_, index) => lane(String(index))));
   const first = known.choose(none);

@@ -54,7 +54,7 @@ test('a turn ends with its job, and with its time', t => {
   }
 });
 
-test('no node is kept from others for nothing', t => {
+test('no node is reserved in vain', t => {
   for (const [why, jobs, nodes] of [
     ['another node has room', [SMALL, LARGE], [BUSY, IDLE]],
     [

@@ -133,7 +133,7 @@ const nearlyAllNodes = fc.uniqueArray(fc.nat(39), { maxLength: 3 }).map(others =
   return new Set(indices.filter(each => !others.includes(each)).map(each => `node-${each}`));
 });
 
-test('pickNode › goes back to an avoided node only where no other good one is routable', t => {
+test('pickNode › returns to an avoided node only if no other good one is routable', t => {
   holds(t, [anyFleet, anyRandom, nearlyAllNodes], (fleet, random, avoidedNodes) => {
     const choice = pickNode(fleet, photo, { ...now, random, avoidedNodes });
     if (choice.kind !== 'picked' || !avoidedNodes.has(choice.node.nodeId)) return;
@@ -183,7 +183,7 @@ test('pickNode › in a large fleet finds the one node that is free', t => {
   }
 });
 
-test('pickNode › counts what it has started since the last report', t => {
+test('pickNode › counts jobs started since the last report', t => {
   const fleet = [
     snapshot({ nodeId: 'a', estimatedWaitMs: 0, unreportedImages: 2, imagesInFlight: 3 }),
     snapshot({ nodeId: 'b', estimatedWaitMs: 50 + NOW_MS }),
@@ -252,7 +252,7 @@ test('ejected nodes › get nothing, half of the fleet at most, the last to retu
   );
 });
 
-test('ejected nodes › are taken where they alone can do the job', t => {
+test('ejected nodes › are used if they alone can do the job', t => {
   const fleet = fleetOf(4, 1).map((node, index) =>
     index === 0 ? node : { ...node, outputFormats: new Set(['webp'] as const) },
   );
@@ -316,7 +316,7 @@ test('hasRoomFor › counts an unknown size as the largest, and lets an idle nod
   t.true(hasRoomFor(snapshot({ megapixelsFree: 60, imagesInFlight: 0 }), unknown));
 });
 
-test('hasRoomFor › sends nothing where every engine is restarting', t => {
+test('hasRoomFor › has no room while every engine restarts', t => {
   t.false(hasRoomFor(snapshot({ enginesReady: 0, imagesInFlight: 0 }), photo));
 });
 
@@ -344,7 +344,7 @@ function refuse(megapixels: number): void {
   view.end(view.reserve(admittedMegapixels(jobOf(megapixels))), 'for-its-size');
 }
 
-test('a node that refused › for want of memory gets nothing as large until it reports, and what is smaller at once', t => {
+test('a node that refused › for want of memory gets smaller images at once, and no image as large before its next report', t => {
   refuse(6);
   t.deepEqual([takes(12), takes(6), takes(5)], [false, false, true]);
   refuse(2);
@@ -368,7 +368,7 @@ test('a node that refused › for want of a place gets nothing at all until it r
   t.truthy(takes(1));
 });
 
-test('a node that refused › has room for all that fits where an attempt ended without a refusal', t => {
+test('a node that refused › has its room again once an attempt ends without a refusal', t => {
   view.end(view.reserve(6), undefined);
   t.truthy(takes(12));
 });
@@ -391,7 +391,7 @@ test('the trust in a node › is won by successes, and lost by faults in a row',
   t.true(!isProven(ejected), 'it comes back by slow start');
 });
 
-test('the trust in a node › is lost where half of many fail, never by a few', t => {
+test('the trust in a node › is lost if half of many images fail, never by a few', t => {
   const mixed = Array.from({ length: 10 }, (_, index) =>
     index % 2 === 0 ? 'well' : 'fault',
   ) as Outcome[];
@@ -622,7 +622,7 @@ const prepare = () => {
   });
 };
 
-test('the nodes whose word counts › are not known within the first grace', async t => {
+test('the advertised nodes › are unknown within the first grace period', async t => {
   await prepare();
   nowMs = GRACE_MS;
   t.is(advertised.nodes(), undefined);
@@ -630,7 +630,7 @@ test('the nodes whose word counts › are not known within the first grace', asy
   t.deepEqual(advertised.nodes(), [NODE]);
 });
 
-test('the nodes whose word counts › are those that were there within the grace, and no others', async t => {
+test('the advertised nodes › are those that were there within the grace period, and no others', async t => {
   await prepare();
   const other = { ...NODE, bootId: 'other' };
   nowMs = 2 * GRACE_MS;
@@ -645,7 +645,7 @@ test('the nodes whose word counts › are those that were there within the grace
   t.deepEqual(advertised.nodes(), []);
 });
 
-test('the nodes whose word counts › are looked at often enough, however often they report', async t => {
+test('the advertised nodes › are read often enough, even if they report often', async t => {
   await prepare();
   nowMs = 2 * GRACE_MS;
   advertised.changed();

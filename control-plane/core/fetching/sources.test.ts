@@ -139,7 +139,7 @@ test('a connection that breaks in gzip may be tried again', async t => {
   }
 });
 
-test('the limit holds for what came and for what it unpacks to, at each step', async t => {
+test('the limit holds for received and for unpacked bytes, at each step', async t => {
   const zeros = Buffer.alloc(IMAGE_BYTES_MAX - FILE.length);
   const whole = await encoded(gzipSync(Buffer.concat([FILE, zeros])), 'gzip');
   t.deepEqual([whole.end, whole.file.length], ['delivered', IMAGE_BYTES_MAX]);
@@ -228,7 +228,7 @@ test('an answer that breaks off may be tried again', async t => {
   }
 });
 
-test('an odd answer whose body is certain is read', async t => {
+test('an odd answer with a certain length of body is read', async t => {
   for (const [what, head] of Object.entries({
     'early hints': `HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n${SIZED}\r\n`,
     'no reason': `HTTP/1.1 200\r\ncontent-length: ${FILE.length}\r\n\r\n`,

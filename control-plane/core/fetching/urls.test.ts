@@ -148,7 +148,7 @@ function isInvalidCallback(error: unknown): boolean {
   return true;
 }
 
-test('callback_url › refuses unasked what its text says is inside', async t => {
+test('callback_url › refuses internal hosts by their text, without a lookup', async t => {
   for (const [group, denied] of DENIED) {
     if (!/^(ipv|link-local|names)/.test(group)) continue;
     for (const { url } of denied) {

@@ -85,7 +85,7 @@ test('one mistake in the text refuses the whole batch and names the field', asyn
   t.regex(refused.detail, /fewer than 3 credits left\. Ask the operator/);
 });
 
-test('an item whose URL is refused is not told to come as a file', async t => {
+test('the refusal of an item’s URL does not advise to send a file', async t => {
   const { detail } = (await app.post(BATCHES, { items: [{ image_url: 'ftp://x/' }] })).json();
   t.regex(detail, /^items\[0\]\.image_url .+\.$/);
   t.notRegex(detail, /image_base64/);
@@ -187,7 +187,7 @@ test('a batch from its submission to its end, by pages of its results', async t 
   }
 });
 
-test('a batch that is cancelled gives back what it did not charge', async t => {
+test('a cancelled batch returns the credits that it did not charge', async t => {
   const before = await credits();
   const answer = await app.post(BATCHES, { items: itemsOf(40) });
   const { batch_id: id } = answer.json();

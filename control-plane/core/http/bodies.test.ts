@@ -201,7 +201,7 @@ test('a body › reads every lawful body, however it is cut', t => {
   );
 });
 
-test('a body › what it takes JSON.parse takes alike, and the cuts never matter', t => {
+test('a body › is read as JSON.parse reads it, in any chunks', t => {
   const mutation = fc.record({
     at: fc.nat(),
     drop: fc.nat(2),
@@ -301,7 +301,7 @@ test('unknown fields › counts the fields that are skipped', t => {
 });
 
 for (const [what, sent] of ENDLESS.filter(([, { type }]) => type !== PAIRS)) {
-  test(`bounds › of endless ${what} no more is read than what is refused`, async t => {
+  test(`bounds › reading endless ${what} stops at the bound`, async t => {
     const { request, read } = endless(sent);
     await t.throwsAsync(mattingBodyReaderOf(request)(uploads), { code: 'INVALID_REQUEST' });
     t.true(read() <= CHUNKS_READ_MAX, `${read()} chunks were read`);

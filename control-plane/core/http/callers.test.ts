@@ -110,7 +110,7 @@ function readers(): ResultReaders {
 
 const resultReaders: ResultReaderBounds = { linkMax: 2, accountMax: 3, max: 6 };
 
-test('readers of result links › hold no place where they are gone before the file is found', async t => {
+test('readers of result links › hold no slot if they leave before the file is found', async t => {
   await open({ resultReaders });
   const path = await link(10);
   const asked = Promise.withResolvers<void>();
@@ -137,7 +137,7 @@ test('readers of result links › hold no place where they are gone before the f
   await until(() => readers().open === 0);
 });
 
-test('readers of result links › are cut off where they take nothing, and not where they are slow', async t => {
+test('readers of result links › are cut off if they take nothing, not if they are slow', async t => {
   await open({ readingPace: { debtMsMax: 1000 } });
   const path = await link();
   // The first caller reads no more.
@@ -175,7 +175,7 @@ test('readers of result links › that are too many without a key go slowest fir
   await until(() => readers().open === 2);
 });
 
-test('readers of result links › whose answers hold too much go slowest first, of the account that holds most', async t => {
+test('readers of result links › that hold too much memory are cut off, the slowest of the largest account first', async t => {
   await open({ readingPace: { unreadBytesMax: 4 * HELD_BYTES_MAX } });
   const path = await link();
   const other = await fundedCaller(app.stores, 1);
@@ -335,7 +335,7 @@ async function refused(t: ExecutionContext, token: string): Promise<net.Socket> 
   return socket;
 }
 
-test('an account that submits slowly › leaves the others places, and gets back what it leaves', async t => {
+test('an account that submits slowly › leaves slots to the others, and may use those that they leave', async t => {
   await open();
   const begin = sinon.spy(app.services.uploads, 'beginBoth');
   // Ten times eight tenths.
@@ -360,7 +360,7 @@ test('an account that submits slowly › leaves the others places, and gets back
   }
 });
 
-test('senders of bodies › are let go on where what they sent pays for the time', async t => {
+test('senders of bodies › may continue while their bytes pay for the time', async t => {
   await open();
   const body = new PassThrough();
   const uploads = app.services.uploads.beginBoth(app.accountId);

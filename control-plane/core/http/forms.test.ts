@@ -165,7 +165,7 @@ async function refusedSlow(
   t.is(body.listenerCount('readable') + body.listenerCount('end'), 0);
 }
 
-test('senders of forms and pictures › are refused where they fall too far behind, and leave nothing', async t => {
+test('senders of forms and pictures › are refused if they are too slow, and leave nothing', async t => {
   const was = await left();
   for (const sent of [form.subarray(0, 20), form.subarray(0, -40)]) {
     const uploads = app.services.uploads.beginBoth(app.accountId);
@@ -183,7 +183,7 @@ test('senders of forms and pictures › are refused where they fall too far behi
   t.deepEqual(await left(), was);
 });
 
-test('a background › needs no place beside that of its picture, so that two requests never wait for each other', async t => {
+test('a background › shares its picture’s slot, so that two requests never wait for each other', async t => {
   const narrow = await openTestApp({ uploadSlots: { max: 2, waitMs: 60_000 } }, t);
   const { uploads } = narrow.services;
   // An account has one of two slots at most, so the second request waits for the first.

@@ -84,7 +84,7 @@ onDatabases(test, "the operator's port", (test, dialect) => {
     t.is(found.http_address, '10.0.0.7:50052');
   });
 
-  test('says of a node that no control plane reaches why, and of one that some do not, how many', async t => {
+  test('gives the cause if no control plane reaches a node, and the number if some do not', async t => {
     const nodeId = `node-${randomUUID()}`;
     const bootId = await register(stores, nodeId, '');
     const cause = 'its certificate has expired';
@@ -211,7 +211,7 @@ onDatabases(test, "the operator's port", (test, dialect) => {
     await assertBalanced(stores);
   });
 
-  test('ends a lease once where it is asked for many times at once', async t => {
+  test('ends a lease once for many simultaneous requests', async t => {
     const account = await fundedAccount(stores, 1);
     const job = await submitted(stores, newJob(account));
     await claimed(stores, job);
@@ -252,7 +252,7 @@ const WHO: readonly [headers: Record<string, string>, isChosen: boolean][] = [
   [{ host: '127.0.0.1:9464', 'user-agent': 'Prometheus/3.4' }, true],
 ];
 
-test('metrics › need no key where their reader chose to ask', async t => {
+test('metrics › need no key if their reader chose the address', async t => {
   const app = appOn(stores);
   const off = appOn(stores, { operatorKey: undefined });
   for (const [headers, isChosen] of WHO) {
@@ -300,7 +300,7 @@ test("the operator's key › that is missing, wrong or not the only one opens no
   await app.close();
 });
 
-test("the operator's key › is not asked where there is nothing", async t => {
+test("the operator's key › is not needed for unknown paths", async t => {
   const app = appOn(stores);
   t.is(codeOf(await ask(app, '/operator/nothing')), 'NOT_FOUND');
   t.is(codeOf(await ask(app, '/v1/account')), 'NOT_FOUND');
@@ -338,7 +338,7 @@ test.after.always(async () => {
 
 const answers = () => lines.filter(({ msg }) => msg === 'answered the operator');
 
-test('the log › has a line of each answer, of one that is refused before its route too, of no scrape', async t => {
+test('the log › has a line per answer, also if it is refused before its route, and none for scrapes', async t => {
   const base = `http://127.0.0.1:${loggingPort}`;
   await fetch(`${base}/metrics`);
   await fetch(`${base}/operator/nodes`, { headers: AUTHORIZED });
@@ -458,7 +458,7 @@ test('the proxy to a node › takes no address from the request, and no path but
   t.deepEqual(seen, []);
 });
 
-test('the proxy to a node › hands nothing on but the path and what is accepted', async t => {
+test('the proxy to a node › passes on only the path and the Accept header', async t => {
   t.teardown(cleanUp);
   answerAs = (_request, response) => response.end('ok');
   const sent = [

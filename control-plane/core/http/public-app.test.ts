@@ -87,7 +87,7 @@ test('every answer has its own request id and the safety headers, and no CORS he
   t.is(ids.size, urls.length);
 });
 
-test('HEAD is where GET is, without a body', async t => {
+test('HEAD answers wherever GET does, without a body', async t => {
   for (const url of ['/livez', '/readyz', '/v1/openapi.json', '/docs/errors']) {
     const get = await app.app.inject(url);
     const head = await app.app.inject({ method: 'HEAD', url });
@@ -106,7 +106,7 @@ test('a replica that goes away sends its callers to another one', async t => {
   app.setReadiness({ ready: true });
 });
 
-test('a throw of no kind known, and what a node says, are INTERNAL_ERROR: opaque outside, whole in the log', async t => {
+test('unknown errors and a node’s words are INTERNAL_ERROR, with the cause in the log alone', async t => {
   t.teardown(() => app.refuseNewJobs(undefined));
   lines.length = 0;
   for (const thrown of [
@@ -308,7 +308,7 @@ test('headers › media types', async t => {
   }
 });
 
-test('headers › the refusal of a media type says what is taken', async t => {
+test('headers › the refusal of a media type lists the accepted ones', async t => {
   const type = await app.post('/v1/matting', '{}', { 'content-type': 'text/plain' });
   const taken = 'application/json, multipart/form-data, image/*, application/octet-stream';
   t.is(type.headers.accept, taken);

@@ -73,7 +73,7 @@ test('bytes that are not a request', async t => {
   for (const text of hostile) await refused(t, text);
 });
 
-test('bodies whose end something before us may see elsewhere', async t => {
+test('bodies whose length a proxy may read differently', async t => {
   const before = await app.countJobs();
   const body = JSON.stringify(imageBody());
   const chunk = `${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\n`;
@@ -118,7 +118,7 @@ test('a small body that was refused unread leaves its connection in use', async 
   t.deepEqual(statusesIn(await converse(port, sent + last)), [401, 400, 200]);
 });
 
-test('a body declared too large is answered unread, to a caller who goes on sending', async t => {
+test('a body declared too large is refused unread, even while its caller sends', async t => {
   const piece = Buffer.alloc(64 * 1024, 'A');
   let sentBytes = 0;
   function* pieces() {
@@ -195,7 +195,7 @@ test('the name of a request › the line of a request leads to its account and i
   ]);
 });
 
-test('the name of a request › a caller who leaves is told of, while it waits and while it reads', async t => {
+test('the id of a request › is logged if the caller leaves, while it waits and while it reads', async t => {
   const send = async (text: string) => {
     const socket = net.connect(port, '127.0.0.1');
     await once(socket, 'connect');
@@ -264,7 +264,7 @@ function nameIn(answer: string): string {
   return inHead;
 }
 
-test('the name of a request › what reaches no route is named and logged too, and has the headers of every answer', async t => {
+test('the id of a request › is logged and answered without a route too', async t => {
   const junk = await converse(port, 'hello\r\n\r\n');
   t.regex(nameIn(junk), OURS);
   const long = await converse(
@@ -294,7 +294,7 @@ test('the name of a request › what reaches no route is named and logged too, a
   );
 });
 
-test('the name of a request › a request whose body breaks off keeps its name, the next on the connection has another', async t => {
+test('the id of a request › stays the same if the body breaks off, and the next request gets another', async t => {
   const head = [
     'POST /v1/matting HTTP/1.1',
     'Host: x',

@@ -135,7 +135,7 @@ onBalancedStores(test, 'jobs', (test, { database, stores }) => {
     );
   });
 
-  test('lookups › answer nothing to what is no id, token or hash', async t => {
+  test('lookups › find nothing for a malformed id, token or hash', async t => {
     const { id } = await submitted(stores, newJob(await fundedAccount(stores, 1)));
     const odd = ['', 'x', '日本', `${id} `, id.toUpperCase(), `${id}'--`, '\u0000', '%'];
     for (const text of odd) {
@@ -233,7 +233,7 @@ onBalancedStores(test, 'jobs', (test, { database, stores }) => {
     t.deepEqual(await stores.jobs.referencedBlobs([]), new Set());
   });
 
-  test('retention › measures the queue by account: what waits for a node or for its download', async t => {
+  test('retention › measures the queue by account: jobs that wait for a node or a download', async t => {
     const account = await fundedAccount(stores, 10);
     const other = await fundedAccount(stores, 2);
     const input = { bytes: 5, format: 'png' as const };
@@ -268,7 +268,7 @@ onBalancedStores(test, 'jobs', (test, { database, stores }) => {
     t.is(named.byModel.get(null), queued.megapixels);
   });
 
-  test('retention › measures what was done lately by its results, and nothing that failed', async t => {
+  test('retention › measures recent work by its results, without failures', async t => {
     const account = await fundedAccount(stores, 4);
     const [done, old, failed] = [
       await running(stores, newJob(account)),
@@ -285,7 +285,7 @@ onBalancedStores(test, 'jobs', (test, { database, stores }) => {
     t.deepEqual([after.jobs - before.jobs, after.megapixels - before.megapixels], [1, 3]);
   });
 
-  test('activity › counts what ended in each hour, and reads an hour that is over once', async t => {
+  test('activity › counts jobs that ended per hour, and reads a past hour once', async t => {
     const account = await fundedAccount(stores, 4);
     const ids: string[] = [];
     for (const isGood of [true, true, false, true]) {
@@ -384,7 +384,7 @@ onBalancedStores(test, 'keys that end', (test, { database, stores, replica }) =>
     t.is(await keyAfter(stores, job), null);
   });
 
-  test('are freed where the result has expired before', async t => {
+  test('are freed if the result expired earlier', async t => {
     const job = await succeeded(2, 0);
     t.true(isForgotten(await reread(stores, job.id), REMEMBERED_MS));
     t.is(await keyAfter(stores, job), null);
@@ -526,7 +526,7 @@ const anyFinishing = fc.record(
   { requiredKeys: [] },
 );
 
-test('a background is found by its name, whoever stored it', t => {
+test('a background is found by its name on any replica', t => {
   const id = randomUUID();
   t.is(jobOfBackground(backgroundBlob(id)), id);
   t.is(jobOfBackground(backgroundBlob(id, 12)), id);
@@ -563,7 +563,7 @@ onStoresInCi(test, 'jobs with finishing', (test, { database, stores }) => {
     t.deepEqual([plain.channels, plain.finishing, plain.background], ['rgba', null, null]);
   });
 
-  test('are not made without what they need', async t => {
+  test('are refused without their parts', async t => {
     const wrong: Partial<NewJob>[] = [
       WITH_PICTURE,
       BACKGROUND_URL,
@@ -581,7 +581,7 @@ onStoresInCi(test, 'jobs with finishing', (test, { database, stores }) => {
     }
   });
 
-  test('tell what the node saw, for as long as there is a result', async t => {
+  test('keep the node’s facts as long as the result', async t => {
     for (const sight of [SIGHT, { ...SIGHT, subject: null }, null]) {
       const { claim, job } = await running(stores, await jobOf({ finishing: CROPPED }));
       const result = { ...resultOf(claim), format: 'jpeg' as const, sight };

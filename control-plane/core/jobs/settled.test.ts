@@ -87,7 +87,7 @@ onStores(test, "a step of a job's end", (test, { database, stores }) => {
     return { account, jobId: claim.jobId };
   }
 
-  test('is left out alone where it throws', async t => {
+  test('is left out alone if it throws', async t => {
     const { replica, leftOut } = failing(() => {
       throw new Error('a bug');
     });
@@ -97,7 +97,7 @@ onStores(test, "a step of a job's end", (test, { database, stores }) => {
     t.deepEqual(leftOut, ['failing']);
   });
 
-  test('is left out alone where its statement is wrong, or meets a row that is there', async t => {
+  test('is left out alone if its statement is wrong, or its row exists', async t => {
     const wrong: SettledStep = {
       name: 'wrong',
       async settled(_database, tx) {
@@ -112,7 +112,7 @@ onStores(test, "a step of a job's end", (test, { database, stores }) => {
     t.deepEqual(await leftOf(jobId), ['again', 'wrong']);
   });
 
-  test('has the whole repeated where it ends the transaction', async t => {
+  test('has the whole transaction repeated if it ends it', async t => {
     const { replica, leftOut, calls } = failing(() => {
       throw deadlock();
     }, 1);

@@ -135,7 +135,7 @@ onStores(test, 'identities', (test, { dialect, database, stores, replica }) => {
     }
   });
 
-  test('accounts › are not found by what is no name or id', async t => {
+  test('accounts › are not found by a malformed name or id', async t => {
     for (const text of ['', 'acme ', ' acme', 'nobody', '日本', 'a\u0000', randomUUID()]) {
       t.is(await stores.accounts.findByNameOrId(text), undefined);
       t.is(await stores.accounts.find(text), undefined);
@@ -412,7 +412,7 @@ onStores(test, 'policies of keys', (test, { database, stores, replica }) => {
     t.is((await stores.apiKeys.find(key.id))?.capUse, null);
   });
 
-  test('a key is refused from its expiry on, and told when that was', async t => {
+  test('a key is refused from its expiry on, with the time', async t => {
     const account = await fundedAccount(stores, 0);
     const { key, token } = await stores.apiKeys.create(account, 'short', { expiresInMs: DAY_MS });
     t.is(key.expiresAtMs, key.createdAtMs + DAY_MS);

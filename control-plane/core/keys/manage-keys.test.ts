@@ -77,7 +77,7 @@ test('a rotation › within an overlap ends the oldest secret, and keeps the two
   t.is(await keys.rotate(app.accountId, key.id, '1h', person), undefined);
 });
 
-test('a rotation › keeps what the cap and the rate have counted', async t => {
+test('a rotation › keeps the counts of the cap and the rate', async t => {
   const cap = { credits: 2, period: 'day' } as const;
   const outcome = await keys.create(app.accountId, { name: 'capped', policy: { cap } }, person);
   assert.ok(outcome !== 'too-many');
@@ -89,7 +89,7 @@ test('a rotation › keeps what the cap and the rate have counted', async t => {
   t.is((await app.post(JOBS, imageBody(), bearer(token))).statusCode, 402);
 });
 
-test('a change › applies to requests that come after it, and leaves what is not named', async t => {
+test('a change › applies to later requests, and keeps the fields that it does not name', async t => {
   const { key, token } = await made();
   t.is((await app.post(JOBS, imageBody(), bearer(token))).statusCode, 202);
   const policy = { scopes: ['read'] } as const;
@@ -129,7 +129,7 @@ test('another account › sees none of it, and changes none of it', async t => {
   t.is((await keys.find(app.accountId, key.id))?.name, 'shop');
 });
 
-test('the log has who did what, and no secret', async t => {
+test('the log names people and changes, and no secret', async t => {
   const { key, token } = await made('logged');
   await keys.change(app.accountId, key.id, { name: 'renamed' }, person);
   await keys.change(app.accountId, key.id, { name: 'renamed' }, person);

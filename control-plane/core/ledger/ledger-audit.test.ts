@@ -137,7 +137,7 @@ onStores(test, "the ledger's audit", (test, { dialect, databases, database, stor
     );
   });
 
-  test('names what is wrong each time until it is mended', async t => {
+  test('names a fault each time until it is mended', async t => {
     const accountId = await oldAccount(database);
     const [one, other] = [randomUUID(), randomUUID()];
     const atMs = FIRST_DAY_MS + DAY_MS + HOUR_MS;
@@ -176,7 +176,7 @@ onStores(test, "the ledger's audit", (test, { dialect, databases, database, stor
     return broken;
   }
 
-  test('names accounts that entries alone have, and counts what it does not list', async t => {
+  test('names accounts that only entries have, and counts faults beyond its list', async t => {
     const target = await empty();
     const missing = randomUUID();
     await target.kysely
@@ -195,7 +195,7 @@ onStores(test, "the ledger's audit", (test, { dialect, databases, database, stor
     t.deepEqual([problems.length, problemCount], [20, 20], 'no account fills the list');
   });
 
-  test('says how it ended, in place of what an earlier release said', async t => {
+  test('replaces the summary of an earlier release by its own', async t => {
     const target = await empty();
     const ledger = storesOn(target).ledger;
     t.deepEqual(

@@ -146,7 +146,7 @@ onStores(test, 'the ledger under two replicas', (test, { dialect, databases }) =
     await t.notThrowsAsync(assertBalanced(storesOn(at(replicas, 0))));
   });
 
-  test('is audited beside them: nothing is found in a sound one, and what is broken in a broken one', async t => {
+  test('an audit beside running jobs finds nothing in a sound ledger, and the fault in a broken one', async t => {
     let broken = 0;
     const property = fc.asyncProperty(
       fc.array(step, { minLength: 3, maxLength: 10, size: 'max' }),

@@ -68,7 +68,7 @@ onStores(test, 'the ledger', (test, { dialect, database, stores }) => {
     await assertBalanced(stores);
   });
 
-  test('refuses what is no amount or reference', async t => {
+  test('refuses a malformed amount or reference', async t => {
     const account = await fundedAccount(stores, 1);
     for (const amount of [0, -1, 0.5, Number.NaN, 2 ** 53, 1_000_000_001]) {
       await t.throwsAsync(stores.ledger.grant(account, amount, 'x'), { message: /amount/ });
@@ -146,7 +146,7 @@ onStores(test, 'the ledger', (test, { dialect, database, stores }) => {
     }
   });
 
-  test('the schema › keeps text and bytes as they are, and refuses what would be cut', async t => {
+  test('the schema › keeps text and bytes as they are, and refuses values that it would cut', async t => {
     const name = 'Zoë 日本 😀';
     const account = await stores.accounts.create(name);
     t.is(account?.name, name);

@@ -30,7 +30,7 @@ const having = (...selectable: SelectableModel[]) => {
 };
 const naming = (model: string) => harness.done({ asked: { model } });
 
-test('the header names a plan or a model, with its sum, and nothing where the request names none', async t => {
+test('the header names the request’s plan or model with its checksum, or nothing', async t => {
   const node = await harness.addNode(having(saidModel('heavy', { sha256: 'bb' })));
   await harness.startReplica();
   const named = await naming('heavy');
@@ -124,7 +124,7 @@ test('dispatch uses a node’s new model once the node lists it, and stops when 
   );
 });
 
-test('a job whose model no node has any more waits for the grace, and fails as one that passes', async t => {
+test('a job whose model no node has any more waits for the grace period, then fails as retryable', async t => {
   await harness.addNode(having());
   await harness.startReplica({ noNodeGraceMs: 50 });
   const job = await naming('heavy');

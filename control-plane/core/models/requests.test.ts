@@ -63,7 +63,7 @@ test('a key with another model, or none, is a conflict', async t => {
   }
 });
 
-test('a request without a name has the default, and its job says what made it, too', async t => {
+test('a request without a model gets the default, and its job names the models', async t => {
   const made = (await app.post(ASYNC, imageBody())).json();
   t.is((await app.stores.jobs.find(made.job_id))?.model, null);
   await app.succeedJob(made.job_id);
@@ -71,7 +71,7 @@ test('a request without a name has the default, and its job says what made it, t
   t.deepEqual(read.json().models, [{ name: 'isnet', role: 'subject' }]);
 });
 
-test('the job says what made it once it is made: read, replayed, and when it has expired', async t => {
+test('a finished job names its models: read, replayed, and after it expired', async t => {
   const brief = await openTestApp({ modelsOffered: OFFERED, resultTtlMs: 1 }, t);
   for (const [of, status] of [
     [app, 'succeeded'],
@@ -114,7 +114,7 @@ test('a model that no node has is refused, once nodes were there for the grace p
   t.is((await app.post(ASYNC, one('gone'))).statusCode, 202, 'within the first grace');
 });
 
-test('a join, a replay and a conflict come before what is offered and what nodes have', async t => {
+test('joins, replays and conflicts are answered before the model is checked', async t => {
   app.advertise(undefined);
   const key = { 'idempotency-key': randomUUID() };
   const made = (await app.post(ASYNC, one('gone'), key)).json();
@@ -129,7 +129,7 @@ const authorized = (token: string) => ({ authorization: `Bearer ${token}` });
 const listed = async (of: TestApp, headers = {}) =>
   (await of.get('/v1/models', headers)).json().models;
 
-test('a key names what its policy lists, and every request may name nothing', async t => {
+test('a key allows the models of its policy, and every request may name none', async t => {
   const headers = authorized(await app.createKey({ models: ['heavy', 'hidden'] }));
   const refused = await app.post(SYNC, one('standard'), headers);
   t.deepEqual([refused.statusCode, refused.json().code], [403, 'KEY_NOT_ALLOWED']);
@@ -141,7 +141,7 @@ test('a key names what its policy lists, and every request may name nothing', as
   t.deepEqual(names, ['heavy']);
 });
 
-test('the list has what is offered, in the operator’s order, and what nodes say of it', async t => {
+test('the list has the offered models in the operator’s order, with the nodes’ facts', async t => {
   const terms = { commercial_use: 'yes', reason: 'MIT', source: 'https://example.com' };
   const said = {
     good_for: 'hair',

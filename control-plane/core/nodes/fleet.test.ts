@@ -88,7 +88,7 @@ test('a node › is routable as soon as it is a member and reports that it serve
   t.true(fleet.hasBeenRoutable);
 });
 
-test('a node › is noted with what runs its models, and with its provider alone if it does not say', async t => {
+test('a node › is stored with the processor of its models, or with its provider alone', async t => {
   const named = [{ runtime: 'openvino' }, { runtime: 'onnxruntime' }, { runtime: 'openvino' }];
   const models = named.map(one => NodeModel.create(one));
   await joined({ info: { models } });
@@ -146,7 +146,7 @@ test('a node › of another protocol is never routable, and the log says why', a
   t.deepEqual(routable(), []);
 });
 
-test('a node › is judged by what it advertises, and unknown formats are no harm', async t => {
+test('a node › is judged by its advertised abilities, and unknown formats are ignored', async t => {
   await joined({
     info: { inputFormats: [InputFormat.INPUT_FORMAT_JXL, 99 as InputFormat] },
   });
@@ -174,7 +174,7 @@ test('a stream that falls silent › takes its node out, as a process that is st
   await t.notThrowsAsync(until(() => routable().length === 1));
 });
 
-test('the database › that is away changes nothing for nodes whose streams live', async t => {
+test('an unreachable database › changes nothing for nodes with live streams', async t => {
   await joined();
   members = new Error('away');
   await fleet.refresh();
@@ -191,7 +191,7 @@ test('the database › that is away changes nothing for nodes whose streams live
   t.deepEqual(routable(), []);
 });
 
-test('the database › that is back is believed of a node whose stream has ended', async t => {
+test('a database that is back › decides about a node whose stream has ended', async t => {
   const node = await joined();
   members = new Error('away');
   await fleet.refresh();
@@ -202,7 +202,7 @@ test('the database › that is back is believed of a node whose stream has ended
   t.is(fleet.counts().members, 0);
 });
 
-test('room on a node › is less what was offered, until the node counts it itself', async t => {
+test('room on a node › excludes offered images until the node counts them itself', async t => {
   await joined({ imagesMax: 2 });
   const before = theOnly();
   t.deepEqual([before.imagesFree, before.imagesInFlight], [2, 0]);

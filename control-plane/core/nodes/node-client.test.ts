@@ -194,7 +194,7 @@ test('a result › that is complete stands even if the connection breaks before 
   t.is(outcome.kind, 'done');
 });
 
-test('an end › before Admitted is a refusal where waiting may help', async t => {
+test('an end › before Admitted is a refusal if waiting may help', async t => {
   for (const [code, kind] of [
     ['NODE_OVERLOADED', 'refused'],
     ['NODE_UNAVAILABLE', 'refused'],
@@ -380,14 +380,14 @@ for (const [what, script] of Object.entries(broken)) {
   });
 }
 
-test("a direct call › whose result is not what the storage has is the node's fault", async t => {
+test("a direct call › whose result differs from the stored one is the node's fault", async t => {
   const outcome = await attempt(wellDone, { verify: async () => 'the storage has no result' });
   assert.ok(outcome.kind === 'node-fault');
   t.regex(outcome.error.message, /the storage has no result/);
 });
 
 for (const step of ['refer', 'place', 'verify'] as const) {
-  test(`a direct call › is our own storage's fault where we cannot ${step}`, async t => {
+  test(`a direct call › is our own storage's fault if we cannot ${step}`, async t => {
     const down = new Error('the storage is down');
     const outcome = await attempt(wellDone, { [step]: () => Promise.reject(down) });
     t.deepEqual(outcome, { kind: 'local-fault', error: down, reading: step === 'refer' });

@@ -69,7 +69,7 @@ test('writes nothing without nodes, once when something changes, and renews othe
   t.deepEqual((await stores.sightings.list()).all, []);
 });
 
-test('says since when, also of what it writes again for the sake of another node', async t => {
+test('keeps the time of a node’s state when it writes again for another node', async t => {
   const sightings = sightingsOf('since');
   seen = [expired];
   await sightings.look();
@@ -85,7 +85,7 @@ test('says since when, also of what it writes again for the sake of another node
   t.true((await sinceOf()) <= first);
 });
 
-test('writes anew what another replica took away, and takes its own back at its end', async t => {
+test('writes rows again that another replica removed, and removes its own at its end', async t => {
   const sightings = sightingsOf('ending');
   seen = [serving];
   await sightings.look();
@@ -97,7 +97,7 @@ test('writes anew what another replica took away, and takes its own back at its 
   t.false((await stores.sightings.list()).replicas.includes('ending'));
 });
 
-test('removes what replicas left behind that were killed', async t => {
+test('removes the rows of killed replicas', async t => {
   await stores.sightings.note('killed', [{ ...serving, forMs: 0 }], -60_000);
   t.false((await stores.sightings.list()).replicas.includes('killed'));
   const sightings = sightingsOf('living');
@@ -106,7 +106,7 @@ test('removes what replicas left behind that were killed', async t => {
   t.false(await stores.sightings.renew('killed', 60_000));
 });
 
-test('tries again with the next look where the database did not answer', async t => {
+test('tries again with the next look if the database did not answer', async t => {
   let failing = true;
   const sightings = new NoteSightings({
     replica: 'failing',

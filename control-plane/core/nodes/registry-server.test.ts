@@ -180,7 +180,7 @@ test('a heartbeat › of an unknown node or an old boot is told to register', as
   t.truthy(refusals[0]?.detail.includes('10.0.0.7:50051'));
 });
 
-test('a heartbeat › of one that was replaced is nothing to tell of once the other is gone', async t => {
+test('a heartbeat › of a replaced node is not reported once the other is gone', async t => {
   const first = request({ nodeId: 'node-5' });
   const second = request({ nodeId: 'node-5' });
   await register(first);
@@ -272,7 +272,7 @@ async function beat(connection: RawConnection): Promise<number | undefined> {
   return (await end).status;
 }
 
-test('half a registration › is refused where it announces more than it may, with the token too', async t => {
+test('half a registration › is refused if it announces too many bytes, even with the token', async t => {
   const guarded = await openRegistry(t);
   const connection = await guarded.connection();
   for (const token of [undefined, TEST_TOKEN]) {
@@ -283,7 +283,7 @@ test('half a registration › is refused where it announces more than it may, wi
   t.deepEqual(ended, ['message_too_large', 'message_too_large']);
 });
 
-test('a connection to the registry › that shows no token has an end, one that has shown it has none', async t => {
+test('a connection to the registry › without a token is closed in time, and stays open with one', async t => {
   const guarded = await openRegistry(t, { tokenWaitMaxMs: 700 });
   const known = await guarded.connection();
   t.is(await beat(known), status.OK);

@@ -257,7 +257,7 @@ onStores(
       t.is((await wholeLook()).asked.length, 25);
     });
 
-    test('goes on where another replica stopped', async t => {
+    test('continues where another replica stopped', async t => {
       await prepare(t, 12);
       const first = await wholeLook(1);
       const second = await wholeLook();
@@ -265,7 +265,7 @@ onStores(
       t.is(new Set([...first.asked, ...second.asked]).size, 12);
     });
 
-    test('writes one row for what is gone, and tells of it once', async t => {
+    test('writes one row for a missing file, and reports it once', async t => {
       await prepare(t, 9);
       const gone = [results[2], results[6]];
       for (const result of gone) await unlink(result?.file ?? '');
@@ -278,7 +278,7 @@ onStores(
       t.deepEqual(told, [...once, ...once]);
     });
 
-    test('ends, and writes nothing, where the newest file is gone too', async t => {
+    test('ends, and writes nothing, if the newest file is gone, too', async t => {
       await prepare(t, 9);
       await rename(path.join(root, 'results'), path.join(root, 'aside'));
       await openDirectoryBlobStore(root);
@@ -294,7 +294,7 @@ onStores(
       t.true((dueAt ?? 0) - Date.now() < 2 * HOUR_MS);
     });
 
-    test('fails, and keeps its place, where the storage does not answer', async t => {
+    test('fails, and keeps its position, if the storage does not answer', async t => {
       await prepare(t);
       await succeeded(HOUR_MS);
       await rename(path.join(root, 'results'), path.join(root, 'aside'));
@@ -304,7 +304,7 @@ onStores(
       t.deepEqual([await found(), told], [[], []]);
     });
 
-    test('leaves alone what ends in this minute', async t => {
+    test('skips results that expire within this minute', async t => {
       await prepare(t);
       await succeeded(MINUTE_MS / 2);
       t.is((await wholeLook()).asked.length, 0);

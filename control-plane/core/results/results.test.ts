@@ -185,7 +185,7 @@ async function rowOf(jobId: string) {
   return open.find(one => one.jobId === jobId);
 }
 
-test('a result whose file is gone › is an incident at its link: told once, on one row, and its job stays succeeded', async t => {
+test('a result whose file is gone › is reported once at its link, in one row, and its job stays succeeded', async t => {
   clear();
   const { id, link } = await lost();
   // HEAD finds it too, and has nothing to say.
@@ -221,7 +221,7 @@ test('a result whose file is gone › is answered so by a synchronous replay, JS
   }
 });
 
-test('a result whose file is gone › serves again once its file is there again', async t => {
+test('a result whose file is gone › is served again once the file is back', async t => {
   const { link, file } = await lost();
   const newest = await stored();
   await rename(newest.file, `${file}.aside`);
@@ -232,7 +232,7 @@ test('a result whose file is gone › serves again once its file is there again'
   t.deepEqual([answer.statusCode, answer.rawPayload], [200, FILE]);
 });
 
-test('no lost result › is one whose link has ended meanwhile', async t => {
+test('a result is not lost › if its link expired meanwhile', async t => {
   const app = await openTestApp({ resultTtlMs: 0 }, t);
   const { link, file } = await stored(app);
   await rm(file);
@@ -241,7 +241,7 @@ test('no lost result › is one whose link has ended meanwhile', async t => {
   t.deepEqual(await app.stores.lostResults.open({ atMs: 0, id: '' }, 10), []);
 });
 
-test('no lost result › is one of a storage that is not there, or lost all it had at once', async t => {
+test('a result is not lost › if the storage is away, or lost all its files at once', async t => {
   const told: string[] = [];
   const app = await openTestApp({
     lossObserver: {
@@ -280,7 +280,7 @@ test('no lost result › is one of a storage that is not there, or lost all it h
   t.is(again.statusCode, 200);
 });
 
-test('no lost result › is one of a storage that cannot be written', async t => {
+test('a result is not lost › if the storage cannot be written', async t => {
   clear();
   const { link } = await lost();
   const directory = path.join(app.storageDir, 'inputs');
@@ -381,7 +381,7 @@ test('a picture as the answer › the picture comes with all that names it, and 
   t.is(link.headers['content-disposition'], headers['content-disposition']);
 });
 
-test('a picture as the answer › without an output_format the format is the one that is accepted', async t => {
+test('a picture as the answer › has the accepted format if output_format is absent', async t => {
   succeeding(t);
   for (const [accept, format] of [
     ['image/webp', 'webp'],
@@ -399,7 +399,7 @@ test('a picture as the answer › without an output_format the format is the one
   t.is(answer.headers['content-type'], 'image/avif');
 });
 
-test('a picture as the answer › a result without transparency may be JPEG where Accept asks for it', async t => {
+test('a picture as the answer › may be JPEG if it has no transparency and Accept asks for it', async t => {
   succeeding(t);
   const typeOf = async (fields: object, accept: string) => {
     const answer = await app.post(SYNC, imageBody({ ...fields }), { accept });
@@ -428,7 +428,7 @@ test('a picture as the answer › a result without transparency may be JPEG wher
   t.is(await typeOf(nonsense, 'image/gif'), 'INVALID_PARAMETER');
 });
 
-test('a picture as the answer › what the node saw comes with the picture, and nothing where it did not say', async t => {
+test('a picture as the answer › carries the node’s facts, if the node sent any', async t => {
   succeeding(t);
   t.teardown(() => {
     app.sight = null;
@@ -450,7 +450,7 @@ test('a picture as the answer › what the node saw comes with the picture, and 
   t.deepEqual(await seen(), [undefined, '0', 'no_subject']);
 });
 
-test('a picture as the answer › JSON where it is taken before a picture, and where no picture is asked for', async t => {
+test('a picture as the answer › is JSON if the caller prefers JSON, or asks for no picture', async t => {
   succeeding(t);
   for (const accept of [undefined, 'image/webp;q=0.9, application/json']) {
     const { statusCode, headers, json } = await app.post(SYNC, imageBody(), { accept });
