@@ -9,7 +9,7 @@ run | key: owner | others read and submit while an account holds its slots and i
 inSlot | outsideRequests | work within a slot, and work of no request, waits for none
 control-plane/database/leases.ts by control-plane/core/attempts/job-leases.test.ts: jobs on sqlite › leases
 isFree | is null | let one claim win, raise the fence, and hide the job from others
-isHeldBy | and lease_holder | claimed anew by the same replica are void for its own earlier claim
+isHeldBy | and lease_holder | claimed again by the same replica are void for its own earlier claim
 isHeldBy | and lease_holder | are renewed by their holder, late too while nobody replaced it
 control-plane/database/leases.ts by control-plane/core/webhooks/outbox.test.ts: the fence of a notification on sqlite
 isFree | is null | a claim is lost while another holds the lease
