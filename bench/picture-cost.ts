@@ -100,7 +100,7 @@ try {
   const table: Record<string, Record<string, string | number>> = {};
   for (const kind of kinds) {
     const files = await filesOf(kind);
-    // What runs for the first time is compiled, so the first round of each does not count.
+    // The first round of each does not count, since V8 compiles then.
     for (const service of services) await costOf(service, files, kind.format);
     const rounds: Cost[][] = services.map(() => []);
     for (let round = 0; round < Number(values.rounds); round++) {

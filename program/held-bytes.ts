@@ -17,7 +17,7 @@ export interface HeldRoom {
   grow(bytes: number): void;
 }
 
-/** What one request holds. */
+/** Bytes of one request. */
 export interface Holding extends HeldRoom {
   /** Gives all of it back. */
   end(): void;

@@ -122,7 +122,7 @@ export function buildApp(services: AppServices, options: AppOptions): App {
   return { app, connections };
 }
 
-/** What a caller asks about itself. */
+/** Routes about the caller itself. */
 function registerCallerRoutes(
   app: FastifyInstance,
   { models, readAccount }: AppServices,

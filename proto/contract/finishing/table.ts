@@ -18,7 +18,7 @@ interface FinishingRow {
   readonly of?: string;
   /** The nodes of 0.2.0 follow it. Absent: a node lists it as a capability. */
   readonly everyNode?: boolean;
-  /** What the OpenAPI document and the tools of agents say, and the rest of its schema. */
+  /** Description for the OpenAPI document and the tools of agents, and the rest of the schema. */
   readonly document: string;
   readonly schema: { readonly default?: unknown; readonly examples: readonly unknown[] };
   /** The comment in the client's types; the command's option: its value and its meaning. */
@@ -36,7 +36,7 @@ export function rowOf(field: FinishingField): FinishingRow {
   return rows[field];
 }
 
-/** What JSON and code samples take beside a text, for any field of a request. */
+/** Type of a field in JSON and code samples. */
 export function fieldKind(field: string): 'text' | 'boolean' | 'number' {
   const { boolean, number } = (rows as { [field: string]: FinishingRow })[field] ?? {};
   if (boolean) return 'boolean';

@@ -112,7 +112,7 @@ test('an engine for which memory is short leaves those beside it, and is back wh
   t.is((await run(pool, QUICK)).alpha[0], QUICK);
   await fault();
   await untilPool(pool, () => pool.snapshot().enginesReady === 2);
-  // It does not wait for ever with no engine beside it.
+  // With no other engine the pool does not wait for ever.
   await fault(`load GPU-one ${MEMORY_IS_SHORT}`);
   for (const { pid } of pool.processes()) process.kill(pid, 'SIGKILL');
   await untilPool(pool, () => device.outReason !== undefined);
