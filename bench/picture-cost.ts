@@ -3,6 +3,8 @@
  * control plane, by kind of picture. Pictures go through the service over REST as a caller sends
  * them, and their cut-outs come back. With `--beside` the service of another checkout takes turns.
  *
+ * Memory is what the node with its children holds at the end (PSS, bytes).
+ *
  * node bench/picture-cost.ts [FOLDER OF PHOTOS] [--beside CHECKOUT] [--images 12] [--rounds 3]
  *   [--callers 2] [--kinds '512 px PNG to PNG']
  */
@@ -118,8 +120,9 @@ try {
   }
   const idle: Record<string, number>[] = [];
   for (const service of services) idle.push(await idleCost(service));
+  const nodeMemory = services.map(service => service.nodeMemory().pss);
   const run = { photos: positionals[0] ?? 'drawn', images, callers, rounds: values.rounds };
-  writeResults('picture-cost', { ...run, msAnImage: table, msASecondIdle: idle });
+  writeResults('picture-cost', { ...run, msAnImage: table, msASecondIdle: idle, nodeMemory });
 } finally {
   for (const service of services) await service.close();
 }

@@ -39,9 +39,8 @@ control-plane/portal/mails/messages.ts by control-plane/portal/alerts/alerts-and
 countsOf | max: RECIPIENT_MAILS_MAX | to one address are bounded over all accounts, and for one account at half
 addresseeOf | replace | to one address are bounded over all accounts, and for one account at half
 takeTest | if (recent | test an address no oftener where it was removed and set again
-control-plane/portal/mails/messages.ts by control-plane/portal/people/account.test.ts: messages of a day
-countsOf | 'notice' | to owners count for their own account alone
-RECIPIENT_ACCOUNT_MAILS_MAX | reach one address from one account half as often as from all
+countsOf | 'notice' | to an owner count for their own account alone
+RECIPIENT_ACCOUNT_MAILS_MAX | to one address are bounded over all accounts, and for one account at half
 control-plane/portal/mails/send-mails.ts by control-plane/portal/mails/smtp-sender.test.ts
 SmtpSender.send | have one recipient, whatever it is called
   - to: { name: '', address: mail.to }

@@ -7,7 +7,6 @@ import { tagWebp } from './files/webp-file.ts';
 const WEBP_QUALITY = 90;
 /** libwebp's effort (0 to 6) by size: the first row whose `pixelsMax` is not exceeded. */
 const EFFORTS = [
-  { pixelsMax: 1_000_000, effort: 4 },
   { pixelsMax: 4_000_000, effort: 2 },
   { pixelsMax: 40_000_000, effort: 0 },
 ] as const;

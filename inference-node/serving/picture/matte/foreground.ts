@@ -25,7 +25,9 @@ import {
 import { cellOfRow, layGrid, type PictureGrid, rowsOfCell } from './picture-grid.ts';
 import { carryVisible, layOver, type VisibleColours } from './visible-colours.ts';
 
-const GRID_PIXELS_MAX = 512 * 512;
+/** A smaller picture is its own grid. For others more cells gain nothing (bench/MEASUREMENTS.md). */
+const OWN_GRID_PIXELS_MAX = 512 * 512;
+const GRID_PIXELS_MAX = 362 * 362;
 /** Side of a tile of the picture itself, and the margin that is solved with it on each side. */
 const TILE_PX = 128;
 const HALO_PX = 8;
@@ -136,7 +138,8 @@ function tileHasSoft(
 }
 
 function gridSize({ width, height }: Size): Size {
-  const scale = Math.min(1, Math.sqrt(GRID_PIXELS_MAX / (width * height)));
+  if (width * height <= OWN_GRID_PIXELS_MAX) return { width, height };
+  const scale = Math.sqrt(GRID_PIXELS_MAX / (width * height));
   const side = (pixels: number) => Math.max(1, Math.floor(pixels * scale));
   return { width: side(width), height: side(height) };
 }
