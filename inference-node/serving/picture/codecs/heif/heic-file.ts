@@ -61,6 +61,8 @@ const CODINGS_MAX = 32;
 /** The most bytes of an hvcC or a colr: an encoder's own notes in it take 2 KB. */
 const PROPERTY_BYTES_MAX = 16 * 1024;
 const CODED = ['hvc1', 'hev1'];
+/** Coded pictures have no three zero bytes in a row (H.265, 7.4.2): these were never written. */
+const UNWRITTEN = Buffer.alloc(64);
 /** HEVCDecoderConfigurationRecord (ISO/IEC 14496-15, 8.3.3.1) has the depth of luma here. */
 const LUMA_DEPTH_AT = 17;
 
@@ -151,8 +153,10 @@ class PictureReader {
     const properties = propertiesOf(this.#items, id);
     const hvcC = properties.find(property => property.type === 'hvcC');
     if (hvcC === undefined) throw damage(`item ${id} has no configuration`);
+    const data = Buffer.concat(extents.map(cut));
+    if (data.includes(UNWRITTEN)) throw damage(`item ${id} has a part of zeros`);
     return {
-      data: Buffer.concat(extents.map(cut)),
+      data,
       properties: this.#codings.of(numbers === undefined ? [hvcC] : [hvcC, numbers]),
     };
   }

@@ -318,6 +318,8 @@ for (const { kind: name, untested: isMissing, find } of TESTED_DECODERS) {
       for (const length of [single.length - 1, Math.floor(0.7 * single.length)]) {
         await t.throwsAsync(decode(single.subarray(0, length), heif), refused, `${length} bytes`);
       }
+      const halfWritten = Buffer.from(single).fill(0, Math.floor(0.7 * single.length));
+      await t.throwsAsync(decode(halfWritten, heif), refused, 'zeros to the end');
       // The container declares another size than the coded picture has.
       const wrong = writeHeic(one({ ...SIZE, width: SIZE.width + 2 })).file;
       await t.throwsAsync(decode(wrong, heif), refused);
