@@ -17,8 +17,8 @@ import {
 import { isFinal, type Job } from '@matting/core/jobs/job.ts';
 import type { CoreServices } from '@matting/core/package.ts';
 import {
+  jobErrorOf,
   openForReader,
-  refusalOf,
   serverTimingOf,
   waitForEnd,
   withJob,
@@ -89,7 +89,7 @@ export class PictureRoute<Body, Asked extends AskedPicture> {
     const { waitMs } = this.#interface;
     const job = await waitForEnd(this.#services.waitForJob, submitted, waitMs, reply);
     if (!isFinal(job)) throw notYet(job);
-    const refusal = refusalOf(job);
+    const refusal = jobErrorOf(job);
     reply.headers(serverTimingOf(job));
     if (refusal !== undefined) throw refusal;
     try {

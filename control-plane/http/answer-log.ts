@@ -3,7 +3,7 @@ import { describeSpan, underSpan } from '@matting/program/tracing/active-span.ts
 import type { ErrorCode } from '@matting/proto/contract/errors.ts';
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import { onAnswerEnd } from './answer-end.ts';
-import { answeredCodeOf, refusalOf } from './error-handler.ts';
+import { answeredCodeOf, answeredErrorOf } from './error-handler.ts';
 import { isProbe } from './request-path.ts';
 import { spanOf } from './request-spans.ts';
 
@@ -60,7 +60,7 @@ export function addAnswerLog(
       seconds: reply.elapsedTime / 1000,
     };
     const accountId = accountOf(request) ?? owners.get(request);
-    const jobId = jobs.get(request) ?? refusalOf(request)?.jobId;
+    const jobId = jobs.get(request) ?? answeredErrorOf(request)?.jobId;
     // The connection, not the request, brings the end of an answer.
     underSpan(spanOf(request), () => {
       describeSpan({ 'matting.account.id': accountId, 'matting.job.id': jobId });

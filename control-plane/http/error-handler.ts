@@ -7,7 +7,7 @@ import { isProbe, pathOf } from './request-path.ts';
 const refusals = new WeakMap<FastifyRequest, ContractError>();
 
 /** The error that a request was answered with; undefined where it was no error. */
-export function refusalOf(request: FastifyRequest): ContractError | undefined {
+export function answeredErrorOf(request: FastifyRequest): ContractError | undefined {
   return refusals.get(request);
 }
 

@@ -11,7 +11,7 @@ import {
 } from '@matting/core/http/header-checks.ts';
 import { isFinal, type Job } from '@matting/core/jobs/job.ts';
 import type { CoreServices } from '@matting/core/package.ts';
-import { refusalOf, waitForEnd, withJob } from '@matting/core/results/results.ts';
+import { jobErrorOf, waitForEnd, withJob } from '@matting/core/results/results.ts';
 import {
   type ImageUpload,
   requireMattingRequest,
@@ -259,7 +259,7 @@ export class CallTools {
     const { waitForJob, jobViews } = this.#services;
     const waitMs = Math.min(WAIT_MS_MAX, this.#options.syncWaitMs);
     const job = await waitForEnd(waitForJob, submitted, waitMs, reply);
-    const refusal = refusalOf(job);
+    const refusal = jobErrorOf(job);
     if (refusal !== undefined) throw refusal;
     const { status_url: _, ...view } = jobViews.view(job);
     const { result } = view;

@@ -24,7 +24,7 @@ export function photoroomInterface(services: CoreServices, waitMs: number): Http
     },
     errorWriterOf: (_request, path) =>
       path.startsWith(PATH)
-        ? (error, _request, reply) => sendRefusal(reply, error, refusalOf(error))
+        ? (error, _request, reply) => sendRefusal(reply, error, photoroomErrorOf(error))
         : undefined,
     longestWaitMs: waitMs,
   };
@@ -34,7 +34,7 @@ const namesHere = renaming({ image_base64: 'image_file_b64', output_format: 'for
 /** Photoroom answers other errors of the client with 400. */
 const STATUSES = [402, 403, 404, 405, 429];
 
-function refusalOf(error: ContractError) {
+function photoroomErrorOf(error: ContractError) {
   const status = statusOf(error);
   const type = isMissingImage(error) ? 'missing_image' : error.code.toLowerCase();
   return { status, body: { detail: namesHere(error.message), status_code: status, type } };

@@ -65,7 +65,7 @@ export function rembgInterface(
     errorWriterOf: (_request, path) =>
       path.startsWith(PATH)
         ? (error, { method }, reply) => {
-            const refusal = refusalOf(error, method === 'POST' ? 'body' : 'query');
+            const refusal = rembgErrorOf(error, method === 'POST' ? 'body' : 'query');
             if (refusal.status === 401) reply.header('www-authenticate', 'Bearer');
             sendRefusal(reply, error, refusal);
           }
@@ -77,7 +77,7 @@ export function rembgInterface(
 const namesHere = renaming({ image_url: 'url', image_base64: 'file of a POST' });
 
 /** An error of a parameter is a list of one; every other is a sentence. */
-function refusalOf(error: ContractError, place: 'body' | 'query') {
+function rembgErrorOf(error: ContractError, place: 'body' | 'query') {
   const { code, retryable, spec } = error;
   const [wrong] = error.fieldErrors;
   const isMissing = isMissingSource(error);

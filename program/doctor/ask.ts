@@ -31,7 +31,7 @@ const CONNECT_MS_MAX = 3000;
 const PORT_MAX = 65_535;
 
 /** Why no connection is made; undefined: one was, and is closed again. */
-export async function refusalOf(address: string): Promise<string | undefined> {
+export async function connectionFailureOf(address: string): Promise<string | undefined> {
   const at = address.lastIndexOf(':');
   const host = address.slice(0, at).replace(/^\[(.*)\]$/, '$1');
   const port = Number(address.slice(at + 1));

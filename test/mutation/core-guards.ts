@@ -266,9 +266,9 @@ cancelBatch | that is cancelled ends the items that no node began, free of charg
   - .where('api_key_id', '=', apiKeyId)
 finishBatch | if (row.callback_url | ends once, when its last job has, with one notification of all its items
 control-plane/core/transactions/batch-submission.ts by control-plane/core/transactions/batches.test.ts: a batch on sqlite
-refusalOf | if (job | is one for one key, and its key is no job’s
-refusalOf | if (key | and the revocation of its key, at once, leave no batch that goes on
-refusalOf | < OPEN_BATCHES_MAX | is refused beyond so many open ones of an account
+batchRefusalOf | if (job | is one for one key, and its key is no job’s
+batchRefusalOf | if (key | and the revocation of its key, at once, leave no batch that goes on
+batchRefusalOf | < OPEN_BATCHES_MAX | is refused beyond so many open ones of an account
 control-plane/core/transactions/job-submission.ts by control-plane/core/transactions/batches.test.ts: a batch on sqlite
 insertJob | batch !== undefined | and a job that race for one key are never both made
 control-plane/core/transactions/settled-steps.ts by control-plane/core/jobs/settled.test.ts: a step of a job's end on sqlite

@@ -140,10 +140,10 @@ control-plane/portal/playground/use-playground.ts by control-plane/portal/playgr
 #requireKnown | if (!this.#known | the playground › takes no field that the form has not
 #read | run( | an account that holds its share back leaves the others theirs
 control-plane/portal/session/authority.ts by control-plane/portal/people/authority.test.ts: the authority of people on sqlite
-refusalOf | makes nothing of who was signed out just now
+authorityRefusalOf | makes nothing of who was signed out just now
 roleOf | === null | makes nothing of who was disabled just now
-refusalOf | if (!may | makes nothing of who was demoted just now
-refusalOf | === 0 | bounds what one person changes in a minute, over all replicas
+authorityRefusalOf | if (!may | makes nothing of who was demoted just now
+authorityRefusalOf | === 0 | bounds what one person changes in a minute, over all replicas
 control-plane/portal/session/guard.ts by control-plane/portal/operator-pages/operator-pages.test.ts
 requireToken | if ( | pages of the operator › changes nothing by a form of another site or another session
 guardRoutes | await admitAgain | a form of the operator that is held › makes nothing once its session was signed out, or is over

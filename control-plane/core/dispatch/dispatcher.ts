@@ -16,7 +16,7 @@ import type { NodeAbility } from '../nodes/node-view.ts';
 import type { JobEvents } from '../results/job-events.ts';
 import { DispatchCore, LIST_MAX, type Placed, type Step } from './dispatch-core.ts';
 import { JobRun, type JobRunDependencies, type RunOwner } from './job-run.ts';
-import { refusalOf } from './node-refusals.ts';
+import { fleetRefusalOf } from './node-refusals.ts';
 
 const POLL_MS = 1000;
 
@@ -60,7 +60,9 @@ export class Dispatcher {
       },
       refusal: (jobId, needs) => {
         const nodes = advertised?.();
-        return nodes && refusalOf(nodes, needs, this.#core.memories.find(jobId)?.excludedBoots);
+        return (
+          nodes && fleetRefusalOf(nodes, needs, this.#core.memories.find(jobId)?.excludedBoots)
+        );
       },
       downloadEnded: () => {
         this.#core.downloadEnded();

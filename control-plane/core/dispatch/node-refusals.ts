@@ -23,7 +23,7 @@ import {
  * Undefined: some node can, there was no node, or nothing of the request is at fault.
  * @param refusedBy boot ids of nodes that said they cannot do this job, whatever their report says
  */
-export function refusalOf(
+export function fleetRefusalOf(
   nodes: readonly NodeAbility[],
   needs: AskedNeeds,
   refusedBy: ReadonlySet<string> = new Set(),

@@ -17,7 +17,7 @@ import {
   needsBeforeImage,
   needsOf,
 } from './job-needs.ts';
-import { refusalOf } from './node-refusals.ts';
+import { fleetRefusalOf } from './node-refusals.ts';
 import {
   expectedWaitMs,
   hasRoomFor,
@@ -472,7 +472,7 @@ function refused(
   image: Parameters<typeof needsOf>[0] | undefined = PHOTO,
   nodes: readonly NodeAbility[] = [NODE],
 ): string | undefined {
-  const refusal = refusalOf(nodes, needsOf(image, asked));
+  const refusal = fleetRefusalOf(nodes, needsOf(image, asked));
   if (refusal === undefined) return undefined;
   assert.equal(refusal.retryable, false);
   const [error] = refusal.fieldErrors;
@@ -555,7 +555,7 @@ test('a request that no node can serve › is refused if no node reads the forma
   t.is(refused(withJxl, PHOTO, [less]), 'UNSUPPORTED_IMAGE_FORMAT');
   const withHeic = { ...asked, background: { input: { ...behind, format: 'heic' } as const } };
   t.regex(
-    refusalOf([NODE], needsOf(PHOTO, withHeic))?.message ?? '',
+    fleetRefusalOf([NODE], needsOf(PHOTO, withHeic))?.message ?? '',
     /^background: .*MATTING_HEIF/,
   );
 });
@@ -581,15 +581,15 @@ test('a request that no node can serve › names a field that nodes of another v
     [some, all].map(node => canDo(node, needsOf(PHOTO, asked))),
     [false, true],
   );
-  t.is(refusalOf([NODE], needsBeforeImage(asked))?.fieldErrors[0]?.field, 'aspect_ratio');
+  t.is(fleetRefusalOf([NODE], needsBeforeImage(asked))?.fieldErrors[0]?.field, 'aspect_ratio');
 });
 
 test('a request that no node can serve › is refused by its fields alone before the image arrives', t => {
   const nothing = { ...NODE, inputFormats: new Set<never>(), megapixelsAloneMax: 1 };
-  t.is(refusalOf([nothing], needsBeforeImage(PNG)), undefined);
+  t.is(fleetRefusalOf([nothing], needsBeforeImage(PNG)), undefined);
   const jxlFrame = { outputFormat: 'jxl', finishing: { outputHeight: 9000 } } as const;
-  t.is(refusalOf([nothing], needsBeforeImage(jxlFrame)), undefined);
-  const avif = refusalOf([nothing], needsBeforeImage({ outputFormat: 'avif' }));
+  t.is(fleetRefusalOf([nothing], needsBeforeImage(jxlFrame)), undefined);
+  const avif = fleetRefusalOf([nothing], needsBeforeImage({ outputFormat: 'avif' }));
   t.is(avif?.code, 'UNSUPPORTED_OUTPUT_FORMAT');
 });
 
@@ -599,12 +599,12 @@ test('a request that no node can serve › is refused by its format once every n
   const readers = [{ ...NODE, inputFormats: new Set(['jxl', 'heic'] as const) }];
   const heic = needsOf({ ...PHOTO, format: 'heic' }, PNG);
   for (const needs of [cmyk, heic]) {
-    t.is(refusalOf(readers, needs, all)?.code, 'UNSUPPORTED_IMAGE_FORMAT');
+    t.is(fleetRefusalOf(readers, needs, all)?.code, 'UNSUPPORTED_IMAGE_FORMAT');
   }
   const toJxl = needsOf(PHOTO, { outputFormat: 'jxl' });
-  t.is(refusalOf([NODE], toJxl, all)?.code, 'UNSUPPORTED_OUTPUT_FORMAT');
-  t.is(refusalOf([NODE], needsOf(PHOTO, PNG), all), undefined, 'the nodes are at fault');
-  t.is(refusalOf([NODE, { ...NODE, bootId: 'other' }], toJxl, all), undefined);
+  t.is(fleetRefusalOf([NODE], toJxl, all)?.code, 'UNSUPPORTED_OUTPUT_FORMAT');
+  t.is(fleetRefusalOf([NODE], needsOf(PHOTO, PNG), all), undefined, 'the nodes are at fault');
+  t.is(fleetRefusalOf([NODE, { ...NODE, bootId: 'other' }], toJxl, all), undefined);
 });
 
 const GRACE_MS = 6000;

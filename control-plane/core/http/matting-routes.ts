@@ -10,7 +10,7 @@ import {
 import { wantBody } from '@matting/http/unread-bodies.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { isFinal, type Job } from '../jobs/job.ts';
-import { refusalOf, serverTimingOf, subjectHeaders } from '../results/job-view.ts';
+import { jobErrorOf, serverTimingOf, subjectHeaders } from '../results/job-view.ts';
 import { fileHeaders, openForReader, type ResultFile } from '../results/result-download.ts';
 import { waitForEnd, withJob } from '../results/wait-for-job.ts';
 import { type AcceptedAnswers, JSON_ALONE } from '../submission/matting-request.ts';
@@ -72,7 +72,7 @@ class MattingRoutes {
     if (!waits) return this.#answerWithoutWaiting(reply, submitted.job);
     const job = await waitForEnd(this.#parts.waitForJob, submitted.job, waitMs, reply);
     if (!isFinal(job)) return this.#handOver(reply, job, { sync_timeout: true });
-    const refusal = refusalOf(job);
+    const refusal = jobErrorOf(job);
     reply.headers(serverTimingOf(job));
     if (refusal !== undefined) throw refusal;
     if (accepts.prefer([job.outputFormat]) !== 'json') {

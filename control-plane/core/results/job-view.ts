@@ -110,7 +110,7 @@ function subjectOf({ sight }: JobResult) {
 }
 
 /** Undefined: the job is open, or its result is there. */
-export function refusalOf(job: Job): ContractError | undefined {
+export function jobErrorOf(job: Job): ContractError | undefined {
   if (job.failure !== null) {
     const { code, detail, retryable } = job.failure;
     return new ContractError(code, detail, { retryable, jobId: job.id });

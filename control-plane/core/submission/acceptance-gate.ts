@@ -4,7 +4,7 @@ import { FETCH_LIMITS } from '@matting/http/outgoing/guarded-fetch.ts';
 import { Remembered } from '@matting/program/remembered.ts';
 import { unavailable } from '@matting/proto/contract/errors.ts';
 import { type AskedOfNode, needsBeforeImage, needsOf } from '../dispatch/job-needs.ts';
-import { refusalOf } from '../dispatch/node-refusals.ts';
+import { fleetRefusalOf } from '../dispatch/node-refusals.ts';
 import type { JobInput } from '../jobs/job.ts';
 import type { QueuedWork } from '../jobs/job-queue.ts';
 import type { JobStore } from '../jobs/job-store.ts';
@@ -47,7 +47,7 @@ export class AcceptanceGate {
     const nodes = this.#dependencies.advertised();
     if (nodes === undefined) return;
     const needs = image === undefined ? needsBeforeImage(asked) : needsOf(image, asked);
-    const refusal = refusalOf(nodes, needs);
+    const refusal = fleetRefusalOf(nodes, needs);
     if (refusal !== undefined) throw refusal;
   }
 

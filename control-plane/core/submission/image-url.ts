@@ -30,7 +30,7 @@ export function requireBackgroundUrl(text: string, policy: OutgoingPolicy): void
 function requireUsable(
   text: string,
   policy: OutgoingPolicy,
-  refusalOf: (forbidden: ForbiddenUrlError) => ContractError,
+  errorOfForbidden: (forbidden: ForbiddenUrlError) => ContractError,
 ): void {
   try {
     if (CONTROL_CHARACTER.test(text)) {
@@ -42,6 +42,6 @@ function requireUsable(
     }
   } catch (error) {
     if (!(error instanceof ForbiddenUrlError)) throw error;
-    throw refusalOf(error);
+    throw errorOfForbidden(error);
   }
 }

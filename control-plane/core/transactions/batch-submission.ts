@@ -84,7 +84,7 @@ async function insertBatch(
 ): Promise<BatchOutcome> {
   const { id, accountId, apiKeyId, items } = batch;
   await takeAccount(database, tx, accountId);
-  const refused = await refusalOf(database, tx, batch);
+  const refused = await batchRefusalOf(database, tx, batch);
   if (refused !== undefined) return refused;
   const jobIds = items.map(({ jobId }) => jobId);
   const reserved = await reserveForBatch(database, tx, { accountId, jobIds }, async () => {
@@ -97,7 +97,7 @@ async function insertBatch(
   return { kind: 'created', batch: created };
 }
 
-async function refusalOf(
+async function batchRefusalOf(
   database: Database,
   tx: Db,
   { accountId, apiKeyId, idempotencyKeyHash }: NewBatch,

@@ -3,7 +3,7 @@
  * What this machine can reach is only a second look, since it may be another one.
  */
 import type { OperatorNode } from '@matting/core/operator/operator.ts';
-import { askHttp, refusalOf } from '@matting/program/doctor/ask.ts';
+import { askHttp, connectionFailureOf } from '@matting/program/doctor/ask.ts';
 import {
   counted,
   type Finding,
@@ -161,7 +161,7 @@ async function oneNode(
   name: string,
   { state, cause, address, http_address: httpAddress, seen_by: seenBy }: OperatorNode,
 ): Promise<Finding[]> {
-  const closed = await refusalOf(address);
+  const closed = await connectionFailureOf(address);
   if (state === 'unreachable') {
     const here = closed === undefined ? `this machine connects to ${address}` : `here: ${closed}`;
     const advice = 'see docs/runbook.md, MattingNodesUnroutable';

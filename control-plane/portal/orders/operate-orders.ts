@@ -126,7 +126,7 @@ export class OperateOrders {
         order: viewOrder(order),
       };
     }
-    throw refusalOf(outcome, orderId);
+    throw refundErrorOf(outcome, orderId);
   }
 
   async #require(orderId: string): Promise<Order> {
@@ -208,7 +208,7 @@ function requireReference(reference: string): void {
 
 type RefusedRefund = Exclude<RefundOutcome, { readonly kind: 'refunded' | 'already-refunded' }>;
 
-function refusalOf(outcome: RefusedRefund, orderId: string): ContractError {
+function refundErrorOf(outcome: RefusedRefund, orderId: string): ContractError {
   switch (outcome.kind) {
     case 'unknown':
       return notFound(orderId);

@@ -194,7 +194,7 @@ async function send(
     const query = new URLSearchParams([...(options ?? [])]).toString();
     return reply.redirect(`${path}/${job.id}${query === '' ? '' : `?${query}`}`, 303);
   } catch (error) {
-    const refused = refusalOf(error);
+    const refused = playgroundRefusalOf(error);
     if (refused === undefined) throw error;
     if (error instanceof ContractError) noteRefusal(error, request);
     if (refused.retryAfterS !== undefined) reply.header('retry-after', refused.retryAfterS);
@@ -219,7 +219,7 @@ const UNCORRECTABLE: readonly ErrorCode[] = [
 ];
 
 /** Finds the page's words for an error; undefined: the error does not refuse what was sent. */
-function refusalOf(
+function playgroundRefusalOf(
   error: unknown,
 ): (Shown & { readonly retryAfterS?: number | undefined }) | undefined {
   if (error instanceof AllowanceError) {

@@ -46,11 +46,11 @@ export function actingPerson(person: ChangingPerson): ActingPerson {
   const { sessionId: _session, permission: _permission, ...named } = person;
   return {
     ...named,
-    refusal: (database, tx, change) => refusalOf(database, tx, change, person),
+    refusal: (database, tx, change) => authorityRefusalOf(database, tx, change, person),
   };
 }
 
-async function refusalOf(
+async function authorityRefusalOf(
   database: Database,
   tx: Db,
   { accountId, endsRight }: { readonly accountId: string; readonly endsRight: boolean },

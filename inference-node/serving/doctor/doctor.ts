@@ -7,7 +7,7 @@ import { constants } from 'node:fs';
 import { access, stat, statfs } from 'node:fs/promises';
 import type { Writable } from 'node:stream';
 import { ConfigError } from '@matting/program/config-error.ts';
-import { askHttp, refusalOf } from '@matting/program/doctor/ask.ts';
+import { askHttp, connectionFailureOf } from '@matting/program/doctor/ask.ts';
 import {
   type Finding,
   failure,
@@ -115,7 +115,7 @@ async function registryFindings({ registryAddresses }: ExaminedConfig): Promise<
   if (registryAddresses.length === 0) {
     return [ok('registry', 'not configured; this node serves only direct callers')];
   }
-  const refusals = await Promise.all(registryAddresses.map(refusalOf));
+  const refusals = await Promise.all(registryAddresses.map(connectionFailureOf));
   const findings: Finding[] = [];
   for (const [index, address] of registryAddresses.entries()) {
     const refusal = refusals[index];
