@@ -17,11 +17,8 @@ import { createHash } from 'node:crypto';
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { parseArgs } from 'node:util';
-import {
-  planQuantisation,
-  type Quantisation,
-  quantise,
-} from '../inference-node/model-tools/onnx/quantise.ts';
+import { planQuantisation } from '../inference-node/model-tools/onnx/plan-quantisation.ts';
+import { type Quantisation, quantise } from '../inference-node/model-tools/onnx/quantise.ts';
 import { OPSET_OF_INT8, raiseOpset } from '../inference-node/model-tools/onnx/rewrites.ts';
 import { exactInputScale, prepareGraph } from '../inference-node/model-tools/preparing/prepare.ts';
 import type { InferenceSession } from '../inference-node/serving/engine/child/onnx-runtime.ts';

@@ -22,11 +22,13 @@ import { graphBytes, tinyGraph } from '../../inference-node/model-tools/test/tin
 import { runOnce } from '../../inference-node/serving/engine/choice/answer-picture.ts';
 import {
   ExecutionProviderError,
+  selectExecutionProvider,
+} from '../../inference-node/serving/engine/choice/execution-provider.ts';
+import {
   encodeProbeGraph,
   PROBE_SIZE_PX,
   PROBE_SPEC,
-  selectExecutionProvider,
-} from '../../inference-node/serving/engine/choice/execution-provider.ts';
+} from '../../inference-node/serving/engine/choice/probe-graph.ts';
 import { GpuDevice } from '../../inference-node/serving/engine/devices/gpu-device.ts';
 import type { EnginePool } from '../../inference-node/serving/engine/pool/engine-pool.ts';
 import { openEnginePool } from '../../inference-node/serving/engine/pool/open-engine-pool.ts';

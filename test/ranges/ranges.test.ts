@@ -2,7 +2,7 @@ import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import ava from 'ava';
 import { rangeOfAll } from '../../bench/observe-ranges.ts';
-import { planQuantisation } from '../../inference-node/model-tools/onnx/quantise.ts';
+import { planQuantisation } from '../../inference-node/model-tools/onnx/plan-quantisation.ts';
 import { exactInputScale, fitRanges } from '../../inference-node/model-tools/preparing/prepare.ts';
 import { makeTinyModel } from '../../inference-node/model-tools/test/fake-registry.ts';
 import { prepareTinyGraph, tinyGraph } from '../../inference-node/model-tools/test/tiny-graph.ts';

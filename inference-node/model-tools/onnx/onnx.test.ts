@@ -38,7 +38,8 @@ import {
   runGraph,
   tinyGraph,
 } from '../test/tiny-graph.ts';
-import { planQuantisation, type Quantisation, quantise, scaleOfRange } from './quantise.ts';
+import { planQuantisation } from './plan-quantisation.ts';
+import { type Quantisation, quantise, scaleOfRange } from './quantise.ts';
 import {
   bytesAtBothEnds,
   keepOutput,

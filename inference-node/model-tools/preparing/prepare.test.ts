@@ -30,7 +30,8 @@ import { at } from '@matting/test-support/at.ts';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import { rejectsWith } from '@matting/test-support/throws.ts';
 import ava from 'ava';
-import { planQuantisation, quantise } from '../onnx/quantise.ts';
+import { planQuantisation } from '../onnx/plan-quantisation.ts';
+import { quantise } from '../onnx/quantise.ts';
 import {
   type FakeRegistry,
   makeTinyModel,

@@ -26,7 +26,8 @@ import {
 } from '@matting/serving/prepared/prepared-cache.ts';
 import { alteredWeights } from '@matting/serving/prepared/weights-cache.ts';
 import { transposeToOneChannel } from '../onnx/one-channel.ts';
-import { planQuantisation, type Quantisation, quantise, type Scale } from '../onnx/quantise.ts';
+import { planQuantisation } from '../onnx/plan-quantisation.ts';
+import { type Quantisation, quantise, type Scale } from '../onnx/quantise.ts';
 import {
   bytesAtBothEnds,
   imageDims,

@@ -4,7 +4,7 @@ import type { Graph } from '@matting/serving/onnx/graph.ts';
 import { PREPARER_REVISION } from '@matting/serving/prepared/prepared-cache.ts';
 import test from 'ava';
 import { mendDeformableConvolutions } from '../onnx/mend.ts';
-import { planQuantisation } from '../onnx/quantise.ts';
+import { planQuantisation } from '../onnx/plan-quantisation.ts';
 import { stockDeformable } from '../test/stock-deformable.ts';
 import { graphBytes, tinyGraph } from '../test/tiny-graph.ts';
 import { prepareGraph } from './prepare.ts';

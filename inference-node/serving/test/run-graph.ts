@@ -2,7 +2,7 @@
 import { createPlaneTables, fillAlpha, fillPlanes } from '../engine/child/graph-ends.ts';
 import { LoadedModel } from '../engine/child/loaded-model.ts';
 import { InferenceSession, Tensor } from '../engine/child/onnx-runtime.ts';
-import { PROBE_SPEC } from '../engine/choice/execution-provider.ts';
+import { PROBE_SPEC } from '../engine/choice/probe-graph.ts';
 import type { SessionSpec } from '../engine/engine-protocol.ts';
 import type { PreparedModel } from '../models/prepared-model.ts';
 import { drawCheckPicture, summariseAnswer } from '../prepared/answer-check.ts';

@@ -22,7 +22,8 @@ import {
 } from '../../onnx/graph.ts';
 import { drawCheckPicture } from '../../prepared/answer-check.ts';
 import { ModelProto, TensorProto_DataLocation } from '../../test/onnx-messages.ts';
-import { compareAlphas, PROBE_SPEC } from '../choice/execution-provider.ts';
+import { compareAlphas } from '../choice/execution-provider.ts';
+import { PROBE_SPEC } from '../choice/probe-graph.ts';
 import { type SessionSpec, shortenNativeError } from '../engine-protocol.ts';
 import { LoadedModel } from './loaded-model.ts';
 import { InferenceSession } from './onnx-runtime.ts';

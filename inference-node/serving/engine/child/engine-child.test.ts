@@ -4,7 +4,7 @@ import { drawCheckPicture } from '../../prepared/answer-check.ts';
 import { onEachRuntime } from '../../test/openvino.ts';
 import { createModel, openPool, pidOf, QUICK, run } from '../../test/pool-harness.ts';
 import { networkSocketsOf, openWatchedHome } from '../../test/watched-home.ts';
-import { encodeProbeGraph, PROBE_SIZE_PX, PROBE_SPEC } from '../choice/execution-provider.ts';
+import { encodeProbeGraph, PROBE_SIZE_PX, PROBE_SPEC } from '../choice/probe-graph.ts';
 import {
   type SessionSpec,
   saysDeviceIsGone,

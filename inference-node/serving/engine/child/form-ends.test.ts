@@ -20,7 +20,7 @@ import {
   text,
 } from '../../onnx/graph.ts';
 import { ModelProto, NodeProto, ValueInfoProto } from '../../test/onnx-messages.ts';
-import { PROBE_SPEC } from '../choice/execution-provider.ts';
+import { PROBE_SPEC } from '../choice/probe-graph.ts';
 import { type SessionSpec, shortenNativeError } from '../engine-protocol.ts';
 import { LoadedModel } from './loaded-model.ts';
 

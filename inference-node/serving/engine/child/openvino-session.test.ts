@@ -9,7 +9,7 @@ import { hashFile } from '../../models/cache-files.ts';
 import { drawCheckPicture } from '../../prepared/answer-check.ts';
 import { compareAlphas } from '../../prepared/cpu-runtime.ts';
 import { isWithoutOpenvino, openvinoHere } from '../../test/openvino.ts';
-import { encodeProbeGraph, PROBE_SIZE_PX, PROBE_SPEC } from '../choice/execution-provider.ts';
+import { encodeProbeGraph, PROBE_SIZE_PX, PROBE_SPEC } from '../choice/probe-graph.ts';
 import type { SessionSpec } from '../engine-protocol.ts';
 import { LoadedModel } from './loaded-model.ts';
 

@@ -6,13 +6,8 @@ import { rejectsWith } from '@matting/test-support/throws.ts';
 import ava from 'ava';
 import { drawCheckPicture } from '../../prepared/answer-check.ts';
 import { runOnce } from './answer-picture.ts';
-import {
-  compareAlphas,
-  encodeProbeGraph,
-  PROBE_SIZE_PX,
-  PROBE_SPEC,
-  selectExecutionProvider,
-} from './execution-provider.ts';
+import { compareAlphas, selectExecutionProvider } from './execution-provider.ts';
+import { encodeProbeGraph, PROBE_SIZE_PX, PROBE_SPEC } from './probe-graph.ts';
 
 const test = ava.serial;
 

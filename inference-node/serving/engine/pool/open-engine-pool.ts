@@ -33,21 +33,21 @@ import {
 } from './engine.ts';
 import { EngineAccounts } from './engine-accounts.ts';
 import { boundsOf } from './engine-bounds.ts';
-import {
-  type EngineDeathCause,
-  type EnginePool,
-  type EnginePoolMetrics,
-  type EnginePoolOptions,
-  type EnginePoolSnapshot,
-  type EngineProcess,
-  type EngineResult,
-  type EngineRun,
-  type EngineTiming,
-  type RunOutcome,
-  RunQueue,
+import type {
+  EngineDeathCause,
+  EnginePool,
+  EnginePoolMetrics,
+  EnginePoolOptions,
+  EnginePoolSnapshot,
+  EngineProcess,
+  EngineResult,
+  EngineRun,
+  EngineTiming,
+  RunOutcome,
 } from './engine-pool.ts';
 import { estimateWaitMs, RunningMean } from './estimated-wait.ts';
 import { type EngineDeath, FAILURE_WINDOW_MS, FailureRule } from './failure-rule.ts';
+import { RunQueue } from './run-queue.ts';
 import { createLossError, createRunTask, type RunTask } from './run-task.ts';
 
 /** A last bound behind the node's admission, far lower: 400 MB of pictures at 1024x1024. */

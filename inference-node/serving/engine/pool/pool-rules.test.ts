@@ -2,10 +2,11 @@
 import assert from 'node:assert/strict';
 import { fc, holds } from '@matting/test-support/property-tests.ts';
 import test from 'ava';
-import { type EngineDeathCause, RunQueue } from './engine-pool.ts';
+import type { EngineDeathCause } from './engine-pool.ts';
 import { estimateWaitMs } from './estimated-wait.ts';
 import { FailureRule } from './failure-rule.ts';
 import { runTimeoutMs } from './open-engine-pool.ts';
+import { RunQueue } from './run-queue.ts';
 
 const FAILURE_WINDOW_MS = 60_000;
 const ASYNC_HANDICAP_MS = 5_000;
