@@ -14,7 +14,7 @@ import {
   requireApiKey,
   requireRate,
 } from '@matting/core/http/header-checks.ts';
-import { isFinal, type Job } from '@matting/core/jobs/job.ts';
+import { isFinal, type Job } from '@matting/core/jobs/jobs.ts';
 import type { CoreServices } from '@matting/core/package.ts';
 import {
   jobErrorOf,

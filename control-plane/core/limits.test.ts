@@ -2,7 +2,8 @@
 import assert from 'node:assert/strict';
 import { fc, holds } from '@matting/test-support/property-tests.ts';
 import test from 'ava';
-import { failureDue, JOB_MS_MAX, type JobState } from './jobs/job.ts';
+import type { JobState } from './jobs/job.ts';
+import { failureDue, JOB_MS_MAX } from './jobs/lease-rules.ts';
 import {
   type AccountQueue,
   aheadOf,

@@ -8,8 +8,8 @@ import ava, { type ExecutionContext } from 'ava';
 import sinon from 'sinon';
 import { HeldLease } from './attempts/held-lease.ts';
 import { ReadinessService } from './http/readiness.ts';
-import { type Claim, LEASE_MS } from './jobs/job.ts';
 import type { QueuedWork } from './jobs/job-queue.ts';
+import { type Claim, LEASE_MS } from './jobs/lease-rules.ts';
 import { AcceptanceGate } from './submission/acceptance-gate.ts';
 
 const LEASE_RENEW_MS = 5_000;

@@ -10,7 +10,7 @@ import type { NodeTokens } from '@matting/program/tokens.ts';
 import type { Tracing } from '@matting/program/tracing/active-span.ts';
 import type { Logger } from 'pino';
 import type { Config } from './config.ts';
-import { LEASE_TIMING } from './jobs/job.ts';
+import { LEASE_TIMING } from './jobs/lease-rules.ts';
 import type { ControlMetrics } from './metrics/control-metrics.ts';
 import { NODE_TIMING } from './nodes/registry-server.ts';
 import { type About, migrationsOf } from './package.ts';

@@ -4,7 +4,8 @@
  * identifiers are compared byte by byte, and nothing relies on the order rows were inserted in.
  */
 import type { Generated } from 'kysely';
-import type { CallbackStatus, JobClass, JobState } from './jobs/job.ts';
+import type { JobClass, JobState } from './jobs/job.ts';
+import type { CallbackStatus } from './jobs/job-callback.ts';
 import type { CapPeriod } from './keys/key-policy.ts';
 import type { LedgerAuditKind, LedgerKind, LedgerSlot } from './ledger/ledger.ts';
 import type { RateKind } from './rates/rate-windows.ts';

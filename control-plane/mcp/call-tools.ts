@@ -9,7 +9,7 @@ import {
   callerOf,
   requireApiKey,
 } from '@matting/core/http/header-checks.ts';
-import { isFinal, type Job } from '@matting/core/jobs/job.ts';
+import { isFinal, type Job } from '@matting/core/jobs/jobs.ts';
 import type { CoreServices } from '@matting/core/package.ts';
 import { jobErrorOf, waitForEnd, withJob } from '@matting/core/results/results.ts';
 import {

@@ -14,7 +14,7 @@ import {
   requireRate,
   type ToldRate,
 } from '@matting/core/http/header-checks.ts';
-import type { Job } from '@matting/core/jobs/job.ts';
+import type { Job } from '@matting/core/jobs/jobs.ts';
 import type { CoreServices, HttpContext } from '@matting/core/package.ts';
 import { headerValues } from '@matting/http/request-headers.ts';
 import { pathOf } from '@matting/http/request-path.ts';

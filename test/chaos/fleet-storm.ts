@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { ExecutionContext, SerialFn } from 'ava';
-import { resultOfThumbnail } from '../../control-plane/core/jobs/job.ts';
+import { resultOfThumbnail } from '../../control-plane/core/jobs/blob-names.ts';
 import { Sweeper } from '../../control-plane/core/retention/sweep.ts';
 import type { BlobStore } from '../../control-plane/core/storage/blob-store.ts';
 import type { Stores } from '../../control-plane/core/stores.ts';

@@ -15,7 +15,7 @@ import {
   ResultKind,
 } from '@matting/proto/gen/matting/v1/matte_service.ts';
 import ava from 'ava';
-import { backgroundBlob, hintsBlob } from '../jobs/job.ts';
+import { backgroundBlob, hintsBlob } from '../jobs/blob-names.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
 import { put } from '../test/blob-store.contract.ts';
 import { WITH_PICTURE } from '../test/fixtures.ts';

@@ -5,7 +5,7 @@
  * |--------------|----------------------------------------------------------------------------|
  * | succeeded    | the result committed, then result and charge in one transaction            |
  * | failed       | the failure and the release of the credit in one transaction               |
- * | attempt-lost | counted and given back; core/jobs/job.ts says when it is enough             |
+ * | attempt-lost | counted and given back; core/jobs/lease-rules.ts says when it is enough    |
  * | given-back   | the lease ends and nothing is counted; nothing where the lease is lost     |
  *
  * Every write carries the fence, and a write that is refused loses the lease.
@@ -15,20 +15,13 @@ import { describeSpan, traced } from '@matting/program/tracing/active-span.ts';
 import { settledWithin } from '@matting/program/waiting.ts';
 import { timesByStage } from '@matting/proto/contract/stages.ts';
 import type { Logger } from 'pino';
-import {
-  type Claim,
-  failureDue,
-  type Job,
-  type JobFailure,
-  type JobInput,
-  type JobResult,
-  type LeaseTiming,
-  matteBlob,
-  type StageTimings,
-  type StoredMatte,
-  thumbnailBlob,
-} from '../jobs/job.ts';
+import { matteBlob, thumbnailBlob } from '../jobs/blob-names.ts';
+import type { Job } from '../jobs/job.ts';
+import type { StoredMatte } from '../jobs/job-family.ts';
+import type { JobFailure, JobResult, StageTimings } from '../jobs/job-outcome.ts';
+import type { JobInput } from '../jobs/job-request.ts';
 import type { JobStore } from '../jobs/job-store.ts';
+import { type Claim, failureDue, type LeaseTiming } from '../jobs/lease-rules.ts';
 import type { JobLeases } from '../jobs/leases.ts';
 import type { MatteResult } from '../nodes/attempt-outcome.ts';
 import { type BlobStore, writeBlob } from '../storage/blob-store.ts';

@@ -1,6 +1,7 @@
 /** The files of a family under attempts: what a node sends and gets, and who removes what. */
 import ava from 'ava';
-import { type Job, matteBlob } from '../jobs/job.ts';
+import { matteBlob } from '../jobs/blob-names.ts';
+import type { Job } from '../jobs/job.ts';
 import { get } from '../test/blob-store.contract.ts';
 import { useHarness } from '../test/harness.ts';
 import { cutOutOf, type Script } from '../test/scripted-exchange.ts';

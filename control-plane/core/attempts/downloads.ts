@@ -6,7 +6,9 @@
 import { SharedSlots, type SlotLimits } from '@matting/http/outgoing/shared-slots.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { ImageFetcher } from '../fetching/fetch-image.ts';
-import type { Job, JobFailure, JobInput } from '../jobs/job.ts';
+import type { Job } from '../jobs/job.ts';
+import type { JobFailure } from '../jobs/job-outcome.ts';
+import type { JobInput } from '../jobs/job-request.ts';
 import type { BlobStore, BlobWriter } from '../storage/blob-store.ts';
 
 /** An account by itself downloads 32 at once, 16 from one host. */

@@ -1,6 +1,6 @@
 /** A claim kept alive; a renewal that the database does not answer loses nothing by itself. */
 
-import { type Claim, LEASE_TIMING, type LeaseTiming } from '../jobs/job.ts';
+import { type Claim, LEASE_TIMING, type LeaseTiming } from '../jobs/lease-rules.ts';
 import type { JobLeases } from '../jobs/leases.ts';
 
 /** A claim kept alive; a renewal that the database does not answer loses nothing by itself. */

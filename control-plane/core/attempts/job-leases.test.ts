@@ -6,9 +6,10 @@ import { at } from '@matting/test-support/at.ts';
 import ava from 'ava';
 import type { KyselyPlugin, QueryId } from 'kysely';
 import sinon from 'sinon';
-import { type Claim, LEASE_MS, publicState } from '../jobs/job.ts';
+import { publicState } from '../jobs/job.ts';
 import type { ClaimableJob } from '../jobs/job-queue.ts';
 import { ASYNC_HEAD_START_MS } from '../jobs/lanes.ts';
+import { type Claim, LEASE_MS } from '../jobs/lease-rules.ts';
 import { createStores } from '../stores.ts';
 import {
   claimed,

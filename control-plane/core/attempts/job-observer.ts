@@ -1,7 +1,8 @@
 /** Observers count what happens to jobs. No label ever holds an identifier. */
 
 import type { ErrorCode } from '@matting/proto/contract/errors.ts';
-import type { JobClass, JobFailure } from '../jobs/job.ts';
+import type { JobClass } from '../jobs/job.ts';
+import type { JobFailure } from '../jobs/job-outcome.ts';
 import type { AttemptOutcome } from '../nodes/attempt-outcome.ts';
 
 export const FETCH_OUTCOMES = ['stored', 'failed', 'aborted'] as const;

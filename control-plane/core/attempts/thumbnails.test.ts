@@ -1,7 +1,7 @@
 /** A node's thumbnail lies beside its result, or nowhere, and never costs the job. */
 import { THUMBNAIL_BYTES_MAX } from '@matting/proto/contract/limits.ts';
 import ava from 'ava';
-import { thumbnailBlob } from '../jobs/job.ts';
+import { thumbnailBlob } from '../jobs/blob-names.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
 import { get } from '../test/blob-store.contract.ts';
 import { failureOf, useHarness } from '../test/harness.ts';

@@ -1,8 +1,9 @@
 /** `batches cancel`, for the batches of all accounts. */
+
+import { isoTime } from '@matting/program/iso-time.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { Command } from 'commander';
 import { batchStatus } from '../jobs/batch.ts';
-import { isoTime } from '../jobs/job.ts';
 import { publicPrefix } from '../keys/api-key-token.ts';
 import type { CliContext } from './context.ts';
 

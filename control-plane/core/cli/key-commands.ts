@@ -3,8 +3,8 @@
  * is stored nowhere.
  */
 import { DAY_MS } from '@matting/program/durations.ts';
+import { isoTime } from '@matting/program/iso-time.ts';
 import { type Command, InvalidArgumentError } from 'commander';
-import { isoTime } from '../jobs/job.ts';
 import { apiKeyIdOf } from '../keys/api-key-token.ts';
 import {
   CAP_PERIODS,

@@ -9,10 +9,10 @@ import {
   UNREADABLE_SECRET,
   wrongWithSignature,
 } from '@matting/http/outgoing/webhook-signature.ts';
+import { isoTime } from '@matting/program/iso-time.ts';
 import { forgetOldest } from '@matting/program/remembered.ts';
 import { wholeBody } from '@matting/program/whole-body.ts';
 import { type Command, Option } from 'commander';
-import { isoTime } from '../jobs/job.ts';
 import {
   NOTIFICATIONS_LISTED_DEFAULT,
   NOTIFICATIONS_LISTED_MAX,

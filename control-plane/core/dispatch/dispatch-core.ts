@@ -8,15 +8,11 @@
  */
 
 import type { RunEnd } from '../attempts/claimed-job.ts';
-import {
-  failureDue,
-  isUnpaid,
-  type Job,
-  type JobFailure,
-  type JobInput,
-  needsDownload,
-} from '../jobs/job.ts';
+import { isUnpaid, type Job, needsDownload } from '../jobs/job.ts';
+import type { JobFailure } from '../jobs/job-outcome.ts';
+import type { JobInput } from '../jobs/job-request.ts';
 import type { JobLane, LaneRead } from '../jobs/lanes.ts';
+import { failureDue } from '../jobs/lease-rules.ts';
 import type { NodeSnapshot } from '../nodes/node-view.ts';
 import { isAged, orderJobs, type Shares, type WaitingJob } from './fair-order.ts';
 import { JobMemories } from './job-memories.ts';

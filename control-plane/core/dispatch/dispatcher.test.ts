@@ -7,8 +7,8 @@ import {
 } from '@matting/database/test/faulty-database.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import ava, { type ExecutionContext } from 'ava';
-import type { Claim } from '../jobs/job.ts';
 import type { ClaimableJob } from '../jobs/job-queue.ts';
+import type { Claim } from '../jobs/lease-rules.ts';
 import type { Stores } from '../stores.ts';
 import { fundedCaller, storesOn } from '../test/fixtures.ts';
 import { aborted, failureOf, fetcherOf, until, useHarness } from '../test/harness.ts';

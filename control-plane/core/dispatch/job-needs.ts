@@ -14,7 +14,8 @@ import type { InputFormat, OutputFormat } from '@matting/proto/contract/formats.
 import type { Hints } from '@matting/proto/contract/hints.ts';
 import { BACKGROUND_PIXELS_MAX } from '@matting/proto/contract/limits.ts';
 import { countedMegapixels } from '@matting/proto/contract/picture-memory.ts';
-import { type Job, type JobInput, sizeOf } from '../jobs/job.ts';
+import type { Job } from '../jobs/job.ts';
+import { type JobInput, sizeOf } from '../jobs/job-request.ts';
 import type { NodeAbility } from '../nodes/node-view.ts';
 
 export interface AskedNeeds {

@@ -44,19 +44,13 @@ import type { DirectAttempt, DirectAttempts } from '../attempts/direct-attempts.
 import { type Download, fetchSource, type SourceFetcher } from '../attempts/downloads.ts';
 import type { JobObserver } from '../attempts/job-observer.ts';
 import { BlobSink, type ResultBlob } from '../attempts/result-blob.ts';
-import {
-  backgroundBlob,
-  failureDue,
-  JOB_MS_MAX,
-  type Job,
-  type JobFailure,
-  type JobInput,
-  LEASE_TIMING,
-  modeOf,
-  sizeOf,
-} from '../jobs/job.ts';
+import { backgroundBlob } from '../jobs/blob-names.ts';
+import { type Job, modeOf } from '../jobs/job.ts';
+import type { JobFailure } from '../jobs/job-outcome.ts';
 import type { ClaimableJob } from '../jobs/job-queue.ts';
+import { type JobInput, sizeOf } from '../jobs/job-request.ts';
 import type { JobStore } from '../jobs/job-store.ts';
+import { failureDue, JOB_MS_MAX, LEASE_TIMING } from '../jobs/lease-rules.ts';
 import { type AttemptOutcome, fullnessBy, verdictOn } from '../nodes/attempt-outcome.ts';
 import type { MatteCall } from '../nodes/matte-client-call.ts';
 import type { Offer } from '../nodes/node-link.ts';

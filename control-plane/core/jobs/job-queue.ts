@@ -11,14 +11,8 @@ import {
 import { OUTPUT_FORMATS } from '@matting/proto/contract/formats.ts';
 import type { Hints } from '@matting/proto/contract/hints.ts';
 import { type InferResult, type NotNull, type RawBuilder, sql } from 'kysely';
-import {
-  isUnpaid,
-  type JobBackground,
-  type JobClass,
-  type JobState,
-  needsDownload,
-  UNPAID,
-} from './job.ts';
+import { isUnpaid, type JobClass, type JobState, needsDownload, UNPAID } from './job.ts';
+import type { JobBackground } from './job-request.ts';
 import {
   backgroundInputFromRow,
   batchFromRow,

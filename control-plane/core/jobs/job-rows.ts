@@ -8,21 +8,11 @@ import type { Channels, Finishing, Sight } from '@matting/proto/contract/finishi
 import { INPUT_FORMATS, OUTPUT_FORMATS } from '@matting/proto/contract/formats.ts';
 import type { Hints } from '@matting/proto/contract/hints.ts';
 import { type Selectable, sql } from 'kysely';
-import {
-  callbackFailureOf,
-  type Job,
-  type JobBackground,
-  type JobCallback,
-  type JobCorrection,
-  type JobFailure,
-  type JobInput,
-  type JobKept,
-  type JobLease,
-  type JobModel,
-  type JobResult,
-  type StageTimings,
-  type StoredMatte,
-} from './job.ts';
+import type { Job, JobLease } from './job.ts';
+import { callbackFailureOf, type JobCallback } from './job-callback.ts';
+import type { JobCorrection, JobKept, StoredMatte } from './job-family.ts';
+import type { JobFailure, JobModel, JobResult, StageTimings } from './job-outcome.ts';
+import type { JobBackground, JobInput } from './job-request.ts';
 
 type JobsTable = Schema['jobs'];
 export type JobRow = Selectable<JobsTable> & { readonly read_at: number };

@@ -29,14 +29,8 @@ import {
   WITH_PICTURE,
 } from '../test/fixtures.ts';
 import type { NewJob } from '../transactions/job-submission.ts';
-import {
-  backgroundBlob,
-  hintsBlob,
-  type Job,
-  jobOfBackground,
-  publicState,
-  thumbnailBlob,
-} from './job.ts';
+import { backgroundBlob, hintsBlob, jobOfBackground, thumbnailBlob } from './blob-names.ts';
+import { type Job, publicState } from './job.ts';
 import { jobActivity } from './job-activity.ts';
 import { queuedMegapixels } from './queue-bound.ts';
 

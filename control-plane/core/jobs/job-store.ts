@@ -9,8 +9,8 @@ import {
 } from '@matting/database/database.ts';
 import { nowPlusMs } from '@matting/database/statements.ts';
 import type { Selectable } from 'kysely';
+import { jobOfBackground, jobOfKept, resultOfThumbnail, thumbnailBlob } from './blob-names.ts';
 import { callerJobs } from './caller-jobs.ts';
-import { jobOfBackground, jobOfKept, resultOfThumbnail, thumbnailBlob } from './job.ts';
 import { jobActivity } from './job-activity.ts';
 import { jobLists } from './job-lists.ts';
 import { jobQueue } from './job-queue.ts';

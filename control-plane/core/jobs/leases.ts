@@ -1,5 +1,5 @@
 /**
- * The statements of a job's lease. Each is a compare-and-set on the fence (the table of job.ts) that
+ * The statements of a job's lease. Each is a compare-and-set on the fence (the table of lease-rules.ts) that
  * commits by itself, so nothing is held while a node works.
  *
  * `giveUp`: while the database is away the write is repeated until this signal aborts, two minutes
@@ -22,10 +22,12 @@ import {
 } from '@matting/database/statements.ts';
 import type { Finishing } from '@matting/proto/contract/finishing.ts';
 import { sql, type Updateable, type UpdateQueryBuilder, type UpdateResult } from 'kysely';
-import { type Claim, isFinal, type Job, type JobInput } from './job.ts';
+import { isFinal, type Job } from './job.ts';
 import type { ClaimableJob } from './job-queue.ts';
 import { readJob } from './job-reading.ts';
+import type { JobInput } from './job-request.ts';
 import { inputColumn, inputColumns, sourceHostOf } from './job-rows.ts';
+import type { Claim } from './lease-rules.ts';
 import { queuedFramePixels } from './queue-bound.ts';
 
 interface InputStoredOptions {

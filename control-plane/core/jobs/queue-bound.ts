@@ -7,7 +7,8 @@
 
 import { framePixelsUnseen, frameRange } from '@matting/proto/contract/finishing/frame.ts';
 import type { Finishing } from '@matting/proto/contract/finishing.ts';
-import { type Job, type JobInput, sizeOf } from './job.ts';
+import type { Job } from './job.ts';
+import { type JobInput, sizeOf } from './job-request.ts';
 
 export interface AccountQueue {
   readonly jobs: number;

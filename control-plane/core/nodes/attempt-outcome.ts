@@ -24,7 +24,7 @@ import type { Sight } from '@matting/proto/contract/finishing.ts';
 import type { OutputFormat } from '@matting/proto/contract/formats.ts';
 import { ERROR_CODE_TRAILER, fromServiceError } from '@matting/proto/contract/grpc-status.ts';
 import type { StageTimings } from '@matting/proto/gen/matting/v1/matte_service.ts';
-import type { JobModel } from '../jobs/job.ts';
+import type { JobModel } from '../jobs/job-outcome.ts';
 import type { Fullness } from './node-view.ts';
 
 export interface MatteResult {

@@ -35,7 +35,7 @@ import {
   type ResultPlace,
   Switch,
 } from '@matting/proto/gen/matting/v1/matte_service.ts';
-import type { JobModel } from '../jobs/job.ts';
+import type { JobModel } from '../jobs/job-outcome.ts';
 import type { Selectable } from '../models/selectable.ts';
 import { LocalFault, type MatteResult } from './attempt-outcome.ts';
 

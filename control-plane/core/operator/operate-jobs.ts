@@ -1,8 +1,9 @@
 /** The operator's use cases on jobs: list, read, make one claimable again, read the queue. */
+
+import { isoTime } from '@matting/program/iso-time.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import {
   FINAL_STATES,
-  isoTime,
   isUnpaid,
   type Job,
   type JobState,

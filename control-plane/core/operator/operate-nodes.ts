@@ -1,6 +1,7 @@
 /** The operator's use cases on nodes: list them, drain and undrain one, find its HTTP endpoints. */
+
+import { isoTime } from '@matting/program/iso-time.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
-import { isoTime } from '../jobs/job.ts';
 import { standingSums } from '../models/selectable.ts';
 import { type SeenMember, seenMembers } from '../nodes/node-state.ts';
 import type { NodeMember, NodeStore } from '../nodes/node-store.ts';

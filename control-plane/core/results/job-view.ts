@@ -1,17 +1,13 @@
 /** Callers see this of a job, by the contract's "Job fields by state". */
 
+import { isoTime } from '@matting/program/iso-time.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { type Sight, warningsOf } from '@matting/proto/contract/finishing.ts';
 import { contentTypeOf } from '@matting/proto/contract/formats.ts';
 import { type Batch, type BatchItem, batchStatus } from '../jobs/batch.ts';
-import {
-  isFinal,
-  isoTime,
-  type Job,
-  type JobCallback,
-  type JobResult,
-  publicState,
-} from '../jobs/job.ts';
+import { isFinal, type Job, publicState } from '../jobs/job.ts';
+import type { JobCallback } from '../jobs/job-callback.ts';
+import type { JobResult } from '../jobs/job-outcome.ts';
 import type { JobStore } from '../jobs/job-store.ts';
 import type { Caller } from '../keys/caller.ts';
 

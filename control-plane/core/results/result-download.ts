@@ -12,7 +12,8 @@ import {
   type OutputFormat,
 } from '@matting/proto/contract/formats.ts';
 import type { FastifyReply } from 'fastify';
-import { type Job, publicState, thumbnailBlob } from '../jobs/job.ts';
+import { thumbnailBlob } from '../jobs/blob-names.ts';
+import { type Job, publicState } from '../jobs/job.ts';
 import type { JobStore } from '../jobs/job-store.ts';
 import { BlobNotFoundError, type BlobStore, type SignedAccess } from '../storage/blob-store.ts';
 import { EXPIRED_LINK, type LostResults } from './lost-results.ts';

@@ -1,7 +1,7 @@
 /** The tokens of results' links. */
 
 import { hash, randomBytes } from 'node:crypto';
-import type { JobResult } from '../jobs/job.ts';
+import type { JobResult } from '../jobs/job-outcome.ts';
 import type { CallbackSecrets } from '../secrets/secret-box.ts';
 
 /** 256 bits: the link is the capability. */

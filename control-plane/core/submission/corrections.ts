@@ -1,6 +1,7 @@
 /** Decides whether a job can be corrected, and what the correction takes over from it. */
 import { ContractError, invalidParameter } from '@matting/proto/contract/errors.ts';
-import { CORRECTIONS_MAX, type Job, publicState } from '../jobs/job.ts';
+import { type Job, publicState } from '../jobs/job.ts';
+import { CORRECTIONS_MAX } from '../jobs/job-family.ts';
 import type { JobStore } from '../jobs/job-store.ts';
 import type { MattingFields, TextField } from './matting-request.ts';
 

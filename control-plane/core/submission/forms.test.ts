@@ -5,7 +5,7 @@ import { FORM_TYPE, formOf, imagePart, type Part } from '@matting/http/test/form
 import type { ErrorCode } from '@matting/proto/contract/errors.ts';
 import { BACKGROUND_BYTES_MAX, URL_LENGTH_MAX } from '@matting/proto/contract/limits.ts';
 import ava, { type ExecutionContext } from 'ava';
-import { backgroundBlob } from '../jobs/job.ts';
+import { backgroundBlob } from '../jobs/blob-names.ts';
 import { bytesOf, version4, version5 } from '../test/java-forms.ts';
 import { ASYNC, assertRefused, SYNC, snapshot } from '../test/refusals.ts';
 import { imageBody, pngHeader, useTestApp } from '../test/support/test-app.ts';

@@ -5,7 +5,7 @@ import { FORM_TYPE, formOf, imagePart, type Part } from '@matting/http/test/form
 import type { ErrorCode } from '@matting/proto/contract/errors.ts';
 import { BACKGROUND_BYTES_MAX } from '@matting/proto/contract/limits.ts';
 import ava, { type ExecutionContext } from 'ava';
-import { hintsBlob } from '../jobs/job.ts';
+import { hintsBlob } from '../jobs/blob-names.ts';
 import { ASYNC, SYNC, snapshot } from '../test/refusals.ts';
 import { pngHeader, useTestApp } from '../test/support/test-app.ts';
 

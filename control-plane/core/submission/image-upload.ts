@@ -21,7 +21,7 @@ import { UNCOUNTED } from '@matting/program/held-bytes.ts';
 import { ContractError, type FieldError } from '@matting/proto/contract/errors.ts';
 import type { ByteReader } from '@matting/proto/contract/image-header.ts';
 import { type ImageRole, imageTooLarge, requireAcceptableImage } from '../jobs/acceptable-image.ts';
-import type { JobInput } from '../jobs/job.ts';
+import type { JobInput } from '../jobs/job-request.ts';
 import type { BlobWriter } from '../storage/blob-store.ts';
 import type { UploadSlot } from './upload-slot.ts';
 

@@ -6,7 +6,7 @@ import { HeldBytes, type HeldRoom, type Holding } from '@matting/program/held-by
 import { Semaphore, type SemaphoreOptions } from '@matting/program/semaphore.ts';
 import { unavailable } from '@matting/proto/contract/errors.ts';
 import { BACKGROUND_IMAGE, HINTS_IMAGE, INPUT_IMAGE } from '../jobs/acceptable-image.ts';
-import { backgroundBlob, hintsBlob } from '../jobs/job.ts';
+import { backgroundBlob, hintsBlob } from '../jobs/blob-names.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
 import { ImageUpload } from './image-upload.ts';
 import { UploadSlot } from './upload-slot.ts';

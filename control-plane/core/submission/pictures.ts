@@ -4,7 +4,7 @@ import { frameRange, requireFrame } from '@matting/proto/contract/finishing/fram
 import { regionFault } from '@matting/proto/contract/finishing/region.ts';
 import type { Finishing, Size } from '@matting/proto/contract/finishing.ts';
 import type { Hints } from '@matting/proto/contract/hints.ts';
-import { type JobInput, sizeOf } from '../jobs/job.ts';
+import { type JobInput, sizeOf } from '../jobs/job-request.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
 import type { NewJob } from '../transactions/job-submission.ts';
 import { type FingerprintedRequest, fingerprintOf } from './fingerprint.ts';

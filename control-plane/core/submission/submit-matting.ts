@@ -10,7 +10,8 @@ import { activeKeptContext, describeSpan, traced } from '@matting/program/tracin
 import { ContractError, unavailable } from '@matting/proto/contract/errors.ts';
 import type { CallbackAddressCheck } from '../fetching/callback-check.ts';
 import type { BatchStore } from '../jobs/batch.ts';
-import { type Job, type JobInput, UNPAID } from '../jobs/job.ts';
+import { type Job, UNPAID } from '../jobs/job.ts';
+import type { JobInput } from '../jobs/job-request.ts';
 import type { JobStore } from '../jobs/job-store.ts';
 import type { Caller, ReadAccount } from '../keys/caller.ts';
 import { CREDITS_PER_JOB } from '../ledger/ledger.ts';

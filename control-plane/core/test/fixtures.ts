@@ -14,14 +14,11 @@ import {
 } from '@matting/test-support/database.ts';
 import type { ExecutionContext, SerialFn } from 'ava';
 import type { ServiceActor } from '../accounts/audit.ts';
-import {
-  backgroundBlob,
-  type Claim,
-  type Job,
-  type JobInput,
-  type JobResult,
-  LEASE_MS,
-} from '../jobs/job.ts';
+import { backgroundBlob } from '../jobs/blob-names.ts';
+import type { Job } from '../jobs/job.ts';
+import type { JobResult } from '../jobs/job-outcome.ts';
+import type { JobInput } from '../jobs/job-request.ts';
+import { type Claim, LEASE_MS } from '../jobs/lease-rules.ts';
 import { migrationsOf, type Package } from '../package.ts';
 import { createStores, type Stores } from '../stores.ts';
 import type { NewBatch } from '../transactions/batch-submission.ts';

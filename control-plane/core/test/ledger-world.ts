@@ -5,8 +5,8 @@ import type { Database } from '@matting/database/database.ts';
 import { rowsOf } from '@matting/database/test/rows.ts';
 import { at } from '@matting/test-support/at.ts';
 import { fc } from '@matting/test-support/property-tests.ts';
-import { type Claim, LEASE_MS } from '../jobs/job.ts';
 import type { ClaimableJob } from '../jobs/job-queue.ts';
+import { type Claim, LEASE_MS } from '../jobs/lease-rules.ts';
 import type { Stores } from '../stores.ts';
 import {
   fundedAccount,

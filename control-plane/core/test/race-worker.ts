@@ -3,7 +3,7 @@ import { createInterface } from 'node:readline';
 import { openDatabase } from '@matting/database/connect.ts';
 import { at } from '@matting/test-support/at.ts';
 import { SILENT_LOG } from '@matting/test-support/database.ts';
-import { LEASE_MS } from '../jobs/job.ts';
+import { LEASE_MS } from '../jobs/lease-rules.ts';
 import type { NewJob } from '../transactions/job-submission.ts';
 import { HOUR_MS, IMAGE_FAULT, LIMITS, resultOf, storesOn } from './fixtures.ts';
 

@@ -10,8 +10,9 @@ import {
   HANGING_RECEIVER,
   SECRET_KEY_ID,
 } from '@matting/test-support/large-tables.ts';
+import { backgroundBlob } from '../jobs/blob-names.ts';
 import { LISTED_STATES } from '../jobs/caller-jobs.ts';
-import { backgroundBlob, UNPAID } from '../jobs/job.ts';
+import { UNPAID } from '../jobs/job.ts';
 import { TIMED_MAX } from '../jobs/job-activity.ts';
 import type { Stores } from '../stores.ts';
 import { insertMail, withdrawMails } from '../webhooks/outbox-store.ts';

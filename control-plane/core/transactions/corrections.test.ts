@@ -1,7 +1,8 @@
 /** Corrections in the database: no credit, a bound, and what a family keeps while it needs it. */
 import assert from 'node:assert/strict';
 import ava from 'ava';
-import { CORRECTIONS_MAX, type Job, UNPAID } from '../jobs/job.ts';
+import { type Job, UNPAID } from '../jobs/job.ts';
+import { CORRECTIONS_MAX } from '../jobs/job-family.ts';
 import type { Stores } from '../stores.ts';
 import { correctionOf, firstOf, matteOf, SUBJECT, succeedCorrection } from '../test/families.ts';
 import {

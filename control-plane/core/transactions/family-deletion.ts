@@ -4,7 +4,8 @@
  */
 import type { Database, Schema } from '@matting/database/database.ts';
 import type { Transaction } from 'kysely';
-import { type Job, type JobFailure, OPEN_STATES } from '../jobs/job.ts';
+import { type Job, OPEN_STATES } from '../jobs/job.ts';
+import type { JobFailure } from '../jobs/job-outcome.ts';
 import { readJob } from '../jobs/job-reading.ts';
 import { failureColumns } from '../jobs/job-rows.ts';
 import { blobsOfKept, KEPT_COLUMNS, NOTHING_KEPT } from '../jobs/job-store.ts';

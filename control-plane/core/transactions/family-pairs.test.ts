@@ -8,7 +8,8 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { type Database, transact } from '@matting/database/database.ts';
 import ava from 'ava';
-import type { Claim, Job } from '../jobs/job.ts';
+import type { Job } from '../jobs/job.ts';
+import type { Claim } from '../jobs/lease-rules.ts';
 import type { Stores } from '../stores.ts';
 import {
   correctionOf,

@@ -16,17 +16,12 @@ import {
 import { keepStatement, keptMatchesOne, nowPlusMs } from '@matting/database/statements.ts';
 import type { CompiledQuery, Transaction, UpdateObject } from 'kysely';
 import type { Batch } from '../jobs/batch.ts';
-import {
-  type Claim,
-  isFree,
-  type Job,
-  type JobFailure,
-  type JobResult,
-  type StageTimings,
-  type StoredMatte,
-} from '../jobs/job.ts';
+import { isFree, type Job } from '../jobs/job.ts';
+import type { StoredMatte } from '../jobs/job-family.ts';
+import type { JobFailure, JobResult, StageTimings } from '../jobs/job-outcome.ts';
 import { readJob } from '../jobs/job-reading.ts';
 import { failureColumns, resultColumns } from '../jobs/job-rows.ts';
+import type { Claim } from '../jobs/lease-rules.ts';
 import { giveBackToCap } from '../keys/key-caps.ts';
 import { CREDITS_PER_JOB } from '../ledger/ledger.ts';
 import { closeCorrections, settleCredit } from '../ledger/ledger-writer.ts';

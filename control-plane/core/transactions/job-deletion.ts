@@ -22,7 +22,9 @@ import {
 } from '@matting/database/database.ts';
 import type { Transaction } from 'kysely';
 import { takeAccount } from '../accounts/account-store.ts';
-import { type Job, type JobFailure, publicState, thumbnailBlob } from '../jobs/job.ts';
+import { thumbnailBlob } from '../jobs/blob-names.ts';
+import { type Job, publicState } from '../jobs/job.ts';
+import type { JobFailure } from '../jobs/job-outcome.ts';
 import { readJob } from '../jobs/job-reading.ts';
 import { failureColumns } from '../jobs/job-rows.ts';
 import { type EndedFamily, endFamily, filesOfOpen } from './family-deletion.ts';

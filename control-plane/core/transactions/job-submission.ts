@@ -32,16 +32,10 @@ import type { Hints } from '@matting/proto/contract/hints.ts';
 import type { Transaction } from 'kysely';
 import { takeAccount } from '../accounts/account-store.ts';
 import { readBatchByKey } from '../jobs/batch.ts';
-import {
-  CORRECTIONS_MAX,
-  isUnpaid,
-  type Job,
-  type JobBackground,
-  type JobClass,
-  type JobCorrection,
-  type JobInput,
-} from '../jobs/job.ts';
+import { isUnpaid, type Job, type JobClass } from '../jobs/job.ts';
+import { CORRECTIONS_MAX, type JobCorrection } from '../jobs/job-family.ts';
 import { readByIdempotencyKey, readJob } from '../jobs/job-reading.ts';
+import type { JobBackground, JobInput } from '../jobs/job-request.ts';
 import { inputColumn, inputColumns, type StoredFinishing, sourceHostOf } from '../jobs/job-rows.ts';
 import { queuePositionMs } from '../jobs/lanes.ts';
 import { queuedFramePixels } from '../jobs/queue-bound.ts';
@@ -49,7 +43,22 @@ import { CapReachedError, countForCap } from '../keys/key-caps.ts';
 import { CREDITS_PER_JOB } from '../ledger/ledger.ts';
 import { openCorrection, reserveCredit } from '../ledger/ledger-writer.ts';
 
-export interface NewJob {
+/** The part of a request that does not depend on its picture. JSON keeps it as it is. */
+export interface JobTemplate {
+  readonly outputFormat: OutputFormat;
+  readonly hints?: Hints | undefined;
+  readonly model?: string | undefined;
+  readonly noSubject?: 'fail' | undefined;
+  readonly channels?: Channels;
+  readonly finishing?: Finishing;
+  /** Either its URL or what is stored; given exactly where `finishing` has a background picture. */
+  readonly background?: JobBackground;
+  /** If it is given, the job keeps its input and its matte; corrections take over these texts. */
+  readonly correctable?: Readonly<Record<string, string>> | undefined;
+  readonly traceContext?: string | undefined;
+}
+
+export interface NewJob extends JobTemplate {
   readonly id: string;
   readonly accountId: string;
   readonly apiKeyId: string;
@@ -57,17 +66,9 @@ export interface NewJob {
   readonly idempotencyKeyHash: string;
   readonly fingerprint: string;
   readonly class: JobClass;
-  readonly outputFormat: OutputFormat;
   /** Exactly one of the two: a stored input makes the job ready, a URL accepted. */
   readonly input: JobInput | null;
   readonly sourceUrl: string | null;
-  readonly model?: string | undefined;
-  readonly noSubject?: 'fail' | undefined;
-  readonly channels?: Channels;
-  readonly finishing?: Finishing;
-  /** Either its URL or what is stored; given exactly where `finishing` has a background picture. */
-  readonly background?: JobBackground;
-  readonly hints?: Hints | undefined;
   /** Given exactly where `hints` are a picture. */
   readonly hintsFile?: JobInput | undefined;
   readonly callback?: {
@@ -78,26 +79,9 @@ export interface NewJob {
   };
   readonly reference?: string | undefined;
   readonly batch?: { readonly id: string; readonly item: number };
-  readonly traceContext?: string | undefined;
-  /** If it is given, the job keeps its input and its matte; corrections take over these texts. */
-  readonly correctable?: Readonly<Record<string, string>> | undefined;
   /** The job corrects another: its input is that of the first, and stays the first's. */
   readonly correction?: Omit<JobCorrection, 'matte'> | undefined;
 }
-
-/** The part of a request that does not depend on its picture. JSON keeps it as it is. */
-export type JobTemplate = Pick<
-  NewJob,
-  | 'outputFormat'
-  | 'hints'
-  | 'model'
-  | 'noSubject'
-  | 'channels'
-  | 'finishing'
-  | 'background'
-  | 'correctable'
-  | 'traceContext'
->;
 
 /** An item has no key of its own: its batch has one. */
 type ItemJob = Omit<NewJob, 'idempotencyKeyHash'> & { readonly idempotencyKeyHash: null };

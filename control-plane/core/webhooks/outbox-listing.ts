@@ -8,7 +8,7 @@ import { isFree } from '@matting/database/leases.ts';
 import { isAsciiWord, matchesOne, nowPlusMs, throughIndex } from '@matting/database/statements.ts';
 import type { Selection } from 'kysely';
 import { type AuditEntry, requireAuthority } from '../accounts/audit.ts';
-import { type CallbackStatus, callbackFailureOf } from '../jobs/job.ts';
+import { type CallbackStatus, callbackFailureOf } from '../jobs/job-callback.ts';
 import { loggedAttempts } from './attempt-log.ts';
 
 /** A notification as the operator may see it: the receiver instead of the URL. */

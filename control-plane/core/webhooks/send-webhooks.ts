@@ -17,7 +17,8 @@ import {
   type Tracing,
 } from '@matting/program/tracing/active-span.ts';
 import type { Batch } from '../jobs/batch.ts';
-import type { CallbackFailure, Job } from '../jobs/job.ts';
+import type { Job } from '../jobs/job.ts';
+import type { CallbackFailure } from '../jobs/job-callback.ts';
 import type { JobEvents } from '../results/job-events.ts';
 import type { JobViews } from '../results/job-view.ts';
 import { type CallbackSecrets, notificationBody } from '../secrets/secret-box.ts';

@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import { PutObjectCommand } from '@aws-sdk/client-s3';
-import { backgroundBlob, thumbnailBlob } from '@matting/core/jobs/job.ts';
+import { backgroundBlob, thumbnailBlob } from '@matting/core/jobs/jobs.ts';
 import type { BlobPart, BlobStore } from '@matting/core/storage/storage.ts';
 import { put as putBlob } from '@matting/core/test/blob-store.contract.ts';
 import { WITH_PICTURE } from '@matting/core/test/fixtures.ts';

@@ -2,7 +2,7 @@
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { type CliContext, CommandError } from '@matting/core/cli/cli.ts';
-import { FINAL_STATES, type Job, OPEN_STATES } from '@matting/core/jobs/job.ts';
+import { FINAL_STATES, type Job, OPEN_STATES } from '@matting/core/jobs/jobs.ts';
 import { parseSecretsKey, readSecretsKey, SecretBox } from '@matting/core/secrets/secrets.ts';
 import { loadDatabaseConfig, loadStorageConfig } from '@matting/core/settings.ts';
 import {

@@ -3,7 +3,7 @@
  * change takes the account's row and enters its line of the audit log.
  */
 import { type Actor, type AuditValues, requireAuthority } from '@matting/core/accounts/audit.ts';
-import { callbackFailureOf } from '@matting/core/jobs/job.ts';
+import { callbackFailureOf } from '@matting/core/jobs/jobs.ts';
 import { type AccountEventRow, insertWebhook } from '@matting/core/webhooks/webhooks.ts';
 import { type Database, type Db, query, transact } from '@matting/database/database.ts';
 import { isAsciiWord, matchesOne } from '@matting/database/statements.ts';

@@ -2,7 +2,7 @@
 
 import { randomUUID } from 'node:crypto';
 import type { Actor } from '@matting/core/accounts/audit.ts';
-import { FINAL_STATES, type Job, type JobState, OPEN_STATES } from '@matting/core/jobs/job.ts';
+import { FINAL_STATES, type Job, type JobState, OPEN_STATES } from '@matting/core/jobs/jobs.ts';
 import {
   notificationCursor,
   type OperatorNotification,

@@ -1,6 +1,6 @@
 /** The pages send these files of a job: its result, and the picture that was sent while it is kept. */
-import type { Job } from '@matting/core/jobs/job.ts';
-import { publicState } from '@matting/core/jobs/job.ts';
+import type { Job } from '@matting/core/jobs/jobs.ts';
+import { publicState } from '@matting/core/jobs/jobs.ts';
 import { etagOf, fileHeaders, openForReader } from '@matting/core/results/results.ts';
 import { judgeConditions } from '@matting/http/request-headers.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';

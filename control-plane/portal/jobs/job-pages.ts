@@ -1,6 +1,6 @@
 /** The pages of an account's jobs: a list, and one with its times, its result and its notification. */
 
-import { type Job, type PublicJobState, publicState } from '@matting/core/jobs/job.ts';
+import { type Job, type PublicJobState, publicState } from '@matting/core/jobs/jobs.ts';
 import { noteJob } from '@matting/http/answer-log.ts';
 import { warningsOf } from '@matting/proto/contract/finishing.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';

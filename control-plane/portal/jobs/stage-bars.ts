@@ -3,7 +3,7 @@
  * text.
  */
 
-import type { StageTimings } from '@matting/core/jobs/job.ts';
+import type { StageTimings } from '@matting/core/jobs/jobs.ts';
 import type { VNode } from 'preact';
 import { html } from '../page/html.ts';
 import type { Locale } from '../session/visit.ts';

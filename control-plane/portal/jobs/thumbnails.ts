@@ -3,7 +3,7 @@
  * are kept. If there is none, the page shows a mark of its size.
  */
 
-import { type Job, publicState } from '@matting/core/jobs/job.ts';
+import { type Job, publicState } from '@matting/core/jobs/jobs.ts';
 import type { CoreServices } from '@matting/core/package.ts';
 import { judgeConditions } from '@matting/http/request-headers.ts';
 import type { FastifyReply } from 'fastify';

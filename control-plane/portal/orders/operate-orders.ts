@@ -2,8 +2,8 @@
 
 import { randomUUID } from 'node:crypto';
 import type { ServiceActor } from '@matting/core/accounts/audit.ts';
-import { isoTime } from '@matting/core/jobs/job.ts';
 import type { CoreStores } from '@matting/core/package.ts';
+import { isoTime } from '@matting/program/iso-time.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { cursorText, parseCursor } from '../page/paging.ts';
 import type { ListedOrderState, OrderPayment, OrderRefund } from './order-rows.ts';

@@ -1,7 +1,7 @@
 /**
  * The outcome of a picture: the stage during the work, the cut-out, and the painter to correct it.
  */
-import { type Job, publicState } from '@matting/core/jobs/job.ts';
+import { type Job, publicState } from '@matting/core/jobs/jobs.ts';
 import { curlSample } from '@matting/proto/contract/curl-sample.ts';
 import type { VNode } from 'preact';
 import { correcting } from '../jobs/correcting.ts';

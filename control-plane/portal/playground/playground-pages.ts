@@ -7,7 +7,7 @@
 
 import type { IncomingMessage } from 'node:http';
 import { bodyFormOf } from '@matting/core/http/matting-bodies.ts';
-import type { Job } from '@matting/core/jobs/job.ts';
+import type { Job } from '@matting/core/jobs/jobs.ts';
 import type { Core, CoreServices } from '@matting/core/package.ts';
 import { AllowanceError } from '@matting/core/submission/submission.ts';
 import { noteJob } from '@matting/http/answer-log.ts';

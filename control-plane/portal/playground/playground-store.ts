@@ -4,7 +4,7 @@
  * an account's playground over all replicas; a job's end may give the picture back.
  */
 
-import { OPEN_STATES } from '@matting/core/jobs/job.ts';
+import { OPEN_STATES } from '@matting/core/jobs/jobs.ts';
 import { createApiKeyToken, hashSecret } from '@matting/core/keys/keys.ts';
 import type { Allowance } from '@matting/core/package.ts';
 import {

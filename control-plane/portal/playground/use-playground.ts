@@ -4,7 +4,7 @@
  */
 
 import { MattingForm, NOT_IN_A_CORRECTION } from '@matting/core/http/matting-bodies.ts';
-import { isUnpaid, type Job } from '@matting/core/jobs/job.ts';
+import { isUnpaid, type Job } from '@matting/core/jobs/jobs.ts';
 import type { Caller } from '@matting/core/keys/keys.ts';
 import type { CoreServices, CoreStores } from '@matting/core/package.ts';
 import {

@@ -24,14 +24,9 @@ import {
 import { type Config, loadConfig } from '../../config.ts';
 import { buildApp } from '../../http/public-app.ts';
 import type { Readiness } from '../../http/readiness.ts';
-import {
-  type Claim,
-  type JobFailure,
-  type JobResult,
-  matteBlob,
-  type StageTimings,
-  thumbnailBlob,
-} from '../../jobs/job.ts';
+import { matteBlob, thumbnailBlob } from '../../jobs/blob-names.ts';
+import type { JobFailure, JobResult, StageTimings } from '../../jobs/job-outcome.ts';
+import type { Claim } from '../../jobs/lease-rules.ts';
 import type { KeyPolicy } from '../../keys/key-policy.ts';
 import { OfferedModels } from '../../models/offered-models.ts';
 import type { NodeAbility, NodeSnapshot } from '../../nodes/node-view.ts';

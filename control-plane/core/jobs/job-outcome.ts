@@ -1,0 +1,47 @@
+/** The part of a job that its attempts leave: a result or a failure. */
+import type { ErrorCode } from '@matting/proto/contract/errors.ts';
+import type { Sight } from '@matting/proto/contract/finishing.ts';
+import type { OutputFormat } from '@matting/proto/contract/formats.ts';
+
+export interface JobResult {
+  readonly blob: string;
+  /** SHA-256 of the link's unguessable part. */
+  readonly token: string;
+  readonly sealedToken: string;
+  readonly format: OutputFormat;
+  readonly bytes: number;
+  readonly width: number;
+  readonly height: number;
+  /** Hexadecimal; the link's ETag. */
+  readonly sha256: string;
+  readonly sight: Sight | null;
+  /** null: a version before this field made the result. */
+  readonly models: readonly JobModel[] | null;
+  /** null: there is none. */
+  readonly thumbnailBytes: number | null;
+}
+
+/** The model took part in making a result. */
+export interface JobModel {
+  readonly name: string;
+  /** The role is the model's in its plan: subject, opinion, second_look, refine. */
+  readonly role: string;
+}
+
+export interface JobFailure {
+  readonly code: ErrorCode;
+  readonly detail: string;
+  readonly retryable: boolean;
+}
+
+/** Milliseconds of each stage, for people and for Server-Timing. */
+export type StageTimings = Readonly<Record<string, number>>;
+
+/** Null while the job is open. */
+export interface JobOutcome {
+  readonly result: JobResult | null;
+  /** Models that made the result. Kept after the result expires. */
+  readonly resultModels: JobResult['models'];
+  readonly failure: JobFailure | null;
+  readonly timings: StageTimings | null;
+}

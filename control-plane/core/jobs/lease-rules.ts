@@ -1,0 +1,78 @@
+/**
+ * How long a lease lasts, and which failure, if any, a job must end with now.
+ *
+ * | event                | lease                  | fence | counts                               |
+ * |----------------------|------------------------|-------|--------------------------------------|
+ * | claim of a free job  | holder, now + LEASE_MS | + 1   |                                      |
+ * | claim, lease run out | holder, now + LEASE_MS | + 1   | takeovers + 1                        |
+ * | renew                | now + LEASE_MS         |       |                                      |
+ * | release (refused)    | none                   |       |                                      |
+ * | the operator's retry | none                   |       |                                      |
+ * | attempt lost         | none                   |       | lost_attempts + 1; with an engine or |
+ * |                      |                        |       | worker lost_with_process + 1 too     |
+ * | succeed, fail        | none, for good         |       |                                      |
+ *
+ * Holder and fence decide, not the lease's expiry: a late holder that was not replaced may still
+ * renew and finish; once another replica claimed the job, its fence has moved.
+ */
+import { isFinal, type QueueJob } from './job.ts';
+import type { JobFailure } from './job-outcome.ts';
+
+/** Proof of a claim: no write under it changes a job whose fence has moved on. */
+export interface Claim {
+  readonly jobId: string;
+  readonly holder: string;
+  readonly fence: number;
+}
+
+/** A claim's length, and so how late a holder that died is replaced. */
+export const LEASE_MS = 15_000;
+/** Three renewals fit into a lease, so that two may fail. */
+const LEASE_RENEW_MS = 5_000;
+
+/** Tests that wait for one to run out take shorter ones. */
+export type LeaseTiming = typeof LEASE_TIMING;
+export const LEASE_TIMING = { leaseMs: LEASE_MS, renewMs: LEASE_RENEW_MS };
+
+/** Admitted attempts lost with their node, engine or picture worker; this many end the job. */
+const LOST_ATTEMPTS_MAX = 3;
+/** Lost attempts that took an engine or a worker with them; this many end the job for good. */
+const LOST_WITH_PROCESS_MAX = 2;
+/** Control planes that died holding the job; this many end it. */
+const TAKEOVERS_MAX = 10;
+
+/** The time runs from the submission to the first admission by a node. */
+const FIRST_ADMISSION_MS_MAX = 3_600_000;
+export const JOB_MS_MAX = 7_200_000;
+
+type CountedJob = Pick<QueueJob, 'state' | 'createdAtMs' | 'startedAtMs' | 'readAtMs'> &
+  Pick<QueueJob, 'lostAttempts' | 'lostWithProcess' | 'takeovers'>;
+
+/** The verdict about the image comes first: no passed deadline may make it retryable. */
+export function failureDue(job: CountedJob): JobFailure | undefined {
+  if (isFinal(job)) return undefined;
+  if (job.lostWithProcess >= LOST_WITH_PROCESS_MAX) {
+    return processingFailed('A worker process died twice while it processed this image.', false);
+  }
+  if (job.lostAttempts >= LOST_ATTEMPTS_MAX) {
+    return processingFailed('Every attempt was lost with its inference node.', true);
+  }
+  if (job.takeovers >= TAKEOVERS_MAX) {
+    return processingFailed(
+      'The service was interrupted too often while it processed the image.',
+      true,
+    );
+  }
+  const ageMs = job.readAtMs - job.createdAtMs;
+  if (job.startedAtMs === null && ageMs >= FIRST_ADMISSION_MS_MAX) {
+    return processingFailed('No inference node took the image within an hour.', true);
+  }
+  if (ageMs >= JOB_MS_MAX) {
+    return processingFailed('The service did not finish the image within two hours.', true);
+  }
+  return undefined;
+}
+
+function processingFailed(detail: string, retryable: boolean): JobFailure {
+  return { code: 'PROCESSING_FAILED', detail, retryable };
+}
