@@ -4,7 +4,7 @@
  */
 import type { IncomingMessage } from 'node:http';
 import type { Readable } from 'node:stream';
-import { PACE_BYTES_PER_SECOND_MIN, PACE_DEBT_MS_MAX } from '@matting/program/ports/http-guard.ts';
+import { PACE_BYTES_PER_SECOND_MIN, PACE_DEBT_MS_MAX } from '@matting/program/ports/reader-pace.ts';
 import { within } from '@matting/program/waiting.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { onRequestHookHandler } from 'fastify';

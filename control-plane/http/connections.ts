@@ -5,7 +5,7 @@
  * what is idle after that is closed.
  *
  * A connection is a stranger's until one of its requests has shown a good API key. Where the port
- * is nearly full, those that wait for their client make room for newcomers (http-guard.ts),
+ * is nearly full, those that wait for their client make room for newcomers (port-room.ts),
  * strangers' before those of accounts. Those with a submission under way may be held for minutes:
  * accounts share them.
  *
@@ -17,14 +17,10 @@ import type { Duplex } from 'node:stream';
 import { setImmediate as afterPolling } from 'node:timers/promises';
 import { networkOf } from '@matting/program/ports/addresses.ts';
 import { GatheringMessage } from '@matting/program/ports/chunked-bodies.ts';
-import {
-  type EndedCause,
-  guardHttpServer,
-  type HttpGuardOptions,
-  type PortRoom,
-  UNREAD_STRANGERS_MAX,
-} from '@matting/program/ports/http-guard.ts';
+import { type EndedCause, guardHttpServer } from '@matting/program/ports/http-guard.ts';
 import { connectionsWithin } from '@matting/program/ports/listening.ts';
+import type { PortRoom } from '@matting/program/ports/port-room.ts';
+import { type PaceOptions, UNREAD_STRANGERS_MAX } from '@matting/program/ports/reader-pace.ts';
 import { serveRequest } from '@matting/program/request-owner.ts';
 import { type Release, Semaphore } from '@matting/program/semaphore.ts';
 import { settledWithin } from '@matting/program/waiting.ts';
@@ -125,9 +121,7 @@ export interface ConnectionsOptions {
   /** A connection was ended at a bound of what a caller may. */
   readonly onEnded?: ((cause: EndedCause) => void) | undefined;
   /** Other bounds of those who read answers, for tests. */
-  readonly readingPace?:
-    | Pick<HttpGuardOptions, 'debtMsMax' | 'unreadStrangersMax' | 'unreadBytesMax'>
-    | undefined;
+  readonly readingPace?: Omit<PaceOptions, 'ownerOf' | 'onEnded'> | undefined;
 }
 
 /** The connections of the public port. */

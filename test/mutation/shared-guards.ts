@@ -49,12 +49,6 @@ program/ports/grpc-guard.ts by control-plane/core/nodes/registry-server.test.ts
 #opened | if (this.#strangers > this | a connection to the registry › without the token keeps no node out
 program/ports/grpc-guard.ts by inference-node/serving/grpc/strangers.test.ts
 watch | initialWindowSize | a call with a wrong token › that sends its file at once hears why, in messages of a megabyte
-program/ports/http-guard.ts by control-plane/core/http/callers.test.ts: readers of result links
-tooMany | > unreadBytesMax | > one.bytes | that hold too much memory are cut off, the slowest of the largest account first
-program/ports/http-guard.ts by program/ports/test/http-guard.test.ts
-awaitBody | > max | bodies on their way › of the network with most of them go first, its oldest before the others
-#least | get( | bodies on their way › that are whole and unread are never the ones to go
-#makeRoom | ?? this | a port with few places left › asks accounts last, and of them the one with most
 program/ports/keyless.ts by control-plane/rembg/led-here.test.ts
 isSentByService | test | a download of this service is no program nearby, where any address is open
 program/ports/keyless.ts by control-plane/rembg/rembg.test.ts
@@ -62,6 +56,12 @@ isOwnHost | isIP | a request without a key must come from nearby, without a prox
 hostIn | a request without a key must come from nearby, without a proxy and not from a browser
 program/ports/listening.ts by program/ports/test/listening.test.ts
 connectionsWithin | Math.min | connections take their share of it, and no more than are wanted
+program/ports/port-room.ts by program/ports/test/http-guard.test.ts
+awaitBody | > max | bodies on their way › of the network with most of them go first, its oldest before the others
+#least | get( | bodies on their way › that are whole and unread are never the ones to go
+#makeRoom | ?? this | a port with few places left › asks accounts last, and of them the one with most
+program/ports/reader-pace.ts by control-plane/core/http/callers.test.ts: readers of result links
+tooMany | > unreadBytesMax | > one.bytes | that hold too much memory are cut off, the slowest of the largest account first
 program/semaphore.ts by program/test/semaphore.test.ts: keys of a semaphore
 take | if (own | whose callers all wait leave others room to wait
 #hasRoom | heldBy | that hold their share keep no other out

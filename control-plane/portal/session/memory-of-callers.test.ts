@@ -9,7 +9,7 @@ import {
   WRITE_BYTES,
 } from '@matting/core/test/internals.ts';
 import { BODIES_SHARE, PUBLIC_MAX } from '@matting/http/connections.ts';
-import { UNREAD_BYTES_MAX } from '@matting/program/ports/http-guard.ts';
+import { UNREAD_BYTES_MAX } from '@matting/program/ports/reader-pace.ts';
 import { MemoryGroup, skipWithoutMemoryGroups } from '@matting/test-support/memory-group.ts';
 import test from 'ava';
 import { FORM_BYTES_MAX } from './visit.ts';

@@ -9,7 +9,8 @@ import { until } from '@matting/test-support/waiting.ts';
 import ava, { type ExecutionContext } from 'ava';
 import type { SinonFakeTimers } from 'sinon';
 import sinon from 'sinon';
-import { PACE_DEBT_MS_MAX, PortRoom, requireReadingPace } from '../http-guard.ts';
+import { PortRoom } from '../port-room.ts';
+import { PACE_DEBT_MS_MAX, requireReadingPace } from '../reader-pace.ts';
 
 const test = ava.serial;
 

@@ -1,0 +1,152 @@
+import type { IncomingMessage, Server, ServerResponse } from 'node:http';
+import type { Socket } from 'node:net';
+import type { RoomOptions } from './port-room.ts';
+
+/** Half of what a throttled mobile plan has (64 kbit/s). */
+export const PACE_BYTES_PER_SECOND_MIN = 4096;
+export const PACE_DEBT_MS_MAX = 30_000;
+/** Connections without a key whose answer waits to be read; beyond it the slowest are cut off. */
+export const UNREAD_STRANGERS_MAX = 2048;
+/**
+ * Bytes of answers that wait in the process for their readers, of all connections. Beyond it the
+ * account that holds most loses its slowest; connections without a key count as one account. As
+ * many readers of results as there may be (result-download.ts of the control plane) hold as much.
+ */
+export const UNREAD_BYTES_MAX = 128 * 1024 * 1024;
+const SAMPLE_INTERVAL_MS = 1000;
+/** The next look comes earlier after so many more connections. */
+const SAMPLE_CONNECTIONS_MAX = 256;
+
+export interface PaceOptions extends Pick<RoomOptions, 'ownerOf'> {
+  readonly onEnded?: ((cause: 'slow_reader' | 'crowded') => void) | undefined;
+  /** PACE_DEBT_MS_MAX where absent; the others, too, have a constant of their name. */
+  readonly debtMsMax?: number;
+  readonly unreadStrangersMax?: number;
+  readonly unreadBytesMax?: number;
+}
+
+interface Reader {
+  /** Answers under way: a caller may ask again before it has read. */
+  readonly answers: Set<ServerResponse>;
+  takenBytes: number;
+  debtMs: number;
+}
+
+/** A connection whose answers wait to be read. */
+interface SlowReader {
+  readonly socket: Socket;
+  /** The account; undefined: a stranger. */
+  readonly owner: string | undefined;
+  readonly debtMs: number;
+  readonly bytes: number;
+}
+
+/**
+ * A minimum pace for readers of answers. A reader that takes nothing, or very little, would keep
+ * an answer's buffers and its connection for as long as a byte moves. Only time counts in which
+ * bytes wait for the reader, so work that takes long costs a reader nothing.
+ *
+ * A reader may fall PACE_DEBT_MS_MAX behind PACE_BYTES_PER_SECOND_MIN: a phone in a tunnel for
+ * 30 s is waited for, one whose plan is throttled to 64 kbit/s gets its file, and a reader that is
+ * slower for long is cut off; `Range` goes on from there. Within one write it is unknown how far the
+ * system is: large answers are to be written in pieces of some 64 KiB.
+ */
+export function requireReadingPace(server: Server, options: PaceOptions): void {
+  const { debtMsMax = PACE_DEBT_MS_MAX } = options;
+  const intervalMs = Math.min(SAMPLE_INTERVAL_MS, debtMsMax / 4);
+  const readers = new Map<Socket, Reader>();
+  let timer: NodeJS.Timeout | undefined;
+  let sampledAtMs = 0;
+  let sampleAtSize = SAMPLE_CONNECTIONS_MAX;
+  const sample = () => {
+    const nowMs = performance.now();
+    // A process that stood still cannot tell whether its readers did.
+    const elapsedMs = Math.min(nowMs - sampledAtMs, 2 * intervalMs);
+    sampledAtMs = nowMs;
+    const slow: SlowReader[] = [];
+    for (const [socket, reader] of readers) {
+      const waits = grade(socket, reader, elapsedMs);
+      const { debtMs, answers } = reader;
+      if (debtMs > debtMsMax) cut(socket, 'slow_reader');
+      else if (waits) {
+        const owner = options.ownerOf?.(socket);
+        slow.push({ socket, owner, debtMs, bytes: bytesOf(answers) });
+      }
+    }
+    for (const { socket } of tooMany(slow, options)) cut(socket, 'crowded');
+    sampleAtSize = readers.size + SAMPLE_CONNECTIONS_MAX;
+  };
+  const cut = (socket: Socket, cause: 'slow_reader' | 'crowded') => {
+    readers.delete(socket);
+    options.onEnded?.(cause);
+    socket.destroy();
+  };
+  server.on('request', (request: IncomingMessage, response: ServerResponse) => {
+    const { socket } = request;
+    const reader = readers.get(socket) ?? newReader(socket);
+    reader.answers.add(response);
+    readers.set(socket, reader);
+    response.once('close', () => {
+      reader.answers.delete(response);
+      if (reader.answers.size === 0 && readers.get(socket) === reader) readers.delete(socket);
+      if (readers.size > 0) return;
+      clearInterval(timer);
+      timer = undefined;
+    });
+    if (timer === undefined) {
+      sampledAtMs = performance.now();
+      timer = setInterval(sample, intervalMs).unref();
+    } else if (readers.size >= sampleAtSize) sample();
+  });
+}
+
+function newReader(socket: Socket): Reader {
+  return { answers: new Set(), takenBytes: takenBytes(socket), debtMs: 0 };
+}
+
+/** The bytes that wait in the process: of the current answer, and of those behind it. */
+function bytesOf(answers: Iterable<ServerResponse>): number {
+  let bytes = 0;
+  for (const { writableLength } of answers) bytes += writableLength;
+  return bytes;
+}
+
+/** The slowest where more wait than may: by their number without a key, and by their bytes. */
+function tooMany(
+  slow: readonly SlowReader[],
+  { unreadStrangersMax = UNREAD_STRANGERS_MAX, unreadBytesMax = UNREAD_BYTES_MAX }: PaceOptions,
+): SlowReader[] {
+  const byOwner = Map.groupBy(slow, ({ owner }) => owner);
+  const held = [...byOwner].map(([owner, own]) => {
+    const slowestLast = own.toSorted((one, other) => one.debtMs - other.debtMs);
+    return { owner, slowestLast, bytes: own.reduce((sum, { bytes }) => sum + bytes, 0) };
+  });
+  const strangers = held.find(({ owner }) => owner === undefined);
+  const gone = strangers?.slowestLast.splice(unreadStrangersMax) ?? [];
+  if (strangers) for (const { bytes } of gone) strangers.bytes -= bytes;
+  let leftBytes = held.reduce((sum, { bytes }) => sum + bytes, 0);
+  while (leftBytes > unreadBytesMax) {
+    const most = held.reduce((one, other) => (other.bytes > one.bytes ? other : one));
+    const slowest = most.slowestLast.pop();
+    if (slowest === undefined) break;
+    gone.push(slowest);
+    most.bytes -= slowest.bytes;
+    leftBytes -= slowest.bytes;
+  }
+  return gone;
+}
+
+/** Whether something waits for it that it has not taken. */
+function grade(socket: Socket, reader: Reader, elapsedMs: number): boolean {
+  const taken = takenBytes(socket);
+  const earnedMs = ((taken - reader.takenBytes) / PACE_BYTES_PER_SECOND_MIN) * 1000;
+  reader.takenBytes = taken;
+  const waits = socket.writableLength > 0;
+  reader.debtMs = Math.max(0, reader.debtMs + (waits ? elapsedMs : 0) - earnedMs);
+  return waits;
+}
+
+/** Bytes that the system took from us: `bytesWritten` alone counts those that wait as well. */
+function takenBytes(socket: Socket): number {
+  return socket.bytesWritten - socket.writableLength;
+}
