@@ -139,6 +139,12 @@ control-plane/portal/playground/use-playground.ts by control-plane/portal/playgr
 #requireKnown | if (!this.#trusted | the playground › takes no byte of a file before the form has shown its token
 #requireKnown | if (!this.#known | the playground › takes no field that the form has not
 #read | run( | an account that holds its share back leaves the others theirs
+control-plane/portal/session/account-door.ts by control-plane/portal/page/pages.test.ts
+requireAccess | filter | the door › lets no route start that names nobody, or two
+control-plane/portal/session/account-door.ts by control-plane/portal/test/attacks/every-route.test.ts
+admit | if (! | rights › a viewer has exactly the role’s rights, in the own account
+control-plane/portal/session/account-door.ts by control-plane/portal/test/attacks/people.test.ts: held forms
+findPerson | accountId), | change no account but the one that their page was made for
 control-plane/portal/session/authority.ts by control-plane/portal/people/authority.test.ts: the authority of people on sqlite
 authorityRefusalOf | makes nothing of who was signed out just now
 roleOf | === null | makes nothing of who was disabled just now
@@ -147,17 +153,12 @@ authorityRefusalOf | === 0 | bounds what one person changes in a minute, over al
 control-plane/portal/session/guard.ts by control-plane/portal/operator-pages/operator-pages.test.ts
 requireToken | if ( | pages of the operator › changes nothing by a form of another site or another session
 guardRoutes | await admitAgain | a form of the operator that is held › makes nothing once its session was signed out, or is over
-control-plane/portal/session/guard.ts by control-plane/portal/page/pages.test.ts
-requireAccess | filter | the door › lets no route start that names nobody, or two
 control-plane/portal/session/guard.ts by control-plane/portal/session/half-sent-forms.test.ts
 guardRoutes | if (!isForm | half-sent forms on the public port › are refused for what their headers say before a byte is awaited
 control-plane/portal/session/guard.ts by control-plane/portal/test/attacks/every-route.test.ts
-admit | if (! | rights › a viewer has exactly the role’s rights, in the own account
-returnPathOf | && ! | redirects › never leads elsewhere
 requireOrigin | if ( | other sites › a form without our Origin is refused
 requireToken | if ( | other sites › a form without the token of this session is refused
 control-plane/portal/session/guard.ts by control-plane/portal/test/attacks/people.test.ts: held forms
-findPerson | accountId), | change no account but the one that their page was made for
 guardRoutes | await admitAgain | change no account but the one that their page was made for
 readGuarded | await form | with a picture make no job once the person may not any more
 control-plane/portal/session/roles.ts by control-plane/portal/test/attacks/every-route.test.ts
@@ -168,6 +169,8 @@ control-plane/portal/session/session-store.ts by control-plane/portal/people/peo
 end | where('user_id' | people who come in › see and end their sessions, and nobody else’s
 control-plane/portal/session/session-store.ts by control-plane/portal/test/attacks/people.test.ts
 beginSession | await tx. | sessions › signing in again ends the session that the browser had
+control-plane/portal/session/sign-in-path.ts by control-plane/portal/test/attacks/every-route.test.ts
+returnPathOf | && ! | redirects › never leads elsewhere
 control-plane/portal/session/visit.ts by control-plane/portal/session/forms.test.ts
 parseForm | if (text | a form of the account area has a bound of its fields, empty ones too
 parseForm | || MARKS_IN_A_ROW | a form of the account area has a bound of marks on one letter

@@ -8,7 +8,7 @@ import ava from 'ava';
 import type { FastifyInstance, LightMyRequestResponse } from 'fastify';
 import sinon from 'sinon';
 import { openBrand } from '../page/brand.ts';
-import { csrfTokenOf } from '../session/guard.ts';
+import { csrfTokenOf } from '../session/form-token.ts';
 import { useStores } from '../test/fixtures.ts';
 import { operatorAppOn } from '../test/operator-app.ts';
 import { placed } from '../test/orders.ts';

@@ -26,7 +26,8 @@ import {
 import { AttemptWindows } from '../session/attempt-windows.ts';
 import { AuthorityError } from '../session/authority.ts';
 import type { EndedOperatorSessions } from '../session/ended-operator-sessions.ts';
-import { csrfTokenOf, guardRoutes } from '../session/guard.ts';
+import { csrfTokenOf } from '../session/form-token.ts';
+import { guardRoutes } from '../session/guard.ts';
 import { formOf, localeOf, maybeCsrf, note, PageError } from '../session/visit.ts';
 import { isLanguage } from '../words/words.ts';
 import { registerAccountPages } from './account-pages.ts';

@@ -7,7 +7,7 @@
 
 import { createHmac, hash, hkdfSync, randomBytes } from 'node:crypto';
 import type { EndedOperatorSessions } from '../session/ended-operator-sessions.ts';
-import { isSameText } from '../session/guard.ts';
+import { isSameText } from '../session/secret.ts';
 
 export const SESSION_MS = 8 * 3_600_000;
 const RANDOM_BYTES = 16;

@@ -19,7 +19,7 @@ import { ContractError, unavailable } from '@matting/proto/contract/errors.ts';
 import { FINISHING_FIELDS } from '@matting/proto/contract/finishing/table.ts';
 import { assetBytes } from '../page/assets.ts';
 import { SAMPLES, sampleFile } from '../page/stage.ts';
-import { CSRF_FIELD } from '../session/guard.ts';
+import { CSRF_FIELD } from '../session/form-token.ts';
 import { isSecret } from '../session/secret.ts';
 import { PageError } from '../session/visit.ts';
 import {

@@ -11,7 +11,7 @@ import ava from 'ava';
 import sinon from 'sinon';
 import { operatorAppOn } from '../test/operator-app.ts';
 import { openTestApp, type PortalApp } from '../test/portal-app.ts';
-import { csrfTokenOf } from './guard.ts';
+import { csrfTokenOf } from './form-token.ts';
 import { createSecret } from './secret.ts';
 
 const FORM_MS_MAX = 5000;

@@ -1,6 +1,6 @@
 /** The secrets of cookies and links: 256 random bits. The database keeps only their hash. */
 
-import { createHash, randomBytes } from 'node:crypto';
+import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
 
 const SECRET_BYTES = 32;
 const SECRET = /^[A-Za-z0-9_-]{43}$/;
@@ -16,4 +16,10 @@ export function isSecret(text: string): boolean {
 /** The database stores this of a secret: its SHA-256, hexadecimal. */
 export function hashOfSecret(secret: string): string {
   return createHash('sha256').update(secret).digest('hex');
+}
+
+/** Compares as long for two texts that differ early as for two that differ late. */
+export function isSameText(given: string, expected: string): boolean {
+  const [a, b] = [Buffer.from(given), Buffer.from(expected)];
+  return a.length === b.length && timingSafeEqual(a, b);
 }

@@ -1,5 +1,6 @@
 /** Sign-in by mail and password or by the identity provider, sign-out, and links into an account. */
 
+import { headerValues } from '@matting/http/request-headers.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
 import { mailKeyOf } from '../mails/mail-address.ts';
@@ -11,18 +12,11 @@ import { notice } from '../page/sections.ts';
 import { demoStage } from '../page/stage.ts';
 import type { Invitations } from '../people/invitations.ts';
 import type { FoundLink } from '../people/link-store.ts';
-import {
-  clearCookie,
-  csrfTokenOf,
-  isFromElsewhere,
-  readCookie,
-  returnPathOf,
-  SIGN_IN_PATH,
-  setCookie,
-  signInPathTo,
-} from '../session/guard.ts';
+import { clearCookie, readCookie, setCookie } from '../session/cookies.ts';
+import { csrfTokenOf } from '../session/form-token.ts';
 import { createSecret, isSecret } from '../session/secret.ts';
 import { type Browser, SESSION_MS, type SessionStore } from '../session/session-store.ts';
+import { returnPathOf, SIGN_IN_PATH, signInPathTo } from '../session/sign-in-path.ts';
 import {
   formOf,
   localeOf,
@@ -418,4 +412,10 @@ function renderUnusable(reply: FastifyReply, purpose: 'invitation' | 'sign-in'):
     status: 404,
     main: notice('warning', isInvitation ? invitation.unknown : signIn.linkUnknown),
   });
+}
+
+/** True if another site led here; a browser that sends no such header counts as ours. */
+function isFromElsewhere({ raw }: FastifyRequest): boolean {
+  const sites = headerValues(raw, 'sec-fetch-site');
+  return sites.some(site => site !== 'same-origin' && site !== 'none');
 }

@@ -2,7 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import { fundedAccount } from '@matting/core/test/fixtures.ts';
 import { BASE_URL } from '@matting/core/test/support/test-app.ts';
-import { csrfTokenOf } from '../session/guard.ts';
+import { csrfTokenOf } from '../session/form-token.ts';
 import type { Role } from '../session/roles.ts';
 import { Person } from './area/person.ts';
 import { type Member, signedIn } from './area/world.ts';

@@ -8,7 +8,7 @@ import { BASE_URL, pngHeader, type ScopedRoute } from '@matting/core/test/suppor
 import { requestOwner } from '@matting/program/request-owner.ts';
 import ava, { type ExecutionContext } from 'ava';
 import type { LightMyRequestResponse } from 'fastify';
-import { csrfTokenOf } from '../../session/guard.ts';
+import { csrfTokenOf } from '../../session/form-token.ts';
 import { ROLES, type Role } from '../../session/roles.ts';
 import { createSecret } from '../../session/secret.ts';
 import { APP_ROUTES, OPEN_ROUTES } from '../area/app-routes.ts';
