@@ -93,6 +93,8 @@ control-plane/portal/orders/refund-order.ts by control-plane/portal/settled-step
 takeReleased | if (kind = | steps that a job's end left out on sqlite › is lacked by the refund where it was spent meanwhile
 control-plane/portal/orders/signed-notifications.ts by control-plane/portal/orders/sales.test.ts
 read | if ( | a notification of a payment › is not believed without a good signature over its very bytes, of now
+control-plane/portal/page/account-frame.ts by control-plane/portal/test/attacks/every-route.test.ts
+renderPage | may( | rights › the navigation has exactly the pages that each role may see
 control-plane/portal/page/assets.ts by control-plane/portal/page/brand.test.ts
 registerAssets | header('content | the brand › stands on every page, errors too, and its logo runs no script
 control-plane/portal/page/assets.ts by control-plane/portal/page/pages.test.ts
@@ -104,8 +106,6 @@ csvLine | test | the page of credits › is exported as CSV that no spreadsheet 
 control-plane/portal/page/html.ts by control-plane/portal/page/pages.test.ts: views
 element | if (!SAFE_ADDRESS | a page with a script as a link is not made
 element | if (REFUSED | a page with an inline handler is not made
-control-plane/portal/page/page-frame.ts by control-plane/portal/test/attacks/every-route.test.ts
-renderPage | may( | rights › the navigation has exactly the pages that each role may see
 control-plane/portal/people/audit-page.ts by control-plane/portal/test/attacks/every-route.test.ts
 registerAuditRoute | rights › a viewer has exactly the role’s rights, in the own account
   - permission: 'audit.read'

@@ -2,8 +2,8 @@
 import type { CoreServices } from '@matting/core/package.ts';
 import { type Batch, batchStatus } from '@matting/core/results/results.ts';
 import type { FastifyInstance, FastifyRequest } from 'fastify';
+import { renderPage } from '../page/account-frame.ts';
 import { ACCOUNT_PATH, type Child, html } from '../page/html.ts';
-import { renderPage } from '../page/page-frame.ts';
 import * as ui from '../page/ui.ts';
 import { may } from '../session/roles.ts';
 import { PageError, type Visit, visitOf } from '../session/visit.ts';

@@ -2,8 +2,8 @@
 
 import { NOTIFICATION_STATUSES } from '@matting/core/webhooks/webhooks.ts';
 import type { FastifyInstance, FastifyReply } from 'fastify';
+import { renderPage } from '../page/account-frame.ts';
 import { ACCOUNT_PATH } from '../page/html.ts';
-import { renderPage } from '../page/page-frame.ts';
 import * as ui from '../page/ui.ts';
 import { may } from '../session/roles.ts';
 import { queryOf, visitOf } from '../session/visit.ts';

@@ -3,8 +3,8 @@
 import { randomUUID } from 'node:crypto';
 import type { FastifyInstance, FastifyReply } from 'fastify';
 import type { VNode } from 'preact';
+import { renderPage } from '../page/account-frame.ts';
 import { html } from '../page/html.ts';
-import { renderPage } from '../page/page-frame.ts';
 import * as ui from '../page/ui.ts';
 import { formOf, PageError, queryText, type Visit, visitOf } from '../session/visit.ts';
 import { lastingText, paceOf } from '../usage/pace.ts';

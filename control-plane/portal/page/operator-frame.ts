@@ -4,9 +4,10 @@ import type { ContractError } from '@matting/proto/contract/errors.ts';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
 import { localeOf, maybeCsrf, PageError, queryOf } from '../session/visit.ts';
+import { errorPage } from './error-page.ts';
 import { html } from './html.ts';
 import type { IconName } from './icons.ts';
-import { errorPage, type PageContent, renderFramed } from './page-frame.ts';
+import { type PageContent, renderFramed } from './page-frame.ts';
 
 export const OPERATOR_PATH = '/operator';
 export const PAGES_PATH = `${OPERATOR_PATH}/pages`;

@@ -1,23 +1,9 @@
-/**
- * A page as it is answered, at both doors: the frame around its content, its headers; the account
- * area's navigation, and its pages of refusals and failures.
- */
+/** A page as it is answered, at both doors: the frame around its content, and its headers. */
 
-import { problemHeaders } from '@matting/http/problems.ts';
-import type { ContractError, ErrorCode } from '@matting/proto/contract/errors.ts';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
-import { may, type Permission } from '../session/roles.ts';
-import {
-  type Locale,
-  localeOf,
-  maybeCsrf,
-  maybeSignedIn,
-  PageError,
-  queryOf,
-  type SignedIn,
-} from '../session/visit.ts';
-import { fill, LANGUAGES, type Language, type Words } from '../words/words.ts';
+import { type Locale, localeOf, maybeCsrf, queryOf, type SignedIn } from '../session/visit.ts';
+import { LANGUAGES, type Language, type Words } from '../words/words.ts';
 import { assetHref, hrefOf } from './assets.ts';
 import { type Brand, brandOf } from './brand.ts';
 import { button } from './buttons.ts';
@@ -281,112 +267,3 @@ function signOutForm({ path, csrf, words }: FrameProps): VNode | null {
 }
 
 const LANGUAGE_NAMES: Readonly<Record<Language, string>> = { en: 'English', 'zh-CN': '简体中文' };
-
-const ENTRIES = [
-  { name: 'overview', path: '', permission: 'overview.read' },
-  { name: 'playground', path: '/playground', permission: 'playground.use' },
-  { name: 'jobs', path: '/jobs', permission: 'jobs.read' },
-  { name: 'webhooks', path: '/webhooks', permission: 'jobs.read' },
-  { name: 'keys', path: '/keys', permission: 'keys.read' },
-  { name: 'credits', path: '/credits', permission: 'credits.read', group: 'billing' },
-  { name: 'usage', path: '/usage', permission: 'usage.read' },
-  { name: 'people', path: '/people', permission: 'people.manage', group: 'account' },
-  { name: 'settings', path: '/settings', permission: 'settings.manage' },
-  { name: 'audit', path: '/audit', permission: 'audit.read' },
-] as const satisfies readonly {
-  name: IconName & keyof Words['nav'];
-  path: string;
-  permission: Permission;
-  group?: keyof Words['navGroups'];
-}[];
-
-interface Page extends PageContent {
-  readonly active?: (typeof ENTRIES)[number]['name'];
-}
-
-export function renderPage(reply: FastifyReply, page: Page): FastifyReply {
-  const { request } = reply;
-  const person = maybeSignedIn(request);
-  const { words } = localeOf(request);
-  const seen = ENTRIES.filter(({ permission }) => person && may(person.role, permission));
-  const entries = seen.map(({ name, path, ...entry }) => ({
-    href: `${ACCOUNT_PATH}${path}`,
-    label: words.nav[name],
-    icon: name,
-    active: name === page.active,
-    group: 'group' in entry ? words.navGroups[entry.group] : undefined,
-  }));
-  const docs: NavLink = {
-    href: DOCS_PATH,
-    label: words.nav.docs,
-    icon: 'docs',
-    active: false,
-    group: words.navGroups.help,
-  };
-  const nav = person ? [...entries, docs] : [];
-  const { navigation } = words.common;
-  return renderFramed(reply, page, { path: ACCOUNT_PATH, nav, navigation, person });
-}
-
-type ErrorPageKind = {
-  [K in keyof Words['errors']]: Words['errors'][K] extends { title: string } ? K : never;
-}[keyof Words['errors']];
-
-const KINDS: Readonly<Partial<Record<ErrorCode, ErrorPageKind>>> = {
-  NOT_FOUND: 'notFound',
-  JOB_NOT_FOUND: 'notFound',
-  METHOD_NOT_ALLOWED: 'methodNotAllowed',
-  RATE_LIMITED: 'tooManyAttempts',
-  SERVICE_UNAVAILABLE: 'unavailable',
-  RESULT_LOST: 'resultLost',
-};
-
-/**
- * Writes the page of an error: words, the request's number, and a way on. Sets Retry-After.
- * @param way.notFound other words for what is not there
- * @param way.detail for the operator, in English, as the command line says it
- */
-export function errorPage(
-  reply: FastifyReply,
-  error: PageError | ContractError,
-  way: { href: string; label: string; notFound?: string; detail?: string | undefined },
-): PageContent {
-  const { request } = reply;
-  const { errors } = localeOf(request).words;
-  const status = error instanceof PageError ? error.status : error.spec.http;
-  const kind =
-    error instanceof PageError
-      ? error.kind
-      : (KINDS[error.code] ?? (status >= 500 ? 'internal' : 'badForm'));
-  const retryAfter =
-    error instanceof PageError ? error.retryAfterS : problemHeaders(error)['retry-after'];
-  if (retryAfter !== undefined) reply.header('retry-after', String(retryAfter));
-  const { title, text } = errors[kind];
-  return {
-    title,
-    status,
-    main: html`<div class="stack">
-      <p>${kind === 'notFound' && way.notFound ? way.notFound : text}</p>
-      ${way.detail === undefined ? null : html`<p><code>${way.detail}</code></p>`}
-      <p class="actions"><a class="button secondary" href=${way.href}>${way.label}</a></p>
-      <p class="hint">${fill(errors.requestId, { id: request.id })}</p>
-    </div>`,
-  };
-}
-
-export function writeErrorPage(
-  error: PageError | ContractError,
-  request: FastifyRequest,
-  reply: FastifyReply,
-): FastifyReply {
-  const { errors } = localeOf(request).words;
-  const label = maybeSignedIn(request) === undefined ? errors.toSignIn : errors.toOverview;
-  const page = errorPage(reply, error, { href: ACCOUNT_PATH, label });
-  return renderPage(reply, page);
-}
-
-/** Whether the answer is read by a person: a browser asks for HTML, a script of ours does not. */
-export function wantsPage(request: FastifyRequest, path: string): boolean {
-  if (path !== ACCOUNT_PATH && !path.startsWith(`${ACCOUNT_PATH}/`)) return false;
-  return /\btext\/html\b/i.test(request.headers.accept ?? '');
-}

@@ -14,6 +14,7 @@ import { note, PageError, type SignedIn, visitOf } from '../session/visit.ts';
 import { renderPart } from '../test/render-part.ts';
 import { barChart } from '../usage/usage-chart.ts';
 import { wordsIn } from '../words/words.ts';
+import { renderPage, wantsPage, writeErrorPage } from './account-frame.ts';
 import { registerAssets } from './assets.ts';
 import { button, codeBlock, copyable, copyButton, linkButton } from './buttons.ts';
 import {
@@ -29,7 +30,6 @@ import {
 import { type Child, html } from './html.ts';
 import { pager, segments, tabs } from './links.ts';
 import { ago, phrase, time } from './moments.ts';
-import { renderPage, wantsPage, writeErrorPage } from './page-frame.ts';
 import { badge, fold, notice, panel, section } from './sections.ts';
 import { dataTable, definitionList, emptyState, figures, shortId } from './tables.ts';
 

@@ -6,9 +6,9 @@
 import type { Balances } from '@matting/core/ledger/ledger.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
+import { renderPage } from '../page/account-frame.ts';
 import { csvLine, sendCsv } from '../page/csv.ts';
 import { ACCOUNT_PATH, type Child, html } from '../page/html.ts';
-import { renderPage } from '../page/page-frame.ts';
 import * as ui from '../page/ui.ts';
 import { PageError, queryText, type Visit, visitOf } from '../session/visit.ts';
 import { counted, fill, type Words } from '../words/words.ts';

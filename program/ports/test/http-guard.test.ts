@@ -2,13 +2,11 @@
 
 import { EventEmitter, once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
-import type { AddressInfo, Socket } from 'node:net';
-import net from 'node:net';
+import net, { type AddressInfo, type Socket } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import { until } from '@matting/test-support/waiting.ts';
 import ava, { type ExecutionContext } from 'ava';
-import type { SinonFakeTimers } from 'sinon';
-import sinon from 'sinon';
+import sinon, { type SinonFakeTimers } from 'sinon';
 import { PortRoom } from '../port-room.ts';
 import { PACE_DEBT_MS_MAX, requireReadingPace } from '../reader-pace.ts';
 
