@@ -1,7 +1,7 @@
 /** Buckets as a storage, by `s3://bucket/prefix`, and bytes that go straight between it and nodes. */
 import type { Package } from '@matting/core/package.ts';
 import type { StorageKind } from '@matting/core/storage/storage.ts';
-import { describeBucketError } from './bucket/bucket-client.ts';
+import { describeBucketError } from './bucket/bucket-error.ts';
 import { BucketUrlError, bucketLifecycle, parseBucketUrl } from './bucket/bucket-url.ts';
 
 /** The SDK is large: it is loaded where a URL asks for a bucket. */

@@ -25,13 +25,14 @@ import {
   unwritable,
 } from '@matting/core/storage/storage.ts';
 import { Semaphore } from '@matting/program/semaphore.ts';
-import { BucketClient, isAlreadyThere, isMissing, isUnanswered } from './bucket-client.ts';
+import { BucketClient } from './bucket-client.ts';
 import {
   BUCKET_BOUNDS,
   type BucketBounds,
   createBucketClients,
   PART_BYTES,
 } from './bucket-connections.ts';
+import { isAlreadyThere, isMissing, isUnanswered } from './bucket-error.ts';
 import {
   BucketProof,
   listBucketOlderThan,

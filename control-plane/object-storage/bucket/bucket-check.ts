@@ -11,14 +11,9 @@ import {
   type StorageFinding,
   StorageProblem,
 } from '@matting/core/storage/storage.ts';
-import {
-  BucketClient,
-  describeBucketError,
-  type HashedBytes,
-  isAlreadyThere,
-  isMissing,
-} from './bucket-client.ts';
+import { BucketClient, type HashedBytes } from './bucket-client.ts';
 import { BUCKET_BOUNDS, createBucketClients, PART_BYTES } from './bucket-connections.ts';
+import { describeBucketError, isAlreadyThere, isMissing } from './bucket-error.ts';
 import { createSignedAccess } from './bucket-signing.ts';
 import type { BucketOptions } from './bucket-url.ts';
 

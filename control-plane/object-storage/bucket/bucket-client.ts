@@ -1,8 +1,7 @@
 /**
- * Requests to a bucket, and what their errors mean. Of the AWS SDK's own: signatures, credentials,
- * the classes of errors, and the correction of this machine's clock by the store's. Checksums are
- * ours: the SHA-256 of every body goes before it, so that the store refuses any other bytes, and no
- * body is hashed twice.
+ * Requests to a bucket. The AWS SDK signs them, finds the credentials and corrects this machine's
+ * clock by the store's. Checksums are ours: the SHA-256 of every body goes before it, so that the
+ * store refuses any other bytes, and no body is hashed twice.
  */
 
 import type { Readable } from 'node:stream';
@@ -19,115 +18,8 @@ import type {
   StorageOutcome,
 } from '@matting/core/storage/storage.ts';
 import type { BucketBounds, BucketClients, BucketConnections } from './bucket-connections.ts';
+import { BucketError, outcomeOf } from './bucket-error.ts';
 import type { BucketOptions } from './bucket-url.ts';
-
-/** A store's text about a failure is cut to this length. */
-const MESSAGE_LENGTH_MAX = 300;
-
-const UNNAMED = new Set(['Unknown', 'UnknownError', 'Error']);
-
-/**
- * A request that failed after all its attempts. It has what the log may show: the SDK's own errors
- * bring what was signed, and the access key.
- */
-class BucketError extends Error {
-  /** The code is the store's (SlowDown), or the system's (ECONNRESET). */
-  readonly code: string;
-  /** The status is the answer's; undefined: there was none. */
-  readonly status: number | undefined;
-  /** The id is the store's own, for its operator. */
-  readonly requestId: string | undefined;
-  readonly attempts: number;
-
-  constructor(operation: string, error: unknown) {
-    const { code, name, message, $metadata = {} } = error as SdkError;
-    const { httpStatusCode: status, requestId, attempts = 1 } = $metadata;
-    // An answer to HEAD has no body, so no name; the code of a DOMException is a number.
-    const named = typeof code === 'string' ? code : name;
-    const known = named === undefined || UNNAMED.has(named) ? `HTTP ${status}` : named;
-    super(`${operation}: ${known}: ${String(message).slice(0, MESSAGE_LENGTH_MAX)}`);
-    this.name = 'BucketError';
-    this.code = known;
-    this.status = status;
-    this.requestId = requestId;
-    this.attempts = attempts;
-  }
-}
-
-interface SdkError {
-  readonly name?: string;
-  readonly code?: unknown;
-  readonly message?: string;
-  readonly $metadata?: {
-    readonly httpStatusCode?: number;
-    readonly requestId?: string;
-    readonly attempts?: number;
-  };
-}
-
-/** No such object, no such upload; not: no such bucket. */
-export function isMissing(error: unknown): boolean {
-  return error instanceof BucketError && error.status === 404 && error.code !== 'NoSuchBucket';
-}
-
-export function isAlreadyThere(error: unknown): boolean {
-  return error instanceof BucketError && error.status === 412;
-}
-
-/** Nobody knows whether the store did it. */
-export function isUnanswered(error: unknown): boolean {
-  return error instanceof BucketError && error.status === undefined;
-}
-
-export function isBehindTheEnd(error: unknown): boolean {
-  return error instanceof BucketError && error.status === 416;
-}
-
-const CLOCK = ['RequestTimeTooSkewed', 'RequestExpired', 'RequestInTheFuture'];
-const LATE = ['TimeoutError', 'AbortError', 'RequestTimeout', 'ETIMEDOUT'];
-
-function outcomeOf({ code, status }: BucketError): StorageOutcome {
-  if (CLOCK.includes(code)) return 'clock';
-  if (LATE.includes(code)) return 'timeout';
-  if (code === 'SlowDown' || status === 429) return 'slow-down';
-  if (status === 404 || status === 416) return 'not-found';
-  if (status === 412) return 'exists';
-  if (status === 401 || status === 403) return 'denied';
-  return status === undefined || status >= 500 ? 'unavailable' : 'other';
-}
-
-const ELSEWHERE = 'the bucket is in another region: name it by the parameter region';
-const LATE_WORDS = 'the store did not answer in time';
-
-const WORDS: Readonly<Record<string, string>> = {
-  NoSuchBucket: 'there is no such bucket',
-  AccessDenied: 'its user may not write there',
-  InvalidAccessKeyId: 'the store does not know the access key',
-  SignatureDoesNotMatch: 'the secret key is not that of the access key',
-  ExpiredToken: 'the credentials have expired',
-  InvalidToken: 'the session token is not valid',
-  RequestTimeTooSkewed: "this machine's clock differs from the store's",
-  PermanentRedirect: ELSEWHERE,
-  AuthorizationHeaderMalformed: ELSEWHERE,
-  IllegalLocationConstraintException: ELSEWHERE,
-  CredentialsProviderError: 'no credentials were found in the environment, files or roles',
-  NotImplemented: 'the store does not know what is asked of it',
-  ENOTFOUND: 'the name of the endpoint is not known',
-  EAI_AGAIN: 'the name of the endpoint cannot be looked up',
-  ECONNREFUSED: 'nothing listens at the endpoint',
-  AbortError: LATE_WORDS,
-  TimeoutError: LATE_WORDS,
-  ETIMEDOUT: LATE_WORDS,
-};
-
-/** Writes one line for the operator; never a secret, a URL or a key. */
-export function describeBucketError(error: unknown): string {
-  const { code = 'unknown error', status, message } = error as Partial<BucketError>;
-  if (!(error instanceof BucketError)) return String(message);
-  const words = WORDS[code];
-  const answered = status === undefined ? code : `${code}, ${status}`;
-  return words === undefined ? answered : `${words} (${answered})`;
-}
 
 export interface HashedBytes {
   readonly bytes: Uint8Array;

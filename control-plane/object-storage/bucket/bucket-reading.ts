@@ -16,15 +16,9 @@ import {
   unreadable,
   unwritable,
 } from '@matting/core/storage/storage.ts';
-import {
-  type BucketClient,
-  type BucketItem,
-  type BucketListing,
-  type BucketObject,
-  isBehindTheEnd,
-  isMissing,
-} from './bucket-client.ts';
+import type { BucketClient, BucketItem, BucketListing, BucketObject } from './bucket-client.ts';
 import type { BucketBounds } from './bucket-connections.ts';
+import { isBehindTheEnd, isMissing } from './bucket-error.ts';
 
 /** So much is read ahead of the reader if the caller sets nothing. */
 const PIECE_BYTES = 256 * 1024;

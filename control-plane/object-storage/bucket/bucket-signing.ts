@@ -9,7 +9,8 @@ import {
   type SignedWriting,
   unreadable,
 } from '@matting/core/storage/storage.ts';
-import { type BucketClient, isMissing, SHA256_METADATA } from './bucket-client.ts';
+import { type BucketClient, SHA256_METADATA } from './bucket-client.ts';
+import { isMissing } from './bucket-error.ts';
 
 type GetSignedUrl = typeof import('@aws-sdk/s3-request-presigner').getSignedUrl;
 

@@ -261,7 +261,7 @@ test('a package that settings switch off is not loaded', async t => {
     loaded.flatMap(url => url.split(`/control-plane/${name}/`)[1] ?? []).sort();
   t.true(ofPackage('core').includes('storage/blob-store.ts'));
   t.deepEqual(ofPackage('object-storage'), [
-    'bucket/bucket-client.ts',
+    'bucket/bucket-error.ts',
     'bucket/bucket-url.ts',
     'object-storage.ts',
   ]);
