@@ -18,7 +18,7 @@ import type { Logger } from 'pino';
 import { matteBlob, thumbnailBlob } from '../jobs/blob-names.ts';
 import type { Job } from '../jobs/job.ts';
 import type { StoredMatte } from '../jobs/job-family.ts';
-import type { JobFailure, JobResult, StageTimings } from '../jobs/job-outcome.ts';
+import type { JobFailure, JobOutcome, JobResult, StageTimings } from '../jobs/job-outcome.ts';
 import type { JobInput } from '../jobs/job-request.ts';
 import type { JobStore } from '../jobs/job-store.ts';
 import { type Claim, failureDue, type LeaseTiming } from '../jobs/lease-rules.ts';
@@ -54,8 +54,11 @@ export type Ending =
   | { readonly kind: 'attempt-lost'; readonly withProcess: boolean }
   | { readonly kind: 'given-back' };
 
+/** Attempts read no outcome: they make it. */
+export type RunningJob = Omit<Job, keyof JobOutcome>;
+
 export class ClaimedJob {
-  readonly job: Job;
+  readonly job: RunningJob;
   readonly claim: Claim;
   readonly #dependencies: ClaimedJobDependencies;
   readonly #lease: HeldLease;
@@ -66,7 +69,7 @@ export class ClaimedJob {
   /** @param stop aborts if the job must be given back */
   constructor(
     dependencies: ClaimedJobDependencies,
-    { job, claim }: { readonly job: Job; readonly claim: Claim },
+    { job, claim }: { readonly job: RunningJob; readonly claim: Claim },
     stop: AbortSignal,
   ) {
     const { jobs, leaseTiming, log } = dependencies;
@@ -226,19 +229,16 @@ export class ClaimedJob {
 
   async #ended(failure: JobFailure | undefined, fields: object): Promise<RunEnd> {
     const { events, observer, log } = this.#dependencies;
-    const { job, claim } = this;
+    const { job } = this;
+    const { fence } = this.claim;
     events.jobFinal(job.id);
     if (job.callback !== null) events.notificationDue();
     const outcome = failure === undefined ? 'succeeded' : 'failed';
     const totalMs = this.ageMs;
     const mode = job.class;
     observer.jobEnded({ outcome, mode, failure, totalMs });
-    const common = { jobId: job.id, mode, outcome, fence: claim.fence };
-    const total = { totalMs: Math.round(totalMs) };
-    log.info(
-      { ...common, ...total, ...fields, ...(failure === undefined ? {} : { failure }) },
-      'job',
-    );
+    const ended = { jobId: job.id, mode, outcome, fence, totalMs: Math.round(totalMs), ...fields };
+    log.info(failure === undefined ? ended : { ...ended, failure }, 'job');
     for (const blob of await this.#unnamed()) await this.#removeBlob(blob);
     return { kind: 'final' };
   }

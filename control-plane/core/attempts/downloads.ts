@@ -6,7 +6,7 @@
 import { SharedSlots, type SlotLimits } from '@matting/http/outgoing/shared-slots.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { ImageFetcher } from '../fetching/fetch-image.ts';
-import type { Job } from '../jobs/job.ts';
+import type { QueueJob } from '../jobs/job.ts';
 import type { JobFailure } from '../jobs/job-outcome.ts';
 import type { JobInput } from '../jobs/job-request.ts';
 import type { BlobStore, BlobWriter } from '../storage/blob-store.ts';
@@ -22,7 +22,7 @@ const DOWNLOAD_LIMITS: SlotLimits = {
 const SLOW_MS = 5000;
 
 /** An unknown host, null, counts as one of the account's own. */
-type DownloadJob = Pick<Job, 'accountId' | 'sourceHost'>;
+type DownloadJob = Pick<QueueJob, 'accountId' | 'sourceHost'>;
 
 export interface Download {
   /** The request begins now: its duration decides whether the host is slow. */

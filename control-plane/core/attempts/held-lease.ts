@@ -3,7 +3,6 @@
 import { type Claim, LEASE_TIMING, type LeaseTiming } from '../jobs/lease-rules.ts';
 import type { JobLeases } from '../jobs/leases.ts';
 
-/** A claim kept alive; a renewal that the database does not answer loses nothing by itself. */
 type LeaseEnd = 'lost' | 'stopping';
 
 interface HeldLeaseOptions {

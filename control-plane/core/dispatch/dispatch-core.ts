@@ -8,7 +8,7 @@
  */
 
 import type { RunEnd } from '../attempts/claimed-job.ts';
-import { isUnpaid, type Job, needsDownload } from '../jobs/job.ts';
+import { isUnpaid, needsDownload, type QueueJob } from '../jobs/job.ts';
 import type { JobFailure } from '../jobs/job-outcome.ts';
 import type { JobInput } from '../jobs/job-request.ts';
 import type { JobLane, LaneRead } from '../jobs/lanes.ts';
@@ -36,7 +36,7 @@ const REPORT_PAUSE_MS = 10;
 export interface QueuedJob
   extends WaitingJob,
     AskedOfNode,
-    Pick<Job, 'id' | 'state' | 'startedAtMs' | 'takeovers' | 'sourceHost'> {
+    Pick<QueueJob, 'id' | 'state' | 'startedAtMs' | 'takeovers' | 'sourceHost'> {
   readonly input: Pick<JobInput, 'format' | 'width' | 'height'> | null;
 }
 

@@ -8,12 +8,12 @@
 import { RoundLoop } from '@matting/database/round-loop.ts';
 import type { RunEnd } from '../attempts/claimed-job.ts';
 import { type Download, Downloads } from '../attempts/downloads.ts';
-import { type Job, needsDownload } from '../jobs/job.ts';
+import { needsDownload } from '../jobs/job.ts';
 import type { ClaimableJob } from '../jobs/job-queue.ts';
 import type { Fleet } from '../nodes/fleet.ts';
 import type { Offer } from '../nodes/node-link.ts';
 import type { NodeAbility } from '../nodes/node-view.ts';
-import type { JobEvents } from '../results/job-events.ts';
+import type { JobEvents, SubmittedJob } from '../results/job-events.ts';
 import { DispatchCore, LIST_MAX, type Placed, type Step } from './dispatch-core.ts';
 import { JobRun, type JobRunDependencies, type RunOwner } from './job-run.ts';
 import { fleetRefusalOf } from './node-refusals.ts';
@@ -103,7 +103,7 @@ export class Dispatcher {
     this.#giveBack.abort();
   }
 
-  #submitted(job: Job): void {
+  #submitted(job: SubmittedJob): void {
     const state = needsDownload(job) ? 'accepted' : 'ready';
     this.#carryOut(this.#core.submitted({ ...job, state, leaseExpired: false }));
   }

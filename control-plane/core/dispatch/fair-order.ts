@@ -1,12 +1,11 @@
 /** The order in which waiting jobs are tried, fair among accounts and among the keys of each. */
-import { isUnpaid, type Job } from '../jobs/job.ts';
+import { isUnpaid, type JobStatus, type QueueJob } from '../jobs/job.ts';
 import { ASYNC_HEAD_START_MS, BATCH_HEAD_START_MS, queuePositionMs } from '../jobs/lanes.ts';
 
-export type WaitingJob = Pick<
-  Job,
-  'class' | 'accountId' | 'apiKeyId' | 'createdAtMs' | 'readAtMs'
-> &
-  Partial<Pick<Job, 'batch'>>;
+export interface WaitingJob
+  extends Pick<JobStatus, 'class' | 'accountId' | 'apiKeyId' | 'createdAtMs' | 'readAtMs'> {
+  readonly batch?: QueueJob['batch'];
+}
 
 /** Jobs of each account and key that this replica works on; unknown ones count 0. */
 export interface Shares {

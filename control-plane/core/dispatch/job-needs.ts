@@ -14,8 +14,8 @@ import type { InputFormat, OutputFormat } from '@matting/proto/contract/formats.
 import type { Hints } from '@matting/proto/contract/hints.ts';
 import { BACKGROUND_PIXELS_MAX } from '@matting/proto/contract/limits.ts';
 import { countedMegapixels } from '@matting/proto/contract/picture-memory.ts';
-import type { Job } from '../jobs/job.ts';
-import { type JobInput, sizeOf } from '../jobs/job-request.ts';
+import type { FamilyJob } from '../jobs/job-family.ts';
+import { type JobBackground, type JobInput, sizeOf } from '../jobs/job-request.ts';
 import type { NodeAbility } from '../nodes/node-view.ts';
 
 export interface AskedNeeds {
@@ -55,12 +55,12 @@ export interface AskedOfNode {
   readonly outputFormat: OutputFormat;
   readonly channels?: Channels;
   readonly finishing?: Finishing | null | undefined;
-  readonly background?: Pick<NonNullable<Job['background']>, 'input'> | null | undefined;
+  readonly background?: Pick<JobBackground, 'input'> | null | undefined;
   readonly model?: string | null | undefined;
   /** true: some, not known which. */
   readonly hints?: Hints | true | null | undefined;
   readonly hintsFile?: Picture | null | undefined;
-  readonly correctable?: Job['correctable'] | undefined;
+  readonly correctable?: FamilyJob['correctable'] | undefined;
 }
 
 export type Picture = Pick<JobInput, 'format' | 'width' | 'height'>;

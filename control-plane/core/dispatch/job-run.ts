@@ -38,6 +38,7 @@ import {
   type ClaimedJobDependencies,
   type Ending,
   type RunEnd,
+  type RunningJob,
   STORAGE_FAILED,
 } from '../attempts/claimed-job.ts';
 import type { DirectAttempt, DirectAttempts } from '../attempts/direct-attempts.ts';
@@ -45,10 +46,11 @@ import { type Download, fetchSource, type SourceFetcher } from '../attempts/down
 import type { JobObserver } from '../attempts/job-observer.ts';
 import { BlobSink, type ResultBlob } from '../attempts/result-blob.ts';
 import { backgroundBlob } from '../jobs/blob-names.ts';
-import { type Job, modeOf } from '../jobs/job.ts';
+import { type JobStatus, modeOf, type QueueJob } from '../jobs/job.ts';
+import type { FamilyJob } from '../jobs/job-family.ts';
 import type { JobFailure } from '../jobs/job-outcome.ts';
 import type { ClaimableJob } from '../jobs/job-queue.ts';
-import { type JobInput, sizeOf } from '../jobs/job-request.ts';
+import { type JobInput, type JobRequest, sizeOf } from '../jobs/job-request.ts';
 import type { JobStore } from '../jobs/job-store.ts';
 import { failureDue, JOB_MS_MAX, LEASE_TIMING } from '../jobs/lease-rules.ts';
 import { type AttemptOutcome, fullnessBy, verdictOn } from '../nodes/attempt-outcome.ts';
@@ -309,7 +311,7 @@ export class JobRun {
   }
 
   #direct(
-    job: Job,
+    job: RunningJob,
     { input, background }: Pictures,
     { offer, resultBlob, timeoutMs }: { offer: Offer; resultBlob: string; timeoutMs: number },
   ): DirectAttempt | undefined {
@@ -460,7 +462,7 @@ interface Pictures {
 }
 
 function finishingOf(
-  { channels, finishing }: Pick<Job, 'channels' | 'finishing'>,
+  { channels, finishing }: Pick<JobRequest, 'channels' | 'finishing'>,
   background: JobInput | null,
   blobs: Pick<BlobStore, 'openRead'>,
 ): Pick<MatteCall, 'channels' | 'finishing' | 'background'> {
@@ -471,7 +473,7 @@ function finishingOf(
 }
 
 function hintsOf(
-  { hints, hintsFile }: Pick<Job, 'hints' | 'hintsFile'>,
+  { hints, hintsFile }: Pick<JobRequest, 'hints' | 'hintsFile'>,
   blobs: Pick<BlobStore, 'openRead'>,
 ): Pick<MatteCall, 'hints' | 'hintsFile'> {
   if (hints === null) return {};
@@ -481,7 +483,7 @@ function hintsOf(
 
 /** A correction begins with a matte, and every job that takes corrections returns one. */
 function mattesOf(
-  { correctable, correction }: Pick<Job, 'correctable' | 'correction'>,
+  { correctable, correction }: Pick<FamilyJob, 'correctable' | 'correction'>,
   blobs: Pick<BlobStore, 'openRead'>,
 ): Pick<MatteCall, 'matte' | 'givenMatte'> {
   if (correctable === null) return {};
@@ -490,7 +492,9 @@ function mattesOf(
   return { matte: true, givenMatte: { ...given, open: () => blobs.openRead(given.blob) } };
 }
 
-function needsOfPictures(job: Job, { input, background }: Pictures): JobNeeds {
+type AskingJob = Pick<JobStatus, 'id'> & JobRequest & Pick<FamilyJob, 'correctable'>;
+
+function needsOfPictures(job: AskingJob, { input, background }: Pictures): JobNeeds {
   return needsOf(input, { ...job, background: { input: background } });
 }
 
@@ -498,7 +502,7 @@ function needsOfPictures(job: Job, { input, background }: Pictures): JobNeeds {
 type RefusalOfNodes = (jobId: string, needs: JobNeeds) => ContractError | undefined;
 
 function endingByPicture(
-  job: Job,
+  job: AskingJob,
   pictures: Pictures,
   ofNodes: RefusalOfNodes,
 ): Extract<Ending, { kind: 'failed' }> | undefined {
@@ -512,7 +516,7 @@ function endingByPicture(
 
 function beginRunSpan(
   tracing: Tracing | undefined,
-  job: Job,
+  job: QueueJob & Pick<JobRequest, 'traceContext'>,
   askedMs: number,
   answeredMs: number,
 ): StartedSpan | undefined {

@@ -1,6 +1,6 @@
 /** The lanes that a replica knows, and which of them a round reads. */
 
-import { isUnpaid, type Job, needsDownload } from '../jobs/job.ts';
+import { isUnpaid, type JobStatus, needsDownload } from '../jobs/job.ts';
 import {
   type JobLane,
   type LanedJob,
@@ -53,7 +53,7 @@ function compareRanks(a: Rank, b: Rank): number {
   return a[0] - b[0] || a[1] - b[1] || a[2] - b[2] || a[3] - b[3];
 }
 
-type LaneJob = LanedJob & Pick<Job, 'createdAtMs' | 'readAtMs'>;
+type LaneJob = LanedJob & Pick<JobStatus, 'createdAtMs' | 'readAtMs'>;
 
 /** A replica knows these lanes of the queue; the next poll finds any lane that it forgets. */
 export class KnownLanes {

@@ -9,8 +9,8 @@ import {
 } from '@matting/http/request-headers.ts';
 import { wantBody } from '@matting/http/unread-bodies.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import { isFinal, type Job } from '../jobs/job.ts';
-import { jobErrorOf, serverTimingOf, subjectHeaders } from '../results/job-view.ts';
+import { isFinal } from '../jobs/job.ts';
+import { jobErrorOf, serverTimingOf, subjectHeaders, type ViewedJob } from '../results/job-view.ts';
 import { fileHeaders, openForReader, type ResultFile } from '../results/result-download.ts';
 import { waitForEnd, withJob } from '../results/wait-for-job.ts';
 import { type AcceptedAnswers, JSON_ALONE } from '../submission/matting-request.ts';
@@ -130,7 +130,7 @@ class MattingRoutes {
   }
 
   /** An error from here on names the job, which stays as it is. */
-  async #answerPicture(reply: FastifyReply, job: Job, created: boolean): Promise<FastifyReply> {
+  async #answerPicture(reply: FastifyReply, job: ViewedJob, created: boolean) {
     const { resultDownload, resultReaders, jobViews } = this.#parts;
     let file: ResultFile;
     let stream: Readable;
@@ -154,7 +154,7 @@ class MattingRoutes {
   }
 
   /** A replay names a result only if there is one. */
-  async #requireResult(job: Job): Promise<void> {
+  async #requireResult(job: ViewedJob): Promise<void> {
     try {
       await this.#parts.resultDownload.fileOf(job, 'replay').requireThere();
     } catch (cause) {
@@ -162,12 +162,12 @@ class MattingRoutes {
     }
   }
 
-  #answerWithoutWaiting(reply: FastifyReply, job: Job): FastifyReply {
+  #answerWithoutWaiting(reply: FastifyReply, job: ViewedJob): FastifyReply {
     if (!isFinal(job)) return this.#handOver(reply, job, {});
     return reply.headers(serverTimingOf(job)).code(200).send(this.#parts.jobViews.view(job));
   }
 
-  #handOver(reply: FastifyReply, job: Job, extra: { sync_timeout?: true }): FastifyReply {
+  #handOver(reply: FastifyReply, job: ViewedJob, extra: { sync_timeout?: true }): FastifyReply {
     const view = this.#parts.jobViews.view(job);
     reply.headers({ location: view.status_url, 'retry-after': POLL_AFTER_S });
     return reply.code(202).send({ ...view, ...extra });

@@ -252,6 +252,6 @@ async function listEnded(
   return found;
 }
 
-function endOf({ finishedAtMs, id }: EndedJob): Cursor {
+function endOf({ finishedAtMs, id }: Pick<EndedJob, 'finishedAtMs' | 'id'>): Cursor {
   return { part: 'ended', atMs: finishedAtMs, id };
 }

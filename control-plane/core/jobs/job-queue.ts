@@ -14,7 +14,6 @@ import { type InferResult, type NotNull, type RawBuilder, sql } from 'kysely';
 import { isUnpaid, type JobClass, type JobState, needsDownload, UNPAID } from './job.ts';
 import type { JobBackground } from './job-request.ts';
 import {
-  backgroundInputFromRow,
   batchFromRow,
   finishingFromRow,
   inputFromColumn,
@@ -247,7 +246,7 @@ function claimableFromRow(row: LaneRow) {
     outputFormat: requireOneOf(OUTPUT_FORMATS, row.output_format),
     model: row.model,
     ...finishingFromRow(row),
-    background: { input: backgroundInputFromRow(row) } as Pick<JobBackground, 'input'> | null,
+    background: { input: inputFromColumn(row.background) } as Pick<JobBackground, 'input'> | null,
     // Not the shapes themselves: many jobs are read in each round.
     hints: (row.is_hinted ? true : null) as Hints | true | null,
     hintsFile: inputFromColumn(row.hints_file),

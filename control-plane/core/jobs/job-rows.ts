@@ -8,11 +8,11 @@ import type { Channels, Finishing, Sight } from '@matting/proto/contract/finishi
 import { INPUT_FORMATS, OUTPUT_FORMATS } from '@matting/proto/contract/formats.ts';
 import type { Hints } from '@matting/proto/contract/hints.ts';
 import { type Selectable, sql } from 'kysely';
-import type { Job, JobLease } from './job.ts';
+import type { Job, JobLease, QueueJob } from './job.ts';
 import { callbackFailureOf, type JobCallback } from './job-callback.ts';
 import type { JobCorrection, JobKept, StoredMatte } from './job-family.ts';
 import type { JobFailure, JobModel, JobResult, StageTimings } from './job-outcome.ts';
-import type { JobBackground, JobInput } from './job-request.ts';
+import type { JobBackground, JobInput, JobRequest } from './job-request.ts';
 
 type JobsTable = Schema['jobs'];
 export type JobRow = Selectable<JobsTable> & { readonly read_at: number };
@@ -79,7 +79,7 @@ function parsed<T>(json: string | null): T | null {
   return json === null ? null : (JSON.parse(json) as T);
 }
 
-export function batchFromRow(row: Pick<JobRow, 'batch_id' | 'batch_item'>): Job['batch'] {
+export function batchFromRow(row: Pick<JobRow, 'batch_id' | 'batch_item'>): QueueJob['batch'] {
   return row.batch_id === null ? null : { id: row.batch_id, item: row.batch_item ?? 0 };
 }
 
@@ -146,7 +146,7 @@ export interface StoredFinishing {
 
 export function finishingFromRow(
   row: Pick<JobsTable, 'finishing'>,
-): Pick<Job, 'channels' | 'finishing'> {
+): Pick<JobRequest, 'channels' | 'finishing'> {
   if (row.finishing === null) return { channels: 'rgba', finishing: null };
   const { channels = 'rgba', steps } = JSON.parse(row.finishing) as StoredFinishing;
   return { channels, finishing: steps };
@@ -156,11 +156,7 @@ export function backgroundFromRow(
   row: Pick<JobsTable, 'background_url' | 'background'>,
 ): JobBackground | null {
   if (row.background_url === null && row.background === null) return null;
-  return { url: row.background_url, input: backgroundInputFromRow(row) };
-}
-
-export function backgroundInputFromRow(row: Pick<JobsTable, 'background'>): JobInput | null {
-  return inputFromColumn(row.background);
+  return { url: row.background_url, input: inputFromColumn(row.background) };
 }
 
 /** A file beside the image: a background, or hints. */

@@ -48,7 +48,7 @@ export function isFree(job: Pick<Job, 'unpaidDayMs' | 'correction'>): boolean {
 }
 
 /** Nobody's request waits for an unpaid job. */
-export function modeOf(job: Pick<Job, 'class'>): 'sync' | 'async' {
+export function modeOf(job: Pick<JobStatus, 'class'>): 'sync' | 'async' {
   return job.class === 'sync' ? 'sync' : 'async';
 }
 
@@ -99,17 +99,17 @@ export interface QueueJob extends JobStatus {
 /** A row with all its parts. */
 export type Job = QueueJob & JobRequest & JobOutcome & CallbackJob & FamilyJob;
 
-export function needsDownload({ state }: Pick<Job, 'state'>): boolean {
+export function needsDownload({ state }: Pick<JobStatus, 'state'>): boolean {
   return state === 'accepted' || state === 'fetching';
 }
 
-export function isFinal(job: Pick<Job, 'state'>): boolean {
+export function isFinal(job: Pick<JobStatus, 'state'>): boolean {
   return job.state === 'succeeded' || job.state === 'failed';
 }
 
 /** A deletion counts by itself: a member of a cluster may read an earlier clock than it wrote. */
 export function publicState(
-  job: Pick<Job, 'state' | 'expiresAtMs' | 'readAtMs' | 'deletedAtMs'>,
+  job: Pick<JobStatus, 'state' | 'expiresAtMs' | 'readAtMs' | 'deletedAtMs'>,
 ): PublicJobState {
   if (!isFinal(job)) return job.state === 'running' ? 'processing' : 'queued';
   if (job.state === 'failed') return 'failed';

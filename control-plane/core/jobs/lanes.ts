@@ -3,7 +3,7 @@
  * image is to be downloaded. The queue is read by the first few of each, so that ten thousand jobs
  * of one lane never hide the first of another.
  */
-import { type Job, type JobClass, needsDownload } from './job.ts';
+import { type JobClass, type JobStatus, needsDownload } from './job.ts';
 
 /**
  * An asynchronous job goes before a synchronous one, whose caller waits 120 s, if it is so much
@@ -42,7 +42,7 @@ export function laneKey(lane: LaneIdentity): string {
   return `${step} ${lane.class} ${lane.accountId} ${lane.apiKeyId}`;
 }
 
-export type LanedJob = Pick<Job, 'state' | 'class' | 'accountId' | 'apiKeyId'>;
+export type LanedJob = Pick<JobStatus, 'state' | 'class' | 'accountId' | 'apiKeyId'>;
 
 export function laneOf(job: LanedJob): LaneIdentity {
   const { accountId, apiKeyId } = job;

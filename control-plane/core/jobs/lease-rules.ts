@@ -55,24 +55,21 @@ export function failureDue(job: CountedJob): JobFailure | undefined {
     return processingFailed('A worker process died twice while it processed this image.', false);
   }
   if (job.lostAttempts >= LOST_ATTEMPTS_MAX) {
-    return processingFailed('Every attempt was lost with its inference node.', true);
+    return processingFailed('Every attempt was lost with its inference node.');
   }
   if (job.takeovers >= TAKEOVERS_MAX) {
-    return processingFailed(
-      'The service was interrupted too often while it processed the image.',
-      true,
-    );
+    return processingFailed('The service was interrupted too often while it processed the image.');
   }
   const ageMs = job.readAtMs - job.createdAtMs;
   if (job.startedAtMs === null && ageMs >= FIRST_ADMISSION_MS_MAX) {
-    return processingFailed('No inference node took the image within an hour.', true);
+    return processingFailed('No inference node took the image within an hour.');
   }
   if (ageMs >= JOB_MS_MAX) {
-    return processingFailed('The service did not finish the image within two hours.', true);
+    return processingFailed('The service did not finish the image within two hours.');
   }
   return undefined;
 }
 
-function processingFailed(detail: string, retryable: boolean): JobFailure {
+function processingFailed(detail: string, retryable = true): JobFailure {
   return { code: 'PROCESSING_FAILED', detail, retryable };
 }

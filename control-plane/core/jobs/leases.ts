@@ -22,10 +22,10 @@ import {
 } from '@matting/database/statements.ts';
 import type { Finishing } from '@matting/proto/contract/finishing.ts';
 import { sql, type Updateable, type UpdateQueryBuilder, type UpdateResult } from 'kysely';
-import { isFinal, type Job } from './job.ts';
+import { isFinal, type JobState, type QueueJob } from './job.ts';
 import type { ClaimableJob } from './job-queue.ts';
 import { readJob } from './job-reading.ts';
-import type { JobInput } from './job-request.ts';
+import type { JobInput, JobRequest } from './job-request.ts';
 import { inputColumn, inputColumns, sourceHostOf } from './job-rows.ts';
 import type { Claim } from './lease-rules.ts';
 import { queuedFramePixels } from './queue-bound.ts';
@@ -47,7 +47,7 @@ const CLAIM = keepStatement<Claim & { fenceBefore: number; leaseMs: number }>(
       // MySQL assigns from left to right: what reads the old lease comes before the new one.
       .set({
         takeovers: sql<number>`takeovers + case when lease_holder is null then 0 else 1 end`,
-        state: sql<Job['state']>`case when state = 'accepted' then 'fetching' else state end`,
+        state: sql<JobState>`case when state = 'accepted' then 'fetching' else state end`,
         ...takenBy(database, claim, leaseMs),
       })
       .where('id', '=', claim.jobId)
@@ -98,13 +98,13 @@ export function jobLeases(database: Database) {
           : { source_url: backgroundUrl, source_host: sourceHostOf(backgroundUrl) };
       const frame = { frame_pixels: queuedFramePixels(finishing, input) };
       const columns = { ...next, ...inputColumns(input), ...frame };
-      const happened = (job: Job) => job.input?.blob === input.blob;
+      const happened = (job: JobRequest) => job.input?.blob === input.blob;
       return query(database, db => store(database, db, { claim, columns, happened }), giveUp);
     },
     /** Follows the input: fetching -> ready. It works as inputStored. */
     backgroundStored(claim: Claim, background: JobInput, giveUp?: AbortSignal) {
       const columns = { state: 'ready' as const, background: inputColumn(background) };
-      const happened = (job: Job) => job.background?.input?.blob === background.blob;
+      const happened = (job: JobRequest) => job.background?.input?.blob === background.blob;
       return query(database, db => store(database, db, { claim, columns, happened }), giveUp);
     },
     /** ready or running -> running; sets started_at once. False: lost. */
@@ -144,7 +144,7 @@ interface Storing {
   readonly claim: Claim;
   readonly columns: Updateable<Schema['jobs']>;
   /** Finds whether this very call wrote a row that this holder has. */
-  readonly happened: (job: Job) => boolean;
+  readonly happened: (job: JobRequest) => boolean;
 }
 
 /** Writes what a download brought, while the job is fetching. False: the lease is lost. */
@@ -161,6 +161,6 @@ function heldBy(db: Db, claim: Claim): JobUpdate {
   return db.updateTable('jobs').where('id', '=', claim.jobId).where(isHeldBy(claim));
 }
 
-function holds(job: Job, claim: Claim): boolean {
+function holds(job: Pick<QueueJob, 'fence' | 'lease'>, claim: Claim): boolean {
   return job.fence === claim.fence && job.lease?.holder === claim.holder;
 }

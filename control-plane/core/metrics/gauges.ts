@@ -10,7 +10,15 @@ import type { SweepBacklog } from '../retention/sweep-store.ts';
 import type { StorageRoom } from '../storage/blob-store.ts';
 import { waitingMegapixels } from './work-by-model.ts';
 
-export interface MetricSources {
+interface QueueSources {
+  readonly queueMegapixelsMax: number;
+  readonly queued: () => Promise<Omit<QueuedWork, 'byAccount'>>;
+  readonly modelsOffered: readonly string[];
+  /** The service takes submissions while no node lives. */
+  readonly onDemand: boolean;
+}
+
+export interface MetricSources extends QueueSources {
   readonly version: string;
   readonly readiness: () => Promise<Readiness>;
   readonly fleet: () => FleetCounts;
@@ -26,11 +34,6 @@ export interface MetricSources {
   readonly resultReaders: () => number;
   /** Undefined: the storage has no such number. */
   readonly storageRoom: () => Promise<StorageRoom | undefined>;
-  readonly queueMegapixelsMax: number;
-  readonly queued: () => Promise<Omit<QueuedWork, 'byAccount'>>;
-  readonly modelsOffered: readonly string[];
-  /** The service takes submissions while no node lives. */
-  readonly onDemand: boolean;
   readonly webhooksInFlight: () => number;
   readonly webhooksDue: () => Promise<{ readonly count: number; readonly oldestMs: number }>;
   readonly ledgerAudits: () => Promise<
@@ -123,7 +126,7 @@ function gaugesOfFleet({ fleet, running, downloading, ...sources }: MetricSource
   };
 }
 
-function gaugesOfQueue(metrics: MetricSet, sources: MetricSources): Gauges {
+function gaugesOfQueue(metrics: MetricSet, sources: QueueSources): Gauges {
   const queue = metrics.reading('the database', sources.queued);
   return {
     matting_control_queue_jobs: ['Open jobs that wait for a node', queue(({ jobs }) => jobs)],

@@ -57,7 +57,8 @@ interface BackgroundFile extends SentFile {
   readonly height: number | null;
 }
 
-export interface MatteCall {
+/** The header of a call. */
+interface CallHeader {
   readonly jobId: string;
   readonly attempt: number;
   readonly inputBytes: number;
@@ -84,13 +85,14 @@ export interface MatteCall {
   readonly sync: boolean;
   /** The node refuses where an engine would not take the image within this; 0: any wait. */
   readonly waitMsMax?: number;
-  /**
-   * The exchange calls it once, when the node has admitted the image; the client ends the stream.
-   */
-  readonly openInput: () => Promise<Readable>;
-  readonly sink: ResultSink;
   /** The files travel between the node and the storage: no input is opened, the sink gets nothing. */
   readonly direct?: DirectTransfer | undefined;
+}
+
+export interface MatteCall extends CallHeader {
+  /** The exchange calls it once the node has admitted the image; the client ends the stream. */
+  readonly openInput: () => Promise<Readable>;
+  readonly sink: ResultSink;
   readonly signal: AbortSignal;
   readonly timeoutMs: number;
   readonly onAdmitted?: () => void;
@@ -117,7 +119,7 @@ export interface DirectTransfer {
   }): Promise<string | undefined>;
 }
 
-export function headerMessage(request: MatteCall): MatteRequest {
+export function headerMessage(request: CallHeader): MatteRequest {
   return {
     message: {
       $case: 'header',
@@ -154,7 +156,7 @@ export function headerMessage(request: MatteCall): MatteRequest {
   };
 }
 
-function resultKindOf({ channels = 'rgba' }: MatteCall): ResultKind {
+function resultKindOf({ channels = 'rgba' }: CallHeader): ResultKind {
   return channels === 'alpha' ? ResultKind.RESULT_KIND_MASK : ResultKind.RESULT_KIND_CUTOUT;
 }
 
@@ -171,7 +173,7 @@ function fileOf(file: BackgroundFile | undefined): BackgroundPicture | undefined
 }
 
 /** @throws ContractError NODE_INCAPABLE: a node that knows fewer fields, and another may do it */
-function requireFinished(request: MatteCall, header: ResultHeader): void {
+function requireFinished(request: CallHeader, header: ResultHeader): void {
   const { finishing, background, hints, matte = false } = request;
   if ((hints !== undefined && !header.hints) || (matte && header.matteBytes === 0)) {
     throw new ContractError('NODE_INCAPABLE', 'the node did not apply the hints, or has no matte');

@@ -5,15 +5,17 @@ import { ContractError } from '@matting/proto/contract/errors.ts';
 import {
   FINAL_STATES,
   isUnpaid,
-  type Job,
   type JobState,
   modeOf,
   OPEN_STATES,
   publicState,
+  type QueueJob,
   UNPAID,
 } from '../jobs/job.ts';
 import type { HourOfJobs } from '../jobs/job-activity.ts';
 import { isJobCursor } from '../jobs/job-lists.ts';
+import type { JobOutcome } from '../jobs/job-outcome.ts';
+import type { JobRequest } from '../jobs/job-request.ts';
 import { publicPrefix } from '../keys/api-key-token.ts';
 import { JOB_RETENTION_DAYS_MAX } from '../retention/retention.ts';
 import type { StoresWithoutEnds } from '../stores.ts';
@@ -118,8 +120,10 @@ function notFound(jobId: string): ContractError {
 
 export type OperatorJob = ReturnType<typeof viewJob>;
 
+type OperatedJob = QueueJob & JobOutcome & Pick<JobRequest, 'reference' | 'input' | 'outputFormat'>;
+
 /** The command line and HTTP show the same view: it leaves out the result's link and the source. */
-function viewJob(job: Job) {
+function viewJob(job: OperatedJob) {
   const { input, result, lease } = job;
   return {
     job_id: job.id,

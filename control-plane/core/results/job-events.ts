@@ -1,6 +1,10 @@
 import { EventEmitter } from 'node:events';
 import { outsideRequests } from '@matting/program/request-owner.ts';
-import type { Job } from '../jobs/job.ts';
+import type { QueueJob } from '../jobs/job.ts';
+import type { JobRequest } from '../jobs/job-request.ts';
+
+/** A new job has neither an outcome nor corrections. */
+export type SubmittedJob = QueueJob & JobRequest;
 
 /** The events show what happens to jobs in this replica: a hint, never the truth. */
 export class JobEvents {
@@ -13,12 +17,12 @@ export class JobEvents {
     this.#final.setMaxListeners(0);
   }
 
-  jobSubmitted(job: Job): void {
+  jobSubmitted(job: SubmittedJob): void {
     // Work that this starts belongs to no request.
     outsideRequests(() => this.#submitted.emit('job', job));
   }
 
-  onSubmitted(listener: (job: Job) => void): () => void {
+  onSubmitted(listener: (job: SubmittedJob) => void): () => void {
     this.#submitted.on('job', listener);
     return () => this.#submitted.off('job', listener);
   }

@@ -5,11 +5,17 @@ import { ContractError } from '@matting/proto/contract/errors.ts';
 import { type Sight, warningsOf } from '@matting/proto/contract/finishing.ts';
 import { contentTypeOf } from '@matting/proto/contract/formats.ts';
 import { type Batch, type BatchItem, batchStatus } from '../jobs/batch.ts';
-import { isFinal, type Job, publicState } from '../jobs/job.ts';
-import type { JobCallback } from '../jobs/job-callback.ts';
-import type { JobResult } from '../jobs/job-outcome.ts';
+import { isFinal, type Job, type JobStatus, publicState } from '../jobs/job.ts';
+import type { CallbackJob, JobCallback } from '../jobs/job-callback.ts';
+import type { JobOutcome, JobResult } from '../jobs/job-outcome.ts';
 import type { JobStore } from '../jobs/job-store.ts';
 import type { Caller } from '../keys/caller.ts';
+
+/** Callers see these fields of their job. */
+export type ViewedJob = JobStatus &
+  JobOutcome &
+  CallbackJob &
+  Pick<Job, 'reference' | 'correction' | 'batch'>;
 
 export class JobViews {
   readonly #baseUrl: string;
@@ -48,12 +54,12 @@ export class JobViews {
     return { job_id: jobId, ...named, batch_id: batch.id, item, status };
   }
 
-  view(job: Job) {
+  view(job: ViewedJob) {
     const view = this.viewWithoutCallback(job);
     return job.callback === null ? view : { ...view, callback: callbackOf(job.callback) };
   }
 
-  viewWithoutCallback(job: Job) {
+  viewWithoutCallback(job: Omit<ViewedJob, 'callback'>) {
     const status = publicState(job);
     return {
       job_id: job.id,
@@ -73,7 +79,7 @@ export class JobViews {
     };
   }
 
-  #result(job: Job) {
+  #result(job: JobStatus & JobOutcome) {
     const { result, expiresAtMs } = job;
     if (result === null || expiresAtMs === null) {
       throw new Error(`job ${job.id} succeeded without a result`);
@@ -93,7 +99,7 @@ export class JobViews {
 }
 
 /** A correction costs nothing. */
-function creditsOf({ state, correction }: Job) {
+function creditsOf({ state, correction }: Pick<ViewedJob, 'state' | 'correction'>) {
   if (correction !== null) return { reserved: 0, charged: 0 };
   return { reserved: isFinal({ state }) ? 0 : 1, charged: state === 'succeeded' ? 1 : 0 };
 }
@@ -106,7 +112,7 @@ function subjectOf({ sight }: JobResult) {
 }
 
 /** Undefined: the job is open, or its result is there. */
-export function jobErrorOf(job: Job): ContractError | undefined {
+export function jobErrorOf(job: JobStatus & JobOutcome): ContractError | undefined {
   if (job.failure !== null) {
     const { code, detail, retryable } = job.failure;
     return new ContractError(code, detail, { retryable, jobId: job.id });
@@ -172,7 +178,7 @@ export function subjectHeaders(sight: Sight | null): Record<string, string> {
   };
 }
 
-export function serverTimingOf({ timings }: Job): Record<string, string> {
+export function serverTimingOf({ timings }: Pick<JobOutcome, 'timings'>): Record<string, string> {
   const stages = Object.entries(timings ?? {});
   if (stages.length === 0) return {};
   const metrics = stages.map(([stage, ms]) => {

@@ -13,7 +13,7 @@ import {
 } from '@matting/proto/contract/formats.ts';
 import type { FastifyReply } from 'fastify';
 import { thumbnailBlob } from '../jobs/blob-names.ts';
-import { type Job, publicState } from '../jobs/job.ts';
+import { type Job, type JobStatus, publicState } from '../jobs/job.ts';
 import type { JobStore } from '../jobs/job-store.ts';
 import { BlobNotFoundError, type BlobStore, type SignedAccess } from '../storage/blob-store.ts';
 import { EXPIRED_LINK, type LostResults } from './lost-results.ts';
@@ -79,6 +79,8 @@ interface ResultDownloadOptions {
   readonly signed?: Pick<SignedAccess, 'signRead'> | undefined;
 }
 
+export type ResultJob = JobStatus & Pick<Job, 'result'>;
+
 export class ResultDownload {
   readonly #options: ResultDownloadOptions;
 
@@ -91,15 +93,11 @@ export class ResultDownload {
     const { jobs } = this.#options;
     noteRequestSecret(token);
     const job = TOKEN.test(token) ? await jobs.findByResultToken(token) : undefined;
-    if (job === undefined)
-      throw new ContractError(
-        'NOT_FOUND',
-        'There is no such result. Use the result.url of the job.',
-      );
-    return this.fileOf(job, 'download');
+    if (job !== undefined) return this.fileOf(job, 'download');
+    throw new ContractError('NOT_FOUND', 'There is no such result. Use the result.url of the job.');
   }
 
-  fileOf(job: Job, by: 'download' | 'replay'): ResultFile {
+  fileOf(job: ResultJob, by: 'download' | 'replay'): ResultFile {
     if (publicState(job) === 'expired') {
       throw new ContractError('RESULT_EXPIRED', EXPIRED_LINK);
     }
@@ -122,7 +120,8 @@ export class ResultDownload {
   }
 
   /** @param first of a family; undefined: it keeps no picture (any more) */
-  originalOf({ id, accountId, kept, readAtMs }: Job): Original | undefined {
+  originalOf(first: JobStatus & Pick<Job, 'kept'>): Original | undefined {
+    const { id, accountId, kept, readAtMs } = first;
     if (kept === null || kept.input === null || kept.untilMs <= readAtMs) return undefined;
     const { blob, bytes, format } = kept.input;
     const open = async () => {
@@ -140,7 +139,7 @@ export class ResultDownload {
    * Reads the thumbnail while the result's link is good; undefined: there is none.
    * @throws ContractError SERVICE_UNAVAILABLE
    */
-  async readThumbnail(job: Job): Promise<Buffer | undefined> {
+  async readThumbnail(job: ResultJob): Promise<Buffer | undefined> {
     const { result } = job;
     if (publicState(job) !== 'succeeded' || result === null) return undefined;
     if (result.thumbnailBytes === null) return undefined;

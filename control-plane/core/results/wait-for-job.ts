@@ -14,7 +14,7 @@ const POLL_JOBS_MAX = 500;
 type WaitingJobs = Pick<JobStore, 'findForKey' | 'findFinal'>;
 
 interface Wait {
-  readonly job: Job;
+  readonly jobId: string;
   /** The final job; undefined: the wait is over without one. */
   resolve(job: Job | undefined): void;
   reject(error: unknown): void;
@@ -55,23 +55,23 @@ export class WaitForJob {
   /** Final, or as it was when `waitMs` had passed, the caller hung up or this replica drained. */
   async wait(job: Job, waitMs: number, hangUp: AbortSignal): Promise<Job> {
     const over = this.#ended || waitMs <= 0;
-    const final = over ? undefined : await this.#untilFinal(job, waitMs, hangUp);
+    const final = over ? undefined : await this.#untilFinal(job.id, waitMs, hangUp);
     // The caller is gone: no answer is read.
     if (final !== undefined || hangUp.aborted) return final ?? job;
     return (await this.#jobs.findForKey(job.id, job.apiKeyId)) ?? job;
   }
 
-  async #untilFinal(job: Job, waitMs: number, hangUp: AbortSignal): Promise<Job | undefined> {
+  async #untilFinal(jobId: string, waitMs: number, hangUp: AbortSignal): Promise<Job | undefined> {
     if (hangUp.aborted) return undefined;
     const { promise, resolve, reject } = Promise.withResolvers<Job | undefined>();
-    const wait: Wait = { job, resolve, reject };
+    const wait: Wait = { jobId, resolve, reject };
     const giveUp = () => resolve(undefined);
     const timer = setTimeout(giveUp, waitMs);
     hangUp.addEventListener('abort', giveUp);
     this.#add(wait);
     // The subscription precedes the first read, or an end between them would be missed.
-    const unsubscribe = this.#events.onFinal(job.id, () => this.#pollFor(job.id));
-    this.#pollFor(job.id);
+    const unsubscribe = this.#events.onFinal(jobId, () => this.#pollFor(jobId));
+    this.#pollFor(jobId);
     try {
       return await promise;
     } finally {
@@ -83,8 +83,8 @@ export class WaitForJob {
   }
 
   #add(wait: Wait): void {
-    const waits = this.#waits.get(wait.job.id) ?? new Set();
-    this.#waits.set(wait.job.id, waits.add(wait));
+    const waits = this.#waits.get(wait.jobId) ?? new Set();
+    this.#waits.set(wait.jobId, waits.add(wait));
     this.#waiting += 1;
     this.#poll ??= setInterval(() => {
       for (const id of this.#waits.keys()) this.#pollFor(id);
@@ -92,9 +92,9 @@ export class WaitForJob {
   }
 
   #remove(wait: Wait): void {
-    const waits = this.#waits.get(wait.job.id);
+    const waits = this.#waits.get(wait.jobId);
     waits?.delete(wait);
-    if (waits?.size === 0) this.#waits.delete(wait.job.id);
+    if (waits?.size === 0) this.#waits.delete(wait.jobId);
     this.#waiting -= 1;
     if (this.#waiting > 0) return;
     clearInterval(this.#poll);

@@ -7,7 +7,7 @@ import type { JobStore } from '../jobs/job-store.ts';
 import type { Caller } from '../keys/caller.ts';
 import type { JobEvents } from '../results/job-events.ts';
 import { noSuchJob, UUID } from '../results/job-view.ts';
-import type { ResultReaders } from '../results/result-download.ts';
+import type { ResultJob, ResultReaders } from '../results/result-download.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
 import type { JobDeletion } from '../transactions/job-deletion.ts';
 
@@ -53,12 +53,12 @@ export class DeleteJob {
       if (ended.callback !== null) events.notificationDue();
     }
     readers.cut(id);
-    await settledWithin(this.#erase(job, blobs, family?.shared), ERASE_MS_MAX);
+    await settledWithin(this.#erase(job, blobs, family?.shared ?? []), ERASE_MS_MAX);
     return job;
   }
 
   /** Never rejects. The row keeps the name of a result that stays. */
-  async #erase({ id, result }: Job, blobs: readonly string[], shared: readonly string[] = []) {
+  async #erase({ id, result }: ResultJob, blobs: readonly string[], shared: readonly string[]) {
     const { jobs, blobs: store, observer, log } = this.#dependencies;
     try {
       for (const blob of blobs) await store.remove(blob);

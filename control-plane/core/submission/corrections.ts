@@ -16,11 +16,13 @@ export const NOT_IN_A_CORRECTION: readonly string[] = [
   'subject_box',
 ];
 
+export type CorrectedJob = Pick<Job, 'id' | 'finishing' | 'outputFormat' | 'correctable'>;
+
 /**
  * The fields of a correction with those of the corrected job that it does not send.
  * @throws ContractError INVALID_PARAMETER: the corrected job's background was a picture
  */
-export function inheritedFields(sent: MattingFields, of: Job): MattingFields {
+export function inheritedFields(sent: MattingFields, of: CorrectedJob): MattingFields {
   const { texts, backgroundGiven = false } = sent;
   const isBehind = backgroundGiven || texts.has('background') || texts.has('background_url');
   if (!isBehind && of.finishing?.background?.kind === 'picture') {

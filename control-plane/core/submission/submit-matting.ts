@@ -10,7 +10,7 @@ import { activeKeptContext, describeSpan, traced } from '@matting/program/tracin
 import { ContractError, unavailable } from '@matting/proto/contract/errors.ts';
 import type { CallbackAddressCheck } from '../fetching/callback-check.ts';
 import type { BatchStore } from '../jobs/batch.ts';
-import { type Job, UNPAID } from '../jobs/job.ts';
+import { type Job, type JobStatus, UNPAID } from '../jobs/job.ts';
 import type { JobInput } from '../jobs/job-request.ts';
 import type { JobStore } from '../jobs/job-store.ts';
 import type { Caller, ReadAccount } from '../keys/caller.ts';
@@ -27,7 +27,7 @@ import type {
   SubmitOutcome,
 } from '../transactions/job-submission.ts';
 import type { AcceptanceGate } from './acceptance-gate.ts';
-import { inheritedFields, requireCorrectable } from './corrections.ts';
+import { type CorrectedJob, inheritedFields, requireCorrectable } from './corrections.ts';
 import { correctionFingerprintOf, derivedKeyHash, idempotencyKeyHash } from './fingerprint.ts';
 import {
   type AcceptedAnswers,
@@ -121,7 +121,7 @@ interface DerivedKey {
 interface CorrectionSubmission extends Omit<Submission, 'accepts' | 'idempotencyKey'> {
   readonly idempotencyKey: string | DerivedKey;
   /** A job of the caller. */
-  readonly corrects: Job;
+  readonly corrects: CorrectedJob;
 }
 
 export interface KeylessSubmission extends Sent {
@@ -143,7 +143,7 @@ interface Asked {
   /** A correction has no image of its own. */
   readonly pictures: Pick<Pictures, 'background' | 'hints'> & Partial<Pictures>;
   /** The job corrects this one. */
-  readonly corrects?: Job;
+  readonly corrects?: CorrectedJob;
   readonly fingerprint: string;
   readonly key: StoredKey;
 }
@@ -456,7 +456,7 @@ function existing(job: Job, { unpaid }: Sent, fingerprint: string): Submitted {
  * who asks again and again while the queue is long would pay for each job and get none.
  */
 export function isForgotten(
-  { finishedAtMs, expiresAtMs, readAtMs }: Pick<Job, 'finishedAtMs' | 'expiresAtMs' | 'readAtMs'>,
+  { finishedAtMs, expiresAtMs, readAtMs }: JobStatus,
   rememberedMs: number,
 ): boolean {
   const isExpired = expiresAtMs !== null && readAtMs >= expiresAtMs;

@@ -20,6 +20,7 @@ import type { JobResult } from '../jobs/job-outcome.ts';
 import type { JobInput } from '../jobs/job-request.ts';
 import { type Claim, LEASE_MS } from '../jobs/lease-rules.ts';
 import { migrationsOf, type Package } from '../package.ts';
+import type { ViewedJob } from '../results/job-view.ts';
 import { createStores, type Stores } from '../stores.ts';
 import type { NewBatch } from '../transactions/batch-submission.ts';
 import type { NewJob } from '../transactions/job-submission.ts';
@@ -58,7 +59,7 @@ export function storeFixtures<More extends object = object>(suite: Suite<More> =
   const series = migrationsOf(packages);
   const settled = packages.flatMap(one => one.settled ?? []);
 
-  function storesOn(database: Database, renderOutboxBody: (job: Job) => string = bodyOf): S {
+  function storesOn(database: Database, renderOutboxBody: (job: ViewedJob) => string = bodyOf): S {
     return { ...createStores(database, { renderOutboxBody, settled }), ...more(database) };
   }
 
@@ -136,7 +137,7 @@ function fill(target: object, source: object): void {
   Object.defineProperties(target, Object.getOwnPropertyDescriptors(source));
 }
 
-export function bodyOf(job: Job): string {
+export function bodyOf(job: ViewedJob): string {
   return JSON.stringify({ job_id: job.id, state: job.state });
 }
 

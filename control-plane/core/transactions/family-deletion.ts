@@ -5,6 +5,7 @@
 import type { Database, Schema } from '@matting/database/database.ts';
 import type { Transaction } from 'kysely';
 import { type Job, OPEN_STATES } from '../jobs/job.ts';
+import type { FamilyJob } from '../jobs/job-family.ts';
 import type { JobFailure } from '../jobs/job-outcome.ts';
 import { readJob } from '../jobs/job-reading.ts';
 import { failureColumns } from '../jobs/job-rows.ts';
@@ -19,7 +20,7 @@ const DELETED: JobFailure = {
 
 export interface EndedFamily {
   /** Corrections that failed with it. */
-  readonly ended: readonly Job[];
+  readonly ended: readonly Pick<Job, 'id' | 'callback'>[];
   /** Blobs to erase once no row names them: jobs of a family share them. */
   readonly shared: readonly string[];
 }
@@ -27,7 +28,7 @@ export interface EndedFamily {
 export async function endFamily(
   database: Database,
   tx: Transaction<Schema>,
-  job: Job,
+  job: Pick<Job, 'id'> & FamilyJob,
   work: Omit<EndWork, 'ending'>,
 ): Promise<EndedFamily> {
   const ofFirst = job.correction === null;
@@ -55,12 +56,14 @@ export async function endFamily(
   return { ended, shared: [...new Set(kept)] };
 }
 
-function keptBlobs({ kept }: Job): string[] {
+function keptBlobs({ kept }: Pick<FamilyJob, 'kept'>): string[] {
   return [kept?.input, kept?.matte].flatMap(file => file?.blob ?? []);
 }
 
+export type JobFiles = Pick<Job, 'input' | 'background' | 'hintsFile' | 'correction'>;
+
 /** Files of an open job, some of which another job may name, too. */
-export function filesOfOpen({ input, background, hintsFile, correction }: Job): string[] {
+export function filesOfOpen({ input, background, hintsFile, correction }: JobFiles): string[] {
   return [input, background?.input, hintsFile, correction?.matte].flatMap(file => file?.blob ?? []);
 }
 

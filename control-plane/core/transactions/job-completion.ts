@@ -16,15 +16,17 @@ import {
 import { keepStatement, keptMatchesOne, nowPlusMs } from '@matting/database/statements.ts';
 import type { CompiledQuery, Transaction, UpdateObject } from 'kysely';
 import type { Batch } from '../jobs/batch.ts';
-import { isFree, type Job } from '../jobs/job.ts';
-import type { StoredMatte } from '../jobs/job-family.ts';
-import type { JobFailure, JobResult, StageTimings } from '../jobs/job-outcome.ts';
+import { isFree, type Job, type JobState, type JobStatus, type QueueJob } from '../jobs/job.ts';
+import type { CallbackJob } from '../jobs/job-callback.ts';
+import type { FamilyJob, StoredMatte } from '../jobs/job-family.ts';
+import type { JobFailure, JobOutcome, JobResult, StageTimings } from '../jobs/job-outcome.ts';
 import { readJob } from '../jobs/job-reading.ts';
-import { failureColumns, resultColumns } from '../jobs/job-rows.ts';
+import { failureColumns, inputColumns, resultColumns } from '../jobs/job-rows.ts';
 import type { Claim } from '../jobs/lease-rules.ts';
 import { giveBackToCap } from '../keys/key-caps.ts';
 import { CREDITS_PER_JOB } from '../ledger/ledger.ts';
 import { closeCorrections, settleCredit } from '../ledger/ledger-writer.ts';
+import type { ViewedJob } from '../results/job-view.ts';
 import { insertWebhook } from '../webhooks/outbox-store.ts';
 import {
   type SettledJob,
@@ -35,7 +37,7 @@ import {
 
 export interface JobCompletionOptions {
   /** The notification's sealed body. Quick and without effects: a transaction is open. */
-  readonly renderOutboxBody: (job: Job) => string;
+  readonly renderOutboxBody: (job: ViewedJob) => string;
   /** The same of matting.batch.finished. */
   readonly renderBatchBody?: (batch: Batch) => string;
   readonly settled: readonly SettledStep[];
@@ -44,14 +46,14 @@ export interface JobCompletionOptions {
   readonly webhookFirstWaitMs?: number;
 }
 
-const SUCCEEDS_FROM: Job['state'][] = ['running'];
-const FAILS_FROM: Job['state'][] = ['accepted', 'fetching', 'ready', 'running'];
+const SUCCEEDS_FROM: JobState[] = ['running'];
+const FAILS_FROM: JobState[] = ['accepted', 'fetching', 'ready', 'running'];
 
 /** Ends a job that is in one of these states; the caller adds who may. */
 export function closing(
   { kysely, nowMs }: Database,
   jobId: string,
-  from: Job['state'][],
+  from: JobState[],
   columns: UpdateObject<Schema, 'jobs'>,
 ) {
   return kysely
@@ -64,11 +66,7 @@ export function closing(
       lease_expires_at: null,
       source_url: null,
       source_host: null,
-      input_blob: null,
-      input_bytes: null,
-      input_format: null,
-      input_width: null,
-      input_height: null,
+      ...inputColumns(null),
       background_url: null,
       background: null,
       hints: null,
@@ -84,7 +82,7 @@ export function closing(
 function closingBy(
   database: Database,
   { jobId, fence, holder }: Claim,
-  from: Job['state'][],
+  from: JobState[],
   columns: UpdateObject<Schema, 'jobs'>,
 ) {
   return closing(database, jobId, from, columns)
@@ -196,11 +194,14 @@ async function finishIn(
   return true;
 }
 
+/** An end reads these of a job. */
+export type EndingJob = QueueJob & CallbackJob & FamilyJob & Pick<Job, 'input' | 'outputFormat'>;
+
 /** Ends an open job that was read in this transaction. Throws where it has changed since. */
 export async function endJob(
   database: Database,
   tx: Transaction<Schema>,
-  job: Job,
+  job: EndingJob,
   { options, steps, ending }: EndWork,
 ): Promise<void> {
   const { id: jobId, accountId } = job;
@@ -234,7 +235,7 @@ export async function endJob(
 async function settle<T>(
   database: Database,
   tx: Transaction<Schema>,
-  { id: jobId, accountId, correction }: Job,
+  { id: jobId, accountId, correction }: EndingJob,
   { kind }: End,
   closeJob: () => Promise<T>,
 ): Promise<T | 'nothing-reserved'> {
@@ -247,7 +248,7 @@ async function settle<T>(
  * Keeps what corrections need as long as the first job's result lives. A correction is made by no
  * model: it names those of the first. Nothing is kept if the first keeps nothing any more.
  */
-async function keep(tx: Transaction<Schema>, job: Job, matte: StoredMatte): Promise<void> {
+async function keep(tx: Transaction<Schema>, job: EndingJob, matte: StoredMatte): Promise<void> {
   const update = tx.updateTable('jobs').where('id', '=', job.id);
   const kept_matte = JSON.stringify(matte);
   if (job.correction === null) {
@@ -266,7 +267,7 @@ async function keep(tx: Transaction<Schema>, job: Job, matte: StoredMatte): Prom
   await update.set({ result_models, ...kept }).execute();
 }
 
-function settledJob(job: Job, { kind, retryable }: End): SettledJob {
+function settledJob(job: EndingJob, { kind, retryable }: End): SettledJob {
   const { id: jobId, accountId, apiKeyId, createdAtMs, outputFormat: format, unpaidDayMs } = job;
   return {
     ...{ accountId, jobId, apiKeyId, createdAtMs, retryable, format, unpaidDayMs },
@@ -311,12 +312,12 @@ interface End {
 }
 
 interface Ending extends End {
-  readonly from: Job['state'][];
+  readonly from: JobState[];
   /** True for a final job that this very ending made. */
-  readonly happened: (job: Job) => boolean;
+  readonly happened: (job: JobStatus & JobOutcome) => boolean;
 }
 
-async function readCallbackSecret(tx: Transaction<Schema>, job: Job) {
+async function readCallbackSecret(tx: Transaction<Schema>, job: EndingJob) {
   if (job.callback === null) return undefined;
   return tx
     .selectFrom('jobs')

@@ -23,13 +23,16 @@ import {
 import type { Transaction } from 'kysely';
 import { takeAccount } from '../accounts/account-store.ts';
 import { thumbnailBlob } from '../jobs/blob-names.ts';
-import { type Job, publicState } from '../jobs/job.ts';
+import { type Job, type JobState, type JobStatus, publicState } from '../jobs/job.ts';
+import type { FamilyJob } from '../jobs/job-family.ts';
 import type { JobFailure } from '../jobs/job-outcome.ts';
 import { readJob } from '../jobs/job-reading.ts';
 import { failureColumns } from '../jobs/job-rows.ts';
-import { type EndedFamily, endFamily, filesOfOpen } from './family-deletion.ts';
+import type { ResultJob } from '../results/result-download.ts';
+import { type EndedFamily, endFamily, filesOfOpen, type JobFiles } from './family-deletion.ts';
 import {
   closing,
+  type EndingJob,
   type EndWork,
   endJob,
   type JobCompletionOptions,
@@ -43,7 +46,7 @@ const CANCELLED: JobFailure = {
   retryable: false,
 };
 
-const QUEUED: Job['state'][] = ['accepted', 'fetching', 'ready'];
+const QUEUED: JobState[] = ['accepted', 'fetching', 'ready'];
 
 interface Deletion {
   readonly kind: 'cancelled' | 'deleted' | 'processing' | 'unchanged';
@@ -119,7 +122,7 @@ async function removeJob(
 async function familyOf(
   database: Database,
   tx: Transaction<Schema>,
-  { kind, job }: Pick<Deletion, 'kind' | 'job'>,
+  { kind, job }: Pick<Deletion, 'kind'> & { job: Pick<Job, 'id'> & FamilyJob & JobFiles },
   work: Omit<EndWork, 'ending'>,
 ): Promise<EndedFamily | undefined> {
   if (kind === 'cancelled' && job.correction !== null) {
@@ -133,7 +136,7 @@ async function familyOf(
 export async function cancelJob(
   database: Database,
   tx: Transaction<Schema>,
-  job: Job,
+  job: EndingJob,
   work: { readonly options: JobCompletionOptions; readonly steps: SettledSteps },
 ): Promise<void> {
   const columns = { state: 'failed' as const, ...failureColumns(CANCELLED), fence: job.fence + 1 };
@@ -142,7 +145,7 @@ export async function cancelJob(
   await endJob(database, tx, job, { ...work, ending });
 }
 
-function kindOf(job: Job): Deletion['kind'] {
+function kindOf(job: JobStatus): Deletion['kind'] {
   const status = publicState(job);
   if (status === 'processing') return 'processing';
   if (status === 'queued') return 'cancelled';
@@ -150,7 +153,7 @@ function kindOf(job: Job): Deletion['kind'] {
 }
 
 /** Also what an earlier deletion left. */
-function blobsOf(kind: Deletion['kind'], job: Job): string[] {
+function blobsOf(kind: Deletion['kind'], job: ResultJob & JobFiles): string[] {
   const { result, deletedAtMs, correction } = job;
   if (kind === 'cancelled') return correction === null ? filesOfOpen(job) : [];
   if (result === null || (kind !== 'deleted' && deletedAtMs === null)) return [];

@@ -17,10 +17,9 @@ import {
   type Tracing,
 } from '@matting/program/tracing/active-span.ts';
 import type { Batch } from '../jobs/batch.ts';
-import type { Job } from '../jobs/job.ts';
 import type { CallbackFailure } from '../jobs/job-callback.ts';
 import type { JobEvents } from '../results/job-events.ts';
-import type { JobViews } from '../results/job-view.ts';
+import type { JobViews, ViewedJob } from '../results/job-view.ts';
 import { type CallbackSecrets, notificationBody } from '../secrets/secret-box.ts';
 import {
   type AttemptResult,
@@ -34,7 +33,7 @@ import { nextWaitMs, retryAfterMs, type WebhookSchedule } from './webhook-schedu
 
 /* The body of a job's notification, rendered once, when the job ends. Pure. */
 
-export function renderOutboxBody(views: JobViews, job: Job): string {
+export function renderOutboxBody(views: JobViews, job: ViewedJob): string {
   if (job.finishedAtMs === null) throw new Error(`job ${job.id} is not final`);
   return JSON.stringify({
     type: job.state === 'succeeded' ? 'matting.job.succeeded' : 'matting.job.failed',
