@@ -5,7 +5,7 @@ import { ContractError } from '@matting/proto/contract/errors.ts';
 import { rejectsWith } from '@matting/test-support/throws.ts';
 import ava from 'ava';
 import type { ApiKeyStore } from './keys/api-key-store.ts';
-import { refusalOfKey } from './keys/authenticate.ts';
+import { refusalOfKey } from './keys/key-policy.ts';
 import { KeyUses } from './keys/key-uses.ts';
 import { RateLimits } from './rates/rate-limits.ts';
 import {

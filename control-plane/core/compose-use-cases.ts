@@ -23,7 +23,7 @@ import { OperateJobs, ReadQueue } from './operator/operate-jobs.ts';
 import { OperateNodes } from './operator/operate-nodes.ts';
 import { OperateWebhooks } from './operator/operate-webhooks.ts';
 import { RateLimits } from './rates/rate-limits.ts';
-import { readJobOfCaller } from './results/job-view.ts';
+import { readJobOfCaller } from './results/job-of-caller.ts';
 import { type LossObserver, LostResults } from './results/lost-results.ts';
 import {
   ResultDownload,

@@ -77,14 +77,6 @@ jobLeases.claim | || ! | the fence of a job on sqlite › a claim that was overt
 store | && holds | the fence of a job on sqlite › an input that was stored under an earlier claim is not stored again by it
 control-plane/core/jobs/leases.ts by control-plane/core/jobs/job-store.test.ts
 inputStored | queuedFramePixels | jobs with finishing on sqlite › count as the rule of frames has it, before their image is there and after
-control-plane/core/keys/authenticate.ts by control-plane/core/accounts/account.test.ts
-refusalOfKey | !== undefined && !scopes | scopes › read alone opens its own routes and no other
-refusalOfKey | !== undefined && !isIpInNetworks | networks › let in who is in one of them, by the address of the connection
-control-plane/core/keys/authenticate.ts by control-plane/core/keys/accounts.test.ts: policies of keys on sqlite
-knownFromRow | > 0 ? owner | a key is refused from its expiry on, with the time
-knownFromRow | > 0 ? { | previousLeftMs > 0 ? previousLeftMs | two secrets go on while a key is rotated, each to its end, and no memory outlives one
-KnownKeys.authenticate | return ofSecret | two secrets go on while a key is rotated, each to its end, and no memory outlives one
-KnownKeys.#read | where('purpose' | a key of the service itself is in no list, and opens nothing
 control-plane/core/keys/change-api-keys.ts by control-plane/core/keys/manage-keys.test.ts: a rotation
 rotateApiKey | ref( | within an overlap ends the oldest secret, and keeps the two others
 rotateApiKey | at once ends the old secret here and now, and says when
@@ -98,10 +90,18 @@ revokeApiKey | await cancelOpenBatches | is cancelled with its key, and jobs tha
 control-plane/core/keys/key-caps.ts by control-plane/core/keys/accounts.test.ts: policies of keys on sqlite
 countForCap | cap_used: | a cap is kept to the credit by submissions that race at two replicas
 giveBackToCap | where('cap_window_start' | a job of an earlier period gives nothing back to the cap of this one
+control-plane/core/keys/key-policy.ts by control-plane/core/accounts/account.test.ts
+refusalOfKey | !== undefined && !scopes | scopes › read alone opens its own routes and no other
+refusalOfKey | !== undefined && !isIpInNetworks | networks › let in who is in one of them, by the address of the connection
 control-plane/core/keys/key-policy.ts by control-plane/core/keys/accounts.test.ts
 takeOfCap | ? undefined | policies of keys on sqlite › a cap is kept to the credit by submissions that race at two replicas
 control-plane/core/keys/key-policy.ts by control-plane/portal/people/account.test.ts
 countOfNewCap | === cap | the count of a cap › is kept where only the credits of its cap change
+control-plane/core/keys/known-keys.ts by control-plane/core/keys/accounts.test.ts: policies of keys on sqlite
+knownFromRow | > 0 ? owner | a key is refused from its expiry on, with the time
+knownFromRow | > 0 ? { | previousLeftMs > 0 ? previousLeftMs | two secrets go on while a key is rotated, each to its end, and no memory outlives one
+KnownKeys.authenticate | return ofSecret | two secrets go on while a key is rotated, each to its end, and no memory outlives one
+KnownKeys.#read | where('purpose' | a key of the service itself is in no list, and opens nothing
 control-plane/core/keys/read-api-keys.ts by control-plane/core/keys/manage-keys.test.ts
 findApiKey | === undefined || | another account › sees none of it, and changes none of it
 control-plane/core/ledger/ledger-comparisons.ts by control-plane/core/ledger/ledger-audit.test.ts

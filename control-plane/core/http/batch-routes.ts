@@ -4,7 +4,7 @@ import { wantBody } from '@matting/http/unread-bodies.ts';
 import { ContractError, invalidParameter } from '@matting/proto/contract/errors.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { BATCH_ITEMS_MAX, type Batch } from '../jobs/batch.ts';
-import { UUID } from '../results/job-view.ts';
+import { UUID } from '../results/job-of-caller.ts';
 import type { AppServices } from './app-services.ts';
 import { callerOf, type HeaderChecks } from './header-checks.ts';
 import { queryOf, requireLimit } from './job-routes.ts';

@@ -13,9 +13,9 @@ import type {
   onRequestAsyncHookHandler,
   onRequestHookHandler,
 } from 'fastify';
-import { refusalOfKey } from '../keys/authenticate.ts';
 import type { Caller } from '../keys/caller.ts';
 import type { KeyScope } from '../keys/key-policy.ts';
+import { refusalOfKey } from '../keys/key-policy.ts';
 import type { RateLimits, RateState } from '../rates/rate-limits.ts';
 import type { RateKind } from '../rates/rate-windows.ts';
 import type { AppServices } from './app-services.ts';

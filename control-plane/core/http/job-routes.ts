@@ -10,7 +10,7 @@ import {
   LISTED_STATES,
 } from '../jobs/caller-jobs.ts';
 import { isFinal } from '../jobs/job.ts';
-import { serverTimingOf } from '../results/job-view.ts';
+import { serverTimingOf } from '../results/job-headers.ts';
 import { requireReference } from '../submission/matting-request.ts';
 import type { AppServices } from './app-services.ts';
 import { callerOf, type HeaderChecks } from './header-checks.ts';

@@ -10,9 +10,11 @@ import {
 import { wantBody } from '@matting/http/unread-bodies.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { isFinal } from '../jobs/job.ts';
-import { jobErrorOf, serverTimingOf, subjectHeaders, type ViewedJob } from '../results/job-view.ts';
+import { jobErrorOf, withJob } from '../results/job-errors.ts';
+import { serverTimingOf, subjectHeaders } from '../results/job-headers.ts';
+import type { ViewedJob } from '../results/job-view.ts';
 import { fileHeaders, openForReader, type ResultFile } from '../results/result-download.ts';
-import { waitForEnd, withJob } from '../results/wait-for-job.ts';
+import { waitForEnd } from '../results/wait-for-job.ts';
 import { type AcceptedAnswers, JSON_ALONE } from '../submission/matting-request.ts';
 import type { Submitted } from '../submission/submit-matting.ts';
 import type { AppServices } from './app-services.ts';

@@ -1,6 +1,5 @@
 /** API keys: made and shown once, stored as a hash; and their changes, each made once. */
 import { type Database, query } from '@matting/database/database.ts';
-import { KnownKeys } from './authenticate.ts';
 import {
   type ChangedBy,
   changeApiKey,
@@ -13,6 +12,7 @@ import {
   rotateApiKey,
 } from './change-api-keys.ts';
 import { type KeyUse, writeKeyUses } from './key-uses.ts';
+import { KnownKeys } from './known-keys.ts';
 import { findApiKey, type KeyCursor, listApiKeys, listNewestApiKeys } from './read-api-keys.ts';
 
 export type ApiKeyStore = ReturnType<typeof createApiKeyStore>;

@@ -3,8 +3,8 @@
 import { type Balances, CREDITS_PER_JOB } from '../ledger/ledger.ts';
 import type { LedgerStore } from '../ledger/ledger-store.ts';
 import type { ApiKeyStore } from './api-key-store.ts';
-import type { ApiKeyOwner } from './authenticate.ts';
 import { capReached } from './key-policy.ts';
+import type { ApiKeyOwner } from './known-keys.ts';
 import { keyView } from './manage-keys.ts';
 
 export type Caller = ApiKeyOwner;

@@ -2,7 +2,7 @@
  * Rights of one API key, and how people type them. Pure. A key without a policy may do all that its
  * account may: every member of a policy only takes something away.
  */
-import { parseExactNetwork } from '@matting/http/networks.ts';
+import { isIpInNetworks, parseExactNetwork } from '@matting/http/networks.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
 import { SELECTABLE_NAME } from '@matting/proto/contract/selectable-names.ts';
 import { CREDITS_AMOUNT_MAX } from '../ledger/ledger.ts';
@@ -47,6 +47,21 @@ export const NO_POLICY: KeyPolicy = {};
 
 export function isKeyScope(text: string): text is KeyScope {
   return (KEY_SCOPES as readonly string[]).includes(text);
+}
+
+/** Returns why a key may not do what it is used for; undefined: it may. */
+export function refusalOfKey(
+  { scopes, networks }: KeyPolicy,
+  scope: KeyScope | undefined,
+  address: string,
+): string | undefined {
+  if (networks !== undefined && !isIpInNetworks(address, networks)) {
+    return `The API key does not allow requests from ${address || 'an unknown address'}. Add it to the networks of the key, or use another key.`;
+  }
+  if (scope !== undefined && scopes !== undefined && !scopes.includes(scope)) {
+    return `The API key does not have the scope ${scope}. Use a key that has it, or add it to this one.`;
+  }
+  return undefined;
 }
 
 export const CAP_PERIODS = ['total', 'day', 'month'] as const;
@@ -129,8 +144,6 @@ export function capReached({ credits, period }: KeyCap, resetsAtMs: number | nul
       : `The cap resets at ${new Date(resetsAtMs).toISOString()}.`;
   return `The API key has used its cap of ${of}. ${until}`;
 }
-
-/* Networks from which a key may be used, and how people type them. */
 
 export const KEY_NETWORKS_MAX = 32;
 export const KEY_MODELS_MAX = 64;

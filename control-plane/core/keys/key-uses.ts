@@ -6,7 +6,7 @@
 import { type Database, query } from '@matting/database/database.ts';
 import { forgetOldest } from '@matting/program/remembered.ts';
 import { sql } from 'kysely';
-import { API_KEYS_REMEMBERED_MAX, type ApiKeyOwner } from './authenticate.ts';
+import { API_KEYS_REMEMBERED_MAX, type ApiKeyOwner } from './known-keys.ts';
 
 /** A key that is used all the time is written this often. */
 const WRITE_EVERY_MS = 60_000;

@@ -1,15 +1,12 @@
 /** Callers see this of a job, by the contract's "Job fields by state". */
 
 import { isoTime } from '@matting/program/iso-time.ts';
-import { ContractError } from '@matting/proto/contract/errors.ts';
-import { type Sight, warningsOf } from '@matting/proto/contract/finishing.ts';
+import { warningsOf } from '@matting/proto/contract/finishing.ts';
 import { contentTypeOf } from '@matting/proto/contract/formats.ts';
 import { type Batch, type BatchItem, batchStatus } from '../jobs/batch.ts';
 import { isFinal, type Job, type JobStatus, publicState } from '../jobs/job.ts';
 import type { CallbackJob, JobCallback } from '../jobs/job-callback.ts';
 import type { JobOutcome, JobResult } from '../jobs/job-outcome.ts';
-import type { JobStore } from '../jobs/job-store.ts';
-import type { Caller } from '../keys/caller.ts';
 
 /** Callers see these fields of their job. */
 export type ViewedJob = JobStatus &
@@ -111,18 +108,6 @@ function subjectOf({ sight }: JobResult) {
   return { ...inputBox, share };
 }
 
-/** Undefined: the job is open, or its result is there. */
-export function jobErrorOf(job: JobStatus & JobOutcome): ContractError | undefined {
-  if (job.failure !== null) {
-    const { code, detail, retryable } = job.failure;
-    return new ContractError(code, detail, { retryable, jobId: job.id });
-  }
-  if (publicState(job) !== 'expired') return undefined;
-  const detail =
-    'The result of this job has expired or was deleted. Submit the image again under another Idempotency-Key.';
-  return new ContractError('RESULT_EXPIRED', detail, { jobId: job.id });
-}
-
 function callbackOf(callback: JobCallback) {
   return {
     url: callback.url,
@@ -133,57 +118,4 @@ function callbackOf(callback: JobCallback) {
     last_attempt_at: isoTime(callback.lastAttemptAtMs),
     next_attempt_at: isoTime(callback.nextAttemptAtMs),
   };
-}
-
-export const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
-
-/**
- * Another key's job, an unknown one and a malformed id are the same to the caller.
- * @throws ContractError JOB_NOT_FOUND, SERVICE_UNAVAILABLE
- */
-export async function readJobOfCaller(
-  jobs: Pick<JobStore, 'findForKey'>,
-  { apiKeyId }: Caller,
-  jobId: string,
-): Promise<Job> {
-  const job = UUID.test(jobId) ? await jobs.findForKey(jobId.toLowerCase(), apiKeyId) : undefined;
-  if (job !== undefined) return job;
-  throw noSuchJob();
-}
-
-export function noSuchJob(): ContractError {
-  return new ContractError(
-    'JOB_NOT_FOUND',
-    'This API key has no job with this id. Use the status_url and the key of the submission.',
-  );
-}
-
-/**
- * `X-Subject-Box` (left, top, width and height in pixels of the input) and `X-Subject-Share` (of the
- * input's area). Without a subject the share alone, 0; neither where the node did not say. And
- * `X-Warnings`, where there are any.
- */
-export function subjectHeaders(sight: Sight | null): Record<string, string> {
-  if (sight === null) return {};
-  const warnings = warningsOf(sight).join(', ');
-  const warned = warnings === '' ? {} : { 'x-warnings': warnings };
-  if (sight.subject === null) return { 'x-subject-share': '0', ...warned };
-  const { inputBox, share } = sight.subject;
-  const { left, top, width, height } = inputBox;
-  return {
-    'x-subject-box': [left, top, width, height].join(','),
-    // Digits enough for a pixel of the largest picture.
-    'x-subject-share': String(Number(share.toPrecision(6))),
-    ...warned,
-  };
-}
-
-export function serverTimingOf({ timings }: Pick<JobOutcome, 'timings'>): Record<string, string> {
-  const stages = Object.entries(timings ?? {});
-  if (stages.length === 0) return {};
-  const metrics = stages.map(([stage, ms]) => {
-    const token = stage.replaceAll(/[^A-Za-z0-9_-]/g, '_');
-    return `${token};dur=${Number(ms.toFixed(1))}`;
-  });
-  return { 'server-timing': metrics.join(', ') };
 }

@@ -1,10 +1,9 @@
-/** Waits for a job's end, in whichever replica it comes. */
-
 import { outsideRequests } from '@matting/program/request-owner.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { FastifyReply } from 'fastify';
 import { isFinal, type Job } from '../jobs/job.ts';
 import type { JobStore } from '../jobs/job-store.ts';
+import { withJob } from './job-errors.ts';
 import type { JobEvents } from './job-events.ts';
 
 /** The end of a job in another replica is seen so late. */
@@ -131,16 +130,6 @@ export class WaitForJob {
     if (error instanceof ContractError && error.code === 'SERVICE_UNAVAILABLE') return;
     for (const id of ids) for (const wait of this.#waits.get(id) ?? []) wait.reject(error);
   }
-}
-
-/** An error after a request's job exists names the job, which continues or stays as it is. */
-export function withJob(cause: unknown, jobId: string): ContractError {
-  if (!(cause instanceof ContractError)) {
-    const detail = 'Something went wrong on our side. Send the same request again.';
-    return new ContractError('INTERNAL_ERROR', detail, { cause, jobId });
-  }
-  const { code, message, retryable, retryAfterS } = cause;
-  return new ContractError(code, message, { cause, retryable, retryAfterS, jobId });
 }
 
 /** Waits as `WaitForJob.wait`. @throws ContractError that names the job: it exists and continues */

@@ -1,0 +1,155 @@
+/**
+ * A memory holds each key's row. A key has one secret, or two while it is rotated. A secret that
+ * stays valid is answered from a fresh memory without a statement; any other text of the form of a
+ * key is answered by its row, since a secret that was made a moment ago is in no memory.
+ */
+
+import { type Database, query } from '@matting/database/database.ts';
+import { forgetOldest } from '@matting/program/remembered.ts';
+import { hashSecret, parseApiKeyToken, secretMatches } from './api-key-token.ts';
+import type { KeyPolicy } from './key-policy.ts';
+import { POLICY_COLUMNS, policyFromRow } from './policy-columns.ts';
+
+export interface ApiKeyOwner {
+  readonly apiKeyId: string;
+  readonly accountId: string;
+  /** If it is absent, the key may do what its account may. */
+  readonly policy?: KeyPolicy;
+  readonly byPreviousSecret?: true;
+}
+
+interface EndedSecret {
+  /** expired: the whole key. replaced: this secret, by a rotation. */
+  readonly kind: 'expired' | 'replaced';
+  readonly atMs: number;
+}
+
+export type Authentication = ApiKeyOwner | EndedSecret | 'malformed' | 'unknown';
+
+interface RecalledKey {
+  readonly owner: ApiKeyOwner;
+  readonly isFresh: boolean;
+}
+
+/** Callers poll ten times a second. Half of what a revocation may take to every replica. */
+export const API_KEY_MEMORY_MS = 500;
+/** Keys remembered, and uses noted, at once; the oldest go first. */
+export const API_KEYS_REMEMBERED_MAX = 10_000;
+/** Compared where a key has one secret, so that the time does not show how many there are. */
+const NO_SECRET = hashSecret('');
+
+interface Secret {
+  readonly hash: string;
+  readonly is: ApiKeyOwner | EndedSecret;
+}
+
+interface KnownKey {
+  /** The current secret, and the one before it; or no such key. */
+  readonly secrets: readonly Secret[];
+  /** The time is of performance.now(): the memory's end, or that of one of the secrets. */
+  readonly freshUntilMs: number;
+}
+
+const UNKNOWN: KnownKey = { secrets: [], freshUntilMs: 0 };
+
+export class KnownKeys {
+  readonly #database: Database;
+  /** Keys that were good, in the order they were read. Their accounts are known after that time. */
+  readonly #remembered = new Map<string, KnownKey>();
+
+  constructor(database: Database) {
+    this.#database = database;
+  }
+
+  readonly authenticate = async (token: string): Promise<Authentication> => {
+    const parsed = parseApiKeyToken(token);
+    if (parsed === undefined) return 'malformed';
+    const recalled = this.recall(token);
+    if (typeof recalled === 'object' && recalled.isFresh) return recalled.owner;
+    return ofSecret(await this.#read(parsed.id), parsed.secret) ?? 'unknown';
+  };
+
+  readonly recall = (token: string): RecalledKey | 'malformed' | undefined => {
+    const parsed = parseApiKeyToken(token);
+    if (parsed === undefined) return 'malformed';
+    const known = this.#remembered.get(parsed.id);
+    if (known === undefined) return undefined;
+    const owner = ofSecret(known, parsed.secret);
+    if (owner === undefined || 'kind' in owner) return undefined;
+    return { owner, isFresh: performance.now() < known.freshUntilMs };
+  };
+
+  /** Forgets a key that changed: the next request that shows it reads its row. */
+  forget(apiKeyId: string): void {
+    this.#remembered.delete(apiKeyId);
+  }
+
+  async #read(id: string): Promise<KnownKey> {
+    let beganMs = 0;
+    const { nowMs } = this.#database;
+    const row = await query(this.#database, db => {
+      beganMs = performance.now();
+      return db
+        .selectFrom('api_keys')
+        .select(['account_id', 'secret_hash', 'expires_at'])
+        .select(['previous_secret_hash', 'previous_expires_at'])
+        .select(POLICY_COLUMNS)
+        .select(nowMs.as('read_at'))
+        .where('id', '=', id)
+        .where('revoked_at', 'is', null)
+        .where('purpose', 'is', null)
+        .executeTakeFirst();
+    });
+    // The key moves behind those that were read before it.
+    this.#remembered.delete(id);
+    if (row === undefined) return UNKNOWN;
+    const known = knownFromRow(id, row, beganMs);
+    if (known.freshUntilMs <= beganMs) return known;
+    this.#remembered.set(id, known);
+    forgetOldest(this.#remembered, API_KEYS_REMEMBERED_MAX);
+    return known;
+  }
+}
+
+type KeyRow = Parameters<typeof policyFromRow>[0] & {
+  readonly account_id: string;
+  readonly secret_hash: string;
+  readonly expires_at: number | null;
+  readonly previous_secret_hash: string | null;
+  readonly previous_expires_at: number | null;
+  readonly read_at: number;
+};
+
+/** @param beganMs performance.now() before the row was read */
+function knownFromRow(id: string, row: KeyRow, beganMs: number): KnownKey {
+  const policy = policyFromRow(row);
+  const hasPolicy = Object.keys(policy).length > 0;
+  const owner: ApiKeyOwner = {
+    apiKeyId: id,
+    accountId: row.account_id,
+    ...(hasPolicy ? { policy } : {}),
+  };
+  const leftMs = (row.expires_at ?? Number.POSITIVE_INFINITY) - row.read_at;
+  const previousLeftMs = (row.previous_expires_at ?? 0) - row.read_at;
+  const expired: EndedSecret = { kind: 'expired', atMs: row.expires_at ?? 0 };
+  const replaced: EndedSecret = { kind: 'replaced', atMs: row.previous_expires_at ?? 0 };
+  const ofPrevious: ApiKeyOwner | EndedSecret =
+    previousLeftMs > 0 ? { ...owner, byPreviousSecret: true } : replaced;
+  const secrets: Secret[] = [{ hash: row.secret_hash, is: leftMs > 0 ? owner : expired }];
+  if (row.previous_secret_hash !== null) {
+    const is = leftMs > 0 || previousLeftMs <= 0 ? ofPrevious : expired;
+    secrets.push({ hash: row.previous_secret_hash, is });
+  }
+  const previousMs = previousLeftMs > 0 ? previousLeftMs : API_KEY_MEMORY_MS;
+  const trustedMs = Math.min(API_KEY_MEMORY_MS, leftMs, previousMs);
+  return { secrets, freshUntilMs: beganMs + trustedMs };
+}
+
+/** Always two comparisons. */
+function ofSecret(known: KnownKey, secret: string): ApiKeyOwner | EndedSecret | undefined {
+  const [current, previous] = known.secrets;
+  const isCurrent = secretMatches(secret, current?.hash ?? NO_SECRET);
+  const isPrevious = secretMatches(secret, previous?.hash ?? NO_SECRET);
+  if (isCurrent) return current?.is;
+  return isPrevious ? previous?.is : undefined;
+}

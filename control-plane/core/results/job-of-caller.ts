@@ -1,0 +1,20 @@
+import type { Job } from '../jobs/job.ts';
+import type { JobStore } from '../jobs/job-store.ts';
+import type { Caller } from '../keys/caller.ts';
+import { noSuchJob } from './job-errors.ts';
+
+export const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
+
+/**
+ * Another key's job, an unknown one and a malformed id are the same to the caller.
+ * @throws ContractError JOB_NOT_FOUND, SERVICE_UNAVAILABLE
+ */
+export async function readJobOfCaller(
+  jobs: Pick<JobStore, 'findForKey'>,
+  { apiKeyId }: Caller,
+  jobId: string,
+): Promise<Job> {
+  const job = UUID.test(jobId) ? await jobs.findForKey(jobId.toLowerCase(), apiKeyId) : undefined;
+  if (job !== undefined) return job;
+  throw noSuchJob();
+}
