@@ -44,6 +44,9 @@ export interface AskedPicture extends Pick<KeylessSubmission, 'requireImage'> {
   readonly ignored: readonly string[];
 }
 
+/** What an answer says of its picture. */
+export type PicturedJob = Pick<Job, 'id' | 'result' | 'finishing'>;
+
 export interface PictureInterface<Body, Asked extends AskedPicture> {
   /** Derived keys have this namespace, which never changes. */
   readonly namespace: string;
@@ -54,9 +57,9 @@ export interface PictureInterface<Body, Asked extends AskedPicture> {
   /** @throws ContractError */
   readonly ask: (body: Body) => Asked;
   /** @param job one with its result */
-  readonly headersOf?: (job: Job, asked: Asked) => Readonly<Record<string, string>>;
+  readonly headersOf?: (job: PicturedJob, asked: Asked) => Readonly<Record<string, string>>;
   /** Writes what surrounds the picture in Base64; absent: the answer is never JSON. */
-  readonly jsonOf?: (job: Job) => readonly [start: string, end: string];
+  readonly jsonOf?: (job: PicturedJob) => readonly [start: string, end: string];
 }
 
 /**
@@ -153,7 +156,7 @@ export class PictureRoute<Body, Asked extends AskedPicture> {
 }
 
 /** The job continues; the same request, sent again, joins it. */
-function notYet({ id }: Job): ContractError {
+function notYet({ id }: Pick<Job, 'id'>): ContractError {
   const detail = 'The service is still processing the image. Send the same request again.';
   return new ContractError('SERVICE_UNAVAILABLE', detail, {
     jobId: id,

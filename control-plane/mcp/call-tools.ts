@@ -9,7 +9,7 @@ import {
   callerOf,
   requireApiKey,
 } from '@matting/core/http/header-checks.ts';
-import { isFinal, type Job } from '@matting/core/jobs/jobs.ts';
+import { isFinal, type Job, type JobOutcome, type JobStatus } from '@matting/core/jobs/jobs.ts';
 import type { CoreServices } from '@matting/core/package.ts';
 import { jobErrorOf, waitForEnd, withJob } from '@matting/core/results/results.ts';
 import {
@@ -278,7 +278,7 @@ export class CallTools {
   }
 
   /** The result is complete without a thumbnail, so errors go to the log. */
-  async #thumbnail(job: Job, { log }: FastifyRequest): Promise<Buffer | undefined> {
+  async #thumbnail(job: JobStatus & JobOutcome, { log }: FastifyRequest) {
     try {
       return await this.#services.resultDownload.readThumbnail(job);
     } catch (err) {
@@ -288,7 +288,7 @@ export class CallTools {
   }
 
   /** A job that succeeded earlier names a result only if its file still exists. */
-  async #requireThere(job: Job): Promise<void> {
+  async #requireThere(job: JobStatus & JobOutcome): Promise<void> {
     try {
       await this.#services.resultDownload.fileOf(job, 'replay').requireThere();
     } catch (cause) {

@@ -4,6 +4,7 @@
  */
 import {
   createPictureChecks,
+  type PicturedJob,
   type PictureInterface,
   PictureRoute,
 } from '@matting/compat/picture-route.ts';
@@ -14,7 +15,6 @@ import {
   requireRate,
   type ToldRate,
 } from '@matting/core/http/header-checks.ts';
-import type { Job } from '@matting/core/jobs/jobs.ts';
 import type { CoreServices, HttpContext } from '@matting/core/package.ts';
 import { headerValues } from '@matting/http/request-headers.ts';
 import { pathOf } from '@matting/http/request-path.ts';
@@ -28,7 +28,7 @@ import { type AskedOfRemovebg, askOf, type RemovebgPolicy } from './removebg-req
 /** The box, in pixels of the result, if no subject was seen. */
 const NOWHERE: Box = { top: 0, left: 0, width: 0, height: 0 };
 
-function headersOf(job: Job, { saysType }: AskedOfRemovebg): Record<string, string> {
+function headersOf(job: PicturedJob, { saysType }: AskedOfRemovebg): Record<string, string> {
   const { result } = job;
   if (result === null) throw new Error(`job ${job.id} succeeded without a result`);
   const largest = largestOf(job);
@@ -51,19 +51,19 @@ function headersOf(job: Job, { saysType }: AskedOfRemovebg): Record<string, stri
 }
 
 /** The size of the result without a bound of `size`, as far as the job knows it. */
-function largestOf({ result, finishing }: Job): { width: number; height: number } {
+function largestOf({ result, finishing }: PicturedJob): { width: number; height: number } {
   const isCut = finishing?.crop !== undefined || finishing?.sizeMaxMegapixels === undefined;
   const sight = result?.sight;
   if (isCut || !sight) return { width: result?.width ?? 0, height: result?.height ?? 0 };
   return { width: sight.inputWidth, height: sight.inputHeight };
 }
 
-function foregroundOf({ result }: Job): Box | undefined {
+function foregroundOf({ result }: PicturedJob): Box | undefined {
   if (!result?.sight) return undefined;
   return result.sight.subject?.resultBox ?? NOWHERE;
 }
 
-function jsonOf(job: Job) {
+function jsonOf(job: PicturedJob) {
   const { top, left, width, height } = foregroundOf(job) ?? NOWHERE;
   const end =
     `","foreground_top":${top},"foreground_left":${left},` +

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { randomBytes, randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
-import type { JobFailure } from '@matting/core/jobs/jobs.ts';
+import type { Job } from '@matting/core/jobs/jobs.ts';
 import { BASE_URL, pngHeader } from '@matting/core/test/support/test-app.ts';
 import { FORM_TYPE } from '@matting/http/test/forms.ts';
 import { ContractError, ERROR_CATALOGUE, type ErrorCode } from '@matting/proto/contract/errors.ts';
@@ -189,7 +189,7 @@ test('an error of the remove.bg interface › is the load’s, with whole second
   t.deepEqual(await app.storedFiles(), []);
 });
 
-const FAILURES: readonly [JobFailure, number, string][] = [
+const FAILURES: readonly [NonNullable<Job['failure']>, number, string][] = [
   [failure('PROCESSING_FAILED', 'the image cannot be decoded'), 400, 'failed_to_read_image'],
   [failure('PROCESSING_FAILED', 'every attempt was lost', true), 503, 'processing_failed'],
   [failure('IMAGE_DOWNLOAD_FAILED', 'HTTP status 404'), 400, 'failed_image_download'],
@@ -231,7 +231,7 @@ test('an error of the remove.bg interface › has a title for every code of the 
   }
 });
 
-function failure(code: ErrorCode, detail: string, retryable = false): JobFailure {
+function failure(code: ErrorCode, detail: string, retryable = false): NonNullable<Job['failure']> {
   return { code, detail, retryable };
 }
 

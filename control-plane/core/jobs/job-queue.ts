@@ -141,9 +141,8 @@ async function readLanes(database: Database): Promise<JobLane[]> {
 }
 
 async function readHeads(database: Database, lanes: readonly LaneRead[], eachMax: number) {
-  const statement = lanes.some(
-    ({ exceptHosts = [], namesNone }) => namesNone || exceptHosts.length > 0,
-  )
+  const passesOver = lanes.some(lane => lane.namesNone || lane.exceptHosts?.length);
+  const statement = passesOver
     ? selectHeads(database, lanes, eachMax).compile()
     : headsOf(lanes, eachMax)(database, valuesOf(lanes));
   return query(database, async db => (await db.executeQuery(statement)).rows);

@@ -6,10 +6,11 @@ export {
   isUnpaid,
   type Job,
   type JobState,
+  type JobStatus,
   OPEN_STATES,
   type PublicJobState,
   publicState,
 } from './job.ts';
 export { callbackFailureOf } from './job-callback.ts';
-export type { JobFailure, StageTimings } from './job-outcome.ts';
+export type { JobOutcome } from './job-outcome.ts';
 export { type Claim, JOB_MS_MAX } from './lease-rules.ts';

@@ -1,5 +1,5 @@
 /** The painter with which people correct a cut-out, and the call that does the same. */
-import { type Job, publicState } from '@matting/core/jobs/jobs.ts';
+import { type Job, type JobStatus, publicState } from '@matting/core/jobs/jobs.ts';
 import type { Child } from '../page/html.ts';
 import { ERASE_HERE, KEEP_HERE, painter } from '../page/painter.ts';
 import { may } from '../session/roles.ts';
@@ -9,7 +9,7 @@ import { JOBS_PATH } from './thumbnails.ts';
 /** Null: nothing is kept (any more), the picture's size is not known, or the role may not. */
 export function correcting(
   { words, csrf, role }: Visit,
-  job: Job,
+  job: JobStatus & Pick<Job, 'kept' | 'result'>,
   { action, call }: { readonly action: string; readonly call: string },
 ): Child {
   const { kept, result, readAtMs, id } = job;

@@ -1,6 +1,5 @@
 /** The pages send these files of a job: its result, and the picture that was sent while it is kept. */
-import type { Job } from '@matting/core/jobs/jobs.ts';
-import { publicState } from '@matting/core/jobs/jobs.ts';
+import { type Job, type JobOutcome, type JobStatus, publicState } from '@matting/core/jobs/jobs.ts';
 import { etagOf, fileHeaders, openForReader } from '@matting/core/results/results.ts';
 import { judgeConditions } from '@matting/http/request-headers.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
@@ -11,7 +10,7 @@ import { RESULT_HEADERS, type ResultServices } from './thumbnails.ts';
 /** @throws PageError notFound: there is none, or not any more; ContractError as openForReader */
 export async function sendResultOf(
   reply: FastifyReply,
-  job: Job,
+  job: JobStatus & JobOutcome,
   services: ResultServices,
 ): Promise<FastifyReply> {
   if (publicState(job) !== 'succeeded') throw new PageError('notFound');
@@ -26,7 +25,7 @@ export async function sendResultOf(
  */
 export async function sendOriginalOf(
   reply: FastifyReply,
-  first: Job | undefined,
+  first: (JobStatus & Pick<Job, 'kept'>) | undefined,
   services: ResultServices,
 ): Promise<FastifyReply> {
   const file = first && services.resultDownload.originalOf(first);

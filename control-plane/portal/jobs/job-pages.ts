@@ -1,6 +1,12 @@
 /** The pages of an account's jobs: a list, and one with its times, its result and its notification. */
 
-import { type Job, type PublicJobState, publicState } from '@matting/core/jobs/jobs.ts';
+import {
+  type Job,
+  type JobOutcome,
+  type JobStatus,
+  type PublicJobState,
+  publicState,
+} from '@matting/core/jobs/jobs.ts';
 import { noteJob } from '@matting/http/answer-log.ts';
 import { warningsOf } from '@matting/proto/contract/finishing.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
@@ -119,7 +125,7 @@ async function renderList(reply: FastifyReply, accountJobs: AccountJobs) {
 }
 
 /** The archive begins where this page of the list begins. */
-function zipLink({ words, role }: Visit, question: AccountJobQuestion, jobs: readonly Job[]) {
+function zipLink({ words, role }: Visit, question: AccountJobQuestion, jobs: readonly JobStatus[]) {
   const hasResults = jobs.some(job => publicState(job) === 'succeeded');
   if (!hasResults || !may(role, 'results.read')) return null;
   const query = { ...queryFor(question), after: question.after };
@@ -222,7 +228,9 @@ function filters({ words }: Visit, question: AccountJobQuestion, keys: readonly 
   );
 }
 
-function rowOf(visit: Visit, job: Job, keys: readonly JobKey[]): Child[] {
+type ListedJob = JobStatus & JobOutcome & Pick<Job, 'reference'>;
+
+function rowOf(visit: Visit, job: ListedJob, keys: readonly JobKey[]): Child[] {
   const { words, formats } = visit;
   return [
     html`<a class="pictured" href=${`${PATH}/${job.id}`}>${thumbnail(visit, job, '')}
@@ -259,7 +267,7 @@ function statusBadge(words: Words, status: PublicJobState): VNode {
   return ui.badge(words.jobs.states[status], JOB_TONES[status]);
 }
 
-function resultText(words: Words, formats: Formats, { failure, result }: Job): Child {
+function resultText(words: Words, formats: Formats, { failure, result }: JobOutcome): Child {
   if (failure !== null) return failureText(words, failure.code);
   if (result === null) return null;
   const { width, height, format, bytes } = result;
@@ -311,7 +319,9 @@ export async function renderJob(
   });
 }
 
-function facts({ words, formats }: Visit, job: Job, key: string): VNode {
+type FactsOfJob = ListedJob & Pick<Job, 'correction' | 'model' | 'outputFormat'>;
+
+function facts({ words, formats }: Visit, job: FactsOfJob, key: string): VNode {
   const said = words.jobs;
   const instant = (ms: number | null) => ui.time(ms, formats.exactTime);
   const status = publicState(job);
@@ -345,27 +355,27 @@ function errorText({ code, detail }: NonNullable<Job['failure']>): VNode {
 }
 
 /** Null: the request named no model. */
-function modelsText({ jobs }: Words, { model, result }: Job): Child {
+function modelsText({ jobs }: Words, { model, result }: Pick<Job, 'model' | 'result'>): Child {
   const roles: Readonly<Record<string, string>> = jobs.roles;
   const ran = result?.models?.map(({ name, role }) => `${name}, ${roles[role] ?? role}`);
   return ran?.map(text => html`<div>${text}</div>`) ?? model;
 }
 
 /** Null: there are none. */
-export function warningsText({ jobs }: Words, { result }: Job): Child {
+export function warningsText({ jobs }: Words, { result }: JobOutcome): Child {
   const warnings = warningsOf(result?.sight ?? null);
   if (warnings.length === 0) return null;
   return warnings.map(warning => html`<div>${jobs.warned[warning]}</div>`);
 }
 
-function chargeOf(job: Job): 'reserved' | 'one' | 'none' {
+function chargeOf(job: Pick<Job, 'state' | 'class' | 'correction'>): 'reserved' | 'one' | 'none' {
   const { state, correction } = job;
   if (job.class === 'playground' || correction !== null) return 'none';
   if (state === 'succeeded') return 'one';
   return state === 'failed' ? 'none' : 'reserved';
 }
 
-export function sizeOf(words: Words, formats: Formats, { result }: Job): string | null {
+export function sizeOf(words: Words, formats: Formats, { result }: JobOutcome): string | null {
   return (
     result &&
     fill(words.playground.size, {
@@ -376,19 +386,19 @@ export function sizeOf(words: Words, formats: Formats, { result }: Job): string 
   );
 }
 
-function cutOut(visit: Visit, job: Job, baseUrl: string): Child {
+function cutOut(visit: Visit, job: JobStatus & JobOutcome, baseUrl: string): Child {
   if (!hasThumbnail(visit, job)) return null;
   return html`<div class="cut-out">
     <a href=${resultPath(job)}>${thumbnail(visit, job, visit.words.jobs.result)}</a>
     ${resultActions(visit, job, baseUrl)}</div>`;
 }
 
-function resultPath({ id }: Job): string {
+function resultPath({ id }: JobStatus): string {
   return `${PATH}/${id}/result`;
 }
 
 /** The link is for members of the account, since it needs a session. */
-function resultActions({ words }: Visit, job: Job, baseUrl: string): VNode {
+function resultActions({ words }: Visit, job: JobStatus, baseUrl: string): VNode {
   const href = resultPath(job);
   const { copied } = words.common;
   return ui.actions(
@@ -398,7 +408,7 @@ function resultActions({ words }: Visit, job: Job, baseUrl: string): VNode {
 }
 
 /** The browser loads the whole file only if it is opened, or if there is nothing smaller. */
-function result(visit: Visit, job: Job, baseUrl: string): Child {
+function result(visit: Visit, job: FactsOfJob, baseUrl: string): Child {
   const { words, role } = visit;
   const said = words.jobs;
   const status = publicState(job);
@@ -420,12 +430,14 @@ function result(visit: Visit, job: Job, baseUrl: string): Child {
   );
 }
 
-function stages(visit: Visit, { timings }: Job): Child {
+function stages(visit: Visit, { timings }: JobOutcome): Child {
   if (timings === null) return null;
   return section(visit.words.jobs.times, stageBars(visit, timings));
 }
 
-function notificationOf(visit: Visit, job: Job, sent: NotificationView | undefined): Child {
+type NotifiedJob = JobStatus & Pick<Job, 'callback'>;
+
+function notificationOf(visit: Visit, job: NotifiedJob, sent: NotificationView | undefined): Child {
   const { words, formats } = visit;
   const said = words.jobs;
   if (job.callback === null) return null;
@@ -460,7 +472,7 @@ function notificationOf(visit: Visit, job: Job, sent: NotificationView | undefin
 
 const STATUS_TONES = { pending: 'warning', delivered: 'good', failed: 'bad' } as const;
 
-export function resend({ words, csrf, role }: Visit, job: Job, sent: NotificationView): Child {
+export function resend({ words, csrf, role }: Visit, job: JobStatus, sent: NotificationView) {
   const said = words.jobs;
   if (sent.status === 'delivered') return html`<p class="hint">${said.whyNot.delivered}</p>`;
   const isSigned = sent.secretEraseAtMs !== null && sent.secretEraseAtMs > job.readAtMs;

@@ -92,8 +92,10 @@ export async function chooseResults(
   return { chosen, isCut: true };
 }
 
+type NamedJob = Pick<Job, 'id' | 'reference' | 'result'>;
+
 /** Numbers names that file systems without upper and lower case take for the same. */
-function unusedName({ id, reference, result }: Job, used: Set<string>): string {
+function unusedName({ id, reference, result }: NamedJob, used: Set<string>): string {
   const stem = stemOf(reference ?? id) || id;
   for (let count = 1; ; count += 1) {
     const name = `${count === 1 ? stem : `${stem} (${count})`}.${result?.format}`;

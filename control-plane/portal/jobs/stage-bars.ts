@@ -3,7 +3,7 @@
  * text.
  */
 
-import type { StageTimings } from '@matting/core/jobs/jobs.ts';
+import type { Job } from '@matting/core/jobs/jobs.ts';
 import type { VNode } from 'preact';
 import { html } from '../page/html.ts';
 import type { Locale } from '../session/visit.ts';
@@ -14,7 +14,7 @@ const BAR_MIN = 6;
 const WAITS: readonly string[] = ['queue', 'worker_wait', 'engine_wait'];
 
 /** Stages without a whole millisecond are left out. */
-export function stageBars({ words, formats }: Locale, timings: StageTimings): VNode {
+export function stageBars({ words, formats }: Locale, timings: NonNullable<Job['timings']>): VNode {
   const names: Readonly<Record<string, string>> = words.jobs.stages;
   const shown = Object.entries(timings).filter(([, ms]) => Math.round(ms) > 0);
   const totalMs = Math.max(

@@ -3,7 +3,7 @@
  * are kept. If there is none, the page shows a mark of its size.
  */
 
-import { type Job, publicState } from '@matting/core/jobs/jobs.ts';
+import { type JobOutcome, type JobStatus, publicState } from '@matting/core/jobs/jobs.ts';
 import type { CoreServices } from '@matting/core/package.ts';
 import { judgeConditions } from '@matting/http/request-headers.ts';
 import type { FastifyReply } from 'fastify';
@@ -21,20 +21,22 @@ export interface ResultServices {
   readonly resultReaders: CoreServices['resultReaders'];
 }
 
-export function hasThumbnail({ role }: Pick<Visit, 'role'>, job: Job): boolean {
+type EndedJob = JobStatus & JobOutcome;
+
+export function hasThumbnail({ role }: Pick<Visit, 'role'>, job: EndedJob): boolean {
   const isThere = publicState(job) === 'succeeded' && (job.result?.thumbnailBytes ?? null) !== null;
   return isThere && may(role, 'results.read');
 }
 
 /** @param alt empty if the text beside it names the job */
-export function thumbnail(visit: Visit, job: Job, alt: string): VNode {
+export function thumbnail(visit: Visit, job: EndedJob, alt: string): VNode {
   if (!hasThumbnail(visit, job)) return html`<span class="thumbnail">${icon('picture')}</span>`;
   return html`<span class="thumbnail chequered"><img src=${`${JOBS_PATH}/${job.id}/thumbnail`}
     alt=${alt} loading="lazy" decoding="async" /></span>`;
 }
 
 /** Links to jobs by their pictures, in the order given; null for those who see no results. */
-export function thumbnailStrip(visit: Visit, jobs: readonly Job[]): Child {
+export function thumbnailStrip(visit: Visit, jobs: readonly EndedJob[]): Child {
   const { role, words, formats } = visit;
   if (jobs.length === 0 || !may(role, 'results.read')) return null;
   return html`<ul class="strip">${jobs.map(job => {
@@ -64,7 +66,7 @@ const CACHED_S_MAX = 600;
  */
 export async function sendThumbnailOf(
   reply: FastifyReply,
-  job: Job,
+  job: EndedJob,
   { resultDownload, resultReaders }: ResultServices,
 ): Promise<FastifyReply> {
   const { result, expiresAtMs, readAtMs, finishedAtMs } = job;

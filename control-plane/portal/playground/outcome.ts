@@ -1,7 +1,7 @@
 /**
  * The outcome of a picture: the stage during the work, the cut-out, and the painter to correct it.
  */
-import { type Job, publicState } from '@matting/core/jobs/jobs.ts';
+import { type Job, type JobOutcome, type JobStatus, publicState } from '@matting/core/jobs/jobs.ts';
 import { curlSample } from '@matting/proto/contract/curl-sample.ts';
 import type { VNode } from 'preact';
 import { correcting } from '../jobs/correcting.ts';
@@ -15,7 +15,7 @@ import type { Visit } from '../session/visit.ts';
 import type { Words } from '../words/words.ts';
 import type { Options } from './use-playground.ts';
 
-export function isOpen(job: Job): boolean {
+export function isOpen(job: JobStatus): boolean {
   return ['queued', 'processing'].includes(publicState(job));
 }
 
@@ -25,7 +25,9 @@ interface Call {
   readonly options: Options;
 }
 
-export function outcome(visit: Visit, job: Job | undefined, call: Call): Child {
+type OutcomeJob = JobStatus & JobOutcome & Pick<Job, 'outputFormat' | 'kept'>;
+
+export function outcome(visit: Visit, job: OutcomeJob | undefined, call: Call): Child {
   if (job === undefined) return null;
   const said = visit.words.playground;
   const status = publicState(job);
@@ -40,7 +42,7 @@ export function outcome(visit: Visit, job: Job | undefined, call: Call): Child {
   </section>`;
 }
 
-function succeeded(visit: Visit, job: Job): Child {
+function succeeded(visit: Visit, job: OutcomeJob): Child {
   const { words, formats } = visit;
   const said = words.playground;
   const path = `/account/playground/${job.id}/result`;
@@ -56,7 +58,7 @@ function succeeded(visit: Visit, job: Job): Child {
     </div>`;
 }
 
-function correctingHere(visit: Visit, job: Job, { baseUrl, options }: Call): Child {
+function correctingHere(visit: Visit, job: OutcomeJob, { baseUrl, options }: Call): Child {
   const action = ui.withQuery(
     `/account/playground/${job.id}/corrections`,
     Object.fromEntries(options),
