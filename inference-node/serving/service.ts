@@ -19,7 +19,7 @@ import {
   readCapacity,
 } from './grpc/node-info.ts';
 import { NodeMetrics, registerGauges, registerStateGauge } from './metrics.ts';
-import type { CommercialUseGate } from './models/plan.ts';
+import type { CommercialUseGate } from './models/model-settings.ts';
 import { NodeStatus } from './node-state.ts';
 import type { Pools } from './open-pools.ts';
 import type { PicturePool } from './picture/pool/picture-pool.ts';

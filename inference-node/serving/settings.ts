@@ -13,7 +13,7 @@ import {
 import { DIRECT_ORIGINS_MAX, parseOrigin } from './direct/direct-origins.ts';
 import { readCallerTokens } from './grpc/caller-tokens.ts';
 import type { CallerToken } from './grpc/callers.ts';
-import { type ModelSettings, readModelSettings } from './models/plan.ts';
+import { type ModelSettings, readModelSettings } from './models/model-settings.ts';
 import type { CpuRuntimeChoice, ExecutionProvider } from './models/prepared-model.ts';
 import {
   type Environment,

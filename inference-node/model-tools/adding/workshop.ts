@@ -25,7 +25,6 @@ import {
   type ModelManifest,
 } from '@matting/serving/models/manifest.ts';
 import { diskError } from '@matting/serving/models/model-error.ts';
-import type { ModelSettings } from '@matting/serving/models/plan.ts';
 import {
   findWeightsFile,
   recordChecked,
@@ -33,7 +32,10 @@ import {
   weightsPath,
 } from '@matting/serving/prepared/weights-cache.ts';
 
-export type ModelFolders = Pick<ModelSettings, 'modelDir' | 'addedModelsDir'>;
+export interface ModelFolders {
+  readonly modelDir: string;
+  readonly addedModelsDir: string;
+}
 
 interface Placing {
   readonly name: string;

@@ -5,7 +5,7 @@ import {
   loadManifest,
   type ModelManifest,
 } from '@matting/serving/models/manifest.ts';
-import { type ModelSettings, refusalsOf } from '@matting/serving/models/plan.ts';
+import { refusalsOf } from '@matting/serving/models/plan.ts';
 import { listPrepared, PREPARER_REVISION } from '@matting/serving/prepared/prepared-cache.ts';
 import { findWeightsFile, type WeightsFolders } from '@matting/serving/prepared/weights-cache.ts';
 import { findByName, loadCatalogue } from '../adding/catalogue.ts';
@@ -72,7 +72,7 @@ export async function modelsShow(name: string, config: CliConfig, out: Writable)
   out.write(`${JSON.stringify(shown, null, 2)}\n`);
 }
 
-async function describe(manifest: ModelManifest, settings: ModelSettings) {
+async function describe(manifest: ModelManifest, settings: CliConfig['settings']) {
   const { modelDir: cacheDir, weightsDir, commercialUse } = settings;
   const { spdx, weights, trainingData } = manifest.licence;
   const prepared = await listPrepared(cacheDir, manifest);

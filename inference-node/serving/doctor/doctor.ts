@@ -40,7 +40,8 @@ import { ExecutionProviderError, PROBE_TIMEOUT_MS } from '../engine/choice/execu
 import { LISTING_MAX_MS } from '../engine/devices/list-gpus.ts';
 import { loadManifest, type ModelManifest } from '../models/manifest.ts';
 import { ModelError } from '../models/model-error.ts';
-import { admittedOutlineOf, type ModelSettings, type PlanOutline } from '../models/plan.ts';
+import type { ModelSettings } from '../models/model-settings.ts';
+import { admittedOutlineOf, type PlanOutline } from '../models/plan.ts';
 import type { ExecutionProvider, Plan, PlanModel } from '../models/prepared-model.ts';
 import {
   findHeifDecoder,

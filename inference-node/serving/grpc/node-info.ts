@@ -22,7 +22,7 @@ import {
   WatchCapacityResponse,
 } from '@matting/proto/gen/matting/v1/matte_service.ts';
 import type { GpuDevice } from '../engine/devices/gpu-device.ts';
-import type { CommercialUseGate } from '../models/plan.ts';
+import type { CommercialUseGate } from '../models/model-settings.ts';
 import { type ExecutionProvider, runtimeOf } from '../models/prepared-model.ts';
 import { termsOf } from '../models/selectable.ts';
 import type { NodeState, NodeStatus } from '../node-state.ts';

@@ -17,9 +17,9 @@ import {
   parseManifest,
 } from './manifest.ts';
 import { ModelError, printable } from './model-error.ts';
+import type { CommercialUseGate } from './model-settings.ts';
 import {
   admittedOutlineOf,
-  type CommercialUseGate,
   loadPlanOutlines,
   type PlanEntry,
   parsePlanOutlines,

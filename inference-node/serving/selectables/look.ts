@@ -6,10 +6,10 @@ import {
   type ModelManifest,
 } from '../models/manifest.ts';
 import { ModelError } from '../models/model-error.ts';
+import type { ModelSettings } from '../models/model-settings.ts';
 import {
   loadAddedPlans,
   loadPlanOutlines,
-  type ModelSettings,
   type PlanOutline,
   refusalsOf,
   requireRole,

@@ -6,7 +6,7 @@ import { readProfile } from '@matting/program/shared-settings.ts';
 import { ENGINES_MAX } from '../admission.ts';
 import { ENGINE_GOALS, type EngineGoal } from '../engine/choice/engine-layout.ts';
 import { DEVICE_FORM } from '../engine/devices/choose-gpu.ts';
-import type { ModelSettings } from '../models/plan.ts';
+import type { ModelSettings } from '../models/model-settings.ts';
 import {
   CPU_RUNTIME_CHOICES,
   type CpuRuntimeChoice,

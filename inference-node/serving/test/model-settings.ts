@@ -1,5 +1,5 @@
 import { EnvReader } from '@matting/program/env.ts';
-import { type ModelSettings, readModelSettings } from '../models/plan.ts';
+import { type ModelSettings, readModelSettings } from '../models/model-settings.ts';
 
 export function parseModelSettings(
   env: Readonly<Record<string, string | undefined>>,

@@ -29,7 +29,7 @@ import type { ProviderChoice } from '../engine/choice/execution-provider.ts';
 import { Callers, type CallerToken, tokenMetadata } from '../grpc/callers.ts';
 import { EXCHANGE_BOUNDS, type ExchangeBounds } from '../grpc/matte-exchange.ts';
 import { openNodeServer } from '../grpc/server.ts';
-import type { CommercialUseGate } from '../models/plan.ts';
+import type { CommercialUseGate } from '../models/model-settings.ts';
 import type { PreparedModel } from '../models/prepared-model.ts';
 import type { PicturePool } from '../picture/pool/picture-pool.ts';
 import { PIPELINE_POSITIONS, Pipeline, type PlanRun } from '../pipeline.ts';

@@ -1,0 +1,86 @@
+/** The variables that choose the models of a node. */
+import { resolve } from 'node:path';
+import type { EnvReader } from '@matting/program/env.ts';
+import { readDataDir, readModelDirs } from '@matting/program/shared-settings.ts';
+import { INPUT_SIDE_MAX, MODEL_NAME, PRECISIONS, type Precision } from './prepared-model.ts';
+
+export interface ModelSettings {
+  /** MATTING_MODEL: this single model replaces the plan. Checked when it is loaded. */
+  readonly model: string | undefined;
+  /** MATTING_QUALITY: the plan, unless a model is named. */
+  readonly quality: (typeof QUALITIES)[number];
+  /** MATTING_MODEL_DIR, absolute: the cache of weights and prepared graphs. */
+  readonly modelDir: string;
+  /** MATTING_WEIGHTS_DIR, absolute: weights that are there already; only read. */
+  readonly weightsDir: string | undefined;
+  /** MATTING_ADDED_MODELS_DIR, absolute: manifests of an operator's own models. */
+  readonly addedModelsDir: string;
+  /** MATTING_MODEL_INPUT_SIZE: side of the square; the manifest's default when undefined. */
+  readonly inputSize: number | undefined;
+  readonly precision: 'auto' | Precision;
+  /** MATTING_COMMERCIAL_USE: which models may run for their terms; every one when undefined. */
+  readonly commercialUse: CommercialUseGate | undefined;
+}
+
+/** weights: only models whose weights may be used commercially; strict: their training data too. */
+const COMMERCIAL_USE_GATES = ['weights', 'strict'] as const;
+export type CommercialUseGate = (typeof COMMERCIAL_USE_GATES)[number];
+
+const QUALITIES = ['fast', 'standard', 'best', 'permissive'] as const;
+
+/** Problems stay in the reader, for its requireValid. */
+export function readModelSettings(whole: EnvReader, cwd: string): ModelSettings {
+  const reader = whole.section('Models');
+  const weightsDir = reader.string('MATTING_WEIGHTS_DIR', {
+    about: `A directory of weights in the layout of \`MATTING_MODEL_DIR\`. The node looks here first,
+      checks them and only reads the directory.`,
+    default: undefined,
+  });
+  const settings: ModelSettings = {
+    model: reader.string('MATTING_MODEL', {
+      about: 'A single model in place of a plan.',
+      default: undefined,
+      pattern: MODEL_NAME,
+      expected: 'the name of a model, as `models list` shows them',
+    }),
+    quality: reader.oneOf('MATTING_QUALITY', QUALITIES, {
+      about: `The plan of models that makes a matte. \`fast\`: isnet at 768 px. \`standard\`: isnet,
+        modnet as a second opinion at edges, and a second look at a close-up if isnet is unsure.
+        \`best\`: the second look at every picture. \`permissive\`: u2netp and modnet, whose weights
+        allow commercial use. Not together with \`MATTING_MODEL\`.`,
+      default: 'standard',
+    }),
+    ...readModelDirs(whole, readDataDir(whole, cwd), cwd),
+    weightsDir: weightsDir && resolve(cwd, weightsDir),
+    inputSize: reader.integer('MATTING_MODEL_INPUT_SIZE', {
+      about: `With \`MATTING_MODEL\`: the side of the square that a picture is fitted to. A graph of one
+        size accepts no other.`,
+      otherwise: 'from the manifest',
+      ...{ default: undefined, min: 1, max: INPUT_SIDE_MAX },
+    }),
+    precision: reader.oneOf('MATTING_PRECISION', ['auto', ...PRECISIONS], {
+      about: 'With `MATTING_MODEL`: the [precision](nodes.md#precision). A named one is strict.',
+      default: 'auto' as const,
+    }),
+    commercialUse: reader.oneOf('MATTING_COMMERCIAL_USE', COMMERCIAL_USE_GATES, {
+      about: `Refuses models by their [terms](../models/README.md#commercial-use). \`weights\` requires
+        weights that allow commercial use: modnet and u2netp. \`strict\` also requires such training
+        data, which no bundled model has. A refused model stops the start.`,
+      default: undefined,
+    }),
+  };
+  if (reader.has('MATTING_MODEL') && reader.has('MATTING_QUALITY')) {
+    reader.problem('MATTING_QUALITY', 'unset where MATTING_MODEL names a single model');
+  }
+  // A size or precision applies to one model; for a plan of several it would have no meaning.
+  const forOneModel = {
+    MATTING_MODEL_INPUT_SIZE: settings.inputSize !== undefined,
+    MATTING_PRECISION: settings.precision !== 'auto',
+  };
+  for (const [variable, given] of Object.entries(forOneModel)) {
+    if (given && !reader.has('MATTING_MODEL')) {
+      reader.problem(variable, 'set together with MATTING_MODEL only');
+    }
+  }
+  return settings;
+}
