@@ -21,7 +21,7 @@ export const BUDGET = {
   'lines of Unreleased in CHANGELOG.md': 60,
   'columns of jobs': 68,
   'names that core exports': 243,
-  'names that serving exports': 214,
+  'names that serving exports': 209,
   'words of Markdown': 97_000,
 } as const;
 export type Figure = keyof typeof BUDGET;

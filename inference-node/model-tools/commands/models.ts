@@ -21,7 +21,7 @@ import {
   refusalsOf,
   requireAdmitted,
 } from '@matting/serving/models/plan.ts';
-import type { RuntimeOptions } from '@matting/serving/prepared/load-prepared.ts';
+import type { LoadOptions } from '@matting/serving/prepared/load-prepared.ts';
 import {
   findOpenvino,
   OPENVINO_WHEEL,
@@ -242,7 +242,7 @@ async function fetchOne(
   options: ModelsFetchOptions,
   config: CliConfig,
   view: ProgressView,
-  runtime: RuntimeOptions | undefined,
+  runtime: LoadOptions['runtime'],
   signal: AbortSignal,
 ) {
   const { settings, env, cwd } = config;
@@ -281,7 +281,7 @@ async function openRuntime(
   view: ProgressView,
   err: Streams['err'],
   signal: AbortSignal,
-): Promise<RuntimeOptions | undefined> {
+): Promise<LoadOptions['runtime']> {
   const { cpuRuntime: wanted, providerDir, env } = config;
   if (wanted === 'onnxruntime') return undefined;
   const gpu = wanted === 'auto' ? await gpuProvider(config) : undefined;

@@ -10,11 +10,11 @@ import { isModelError } from '../test/is-model-error.ts';
 import { parseModelSettings } from '../test/model-settings.ts';
 import type { CommercialUse } from './licence.ts';
 import {
-  inputSizeOf,
   listManifests,
   loadManifest,
   MANIFEST_DIRECTORY,
   parseManifest,
+  requireInputSize,
 } from './manifest.ts';
 import { ModelError, printable } from './model-error.ts';
 import type { CommercialUseGate } from './model-settings.ts';
@@ -117,11 +117,11 @@ const SIDES = { default: 512, listed: [512], multipleOf: 32, min: 32, max: 1024 
 
 test('a graph that runs as it is has a size of its own, or any of some, as it says', t => {
   const fixed = parseManifest(asItIs({ layout: 'nhwc', inputType: 'uint8' }), 'a');
-  t.deepEqual(inputSizeOf(fixed), { width: 1440, height: 2560 });
+  t.deepEqual(requireInputSize(fixed), { width: 1440, height: 2560 });
   t.deepEqual([fixed.inputSize.min, fixed.inputSize.max], [1440, 2560]);
   const more = { inputSize: SIDES, fit: 'short-side', activation: 'logit', inverted: true };
   const dynamic = parseManifest(asItIs(SQUARE, more), 'a');
-  t.deepEqual(inputSizeOf(dynamic), { width: 512, height: 512 });
+  t.deepEqual(requireInputSize(dynamic), { width: 512, height: 512 });
   for (const [bad, message] of [
     [asItIs({}, { inputSize: SIDES }), /inputSize must be absent/],
     [asItIs(SQUARE), /inputSize is missing/],

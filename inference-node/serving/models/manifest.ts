@@ -432,13 +432,32 @@ function requireAsItIs(manifest: ModelManifest, refuse: Refuse): void {
   refuse('graph.inputHeight', `must be inputWidth, ${inputWidth}, where fit is short-side`);
 }
 
-/**
- * Gives the size of the exported graph, unless `wanted` is set. Another check holds it against the
- * model.
- */
-export function inputSizeOf({ graph, inputSize }: ModelManifest, wanted?: Size): Size {
-  if (wanted !== undefined) return wanted;
+function ownInputSize({ graph, inputSize }: ModelManifest): Size {
   const { dynamic, inputWidth, inputHeight } = graph;
   if (dynamic !== undefined) return { width: inputWidth, height: inputHeight };
   return { width: inputSize.default, height: inputSize.default };
+}
+
+/** @throws ModelError `settings` where the model does not take the size */
+export function requireInputSize(manifest: ModelManifest, wanted?: Size): Size {
+  const { listed, multipleOf, min, max } = manifest.inputSize;
+  const own = ownInputSize(manifest);
+  const { width, height } = wanted ?? own;
+  const fits = (pixels: number) =>
+    Number.isInteger(pixels) && pixels % multipleOf === 0 && pixels >= min && pixels <= max;
+  const refuse = (sides: string) => {
+    const what = `${manifest.name} cannot take an input of ${width}x${height} pixels`;
+    return new ModelError('settings', `${what} (MATTING_MODEL_INPUT_SIZE): ${sides}`);
+  };
+  if (manifest.graph.dynamic === false) {
+    if (width === own.width && height === own.height) return own;
+    throw refuse(`its graph takes ${own.width}x${own.height} alone`);
+  }
+  if (manifest.fit === 'short-side' && width !== height) {
+    throw refuse('by its fit, short-side, it takes the length of one side');
+  }
+  if (fits(width) && fits(height)) return { width, height };
+  throw refuse(
+    `its sides are multiples of ${multipleOf} from ${min} to ${max}, measured are ${listed.join(', ')}`,
+  );
 }

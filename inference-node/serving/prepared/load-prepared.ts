@@ -7,7 +7,7 @@
 import assert from 'node:assert/strict';
 import { dirname, join } from 'node:path';
 import type { Size } from '@matting/proto/contract/finishing.ts';
-import { inputSizeOf, loadManifest, type ModelManifest } from '../models/manifest.ts';
+import { loadManifest, type ModelManifest, requireInputSize } from '../models/manifest.ts';
 import { ModelError } from '../models/model-error.ts';
 import type { PlanOutline } from '../models/plan.ts';
 import {
@@ -23,16 +23,9 @@ import { type Answering, checkAnswer } from './answer-check.ts';
 import { choosePrecision } from './choose-precision.ts';
 import { prepareRuntime, type RuntimeOptions, recordedRuntime } from './cpu-runtime.ts';
 import { detectInstructionSet } from './instruction-set.ts';
-import {
-  checkPrepared,
-  glanceAtPrepared,
-  type PreparedKey,
-  preparedPath,
-} from './prepared-cache.ts';
+import { checkPrepared, type PreparedKey, preparedPath } from './prepared-cache.ts';
 import { loadRanges, type RangesFile } from './ranges.ts';
-import { requireWeights, type WeightsFolders, weightsBySize } from './weights-cache.ts';
-
-export type { RuntimeOptions };
+import { requireWeights, type WeightsFolders } from './weights-cache.ts';
 
 /** The steps come in this order; `discard` to `write` only if there is no usable prepared file. */
 export type PrepareProgress =
@@ -137,46 +130,7 @@ function checkQuantised(
   return checkAnswer(model, async () => ranges.checkAnswer, answering);
 }
 
-/**
- * Finds what loadPrepared would use, by names, sizes and sidecars; it hashes, makes and runs
- * nothing. Undefined: the weights are not here, or the model is not prepared and needs it. A graph
- * that is made when it is loaded has no sum yet.
- */
-export async function glanceAtModel(
-  options: Pick<
-    LoadOptions,
-    'manifest' | 'cacheDir' | 'weightsDir' | 'inputSize' | 'provider' | 'instructionSet'
-  >,
-): Promise<PreparedModel | undefined> {
-  const { manifest, cacheDir, provider } = options;
-  const { instructionSet = await detectInstructionSet() } = options;
-  const size = requireInputSize(manifest, options.inputSize);
-  const wish = { wanted: 'auto', size, provider, instructionSet } as const;
-  const { precision, fallback: precisionFallback } = choosePrecision(manifest, wish);
-  const weights = await weightsBySize(options, manifest);
-  if (weights === undefined) return undefined;
-  const ranges = precision === 'int8' ? await loadRanges(manifest, size.width) : undefined;
-  const { width: inputWidth, height: inputHeight } = size;
-  const key = { inputWidth, inputHeight, precision, provider, instructionSet, ranges };
-  const there = await glanceAtPrepared(cacheDir, manifest, key);
-  if (there.state === 'ready') {
-    const model = describePrepared(manifest, key, there.path, there.sha256);
-    return precisionFallback === undefined ? model : { ...model, precisionFallback };
-  }
-  if (!isMadeOnLoad(manifest, provider)) return undefined;
-  if (manifest.graph.dynamic === undefined) return describePrepared(manifest, key, '', '');
-  return describeAsItIs(requireGraphFile(weights, manifest), key, options);
-}
-
-/**
- * An added graph takes a look, or is mended. `models fetch` prepares others for a CPU alone, and a
- * GPU's host has the memory for it.
- */
-export function isMadeOnLoad({ graph }: ModelManifest, provider: ExecutionProvider): boolean {
-  return graph.dynamic !== undefined || provider !== 'cpu';
-}
-
-function requireGraphFile(weights: ReadonlyMap<string, string>, { graph }: ModelManifest): string {
+export function requireGraphFile(weights: ReadonlyMap<string, string>, { graph }: ModelManifest) {
   const path = weights.get(graph.file);
   if (path === undefined) throw new Error('the manifest names a graph file it does not list');
   return path;
@@ -207,29 +161,6 @@ async function findPrepared(
     onProgress?.({ step: 'discard', path: check.path, reason: check.reason });
   }
   return undefined;
-}
-
-function requireInputSize(manifest: ModelManifest, wanted: Size | undefined): Size {
-  const { listed, multipleOf, min, max } = manifest.inputSize;
-  const own = inputSizeOf(manifest);
-  const { width, height } = wanted ?? own;
-  const fits = (pixels: number) =>
-    Number.isInteger(pixels) && pixels % multipleOf === 0 && pixels >= min && pixels <= max;
-  const refuse = (sides: string) => {
-    const what = `${manifest.name} cannot take an input of ${width}x${height} pixels`;
-    return new ModelError('settings', `${what} (MATTING_MODEL_INPUT_SIZE): ${sides}`);
-  };
-  if (manifest.graph.dynamic === false) {
-    if (width === own.width && height === own.height) return own;
-    throw refuse(`its graph takes ${own.width}x${own.height} alone`);
-  }
-  if (manifest.fit === 'short-side' && width !== height) {
-    throw refuse('by its fit, short-side, it takes the length of one side');
-  }
-  if (fits(width) && fits(height)) return { width, height };
-  throw refuse(
-    `its sides are multiples of ${multipleOf} from ${min} to ${max}, measured are ${listed.join(', ')}`,
-  );
 }
 
 export function describePrepared(

@@ -16,7 +16,7 @@ import {
 } from '../models/plan.ts';
 import type { ExecutionProvider, PlanModel, PreparedModel } from '../models/prepared-model.ts';
 import type { Selectable } from '../models/selectable.ts';
-import { glanceAtModel } from '../prepared/load-prepared.ts';
+import { glanceAtModel } from '../prepared/glance-at-model.ts';
 
 export interface Found {
   /** Plans come before models, and shipped ones before added ones. */

@@ -15,14 +15,10 @@ import type { PlanOutline } from '../models/plan.ts';
 import type { ExecutionProvider, Plan, PreparedModel } from '../models/prepared-model.ts';
 import { sumOf } from '../models/selectable.ts';
 import type { RunnablePlan } from '../pipeline.ts';
+import type { RuntimeOptions } from '../prepared/cpu-runtime.ts';
+import { isMadeOnLoad } from '../prepared/glance-at-model.ts';
 import { detectInstructionSet } from '../prepared/instruction-set.ts';
-import {
-  isMadeOnLoad,
-  type LoadOptions,
-  loadPrepared,
-  type MakePrepared,
-  type RuntimeOptions,
-} from '../prepared/load-prepared.ts';
+import { type LoadOptions, loadPrepared, type MakePrepared } from '../prepared/load-prepared.ts';
 import type { BufferPool } from '../process/buffer-pool.ts';
 import { findOpenvino } from '../providers/openvino-files.ts';
 import { EngineMemory } from '../selectables/engine-memory.ts';
