@@ -56,7 +56,7 @@ isOwnHost | isIP | a request without a key must come from nearby, without a prox
 hostIn | a request without a key must come from nearby, without a proxy and not from a browser
 program/ports/listening.ts by program/ports/test/listening.test.ts
 connectionsWithin | Math.min | connections take their share of it, and no more than are wanted
-program/ports/port-room.ts by program/ports/test/http-guard.test.ts
+program/ports/port-room.ts by program/ports/test/port-room.test.ts
 awaitBody | > max | bodies on their way › of the network with most of them go first, its oldest before the others
 #least | get( | bodies on their way › that are whole and unread are never the ones to go
 #makeRoom | ?? this | a port with few places left › asks accounts last, and of them the one with most

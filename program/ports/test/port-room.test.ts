@@ -1,14 +1,12 @@
 /** Who makes room on an HTTP port, over a server whose handler answers when it is told to. */
 
-import { EventEmitter, once } from 'node:events';
+import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import net, { type AddressInfo, type Socket } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import { until } from '@matting/test-support/waiting.ts';
-import ava, { type ExecutionContext } from 'ava';
-import sinon, { type SinonFakeTimers } from 'sinon';
+import ava from 'ava';
 import { PortRoom } from '../port-room.ts';
-import { PACE_DEBT_MS_MAX, requireReadingPace } from '../reader-pace.ts';
 
 const test = ava.serial;
 
@@ -171,56 +169,4 @@ test('a port with few places left › asks accounts last, and of them the one wi
   t.deepEqual(await endedOf(all, 1), [3]);
   await ask('ab');
   t.deepEqual(await endedOf(all, 2), [1, 3]);
-});
-
-// The pace of readers by a clock that the test turns; over real sockets the services test it.
-
-const SAMPLE_MS = 1000;
-
-let nowMs: number;
-let endedFor: string[];
-let timers: SinonFakeTimers;
-
-/** A reader for whom 64 KiB wait, of which it takes none. */
-class Reader {
-  readonly bytesWritten = 65_536;
-  readonly writableLength = 65_536;
-  readonly destroy = (): void => undefined;
-}
-
-test.beforeEach(() => {
-  nowMs = 0;
-  endedFor = [];
-});
-
-function watchOne(t: ExecutionContext): void {
-  timers = sinon.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] });
-  const now = sinon.stub(performance, 'now').callsFake(() => nowMs);
-  t.teardown(() => {
-    now.restore();
-    timers.restore();
-  });
-  const server = new EventEmitter();
-  requireReadingPace(server as Server, { onEnded: cause => endedFor.push(cause) });
-  server.emit('request', { socket: new Reader() }, new EventEmitter());
-}
-
-/** The next check of the readers, so long after the one before. */
-function checkAfter(elapsedMs: number): void {
-  nowMs += elapsedMs;
-  timers.tick(SAMPLE_MS);
-}
-
-test('the pace of readers › ends a reader that takes nothing for longer than it may', t => {
-  watchOne(t);
-  for (let ms = 0; ms < PACE_DEBT_MS_MAX; ms += SAMPLE_MS) checkAfter(SAMPLE_MS);
-  t.deepEqual(endedFor, []);
-  checkAfter(SAMPLE_MS);
-  t.deepEqual(endedFor, ['slow_reader']);
-});
-
-test('the pace of readers › holds no reader to the time in which the process stood still', t => {
-  watchOne(t);
-  checkAfter(10 * PACE_DEBT_MS_MAX);
-  t.deepEqual(endedFor, []);
 });
