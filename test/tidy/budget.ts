@@ -20,7 +20,7 @@ export const BUDGET = {
   'lines of tests': 114_950,
   'lines of Unreleased in CHANGELOG.md': 60,
   'columns of jobs': 68,
-  'names that core exports': 243,
+  'names that core exports': 242,
   'names that serving exports': 209,
   'words of Markdown': 97_000,
 } as const;

@@ -245,16 +245,14 @@ export class ClaimedJob {
 
   /** Jobs of a family share files: those that another row still names stay. */
   async #unnamed(): Promise<readonly string[]> {
+    const { jobs, log } = this.#dependencies;
     const blobs = [...this.#blobs.values()];
     if (this.job.correctable === null) return blobs;
     try {
-      const named = await this.#dependencies.jobs.referencedBlobs(blobs);
+      const named = await jobs.referencedBlobs(blobs);
       return blobs.filter(blob => !named.has(blob));
     } catch (err) {
-      this.#dependencies.log.warn(
-        { err, jobId: this.job.id },
-        'files of a job left to the sweeper',
-      );
+      log.warn({ err, jobId: this.job.id }, 'files of a job left to the sweeper');
       return [];
     }
   }

@@ -60,9 +60,8 @@ export class Dispatcher {
       },
       refusal: (jobId, needs) => {
         const nodes = advertised?.();
-        return (
-          nodes && fleetRefusalOf(nodes, needs, this.#core.memories.find(jobId)?.excludedBoots)
-        );
+        const excluded = this.#core.memories.find(jobId)?.excludedBoots;
+        return nodes && fleetRefusalOf(nodes, needs, excluded);
       },
       downloadEnded: () => {
         this.#core.downloadEnded();

@@ -12,12 +12,12 @@ import { OUTPUT_FORMATS } from '@matting/proto/contract/formats.ts';
 import type { Hints } from '@matting/proto/contract/hints.ts';
 import { type InferResult, type NotNull, type RawBuilder, sql } from 'kysely';
 import { isUnpaid, type JobClass, type JobState, needsDownload, UNPAID } from './job.ts';
-import type { JobBackground } from './job-request.ts';
+import type { JobBackground, JobInput } from './job-request.ts';
 import {
   batchFromRow,
   finishingFromRow,
-  inputFromColumn,
   inputFromRow,
+  jsonFrom,
   requireOneOf,
 } from './job-rows.ts';
 import { type JobLane, type LaneRead, laneKey, laneOf } from './lanes.ts';
@@ -245,10 +245,10 @@ function claimableFromRow(row: LaneRow) {
     outputFormat: requireOneOf(OUTPUT_FORMATS, row.output_format),
     model: row.model,
     ...finishingFromRow(row),
-    background: { input: inputFromColumn(row.background) } as Pick<JobBackground, 'input'> | null,
+    background: { input: jsonFrom(row.background) } as Pick<JobBackground, 'input'> | null,
     // Not the shapes themselves: many jobs are read in each round.
     hints: (row.is_hinted ? true : null) as Hints | true | null,
-    hintsFile: inputFromColumn(row.hints_file),
+    hintsFile: jsonFrom<JobInput>(row.hints_file),
     /** The lease ran out rather than being free: claiming the job is a take-over. */
     leaseExpired: row.lease_holder !== null,
     batch: batchFromRow(row),

@@ -45,8 +45,8 @@ function jobFromRow(row: JobRow, notification?: NotificationRow): Job {
     noSubject: row.no_subject,
     ...finishingFromRow(row),
     background: backgroundFromRow(row),
-    hints: row.hints === null ? null : (JSON.parse(row.hints) as Hints),
-    hintsFile: inputFromColumn(row.hints_file),
+    hints: jsonFrom<Hints>(row.hints),
+    hintsFile: jsonFrom<JobInput>(row.hints_file),
     createdAtMs: row.created_at,
     startedAtMs: row.started_at,
     finishedAtMs: row.finished_at,
@@ -59,13 +59,13 @@ function jobFromRow(row: JobRow, notification?: NotificationRow): Job {
     result: resultFromRow(row),
     resultModels: modelsFromRow(row),
     failure: failureFromRow(row),
-    timings: row.timings === null ? null : (JSON.parse(row.timings) as StageTimings),
+    timings: jsonFrom<StageTimings>(row.timings),
     callback: callbackFromRows(row, notification),
     capWindowStartMs: row.cap_window_start,
     unpaidDayMs: row.playground_day,
     reference: row.reference,
     deletedAtMs: row.deleted_at,
-    correctable: parsed<Record<string, string>>(row.correctable),
+    correctable: jsonFrom<Record<string, string>>(row.correctable),
     correction: correctionFromRow(row),
     kept: keptFromRow(row),
     corrections: row.corrections,
@@ -75,7 +75,7 @@ function jobFromRow(row: JobRow, notification?: NotificationRow): Job {
   };
 }
 
-function parsed<T>(json: string | null): T | null {
+export function jsonFrom<T>(json: string | null): T | null {
   return json === null ? null : (JSON.parse(json) as T);
 }
 
@@ -86,11 +86,7 @@ export function batchFromRow(row: Pick<JobRow, 'batch_id' | 'batch_item'>): Queu
 function correctionFromRow(row: JobRow): JobCorrection | null {
   if (row.corrects === null) return null;
   const first = requirePresent(row.family);
-  return { of: row.corrects, first, matte: matteFromColumn(row.base_matte) };
-}
-
-export function matteFromColumn(json: string | null): StoredMatte | null {
-  return parsed<StoredMatte>(json);
+  return { of: row.corrects, first, matte: jsonFrom<StoredMatte>(row.base_matte) };
 }
 
 type KeptColumns = Pick<JobsTable, 'kept_until' | 'kept_input' | 'kept_matte'>;
@@ -98,7 +94,7 @@ type KeptColumns = Pick<JobsTable, 'kept_until' | 'kept_input' | 'kept_matte'>;
 export function keptFromRow(row: KeptColumns): JobKept | null {
   if (row.kept_until === null) return null;
   const matte = JSON.parse(requirePresent(row.kept_matte)) as StoredMatte;
-  return { input: parsed<JobInput>(row.kept_input), matte, untilMs: row.kept_until };
+  return { input: jsonFrom<JobInput>(row.kept_input), matte, untilMs: row.kept_until };
 }
 
 /** If the image is stored and the background is not, source_url is the background's. */
@@ -156,12 +152,7 @@ export function backgroundFromRow(
   row: Pick<JobsTable, 'background_url' | 'background'>,
 ): JobBackground | null {
   if (row.background_url === null && row.background === null) return null;
-  return { url: row.background_url, input: inputFromColumn(row.background) };
-}
-
-/** A file beside the image: a background, or hints. */
-export function inputFromColumn(json: string | null): JobInput | null {
-  return json === null ? null : (JSON.parse(json) as JobInput);
+  return { url: row.background_url, input: jsonFrom<JobInput>(row.background) };
 }
 
 export function inputColumn(input: JobInput | null): string | null {
@@ -185,14 +176,14 @@ function resultFromRow(row: JobRow): JobResult | null {
     width: requirePresent(row.result_width),
     height: requirePresent(row.result_height),
     sha256: requirePresent(row.result_sha256),
-    sight: row.result_sight === null ? null : (JSON.parse(row.result_sight) as Sight),
+    sight: jsonFrom<Sight>(row.result_sight),
     models: modelsFromRow(row),
     thumbnailBytes: row.result_thumbnail_bytes,
   };
 }
 
 function modelsFromRow({ result_models }: Pick<JobsTable, 'result_models'>): JobResult['models'] {
-  return result_models === null ? null : (JSON.parse(result_models) as JobModel[]);
+  return jsonFrom<JobModel[]>(result_models);
 }
 
 export function resultColumns(result: JobResult) {
@@ -280,14 +271,11 @@ export async function readJobs(db: Db, asked: Promise<JobRow[]>): Promise<Job[]>
   const rows = await asked;
   const notified = rows.filter(row => row.callback_url !== null && row.finished_at !== null);
   if (notified.length === 0) return rows.map(row => jobFromRow(row));
+  const ids = notified.map(row => row.id);
   const notifications = await db
     .selectFrom('outbox')
     .select(['id', ...NOTIFICATION_COLUMNS])
-    .where(
-      'id',
-      'in',
-      notified.map(row => row.id),
-    )
+    .where('id', 'in', ids)
     .execute();
   const byJob = new Map(notifications.map(row => [row.id, row]));
   return rows.map(row => jobFromRow(row, byJob.get(row.id)));

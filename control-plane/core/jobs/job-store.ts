@@ -12,10 +12,12 @@ import type { Selectable } from 'kysely';
 import { jobOfBackground, jobOfKept, resultOfThumbnail, thumbnailBlob } from './blob-names.ts';
 import { callerJobs } from './caller-jobs.ts';
 import { jobActivity } from './job-activity.ts';
+import type { StoredMatte } from './job-family.ts';
 import { jobLists } from './job-lists.ts';
 import { jobQueue } from './job-queue.ts';
 import { jobReading } from './job-reading.ts';
-import { backgroundFromRow, inputFromColumn, keptFromRow, matteFromColumn } from './job-rows.ts';
+import type { JobInput } from './job-request.ts';
+import { backgroundFromRow, jsonFrom, keptFromRow } from './job-rows.ts';
 import { jobLeases } from './leases.ts';
 
 export type JobStore = ReturnType<typeof createJobStore>;
@@ -220,7 +222,7 @@ async function backgroundsIn(db: Db, names: readonly string[]): Promise<string[]
     .where('id', 'in', ids)
     .execute();
   return rows.flatMap(row => {
-    const files = [backgroundFromRow(row)?.input, inputFromColumn(row.hints_file)];
+    const files = [backgroundFromRow(row)?.input, jsonFrom<JobInput>(row.hints_file)];
     return files.flatMap(file => file?.blob ?? []);
   });
 }
@@ -245,6 +247,6 @@ async function keptIn(db: Db, names: readonly string[]): Promise<string[]> {
     .where('family', 'in', families)
     .where('base_matte', 'is not', null)
     .execute();
-  const bases = open.flatMap(({ base_matte: base }) => matteFromColumn(base)?.blob ?? []);
+  const bases = open.flatMap(({ base_matte: base }) => jsonFrom<StoredMatte>(base)?.blob ?? []);
   return [...rows.flatMap(blobsOfKept), ...bases];
 }

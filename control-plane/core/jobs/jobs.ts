@@ -8,7 +8,6 @@ export {
   type JobState,
   type JobStatus,
   OPEN_STATES,
-  type PublicJobState,
   publicState,
 } from './job.ts';
 export { callbackFailureOf } from './job-callback.ts';

@@ -242,10 +242,8 @@ export class SubmitMatting {
     const { fingerprint, key } = asked;
     const known = await this.#find(sent.caller, key);
     if (known !== undefined) return existing(known, sent, fingerprint);
-    const batch = await this.#dependencies.batches.findByIdempotencyKey(
-      sent.caller.apiKeyId,
-      key.hash,
-    );
+    const { batches } = this.#dependencies;
+    const batch = await batches.findByIdempotencyKey(sent.caller.apiKeyId, key.hash);
     if (batch !== undefined) throw keyConflict(undefined);
     let stored: StoredPictures;
     try {

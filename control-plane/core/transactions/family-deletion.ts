@@ -77,12 +77,9 @@ async function failCorrection(
   const job = await readJob(database, tx, jobId);
   if (job === undefined) throw new Error(`correction ${jobId} is gone`);
   const columns = { state: 'failed' as const, ...failureColumns(DELETED), fence: job.fence + 1 };
-  const statement = closing(database, jobId, [...OPEN_STATES], columns).where(
-    'fence',
-    '=',
-    job.fence,
-  );
-  const ending = { kind: 'release', retryable: false, statement: statement.compile() } as const;
+  const open = closing(database, jobId, [...OPEN_STATES], columns);
+  const statement = open.where('fence', '=', job.fence).compile();
+  const ending = { kind: 'release', retryable: false, statement } as const;
   await endJob(database, tx, job, { ...work, ending });
   return job;
 }

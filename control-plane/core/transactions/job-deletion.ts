@@ -88,11 +88,7 @@ async function removeJob(
   database: Database,
   tx: Transaction<Schema>,
   job: Job,
-  work: {
-    readonly options: JobCompletionOptions;
-    readonly steps: SettledSteps;
-    readonly keepReference: boolean;
-  },
+  work: Omit<EndWork, 'ending'> & { readonly keepReference: boolean },
 ): Promise<Deletion> {
   const { id } = job;
   const kind = kindOf(job);
@@ -137,7 +133,7 @@ export async function cancelJob(
   database: Database,
   tx: Transaction<Schema>,
   job: EndingJob,
-  work: { readonly options: JobCompletionOptions; readonly steps: SettledSteps },
+  work: Omit<EndWork, 'ending'>,
 ): Promise<void> {
   const columns = { state: 'failed' as const, ...failureColumns(CANCELLED), fence: job.fence + 1 };
   const statement = closing(database, job.id, QUEUED, columns).where('fence', '=', job.fence);

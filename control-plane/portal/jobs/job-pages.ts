@@ -1,12 +1,6 @@
 /** The pages of an account's jobs: a list, and one with its times, its result and its notification. */
 
-import {
-  type Job,
-  type JobOutcome,
-  type JobStatus,
-  type PublicJobState,
-  publicState,
-} from '@matting/core/jobs/jobs.ts';
+import { type Job, type JobOutcome, type JobStatus, publicState } from '@matting/core/jobs/jobs.ts';
 import { noteJob } from '@matting/http/answer-log.ts';
 import { warningsOf } from '@matting/proto/contract/finishing.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
@@ -255,7 +249,7 @@ function keyName(words: Words, keys: readonly JobKey[], apiKeyId: string): strin
   return key?.name ?? `mk_${apiKeyId}`;
 }
 
-export const JOB_TONES: Readonly<Record<PublicJobState, ui.Tone>> = {
+export const JOB_TONES: Readonly<Record<ReturnType<typeof publicState>, ui.Tone>> = {
   queued: 'neutral',
   processing: 'accent',
   succeeded: 'good',
@@ -263,7 +257,7 @@ export const JOB_TONES: Readonly<Record<PublicJobState, ui.Tone>> = {
   expired: 'neutral',
 };
 
-function statusBadge(words: Words, status: PublicJobState): VNode {
+function statusBadge(words: Words, status: keyof typeof JOB_TONES): VNode {
   return ui.badge(words.jobs.states[status], JOB_TONES[status]);
 }
 
