@@ -1,4 +1,4 @@
-/** @throws that error where there are more bytes; it ends the stream that they come from */
+/** Joins the pieces of a stream. @throws `tooLong()` above `bytesMax` bytes, and ends the stream */
 export async function wholeBody(
   pieces: AsyncIterable<Uint8Array> | Iterable<Uint8Array>,
   bytesMax: number,

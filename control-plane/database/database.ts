@@ -192,10 +192,7 @@ function reasonOf(kind: DatabaseErrorKind, cause: unknown): string {
 const ACCOUNTS_WAITING_MAX = 4096;
 /** One for each connection that the public port takes: no caller is refused for another. */
 const UNKNOWN_WAITING_MAX = 10_000;
-/**
- * Requests of unknown accounts share one slot for this many of accounts. Each reads one row by its
- * key.
- */
+/** Accounts have this many slots for each slot of unknown callers, who read one row by its key. */
 const SLOTS_TO_AN_UNKNOWN = 4;
 /** An upload waits as long for its slot. */
 const WAIT_MS = 10_000;

@@ -11,9 +11,9 @@
  * | its link is good    | gone        | has the newest result    | RESULT_LOST, and its row        |
  *
  * A disk that is not mounted or a prefix that was changed must not make a loss of every result:
- * what the operator can undo stays retryable, and is told as one incident. Where the files are gone
- * for good he says so (`credits repay-lost --all-missing`), and once more where the newest is gone
- * (`--even-most`): the command, too, may look at another storage than the service.
+ * what the operator can undo stays retryable, and is logged as one incident. If the files are gone
+ * for good, the operator runs `credits repay-lost --all-missing`, and adds `--even-most` if the
+ * newest is gone: the command, too, may look at another storage than the service.
  */
 
 import { randomUUID } from 'node:crypto';

@@ -13,8 +13,8 @@ let model: LoadedModel | undefined;
 let served: Promise<void> = Promise.resolve();
 
 /**
- * A picture takes the memory of the one before, which its run has left: new memory for 1024x1024
- * cost an engine half of its time around a run.
+ * All pictures share one buffer, since a run ends before the next picture arrives. A new buffer for
+ * each 1024x1024 picture took half of an engine's time around a run.
  */
 let picture = Buffer.alloc(0);
 function take(bytes: number): Buffer {

@@ -311,7 +311,7 @@ export class Engine {
     else this.#stop(this.#isShort(head.message) ? 'shortage' : 'fault', head.message);
   }
 
-  /** Under a bound of its own it is the picture that takes too much. */
+  /** If the engine has a memory bound of its own, the picture takes too much, not other programs. */
   #isShort(message: string): boolean {
     return this.#options.bounds.dataBytesMax === undefined && saysMemoryIsShort(message);
   }
