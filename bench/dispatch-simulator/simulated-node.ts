@@ -5,8 +5,8 @@
  */
 
 import { admittedMegapixels } from '../../control-plane/core/dispatch/job-needs.ts';
-import type { Selectable, Selectables } from '../../control-plane/core/models/selectable.ts';
-import type { NodeAbilities, NodeReport } from '../../control-plane/core/nodes/node-view.ts';
+import type { NodeAbilities, NodeReport } from '../../control-plane/nodes/node-view.ts';
+import type { Selectable, Selectables } from '../../control-plane/nodes/selectable.ts';
 import { workerWaitMs } from '../../inference-node/serving/picture/pool/picture-pool.ts';
 import type { InputFormat, OutputFormat } from '../../proto/contract/formats.ts';
 import type { EventQueue } from './event-queue.ts';

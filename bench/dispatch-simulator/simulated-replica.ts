@@ -12,13 +12,13 @@ import {
   type Step,
 } from '../../control-plane/core/dispatch/dispatch-core.ts';
 import { needsOf } from '../../control-plane/core/dispatch/job-needs.ts';
-import type { NodeSnapshot } from '../../control-plane/core/nodes/node-view.ts';
+import { RoundLoop } from '../../control-plane/database/round-loop.ts';
+import type { NodeSnapshot } from '../../control-plane/nodes/node-view.ts';
 import {
   type NodeReport,
   NodeView,
   type Reservation,
-} from '../../control-plane/core/nodes/node-view.ts';
-import { RoundLoop } from '../../control-plane/database/round-loop.ts';
+} from '../../control-plane/nodes/node-view.ts';
 import type { EventQueue } from './event-queue.ts';
 import { type JobTable, type ListedJob, listed } from './job-table.ts';
 import type { SimulatedNode } from './simulated-node.ts';

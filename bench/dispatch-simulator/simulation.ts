@@ -19,7 +19,7 @@ import {
   STARTED_MS,
 } from './workload.ts';
 
-/** A stream silent for this long is a lost node (core/nodes/node-link.ts). */
+/** A stream silent for this long is a lost node (control-plane/nodes/node-link.ts). */
 const SILENCE_MS = 5000;
 /** Share of the jobs, the first ones, left out: the fleet is still filling up. */
 const DROPPED_SHARE = 0.2;

@@ -1,5 +1,6 @@
 /** Makes the use cases of the core: dispatch, what callers ask for, what the operator does. */
 
+import { Fleet } from '@matting/nodes/fleet.ts';
 import type { ChannelSecurity } from '@matting/program/tls/tls-files.ts';
 import type { NodeTokens } from '@matting/program/tokens.ts';
 import type { Tracing } from '@matting/program/tracing/active-span.ts';
@@ -15,7 +16,6 @@ import { accountViews, type Caller } from './keys/caller.ts';
 import { KeyUses } from './keys/key-uses.ts';
 import { ManageKeys } from './keys/manage-keys.ts';
 import { OfferedModels } from './models/offered-models.ts';
-import { Fleet } from './nodes/fleet.ts';
 import type { Base } from './open-resources.ts';
 import { OperateAccounts } from './operator/operate-accounts.ts';
 import { OperateCredits } from './operator/operate-credits.ts';

@@ -4,24 +4,24 @@
 
 import { databaseCertificates, openCurrentDatabase } from '@matting/database/connect.ts';
 import type { OutgoingGuard } from '@matting/http/outgoing/outgoing-guard.ts';
+import { NODE_TIMING } from '@matting/nodes/registry-server.ts';
 import { warnOfEnds } from '@matting/program/tls/certificate-ends.ts';
 import { TlsFiles } from '@matting/program/tls/tls-files.ts';
 import type { NodeTokens } from '@matting/program/tokens.ts';
 import type { Tracing } from '@matting/program/tracing/active-span.ts';
+import type { BlobStore } from '@matting/storage/blob-store.ts';
+import { openStorages } from '@matting/storage/open-storage.ts';
+import type { StorageObserver } from '@matting/storage/storage-kind.ts';
 import type { Logger } from 'pino';
 import type { Config } from './config.ts';
 import { LEASE_TIMING } from './jobs/lease-rules.ts';
 import type { ControlMetrics } from './metrics/control-metrics.ts';
-import { NODE_TIMING } from './nodes/registry-server.ts';
 import { type About, migrationsOf } from './package.ts';
 import type { JobEvents } from './results/job-events.ts';
 import { JobViews } from './results/job-view.ts';
 import { ResultTokens } from './results/result-tokens.ts';
 import { CallbackSecrets, notificationBody, SecretBox } from './secrets/secret-box.ts';
 import { loadOrCreateSecretsKey } from './secrets/secrets-key.ts';
-import type { BlobStore } from './storage/blob-store.ts';
-import { openStorages } from './storage/open-storage.ts';
-import type { StorageObserver } from './storage/storage-kind.ts';
 import { createStores } from './stores.ts';
 import type { JobCompletionOptions } from './transactions/job-completion.ts';
 import type { SettledObserver, SettledStep } from './transactions/settled-steps.ts';

@@ -4,8 +4,11 @@
 
 import type { Database } from '@matting/database/database.ts';
 import type { MigrationSeries } from '@matting/database/migrate.ts';
+import type { Fleet } from '@matting/nodes/fleet.ts';
 import type { EnvReader } from '@matting/program/env.ts';
 import type { MetricSet } from '@matting/program/metric-set.ts';
+import type { BlobStore } from '@matting/storage/blob-store.ts';
+import type { StorageKind } from '@matting/storage/storage-kind.ts';
 import type { FastifyInstance } from 'fastify';
 import type { Logger } from 'pino';
 import type { DirectAttempts } from './attempts/direct-attempts.ts';
@@ -16,13 +19,10 @@ import type { HttpInterface } from './http/public-app.ts';
 import type { KeyUses } from './keys/key-uses.ts';
 import type { ManageKeys } from './keys/manage-keys.ts';
 import { CORE_MIGRATIONS } from './migrations.ts';
-import type { Fleet } from './nodes/fleet.ts';
 import type { WaitForJob } from './results/wait-for-job.ts';
 import type { Removal } from './retention/removal-steps.ts';
 import type { CallbackSecrets } from './secrets/secret-box.ts';
 import type { CoreSettings } from './settings.ts';
-import type { BlobStore } from './storage/blob-store.ts';
-import type { StorageKind } from './storage/storage-kind.ts';
 import type { Stores } from './stores.ts';
 import type { ImageUploads } from './submission/image-uploads.ts';
 import type { SubmitMatting } from './submission/submit-matting.ts';

@@ -6,6 +6,7 @@ import { migrate, SchemaError } from '@matting/database/migrate.ts';
 import { CONFIG_EXIT_CODE, ConfigError } from '@matting/program/config-error.ts';
 import type { Environment } from '@matting/program/env.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
+import { StorageConfigError } from '@matting/storage/open-storage.ts';
 import { Command, CommanderError } from 'commander';
 import { addAccountCommands, addBootstrapCommand } from './cli/account-commands.ts';
 import { wholeNumber } from './cli/arguments.ts';
@@ -19,7 +20,6 @@ import { addWebhookCommands } from './cli/webhook-commands.ts';
 import { loadConfig } from './config.ts';
 import { migrationsOf, type Package, secretsOf, storageKindsOf } from './package.ts';
 import { SecretsKeyError } from './secrets/secrets-key.ts';
-import { StorageConfigError } from './storage/open-storage.ts';
 
 const CORE_COMMANDS: readonly AddCommands[] = [
   addMigrateCommand,

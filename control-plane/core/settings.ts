@@ -19,11 +19,11 @@ import {
 import { readTlsSettings } from '@matting/program/tls/tls-settings.ts';
 import { readNodeTokens, TOKEN_FORM } from '@matting/program/tokens.ts';
 import { SELECTABLE_NAME } from '@matting/proto/contract/selectable-names.ts';
+import { readStorage } from '@matting/storage/open-storage.ts';
+import type { StorageKind } from '@matting/storage/storage-kind.ts';
 import { QUEUE_MEGAPIXELS_MAX } from './jobs/queue-bound.ts';
 import { JOB_RETENTION_DAYS_MAX, JOB_RETENTION_DAYS_MIN } from './retention/retention.ts';
 import { parseSecretsKey } from './secrets/secrets-key.ts';
-import { readStorage } from './storage/open-storage.ts';
-import type { StorageKind } from './storage/storage-kind.ts';
 import {
   isWebhookSchedule,
   WEBHOOK_SCHEDULE_MS,

@@ -5,6 +5,8 @@ import { type Database, type Db, transact } from '@matting/database/database.ts'
 import { databaseErrorKind } from '@matting/database/engines.ts';
 import { memberClocks } from '@matting/database/member-clocks.ts';
 import { requireWritable } from '@matting/database/probe.ts';
+import { createNodeStore } from '@matting/nodes/node-store.ts';
+import { createSightingStore } from '@matting/nodes/sighting-store.ts';
 import { createAccountStore, insertAccount, requireName } from './accounts/account-store.ts';
 import { createAuditStore } from './accounts/audit.ts';
 import { batchReading } from './jobs/batch.ts';
@@ -15,8 +17,6 @@ import { batchCancellation } from './keys/cancel-batches.ts';
 import { insertApiKey } from './keys/change-api-keys.ts';
 import { createLedgerStore } from './ledger/ledger-store.ts';
 import { enterOperatorEntry } from './ledger/ledger-writer.ts';
-import { createNodeStore } from './nodes/node-store.ts';
-import { createSightingStore } from './nodes/sighting-store.ts';
 import { createRateQuotaStore } from './rates/rate-limits.ts';
 import { createLostResultStore } from './results/lost-result-store.ts';
 import { createSweepStore } from './retention/sweep-store.ts';

@@ -153,7 +153,7 @@ export interface JobsTable {
   result_sha256: string | null;
   /** JSON of what the node saw. */
   result_sight: string | null;
-  /** JSON of JobModel[]; null: none yet, or an earlier version made the result. */
+  /** JSON of UsedModel[]; null: none yet, or an earlier version made the result. */
   result_models: string | null;
   /** The size is of the blob beside result_blob; null: there is none. */
   result_thumbnail_bytes: number | null;
@@ -316,22 +316,6 @@ interface AuditEntriesTable {
   value_after: string | null;
 }
 
-interface NodesTable {
-  node_id: string;
-  boot_id: string;
-  address: string;
-  /** An empty text means that there is none. */
-  http_address: string;
-  version: string;
-  registered_at: number;
-  heartbeat_at: number;
-  lease_expires_at: number;
-  /** 0 or 1; the operator's, kept over restarts of the node. */
-  draining: number;
-  /** JSON: `StoredModels` in core/nodes/node-store.ts. */
-  models: string | null;
-}
-
 /** The table has at most one row, which only the right secrets key can open. */
 interface SecretsCanaryTable {
   id: string;
@@ -358,15 +342,6 @@ interface SweepsTable {
   look_after_id: string | null;
 }
 
-/** A row a replica: what it sees of the nodes (core/nodes/sighting-store.ts). */
-interface SightingsTable {
-  replica: string;
-  /** JSON: `StoredNode` of each. */
-  nodes: string;
-  noted_at: number;
-  expires_at: number;
-}
-
 declare module '@matting/database/database.ts' {
   interface Schema {
     accounts: AccountsTable;
@@ -381,9 +356,7 @@ declare module '@matting/database/database.ts' {
     outbox: OutboxTable;
     rate_quotas: RateQuotasTable;
     audit_entries: AuditEntriesTable;
-    nodes: NodesTable;
     sweeps: SweepsTable;
     secrets_canary: SecretsCanaryTable;
-    sightings: SightingsTable;
   }
 }

@@ -1,6 +1,6 @@
 /** Buckets as a storage, by `s3://bucket/prefix`, and bytes that go straight between it and nodes. */
 import type { Package } from '@matting/core/package.ts';
-import type { StorageKind } from '@matting/core/storage/storage.ts';
+import type { StorageKind } from '@matting/storage/storage-kind.ts';
 import { describeBucketError } from './bucket/bucket-error.ts';
 import { BucketUrlError, bucketLifecycle, parseBucketUrl } from './bucket/bucket-url.ts';
 

@@ -18,16 +18,16 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { OPEN_STATES } from '@matting/core/jobs/jobs.ts';
-import { absoluteStorage } from '@matting/core/storage/storage.ts';
 import { firstOf } from '@matting/core/test/families.ts';
 import { fundedAccount, newJob, storesOn } from '@matting/core/test/fixtures.ts';
 import { until } from '@matting/core/test/harness.ts';
 import { Receiver } from '@matting/core/test/receiver.ts';
-import type { Exchange } from '@matting/core/test/scripted-exchange.ts';
 import type { Env } from '@matting/core/test/support/cli.ts';
 import { type Caller, pictureBody } from '@matting/core/test/support/replicas.ts';
 import { pngHeader } from '@matting/core/test/support/test-app.ts';
 import { openDatabase } from '@matting/database/connect.ts';
+import type { Exchange } from '@matting/nodes/test/scripted-exchange.ts';
+import { absoluteStorage } from '@matting/storage/open-storage.ts';
 import { at } from '@matting/test-support/at.ts';
 import {
   createTestDatabase,

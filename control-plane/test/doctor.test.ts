@@ -8,8 +8,8 @@ import path from 'node:path';
 import { SecretBox } from '@matting/core/secrets/secrets.ts';
 import { claimed, newJob, submitted } from '@matting/core/test/fixtures.ts';
 import { until } from '@matting/core/test/harness.ts';
-import { TEST_TOKEN } from '@matting/core/test/scripted-node.ts';
 import type { Env } from '@matting/core/test/support/cli.ts';
+import { TEST_TOKEN } from '@matting/nodes/test/scripted-node.ts';
 import type { Finding } from '@matting/program/doctor/findings.ts';
 import {
   createTestDatabase,

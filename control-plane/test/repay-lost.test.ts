@@ -14,7 +14,7 @@ import {
   resultOf,
   running,
 } from '@matting/core/test/fixtures.ts';
-import { openDirectoryBlobStore } from '@matting/core/test/internals.ts';
+import { openDirectoryBlobStore } from '@matting/storage/directory-store.ts';
 import ava from 'ava';
 import { onStores } from './every-store.ts';
 import { runCli } from './programs.ts';

@@ -10,11 +10,12 @@ import {
   ListObjectsV2Command,
   PutBucketLifecycleConfigurationCommand,
 } from '@aws-sdk/client-s3';
-import { get, list, put } from '@matting/core/test/blob-store.contract.ts';
-import { joinBlobStores, openDirectoryBlobStore } from '@matting/core/test/internals.ts';
 import type { Env } from '@matting/core/test/support/cli.ts';
 import { openStorage } from '@matting/object-storage/test/open-storage.ts';
 import { moveBlobs } from '@matting/operations/storage/storage-commands.ts';
+import { openDirectoryBlobStore } from '@matting/storage/directory-store.ts';
+import { joinBlobStores } from '@matting/storage/open-storage.ts';
+import { get, list, put } from '@matting/storage/test/blob-store.contract.ts';
 import { groupIf } from '@matting/test-support/database.ts';
 import { type Fault, FaultProxy } from '@matting/test-support/object-storage/fault-proxy.ts';
 import {

@@ -9,7 +9,7 @@ import path from 'node:path';
 const PROGRAM = 'control-plane';
 const LIST = `${PROGRAM}/packages.ts`;
 /** Without them it is no control plane. */
-const NEEDED = new Set(['core', 'database', 'http']);
+const NEEDED = new Set(['core', 'database', 'http', 'nodes', 'storage']);
 
 const [root = '', ...names] = process.argv.slice(2);
 for (const name of names) takeAway(name);

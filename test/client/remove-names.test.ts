@@ -2,7 +2,7 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import ava from 'ava';
-import { cutOutOf } from '../../control-plane/core/test/scripted-exchange.ts';
+import { cutOutOf } from '../../control-plane/nodes/test/scripted-exchange.ts';
 import { onFoldingDisk } from './folding-disk.ts';
 import { picture, useRemoveCommand } from './remove-command.ts';
 

@@ -7,10 +7,10 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
-import { ABILITIES } from '@matting/core/test/nodes-seen.ts';
 import { BASE_URL, pngHeader } from '@matting/core/test/support/test-app.ts';
 import type { Answered } from '@matting/http/answer-log.ts';
 import { FORM_TYPE, formOf, imagePart } from '@matting/http/test/forms.ts';
+import { ABILITIES } from '@matting/nodes/test/nodes-seen.ts';
 import { createSecret } from '@matting/portal/session/secret.ts';
 import { type SignedInBrowser, signIn } from '@matting/portal/test/signed-in-browser.ts';
 import { CAPABILITIES } from '@matting/proto/contract/capabilities.ts';

@@ -4,8 +4,8 @@ import test from 'ava';
 import { admittedMegapixels, canDo, needsOf } from '../../control-plane/core/dispatch/job-needs.ts';
 import type { JobInput } from '../../control-plane/core/jobs/job-request.ts';
 import { sizeOf } from '../../control-plane/core/jobs/job-request.ts';
-import type { MatteCall } from '../../control-plane/core/nodes/matte-client-call.ts';
-import { headerMessage } from '../../control-plane/core/nodes/matte-client-call.ts';
+import type { MatteCall } from '../../control-plane/nodes/matte-client-call.ts';
+import { headerMessage } from '../../control-plane/nodes/matte-client-call.ts';
 import { costOf } from '../../inference-node/serving/grpc/matte-handler.ts';
 import {
   checkMatteHeader,

@@ -2,8 +2,8 @@
 import assert from 'node:assert/strict';
 import type { ExecutionContext } from 'ava';
 import { assertBalanced } from '../../control-plane/core/test/fixtures.ts';
-import { cutOutOf } from '../../control-plane/core/test/scripted-exchange.ts';
 import { type Caller, pictureBody } from '../../control-plane/core/test/support/replicas.ts';
+import { cutOutOf } from '../../control-plane/nodes/test/scripted-exchange.ts';
 import { Replicas } from '../../control-plane/test/programs.ts';
 import { ContractError } from '../../proto/contract/errors.ts';
 import { THIS_VERSION } from '../fleet/installed-version.ts';

@@ -2,9 +2,9 @@
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { sql } from 'kysely';
-import type { BlobStore } from '../../control-plane/core/storage/blob-store.ts';
 import { openDatabase } from '../../control-plane/database/connect.ts';
 import { openStorage } from '../../control-plane/object-storage/test/open-storage.ts';
+import type { BlobStore } from '../../control-plane/storage/blob-store.ts';
 import { SILENT_LOG } from '../support/database.ts';
 import { urlOfPort } from '../support/databases/cluster.ts';
 import { GaleraCluster } from '../support/databases/galera-cluster.ts';

@@ -171,7 +171,7 @@ const NIGHTLY: readonly Suite[] = [
     files: ['**/*.storage.ts'],
     covers: [
       'control-plane/object-storage',
-      'control-plane/core/storage',
+      'control-plane/storage',
       'inference-node/serving/direct',
       'test/support/object-storage',
       '**/*.storage.ts',

@@ -125,26 +125,26 @@ RESERVE | where(TAKEN | refuses at the bound in flight, before it looks at credi
 control-plane/core/ledger/ledger-writer.ts by control-plane/core/ledger/ledger.test.ts: the ledger on sqlite
 enterOperatorEntry | 'revoke' | revokes all of it or nothing, never below zero available
 RESERVE | '<', | reserves a credit of each job in flight, up to the bound and no further
-control-plane/core/nodes/attempt-outcome.ts by control-plane/core/attempts/refused-attempts.test.ts
+control-plane/nodes/attempt-outcome.ts by control-plane/core/attempts/refused-attempts.test.ts
 kindBefore | === 'INVALID | a request that nodes reject › is tried once more on the only node
 kindBefore | && !isBare | a node that fails before it admits › fails the job after two attempts, which may be sent again
-control-plane/core/nodes/attempt-outcome.ts by control-plane/core/nodes/verdict.test.ts
+control-plane/nodes/attempt-outcome.ts by control-plane/nodes/verdict.test.ts
 verdictOn | return ofOther | engines of a model that a job names say nothing of the node, all else does
-control-plane/core/nodes/attempt-outcome.ts by control-plane/test/compose/replicas.test.ts
+control-plane/nodes/attempt-outcome.ts by control-plane/test/compose/replicas.test.ts
 outcomeOf | || about | two replicas on sqlite › remove.bg › takes a region that the node finds empty for the request’s fault, and asks no other
-control-plane/core/nodes/fleet.ts by control-plane/core/models/dispatched.test.ts
+control-plane/nodes/fleet.ts by control-plane/core/models/dispatched.test.ts
 #countSums | ofStandingSum | a node with another sum than most gets no job of that name
-control-plane/core/nodes/matte-client-call.ts by control-plane/core/attempts/attempts.test.ts
+control-plane/nodes/matte-client-call.ts by control-plane/core/attempts/attempts.test.ts
 requireFinished | if (isSame | an incomplete answer › that lacks a step is dropped
-control-plane/core/nodes/matte-client-call.ts by control-plane/core/attempts/thumbnails.test.ts
+control-plane/nodes/matte-client-call.ts by control-plane/core/attempts/thumbnails.test.ts
 isThumbnail | && length | a thumbnail › is left out if the node sends too many bytes of it, and the job succeeds
-control-plane/core/nodes/matte-client-call.ts by control-plane/core/models/dispatched.test.ts
+control-plane/nodes/matte-client-call.ts by control-plane/core/models/dispatched.test.ts
 headerMessage | selectableSha256 | the header names the request’s plan or model with its checksum, or nothing
-control-plane/core/nodes/matte-client-call.ts by control-plane/core/nodes/node-client.test.ts
+control-plane/nodes/matte-client-call.ts by control-plane/nodes/node-client.test.ts
 #requirePlaced | if (wrong | a direct call › whose result differs from the stored one is the node's fault
-control-plane/core/nodes/node-view.ts by control-plane/core/dispatch/model-costs.test.ts
+control-plane/nodes/node-view.ts by control-plane/core/dispatch/model-costs.test.ts
 end | !== undefined) { | a job that names a model › that is refused keeps its model away until the next report, and nothing else
-control-plane/core/nodes/node-view.ts by control-plane/core/dispatch/pick-node.test.ts
+control-plane/nodes/node-view.ts by control-plane/core/dispatch/pick-node.test.ts
 end | === 'for-all' | a node that refused › for want of memory gets smaller images at once, and no image as large before its next report
 control-plane/core/open-resources.ts by control-plane/core/webhooks/callbacks.test.ts
 renderOutboxBody | sealText | a job shows its callback in every state, the notification does not
@@ -180,7 +180,7 @@ control-plane/core/retention/unsettled-jobs.ts by control-plane/core/jobs/settle
 settle | && job | a step of a job's end on sqlite › is done later, once, however many replicas sweep at once
 control-plane/core/secrets/secret-box.ts by control-plane/core/secrets/sealed.test.ts
 sealTextByAll | map( | the token of a result › is shown by every replica at every step of a change of the key
-control-plane/core/storage/directory-store.ts by control-plane/core/storage/directories.test.ts
+control-plane/storage/directory-store.ts by control-plane/storage/directories.test.ts
 openRead | await this | a directory that is gone, as that of a disk that is not mounted › says nothing of its files
 control-plane/core/submission/acceptance-gate.ts by control-plane/core/submission/submission.test.ts
 requireAble | !== undefined | nodes’ abilities › an output format, a picture and a size that no node takes each have a code

@@ -45,7 +45,7 @@ gatherChunks | over = chunks | a body in tiny chunks › ends the connection of 
 program/ports/chunked-bodies.ts by program/ports/test/chunked-bodies.test.ts
 gatherChunks | if (over) return | more chunks of 1 than bytes are worth end the connection, once
 gatherChunks | < request | a body that nobody reads yet is not gathered without end
-program/ports/grpc-guard.ts by control-plane/core/nodes/registry-server.test.ts
+program/ports/grpc-guard.ts by control-plane/core/test/registry-server.test.ts
 #opened | if (this.#strangers > this | a connection to the registry › without the token keeps no node out
 program/ports/grpc-guard.ts by inference-node/serving/grpc/strangers.test.ts
 watch | initialWindowSize | a call with a wrong token › that sends its file at once hears why, in messages of a megabyte

@@ -7,7 +7,6 @@ import { monitorEventLoopDelay } from 'node:perf_hooks';
 import ava, { type ExecutionContext } from 'ava';
 import { sql } from 'kysely';
 import { Sweeper } from '../../control-plane/core/retention/sweep.ts';
-import { openDirectoryBlobStore } from '../../control-plane/core/storage/directory-store.ts';
 import type { Stores } from '../../control-plane/core/stores.ts';
 import { CORE_SUITE } from '../../control-plane/core/test/core-suite.ts';
 import { excessOf, soundOn, TABLES } from '../../control-plane/core/test/exercise.ts';
@@ -20,6 +19,7 @@ import {
   fillLargeUsage,
 } from '../../control-plane/portal/test/large-tables.ts';
 import { PORTAL_SUITE } from '../../control-plane/portal/test/methods/portal-suite.ts';
+import { openDirectoryBlobStore } from '../../control-plane/storage/directory-store.ts';
 import { series, storesOn } from '../../control-plane/test/every-store.ts';
 import { createTestDatabase, skipReason, type TestDatabase } from '../support/database.ts';
 import {

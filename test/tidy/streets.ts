@@ -13,9 +13,9 @@ export const STREETS: readonly Streets[] = [
   {
     folder: 'control-plane/core',
     order: [
-      'migrations secrets storage rates',
+      'migrations secrets rates',
       'jobs accounts ledger keys',
-      'models nodes fetching',
+      'models fetching',
       'results webhooks transactions',
       'attempts dispatch submission',
       'retention settings.ts stores.ts',

@@ -3,6 +3,12 @@ import assert from 'node:assert/strict';
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import { Readable } from 'node:stream';
 import { isDeepStrictEqual } from 'node:util';
+import {
+  cutOutAfter,
+  cutOutOf,
+  inTurn,
+  type Script,
+} from '@matting/nodes/test/scripted-exchange.ts';
 import { CAPABILITIES } from '@matting/proto/contract/capabilities.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { InputFormat } from '@matting/proto/contract/formats.ts';
@@ -14,10 +20,10 @@ import {
   type ResultHeader,
   ResultKind,
 } from '@matting/proto/gen/matting/v1/matte_service.ts';
+import type { BlobStore } from '@matting/storage/blob-store.ts';
+import { put } from '@matting/storage/test/blob-store.contract.ts';
 import ava from 'ava';
 import { backgroundBlob, hintsBlob } from '../jobs/blob-names.ts';
-import type { BlobStore } from '../storage/blob-store.ts';
-import { put } from '../test/blob-store.contract.ts';
 import { WITH_PICTURE } from '../test/fixtures.ts';
 import {
   aborted,
@@ -27,7 +33,6 @@ import {
   until,
   useHarness,
 } from '../test/harness.ts';
-import { cutOutAfter, cutOutOf, inTurn, type Script } from '../test/scripted-exchange.ts';
 import type { NewJob } from '../transactions/job-submission.ts';
 import type { SourceFetcher } from './downloads.ts';
 

@@ -11,9 +11,11 @@
  * Every write carries the fence, and a write that is refused loses the lease.
  */
 
+import type { MatteResult } from '@matting/nodes/attempt-outcome.ts';
 import { describeSpan, traced } from '@matting/program/tracing/active-span.ts';
 import { settledWithin } from '@matting/program/waiting.ts';
 import { timesByStage } from '@matting/proto/contract/stages.ts';
+import { type BlobStore, writeBlob } from '@matting/storage/blob-store.ts';
 import type { Logger } from 'pino';
 import { matteBlob, thumbnailBlob } from '../jobs/blob-names.ts';
 import type { Job } from '../jobs/job.ts';
@@ -23,8 +25,6 @@ import type { JobInput } from '../jobs/job-request.ts';
 import type { JobStore } from '../jobs/job-store.ts';
 import { type Claim, failureDue, type LeaseTiming } from '../jobs/lease-rules.ts';
 import type { JobLeases } from '../jobs/leases.ts';
-import type { MatteResult } from '../nodes/attempt-outcome.ts';
-import { type BlobStore, writeBlob } from '../storage/blob-store.ts';
 import type { JobCompletion } from '../transactions/job-completion.ts';
 import { HeldLease } from './held-lease.ts';
 import type { JobObserver } from './job-observer.ts';

@@ -1,10 +1,11 @@
 /** The files of a family under attempts: what a node sends and gets, and who removes what. */
+
+import { cutOutOf, type Script } from '@matting/nodes/test/scripted-exchange.ts';
+import { get } from '@matting/storage/test/blob-store.contract.ts';
 import ava from 'ava';
 import { matteBlob } from '../jobs/blob-names.ts';
 import type { Job } from '../jobs/job.ts';
-import { get } from '../test/blob-store.contract.ts';
 import { useHarness } from '../test/harness.ts';
-import { cutOutOf, type Script } from '../test/scripted-exchange.ts';
 
 const test = ava.serial;
 

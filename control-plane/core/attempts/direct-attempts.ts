@@ -1,7 +1,8 @@
 /** Attempts whose files go straight between node and storage, as runs of jobs know them. */
+
+import type { DirectTransfer } from '@matting/nodes/matte-client-call.ts';
+import type { Offer } from '@matting/nodes/node-link.ts';
 import type { OutputFormat } from '@matting/proto/contract/formats.ts';
-import type { DirectTransfer } from '../nodes/matte-client-call.ts';
-import type { Offer } from '../nodes/node-link.ts';
 import type { ResultBlob } from './result-blob.ts';
 
 export type DirectNode = Pick<Offer, 'bootId' | 'directOrigins'>;

@@ -5,11 +5,11 @@
 
 import { SharedSlots, type SlotLimits } from '@matting/http/outgoing/shared-slots.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
+import type { BlobStore, BlobWriter } from '@matting/storage/blob-store.ts';
 import type { ImageFetcher } from '../fetching/fetch-image.ts';
 import type { QueueJob } from '../jobs/job.ts';
 import type { JobFailure } from '../jobs/job-outcome.ts';
 import type { JobInput } from '../jobs/job-request.ts';
-import type { BlobStore, BlobWriter } from '../storage/blob-store.ts';
 
 /** An account by itself downloads 32 at once, 16 from one host. */
 const DOWNLOAD_LIMITS: SlotLimits = {

@@ -1,9 +1,9 @@
 /** Observers count what happens to jobs. No label ever holds an identifier. */
 
+import type { AttemptOutcome } from '@matting/nodes/attempt-outcome.ts';
 import type { ErrorCode } from '@matting/proto/contract/errors.ts';
 import type { JobClass } from '../jobs/job.ts';
 import type { JobFailure } from '../jobs/job-outcome.ts';
-import type { AttemptOutcome } from '../nodes/attempt-outcome.ts';
 
 export const FETCH_OUTCOMES = ['stored', 'failed', 'aborted'] as const;
 type FetchOutcome = (typeof FETCH_OUTCOMES)[number];

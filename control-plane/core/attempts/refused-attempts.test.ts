@@ -1,5 +1,8 @@
 /** Refusals before Admitted: some pass by waiting, others end the job. */
 import { isDeepStrictEqual } from 'node:util';
+import { type DirectTransfer, headerMessage } from '@matting/nodes/matte-client-call.ts';
+import { inTurn, type Script } from '@matting/nodes/test/scripted-exchange.ts';
+import { callOf, type ScriptedNode } from '@matting/nodes/test/scripted-node.ts';
 import { CAPABILITIES, capabilitiesOfHints } from '@matting/proto/contract/capabilities.ts';
 import type { ErrorCode } from '@matting/proto/contract/errors.ts';
 import type { Finishing } from '@matting/proto/contract/finishing.ts';
@@ -11,10 +14,7 @@ import {
 } from '@matting/proto/contract/limits.ts';
 import { MatteRequest } from '@matting/proto/gen/matting/v1/matte_service.ts';
 import ava from 'ava';
-import { type DirectTransfer, headerMessage } from '../nodes/matte-client-call.ts';
 import { failureOf, until, useHarness } from '../test/harness.ts';
-import { inTurn, type Script } from '../test/scripted-exchange.ts';
-import { callOf, type ScriptedNode } from '../test/scripted-node.ts';
 
 const test = ava.serial;
 

@@ -1,7 +1,7 @@
 /** An attempt's result goes into this blob while it comes in, until it is committed or removed. */
-import type { MatteResult } from '../nodes/attempt-outcome.ts';
-import type { ResultSink } from '../nodes/matte-client-call.ts';
-import type { BlobStore, BlobWriter, StoredBlob } from '../storage/blob-store.ts';
+import type { MatteResult } from '@matting/nodes/attempt-outcome.ts';
+import type { ResultSink } from '@matting/nodes/matte-client-call.ts';
+import type { BlobStore, BlobWriter, StoredBlob } from '@matting/storage/blob-store.ts';
 
 export interface ResultBlob {
   readonly blob: string;

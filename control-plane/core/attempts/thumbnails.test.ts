@@ -1,11 +1,12 @@
 /** A node's thumbnail lies beside its result, or nowhere, and never costs the job. */
+
+import type { Script } from '@matting/nodes/test/scripted-exchange.ts';
 import { THUMBNAIL_BYTES_MAX } from '@matting/proto/contract/limits.ts';
+import type { BlobStore } from '@matting/storage/blob-store.ts';
+import { get } from '@matting/storage/test/blob-store.contract.ts';
 import ava from 'ava';
 import { thumbnailBlob } from '../jobs/blob-names.ts';
-import type { BlobStore } from '../storage/blob-store.ts';
-import { get } from '../test/blob-store.contract.ts';
 import { failureOf, useHarness } from '../test/harness.ts';
-import type { Script } from '../test/scripted-exchange.ts';
 
 const test = ava.serial;
 

@@ -4,6 +4,7 @@ import { openCurrentDatabase, openDatabase } from '@matting/database/connect.ts'
 import type { Database, StoreLog } from '@matting/database/database.ts';
 import type { MigrationSeries } from '@matting/database/migrate.ts';
 import type { Environment } from '@matting/program/env.ts';
+import type { StorageKind } from '@matting/storage/storage-kind.ts';
 import type { Command } from 'commander';
 import { CallbackSecrets, mailBody, SecretBox } from '../secrets/secret-box.ts';
 import {
@@ -12,7 +13,6 @@ import {
   requireSameSecretsKey,
 } from '../secrets/secrets-key.ts';
 import { type CoreSettings, loadDatabaseConfig, loadKeyConfig } from '../settings.ts';
-import type { StorageKind } from '../storage/storage-kind.ts';
 import { createStores, type StoresWithoutEnds } from '../stores.ts';
 
 export class CommandError extends Error {

@@ -1,11 +1,15 @@
 /** `credits grant|revoke|show|check|repay-lost`. */
 import { randomUUID } from 'node:crypto';
+import {
+  missingOfStorage,
+  openStorages,
+  openStorageToRead,
+} from '@matting/storage/open-storage.ts';
 import type { Command } from 'commander';
 import { requireAccount } from '../operator/operate-accounts.ts';
 import { OperateCredits } from '../operator/operate-credits.ts';
 import { NewestMissingError, repayLost as repayAll } from '../results/repay-lost.ts';
 import { loadStorageConfig } from '../settings.ts';
-import { missingOfStorage, openStorages, openStorageToRead } from '../storage/open-storage.ts';
 import { parseCredits, parseReference } from './arguments.ts';
 import { type CliContext, CommandError } from './context.ts';
 

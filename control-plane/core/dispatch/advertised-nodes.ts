@@ -1,7 +1,7 @@
 /** The nodes that were routable lately, by which a request is refused before it is a job. */
 
-import type { Selectables } from '../models/selectable.ts';
-import type { NodeAbility } from '../nodes/node-view.ts';
+import type { NodeAbility } from '@matting/nodes/node-view.ts';
+import type { Selectables } from '@matting/nodes/selectable.ts';
 
 const LOOKS_IN_GRACE = 60;
 

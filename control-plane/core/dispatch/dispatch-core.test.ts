@@ -1,9 +1,9 @@
+import { NodeView, type Reservation } from '@matting/nodes/node-view.ts';
+import { ABILITIES, modelsSeen, REPORT, saidModel } from '@matting/nodes/test/nodes-seen.ts';
 import type { OutputFormat } from '@matting/proto/contract/formats.ts';
 import ava from 'ava';
 import { UNPAID } from '../jobs/job.ts';
 import { type JobLane, queuePositionMs } from '../jobs/lanes.ts';
-import { NodeView, type Reservation } from '../nodes/node-view.ts';
-import { ABILITIES, modelsSeen, REPORT, saidModel } from '../test/nodes-seen.ts';
 import { DispatchCore, LIST_MAX, type QueuedJob, type Step } from './dispatch-core.ts';
 import { JobMemories } from './job-memories.ts';
 

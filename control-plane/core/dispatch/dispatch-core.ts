@@ -7,13 +7,13 @@
  * `place`.
  */
 
+import type { NodeSnapshot } from '@matting/nodes/node-view.ts';
 import type { RunEnd } from '../attempts/claimed-job.ts';
 import { isUnpaid, needsDownload, type QueueJob } from '../jobs/job.ts';
 import type { JobFailure } from '../jobs/job-outcome.ts';
 import type { JobInput } from '../jobs/job-request.ts';
 import type { JobLane, LaneRead } from '../jobs/lanes.ts';
 import { failureDue } from '../jobs/lease-rules.ts';
-import type { NodeSnapshot } from '../nodes/node-view.ts';
 import { isAged, orderJobs, type Shares, type WaitingJob } from './fair-order.ts';
 import { JobMemories } from './job-memories.ts';
 import { type AskedOfNode, admittedMegapixels, type JobNeeds, needsOf } from './job-needs.ts';

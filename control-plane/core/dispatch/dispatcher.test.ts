@@ -5,6 +5,7 @@ import {
   type Losing,
   openFaultySqlite,
 } from '@matting/database/test/faulty-database.ts';
+import { cutOutAfter, cutOutOf, type Script } from '@matting/nodes/test/scripted-exchange.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import ava, { type ExecutionContext } from 'ava';
 import type { ClaimableJob } from '../jobs/job-queue.ts';
@@ -12,7 +13,6 @@ import type { Claim } from '../jobs/lease-rules.ts';
 import type { Stores } from '../stores.ts';
 import { fundedCaller, storesOn } from '../test/fixtures.ts';
 import { aborted, failureOf, fetcherOf, until, useHarness } from '../test/harness.ts';
-import { cutOutAfter, cutOutOf, type Script } from '../test/scripted-exchange.ts';
 
 const test = ava.serial;
 

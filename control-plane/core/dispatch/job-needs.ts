@@ -3,6 +3,7 @@
  * that nodes use. Pure.
  */
 
+import type { NodeAbility } from '@matting/nodes/node-view.ts';
 import {
   type Capability,
   capabilitiesOfFinishing,
@@ -16,7 +17,6 @@ import { BACKGROUND_PIXELS_MAX } from '@matting/proto/contract/limits.ts';
 import { countedMegapixels } from '@matting/proto/contract/picture-memory.ts';
 import type { FamilyJob } from '../jobs/job-family.ts';
 import { type JobBackground, type JobInput, sizeOf } from '../jobs/job-request.ts';
-import type { NodeAbility } from '../nodes/node-view.ts';
 
 export interface AskedNeeds {
   /** null: the image is not there yet. */

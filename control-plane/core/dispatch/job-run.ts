@@ -20,6 +20,9 @@
  * No transaction is open during a download or an attempt.
  */
 
+import { type AttemptOutcome, fullnessBy, verdictOn } from '@matting/nodes/attempt-outcome.ts';
+import type { MatteCall } from '@matting/nodes/matte-client-call.ts';
+import type { Offer } from '@matting/nodes/node-link.ts';
 import {
   asSpan,
   carrierOf,
@@ -33,6 +36,7 @@ import {
 } from '@matting/program/tracing/active-span.ts';
 import { ContractError, ERROR_CATALOGUE, type ErrorCode } from '@matting/proto/contract/errors.ts';
 import { frameRefusal } from '@matting/proto/contract/finishing/frame.ts';
+import type { BlobStore } from '@matting/storage/blob-store.ts';
 import {
   ClaimedJob,
   type ClaimedJobDependencies,
@@ -53,10 +57,6 @@ import type { ClaimableJob } from '../jobs/job-queue.ts';
 import { type JobInput, type JobRequest, sizeOf } from '../jobs/job-request.ts';
 import type { JobStore } from '../jobs/job-store.ts';
 import { failureDue, JOB_MS_MAX, LEASE_TIMING } from '../jobs/lease-rules.ts';
-import { type AttemptOutcome, fullnessBy, verdictOn } from '../nodes/attempt-outcome.ts';
-import type { MatteCall } from '../nodes/matte-client-call.ts';
-import type { Offer } from '../nodes/node-link.ts';
-import type { BlobStore } from '../storage/blob-store.ts';
 import type { JobCompletion } from '../transactions/job-completion.ts';
 import type { Placed } from './dispatch-core.ts';
 import type { JobMemories } from './job-memories.ts';

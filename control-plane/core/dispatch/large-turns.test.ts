@@ -1,5 +1,5 @@
+import { snapshotWith } from '@matting/nodes/test/nodes-seen.ts';
 import test from 'ava';
-import { snapshotWith } from '../test/nodes-seen.ts';
 import { LargeTurns } from './large-turns.ts';
 
 const TURN_PAUSE_MS = 10_000;

@@ -10,7 +10,7 @@
  * ones cannot keep them out either.
  */
 
-import type { NodeSnapshot } from '../nodes/node-view.ts';
+import type { NodeSnapshot } from '@matting/nodes/node-view.ts';
 import type { JobNeeds } from './job-needs.ts';
 import { hasRoomFor, nodeShortOfMemory } from './pick-node.ts';
 

@@ -1,7 +1,6 @@
 /** The node that gets a job which names a model. */
 import assert from 'node:assert/strict';
-import ava from 'ava';
-import { type NodeSnapshot, NodeView } from '../nodes/node-view.ts';
+import { type NodeSnapshot, NodeView } from '@matting/nodes/node-view.ts';
 import {
   ABILITIES,
   modelsSeen,
@@ -9,7 +8,8 @@ import {
   saidModel,
   saidPlan,
   snapshotWith,
-} from '../test/nodes-seen.ts';
+} from '@matting/nodes/test/nodes-seen.ts';
+import ava from 'ava';
 import type { JobNeeds } from './job-needs.ts';
 import { pickNode } from './pick-node.ts';
 

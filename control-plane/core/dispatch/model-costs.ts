@@ -9,7 +9,7 @@
  *   one at least: images without a name find room however many of the others wait.
  */
 
-import type { ModelLoad, NodeAbility } from '../nodes/node-view.ts';
+import type { ModelLoad, NodeAbility } from '@matting/nodes/node-view.ts';
 import type { JobNeeds } from './job-needs.ts';
 
 const OTHERS_SHARE = 0.5;

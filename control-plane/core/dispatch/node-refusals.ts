@@ -1,5 +1,6 @@
 /** Why none of the nodes can do a job, in the words of the request's own field (docs/rest.md). */
 
+import type { NodeAbility } from '@matting/nodes/node-view.ts';
 import { fieldOfCapability } from '@matting/proto/contract/capabilities.ts';
 import {
   ContractError,
@@ -9,7 +10,6 @@ import {
 import { enlargingField } from '@matting/proto/contract/finishing/frame.ts';
 import type { InputFormat } from '@matting/proto/contract/formats.ts';
 import { IMAGE_PIXELS_MAX } from '@matting/proto/contract/limits.ts';
-import type { NodeAbility } from '../nodes/node-view.ts';
 import {
   type AskedNeeds,
   SHORTFALLS,

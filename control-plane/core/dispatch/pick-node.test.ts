@@ -1,13 +1,13 @@
 /** The policy by its properties, whatever the fleet and the queue look like. */
 
 import assert from 'node:assert/strict';
+import { isProven, judged, NEW_NODE, type NodeTrust } from '@matting/nodes/node-trust.ts';
+import { type NodeAbility, type NodeSnapshot, NodeView } from '@matting/nodes/node-view.ts';
+import { ABILITIES, REPORT as IDLE, snapshotWith } from '@matting/nodes/test/nodes-seen.ts';
 import { CAPABILITIES } from '@matting/proto/contract/capabilities.ts';
 import { type Finishing, NO_MARGINS } from '@matting/proto/contract/finishing.ts';
 import { fc, holds } from '@matting/test-support/property-tests.ts';
 import ava from 'ava';
-import { isProven, judged, NEW_NODE, type NodeTrust } from '../nodes/node-trust.ts';
-import { type NodeAbility, type NodeSnapshot, NodeView } from '../nodes/node-view.ts';
-import { ABILITIES, REPORT as IDLE, snapshotWith } from '../test/nodes-seen.ts';
 import { AdvertisedNodes } from './advertised-nodes.ts';
 import {
   type AskedOfNode,

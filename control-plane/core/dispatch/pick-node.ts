@@ -13,8 +13,8 @@
  *   grown since (after the probes of Ousterhout et al., "Sparrow", 2013).
  */
 
+import type { NodeSnapshot } from '@matting/nodes/node-view.ts';
 import { IMAGE_PIXELS_MAX } from '@matting/proto/contract/limits.ts';
-import type { NodeSnapshot } from '../nodes/node-view.ts';
 import { admittedMegapixels, canDo, canSurelyDo, type JobNeeds } from './job-needs.ts';
 import { costsAt, hasPlaceForOthers, isOther, loadWait } from './model-costs.ts';
 

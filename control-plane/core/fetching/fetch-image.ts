@@ -7,6 +7,7 @@ import {
 } from '@matting/http/outgoing/guarded-fetch.ts';
 import { ForbiddenUrlError } from '@matting/http/outgoing/outgoing-url.ts';
 import { ContractError, invalidParameter } from '@matting/proto/contract/errors.ts';
+import type { BlobWriter } from '@matting/storage/blob-store.ts';
 import {
   BACKGROUND_IMAGE,
   type ImageRole,
@@ -15,7 +16,6 @@ import {
   requireAcceptableImage,
   SEND_ITSELF,
 } from '../jobs/acceptable-image.ts';
-import type { BlobWriter } from '../storage/blob-store.ts';
 
 interface FetchImageOptions {
   readonly accountId: string;

@@ -11,9 +11,9 @@ import { OutgoingGuard } from '@matting/http/outgoing/outgoing-guard.ts';
 import { openRawSource, openSource } from '@matting/http/test/loopback-source.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { IMAGE_BYTES_MAX } from '@matting/proto/contract/limits.ts';
+import type { BlobStore } from '@matting/storage/blob-store.ts';
+import { openDirectoryBlobStore } from '@matting/storage/directory-store.ts';
 import ava, { type ExecutionContext } from 'ava';
-import type { BlobStore } from '../storage/blob-store.ts';
-import { openDirectoryBlobStore } from '../storage/directory-store.ts';
 import { pngHeader } from '../test/support/test-app.ts';
 import { ImageFetcher } from './fetch-image.ts';
 

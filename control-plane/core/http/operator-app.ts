@@ -8,6 +8,7 @@ import { answeredCodeOf } from '@matting/http/error-handler.ts';
 import { checkRequests } from '@matting/http/request-checks.ts';
 import { headerValues } from '@matting/http/request-headers.ts';
 import { finishUnreadBody } from '@matting/http/unread-bodies.ts';
+import { type NodeProxyOptions, registerNodeProxy } from '@matting/nodes/node-proxy.ts';
 import { hostOf } from '@matting/program/ports/addresses.ts';
 import { guardHttpServer } from '@matting/program/ports/http-guard.ts';
 import { isOwnHost, isSentByService } from '@matting/program/ports/keyless.ts';
@@ -19,7 +20,6 @@ import type {
   FastifyRequest,
   onRequestHookHandler,
 } from 'fastify';
-import { type NodeProxyOptions, registerNodeProxy } from '../nodes/node-proxy.ts';
 import {
   ENDED_WITHIN_HOURS_DEFAULT,
   ENDED_WITHIN_HOURS_MAX,

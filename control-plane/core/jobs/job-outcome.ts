@@ -1,4 +1,5 @@
 /** The part of a job that its attempts leave: a result or a failure. */
+import type { UsedModel } from '@matting/nodes/attempt-outcome.ts';
 import type { ErrorCode } from '@matting/proto/contract/errors.ts';
 import type { Sight } from '@matting/proto/contract/finishing.ts';
 import type { OutputFormat } from '@matting/proto/contract/formats.ts';
@@ -16,16 +17,9 @@ export interface JobResult {
   readonly sha256: string;
   readonly sight: Sight | null;
   /** null: a version before this field made the result. */
-  readonly models: readonly JobModel[] | null;
+  readonly models: readonly UsedModel[] | null;
   /** null: there is none. */
   readonly thumbnailBytes: number | null;
-}
-
-/** The model took part in making a result. */
-export interface JobModel {
-  readonly name: string;
-  /** The role is the model's in its plan: subject, opinion, second_look, refine. */
-  readonly role: string;
 }
 
 export interface JobFailure {

@@ -3,6 +3,7 @@
 import { hash } from 'node:crypto';
 import type { Database, Db, Schema } from '@matting/database/database.ts';
 import { destinationOf } from '@matting/http/outgoing/outgoing-url.ts';
+import type { UsedModel } from '@matting/nodes/attempt-outcome.ts';
 import { type ErrorCode, isErrorCode } from '@matting/proto/contract/errors.ts';
 import type { Channels, Finishing, Sight } from '@matting/proto/contract/finishing.ts';
 import { INPUT_FORMATS, OUTPUT_FORMATS } from '@matting/proto/contract/formats.ts';
@@ -11,7 +12,7 @@ import { type Selectable, sql } from 'kysely';
 import type { Job, JobLease, QueueJob } from './job.ts';
 import { callbackFailureOf, type JobCallback } from './job-callback.ts';
 import type { JobCorrection, JobKept, StoredMatte } from './job-family.ts';
-import type { JobFailure, JobModel, JobResult, StageTimings } from './job-outcome.ts';
+import type { JobFailure, JobResult, StageTimings } from './job-outcome.ts';
 import type { JobBackground, JobInput, JobRequest } from './job-request.ts';
 
 type JobsTable = Schema['jobs'];
@@ -183,7 +184,7 @@ function resultFromRow(row: JobRow): JobResult | null {
 }
 
 function modelsFromRow({ result_models }: Pick<JobsTable, 'result_models'>): JobResult['models'] {
-  return jsonFrom<JobModel[]>(result_models);
+  return jsonFrom<UsedModel[]>(result_models);
 }
 
 export function resultColumns(result: JobResult) {

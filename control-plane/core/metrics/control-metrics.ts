@@ -3,23 +3,23 @@
  */
 
 import type { Answered } from '@matting/http/answer-log.ts';
+import { ATTEMPT_KINDS, type AttemptOutcome } from '@matting/nodes/attempt-outcome.ts';
+import { REFUSAL_CAUSES } from '@matting/nodes/registry-server.ts';
 import { everyOf, MetricSet } from '@matting/program/metric-set.ts';
 import { GUARD_CAUSES } from '@matting/program/ports/grpc-guard.ts';
 import { ENDED_CAUSES } from '@matting/program/ports/http-guard.ts';
 import { collectProcessMetrics } from '@matting/program/process-metrics.ts';
 import { SPAN_FATES } from '@matting/program/tracing/active-span.ts';
 import { ERROR_CATALOGUE, type ErrorCode } from '@matting/proto/contract/errors.ts';
-import { Gauge } from '@prometheus-io/client';
-import { FETCH_OUTCOMES, type JobEnding } from '../attempts/job-observer.ts';
-import { JOB_CLASSES } from '../jobs/job.ts';
-import { ATTEMPT_KINDS, type AttemptOutcome } from '../nodes/attempt-outcome.ts';
-import { REFUSAL_CAUSES } from '../nodes/registry-server.ts';
-import { LOSS_FINDERS } from '../results/lost-result-store.ts';
 import {
   STORAGE_OPERATIONS,
   STORAGE_OUTCOMES,
   type StorageRequestEnd,
-} from '../storage/storage-kind.ts';
+} from '@matting/storage/storage-kind.ts';
+import { Gauge } from '@prometheus-io/client';
+import { FETCH_OUTCOMES, type JobEnding } from '../attempts/job-observer.ts';
+import { JOB_CLASSES } from '../jobs/job.ts';
+import { LOSS_FINDERS } from '../results/lost-result-store.ts';
 import { WEBHOOK_ATTEMPT_OUTCOMES } from '../webhooks/send-webhooks.ts';
 
 /** The buckets reach from a small image on a GPU to a job at its limit of two hours. */

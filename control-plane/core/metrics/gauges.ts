@@ -1,13 +1,13 @@
 /** The core's gauges show these values, read at a scrape. */
 
+import type { FleetCounts } from '@matting/nodes/fleet.ts';
 import { type GaugeValues, type MetricSet, seconds } from '@matting/program/metric-set.ts';
 import type { CertificateEnd } from '@matting/program/tls/certificate-ends.ts';
+import type { StorageRoom } from '@matting/storage/blob-store.ts';
 import { READINESS_CAUSES, type Readiness } from '../http/readiness.ts';
 import type { QueuedWork } from '../jobs/job-queue.ts';
-import type { FleetCounts } from '../nodes/fleet.ts';
 import { WALK_INTERVAL_MS } from '../retention/orphan-walk.ts';
 import type { SweepBacklog } from '../retention/sweep-store.ts';
-import type { StorageRoom } from '../storage/blob-store.ts';
 import { waitingMegapixels } from './work-by-model.ts';
 
 interface QueueSources {

@@ -1,10 +1,11 @@
 /** Jobs that name a model on their way to nodes, over gRPC: whose they are, and what is told. */
+
+import { saidModel, saidPlan } from '@matting/nodes/test/nodes-seen.ts';
+import type { Exchange } from '@matting/nodes/test/scripted-exchange.ts';
 import type { ModelRun, SelectableModel } from '@matting/proto/gen/matting/v1/matte_service.ts';
 import ava from 'ava';
 import { OperateNodes } from '../operator/operate-nodes.ts';
 import { fetcherOf, until, useHarness } from '../test/harness.ts';
-import { saidModel, saidPlan } from '../test/nodes-seen.ts';
-import type { Exchange } from '../test/scripted-exchange.ts';
 
 const test = ava.serial;
 

@@ -3,10 +3,16 @@
  * the operator lists, or else the plan that nodes take where none is named; what nodes say of it is
  * remembered, so that a node that restarts takes no name away.
  */
+
+import {
+  commonDefault,
+  NO_SELECTABLES,
+  type Selectable,
+  type Selectables,
+} from '@matting/nodes/selectable.ts';
 import { ContractError, invalidParameter } from '@matting/proto/contract/errors.ts';
 import { SELECTABLE_NAME } from '@matting/proto/contract/selectable-names.ts';
 import type { KeyPolicy } from '../keys/key-policy.ts';
-import { commonDefault, NO_SELECTABLES, type Selectable, type Selectables } from './selectable.ts';
 
 /** A node offers these now. */
 interface OfferingNode {

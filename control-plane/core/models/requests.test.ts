@@ -1,9 +1,15 @@
 /** The field `model` and GET /v1/models, as callers meet them. */
 import { randomUUID } from 'node:crypto';
 import { FORM_TYPE, formOf, imagePart } from '@matting/http/test/forms.ts';
+import type { NodeAbility } from '@matting/nodes/node-view.ts';
+import {
+  ABILITIES,
+  modelsSeen,
+  saidModel,
+  saidPlan,
+  snapshotWith,
+} from '@matting/nodes/test/nodes-seen.ts';
 import ava, { type ExecutionContext } from 'ava';
-import type { NodeAbility } from '../nodes/node-view.ts';
-import { ABILITIES, modelsSeen, saidModel, saidPlan, snapshotWith } from '../test/nodes-seen.ts';
 import { ASYNC, assertRefused, SYNC } from '../test/refusals.ts';
 import {
   imageBody,

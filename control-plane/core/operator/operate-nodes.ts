@@ -1,11 +1,11 @@
 /** The operator's use cases on nodes: list them, drain and undrain one, find its HTTP endpoints. */
 
+import { type SeenMember, seenMembers } from '@matting/nodes/node-state.ts';
+import type { NodeMember, NodeStore } from '@matting/nodes/node-store.ts';
+import { standingSums } from '@matting/nodes/selectable.ts';
+import type { SightingStore, Sightings } from '@matting/nodes/sighting-store.ts';
 import { isoTime } from '@matting/program/iso-time.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
-import { standingSums } from '../models/selectable.ts';
-import { type SeenMember, seenMembers } from '../nodes/node-state.ts';
-import type { NodeMember, NodeStore } from '../nodes/node-store.ts';
-import type { SightingStore, Sightings } from '../nodes/sighting-store.ts';
 
 interface Stores {
   readonly nodes: NodeStore;

@@ -18,10 +18,10 @@
 
 import { randomUUID } from 'node:crypto';
 import { ContractError } from '@matting/proto/contract/errors.ts';
+import type { BlobStore } from '@matting/storage/blob-store.ts';
 import type { Logger } from 'pino';
 import { publicState } from '../jobs/job.ts';
 import type { JobStore } from '../jobs/job-store.ts';
-import type { BlobStore } from '../storage/blob-store.ts';
 import type { LiveResult, LossFinder, LostResultStore } from './lost-result-store.ts';
 
 /** If the newest result was gone, no other result is judged for so long. */

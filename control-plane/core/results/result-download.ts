@@ -11,11 +11,15 @@ import {
   type InputFormat,
   type OutputFormat,
 } from '@matting/proto/contract/formats.ts';
+import {
+  BlobNotFoundError,
+  type BlobStore,
+  type SignedAccess,
+} from '@matting/storage/blob-store.ts';
 import type { FastifyReply } from 'fastify';
 import { thumbnailBlob } from '../jobs/blob-names.ts';
 import { type Job, type JobStatus, publicState } from '../jobs/job.ts';
 import type { JobStore } from '../jobs/job-store.ts';
-import { BlobNotFoundError, type BlobStore, type SignedAccess } from '../storage/blob-store.ts';
 import { EXPIRED_LINK, type LostResults } from './lost-results.ts';
 
 const TOKEN_LENGTH_MAX = 128;

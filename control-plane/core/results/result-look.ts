@@ -2,7 +2,7 @@
 
 import { setTimeout as delay } from 'node:timers/promises';
 import { DAY_MS, HOUR_MS } from '@matting/program/durations.ts';
-import type { BlobStore } from '../storage/blob-store.ts';
+import type { BlobStore } from '@matting/storage/blob-store.ts';
 import type { LostResultStore } from './lost-result-store.ts';
 import type { LostResults } from './lost-results.ts';
 

@@ -1,6 +1,7 @@
 /** DELETE of a job: its row first (transactions/job-deletion.ts), then the files that it named. */
 import { settledWithin } from '@matting/program/waiting.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
+import type { BlobStore } from '@matting/storage/blob-store.ts';
 import type { Logger } from 'pino';
 import type { Job } from '../jobs/job.ts';
 import type { JobStore } from '../jobs/job-store.ts';
@@ -9,7 +10,6 @@ import { noSuchJob } from '../results/job-errors.ts';
 import type { JobEvents } from '../results/job-events.ts';
 import { UUID } from '../results/job-of-caller.ts';
 import type { ResultJob, ResultReaders } from '../results/result-download.ts';
-import type { BlobStore } from '../storage/blob-store.ts';
 import type { JobDeletion } from '../transactions/job-deletion.ts';
 
 /** The answer waits no longer for the storage: the files are erased behind it. */

@@ -5,7 +5,7 @@
  */
 
 import assert from 'node:assert/strict';
-import type { BlobPart, BlobStore } from '../storage/blob-store.ts';
+import type { BlobPart, BlobStore } from '@matting/storage/blob-store.ts';
 import type { SweepWalk } from './sweep-store.ts';
 
 /** A million blobs: a part is 125,000, about half a minute. */

@@ -1,10 +1,10 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
+import type { BlobPart, BlobStore } from '@matting/storage/blob-store.ts';
+import { openDirectoryBlobStore } from '@matting/storage/directory-store.ts';
 import ava, { type ExecutionContext } from 'ava';
 import sinon from 'sinon';
-import type { BlobPart, BlobStore } from '../storage/blob-store.ts';
-import { openDirectoryBlobStore } from '../storage/directory-store.ts';
 import { WALK_PARTS } from './orphan-walk.ts';
 import { Sweeper } from './sweep.ts';
 import type { SweepClaim, SweepWalk } from './sweep-store.ts';

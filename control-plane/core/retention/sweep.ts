@@ -11,9 +11,9 @@
  */
 
 import { setTimeout as delay } from 'node:timers/promises';
+import type { BlobStore } from '@matting/storage/blob-store.ts';
 import type { Logger } from 'pino';
 import type { JobStore } from '../jobs/job-store.ts';
-import type { BlobStore } from '../storage/blob-store.ts';
 import type { OutboxStore } from '../webhooks/outbox-store.ts';
 import { OrphanWalk, WALK_PARTS } from './orphan-walk.ts';
 import { SweepPace } from './sweep-pace.ts';

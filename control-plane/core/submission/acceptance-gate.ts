@@ -1,6 +1,7 @@
 /** Whether a new job is accepted now: some node can do it, the queue has room, nothing drains. */
 
 import { FETCH_LIMITS } from '@matting/http/outgoing/guarded-fetch.ts';
+import type { NodeAbility } from '@matting/nodes/node-view.ts';
 import { Remembered } from '@matting/program/remembered.ts';
 import { unavailable } from '@matting/proto/contract/errors.ts';
 import { type AskedOfNode, needsBeforeImage, needsOf } from '../dispatch/job-needs.ts';
@@ -9,7 +10,6 @@ import type { QueuedWork } from '../jobs/job-queue.ts';
 import type { JobInput } from '../jobs/job-request.ts';
 import type { JobStore } from '../jobs/job-store.ts';
 import { aheadOf, RETRY_AFTER_MAX_S, retryAfterS } from '../jobs/queue-bound.ts';
-import type { NodeAbility } from '../nodes/node-view.ts';
 
 /** The rate limits bound what is accepted in between. */
 const QUEUE_CACHE_MS = 1000;

@@ -20,9 +20,9 @@ import { KeptBytes } from '@matting/http/kept-bytes.ts';
 import { UNCOUNTED } from '@matting/program/held-bytes.ts';
 import { ContractError, type FieldError } from '@matting/proto/contract/errors.ts';
 import type { ByteReader } from '@matting/proto/contract/image-header.ts';
+import type { BlobWriter } from '@matting/storage/blob-store.ts';
 import { type ImageRole, imageTooLarge, requireAcceptableImage } from '../jobs/acceptable-image.ts';
 import type { JobInput } from '../jobs/job-request.ts';
-import type { BlobWriter } from '../storage/blob-store.ts';
 import type { UploadSlot } from './upload-slot.ts';
 
 /**

@@ -5,9 +5,9 @@ import type { IncomingMessage } from 'node:http';
 import { HeldBytes, type HeldRoom, type Holding } from '@matting/program/held-bytes.ts';
 import { Semaphore, type SemaphoreOptions } from '@matting/program/semaphore.ts';
 import { unavailable } from '@matting/proto/contract/errors.ts';
+import type { BlobStore } from '@matting/storage/blob-store.ts';
 import { BACKGROUND_IMAGE, HINTS_IMAGE, INPUT_IMAGE } from '../jobs/acceptable-image.ts';
 import { backgroundBlob, hintsBlob } from '../jobs/blob-names.ts';
-import type { BlobStore } from '../storage/blob-store.ts';
 import { ImageUpload } from './image-upload.ts';
 import { UploadSlot } from './upload-slot.ts';
 

@@ -10,6 +10,8 @@ import { OutgoingGuard } from '@matting/http/outgoing/outgoing-guard.ts';
 import { openRawSource, openSource } from '@matting/http/test/loopback-source.ts';
 import type { ContractError } from '@matting/proto/contract/errors.ts';
 import { BACKGROUND_BYTES_MAX, IMAGE_BYTES_MAX } from '@matting/proto/contract/limits.ts';
+import type { BlobStore } from '@matting/storage/blob-store.ts';
+import { openDirectoryBlobStore } from '@matting/storage/directory-store.ts';
 import { fc } from '@matting/test-support/property-tests.ts';
 import { rejectsWith, throwsWith } from '@matting/test-support/throws.ts';
 import ava, { type ExecutionContext } from 'ava';
@@ -17,8 +19,6 @@ import sharp from 'sharp';
 import sinon from 'sinon';
 import { ImageFetcher } from '../fetching/fetch-image.ts';
 import { requireAcceptableImage } from '../jobs/acceptable-image.ts';
-import type { BlobStore } from '../storage/blob-store.ts';
-import { openDirectoryBlobStore } from '../storage/directory-store.ts';
 
 const test = ava.serial;
 

@@ -4,8 +4,8 @@ import { frameRange, requireFrame } from '@matting/proto/contract/finishing/fram
 import { regionFault } from '@matting/proto/contract/finishing/region.ts';
 import type { Finishing, Size } from '@matting/proto/contract/finishing.ts';
 import type { Hints } from '@matting/proto/contract/hints.ts';
+import type { BlobStore } from '@matting/storage/blob-store.ts';
 import { type JobInput, sizeOf } from '../jobs/job-request.ts';
-import type { BlobStore } from '../storage/blob-store.ts';
 import type { NewJob } from '../transactions/job-submission.ts';
 import { type FingerprintedRequest, fingerprintOf } from './fingerprint.ts';
 import type { FinishedUpload, ImageUpload } from './image-upload.ts';

@@ -2,11 +2,11 @@
 
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
+import type { NodeAbility } from '@matting/nodes/node-view.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { heifOf } from '@matting/proto/contract/test/image-header-samples.ts';
 import { until } from '@matting/test-support/waiting.ts';
 import ava, { type ExecutionContext } from 'ava';
-import type { NodeAbility } from '../nodes/node-view.ts';
 import { ASYNC, assertRefused, png, SYNC, snapshot } from '../test/refusals.ts';
 import { converse, headOf } from '../test/support/raw-http.ts';
 import { imageBody, openTestApp, pngHeader, useTestApp } from '../test/support/test-app.ts';

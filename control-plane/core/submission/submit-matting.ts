@@ -8,6 +8,7 @@
 import { NotBegunError } from '@matting/database/database.ts';
 import { activeKeptContext, describeSpan, traced } from '@matting/program/tracing/active-span.ts';
 import { ContractError, unavailable } from '@matting/proto/contract/errors.ts';
+import type { BlobStore } from '@matting/storage/blob-store.ts';
 import type { CallbackAddressCheck } from '../fetching/callback-check.ts';
 import type { BatchStore } from '../jobs/batch.ts';
 import { type Job, type JobStatus, UNPAID } from '../jobs/job.ts';
@@ -18,7 +19,6 @@ import { CREDITS_PER_JOB } from '../ledger/ledger.ts';
 import type { OfferedModels } from '../models/offered-models.ts';
 import type { JobEvents } from '../results/job-events.ts';
 import type { CallbackSecrets } from '../secrets/secret-box.ts';
-import type { BlobStore } from '../storage/blob-store.ts';
 import type {
   Allowance,
   JobSubmission,

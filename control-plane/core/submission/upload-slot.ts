@@ -1,7 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 import { holdBody } from '@matting/http/unread-bodies.ts';
 import type { Release, Semaphore } from '@matting/program/semaphore.ts';
-import type { BlobStore, BlobWriter } from '../storage/blob-store.ts';
+import type { BlobStore, BlobWriter } from '@matting/storage/blob-store.ts';
 
 interface Gathering {
   writeGathered(): Promise<void>;

@@ -6,7 +6,18 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { buffer } from 'node:stream/consumers';
 import { ChannelCredentials } from '@grpc/grpc-js';
+import type { Fleet } from '@matting/nodes/fleet.ts';
+import type { Script } from '@matting/nodes/test/scripted-exchange.ts';
+import {
+  ScriptedNode,
+  type ScriptedNodeOptions,
+  TEST_TOKEN,
+} from '@matting/nodes/test/scripted-node.ts';
+import type { BlobStore } from '@matting/storage/blob-store.ts';
+import { openStorage } from '@matting/storage/open-storage.ts';
+import { put } from '@matting/storage/test/blob-store.contract.ts';
 import { createTestDatabase, type TestDatabase } from '@matting/test-support/database.ts';
+import { until as untilHolds } from '@matting/test-support/waiting.ts';
 import type { SerialFn } from 'ava';
 import { pino } from 'pino';
 import type { DirectAttempts } from '../attempts/direct-attempts.ts';
@@ -18,38 +29,18 @@ import type { Dispatcher } from '../dispatch/dispatcher.ts';
 import { isFinal, type Job } from '../jobs/job.ts';
 import type { JobInput } from '../jobs/job-request.ts';
 import { LEASE_TIMING } from '../jobs/lease-rules.ts';
-import type { Fleet } from '../nodes/fleet.ts';
 import { JobEvents } from '../results/job-events.ts';
-import type { BlobStore } from '../storage/blob-store.ts';
-import { openStorage } from '../storage/open-storage.ts';
 import type { Stores } from '../stores.ts';
 import type { NewJob } from '../transactions/job-submission.ts';
-import { put } from './blob-store.contract.ts';
 import { fundedCaller, storesOn } from './fixtures.ts';
-import type { Script } from './scripted-exchange.ts';
-import { ScriptedNode, type ScriptedNodeOptions, TEST_TOKEN } from './scripted-node.ts';
 
-const UNTIL_POLL_MS = 5;
 /** Replicas notice what others left, and what is over by now, after a tenth of a service's time. */
 const POLL_MS = 100;
-/** Ten seconds on an idle machine, counted in checks, since a machine may stand still. */
-const UNTIL_CHECKS_MAX = 10_000 / UNTIL_POLL_MS;
-
 export const silent = pino({ level: 'silent' });
 
-/**
- * Resolves when the condition holds; checked whenever the loop has time.
- * @param what the condition in words; its source where absent
- */
-export async function until(
-  condition: () => boolean | Promise<boolean>,
-  what = `${condition}`,
-): Promise<void> {
-  for (let checks = 0; !(await condition()); checks += 1) {
-    if (checks > UNTIL_CHECKS_MAX) throw new Error(`it did not come about: ${what}`);
-    await new Promise(resolve => setTimeout(resolve, UNTIL_POLL_MS));
-  }
-}
+/** @param what the condition in words; its source where absent */
+export const until = (condition: () => boolean | Promise<boolean>, what = `${condition}`) =>
+  untilHolds(what, condition);
 
 export interface Replica {
   readonly fleet: Fleet;

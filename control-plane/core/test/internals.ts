@@ -1,4 +1,5 @@
 /** Tests of other packages look into the core by these; what runs cannot. */
+
 export { type DrainSteps, drainControlPlane } from '../drain.ts';
 export { CallbackAddressCheck } from '../fetching/callback-check.ts';
 export {
@@ -9,9 +10,6 @@ export {
   takeOfCap,
 } from '../keys/key-policy.ts';
 export { OfferedModels } from '../models/offered-models.ts';
-export type { NodeMember } from '../nodes/node-store.ts';
-export type { NodeSnapshot } from '../nodes/node-view.ts';
-export type { SightedNode, Sightings } from '../nodes/sighting-store.ts';
 export { RATE_WINDOW_MS } from '../rates/rate-windows.ts';
 export { WaitForJob } from '../results/wait-for-job.ts';
 export { Sweeper } from '../retention/sweep.ts';
@@ -20,9 +18,6 @@ export {
   requireSameSecretsKey,
   SecretsKeyError,
 } from '../secrets/secrets-key.ts';
-export { writeBlob } from '../storage/blob-store.ts';
-export { openDirectoryBlobStore } from '../storage/directory-store.ts';
-export { joinBlobStores } from '../storage/open-storage.ts';
 export { WRITE_BYTES } from '../submission/image-upload.ts';
 export { TEXT_BYTES_MAX, UPLOADS_MAX, UPLOADS_WAITING_MAX } from '../submission/image-uploads.ts';
 export type { NewJob, SubmitOutcome } from '../transactions/job-submission.ts';

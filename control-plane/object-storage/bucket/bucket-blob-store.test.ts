@@ -6,9 +6,9 @@ import {
   ListMultipartUploadsCommand,
   PutObjectCommand,
 } from '@aws-sdk/client-s3';
-import type { BlobStore } from '@matting/core/storage/storage.ts';
-import { get, list, put, testBlobStore } from '@matting/core/test/blob-store.contract.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
+import type { BlobStore } from '@matting/storage/blob-store.ts';
+import { get, list, put, testBlobStore } from '@matting/storage/test/blob-store.contract.ts';
 import { FaultProxy } from '@matting/test-support/object-storage/fault-proxy.ts';
 import { onObjectStores } from '@matting/test-support/object-storage/object-stores.ts';
 import { shiftClock } from '@matting/test-support/shifted-clock.ts';

@@ -15,16 +15,16 @@ import { type FileHandle, open, unlink } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import type { CompletedPart } from '@aws-sdk/client-s3';
+import { Semaphore } from '@matting/program/semaphore.ts';
 import {
   type BlobStore,
   type BlobWriter,
   requireBlobName,
   type SignedAccess,
-  type StorageOpening,
   unreadable,
   unwritable,
-} from '@matting/core/storage/storage.ts';
-import { Semaphore } from '@matting/program/semaphore.ts';
+} from '@matting/storage/blob-store.ts';
+import type { StorageOpening } from '@matting/storage/storage-kind.ts';
 import { BucketClient } from './bucket-client.ts';
 import {
   BUCKET_BOUNDS,

@@ -4,13 +4,13 @@
  */
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import { buffer } from 'node:stream/consumers';
+import type { SignedAccess } from '@matting/storage/blob-store.ts';
 import {
   clockProblem,
   requireThat,
-  type SignedAccess,
   type StorageFinding,
   StorageProblem,
-} from '@matting/core/storage/storage.ts';
+} from '@matting/storage/storage-finding.ts';
 import { BucketClient, type HashedBytes } from './bucket-client.ts';
 import { BUCKET_BOUNDS, createBucketClients, PART_BYTES } from './bucket-connections.ts';
 import { describeBucketError, isAlreadyThere, isMissing } from './bucket-error.ts';

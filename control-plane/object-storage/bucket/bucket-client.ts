@@ -16,7 +16,7 @@ import type {
   StorageObserver,
   StorageOperation,
   StorageOutcome,
-} from '@matting/core/storage/storage.ts';
+} from '@matting/storage/storage-kind.ts';
 import type { BucketBounds, BucketClients, BucketConnections } from './bucket-connections.ts';
 import { BucketError, outcomeOf } from './bucket-error.ts';
 import type { BucketOptions } from './bucket-url.ts';

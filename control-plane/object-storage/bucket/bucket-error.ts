@@ -1,4 +1,4 @@
-import type { StorageOutcome } from '@matting/core/storage/storage.ts';
+import type { StorageOutcome } from '@matting/storage/storage-kind.ts';
 
 /** A store's text about a failure is cut to this length. */
 const MESSAGE_LENGTH_MAX = 300;

@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { GetObjectCommand, PutObjectCommand, S3Client } from '@aws-sdk/client-s3';
 import * as presigning from '@aws-sdk/s3-request-presigner';
-import { StorageConfigError } from '@matting/core/storage/storage.ts';
+import { StorageConfigError } from '@matting/storage/open-storage.ts';
 import { throwsWith } from '@matting/test-support/throws.ts';
 import ava from 'ava';
 import { openStorage } from '../test/open-storage.ts';

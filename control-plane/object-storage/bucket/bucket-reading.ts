@@ -11,11 +11,10 @@ import {
   type BlobPart,
   type BlobReading,
   requireBlobName,
-  type StorageOutcome,
-  type StorageRequestEnd,
   unreadable,
   unwritable,
-} from '@matting/core/storage/storage.ts';
+} from '@matting/storage/blob-store.ts';
+import type { StorageOutcome, StorageRequestEnd } from '@matting/storage/storage-kind.ts';
 import type { BucketClient, BucketItem, BucketListing, BucketObject } from './bucket-client.ts';
 import type { BucketBounds } from './bucket-connections.ts';
 import { isBehindTheEnd, isMissing } from './bucket-error.ts';

@@ -8,7 +8,7 @@ import {
   type SignedWrite,
   type SignedWriting,
   unreadable,
-} from '@matting/core/storage/storage.ts';
+} from '@matting/storage/blob-store.ts';
 import { type BucketClient, SHA256_METADATA } from './bucket-client.ts';
 import { isMissing } from './bucket-error.ts';
 

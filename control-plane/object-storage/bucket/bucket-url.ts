@@ -1,6 +1,6 @@
 import type { LifecycleRule } from '@aws-sdk/client-s3';
-import type { BlobLives } from '@matting/core/storage/storage.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
+import type { BlobLives } from '@matting/storage/storage-kind.ts';
 
 /**
  * `s3://bucket/prefix?...` as the options of a store. Credentials are never in it: they come from

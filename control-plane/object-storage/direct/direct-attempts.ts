@@ -18,17 +18,17 @@ import type {
   DirectAttempts,
   DirectNode,
 } from '@matting/core/package.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import { contentTypeOf, type OutputFormat } from '@matting/proto/contract/formats.ts';
+import { type ByteReader, readImageHeader } from '@matting/proto/contract/image-header.ts';
+import type { DirectInput, ResultPlace } from '@matting/proto/gen/matting/v1/matte_service.ts';
 import {
   BlobNotFoundError,
   type BlobStore,
   type HashedBlob,
   hashOf,
   type SignedAccess,
-} from '@matting/core/storage/storage.ts';
-import { ContractError } from '@matting/proto/contract/errors.ts';
-import { contentTypeOf, type OutputFormat } from '@matting/proto/contract/formats.ts';
-import { type ByteReader, readImageHeader } from '@matting/proto/contract/image-header.ts';
-import type { DirectInput, ResultPlace } from '@matting/proto/gen/matting/v1/matte_service.ts';
+} from '@matting/storage/blob-store.ts';
 import type { Logger } from 'pino';
 
 /** Whole seconds are signed. */

@@ -7,18 +7,19 @@ import path from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import { PutObjectCommand } from '@aws-sdk/client-s3';
 import { backgroundBlob, thumbnailBlob } from '@matting/core/jobs/jobs.ts';
-import type { BlobPart, BlobStore } from '@matting/core/storage/storage.ts';
-import { put as putBlob } from '@matting/core/test/blob-store.contract.ts';
 import { WITH_PICTURE } from '@matting/core/test/fixtures.ts';
 import { failureOf, type Replica, silent, until, useHarness } from '@matting/core/test/harness.ts';
-import { joinBlobStores, Sweeper } from '@matting/core/test/internals.ts';
-import { type Exchange, inTurn, type Script } from '@matting/core/test/scripted-exchange.ts';
+import { Sweeper } from '@matting/core/test/internals.ts';
 import { pngHeader } from '@matting/core/test/support/test-app.ts';
+import { type Exchange, inTurn, type Script } from '@matting/nodes/test/scripted-exchange.ts';
 import type {
   DirectInput,
   ResultHeader,
   ResultPlace,
 } from '@matting/proto/gen/matting/v1/matte_service.ts';
+import type { BlobPart, BlobStore } from '@matting/storage/blob-store.ts';
+import { joinBlobStores } from '@matting/storage/open-storage.ts';
+import { put as putBlob } from '@matting/storage/test/blob-store.contract.ts';
 import { FaultProxy } from '@matting/test-support/object-storage/fault-proxy.ts';
 import {
   CREDENTIALS_ENV,

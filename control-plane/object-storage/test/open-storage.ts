@@ -1,5 +1,5 @@
 /** Opens a directory or a bucket, as a program does. */
-import { openStorage as openOfKinds } from '@matting/core/storage/storage.ts';
+import { openStorage as openOfKinds } from '@matting/storage/open-storage.ts';
 import { bucketStorage } from '../object-storage.ts';
 
 export const openStorage = (storageUrl: string) =>

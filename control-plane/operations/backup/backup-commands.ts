@@ -5,15 +5,6 @@ import { type CliContext, CommandError } from '@matting/core/cli/cli.ts';
 import { FINAL_STATES, type Job, OPEN_STATES } from '@matting/core/jobs/jobs.ts';
 import { parseSecretsKey, readSecretsKey, SecretBox } from '@matting/core/secrets/secrets.ts';
 import { loadDatabaseConfig, loadStorageConfig } from '@matting/core/settings.ts';
-import {
-  absoluteStorage,
-  BlobNotFoundError,
-  type BlobStore,
-  hashOf,
-  openStorage,
-  openStorages,
-  openStorageToRead,
-} from '@matting/core/storage/storage.ts';
 import { createStores, type StoresWithoutEnds } from '@matting/core/stores.ts';
 import { requireCurrentSchema } from '@matting/database/migrate.ts';
 import {
@@ -25,6 +16,13 @@ import {
   pageOf,
   warning,
 } from '@matting/program/doctor/findings.ts';
+import { BlobNotFoundError, type BlobStore, hashOf } from '@matting/storage/blob-store.ts';
+import {
+  absoluteStorage,
+  openStorage,
+  openStorages,
+  openStorageToRead,
+} from '@matting/storage/open-storage.ts';
 import type { Command } from 'commander';
 import { prepareDirectory, readManifest, restoreBackup, takeBackup } from './backup.ts';
 

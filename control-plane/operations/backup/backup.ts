@@ -20,7 +20,6 @@ import path from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { CommandError } from '@matting/core/cli/cli.ts';
 import { createSecretsCanaryStore } from '@matting/core/secrets/secrets.ts';
-import type { BlobStore } from '@matting/core/storage/storage.ts';
 import { createStores, type StoresWithoutEnds } from '@matting/core/stores.ts';
 import { openDatabase } from '@matting/database/connect.ts';
 import type { Database, StoreLog } from '@matting/database/database.ts';
@@ -28,6 +27,7 @@ import { hasSchema, type MigrationSeries, migrate } from '@matting/database/migr
 import { hasTables, probeDatabase } from '@matting/database/probe.ts';
 import { makeDirectory, syncPath } from '@matting/program/files.ts';
 import { VERSION } from '@matting/program/version.ts';
+import type { BlobStore } from '@matting/storage/blob-store.ts';
 import {
   CopyDiffersError,
   type MovedFrom,

@@ -3,8 +3,8 @@ import { constants } from 'node:fs';
 import { access, stat, statfs } from 'node:fs/promises';
 import path from 'node:path';
 import type { StorageSettings } from '@matting/core/settings.ts';
-import { storageDirectory, storageKindOf } from '@matting/core/storage/storage.ts';
 import { type Finding, failure, ok, reasonOf, warning } from '@matting/program/doctor/findings.ts';
+import { storageDirectory, storageKindOf } from '@matting/storage/open-storage.ts';
 
 const DISK = 'disk';
 /** The first is MattingStorageNearlyFull's bound; a busy hour fills a disk below the second. */

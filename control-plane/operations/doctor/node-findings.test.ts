@@ -1,8 +1,9 @@
 /** The doctor examines nodes by what control planes see and by what this machine reaches. */
 
 import { viewNodes } from '@matting/core/operator/operator.ts';
-import type { NodeMember, SightedNode, Sightings } from '@matting/core/test/internals.ts';
 import { type LoopbackSource, openSource } from '@matting/http/test/loopback-source.ts';
+import type { NodeMember } from '@matting/nodes/node-store.ts';
+import type { SightedNode, Sightings } from '@matting/nodes/sighting-store.ts';
 import ava from 'ava';
 import { nodeFindings } from './node-findings.ts';
 

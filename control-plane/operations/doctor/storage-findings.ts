@@ -1,14 +1,14 @@
 /** The doctor tries the storages, the fallback too, as `matting storage check` does. */
 import path from 'node:path';
 import type { StorageSettings } from '@matting/core/settings.ts';
+import { type Finding, failure, ok, warning } from '@matting/program/doctor/findings.ts';
 import {
   checkStorage,
   missingOfStorage,
-  type StorageKind,
   storageDirectory,
   storageKindOf,
-} from '@matting/core/storage/storage.ts';
-import { type Finding, failure, ok, warning } from '@matting/program/doctor/findings.ts';
+} from '@matting/storage/open-storage.ts';
+import type { StorageKind } from '@matting/storage/storage-kind.ts';
 
 const SUBJECT = 'storage';
 

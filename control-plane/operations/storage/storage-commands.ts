@@ -3,19 +3,21 @@ import { createHash } from 'node:crypto';
 import { type CliContext, CommandError } from '@matting/core/cli/cli.ts';
 import { JOB_MS_MAX } from '@matting/core/jobs/jobs.ts';
 import { loadStorageConfig } from '@matting/core/settings.ts';
+import { DAY_MS } from '@matting/program/durations.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
 import {
   BlobNotFoundError,
   type BlobStore,
-  checkStorage,
   type HashedBlob,
   hashOf,
+} from '@matting/storage/blob-store.ts';
+import {
+  checkStorage,
   openStorage,
   openStorageToRead,
   StorageConfigError,
   storageKindOf,
-} from '@matting/core/storage/storage.ts';
-import { DAY_MS } from '@matting/program/durations.ts';
-import { ContractError } from '@matting/proto/contract/errors.ts';
+} from '@matting/storage/open-storage.ts';
 import { type Command, InvalidArgumentError } from 'commander';
 
 /** Two lines of progress are this far apart. */

@@ -1,9 +1,10 @@
 /** The playground's pages: a picture in, its result out, as a browser without scripts asks. */
 
 import assert from 'node:assert/strict';
-import { type NodeSnapshot, OfferedModels } from '@matting/core/test/internals.ts';
+import { OfferedModels } from '@matting/core/test/internals.ts';
 import { BASE_URL, pngHeader } from '@matting/core/test/support/test-app.ts';
 import { FORM_TYPE, formOf, imagePart, type Part } from '@matting/http/test/forms.ts';
+import type { NodeSnapshot } from '@matting/nodes/node-view.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { sameNames } from '@matting/test-support/same-names.ts';
 import { until } from '@matting/test-support/waiting.ts';

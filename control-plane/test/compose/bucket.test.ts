@@ -1,12 +1,12 @@
 /** Two control planes on one bucket. Needs: object-storage. */
 import { randomBytes, randomUUID } from 'node:crypto';
-import { list } from '@matting/core/test/blob-store.contract.ts';
 import { silent, until } from '@matting/core/test/harness.ts';
 import { Sweeper } from '@matting/core/test/internals.ts';
-import { cutOutOf } from '@matting/core/test/scripted-exchange.ts';
 import { type Caller, pictureBody } from '@matting/core/test/support/replicas.ts';
 import { pngHeader } from '@matting/core/test/support/test-app.ts';
+import { cutOutOf } from '@matting/nodes/test/scripted-exchange.ts';
 import { openStorage } from '@matting/object-storage/test/open-storage.ts';
+import { list } from '@matting/storage/test/blob-store.contract.ts';
 import { groupIf } from '@matting/test-support/database.ts';
 import { FaultProxy } from '@matting/test-support/object-storage/fault-proxy.ts';
 import {

@@ -7,12 +7,12 @@ import path from 'node:path';
 import type { Stores } from '@matting/core/stores.ts';
 import { assertBalanced, fundedCaller } from '@matting/core/test/fixtures.ts';
 import { until } from '@matting/core/test/harness.ts';
-import { openDirectoryBlobStore } from '@matting/core/test/internals.ts';
 import { Receiver } from '@matting/core/test/receiver.ts';
-import { cutOutAfter } from '@matting/core/test/scripted-exchange.ts';
-import { ScriptedNode } from '@matting/core/test/scripted-node.ts';
 import { planeEnv } from '@matting/core/test/support/child.ts';
 import { pictureBody, resultPath, submitTo } from '@matting/core/test/support/replicas.ts';
+import { cutOutAfter } from '@matting/nodes/test/scripted-exchange.ts';
+import { ScriptedNode } from '@matting/nodes/test/scripted-node.ts';
+import { openDirectoryBlobStore } from '@matting/storage/directory-store.ts';
 import { at } from '@matting/test-support/at.ts';
 import {
   createTestDatabase,
@@ -38,7 +38,7 @@ for (const shiftMs of [2 * HOUR_MS, -2 * HOUR_MS]) {
       const store = await openDirectoryBlobStore(root);
       const writer = await store.createWriter('inputs/upload');
       await writer.write(Buffer.from('an upload under way'));
-      const module = new URL('../../core/storage/directory-store.ts', import.meta.url);
+      const module = new URL('../../storage/directory-store.ts', import.meta.url);
       const list = `import { openDirectoryBlobStore } from ${JSON.stringify(module.href)};
           const store = await openDirectoryBlobStore(${JSON.stringify(root)});
           console.log(Date.now());

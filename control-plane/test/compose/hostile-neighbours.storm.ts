@@ -7,7 +7,6 @@ import { randomUUID } from 'node:crypto';
 import { connect, type Socket } from 'node:net';
 import { until } from '@matting/core/test/harness.ts';
 import { Receiver } from '@matting/core/test/receiver.ts';
-import type { ScriptedNode } from '@matting/core/test/scripted-node.ts';
 import { type Caller, pictureBody, type RestAnswer } from '@matting/core/test/support/replicas.ts';
 import { pngHeader } from '@matting/core/test/support/test-app.ts';
 import {
@@ -15,6 +14,7 @@ import {
   openRawSource,
   openSource,
 } from '@matting/http/test/loopback-source.ts';
+import type { ScriptedNode } from '@matting/nodes/test/scripted-node.ts';
 import { onDatabases } from '@matting/test-support/database.ts';
 import ava from 'ava';
 import { Replicas } from '../programs.ts';

@@ -13,11 +13,11 @@ import {
   drainControlPlane,
   SecretsKeyError,
 } from '@matting/core/test/internals.ts';
-import { cutOutAfter, cutOutOf } from '@matting/core/test/scripted-exchange.ts';
-import { ScriptedNode, TEST_TOKEN } from '@matting/core/test/scripted-node.ts';
 import { planeEnv } from '@matting/core/test/support/child.ts';
 import { pictureBody, submitTo } from '@matting/core/test/support/replicas.ts';
 import { openDatabase } from '@matting/database/connect.ts';
+import { cutOutAfter, cutOutOf } from '@matting/nodes/test/scripted-exchange.ts';
+import { ScriptedNode, TEST_TOKEN } from '@matting/nodes/test/scripted-node.ts';
 import { onDatabases, SILENT_LOG, useTestDatabase } from '@matting/test-support/database.ts';
 import { Program } from '@matting/test-support/program.ts';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';

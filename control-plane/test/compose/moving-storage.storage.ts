@@ -6,12 +6,12 @@ import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { ListObjectsV2Command } from '@aws-sdk/client-s3';
 import type { ControlPlane } from '@matting/core/open-core.ts';
-import { openStorage } from '@matting/core/storage/storage.ts';
 import { assertBalanced, fundedAccount } from '@matting/core/test/fixtures.ts';
 import { until } from '@matting/core/test/harness.ts';
-import { ScriptedNode } from '@matting/core/test/scripted-node.ts';
 import { planeEnv } from '@matting/core/test/support/child.ts';
 import { pictureBody, submitTo } from '@matting/core/test/support/replicas.ts';
+import { ScriptedNode } from '@matting/nodes/test/scripted-node.ts';
+import { openStorage } from '@matting/storage/open-storage.ts';
 import { createTestDatabase, groupIf, type TestDatabase } from '@matting/test-support/database.ts';
 import {
   missingStore,

@@ -6,14 +6,14 @@ import { assertBalanced } from '@matting/core/test/fixtures.ts';
 import { until } from '@matting/core/test/harness.ts';
 import { RATE_WINDOW_MS, WaitForJob } from '@matting/core/test/internals.ts';
 import { Receiver } from '@matting/core/test/receiver.ts';
-import type { Script } from '@matting/core/test/scripted-exchange.ts';
-import type { ScriptedNode } from '@matting/core/test/scripted-node.ts';
 import {
   type Caller,
   pictureBody,
   type RestAnswer,
   submitTo,
 } from '@matting/core/test/support/replicas.ts';
+import type { Script } from '@matting/nodes/test/scripted-exchange.ts';
+import type { ScriptedNode } from '@matting/nodes/test/scripted-node.ts';
 import { onDatabases } from '@matting/test-support/database.ts';
 import ava, { type ExecutionContext } from 'ava';
 import sinon from 'sinon';

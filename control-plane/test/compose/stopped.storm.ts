@@ -3,11 +3,11 @@ import assert from 'node:assert/strict';
 import type { Stores } from '@matting/core/stores.ts';
 import { assertBalanced, fundedCaller } from '@matting/core/test/fixtures.ts';
 import { until } from '@matting/core/test/harness.ts';
-import { cutOutOf } from '@matting/core/test/scripted-exchange.ts';
-import { ScriptedNode } from '@matting/core/test/scripted-node.ts';
 import { Child, planeEnv } from '@matting/core/test/support/child.ts';
 import { pictureBody, resultPath, submitTo } from '@matting/core/test/support/replicas.ts';
 import { type Database, transact } from '@matting/database/database.ts';
+import { cutOutOf } from '@matting/nodes/test/scripted-exchange.ts';
+import { ScriptedNode } from '@matting/nodes/test/scripted-node.ts';
 import {
   createTestDatabase,
   onDatabases,

@@ -1,8 +1,8 @@
 /** Database load of waiting callers, by the server's own count of statements. */
 import { setTimeout as delay } from 'node:timers/promises';
 import { until } from '@matting/core/test/harness.ts';
-import { cutOutAfter } from '@matting/core/test/scripted-exchange.ts';
 import { pictureBody } from '@matting/core/test/support/replicas.ts';
+import { cutOutAfter } from '@matting/nodes/test/scripted-exchange.ts';
 import { skipReason } from '@matting/test-support/database.ts';
 import ava from 'ava';
 import { sql } from 'kysely';

@@ -6,8 +6,8 @@ import { once } from 'node:events';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { setTimeout as delay } from 'node:timers/promises';
+import { TEST_TOKEN } from '@matting/nodes/test/scripted-node.ts';
 import { STARTED_ENV } from '@matting/test-support/started-env.ts';
-import { TEST_TOKEN } from '../scripted-node.ts';
 
 /** A program loads for four seconds of processor time, beside whatever else is tested. */
 const STARTING_MS_MAX = 90_000;

@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import type { Database } from '@matting/database/database.ts';
 import type { DatabaseDialect } from '@matting/database/engines.ts';
+import { ScriptedNode } from '@matting/nodes/test/scripted-node.ts';
 import {
   createTestDatabase,
   type GroupTest,
@@ -16,7 +17,6 @@ import type { Package } from '../../package.ts';
 import type { Stores } from '../../stores.ts';
 import { fundedCaller, storeFixtures } from '../fixtures.ts';
 import { until } from '../harness.ts';
-import { ScriptedNode } from '../scripted-node.ts';
 import { planeEnv } from './child.ts';
 import { pngHeader } from './test-app.ts';
 import { openTestPlane } from './test-plane.ts';

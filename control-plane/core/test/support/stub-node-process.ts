@@ -1,5 +1,5 @@
 /** A node as a process that holds its images until a line comes; prints `<job> <fence>`. */
-import { ScriptedNode } from '../scripted-node.ts';
+import { ScriptedNode } from '@matting/nodes/test/scripted-node.ts';
 
 const [nodeId = '', registryPort] = process.argv.slice(2);
 const goOn = Promise.withResolvers<void>();

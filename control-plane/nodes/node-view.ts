@@ -3,8 +3,8 @@
  * ended since. The clock is handed in.
  */
 import type { InputFormat, OutputFormat } from '@matting/proto/contract/formats.ts';
-import type { Selectable, Selectables } from '../models/selectable.ts';
 import { isProven, judged, NEW_NODE, type NodeTrust } from './node-trust.ts';
+import type { Selectable, Selectables } from './selectable.ts';
 
 export interface NodeAbility {
   /** The id is of that start of the node's process. */

@@ -20,12 +20,6 @@ import {
   NodeState,
   type WatchCapacityResponse,
 } from '@matting/proto/gen/matting/v1/matte_service.ts';
-import {
-  NO_SELECTABLES,
-  type Selectable,
-  type Selectables,
-  selectablesFromProto,
-} from '../models/selectable.ts';
 import { NodeClient } from './node-client.ts';
 import {
   type Fullness,
@@ -35,6 +29,12 @@ import {
   NodeView,
   type Reservation,
 } from './node-view.ts';
+import {
+  NO_SELECTABLES,
+  type Selectable,
+  type Selectables,
+  selectablesFromProto,
+} from './selectable.ts';
 import type { SightedNode, SightedState } from './sighting-store.ts';
 import { unreachableCause } from './unreachable-cause.ts';
 

@@ -2,20 +2,20 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { InputFormat, NodeModel, NodeState } from '@matting/proto/gen/matting/v1/matte_service.ts';
+import { until } from '@matting/test-support/waiting.ts';
 import ava from 'ava';
 import sinon from 'sinon';
-import { until } from '../test/harness.ts';
-import { cutOutAfter } from '../test/scripted-exchange.ts';
+import { Fleet } from './fleet.ts';
+import type { FleetMember } from './node-link.ts';
+import type { NodeSnapshot } from './node-view.ts';
+import { NODE_TIMING } from './registry-server.ts';
+import { cutOutAfter } from './test/scripted-exchange.ts';
 import {
   callOf,
   ScriptedNode,
   type ScriptedNodeOptions,
   TEST_TOKEN,
-} from '../test/scripted-node.ts';
-import { Fleet } from './fleet.ts';
-import type { FleetMember } from './node-link.ts';
-import type { NodeSnapshot } from './node-view.ts';
-import { NODE_TIMING } from './registry-server.ts';
+} from './test/scripted-node.ts';
 
 const test = ava.serial;
 
@@ -63,7 +63,7 @@ async function follow(...followed: ScriptedNode[]): Promise<void> {
 async function joined(options: ScriptedNodeOptions = {}): Promise<ScriptedNode> {
   const node = await started(options);
   await follow(node);
-  await until(() => routable().length === 1);
+  await until('one routable node', () => routable().length === 1);
   return node;
 }
 
@@ -79,12 +79,12 @@ test('a node › is routable as soon as it is a member and reports that it serve
   const node = await started();
   node.state = NodeState.NODE_STATE_STARTING;
   await follow(node);
-  await until(() => node.watched);
+  await until('a change', () => node.watched);
   t.deepEqual(routable(), []);
   t.false(fleet.hasBeenRoutable);
   node.state = NodeState.NODE_STATE_SERVING;
   node.report();
-  await until(() => routable().length === 1);
+  await until('one routable node', () => routable().length === 1);
   t.true(fleet.hasBeenRoutable);
 });
 
@@ -110,10 +110,10 @@ test('a node › leaves at once when it announces draining, fails or stops its m
   for (const state of [NodeState.NODE_STATE_DRAINING, NodeState.NODE_STATE_FAILED]) {
     node.state = state;
     node.report();
-    await until(() => routable().length === 0);
+    await until('no routable node', () => routable().length === 0);
     node.state = NodeState.NODE_STATE_SERVING;
     node.report();
-    await until(() => routable().length === 1);
+    await until('one routable node', () => routable().length === 1);
   }
   await follow();
   t.deepEqual(routable(), []);
@@ -122,9 +122,9 @@ test('a node › leaves at once when it announces draining, fails or stops its m
 test('a node › that dies is not routable, and again when it is back at its address', async t => {
   const node = await joined();
   await node.down();
-  await until(() => routable().length === 0);
+  await until('no routable node', () => routable().length === 0);
   await node.up();
-  await t.notThrowsAsync(until(() => routable().length === 1));
+  await t.notThrowsAsync(until('one routable node', () => routable().length === 1));
 });
 
 test('a node › that restarts is followed under its new boot id only once it has registered', async t => {
@@ -132,17 +132,17 @@ test('a node › that restarts is followed under its new boot id only once it ha
   const old = node.bootId;
   await node.down();
   await node.restart();
-  await until(() => said.some(line => line.includes('another node or boot answers')));
+  await until('a change', () => said.some(line => line.includes('another node or boot answers')));
   t.deepEqual(routable(), []);
   await follow(node);
-  await until(() => routable().length === 1);
+  await until('one routable node', () => routable().length === 1);
   t.not(fleet.snapshots()[0]?.bootId, old);
 });
 
 test('a node › of another protocol is never routable, and the log says why', async t => {
   const node = await started({ info: { protocolVersion: 'matting.v2' } });
   await follow(node);
-  await until(() => said.some(line => line.includes('matting.v2')));
+  await until('a change', () => said.some(line => line.includes('matting.v2')));
   t.deepEqual(routable(), []);
 });
 
@@ -169,9 +169,9 @@ test('a stream that falls silent › takes its node out, as a process that is st
     real(run, ms === 5000 ? 1500 : ms)) as typeof setTimeout);
   const node = await joined();
   node.reporting = false;
-  await until(() => routable().length === 0, 'the end of the patience');
+  await until('the end of the patience', () => routable().length === 0);
   node.reporting = true;
-  await t.notThrowsAsync(until(() => routable().length === 1));
+  await t.notThrowsAsync(until('one routable node', () => routable().length === 1));
 });
 
 test('an unreachable database › changes nothing for nodes with live streams', async t => {
@@ -196,7 +196,7 @@ test('a database that is back › decides about a node whose stream has ended', 
   members = new Error('away');
   await fleet.refresh();
   await node.down();
-  await until(() => routable().length === 0);
+  await until('no routable node', () => routable().length === 0);
   members = [];
   await fleet.refresh();
   t.is(fleet.counts().members, 0);
@@ -234,7 +234,7 @@ test('room on a node › that was taken keeps its channel when the membership en
   const offer = fleet.offer(theOnly(), { megapixels: 1 });
   assert.ok(offer);
   const attempt = offer.client.matte(callOf(Buffer.from('abc')));
-  await until(() => node.headers.length === 1);
+  await until('a change', () => node.headers.length === 1);
   await follow();
   t.is(fleet.counts().attemptsInFlight, 1);
   resolve();
@@ -269,16 +269,16 @@ test('the reported state of a node › is the one that dispatch uses, with its c
   ] as const) {
     node.state = state;
     node.report();
-    await until(() => seen()[0]?.state === expected);
+    await until('a change', () => seen()[0]?.state === expected);
     t.is(routable().length === 1, expected === 'serving');
     t.is(seen()[0]?.cause === null, expected === 'serving');
   }
   await node.down();
-  await until(() => seen()[0]?.cause === 'it refuses the connection');
+  await until('a change', () => seen()[0]?.cause === 'it refuses the connection');
   t.is(seen()[0]?.state, 'unreachable');
   t.deepEqual(routable(), []);
   await node.up();
-  await until(() => seen()[0]?.state === 'serving');
+  await until('a change', () => seen()[0]?.state === 'serving');
   t.pass();
 });
 

@@ -35,9 +35,8 @@ import {
   type ResultPlace,
   Switch,
 } from '@matting/proto/gen/matting/v1/matte_service.ts';
-import type { JobModel } from '../jobs/job-outcome.ts';
-import type { Selectable } from '../models/selectable.ts';
-import { LocalFault, type MatteResult } from './attempt-outcome.ts';
+import { LocalFault, type MatteResult, type UsedModel } from './attempt-outcome.ts';
+import type { Selectable } from './selectable.ts';
 
 /** Takes the result's bytes in order; `write` resolves when more may follow. */
 export interface ResultSink {
@@ -202,7 +201,7 @@ function isThumbnail({ length }: Buffer): boolean {
   return length > 0 && length <= THUMBNAIL_BYTES_MAX;
 }
 
-function modelsOf({ modelRuns }: ResultHeader): JobModel[] {
+function modelsOf({ modelRuns }: ResultHeader): UsedModel[] {
   const runs = modelRuns.map(({ model: name, role }) => ({ name, role }));
   return [...new Map(runs.map(run => [`${run.name} ${run.role}`, run])).values()];
 }

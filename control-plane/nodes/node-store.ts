@@ -15,7 +15,8 @@
 
 import { type Database, type Db, query } from '@matting/database/database.ts';
 import { isAsciiWord, isInserted, matchesOne, nowPlusMs } from '@matting/database/statements.ts';
-import type { NamedSum } from '../models/selectable.ts';
+import type { NamedSum } from './selectable.ts';
+import type {} from './tables.ts';
 
 interface NodeRegistration {
   readonly nodeId: string;

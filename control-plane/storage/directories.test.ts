@@ -17,7 +17,6 @@ import { pathToFileURL } from 'node:url';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { rejectsWith } from '@matting/test-support/throws.ts';
 import ava, { type ExecutionContext } from 'ava';
-import { get, list, put, testBlobStore } from '../test/blob-store.contract.ts';
 import { BlobNotFoundError, type BlobStore } from './blob-store.ts';
 import { openDirectoryBlobStore } from './directory-store.ts';
 import {
@@ -29,6 +28,7 @@ import {
   storageDirectory,
 } from './open-storage.ts';
 import type { StorageKind } from './storage-kind.ts';
+import { get, list, put, testBlobStore } from './test/blob-store.contract.ts';
 
 const test = ava.serial;
 

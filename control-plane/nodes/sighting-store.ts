@@ -9,6 +9,7 @@
  */
 import { type Database, query } from '@matting/database/database.ts';
 import { isInserted, matchesOne, nowPlusMs } from '@matting/database/statements.ts';
+import type {} from './tables.ts';
 
 /**
  * A replica sees a node in one of these states. serving: it would send it an image. ejected: it

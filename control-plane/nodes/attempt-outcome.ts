@@ -24,8 +24,14 @@ import type { Sight } from '@matting/proto/contract/finishing.ts';
 import type { OutputFormat } from '@matting/proto/contract/formats.ts';
 import { ERROR_CODE_TRAILER, fromServiceError } from '@matting/proto/contract/grpc-status.ts';
 import type { StageTimings } from '@matting/proto/gen/matting/v1/matte_service.ts';
-import type { JobModel } from '../jobs/job-outcome.ts';
 import type { Fullness } from './node-view.ts';
+
+/** The model took part in making a result. */
+export interface UsedModel {
+  readonly name: string;
+  /** The role is the model's in its plan: subject, opinion, second_look, refine. */
+  readonly role: string;
+}
 
 export interface MatteResult {
   readonly format: OutputFormat;
@@ -38,7 +44,7 @@ export interface MatteResult {
   readonly sight: Sight | null;
   readonly plan: string;
   /** Models that took part, each once. */
-  readonly models: readonly JobModel[];
+  readonly models: readonly UsedModel[];
   readonly timings: StageTimings | undefined;
   /** Undefined: the node made none. */
   readonly thumbnail?: Buffer | undefined;

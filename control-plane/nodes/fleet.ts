@@ -10,7 +10,6 @@
 
 import { setTimeout as delay } from 'node:timers/promises';
 import type { ChannelSecurity } from '@matting/program/tls/tls-files.ts';
-import { type NamedSum, ofStandingSum, standingSums } from '../models/selectable.ts';
 import {
   type Asked,
   type FleetChange,
@@ -21,6 +20,7 @@ import {
 } from './node-link.ts';
 import type { NodeSnapshot } from './node-view.ts';
 import { NODE_TIMING } from './registry-server.ts';
+import { type NamedSum, ofStandingSum, standingSums } from './selectable.ts';
 import type { SightedNode } from './sighting-store.ts';
 
 /** Another replica's registrations are seen here after this time. */

@@ -1,7 +1,7 @@
 /** Every blob store does this, whatever it is made of; each kind has its suite call this. */
 import { text } from 'node:stream/consumers';
 import type { ExecutionContext } from 'ava';
-import { BlobNotFoundError, type BlobReading, type BlobStore } from '../storage/blob-store.ts';
+import { BlobNotFoundError, type BlobReading, type BlobStore } from '../blob-store.ts';
 
 const NAME = 'inputs/0b8f6f1e-31d3-4b0a-9d0e-2f6f4a1f0c11';
 const HOUR_MS = 3_600_000;

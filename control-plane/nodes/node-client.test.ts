@@ -12,11 +12,11 @@ import { CHUNK_BYTES_MAX } from '@matting/proto/contract/limits.ts';
 import { DirectInput } from '@matting/proto/gen/matting/v1/matte_service.ts';
 import { until } from '@matting/test-support/waiting.ts';
 import ava from 'ava';
-import { cutOutOf, type Exchange, type Script } from '../test/scripted-exchange.ts';
-import { callOf, ScriptedNode, TEST_TOKEN } from '../test/scripted-node.ts';
 import { outcomeOf } from './attempt-outcome.ts';
 import type { DirectTransfer } from './matte-client-call.ts';
 import { NodeClient } from './node-client.ts';
+import { cutOutOf, type Exchange, type Script } from './test/scripted-exchange.ts';
+import { callOf, ScriptedNode, TEST_TOKEN } from './test/scripted-node.ts';
 
 const test = ava.serial;
 

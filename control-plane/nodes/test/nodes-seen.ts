@@ -3,8 +3,8 @@ import {
   SelectableKind,
   type SelectableModel,
 } from '@matting/proto/gen/matting/v1/matte_service.ts';
-import { type Selectables, selectablesFromProto } from '../models/selectable.ts';
-import type { NodeAbilities, NodeReport, NodeSnapshot } from '../nodes/node-view.ts';
+import type { NodeAbilities, NodeReport, NodeSnapshot } from '../node-view.ts';
+import { type Selectables, selectablesFromProto } from '../selectable.ts';
 
 const SEEN = {
   nodeId: 'node',

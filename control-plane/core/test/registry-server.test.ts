@@ -4,6 +4,8 @@ import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { credentials, Metadata, type ServiceError, status } from '@grpc/grpc-js';
+import { noteRefusals, RegistryServer } from '@matting/nodes/registry-server.ts';
+import { TEST_TOKEN } from '@matting/nodes/test/scripted-node.ts';
 import type { GuardCause } from '@matting/program/ports/grpc-guard.ts';
 import type { GuardBounds } from '@matting/program/ports/guard-bounds.ts';
 import { MESSAGE_BYTES_SMALL } from '@matting/proto/contract/limits.ts';
@@ -18,9 +20,7 @@ import {
 import { framed, RawConnection } from '@matting/test-support/raw-grpc.ts';
 import { rejectsWith } from '@matting/test-support/throws.ts';
 import ava, { type ExecutionContext } from 'ava';
-import { Harness } from '../test/harness.ts';
-import { TEST_TOKEN } from '../test/scripted-node.ts';
-import { noteRefusals, RegistryServer } from './registry-server.ts';
+import { Harness } from './harness.ts';
 
 const test = ava.serial;
 

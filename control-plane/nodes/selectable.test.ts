@@ -1,8 +1,8 @@
 /** Nodes report what may be named; these tests show what a name stands for if they differ. */
 import { SelectableKind } from '@matting/proto/gen/matting/v1/matte_service.ts';
 import ava from 'ava';
-import { modelsSeen, saidModel, saidPlan } from '../test/nodes-seen.ts';
 import { commonDefault, ofStandingSum, standingSums } from './selectable.ts';
+import { modelsSeen, saidModel, saidPlan } from './test/nodes-seen.ts';
 
 const test = ava;
 

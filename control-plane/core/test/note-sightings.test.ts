@@ -1,9 +1,9 @@
+import { NoteSightings } from '@matting/nodes/note-sightings.ts';
+import type { SightedNode } from '@matting/nodes/sighting-store.ts';
 import { createTestDatabase, type TestDatabase } from '@matting/test-support/database.ts';
 import ava from 'ava';
 import type { Stores } from '../stores.ts';
-import { storesOn } from '../test/fixtures.ts';
-import { NoteSightings } from './note-sightings.ts';
-import type { SightedNode } from './sighting-store.ts';
+import { storesOn } from './fixtures.ts';
 
 const test = ava.serial;
 

@@ -27,7 +27,7 @@ import {
   NodeRegistryClient,
   type RegisterResponse,
 } from '@matting/proto/gen/matting/v1/node_registry.ts';
-import type { MatteCall } from '../nodes/matte-client-call.ts';
+import type { MatteCall } from '../matte-client-call.ts';
 import { type Duplex, Exchange, type Script } from './scripted-exchange.ts';
 
 export const TEST_TOKEN = 'a-node-token-for-tests';
