@@ -19,9 +19,9 @@ control-plane/core/dispatch/advertised-nodes.ts by control-plane/core/dispatch/p
 nodes | are unknown within the first grace period
 #look | > graceMs | are those that were there within the grace period, and no others
 control-plane/core/dispatch/dispatch-core.ts by control-plane/core/dispatch/dispatch-core.test.ts
-#incapableFailure | if (incapable | a job that no live node can do while others may come › causes no round by itself: the poll notices a new node
+#incapableFailure | ? 'unable' | a job that no live node can do while others may come › causes no round by itself: the poll notices a new node
 leaves | >= eachMax | a round › knows that behind a full listing more may wait, though all of it began
-#place | || ! | an unpaid job › waits while any that is paid for waits for a node, however old it is
+#try | || ! | an unpaid job › waits while any that is paid for waits for a node, however old it is
 #hasUnpaidSlot | max(1 | an unpaid job › leaves three slots of four to paid jobs
 control-plane/core/dispatch/fair-order.ts by control-plane/core/dispatch/job-turns.test.ts
 orderJobs | isUnpaid | orderJobs › puts unpaid jobs behind all others, however old

@@ -3,8 +3,28 @@
  * now and with what, and when to try the others. Pure but for its memory between rounds: the
  * dispatcher runs it on the database, bench/dispatch-simulator in simulated time.
  *
- * A round: `beginRound`; `lanesRead` where `lanesOutdated`; `chooseLanes`; the jobs listed;
- * `place`.
+ * A round: `beginRound`; `lanesRead` where `lanesOutdated`; `chooseLanes`; the jobs listed; `place`.
+ *
+ * What may wait is in `#waits`, by what it waits for. A round takes all of it out, tries it, and
+ * puts back what it leaves. So if a job could begin here, its kind is in `#waits`, or a round is
+ * under way, or the next poll finds the job.
+ *
+ * | kind     | what puts it in                                            | when a round begins    |
+ * |----------|------------------------------------------------------------|------------------------|
+ * | unread   | the start; a poll; the end of a download; a run that ended | always                 |
+ * |          | open; a free slot for a download that waits behind others; |                        |
+ * |          | a round whose lanes were empty or full of named jobs       |                        |
+ * | node     | a job that finds no room, or waits behind its kind; a      | a node has room        |
+ * | model    | round that leaves such jobs, or leaves unread what may be  | a node has room        |
+ * | batch    | such jobs                                                  | a node has room beside |
+ * |          |                                                            | the synchronous jobs'  |
+ * | unpaid   |                                                            | the unpaid have a slot |
+ * | download |                                                            | never: it is `unread`  |
+ *
+ * From its begin until it places jobs, a round has not tried these kinds: unpaid jobs, and jobs
+ * that were just downloaded, go behind node and batch until then. For 10 s after a synchronous job
+ * (`#syncAtMs`) batches leave others a place in four. A job that no routable node can do is in no
+ * row: the poll notices another node.
  */
 
 import type { NodeSnapshot } from '@matting/nodes/node-view.ts';
@@ -85,7 +105,14 @@ interface ChosenLanes {
 const WAIT_KINDS = ['node', 'download', 'batch', 'unpaid', 'model'] as const;
 type WaitKind = (typeof WAIT_KINDS)[number];
 
+type Tried<Offer, Download> =
+  | Placement<Offer, Download>
+  | { readonly kind: 'waits'; readonly wakeInMs?: number | undefined }
+  /** No routable node can do it: the job waits for another one, and not for room. */
+  | { readonly kind: 'unable' };
+
 const NOTHING = { placed: [], wakeInMs: undefined };
+const WAITS = { kind: 'waits' } as const;
 
 interface DispatchCoreOptions<Offer, Download> {
   readonly room: Room<Offer, Download>;
@@ -102,14 +129,8 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
   readonly #namedLanes = new NamedLanes();
   readonly #running = new Map<string, J>();
   readonly #turns = new LargeTurns();
-  /** Jobs of this step that wait for another node, not for room: no report lets them begin. */
-  readonly #unable = new Set<string>();
-  /** Jobs may wait in the table that no round has read. */
-  #unread = true;
-  /** Jobs are known to wait for these, since the last round began. */
-  readonly #awaited = new Set<WaitKind>();
-  /** Paid jobs waited for a node before the round under way, which has not tried them yet. */
-  #nodesAwaitedBefore = false;
+  /** What the round under way has not tried yet is untried: it makes no other round begin. */
+  readonly #waits = new Map<WaitKind | 'unread', 'known' | 'untried'>([['unread', 'known']]);
   /** When a synchronous request was last seen. */
   #syncAtMs = Number.NEGATIVE_INFINITY;
 
@@ -119,13 +140,13 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
   }
 
   get nodesAwaited(): boolean {
-    return this.#awaits('node', 'batch') || this.#nodesAwaitedBefore;
+    return this.#waits.has('node') || this.#waits.has('batch');
   }
 
   /** Other replicas may have submitted jobs, or died: the next round reads the lanes. */
   outdate(): void {
     this.#lanes.outdate();
-    this.#unread = true;
+    this.#note('unread');
   }
 
   /** A new job is placed at once where no job waits before it: a round for each costs more. */
@@ -135,18 +156,18 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     const { downloads } = this.#options.room;
     if (needsDownload(job) && this.#awaits('download')) {
       if (!downloads.hasRoom(job)) return NOTHING;
-      this.#unread = true;
+      this.#note('unread');
       return { placed: [], wakeInMs: 0 };
     }
     if (!needsDownload(job) && this.#waitsBehindOthers(job)) {
-      this.#awaited.add(waitKindOf(job));
+      this.#note(waitKindOf(job));
       return { placed: [], wakeInMs: this.#nodeHasRoom() ? 0 : undefined };
     }
-    this.#unable.clear();
-    const step = this.#place(job);
-    if (step.placed.length > 0 || this.#unable.has(job.id)) return step;
-    this.#awaited.add(waitKindOf(job));
-    return step;
+    const tried = this.#try(job);
+    if (tried.kind === 'unable') return NOTHING;
+    if (tried.kind !== 'waits') return { placed: [{ job, placement: tried }], wakeInMs: undefined };
+    this.#note(waitKindOf(job));
+    return { placed: [], wakeInMs: tried.wakeInMs };
   }
 
   #addLane(job: J): void {
@@ -154,8 +175,12 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     this.#namedLanes.add(job);
   }
 
-  #awaits(...kinds: readonly WaitKind[]): boolean {
-    return kinds.some(kind => this.#awaited.has(kind));
+  #note(kind: WaitKind | 'unread'): void {
+    this.#waits.set(kind, 'known');
+  }
+
+  #awaits(...kinds: readonly (WaitKind | 'unread')[]): boolean {
+    return kinds.some(kind => this.#waits.get(kind) === 'known');
   }
 
   #waitsBehindOthers(job: J): boolean {
@@ -174,19 +199,17 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
   }
 
   downloadEnded(): void {
-    this.#unread = true;
+    this.#note('unread');
   }
 
   /** False: a round would find nothing that can begin. */
   beginRound(): boolean {
-    const unpaid = this.#awaits('unpaid') && this.#hasUnpaidSlot();
-    const batch = this.#awaits('batch') && this.#leavesSyncSlot();
-    const awaited = this.#awaits('node', 'model') || batch || unpaid;
-    if (!this.#unread && !(awaited && this.#nodeHasRoom())) return false;
-    this.#unread = false;
-    // Work that this round leaves adds these again, and work submitted while it is under way.
-    this.#nodesAwaitedBefore ||= this.#awaits('node', 'batch');
-    this.#awaited.clear();
+    const mayBegin =
+      this.#awaits('node', 'model') ||
+      (this.#awaits('batch') && this.#leavesSyncSlot()) ||
+      (this.#awaits('unpaid') && this.#hasUnpaidSlot());
+    if (!this.#awaits('unread') && !(mayBegin && this.#nodeHasRoom())) return false;
+    for (const kind of this.#waits.keys()) this.#waits.set(kind, 'untried');
     return true;
   }
 
@@ -201,17 +224,17 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
 
   chooseLanes(): ChosenLanes {
     const { downloads } = this.#options.room;
-    if (this.#namedLanes.beginRound()) this.#awaited.add('model');
+    if (this.#namedLanes.beginRound()) this.#note('model');
     const { lanes, all } = this.#lanes.choose(this.#shares(), lane => {
       if (this.#namedLanes.passesOver(lane)) return false;
       const isOpen = !lane.needsDownload || downloads.hasRoomFor(lane.accountId);
-      if (!isOpen) this.#awaited.add('download');
+      if (!isOpen) this.#note('download');
       return isOpen;
     });
     const reads = lanes.map(lane => {
       if (!lane.needsDownload) return this.#namedLanes.readOf(lane);
       const exceptHosts = downloads.fullHosts(lane.accountId);
-      if (exceptHosts.length > 0) this.#awaited.add('download');
+      if (exceptHosts.length > 0) this.#note('download');
       return { ...lane, exceptHosts };
     });
     return { lanes: reads, all };
@@ -221,40 +244,42 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
   place({ lanes, all }: ChosenLanes, jobs: readonly J[]): Step<J, Offer, Download> {
     const free = jobs.filter(job => !this.#running.has(job.id));
     const ordered = orderJobs(free, this.#shares());
-    this.#unable.clear();
     const placed: Placed<J, Offer, Download>[] = [];
-    const begun = new Set<J>();
+    // Jobs that wait for what `#waits` names.
+    const left = new Set(free);
     let wakeInMs: number | undefined;
     // A lane may have more jobs behind as many as the query took.
     const eachMax = Math.max(1, Math.floor(LIST_MAX / lanes.length));
     const leaves = (kind: WaitKind) => {
       const isOfKind = (job: J) => waitKindOf(job) === kind;
-      const left = free.filter(job => !begun.has(job) && !this.#unable.has(job.id));
-      return jobs.filter(isOfKind).length >= eachMax || left.some(isOfKind);
+      return jobs.filter(isOfKind).length >= eachMax || [...left].some(isOfKind);
     };
     const tryAll = (some: readonly J[]) => {
       for (const job of some) {
-        const step = this.#place(job);
-        placed.push(...step.placed);
-        if (step.placed.length > 0) begun.add(job);
-        wakeInMs = sooner(wakeInMs, step.wakeInMs);
+        const tried = this.#try(job);
+        if (tried.kind === 'waits') wakeInMs = sooner(wakeInMs, tried.wakeInMs);
+        else {
+          left.delete(job);
+          if (tried.kind !== 'unable') placed.push({ job, placement: tried });
+        }
       }
     };
     this.#chooseTurn(ordered);
     tryAll(ordered.filter(job => !isUnpaid(job)));
     // Their lanes are chosen behind all others: if one was read, so were those of the others.
     const othersUnread = !all && !lanes.some(isUnpaid);
-    if (othersUnread || leaves('node')) this.#awaited.add('node');
-    this.#nodesAwaitedBefore = false;
+    if (othersUnread || leaves('node')) this.#note('node');
+    for (const [kind, known] of this.#waits) if (known === 'untried') this.#waits.delete(kind);
     tryAll(ordered.filter(isUnpaid));
-    if (!all) this.#awaited.add('unpaid');
-    for (const kind of WAIT_KINDS) if (leaves(kind)) this.#awaited.add(kind);
+    if (!all) this.#note('unpaid');
+    for (const kind of WAIT_KINDS) if (leaves(kind)) this.#note(kind);
+    const begun = new Set(placed.map(({ job }) => job));
     const forgotten = this.#lanes.listed(lanes, jobs, [...begun]);
     const lanesLeft = !all && this.#awaits('model');
     const passes = this.#namedLanes.listed(lanes, jobs, { begun, eachMax, lanesLeft });
     // Nothing waits in the lanes that were read: there is room to read others.
     if (passes || (!all && jobs.length === 0 && forgotten)) {
-      this.#unread = true;
+      this.#note('unread');
       wakeInMs = 0;
     }
     return { placed, wakeInMs };
@@ -287,29 +312,29 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     // Perhaps its image is there by now.
     this.#addLane(job);
     this.#lanes.add(job, false);
-    this.#unread = true;
+    this.#note('unread');
   }
 
-  #place(job: J): Step<J, Offer, Download> {
+  #try(job: J): Tried<Offer, Download> {
     const failure = this.#failureDue(job);
+    if (failure === 'unable') return { kind: 'unable' };
     if (failure !== undefined) return this.#begin(job, { kind: 'failure', failure });
     if (needsDownload(job)) {
       const download = this.#options.room.downloads.begin(job);
-      return download === undefined ? NOTHING : this.#begin(job, { kind: 'download', download });
+      return download === undefined ? WAITS : this.#begin(job, { kind: 'download', download });
     }
-    if (this.memories.mustWait(job.id)) return NOTHING;
-    if (isUnpaid(job) && (this.nodesAwaited || !this.#hasUnpaidSlot())) return NOTHING;
+    if (this.memories.mustWait(job.id)) return WAITS;
+    if (isUnpaid(job) && (this.nodesAwaited || !this.#hasUnpaidSlot())) return WAITS;
     if (job.input === null) throw new Error(`job ${job.id} is ready without its image`);
     const { offer, wakeInMs } = this.takeRoom(job, needsOf(job.input, job));
-    return offer === undefined
-      ? { placed: [], wakeInMs }
-      : this.#begin(job, { kind: 'node', offer });
+    if (offer === undefined) return { kind: 'waits', wakeInMs };
+    return this.#begin(job, { kind: 'node', offer });
   }
 
-  #begin(job: J, placement: Placement<Offer, Download>): Step<J, Offer, Download> {
+  #begin(job: J, placement: Placement<Offer, Download>): Placement<Offer, Download> {
     this.#running.set(job.id, job);
     this.#turns.began(job.id, this.#options.now());
-    return { placed: [{ job, placement }], wakeInMs: undefined };
+    return placement;
   }
 
   /**
@@ -328,23 +353,20 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     this.#turns.chooseNext(waiting, room.snapshots(), now());
   }
 
-  #failureDue(job: J): JobFailure | undefined {
+  #failureDue(job: J): JobFailure | 'unable' | undefined {
     // Lost attempts are not listed: the replica that lost the last one remembers the failure.
     const counted = { ...job, lostAttempts: 0, lostWithProcess: 0 };
     const remembered = this.memories.find(job.id)?.failure;
     return remembered ?? failureDue(counted) ?? this.#incapableFailure(job);
   }
 
-  #incapableFailure(job: J): JobFailure | undefined {
+  #incapableFailure(job: J): JobFailure | 'unable' | undefined {
     if (needsDownload(job) || job.input === null) return undefined;
     const { room, now, noNodeGraceMs } = this.#options;
     const needs = needsOf(job.input, job);
     const excludedBoots = this.memories.find(job.id)?.excludedBoots;
     const incapable = isIncapable(room.snapshots(), needs, excludedBoots);
-    if (noNodeGraceMs === undefined) {
-      if (incapable) this.#unable.add(job.id);
-      return undefined;
-    }
+    if (noNodeGraceMs === undefined) return incapable ? 'unable' : undefined;
     const sinceMs = this.memories.incapableSince(job.id, incapable);
     if (sinceMs === undefined || now() - sinceMs <= noNodeGraceMs) return undefined;
     return {
