@@ -57,7 +57,8 @@ export async function up(
     else terminal.line(`New API key: npm run matting -- keys create --account ${FIRST_ACCOUNT}`);
     sayCurlLine(terminal, stack.localUrl, apiKey);
     terminal.line(`Next: ${stack.localUrl}/docs   npm install ${stack.localUrl}/client.tgz`);
-    if (apiKey !== undefined) sayGrpc(terminal, config);
+    sayGrpc(terminal, config);
+    sayOperatorPages(terminal, config);
     if (signInLink !== undefined) {
       terminal.line(`Account area (this link works once):  ${signInLink}`);
     }
@@ -90,6 +91,13 @@ function sayGrpc(terminal: Terminal, { ports, dataDir, nodeToken, env }: Supervi
   if (nodeToken !== undefined || env.MATTING_NODE_TOKEN_FILE) return;
   const file = path.join(dataDir, NODE_TOKEN_FILE);
   terminal.line(`gRPC at ${LOOPBACK}:${ports.node}, with the token in ${file} (docs/grpc.md)`);
+}
+
+function sayOperatorPages(terminal: Terminal, { ports, env }: SupervisorConfig): void {
+  if (!env.MATTING_OPERATOR_KEY) return;
+  terminal.line(
+    `Operator's pages: http://${LOOPBACK}:${ports.metrics}/operator   (sign in with MATTING_OPERATOR_KEY)`,
+  );
 }
 
 function aborted(signal: AbortSignal): Promise<void> {

@@ -72,6 +72,18 @@ for (const [name, max] of Object.entries(EXPORTS_MAX)) {
   });
 }
 
+test('a row of a table in Markdown is a line with as many cells as the row below it', t => {
+  const cellsOf = (row: string) => row.replaceAll(/`[^`]*`/g, '').split('|').length;
+  const wrong = readPages().flatMap(({ page, text }) => {
+    const lines = text.replaceAll(/^```.*?^```$/gms, '').split('\n');
+    const isWrong = (line: string, next = '') =>
+      line.startsWith('|') &&
+      !(line.endsWith('|') && (next === '' || cellsOf(next) === cellsOf(line)));
+    return lines.filter((line, at) => isWrong(line, lines[at + 1])).map(line => `${page}: ${line}`);
+  });
+  t.deepEqual(wrong, []);
+});
+
 test('the house is as large as its budget', t => {
   const measured = measure();
   for (const [figure, budget] of Object.entries(BUDGET) as [Figure, number][]) {

@@ -98,7 +98,7 @@ function expectedExitCode(error: unknown): number | undefined {
 function reasonOf(error: Error): string {
   const { message, cause } = error;
   const said = error instanceof ContractError && cause instanceof Error ? cause.message : '';
-  return said === '' ? message : `${message}: ${said}`;
+  return said === '' ? message : `${message.replace(/\.$/, '')}: ${said}`;
 }
 
 function createProgram(

@@ -180,12 +180,16 @@ function unavailable(kind: DatabaseErrorKind, cause: unknown): ContractError {
 
 /** The reason for the person who searches for the fault: our bound is not the database's outage. */
 function reasonOf(kind: DatabaseErrorKind, cause: unknown): string {
-  if (kind === 'read-only') return 'the database is read-only';
+  return `${faultOf(kind, cause)}. Try again in a few seconds.`;
+}
+
+function faultOf(kind: DatabaseErrorKind, cause: unknown): string {
+  if (kind === 'read-only') return "The service's database is read-only";
   const { code } = cause as { code?: unknown };
-  if (code === 'STATEMENT_TIMEOUT') return 'the database took too long over a statement';
-  if (code === 'POOL_QUEUE_LIMIT') return 'too many requests wait for the database';
-  if (kind === 'conflict') return 'other transactions keep what is needed of the database';
-  return 'the database is not available';
+  if (code === 'STATEMENT_TIMEOUT') return "The service's database does not answer in time";
+  if (code === 'POOL_QUEUE_LIMIT') return "Too many requests wait for the service's database";
+  if (kind === 'conflict') return "Other requests keep the service's database busy";
+  return "The service's database is not available";
 }
 
 /** An account alone may have half of them wait: as many as could wait for a connection. */

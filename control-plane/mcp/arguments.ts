@@ -140,8 +140,9 @@ export async function withoutIdleZeros<T>(
 }
 
 function notOneSource(count: number): ContractError {
-  const given = count === 0 ? 'no image' : 'more than one image';
-  const detail = `The call has ${given}. Send one of image_url, image_base64, image_id.`;
+  // An agent also reads the advice for this code, which says how to send one.
+  const many = 'more than one image. Send one of image_url, image_base64, image_id';
+  const detail = `The call has ${count === 0 ? 'no image' : many}.`;
   const fieldErrors = ['image_url', 'image_base64', 'image_id'].map(field => ({ field, detail }));
   return new ContractError('INVALID_IMAGE_SOURCE', detail, { fieldErrors });
 }

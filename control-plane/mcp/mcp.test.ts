@@ -328,7 +328,7 @@ test('one image beside empty sources is the image, and empty sources alone are n
   const same = { image_base64: text, image_url: '', image_id: '' };
   t.is((await agent.remove(same)).fields.job_id, fields.job_id);
   const none = await agent.remove({ image_base64: '', image_url: '', image_id: null });
-  t.regex(none.text, /^INVALID_IMAGE_SOURCE: The call has no image\. Send one of image_url/);
+  t.regex(none.text, /^INVALID_IMAGE_SOURCE: The call has no image\. Send a public image_url, or/);
   t.regex((await agent.call('get_job', { job_id: '' })).text, /job_id is missing/);
 });
 

@@ -60,8 +60,7 @@ export class CallbackAddressCheck {
     } catch (error) {
       // A slow or broken resolver does not make the URL wrong: delivery resolves it again.
       if (!(error instanceof ForbiddenUrlError)) return;
-      const wrong = `is not usable: ${error.message}. To allow it, the operator sets MATTING_ALLOWED_NETWORKS`;
-      throw invalidCallback('callback_url', wrong, error);
+      throw invalidCallback('callback_url', `is not usable: ${error.message}`, error);
     }
   }
 }

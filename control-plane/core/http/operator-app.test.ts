@@ -225,7 +225,7 @@ const { stores } = useStores(test);
 
 test("the operator's key › that is not configured leaves everything behind it off, and says so", async t => {
   const app = appOn(stores, { operatorKey: undefined });
-  for (const url of ['/operator/nodes', '/operator/jobs', '/operator/nodes/n/metrics']) {
+  for (const url of ['/operator', '/operator/nodes', '/operator/nodes/n/metrics']) {
     const answer = await app.inject({ url, headers: AUTHORIZED });
     t.is(codeOf(answer), 'NOT_FOUND');
     t.regex(answer.json().detail, /MATTING_OPERATOR_KEY/);

@@ -91,6 +91,8 @@ export function buildOperatorApp(
   app.register(async operator => {
     operator.addHook('onRequest', requireOperatorKey(options.operatorKey));
     registerOperatorRoutes(operator, services);
+    // Its hook says what is off.
+    if (options.operatorKey === undefined) operator.get('/operator', () => undefined);
     const httpAddressOf = (nodeId: string) => services.operateNodes.requireHttpAddress(nodeId);
     await registerNodeProxy(operator, { httpAddressOf, ...options.nodeProxy });
   });

@@ -32,7 +32,7 @@ const ITEM_JSON: JsonFields<string> = {
   image: '',
   fieldOf(name) {
     if (name === 'image_url' || name === 'reference') return name;
-    throw unknownField(name);
+    throw unknownField(name, () => 'An item has image_url and reference.');
   },
   literalsOf: () => [],
 };

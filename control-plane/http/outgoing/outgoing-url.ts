@@ -27,7 +27,9 @@ const DEFAULT_PORTS = new Map([
   ['https:', 443],
 ]);
 
-export const NOT_PUBLIC = 'the host is not a public address';
+/** The text names the setting, and never its value. */
+export const NOT_PUBLIC =
+  'the host is not a public address. To allow it, the operator sets MATTING_ALLOWED_NETWORKS';
 
 /** RFC 6761: such a name is this machine, and no resolver is asked. */
 export function isLocalhost(host: string): boolean {
@@ -37,7 +39,8 @@ export function isLocalhost(host: string): boolean {
 function requirePort(url: URL, policy: OutgoingPolicy): void {
   const port = url.port === '' ? DEFAULT_PORTS.get(url.protocol) : Number(url.port);
   if (port !== undefined && policy.fetchPorts.includes(port)) return;
-  throw new ForbiddenUrlError(`the port must be one of ${policy.fetchPorts.join(', ')}`);
+  const wrong = `the port must be one of ${policy.fetchPorts.join(', ')}`;
+  throw new ForbiddenUrlError(`${wrong}. To allow it, the operator sets MATTING_FETCH_PORTS`);
 }
 
 /**

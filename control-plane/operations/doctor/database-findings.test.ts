@@ -29,4 +29,13 @@ onDatabases(ava.serial, 'the doctor', (test, dialect) => {
     t.deepEqual(bytes(), before);
     t.deepEqual(await readSchemaShape(database), shape);
   });
+
+  if (dialect === 'sqlite') return;
+  test('says which user the server refuses, and never the password', async t => {
+    const url = new URL(databases.url());
+    url.password = 'no-such-password';
+    const [{ advice = '' } = {}] = (await examineDatabase(url.href, migrationsOf([]))).findings;
+    t.regex(advice, new RegExp(`'${url.username}'@'[^']+'.*docs/security\\.md`));
+    t.notRegex(advice, /no-such-password/);
+  });
 });

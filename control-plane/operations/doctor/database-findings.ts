@@ -59,10 +59,9 @@ export async function examineDatabase(
   try {
     database = await openDatabase(databaseUrl, { log: { info: () => undefined, warn } });
   } catch (error) {
-    const advice =
-      'start the database, or correct MATTING_DATABASE_URL; requests get 503 meanwhile';
+    const found = reasonOf(error);
     return {
-      findings: [...findings, failure(SUBJECT, reasonOf(error), advice)],
+      findings: [...findings, failure(SUBJECT, found, adviceOf(found))],
       database: undefined,
       current: false,
     };
@@ -77,6 +76,15 @@ export async function examineDatabase(
     await database.close().catch(() => undefined);
     throw error;
   }
+}
+
+/** The server's message has the user and the host that it sees, and no password. */
+function adviceOf(found: string): string {
+  const [, user] = /Access denied for user ('[^']*'@'[^']*')/.exec(found) ?? [];
+  if (user === undefined) {
+    return 'start the database, or correct MATTING_DATABASE_URL; requests get 503 meanwhile';
+  }
+  return `create the user ${user}, or correct the password in MATTING_DATABASE_URL; see docs/security.md`;
 }
 
 function connectionOf({ dialect }: Database, databaseUrl: string): string {

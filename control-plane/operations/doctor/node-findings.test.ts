@@ -127,7 +127,7 @@ test('some that take none are a warning, each a failure of its own', async t => 
   const { lines, nodes } = await nodesOf(members, sightings);
   t.deepEqual(nodes, [
     'ok: 1 of 2 take images',
-    'warning: 1 are unreachable: b (its certificate has expired)',
+    'warning: 1 is unreachable: b (its certificate has expired)',
   ]);
   t.regex(lines('node a').join(), /^ok: /);
   t.regex(lines('node b').join(), /^failure: /);
@@ -161,7 +161,7 @@ test('one whose engines load takes no images yet', async t => {
   const members = [member('a', placeOf('good'), placeOf('good'))];
   const starting = { state: 'starting', cause: 'its engines are loading' } as const;
   const { nodes } = await nodesOf(members, seenBy(['one'], { nodeId: 'a', ...starting }));
-  t.regex(nodes.join('\n'), /^failure: none .*loading.*\nwarning: 1 are reached, and take no/);
+  t.regex(nodes.join('\n'), /^failure: none .*loading.*\nwarning: 1 is reached, without taking/);
 });
 
 test('say which have another sum of a model, and what is offered that none has', async t => {

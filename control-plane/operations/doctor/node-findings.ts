@@ -92,7 +92,7 @@ function takingFindings(
 
 const STATES: readonly (readonly [state: OperatorNode['state'], are: string, advice: string])[] = [
   ['unreachable', 'unreachable', 'see docs/runbook.md, MattingNodesUnroutable'],
-  ['unready', 'reached, and take no images', 'see the log of the node'],
+  ['unready', 'reached, without taking images', 'see the log of the node'],
   ['draining', 'drained', 'to use one again, run matting nodes undrain NODE'],
   ['silent', 'silent', 'check the machine and its network; the list drops it after a week'],
 ];
@@ -102,7 +102,13 @@ function stateFindings(nodes: readonly OperatorNode[], looksSomebody: boolean): 
   for (const [state, are, advice] of STATES) {
     const some = nodes.filter(node => node.state === state);
     if (some.length === 0) continue;
-    findings.push(warning(NODES, `${some.length} are ${are}: ${named(some)}`, advice));
+    findings.push(
+      warning(
+        NODES,
+        `${some.length} ${some.length === 1 ? 'is' : 'are'} ${are}: ${named(some)}`,
+        advice,
+      ),
+    );
   }
   const joining = looksSomebody ? nodes.filter(({ state }) => state === 'joining') : [];
   if (joining.length > 0) {

@@ -171,7 +171,7 @@ const NUMBERS: { readonly [form: string]: readonly [Parse, what: string, unit?: 
   number: [parseNumber, 'number'],
   share: [parseShare, 'number'],
   whole: [parseWhole, 'whole number'],
-  percent: [parsePercent, 'percentage', '%'],
+  percent: [parsePercent, 'percentage such as 85%,', '%'],
 };
 
 /** All but the quality, which depends on the format. */

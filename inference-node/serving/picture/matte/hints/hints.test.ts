@@ -38,15 +38,8 @@ const inBody = (x: number, y: number) => within(x, y, 10, 20, 40, 50);
 const inHandle = (x: number, y: number) =>
   within(x, y, 40, 22, 66, 48) && !within(x, y, 40, 28, 60, 42);
 
-const handle: HintShape = {
-  line: [
-    [46, 25],
-    [62, 26],
-    [63, 44],
-    [48, 45],
-  ],
-  radius: 1.5,
-};
+const stroke = (radius: number, ...line: [x: number, y: number][]): HintShape => ({ line, radius });
+const handle = stroke(1.5, [46, 25], [62, 26], [63, 44], [48, 45]);
 
 function hinted(
   matte: Uint8Array,
@@ -102,7 +95,7 @@ const pair = pictureOf((x, y) => {
 const shown = planeOf((x, y) => (inBody(x, y) || inOther(x, y) ? 255 : 0));
 
 test('an erasing stroke on a second object takes the object, and nothing of the first', t => {
-  const matte = hinted(shown, pair, { erase: [{ line: [[70, 14]], radius: 3 }] });
+  const matte = hinted(shown, pair, { erase: [stroke(3, [70, 14])] });
   t.is(shareOf(matte, inOther), 0);
   t.is(shareOf(matte, inBody), 1);
 });
@@ -110,15 +103,7 @@ test('an erasing stroke on a second object takes the object, and nothing of the 
 test('an erasing stroke in the only object takes its colour there, and not the object', t => {
   const two = pictureOf((x, y) => (within(x, y, 10, 20, 20, 50) ? GREEN : RED));
   const matte = hinted(missing, two, {
-    erase: [
-      {
-        line: [
-          [14, 24],
-          [14, 46],
-        ],
-        radius: 2,
-      },
-    ],
+    erase: [stroke(2, [14, 24], [14, 46])],
   });
   t.true(shareOf(matte, (x, y) => within(x, y, 10, 20, 20, 50)) < 0.1);
   t.true(shareOf(matte, (x, y) => within(x, y, 22, 20, 40, 50)) > 0.98);
@@ -126,40 +111,17 @@ test('an erasing stroke in the only object takes its colour there, and not the o
 
 test('strokes that say what the matte shows anyway change nothing', t => {
   const keep: HintShape[] = [{ box: [14, 24, 36, 46] }];
-  const erase: HintShape[] = [
-    {
-      line: [
-        [80, 4],
-        [80, 60],
-      ],
-      radius: 4,
-    },
-  ];
+  const erase = [stroke(4, [80, 4], [80, 60])];
   t.deepEqual(hinted(missing, cup, { keep, erase }), missing);
 });
 
 test('lines are drawn with their radius and round ends, as far as the plane goes', t => {
-  const seeds = drawSeeds(
-    {
-      keep: [
-        {
-          line: [
-            [10, 32],
-            [30, 32],
-          ],
-          radius: 5,
-        },
-      ],
-    },
-    SIZE,
-    ALL,
-    SIZE,
-  );
+  const seeds = drawSeeds({ keep: [stroke(5, [10, 32], [30, 32])] }, SIZE, ALL, SIZE);
   const drawn = seeds.reduce((sum, seed) => sum + seed, 0);
   t.true(Math.abs(drawn - (20 * 10 + Math.PI * 25)) < 30, `${drawn}`);
-  const everything = { keep: [{ line: [[0, 0]], radius: 10_000 } as const] };
+  const everything = { keep: [stroke(10_000, [0, 0])] };
   t.true(drawSeeds(everything, SIZE, ALL, SIZE).every(seed => seed === KEEP_SEED));
-  const speck = { erase: [{ line: [[96, 64]], radius: 0.01 } as const] };
+  const speck = { erase: [stroke(0.01, [96, 64])] };
   t.is(drawSeeds(speck, SIZE, ALL, SIZE).at(-1), ERASE_SEED);
 });
 
