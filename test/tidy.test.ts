@@ -1,5 +1,5 @@
 /** The house rules that a machine can hold; each names the offending place. */
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { globSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { settingsPage, variableNames } from '../docs/source/settings.ts';
@@ -12,6 +12,7 @@ import { EXPORTS_MAX, exportsOf, PACKAGES, partsOf, wrongImportsOf } from './tid
 import { PROHIBITIONS } from './tidy/prohibitions.ts';
 import { ROOT, readSources } from './tidy/source-files.ts';
 import { STREETS, upwardImportsOf } from './tidy/streets.ts';
+import { foreignTablesOf, tablesDeclaredBy } from './tidy/tables.ts';
 
 const FUNCTION_LINES_MAX = 70;
 const FILE_LINES_MAX = 800;
@@ -190,6 +191,30 @@ test('one file writes ledger entries and balances', t => {
   t.true(text.includes('values({ id, name, available: 0, reserved: 0, '));
   const taken = "? { available: eb.ref('available') } : { turns: eb('turns', '+', 1) }, )";
   t.true(text.replaceAll(/\s+/g, ' ').includes(taken));
+});
+
+const tables = programs.flatMap(file => tablesDeclaredBy(file) ?? []);
+
+test('a table is declared once, in the tables.ts of its package', t => {
+  const places = programs.filter(({ text }) => /^declare module '@matting\/database\//m.test(text));
+  t.deepEqual(
+    places.map(({ name }) => name),
+    tables.map(({ owner }) => `${owner}/tables.ts`),
+  );
+  const folders: readonly string[] = PACKAGES.map(({ folder }) => folder);
+  t.true(tables.every(({ owner }) => folders.includes(owner)));
+  const names = tables.flatMap(one => one.names);
+  t.true(names.length > 30, String(names.length));
+  t.deepEqual([...new Set(names)], names);
+});
+
+test('a package names its own tables alone', t => {
+  t.deepEqual(
+    programs.flatMap(file => foreignTablesOf(file, tables)),
+    [],
+  );
+  const files = globSync('control-plane/**/*.sql', { cwd: ROOT, exclude: ['**/node_modules/**'] });
+  t.deepEqual(files, [], 'a statement in a file has no owner');
 });
 
 test('only the config.ts of each program and of the command for callers reads the environment', t => {
@@ -395,10 +420,124 @@ test('imports of a later folder are found, and folders without a place in the or
   ]);
 });
 
-test('imports of every kind are found, and functions with their names and lines', async t => {
+/** Reads a text as a file of a project that has this file alone. */
+async function sourceOf(t: ExecutionContext, name: string, text: string) {
   const root = await temporaryFolder(t);
-  mkdirSync(path.join(root, 'program/room'), { recursive: true });
-  writeFileSync(path.join(root, 'tsconfig.json'), '{ "include": ["program"] }');
+  mkdirSync(path.join(root, path.dirname(name)), { recursive: true });
+  writeFileSync(path.join(root, 'tsconfig.json'), '{ "include": ["program", "control-plane"] }');
+  writeFileSync(path.join(root, name), text);
+  return readSources(root);
+}
+
+const TABLES_OF_CORE = tablesDeclaredBy({
+  name: 'control-plane/core/tables.ts',
+  text: `interface JobsTable {
+  id: string;
+  account_id: string | null;
+}
+declare module '@matting/database/database.ts' {
+  interface Schema {
+    jobs: JobsTable;
+    outbox: {
+      sent_at?: number;
+    };
+  }
+}
+`,
+})!;
+
+test('the tables of a package are those that it adds to the schema', t => {
+  t.is(TABLES_OF_CORE.owner, 'control-plane/core');
+  t.deepEqual(TABLES_OF_CORE.names, ['jobs', 'outbox']);
+  for (const column of ['id', 'account_id', 'sent_at']) {
+    t.true(TABLES_OF_CORE.columns.includes(column), column);
+  }
+  t.is(tablesDeclaredBy({ name: 'a/b.ts', text: 'interface Schema { a: B }' }), undefined);
+});
+
+/** An expression within a template of the lines below. */
+const VALUE = ['$', '{id}'].join('');
+/** Each line names a table of the core. */
+const NAMING = [
+  `db.selectFrom('jobs')`,
+  `db.selectFrom('jobs as job')`,
+  `db.selectFrom(['own', 'jobs'])`,
+  `db.selectFrom((isOwn ? 'own' : 'outbox'))`,
+  `db.insertInto('outbox')`,
+  `db.replaceInto('outbox')`,
+  `db.mergeInto('outbox as one')`,
+  `db.updateTable('jobs')`,
+  `db.deleteFrom('jobs')`,
+  `db.deleteFrom('own').using('jobs')`,
+  `db.selectFrom('own').innerJoin('jobs', 'own.id', 'own.job')`,
+  `db.selectFrom('own').leftJoin('jobs as job', 'job.id', 'own.job')`,
+  `db.selectFrom('own').rightJoin('outbox', join => join.onTrue())`,
+  `db.selectFrom('own').fullJoin('outbox', join => join.onTrue())`,
+  `db.selectFrom('own').crossJoin('outbox')`,
+  `db.selectFrom('own').innerJoinLateral('outbox', join => join.onTrue())`,
+  `where(eb => eb.exists(eb.selectFrom('jobs')))`,
+  `where(({ ref }) => ref('jobs.account_id'))`,
+  `db.selectFrom('own').select('jobs.id as job')`,
+  `sql.table('jobs')`,
+  `sql.id('outbox', 'sent_at')`,
+  `sql.ref('outbox.sent_at')`,
+  `throughIndex('jobs', 'jobs_state')`,
+  `removeOldRows(database, { table: 'outbox', key: 'id' }, 5)`,
+  `db.schema.alterTable('jobs')`,
+  `createTables(db, dialect, [{ name: 'own' }, { name: 'jobs' }])`,
+  `const table = 'jobs'`,
+  `const names = ['own', "jobs"] as const`,
+  'const quoted = `outbox`',
+  `sql\`select id from jobs where id = ${VALUE}\``,
+  `sql\`select * from ${VALUE} join outbox on true\``,
+  'sql`(select count(*) from "jobs")`',
+  'sql`insert into outbox (id) values (1)`',
+  'sql`update jobs set id = 1`',
+  `sql.raw('delete from jobs')`,
+  `const statement = 'SELECT 1 FROM outbox WHERE 1 = 0'`,
+  `const text = \`update outbox set sent_at = ${VALUE}\``,
+  `type Row = Schema['jobs']`,
+  `type Query = SelectQueryBuilder<Schema, 'own' | 'jobs', object>`,
+];
+
+/** Each line names none. */
+const NAMELESS = [
+  `db.selectFrom('own').select('own.jobs')`,
+  `db.selectFrom(jobs.as('found'))`,
+  `throughIndex('own', 'jobs_state')`,
+  `const action = 'jobs.resent'`,
+  `const detail = 'Take the credits from jobs of the account.'`,
+  'sql`select jobs from own`',
+  `type Store = CoreStores['jobs']`,
+  `type Some = Pick<CoreStores, 'jobs' | 'outbox'>`,
+  `const title = 'jobs and more'`,
+];
+
+test('tables of another package are found, however a file names them', async t => {
+  const head = `import { sql } from 'kysely';\n`;
+  const foundIn = async (name: string, lines: readonly string[], first = head) => {
+    const [file] = await sourceOf(t, name, first + lines.join(';\n'));
+    const found = foreignTablesOf(file!, [TABLES_OF_CORE]);
+    const [skipped] = [first.split('\n').length - 1];
+    return found.map(place => lines[Number(/:(\d+) /.exec(place)?.[1]) - 1 - skipped]);
+  };
+  const portal = 'control-plane/portal/one.ts';
+  t.deepEqual([...new Set(await foundIn(portal, NAMING))], NAMING);
+  t.deepEqual(await foundIn(portal, NAMELESS), []);
+  t.deepEqual(await foundIn('control-plane/core/one.ts', NAMING), []);
+  // Words are names of tables in a file that reaches the database; elsewhere in a statement alone.
+  const words = [`const table = 'jobs'`, `const menu = { name: 'outbox' }`];
+  t.deepEqual(await foundIn(portal, words), words);
+  t.deepEqual(await foundIn(portal, words, ''), []);
+  const elsewhere = NAMING.filter(
+    line => !/^const (?:table|names|quoted)|select\('jobs/.test(line),
+  );
+  t.deepEqual([...new Set(await foundIn(portal, elsewhere, ''))], elsewhere);
+  const [main] = await sourceOf(t, 'control-plane/main.ts', NAMING.join(';\n'));
+  t.true(foreignTablesOf(main!, [TABLES_OF_CORE]).length > 0);
+});
+
+test('imports of every kind are found, and functions with their names and lines', async t => {
   const text = `/** Not counted. */
 import { a } from '../a.ts';
 import type { B } from '@matting/proto/contract/b.ts';
@@ -424,34 +563,44 @@ onDatabases(test, 'a group', (test, dialect) => {
   });
 });
 `;
-  writeFileSync(path.join(root, 'program/room/one.ts'), text);
-  t.deepEqual(readSources(root), [
-    {
-      name: 'program/room/one.ts',
-      text,
-      imports: [
-        'program/a.ts',
-        'proto/contract/b.ts',
-        'package',
-        'program/room/effect.ts',
-        'program/room/later.ts',
-        'program/room/type.ts',
-      ],
-      specifiers: [
-        '../a.ts',
-        '@matting/proto/contract/b.ts',
-        'package',
-        './effect.ts',
-        './later.ts',
-        './type.ts',
-      ],
-      functions: [
-        { name: 'later', lines: 1 },
-        { name: 'three', lines: 3 },
-        { name: '#four', lines: 3 },
-        { name: 'two', lines: 2 },
-        { name: 'test: a test', lines: 3 },
-      ],
-    },
+  const found = await sourceOf(t, 'program/room/one.ts', text);
+  const texts = found.flatMap(file => file.texts.map(({ text: one, takenBy }) => [one, takenBy]));
+  t.deepEqual(texts, [
+    ["import { x } from './x.ts'", ''],
+    ['}', ''],
+    ['a group', 'onDatabases'],
+    ['a test', 'test'],
   ]);
+  t.deepEqual(
+    found.map(({ texts: _texts, ...file }) => file),
+    [
+      {
+        name: 'program/room/one.ts',
+        text,
+        imports: [
+          'program/a.ts',
+          'proto/contract/b.ts',
+          'package',
+          'program/room/effect.ts',
+          'program/room/later.ts',
+          'program/room/type.ts',
+        ],
+        specifiers: [
+          '../a.ts',
+          '@matting/proto/contract/b.ts',
+          'package',
+          './effect.ts',
+          './later.ts',
+          './type.ts',
+        ],
+        functions: [
+          { name: 'later', lines: 1 },
+          { name: 'three', lines: 3 },
+          { name: '#four', lines: 3 },
+          { name: 'two', lines: 2 },
+          { name: 'test: a test', lines: 3 },
+        ],
+      },
+    ],
+  );
 });

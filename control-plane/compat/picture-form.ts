@@ -5,7 +5,8 @@
  * interface does not have are skipped, and named in the answer.
  */
 import type { IncomingMessage } from 'node:http';
-import type { ImageUpload, RequestUploads } from '@matting/core/submission/submission.ts';
+import type { ImageUpload } from '@matting/core/submission/image-upload.ts';
+import type { RequestUploads } from '@matting/core/submission/image-uploads.ts';
 import { readBody, requireBodyHead } from '@matting/http/bodies.ts';
 import { givenTwice, type TextValue } from '@matting/http/body-fields.ts';
 import { type JsonFields, JsonFieldsParser } from '@matting/http/json-fields.ts';

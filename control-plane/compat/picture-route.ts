@@ -14,21 +14,15 @@ import {
   requireApiKey,
   requireRate,
 } from '@matting/core/http/header-checks.ts';
-import { isFinal, type Job } from '@matting/core/jobs/jobs.ts';
+import { isFinal, type Job } from '@matting/core/jobs/job.ts';
 import type { CoreServices } from '@matting/core/package.ts';
-import {
-  jobErrorOf,
-  openForReader,
-  serverTimingOf,
-  waitForEnd,
-  withJob,
-} from '@matting/core/results/results.ts';
-import type {
-  KeylessSubmission,
-  MattingRequest,
-  RequestUploads,
-  Submitted,
-} from '@matting/core/submission/submission.ts';
+import { jobErrorOf, withJob } from '@matting/core/results/job-errors.ts';
+import { serverTimingOf } from '@matting/core/results/job-headers.ts';
+import { openForReader } from '@matting/core/results/result-download.ts';
+import { waitForEnd } from '@matting/core/results/wait-for-job.ts';
+import type { RequestUploads } from '@matting/core/submission/image-uploads.ts';
+import type { MattingRequest } from '@matting/core/submission/matting-request.ts';
+import type { KeylessSubmission, Submitted } from '@matting/core/submission/submit-matting.ts';
 import { noteJob } from '@matting/http/answer-log.ts';
 import type { Connections } from '@matting/http/connections.ts';
 import { wantsJsonAlone } from '@matting/http/request-headers.ts';

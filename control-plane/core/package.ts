@@ -29,19 +29,6 @@ import type { SubmitMatting } from './submission/submit-matting.ts';
 import type { SettledStep } from './transactions/settled-steps.ts';
 import type { DeliveryParts } from './webhooks/deliver-messages.ts';
 
-/* Types of what a package plugs in. */
-export type {
-  DirectAttempt,
-  DirectAttemptOrder,
-  DirectAttempts,
-  DirectNode,
-} from './attempts/direct-attempts.ts';
-export type { OperatorServices } from './http/app-services.ts';
-export type { HttpContext, HttpInterface } from './http/public-app.ts';
-export type { Removal } from './retention/removal-steps.ts';
-export type { Allowance } from './transactions/job-submission.ts';
-export type { SettledJob, SettledStep } from './transactions/settled-steps.ts';
-
 export interface Package<Settings = unknown> {
   /** The name is its folder's. It never changes: its series of migrations bears it. */
   readonly name: string;
@@ -75,7 +62,7 @@ export interface Core {
   readonly log: Logger;
   /** Holder of the leases taken here. */
   readonly replicaId: string;
-  /** The database has the package's own tables, too. */
+  /** For the package's own tables alone. Rows of the core come from `stores` and `services`. */
   readonly database: Database;
   readonly stores: CoreStores;
   readonly secrets: CallbackSecrets;
@@ -89,13 +76,13 @@ export interface Core {
 /** Packages read these rows. What claims, ends and charges jobs stays in the core. */
 export interface CoreStores {
   readonly accounts: Pick<Stores['accounts'], 'findByNameOrId'>;
-  readonly apiKeys: Pick<Stores['apiKeys'], 'find' | 'list' | 'listNewest'>;
+  readonly apiKeys: Pick<Stores['apiKeys'], 'find' | 'list' | 'listExpiring' | 'listNewest'>;
   readonly audit: Pick<Stores['audit'], 'list'>;
   readonly jobs: Pick<
     Stores['jobs'],
     'find' | 'findForKey' | 'list' | 'openOf' | 'openUnpaid' | 'search'
   >;
-  readonly ledger: Pick<Stores['ledger'], 'balances' | 'list'>;
+  readonly ledger: Pick<Stores['ledger'], 'balances' | 'lines' | 'list'>;
   /** The attempts of mails are made under the leases of the outbox. */
   readonly outbox: DeliveryParts['outbox'] & Pick<Stores['outbox'], 'list' | 'mailsWaiting'>;
 }

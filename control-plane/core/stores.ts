@@ -4,7 +4,7 @@ import { randomUUID } from 'node:crypto';
 import { type Database, type Db, transact } from '@matting/database/database.ts';
 import { databaseErrorKind } from '@matting/database/engines.ts';
 import { memberClocks } from '@matting/database/member-clocks.ts';
-import { requireWritable } from '@matting/database/probe.ts';
+import { readRights, requireWritable } from '@matting/database/probe.ts';
 import { createNodeStore } from '@matting/nodes/node-store.ts';
 import { createSightingStore } from '@matting/nodes/sighting-store.ts';
 import { createAccountStore, insertAccount, requireName } from './accounts/account-store.ts';
@@ -33,12 +33,13 @@ import { type JobDeletion, jobDeletion } from './transactions/job-deletion.ts';
 import { jobSubmission } from './transactions/job-submission.ts';
 import { createOutboxStore } from './webhooks/outbox-store.ts';
 
-/** Rejects with SERVICE_UNAVAILABLE while the database does not answer or takes no writes. */
-export function requireWrites(database: Database): Promise<void> {
-  return requireWritable(database, db =>
-    db.updateTable('secrets_canary').set({ key_id: '' }).where('id', '=', '').execute(),
-  );
-}
+/** Each statement proves a right of the database's user and matches no row. */
+const PROOFS = {
+  SELECT: 'select id from sweeps where 1 = 0',
+  INSERT: 'insert into sweeps (id, fence, walk_part) select id, 0, 0 from sweeps where 1 = 0',
+  UPDATE: 'update sweeps set fence = fence where 1 = 0',
+  DELETE: 'delete from sweeps where 1 = 0',
+};
 
 /** Commands, checks and backups work on these: they end no job. */
 export type StoresWithoutEnds = ReturnType<typeof storesWithoutEnds>;
@@ -85,7 +86,13 @@ function storesWithoutEnds(database: Database) {
     bootstrap: (accountName: string, credits: number) => bootstrap(database, accountName, credits),
     /** Compares the clocks of the database's members; undefined: it has one. */
     compareClocks: memberClocks(database),
-    check: () => requireWrites(database),
+    /** Rejects with SERVICE_UNAVAILABLE while the database does not answer or takes no writes. */
+    check: () =>
+      requireWritable(database, db =>
+        db.updateTable('secrets_canary').set({ key_id: '' }).where('id', '=', '').execute(),
+      ),
+    /** Reads the rights of the database's user, on a schema that is current. */
+    rights: () => readRights(database, PROOFS),
     close: () => database.close(),
   };
 }

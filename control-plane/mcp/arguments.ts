@@ -1,10 +1,12 @@
 /** The arguments of tools: fields of a submission or of a correction under the rules of /v1, and others. */
-import { MATTING_JSON, NOT_IN_A_CORRECTION, namedLike } from '@matting/core/http/matting-bodies.ts';
+import { namedLike } from '@matting/core/http/meant-fields.ts';
+import { MATTING_JSON } from '@matting/core/http/read-matting-body.ts';
+import { NOT_IN_A_CORRECTION } from '@matting/core/submission/corrections.ts';
 import {
   MATTING_FIELDS,
   type MattingFields,
   type TextField,
-} from '@matting/core/submission/submission.ts';
+} from '@matting/core/submission/matting-request.ts';
 import { malformed, OVERLONG, type TextValue, unknownField } from '@matting/http/body-fields.ts';
 import { idempotencyKeyIn } from '@matting/http/request-headers.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';

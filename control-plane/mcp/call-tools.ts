@@ -9,14 +9,14 @@ import {
   callerOf,
   requireApiKey,
 } from '@matting/core/http/header-checks.ts';
-import { isFinal, type Job, type JobOutcome, type JobStatus } from '@matting/core/jobs/jobs.ts';
+import { isFinal, type Job, type JobStatus } from '@matting/core/jobs/job.ts';
+import type { JobOutcome } from '@matting/core/jobs/job-outcome.ts';
 import type { CoreServices } from '@matting/core/package.ts';
-import { jobErrorOf, waitForEnd, withJob } from '@matting/core/results/results.ts';
-import {
-  type ImageUpload,
-  requireMattingRequest,
-  type Submitted,
-} from '@matting/core/submission/submission.ts';
+import { jobErrorOf, withJob } from '@matting/core/results/job-errors.ts';
+import { waitForEnd } from '@matting/core/results/wait-for-job.ts';
+import type { ImageUpload } from '@matting/core/submission/image-upload.ts';
+import { requireMattingRequest } from '@matting/core/submission/matting-request.ts';
+import type { Submitted } from '@matting/core/submission/submit-matting.ts';
 import { noteJob } from '@matting/http/answer-log.ts';
 import { noteRefusal } from '@matting/http/error-handler.ts';
 import { problemOf } from '@matting/http/problems.ts';

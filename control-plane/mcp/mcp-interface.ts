@@ -10,7 +10,8 @@ import {
   requireApiKey,
   requireRate,
 } from '@matting/core/http/header-checks.ts';
-import type { CoreServices, HttpInterface } from '@matting/core/package.ts';
+import type { HttpInterface } from '@matting/core/http/public-app.ts';
+import type { CoreServices } from '@matting/core/package.ts';
 import { requireBodyHead } from '@matting/http/bodies.ts';
 import { malformed } from '@matting/http/body-fields.ts';
 import { bodyTypeOf, headerValues } from '@matting/http/request-headers.ts';

@@ -1,5 +1,6 @@
 /** The Model Context Protocol at /mcp, on the core's use cases. */
-import type { Package, Removal } from '@matting/core/package.ts';
+import type { Package } from '@matting/core/package.ts';
+import type { Removal } from '@matting/core/retention/removal-steps.ts';
 import { MCP_MIGRATIONS } from './migrations.ts';
 
 export const mcp: Package<boolean> = {

@@ -10,7 +10,7 @@
  * | long  | the rest of a string, which is handed on  | plain                        |
  */
 import type { Readable } from 'node:stream';
-import type { RequestUploads } from '@matting/core/submission/submission.ts';
+import type { RequestUploads } from '@matting/core/submission/image-uploads.ts';
 import { readBody } from '@matting/http/bodies.ts';
 import { malformed } from '@matting/http/body-fields.ts';
 import { JsonImageText } from '@matting/http/json-fields.ts';

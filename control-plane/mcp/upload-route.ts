@@ -1,6 +1,7 @@
 /** PUT /mcp/uploads/<token>: the image of an address that create_upload gave. It needs no key. */
 import { noteKnownAccount } from '@matting/core/http/header-checks.ts';
-import type { CoreServices, HttpContext } from '@matting/core/package.ts';
+import type { HttpContext } from '@matting/core/http/public-app.ts';
+import type { CoreServices } from '@matting/core/package.ts';
 import { readBody, requireBodyHead } from '@matting/http/bodies.ts';
 import { bodyTypeOf } from '@matting/http/request-headers.ts';
 import { wantBody } from '@matting/http/unread-bodies.ts';

@@ -10,7 +10,7 @@
  * KEPT_MS is far below the age at which the walk over all blobs takes one that no job names.
  */
 import { hash, randomBytes, randomUUID } from 'node:crypto';
-import type { KnownImage } from '@matting/core/submission/submission.ts';
+import type { KnownImage } from '@matting/core/submission/image-upload.ts';
 import { type Database, query } from '@matting/database/database.ts';
 import { isAsciiWord, isInserted, matchesOne, nowPlusMs } from '@matting/database/statements.ts';
 import type {} from './tables.ts';

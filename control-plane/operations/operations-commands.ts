@@ -1,4 +1,4 @@
-import type { CliContext } from '@matting/core/cli/cli.ts';
+import type { CliContext } from '@matting/core/cli/context.ts';
 import type { Command } from 'commander';
 import { addBackupCommands } from './backup/backup-commands.ts';
 import { addDoctorCommand } from './doctor/doctor.ts';

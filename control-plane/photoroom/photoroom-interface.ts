@@ -2,7 +2,8 @@
 import { readFormBody, requireFormBody } from '@matting/compat/picture-form.ts';
 import { createPictureChecks, PictureRoute } from '@matting/compat/picture-route.ts';
 import { renaming, sendRefusal } from '@matting/compat/refusals.ts';
-import type { CoreServices, HttpInterface } from '@matting/core/package.ts';
+import type { HttpInterface } from '@matting/core/http/public-app.ts';
+import type { CoreServices } from '@matting/core/package.ts';
 import type { ContractError } from '@matting/proto/contract/errors.ts';
 import { askOf, isMissingImage, PHOTOROOM_FIELDS } from './photoroom-request.ts';
 

@@ -3,8 +3,9 @@
  * Its routes know the session's cookie and no API key; those of the API know no cookie.
  */
 import cookie from '@fastify/cookie';
-import type { Core, CoreStores, HttpInterface } from '@matting/core/package.ts';
-import { mailBody } from '@matting/core/secrets/secrets.ts';
+import type { HttpInterface } from '@matting/core/http/public-app.ts';
+import type { Core, CoreStores } from '@matting/core/package.ts';
+import { mailBody } from '@matting/core/secrets/secret-box.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { ManageAlerts, registerSettingsRoutes } from './alerts/settings-pages.ts';
 import { AccountJobs } from './jobs/account-jobs.ts';

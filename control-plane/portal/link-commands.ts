@@ -1,12 +1,8 @@
 /** `accounts invite`, `accounts sign-in-link` and `bootstrap --owner`: each prints a link. */
 
-import {
-  type BootstrapOptions,
-  bootstrap,
-  type CliContext,
-  CommandError,
-} from '@matting/core/cli/cli.ts';
-import { requireAccount } from '@matting/core/operator/operator.ts';
+import { type BootstrapOptions, bootstrap } from '@matting/core/cli/account-commands.ts';
+import { type CliContext, CommandError } from '@matting/core/cli/context.ts';
+import { requireAccount } from '@matting/core/operator/operate-accounts.ts';
 import type { StoresWithoutEnds } from '@matting/core/stores.ts';
 import { type Command, InvalidArgumentError } from 'commander';
 import { parseMail } from './mails/mail-address.ts';

@@ -1,7 +1,9 @@
 /** Makes what the portal does while the service runs, on what the core gives it. */
 
 import { callerOf, type HeaderChecks } from '@matting/core/http/header-checks.ts';
-import type { Core, HttpInterface, Loop, PackageParts, Removal } from '@matting/core/package.ts';
+import type { HttpInterface } from '@matting/core/http/public-app.ts';
+import type { Core, Loop, PackageParts } from '@matting/core/package.ts';
+import type { Removal } from '@matting/core/retention/removal-steps.ts';
 import { signingKeyOf } from '@matting/http/outgoing/webhook-signature.ts';
 import type { FastifyInstance } from 'fastify';
 import type { AccountArea, AccountAreaParts } from './account-area.ts';

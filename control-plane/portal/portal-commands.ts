@@ -1,6 +1,6 @@
 /** The portal's commands, and what it adds to the core's: people of accounts and their links. */
 
-import type { CliContext } from '@matting/core/cli/cli.ts';
+import type { CliContext } from '@matting/core/cli/context.ts';
 import type { Command } from 'commander';
 import { addLinkCommands, addOwnerOption } from './link-commands.ts';
 import { addMailCommands } from './mails/messages.ts';

@@ -3,7 +3,6 @@ import type { Database } from '@matting/database/database.ts';
 import { alertSettings } from './alerts/alert-settings.ts';
 import { alertLooking } from './alerts/alert-store.ts';
 import { expiryNoticeStore } from './alerts/key-expiry-notices.ts';
-import { createLedgerLineStore } from './orders/ledger-lines.ts';
 import { createOrderStore } from './orders/order-store.ts';
 import { createLinkStore } from './people/link-store.ts';
 import { createPeopleStore } from './people/people-store.ts';
@@ -27,7 +26,6 @@ export function createPortalStores(database: Database) {
     expiryNotices: expiryNoticeStore(database),
     identities: createIdentityStore(database),
     links: createLinkStore(database),
-    ledgerLines: createLedgerLineStore(database),
     orders: createOrderStore(database),
     people: { ...createPeopleStore(database), ...peopleRetention(database) },
     playground: createPlaygroundStore(database),

@@ -9,7 +9,8 @@ import {
   readFormBody,
 } from '@matting/compat/picture-form.ts';
 import type { AskedPicture } from '@matting/compat/picture-route.ts';
-import { type RequestUploads, requireImageUrl } from '@matting/core/submission/submission.ts';
+import type { RequestUploads } from '@matting/core/submission/image-uploads.ts';
+import { requireImageUrl } from '@matting/core/submission/image-url.ts';
 import { givenTwice, OVERLONG, parametersOf, type TextValue } from '@matting/http/body-fields.ts';
 import type { OutgoingPolicy } from '@matting/http/outgoing/outgoing-url.ts';
 import { ContractError, invalidParameter } from '@matting/proto/contract/errors.ts';

@@ -1,7 +1,7 @@
 /** A body of the remove.bg interface. */
 import type { IncomingMessage } from 'node:http';
 import { type FormFields, readFormBody, requireFormBody } from '@matting/compat/picture-form.ts';
-import type { RequestUploads } from '@matting/core/submission/submission.ts';
+import type { RequestUploads } from '@matting/core/submission/image-uploads.ts';
 import { manySources } from './removebg-errors.ts';
 import { REMOVEBG_TEXTS, type RemovebgPicture, type RemovebgText } from './removebg-values.ts';
 

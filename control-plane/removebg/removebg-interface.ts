@@ -1,6 +1,7 @@
 /** The interface of remove.bg, as the public port is given it. */
 
-import type { CoreServices, HttpInterface } from '@matting/core/package.ts';
+import type { HttpInterface } from '@matting/core/http/public-app.ts';
+import type { CoreServices } from '@matting/core/package.ts';
 import type { OutgoingPolicy } from '@matting/http/outgoing/outgoing-url.ts';
 import { isRemovebgRequest, writeRemovebgError } from './removebg-errors.ts';
 import { allowOrigins, registerRemovebgRoutes } from './removebg-routes.ts';

@@ -13,11 +13,8 @@ import {
 } from '@matting/compat/field-values.ts';
 import { type FormBody, ignoredOf } from '@matting/compat/picture-form.ts';
 import type { AskedPicture } from '@matting/compat/picture-route.ts';
-import {
-  type MattingRequest,
-  requireBackgroundUrl,
-  requireImageUrl,
-} from '@matting/core/submission/submission.ts';
+import { requireBackgroundUrl, requireImageUrl } from '@matting/core/submission/image-url.ts';
+import type { MattingRequest } from '@matting/core/submission/matting-request.ts';
 import type { OutgoingPolicy } from '@matting/http/outgoing/outgoing-url.ts';
 import { regionFault } from '@matting/proto/contract/finishing/region.ts';
 import {

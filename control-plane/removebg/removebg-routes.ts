@@ -15,7 +15,8 @@ import {
   requireRate,
   type ToldRate,
 } from '@matting/core/http/header-checks.ts';
-import type { CoreServices, HttpContext } from '@matting/core/package.ts';
+import type { HttpContext } from '@matting/core/http/public-app.ts';
+import type { CoreServices } from '@matting/core/package.ts';
 import { headerValues } from '@matting/http/request-headers.ts';
 import { pathOf } from '@matting/http/request-path.ts';
 import type { Box } from '@matting/proto/contract/finishing.ts';

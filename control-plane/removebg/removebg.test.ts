@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { randomBytes, randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
-import type { Job } from '@matting/core/jobs/jobs.ts';
+import type { Job } from '@matting/core/jobs/job.ts';
 import { BASE_URL, pngHeader } from '@matting/core/test/support/test-app.ts';
 import { FORM_TYPE } from '@matting/http/test/forms.ts';
 import { ContractError, ERROR_CATALOGUE, type ErrorCode } from '@matting/proto/contract/errors.ts';

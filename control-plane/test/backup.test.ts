@@ -17,7 +17,7 @@ import {
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
-import { OPEN_STATES } from '@matting/core/jobs/jobs.ts';
+import { OPEN_STATES } from '@matting/core/jobs/job.ts';
 import { firstOf } from '@matting/core/test/families.ts';
 import { fundedAccount, newJob, storesOn } from '@matting/core/test/fixtures.ts';
 import { until } from '@matting/core/test/harness.ts';

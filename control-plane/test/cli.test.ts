@@ -8,7 +8,7 @@ import { rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { migrationsOf } from '@matting/core/package.ts';
 import { runCommand } from '@matting/core/run-command.ts';
-import { CallbackSecrets, mailBody, SecretBox } from '@matting/core/secrets/secrets.ts';
+import { CallbackSecrets, mailBody, SecretBox } from '@matting/core/secrets/secret-box.ts';
 import {
   claimed,
   fundedAccount,
@@ -22,7 +22,7 @@ import {
 } from '@matting/core/test/fixtures.ts';
 import { until } from '@matting/core/test/harness.ts';
 import { dueMails, mailEnd } from '@matting/core/test/mails.ts';
-import { insertMail } from '@matting/core/webhooks/webhooks.ts';
+import { insertMail } from '@matting/core/webhooks/outbox-store.ts';
 import { signingKeyOf, signMessage } from '@matting/http/outgoing/webhook-signature.ts';
 import { hashOfSecret } from '@matting/portal/session/secret.ts';
 import { OPERATOR, placed } from '@matting/portal/test/orders.ts';

@@ -5,7 +5,7 @@ import { existsSync } from 'node:fs';
 import { mkdir, mkdtemp, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { SecretBox } from '@matting/core/secrets/secrets.ts';
+import { SecretBox } from '@matting/core/secrets/secret-box.ts';
 import { claimed, newJob, submitted } from '@matting/core/test/fixtures.ts';
 import { until } from '@matting/core/test/harness.ts';
 import type { Env } from '@matting/core/test/support/cli.ts';

@@ -1,6 +1,6 @@
 /** A rolling upgrade from the last release's recorded statements, with work in every state. */
 import assert from 'node:assert/strict';
-import { isFinal } from '@matting/core/jobs/jobs.ts';
+import { isFinal } from '@matting/core/jobs/job.ts';
 import type { Stores } from '@matting/core/stores.ts';
 import {
   assertBalanced,

@@ -15,12 +15,12 @@ const IS_TEST = /(?:^|\/)test\/|\.(?:test|storm|storage)\.ts$/;
 export const LINES_MIN = 1000;
 
 export const BUDGET = {
-  'lines of control-plane, inference-node, program and proto': 109_300,
-  'lines of control-plane/core': 23_400,
-  'lines of tests': 114_950,
+  'lines of control-plane, inference-node, program and proto': 109_250,
+  'lines of control-plane/core': 23_600,
+  'lines of tests': 115_350,
   'lines of Unreleased in CHANGELOG.md': 60,
   'columns of jobs': 68,
-  'names that core exports': 207,
+  'names of core that other packages import': 178,
   'names that serving exports': 209,
   'words of Markdown': 97_000,
 } as const;
@@ -43,7 +43,7 @@ export function measure(): Readonly<Record<Figure, number>> {
     'lines of tests': linesOf(files.filter(name => IS_TEST.test(name))),
     'lines of Unreleased in CHANGELOG.md': unreleasedLines(),
     'columns of jobs': jobsColumns(),
-    'names that core exports': namesOf('@matting/core'),
+    'names of core that other packages import': importedNamesOf('@matting/core', files),
     'names that serving exports': namesOf('@matting/serving'),
     'words of Markdown': markdownWords(),
   };
@@ -78,16 +78,42 @@ function jobsColumns(): number {
 function namesOf(name: string): number {
   const found = PACKAGES.find(one => one.name === name);
   const files = Object.entries(found?.exports ?? {}).filter(([as]) => !as.startsWith('./test/'));
-  return files.reduce((sum, [, file]) => sum + namesIn(read(path.join(found!.folder, file))), 0);
+  return files.reduce(
+    (sum, [, file]) => sum + namesIn(read(path.join(found!.folder, file))).length,
+    0,
+  );
+}
+
+/**
+ * Counts the names of a package that files of others import, their tests included. What comes from
+ * its folder of tests does not count; all names of a file count that is imported without a list.
+ */
+function importedNamesOf(name: string, files: readonly string[]): number {
+  const { folder } = PACKAGES.find(one => one.name === name)!;
+  const place = `'${name}/((?!test/)[^']+)'`;
+  const taken = new Set<string>();
+  for (const file of files.filter(one => !one.startsWith(`${folder}/`))) {
+    const rest = read(file).replaceAll(
+      new RegExp(`\\{([^{}]*)\\} from ${place}`, 'g'),
+      (_, names: string) => {
+        for (const [one] of names.matchAll(/\w+(?= as \w|,|\s*$)/g)) taken.add(one);
+        return '';
+      },
+    );
+    for (const [, from = ''] of rest.matchAll(new RegExp(place, 'g'))) {
+      for (const one of namesIn(read(path.join(folder, from)))) taken.add(one);
+    }
+  }
+  return taken.size;
 }
 
 const DECLARED =
   /^export (?:abstract |async )*(?:const|function\*?|class|interface|type|enum) (\w+)/gm;
 
-function namesIn(text: string): number {
+function namesIn(text: string): string[] {
   const lists = [...text.matchAll(/^export (?:type )?\{([^}]*)\}/gm)];
   const listed = lists.flatMap(([, names = '']) =>
     names.split(',').filter(one => one.trim() !== ''),
   );
-  return new Set([...text.matchAll(DECLARED)].map(([, one]) => one)).size + listed.length;
+  return [...new Set([...text.matchAll(DECLARED)].map(([, one = '']) => one)), ...listed];
 }

@@ -5,7 +5,10 @@ import path from 'node:path';
 import {
   type FunctionLikeDeclaration,
   getTokenPosOfNode,
+  isArrayLiteralExpression,
+  isAsExpression,
   isCallExpression,
+  isConditionalExpression,
   isConstructorDeclaration,
   isExportDeclaration,
   isFunctionLikeDeclaration,
@@ -13,9 +16,15 @@ import {
   isImportDeclaration,
   isImportTypeNode,
   isLiteralTypeNode,
+  isObjectLiteralExpression,
+  isParenthesizedExpression,
+  isPropertyAccessExpression,
   isPropertyAssignment,
   isPropertyDeclaration,
   isStringLiteralLikeNode,
+  isTaggedTemplateExpression,
+  isTemplateExpression,
+  isUnionTypeNode,
   isVariableDeclaration,
   type Node,
   SyntaxKind,
@@ -40,6 +49,16 @@ export interface SourceFunction {
   readonly lines: number;
 }
 
+export interface SourceText {
+  /** A template has a question mark for each expression in it. */
+  readonly text: string;
+  readonly line: number;
+  /** The function or the tag that takes it, also within a list or an object; else empty. */
+  readonly takenBy: string;
+  /** The type around it, if it is a type. */
+  readonly inType: string | undefined;
+}
+
 export interface SourceFile {
   /** Relative to the root, with forward slashes. */
   readonly name: string;
@@ -50,6 +69,8 @@ export interface SourceFile {
   readonly specifiers: readonly string[];
   /** Functions that take ava's `test` are left out: they declare tests. */
   readonly functions: readonly SourceFunction[];
+  /** String literals and templates, without the names of modules. */
+  readonly texts: readonly SourceText[];
 }
 
 function resolveImport(from: string, specifier: string): string {
@@ -90,12 +111,62 @@ function declaresTests({ parameters: [first] }: FunctionLikeDeclaration): boolea
   return first !== undefined && isIdentifier(first.name) && first.name.text === 'test';
 }
 
+/** These are part of an argument, and no argument themselves. */
+const isWithin = (node: Node) =>
+  isArrayLiteralExpression(node) ||
+  isAsExpression(node) ||
+  isConditionalExpression(node) ||
+  isObjectLiteralExpression(node) ||
+  isParenthesizedExpression(node) ||
+  isPropertyAssignment(node);
+
+function takerOf(node: Node, tree: SyntaxTree): string {
+  let inner = node;
+  while (isWithin(inner.parent)) inner = inner.parent;
+  const { parent } = inner;
+  if (isTaggedTemplateExpression(parent)) return nameOfCallee(parent.tag, tree);
+  if (!isCallExpression(parent) || parent.expression === inner) return '';
+  return nameOfCallee(parent.expression, tree);
+}
+
+function nameOfCallee(callee: Node, tree: SyntaxTree): string {
+  const name = isPropertyAccessExpression(callee) ? callee.name : callee;
+  return tree.text.slice(getTokenPosOfNode(name, tree), name.end);
+}
+
+/** Undefined: no text, or the name of a module. */
+function textOf(node: Node): string | undefined {
+  if (isTemplateExpression(node)) {
+    return [node.head.text, ...node.templateSpans.map(({ literal }) => literal.text)].join('?');
+  }
+  if (!isStringLiteralLikeNode(node) || importedBy(node.parent) !== undefined) return undefined;
+  return isLiteralTypeNode(node.parent) && importedBy(node.parent.parent) !== undefined
+    ? undefined
+    : node.text;
+}
+
+function readText(node: Node, text: string, tree: SyntaxTree): SourceText {
+  const start = getTokenPosOfNode(node, tree);
+  const line = tree.text.slice(0, start).split('\n').length;
+  if (!isLiteralTypeNode(node.parent)) {
+    return { text, line, takenBy: takerOf(node, tree), inType: undefined };
+  }
+  let around: Node = node.parent;
+  while (isUnionTypeNode(around.parent)) around = around.parent;
+  const { parent } = around;
+  const inType = tree.text.slice(getTokenPosOfNode(parent, tree), parent.end);
+  return { text, line, takenBy: '', inType };
+}
+
 function readTree(name: string, tree: SyntaxTree): SourceFile {
   const specifiers: string[] = [];
   const functions: SourceFunction[] = [];
+  const texts: SourceText[] = [];
   const visit = (node: Node): void => {
     const imported = importedBy(node);
     if (imported !== undefined) specifiers.push(imported);
+    const text = textOf(node);
+    if (text !== undefined) texts.push(readText(node, text, tree));
     if (isFunctionLikeDeclaration(node) && !declaresTests(node)) {
       const text = tree.text.slice(getTokenPosOfNode(node, tree), node.end);
       functions.push({ name: nameOf(node, tree), lines: text.split('\n').length });
@@ -104,7 +175,7 @@ function readTree(name: string, tree: SyntaxTree): SourceFile {
   };
   visit(tree);
   const imports = specifiers.map(specifier => resolveImport(name, specifier));
-  return { name, text: tree.text, imports, specifiers, functions };
+  return { name, text: tree.text, imports, specifiers, functions, texts };
 }
 
 /** Every file at `root` in TypeScript or AssemblyScript but the generated ones, by name. */

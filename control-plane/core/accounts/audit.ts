@@ -18,7 +18,12 @@ export interface ActingPerson extends NamedPerson {
   readonly refusal: (
     database: Database,
     tx: Db,
-    change: { readonly accountId: string; readonly endsRight: boolean },
+    change: {
+      readonly accountId: string;
+      readonly endsRight: boolean;
+      /** How long ago the person made each of their latest changes of the account. */
+      readonly agesMs: (withinMs: number, limit: number) => Promise<readonly number[]>;
+    },
   ) => Promise<Error | undefined>;
 }
 
@@ -180,10 +185,9 @@ interface AskedChange {
  * @throws what the actor's `refusal` resolves with
  */
 export async function requireAuthority(database: Database, tx: Db, change: AskedChange) {
-  const { accountId, actor: by, entryId, endsRight = false } = change;
-  const asked = { accountId, endsRight };
+  const { accountId, actor: by, entryId } = change;
   await lockAccount(database, tx, accountId);
-  const error = by.kind === 'person' ? await by.refusal(database, tx, asked) : undefined;
+  const error = by.kind === 'person' ? await refusalOf(database, tx, by, change) : undefined;
   if (error !== undefined && !(await isEntered(tx, entryId))) throw error;
   const actor = by as Authorized;
   return {
@@ -192,6 +196,29 @@ export async function requireAuthority(database: Database, tx: Db, change: Asked
     log: (entry: Pick<AuditEntry, 'action' | 'subject' | 'before' | 'after'>) =>
       insertAuditEntry(database, tx, { id: entryId, accountId, actor, ...entry }),
   };
+}
+
+function refusalOf(
+  database: Database,
+  tx: Db,
+  person: ActingPerson,
+  { accountId, endsRight = false }: AskedChange,
+): Promise<Error | undefined> {
+  const agesMs = async (withinMs: number, limit: number) => {
+    const rows = await tx
+      .selectFrom('audit_entries')
+      .select(['created_at', database.nowMs.as('now')])
+      .where(ofAccount(database.dialect, accountId))
+      .where('created_at', '>', nowPlusMs(database.nowMs, -withinMs))
+      .where('actor_user_id', '=', person.userId)
+      .orderBy('account_id', 'desc')
+      .orderBy('created_at', 'desc')
+      .orderBy('id', 'desc')
+      .limit(limit)
+      .execute();
+    return rows.map(({ created_at: atMs, now }) => now - atMs);
+  };
+  return person.refusal(database, tx, { accountId, endsRight, agesMs });
 }
 
 /** Waits for other changes of the account: what is counted then stays so until the end. */

@@ -6,8 +6,8 @@
  * an account are read at once from jobs_lane_state: it has no more than may be in flight.
  */
 import { setImmediate as loopTick } from 'node:timers/promises';
-import { type Database, query } from '@matting/database/database.ts';
-import { isAsciiWord, throughIndex } from '@matting/database/statements.ts';
+import { type Database, type Db, query } from '@matting/database/database.ts';
+import { isAsciiWord, requireInteger, throughIndex } from '@matting/database/statements.ts';
 import type { NotNull } from 'kysely';
 import {
   isFinal,
@@ -69,6 +69,22 @@ async function openOf(database: Database, accountId: string, limit: number): Pro
       .execute(),
   );
   return rows.sort((one, other) => one.createdAtMs - other.createdAtMs).slice(0, limit);
+}
+
+/** Counts the open jobs of one key of an account, in the transaction that submits another. */
+export async function countOpenJobs(
+  { dialect }: Database,
+  tx: Db,
+  { accountId, apiKeyId }: { readonly accountId: string; readonly apiKeyId: string },
+): Promise<number> {
+  const row = await tx
+    .selectFrom(JOBS_BY_LANE[dialect])
+    .select(eb => eb.fn.countAll<number>().as('jobs'))
+    .where('state', 'in', OPEN_STATES)
+    .where('account_id', '=', accountId)
+    .where('api_key_id', '=', apiKeyId)
+    .executeTakeFirstOrThrow();
+  return requireInteger(row.jobs);
 }
 
 /** Rows of the queue that one statement reads: about a millisecond on SQLite. */

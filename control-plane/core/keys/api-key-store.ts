@@ -13,7 +13,13 @@ import {
 } from './change-api-keys.ts';
 import { type KeyUse, writeKeyUses } from './key-uses.ts';
 import { KnownKeys } from './known-keys.ts';
-import { findApiKey, type KeyCursor, listApiKeys, listNewestApiKeys } from './read-api-keys.ts';
+import {
+  findApiKey,
+  type KeyCursor,
+  listApiKeys,
+  listExpiringKeys,
+  listNewestApiKeys,
+} from './read-api-keys.ts';
 
 export type ApiKeyStore = ReturnType<typeof createApiKeyStore>;
 
@@ -42,6 +48,8 @@ export function createApiKeyStore(database: Database) {
     list: (accountId?: string) => listApiKeys(database, accountId),
     listNewest: (accountId: string, limit: number, after?: KeyCursor) =>
       listNewestApiKeys(database, accountId, limit, after),
+    listExpiring: (asked: { after: string; withinMs: number; limit: number }) =>
+      listExpiringKeys(database, asked),
     find: (id: string, accountId?: string) =>
       query(database, db => findApiKey(database, db, id, accountId)),
     noteUses: (uses: readonly KeyUse[]) => writeKeyUses(database, uses),

@@ -251,6 +251,30 @@ export async function insertApiKey(
     .execute();
 }
 
+/**
+ * Makes a key for the jobs of a package, and forgets its secret: no list shows it, and nobody can
+ * use it.
+ * @returns the key's id
+ */
+export async function insertInternalKey(
+  database: Database,
+  tx: Db,
+  accountId: string,
+  purpose: string,
+): Promise<string> {
+  const { id, secret } = createApiKeyToken();
+  const names = { name: purpose, purpose };
+  await tx
+    .insertInto('api_keys')
+    .values({
+      ...{ id, account_id: accountId, ...names },
+      secret_hash: hashSecret(secret),
+      created_at: database.nowMs,
+    })
+    .execute();
+  return id;
+}
+
 function personOf(actor: Actor | undefined): string | null {
   return actor?.kind === 'person' ? actor.userId : null;
 }

@@ -135,6 +135,32 @@ export async function findApiKey(
   return accountId === undefined || row.account_id === accountId ? apiKeyFromRow(row) : undefined;
 }
 
+/**
+ * Reads `limit` keys, those behind the id `after`, and lists the keys that expire within that time.
+ * `next` is undefined behind the last key.
+ */
+export async function listExpiringKeys(
+  database: Database,
+  { after, withinMs, limit }: { after: string; withinMs: number; limit: number },
+) {
+  const rows = await query(database, db =>
+    db
+      .selectFrom('api_keys')
+      .select(['id', 'account_id as accountId', 'name', 'expires_at', 'revoked_at'])
+      .select(() => database.nowMs.as('readAtMs'))
+      .where('id', '>', after)
+      .orderBy('id')
+      .limit(limit)
+      .execute(),
+  );
+  const expiring = rows.flatMap(({ expires_at: expiresAtMs, revoked_at, ...key }) => {
+    if (expiresAtMs === null || revoked_at !== null) return [];
+    if (expiresAtMs <= key.readAtMs || expiresAtMs > key.readAtMs + withinMs) return [];
+    return [{ ...key, prefix: publicPrefix(key.id), expiresAtMs }];
+  });
+  return { expiring, next: rows.length < limit ? undefined : rows.at(-1)?.id };
+}
+
 function selectPage(database: Database, db: Db, last: ApiKey | undefined) {
   return selectApiKeys(database, db)
     .where('id', '>', last?.id ?? '')

@@ -8,6 +8,7 @@ import { readLastAudits } from './last-audits.ts';
 import { type Balances, isReservedReference, type LedgerKind, SLOT_OF } from './ledger.ts';
 import { type AuditOptions, auditLedger } from './ledger-audit.ts';
 import { readSums } from './ledger-comparisons.ts';
+import { type LinesQuestion, type PageCursor, readLines } from './ledger-lines.ts';
 import { ENTRIES_BY_KIND, ENTRIES_BY_TIME, only } from './ledger-ranges.ts';
 import {
   enterOperatorEntry,
@@ -23,12 +24,6 @@ export type LedgerOutcome =
   /** An entry with this reference and amount exists: nothing moved now. */
   | { readonly kind: 'already-entered'; readonly balances: Balances }
   | { readonly kind: 'reference-conflict'; readonly amount: number };
-
-/** The cursor is where a page of a list ends: the instant and the id of its last row. */
-export interface PageCursor {
-  readonly atMs: number;
-  readonly id: string;
-}
 
 interface LedgerListing {
   readonly kind?: LedgerKind | undefined;
@@ -51,6 +46,8 @@ export function createLedgerStore(database: Database) {
     /** Takes back what is available, all of the amount or nothing. */
     revoke: entering('revoke'),
     list: (accountId: string, page: LedgerListing) => listEntries(database, accountId, page),
+    /** The same with the balance after each entry. */
+    lines: (accountId: string, question: LinesQuestion) => readLines(database, accountId, question),
     /** The account's open jobs that are paid for; 0: no such account. */
     inFlight: (accountId: string) => query(database, db => readInFlight(db, accountId)),
     /** Undefined: no such account. One row is read. */

@@ -1,7 +1,7 @@
 /** The methods of the stores that change nothing, each asked of the large tables. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import type { Database } from '@matting/database/database.ts';
+import { type Database, query, transact } from '@matting/database/database.ts';
 import { destinationOf } from '@matting/http/outgoing/outgoing-url.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
 import {
@@ -10,11 +10,17 @@ import {
   HANGING_RECEIVER,
   SECRET_KEY_ID,
 } from '@matting/test-support/large-tables.ts';
+import { type ActingPerson, requireAuthority } from '../accounts/audit.ts';
 import { backgroundBlob } from '../jobs/blob-names.ts';
 import { LISTED_STATES } from '../jobs/caller-jobs.ts';
 import { UNPAID } from '../jobs/job.ts';
 import { TIMED_MAX } from '../jobs/job-activity.ts';
+import { countOpenJobs } from '../jobs/job-lists.ts';
+import { insertInternalKey } from '../keys/change-api-keys.ts';
+import { LEDGER_KINDS } from '../ledger/ledger.ts';
 import type { Stores } from '../stores.ts';
+import { selectEnd } from '../transactions/settled-steps.ts';
+import { readMessages } from '../webhooks/outbox-listing.ts';
 import { insertMail, withdrawMails } from '../webhooks/outbox-store.ts';
 import { lostResult, succeededResult } from './changing-others.ts';
 import {
@@ -42,6 +48,10 @@ import {
 import { dueMails, mailOf } from './mails.ts';
 
 const UNPAID_COUNTED_MAX = 64;
+/** Servers count a page of each of five kinds, and the entries that are newer than the page. */
+const LINES_READS_MAX = 800;
+const LINES_WHY = 'reads a page of each kind, and the entries that are newer than the page';
+
 const FIRST = { atMs: 0, id: '' };
 
 const keyOf = ({ apiKeys }: Stores) => apiKeys.create(accountOf(0), 'statements');
@@ -75,6 +85,20 @@ async function listMails(stores: Stores, database: Database): Promise<void> {
   await withdrawMails(kysely, ids);
 }
 
+/** A package reads how often a person changed something, to refuse more. */
+const refuseNobody = (database: Database) =>
+  transact(database, async tx => {
+    const actor: ActingPerson = {
+      ...{ kind: 'person', userId: 'none', mail: 'ann@shop.example', address: '' },
+      refusal: async (_database, _tx, { agesMs }) => {
+        assert.deepEqual(await agesMs(60_000, 60), []);
+        return undefined;
+      },
+    };
+    const change = { accountId: accountOf(0), actor, entryId: randomUUID() };
+    await requireAuthority(database, tx, change);
+  });
+
 export const READING: Readonly<Record<string, Exercise>> = {
   'accounts.find': async ({ accounts }) => assert.ok(await accounts.find(accountOf(1))),
   'accounts.findByNameOrId': async ({ accounts }) =>
@@ -82,7 +106,8 @@ export const READING: Readonly<Record<string, Exercise>> = {
   'accounts.list': ({ accounts }) => accounts.list(),
   'accounts.namesOf': stores => stores.accounts.namesOf(['a', 'b']),
   'accounts.page': ({ accounts }) => accounts.page({ limit: 20, after: 'large 1' }),
-  'audit.list': async ({ audit }) => {
+  'audit.list': async ({ audit }, database) => {
+    await refuseNobody(database);
     const first = await audit.list(accountOf(0), { limit: 50 });
     assert.equal(first.length, 50);
     const next = await audit.list(accountOf(0), { limit: 50, after: first.at(-1) });
@@ -100,7 +125,9 @@ export const READING: Readonly<Record<string, Exercise>> = {
     assert.ok(await stores.apiKeys.find(key.id, accountOf(0)));
     assert.equal(await stores.apiKeys.find(key.id, accountOf(1)), undefined);
   },
-  'apiKeys.list': async ({ apiKeys }) => {
+  'apiKeys.list': async ({ apiKeys }, database) => {
+    const internal = await insertInternalKey(database, database.kysely, accountOf(0), 'package');
+    assert.equal(await apiKeys.find(internal), undefined);
     await apiKeys.list();
     await apiKeys.list(accountOf(0));
   },
@@ -111,6 +138,17 @@ export const READING: Readonly<Record<string, Exercise>> = {
     assert.ok(newest);
     await apiKeys.listNewest(accountOf(0), 50, newest);
   },
+  'apiKeys.listExpiring': async stores => {
+    const day = { expiresInMs: DAY_MS };
+    const { key } = await stores.apiKeys.create(accountOf(0), 'expiring', day);
+    // The walk begins just before the key.
+    const after = key.id.slice(0, -1);
+    const asked = { after, withinMs: 2 * DAY_MS, limit: 10 };
+    const { expiring } = await stores.apiKeys.listExpiring(asked);
+    assert.ok(expiring.some(({ id, prefix }) => id === key.id && prefix === key.prefix));
+    const { next } = await stores.apiKeys.listExpiring({ ...asked, after: '', limit: 1 });
+    assert.ok(next);
+  },
   'apiKeys.recall': async stores => {
     const { token, key } = await keyOf(stores);
     assert.equal(stores.apiKeys.recall(token), undefined);
@@ -119,7 +157,18 @@ export const READING: Readonly<Record<string, Exercise>> = {
     assert.ok(typeof recalled === 'object');
     assert.deepEqual(recalled.owner, { accountId: accountOf(0), apiKeyId: key.id });
   },
-  'jobs.find': async stores => assert.ok(await stores.jobs.find(await notified(stores))),
+  'jobs.find': async (stores, database) => {
+    const job = await stores.jobs.find(await notified(stores));
+    assert.ok(job);
+    const { id: jobId, accountId } = job;
+    const endOf = (isCorrection: boolean) =>
+      query(database, db => {
+        const { row, atMs } = selectEnd(db, { accountId, jobId, isCorrection });
+        return row.select(atMs.as('at')).execute();
+      });
+    assert.equal((await endOf(false)).length, 1);
+    assert.equal((await endOf(true))[0]?.at, job.finishedAtMs);
+  },
   'jobs.findFinal': async stores => {
     const id = await notified(stores);
     assert.equal((await stores.jobs.findFinal([id, randomUUID()])).length, 1);
@@ -211,9 +260,11 @@ export const READING: Readonly<Record<string, Exercise>> = {
     }
     assert.deepEqual(await jobs.search({ ...asked, text: 'no such reference' }), []);
   },
-  'jobs.openOf': bounded(OPEN_READS_MAX, OPEN_WHY, async ({ jobs }) =>
-    assert.equal((await jobs.openOf(accountOf(0), 5)).length, 5),
-  ),
+  'jobs.openOf': bounded(OPEN_READS_MAX, OPEN_WHY, async ({ jobs }, database) => {
+    assert.equal((await jobs.openOf(accountOf(0), 5)).length, 5);
+    const owner = { accountId: accountOf(0), apiKeyId: apiKeyOf(0) };
+    assert.ok((await query(database, db => countOpenJobs(database, db, owner))) > 0);
+  }),
   'jobs.queued': bounded(OPEN_READS_MAX, OPEN_WHY, async ({ jobs }) =>
     assert.ok((await jobs.queued()).jobs > 0),
   ),
@@ -257,6 +308,15 @@ export const READING: Readonly<Record<string, Exercise>> = {
     assert.equal((await ledger.list(accountOf(0), { fromMs: 1e15, limit: 50 })).length, 0);
     assert.equal((await ledger.list(accountOf(0), { kind: 'revoke', limit: 50 })).length, 0);
   },
+  'ledger.lines': bounded(LINES_READS_MAX, LINES_WHY, async ({ ledger }) => {
+    const question = { fromMs: 0, beforeMs: undefined, after: undefined, limit: 51 };
+    for (const kinds of [undefined, LEDGER_KINDS]) {
+      const page = await ledger.lines(accountOf(0), { ...question, kinds });
+      assert.equal(page.length, 51);
+      const after = page[50];
+      assert.equal((await ledger.lines(accountOf(0), { ...question, kinds, after })).length, 51);
+    }
+  }),
   'lostResults.known': async stores => {
     const { jobId } = await lostResult(stores);
     assert.deepEqual([...(await stores.lostResults.known([jobId, randomUUID()]))], [jobId]);
@@ -326,7 +386,7 @@ export const READING: Readonly<Record<string, Exercise>> = {
     assert.equal(await outbox.countSealedWithOthers([SECRET_KEY_ID]), 0);
     assert.ok((await outbox.countSealedWithOthers(['another'])) > 0);
   }),
-  'outbox.list': async stores => {
+  'outbox.list': async (stores, database) => {
     assert.equal((await stores.outbox.list({ limit: 20 })).length, 20);
     const [first] = await stores.outbox.list({ limit: 1, status: 'pending' });
     const older = { limit: 20, status: 'pending', after: first } as const;
@@ -339,7 +399,11 @@ export const READING: Readonly<Record<string, Exercise>> = {
     }
     const jobId = await notified(stores);
     assert.equal((await stores.outbox.list({ limit: 20, jobId })).length, 1);
+    const [message] = await readMessages(database.kysely, [jobId]);
+    assert.equal(message?.status, 'pending');
+    assert.deepEqual(await readMessages(database.kysely, []), []);
   },
   check: stores => stores.check(),
+  rights: stores => stores.rights(),
   compareClocks: stores => stores.compareClocks(),
 };

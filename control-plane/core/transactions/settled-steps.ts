@@ -11,9 +11,9 @@
  * core/retention/unsettled-jobs.ts does it later.
  */
 
-import { type Database, type Db, OvertakenError } from '@matting/database/database.ts';
+import { type Database, type Db, OvertakenError, type Schema } from '@matting/database/database.ts';
 import { databaseErrorKind } from '@matting/database/engines.ts';
-import { CompiledQuery } from 'kysely';
+import { CompiledQuery, type RawBuilder, type SelectQueryBuilder, sql } from 'kysely';
 
 export interface SettledJob {
   readonly accountId: string;
@@ -40,6 +40,25 @@ export interface SettledStep {
    * allowance's row comes first. Bounded: a few statements by an index.
    */
   settled(database: Database, tx: Db, job: SettledJob): Promise<void>;
+}
+
+/**
+ * The row that has the instant of a job's end, for a statement of a step: the entry of its ledger,
+ * or the job itself if it corrects another.
+ */
+export function selectEnd(
+  db: Db,
+  { accountId, jobId, isCorrection }: Pick<SettledJob, 'accountId' | 'jobId' | 'isCorrection'>,
+): { row: SelectQueryBuilder<Schema, never, object>; atMs: RawBuilder<number> } {
+  if (isCorrection) {
+    return { row: db.selectFrom('jobs').where('id', '=', jobId), atMs: sql.ref('finished_at') };
+  }
+  const row = db
+    .selectFrom('ledger_entries')
+    .where('account_id', '=', accountId)
+    .where('slot', '=', 'settle')
+    .where('reference', '=', jobId);
+  return { row, atMs: sql.ref('created_at') };
 }
 
 export interface SettledObserver {

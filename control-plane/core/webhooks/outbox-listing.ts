@@ -3,7 +3,13 @@
  * again.
  */
 
-import { type Database, query, type Schema, transact } from '@matting/database/database.ts';
+import {
+  type Database,
+  type Db,
+  query,
+  type Schema,
+  transact,
+} from '@matting/database/database.ts';
 import { isFree } from '@matting/database/leases.ts';
 import { isAsciiWord, matchesOne, nowPlusMs, throughIndex } from '@matting/database/statements.ts';
 import type { Selection } from 'kysely';
@@ -70,6 +76,28 @@ export function outboxListing(database: Database) {
       return outcome === 'retried' && !isDue ? 'too-soon' : outcome;
     },
   };
+}
+
+/** Says how far mails and events of accounts are; leaves out unknown ids. @param ids a few */
+export async function readMessages(db: Db, ids: readonly string[]) {
+  if (ids.length === 0) return [];
+  const rows = await db
+    .selectFrom('outbox')
+    .select([
+      'id',
+      'kind',
+      'status',
+      'attempts',
+      'last_status_code as lastStatusCode',
+      'last_error',
+    ])
+    .select('created_at as createdAtMs')
+    .where('id', 'in', ids)
+    .execute();
+  return rows.map(({ last_error, ...row }) => ({
+    ...row,
+    lastFailure: callbackFailureOf(last_error),
+  }));
 }
 
 const BY_ACCOUNT = throughIndex('outbox', 'outbox_account');

@@ -17,7 +17,7 @@ import type {
   DirectAttemptOrder,
   DirectAttempts,
   DirectNode,
-} from '@matting/core/package.ts';
+} from '@matting/core/attempts/direct-attempts.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { contentTypeOf, type OutputFormat } from '@matting/proto/contract/formats.ts';
 import { type ByteReader, readImageHeader } from '@matting/proto/contract/image-header.ts';

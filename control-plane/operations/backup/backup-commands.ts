@@ -1,9 +1,10 @@
 /** Runs `backup` and `restore`, and proves that what was restored is whole. */
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
-import { type CliContext, CommandError } from '@matting/core/cli/cli.ts';
-import { FINAL_STATES, type Job, OPEN_STATES } from '@matting/core/jobs/jobs.ts';
-import { parseSecretsKey, readSecretsKey, SecretBox } from '@matting/core/secrets/secrets.ts';
+import { type CliContext, CommandError } from '@matting/core/cli/context.ts';
+import { FINAL_STATES, type Job, OPEN_STATES } from '@matting/core/jobs/job.ts';
+import { SecretBox } from '@matting/core/secrets/secret-box.ts';
+import { parseSecretsKey, readSecretsKey } from '@matting/core/secrets/secrets-key.ts';
 import { loadDatabaseConfig, loadStorageConfig } from '@matting/core/settings.ts';
 import { createStores, type StoresWithoutEnds } from '@matting/core/stores.ts';
 import { requireCurrentSchema } from '@matting/database/migrate.ts';

@@ -9,7 +9,7 @@ import { accessSync, constants } from 'node:fs';
 import { type FileHandle, open, rm } from 'node:fs/promises';
 import path from 'node:path';
 import { backup, DatabaseSync } from 'node:sqlite';
-import { CommandError } from '@matting/core/cli/cli.ts';
+import { CommandError } from '@matting/core/cli/context.ts';
 import { parseMysqlUrl } from '@matting/database/connect.ts';
 import { CHANGES_NO_TABLE, isDenied } from '@matting/database/engines.ts';
 import { syncPath } from '@matting/program/files.ts';

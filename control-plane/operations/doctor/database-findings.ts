@@ -3,7 +3,7 @@
  * and is up to date.
  */
 import { stat } from 'node:fs/promises';
-import { requireWrites } from '@matting/core/stores.ts';
+import { createStores } from '@matting/core/stores.ts';
 import { openDatabase, parseMysqlUrl } from '@matting/database/connect.ts';
 import type { Database } from '@matting/database/database.ts';
 import { MEMBER_CLOCKS_MS_MAX, requireAgreeingClocks } from '@matting/database/member-clocks.ts';
@@ -13,7 +13,7 @@ import {
   type MigrationSeries,
   schemaState,
 } from '@matting/database/migrate.ts';
-import { probeDatabase, readRights } from '@matting/database/probe.ts';
+import { probeDatabase } from '@matting/database/probe.ts';
 import { type Finding, failure, ok, reasonOf, warning } from '@matting/program/doctor/findings.ts';
 import { unlessMissing } from './disk-findings.ts';
 
@@ -25,14 +25,6 @@ const PAGE = 'docs/database.md';
 const ANSWER_MS_WARN = 50;
 /** The clock of this machine only dates its log and checks certificates. */
 const CLOCK_OFF_MS_WARN = 30_000;
-
-/** Each statement proves a right and matches no row. */
-const PROOFS = {
-  SELECT: 'select id from sweeps where 1 = 0',
-  INSERT: 'insert into sweeps (id, fence, walk_part) select id, 0, 0 from sweeps where 1 = 0',
-  UPDATE: 'update sweeps set fence = fence where 1 = 0',
-  DELETE: 'delete from sweeps where 1 = 0',
-};
 
 export interface ExaminedDatabase {
   readonly findings: readonly Finding[];
@@ -166,14 +158,15 @@ async function schemaFindings(database: Database, packages: readonly MigrationSe
 }
 
 async function writingFindings(database: Database): Promise<Finding[]> {
+  const stores = createStores(database);
   try {
-    await requireWrites(database);
+    await stores.check();
   } catch (error) {
     const advice =
       'point the address to the primary; on SQLite, check the file’s permissions and disk';
     return [failure(SUBJECT, reasonOf(error), advice)];
   }
-  const { missing, tooWide } = await readRights(database, PROOFS);
+  const { missing, tooWide } = await stores.rights();
   if (missing.length > 0) {
     const found = `the user may not ${missing.join(', ')}`;
     return [failure(SUBJECT, found, 'grant it select, insert, update and delete on its database')];

@@ -9,8 +9,8 @@ import {
   type CliPackages,
   CommandError,
   type LookedAtConfig,
-} from '@matting/core/cli/cli.ts';
-import { viewNodes } from '@matting/core/operator/operator.ts';
+} from '@matting/core/cli/context.ts';
+import { viewNodes } from '@matting/core/operator/operate-nodes.ts';
 import {
   JOB_RETENTION_DAYS_DEFAULT,
   loadDatabaseConfig,

@@ -1,6 +1,6 @@
 /** The doctor examines nodes by what control planes see and by what this machine reaches. */
 
-import { viewNodes } from '@matting/core/operator/operator.ts';
+import { viewNodes } from '@matting/core/operator/operate-nodes.ts';
 import { type LoopbackSource, openSource } from '@matting/http/test/loopback-source.ts';
 import type { NodeMember } from '@matting/nodes/node-store.ts';
 import type { SightedNode, Sightings } from '@matting/nodes/sighting-store.ts';

@@ -2,7 +2,7 @@
  * The doctor examines the nodes. The control planes that send images say whether a node gets any.
  * What this machine can reach is only a second look, since it may be another one.
  */
-import type { OperatorNode } from '@matting/core/operator/operator.ts';
+import type { OperatorNode } from '@matting/core/operator/operate-nodes.ts';
 import { askHttp, connectionFailureOf } from '@matting/program/doctor/ask.ts';
 import {
   counted,

@@ -1,7 +1,7 @@
 /** The doctor examines secrets: whether others can guess or read them. */
 import { readFile, stat } from 'node:fs/promises';
 import path from 'node:path';
-import type { LookedAtConfig } from '@matting/core/cli/cli.ts';
+import type { LookedAtConfig } from '@matting/core/cli/context.ts';
 import { type Finding, ok, warning } from '@matting/program/doctor/findings.ts';
 import {
   nodeTokenName,

@@ -1,11 +1,11 @@
 /** The doctor tries whether the key of this control plane opens what the database holds. */
 import path from 'node:path';
+import { SecretBox } from '@matting/core/secrets/secret-box.ts';
 import {
   judgeSecretsKey,
   readSecretsKey,
   SECRETS_KEY_FILE,
-  SecretBox,
-} from '@matting/core/secrets/secrets.ts';
+} from '@matting/core/secrets/secrets-key.ts';
 import type { CoreSettings } from '@matting/core/settings.ts';
 import type { StoresWithoutEnds } from '@matting/core/stores.ts';
 import { type Finding, failure, ok, warning } from '@matting/program/doctor/findings.ts';

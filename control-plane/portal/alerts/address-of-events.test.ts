@@ -1,6 +1,6 @@
 /** An account has its events sent to an address; a receiver on loopback gets its low balances. */
 import assert from 'node:assert/strict';
-import { accountSecretId } from '@matting/core/secrets/secrets.ts';
+import { accountSecretId } from '@matting/core/secrets/secret-box.ts';
 import { database, replica, secrets, useDeliveries } from '@matting/core/test/deliveries.ts';
 import { fundedAccount, sha256 } from '@matting/core/test/fixtures.ts';
 import { silent, until } from '@matting/core/test/harness.ts';

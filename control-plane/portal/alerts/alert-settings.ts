@@ -3,8 +3,8 @@
  * change takes the account's row and enters its line of the audit log.
  */
 import { type Actor, type AuditValues, requireAuthority } from '@matting/core/accounts/audit.ts';
-import { callbackFailureOf } from '@matting/core/jobs/jobs.ts';
-import { type AccountEventRow, insertWebhook } from '@matting/core/webhooks/webhooks.ts';
+import { readMessages } from '@matting/core/webhooks/outbox-listing.ts';
+import { type AccountEventRow, insertWebhook } from '@matting/core/webhooks/outbox-store.ts';
 import { type Database, type Db, query, transact } from '@matting/database/database.ts';
 import { isAsciiWord, matchesOne } from '@matting/database/statements.ts';
 import { readSentToday, type TestBounds, takeTest, type Withheld } from '../mails/messages.ts';
@@ -15,7 +15,7 @@ export interface ChangedBy {
   readonly actor: Actor;
 }
 
-export type EventDelivery = Awaited<ReturnType<typeof readDeliveries>>[number];
+export type EventDelivery = Awaited<ReturnType<typeof readMessages>>[number];
 
 /** The secret is sealed and bound to the account; `test` is the event of the last test. */
 type AccountWebhook = NonNullable<Awaited<ReturnType<typeof readWebhook>>>;
@@ -65,7 +65,7 @@ async function readSettings(db: Db, accountId: string) {
   const alerts = await readAlerts(db, accountId);
   const webhook = await readWebhook(db, accountId);
   const events = [...alerts.map(alert => alert.told_event), webhook?.test ?? null];
-  const deliveries = await readDeliveries(
+  const deliveries = await readMessages(
     db,
     events.filter(id => id !== null),
   );
@@ -102,20 +102,6 @@ async function readWebhook(db: Db, accountId: string) {
     .select(['created_at as createdAtMs', 'test_event as test'])
     .where('account_id', '=', accountId)
     .executeTakeFirst();
-}
-
-async function readDeliveries(db: Db, ids: readonly string[]) {
-  if (ids.length === 0) return [];
-  const rows = await db
-    .selectFrom('outbox')
-    .select(['id', 'status', 'attempts', 'last_status_code as lastStatusCode', 'last_error'])
-    .select('created_at as createdAtMs')
-    .where('id', 'in', ids)
-    .execute();
-  return rows.map(({ last_error, ...row }) => ({
-    ...row,
-    lastFailure: callbackFailureOf(last_error),
-  }));
 }
 
 interface Change {

@@ -18,8 +18,10 @@
  * and reserved together are more than they were at the notice.
  */
 
+import { selectAccounts } from '@matting/core/accounts/account-store.ts';
 import type { Balances } from '@matting/core/ledger/ledger.ts';
-import type { AccountEventRow, NewMail } from '@matting/core/webhooks/webhooks.ts';
+import { readMessages } from '@matting/core/webhooks/outbox-listing.ts';
+import type { AccountEventRow, NewMail } from '@matting/core/webhooks/outbox-store.ts';
 import { type Database, type Db, query, transact } from '@matting/database/database.ts';
 import { matchesOne, startOfDay } from '@matting/database/statements.ts';
 import { removeOldCounts } from '../mails/messages.ts';
@@ -95,7 +97,7 @@ async function look(database: Database, after: AlertCursor, limit: number) {
     // With an inner join a server may begin with all the accounts.
     return db
       .selectFrom(page.as('alert'))
-      .leftJoin('accounts as account', 'account.id', 'alert.account_id')
+      .leftJoin(selectAccounts(db).as('account'), 'account.id', 'alert.account_id')
       .select(['alert.account_id', 'alert.threshold', 'alert.told_at', 'alert.told_credits'])
       .select(['alert.withheld_at', 'alert.withheld_rest'])
       .select(['account.name', 'account.available', 'account.reserved'])
@@ -157,11 +159,7 @@ async function queueNotice(
       )
       .where(eb =>
         eb.exists(
-          eb
-            .selectFrom('accounts')
-            .select('id')
-            .where('id', '=', accountId)
-            .where('available', '<=', threshold),
+          selectAccounts(tx).where('id', '=', accountId).where('available', '<=', threshold),
         ),
       ),
   );
@@ -196,11 +194,7 @@ async function queuedBefore(
     .where('threshold', '=', alert.threshold)
     .executeTakeFirst();
   if (row?.told_event !== eventId) return undefined;
-  const written = await db
-    .selectFrom('outbox')
-    .select('kind')
-    .where('id', 'in', [eventId, ...mails.map(({ id }) => id)])
-    .execute();
+  const written = await readMessages(db, [eventId, ...mails.map(({ id }) => id)]);
   const sent = written.filter(({ kind }) => kind === 'mail').length;
   return { mails: sent, event: sent < written.length, withheld: [] };
 }

@@ -9,7 +9,7 @@ import {
   CallbackSecrets,
   notificationBody,
   SecretBox,
-} from '@matting/core/secrets/secrets.ts';
+} from '@matting/core/secrets/secret-box.ts';
 import {
   fundedAccount,
   IMAGE_FAULT,
@@ -19,7 +19,7 @@ import {
 } from '@matting/core/test/fixtures.ts';
 import { silent } from '@matting/core/test/harness.ts';
 import { dueMails, mailEnd } from '@matting/core/test/mails.ts';
-import { insertMail } from '@matting/core/webhooks/webhooks.ts';
+import { insertMail } from '@matting/core/webhooks/outbox-store.ts';
 import { transact } from '@matting/database/database.ts';
 import { addTo, rowsOf } from '@matting/database/test/rows.ts';
 import { DAY_MS } from '@matting/program/durations.ts';

@@ -8,8 +8,8 @@ import {
   accountSecretId,
   type CallbackSecrets,
   notificationBody,
-} from '@matting/core/secrets/secrets.ts';
-import type { NewMail } from '@matting/core/webhooks/webhooks.ts';
+} from '@matting/core/secrets/secret-box.ts';
+import type { NewMail } from '@matting/core/webhooks/outbox-store.ts';
 import { pollingLoop } from '@matting/database/round-loop.ts';
 import type { Logger } from 'pino';
 import { type MailText, nameInMail, type OnWithheld, ownersMails } from '../mails/owners-mails.ts';

@@ -1,6 +1,6 @@
 /** Notices before API keys expire, under two replicas: who gets them, how often, in which words. */
 import assert from 'node:assert/strict';
-import { CallbackSecrets, mailBody, SecretBox } from '@matting/core/secrets/secrets.ts';
+import { CallbackSecrets, mailBody, SecretBox } from '@matting/core/secrets/secret-box.ts';
 import { fundedAccount, OPERATOR } from '@matting/core/test/fixtures.ts';
 import { silent } from '@matting/core/test/harness.ts';
 import { rowsOf } from '@matting/database/test/rows.ts';
@@ -140,7 +140,8 @@ onStoresInCi(
       const keys = [await keyOf(accountId, DAY_MS), await keyOf(accountId, DAY_MS)];
       const found: string[] = [];
       for (let after: string | undefined = ''; after !== undefined; ) {
-        const page = await stores.expiryNotices.look(after, 1);
+        const asked = { after, withinMs: 2 * DAY_MS, limit: 1 };
+        const page = await stores.apiKeys.listExpiring(asked);
         found.push(...page.expiring.map(({ id }) => id));
         after = page.next;
       }
@@ -153,7 +154,10 @@ onStoresInCi(
 );
 
 test('the mail names the key, its expiry and where to go, in the language of its reader', t => {
-  const key = { id: 'abcdefghijkl', name: 'shop\n', expiresAtMs: Date.UTC(2027, 1, 3, 4, 5) };
+  const key = {
+    ...{ id: 'abcdefghijkl', prefix: 'mk_abcdefghijkl', name: 'shop\n' },
+    expiresAtMs: Date.UTC(2027, 1, 3, 4, 5),
+  };
   const keysUrl = 'https://m.example/account/keys';
   const english = expiryMail({ key, keysUrl }, null);
   t.regex(english.subject, /"shop " .*2027-02-03$/);

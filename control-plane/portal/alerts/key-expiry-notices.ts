@@ -5,9 +5,10 @@
  * the account's quota of the day kept back; a look on the next day (UTC) sends that.
  */
 import { randomUUID } from 'node:crypto';
-import { publicPrefix } from '@matting/core/keys/keys.ts';
-import type { CallbackSecrets } from '@matting/core/secrets/secrets.ts';
-import type { NewMail } from '@matting/core/webhooks/webhooks.ts';
+import type { CoreStores } from '@matting/core/package.ts';
+import type { CallbackSecrets } from '@matting/core/secrets/secret-box.ts';
+import { readMessages } from '@matting/core/webhooks/outbox-listing.ts';
+import type { NewMail } from '@matting/core/webhooks/outbox-store.ts';
 import { type Database, type Db, query, transact } from '@matting/database/database.ts';
 import { pollingLoop } from '@matting/database/round-loop.ts';
 import {
@@ -32,11 +33,11 @@ import {
 /** Owners get this much time to change the key where they use it. */
 const EXPIRY_NOTICE_MS = 14 * DAY_MS;
 
-interface ExpiringKey {
-  readonly id: string;
-  readonly name: string;
-  readonly accountId: string;
-  readonly expiresAtMs: number;
+type KeyThatExpires = Awaited<
+  ReturnType<CoreStores['apiKeys']['listExpiring']>
+>['expiring'][number];
+
+interface ExpiringKey extends KeyThatExpires {
   /** Names what the quota of an earlier day kept back; null: this expiry has no notice yet. */
   readonly rest: Rest | null;
 }
@@ -54,8 +55,8 @@ type ExpiryNoticeStore = ReturnType<typeof expiryNoticeStore>;
 
 export function expiryNoticeStore(database: Database) {
   return {
-    /** @param after the id of a key; reads `limit` keys after it */
-    look: (after: string, limit: number) => look(database, after, limit),
+    /** Leaves out the keys of which the owners know, and those whose rest waits for tomorrow. */
+    due: (keys: readonly KeyThatExpires[]) => listDue(database, keys),
     /** Undefined: another replica has queued it. */
     queue: (notice: ExpiryNotice) => transact(database, tx => queueNotice(database, tx, notice)),
     /** Removes notices of keys that expired a day ago, for the sweeper. */
@@ -72,31 +73,18 @@ export function expiryNoticeStore(database: Database) {
   };
 }
 
-async function look(database: Database, after: string, limit: number) {
-  const rows = await query(database, db =>
-    db
-      .selectFrom('api_keys')
-      .select(['id', 'account_id', 'name', 'expires_at', 'revoked_at'])
-      .select(() => database.nowMs.as('seen_at'))
-      .where('id', '>', after)
-      .orderBy('id')
-      .limit(limit)
-      .execute(),
-  );
-  const near = rows.flatMap(({ expires_at: expiresAtMs, seen_at: seenAtMs, ...row }) => {
-    if (expiresAtMs === null || row.revoked_at !== null) return [];
-    if (expiresAtMs <= seenAtMs || expiresAtMs > seenAtMs + EXPIRY_NOTICE_MS) return [];
-    return [{ id: row.id, name: row.name, accountId: row.account_id, expiresAtMs, seenAtMs }];
-  });
-  const ids = near.map(({ id }) => id);
+async function listDue(
+  database: Database,
+  keys: readonly KeyThatExpires[],
+): Promise<ExpiringKey[]> {
+  const ids = keys.map(({ id }) => id);
   const queued = ids.length === 0 ? [] : await query(database, db => readQueued(db, ids));
-  const expiring = near.flatMap(({ seenAtMs, ...key }): ExpiringKey[] => {
+  return keys.flatMap((key): ExpiringKey[] => {
     const row = queued.find(one => one.api_key_id === key.id && one.expires_at === key.expiresAtMs);
     if (row === undefined) return [{ ...key, rest: null }];
     const { withheld_rest: rest } = row;
-    return rest === null || isWithheldToday(row, seenAtMs) ? [] : [{ ...key, rest }];
+    return rest === null || isWithheldToday(row, key.readAtMs) ? [] : [{ ...key, rest }];
   });
-  return { expiring, next: rows.length < limit ? undefined : rows.at(-1)?.id };
 }
 
 function readQueued(db: Db, ids: readonly string[]) {
@@ -156,15 +144,12 @@ async function queuedBefore(
   const own = await db.selectFrom('key_expiry_notices').select('id').where('id', '=', id).execute();
   if (own.length === 0) return undefined;
   const ids = mails.map(mail => mail.id);
-  const written =
-    ids.length === 0
-      ? []
-      : await db.selectFrom('outbox').select('id').where('id', 'in', ids).execute();
+  const written = await readMessages(db, ids);
   return { mails: written.length, event: false, withheld: [] };
 }
 
 interface ExpiryMail {
-  readonly key: Pick<ExpiringKey, 'id' | 'name' | 'expiresAtMs'>;
+  readonly key: Pick<ExpiringKey, 'id' | 'name' | 'prefix' | 'expiresAtMs'>;
   /** The page of the keys has this address. */
   readonly keysUrl: string;
 }
@@ -172,14 +157,13 @@ interface ExpiryMail {
 /** @param language null or another: English */
 export function expiryMail({ key, keysUrl }: ExpiryMail, language: string | null): MailText {
   const name = nameInMail(key.name);
-  const prefix = publicPrefix(key.id);
   const expiry = new Date(key.expiresAtMs).toISOString();
   const [day, time] = [expiry.slice(0, 10), expiry.slice(11, 16)];
   if (language === 'zh-CN') {
     return {
       subject: `API 密钥“${name}”将于 ${day} 到期`,
       text: [
-        `API 密钥“${name}”（${prefix}）将于 ${day} ${time}（UTC）到期。`,
+        `API 密钥“${name}”（${key.prefix}）将于 ${day} ${time}（UTC）到期。`,
         '到期后使用该密钥的请求会被拒绝（INVALID_API_KEY）；已提交的任务不受影响。',
         '',
         `更改到期时间或创建新密钥：${keysUrl}/${key.id}`,
@@ -190,7 +174,7 @@ export function expiryMail({ key, keysUrl }: ExpiryMail, language: string | null
   return {
     subject: `The API key "${name}" expires on ${day}`,
     text: [
-      `The API key "${name}" (${prefix}) expires on ${day} at ${time} UTC.`,
+      `The API key "${name}" (${key.prefix}) expires on ${day} at ${time} UTC.`,
       'After that, requests with this key fail with INVALID_API_KEY. Open jobs still finish.',
       '',
       `Change the expiry or create a new key: ${keysUrl}/${key.id}`,
@@ -206,7 +190,8 @@ const PAGE_KEYS = 500;
 const PAGES_MAX = 200;
 
 interface ExpiryWatchDependencies {
-  readonly expiryNotices: Pick<ExpiryNoticeStore, 'look' | 'queue'>;
+  readonly expiryNotices: Pick<ExpiryNoticeStore, 'due' | 'queue'>;
+  readonly apiKeys: Pick<CoreStores['apiKeys'], 'listExpiring'>;
   readonly alerts: Pick<AlertStore, 'owners'>;
   readonly secrets: Pick<CallbackSecrets, 'sealText'>;
   readonly messagesMax: number;
@@ -231,11 +216,10 @@ export class KeyExpiryWatch {
   /** Continues where the last look stopped, PAGES_MAX pages at most. */
   async look(): Promise<void> {
     for (let page = 0; page < PAGES_MAX; page += 1) {
-      const { expiring, next } = await this.#dependencies.expiryNotices.look(
-        this.#place,
-        PAGE_KEYS,
-      );
-      for (const key of expiring) await this.#notify(key);
+      const { apiKeys, expiryNotices } = this.#dependencies;
+      const asked = { after: this.#place, withinMs: EXPIRY_NOTICE_MS, limit: PAGE_KEYS };
+      const { expiring, next } = await apiKeys.listExpiring(asked);
+      for (const key of await expiryNotices.due(expiring)) await this.#notify(key);
       this.#place = next ?? '';
       if (next === undefined) return;
     }

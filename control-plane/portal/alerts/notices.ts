@@ -9,7 +9,7 @@ import {
   insertMail,
   insertWebhook,
   type NewMail,
-} from '@matting/core/webhooks/webhooks.ts';
+} from '@matting/core/webhooks/outbox-store.ts';
 import type { Database, Db } from '@matting/database/database.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
 import { type Message, takeFromToday, type Withheld } from '../mails/messages.ts';

@@ -10,7 +10,7 @@ import {
   accountSecretId,
   type CallbackSecrets,
   notificationBody,
-} from '@matting/core/secrets/secrets.ts';
+} from '@matting/core/secrets/secret-box.ts';
 import { type CallbackPolicy, wrongWithCallbackUrl } from '@matting/http/outgoing/callback-url.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { FastifyInstance, FastifyReply } from 'fastify';

@@ -4,7 +4,7 @@
  */
 
 import { existsSync, readFileSync } from 'node:fs';
-import type { HttpContext } from '@matting/core/package.ts';
+import type { HttpContext } from '@matting/core/http/public-app.ts';
 import { ERROR_DOCS_PATH } from '@matting/http/problems.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { FastifyInstance, FastifyReply } from 'fastify';

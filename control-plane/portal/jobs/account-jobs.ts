@@ -2,14 +2,15 @@
 
 import { randomUUID } from 'node:crypto';
 import type { Actor } from '@matting/core/accounts/audit.ts';
-import { FINAL_STATES, type Job, type JobState, OPEN_STATES } from '@matting/core/jobs/jobs.ts';
+import type { OperatorServices } from '@matting/core/http/app-services.ts';
+import { FINAL_STATES, type Job, type JobState, OPEN_STATES } from '@matting/core/jobs/job.ts';
 import {
   notificationCursor,
   type OperatorNotification,
   type ResendOutcome,
-} from '@matting/core/operator/operator.ts';
-import type { CoreStores, OperatorServices } from '@matting/core/package.ts';
-import type { NotificationSummary } from '@matting/core/webhooks/webhooks.ts';
+} from '@matting/core/operator/operate-webhooks.ts';
+import type { CoreStores } from '@matting/core/package.ts';
+import type { NotificationSummary } from '@matting/core/webhooks/outbox-listing.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
 import { Semaphore } from '@matting/program/semaphore.ts';
 import { unavailable } from '@matting/proto/contract/errors.ts';

@@ -1,6 +1,7 @@
 /** The page of an account's batches, the newest first: how far each is, and its cancellation. */
+
+import { type Batch, batchStatus } from '@matting/core/jobs/batch.ts';
 import type { CoreServices } from '@matting/core/package.ts';
-import { type Batch, batchStatus } from '@matting/core/results/results.ts';
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import { renderPage } from '../page/account-frame.ts';
 import { ACCOUNT_PATH, type Child, html } from '../page/html.ts';

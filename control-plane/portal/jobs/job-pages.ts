@@ -1,6 +1,7 @@
 /** The pages of an account's jobs: a list, and one with its times, its result and its notification. */
 
-import { type Job, type JobOutcome, type JobStatus, publicState } from '@matting/core/jobs/jobs.ts';
+import { type Job, type JobStatus, publicState } from '@matting/core/jobs/job.ts';
+import type { JobOutcome } from '@matting/core/jobs/job-outcome.ts';
 import { noteJob } from '@matting/http/answer-log.ts';
 import { warningsOf } from '@matting/proto/contract/finishing.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';

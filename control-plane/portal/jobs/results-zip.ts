@@ -5,7 +5,7 @@
 
 import { Readable } from 'node:stream';
 import { setImmediate as loopTick } from 'node:timers/promises';
-import { type Job, publicState } from '@matting/core/jobs/jobs.ts';
+import { type Job, publicState } from '@matting/core/jobs/job.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { FastifyReply } from 'fastify';
 import { Zip, ZipPassThrough } from 'fflate';

@@ -3,7 +3,7 @@
  * text.
  */
 
-import type { Job } from '@matting/core/jobs/jobs.ts';
+import type { Job } from '@matting/core/jobs/job.ts';
 import type { VNode } from 'preact';
 import { html } from '../page/html.ts';
 import type { Locale } from '../session/visit.ts';

@@ -3,7 +3,8 @@
  * are kept. If there is none, the page shows a mark of its size.
  */
 
-import { type JobOutcome, type JobStatus, publicState } from '@matting/core/jobs/jobs.ts';
+import { type JobStatus, publicState } from '@matting/core/jobs/job.ts';
+import type { JobOutcome } from '@matting/core/jobs/job-outcome.ts';
 import type { CoreServices } from '@matting/core/package.ts';
 import { judgeConditions } from '@matting/http/request-headers.ts';
 import type { FastifyReply } from 'fastify';

@@ -1,6 +1,6 @@
 /** A list of webhooks, as accounts and the operator see it: what was sent, and how it ended. */
 
-import type { OperatorNotification } from '@matting/core/operator/operator.ts';
+import type { OperatorNotification } from '@matting/core/operator/operate-webhooks.ts';
 import type { VNode } from 'preact';
 import { type Child, html } from '../page/html.ts';
 import * as ui from '../page/ui.ts';

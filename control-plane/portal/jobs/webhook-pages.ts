@@ -1,6 +1,6 @@
 /** The page of an account's webhooks, the newest first: those of its jobs and of its own events. */
 
-import { NOTIFICATION_STATUSES } from '@matting/core/webhooks/webhooks.ts';
+import { NOTIFICATION_STATUSES } from '@matting/core/webhooks/outbox-listing.ts';
 import type { FastifyInstance, FastifyReply } from 'fastify';
 import { renderPage } from '../page/account-frame.ts';
 import { ACCOUNT_PATH } from '../page/html.ts';

@@ -1,7 +1,6 @@
 /** The form of a key: its name, expiry, scopes, cap, models and networks. */
 
 import {
-  type ApiKey,
   CAP_PERIODS,
   isCapPeriod,
   KEY_EXPIRY_PRESETS_DAYS,
@@ -11,11 +10,12 @@ import {
   type KeyPolicy,
   parseCapCredits,
   parseKeyModels,
-  parseKeyName,
   parseKeyNetworks,
   parseKeyRate,
   parseKeyScopes,
-} from '@matting/core/keys/keys.ts';
+} from '@matting/core/keys/key-policy.ts';
+import { parseKeyName } from '@matting/core/keys/manage-keys.ts';
+import type { ApiKey } from '@matting/core/keys/read-api-keys.ts';
 import { CREDITS_AMOUNT_MAX } from '@matting/core/ledger/ledger.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
 import type { VNode } from 'preact';

@@ -1,11 +1,11 @@
 /** The pages of API keys: the list, one key, a new one, and what is shown once of a secret. */
 
 import {
-  type ApiKey,
   type KeyScope,
   ROTATION_OVERLAPS,
   type RotationOverlap,
-} from '@matting/core/keys/keys.ts';
+} from '@matting/core/keys/key-policy.ts';
+import type { ApiKey } from '@matting/core/keys/read-api-keys.ts';
 import type { CoreServices } from '@matting/core/package.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';

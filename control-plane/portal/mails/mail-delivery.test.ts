@@ -1,10 +1,11 @@
 /** Mails wait, are tried again or given up, and hold up only some others. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { CallbackSecrets, mailBody, SecretBox } from '@matting/core/secrets/secrets.ts';
+import { CallbackSecrets, mailBody, SecretBox } from '@matting/core/secrets/secret-box.ts';
 import { silent, until } from '@matting/core/test/harness.ts';
 import { dueMails, mailEnd } from '@matting/core/test/mails.ts';
-import { insertMail, type MessageDelivery } from '@matting/core/webhooks/webhooks.ts';
+import type { MessageDelivery } from '@matting/core/webhooks/deliver-messages.ts';
+import { insertMail } from '@matting/core/webhooks/outbox-store.ts';
 import ava from 'ava';
 import { sql } from 'kysely';
 import { useStores } from '../test/fixtures.ts';

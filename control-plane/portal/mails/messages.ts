@@ -11,7 +11,7 @@
  */
 
 import { hash } from 'node:crypto';
-import type { CliContext } from '@matting/core/cli/cli.ts';
+import type { CliContext } from '@matting/core/cli/context.ts';
 import type { Database, Db, Schema } from '@matting/database/database.ts';
 import { nowPlusMs, removeOldRows, startOfDay } from '@matting/database/statements.ts';
 import type { Command } from 'commander';

@@ -1,7 +1,7 @@
 /** Each owner of an account gets mails in their own language. */
 import { randomUUID } from 'node:crypto';
-import { type CallbackSecrets, mailBody } from '@matting/core/secrets/secrets.ts';
-import type { NewMail } from '@matting/core/webhooks/webhooks.ts';
+import { type CallbackSecrets, mailBody } from '@matting/core/secrets/secret-box.ts';
+import type { NewMail } from '@matting/core/webhooks/outbox-store.ts';
 import type { Logger } from 'pino';
 import { addressOf } from './mail-address.ts';
 import type { Withheld, WithheldReason } from './messages.ts';

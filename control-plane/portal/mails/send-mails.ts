@@ -4,16 +4,15 @@
  * else's. Accounts share the conversations with the server.
  */
 
-import { type CallbackSecrets, mailBody } from '@matting/core/secrets/secrets.ts';
+import { type CallbackSecrets, mailBody } from '@matting/core/secrets/secret-box.ts';
 import {
   type AttemptResult,
   type ClaimedMessage,
   type DeliveryParts,
-  type DueMessage,
   MessageDelivery,
-  nextWaitMs,
-  type WebhookSchedule,
-} from '@matting/core/webhooks/webhooks.ts';
+} from '@matting/core/webhooks/deliver-messages.ts';
+import type { DueMessage } from '@matting/core/webhooks/due-messages.ts';
+import { nextWaitMs, type WebhookSchedule } from '@matting/core/webhooks/webhook-schedule.ts';
 import { isLoopback } from '@matting/program/ports/addresses.ts';
 import { createTransport } from 'nodemailer';
 import type SMTPTransport from 'nodemailer/lib/smtp-transport/index.js';

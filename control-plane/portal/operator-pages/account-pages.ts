@@ -1,13 +1,13 @@
 /** The operator's pages of accounts: their balances, giving credits and taking them back. */
 
 import { randomUUID } from 'node:crypto';
+import type { OperatorServices } from '@matting/core/http/app-services.ts';
 import {
   CREDITS_AMOUNT_MAX,
   isCreditAmount,
   isLedgerReference,
 } from '@matting/core/ledger/ledger.ts';
-import type { OperatorAccount } from '@matting/core/operator/operator.ts';
-import type { OperatorServices } from '@matting/core/package.ts';
+import type { OperatorAccount } from '@matting/core/operator/operate-accounts.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
 import { html } from '../page/html.ts';

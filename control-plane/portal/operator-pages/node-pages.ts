@@ -1,7 +1,7 @@
 /** Pages of nodes: a list, and one with what control planes see of it; and draining one. */
 
-import type { OperatorNode } from '@matting/core/operator/operator.ts';
-import type { OperatorServices } from '@matting/core/package.ts';
+import type { OperatorServices } from '@matting/core/http/app-services.ts';
+import type { OperatorNode } from '@matting/core/operator/operate-nodes.ts';
 import type { FastifyInstance, FastifyReply } from 'fastify';
 import type { VNode } from 'preact';
 import { html } from '../page/html.ts';

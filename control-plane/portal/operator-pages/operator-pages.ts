@@ -5,7 +5,7 @@
  */
 
 import cookie from '@fastify/cookie';
-import type { OperatorServices } from '@matting/core/package.ts';
+import type { OperatorServices } from '@matting/core/http/app-services.ts';
 import { createErrorHandler } from '@matting/http/error-handler.ts';
 import { networkOf } from '@matting/program/ports/addresses.ts';
 import { isSameToken } from '@matting/program/tokens.ts';

@@ -3,14 +3,10 @@
  * a node, and whose it is.
  */
 
-import {
-  type HourOfJobs,
-  type OperatorNode,
-  QUEUED_ACCOUNTS_MAX,
-  type QueueView,
-  TIMED_MAX,
-} from '@matting/core/operator/operator.ts';
-import type { OperatorServices } from '@matting/core/package.ts';
+import type { OperatorServices } from '@matting/core/http/app-services.ts';
+import { type HourOfJobs, TIMED_MAX } from '@matting/core/jobs/job-activity.ts';
+import { QUEUED_ACCOUNTS_MAX, type QueueView } from '@matting/core/operator/operate-jobs.ts';
+import type { OperatorNode } from '@matting/core/operator/operate-nodes.ts';
 import type { FastifyInstance, FastifyReply } from 'fastify';
 import type { VNode } from 'preact';
 import { type Child, html } from '../page/html.ts';

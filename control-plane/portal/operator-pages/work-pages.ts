@@ -1,16 +1,18 @@
 /** Pages of jobs of all accounts, and ending the lease of one; of notifications, and sending one again. */
 
+import type { OperatorServices } from '@matting/core/http/app-services.ts';
 import {
   ENDED_WITHIN_HOURS_DEFAULT,
   ENDED_WITHIN_HOURS_MAX,
   JOB_GROUPS,
-  notificationCursor,
   type OperatorJob,
+} from '@matting/core/operator/operate-jobs.ts';
+import {
+  notificationCursor,
   type OperatorNotification,
   type ResendOutcome,
-} from '@matting/core/operator/operator.ts';
-import type { OperatorServices } from '@matting/core/package.ts';
-import { NOTIFICATION_STATUSES } from '@matting/core/webhooks/webhooks.ts';
+} from '@matting/core/operator/operate-webhooks.ts';
+import { NOTIFICATION_STATUSES } from '@matting/core/webhooks/outbox-listing.ts';
 import type { FastifyInstance, FastifyReply } from 'fastify';
 import type { VNode } from 'preact';
 import { JOB_TONES } from '../jobs/job-pages.ts';

@@ -14,8 +14,7 @@ import { lastingText, paceOf } from '../usage/pace.ts';
 import type { ReadUsage } from '../usage/read-usage.ts';
 import { dayOfIso } from '../usage/usage-store.ts';
 import { type Formats, fill, type Words } from '../words/words.ts';
-import type { LedgerHistory, LedgerPage } from './ledger-history.ts';
-import type { LedgerLine } from './ledger-lines.ts';
+import type { LedgerHistory, LedgerLine, LedgerPage } from './ledger-history.ts';
 import { creditsTabs, type Orders } from './order-pages.ts';
 
 const CREDITS_PATH = `${ACCOUNT_PATH}/credits`;

@@ -6,7 +6,6 @@ import { DAY_MS } from '@matting/program/durations.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { csvLine } from '../page/csv.ts';
 import { cursorText, type PageCursor, pageOf } from '../page/paging.ts';
-import { type LedgerLine, type LedgerLineStore, MOVING_KINDS } from './ledger-lines.ts';
 
 const LINES_PAGE_ROWS = 50;
 /** One statement of an export reads so many entries: about a millisecond on SQLite. */
@@ -24,6 +23,8 @@ interface LedgerFilter {
   readonly to: string | undefined;
 }
 
+export type LedgerLine = Awaited<ReturnType<CoreStores['ledger']['lines']>>[number];
+
 export interface LedgerPage {
   readonly lines: readonly LedgerLine[];
   /** The next page begins here; undefined: there is none. */
@@ -40,18 +41,16 @@ interface Export {
 
 export class LedgerHistory {
   readonly #ledger: CoreStores['ledger'];
-  readonly #lines: LedgerLineStore;
   readonly #exportPageRows: number;
   readonly #clockMs: () => number;
   readonly #exporting = new Map<string, Export>();
 
   /** @param clockMs milliseconds of a clock that never goes back */
   constructor(
-    stores: { readonly ledger: CoreStores['ledger']; readonly ledgerLines: LedgerLineStore },
+    { ledger }: { readonly ledger: CoreStores['ledger'] },
     { exportPageRows = EXPORT_PAGE_ROWS, clockMs = () => performance.now() } = {},
   ) {
-    this.#ledger = stores.ledger;
-    this.#lines = stores.ledgerLines;
+    this.#ledger = ledger;
     this.#exportPageRows = exportPageRows;
     this.#clockMs = clockMs;
   }
@@ -69,8 +68,8 @@ export class LedgerHistory {
     { filter, withReservations }: { filter: LedgerFilter; withReservations: boolean },
     after: PageCursor | undefined,
   ): Promise<LedgerPage> {
-    const all = withReservations ? LEDGER_KINDS : MOVING_KINDS;
-    const found = await this.#lines.page(accountId, {
+    const all = withReservations ? LEDGER_KINDS : undefined;
+    const found = await this.#ledger.lines(accountId, {
       kinds: filter.kind === undefined ? all : [filter.kind],
       fromMs: 0,
       ...instantsOf(filter),

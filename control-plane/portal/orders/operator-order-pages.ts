@@ -1,7 +1,7 @@
 /** The operator's pages of orders: confirming a payment, and recording a refund. */
 
 import { randomUUID } from 'node:crypto';
-import type { OperatorServices } from '@matting/core/package.ts';
+import type { OperatorServices } from '@matting/core/http/app-services.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';

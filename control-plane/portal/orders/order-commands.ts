@@ -1,6 +1,7 @@
 /** The operator's commands `orders list`, `show`, `confirm` and `refund`. */
 
-import { type CliContext, CommandError, table, wholeNumber } from '@matting/core/cli/cli.ts';
+import { wholeNumber } from '@matting/core/cli/arguments.ts';
+import { type CliContext, CommandError, table } from '@matting/core/cli/context.ts';
 import { type Command, InvalidArgumentError } from 'commander';
 import {
   LISTED_ORDER_STATES,

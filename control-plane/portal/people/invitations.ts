@@ -2,7 +2,7 @@
 
 import { randomUUID } from 'node:crypto';
 import type { Actor } from '@matting/core/accounts/audit.ts';
-import type { NewMail } from '@matting/core/webhooks/webhooks.ts';
+import type { NewMail } from '@matting/core/webhooks/outbox-store.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
 import type { Withheld } from '../mails/messages.ts';
 import type { OnWithheld } from '../mails/owners-mails.ts';

@@ -13,13 +13,14 @@
  * is proven (docs/adr/0042-people-are-what-was-proven.md).
  */
 
+import { selectAccounts } from '@matting/core/accounts/account-store.ts';
 import {
   type Actor,
   insertAuditEntry,
   lockAccount,
   requireAuthority,
 } from '@matting/core/accounts/audit.ts';
-import { insertMail, type NewMail, withdrawMails } from '@matting/core/webhooks/webhooks.ts';
+import { insertMail, type NewMail, withdrawMails } from '@matting/core/webhooks/outbox-store.ts';
 import {
   type Database,
   type Db,
@@ -309,8 +310,8 @@ async function takeLetter(
 async function findLink(database: Database, db: Db, tokenHash: string, purpose: LinkPurpose) {
   const row = await db
     .selectFrom('one_time_links')
-    .innerJoin('accounts', 'accounts.id', 'one_time_links.account_id')
-    .select(['account_id as accountId', 'accounts.name as accountName', 'mail', 'role'])
+    .innerJoin(selectAccounts(db).as('account'), 'account.id', 'one_time_links.account_id')
+    .select(['account_id as accountId', 'account.name as accountName', 'mail', 'role'])
     .select('proves_mail')
     .where('token_hash', '=', tokenHash)
     .where('purpose', '=', purpose)

@@ -1,7 +1,7 @@
 /** The playground's allowance holds over replicas, and stands in for money for its jobs. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import type { Claim } from '@matting/core/jobs/jobs.ts';
+import type { Claim } from '@matting/core/jobs/lease-rules.ts';
 import {
   assertBalanced,
   claimed,

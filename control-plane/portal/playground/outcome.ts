@@ -1,7 +1,9 @@
 /**
  * The outcome of a picture: the stage during the work, the cut-out, and the painter to correct it.
  */
-import { type Job, type JobOutcome, type JobStatus, publicState } from '@matting/core/jobs/jobs.ts';
+
+import { type Job, type JobStatus, publicState } from '@matting/core/jobs/job.ts';
+import type { JobOutcome } from '@matting/core/jobs/job-outcome.ts';
 import { curlSample } from '@matting/proto/contract/curl-sample.ts';
 import type { VNode } from 'preact';
 import { correcting } from '../jobs/correcting.ts';

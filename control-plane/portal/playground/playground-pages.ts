@@ -6,10 +6,10 @@
  */
 
 import type { IncomingMessage } from 'node:http';
-import { bodyFormOf } from '@matting/core/http/matting-bodies.ts';
-import type { Job } from '@matting/core/jobs/jobs.ts';
+import { bodyFormOf } from '@matting/core/http/read-matting-body.ts';
+import type { Job } from '@matting/core/jobs/job.ts';
 import type { Core, CoreServices } from '@matting/core/package.ts';
-import { AllowanceError } from '@matting/core/submission/submission.ts';
+import { AllowanceError } from '@matting/core/submission/submit-matting.ts';
 import { noteJob } from '@matting/http/answer-log.ts';
 import { requireDeclaredBytes } from '@matting/http/bodies.ts';
 import { noteRefusal } from '@matting/http/error-handler.ts';

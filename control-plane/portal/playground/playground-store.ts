@@ -4,9 +4,9 @@
  * an account's playground over all replicas; a job's end may give the picture back.
  */
 
-import { OPEN_STATES } from '@matting/core/jobs/jobs.ts';
-import { createApiKeyToken, hashSecret } from '@matting/core/keys/keys.ts';
-import type { Allowance } from '@matting/core/package.ts';
+import { countOpenJobs } from '@matting/core/jobs/job-lists.ts';
+import { insertInternalKey } from '@matting/core/keys/change-api-keys.ts';
+import type { Allowance } from '@matting/core/transactions/job-submission.ts';
 import {
   type Database,
   type Db,
@@ -14,13 +14,7 @@ import {
   type Schema,
   transact,
 } from '@matting/database/database.ts';
-import {
-  isInserted,
-  matchesOne,
-  requireInteger,
-  startOfDay,
-  throughIndex,
-} from '@matting/database/statements.ts';
+import { isInserted, matchesOne, startOfDay } from '@matting/database/statements.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
 import { sql, type Transaction } from 'kysely';
 
@@ -72,21 +66,10 @@ export function createPlaygroundStore(database: Database) {
 async function internalKey(database: Database, accountId: string): Promise<string> {
   const known = await findKey(database, accountId);
   if (known !== undefined) return known;
-  const made = createApiKeyToken();
   const insert = transact(database, async tx => {
-    const playground = { account_id: accountId, api_key_id: made.id, day_at: 0, used: 0 };
+    const keyId = await insertInternalKey(database, tx, accountId, 'playground');
+    const playground = { account_id: accountId, api_key_id: keyId, day_at: 0, used: 0 };
     await tx.insertInto('playgrounds').values(playground).execute();
-    await tx
-      .insertInto('api_keys')
-      .values({
-        id: made.id,
-        account_id: accountId,
-        name: 'playground',
-        secret_hash: hashSecret(made.secret),
-        purpose: 'playground',
-        created_at: database.nowMs,
-      })
-      .execute();
   });
   await isInserted(insert);
   const key = await findKey(database, accountId);
@@ -146,7 +129,7 @@ async function takeImage(
     .executeTakeFirst();
   if (row === undefined) throw new Error(`account ${accountId} has no playground`);
   if (!taken) return 'allowance-used';
-  if ((await countOpen(database, tx, job)) < PLAYGROUND_ACCOUNT_OPEN_MAX) return row.day_at;
+  if ((await countOpenJobs(database, tx, job)) < PLAYGROUND_ACCOUNT_OPEN_MAX) return row.day_at;
   await giveImageBack(tx, accountId, row.day_at);
   return 'too-many-open';
 }
@@ -160,21 +143,4 @@ export async function giveImageBack(tx: Db, accountId: string, dayMs: number): P
     .where('day_at', '=', dayMs)
     .where('used', '>', 0)
     .execute();
-}
-
-const JOBS_BY_LANE = throughIndex('jobs', 'jobs_lane_state');
-
-async function countOpen(
-  { dialect }: Database,
-  tx: Transaction<Schema>,
-  { accountId, apiKeyId }: { readonly accountId: string; readonly apiKeyId: string },
-): Promise<number> {
-  const row = await tx
-    .selectFrom(JOBS_BY_LANE[dialect])
-    .select(eb => eb.fn.countAll<number>().as('jobs'))
-    .where('state', 'in', OPEN_STATES)
-    .where('account_id', '=', accountId)
-    .where('api_key_id', '=', apiKeyId)
-    .executeTakeFirstOrThrow();
-  return requireInteger(row.jobs);
 }

@@ -3,15 +3,14 @@
  * like those of the API (submit-matting.ts), with an allowance instead of the balance.
  */
 
-import { MattingForm, NOT_IN_A_CORRECTION } from '@matting/core/http/matting-bodies.ts';
-import { isUnpaid, type Job } from '@matting/core/jobs/jobs.ts';
-import type { Caller } from '@matting/core/keys/keys.ts';
+import { MattingForm } from '@matting/core/http/read-matting-body.ts';
+import { isUnpaid, type Job } from '@matting/core/jobs/job.ts';
+import type { Caller } from '@matting/core/keys/caller.ts';
 import type { CoreServices, CoreStores } from '@matting/core/package.ts';
-import {
-  AllowanceError,
-  type MattingFields,
-  type RequestUploads,
-} from '@matting/core/submission/submission.ts';
+import { NOT_IN_A_CORRECTION } from '@matting/core/submission/corrections.ts';
+import type { RequestUploads } from '@matting/core/submission/image-uploads.ts';
+import type { MattingFields } from '@matting/core/submission/matting-request.ts';
+import { AllowanceError } from '@matting/core/submission/submit-matting.ts';
 import { unknownField } from '@matting/http/body-fields.ts';
 import type { PartEvent, PartHead } from '@matting/http/multipart.ts';
 import { Semaphore } from '@matting/program/semaphore.ts';

@@ -5,7 +5,7 @@
 
 import type { ActingPerson, NamedPerson } from '@matting/core/accounts/audit.ts';
 import type { Database, Db } from '@matting/database/database.ts';
-import { matchesOne, nowPlusMs, ofAccount } from '@matting/database/statements.ts';
+import { matchesOne } from '@matting/database/statements.ts';
 import { may, type Permission } from './roles.ts';
 import { isAlive } from './session-store.ts';
 
@@ -50,17 +50,20 @@ export function actingPerson(person: ChangingPerson): ActingPerson {
   };
 }
 
+type AskedChange = Parameters<ActingPerson['refusal']>[2];
+
 async function authorityRefusalOf(
   database: Database,
   tx: Db,
-  { accountId, endsRight }: { readonly accountId: string; readonly endsRight: boolean },
+  change: AskedChange,
   actor: ChangingPerson,
 ): Promise<AuthorityError | undefined> {
+  const { accountId, endsRight } = change;
   if (!(await takeSession(database, tx, accountId, actor))) return new AuthorityError('signed-out');
   const role = await roleOf(tx, accountId, actor);
   if (role === undefined) return new AuthorityError('signed-out');
   if (!may(role, actor.permission)) return new AuthorityError('forbidden');
-  const waitS = endsRight ? 0 : await waitOfChanges(database, tx, accountId, actor);
+  const waitS = endsRight ? 0 : await waitOfChanges(change);
   return waitS === 0 ? undefined : new AuthorityError('too-many-changes', waitS);
 }
 
@@ -94,24 +97,8 @@ async function roleOf(tx: Db, accountId: string, { userId }: ChangingPerson) {
 }
 
 /** Counts seconds until the person has made fewer than CHANGES_A_MINUTE_MAX within one minute. */
-async function waitOfChanges(
-  { dialect, nowMs }: Database,
-  tx: Db,
-  accountId: string,
-  { userId }: ChangingPerson,
-): Promise<number> {
-  const rows = await tx
-    .selectFrom('audit_entries')
-    .select(['created_at', nowMs.as('now')])
-    .where(ofAccount(dialect, accountId))
-    .where('created_at', '>', nowPlusMs(nowMs, -MINUTE_MS))
-    .where('actor_user_id', '=', userId)
-    .orderBy('account_id', 'desc')
-    .orderBy('created_at', 'desc')
-    .orderBy('id', 'desc')
-    .limit(CHANGES_A_MINUTE_MAX)
-    .execute();
-  const oldest = rows[CHANGES_A_MINUTE_MAX - 1];
-  if (oldest === undefined) return 0;
-  return Math.max(1, Math.ceil((oldest.created_at + MINUTE_MS - oldest.now) / 1000));
+async function waitOfChanges({ agesMs }: AskedChange): Promise<number> {
+  const ages = await agesMs(MINUTE_MS, CHANGES_A_MINUTE_MAX);
+  const oldest = ages[CHANGES_A_MINUTE_MAX - 1];
+  return oldest === undefined ? 0 : Math.max(1, Math.ceil((MINUTE_MS - oldest) / 1000));
 }

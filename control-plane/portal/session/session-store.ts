@@ -15,6 +15,7 @@
  */
 
 import { randomUUID } from 'node:crypto';
+import { selectAccounts } from '@matting/core/accounts/account-store.ts';
 import { addressText } from '@matting/core/accounts/audit.ts';
 import {
   type Database,
@@ -236,8 +237,8 @@ async function findSession({ nowMs }: Database, db: Db, idHash: string) {
 async function readMemberships(db: Db, userId: string, actedFor: string | undefined) {
   const all = db
     .selectFrom('members')
-    .innerJoin('accounts', 'accounts.id', 'members.account_id')
-    .select(['members.account_id as accountId', 'accounts.name as accountName', 'members.role'])
+    .innerJoin(selectAccounts(db).as('account'), 'account.id', 'members.account_id')
+    .select(['members.account_id as accountId', 'account.name as accountName', 'members.role'])
     .where('members.user_id', '=', userId)
     .orderBy('members.account_id');
   const rows = await all.limit(MEMBERSHIPS_MAX).execute();

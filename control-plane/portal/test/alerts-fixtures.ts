@@ -2,7 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import { fundedAccount } from '@matting/core/test/fixtures.ts';
 import { mailOf } from '@matting/core/test/mails.ts';
-import type { AccountEventRow } from '@matting/core/webhooks/webhooks.ts';
+import type { AccountEventRow } from '@matting/core/webhooks/outbox-store.ts';
 import type { Database } from '@matting/database/database.ts';
 import { addTo } from '@matting/database/test/rows.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
@@ -75,8 +75,10 @@ export async function seenOf(stores: Stores, accountId: string): Promise<SeenAle
 export async function expiryNoticeOf(stores: Stores, accountId: string) {
   const { key } = await stores.apiKeys.create(accountId, 'expiring', { expiresInMs: 86_400_000 });
   // The look begins just before the key.
-  const { expiring } = await stores.expiryNotices.look(key.id.slice(0, -1), 10);
-  const found = expiring.find(({ id }) => id === key.id);
+  const asked = { after: key.id.slice(0, -1), withinMs: 2 * 86_400_000, limit: 10 };
+  const { expiring } = await stores.apiKeys.listExpiring(asked);
+  const due = await stores.expiryNotices.due(expiring);
+  const found = due.find(({ id }) => id === key.id);
   const id = randomUUID();
   return found && { key: found, id, mails: [mailOf(accountId)], messagesMax: 100 };
 }

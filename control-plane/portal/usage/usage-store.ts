@@ -6,18 +6,11 @@
  * counted once.
  */
 
-import type { SettledJob } from '@matting/core/package.ts';
-import {
-  type Database,
-  type Db,
-  query,
-  readNowMs,
-  type Schema,
-  transact,
-} from '@matting/database/database.ts';
+import { type SettledJob, selectEnd } from '@matting/core/transactions/settled-steps.ts';
+import { type Database, type Db, query, readNowMs, transact } from '@matting/database/database.ts';
 import { keepStatement, ofAccount, requireInteger } from '@matting/database/statements.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
-import { type SelectQueryBuilder, sql } from 'kysely';
+import { sql } from 'kysely';
 
 export const USAGE_GROUPS = ['day', 'key', 'outcome', 'format'] as const;
 export type UsageGroup = (typeof USAGE_GROUPS)[number];
@@ -252,32 +245,15 @@ export async function countSettledJob(database: Database, tx: Db, job: SettledJo
 
 const KEY = ['account_id', 'day', 'api_key_id', 'outcome', 'format'] as const;
 
-const COUNT_SETTLED = keepStatement<CountedJob>((database, job) =>
-  counting(database, job, 'created_at', db =>
-    db
-      .selectFrom('ledger_entries')
-      .where('account_id', '=', job.accountId)
-      .where('slot', '=', 'settle')
-      .where('reference', '=', job.jobId),
-  ),
-);
+const COUNT_SETTLED = keepStatement<CountedJob>((database, job) => counting(database, job, false));
+const COUNT_CORRECTED = keepStatement<CountedJob>((database, job) => counting(database, job, true));
 
-/** A correction has no entry: its own row has the instant of its end. */
-const COUNT_CORRECTED = keepStatement<CountedJob>((database, job) =>
-  counting(database, job, 'finished_at', db => db.selectFrom('jobs').where('id', '=', job.jobId)),
-);
-
-/** @param from selects the row whose column `at` is the instant to count on */
-function counting(
-  { dialect, kysely }: Database,
-  job: CountedJob,
-  at: string,
-  from: (db: Db) => SelectQueryBuilder<Schema, never, object>,
-) {
+function counting({ dialect, kysely }: Database, job: CountedJob, isCorrection: boolean) {
   const divided = sql.raw(dialect === 'sqlite' ? '/' : 'div');
-  const counted = from(kysely).select([
+  const { row, atMs } = selectEnd(kysely, { ...job, isCorrection });
+  const counted = row.select([
     sql<string>`${job.accountId}`.as('account_id'),
-    sql<number>`${sql.ref(at)} ${divided} ${sql.lit(DAY_MS)}`.as('day'),
+    sql<number>`${atMs} ${divided} ${sql.lit(DAY_MS)}`.as('day'),
     sql<string>`${job.apiKeyId}`.as('api_key_id'),
     sql<CountedJob['outcome']>`${job.outcome}`.as('outcome'),
     sql<string>`${job.format}`.as('format'),

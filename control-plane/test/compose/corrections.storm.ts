@@ -1,7 +1,7 @@
 /** A control plane dies between two steps of a correction, and another goes on. */
 import assert from 'node:assert/strict';
 import { createHash, randomUUID } from 'node:crypto';
-import type { Job } from '@matting/core/jobs/jobs.ts';
+import type { Job } from '@matting/core/jobs/job.ts';
 import { assertBalanced, fundedCaller } from '@matting/core/test/fixtures.ts';
 import { until } from '@matting/core/test/harness.ts';
 import { planeEnv } from '@matting/core/test/support/child.ts';

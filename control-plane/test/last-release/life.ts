@@ -1,6 +1,7 @@
 /** A replica's life by every method of the stores; no clock and no chance but ids. */
 import { randomUUID } from 'node:crypto';
-import type { Claim, Job } from '@matting/core/jobs/jobs.ts';
+import type { Job } from '@matting/core/jobs/job.ts';
+import type { Claim } from '@matting/core/jobs/lease-rules.ts';
 import type { Stores } from '@matting/core/stores.ts';
 import {
   claimed,

@@ -1,13 +1,11 @@
 /** Calls each method of the portal's stores that changes nothing, on the large tables. */
 import assert from 'node:assert/strict';
-import { LEDGER_KINDS } from '@matting/core/ledger/ledger.ts';
 import { bounded, type Exercise } from '@matting/core/test/exercise.ts';
 import { fundedAccount } from '@matting/core/test/fixtures.ts';
 import type { Database } from '@matting/database/database.ts';
 import { at } from '@matting/test-support/at.ts';
 import { accountOf } from '@matting/test-support/large-tables.ts';
 import { FIRST_ALERT } from '../../alerts/alert-store.ts';
-import { MOVING_KINDS } from '../../orders/ledger-lines.ts';
 import { orderReferenceOf } from '../../orders/order-rules.ts';
 import { USAGE_GROUPS } from '../../usage/usage-store.ts';
 import {
@@ -29,10 +27,6 @@ const USED_WHY = 'reads a row a day, key, outcome and format';
 export const LINKS_WHY = 'reads the links that an account made within their life';
 export const LINKS_READS_MAX = 3000;
 
-/** Servers count a page of each of five kinds, and the entries that are newer than the page. */
-const LINES_READS_MAX = 800;
-const LINES_WHY = 'reads a page of each kind, and the entries that are newer than the page';
-
 export const READING: Readonly<Record<string, Exercise<Stores>>> = {
   'links.find': bounded(LINKS_READS_MAX, LINKS_WHY, async ({ links }) => {
     const link = newLink(accountOf(0));
@@ -44,18 +38,6 @@ export const READING: Readonly<Record<string, Exercise<Stores>>> = {
   ),
   'playground.findKey': ({ playground }) => playground.findKey(accountOf(3)),
   'playground.usage': ({ playground }) => playground.usage(accountOf(3)),
-  'ledgerLines.page': bounded(LINES_READS_MAX, LINES_WHY, async ({ ledgerLines }) => {
-    const question = { fromMs: 0, beforeMs: undefined, after: undefined, limit: 51 };
-    for (const kinds of [MOVING_KINDS, LEDGER_KINDS]) {
-      const page = await ledgerLines.page(accountOf(0), { ...question, kinds });
-      assert.equal(page.length, 51);
-      const after = at(page, 50);
-      assert.equal(
-        (await ledgerLines.page(accountOf(0), { ...question, kinds, after })).length,
-        51,
-      );
-    }
-  }),
   'orders.details': async stores => {
     const order = await paid(stores, await fundedAccount(stores, 0));
     await stores.orders.refund(order.id, refundOf(1), PROVIDER);
@@ -107,9 +89,9 @@ export const READING: Readonly<Record<string, Exercise<Stores>>> = {
     await addOwner(database, accountId, `${accountId}@example.test`);
     assert.equal((await s.alerts.owners(accountId)).length, 1);
   },
-  'expiryNotices.look': async s => {
+  'expiryNotices.due': async s => {
     assert.ok(await expiryNoticeOf(s, await watchedAccount(s, 5, [])));
-    assert.ok((await s.expiryNotices.look('', 1)).next);
+    assert.deepEqual(await s.expiryNotices.due([]), []);
   },
   'alertSettings.read': async s => {
     const accountId = await watchedAccount(s, 5, [10]);

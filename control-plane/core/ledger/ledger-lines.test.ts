@@ -1,16 +1,13 @@
 /** Every page has the balance of each line of the ledger, also if much happened at one instant. */
-import { LEDGER_KINDS } from '@matting/core/ledger/ledger.ts';
-import { fundedAccount, newJob, submitted } from '@matting/core/test/fixtures.ts';
 import ava from 'ava';
-import { onStores } from '../test/fixtures.ts';
-import { createLedgerLineStore, MOVING_KINDS } from './ledger-lines.ts';
-
-type LinesQuestion = Parameters<ReturnType<typeof createLedgerLineStore>['page']>[1];
+import { fundedAccount, newJob, onStores, submitted } from '../test/fixtures.ts';
+import { LEDGER_KINDS } from './ledger.ts';
+import { type LinesQuestion, readLines } from './ledger-lines.ts';
 
 const test = ava.serial;
 
 const ALL: LinesQuestion = {
-  kinds: MOVING_KINDS,
+  kinds: undefined,
   fromMs: 0,
   beforeMs: undefined,
   after: undefined,
@@ -43,7 +40,7 @@ onStores(test, 'lines of a ledger', (test, { database, stores }) => {
   test('are each the one before it and what it moved, on pages of any size', async t => {
     const id = await account(11);
     await fundedAccount(stores, 1000);
-    const all = await stores.ledgerLines.page(id, ALL);
+    const all = await stores.ledger.lines(id, ALL);
     t.is(all[0]?.balance, 5 + 6 * 10 - 5);
     t.is(all.at(-1)?.balance, 5);
     for (const [index, { balance }] of all.entries()) {
@@ -54,7 +51,7 @@ onStores(test, 'lines of a ledger', (test, { database, stores }) => {
     for (const limit of [1, 2, 5]) {
       const paged = [];
       for (let after: LinesQuestion['after']; ; ) {
-        const page = await stores.ledgerLines.page(id, { ...ALL, limit, after });
+        const page = await stores.ledger.lines(id, { ...ALL, limit, after });
         if (page.length === 0) break;
         paged.push(...page);
         after = page.at(-1);
@@ -65,22 +62,22 @@ onStores(test, 'lines of a ledger', (test, { database, stores }) => {
 
   test('have their balances where only some days are asked for', async t => {
     const id = await account(11);
-    const all = await stores.ledgerLines.page(id, ALL);
-    const some = await stores.ledgerLines.page(id, { ...ALL, fromMs: 1001, beforeMs: 1003 });
+    const all = await stores.ledger.lines(id, ALL);
+    const some = await stores.ledger.lines(id, { ...ALL, fromMs: 1001, beforeMs: 1003 });
     t.deepEqual(some, all.slice(2, 8));
-    const none = await stores.ledgerLines.page(id, { ...ALL, fromMs: 2, beforeMs: 3 });
+    const none = await stores.ledger.lines(id, { ...ALL, fromMs: 2, beforeMs: 3 });
     t.deepEqual(none, []);
   });
 
   test('are moved by no reservation, and have no balance without the kinds that move it', async t => {
     const id = await fundedAccount(stores, 5);
     await submitted(stores, newJob(id));
-    const whole = await stores.ledgerLines.page(id, { ...ALL, kinds: LEDGER_KINDS });
+    const whole = await stores.ledger.lines(id, { ...ALL, kinds: LEDGER_KINDS });
     t.deepEqual(whole.map(({ kind, balance }) => `${kind} ${balance}`).sort(), [
       'grant 5',
       'reserve 5',
     ]);
-    const grants = await stores.ledgerLines.page(id, { ...ALL, kinds: ['grant'] });
+    const grants = await stores.ledger.lines(id, { ...ALL, kinds: ['grant'] });
     t.deepEqual(
       grants.map(({ balance }) => balance),
       [null],
@@ -89,10 +86,10 @@ onStores(test, 'lines of a ledger', (test, { database, stores }) => {
 
   test('have no balance behind more entries than are read', async t => {
     const id = await account(7);
-    const lines = createLedgerLineStore(database, 3);
-    const [first, , third, fourth] = await lines.page(id, { ...ALL, limit: 4 });
+    const lines = (question: LinesQuestion) => readLines(database, id, question, 3);
+    const [first, , third, fourth] = await lines({ ...ALL, limit: 4 });
     t.is(first?.balance, 5 + 4 * 10 - 3);
-    const next = (after: LinesQuestion['after']) => lines.page(id, { ...ALL, after, limit: 1 });
+    const next = (after: LinesQuestion['after']) => lines({ ...ALL, after, limit: 1 });
     t.is((await next(third))[0]?.balance, fourth?.balance);
     t.is((await next(fourth))[0]?.balance, null);
   });

@@ -4,21 +4,27 @@
  * It is no column: it is the account's balance now, less what moved since, read at once.
  */
 
-import type { LedgerKind } from '@matting/core/ledger/ledger.ts';
 import { type Database, type Db, query } from '@matting/database/database.ts';
-import { ofAccount, requireInteger, throughIndex } from '@matting/database/statements.ts';
+import { ofAccount, requireInteger } from '@matting/database/statements.ts';
 import { sql } from 'kysely';
-import type { PageCursor } from '../page/paging.ts';
+import type { LedgerKind } from './ledger.ts';
+import { ENTRIES_BY_KIND, ENTRIES_BY_TIME } from './ledger-ranges.ts';
 
 /** The kinds that move the balance. */
-export const MOVING_KINDS = ['grant', 'charge', 'revoke'] as const satisfies LedgerKind[];
+const MOVING_KINDS = ['grant', 'charge', 'revoke'] as const satisfies LedgerKind[];
 
 /** A page reads at most so many newer entries for its balances: some 200 pages, some 20 ms. */
 const NEWER_ENTRIES_MAX = 20_000;
 
-interface LinesQuestion {
-  /** At least one. */
-  readonly kinds: readonly LedgerKind[];
+/** The cursor is where a page of a list ends: the instant and the id of its last row. */
+export interface PageCursor {
+  readonly atMs: number;
+  readonly id: string;
+}
+
+export interface LinesQuestion {
+  /** At least one. Undefined: the kinds that move the balance. */
+  readonly kinds: readonly LedgerKind[] | undefined;
   readonly fromMs: number;
   /** The lines end before this instant. Undefined: they reach the present. */
   readonly beforeMs: number | undefined;
@@ -26,33 +32,23 @@ interface LinesQuestion {
   readonly limit: number;
 }
 
-export type LedgerLine = Awaited<ReturnType<typeof readLines>>[number];
-
-export function createLedgerLineStore(database: Database, newerMax = NEWER_ENTRIES_MAX) {
-  return {
-    /**
-     * Lists the latest first. `balance` is null if the kinds leave out one that moves it, or if
-     * more than NEWER_ENTRIES_MAX entries are newer than the page.
-     */
-    page: (accountId: string, question: LinesQuestion) =>
-      readLines(database, accountId, question, newerMax),
-  };
-}
-
-export type LedgerLineStore = ReturnType<typeof createLedgerLineStore>;
-
 /** Computes what an entry did to the balance. */
 function effectOf(kind: LedgerKind, amount: number): number {
   if (kind === 'grant') return amount;
   return kind === 'charge' || kind === 'revoke' ? -amount : 0;
 }
 
-async function readLines(
+/**
+ * Lists the latest first. `balance` is null if the kinds leave out one that moves it, or if more
+ * than `newerMax` entries are newer than the page.
+ */
+export async function readLines(
   database: Database,
   accountId: string,
-  question: LinesQuestion,
-  newerMax: number,
+  asked: LinesQuestion,
+  newerMax = NEWER_ENTRIES_MAX,
 ) {
+  const question = { ...asked, kinds: asked.kinds ?? MOVING_KINDS };
   // One statement reads both, since an entry between two statements would be missing from one.
   const rows = await query(database, db => {
     const page = selectPage(database, db, accountId, question);
@@ -82,12 +78,23 @@ async function readLines(
 }
 
 /** Reads each kind along its own index, and no row of kinds that are left out. */
-function selectPage(database: Database, db: Db, accountId: string, question: LinesQuestion) {
-  const { dialect } = database;
-  const { kinds, fromMs, beforeMs = Number.MAX_SAFE_INTEGER, after, limit } = question;
+function selectPage(
+  { dialect }: Database,
+  db: Db,
+  accountId: string,
+  {
+    kinds,
+    fromMs,
+    beforeMs = Number.MAX_SAFE_INTEGER,
+    after,
+    limit,
+  }: LinesQuestion & {
+    readonly kinds: readonly LedgerKind[];
+  },
+) {
   const walks = kinds.map(kind => {
     let walk = db
-      .selectFrom(throughIndex('ledger_entries', 'ledger_entries_account_kind')[dialect])
+      .selectFrom(ENTRIES_BY_KIND[dialect])
       .select(['id', 'created_at as at_ms', 'kind', 'amount', 'reference'])
       .where(ofAccount(dialect, accountId))
       .where('kind', '=', kind)
@@ -125,7 +132,7 @@ function selectNewer(
 ) {
   const atMs = after?.atMs ?? beforeMs ?? Number.MAX_SAFE_INTEGER;
   const newer = db
-    .selectFrom(throughIndex('ledger_entries', 'ledger_entries_account_time')[dialect])
+    .selectFrom(ENTRIES_BY_TIME[dialect])
     .select(['kind', 'amount'])
     .where(ofAccount(dialect, accountId))
     .where('created_at', '>=', atMs)
