@@ -20,8 +20,11 @@ export function viewAsPixels(bytes: Uint8Array): Uint32Array {
   return new Uint32Array(aligned.buffer, aligned.byteOffset, aligned.byteLength / 4);
 }
 
-/** Frees the memory of pixels now rather than at a collection. None is left of them. */
-export function freePixels({ buffer, byteLength }: Uint32Array): void {
+/**
+ * Frees the memory of pixels now rather than at a collection, which V8 else makes several times for
+ * a picture. None is left of them.
+ */
+export function freePixels({ buffer, byteLength }: Uint32Array | Uint8Array): void {
   // Memory that others share is left to them.
   const isOwn = buffer instanceof ArrayBuffer && buffer.byteLength === byteLength;
   if (isOwn && !buffer.detached) buffer.transfer(0);

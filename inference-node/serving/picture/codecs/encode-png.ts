@@ -1,12 +1,17 @@
 /**
- * PNG (ISO/IEC 15948), 8 bits a channel. Rows are filtered a strip at a time, while zlib compresses
- * the one before. A cut-out's bytes are noise: runs and Huffman codes alone take a fifth of the
- * time of a search and fewer bytes. A drawing is the other way round: each picture is tried both
- * ways.
+ * PNG (ISO/IEC 15948), 8 bits a channel. Rows are filtered and compressed a strip at a time. A
+ * cut-out's bytes are noise: runs and Huffman codes alone take a fifth of the time of a search and
+ * fewer bytes. A drawing is the other way round: each picture is tried both ways.
  */
 
-import { pipeline } from 'node:stream/promises';
-import { constants, crc32, createDeflate, deflateSync, type ZlibOptions } from 'node:zlib';
+import {
+  constants,
+  crc32,
+  createDeflate,
+  type Deflate,
+  deflateSync,
+  type ZlibOptions,
+} from 'node:zlib';
 import { bytesAt, kernels, VECTOR_BYTES, withMemory } from '../kernels/kernels.ts';
 import type { RawPixels } from '../rgba-picture.ts';
 
@@ -22,26 +27,37 @@ const SAMPLE_BYTES_MAX = 192 * 1024;
 const SAMPLE_SHARE_MAX = 1 / 8;
 const SAMPLES = 4;
 const RUNS_BYTES_MAX = 1.02;
+/** Room for the file, relative to what the samples say; a file that takes more gets the most. */
+const ROOM = 1.5;
 const COLOUR_TYPES = { 1: 0, 4: 6 } as const;
 const PERCEPTUAL = 0;
 const SIGNATURE = Buffer.from([0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a]);
 
 /** Marked as sRGB, unless it is a plane of grey. */
 export async function encodePng(pixels: RawPixels): Promise<Buffer> {
-  // The buffer has room for the most that there can be: only what is written takes memory.
-  const file = Buffer.allocUnsafeSlow(fileBytesMax(pixels));
+  const bytesMax = fileBytesMax(pixels);
+  const { ways, share } = waysOf(pixels);
+  const room = Math.ceil(ROOM * share * bytesMax) + CHUNK_BYTES;
+  let file = Buffer.allocUnsafeSlow(Math.min(bytesMax, room));
   let end = SIGNATURE.copy(file);
   const add = (type: string, data: Buffer) => {
+    if (end + CHUNK_OVERHEAD_BYTES + data.length > file.length) file = sized(file, bytesMax);
     end = addChunk(file, end, type, data);
   };
   add('IHDR', headerOf(pixels));
   if (pixels.channels === 4) add('sRGB', Buffer.of(PERCEPTUAL));
-  const deflate = createDeflate({ ...waysOf(pixels), chunkSize: CHUNK_BYTES });
-  await pipeline(strips(pixels), deflate, async compressed => {
-    for await (const data of compressed) add('IDAT', data);
-  });
+  const deflate = createDeflate({ ...ways, chunkSize: CHUNK_BYTES });
+  const read = async () => {
+    for await (const data of deflate) add('IDAT', data);
+  };
+  await Promise.all([writeStrips(pixels, deflate), read()]);
   add('IEND', Buffer.alloc(0));
-  return file.subarray(0, end);
+  return sized(file, end);
+}
+
+/** The buffer's own memory is freed. */
+function sized({ buffer }: Buffer<ArrayBuffer>, bytes: number): Buffer<ArrayBuffer> {
+  return Buffer.from(buffer.transfer(bytes));
 }
 
 /**
@@ -69,31 +85,47 @@ function rowsOfStrip({ width, channels }: RawPixels): number {
   return Math.max(1, Math.floor(STRIP_BYTES / (width * channels)));
 }
 
-function* strips(pixels: RawPixels): Generator<Buffer> {
+/** All strips lie in one buffer, one after the other. */
+async function writeStrips(pixels: RawPixels, deflate: Deflate): Promise<void> {
   const rowsMax = rowsOfStrip(pixels);
+  const strip = Buffer.allocUnsafeSlow(rowsMax * rowBytes(pixels));
   for (let y = 0; y < pixels.height; y += rowsMax) {
-    yield filtered(pixels, y, Math.min(rowsMax, pixels.height - y));
+    const bytes = filter(pixels, y, Math.min(rowsMax, pixels.height - y), strip);
+    await new Promise<void>((resolve, reject) => {
+      deflate.write(strip.subarray(0, bytes), error => (error ? reject(error) : resolve()));
+    });
   }
+  deflate.end();
 }
 
-/** The faster one, unless it makes too many bytes of some of the rows. */
-function waysOf(pixels: RawPixels): ZlibOptions {
+/** With the number of its filter. */
+function rowBytes({ width, channels }: RawPixels): number {
+  return 1 + width * channels;
+}
+
+/**
+ * The faster one, unless it makes too many bytes of some of the rows. `share`: of their bytes, once
+ * compressed.
+ */
+function waysOf(pixels: RawPixels): { readonly ways: ZlibOptions; readonly share: number } {
   const { width, height, channels } = pixels;
   const rowsMax = SAMPLE_BYTES_MAX / (width * channels);
   const rows = Math.ceil(Math.min(rowsMax, height * SAMPLE_SHARE_MAX) / SAMPLES);
-  const samples: Buffer[] = [];
-  for (let sample = 0; sample < SAMPLES; sample += 1) {
+  const sampled = Buffer.allocUnsafe(SAMPLES * rows * rowBytes(pixels));
+  for (let sample = 0, end = 0; sample < SAMPLES; sample += 1) {
     const y = Math.floor(((height - rows) * (sample + 0.5)) / SAMPLES);
-    samples.push(filtered(pixels, y, rows));
+    end += filter(pixels, y, rows, sampled.subarray(end));
   }
-  const sampled = Buffer.concat(samples);
-  const bytes = (options: ZlibOptions) => deflateSync(sampled, options).length;
-  return bytes(RUNS) <= RUNS_BYTES_MAX * bytes(SEARCH) ? RUNS : SEARCH;
+  const share = (options: ZlibOptions) => deflateSync(sampled, options).length / sampled.length;
+  const [runs, search] = [share(RUNS), share(SEARCH)];
+  const isFast = runs <= RUNS_BYTES_MAX * search;
+  return isFast ? { ways: RUNS, share: runs } : { ways: SEARCH, share: search };
 }
 
-function filtered({ data, width, channels }: RawPixels, y: number, rows: number): Buffer {
+/** Returns the bytes that it wrote. */
+function filter(pixels: RawPixels, y: number, rows: number, out: Uint8Array): number {
+  const { data, width, channels } = pixels;
   const length = width * channels;
-  const out = Buffer.allocUnsafe(rows * (length + 1));
   withMemory(borrow => {
     // Zeros before a row and behind it, for what the filters see beyond its ends.
     const pitch = VECTOR_BYTES * (2 + Math.ceil(length / VECTOR_BYTES));
@@ -110,7 +142,7 @@ function filtered({ data, width, channels }: RawPixels, y: number, rows: number)
       out.set(bytesAt(filteredAt, length + 1), (row - y) * (length + 1));
     }
   });
-  return out;
+  return rows * rowBytes(pixels);
 }
 
 function addChunk(file: Buffer, start: number, type: string, data: Buffer): number {

@@ -66,7 +66,7 @@ export async function finishPicture(
   // The thumbnail comes before the file: an encoder may overwrite the pixels.
   const thumbnail = choices.thumbnail ? await thumbnailOf(framed.pixels) : undefined;
   const file = await encodePixels(framed.pixels, outputFormat, finishing?.quality);
-  freePixels(picture.rgba);
+  for (const plane of [picture.rgba, alpha, looked.merged.alpha]) freePixels(plane);
   const timings = {
     refineMs: refinedMs - startedMs,
     finishMs: finishing === undefined ? 0 : framedMs - refinedMs,

@@ -23,14 +23,14 @@ import type {
   OpenedFile,
   ToPictureWorker,
 } from '../picture-protocol.ts';
-import type { RgbaPicture } from '../rgba-picture.ts';
+import { freePixels, type RgbaPicture } from '../rgba-picture.ts';
 import { decodeBackground, decodeHints } from './decode-background.ts';
 import { finishPicture } from './finish.ts';
 import { readMatte } from './matte-file.ts';
 import { warmUp } from './warm-up.ts';
 
 const CAUSE_LENGTH_MAX = 500;
-/** Pixels and files live outside V8's heap, so V8 has no reason to collect them by itself. */
+/** Files and what is left of pixels live outside V8's heap, so V8 has no reason to collect them. */
 const COLLECT_AFTER_BYTES = 32 * 1024 * 1024;
 
 /**
@@ -63,8 +63,10 @@ const channel = serveParent<ToPictureWorker>(frame => {
   served = served.then(() => serve(frame));
 });
 
-function reply(message: FromPictureWorker, parts?: readonly Uint8Array[]): Promise<void> {
-  return channel.send(message, parts);
+/** The parts are freed once they are sent. */
+async function reply(message: FromPictureWorker, parts: readonly Uint8Array[] = []): Promise<void> {
+  await channel.send(message, parts);
+  for (const part of parts) freePixels(part);
 }
 
 async function serve(frame: Frame<ToPictureWorker>): Promise<void> {
@@ -73,7 +75,6 @@ async function serve(frame: Frame<ToPictureWorker>): Promise<void> {
       await settle();
       return;
     }
-    for (const part of frame.parts) bytesSinceCollection += part.length;
     const { head, parts } = frame;
     if (head.kind === 'decode') await decode(head, parts);
     else if (head.kind === 'resample') await resample(head, parts);
@@ -89,6 +90,7 @@ async function decode(
   files: readonly Buffer[],
 ): Promise<void> {
   const startedMs = performance.now();
+  for (const file of files) bytesSinceCollection += file.length;
   const { declared, modelInputs } = message;
   const onOpened = (of: OpenedFile) => (size: Size) => void reply({ kind: 'opened', size, of });
   // Decode the background before the image and any model: a bad one costs the least, in memory too.
@@ -96,7 +98,6 @@ async function decode(
     const { declared } = message.background;
     const options = { declared, onOpened: onOpened('background'), heif };
     background = await decodeBackground(requirePart(files, 1), options);
-    bytesSinceCollection += background.rgba.byteLength;
   }
   if (message.hints !== undefined) {
     const options = { declared: message.hints.declared, onOpened: onOpened('hints') };
@@ -106,8 +107,7 @@ async function decode(
   const options = { declared, onOpened: onOpened('image'), heif };
   const decoded = await decodeFile(requirePart(files, 0), options);
   const inputs = modelInputs.map(terms => createModelInput(decoded, sizeInInput(terms, decoded)));
-  const { format, width, height, rgba, mended = background?.mended } = decoded;
-  bytesSinceCollection += rgba.byteLength;
+  const { format, width, height, mended = background?.mended } = decoded;
   picture = decoded;
   const decodeMs = performance.now() - startedMs;
   await reply({ kind: 'decoded', format, size: { width, height }, mended, decodeMs }, inputs);
@@ -124,6 +124,7 @@ async function resample(
     mattes === undefined
       ? create(seen, size)
       : createRefineInput(seen, roleMattes(mattes, alphas), size);
+  for (const alpha of alphas) freePixels(alpha);
   const resampleMs = performance.now() - startedMs;
   await reply({ kind: 'resampled', resampleMs }, input === undefined ? [] : [input]);
 }
@@ -151,7 +152,7 @@ async function finish(
   const finished = await finishPicture(picture, looks, choices, extras);
   const { file, thumbnail, matte, size, subject, timings } = finished;
   forget();
-  bytesSinceCollection += width * height + file.length;
+  for (const alpha of alphas) freePixels(alpha);
   const parts = [file, matte, thumbnail].filter(part => part !== undefined);
   await reply({ kind: 'finished', size, input, subject, timings }, parts);
 }
@@ -172,7 +173,9 @@ function requirePart(parts: readonly Buffer[], index: number): Buffer {
   return part;
 }
 
+/** What was not freed waits for a collection. */
 function forget(): void {
+  bytesSinceCollection += (picture?.rgba.byteLength ?? 0) + (background?.rgba.byteLength ?? 0);
   picture = undefined;
   background = undefined;
   hintsPlane = undefined;
