@@ -8,8 +8,8 @@
  * | 1         | it cannot start, or a bug: stderr has a line, the log the rest     |
  */
 import { readFile } from 'node:fs/promises';
-import { type Config, loadConfig } from '@matting/core/config.ts';
-import { type ControlPlane, createReplicaId, openCore } from '@matting/core/open-core.ts';
+import { loadConfig } from '@matting/core/config.ts';
+import { createReplicaId, openCore } from '@matting/core/open-core.ts';
 import { CONFIG_EXIT_CODE, ConfigError, startExitCode } from '@matting/program/config-error.ts';
 import { collectYoungBuffers, letHeapGrow } from '@matting/program/heap.ts';
 import { createLog } from '@matting/program/log.ts';
@@ -23,7 +23,7 @@ const LOG_FLUSH_MAX_MS = 1000;
 /** Lines are written together: a write for each costs 7 % of the time it takes to read a job. */
 const LOG_BATCH_BYTES = 4096;
 
-function requireConfig(): Config {
+function requireConfig(): ReturnType<typeof loadConfig> {
   try {
     return loadConfig(wholeEnvironment(), PACKAGES);
   } catch (error) {
@@ -47,7 +47,7 @@ const log = createLog({
 });
 const hurry = new AbortController();
 const gate = new SignalGate();
-let opening: Promise<ControlPlane> | undefined;
+let opening: ReturnType<typeof openCore> | undefined;
 let ending: Promise<void> | undefined;
 
 function exit(code: number): void {
@@ -98,7 +98,7 @@ process.on('disconnect', () => {
 process.on('uncaughtException', error => fail(error));
 process.on('unhandledRejection', error => fail(error));
 
-async function openControlPlane(): Promise<ControlPlane> {
+async function openControlPlane() {
   const errorsPage = await readFile(new URL('../docs/errors.md', import.meta.url), 'utf8');
   const about = { version: VERSION, errorsPage };
   return await openCore(config, { log, replicaId, about });

@@ -34,8 +34,6 @@ export const JOB_RETENTION_DAYS_DEFAULT = JOB_RETENTION_DAYS_MIN;
 
 export type CoreSettings = ReturnType<typeof readCoreSettings>;
 
-export type StorageSettings = ReturnType<typeof loadStorageConfig>;
-
 const LOOPBACK = '127.0.0.1';
 const HOUR_MS = 3_600_000;
 const OPERATOR_KEY = /^[\x21-\x7e]{32,256}$/;

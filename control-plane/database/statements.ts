@@ -51,6 +51,13 @@ export function isAsciiWord(text: string): boolean {
   return /^[\x21-\x7e]{1,300}$/.test(text);
 }
 
+const ADDRESS_LENGTH_MAX = 64;
+
+/** Makes a request's address fit ASCII columns: a proxy may put any text there. */
+export function addressText(address: string): string {
+  return address.replaceAll(/[^\x21-\x7e]/g, '?').slice(0, ADDRESS_LENGTH_MAX);
+}
+
 /** An aggregate as a number: empty sums are null, and drivers turn what is not exact into text. */
 export function requireInteger(value: unknown): number {
   const number = value === null ? 0 : value;

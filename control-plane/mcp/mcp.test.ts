@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { rm } from 'node:fs/promises';
 import path from 'node:path';
-import { thumbnailBlob } from '@matting/core/jobs/blob-names.ts';
+import { thumbnailBlob } from '@matting/core/test/internals.ts';
 import { BASE_URL } from '@matting/core/test/support/test-app.ts';
 import { hold } from '@matting/http/test/held-form.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';

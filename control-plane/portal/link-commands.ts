@@ -1,6 +1,6 @@
 /** `accounts invite`, `accounts sign-in-link` and `bootstrap --owner`: each prints a link. */
 
-import { type BootstrapOptions, bootstrap } from '@matting/core/cli/account-commands.ts';
+import { bootstrap } from '@matting/core/cli/account-commands.ts';
 import { type CliContext, CommandError } from '@matting/core/cli/context.ts';
 import { requireAccount } from '@matting/core/operator/operate-accounts.ts';
 import type { StoresWithoutEnds } from '@matting/core/stores.ts';
@@ -16,9 +16,7 @@ interface LinkOptions {
   readonly role: Role;
 }
 
-interface OwnerOptions extends BootstrapOptions {
-  readonly owner?: string;
-}
+type OwnerOptions = Parameters<typeof bootstrap>[1] & { readonly owner?: string };
 
 export function addOwnerOption(program: Command, context: CliContext): void {
   commandOf(program, 'bootstrap')

@@ -6,7 +6,6 @@ import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { migrationsOf } from '@matting/core/package.ts';
 import { runCommand } from '@matting/core/run-command.ts';
 import { CallbackSecrets, mailBody, SecretBox } from '@matting/core/secrets/secret-box.ts';
 import {
@@ -21,6 +20,7 @@ import {
   submitted,
 } from '@matting/core/test/fixtures.ts';
 import { until } from '@matting/core/test/harness.ts';
+import { migrationsOf } from '@matting/core/test/internals.ts';
 import { dueMails, mailEnd } from '@matting/core/test/mails.ts';
 import { insertMail } from '@matting/core/webhooks/outbox-store.ts';
 import { signingKeyOf, signMessage } from '@matting/http/outgoing/webhook-signature.ts';

@@ -1,6 +1,7 @@
 /** Databases and stores of the whole program. Needs: portal. */
-import type { Stores as CoreStores } from '@matting/core/stores.ts';
+
 import { storeFixtures } from '@matting/core/test/fixtures.ts';
+import type { Stores as CoreStores } from '@matting/core/test/internals.ts';
 import type { Database } from '@matting/database/database.ts';
 import { createPortalStores } from '@matting/portal/portal-stores.ts';
 import { PACKAGES } from '../packages.ts';

@@ -1,7 +1,7 @@
 /** The migrations of all packages. Needs: mcp, portal. */
 import path from 'node:path';
-import { migrationsOf } from '@matting/core/package.ts';
 import { createStores } from '@matting/core/stores.ts';
+import { migrationsOf } from '@matting/core/test/internals.ts';
 import {
   CORE_NAMES,
   enter,

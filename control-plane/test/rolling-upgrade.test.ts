@@ -1,7 +1,6 @@
 /** A rolling upgrade from the last release's recorded statements, with work in every state. */
 import assert from 'node:assert/strict';
 import { isFinal } from '@matting/core/jobs/job.ts';
-import type { Stores } from '@matting/core/stores.ts';
 import {
   assertBalanced,
   BACKGROUND_URL,
@@ -16,7 +15,7 @@ import {
   submitted,
   WITH_PICTURE,
 } from '@matting/core/test/fixtures.ts';
-import type { NewJob } from '@matting/core/test/internals.ts';
+import type { NewJob, Stores } from '@matting/core/test/internals.ts';
 import { brokenFor, readSchemaShape } from '@matting/core/test/schema-shape.ts';
 import type { Database } from '@matting/database/database.ts';
 import { migrate, requireCurrentSchema } from '@matting/database/migrate.ts';

@@ -23,7 +23,7 @@ import {
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { migrationsOf } from '@matting/core/package.ts';
+import { migrationsOf } from '@matting/core/test/internals.ts';
 import { openDatabase } from '@matting/database/connect.ts';
 import type { Database, StoreLog } from '@matting/database/database.ts';
 import { type DatabaseDialect, type Engine, GALERA } from '@matting/database/engines.ts';

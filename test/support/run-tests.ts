@@ -8,7 +8,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { parseArgs } from 'node:util';
 import { PACKAGES } from '@matting/control-plane/packages.ts';
-import { migrationsOf } from '@matting/core/package.ts';
+import { migrationsOf } from '@matting/core/test/internals.ts';
 import { skipReason, writeTemplates } from './database.ts';
 import { findMariadb, startMariadb } from './mariadb-server.ts';
 import { openMemoryDirectory } from './memory-directory.ts';

@@ -1,11 +1,17 @@
 /** Decides who may change an account, and keeps its log: an entry commits with its change. */
 
 import { type Database, type Db, query, type Schema } from '@matting/database/database.ts';
-import { isAsciiWord, nowPlusMs, ofAccount, removeOldRows } from '@matting/database/statements.ts';
+import {
+  addressText,
+  isAsciiWord,
+  nowPlusMs,
+  ofAccount,
+  removeOldRows,
+} from '@matting/database/statements.ts';
 import type { Selection } from 'kysely';
 import { takeAccount } from './account-store.ts';
 
-export interface NamedPerson {
+interface NamedPerson {
   readonly kind: 'person';
   readonly userId: string;
   readonly mail: string;
@@ -50,7 +56,7 @@ export interface AuditEntry<By extends Actor = Actor> {
   readonly after?: AuditValues | undefined;
 }
 
-export type AuditRecord = ReturnType<typeof recordFromRow>;
+type AuditRecord = ReturnType<typeof recordFromRow>;
 
 type AuditCursor = Pick<AuditRecord, 'atMs' | 'id'>;
 
@@ -102,13 +108,6 @@ export async function isEntered(tx: Db, entryId: string): Promise<boolean> {
     .where('id', '=', entryId)
     .executeTakeFirst();
   return entry !== undefined;
-}
-
-const ADDRESS_LENGTH_MAX = 64;
-
-/** Makes a request's address fit ASCII columns: a proxy may put any text there. */
-export function addressText(address: string): string {
-  return address.replaceAll(/[^\x21-\x7e]/g, '?').slice(0, ADDRESS_LENGTH_MAX);
 }
 
 export function createAuditStore(database: Database) {

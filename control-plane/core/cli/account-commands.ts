@@ -47,7 +47,7 @@ export function addBootstrapCommand(program: Command, context: CliContext): void
     .action((options: BootstrapOptions) => bootstrap(context, options));
 }
 
-export interface BootstrapOptions {
+interface BootstrapOptions {
   readonly account: string;
   readonly credits: number;
 }

@@ -38,7 +38,7 @@ export interface LookedAtConfig extends CoreSettings {
 export type AddCommands = (program: Command, context: CliContext) => void;
 
 /** Packages give these parts, which the commands of others need, too. */
-export interface CliPackages {
+interface CliPackages {
   /** A storage's URL may be of these kinds, besides directories. */
   readonly storageKinds: readonly StorageKind[];
   /** The tables of these series are expected beside the core's. */

@@ -31,7 +31,7 @@ interface JobFilter {
   readonly after?: string | undefined;
 }
 
-export type OpenJob = Pick<Job, 'id' | 'state' | 'createdAtMs'>;
+type OpenJob = Pick<Job, 'id' | 'state' | 'createdAtMs'>;
 
 interface ListedJob extends Job {
   /** Position in the list: `JobFilter.after` continues behind it, even if the job is gone. */

@@ -27,8 +27,6 @@ export interface KeyPolicy {
 /** Submissions a minute of one key; a larger number would never be met. */
 export const KEY_RATE_MAX = 1_000_000;
 export const KEY_EXPIRY_DAYS_MAX = 3650;
-/** People choose among these days, or none. */
-export const KEY_EXPIRY_PRESETS_DAYS = [7, 30, 90, 365] as const;
 const HOUR_MS = 3_600_000;
 /** People choose how long the old secret stays valid beside a new one; or it expires at once. */
 export const ROTATION_OVERLAPS = {

@@ -33,8 +33,6 @@ interface LedgerListing {
   readonly limit: number;
 }
 
-export type ListedEntry = Awaited<ReturnType<typeof listEntries>>[number];
-
 export function createLedgerStore(database: Database) {
   /** Idempotent by (account, reference). @param audit written with the entry */
   const entering =

@@ -3,7 +3,7 @@ import { ContractError } from '@matting/proto/contract/errors.ts';
 import { type Account, isName } from '../accounts/account-store.ts';
 import type { StoresWithoutEnds } from '../stores.ts';
 
-export type OperatorAccount = ReturnType<typeof viewAccount>;
+type OperatorAccount = ReturnType<typeof viewAccount>;
 
 type Accounts = Pick<StoresWithoutEnds, 'accounts'>;
 

@@ -156,9 +156,7 @@ function viewJob(job: OperatedJob) {
   };
 }
 
-export const QUEUED_ACCOUNTS_MAX = 50;
-
-export type QueueView = Awaited<ReturnType<ReadQueue['read']>>;
+const QUEUED_ACCOUNTS_MAX = 50;
 
 export class ReadQueue {
   readonly #stores: Pick<StoresWithoutEnds, 'jobs' | 'accounts'>;

@@ -25,13 +25,7 @@ interface NotificationQuestion {
 }
 
 /** `retried`, or why the notification cannot be sent again. */
-export type ResendOutcome =
-  | 'retried'
-  | 'no-job'
-  | 'no-callback'
-  | 'open'
-  | 'delivered'
-  | 'secret-erased';
+type ResendOutcome = 'retried' | 'no-job' | 'no-callback' | 'open' | 'delivered' | 'secret-erased';
 
 export class OperateWebhooks {
   readonly #stores: Pick<StoresWithoutEnds, 'outbox' | 'jobs'>;

@@ -129,11 +129,6 @@ export class CallbackSecrets {
   }
 }
 
-/** An account's own secret is bound to this, instead of a job's id. */
-export function accountSecretId(accountId: string): string {
-  return `account ${accountId}`;
-}
-
 /** A notification's body is bound to this. @param id its job's, or of an account's event */
 export function notificationBody(id: string): string {
   return `body of notification ${id}`;

@@ -2,6 +2,8 @@
 
 export { type DrainSteps, drainControlPlane } from '../drain.ts';
 export { CallbackAddressCheck } from '../fetching/callback-check.ts';
+export { backgroundBlob, thumbnailBlob } from '../jobs/blob-names.ts';
+export type { Claim } from '../jobs/lease-rules.ts';
 export {
   capCountAt,
   capResetsAtMs,
@@ -9,7 +11,10 @@ export {
   type KeyCap,
   takeOfCap,
 } from '../keys/key-policy.ts';
+export { balancesFrom, imbalances, isReservedReference, jobProblem } from '../ledger/ledger.ts';
 export { OfferedModels } from '../models/offered-models.ts';
+export type { ControlPlane } from '../open-core.ts';
+export { migrationsOf } from '../package.ts';
 export { RATE_WINDOW_MS } from '../rates/rate-windows.ts';
 export { WaitForJob } from '../results/wait-for-job.ts';
 export { Sweeper } from '../retention/sweep.ts';
@@ -18,6 +23,7 @@ export {
   requireSameSecretsKey,
   SecretsKeyError,
 } from '../secrets/secrets-key.ts';
+export type { Stores } from '../stores.ts';
 export { WRITE_BYTES } from '../submission/image-upload.ts';
 export { TEXT_BYTES_MAX, UPLOADS_MAX, UPLOADS_WAITING_MAX } from '../submission/image-uploads.ts';
 export type { NewJob, SubmitOutcome } from '../transactions/job-submission.ts';

@@ -12,12 +12,7 @@
  */
 
 import { buffer } from 'node:stream/consumers';
-import type {
-  DirectAttempt,
-  DirectAttemptOrder,
-  DirectAttempts,
-  DirectNode,
-} from '@matting/core/attempts/direct-attempts.ts';
+import type { DirectAttempt, DirectAttempts } from '@matting/core/attempts/direct-attempts.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { contentTypeOf, type OutputFormat } from '@matting/proto/contract/formats.ts';
 import { type ByteReader, readImageHeader } from '@matting/proto/contract/image-header.ts';
@@ -40,6 +35,9 @@ interface DirectParts {
   readonly now: () => number;
   readonly log: Logger;
 }
+
+type DirectNode = Parameters<DirectAttempts['begin']>[0];
+type DirectAttemptOrder = Parameters<DirectAttempts['begin']>[1];
 
 class SignedAttempt implements DirectAttempt {
   readonly origin: string;

@@ -6,10 +6,9 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import { PutObjectCommand } from '@aws-sdk/client-s3';
-import { backgroundBlob, thumbnailBlob } from '@matting/core/jobs/blob-names.ts';
 import { WITH_PICTURE } from '@matting/core/test/fixtures.ts';
 import { failureOf, type Replica, silent, until, useHarness } from '@matting/core/test/harness.ts';
-import { Sweeper } from '@matting/core/test/internals.ts';
+import { backgroundBlob, Sweeper, thumbnailBlob } from '@matting/core/test/internals.ts';
 import { pngHeader } from '@matting/core/test/support/test-app.ts';
 import { type Exchange, inTurn, type Script } from '@matting/nodes/test/scripted-exchange.ts';
 import type {

@@ -19,7 +19,6 @@ import { mkdir, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/p
 import path from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { CommandError } from '@matting/core/cli/context.ts';
-import { createSecretsCanaryStore } from '@matting/core/secrets/secrets-key.ts';
 import { createStores, type StoresWithoutEnds } from '@matting/core/stores.ts';
 import { openDatabase } from '@matting/database/connect.ts';
 import type { Database, StoreLog } from '@matting/database/database.ts';
@@ -190,7 +189,7 @@ export async function takeBackup(directory: string, parts: BackupParts) {
   // The time precedes the copy, so that the copy holds everything committed by then.
   const takenAtMs = Date.now() + (await probeDatabase(database)).clockAheadMs;
   const backedUp = parts.withDatabase ? await copyDatabase(directory, parts) : null;
-  const canary = await createSecretsCanaryStore(database).find();
+  const canary = await createStores(database).secretsCanary.find();
   if (blobs !== undefined) {
     onProgress('copying pictures, second pass');
     const second = await copyAll(parts, blobs, false);

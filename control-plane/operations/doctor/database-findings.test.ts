@@ -1,6 +1,6 @@
 /** The doctor examines a database that an older version made. */
 import { readFileSync } from 'node:fs';
-import { migrationsOf } from '@matting/core/package.ts';
+import { migrationsOf } from '@matting/core/test/internals.ts';
 import { MADE_BY_0_1_0 } from '@matting/core/test/migrating.ts';
 import { readSchemaShape } from '@matting/core/test/schema-shape.ts';
 import { onDatabases, useTestDatabase } from '@matting/test-support/database.ts';

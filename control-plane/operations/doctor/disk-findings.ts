@@ -2,7 +2,7 @@
 import { constants } from 'node:fs';
 import { access, stat, statfs } from 'node:fs/promises';
 import path from 'node:path';
-import type { StorageSettings } from '@matting/core/settings.ts';
+import type { loadStorageConfig } from '@matting/core/settings.ts';
 import { type Finding, failure, ok, reasonOf, warning } from '@matting/program/doctor/findings.ts';
 import { storageDirectory, storageKindOf } from '@matting/storage/open-storage.ts';
 
@@ -12,7 +12,7 @@ const FREE_SHARE_WARN = 0.1;
 const FREE_BYTES_MIN = 1e9;
 
 export async function diskFindings(
-  { storageUrl, spoolDir, storageKinds }: StorageSettings,
+  { storageUrl, spoolDir, storageKinds }: ReturnType<typeof loadStorageConfig>,
   { databaseUrl, dataDir }: { readonly databaseUrl: string; readonly dataDir: string },
 ): Promise<readonly Finding[]> {
   const sends = storageKindOf(storageUrl, storageKinds) !== undefined;

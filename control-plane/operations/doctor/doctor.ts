@@ -4,12 +4,7 @@
  * but what the check of the storage writes and removes again.
  */
 
-import {
-  type CliContext,
-  type CliPackages,
-  CommandError,
-  type LookedAtConfig,
-} from '@matting/core/cli/context.ts';
+import { type CliContext, CommandError } from '@matting/core/cli/context.ts';
 import { viewNodes } from '@matting/core/operator/operate-nodes.ts';
 import {
   JOB_RETENTION_DAYS_DEFAULT,
@@ -41,13 +36,15 @@ import { secretsKeyFindings } from './secrets-key-findings.ts';
 import { storageFindings } from './storage-findings.ts';
 import { deliveryFindings, ledgerFindings, queueFindings, sweepFindings } from './work-findings.ts';
 
+type LookedAtConfig = ReturnType<CliContext['packages']['loadConfig']>;
+
 /** With fewer open files the public port takes less than 4096 connections. */
 const OPEN_FILES_MIN = 8192;
 const BUG = 'this is a bug in the doctor; report it with this line';
 
 async function examineControlPlane(
   given: Environment,
-  packages: CliPackages,
+  packages: CliContext['packages'],
 ): Promise<readonly Finding[]> {
   const findings: Finding[] = [...versionFindings(given), openFilesFinding(OPEN_FILES_MIN)];
   const database = orUndefined(() => loadDatabaseConfig(given));

@@ -2,7 +2,7 @@
  * The doctor examines the nodes. The control planes that send images say whether a node gets any.
  * What this machine can reach is only a second look, since it may be another one.
  */
-import type { OperatorNode } from '@matting/core/operator/operate-nodes.ts';
+import type { viewNodes } from '@matting/core/operator/operate-nodes.ts';
 import { askHttp, connectionFailureOf } from '@matting/program/doctor/ask.ts';
 import {
   counted,
@@ -20,6 +20,8 @@ const NODES_ASKED_MAX = 64;
 const NODES_AT_ONCE_MAX = 8;
 const NAMED_MAX = 10;
 const SECOND_MS = 1000;
+
+type OperatorNode = ReturnType<typeof viewNodes>[number];
 
 interface ExaminedNodes {
   readonly nodes: readonly OperatorNode[];

@@ -1,7 +1,8 @@
 /** The doctor examines secrets: whether others can guess or read them. */
+
 import { readFile, stat } from 'node:fs/promises';
 import path from 'node:path';
-import type { LookedAtConfig } from '@matting/core/cli/context.ts';
+import type { CliContext } from '@matting/core/cli/context.ts';
 import { type Finding, ok, warning } from '@matting/program/doctor/findings.ts';
 import {
   nodeTokenName,
@@ -37,6 +38,8 @@ export async function secretsInFiles(env: Environment): Promise<string[]> {
   const own = (await Promise.all(files)).filter(text => text !== undefined);
   return [...own, ...(await secretsOfFiles(env))];
 }
+
+type LookedAtConfig = ReturnType<CliContext['packages']['loadConfig']>;
 
 export async function secretsFindings(config: LookedAtConfig): Promise<readonly Finding[]> {
   const { nodeTokens, operatorKey, secretsKey } = config;

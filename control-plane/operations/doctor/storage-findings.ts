@@ -1,6 +1,6 @@
 /** The doctor tries the storages, the fallback too, as `matting storage check` does. */
 import path from 'node:path';
-import type { StorageSettings } from '@matting/core/settings.ts';
+import type { loadStorageConfig } from '@matting/core/settings.ts';
 import { type Finding, failure, ok, warning } from '@matting/program/doctor/findings.ts';
 import {
   checkStorage,
@@ -16,7 +16,7 @@ export async function storageFindings({
   storageUrl,
   fallbackUrl,
   storageKinds,
-}: StorageSettings): Promise<readonly Finding[]> {
+}: ReturnType<typeof loadStorageConfig>): Promise<readonly Finding[]> {
   const findings = await triedFindings(storageUrl, 'MATTING_STORAGE_URL', storageKinds);
   if (fallbackUrl === undefined) return findings;
   const found = 'MATTING_STORAGE_FALLBACK_URL is set, so a move is in progress';

@@ -1,6 +1,5 @@
 /** An account has its events sent to an address; a receiver on loopback gets its low balances. */
 import assert from 'node:assert/strict';
-import { accountSecretId } from '@matting/core/secrets/secret-box.ts';
 import { database, replica, secrets, useDeliveries } from '@matting/core/test/deliveries.ts';
 import { fundedAccount, sha256 } from '@matting/core/test/fixtures.ts';
 import { silent, until } from '@matting/core/test/harness.ts';
@@ -10,6 +9,7 @@ import { OutgoingGuard } from '@matting/http/outgoing/outgoing-guard.ts';
 import { at } from '@matting/test-support/at.ts';
 import ava from 'ava';
 import { type Stores, series, storesOn } from '../test/fixtures.ts';
+import { accountSecretId } from './alert-settings.ts';
 import { BalanceWatch } from './balance-watch.ts';
 import { ManageAlerts } from './settings-pages.ts';
 

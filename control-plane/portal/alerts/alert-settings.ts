@@ -2,7 +2,7 @@
  * An account's owners set the thresholds, and the address and secret of the account's events. Each
  * change takes the account's row and enters its line of the audit log.
  */
-import { type Actor, type AuditValues, requireAuthority } from '@matting/core/accounts/audit.ts';
+import { type Actor, requireAuthority } from '@matting/core/accounts/audit.ts';
 import { readMessages } from '@matting/core/webhooks/outbox-listing.ts';
 import { type AccountEventRow, insertWebhook } from '@matting/core/webhooks/outbox-store.ts';
 import { type Database, type Db, query, transact } from '@matting/database/database.ts';
@@ -59,6 +59,11 @@ export function alertSettings(database: Database) {
         ),
       ),
   };
+}
+
+/** An account's own secret is bound to this, instead of a job's id. */
+export function accountSecretId(accountId: string): string {
+  return `account ${accountId}`;
 }
 
 async function readSettings(db: Db, accountId: string) {
@@ -136,7 +141,7 @@ async function setThresholds(
   await log({ action: 'alerts.thresholds_set', subject: 'low balance', ...values });
 }
 
-function listed(thresholds: readonly number[]): AuditValues {
+function listed(thresholds: readonly number[]) {
   return { thresholds: [...thresholds].sort((one, other) => other - one).join(', ') };
 }
 

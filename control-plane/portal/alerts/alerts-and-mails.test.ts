@@ -4,12 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import {
-  accountSecretId,
-  CallbackSecrets,
-  notificationBody,
-  SecretBox,
-} from '@matting/core/secrets/secret-box.ts';
+import { CallbackSecrets, notificationBody, SecretBox } from '@matting/core/secrets/secret-box.ts';
 import {
   fundedAccount,
   IMAGE_FAULT,
@@ -39,6 +34,7 @@ import {
 } from '../test/alerts-fixtures.ts';
 import { onStoresInCi, type Stores, storesOn } from '../test/fixtures.ts';
 import { newLink, OPERATOR } from '../test/people.ts';
+import { accountSecretId } from './alert-settings.ts';
 import { BalanceWatch } from './balance-watch.ts';
 
 const HEAD_MAX = 256;

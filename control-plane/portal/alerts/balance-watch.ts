@@ -4,16 +4,12 @@
  * compare-and-set (alert-store.ts). Nothing of it is on the way of a submission.
  */
 import { randomUUID } from 'node:crypto';
-import {
-  accountSecretId,
-  type CallbackSecrets,
-  notificationBody,
-} from '@matting/core/secrets/secret-box.ts';
+import { type CallbackSecrets, notificationBody } from '@matting/core/secrets/secret-box.ts';
 import type { NewMail } from '@matting/core/webhooks/outbox-store.ts';
 import { pollingLoop } from '@matting/database/round-loop.ts';
 import type { Logger } from 'pino';
 import { type MailText, nameInMail, type OnWithheld, ownersMails } from '../mails/owners-mails.ts';
-import type { AlertSettingsStore } from './alert-settings.ts';
+import { type AlertSettingsStore, accountSecretId } from './alert-settings.ts';
 import {
   type AlertCursor,
   type AlertStore,

@@ -6,11 +6,7 @@
 import { randomBytes, randomUUID } from 'node:crypto';
 import type { Actor } from '@matting/core/accounts/audit.ts';
 import type { CoreServices } from '@matting/core/package.ts';
-import {
-  accountSecretId,
-  type CallbackSecrets,
-  notificationBody,
-} from '@matting/core/secrets/secret-box.ts';
+import { type CallbackSecrets, notificationBody } from '@matting/core/secrets/secret-box.ts';
 import { type CallbackPolicy, wrongWithCallbackUrl } from '@matting/http/outgoing/callback-url.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { FastifyInstance, FastifyReply } from 'fastify';
@@ -22,7 +18,7 @@ import { ACCOUNT_PATH, html } from '../page/html.ts';
 import * as ui from '../page/ui.ts';
 import { formOf, type Visit, visitOf } from '../session/visit.ts';
 import { fill, type Words } from '../words/words.ts';
-import type { AlertSettingsStore, EventDelivery } from './alert-settings.ts';
+import { type AlertSettingsStore, accountSecretId, type EventDelivery } from './alert-settings.ts';
 import { type AlertStore, THRESHOLDS_MAX, thresholdsOf, webhookTestBody } from './alert-store.ts';
 
 const TEST_EVERY_MS = 10_000;

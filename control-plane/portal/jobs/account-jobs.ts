@@ -3,25 +3,21 @@
 import { randomUUID } from 'node:crypto';
 import type { Actor } from '@matting/core/accounts/audit.ts';
 import type { OperatorServices } from '@matting/core/http/app-services.ts';
-import { FINAL_STATES, type Job, type JobState, OPEN_STATES } from '@matting/core/jobs/job.ts';
-import {
-  notificationCursor,
-  type OperatorNotification,
-  type ResendOutcome,
-} from '@matting/core/operator/operate-webhooks.ts';
+import { FINAL_STATES, type Job, OPEN_STATES } from '@matting/core/jobs/job.ts';
+import { notificationCursor } from '@matting/core/operator/operate-webhooks.ts';
 import type { CoreStores } from '@matting/core/package.ts';
-import type { NotificationSummary } from '@matting/core/webhooks/outbox-listing.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
 import { Semaphore } from '@matting/program/semaphore.ts';
 import { unavailable } from '@matting/proto/contract/errors.ts';
 import { pageOf } from '../page/paging.ts';
+import type { OperatorNotification } from './webhook-list.ts';
 
 const GROUPS = {
   all: [...OPEN_STATES, ...FINAL_STATES],
   open: OPEN_STATES,
   succeeded: ['succeeded'],
   failed: ['failed'],
-} as const satisfies Record<string, readonly JobState[]>;
+} as const satisfies Record<string, readonly Job['state'][]>;
 
 type AccountJobGroup = keyof typeof GROUPS;
 export const ACCOUNT_JOB_GROUPS = Object.keys(GROUPS) as readonly AccountJobGroup[];
@@ -49,6 +45,8 @@ export interface JobKey {
   readonly name: string;
   readonly isPlayground: boolean;
 }
+
+type NotificationSummary = Awaited<ReturnType<CoreStores['outbox']['list']>>[number];
 
 export interface AccountJob {
   readonly job: Job;
@@ -157,13 +155,9 @@ export class AccountJobs {
     return { job, notification };
   }
 
-  async resend(
-    accountId: string,
-    jobId: string,
-    actor: Actor,
-  ): Promise<ResendOutcome | 'too-soon'> {
+  async resend(accountId: string, jobId: string, actor: Actor) {
     const { operateWebhooks } = this.#dependencies;
-    if ((await this.find(accountId, jobId)) === undefined) return 'no-job';
+    if ((await this.find(accountId, jobId)) === undefined) return 'no-job' as const;
     const entry = { id: randomUUID(), accountId, actor, action: 'job.resent', subject: jobId };
     return await operateWebhooks.resend(jobId, entry);
   }

@@ -1,10 +1,14 @@
 /** A list of webhooks, as accounts and the operator see it: what was sent, and how it ended. */
 
-import type { OperatorNotification } from '@matting/core/operator/operate-webhooks.ts';
+import type { OperatorServices } from '@matting/core/http/app-services.ts';
 import type { VNode } from 'preact';
 import { type Child, html } from '../page/html.ts';
 import * as ui from '../page/ui.ts';
 import type { Locale } from '../session/visit.ts';
+
+export type OperatorNotification = Awaited<
+  ReturnType<OperatorServices['operateWebhooks']['list']>
+>[number];
 
 const TONES: Readonly<Record<OperatorNotification['status'], ui.Tone>> = {
   pending: 'neutral',

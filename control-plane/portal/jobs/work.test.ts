@@ -2,8 +2,8 @@
 import assert from 'node:assert/strict';
 import { rm } from 'node:fs/promises';
 import path from 'node:path';
-import { thumbnailBlob } from '@matting/core/jobs/blob-names.ts';
 import { fundedAccount, resultOf } from '@matting/core/test/fixtures.ts';
+import { thumbnailBlob } from '@matting/core/test/internals.ts';
 import { imageBody } from '@matting/core/test/support/test-app.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { writeBlob } from '@matting/storage/blob-store.ts';

@@ -3,11 +3,9 @@
 import {
   CAP_PERIODS,
   isCapPeriod,
-  KEY_EXPIRY_PRESETS_DAYS,
   KEY_NETWORKS_MAX,
   KEY_RATE_MAX,
   KEY_SCOPES,
-  type KeyPolicy,
   parseCapCredits,
   parseKeyModels,
   parseKeyNetworks,
@@ -15,14 +13,19 @@ import {
   parseKeyScopes,
 } from '@matting/core/keys/key-policy.ts';
 import { parseKeyName } from '@matting/core/keys/manage-keys.ts';
-import type { ApiKey } from '@matting/core/keys/read-api-keys.ts';
 import { CREDITS_AMOUNT_MAX } from '@matting/core/ledger/ledger.ts';
+import type { CoreStores } from '@matting/core/package.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
 import type { VNode } from 'preact';
 import { ACCOUNT_PATH } from '../page/html.ts';
 import * as ui from '../page/ui.ts';
 import type { FormFields, Visit } from '../session/visit.ts';
 import { fill, type Words } from '../words/words.ts';
+
+export type ApiKey = Awaited<ReturnType<CoreStores['apiKeys']['listNewest']>>[number];
+
+/** People choose among these days, or none. */
+const EXPIRY_PRESETS_DAYS = [7, 30, 90, 365] as const;
 
 export const KEYS_PATH = `${ACCOUNT_PATH}/keys`;
 export type TypedKey = Pick<ReturnType<typeof readKeyForm>, 'values' | 'errors'>;
@@ -102,7 +105,7 @@ function modelsField({ keys }: Words, offered: readonly string[], { values, erro
 
 function expiryOptions({ keys }: Words, hasKey: boolean) {
   const { expiry } = keys;
-  const presets = KEY_EXPIRY_PRESETS_DAYS.map(days => {
+  const presets = EXPIRY_PRESETS_DAYS.map(days => {
     return { value: String(days), label: expiry[String(days) as keyof typeof expiry] };
   });
   const never = { value: 'never', label: expiry.never };
@@ -174,7 +177,7 @@ export function readKeyForm(form: FormFields, { keys }: Words, isNew: boolean) {
   if (!isRead || Object.keys(errors).length > 0 || 'wrong' in networks) {
     return { values, asked: undefined, errors };
   }
-  const policy: KeyPolicy = {
+  const policy: ApiKey['policy'] = {
     ...(typeof credits === 'number' && { cap: { credits, period } }),
     ...(typeof rate === 'number' && { submissionsPerMinute: rate }),
     ...(typeof scopes === 'object' && { scopes }),
@@ -187,6 +190,6 @@ export function readKeyForm(form: FormFields, { keys }: Words, isNew: boolean) {
 function parseExpires(text: string, isNew: boolean) {
   if (text === 'never') return 'never' as const;
   if (text === 'keep' && !isNew) return 'keep' as const;
-  const days = KEY_EXPIRY_PRESETS_DAYS.find(preset => String(preset) === text);
+  const days = EXPIRY_PRESETS_DAYS.find(preset => String(preset) === text);
   return days === undefined ? undefined : { inMs: days * DAY_MS };
 }

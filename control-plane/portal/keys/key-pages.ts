@@ -1,11 +1,6 @@
 /** The pages of API keys: the list, one key, a new one, and what is shown once of a secret. */
 
-import {
-  type KeyScope,
-  ROTATION_OVERLAPS,
-  type RotationOverlap,
-} from '@matting/core/keys/key-policy.ts';
-import type { ApiKey } from '@matting/core/keys/read-api-keys.ts';
+import { ROTATION_OVERLAPS } from '@matting/core/keys/key-policy.ts';
 import type { CoreServices } from '@matting/core/package.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
@@ -16,7 +11,15 @@ import * as ui from '../page/ui.ts';
 import { may } from '../session/roles.ts';
 import { formOf, type Locale, PageError, queryOf, type Visit, visitOf } from '../session/visit.ts';
 import { fill, type Words } from '../words/words.ts';
-import { KEYS_PATH, keyForm, NEW_KEY, readKeyForm, type TypedKey, valuesOf } from './key-form.ts';
+import {
+  type ApiKey,
+  KEYS_PATH,
+  keyForm,
+  NEW_KEY,
+  readKeyForm,
+  type TypedKey,
+  valuesOf,
+} from './key-form.ts';
 
 const READ = { config: { permission: 'keys.read' } } as const;
 const MANAGE = { config: { permission: 'keys.manage' } } as const;
@@ -225,7 +228,7 @@ function endOf({ expiresAtMs }: ApiKey, sendsMail: boolean, { words, formats }: 
   });
 }
 
-function isOverlap(text: string): text is RotationOverlap {
+function isOverlap(text: string): text is keyof typeof ROTATION_OVERLAPS {
   return Object.hasOwn(ROTATION_OVERLAPS, text);
 }
 
@@ -285,7 +288,7 @@ function capText({ policy, capUse }: ApiKey, { words, formats }: Locale): string
   return cap.period === 'total' ? use : fill(keys.capUsePeriods[cap.period], { use });
 }
 
-function scopesText(scopes: readonly KeyScope[] | undefined, { keys }: Words): Child {
+function scopesText(scopes: ApiKey['policy']['scopes'], { keys }: Words): Child {
   return scopes?.map(scope => html`<div>${keys.scopeNames[scope]}</div>`) ?? keys.allScopes;
 }
 

@@ -7,7 +7,6 @@ import {
   isCreditAmount,
   isLedgerReference,
 } from '@matting/core/ledger/ledger.ts';
-import type { OperatorAccount } from '@matting/core/operator/operate-accounts.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
 import { html } from '../page/html.ts';
@@ -149,6 +148,8 @@ async function renderAccount(
     </div>`,
   });
 }
+
+type OperatorAccount = Awaited<ReturnType<OperatorServices['operateAccounts']['show']>>;
 
 function movementForm(
   request: FastifyRequest,

@@ -1,7 +1,6 @@
 /** Pages of nodes: a list, and one with what control planes see of it; and draining one. */
 
 import type { OperatorServices } from '@matting/core/http/app-services.ts';
-import type { OperatorNode } from '@matting/core/operator/operate-nodes.ts';
 import type { FastifyInstance, FastifyReply } from 'fastify';
 import type { VNode } from 'preact';
 import { html } from '../page/html.ts';
@@ -15,6 +14,8 @@ import * as ui from '../page/ui.ts';
 import { fill } from '../words/words.ts';
 
 const NODES_PATH = `${PAGES_PATH}/nodes`;
+export type OperatorNode = Awaited<ReturnType<OperatorServices['operateNodes']['list']>>[number];
+
 const NODE_TONES: Readonly<Record<OperatorNode['state'], ui.Tone>> = {
   live: 'good',
   joining: 'neutral',

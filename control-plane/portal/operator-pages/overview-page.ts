@@ -4,9 +4,7 @@
  */
 
 import type { OperatorServices } from '@matting/core/http/app-services.ts';
-import { type HourOfJobs, TIMED_MAX } from '@matting/core/jobs/job-activity.ts';
-import { QUEUED_ACCOUNTS_MAX, type QueueView } from '@matting/core/operator/operate-jobs.ts';
-import type { OperatorNode } from '@matting/core/operator/operate-nodes.ts';
+import { TIMED_MAX } from '@matting/core/jobs/job-activity.ts';
 import type { FastifyInstance, FastifyReply } from 'fastify';
 import type { VNode } from 'preact';
 import { type Child, html } from '../page/html.ts';
@@ -20,25 +18,24 @@ import {
 import * as ui from '../page/ui.ts';
 import { barChart } from '../usage/usage-chart.ts';
 import { fill } from '../words/words.ts';
-import { nodeLink, nodeState, nodeTable } from './node-pages.ts';
+import { nodeLink, nodeState, nodeTable, type OperatorNode } from './node-pages.ts';
 
-interface OverviewView {
-  readonly queue: QueueView;
-  readonly nodes: readonly OperatorNode[];
-  readonly hours: readonly HourOfJobs[];
+type OverviewView = Awaited<ReturnType<typeof readOverview>>;
+type QueueView = OverviewView['queue'];
+type HourOfJobs = OverviewView['hours'][number];
+
+export function registerOverviewPage(pages: FastifyInstance, services: OperatorServices): void {
+  pages.get(OPERATOR_PATH, async (_request, reply) =>
+    renderOverview(reply, await readOverview(services)),
+  );
 }
 
-export function registerOverviewPage(
-  pages: FastifyInstance,
-  { operateNodes, operateJobs, readQueue }: OperatorServices,
-): void {
-  pages.get(OPERATOR_PATH, async (_request, reply) =>
-    renderOverview(reply, {
-      queue: await readQueue.read(),
-      nodes: await operateNodes.list(),
-      hours: await operateJobs.lastHours(),
-    }),
-  );
+async function readOverview({ operateNodes, operateJobs, readQueue }: OperatorServices) {
+  return {
+    queue: await readQueue.read(),
+    nodes: await operateNodes.list(),
+    hours: await operateJobs.lastHours(),
+  };
 }
 
 function renderOverview(reply: FastifyReply, view: OverviewView): FastifyReply {
@@ -181,7 +178,7 @@ function queueSection({ own, formats }: OperatorVisit, queue: QueueView): VNode 
     {
       title: words.queue,
       lead:
-        queue.accountCount > QUEUED_ACCOUNTS_MAX
+        queue.accountCount > queue.accounts.length
           ? fill(words.queueMore, { count: formats.credits(queue.accountCount) })
           : undefined,
     },

@@ -5,19 +5,14 @@ import {
   ENDED_WITHIN_HOURS_DEFAULT,
   ENDED_WITHIN_HOURS_MAX,
   JOB_GROUPS,
-  type OperatorJob,
 } from '@matting/core/operator/operate-jobs.ts';
-import {
-  notificationCursor,
-  type OperatorNotification,
-  type ResendOutcome,
-} from '@matting/core/operator/operate-webhooks.ts';
+import { notificationCursor } from '@matting/core/operator/operate-webhooks.ts';
 import { NOTIFICATION_STATUSES } from '@matting/core/webhooks/outbox-listing.ts';
 import type { FastifyInstance, FastifyReply } from 'fastify';
 import type { VNode } from 'preact';
 import { JOB_TONES } from '../jobs/job-pages.ts';
 import { stageBars } from '../jobs/stage-bars.ts';
-import { webhookTable } from '../jobs/webhook-list.ts';
+import { type OperatorNotification, webhookTable } from '../jobs/webhook-list.ts';
 import { html } from '../page/html.ts';
 import {
   type AccountNames,
@@ -50,6 +45,8 @@ export function registerJobPages(pages: FastifyInstance, services: OperatorServi
     return reply.redirect(`${JOBS_PATH}/${retried.job_id}?said=${said}`, 303);
   });
 }
+
+type OperatorJob = Awaited<ReturnType<OperatorServices['operateJobs']['show']>>;
 
 async function renderJobs(reply: FastifyReply, { operateJobs, operateAccounts }: OperatorServices) {
   const { request } = reply;
@@ -212,7 +209,7 @@ export function registerNotificationPages(
 async function renderNotifications(
   reply: FastifyReply,
   { operateWebhooks }: OperatorServices,
-  whyNot?: Exclude<ResendOutcome, 'retried'>,
+  whyNot?: Exclude<Awaited<ReturnType<OperatorServices['operateWebhooks']['retry']>>, 'retried'>,
 ): Promise<FastifyReply> {
   const { request } = reply;
   const visit = operatorVisitOf(request);

@@ -1,14 +1,16 @@
 /** Refunds are exact to the credit, sums of money are read as typed, and the ledger balances. */
 import assert from 'node:assert/strict';
 import {
-  balancesFrom,
   CREDITS_AMOUNT_MAX,
-  imbalances,
   isCreditAmount,
   isLedgerReference,
+} from '@matting/core/ledger/ledger.ts';
+import {
+  balancesFrom,
+  imbalances,
   isReservedReference,
   jobProblem,
-} from '@matting/core/ledger/ledger.ts';
+} from '@matting/core/test/internals.ts';
 import { fc, holds } from '@matting/test-support/property-tests.ts';
 import test from 'ava';
 import {

@@ -1,5 +1,4 @@
 /** Shows the log of changes in an account: an entry a row, its values in words on demand. */
-import type { AuditRecord, AuditValues } from '@matting/core/accounts/audit.ts';
 import type { CoreStores } from '@matting/core/package.ts';
 import type { FastifyInstance } from 'fastify';
 import { moneyOf } from '../orders/order-pages.ts';
@@ -10,6 +9,8 @@ import * as ui from '../page/ui.ts';
 import { isRole } from '../session/roles.ts';
 import { type Locale, queryOf, type Visit, visitOf } from '../session/visit.ts';
 import { counted, type Words } from '../words/words.ts';
+
+type AuditRecord = Awaited<ReturnType<CoreStores['audit']['list']>>[number];
 
 const AUDIT_PATH = `${ACCOUNT_PATH}/audit`;
 const AUDIT_ROWS = 50;
@@ -107,7 +108,7 @@ function changesOf(locale: Locale, { before, after }: AuditRecord): [string, Chi
 const INSTANT = /^\d{4}-\d\d-\d\dT[\d:.]+Z$/;
 
 /** Null: there was or is no value. */
-function valueIn({ words, formats }: Locale, name: string, values: AuditValues | null): Child {
+function valueIn({ words, formats }: Locale, name: string, values: AuditRecord['after']): Child {
   const value = values?.[name] ?? null;
   const currency = values?.currency;
   if (value === null) return null;

@@ -1,7 +1,6 @@
 /** The playground's allowance holds over replicas, and stands in for money for its jobs. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import type { Claim } from '@matting/core/jobs/lease-rules.ts';
 import {
   assertBalanced,
   claimed,
@@ -14,7 +13,7 @@ import {
   SERVICE_FAULT,
   submitted,
 } from '@matting/core/test/fixtures.ts';
-import type { NewJob } from '@matting/core/test/internals.ts';
+import type { Claim, NewJob } from '@matting/core/test/internals.ts';
 import { addTo, rowsOf } from '@matting/database/test/rows.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
 import ava from 'ava';

@@ -3,7 +3,7 @@
  * route was entered they may have been removed, demoted or signed out, at another replica too.
  */
 
-import type { ActingPerson, NamedPerson } from '@matting/core/accounts/audit.ts';
+import type { ActingPerson } from '@matting/core/accounts/audit.ts';
 import type { Database, Db } from '@matting/database/database.ts';
 import { matchesOne } from '@matting/database/statements.ts';
 import { may, type Permission } from './roles.ts';
@@ -31,7 +31,7 @@ export class AuthorityError extends Error {
 const MINUTE_MS = 60_000;
 
 /** A person who is signed in, with the permission that their change needs. */
-interface ChangingPerson extends NamedPerson {
+interface ChangingPerson extends Omit<ActingPerson, 'refusal'> {
   /** The public id of the session. */
   readonly sessionId: string;
   readonly permission: Permission;

@@ -16,7 +16,6 @@
 
 import { randomUUID } from 'node:crypto';
 import { selectAccounts } from '@matting/core/accounts/account-store.ts';
-import { addressText } from '@matting/core/accounts/audit.ts';
 import {
   type Database,
   type Db,
@@ -24,7 +23,7 @@ import {
   type Schema,
   transact,
 } from '@matting/database/database.ts';
-import { isAsciiWord, matchesOne, nowPlusMs } from '@matting/database/statements.ts';
+import { addressText, isAsciiWord, matchesOne, nowPlusMs } from '@matting/database/statements.ts';
 import { noteRequestAccount, noteRequestSecret } from '@matting/program/request-owner.ts';
 import type { ExpressionBuilder } from 'kysely';
 import { createSecret, hashOfSecret } from './secret.ts';

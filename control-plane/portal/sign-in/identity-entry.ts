@@ -3,7 +3,7 @@
  * again what their groups are here: memberships come, change and end with them, and the sessions
  * with those that end.
  */
-import { insertAuditEntry, lockAccount, type NamedPerson } from '@matting/core/accounts/audit.ts';
+import { insertAuditEntry, lockAccount } from '@matting/core/accounts/audit.ts';
 import { type Database, type Db, OvertakenError, transact } from '@matting/database/database.ts';
 import { isInserted } from '@matting/database/statements.ts';
 import { endLinksOf } from '../people/link-store.ts';
@@ -147,7 +147,7 @@ async function changeMembership(
   const { mail, session } = entry;
   if (was === 'owner' || is === undefined)
     await endLinksOf(database, tx, accountId, { userId, mail });
-  const actor: NamedPerson = { kind: 'person', userId, mail, address: session.address };
+  const actor = { kind: 'person', userId, mail, address: session.address } as const;
   await insertAuditEntry(database, tx, {
     id: entry.entryIdOf(accountId),
     accountId,

@@ -1,6 +1,7 @@
 /** Databases of the core and the portal, and their stores. */
-import type { Stores as CoreStores } from '@matting/core/stores.ts';
+
 import { storeFixtures } from '@matting/core/test/fixtures.ts';
+import type { Stores as CoreStores } from '@matting/core/test/internals.ts';
 import { playgroundAllowance } from '../playground/playground-store.ts';
 import { portal } from '../portal.ts';
 import { createPortalStores, type PortalStores } from '../portal-stores.ts';

@@ -5,9 +5,9 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import type { ControlPlane } from '@matting/core/open-core.ts';
 import { CallbackSecrets, notificationBody, SecretBox } from '@matting/core/secrets/secret-box.ts';
 import { silent, until } from '@matting/core/test/harness.ts';
+import type { ControlPlane } from '@matting/core/test/internals.ts';
 import {
   type DrainSteps,
   drainControlPlane,

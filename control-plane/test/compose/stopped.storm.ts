@@ -1,8 +1,8 @@
 /** Processes that stand still for longer than a lease are fenced off; nothing is lost. */
 import assert from 'node:assert/strict';
-import type { Stores } from '@matting/core/stores.ts';
 import { assertBalanced, fundedCaller } from '@matting/core/test/fixtures.ts';
 import { until } from '@matting/core/test/harness.ts';
+import type { Stores } from '@matting/core/test/internals.ts';
 import { Child, planeEnv } from '@matting/core/test/support/child.ts';
 import { pictureBody, resultPath, submitTo } from '@matting/core/test/support/replicas.ts';
 import { type Database, transact } from '@matting/database/database.ts';

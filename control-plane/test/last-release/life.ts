@@ -1,8 +1,6 @@
 /** A replica's life by every method of the stores; no clock and no chance but ids. */
 import { randomUUID } from 'node:crypto';
 import type { Job } from '@matting/core/jobs/job.ts';
-import type { Claim } from '@matting/core/jobs/lease-rules.ts';
-import type { Stores } from '@matting/core/stores.ts';
 import {
   claimed,
   fundedAccount,
@@ -14,6 +12,7 @@ import {
   storedInput,
   submitted,
 } from '@matting/core/test/fixtures.ts';
+import type { Claim, Stores } from '@matting/core/test/internals.ts';
 import { type MessageClaim, RATE_WINDOW_MS } from '@matting/core/test/internals.ts';
 
 type OpenJob = 'accepted' | 'fetching' | 'ready' | 'given' | 'running' | 'lost' | 'freed';
