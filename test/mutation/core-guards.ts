@@ -102,6 +102,8 @@ knownFromRow | > 0 ? owner | a key is refused from its expiry on, with the time
 knownFromRow | > 0 ? { | previousLeftMs > 0 ? previousLeftMs | two secrets go on while a key is rotated, each to its end, and no memory outlives one
 KnownKeys.authenticate | return ofSecret | two secrets go on while a key is rotated, each to its end, and no memory outlives one
 KnownKeys.#read | where('purpose' | a key of the service itself is in no list, and opens nothing
+control-plane/core/keys/read-api-keys.ts by control-plane/portal/alerts/key-expiry-notices.test.ts: key expiry notices under two replicas on sqlite
+listExpiringKeys | || expiresAtMs | are not sent for keys that expire later or never, have expired or are revoked
 control-plane/core/keys/read-api-keys.ts by control-plane/core/keys/manage-keys.test.ts
 findApiKey | === undefined || | another account › sees none of it, and changes none of it
 control-plane/core/ledger/ledger-comparisons.ts by control-plane/core/ledger/ledger-audit.test.ts
@@ -110,6 +112,9 @@ ENTRY_IS_SOUND | is null then 1 | the ledger's audit on sqlite › both audits f
 ENTRY_IS_SOUND | <> ledger_entries | the ledger's audit on sqlite › both audits find another account's job, and a playground job with an entry
 readSums | where('playground_day' | the ledger's audit on sqlite › both audits find another account's job, and a playground job with an entry
 readWrongJobs | isNot | the ledger's audit on sqlite › the audit of all accounts finds a final job without entries
+control-plane/core/ledger/ledger-lines.ts by control-plane/core/ledger/ledger-lines.test.ts: lines of a ledger on sqlite
+readLines | ?? 0 | are each the one before it and what it moved, on pages of any size
+readLines | ?? null) < | have no balance behind more entries than are read
 control-plane/core/ledger/ledger-ranges.ts by control-plane/core/ledger/ledger-audit.test.ts
 timesOf | yield { . | the ledger's audit on sqlite › reads every entry once, in however many parts
 control-plane/core/ledger/ledger-store.ts by control-plane/core/ledger/ledger.test.ts

@@ -8,10 +8,9 @@ queueNotice | where('available' | is not told of a balance that has risen since 
 queueNotice | === null || | is not noted as told while the quota keeps it back, and is told on the next day
 alertStep | >= TOLD_AGAIN_MS | is not told at every job that fails at the threshold
 control-plane/portal/alerts/key-expiry-notices.ts by control-plane/portal/alerts/key-expiry-notices.test.ts: key expiry notices under two replicas on sqlite
-look | || expiresAtMs | are not sent for keys that expire later or never, have expired or are revoked
-look | && one | are sent again for a later expiry only
+listDue | && one | are sent again for a later expiry only
 queueNotice | if (! | reach every owner once, 14 days before a key expires, whichever replica looks
-look | === null || isWithheldToday | that the quota keeps back reach the remaining owners on the next day, once
+listDue | === null || isWithheldToday | that the quota keeps back reach the remaining owners on the next day, once
 control-plane/portal/alerts/notices.ts by control-plane/portal/alerts/alerts-and-mails.test.ts
 writeNotice | === 0 & | low balances under two replicas on sqlite › is not noted as told where nobody could be told, and is told once somebody can
 writeNotice | => ofMails | messages of a day on sqlite › tell of a threshold that is set anew no oftener
@@ -62,9 +61,6 @@ registerNodePages | GET /operator/pages/nodes takes session
   + pages.get(NODES_PATH, { config: { public: true } }, async (request, reply) => {
 control-plane/portal/orders/ledger-history.ts by control-plane/portal/orders/ledger-and-payments.test.ts
 export | && ! | exports whose readers are late › give their places to those of other accounts, the latest first
-control-plane/portal/orders/ledger-lines.ts by control-plane/portal/orders/ledger-lines.test.ts: lines of a ledger on sqlite
-readLines | ?? 0 | are each the one before it and what it moved, on pages of any size
-readLines | ?? null) < | have no balance behind more entries than are read
 control-plane/portal/orders/order-pages.ts by control-plane/portal/orders/sales.test.ts
 onSale | && one | the pages of orders › sell nothing else, and at no other price
 control-plane/portal/orders/order-rules.ts by control-plane/portal/orders/money.test.ts
