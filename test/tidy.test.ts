@@ -5,8 +5,9 @@ import test, { type ExecutionContext } from 'ava';
 import { settingsPage, variableNames } from '../docs/source/settings.ts';
 import { MATTING_VARIABLES } from '../program/env-names.ts';
 import { temporaryFolder } from './support/temporary-folder.ts';
-import { BUDGET, type Figure, LINES_MIN, measure } from './tidy/budget.ts';
+import { BUDGET, type Figure, importsIn, LINES_MIN, measure } from './tidy/budget.ts';
 import { circlesOf } from './tidy/circles.ts';
+import { fieldsIn } from './tidy/fields.ts';
 import { missingPaths, pathsNamedBy, readPages } from './tidy/named-paths.ts';
 import { EXPORTS_MAX, exportsOf, PACKAGES, partsOf, wrongImportsOf } from './tidy/packages.ts';
 import { PROHIBITIONS } from './tidy/prohibitions.ts';
@@ -16,6 +17,7 @@ import { foreignTablesOf, tablesDeclaredBy } from './tidy/tables.ts';
 
 const FUNCTION_LINES_MAX = 70;
 const FILE_LINES_MAX = 800;
+const FIELDS_MAX = 20;
 
 const sources = readSources();
 const isTest = (name: string) => /(^|\/)test\/|\.(test|storm|storage)\.ts$/.test(name);
@@ -95,6 +97,24 @@ test('the house is as large as its budget', t => {
   }
 });
 
+test('what a file imports of a package is found by name, and a whole file as such', t => {
+  const text = `import { one, type Two as Other } from '@example/one/a.ts';
+import type {
+  Three,
+  Four,
+} from '@example/one/b/c.ts';
+export { five } from '@example/one/d.ts';
+import { fixture } from '@example/one/test/e.ts';
+import { six } from '@example/two/f.ts';
+import * as seven from '@example/one/g.ts';
+const later = () => import('@example/one/h.ts');
+type Eight = import('@example/one/i.ts').Eight;`;
+  t.deepEqual(importsIn(text, '@example/one'), {
+    names: ['one', 'Two', 'Three', 'Four', 'five'],
+    whole: ['g.ts', 'h.ts', 'i.ts'],
+  });
+});
+
 for (const { rule, from, to } of PROHIBITIONS) {
   test(rule, t => {
     const offenders = programs
@@ -150,6 +170,29 @@ test(`files have at most ${FILE_LINES_MAX} lines`, t => {
     text.split('\n').length - 1,
   ]);
   assertWithin(t, FILE_LINES_MAX, lengths);
+});
+
+/** Readers of a job's row answer all its parts. A function takes the parts that it uses. */
+const WHOLE_JOBS = [
+  'attempts/claimed-job.ts RunningJob',
+  'jobs/job-lists.ts EndedJob',
+  'jobs/job-lists.ts ListedJob',
+  'jobs/job.ts Job',
+  'operator/operate-jobs.ts OperatedJob',
+  'results/job-events.ts SubmittedJob',
+  'transactions/job-completion.ts EndingJob',
+  'transactions/job-submission.ts ItemJob',
+  'transactions/job-submission.ts NewJob',
+];
+
+test(`a type of the core has at most ${FIELDS_MAX} fields, but for rows of tables`, t => {
+  const types = fieldsIn('control-plane/core');
+  t.true(types.length > 300, String(types.length));
+  const wide = types.filter(({ fields }) => fields > FIELDS_MAX).map(({ name }) => name);
+  t.deepEqual(
+    wide.filter(name => !WHOLE_JOBS.includes(name)),
+    [],
+  );
 });
 
 test('onnxruntime-node has one importer, which tells it to send nothing', t => {
@@ -535,6 +578,32 @@ test('tables of another package are found, however a file names them', async t =
   t.deepEqual([...new Set(await foundIn(portal, elsewhere, ''))], elsewhere);
   const [main] = await sourceOf(t, 'control-plane/main.ts', NAMING.join(';\n'));
   t.true(foreignTablesOf(main!, [TABLES_OF_CORE]).length > 0);
+});
+
+test('fields are counted of every kind of type, those of its bases included', async t => {
+  const root = await temporaryFolder(t);
+  mkdirSync(path.join(root, 'program'));
+  const options = '"compilerOptions": { "strict": true, "allowImportingTsExtensions": true }';
+  writeFileSync(path.join(root, 'tsconfig.json'), `{ "include": ["program"], ${options} }`);
+  writeFileSync(path.join(root, 'program/tables.ts'), 'export interface Rows { a: 1; b: 2 }');
+  const text = `import type { Rows } from './tables.ts';
+interface One { readonly a: string; b?: number; c(): void; d: () => void }
+interface Two extends One, Omit<Rows, 'a'> { e: { f: string; g: string } }
+type Three = Two & { h: string };
+type Four = Pick<Three, 'a' | 'h'>;
+type Five = Rows;
+const six = () => ({ i: 1, j: 2 });
+type Six = ReturnType<typeof six>;
+type Seven = 'k' | 'l';`;
+  writeFileSync(path.join(root, 'program/one.ts'), text);
+  const fields = fieldsIn('program', root).filter(({ name }) => !name.startsWith('tables.ts'));
+  t.deepEqual(
+    fields.map(({ name, fields: count }) => `${name} ${count}`),
+    [
+      ...['one.ts One 3', 'one.ts Two 4', 'one.ts 2', 'one.ts Three 5', 'one.ts 1'],
+      ...['one.ts Four 2', 'one.ts Five 0', 'one.ts Six 0', 'one.ts Seven 0'],
+    ],
+  );
 });
 
 test('imports of every kind are found, and functions with their names and lines', async t => {

@@ -378,8 +378,10 @@ function composeGauges(base: Base, running: Running): void {
     queued: () => stores.jobs.queued(),
     modelsOffered: config.modelsOffered,
     onDemand: config.onDemand,
-    webhooksInFlight: () => running.background.delivery.inFlight,
-    webhooksDue: () => stores.outbox.due(),
+    webhooks: {
+      inFlight: () => running.background.delivery.inFlight,
+      due: () => stores.outbox.due(),
+    },
     ledgerAudits: () => stores.ledger.lastAudits(),
     clockDifferenceMs: () => running.background.clockWatch.differenceMs,
     sweepBacklog: () => stores.sweeps.backlog(config.jobRetentionMs),

@@ -17,7 +17,7 @@ export const LINES_MIN = 1000;
 export const BUDGET = {
   'lines of control-plane, inference-node, program and proto': 109_250,
   'lines of control-plane/core': 23_600,
-  'lines of tests': 115_350,
+  'lines of tests': 115_500,
   'lines of Unreleased in CHANGELOG.md': 60,
   'columns of jobs': 68,
   'names of core that other packages import': 141,
@@ -90,21 +90,21 @@ function namesOf(name: string): number {
  */
 function importedNamesOf(name: string, files: readonly string[]): number {
   const { folder } = PACKAGES.find(one => one.name === name)!;
+  const others = files.filter(file => !file.startsWith(`${folder}/`));
+  const taken = others.map(file => importsIn(read(file), name));
+  const whole = taken.flatMap(one => one.whole).flatMap(file => namesIn(read(`${folder}/${file}`)));
+  return new Set([...taken.flatMap(one => one.names), ...whole]).size;
+}
+
+/** The names that a text imports of a package by lists, and the files that it imports whole. */
+export function importsIn(text: string, name: string) {
   const place = `'${name}/((?!test/)[^']+)'`;
-  const taken = new Set<string>();
-  for (const file of files.filter(one => !one.startsWith(`${folder}/`))) {
-    const rest = read(file).replaceAll(
-      new RegExp(`\\{([^{}]*)\\} from ${place}`, 'g'),
-      (_, names: string) => {
-        for (const [one] of names.matchAll(/\w+(?= as \w|,|\s*$)/g)) taken.add(one);
-        return '';
-      },
-    );
-    for (const [, from = ''] of rest.matchAll(new RegExp(place, 'g'))) {
-      for (const one of namesIn(read(path.join(folder, from)))) taken.add(one);
-    }
-  }
-  return taken.size;
+  const lists = new RegExp(`\\{([^{}]*)\\} from ${place}`, 'g');
+  const names = [...text.matchAll(lists)].flatMap(([, list = '']) =>
+    list.split(',').flatMap(one => /(\w+)(?: as \w+)?\s*$/.exec(one)?.[1] ?? []),
+  );
+  const rest = text.replaceAll(lists, '').matchAll(new RegExp(place, 'g'));
+  return { names, whole: [...rest].map(([, file = '']) => file) };
 }
 
 const DECLARED =

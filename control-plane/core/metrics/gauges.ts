@@ -34,8 +34,10 @@ export interface MetricSources extends QueueSources {
   readonly resultReaders: () => number;
   /** Undefined: the storage has no such number. */
   readonly storageRoom: () => Promise<StorageRoom | undefined>;
-  readonly webhooksInFlight: () => number;
-  readonly webhooksDue: () => Promise<{ readonly count: number; readonly oldestMs: number }>;
+  readonly webhooks: {
+    readonly inFlight: () => number;
+    readonly due: () => Promise<{ readonly count: number; readonly oldestMs: number }>;
+  };
   readonly ledgerAudits: () => Promise<
     readonly { readonly kind: string; readonly ageMs: number; readonly problems: number }[]
   >;
@@ -155,13 +157,13 @@ function gaugesOfQueue(metrics: MetricSet, sources: QueueSources): Gauges {
 }
 
 function gaugesOfRest(metrics: MetricSet, sources: MetricSources): Gauges {
-  const webhooks = metrics.reading('the database', sources.webhooksDue);
+  const webhooks = metrics.reading('the database', sources.webhooks.due);
   const audits = metrics.reading('the database', sources.ledgerAudits);
   const backlog = metrics.reading('the database', sources.sweepBacklog);
   return {
     matting_control_webhooks_in_flight: [
       'Notifications under way from here',
-      sources.webhooksInFlight,
+      sources.webhooks.inFlight,
     ],
     matting_control_webhooks_due: [
       'Notifications whose time has come',
