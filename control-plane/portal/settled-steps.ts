@@ -8,14 +8,14 @@ export const SETTLED_STEPS: readonly SettledStep[] = [
   {
     name: 'refunds',
     async settled(database, tx, job) {
-      if (job.unpaidDayMs !== null || job.isCorrection || job.outcome === 'succeeded') return;
+      if (job.funding !== 'credit' || job.outcome === 'succeeded') return;
       await takeReleased(database, tx, job);
     },
   },
   {
     name: 'usage',
     async settled(database, tx, job) {
-      if (job.unpaidDayMs === null) await countSettledJob(database, tx, job);
+      if (job.funding !== 'allowance') await countSettledJob(database, tx, job);
     },
   },
   {

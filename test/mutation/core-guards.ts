@@ -110,7 +110,6 @@ control-plane/core/ledger/ledger-comparisons.ts by control-plane/core/ledger/led
 ENTRY_IS_SOUND | the ledger's audit on sqlite › names accounts that only entries have, and counts faults beyond its list
 ENTRY_IS_SOUND | is null then 1 | the ledger's audit on sqlite › both audits find a missing, an extra and a changed entry
 ENTRY_IS_SOUND | <> ledger_entries | the ledger's audit on sqlite › both audits find another account's job, and a playground job with an entry
-readSums | where('playground_day' | the ledger's audit on sqlite › both audits find another account's job, and a playground job with an entry
 readWrongJobs | isNot | the ledger's audit on sqlite › the audit of all accounts finds a final job without entries
 control-plane/core/ledger/ledger-lines.ts by control-plane/core/ledger/ledger-lines.test.ts: lines of a ledger on sqlite
 readLines | ?? 0 | are each the one before it and what it moved, on pages of any size
@@ -182,7 +181,7 @@ openForReader | reply.raw.once | who is gone when the picture is opened holds ne
 control-plane/core/results/result-tokens.ts by control-plane/core/results/results.test.ts
 make | hash | the database › opens nothing, and is no part of the link
 control-plane/core/retention/unsettled-jobs.ts by control-plane/core/jobs/settled.test.ts
-settle | && job | a step of a job's end on sqlite › is done later, once, however many replicas sweep at once
+settle | || job | a step of a job's end on sqlite › is done later, once, however many replicas sweep at once
 control-plane/core/secrets/secret-box.ts by control-plane/core/secrets/sealed.test.ts
 sealTextByAll | map( | the token of a result › is shown by every replica at every step of a change of the key
 control-plane/storage/directory-store.ts by control-plane/storage/directories.test.ts
@@ -234,10 +233,14 @@ fail | ...( | jobs on sqlite › endings › a retryable failure frees the key, 
 fail | ? { idempotency_key_hash | jobs on sqlite › endings › failure returns the credit from every open state, and is replayed
 closingBy | where('fence' | the fence of a job on mysql › an ending that is overtaken by its own replica ends nothing
 closingBy | where('lease_holder' | the fence of a job on mysql › a job does not end under a lease that was given back meanwhile
-control-plane/core/transactions/job-completion.ts by control-plane/core/keys/accounts.test.ts: policies of keys on sqlite
-endJob | 'release' | && job | a released credit returns to the cap, a charged one does not
-control-plane/core/transactions/job-completion.ts by control-plane/portal/playground/allowance.test.ts
-endJob | if (settled | the playground on sqlite › writes no ledger entry and moves no balance, however a job ends
+control-plane/core/funding/credit.ts by control-plane/core/keys/accounts.test.ts: policies of keys on sqlite
+endingBy | === 'release' | && cap | a released credit returns to the cap, a charged one does not
+control-plane/core/funding/credit.ts by control-plane/core/jobs/job-store.test.ts
+endingBy | if (ended | jobs on sqlite › endings › failure returns the credit from every open state, and is replayed
+control-plane/core/jobs/job-funding.ts by control-plane/core/ledger/ledger-audit.test.ts
+KINDS | sql.lit( | the ledger's audit on sqlite › both audits find another account's job, and a playground job with an entry
+control-plane/core/jobs/job.ts by control-plane/portal/playground/allowance.test.ts
+isUnpaid | the playground on sqlite › writes no ledger entry and moves no balance, however a job ends
 control-plane/core/transactions/job-deletion.ts by control-plane/core/transactions/job-deletion.test.ts: a deletion on sqlite
 kindOf | === 'processing' | leaves a job that a node has, and one that failed, but for the reference
 remove | !== apiKeyId | of another key’s job, or of an unknown job, finds nothing
@@ -245,10 +248,10 @@ control-plane/core/transactions/job-submission.ts by control-plane/core/jobs/job
 freeKey | nowPlusMs | keys that end on sqlite › are kept while their time runs, and freed once it is over
 freeKey | 'finished_at' | keys that end on sqlite › are kept for their time by a job that waited longer than that for a node
 freeKey | where('idempotency_key_hash' | keys that end on sqlite › are freed under their own name alone
-submit | ?? refused | jobs on sqlite › submission › finds the earlier job of a key and leaves the credits alone
-findTwin | === job | jobs on sqlite › submission › repeated by itself after a lost answer is the same success
-control-plane/core/transactions/job-submission.ts by control-plane/core/transactions/corrections.test.ts: a correction on sqlite
-countCorrection | if (!counted | is one of so many of its family, however many come to two replicas at once
+submit | if (twin | jobs on sqlite › submission › finds the earlier job of a key and leaves the credits alone
+submit | === id | jobs on sqlite › submission › repeated by itself after a lost answer is the same success
+control-plane/core/funding/family.ts by control-plane/core/transactions/corrections.test.ts: a correction on sqlite
+countInFamily | if (!counted | is one of so many of its family, however many come to two replicas at once
 control-plane/core/transactions/family-deletion.ts by control-plane/core/transactions/family-pairs.test.ts: of a family on sqlite
 endFamily | || corrects | deletion of a correction takes its matte, and fails those that begin with it
 control-plane/core/submission/pictures.ts by control-plane/core/submission/corrections.test.ts

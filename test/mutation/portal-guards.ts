@@ -127,10 +127,10 @@ setPassword | if (session | a password that changes on sqlite › is not set by 
 control-plane/portal/people/people-store.ts by control-plane/portal/people/people.test.ts
 changeMember | if (member.role === 'owner' | people › keep an owner
 control-plane/portal/playground/playground-store.ts by control-plane/portal/playground/allowance.test.ts: the playground on sqlite
-takeImage | where(eb | passes no allowance, however many ask two replicas at once
-takeImage | '<', day | counts each day anew, and none twice where the clock is set back
+take | where(eb | passes no allowance, however many ask two replicas at once
+take | '<', day | counts each day anew, and none twice where the clock is set back
 giveImageBack | where('day_at' | counts each day anew, and none twice where the clock is set back
-takeImage | await giveImageBack | takes few open jobs of an account, and counts none of those it refuses
+take | await giveImageBack | takes few open jobs of an account, and counts none of those it refuses
 control-plane/portal/playground/use-playground.ts by control-plane/portal/playground/playground.test.ts
 #requireKnown | if (!this.#trusted | the playground › takes no byte of a file before the form has shown its token
 #requireKnown | if (!this.#known | the playground › takes no field that the form has not

@@ -12,8 +12,7 @@
  * | failed    | failed           | all the open | the credit is released; from the first three  |
  * |           |                  |              | also by its caller (job-deletion.ts)           |
  *
- * An unpaid job has the same states and no credit (docs/adr/0022), and so has one that corrects
- * another (docs/adr/0052).
+ * A job that takes no credit (job-funding.ts) has the same states.
  *
  * A lost attempt leaves the job in running: the contract has no way back from processing to queued.
  * A claim changes lease and fence, never the state, except accepted -> fetching. A job of two URLs
@@ -38,13 +37,8 @@ export const UNPAID = 'playground' as const;
 export const JOB_CLASSES = ['sync', 'async', UNPAID] as const;
 export type JobClass = (typeof JOB_CLASSES)[number];
 
-export function isUnpaid(of: { readonly class: JobClass }): boolean {
+export function isUnpaid(of: { readonly class: JobClass | null }): boolean {
   return of.class === UNPAID;
-}
-
-/** The job has no credit: nobody pays for its class, or it corrects another (docs/adr/0052). */
-export function isFree(job: Pick<Job, 'unpaidDayMs' | 'correction'>): boolean {
-  return job.unpaidDayMs !== null || job.correction !== null;
 }
 
 /** Nobody's request waits for an unpaid job. */

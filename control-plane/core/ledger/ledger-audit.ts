@@ -98,23 +98,19 @@ async function auditAccounts(
   for (const { accountId, balances, sums, entries, ...open } of await readSums(database, range)) {
     progress.accounts += 1;
     progress.entries += entries;
-    const wrong = [...imbalances(balances, sums, open.openJobs), ...miscounted(open)];
+    const wrong = [
+      ...imbalances(balances, sums, open.openJobs),
+      ...miscounted('open corrections', open.corrections),
+      ...miscounted('waiting items', open.waiting),
+    ];
     found.add(wrong.map(problem => ({ accountId, jobId: null, problem })));
   }
   const times = range.only === undefined ? [ALWAYS] : timesOf(database, range.only, bounds);
   for await (const time of times) found.add(await readWrongEntries(database, range, time));
 }
 
-function miscounted(
-  of: Record<'corrections' | 'waiting', { readonly stored: number; readonly open: number }>,
-): string[] {
-  const named = [
-    ['open corrections', of.corrections],
-    ['waiting items', of.waiting],
-  ] as const;
-  return named
-    .filter(([, { stored, open }]) => stored !== open)
-    .map(([what, { stored, open }]) => `it counts ${stored} ${what}, and has ${open}`);
+function miscounted(what: string, { stored, open }: { stored: number; open: number }): string[] {
+  return stored === open ? [] : [`it counts ${stored} ${what}, and has ${open}`];
 }
 
 class Found {

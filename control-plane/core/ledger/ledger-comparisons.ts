@@ -7,6 +7,7 @@ import { type Database, query } from '@matting/database/database.ts';
 import { ofAccount, requireInteger } from '@matting/database/statements.ts';
 import { type SqlBool, sql } from 'kysely';
 import { OPEN_STATES } from '../jobs/job.ts';
+import { isFundedBy, TAKES_CREDIT, takesCredit } from '../jobs/job-funding.ts';
 import { jobProblem, LEDGER_KINDS, type LedgerKind, type LedgerSlot, SLOT_OF } from './ledger.ts';
 import {
   type AccountRange,
@@ -23,42 +24,41 @@ export interface LedgerProblem {
   readonly problem: string;
 }
 
-function sumOf<K extends LedgerKind>(kind: K) {
-  const amounts = sql`case kind when ${sql.lit(kind)} then amount else 0 end`;
-  return sql<number>`cast(sum(${amounts}) as signed)`.as(kind);
-}
+const SUMS = LEDGER_KINDS.map(kind =>
+  sql<number>`cast(sum(case kind when ${sql.lit(kind)} then amount else 0 end) as signed)`.as(kind),
+);
+
+/** The account's row counts its open jobs of these kinds, in `reserved` and `open_corrections`. */
+const OPEN_JOBS = (['credit', 'family'] as const).map(kind =>
+  sql<number>`cast(sum(case when ${isFundedBy(kind)} then 1 else 0 end) as signed)`.as(kind),
+);
 
 /**
  * Each account's balances, the sums of its entries by kind, its open jobs and its waiting items, at
  * one instant.
  */
 export async function readSums(database: Database, { from, before }: AccountRange) {
+  const inRange = sql<SqlBool>`account_id >= ${from} and account_id < ${before}`;
   const rows = await query(database, db => {
     const sums = db
       .selectFrom(ENTRIES_BY_KIND[database.dialect])
       .select('account_id')
       .select(({ fn }) => fn.countAll<number>().as('entries'))
-      .select(LEDGER_KINDS.map(sumOf))
-      .where('account_id', '>=', from)
-      .where('account_id', '<', before)
+      .select(SUMS)
+      .where(inRange)
       .groupBy('account_id');
-    const ofCorrections = sql`case when corrects is null then 0 else 1 end`;
     const open = db
-      .selectFrom('jobs')
+      .selectFrom('jobs as job')
       .select('account_id')
-      .select(({ fn }) => fn.countAll<number>().as('jobs'))
-      .select(sql<number>`cast(sum(${ofCorrections}) as signed)`.as('corrections'))
+      .select(OPEN_JOBS)
       .where('state', 'in', OPEN_STATES)
-      .where('account_id', '>=', from)
-      .where('account_id', '<', before)
-      .where('playground_day', 'is', null)
+      .where(inRange)
       .groupBy('account_id');
     const waiting = db
       .selectFrom('batches')
       .select('account_id')
       .select(sql<number>`cast(sum(items - next_item) as signed)`.as('items'))
-      .where('account_id', '>=', from)
-      .where('account_id', '<', before)
+      .where(inRange)
       .where('open_at', 'is not', null)
       .groupBy('account_id');
     return db
@@ -67,7 +67,7 @@ export async function readSums(database: Database, { from, before }: AccountRang
       .leftJoin(sums.as('sums'), 'sums.account_id', 'accounts.id')
       .leftJoin(open.as('open'), 'open.account_id', 'accounts.id')
       .select(['accounts.id', 'accounts.available', 'accounts.reserved'])
-      .select(['open.jobs', 'open.corrections', 'waiting.items', 'sums.entries'])
+      .select(['open.credit', 'open.family', 'waiting.items', 'sums.entries'])
       .select(['accounts.open_corrections', 'accounts.batch_waiting'])
       .select(['sums.grant', 'sums.reserve', 'sums.charge', 'sums.release', 'sums.revoke'])
       .where('accounts.id', '>=', from)
@@ -78,25 +78,18 @@ export async function readSums(database: Database, { from, before }: AccountRang
   return rows.map(row => ({
     accountId: row.id,
     balances: { available: row.available, reserved: row.reserved },
-    sums: {
-      grant: requireInteger(row.grant),
-      reserve: requireInteger(row.reserve),
-      charge: requireInteger(row.charge),
-      release: requireInteger(row.release),
-      revoke: requireInteger(row.revoke),
-    },
+    sums: Object.fromEntries(LEDGER_KINDS.map(kind => [kind, requireInteger(row[kind])])) as Record<
+      LedgerKind,
+      number
+    >,
     entries: requireInteger(row.entries),
     /** Only paid jobs count, and items of batches that wait. */
-    openJobs:
-      requireInteger(row.jobs) - requireInteger(row.corrections) + requireInteger(row.items),
+    openJobs: requireInteger(row.credit) + requireInteger(row.items),
     /** `stored`: the account's counter. `open`: the recount. */
-    corrections: { stored: row.open_corrections, open: requireInteger(row.corrections) },
+    corrections: { stored: row.open_corrections, open: requireInteger(row.family) },
     waiting: { stored: row.batch_waiting, open: requireInteger(row.items) },
   }));
 }
-
-/** The job has no entry: nobody pays for it (docs/adr/0022, 0052). */
-const IS_FREE = sql<SqlBool>`(job.playground_day is not null or job.corrects is not null)`;
 
 /**
  * SQL lets these entries pass. The rules of ledger.ts check all others, an open job's reserve too.
@@ -107,7 +100,7 @@ const ENTRY_IS_SOUND = sql<SqlBool>`owner.id is not null
   and case
     when ledger_entries.job_id is null then 1
     when job.id is null then partner.amount = ledger_entries.amount or item.image_url is not null
-    when job.account_id <> ledger_entries.account_id or ${IS_FREE} then 0
+    when job.account_id <> ledger_entries.account_id or not ${TAKES_CREDIT} then 0
     when job.state = 'succeeded' then partner.amount = ledger_entries.amount
       and 'charge' in (ledger_entries.kind, partner.kind)
     when job.state = 'failed' then partner.amount = ledger_entries.amount
@@ -115,7 +108,7 @@ const ENTRY_IS_SOUND = sql<SqlBool>`owner.id is not null
     else 0 end`;
 
 const JOB_IS_SOUND = sql<SqlBool>`case
-  when ${IS_FREE} then reserve.amount is null and settle.amount is null
+  when not ${TAKES_CREDIT} then reserve.amount is null and settle.amount is null
   when job.state = 'succeeded' then reserve.amount = settle.amount and settle.kind = 'charge'
   when job.state = 'failed' then reserve.amount = settle.amount and settle.kind = 'release'
   else 0 end`;
@@ -153,7 +146,7 @@ export async function readWrongEntries(
       .select(['ledger_entries.amount', 'ledger_entries.job_id', 'owner.id as owner'])
       .select(['partner.kind as partner_kind', 'partner.amount as partner_amount'])
       .select(['job.state', 'job.account_id as job_account'])
-      .select(['job.playground_day', 'job.corrects'])
+      .select(['job.class', 'job.corrects as correction'])
       .where(ofAccounts)
       .where('ledger_entries.created_at', '>=', fromMs)
       .where('ledger_entries.created_at', '<', beforeMs)
@@ -180,9 +173,8 @@ export async function readWrongEntries(
       slot === 'reserve'
         ? { reserve: amount, settlement: partner }
         : { reserve: partner?.amount ?? null, settlement: { kind, amount } };
-    const problem = jobProblem(row.state, entries, isFreeRow(row));
-    if (problem !== undefined) problems.push(wrong(problem));
-    return problems;
+    const problem = jobProblem(row.state, entries, takesCredit(row));
+    return problem === undefined ? problems : [...problems, wrong(problem)];
   });
 }
 
@@ -209,7 +201,8 @@ export async function readWrongJobs(
           .on('settle.slot', '=', 'settle')
           .onRef('settle.reference', '=', 'job.id'),
       )
-      .select(['job.id', 'job.account_id', 'job.state', 'job.playground_day', 'job.corrects'])
+      .select(['job.id', 'job.account_id', 'job.state'])
+      .select(['job.class', 'job.corrects as correction'])
       .select(['reserve.amount as reserve', 'settle.kind as settled', 'settle.amount as moved']);
     const asked =
       'openOf' in of
@@ -219,11 +212,7 @@ export async function readWrongJobs(
   });
   return rows.flatMap(({ id, account_id: accountId, state, reserve, settled, moved, ...job }) => {
     const settlement = settled === null || moved === null ? null : { kind: settled, amount: moved };
-    const problem = jobProblem(state, { reserve, settlement }, isFreeRow(job));
+    const problem = jobProblem(state, { reserve, settlement }, takesCredit(job));
     return problem === undefined ? [] : [{ accountId, jobId: id, problem }];
   });
-}
-
-function isFreeRow(job: { playground_day: number | null; corrects: string | null }): boolean {
-  return job.playground_day !== null || job.corrects !== null;
 }

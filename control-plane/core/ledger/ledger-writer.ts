@@ -31,15 +31,15 @@ interface Entry {
   readonly accountId: string;
   readonly amount: number;
   readonly reference: string;
-  readonly jobId?: string;
 }
 
 interface JobOf {
   readonly accountId: string;
   readonly jobId: string;
+  readonly jobsInFlightMax?: number;
 }
 
-export interface OperatorEntry extends Omit<Entry, 'jobId'> {
+export interface OperatorEntry extends Entry {
   readonly kind: 'grant' | 'revoke';
 }
 
@@ -51,9 +51,7 @@ export type OperatorMovement =
 /** Throws for an entry that the ledger cannot hold: callers have checked what people typed. */
 export function requireEntry({ amount, reference }: OperatorEntry): void {
   if (!isCreditAmount(amount)) throw new Error(`${amount} is no amount of credits`);
-  if (!isLedgerReference(reference)) {
-    throw new Error('not a ledger reference: see ledger.ts');
-  }
+  if (!isLedgerReference(reference)) throw new Error('not a ledger reference: see ledger.ts');
 }
 
 /** Rejects with a duplicate where the reference was entered before. */
@@ -106,13 +104,12 @@ const OPEN_CORRECTION = keepStatement<{ accountId: string; inFlightMax: number }
       .where(TAKEN, '<', inFlightMax),
 );
 
-const CLOSE_CORRECTIONS = keepStatement<{ accountId: string; count: number }>(
-  ({ kysely }, { accountId, count }) =>
-    kysely
-      .updateTable('accounts')
-      .set(eb => ({ open_corrections: eb('open_corrections', '-', count) }))
-      .where('id', '=', accountId)
-      .where('open_corrections', '>=', count),
+const CLOSE_CORRECTION = keepStatement<{ accountId: string }>(({ kysely }, { accountId }) =>
+  kysely
+    .updateTable('accounts')
+    .set(eb => ({ open_corrections: eb('open_corrections', '-', 1) }))
+    .where('id', '=', accountId)
+    .where('open_corrections', '>=', 1),
 );
 
 const SETTLE = keepStatement<{ accountId: string; returned: number }>(
@@ -134,7 +131,7 @@ const SETTLE = keepStatement<{ accountId: string; returned: number }>(
 export async function reserveCredit(
   database: Database,
   tx: Kysely<Schema>,
-  { accountId, jobId, jobsInFlightMax }: JobOf & { readonly jobsInFlightMax: number },
+  { accountId, jobId, jobsInFlightMax = 0 }: JobOf,
   insertJob: () => Promise<void>,
 ): Promise<'reserved' | 'insufficient-credits' | 'too-many-in-flight'> {
   const reservedMax = jobsInFlightMax * CREDITS_PER_JOB;
@@ -150,8 +147,7 @@ export async function reserveCredit(
     .executeTakeFirst();
   if (account === undefined) throw new Error(`account ${accountId} does not exist`);
   // The contract's order: jobs in flight before credits.
-  const full = account.taken >= reservedMax;
-  return full ? 'too-many-in-flight' : 'insufficient-credits';
+  return account.taken >= reservedMax ? 'too-many-in-flight' : 'insufficient-credits';
 }
 
 /**
@@ -177,9 +173,10 @@ export async function reserveForBatch(
     .where('available', '>=', credits);
   if (!(await matchesOne(update))) return false;
   await insertBatch();
-  const entries = jobIds.map(jobId =>
-    columnsOf(database, entryValues(jobEntry('reserve', { accountId, jobId }))),
-  );
+  const entries = jobIds.map(jobId => ({
+    ...columnsOf(jobEntry('reserve', { accountId, jobId })),
+    created_at: database.nowMs,
+  }));
   const turns = new Turns();
   for (let from = 0; from < entries.length; from += ENTRIES_MAX) {
     const some = entries.slice(from, from + ENTRIES_MAX);
@@ -202,8 +199,7 @@ export async function beginReserved(tx: Kysely<Schema>, accountId: string, items
 
 /**
  * Charges or releases the credit of an open job, which `closeJob` closes, and answers what that
- * answers; 'nothing-reserved', and nothing changed, where the account has no credit reserved. The
- * entry says that usage_days counts it: the caller does so in the same transaction.
+ * answers; 'nothing-reserved', and nothing changed, where the account has no credit reserved.
  */
 export async function settleCredit<T>(
   database: Database,
@@ -226,21 +222,15 @@ export async function settleCredit<T>(
 export function openCorrection(
   database: Database,
   tx: Kysely<Schema>,
-  { accountId, jobsInFlightMax }: { readonly accountId: string; readonly jobsInFlightMax: number },
+  { accountId, jobsInFlightMax = 0 }: Omit<JobOf, 'jobId'>,
 ): Promise<boolean> {
   const inFlightMax = jobsInFlightMax * CREDITS_PER_JOB;
   return keptMatchesOne(tx, OPEN_CORRECTION(database, { accountId, inFlightMax }));
 }
 
-/** False, and nothing changed: the account has no such open jobs. */
-export function closeCorrections(
-  database: Database,
-  tx: Kysely<Schema>,
-  accountId: string,
-  count: number,
-): Promise<boolean> {
-  return keptMatchesOne(tx, CLOSE_CORRECTIONS(database, { accountId, count }));
-}
+/** False, and nothing changed: the account has no open correction. */
+export const closeCorrection = (database: Database, tx: Kysely<Schema>, accountId: string) =>
+  keptMatchesOne(tx, CLOSE_CORRECTION(database, { accountId }));
 
 /**
  * Takes the account's row before anything else is read: its balances stay as they are answered until
@@ -274,41 +264,23 @@ export async function readInFlight(db: Kysely<Schema>, accountId: string): Promi
   return row?.jobs ?? 0;
 }
 
-function jobEntry(kind: LedgerKind, job: JobOf): Entry {
-  return { kind, ...job, reference: job.jobId, amount: CREDITS_PER_JOB };
+function jobEntry(kind: LedgerKind, { accountId, jobId }: JobOf): Entry {
+  return { kind, accountId, reference: jobId, amount: CREDITS_PER_JOB };
 }
-
-type EntryValues = Omit<Entry, 'jobId'> & {
-  readonly id: string;
-  readonly slot: (typeof SLOT_OF)[LedgerKind];
-  readonly jobId: string | null;
-};
 
 /** Entries of one insert. */
 const ENTRIES_MAX = 100;
 
-function columnsOf({ nowMs }: Database, at: EntryValues) {
-  return {
-    id: at.id,
-    account_id: at.accountId,
-    job_id: at.jobId,
-    kind: at.kind,
-    slot: at.slot,
-    reference: at.reference,
-    amount: at.amount,
-    created_at: nowMs,
-  };
-}
-
-const INSERT_ENTRY = keepStatement<EntryValues>((database, at) =>
-  database.kysely.insertInto('ledger_entries').values(columnsOf(database, at)),
+const INSERT_ENTRY = keepStatement<ReturnType<typeof columnsOf>>(({ kysely, nowMs }, columns) =>
+  kysely.insertInto('ledger_entries').values({ ...columns, created_at: nowMs }),
 );
 
-function entryValues({ kind, accountId, amount, reference, jobId }: Entry): EntryValues {
-  const entry = { kind, accountId, amount, reference, jobId: jobId ?? null };
-  return { id: randomUUID(), slot: SLOT_OF[kind], ...entry };
+function columnsOf({ kind, accountId, amount, reference }: Entry) {
+  const jobId = kind === 'grant' || kind === 'revoke' ? null : reference;
+  const columns = { account_id: accountId, job_id: jobId, kind, slot: SLOT_OF[kind] };
+  return { id: randomUUID(), ...columns, reference, amount };
 }
 
 async function insertEntry(database: Database, tx: Kysely<Schema>, entry: Entry): Promise<void> {
-  await tx.executeQuery(INSERT_ENTRY(database, entryValues(entry)));
+  await tx.executeQuery(INSERT_ENTRY(database, columnsOf(entry)));
 }

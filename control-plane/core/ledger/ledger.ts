@@ -80,17 +80,17 @@ interface JobEntries {
 
 /**
  * Finds what is wrong between a job and its entries; undefined: nothing. Every job has a reserve; a
- * final one also has a settlement of the same amount, of the kind that its state requires. An
- * unpaid job and a correction have no entry.
+ * final one also has a settlement of the same amount, of the kind that its state requires. A
+ * job that takes no credit has no entry.
  * @param state null: its row was removed, as those of jobs long final are
  */
 export function jobProblem(
   state: JobState | null,
   entries: JobEntries,
-  isFree = false,
+  takesCredit = true,
 ): string | undefined {
   const { reserve, settlement } = entries;
-  if (isFree) {
+  if (!takesCredit) {
     if (reserve === null && settlement === null) return undefined;
     return `the job has no credit, its ledger has a ${settlement?.kind ?? 'reserve'}`;
   }

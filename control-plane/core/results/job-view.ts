@@ -6,6 +6,7 @@ import { contentTypeOf } from '@matting/proto/contract/formats.ts';
 import { type Batch, type BatchItem, batchStatus } from '../jobs/batch.ts';
 import { isFinal, type Job, type JobStatus, publicState } from '../jobs/job.ts';
 import type { CallbackJob, JobCallback } from '../jobs/job-callback.ts';
+import { takesCredit } from '../jobs/job-funding.ts';
 import type { JobOutcome, JobResult } from '../jobs/job-outcome.ts';
 
 /** Callers see these fields of their job. */
@@ -95,9 +96,8 @@ export class JobViews {
   }
 }
 
-/** A correction costs nothing. */
-function creditsOf({ state, correction }: Pick<ViewedJob, 'state' | 'correction'>) {
-  if (correction !== null) return { reserved: 0, charged: 0 };
+function creditsOf({ state, ...job }: Pick<ViewedJob, 'state' | 'class' | 'correction'>) {
+  if (!takesCredit(job)) return { reserved: 0, charged: 0 };
   return { reserved: isFinal({ state }) ? 0 : 1, charged: state === 'succeeded' ? 1 : 0 };
 }
 

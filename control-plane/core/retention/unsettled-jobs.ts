@@ -5,12 +5,12 @@
  * to the next walk.
  */
 
-import { type Database, type Db, query, transact } from '@matting/database/database.ts';
+import { type Database, query, transact } from '@matting/database/database.ts';
 import { matchesOne } from '@matting/database/statements.ts';
 import { takeAccount } from '../accounts/account-store.ts';
-import { CREDITS_PER_JOB } from '../ledger/ledger.ts';
+import { readJob } from '../jobs/job-reading.ts';
 import type { JobCompletionOptions } from '../transactions/job-completion.ts';
-import type { SettledJob, SettledStep } from '../transactions/settled-steps.ts';
+import { type SettledStep, settledJobOf } from '../transactions/settled-steps.ts';
 
 export type UnsettledJobs = ReturnType<typeof unsettledJobs>;
 
@@ -64,41 +64,16 @@ async function readPage(database: Database, step: string, after: string, limit: 
   return rows.map(row => row.job_id);
 }
 
-/**
- * Reads the job as its end showed it: nothing of that changes. Undefined: the job's row is gone.
- */
-async function readSettled(tx: Db, jobId: string): Promise<SettledJob | undefined> {
-  const row = await tx
-    .selectFrom('jobs')
-    .select(['account_id as accountId', 'id as jobId', 'api_key_id as apiKeyId'])
-    .select(['created_at as createdAtMs', 'output_format as format'])
-    .select(['playground_day as unpaidDayMs', 'state', 'failure_retryable as retryable'])
-    .select('corrects')
-    .where('id', '=', jobId)
-    .executeTakeFirst();
-  if (row === undefined) return undefined;
-  const { state, retryable, corrects, ...job } = row;
-  const isCorrection = corrects !== null;
-  const isCharged = state === 'succeeded' && job.unpaidDayMs === null && !isCorrection;
-  return {
-    ...job,
-    outcome: state === 'succeeded' ? 'succeeded' : 'failed',
-    isCorrection,
-    retryable: retryable === 1,
-    credits: isCharged ? CREDITS_PER_JOB : 0,
-  };
-}
-
 /** Does nothing where another did it meanwhile. Of a job that is gone the row goes alone. */
 async function settle(database: Database, step: SettledStep, jobId: string): Promise<void> {
-  const job = await query(database, db => readSettled(db, jobId));
+  const job = await query(database, db => readJob(database, db, jobId));
   await transact(database, async tx => {
     if (job !== undefined) await takeAccount(database, tx, job.accountId);
-    const removed = tx
-      .deleteFrom('unsettled_jobs')
-      .where('package', '=', step.name)
-      .where('job_id', '=', jobId);
-    const isMine = await matchesOne(removed);
-    if (isMine && job !== undefined) await step.settled(database, tx, job);
+    const rows = tx.deleteFrom('unsettled_jobs').where('package', '=', step.name);
+    const isMine = await matchesOne(rows.where('job_id', '=', jobId));
+    if (!isMine || job === undefined) return;
+    // The job is as its end showed it: nothing of that changes.
+    const settled = settledJobOf(job, job.failure === null, job.failure?.retryable ?? false);
+    await step.settled(database, tx, settled);
   });
 }

@@ -10,6 +10,7 @@ import { activeKeptContext, describeSpan, traced } from '@matting/program/tracin
 import { ContractError, unavailable } from '@matting/proto/contract/errors.ts';
 import type { BlobStore } from '@matting/storage/blob-store.ts';
 import type { CallbackAddressCheck } from '../fetching/callback-check.ts';
+import type { Allowance } from '../funding/funding.ts';
 import type { BatchStore } from '../jobs/batch.ts';
 import { type Job, type JobStatus, UNPAID } from '../jobs/job.ts';
 import type { JobInput } from '../jobs/job-request.ts';
@@ -20,7 +21,6 @@ import type { OfferedModels } from '../models/offered-models.ts';
 import type { JobEvents } from '../results/job-events.ts';
 import type { CallbackSecrets } from '../secrets/secret-box.ts';
 import type {
-  Allowance,
   JobSubmission,
   JobTemplate,
   NewJob,
@@ -380,7 +380,7 @@ export class SubmitMatting {
   /** The key is checked once more: names were looked up and pictures stored since. */
   async #insert(job: NewJob, { askAgain, unpaid }: Sent): Promise<SubmitOutcome> {
     const { jobs, jobsInFlightMax } = this.#dependencies;
-    const limits = unpaid === undefined ? { jobsInFlightMax } : { allowance: unpaid.allowance };
+    const limits = { jobsInFlightMax, allowance: unpaid?.allowance };
     let began = false;
     try {
       const { policy } = await askAgain();

@@ -1,7 +1,6 @@
 /**
- * A job's end: its state, its money, its notification and what packages do with it (SettledStep),
- * by the holder of the fence. The account's row comes first here too, that of its allowance for an
- * unpaid job, so that no two transactions wait for each other.
+ * A job's end: its state, its funding, its notification and what packages do with it (SettledStep),
+ * by the holder of the fence. The row that its hold took first comes first here too (core/funding/).
  *
  * A second call with the same claim and end answers true and changes nothing: the answer to a
  * commit may be lost, and only the holder of that fence can have made it.
@@ -15,24 +14,22 @@ import {
 } from '@matting/database/database.ts';
 import { keepStatement, keptMatchesOne, nowPlusMs } from '@matting/database/statements.ts';
 import type { CompiledQuery, Transaction, UpdateObject } from 'kysely';
+import { fundingOf } from '../funding/fundings.ts';
 import type { Batch } from '../jobs/batch.ts';
-import { isFree, type Job, type JobState, type JobStatus, type QueueJob } from '../jobs/job.ts';
+import type { Job, JobState, JobStatus, QueueJob } from '../jobs/job.ts';
 import type { CallbackJob } from '../jobs/job-callback.ts';
 import type { FamilyJob, StoredMatte } from '../jobs/job-family.ts';
 import type { JobFailure, JobOutcome, JobResult, StageTimings } from '../jobs/job-outcome.ts';
 import { readJob } from '../jobs/job-reading.ts';
 import { failureColumns, inputColumns, resultColumns } from '../jobs/job-rows.ts';
 import type { Claim } from '../jobs/lease-rules.ts';
-import { giveBackToCap } from '../keys/key-caps.ts';
-import { CREDITS_PER_JOB } from '../ledger/ledger.ts';
-import { closeCorrections, settleCredit } from '../ledger/ledger-writer.ts';
 import type { ViewedJob } from '../results/job-view.ts';
 import { insertWebhook } from '../webhooks/outbox-store.ts';
 import {
-  type SettledJob,
   type SettledObserver,
   type SettledStep,
   SettledSteps,
+  settledJobOf,
 } from './settled-steps.ts';
 
 export interface JobCompletionOptions {
@@ -110,8 +107,15 @@ export type JobCompletion = ReturnType<typeof jobCompletion>;
 export function jobCompletion(database: Database, options: JobCompletionOptions) {
   const finish = async (claim: Claim, ending: Ending, giveUp?: AbortSignal): Promise<boolean> => {
     const steps = new SettledSteps(options.settled);
-    const work = { options, steps, claim, ending };
-    const ended = await transact(database, tx => finishIn(database, tx, work), giveUp);
+    const finishIn = async (tx: Transaction<Schema>) => {
+      const job = await readJob(database, tx, claim.jobId);
+      if (job === undefined || job.fence !== claim.fence) return false;
+      if (job.finishedAtMs !== null) return ending.happened(job);
+      if (job.lease?.holder !== claim.holder || !ending.from.includes(job.state)) return false;
+      await endJob(database, tx, job, { options, steps, ending });
+      return true;
+    };
+    const ended = await transact(database, finishIn, giveUp);
     noteLeftOut(database, options, claim.jobId, steps);
     return ended;
   };
@@ -130,7 +134,7 @@ export function jobCompletion(database: Database, options: JobCompletionOptions)
       const { jobId, holder, fence } = claim;
       const values = { jobId, holder, fence, ...resultColumns(result), resultTtlMs };
       const ending: Ending = {
-        kind: 'charge',
+        kind: 'settle',
         retryable: false,
         matte,
         from: SUCCEEDS_FROM,
@@ -175,25 +179,6 @@ export interface EndWork {
   readonly ending: End;
 }
 
-interface EndingWork extends EndWork {
-  readonly claim: Claim;
-  readonly ending: Ending;
-}
-
-async function finishIn(
-  database: Database,
-  tx: Transaction<Schema>,
-  work: EndingWork,
-): Promise<boolean> {
-  const { claim, ending } = work;
-  const job = await readJob(database, tx, claim.jobId);
-  if (job === undefined || job.fence !== claim.fence) return false;
-  if (job.finishedAtMs !== null) return ending.happened(job);
-  if (job.lease?.holder !== claim.holder || !ending.from.includes(job.state)) return false;
-  await endJob(database, tx, job, work);
-  return true;
-}
-
 /** An end reads these of a job. */
 export type EndingJob = QueueJob & CallbackJob & FamilyJob & Pick<Job, 'input' | 'outputFormat'>;
 
@@ -205,21 +190,15 @@ export async function endJob(
   { options, steps, ending }: EndWork,
 ): Promise<void> {
   const { id: jobId, accountId } = job;
-  const settled = settledJob(job, ending);
-  if (settled.unpaidDayMs !== null) {
-    await steps.run(database, tx, settled);
-    await close(tx, jobId, ending);
-    if (ending.matte !== undefined) await keep(tx, job, ending.matte);
-    return;
-  }
-  const secret = await settle(database, tx, job, ending, async () => {
-    const callbackSecret = await readCallbackSecret(tx, job);
-    await close(tx, jobId, ending);
-    if (ending.matte !== undefined) await keep(tx, job, ending.matte);
-    if (ending.kind === 'release' && job.capWindowStartMs !== null) {
-      await giveBackToCap(tx, job.apiKeyId, job.capWindowStartMs, CREDITS_PER_JOB);
-    }
-    return callbackSecret;
+  const settled = settledJobOf(job, ending.kind === 'settle', ending.retryable);
+  const secret = await fundingOf(job)[ending.kind](database, tx, job, {
+    close: async () => {
+      const callbackSecret = await readCallbackSecret(tx, job);
+      if (!(await keptMatchesOne(tx, ending.statement))) throw overtaken(jobId);
+      if (ending.matte !== undefined) await keep(tx, job, ending.matte);
+      return callbackSecret;
+    },
+    takeSteps: () => steps.run(database, tx, settled),
   });
   if (secret === 'nothing-reserved') {
     // Perhaps another call settled this job under the same claim meanwhile.
@@ -227,21 +206,7 @@ export async function endJob(
     if (now?.fence !== job.fence || now.finishedAtMs !== null) throw overtaken(jobId);
     throw new Error(`account ${accountId} has nothing reserved for its open job ${jobId}`);
   }
-  await steps.run(database, tx, settled);
   if (secret !== undefined) await notify(database, tx, options, jobId, secret);
-}
-
-/** A correction moves no credit: the account's row counts it (docs/adr/0052). */
-async function settle<T>(
-  database: Database,
-  tx: Transaction<Schema>,
-  { id: jobId, accountId, correction }: EndingJob,
-  { kind }: End,
-  closeJob: () => Promise<T>,
-): Promise<T | 'nothing-reserved'> {
-  if (correction === null) return settleCredit(database, tx, { kind, accountId, jobId }, closeJob);
-  const closed = await closeCorrections(database, tx, accountId, 1);
-  return closed ? await closeJob() : 'nothing-reserved';
 }
 
 /**
@@ -267,20 +232,6 @@ async function keep(tx: Transaction<Schema>, job: EndingJob, matte: StoredMatte)
   await update.set({ result_models, ...kept }).execute();
 }
 
-function settledJob(job: EndingJob, { kind, retryable }: End): SettledJob {
-  const { id: jobId, accountId, apiKeyId, createdAtMs, outputFormat: format, unpaidDayMs } = job;
-  return {
-    ...{ accountId, jobId, apiKeyId, createdAtMs, retryable, format, unpaidDayMs },
-    outcome: kind === 'charge' ? 'succeeded' : 'failed',
-    isCorrection: job.correction !== null,
-    credits: kind === 'charge' && !isFree(job) ? CREDITS_PER_JOB : 0,
-  };
-}
-
-async function close(tx: Transaction<Schema>, jobId: string, { statement }: End): Promise<void> {
-  if (!(await keptMatchesOne(tx, statement))) throw overtaken(jobId);
-}
-
 async function notify(
   database: Database,
   tx: Transaction<Schema>,
@@ -302,7 +253,7 @@ function overtaken(jobId: string): OvertakenError {
 }
 
 interface End {
-  readonly kind: 'charge' | 'release';
+  readonly kind: 'settle' | 'release';
   /** A failure that passes. */
   readonly retryable: boolean;
   /** Stored for corrections of this job; absent: it takes none. */

@@ -1,14 +1,13 @@
 /**
- * A job's submission: one transaction reserves a credit and makes the job. Its end, which charges or
- * releases the credit, is in job-completion.ts.
+ * A job's submission: one transaction holds what the job's funding takes (core/funding/) and makes
+ * the job. Its end, which settles or releases that, is in job-completion.ts.
  *
  * The order of the statements, and why:
  * 1. the account's row, by compare-and-set: it serialises an account's submissions, so that neither
  *    the balance nor the number in flight nor a key's cap can be passed. For an unpaid job the row
- *    of its account's allowance stands in for it: no ledger entry is written and no balance moves.
- *    Inserting first left 86 deadlocks on MySQL, 263 on MariaDB in 25 s of load, this order none.
- *    A correction is counted there and moves no balance, then in the row of its family's first job,
- *    by the update that finds what it needs still kept (docs/adr/0052);
+ *    of its account's allowance stands in for it. Inserting first left 86 deadlocks on MySQL, 263 on
+ *    MariaDB in 25 s of load, this order none. A correction is then counted in the row of its family's
+ *    first job, by the update that finds what it needs still kept (docs/adr/0052);
  * 2. where the job's API key has a cap: what it has counted, moved by compare-and-set;
  * 3. a read of the batches, of which none has the job's key: each begins with the account's row, too;
  *    then the job's row; its unique key stops the slower of two twins;
@@ -25,23 +24,24 @@ import {
   type Schema,
 } from '@matting/database/database.ts';
 import { databaseErrorKind } from '@matting/database/engines.ts';
-import { keepStatement, matchesOne, nowPlusMs } from '@matting/database/statements.ts';
+import { keepStatement, nowPlusMs } from '@matting/database/statements.ts';
 import type { Channels, Finishing } from '@matting/proto/contract/finishing.ts';
 import { isTransparentFormat, type OutputFormat } from '@matting/proto/contract/formats.ts';
 import type { Hints } from '@matting/proto/contract/hints.ts';
 import type { Transaction } from 'kysely';
-import { takeAccount } from '../accounts/account-store.ts';
+import { NotCorrectableError } from '../funding/family.ts';
+import type { CountedIn, HoldLimits, HoldRefusal } from '../funding/funding.ts';
+import { fundingOf } from '../funding/fundings.ts';
 import { readBatchByKey } from '../jobs/batch.ts';
-import { isUnpaid, type Job, type JobClass } from '../jobs/job.ts';
-import { CORRECTIONS_MAX, type JobCorrection } from '../jobs/job-family.ts';
+import type { Job, JobClass } from '../jobs/job.ts';
+import type { JobCorrection } from '../jobs/job-family.ts';
+import { takesCredit } from '../jobs/job-funding.ts';
 import { readByIdempotencyKey, readJob } from '../jobs/job-reading.ts';
 import type { JobBackground, JobInput } from '../jobs/job-request.ts';
 import { inputColumn, inputColumns, type StoredFinishing, sourceHostOf } from '../jobs/job-rows.ts';
 import { queuePositionMs } from '../jobs/lanes.ts';
 import { queuedFramePixels } from '../jobs/queue-bound.ts';
-import { CapReachedError, countForCap } from '../keys/key-caps.ts';
-import { CREDITS_PER_JOB } from '../ledger/ledger.ts';
-import { openCorrection, reserveCredit } from '../ledger/ledger-writer.ts';
+import { CapReachedError } from '../keys/key-caps.ts';
 
 /** The part of a request that does not depend on its picture. JSON keeps it as it is. */
 export interface JobTemplate {
@@ -86,42 +86,22 @@ export interface NewJob extends JobTemplate {
 /** An item has no key of its own: its batch has one. */
 type ItemJob = Omit<NewJob, 'idempotencyKeyHash'> & { readonly idempotencyKeyHash: null };
 
-type SubmitLimits = { readonly jobsInFlightMax: number } | { readonly allowance: Allowance };
-
-/** The allowance is what an account may have a day without paying (docs/adr/0022). */
-export interface Allowance {
-  /**
-   * Counts a new job, before its row is inserted, in a row that serialises the account's unpaid
-   * jobs over all replicas; or says why not, and nothing changed.
-   * @returns the first instant of the day that it is counted in
-   */
-  take(
-    database: Database,
-    tx: Transaction<Schema>,
-    job: Pick<NewJob, 'accountId' | 'apiKeyId'>,
-  ): Promise<number | { readonly refused: string }>;
-}
-
 export type SubmitOutcome =
-  | { readonly kind: 'created'; readonly job: Job }
-  /** Another request with the key was first. */
-  | { readonly kind: 'exists'; readonly job: Job }
-  | { readonly kind: 'insufficient-credits' }
-  | { readonly kind: 'too-many-in-flight' }
+  /** `exists`: another request with the key was first. */
+  | { readonly kind: 'created' | 'exists'; readonly job: Job }
+  | HoldRefusal
   | { readonly kind: 'key-cap-reached'; readonly detail: string }
   /** A batch has the key. */
   | { readonly kind: 'key-of-a-batch' }
   /** The corrected job takes no correction now. Read it again to find out why. */
-  | { readonly kind: 'not-correctable' }
-  /** The allowance of an unpaid job refuses it. */
-  | { readonly kind: 'refused'; readonly reason: string };
+  | { readonly kind: 'not-correctable' };
 
 export type JobSubmission = ReturnType<typeof jobSubmission>;
 
 export function jobSubmission(database: Database) {
   return {
-    async submit(job: NewJob, limits: SubmitLimits): Promise<SubmitOutcome> {
-      requireWhole(job, limits);
+    async submit(job: NewJob, limits: HoldLimits): Promise<SubmitOutcome> {
+      requireWhole(job);
       return query(database, db => submit(database, db, job, limits));
     },
     /** Frees the key of a final job that isForgotten. */
@@ -149,7 +129,7 @@ async function submit(
   database: Database,
   db: Db,
   job: NewJob,
-  limits: SubmitLimits,
+  limits: HoldLimits,
 ): Promise<SubmitOutcome> {
   let refused: SubmitOutcome | undefined;
   try {
@@ -162,60 +142,33 @@ async function submit(
     else if (error instanceof KeyOfBatchError) refused = { kind: 'key-of-a-batch' };
     else if (databaseErrorKind(error) !== 'duplicate') throw error;
   }
-  const outcome = (await findTwin(database, db, job)) ?? refused;
-  if (outcome !== undefined) return outcome;
-  throw new OvertakenError(`a twin of job ${job.id} freed its key after it was in the way`);
-}
-
-async function findTwin(
-  database: Database,
-  db: Db,
-  job: NewJob,
-): Promise<SubmitOutcome | undefined> {
-  const { apiKeyId, idempotencyKeyHash } = job;
-  const found = await readByIdempotencyKey(database, db, apiKeyId, idempotencyKeyHash);
-  if (found === undefined) return undefined;
+  const { id, apiKeyId, idempotencyKeyHash } = job;
+  const twin = await readByIdempotencyKey(database, db, apiKeyId, idempotencyKeyHash);
   // If the row is ours, an earlier round committed it, and its answer was lost on the way.
-  return { kind: found.id === job.id ? 'created' : 'exists', job: found };
+  if (twin !== undefined) return { kind: twin.id === id ? 'created' : 'exists', job: twin };
+  if (refused !== undefined) return refused;
+  throw new OvertakenError(`a twin of job ${id} freed its key after it was in the way`);
 }
 
 async function insertJob(
   database: Database,
   tx: Transaction<Schema>,
   job: NewJob,
-  limits: SubmitLimits,
+  limits: HoldLimits,
 ): Promise<SubmitOutcome> {
-  const { id: jobId, accountId, apiKeyId } = job;
-  const insert = async (counted: Partial<CountedIn>) => {
-    const batch = await readBatchByKey(database, tx, apiKeyId, job.idempotencyKeyHash);
+  const { id: jobId, apiKeyId, idempotencyKeyHash } = job;
+  const refusal = await fundingOf(job).hold(database, tx, { ...job, ...limits }, async counted => {
+    const batch = await readBatchByKey(database, tx, apiKeyId, idempotencyKeyHash);
     if (batch !== undefined) throw new KeyOfBatchError();
-    await tx.executeQuery(
-      INSERT_JOB(database, { ...newJobValues(job), ...NOT_COUNTED, ...counted }),
-    );
-  };
-  if (job.correction !== undefined) {
-    const counted = await countCorrection(database, tx, { ...job, ...limits, ...job.correction });
-    if (counted === 'too-many-in-flight') return { kind: counted };
-    await insert(counted);
-  } else if ('allowance' in limits) {
-    const taken = await limits.allowance.take(database, tx, job);
-    if (typeof taken !== 'number') return { kind: 'refused', reason: taken.refused };
-    await insert({ playground_day: taken });
-  } else {
-    const reservation = { accountId, jobId, ...limits };
-    const outcome = await reserveCredit(database, tx, reservation, async () => {
-      const cap = job.keyHasCap ? await countForCap(database, tx, apiKeyId, CREDITS_PER_JOB) : null;
-      await insert({ cap_window_start: cap });
-    });
-    if (outcome !== 'reserved') return { kind: outcome };
-  }
+    const row = { ...newJobValues(job), ...NOT_COUNTED, ...counted };
+    await tx.executeQuery(INSERT_JOB(database, row));
+  });
+  if (refusal !== undefined) return refusal;
   const created = await readJob(database, tx, jobId);
   if (created === undefined) throw new Error(`job ${jobId} is gone before its commit`);
   return { kind: 'created', job: created };
 }
 
-/** The transaction leaves no trace: what the correction needs is not kept, or too many were made. */
-class NotCorrectableError extends Error {}
 class KeyOfBatchError extends Error {}
 
 /** Items of a batch become jobs, whose credits and place in a cap are reserved already. */
@@ -230,39 +183,6 @@ export async function insertItems(
     await tx.executeQuery(INSERT_JOB(database, { ...newJobValues(job), ...counted }));
   }
 }
-
-type CountedCorrection = Pick<NewJob, 'accountId' | 'class'> &
-  Omit<JobCorrection, 'matte'> & { readonly jobsInFlightMax?: number };
-
-/** Two at once wait for each other at the account's row. @throws NotCorrectableError */
-async function countCorrection(
-  database: Database,
-  tx: Transaction<Schema>,
-  { accountId, of, first, jobsInFlightMax = 0, ...job }: CountedCorrection,
-): Promise<'too-many-in-flight' | Partial<CountedIn>> {
-  if (isUnpaid(job)) await takeAccount(database, tx, accountId);
-  else if (!(await openCorrection(database, tx, { accountId, jobsInFlightMax }))) {
-    return 'too-many-in-flight';
-  }
-  const counted = await matchesOne(
-    tx
-      .updateTable('jobs')
-      .set(eb => ({ corrections: eb('corrections', '+', 1) }))
-      .where('id', '=', first)
-      .where('kept_until', '>', database.nowMs)
-      .where('corrections', '<', CORRECTIONS_MAX),
-  );
-  const base = await tx
-    .selectFrom('jobs')
-    .select(['kept_matte as base_matte', 'playground_day'])
-    .where('id', '=', of)
-    .executeTakeFirst();
-  if (!counted || base == null || base.base_matte === null) throw new NotCorrectableError();
-  return base;
-}
-
-/** A job is in one of these counts beside the balance; null: in none. */
-type CountedIn = Pick<Schema['jobs'], 'cap_window_start' | 'playground_day' | 'base_matte'>;
 
 const NOT_COUNTED: CountedIn = { cap_window_start: null, playground_day: null, base_matte: null };
 
@@ -335,14 +255,9 @@ function finishingColumns(
   };
 }
 
-function requireWhole(job: NewJob, limits: SubmitLimits): void {
-  const { input, sourceUrl, background, finishing, correction } = job;
-  if (correction === undefined && isUnpaid(job) !== 'allowance' in limits) {
-    throw new Error('an unpaid job is one within an allowance, and no other is');
-  }
-  if ((isUnpaid(job) || correction !== undefined) && input === null) {
-    throw new Error('an unpaid job and a correction have their image');
-  }
+function requireWhole(job: NewJob): void {
+  const { input, sourceUrl, background, finishing } = job;
+  if (!takesCredit(job) && input === null) throw new Error('a job without a credit has its image');
   if ((input === null) === (sourceUrl === null)) {
     throw new Error('a new job has either a stored input or a URL');
   }

@@ -14,21 +14,26 @@
 import { type Database, type Db, OvertakenError, type Schema } from '@matting/database/database.ts';
 import { databaseErrorKind } from '@matting/database/engines.ts';
 import { CompiledQuery, type RawBuilder, type SelectQueryBuilder, sql } from 'kysely';
+import type { Job, QueueJob } from '../jobs/job.ts';
+import { fundingKindOf, takesCredit } from '../jobs/job-funding.ts';
+import { CREDITS_PER_JOB } from '../ledger/ledger.ts';
 
-export interface SettledJob {
-  readonly accountId: string;
-  readonly jobId: string;
-  readonly apiKeyId: string;
-  readonly createdAtMs: number;
-  readonly outcome: 'succeeded' | 'failed';
-  /** Corrects another job, without a credit. */
-  readonly isCorrection: boolean;
-  /** A failure that passes. */
-  readonly retryable: boolean;
-  readonly credits: number;
-  readonly format: string;
-  /** The day whose allowance it is counted in; null: it is paid for. */
-  readonly unpaidDayMs: number | null;
+export type SettledJob = ReturnType<typeof settledJobOf>;
+
+/** @param retryable a failure that passes */
+export function settledJobOf(
+  job: QueueJob & Pick<Job, 'outputFormat' | 'correction'>,
+  succeeded: boolean,
+  retryable: boolean,
+) {
+  const { id: jobId, accountId, apiKeyId, createdAtMs, unpaidDayMs, outputFormat: format } = job;
+  return {
+    ...{ accountId, jobId, apiKeyId, createdAtMs, unpaidDayMs, format, retryable },
+    outcome: succeeded ? ('succeeded' as const) : ('failed' as const),
+    funding: fundingKindOf(job),
+    isCorrection: job.correction !== null,
+    credits: succeeded && takesCredit(job) ? CREDITS_PER_JOB : 0,
+  };
 }
 
 export interface SettledStep {

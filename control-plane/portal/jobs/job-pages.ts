@@ -1,6 +1,7 @@
 /** The pages of an account's jobs: a list, and one with its times, its result and its notification. */
 
 import { type Job, type JobStatus, publicState } from '@matting/core/jobs/job.ts';
+import { fundingKindOf } from '@matting/core/jobs/job-funding.ts';
 import type { JobOutcome } from '@matting/core/jobs/job-outcome.ts';
 import { noteJob } from '@matting/http/answer-log.ts';
 import { warningsOf } from '@matting/proto/contract/finishing.ts';
@@ -364,10 +365,9 @@ export function warningsText({ jobs }: Words, { result }: JobOutcome): Child {
 }
 
 function chargeOf(job: Pick<Job, 'state' | 'class' | 'correction'>): 'reserved' | 'one' | 'none' {
-  const { state, correction } = job;
-  if (job.class === 'playground' || correction !== null) return 'none';
-  if (state === 'succeeded') return 'one';
-  return state === 'failed' ? 'none' : 'reserved';
+  if (fundingKindOf(job) !== 'credit') return 'none';
+  if (job.state === 'succeeded') return 'one';
+  return job.state === 'failed' ? 'none' : 'reserved';
 }
 
 export function sizeOf(words: Words, formats: Formats, { result }: JobOutcome): string | null {

@@ -1,22 +1,16 @@
 /**
  * An account's playground has a key, and an allowance of a day in place of credits (docs/adr/0022).
- * A submission takes a picture of it (job-submission.ts), and the row of the allowance serialises
- * an account's playground over all replicas; a job's end may give the picture back.
+ * A hold takes a picture of it (core/funding/allowance.ts), and its row serialises an account's
+ * playground over all replicas; a job's end may give the picture back.
  */
 
+import type { Allowance } from '@matting/core/funding/funding.ts';
 import { countOpenJobs } from '@matting/core/jobs/job-lists.ts';
 import { insertInternalKey } from '@matting/core/keys/change-api-keys.ts';
-import type { Allowance } from '@matting/core/transactions/job-submission.ts';
-import {
-  type Database,
-  type Db,
-  query,
-  type Schema,
-  transact,
-} from '@matting/database/database.ts';
+import { type Database, type Db, query, transact } from '@matting/database/database.ts';
 import { isInserted, matchesOne, startOfDay } from '@matting/database/statements.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
-import { sql, type Transaction } from 'kysely';
+import { sql } from 'kysely';
 
 /**
  * An account has so many pictures a day unless the operator sets another number; 0 turns it off.
@@ -88,50 +82,39 @@ async function findKey(database: Database, accountId: string): Promise<string | 
   return row?.api_key_id;
 }
 
-/** @param imagesMax pictures a day; 0: none */
+/**
+ * Counts a picture for a new job of the account's internal key, in the day that it answers. A clock
+ * set back resets no day.
+ * @param imagesMax pictures a day; 0: none
+ */
 export function playgroundAllowance(imagesMax: number): Allowance {
   return {
-    async take(database, tx, job) {
-      const taken = await takeImage(database, tx, job, imagesMax);
-      return typeof taken === 'string' ? { refused: taken } : taken;
+    async take(database, tx, job): Promise<number | PlaygroundRefusal> {
+      if (imagesMax < 1) return 'allowance-used';
+      const { accountId } = job;
+      const day = startOfDay(database.nowMs);
+      const update = tx
+        .updateTable('playgrounds')
+        // MySQL assigns from left to right, so reads of the old day come before the new one.
+        .set({
+          used: sql<number>`case when day_at < ${day} then 1 else used + 1 end`,
+          day_at: sql<number>`case when day_at < ${day} then ${day} else day_at end`,
+        })
+        .where('account_id', '=', accountId)
+        .where(eb => eb.or([eb('day_at', '<', day), eb('used', '<', imagesMax)]));
+      const taken = await matchesOne(update);
+      const row = await tx
+        .selectFrom('playgrounds')
+        .select('day_at')
+        .where('account_id', '=', accountId)
+        .executeTakeFirst();
+      if (row === undefined) throw new Error(`account ${accountId} has no playground`);
+      if (!taken) return 'allowance-used';
+      if ((await countOpenJobs(database, tx, job)) < PLAYGROUND_ACCOUNT_OPEN_MAX) return row.day_at;
+      await giveImageBack(tx, accountId, row.day_at);
+      return 'too-many-open';
     },
   };
-}
-
-/**
- * Counts a picture for a new job of the account's internal key; or says why not, and nothing
- * changed. A clock set back resets no day.
- * @returns the day it is counted in
- */
-async function takeImage(
-  database: Database,
-  tx: Transaction<Schema>,
-  job: { readonly accountId: string; readonly apiKeyId: string },
-  imagesMax: number,
-): Promise<number | PlaygroundRefusal> {
-  if (imagesMax < 1) return 'allowance-used';
-  const { accountId } = job;
-  const day = startOfDay(database.nowMs);
-  const update = tx
-    .updateTable('playgrounds')
-    // MySQL assigns from left to right, so reads of the old day come before the new one.
-    .set({
-      used: sql<number>`case when day_at < ${day} then 1 else used + 1 end`,
-      day_at: sql<number>`case when day_at < ${day} then ${day} else day_at end`,
-    })
-    .where('account_id', '=', accountId)
-    .where(eb => eb.or([eb('day_at', '<', day), eb('used', '<', imagesMax)]));
-  const taken = await matchesOne(update);
-  const row = await tx
-    .selectFrom('playgrounds')
-    .select('day_at')
-    .where('account_id', '=', accountId)
-    .executeTakeFirst();
-  if (row === undefined) throw new Error(`account ${accountId} has no playground`);
-  if (!taken) return 'allowance-used';
-  if ((await countOpenJobs(database, tx, job)) < PLAYGROUND_ACCOUNT_OPEN_MAX) return row.day_at;
-  await giveImageBack(tx, accountId, row.day_at);
-  return 'too-many-open';
 }
 
 /** Does nothing once another day is counted. */

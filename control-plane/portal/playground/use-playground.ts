@@ -4,7 +4,8 @@
  */
 
 import { MattingForm } from '@matting/core/http/read-matting-body.ts';
-import { isUnpaid, type Job } from '@matting/core/jobs/job.ts';
+import type { Job } from '@matting/core/jobs/job.ts';
+import { fundingKindOf } from '@matting/core/jobs/job-funding.ts';
 import type { Caller } from '@matting/core/keys/caller.ts';
 import type { CoreServices, CoreStores } from '@matting/core/package.ts';
 import { NOT_IN_A_CORRECTION } from '@matting/core/submission/corrections.ts';
@@ -145,7 +146,7 @@ export class UsePlayground {
     return await this.#read(accountId, read, async sent => {
       const job = await find();
       const caller = { accountId, apiKeyId: job.apiKeyId };
-      const by = isUnpaid(job) ? this.#unpaidBy(caller) : sentBy(caller);
+      const by = fundingKindOf(job) === 'allowance' ? this.#unpaidBy(caller) : sentBy(caller);
       return submitMatting.submitCorrection({ ...sent, corrects: job, ...by });
     });
   }

@@ -237,7 +237,7 @@ type CountedJob = Pick<SettledJob, 'accountId' | 'jobId' | 'apiKeyId' | 'format'
 export async function countSettledJob(database: Database, tx: Db, job: SettledJob): Promise<void> {
   const { accountId, jobId, apiKeyId, outcome, format, credits } = job;
   const counted = { accountId, jobId, apiKeyId, outcome, format, credits };
-  if (!job.isCorrection) await tx.executeQuery(COUNT_SETTLED(database, counted));
+  if (job.funding === 'credit') await tx.executeQuery(COUNT_SETTLED(database, counted));
   else if (outcome === 'succeeded') {
     await tx.executeQuery(COUNT_CORRECTED(database, { ...counted, outcome: 'corrected' }));
   }
