@@ -180,7 +180,6 @@ const WHOLE_JOBS = [
   'jobs/job.ts Job',
   'operator/operate-jobs.ts OperatedJob',
   'results/job-events.ts SubmittedJob',
-  'transactions/job-completion.ts EndingJob',
   'transactions/job-submission.ts ItemJob',
   'transactions/job-submission.ts NewJob',
 ];

@@ -4,6 +4,7 @@ import { globSync } from 'node:fs';
 import path from 'node:path';
 import {
   isInterfaceDeclaration,
+  isIntersectionTypeNode,
   isTypeAliasDeclaration,
   isTypeLiteralNode,
   type Node,
@@ -45,7 +46,7 @@ function fieldsOf(project: Project, folder: string, name: string): TypeOfFields[
   const found: TypeOfFields[] = [];
   const visit = (node: Node): void => {
     const isNamed = isInterfaceDeclaration(node) || isTypeAliasDeclaration(node);
-    if (isNamed || isTypeLiteralNode(node)) {
+    if (isNamed || isTypeLiteralNode(node) || isUnnamedIntersection(node)) {
       const type = checker.getTypeAtLocation(node);
       const fields = type === undefined ? [] : checker.getPropertiesOfType(type);
       found.push({
@@ -58,6 +59,9 @@ function fieldsOf(project: Project, folder: string, name: string): TypeOfFields[
   visit(tree);
   return found;
 }
+
+const isUnnamedIntersection = (node: Node) =>
+  isIntersectionTypeNode(node) && !isTypeAliasDeclaration(node.parent);
 
 function isField({ kind, path: file }: NodeHandle): boolean {
   return kind === SyntaxKind.PropertySignature && !/\/node_modules\/|\/tables\.ts$/.test(file);

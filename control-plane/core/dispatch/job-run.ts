@@ -50,7 +50,7 @@ import { type Download, fetchSource, type SourceFetcher } from '../attempts/down
 import type { JobObserver } from '../attempts/job-observer.ts';
 import { BlobSink, type ResultBlob } from '../attempts/result-blob.ts';
 import { backgroundBlob } from '../jobs/blob-names.ts';
-import { type JobStatus, modeOf, type QueueJob } from '../jobs/job.ts';
+import { type JobStatus, modeOf } from '../jobs/job.ts';
 import type { FamilyJob } from '../jobs/job-family.ts';
 import type { JobFailure } from '../jobs/job-outcome.ts';
 import type { ClaimableJob } from '../jobs/job-queue.ts';
@@ -516,7 +516,8 @@ function endingByPicture(
 
 function beginRunSpan(
   tracing: Tracing | undefined,
-  job: QueueJob & Pick<JobRequest, 'traceContext'>,
+  job: Pick<RunningJob, 'id' | 'class' | 'fence' | 'takeovers' | 'createdAtMs' | 'readAtMs'> &
+    Pick<JobRequest, 'traceContext'>,
   askedMs: number,
   answeredMs: number,
 ): StartedSpan | undefined {

@@ -16,9 +16,8 @@ import { keepStatement, keptMatchesOne, nowPlusMs } from '@matting/database/stat
 import type { CompiledQuery, Transaction, UpdateObject } from 'kysely';
 import { fundingOf } from '../funding/fundings.ts';
 import type { Batch } from '../jobs/batch.ts';
-import type { Job, JobState, JobStatus, QueueJob } from '../jobs/job.ts';
-import type { CallbackJob } from '../jobs/job-callback.ts';
-import type { FamilyJob, StoredMatte } from '../jobs/job-family.ts';
+import type { Job, JobState, JobStatus } from '../jobs/job.ts';
+import type { StoredMatte } from '../jobs/job-family.ts';
 import type { JobFailure, JobOutcome, JobResult, StageTimings } from '../jobs/job-outcome.ts';
 import { readJob } from '../jobs/job-reading.ts';
 import { failureColumns, inputColumns, resultColumns } from '../jobs/job-rows.ts';
@@ -26,6 +25,7 @@ import type { Claim } from '../jobs/lease-rules.ts';
 import type { ViewedJob } from '../results/job-view.ts';
 import { insertWebhook } from '../webhooks/outbox-store.ts';
 import {
+  type JobOfSteps,
   type SettledObserver,
   type SettledStep,
   SettledSteps,
@@ -180,7 +180,7 @@ export interface EndWork {
 }
 
 /** An end reads these of a job. */
-export type EndingJob = QueueJob & CallbackJob & FamilyJob & Pick<Job, 'input' | 'outputFormat'>;
+export type EndingJob = JobOfSteps & Pick<Job, 'fence' | 'capWindowStartMs' | 'callback' | 'input'>;
 
 /** Ends an open job that was read in this transaction. Throws where it has changed since. */
 export async function endJob(

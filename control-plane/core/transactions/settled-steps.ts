@@ -14,18 +14,18 @@
 import { type Database, type Db, OvertakenError, type Schema } from '@matting/database/database.ts';
 import { databaseErrorKind } from '@matting/database/engines.ts';
 import { CompiledQuery, type RawBuilder, type SelectQueryBuilder, sql } from 'kysely';
-import type { Job, QueueJob } from '../jobs/job.ts';
+import type { Job } from '../jobs/job.ts';
 import { fundingKindOf, takesCredit } from '../jobs/job-funding.ts';
 import { CREDITS_PER_JOB } from '../ledger/ledger.ts';
 
 export type SettledJob = ReturnType<typeof settledJobOf>;
 
+/** The steps of packages get these of a job. */
+export type JobOfSteps = Pick<Job, 'id' | 'accountId' | 'apiKeyId' | 'class' | 'createdAtMs'> &
+  Pick<Job, 'unpaidDayMs' | 'outputFormat' | 'correction'>;
+
 /** @param retryable a failure that passes */
-export function settledJobOf(
-  job: QueueJob & Pick<Job, 'outputFormat' | 'correction'>,
-  succeeded: boolean,
-  retryable: boolean,
-) {
+export function settledJobOf(job: JobOfSteps, succeeded: boolean, retryable: boolean) {
   const { id: jobId, accountId, apiKeyId, createdAtMs, unpaidDayMs, outputFormat: format } = job;
   return {
     ...{ accountId, jobId, apiKeyId, createdAtMs, unpaidDayMs, format, retryable },
