@@ -7,6 +7,7 @@ import type { RgbaPicture } from '../../rgba-picture.ts';
 import { createGuide } from '../model-input.ts';
 import { resample } from '../resample.ts';
 import { findStrokes, growStrokes } from './grow-strokes.ts';
+import { findOverRim } from './over-rim.ts';
 import { ERASE_SEED, KEEP_SEED } from './seeds.ts';
 
 /** Cells of the long side: a thing of 3 of 1500 pixels still has one. */
@@ -28,8 +29,18 @@ export function applyHints(
   const [keep, erase] = [marked[KEEP_SEED]!, marked[ERASE_SEED]!];
   const alpha = resample({ data: matte, ...size }, grid);
   const cells = { colours: createGuide(picture, grid), alpha, ...grid };
-  const kept = growStrokes(findStrokes(keep, grid), 'keep', cells, erase);
-  const erased = growStrokes(findStrokes(erase, grid), 'erase', cells, keep);
+  const overKeep = findOverRim(keep, 'keep', cells);
+  const overErase = findOverRim(erase, 'erase', cells);
+  // Nothing grows from over a rim, nor back over it.
+  const strokes = (marked: Uint8Array, over: Uint8Array) =>
+    findStrokes(
+      marked.map((mark, cell) => (over[cell] === 0 ? mark : 0)),
+      grid,
+    );
+  const barred = (marked: Uint8Array, over: Uint8Array) =>
+    marked.map((mark, cell) => mark | over[cell]!);
+  const kept = growStrokes(strokes(keep, overKeep), 'keep', cells, barred(erase, overKeep));
+  const erased = growStrokes(strokes(erase, overErase), 'erase', cells, barred(keep, overErase));
   // A cell that both win is the surer one's; erase wins a tie.
   for (let cell = 0; cell < kept.length; cell++) {
     if (kept[cell]! > erased[cell]!) erased[cell] = 0;
@@ -37,6 +48,8 @@ export function applyHints(
   }
   const more = resample({ data: kept, ...grid }, size);
   const less = resample({ data: erased, ...grid }, size);
+  const over = overKeep.map((share, cell) => Math.max(share, overErase[cell]!));
+  const rim = resample({ data: over, ...grid }, size);
   // All planes have as many elements as `matte`.
   for (let i = 0; i < matte.length; i++) {
     const most = 255 - less[i]!;
@@ -44,7 +57,8 @@ export function applyHints(
     let alpha = matte[i]!;
     if (more[i]! > alpha) alpha = more[i]!;
     if (alpha > most) alpha = most;
-    if (seed !== 0) alpha = seed === KEEP_SEED ? 255 : 0;
+    if (seed === KEEP_SEED) alpha = Math.max(alpha, 255 - rim[i]!);
+    else if (seed === ERASE_SEED) alpha = Math.min(alpha, rim[i]!);
     matte[i] = alpha;
   }
 }

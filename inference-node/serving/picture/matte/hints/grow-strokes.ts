@@ -87,7 +87,7 @@ export function findStrokes(marked: Uint8Array, size: Size): Stroke[] {
     .slice(0, STROKES_MAX);
 }
 
-function findGroups(isIn: (cell: number) => boolean, { width, height }: Size): Stroke[] {
+export function findGroups(isIn: (cell: number) => boolean, { width, height }: Size): Stroke[] {
   const seen = new Uint8Array(width * height);
   const groups: Stroke[] = [];
   for (let start = 0; start < seen.length; start++) {
@@ -117,7 +117,7 @@ function findGroups(isIn: (cell: number) => boolean, { width, height }: Size): S
 /**
  * Gives for each cell how much of it the strokes win: 0 to 255.
  * @param kind keep: strokes say that the subject is there; erase: that it is not
- * @param barred cells of the other kind: nothing grows into them
+ * @param barred not 0 in cells that nothing grows into
  */
 export function growStrokes(
   strokes: readonly Stroke[],
@@ -128,7 +128,7 @@ export function growStrokes(
 ): Uint8Array {
   const { alpha } = cells;
   const won = new Uint8Array(alpha.length);
-  const wrong = kind === 'keep' ? alpha.map(value => 255 - value) : alpha;
+  const wrong = wrongOf(kind, cells);
   const shown = kind === 'erase' && strokes.length > 0 ? findShown(cells) : undefined;
   for (const stroke of strokes) {
     const sources = stroke.cells.filter(cell => wrong[cell]! >= rules.wrongFrom);
@@ -137,7 +137,7 @@ export function growStrokes(
     const groups = shown && apartFrom(sources, shown);
     if (shown !== undefined && groups !== undefined) {
       for (let cell = 0; cell < won.length; cell++) {
-        if (groups.has(shown.groupOf[cell]!) && barred[cell] !== 1) won[cell] = 255;
+        if (groups.has(shown.groupOf[cell]!) && barred[cell] === 0) won[cell] = 255;
       }
       continue;
     }
@@ -183,20 +183,25 @@ function apartFrom(sources: readonly number[], { groupOf, sums }: Shown): Set<nu
   return isApart ? touched : undefined;
 }
 
+/** How far the matte is from what strokes of a kind say, 0 to 255. */
+export function wrongOf(kind: 'keep' | 'erase', { alpha }: Cells): Uint8Array {
+  return kind === 'keep' ? alpha.map(value => 255 - value) : alpha;
+}
+
 function binOf(colours: Uint8Array, cell: number): number {
   const at = 4 * cell;
   return ((colours[at]! >> 4) * STEPS + (colours[at + 1]! >> 4)) * STEPS + (colours[at + 2]! >> 4);
 }
 
-/** How like the stroke a colour is and not like what lies around it: 0 to 1 for each bin. */
-function likenessOf(
+/** How like the stroke a cell's colour is and not like what lies around it: 0 to 1. */
+export function likenessOf(
   { left, top, right, bottom }: Stroke,
   sources: readonly number[],
   wrong: Uint8Array,
   grown: Uint8Array | undefined,
   { colours, width, height }: Cells,
   reach: number,
-): Float32Array {
+): (cell: number) => number {
   const own = new Float32Array(COLOURS);
   const other = new Float32Array(COLOURS);
   for (const cell of sources) own[binOf(colours, cell)]! += 1;
@@ -211,10 +216,11 @@ function likenessOf(
     }
   }
   const [ours, theirs] = [smooth(own), smooth(other)];
-  return ours.map((share, bin) => {
-    const both = share + theirs[bin]!;
-    return both < 1e-6 ? 0 : share / both;
-  });
+  return cell => {
+    const bin = binOf(colours, cell);
+    const both = ours[bin]! + theirs[bin]!;
+    return both < 1e-6 ? 0 : ours[bin]! / both;
+  };
 }
 
 /** Spreads each bin over its neighbours, and makes the sum 1. */
@@ -247,7 +253,7 @@ const PASSABLE_FROM = 13;
 /** Weights 0 to 255 by the distance (Dijkstra's, with a list for each distance: Dial 1969). */
 function distances(
   sources: readonly number[],
-  likeness: Float32Array,
+  likeness: (cell: number) => number,
   wrong: Uint8Array,
   barred: Uint8Array,
   { colours, width, height }: Cells,
@@ -258,13 +264,13 @@ function distances(
   const best = new Int32Array(width * height).fill(most + 1);
   const fronts: number[][] = Array.from({ length: most + 1 }, () => []);
   const join = (cell: number, distance: number) => {
-    if (distance >= best[cell]! || barred[cell] === 1) return;
+    if (distance >= best[cell]! || barred[cell] !== 0) return;
     best[cell] = distance;
     fronts[distance]!.push(cell);
   };
   const step = (from: number, to: number, distance: number) => {
     if (wrong[to]! < PASSABLE_FROM) return;
-    const unlike = (rules.likeFrom - likeness[binOf(colours, to)]!) / rules.likeSpan;
+    const unlike = (rules.likeFrom - likeness(to)) / rules.likeSpan;
     const sure = wrong[to]! / 255;
     const cost =
       FINE * (1 + rules.sureWeight * sure * sure) +

@@ -102,11 +102,27 @@ test('an erasing stroke on a second object takes the object, and nothing of the 
 
 test('an erasing stroke in the only object takes its colour there, and not the object', t => {
   const two = pictureOf((x, y) => (within(x, y, 10, 20, 20, 50) ? GREEN : RED));
-  const matte = hinted(missing, two, {
-    erase: [stroke(2, [14, 24], [14, 46])],
-  });
+  const matte = hinted(missing, two, { erase: [stroke(2, [14, 24], [14, 46])] });
   t.true(shareOf(matte, (x, y) => within(x, y, 10, 20, 20, 50)) < 0.1);
   t.true(shareOf(matte, (x, y) => within(x, y, 22, 20, 40, 50)) > 0.98);
+});
+
+test('a stroke that goes a little over a rim leaves the other side to the matte and the colours', t => {
+  const body = pictureOf((x, y) => (inBody(x, y) ? RED : GREY));
+  const outside = (x: number, y: number) => !inBody(x, y);
+  const erased = hinted(missing, body, { erase: [stroke(6, [44, 30], [44, 40])] });
+  t.true(shareOf(erased, inBody) > 0.99, `${shareOf(erased, inBody)}`);
+  const kept = hinted(missing, body, { keep: [stroke(6, [36, 30], [36, 40])] });
+  t.true(shareOf(kept, outside) < 0.002, `${shareOf(kept, outside)}`);
+  // Two pixels of the background are in the matte.
+  const inFringe = (x: number, y: number) => within(x, y, 40, 30, 42, 40);
+  const wide = planeOf((x, y) => (inBody(x, y) || inFringe(x, y) ? 255 : 0));
+  const trimmed = hinted(wide, body, { erase: [stroke(6, [46, 28], [46, 42])] });
+  t.true(shareOf(trimmed, inFringe) < 0.05, `${shareOf(trimmed, inFringe)}`);
+  t.true(shareOf(trimmed, inBody) > 0.99);
+  const deep = hinted(missing, body, { erase: [stroke(6, [25, 35])] });
+  const left = shareOf(deep, (x, y) => Math.hypot(x + 0.5 - 25, y + 0.5 - 35) < 5);
+  t.is(left, 0);
 });
 
 test('strokes that say what the matte shows anyway change nothing', t => {
