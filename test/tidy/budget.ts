@@ -15,7 +15,7 @@ const IS_TEST = /(?:^|\/)test\/|\.(?:test|storm|storage)\.ts$/;
 export const LINES_MIN = 1000;
 
 export const BUDGET = {
-  'lines of control-plane, inference-node, program and proto': 109_350,
+  'lines of control-plane, inference-node, program and proto': 109_400,
   'lines of control-plane/core': 23_600,
   'lines of tests': 115_500,
   'lines of Unreleased in CHANGELOG.md': 60,

@@ -2,7 +2,7 @@
  * A stage has a ground of the reader's own colour, and shows the original before the cut-out as far
  * as its handle says. The handle is an input of the browser's own, for keys and screen readers, and
  * is drawn on the line. A script that put a stage into the page sends the event `stage`, with the
- * original's address if it has one.
+ * original's address if it has another than the stage names.
  */
 // @ts-check
 
@@ -100,21 +100,30 @@ function sliderOf(stage) {
   return slider;
 }
 
+/** @param {HTMLElement} stage @param {string | undefined} href */
+function begin(stage, href) {
+  offerOwnColour(stage);
+  const shown = stage.querySelector('img.before');
+  if (shown instanceof HTMLImageElement) void compare(stage, shown);
+  if (href === undefined) return;
+  const before = new Image();
+  before.className = 'before';
+  before.alt = stage.dataset.before ?? '';
+  before.src = href;
+  void compare(stage, before);
+}
+
 document.addEventListener('stage', event => {
   const { target } = event;
   if (!(target instanceof HTMLElement) || !(event instanceof CustomEvent)) return;
-  offerOwnColour(target);
-  if (typeof event.detail !== 'string') return;
-  const before = new Image();
-  before.className = 'before';
-  before.alt = target.dataset.before ?? '';
-  before.src = event.detail;
-  void compare(target, before);
+  begin(target, event.detail ?? target.dataset.original);
 });
 
 for (const stage of document.querySelectorAll('.stage')) {
   if (!(stage instanceof HTMLElement)) continue;
-  offerOwnColour(stage);
-  const before = stage.querySelector('img.before');
-  if (before instanceof HTMLImageElement) void compare(stage, before);
+  const start = () => begin(stage, stage.dataset.original);
+  // The original is loaded with the stage, once people open what holds it.
+  const fold = stage.closest('details:not([open])');
+  if (fold === null) start();
+  else fold.addEventListener('toggle', start, { once: true });
 }

@@ -140,7 +140,7 @@ async function takeHandedOver(form) {
 
 /** paint.js draws the subject's box over it. @param {HTMLElement} place @param {File | undefined} file */
 function preview(place, file) {
-  place.querySelector('.painting')?.remove();
+  for (const old of place.querySelectorAll('.painting, .box-hint')) old.remove();
   if (file === undefined) return;
   const figure = document.createElement('figure');
   figure.className = 'canvas painting';
@@ -152,15 +152,23 @@ function preview(place, file) {
   canvas.tabIndex = 0;
   canvas.role = 'img';
   canvas.ariaLabel = place.dataset.box ?? '';
+  const hint = document.createElement('span');
+  hint.className = 'soft box-hint';
+  hint.textContent = place.dataset.hint ?? '';
+  const title = place.querySelector('.drop-title');
+  if (title) title.textContent = place.dataset.other ?? '';
   image.addEventListener('load', () => {
     URL.revokeObjectURL(image.src);
     figure.dispatchEvent(new CustomEvent('chosen', { bubbles: true }));
   });
-  image.addEventListener('error', () => figure.remove());
+  image.addEventListener('error', () => {
+    figure.remove();
+    hint.remove();
+  });
   // Beside a result it is small until the canvas has the focus.
   figure.addEventListener('click', () => canvas.focus());
   figure.append(image, canvas);
-  place.prepend(figure);
+  place.prepend(figure, hint);
 }
 
 /** One original at a time is kept in memory. @param {HTMLFormElement} form @param {string} [sample] */

@@ -6,18 +6,26 @@ import { may } from '../session/roles.ts';
 import type { Visit } from '../session/visit.ts';
 import { JOBS_PATH } from './thumbnails.ts';
 
+type KeptJob = JobStatus & Pick<Job, 'kept'>;
+
+/** The address of the picture that was sent; undefined: it is not kept, or the role may not see it. */
+export function originalOf({ role }: Pick<Visit, 'role'>, job: KeptJob): string | undefined {
+  const isKept = job.kept !== null && job.kept.untilMs > job.readAtMs;
+  const isShown = isKept && publicState(job) === 'succeeded' && may(role, 'jobs.correct');
+  return isShown ? `${JOBS_PATH}/${job.id}/original` : undefined;
+}
+
 /** Null: nothing is kept (any more), the picture's size is not known, or the role may not. */
 export function correcting(
-  { words, csrf, role }: Visit,
-  job: JobStatus & Pick<Job, 'kept' | 'result'>,
+  visit: Visit,
+  job: KeptJob & Pick<Job, 'result'>,
   { action, call }: { readonly action: string; readonly call: string },
 ): Child {
-  const { kept, result, readAtMs, id } = job;
-  const isKept = kept !== null && kept.untilMs > readAtMs && publicState(job) === 'succeeded';
-  const { sight } = result ?? {};
-  if (!isKept || sight == null || !may(role, 'jobs.correct')) return null;
+  const original = originalOf(visit, job);
+  const { sight } = job.result ?? {};
+  if (original === undefined || sight == null) return null;
   const size = { width: sight.inputWidth, height: sight.inputHeight };
-  return painter({ words, csrf, action, size, call, original: `${JOBS_PATH}/${id}/original` });
+  return painter({ words: visit.words, csrf: visit.csrf, action, size, call, original });
 }
 
 /** For a shell of POSIX; the shapes have no quote in them. */

@@ -23,7 +23,7 @@ import {
   type JobKey,
   type NotificationView,
 } from './account-jobs.ts';
-import { correcting, correctionCall } from './correcting.ts';
+import { correcting, correctionCall, originalOf } from './correcting.ts';
 import { sendOriginalOf, sendResultOf } from './job-files.ts';
 import { sendResultsZip, type ZipServices } from './results-zip.ts';
 import { stageBars } from './stage-bars.ts';
@@ -105,12 +105,12 @@ async function renderList(reply: FastifyReply, accountJobs: AccountJobs) {
       ${ui.dataTable({
         caption: said.title,
         columns: [
-          said.created,
+          said.job,
           said.state,
           { label: said.key, cut: true },
           ui.end(said.took),
           said.result,
-          said.job,
+          said.id,
         ],
         rows: jobs.map(job => rowOf(visit, job, keys)),
         empty: ui.emptyState(nothing(visit, question)),
@@ -266,8 +266,12 @@ function statusBadge(words: Words, status: keyof typeof JOB_TONES): VNode {
 function resultText(words: Words, formats: Formats, { failure, result }: JobOutcome): Child {
   if (failure !== null) return failureText(words, failure.code);
   if (result === null) return null;
-  const { width, height, format, bytes } = result;
-  return `${width} × ${height} ${format.toUpperCase()}, ${formats.bytes(bytes)}`;
+  const { width, height, format, bytes, sight } = result;
+  const { marks, warned } = words.jobs;
+  return html`${width} × ${height} ${format.toUpperCase()}, ${formats.bytes(bytes)}
+    ${warningsOf(sight).map(
+      one => html`<div title=${warned[one]}>${ui.badge(marks[one], 'warning')}</div>`,
+    )}`;
 }
 
 export function failureText({ failures }: Words, code: string): string {
@@ -291,7 +295,7 @@ export async function renderJob(
   const { failure } = job;
   const again = failure?.retryable ? said.tryAgain : said.sameAgain;
   return renderPage(reply, {
-    title: said.one,
+    title: `${said.one} ${job.reference ?? job.id.slice(0, 8)}`,
     active: 'jobs',
     back: { href: PATH, label: said.title },
     scripts: ['compare.js', 'paint.js'],
@@ -315,7 +319,7 @@ export async function renderJob(
   });
 }
 
-type FactsOfJob = ListedJob & Pick<Job, 'correction' | 'model' | 'outputFormat'>;
+type FactsOfJob = ListedJob & Pick<Job, 'correction' | 'kept' | 'model' | 'outputFormat'>;
 
 function facts({ words, formats }: Visit, job: FactsOfJob, key: string): VNode {
   const said = words.jobs;
@@ -415,12 +419,12 @@ function result(visit: Visit, job: FactsOfJob, baseUrl: string): Child {
   }
   const href = resultPath(job);
   if (hasThumbnail(visit, job)) {
-    const stage = resultStage(words, href, job.outputFormat, 'lazy');
+    const stage = resultStage(words, href, job.outputFormat, originalOf(visit, job), 'lazy');
     return html`<details class="section whole"><summary>${said.fullSize}</summary>${stage}</details>`;
   }
   return section(
     said.result,
-    resultStage(words, href, job.outputFormat),
+    resultStage(words, href, job.outputFormat, originalOf(visit, job)),
     resultActions(visit, job, baseUrl),
   );
 }

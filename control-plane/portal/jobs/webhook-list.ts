@@ -33,7 +33,7 @@ export function webhookTable(
   return ui.dataTable({
     caption: words.caption,
     columns: [
-      words.jobField,
+      words.subject,
       words.status,
       { label: words.receiver, cut: true },
       ui.end(words.attempts),
@@ -42,7 +42,7 @@ export function webhookTable(
       { label: actions, silent: true, align: 'end' },
     ],
     rows: found.map(one => [
-      html`${subjectOf(one, jobsPath)} <div class="soft">${ui.ago(one.created_at, formats.exactTime)}</div>`,
+      html`${subjectOf(one, jobsPath, all.jobs.job)} <div class="soft">${ui.ago(one.created_at, formats.exactTime)}</div>`,
       ui.badge(words.statuses[one.status], TONES[one.status]),
       one.receiver,
       formats.credits(one.attempts),
@@ -67,9 +67,9 @@ function lastAnswer(
 }
 
 /** Names the final job, or the account's event, which has an id of its own and no page. */
-function subjectOf({ job_id: id, event }: OperatorNotification, jobsPath: string): VNode {
+function subjectOf({ job_id: id, event }: OperatorNotification, jobsPath: string, job: string) {
   if (event === null) {
-    return html`<a href=${`${jobsPath}/${id}`} title=${id}><code>${id.slice(0, 8)}</code></a>`;
+    return html`<a href=${`${jobsPath}/${id}`} title=${id}>${job} <code>${id.slice(0, 8)}</code></a>`;
   }
   return html`<span>${event} ${ui.shortId(id)}</span>`;
 }

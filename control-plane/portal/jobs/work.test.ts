@@ -90,6 +90,27 @@ test('jobs › list those of all keys, by state, key and days, a page at a time'
   for (const id of [open, ...many]) await app.succeedJob(id);
 });
 
+test('jobs › with a warning have a mark, and a filter that reads a bounded number of jobs', async t => {
+  const box = { left: 0, top: 0, width: 2, height: 1 };
+  const [plain, warned] = [await submitted(), await submitted()];
+  await app.succeedJob(plain);
+  const subject = { inputBox: box, resultBox: box, share: 1, unsure: true };
+  app.sight = { inputWidth: 2, inputHeight: 1, subject };
+  await app.succeedJob(warned);
+  app.sight = null;
+  t.deepEqual(await listed('?state=look'), [warned]);
+  const { body } = await owner.get(PAGE);
+  t.is(body.match(/class="badge warning">Unclear</g)?.length, 1);
+  const job = await app.stores.jobs.find(plain);
+  const list = async ({ limit }: { limit: number }) =>
+    Array(limit).fill({ ...job, cursor: 'last' });
+  const jobs = { ...app.stores.jobs, list };
+  const accountJobs = new AccountJobs({ ...app.stores, jobs, operateWebhooks: {} as never });
+  const asked = { group: 'look', days: 30, search: undefined, after: undefined } as const;
+  const found = await accountJobs.list(app.accountId, { ...asked, apiKeyId: undefined });
+  t.deepEqual(found, { jobs: [], next: 'last' }, 'the next page goes on behind the last one read');
+});
+
 test('batches › are listed with how far they are, to those of the account', async t => {
   const page = '/account/batches';
   const rowsOf = async (browser: SignedInBrowser) =>

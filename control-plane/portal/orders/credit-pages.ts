@@ -221,7 +221,7 @@ function whatOf(
     return html`<a href=${`${ORDERS_PATH}/${order}`}>${fill(label, { order: reference })}</a>`;
   }
   if (job === undefined) return html`${label} <span class="soft">${text}</span>`;
-  return html`${label} <a class="soft" href=${`${ACCOUNT_PATH}/jobs/${job}`} title=${job}><code>${job.slice(0, SHORT_ID_LENGTH)}</code></a>`;
+  return html`${label} <a href=${`${ACCOUNT_PATH}/jobs/${job}`} title=${job}><code>${job.slice(0, SHORT_ID_LENGTH)}</code></a>`;
 }
 
 function filterOf(request: FastifyRequest) {

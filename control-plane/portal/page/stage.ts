@@ -38,17 +38,19 @@ const GROUNDS = ['chequered', 'white', 'black'] as const;
 /**
  * A cut-out on a ground of one's choice: chequered, white, black, or a colour that a script sets.
  * @param path where its bytes are
+ * @param original compare.js shows it beside the cut-out; undefined: nothing is kept
  * @param loading lazy: only once it is in view
  */
 export function resultStage(
   words: Words,
   path: string,
   format: OutputFormat,
+  original: string | undefined,
   loading?: 'lazy',
 ): VNode {
   const said = words.playground;
   if (!SHOWN_BY_BROWSERS[format]) return html`<p class="hint">${said.notShown}</p>`;
-  return html`<div class="stage" ...${comparedBy(words)}>
+  return html`<div class="stage" data-original=${original} ...${comparedBy(words)}>
     <figure class="canvas chequered"><img class="picture" src=${path} alt=${said.result}
       loading=${loading} /></figure>
     <fieldset class="swatches"><legend class="silent">${said.ground}</legend>

@@ -6,7 +6,7 @@ import { type Job, type JobStatus, publicState } from '@matting/core/jobs/job.ts
 import type { JobOutcome } from '@matting/core/jobs/job-outcome.ts';
 import { curlSample } from '@matting/proto/contract/curl-sample.ts';
 import type { VNode } from 'preact';
-import { correcting } from '../jobs/correcting.ts';
+import { correcting, originalOf } from '../jobs/correcting.ts';
 import { failureText, sizeOf, warningsText } from '../jobs/job-pages.ts';
 import { hasThumbnail, thumbnail } from '../jobs/thumbnails.ts';
 import { type Child, html } from '../page/html.ts';
@@ -52,7 +52,7 @@ function succeeded(visit: Visit, job: OutcomeJob): Child {
   // If no browser shows the format, the page shows a thumbnail.
   const isSmall = job.outputFormat === 'jxl' && hasThumbnail(visit, job);
   return html`${isSmall ? html`<div class="cut-out">${thumbnail(visit, job, said.result)}</div>` : null}
-    ${resultStage(words, path, job.outputFormat)}
+    ${resultStage(words, path, job.outputFormat, originalOf(visit, job))}
     ${warned ? ui.notice('warning', warned) : null}
     <div class="actions result-row">
       ${ui.linkButton({ href: path, label: said.download, kind: 'primary' })}

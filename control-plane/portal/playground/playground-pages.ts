@@ -331,7 +331,8 @@ function dropField(words: Words, accept: string, error: string | undefined): VNo
   const said = words.playground;
   const described = error === undefined ? 'image_file-hint' : 'image_file-hint image_file-error';
   return html`<div class=${`drop field${error === undefined ? '' : ' wrong'}`} data-drop=${said.chosen}
-      data-wrong=${said.invalid.image_file} data-box=${said.boxSurface}>
+      data-wrong=${said.invalid.image_file} data-box=${said.boxSurface}
+      data-other=${said.dropOther} data-hint=${said.boxHint}>
     <label for="image_file">${dropWords(said.drop, said.dropHint)}</label>
     <input type="file" id="image_file" name="image_file" accept=${accept}
       aria-describedby=${described} aria-invalid=${error === undefined ? undefined : 'true'} />

@@ -111,6 +111,9 @@ async function succeedWithPicture(test: PortalApp, jobId: string): Promise<void>
   test.thumbnail = undefined;
 }
 
+const BOX = { left: 0, top: 0, width: 900, height: 675 };
+const SUBJECT = { inputBox: BOX, resultBox: BOX, share: 0.5, unsure: true, cutOff: true };
+
 const DAY_NAMES = [
   'Web shop',
   'Print catalogue',
@@ -124,6 +127,10 @@ export async function fillAccount(test: PortalApp, { accountId }: AccountWorld):
     for (let jobs = 0; jobs < 3; jobs += 1) {
       await succeedWithPicture(test, await submitJob(test, token));
     }
+    test.sight = { inputWidth: 900, inputHeight: 675, subject: SUBJECT };
+    const reference = `SKU 4711 of ${name}, seen from the left, on the shelf of the shop`;
+    await succeedWithPicture(test, await submitJob(test, token, { correctable: true, reference }));
+    test.sight = null;
     await test.failJob(await submitJob(test, token), {
       code: 'UNSUPPORTED_IMAGE_FORMAT',
       detail: 'the file is no picture',
