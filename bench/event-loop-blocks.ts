@@ -5,7 +5,7 @@
  * whatever else the machine does only adds to it. Exits with 1 above BLOCK_MS_MAX.
  *
  *     sh bin/node24 bench/event-loop-blocks.ts [part of a name]
- * Needs: mcp, photoroom, portal, rembg, removebg.
+ * Needs: batches, mcp, photoroom, portal, rembg, removebg.
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import { Agent } from 'undici';

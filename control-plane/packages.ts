@@ -2,6 +2,7 @@
  * The packages of this program, in the order in which they are plugged in. Each is small here, and
  * loads the rest of itself where its setting is on.
  */
+import { batches } from '@matting/batches/batches.ts';
 import type { Package } from '@matting/core/package.ts';
 import { mcp } from '@matting/mcp/mcp.ts';
 import { objectStorage } from '@matting/object-storage/object-storage.ts';
@@ -13,6 +14,7 @@ import { removebg } from '@matting/removebg/removebg.ts';
 
 export const PACKAGES: readonly Package[] = [
   objectStorage,
+  batches,
   removebg,
   photoroom,
   rembg,

@@ -35,7 +35,7 @@ import { DeleteJob, type ErasureObserver } from './retention/delete-job.ts';
 import type { Stores } from './stores.ts';
 import { AcceptanceGate } from './submission/acceptance-gate.ts';
 import { ImageUploads, type UploadBounds } from './submission/image-uploads.ts';
-import { SubmitBatch } from './submission/submit-batch.ts';
+import { manyJobs } from './submission/many-jobs.ts';
 import { SubmitMatting } from './submission/submit-matting.ts';
 
 interface DispatchParts
@@ -155,30 +155,21 @@ export function composeServices(parts: ServiceParts) {
   const readAccount = accountViews(stores.ledger, stores.apiKeys);
   const callbackAddresses = new CallbackAddressCheck(guard);
   const sells = config.packages.some(({ use, settings }) => use.sells?.(settings));
-  const submitMatting = new SubmitMatting({
+  const submitting = {
     jobs: stores.jobs,
-    batches: stores.batches,
+    acceptance,
+    models,
+    callbackAddresses,
+    callbackSecrets: parts.secrets,
+    fieldPolicy: config,
+    sells,
+  };
+  const submitMatting = new SubmitMatting({
+    ...submitting,
     readAccount,
     blobs,
     events,
-    acceptance,
-    models,
-    callbackAddresses,
-    callbackSecrets: parts.secrets,
     jobsInFlightMax: config.jobsInFlightMax,
-    fieldPolicy: config,
-    sells,
-  });
-  const submitBatch = new SubmitBatch({
-    batches: stores.batches,
-    jobs: stores.jobs,
-    acceptance,
-    models,
-    callbackAddresses,
-    callbackSecrets: parts.secrets,
-    fieldPolicy: config,
-    sells,
-    onSubmitted: () => events.batchSubmitted(),
   });
   const losses = new LostResults({
     jobs: stores.jobs,
@@ -194,6 +185,7 @@ export function composeServices(parts: ServiceParts) {
   const signed = config.resultDownloads === 'redirect' ? blobs.signed : undefined;
   return {
     blobs,
+    events,
     losses,
     models,
     callbackAddresses,
@@ -207,8 +199,7 @@ export function composeServices(parts: ServiceParts) {
     readJob: (caller: Caller, jobId: string) => readJobOfCaller(stores.jobs, caller, jobId),
     listJobs: (filter: CallerJobFilter) => stores.jobs.listOfKey(filter),
     deleteJob: new DeleteJob(erasing),
-    submitBatch,
-    batches: stores.batches,
+    manyJobs: manyJobs(submitting),
     jobViews: parts.views,
     authenticator: new Authenticate(stores.apiKeys),
     keyUses: new KeyUses(stores.apiKeys),

@@ -5,7 +5,7 @@ import { sightings } from './migrations/0007-sightings.ts';
 import { hints } from './migrations/0008-hints.ts';
 import { references } from './migrations/0009-references.ts';
 import { corrections } from './migrations/0010-corrections.ts';
-import { batches } from './migrations/0011-batches.ts';
+import { groups } from './migrations/0011-batches.ts';
 import { webhooksOfAccounts } from './migrations/0012-webhooks-of-accounts.ts';
 import type {} from './tables.ts';
 
@@ -17,7 +17,7 @@ export const CORE_MIGRATIONS: MigrationSeries = {
     '0008-hints': hints(dialect),
     '0009-references': references(dialect),
     '0010-corrections': corrections(dialect),
-    '0011-batches': batches(dialect),
+    '0011-batches': groups(dialect),
     '0012-webhooks-of-accounts': webhooksOfAccounts(dialect),
   }),
   folded: [

@@ -50,7 +50,6 @@ import { Sweeper } from './retention/sweep.ts';
 import type { CallbackSecrets } from './secrets/secret-box.ts';
 import { requireSameSecretsKey } from './secrets/secrets-key.ts';
 import type { Stores } from './stores.ts';
-import { runBatches } from './submission/run-batches.ts';
 import { webhookDelivery } from './webhooks/send-webhooks.ts';
 
 export interface ControlPlane {
@@ -257,18 +256,8 @@ function composeBackground(
     store: stores.sightings,
     onFailed: err => log.warn({ err }, 'what is seen of the nodes was not noted'),
   });
-  const { jobsInFlightMax } = config;
-  const { batches: progress, jobs } = stores;
-  const batches = runBatches({ batches: progress, jobs, events, log, jobsInFlightMax });
-  events.onBatchSubmitted(() => batches.wake());
   const sweeper = composeSweeper(base, losses, plugged);
-  const loops = [
-    ...plugged.flatMap(({ loops = [] }) => loops),
-    sweeper,
-    clockLooks,
-    sightings,
-    batches,
-  ];
+  const loops = [...plugged.flatMap(({ loops = [] }) => loops), sweeper, clockLooks, sightings];
   return {
     delivery,
     clockWatch,

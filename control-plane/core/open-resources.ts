@@ -16,7 +16,7 @@ import type { Logger } from 'pino';
 import type { Config } from './config.ts';
 import { LEASE_TIMING } from './jobs/lease-rules.ts';
 import type { ControlMetrics } from './metrics/control-metrics.ts';
-import { type About, migrationsOf } from './package.ts';
+import { type About, migrationsOf, stepsOf } from './package.ts';
 import type { JobEvents } from './results/job-events.ts';
 import { JobViews } from './results/job-view.ts';
 import { ResultTokens } from './results/result-tokens.ts';
@@ -25,7 +25,7 @@ import { loadOrCreateSecretsKey } from './secrets/secrets-key.ts';
 import { createStores } from './stores.ts';
 import type { JobCompletionOptions } from './transactions/job-completion.ts';
 import type { SettledObserver, SettledStep } from './transactions/settled-steps.ts';
-import { renderBatchBody, renderOutboxBody } from './webhooks/send-webhooks.ts';
+import { renderOutboxBody } from './webhooks/send-webhooks.ts';
 
 export const TIMING = { jobs: LEASE_TIMING, nodes: NODE_TIMING };
 
@@ -62,13 +62,11 @@ export async function openResources(
     const ends: JobCompletionOptions = {
       renderOutboxBody: job =>
         secrets.sealText(renderOutboxBody(views, job), notificationBody(job.id)),
-      renderBatchBody: batch =>
-        secrets.sealText(renderBatchBody(views, batch), notificationBody(batch.id)),
       settled: settledOf(config),
       ...(observer && { observer }),
       webhookFirstWaitMs: config.webhookScheduleMs[0],
     };
-    const stores = createStores(database, ends);
+    const stores = createStores(database, ends, stepsOf(config.packages.map(({ use }) => use)));
     const opened = { blobs, direct, database, stores, secretsKey, secrets, resultTokens, views };
     return { tls, databaseEnds, ...opened };
   } catch (error) {

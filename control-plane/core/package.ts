@@ -16,17 +16,21 @@ import type { AddCommands } from './cli/context.ts';
 import type { CallbackAddressCheck } from './fetching/callback-check.ts';
 import type { AppServices, OperatorServices } from './http/app-services.ts';
 import type { HttpInterface } from './http/public-app.ts';
+import type { KeyRevokedStep } from './keys/change-api-keys.ts';
 import type { KeyUses } from './keys/key-uses.ts';
 import type { ManageKeys } from './keys/manage-keys.ts';
+import type { LedgerAuditPart } from './ledger/ledger-comparisons.ts';
 import { CORE_MIGRATIONS } from './migrations.ts';
+import type { JobEvents } from './results/job-events.ts';
 import type { WaitForJob } from './results/wait-for-job.ts';
 import type { Removal } from './retention/removal-steps.ts';
 import type { CallbackSecrets } from './secrets/secret-box.ts';
 import type { CoreSettings } from './settings.ts';
-import type { Stores } from './stores.ts';
+import type { PackageSteps, Stores } from './stores.ts';
 import type { ImageUploads } from './submission/image-uploads.ts';
 import type { SubmitMatting } from './submission/submit-matting.ts';
 import type { SettledStep } from './transactions/settled-steps.ts';
+import type { SubmissionStep } from './transactions/submission-steps.ts';
 import type { DeliveryParts } from './webhooks/deliver-messages.ts';
 
 export interface Package<Settings = unknown> {
@@ -35,6 +39,9 @@ export interface Package<Settings = unknown> {
   readonly migrations?: MigrationSeries;
   /** The package takes these steps in the transaction that ends a job, in this order. */
   readonly settled?: readonly SettledStep[];
+  readonly submission?: SubmissionStep;
+  readonly keyRevoked?: KeyRevokedStep;
+  readonly ledgerAudit?: LedgerAuditPart;
   readonly storageKind?: StorageKind;
   /** Undefined: the storage signs nothing. */
   openDirect?(blobs: BlobStore, log: Logger): Promise<DirectAttempts | undefined>;
@@ -75,6 +82,8 @@ export interface Core {
 
 /** Packages read these rows. What claims, ends and charges jobs stays in the core. */
 export interface CoreStores {
+  /** For jobs that a package makes. */
+  readonly groups: Stores['groups'];
   readonly accounts: Pick<Stores['accounts'], 'findByNameOrId'>;
   readonly apiKeys: Pick<Stores['apiKeys'], 'find' | 'list' | 'listExpiring' | 'listNewest'>;
   readonly audit: Pick<Stores['audit'], 'list'>;
@@ -92,8 +101,8 @@ export interface CoreServices
   extends Pick<
     AppServices,
     | 'authenticator'
-    | 'batches'
     | 'jobViews'
+    | 'manyJobs'
     | 'models'
     | 'rateLimits'
     | 'readAccount'
@@ -103,13 +112,15 @@ export interface CoreServices
   > {
   readonly blobs: Pick<BlobStore, 'openRead' | 'remove'>;
   readonly callbackAddresses: Pick<CallbackAddressCheck, 'require'>;
+  /** What a package ends, and tells of, is seen at once in this replica. */
+  readonly events: Pick<JobEvents, 'jobFinal' | 'notificationDue'>;
   readonly keyUses: Pick<KeyUses, 'note'>;
   readonly manageKeys: ManageKeys;
   readonly submitMatting: Pick<
     SubmitMatting,
     'submit' | 'submitCorrection' | 'submitKeyless' | 'findMade'
   >;
-  readonly uploads: Pick<ImageUploads, 'beginBoth'>;
+  readonly uploads: Pick<ImageUploads, 'beginBoth' | 'beginTexts'>;
   readonly waitForJob: Pick<WaitForJob, 'wait'>;
 }
 
@@ -135,6 +146,14 @@ export interface ConfiguredPackage {
 /** The core's and the packages', in the order in which they run. */
 export function migrationsOf(packages: readonly Package[]): MigrationSeries[] {
   return [CORE_MIGRATIONS, ...packages.flatMap(({ migrations }) => migrations ?? [])];
+}
+
+export function stepsOf(packages: readonly Package[]): PackageSteps {
+  return {
+    submission: packages.flatMap(({ submission }) => submission ?? []),
+    keyRevoked: packages.flatMap(({ keyRevoked }) => keyRevoked ?? []),
+    ledgerAudit: packages.flatMap(({ ledgerAudit }) => ledgerAudit ?? []),
+  };
 }
 
 export function storageKindsOf(packages: readonly Package[]): StorageKind[] {

@@ -15,7 +15,7 @@ ava('the core’s commands work without packages', async t => {
   const help = await run(env, '--help');
   t.deepEqual(
     [...help.text.matchAll(/^ {2}([a-z]+)/gm)].map(([, name]) => name),
-    ['migrate', 'bootstrap', 'accounts', 'keys', 'credits', 'jobs', 'batches', 'nodes', 'webhooks'],
+    ['migrate', 'bootstrap', 'accounts', 'keys', 'credits', 'jobs', 'nodes', 'webhooks'],
   );
   const bootstrap = ['bootstrap', '--account', 'shop', '--credits', '5', '--json'];
   t.is((await run(env, ...bootstrap, '--owner', 'ann@shop.example')).code, 64);
@@ -23,8 +23,5 @@ ava('the core’s commands work without packages', async t => {
   t.is(made.code, 0, made.text);
   t.deepEqual(Object.keys(JSON.parse(made.text)), ['created', 'account_id', 'api_key']);
   t.regex((await run(env, 'accounts', 'list')).text, /^shop +5 /m);
-  const unknown = await run(env, 'batches', 'cancel', '00000000-0000-4000-8000-000000000000');
-  t.is(unknown.code, 1);
-  t.regex(unknown.text, /no batch/);
   t.is((await run(env, 'credits', 'check')).code, 0);
 });

@@ -10,7 +10,6 @@ import { StorageConfigError } from '@matting/storage/open-storage.ts';
 import { Command, CommanderError } from 'commander';
 import { addAccountCommands, addBootstrapCommand } from './cli/account-commands.ts';
 import { wholeNumber } from './cli/arguments.ts';
-import { addBatchCommands } from './cli/batch-commands.ts';
 import { type AddCommands, CliContext, type CliOutput, CommandError } from './cli/context.ts';
 import { addCreditCommands } from './cli/credit-commands.ts';
 import { addJobCommands } from './cli/job-commands.ts';
@@ -18,7 +17,7 @@ import { addKeyCommands } from './cli/key-commands.ts';
 import { addNodeCommands } from './cli/node-commands.ts';
 import { addWebhookCommands } from './cli/webhook-commands.ts';
 import { loadConfig } from './config.ts';
-import { migrationsOf, type Package, secretsOf, storageKindsOf } from './package.ts';
+import { migrationsOf, type Package, secretsOf, stepsOf, storageKindsOf } from './package.ts';
 import { SecretsKeyError } from './secrets/secrets-key.ts';
 
 const CORE_COMMANDS: readonly AddCommands[] = [
@@ -28,7 +27,6 @@ const CORE_COMMANDS: readonly AddCommands[] = [
   addKeyCommands,
   addCreditCommands,
   addJobCommands,
-  addBatchCommands,
   addNodeCommands,
   addWebhookCommands,
 ];
@@ -59,6 +57,7 @@ export async function runCommand(
   const context = new CliContext(output, environment, {
     storageKinds: storageKindsOf(packages),
     migrations: migrationsOf(packages),
+    steps: stepsOf(packages),
     loadConfig: env => {
       const config = loadConfig(env, packages);
       return { ...config, secrets: secretsOf(config.packages) };

@@ -9,12 +9,12 @@ import { createNodeStore } from '@matting/nodes/node-store.ts';
 import { createSightingStore } from '@matting/nodes/sighting-store.ts';
 import { createAccountStore, insertAccount, requireName } from './accounts/account-store.ts';
 import { createAuditStore } from './accounts/audit.ts';
-import { batchReading } from './jobs/batch.ts';
+import { groupReading, type JobGroups, jobGroups } from './groups/job-groups.ts';
 import { createJobStore } from './jobs/job-store.ts';
 import { createApiKeyStore } from './keys/api-key-store.ts';
 import { createApiKeyToken } from './keys/api-key-token.ts';
-import { batchCancellation } from './keys/cancel-batches.ts';
-import { insertApiKey } from './keys/change-api-keys.ts';
+import { insertApiKey, type KeyRevokedStep } from './keys/change-api-keys.ts';
+import type { LedgerAuditPart } from './ledger/ledger-comparisons.ts';
 import { createLedgerStore } from './ledger/ledger-store.ts';
 import { enterOperatorEntry } from './ledger/ledger-writer.ts';
 import { createRateQuotaStore } from './rates/rate-limits.ts';
@@ -22,8 +22,6 @@ import { createLostResultStore } from './results/lost-result-store.ts';
 import { createSweepStore } from './retention/sweep-store.ts';
 import { type UnsettledJobs, unsettledJobs } from './retention/unsettled-jobs.ts';
 import { createSecretsCanaryStore } from './secrets/secrets-key.ts';
-import { type BatchProgress, batchProgress } from './transactions/batch-progress.ts';
-import { batchSubmission } from './transactions/batch-submission.ts';
 import {
   type JobCompletion,
   type JobCompletionOptions,
@@ -31,6 +29,7 @@ import {
 } from './transactions/job-completion.ts';
 import { type JobDeletion, jobDeletion } from './transactions/job-deletion.ts';
 import { jobSubmission } from './transactions/job-submission.ts';
+import type { SubmissionStep } from './transactions/submission-steps.ts';
 import { createOutboxStore } from './webhooks/outbox-store.ts';
 
 /** Each statement proves a right of the database's user and matches no row. */
@@ -41,40 +40,57 @@ const PROOFS = {
   DELETE: 'delete from sweeps where 1 = 0',
 };
 
+/** Packages take part in what these stores do. */
+export interface PackageSteps {
+  readonly submission: readonly SubmissionStep[];
+  readonly keyRevoked: readonly KeyRevokedStep[];
+  readonly ledgerAudit: readonly LedgerAuditPart[];
+}
+
+const NO_STEPS: PackageSteps = { submission: [], keyRevoked: [], ledgerAudit: [] };
+
 /** Commands, checks and backups work on these: they end no job. */
 export type StoresWithoutEnds = ReturnType<typeof storesWithoutEnds>;
 
-export type Stores = Omit<StoresWithoutEnds, 'jobs' | 'batches'> & {
-  readonly batches: StoresWithoutEnds['batches'] & BatchProgress;
+export type Stores = Omit<StoresWithoutEnds, 'groups' | 'jobs'> & {
+  readonly groups: JobGroups;
   readonly jobs: StoresWithoutEnds['jobs'] & JobCompletion & JobDeletion;
   readonly unsettled: UnsettledJobs;
 };
 
 /** Creates the stores on a database that is open and current. `close` closes it. */
-export function createStores(database: Database, ends: JobCompletionOptions): Stores;
-export function createStores(database: Database): StoresWithoutEnds;
-export function createStores(database: Database, ends?: JobCompletionOptions): StoresWithoutEnds {
-  const stores = storesWithoutEnds(database);
+export function createStores(
+  database: Database,
+  ends: JobCompletionOptions,
+  steps?: PackageSteps,
+): Stores;
+export function createStores(
+  database: Database,
+  ends?: undefined,
+  steps?: PackageSteps,
+): StoresWithoutEnds;
+export function createStores(
+  database: Database,
+  ends?: JobCompletionOptions,
+  steps: PackageSteps = NO_STEPS,
+): StoresWithoutEnds {
+  const stores = storesWithoutEnds(database, steps);
   if (ends === undefined) return stores;
   const endings = { ...jobCompletion(database, ends), ...jobDeletion(database, ends) };
   const jobs = { ...stores.jobs, ...endings };
-  const batches = { ...stores.batches, ...batchProgress(database, ends) };
-  const whole: Stores = { ...stores, jobs, batches, unsettled: unsettledJobs(database, ends) };
+  const groups = { ...stores.groups, ...jobGroups(database, ends) };
+  const whole: Stores = { ...stores, jobs, groups, unsettled: unsettledJobs(database, ends) };
   return whole;
 }
 
-function storesWithoutEnds(database: Database) {
+function storesWithoutEnds(database: Database, steps: PackageSteps) {
   return {
     accounts: createAccountStore(database),
-    apiKeys: createApiKeyStore(database),
+    apiKeys: createApiKeyStore(database, steps.keyRevoked),
     audit: createAuditStore(database),
-    jobs: { ...createJobStore(database), ...jobSubmission(database) },
-    batches: {
-      ...batchReading(database),
-      ...batchSubmission(database),
-      ...batchCancellation(database),
-    },
-    ledger: createLedgerStore(database),
+    jobs: { ...createJobStore(database), ...jobSubmission(database, steps.submission) },
+    groups: groupReading(database),
+    ledger: createLedgerStore(database, steps.ledgerAudit),
     lostResults: createLostResultStore(database),
     nodes: createNodeStore(database),
     outbox: createOutboxStore(database),

@@ -19,7 +19,7 @@ interface AccountsTable {
   reserved: number;
   /** Open jobs that correct others: they have no credit, and are in flight (docs/adr/0052). */
   open_corrections: Generated<number>;
-  /** Credits of `reserved` that items of batches hold which are no jobs yet. */
+  /** Credits of `reserved` that are held for jobs to come (core/groups/job-groups.ts). */
   batch_waiting: Generated<number>;
   /** A transaction took the row so often and changed nothing else; on some engines alone. */
   turns: Generated<number>;
@@ -189,47 +189,11 @@ export interface JobsTable {
   kept_matte: string | null;
   /** So many corrections were made of this job and of its corrections. */
   corrections: Generated<number>;
-  /** The batch of which it is an item, from 0; null: none. */
+  /** The group that it is of, and its position there, from 0; null: of none. */
   batch_id: string | null;
   batch_item: number | null;
   /** W3C Trace Context of its submission; null: it was not traced. */
   trace_context: string | null;
-}
-
-/** A batch of images: core/jobs/batch.ts. */
-interface BatchesTable {
-  id: string;
-  account_id: string;
-  api_key_id: string;
-  idempotency_key_hash: string;
-  fingerprint: string;
-  /** JSON: what its items have in common (`JobTemplate` in core/transactions/job-submission.ts). */
-  request: string;
-  items: number;
-  /** The items before it have become jobs. */
-  next_item: number;
-  created_at: number;
-  /** Equal to created_at until it is finished: the loop's index. */
-  open_at: number | null;
-  cancelled_at: number | null;
-  finished_at: number | null;
-  /** The count of its key's cap that all its items are in; null: none. */
-  cap_window_start: number | null;
-  callback_url: string | null;
-  /** Encrypted; moves to the outbox when the batch is finished. */
-  callback_secret: Uint8Array | null;
-  callback_secret_key_id: string | null;
-}
-
-interface BatchItemsTable {
-  batch_id: string;
-  item: number;
-  /** The job that the item becomes, or is. */
-  job_id: string;
-  account_id: string;
-  /** Set until the item is a job. */
-  image_url: string | null;
-  reference: string | null;
 }
 
 /** A row a result whose file was gone while its link was good (core/results/lost-result-store.ts). */
@@ -349,8 +313,6 @@ declare module '@matting/database/database.ts' {
     ledger_entries: LedgerEntriesTable;
     ledger_audits: LedgerAuditsTable;
     jobs: JobsTable;
-    batches: BatchesTable;
-    batch_items: BatchItemsTable;
     lost_results: LostResultsTable;
     unsettled_jobs: UnsettledJobsTable;
     outbox: OutboxTable;

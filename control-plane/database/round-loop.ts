@@ -22,7 +22,7 @@ const WAKE_MIN_MS = 5;
  */
 // biome-ignore format: a table
 const TRANSITIONS = {
-  new:           { start: 'running', stop: 'stopped' },
+  new:           { start: 'running', wake: 'new', stop: 'stopped' },
   resting:       { wake: 'running', fault: 'backing-off', stop: 'stopped' },
   running:       { wake: 'outdated', ended: 'resting', failed: 'backing-off', fault: 'failing', stop: 'stopping' },
   outdated:      { wake: 'outdated', ended: 'running', failed: 'backing-off', fault: 'failing', stop: 'stopping' },

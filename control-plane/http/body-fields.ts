@@ -1,5 +1,5 @@
 /** Fields of a body or a query: how many there may be, their names in refusals, their texts. */
-import { ContractError } from '@matting/proto/contract/errors.ts';
+import { ContractError, invalidParameter } from '@matting/proto/contract/errors.ts';
 
 /**
  * Fields of a body or a query: more than any interface of this service has. Unknown and empty
@@ -87,6 +87,25 @@ function decoded(text: string, field?: string): string {
     const detail = 'The query is not percent-encoded UTF-8. Write a percent sign as %25.';
     throw malformed(detail, shown, 'is not percent-encoded UTF-8', cause);
   }
+}
+
+/** @throws ContractError INVALID_REQUEST: unknown or given twice */
+export function queryOf(target: string, known: readonly string[]): ReadonlyMap<string, string> {
+  const given = new Map<string, string>();
+  for (const { name, text } of parametersOf(target)) {
+    if (!known.includes(name)) throw unknownField(name);
+    if (given.has(name)) throw givenTwice(name);
+    given.set(name, text);
+  }
+  return given;
+}
+
+/** @throws ContractError INVALID_PARAMETER */
+export function requireLimit(text: string | undefined, max: number): number | undefined {
+  if (text === undefined) return undefined;
+  const limit = /^\d{1,4}$/.test(text) ? Number(text) : 0;
+  if (limit >= 1 && limit <= max) return limit;
+  throw invalidParameter('limit', `must be a whole number from 1 to ${max}`);
 }
 
 /** A string longer than every rule allows: its text was dropped. */

@@ -9,8 +9,8 @@ import { mailBody } from '@matting/core/secrets/secret-box.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { ManageAlerts, registerSettingsRoutes } from './alerts/settings-pages.ts';
 import { AccountJobs } from './jobs/account-jobs.ts';
-import { registerBatchesRoute } from './jobs/batch-pages.ts';
 import { registerJobsRoutes } from './jobs/job-pages.ts';
+import { type AccountPage, registerPluggedPages } from './jobs/plugged-pages.ts';
 import { registerWebhooksRoute } from './jobs/webhook-pages.ts';
 import { registerKeyRoutes } from './keys/key-pages.ts';
 import type { OnWithheld } from './mails/owners-mails.ts';
@@ -51,7 +51,6 @@ type AccountAreaServices = Parameters<typeof registerSignInRoutes>[1] &
   Parameters<typeof registerPeopleRoutes>[1] &
   Parameters<typeof registerAuditRoute>[1] &
   Parameters<typeof registerJobsRoutes>[1] &
-  Parameters<typeof registerBatchesRoute>[1] &
   Parameters<typeof registerPlaygroundRoutes>[1] &
   Parameters<typeof registerKeyRoutes>[1] & {
     readonly overview: Overview;
@@ -78,7 +77,8 @@ type AreaSettings = NonNullable<PortalSettings['accountArea']>;
 
 export interface AccountArea {
   readonly services: AccountAreaServices;
-  register(app: FastifyInstance): void;
+  /** @param pages those of other packages */
+  register(app: FastifyInstance, pages: readonly AccountPage[]): void;
   /** Answers errors with a page if a browser sent the request. */
   readonly errorWriterOf: NonNullable<HttpInterface['errorWriterOf']>;
 }
@@ -90,7 +90,8 @@ export function openAccountArea(parts: AccountAreaParts, settings: AreaSettings)
   const { brand } = parts;
   return {
     services,
-    register: app => registerAccountArea(app, services, { baseUrl, canSignIn, brand }),
+    register: (app, pages) =>
+      registerAccountArea(app, services, { baseUrl, canSignIn, brand, pages }),
     errorWriterOf(request, path) {
       if (!wantsPage(request, path)) return undefined;
       noteBrand(request, brand);
@@ -115,7 +116,6 @@ function accountAreaServices(parts: AccountAreaParts, area: AreaSettings): Accou
     onWithheld,
   };
   return {
-    batches: core.services.batches,
     ...{ readUsage, resultDownload, resultReaders, models, fleet: core.fleet },
     orders: new Orders(stores.orders, priceList, paymentInstructions),
     /** People read and change these with no rule besides the store's own. */
@@ -174,9 +174,14 @@ function providerOf(
 function registerAccountArea(
   app: FastifyInstance,
   services: AccountAreaServices,
-  options: { readonly baseUrl: string; readonly canSignIn: boolean; readonly brand: Brand },
+  options: {
+    readonly baseUrl: string;
+    readonly canSignIn: boolean;
+    readonly brand: Brand;
+    readonly pages: readonly AccountPage[];
+  },
 ): void {
-  const { baseUrl, brand } = options;
+  const { baseUrl, brand, pages } = options;
   app.register(
     async account => {
       await account.register(cookie);
@@ -190,8 +195,8 @@ function registerAccountArea(
       registerCreditRoutes(account, services);
       registerPackageRoutes(account, services);
       registerOrderRoutes(account, services.orders);
-      registerJobsRoutes(account, services, baseUrl);
-      registerBatchesRoute(account, services);
+      registerJobsRoutes(account, services, { baseUrl, pages });
+      registerPluggedPages(account, pages);
       registerWebhooksRoute(account, services.accountJobs);
       registerPlaygroundRoutes(account, services, baseUrl);
       registerKeyRoutes(account, services, baseUrl);

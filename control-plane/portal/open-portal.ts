@@ -66,10 +66,10 @@ export async function openPortal(
     receivePayment,
     accountArea,
     httpInterface: {
-      register(app, { checks, document }) {
+      register(app, { checks, document, accountPages }) {
         registerDocuments(app, document, { hasAccountArea, brand });
         registerAccountReads(app, { readUsage, readPackages }, checks);
-        accountArea?.register(app);
+        accountArea?.register(app, accountPages);
         if (receivePayment !== undefined) registerPaymentRoutes(app, receivePayment);
       },
       errorWriterOf: accountArea?.errorWriterOf ?? (() => undefined),

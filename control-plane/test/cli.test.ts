@@ -13,7 +13,6 @@ import {
   fundedAccount,
   HOUR_MS,
   IMAGE_FAULT,
-  newBatch,
   newJob,
   running,
   runningOf,
@@ -240,26 +239,6 @@ onStores(
       t.is((await succeed(...list)).trim().split('\n').length, 1, 'a head alone');
       t.regex(await succeed(...list, '--state', 'failed'), /PROCESSING_FAILED/);
       await refuse(/no account/, 1, 'jobs', 'list', '--account', 'nobody');
-    });
-
-    test('cancels a batch, once, and says what is left of it', async t => {
-      const accountId = await fundedAccount(stores, 2);
-      const { key } = await stores.apiKeys.create(accountId, 'a key');
-      const batch = newBatch({ accountId, apiKeyId: key.id }, 2);
-      await stores.batches.submitBatch(batch);
-      t.regex(await succeed('batches', 'cancel', batch.id), /2 images/);
-      const again = await succeed('batches', 'cancel', batch.id.toUpperCase(), '--json');
-      const { cancelled_at, created_at, ...view } = JSON.parse(again);
-      t.true(cancelled_at >= created_at);
-      const counts = { waiting: 2, queued: 0, processing: 0, succeeded: 0, failed: 0, expired: 0 };
-      const of = { batch_id: batch.id, account_id: accountId, key: key.prefix };
-      t.deepEqual(view, { ...of, status: 'cancelled', finished_at: null, counts });
-      const log = await stores.audit.list(accountId, { limit: 9 });
-      t.deepEqual(
-        log.map(({ action, subject, actorKind }) => [action, subject, actorKind]),
-        [['batch.cancelled', batch.id, 'operator']],
-      );
-      await refuse(/no batch/, 1, 'batches', 'cancel', 'x');
     });
 
     test('shows jobs and drains nodes', async t => {

@@ -1,4 +1,4 @@
-/** The migrations of all packages. Needs: mcp, portal. */
+/** The migrations of all packages. Needs: batches, mcp, portal. */
 import path from 'node:path';
 import { createStores } from '@matting/core/stores.ts';
 import { migrationsOf } from '@matting/core/test/internals.ts';
@@ -20,7 +20,7 @@ import { series as SERIES } from './fixtures.ts';
 
 const test = ava.serial;
 
-const PACKAGE_NAMES = ['mcp', 'portal'].flatMap(name =>
+const PACKAGE_NAMES = ['batches', 'mcp', 'portal'].flatMap(name =>
   migrationNames(path.resolve(import.meta.dirname, `../${name}/migrations`), `${name}/`),
 );
 const PORTAL_TABLES = ['orders', 'usage_days', 'users'];

@@ -1,6 +1,6 @@
 /**
  * Tests who may call each route of the public port, by a table of its own: no line of it comes from
- * the service. The account area has its table beside its tests. Needs: removebg,
+ * the service. The account area has its table beside its tests. Needs: batches, removebg,
  * photoroom, rembg, mcp, portal.
  */
 import { randomUUID } from 'node:crypto';

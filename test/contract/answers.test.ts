@@ -1,8 +1,9 @@
-/** Real answers and the document. Needs: object-storage, removebg, portal. */
+/** Real answers and the document. Needs: batches, object-storage, removebg, portal. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import ava, { type ExecutionContext } from 'ava';
 import sinon from 'sinon';
+import { withBatches } from '../../control-plane/batches/test/fixtures.ts';
 import { BASE_URL, imageBody, pngHeader } from '../../control-plane/core/test/support/test-app.ts';
 import { portalOf } from '../../control-plane/portal/test/portal-app.ts';
 import { openTestApp, useTestApp } from '../../control-plane/test/app.ts';
@@ -442,8 +443,9 @@ test('batches, and what each of their operations may refuse', async t => {
   const paged = await ask(t, { method: 'GET', url: `${one}/results?limit=1` }, 200);
   t.regex(String(paged.headers.link), /rel="next"/);
   // The items become jobs, which are cancelled: the batch is over.
-  while ((await app.stores.batches.enterItems(id, app.accountId, 1000)) > 0);
-  await app.stores.batches.finishBatch(id);
+  const { batches } = withBatches(app.database, app.stores);
+  while ((await batches.enterItems(id, app.accountId, 1000)) > 0);
+  await batches.finishBatch(id);
   await post(t, url, { items }, 200, undefined, key);
 });
 
@@ -507,14 +509,15 @@ for (const [fault, status, code] of [
     await ask(t, { method: 'GET', url: `${ASYNC}/${jobId}` }, status, code);
     fail(app.stores.jobs, 'listOfKey');
     await ask(t, { method: 'GET', url: ASYNC }, status, code);
-    const batch = `/v1/matting/batches/${randomUUID()}`;
-    fail(app.stores.batches, 'findForKey');
+    const body = { items: [{ image_url: 'https://example.com/1.jpg' }] };
+    const { batch_id: id } = (await app.post('/v1/matting/batches', body)).json();
+    const batch = `/v1/matting/batches/${id}`;
+    fail(app.stores.groups, 'counts');
     for (const path of [batch, `${batch}/results`]) {
       await ask(t, { method: 'GET', url: path }, status, code);
     }
     await ask(t, { method: 'DELETE', url: batch }, status, code);
-    fail(services.submitBatch, 'submit');
-    const body = { items: [{ image_url: 'https://example.com/1.jpg' }] };
+    fail(services.manyJobs, 'requireFreeKey');
     await ask(t, { method: 'POST', url: '/v1/matting/batches', body }, status, code);
     fail(services.deleteJob, 'delete');
     await ask(t, { method: 'DELETE', url: `${ASYNC}/${jobId}` }, status, code);

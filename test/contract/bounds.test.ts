@@ -1,8 +1,8 @@
-/** Each bound of a request at its maximum, through real ports, to a node whose engine is a fake. Needs: mcp. */
+/** Each bound of a request at its maximum, through real ports, to a node whose engine is a fake. Needs: batches, mcp. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import ava, { type ExecutionContext } from 'ava';
-import { BATCH_ITEMS_MAX } from '../../control-plane/core/jobs/batch.ts';
+import { BATCH_ITEMS_MAX } from '../../control-plane/batches/batch.ts';
 import { until } from '../../control-plane/core/test/harness.ts';
 import { Receiver } from '../../control-plane/core/test/receiver.ts';
 import type { Caller } from '../../control-plane/core/test/support/replicas.ts';

@@ -1,6 +1,6 @@
 /**
  * Every command in an empty folder: one that reads or changes what is there makes nothing, and
- * fails where it needs what is not there. Needs: operations, portal.
+ * fails where it needs what is not there. Needs: batches, operations, portal.
  */
 
 import { spawn } from 'node:child_process';

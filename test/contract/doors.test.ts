@@ -2,7 +2,7 @@
  * Walks every way to submit an image by the table of ARCHITECTURE.md. A request begins with
  * everything wrong that its door checks. Each answer must name the first check of the table that
  * still fails, and the next request passes it. Once the job exists, the same request must find it
- * again, whatever refuses a new one. Needs: removebg, photoroom, rembg, mcp, portal.
+ * again, whatever refuses a new one. Needs: batches, removebg, photoroom, rembg, mcp, portal.
  */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';

@@ -1,4 +1,4 @@
-/** The OpenAPI document by itself. Needs: removebg, portal. */
+/** The OpenAPI document by itself. Needs: batches, removebg, portal. */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';

@@ -82,11 +82,11 @@ rotateApiKey | ref( | within an overlap ends the oldest secret, and keeps the tw
 rotateApiKey | at once ends the old secret here and now, and says when
   - nowPlusMs(database.nowMs, by.overlapMs)
   + nowPlusMs(database.nowMs, by.overlapMs + 60_000)
-control-plane/core/keys/cancel-batches.ts by control-plane/core/transactions/batches.test.ts: a batch on sqlite
+control-plane/batches/cancel-batches.ts by control-plane/batches/transactions.test.ts: a batch on sqlite
 cancelOpenBatches | if (cancelled | is cancelled by somebody of its account alone, who is in the log once
 cancelBatchBy | !== (accountId | is cancelled by somebody of its account alone, who is in the log once
-control-plane/core/keys/change-api-keys.ts by control-plane/core/transactions/batches.test.ts: a batch on sqlite
-revokeApiKey | await cancelOpenBatches | is cancelled with its key, and jobs that a node began end as usual
+control-plane/core/keys/change-api-keys.ts by control-plane/batches/transactions.test.ts: a batch on sqlite
+revokeApiKey | await step( | is cancelled with its key, and jobs that a node began end as usual
 control-plane/core/keys/key-caps.ts by control-plane/core/keys/accounts.test.ts: policies of keys on sqlite
 countForCap | cap_used: | a cap is kept to the credit by submissions that race at two replicas
 giveBackToCap | where('cap_window_start' | a job of an earlier period gives nothing back to the cap of this one
@@ -107,9 +107,9 @@ listExpiringKeys | || expiresAtMs | are not sent for keys that expire later or n
 control-plane/core/keys/read-api-keys.ts by control-plane/core/keys/manage-keys.test.ts
 findApiKey | === undefined || | another account › sees none of it, and changes none of it
 control-plane/core/ledger/ledger-comparisons.ts by control-plane/core/ledger/ledger-audit.test.ts
-ENTRY_IS_SOUND | the ledger's audit on sqlite › names accounts that only entries have, and counts faults beyond its list
-ENTRY_IS_SOUND | is null then 1 | the ledger's audit on sqlite › both audits find a missing, an extra and a changed entry
-ENTRY_IS_SOUND | <> ledger_entries | the ledger's audit on sqlite › both audits find another account's job, and a playground job with an entry
+entryIsSound | the ledger's audit on sqlite › names accounts that only entries have, and counts faults beyond its list
+entryIsSound | is null then 1 | the ledger's audit on sqlite › both audits find a missing, an extra and a changed entry
+entryIsSound | <> ledger_entries | the ledger's audit on sqlite › both audits find another account's job, and a playground job with an entry
 readWrongJobs | isNot | the ledger's audit on sqlite › the audit of all accounts finds a final job without entries
 control-plane/core/ledger/ledger-lines.ts by control-plane/core/ledger/ledger-lines.test.ts: lines of a ledger on sqlite
 readLines | ?? 0 | are each the one before it and what it moved, on pages of any size
@@ -256,29 +256,30 @@ control-plane/core/transactions/family-deletion.ts by control-plane/core/transac
 endFamily | || corrects | deletion of a correction takes its matte, and fails those that begin with it
 control-plane/core/submission/pictures.ts by control-plane/core/submission/corrections.test.ts
 removePictures | === undefined | a correction that is refused leaves the files of the first
-control-plane/core/jobs/batch.ts by control-plane/core/http/batches.test.ts
+control-plane/batches/batch.ts by control-plane/batches/batches.test.ts
 findForKey | a batch from its submission to its end, by pages of its results
   - { id, api_key_id: apiKeyId }
   + { id }
-control-plane/core/submission/submit-batch.ts by control-plane/core/http/batches.test.ts
-existing | !== fingerprint | a batch from its submission to its end, by pages of its results
-control-plane/core/ledger/ledger-writer.ts by control-plane/core/transactions/batches.test.ts: a batch on sqlite
+control-plane/batches/submit-batch.ts by control-plane/batches/batches.test.ts
+joined | !== fingerprint | a batch from its submission to its end, by pages of its results
+control-plane/core/ledger/ledger-writer.ts by control-plane/batches/transactions.test.ts: a batch on sqlite
 RESERVE | gets on beside other requests of its account that never cease
   - .where(TAKEN, '<', reservedMax)
   + .where(IN_FLIGHT, '<', reservedMax)
 beginReserved | '-' | has a bounded number of open jobs, whoever enters them
-control-plane/core/transactions/batch-progress.ts by control-plane/core/transactions/batches.test.ts: a batch on sqlite
-roomFor | jobsInFlightMax - | takes what the bound of jobs in flight leaves, whoever enters or submits
-roomFor | BATCH_JOBS_OPEN_MAX - | has a bounded number of open jobs, whoever enters them
+control-plane/core/groups/job-groups.ts by control-plane/batches/transactions.test.ts: a batch on sqlite
+room | jobsInFlightMax - | takes what the bound of jobs in flight leaves, whoever enters or submits
+room | ofGroupsMax - | has a bounded number of open jobs, whoever enters them
+requireKey | if (key | and the revocation of its key, at once, leave no batch that goes on
+control-plane/batches/batch-progress.ts by control-plane/batches/transactions.test.ts: a batch on sqlite
 cancelBatch | that is cancelled ends the items that no node began, free of charge
   - .where('api_key_id', '=', apiKeyId)
 finishBatch | if (row.callback_url | ends once, when its last job has, with one notification of all its items
-control-plane/core/transactions/batch-submission.ts by control-plane/core/transactions/batches.test.ts: a batch on sqlite
-batchRefusalOf | if (job | is one for one key, and its key is no job’s
-batchRefusalOf | if (key | and the revocation of its key, at once, leave no batch that goes on
-batchRefusalOf | < OPEN_BATCHES_MAX | is refused beyond so many open ones of an account
-control-plane/core/transactions/job-submission.ts by control-plane/core/transactions/batches.test.ts: a batch on sqlite
-insertJob | batch !== undefined | and a job that race for one key are never both made
+control-plane/batches/batch-submission.ts by control-plane/batches/transactions.test.ts: a batch on sqlite
+insertBatch | if (jobId | is one for one key, and its key is no job’s
+requireFewOpen | >= OPEN_BATCHES_MAX | is refused beyond so many open ones of an account
+control-plane/core/transactions/job-submission.ts by control-plane/batches/transactions.test.ts: a batch on sqlite
+insertJob | isTaken(tx) | and a job that race for one key are never both made
 control-plane/core/transactions/settled-steps.ts by control-plane/core/jobs/settled.test.ts: a step of a job's end on sqlite
 #guarded | await tx.executeQuery(ROLLBACK | is left out alone if it throws
 run | < STEP_ENDS_MAX | is left out with all others once it has ended the transaction twice

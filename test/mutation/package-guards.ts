@@ -43,7 +43,7 @@ control-plane/http/json-fields.ts by control-plane/http/kept-bytes.test.ts
 control-plane/http/json-fields.ts by control-plane/removebg/removebg-body.test.ts: bounds
 #object | if (given | of endless unknown fields no more is read than what is refused
 #takeNested | if (! | of endless arrays in arrays no more is read than what is refused
-control-plane/http/json-fields.ts by control-plane/core/http/batch-bodies.test.ts
+control-plane/http/json-fields.ts by control-plane/batches/bodies.test.ts
 #items | === itemsMax | a batch is refused at its first item too many, and what follows is not read
 #items | the items of a batch are counted as they arrive, whatever is in them
   - this.#room.grow(ITEM_BYTES);

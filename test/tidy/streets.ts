@@ -16,7 +16,7 @@ export const STREETS: readonly Streets[] = [
       'migrations secrets rates',
       'jobs accounts ledger keys funding',
       'models fetching',
-      'results webhooks transactions',
+      'results webhooks transactions groups',
       'attempts dispatch submission',
       'retention settings.ts stores.ts',
       'operator http metrics cli',

@@ -13,7 +13,7 @@ import {
   requireSameSecretsKey,
 } from '../secrets/secrets-key.ts';
 import { type CoreSettings, loadDatabaseConfig, loadKeyConfig } from '../settings.ts';
-import { createStores, type StoresWithoutEnds } from '../stores.ts';
+import { createStores, type PackageSteps, type StoresWithoutEnds } from '../stores.ts';
 
 export class CommandError extends Error {
   constructor(detail: string, cause?: unknown) {
@@ -43,6 +43,8 @@ interface CliPackages {
   readonly storageKinds: readonly StorageKind[];
   /** The tables of these series are expected beside the core's. */
   readonly migrations: readonly MigrationSeries[];
+  /** They take part in what the stores do. */
+  readonly steps: PackageSteps;
   /** Reads every variable, as a start does. @throws ConfigError */
   readonly loadConfig: (env: Environment) => LookedAtConfig;
 }
@@ -104,7 +106,9 @@ export class CliContext {
       migrations: this.setsUp ? 'run' : 'require',
       packages: this.packages.migrations,
     });
-    return closing(database, () => work(createStores(database), database));
+    return closing(database, () =>
+      work(createStores(database, undefined, this.packages.steps), database),
+    );
   }
 
   /** Whatever its tables are. */

@@ -15,9 +15,8 @@ import type { JobViews } from '../results/job-view.ts';
 import type { ResultDownload, ResultReaders } from '../results/result-download.ts';
 import type { WaitForJob } from '../results/wait-for-job.ts';
 import type { DeleteJob } from '../retention/delete-job.ts';
-import type { Stores } from '../stores.ts';
 import type { ImageUploads } from '../submission/image-uploads.ts';
-import type { SubmitBatch } from '../submission/submit-batch.ts';
+import type { ManyJobs } from '../submission/many-jobs.ts';
 import type { SubmitMatting } from '../submission/submit-matting.ts';
 import type { Readiness } from './readiness.ts';
 
@@ -31,11 +30,7 @@ export interface AppServices {
   readonly readJob: (caller: Caller, jobId: string) => Promise<Job>;
   readonly listJobs: JobStore['listOfKey'];
   readonly deleteJob: Pick<DeleteJob, 'delete'>;
-  readonly submitBatch: Pick<SubmitBatch, 'submit'>;
-  readonly batches: Pick<
-    Stores['batches'],
-    'findForKey' | 'items' | 'cancelBatch' | 'cancelBatchBy' | 'listOf'
-  >;
+  readonly manyJobs: ManyJobs;
   readonly jobViews: JobViews;
   readonly resultDownload: ResultDownload;
   readonly resultReaders: ResultReaders;

@@ -1,7 +1,8 @@
 /**
  * Callers read these documents about the service without a key: the page of error codes and the
  * OpenAPI 3.1 document, each as a page for people too if a package renders them. The document is
- * openapi.json with the service's address and version, and with its short forms written out:
+ * openapi.json and the parts of packages, in the same form, with the service's address and version,
+ * and with its short forms written out:
  *
  * | in openapi.json                 | in the document                                             |
  * |---------------------------------|-------------------------------------------------------------|
@@ -43,11 +44,35 @@ const QUERY_FIELDS = [
 ].map(queryParameter);
 const QUERY_REFS = QUERY_FIELDS.map(([name]) => ({ $ref: `#/components/parameters/${name}` }));
 
+interface DocumentSources {
+  readonly baseUrl: string;
+  readonly version: string;
+  readonly openApi: readonly OpenApiPart[];
+}
+
+/** A package's part of the document, in the form of openapi.json: what it adds by the same names. */
+export type OpenApiPart = JsonObject & { readonly tags?: typeof source.tags };
+
+function isObject(value: unknown): value is JsonObject {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+function merged(one: JsonObject, other: JsonObject): JsonObject {
+  const entries = Object.entries(other).map(([name, value]) => {
+    const there = one[name];
+    return [name, isObject(there) && isObject(value) ? merged(there, value) : value];
+  });
+  return { ...one, ...Object.fromEntries(entries) };
+}
+
 /** @throws Error where openapi.json names a part, a header or a code that there is not */
-function openApiDocument(options: { baseUrl: string; version: string }) {
-  const { parts: _, ...document } = source;
-  const components = { ...source.components, headers: {} };
-  const expanded = expand({ ...document, components }) as typeof document;
+function openApiDocument({ openApi, ...options }: DocumentSources) {
+  const [first, ...others] = source.tags;
+  const tags = [first, ...openApi.flatMap(part => part.tags ?? []), ...others];
+  const whole = { ...openApi.reduce(merged, source), tags } as typeof source;
+  const { parts, ...document } = whole;
+  const components = { ...document.components, headers: {} };
+  const expanded = expand({ ...document, components }, { parts }) as typeof document;
   const text = JSON.stringify(expanded);
   const used = Object.entries(HEADERS).filter(([name]) => text.includes(`"${headerRef(name)}"`));
   const headers = Object.fromEntries(
@@ -61,20 +86,20 @@ function openApiDocument(options: { baseUrl: string; version: string }) {
   };
 }
 
-function expand(node: unknown): unknown {
+function expand(node: unknown, from: JsonObject): unknown {
   if (Array.isArray(node)) {
-    return node.flatMap(one => (one === 'queryFields' ? QUERY_REFS : [expand(one)]));
+    return node.flatMap(one => (one === 'queryFields' ? QUERY_REFS : [expand(one, from)]));
   }
   if (typeof node !== 'object' || node === null) return node;
   const { $ref, problems, headers } = node as JsonObject;
   const [, part] = PART.exec(String($ref)) ?? [];
-  if (part !== undefined) return expand(partAt(part));
+  if (part !== undefined) return expand(partAt(part, from), from);
   if (typeof problems === 'string') return problemResponse(namesIn(problems), namesIn(headers));
   const entries = Object.entries(node).flatMap(([name, value]) => {
     if (typeof value === 'string' && name === 'finishing') return finishingFields(value);
     if (name === 'queryFields') return QUERY_FIELDS;
     const isHeaders = name === 'headers' && typeof value === 'string';
-    return [[name, isHeaders ? headerRefs(namesIn(value)) : expand(value)]];
+    return [[name, isHeaders ? headerRefs(namesIn(value)) : expand(value, from)]];
   });
   return Object.fromEntries(entries);
 }
@@ -93,9 +118,9 @@ function queryParameter(name: string): [component: string, parameter: JsonObject
   return [`Picture${words}`, { name, in: 'query', required: false, description, schema: TEXT }];
 }
 
-function partAt(place: string): unknown {
+function partAt(place: string, from: JsonObject): unknown {
   const names = place.split('/');
-  const found = names.reduce<unknown>((node, name) => (node as JsonObject)?.[name], source);
+  const found = names.reduce<unknown>((node, name) => (node as JsonObject)?.[name], from);
   if (found === undefined) throw new Error(`openapi.json has no ${place}`);
   return found;
 }
@@ -210,11 +235,8 @@ function registerRoot(app: FastifyInstance, pages: DocumentPages | undefined): v
 /** Returns the OpenAPI document, which is complete once every route is there. */
 export type ServedDocument = ReturnType<typeof servedDocument>;
 
-export function servedDocument(
-  app: FastifyInstance,
-  options: { readonly baseUrl: string; readonly version: string },
-) {
-  const whole = openApiDocument(options);
+export function servedDocument(app: FastifyInstance, sources: DocumentSources) {
+  const whole = openApiDocument(sources);
   return () => servedBy(app, whole);
 }
 

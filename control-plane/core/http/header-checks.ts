@@ -19,7 +19,6 @@ import { refusalOfKey } from '../keys/key-policy.ts';
 import type { RateLimits, RateState } from '../rates/rate-limits.ts';
 import type { RateKind } from '../rates/rate-windows.ts';
 import type { AppServices } from './app-services.ts';
-import { requireBatchBody } from './read-batch-body.ts';
 import { requireBodyForm } from './read-matting-body.ts';
 
 /** RFC 6750 section 2.1, with any number of spaces after the scheme. */
@@ -218,22 +217,17 @@ export function createHeaderChecks(
   const apiKey = requireApiKey(services, 'submit');
   const reads = requireRate(rateLimits, 'reads');
   const readKey = requireIdempotencyKey({ optional: !options.readsRequireIdempotencyKey });
+  const submissionOf = (requireBody: onRequestHookHandler): Check[] => [
+    apiKey,
+    requireIdempotencyKey({ optional: false }),
+    requireRate(rateLimits, 'submissions'),
+    requireBody,
+    holdSlot(connections),
+  ];
   return {
-    submission: [
-      apiKey,
-      requireIdempotencyKey({ optional: false }),
-      requireRate(rateLimits, 'submissions'),
-      requireBodyForm,
-      holdSlot(connections),
-    ] satisfies Check[],
-    /** A batch counts as one submission. */
-    batch: [
-      apiKey,
-      requireIdempotencyKey({ optional: false }),
-      requireRate(rateLimits, 'submissions'),
-      requireBatchBody,
-      holdSlot(connections),
-    ] satisfies Check[],
+    submission: submissionOf(requireBodyForm),
+    /** The checks of another body: what its headers say is judged by this. */
+    submissionOf,
     read: [requireApiKey(services, 'read'), readKey, reads] satisfies Check[],
     /** A DELETE changes what submissions made, and is as cheap as a read. */
     deletion: [apiKey, readKey, reads] satisfies Check[],

@@ -1,6 +1,6 @@
 /** A caller's jobs: GET /v1/matting/jobs, GET and DELETE /v1/matting/jobs/<id>. */
 import { noteJob } from '@matting/http/answer-log.ts';
-import { givenTwice, parametersOf, unknownField } from '@matting/http/body-fields.ts';
+import { queryOf, requireLimit } from '@matting/http/body-fields.ts';
 import { invalidParameter } from '@matting/proto/contract/errors.ts';
 import type { FastifyInstance } from 'fastify';
 import {
@@ -44,17 +44,6 @@ export function registerJobRoutes(
   });
 }
 
-/** @throws ContractError INVALID_REQUEST: unknown or given twice */
-export function queryOf(target: string, known: readonly string[]): ReadonlyMap<string, string> {
-  const given = new Map<string, string>();
-  for (const { name, text } of parametersOf(target)) {
-    if (!known.includes(name)) throw unknownField(name);
-    if (given.has(name)) throw givenTwice(name);
-    given.set(name, text);
-  }
-  return given;
-}
-
 /** @throws ContractError INVALID_REQUEST, INVALID_PARAMETER */
 function readFilter(target: string): Omit<CallerJobFilter, 'apiKeyId'> {
   const given = queryOf(target, ['status', 'reference', 'limit', 'cursor']);
@@ -71,14 +60,6 @@ function requireStatus(text: string) {
   const status = LISTED_STATES.find(known => known === text);
   if (status !== undefined) return status;
   throw invalidParameter('status', `must be one of ${LISTED_STATES.join(', ')}`);
-}
-
-/** @throws ContractError INVALID_PARAMETER */
-export function requireLimit(text: string | undefined, max: number): number | undefined {
-  if (text === undefined) return undefined;
-  const limit = /^\d{1,4}$/.test(text) ? Number(text) : 0;
-  if (limit >= 1 && limit <= max) return limit;
-  throw invalidParameter('limit', `must be a whole number from 1 to ${max}`);
 }
 
 function requireCursor(text: string | undefined): string | undefined {

@@ -15,10 +15,11 @@ import { deferContinue, finishUnreadBody } from '@matting/http/unread-bodies.ts'
 import type { Tracing } from '@matting/program/tracing/active-span.ts';
 import { unavailable } from '@matting/proto/contract/errors.ts';
 import type { FastifyBaseLogger, FastifyInstance, FastifyRequest } from 'fastify';
+import type { AccountPage } from './account-pages.ts';
 import type { AppServices } from './app-services.ts';
-import { registerBatchRoutes } from './batch-routes.ts';
 import {
   type DocumentPages,
+  type OpenApiPart,
   registerDocumentRoutes,
   type ServedDocument,
   servedDocument,
@@ -60,12 +61,18 @@ export interface HttpInterface {
   readonly longestWaitMs?: number;
   /** If they are absent, the documents are served as they are, for programs. */
   readonly documentPages?: DocumentPages;
+  /** What it adds to the OpenAPI document. */
+  readonly openApi?: OpenApiPart;
+  /** A package that has an account area shows these there. */
+  readonly accountPages?: readonly AccountPage[];
 }
 
 export interface HttpContext {
   readonly connections: Connections;
   readonly checks: HeaderChecks;
   readonly document: ServedDocument;
+  /** Those of all packages. */
+  readonly accountPages: readonly AccountPage[];
 }
 
 interface AppOptions extends ConnectionsOptions {
@@ -111,11 +118,13 @@ export function buildApp(services: AppServices, options: AppOptions): App {
   const checks = createHeaderChecks(services, connections, options);
   registerMattingRoutes(app, services, checks, options);
   registerJobRoutes(app, services, checks);
-  registerBatchRoutes(app, services, checks);
   registerResultRoutes(app, services);
   registerCallerRoutes(app, services, checks);
-  const document = servedDocument(app, options);
-  for (const one of interfaces) one.register(app, { connections, checks, document });
+  const openApi = interfaces.map(one => one.openApi).filter(part => part !== undefined);
+  const document = servedDocument(app, { ...options, openApi });
+  const accountPages = interfaces.flatMap(one => one.accountPages ?? []);
+  const context = { connections, checks, document, accountPages };
+  for (const one of interfaces) one.register(app, context);
   const pages = interfaces.find(one => one.documentPages)?.documentPages;
   registerDocumentRoutes(app, { errorsPage: options.errorsPage, document, pages });
   registerHealthRoutes(app, readiness);

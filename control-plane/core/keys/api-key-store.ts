@@ -6,6 +6,7 @@ import {
   createApiKey,
   createApiKeyBy,
   type KeyChange,
+  type KeyRevokedStep,
   type NewKey,
   type NewKeyBy,
   revokeApiKey,
@@ -23,7 +24,7 @@ import {
 
 export type ApiKeyStore = ReturnType<typeof createApiKeyStore>;
 
-export function createApiKeyStore(database: Database) {
+export function createApiKeyStore(database: Database, revoked: readonly KeyRevokedStep[]) {
   const known = new KnownKeys(database);
   /** A replica forgets what it remembers of a key when the key changes. */
   const changing = <T>(apiKeyId: string, change: Promise<T>) =>
@@ -40,7 +41,7 @@ export function createApiKeyStore(database: Database) {
      * secret.
      */
     recall: known.recall,
-    revoke: (id: string, by?: ChangedBy) => changing(id, revokeApiKey(database, id, by)),
+    revoke: (id: string, by?: ChangedBy) => changing(id, revokeApiKey(database, id, revoked, by)),
     rotate: (id: string, by: ChangedBy & { readonly overlapMs: number }) =>
       changing(id, rotateApiKey(database, id, by)),
     change: (id: string, by: ChangedBy, change: KeyChange) =>

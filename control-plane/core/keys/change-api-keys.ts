@@ -10,9 +10,13 @@ import {
 } from '@matting/database/database.ts';
 import { isAsciiWord, isInserted, matchesOne, nowPlusMs } from '@matting/database/statements.ts';
 import { requireName } from '../accounts/account-store.ts';
-import { type Actor, type AuditValues, requireAuthority } from '../accounts/audit.ts';
+import {
+  type Actor,
+  type AuditValues,
+  type insertAuditEntry,
+  requireAuthority,
+} from '../accounts/audit.ts';
 import { type ApiKeyToken, createApiKeyToken, hashSecret } from './api-key-token.ts';
-import { cancelOpenBatches } from './cancel-batches.ts';
 import { countOfNewCap, type KeyPolicy, NO_POLICY } from './key-policy.ts';
 import { policyColumns } from './policy-columns.ts';
 import { type ApiKey, apiKeyFromRow, findApiKey, selectApiKeys } from './read-api-keys.ts';
@@ -35,6 +39,15 @@ export interface ChangedBy {
   readonly accountId: string;
   readonly actor: Actor;
 }
+
+/** A package ends what a key began, in the transaction that revokes it, for whoever revokes it. */
+export type KeyRevokedStep = (
+  database: Database,
+  tx: Db,
+  revoked: Pick<Parameters<typeof insertAuditEntry>[2], 'accountId' | 'actor'> & {
+    readonly apiKeyId: string;
+  },
+) => Promise<void>;
 
 /** Absent members stay as they are. */
 export interface KeyChange {
@@ -103,12 +116,13 @@ async function readMade(
 }
 
 /**
- * The key as it is now; undefined: no such key. Revoking again changes nothing. Its open batches
- * are cancelled with it (docs/adr/0055).
+ * The key as it is now; undefined: no such key. Revoking again changes nothing. Packages
+ * end what the key began (docs/adr/0055).
  */
 export async function revokeApiKey(
   database: Database,
   apiKeyId: string,
+  steps: readonly KeyRevokedStep[],
   by?: ChangedBy,
 ): Promise<ApiKey | undefined> {
   const entryId = randomUUID();
@@ -124,8 +138,9 @@ export async function revokeApiKey(
       .where('revoked_at', 'is', null)
       .execute();
     await change?.log(entryOf('key.revoked', before, before));
-    const canceller = { accountId: before.accountId, actor: change?.actor ?? SYSTEM };
-    await cancelOpenBatches(database, tx, canceller, { api_key_id: apiKeyId });
+    const { accountId } = before;
+    const revoked = { apiKeyId, accountId, actor: change?.actor ?? SYSTEM };
+    for (const step of steps) await step(database, tx, revoked);
     return requireKey(database, tx, apiKeyId);
   });
 }

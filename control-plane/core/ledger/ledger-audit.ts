@@ -19,6 +19,7 @@ import { type Database, readNowMs } from '@matting/database/database.ts';
 import { saveEnd } from './last-audits.ts';
 import { imbalances } from './ledger.ts';
 import {
+  type LedgerAuditPart,
   type LedgerProblem,
   readSums,
   readWrongEntries,
@@ -54,6 +55,7 @@ export interface AuditOptions {
   /** Audits one account. Only an audit of all accounts finds a final job without entries. */
   readonly accountId?: string | undefined;
   readonly onProgress?: (progress: Readonly<AuditProgress>) => void;
+  readonly parts?: readonly LedgerAuditPart[];
 }
 
 /** @throws ContractError SERVICE_UNAVAILABLE: the database is away, or takes too long. */
@@ -62,13 +64,13 @@ export async function auditLedger(
   options: AuditOptions = {},
   bounds: Readonly<typeof LEDGER_RANGE> = LEDGER_RANGE,
 ): Promise<LedgerAudit> {
-  const { accountId, onProgress } = options;
+  const { accountId, onProgress, parts = [] } = options;
   const startedAtMs = await readNowMs(database);
   const found = new Found();
   const progress: AuditProgress = { accounts: 0, entries: 0, jobs: 0 };
   const accounts = accountId === undefined ? accountRanges(database, bounds) : [only(accountId)];
   for await (const range of accounts) {
-    await auditAccounts(database, range, { bounds, found, progress });
+    await auditAccounts(database, range, { parts, bounds, found, progress });
     onProgress?.(progress);
   }
   if (accountId !== undefined) {
@@ -85,6 +87,7 @@ export async function auditLedger(
 }
 
 interface Auditing {
+  readonly parts: readonly LedgerAuditPart[];
   readonly bounds: Readonly<typeof LEDGER_RANGE>;
   readonly found: Found;
   readonly progress: AuditProgress;
@@ -93,9 +96,10 @@ interface Auditing {
 async function auditAccounts(
   database: Database,
   range: AccountRange,
-  { bounds, found, progress }: Auditing,
+  { parts, bounds, found, progress }: Auditing,
 ): Promise<void> {
-  for (const { accountId, balances, sums, entries, ...open } of await readSums(database, range)) {
+  const accounts = await readSums(database, parts, range);
+  for (const { accountId, balances, sums, entries, ...open } of accounts) {
     progress.accounts += 1;
     progress.entries += entries;
     const wrong = [
@@ -106,7 +110,9 @@ async function auditAccounts(
     found.add(wrong.map(problem => ({ accountId, jobId: null, problem })));
   }
   const times = range.only === undefined ? [ALWAYS] : timesOf(database, range.only, bounds);
-  for await (const time of times) found.add(await readWrongEntries(database, range, time));
+  for await (const time of times) {
+    found.add(await readWrongEntries(database, parts, range, time));
+  }
 }
 
 function miscounted(what: string, { stored, open }: { stored: number; open: number }): string[] {

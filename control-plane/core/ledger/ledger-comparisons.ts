@@ -5,7 +5,7 @@
 
 import { type Database, query } from '@matting/database/database.ts';
 import { ofAccount, requireInteger } from '@matting/database/statements.ts';
-import { type SqlBool, sql } from 'kysely';
+import { type RawBuilder, type SqlBool, sql } from 'kysely';
 import { OPEN_STATES } from '../jobs/job.ts';
 import { isFundedBy, TAKES_CREDIT, takesCredit } from '../jobs/job-funding.ts';
 import { jobProblem, LEDGER_KINDS, type LedgerKind, type LedgerSlot, SLOT_OF } from './ledger.ts';
@@ -16,6 +16,14 @@ import {
   type JobRange,
   type TimeRange,
 } from './ledger-ranges.ts';
+
+/** A package's part in the audit of credits that are held for jobs to come, as SQL. */
+export interface LedgerAuditPart {
+  /** Whether a job of this id is to come: its reserve is there before it. By an index. */
+  isToCome(jobId: RawBuilder<unknown>): RawBuilder<SqlBool>;
+  /** How many credits the package's rows hold of an account. By an index. */
+  creditsOf(accountId: RawBuilder<unknown>): RawBuilder<number>;
+}
 
 export interface LedgerProblem {
   readonly accountId: string;
@@ -34,10 +42,15 @@ const OPEN_JOBS = (['credit', 'family'] as const).map(kind =>
 );
 
 /**
- * Each account's balances, the sums of its entries by kind, its open jobs and its waiting items, at
+ * Each account's balances, the sums of its entries by kind, its open jobs and its jobs to come, at
  * one instant.
  */
-export async function readSums(database: Database, { from, before }: AccountRange) {
+export async function readSums(
+  database: Database,
+  parts: readonly LedgerAuditPart[],
+  { from, before }: AccountRange,
+) {
+  const held = parts.map(part => part.creditsOf(sql.ref('accounts.id')));
   const inRange = sql<SqlBool>`account_id >= ${from} and account_id < ${before}`;
   const rows = await query(database, db => {
     const sums = db
@@ -54,20 +67,13 @@ export async function readSums(database: Database, { from, before }: AccountRang
       .where('state', 'in', OPEN_STATES)
       .where(inRange)
       .groupBy('account_id');
-    const waiting = db
-      .selectFrom('batches')
-      .select('account_id')
-      .select(sql<number>`cast(sum(items - next_item) as signed)`.as('items'))
-      .where(inRange)
-      .where('open_at', 'is not', null)
-      .groupBy('account_id');
     return db
       .selectFrom('accounts')
-      .leftJoin(waiting.as('waiting'), 'waiting.account_id', 'accounts.id')
       .leftJoin(sums.as('sums'), 'sums.account_id', 'accounts.id')
       .leftJoin(open.as('open'), 'open.account_id', 'accounts.id')
       .select(['accounts.id', 'accounts.available', 'accounts.reserved'])
-      .select(['open.credit', 'open.family', 'waiting.items', 'sums.entries'])
+      .select(['open.credit', 'open.family', 'sums.entries'])
+      .select(sql<number>`${sql.join([0, ...held], sql` + `)}`.as('to_come'))
       .select(['accounts.open_corrections', 'accounts.batch_waiting'])
       .select(['sums.grant', 'sums.reserve', 'sums.charge', 'sums.release', 'sums.revoke'])
       .where('accounts.id', '>=', from)
@@ -83,29 +89,34 @@ export async function readSums(database: Database, { from, before }: AccountRang
       number
     >,
     entries: requireInteger(row.entries),
-    /** Only paid jobs count, and items of batches that wait. */
-    openJobs: requireInteger(row.credit) + requireInteger(row.items),
+    /** Only paid jobs count, and those to come. */
+    openJobs: requireInteger(row.credit) + requireInteger(row.to_come),
     /** `stored`: the account's counter. `open`: the recount. */
     corrections: { stored: row.open_corrections, open: requireInteger(row.family) },
-    waiting: { stored: row.batch_waiting, open: requireInteger(row.items) },
+    waiting: { stored: row.batch_waiting, open: requireInteger(row.to_come) },
   }));
 }
 
 /**
  * SQL lets these entries pass. The rules of ledger.ts check all others, an open job's reserve too.
  */
-const ENTRY_IS_SOUND = sql<SqlBool>`owner.id is not null
+const entryIsSound = (parts: readonly LedgerAuditPart[]) => sql<SqlBool>`owner.id is not null
   and ledger_entries.slot = case ledger_entries.kind
     when 'charge' then 'settle' when 'release' then 'settle' else ledger_entries.kind end
   and case
     when ledger_entries.job_id is null then 1
-    when job.id is null then partner.amount = ledger_entries.amount or item.image_url is not null
+    when job.id is null then partner.amount = ledger_entries.amount or ${isToCome(parts)}
     when job.account_id <> ledger_entries.account_id or not ${TAKES_CREDIT} then 0
     when job.state = 'succeeded' then partner.amount = ledger_entries.amount
       and 'charge' in (ledger_entries.kind, partner.kind)
     when job.state = 'failed' then partner.amount = ledger_entries.amount
       and 'release' in (ledger_entries.kind, partner.kind)
     else 0 end`;
+
+function isToCome(parts: readonly LedgerAuditPart[]) {
+  const jobId = sql.ref('ledger_entries.job_id');
+  return sql.join([sql`1 = 0`, ...parts.map(part => part.isToCome(jobId))], sql` or `);
+}
 
 const JOB_IS_SOUND = sql<SqlBool>`case
   when not ${TAKES_CREDIT} then reserve.amount is null and settle.amount is null
@@ -121,6 +132,7 @@ function isNot(condition: typeof JOB_IS_SOUND) {
 /** Entries that disagree with their account, their partner or their job. */
 export async function readWrongEntries(
   database: Database,
+  parts: readonly LedgerAuditPart[],
   { from, before, only: accountId }: AccountRange,
   { fromMs, beforeMs }: TimeRange,
 ): Promise<LedgerProblem[]> {
@@ -140,8 +152,6 @@ export async function readWrongEntries(
           .on('partner.slot', '=', otherSlot),
       )
       .leftJoin('jobs as job', 'job.id', 'ledger_entries.job_id')
-      // An item of a batch that waits has its reserve before its job.
-      .leftJoin('batch_items as item', 'item.job_id', 'ledger_entries.job_id')
       .select(['ledger_entries.account_id', 'ledger_entries.kind', 'ledger_entries.slot'])
       .select(['ledger_entries.amount', 'ledger_entries.job_id', 'owner.id as owner'])
       .select(['partner.kind as partner_kind', 'partner.amount as partner_amount'])
@@ -150,7 +160,7 @@ export async function readWrongEntries(
       .where(ofAccounts)
       .where('ledger_entries.created_at', '>=', fromMs)
       .where('ledger_entries.created_at', '<', beforeMs)
-      .where(isNot(ENTRY_IS_SOUND))
+      .where(isNot(entryIsSound(parts)))
       .execute(),
   );
   return rows.flatMap(row => {

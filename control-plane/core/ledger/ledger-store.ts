@@ -7,7 +7,7 @@ import { type AuditEntry, insertAuditEntry, type ServiceActor } from '../account
 import { readLastAudits } from './last-audits.ts';
 import { type Balances, isReservedReference, type LedgerKind, SLOT_OF } from './ledger.ts';
 import { type AuditOptions, auditLedger } from './ledger-audit.ts';
-import { readSums } from './ledger-comparisons.ts';
+import { type LedgerAuditPart, readSums } from './ledger-comparisons.ts';
 import { type LinesQuestion, type PageCursor, readLines } from './ledger-lines.ts';
 import { ENTRIES_BY_KIND, ENTRIES_BY_TIME, only } from './ledger-ranges.ts';
 import {
@@ -33,7 +33,7 @@ interface LedgerListing {
   readonly limit: number;
 }
 
-export function createLedgerStore(database: Database) {
+export function createLedgerStore(database: Database, parts: readonly LedgerAuditPart[]) {
   /** Idempotent by (account, reference). @param audit written with the entry */
   const entering =
     (kind: OperatorEntry['kind']) =>
@@ -56,11 +56,12 @@ export function createLedgerStore(database: Database) {
      */
     async credits(accountId: string) {
       if (!isAsciiWord(accountId)) return undefined;
-      const [account] = await readSums(database, only(accountId));
+      const [account] = await readSums(database, parts, only(accountId));
       return account && { ...account.balances, sums: account.sums };
     },
-    audit: (options?: AuditOptions) => auditLedger(database, options),
-    check: async (accountId?: string) => (await auditLedger(database, { accountId })).problems,
+    audit: (options?: AuditOptions) => auditLedger(database, { ...options, parts }),
+    check: async (accountId?: string) =>
+      (await auditLedger(database, { accountId, parts })).problems,
     lastAudits: () => readLastAudits(database),
   };
 }

@@ -75,11 +75,9 @@ export async function enterOperatorEntry(
   return { kind: 'entered', balances };
 }
 
-/** The account's open jobs: those with a credit, and corrections; waiting items are none. */
+/** The account's open jobs: those with a credit, and corrections; jobs to come are none. */
 const IN_FLIGHT = sql<number>`reserved - batch_waiting + open_corrections`;
-/**
- * Jobs outside of batches leave one slot to items that wait, which could wait for ever otherwise.
- */
+/** Other jobs leave one slot to those that are to come, which could wait for ever otherwise. */
 const TAKEN = sql<number>`${IN_FLIGHT} + (batch_waiting > 0)`;
 
 const RESERVE = keepStatement<{ accountId: string; reservedMax: number }>(
@@ -151,16 +149,15 @@ export async function reserveCredit(
 }
 
 /**
- * Reserves a credit for each item of a new batch, which `insertBatch` inserts, under the id of the
- * job that it becomes: a job of a batch is charged or released as any other (docs/adr/0054).
- * @returns false: not enough, and nothing changed
+ * Reserves a credit for each job that is to come, under its id: it is charged or released as any
+ * other (docs/adr/0054). The caller holds the account's row, and has read that it has the credits.
  */
-export async function reserveForBatch(
+export async function reserveAhead(
   database: Database,
   tx: Kysely<Schema>,
-  { accountId, jobIds }: { readonly accountId: string; readonly jobIds: readonly string[] },
-  insertBatch: () => Promise<void>,
-): Promise<boolean> {
+  accountId: string,
+  jobIds: readonly string[],
+): Promise<void> {
   const credits = jobIds.length * CREDITS_PER_JOB;
   const update = tx
     .updateTable('accounts')
@@ -171,8 +168,7 @@ export async function reserveForBatch(
     }))
     .where('id', '=', accountId)
     .where('available', '>=', credits);
-  if (!(await matchesOne(update))) return false;
-  await insertBatch();
+  if (!(await matchesOne(update))) throw new Error(`account ${accountId} has fewer credits`);
   const entries = jobIds.map(jobId => ({
     ...columnsOf(jobEntry('reserve', { accountId, jobId })),
     created_at: database.nowMs,
@@ -183,18 +179,17 @@ export async function reserveForBatch(
     await turns.before(some.length * ROW_WORK);
     await tx.insertInto('ledger_entries').values(some).execute();
   }
-  return true;
 }
 
-/** Items of an account's batches have become jobs: their credits stay reserved. */
-export async function beginReserved(tx: Kysely<Schema>, accountId: string, items: number) {
-  const credits = items * CREDITS_PER_JOB;
+/** Jobs that were to come are made: their credits stay reserved. */
+export async function beginReserved(tx: Kysely<Schema>, accountId: string, jobs: number) {
+  const credits = jobs * CREDITS_PER_JOB;
   const update = tx
     .updateTable('accounts')
     .set(eb => ({ batch_waiting: eb('batch_waiting', '-', credits) }))
     .where('id', '=', accountId)
     .where('batch_waiting', '>=', credits);
-  if (!(await matchesOne(update))) throw new Error(`account ${accountId} has no such items`);
+  if (!(await matchesOne(update))) throw new Error(`account ${accountId} has no such jobs to come`);
 }
 
 /**

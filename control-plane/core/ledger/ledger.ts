@@ -13,7 +13,7 @@
  * | charge  | reserved -> (charged)  | settle  | the job              | state = succeeded       |
  * | release | reserved -> available  | settle  | the job              | state = failed          |
  *
- * An item of a batch has its reserve under the id of the job that it becomes (docs/adr/0054).
+ * A job that is to come has its reserve under its id (docs/adr/0054).
  * (account, slot, reference) is unique, so a job is reserved once and settled once, either way, and
  * the same grant cannot be entered twice.
  */
@@ -36,7 +36,7 @@ export const SLOT_OF: Readonly<Record<LedgerKind, LedgerSlot>> = {
 
 /**
  * Every job costs so much; accounts.reserved is therefore also the number of the account's open
- * jobs and waiting items.
+ * jobs and of those to come.
  */
 export const CREDITS_PER_JOB = 1;
 

@@ -1,72 +1,18 @@
-/** A batch of images: its items wait here, and each becomes a job. */
+/**
+ * A job may be one of a group, whose jobs to come hold credits. The table of groups is the package's
+ * that makes them: batches/migrations/0001-batches.ts.
+ */
 import type { DatabaseDialect } from '@matting/database/engines.ts';
-import {
-  addColumns,
-  ascii,
-  BYTES,
-  COUNT_FROM_0,
-  createIndex,
-  createTables,
-  HASH,
-  ID,
-  INTEGER,
-  LONG_TEXT,
-  text,
-} from '@matting/database/migrate.ts';
+import { addColumns, COUNT_FROM_0, createIndex, ID, INTEGER } from '@matting/database/migrate.ts';
 import type { Kysely } from 'kysely';
 import type { Migration } from 'kysely/migration';
 
-export function batches(dialect: DatabaseDialect): Migration {
+export function groups(dialect: DatabaseDialect): Migration {
   return {
     async up(db: Kysely<unknown>) {
-      await createTables(db, dialect, [
-        {
-          name: 'batches',
-          columns: {
-            id: ID,
-            account_id: ID,
-            api_key_id: ID,
-            idempotency_key_hash: HASH,
-            fingerprint: HASH,
-            request: LONG_TEXT,
-            items: INTEGER,
-            next_item: INTEGER,
-            created_at: INTEGER,
-          },
-          nullable: {
-            open_at: INTEGER,
-            cancelled_at: INTEGER,
-            finished_at: INTEGER,
-            cap_window_start: INTEGER,
-            callback_url: text(2048),
-            callback_secret: BYTES,
-            callback_secret_key_id: ascii(64),
-          },
-          primaryKey: ['id'],
-          unique: { batches_idempotency_key: ['api_key_id', 'idempotency_key_hash'] },
-          checks: {
-            batches_items: 'items > 0 and next_item >= 0 and next_item <= items',
-            batches_open: '(open_at is null) = (finished_at is not null)',
-            batches_whole: 'finished_at is null or next_item = items',
-          },
-          indexes: {
-            batches_open: ['open_at', 'id'],
-            batches_account: ['account_id', 'open_at'],
-            batches_account_created: ['account_id', 'created_at', 'id'],
-            batches_finished: ['finished_at'],
-          },
-        },
-        {
-          name: 'batch_items',
-          columns: { batch_id: ID, item: INTEGER, job_id: ID, account_id: ID },
-          nullable: { image_url: text(2048), reference: text(128) },
-          primaryKey: ['batch_id', 'item'],
-          unique: { batch_items_job: ['job_id'] },
-        },
-      ]);
       await addColumns(db, dialect, 'jobs', { batch_id: ID, batch_item: INTEGER });
-      const ofBatch = ['batch_id', 'finished_at', 'batch_item'];
-      await createIndex(db, dialect, 'jobs_batch', 'jobs', ofBatch, { notNull: 'batch_id' });
+      const ofGroup = ['batch_id', 'finished_at', 'batch_item'];
+      await createIndex(db, dialect, 'jobs_batch', 'jobs', ofGroup, { notNull: 'batch_id' });
       await addColumns(db, dialect, 'accounts', { batch_waiting: COUNT_FROM_0 });
     },
   };

@@ -31,15 +31,6 @@ export class JobEvents {
     this.#final.emit(jobId);
   }
 
-  batchSubmitted(): void {
-    this.#notifications.emit('batch');
-  }
-
-  onBatchSubmitted(listener: () => void): () => void {
-    this.#notifications.on('batch', listener);
-    return () => this.#notifications.off('batch', listener);
-  }
-
   notificationDue(): void {
     this.#notifications.emit('due');
   }

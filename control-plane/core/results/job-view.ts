@@ -3,7 +3,6 @@
 import { isoTime } from '@matting/program/iso-time.ts';
 import { warningsOf } from '@matting/proto/contract/finishing.ts';
 import { contentTypeOf } from '@matting/proto/contract/formats.ts';
-import { type Batch, type BatchItem, batchStatus } from '../jobs/batch.ts';
 import { isFinal, type Job, type JobStatus, publicState } from '../jobs/job.ts';
 import type { CallbackJob, JobCallback } from '../jobs/job-callback.ts';
 import { takesCredit } from '../jobs/job-funding.ts';
@@ -30,26 +29,6 @@ export class JobViews {
 
   statusUrl(jobId: string): string {
     return `${this.#baseUrl}/v1/matting/jobs/${jobId}`;
-  }
-
-  batch(batch: Batch) {
-    const { id, createdAtMs, finishedAtMs, counts } = batch;
-    return {
-      batch_id: id,
-      status: batchStatus(batch),
-      created_at: isoTime(createdAtMs),
-      finished_at: isoTime(finishedAtMs),
-      counts,
-      status_url: `${this.#baseUrl}/v1/matting/batches/${id}`,
-    };
-  }
-
-  /** An item as a line of a batch's results. */
-  item(batch: Batch, { item, jobId, reference, job, isWaiting }: BatchItem) {
-    if (job !== undefined) return this.view(job);
-    const named = reference === null ? {} : { reference };
-    const status = isWaiting ? 'waiting' : 'expired';
-    return { job_id: jobId, ...named, batch_id: batch.id, item, status };
   }
 
   view(job: ViewedJob) {

@@ -5,18 +5,13 @@
 
 import { DAY_MS } from '@matting/program/durations.ts';
 import type { createAuditStore } from '../accounts/audit.ts';
-import type { BatchProgress } from '../transactions/batch-progress.ts';
 import type { OutboxStore } from '../webhooks/outbox-store.ts';
 import type { SweepStep } from './sweep.ts';
 
 const MESSAGES_KEPT_MS = 30 * DAY_MS;
 const LOG_KEPT_MS = 2 * 365 * DAY_MS;
 
-/** Each has up to a thousand items. */
-const BATCHES_MAX = 5;
-
 interface SweptStores {
-  readonly batches: Pick<BatchProgress, 'removeOldBatches'>;
   readonly audit: Pick<ReturnType<typeof createAuditStore>, 'removeOld'>;
   readonly outbox: Pick<OutboxStore, 'removeOld'>;
 }
@@ -38,20 +33,13 @@ export function removalStep({ name, remove }: Removal): SweepStep {
 }
 
 /** @param jobRetentionMs events are found behind those of jobs, which go at that age */
-export function removalsOf(
-  { audit, outbox, batches }: SweptStores,
-  jobRetentionMs: number,
-): Removal[] {
+export function removalsOf({ audit, outbox }: SweptStores, jobRetentionMs: number): Removal[] {
   const eventsKeptMs = Math.max(MESSAGES_KEPT_MS, jobRetentionMs);
   return [
     { name: 'old mails', remove: size => outbox.removeOld('mail', MESSAGES_KEPT_MS, size) },
     {
       name: 'old events of accounts',
       remove: size => outbox.removeOld('webhook', eventsKeptMs, size),
-    },
-    {
-      name: 'old batches',
-      remove: size => batches.removeOldBatches(jobRetentionMs, Math.min(size, BATCHES_MAX)),
     },
     { name: 'old entries of logs', remove: size => audit.removeOld(LOG_KEPT_MS, size) },
   ];

@@ -11,7 +11,6 @@ import { ContractError, unavailable } from '@matting/proto/contract/errors.ts';
 import type { BlobStore } from '@matting/storage/blob-store.ts';
 import type { CallbackAddressCheck } from '../fetching/callback-check.ts';
 import type { Allowance } from '../funding/funding.ts';
-import type { BatchStore } from '../jobs/batch.ts';
 import { type Job, type JobStatus, UNPAID } from '../jobs/job.ts';
 import type { JobInput } from '../jobs/job-request.ts';
 import type { JobStore } from '../jobs/job-store.ts';
@@ -71,7 +70,6 @@ const DRAINING_RETRY_AFTER_S = 1;
 
 interface SubmitMattingDependencies {
   readonly jobs: Pick<JobStore, 'find' | 'findByIdempotencyKey'> & JobSubmission;
-  readonly batches: Pick<BatchStore, 'findByIdempotencyKey'>;
   readonly readAccount: Pick<ReadAccount, 'capRefusal' | 'credits' | 'inFlight'>;
   readonly blobs: Pick<BlobStore, 'remove'>;
   readonly events: JobEvents;
@@ -242,9 +240,8 @@ export class SubmitMatting {
     const { fingerprint, key } = asked;
     const known = await this.#find(sent.caller, key);
     if (known !== undefined) return existing(known, sent, fingerprint);
-    const { batches } = this.#dependencies;
-    const batch = await batches.findByIdempotencyKey(sent.caller.apiKeyId, key.hash);
-    if (batch !== undefined) throw keyConflict(undefined);
+    const isTaken = await this.#dependencies.jobs.isKeyTaken(sent.caller.apiKeyId, key.hash);
+    if (isTaken) throw keyConflict(undefined);
     let stored: StoredPictures;
     try {
       stored = await this.#requireAccepting(sent, asked);
@@ -363,7 +360,7 @@ export class SubmitMatting {
         throw this.#tooManyInFlight();
       case 'insufficient-credits':
         throw noCredit(this.#dependencies.sells);
-      case 'key-of-a-batch':
+      case 'key-taken':
         throw keyConflict(undefined);
       case 'key-cap-reached':
         throw new ContractError('KEY_CAP_REACHED', outcome.detail);

@@ -1,5 +1,4 @@
 /** Every method of the core's stores that changes something. */
-import { CHANGING_BATCHES } from './changing-batches.ts';
 import { CHANGING_JOBS, repairing } from './changing-jobs.ts';
 import { CHANGING_KEYS } from './changing-keys.ts';
 import type { ChangingMethod } from './changing-methods.ts';
@@ -9,7 +8,6 @@ import { assertCounted, COUNTING_STEP } from './counted-jobs.ts';
 
 export const CHANGING: readonly ChangingMethod[] = [
   ...CHANGING_KEYS,
-  ...CHANGING_BATCHES,
   ...CHANGING_JOBS,
   repairing([COUNTING_STEP], assertCounted),
   ...CHANGING_NOTIFICATIONS,

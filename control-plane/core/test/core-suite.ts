@@ -10,6 +10,10 @@ import { EXERCISES } from './statements.ts';
 
 export const CORE_SUITE: MethodSuite = {
   fixtures: COUNTING,
+  own: database => {
+    const { groups: _, close: __, ...own } = COUNTING.storesOn(database);
+    return own;
+  },
   prepare: createCountedJobs,
   changing: CHANGING,
   likeAnother: LIKE_ANOTHER,
@@ -25,4 +29,5 @@ export const CORE_SUITE: MethodSuite = {
   },
   opening: ['jobs.find', 'nodes.find', 'rateQuotas.lease'],
   folders: ['core', 'database'],
+  elsewhere: 'groups',
 };

@@ -57,7 +57,8 @@ export async function countRows<S extends Stores>(
     async t => {
       const { result } = await coverage.post('Profiler.takePreciseCoverage');
       coverage.disconnect();
-      const missed = suite.folders.flatMap(storeFiles).flatMap(file => {
+      const files = suite.folders.flatMap(folder => storeFiles(folder, suite.elsewhere));
+      const missed = files.flatMap(file => {
         const url = pathToFileURL(file).href;
         const functions = result.filter(script => script.url === url).flatMap(s => s.functions);
         return unpassed(
@@ -135,9 +136,9 @@ async function openTables({ kysely }: Database): Promise<void> {
   }
 }
 
-function storeFiles(folder: string): string[] {
+function storeFiles(folder: string, elsewhere = ''): string[] {
   const cwd = path.join(PROGRAM, folder);
-  const exclude = ['**/test/**', '**/*.test.ts', '**/*.storm.ts'];
+  const exclude = ['**/test/**', '**/*.test.ts', '**/*.storm.ts', `${elsewhere}/**`];
   return globSync('**/*.ts', { cwd, exclude }).map(file => path.join(cwd, file));
 }
 

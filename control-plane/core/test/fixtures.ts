@@ -19,10 +19,9 @@ import type { Job } from '../jobs/job.ts';
 import type { JobResult } from '../jobs/job-outcome.ts';
 import type { JobInput } from '../jobs/job-request.ts';
 import { type Claim, LEASE_MS } from '../jobs/lease-rules.ts';
-import { migrationsOf, type Package } from '../package.ts';
+import { migrationsOf, type Package, stepsOf } from '../package.ts';
 import type { ViewedJob } from '../results/job-view.ts';
 import { createStores, type Stores } from '../stores.ts';
-import type { NewBatch } from '../transactions/batch-submission.ts';
 import type { NewJob } from '../transactions/job-submission.ts';
 
 export const LIMITS = { jobsInFlightMax: 1000 };
@@ -40,7 +39,7 @@ export const NONE_FULL: FullSlots = {
 
 interface Suite<More extends object> {
   readonly packages?: readonly Package[];
-  readonly more?: (database: Database) => More;
+  readonly more?: (database: Database, stores: Stores) => More;
 }
 
 interface OpenedStores<S extends Stores> {
@@ -60,7 +59,8 @@ export function storeFixtures<More extends object = object>(suite: Suite<More> =
   const settled = packages.flatMap(one => one.settled ?? []);
 
   function storesOn(database: Database, renderOutboxBody: (job: ViewedJob) => string = bodyOf): S {
-    return { ...createStores(database, { renderOutboxBody, settled }), ...more(database) };
+    const stores = createStores(database, { renderOutboxBody, settled }, stepsOf(packages));
+    return { ...stores, ...more(database, stores) };
   }
 
   /** A database of its own, open before the first test. */
@@ -96,6 +96,11 @@ export function storeFixtures<More extends object = object>(suite: Suite<More> =
     onStores(test, name, group, { serverInCi: true });
   }
 
+  /** As `onStores`, and checks after each test that the ledger is balanced. */
+  function onBalancedStores(test: SerialFn, name: string, group: Group<S>): void {
+    onStores(test, name, (test, opened) => group(balancing(test, opened.stores), opened));
+  }
+
   /** Opens the stores on a database that may hold nothing yet. */
   async function openStores(databaseUrl: string): Promise<S> {
     const options = { log: SILENT_LOG, migrations: 'run', packages: series } as const;
@@ -112,24 +117,22 @@ export function storeFixtures<More extends object = object>(suite: Suite<More> =
     }
   }
 
-  return { series, storesOn, useStores, onStores, onStoresInCi, openStores, openCaller };
+  const on = { onStores, onBalancedStores, onStoresInCi };
+  return { series, storesOn, useStores, ...on, openStores, openCaller };
 }
 
-export const { series, storesOn, useStores, onStores, onStoresInCi } = storeFixtures();
+export const { series, storesOn, useStores, onStores, onBalancedStores, onStoresInCi } =
+  storeFixtures();
 
-/** As `onStores`, and checks after each test that the ledger is balanced. */
-export function onBalancedStores(test: SerialFn, name: string, group: Group<Stores>): void {
-  onStores(test, name, (test, opened) => {
-    const balanced: typeof test = Object.assign(
-      (title: string, body: (t: ExecutionContext) => unknown) =>
-        test(title, async t => {
-          await body(t);
-          await assertBalanced(opened.stores);
-        }),
-      { before: test.before, after: test.after },
-    );
-    group(balanced, opened);
-  });
+function balancing(test: GroupTest, stores: Stores): GroupTest {
+  return Object.assign(
+    (title: string, body: (t: ExecutionContext) => unknown) =>
+      test(title, async t => {
+        await body(t);
+        await assertBalanced(stores);
+      }),
+    { before: test.before, after: test.after },
+  );
 }
 
 /** The group names its stores when it is declared, and they are opened later. */
@@ -187,29 +190,6 @@ export function newJob(accountId: string, overrides: Partial<NewJob> = {}): NewJ
     outputFormat: 'png',
     input: overrides.sourceUrl ? null : storedInput(id),
     sourceUrl: null,
-    ...overrides,
-  };
-}
-
-export function newBatch(
-  { accountId, apiKeyId }: { readonly accountId: string; readonly apiKeyId: string },
-  count: number,
-  overrides: Partial<NewBatch> = {},
-): NewBatch {
-  const id = overrides.id ?? randomUUID();
-  return {
-    id,
-    accountId,
-    apiKeyId,
-    keyHasCap: false,
-    idempotencyKeyHash: sha256(id),
-    fingerprint: sha256('batch'),
-    request: { outputFormat: 'png', channels: 'rgba' },
-    items: Array.from({ length: count }, (_, item) => ({
-      jobId: randomUUID(),
-      imageUrl: `https://pictures.example/${item}.png`,
-      reference: `picture ${item}`,
-    })),
     ...overrides,
   };
 }

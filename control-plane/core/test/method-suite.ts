@@ -25,6 +25,8 @@ export interface MethodSuite<S extends Stores = Stores> {
   readonly opening: readonly string[];
   /** In these folders the tests must have reached all that builds a statement. */
   readonly folders: readonly string[];
+  /** A folder in these whose statements the suite of a package reaches. */
+  readonly elsewhere?: string;
 }
 
 /** The methods that have to be in the tables, and nothing but these and those of other stores. */

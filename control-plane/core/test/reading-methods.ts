@@ -35,16 +35,7 @@ import {
   TABLES,
 } from './exercise.ts';
 import { firstOf } from './families.ts';
-import {
-  IMAGE_FAULT,
-  LIMITS,
-  NONE_FULL,
-  newBatch,
-  newJob,
-  running,
-  sha256,
-  UNPAID_LIMITS,
-} from './fixtures.ts';
+import { IMAGE_FAULT, NONE_FULL, newJob, running, sha256, UNPAID_LIMITS } from './fixtures.ts';
 import { dueMails, mailOf } from './mails.ts';
 
 const UNPAID_COUNTED_MAX = 64;
@@ -60,17 +51,6 @@ async function notified(stores: Stores): Promise<string> {
   const { job, claim } = await running(stores, jobOfLargest({ callback: CALLBACK }));
   assert.ok(await stores.jobs.fail(claim, IMAGE_FAULT));
   return job.id;
-}
-
-/** A batch whose items are jobs. */
-async function largestBatch(stores: Stores) {
-  const batch = newBatch({ accountId: accountOf(0), apiKeyId: apiKeyOf(0) }, 3);
-  const outcome = await stores.batches.submitBatch(batch);
-  assert.equal(outcome.kind, 'created');
-  await stores.batches.enterItems(batch.id, batch.accountId, LIMITS.jobsInFlightMax);
-  const found = await stores.batches.findForKey(batch.id, batch.apiKeyId);
-  assert.ok(found);
-  return { batch, found };
 }
 
 /** Mails beside more than are looked at of another account. */
@@ -192,31 +172,6 @@ export const READING: Readonly<Record<string, Exercise>> = {
       assert.deepEqual(await jobs.listOfKey({ ...named, limit: 10 }), { jobs: [], next: null });
     },
   ),
-  'batches.findForKey': bounded(OPEN_READS_MAX, OPEN_WHY, async stores => {
-    const { batch } = await largestBatch(stores);
-    assert.ok(await stores.batches.findForKey(batch.id, batch.apiKeyId));
-  }),
-  'batches.findByIdempotencyKey': bounded(OPEN_READS_MAX, OPEN_WHY, async stores => {
-    const { batch } = await largestBatch(stores);
-    const { apiKeyId, idempotencyKeyHash } = batch;
-    assert.ok(await stores.batches.findByIdempotencyKey(apiKeyId, idempotencyKeyHash));
-  }),
-  'batches.listOpen': async ({ batches }) => {
-    const open = await batches.listOpen();
-    assert.ok(open.length > 0);
-    await batches.listOpen(open.at(-1));
-  },
-  'batches.listOf': async ({ batches }) => {
-    assert.ok((await batches.listOf(accountOf(0), 100)).length > 0);
-  },
-  'batches.items': bounded(OPEN_READS_MAX, OPEN_WHY, async stores => {
-    const { batch, found } = await largestBatch(stores);
-    assert.equal((await stores.batches.items(found, 0, 100)).length, batch.items.length);
-  }),
-  'batches.queuedJobs': bounded(OPEN_READS_MAX, OPEN_WHY, async stores => {
-    const { batch } = await largestBatch(stores);
-    assert.equal((await stores.batches.queuedJobs(batch.id)).length, batch.items.length);
-  }),
   'ledger.inFlight': async ({ ledger }) => assert.ok((await ledger.inFlight(accountOf(0))) > 0),
   'jobs.deletedAmong': ({ jobs }) => jobs.deletedAmong([randomUUID(), randomUUID()]),
   'jobs.findForKey': ({ jobs }) => jobs.findForKey(randomUUID(), apiKeyOf(0)),
@@ -271,6 +226,7 @@ export const READING: Readonly<Record<string, Exercise>> = {
   'jobs.doneWithin': bounded(500, 'reads what ended within that time', ({ jobs }) =>
     jobs.doneWithin(60_000),
   ),
+  'jobs.isKeyTaken': ({ jobs }) => jobs.isKeyTaken(apiKeyOf(0), sha256('of no package')),
   'jobs.lastHours': bounded(
     2 * TIMED_MAX + 40,
     'counts entries of an index, those of one hour',

@@ -15,7 +15,6 @@ import {
 import { keepStatement, keptMatchesOne, nowPlusMs } from '@matting/database/statements.ts';
 import type { CompiledQuery, Transaction, UpdateObject } from 'kysely';
 import { fundingOf } from '../funding/fundings.ts';
-import type { Batch } from '../jobs/batch.ts';
 import type { Job, JobState, JobStatus } from '../jobs/job.ts';
 import type { StoredMatte } from '../jobs/job-family.ts';
 import type { JobFailure, JobOutcome, JobResult, StageTimings } from '../jobs/job-outcome.ts';
@@ -35,8 +34,6 @@ import {
 export interface JobCompletionOptions {
   /** The notification's sealed body. Quick and without effects: a transaction is open. */
   readonly renderOutboxBody: (job: ViewedJob) => string;
-  /** The same of matting.batch.finished. */
-  readonly renderBatchBody?: (batch: Batch) => string;
   readonly settled: readonly SettledStep[];
   readonly observer?: SettledObserver;
   /** Time between a job's end and the first attempt to notify; 0 unless given. */

@@ -9,8 +9,8 @@
  *    MariaDB in 25 s of load, this order none. A correction is then counted in the row of its family's
  *    first job, by the update that finds what it needs still kept (docs/adr/0052);
  * 2. where the job's API key has a cap: what it has counted, moved by compare-and-set;
- * 3. a read of the batches, of which none has the job's key: each begins with the account's row, too;
- *    then the job's row; its unique key stops the slower of two twins;
+ * 3. what packages have made, of which nothing has the job's key (submission-steps.ts); then the job's
+ *    row; its unique key stops the slower of two twins;
  * 4. the ledger's entry, and commit;
  * 5. where 1 or 2 refused or 3 was stopped, a read of the key: a twin may have taken the last
  *    credit for this very request.
@@ -32,7 +32,6 @@ import type { Transaction } from 'kysely';
 import { NotCorrectableError } from '../funding/family.ts';
 import type { CountedIn, HoldLimits, HoldRefusal } from '../funding/funding.ts';
 import { fundingOf } from '../funding/fundings.ts';
-import { readBatchByKey } from '../jobs/batch.ts';
 import type { Job, JobClass } from '../jobs/job.ts';
 import type { JobCorrection } from '../jobs/job-family.ts';
 import { takesCredit } from '../jobs/job-funding.ts';
@@ -42,6 +41,7 @@ import { inputColumn, inputColumns, type StoredFinishing, sourceHostOf } from '.
 import { queuePositionMs } from '../jobs/lanes.ts';
 import { queuedFramePixels } from '../jobs/queue-bound.ts';
 import { CapReachedError } from '../keys/key-caps.ts';
+import { keyTaken, type SubmissionStep } from './submission-steps.ts';
 
 /** The part of a request that does not depend on its picture. JSON keeps it as it is. */
 export interface JobTemplate {
@@ -83,26 +83,34 @@ export interface NewJob extends JobTemplate {
   readonly correction?: Omit<JobCorrection, 'matte'> | undefined;
 }
 
-/** An item has no key of its own: its batch has one. */
+/** A job of a group has no key of its own. */
 type ItemJob = Omit<NewJob, 'idempotencyKeyHash'> & { readonly idempotencyKeyHash: null };
+
+interface SubmitBounds {
+  readonly limits: HoldLimits;
+  readonly isTaken: (tx: Db) => Promise<boolean>;
+}
 
 export type SubmitOutcome =
   /** `exists`: another request with the key was first. */
   | { readonly kind: 'created' | 'exists'; readonly job: Job }
   | HoldRefusal
   | { readonly kind: 'key-cap-reached'; readonly detail: string }
-  /** A batch has the key. */
-  | { readonly kind: 'key-of-a-batch' }
+  /** Something else of a package has the key. */
+  | { readonly kind: 'key-taken' }
   /** The corrected job takes no correction now. Read it again to find out why. */
   | { readonly kind: 'not-correctable' };
 
 export type JobSubmission = ReturnType<typeof jobSubmission>;
 
-export function jobSubmission(database: Database) {
+export function jobSubmission(database: Database, steps: readonly SubmissionStep[] = []) {
+  const { taken, isKeyTaken } = keyTaken(database, steps);
   return {
+    isKeyTaken,
     async submit(job: NewJob, limits: HoldLimits): Promise<SubmitOutcome> {
       requireWhole(job);
-      return query(database, db => submit(database, db, job, limits));
+      const isTaken = (tx: Db) => taken(tx, job.apiKeyId, job.idempotencyKeyHash);
+      return query(database, db => submit(database, db, job, { limits, isTaken }));
     },
     /** Frees the key of a final job that isForgotten. */
     async freeKey(jobId: string, idempotencyKeyHash: string, rememberedMs: number): Promise<void> {
@@ -129,17 +137,17 @@ async function submit(
   database: Database,
   db: Db,
   job: NewJob,
-  limits: HoldLimits,
+  bounds: SubmitBounds,
 ): Promise<SubmitOutcome> {
   let refused: SubmitOutcome | undefined;
   try {
-    refused = await db.transaction().execute(tx => insertJob(database, tx, job, limits));
+    refused = await db.transaction().execute(tx => insertJob(database, tx, job, bounds));
     if (refused.kind === 'created') return refused;
   } catch (error) {
     if (error instanceof CapReachedError) {
       refused = { kind: 'key-cap-reached', detail: error.detail };
     } else if (error instanceof NotCorrectableError) refused = { kind: 'not-correctable' };
-    else if (error instanceof KeyOfBatchError) refused = { kind: 'key-of-a-batch' };
+    else if (error instanceof KeyTakenError) refused = { kind: 'key-taken' };
     else if (databaseErrorKind(error) !== 'duplicate') throw error;
   }
   const { id, apiKeyId, idempotencyKeyHash } = job;
@@ -154,12 +162,11 @@ async function insertJob(
   database: Database,
   tx: Transaction<Schema>,
   job: NewJob,
-  limits: HoldLimits,
+  { limits, isTaken }: SubmitBounds,
 ): Promise<SubmitOutcome> {
-  const { id: jobId, apiKeyId, idempotencyKeyHash } = job;
+  const { id: jobId } = job;
   const refusal = await fundingOf(job).hold(database, tx, { ...job, ...limits }, async counted => {
-    const batch = await readBatchByKey(database, tx, apiKeyId, idempotencyKeyHash);
-    if (batch !== undefined) throw new KeyOfBatchError();
+    if (await isTaken(tx)) throw new KeyTakenError();
     const row = { ...newJobValues(job), ...NOT_COUNTED, ...counted };
     await tx.executeQuery(INSERT_JOB(database, row));
   });
@@ -169,10 +176,10 @@ async function insertJob(
   return { kind: 'created', job: created };
 }
 
-class KeyOfBatchError extends Error {}
+class KeyTakenError extends Error {}
 
-/** Items of a batch become jobs, whose credits and place in a cap are reserved already. */
-export async function insertItems(
+/** The jobs' credits are held already, and counted for the key's cap. */
+export async function insertComing(
   database: Database,
   tx: Transaction<Schema>,
   jobs: readonly ItemJob[],

@@ -16,7 +16,6 @@ import {
   failSpan,
   type Tracing,
 } from '@matting/program/tracing/active-span.ts';
-import type { Batch } from '../jobs/batch.ts';
 import type { CallbackFailure } from '../jobs/job-callback.ts';
 import type { JobEvents } from '../results/job-events.ts';
 import type { JobViews, ViewedJob } from '../results/job-view.ts';
@@ -40,16 +39,6 @@ export function renderOutboxBody(views: JobViews, job: ViewedJob): string {
     timestamp: new Date(job.finishedAtMs).toISOString(),
     job_id: job.id,
     data: views.viewWithoutCallback(job),
-  });
-}
-
-export function renderBatchBody(views: JobViews, batch: Batch): string {
-  if (batch.finishedAtMs === null) throw new Error(`batch ${batch.id} is not finished`);
-  return JSON.stringify({
-    type: 'matting.batch.finished',
-    timestamp: new Date(batch.finishedAtMs).toISOString(),
-    batch_id: batch.id,
-    data: views.batch(batch),
   });
 }
 

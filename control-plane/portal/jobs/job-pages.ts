@@ -25,6 +25,7 @@ import {
 } from './account-jobs.ts';
 import { correcting, correctionCall, originalOf } from './correcting.ts';
 import { sendOriginalOf, sendResultOf } from './job-files.ts';
+import { type AccountPage, linksTo } from './plugged-pages.ts';
 import { sendResultsZip, type ZipServices } from './results-zip.ts';
 import { stageBars } from './stage-bars.ts';
 import { hasThumbnail, JOBS_PATH as PATH, sendThumbnailOf, thumbnail } from './thumbnails.ts';
@@ -40,11 +41,11 @@ export type JobRequest = FastifyRequest<{ Params: { jobId: string } }>;
 export function registerJobsRoutes(
   account: FastifyInstance,
   services: ZipServices,
-  baseUrl: string,
+  { baseUrl, pages }: { readonly baseUrl: string; readonly pages: readonly AccountPage[] },
 ): void {
   const { accountJobs } = services;
   const find = (request: JobRequest) => findJob(request, accountJobs);
-  account.get('/jobs', READ, (_request, reply) => renderList(reply, accountJobs));
+  account.get('/jobs', READ, (_request, reply) => renderList(reply, accountJobs, pages));
   account.get('/jobs/results.zip', READ_RESULT, (request, reply) =>
     sendResultsZip(reply, questionOf(request), services),
   );
@@ -85,7 +86,11 @@ export async function findJob(request: JobRequest, accountJobs: AccountJobs): Pr
   return found;
 }
 
-async function renderList(reply: FastifyReply, accountJobs: AccountJobs) {
+async function renderList(
+  reply: FastifyReply,
+  accountJobs: AccountJobs,
+  pages: readonly AccountPage[],
+) {
   const { request } = reply;
   const visit = visitOf(request);
   const { accountId, words } = visit;
@@ -101,7 +106,7 @@ async function renderList(reply: FastifyReply, accountJobs: AccountJobs) {
     main: html`<div>
       ${groups(visit, question)}
       ${filters(visit, question, keys)}
-      <p><a href=${`${ACCOUNT_PATH}/batches`}>${words.batches.title}</a></p>
+      ${linksTo(pages, visit)}
       ${ui.dataTable({
         caption: said.title,
         columns: [

@@ -111,60 +111,6 @@ test('jobs › with a warning have a mark, and a filter that reads a bounded num
   t.deepEqual(found, { jobs: [], next: 'last' }, 'the next page goes on behind the last one read');
 });
 
-test('batches › are listed with how far they are, to those of the account', async t => {
-  const page = '/account/batches';
-  const rowsOf = async (browser: SignedInBrowser) =>
-    [...(await browser.get(page)).body.matchAll(/<progress max="(\d+)" value="(\d+)"/g)].map(
-      ([, all, ended]) => [all, ended],
-    );
-  t.regex((await owner.get(page)).body, /No batches yet/);
-  const items = [1, 2, 3].map(item => ({ image_url: `https://example.com/${item}.jpg` }));
-  const answer = await app.post('/v1/matting/batches', { items });
-  const { batch_id: id } = answer.json();
-  t.deepEqual(await rowsOf(owner), [['3', '0']]);
-  await app.stores.batches.enterItems(id, app.accountId, 1000);
-  const results = await app.get(`/v1/matting/batches/${id}/results`);
-  for (const line of results.body.trim().split('\n').slice(1)) {
-    await app.succeedJob(JSON.parse(line).job_id);
-  }
-  for (const browser of [owner, viewer]) {
-    t.deepEqual(await rowsOf(browser), [['3', '2']]);
-    const { body } = await browser.get(page);
-    t.true(body.includes('Processing') && body.includes('2 of 3') && body.includes(id));
-  }
-  t.deepEqual(await rowsOf(stranger), []);
-  t.true((await owner.get(PAGE)).body.includes(`href="${page}"`));
-  const { job_id: left } = JSON.parse(results.body.split('\n')[0] ?? '');
-  await app.succeedJob(left);
-});
-
-test('batches › are cancelled by an owner, once, who is in the log', async t => {
-  const items = [1, 2, 3].map(item => ({ image_url: `https://example.com/${item}.jpg` }));
-  const { batch_id: id } = (await app.post('/v1/matting/batches', { items })).json();
-  const form = `action="/account/batches/${id}/cancel"`;
-  t.true((await owner.get('/account/batches')).body.includes(form));
-  t.false((await viewer.get('/account/batches')).body.includes(form));
-  const statusOf = async () => (await app.get(`/v1/matting/batches/${id}`)).json().status;
-  const cancel = `/account/batches/${id}/cancel`;
-  t.is((await viewer.post(cancel)).statusCode, 403);
-  t.is((await stranger.post(cancel)).statusCode, 404);
-  t.is((await owner.post('/account/batches/%C3%A9/cancel')).statusCode, 404);
-  t.is(await statusOf(), 'queued');
-  for (const _ of ['first', 'again']) {
-    const answer = await owner.post(cancel);
-    t.is(answer.headers.location, '/account/batches?said=cancelled');
-  }
-  t.is(await statusOf(), 'cancelled');
-  const { body } = await owner.get('/account/batches?said=cancelled');
-  t.true(body.includes('Batch cancelled. '));
-  t.false(body.includes(form));
-  const log = await app.stores.audit.list(app.accountId, { limit: 50 });
-  t.deepEqual(
-    log.filter(({ subject }) => subject === id).map(({ action, mail }) => [action, mail]),
-    [['batch.cancelled', 'owner@example.org']],
-  );
-});
-
 test('jobs › show their reference as text', async t => {
   const id = await submitted({ reference: '<script>alert(1)</script>' });
   const { body } = await owner.get(`${PAGE}/${id}`);

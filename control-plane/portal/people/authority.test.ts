@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { type ActingPerson, requireAuthority } from '@matting/core/accounts/audit.ts';
-import { newBatch, newJob, submitted } from '@matting/core/test/fixtures.ts';
+import { newJob, submitted } from '@matting/core/test/fixtures.ts';
 import type { Database } from '@matting/database/database.ts';
 import { addTo, setIn } from '@matting/database/test/rows.ts';
 import { rejectsWith } from '@matting/test-support/throws.ts';
@@ -23,7 +23,6 @@ interface Scene {
   readonly orderId: string;
   readonly invitationId: string;
   readonly jobId: string;
-  readonly batchId: string;
   readonly otherId: string;
   readonly self: Person;
 }
@@ -60,11 +59,6 @@ const CHANGES: Readonly<Record<string, Change>> = {
   'a revoked key': {
     permission: 'keys.manage',
     act: ({ apiKeys }, { accountId, keyId }, actor) => apiKeys.revoke(keyId, { accountId, actor }),
-  },
-  'a cancelled batch': {
-    permission: 'batches.cancel',
-    act: ({ batches }, { accountId, batchId }, actor) =>
-      batches.cancelBatchBy(batchId, { accountId, actor }),
   },
   'an invitation': {
     permission: 'people.manage',
@@ -136,7 +130,6 @@ const TABLES = [
   'api_keys',
   'audit_entries',
   'balance_alerts',
-  'batches',
   'outbox',
   'members',
   'one_time_links',
@@ -166,8 +159,6 @@ onStores(test, 'the authority of people', (test, { dialect, database, stores, re
     await stores.links.create(invitation, OPERATOR);
     const callback = { url: HOOK_URL, ...SEALED };
     const job = await submitted(stores, newJob(accountId, { callback }));
-    const batch = newBatch({ accountId, apiKeyId: key.id }, 1);
-    await stores.batches.submitBatch(batch);
     await personOfAccount(stores, accountId);
     scene = {
       accountId,
@@ -175,7 +166,6 @@ onStores(test, 'the authority of people', (test, { dialect, database, stores, re
       orderId: (await placed(stores, accountId)).id,
       invitationId: invitation.id,
       jobId: job.id,
-      batchId: batch.id,
       otherId: (await personOfAccount(stores, accountId, 'member')).userId,
       self: await personOfAccount(stores, accountId),
     };

@@ -15,7 +15,7 @@ export type Permission =
   | 'results.read'
   | 'jobs.resend'
   | 'jobs.correct'
-  | 'batches.cancel'
+  | 'jobs.cancel'
   | 'playground.use'
   | 'people.manage'
   | 'settings.manage'
@@ -42,7 +42,7 @@ const MEMBER: readonly Permission[] = [
 
 const OWNER: readonly Permission[] = [
   ...MEMBER,
-  'batches.cancel',
+  'jobs.cancel',
   'orders.manage',
   'people.manage',
   'settings.manage',

@@ -6,6 +6,7 @@ import { openPortal } from '../open-portal.ts';
 import { portal } from '../portal.ts';
 import { createPortalStores } from '../portal-stores.ts';
 import type { PortalSettings } from '../settings.ts';
+import { describedPage } from './described-page.ts';
 import type { Stores } from './fixtures.ts';
 
 /** The service's own costs take a tenth of a second of a core each. */
@@ -18,10 +19,13 @@ export const testPortal: Package<PortalSettings> = {
 
 export type PortalApp = TestApp<Stores>;
 
-export const { openTestApp, useTestApp } = testApps<Stores>([testPortal], (stores, database) => ({
-  ...stores,
-  ...createPortalStores(database),
-}));
+export const { openTestApp, useTestApp } = testApps<Stores>(
+  [describedPage, testPortal],
+  (stores, database) => ({
+    ...stores,
+    ...createPortalStores(database),
+  }),
+);
 
 export function portalOf(app: Pick<TestApp, 'plugged'>) {
   const opened = app.plugged.find(parts => 'accountArea' in parts);

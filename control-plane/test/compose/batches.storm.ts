@@ -1,6 +1,6 @@
 /**
  * A batch under two control planes that are killed ten times: every image ends, is charged once,
- * and one message tells of the end.
+ * and one message tells of the end. Needs: batches.
  */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';

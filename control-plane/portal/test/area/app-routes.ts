@@ -22,7 +22,6 @@ export interface AppRoute {
 export const APP_ROUTES: Readonly<Record<string, AppRoute>> = {
   'GET /account': { roles: EVERYONE },
   'GET /account/audit': { roles: OWNERS },
-  'GET /account/batches': { roles: EVERYONE },
   'GET /account/credits': { roles: EVERYONE },
   'GET /account/credits/export': { roles: EVERYONE },
   'GET /account/jobs': { roles: EVERYONE },
@@ -45,10 +44,10 @@ export const APP_ROUTES: Readonly<Record<string, AppRoute>> = {
   'GET /account/profile': { roles: EVERYONE },
   'GET /account/sessions': { roles: EVERYONE },
   'GET /account/settings': { roles: OWNERS },
+  'GET /account/things': { roles: EVERYONE },
   'GET /account/usage': { roles: EVERYONE },
   'GET /account/usage.csv': { roles: EVERYONE },
   'GET /account/webhooks': { roles: EVERYONE },
-  'POST /account/batches/:id/cancel': { roles: OWNERS, params: { id: 'batchId' } },
   'POST /account/jobs/:jobId/corrections': { roles: WORKERS, params: { jobId: 'jobId' } },
   'POST /account/jobs/:jobId/resend': { roles: WORKERS, params: { jobId: 'jobId' } },
   'POST /account/keys': { roles: WORKERS },
@@ -89,6 +88,7 @@ export const APP_ROUTES: Readonly<Record<string, AppRoute>> = {
   'POST /account/settings/webhook/test': { roles: OWNERS },
   'POST /account/sign-out': { roles: EVERYONE },
   'POST /account/switch': { roles: EVERYONE, things: { account: 'accountId' } },
+  'POST /account/things/:id/end': { roles: OWNERS, params: { id: 'keyId' } },
 };
 
 export const OPEN_ROUTES: readonly string[] = [

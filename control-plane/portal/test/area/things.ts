@@ -15,12 +15,6 @@ const MAKERS = {
   accountId: async ({ accountId }: Of) => accountId,
   keyId: async ({ test, accountId }: Of) =>
     (await test.stores.apiKeys.create(accountId, 'a key')).key.id,
-  batchId: async ({ test, accountId }: Of) => {
-    const { token } = await test.stores.apiKeys.create(accountId, 'a key of a batch');
-    const items = [{ image_url: 'https://example.com/1.jpg' }];
-    const authorization = `Bearer ${token}`;
-    return (await test.post('/v1/matting/batches', { items }, { authorization })).json().batch_id;
-  },
   jobId: async ({ test, accountId }: Of) => {
     const { token } = await test.stores.apiKeys.create(accountId, 'a key of a job');
     const jobId = await submitJob(test, token, { correctable: true });

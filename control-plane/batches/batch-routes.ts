@@ -1,15 +1,18 @@
 /** Batches: POST /v1/matting/batches, GET and DELETE of one, GET of its results. */
+import { callerOf, type HeaderChecks } from '@matting/core/http/header-checks.ts';
+import type { CoreServices } from '@matting/core/package.ts';
+import { queryOf, requireLimit } from '@matting/http/body-fields.ts';
 import { idempotencyKeyOf } from '@matting/http/request-headers.ts';
 import { wantBody } from '@matting/http/unread-bodies.ts';
 import { ContractError, invalidParameter } from '@matting/proto/contract/errors.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import { BATCH_ITEMS_MAX, type Batch } from '../jobs/batch.ts';
-import { UUID } from '../results/job-of-caller.ts';
-import type { AppServices } from './app-services.ts';
-import { callerOf, type HeaderChecks } from './header-checks.ts';
-import { queryOf, requireLimit } from './job-routes.ts';
-import { readBatchBody } from './read-batch-body.ts';
+import { BATCH_ITEMS_MAX, type Batch, type ManyJobs } from './batch.ts';
+import type { BatchStores } from './batch-stores.ts';
+import type { BatchViews } from './batch-views.ts';
+import { readBatchBody, requireBatchBody } from './read-batch-body.ts';
+import { submitBatch } from './submit-batch.ts';
 
+const UUID = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 const PATH = '/v1/matting/batches';
 const POLL_AFTER_S = 5;
 /** Lines of one answer, unless the caller says otherwise. */
@@ -17,9 +20,17 @@ const RESULTS_DEFAULT = 100;
 
 type OfBatch = FastifyRequest<{ Params: { batchId: string } }>;
 
+interface BatchRouteParts {
+  readonly batches: BatchStores;
+  readonly views: BatchViews;
+  readonly manyJobs: ManyJobs;
+  readonly uploads: CoreServices['uploads'];
+  readonly onSubmitted: () => void;
+}
+
 export function registerBatchRoutes(
   app: FastifyInstance,
-  { uploads, submitBatch, batches, jobViews }: AppServices,
+  { batches, views, uploads, ...submitting }: BatchRouteParts,
   checks: HeaderChecks,
 ): void {
   const find = async (request: OfBatch): Promise<Batch> => {
@@ -29,9 +40,11 @@ export function registerBatchRoutes(
   };
   const answer = (reply: FastifyReply, batch: Batch) => {
     if (batch.finishedAtMs === null) reply.header('retry-after', POLL_AFTER_S);
-    return reply.send(jobViews.batch(batch));
+    return reply.send(views.batch(batch));
   };
-  app.post(PATH, { onRequest: checks.batch }, async (request, reply) => {
+  // A batch counts as one submission.
+  const checked = { onRequest: checks.submissionOf(requireBatchBody) };
+  app.post(PATH, checked, async (request, reply) => {
     const idempotencyKey = idempotencyKeyOf(request);
     wantBody(request, reply);
     const room = uploads.beginTexts(callerOf(request).accountId);
@@ -39,12 +52,13 @@ export function registerBatchRoutes(
     const submit = async () => {
       const fields = await readBatchBody(request.raw, room);
       const caller = await askAgain();
-      return submitBatch.submit({ caller, askAgain, idempotencyKey, fields });
+      const submission = { caller, askAgain, idempotencyKey, fields };
+      return submitBatch({ batches, ...submitting }, submission);
     };
     const { batch, created } = await submit().finally(() => room.end());
     const isOver = batch.finishedAtMs !== null;
     if (!created && isOver) reply.header('idempotent-replayed', 'true');
-    if (!isOver) reply.header('location', jobViews.batch(batch).status_url);
+    if (!isOver) reply.header('location', views.batch(batch).status_url);
     return answer(reply.code(isOver ? 200 : 202), batch);
   });
   app.get(`${PATH}/:batchId`, { onRequest: checks.read }, async (request: OfBatch, reply) =>
@@ -65,10 +79,10 @@ export function registerBatchRoutes(
       const { from, limit } = readPage(request.raw.url ?? '');
       const batch = await find(request);
       const items = await batches.items(batch, from, limit);
-      const lines = items.map(item => `${JSON.stringify(jobViews.item(batch, item))}\n`);
+      const lines = items.map(item => `${JSON.stringify(views.item(batch, item))}\n`);
       if (from + items.length < batch.items) {
         const query = `limit=${limit}&cursor=${from + items.length}`;
-        const next = `${jobViews.batch(batch).status_url}/results?${query}`;
+        const next = `${views.batch(batch).status_url}/results?${query}`;
         reply.header('link', `<${next}>; rel="next"`);
       }
       return reply.type('application/jsonl').send(lines.join(''));

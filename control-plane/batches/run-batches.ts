@@ -1,27 +1,27 @@
 /**
  * The loop that advances batches: every replica has one, and any of them makes the next transaction
- * (transactions/batch-progress.ts).
+ * (batch-progress.ts).
  */
+import type { CoreServices } from '@matting/core/package.ts';
 import { pollingLoop } from '@matting/database/round-loop.ts';
 import type { Logger } from 'pino';
-import type { BatchStore } from '../jobs/batch.ts';
-import type { JobEvents } from '../results/job-events.ts';
-import type { BatchProgress } from '../transactions/batch-progress.ts';
-import type { JobDeletion } from '../transactions/job-deletion.ts';
+import type { BatchReading, JobGroups } from './batch.ts';
+import type { BatchProgress } from './batch-progress.ts';
 
 /** The time until room from a job's end, or what another replica left, is seen. */
 const POLL_MS = 1000;
 
 interface RunBatchesParts {
-  readonly batches: Pick<BatchStore, 'listOpen' | 'queuedJobs'> & BatchProgress;
-  readonly jobs: JobDeletion;
-  readonly events: Pick<JobEvents, 'jobFinal' | 'notificationDue'>;
+  readonly batches: Pick<BatchReading, 'listOpen'> &
+    Pick<BatchProgress, 'enterItems' | 'finishBatch'>;
+  readonly groups: Pick<JobGroups, 'cancel'>;
+  readonly events: CoreServices['events'];
   readonly log: Pick<Logger, 'warn'>;
   readonly jobsInFlightMax: number;
   readonly pollMs?: number;
 }
 
-type OpenBatch = Awaited<ReturnType<BatchStore['listOpen']>>[number];
+type OpenBatch = Awaited<ReturnType<BatchReading['listOpen']>>[number];
 
 export function runBatches(parts: RunBatchesParts) {
   const { batches, log, pollMs = POLL_MS } = parts;
@@ -49,10 +49,10 @@ export function runBatches(parts: RunBatchesParts) {
  * @param full accounts without room in this round; their other batches do not ask again
  */
 async function advance(parts: RunBatchesParts, batch: OpenBatch, full: Set<string>): Promise<void> {
-  const { batches, jobs, events, jobsInFlightMax } = parts;
+  const { batches, groups, events, jobsInFlightMax } = parts;
+  const isCancelled = batch.cancelledAtMs !== null;
   let { waiting } = batch;
-  const mayEnter = batch.cancelledAtMs !== null || !full.has(batch.accountId);
-  while (mayEnter && waiting > 0) {
+  while (waiting > 0 && (isCancelled || !full.has(batch.accountId))) {
     const entered = await batches.enterItems(batch.id, batch.accountId, jobsInFlightMax);
     if (entered === 0) {
       full.add(batch.accountId);
@@ -60,12 +60,7 @@ async function advance(parts: RunBatchesParts, batch: OpenBatch, full: Set<strin
     }
     waiting -= entered;
   }
-  if (batch.cancelledAtMs !== null) {
-    for (const id of await batches.queuedJobs(batch.id)) {
-      await jobs.remove(id, batch.apiKeyId, { keepReference: true });
-      events.jobFinal(id);
-    }
-  }
+  if (isCancelled) for (const id of await groups.cancel(batch)) events.jobFinal(id);
   if (waiting > 0) return;
   if (await batches.finishBatch(batch.id)) events.notificationDue();
 }

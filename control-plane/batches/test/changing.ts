@@ -1,10 +1,16 @@
 /** The methods that change batches, their items and their money. */
 import assert from 'node:assert/strict';
+import type {
+  ChangingMethod as ChangingMethodOf,
+  Fixture as FixtureOf,
+} from '@matting/core/test/changing-methods.ts';
+import { LIMITS, OPERATOR } from '@matting/core/test/fixtures.ts';
 import { rowsOf } from '@matting/database/test/rows.ts';
-import type { Stores } from '../stores.ts';
-import type { NewBatch } from '../transactions/batch-submission.ts';
-import type { ChangingMethod, Fixture } from './changing-methods.ts';
-import { LIMITS, newBatch, OPERATOR } from './fixtures.ts';
+import type { NewBatch, SubmittedBatch } from '../batch-submission.ts';
+import { newBatch, type Stores } from './fixtures.ts';
+
+type ChangingMethod = ChangingMethodOf<Stores>;
+type Fixture = FixtureOf<Stores>;
 
 const CALLBACK = {
   url: 'https://receiver.example/hook',
@@ -20,7 +26,7 @@ async function batchOf(fixture: Fixture): Promise<NewBatch> {
 
 async function submitted(fixture: Fixture): Promise<NewBatch> {
   const batch = await batchOf(fixture);
-  assert.equal((await fixture.stores.batches.submitBatch(batch)).kind, 'created');
+  assert.ok((await fixture.stores.batches.submitBatch(batch)).created);
   return batch;
 }
 
@@ -44,7 +50,7 @@ async function ofOwnKey(fixture: Fixture): Promise<NewBatch> {
   const accountId = await fixture.account(2);
   const { key } = await fixture.stores.apiKeys.create(accountId, 'its own');
   const batch = newBatch({ accountId, apiKeyId: key.id }, 2);
-  assert.equal((await fixture.stores.batches.submitBatch(batch)).kind, 'created');
+  assert.ok((await fixture.stores.batches.submitBatch(batch)).created);
   return batch;
 }
 
@@ -55,7 +61,7 @@ async function assertCancelledOnce(stores: Stores, accountId: string, log: reado
   assert.deepEqual(entries.map(({ action }) => action).sort(), log);
 }
 
-export const CHANGING_BATCHES: readonly ChangingMethod[] = [
+export const CHANGING: readonly ChangingMethod[] = [
   {
     name: 'batches.submitBatch',
     arrange: async fixture => {
@@ -63,7 +69,7 @@ export const CHANGING_BATCHES: readonly ChangingMethod[] = [
       return {
         act: stores => stores.batches.submitBatch(batch),
         check: async outcome => {
-          assert.equal((outcome as { kind: string }).kind, 'created');
+          assert.ok((outcome as SubmittedBatch).created);
           await assertReserved(fixture.stores, batch, false);
         },
       };

@@ -1,19 +1,27 @@
 /**
  * Cancels batches for whoever may change the account, in the account's log. What no node has begun
- * then ends without a charge, by any replica (submission/run-batches.ts).
+ * then ends without a charge, by any replica (run-batches.ts).
  */
 
 import { randomUUID } from 'node:crypto';
+import { type Actor, insertAuditEntry, requireAuthority } from '@matting/core/accounts/audit.ts';
+import type { Package } from '@matting/core/package.ts';
 import { type Database, type Db, type Schema, transact } from '@matting/database/database.ts';
 import { isAsciiWord, matchesOne } from '@matting/database/statements.ts';
-import { type Actor, insertAuditEntry, requireAuthority } from '../accounts/audit.ts';
-import { type Batch, readBatch } from '../jobs/batch.ts';
+import { type Batch, type GroupReading, readBatch } from './batch.ts';
 
 type Canceller = Pick<Parameters<typeof insertAuditEntry>[2], 'accountId' | 'actor'>;
 type Which = Partial<Pick<Schema['batches'], 'id' | 'api_key_id'>>;
 
+/** A revoked key takes its open batches with it (docs/adr/0055). */
+export const cancelWithKey: NonNullable<Package['keyRevoked']> = (
+  database,
+  tx,
+  { apiKeyId, ...by },
+) => cancelOpenBatches(database, tx, by, { api_key_id: apiKeyId });
+
 /** Cancels the open ones. The transaction holds the account's row, so no other one begins. */
-export async function cancelOpenBatches(
+async function cancelOpenBatches(
   database: Database,
   tx: Db,
   by: Canceller,
@@ -42,7 +50,7 @@ export async function cancelOpenBatches(
   }
 }
 
-export function batchCancellation(database: Database) {
+export function batchCancellation(database: Database, groups: GroupReading) {
   return {
     /**
      * Undefined: the account has no such batch. A batch that is cancelled or finished stays so.
@@ -54,13 +62,13 @@ export function batchCancellation(database: Database) {
     ): Promise<Batch | undefined> => {
       const entryId = randomUUID();
       return transact(database, async tx => {
-        const found = isAsciiWord(batchId) && (await readBatch(database, tx, { id: batchId }));
+        const found = isAsciiWord(batchId) && (await readBatch(groups, tx, { id: batchId }));
         if (!found || found.accountId !== (accountId ?? found.accountId)) return undefined;
         const asked = { accountId: found.accountId, actor, entryId, endsRight: true };
         const { actor: authorized } = await requireAuthority(database, tx, asked);
         const by = { accountId: found.accountId, actor: authorized };
         await cancelOpenBatches(database, tx, by, { id: batchId });
-        return readBatch(database, tx, { id: batchId });
+        return readBatch(groups, tx, { id: batchId });
       });
     },
   };

@@ -1,12 +1,12 @@
 /** Batches as callers send them: what is refused whole, and one from its submission to its end. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
+import { LIMITS } from '@matting/core/test/fixtures.ts';
 import { until } from '@matting/test-support/waiting.ts';
 import ava from 'ava';
 import pino from 'pino';
-import { runBatches } from '../submission/run-batches.ts';
-import { LIMITS } from '../test/fixtures.ts';
-import { openTestApp, useTestApp } from '../test/support/test-app.ts';
+import { runBatches } from './run-batches.ts';
+import { openTestApp, useTestApp } from './test/app.ts';
 
 const test = ava.serial;
 const BATCHES = '/v1/matting/batches';
@@ -26,7 +26,7 @@ const credits = async () => (await app.get('/v1/account')).json().credits;
 
 function startLoop(t: { teardown(end: () => Promise<void>): void }) {
   const { stores, events } = app;
-  const parts = { batches: stores.batches, jobs: stores.jobs, events, ...LIMITS, pollMs: 5 };
+  const parts = { ...stores, events, ...LIMITS, pollMs: 5 };
   const loop = runBatches({ ...parts, log: pino({ level: 'silent' }) });
   loop.start();
   t.teardown(() => loop.stop());
@@ -94,17 +94,17 @@ test('the refusal of an item’s URL does not advise to send a file', async t =>
 test('a batch that fails holds up no other one', async t => {
   const stuck = (await app.post(BATCHES, { items: itemsOf(1) })).json().batch_id;
   const other = (await app.post(BATCHES, { items: itemsOf(1) })).json().batch_id;
-  const { batches, jobs } = app.stores;
+  const { batches, groups } = app.stores;
   const warned: unknown[] = [];
   const loop = runBatches({
     batches: {
       ...batches,
-      enterItems: async (id, ...others) => {
+      enterItems: async (id: string, ...others: [string, number]) => {
         if (id === stuck) throw new Error(`batch ${id} fails`);
         return batches.enterItems(id, ...others);
       },
     },
-    jobs,
+    groups,
     events: app.events,
     ...LIMITS,
     log: { warn: (line: unknown) => void warned.push(line) },

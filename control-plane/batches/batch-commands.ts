@@ -1,11 +1,11 @@
 /** `batches cancel`, for the batches of all accounts. */
 
+import type { CliContext } from '@matting/core/cli/context.ts';
 import { isoTime } from '@matting/program/iso-time.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { Command } from 'commander';
-import { batchStatus } from '../jobs/batch.ts';
-import { publicPrefix } from '../keys/api-key-token.ts';
-import type { CliContext } from './context.ts';
+import { batchStatus } from './batch.ts';
+import { batchCancellation } from './cancel-batches.ts';
 
 const OPERATOR = { kind: 'operator' } as const;
 
@@ -20,16 +20,18 @@ export function addBatchCommands(program: Command, context: CliContext): void {
 }
 
 async function cancelBatch(context: CliContext, id: string): Promise<void> {
-  const batch = await context.withStores(({ batches }) =>
-    batches.cancelBatchBy(id.toLowerCase(), { actor: OPERATOR }),
-  );
+  const { batch, key } = await context.withStores(async ({ groups, apiKeys }, database) => {
+    const { cancelBatchBy } = batchCancellation(database, groups);
+    const batch = await cancelBatchBy(id.toLowerCase(), { actor: OPERATOR });
+    return { batch, key: batch && (await apiKeys.find(batch.apiKeyId)) };
+  });
   if (batch === undefined) throw new ContractError('BATCH_NOT_FOUND', `There is no batch "${id}".`);
   const { counts } = batch;
   const view = {
     batch_id: batch.id,
     status: batchStatus(batch),
     account_id: batch.accountId,
-    key: publicPrefix(batch.apiKeyId),
+    key: key?.prefix,
     created_at: isoTime(batch.createdAtMs),
     cancelled_at: isoTime(batch.cancelledAtMs),
     finished_at: isoTime(batch.finishedAtMs),

@@ -1,15 +1,15 @@
 /** The body of a batch: JSON, whose items are read and counted as they arrive. */
 import type { Readable } from 'node:stream';
+import { meantField } from '@matting/core/http/meant-fields.ts';
+import { MATTING_JSON } from '@matting/core/http/read-matting-body.ts';
+import { MATTING_FIELDS, type TextField } from '@matting/core/submission/matting-request.ts';
 import { readBody, requireBodyHead } from '@matting/http/bodies.ts';
 import { malformed, type TextValue, unknownField } from '@matting/http/body-fields.ts';
 import { type JsonFields, JsonFieldsParser } from '@matting/http/json-fields.ts';
 import { bodyTypeOf } from '@matting/http/request-headers.ts';
 import type { HeldRoom } from '@matting/program/held-bytes.ts';
-import { BATCH_ITEMS_MAX } from '../jobs/batch.ts';
-import { MATTING_FIELDS, type TextField } from '../submission/matting-request.ts';
-import type { BatchFields } from '../submission/submit-batch.ts';
-import { meantField } from './meant-fields.ts';
-import { MATTING_JSON } from './read-matting-body.ts';
+import { BATCH_ITEMS_MAX } from './batch.ts';
+import type { BatchFields } from './submit-batch.ts';
 
 /** 1,000 URLs of 2048 characters and their references, with room for escapes. */
 const BATCH_BODY_BYTES_MAX = 4 * 1_048_576;

@@ -5,64 +5,50 @@
  *
  * | transaction | does                                                                         |
  * |-------------|------------------------------------------------------------------------------|
- * | enterItems  | the next items become jobs, each with the credit that was reserved for it;   |
+ * | enterItems  | the next items become jobs, each with the credit that was held for it;       |
  * |             | those of a cancelled batch end at once as cancelled jobs                     |
  * | cancel      | says that the caller cancelled it: no item becomes a job that a node gets    |
  * | finish      | where no item waits and no job is open: its end, and its one notification    |
  */
+import { insertWebhook } from '@matting/core/webhooks/outbox-store.ts';
 import { type Database, query, type Schema, transact } from '@matting/database/database.ts';
-import {
-  matchesOne,
-  nowPlusMs,
-  requireInteger,
-  throughIndex,
-} from '@matting/database/statements.ts';
+import { matchesOne, nowPlusMs } from '@matting/database/statements.ts';
 import type { Selectable, Transaction } from 'kysely';
-import { takeAccount } from '../accounts/account-store.ts';
-import { readBatch } from '../jobs/batch.ts';
-import { OPEN_STATES } from '../jobs/job.ts';
-import { readJob } from '../jobs/job-reading.ts';
-import { beginReserved, readInFlight } from '../ledger/ledger-writer.ts';
-import { insertWebhook } from '../webhooks/outbox-store.ts';
-import { type JobCompletionOptions, noteLeftOut } from './job-completion.ts';
-import { cancelJob } from './job-deletion.ts';
-import { insertItems, type JobTemplate } from './job-submission.ts';
-import { SettledSteps } from './settled-steps.ts';
+import { type Batch, type JobGroups, readBatch } from './batch.ts';
 
 /** Jobs of an account that are open at once and came of batches; fewer where its own bound is. */
 const BATCH_JOBS_OPEN_MAX = 100;
 /** Items of one transaction. */
 const ENTER_MAX = 25;
 
-const OPEN_JOBS = throughIndex('jobs', 'jobs_lane_state');
+export interface BatchNotices {
+  /** The sealed body of matting.batch.finished. Quick and without effects: a transaction is open. */
+  readonly renderBody: (batch: Batch) => string;
+  /** Time between a batch's end and the first attempt to notify. */
+  readonly firstWaitMs?: number | undefined;
+}
 
 export type BatchProgress = ReturnType<typeof batchProgress>;
 
-export function batchProgress(database: Database, options: JobCompletionOptions) {
+export function batchProgress(database: Database, groups: JobGroups, notices: BatchNotices) {
   return {
     /** @param jobsInFlightMax of the account. @returns how many became jobs */
     async enterItems(batchId: string, accountId: string, jobsInFlightMax: number): Promise<number> {
-      const cancelled = new Map<string, SettledSteps>();
+      let committed: (() => void) | undefined;
       const entered = await transact(database, async tx => {
-        await takeAccount(database, tx, accountId);
+        await groups.takeAccount(tx, accountId);
         const batch = await rowOf(tx, batchId);
-        if (batch === undefined || batch.next_item === batch.items) return [];
+        if (batch === undefined || batch.next_item === batch.items) return 0;
+        const bounds = { jobsInFlightMax, ofGroupsMax: BATCH_JOBS_OPEN_MAX };
         const isCancelled = batch.cancelled_at !== null;
-        const room = isCancelled
-          ? ENTER_MAX
-          : await roomFor(database, tx, accountId, jobsInFlightMax);
-        const jobIds = await enter(database, tx, batch, Math.min(room, ENTER_MAX));
-        for (const id of isCancelled ? jobIds : []) {
-          const job = await readJob(database, tx, id);
-          if (job === undefined) continue;
-          const steps = new SettledSteps(options.settled);
-          cancelled.set(id, steps);
-          await cancelJob(database, tx, job, { options, steps });
-        }
-        return jobIds;
+        const room = isCancelled ? ENTER_MAX : await groups.room(tx, accountId, bounds);
+        const coming = await takeItems(tx, batch, Math.min(room, ENTER_MAX));
+        if (coming.length === 0) return 0;
+        committed = await groups.begin(tx, groupOf(batch), coming, { isCancelled });
+        return coming.length;
       });
-      for (const [id, steps] of cancelled) noteLeftOut(database, options, id, steps);
-      return entered.length;
+      committed?.();
+      return entered;
     },
     /** Undefined: the API key has no such batch. */
     cancelBatch: (batchId: string, apiKeyId: string) =>
@@ -75,14 +61,17 @@ export function batchProgress(database: Database, options: JobCompletionOptions)
           .where('cancelled_at', 'is', null)
           .where('finished_at', 'is', null)
           .execute();
-        return readBatch(database, db, { id: batchId, api_key_id: apiKeyId });
+        return readBatch(groups, db, { id: batchId, api_key_id: apiKeyId });
       }),
     /** False: an item or a job is open, or it is finished already. */
     finishBatch: (batchId: string) =>
       transact(database, async tx => {
         const row = await rowOf(tx, batchId);
-        if (row === undefined || !(await markFinished(database, tx, batchId))) return false;
-        if (row.callback_url !== null) await notify(database, tx, options, row);
+        if (row === undefined || row.next_item < row.items) return false;
+        // No job of it is made any more: if none is open, none will be.
+        if (await groups.hasOpen(tx, batchId)) return false;
+        if (!(await markFinished(database, tx, batchId))) return false;
+        if (row.callback_url !== null) await notify({ database, groups, ...notices }, tx, row);
         return true;
       }),
     /** Removes batches that ended so long ago, with their items. @returns their number */
@@ -113,35 +102,13 @@ function rowOf(tx: Transaction<Schema>, batchId: string): Promise<BatchRow | und
   return tx.selectFrom('batches').selectAll().where('id', '=', batchId).executeTakeFirst();
 }
 
-async function roomFor(
-  database: Database,
-  tx: Transaction<Schema>,
-  accountId: string,
-  jobsInFlightMax: number,
-): Promise<number> {
-  const ofBatches = BATCH_JOBS_OPEN_MAX - (await openJobs(database, tx, accountId));
-  return Math.min(ofBatches, jobsInFlightMax - (await readInFlight(tx, accountId)));
+function groupOf({ id, account_id: accountId, api_key_id: apiKeyId, ...row }: BatchRow) {
+  const { fingerprint, request: template, cap_window_start: capWindowStartMs } = row;
+  return { id, accountId, apiKeyId, fingerprint, template, capWindowStartMs };
 }
 
-/** An account has no more open jobs than may be in flight. */
-async function openJobs(database: Database, tx: Transaction<Schema>, accountId: string) {
-  const { jobs } = await tx
-    .selectFrom(OPEN_JOBS[database.dialect])
-    .select(eb => eb.fn.countAll<number>().as('jobs'))
-    .where('state', 'in', OPEN_STATES)
-    .where('account_id', '=', accountId)
-    .where('batch_id', 'is not', null)
-    .executeTakeFirstOrThrow();
-  return requireInteger(jobs);
-}
-
-async function enter(
-  database: Database,
-  tx: Transaction<Schema>,
-  batch: BatchRow,
-  room: number,
-): Promise<string[]> {
-  const { id, account_id: accountId, api_key_id: apiKeyId, next_item: from } = batch;
+/** The rows of items that are jobs no longer have what the jobs have. */
+async function takeItems(tx: Transaction<Schema>, { id, next_item: from }: BatchRow, room: number) {
   if (room <= 0) return [];
   const items = await tx
     .selectFrom('batch_items')
@@ -152,22 +119,6 @@ async function enter(
     .limit(room)
     .execute();
   const next = from + items.length;
-  const template = JSON.parse(batch.request) as JobTemplate;
-  const jobs = items.map(({ item, job_id, image_url, reference }) => ({
-    ...template,
-    id: job_id,
-    accountId,
-    apiKeyId,
-    idempotencyKeyHash: null,
-    fingerprint: batch.fingerprint,
-    class: 'async' as const,
-    input: null,
-    sourceUrl: image_url ?? '',
-    reference: reference ?? undefined,
-    batch: { id, item },
-  }));
-  await insertItems(database, tx, jobs, batch.cap_window_start);
-  await beginReserved(tx, accountId, items.length);
   await tx
     .updateTable('batch_items')
     .set({ image_url: null, reference: null })
@@ -176,7 +127,9 @@ async function enter(
     .where('item', '<', next)
     .execute();
   await tx.updateTable('batches').set({ next_item: next }).where('id', '=', id).execute();
-  return jobs.map(job => job.id);
+  return items.map(({ job_id, image_url, ...item }) => {
+    return { ...item, id: job_id, sourceUrl: image_url ?? '' };
+  });
 }
 
 function markFinished({ nowMs }: Database, tx: Transaction<Schema>, id: string): Promise<boolean> {
@@ -187,31 +140,19 @@ function markFinished({ nowMs }: Database, tx: Transaction<Schema>, id: string):
       .set({ callback_secret: null, callback_secret_key_id: null })
       .where('id', '=', id)
       .where('finished_at', 'is', null)
-      .whereRef('next_item', '=', 'items')
-      .where(eb =>
-        eb.not(
-          eb.exists(
-            eb
-              .selectFrom('jobs')
-              .select('id')
-              .where('batch_id', '=', id)
-              .where('finished_at', 'is', null),
-          ),
-        ),
-      ),
+      .whereRef('next_item', '=', 'items'),
   );
 }
 
 async function notify(
-  database: Database,
+  at: BatchNotices & { readonly database: Database; readonly groups: JobGroups },
   tx: Transaction<Schema>,
-  { renderBatchBody = () => '', webhookFirstWaitMs = 0 }: JobCompletionOptions,
   { id, account_id: accountId, callback_url: url, ...row }: BatchRow,
 ): Promise<void> {
-  const batch = await readBatch(database, tx, { id });
+  const batch = await readBatch(at.groups, tx, { id });
   if (batch === undefined || url === null) throw new Error(`batch ${id} is gone before its commit`);
   const secret = { secret: row.callback_secret, secretKeyId: row.callback_secret_key_id };
   const event = 'matting.batch.finished';
-  const webhook = { id, accountId, event, url, body: renderBatchBody(batch), ...secret };
-  await insertWebhook(database, tx, webhook, webhookFirstWaitMs);
+  const webhook = { id, accountId, event, url, body: at.renderBody(batch), ...secret };
+  await insertWebhook(at.database, tx, webhook, at.firstWaitMs);
 }

@@ -2,16 +2,16 @@
 import { once } from 'node:events';
 import net from 'node:net';
 import { PassThrough, Readable } from 'node:stream';
+import { CHUNKS_READ_MAX, endless } from '@matting/core/test/endless-bodies.ts';
+import { fundedCaller } from '@matting/core/test/fixtures.ts';
 import { splits } from '@matting/http/test/forms.ts';
 import { HeldBytes, UNCOUNTED } from '@matting/program/held-bytes.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { until } from '@matting/test-support/waiting.ts';
 import ava from 'ava';
-import { BATCH_ITEMS_MAX } from '../jobs/batch.ts';
-import { CHUNKS_READ_MAX, endless } from '../test/endless-bodies.ts';
-import { fundedCaller } from '../test/fixtures.ts';
-import { openTestApp, useTestApp } from '../test/support/test-app.ts';
+import { BATCH_ITEMS_MAX } from './batch.ts';
 import { readBatchBody } from './read-batch-body.ts';
+import { openTestApp, useTestApp } from './test/app.ts';
 
 const test = ava.serial;
 const BATCHES = '/v1/matting/batches';

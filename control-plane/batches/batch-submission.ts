@@ -1,0 +1,154 @@
+/**
+ * A batch's submission: one transaction holds a credit for each item, and writes the batch and its
+ * items. The account's row comes first, as with a job: it serialises what an account submits, so
+ * that neither its balance, a key's cap nor the number of open batches can be passed, and so that
+ * one key is never a job's and a batch's.
+ */
+import {
+  type Database,
+  type Db,
+  OvertakenError,
+  query,
+  type Schema,
+} from '@matting/database/database.ts';
+import { databaseErrorKind } from '@matting/database/engines.ts';
+import { ROW_WORK, Turns } from '@matting/program/turns.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import type { Transaction } from 'kysely';
+import { type Batch, type JobGroups, type ManyJobs, readBatch, readBatchByKey } from './batch.ts';
+
+/** Batches of an account that have not ended. */
+export const OPEN_BATCHES_MAX = 50;
+const OPEN_RETRY_AFTER_S = 60;
+/** Rows of one insert. */
+const INSERT_MAX = 100;
+
+export interface NewBatch {
+  readonly id: string;
+  readonly accountId: string;
+  readonly apiKeyId: string;
+  readonly keyHasCap: boolean;
+  readonly idempotencyKeyHash: string;
+  readonly fingerprint: string;
+  /** JSON: what its items have in common. */
+  readonly request: string;
+  readonly items: readonly NewItem[];
+  readonly callback?: ReturnType<ManyJobs['callbackOf']>;
+}
+
+interface NewItem {
+  /** The job that the item becomes. */
+  readonly jobId: string;
+  readonly imageUrl: string;
+  readonly reference: string | null;
+}
+
+export interface SubmittedBatch {
+  readonly batch: Batch;
+  /** False: another request with the key was first. */
+  readonly created: boolean;
+}
+
+/** Refusals of a request for many jobs. */
+type Refusals = Pick<ManyJobs, 'keyConflict' | 'noCredit'>;
+
+export function batchSubmission(database: Database, groups: JobGroups, refusals: Refusals) {
+  return {
+    /** @throws ContractError why it is refused; nothing has changed then */
+    submitBatch: (batch: NewBatch): Promise<SubmittedBatch> =>
+      query(database, db => submitBatch({ database, groups, refusals }, db, batch)),
+  };
+}
+
+interface Submitting {
+  readonly database: Database;
+  readonly groups: JobGroups;
+  readonly refusals: Refusals;
+}
+
+async function submitBatch(at: Submitting, db: Db, batch: NewBatch): Promise<SubmittedBatch> {
+  let refusal: ContractError | undefined;
+  try {
+    return await db.transaction().execute(tx => insertBatch(at, tx, batch));
+  } catch (error) {
+    if (error instanceof ContractError) refusal = error;
+    else if (databaseErrorKind(error) !== 'duplicate') throw error;
+  }
+  const { apiKeyId, idempotencyKeyHash, id } = batch;
+  const found = await readBatchByKey(at.groups, db, apiKeyId, idempotencyKeyHash);
+  // If the row is ours, an earlier round committed it, and its answer was lost on the way.
+  if (found !== undefined) return { batch: found, created: found.id === id };
+  throw refusal ?? new OvertakenError(`a twin of batch ${id} is gone after it was in the way`);
+}
+
+async function insertBatch(
+  { database, groups, refusals }: Submitting,
+  tx: Transaction<Schema>,
+  batch: NewBatch,
+): Promise<SubmittedBatch> {
+  const { id, accountId, apiKeyId, items } = batch;
+  await groups.takeAccount(tx, accountId);
+  const jobId = await groups.jobOf(tx, apiKeyId, batch.idempotencyKeyHash);
+  if (jobId !== undefined) throw refusals.keyConflict(jobId);
+  // A revocation cancels the batches that it finds, so none is made after it.
+  await groups.requireKey(tx, apiKeyId);
+  await requireFewOpen(tx, accountId);
+  const held = await groups.hold(tx, { ...batch, jobIds: items.map(item => item.jobId) });
+  if (held === undefined) throw refusals.noCredit(items.length);
+  await insertRows(database, tx, batch, held.capWindowStartMs);
+  const created = await readBatch(groups, tx, { id });
+  if (created === undefined) throw new Error(`batch ${id} is gone before its commit`);
+  return { batch: created, created: true };
+}
+
+async function requireFewOpen(tx: Db, accountId: string): Promise<void> {
+  const open = await tx
+    .selectFrom('batches')
+    .select('id')
+    .where('account_id', '=', accountId)
+    .where('open_at', '>', 0)
+    .limit(OPEN_BATCHES_MAX)
+    .execute();
+  const detail = `The account already has ${OPEN_BATCHES_MAX} open batches. Wait until one is finished.`;
+  if (open.length >= OPEN_BATCHES_MAX) {
+    throw new ContractError('RATE_LIMITED', detail, { retryAfterS: OPEN_RETRY_AFTER_S });
+  }
+}
+
+async function insertRows(
+  { nowMs }: Database,
+  tx: Transaction<Schema>,
+  batch: NewBatch,
+  capWindowStartMs: number | null,
+): Promise<void> {
+  const { id, accountId, callback } = batch;
+  await tx
+    .insertInto('batches')
+    .values({
+      id,
+      account_id: accountId,
+      api_key_id: batch.apiKeyId,
+      idempotency_key_hash: batch.idempotencyKeyHash,
+      fingerprint: batch.fingerprint,
+      request: batch.request,
+      items: batch.items.length,
+      next_item: 0,
+      created_at: nowMs,
+      open_at: nowMs,
+      cap_window_start: capWindowStartMs,
+      callback_url: callback?.url ?? null,
+      callback_secret: callback?.secret ?? null,
+      callback_secret_key_id: callback?.secretKeyId ?? null,
+    })
+    .execute();
+  const rows = batch.items.map(({ jobId, imageUrl, reference }, item) => {
+    const names = { batch_id: id, item, job_id: jobId, account_id: accountId };
+    return { ...names, image_url: imageUrl, reference };
+  });
+  const turns = new Turns();
+  for (let from = 0; from < rows.length; from += INSERT_MAX) {
+    const some = rows.slice(from, from + INSERT_MAX);
+    await turns.before(some.reduce((sum, row) => sum + row.image_url.length + ROW_WORK, 0));
+    await tx.insertInto('batch_items').values(some).execute();
+  }
+}

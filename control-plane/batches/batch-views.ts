@@ -1,0 +1,43 @@
+/** Callers see this of a batch, by the contract. */
+import type { CoreServices } from '@matting/core/package.ts';
+import { isoTime } from '@matting/program/iso-time.ts';
+import { type Batch, type BatchItem, batchStatus } from './batch.ts';
+
+export type BatchViews = ReturnType<typeof batchViews>;
+
+/** @param baseUrl without a trailing slash; links are made of it, never of the Host header */
+export function batchViews(baseUrl: string, jobViews: Pick<CoreServices['jobViews'], 'view'>) {
+  return {
+    batch: (batch: Batch) => viewOf(baseUrl, batch),
+    /** An item as a line of a batch's results. */
+    item(batch: Pick<Batch, 'id'>, { item, jobId, reference, job, isWaiting }: BatchItem) {
+      if (job !== undefined) return jobViews.view(job);
+      const named = reference === null ? {} : { reference };
+      const status = isWaiting ? 'waiting' : 'expired';
+      return { job_id: jobId, ...named, batch_id: batch.id, item, status };
+    },
+  };
+}
+
+function viewOf(baseUrl: string, batch: Batch) {
+  const { id, createdAtMs, finishedAtMs, counts } = batch;
+  return {
+    batch_id: id,
+    status: batchStatus(batch),
+    created_at: isoTime(createdAtMs),
+    finished_at: isoTime(finishedAtMs),
+    counts,
+    status_url: `${baseUrl}/v1/matting/batches/${id}`,
+  };
+}
+
+/** The body of its notification, rendered once, when it is finished. */
+export function renderBatchBody(baseUrl: string, batch: Batch): string {
+  if (batch.finishedAtMs === null) throw new Error(`batch ${batch.id} is not finished`);
+  return JSON.stringify({
+    type: 'matting.batch.finished',
+    timestamp: new Date(batch.finishedAtMs).toISOString(),
+    batch_id: batch.id,
+    data: viewOf(baseUrl, batch),
+  });
+}

@@ -1,0 +1,148 @@
+/**
+ * A batch of images and how it is read. Its items become jobs in their order: those from
+ * `next_item` on wait, and hold a credit under the id of the job that each will be (docs/adr/0054).
+ *
+ * | status     | means                                                    |
+ * |------------|----------------------------------------------------------|
+ * | queued     | no node has begun an item                                |
+ * | processing | one has                                                  |
+ * | cancelled  | it was cancelled, or its key revoked (docs/adr/0055);    |
+ * |            | some jobs may still be running                           |
+ * | finished   | every item has ended                                     |
+ */
+import type { CoreServices, CoreStores } from '@matting/core/package.ts';
+import { type Database, type Db, query, type Schema } from '@matting/database/database.ts';
+import type { Selectable } from 'kysely';
+import type {} from './tables.ts';
+
+export type JobGroups = CoreStores['groups'];
+export type GroupReading = Pick<JobGroups, 'counts' | 'hasOpen' | 'list'>;
+export type ManyJobs = CoreServices['manyJobs'];
+
+export const BATCH_ITEMS_MAX = 1000;
+
+type BatchRow = NonNullable<Awaited<ReturnType<typeof readRow>>>;
+/** The items before `nextItem` have become jobs. */
+export type Batch = Readonly<BatchRow> & {
+  readonly counts: Readonly<Awaited<ReturnType<GroupReading['counts']>>> & {
+    readonly waiting: number;
+  };
+};
+
+type BatchStatus = 'queued' | 'processing' | 'finished' | 'cancelled';
+
+export function batchStatus({ counts, cancelledAtMs, finishedAtMs }: Batch): BatchStatus {
+  if (cancelledAtMs !== null) return 'cancelled';
+  if (finishedAtMs !== null) return 'finished';
+  const { waiting, queued, ...begun } = counts;
+  return Object.values(begun).some(count => count > 0) ? 'processing' : 'queued';
+}
+
+/** An item as lists show it; no job: it waits, or its job's row was removed. */
+export interface BatchItem {
+  readonly item: number;
+  readonly jobId: string;
+  readonly reference: string | null;
+  readonly job: Awaited<ReturnType<GroupReading['list']>>[number] | undefined;
+  readonly isWaiting: boolean;
+}
+
+const BATCHES_MAX = 100;
+
+export type BatchReading = ReturnType<typeof batchReading>;
+
+export function batchReading(database: Database, groups: GroupReading) {
+  return {
+    /** Undefined also for another key's batch. */
+    findForKey: (id: string, apiKeyId: string) =>
+      query(database, db => readBatch(groups, db, { id, api_key_id: apiKeyId })),
+    findByIdempotencyKey: (apiKeyId: string, keyHash: string) =>
+      query(database, db => readBatchByKey(groups, db, apiKeyId, keyHash)),
+    /** The open ones, the oldest first, behind that one. */
+    listOpen: (after?: { readonly openAtMs: number; readonly id: string }) =>
+      query(database, db => {
+        const { openAtMs, id } = after ?? { openAtMs: 0, id: '' };
+        return db
+          .selectFrom('batches')
+          .select(['id', 'account_id as accountId', 'api_key_id as apiKeyId'])
+          .select(['open_at as openAtMs', 'cancelled_at as cancelledAtMs'])
+          .select(eb => eb('items', '-', eb.ref('next_item')).as('waiting'))
+          .where('open_at', '>=', openAtMs)
+          .where(eb => eb.or([eb('open_at', '>', openAtMs), eb('id', '>', id)]))
+          .orderBy('open_at')
+          .orderBy('id')
+          .limit(BATCHES_MAX)
+          .$narrowType<{ openAtMs: number }>()
+          .execute();
+      }),
+    /** An account's, the newest first. */
+    listOf: (accountId: string, limit: number) =>
+      query(database, async db => {
+        const rows = await selectBatches(db)
+          .where('account_id', '=', accountId)
+          .orderBy('created_at', 'desc')
+          .orderBy('id', 'desc')
+          .limit(limit)
+          .execute();
+        const batches: Batch[] = [];
+        for (const row of rows) batches.push(await withCounts(groups, db, row));
+        return batches;
+      }),
+    /** In the order of the items, from that one on. */
+    items: ({ id }: Pick<Batch, 'id'>, from: number, limit: number) =>
+      query(database, async db => {
+        const rows = await db
+          .selectFrom('batch_items')
+          .select(['item', 'job_id as jobId', 'reference', 'image_url as url'])
+          .where('batch_id', '=', id)
+          .where('item', '>=', from)
+          .orderBy('item')
+          .limit(limit)
+          .execute();
+        const read = await groups.list(db, id, from, limit);
+        const jobs = new Map(read.map(job => [job.id, job]));
+        return rows.map(
+          ({ url, ...row }): BatchItem => ({
+            ...row,
+            job: jobs.get(row.jobId),
+            isWaiting: url !== null,
+          }),
+        );
+      }),
+  };
+}
+
+function selectBatches(db: Db) {
+  return db
+    .selectFrom('batches')
+    .select(['id', 'account_id as accountId', 'api_key_id as apiKeyId', 'fingerprint', 'items'])
+    .select(['next_item as nextItem', 'created_at as createdAtMs'])
+    .select(['cancelled_at as cancelledAtMs', 'finished_at as finishedAtMs']);
+}
+
+type BatchName = Partial<
+  Pick<Selectable<Schema['batches']>, 'id' | 'api_key_id' | 'idempotency_key_hash'>
+>;
+
+function readRow(db: Db, name: BatchName) {
+  return selectBatches(db)
+    .where(eb => eb.and(name))
+    .executeTakeFirst();
+}
+
+export async function readBatch(groups: GroupReading, db: Db, name: BatchName) {
+  const row = await readRow(db, name);
+  return row && withCounts(groups, db, row);
+}
+
+export function readBatchByKey(groups: GroupReading, db: Db, apiKeyId: string, keyHash: string) {
+  return readBatch(groups, db, { api_key_id: apiKeyId, idempotency_key_hash: keyHash });
+}
+
+async function withCounts(groups: GroupReading, db: Db, row: BatchRow): Promise<Batch> {
+  const counted = await groups.counts(db, row.id);
+  const all = Object.values(counted).reduce((sum, count) => sum + count);
+  // Rows of the first jobs are removed before the batch's own.
+  const expired = counted.expired + Math.max(0, row.nextItem - all);
+  return { ...row, counts: { waiting: row.items - row.nextItem, ...counted, expired } };
+}

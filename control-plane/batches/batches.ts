@@ -1,0 +1,60 @@
+/** Batches: many images by their URLs in one request. */
+import type { Package } from '@matting/core/package.ts';
+import { notificationBody } from '@matting/core/secrets/secret-box.ts';
+import { sql } from 'kysely';
+import openApi from './batches-openapi.json' with { type: 'json' };
+import { cancelWithKey } from './cancel-batches.ts';
+import { BATCH_MIGRATIONS } from './migrations.ts';
+
+/** Each has up to a thousand items. */
+const REMOVED_MAX = 5;
+
+export const batches: Package = {
+  name: 'batches',
+  migrations: BATCH_MIGRATIONS,
+  submission: {
+    async hasKey(_database, db, apiKeyId, keyHash) {
+      const named = db.selectFrom('batches').select('id').where('api_key_id', '=', apiKeyId);
+      const found = await named.where('idempotency_key_hash', '=', keyHash).executeTakeFirst();
+      return found !== undefined;
+    },
+  },
+  keyRevoked: cancelWithKey,
+  ledgerAudit: {
+    isToCome: jobId =>
+      sql`exists (select 1 from batch_items where job_id = ${jobId} and image_url is not null)`,
+    creditsOf: accountId => sql`(select cast(coalesce(sum(items - next_item), 0) as signed)
+      from batches where account_id = ${accountId} and open_at is not null)`,
+  },
+  loadCommands: async () => (await import('./batch-commands.ts')).addBatchCommands,
+  async open({ config, database, services, stores, secrets, log }) {
+    const { createBatchStores } = await import('./batch-stores.ts');
+    const { batchViews, renderBatchBody } = await import('./batch-views.ts');
+    const { registerBatchRoutes } = await import('./batch-routes.ts');
+    const { runBatches } = await import('./run-batches.ts');
+    const { batchesPage } = await import('./account-page.ts');
+    const { manyJobs, uploads, events } = services;
+    const { groups } = stores;
+    const { baseUrl, jobRetentionMs, jobsInFlightMax } = config;
+    const batches = createBatchStores(database, groups, {
+      manyJobs,
+      renderBody: batch =>
+        secrets.sealText(renderBatchBody(baseUrl, batch), notificationBody(batch.id)),
+      firstWaitMs: config.webhookScheduleMs[0],
+    });
+    const loop = runBatches({ batches, groups, events, log, jobsInFlightMax });
+    const views = batchViews(baseUrl, services.jobViews);
+    const parts = { batches, views, manyJobs, uploads, onSubmitted: () => loop.wake() };
+    const remove = (size: number) =>
+      batches.removeOldBatches(jobRetentionMs, Math.min(size, REMOVED_MAX));
+    return {
+      httpInterface: {
+        register: (app, { checks }) => registerBatchRoutes(app, parts, checks),
+        openApi,
+        accountPages: [batchesPage(batches)],
+      },
+      loops: [loop],
+      removals: [{ name: 'old batches', remove }],
+    };
+  },
+};

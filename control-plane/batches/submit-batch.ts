@@ -1,0 +1,97 @@
+/**
+ * A batch of images by their URLs: what its text shows wrong refuses the whole; what only a
+ * download shows is the error of one job. The order is that of a single request: fields, then
+ * replay or conflict, then what no node can do, the callback, open batches and credits.
+ */
+import { hash, randomUUID } from 'node:crypto';
+import type { Caller } from '@matting/core/keys/caller.ts';
+import type { MattingFields } from '@matting/core/submission/matting-request.ts';
+import { bytesOfText, type TextValue, underPath } from '@matting/http/body-fields.ts';
+import { Turns } from '@matting/program/turns.ts';
+import type { Batch, BatchReading, ManyJobs } from './batch.ts';
+import type { batchSubmission, NewBatch, SubmittedBatch } from './batch-submission.ts';
+
+interface SubmitBatchDependencies {
+  readonly batches: Pick<BatchReading, 'findByIdempotencyKey'> & ReturnType<typeof batchSubmission>;
+  readonly manyJobs: ManyJobs;
+  /** Runs once the batch is committed: any replica can make jobs of its items. */
+  readonly onSubmitted: () => void;
+}
+
+export interface BatchFields {
+  /** Fields of all items. */
+  readonly shared: MattingFields['texts'];
+  /** 1 to BATCH_ITEMS_MAX. */
+  readonly items: readonly {
+    readonly imageUrl: TextValue;
+    readonly reference: TextValue | undefined;
+  }[];
+}
+
+interface BatchSubmission {
+  readonly caller: Caller;
+  /** The key is checked once more: a name was looked up since. */
+  readonly askAgain: () => Promise<Caller>;
+  readonly idempotencyKey: string;
+  readonly fields: BatchFields;
+}
+
+/** @throws ContractError every code of a refused submission */
+export async function submitBatch(
+  { batches, manyJobs, onSubmitted }: SubmitBatchDependencies,
+  { caller, askAgain, idempotencyKey, fields }: BatchSubmission,
+): Promise<SubmittedBatch> {
+  const { request, items } = await requireFields(manyJobs, fields);
+  const { apiKeyId } = caller;
+  const keyHash = manyJobs.hashOf(idempotencyKey);
+  const fingerprint = fingerprintOfBatch(manyJobs.fingerprintOf(request), items);
+  const joined = (batch: Batch) => {
+    if (batch.fingerprint !== fingerprint) throw manyJobs.keyConflict();
+    return { batch, created: false };
+  };
+  const known = await batches.findByIdempotencyKey(apiKeyId, keyHash);
+  if (known !== undefined) return joined(known);
+  await manyJobs.requireFreeKey(apiKeyId, keyHash);
+  try {
+    await manyJobs.requireAccepting(caller, request);
+  } catch (refusal) {
+    // A twin may have made the batch meanwhile, and a join is not refused.
+    const made = await batches.findByIdempotencyKey(apiKeyId, keyHash);
+    if (made === undefined) throw refusal;
+    return joined(made);
+  }
+  const { accountId, policy } = await askAgain();
+  const id = randomUUID();
+  const batch: NewBatch = {
+    ...{ id, accountId, apiKeyId, fingerprint },
+    keyHasCap: policy?.cap !== undefined,
+    idempotencyKeyHash: keyHash,
+    request: manyJobs.templateOf(request),
+    items: items.map(item => ({ jobId: randomUUID(), ...item })),
+    callback: manyJobs.callbackOf(id, request),
+  };
+  const submitted = await batches.submitBatch(batch);
+  if (!submitted.created) return joined(submitted.batch);
+  onSubmitted();
+  return submitted;
+}
+
+async function requireFields(manyJobs: ManyJobs, { shared, items: given }: BatchFields) {
+  const items: ReturnType<ManyJobs['requireItem']>[] = [];
+  const turns = new Turns();
+  for (const [index, item] of given.entries()) {
+    await turns.before(bytesOfText(item.imageUrl) / 2);
+    items.push(underPath(`items[${index}]`, () => manyJobs.requireItem(item)));
+  }
+  const texts = new Map([...shared, ['image_url' as const, items[0]!.imageUrl]]);
+  return { request: manyJobs.requireRequest(texts), items };
+}
+
+/** The kind comes first. References are no part of the fingerprint. */
+function fingerprintOfBatch(
+  common: string,
+  items: readonly { readonly imageUrl: string }[],
+): string {
+  const urls = items.map(({ imageUrl }) => `${Buffer.byteLength(imageUrl)}:${imageUrl}\n`);
+  return hash('sha256', `kind:5:batch\n${common}\n${urls.join('')}`, 'hex');
+}

@@ -1,0 +1,227 @@
+/**
+ * Groups of jobs that a package makes: each has a credit before it is a job, held under the id that
+ * the job will have (docs/adr/0054). What takes a `tx` belongs into a transaction of the package,
+ * which begins with `takeAccount`.
+ *
+ * | call   | does                                                                           |
+ * |--------|--------------------------------------------------------------------------------|
+ * | hold   | holds a credit for each job to come, under the account's balance and the key's |
+ * |        | cap                                                                            |
+ * | begin  | makes jobs of the next of them                                                 |
+ * | cancel | ends those of a group that wait, free of charge                                |
+ */
+import { type Database, type Db, query, type Schema } from '@matting/database/database.ts';
+import { requireInteger, throughIndex } from '@matting/database/statements.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import { sql, type Transaction } from 'kysely';
+import { takeAccount } from '../accounts/account-store.ts';
+import { type Job, OPEN_STATES, type PublicJobState } from '../jobs/job.ts';
+import { readByIdempotencyKey, readJob } from '../jobs/job-reading.ts';
+import { readJobs, selectJobs } from '../jobs/job-rows.ts';
+import { CapReachedError, countForCap } from '../keys/key-caps.ts';
+import {
+  beginReserved,
+  readBalances,
+  readInFlight,
+  reserveAhead,
+} from '../ledger/ledger-writer.ts';
+import { type JobCompletionOptions, noteLeftOut } from '../transactions/job-completion.ts';
+import { cancelJob, jobDeletion } from '../transactions/job-deletion.ts';
+import { insertComing, type JobTemplate } from '../transactions/job-submission.ts';
+import { SettledSteps } from '../transactions/settled-steps.ts';
+
+/** Queued jobs of one look. */
+const QUEUED_MAX = 100;
+
+const OPEN_JOBS = throughIndex('jobs', 'jobs_lane_state');
+
+interface HeldOrder {
+  readonly accountId: string;
+  readonly apiKeyId: string;
+  readonly keyHasCap: boolean;
+  readonly jobIds: readonly string[];
+}
+
+interface JobGroup {
+  readonly id: string;
+  readonly accountId: string;
+  readonly apiKeyId: string;
+  readonly fingerprint: string;
+  /** JSON of what its jobs have in common: `template` of core/submission/many-jobs.ts. */
+  readonly template: string;
+  readonly capWindowStartMs: number | null;
+}
+
+interface ComingJob {
+  readonly id: string;
+  /** Position in the group, from 0. */
+  readonly item: number;
+  readonly sourceUrl: string;
+  readonly reference: string | null;
+}
+
+export type GroupReading = ReturnType<typeof groupReading>;
+export type JobGroups = GroupReading & ReturnType<typeof jobGroups>;
+
+export function groupReading(database: Database) {
+  return {
+    /** Jobs of a group by what callers see of them. */
+    async counts(db: Db, groupId: string): Promise<Record<PublicJobState, number>> {
+      const { nowMs } = database;
+      const status = sql<PublicJobState>`case
+        when state in ('accepted', 'fetching', 'ready') then 'queued'
+        when state = 'running' then 'processing'
+        when state = 'succeeded' and (deleted_at is not null or expires_at <= ${nowMs}) then 'expired'
+        else state end`;
+      // At most as many rows as the group has jobs.
+      const rows = await db
+        .selectFrom('jobs')
+        .select(eb => [status.as('status'), eb.fn.countAll<number>().as('jobs')])
+        .where('batch_id', '=', groupId)
+        .groupBy('status')
+        .execute();
+      const counted = { queued: 0, processing: 0, succeeded: 0, failed: 0, expired: 0 };
+      for (const { status: of, jobs } of rows) counted[of] = requireInteger(jobs);
+      return counted;
+    },
+    /** In the order of their positions, from that one on. */
+    list: (db: Db, groupId: string, from: number, limit: number): Promise<Job[]> =>
+      readJobs(
+        db,
+        selectJobs(database, db)
+          .where('batch_id', '=', groupId)
+          .where('batch_item', '>=', from)
+          .where('batch_item', '<', from + limit)
+          .execute(),
+      ),
+    async hasOpen(db: Db, groupId: string): Promise<boolean> {
+      const open = await db
+        .selectFrom('jobs')
+        .select('id')
+        .where('batch_id', '=', groupId)
+        .where('finished_at', 'is', null)
+        .limit(1)
+        .execute();
+      return open.length > 0;
+    },
+  };
+}
+
+export function jobGroups(database: Database, options: JobCompletionOptions) {
+  const deletion = jobDeletion(database, options);
+  return {
+    takeAccount: (tx: Db, accountId: string) => takeAccount(database, tx, accountId),
+    /** @throws ContractError INVALID_API_KEY: the key was revoked, which ended its groups */
+    requireKey,
+    /** The job of this Idempotency-Key. */
+    async jobOf(tx: Db, apiKeyId: string, idempotencyKeyHash: string): Promise<string | undefined> {
+      return (await readByIdempotencyKey(database, tx, apiKeyId, idempotencyKeyHash))?.id;
+    },
+    /** Undefined: not enough credits. @throws ContractError KEY_CAP_REACHED */
+    hold: (tx: Transaction<Schema>, order: HeldOrder) => hold(database, tx, order),
+    /** How many jobs the account may have more; of groups at most `ofGroupsMax`. */
+    async room(
+      tx: Db,
+      accountId: string,
+      { jobsInFlightMax, ofGroupsMax }: Readonly<Record<'jobsInFlightMax' | 'ofGroupsMax', number>>,
+    ): Promise<number> {
+      const ofGroups = ofGroupsMax - (await openOfGroups(database, tx, accountId));
+      return Math.min(ofGroups, jobsInFlightMax - (await readInFlight(tx, accountId)));
+    },
+    /** @returns what to call once the transaction is committed */
+    begin: (
+      tx: Transaction<Schema>,
+      group: JobGroup,
+      coming: readonly ComingJob[],
+      { isCancelled }: { readonly isCancelled: boolean },
+    ) => begin({ database, options }, tx, group, coming, isCancelled),
+    /** Ends jobs that no node has begun, some at a time. @returns their ids */
+    async cancel({ id, apiKeyId }: Pick<JobGroup, 'id' | 'apiKeyId'>): Promise<string[]> {
+      const queued = await readQueued(database, id);
+      for (const jobId of queued) await deletion.remove(jobId, apiKeyId, { keepReference: true });
+      return queued;
+    },
+  };
+}
+
+async function requireKey(tx: Db, apiKeyId: string): Promise<void> {
+  const key = await tx
+    .selectFrom('api_keys')
+    .select('revoked_at')
+    .where('id', '=', apiKeyId)
+    .executeTakeFirst();
+  if (key?.revoked_at != null) {
+    throw new ContractError('INVALID_API_KEY', 'The API key was revoked. Send another key.');
+  }
+}
+
+/** The account's row is taken, so nothing changes between a statement and the next. */
+async function hold(
+  database: Database,
+  tx: Transaction<Schema>,
+  { accountId, apiKeyId, keyHasCap, jobIds }: HeldOrder,
+): Promise<{ readonly capWindowStartMs: number | null } | undefined> {
+  const { available = 0 } = (await readBalances(tx, accountId)) ?? {};
+  if (available < jobIds.length) return undefined;
+  try {
+    const cap = keyHasCap ? await countForCap(database, tx, apiKeyId, jobIds.length) : null;
+    await reserveAhead(database, tx, accountId, jobIds);
+    return { capWindowStartMs: cap };
+  } catch (error) {
+    if (!(error instanceof CapReachedError)) throw error;
+    throw new ContractError('KEY_CAP_REACHED', error.detail);
+  }
+}
+
+/** An account has no more open jobs than may be in flight. */
+async function openOfGroups(database: Database, tx: Db, accountId: string): Promise<number> {
+  const { jobs } = await tx
+    .selectFrom(OPEN_JOBS[database.dialect])
+    .select(eb => eb.fn.countAll<number>().as('jobs'))
+    .where('state', 'in', OPEN_STATES)
+    .where('account_id', '=', accountId)
+    .where('batch_id', 'is not', null)
+    .executeTakeFirstOrThrow();
+  return requireInteger(jobs);
+}
+
+async function begin(
+  { database, options }: { readonly database: Database; readonly options: JobCompletionOptions },
+  tx: Transaction<Schema>,
+  { id: groupId, accountId, template, capWindowStartMs, ...group }: JobGroup,
+  coming: readonly ComingJob[],
+  isCancelled: boolean,
+): Promise<() => void> {
+  const common = { ...(JSON.parse(template) as JobTemplate), ...group, accountId };
+  const jobs = coming.map(({ item, reference, ...one }) => ({
+    ...{ ...common, ...one, idempotencyKeyHash: null, class: 'async' as const, input: null },
+    ...{ reference: reference ?? undefined, batch: { id: groupId, item } },
+  }));
+  await insertComing(database, tx, jobs, capWindowStartMs);
+  await beginReserved(tx, accountId, jobs.length);
+  const ended: (() => void)[] = [];
+  for (const { id } of isCancelled ? jobs : []) {
+    const job = await readJob(database, tx, id);
+    if (job === undefined) continue;
+    const steps = new SettledSteps(options.settled);
+    ended.push(() => noteLeftOut(database, options, id, steps));
+    await cancelJob(database, tx, job, { options, steps });
+  }
+  return () => {
+    for (const note of ended) note();
+  };
+}
+
+function readQueued(database: Database, groupId: string): Promise<string[]> {
+  return query(database, async db => {
+    const rows = await db
+      .selectFrom('jobs')
+      .select('id')
+      .where('batch_id', '=', groupId)
+      .where('finished_at', 'is', null)
+      .where('state', 'in', ['accepted', 'fetching', 'ready'])
+      .limit(QUEUED_MAX)
+      .execute();
+    return rows.map(({ id }) => id);
+  });
+}

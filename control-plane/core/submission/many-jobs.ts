@@ -1,0 +1,69 @@
+/** One request for many jobs, each with an image by its URL: what it has in common with that for one. */
+import type { TextValue } from '@matting/http/body-fields.ts';
+import type { CallbackAddressCheck } from '../fetching/callback-check.ts';
+import type { JobStore } from '../jobs/job-store.ts';
+import type { Caller } from '../keys/caller.ts';
+import type { OfferedModels } from '../models/offered-models.ts';
+import type { CallbackSecrets } from '../secrets/secret-box.ts';
+import type { AcceptanceGate } from './acceptance-gate.ts';
+import { fingerprintOf, idempotencyKeyHash } from './fingerprint.ts';
+import {
+  type FieldPolicy,
+  type MattingFields,
+  type MattingRequest,
+  requireMattingRequest,
+  requireReference,
+  requireUrl,
+} from './matting-request.ts';
+import { keyConflict, noCredit, templateOf } from './submit-matting.ts';
+
+interface ManyJobsParts {
+  readonly jobs: Pick<JobStore, 'findByIdempotencyKey'>;
+  readonly acceptance: Pick<AcceptanceGate, 'requireAble'>;
+  readonly models: Pick<OfferedModels, 'require'>;
+  readonly callbackAddresses: Pick<CallbackAddressCheck, 'requireOf'>;
+  readonly callbackSecrets: Pick<CallbackSecrets, 'seal'>;
+  readonly fieldPolicy: FieldPolicy;
+  readonly sells: boolean;
+}
+
+export type ManyJobs = ReturnType<typeof manyJobs>;
+
+export function manyJobs({ jobs, fieldPolicy, sells, ...parts }: ManyJobsParts) {
+  return {
+    /** @throws ContractError of the field */
+    requireItem: (item: { imageUrl: TextValue; reference: TextValue | undefined }) => ({
+      imageUrl: requireUrl(item.imageUrl, fieldPolicy),
+      reference: requireReference(item.reference) ?? null,
+    }),
+    /** @param texts fields of all, with the first URL. @throws ContractError of the field */
+    requireRequest: (texts: MattingFields['texts']) =>
+      requireMattingRequest({ texts, imageGiven: false }, fieldPolicy),
+    /** Of what the jobs have in common; their URLs are no part of it. */
+    fingerprintOf: ({ callback, backgroundUrl, ...request }: MattingRequest) =>
+      fingerprintOf({
+        ...request,
+        source: { url: '' },
+        background: backgroundUrl === undefined ? undefined : { url: backgroundUrl },
+        callback,
+      }),
+    hashOf: idempotencyKeyHash,
+    /** JSON of what the jobs have in common. */
+    templateOf: (request: MattingRequest) => JSON.stringify(templateOf(request, null)),
+    callbackOf: (id: string, { callback }: MattingRequest) =>
+      callback && { url: callback.url, ...parts.callbackSecrets.seal(id, callback.secret) },
+    /** @throws ContractError IDEMPOTENCY_CONFLICT: the key made a job */
+    async requireFreeKey(apiKeyId: string, keyHash: string): Promise<void> {
+      const job = await jobs.findByIdempotencyKey(apiKeyId, keyHash);
+      if (job !== undefined) throw keyConflict(job.id);
+    },
+    /** @throws ContractError what no node can do, or that the callback cannot be reached */
+    async requireAccepting(caller: Caller, request: MattingRequest): Promise<void> {
+      parts.models.require(request.model, caller.policy);
+      parts.acceptance.requireAble({ ...request, background: { input: null } }, undefined);
+      await parts.callbackAddresses.requireOf(request.callback, caller.accountId);
+    },
+    keyConflict: (jobId?: string) => keyConflict(jobId),
+    noCredit: (images: number) => noCredit(sells, images),
+  };
+}
