@@ -1,6 +1,54 @@
-/** Measures how uncertain a matte is around each of its pixels. */
+/** Merges planes of alpha, one byte a pixel. Up to 15 bytes behind a plane may be overwritten. */
 import { atLeastZero, least } from './pixel';
 
+const BYTES: usize = 16;
+
+/** Bits of the bytes of a vector that are at least 128. */
+function highBits(at: usize): i32 {
+  return i8x16.bitmask(v128.load(at));
+}
+
+/** Counts the pixels that are at least half opaque in both planes. */
+export function countBoth(one: usize, other: usize, count: i32): i32 {
+  let both = 0;
+  const end = one + <usize>count;
+  for (; one + BYTES <= end; one += BYTES, other += BYTES) {
+    both += popcnt(highBits(one) & highBits(other));
+  }
+  const left = (1 << (<i32>(end - one))) - 1;
+  return both + popcnt(highBits(one) & highBits(other) & left);
+}
+
+/** 1 for each byte of a vector from `from` to `to`, as a mask. */
+function within(at: usize, from: v128, to: v128): v128 {
+  const bytes = v128.load(at);
+  return v128.and(i8x16.ge_u(bytes, from), i8x16.le_u(bytes, to));
+}
+
+/** Tells whether one of a window's bytes lies from `from` to `to`. @param stride of its rows. */
+export function anyWithin(
+  bytes: usize,
+  stride: i32,
+  width: i32,
+  height: i32,
+  from: i32,
+  to: i32,
+): bool {
+  const least = i8x16.splat(<i8>from);
+  const most = i8x16.splat(<i8>to);
+  for (let y = 0; y < height; y++, bytes += stride) {
+    const end = bytes + <usize>width;
+    let at = bytes;
+    for (; at + BYTES <= end; at += BYTES) {
+      if (v128.any_true(within(at, least, most))) return true;
+    }
+    const rest = (1 << (<i32>(end - at))) - 1;
+    if (at < end && (i8x16.bitmask(within(at, least, most)) & rest) !== 0) return true;
+  }
+  return false;
+}
+
+/** @param sign 1, or -1 to subtract. */
 function countUncertain(
   counts: usize,
   alpha: usize,
@@ -9,10 +57,21 @@ function countUncertain(
   above: i32,
   sign: i32,
 ): void {
-  for (let end = alpha + <usize>width; alpha < end; alpha++, counts += 4) {
+  const from = i8x16.splat(<i8>(below + 1));
+  const to = i8x16.splat(<i8>(above - 1));
+  const signs = i16x8.splat(<i16>-sign);
+  const end = alpha + <usize>width;
+  for (; alpha + BYTES <= end; alpha += BYTES, counts += 2 * BYTES) {
+    const mask = within(alpha, from, to);
+    if (!v128.any_true(mask)) continue;
+    const low = i16x8.mul(i16x8.extend_low_i8x16_s(mask), signs);
+    const high = i16x8.mul(i16x8.extend_high_i8x16_s(mask), signs);
+    v128.store(counts, i16x8.add(v128.load(counts), low));
+    v128.store(counts, i16x8.add(v128.load(counts, 16), high), 16);
+  }
+  for (; alpha < end; alpha++, counts += 2) {
     const value = <i32>load<u8>(alpha);
-    const uncertain = value > below && value < above;
-    store<i32>(counts, load<i32>(counts) + (uncertain ? sign : 0));
+    if (value > below && value < above) store<u16>(counts, <u16>(load<u16>(counts) + sign));
   }
 }
 
@@ -34,24 +93,237 @@ export function uncertainShares(
   out: usize,
 ): void {
   memory.fill(counts, 0, 4 * <usize>width);
+  memory.fill(out, 0, 4 * <usize>width * <usize>height);
+  const stride = <usize>width;
   for (let y = 0; y < height + reach; y++) {
-    const stride = <usize>width;
     if (y < height) countUncertain(counts, alpha + <usize>y * stride, width, below, above, 1);
     const middle = y - reach;
     if (middle < 0) continue;
     const gone = middle - reach - 1;
     if (gone >= 0) countUncertain(counts, alpha + <usize>gone * stride, width, below, above, -1);
     const rows = least(height - 1, y) - atLeastZero(middle - reach) + 1;
+    sharesOfRow(counts, width, reach, rows, out + 4 * <usize>middle * stride);
+  }
+}
+
+/** Writes what is not 0. */
+function sharesOfRow(counts: usize, width: i32, reach: i32, rows: i32, out: usize): void {
+  let sum = 0;
+  for (let x = 0; x < width + reach; x++) {
+    // Nothing in the window, nor in the next columns.
+    while (sum === 0 && x + 8 <= width && !v128.any_true(v128.load(counts + 2 * <usize>x))) x += 8;
+    if (x < width) sum += load<u16>(counts + 2 * <usize>x);
+    const centre = x - reach;
+    const left = centre - reach - 1;
+    if (left >= 0) sum -= load<u16>(counts + 2 * <usize>left);
+    if (sum === 0 || centre < 0 || centre >= width) continue;
+    const columns = least(width - 1, x) - atLeastZero(centre - reach) + 1;
+    store<f32>(out + 4 * <usize>centre, <f32>sum / <f32>(rows * columns));
+  }
+}
+
+/** How soft the matte is around a pixel, at most 1. */
+function softness(share: f32, from: f64, full: f64): f64 {
+  return <f64>(<f32>Math.min(1, (<f64>share - from) / (full - from)));
+}
+
+/** Whether one of four shares may be larger than `from`. */
+function anyAbove(shares: usize, from: f64): bool {
+  return v128.any_true(f32x4.ge(v128.load(shares), f32x4.splat(<f32>from)));
+}
+
+/** Math.round, for numbers from 0 on. */
+function rounded(value: f64): u8 {
+  return <u8>Math.floor(value + 0.5);
+}
+
+/**
+ * Averages in place: the softer the edge, the more the other looks count, at most as `merged`.
+ * @param others addresses of `looks` planes.
+ * @param from, full shares up to which they have no weight, and from which on all.
+ */
+export function averageLooks(
+  others: usize,
+  looks: i32,
+  shares: usize,
+  merged: usize,
+  count: i32,
+  from: f64,
+  full: f64,
+): void {
+  for (let i: usize = 0; i < <usize>count; i++) {
+    if ((i & 3) === 0 && !anyAbove(shares + 4 * i, from)) {
+      i += 3;
+      continue;
+    }
+    const share = load<f32>(shares + 4 * i);
+    if (<f64>share <= from) continue;
+    const soft = softness(share, from, full);
     let sum = 0;
-    for (let x = 0; x < width + reach; x++) {
-      if (x < width) sum += load<i32>(counts + 4 * <usize>x);
-      const centre = x - reach;
-      if (centre < 0) continue;
-      const left = centre - reach - 1;
-      if (left >= 0) sum -= load<i32>(counts + 4 * <usize>left);
-      const columns = least(width - 1, x) - atLeastZero(centre - reach) + 1;
-      store<f32>(out, <f32>sum / <f32>(rows * columns));
-      out += 4;
+    for (let look = 0; look < looks; look++) {
+      sum += load<u8>(<usize>load<i32>(others + 4 * <usize>look) + i);
+    }
+    const own = <f64>load<u8>(merged + i);
+    store<u8>(merged + i, rounded((own + soft * <f64>sum) / (1 + soft * <f64>looks)));
+  }
+}
+
+/**
+ * Mixes an opinion in, in place: the softer the edge, the more the surer of the two counts. If both
+ * are sure of the opposite, the subject's value stays: the mean would be a hole.
+ * @param unsure weight of a matte at half opacity beside 1 + `unsure` of a certain one.
+ */
+export function hearOpinion(
+  opinion: usize,
+  shares: usize,
+  merged: usize,
+  count: i32,
+  from: f64,
+  full: f64,
+  unsure: f64,
+): void {
+  for (let i: usize = 0; i < <usize>count; i++) {
+    if ((i & 3) === 0 && !anyAbove(shares + 4 * i, from)) {
+      i += 3;
+      continue;
+    }
+    const share = load<f32>(shares + 4 * i);
+    if (<f64>share <= from) continue;
+    const own = <f64>load<u8>(merged + i);
+    const other = <f64>load<u8>(opinion + i);
+    const sureness = (2 * own) / 255 - 1;
+    const otherSureness = (2 * other) / 255 - 1;
+    // 1, down to 0 where the subject is sure and the opinion says the opposite.
+    const compatible = 1 - (Math.abs(sureness) * Math.abs(own - other)) / 255;
+    const ownWeight = sureness * sureness + unsure;
+    const otherWeight =
+      softness(share, from, full) * (otherSureness * otherSureness + unsure) * compatible;
+    const sum = ownWeight * own + otherWeight * other;
+    store<u8>(merged + i, rounded(sum / (ownWeight + otherWeight)));
+  }
+}
+
+/** Products of bytes as parts of 255, rounded. */
+function products(one: v128, other: v128): v128 {
+  const low = dividedBy255(i16x8.extmul_low_i8x16_u(one, other));
+  return i8x16.narrow_i16x8_u(low, dividedBy255(i16x8.extmul_high_i8x16_u(one, other)));
+}
+
+function dividedBy255(products: v128): v128 {
+  const sum = i16x8.add(products, i16x8.splat(128));
+  return i16x8.shr_u(i16x8.add(sum, i16x8.shr_u(sum, 8)), 8);
+}
+
+/** Multiplies with shares of 255, in place. */
+export function scaleBytes(bytes: usize, shares: usize, count: i32): void {
+  for (const end = bytes + <usize>count; bytes < end; bytes += BYTES, shares += BYTES) {
+    v128.store(bytes, products(v128.load(bytes), v128.load(shares)));
+  }
+}
+
+/** Raises in place to the share of `look`. */
+export function raise(merged: usize, look: usize, shares: usize, count: i32): void {
+  for (const end = merged + <usize>count; merged < end; merged += BYTES) {
+    const wanted = products(v128.load(look), v128.load(shares));
+    v128.store(merged, i8x16.max_u(v128.load(merged), wanted));
+    look += BYTES;
+    shares += BYTES;
+  }
+}
+
+/** Raises in place to other bytes. */
+export function raiseTo(merged: usize, bytes: usize, count: i32): void {
+  for (const end = merged + <usize>count; merged < end; merged += BYTES, bytes += BYTES) {
+    v128.store(merged, i8x16.max_u(v128.load(merged), v128.load(bytes)));
+  }
+}
+
+/** Lowers in place by the share of what is above `look`. */
+export function lower(merged: usize, look: usize, shares: usize, count: i32): void {
+  for (const end = merged + <usize>count; merged < end; merged += BYTES) {
+    const own = v128.load(merged);
+    const above = i8x16.sub_sat_u(own, v128.load(look));
+    v128.store(merged, i8x16.sub(own, products(above, v128.load(shares))));
+    look += BYTES;
+    shares += BYTES;
+  }
+}
+
+/** Gives each cell the most of its square of `reach`. @param scratch as many bytes. */
+export function widen(
+  cells: usize,
+  width: i32,
+  height: i32,
+  reach: i32,
+  scratch: usize,
+  out: usize,
+): void {
+  widenLines(cells, width, height, 1, width, reach, scratch);
+  widenLines(scratch, height, width, width, 1, reach, out);
+}
+
+/** @param step from one cell of a line to the next. @param stride from one line to the next. */
+function widenLines(
+  cells: usize,
+  length: i32,
+  lines: i32,
+  step: usize,
+  stride: usize,
+  reach: i32,
+  out: usize,
+): void {
+  for (let line: usize = 0; line < <usize>lines; line++) {
+    for (let at = 0; at < length; at++) {
+      let most: u8 = 0;
+      const last = least(length - 1, at + reach);
+      for (let near = atLeastZero(at - reach); near <= last; near++) {
+        most = max(most, load<u8>(cells + line * stride + <usize>near * step));
+      }
+      store<u8>(out + line * stride + <usize>at * step, most);
     }
   }
+}
+
+/**
+ * Gives each cell the least value along the best way to a shown cell, 0 if there is none (grey
+ * reconstruction), in sweeps both ways until nothing changes.
+ */
+export function joinShown(cells: usize, width: i32, height: i32, shownFrom: i32, out: usize): void {
+  const count = width * height;
+  for (let cell: usize = 0; cell < <usize>count; cell++) {
+    const value = load<u8>(cells + cell);
+    store<u8>(out + cell, <i32>value >= shownFrom ? value : 0);
+  }
+  for (let changed = true; changed; ) {
+    changed = false;
+    for (let at = 0; at < count; at++) {
+      if ((at + 1) % width !== 0 && join(cells, out, at, at + 1)) changed = true;
+      if (at + width < count && join(cells, out, at, at + width)) changed = true;
+    }
+    for (let at = count - 1; at >= 0; at--) {
+      if (at % width !== 0 && join(cells, out, at, at - 1)) changed = true;
+      if (at >= width && join(cells, out, at, at - width)) changed = true;
+    }
+  }
+}
+
+function join(cells: usize, joined: usize, from: i32, to: i32): bool {
+  const wanted = min(load<u8>(cells + to), load<u8>(joined + from));
+  if (wanted <= load<u8>(joined + to)) return false;
+  store<u8>(joined + to, wanted);
+  return true;
+}
+
+/** What `joined` keeps of `cells`, as shares of 255. Returns whether it keeps less, and any. */
+export function keptShares(cells: usize, joined: usize, count: i32, out: usize): bool {
+  let shown = false;
+  let faded = false;
+  for (let cell: usize = 0; cell < <usize>count; cell++) {
+    const value = load<u8>(cells + cell);
+    const kept = load<u8>(joined + cell);
+    if (kept > 0) shown = true;
+    if (kept !== value) faded = true;
+    store<u8>(out + cell, kept === value ? 255 : rounded((255 * <f64>kept) / <f64>value));
+  }
+  return shown && faded;
 }

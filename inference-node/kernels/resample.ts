@@ -62,6 +62,54 @@ export function averageBoxesOver(
   }
 }
 
+/**
+ * Means of samples of some rows; colours count by their alpha.
+ * @param width pixels of a row; the rows follow each other.
+ * @param columns of the samples, `across` for each mean.
+ * @param bytes of a pixel: 4, or 1 of grey.
+ */
+export function meansOfSamples(
+  pixels: usize,
+  width: i32,
+  rows: i32,
+  columns: usize,
+  across: i32,
+  count: i32,
+  bytes: i32,
+  out: usize,
+): void {
+  const samples = <u32>(across * rows);
+  for (let i = 0; i < count; i++, columns += 4 * <usize>across, out += bytes) {
+    let sum: u32 = 0;
+    let red: u32 = 0;
+    let green: u32 = 0;
+    let blue: u32 = 0;
+    for (let row = 0; row < rows; row++) {
+      for (let sample = 0; sample < across; sample++) {
+        const column = load<i32>(columns + 4 * <usize>sample);
+        const at = pixels + <usize>bytes * <usize>(row * width + column);
+        const alpha = <u32>load<u8>(at + <usize>(bytes - 1));
+        sum += alpha;
+        if (bytes === 1) continue;
+        red += alpha * load<u8>(at);
+        green += alpha * load<u8>(at, 1);
+        blue += alpha * load<u8>(at, 2);
+      }
+    }
+    const mean = (2 * sum + samples) / (2 * samples);
+    if (bytes === 1) {
+      store<u8>(out, <u8>mean);
+      continue;
+    }
+    // Rounded; nothing of what is transparent.
+    const twice = max(1, 2 * sum);
+    red = (2 * red + sum) / twice;
+    green = (2 * green + sum) / twice;
+    blue = (2 * blue + sum) / twice;
+    store<u32>(out, red | (green << 8) | (blue << 16) | (mean << 24));
+  }
+}
+
 /** Four bytes a pixel to vectors. */
 export function alongColour(
   row: usize,
@@ -72,32 +120,8 @@ export function alongColour(
   out: usize,
 ): void {
   for (let end = out + <usize>count * PIXEL; out < end; out += PIXEL, starts += 4) {
-    let sum = f32x4.splat(0);
-    let from = row + 4 * <usize>load<i32>(starts);
-    for (let tap = 0; tap < taps; tap++, from += 4, weights += 4) {
-      const weight = f32x4.splat(load<f32>(weights));
-      sum = f32x4.add(sum, f32x4.mul(toFloats(v128.load32_zero(from)), weight));
-    }
-    v128.store(out, sum);
-  }
-}
-
-/** One byte a pixel to floats. */
-export function alongGrey(
-  row: usize,
-  starts: usize,
-  weights: usize,
-  taps: i32,
-  count: i32,
-  out: usize,
-): void {
-  for (let end = out + 4 * <usize>count; out < end; out += 4, starts += 4) {
-    let sum: f32 = 0;
-    let from = row + <usize>load<i32>(starts);
-    for (let tap = 0; tap < taps; tap++, from++, weights += 4) {
-      sum += <f32>load<u8>(from) * load<f32>(weights);
-    }
-    store<f32>(out, sum);
+    v128.store(out, ofTaps(row, starts, weights, taps));
+    weights += 4 * <usize>taps;
   }
 }
 
@@ -111,11 +135,144 @@ function mixed(rows: usize, weights: usize, taps: i32, at: usize): v128 {
   return sum;
 }
 
-/** Rows of floats to bytes; up to three bytes behind `count` are overwritten. */
-export function acrossGrey(rows: usize, weights: usize, taps: i32, count: i32, out: usize): void {
-  for (let at: usize = 0; at < 4 * <usize>count; at += 16, out += 4) {
-    v128.store32_lane(out, toBytes(mixed(rows, weights, taps, at)), 0);
+function ofTwo(first: usize, second: usize, one: v128, other: v128): v128 {
+  return f32x4.add(f32x4.mul(v128.load(first), one), f32x4.mul(v128.load(second), other));
+}
+
+/** Rows of bytes that are resampled together: one lane each. */
+const ROWS = 4;
+
+/**
+ * Resamples a plane of bytes to rows `from` to `to` of the result; up to three bytes behind them are
+ * overwritten.
+ * @param starts, weights, taps along the rows, for a multiple of four pixels.
+ * @param rowStarts, rowWeights, rowTaps across them.
+ * @param scratch `greyBytes` to work in.
+ */
+export function resampleGrey(
+  source: usize,
+  width: i32,
+  height: i32,
+  starts: usize,
+  weights: usize,
+  taps: i32,
+  count: i32,
+  rowStarts: usize,
+  rowWeights: usize,
+  rowTaps: i32,
+  scratch: usize,
+  from: i32,
+  to: i32,
+  out: usize,
+): void {
+  const rowsAt = scratch + interleavedBytes(width);
+  const ring = rowsAt + aligned(4 * <usize>rowTaps);
+  const pitch = aligned(4 * <usize>count);
+  const ringRows = ROWS * ringBlocks(rowTaps);
+  let block = load<i32>(rowStarts + 4 * <usize>from) / ROWS;
+  for (let y = from; y < to; y++, out += count) {
+    const first = load<i32>(rowStarts + 4 * <usize>y);
+    for (; ROWS * block < first + rowTaps; block++) {
+      interleave(source, width, height, ROWS * block, scratch);
+      const row = ring + <usize>((ROWS * block) % ringRows) * pitch;
+      alongRows(scratch, starts, weights, taps, count, row, pitch);
+    }
+    for (let tap = 0; tap < rowTaps; tap++) {
+      const row = ring + <usize>((first + tap) % ringRows) * pitch;
+      store<i32>(rowsAt + 4 * <usize>tap, <i32>row);
+    }
+    // Four floats of grey are one pixel of four bytes.
+    acrossColour(rowsAt, rowWeights + 4 * <usize>(y * rowTaps), rowTaps, (count + 3) >> 2, 4, out);
   }
+}
+
+/** Bytes that `resampleGrey` works in. */
+export function greyBytes(width: i32, count: i32, rowTaps: i32): usize {
+  const rows = <usize>(ROWS * ringBlocks(rowTaps));
+  return interleavedBytes(width) + aligned(4 * <usize>rowTaps) + rows * aligned(4 * <usize>count);
+}
+
+function aligned(bytes: usize): usize {
+  return (bytes + 15) & ~15;
+}
+
+function interleavedBytes(width: i32): usize {
+  return 4 * aligned(<usize>width);
+}
+
+/** Blocks of rows that `taps` rows may lie in. */
+function ringBlocks(taps: i32): i32 {
+  return (taps + 2) / ROWS + 1;
+}
+
+/** Four rows to one byte of each, column by column; the last one stands for those behind it. */
+function interleave(source: usize, width: i32, height: i32, top: i32, out: usize): void {
+  const row0 = source + <usize>(least(height - 1, top) * width);
+  const row1 = source + <usize>(least(height - 1, top + 1) * width);
+  const row2 = source + <usize>(least(height - 1, top + 2) * width);
+  const row3 = source + <usize>(least(height - 1, top + 3) * width);
+  for (let x: usize = 0; x < <usize>width; x += 16, out += 64) {
+    const a = v128.load(row0 + x);
+    const b = v128.load(row1 + x);
+    const c = v128.load(row2 + x);
+    const d = v128.load(row3 + x);
+    const low = lowBytes(a, b);
+    const low2 = lowBytes(c, d);
+    const high = highBytes(a, b);
+    const high2 = highBytes(c, d);
+    v128.store(out, v128.shuffle<u16>(low, low2, 0, 8, 1, 9, 2, 10, 3, 11));
+    v128.store(out, v128.shuffle<u16>(low, low2, 4, 12, 5, 13, 6, 14, 7, 15), 16);
+    v128.store(out, v128.shuffle<u16>(high, high2, 0, 8, 1, 9, 2, 10, 3, 11), 32);
+    v128.store(out, v128.shuffle<u16>(high, high2, 4, 12, 5, 13, 6, 14, 7, 15), 48);
+  }
+}
+
+function lowBytes(one: v128, other: v128): v128 {
+  return v128.shuffle<u8>(one, other, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+}
+
+function highBytes(one: v128, other: v128): v128 {
+  return v128.shuffle<u8>(one, other, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+}
+
+/** Four interleaved rows to four rows of floats. */
+function alongRows(
+  rows: usize,
+  starts: usize,
+  weights: usize,
+  taps: i32,
+  count: i32,
+  out: usize,
+  pitch: usize,
+): void {
+  const step: usize = 4 * <usize>taps;
+  for (const end = out + 4 * <usize>count; out < end; out += 16, starts += 16) {
+    const a = ofTaps(rows, starts, weights, taps);
+    const b = ofTaps(rows, starts + 4, weights + step, taps);
+    const c = ofTaps(rows, starts + 8, weights + 2 * step, taps);
+    const d = ofTaps(rows, starts + 12, weights + 3 * step, taps);
+    weights += 4 * step;
+    const low = v128.shuffle<f32>(a, b, 0, 4, 1, 5);
+    const low2 = v128.shuffle<f32>(c, d, 0, 4, 1, 5);
+    const high = v128.shuffle<f32>(a, b, 2, 6, 3, 7);
+    const high2 = v128.shuffle<f32>(c, d, 2, 6, 3, 7);
+    v128.store(out, v128.shuffle<f32>(low, low2, 0, 1, 4, 5));
+    v128.store(out + pitch, v128.shuffle<f32>(low, low2, 2, 3, 6, 7));
+    v128.store(out + 2 * pitch, v128.shuffle<f32>(high, high2, 0, 1, 4, 5));
+    v128.store(out + 3 * pitch, v128.shuffle<f32>(high, high2, 2, 3, 6, 7));
+  }
+}
+
+function ofTaps(rows: usize, starts: usize, weights: usize, taps: i32): v128 {
+  let from = rows + 4 * <usize>load<i32>(starts);
+  let sum = f32x4.mul(toFloats(v128.load32_zero(from)), f32x4.splat(load<f32>(weights)));
+  for (let tap = 1; tap < taps; tap++) {
+    from += 4;
+    weights += 4;
+    const weight = f32x4.splat(load<f32>(weights));
+    sum = f32x4.add(sum, f32x4.mul(toFloats(v128.load32_zero(from)), weight));
+  }
+  return sum;
 }
 
 /**
@@ -141,10 +298,10 @@ export function acrossColour(
       const one = f32x4.splat(load<f32>(weights));
       const other = f32x4.splat(load<f32>(weights, 4));
       four = toSixteen(
-        f32x4.add(f32x4.mul(v128.load(first), one), f32x4.mul(v128.load(second), other)),
-        f32x4.add(f32x4.mul(v128.load(first, 16), one), f32x4.mul(v128.load(second, 16), other)),
-        f32x4.add(f32x4.mul(v128.load(first, 32), one), f32x4.mul(v128.load(second, 32), other)),
-        f32x4.add(f32x4.mul(v128.load(first, 48), one), f32x4.mul(v128.load(second, 48), other)),
+        ofTwo(first, second, one, other),
+        ofTwo(first + 16, second + 16, one, other),
+        ofTwo(first + 32, second + 32, one, other),
+        ofTwo(first + 48, second + 48, one, other),
       );
     } else {
       four = toSixteen(

@@ -4,7 +4,8 @@
  */
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import { THUMBNAIL_BYTES_MAX, THUMBNAIL_SIDE_PX_MAX } from '@matting/proto/contract/limits.ts';
-import { type RawPixels, viewAsPixels } from '../rgba-picture.ts';
+import { borrowCopy, bytesAt, kernels, withMemory } from '../kernels/kernels.ts';
+import type { RawPixels } from '../rgba-picture.ts';
 import { openRaw } from './codec-sharp.ts';
 
 /** Pixels that are read for one of the thumbnail, along each side; fewer of a small picture. */
@@ -41,10 +42,23 @@ function thumbnailSize({ width, height }: Size): Size {
 /** The mean of some pixels for each; colours count by their alpha. */
 function shrink({ data, width, height, channels }: RawPixels, to: Size): RawPixels {
   const columns = samplesOf(width, to.width);
-  const rows = samplesOf(height, to.height).map(row => row * width);
-  const result = Buffer.alloc(to.width * to.height * channels);
-  if (channels === 1) meansOfGrey(data, result, columns, rows, to);
-  else meansOfColours(viewAsPixels(data), viewAsPixels(result), columns, rows, to);
+  const rows = samplesOf(height, to.height);
+  const [across, down] = [columns.length / to.width, rows.length / to.height];
+  const result = Buffer.allocUnsafe(to.width * to.height * channels);
+  const [fromBytes, toBytes] = [width * channels, to.width * channels];
+  withMemory(borrow => {
+    const at = borrowCopy(borrow, columns);
+    const [taken, out] = [borrow(fromBytes * down), borrow(toBytes)];
+    const strip = bytesAt(taken, fromBytes * down);
+    const made = bytesAt(out, toBytes);
+    for (let y = 0; y < to.height; y++) {
+      for (const [i, row] of rows.subarray(y * down, (y + 1) * down).entries()) {
+        strip.set(data.subarray(row * fromBytes, (row + 1) * fromBytes), i * fromBytes);
+      }
+      kernels.meansOfSamples(taken, width, down, at, across, to.width, channels, out);
+      result.set(made, y * toBytes);
+    }
+  });
   return { data: result, ...to, channels };
 }
 
@@ -52,59 +66,7 @@ function shrink({ data, width, height, channels }: RawPixels, to: Size): RawPixe
  * Gives the pixels of a side that are read, as many for each of the result: in the middle of equal
  * parts.
  */
-function samplesOf(side: number, to: number): Uint32Array {
+function samplesOf(side: number, to: number): Int32Array {
   const count = to * Math.min(SAMPLES_MAX, Math.ceil(side / to));
-  return Uint32Array.from({ length: count }, (_, i) => Math.floor(((i + 0.5) * side) / count));
-}
-
-// Every index of what follows is within the picture and the result.
-
-function meansOfGrey(
-  plane: Uint8Array,
-  result: Uint8Array,
-  columns: Uint32Array,
-  rows: Uint32Array,
-  { width, height }: Size,
-): void {
-  const [across, down] = [columns.length / width, rows.length / height];
-  for (let y = 0, out = 0; y < height; y++) {
-    for (let x = 0; x < width; x++, out++) {
-      let sum = 0;
-      for (let row = y * down; row < (y + 1) * down; row++) {
-        for (let column = x * across; column < (x + 1) * across; column++) {
-          sum += plane[rows[row]! + columns[column]!]!;
-        }
-      }
-      result[out] = Math.round(sum / (across * down));
-    }
-  }
-}
-
-function meansOfColours(
-  pixels: Uint32Array,
-  result: Uint32Array,
-  columns: Uint32Array,
-  rows: Uint32Array,
-  { width, height }: Size,
-): void {
-  const [across, down] = [columns.length / width, rows.length / height];
-  for (let y = 0, out = 0; y < height; y++) {
-    for (let x = 0; x < width; x++, out++) {
-      let [red, green, blue, sum] = [0, 0, 0, 0];
-      for (let row = y * down; row < (y + 1) * down; row++) {
-        for (let column = x * across; column < (x + 1) * across; column++) {
-          const pixel = pixels[rows[row]! + columns[column]!]!;
-          const alpha = pixel >>> 24;
-          red += (pixel & 255) * alpha;
-          green += ((pixel >>> 8) & 255) * alpha;
-          blue += ((pixel >>> 16) & 255) * alpha;
-          sum += alpha;
-        }
-      }
-      if (sum === 0) continue;
-      const alpha = Math.round(sum / (across * down));
-      const colour = (red / sum + 0.5) | ((green / sum + 0.5) << 8) | ((blue / sum + 0.5) << 16);
-      result[out] = colour | (alpha << 24);
-    }
-  }
+  return Int32Array.from({ length: count }, (_, i) => Math.floor(((i + 0.5) * side) / count));
 }

@@ -1,6 +1,6 @@
 /** Draws what a layout shows of a cut-out or a matte, scaled, over the background, in one pass. */
 import type { Size } from '@matting/proto/contract/finishing.ts';
-import { borrowCopy, bytesAt, kernels, pixelsAt, withMemory } from '../kernels/kernels.ts';
+import { borrowCopy, kernels, pixelsAt, withMemory } from '../kernels/kernels.ts';
 import { type Backdrop, paintBackdrop } from './backdrop.ts';
 import type { Layout } from './layout.ts';
 import { type Pixels, scalePixels, scalePlane, type Window } from './scale-rows.ts';
@@ -96,9 +96,7 @@ export function framePlane(plane: Uint8Array, input: Size, layout: Layout): Buff
     }
     return result;
   }
-  scalePlane(plane, input, source, target, (y, at) => {
-    result.set(bytesAt(at, target.width), offsetOf(y));
-  });
+  scalePlane(plane, input, source, target, (y, row) => result.set(row, offsetOf(y)));
   return result;
 }
 

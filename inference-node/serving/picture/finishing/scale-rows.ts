@@ -7,15 +7,8 @@
  * came out paler.
  */
 import type { Size } from '@matting/proto/contract/finishing.ts';
-import {
-  type Borrow,
-  borrowCopy,
-  bytesAt,
-  kernels,
-  pixelsAt,
-  VECTOR_BYTES,
-  withMemory,
-} from '../kernels/kernels.ts';
+import { borrowCopy, kernels, pixelsAt, VECTOR_BYTES, withMemory } from '../kernels/kernels.ts';
+import { acrossRows, createAxis } from '../matte/resample.ts';
 
 export interface Window extends Size {
   readonly left: number;
@@ -24,17 +17,6 @@ export interface Window extends Size {
 
 export interface Pixels extends Size {
   readonly rgba: Uint32Array;
-}
-
-interface Axis {
-  /** The first pixel that is read, and how many there are. */
-  readonly first: number;
-  readonly length: number;
-  readonly taps: number;
-  /** The first input pixel for each pixel of the result, counted from `first`. */
-  readonly starts: Int32Array;
-  /** `taps` for each pixel of the result. */
-  readonly weights: Float32Array;
 }
 
 /** The cubic reaches this far, in pixels of the coarser side. */
@@ -48,85 +30,47 @@ function cubic(distance: number): number {
 }
 
 /** Only pixels of the window are read; at its edges the other weights are scaled to 1. */
-function createAxis(side: number, start: number, extent: number, to: number): Axis {
+function axisOf(side: number, start: number, extent: number, to: number) {
   const first = Math.max(0, Math.floor(start));
   const length = Math.min(side, Math.ceil(start + extent)) - first;
-  const scale = extent / to;
-  const widened = Math.max(1, scale);
-  const taps = Math.min(length, Math.ceil(2 * REACH * widened));
-  const starts = new Int32Array(to);
-  const weights = new Float32Array(to * taps);
-  for (let out = 0; out < to; out++) {
-    const centre = start - first + (out + 0.5) * scale - 0.5;
-    const from = Math.ceil(centre - REACH * widened);
-    const at = Math.min(Math.max(0, from), length - taps);
-    let sum = 0;
-    for (let tap = 0; tap < taps; tap++) sum += cubic((at + tap - centre) / widened);
-    for (let tap = 0; tap < taps; tap++) {
-      weights[out * taps + tap] = cubic((at + tap - centre) / widened) / sum;
-    }
-    starts[out] = at;
-  }
-  return { first, length, taps, starts, weights };
+  return {
+    first,
+    length,
+    ...createAxis({ from: length, start: start - first, extent, to }, REACH, cubic),
+  };
 }
 
-interface Passes {
-  /** Bytes of a pixel between the passes, and of one of the result. */
-  readonly floatBytes: number;
-  readonly resultBytes: number;
-  /** Reads `count` pixels of a row from `left` on, scales them along it. */
-  along(y: number, left: number, count: number, axis: AxisAt, out: number): void;
-  across(rows: number, weights: number, taps: number, out: number): void;
-  /** Bytes for what `along` needs in between, for each pixel that it reads. */
-  readonly scratchBytes: number;
-}
-
-interface AxisAt {
-  readonly starts: number;
-  readonly weights: number;
-  readonly taps: number;
-  readonly scratch: number;
-}
+/** Reads pixels of the picture, from the one at `from` on. */
+type ReadRow = (from: number, row: Uint32Array) => void;
 
 function scaleRows(
   side: Size,
   window: Window,
   to: Size,
-  passes: Passes,
+  read: ReadRow,
   take: (y: number, at: number) => void,
 ): void {
-  const across = createAxis(side.width, window.left, window.width, to.width);
-  const down = createAxis(side.height, window.top, window.height, to.height);
+  const across = axisOf(side.width, window.left, window.width, to.width);
+  const down = axisOf(side.height, window.top, window.height, to.height);
   withMemory(borrow => {
-    const axis = {
-      starts: borrowCopy(borrow, across.starts),
-      weights: borrowCopy(borrow, across.weights),
-      taps: across.taps,
-      scratch: borrow(across.length * passes.scratchBytes),
+    const row = borrow(4 * across.length);
+    const vectors = borrow(VECTOR_BYTES * across.length);
+    const [starts, weights] = [
+      borrowCopy(borrow, across.starts),
+      borrowCopy(borrow, across.weights),
+    ];
+    const out = borrow(4 * to.width);
+    const pixels = pixelsAt(row, across.length);
+    const along = (y: number, at: number) => {
+      read((down.first + y) * side.width + across.first, pixels);
+      kernels.premultiply(row, across.length, vectors);
+      kernels.alongVectors(vectors, starts, weights, across.taps, to.width, at);
     };
-    const shares = borrowCopy(borrow, down.weights);
-    const ring = borrowRing(borrow, down.taps, to.width * passes.floatBytes);
-    const rowsAt = borrow(4 * down.taps);
-    const out = borrow(to.width * passes.resultBytes);
-    const addresses = new Int32Array(down.taps);
-    let rows = 0;
-    // `ring` has an address for each tap, `starts` an element for each row of the result.
-    for (let y = 0; y < to.height; y++) {
-      const first = down.starts[y]!;
-      for (; rows < first + down.taps; rows++) {
-        const to = ring[rows % down.taps]!;
-        passes.along(down.first + rows, across.first, across.length, axis, to);
-      }
-      for (let tap = 0; tap < down.taps; tap++) addresses[tap] = ring[(first + tap) % down.taps]!;
-      bytesAt(rowsAt, 4 * down.taps).set(new Uint8Array(addresses.buffer));
-      passes.across(rowsAt, shares + 4 * y * down.taps, down.taps, out);
+    acrossRows(borrow, down, to, along, (y, rows, shares) => {
+      kernels.acrossCutOut(rows, shares, down.taps, to.width, out);
       take(y, out);
-    }
+    });
   });
-}
-
-function borrowRing(borrow: Borrow, rows: number, rowBytes: number): readonly number[] {
-  return Array.from({ length: rows }, () => borrow(rowBytes));
 }
 
 /** `take` gets the address of each row in the kernels' memory, in order; it is valid meanwhile. */
@@ -136,39 +80,25 @@ export function scalePixels(
   to: Size,
   take: (y: number, at: number) => void,
 ): void {
-  const passes: Passes = {
-    floatBytes: VECTOR_BYTES,
-    resultBytes: 4,
-    scratchBytes: 4 + VECTOR_BYTES,
-    along: (y, left, count, { starts, weights, taps, scratch }, out) => {
-      const from = y * width + left;
-      const row = scratch + VECTOR_BYTES * count;
-      pixelsAt(row, count).set(rgba.subarray(from, from + count));
-      kernels.premultiply(row, count, scratch);
-      kernels.alongVectors(scratch, starts, weights, taps, to.width, out);
-    },
-    across: (rows, weights, taps, out) => kernels.acrossCutOut(rows, weights, taps, to.width, out),
-  };
-  scaleRows({ width, height }, window, to, passes, take);
+  const read: ReadRow = (from, row) => row.set(rgba.subarray(from, from + row.length));
+  scaleRows({ width, height }, window, to, read, take);
 }
 
+/** Scales as the alpha of pixels. `take` gets each row in order; it is valid meanwhile. */
 export function scalePlane(
   plane: Uint8Array,
-  { width, height }: Size,
+  size: Size,
   window: Window,
   to: Size,
-  take: (y: number, at: number) => void,
+  take: (y: number, row: Uint8Array) => void,
 ): void {
-  const passes: Passes = {
-    floatBytes: 4,
-    resultBytes: 1,
-    scratchBytes: 1,
-    along: (y, left, count, { starts, weights, taps, scratch }, out) => {
-      const from = y * width + left;
-      bytesAt(scratch, count).set(plane.subarray(from, from + count));
-      kernels.alongGrey(scratch, starts, weights, taps, to.width, out);
-    },
-    across: (rows, weights, taps, out) => kernels.acrossGrey(rows, weights, taps, to.width, out),
+  const taken = new Uint8Array(to.width);
+  const read: ReadRow = (from, row) => {
+    for (let x = 0; x < row.length; x++) row[x] = plane[from + x]! << 24;
   };
-  scaleRows({ width, height }, window, to, passes, take);
+  scaleRows(size, window, to, read, (y, at) => {
+    const pixels = pixelsAt(at, to.width);
+    for (let x = 0; x < to.width; x++) taken[x] = pixels[x]! >>> 24;
+    take(y, taken);
+  });
 }

@@ -5,7 +5,6 @@
  * faint shadow has no bands.
  */
 import type { Box, Shadow, Size } from '@matting/proto/contract/finishing.ts';
-import { bytesAt } from '../kernels/kernels.ts';
 import type { Layout } from './layout.ts';
 import { scalePlane } from './scale-rows.ts';
 
@@ -118,8 +117,8 @@ function drawGrid(
   const roomY = 1 + Math.ceil((REACH * deviationPx) / cellHeight);
   const [width, height] = [shown.width + 2 * roomX, shown.height + 2 * roomY];
   const cells = new Float32Array(width * height);
-  scalePlane(alpha, input, window, shown, (y, at) => {
-    cells.set(bytesAt(at, shown.width), (y + roomY) * width + roomX);
+  scalePlane(alpha, input, window, shown, (y, row) => {
+    cells.set(row, (y + roomY) * width + roomX);
   });
   const left = target.left + (window.left - source.left) * scaleX - roomX * cellWidth;
   const top = target.top + (window.top - source.top) * scaleY - roomY * cellHeight;

@@ -151,21 +151,9 @@ export function gatherCells(alpha: Uint8Array, { width, height }: Size): Cells {
     for (let top = 0; top < height; top += sidePx) {
       const stripPx = Math.min(sidePx, height - top);
       strip.set(alpha.subarray(top * width, (top + stripPx) * width));
-      count = kernels.joinCells(
-        pixels,
-        width,
-        stripPx,
-        top,
-        sidePx,
-        EDGE,
-        sums,
-        peaks,
-        above,
-        runs,
-        ofPeak,
-        parts,
-        count,
-      );
+      const lines = [sums, peaks, above, runs] as const;
+      const read = [pixels, width, stripPx, top, sidePx, EDGE] as const;
+      count = kernels.joinCells(...read, ...lines, ofPeak, parts, count);
       [above, runs] = [runs, above];
       const middle = top === 0 ? Math.min(stripPx - 1, sidePx >> 1) : sidePx >> 1;
       if (middle >= stripPx) continue;

@@ -20,8 +20,8 @@ function noise(length: number, seed: number): Uint8Array {
 test('the compiled kernels › take what their interface says: a wrong number of arguments would pass silently', t => {
   const source = readFileSync(new URL('./kernels.ts', import.meta.url), 'utf8');
   const text = source.slice(source.indexOf('interface Kernels {'));
-  const declared = [...text.slice(0, text.indexOf('\n}')).matchAll(/^ {2}(\w+)\(([^)]*)\)/gm)]
-    .map(([, name, parameters = '']) => [name, parameters.split(':').length - 1] as const)
+  const declared = [...text.slice(0, text.indexOf('\n}')).matchAll(/^ {2}(\w+): \w+<(\d+)>;/gm)]
+    .map(([, name, parameters]) => [name, Number(parameters)] as const)
     .sort();
   const exported = Object.entries(kernels)
     .filter(([, value]) => typeof value === 'function')

@@ -8,210 +8,63 @@ import path from 'node:path';
 
 type Address = number;
 
+/** So many numbers. */
+type Numbers<Count extends number, Row extends number[] = []> = Row['length'] extends Count
+  ? Row
+  : Numbers<Count, [...Row, number]>;
+/** The kernel's source names its parameters and says what they are. */
+type Kernel<Count extends number> = (...parameters: Numbers<Count>) => void;
+type Answer<Count extends number> = (...parameters: Numbers<Count>) => number;
+
 interface Kernels {
   readonly memory: { readonly buffer: ArrayBuffer; grow(pages: number): number };
-  freeFrom(): Address;
-  fitBytes(side: number, radius: number): number;
-  fitModels(
-    guide: Address,
-    alpha: Address,
-    width: number,
-    height: number,
-    left: number,
-    top: number,
-    right: number,
-    bottom: number,
-    radius: number,
-    epsilon: number,
-    scratch: Address,
-    out: Address,
-  ): void;
-  mixModels(first: Address, second: Address, share: number, out: Address, count: number): void;
-  answerRow(
-    models: Address,
-    firsts: Address,
-    seconds: Address,
-    shares: Address,
-    pixels: Address,
-    alpha: Address,
-    count: number,
-    certain: number,
-    blend: number,
-  ): void;
-  sumKnown(
-    guide: Address,
-    alpha: Address,
-    width: number,
-    height: number,
-    sure: number,
-    cellPx: number,
-    subject: Address,
-    background: Address,
-  ): void;
-  sumCells(fine: Address, width: number, height: number, coarse: Address): void;
-  carryOn(
-    cells: Address,
-    width: number,
-    height: number,
-    coarser: Address,
-    coarserWeight: number,
-  ): void;
-  applySides(
-    guide: Address,
-    alpha: Address,
-    width: number,
-    height: number,
-    sure: number,
-    cellPx: number,
-    subject: Address,
-    background: Address,
-    distanceHalf: number,
-    offLine: number,
-    trust: number,
-  ): void;
-  relax(
-    seen: Address,
-    foreground: Address,
-    background: Address,
-    width: number,
-    height: number,
-    rounds: number,
-    softOnly: boolean,
-    smoothness: number,
-    gradientWeight: number,
-  ): void;
-  addVisible(pixels: Address, starts: Address, cells: number, sums: Address): void;
-  layOver(pixels: Address, count: number, cells: Address, beneath: Address): void;
-  addToCells(pixels: Address, alpha: Address, starts: Address, cells: number, seen: Address): void;
-  meanOfCells(starts: Address, cells: number, rows: number, seen: Address): void;
-  halve(fine: Address, width: number, height: number, coarse: Address): void;
-  enlarge(coarse: Address, fine: Address, width: number, height: number): void;
-  loadRow(
-    pixels: Address,
-    alpha: Address,
-    count: number,
-    cells: Address,
-    gridForeground: Address,
-    gridBackground: Address,
-    clearTo: number,
-    opaqueFrom: number,
-    seen: Address,
-    foreground: Address,
-    background: Address,
-  ): void;
-  takeCertain(
-    seen: Address,
-    count: number,
-    clearTo: number,
-    opaqueFrom: number,
-    subject: Address,
-    ground: Address,
-  ): void;
-  storeRow(
-    pixels: Address,
-    alpha: Address,
-    count: number,
-    foreground: Address,
-    background: Address,
-    clearTo: number,
-    opaqueFrom: number,
-    cells: Address,
-    subject: Address,
-    ground: Address,
-    likeSubject: number,
-    likeGround: number,
-    differMin: number,
-  ): void;
-  uncertainShares(
-    alpha: Address,
-    width: number,
-    height: number,
-    reach: number,
-    below: number,
-    above: number,
-    counts: Address,
-    out: Address,
-  ): void;
-  averageBoxes(
-    pixels: Address,
-    stride: number,
-    width: number,
-    columns: number,
-    rows: number,
-    out: Address,
-  ): void;
-  averageBoxesOver(
-    pixels: Address,
-    stride: number,
-    width: number,
-    columns: number,
-    rows: number,
-    grey: number,
-    out: Address,
-  ): void;
-  alongColour(
-    row: Address,
-    starts: Address,
-    weights: Address,
-    taps: number,
-    count: number,
-    out: Address,
-  ): void;
-  alongGrey(
-    row: Address,
-    starts: Address,
-    weights: Address,
-    taps: number,
-    count: number,
-    out: Address,
-  ): void;
-  acrossGrey(rows: Address, weights: Address, taps: number, count: number, out: Address): void;
-  acrossColour(
-    rows: Address,
-    weights: Address,
-    taps: number,
-    count: number,
-    bytes: number,
-    out: Address,
-  ): void;
-  dropFourth(pixels: Address, count: number, out: Address): void;
-  premultiply(pixels: Address, count: number, out: Address): void;
-  filterRow(row: Address, above: Address, length: number, pixelBytes: number, out: Address): void;
-  alongVectors(
-    row: Address,
-    starts: Address,
-    weights: Address,
-    taps: number,
-    count: number,
-    out: Address,
-  ): void;
-  acrossCutOut(rows: Address, weights: Address, taps: number, count: number, out: Address): void;
-  layOnto(above: Address, count: number, beneath: Address): void;
-  castRow(
-    cells: Address,
-    along: number,
-    step: number,
-    first: number,
-    count: number,
-    dither: Address,
-    out: Address,
-  ): void;
-  countFrom(bytes: Address, count: number, from: number): number;
-  joinCells(
-    pixels: Address,
-    width: number,
-    rows: number,
-    top: number,
-    cellPx: number,
-    edge: number,
-    sums: Address,
-    peaks: Address,
-    above: Address,
-    runs: Address,
-    cellsOfPeak: Address,
-    parts: Address,
-    count: number,
-  ): number;
+  acrossColour: Kernel<6>;
+  acrossCutOut: Kernel<5>;
+  addToCells: Kernel<5>;
+  addVisible: Kernel<4>;
+  alongColour: Kernel<6>;
+  alongVectors: Kernel<6>;
+  answerRow: Kernel<9>;
+  applySides: Kernel<11>;
+  anyWithin: Answer<6>;
+  averageBoxes: Kernel<6>;
+  averageBoxesOver: Kernel<7>;
+  averageLooks: Kernel<7>;
+  carryOn: Kernel<5>;
+  castRow: Kernel<7>;
+  countBoth: Answer<3>;
+  countFrom: Answer<3>;
+  dropFourth: Kernel<3>;
+  enlarge: Kernel<4>;
+  filterRow: Kernel<5>;
+  fitBytes: Answer<2>;
+  fitModels: Kernel<12>;
+  freeFrom: Answer<0>;
+  greyBytes: Answer<3>;
+  halve: Kernel<4>;
+  hearOpinion: Kernel<7>;
+  joinCells: Answer<13>;
+  joinShown: Kernel<5>;
+  keptShares: Answer<4>;
+  layOnto: Kernel<3>;
+  layOver: Kernel<4>;
+  loadRow: Kernel<11>;
+  lower: Kernel<4>;
+  meansOfSamples: Kernel<8>;
+  meanOfCells: Kernel<4>;
+  mixModels: Kernel<5>;
+  premultiply: Kernel<3>;
+  raise: Kernel<4>;
+  raiseTo: Kernel<3>;
+  relax: Kernel<9>;
+  resampleGrey: Kernel<14>;
+  scaleBytes: Kernel<3>;
+  storeRow: Kernel<13>;
+  sumCells: Kernel<4>;
+  sumKnown: Kernel<8>;
+  takeCertain: Kernel<6>;
+  uncertainShares: Kernel<8>;
+  widen: Kernel<6>;
 }
 
 /** Node's own types lack it. */

@@ -31,18 +31,7 @@ export function applyColours({ guide, alpha, width, height }: Guided): void {
     kernels.sumKnown(guide, alpha, width, height, SURE, CELL_PX, subject, background);
     carryColours({ ...cells, at: subject }, COARSER_WEIGHT);
     carryColours({ ...cells, at: background }, COARSER_WEIGHT);
-    kernels.applySides(
-      guide,
-      alpha,
-      width,
-      height,
-      SURE,
-      CELL_PX,
-      subject,
-      background,
-      DISTANCE_HALF,
-      OFF_LINE,
-      TRUST,
-    );
+    const rules = [DISTANCE_HALF, OFF_LINE, TRUST] as const;
+    kernels.applySides(guide, alpha, width, height, SURE, CELL_PX, subject, background, ...rules);
   });
 }

@@ -1,6 +1,7 @@
 import { at } from '@matting/test-support/at.ts';
 import test from 'ava';
 import type { MatteRole } from '../../models/prepared-model.ts';
+import { borrowCopy, bytesAt, withMemory } from '../kernels/kernels.ts';
 import { fillAreas, findAreas } from './fill-areas.ts';
 import { fadeIslands, mergeMattes } from './merge-mattes.ts';
 
@@ -29,18 +30,20 @@ const body = () => square(20, 20, 90, 255);
 const patched = (value: number, side = 16) => paint(body(), 50, 50, side, side, value);
 const INSIDE = 58 * GRID.width + 58;
 
-/** @param opinion undefined: none. */
 function fill(
   deciding: readonly Uint8Array[],
   opinion?: Uint8Array,
   merged: Uint8Array = Uint8Array.from(at(deciding, 0)),
 ): Uint8Array {
-  const look = (alpha: Uint8Array, decides: boolean) => {
-    return { alpha, decides, source: { data: alpha, ...GRID } };
-  };
-  const looks = deciding.map(alpha => look(alpha, true));
-  fillAreas(opinion === undefined ? looks : [...looks, look(opinion, false)], merged, GRID);
-  return merged;
+  return withMemory(borrow => {
+    const look = (data: Uint8Array, decides: boolean) => {
+      return { at: borrowCopy(borrow, data), decides, source: { data, ...GRID } };
+    };
+    const at = borrowCopy(borrow, merged);
+    const opinions = (opinion ? [opinion] : []).map(alpha => look(alpha, false));
+    fillAreas([...deciding.map(alpha => look(alpha, true)), ...opinions], at, GRID);
+    return bytesAt(at, merged.length).slice();
+  });
 }
 
 const smoke = square(40, 40, 50, 128);
@@ -116,11 +119,8 @@ test('areas › what the first look and an opinion call ground does not rise by 
 });
 
 test('areas › a picture of one pixel', t => {
-  const merged = Uint8Array.of(120);
-  const size = { width: 1, height: 1 };
-  const data = Uint8Array.of(120);
-  fillAreas([{ alpha: data, decides: true, source: { data, ...size } }], merged, size);
-  t.deepEqual(merged, Uint8Array.of(120));
+  const subject = { alpha: Uint8Array.of(120), width: 1, height: 1, role: 'subject' } as const;
+  t.deepEqual(mergeMattes([subject], subject), subject.alpha);
 });
 
 const seen = (alpha: Uint8Array, decides = true) => ({ alpha, decides });
@@ -283,10 +283,12 @@ function islandMatte(paint: PaintIsland, ground = 0): Uint8Array {
   });
 }
 
-function faded(alpha: Uint8Array): Uint8Array {
-  const copy = alpha.slice();
-  fadeIslands(copy, ISLAND_SIZE);
-  return copy;
+function faded(alpha: Uint8Array, size = ISLAND_SIZE): Uint8Array {
+  return withMemory(borrow => {
+    const at = borrowCopy(borrow, alpha);
+    fadeIslands(at, size);
+    return bytesAt(at, alpha.length).slice();
+  });
 }
 
 const island =
@@ -330,10 +332,8 @@ test('a picture of many pixels a cell fades to the island alone, softly', t => {
     const x = i % size.width;
     return x < 300 ? 255 : x >= 600 && x < 800 ? 70 : 0;
   });
-  const before = alpha.slice();
-  fadeIslands(alpha, size);
-  for (const [i, value] of alpha.entries()) {
+  for (const [i, value] of faded(alpha, size).entries()) {
     const x = i % size.width;
-    t.is(value, x >= 600 && x < 800 ? 0 : at(before, i), `column ${x}`);
+    t.is(value, x >= 600 && x < 800 ? 0 : at(alpha, i), `column ${x}`);
   }
 });

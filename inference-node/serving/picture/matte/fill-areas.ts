@@ -3,75 +3,66 @@
  * look is sure of it. None becomes ground: it may be glass or smoke. Pure.
  */
 import type { Size } from '@matting/proto/contract/finishing.ts';
-import { type Plane, resample } from './resample.ts';
+import { borrowCopy, bytesAt, kernels, VECTOR_BYTES, withMemory } from '../kernels/kernels.ts';
+import { type Plane, resample, resampleAt } from './resample.ts';
 
-export interface AreaRules {
+/** Judged by cross-validation: bench/quality-choose.ts, bench/MEASUREMENTS.md. */
+export const AREA_RULES = {
   /** Smaller areas are left: trees are full of gaps. */
-  readonly cellsMin: number;
+  cellsMin: 60,
   /** The share of an area's surroundings that must be the subject. */
-  readonly enclosedMin: number;
+  enclosedMin: 0.7,
   /** Quarter (0 to 255) from which a look is sure of the subject. */
-  readonly sureFrom: number;
+  sureFrom: 230,
   /** Middle from which a look that decides does not call an area ground: real gaps have nearly 0. */
-  readonly doubtFrom: number;
+  doubtFrom: 6,
   /** Share of what an opinion calls the subject that must be it, for the opinion to count. */
-  readonly precisionMin: number;
+  precisionMin: 0.95,
   /** The same bound on the looks that decide, for areas that an opinion is not sure of. */
-  readonly ownSureFrom: number;
-  readonly ownEnclosedMin: number;
+  ownSureFrom: 215,
+  ownEnclosedMin: 0.75,
   /**
    * Clothes in the ground's colours have much ground beside them: of an area of so many cells, of
    * which an opinion is wholly sure, a smaller share must be enclosed.
    */
-  readonly wideCellsMin: number;
-  readonly wideSureFrom: number;
-  readonly wideEnclosedMin: number;
+  wideCellsMin: 300,
+  wideSureFrom: 254,
+  wideEnclosedMin: 0.45,
   /**
    * With this share of subject around it, an area that is not filled keeps the first look: its mean
    * with a look that is blind for it would be a hole. An edge has less than half.
    */
-  readonly keptEnclosedMin: number;
+  keptEnclosedMin: 0.5,
   /**
    * Middles up to which the first look and an opinion call an area ground: then no further look
    * makes it more than the first does.
    */
-  readonly groundTo: number;
-  readonly opinionGroundTo: number;
-}
-
-/** Judged by cross-validation: bench/quality-choose.ts, bench/MEASUREMENTS.md. */
-export const AREA_RULES: AreaRules = {
-  cellsMin: 60,
-  enclosedMin: 0.7,
-  sureFrom: 230,
-  doubtFrom: 6,
-  precisionMin: 0.95,
-  ownSureFrom: 215,
-  ownEnclosedMin: 0.75,
-  wideCellsMin: 300,
-  wideSureFrom: 254,
-  wideEnclosedMin: 0.45,
-  keptEnclosedMin: 0.5,
   groundTo: 50,
   opinionGroundTo: 5,
 };
+export type AreaRules = Readonly<typeof AREA_RULES>;
 
 /** Cells of the long side of the planes that areas are found on. */
 const GRID_SIDE = 256;
 /** Cells from the ground in which an area may be its edge, so that a look's own value counts. */
 const EDGE = 4;
 
-export interface FullLook extends Look {
+/** A look at an address of the kernels' memory. */
+export interface LookAt {
+  readonly at: number;
+  /** False: an opinion. */
+  readonly decides: boolean;
+  /** What it is resampled from. */
   readonly source: Plane;
 }
 
 // Loops over cells count up: `entries()` makes two objects a cell, in all most of what a picture
 // worker allocated in V8's heap.
 
-/** Fills in place. `looks` have the size of `merged`; the first decides. */
+/** Fills in place. `looks` have the size of `merged`, an address; the first decides. */
 export function fillAreas(
-  looks: readonly FullLook[],
-  merged: Uint8Array,
+  looks: readonly LookAt[],
+  merged: number,
   size: Size,
   rules = AREA_RULES,
 ): void {
@@ -80,16 +71,27 @@ export function fillAreas(
   const areas = findAreas(small, grid);
   if (areas.length === 0) return;
   const { trusted, filled, kept, ground } = decideAreas(areas, small, rules);
-  if (ground.length > 0) lower(merged, spread(cellsOf(ground), grid, size), looks[0]!);
-  if (kept.length > 0) raise(merged, spread(cellsOf(kept), grid, size), looks.slice(0, 1));
+  const [first] = looks;
+  if (first === undefined) return;
+  if (ground.length > 0) {
+    spread(cellsOf(ground), grid, size, (at, ...range) => {
+      kernels.lower(merged + at, first.at + at, ...range);
+    });
+  }
+  const raise = (cells: readonly number[], to: readonly LookAt[]) =>
+    spread(cells, grid, size, (at, ...range) => {
+      for (const look of to) kernels.raise(merged + at, look.at + at, ...range);
+    });
+  if (kept.length > 0) raise(cellsOf(kept), [first]);
   if (filled.length === 0) return;
   const cells = cellsOf(filled);
-  const heard = looks.filter((_, index) => trusted[index]);
-  raise(merged, spread(cells, grid, size), heard);
-  const whole = spread(awayFromGround(cells, small, grid), grid, size);
-  for (let i = whole.from; i < whole.to; i++) {
-    if (whole.shares[i]! > merged[i]!) merged[i] = whole.shares[i]!;
-  }
+  raise(
+    cells,
+    looks.filter((_, index) => trusted[index]),
+  );
+  spread(awayFromGround(cells, small, grid), grid, size, (at, shares, count) => {
+    kernels.raiseTo(merged + at, shares, count);
+  });
 }
 
 interface AreaDecisions {
@@ -116,23 +118,6 @@ function decideAreas(
 
 function cellsOf(areas: readonly Area[]): number[] {
   return areas.flatMap(({ cells }) => cells);
-}
-
-function lower(merged: Uint8Array, { shares, from, to }: Spread, { alpha }: Look): void {
-  for (let i = from; i < to; i++) {
-    const above = merged[i]! - alpha[i]!;
-    if (above > 0) merged[i] = Math.round(merged[i]! - (above * shares[i]!) / 255);
-  }
-}
-
-function raise(merged: Uint8Array, { shares, from, to }: Spread, looks: readonly Look[]): void {
-  for (const { alpha } of looks) {
-    for (let i = from; i < to; i++) {
-      const share = shares[i]!;
-      if (share === 0 || alpha[i]! <= merged[i]!) continue;
-      merged[i] = Math.max(merged[i]!, Math.round((share * alpha[i]!) / 255));
-    }
-  }
 }
 
 export function gridSize({ width, height }: Size): Size {
@@ -221,15 +206,16 @@ function awayFromGround(cells: readonly number[], looks: readonly Look[], grid: 
   return cells.filter(cell => left[cell] === 1);
 }
 
-interface Spread {
-  /** 255 in the cells, falling to 0 around them. */
-  readonly shares: Uint8Array;
-  /** Pixels before and from which on there is nothing. */
-  readonly from: number;
-  readonly to: number;
-}
-
-function spread(cells: readonly number[], grid: Size, size: Size): Spread {
+/**
+ * Resamples the cells to shares of `size`, 255 in them and falling to 0 around them. `use` gets the
+ * pixels that they lie in: offset of the first, address of its share, number.
+ */
+function spread(
+  cells: readonly number[],
+  grid: Size,
+  size: Size,
+  use: (from: number, shares: number, count: number) => void,
+): void {
   const data = new Uint8Array(grid.width * grid.height);
   let first = grid.height;
   let last = -1;
@@ -241,9 +227,19 @@ function spread(cells: readonly number[], grid: Size, size: Size): Spread {
   }
   const rowAt = (row: number) => {
     const y = Math.round((row * size.height) / grid.height);
-    return Math.min(size.height, Math.max(0, y)) * size.width;
+    return Math.min(size.height, Math.max(0, y));
   };
-  return { shares: resample({ data, ...grid }, size), from: rowAt(first - 1), to: rowAt(last + 2) };
+  const [from, to] = [rowAt(first - 1), rowAt(last + 2)];
+  if (to <= from) return;
+  withMemory(borrow => {
+    const shares = borrow((to - from) * size.width);
+    const plane = { at: borrowCopy(borrow, data), ...grid };
+    resampleAt(plane, size, shares, from, to);
+    const count = (to - from) * size.width;
+    // The kernels read a whole vector: what lies behind the last row has no share.
+    bytesAt(shares + count, VECTOR_BYTES).fill(0);
+    use(from * size.width, shares, count);
+  });
 }
 
 /*

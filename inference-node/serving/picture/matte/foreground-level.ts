@@ -45,15 +45,6 @@ export function enlarge(coarse: ColourLevel, fine: ColourLevel): void {
  */
 export function relax(level: ColourLevel, rounds: number, softOnly: boolean): void {
   const { seen, foreground, background, width, height } = level;
-  kernels.relax(
-    seen,
-    foreground,
-    background,
-    width,
-    height,
-    rounds,
-    softOnly,
-    SMOOTHNESS,
-    GRADIENT_WEIGHT,
-  );
+  const rules = [rounds, Number(softOnly), SMOOTHNESS, GRADIENT_WEIGHT] as const;
+  kernels.relax(seen, foreground, background, width, height, ...rules);
 }

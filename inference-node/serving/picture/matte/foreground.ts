@@ -13,7 +13,7 @@ import {
   VECTOR_BYTES,
   withMemory,
 } from '../kernels/kernels.ts';
-import type { RgbaPicture } from '../rgba-picture.ts';
+import { freePixels, type RgbaPicture } from '../rgba-picture.ts';
 import { carryColours } from './carry-colours.ts';
 import {
   borrowLevel,
@@ -31,6 +31,8 @@ const GRID_PIXELS_MAX = 362 * 362;
 /** Side of a tile of the picture itself, and the margin that is solved with it on each side. */
 const TILE_PX = 128;
 const HALO_PX = 8;
+/** Columns that tiles are solved in at once: it bounds the kernels' memory. */
+const PART_PX = 64 * TILE_PX;
 /** Levels up to this side are small enough for many rounds. */
 const SMALL_SIDE_PX = 32;
 const ROUNDS_SMALL = 10;
@@ -48,11 +50,13 @@ const LIKE_SUBJECT = 0.15;
 const LIKE_GROUND = 0.1;
 /** Added to the difference of subject and ground, 0 to 255: noise. */
 const DIFFER_MIN = 20;
+const CERTAIN = [CLEAR_TO, OPAQUE_FROM] as const;
+const LIKENESS = [LIKE_SUBJECT, LIKE_GROUND, DIFFER_MIN] as const;
 /** Weight of a coarser cell's certain colour relative to one certain cell of the finer level. */
 const COARSER_WEIGHT = 0.05;
 
 export function estimateForeground(picture: RgbaPicture, alpha: Uint8Array): void {
-  if (!hasSoft(alpha, 0, alpha.length)) return;
+  if (!hasSoft(alpha)) return;
   withMemory(borrow => {
     const grid = layGrid(borrow, picture, gridSize(picture));
     const beneath = carryVisible(borrow, picture, grid);
@@ -77,8 +81,7 @@ interface Source {
 }
 
 function solveTiles(borrow: Borrow, source: Source, onGrid: GridColours): void {
-  const { picture, alpha } = source;
-  const { width, height, rgba } = picture;
+  const { width, height, rgba } = source.picture;
   const rows = TILE_PX + 2 * HALO_PX;
   // The picture's original rows: tiles read margins that others have already overwritten.
   const strip = new Uint32Array(width * Math.min(height, rows));
@@ -94,19 +97,12 @@ function solveTiles(borrow: Borrow, source: Source, onGrid: GridColours): void {
     strip.set(fresh, (loadedBottom - wantedTop) * width);
     loadedTop = wantedTop;
     loadedBottom = wantedBottom;
-    if (!hasSoft(alpha, top * width, bottom * width)) continue;
-    for (let left = 0; left < width; left += TILE_PX) {
-      const inner = { left, top, right: Math.min(width, left + TILE_PX), bottom };
-      if (!tileHasSoft(alpha, width, inner)) continue;
-      const outer = {
-        left: Math.max(0, left - HALO_PX),
-        top: wantedTop,
-        right: Math.min(width, inner.right + HALO_PX),
-        bottom: wantedBottom,
-      };
-      tiles.solve(strip, outer, inner);
+    for (let left = 0; left < width; left += PART_PX) {
+      const inner = { left, top, right: Math.min(width, left + PART_PX), bottom };
+      tiles.solveAll(strip, outside(inner, source.picture), inner);
     }
   }
+  freePixels(strip);
 }
 
 /** The bounds are pixels of the picture; right and bottom are exclusive. */
@@ -117,24 +113,26 @@ interface Tile {
   readonly bottom: number;
 }
 
-function isSoft(alpha: number): boolean {
-  return alpha > CLEAR_TO && alpha < OPAQUE_FROM;
+/** With its margin. */
+function outside({ left, top, right, bottom }: Tile, { width, height }: Size): Tile {
+  return {
+    left: Math.max(0, left - HALO_PX),
+    top: Math.max(0, top - HALO_PX),
+    right: Math.min(width, right + HALO_PX),
+    bottom: Math.min(height, bottom + HALO_PX),
+  };
 }
 
-function hasSoft(alpha: Uint8Array, from: number, to: number): boolean {
-  for (let i = from; i < to; i++) if (isSoft(alpha[i]!)) return true;
-  return false;
-}
-
-function tileHasSoft(
-  alpha: Uint8Array,
-  width: number,
-  { left, top, right, bottom }: Tile,
-): boolean {
-  for (let y = top; y < bottom; y++) {
-    if (hasSoft(alpha, y * width + left, y * width + right)) return true;
+function hasSoft(alpha: Uint8Array): boolean {
+  for (let i = 0; i < alpha.length; i++) {
+    if (alpha[i]! > CLEAR_TO && alpha[i]! < OPAQUE_FROM) return true;
   }
   return false;
+}
+
+/** @param at address of the first pixel's alpha; rows are `stride` apart. */
+function hasSoftAt(at: number, stride: number, width: number, height: number): boolean {
+  return kernels.anyWithin(at, stride, width, height, CLEAR_TO + 1, OPAQUE_FROM - 1) !== 0;
 }
 
 function gridSize({ width, height }: Size): Size {
@@ -203,7 +201,9 @@ class TileSolver {
   readonly #source: Source;
   readonly #onGrid: GridColours;
   readonly #level: ColourLevel;
-  readonly #pixels: number;
+  /** Addresses of a part of a strip: what tiles see, and what becomes of their inner pixels. */
+  readonly #seen: number;
+  readonly #made: number;
   readonly #opacities: number;
 
   constructor(borrow: Borrow, source: Source, onGrid: GridColours) {
@@ -211,85 +211,107 @@ class TileSolver {
     this.#onGrid = onGrid;
     const side = TILE_PX + 2 * HALO_PX;
     this.#level = borrowLevel(borrow, { width: side, height: side });
-    this.#pixels = borrow(4 * side);
-    this.#opacities = borrow(side);
+    const pixels = side * (Math.min(source.picture.width, PART_PX) + 2 * HALO_PX);
+    this.#seen = borrow(4 * pixels);
+    this.#made = borrow(4 * pixels);
+    this.#opacities = borrow(pixels);
   }
 
   /** @param strip rows of the picture from the first row of `outer` on. */
-  solve(strip: Uint32Array, outer: Tile, inner: Tile): void {
-    const level = {
-      ...this.#level,
-      width: outer.right - outer.left,
-      height: outer.bottom - outer.top,
-    };
-    this.#load(level, strip, outer);
-    relax(level, ROUNDS_FINE, true);
-    this.#store(level, outer, inner);
-  }
-
-  #load(
-    { width: count, seen, foreground, background }: ColourLevel,
-    strip: Uint32Array,
-    box: Tile,
-  ) {
-    const { picture, alpha, grid, beneath } = this.#source;
-    const { estimated } = this.#onGrid;
-    const { width } = picture;
-    const pixels = pixelsAt(this.#pixels, count);
-    const opacities = bytesAt(this.#opacities, count);
-    for (let y = box.top; y < box.bottom; y++) {
-      const inStrip = (y - box.top) * width + box.left;
-      const inPicture = y * width + box.left;
-      pixels.set(strip.subarray(inStrip, inStrip + count));
-      opacities.set(alpha.subarray(inPicture, inPicture + count));
-      if (beneath !== undefined) layOver(beneath, this.#pixels, y, box.left, count);
-      const gridRow = cellOfRow(grid, y) * grid.width * VECTOR_BYTES;
-      const at = (y - box.top) * count * VECTOR_BYTES;
-      kernels.loadRow(
-        this.#pixels,
-        this.#opacities,
-        count,
-        grid.cells + 4 * box.left,
-        estimated.foreground + gridRow,
-        estimated.background + gridRow,
-        CLEAR_TO,
-        OPAQUE_FROM,
-        seen + at,
-        foreground + at,
-        background + at,
-      );
+  solveAll(strip: Uint32Array, outer: Tile, inner: Tile): void {
+    const { picture, alpha } = this.#source;
+    const { width, rgba } = picture;
+    const stride = outer.right - outer.left;
+    const count = stride * (outer.bottom - outer.top);
+    const from = outer.top * width;
+    copyRows(alpha.subarray(from), width, outer.left, bytesAt(this.#opacities, count), stride);
+    const innerAt = (inner.top - outer.top) * stride + inner.left - outer.left;
+    const innerSize = [inner.right - inner.left, inner.bottom - inner.top] as const;
+    if (!hasSoftAt(this.#opacities + innerAt, stride, ...innerSize)) return;
+    const made = pixelsAt(this.#made, count);
+    copyRows(strip, width, outer.left, made, stride);
+    pixelsAt(this.#seen, count).set(made);
+    this.#hide(outer, stride);
+    for (let left = inner.left; left < inner.right; left += TILE_PX) {
+      const tile = { ...inner, left, right: Math.min(inner.right, left + TILE_PX) };
+      this.#solve(tile, outer, stride);
+    }
+    for (let y = inner.top; y < inner.bottom; y++) {
+      const at = (y - outer.top) * stride + inner.left - outer.left;
+      rgba.set(made.subarray(at, at + innerSize[0]), y * width + inner.left);
     }
   }
 
-  #store(level: ColourLevel, outer: Tile, inner: Tile): void {
-    const { picture, alpha, grid } = this.#source;
-    const { subject, ground } = this.#onGrid;
-    const { rgba, width } = picture;
+  /** What the file hides is replaced by the visible colours around. */
+  #hide({ left, top, bottom }: Tile, stride: number): void {
+    const { beneath } = this.#source;
+    if (beneath === undefined) return;
+    for (let y = top; y < bottom; y++) {
+      layOver(beneath, this.#seen + 4 * (y - top) * stride, y, left, stride);
+    }
+  }
+
+  #solve(inner: Tile, part: Tile, stride: number): void {
+    const { picture, grid } = this.#source;
+    const { estimated, subject, ground } = this.#onGrid;
+    const offset = (x: number, y: number) => (y - part.top) * stride + x - part.left;
+    const innerAt = this.#opacities + offset(inner.left, inner.top);
     const count = inner.right - inner.left;
-    const pixels = pixelsAt(this.#pixels, count);
-    const opacities = bytesAt(this.#opacities, count);
+    if (!hasSoftAt(innerAt, stride, count, inner.bottom - inner.top)) return;
+    const outer = outside(inner, picture);
+    const width = outer.right - outer.left;
+    const level = { ...this.#level, width, height: outer.bottom - outer.top };
+    for (let y = outer.top; y < outer.bottom; y++) {
+      const from = offset(outer.left, y);
+      const gridRow = cellOfRow(grid, y) * grid.width * VECTOR_BYTES;
+      const at = (y - outer.top) * width * VECTOR_BYTES;
+      kernels.loadRow(
+        this.#seen + 4 * from,
+        this.#opacities + from,
+        width,
+        grid.cells + 4 * outer.left,
+        estimated.foreground + gridRow,
+        estimated.background + gridRow,
+        ...CERTAIN,
+        level.seen + at,
+        level.foreground + at,
+        level.background + at,
+      );
+    }
+    relax(level, ROUNDS_FINE, true);
     for (let y = inner.top; y < inner.bottom; y++) {
-      const at = y * width + inner.left;
-      pixels.set(rgba.subarray(at, at + count));
-      opacities.set(alpha.subarray(at, at + count));
-      const from = ((y - outer.top) * level.width + inner.left - outer.left) * VECTOR_BYTES;
+      const to = offset(inner.left, y);
+      const at = ((y - outer.top) * width + inner.left - outer.left) * VECTOR_BYTES;
       const gridRow = cellOfRow(grid, y) * grid.width * VECTOR_BYTES;
       kernels.storeRow(
-        this.#pixels,
-        this.#opacities,
+        this.#made + 4 * to,
+        this.#opacities + to,
         count,
-        level.foreground + from,
-        level.background + from,
-        CLEAR_TO,
-        OPAQUE_FROM,
+        level.foreground + at,
+        level.background + at,
+        ...CERTAIN,
         grid.cells + 4 * inner.left,
         subject + gridRow,
         ground + gridRow,
-        LIKE_SUBJECT,
-        LIKE_GROUND,
-        DIFFER_MIN,
+        ...LIKENESS,
       );
-      rgba.set(pixels, at);
     }
+  }
+}
+
+/** Copies the columns from `left` on, as many as `to` has in a row of `stride`. */
+function copyRows<T extends Uint32Array | Uint8Array>(
+  from: T,
+  width: number,
+  left: number,
+  to: T,
+  stride: number,
+): void {
+  if (stride === width) {
+    to.set(from.subarray(0, to.length));
+    return;
+  }
+  for (let at = 0, row = left; at < to.length; at += stride, row += width) {
+    to.set(from.subarray(row, row + stride), at);
   }
 }

@@ -39,20 +39,9 @@ export class GuidedFilter {
   /** The result lives until the next call. @param region a part of the picture. */
   fit({ guide, alpha, width, height }: Guided, region: Region): LinearModels {
     const { left, top } = region;
-    kernels.fitModels(
-      guide,
-      alpha,
-      width,
-      height,
-      left,
-      top,
-      left + region.width,
-      top + region.height,
-      this.#radius,
-      EPSILON,
-      this.#scratch,
-      this.#models,
-    );
+    const edges = [left, top, left + region.width, top + region.height] as const;
+    const memory = [this.#scratch, this.#models] as const;
+    kernels.fitModels(guide, alpha, width, height, ...edges, this.#radius, EPSILON, ...memory);
     return { region, at: this.#models };
   }
 }

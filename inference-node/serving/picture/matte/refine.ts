@@ -204,9 +204,11 @@ function applyAtFullSize(
   const across = placeBetween(tile.left, tile.width, region.left, region.width, scaleX);
   const down = placeBetween(tile.top, tile.height, region.top, region.height, scaleY);
   const count = across.firsts.length;
-  const firsts = borrowCopy(borrow, across.firsts);
-  const seconds = borrowCopy(borrow, across.seconds);
-  const shares = borrowCopy(borrow, across.shares);
+  const between = [
+    borrowCopy(borrow, across.firsts),
+    borrowCopy(borrow, across.seconds),
+    borrowCopy(borrow, across.shares),
+  ] as const;
   const row = borrow(region.width * VECTOR_BYTES);
   const pixelsAddress = borrow(4 * count);
   const alphaAddress = borrow(count);
@@ -222,17 +224,7 @@ function applyAtFullSize(
     const first = models + down.firsts[y]! * rowBytes;
     const second = models + down.seconds[y]! * rowBytes;
     kernels.mixModels(first, second, down.shares[y]!, row, region.width);
-    kernels.answerRow(
-      row,
-      firsts,
-      seconds,
-      shares,
-      pixelsAddress,
-      alphaAddress,
-      count,
-      CERTAIN,
-      BLEND,
-    );
+    kernels.answerRow(row, ...between, pixelsAddress, alphaAddress, count, CERTAIN, BLEND);
     alpha.set(answers, from);
   }
 }

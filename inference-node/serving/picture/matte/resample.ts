@@ -10,6 +10,7 @@ import {
   borrowCopy,
   bytesAt,
   kernels,
+  pixelsAt,
   VECTOR_BYTES,
   withMemory,
 } from '../kernels/kernels.ts';
@@ -26,103 +27,143 @@ export interface ColourRows extends Size {
 }
 
 interface Axis {
-  /** Taps per output pixel; unused ones have weight 0. */
+  /** Taps per output pixel; unused ones have weight 0, and so have pixels up to a multiple of 4. */
   readonly taps: number;
   readonly starts: Int32Array;
   readonly weights: Float32Array;
 }
 
-/** @param extent what `from` pixels cover: less than `from` where the last one is partial. */
-function createAxis(from: number, extent: number, to: number): Axis {
+/** A line of `from` pixels, of which those from `start` on, as many as `extent`, become `to`. */
+interface Line {
+  readonly from: number;
+  readonly start: number;
+  readonly extent: number;
+  readonly to: number;
+}
+
+/** @param reach of the weights, in pixels of the coarser side. */
+export function createAxis(
+  { from, start, extent, to }: Line,
+  reach: number,
+  weightOf: (distance: number) => number,
+): Axis {
   const scale = extent / to;
-  const reach = Math.max(1, scale);
-  const taps = Math.min(from, Math.ceil(2 * reach));
-  const starts = new Int32Array(to);
-  const weights = new Float32Array(to * taps);
-  const weightOf = (distance: number) => Math.max(0, 1 - Math.abs(distance) / reach);
+  const widened = Math.max(1, scale);
+  const taps = Math.min(from, Math.ceil(2 * reach * widened));
+  const padded = 4 * Math.ceil(to / 4);
+  const starts = new Int32Array(padded);
+  const weights = new Float32Array(padded * taps);
   for (let out = 0; out < to; out++) {
-    const centre = (out + 0.5) * scale - 0.5;
-    const start = Math.min(Math.max(0, Math.floor(centre - reach) + 1), from - taps);
+    const centre = start + (out + 0.5) * scale - 0.5;
+    const first = Math.min(Math.max(0, Math.ceil(centre - reach * widened)), from - taps);
     let sum = 0;
-    for (let tap = 0; tap < taps; tap++) sum += weightOf(start + tap - centre);
+    for (let tap = 0; tap < taps; tap++) sum += weightOf((first + tap - centre) / widened);
     for (let tap = 0; tap < taps; tap++) {
-      weights[out * taps + tap] = weightOf(start + tap - centre) / sum;
+      weights[out * taps + tap] = weightOf((first + tap - centre) / widened) / sum;
     }
-    starts[out] = start;
+    starts[out] = first;
   }
   return { taps, starts, weights };
 }
 
-interface Passes {
-  readonly sourceBytes: number;
-  readonly floatBytes: number;
-  readonly resultBytes: number;
-  writeSource(y: number, at: number): void;
-  along(source: number, starts: number, weights: number, taps: number, out: number): void;
-  across(rows: number, weights: number, taps: number, out: number): void;
+/** @param extent what `from` pixels cover: less than `from` where the last one is partial. */
+function triangleAxis(from: number, extent: number, to: number): Axis {
+  return createAxis({ from, start: 0, extent, to }, 1, distance =>
+    Math.max(0, 1 - Math.abs(distance)),
+  );
 }
 
-function resampleRows(from: Size, extent: Size, to: Size, passes: Passes): Buffer {
-  const horizontal = createAxis(from.width, extent.width, to.width);
-  const vertical = createAxis(from.height, extent.height, to.height);
-  const { taps } = vertical;
-  const rowBytes = to.width * passes.resultBytes;
-  const result = Buffer.allocUnsafeSlow(rowBytes * to.height);
+/**
+ * Keeps the rows of vectors that the next row of the result needs.
+ * @param along writes a row to an address. Called once per row, in order.
+ * @param across gets for each row of the result the addresses of its rows, and their weights.
+ */
+export function acrossRows(
+  borrow: Borrow,
+  { taps, starts, weights }: Axis,
+  to: Size,
+  along: (y: number, at: number) => void,
+  across: (y: number, rows: number, weights: number) => void,
+): void {
+  const shares = borrowCopy(borrow, weights);
+  const ring = Array.from({ length: taps }, () => borrow(to.width * VECTOR_BYTES));
+  const rowsAt = borrow(4 * taps);
+  const addresses = pixelsAt(rowsAt, taps);
+  // `ring` has an address for each tap, `starts` an element for each row of the result.
+  for (let y = 0, rows = 0; y < to.height; y++) {
+    const first = starts[y]!;
+    for (; rows < first + taps; rows++) along(rows, ring[rows % taps]!);
+    for (let tap = 0; tap < taps; tap++) addresses[tap] = ring[(first + tap) % taps]!;
+    across(y, rowsAt, shares + 4 * y * taps);
+  }
+}
+
+/** A plane of bytes in the kernels' memory. */
+export interface PlaneAt extends Size {
+  readonly at: number;
+}
+
+/** Rows of a plane of bytes that are made at once. */
+const STRIP_BYTES = 1024 * 1024;
+
+type WriteRows = (from: number, to: number, out: number) => void;
+
+/** Resamples rows of `to`, each time those that are asked for. */
+function greyRows(borrow: Borrow, { at, width, height }: PlaneAt, to: Size): WriteRows {
+  const along = triangleAxis(width, width, to.width);
+  const across = triangleAxis(height, height, to.height);
+  const lend = ({ starts, weights, taps }: Axis) =>
+    [borrowCopy(borrow, starts), borrowCopy(borrow, weights), taps] as const;
+  const [columns, rows] = [lend(along), lend(across)];
+  const scratch = borrow(kernels.greyBytes(width, to.width, across.taps));
+  return (...range) =>
+    kernels.resampleGrey(at, width, height, ...columns, to.width, ...rows, scratch, ...range);
+}
+
+/** Writes rows `from` to `end` of the plane at `to`. */
+export function resampleAt(plane: PlaneAt, to: Size, out: number, from = 0, end = to.height): void {
+  withMemory(borrow => greyRows(borrow, plane, to)(from, end, out));
+}
+
+/** Gives the plane at `to`; the result is the caller's. */
+export function resamplePlane(plane: PlaneAt, { width, height }: Size): Buffer {
+  const result = Buffer.allocUnsafeSlow(width * height);
   withMemory(borrow => {
-    const source = borrow(passes.sourceBytes);
-    const starts = borrowCopy(borrow, horizontal.starts);
-    const weights = borrowCopy(borrow, horizontal.weights);
-    const shares = borrowCopy(borrow, vertical.weights);
-    const ring = borrowRing(borrow, taps, to.width * passes.floatBytes);
-    const rowsAt = borrow(4 * taps);
-    const out = borrow(rowBytes);
-    const rowAddresses = new Int32Array(kernels.memory.buffer, rowsAt, taps);
-    const written = bytesAt(out, rowBytes);
-    let rows = 0;
-    // `ring` has an address for each tap, `starts` an element for each row of the result.
-    const ringRow = (row: number) => ring[row % taps]!;
-    for (let y = 0; y < to.height; y++) {
-      const first = vertical.starts[y]!;
-      for (; rows < first + taps; rows++) {
-        passes.writeSource(rows, source);
-        passes.along(source, starts, weights, horizontal.taps, ringRow(rows));
-      }
-      for (let tap = 0; tap < taps; tap++) rowAddresses[tap] = ringRow(first + tap);
-      passes.across(rowsAt, shares + 4 * y * taps, taps, out);
-      result.set(written, y * rowBytes);
+    const write = greyRows(borrow, plane, { width, height });
+    const rows = Math.min(height, Math.ceil(STRIP_BYTES / width));
+    const strip = borrow(rows * width);
+    for (let y = 0; y < height; y += rows) {
+      const end = Math.min(height, y + rows);
+      write(y, end, strip);
+      result.set(bytesAt(strip, (end - y) * width), y * width);
     }
   });
   return result;
 }
 
-function borrowRing(borrow: Borrow, rows: number, rowBytes: number): readonly number[] {
-  return Array.from({ length: rows }, () => borrow(rowBytes));
-}
-
 export function resample({ data, ...size }: Plane, to: Size): Buffer {
-  return resampleRows(size, size, to, {
-    sourceBytes: size.width,
-    floatBytes: 4,
-    resultBytes: 1,
-    writeSource: (y, at) => {
-      bytesAt(at, size.width).set(data.subarray(y * size.width, (y + 1) * size.width));
-    },
-    along: (source, starts, weights, taps, out) =>
-      kernels.alongGrey(source, starts, weights, taps, to.width, out),
-    across: (rows, weights, taps, out) => kernels.acrossGrey(rows, weights, taps, to.width, out),
-  });
+  return withMemory(borrow => resamplePlane({ at: borrowCopy(borrow, data), ...size }, to));
 }
 
 /** The fourth of `channels` is undefined. */
 export function resampleColours(from: ColourRows, to: Size, channels: 3 | 4): Buffer {
-  return resampleRows(from, from.extent, to, {
-    sourceBytes: 4 * from.width,
-    floatBytes: VECTOR_BYTES,
-    resultBytes: channels,
-    writeSource: (y, at) => from.writeRow(y, at),
-    along: (source, starts, weights, taps, out) =>
-      kernels.alongColour(source, starts, weights, taps, to.width, out),
-    across: (rows, weights, taps, out) =>
-      kernels.acrossColour(rows, weights, taps, to.width, channels, out),
+  const columns = triangleAxis(from.width, from.extent.width, to.width);
+  const rows = triangleAxis(from.height, from.extent.height, to.height);
+  const rowBytes = to.width * channels;
+  const result = Buffer.allocUnsafeSlow(rowBytes * to.height);
+  withMemory(borrow => {
+    const source = borrow(4 * from.width);
+    const starts = borrowCopy(borrow, columns.starts);
+    const weights = borrowCopy(borrow, columns.weights);
+    const out = borrow(rowBytes);
+    const along = (y: number, at: number) => {
+      from.writeRow(y, source);
+      kernels.alongColour(source, starts, weights, columns.taps, to.width, at);
+    };
+    acrossRows(borrow, rows, to, along, (y, at, shares) => {
+      kernels.acrossColour(at, shares, rows.taps, to.width, channels, out);
+      result.set(bytesAt(out, rowBytes), y * rowBytes);
+    });
   });
+  return result;
 }
