@@ -28,8 +28,11 @@ export function letHeapGrow(): void {
 }
 /** Far less than V8's bound: not all of it is young any more. */
 const GATHERED_BYTES_MAX = 16 * 1024 * 1024;
-/** Each look takes a microsecond. */
-const LOOK_INTERVAL_MS = 100;
+/** Time between looks while buffers come, and at rest, where each look wakes the process. */
+const BUSY_INTERVAL_MS = 100;
+const REST_INTERVAL_MS = 1000;
+/** A process at rest gathers less than this between two looks. */
+const REST_BYTES_MAX = 1024 * 1024;
 
 interface BufferHeap {
   externalBytes(): number;
@@ -40,34 +43,38 @@ interface BufferHeap {
  * Collects what passed through a main process (files, frames, messages) before V8 does. It lies
  * outside the heap and dies young, but V8 counts it with the old: at every 64 MB it collects the
  * whole heap, 20 to 30 ms of the main thread and as much of others, where a collection of the young
- * frees nearly all of it in half a millisecond. That one V8 makes only when the young heap is full,
- * which small objects beside large buffers seldom do. After 1.5 GB in buffers of 3 MB in 8 s a
- * process held 95 MB, in place of 185, and had collected its whole heap once, in place of 20 times
- * (Node 24, two shared cores).
+ * frees nearly all of it in half a millisecond. V8 makes that one only when the young heap is full.
  */
 export class YoungBuffers {
   readonly #heap: BufferHeap;
   #floorBytes: number;
+  #seenBytes: number;
 
   constructor(heap: BufferHeap) {
     this.#heap = heap;
-    this.#floorBytes = heap.externalBytes();
+    this.#seenBytes = this.#floorBytes = heap.externalBytes();
   }
 
-  look(): void {
+  /** @returns ms until the next look */
+  look(): number {
     const bytes = this.#heap.externalBytes();
+    const isAtRest = Math.abs(bytes - this.#seenBytes) < REST_BYTES_MAX;
+    this.#seenBytes = bytes;
     // V8 has collected, or somebody has let go.
     this.#floorBytes = Math.min(this.#floorBytes, bytes);
-    if (bytes - this.#floorBytes < GATHERED_BYTES_MAX) return;
-    this.#heap.collectYoung();
-    this.#floorBytes = this.#heap.externalBytes();
+    if (bytes - this.#floorBytes >= GATHERED_BYTES_MAX) {
+      this.#heap.collectYoung();
+      this.#seenBytes = this.#floorBytes = this.#heap.externalBytes();
+    }
+    return isAtRest ? REST_INTERVAL_MS : BUSY_INTERVAL_MS;
   }
 }
 
 /** Starts the collections for a program's main. It does not keep a process running. */
 export function collectYoungBuffers(): void {
   const buffers = new YoungBuffers(ownHeap());
-  setInterval(() => buffers.look(), LOOK_INTERVAL_MS).unref();
+  const lookAgain = () => void setTimeout(lookAgain, buffers.look()).unref();
+  lookAgain();
 }
 
 function ownHeap(): BufferHeap {

@@ -235,9 +235,8 @@ interface Batch {
  * Writes log lines to a file descriptor. A log never stops the program that writes it. Lines that
  * cannot be written, because the disk is full or the reader is gone, are lost and counted, and a
  * line says how many once one can be written again; a reader that is slow is waited for with a
- * bounded buffer, beyond which lines are lost too. (The stream that pino brings tries for ever to
- * write a fatal line to a full disk, on the main thread: a program that has to end stands still
- * with its ports open.) `write`, `flush` and `flushSync` are what pino calls.
+ * bounded buffer, beyond which lines are lost too. `write`, `flush` and
+ * `flushSync` are what pino calls. (Pino's own stream tries for ever to write to a full disk.)
  */
 export class LogOutput {
   readonly #options: Required<LogOutputOptions>;
@@ -248,11 +247,12 @@ export class LogOutput {
   #underWay = false;
   #lost = 0;
   #torn = false;
+  /** Ticks only while something waits: each tick wakes a program at rest. */
+  #ticking: NodeJS.Timeout | undefined;
   readonly #flushed: (() => void)[] = [];
 
   constructor(options: LogOutputOptions) {
     this.#options = { bufferBytesMax: BUFFER_BYTES_MAX, ...options };
-    setInterval(() => this.#start(), FLUSH_MS).unref();
     process.once('exit', () => this.flushSync());
   }
 
@@ -265,6 +265,7 @@ export class LogOutput {
     }
     this.#waiting.push(line);
     this.#waitingBytes += Buffer.byteLength(line);
+    this.#ticking ??= setInterval(() => this.#tick(), FLUSH_MS).unref();
     if (batchBytes === 0) this.#writeNow(1);
     else if (this.#waitingBytes >= batchBytes) this.#start();
   }
@@ -278,6 +279,13 @@ export class LogOutput {
   /** Last words, on this thread: what cannot be written within 0.2 s is given up. */
   flushSync(): void {
     this.#writeNow(FULL_PIPE_TRIES_MAX);
+  }
+
+  #tick(): void {
+    this.#start();
+    if (this.#batch !== undefined || this.#waitingBytes > 0) return;
+    clearInterval(this.#ticking);
+    this.#ticking = undefined;
   }
 
   #start(): void {

@@ -259,11 +259,8 @@ export class GrpcGuard {
     socket.once('close', () => {
       // The next one may have its address.
       if (this.#connections.get(peer) === connection) this.#connections.delete(peer);
-      if (connection.owner === undefined) this.#strangers -= 1;
+      if (connection.owner === undefined) this.#strangerGone();
       else this.#known -= 1;
-      if (this.#strangers > 0) return;
-      clearInterval(this.#sweeping);
-      this.#sweeping = undefined;
     });
     if (this.#strangers > this.#bounds.strangersMax) this.#makeRoom();
     const intervalMs = Math.min(SWEEP_INTERVAL_MS, this.#bounds.tokenWaitMaxMs / 4);
@@ -279,7 +276,7 @@ export class GrpcGuard {
       return false;
     }
     connection.owner = owner;
-    this.#strangers -= 1;
+    this.#strangerGone();
     this.#known += 1;
     const { session } = connection;
     session?.settings({
@@ -288,6 +285,14 @@ export class GrpcGuard {
     });
     session?.setLocalWindowSize(CONNECTION_WINDOW_BYTES);
     return true;
+  }
+
+  /** Sweeps concern strangers alone: without one the process is not woken. */
+  #strangerGone(): void {
+    this.#strangers -= 1;
+    if (this.#strangers > 0) return;
+    clearInterval(this.#sweeping);
+    this.#sweeping = undefined;
   }
 
   #hasRoomFor(owner: ConnectionOwner): boolean {

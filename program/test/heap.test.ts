@@ -54,6 +54,15 @@ test('after memory was freed, new bytes count from there', t => {
   t.is(heap.collections, 1);
 });
 
+test('a process at rest is looked at each second, one that takes bytes ten times a second', t => {
+  const heap = new StubHeap();
+  const buffers = new YoungBuffers(heap);
+  t.is(buffers.look(), 1000);
+  heap.bytes += 2 * MB;
+  t.is(buffers.look(), 100);
+  t.is(buffers.look(), 1000);
+});
+
 test('V8 knows the flags, since it would ignore unknown ones', t => {
   const said = execFileSync(process.execPath, ['--v8-options'], { encoding: 'utf8' });
   const known = said.split(/\s+/);

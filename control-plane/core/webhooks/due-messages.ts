@@ -17,9 +17,9 @@
 
 import { setImmediate as loopTick } from 'node:timers/promises';
 import { type Database, query } from '@matting/database/database.ts';
-import { requireInteger, throughIndex } from '@matting/database/statements.ts';
+import { keepStatement, requireInteger, throughIndex } from '@matting/database/statements.ts';
 import { type FullSlots, roomOutside } from '@matting/http/outgoing/shared-slots.ts';
-import type { NotNull } from 'kysely';
+import { type NotNull, sql } from 'kysely';
 import {
   BEFORE_ALL,
   compare,
@@ -157,20 +157,20 @@ export async function countSealedWithOthers(
   return count;
 }
 
-function readHead(database: Database, kind: MessageKind): Promise<DueRow[]> {
-  const { nowMs } = database;
-  return query(database, db =>
-    db
-      .selectFrom(BY_DUE[database.dialect])
-      .select(DUE_COLUMNS)
-      .select(() => nowMs.as('read_at'))
-      .where('kind', '=', kind)
-      .where('next_attempt_at', '<=', nowMs)
-      .orderBy('next_attempt_at')
-      .limit(HEAD_MAX)
-      .$narrowType<{ next_attempt_at: NotNull }>()
-      .execute(),
-  );
+const HEAD = keepStatement<{ kind: MessageKind }, DueRow>(({ kysely, dialect, nowMs }, { kind }) =>
+  kysely
+    .selectFrom(BY_DUE[dialect])
+    .select(DUE_COLUMNS)
+    .select(() => nowMs.as('read_at'))
+    .where('kind', '=', kind)
+    .where('next_attempt_at', '<=', nowMs)
+    .orderBy('next_attempt_at')
+    .limit(sql.lit(HEAD_MAX))
+    .$narrowType<{ next_attempt_at: NotNull }>(),
+);
+
+async function readHead(database: Database, kind: MessageKind): Promise<DueRow[]> {
+  return (await query(database, db => db.executeQuery(HEAD(database, { kind })))).rows;
 }
 
 async function countLane(database: Database, lane: Lane, max: number): Promise<number> {

@@ -20,6 +20,7 @@ import { framed, RawConnection, type RawEnd } from '@matting/test-support/raw-gr
 import { END_HEADERS, frame, HEALTH_CHECK, PREFACE } from '@matting/test-support/raw-http2.ts';
 import { until as untilHolds } from '@matting/test-support/waiting.ts';
 import ava from 'ava';
+import sinon from 'sinon';
 import { HealthClient } from '../test/health-client.ts';
 import { ownClock } from '../test/own-clock.ts';
 import {
@@ -529,4 +530,15 @@ test('a connection that says nothing › is forgotten with its end, though the n
     session.ping(error => (error ? reject(error) : resolve()));
   });
   await t.notThrowsAsync(answered);
+});
+
+test('a port › is swept only while a connection without a token is open', async t => {
+  const began = sinon.spy(globalThis, 'setInterval');
+  const ended = sinon.spy(globalThis, 'clearInterval');
+  t.teardown(() => sinon.restore());
+  await openNode();
+  await openKnown();
+  const sweeps = began.getCalls().filter(({ args }) => args[1] === 200);
+  t.is(sweeps.length, 1);
+  t.true(ended.calledWith(sweeps[0]?.returnValue));
 });
