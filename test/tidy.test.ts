@@ -174,11 +174,11 @@ test(`files have at most ${FILE_LINES_MAX} lines`, t => {
 
 /** Readers of a job's row answer all its parts. A function takes the parts that it uses. */
 const WHOLE_JOBS = [
-  'attempts/claimed-job.ts RunningJob',
   'jobs/job-lists.ts EndedJob',
   'jobs/job-lists.ts ListedJob',
   'jobs/job.ts Job',
   'operator/operate-jobs.ts OperatedJob',
+  'queue/queue.ts OpenJob',
   'results/job-events.ts SubmittedJob',
   'transactions/job-submission.ts ItemJob',
   'transactions/job-submission.ts NewJob',

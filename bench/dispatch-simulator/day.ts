@@ -57,10 +57,21 @@ console.error(
 
 const results: Record<string, unknown> = {};
 
-function measure(name: string, size: SleepingFleet['size'], more: Partial<SleepingFleet> = {}) {
+async function measure(
+  name: string,
+  size: SleepingFleet['size'],
+  more: Partial<SleepingFleet> = {},
+) {
   if (!name.includes(ONLY)) return;
   const startedMs = performance.now();
-  const slept = sleepThrough({ jobs, kind: NODE, startMs: START_MS, size, seed: SEED, ...more });
+  const slept = await sleepThrough({
+    jobs,
+    kind: NODE,
+    startMs: START_MS,
+    size,
+    seed: SEED,
+    ...more,
+  });
   const waits = (jobClass?: JobClass) =>
     [...slept.times]
       .filter(([job]) => jobClass === undefined || job.class === jobClass)
@@ -87,16 +98,16 @@ const ruleOf = (queueWaitTargetS: number, holdS: number, factor = 1) => ({
 });
 
 for (const waitTargetS of [15, 30, 60, 120, 300]) {
-  measure(`target ${waitTargetS} s, held 300 s`, ruleOf(waitTargetS, 300));
+  await measure(`target ${waitTargetS} s, held 300 s`, ruleOf(waitTargetS, 300));
 }
 for (const holdS of [60, 120, 600]) {
-  measure(`target 60 s, held ${holdS} s`, ruleOf(60, holdS));
+  await measure(`target 60 s, held ${holdS} s`, ruleOf(60, holdS));
 }
 for (const factor of [0.5, 2]) {
-  measure(`target 60 s, held 300 s, pace set ${factor} times`, ruleOf(60, 300, factor));
+  await measure(`target 60 s, held 300 s, pace set ${factor} times`, ruleOf(60, 300, factor));
 }
-measure('target 60 s, held 300 s, one node in four never ready', ruleOf(60, 300), {
+await measure('target 60 s, held 300 s, one node in four never ready', ruleOf(60, 300), {
   neverReadyEvery: 4,
 });
-for (const nodes of [3, 6, 8]) measure(`${nodes} nodes, always`, nodes);
+for (const nodes of [3, 6, 8]) await measure(`${nodes} nodes, always`, nodes);
 writeResults('sleeping-fleet', results);

@@ -1,9 +1,14 @@
-/** Things that happen at their time, in order: a binary heap. Ties go in the order of asking. */
+/**
+ * Things that happen at their time, in order: a binary heap. Ties go in the order of asking. What
+ * returns a promise is over when that resolves.
+ */
+
+type Act = () => void | Promise<void>;
 
 interface Event {
   readonly atMs: number;
   readonly order: number;
-  readonly act: () => void;
+  readonly act: Act;
 }
 
 export class EventQueue {
@@ -15,7 +20,7 @@ export class EventQueue {
     return this.#nowMs;
   }
 
-  at(atMs: number, act: () => void): void {
+  at(atMs: number, act: Act): void {
     const entry = { atMs: Math.max(atMs, this.#nowMs), order: this.#asked++, act };
     const heap = this.#heap;
     let place = heap.length;
@@ -31,7 +36,7 @@ export class EventQueue {
     heap[place] = entry;
   }
 
-  in(ms: number, act: () => void): void {
+  in(ms: number, act: Act): void {
     this.at(this.#nowMs + ms, act);
   }
 
@@ -47,12 +52,13 @@ export class EventQueue {
   }
 
   /** Runs until nothing is left or `done` says so. */
-  run(done: () => boolean): void {
+  async run(done: () => boolean): Promise<void> {
     for (let [first] = this.#heap; first !== undefined && !done(); [first] = this.#heap) {
       const last = this.#heap.pop();
       if (last !== undefined && this.#heap.length > 0) this.#sink(last);
       this.#nowMs = first.atMs;
-      first.act();
+      const acting = first.act();
+      if (acting !== undefined) await acting;
     }
   }
 

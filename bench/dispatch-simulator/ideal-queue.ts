@@ -6,7 +6,6 @@
  */
 import { orderJobs } from '../../control-plane/core/dispatch/fair-order.ts';
 import { EventQueue } from './event-queue.ts';
-import { type ListedJob, listed } from './job-table.ts';
 import { DISPATCH_MS } from './simulated-replica.ts';
 import { type NodeKind, type Scenario, type SimulatedJob, serviceMs } from './workload.ts';
 
@@ -60,16 +59,18 @@ class IdealQueue {
   #begin(): void {
     if (this.#waiting.size === 0 || !this.#engines.some(({ free }) => free > 0)) return;
     const { nowMs } = this.events;
-    const waiting = [...this.#waiting].map(job => listed(job, nowMs));
+    const waiting = [...this.#waiting].map(job => {
+      return { ...job, createdAtMs: job.arrivesMs, readAtMs: nowMs, job };
+    });
     const shares = { accounts: this.#accounts, apiKeys: this.#apiKeys };
-    for (const next of orderJobs(waiting, shares)) {
+    for (const { job } of orderJobs(waiting, shares)) {
       const fastest = this.#engines.find(({ free }) => free > 0);
       if (fastest === undefined) return;
-      this.#run(next, fastest);
+      this.#run(job, fastest);
     }
   }
 
-  #run({ simulated: job }: ListedJob, engines: Engines): void {
+  #run(job: SimulatedJob, engines: Engines): void {
     const waitMs = this.events.nowMs - job.arrivesMs + DISPATCH_MS;
     const workMs = serviceMs(job, engines.slowness);
     this.times.set(job, { waitMs, totalMs: waitMs + workMs });
@@ -91,11 +92,11 @@ class IdealQueue {
 }
 
 /** Times by job. */
-export function runIdealQueue(
+export async function runIdealQueue(
   scenario: Scenario,
   fleet: readonly NodeKind[],
   jobs: readonly SimulatedJob[],
-): ReadonlyMap<SimulatedJob, JobTimes> {
+): Promise<ReadonlyMap<SimulatedJob, JobTimes>> {
   const queue = new IdealQueue(fleet);
   const lostAtMs = vanishingAtMs(scenario, jobs);
   if (lostAtMs !== undefined) {
@@ -104,7 +105,7 @@ export function runIdealQueue(
     });
   }
   for (const job of jobs) queue.events.at(job.arrivesMs, () => queue.submit(job));
-  queue.events.run(() => queue.times.size === jobs.length);
+  await queue.events.run(() => queue.times.size === jobs.length);
   return queue.times;
 }
 

@@ -16,9 +16,9 @@ const RECOVERY_WINDOW_MS = 2000;
 
 const results: Record<string, unknown> = {};
 
-function compare(scenario: Scenario): void {
+async function compare(scenario: Scenario): Promise<void> {
   const startedMs = performance.now();
-  const { jobs, refusals, lostClaims } = simulate(scenario);
+  const { jobs, refusals, lostClaims } = await simulate(scenario);
   const counted = settled(jobs);
   const sync = counted.filter(({ job }) => job.class === 'sync');
   const name = `nodes${scenario.nodes} replicas${scenario.replicas} load${scenario.load}`;
@@ -51,8 +51,8 @@ function p99(values: readonly number[]): number {
 }
 
 /** Windows of arrivals, from the loss on, until one and all after it are as good as before. */
-function recovery(scenario: Scenario): void {
-  const { jobs, lostAtMs } = simulate(scenario);
+async function recovery(scenario: Scenario): Promise<void> {
+  const { jobs, lostAtMs } = await simulate(scenario);
   assert.ok(lostAtMs !== undefined, 'nodes vanish');
   const totals = (from: number, to: number) =>
     jobs
@@ -78,10 +78,10 @@ for (const nodes of [10, 50, 1000]) {
   for (const load of [0.7, 0.9]) {
     for (const replicas of [2, 8]) {
       const jobs = nodes < 1000 ? JOBS / SMALLER : JOBS;
-      compare({ nodes, load, replicas, jobs, seed: SEED });
+      await compare({ nodes, load, replicas, jobs, seed: SEED });
     }
   }
 }
 const vanishing = { share: 0.1, afterShare: 0.4 };
-recovery({ nodes: 1000, load: 0.7, replicas: 4, jobs: JOBS, seed: SEED, vanishing });
+await recovery({ nodes: 1000, load: 0.7, replicas: 4, jobs: JOBS, seed: SEED, vanishing });
 writeResults('dispatch-simulator', results);

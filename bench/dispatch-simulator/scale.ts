@@ -34,7 +34,7 @@ const meanMs = meanServiceMs(
 );
 const kind = { slowness: (1000 * ENGINES) / (IMAGES_PER_S * meanMs), engines: ENGINES, share: 1 };
 
-function scale(count: number): void {
+async function scale(count: number): Promise<void> {
   const rate = LOAD * IMAGES_PER_S * count;
   const lengthMs = Math.min(LENGTH_MS_MAX, Math.max(LENGTH_MS_MIN, (1000 * JOBS_MAX) / rate));
   const jobs = makeDay({
@@ -46,7 +46,7 @@ function scale(count: number): void {
   });
   const planes = Math.max(2, Math.ceil(rate / JOBS_PER_REPLICA_S));
   const replicaCount = Math.min(REPLICAS_MAX, planes, Math.ceil(VIEWS_MAX / count));
-  const { counts, waits, seconds } = dispatched(jobs, count, replicaCount);
+  const { counts, waits, seconds } = await dispatched(jobs, count, replicaCount);
   const perReplicaS = (value: number) => Math.round((10 * value) / seconds / replicaCount) / 10;
   const perJob = (value: number) => Math.round((1000 * value) / jobs.length) / 1000;
   const name = `${count} nodes`;
@@ -68,9 +68,9 @@ function scale(count: number): void {
 }
 
 /** Dispatches all of them, by that many control planes on that many nodes. */
-function dispatched(jobs: readonly SimulatedJob[], count: number, replicaCount: number) {
+async function dispatched(jobs: readonly SimulatedJob[], count: number, replicaCount: number) {
   const events = new EventQueue();
-  const table = new JobTable();
+  const table = new JobTable(events);
   const nodes = Array.from({ length: count }, (_, index) => new SimulatedNode(index, kind, events));
   const counts = { lanes: 0, jobs: 0, claim: 0, lost: 0, refused: 0 };
   const waits: number[] = [];
@@ -102,15 +102,14 @@ function dispatched(jobs: readonly SimulatedJob[], count: number, replicaCount: 
   const random = createRandom(SEED + 1);
   for (const job of jobs) {
     events.at(job.arrivesMs, () => {
-      table.insert(job);
-      replicas[Math.floor(random() * replicaCount)]?.submitted(job);
+      replicas[Math.floor(random() * replicaCount)]?.submitted(table.insert(job));
     });
   }
-  events.run(() => waits.length === jobs.length);
+  await events.run(() => waits.length === jobs.length);
   assert.equal(waits.length, jobs.length, 'every job is done');
   return { counts, waits, seconds: events.nowMs / 1000 };
 }
 
 const given = process.argv.slice(2).map(Number);
-for (const count of given.length > 0 ? given : [1, 10, 100, 1000]) scale(count);
+for (const count of given.length > 0 ? given : [1, 10, 100, 1000]) await scale(count);
 writeResults('scale', results);

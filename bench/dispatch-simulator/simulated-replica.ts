@@ -12,6 +12,9 @@ import {
   type Step,
 } from '../../control-plane/core/dispatch/dispatch-core.ts';
 import { needsOf } from '../../control-plane/core/dispatch/job-needs.ts';
+import type { JobResult } from '../../control-plane/core/jobs/job-outcome.ts';
+import type { Claim } from '../../control-plane/core/queue/lease-rules.ts';
+import type { ClaimableJob } from '../../control-plane/core/queue/queue.ts';
 import { RoundLoop } from '../../control-plane/database/round-loop.ts';
 import type { NodeSnapshot } from '../../control-plane/nodes/node-view.ts';
 import {
@@ -20,7 +23,7 @@ import {
   type Reservation,
 } from '../../control-plane/nodes/node-view.ts';
 import type { EventQueue } from './event-queue.ts';
-import { type JobTable, type ListedJob, listed } from './job-table.ts';
+import type { JobTable } from './job-table.ts';
 import type { SimulatedNode } from './simulated-node.ts';
 import type { SimulatedJob } from './workload.ts';
 
@@ -39,6 +42,13 @@ const POLL_MS = 1000;
 const REFUSALS_MAX = 8;
 /** A fleet of one kind of formats: no job waits for a node that can do it. */
 const NO_NODE_GRACE_MS = 60_000;
+
+/** No replica dies holding a job, so no lease runs out. */
+const FOR_EVER_MS = Number.POSITIVE_INFINITY;
+const RESULT: JobResult = {
+  ...{ blob: '', token: '', sealedToken: '', format: 'png', bytes: 0, width: 1, height: 1 },
+  ...{ sha256: '', sight: null, models: null, thumbnailBytes: null },
+};
 
 /** The simulation counts these. */
 export interface ReplicaObserver {
@@ -71,6 +81,12 @@ interface Asked {
   readonly model: string | undefined;
 }
 
+/** A job that this replica has claimed. */
+interface Run {
+  readonly job: ClaimableJob;
+  readonly claim: Claim;
+}
+
 /** Room taken on a node. */
 interface Offer {
   readonly known: KnownNode;
@@ -80,8 +96,9 @@ interface Offer {
 
 export class SimulatedReplica {
   readonly #options: ReplicaOptions;
-  readonly #core: DispatchCore<ListedJob, Offer, undefined>;
+  readonly #core: DispatchCore<ClaimableJob, Offer, undefined>;
   readonly #loop: RoundLoop;
+  readonly #holder: string;
   readonly #nodes: Map<string, KnownNode>;
   /** Snapshots of all nodes, while nothing has changed. */
   #snapshots: NodeSnapshot[] | undefined;
@@ -89,6 +106,7 @@ export class SimulatedReplica {
   constructor(options: ReplicaOptions) {
     const { events, nodes, random, phaseMs } = options;
     this.#options = options;
+    this.#holder = `started after ${phaseMs} ms`;
     const now = () => events.nowMs;
     this.#nodes = new Map(
       nodes.map(node => {
@@ -151,8 +169,8 @@ export class SimulatedReplica {
     return this.#allSnapshots();
   }
 
-  submitted(job: SimulatedJob): void {
-    this.#carryOut(this.#core.submitted(listed(job, this.#options.events.nowMs)));
+  submitted(job: ClaimableJob): void {
+    this.#carryOut(this.#core.submitted(job));
   }
 
   #knownNode(nodeId: string): KnownNode {
@@ -191,91 +209,97 @@ export class SimulatedReplica {
     }
     const { events, table, observer } = this.#options;
     const { lanesOutdated } = this.#core;
-    events.in(lanesOutdated ? DATABASE_MS : 0, () => {
+    events.in(lanesOutdated ? DATABASE_MS : 0, async () => {
       if (lanesOutdated) {
         observer.looked?.('lanes');
-        this.#core.lanesRead(table.listLanes(events.nowMs));
+        this.#core.lanesRead(await table.queue.listLanes());
       }
       const chosen = this.#core.chooseLanes();
       if (chosen.lanes.length > 0) observer.looked?.('jobs');
-      events.in(chosen.lanes.length === 0 ? 0 : DATABASE_MS, () => {
-        const jobs = table.listClaimable(LIST_MAX, chosen.lanes, events.nowMs);
+      events.in(chosen.lanes.length === 0 ? 0 : DATABASE_MS, async () => {
+        const jobs = await table.queue.listClaimable(LIST_MAX, chosen.lanes);
         this.#carryOut(this.#core.place(chosen, jobs));
         this.#loop.roundEnded();
       });
     });
   }
 
-  #carryOut({ placed, wakeInMs }: Step<ListedJob, Offer, undefined>): void {
+  #carryOut({ placed, wakeInMs }: Step<ClaimableJob, Offer, undefined>): void {
     for (const one of placed) this.#claim(one);
     this.#loop.wakeIn(wakeInMs);
   }
 
-  #claim({ job, placement }: Placed<ListedJob, Offer, undefined>): void {
+  #claim({ job, placement }: Placed<ClaimableJob, Offer, undefined>): void {
     assert.ok(placement.kind === 'node', 'every job has its image, and none is due to fail');
     const { offer } = placement;
     const { events, table, observer } = this.#options;
     observer.looked?.('claim');
-    events.in(DATABASE_MS, () => {
-      if (table.claim(job.simulated)) return this.#attempt(job, offer, 1);
+    events.in(DATABASE_MS, async () => {
+      const { fence = job.fence } = table.queue.find(job.id) ?? {};
+      const won = await table.queue.claim({ id: job.id, fence }, this.#holder, FOR_EVER_MS);
+      if (won !== undefined) return this.#attempt({ job, claim: won.claim }, offer, 1);
       observer.claimLost();
       this.#endOffer(offer, false);
       this.#ended(job, { kind: 'not-claimed' });
     });
   }
 
-  #attempt(job: ListedJob, offer: Offer, asked: number): void {
-    const { events, observer } = this.#options;
+  #attempt(run: Run, offer: Offer, asked: number): void {
+    const { events, table, observer } = this.#options;
+    const { job, claim } = run;
+    const simulated = table.simulated(job.id);
     const { node, view } = offer.known;
     events.in(WIRE_MS, () => {
       if (node.gone) {
         events.in(ADMISSION_TIMEOUT_MS, () => {
           view.judge('fault', events.nowMs);
-          this.#refused(job, offer, asked);
+          this.#refused(run, offer, asked);
         });
         return;
       }
       let over = false;
-      const admitted = node.admit(job.simulated, offer.waitMsMax, startedMs => {
+      const admitted = node.admit(simulated, offer.waitMsMax, startedMs => {
         over = true;
-        events.in(WIRE_MS, () => this.#done(job, offer, startedMs));
+        events.in(WIRE_MS, () => this.#done(run, offer, startedMs));
       });
       if (!admitted) {
         observer.refused();
-        events.in(WIRE_MS, () => this.#refused(job, offer, asked));
+        events.in(WIRE_MS, () => this.#refused(run, offer, asked));
         return;
       }
-      events.in(WIRE_MS, () => {
+      events.in(WIRE_MS, async () => {
         view.admitted(offer.held);
         this.#core.memories.admitted(job.id);
+        await table.queue.admitted(claim);
       });
       node.onVanish(() => {
-        if (!over) events.in(CONNECTION_LOST_MS, () => this.#lost(job, offer));
+        if (!over) events.in(CONNECTION_LOST_MS, () => this.#lost(run, offer));
       });
     });
   }
 
-  #done(job: ListedJob, offer: Offer, startedMs: number): void {
+  #done({ job, claim }: Run, offer: Offer, startedMs: number): void {
     const { events, table, observer } = this.#options;
     offer.known.view.judge('well', events.nowMs);
-    observer.finished(job.simulated, startedMs);
+    observer.finished(table.simulated(job.id), startedMs);
     this.#endOffer(offer, false);
-    events.in(DATABASE_MS, () => {
-      table.finish(job.simulated);
+    events.in(DATABASE_MS, async () => {
+      assert.ok(await table.queue.succeed(claim, RESULT, FOR_EVER_MS, {}), 'nobody else has it');
       this.#ended(job, { kind: 'final' });
     });
   }
 
-  #refused(job: ListedJob, offer: Offer, asked: number): void {
+  #refused(run: Run, offer: Offer, asked: number): void {
+    const { job } = run;
     this.#endOffer(offer, true);
     const next = asked < REFUSALS_MAX ? this.#takeOffer(job) : undefined;
     if (next === undefined) {
       this.#core.memories.claimRefused(job.id);
-      this.#giveBack(job);
-    } else this.#attempt(job, next, asked + 1);
+      this.#giveBack(run);
+    } else this.#attempt(run, next, asked + 1);
   }
 
-  #takeOffer(job: ListedJob): Offer | undefined {
+  #takeOffer(job: ClaimableJob): Offer | undefined {
     assert.ok(job.input !== null, 'every job has its image');
     const needs = needsOf(job.input, job);
     const { offer, wakeInMs } = this.#core.takeRoom(job, needs);
@@ -283,22 +307,23 @@ export class SimulatedReplica {
     return offer;
   }
 
-  #lost(job: ListedJob, offer: Offer): void {
+  #lost(run: Run, offer: Offer): void {
+    const { job } = run;
     offer.known.view.judge('fault', this.#options.events.nowMs);
     this.#core.memories.nodeLost(job.id, offer.known.node.abilities.nodeId);
     this.#endOffer(offer, false);
-    this.#giveBack(job);
+    this.#giveBack(run);
   }
 
-  #giveBack(job: ListedJob): void {
+  #giveBack({ job, claim }: Run): void {
     const { events, table } = this.#options;
-    events.in(DATABASE_MS, () => {
-      table.release(job.simulated);
+    events.in(DATABASE_MS, async () => {
+      await table.queue.release(claim);
       this.#ended(job, { kind: 'open' });
     });
   }
 
-  #ended(job: ListedJob, end: RunEnd): void {
+  #ended(job: ClaimableJob, end: RunEnd): void {
     this.#core.runEnded(job, end);
     this.#loop.wake();
   }

@@ -41,22 +41,22 @@ export interface Comparison {
 }
 
 /** Runs both, over the same jobs and nodes. Every job ends, or it throws. */
-export function simulate(scenario: Scenario): Comparison {
+export async function simulate(scenario: Scenario): Promise<Comparison> {
   const fleet = makeFleet(scenario);
   const jobs = makeJobs(scenario, fleet);
-  const ideal = runIdealQueue(scenario, fleet, jobs);
-  const { ours, nodes: _, ...run } = runRounds(scenario, fleet, jobs);
+  const ideal = await runIdealQueue(scenario, fleet, jobs);
+  const { ours, nodes: _, ...run } = await runRounds(scenario, fleet, jobs);
   return { ...run, jobs: jobs.map(job => compared(job, ours, ideal)) };
 }
 
 /** The product's rounds alone. */
-export function runRounds(
+export async function runRounds(
   scenario: Scenario,
   fleet: readonly NodeKind[],
   jobs: readonly SimulatedJob[],
 ) {
   const events = new EventQueue();
-  const table = new JobTable();
+  const table = new JobTable(events);
   const nodes = fleet.map((kind, index) => new SimulatedNode(index, kind, events));
   const ours = new Map<SimulatedJob, JobTimes>();
   let refusals = 0;
@@ -87,8 +87,7 @@ export function runRounds(
     node.start();
   }
   submitAll(jobs, events, createRandom(scenario.seed + 1), (job, random) => {
-    table.insert(job);
-    replicas[Math.floor(random * replicas.length)]?.submitted(job);
+    replicas[Math.floor(random * replicas.length)]?.submitted(table.insert(job));
   });
   const lostAtMs = vanishingAtMs(scenario, jobs);
   if (lostAtMs !== undefined) {
@@ -101,7 +100,7 @@ export function runRounds(
       }
     });
   }
-  events.run(() => ours.size === jobs.length);
+  await events.run(() => ours.size === jobs.length);
   return { ours, nodes, refusals, lostClaims, lostAtMs };
 }
 

@@ -43,7 +43,7 @@ interface AskedNode {
 
 class Simulation {
   readonly events = new EventQueue();
-  readonly table = new JobTable();
+  readonly table = new JobTable(this.events);
   readonly times = new Map<SimulatedJob, JobTimes>();
   readonly replicas: readonly SimulatedReplica[];
   readonly #options: SleepingFleet;
@@ -79,7 +79,7 @@ class Simulation {
     return this.#nodeMs / 3_600_000;
   }
 
-  run(): void {
+  async run(): Promise<void> {
     const { jobs, size } = this.#options;
     this.#submitAll();
     if (typeof size === 'number') {
@@ -92,7 +92,7 @@ class Simulation {
         this.#follow(this.#options.startMs);
       });
     }
-    this.events.run(() => this.times.size === jobs.length);
+    await this.events.run(() => this.times.size === jobs.length);
     for (const { askedAtMs } of this.#asked) this.#nodeMs += this.events.nowMs - askedAtMs;
   }
 
@@ -113,11 +113,10 @@ class Simulation {
       if (job === undefined) return;
       this.events.at(job.arrivesMs, () => {
         const replica = Math.floor(random() * REPLICAS);
-        this.table.insert(job);
         this.#waiting.add(job);
         this.#submittedMegapixels += megapixelsOf(job);
         this.#waitingMegapixels += megapixelsOf(job);
-        this.replicas[replica]?.submitted(job);
+        this.replicas[replica]?.submitted(this.table.insert(job));
         next();
       });
     };
@@ -203,9 +202,9 @@ class Simulation {
 }
 
 /** Every job ends, or it throws. */
-export function sleepThrough(options: SleepingFleet): SleptThrough {
+export async function sleepThrough(options: SleepingFleet): Promise<SleptThrough> {
   const simulation = new Simulation(options);
-  simulation.run();
+  await simulation.run();
   const { times, nodeHours, nodesStarted, nodesMost, refusals } = simulation;
   assert.equal(times.size, options.jobs.length, 'every job is done');
   return { times, nodeHours, nodesStarted, nodesMost, refusals };

@@ -58,11 +58,11 @@ onBalancedStores(test, 'a batch', (test, { database, stores, replica }) => {
   /** Ends the job of an item, as a node would. */
   async function end({ items }: NewBatch, item: number, how: 'succeed' | 'fail'): Promise<void> {
     const jobId = items[item]!.jobId;
-    const claim = await claimed(stores, { id: jobId, fence: 0 });
-    assert.ok(await stores.jobs.inputStored(claim, storedInput(jobId)));
-    assert.ok(await stores.jobs.admitted(claim));
-    if (how === 'fail') assert.ok(await stores.jobs.fail(claim, IMAGE_FAULT));
-    else assert.ok(await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}));
+    const claim = await claimed(stores, { id: jobId });
+    assert.ok(await stores.queue.inputStored(claim, storedInput(jobId)));
+    assert.ok(await stores.queue.admitted(claim));
+    if (how === 'fail') assert.ok(await stores.queue.fail(claim, IMAGE_FAULT));
+    else assert.ok(await stores.queue.succeed(claim, resultOf(claim), HOUR_MS, {}));
   }
 
   test('reserves a credit for each item, or none, and the audit knows them', async t => {
@@ -249,9 +249,9 @@ onBalancedStores(test, 'a batch', (test, { database, stores, replica }) => {
     await stores.batches.submitBatch(others);
     await stores.batches.enterItems(batch.id, accountId, LIMITS.jobsInFlightMax);
     const { jobId } = batch.items[0]!;
-    const claim = await claimed(stores, { id: jobId, fence: 0 });
-    assert.ok(await stores.jobs.inputStored(claim, storedInput(jobId)));
-    assert.ok(await stores.jobs.admitted(claim));
+    const claim = await claimed(stores, { id: jobId });
+    assert.ok(await stores.queue.inputStored(claim, storedInput(jobId)));
+    assert.ok(await stores.queue.admitted(claim));
     await other.apiKeys.revoke(batch.apiKeyId, { accountId, actor: OPERATOR });
     t.is(batchStatus(await read(batch)), 'cancelled');
     t.is((await read(others)).cancelledAtMs, null);
@@ -263,7 +263,7 @@ onBalancedStores(test, 'a batch', (test, { database, stores, replica }) => {
     t.is(log.length, 2, String(log));
     await settleCancelled(batch);
     t.false(await stores.batches.finishBatch(batch.id), 'a job is running');
-    assert.ok(await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}));
+    assert.ok(await stores.queue.succeed(claim, resultOf(claim), HOUR_MS, {}));
     t.true(await stores.batches.finishBatch(batch.id));
     t.like((await read(batch)).counts, { succeeded: 1, failed: 59, waiting: 0 });
     t.deepEqual(await balances(accountId), { available: 64, reserved: 5 });

@@ -49,7 +49,7 @@ interface DispatchParts
     'attemptTimeoutMs' | 'resultTtlMs' | 'noNodeGraceMs' | 'onDemand' | 'modelsOffered'
   >;
   readonly nodeTokens: Pick<NodeTokens, 'shown'>;
-  readonly stores: Pick<Stores, 'jobs' | 'nodes'>;
+  readonly stores: Pick<Stores, 'jobs' | 'queue' | 'nodes'>;
   readonly security: ChannelSecurity;
   readonly tracing?: Tracing | undefined;
 }
@@ -77,7 +77,8 @@ export function composeDispatch(parts: DispatchParts) {
     log.info({ origin }, 'files go straight where nodes list this origin');
   }
   const dispatcher = new Dispatcher({
-    jobs: stores.jobs,
+    queue: stores.queue,
+    referencedBlobs: stores.jobs.referencedBlobs,
     blobs,
     direct: parts.direct,
     fleet,
@@ -114,7 +115,7 @@ export function composeConditions(
 ) {
   const sleeps = config.onDemand;
   const acceptance = new AcceptanceGate({
-    jobs: stores.jobs,
+    queue: stores.queue,
     unroutableMs: sleeps ? undefined : () => fleet.unroutableMs(),
     noNodeGraceMs: config.noNodeGraceMs,
     advertised,

@@ -3,14 +3,14 @@ import assert from 'node:assert/strict';
 import { fc, holds } from '@matting/test-support/property-tests.ts';
 import test from 'ava';
 import type { JobState } from './jobs/job.ts';
-import { failureDue, JOB_MS_MAX } from './jobs/lease-rules.ts';
+import { failureDue, JOB_MS_MAX } from './queue/lease-rules.ts';
 import {
   type AccountQueue,
   aheadOf,
   RETRY_AFTER_MAX_S,
   retryAfterS,
   UNFETCHED_MEGAPIXELS,
-} from './jobs/queue-bound.ts';
+} from './queue/queue-bound.ts';
 import { leaseQuota, quotaBlockOf, RATE_WINDOW_MS } from './rates/rate-windows.ts';
 import {
   isWebhookSchedule,

@@ -8,8 +8,8 @@ import ava, { type ExecutionContext } from 'ava';
 import sinon from 'sinon';
 import { HeldLease } from './attempts/held-lease.ts';
 import { ReadinessService } from './http/readiness.ts';
-import type { QueuedWork } from './jobs/job-queue.ts';
-import { type Claim, LEASE_MS } from './jobs/lease-rules.ts';
+import { type Claim, LEASE_MS } from './queue/lease-rules.ts';
+import type { QueuedWork } from './queue/queue.ts';
 import { AcceptanceGate } from './submission/acceptance-gate.ts';
 
 const LEASE_RENEW_MS = 5_000;
@@ -35,7 +35,7 @@ function holdLease(t: ExecutionContext): void {
   failures = [];
   stop = new AbortController();
   lease = new HeldLease({
-    jobs: {
+    queue: {
       renew: (renewed, leaseMs) => {
         renewals.push({ claim: renewed, leaseMs });
         return answer();
@@ -105,7 +105,7 @@ test('a held lease › stops when the work is to be given back, and may still tu
 
 test('a held lease › of work that is to stop before it begins has ended', t => {
   const late = new HeldLease({
-    jobs: { renew: async () => true },
+    queue: { renew: async () => true },
     claim,
     stop: AbortSignal.abort(),
     onRenewFailure: () => assert.fail(),
@@ -142,7 +142,7 @@ interface State {
 function gate(state: State) {
   let counted = 0;
   const acceptance = new AcceptanceGate({
-    jobs: {
+    queue: {
       queued: async () => {
         counted += 1;
         return queueOf({ [CALLER]: state.megapixels, ...state.others });

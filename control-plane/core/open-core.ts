@@ -364,7 +364,7 @@ function composeGauges(base: Base, running: Running): void {
     registryConnections: () => running.registry.connections,
     storageRoom: () => blobs.room(),
     queueMegapixelsMax: config.queueMegapixelsMax,
-    queued: () => stores.jobs.queued(),
+    queued: () => stores.queue.queued(),
     modelsOffered: config.modelsOffered,
     onDemand: config.onDemand,
     webhooks: {

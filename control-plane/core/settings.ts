@@ -21,7 +21,7 @@ import { readNodeTokens, TOKEN_FORM } from '@matting/program/tokens.ts';
 import { SELECTABLE_NAME } from '@matting/proto/contract/selectable-names.ts';
 import { readStorage } from '@matting/storage/open-storage.ts';
 import type { StorageKind } from '@matting/storage/storage-kind.ts';
-import { QUEUE_MEGAPIXELS_MAX } from './jobs/queue-bound.ts';
+import { QUEUE_MEGAPIXELS_MAX } from './queue/queue-bound.ts';
 import { JOB_RETENTION_DAYS_MAX, JOB_RETENTION_DAYS_MIN } from './retention/retention.ts';
 import { parseSecretsKey } from './secrets/secrets-key.ts';
 import {

@@ -17,16 +17,15 @@ import { insertApiKey, type KeyRevokedStep } from './keys/change-api-keys.ts';
 import type { LedgerAuditPart } from './ledger/ledger-comparisons.ts';
 import { createLedgerStore } from './ledger/ledger-store.ts';
 import { enterOperatorEntry } from './ledger/ledger-writer.ts';
+import { jobLeases } from './queue/leases.ts';
+import type { Queue } from './queue/queue.ts';
+import { queueReads } from './queue/queue-reads.ts';
 import { createRateQuotaStore } from './rates/rate-limits.ts';
 import { createLostResultStore } from './results/lost-result-store.ts';
 import { createSweepStore } from './retention/sweep-store.ts';
 import { type UnsettledJobs, unsettledJobs } from './retention/unsettled-jobs.ts';
 import { createSecretsCanaryStore } from './secrets/secrets-key.ts';
-import {
-  type JobCompletion,
-  type JobCompletionOptions,
-  jobCompletion,
-} from './transactions/job-completion.ts';
+import { type JobCompletionOptions, jobCompletion } from './transactions/job-completion.ts';
 import { type JobDeletion, jobDeletion } from './transactions/job-deletion.ts';
 import { jobSubmission } from './transactions/job-submission.ts';
 import type { SubmissionStep } from './transactions/submission-steps.ts';
@@ -52,9 +51,10 @@ const NO_STEPS: PackageSteps = { submission: [], keyRevoked: [], ledgerAudit: []
 /** Commands, checks and backups work on these: they end no job. */
 export type StoresWithoutEnds = ReturnType<typeof storesWithoutEnds>;
 
-export type Stores = Omit<StoresWithoutEnds, 'groups' | 'jobs'> & {
+export type Stores = Omit<StoresWithoutEnds, 'groups' | 'jobs' | 'queue'> & {
   readonly groups: JobGroups;
-  readonly jobs: StoresWithoutEnds['jobs'] & JobCompletion & JobDeletion;
+  readonly jobs: StoresWithoutEnds['jobs'] & JobDeletion;
+  readonly queue: Queue;
   readonly unsettled: UnsettledJobs;
 };
 
@@ -76,19 +76,25 @@ export function createStores(
 ): StoresWithoutEnds {
   const stores = storesWithoutEnds(database, steps);
   if (ends === undefined) return stores;
-  const endings = { ...jobCompletion(database, ends), ...jobDeletion(database, ends) };
-  const jobs = { ...stores.jobs, ...endings };
+  const jobs = { ...stores.jobs, ...jobDeletion(database, ends) };
+  const queue = { ...stores.queue, ...jobCompletion(database, ends) };
   const groups = { ...stores.groups, ...jobGroups(database, ends) };
-  const whole: Stores = { ...stores, jobs, groups, unsettled: unsettledJobs(database, ends) };
+  const unsettled = unsettledJobs(database, ends);
+  const whole: Stores = { ...stores, jobs, queue, groups, unsettled };
   return whole;
 }
 
 function storesWithoutEnds(database: Database, steps: PackageSteps) {
+  const queue: Omit<Queue, 'succeed' | 'fail'> = {
+    ...queueReads(database),
+    ...jobLeases(database),
+  };
   return {
     accounts: createAccountStore(database),
     apiKeys: createApiKeyStore(database, steps.keyRevoked),
     audit: createAuditStore(database),
     jobs: { ...createJobStore(database), ...jobSubmission(database, steps.submission) },
+    queue,
     groups: groupReading(database),
     ledger: createLedgerStore(database, steps.ledgerAudit),
     lostResults: createLostResultStore(database),

@@ -45,7 +45,7 @@ export async function openPortal(
   const stores = { ...core.stores, ...createPortalStores(core.database) };
   const metrics = portalMetrics(core.metrics, {
     mailsWaiting: () => stores.outbox.mailsWaiting(),
-    playgroundJobs: () => stores.jobs.openUnpaid(PLAYGROUND_OPEN_MAX),
+    playgroundJobs: () => stores.queue.openUnpaid(PLAYGROUND_OPEN_MAX),
   });
   const parts = {
     core,

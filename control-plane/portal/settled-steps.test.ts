@@ -42,8 +42,8 @@ onStores(test, "steps that a job's end left out", (test, { database, stores }) =
   test('is counted by usage, as if it had been in time', async t => {
     const { account, claim } = await runningOf(stores, 2);
     const { claim: failing } = await running(stores, newJob(account));
-    t.truthy(await broken().jobs.succeed(claim, resultOf(claim), HOUR_MS, {}));
-    t.truthy(await broken().jobs.fail(failing, IMAGE_FAULT));
+    t.truthy(await broken().queue.succeed(claim, resultOf(claim), HOUR_MS, {}));
+    t.truthy(await broken().queue.fail(failing, IMAGE_FAULT));
     await t.throwsAsync(assertUsageAgrees(database, account));
     await repaired();
     await assertUsageAgrees(database, account);
@@ -58,7 +58,7 @@ onStores(test, "steps that a job's end left out", (test, { database, stores }) =
     const open = [await running(stores, newJob(account)), await running(stores, newJob(account))];
     const { kind } = await stores.orders.refund(order.id, refundOf(undefined), PROVIDER);
     assert.equal(kind, 'refunded');
-    for (const { claim } of open) assert.ok(await broken().jobs.fail(claim, IMAGE_FAULT));
+    for (const { claim } of open) assert.ok(await broken().queue.fail(claim, IMAGE_FAULT));
     return { account, order };
   }
 
@@ -75,7 +75,7 @@ onStores(test, "steps that a job's end left out", (test, { database, stores }) =
   test('is lacked by the refund where it was spent meanwhile', async t => {
     const { account, order } = await refundedWithTwoOpen();
     const { claim } = await running(stores, newJob(account));
-    t.truthy(await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}));
+    t.truthy(await stores.queue.succeed(claim, resultOf(claim), HOUR_MS, {}));
     await repaired();
     t.deepEqual(await stores.ledger.balances(account), { available: 0, reserved: 0 });
     const found = await stores.orders.find(order.id);
@@ -89,8 +89,8 @@ onStores(test, "steps that a job's end left out", (test, { database, stores }) =
     const apiKeyId = await stores.playground.internalKey(account);
     const job = newJob(account, { apiKeyId, class: 'playground' });
     await stores.jobs.submit(job, PLAYGROUND_LIMITS);
-    const claim = await claimed(stores, { id: job.id, fence: 0 });
-    t.truthy(await broken().jobs.fail(claim, SERVICE_FAULT));
+    const claim = await claimed(stores, { id: job.id });
+    t.truthy(await broken().queue.fail(claim, SERVICE_FAULT));
     t.is((await stores.playground.usage(account)).used, 1);
     await repaired();
     t.is((await stores.playground.usage(account)).used, 0);

@@ -199,10 +199,10 @@ onDatabases(
     });
 
     test('ends every open job once, and tells of it', async t => {
-      const { jobs } = replicas.stores;
+      const { jobs, queue } = replicas.stores;
       const openNow = () => jobs.list({ states: OPEN_STATES, endedWithinMs: 0, limit: 100 });
       // Their leases are those of a replica that is gone: without this they end by themselves.
-      for (const { id } of await openNow()) await jobs.endLease(id);
+      for (const { id } of await openNow()) await queue.endLease(id);
       await until(async () => (await openNow()).length === 0, 'the end of every job');
       const jobOf = (id: string) => replicas.get(known.caller, `/v1/matting/jobs/${id}`);
       for (const id of known.open) {

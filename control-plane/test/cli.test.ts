@@ -233,7 +233,7 @@ onStores(
       t.deepEqual(retried, { job_id: job.id, lease_ended: true, holder });
       t.regex(await succeed('jobs', 'retry', job.id), /no control plane holds/);
       const again = await claimed(stores, job);
-      await stores.jobs.fail(again, IMAGE_FAULT);
+      await stores.queue.fail(again, IMAGE_FAULT);
       await refuse(/has failed and cannot run again/, 1, 'jobs', 'retry', job.id);
       await refuse(/no job/, 1, 'jobs', 'retry', 'x');
       t.is((await succeed(...list)).trim().split('\n').length, 1, 'a head alone');
@@ -291,7 +291,7 @@ onStores(
 
     async function ended(): Promise<string> {
       const { job, claim } = await running(stores, newJob(accountId, { callback: CALLBACK }));
-      assert.ok(await stores.jobs.fail(claim, IMAGE_FAULT));
+      assert.ok(await stores.queue.fail(claim, IMAGE_FAULT));
       return job.id;
     }
 
@@ -474,7 +474,7 @@ onStores(
       t.regex((await orders('refund', id)).err, /refunded in full/);
       const { state, credits_not_revoked: left, refunds } = await json('show', id);
       t.deepEqual([state, left, refunds.length], ['refunded', 1001, 2]);
-      t.truthy(await stores.jobs.fail(claim, IMAGE_FAULT));
+      t.truthy(await stores.queue.fail(claim, IMAGE_FAULT));
       const then = await json('show', id);
       t.deepEqual([then.credits_revoked, then.credits_revoked_later], [1500, 1]);
       t.is(then.credits_not_revoked, 1000);

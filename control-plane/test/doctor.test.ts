@@ -107,11 +107,11 @@ onDatabases(
     async function plantJobs(): Promise<void> {
       const caller = await replicas.createCaller(10);
       apiKey = caller.token;
-      const { jobs } = replicas.stores;
+      const { queue } = replicas.stores;
       const failing = await submitted(replicas.stores, newJob(caller.accountId));
       const detail = `https://shop.example/${SECRETS.detailPath}?X-Amz-Signature=${SECRETS.signature} is gone`;
       const failure = { code: 'IMAGE_DOWNLOAD_FAILED', detail, retryable: true } as const;
-      assert.ok(await jobs.fail(await claimed(replicas.stores, failing), failure));
+      assert.ok(await queue.fail(await claimed(replicas.stores, failing), failure));
       const open = newJob(caller.accountId, {
         sourceUrl: `https://shop.example/${SECRETS.sourcePath}`,
         callback: {

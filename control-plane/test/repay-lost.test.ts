@@ -61,7 +61,7 @@ onStores(test, 'lost results', (test, { databases, database, stores }) => {
   async function succeeded(ttlMs = HOUR_MS) {
     const { claim } = await running(stores, newJob(account));
     const result = resultOf(claim);
-    assert.ok(await stores.jobs.succeed(claim, result, ttlMs, {}));
+    assert.ok(await stores.queue.succeed(claim, result, ttlMs, {}));
     await writeFile(fileOf(result.blob), 'cut-out');
     return { jobId: claim.jobId, file: fileOf(result.blob) };
   }
@@ -149,7 +149,7 @@ onStores(test, 'lost results', (test, { databases, database, stores }) => {
     t.teardown(cleanUp);
     await prepare();
     const { claim } = await running(stores, newJob(account));
-    t.truthy(await stores.jobs.fail(claim, IMAGE_FAULT));
+    t.truthy(await stores.queue.fail(claim, IMAGE_FAULT));
     await found(claim);
     const { repaid, unpaid } = await json();
     t.deepEqual([repaid, unpaid, await available()], [0, 1, 20]);

@@ -74,13 +74,13 @@ onDatabases(test, 'a rolling upgrade', (test, dialect) => {
     if (state === 'fetching') {
       const backgroundUrl = (await reread(stores, jobId)).background?.url ?? undefined;
       const input = storedInput(`${jobId}-new`);
-      assert.ok(await stores.jobs.inputStored(claim, input, { backgroundUrl }));
+      assert.ok(await stores.queue.inputStored(claim, input, { backgroundUrl }));
       if (backgroundUrl !== undefined) {
-        assert.ok(await stores.jobs.backgroundStored(claim, storedBackground(jobId)));
+        assert.ok(await stores.queue.backgroundStored(claim, storedBackground(jobId)));
       }
     }
-    assert.ok(await stores.jobs.admitted(claim));
-    assert.ok(await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}));
+    assert.ok(await stores.queue.admitted(claim));
+    assert.ok(await stores.queue.succeed(claim, resultOf(claim), HOUR_MS, {}));
   }
 
   test('migrates what the last release made', async t => {
@@ -119,7 +119,7 @@ onDatabases(test, 'a rolling upgrade', (test, dialect) => {
   test('finishes what was left open, and work of its own', async t => {
     const left = openJobsOf(snapshot.after);
     t.is(left.length, OPEN.length);
-    const seen = (await stores.jobs.listClaimable(1000)).map(({ id }) => id);
+    const seen = (await stores.queue.listClaimable(1000)).map(({ id }) => id);
     for (const jobId of [...OPEN.map(name => legacy.jobs[name]), ...left]) {
       t.true(seen.includes(jobId), `the dispatcher sees ${jobId}`);
     }
@@ -131,7 +131,7 @@ onDatabases(test, 'a rolling upgrade', (test, dialect) => {
       const { id } = await submitted(stores, newJob(legacy.accountId, asked));
       await finish(id);
     }
-    t.deepEqual(await stores.jobs.listLanes(), [], 'nothing is open');
+    t.deepEqual(await stores.queue.listLanes(), [], 'nothing is open');
     const credits = await stores.ledger.credits(legacy.accountId);
     const charged = OPEN.length + 3 + OWN.length;
     t.deepEqual([credits?.reserved, credits?.sums.charge], [0, charged]);

@@ -199,7 +199,7 @@ test('a job that outlives the patience of its caller goes on, and is there for t
   const options = { idempotencyKey: 'patience' };
   const early = client.cutOut(request, { ...options, giveUpMs: 1000 });
   await rejectsWith(t, early, (error: MattingError) => error.retryable);
-  const [job] = await app.stores.jobs.listClaimable(10);
+  const [job] = await app.stores.queue.listClaimable(10);
   assert.ok(job);
   await app.succeedJob(job.id, CUT_OUT);
   const before = await spent();

@@ -166,7 +166,7 @@ class World {
 
   /** Ends every open job well. */
   async finish(): Promise<void> {
-    for (const { id } of await this.app.stores.jobs.listClaimable(1000))
+    for (const { id } of await this.app.stores.queue.listClaimable(1000))
       await this.app.succeedJob(id);
   }
 

@@ -167,10 +167,10 @@ test('goes on where another replica takes an asynchronous job over', async t => 
   // As if that replica were gone: its lease ends, and the other one claims.
   const survivor = holder === 'replica-0' ? 1 : 0;
   node.gates.hold('decode');
-  await replicas.stores.jobs.endLease(body.job_id);
+  await replicas.stores.queue.endLease(body.job_id);
   await until(async () => {
     const lease = (await replicas.stores.jobs.find(body.job_id))?.lease;
-    if (lease?.holder === holder) await replicas.stores.jobs.endLease(body.job_id);
+    if (lease?.holder === holder) await replicas.stores.queue.endLease(body.job_id);
     return lease?.holder === `replica-${survivor}`;
   }, 'the take-over');
   node.gates.letGo('infer');

@@ -61,22 +61,23 @@ NOT_IN_A_QUERY | 'callback_secret' | a picture as the body: its query, its bytes
 readQueryFields | if (texts | a picture as the body: its query, its bytes
 #begin | if (this | if (isFile | a form: syntax, names and kinds of its parts
 #image | if ( | a form: one source, then its values in the order of JSON
+control-plane/core/queue/leases.ts by control-plane/core/jobs/job-store.test.ts
+inputStored | queuedFramePixels | jobs with finishing on sqlite › count as the rule of frames has it, before their image is there and after
+control-plane/core/queue/leases.ts by control-plane/core/queue/queue.test.ts: the queue on sqlite
+CLAIM | where('fence' | a claim › is won once, raises the fence, and hides the job
+RENEW | nowPlusMs | a lease › is renewed late, too, while nobody replaced its holder
+store | where | an input › that is stored makes the job ready, twice for once
+ADMITTED | where | an input › that is stored makes the job ready, twice for once
+CLAIM | where('queue_at' | a claim › of an ended job is none, and no listing has it
+store | && holds | a fence › serves the last claim and its holder alone: a job that has its input
+control-plane/core/queue/leases.ts by control-plane/core/transactions/job-completion.test.ts
+jobLeases.claim | || ! | the fence of a job on sqlite › a claim that was overtaken before its answer came is no claim
 control-plane/core/jobs/job-reading.ts by control-plane/core/results/results.test.ts
 findByResultToken | hash( | the database › opens nothing, and is no part of the link
 control-plane/core/jobs/job-store.ts by control-plane/core/jobs/job-store.test.ts
 referencedBlobs | backgroundsIn | jobs with finishing on sqlite › name their background until they end, either way
 blobsOfResult | === null ? | jobs on sqlite › retention › a thumbnail is named and goes with its result, whichever way that goes
 referencedBlobs | filter | jobs on sqlite › retention › a thumbnail is named and goes with its result, whichever way that goes
-control-plane/core/jobs/leases.ts by control-plane/core/attempts/job-leases.test.ts
-CLAIM | where('fence' | jobs on sqlite › leases › let one claim win, raise the fence, and hide the job from others
-RENEW | nowPlusMs | jobs on sqlite › leases › are renewed by their holder, late too while nobody replaced it
-store | where | jobs on sqlite › leases › make accepted fetching, and stored input ready
-ADMITTED | where | jobs on sqlite › leases › make accepted fetching, and stored input ready
-CLAIM | where('queue_at' | the fence of a job on sqlite › an ended job is claimed by nobody
-jobLeases.claim | || ! | the fence of a job on sqlite › a claim that was overtaken before its answer came is no claim
-store | && holds | the fence of a job on sqlite › an input that was stored under an earlier claim is not stored again by it
-control-plane/core/jobs/leases.ts by control-plane/core/jobs/job-store.test.ts
-inputStored | queuedFramePixels | jobs with finishing on sqlite › count as the rule of frames has it, before their image is there and after
 control-plane/core/keys/change-api-keys.ts by control-plane/core/keys/manage-keys.test.ts: a rotation
 rotateApiKey | ref( | within an overlap ends the oldest secret, and keeps the two others
 rotateApiKey | at once ends the old secret here and now, and says when
@@ -120,7 +121,7 @@ control-plane/core/ledger/ledger-store.ts by control-plane/core/ledger/ledger.te
 earlierOutcome | if (earlier. | the ledger on sqlite › grants once a reference, and says so when the amount differs
 control-plane/core/ledger/ledger-store.ts by control-plane/portal/orders/orders.test.ts
 enter | if (isReservedReference | orders on sqlite › have references in the ledger that nobody else enters
-control-plane/core/ledger/ledger-writer.ts by control-plane/core/attempts/job-leases.test.ts
+control-plane/core/ledger/ledger-writer.ts by control-plane/core/transactions/job-completion.test.ts
 SETTLE | where('reserved' | the fence of a job on mysql › refuses the second of two endings at the same time
 settleCredit | jobs on sqlite › endings › failure returns the credit from every open state, and is replayed
 control-plane/core/ledger/ledger-writer.ts by control-plane/core/jobs/job-store.test.ts: jobs on sqlite › submission
@@ -219,23 +220,23 @@ control-plane/core/submission/upload-slot.ts by control-plane/core/submission/wa
   - if (body === undefined || this.#slots.mayEnter(use)) return await this.#slots.take(use);
   + if (body === undefined || body !== null) return await this.#slots.take(use);
 gather | if ( | a picture and its background › gather one after the other, and lose no byte of either
-control-plane/core/transactions/job-completion.ts by control-plane/core/attempts/job-leases.test.ts
-finishIn | || job | jobs on sqlite › leases › claimed again by the same replica are void for its own earlier claim
-finishIn | || ! | the fence of a job on sqlite › a job is ended by the holder of its lease alone
-finishIn | || ! | jobs on sqlite › endings › a job that no node admitted cannot succeed
-SUCCEEDS_FROM | jobs on sqlite › endings › a job that no node admitted cannot succeed
+control-plane/core/transactions/job-completion.ts by control-plane/core/queue/queue.test.ts: the queue on sqlite
+finishIn | || job | || ! | a fence › serves the last claim and its holder alone: a job running
+finishIn | || ! | a failure › ends any open job, a success one that runs
+SUCCEEDS_FROM | a failure › ends any open job, a success one that runs
   - ['running']
   + ['accepted', 'fetching', 'ready', 'running']
-finishIn | if (job.finishedAtMs | jobs on sqlite › endings › a repeated success is one success; another ending is refused
-succeed.ending.happened | && job | jobs on sqlite › endings › a repeated success is one success; another ending is refused
+finishIn | if (job.finishedAtMs | a success › is one, however often it is said
+succeed.ending.happened | && job | a success › is one, however often it is said
+control-plane/core/transactions/job-completion.ts by control-plane/core/transactions/job-completion.test.ts
 finish | transact | jobs on sqlite › endings › a body that cannot be rendered leaves job and money as they were
 fail | ...( | jobs on sqlite › endings › a retryable failure frees the key, and the next request is a new job
 fail | ? { idempotency_key_hash | jobs on sqlite › endings › failure returns the credit from every open state, and is replayed
-closingBy | where('fence' | the fence of a job on mysql › an ending that is overtaken by its own replica ends nothing
-closingBy | where('lease_holder' | the fence of a job on mysql › a job does not end under a lease that was given back meanwhile
+fail | where(isHeldBy | the fence of a job on mysql › an ending that is overtaken by its own replica ends nothing
+fail | where(isHeldBy | the fence of a job on mysql › a job does not end under a lease that was given back meanwhile
 control-plane/core/funding/credit.ts by control-plane/core/keys/accounts.test.ts: policies of keys on sqlite
 endingBy | === 'release' | && cap | a released credit returns to the cap, a charged one does not
-control-plane/core/funding/credit.ts by control-plane/core/jobs/job-store.test.ts
+control-plane/core/funding/credit.ts by control-plane/core/transactions/job-completion.test.ts
 endingBy | if (ended | jobs on sqlite › endings › failure returns the credit from every open state, and is replayed
 control-plane/core/jobs/job-funding.ts by control-plane/core/ledger/ledger-audit.test.ts
 KINDS | sql.lit( | the ledger's audit on sqlite › both audits find another account's job, and a playground job with an entry

@@ -7,10 +7,10 @@ control-plane/compat/picture-form.ts by control-plane/removebg/removebg.test.ts
 control-plane/database/database.ts by control-plane/core/test/request-shares.test.ts
 run | key: owner | others read and submit while an account holds its slots and its places to wait
 inSlot | outsideRequests | work within a slot, and work of no request, waits for none
-control-plane/database/leases.ts by control-plane/core/attempts/job-leases.test.ts: jobs on sqlite › leases
-isFree | is null | let one claim win, raise the fence, and hide the job from others
-isHeldBy | and lease_holder | claimed again by the same replica are void for its own earlier claim
-isHeldBy | and lease_holder | are renewed by their holder, late too while nobody replaced it
+control-plane/database/leases.ts by control-plane/core/queue/queue.test.ts: the queue on sqlite
+isFree | is null | a claim › is won once, raises the fence, and hides the job
+isHeldBy | and lease_holder | a fence › serves the last claim and its holder alone: a job running
+isHeldBy | and lease_holder | a lease › is renewed late, too, while nobody replaced its holder
 control-plane/database/leases.ts by control-plane/core/webhooks/outbox.test.ts: the fence of a notification on sqlite
 isFree | is null | a claim is lost while another holds the lease
 isHeldBy | and lease_holder | an earlier claim of the same replica ends nothing

@@ -3,13 +3,13 @@ import test from 'ava';
 import { makeMixedDay } from '../../bench/dispatch-simulator/mixed-jobs.ts';
 import { quantile, runRounds } from '../../bench/dispatch-simulator/simulation.ts';
 
-test('lets what names no model wait for none that is named: 10 nodes, both models loaded', t => {
+test('lets what names no model wait for none that is named: 10 nodes, both models loaded', async t => {
   const waits = { alone: [], beside: [], others: [] } as Record<string, number[]>;
   // Several days: one alone is its worst rush.
   for (const seed of [1, 2, 3, 4]) {
     const { scenario, fleet, plain, mixed } = makeMixedDay(400, seed);
     for (const jobs of [plain, mixed]) {
-      const { ours } = runRounds(scenario, fleet, jobs);
+      const { ours } = await runRounds(scenario, fleet, jobs);
       for (const job of jobs) {
         const kind = job.model !== undefined ? 'others' : jobs === plain ? 'alone' : 'beside';
         waits[kind]?.push(ours.get(job)?.waitMs ?? Number.NaN);

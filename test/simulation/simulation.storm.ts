@@ -16,8 +16,8 @@ import {
 
 const RATIO_MAX = 1.3;
 
-function ratioOf(scenario: Scenario, measure: 'waitMs' | 'totalMs'): number {
-  const jobs = settled(simulate(scenario).jobs);
+async function ratioOf(scenario: Scenario, measure: 'waitMs' | 'totalMs'): Promise<number> {
+  const jobs = settled((await simulate(scenario)).jobs);
   const ours = jobs.map(job => job.ours[measure]);
   const ideal = jobs.map(job => job.ideal[measure]);
   return quantile(ours, 0.99) / quantile(ideal, 0.99);
@@ -28,24 +28,24 @@ for (const [nodes, load, replicas] of [
   [10, 0.9, 2],
   [50, 0.9, 2],
 ] as const) {
-  test(`waits about as long as an ideal queue: ${nodes} nodes, load ${load}`, t => {
+  test(`waits about as long as an ideal queue: ${nodes} nodes, load ${load}`, async t => {
     const scenario = { nodes, load, replicas, jobs: 800, seed: 5 };
-    const ratio = ratioOf(scenario, 'waitMs');
+    const ratio = await ratioOf(scenario, 'waitMs');
     t.true(ratio <= RATIO_MAX, `p99 of the wait is ${ratio} of the ideal`);
   });
 }
 
-test('is done about as soon as by an ideal queue: 200 nodes, load 0.9', t => {
+test('is done about as soon as by an ideal queue: 200 nodes, load 0.9', async t => {
   const scenario = { nodes: 200, load: 0.9, replicas: 4, jobs: 2000, seed: 5 };
-  const ratio = ratioOf(scenario, 'totalMs');
+  const ratio = await ratioOf(scenario, 'totalMs');
   t.true(ratio <= RATIO_MAX, `p99 from submission to end is ${ratio} of the ideal`);
 });
 
-test('loses no job when a tenth of the nodes vanish, and recovers', t => {
+test('loses no job when a tenth of the nodes vanish, and recovers', async t => {
   const vanishing = { share: 0.1, afterShare: 0.3 };
   const scenario = { nodes: 40, load: 0.6, replicas: 3, jobs: 2000, seed: 5, vanishing };
   // Throws if a job never ends or ends twice.
-  const { jobs } = simulate(scenario);
+  const { jobs } = await simulate(scenario);
   const p99 = (from: number, to: number) =>
     quantile(
       jobs.slice(from * 2000, to * 2000).map(({ ours }) => ours.totalMs),
@@ -55,9 +55,9 @@ test('loses no job when a tenth of the nodes vanish, and recovers', t => {
   t.true(p99(0.8, 1) <= RATIO_MAX * p99(0.1, 0.28), 'and is over');
 });
 
-test('lets nothing that is paid for wait longer for the playground: 10 nodes, load 1.2', t => {
+test('lets nothing that is paid for wait longer for the playground: 10 nodes, load 1.2', async t => {
   const scenario = { nodes: 10, load: 1.2, replicas: 2, jobs: 800, seed: 5 };
-  const { jobs } = simulate({ ...scenario, playgroundShare: 0.3 });
+  const { jobs } = await simulate({ ...scenario, playgroundShare: 0.3 });
   const waits = (playground: boolean, of: 'ours' | 'ideal') =>
     settled(jobs)
       .filter(({ job }) => (job.class === 'playground') === playground)
@@ -95,9 +95,9 @@ function crowdedJobs({ jobs, load, seed }: Pick<Scenario, 'jobs' | 'load' | 'see
 }
 
 for (const replicas of [1, 2]) {
-  test(`lets a large image through beside small ones that never end: ${replicas} replicas`, t => {
+  test(`lets a large image through beside small ones that never end: ${replicas} replicas`, async t => {
     const scenario = { ...CROWDED, replicas };
-    const { ours } = runRounds(scenario, [SMALL_NODE], crowdedJobs(scenario));
+    const { ours } = await runRounds(scenario, [SMALL_NODE], crowdedJobs(scenario));
     const waits = [...ours].flatMap(([{ pixels }, { waitMs }]) =>
       pixels === LARGE_PIXELS ? [waitMs] : [],
     );

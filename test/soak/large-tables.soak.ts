@@ -118,9 +118,9 @@ for (const dialect of ['sqlite', 'mysql'] as const) {
       for (let second = 0; second < 30; second += 1) {
         const due = await stores.outbox.listDue({ ...asked, full });
         t.true(due.length >= SIZES.quietReceivers);
-        await stores.jobs.listLanes();
-        await stores.jobs.queued();
-        await stores.jobs.doneWithin(60_000);
+        await stores.queue.listLanes();
+        await stores.queue.queued();
+        await stores.queue.doneWithin(60_000);
         await stores.outbox.due();
         await stores.sweeps.backlog(MONTH_MS);
         await new Promise(resolve => setImmediate(resolve));

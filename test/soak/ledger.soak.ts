@@ -50,7 +50,7 @@ onStores(test, `a ledger of ${ENTRIES} entries`, (test, { databases, database, s
       let jobs = 0;
       for (; !stopped; jobs += 1) {
         const { claim } = await running(stores, newJob(accountId));
-        await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {});
+        await stores.queue.succeed(claim, resultOf(claim), HOUR_MS, {});
         await delay(5);
       }
       return jobs;

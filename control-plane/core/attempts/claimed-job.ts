@@ -5,7 +5,7 @@
  * |--------------|----------------------------------------------------------------------------|
  * | succeeded    | the result committed, then result and charge in one transaction            |
  * | failed       | the failure and the release of the credit in one transaction               |
- * | attempt-lost | counted and given back; core/jobs/lease-rules.ts says when it is enough    |
+ * | attempt-lost | counted and given back; core/queue/lease-rules.ts says when it is enough    |
  * | given-back   | the lease ends and nothing is counted; nothing where the lease is lost     |
  *
  * Every write carries the fence, and a write that is refused loses the lease.
@@ -18,20 +18,19 @@ import { timesByStage } from '@matting/proto/contract/stages.ts';
 import { type BlobStore, writeBlob } from '@matting/storage/blob-store.ts';
 import type { Logger } from 'pino';
 import { matteBlob, thumbnailBlob } from '../jobs/blob-names.ts';
-import type { Job } from '../jobs/job.ts';
 import type { StoredMatte } from '../jobs/job-family.ts';
-import type { JobFailure, JobOutcome, JobResult, StageTimings } from '../jobs/job-outcome.ts';
+import type { JobFailure, JobResult, StageTimings } from '../jobs/job-outcome.ts';
 import type { JobInput } from '../jobs/job-request.ts';
-import type { JobStore } from '../jobs/job-store.ts';
-import { type Claim, failureDue, type LeaseTiming } from '../jobs/lease-rules.ts';
-import type { JobLeases } from '../jobs/leases.ts';
-import type { JobCompletion } from '../transactions/job-completion.ts';
+import { type Claim, failureDue, type LeaseTiming } from '../queue/lease-rules.ts';
+import type { Claimed, OpenJob, Queue } from '../queue/queue.ts';
 import { HeldLease } from './held-lease.ts';
 import type { JobObserver } from './job-observer.ts';
 import type { ResultBlob } from './result-blob.ts';
 
 export interface ClaimedJobDependencies {
-  readonly jobs: JobLeases & JobCompletion & Pick<JobStore, 'referencedBlobs'>;
+  readonly queue: Pick<Queue, 'renew' | 'release' | 'succeed' | 'fail' | 'attemptLost'> &
+    Pick<Queue, 'inputStored' | 'backgroundStored' | 'admitted'>;
+  referencedBlobs(blobs: readonly string[]): Promise<ReadonlySet<string>>;
   readonly blobs: Pick<BlobStore, 'createWriter' | 'remove'>;
   readonly events: { jobFinal(jobId: string): void; notificationDue(): void };
   readonly observer: Pick<JobObserver, 'jobEnded' | 'leaseLost'>;
@@ -54,26 +53,21 @@ export type Ending =
   | { readonly kind: 'attempt-lost'; readonly withProcess: boolean }
   | { readonly kind: 'given-back' };
 
-/** Attempts read no outcome: they make it. */
-export type RunningJob = Omit<Job, keyof JobOutcome>;
-
 export class ClaimedJob {
-  readonly job: RunningJob;
+  readonly job: OpenJob;
   readonly claim: Claim;
   readonly #dependencies: ClaimedJobDependencies;
+  readonly #queue: ClaimedJobDependencies['queue'];
   readonly #lease: HeldLease;
   readonly #claimedAtMs = performance.now();
   /** No row names these blobs once the job is final, but what is kept for corrections. */
   readonly #blobs = new Map<'input' | 'background' | 'hints' | 'base matte' | 'matte', string>();
 
   /** @param stop aborts if the job must be given back */
-  constructor(
-    dependencies: ClaimedJobDependencies,
-    { job, claim }: { readonly job: RunningJob; readonly claim: Claim },
-    stop: AbortSignal,
-  ) {
-    const { jobs, leaseTiming, log } = dependencies;
+  constructor(dependencies: ClaimedJobDependencies, { job, claim }: Claimed, stop: AbortSignal) {
+    const { queue, leaseTiming, log } = dependencies;
     this.#dependencies = dependencies;
+    this.#queue = queue;
     this.job = job;
     this.claim = claim;
     if (job.input !== null) this.#blobs.set('input', job.input.blob);
@@ -81,7 +75,7 @@ export class ClaimedJob {
     if (job.hintsFile !== null) this.#blobs.set('hints', job.hintsFile.blob);
     if (job.correction?.matte) this.#blobs.set('base matte', job.correction.matte.blob);
     this.#lease = new HeldLease({
-      jobs,
+      queue,
       claim,
       timing: leaseTiming,
       stop,
@@ -117,17 +111,16 @@ export class ClaimedJob {
     const { background, finishing } = this.job;
     const backgroundUrl = background?.input === null ? (background.url ?? undefined) : undefined;
     const options = { giveUp: this.signal, backgroundUrl, finishing };
-    return await this.#stands(this.#dependencies.jobs.inputStored(this.claim, input, options));
+    return await this.#stands(this.#queue.inputStored(this.claim, input, options));
   }
 
   async backgroundStored(background: JobInput): Promise<boolean> {
     this.#blobs.set('background', background.blob);
-    const { jobs } = this.#dependencies;
-    return await this.#stands(jobs.backgroundStored(this.claim, background, this.signal));
+    return await this.#stands(this.#queue.backgroundStored(this.claim, background, this.signal));
   }
 
   async admitted(): Promise<void> {
-    await this.#stands(this.#dependencies.jobs.admitted(this.claim, this.signal));
+    await this.#stands(this.#queue.admitted(this.claim, this.signal));
   }
 
   /** Rejects where the database stays away: the lease then runs out by itself. */
@@ -158,7 +151,7 @@ export class ClaimedJob {
     nodeId,
     waitMs,
   }: Extract<Ending, { kind: 'succeeded' }>): Promise<RunEnd> {
-    const { jobs, resultTtlMs, log } = this.#dependencies;
+    const { resultTtlMs, log } = this.#dependencies;
     const { job, claim } = this;
     if (job.noSubject === 'fail' && result.sight?.subject === null) {
       await resultBlob.abort();
@@ -186,7 +179,7 @@ export class ClaimedJob {
     const timings = roundedTimings(result.timings, { queue: waitMs, store: storeMs });
     // If this throws, the row may or may not name the blobs, so they stay for the sweeper.
     const more = { giveUp: this.signal, ...(matte && { matte }) };
-    if (!(await this.#stands(jobs.succeed(claim, stored, resultTtlMs, timings, more)))) {
+    if (!(await this.#stands(this.#queue.succeed(claim, stored, resultTtlMs, timings, more)))) {
       // Only a final row names a result, and a final row keeps its fence: this one names another.
       await this.#removeResult(blob);
       return { kind: 'open' };
@@ -222,8 +215,7 @@ export class ClaimedJob {
   }
 
   async #fail(failure: JobFailure): Promise<RunEnd> {
-    const { jobs } = this.#dependencies;
-    const failed = await this.#stands(jobs.fail(this.claim, failure, this.signal));
+    const failed = await this.#stands(this.#queue.fail(this.claim, failure, this.signal));
     return failed ? await this.#ended(failure, {}) : { kind: 'open' };
   }
 
@@ -245,27 +237,25 @@ export class ClaimedJob {
 
   /** Jobs of a family share files: those that another row still names stay. */
   async #unnamed(): Promise<readonly string[]> {
-    const { jobs, log } = this.#dependencies;
     const blobs = [...this.#blobs.values()];
     if (this.job.correctable === null) return blobs;
     try {
-      const named = await jobs.referencedBlobs(blobs);
+      const named = await this.#dependencies.referencedBlobs(blobs);
       return blobs.filter(blob => !named.has(blob));
     } catch (err) {
+      const { log } = this.#dependencies;
       log.warn({ err, jobId: this.job.id }, 'files of a job left to the sweeper');
       return [];
     }
   }
 
   async #attemptLost(withProcess: boolean): Promise<RunEnd> {
-    const { jobs } = this.#dependencies;
-    const job = await this.#stands(jobs.attemptLost(this.claim, withProcess, this.signal));
+    const job = await this.#stands(this.#queue.attemptLost(this.claim, withProcess, this.signal));
     return { kind: 'open', failure: job && failureDue(job) };
   }
 
   async #giveBack(): Promise<RunEnd> {
-    const { jobs } = this.#dependencies;
-    if (!this.leaseLost) await this.#stands(jobs.release(this.claim, this.signal));
+    if (!this.leaseLost) await this.#stands(this.#queue.release(this.claim, this.signal));
     return { kind: 'open' };
   }
 

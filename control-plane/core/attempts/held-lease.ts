@@ -1,12 +1,12 @@
 /** A claim kept alive; a renewal that the database does not answer loses nothing by itself. */
 
-import { type Claim, LEASE_TIMING, type LeaseTiming } from '../jobs/lease-rules.ts';
-import type { JobLeases } from '../jobs/leases.ts';
+import { type Claim, LEASE_TIMING, type LeaseTiming } from '../queue/lease-rules.ts';
+import type { Queue } from '../queue/queue.ts';
 
 type LeaseEnd = 'lost' | 'stopping';
 
 interface HeldLeaseOptions {
-  readonly jobs: Pick<JobLeases, 'renew'>;
+  readonly queue: Pick<Queue, 'renew'>;
   readonly claim: Claim;
   readonly timing?: LeaseTiming | undefined;
   /** Aborts if the job must be given back. */
@@ -60,7 +60,7 @@ export class HeldLease {
     if (this.#renewing) return;
     this.#renewing = true;
     try {
-      if (!(await this.#options.jobs.renew(this.claim, this.#timing.leaseMs))) this.lose();
+      if (!(await this.#options.queue.renew(this.claim, this.#timing.leaseMs))) this.lose();
     } catch (error) {
       this.#options.onRenewFailure(error);
     } finally {

@@ -67,15 +67,15 @@ test('a thumbnail › goes with a result that cannot be stored', async t => {
 
 test('a thumbnail › goes with the result of an attempt that was overtaken', async t => {
   await harness.addNode(withThumbnail(THUMBNAIL));
-  const { jobs } = harness.stores;
+  const { queue } = harness.stores;
   let overtaken = 0;
-  const succeed: typeof jobs.succeed = async (claim, ...others) => {
+  const succeed: typeof queue.succeed = async (claim, ...others) => {
     overtaken += 1;
-    if (overtaken > 1) return await jobs.succeed(claim, ...others);
-    await jobs.endLease(claim.jobId);
+    if (overtaken > 1) return await queue.succeed(claim, ...others);
+    await queue.endLease(claim.jobId);
     return false;
   };
-  await harness.startReplica({ jobs: { ...jobs, succeed } });
+  await harness.startReplica({ queue: { ...queue, succeed } });
   const job = await harness.done();
   const blob = job.result?.blob ?? '';
   t.is(blob, `results/${job.id}-2`);

@@ -3,7 +3,7 @@ import { ABILITIES, modelsSeen, REPORT, saidModel } from '@matting/nodes/test/no
 import type { OutputFormat } from '@matting/proto/contract/formats.ts';
 import ava from 'ava';
 import { UNPAID } from '../jobs/job.ts';
-import { type JobLane, queuePositionMs } from '../jobs/lanes.ts';
+import { type JobLane, laneOf, queuePositionMs } from '../queue/lanes.ts';
 import { DispatchCore, LIST_MAX, type QueuedJob, type Step } from './dispatch-core.ts';
 import { JobMemories } from './job-memories.ts';
 
@@ -81,16 +81,14 @@ function job(changes: Partial<QueuedJob> = {}): QueuedJob {
 const download = (changes: Partial<QueuedJob> = {}) =>
   job({ input: null, sourceHost: 'host', state: 'accepted', ...changes });
 
-function laneOf(one: QueuedJob): JobLane {
-  const { accountId, apiKeyId, createdAtMs, readAtMs } = one;
-  const firstQueueAtMs = queuePositionMs(one.class, createdAtMs);
-  const lane = { needsDownload: one.input === null, class: one.class, accountId, apiKeyId };
-  return { ...lane, firstQueueAtMs, readAtMs };
+function laneFrom(one: QueuedJob): JobLane {
+  const firstQueueAtMs = queuePositionMs(one.class, one.createdAtMs);
+  return { ...laneOf(one), firstQueueAtMs, readAtMs: one.readAtMs };
 }
 
 function round(...table: QueuedJob[]): Step<QueuedJob, Reservation, string> | undefined {
   if (!core.beginRound()) return undefined;
-  if (core.lanesOutdated) core.lanesRead(table.map(laneOf));
+  if (core.lanesOutdated) core.lanesRead(table.map(laneFrom));
   const chosen = core.chooseLanes();
   return core.place(chosen, table.slice(0, LIST_MAX));
 }
@@ -204,7 +202,7 @@ test('a round › leaves downloads without a place, and jobs of full hosts, to a
   const [fast, more] = [download(), download()];
   core.outdate();
   t.truthy(core.beginRound());
-  core.lanesRead([laneOf(fast)]);
+  core.lanesRead([laneFrom(fast)]);
   const chosen = core.chooseLanes();
   t.deepEqual(
     chosen.lanes.map(({ exceptHosts }) => exceptHosts),
@@ -219,7 +217,7 @@ test('a round › leaves downloads without a place, and jobs of full hosts, to a
 test('a round › reads further lanes at once if the first ones were empty', t => {
   const many = Array.from({ length: LANES_MAX + 1 }, (_, at) => job({ apiKeyId: `a-${at}` }));
   t.truthy(core.beginRound());
-  core.lanesRead(many.map(laneOf));
+  core.lanesRead(many.map(laneFrom));
   const chosen = core.chooseLanes();
   t.deepEqual([chosen.lanes.length, chosen.all], [LANES_MAX, false]);
   t.deepEqual(core.place(chosen, []), { placed: [], wakeInMs: 0 });
@@ -358,7 +356,7 @@ test('a job that names a model › keeps no place among the lanes from jobs that
   const first = keys.map(key => named(key));
   const plain = job({ apiKeyId: 'late', class: 'async' });
   core.beginRound();
-  core.lanesRead([...first, plain].map(laneOf));
+  core.lanesRead([...first, plain].map(laneFrom));
   t.deepEqual(core.place(core.chooseLanes(), first), { placed: [], wakeInMs: 0 });
   t.true(core.beginRound());
   const chosen = core.chooseLanes();

@@ -5,26 +5,21 @@
  *
  * A round: `beginRound`; `lanesRead` where `lanesOutdated`; `chooseLanes`; the jobs listed; `place`.
  *
- * What may wait is in `#waits`, by what it waits for. A round takes all of it out, tries it, and
- * puts back what it leaves. So if a job could begin here, its kind is in `#waits`, or a round is
- * under way, or the next poll finds the job.
+ * `#waits` has what may wait, by what it waits for. A round takes all of it out, tries it, and puts
+ * back what it leaves. So if a job could begin here, its kind is there, or a round is under way, or
+ * the next poll finds the job.
  *
- * | kind     | what puts it in                                            | when a round begins    |
- * |----------|------------------------------------------------------------|------------------------|
- * | unread   | the start; a poll; the end of a download; a run that ended | always                 |
- * |          | open; a free slot for a download that waits behind others; |                        |
- * |          | a round whose lanes were empty or full of named jobs       |                        |
- * | node     | a job that finds no room, or waits behind its kind; a      | a node has room        |
- * | model    | round that leaves such jobs, or leaves unread what may be  | a node has room        |
- * | batch    | such jobs                                                  | a node has room beside |
- * |          |                                                            | the synchronous jobs'  |
- * | unpaid   |                                                            | the unpaid have a slot |
- * | download |                                                            | never: it is `unread`  |
+ * | kind        | what puts it in                                          | a round begins if         |
+ * |-------------|----------------------------------------------------------|---------------------------|
+ * | unread      | start, poll, the end of a download or of an open run; a  | it is there               |
+ * |             | round whose lanes are empty, or full of named jobs       |                           |
+ * | node, model | a job without room or behind its kind; a round that      | a node has room           |
+ * | batch       | leaves such jobs, or leaves unread what may be such jobs | room is not kept for sync |
+ * | unpaid      | the same, and behind node and batch                      | unpaid jobs have a slot   |
+ * | download    | the same, without a slot for downloads                   | never: a slot is `unread` |
  *
- * From its begin until it places jobs, a round has not tried these kinds: unpaid jobs, and jobs
- * that were just downloaded, go behind node and batch until then. For 10 s after a synchronous job
- * (`#syncAtMs`) batches leave others a place in four. A job that no routable node can do is in no
- * row: the poll notices another node.
+ * What a round took out is untried until it places jobs: until then unpaid jobs, and jobs just
+ * downloaded, go behind node and batch. A job that no routable node can do is in no row.
  */
 
 import type { NodeSnapshot } from '@matting/nodes/node-view.ts';
@@ -32,8 +27,8 @@ import type { RunEnd } from '../attempts/claimed-job.ts';
 import { isUnpaid, needsDownload, type QueueJob } from '../jobs/job.ts';
 import type { JobFailure } from '../jobs/job-outcome.ts';
 import type { JobInput } from '../jobs/job-request.ts';
-import type { JobLane, LaneRead } from '../jobs/lanes.ts';
-import { failureDue } from '../jobs/lease-rules.ts';
+import type { JobLane, LaneRead } from '../queue/lanes.ts';
+import { failureDue } from '../queue/lease-rules.ts';
 import { isAged, orderJobs, type Shares, type WaitingJob } from './fair-order.ts';
 import { JobMemories } from './job-memories.ts';
 import { type AskedOfNode, admittedMegapixels, type JobNeeds, needsOf } from './job-needs.ts';
@@ -152,7 +147,8 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
   /** A new job is placed at once where no job waits before it: a round for each costs more. */
   submitted(job: J): Step<J, Offer, Download> {
     this.#noteSync([job]);
-    this.#addLane(job);
+    this.#lanes.add(job);
+    this.#namedLanes.add(job);
     const { downloads } = this.#options.room;
     if (needsDownload(job) && this.#awaits('download')) {
       if (!downloads.hasRoom(job)) return NOTHING;
@@ -161,18 +157,13 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     }
     if (!needsDownload(job) && this.#waitsBehindOthers(job)) {
       this.#note(waitKindOf(job));
-      return { placed: [], wakeInMs: this.#nodeHasRoom() ? 0 : undefined };
+      return { placed: [], wakeInMs: this.#places().free > 0 ? 0 : undefined };
     }
     const tried = this.#try(job);
     if (tried.kind === 'unable') return NOTHING;
     if (tried.kind !== 'waits') return { placed: [{ job, placement: tried }], wakeInMs: undefined };
     this.#note(waitKindOf(job));
     return { placed: [], wakeInMs: tried.wakeInMs };
-  }
-
-  #addLane(job: J): void {
-    this.#lanes.add(job);
-    this.#namedLanes.add(job);
   }
 
   #note(kind: WaitKind | 'unread'): void {
@@ -208,7 +199,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
       this.#awaits('node', 'model') ||
       (this.#awaits('batch') && this.#leavesSyncSlot()) ||
       (this.#awaits('unpaid') && this.#hasUnpaidSlot());
-    if (!this.#awaits('unread') && !(mayBegin && this.#nodeHasRoom())) return false;
+    if (!this.#awaits('unread') && !(mayBegin && this.#places().free > 0)) return false;
     for (const kind of this.#waits.keys()) this.#waits.set(kind, 'untried');
     return true;
   }
@@ -245,9 +236,8 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     const free = jobs.filter(job => !this.#running.has(job.id));
     const ordered = orderJobs(free, this.#shares());
     const placed: Placed<J, Offer, Download>[] = [];
-    // Jobs that wait for what `#waits` names.
     const left = new Set(free);
-    let wakeInMs: number | undefined;
+    let wakeInMs = Number.POSITIVE_INFINITY;
     // A lane may have more jobs behind as many as the query took.
     const eachMax = Math.max(1, Math.floor(LIST_MAX / lanes.length));
     const leaves = (kind: WaitKind) => {
@@ -257,7 +247,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     const tryAll = (some: readonly J[]) => {
       for (const job of some) {
         const tried = this.#try(job);
-        if (tried.kind === 'waits') wakeInMs = sooner(wakeInMs, tried.wakeInMs);
+        if (tried.kind === 'waits') wakeInMs = Math.min(wakeInMs, tried.wakeInMs ?? wakeInMs);
         else {
           left.delete(job);
           if (tried.kind !== 'unable') placed.push({ job, placement: tried });
@@ -282,7 +272,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
       this.#note('unread');
       wakeInMs = 0;
     }
-    return { placed, wakeInMs };
+    return { placed, wakeInMs: Number.isFinite(wakeInMs) ? wakeInMs : undefined };
   }
 
   takeRoom(job: J, needs: JobNeeds): { offer?: Offer | undefined; wakeInMs?: number | undefined } {
@@ -309,8 +299,9 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     if (end.kind === 'final') this.memories.forget(job.id);
     if (end.kind !== 'open') return;
     if (end.failure !== undefined) this.memories.mustFail(job.id, end.failure);
+    this.#namedLanes.add(job);
+    this.#lanes.add(job);
     // Perhaps its image is there by now.
-    this.#addLane(job);
     this.#lanes.add(job, false);
     this.#note('unread');
   }
@@ -378,10 +369,6 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     };
   }
 
-  #nodeHasRoom(): boolean {
-    return this.#options.room.snapshots().some(node => node.imagesFree > 0);
-  }
-
   #places(): { readonly all: number; readonly free: number } {
     let [all, free] = [0, 0];
     for (const { imagesFree, imagesInFlight } of this.#options.room.snapshots()) {
@@ -424,9 +411,4 @@ function waitKindOf(job: QueuedJob): WaitKind {
   if (isUnpaid(job)) return 'unpaid';
   if (isNamed(job)) return 'model';
   return job.batch ? 'batch' : 'node';
-}
-
-function sooner(a: number | undefined, b: number | undefined): number | undefined {
-  if (a === undefined || b === undefined) return a ?? b;
-  return Math.min(a, b);
 }

@@ -8,10 +8,9 @@ import {
 import { cutOutAfter, cutOutOf, type Script } from '@matting/nodes/test/scripted-exchange.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import ava, { type ExecutionContext } from 'ava';
-import type { ClaimableJob } from '../jobs/job-queue.ts';
-import type { Claim } from '../jobs/lease-rules.ts';
-import type { Stores } from '../stores.ts';
-import { fundedCaller, storesOn } from '../test/fixtures.ts';
+import type { Claim } from '../queue/lease-rules.ts';
+import type { Queue } from '../queue/queue.ts';
+import { claimed, fundedCaller, IMAGE_FAULT, storesOn } from '../test/fixtures.ts';
 import { aborted, failureOf, fetcherOf, until, useHarness } from '../test/harness.ts';
 
 const test = ava.serial;
@@ -24,24 +23,16 @@ const hang: Script = async exchange => {
   await exchange.cancelled;
 };
 
-function storeWith(changes: Partial<Stores['jobs']>): Stores['jobs'] {
-  return { ...harness.stores.jobs, ...changes };
+function queueWith(changes: Partial<Queue>): Queue {
+  return { ...harness.stores.queue, ...changes };
 }
 
 const away = () => Promise.reject(new ContractError('SERVICE_UNAVAILABLE', 'told to be away'));
 
-async function claimBy(holder: string, jobId: string, leaseMs: number) {
-  const listed = await harness.stores.jobs.listClaimable(100);
-  const job = listed.find(({ id }) => id === jobId) as ClaimableJob;
-  const claimed = await harness.stores.jobs.claim(job, holder, leaseMs);
-  assert.ok(claimed);
-  return claimed;
-}
-
 test('a job whose holder died › is taken over when the lease has run out, and the old fence ends nothing', async t => {
   const jobId = await harness.submit();
-  const { claim: old } = await claimBy('dead', jobId, 50);
-  await harness.stores.jobs.admitted(old);
+  const old = await claimed(harness.stores, { id: jobId }, { holder: 'dead', leaseMs: 50 });
+  await harness.stores.queue.admitted(old);
   await harness.addNode();
   const { observed } = await harness.startReplica();
   const job = await harness.untilFinal(jobId);
@@ -50,17 +41,16 @@ test('a job whose holder died › is taken over when the lease has run out, and 
   t.true(observed.includes('taken over'));
   assert.ok(job.result);
   const stolen = { ...job.result, token: 'x'.repeat(43), blob: 'results/of-the-dead' };
-  t.false(await harness.stores.jobs.succeed(old, stolen, 1000, {}));
-  const failure = { code: 'PROCESSING_FAILED', detail: 'x', retryable: false } as const;
-  t.false(await harness.stores.jobs.fail(old, failure));
+  t.false(await harness.stores.queue.succeed(old, stolen, 1000, {}));
+  t.false(await harness.stores.queue.fail(old, IMAGE_FAULT));
   await harness.assertMoneySettled({ charged: 1 });
 });
 
 test('a job whose holder died › ten times is failed, and its credit is back', async t => {
   const jobId = await harness.submit();
   for (let death = 0; death < 10; death += 1) {
-    await claimBy(`dead ${death}`, jobId, 1);
-    await until(async () => (await harness.stores.jobs.listClaimable(1)).length === 1);
+    await claimed(harness.stores, { id: jobId }, { holder: `dead ${death}`, leaseMs: 1 });
+    await until(async () => (await harness.stores.queue.listClaimable(1)).length === 1);
   }
   const node = await harness.addNode();
   await harness.startReplica();
@@ -79,8 +69,8 @@ test('a lease that is lost › ends the attempt at once', async t => {
       cancelled = true;
     },
   });
-  const jobs = storeWith({ admitted: async () => false });
-  const { observed } = await harness.startReplica({ jobs });
+  const queue = queueWith({ admitted: async () => false });
+  const { observed } = await harness.startReplica({ queue });
   await harness.submit();
   await until(() => cancelled, 'the cancellation');
   await until(() => observed.includes('lease lost'));
@@ -89,8 +79,8 @@ test('a lease that is lost › ends the attempt at once', async t => {
 
 test('a lease that is lost › when the result is there leaves neither result nor blob', async t => {
   await harness.addNode();
-  const jobs = storeWith({ succeed: async () => false });
-  const { observed } = await harness.startReplica({ jobs });
+  const queue = queueWith({ succeed: async () => false });
+  const { observed } = await harness.startReplica({ queue });
   const jobId = await harness.submit();
   await until(() => observed.includes('lease lost'));
   t.deepEqual(await harness.blobNames(), [`inputs/${jobId}`]);
@@ -124,16 +114,16 @@ test('a database that is away › for a moment delays claims and endings, and lo
       return method(...args);
     };
   };
-  const { listClaimable, claim } = harness.stores.jobs;
-  const { admitted, succeed } = storesOn(database).jobs;
-  const jobs = storeWith({
+  const { listClaimable, claim } = harness.stores.queue;
+  const { admitted, succeed } = storesOn(database).queue;
+  const queue = queueWith({
     listClaimable: flaky(listClaimable),
     claim: flaky(claim),
     admitted: failing(admitted),
     succeed: failing(succeed),
   });
   await harness.addNode();
-  await harness.startReplica({ jobs });
+  await harness.startReplica({ queue });
   const job = await harness.done();
   await database.close();
   t.is(job.state, 'succeeded');
@@ -234,13 +224,13 @@ test('a flood costs no round for each, and no job is forgotten', async t => {
     },
   });
   let rounds = 0;
-  const { listClaimable } = harness.stores.jobs;
+  const { listClaimable } = harness.stores.queue;
   const counted: typeof listClaimable = (limit, lanes) => {
     rounds += 1;
     return listClaimable(limit, lanes);
   };
-  const jobs = { ...harness.stores.jobs, listClaimable: counted };
-  await harness.startReplica({ jobs, pollMs: 1000 });
+  const queue = { ...harness.stores.queue, listClaimable: counted };
+  await harness.startReplica({ queue, pollMs: 1000 });
   const ids = [await harness.submit()];
   await until(() => node.headers.length === 1, 'the first attempt');
   const before = rounds;
@@ -309,13 +299,13 @@ test('a download that has ended › gives its job no turn before those that wait
   const sources = new Sources();
   // Rounds stand still until this resolves, as behind a slow database.
   let listing = Promise.resolve();
-  const { listClaimable } = harness.stores.jobs;
+  const { listClaimable } = harness.stores.queue;
   const slowList: typeof listClaimable = async (limit, lanes) => {
     await listing;
     return listClaimable(limit, lanes);
   };
-  const jobs = { ...harness.stores.jobs, listClaimable: slowList };
-  await harness.startReplica({ jobs, fetcher: sources.fetcher });
+  const queue = { ...harness.stores.queue, listClaimable: slowList };
+  await harness.startReplica({ queue, fetcher: sources.fetcher });
   const running = await harness.submit({ caller: other });
   await until(() => order.length === 1, 'the first on the node');
   const waiting = await harness.submit({ caller: other });
@@ -364,23 +354,19 @@ function losingStore(t: ExecutionContext) {
   const losing = new LostAnswer();
   const database = openFaultySqlite(harness.database.url, losing);
   t.teardown(() => database.close());
-  return { losing, own: storesOn(database).jobs };
+  return { losing, own: storesOn(database).queue };
 }
 
 /** The database was away for longer than the lease, and another replica was back first. */
 async function taken(jobId: string): Promise<Claim> {
-  await harness.stores.jobs.endLease(jobId);
-  const [open] = await harness.stores.jobs.listClaimable(1);
-  assert.ok(open);
-  const won = await harness.stores.jobs.claim(open, ANOTHER, 600_000);
-  assert.ok(won);
-  return won.claim;
+  await harness.stores.queue.endLease(jobId);
+  return claimed(harness.stores, { id: jobId }, { holder: ANOTHER, leaseMs: 600_000 });
 }
 
 test('a lost answer › leaves the stored input to the replica that has the job now', async t => {
   const { losing, own } = losingStore(t);
   let theirs: Claim | undefined;
-  const jobs: Stores['jobs'] = {
+  const queue: Queue = {
     ...own,
     inputStored: (claim, ...stored) => {
       losing.arm('statement', async () => {
@@ -389,7 +375,7 @@ test('a lost answer › leaves the stored input to the replica that has the job 
       return own.inputStored(claim, ...stored);
     },
   };
-  const replica = await harness.startReplica({ jobs, fetcher });
+  const replica = await harness.startReplica({ queue, fetcher });
   const url = 'https://pictures.example/1.png';
   const jobId = await harness.submit({ url });
   await until(() => replica.observed.includes('lease lost'), 'the loss of the lease');
@@ -400,21 +386,21 @@ test('a lost answer › leaves the stored input to the replica that has the job 
   // The other replica gives the job back, and it is done: nothing was lost.
   await harness.addNode();
   assert.ok(theirs);
-  await harness.stores.jobs.release(theirs);
+  await harness.stores.queue.release(theirs);
   const done = await harness.untilFinal(jobId);
   t.deepEqual(await harness.resultOf(done), cutOutOf(Buffer.from(url)));
   await harness.assertMoneySettled({ charged: 1 });
 });
 
 test('a lost answer › leaves an input that no row names to the sweeper', async t => {
-  const jobs: Stores['jobs'] = {
-    ...harness.stores.jobs,
+  const queue: Queue = {
+    ...harness.stores.queue,
     inputStored: async (claim, ...stored) => {
       await taken(claim.jobId);
-      return harness.stores.jobs.inputStored(claim, ...stored);
+      return harness.stores.queue.inputStored(claim, ...stored);
     },
   };
-  const replica = await harness.startReplica({ jobs, fetcher });
+  const replica = await harness.startReplica({ queue, fetcher });
   const jobId = await harness.submit({ url: 'https://pictures.example/2.png' });
   await until(() => replica.observed.includes('lease lost'), 'the loss of the lease');
   const blobs = await harness.blobNames();
@@ -425,7 +411,7 @@ test('a lost answer › leaves an input that no row names to the sweeper', async
 
 test('a lost answer › leaves the result that the row names', async t => {
   const { losing, own } = losingStore(t);
-  const jobs: Stores['jobs'] = {
+  const queue: Queue = {
     ...own,
     succeed: (...ending) => {
       losing.arm('commit');
@@ -433,7 +419,7 @@ test('a lost answer › leaves the result that the row names', async t => {
     },
   };
   await harness.addNode();
-  await harness.startReplica({ jobs, fetcher });
+  await harness.startReplica({ queue, fetcher });
   const jobId = await harness.submit({ bytes: PICTURE });
   const job = await harness.untilFinal(jobId);
   t.truthy(losing.lost);

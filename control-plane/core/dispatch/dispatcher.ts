@@ -12,7 +12,7 @@ import type { NodeAbility } from '@matting/nodes/node-view.ts';
 import type { RunEnd } from '../attempts/claimed-job.ts';
 import { type Download, Downloads } from '../attempts/downloads.ts';
 import { needsDownload } from '../jobs/job.ts';
-import type { ClaimableJob } from '../jobs/job-queue.ts';
+import type { ClaimableJob, Queue } from '../queue/queue.ts';
 import type { JobEvents, SubmittedJob } from '../results/job-events.ts';
 import { DispatchCore, LIST_MAX, type Placed, type Step } from './dispatch-core.ts';
 import { JobRun, type JobRunDependencies, type RunOwner } from './job-run.ts';
@@ -21,6 +21,7 @@ import { fleetRefusalOf } from './node-refusals.ts';
 const POLL_MS = 1000;
 
 export interface DispatcherDependencies extends JobRunDependencies {
+  readonly queue: Pick<Queue, 'listLanes' | 'listClaimable'> & JobRunDependencies['queue'];
   readonly fleet: Pick<Fleet, 'snapshots' | 'offer' | 'onChange'>;
   readonly events: JobEvents;
   readonly noNodeGraceMs: number | undefined;
@@ -104,7 +105,7 @@ export class Dispatcher {
 
   #submitted(job: SubmittedJob): void {
     const state = needsDownload(job) ? 'accepted' : 'ready';
-    this.#carryOut(this.#core.submitted({ ...job, state, leaseExpired: false }));
+    this.#carryOut(this.#core.submitted({ ...job, state }));
   }
 
   #begin(anew: boolean): void {
@@ -115,12 +116,11 @@ export class Dispatcher {
 
   /** Never rejects. */
   async #round(): Promise<void> {
-    const { jobs, log } = this.#dependencies;
+    const { queue, log } = this.#dependencies;
     try {
-      if (this.#core.lanesOutdated) this.#core.lanesRead(await jobs.listLanes());
+      if (this.#core.lanesOutdated) this.#core.lanesRead(await queue.listLanes());
       const chosen = this.#core.chooseLanes();
-      const { lanes } = chosen;
-      const listed = lanes.length === 0 ? [] : await jobs.listClaimable(LIST_MAX, lanes);
+      const listed = await queue.listClaimable(LIST_MAX, chosen.lanes);
       if (!this.#loop.stopping) this.#carryOut(this.#core.place(chosen, listed));
       this.#loop.roundEnded();
     } catch (err) {

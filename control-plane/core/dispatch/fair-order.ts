@@ -1,6 +1,6 @@
 /** The order in which waiting jobs are tried, fair among accounts and among the keys of each. */
 import { isUnpaid, type JobStatus, type QueueJob } from '../jobs/job.ts';
-import { ASYNC_HEAD_START_MS, BATCH_HEAD_START_MS, queuePositionMs } from '../jobs/lanes.ts';
+import { ASYNC_HEAD_START_MS, BATCH_HEAD_START_MS, queuePositionMs } from '../queue/lanes.ts';
 
 export interface WaitingJob
   extends Pick<JobStatus, 'class' | 'accountId' | 'apiKeyId' | 'createdAtMs' | 'readAtMs'> {

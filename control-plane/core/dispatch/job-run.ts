@@ -42,7 +42,6 @@ import {
   type ClaimedJobDependencies,
   type Ending,
   type RunEnd,
-  type RunningJob,
   STORAGE_FAILED,
 } from '../attempts/claimed-job.ts';
 import type { DirectAttempt, DirectAttempts } from '../attempts/direct-attempts.ts';
@@ -53,11 +52,9 @@ import { backgroundBlob } from '../jobs/blob-names.ts';
 import { type JobStatus, modeOf } from '../jobs/job.ts';
 import type { FamilyJob } from '../jobs/job-family.ts';
 import type { JobFailure } from '../jobs/job-outcome.ts';
-import type { ClaimableJob } from '../jobs/job-queue.ts';
 import { type JobInput, type JobRequest, sizeOf } from '../jobs/job-request.ts';
-import type { JobStore } from '../jobs/job-store.ts';
-import { failureDue, JOB_MS_MAX, LEASE_TIMING } from '../jobs/lease-rules.ts';
-import type { JobCompletion } from '../transactions/job-completion.ts';
+import { failureDue, JOB_MS_MAX, LEASE_TIMING } from '../queue/lease-rules.ts';
+import type { ClaimableJob, Claimed, OpenJob, Queue } from '../queue/queue.ts';
 import type { Placed } from './dispatch-core.ts';
 import type { JobMemories } from './job-memories.ts';
 import { type JobNeeds, needsOf, unknownTo } from './job-needs.ts';
@@ -78,9 +75,8 @@ const WANTS_ROOM: ReadonlySet<ErrorCode> = new Set([
 ]);
 
 export interface JobRunDependencies extends ClaimedJobDependencies {
-  readonly jobs: JobStore & JobCompletion;
+  readonly queue: Pick<Queue, 'claim'> & ClaimedJobDependencies['queue'];
   readonly blobs: Pick<BlobStore, 'createWriter' | 'openRead' | 'remove' | 'signed' | 'stat'>;
-  readonly events: ClaimedJobDependencies['events'];
   readonly fetcher: SourceFetcher;
   readonly observer: JobObserver;
   readonly holder: string;
@@ -120,12 +116,11 @@ export class JobRun {
     this.#download = placement.kind === 'download' ? placement.download : undefined;
   }
 
-  /** Rejects only where the database stays away; the lease then runs out by itself. */
   async run(): Promise<RunEnd> {
-    const { jobs, holder, tracing, leaseTiming = LEASE_TIMING } = this.#dependencies;
+    const { queue, holder, tracing, leaseTiming = LEASE_TIMING } = this.#dependencies;
     try {
       const askedMs = Date.now();
-      const claimed = await jobs.claim(this.#listed, holder, leaseTiming.leaseMs);
+      const claimed = await queue.claim(this.#listed, holder, leaseTiming.leaseMs);
       if (claimed === undefined) return { kind: 'not-claimed' };
       const span = beginRunSpan(tracing, claimed.job, askedMs, Date.now());
       return await asSpan(span, () => this.#hold(claimed));
@@ -137,7 +132,7 @@ export class JobRun {
 
   async #hold(claimed: Claimed): Promise<RunEnd> {
     const { observer, log } = this.#dependencies;
-    if (this.#listed.leaseExpired) {
+    if (claimed.job.takeovers > this.#listed.takeovers) {
       observer.takenOver();
       log.info({ jobId: claimed.job.id, fence: claimed.claim.fence }, 'job taken over');
     }
@@ -311,7 +306,7 @@ export class JobRun {
   }
 
   #direct(
-    job: RunningJob,
+    job: OpenJob,
     { input, background }: Pictures,
     { offer, resultBlob, timeoutMs }: { offer: Offer; resultBlob: string; timeoutMs: number },
   ): DirectAttempt | undefined {
@@ -429,8 +424,6 @@ export class JobRun {
   }
 }
 
-type Claimed = NonNullable<Awaited<ReturnType<JobStore['claim']>>>;
-
 const NODE_FAULTS: JobFailure = {
   code: 'PROCESSING_FAILED',
   detail: 'The service failed while it processed the image.',
@@ -516,7 +509,7 @@ function endingByPicture(
 
 function beginRunSpan(
   tracing: Tracing | undefined,
-  job: Pick<RunningJob, 'id' | 'class' | 'fence' | 'takeovers' | 'createdAtMs' | 'readAtMs'> &
+  job: Pick<OpenJob, 'id' | 'class' | 'fence' | 'takeovers' | 'createdAtMs' | 'readAtMs'> &
     Pick<JobRequest, 'traceContext'>,
   askedMs: number,
   answeredMs: number,

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { fc, holds } from '@matting/test-support/property-tests.ts';
 import test from 'ava';
 import { type JobClass, UNPAID } from '../jobs/job.ts';
-import { ASYNC_HEAD_START_MS, type JobLane, laneKey, queuePositionMs } from '../jobs/lanes.ts';
+import { ASYNC_HEAD_START_MS, type JobLane, laneKey, queuePositionMs } from '../queue/lanes.ts';
 import { orderJobs, type WaitingJob } from './fair-order.ts';
 import { chooseLanes, KnownLanes } from './known-lanes.ts';
 

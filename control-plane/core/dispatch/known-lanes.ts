@@ -8,7 +8,7 @@ import {
   laneKey,
   laneOf,
   queuePositionMs,
-} from '../jobs/lanes.ts';
+} from '../queue/lanes.ts';
 import type { Shares } from './fair-order.ts';
 
 const LANES_MAX = 32;
@@ -54,6 +54,7 @@ function compareRanks(a: Rank, b: Rank): number {
 }
 
 type LaneJob = LanedJob & Pick<JobStatus, 'createdAtMs' | 'readAtMs'>;
+const laneKeyOf = (job: LaneJob) => laneKey(laneOf(job));
 
 /** A replica knows these lanes of the queue; the next poll finds any lane that it forgets. */
 export class KnownLanes {
@@ -122,8 +123,4 @@ export class KnownLanes {
     this.#stuck = stuck;
     return this.#lanes.size < before;
   }
-}
-
-function laneKeyOf(job: LaneJob): string {
-  return laneKey(laneOf(job));
 }

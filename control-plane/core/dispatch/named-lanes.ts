@@ -3,7 +3,13 @@
  * model while nodes have room for others, and hide the others behind them. So a round that left
  * some may be followed by one that passes over all of them.
  */
-import { type LanedJob, type LaneIdentity, type LaneRead, laneKey, laneOf } from '../jobs/lanes.ts';
+import {
+  type LanedJob,
+  type LaneIdentity,
+  type LaneRead,
+  laneKey,
+  laneOf,
+} from '../queue/lanes.ts';
 import type { AskedOfNode } from './job-needs.ts';
 
 type LaneJob = LanedJob & Pick<AskedOfNode, 'model'>;

@@ -150,7 +150,7 @@ onDatabases(test, "the operator's port", (test, dialect) => {
     const synchronous = await submitted(stores, newJob(account, { class: 'sync' }));
     const { job: busy, claim } = await running(stores, newJob(account));
     const failed = await running(stores, newJob(account));
-    await stores.jobs.fail(failed.claim, IMAGE_FAULT);
+    await stores.queue.fail(failed.claim, IMAGE_FAULT);
     const ids = async (query: string) => {
       const answer = await ask(app, `/operator/jobs?account=${account}&${query}`);
       t.is(answer.statusCode, 200, answer.body);
@@ -161,7 +161,7 @@ onDatabases(test, "the operator's port", (test, dialect) => {
     t.deepEqual(await ids('state=processing'), [busy.id]);
     t.deepEqual(await ids('state=queued&limit=1'), [synchronous.id]);
     t.deepEqual(await ids('state=failed'), [failed.job.id]);
-    await stores.jobs.succeed(claim, resultOf(claim), 1000, {});
+    await stores.queue.succeed(claim, resultOf(claim), 1000, {});
     t.deepEqual((await ids('state=final')).sort(), [busy.id, failed.job.id].sort());
     const shown = (await ask(app, `/operator/jobs/${busy.id}`)).json();
     t.is(shown.state, 'succeeded');
@@ -178,13 +178,13 @@ onDatabases(test, "the operator's port", (test, dialect) => {
       lease_ended: true,
       holder: claim.holder,
     });
-    t.false(await stores.jobs.renew(claim, LEASE_MS));
-    t.false(await stores.jobs.succeed(claim, resultOf(claim), 1000, {}));
-    t.is(await stores.jobs.attemptLost(claim, true), undefined);
+    t.false(await stores.queue.renew(claim, LEASE_MS));
+    t.false(await stores.queue.succeed(claim, resultOf(claim), 1000, {}));
+    t.is(await stores.queue.attemptLost(claim, true), undefined);
     const again = await claimed(stores, job, { holder: 'replica-2' });
     const taken = await reread(stores, job.id);
     t.deepEqual([taken.fence, taken.takeovers, taken.lostAttempts], [2, 0, 0]);
-    t.truthy(await stores.jobs.succeed(again, resultOf(again), 1000, {}));
+    t.truthy(await stores.queue.succeed(again, resultOf(again), 1000, {}));
     await assertBalanced(stores);
   });
 
@@ -195,8 +195,8 @@ onDatabases(test, "the operator's port", (test, dialect) => {
     t.deepEqual(retried.json(), { job_id: waiting.id, lease_ended: false, holder: null });
     for (const end of ['succeeded', 'failed'] as const) {
       const { job, claim } = await running(stores, newJob(account));
-      if (end === 'failed') await stores.jobs.fail(claim, IMAGE_FAULT);
-      else await stores.jobs.succeed(claim, resultOf(claim), 1000, {});
+      if (end === 'failed') await stores.queue.fail(claim, IMAGE_FAULT);
+      else await stores.queue.succeed(claim, resultOf(claim), 1000, {});
       const before = await reread(stores, job.id);
       const answer = await ask(app, `/operator/jobs/${job.id}/retry`, 'POST');
       t.is(answer.statusCode, 409);
@@ -215,7 +215,7 @@ onDatabases(test, "the operator's port", (test, dialect) => {
     const account = await fundedAccount(stores, 1);
     const job = await submitted(stores, newJob(account));
     await claimed(stores, job);
-    const asked = Array.from({ length: 8 }, () => stores.jobs.endLease(job.id));
+    const asked = Array.from({ length: 8 }, () => stores.queue.endLease(job.id));
     const kinds = (await Promise.all(asked)).map(({ kind }) => kind);
     t.is(kinds.filter(kind => kind === 'ended').length, 1, kinds.join());
   });

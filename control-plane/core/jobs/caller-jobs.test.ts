@@ -41,8 +41,8 @@ onStores(test, "a caller's jobs", (test, { database, stores }) => {
         await submitted(stores, job);
       } else {
         const { claim } = await running(stores, job);
-        if (index % 3 === 1) await stores.jobs.fail(claim, IMAGE_FAULT);
-        else await stores.jobs.succeed(claim, resultOf(claim), index % 2 === 0 ? HOUR_MS : 0, {});
+        if (index % 3 === 1) await stores.queue.fail(claim, IMAGE_FAULT);
+        else await stores.queue.succeed(claim, resultOf(claim), index % 2 === 0 ? HOUR_MS : 0, {});
       }
       await submitted(stores, newJob(accountId, { apiKeyId: 'key000000002', reference }));
     }

@@ -1,11 +1,12 @@
 /** Jobs in the database: how they are submitted, found, kept, measured and removed; and those with finishing. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { addTo, rowsOf, setIn } from '@matting/database/test/rows.ts';
+import { rowsOf, setIn } from '@matting/database/test/rows.ts';
 import { at } from '@matting/test-support/at.ts';
 import { fc } from '@matting/test-support/property-tests.ts';
 import ava from 'ava';
 import { needsOf } from '../dispatch/job-needs.ts';
+import { queuedMegapixels } from '../queue/queue-bound.ts';
 import type { Stores } from '../stores.ts';
 import { isForgotten } from '../submission/submit-matting.ts';
 import {
@@ -32,7 +33,6 @@ import type { NewJob } from '../transactions/job-submission.ts';
 import { backgroundBlob, hintsBlob, jobOfBackground, thumbnailBlob } from './blob-names.ts';
 import { type Job, publicState } from './job.ts';
 import { jobActivity } from './job-activity.ts';
-import { queuedMegapixels } from './queue-bound.ts';
 
 const test = ava.serial;
 
@@ -150,10 +150,10 @@ onBalancedStores(test, 'jobs', (test, { database, stores }) => {
   test('retention › a result expires by the clock; its name is taken once, the row stays', async t => {
     const { account, job, claim } = await runningOf(stores, 2);
     const result = resultOf(claim);
-    await stores.jobs.succeed(claim, result, 0, {});
+    await stores.queue.succeed(claim, result, 0, {});
     t.is(publicState(await reread(stores, job.id)), 'expired', 'before any sweep');
     const kept = await running(stores, newJob(account));
-    await stores.jobs.succeed(kept.claim, resultOf(kept.claim), HOUR_MS, {});
+    await stores.queue.succeed(kept.claim, resultOf(kept.claim), HOUR_MS, {});
     t.deepEqual(await stores.jobs.takeExpiredResultBlobs(1000), [result.blob]);
     t.deepEqual(await stores.jobs.takeExpiredResultBlobs(1000), []);
     const swept = await stores.jobs.findByResultToken(result.sealedToken);
@@ -167,7 +167,7 @@ onBalancedStores(test, 'jobs', (test, { database, stores }) => {
     const succeeded = async (thumbnailBytes: number | null, resultTtlMs: number) => {
       const { claim } = await running(stores, newJob(account));
       const result = { ...resultOf(claim), thumbnailBytes };
-      await stores.jobs.succeed(claim, result, resultTtlMs, {});
+      await stores.queue.succeed(claim, result, resultTtlMs, {});
       return result.blob;
     };
     const none = await succeeded(null, HOUR_MS);
@@ -189,12 +189,12 @@ onBalancedStores(test, 'jobs', (test, { database, stores }) => {
     const account = await fundedAccount(stores, 3);
     const callback = { url: 'https://a.example/hook', secret: null, secretKeyId: null };
     const gone = await running(stores, newJob(account, { callback }));
-    await stores.jobs.succeed(gone.claim, resultOf(gone.claim), 0, {});
+    await stores.queue.succeed(gone.claim, resultOf(gone.claim), 0, {});
     const failed = await running(stores, newJob(account));
-    await stores.jobs.fail(failed.claim, IMAGE_FAULT);
+    await stores.queue.fail(failed.claim, IMAGE_FAULT);
     const open = await running(stores, newJob(account));
     const unswept = await running(stores, newJob(account));
-    await stores.jobs.succeed(unswept.claim, resultOf(unswept.claim), HOUR_MS, {});
+    await stores.queue.succeed(unswept.claim, resultOf(unswept.claim), HOUR_MS, {});
     await stores.jobs.takeExpiredResultBlobs(1000);
     const young = await stores.jobs.removeFinalOlderThan(HOUR_MS, 1000);
     t.deepEqual(young, { rows: 0, blobs: [] });
@@ -214,7 +214,7 @@ onBalancedStores(test, 'jobs', (test, { database, stores }) => {
     const open = await submitted(stores, newJob(account));
     const { job, claim } = await running(stores, newJob(account));
     const result = resultOf(claim);
-    await stores.jobs.succeed(claim, result, HOUR_MS, {});
+    await stores.queue.succeed(claim, result, HOUR_MS, {});
     const strangers = Array.from({ length: 1200 }, (_, index) => `inputs/none-${index}`);
     const named = await stores.jobs.referencedBlobs([
       ...strangers,
@@ -227,66 +227,14 @@ onBalancedStores(test, 'jobs', (test, { database, stores }) => {
     t.deepEqual(await stores.jobs.referencedBlobs([]), new Set());
   });
 
-  test('retention › measures the queue by account: jobs that wait for a node or a download', async t => {
-    const account = await fundedAccount(stores, 10);
-    const other = await fundedAccount(stores, 2);
-    const input = { bytes: 5, format: 'png' as const };
-    const sized = (blob: string, width: number | null, height: number | null) =>
-      newJob(account, { input: { ...input, blob, width, height } });
-    await submitted(stores, newJob(account));
-    await submitted(stores, newJob(account, { sourceUrl: 'https://a.example/' }));
-    await submitted(stores, sized('inputs/without-size', null, null));
-    await submitted(stores, sized('inputs/tiny', 10, 10));
-    const lost = await running(stores, newJob(account));
-    await running(stores, newJob(account));
-    await stores.jobs.attemptLost(lost.claim, false);
-    await submitted(stores, newJob(other));
-    const queued = await stores.jobs.queued();
-    // Not downloaded yet: 4, of unknown size: 100, tiny: 1.
-    const megapixels = 3 + 4 + 100 + 1 + 3;
-    t.deepEqual(queued.byAccount.get(account), { jobs: 5, megapixels, unfetched: 1 });
-    t.deepEqual(queued.byAccount.get(other), { jobs: 1, megapixels: 3, unfetched: 0 });
-    const accounts = [...queued.byAccount.values()];
-    const sumOf = (what: 'jobs' | 'megapixels') =>
-      accounts.reduce((sum, each) => sum + each[what], 0);
-    t.deepEqual([queued.jobs, queued.megapixels], [sumOf('jobs'), sumOf('megapixels')]);
-    t.is(
-      [...queued.byModel.values()].reduce((sum, each) => sum + each, 0),
-      queued.megapixels,
-    );
-    t.true(queued.oldestAgeMs >= 0 && queued.oldestAgeMs < HOUR_MS);
-    await submitted(stores, newJob(other, { model: 'fine' }));
-    const named = await stores.jobs.queued();
-    t.deepEqual(named.byAccount.get(other), { jobs: 2, megapixels: 6, unfetched: 0 });
-    t.is(named.byModel.get('fine'), 3);
-    t.is(named.byModel.get(null), queued.megapixels);
-  });
-
-  test('retention › measures recent work by its results, without failures', async t => {
-    const account = await fundedAccount(stores, 4);
-    const [done, old, failed] = [
-      await running(stores, newJob(account)),
-      await running(stores, newJob(account)),
-      await running(stores, newJob(account)),
-    ];
-    const before = await stores.jobs.doneWithin(60_000);
-    for (const { claim } of [done, old]) {
-      t.truthy(await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}));
-    }
-    t.truthy(await stores.jobs.fail(failed.claim, IMAGE_FAULT));
-    await addTo(database.kysely, 'jobs', { id: old.job.id }, { finished_at: -61_000 });
-    const after = await stores.jobs.doneWithin(60_000);
-    t.deepEqual([after.jobs - before.jobs, after.megapixels - before.megapixels], [1, 3]);
-  });
-
   test('activity › counts jobs that ended per hour, and reads a past hour once', async t => {
     const account = await fundedAccount(stores, 4);
     const ids: string[] = [];
     for (const isGood of [true, true, false, true]) {
       const { job, claim } = await running(stores, newJob(account));
       await (isGood
-        ? stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {})
-        : stores.jobs.fail(claim, IMAGE_FAULT));
+        ? stores.queue.succeed(claim, resultOf(claim), HOUR_MS, {})
+        : stores.queue.fail(claim, IMAGE_FAULT));
       ids.push(job.id);
     }
     const startMs = (await jobActivity(database).lastHours()).at(-4)!.startMs;
@@ -329,7 +277,7 @@ onBalancedStores(test, 'keys that end', (test, { database, stores, replica }) =>
   async function succeeded(credits = 2, resultTtlMs = HOUR_MS): Promise<Job> {
     const account = await fundedAccount(stores, credits);
     const { claim, job } = await running(stores, newJob(account));
-    assert.ok(await stores.jobs.succeed(claim, resultOf(claim), resultTtlMs, {}));
+    assert.ok(await stores.queue.succeed(claim, resultOf(claim), resultTtlMs, {}));
     return job;
   }
 
@@ -372,7 +320,7 @@ onBalancedStores(test, 'keys that end', (test, { database, stores, replica }) =>
 
   test('are kept by a failure for their time, since it would fail again', async t => {
     const { claim, job } = await runningOf(stores);
-    t.truthy(await stores.jobs.fail(claim, IMAGE_FAULT));
+    t.truthy(await stores.queue.fail(claim, IMAGE_FAULT));
     t.is(await keyAfter(stores, job), job.idempotencyKeyHash);
     await age(job.id, REMEMBERED_MS);
     t.is(await keyAfter(stores, job), null);
@@ -429,9 +377,9 @@ onStoresInCi(test, 'jobs in pages', (test, { stores, database }) => {
       const accountId = index % 4 === 3 ? other : account;
       await submitted(stores, newJob(accountId));
       const failing = await submitted(stores, newJob(accountId));
-      assert.ok(await stores.jobs.fail(await claimed(stores, failing), IMAGE_FAULT));
+      assert.ok(await stores.queue.fail(await claimed(stores, failing), IMAGE_FAULT));
       const { claim } = await running(stores, newJob(accountId));
-      assert.ok(await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}));
+      assert.ok(await stores.queue.succeed(claim, resultOf(claim), HOUR_MS, {}));
     }
     // The job distinguishes ends of one millisecond.
     const { kysely } = database;
@@ -477,7 +425,7 @@ onStoresInCi(test, 'jobs in pages', (test, { stores, database }) => {
   test('go on behind a job that is not open any more', async t => {
     const filter = { states: ['ready'] as const, endedWithinMs: HOUR_MS, accountId: other };
     const [first, second] = await stores.jobs.list({ ...filter, limit: 10 });
-    t.truthy(await stores.jobs.fail(await claimed(stores, first!), IMAGE_FAULT));
+    t.truthy(await stores.queue.fail(await claimed(stores, first!), IMAGE_FAULT));
     const rest = await stores.jobs.list({ ...filter, limit: 10, after: first!.cursor });
     t.deepEqual(
       rest.map(({ id }) => id),
@@ -536,7 +484,7 @@ onStoresInCi(test, 'jobs with finishing', (test, { database, stores }) => {
   }
 
   const openOf = async ({ apiKeyId }: NewJob) =>
-    (await stores.jobs.listClaimable(1000)).filter(job => job.apiKeyId === apiKeyId);
+    (await stores.queue.listClaimable(1000)).filter(job => job.apiKeyId === apiKeyId);
 
   test('come back as they were made', async t => {
     const asked: Pick<NewJob, 'outputFormat' | 'channels' | 'finishing'>[] = [
@@ -579,58 +527,19 @@ onStoresInCi(test, 'jobs with finishing', (test, { database, stores }) => {
     for (const sight of [SIGHT, { ...SIGHT, subject: null }, null]) {
       const { claim, job } = await running(stores, await jobOf({ finishing: CROPPED }));
       const result = { ...resultOf(claim), format: 'jpeg' as const, sight };
-      t.truthy(await stores.jobs.succeed(claim, result, HOUR_MS, {}));
+      t.truthy(await stores.queue.succeed(claim, result, HOUR_MS, {}));
       t.deepEqual((await reread(stores, job.id)).result, result);
     }
-  });
-
-  test('download two URLs one after the other, each in the queue of its host', async t => {
-    const made = await jobOf({ sourceUrl: URL_TEXT, ...WITH_PICTURE, ...BACKGROUND_URL });
-    const { id, sourceHost } = await submitted(stores, made);
-    const first = await claimed(stores, await reread(stores, id));
-    const input = storedInput(id);
-    const { url: backgroundUrl } = BACKGROUND_URL.background;
-    for (const again of [false, true]) {
-      t.truthy(await stores.jobs.inputStored(first, input, { backgroundUrl }), `${again}`);
-    }
-    const between = await reread(stores, id);
-    t.deepEqual([between.state, between.input], ['fetching', input]);
-    t.not(between.sourceHost, sourceHost);
-    t.truthy(await stores.jobs.release(first));
-    const [listed] = await openOf(made);
-    t.deepEqual([listed?.state, listed?.sourceHost], ['fetching', between.sourceHost]);
-    const second = await claimed(stores, between);
-    t.is(await stores.jobs.admitted(second), false, 'not before its background');
-    t.false(await stores.jobs.backgroundStored(first, storedBackground(id)));
-    for (const again of [false, true]) {
-      t.truthy(await stores.jobs.backgroundStored(second, storedBackground(id)), `${again}`);
-    }
-    const ready = await reread(stores, id);
-    t.deepEqual(
-      [ready.state, ready.input, ready.background?.input],
-      ['ready', input, storedBackground(id)],
-    );
-  });
-
-  test('wait for the download of the background alone if they have their image', async t => {
-    const made = await jobOf({ ...WITH_PICTURE, ...BACKGROUND_URL });
-    const job = await submitted(stores, made);
-    t.deepEqual([job.state, job.sourceUrl, job.input], ['accepted', null, made.input]);
-    assert.ok(job.sourceHost !== null);
-    t.deepEqual(job.background, BACKGROUND_URL.background);
-    const claim = await claimed(stores, job);
-    t.truthy(await stores.jobs.backgroundStored(claim, storedBackground(job.id)));
-    t.is((await reread(stores, job.id)).state, 'ready');
   });
 
   test('name their background until they end, either way', async t => {
     const ends: ((job: Job) => Promise<unknown>)[] = [
       async job => {
         const claim = await claimed(stores, job);
-        t.truthy(await stores.jobs.admitted(claim));
-        t.truthy(await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}));
+        t.truthy(await stores.queue.admitted(claim));
+        t.truthy(await stores.queue.succeed(claim, resultOf(claim), HOUR_MS, {}));
       },
-      async job => stores.jobs.fail(await claimed(stores, job), IMAGE_FAULT),
+      async job => stores.queue.fail(await claimed(stores, job), IMAGE_FAULT),
     ];
     for (const end of ends) {
       const id = randomUUID();
@@ -656,7 +565,7 @@ onStoresInCi(test, 'jobs with finishing', (test, { database, stores }) => {
       t.deepEqual([left.background, left.hints, left.hintsFile], [null, null, null]);
     }
     const byUrl = await submitted(stores, await jobOf({ ...WITH_PICTURE, ...BACKGROUND_URL }));
-    await stores.jobs.fail(await claimed(stores, byUrl), IMAGE_FAULT);
+    await stores.queue.fail(await claimed(stores, byUrl), IMAGE_FAULT);
     const row = await database.kysely
       .selectFrom('jobs')
       .select(['source_url', 'background_url'])
@@ -675,7 +584,7 @@ onStoresInCi(test, 'jobs with finishing', (test, { database, stores }) => {
     );
     const property = fc.asyncProperty(anyFinishing, sizes, async (finishing, size) => {
       const queued = async (made: NewJob) => {
-        const { byAccount } = await stores.jobs.queued();
+        const { byAccount } = await stores.queue.queued();
         return byAccount.get(made.accountId)?.megapixels;
       };
       const input = { ...storedInput(randomUUID()), ...size };
@@ -691,29 +600,13 @@ onStoresInCi(test, 'jobs with finishing', (test, { database, stores }) => {
       const second = await submitted(stores, linked);
       assert.equal(await queued(linked), queuedMegapixels({ finishing, input: null }));
       const claim = await claimed(stores, second);
-      assert.ok(await stores.jobs.inputStored(claim, input, { finishing }));
-      await stores.jobs.release(claim);
+      assert.ok(await stores.queue.inputStored(claim, input, { finishing }));
+      await stores.queue.release(claim);
       assert.equal(await queued(linked), counted);
-      for (const job of [first, { ...second, fence: claim.fence }]) {
-        await stores.jobs.fail(await claimed(stores, job), IMAGE_FAULT);
+      for (const job of [first, second]) {
+        await stores.queue.fail(await claimed(stores, job), IMAGE_FAULT);
       }
     });
     await t.notThrowsAsync(fc.assert(property, { numRuns: 25 }));
-  });
-
-  test('count the pixels that their fields ask for before the image arrives', async t => {
-    const far = { px: 10_000 };
-    for (const [finishing, megapixels] of [
-      [{ background: CROPPED.background }, 4],
-      [{ outputHeight: 10_000 }, 50],
-      [{ crop: { top: far, right: far, bottom: far, left: far } }, 50],
-      [{ outputWidth: 3000, outputHeight: 2000 }, 6],
-      [{ outputWidth: 300 }, 4],
-    ] as const) {
-      const made = await jobOf({ finishing, input: null, sourceUrl: URL_TEXT });
-      await submitted(stores, made);
-      const { byAccount } = await stores.jobs.queued();
-      t.is(byAccount.get(made.accountId)?.megapixels, megapixels);
-    }
   });
 });

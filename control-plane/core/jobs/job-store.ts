@@ -14,11 +14,9 @@ import { callerJobs } from './caller-jobs.ts';
 import { jobActivity } from './job-activity.ts';
 import type { StoredMatte } from './job-family.ts';
 import { jobLists } from './job-lists.ts';
-import { jobQueue } from './job-queue.ts';
 import { jobReading } from './job-reading.ts';
 import type { JobInput } from './job-request.ts';
 import { backgroundFromRow, jsonFrom, keptFromRow } from './job-rows.ts';
-import { jobLeases } from './leases.ts';
 
 export type JobStore = ReturnType<typeof createJobStore>;
 
@@ -28,8 +26,6 @@ export function createJobStore(database: Database) {
     ...jobLists(database),
     ...jobActivity(database),
     ...callerJobs(database),
-    ...jobQueue(database),
-    ...jobLeases(database),
     ...jobRetention(database),
   };
 }

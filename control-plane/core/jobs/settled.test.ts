@@ -79,8 +79,8 @@ onStores(test, "a step of a job's end", (test, { database, stores }) => {
     const { claim } = await running(stores, newJob(account));
     const done =
       how === 'succeeded'
-        ? await replica.jobs.succeed(claim, resultOf(claim), HOUR_MS, {})
-        : await replica.jobs.fail(claim, SERVICE_FAULT);
+        ? await replica.queue.succeed(claim, resultOf(claim), HOUR_MS, {})
+        : await replica.queue.fail(claim, SERVICE_FAULT);
     assert.ok(done);
     assert.equal((await reread(stores, claim.jobId)).state, how);
     await assertBalanced(stores, account);

@@ -372,8 +372,8 @@ onStores(test, 'policies of keys', (test, { database, stores, replica }) => {
     const { job, used } = await capped(2);
     const [failing, succeeding] = [await running(stores, job()), await running(stores, job())];
     t.is((await stores.jobs.submit(job(), LIMITS)).kind, 'key-cap-reached');
-    await others.jobs.fail(failing.claim, IMAGE_FAULT);
-    await stores.jobs.succeed(succeeding.claim, resultOf(succeeding.claim), DAY_MS, {});
+    await others.queue.fail(failing.claim, IMAGE_FAULT);
+    await stores.queue.succeed(succeeding.claim, resultOf(succeeding.claim), DAY_MS, {});
     t.is(await used(), 1);
     t.is((await stores.jobs.submit(job(), LIMITS)).kind, 'created');
     t.is((await stores.jobs.submit(job(), LIMITS)).kind, 'key-cap-reached');
@@ -385,7 +385,7 @@ onStores(test, 'policies of keys', (test, { database, stores, replica }) => {
     const row = await rowOf(database.kysely, 'api_keys', { id: key.id });
     const yesterday = (row.cap_window_start ?? 0) - DAY_MS;
     await setIn(database.kysely, 'jobs', { api_key_id: key.id }, { cap_window_start: yesterday });
-    await stores.jobs.fail(claim, IMAGE_FAULT);
+    await stores.queue.fail(claim, IMAGE_FAULT);
     t.is(await used(), 1);
     // Nothing of yesterday itself is left today.
     await set(key.id, { cap_window_start: yesterday, cap_used: 2 });

@@ -113,8 +113,8 @@ onStores(test, "the ledger's audit", (test, { dialect, databases, database, stor
       stores.ledger.grant(accountId, 1, 'held'),
       stores.ledger.revoke(accountId, 1, 'held'),
       stores.jobs.submit(newJob(accountId), LIMITS),
-      stores.jobs.succeed(won.claim, resultOf(won.claim), HOUR_MS, {}),
-      stores.jobs.fail(lost.claim, IMAGE_FAULT),
+      stores.queue.succeed(won.claim, resultOf(won.claim), HOUR_MS, {}),
+      stores.queue.fail(lost.claim, IMAGE_FAULT),
     ]);
     // A writer that does not wait for the row has taken the time by then.
     await Promise.race([writers, delay(200)]);
@@ -292,7 +292,7 @@ onStores(test, "the ledger's audit", (test, { dialect, databases, database, stor
   test('the audit of all accounts finds a final job without entries', async t => {
     const found = await verdictsAfter(async (broken, accountId, ownStores) => {
       const { job, claim } = await running(ownStores, newJob(accountId));
-      await ownStores.jobs.succeed(claim, resultOf(claim), 0, {});
+      await ownStores.queue.succeed(claim, resultOf(claim), 0, {});
       await broken.kysely.deleteFrom('ledger_entries').where('job_id', '=', job.id).execute();
       await addTo(broken.kysely, 'accounts', { id: accountId }, { available: 1 });
     });
@@ -319,7 +319,7 @@ onStores(test, "the ledger's audit", (test, { dialect, databases, database, stor
     const { job } = await runningOf(ownStores, 2);
     const accountId = await oldAccount(broken);
     const { job: done, claim } = await running(ownStores, newJob(job.accountId));
-    await ownStores.jobs.succeed(claim, resultOf(claim), 0, {});
+    await ownStores.queue.succeed(claim, resultOf(claim), 0, {});
     await broken.kysely
       .insertInto('ledger_entries')
       .values([entry(accountId, 'reserve', 1, done.id), entry(accountId, 'charge', 2, done.id)])
@@ -346,7 +346,7 @@ onStores(test, "the ledger's audit", (test, { dialect, databases, database, stor
     const broken = await empty();
     const ownStores = storesOn(broken);
     const { account: accountId, job, claim } = await runningOf(ownStores, 2);
-    await ownStores.jobs.succeed(claim, resultOf(claim), 0, {});
+    await ownStores.queue.succeed(claim, resultOf(claim), 0, {});
     await entries(broken, accountId)
       .set({ kind: 'release' })
       .where('slot', '=', 'settle')

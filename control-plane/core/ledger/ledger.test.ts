@@ -98,7 +98,7 @@ onStores(test, 'the ledger', (test, { dialect, database, stores }) => {
   test('the schema › forbids a second reserve, a second charge, and charge with release', async t => {
     const { account, job, claim } = await runningOf(stores, 2);
     await rejectsWith(t, entry(account, job.id, 'reserve'), isDuplicate);
-    await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {});
+    await stores.queue.succeed(claim, resultOf(claim), HOUR_MS, {});
     await rejectsWith(t, entry(account, job.id, 'charge'), isDuplicate);
     await rejectsWith(t, entry(account, job.id, 'release'), isDuplicate);
     await assertBalanced(stores);
@@ -172,9 +172,9 @@ onStores(test, 'the ledger', (test, { dialect, database, stores }) => {
         .map(({ problem }) => problem)
         .join('\n');
     const done = await running(own, newJob(account));
-    await own.jobs.succeed(done.claim, resultOf(done.claim), 0, {});
+    await own.queue.succeed(done.claim, resultOf(done.claim), 0, {});
     const failed = await running(own, newJob(account));
-    await own.jobs.fail(failed.claim, IMAGE_FAULT);
+    await own.queue.fail(failed.claim, IMAGE_FAULT);
     await submitted(own, newJob(account));
     assert.equal(await verdict(), '');
     await breakIt(broken, account);

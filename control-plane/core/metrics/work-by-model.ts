@@ -5,8 +5,8 @@
  */
 import type { GaugeValues, KnownCounter, MetricSet } from '@matting/program/metric-set.ts';
 import { isUnpaid, type Job } from '../jobs/job.ts';
-import type { QueuedWork } from '../jobs/job-queue.ts';
-import { queuedMegapixels } from '../jobs/queue-bound.ts';
+import type { QueuedWork } from '../queue/queue.ts';
+import { queuedMegapixels } from '../queue/queue-bound.ts';
 
 type SubmittedJob = Pick<Job, 'class' | 'model' | 'finishing' | 'input'>;
 

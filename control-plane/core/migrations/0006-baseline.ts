@@ -236,7 +236,7 @@ const TABLES: readonly TableDefinition[] = [
       jobs_callback: '(callback_secret is null) = (callback_secret_key_id is null)',
     },
     indexes: {
-      // The queue lane by lane (core/jobs/job-queue.ts).
+      // The queue lane by lane (core/queue/queue-reads.ts).
       jobs_queue: ['class', 'queue_at', 'id'],
       jobs_lane_state: ['state', 'account_id', 'api_key_id', 'class', 'queue_at', 'id'],
       // Ended jobs in the order in which they ended.

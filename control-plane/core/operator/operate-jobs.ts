@@ -51,9 +51,9 @@ export interface JobQuestion {
 }
 
 export class OperateJobs {
-  readonly #stores: Pick<StoresWithoutEnds, 'jobs' | 'accounts'>;
+  readonly #stores: Pick<StoresWithoutEnds, 'jobs' | 'queue' | 'accounts'>;
 
-  constructor(stores: Pick<StoresWithoutEnds, 'jobs' | 'accounts'>) {
+  constructor(stores: Pick<StoresWithoutEnds, 'jobs' | 'queue' | 'accounts'>) {
     this.#stores = stores;
   }
 
@@ -96,7 +96,7 @@ export class OperateJobs {
    */
   async retry(jobId: string) {
     const id = jobId.toLowerCase();
-    const ending = await this.#stores.jobs.endLease(id);
+    const ending = await this.#stores.queue.endLease(id);
     switch (ending.kind) {
       case 'ended':
         return { job_id: id, lease_ended: true, holder: ending.holder };
@@ -159,18 +159,18 @@ function viewJob(job: OperatedJob) {
 const QUEUED_ACCOUNTS_MAX = 50;
 
 export class ReadQueue {
-  readonly #stores: Pick<StoresWithoutEnds, 'jobs' | 'accounts'>;
+  readonly #stores: Pick<StoresWithoutEnds, 'queue' | 'accounts'>;
   readonly #megapixelsMax: number;
 
   /** @param megapixelsMax the queue's bound, MATTING_QUEUE_MEGAPIXELS_MAX */
-  constructor(stores: Pick<StoresWithoutEnds, 'jobs' | 'accounts'>, megapixelsMax: number) {
+  constructor(stores: Pick<StoresWithoutEnds, 'queue' | 'accounts'>, megapixelsMax: number) {
     this.#stores = stores;
     this.#megapixelsMax = megapixelsMax;
   }
 
   /** `oldestAgeMs` is 0 where nothing waits; `accountCount` counts those not shown, too. */
   async read() {
-    const { jobs, megapixels, oldestAgeMs, byAccount } = await this.#stores.jobs.queued();
+    const { jobs, megapixels, oldestAgeMs, byAccount } = await this.#stores.queue.queued();
     const largest = [...byAccount]
       .sort(([, a], [, b]) => b.megapixels - a.megapixels)
       .slice(0, QUEUED_ACCOUNTS_MAX);

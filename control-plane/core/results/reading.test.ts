@@ -196,7 +196,7 @@ onStores(
     async function succeeded(ttlMs: number): Promise<void> {
       const { claim } = await running(stores, newJob(account));
       const result = resultOf(claim);
-      assert.ok(await stores.jobs.succeed(claim, result, ttlMs, {}));
+      assert.ok(await stores.queue.succeed(claim, result, ttlMs, {}));
       const file = path.join(root, result.blob);
       await writeFile(file, 'cut-out');
       results.push({ jobId: claim.jobId, file });

@@ -92,7 +92,7 @@ test('a job that is cancelled answers whoever waits for it, and its key', async 
   const key = { 'idempotency-key': randomUUID() };
   const waits = app.post('/v1/matting', imageBody(), key);
   await until('a request that waits', () => app.services.waitForJob.waiting > 0);
-  const [{ id = '' } = {}] = await app.stores.jobs.listClaimable(1000);
+  const [{ id = '' } = {}] = await app.stores.queue.listClaimable(1000);
   const { credits } = (await app.get('/v1/account')).json();
   const deleted = await remove(id);
   t.is(deleted.statusCode, 200);

@@ -6,10 +6,9 @@ import { Remembered } from '@matting/program/remembered.ts';
 import { unavailable } from '@matting/proto/contract/errors.ts';
 import { type AskedOfNode, needsBeforeImage, needsOf } from '../dispatch/job-needs.ts';
 import { fleetRefusalOf } from '../dispatch/node-refusals.ts';
-import type { QueuedWork } from '../jobs/job-queue.ts';
 import type { JobInput } from '../jobs/job-request.ts';
-import type { JobStore } from '../jobs/job-store.ts';
-import { aheadOf, RETRY_AFTER_MAX_S, retryAfterS } from '../jobs/queue-bound.ts';
+import type { Queue, QueuedWork } from '../queue/queue.ts';
+import { aheadOf, RETRY_AFTER_MAX_S, retryAfterS } from '../queue/queue-bound.ts';
 
 /** The rate limits bound what is accepted in between. */
 const QUEUE_CACHE_MS = 1000;
@@ -18,7 +17,7 @@ const PACE_WINDOWS_MS = [60_000, 600_000];
 const PACE_CACHE_MS = 5000;
 
 interface AcceptanceDependencies {
-  readonly jobs: Pick<JobStore, 'queued' | 'doneWithin'>;
+  readonly queue: Pick<Queue, 'queued' | 'doneWithin'>;
   /** Since a node was last routable here, or the start. Absent: nodes come when there is work. */
   readonly unroutableMs?: (() => number) | undefined;
   readonly noNodeGraceMs: number;
@@ -33,10 +32,10 @@ export class AcceptanceGate {
   readonly #megapixelsPerS: Remembered<number>;
 
   constructor(dependencies: AcceptanceDependencies) {
-    const { jobs, now = () => performance.now() } = dependencies;
+    const { queue, now = () => performance.now() } = dependencies;
     this.#dependencies = dependencies;
-    this.#queued = new Remembered(() => jobs.queued(), QUEUE_CACHE_MS, now);
-    this.#megapixelsPerS = new Remembered(() => megapixelsPerS(jobs), PACE_CACHE_MS, now);
+    this.#queued = new Remembered(() => queue.queued(), QUEUE_CACHE_MS, now);
+    this.#megapixelsPerS = new Remembered(() => megapixelsPerS(queue), PACE_CACHE_MS, now);
   }
 
   /**
@@ -87,9 +86,9 @@ export class AcceptanceGate {
 }
 
 /** The higher of two: a minute in which no job finished does not predict the next. */
-async function megapixelsPerS(jobs: Pick<JobStore, 'doneWithin'>): Promise<number> {
+async function megapixelsPerS(queue: Pick<Queue, 'doneWithin'>): Promise<number> {
   const paces = PACE_WINDOWS_MS.map(async windowMs => {
-    const { megapixels } = await jobs.doneWithin(windowMs);
+    const { megapixels } = await queue.doneWithin(windowMs);
     return (megapixels * 1000) / windowMs;
   });
   return Math.max(...(await Promise.all(paces)));

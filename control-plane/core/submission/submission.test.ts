@@ -99,7 +99,7 @@ test('after the body the service checks jobs in flight, saturation and credits; 
   small.refuseNewJobs(new ContractError('SERVICE_UNAVAILABLE', 'full'));
   t.is(await codeOf(), 'RATE_LIMITED');
   t.is(await codeOf('first'), 202);
-  const [job] = await small.stores.jobs.listClaimable(1);
+  const [job] = await small.stores.queue.listClaimable(1);
   assert.ok(job);
   await small.succeedJob(job.id);
   t.is(await codeOf(), 'SERVICE_UNAVAILABLE');

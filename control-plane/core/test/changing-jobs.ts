@@ -4,7 +4,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import type { Database } from '@matting/database/database.ts';
 import { rowsOf } from '@matting/database/test/rows.ts';
 import { type Job, UNPAID } from '../jobs/job.ts';
-import type { Claim } from '../jobs/lease-rules.ts';
+import type { Claim } from '../queue/lease-rules.ts';
 import type { Stores } from '../stores.ts';
 import { createStores } from '../stores.ts';
 import type { NewJob, SubmitOutcome } from '../transactions/job-submission.ts';
@@ -71,7 +71,7 @@ async function takenOver(
   begin: (fixture: Fixture) => Promise<Claim>,
 ): Promise<{ late: Claim; held: Claim }> {
   const late = await begin(fixture);
-  await fixture.stores.jobs.endLease(late.jobId);
+  await fixture.stores.queue.endLease(late.jobId);
   const job = await reread(fixture.stores, late.jobId);
   return { late, held: await claimed(fixture.stores, job, { holder: 'replica-2' }) };
 }
@@ -108,7 +108,7 @@ function byClaim(
   toldWhenLost: readonly unknown[] = [true],
 ): ChangingMethod {
   return {
-    name: `jobs.${name}`,
+    name: `queue.${name}`,
     arrange: async fixture => {
       const claim = await begin(fixture);
       return {
@@ -131,10 +131,10 @@ function byClaim(
 function ending(name: 'succeed' | 'fail'): ChangingMethod {
   const call = (stores: Stores, of: Claim, result = resultOf(of)) =>
     name === 'succeed'
-      ? stores.jobs.succeed(of, result, HOUR_MS, {})
-      : stores.jobs.fail(of, SERVICE_FAULT);
+      ? stores.queue.succeed(of, result, HOUR_MS, {})
+      : stores.queue.fail(of, SERVICE_FAULT);
   return {
-    name: `jobs.${name}`,
+    name: `queue.${name}`,
     arrange: async fixture => {
       const of = await admitted(fixture);
       const { accountId } = await reread(fixture.stores, of.jobId);
@@ -166,7 +166,7 @@ function ending(name: 'succeed' | 'fail'): ChangingMethod {
 async function endedJob(fixture: Fixture): Promise<NewJob> {
   const { job } = await accountJob(fixture);
   const { claim } = await running(fixture.stores, job);
-  await fixture.stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {});
+  await fixture.stores.queue.succeed(claim, resultOf(claim), HOUR_MS, {});
   return job;
 }
 
@@ -241,7 +241,7 @@ const CORRECTING: readonly ChangingMethod[] = [
     },
   },
   {
-    name: 'jobs.succeed',
+    name: 'queue.succeed',
     which: 'that corrects another',
     arrange: async fixture => {
       const { stores } = fixture;
@@ -250,7 +250,7 @@ const CORRECTING: readonly ChangingMethod[] = [
       const result = resultOf(claim);
       const matte = matteOf(claim);
       return {
-        act: faulty => faulty.jobs.succeed(claim, result, HOUR_MS, {}, { matte }),
+        act: faulty => faulty.queue.succeed(claim, result, HOUR_MS, {}, { matte }),
         check: async outcome => {
           assert.equal(outcome, true);
           const { kept } = await reread(stores, job.id);
@@ -349,13 +349,12 @@ export const CHANGING_JOBS: readonly ChangingMethod[] = [
     },
   },
   {
-    name: 'jobs.claim',
+    name: 'queue.claim',
     arrange: async fixture => {
       const { job } = await accountJob(fixture);
       const { id, fence } = await submitted(fixture.stores, job);
-      const open = { id, fence } as Parameters<Stores['jobs']['claim']>[0];
       return {
-        act: stores => stores.jobs.claim(open, 'replica-1', 1),
+        act: stores => stores.queue.claim({ id, fence }, 'replica-1', 1),
         check: async outcome => {
           // Won, or taken for lost: then the lease runs out, and the next claim is a take-over.
           const row = await reread(fixture.stores, id);
@@ -369,47 +368,47 @@ export const CHANGING_JOBS: readonly ChangingMethod[] = [
     late: async fixture => {
       const { job } = await accountJob(fixture);
       const { id, fence } = await submitted(fixture.stores, job);
-      await claimed(fixture.stores, { id, fence }, { holder: 'replica-2' });
-      const open = { id, fence } as Parameters<Stores['jobs']['claim']>[0];
-      return { act: stores => stores.jobs.claim(open, 'replica-1', HOUR_MS), told: undefined };
+      await claimed(fixture.stores, { id }, { holder: 'replica-2' });
+      const act = (stores: Stores) => stores.queue.claim({ id, fence }, 'replica-1', HOUR_MS);
+      return { act, told: undefined };
     },
   },
-  byClaim('renew', admitted, (s, of) => s.jobs.renew(of, HOUR_MS), { state: 'running' }),
+  byClaim('renew', admitted, (s, of) => s.queue.renew(of, HOUR_MS), { state: 'running' }),
   byClaim(
     'release',
     admitted,
-    (s, of) => s.jobs.release(of),
+    (s, of) => s.queue.release(of),
     { lease: null, lostAttempts: 0, takeovers: 0 },
     [true, false],
   ),
   byClaim(
     'inputStored',
     fetching,
-    (s, of) => s.jobs.inputStored(of, storedInput(`${of.jobId}-1`)),
+    (s, of) => s.queue.inputStored(of, storedInput(`${of.jobId}-1`)),
     { state: 'ready' },
   ),
   byClaim(
     'backgroundStored',
     fetchingBackground,
-    (s, of) => s.jobs.backgroundStored(of, storedBackground(of.jobId)),
+    (s, of) => s.queue.backgroundStored(of, storedBackground(of.jobId)),
     { state: 'ready' },
   ),
-  byClaim('admitted', admitted, (s, of) => s.jobs.admitted(of), { state: 'running' }),
+  byClaim('admitted', admitted, (s, of) => s.queue.admitted(of), { state: 'running' }),
   byClaim(
     'attemptLost',
     admitted,
-    (s, of) => s.jobs.attemptLost(of, true),
+    (s, of) => s.queue.attemptLost(of, true),
     { lease: null, lostAttempts: 1, lostWithProcess: 1 },
     [true, undefined],
   ),
   ending('succeed'),
   ending('fail'),
   {
-    name: 'jobs.endLease',
+    name: 'queue.endLease',
     arrange: async fixture => {
       const of = await admitted(fixture);
       return {
-        act: stores => stores.jobs.endLease(of.jobId),
+        act: stores => stores.queue.endLease(of.jobId),
         check: async outcome => {
           // After a lost answer it finds its own work done.
           assert.match((outcome as { kind: string }).kind, /^(ended|not-leased)$/);
@@ -423,7 +422,7 @@ export const CHANGING_JOBS: readonly ChangingMethod[] = [
     alone: true,
     arrange: async fixture => {
       const of = await admitted(fixture);
-      await fixture.stores.jobs.succeed(of, resultOf(of), -1, {});
+      await fixture.stores.queue.succeed(of, resultOf(of), -1, {});
       return {
         act: stores => stores.jobs.takeExpiredResultBlobs(10),
         check: async outcome => {
@@ -440,7 +439,7 @@ export const CHANGING_JOBS: readonly ChangingMethod[] = [
     alone: true,
     arrange: async fixture => {
       const gone = await admitted(fixture);
-      await fixture.stores.jobs.fail(gone, IMAGE_FAULT);
+      await fixture.stores.queue.fail(gone, IMAGE_FAULT);
       const stays = await admitted(fixture);
       return {
         act: stores => stores.jobs.removeFinalOlderThan(-1000, 10),
@@ -494,15 +493,15 @@ export const CHANGING_JOBS: readonly ChangingMethod[] = [
     },
   },
   {
-    name: 'jobs.fail',
+    name: 'queue.fail',
     which: 'that is not paid for',
     arrange: async fixture => {
       const { stores } = fixture;
       const job = await unpaidJob(fixture);
       await stores.jobs.submit(job, UNPAID_LIMITS);
-      const claim = await claimed(stores, { id: job.id, fence: 0 });
+      const claim = await claimed(stores, { id: job.id });
       return {
-        act: faulty => faulty.jobs.fail(claim, SERVICE_FAULT),
+        act: faulty => faulty.queue.fail(claim, SERVICE_FAULT),
         check: async outcome => {
           assert.equal(outcome, true);
           await rowIs(stores, job.id, { state: 'failed' })();
@@ -529,7 +528,7 @@ export function repairing(
         settled: () => Promise.reject(new Error('a bug')),
       }));
       const broken = createStores(database, { renderOutboxBody: bodyOf, settled });
-      assert.ok(await broken.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}));
+      assert.ok(await broken.queue.succeed(claim, resultOf(claim), HOUR_MS, {}));
       return {
         act: faulty => faulty.unsettled.repair(100),
         check: async () => {

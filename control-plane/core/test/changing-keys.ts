@@ -36,7 +36,7 @@ export const CHANGING_KEYS: readonly ChangingMethod[] = [
     },
   },
   {
-    name: 'jobs.fail',
+    name: 'queue.fail',
     which: 'of a key with a cap',
     arrange: async fixture => {
       const { account, key, used } = await cappedKey(fixture);
@@ -45,7 +45,7 @@ export const CHANGING_KEYS: readonly ChangingMethod[] = [
       const { claim } = await running(fixture.stores, job());
       assert.equal(await used(), 2);
       return {
-        act: by => by.jobs.fail(claim, IMAGE_FAULT),
+        act: by => by.queue.fail(claim, IMAGE_FAULT),
         check: async outcome => {
           assert.equal(outcome, true);
           assert.equal(await used(), 1, 'given back once');

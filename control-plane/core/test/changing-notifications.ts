@@ -18,7 +18,7 @@ const KEPT_MS = 30 * 24 * HOUR_MS;
 
 async function notification(fixture: Fixture): Promise<MessageClaim> {
   const of = await admitted(fixture);
-  assert.ok(await fixture.stores.jobs.succeed(of, resultOf(of), HOUR_MS, {}));
+  assert.ok(await fixture.stores.queue.succeed(of, resultOf(of), HOUR_MS, {}));
   return { id: of.jobId, holder: 'replica-1', fence: 1 };
 }
 

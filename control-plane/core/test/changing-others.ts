@@ -218,7 +218,7 @@ export async function succeededResult(stores: Stores): Promise<LiveResult> {
   const { account: accountId, claim } = await runningOf(stores);
   const { jobId } = claim;
   const result = resultOf(claim);
-  assert.ok(await stores.jobs.succeed(claim, result, HOUR_MS, {}));
+  assert.ok(await stores.queue.succeed(claim, result, HOUR_MS, {}));
   const expiresAtMs = (await stores.jobs.find(jobId))?.expiresAtMs ?? 0;
   return { jobId, accountId, blob: result.blob, expiresAtMs };
 }

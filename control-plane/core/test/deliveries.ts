@@ -112,8 +112,8 @@ export async function ended(url: string, by = secrets): Promise<string> {
   const id = randomUUID();
   const callback = { url, ...by.seal(id, SECRET) };
   const { claim } = await running(stores, newJob(accountId, { id, callback }));
-  if (endings % 2 === 0) assert.ok(await stores.jobs.fail(claim, IMAGE_FAULT));
-  else assert.ok(await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}));
+  if (endings % 2 === 0) assert.ok(await stores.queue.fail(claim, IMAGE_FAULT));
+  else assert.ok(await stores.queue.succeed(claim, resultOf(claim), HOUR_MS, {}));
   return id;
 }
 

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { matteBlob } from '../jobs/blob-names.ts';
 import type { Job } from '../jobs/job.ts';
 import type { JobInput } from '../jobs/job-request.ts';
-import type { Claim } from '../jobs/lease-rules.ts';
+import type { Claim } from '../queue/lease-rules.ts';
 import type { Stores } from '../stores.ts';
 import type { NewJob } from '../transactions/job-submission.ts';
 import { claimed, HOUR_MS, newJob, reread, resultOf, running } from './fixtures.ts';
@@ -23,7 +23,7 @@ export async function firstOf(
   const job = newJob(accountId, { correctable: { crop: 'true' }, ...overrides });
   const { claim } = await running(stores, job);
   const result = { ...resultOf(claim), models: [SUBJECT] };
-  assert.ok(await stores.jobs.succeed(claim, result, ttlMs, {}, { matte: matteOf(claim) }));
+  assert.ok(await stores.queue.succeed(claim, result, ttlMs, {}, { matte: matteOf(claim) }));
   return reread(stores, job.id);
 }
 
@@ -37,9 +37,9 @@ export function correctionOf(of: Job, first = of, overrides: Partial<NewJob> = {
 
 export async function succeedCorrection(stores: Stores, job: Pick<Job, 'id' | 'fence'>) {
   const claim = await claimed(stores, job);
-  assert.ok(await stores.jobs.admitted(claim));
+  assert.ok(await stores.queue.admitted(claim));
   const result = { ...resultOf(claim), models: [] };
-  assert.ok(await stores.jobs.succeed(claim, result, HOUR_MS, {}, { matte: matteOf(claim) }));
+  assert.ok(await stores.queue.succeed(claim, result, HOUR_MS, {}, { matte: matteOf(claim) }));
   return reread(stores, job.id);
 }
 

@@ -18,8 +18,8 @@ import { backgroundBlob } from '../jobs/blob-names.ts';
 import type { Job } from '../jobs/job.ts';
 import type { JobResult } from '../jobs/job-outcome.ts';
 import type { JobInput } from '../jobs/job-request.ts';
-import { type Claim, LEASE_MS } from '../jobs/lease-rules.ts';
 import { migrationsOf, type Package, stepsOf } from '../package.ts';
+import { type Claim, LEASE_MS } from '../queue/lease-rules.ts';
 import type { ViewedJob } from '../results/job-view.ts';
 import { createStores, type Stores } from '../stores.ts';
 import type { NewJob } from '../transactions/job-submission.ts';
@@ -203,17 +203,13 @@ export async function submitted(stores: Stores, job: NewJob): Promise<Job> {
 /** Claims this very job, whatever else is open. */
 export async function claimed(
   stores: Stores,
-  job: Pick<Job, 'id' | 'fence'>,
+  job: Pick<Job, 'id'>,
   options: { holder?: string; leaseMs?: number } = {},
 ): Promise<Claim> {
   const found = await stores.jobs.find(job.id);
   assert.ok(found);
-  const won = await stores.jobs.claim(
-    // claim reads nothing else of what listClaimable answers
-    { id: found.id, fence: found.fence } as Parameters<Stores['jobs']['claim']>[0],
-    options.holder ?? 'replica-1',
-    options.leaseMs ?? LEASE_MS,
-  );
+  const { holder = 'replica-1', leaseMs = LEASE_MS } = options;
+  const won = await stores.queue.claim(found, holder, leaseMs);
   assert.ok(won, 'the claim was lost');
   return won.claim;
 }
@@ -221,7 +217,7 @@ export async function claimed(
 export async function running(stores: Stores, job: NewJob): Promise<{ job: Job; claim: Claim }> {
   const open = await submitted(stores, job);
   const claim = await claimed(stores, open);
-  assert.ok(await stores.jobs.admitted(claim));
+  assert.ok(await stores.queue.admitted(claim));
   return { job: await reread(stores, open.id), claim };
 }
 

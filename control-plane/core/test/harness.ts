@@ -28,7 +28,7 @@ import type { Config } from '../config.ts';
 import type { Dispatcher } from '../dispatch/dispatcher.ts';
 import { isFinal, type Job } from '../jobs/job.ts';
 import type { JobInput } from '../jobs/job-request.ts';
-import { LEASE_TIMING } from '../jobs/lease-rules.ts';
+import { LEASE_TIMING } from '../queue/lease-rules.ts';
 import { JobEvents } from '../results/job-events.ts';
 import type { Stores } from '../stores.ts';
 import type { NewJob } from '../transactions/job-submission.ts';
@@ -57,7 +57,7 @@ export interface ReplicaOptions {
   readonly pollMs?: number;
   readonly fetcher?: SourceFetcher;
   /** Replaces the stores' own: fails on command. */
-  readonly jobs?: Stores['jobs'];
+  readonly queue?: Stores['queue'];
   readonly blobs?: BlobStore;
 }
 
@@ -196,7 +196,7 @@ export class Harness {
       log: silent,
       nodeTokens: { shown: () => TEST_TOKEN },
       replicaId: options.holder ?? 'replica',
-      stores: { jobs: options.jobs ?? this.stores.jobs, nodes: this.stores.nodes },
+      stores: { ...this.stores, queue: options.queue ?? this.stores.queue },
       blobs,
       direct: this.openDirect(blobs),
       fetcher: options.fetcher ?? NO_FETCHER,

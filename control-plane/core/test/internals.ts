@@ -3,7 +3,6 @@
 export { type DrainSteps, drainControlPlane } from '../drain.ts';
 export { CallbackAddressCheck } from '../fetching/callback-check.ts';
 export { backgroundBlob, thumbnailBlob } from '../jobs/blob-names.ts';
-export type { Claim } from '../jobs/lease-rules.ts';
 export {
   capCountAt,
   capResetsAtMs,
@@ -15,6 +14,7 @@ export { balancesFrom, imbalances, isReservedReference, jobProblem } from '../le
 export { OfferedModels } from '../models/offered-models.ts';
 export type { ControlPlane } from '../open-core.ts';
 export { migrationsOf } from '../package.ts';
+export type { Claim } from '../queue/lease-rules.ts';
 export { RATE_WINDOW_MS } from '../rates/rate-windows.ts';
 export { WaitForJob } from '../results/wait-for-job.ts';
 export { Sweeper } from '../retention/sweep.ts';

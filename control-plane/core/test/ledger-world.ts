@@ -5,8 +5,8 @@ import type { Database } from '@matting/database/database.ts';
 import { rowsOf } from '@matting/database/test/rows.ts';
 import { at } from '@matting/test-support/at.ts';
 import { fc } from '@matting/test-support/property-tests.ts';
-import type { ClaimableJob } from '../jobs/job-queue.ts';
-import { type Claim, LEASE_MS } from '../jobs/lease-rules.ts';
+import { type Claim, LEASE_MS } from '../queue/lease-rules.ts';
+import type { ClaimableJob } from '../queue/queue.ts';
 import type { Stores } from '../stores.ts';
 import {
   fundedAccount,
@@ -83,7 +83,7 @@ export class World {
 
   async perform({ replica, act, pick }: Operation): Promise<void> {
     const stores = at(this.#replicas, replica);
-    const { jobs, ledger } = stores;
+    const { jobs, queue, ledger } = stores;
     const claim = this.#claims[pick % Math.max(1, this.#claims.length)];
     switch (act) {
       case 'submit':
@@ -92,9 +92,9 @@ export class World {
         return;
       case 'start': {
         const id = await this.#submit(stores, act, pick);
-        const own = (await jobs.listClaimable(1000)).find(job => job.id === id);
+        const own = (await queue.listClaimable(1000)).find(job => job.id === id);
         const won = own && (await this.#win(stores, own, replica));
-        if (won !== undefined) await jobs.admitted(won);
+        if (won !== undefined) await queue.admitted(won);
         return;
       }
       case 'claim':
@@ -130,14 +130,14 @@ export class World {
   }
 
   async #claim(stores: Stores, replica: number, pick: number): Promise<void> {
-    const open = (await stores.jobs.listClaimable(1000)).filter(
+    const open = (await stores.queue.listClaimable(1000)).filter(
       job => job.accountId === this.#account,
     );
     if (open.length > 0) await this.#win(stores, at(open, pick % open.length), replica);
   }
 
-  async #win({ jobs }: Stores, job: ClaimableJob, replica: number): Promise<Claim | undefined> {
-    const won = await jobs.claim(job, `replica-${replica}`, LEASE_MS);
+  async #win({ queue }: Stores, job: ClaimableJob, replica: number): Promise<Claim | undefined> {
+    const won = await queue.claim(job, `replica-${replica}`, LEASE_MS);
     if (won === undefined) return undefined;
     const rival = this.#claims.find(
       held => held.jobId === won.claim.jobId && held.fence === won.claim.fence,
@@ -147,29 +147,29 @@ export class World {
     return won.claim;
   }
 
-  async #use({ jobs }: Stores, claim: Claim, act: Operation['act']): Promise<void> {
+  async #use({ queue }: Stores, claim: Claim, act: Operation['act']): Promise<void> {
     switch (act) {
       case 'lapse':
-        await jobs.renew(claim, 0);
+        await queue.renew(claim, 0);
         return;
       case 'store':
-        await jobs.inputStored(claim, newJob(this.#account, { id: claim.jobId }).input!);
+        await queue.inputStored(claim, newJob(this.#account, { id: claim.jobId }).input!);
         return;
       case 'admit':
-        await jobs.admitted(claim);
+        await queue.admitted(claim);
         return;
       case 'lose':
-        await jobs.attemptLost(claim, claim.fence % 2 === 0);
+        await queue.attemptLost(claim, claim.fence % 2 === 0);
         return;
       case 'release':
-        await jobs.release(claim);
+        await queue.release(claim);
         return;
       case 'succeed':
-        if (await jobs.succeed(claim, resultOf(claim), 0, {})) this.#end(claim, 'succeeded');
+        if (await queue.succeed(claim, resultOf(claim), 0, {})) this.#end(claim, 'succeeded');
         return;
       default: {
         const failure = act === 'fail' ? IMAGE_FAULT : SERVICE_FAULT;
-        if (await jobs.fail(claim, failure)) this.#end(claim, 'failed');
+        if (await queue.fail(claim, failure)) this.#end(claim, 'failed');
       }
     }
   }

@@ -121,9 +121,9 @@ onServer('in an outage all calls answer SERVICE_UNAVAILABLE and change nothing',
     stores.check(),
     stores.jobs.submit(job, LIMITS),
     stores.jobs.find(job.id),
-    stores.jobs.renew(open.claim, 1000),
-    stores.jobs.succeed(open.claim, resultOf(open.claim), HOUR_MS, {}),
-    stores.jobs.listClaimable(1),
+    stores.queue.renew(open.claim, 1000),
+    stores.queue.succeed(open.claim, resultOf(open.claim), HOUR_MS, {}),
+    stores.queue.listClaimable(1),
     stores.apiKeys.list(),
     stores.nodes.listLive(),
   ];
@@ -138,7 +138,7 @@ onServer('in an outage all calls answer SERVICE_UNAVAILABLE and change nothing',
   await stores.check();
   await submitted(stores, job);
   const result = resultOf(open.claim);
-  t.true(await stores.jobs.succeed(open.claim, result, HOUR_MS, {}));
+  t.true(await stores.queue.succeed(open.claim, result, HOUR_MS, {}));
   await assertBalanced(stores);
 });
 

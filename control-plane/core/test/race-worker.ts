@@ -3,7 +3,7 @@ import { createInterface } from 'node:readline';
 import { openDatabase } from '@matting/database/connect.ts';
 import { at } from '@matting/test-support/at.ts';
 import { SILENT_LOG } from '@matting/test-support/database.ts';
-import { LEASE_MS } from '../jobs/lease-rules.ts';
+import { LEASE_MS } from '../queue/lease-rules.ts';
 import type { NewJob } from '../transactions/job-submission.ts';
 import { HOUR_MS, IMAGE_FAULT, LIMITS, resultOf, storesOn } from './fixtures.ts';
 
@@ -28,19 +28,19 @@ function submit(jobs: readonly NewJob[]): Promise<SubmitAnswer[]> {
 }
 
 async function finish(accountId: string): Promise<string[]> {
+  const { queue } = stores;
   const finished: string[] = [];
   for (;;) {
-    const open = (await stores.jobs.listClaimable(1000)).filter(job => job.accountId === accountId);
+    const open = (await queue.listClaimable(1000)).filter(job => job.accountId === accountId);
     if (open.length === 0) return finished;
     await Promise.all(
       open.map(async (listed, index) => {
-        const won = await stores.jobs.claim(listed, `replica-${process.pid}`, LEASE_MS);
+        const won = await queue.claim(listed, `replica-${process.pid}`, LEASE_MS);
         if (won === undefined) return;
-        await stores.jobs.admitted(won.claim);
-        const ended =
-          index % 3 === 0
-            ? await stores.jobs.fail(won.claim, IMAGE_FAULT)
-            : await stores.jobs.succeed(won.claim, resultOf(won.claim), HOUR_MS, {});
+        await queue.admitted(won.claim);
+        const ended = await (index % 3 === 0
+          ? queue.fail(won.claim, IMAGE_FAULT)
+          : queue.succeed(won.claim, resultOf(won.claim), HOUR_MS, {}));
         if (ended) finished.push(listed.id);
       }),
     );

@@ -124,8 +124,8 @@ onStores(test, 'races', (test, { databases, stores }) => {
     for (let round = 0; round < 15; round++) {
       const { claim } = await running(stores, newJob(account));
       const outcomes = await Promise.all([
-        stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}),
-        other!.jobs.fail(claim, IMAGE_FAULT),
+        stores.queue.succeed(claim, resultOf(claim), HOUR_MS, {}),
+        other!.queue.fail(claim, IMAGE_FAULT),
       ]);
       t.deepEqual([...outcomes].sort(), [false, true]);
       const { charge, release } = (await stores.ledger.credits(account))!.sums;

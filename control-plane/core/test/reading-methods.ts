@@ -49,7 +49,7 @@ const keyOf = ({ apiKeys }: Stores) => apiKeys.create(accountOf(0), 'statements'
 
 async function notified(stores: Stores): Promise<string> {
   const { job, claim } = await running(stores, jobOfLargest({ callback: CALLBACK }));
-  assert.ok(await stores.jobs.fail(claim, IMAGE_FAULT));
+  assert.ok(await stores.queue.fail(claim, IMAGE_FAULT));
   return job.id;
 }
 
@@ -177,13 +177,13 @@ export const READING: Readonly<Record<string, Exercise>> = {
   'jobs.findForKey': ({ jobs }) => jobs.findForKey(randomUUID(), apiKeyOf(0)),
   'jobs.findByIdempotencyKey': ({ jobs }) => jobs.findByIdempotencyKey(apiKeyOf(0), sha256('none')),
   'jobs.findByResultToken': ({ jobs }) => jobs.findByResultToken('none'),
-  'jobs.listLanes': bounded(OPEN_READS_MAX, OPEN_WHY, async ({ jobs }) =>
-    assert.ok((await jobs.listLanes()).length > 0),
+  'queue.listLanes': bounded(OPEN_READS_MAX, OPEN_WHY, async ({ queue }) =>
+    assert.ok((await queue.listLanes()).length > 0),
   ),
-  'jobs.listClaimable': bounded(OPEN_READS_MAX, OPEN_WHY, async ({ jobs }) => {
-    assert.ok((await jobs.listClaimable(256)).length > 0);
-    const lanes = await jobs.listLanes();
-    await jobs.listClaimable(
+  'queue.listClaimable': bounded(OPEN_READS_MAX, OPEN_WHY, async ({ queue }) => {
+    assert.ok((await queue.listClaimable(256)).length > 0);
+    const lanes = await queue.listLanes();
+    await queue.listClaimable(
       256,
       lanes.map(lane => ({ ...lane, exceptHosts: ['a', 'b'], namesNone: true })),
     );
@@ -220,11 +220,11 @@ export const READING: Readonly<Record<string, Exercise>> = {
     const owner = { accountId: accountOf(0), apiKeyId: apiKeyOf(0) };
     assert.ok((await query(database, db => countOpenJobs(database, db, owner))) > 0);
   }),
-  'jobs.queued': bounded(OPEN_READS_MAX, OPEN_WHY, async ({ jobs }) =>
-    assert.ok((await jobs.queued()).jobs > 0),
+  'queue.queued': bounded(OPEN_READS_MAX, OPEN_WHY, async ({ queue }) =>
+    assert.ok((await queue.queued()).jobs > 0),
   ),
-  'jobs.doneWithin': bounded(500, 'reads what ended within that time', ({ jobs }) =>
-    jobs.doneWithin(60_000),
+  'queue.doneWithin': bounded(500, 'reads what ended within that time', ({ queue }) =>
+    queue.doneWithin(60_000),
   ),
   'jobs.isKeyTaken': ({ jobs }) => jobs.isKeyTaken(apiKeyOf(0), sha256('of no package')),
   'jobs.lastHours': bounded(
@@ -299,12 +299,12 @@ export const READING: Readonly<Record<string, Exercise>> = {
   'nodes.listAll': ({ nodes }) => nodes.listAll(),
   'nodes.find': ({ nodes }) => nodes.find('node-1'),
   'sightings.list': ({ sightings }) => sightings.list(),
-  'jobs.openUnpaid': bounded(
+  'queue.openUnpaid': bounded(
     3 * UNPAID_COUNTED_MAX,
     'counts entries of an index, as many as the caller says',
-    async ({ jobs }) => {
+    async ({ jobs, queue }) => {
       await jobs.submit(newJob(accountOf(4), { class: UNPAID }), UNPAID_LIMITS);
-      assert.ok((await jobs.openUnpaid(UNPAID_COUNTED_MAX)) > 0);
+      assert.ok((await queue.openUnpaid(UNPAID_COUNTED_MAX)) > 0);
     },
   ),
   'rateQuotas.nowMs': ({ rateQuotas }) => rateQuotas.nowMs(),

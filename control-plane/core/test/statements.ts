@@ -81,7 +81,7 @@ async function submitCapped(stores: Stores): Promise<void> {
   const job = (apiKeyId = key.id) => jobOfLargest({ apiKeyId, keyHasCap: true });
   const { claim } = await running(stores, job());
   assert.equal((await stores.jobs.submit(job(), LIMITS)).kind, 'key-cap-reached');
-  assert.ok(await stores.jobs.fail(claim, IMAGE_FAULT));
+  assert.ok(await stores.queue.fail(claim, IMAGE_FAULT));
   const { kind } = await stores.jobs.submit(job(createApiKeyToken().id), LIMITS);
   assert.equal(kind, 'created');
 }

@@ -82,7 +82,7 @@ onBalancedStores(test, 'a correction', (test, { database, stores, replica }) => 
     t.is((await reread(stores, first.id)).corrections, 1);
     const { job } = one as { job: Job };
     const claim = await claimed(stores, job);
-    t.true(await stores.jobs.fail(claim, SERVICE_FAULT));
+    t.true(await stores.queue.fail(claim, SERVICE_FAULT));
     t.is((await stores.jobs.submit(newJob(account), limits)).kind, 'created');
   });
 
@@ -103,12 +103,12 @@ onBalancedStores(test, 'a correction', (test, { database, stores, replica }) => 
     const account = await fundedAccount(stores, 3);
     const plain = newJob(account);
     const claim = await claimed(stores, await submitted(stores, plain));
-    t.true(await stores.jobs.admitted(claim));
-    t.true(await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}));
+    t.true(await stores.queue.admitted(claim));
+    t.true(await stores.queue.succeed(claim, resultOf(claim), HOUR_MS, {}));
     const late = await firstOf(stores, account, { ttlMs: 0 });
     const failed = newJob(account, { correctable: {} });
     const lost = await claimed(stores, await submitted(stores, failed));
-    t.true(await stores.jobs.fail(lost, IMAGE_FAULT));
+    t.true(await stores.queue.fail(lost, IMAGE_FAULT));
     for (const id of [plain.id, late.id, failed.id]) {
       const of = await reread(stores, id);
       const order = correctionOf(of, of, { input: late.kept!.input });
@@ -122,9 +122,9 @@ onBalancedStores(test, 'a correction', (test, { database, stores, replica }) => 
     const made = newJob(account, { class: UNPAID, correctable: {} });
     const { job } = (await stores.jobs.submit(made, UNPAID_LIMITS)) as { job: Job };
     const claim = await claimed(stores, job);
-    t.true(await stores.jobs.admitted(claim));
+    t.true(await stores.queue.admitted(claim));
     const matte = matteOf(claim);
-    t.true(await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}, { matte }));
+    t.true(await stores.queue.succeed(claim, resultOf(claim), HOUR_MS, {}, { matte }));
     const first = await reread(stores, job.id);
     const order = correctionOf(first, first, { class: UNPAID });
     const correction = await submitted(stores, order);
@@ -137,14 +137,16 @@ onBalancedStores(test, 'a correction', (test, { database, stores, replica }) => 
     const { first } = await beginning();
     const job = await submitted(stores, correctionOf(first));
     const late = await claimed(stores, job);
-    await stores.jobs.endLease(job.id);
+    await stores.queue.endLease(job.id);
     const claim = await claimed(other, await reread(stores, job.id), { holder: 'replica-2' });
-    t.true(await other.jobs.admitted(claim));
-    t.false(await stores.jobs.succeed(late, resultOf(late), HOUR_MS, {}, { matte: matteOf(late) }));
-    t.true(
-      await other.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}, { matte: matteOf(claim) }),
+    t.true(await other.queue.admitted(claim));
+    t.false(
+      await stores.queue.succeed(late, resultOf(late), HOUR_MS, {}, { matte: matteOf(late) }),
     );
-    t.false(await stores.jobs.fail(late, SERVICE_FAULT));
+    t.true(
+      await other.queue.succeed(claim, resultOf(claim), HOUR_MS, {}, { matte: matteOf(claim) }),
+    );
+    t.false(await stores.queue.fail(late, SERVICE_FAULT));
     t.deepEqual((await reread(stores, job.id)).kept?.matte, matteOf(claim));
   });
 

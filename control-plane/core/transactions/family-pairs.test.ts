@@ -9,7 +9,7 @@ import { randomUUID } from 'node:crypto';
 import { type Database, transact } from '@matting/database/database.ts';
 import ava from 'ava';
 import type { Job } from '../jobs/job.ts';
-import type { Claim } from '../jobs/lease-rules.ts';
+import type { Claim } from '../queue/lease-rules.ts';
 import type { Stores } from '../stores.ts';
 import {
   correctionOf,
@@ -55,7 +55,7 @@ class Family {
     const done = await succeedCorrection(stores, await submitted(stores, correctionOf(first)));
     const running = await submitted(stores, correctionOf(done, first));
     const claim = await claimed(stores, running);
-    assert.ok(await stores.jobs.admitted(claim));
+    assert.ok(await stores.queue.admitted(claim));
     return new Family(database, first, done, claim);
   }
 
@@ -117,7 +117,7 @@ const ACTS: Readonly<Record<string, Act>> = {
     const matte = matteOf(claim);
     const result = resultOf(claim);
     for (const { blob } of [matte, result]) family.files.add(blob);
-    const stands = await stores.jobs.succeed(claim, result, HOUR_MS, {}, { matte });
+    const stands = await stores.queue.succeed(claim, result, HOUR_MS, {}, { matte });
     const used = [first.kept!.input!.blob, done.kept!.matte.blob, matte.blob];
     if (stands) await family.removeUnnamed(stores, used);
     else for (const { blob } of [matte, result]) family.files.delete(blob);
@@ -185,7 +185,7 @@ onBalancedStores(test, 'of a family', (test, { database, stores, replica }) => {
       t.deepEqual([failure?.code, failure?.retryable, lease], ['RESULT_EXPIRED', false, null]);
     }
     t.is((await stores.outbox.list({ jobId: queued.id, limit: 5 })).length, 1);
-    t.false(await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}));
+    t.false(await stores.queue.succeed(claim, resultOf(claim), HOUR_MS, {}));
     const kept = await reread(stores, done.id);
     t.deepEqual([kept.kept, kept.result?.blob], [null, done.result?.blob]);
     t.is((await stores.jobs.submit(correctionOf(first), LIMITS)).kind, 'not-correctable');
@@ -218,7 +218,7 @@ onBalancedStores(test, 'of a family', (test, { database, stores, replica }) => {
     t.is(await repay(stores, first), 'correcting');
     t.is(await balanceOf(first), 0);
     assert.ok(
-      await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}, { matte: matteOf(claim) }),
+      await stores.queue.succeed(claim, resultOf(claim), HOUR_MS, {}, { matte: matteOf(claim) }),
     );
     // Submitted before the loss was found.
     t.is(await repay(other, first), 'paid');

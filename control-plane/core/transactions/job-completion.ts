@@ -12,15 +12,17 @@ import {
   type Schema,
   transact,
 } from '@matting/database/database.ts';
+import { isHeldBy } from '@matting/database/leases.ts';
 import { keepStatement, keptMatchesOne, nowPlusMs } from '@matting/database/statements.ts';
 import type { CompiledQuery, Transaction, UpdateObject } from 'kysely';
 import { fundingOf } from '../funding/fundings.ts';
 import type { Job, JobState, JobStatus } from '../jobs/job.ts';
 import type { StoredMatte } from '../jobs/job-family.ts';
-import type { JobFailure, JobOutcome, JobResult, StageTimings } from '../jobs/job-outcome.ts';
+import type { JobOutcome } from '../jobs/job-outcome.ts';
 import { readJob } from '../jobs/job-reading.ts';
 import { failureColumns, inputColumns, resultColumns } from '../jobs/job-rows.ts';
-import type { Claim } from '../jobs/lease-rules.ts';
+import type { Claim } from '../queue/lease-rules.ts';
+import type { Queue } from '../queue/queue.ts';
 import type { ViewedJob } from '../results/job-view.ts';
 import { insertWebhook } from '../webhooks/outbox-store.ts';
 import {
@@ -73,33 +75,20 @@ export function closing(
     .where('state', 'in', from);
 }
 
-function closingBy(
-  database: Database,
-  { jobId, fence, holder }: Claim,
-  from: JobState[],
-  columns: UpdateObject<Schema, 'jobs'>,
-) {
-  return closing(database, jobId, from, columns)
-    .where('fence', '=', fence)
-    .where('lease_holder', '=', holder);
-}
-
 type Success = Claim &
   ReturnType<typeof resultColumns> & { readonly resultTtlMs: number; readonly timings: string };
 
 const SUCCEED = keepStatement<Success>(
   (database, { jobId, holder, fence, resultTtlMs, ...columns }) => {
     const expiresAt = nowPlusMs(database.nowMs, resultTtlMs);
-    return closingBy(database, { jobId, holder, fence }, SUCCEEDS_FROM, {
+    return closing(database, jobId, SUCCEEDS_FROM, {
       ...columns,
       state: 'succeeded',
       expires_at: expiresAt,
       result_blob_expires_at: expiresAt,
-    });
+    }).where(isHeldBy({ holder, fence }));
   },
 );
-
-export type JobCompletion = ReturnType<typeof jobCompletion>;
 
 export function jobCompletion(database: Database, options: JobCompletionOptions) {
   const finish = async (claim: Claim, ending: Ending, giveUp?: AbortSignal): Promise<boolean> => {
@@ -117,17 +106,7 @@ export function jobCompletion(database: Database, options: JobCompletionOptions)
     return ended;
   };
   return {
-    /**
-     * One transaction: result, charge, outbox, lease and input gone. False: fenced off.
-     * @param options.matte is kept for corrections, with the input
-     */
-    succeed(
-      claim: Claim,
-      result: JobResult,
-      resultTtlMs: number,
-      timings: StageTimings,
-      { giveUp, matte }: { readonly giveUp?: AbortSignal; readonly matte?: StoredMatte } = {},
-    ): Promise<boolean> {
+    succeed(claim, result, resultTtlMs, timings, { giveUp, matte } = {}) {
       const { jobId, holder, fence } = claim;
       const values = { jobId, holder, fence, ...resultColumns(result), resultTtlMs };
       const ending: Ending = {
@@ -140,22 +119,23 @@ export function jobCompletion(database: Database, options: JobCompletionOptions)
       };
       return finish(claim, ending, giveUp);
     },
-    /** The same with the credit's release; a retryable failure frees the idempotency key. */
-    fail(claim: Claim, failure: JobFailure, giveUp?: AbortSignal): Promise<boolean> {
+    fail(claim, failure, giveUp) {
       const ending: Ending = {
         kind: 'release',
         retryable: failure.retryable,
         from: FAILS_FROM,
-        statement: closingBy(database, claim, FAILS_FROM, {
+        statement: closing(database, claim.jobId, FAILS_FROM, {
           state: 'failed',
           ...failureColumns(failure),
           ...(failure.retryable ? { idempotency_key_hash: null } : {}),
-        }).compile(),
+        })
+          .where(isHeldBy(claim))
+          .compile(),
         happened: job => job.state === 'failed' && job.failure?.code === failure.code,
       };
       return finish(claim, ending, giveUp);
     },
-  };
+  } satisfies Partial<Queue>;
 }
 
 export function noteLeftOut(

@@ -64,10 +64,10 @@ onBalancedStores(test, 'a deletion', (test, { database, stores, replica }) => {
       t.is(deletion?.kind, 'cancelled');
       t.deepEqual(deletion?.blobs, 'sourceUrl' in overrides ? [] : [`inputs/${job.id}`]);
       await assertCancelled(job);
-      t.false(await stores.jobs.admitted(claim));
-      t.false(await stores.jobs.inputStored(claim, storedInput(job.id)));
-      t.false(await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}));
-      t.false(await stores.jobs.fail(claim, { ...SERVICE_FAULT, code: 'JOB_CANCELLED' }));
+      t.false(await stores.queue.admitted(claim));
+      t.false(await stores.queue.inputStored(claim, storedInput(job.id)));
+      t.false(await stores.queue.succeed(claim, resultOf(claim), HOUR_MS, {}));
+      t.false(await stores.queue.fail(claim, { ...SERVICE_FAULT, code: 'JOB_CANCELLED' }));
       t.is((await stores.jobs.remove(job.id, job.apiKeyId))?.kind, 'unchanged');
       await assertCancelled(job);
     });
@@ -78,7 +78,7 @@ onBalancedStores(test, 'a deletion', (test, { database, stores, replica }) => {
     for (let round = 0; round < 20 || (seen.size < 2 && round < ROUNDS_MAX); round += 1) {
       const job = await callersJob();
       const claim = await claimed(stores, await submitted(stores, job));
-      const admit = () => stores.jobs.admitted(claim);
+      const admit = () => stores.queue.admitted(claim);
       const atOnce = round % 2 === 0 ? admit() : undefined;
       const removing = other.jobs.remove(job.id, job.apiKeyId);
       // An admission is one statement, so a removal must begin before it to be the first.
@@ -87,7 +87,7 @@ onBalancedStores(test, 'a deletion', (test, { database, stores, replica }) => {
       seen.add(String(deletion?.kind));
       t.is(deletion?.kind, admitted ? 'processing' : 'cancelled');
       if (!admitted) await assertCancelled(job);
-      else t.true(await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}));
+      else t.true(await stores.queue.succeed(claim, resultOf(claim), HOUR_MS, {}));
     }
     t.deepEqual([...seen].sort(), ['cancelled', 'processing']);
   });
@@ -108,7 +108,7 @@ onBalancedStores(test, 'a deletion', (test, { database, stores, replica }) => {
     const { claim } = await running(stores, job);
     t.is((await stores.jobs.remove(job.id, job.apiKeyId))?.kind, 'processing');
     t.is((await reread(stores, job.id)).reference, 'mine');
-    await stores.jobs.fail(claim, IMAGE_FAULT);
+    await stores.queue.fail(claim, IMAGE_FAULT);
     const failed = await reread(stores, job.id);
     t.is((await stores.jobs.remove(job.id, job.apiKeyId))?.kind, 'unchanged');
     const { readAtMs: _, ...left } = await reread(stores, job.id);
@@ -119,7 +119,7 @@ onBalancedStores(test, 'a deletion', (test, { database, stores, replica }) => {
     const job = await callersJob();
     const { claim } = await running(stores, job);
     const result = { ...resultOf(claim), thumbnailBytes: 5 };
-    await stores.jobs.succeed(claim, result, HOUR_MS, {});
+    await stores.queue.succeed(claim, result, HOUR_MS, {});
     const [first, second] = await Promise.all(
       [stores, other].map(one => one.jobs.remove(job.id, job.apiKeyId)),
     );
@@ -144,7 +144,7 @@ onBalancedStores(test, 'a deletion', (test, { database, stores, replica }) => {
     const job = await callersJob();
     const { claim } = await running(stores, job);
     const result = resultOf(claim);
-    await stores.jobs.succeed(claim, result, HOUR_MS, {});
+    await stores.queue.succeed(claim, result, HOUR_MS, {});
     await stores.jobs.remove(job.id, job.apiKeyId);
     t.true((await other.jobs.takeExpiredResultBlobs(100)).includes(result.blob));
   });

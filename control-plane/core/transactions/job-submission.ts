@@ -38,9 +38,9 @@ import { takesCredit } from '../jobs/job-funding.ts';
 import { readByIdempotencyKey, readJob } from '../jobs/job-reading.ts';
 import type { JobBackground, JobInput } from '../jobs/job-request.ts';
 import { inputColumn, inputColumns, type StoredFinishing, sourceHostOf } from '../jobs/job-rows.ts';
-import { queuePositionMs } from '../jobs/lanes.ts';
-import { queuedFramePixels } from '../jobs/queue-bound.ts';
 import { CapReachedError } from '../keys/key-caps.ts';
+import { queuePositionMs } from '../queue/lanes.ts';
+import { queuedFramePixels } from '../queue/queue-bound.ts';
 import { keyTaken, type SubmissionStep } from './submission-steps.ts';
 
 /** The part of a request that does not depend on its picture. JSON keeps it as it is. */

@@ -48,7 +48,7 @@ onStores(test, 'the lease of a notification', (test, { databases, database, stor
   async function ended(url = 'https://a.example/hook', account = accountId): Promise<string> {
     const callback = { url, secret: SECRET, secretKeyId: keyId };
     const { job, claim } = await running(stores, newJob(account, { callback }));
-    assert.ok(await stores.jobs.fail(claim, IMAGE_FAULT));
+    assert.ok(await stores.queue.fail(claim, IMAGE_FAULT));
     return job.id;
   }
 
@@ -156,7 +156,7 @@ onStores(test, 'the lease of a notification', (test, { databases, database, stor
     });
     const callback = { url: 'https://a.example/', secret: SECRET, secretKeyId: keyId };
     const { job, claim } = await running(stores, newJob(accountId, { callback }));
-    t.true(await late.jobs.fail(claim, IMAGE_FAULT));
+    t.true(await late.queue.fail(claim, IMAGE_FAULT));
     const row = await messageOf(job.id);
     t.is(row.next_attempt_at! - row.created_at, HOUR_MS);
     t.deepEqual(await due(), []);
@@ -206,7 +206,7 @@ onStores(test, 'the fence of a notification', (test, { stores }) => {
     };
     const job = newJob(await fundedAccount(stores, 1), { callback });
     const { claim: ofJob } = await running(stores, job);
-    assert.ok(await stores.jobs.fail(ofJob, IMAGE_FAULT));
+    assert.ok(await stores.queue.fail(ofJob, IMAGE_FAULT));
     const claim = { id: job.id, holder: 'replica-1', fence: 1 };
     assert.equal(await stores.outbox.claim(claim, leaseMs), true);
     return claim;
@@ -356,7 +356,7 @@ onStores(test, 'the webhook outbox', (test, { database, stores, replica }) => {
 
   async function ended(): Promise<string> {
     const { job, claim } = await runningOf(stores, 1, { callback: CALLBACK });
-    assert.ok(await stores.jobs.fail(claim, IMAGE_FAULT));
+    assert.ok(await stores.queue.fail(claim, IMAGE_FAULT));
     return job.id;
   }
 
@@ -377,7 +377,7 @@ onStores(test, 'the webhook outbox', (test, { database, stores, replica }) => {
     const text = `whsec_${randomBytes(64).toString('base64')}`;
     const callback = { url: `https://a.example/${'ü'.repeat(2030)}`, ...secrets.seal(id, text) };
     const { claim } = await running(stores, newJob(account, { id, callback }));
-    t.truthy(await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}));
+    t.truthy(await stores.queue.succeed(claim, resultOf(claim), HOUR_MS, {}));
     const row = await messageOf(id);
     const stored = { secret: row.secret, secretKeyId: row.secret_key_id };
     t.deepEqual(secrets.open(id, stored), signingKeyOf(text));
@@ -434,7 +434,7 @@ onStores(test, 'the webhook outbox', (test, { database, stores, replica }) => {
     const job = newJob(await fundedAccount(stores, 1), { callback: CALLBACK });
     const { claim } = await running(stores, job);
     const result = resultOf(claim);
-    t.truthy(await stores.jobs.succeed(claim, result, HOUR_MS, {}));
+    t.truthy(await stores.queue.succeed(claim, result, HOUR_MS, {}));
     await change(job.id, {
       status: 'delivered',
       attempts: 3,

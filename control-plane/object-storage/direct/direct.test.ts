@@ -306,7 +306,7 @@ test('a holder that is late › has a key of its own, and replaces nothing', asy
   await joined(
     inTurn(
       direct(async (place, exchange) => {
-        await harness.stores.jobs.endLease(exchange.header.jobId);
+        await harness.stores.queue.endLease(exchange.header.jobId);
         await done.promise;
         late.resolve(await put(place));
       }),
@@ -350,9 +350,9 @@ test('a holder that is late › finds its place over with the attempt', async t 
 
 test('the sweeper removes a result whose control plane died before it wrote the row', async t => {
   await joined(wellDone);
-  const { jobs, sweeps, outbox } = harness.stores;
+  const { jobs, queue, sweeps, outbox } = harness.stores;
   let died = false;
-  const dying = new Proxy(jobs, {
+  const dying = new Proxy(queue, {
     get(target, name) {
       const method = Reflect.get(target, name);
       if (name !== 'succeed' || died) return method.bind(target);
@@ -362,10 +362,10 @@ test('the sweeper removes a result whose control plane died before it wrote the 
       };
     },
   });
-  await harness.startReplica({ jobs: dying });
+  await harness.startReplica({ queue: dying });
   const jobId = await harness.submit();
   await until(() => died, 'the end of the first attempt');
-  await jobs.endLease(jobId);
+  await queue.endLease(jobId);
   const job = await harness.untilFinal(jobId);
   const both = [`results/${jobId}-1`, `results/${jobId}-2`];
   await until(async () => isDeepStrictEqual(await harness.blobNames(), both), 'two results');

@@ -125,7 +125,7 @@ async function contentFindings(
         return await nodeFindings({
           nodes: viewNodes(members, sightings),
           replicas: sightings.replicas,
-          queued: await stores.jobs.queued(),
+          queued: await stores.queue.queued(),
           onDemand: env.MATTING_NODES_ON_DEMAND?.toLowerCase() === 'true',
           offered: config?.modelsOffered,
         });

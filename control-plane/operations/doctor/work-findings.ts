@@ -16,7 +16,7 @@ export async function queueFindings(
   stores: StoresWithoutEnds,
   megapixelsMax = Number.POSITIVE_INFINITY,
 ): Promise<readonly Finding[]> {
-  const { jobs, megapixels, oldestAgeMs } = await stores.jobs.queued();
+  const { jobs, megapixels, oldestAgeMs } = await stores.queue.queued();
   if (megapixels >= megapixelsMax) {
     const full = `the queue is full: ${jobs} jobs of ${Math.round(megapixels)} megapixels wait`;
     const advice = 'add nodes; callers with more than their share of the queue get 503 meanwhile';

@@ -106,7 +106,7 @@ onStoresInCi(test, 'low balances under two replicas', (test, { databases, databa
   async function failOne(accountId: string): Promise<void> {
     const { claim } = await running(stores, newJob(accountId));
     await look();
-    assert.ok(await stores.jobs.fail(claim, IMAGE_FAULT));
+    assert.ok(await stores.queue.fail(claim, IMAGE_FAULT));
   }
 
   test('tells each threshold once, whoever looks and however often', async t => {

@@ -310,7 +310,7 @@ test('jobs › show no thumbnail of a result that is over, though its file is th
   const claim = await app.startJob(id);
   const result = { ...resultOf(claim), thumbnailBytes: 4 };
   await writeBlob(app.blobs, thumbnailBlob(result.blob), Buffer.from('RIFF'));
-  await app.stores.jobs.succeed(claim, result, 0, {});
+  await app.stores.queue.succeed(claim, result, 0, {});
   const small = `${PAGE}/${id}/thumbnail`;
   t.is((await owner.get(small)).statusCode, 404);
   const known = { headers: { 'if-none-match': `"${result.sha256}-thumbnail"` } };

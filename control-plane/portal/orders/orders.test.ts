@@ -211,12 +211,12 @@ onStores(test, 'orders', (test, { database, stores, replica }) => {
     const later = await running(stores, newJob(account));
     // Two replicas do this at once, and each call comes twice.
     const ends = await Promise.all([
-      stores.jobs.fail(failing, IMAGE_FAULT),
-      others.jobs.fail(failing, IMAGE_FAULT),
-      others.jobs.fail(doomed, SERVICE_FAULT),
-      stores.jobs.fail(doomed, SERVICE_FAULT),
-      stores.jobs.succeed(charged, resultOf(charged), HOUR_MS, {}),
-      others.jobs.fail(later.claim, IMAGE_FAULT),
+      stores.queue.fail(failing, IMAGE_FAULT),
+      others.queue.fail(failing, IMAGE_FAULT),
+      others.queue.fail(doomed, SERVICE_FAULT),
+      stores.queue.fail(doomed, SERVICE_FAULT),
+      stores.queue.succeed(charged, resultOf(charged), HOUR_MS, {}),
+      others.queue.fail(later.claim, IMAGE_FAULT),
     ]);
     t.deepEqual(new Set(ends), new Set([true]));
     // If others overtook a job's end twice, the sweep settles it.
@@ -238,7 +238,7 @@ onStores(test, 'orders', (test, { database, stores, replica }) => {
         .sort(),
     );
     await assertBalanced(stores, account);
-    t.truthy(await stores.jobs.fail(last, IMAGE_FAULT));
+    t.truthy(await stores.queue.fail(last, IMAGE_FAULT));
     t.deepEqual(await stores.ledger.balances(account), { available: 2, reserved: 0 });
     await assertBalanced(stores, account);
   });
@@ -255,14 +255,14 @@ onStores(test, 'orders', (test, { database, stores, replica }) => {
       await passedRefund(database, order.id);
     }
     await stores.ledger.grant(account, 1, 'a gift');
-    for (const { claim } of [one, two]) t.truthy(await stores.jobs.fail(claim, IMAGE_FAULT));
+    for (const { claim } of [one, two]) t.truthy(await stores.queue.fail(claim, IMAGE_FAULT));
     t.deepEqual(await stores.ledger.balances(account), { available: 1, reserved: 0 });
     for (const order of [first, second]) {
       const found = await stores.orders.find(order.id);
       t.deepEqual([found?.revoked, found?.unrevoked], [1, 0]);
     }
     const next = await running(stores, newJob(account));
-    t.truthy(await stores.jobs.fail(next.claim, IMAGE_FAULT));
+    t.truthy(await stores.queue.fail(next.claim, IMAGE_FAULT));
     t.deepEqual(await stores.ledger.balances(account), { available: 1, reserved: 0 });
     await assertBalanced(stores, account);
   });

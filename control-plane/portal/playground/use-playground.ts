@@ -42,7 +42,8 @@ type SentForm = Omit<
 
 interface PlaygroundDependencies {
   readonly playground: PlaygroundStore;
-  readonly jobs: Pick<CoreStores['jobs'], 'findForKey' | 'openUnpaid'>;
+  readonly jobs: Pick<CoreStores['jobs'], 'findForKey'>;
+  readonly queue: CoreStores['queue'];
   readonly uploads: CoreServices['uploads'];
   readonly submitMatting: Pick<
     CoreServices['submitMatting'],
@@ -183,7 +184,7 @@ export class UsePlayground {
   }
 
   async #requireRoom(): Promise<void> {
-    const open = await this.#dependencies.jobs.openUnpaid(PLAYGROUND_OPEN_MAX);
+    const open = await this.#dependencies.queue.openUnpaid(PLAYGROUND_OPEN_MAX);
     if (open >= PLAYGROUND_OPEN_MAX) throw busy(BUSY_RETRY_AFTER_S);
   }
 }

@@ -26,8 +26,8 @@ async function ended(stores: Stores, job: NewJob, how: 'succeeded' | 'failed'): 
   const { claim } = await running(stores, job);
   const done =
     how === 'succeeded'
-      ? await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {})
-      : await stores.jobs.fail(claim, IMAGE_FAULT);
+      ? await stores.queue.succeed(claim, resultOf(claim), HOUR_MS, {})
+      : await stores.queue.fail(claim, IMAGE_FAULT);
   assert.ok(done);
   return claim.jobId;
 }
@@ -46,7 +46,7 @@ onStoresInCi(test, 'usage', (test, { database, stores }) => {
     const first = await firstOf(stores, accountId);
     await succeedCorrection(stores, await submitted(stores, correctionOf(first)));
     const failed = await submitted(stores, correctionOf(first));
-    t.true(await stores.jobs.fail(await claimed(stores, failed), IMAGE_FAULT));
+    t.true(await stores.queue.fail(await claimed(stores, failed), IMAGE_FAULT));
     const total = await stores.usage.total(accountId, last30('day'));
     t.deepEqual(total, { images: 1, failed: 0, corrected: 1, credits: 1 });
     t.deepEqual(await stores.usage.read(accountId, last30('outcome')), [

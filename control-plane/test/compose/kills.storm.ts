@@ -217,7 +217,7 @@ onDatabases(test, 'a cap and replicas that are killed', (test, dialect) => {
     const second = Array.from({ length: REQUESTS / 2 }, (_, turn) => submit(turn));
     const failing = back.map(async job => {
       const claim = await claimed(stores, job, { holder: 'test' });
-      t.truthy(await stores.jobs.fail(claim, IMAGE_FAULT));
+      t.truthy(await stores.queue.fail(claim, IMAGE_FAULT));
     });
     await Promise.race(second);
     await kill(0);

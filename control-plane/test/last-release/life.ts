@@ -100,21 +100,21 @@ class Work {
   }
 
   async leaveJobs(): Promise<Legacy['jobs']> {
-    const { jobs } = this.#stores;
+    const { queue } = this.#stores;
     const { id: accepted } = await this.#submit('url');
     const fetching = (await this.#claim('url')).jobId;
     const ready = await this.#claim('url');
-    await jobs.inputStored(ready, storedInput(`${ready.jobId}-1`));
+    await queue.inputStored(ready, storedInput(`${ready.jobId}-1`));
     const given = await this.#claim('bytes');
-    await jobs.renew(given, HOUR_MS);
-    await jobs.release(given);
+    await queue.renew(given, HOUR_MS);
+    await queue.release(given);
     const running = await this.#claim('bytes');
-    await jobs.admitted(running);
+    await queue.admitted(running);
     const lost = await this.#claim('bytes');
-    await jobs.admitted(lost);
-    await jobs.attemptLost(lost, true);
+    await queue.admitted(lost);
+    await queue.attemptLost(lost, true);
     const freed = await this.#claim('bytes');
-    await jobs.endLease(freed.jobId);
+    await queue.endLease(freed.jobId);
     return {
       accepted,
       fetching,
@@ -128,19 +128,19 @@ class Work {
   }
 
   async #leaveFinalJobs(): Promise<Record<FinalJob, string>> {
-    const { jobs, outbox } = this.#stores;
+    const { queue, outbox } = this.#stores;
     const told = await this.#succeeded(HOUR_MS);
     await outbox.claim(told, HOUR_MS);
     await outbox.delivered(told, END);
     const untold = await this.#succeeded(HOUR_MS);
     const expired = await this.#succeeded(OVER_MS);
     const retried = await this.#claim('bytes');
-    await jobs.fail(retried, SERVICE_FAULT);
+    await queue.fail(retried, SERVICE_FAULT);
     const sending: MessageClaim = { id: retried.jobId, holder: HOLDER, fence: 1 };
     await outbox.claim(sending, HOUR_MS);
     await outbox.retryLater(sending, END, OVER_MS);
     const refused = await this.#claim('bytes');
-    await jobs.fail(refused, IMAGE_FAULT);
+    await queue.fail(refused, IMAGE_FAULT);
     const gone: MessageClaim = { id: refused.jobId, holder: HOLDER, fence: 1 };
     await outbox.claim(gone, HOUR_MS);
     await outbox.failed(gone, END, { eraseSecret: false });
@@ -154,16 +154,16 @@ class Work {
   }
 
   async lookAround(ids: Legacy['jobs']): Promise<void> {
-    const { jobs, ledger, outbox } = this.#stores;
+    const { jobs, queue, ledger, outbox } = this.#stores;
     await jobs.find(ids.running);
     await jobs.findForKey(ids.told, this.#apiKeyId);
     await jobs.findByIdempotencyKey(this.#apiKeyId, this.idempotencyKeyHash);
     await jobs.findByResultToken(this.resultToken);
     await jobs.findFinal([ids.told, ids.running]);
-    await jobs.listClaimable(100, await jobs.listLanes());
+    await queue.listClaimable(100, await queue.listLanes());
     await jobs.list({ states: ['running', 'failed'], endedWithinMs: HOUR_MS, limit: 50 });
-    await jobs.queued();
-    await jobs.doneWithin(HOUR_MS);
+    await queue.queued();
+    await queue.doneWithin(HOUR_MS);
     await outbox.due();
     await outbox.list({ jobId: ids.untold, limit: 5 });
     await outbox.countSealedWithOthers([SECRET_KEY_ID]);
@@ -206,16 +206,16 @@ class Work {
   async #claim(source: 'url' | 'bytes'): Promise<Claim> {
     const job = await this.#submit(source);
     const claim = await claimed(this.#stores, job, { holder: HOLDER, leaseMs: HOUR_MS });
-    await this.#stores.jobs.renew(claim, OVER_MS);
+    await this.#stores.queue.renew(claim, OVER_MS);
     return claim;
   }
 
   async #succeeded(resultTtlMs: number): Promise<MessageClaim> {
     const claim = await this.#claim('bytes');
-    await this.#stores.jobs.admitted(claim);
+    await this.#stores.queue.admitted(claim);
     const result = resultOf(claim);
     if (resultTtlMs > 0) this.resultToken = result.sealedToken;
-    await this.#stores.jobs.succeed(claim, result, resultTtlMs, { infer: 3 });
+    await this.#stores.queue.succeed(claim, result, resultTtlMs, { infer: 3 });
     return { id: claim.jobId, holder: HOLDER, fence: 1 };
   }
 }

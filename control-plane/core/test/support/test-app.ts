@@ -28,12 +28,12 @@ import { buildApp } from '../../http/public-app.ts';
 import type { Readiness } from '../../http/readiness.ts';
 import { matteBlob, thumbnailBlob } from '../../jobs/blob-names.ts';
 import type { JobFailure, JobResult, StageTimings } from '../../jobs/job-outcome.ts';
-import type { Claim } from '../../jobs/lease-rules.ts';
 import type { KeyPolicy } from '../../keys/key-policy.ts';
 import { OfferedModels } from '../../models/offered-models.ts';
 import { interfacesOf, openPackages } from '../../open-core.ts';
 import { openResources } from '../../open-resources.ts';
 import type { Package, PackageParts } from '../../package.ts';
+import type { Claim } from '../../queue/lease-rules.ts';
 import { JobEvents } from '../../results/job-events.ts';
 import type { LossObserver } from '../../results/lost-results.ts';
 import type { ResultReaderBounds } from '../../results/result-download.ts';
@@ -41,6 +41,7 @@ import type { ErasureObserver } from '../../retention/delete-job.ts';
 import type { Stores } from '../../stores.ts';
 import { AcceptanceGate } from '../../submission/acceptance-gate.ts';
 import type { UploadBounds } from '../../submission/image-uploads.ts';
+import { claimed } from '../fixtures.ts';
 
 type AppOptions = Parameters<typeof buildApp>[1];
 
@@ -253,22 +254,17 @@ export class TestApp<S extends Stores = Stores> {
     return this.app.inject({ method: 'GET', url, headers });
   }
 
-  async claim(jobId: string): Promise<Claim> {
-    const open = await this.stores.jobs.listClaimable(1000);
-    const job = open.find(candidate => candidate.id === jobId);
-    assert.ok(job, `job ${jobId} is not open`);
-    const claimed = await this.stores.jobs.claim(job, HOLDER, LEASE_MS);
-    assert.ok(claimed);
-    return claimed.claim;
+  claim(jobId: string): Promise<Claim> {
+    return claimed(this.stores, { id: jobId }, { holder: HOLDER, leaseMs: LEASE_MS });
   }
 
   async startJob(jobId: string): Promise<Claim> {
     const claim = await this.claim(jobId);
     if ((await this.stores.jobs.find(jobId))?.state === 'fetching') {
       const input = { blob: `inputs/${jobId}`, bytes: 3, width: 1, height: 1 };
-      assert.ok(await this.stores.jobs.inputStored(claim, { ...input, format: 'png' }));
+      assert.ok(await this.stores.queue.inputStored(claim, { ...input, format: 'png' }));
     }
-    assert.ok(await this.stores.jobs.admitted(claim));
+    assert.ok(await this.stores.queue.admitted(claim));
     return claim;
   }
 
@@ -301,13 +297,13 @@ export class TestApp<S extends Stores = Stores> {
     const matte = { blob: matteBlob(blob), bytes: 2 };
     if (job!.correctable !== null) await writeBlob(this.blobs, matte.blob, Buffer.from('me'));
     const kept = job!.correctable === null ? {} : { matte };
-    assert.ok(await this.stores.jobs.succeed(held, result, this.#resultTtlMs, timings, kept));
+    assert.ok(await this.stores.queue.succeed(held, result, this.#resultTtlMs, timings, kept));
     this.events.jobFinal(jobId);
     return { ...result, token: resultTokens.open(jobId, stored) };
   }
 
   async failJob(jobId: string, failure: JobFailure): Promise<void> {
-    assert.ok(await this.stores.jobs.fail(await this.startJob(jobId), failure));
+    assert.ok(await this.stores.queue.fail(await this.startJob(jobId), failure));
     this.events.jobFinal(jobId);
   }
 
@@ -317,7 +313,7 @@ export class TestApp<S extends Stores = Stores> {
     const running: Promise<unknown>[] = [];
     const unsubscribe = this.events.onSubmitted(() => {
       running.push(
-        this.stores.jobs.listClaimable(1000).then(jobs => {
+        this.stores.queue.listClaimable(1000).then(jobs => {
           const fresh = jobs.filter(({ id }) => !seen.has(id));
           for (const { id } of fresh) seen.add(id);
           return Promise.all(fresh.map(({ id }) => act(id)));
@@ -350,7 +346,7 @@ export class TestApp<S extends Stores = Stores> {
   }
 
   async countJobs(): Promise<number> {
-    return (await this.stores.jobs.listClaimable(1000)).length;
+    return (await this.stores.queue.listClaimable(1000)).length;
   }
 
   async close(): Promise<void> {
@@ -367,9 +363,9 @@ interface Switches {
   readiness: Readiness;
 }
 
-function acceptanceBy(switches: Switches, { jobs }: Stores) {
+function acceptanceBy(switches: Switches, { queue }: Stores) {
   const gate = new AcceptanceGate({
-    jobs,
+    queue,
     noNodeGraceMs: 0,
     advertised: () => switches.advertised,
     queueMegapixelsMax: 0,

@@ -76,7 +76,7 @@ export const CHANGING_USAGE: readonly ChangingMethod<Stores>[] = [
   },
   /** The failure is not the picture's fault, so it gives the picture back. */
   {
-    name: 'jobs.fail',
+    name: 'queue.fail',
     which: 'of the playground',
     arrange: async fixture => {
       const { stores } = fixture;
@@ -84,9 +84,9 @@ export const CHANGING_USAGE: readonly ChangingMethod<Stores>[] = [
       const other = pictureOf(job.accountId, job.apiKeyId);
       await stores.jobs.submit(other, PLAYGROUND_LIMITS);
       await stores.jobs.submit(job, PLAYGROUND_LIMITS);
-      const claim = await claimed(stores, { id: job.id, fence: 0 });
+      const claim = await claimed(stores, { id: job.id });
       return {
-        act: faulty => faulty.jobs.fail(claim, SERVICE_FAULT),
+        act: faulty => faulty.queue.fail(claim, SERVICE_FAULT),
         check: async outcome => {
           assert.equal(outcome, true);
           assert.equal((await reread(stores, job.id)).state, 'failed');

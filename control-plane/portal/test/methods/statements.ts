@@ -81,7 +81,7 @@ const BESIDE: Readonly<Record<string, Exercise<Stores>>> = {
     const outcome = await stores.orders.refund(order.id, refundOf(undefined), PROVIDER);
     assert.equal(outcome.kind, 'refunded');
     // The credit that the job held then goes to the refund.
-    assert.ok(await stores.jobs.fail(claim, IMAGE_FAULT));
+    assert.ok(await stores.queue.fail(claim, IMAGE_FAULT));
     assert.equal((await stores.orders.find(order.id))?.unrevoked, 0);
   },
   'links.use': async ({ links, sessions }, { kysely }) => {

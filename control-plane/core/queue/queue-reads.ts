@@ -1,4 +1,4 @@
-/** The queue in the table, as the dispatcher reads it and the bound of the queue counts it. */
+/** The queue in the table as the dispatcher reads it, and as its bound counts it. */
 import { type Database, query } from '@matting/database/database.ts';
 import { isFree } from '@matting/database/leases.ts';
 import {
@@ -9,18 +9,18 @@ import {
   throughIndex,
 } from '@matting/database/statements.ts';
 import { OUTPUT_FORMATS } from '@matting/proto/contract/formats.ts';
-import type { Hints } from '@matting/proto/contract/hints.ts';
 import { type InferResult, type NotNull, type RawBuilder, sql } from 'kysely';
-import { isUnpaid, type JobClass, type JobState, needsDownload, UNPAID } from './job.ts';
-import type { JobBackground, JobInput } from './job-request.ts';
+import { isUnpaid, type JobClass, type JobState, needsDownload, UNPAID } from '../jobs/job.ts';
+import type { JobInput } from '../jobs/job-request.ts';
 import {
   batchFromRow,
   finishingFromRow,
   inputFromRow,
   jsonFrom,
   requireOneOf,
-} from './job-rows.ts';
+} from '../jobs/job-rows.ts';
 import { type JobLane, type LaneRead, laneKey, laneOf } from './lanes.ts';
+import type { ClaimableJob, Queue, QueuedWork } from './queue.ts';
 import {
   type AccountQueue,
   MEGAPIXELS_MIN,
@@ -29,26 +29,14 @@ import {
   UNKNOWN_MEGAPIXELS,
 } from './queue-bound.ts';
 
-export type ClaimableJob = ReturnType<typeof claimableFromRow>;
-export interface QueuedWork {
-  readonly jobs: number;
-  readonly megapixels: number;
-  readonly oldestAgeMs: number;
-  /** The key is the account id; accounts that have nothing queued are left out. */
-  readonly byAccount: ReadonlyMap<string, AccountQueue>;
-  /** Megapixels by the model that jobs name; null: they name none. */
-  readonly byModel: ReadonlyMap<string | null, number>;
-}
-
 /**
  * The reads of lanes (lanes.ts) walk jobs_lane_state and touch no final row:
  * which lanes exist is read from the index alone; a lane's head is a seek for each of two states.
  */
-export function jobQueue(database: Database) {
+export function queueReads(database: Database) {
   return {
     listLanes: () => readLanes(database),
-    /** Without a live lease: the first of each lane, in the queue's order, unpaid ones last. */
-    async listClaimable(limit: number, among?: readonly LaneRead[]): Promise<ClaimableJob[]> {
+    async listClaimable(limit, among) {
       const lanes = among ?? (await readLanes(database));
       if (lanes.length === 0) return [];
       const eachMax = Math.max(1, Math.floor(limit / lanes.length));
@@ -61,28 +49,20 @@ export function jobQueue(database: Database) {
       rows.sort((a, b) => group(a) - group(b) || a.queue_at - b.queue_at || (a.id < b.id ? -1 : 1));
       return firstOfEach(rows, eachMax).slice(0, limit);
     },
-    /** Counts the open unpaid jobs up to `max`. */
-    async openUnpaid(max: number): Promise<number> {
-      const row = await query(database, db =>
+    async openUnpaid(max) {
+      const open = await query(database, db =>
         db
-          .selectFrom(eb =>
-            eb
-              .selectFrom('jobs')
-              .select('id')
-              .where('class', '=', UNPAID)
-              .where('queue_at', '>', 0)
-              .limit(sql.lit(max))
-              .as('open'),
-          )
-          .select(eb => eb.fn.countAll<number>().as('jobs'))
-          .executeTakeFirstOrThrow(),
+          .selectFrom('jobs')
+          .select('id')
+          .where('class', '=', UNPAID)
+          .where('queue_at', '>', 0)
+          .limit(sql.lit(max))
+          .execute(),
       );
-      return requireInteger(row.jobs);
+      return open.length;
     },
-    /** The jobs that wait for a node, or for their download; no unpaid ones. */
     queued: () => readQueued(database),
-    /** Succeeded within the last `windowMs`, by the results' megapixels. */
-    async doneWithin(windowMs: number) {
+    async doneWithin(windowMs) {
       const row = await query(database, db =>
         db
           .selectFrom('jobs')
@@ -97,7 +77,7 @@ export function jobQueue(database: Database) {
       const megapixels = requireInteger(row.pixels) / PIXELS_PER_MEGAPIXEL;
       return { jobs: requireInteger(row.jobs), megapixels };
     },
-  };
+  } satisfies Partial<Queue>;
 }
 
 /** SQLite takes 500 parts of a union, and a lane has two. */
@@ -206,7 +186,7 @@ function selectFirst(
     .select(['started_at', 'source_host', 'input_blob', 'input_bytes', 'input_format'])
     .select(['input_width', 'input_height', 'output_format', 'finishing', 'background', 'model'])
     .select(eb => ['hints_file', eb('hints', 'is not', null).as('is_hinted')])
-    .select(['batch_id', 'batch_item', 'lease_holder', 'takeovers', nowMs.as('read_at')])
+    .select(['batch_id', 'batch_item', 'takeovers', nowMs.as('read_at')])
     .where('state', '=', state)
     .where('account_id', '=', lane.accountId)
     .where('api_key_id', '=', lane.apiKeyId)
@@ -230,11 +210,11 @@ function firstOfEach(rows: readonly LaneRow[], eachMax: number): ClaimableJob[] 
   });
 }
 
-function claimableFromRow(row: LaneRow) {
+function claimableFromRow(row: LaneRow): ClaimableJob {
   return {
     id: row.id,
     fence: row.fence,
-    state: row.state as 'accepted' | 'fetching' | 'ready' | 'running',
+    state: row.state as ClaimableJob['state'],
     class: row.class,
     accountId: row.account_id,
     apiKeyId: row.api_key_id,
@@ -245,12 +225,9 @@ function claimableFromRow(row: LaneRow) {
     outputFormat: requireOneOf(OUTPUT_FORMATS, row.output_format),
     model: row.model,
     ...finishingFromRow(row),
-    background: { input: jsonFrom(row.background) } as Pick<JobBackground, 'input'> | null,
-    // Not the shapes themselves: many jobs are read in each round.
-    hints: (row.is_hinted ? true : null) as Hints | true | null,
+    background: { input: jsonFrom(row.background) },
+    hints: row.is_hinted ? true : null,
     hintsFile: jsonFrom<JobInput>(row.hints_file),
-    /** The lease ran out rather than being free: claiming the job is a take-over. */
-    leaseExpired: row.lease_holder !== null,
     batch: batchFromRow(row),
     takeovers: row.takeovers,
     readAtMs: row.read_at,

@@ -1,9 +1,6 @@
 /**
- * The statements of a job's lease. Each is a compare-and-set on the fence (the table of lease-rules.ts) that
- * commits by itself, so nothing is held while a node works.
- *
- * `giveUp`: while the database is away the write is repeated until this signal aborts, two minutes
- * at most; absent: a second or two, as with every other method of the stores.
+ * The statements of a job's lease. Each is a compare-and-set on the fence (the table of
+ * lease-rules.ts) that commits by itself, so nothing is held while a node works.
  */
 
 import {
@@ -20,25 +17,14 @@ import {
   matchesOne,
   nowPlusMs,
 } from '@matting/database/statements.ts';
-import type { Finishing } from '@matting/proto/contract/finishing.ts';
-import { sql, type Updateable, type UpdateQueryBuilder, type UpdateResult } from 'kysely';
-import { isFinal, type JobState, type QueueJob } from './job.ts';
-import type { ClaimableJob } from './job-queue.ts';
-import { readJob } from './job-reading.ts';
-import type { JobInput, JobRequest } from './job-request.ts';
-import { inputColumn, inputColumns, sourceHostOf } from './job-rows.ts';
+import { sql, type Updateable } from 'kysely';
+import { isFinal, type JobState, type QueueJob } from '../jobs/job.ts';
+import { readJob } from '../jobs/job-reading.ts';
+import type { JobRequest } from '../jobs/job-request.ts';
+import { inputColumn, inputColumns, sourceHostOf } from '../jobs/job-rows.ts';
 import type { Claim } from './lease-rules.ts';
+import type { Queue } from './queue.ts';
 import { queuedFramePixels } from './queue-bound.ts';
-
-interface InputStoredOptions {
-  readonly giveUp?: AbortSignal | undefined;
-  /** The job's: it counts in the queue by what that makes of this input. */
-  readonly finishing?: Finishing | null;
-  /** The job downloads this next, and stays fetching. */
-  readonly backgroundUrl?: string | undefined;
-}
-
-type JobUpdate = UpdateQueryBuilder<Schema, 'jobs', 'jobs', UpdateResult>;
 
 const CLAIM = keepStatement<Claim & { fenceBefore: number; leaseMs: number }>(
   (database, { fenceBefore, leaseMs, ...claim }) =>
@@ -67,12 +53,9 @@ const ADMITTED = keepStatement<Claim>(({ kysely, nowMs }, claim) =>
     .where('state', 'in', ['ready', 'running']),
 );
 
-export type JobLeases = ReturnType<typeof jobLeases>;
-
 export function jobLeases(database: Database) {
   return {
-    /** Undefined: somebody else was faster. */
-    async claim(job: ClaimableJob, holder: string, leaseMs: number) {
+    async claim(job, holder, leaseMs) {
       const claim: Claim = { jobId: job.id, holder, fence: job.fence + 1 };
       const values = { ...claim, fenceBefore: job.fence, leaseMs };
       const won = await query(database, db => keptMatchesOne(db, CLAIM(database, values)));
@@ -82,15 +65,12 @@ export function jobLeases(database: Database) {
       if (claimed === undefined || !holds(claimed, claim)) return undefined;
       return { claim, job: claimed };
     },
-    renew: (claim: Claim, leaseMs: number) =>
+    renew: (claim, leaseMs) =>
       query(database, db => keptMatchesOne(db, RENEW(database, { ...claim, leaseMs }))),
-    /** Gives the job back as it is, for anyone to claim. False: lost. */
-    release: (claim: Claim, giveUp?: AbortSignal) =>
+    release: (claim, giveUp) =>
       query(database, db => matchesOne(heldBy(db, claim).set(FREE)), giveUp),
-    /** The holder finds out with its next write or renewal. */
-    endLease: (jobId: string) => query(database, db => endLease(database, db, jobId)),
-    /** Moves the job from fetching to ready. False: lost; the row may still name the blob. */
-    inputStored(claim: Claim, input: JobInput, options: InputStoredOptions = {}) {
+    endLease: jobId => query(database, db => endLease(database, db, jobId)),
+    inputStored(claim, input, options = {}) {
       const { giveUp, backgroundUrl, finishing = null } = options;
       const next =
         backgroundUrl === undefined
@@ -99,19 +79,16 @@ export function jobLeases(database: Database) {
       const frame = { frame_pixels: queuedFramePixels(finishing, input) };
       const columns = { ...next, ...inputColumns(input), ...frame };
       const happened = (job: JobRequest) => job.input?.blob === input.blob;
-      return query(database, db => store(database, db, { claim, columns, happened }), giveUp);
+      return query(database, db => store({ database, db, claim }, columns, happened), giveUp);
     },
-    /** Follows the input: fetching -> ready. It works as inputStored. */
-    backgroundStored(claim: Claim, background: JobInput, giveUp?: AbortSignal) {
+    backgroundStored(claim, background, giveUp) {
       const columns = { state: 'ready' as const, background: inputColumn(background) };
       const happened = (job: JobRequest) => job.background?.input?.blob === background.blob;
-      return query(database, db => store(database, db, { claim, columns, happened }), giveUp);
+      return query(database, db => store({ database, db, claim }, columns, happened), giveUp);
     },
-    /** ready or running -> running; sets started_at once. False: lost. */
-    admitted: (claim: Claim, giveUp?: AbortSignal) =>
+    admitted: (claim, giveUp) =>
       query(database, db => keptMatchesOne(db, ADMITTED(database, claim)), giveUp),
-    /** Gives the lease back. The job as it is then; undefined: lost. */
-    attemptLost(claim: Claim, withProcess: boolean, giveUp?: AbortSignal) {
+    attemptLost(claim, withProcess, giveUp) {
       let counted = false;
       const round = async (db: Db) => {
         counted ||= await matchesOne(
@@ -125,7 +102,7 @@ export function jobLeases(database: Database) {
       };
       return query(database, round, giveUp);
     },
-  };
+  } satisfies Partial<Queue>;
 }
 
 async function endLease(database: Database, db: Db, jobId: string) {
@@ -140,16 +117,13 @@ async function endLease(database: Database, db: Db, jobId: string) {
   return { kind: 'ended', holder } as const;
 }
 
-interface Storing {
-  readonly claim: Claim;
-  readonly columns: Updateable<Schema['jobs']>;
+/** Writes what a download brought, while the job is fetching. */
+async function store(
+  { database, db, claim }: { database: Database; db: Db; claim: Claim },
+  columns: Updateable<Schema['jobs']>,
   /** Finds whether this very call wrote a row that this holder has. */
-  readonly happened: (job: JobRequest) => boolean;
-}
-
-/** Writes what a download brought, while the job is fetching. False: the lease is lost. */
-async function store(database: Database, db: Db, storing: Storing): Promise<boolean> {
-  const { claim, columns, happened } = storing;
+  happened: (job: JobRequest) => boolean,
+): Promise<boolean> {
   const stored = await matchesOne(heldBy(db, claim).set(columns).where('state', '=', 'fetching'));
   if (stored) return true;
   // Perhaps it was, and only the answer was lost.
@@ -157,7 +131,7 @@ async function store(database: Database, db: Db, storing: Storing): Promise<bool
   return job !== undefined && !isFinal(job) && holds(job, claim) && happened(job);
 }
 
-function heldBy(db: Db, claim: Claim): JobUpdate {
+function heldBy(db: Db, claim: Claim) {
   return db.updateTable('jobs').where('id', '=', claim.jobId).where(isHeldBy(claim));
 }
 

@@ -7,8 +7,8 @@
 
 import { framePixelsUnseen, frameRange } from '@matting/proto/contract/finishing/frame.ts';
 import type { Finishing } from '@matting/proto/contract/finishing.ts';
-import type { Job } from './job.ts';
-import { type JobInput, sizeOf } from './job-request.ts';
+import type { Job } from '../jobs/job.ts';
+import { type JobInput, sizeOf } from '../jobs/job-request.ts';
 
 export interface AccountQueue {
   readonly jobs: number;
@@ -36,7 +36,7 @@ export function queuedFramePixels(
   return frameRange(finishing, sizeOf(input), { turned: true }).most;
 }
 
-/** Counts one job as job-queue.ts sums them in the table. */
+/** Counts one job as queue-reads.ts sums them in the table. */
 export function queuedMegapixels({ finishing, input }: Pick<Job, 'finishing' | 'input'>): number {
   const frame = (queuedFramePixels(finishing, input) ?? 0) / 1e6;
   if (input === null) return Math.max(UNFETCHED_MEGAPIXELS, frame);
