@@ -85,6 +85,9 @@ export function rangesFileName(side: number): string {
   return `ranges-${side}.json`;
 }
 
+/** The files that were read last, by path: their text is parsed again only if it has changed. */
+const parsed = new Map<string, RangesFile & { readonly json: string }>();
+
 /** Throws ModelError `manifest`: missing, malformed, or of another model, version or size. */
 export async function loadRanges(
   manifest: ModelManifest,
@@ -100,9 +103,16 @@ export async function loadRanges(
     if (!isMissing(error)) throw diskError(error, 'read', path);
     throw new ModelError('manifest', `${path} is missing, the manifest lists int8 at ${side}`);
   }
+  const before = parsed.get(path);
+  if (before?.json === json) {
+    requireFitting(before.ranges, manifest, side, path);
+    return before;
+  }
   const ranges = parseRanges(json, path);
   requireFitting(ranges, manifest, side, path);
-  return { name, sha256: createHash('sha256').update(json).digest('hex'), ranges };
+  const file = { name, json, sha256: createHash('sha256').update(json).digest('hex'), ranges };
+  parsed.set(path, file);
+  return file;
 }
 
 export function parseRanges(json: string, file: string): Ranges {
