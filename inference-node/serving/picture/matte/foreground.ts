@@ -162,7 +162,7 @@ function solveGrid(borrow: Borrow, source: Source): GridColours {
       else enlarge(coarser, level);
       coarser = level;
       const small = Math.max(level.width, level.height) <= SMALL_SIDE_PX;
-      relax(level, small ? ROUNDS_SMALL : ROUNDS, false);
+      relax(level, small ? ROUNDS_SMALL : ROUNDS, level === finest);
     }
   });
   return { estimated: finest, ...certain };

@@ -29,7 +29,7 @@ import {
 } from './guided-filter.ts';
 import { MERGE_RULES, mergeMattes, type RoleMatte } from './merge-mattes.ts';
 import { createGuide, createModelInput, overGrey } from './model-input.ts';
-import { resample } from './resample.ts';
+import { resample, resamplePlane } from './resample.ts';
 import { createTrimap } from './trimap.ts';
 
 /** Up to this size the working size is the picture's own: edges come out sharper. */
@@ -76,9 +76,10 @@ export function refineMerged(
       ...size,
     };
     applyColours(source);
-    const alpha = Uint8Array.from(bytesAt(source.alpha, merged.length));
-    const result = upsample(alpha, size, picture);
-    for (const tile of uncertainTiles(alpha, size)) {
+    const result = isSameSize(size, picture)
+      ? Buffer.from(bytesAt(source.alpha, merged.length))
+      : resamplePlane({ at: source.alpha, ...size }, picture);
+    for (const tile of uncertainTiles(source.alpha, size)) {
       // The filter fits one pixel more on each side: pixels between two tiles' functions need both.
       const models = filter.fit(source, expand(tile, 1, size));
       withMemory(borrow => applyAtFullSize(borrow, models, size, picture, tile, result));
@@ -88,7 +89,9 @@ export function refineMerged(
 }
 
 export function stretchMerged({ alpha, ...size }: MergedMatte, picture: Size): Buffer {
-  return upsample(alpha, size, picture);
+  return isSameSize(size, picture)
+    ? Buffer.from(alpha)
+    : resample({ data: alpha, ...size }, picture);
 }
 
 /**
@@ -127,12 +130,11 @@ function filterRadius({ width, height }: Size): number {
   return Math.min(RADIUS_MAX, Math.max(RADIUS_MIN, radius));
 }
 
-function upsample(alpha: Uint8Array, from: Size, { width, height }: Size): Buffer {
-  if (from.width === width && from.height === height) return Buffer.from(alpha);
-  return resample({ data: alpha, ...from }, { width, height });
+function isSameSize(one: Size, other: Size): boolean {
+  return one.width === other.width && one.height === other.height;
 }
 
-function* uncertainTiles(alpha: Uint8Array, { width, height }: Size): Generator<Region> {
+function* uncertainTiles(alpha: number, { width, height }: Size): Generator<Region> {
   for (let top = 0; top < height; top += TILE_PX) {
     for (let left = 0; left < width; left += TILE_PX) {
       const tile = {
@@ -141,20 +143,11 @@ function* uncertainTiles(alpha: Uint8Array, { width, height }: Size): Generator<
         width: Math.min(TILE_PX, width - left),
         height: Math.min(TILE_PX, height - top),
       };
-      if (isUncertain(alpha, width, tile)) yield tile;
+      const at = alpha + top * width + left;
+      const range = [CERTAIN + 1, 254 - CERTAIN] as const;
+      if (kernels.anyWithin(at, width, tile.width, tile.height, ...range) !== 0) yield tile;
     }
   }
-}
-
-function isUncertain(alpha: Uint8Array, stride: number, tile: Region): boolean {
-  for (let y = tile.top; y < tile.top + tile.height; y++) {
-    const row = y * stride;
-    for (let at = row + tile.left; at < row + tile.left + tile.width; at++) {
-      const value = alpha[at]!;
-      if (value > CERTAIN && value < 255 - CERTAIN) return true;
-    }
-  }
-  return false;
 }
 
 /**
