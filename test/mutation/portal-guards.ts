@@ -21,8 +21,8 @@ anchorOf | replaceAll(' | every link among the documents leads to a place on one
 control-plane/portal/jobs/account-jobs.ts by control-plane/portal/test/attacks/every-route.test.ts
 find | !== accountId | rights › another account’s things do not exist for a owner
 control-plane/portal/jobs/correcting.ts by control-plane/portal/jobs/work.test.ts: jobs
-correcting | && kept.untilMs | say why a correction is refused, and make nothing
-correcting | || !may | show what was sent, below what people paint, while it is kept
+originalOf | && job.kept | say why a correction is refused, and make nothing
+originalOf | && may | show what was sent, below what people paint, while it is kept
 control-plane/portal/jobs/job-pages.ts by control-plane/portal/jobs/work.test.ts
 result | if (! | jobs › show one with its stages, and its result to those who may see results
 control-plane/portal/jobs/job-pages.ts by control-plane/portal/jobs/results-zip.test.ts
