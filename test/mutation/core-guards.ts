@@ -236,8 +236,8 @@ fail | where(isHeldBy | the fence of a job on mysql › an ending that is overta
 fail | where(isHeldBy | the fence of a job on mysql › a job does not end under a lease that was given back meanwhile
 control-plane/core/funding/credit.ts by control-plane/core/keys/accounts.test.ts: policies of keys on sqlite
 endingBy | === 'release' | && cap | a released credit returns to the cap, a charged one does not
-control-plane/core/funding/credit.ts by control-plane/core/transactions/job-completion.test.ts
-endingBy | if (ended | jobs on sqlite › endings › failure returns the credit from every open state, and is replayed
+control-plane/core/funding/credit.ts by control-plane/core/jobs/settled.test.ts: a step of a job's end on sqlite
+endingBy | if (ended | is left out alone if it throws
 control-plane/core/jobs/job-funding.ts by control-plane/core/ledger/ledger-audit.test.ts
 KINDS | sql.lit( | the ledger's audit on sqlite › both audits find another account's job, and a playground job with an entry
 control-plane/core/jobs/job.ts by control-plane/portal/playground/allowance.test.ts

@@ -10,7 +10,6 @@ inSlot | outsideRequests | work within a slot, and work of no request, waits for
 control-plane/database/leases.ts by control-plane/core/queue/queue.test.ts: the queue on sqlite
 isFree | is null | a claim › is won once, raises the fence, and hides the job
 isHeldBy | and lease_holder | a fence › serves the last claim and its holder alone: a job running
-isHeldBy | and lease_holder | a lease › is renewed late, too, while nobody replaced its holder
 control-plane/database/leases.ts by control-plane/core/webhooks/outbox.test.ts: the fence of a notification on sqlite
 isFree | is null | a claim is lost while another holds the lease
 isHeldBy | and lease_holder | an earlier claim of the same replica ends nothing
