@@ -53,7 +53,7 @@ interface Lane {
 
 const NONE = {
   ...{ startedAtMs: null, finishedAtMs: null, expiresAtMs: null, deletedAtMs: null },
-  ...{ sourceHost: null, capWindowStartMs: null, unpaidDayMs: null, batch: null },
+  ...{ sourceHost: null, capWindowStartMs: null, unpaidDayMs: null, group: null },
   ...{ idempotencyKeyHash: null, fingerprint: '', traceContext: null, reference: null },
   ...{ sourceUrl: null, model: null, noSubject: null, channels: 'rgba' as const, finishing: null },
   ...{ background: null, hints: null, hintsFile: null, callback: null },
@@ -334,7 +334,7 @@ function listed(job: OpenJob, readAtMs: number): ClaimableJob {
     background: job.background,
     hints: job.hints,
     hintsFile: job.hintsFile,
-    batch: job.batch,
+    group: job.group,
     takeovers: job.takeovers,
     readAtMs,
   };

@@ -49,10 +49,11 @@ export interface SubmittedBatch {
   readonly created: boolean;
 }
 
-/** Refusals of a request for many jobs. */
-type Refusals = Pick<ManyJobs, 'keyConflict' | 'noCredit'>;
-
-export function batchSubmission(database: Database, groups: JobGroups, refusals: Refusals) {
+export function batchSubmission(
+  database: Database,
+  groups: JobGroups,
+  refusals: Submitting['refusals'],
+) {
   return {
     /** @throws ContractError why it is refused; nothing has changed then */
     submitBatch: (batch: NewBatch): Promise<SubmittedBatch> =>
@@ -63,7 +64,7 @@ export function batchSubmission(database: Database, groups: JobGroups, refusals:
 interface Submitting {
   readonly database: Database;
   readonly groups: JobGroups;
-  readonly refusals: Refusals;
+  readonly refusals: Pick<ManyJobs, 'keyConflict' | 'noCredit'>;
 }
 
 async function submitBatch(at: Submitting, db: Db, batch: NewBatch): Promise<SubmittedBatch> {

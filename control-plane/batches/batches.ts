@@ -20,6 +20,8 @@ export const batches: Package = {
     },
   },
   keyRevoked: cancelWithKey,
+  // Most of its jobs wait for minutes, and the hour in which each must begin is not over then.
+  placement: { syncSlotsShare: 0.25, headStartMs: 30 * 60_000 },
   ledgerAudit: {
     isToCome: jobId =>
       sql`exists (select 1 from batch_items where job_id = ${jobId} and image_url is not null)`,

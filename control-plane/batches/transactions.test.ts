@@ -192,7 +192,7 @@ onBalancedStores(test, 'a batch', (test, { database, stores, replica }) => {
     );
     const items = await stores.batches.items(finished, 1, 2);
     t.deepEqual(
-      items.map(({ item, job }) => [item, job?.state, job?.batch?.item]),
+      items.map(({ item, job }) => [item, job?.state, job?.group?.item]),
       [
         [1, 'succeeded', 1],
         [2, 'failed', 2],

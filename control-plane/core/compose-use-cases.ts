@@ -7,6 +7,7 @@ import type { Tracing } from '@matting/program/tracing/active-span.ts';
 import type { Config } from './config.ts';
 import { AdvertisedNodes } from './dispatch/advertised-nodes.ts';
 import { Dispatcher, type DispatcherDependencies } from './dispatch/dispatcher.ts';
+import type { GroupPlacement } from './dispatch/fair-order.ts';
 import { CallbackAddressCheck } from './fetching/callback-check.ts';
 import type { AppServices, OperatorServices } from './http/app-services.ts';
 import { ReadinessService } from './http/readiness.ts';
@@ -51,6 +52,7 @@ interface DispatchParts
   readonly nodeTokens: Pick<NodeTokens, 'shown'>;
   readonly stores: Pick<Stores, 'jobs' | 'queue' | 'nodes'>;
   readonly security: ChannelSecurity;
+  readonly groups?: GroupPlacement | undefined;
   readonly tracing?: Tracing | undefined;
 }
 
@@ -76,27 +78,30 @@ export function composeDispatch(parts: DispatchParts) {
     const origin = blobs.signed?.origin;
     log.info({ origin }, 'files go straight where nodes list this origin');
   }
-  const dispatcher = new Dispatcher({
-    queue: stores.queue,
-    referencedBlobs: stores.jobs.referencedBlobs,
-    blobs,
-    direct: parts.direct,
-    fleet,
-    advertised,
-    models,
-    fetcher: parts.fetcher,
-    resultTokens: parts.resultTokens,
-    events: parts.events,
-    observer: parts.observer,
-    tracing: parts.tracing,
-    log,
-    holder: parts.replicaId,
-    leaseTiming: parts.leaseTiming,
-    noNodeGraceMs,
-    attemptTimeoutMs: config.attemptTimeoutMs,
-    resultTtlMs: config.resultTtlMs,
-    ...(parts.pollMs !== undefined && { pollMs: parts.pollMs }),
-  });
+  const dispatcher = new Dispatcher(
+    {
+      queue: stores.queue,
+      referencedBlobs: stores.jobs.referencedBlobs,
+      blobs,
+      direct: parts.direct,
+      fleet,
+      advertised,
+      models,
+      fetcher: parts.fetcher,
+      resultTokens: parts.resultTokens,
+      events: parts.events,
+      observer: parts.observer,
+      tracing: parts.tracing,
+      log,
+      holder: parts.replicaId,
+      leaseTiming: parts.leaseTiming,
+      noNodeGraceMs,
+      attemptTimeoutMs: config.attemptTimeoutMs,
+      resultTtlMs: config.resultTtlMs,
+      ...(parts.pollMs !== undefined && { pollMs: parts.pollMs }),
+    },
+    parts.groups,
+  );
   return { fleet, dispatcher, advertised, models };
 }
 

@@ -162,6 +162,7 @@ async function composeRunning(base: Base) {
     direct: base.direct,
     events: base.events,
     resultTokens: base.resultTokens,
+    groups: base.config.packages.map(({ use }) => use.placement).find(Boolean),
     tracing: base.tracing,
     fetcher: new ImageFetcher(new GuardedFetch(base.guard)),
     observer: base.metrics,

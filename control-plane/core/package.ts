@@ -13,6 +13,7 @@ import type { FastifyInstance } from 'fastify';
 import type { Logger } from 'pino';
 import type { DirectAttempts } from './attempts/direct-attempts.ts';
 import type { AddCommands } from './cli/context.ts';
+import type { GroupPlacement } from './dispatch/fair-order.ts';
 import type { CallbackAddressCheck } from './fetching/callback-check.ts';
 import type { AppServices, OperatorServices } from './http/app-services.ts';
 import type { HttpInterface } from './http/public-app.ts';
@@ -42,6 +43,8 @@ export interface Package<Settings = unknown> {
   readonly submission?: SubmissionStep;
   readonly keyRevoked?: KeyRevokedStep;
   readonly ledgerAudit?: LedgerAuditPart;
+  /** Absent: jobs of groups stand among others as any asynchronous job. */
+  readonly placement?: GroupPlacement;
   readonly storageKind?: StorageKind;
   /** Undefined: the storage signs nothing. */
   openDirect?(blobs: BlobStore, log: Logger): Promise<DirectAttempts | undefined>;

@@ -31,6 +31,9 @@ function freeNode(engines = 1, output: OutputFormat = 'png'): NodeView {
   return view;
 }
 
+/** As batches have it. */
+const GROUPS = { syncSlotsShare: 0.25, headStartMs: 30 * 60_000 };
+
 function coreWith(graceMs: number | undefined): typeof core {
   return new DispatchCore<QueuedJob, Reservation, string>({
     room: {
@@ -44,6 +47,7 @@ function coreWith(graceMs: number | undefined): typeof core {
       },
     },
     noNodeGraceMs: graceMs,
+    groups: GROUPS,
     random: () => 0.5,
     now: () => nowMs,
   });
@@ -433,11 +437,11 @@ test('an unpaid job › ends when its time is over, though it may not begin', t 
   t.deepEqual(begun(round(job(), late)), [`${late.id} failure`]);
 });
 
-const ofBatch = (changes: Partial<QueuedJob> = {}) =>
-  job({ class: 'async', accountId: 'b', apiKeyId: 'b-1', batch: { id: 'b', item: 0 }, ...changes });
+const ofGroup = (changes: Partial<QueuedJob> = {}) =>
+  job({ class: 'async', accountId: 'b', apiKeyId: 'b-1', group: { id: 'b', item: 0 }, ...changes });
 
-test('a job of a batch › leaves a place in four while synchronous requests come, and takes all else', t => {
-  const some = Array.from({ length: 6 }, () => ofBatch());
+test('a job of a group › leaves a place in four while synchronous requests come, and takes all else', t => {
+  const some = Array.from({ length: 6 }, () => ofGroup());
   const beginsWith = (engines: number) => {
     for (const one of some) core.runEnded(one, { kind: 'final' });
     node = freeNode(engines);
@@ -461,21 +465,21 @@ test('a job of a batch › leaves a place in four while synchronous requests com
   t.is(beginsWith(4), 3, 'one that another replica took counts, too');
 });
 
-test('a job of a batch › takes every place once it has waited for half an hour', t => {
+test('a job of a group › takes every place once it has waited for half an hour', t => {
   core.submitted(job());
   node = freeNode(4);
   core.outdate();
   const old = { createdAtMs: nowMs - 30 * 60_000 };
-  const some = Array.from({ length: 4 }, () => ofBatch(old));
+  const some = Array.from({ length: 4 }, () => ofGroup(old));
   t.is(round(...some)?.placed.length, 4);
 });
 
-test('a job of a batch › has the only place of a fleet', t => {
+test('a job of a group › has the only place of a fleet', t => {
   core.submitted(job());
   node = freeNode();
   node.take({ ...REPORT, imagesFree: 1 }, nowMs);
   core.outdate();
-  t.is(round(ofBatch())?.placed.length, 1);
+  t.is(round(ofGroup())?.placed.length, 1);
 });
 
 test('the memory of jobs › spaces out a job that meets refusals only, up to a bound', t => {

@@ -14,12 +14,12 @@
  * | unread      | start, poll, the end of a download or of an open run; a  | it is there               |
  * |             | round whose lanes are empty, or full of named jobs       |                           |
  * | node, model | a job without room or behind its kind; a round that      | a node has room           |
- * | batch       | leaves such jobs, or leaves unread what may be such jobs | room is not kept for sync |
- * | unpaid      | the same, and behind node and batch                      | unpaid jobs have a slot   |
+ * | group       | leaves such jobs, or leaves unread what may be such jobs | room is not kept for sync |
+ * | unpaid      | the same, and behind node and group                      | unpaid jobs have a slot   |
  * | download    | the same, without a slot for downloads                   | never: a slot is `unread` |
  *
  * What a round took out is untried until it places jobs: until then unpaid jobs, and jobs just
- * downloaded, go behind node and batch. A job that no routable node can do is in no row.
+ * downloaded, go behind node and group. A job that no routable node can do is in no row.
  */
 
 import type { NodeSnapshot } from '@matting/nodes/node-view.ts';
@@ -29,7 +29,14 @@ import type { JobFailure } from '../jobs/job-outcome.ts';
 import type { JobInput } from '../jobs/job-request.ts';
 import type { JobLane, LaneRead } from '../queue/lanes.ts';
 import { failureDue } from '../queue/lease-rules.ts';
-import { isAged, orderJobs, type Shares, type WaitingJob } from './fair-order.ts';
+import {
+  AS_OTHERS,
+  type GroupPlacement,
+  isAged,
+  orderJobs,
+  type Shares,
+  type WaitingJob,
+} from './fair-order.ts';
 import { JobMemories } from './job-memories.ts';
 import { type AskedOfNode, admittedMegapixels, type JobNeeds, needsOf } from './job-needs.ts';
 import { KnownLanes } from './known-lanes.ts';
@@ -41,8 +48,6 @@ import { isIncapable, pickNode } from './pick-node.ts';
 export const LIST_MAX = 256;
 /** Part of the fleet's room that this replica gives to unpaid jobs, one job at least. */
 const UNPAID_SLOTS_SHARE = 0.25;
-/** Part of the fleet's room that batches leave to synchronous requests, while any come. */
-const SYNC_SLOTS_SHARE = 0.25;
 /** After one synchronous job, others are expected for this time. */
 const SYNC_COMES_MS = 10_000;
 /** About a claim and a header: then the node has reported the job. */
@@ -93,11 +98,11 @@ interface ChosenLanes {
 }
 
 /**
- * A job waits for its download, or for a node: one of a batch for more room than others need, an
- * unpaid one behind all others; one that names a model perhaps for its engines, while nodes have
+ * A job waits for its download, or for a node: one of a group perhaps for more room than others
+ * need, an unpaid one behind all others, one that names a model for its engines while nodes have
  * room.
  */
-const WAIT_KINDS = ['node', 'download', 'batch', 'unpaid', 'model'] as const;
+const WAIT_KINDS = ['node', 'download', 'group', 'unpaid', 'model'] as const;
 type WaitKind = (typeof WAIT_KINDS)[number];
 
 type Tried<Offer, Download> =
@@ -113,6 +118,7 @@ interface DispatchCoreOptions<Offer, Download> {
   readonly room: Room<Offer, Download>;
   /** A job that no routable node can do waits so long for one that can; undefined: as any job. */
   readonly noNodeGraceMs: number | undefined;
+  readonly groups?: GroupPlacement | undefined;
   readonly random: () => number;
   readonly now: () => number;
 }
@@ -120,6 +126,7 @@ interface DispatchCoreOptions<Offer, Download> {
 export class DispatchCore<J extends QueuedJob, Offer, Download> {
   readonly memories: JobMemories;
   readonly #options: DispatchCoreOptions<Offer, Download>;
+  readonly #groups: GroupPlacement;
   readonly #lanes = new KnownLanes();
   readonly #namedLanes = new NamedLanes();
   readonly #running = new Map<string, J>();
@@ -131,11 +138,12 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
 
   constructor(options: DispatchCoreOptions<Offer, Download>) {
     this.#options = options;
+    this.#groups = options.groups ?? AS_OTHERS;
     this.memories = new JobMemories(options.now);
   }
 
   get nodesAwaited(): boolean {
-    return this.#waits.has('node') || this.#waits.has('batch');
+    return this.#waits.has('node') || this.#waits.has('group');
   }
 
   /** Other replicas may have submitted jobs, or died: the next round reads the lanes. */
@@ -185,7 +193,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
    */
   roomChanged(cause: 'ended' | 'reported'): number | undefined {
     if (cause === 'ended') return 0;
-    const awaited = this.#awaits('node', 'model', 'batch', 'unpaid');
+    const awaited = this.#awaits('node', 'model', 'group', 'unpaid');
     return awaited ? REPORT_PAUSE_MS * (0.5 + this.#options.random()) : undefined;
   }
 
@@ -197,7 +205,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
   beginRound(): boolean {
     const mayBegin =
       this.#awaits('node', 'model') ||
-      (this.#awaits('batch') && this.#leavesSyncSlot()) ||
+      (this.#awaits('group') && this.#leavesSyncSlot()) ||
       (this.#awaits('unpaid') && this.#hasUnpaidSlot());
     if (!this.#awaits('unread') && !(mayBegin && this.#places().free > 0)) return false;
     for (const kind of this.#waits.keys()) this.#waits.set(kind, 'untried');
@@ -234,7 +242,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
   /** @param jobs LIST_MAX at most, of the chosen lanes: as many of each as there is place for */
   place({ lanes, all }: ChosenLanes, jobs: readonly J[]): Step<J, Offer, Download> {
     const free = jobs.filter(job => !this.#running.has(job.id));
-    const ordered = orderJobs(free, this.#shares());
+    const ordered = orderJobs(free, this.#shares(), this.#groups);
     const placed: Placed<J, Offer, Download>[] = [];
     const left = new Set(free);
     let wakeInMs = Number.POSITIVE_INFINITY;
@@ -276,8 +284,8 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
   }
 
   takeRoom(job: J, needs: JobNeeds): { offer?: Offer | undefined; wakeInMs?: number | undefined } {
-    // Synchronous requests that never cease must not outlast the hour of a batch's job.
-    if (job.batch && !isAged(job) && !this.#leavesSyncSlot()) return {};
+    // Synchronous requests that never cease must not outlast the hour in which it must begin.
+    if (job.group && !isAged(job, this.#groups) && !this.#leavesSyncSlot()) return {};
     const { room, random, now } = this.#options;
     const memory = this.memories.find(job.id);
     const choice = pickNode(this.#turns.openTo(job.id, room.snapshots()), needs, {
@@ -382,11 +390,11 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     if (some.some(one => one.class === 'sync')) this.#syncAtMs = this.#options.now();
   }
 
-  /** Batches may use the only slot. */
+  /** Jobs of groups may use the only slot. */
   #leavesSyncSlot(): boolean {
     if (this.#options.now() - this.#syncAtMs > SYNC_COMES_MS) return true;
     const { all, free } = this.#places();
-    return free > Math.ceil((all - 1) * SYNC_SLOTS_SHARE);
+    return free > Math.ceil((all - 1) * this.#groups.syncSlotsShare);
   }
 
   #hasUnpaidSlot(): boolean {
@@ -410,5 +418,5 @@ function waitKindOf(job: QueuedJob): WaitKind {
   if (needsDownload(job)) return 'download';
   if (isUnpaid(job)) return 'unpaid';
   if (isNamed(job)) return 'model';
-  return job.batch ? 'batch' : 'node';
+  return job.group ? 'group' : 'node';
 }

@@ -15,6 +15,7 @@ import { needsDownload } from '../jobs/job.ts';
 import type { ClaimableJob, Queue } from '../queue/queue.ts';
 import type { JobEvents, SubmittedJob } from '../results/job-events.ts';
 import { DispatchCore, LIST_MAX, type Placed, type Step } from './dispatch-core.ts';
+import type { GroupPlacement } from './fair-order.ts';
 import { JobRun, type JobRunDependencies, type RunOwner } from './job-run.ts';
 import { fleetRefusalOf } from './node-refusals.ts';
 
@@ -42,7 +43,7 @@ export class Dispatcher {
   readonly #giveBack = new AbortController();
   readonly #unsubscribe: (() => void)[] = [];
 
-  constructor(dependencies: DispatcherDependencies) {
+  constructor(dependencies: DispatcherDependencies, groups?: GroupPlacement) {
     const { fleet, noNodeGraceMs, advertised, pollMs = POLL_MS } = dependencies;
     const { random = Math.random, now = () => performance.now() } = dependencies;
     this.#dependencies = dependencies;
@@ -50,7 +51,7 @@ export class Dispatcher {
     const downloads = new Downloads(now);
     this.#downloads = downloads;
     const room = { snapshots: () => fleet.snapshots(), offer: fleet.offer.bind(fleet), downloads };
-    this.#core = new DispatchCore({ room, noNodeGraceMs, random, now });
+    this.#core = new DispatchCore({ room, noNodeGraceMs, groups, random, now });
     this.#runOwner = {
       memories: this.#core.memories,
       takeOffer: (job, needs) => {

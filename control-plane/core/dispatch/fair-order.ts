@@ -1,11 +1,22 @@
 /** The order in which waiting jobs are tried, fair among accounts and among the keys of each. */
 import { isUnpaid, type JobStatus, type QueueJob } from '../jobs/job.ts';
-import { ASYNC_HEAD_START_MS, BATCH_HEAD_START_MS, queuePositionMs } from '../queue/lanes.ts';
+import { ASYNC_HEAD_START_MS, queuePositionMs } from '../queue/lanes.ts';
 
 export interface WaitingJob
   extends Pick<JobStatus, 'class' | 'accountId' | 'apiKeyId' | 'createdAtMs' | 'readAtMs'> {
-  readonly batch?: QueueJob['batch'];
+  readonly group?: QueueJob['group'];
 }
+
+/** A package's rule for the place of its groups' jobs among others. */
+export interface GroupPlacement {
+  /** They leave this part of the fleet's room to synchronous requests, while any come. */
+  readonly syncSlotsShare: number;
+  /** Once it has waited for so long, a job leaves nothing, and is as urgent as others. */
+  readonly headStartMs: number;
+}
+
+/** Without a rule a job of a group is as any asynchronous one. */
+export const AS_OTHERS: GroupPlacement = { syncSlotsShare: 0, headStartMs: ASYNC_HEAD_START_MS };
 
 /** Jobs of each account and key that this replica works on; unknown ones count 0. */
 export interface Shares {
@@ -28,12 +39,16 @@ interface AccountQueue<T> {
  * ones. Within each of the three the account with the fewest running jobs is first, then its
  * key with the fewest, then the job first in the queue. Every job placed counts from then on.
  */
-export function orderJobs<T extends WaitingJob>(jobs: readonly T[], shares: Shares): T[] {
+export function orderJobs<T extends WaitingJob>(
+  jobs: readonly T[],
+  shares: Shares,
+  groups: GroupPlacement = AS_OTHERS,
+): T[] {
   const urgent: T[] = [];
   const patient: T[] = [];
   const unpaid: T[] = [];
   for (const job of jobs) {
-    const paid = job.class === 'sync' || isAged(job) ? urgent : patient;
+    const paid = job.class === 'sync' || isAged(job, groups) ? urgent : patient;
     (isUnpaid(job) ? unpaid : paid).push(job);
   }
   const accounts = new Map(shares.accounts);
@@ -108,6 +123,9 @@ function positionOf(job: WaitingJob): number {
 }
 
 /** Tells whether an asynchronous job has waited for so long that it is as urgent as others. */
-export function isAged({ batch, createdAtMs, readAtMs }: Omit<WaitingJob, 'class'>): boolean {
-  return readAtMs - createdAtMs >= (batch ? BATCH_HEAD_START_MS : ASYNC_HEAD_START_MS);
+export function isAged(
+  { group, createdAtMs, readAtMs }: Omit<WaitingJob, 'class'>,
+  { headStartMs }: GroupPlacement,
+): boolean {
+  return readAtMs - createdAtMs >= (group ? headStartMs : ASYNC_HEAD_START_MS);
 }

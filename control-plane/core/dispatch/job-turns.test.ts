@@ -74,15 +74,17 @@ test('orderJobs › puts the synchronous and the aged before the rest', t => {
   });
 });
 
-test('orderJobs › lets a batch age by the half hour, so that its hundred jobs never hide a neighbour’s', t => {
+test('orderJobs › lets a group age by its rule, so that its hundred jobs never hide a neighbour’s', t => {
   const one = { class: 'async' as const, apiKeyId: '1', readAtMs: NOW_MS };
   const orderAt = (minutes: number) => {
     const createdAtMs = NOW_MS - minutes * 60_000;
-    const batch = { id: 'batch', item: 0 };
-    const old = { ...one, accountId: 'a', createdAtMs, batch };
+    const group = { id: 'group', item: 0 };
+    const old = { ...one, accountId: 'a', createdAtMs, group };
     const fresh = { ...one, accountId: 'b', createdAtMs: NOW_MS };
     const accounts = new Map([['a', 4]]);
-    return orderJobs([old, fresh], { accounts, apiKeys: new Map() }).map(job => job.accountId);
+    const rule = { syncSlotsShare: 0.25, headStartMs: 30 * 60_000 };
+    const ordered = orderJobs([old, fresh], { accounts, apiKeys: new Map() }, rule);
+    return ordered.map(job => job.accountId);
   };
   t.deepEqual(orderAt(29), ['b', 'a']);
   t.deepEqual(orderAt(30), ['a', 'b']);

@@ -60,8 +60,7 @@ interface ComingJob {
   readonly reference: string | null;
 }
 
-export type GroupReading = ReturnType<typeof groupReading>;
-export type JobGroups = GroupReading & ReturnType<typeof jobGroups>;
+export type JobGroups = ReturnType<typeof groupReading> & ReturnType<typeof jobGroups>;
 
 export function groupReading(database: Database) {
   return {
@@ -195,7 +194,7 @@ async function begin(
   const common = { ...(JSON.parse(template) as JobTemplate), ...group, accountId };
   const jobs = coming.map(({ item, reference, ...one }) => ({
     ...{ ...common, ...one, idempotencyKeyHash: null, class: 'async' as const, input: null },
-    ...{ reference: reference ?? undefined, batch: { id: groupId, item } },
+    ...{ reference: reference ?? undefined, group: { id: groupId, item } },
   }));
   await insertComing(database, tx, jobs, capWindowStartMs);
   await beginReserved(tx, accountId, jobs.length);

@@ -70,7 +70,7 @@ function jobFromRow(row: JobRow, notification?: NotificationRow): Job {
     correction: correctionFromRow(row),
     kept: keptFromRow(row),
     corrections: row.corrections,
-    batch: batchFromRow(row),
+    group: groupFromRow(row),
     traceContext: row.trace_context,
     readAtMs: row.read_at,
   };
@@ -80,7 +80,7 @@ export function jsonFrom<T>(json: string | null): T | null {
   return json === null ? null : (JSON.parse(json) as T);
 }
 
-export function batchFromRow(row: Pick<JobRow, 'batch_id' | 'batch_item'>): QueueJob['batch'] {
+export function groupFromRow(row: Pick<JobRow, 'batch_id' | 'batch_item'>): QueueJob['group'] {
   return row.batch_id === null ? null : { id: row.batch_id, item: row.batch_item ?? 0 };
 }
 

@@ -86,8 +86,8 @@ export interface QueueJob extends JobStatus {
   readonly capWindowStartMs: number | null;
   /** An unpaid job counts in the allowance of this day. null: it is paid for. */
   readonly unpaidDayMs: number | null;
-  /** Position in a batch, from 0; null: the job is no item. */
-  readonly batch: { readonly id: string; readonly item: number } | null;
+  /** The group of jobs that it is of, and its position there, from 0; null: of none. */
+  readonly group: { readonly id: string; readonly item: number } | null;
 }
 
 /** A row with all its parts. */

@@ -128,7 +128,7 @@ function viewJob(job: OperatedJob) {
   return {
     job_id: job.id,
     reference: job.reference,
-    batch_id: job.batch?.id ?? null,
+    batch_id: job.group?.id ?? null,
     status: publicState(job),
     state: job.state,
     account_id: job.accountId,

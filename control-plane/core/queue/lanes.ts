@@ -11,9 +11,6 @@ import { type JobClass, type JobStatus, needsDownload } from '../jobs/job.ts';
  */
 export const ASYNC_HEAD_START_MS = 60_000;
 
-/** A job of a batch: most of them wait for minutes, and the hour in which it must begin is not over. */
-export const BATCH_HEAD_START_MS = 30 * 60_000;
-
 /** Smaller first; unpaid jobs stand behind all others. */
 export function queuePositionMs(jobClass: JobClass, createdAtMs: number): number {
   return jobClass === 'sync' ? createdAtMs : createdAtMs + ASYNC_HEAD_START_MS;

@@ -13,8 +13,8 @@ import { type InferResult, type NotNull, type RawBuilder, sql } from 'kysely';
 import { isUnpaid, type JobClass, type JobState, needsDownload, UNPAID } from '../jobs/job.ts';
 import type { JobInput } from '../jobs/job-request.ts';
 import {
-  batchFromRow,
   finishingFromRow,
+  groupFromRow,
   inputFromRow,
   jsonFrom,
   requireOneOf,
@@ -228,7 +228,7 @@ function claimableFromRow(row: LaneRow): ClaimableJob {
     background: { input: jsonFrom(row.background) },
     hints: row.is_hinted ? true : null,
     hintsFile: jsonFrom<JobInput>(row.hints_file),
-    batch: batchFromRow(row),
+    group: groupFromRow(row),
     takeovers: row.takeovers,
     readAtMs: row.read_at,
   };

@@ -24,7 +24,7 @@ export type OpenJob = Omit<Job, keyof JobOutcome>;
 
 export interface ClaimableJob
   extends Pick<QueueJob, 'id' | 'fence' | 'class' | 'accountId' | 'apiKeyId' | 'sourceHost'>,
-    Pick<QueueJob, 'createdAtMs' | 'startedAtMs' | 'readAtMs' | 'takeovers' | 'batch'>,
+    Pick<QueueJob, 'createdAtMs' | 'startedAtMs' | 'readAtMs' | 'takeovers' | 'group'>,
     Pick<JobRequest, 'input' | 'outputFormat' | 'model' | 'channels' | 'finishing' | 'hintsFile'> {
   readonly state: 'accepted' | 'fetching' | 'ready' | 'running';
   readonly background: Pick<JobBackground, 'input'> | null;

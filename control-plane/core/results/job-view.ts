@@ -12,7 +12,7 @@ import type { JobOutcome, JobResult } from '../jobs/job-outcome.ts';
 export type ViewedJob = JobStatus &
   JobOutcome &
   CallbackJob &
-  Pick<Job, 'reference' | 'correction' | 'batch'>;
+  Pick<Job, 'reference' | 'correction' | 'group'>;
 
 export class JobViews {
   readonly #baseUrl: string;
@@ -42,7 +42,7 @@ export class JobViews {
       job_id: job.id,
       ...(job.reference === null ? {} : { reference: job.reference }),
       ...(job.correction === null ? {} : { corrects: job.correction.of }),
-      ...(job.batch === null ? {} : { batch_id: job.batch.id, item: job.batch.item }),
+      ...(job.group === null ? {} : { batch_id: job.group.id, item: job.group.item }),
       status,
       created_at: isoTime(job.createdAtMs),
       started_at: isoTime(job.startedAtMs),

@@ -78,7 +78,7 @@ export interface NewJob extends JobTemplate {
     readonly secretKeyId: string | null;
   };
   readonly reference?: string | undefined;
-  readonly batch?: { readonly id: string; readonly item: number };
+  readonly group?: { readonly id: string; readonly item: number };
   /** The job corrects another: its input is that of the first, and stays the first's. */
   readonly correction?: Omit<JobCorrection, 'matte'> | undefined;
 }
@@ -232,8 +232,8 @@ function newJobValues(job: NewJob | ItemJob) {
     callback_secret: job.callback?.secret ?? null,
     callback_secret_key_id: job.callback?.secretKeyId ?? null,
     reference: job.reference ?? null,
-    batch_id: job.batch?.id ?? null,
-    batch_item: job.batch?.item ?? null,
+    batch_id: job.group?.id ?? null,
+    batch_item: job.group?.item ?? null,
     trace_context: job.traceContext ?? null,
     correctable: job.correctable === undefined ? null : JSON.stringify(job.correctable),
     corrects: job.correction?.of ?? null,
