@@ -1,8 +1,8 @@
 /**
  * How good the cut-outs are that callers get. Photos with reference mattes, and variants of them,
  * go through a node of each plan, in both orders through one process. Prints the errors of the
- * literature relative to plain isnet (its own matte, stretched) with intervals, holes and ghosts
- * photo by photo, because means hide them, the models that the node ran, and how the means compare
+ * literature relative to plain isnet (its own matte, stretched) with intervals, holes, ghosts and
+ * haze photo by photo, because means hide them, the models that the node ran, and how the means compare
  * with a baseline.
  *
  * Usage: quality.ts [--plans standard,isnet] [--variants asTaken,cut] [--once] [--photos] [--sheet
@@ -143,12 +143,12 @@ function printRow(label: string, pick: (error: CutoutErrorName) => readonly numb
 
 /** Prints the photos that have any, in percent of their deep pixels. */
 function printHoles(samples: readonly Sample[]): void {
-  console.log('\nfaint and blind holes, ghosts (%)');
+  console.log('\nfaint and blind holes, ghosts, haze, strong (%)');
   for (const { photo, found } of samples) {
-    if (found.holes < 1e-4 && found.ghosts < 1e-4) continue;
-    const cells = [found.faint, found.blind, found.ghosts].map(share =>
-      (100 * share).toFixed(2).padStart(7),
-    );
+    const { holes, faint, blind, ghosts, haze, strong } = found;
+    if (Math.max(holes, ghosts, haze, strong) < 1e-4) continue;
+    const shares = [faint, blind, ghosts, haze, strong];
+    const cells = shares.map(share => (100 * share).toFixed(2).padStart(7));
     console.log(photo.padEnd(36) + cells.join(''));
   }
 }

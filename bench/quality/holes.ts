@@ -1,6 +1,6 @@
 /**
- * Holes and ghosts: errors inside of bodies and in the middle of the ground, which means over all
- * pixels hide and which are the first that an eye sees.
+ * Holes, ghosts and haze: errors inside of bodies and in the middle of the ground, which means over
+ * all pixels hide and which are the first that an eye sees.
  */
 import { at } from '../../test/support/at.ts';
 import type { Plane } from './plane.ts';
@@ -15,6 +15,10 @@ export interface HoleErrors {
   readonly holes: number;
   /** The share of the pixels deep in the ground that shows. */
   readonly ghosts: number;
+  /** The share of the pixels far from any alpha in the reference that shows faintly. */
+  readonly haze: number;
+  /** The share of the same pixels that shows more. */
+  readonly strong: number;
 }
 
 export const HOLE_ERROR_NAMES = [
@@ -22,6 +26,8 @@ export const HOLE_ERROR_NAMES = [
   'blind',
   'holes',
   'ghosts',
+  'haze',
+  'strong',
 ] as const satisfies readonly (keyof HoleErrors)[];
 
 const SUBJECT_MIN = 0.98 * 255;
@@ -31,15 +37,25 @@ const DEEP_PX = 8;
 const WHOLE_MIN = 0.9 * 255;
 const FAINT_MIN = 0.12 * 255;
 const GHOST_MIN = 0.1 * 255;
+/** A pixel is far where this many pixels each way have no alpha, in a photo of a long side of 1600. */
+const FAR_PX = 12;
+/** A pixel that shows more than this (of 255) is not faint: buyers see haze up to it on white. */
+const HAZE_MAX = 25;
 
 export function measureHoles({ data }: Plane, reference: Plane): HoleErrors {
-  const subject = deep(reference, value => value >= SUBJECT_MIN);
-  const ground = deep(reference, value => value <= GROUND_MAX);
+  const { width, height } = reference;
+  const farPx = Math.round((FAR_PX * Math.max(width, height)) / 1600);
+  const subject = deep(reference, DEEP_PX, value => value >= SUBJECT_MIN);
+  const ground = deep(reference, DEEP_PX, value => value <= GROUND_MAX);
+  const nothing = deep(reference, farPx, value => value === 0);
   let inside = 0;
   let faint = 0;
   let blind = 0;
   let outside = 0;
   let ghosts = 0;
+  let far = 0;
+  let haze = 0;
+  let strong = 0;
   for (let i = 0; i < data.length; i++) {
     const value = at(data, i);
     inside += at(subject, i);
@@ -49,6 +65,9 @@ export function measureHoles({ data }: Plane, reference: Plane): HoleErrors {
       else faint += 1;
     }
     if (ground[i] === 1 && value > GHOST_MIN) ghosts += 1;
+    far += at(nothing, i);
+    if (nothing[i] === 1 && value > HAZE_MAX) strong += 1;
+    else if (nothing[i] === 1 && value > 0) haze += 1;
   }
   const share = (part: number, all: number) => (all === 0 ? 0 : part / all);
   return {
@@ -56,30 +75,36 @@ export function measureHoles({ data }: Plane, reference: Plane): HoleErrors {
     blind: share(blind, inside),
     holes: share(faint + blind, inside),
     ghosts: share(ghosts, outside),
+    haze: share(haze, far),
+    strong: share(strong, far),
   };
 }
 
-/** 1 where every pixel of the square of DEEP_PX around is one that `test` accepts. */
-function deep({ data, width, height }: Plane, test: (value: number) => boolean): Uint8Array {
+/** 1 where every pixel so many each way is one that `test` accepts. */
+function deep(
+  { data, width, height }: Plane,
+  reach: number,
+  test: (value: number) => boolean,
+): Uint8Array {
   const accepted = Uint8Array.from(data, value => (test(value) ? 1 : 0));
   const rows = new Uint8Array(data.length);
-  for (let y = 0; y < height; y++) erodeLine(accepted, rows, y * width, 1, width);
+  for (let y = 0; y < height; y++)
+    erodeLine(accepted, rows, { start: y * width, step: 1, length: width, reach });
   const both = new Uint8Array(data.length);
-  for (let x = 0; x < width; x++) erodeLine(rows, both, x, width, height);
+  for (let x = 0; x < width; x++)
+    erodeLine(rows, both, { start: x, step: width, length: height, reach });
   return both;
 }
 
 function erodeLine(
   from: Uint8Array,
   to: Uint8Array,
-  start: number,
-  step: number,
-  length: number,
+  { start, step, length, reach }: Record<'start' | 'step' | 'length' | 'reach', number>,
 ): void {
-  let lastRefused = -1 - DEEP_PX;
-  for (let ahead = 0; ahead < length + DEEP_PX; ahead++) {
+  let lastRefused = -1 - reach;
+  for (let ahead = 0; ahead < length + reach; ahead++) {
     if (ahead < length && from[start + ahead * step] === 0) lastRefused = ahead;
-    const here = ahead - DEEP_PX;
-    if (here >= 0) to[start + here * step] = here - lastRefused > DEEP_PX ? 1 : 0;
+    const here = ahead - reach;
+    if (here >= 0) to[start + here * step] = here - lastRefused > reach ? 1 : 0;
   }
 }
