@@ -2,8 +2,8 @@
  * How good the cut-outs are that callers get. Photos with reference mattes, and variants of them,
  * go through a node of each plan, in both orders through one process. Prints the errors of the
  * literature relative to plain isnet (its own matte, stretched) with intervals, holes, ghosts and
- * haze photo by photo, because means hide them, the models that the node ran, and how the means compare
- * with a baseline.
+ * haze photo by photo, because means hide them, the models that the node ran, and how the means
+ * compare with a baseline.
  *
  * Usage: quality.ts [--plans standard,isnet] [--variants asTaken,cut] [--once] [--photos] [--sheet
  *   FILE.png] [--save-baseline] [--keep DIRECTORY] FOLDER... each with NAME.jpg, NAME_alpha.png

@@ -15,14 +15,14 @@ const IS_TEST = /(?:^|\/)test\/|\.(?:test|storm|storage)\.ts$/;
 export const LINES_MIN = 1000;
 
 export const BUDGET = {
-  'lines of control-plane, inference-node, program and proto': 109_900,
+  'lines of control-plane, inference-node, program and proto': 110_100,
   'lines of control-plane/core': 22_800,
-  'lines of tests': 115_750,
+  'lines of tests': 115_850,
   'lines of Unreleased in CHANGELOG.md': 60,
   'columns of jobs': 68,
   'names of core that other packages import': 141,
   'names that serving exports': 209,
-  'words of Markdown': 98_000,
+  'words of Markdown': 99_000,
 } as const;
 export type Figure = keyof typeof BUDGET;
 

@@ -126,10 +126,10 @@ test('without finishing › a result has the box of the subject', async t => {
  * pixels.
  */
 const RECORDED = {
-  'cutout png': '0513ffc8b709ef32474987bb191a2ca6167341763320977a2a5c26936dbe2c0b',
-  'cutout webp': 'fea3bead499695e52ddaef604a7e44fef5b65f2d108b01f04357c8156fc6599d',
-  'mask png': '1b21c2fbae221f64e2ee048bb735b1c05c1bcb337962140255f3b1b82fdafaba',
-  'mask webp': 'b3051523078a32fca0f40715a2cf784a095765709ad011432f5b54fe99f27053',
+  'cutout png': 'f0c14bf9810bf70088070bbee3ebad9798588d657f99b71c1ac5fa410fcf4b97',
+  'cutout webp': '134ccf1674914f7268ee8ebf9802154050fe2e67bb8ac006215a79ee9993b771',
+  'mask png': '4bfca47037e88d444a460ee7618a8aac88111fe017642926882f418dbf4144b6',
+  'mask webp': 'c6fb6ddea21a4ff248ccd2ade55a43686fa2b3db21a335f4fb76aad739e0d6ca',
 };
 
 test('without finishing the result is as recorded', async t => {

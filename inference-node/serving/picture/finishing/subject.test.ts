@@ -188,7 +188,7 @@ test('a subject › is unsure where a quarter of what is shown is neither opaque
       const rects = [
         [100, 99, 400, 102],
         [500, 99, 500 + unsurePx, 102, value],
-        [700, 200, 900, 400, 25],
+        [700, 200, 800, 300, 25],
       ];
       const found = findSubject(plane(1200, 800, rects), SUBJECT_SIZE);
       t.is(found?.unsure, isUnsure, `${unsurePx} of 400 at ${value}`);
@@ -217,4 +217,15 @@ test('a subject › is cut off where a hundredth of the border is solid, on what
       findSubject(plane(width, height, [body, [...rect, value]]), SUBJECT_SIZE)?.cutOff;
     t.deepEqual([cut(edge), cut(less), cut(edge, 159)], [true, false, false], String(edge));
   }
+});
+
+test('a subject › is unsure if much is faint, far from anything solid', t => {
+  const size = { width: 400, height: 300 };
+  const unsureWith = (haze: readonly number[]) =>
+    findSubject(plane(400, 300, [haze, [20, 20, 120, 280]]), size)?.unsure;
+  // 4800 of 120,000 pixels.
+  t.true(unsureWith([300, 100, 340, 220, 20]));
+  // 1600, then as many as above beside the subject.
+  t.false(unsureWith([300, 100, 340, 140, 20]));
+  t.false(unsureWith([16, 16, 123, 284, 20]));
 });

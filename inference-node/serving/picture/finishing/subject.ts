@@ -1,6 +1,14 @@
 /** Finds the subject in a picture's matte. Pure. */
 import type { Box, Size } from '@matting/proto/contract/finishing.ts';
-import { bytesAt, doublesAt, kernels, pixelsAt, withMemory } from '../kernels/kernels.ts';
+import {
+  borrowCopy,
+  bytesAt,
+  doublesAt,
+  kernels,
+  pixelsAt,
+  withMemory,
+} from '../kernels/kernels.ts';
+import { gridSize } from '../matte/fill-areas.ts';
 
 /*
  * Pixels that are at least EDGE opaque are gathered in cells, and cells that touch in parts. Beside
@@ -37,6 +45,8 @@ export const SUBJECT_RULES = {
   unsureBelow: 230,
   /** The subject is unsure from this share of unsure pixels among those that are shown. */
   unsureShareMin: 0.25,
+  /** The subject is unsure from this share of pixels that are faint and far from anything solid. */
+  hazeShareMin: 0.02,
   /** The subject is cut off if this share of the picture's border is solid. */
   borderShareMin: 0.01,
 } as const;
@@ -89,7 +99,7 @@ export function findSubject(alpha: Uint8Array, size: Size): SeenSubject | undefi
   return {
     box: boxAround(kept),
     share: kept.reduce((all, { sum }) => all + sum, 0) / 255 / (size.width * size.height),
-    unsure: unsureOfShown(cells) >= SUBJECT_RULES.unsureShareMin,
+    unsure: isUnsure(cells, alpha, size),
     cutOff: isCutOff(alpha, size),
   };
 }
@@ -106,6 +116,38 @@ export function hasSolid(
 /** The share of the shown pixels that is unsure. */
 export function unsureOfShown({ shown, unsure }: Pick<Cells, 'shown' | 'unsure'>): number {
   return shown === 0 ? 0 : unsure / shown;
+}
+
+function isUnsure(cells: Cells, alpha: Uint8Array, size: Size): boolean {
+  return unsureOfShown(cells) >= SUBJECT_RULES.unsureShareMin || isHazy(alpha, size);
+}
+
+/** Cells of the matte's grid: what is further from anything solid is far from it. */
+const NEAR_CELLS = 2;
+
+/** Tells whether too many pixels are faint and far from anything solid. It reads one in each cell. */
+function isHazy(alpha: Uint8Array, { width, height }: Size): boolean {
+  const grid = gridSize({ width, height });
+  const read = new Uint8Array(grid.width * grid.height);
+  let faint = 0;
+  for (let row = 0, cell = 0; row < grid.height; row++) {
+    const from = width * Math.floor(((row + 0.5) * height) / grid.height);
+    for (let column = 0; column < grid.width; column++, cell++) {
+      // Inside: the middle of a cell lies in the matte.
+      const value = alpha[from + Math.floor(((column + 0.5) * width) / grid.width)]!;
+      read[cell] = value;
+      if (value > 0 && value < EDGE) faint += 1;
+    }
+  }
+  const least = SUBJECT_RULES.hazeShareMin * read.length;
+  if (faint < least) return false;
+  const solid = read.map(value => (value >= SUBJECT_RULES.solidFrom ? 1 : 0));
+  const near = withMemory(borrow => {
+    const [scratch, out] = [borrow(solid.length), borrow(solid.length)];
+    kernels.widen(borrowCopy(borrow, solid), grid.width, grid.height, NEAR_CELLS, scratch, out);
+    return bytesAt(out, solid.length).slice();
+  });
+  return read.filter((value, at) => value > 0 && value < EDGE && near[at] === 0).length >= least;
 }
 
 function isCutOff(alpha: Uint8Array, { width, height }: Size): boolean {

@@ -56,6 +56,21 @@ test('refinement › noise under an unsure matte does not become a rescaled one'
   t.true(Math.max(...out) <= 16, `${Math.max(...out)}`);
 });
 
+for (const [name, make] of Object.entries({ refineMatte, stretchMatte })) {
+  test(`${name} › leaves nothing of haze on the ground`, t => {
+    const picture = paintPicture(640, 360, x => (x < 200 ? RED : GREEN));
+    const out = make(
+      matteOf(640, 360, x => (x < 200 ? 255 : 18)),
+      picture,
+    );
+    const isRight = (alpha: number, i: number) => {
+      const x = i % 640;
+      return x < 200 ? alpha === 255 : x < 210 || alpha === 0;
+    };
+    t.true(out.every(isRight));
+  });
+}
+
 test('refinement › a blurred edge follows the edge of the colours', t => {
   const picture = paintPicture(960, 200, x => (x < 480 ? RED : GREEN));
   const blurred = matteOf(960, 200, x => ((486 - x) / 12) * 255);

@@ -1,8 +1,8 @@
 /**
  * Refines the models' mattes to the picture's alpha: pure arithmetic.
  *
- *   mattes (models' sizes) -> merge, at the working size -> alpha from colours, at that size ->
- *   guided filter at that size, applied to the picture's own pixels -> foreground.ts
+ *   mattes (models' sizes) -> merge, at the working size -> alpha from colours and no haze, at that
+ *   size -> guided filter at that size, applied to the picture's own pixels -> foreground.ts
  *
  * Alpha is never rescaled per image. What a model is sure of does not change: the filter's answer
  * is weighted by how unsure the matte is.
@@ -19,6 +19,7 @@ import {
   withMemory,
 } from '../kernels/kernels.ts';
 import type { RgbaPicture } from '../rgba-picture.ts';
+import { clearHaze } from './clear-haze.ts';
 import { applyColours } from './colour-alpha.ts';
 import {
   expand,
@@ -76,10 +77,13 @@ export function refineMerged(
       ...size,
     };
     applyColours(source);
+    const alpha = Buffer.from(bytesAt(source.alpha, merged.length));
+    clearHaze(alpha, size);
+    const cleared = borrowCopy(borrow, alpha);
     const result = isSameSize(size, picture)
-      ? Buffer.from(bytesAt(source.alpha, merged.length))
-      : resamplePlane({ at: source.alpha, ...size }, picture);
-    for (const tile of uncertainTiles(source.alpha, size)) {
+      ? alpha
+      : resamplePlane({ at: cleared, ...size }, picture);
+    for (const tile of uncertainTiles(cleared, size)) {
       // The filter fits one pixel more on each side: pixels between two tiles' functions need both.
       const models = filter.fit(source, expand(tile, 1, size));
       withMemory(borrow => applyAtFullSize(borrow, models, size, picture, tile, result));
@@ -88,10 +92,10 @@ export function refineMerged(
   });
 }
 
-export function stretchMerged({ alpha, ...size }: MergedMatte, picture: Size): Buffer {
-  return isSameSize(size, picture)
-    ? Buffer.from(alpha)
-    : resample({ data: alpha, ...size }, picture);
+export function stretchMerged({ alpha: merged, ...size }: MergedMatte, picture: Size): Buffer {
+  const alpha = Buffer.from(merged);
+  clearHaze(alpha, size);
+  return isSameSize(size, picture) ? alpha : resample({ data: alpha, ...size }, picture);
 }
 
 /**
