@@ -39,6 +39,10 @@ const READING: Readonly<Record<string, Exercise<Stores>>> = {
     const { apiKeyId, idempotencyKeyHash } = batch;
     assert.ok(await stores.batches.findByIdempotencyKey(apiKeyId, idempotencyKeyHash));
   }),
+  'jobs.isKeyTaken': bounded<Stores>(OPEN_READS_MAX, OPEN_WHY, async stores => {
+    const { apiKeyId, idempotencyKeyHash } = (await largestBatch(stores)).batch;
+    assert.ok(await stores.jobs.isKeyTaken(apiKeyId, idempotencyKeyHash));
+  }),
   'batches.listOpen': async ({ batches }) => {
     const open = await batches.listOpen();
     assert.ok(open.length > 0);
