@@ -259,7 +259,7 @@ test('a package that settings switch off is not loaded', async t => {
   const loaded: string[] = JSON.parse(told.complaint);
   const ofPackage = (name: string) =>
     loaded.flatMap(url => url.split(`/control-plane/${name}/`)[1] ?? []).sort();
-  t.true(ofPackage('core').includes('storage/blob-store.ts'));
+  t.true(ofPackage('storage').includes('blob-store.ts'));
   t.deepEqual(ofPackage('object-storage'), [
     'bucket/bucket-error.ts',
     'bucket/bucket-url.ts',
