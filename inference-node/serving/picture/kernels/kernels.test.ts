@@ -307,6 +307,76 @@ test('the uncertainty around a pixel › is counted in its window, clipped at th
   }
 });
 
+test('kernels of whole planes › give what the same loops give in JavaScript', t => {
+  const product = (one: number, other: number) => Math.round((one * other) / 255);
+  const [width, height] = [37, 5];
+  const [one, look, shares] = [1, 2, 3].map(seed => noise(width * height, seed)) as Three;
+  const soft = Float32Array.from(shares, share => share / 255);
+  const byte = (i: number) => elementAt(look, i);
+  const softAt = (i: number) => {
+    const share = elementAt(soft, i);
+    return share <= 0.2 ? 0 : Math.fround(Math.min(1, (share - 0.2) / 0.5));
+  };
+  const weight = (value: number) => ((2 * value) / 255 - 1) ** 2 + 0.05;
+  const count = one.length;
+  const cases: Record<
+    string,
+    [(at: number, lend: Lend) => void, (own: number, i: number) => number]
+  > = {
+    scaleBytes: [
+      (at, lend) => kernels.scaleBytes(at, lend(shares), count),
+      (own, i) => product(own, elementAt(shares, i)),
+    ],
+    raise: [
+      (at, lend) => kernels.raise(at, lend(look), lend(shares), count),
+      (own, i) => Math.max(own, product(byte(i), elementAt(shares, i))),
+    ],
+    raiseTo: [
+      (at, lend) => kernels.raiseTo(at, lend(look), count),
+      (own, i) => Math.max(own, byte(i)),
+    ],
+    lower: [
+      (at, lend) => kernels.lower(at, lend(look), lend(shares), count),
+      (own, i) => own - product(Math.max(0, own - byte(i)), elementAt(shares, i)),
+    ],
+    averageLooks: [
+      (at, lend) => {
+        const others = lend(Int32Array.of(lend(look), lend(shares)));
+        kernels.averageLooks(others, 2, lend(soft), at, count, 0.2, 0.7);
+      },
+      (own, i) => (own + softAt(i) * (byte(i) + elementAt(shares, i))) / (1 + 2 * softAt(i)),
+    ],
+    hearOpinion: [
+      (at, lend) => kernels.hearOpinion(lend(look), lend(soft), at, count, 0.2, 0.7, 0.05),
+      (own, i) => {
+        const alike = 1 - (Math.abs((2 * own) / 255 - 1) * Math.abs(own - byte(i))) / 255;
+        const other = softAt(i) * weight(byte(i)) * alike;
+        return (weight(own) * own + other * byte(i)) / (weight(own) + other);
+      },
+    ],
+  };
+  for (const [name, [run, expected]] of Object.entries(cases)) {
+    const made = changed([...one], (lend, at) => run(at, lend));
+    t.deepEqual(
+      made,
+      [...one].map((own, i) => Math.round(expected(own, i))),
+      name,
+    );
+  }
+  withMemory(borrow => {
+    const [a, b] = [borrowCopy(borrow, one), borrowCopy(borrow, look)];
+    const both = one.filter((value, i) => value >= 128 && byte(i) >= 128).length;
+    t.is(kernels.countBoth(a, b, count), both);
+    for (const [i, value] of one.entries()) {
+      t.is(kernels.anyWithin(a + i, width, 1, 1, value, value), 1);
+      t.is(
+        kernels.anyWithin(a, count, i, 1, value, value),
+        Number(one.subarray(0, i).includes(value)),
+      );
+    }
+  });
+});
+
 // The kernels that move values between planes, each alone: what a mean over a photo would hide.
 
 /** Makes four floats that identify it for each pixel of a plane. */
@@ -315,6 +385,7 @@ const plane = (width: number, height: number) =>
 const lanes = (value: number) => [0, 1, 2, 3].map(lane => value + lane);
 const values = (floats: Float32Array) => [...floats].map(value => Math.round(value * 100) / 100);
 
+type Three = [Uint8Array, Uint8Array, Uint8Array];
 type Lend = (data: Parameters<typeof borrowCopy>[1]) => number;
 
 /** Returns what a kernel writes into so many floats; `lend` gives it what it reads. */
