@@ -9,14 +9,14 @@ import {
 } from '@matting/database/database.ts';
 import { nowPlusMs } from '@matting/database/statements.ts';
 import type { Selectable } from 'kysely';
-import { jobOfBackground, jobOfKept, resultOfThumbnail, thumbnailBlob } from './blob-names.ts';
+import { jobOfBackground, resultOfThumbnail, thumbnailBlob } from './blob-names.ts';
 import { callerJobs } from './caller-jobs.ts';
 import { jobActivity } from './job-activity.ts';
-import type { StoredMatte } from './job-family.ts';
 import { jobLists } from './job-lists.ts';
 import { jobReading } from './job-reading.ts';
 import type { JobInput } from './job-request.ts';
-import { backgroundFromRow, jsonFrom, keptFromRow } from './job-rows.ts';
+import { backgroundFromRow, jsonFrom } from './job-rows.ts';
+import { blobsOfKept, KEPT_COLUMNS, keptIn, takeExpiredKept } from './kept-files.ts';
 
 export type JobStore = ReturnType<typeof createJobStore>;
 
@@ -116,37 +116,6 @@ function takeExpiredResultBlobs(database: Database, limit: number): Promise<stri
   });
 }
 
-/** The name goes first here too. */
-function takeExpiredKept(database: Database, limit: number): Promise<string[]> {
-  return transact(database, async tx => {
-    const rows = await tx
-      .selectFrom('jobs')
-      .select(['id', ...KEPT_COLUMNS])
-      .where('kept_until', '<=', database.nowMs)
-      .orderBy('kept_until')
-      .limit(limit)
-      .execute();
-    if (rows.length === 0) return [];
-    await tx
-      .updateTable('jobs')
-      .set(NOTHING_KEPT)
-      .where('id', 'in', rows.map(row => row.id).sort())
-      .execute();
-    return rows.flatMap(blobsOfKept);
-  });
-}
-
-export const KEPT_COLUMNS = ['kept_until', 'kept_input', 'kept_matte'] as const;
-export const NOTHING_KEPT = { kept_until: null, kept_input: null, kept_matte: null };
-
-type KeptRow = Pick<Selectable<Schema['jobs']>, (typeof KEPT_COLUMNS)[number]>;
-
-export function blobsOfKept(row: KeptRow): string[] {
-  const kept = keptFromRow(row);
-  if (kept === null) return [];
-  return [...(kept.input === null ? [] : [kept.input.blob]), kept.matte.blob];
-}
-
 /**
  * Selected by the order of their ends alone: with a further condition a database may choose another
  * index and read all final rows. A row whose result has not expired stays.
@@ -221,28 +190,4 @@ async function backgroundsIn(db: Db, names: readonly string[]): Promise<string[]
     const files = [backgroundFromRow(row)?.input, jsonFrom<JobInput>(row.hints_file)];
     return files.flatMap(file => file?.blob ?? []);
   });
-}
-
-/**
- * Inputs and mattes that jobs keep for corrections, and mattes that open corrections begin with: by
- * their jobs, whose ids are in the names, and the few jobs of a family.
- */
-async function keptIn(db: Db, names: readonly string[]): Promise<string[]> {
-  const ids = names.flatMap(name => jobOfKept(name) ?? []);
-  if (ids.length === 0) return [];
-  const rows = await db
-    .selectFrom('jobs')
-    .select(['id', 'family', ...KEPT_COLUMNS])
-    .where('id', 'in', ids)
-    .execute();
-  const families = [...new Set(rows.map(({ id, family }) => family ?? id))];
-  if (families.length === 0) return [];
-  const open = await db
-    .selectFrom('jobs')
-    .select('base_matte')
-    .where('family', 'in', families)
-    .where('base_matte', 'is not', null)
-    .execute();
-  const bases = open.flatMap(({ base_matte: base }) => jsonFrom<StoredMatte>(base)?.blob ?? []);
-  return [...rows.flatMap(blobsOfKept), ...bases];
 }

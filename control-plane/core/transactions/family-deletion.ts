@@ -9,7 +9,7 @@ import type { FamilyJob } from '../jobs/job-family.ts';
 import type { JobFailure } from '../jobs/job-outcome.ts';
 import { readJob } from '../jobs/job-reading.ts';
 import { failureColumns } from '../jobs/job-rows.ts';
-import { blobsOfKept, KEPT_COLUMNS, NOTHING_KEPT } from '../jobs/job-store.ts';
+import { blobsOfKept, KEPT_COLUMNS, NOTHING_KEPT } from '../jobs/kept-files.ts';
 import { closing, type EndWork, endJob } from './job-completion.ts';
 
 const DELETED: JobFailure = {

@@ -21,6 +21,7 @@ import type { StoredMatte } from '../jobs/job-family.ts';
 import type { JobOutcome } from '../jobs/job-outcome.ts';
 import { readJob } from '../jobs/job-reading.ts';
 import { failureColumns, inputColumns, resultColumns } from '../jobs/job-rows.ts';
+import { keepFiles } from '../jobs/kept-files.ts';
 import type { Claim } from '../queue/lease-rules.ts';
 import type { Queue } from '../queue/queue.ts';
 import type { ViewedJob } from '../results/job-view.ts';
@@ -172,7 +173,7 @@ export async function endJob(
     close: async () => {
       const callbackSecret = await readCallbackSecret(tx, job);
       if (!(await keptMatchesOne(tx, ending.statement))) throw overtaken(jobId);
-      if (ending.matte !== undefined) await keep(tx, job, ending.matte);
+      if (ending.matte !== undefined) await keepFiles(tx, job, ending.matte);
       return callbackSecret;
     },
     takeSteps: () => steps.run(database, tx, settled),
@@ -184,29 +185,6 @@ export async function endJob(
     throw new Error(`account ${accountId} has nothing reserved for its open job ${jobId}`);
   }
   if (secret !== undefined) await notify(database, tx, options, jobId, secret);
-}
-
-/**
- * Keeps what corrections need as long as the first job's result lives. A correction is made by no
- * model: it names those of the first. Nothing is kept if the first keeps nothing any more.
- */
-async function keep(tx: Transaction<Schema>, job: EndingJob, matte: StoredMatte): Promise<void> {
-  const update = tx.updateTable('jobs').where('id', '=', job.id);
-  const kept_matte = JSON.stringify(matte);
-  if (job.correction === null) {
-    const kept_input = JSON.stringify(job.input);
-    const columns = { kept_input, kept_matte };
-    await update.set(eb => ({ ...columns, kept_until: eb.ref('expires_at') })).execute();
-    return;
-  }
-  const first = await tx
-    .selectFrom('jobs')
-    .select(['kept_until', 'result_models'])
-    .where('id', '=', job.correction.first)
-    .executeTakeFirst();
-  const { kept_until = null, result_models = null } = first ?? {};
-  const kept = kept_until === null ? {} : { kept_until, kept_matte };
-  await update.set({ result_models, ...kept }).execute();
 }
 
 async function notify(

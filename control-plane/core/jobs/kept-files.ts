@@ -1,0 +1,93 @@
+/**
+ * The files that a job keeps for its corrections: its input and the matte that its node made
+ * (docs/adr/0052). They are kept from the job's end until the result of the family's first job is
+ * over. Jobs of a family share files, so a file goes when no row names it any more.
+ */
+import { type Database, type Db, type Schema, transact } from '@matting/database/database.ts';
+import type { Selectable, Transaction } from 'kysely';
+import { jobOfKept } from './blob-names.ts';
+import type { Job } from './job.ts';
+import type { StoredMatte } from './job-family.ts';
+import { jsonFrom, keptFromRow } from './job-rows.ts';
+
+export const KEPT_COLUMNS = ['kept_until', 'kept_input', 'kept_matte'] as const;
+export const NOTHING_KEPT = { kept_until: null, kept_input: null, kept_matte: null };
+
+type KeptRow = Pick<Selectable<Schema['jobs']>, (typeof KEPT_COLUMNS)[number]>;
+
+export function blobsOfKept(row: KeptRow): string[] {
+  const kept = keptFromRow(row);
+  if (kept === null) return [];
+  return [...(kept.input === null ? [] : [kept.input.blob]), kept.matte.blob];
+}
+
+/**
+ * Keeps what corrections need as long as the first job's result lives. A correction is made by no
+ * model: it names those of the first. Nothing is kept if the first keeps nothing any more.
+ */
+export async function keepFiles(
+  tx: Transaction<Schema>,
+  job: Pick<Job, 'id' | 'input' | 'correction'>,
+  matte: StoredMatte,
+): Promise<void> {
+  const update = tx.updateTable('jobs').where('id', '=', job.id);
+  const kept_matte = JSON.stringify(matte);
+  if (job.correction === null) {
+    const kept_input = JSON.stringify(job.input);
+    const columns = { kept_input, kept_matte };
+    await update.set(eb => ({ ...columns, kept_until: eb.ref('expires_at') })).execute();
+    return;
+  }
+  const first = await tx
+    .selectFrom('jobs')
+    .select(['kept_until', 'result_models'])
+    .where('id', '=', job.correction.first)
+    .executeTakeFirst();
+  const { kept_until = null, result_models = null } = first ?? {};
+  const kept = kept_until === null ? {} : { kept_until, kept_matte };
+  await update.set({ result_models, ...kept }).execute();
+}
+
+/** The name goes before the blob, as that of a result does. */
+export function takeExpiredKept(database: Database, limit: number): Promise<string[]> {
+  return transact(database, async tx => {
+    const rows = await tx
+      .selectFrom('jobs')
+      .select(['id', ...KEPT_COLUMNS])
+      .where('kept_until', '<=', database.nowMs)
+      .orderBy('kept_until')
+      .limit(limit)
+      .execute();
+    if (rows.length === 0) return [];
+    await tx
+      .updateTable('jobs')
+      .set(NOTHING_KEPT)
+      .where('id', 'in', rows.map(row => row.id).sort())
+      .execute();
+    return rows.flatMap(blobsOfKept);
+  });
+}
+
+/**
+ * Inputs and mattes that jobs keep for corrections, and mattes that open corrections begin with: by
+ * their jobs, whose ids are in the names, and the few jobs of a family.
+ */
+export async function keptIn(db: Db, names: readonly string[]): Promise<string[]> {
+  const ids = names.flatMap(name => jobOfKept(name) ?? []);
+  if (ids.length === 0) return [];
+  const rows = await db
+    .selectFrom('jobs')
+    .select(['id', 'family', ...KEPT_COLUMNS])
+    .where('id', 'in', ids)
+    .execute();
+  const families = [...new Set(rows.map(({ id, family }) => family ?? id))];
+  if (families.length === 0) return [];
+  const open = await db
+    .selectFrom('jobs')
+    .select('base_matte')
+    .where('family', 'in', families)
+    .where('base_matte', 'is not', null)
+    .execute();
+  const bases = open.flatMap(({ base_matte: base }) => jsonFrom<StoredMatte>(base)?.blob ?? []);
+  return [...rows.flatMap(blobsOfKept), ...bases];
+}
