@@ -30,9 +30,10 @@ export function letHeapGrow(): void {
 const GATHERED_BYTES_MAX = 16 * 1024 * 1024;
 /** Time between looks while buffers come, and at rest, where each look wakes the process. */
 const BUSY_INTERVAL_MS = 100;
-const REST_INTERVAL_MS = 1000;
-/** A process at rest gathers less than this between two looks. */
-const REST_BYTES_MAX = 1024 * 1024;
+const REST_INTERVAL_MS = 250;
+/** A process is at rest after so many looks that found less than this gathered since the one before. */
+const QUIET_LOOKS = 10;
+const QUIET_BYTES_MAX = 1024 * 1024;
 
 interface BufferHeap {
   externalBytes(): number;
@@ -49,6 +50,7 @@ export class YoungBuffers {
   readonly #heap: BufferHeap;
   #floorBytes: number;
   #seenBytes: number;
+  #quietLooks = 0;
 
   constructor(heap: BufferHeap) {
     this.#heap = heap;
@@ -58,7 +60,8 @@ export class YoungBuffers {
   /** @returns ms until the next look */
   look(): number {
     const bytes = this.#heap.externalBytes();
-    const isAtRest = Math.abs(bytes - this.#seenBytes) < REST_BYTES_MAX;
+    const isQuiet = Math.abs(bytes - this.#seenBytes) < QUIET_BYTES_MAX;
+    this.#quietLooks = isQuiet ? this.#quietLooks + 1 : 0;
     this.#seenBytes = bytes;
     // V8 has collected, or somebody has let go.
     this.#floorBytes = Math.min(this.#floorBytes, bytes);
@@ -66,7 +69,7 @@ export class YoungBuffers {
       this.#heap.collectYoung();
       this.#seenBytes = this.#floorBytes = this.#heap.externalBytes();
     }
-    return isAtRest ? REST_INTERVAL_MS : BUSY_INTERVAL_MS;
+    return this.#quietLooks < QUIET_LOOKS ? BUSY_INTERVAL_MS : REST_INTERVAL_MS;
   }
 }
 

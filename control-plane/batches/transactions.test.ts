@@ -345,6 +345,9 @@ onBalancedStores(test, 'a batch', (test, { database, stores, replica }) => {
     ]);
     t.deepEqual(outcomes.sort(), ['created', 'exists']);
     t.deepEqual(await balances(caller.accountId), { available: 95, reserved: 5 });
+    const late = newJob(caller.accountId, { apiKeyId: caller.apiKeyId, ...key });
+    t.is((await stores.jobs.submit(late, LIMITS)).kind, 'key-taken');
+    t.deepEqual(await balances(caller.accountId), { available: 95, reserved: 5 });
     const job = newJob(caller.accountId, { apiKeyId: caller.apiKeyId });
     await stores.jobs.submit(job, LIMITS);
     const { idempotencyKeyHash } = job;

@@ -93,7 +93,8 @@ test('each matte is of its own picture, beside callers that go and children that
   const caller = async () => {
     while (next < IMAGES) {
       const n = next++;
-      const brightness = 5 * n;
+      // Fainter mattes far from any body are cleared as haze.
+      const brightness = 40 + 4 * n;
       const image = await plainPng(brightness);
       const gone = new AbortController();
       if (n % 4 === 3) void delay(3 * (n % 16)).then(() => gone.abort(new Error('gone')));

@@ -280,7 +280,7 @@ control-plane/batches/batch-submission.ts by control-plane/batches/transactions.
 insertBatch | if (jobId | is one for one key, and its key is no job’s
 requireFewOpen | >= OPEN_BATCHES_MAX | is refused beyond so many open ones of an account
 control-plane/core/transactions/job-submission.ts by control-plane/batches/transactions.test.ts: a batch on sqlite
-insertJob | isTaken(tx) | and a job that race for one key are never both made
+insertJob | isTaken(tx) | is one for one key, and its key is no job’s
 control-plane/core/transactions/settled-steps.ts by control-plane/core/jobs/settled.test.ts: a step of a job's end on sqlite
 #guarded | await tx.executeQuery(ROLLBACK | is left out alone if it throws
 run | < STEP_ENDS_MAX | is left out with all others once it has ended the transaction twice
