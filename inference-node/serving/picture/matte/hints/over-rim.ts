@@ -25,18 +25,27 @@ export function findOverRim(marked: Uint8Array, kind: 'keep' | 'erase', cells: C
   const depths = distancesFrom(cell => marked[cell] !== 1, cells);
   const strokes = findStrokes(marked, cells).map(stroke => {
     const breadth = stroke.cells.reduce((most, cell) => Math.max(most, depths[cell]!), 0);
-    return { stroke, isIn: new Set(stroke.cells), depthMax: DEPTH_SHARE * breadth };
+    return { stroke, depthMax: DEPTH_SHARE * breadth };
   });
+  const strokeOf = new Int32Array(marked.length).fill(-1);
+  for (const [at, { stroke }] of strokes.entries()) {
+    for (const cell of stroke.cells) strokeOf[cell] = at;
+  }
   for (const from of strokes.length === 0 ? [] : OTHER_FROM) {
     const isOwn = (cell: number) => marked[cell] === 1 && wrong[cell]! < from;
     const isOther = (cell: number) =>
       marked[cell] === 1 && wrong[cell]! >= from && over[cell] === 0;
     const away = distancesFrom(isOwn, cells);
+    // A stroke can have thousands of parts: its colours are counted once.
+    const colours = new Map<number, (cell: number) => number>();
     for (const part of findGroups(isOther, cells)) {
-      const of = strokes.find(({ isIn }) => isIn.has(part.cells[0]!));
+      const index = strokeOf[part.cells[0]!]!;
+      const of = strokes[index];
       if (of === undefined || part.cells.some(cell => away[cell]! > of.depthMax)) continue;
-      const own = of.stroke.cells.filter(isOwn);
-      const likeness = likenessOf(of.stroke, own, wrong, undefined, cells, of.depthMax);
+      const likeness =
+        colours.get(index) ??
+        likenessOf(of.stroke, of.stroke.cells.filter(isOwn), wrong, undefined, cells, of.depthMax);
+      colours.set(index, likeness);
       for (const cell of part.cells) over[cell] = likeness(cell) < OWN_FROM ? MATTE : STROKE;
     }
   }
