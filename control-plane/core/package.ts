@@ -43,7 +43,7 @@ export interface Package<Settings = unknown> {
   readonly submission?: SubmissionStep;
   readonly keyRevoked?: KeyRevokedStep;
   readonly ledgerAudit?: LedgerAuditPart;
-  /** Absent: jobs of groups stand among others as any asynchronous job. */
+  /** Absent: groups count as any asynchronous job. The first package that has it decides. */
   readonly placement?: GroupPlacement;
   readonly storageKind?: StorageKind;
   /** Undefined: the storage signs nothing. */
