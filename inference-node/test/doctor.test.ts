@@ -135,4 +135,7 @@ test('counts as many engines as a start opens: a host bounds them, a GPU that is
   const listed = await memoryFinding(config, plan, { provider: 'cuda', device });
   t.is(listed.status, 'failure');
   t.regex(listed.found, /are too little for 5000 engines/);
+  const chosen = { ...config, engines: undefined };
+  const one = await memoryFinding(chosen, plan, { provider: 'cuda', device });
+  t.regex(one.found, /for 1 engines, one for each model because a GPU waits for the cores, and/);
 });

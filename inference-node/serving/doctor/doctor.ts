@@ -248,8 +248,10 @@ export async function memoryFinding(
     const advice = 'add memory, use fewer engines, or set MATTING_NODE_MEGAPIXELS_MAX';
     return failure('memory', found, advice);
   }
-  const room = megapixelsMax ?? budget?.megapixelsMax;
-  return ok('memory', `${gigabytes} for ${all.length} engines and ${room} megapixels at once`);
+  const room = `${megapixelsMax ?? budget?.megapixelsMax} megapixels at once`;
+  const isDefault = provider !== 'cpu' && config.engines === undefined;
+  const why = isDefault ? ', one for each model because a GPU waits for the cores,' : '';
+  return ok('memory', `${gigabytes} for ${all.length} engines${why} and ${room}`);
 }
 
 /** The GPU is tried twice: by itself, and beside the CPU; twice that for a driver that is slow. */
