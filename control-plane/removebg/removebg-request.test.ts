@@ -105,7 +105,7 @@ const MEANT: readonly [Texts, string, Finishing | undefined][] = [
   ],
   [{ roi: '0% 0% 100% 100%' }, 'png', undefined],
   [{ shadow_type: '3D', shadow_opacity: '30', shadow_method: 'legacy' }, 'png', undefined],
-  [{ shadow_type: 'Drop', add_shadow: 'true' }, 'png', { shadow: SHADOW.absent }],
+  [{ shadow_type: 'Drop', shadow_opacity: 'Auto' }, 'png', { shadow: SHADOW.absent }],
   [
     { shadow_type: 'drop', shadow_opacity: '7.5' },
     'png',
@@ -157,16 +157,6 @@ for (const [field, ...values] of NONSENSE) {
 }
 
 const CONTRADICTIONS: readonly [Texts, readonly RemovebgPicture[], string, string][] = [
-  [{}, [], 'missing_source', 'image_file'],
-  [{ image_url: 'https://a.example/' }, ['image_file'], 'multiple_sources', 'image_file'],
-  [{ image_url: 'https://a.example/' }, ['image_file_b64'], 'multiple_sources', 'image_file_b64'],
-  [{ image_url: 'ftp://a.example/' }, [], 'INVALID_IMAGE_SOURCE', 'image_url'],
-  [
-    { bg_color: 'red', bg_image_url: 'https://a.example/' },
-    ['image_file'],
-    'multiple_bg_sources',
-    'bg_image_url',
-  ],
   [{ bg_color: 'red' }, ['image_file', 'bg_image_file'], 'multiple_bg_sources', 'bg_image_file'],
   [{ channels: 'alpha', bg_color: 'red' }, ['image_file'], 'INVALID_PARAMETER', 'channels'],
   [{ channels: 'alpha', format: 'jpg' }, ['image_file'], 'INVALID_PARAMETER', 'format'],

@@ -130,9 +130,11 @@ export function shadowOf(texts: Texts<string>, channels: Channels): Shadow | und
     throw invalidParameter('shadow_type', 'must be a name of lower-case letters, digits, _ and -');
   }
   const { min, max } = FINISHING_ROWS.shadow_opacity.number;
-  const parse = (text: string) => within(parseNumber(text), { min: 0, max });
-  const given = readText(texts, 'shadow_opacity', parse, `must be from 0 to ${max}`);
-  const percent = given ?? SHADOW.absent.opacity;
+  const { opacity } = SHADOW.absent;
+  const parse = (text: string) =>
+    text.toLowerCase() === 'auto' ? opacity : within(parseNumber(text), { min: 0, max });
+  const wrong = `must be auto, or from 0 to ${max}`;
+  const percent = readText(texts, 'shadow_opacity', parse, wrong) ?? opacity;
   if (type !== 'drop' || channels === 'alpha' || percent < min) return undefined;
   return { ...SHADOW.absent, opacity: percent };
 }
