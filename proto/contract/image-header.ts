@@ -12,12 +12,7 @@ import {
 import { KIND_BYTES, kindOfFile } from './image-header/file-kinds.ts';
 import { isIsoFile, nameIsoFile, readHeifHeader } from './image-header/heif.ts';
 import { isJpeg, readJpeg } from './image-header/jpeg.ts';
-import {
-  isJxlCodestream,
-  isJxlContainer,
-  readJxlCodestream,
-  readJxlContainer,
-} from './image-header/jxl.ts';
+import { isJxlCodestream, isJxlContainer, readJxl } from './image-header/jxl.ts';
 import { isPng, readPng } from './image-header/png.ts';
 import { isWebp, readWebp } from './image-header/webp.ts';
 
@@ -31,8 +26,7 @@ function readerFor(start: Buffer): FormatReader | undefined {
   if (isJpeg(start)) return readJpeg;
   if (isPng(start)) return readPng;
   if (isWebp(start)) return readWebp;
-  if (isJxlContainer(start)) return readJxlContainer;
-  if (isJxlCodestream(start)) return readJxlCodestream;
+  if (isJxlContainer(start) || isJxlCodestream(start)) return readJxl;
   if (isIsoFile(start)) return readHeifHeader;
   return undefined;
 }

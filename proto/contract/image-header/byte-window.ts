@@ -55,6 +55,10 @@ export class ByteWindow {
   }
 }
 
+export function windowOf(file: Buffer): ByteWindow {
+  return new ByteWindow((offset, length) => file.subarray(offset, offset + length), file.length);
+}
+
 export interface ImageHeader {
   readonly format: InputFormat;
   /** Pixels as stored (before EXIF or irot); undefined where the header does not show them. */

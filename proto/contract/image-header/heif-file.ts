@@ -4,7 +4,7 @@
  */
 import { ContractError } from '../errors.ts';
 import type { Size } from '../finishing.ts';
-import { ByteWindow } from './byte-window.ts';
+import { windowOf } from './byte-window.ts';
 import {
   CODED,
   codedIn,
@@ -71,10 +71,6 @@ interface AvifColour extends HeifColour {
   /** Decoders hand such colours out as they are. */
   readonly premultiplied: boolean;
   readonly isGrey: boolean;
-}
-
-function windowOf(file: Buffer): ByteWindow {
-  return new ByteWindow((offset, length) => file.subarray(offset, offset + length), file.length);
 }
 
 /** The items of a file in memory. */
