@@ -6,25 +6,13 @@ import { NOTHING } from './kept-bytes.ts';
 const DATA_URI_PREFIX_LENGTH_MAX = 1024;
 const DATA_SCHEME = 'data:';
 const BASE64_MARK = ';base64';
-const ALPHABET = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/';
+const OUTSIDE_OF_ALPHABET = /[^A-Za-z0-9+/]/;
 
 const COMMA = 0x2c;
-const COLON = 0x3a;
-const HYPHEN = 0x2d;
-const EQUALS = 0x3d;
-const UNDERSCORE = 0x5f;
-/** Below it the call costs more than it saves. */
-const NATIVE_LENGTH_MIN = 256;
-const INVALID = 0x40;
-const SPACE = 0x41;
-const PAD = 0x42;
-/** Each byte's 6-bit value, or INVALID, SPACE or PAD. */
-const VALUES = new Uint8Array(256).fill(INVALID);
-for (let value = 0; value < ALPHABET.length; value += 1) VALUES[ALPHABET.charCodeAt(value)] = value;
 const SPACES = Buffer.from('\t\n\f\r ');
-for (const space of SPACES) VALUES[space] = SPACE;
-const NOT_SPACE = VALUES.map(value => (value === SPACE ? 0 : 1));
-VALUES['='.charCodeAt(0)] = PAD;
+/** 1 for a byte that is no white space. */
+const NOT_SPACE = new Uint8Array(256).fill(1);
+for (const space of SPACES) NOT_SPACE[space] = 0;
 
 /** The text itself where it has no white space, as almost every piece. */
 function withoutSpace(text: Uint8Array): Uint8Array {
@@ -44,22 +32,18 @@ function withoutSpace(text: Uint8Array): Uint8Array {
 /** The index, in the text as it came, of a character that is counted without white space. */
 function indexWithSpace(text: Uint8Array, index: number): number {
   let left = index;
-  return text.findIndex(byte => VALUES[byte] !== SPACE && left-- === 0);
+  return text.findIndex(byte => NOT_SPACE[byte] === 1 && left-- === 0);
 }
 
 /**
- * All whole groups, by Node's decoder, which takes a third of the time. It skips what it does not
- * know, so that fewer bytes come out than the characters have, and knows the URL-safe alphabet too.
- * @returns how many groups; 0: not all are of the alphabet
+ * Decodes whole groups of characters. Node's decoder skips what it does not know, so that fewer
+ * bytes come out than the characters have, and knows the URL-safe alphabet too.
+ * @returns undefined: not all are of the alphabet
  */
-function nativeGroups(text: Uint8Array, index: number, out: Buffer, written: number): number {
-  let length = (text.length - index) & ~3;
-  if (text[index + length - 1] === EQUALS) length -= 4;
-  if (length < NATIVE_LENGTH_MIN) return 0;
-  const piece = Buffer.from(text.buffer, text.byteOffset + index, length);
-  if (piece.includes(HYPHEN) || piece.includes(UNDERSCORE)) return 0;
-  const bytes = out.write(piece.toString('latin1'), written, 'base64');
-  return bytes === (length / 4) * 3 ? length / 4 : 0;
+function decodeGroups(text: string): Buffer | undefined {
+  const bytes = Buffer.from(text, 'base64');
+  const isWhole = bytes.length === (text.length / 4) * 3;
+  return isWhole && !text.includes('-') && !text.includes('_') ? bytes : undefined;
 }
 
 type Base64State = 'start' | 'prefix' | 'body' | 'padding' | 'ended';
@@ -83,9 +67,8 @@ export class Base64Decoder {
   #state: Base64State = 'start';
   /** Characters held back in the states start (white space left out) and prefix. */
   #held = '';
-  /** Bits of an incomplete group, and the number of its characters. */
-  #group = 0;
-  #groupLength = 0;
+  /** The characters of an incomplete group. */
+  #group = '';
   /** Characters before the text that is decoded now. */
   #inputOffset = 0;
   #decodedBytes = 0;
@@ -113,9 +96,9 @@ export class Base64Decoder {
     if (this.#state === 'prefix') throw this.#error('the data URI has no comma');
     const out = this.#state === 'start' ? this.#decode(this.#releaseHeld()) : NOTHING;
     if (this.#state === 'padding') throw this.#error('the padding is incomplete');
-    if (this.#groupLength === 1)
+    if (this.#group.length === 1)
       throw this.#error('the text ends inside a group of four characters');
-    const rest = this.#takeGroup();
+    const rest = Buffer.from(this.#group, 'base64');
     this.#decodedBytes += rest.length;
     if (this.#decodedBytes === 0) throw this.#error('the text is empty');
     return rest.length === 0 ? out : Buffer.concat([out, rest]);
@@ -142,7 +125,7 @@ export class Base64Decoder {
 
   /** True where this character shows that the text is not a data URI. */
   #startsBody(byte: number): boolean {
-    if (VALUES[byte] === SPACE) return false;
+    if (NOT_SPACE[byte] === 0) return false;
     this.#held += String.fromCharCode(byte);
     const start = this.#held.toLowerCase();
     if (start !== DATA_SCHEME) return !DATA_SCHEME.startsWith(start);
@@ -181,70 +164,45 @@ export class Base64Decoder {
   }
 
   #decode(spaced: Uint8Array): Uint8Array {
-    const text = withoutSpace(spaced);
-    const out = Buffer.allocUnsafe(Math.ceil((this.#groupLength + text.length) / 4) * 3);
-    let written = 0;
-    let index = 0;
-    let isFresh = true;
-    const refuse = (wrong: string) => {
-      const position = this.#inputOffset + indexWithSpace(spaced, index) + 1;
-      return this.#error(`character ${position} ${wrong}`);
-    };
-    while (index < text.length) {
-      if (isFresh && this.#groupLength === 0 && this.#state === 'body') {
-        // Once: what is left then is a few characters, or has one that is refused.
-        isFresh = false;
-        const groups = nativeGroups(text, index, out, written);
-        index += 4 * groups;
-        written += 3 * groups;
-        if (index === text.length) break;
+    const dense = withoutSpace(spaced);
+    const added = Buffer.from(dense.buffer, dense.byteOffset, dense.length).toString('latin1');
+    const before = this.#group.length;
+    const text = this.#group + added;
+    const wholeLength = text.length & ~3;
+    const whole = this.#state === 'body' ? decodeGroups(text.slice(0, wholeLength)) : undefined;
+    let end = wholeLength;
+    if (whole === undefined || OUTSIDE_OF_ALPHABET.test(text.slice(end))) {
+      // Padding, or a character that is refused: what stands before it is decoded, whole or not.
+      end = this.#state === 'body' ? text.search(OUTSIDE_OF_ALPHABET) : 0;
+      for (let at = end; at < text.length; at += 1) {
+        const wrong = this.#takeOther(text[at]!, end % 4);
+        if (wrong === undefined) continue;
+        const position = this.#inputOffset + indexWithSpace(spaced, at - before) + 1;
+        throw this.#error(`character ${position} ${wrong}`);
       }
-      // Below the length, by the conditions above.
-      const group = this.#decodeOne(text[index]!, refuse);
-      if (group !== undefined) {
-        out.set(group, written);
-        written += group.length;
-      }
-      index += 1;
     }
+    this.#group = this.#state === 'body' ? text.slice(end) : '';
+    const out = end === wholeLength && whole ? whole : Buffer.from(text.slice(0, end), 'base64');
     this.#inputOffset += spaced.length;
-    this.#decodedBytes += written;
-    return out.subarray(0, written);
+    this.#decodedBytes += out.length;
+    return out;
   }
 
-  /** The group that the character completes. */
-  #decodeOne(byte: number, refuse: (wrong: string) => ContractError): Uint8Array | undefined {
-    const value = VALUES[byte]!;
-    if (value === PAD) {
-      this.#takePadding(refuse);
-      return this.#state === 'ended' ? this.#takeGroup() : undefined;
+  /**
+   * Takes a character behind those of the alphabet.
+   * @param groupLength the characters of the group that it stands in
+   * @returns what is wrong with it, if it is not padding
+   */
+  #takeOther(character: string, groupLength: number): string | undefined {
+    if (character === '=') {
+      const isFirst = this.#state === 'body' && groupLength >= 2;
+      if (!isFirst && this.#state !== 'padding') return 'is misplaced padding';
+      this.#state = isFirst && groupLength === 2 ? 'padding' : 'ended';
+      return undefined;
     }
-    if (byte === COLON) throw refuse('is a colon. Send an address as image_url');
-    if (value >= 64) throw refuse('is not in the Base64 alphabet');
-    if (this.#state !== 'body') throw refuse('follows the padding');
-    this.#group = (this.#group << 6) | value;
-    this.#groupLength += 1;
-    return this.#groupLength === 4 ? this.#takeGroup() : undefined;
-  }
-
-  #takePadding(refuse: (wrong: string) => ContractError): void {
-    if (this.#state === 'padding') {
-      this.#state = 'ended';
-      return;
-    }
-    if (this.#state !== 'body' || this.#groupLength < 2) {
-      throw refuse('is misplaced padding');
-    }
-    this.#state = this.#groupLength === 2 ? 'padding' : 'ended';
-  }
-
-  /** The bytes of a group, all of its characters or the last two or three of the text. */
-  #takeGroup(): Uint8Array {
-    const bits = this.#group << (6 * (4 - this.#groupLength));
-    const bytes = Math.max(0, this.#groupLength - 1);
-    this.#group = 0;
-    this.#groupLength = 0;
-    return Uint8Array.of(bits >>> 16, bits >>> 8, bits).subarray(0, bytes);
+    if (character === ':') return 'is a colon. Send an address as image_url';
+    if (OUTSIDE_OF_ALPHABET.test(character)) return 'is not in the Base64 alphabet';
+    return 'follows the padding';
   }
 
   #error(cause: string): ContractError {

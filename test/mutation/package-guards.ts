@@ -20,7 +20,7 @@ rollback | await | this.#run(ROLLBACK_TO | fail alone, after what they failed by
 #leave | || group | are bounded in number, so that other processes get the lock
 #end | reject | all fail where the commit does, the rolled-back ones too, and the next group stands
 control-plane/http/base64.ts by control-plane/core/submission/pictures.test.ts
-nativeGroups | if (piece | Base64 that is taken › takes a long text as it takes its pieces, whatever stands in it
+decodeGroups | isWhole && | Base64 that is taken › takes a long text as it takes its pieces, whatever stands in it
 control-plane/http/bodies.ts by control-plane/http/kept-bytes.test.ts
 takeNext | a chunk that was read › is kept by nobody who waits for the next one
   - pace.received(chunk.length);
