@@ -12,6 +12,7 @@
  * So a rotation that writes one file after the other meets a moment of the last row and no more.
  */
 import { X509Certificate } from 'node:crypto';
+import { isDeepStrictEqual } from 'node:util';
 import {
   ChannelCredentials,
   type ChannelOptions,
@@ -20,7 +21,6 @@ import {
 } from '@grpc/grpc-js';
 import { Followed, type FollowLog } from '../followed.ts';
 import { type CertificateEnd, endsOfFiles, warnOfEnds } from './certificate-ends.ts';
-import { CertificateSource } from './certificate-source.ts';
 import { type Identity, readTlsContent, type TlsContent, TlsFileError } from './tls-content.ts';
 import type { TlsSettings } from './tls-settings.ts';
 
@@ -160,4 +160,38 @@ function endsOf({ identity, clientCa, serverCa }: TlsContent): CertificateEnd[] 
     ['MATTING_TLS_CLIENT_CA_FILE', clientCa, 'authorities'],
     ['MATTING_TLS_SERVER_CA_FILE', serverCa, 'authorities'],
   ]);
+}
+
+/** The latest good content of one or two files, and listeners for its changes. */
+class CertificateSource<T extends Buffer | Identity> {
+  #current: T | undefined;
+  /** Listeners by the function by which grpc-js knows them. */
+  readonly #listeners = new Map<unknown, (value: T) => void>();
+
+  constructor(current: T | undefined) {
+    this.#current = current;
+  }
+
+  get current(): T | undefined {
+    return this.#current;
+  }
+
+  update(next: T | undefined): void {
+    if (next === undefined || this.#current === undefined) return;
+    if (isDeepStrictEqual(next, this.#current)) return;
+    this.#current = next;
+    for (const listener of this.#listeners.values()) listener(next);
+  }
+
+  follow(key: unknown, listener: (value: T) => void): void {
+    this.#listeners.set(key, listener);
+    // Later, as grpc-js wants it: told at once, it would not have asked for it completely yet.
+    process.nextTick(() => {
+      if (this.#current !== undefined) this.#listeners.get(key)?.(this.#current);
+    });
+  }
+
+  leave(key: unknown): void {
+    this.#listeners.delete(key);
+  }
 }

@@ -18,7 +18,6 @@ import { compressionsOf } from '@matting/program/content-codings.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { Agent, type Dispatcher } from 'undici';
 import type { StorageUrl } from './direct-origins.ts';
-import { SilenceWatch } from './silence-watch.ts';
 
 export const STORAGE_BOUNDS = {
   connectMs: 5000,
@@ -228,4 +227,33 @@ function failureOf(error: unknown, { expired }: SilenceWatch): TryFailure {
 function unreachable(method: string, failure: TryFailure): ContractError {
   const detail = `${method} of the storage failed: ${failure.message}.`;
   return new ContractError('STORAGE_UNREACHABLE', detail, { cause: failure.cause });
+}
+
+/** Aborts a try when nothing has moved for too long, or its time is over. */
+class SilenceWatch {
+  readonly signal: AbortSignal;
+  readonly #silent = new AbortController();
+  readonly #timers: readonly [NodeJS.Timeout, NodeJS.Timeout];
+  /** Why the watch aborted; undefined: it did not. */
+  expired: string | undefined;
+
+  constructor(silenceMs: number, leftMs: number, call: AbortSignal) {
+    this.signal = AbortSignal.any([call, this.#silent.signal]);
+    const expire = (why: string) => () => {
+      this.expired ??= why;
+      this.#silent.abort();
+    };
+    this.#timers = [
+      setTimeout(expire('the storage is silent'), silenceMs),
+      setTimeout(expire('the time is over'), leftMs),
+    ];
+  }
+
+  moved(): void {
+    this.#timers[0].refresh();
+  }
+
+  stop(): void {
+    for (const timer of this.#timers) clearTimeout(timer);
+  }
 }

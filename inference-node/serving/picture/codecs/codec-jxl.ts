@@ -2,17 +2,16 @@
  * JPEG XL: through wasm-vips (libvips with libjxl), and through libjxl's own programs where wasm-vips
  * lacks the memory or cannot read the file.
  */
-
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { Size } from '@matting/proto/contract/finishing.ts';
-import { hasAssociatedAlpha } from '@matting/proto/contract/image-header/jxl.ts';
+import { parseBox } from '@matting/proto/contract/image-header/iso-boxes.ts';
+import { hasAssociatedAlpha, isJxlContainer } from '@matting/proto/contract/image-header/jxl.ts';
 import { WASM_PIXELS_MAX } from '@matting/proto/contract/picture-memory.ts';
 import type Vips from 'wasm-vips';
 import { hasJxlTools } from '../makeable.ts';
 import { type OpenedPicture, type RawPixels, viewAsPixels } from '../rgba-picture.ts';
 import { convertByProfile, ICC_FIELD, STRIP_ROWS, toSrgb, toWhole } from './colour/convert-icc.ts';
 import { spaceOfProfile } from './colour/icc-profile.ts';
-import { withoutMetadata } from './jxl-metadata.ts';
 import {
   DJXL_EXTRA_CHANNELS_MAX,
   decodeInksWithDjxl,
@@ -199,4 +198,34 @@ export async function encodeJxl(pixels: RawPixels): Promise<Buffer> {
   } finally {
     scratch.free();
   }
+}
+
+/*
+ * Takes out what is not the picture (ISO/IEC 18181-2): decoders fail at wrong Exif, XMP or boxes,
+ * and pillow-jxl-plugin leaves out four bytes of Exif. The codestream has orientation and colours.
+ */
+
+/** The container's own boxes, and those with the codestream or parts of it. */
+const PICTURE_TYPES: ReadonlySet<string> = new Set(['JXL ', 'ftyp', 'jxll', 'jxlc', 'jxlp']);
+/** Boxes looked at. What follows is left as it is: libjxl writes some tens at most. */
+const BOXES_MAX = 8192;
+
+/** @returns the given bytes, or a copy of some of them. */
+export function withoutMetadata(file: Buffer): Buffer {
+  if (!isJxlContainer(file)) return file;
+  const kept: Buffer[] = [];
+  let at = 0;
+  for (let boxes = 0; boxes < BOXES_MAX; boxes += 1) {
+    const box = parseBox(file.subarray(at, at + 16), at, file.length);
+    // Behind the last box that can be read there is no codestream.
+    if (box === undefined) return joined(kept, file);
+    if (PICTURE_TYPES.has(box.type)) kept.push(file.subarray(at, box.end));
+    at = box.end;
+  }
+  return joined([...kept, file.subarray(at)], file);
+}
+
+function joined(parts: readonly Buffer[], file: Buffer): Buffer {
+  const bytes = parts.reduce((sum, { length }) => sum + length, 0);
+  return bytes === file.length ? file : Buffer.concat(parts, bytes);
 }

@@ -25,8 +25,8 @@ import {
 } from '../../test/pictures.ts';
 import { hasJxlTools } from '../makeable.ts';
 import { decodeBackground } from '../worker/decode-background.ts';
+import { withoutMetadata } from './codec-jxl.ts';
 import { type DecodedFile, decodeFile } from './decode.ts';
-import { withoutMetadata } from './jxl-metadata.ts';
 
 const slope = asSharp(paintSlope(60, 40));
 /** The picture is longer than the damaged part of each file. */

@@ -8,9 +8,8 @@ import test, { type ExecutionContext } from 'ava';
 import sharp from 'sharp';
 import { openZip, paint } from '../../test/pictures.ts';
 import { type RawPixels, viewAsPixels } from '../rgba-picture.ts';
-import { encodePixels } from './encode.ts';
+import { encodePixels, encodeWebp } from './encode.ts';
 import { encodePng } from './encode-png.ts';
-import { encodeWebp } from './encode-webp.ts';
 
 type Draw = (x: number, y: number, channel: number) => number;
 
