@@ -1,6 +1,6 @@
-/** An account's batches, the newest first, as a page for people: how far each is, and its cancellation. */
+/** An account's batches as pages for people: a list, and one with its pictures and its cancellation. */
 import type { HttpInterface } from '@matting/core/http/public-app.ts';
-import { type Batch, batchStatus } from './batch.ts';
+import { type Batch, type BatchItem, batchStatus } from './batch.ts';
 import type { BatchStores } from './batch-stores.ts';
 import en from './words/en.json' with { type: 'json' };
 import zhCN from './words/zh-CN.json' with { type: 'json' };
@@ -9,6 +9,7 @@ type AccountPage = NonNullable<HttpInterface['accountPages']>[number];
 
 /** An account can have 50 open ones. */
 const BATCHES_SHOWN_MAX = 100;
+const ITEMS_SHOWN_MAX = 40;
 
 const WORDS: Readonly<Record<'en' | 'zh-CN', typeof en>> = { en, 'zh-CN': zhCN };
 
@@ -19,12 +20,26 @@ const TONES = {
   cancelled: 'neutral',
 } as const;
 
-export function batchesPage(batches: Pick<BatchStores, 'listOf' | 'cancelBatchBy'>): AccountPage {
+type PageStores = Pick<
+  BatchStores,
+  'listOf' | 'findForAccount' | 'items' | 'failedItems' | 'cancelBatchBy'
+>;
+
+export function batchesPage(batches: PageStores): AccountPage {
   return {
     name: 'batches',
     action: 'cancel',
     words: WORDS,
     list: async accountId => (await batches.listOf(accountId, BATCHES_SHOWN_MAX)).map(shown),
+    async find(id, { accountId, from, failed }) {
+      const batch = await batches.findForAccount(id, accountId);
+      if (batch === undefined) return undefined;
+      const read = failed ? batches.failedItems : batches.items;
+      const items = await read(batch, from, ITEMS_SHOWN_MAX + 1);
+      const parts = items.slice(0, ITEMS_SHOWN_MAX).map(partOf);
+      const { counts, finishedAtMs } = batch;
+      return { ...shown(batch), counts, finishedAtMs, parts, next: items[ITEMS_SHOWN_MAX]?.item };
+    },
     async act(id, by) {
       const batch = await batches.cancelBatchBy(id, by);
       return batch && batchStatus(batch);
@@ -32,12 +47,16 @@ export function batchesPage(batches: Pick<BatchStores, 'listOf' | 'cancelBatchBy
   };
 }
 
+function partOf({ isWaiting, ...item }: BatchItem) {
+  return { ...item, state: isWaiting ? 'waiting' : 'expired' };
+}
+
 function shown(batch: Batch): Awaited<ReturnType<AccountPage['list']>>[number] {
-  const { id, createdAtMs, counts, items, cancelledAtMs, finishedAtMs } = batch;
+  const { id, apiKeyId, createdAtMs, counts, items, cancelledAtMs, finishedAtMs } = batch;
   const { succeeded, failed, expired } = counts;
   const state = batchStatus(batch);
   return {
-    ...{ id, createdAtMs, state, tone: TONES[state], failed },
+    ...{ id, apiKeyId, createdAtMs, state, tone: TONES[state], failed },
     ended: succeeded + failed + expired,
     all: items,
     mayAct: cancelledAtMs === null && finishedAtMs === null,

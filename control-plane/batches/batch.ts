@@ -12,6 +12,7 @@
  */
 import type { CoreServices, CoreStores } from '@matting/core/package.ts';
 import { type Database, type Db, query, type Schema } from '@matting/database/database.ts';
+import { isAsciiWord } from '@matting/database/statements.ts';
 import type { Selectable } from 'kysely';
 import type {} from './tables.ts';
 
@@ -56,6 +57,11 @@ export function batchReading(database: Database, groups: GroupReading) {
     /** Undefined also for another key's batch. */
     findForKey: (id: string, apiKeyId: string) =>
       query(database, db => readBatch(groups, db, { id, api_key_id: apiKeyId })),
+    /** Undefined also for another account's batch. */
+    findForAccount: (id: string, accountId: string) =>
+      query(database, async db =>
+        isAsciiWord(id) ? readBatch(groups, db, { id, account_id: accountId }) : undefined,
+      ),
     findByIdempotencyKey: (apiKeyId: string, keyHash: string) =>
       query(database, db => readBatchByKey(groups, db, apiKeyId, keyHash)),
     /** The open ones, the oldest first, behind that one. */
@@ -101,13 +107,18 @@ export function batchReading(database: Database, groups: GroupReading) {
           .execute();
         const read = await groups.list(db, id, from, limit);
         const jobs = new Map(read.map(job => [job.id, job]));
-        return rows.map(
-          ({ url, ...row }): BatchItem => ({
-            ...row,
-            job: jobs.get(row.jobId),
-            isWaiting: url !== null,
-          }),
-        );
+        return rows.map(({ url, ...row }): BatchItem => {
+          return { ...row, job: jobs.get(row.jobId), isWaiting: url !== null };
+        });
+      }),
+    /** The same, of those alone that failed. */
+    failedItems: ({ id: batchId }: Pick<Batch, 'id'>, from: number, limit: number) =>
+      query(database, async db => {
+        const jobs = await groups.list(db, batchId, from, limit, 'failed');
+        return jobs.map((job): BatchItem => {
+          const { id: jobId, reference, group } = job;
+          return { item: group?.item ?? 0, jobId, reference, job, isWaiting: false };
+        });
       }),
   };
 }
@@ -121,7 +132,7 @@ function selectBatches(db: Db) {
 }
 
 type BatchName = Partial<
-  Pick<Selectable<Schema['batches']>, 'id' | 'api_key_id' | 'idempotency_key_hash'>
+  Pick<Selectable<Schema['batches']>, 'id' | 'account_id' | 'api_key_id' | 'idempotency_key_hash'>
 >;
 
 function readRow(db: Db, name: BatchName) {

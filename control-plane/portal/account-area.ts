@@ -10,7 +10,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { ManageAlerts, registerSettingsRoutes } from './alerts/settings-pages.ts';
 import { AccountJobs } from './jobs/account-jobs.ts';
 import { registerJobsRoutes } from './jobs/job-pages.ts';
-import { type AccountPage, registerPluggedPages } from './jobs/plugged-pages.ts';
+import { registerPluggedPages } from './jobs/plugged-pages.ts';
 import { registerWebhooksRoute } from './jobs/webhook-pages.ts';
 import { registerKeyRoutes } from './keys/key-pages.ts';
 import type { OnWithheld } from './mails/owners-mails.ts';
@@ -18,7 +18,7 @@ import { registerCreditRoutes } from './orders/credit-pages.ts';
 import { LedgerHistory } from './orders/ledger-history.ts';
 import { Orders, registerOrderRoutes } from './orders/order-pages.ts';
 import { registerPackageRoutes } from './orders/package-pages.ts';
-import { wantsPage, writeErrorPage } from './page/account-frame.ts';
+import { type AccountPage, notePages, wantsPage, writeErrorPage } from './page/account-frame.ts';
 import { registerAssets } from './page/assets.ts';
 import { assetsOf, type Brand, noteBrand } from './page/brand.ts';
 import { registerAuditRoute } from './people/audit-page.ts';
@@ -86,12 +86,37 @@ export interface AccountArea {
 export function openAccountArea(parts: AccountAreaParts, settings: AreaSettings): AccountArea {
   const services = accountAreaServices(parts, settings);
   const { baseUrl } = parts.core.config;
-  const { canSignIn } = settings;
   const { brand } = parts;
   return {
     services,
-    register: (app, pages) =>
-      registerAccountArea(app, services, { baseUrl, canSignIn, brand, pages }),
+    register(app, pages) {
+      app.register(
+        async account => {
+          await account.register(cookie);
+          account.setErrorHandler(answerPageError);
+          account.addHook('onRequest', async request => noteBrand(request, brand));
+          account.addHook('onRequest', async request => notePages(request, pages));
+          guardAccountArea(account, services.sessions, { baseUrl, canSignIn: settings.canSignIn });
+          registerSignInRoutes(account, services);
+          registerProfileRoutes(account, services);
+          registerPeopleRoutes(account, services);
+          registerAuditRoute(account, services);
+          registerCreditRoutes(account, services);
+          registerPackageRoutes(account, services);
+          registerOrderRoutes(account, services.orders);
+          registerJobsRoutes(account, services, baseUrl);
+          registerPluggedPages(account, pages, services.accountJobs);
+          registerWebhooksRoute(account, services.accountJobs);
+          registerPlaygroundRoutes(account, services, baseUrl);
+          registerKeyRoutes(account, services, baseUrl);
+          registerOverviewRoute(account, services, baseUrl);
+          registerUsageRoutes(account, services);
+          registerSettingsRoutes(account, services.alerts);
+          registerAssets(account, '/assets', assetsOf(brand));
+        },
+        { prefix: '/account' },
+      );
+    },
     errorWriterOf(request, path) {
       if (!wantsPage(request, path)) return undefined;
       noteBrand(request, brand);
@@ -168,45 +193,6 @@ function providerOf(
   const { grants, name } = oidc;
   const provider = new OpenIdConnect({ ...oidc, redirectUrl });
   return new ProviderSignIn({ ...stores, provider, throttle, grants, name });
-}
-
-/** @param options.canSignIn whether people can sign in at the base URL: see isSignInUrl */
-function registerAccountArea(
-  app: FastifyInstance,
-  services: AccountAreaServices,
-  options: {
-    readonly baseUrl: string;
-    readonly canSignIn: boolean;
-    readonly brand: Brand;
-    readonly pages: readonly AccountPage[];
-  },
-): void {
-  const { baseUrl, brand, pages } = options;
-  app.register(
-    async account => {
-      await account.register(cookie);
-      account.setErrorHandler(answerPageError);
-      account.addHook('onRequest', async request => noteBrand(request, brand));
-      guardAccountArea(account, services.sessions, options);
-      registerSignInRoutes(account, services);
-      registerProfileRoutes(account, services);
-      registerPeopleRoutes(account, services);
-      registerAuditRoute(account, services);
-      registerCreditRoutes(account, services);
-      registerPackageRoutes(account, services);
-      registerOrderRoutes(account, services.orders);
-      registerJobsRoutes(account, services, { baseUrl, pages });
-      registerPluggedPages(account, pages);
-      registerWebhooksRoute(account, services.accountJobs);
-      registerPlaygroundRoutes(account, services, baseUrl);
-      registerKeyRoutes(account, services, baseUrl);
-      registerOverviewRoute(account, services, baseUrl);
-      registerUsageRoutes(account, services);
-      registerSettingsRoutes(account, services.alerts);
-      registerAssets(account, '/assets', assetsOf(brand));
-    },
-    { prefix: '/account' },
-  );
 }
 
 /** The scope writes refusals of pages itself and leaves other errors to the public port. */

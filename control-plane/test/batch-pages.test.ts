@@ -16,7 +16,7 @@ const test = ava.serial;
 let owner: SignedInBrowser;
 let viewer: SignedInBrowser;
 let stranger: SignedInBrowser;
-const app = useTestApp(test, {}, async () => {
+const app = useTestApp(test, { credits: 2000 }, async () => {
   owner = await signIn(app, { mail: 'owner@example.org' });
   viewer = await signIn(app, { role: 'viewer' });
   stranger = await signInElsewhere(app);
@@ -46,7 +46,8 @@ test('batches of an account › are listed with how far they are, to those of th
     t.true(body.includes('Processing') && body.includes('2 of 3') && body.includes(id));
   }
   t.deepEqual(await rowsOf(stranger), []);
-  t.true((await owner.get('/account/jobs')).body.includes(`href="${page}"`));
+  t.true((await owner.get('/account/jobs')).body.includes(`href="${page}"`), 'the navigation');
+  t.true((await owner.get(page)).body.includes(`href="${page}/${id}"`));
   const { job_id: left } = JSON.parse(results.body.split('\n')[0] ?? '');
   await app.succeedJob(left);
 });
@@ -55,8 +56,10 @@ test('batches of an account › are cancelled by an owner, once, who is in the l
   const items = [1, 2, 3].map(item => ({ image_url: `https://example.com/${item}.jpg` }));
   const { batch_id: id } = (await app.post('/v1/matting/batches', { items })).json();
   const form = `action="/account/batches/${id}/cancel"`;
-  t.true((await owner.get('/account/batches')).body.includes(form));
-  t.false((await viewer.get('/account/batches')).body.includes(form));
+  for (const page of ['/account/batches', `/account/batches/${id}`]) {
+    t.true((await owner.get(page)).body.includes(form));
+    t.false((await viewer.get(page)).body.includes(form));
+  }
   const statusOf = async () => (await app.get(`/v1/matting/batches/${id}`)).json().status;
   const cancel = `/account/batches/${id}/cancel`;
   t.is((await viewer.post(cancel)).statusCode, 403);
@@ -65,12 +68,13 @@ test('batches of an account › are cancelled by an owner, once, who is in the l
   t.is(await statusOf(), 'queued');
   for (const _ of ['first', 'again']) {
     const answer = await owner.post(cancel);
-    t.is(answer.headers.location, '/account/batches?said=cancelled');
+    t.is(answer.headers.location, `/account/batches/${id}?said=cancelled`);
   }
   t.is(await statusOf(), 'cancelled');
-  const { body } = await owner.get('/account/batches?said=cancelled');
+  const { body } = await owner.get(`/account/batches/${id}?said=cancelled`);
   t.true(body.includes('Batch cancelled. '));
   t.false(body.includes(form));
+  t.false((await owner.get('/account/batches')).body.includes(form));
   const log = await app.stores.audit.list(app.accountId, { limit: 50 });
   t.deepEqual(
     log.filter(({ subject }) => subject === id).map(({ action, mail }) => [action, mail]),
@@ -88,4 +92,79 @@ test('batches of an account › are not cancelled by who lost the right since th
   const actor = actorOf(self, 'jobs.cancel');
   await rejectsWith(t, batches.cancelBatchBy(id, { accountId, actor }), { name: 'AuthorityError' });
   t.is((await app.get(`/v1/matting/batches/${id}`)).json().status, 'queued');
+});
+
+/** Each of its items is a job. */
+async function entered(items: readonly object[]): Promise<string> {
+  const { batch_id: id } = (await app.post('/v1/matting/batches', { items })).json();
+  while ((await batches.enterItems(id, app.accountId, 2000)) > 0);
+  return id;
+}
+
+async function jobIdsOf(id: string): Promise<string[]> {
+  const { body } = await app.get(`/v1/matting/batches/${id}/results?limit=1000`);
+  const lines = body.trim().split('\n');
+  return lines.map(line => JSON.parse(line).job_id);
+}
+
+test('the page of a batch › has its pictures, its failures and its key, and looks again while it is open', async t => {
+  const urls = [1, 2, 3].map(item => `https://example.com/${item}.jpg`);
+  const references = [undefined, '<b>"SKU"</b>', undefined];
+  const id = await entered(
+    urls.map((image_url, item) => ({ image_url, reference: references[item] })),
+  );
+  const path = `/account/batches/${id}`;
+  const [done = '', failed = '', open = ''] = await jobIdsOf(id);
+  app.thumbnail = Buffer.from('a picture');
+  await app.succeedJob(done);
+  app.thumbnail = undefined;
+  const code = 'UNSUPPORTED_IMAGE_FORMAT';
+  await app.failJob(failed, { code, detail: 'no picture', retryable: false });
+  const { body, headers } = await owner.get(path);
+  t.is(headers.refresh, '5');
+  t.regex(body, /<progress max="3" value="2"/);
+  for (const text of ['first key', 'Picture 1', 'Picture 3', '&lt;b>&quot;SKU']) {
+    t.true(body.includes(text), text);
+  }
+  t.true(body.includes('The file is not a picture of a supported format.'));
+  for (const job of [done, failed, open]) t.true(body.includes(`href="/account/jobs/${job}"`));
+  const picture = `/account/jobs/${done}/thumbnail`;
+  t.true(body.includes(picture));
+  t.false((await viewer.get(path)).body.includes(picture), 'who sees no results');
+  const failures = (await owner.get(`${path}?state=failed`)).body;
+  t.true(failures.includes(failed) && !failures.includes(done) && !failures.includes(open));
+  t.true((await owner.get('/account/batches')).body.includes(`href="${path}?state=failed">1<`));
+  for (const place of [path, `${path}?state=failed`, '/account/batches/%C3%A9']) {
+    t.is((await stranger.get(place)).statusCode, 404, place);
+  }
+  await app.succeedJob(open);
+  t.true(await batches.finishBatch(id));
+  t.is((await owner.get(path)).headers.refresh, undefined);
+});
+
+test('the page of a batch › shows the largest batch in pages of a bounded size', async t => {
+  const items = Array.from({ length: 1000 }, (_, item) => ({
+    image_url: `https://example.com/${item}.jpg`,
+    reference: '"'.repeat(128),
+  }));
+  const { batch_id: id } = (await app.post('/v1/matting/batches', { items })).json();
+  await batches.enterItems(id, app.accountId, 2000);
+  const seen: string[] = [];
+  let pages = 0;
+  for (let next: string | undefined = `/account/batches/${id}`; next !== undefined; pages += 1) {
+    const { body } = await owner.get(next);
+    t.true(body.length < 70_000, `${body.length}`);
+    seen.push(
+      ...[...body.matchAll(/<span class="mono soft" title="([^"]+)"/g)].map(([, job = '']) => job),
+    );
+    next = /href="([^"]+)" rel="next"/.exec(body)?.[1]?.replaceAll('&amp;', '&');
+  }
+  t.is(pages, 25);
+  t.deepEqual(seen, await jobIdsOf(id));
+  for (const after of ['-1', '1e3', '4.5', '&after=2', '%00', '1'.repeat(400)]) {
+    const { statusCode, body } = await owner.get(`/account/batches/${id}?after=${after}`);
+    t.is(statusCode, 200, after);
+    t.true(body.includes(seen[0] ?? ''), after);
+  }
+  t.true((await owner.get(`/account/batches/${id}?after=999999999`)).body.includes('No jobs'));
 });

@@ -261,6 +261,10 @@ control-plane/batches/batch.ts by control-plane/batches/batches.test.ts
 findForKey | a batch from its submission to its end, by pages of its results
   - { id, api_key_id: apiKeyId }
   + { id }
+control-plane/batches/batch.ts by control-plane/test/batch-pages.test.ts
+findForAccount | the page of a batch › has its pictures, its failures and its key, and looks again while it is open
+  - { id, account_id: accountId }
+  + { id }
 control-plane/batches/submit-batch.ts by control-plane/batches/batches.test.ts
 joined | !== fingerprint | a batch from its submission to its end, by pages of its results
 control-plane/core/ledger/ledger-writer.ts by control-plane/batches/transactions.test.ts: a batch on sqlite

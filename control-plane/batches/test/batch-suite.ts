@@ -34,6 +34,10 @@ const READING: Readonly<Record<string, Exercise<Stores>>> = {
     const { batch } = await largestBatch(stores);
     assert.ok(await stores.batches.findForKey(batch.id, batch.apiKeyId));
   }),
+  'batches.findForAccount': bounded<Stores>(OPEN_READS_MAX, OPEN_WHY, async stores => {
+    const { batch } = await largestBatch(stores);
+    assert.ok(await stores.batches.findForAccount(batch.id, batch.accountId));
+  }),
   'batches.findByIdempotencyKey': bounded<Stores>(OPEN_READS_MAX, OPEN_WHY, async stores => {
     const { batch } = await largestBatch(stores);
     const { apiKeyId, idempotencyKeyHash } = batch;
@@ -54,6 +58,15 @@ const READING: Readonly<Record<string, Exercise<Stores>>> = {
   'batches.items': bounded<Stores>(OPEN_READS_MAX, OPEN_WHY, async stores => {
     const { batch, found } = await largestBatch(stores);
     assert.equal((await stores.batches.items(found, 0, 100)).length, batch.items.length);
+  }),
+  'batches.failedItems': bounded<Stores>(OPEN_READS_MAX, OPEN_WHY, async stores => {
+    const { batch, found } = await largestBatch(stores);
+    await stores.jobs.remove(batch.items[1]!.jobId, batch.apiKeyId);
+    const failed = await stores.batches.failedItems(found, 0, 100);
+    assert.deepEqual(
+      failed.map(({ item }) => item),
+      [1],
+    );
   }),
 };
 

@@ -83,16 +83,15 @@ export function groupReading(database: Database) {
       for (const { status: of, jobs } of rows) counted[of] = requireInteger(jobs);
       return counted;
     },
-    /** In the order of their positions, from that one on. */
-    list: (db: Db, groupId: string, from: number, limit: number): Promise<Job[]> =>
-      readJobs(
-        db,
-        selectJobs(database, db)
-          .where('batch_id', '=', groupId)
-          .where('batch_item', '>=', from)
-          .where('batch_item', '<', from + limit)
-          .execute(),
-      ),
+    /** In the order of their positions, from that one on; all, or those alone that failed. */
+    list(db: Db, groupId: string, from: number, limit: number, only?: 'failed'): Promise<Job[]> {
+      const jobs = selectJobs(database, db).where('batch_id', '=', groupId);
+      const asked =
+        only === undefined
+          ? jobs.where('batch_item', '<', from + limit)
+          : jobs.where('state', '=', only).orderBy('batch_item').limit(limit);
+      return readJobs(db, asked.where('batch_item', '>=', from).execute());
+    },
     async hasOpen(db: Db, groupId: string): Promise<boolean> {
       const open = await db
         .selectFrom('jobs')

@@ -1,14 +1,23 @@
-/** A package describes a page of the account area, and another package shows it. */
+/** A package describes pages of the account area, and another package shows them. */
 import type { Actor } from '../accounts/audit.ts';
+import type { Job } from '../jobs/job.ts';
 
-/** Lists things of an account, each of which takes a while, and lets an owner act on one. */
+/** A list of an account's things, each of which takes a while and has a page with its jobs. */
 export interface AccountPage {
-  /** The list is `/account/<name>`; a form to `/account/<name>/<id>/<action>` acts on a thing. */
+  /**
+   * The list is `/account/<name>`, and a thing's page `/account/<name>/<id>`. An owner's form to
+   * `/account/<name>/<id>/<action>` acts on the thing.
+   */
   readonly name: string;
   readonly action: string;
   readonly words: Readonly<Record<'en' | 'zh-CN', AccountPageWords>>;
   /** The newest first; their number is bounded. */
   list(accountId: string): Promise<readonly AccountThing[]>;
+  /** With its parts from that one on, or the failed ones alone. Undefined: there is none. */
+  find(
+    id: string,
+    of: { readonly accountId: string; readonly from: number; readonly failed: boolean },
+  ): Promise<AccountThingPage | undefined>;
   /**
    * Resolves with what to say, a name in `said`; undefined: the account has no such thing.
    * @throws what the actor's `refusal` resolves with
@@ -21,10 +30,13 @@ export interface AccountPage {
 
 type Texts<Name extends string = string> = Readonly<Record<Name, string>>;
 
-/** `ended` is such as `{done} of {all}`; `actConfirm` is what the button asks before it acts. */
+/**
+ * `ended` is such as `{done} of {all}`; `actConfirm` is what the button asks before it acts; `part`
+ * is such as `Picture {number}`.
+ */
 interface AccountPageWords
   extends Texts<'title' | 'lead' | 'created' | 'state' | 'progress' | 'failed' | 'thing' | 'ended'>,
-    Texts<'act' | 'actConfirm'> {
+    Texts<'act' | 'actConfirm' | 'part'> {
   readonly said: Texts;
   readonly states: Texts;
   readonly empty: Texts<'title' | 'text'>;
@@ -32,6 +44,7 @@ interface AccountPageWords
 
 interface AccountThing {
   readonly id: string;
+  readonly apiKeyId: string;
   readonly createdAtMs: number;
   /** Names one of the words' `states`. */
   readonly state: string;
@@ -40,4 +53,26 @@ interface AccountThing {
   readonly all: number;
   readonly failed: number;
   readonly mayAct: boolean;
+}
+
+interface AccountThingPage extends AccountThing {
+  /** Null: the page looks again by itself. */
+  readonly finishedAtMs: number | null;
+  /** By names of the words' `states`. */
+  readonly counts: Readonly<Record<string, number>>;
+  /** In their order; their number is bounded. */
+  readonly parts: readonly AccountThingPart[];
+  /** The next page begins here; undefined: this is the last. */
+  readonly next: number | undefined;
+}
+
+interface AccountThingPart {
+  /** From 0. */
+  readonly item: number;
+  readonly jobId: string;
+  /** Undefined: it is no job yet, or not any more. */
+  readonly job: Job | undefined;
+  /** Of a part that is no job: its caller's name, and a name of the words' `states`. */
+  readonly reference: string | null;
+  readonly state: string;
 }

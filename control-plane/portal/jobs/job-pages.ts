@@ -25,7 +25,6 @@ import {
 } from './account-jobs.ts';
 import { correcting, correctionCall, originalOf } from './correcting.ts';
 import { sendOriginalOf, sendResultOf } from './job-files.ts';
-import { type AccountPage, linksTo } from './plugged-pages.ts';
 import { sendResultsZip, type ZipServices } from './results-zip.ts';
 import { stageBars } from './stage-bars.ts';
 import { hasThumbnail, JOBS_PATH as PATH, sendThumbnailOf, thumbnail } from './thumbnails.ts';
@@ -41,11 +40,11 @@ export type JobRequest = FastifyRequest<{ Params: { jobId: string } }>;
 export function registerJobsRoutes(
   account: FastifyInstance,
   services: ZipServices,
-  { baseUrl, pages }: { readonly baseUrl: string; readonly pages: readonly AccountPage[] },
+  baseUrl: string,
 ): void {
   const { accountJobs } = services;
   const find = (request: JobRequest) => findJob(request, accountJobs);
-  account.get('/jobs', READ, (_request, reply) => renderList(reply, accountJobs, pages));
+  account.get('/jobs', READ, (_request, reply) => renderList(reply, accountJobs));
   account.get('/jobs/results.zip', READ_RESULT, (request, reply) =>
     sendResultsZip(reply, questionOf(request), services),
   );
@@ -86,11 +85,7 @@ export async function findJob(request: JobRequest, accountJobs: AccountJobs): Pr
   return found;
 }
 
-async function renderList(
-  reply: FastifyReply,
-  accountJobs: AccountJobs,
-  pages: readonly AccountPage[],
-) {
+async function renderList(reply: FastifyReply, accountJobs: AccountJobs) {
   const { request } = reply;
   const visit = visitOf(request);
   const { accountId, words } = visit;
@@ -106,18 +101,10 @@ async function renderList(
     main: html`<div>
       ${groups(visit, question)}
       ${filters(visit, question, keys)}
-      ${linksTo(pages, visit)}
       ${ui.dataTable({
         caption: said.title,
-        columns: [
-          said.job,
-          said.state,
-          { label: said.key, cut: true },
-          ui.end(said.took),
-          said.result,
-          said.id,
-        ],
-        rows: jobs.map(job => rowOf(visit, job, keys)),
+        columns: jobColumns(visit, { label: said.key, cut: true }),
+        rows: jobs.map(job => jobRow(visit, job, keyName(words, keys, job.apiKeyId))),
         empty: ui.emptyState(nothing(visit, question)),
       })}
       ${ui.pager(words.common, PATH, { after: question.after, next }, queryFor(question))}
@@ -231,13 +218,18 @@ function filters({ words }: Visit, question: AccountJobQuestion, keys: readonly 
 
 type ListedJob = JobStatus & JobOutcome & Pick<Job, 'reference'>;
 
-function rowOf(visit: Visit, job: ListedJob, keys: readonly JobKey[]): Child[] {
+/** @param key the list names the key of each job by this column */
+export function jobColumns({ words: { jobs: said } }: Visit, ...key: ui.Column[]): ui.Column[] {
+  return [said.job, said.state, ...key, ui.end(said.took), said.result, said.id];
+}
+
+export function jobRow(visit: Visit, job: ListedJob, ...key: string[]): Child[] {
   const { words, formats } = visit;
   return [
     html`<a class="pictured" href=${`${PATH}/${job.id}`}>${thumbnail(visit, job, '')}
       ${named(job.reference, ui.ago(job.createdAtMs, formats.dateTime))}</a>`,
     statusBadge(words, publicState(job)),
-    keyName(words, keys, job.apiKeyId),
+    ...key,
     job.finishedAtMs === null ? null : formats.duration(job.finishedAtMs - job.createdAtMs),
     resultText(words, formats, job),
     ui.shortId(job.id),
@@ -250,7 +242,7 @@ function named(reference: string | null, time: Child): VNode {
   return html`<span><span class="address">${reference}</span><small class="soft">${time}</small></span>`;
 }
 
-function keyName(words: Words, keys: readonly JobKey[], apiKeyId: string): string {
+export function keyName(words: Words, keys: readonly JobKey[], apiKeyId: string): string {
   const key = keys.find(({ id }) => id === apiKeyId);
   if (key?.isPlayground) return words.jobs.playground;
   return key?.name ?? `mk_${apiKeyId}`;
@@ -489,6 +481,5 @@ export function resend({ words, csrf, role }: Visit, job: JobStatus, sent: Notif
 }
 
 function section(title: string, ...children: Child[]): VNode {
-  return html`<section class="section"><div class="section-head"><h2>${title}</h2></div>
-    <div class="stack">${children}</div></section>`;
+  return ui.section({ title }, html`<div class="stack">${children}</div>`);
 }

@@ -1,94 +1,186 @@
-/** The pages that other packages describe: their things of an account, and what an owner may do with one. */
-import type { HttpInterface } from '@matting/core/http/public-app.ts';
+/** The pages that other packages describe: a list of things of an account, and one with its jobs. */
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import { renderPage } from '../page/account-frame.ts';
+import { type AccountPage, renderPage } from '../page/account-frame.ts';
 import { ACCOUNT_PATH, type Child, html } from '../page/html.ts';
+import { icon } from '../page/icons.ts';
 import * as ui from '../page/ui.ts';
 import { may } from '../session/roles.ts';
-import { type Locale, PageError, type Visit, visitOf } from '../session/visit.ts';
+import { PageError, queryOf, type Visit, visitOf } from '../session/visit.ts';
 import { fill } from '../words/words.ts';
-import { JOBS_PATH } from './thumbnails.ts';
+import type { AccountJobs, JobKey } from './account-jobs.ts';
+import { jobColumns, jobRow, keyName } from './job-pages.ts';
 
+const READ = { config: { permission: 'jobs.read' } } as const;
 const ACT = 'jobs.cancel';
+/** The page of a thing that has not ended looks again after this long. */
+const REFRESH_S = 5;
 
-export type AccountPage = NonNullable<HttpInterface['accountPages']>[number];
 type AccountThing = Awaited<ReturnType<AccountPage['list']>>[number];
+type ThingPage = NonNullable<Awaited<ReturnType<AccountPage['find']>>>;
+type ThingRequest = FastifyRequest<{ Params: { id: string } }>;
 
 export function registerPluggedPages(
   account: FastifyInstance,
   pages: readonly AccountPage[],
+  accountJobs: AccountJobs,
 ): void {
   for (const page of pages) {
-    account.get(`/${page.name}`, { config: { permission: 'jobs.read' } }, (_request, reply) =>
-      renderThings(reply, page),
+    const viewOf = async (request: FastifyRequest): Promise<View> => {
+      const visit = visitOf(request);
+      const keys = await accountJobs.keys(visit.accountId);
+      return { page, visit, keys, said: page.words[visit.language], path: pathOf(page) };
+    };
+    account.get(`/${page.name}`, READ, async (request, reply) =>
+      renderThings(reply, await viewOf(request)),
+    );
+    account.get(`/${page.name}/:id`, READ, async (request: ThingRequest, reply) =>
+      renderThing(reply, request.params.id, await viewOf(request)),
     );
     account.post(
       `/${page.name}/:id/${page.action}`,
       { config: { permission: ACT } },
-      async (request: FastifyRequest<{ Params: { id: string } }>, reply) => {
+      async (request: ThingRequest, reply) => {
         const { accountId, actor } = visitOf(request);
-        const said = await page.act(request.params.id, { accountId, actor });
+        const { id } = request.params;
+        const said = await page.act(id, { accountId, actor });
         if (said === undefined) throw new PageError('notFound');
-        return reply.redirect(`${pathOf(page)}?said=${said}`, 303);
+        return reply.redirect(`${pathOf(page)}/${encodeURIComponent(id)}?said=${said}`, 303);
       },
     );
   }
 }
 
-export function linksTo(pages: readonly AccountPage[], { language }: Pick<Locale, 'language'>) {
-  return pages.map(page => html`<p><a href=${pathOf(page)}>${page.words[language].title}</a></p>`);
-}
-
 const pathOf = ({ name }: AccountPage) => `${ACCOUNT_PATH}/${name}`;
 
-async function renderThings(reply: FastifyReply, page: AccountPage): Promise<FastifyReply> {
-  const visit = visitOf(reply.request);
-  const said = page.words[visit.language];
-  const listed = await page.list(visit.accountId);
+interface View {
+  readonly page: AccountPage;
+  readonly visit: Visit;
+  readonly keys: readonly JobKey[];
+  readonly said: AccountPage['words']['en'];
+  readonly path: string;
+}
+
+async function renderThings(reply: FastifyReply, view: View): Promise<FastifyReply> {
+  const { page, visit, said } = view;
+  const { title, lead, created, state, progress, failed, thing } = said;
+  const key = { label: visit.words.jobs.key, cut: true };
+  const act = { label: said.act, silent: true };
   return renderPage(reply, {
-    title: said.title,
-    lead: said.lead,
-    active: 'jobs',
-    back: { href: JOBS_PATH, label: visit.words.jobs.title },
-    said: said.said,
+    ...{ title, lead, active: page.name },
     main: html`<div>
       ${ui.dataTable({
-        caption: said.title,
-        columns: [
-          said.created,
-          said.state,
-          said.progress,
-          ui.end(said.failed),
-          said.thing,
-          { label: said.act, silent: true },
-        ],
-        rows: listed.map(thing => rowOf(visit, page, thing)),
+        caption: title,
+        columns: [created, state, key, progress, ui.end(failed), thing, act],
+        rows: (await page.list(visit.accountId)).map(one => rowOf(view, one)),
         empty: ui.emptyState(said.empty),
       })}
     </div>`,
   });
 }
 
-function rowOf(visit: Visit, page: AccountPage, thing: AccountThing): Child[] {
-  const { formats, language } = visit;
-  const said = page.words[language];
-  const [done, all] = [thing.ended, thing.all].map(count => formats.credits(count));
+function rowOf(view: View, thing: AccountThing): Child[] {
+  const { visit, keys } = view;
+  const { formats, words } = visit;
+  const path = `${view.path}/${thing.id}`;
+  const failed = formats.credits(thing.failed);
   return [
-    ui.ago(thing.createdAtMs, formats.dateTime),
-    ui.badge(said.states[thing.state] ?? thing.state, thing.tone),
-    html`<progress max=${thing.all} value=${thing.ended}></progress>${' '}
-      ${fill(said.ended, { done: done ?? '', all: all ?? '' })}`,
-    formats.credits(thing.failed),
+    html`<a href=${path}>${ui.ago(thing.createdAtMs, formats.dateTime)}</a>`,
+    stateBadge(view, thing),
+    keyName(words, keys, thing.apiKeyId),
+    progressOf(view, thing),
+    thing.failed === 0 ? failed : html`<a href=${`${path}?state=failed`}>${failed}</a>`,
     ui.shortId(thing.id),
-    formOf(visit, page, thing),
+    formOf(view, thing, 'secondary'),
   ];
 }
 
-function formOf({ language, role, csrf }: Visit, page: AccountPage, { id, mayAct }: AccountThing) {
+/** Ignores values of the address that mean nothing. */
+async function renderThing(reply: FastifyReply, id: string, view: View): Promise<FastifyReply> {
+  const { request } = reply;
+  const { page, visit, said } = view;
+  const after = Number(/^\d{1,9}$/.exec(String(queryOf(request, 'after')))?.[0] ?? 0);
+  const failed = queryOf(request, 'state') === 'failed';
+  const { accountId, words } = visit;
+  const thing = await page.find(id, { accountId, from: after, failed });
+  if (thing === undefined) throw new PageError('notFound');
+  if (thing.finishedAtMs === null) reply.header('refresh', REFRESH_S);
+  const path = `${view.path}/${thing.id}`;
+  const { groups, state, empty } = words.jobs;
+  const places = { after: after || undefined, next: thing.next?.toString() };
+  return renderPage(reply, {
+    title: `${said.thing} ${thing.id.slice(0, 8)}`,
+    active: page.name,
+    back: { href: view.path, label: said.title },
+    said: said.said,
+    actions: formOf(view, thing, 'danger'),
+    main: html`<div>
+      <div class="progress">${progressOf(view, thing)}</div>
+      ${facts(view, thing)}
+      <section class="section">
+      ${ui.segments(state, [
+        { label: groups.all, href: path, active: !failed },
+        { label: groups.failed, href: `${path}?state=failed`, active: failed },
+      ])}
+      ${ui.dataTable({
+        caption: said.title,
+        columns: jobColumns(visit),
+        rows: thing.parts.map(part => partRow(view, part)),
+        empty: ui.emptyState(empty),
+      })}
+      ${ui.pager(words.common, path, places, { state: failed ? 'failed' : undefined })}
+      </section>
+    </div>`,
+  });
+}
+
+function facts(view: View, thing: ThingPage): Child[] {
+  const { visit, said, keys } = view;
+  const { words, formats } = visit;
+  const { apiKeyId } = thing;
+  const counted = Object.entries(thing.counts).filter(([, count]) => count > 0);
+  const figures = counted.map(([state, count]) => ({
+    label: said.states[state] ?? state,
+    value: formats.credits(count),
+    tone: state === 'failed' ? ('bad' as const) : undefined,
+  }));
+  const key = `${ACCOUNT_PATH}/keys/${apiKeyId}`;
+  return [
+    ui.figures(figures),
+    ui.definitionList([
+      [said.thing, ui.copyable(thing.id, words.common)],
+      [said.state, stateBadge(view, thing)],
+      [words.jobs.key, html`<a href=${key}>${keyName(words, keys, apiKeyId)}</a>`],
+      [said.created, ui.time(thing.createdAtMs, formats.exactTime)],
+      [words.jobs.finished, ui.time(thing.finishedAtMs, formats.exactTime)],
+    ]),
+  ];
+}
+
+function partRow(view: View, part: ThingPage['parts'][number]): Child[] {
+  const { job, item } = part;
+  const given = job?.reference ?? part.reference;
+  const reference = given ?? fill(view.said.part, { number: item + 1 });
+  if (job !== undefined) return jobRow(view.visit, { ...job, reference });
+  const name = html`<span class="pictured"><span class="thumbnail">${icon('picture')}</span>
+    <span class="address">${reference}</span></span>`;
+  return [name, stateBadge(view, part), null, null, ui.shortId(part.jobId)];
+}
+
+function stateBadge({ said }: View, { state, tone }: { state: string; tone?: ui.Tone }): Child {
+  return ui.badge(said.states[state] ?? state, tone);
+}
+
+function progressOf({ visit: { formats }, said }: View, { ended, all }: AccountThing): Child {
+  const text = fill(said.ended, { done: formats.credits(ended), all: formats.credits(all) });
+  return html`<progress max=${all} value=${ended} aria-label=${said.progress}></progress>${' '}${text}`;
+}
+
+function formOf(view: View, { id, mayAct }: AccountThing, kind: ui.ButtonKind): Child {
+  const { role, csrf } = view.visit;
   if (!mayAct || !may(role, ACT)) return null;
-  const { act: label, actConfirm: confirm } = page.words[language];
+  const { act: label, actConfirm: confirm } = view.said;
   return ui.postForm(
-    { action: `${pathOf(page)}/${id}/${page.action}`, csrf, class: 'inline' },
-    ui.button({ label, kind: 'secondary', confirm, describe: `${label}: ${id}` }),
+    { action: `${view.path}/${id}/${view.page.action}`, csrf, class: 'inline' },
+    ui.button({ label, kind, confirm, describe: `${label}: ${id}` }),
   );
 }

@@ -1,5 +1,6 @@
 /** The frame of the account area's pages: their navigation, and their refusals and failures. */
 
+import type { HttpInterface } from '@matting/core/http/public-app.ts';
 import type { ContractError } from '@matting/proto/contract/errors.ts';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { may, type Permission } from '../session/roles.ts';
@@ -8,7 +9,7 @@ import type { Words } from '../words/words.ts';
 import { errorPage } from './error-page.ts';
 import { ACCOUNT_PATH, DOCS_PATH } from './html.ts';
 import type { IconName } from './icons.ts';
-import { type PageContent, renderFramed } from './page-frame.ts';
+import { type NavLink, type PageContent, renderFramed } from './page-frame.ts';
 
 const ENTRIES = [
   { name: 'overview', path: '', permission: 'overview.read' },
@@ -29,7 +30,17 @@ const ENTRIES = [
 }[];
 
 interface Page extends PageContent {
-  readonly active?: (typeof ENTRIES)[number]['name'];
+  /** The name of its link in the navigation. */
+  readonly active?: string;
+}
+
+/** The pages that other packages describe stand below the jobs. */
+export type AccountPage = NonNullable<HttpInterface['accountPages']>[number];
+
+const described = new WeakMap<FastifyRequest, readonly AccountPage[]>();
+
+export function notePages(request: FastifyRequest, pages: readonly AccountPage[]): void {
+  described.set(request, pages);
 }
 
 export function renderPage(reply: FastifyReply, page: Page): FastifyReply {
@@ -37,17 +48,28 @@ export function renderPage(reply: FastifyReply, page: Page): FastifyReply {
   const person = maybeSignedIn(request);
   const { words } = localeOf(request);
   const seen = ENTRIES.filter(({ permission }) => person && may(person.role, permission));
-  const entries = seen.map(({ name, path, ...entry }) => ({
-    href: `${ACCOUNT_PATH}${path}`,
-    label: words.nav[name],
-    icon: name,
-    active: name === page.active,
-    group: 'group' in entry ? words.navGroups[entry.group] : undefined,
-  }));
+  const entries = seen.flatMap(({ name, path, ...entry }) => {
+    const link = {
+      href: `${ACCOUNT_PATH}${path}`,
+      label: words.nav[name],
+      icon: name,
+      active: name === page.active,
+      group: 'group' in entry ? words.navGroups[entry.group] : undefined,
+    };
+    return name === 'jobs' ? [link, ...describedLinks(request, page)] : [link];
+  });
   const help = { icon: 'docs', active: false, group: words.navGroups.help } as const;
   const nav = person ? [...entries, { href: DOCS_PATH, label: words.nav.docs, ...help }] : [];
   const { navigation } = words.common;
   return renderFramed(reply, page, { path: ACCOUNT_PATH, nav, navigation, person });
+}
+
+function describedLinks(request: FastifyRequest, { active }: Page): NavLink[] {
+  const { language } = localeOf(request);
+  return (described.get(request) ?? []).map(({ name, words }) => ({
+    ...{ href: `${ACCOUNT_PATH}/${name}`, label: words[language].title },
+    ...{ icon: 'described', active: name === active },
+  }));
 }
 
 export function writeErrorPage(

@@ -3,13 +3,13 @@
 import type { VNode } from 'preact';
 import { html } from './html.ts';
 
-/** Icons of 16 units drawn with one stroke, decoration beside words: never the only name. */
 const PATHS = {
   overview: 'M2.5 8.5 8 3l5.5 5.5M4 7.5V13h8V7.5',
   keys: 'M9.8 9.2a3.2 3.2 0 1 0-3-3M9.8 9.2A3.2 3.2 0 0 1 6.8 6.2M6.9 9.1 2.5 13.5M4.5 11.5l1.6 1.6',
   credits: 'M8 13.5A5.5 5.5 0 1 0 8 2.5a5.5 5.5 0 0 0 0 11ZM8 5v6M6 6.8h3a1.2 1.2 0 0 1 0 2.4H6',
   usage: 'M2.5 13.5h11M4.5 11V8M8 11V3.5M11.5 11V6',
   jobs: 'M2.5 4h11M2.5 8h11M2.5 12h7',
+  described: 'M8 2.5 14 5.7 8 8.9 2 5.7ZM2.6 8.6 8 11.4l5.4-2.8M2.6 11.3 8 14l5.4-2.7',
   playground:
     'm3 13 6.5-6.5M8 3.2l.6 1.7 1.7.6-1.7.6L8 7.8M12 2.5v2.6M10.7 3.8h2.6M12.3 9.2v2.4M11.1 10.4h2.4',
   people:

@@ -29,7 +29,7 @@ export interface PageContent {
   readonly said?: Readonly<Record<string, string>>;
 }
 
-interface NavLink {
+export interface NavLink {
   readonly href: string;
   readonly label: string;
   readonly icon?: IconName;

@@ -8,7 +8,7 @@ export function shortId(id: string): VNode {
   return html`<span class="mono soft" title=${id}>${id.slice(0, 8)}</span>`;
 }
 
-type Column = string | ColumnProps;
+export type Column = string | ColumnProps;
 
 interface ColumnProps {
   readonly label: string;

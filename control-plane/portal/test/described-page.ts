@@ -1,12 +1,21 @@
-/** A package that describes a page of the account area: keys, which an owner revokes. */
+/** A package that describes pages of the account area: keys, which an owner revokes, with jobs. */
+import { FINAL_STATES } from '@matting/core/jobs/job.ts';
 import type { Package } from '@matting/core/package.ts';
+import { DAY_MS } from '@matting/program/durations.ts';
+import type { ApiKey } from '../keys/key-form.ts';
 
 const WORDS = {
   ...{ title: 'Things', lead: 'They take a while.', created: 'Made', state: 'State' },
   ...{ progress: 'Progress', failed: 'Failed', thing: 'Thing', ended: '{done} of {all}' },
-  ...{ act: 'End', actConfirm: 'End it?', said: { ended: 'Ended. ' }, states: { open: 'Open' } },
+  ...{ act: 'End', actConfirm: 'End it?', said: { ended: 'Ended. ' }, part: 'Part {number}' },
+  states: { open: 'Open', failed: 'Failed' },
   empty: { title: 'No things yet', text: 'There are none.' },
 };
+
+const shown = ({ id, createdAtMs, revokedAtMs }: ApiKey) => ({
+  ...{ id, apiKeyId: id, createdAtMs, state: 'open', tone: 'accent' as const },
+  ...{ ended: 2, all: 3, failed: 1, mayAct: revokedAtMs === null },
+});
 
 export const describedPage: Package = {
   name: 'described-page',
@@ -17,12 +26,23 @@ export const describedPage: Package = {
         {
           ...{ name: 'things', action: 'end' },
           words: { en: WORDS, 'zh-CN': { ...WORDS, title: '事物' } },
-          async list(accountId) {
-            const keys = await stores.apiKeys.list(accountId);
-            return keys.map(({ id, createdAtMs, revokedAtMs }) => ({
-              ...{ id, createdAtMs, state: 'open', tone: 'accent', ended: 2, all: 3, failed: 1 },
-              mayAct: revokedAtMs === null,
+          list: async accountId => (await stores.apiKeys.list(accountId)).map(shown),
+          async find(id, { accountId, from, failed }) {
+            const key = await stores.apiKeys.find(id, accountId);
+            if (key === undefined) return undefined;
+            const states = failed ? (['failed'] as const) : FINAL_STATES;
+            const jobs = await stores.jobs.list({
+              states,
+              accountId,
+              endedWithinMs: DAY_MS,
+              limit: 3,
+            });
+            const parts = [...jobs, undefined].map((job, index) => ({
+              ...{ item: from + index, jobId: job?.id ?? id, job, state: 'open' },
+              reference: job?.reference ?? null,
             }));
+            const counts = { open: 2, failed: 1 };
+            return { ...shown(key), counts, finishedAtMs: key.createdAtMs, parts, next: from + 4 };
           },
           async act(id, by) {
             const key = await services.manageKeys.revoke(by.accountId, id, by.actor);

@@ -45,6 +45,7 @@ export const APP_ROUTES: Readonly<Record<string, AppRoute>> = {
   'GET /account/sessions': { roles: EVERYONE },
   'GET /account/settings': { roles: OWNERS },
   'GET /account/things': { roles: EVERYONE },
+  'GET /account/things/:id': { roles: EVERYONE, params: { id: 'keyId' } },
   'GET /account/usage': { roles: EVERYONE },
   'GET /account/usage.csv': { roles: EVERYONE },
   'GET /account/webhooks': { roles: EVERYONE },
