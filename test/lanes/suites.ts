@@ -101,17 +101,9 @@ const NIGHTLY_STORMS = [
     ],
     ['fastify'],
   ),
-  nightlyStorm('control-plane/test/compose/half-sent-forms.storm.ts', [
+  nightlyStorm('control-plane/test/compose/few-files.storm.ts', [
     'program/ports',
-    'test/support/half-sent-forms.ts',
     'bin/node/package-lock.json',
-  ]),
-  nightlyStorm('control-plane/test/compose/half-sent-messages.storm.ts', [
-    'control-plane/mcp/{read-message,mcp-interface,mcp-server}.ts',
-  ]),
-  nightlyStorm('control-plane/test/compose/waiting-cost.storm.ts', [
-    'control-plane/database/{round-loop,mysql}.ts',
-    'control-plane/core/results/wait-for-job.ts',
   ]),
   nightlyStorm(
     'inference-node/model-tools/probing/million-nodes.storm.ts',

@@ -11,19 +11,9 @@ const SOAKS = [
     minutes: 20,
   },
   {
-    name: 'damage',
-    about: 'cut and spoilt files of every form are refused or come out whole; says what goes by',
-    minutes: 2,
-  },
-  {
     name: 'ledger',
     about: 'three million ledger entries are checked beside traffic; says what that costs',
     minutes: 10,
-  },
-  {
-    name: 'strangers',
-    about: 'callers without a token do their worst: memory stays flat, others are served',
-    minutes: 4,
   },
   {
     name: 'several-machines',

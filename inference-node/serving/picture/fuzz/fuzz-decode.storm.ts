@@ -22,7 +22,6 @@ test('hostile files get an answer of the contract, within the budgets', async t 
   t.true((summary.answers.IMAGE_RESOLUTION_TOO_LARGE ?? 0) > 0);
 });
 
-/** `make soak ONLY=damage` takes 50 and 200. */
 const CUTS = 3;
 const FLIPS = 1;
 
