@@ -285,13 +285,6 @@ test('a plan of several models › has the picture resampled for the second one 
   t.is(timings.decodeMs, 4 + 8);
 });
 
-test('a plan of several models › fails where the picture is lost before the second one sees it', async t => {
-  const { pictures, opinion, process } = openPlan();
-  pictures.gates.failOnce('resample', new ContractError('PICTURE_WORKER_LOST', 'gone'));
-  await t.throwsAsync(process(), { code: 'PICTURE_WORKER_LOST' });
-  t.deepEqual([opinion.engines.runs.length, pictures.leasesOut], [0, 0]);
-});
-
 const passing = [
   'ENGINE_LOST',
   'NODE_FAULT',
@@ -320,17 +313,6 @@ test('a plan of several models › takes a bug in an opinion for a bug', async t
   const { opinion, process } = openPlan();
   opinion.gates.failOnce('infer', new TypeError('a bug'));
   await t.throwsAsync(process(), { instanceOf: TypeError });
-});
-
-test('a plan of several models › ends when the caller goes during an opinion', async t => {
-  const { pictures, opinion, process } = openPlan();
-  const caller = new AbortController();
-  opinion.gates.hold('infer');
-  const ended = t.throwsAsync(process(caller.signal), { code: 'CALL_CANCELLED' });
-  await opinion.gates.reached('infer');
-  caller.abort(new ContractError('CALL_CANCELLED', 'gone'));
-  await ended;
-  t.deepEqual([pictures.finished.length, pictures.leasesOut], [0, 0]);
 });
 
 test('a second look › is taken of a picture in which the subject is unsure, and timed by itself', async t => {

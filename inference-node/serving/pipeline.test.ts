@@ -200,13 +200,6 @@ for (const stage of STAGES) {
   });
 }
 
-test('an error › of a model that is no subject leaves it out, and the image is done without', async t => {
-  const node = new Node();
-  node.others.second.failOnce('infer', new ContractError('ENGINE_LOST', 'died'));
-  t.is(await node.process(), 'done');
-  t.is(node.pictures.finished[0]?.mattes.length, 1);
-});
-
 test('a further look › waits for engines that start, and is left out where they are lost', async t => {
   const node = new Node();
   const { second } = node.others;

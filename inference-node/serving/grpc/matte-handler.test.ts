@@ -405,21 +405,6 @@ test('the bytes › reach the decoder whole and in order', async t => {
 });
 
 for (const stage of ['acquire', 'decode', 'infer', 'finish'] as const) {
-  test(`a caller that goes away › in ${stage} frees its permit and its worker, once`, async t => {
-    let freed = 0;
-    const caller = await heldIn(node, stage);
-    node.admission.onChange(() => {
-      freed += 1;
-    });
-    caller.call.cancel();
-    await untilIdle(node);
-    t.is(freed, 1);
-    t.is(node.admission.snapshot().images, 0);
-    t.is(node.pictures.leasesOut, 0);
-    t.is(node.pictures.releases, stage === 'acquire' ? 0 : 1);
-    t.is(node.pipeline.imagesAt('inferring'), 0);
-  });
-
   test(`a caller that goes away › whose deadline passes in ${stage} frees them too, and no later stage begins`, async t => {
     const clock = ownClock(t, { measured: true });
     node.gates.hold(stage);
@@ -497,14 +482,6 @@ test('an error of a stage › with half a surrogate pair in its text still ends 
   node.gates.failOnce('decode', new ContractError('PROCESSING_FAILED', 'odd \ud800 text'));
   const caller = await new MatteCaller(node).sendFile('12345');
   await t.notThrowsAsync(caller.refused({ code: 'PROCESSING_FAILED' }));
-});
-
-test('a hurried end tells the callers that the node is going', async t => {
-  const caller = await heldIn(node, 'infer');
-  node.matte.abortAll(new ContractError('NODE_UNAVAILABLE', 'the node shuts down'));
-  await caller.refused({ code: 'NODE_UNAVAILABLE' });
-  await untilIdle(node);
-  t.is(node.admission.snapshot().images, 0);
 });
 
 test('a flood of tiny chunks leaves ticks of the event loop to the others', async t => {
