@@ -98,13 +98,6 @@ test('rates › statements are issued for blocks, not for requests', async t => 
   t.is(quotas.statements, 1 + 60, 'who is refused costs one statement a window');
 });
 
-test('rates › kinds and accounts are counted apart', async t => {
-  const { limits } = opened({ submissions: 1, reads: 2 });
-  t.is(await takenBy(limits, 3), 1);
-  t.is(await takenBy(limits, 3, 'reads'), 2);
-  t.true((await limits.take('other', 'submissions')).allowed);
-});
-
 test('rates › give a caller the limit, the rest and the start of the next window', async t => {
   const { quotas, limits } = opened({ submissions: 120, reads: 1 });
   quotas.now = START + 30_500;

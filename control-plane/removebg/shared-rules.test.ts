@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { rm } from 'node:fs/promises';
 import path from 'node:path';
-import { bytesOf, picture, version4, version5 } from '@matting/core/test/java-forms.ts';
+import { picture } from '@matting/core/test/java-forms.ts';
 import { imageBody, pngHeader } from '@matting/core/test/support/test-app.ts';
 import { hold } from '@matting/http/test/held-form.ts';
 import ava from 'ava';
@@ -96,20 +96,6 @@ test('a held submission › makes no job by a key that was revoked', async t => 
   t.deepEqual(await left(), before);
 });
 
-test('a held submission › counts for a cap that the key was given', async t => {
-  const { key: made, token } = await key();
-  const before = await app.countJobs();
-  const waiting = await hold(await app.listen(), held(token));
-  const by = { accountId: app.accountId, actor: { kind: 'operator' } } as const;
-  const cap = { credits: 1, period: 'total' } as const;
-  await app.stores.apiKeys.change(made.id, by, { policy: { cap } });
-  t.is((await app.post(JOBS, imageBody(), bearer(token))).statusCode, 202);
-  const { status, body } = await waiting.release();
-  t.is(status, 402, body);
-  t.regex(body, /cap/i);
-  t.is(await app.countJobs(), before + 1);
-});
-
 test('a request that no node can serve › gets an error of remove.bg', async t => {
   t.teardown(() => app.advertise(undefined));
   app.advertise([
@@ -137,17 +123,6 @@ async function sent(payload: Buffer, type: string) {
     await answered;
   });
   return answered!;
-}
-
-for (const [version, recorded] of [
-  ['4', version4],
-  ['5', version5],
-] as const) {
-  test(`clients in Java › the form of HttpClient ${version}`, async t => {
-    const form = recorded('size', 'auto');
-    const answer = await sent(bytesOf(form), form.type);
-    t.deepEqual([answer.statusCode, answer.rawPayload], [200, FILE]);
-  });
 }
 
 test('clients in Java › the pairs of HttpClient 5', async t => {

@@ -135,13 +135,6 @@ test('an option that no picture can have is told once', async t => {
   t.is(stderr.match(/\.png: INVALID_PARAMETER: background/g)?.length, 1, stderr);
 });
 
-test('a file in place of the folder for the results is named', async t => {
-  write('a.png', picture(8));
-  const { code, stderr } = await run(['a.png', '--to', 'a.png']);
-  t.is(code, 73);
-  t.regex(stderr, /--to a\.png is a file; name a folder/);
-});
-
 test('a key that is wrong, and a service that is not there, are told at once', async t => {
   write('a.png', picture(8));
   const stranger = await run(['a.png', '--to', 'out'], 'mk_nobody');

@@ -209,7 +209,9 @@ test('a job from its submission to its link', async t => {
   const url = `/v1/results/${token}`;
   const whole = await ask(t, { method: 'GET', url }, 200);
   await ask(t, { method: 'HEAD', url }, 200);
-  await ask(t, { method: 'GET', url, headers: { range: 'bytes=1-2' } }, 206);
+  const range = 'bytes=1-2';
+  await ask(t, { method: 'GET', url, headers: { range } }, 206);
+  await ask(t, { method: 'GET', url, headers: { range, 'if-range': '"another"' } }, 200);
   await ask(
     t,
     { method: 'GET', url, headers: { range: 'bytes=10-' } },

@@ -49,39 +49,6 @@ async function keyed(policy: KeyPolicy) {
   return { authorization: `Bearer ${await app.createKey(policy)}` };
 }
 
-const asks = {
-  submit: (headers: object) => app.post(JOBS, imageBody(), { ...headers }),
-  read: (headers: object) =>
-    app.get(`${JOBS}/00000000-0000-4000-8000-000000000000`, { ...headers }),
-  account: (headers: object) => app.get('/v1/account', { ...headers }),
-  keys: (headers: object) => app.get('/v1/account/keys', { ...headers }),
-};
-const answered = { submit: 202, read: 404, account: 200, keys: 200 };
-const scopeOf = {
-  submit: 'submit',
-  read: 'read',
-  account: 'account',
-  keys: 'account',
-};
-
-for (const scope of ['submit', 'read', 'account'] as const) {
-  test(`scopes › ${scope} alone opens its own routes and no other`, async t => {
-    const headers = await keyed({ scopes: [scope] });
-    for (const name of Object.keys(asks) as (keyof typeof asks)[]) {
-      const answer = await asks[name](headers);
-      if (scopeOf[name] === scope) {
-        t.is(answer.statusCode, answered[name], name);
-        continue;
-      }
-      t.is(answer.statusCode, 403, name);
-      const { code, retryable, detail } = answer.json();
-      t.deepEqual([code, retryable], ['KEY_NOT_ALLOWED', false]);
-      t.regex(detail, new RegExp(`scope ${scopeOf[name]}\\.`));
-      t.is(answer.headers.ratelimit, undefined, 'before the rate is counted');
-    }
-  });
-}
-
 test('scopes › is checked before the Idempotency-Key and before the body', async t => {
   const headers = await keyed({ scopes: ['read'] });
   const none = { ...headers, 'idempotency-key': undefined, 'content-length': '99999999' };
@@ -287,15 +254,4 @@ test('rates › submissions and reads are counted apart, over all keys of the ac
 
   const left = await limited.stores.ledger.balances(limited.accountId);
   t.deepEqual([left?.available, left?.reserved], [998, 2]);
-});
-
-test('rates › over the rate: before the media type, the length and the body', async t => {
-  await earlyInAWindow(limited);
-  for (let sent = 0; sent < SUBMISSIONS_MAX; sent += 1) await limited.post('/v1/matting', '{');
-  const wrong = { 'content-type': 'text/plain', 'content-length': '999999999' };
-  assertRefused(await limited.post('/v1/matting', 'x', wrong), 'submissions', SUBMISSIONS_MAX);
-  const unkeyed = await limited.post('/v1/matting', 'x', { ...wrong, 'idempotency-key': '' });
-  t.is(unkeyed.json().code, 'INVALID_IDEMPOTENCY_KEY');
-  const unknown = await limited.post('/v1/matting', 'x', { ...wrong, authorization: 'Bearer x' });
-  t.is(unknown.json().code, 'INVALID_API_KEY');
 });

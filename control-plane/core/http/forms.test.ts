@@ -5,7 +5,7 @@ import net from 'node:net';
 import { PassThrough, type Readable } from 'node:stream';
 import { BOUNDARY, FORM_TYPE, formOf, imagePart, partOf } from '@matting/http/test/forms.ts';
 import type { ContractError } from '@matting/proto/contract/errors.ts';
-import { IMAGE_BYTES_MAX, REQUEST_BODY_BYTES_MAX } from '@matting/proto/contract/limits.ts';
+import { REQUEST_BODY_BYTES_MAX } from '@matting/proto/contract/limits.ts';
 import { fc } from '@matting/test-support/property-tests.ts';
 import { rejectsWith } from '@matting/test-support/throws.ts';
 import ava, { type ExecutionContext } from 'ava';
@@ -50,16 +50,6 @@ function send(pieces: Iterable<Buffer>, more: Record<string, string>, path = PAT
   return sendPieces(pieces, { port, path, agent, headers: app.headers(more) });
 }
 
-test('forms › that are cut at whatever byte are refused and leave nothing', async t => {
-  const was = await left();
-  // The test of every byte is http/multipart.test.ts.
-  for (let end = 0; end < form.length - 2; end += 7) {
-    const answer = await app.post(PATH, form.subarray(0, end), FORM_TYPE);
-    t.is(answer.json().code, 'INVALID_REQUEST', `${end}: ${answer.payload}`);
-  }
-  t.deepEqual(await left(), was);
-});
-
 test('forms › and pictures come in whatever pieces', async t => {
   const cuts = fc.array(fc.nat(), { maxLength: 12 });
   const property = fc.asyncProperty(cuts, fc.boolean(), async (at, isForm) => {
@@ -89,28 +79,6 @@ test('forms › that never end are cut at the bound of a body', async t => {
   t.is(file.body.code, 'IMAGE_TOO_LARGE');
   t.regex(String(file.body.detail), /50 MiB/);
   t.deepEqual(await left(), was);
-});
-
-test('50 MB as Base64 are taken to the byte, one more is not', async t => {
-  const was = await left();
-  const header = pngHeader(100, 100);
-  const piece = Buffer.alloc(64 * 1024, 'A');
-  function* json(bytes: number): Generator<Buffer> {
-    const zeros = bytes - header.length;
-    yield Buffer.from(`{"image_base64":"${header.toString('base64')}`);
-    for (let letters = Math.floor(zeros / 3) * 4; letters > 0; letters -= piece.length) {
-      yield piece.subarray(0, letters);
-    }
-    yield Buffer.from(`${Buffer.alloc(zeros % 3).toString('base64')}"}`);
-  }
-  const largest = await send(json(IMAGE_BYTES_MAX), {});
-  t.is(largest.status, 202);
-  const blob = `inputs/${largest.body.job_id}`;
-  t.is((await app.blobs.stat(blob))?.bytes, IMAGE_BYTES_MAX);
-  await app.blobs.remove(blob);
-  const over = await send(json(IMAGE_BYTES_MAX + 1), {});
-  t.is(over.body.code, 'IMAGE_TOO_LARGE');
-  t.deepEqual(await left(), { ...was, jobs: was.jobs + 1 });
 });
 
 test('forms › whose senders disconnect leave nothing, in either file', async t => {

@@ -88,60 +88,6 @@ test('the file behind a link, without a key', async t => {
   }
 });
 
-// http/request-headers.test.ts has every way to ask.
-test('ranges and conditions', async t => {
-  const { link: url } = await stored();
-  const etag = `"${'ab'.repeat(32)}"`;
-  const ask = (headers: Record<string, string>) => app.app.inject({ url, headers });
-  const held = { range: 'bytes=2-4' };
-  const part = await ask(held);
-  t.deepEqual([part.statusCode, part.payload], [206, '234']);
-  t.is(part.headers['content-range'], 'bytes 2-4/10');
-  t.is((await ask({ range: 'bytes=10-' })).headers['content-range'], 'bytes */10');
-  const made = String(part.headers['last-modified']);
-  const statuses: [number, Record<string, string>][] = [
-    [200, { range: 'bytes=0-0,2-2' }],
-    [206, { ...held, 'if-range': etag }],
-    [200, { ...held, 'if-range': '"other"' }],
-    [206, { ...held, 'if-range': made }],
-    [304, { 'if-none-match': `"x", ${etag}` }],
-    [304, { ...held, 'if-modified-since': made }],
-    [412, { 'if-match': '"x"' }],
-    [200, { 'if-unmodified-since': made }],
-  ];
-  for (const [status, headers] of statuses) {
-    const answer = await ask(headers);
-    t.is(answer.statusCode, status, JSON.stringify(headers));
-    if (status === 304) t.is(answer.headers['last-modified'], made);
-    const same = await app.app.inject({ method: 'HEAD', url, headers });
-    t.is(same.statusCode, status === 206 ? 200 : status);
-    t.is(same.payload, '');
-  }
-});
-
-test("expiry is the row's, whether the sweeper came or not", async t => {
-  const brief = await openTestApp({ resultTtlMs: 1 }, t);
-  const key = { 'idempotency-key': randomUUID() };
-  const id = (await brief.post(JOBS, imageBody(), key)).json().job_id;
-  const { token } = await brief.succeedJob(id);
-  // The link lives for 1 ms of the database's clock.
-  while ((await brief.get(`${JOBS}/${id}`)).json().status === 'succeeded') {
-    await new Promise(resolve => setTimeout(resolve, 1));
-  }
-  const assertExpired = async () => {
-    const job = (await brief.get(`${JOBS}/${id}`)).json();
-    t.deepEqual([job.status, job.result, job.credits.charged], ['expired', undefined, 1]);
-    const link = await brief.app.inject(`/v1/results/${token}`);
-    t.deepEqual(codeOf(link), [410, 'RESULT_EXPIRED']);
-    const again = await brief.post('/v1/matting', imageBody(), key);
-    t.deepEqual(codeOf(again), [410, 'RESULT_EXPIRED']);
-    t.is(again.headers['x-credits-charged'], '0');
-  };
-  await assertExpired();
-  t.is((await brief.stores.jobs.takeExpiredResultBlobs(10)).length, 1);
-  await assertExpired();
-});
-
 const SYNC = '/v1/matting';
 
 interface Result {

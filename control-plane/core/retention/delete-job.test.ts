@@ -107,17 +107,6 @@ test('a job that is cancelled answers whoever waits for it, and its key', async 
   t.is((await remove(id)).statusCode, 200);
 });
 
-test('a job that a node has is not cancelled', async t => {
-  const id = await submitted();
-  const claim = await app.startJob(id);
-  const answer = await remove(id);
-  t.deepEqual([answer.statusCode, answer.json().code], [409, 'JOB_NOT_CANCELLABLE']);
-  t.like(answer.json(), { retryable: true, job_id: id });
-  t.truthy(answer.headers['retry-after']);
-  await app.succeedJob(id, undefined, undefined, claim);
-  t.is((await app.get(`${JOBS}/${id}`)).json().status, 'succeeded');
-});
-
 async function stored() {
   app.thumbnail = Buffer.from('small');
   const id = await submitted();

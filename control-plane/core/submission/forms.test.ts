@@ -462,20 +462,6 @@ test('finishing › a background as a file is stored beside the image, and count
   t.deepEqual(await snapshot(app), was, 'nothing is left of what made no job');
 });
 
-test('finishing › a file that cannot be a background is refused, and nothing is left of it', async t => {
-  const was = await snapshot(app);
-  for (const [body, code] of [
-    [Buffer.from('no picture'), 'UNSUPPORTED_IMAGE_FORMAT'],
-    [pngHeader(5001, 5000), 'IMAGE_RESOLUTION_TOO_LARGE'],
-    [Buffer.concat([FILE, Buffer.alloc(BACKGROUND_BYTES_MAX)]), 'IMAGE_TOO_LARGE'],
-  ] as const) {
-    const problem = (await app.post(ASYNC, formWith(body), FORM_TYPE)).json();
-    t.is(problem.code, code);
-    t.regex(problem.detail, /background/);
-  }
-  t.deepEqual(await snapshot(app), was);
-});
-
 test('no_subject › is fail or absent, the same in every form, and no request without it', async t => {
   for (const wrong of ['', 'Fail', 'keep', 'f'.repeat(3000)]) {
     await assertRefused(

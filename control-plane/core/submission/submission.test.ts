@@ -3,13 +3,13 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import type { NodeAbility } from '@matting/nodes/node-view.ts';
+import { ABILITIES } from '@matting/nodes/test/nodes-seen.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
-import { heifOf } from '@matting/proto/contract/test/image-header-samples.ts';
 import { until } from '@matting/test-support/waiting.ts';
 import ava, { type ExecutionContext } from 'ava';
-import { ASYNC, assertRefused, png, SYNC, snapshot } from '../test/refusals.ts';
+import { ASYNC, assertRefused, SYNC, snapshot } from '../test/refusals.ts';
 import { converse, headOf } from '../test/support/raw-http.ts';
-import { imageBody, openTestApp, pngHeader, useTestApp } from '../test/support/test-app.ts';
+import { imageBody, openTestApp, useTestApp } from '../test/support/test-app.ts';
 
 const test = ava.serial;
 
@@ -226,76 +226,6 @@ test('the body › the body: syntax before fields before the image', async t => 
   await assertRefused(t, app, { image_base64: '###' }, 'INVALID_IMAGE_SOURCE', 'image_base64');
 });
 
-test('the body › pixels at the bounds and over', async t => {
-  await assertRefused(t, app, { image_base64: png(10_001, 1) }, 'IMAGE_RESOLUTION_TOO_LARGE');
-  await assertRefused(t, app, { image_base64: png(1, 10_001) }, 'IMAGE_RESOLUTION_TOO_LARGE');
-  const answer = await app.post(ASYNC, { image_base64: png(10_000, 10_000) });
-  t.is(answer.statusCode, 202);
-  const job = await app.stores.jobs.find(answer.json().job_id);
-  t.like(job?.input, { bytes: 33, format: 'png', width: 10_000, height: 10_000 });
-});
-
-test('the body › Base64 as encoders write it: no padding, line ends, escaped slashes', async t => {
-  const bytes = Buffer.concat([pngHeader(4, 3), Buffer.from('??>>??>>')]);
-  const text = bytes.toString('base64');
-  t.true(text.includes('/') && text.includes('+') && text.endsWith('='));
-  const escaped = text.replaceAll('/', '\\/').replaceAll('+', '\\u002B');
-  const ways = [
-    `"${text}"`,
-    `"${text.replaceAll('=', '')}"`,
-    `"${escaped}"`,
-    JSON.stringify(text.replaceAll(/.{7}/g, '$&\r\n')),
-    JSON.stringify(`data:image/webp;base64,${text}`),
-  ];
-  const key = { 'idempotency-key': randomUUID() };
-  for (const way of ways) {
-    const answer = await app.post(ASYNC, `{ "image_base64" : ${way} }`, key);
-    t.is(answer.statusCode, 202, answer.payload);
-    const stream = await app.blobs.openRead(`inputs/${answer.json().job_id}`);
-    t.deepEqual(Buffer.concat(await stream.toArray()), bytes);
-  }
-});
-
-const picture = png(4, 3);
-const deep = (open: string, close: string) => open.repeat(50_000) + close.repeat(50_000);
-
-// core/http/bodies.test.ts has every way in which JSON can be wrong.
-test('bad input › bodies that are not a request', async t => {
-  for (const body of [
-    `{"image_base64":"${picture}","__proto__":{"output_format":"webp"}}`,
-    `{"image_base64":"${picture}","output_format":null,"output_\\u0066ormat":"png"}`,
-    deep('[', ']'),
-    deep('{"image_url":', '}'),
-    `{"image_url":${deep('[', ']')}}`,
-    Buffer.from('{"image_url":"https://example.com/\xe9"}', 'latin1'),
-    Buffer.from('{"image_url":"x"}', 'utf16le'),
-  ]) {
-    const before = await snapshot(app);
-    for (const url of [SYNC, ASYNC]) {
-      const answer = await app.post(url, body);
-      t.is(answer.json().code, 'INVALID_REQUEST', String(body).slice(0, 99));
-    }
-    t.deepEqual(await snapshot(app), before);
-  }
-});
-
-test('bad input › NUL and nothing in the fields', async t => {
-  const callback = { callback_url: 'https://example.com/\0', callback_secret: 's'.repeat(24) };
-  const source = 'INVALID_IMAGE_SOURCE';
-  const format = ['UNSUPPORTED_OUTPUT_FORMAT', 'output_format'] as const;
-  for (const [body, code, field] of [
-    ['{"image_url":"https://example.com/\\u0000.png"}', source, 'image_url'],
-    [`{"image_base64":"\\u0000${picture}"}`, source, 'image_base64'],
-    [`{"image_base64":"\0${picture}"}`, source, 'image_base64'],
-    [{ image_base64: '' }, source, 'image_base64'],
-    [imageBody({ output_format: 'png\0' }), ...format],
-    [imageBody({ output_format: 'ｐｎｇ' }), ...format],
-    [imageBody(callback), 'INVALID_CALLBACK', 'callback_url'],
-  ] as const) {
-    await assertRefused(t, app, body, code, field);
-  }
-});
-
 function head(lines: readonly string[]): string {
   return headOf('POST /v1/matting/jobs HTTP/1.1', 'Host: x', ...signed(), ...lines);
 }
@@ -339,52 +269,10 @@ test('bad input › chunks that are cut off, in a chunk and between chunks', asy
   await settled(before);
 });
 
-const NODE: NodeAbility = {
-  bootId: 'boot',
-  inputFormats: new Set(['jpeg', 'png']),
-  outputFormats: new Set(['png', 'webp']),
-  imagePixelsMax: 100_000_000,
-  jxlPixelsMax: 0,
-  megapixelsAloneMax: 60,
-};
-const IMAGE_URL = { image_url: 'https://images.example/1.png' };
-
 function advertise(t: ExecutionContext, nodes: readonly NodeAbility[] | undefined): void {
   app.advertise(nodes);
   t.teardown(() => app.advertise(undefined));
 }
-
-test('nodes’ abilities › an output format, a picture and a size that no node takes each have a code', async t => {
-  advertise(t, [NODE]);
-  const format = ['UNSUPPORTED_OUTPUT_FORMAT', 'output_format'] as const;
-  await assertRefused(t, app, imageBody({ output_format: 'avif' }), ...format);
-  await assertRefused(t, app, { ...IMAGE_URL, output_format: 'jxl' }, ...format);
-  const large = { image_base64: pngHeader(9000, 9000).toString('base64') };
-  await assertRefused(t, app, large, 'IMAGE_RESOLUTION_TOO_LARGE');
-  app.advertise([{ ...NODE, inputFormats: new Set(['jpeg']) }]);
-  await assertRefused(t, app, imageBody(), 'UNSUPPORTED_IMAGE_FORMAT');
-});
-
-test('nodes’ abilities › HEIC is accepted if a node reads it, and refused without a charge otherwise', async t => {
-  advertise(t, [NODE]);
-  const heic = heifOf(['heic', 'mif1'], [{ id: 1, type: 'hvc1', size: [40, 30] }], 1);
-  const body = { image_base64: heic.toString('base64') };
-  await assertRefused(t, app, body, 'UNSUPPORTED_IMAGE_FORMAT');
-  app.advertise([NODE, { ...NODE, bootId: 'other', inputFormats: new Set(['heic']) }]);
-  const { job_id: id } = (await app.post(ASYNC, body)).json();
-  const job = await app.stores.jobs.find(id);
-  t.like(job?.input, { format: 'heic', width: 40, height: 30 });
-});
-
-test('nodes’ abilities › a request is accepted if one node can serve it, or if no node was ever seen', async t => {
-  advertise(t, [NODE]);
-  const avif = imageBody({ output_format: 'avif' });
-  const able = { ...NODE, bootId: 'other', outputFormats: new Set(['avif'] as const) };
-  for (const nodes of [[NODE, able], undefined]) {
-    app.advertise(nodes);
-    t.is((await app.post(ASYNC, avif)).statusCode, 202);
-  }
-});
 
 test('nodes’ abilities › without any node the answer is 503, not an error of the request', async t => {
   advertise(t, []);
@@ -398,7 +286,7 @@ test('nodes’ abilities › joins, replays and conflicts are answered, even if 
   const avif = imageBody({ output_format: 'avif' });
   const made = await app.post(ASYNC, avif, key);
   t.is(made.statusCode, 202);
-  app.advertise([NODE]);
+  app.advertise([ABILITIES]);
   const joined = await app.post(ASYNC, avif, key);
   t.deepEqual([joined.statusCode, joined.json().job_id], [202, made.json().job_id]);
   const other = await app.post(ASYNC, imageBody({ output_format: 'jxl' }), key);

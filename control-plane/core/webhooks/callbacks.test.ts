@@ -30,7 +30,6 @@ const UNREADABLE_SECRETS = [
   '#'.repeat(30),
 ].map(text => `whsec_${text}`);
 const IMAGE_FAULT = { code: 'PROCESSING_FAILED', detail: 'broken', retryable: false } as const;
-const SERVICE_FAULT = { code: 'PROCESSING_FAILED', detail: 'lost', retryable: true } as const;
 const PENDING = {
   url: HOOK.callback_url,
   status: 'pending',
@@ -139,27 +138,6 @@ test('a secret that is not Base64 behind whsec_ goes on where a request is repea
   t.is((await submit(other, key)).json().code, 'IDEMPOTENCY_CONFLICT', 'a conflict comes first');
   await app.succeedJob(jobId);
   t.is((await submit(hook, key)).headers['idempotent-replayed'], 'true');
-});
-
-test('the lengths at their bounds', async t => {
-  const before = await credits();
-  for (const good of [
-    { callback_secret: 's'.repeat(24) },
-    { callback_secret: 's'.repeat(128) },
-    { callback_url: `https://a.example.com/${'x'.repeat(2048 - 22)}` },
-  ]) {
-    const answer = await submit({ ...HOOK, ...good });
-    t.is(answer.statusCode, 202, answer.payload);
-    t.is((await credits()).available, before.available - 1);
-    await app.failJob(answer.json().job_id, SERVICE_FAULT);
-    t.deepEqual(await credits(), before);
-  }
-});
-
-test('the address comes before jobs in flight, saturation and credits', async t => {
-  app.refuseNewJobs(new ContractError('SERVICE_UNAVAILABLE', 'full', { retryAfterS: 5 }));
-  await assertRefused(t, imageBody({ ...HOOK, callback_url: 'https://10.0.0.1/' }), 'callback_url');
-  t.is((await submit()).statusCode, 503);
 });
 
 test('join, replay and 409 come before the address', async t => {

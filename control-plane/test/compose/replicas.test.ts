@@ -4,7 +4,7 @@ import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import { assertBalanced } from '@matting/core/test/fixtures.ts';
 import { until } from '@matting/core/test/harness.ts';
-import { RATE_WINDOW_MS, WaitForJob } from '@matting/core/test/internals.ts';
+import { WaitForJob } from '@matting/core/test/internals.ts';
 import { Receiver } from '@matting/core/test/receiver.ts';
 import {
   type Caller,
@@ -25,9 +25,6 @@ const test = ava.serial;
 const TWINS = 50;
 const JOBS = '/v1/matting/jobs';
 const SECRET = 'a raw callback secret of the tests';
-/** Submissions of an account in a minute: more than any test sends but the one that is about it. */
-const LIMIT = 90;
-const BLOCK = 2;
 
 const cutOut: Script = exchange => exchange.cutOut();
 
@@ -75,7 +72,6 @@ function shortWaits(t: ExecutionContext, waitMs: number): sinon.SinonStub {
 onDatabases(test, 'two replicas', (test, dialect) => {
   const replicas = Replicas.use(test, dialect, {
     env: {
-      MATTING_SUBMISSIONS_PER_MINUTE: `${LIMIT}`,
       MATTING_ALLOW_HTTP_CALLBACKS: 'true',
       MATTING_ALLOWED_NETWORKS: '127.0.0.1/32',
       MATTING_WEBHOOK_SCHEDULE_MS: '0,50,50',
@@ -120,18 +116,6 @@ onDatabases(test, 'two replicas', (test, dialect) => {
     return node.headers.filter(({ jobId: id }) => id === jobId).length;
   }
 
-  test('start at once on an empty database: one migrates, both serve', async t => {
-    const names = await replicas.database.kysely
-      .withTables<{ kysely_migration: { name: string } }>()
-      .selectFrom('kysely_migration')
-      .select('name')
-      .execute();
-    t.is(new Set(names.map(({ name }) => name)).size, names.length);
-    for (const index of [0, 1]) {
-      t.is((await fetch(replicas.url(index, '/livez'))).status, 200);
-    }
-  });
-
   test('50 twins with one credit: one job, one reservation, one inference, one answer', async t => {
     const gate = gated(t);
     const caller = await replicas.createCaller(1);
@@ -162,23 +146,6 @@ onDatabases(test, 'two replicas', (test, dialect) => {
     const after = { available: 0, reserved: 0, reserves: 1, charged: 1 };
     t.deepEqual(await credits(caller), after);
     await assertBalanced(replicas.stores);
-  });
-
-  test('a caller of one replica soon gets the end of a job that the other runs', async t => {
-    const caller = await replicas.createCaller(1);
-    const gate = gated(t);
-    const key = randomUUID();
-    const body = pictureBody();
-    const made = await replicas.post(caller, body, { key, path: JOBS });
-    const holderOf = async () => (await replicas.stores.jobs.find(made.body.job_id))?.lease?.holder;
-    await until(async () => (await holderOf()) !== undefined, 'the claim');
-    const other = (await holderOf()) === 'replica-0' ? 1 : 0;
-    const headers = { prefer: 'wait=20' };
-    const waiting = replicas.post(caller, body, { key, replica: other, headers });
-    gate.open();
-    const answer = await waiting;
-    t.is(answer.status, 200, 'the wait would have ended with 202');
-    t.is(answer.body.job_id, made.body.job_id);
   });
 
   test('a finished job is replayed by both, with the same link on every read', async t => {
@@ -432,50 +399,6 @@ onDatabases(test, 'two replicas', (test, dialect) => {
     const answer = await submitTo(replicas.url(replica, ''), caller.token, body, sent);
     const { status, headers } = answer;
     return { status, headers, bytes: Buffer.from(await answer.arrayBuffer()) };
-  }
-
-  test('an account gets its rate through, and at most a block a replica more', async t => {
-    const { rateQuotas } = replicas.stores;
-    const minute = async () => Math.floor((await rateQuotas.nowMs()) / RATE_WINDOW_MS);
-    // Another minute is another count: what one began in is taken again in the next.
-    let began: number;
-    let caller: Caller;
-    let statuses: number[];
-    let last: RestAnswer[];
-    do {
-      began = await minute();
-      caller = await replicas.createCaller(5);
-      ({ statuses, last } = await overLimit(caller));
-    } while ((await minute()) !== began);
-    t.deepEqual([...new Set(statuses)].sort(), [400, 429]);
-    const passed = statuses.filter(status => status === 400).length;
-    t.true(passed >= LIMIT - BLOCK && passed <= LIMIT + 2 * BLOCK, `${passed} of ${LIMIT}`);
-    for (const answer of last) {
-      t.deepEqual([answer.status, answer.body.code], [429, 'RATE_LIMITED']);
-      t.true(Number(header(answer, 'retry-after')) <= 60);
-      t.regex(header(answer, 'ratelimit') ?? '', /^"submissions";r=0;t=\d+$/);
-    }
-    // Reads are another count.
-    const read = await replicas.get(caller, '/v1/account');
-    t.deepEqual([read.status, read.body], [200, { credits: { available: 5, reserved: 0 } }]);
-  });
-
-  async function overLimit(caller: Caller) {
-    const second = await replicas.addKey(caller.accountId);
-    const sent = Array.from({ length: LIMIT + 30 }, (_, index) =>
-      replicas.post(index % 3 === 0 ? second : caller, {}, { replica: index % 2 }),
-    );
-    const statuses = (await Promise.all(sent)).map(({ status }) => status);
-    const last: RestAnswer[] = [];
-    // Every replica knows from here on that nothing is left, but for what it leased itself.
-    for (const replica of [0, 1]) {
-      let answer = await replicas.post(caller, {}, { replica });
-      for (let left = BLOCK; answer.status !== 429 && left > 0; left -= 1) {
-        answer = await replicas.post(caller, {}, { replica });
-      }
-      last.push(answer);
-    }
-    return { statuses, last };
   }
 
   test('a change, a rotation and a revocation of a key by another process are followed', async t => {
