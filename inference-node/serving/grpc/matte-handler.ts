@@ -130,18 +130,18 @@ export class MatteHandler {
 /** Aborts when the caller goes away or its deadline passes. Returns what stops the watching. */
 function watchCaller(call: MatteCall, controller: AbortController): () => void {
   const deadlineMs = Number(call.getDeadline());
-  const expired = new ContractError('CALL_DEADLINE_EXCEEDED', 'The deadline of the caller passed.');
-  const onCancelled = () => {
-    const late = Date.now() >= deadlineMs - DEADLINE_TRAVEL_MS;
+  const expire = () =>
     controller.abort(
-      late ? expired : new ContractError('CALL_CANCELLED', 'The caller cancelled the call.'),
+      new ContractError('CALL_DEADLINE_EXCEEDED', 'The deadline of the caller passed.'),
     );
+  const onCancelled = () => {
+    if (Date.now() >= deadlineMs - DEADLINE_TRAVEL_MS) expire();
+    else controller.abort(new ContractError('CALL_CANCELLED', 'The caller cancelled the call.'));
   };
   call.once('cancelled', onCancelled);
   // grpc-js announces a passed deadline only after its status left, which an unread result delays.
   const leftMs = deadlineMs - Date.now();
-  const timer =
-    leftMs <= TIMER_MS_MAX ? setTimeout(() => controller.abort(expired), leftMs) : undefined;
+  const timer = leftMs <= TIMER_MS_MAX ? setTimeout(expire, leftMs) : undefined;
   return () => {
     clearTimeout(timer);
     call.off('cancelled', onCancelled);

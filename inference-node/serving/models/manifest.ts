@@ -286,13 +286,13 @@ export async function loadManifest(
   directory = MANIFEST_DIRECTORY,
   added?: string,
 ): Promise<ModelManifest> {
-  const names = await listManifests(directory, added);
-  if (!names.includes(name)) {
+  const own = added !== undefined && !(await hasModel(directory, name)) ? added : directory;
+  if (!(await hasModel(own, name))) {
+    const names = await listManifests(directory, added);
     const known = names.length > 0 ? names.join(', ') : `none in ${directory}`;
     throw new ModelError('settings', `there is no model ${JSON.stringify(name)}: ${known}`);
   }
-  const shipped = added === undefined || (await namesIn(directory)).includes(name);
-  const path = join(shipped ? directory : added, name, MANIFEST_FILE);
+  const path = join(own, name, MANIFEST_FILE);
   const manifest = parseManifest(await readText(path), path);
   if (manifest.name !== name) {
     throw new ModelError('manifest', `${path}: name must be its directory's name, ${name}`);
@@ -313,8 +313,7 @@ export async function listManifests(
 async function namesIn(directory: string): Promise<readonly string[]> {
   const names: string[] = [];
   for (const name of await listDirectory(directory)) {
-    const path = join(directory, name, MANIFEST_FILE);
-    if (MODEL_NAME.test(name) && (await isThere(path))) names.push(name);
+    if (await hasModel(directory, name)) names.push(name);
   }
   return names;
 }
@@ -322,9 +321,10 @@ async function namesIn(directory: string): Promise<readonly string[]> {
 /**
  * Answers true if the system cannot say: the load then reports why, and other models still load.
  */
-async function isThere(path: string): Promise<boolean> {
+async function hasModel(directory: string, name: string): Promise<boolean> {
+  if (!MODEL_NAME.test(name)) return false;
   try {
-    await stat(path);
+    await stat(join(directory, name, MANIFEST_FILE));
     return true;
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
