@@ -12,8 +12,8 @@
  */
 import type { CoreServices, CoreStores } from '@matting/core/package.ts';
 import { type Database, type Db, query, type Schema } from '@matting/database/database.ts';
-import { isAsciiWord } from '@matting/database/statements.ts';
-import type { Selectable } from 'kysely';
+import { isAsciiWord, keepStatement } from '@matting/database/statements.ts';
+import { type Selectable, sql } from 'kysely';
 import type {} from './tables.ts';
 
 export type JobGroups = CoreStores['groups'];
@@ -39,6 +39,23 @@ export function batchStatus({ counts, cancelledAtMs, finishedAtMs }: Batch): Bat
   return Object.values(begun).some(count => count > 0) ? 'processing' : 'queued';
 }
 
+const BATCHES_MAX = 100;
+
+/** Every replica reads it each second. */
+const OPEN = keepStatement(({ kysely }, { openAtMs, id }: { openAtMs: number; id: string }) =>
+  kysely
+    .selectFrom('batches')
+    .select(['id', 'account_id as accountId', 'api_key_id as apiKeyId'])
+    .select(['open_at as openAtMs', 'cancelled_at as cancelledAtMs'])
+    .select(eb => eb('items', '-', eb.ref('next_item')).as('waiting'))
+    .where('open_at', '>=', openAtMs)
+    .where(eb => eb.or([eb('open_at', '>', openAtMs), eb('id', '>', id)]))
+    .orderBy('open_at')
+    .orderBy('id')
+    .limit(sql.lit(BATCHES_MAX))
+    .$narrowType<{ openAtMs: number }>(),
+);
+
 /** An item as lists show it; no job: it waits, or its job's row was removed. */
 export interface BatchItem {
   readonly item: number;
@@ -47,8 +64,6 @@ export interface BatchItem {
   readonly job: Awaited<ReturnType<GroupReading['list']>>[number] | undefined;
   readonly isWaiting: boolean;
 }
-
-const BATCHES_MAX = 100;
 
 export type BatchReading = ReturnType<typeof batchReading>;
 
@@ -66,20 +81,9 @@ export function batchReading(database: Database, groups: GroupReading) {
       query(database, db => readBatchByKey(groups, db, apiKeyId, keyHash)),
     /** The open ones, the oldest first, behind that one. */
     listOpen: (after?: { readonly openAtMs: number; readonly id: string }) =>
-      query(database, db => {
+      query(database, async db => {
         const { openAtMs, id } = after ?? { openAtMs: 0, id: '' };
-        return db
-          .selectFrom('batches')
-          .select(['id', 'account_id as accountId', 'api_key_id as apiKeyId'])
-          .select(['open_at as openAtMs', 'cancelled_at as cancelledAtMs'])
-          .select(eb => eb('items', '-', eb.ref('next_item')).as('waiting'))
-          .where('open_at', '>=', openAtMs)
-          .where(eb => eb.or([eb('open_at', '>', openAtMs), eb('id', '>', id)]))
-          .orderBy('open_at')
-          .orderBy('id')
-          .limit(BATCHES_MAX)
-          .$narrowType<{ openAtMs: number }>()
-          .execute();
+        return (await db.executeQuery(OPEN(database, { openAtMs, id }))).rows;
       }),
     /** An account's, the newest first. */
     listOf: (accountId: string, limit: number) =>

@@ -1,6 +1,7 @@
 /** Batches: many images by their URLs in one request. */
 import type { Package } from '@matting/core/package.ts';
 import { notificationBody } from '@matting/core/secrets/secret-box.ts';
+import { keepStatement } from '@matting/database/statements.ts';
 import { sql } from 'kysely';
 import openApi from './batches-openapi.json' with { type: 'json' };
 import { cancelWithKey } from './cancel-batches.ts';
@@ -9,14 +10,22 @@ import { BATCH_MIGRATIONS } from './migrations.ts';
 /** Each has up to a thousand items. */
 const REMOVED_MAX = 5;
 
+const BY_KEY = keepStatement(
+  ({ kysely }, { apiKeyId, keyHash }: { apiKeyId: string; keyHash: string }) =>
+    kysely
+      .selectFrom('batches')
+      .select('id')
+      .where('api_key_id', '=', apiKeyId)
+      .where('idempotency_key_hash', '=', keyHash),
+);
+
 export const batches: Package = {
   name: 'batches',
   migrations: BATCH_MIGRATIONS,
   submission: {
-    async hasKey(_database, db, apiKeyId, keyHash) {
-      const named = db.selectFrom('batches').select('id').where('api_key_id', '=', apiKeyId);
-      const found = await named.where('idempotency_key_hash', '=', keyHash).executeTakeFirst();
-      return found !== undefined;
+    async hasKey(database, db, apiKeyId, keyHash) {
+      const { rows } = await db.executeQuery(BY_KEY(database, { apiKeyId, keyHash }));
+      return rows.length > 0;
     },
   },
   keyRevoked: cancelWithKey,

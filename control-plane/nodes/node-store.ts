@@ -14,7 +14,13 @@
  */
 
 import { type Database, type Db, query } from '@matting/database/database.ts';
-import { isAsciiWord, isInserted, matchesOne, nowPlusMs } from '@matting/database/statements.ts';
+import {
+  isAsciiWord,
+  isInserted,
+  keepStatement,
+  matchesOne,
+  nowPlusMs,
+} from '@matting/database/statements.ts';
 import type { NamedSum } from './selectable.ts';
 import type {} from './tables.ts';
 
@@ -43,16 +49,12 @@ export function createNodeStore(database: Database) {
   /** Finds a node in any state; undefined: no such node. */
   const find = async (nodeId: string) => {
     if (!isAsciiWord(nodeId)) return undefined;
-    const row = await query(database, db =>
-      selectNodes(database, db).where('node_id', '=', nodeId).executeTakeFirst(),
-    );
-    return row && memberFromRow(row);
+    const { rows } = await query(database, db => db.executeQuery(BY_ID(database, { nodeId })));
+    return rows.map(memberFromRow)[0];
   };
   /** Lists all nodes by node id, even those that are gone. */
   const listAll = async () => {
-    const rows = await query(database, db =>
-      selectNodes(database, db).orderBy('node_id').execute(),
-    );
+    const { rows } = await query(database, db => db.executeQuery(ALL(database, {})));
     return rows.map(memberFromRow);
   };
   return {
@@ -105,8 +107,8 @@ export function createNodeStore(database: Database) {
   };
 }
 
-function selectNodes({ nowMs }: Database, db: Db) {
-  return db
+function selectNodes({ nowMs, kysely }: Database) {
+  return kysely
     .selectFrom('nodes')
     .select(['node_id as nodeId', 'boot_id as bootId', 'address', 'http_address as httpAddress'])
     .select(['version', 'registered_at as registeredAtMs', 'heartbeat_at as heartbeatAtMs'])
@@ -114,6 +116,11 @@ function selectNodes({ nowMs }: Database, db: Db) {
 }
 
 type NodeRow = Awaited<ReturnType<ReturnType<typeof selectNodes>['executeTakeFirstOrThrow']>>;
+
+const ALL = keepStatement(database => selectNodes(database).orderBy('node_id'));
+const BY_ID = keepStatement((database, { nodeId }: { nodeId: string }) =>
+  selectNodes(database).where('node_id', '=', nodeId),
+);
 
 async function write(database: Database, node: NodeRegistration, leaseMs: number) {
   const { nowMs } = database;

@@ -5,7 +5,9 @@
  */
 
 import { type Database, query } from '@matting/database/database.ts';
+import { keepStatement } from '@matting/database/statements.ts';
 import { forgetOldest } from '@matting/program/remembered.ts';
+import type { InferResult } from 'kysely';
 import { hashSecret, parseApiKeyToken, secretMatches } from './api-key-token.ts';
 import type { KeyPolicy } from './key-policy.ts';
 import { POLICY_COLUMNS, policyFromRow } from './policy-columns.ts';
@@ -86,20 +88,11 @@ export class KnownKeys {
 
   async #read(id: string): Promise<KnownKey> {
     let beganMs = 0;
-    const { nowMs } = this.#database;
-    const row = await query(this.#database, db => {
+    const { rows } = await query(this.#database, db => {
       beganMs = performance.now();
-      return db
-        .selectFrom('api_keys')
-        .select(['account_id', 'secret_hash', 'expires_at'])
-        .select(['previous_secret_hash', 'previous_expires_at'])
-        .select(POLICY_COLUMNS)
-        .select(nowMs.as('read_at'))
-        .where('id', '=', id)
-        .where('revoked_at', 'is', null)
-        .where('purpose', 'is', null)
-        .executeTakeFirst();
+      return db.executeQuery(IN_USE(this.#database, { id }));
     });
+    const [row] = rows;
     // The key moves behind those that were read before it.
     this.#remembered.delete(id);
     if (row === undefined) return UNKNOWN;
@@ -111,14 +104,18 @@ export class KnownKeys {
   }
 }
 
-type KeyRow = Parameters<typeof policyFromRow>[0] & {
-  readonly account_id: string;
-  readonly secret_hash: string;
-  readonly expires_at: number | null;
-  readonly previous_secret_hash: string | null;
-  readonly previous_expires_at: number | null;
-  readonly read_at: number;
-};
+const selectInUse = ({ kysely, nowMs }: Database, { id }: { id: string }) =>
+  kysely
+    .selectFrom('api_keys')
+    .select(['account_id', 'secret_hash', 'expires_at'])
+    .select(['previous_secret_hash', 'previous_expires_at'])
+    .select(POLICY_COLUMNS)
+    .select(nowMs.as('read_at'))
+    .where('id', '=', id)
+    .where('revoked_at', 'is', null)
+    .where('purpose', 'is', null);
+const IN_USE = keepStatement(selectInUse);
+type KeyRow = InferResult<ReturnType<typeof selectInUse>>[number];
 
 /** @param beganMs performance.now() before the row was read */
 function knownFromRow(id: string, row: KeyRow, beganMs: number): KnownKey {

@@ -82,8 +82,14 @@ type Camel<Name> = Name extends `${infer First}_${infer Rest}`
 type PropertyOf<Field> = Field extends 'scale' ? 'scalePercent' : Camel<Field>;
 export type FinishingNumbers = { readonly [Field in OwnNumberField as PropertyOf<Field>]?: number };
 
+const PROPERTIES = new Map(
+  FINISHING_FIELDS.map(field => {
+    const camel = field.replaceAll(/_(.)/g, (_all, letter: string) => letter.toUpperCase());
+    return [field, field === 'scale' ? 'scalePercent' : camel] as const;
+  }),
+);
+
 /** The property of `Finishing` that a field gives. */
 export function propertyOf<Field extends OwnNumberField | CapableField>(field: Field) {
-  const camel = field.replaceAll(/_(.)/g, (_all, letter: string) => letter.toUpperCase());
-  return (field === 'scale' ? 'scalePercent' : camel) as PropertyOf<Field>;
+  return PROPERTIES.get(field) as PropertyOf<Field>;
 }
