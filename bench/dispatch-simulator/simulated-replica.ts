@@ -131,7 +131,7 @@ export class SimulatedReplica {
     this.#loop = new RoundLoop({
       pollMs: POLL_MS,
       begin: anew => this.#begin(anew),
-      clock: { now, after: (ms, act) => events.cancellable(ms, act) },
+      clock: { now: () => now() - phaseMs, after: (ms, act) => events.cancellable(ms, act) },
     });
     events.in(phaseMs, () => this.#loop.start());
   }

@@ -66,6 +66,17 @@ test('the loop › begins with a round, then one at every poll', async t => {
   t.deepEqual(begun, ['0 anew', '1000 anew', '2000 anew']);
 });
 
+test('the loop › polls at whole multiples of its time, as all loops of the process do', t => {
+  clock.pass(400);
+  started();
+  clock.pass(599.4);
+  t.deepEqual(begun, []);
+  clock.pass(0.6);
+  loop.roundEnded();
+  clock.pass(1000);
+  t.deepEqual(begun, ['1000 anew', '2000 anew']);
+});
+
 test('the loop › runs one round at a time, and one more for all that changed meanwhile', async t => {
   started();
   loop.wake();

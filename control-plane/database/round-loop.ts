@@ -202,8 +202,12 @@ export class RoundLoop {
     this.#backoffMs = Math.min(BACKOFF_MAX_MS, this.#backoffMs * 2);
   }
 
+  /** All loops of a process poll at the same instants: each wake of a process at rest costs. */
   #pollLater(): void {
-    this.#cancelPoll = this.#clock.after(this.#options.pollMs, () => {
+    const { pollMs } = this.#options;
+    // A timer may fire a little early, and that instant must not count again.
+    const sinceMs = (this.#clock.now() + WAKE_MIN_MS) % pollMs;
+    this.#cancelPoll = this.#clock.after(pollMs - sinceMs + WAKE_MIN_MS, () => {
       this.#pollLater();
       this.#anew = true;
       this.#on('wake');

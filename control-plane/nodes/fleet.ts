@@ -8,7 +8,7 @@
  * for one lease after it is back, until every node had time for a heartbeat.
  */
 
-import { setTimeout as delay } from 'node:timers/promises';
+import { pollingLoop, type RoundLoop } from '@matting/database/round-loop.ts';
 import type { ChannelSecurity } from '@matting/program/tls/tls-files.ts';
 import {
   type Asked,
@@ -53,8 +53,7 @@ export class Fleet {
   readonly #links = new Map<string, NodeLink>();
   readonly #retired = new Set<NodeLink>();
   readonly #listeners = new Set<(cause: FleetChange) => void>();
-  readonly #closed = new AbortController();
-  #polled: Promise<void> | undefined;
+  readonly #loop: RoundLoop;
   #refreshing: Promise<void> | undefined;
   #refreshAgain = false;
   #membersKnown = true;
@@ -70,11 +69,17 @@ export class Fleet {
     this.#options = options;
     this.#now = options.now ?? (() => performance.now());
     this.#lastRoutableAtMs = this.#now();
+    this.#loop = pollingLoop(
+      MEMBERS_POLL_MS,
+      () => this.refresh(),
+      err => options.log('warn', 'members not readable', { err }),
+    );
   }
 
-  async start(): Promise<void> {
-    await this.refresh();
-    this.#polled = this.#poll();
+  /** Resolves once the members are read. */
+  start(): Promise<void> {
+    this.#loop.start();
+    return this.#loop.roundUnderWay();
   }
 
   /** Reads the members now: a node has just registered here. Never rejects. */
@@ -142,22 +147,13 @@ export class Fleet {
   }
 
   async close(): Promise<void> {
-    this.#closed.abort();
     this.#listeners.clear();
-    await this.#polled;
+    await this.#loop.stop();
     await this.#refreshing;
     const links = [...this.#links.values(), ...this.#retired];
     this.#links.clear();
     this.#retired.clear();
     await Promise.all(links.map(link => link.close()));
-  }
-
-  async #poll(): Promise<void> {
-    const { signal } = this.#closed;
-    while (!signal.aborted) {
-      await delay(MEMBERS_POLL_MS, undefined, { signal }).catch(() => undefined);
-      if (!signal.aborted) await this.refresh();
-    }
   }
 
   async #refreshAll(): Promise<void> {
@@ -172,7 +168,7 @@ export class Fleet {
         this.#leasesDoubtedUntilMs = this.#now() + NODE_TIMING.leaseMs;
       }
       await this.#noteModels();
-    } while (this.#refreshAgain && !this.#closed.signal.aborted);
+    } while (this.#refreshAgain && !this.#loop.stopping);
   }
 
   /** Never rejects: what is not written is written with the next poll. */
@@ -197,7 +193,7 @@ export class Fleet {
   }
 
   #apply(members: readonly FleetMember[]): void {
-    if (this.#closed.signal.aborted) return;
+    if (this.#loop.stopping) return;
     const seen = new Set<string>();
     for (const member of members) {
       seen.add(member.nodeId);
