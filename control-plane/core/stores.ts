@@ -22,6 +22,7 @@ import type { Queue } from './queue/queue.ts';
 import { queueReads } from './queue/queue-reads.ts';
 import { createRateQuotaStore } from './rates/rate-limits.ts';
 import { createLostResultStore } from './results/lost-result-store.ts';
+import { jobRetention } from './retention/job-retention.ts';
 import { createSweepStore } from './retention/sweep-store.ts';
 import { type UnsettledJobs, unsettledJobs } from './retention/unsettled-jobs.ts';
 import { createSecretsCanaryStore } from './secrets/secrets-key.ts';
@@ -93,7 +94,11 @@ function storesWithoutEnds(database: Database, steps: PackageSteps) {
     accounts: createAccountStore(database),
     apiKeys: createApiKeyStore(database, steps.keyRevoked),
     audit: createAuditStore(database),
-    jobs: { ...createJobStore(database), ...jobSubmission(database, steps.submission) },
+    jobs: {
+      ...createJobStore(database),
+      ...jobRetention(database),
+      ...jobSubmission(database, steps.submission),
+    },
     queue,
     groups: groupReading(database),
     ledger: createLedgerStore(database, steps.ledgerAudit),

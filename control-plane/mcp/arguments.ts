@@ -1,7 +1,8 @@
 /** The arguments of tools: fields of a submission or of a correction under the rules of /v1, and others. */
+
+import { NOT_IN_A_CORRECTION } from '@matting/core/corrections/correctable.ts';
 import { namedLike } from '@matting/core/http/meant-fields.ts';
 import { MATTING_JSON } from '@matting/core/http/read-matting-body.ts';
-import { NOT_IN_A_CORRECTION } from '@matting/core/submission/corrections.ts';
 import {
   MATTING_FIELDS,
   type MattingFields,

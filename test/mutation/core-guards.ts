@@ -74,7 +74,7 @@ control-plane/core/queue/leases.ts by control-plane/core/transactions/job-comple
 jobLeases.claim | || ! | the fence of a job on sqlite › a claim that was overtaken before its answer came is no claim
 control-plane/core/jobs/job-reading.ts by control-plane/core/results/results.test.ts
 findByResultToken | hash( | the database › opens nothing, and is no part of the link
-control-plane/core/jobs/job-store.ts by control-plane/core/jobs/job-store.test.ts
+control-plane/core/retention/job-retention.ts by control-plane/core/jobs/job-store.test.ts
 referencedBlobs | backgroundsIn | jobs with finishing on sqlite › name their background until they end, either way
 blobsOfResult | === null ? | jobs on sqlite › retention › a thumbnail is named and goes with its result, whichever way that goes
 referencedBlobs | filter | jobs on sqlite › retention › a thumbnail is named and goes with its result, whichever way that goes
@@ -165,11 +165,8 @@ leaseQuota | === windowStartMs ? use | do not count after their window
 control-plane/core/results/lost-result-store.ts by control-plane/test/repay-lost.test.ts: lost results on sqlite
 repay | if (! | gives each credit back once, and leaves what came back
 repay | === 'charge' | gives nothing back for what cost nothing
-control-plane/core/results/lost-result-store.ts by control-plane/core/transactions/family-pairs.test.ts: of a family on sqlite
+control-plane/core/results/lost-result-store.ts by control-plane/core/corrections/family-pairs.test.ts: of a family on sqlite
 repay | open === | repayment waits for open corrections, and then ends the family
-repay | repayment waits for open corrections, and then ends the family
-  - .set({ kept_until: database.nowMs })
-  + .set({ kept_until: 9e15 })
 repay | === 'succeeded' | a loss that a later correction made good is settled without a credit
 control-plane/core/results/lost-results.ts by control-plane/core/results/results.test.ts
 #lacksNewest | !== undefined) | a result is not lost › if the storage is away, or lost all its files at once
@@ -251,11 +248,15 @@ freeKey | 'finished_at' | keys that end on sqlite › are kept for their time by
 freeKey | where('idempotency_key_hash' | keys that end on sqlite › are freed under their own name alone
 submit | if (twin | jobs on sqlite › submission › finds the earlier job of a key and leaves the credits alone
 submit | === id | jobs on sqlite › submission › repeated by itself after a lost answer is the same success
-control-plane/core/funding/family.ts by control-plane/core/transactions/corrections.test.ts: a correction on sqlite
+control-plane/core/corrections/family.ts by control-plane/core/corrections/families.test.ts: a correction on sqlite
 countInFamily | if (!counted | is one of so many of its family, however many come to two replicas at once
-control-plane/core/transactions/family-deletion.ts by control-plane/core/transactions/family-pairs.test.ts: of a family on sqlite
+control-plane/core/corrections/family.ts by control-plane/core/corrections/family-pairs.test.ts: of a family on sqlite
+endKeeping | repayment waits for open corrections, and then ends the family
+  - .set({ kept_until: nowMs })
+  + .set({ kept_until: 9e15 })
+control-plane/core/corrections/family-deletion.ts by control-plane/core/corrections/family-pairs.test.ts: of a family on sqlite
 endFamily | || corrects | deletion of a correction takes its matte, and fails those that begin with it
-control-plane/core/submission/pictures.ts by control-plane/core/submission/corrections.test.ts
+control-plane/core/submission/pictures.ts by control-plane/core/corrections/corrections.test.ts
 removePictures | === undefined | a correction that is refused leaves the files of the first
 control-plane/batches/batch.ts by control-plane/batches/batches.test.ts
 findForKey | a batch from its submission to its end, by pages of its results

@@ -14,7 +14,7 @@ export const STREETS: readonly Streets[] = [
     folder: 'control-plane/core',
     order: [
       'migrations secrets rates',
-      'jobs queue accounts ledger keys funding',
+      'jobs corrections queue accounts ledger keys funding',
       'models fetching',
       'results webhooks transactions groups',
       'attempts dispatch submission',

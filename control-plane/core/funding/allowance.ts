@@ -3,7 +3,7 @@
  * (docs/adr/0022). A correction of an unpaid job counts in its family alone.
  */
 import { takeAccount } from '../accounts/account-store.ts';
-import { countInFamily } from './family.ts';
+import { countInFamily } from '../corrections/family.ts';
 import type { EndFunding, Funding } from './funding.ts';
 
 /** The package's step, which may give the allowance back, takes its row first, as a hold does. */

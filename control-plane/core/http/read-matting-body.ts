@@ -30,7 +30,7 @@ import {
   REQUEST_BODY_BYTES_MAX,
   URL_LENGTH_MAX,
 } from '@matting/proto/contract/limits.ts';
-import { NOT_IN_A_CORRECTION } from '../submission/corrections.ts';
+import { NOT_IN_A_CORRECTION } from '../corrections/correctable.ts';
 import type { ImageUpload } from '../submission/image-upload.ts';
 import type { RequestUploads } from '../submission/image-uploads.ts';
 import {
@@ -287,12 +287,7 @@ export function correctionBodyReaderOf(
     return uploads => readMattingJson(request, uploads, bounds, CORRECTION_JSON);
   }
   requireNoQueryFields(request.url ?? '');
-  const { boundary } = form;
-  return async uploads => {
-    const fields = new MattingForm(uploads, NOT_IN_A_CORRECTION);
-    await readParts(request, { boundary, room: uploads.texts }, fields, bounds);
-    return fields.finish();
-  };
+  return uploads => readMattingForm(request, { ...form, uploads }, bounds, NOT_IN_A_CORRECTION);
 }
 
 /** @throws ContractError INVALID_REQUEST, IMAGE_TOO_LARGE */
@@ -315,8 +310,9 @@ export async function readMattingForm(
   body: Readable,
   { boundary, uploads }: { readonly boundary: string; readonly uploads: RequestUploads },
   bounds: BodyBounds,
+  refused: readonly string[] = [],
 ): Promise<MattingFields> {
-  const form = new MattingForm(uploads);
+  const form = new MattingForm(uploads, refused);
   await readParts(body, { boundary, room: uploads.texts }, form, bounds);
   return form.finish();
 }

@@ -23,9 +23,6 @@ export interface JobKept {
   readonly untilMs: number;
 }
 
-/** Corrections of a first job and of its corrections. */
-export const CORRECTIONS_MAX = 20;
-
 export interface FamilyJob {
   /** Texts of finishing fields that its corrections take over; null: it takes no corrections. */
   readonly correctable: Readonly<Record<string, string>> | null;

@@ -13,10 +13,11 @@
  * ends the job's family: no correction makes the result again that was paid back (docs/adr/0052).
  */
 
-import { type Database, type Db, query, transact } from '@matting/database/database.ts';
+import { type Database, query, transact } from '@matting/database/database.ts';
 import { isInserted, matchesOne, nowPlusMs, throughIndex } from '@matting/database/statements.ts';
 import type { NotNull } from 'kysely';
 import { insertAuditEntry } from '../accounts/audit.ts';
+import { endKeeping, readCorrections } from '../corrections/family.ts';
 import { OPEN_STATES } from '../jobs/job.ts';
 import { CREDITS_PER_JOB, lostReferenceOf, SLOT_OF } from '../ledger/ledger.ts';
 import { enterOperatorEntry, holdAccount } from '../ledger/ledger-writer.ts';
@@ -230,7 +231,7 @@ function repay(database: Database, jobId: string, auditId: string): Promise<Repa
       .where('slot', '=', SLOT_OF.charge)
       .where('reference', '=', jobId)
       .executeTakeFirst();
-    const corrections = await correctionsOf(tx, jobId);
+    const corrections = await readCorrections(tx, jobId);
     if (corrections.some(({ state }) => OPEN_STATES.some(open => open === state))) {
       return 'correcting';
     }
@@ -247,13 +248,7 @@ function repay(database: Database, jobId: string, auditId: string): Promise<Repa
     );
     if (!settled) return 'settled';
     if (repayment === 'unpaid') return repayment;
-    // Corrections begin with the account's row, too: none is made from here on.
-    await tx
-      .updateTable('jobs')
-      .set({ kept_until: database.nowMs })
-      .where('id', 'in', [jobId, ...corrections.map(({ id }) => id)].sort())
-      .where('kept_until', '>', database.nowMs)
-      .execute();
+    await endKeeping(database, tx, [jobId, ...corrections.map(({ id }) => id)]);
     const reference = lostReferenceOf(jobId);
     const entry = { kind: 'grant', accountId, amount: CREDITS_PER_JOB, reference } as const;
     await enterOperatorEntry(database, tx, entry);
@@ -267,13 +262,4 @@ function repay(database: Database, jobId: string, auditId: string): Promise<Repa
     });
     return repayment;
   });
-}
-
-/** All of the family but its first job; CORRECTIONS_MAX at most. */
-function correctionsOf(tx: Db, first: string) {
-  return tx
-    .selectFrom('jobs')
-    .select(['id', 'state', 'created_at'])
-    .where('family', '=', first)
-    .execute();
 }

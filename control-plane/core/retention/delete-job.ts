@@ -4,13 +4,13 @@ import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { BlobStore } from '@matting/storage/blob-store.ts';
 import type { Logger } from 'pino';
 import type { Job } from '../jobs/job.ts';
-import type { JobStore } from '../jobs/job-store.ts';
 import type { Caller } from '../keys/caller.ts';
 import { noSuchJob } from '../results/job-errors.ts';
 import type { JobEvents } from '../results/job-events.ts';
 import { UUID } from '../results/job-of-caller.ts';
 import type { ResultJob, ResultReaders } from '../results/result-download.ts';
 import type { JobDeletion } from '../transactions/job-deletion.ts';
+import type { JobRetention } from './job-retention.ts';
 
 /** The answer waits no longer for the storage: the files are erased behind it. */
 const ERASE_MS_MAX = 1000;
@@ -22,7 +22,7 @@ export interface ErasureObserver {
 }
 
 interface DeleteJobDependencies {
-  readonly jobs: JobDeletion & Pick<JobStore, 'referencedBlobs' | 'resultErased'>;
+  readonly jobs: JobDeletion & Pick<JobRetention, 'referencedBlobs' | 'resultErased'>;
   readonly blobs: Pick<BlobStore, 'remove'>;
   readonly readers: Pick<ResultReaders, 'cut'>;
   readonly events: Pick<JobEvents, 'jobFinal' | 'notificationDue'>;

@@ -13,8 +13,8 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import type { BlobStore } from '@matting/storage/blob-store.ts';
 import type { Logger } from 'pino';
-import type { JobStore } from '../jobs/job-store.ts';
 import type { OutboxStore } from '../webhooks/outbox-store.ts';
+import type { JobRetention } from './job-retention.ts';
 import { OrphanWalk, WALK_PARTS } from './orphan-walk.ts';
 import { SweepPace } from './sweep-pace.ts';
 import type { SweepClaim, SweepStore } from './sweep-store.ts';
@@ -34,7 +34,7 @@ const REMOVALS_MAX = 8;
 
 interface SweeperOptions {
   readonly jobStore: Pick<
-    JobStore,
+    JobRetention,
     'takeExpiredResultBlobs' | 'takeExpiredKept' | 'removeFinalOlderThan' | 'referencedBlobs'
   >;
   readonly outbox: Pick<OutboxStore, 'eraseDueSecrets'>;

@@ -24,6 +24,7 @@ import {
 import type { Hints } from '@matting/proto/contract/hints.ts';
 import { HINT_FIELDS, parseHints } from '@matting/proto/contract/hints-fields.ts';
 import { URL_LENGTH_MAX } from '@matting/proto/contract/limits.ts';
+import { keptFields } from '../corrections/correctable.ts';
 import { invalidCallback, requireCallbackUrl } from '../fetching/callback-check.ts';
 import { requireBackgroundUrl, requireImageUrl } from './image-url.ts';
 
@@ -114,7 +115,7 @@ export function requireMattingRequest(
     model: requireShort('model', texts.get('model')),
     noSubject: requireNoSubject(texts.get('no_subject')),
     reference: requireReference(texts.get('reference')),
-    correctable: wantsCorrections(texts, policy) ? keptFields(fields) : undefined,
+    correctable: wantsCorrections(texts, policy) ? keptFields(texts) : undefined,
     channels,
     finishing,
     hints: parseHints(textsOf(texts, HINT_FIELDS), hintsGiven),
@@ -188,15 +189,6 @@ export function requireReference(text: TextValue | undefined): string | undefine
   }
   const form = `must be 1 to ${REFERENCE_LENGTH_MAX} characters without control characters`;
   throw invalidParameter('reference', form);
-}
-
-/** Texts of the finishing fields that corrections take over. The file of a background is not kept. */
-export function keptFields({ texts }: Pick<MattingFields, 'texts'>): Record<string, string> {
-  const kept = FINISHING_FIELDS.flatMap(field => {
-    const text = texts.get(field);
-    return typeof text === 'string' && field !== 'background_url' ? [[field, text]] : [];
-  });
-  return Object.fromEntries(kept);
 }
 
 /** @throws ContractError INVALID_PARAMETER */

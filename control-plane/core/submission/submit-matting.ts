@@ -9,6 +9,12 @@ import { NotBegunError } from '@matting/database/database.ts';
 import { activeKeptContext, describeSpan, traced } from '@matting/program/tracing/active-span.ts';
 import { ContractError, unavailable } from '@matting/proto/contract/errors.ts';
 import type { BlobStore } from '@matting/storage/blob-store.ts';
+import {
+  type CorrectedJob,
+  inheritedFields,
+  keptFields,
+  requireCorrectable,
+} from '../corrections/correctable.ts';
 import type { CallbackAddressCheck } from '../fetching/callback-check.ts';
 import type { Allowance } from '../funding/funding.ts';
 import { type Job, type JobStatus, UNPAID } from '../jobs/job.ts';
@@ -26,12 +32,10 @@ import type {
   SubmitOutcome,
 } from '../transactions/job-submission.ts';
 import type { AcceptanceGate } from './acceptance-gate.ts';
-import { type CorrectedJob, inheritedFields, requireCorrectable } from './corrections.ts';
 import { correctionFingerprintOf, derivedKeyHash, idempotencyKeyHash } from './fingerprint.ts';
 import {
   type AcceptedAnswers,
   type FieldPolicy,
-  keptFields,
   type MattingFields,
   type MattingRequest,
   requireMattingRequest,
@@ -191,22 +195,20 @@ export class SubmitMatting {
    */
   async submitCorrection(submission: CorrectionSubmission): Promise<Submitted> {
     const { caller, fields: sent, idempotencyKey, corrects } = submission;
-    const { backgroundUpload, hintsUpload } = submission;
-    const fields = inheritedFields(sent, corrects);
+    const given = sent.backgroundGiven ?? false;
+    const merged = inheritedFields(sent.texts, given, corrects);
+    const fields = { ...sent, texts: merged, imageGiven: true };
     const asked = requireMattingRequest(fields, this.#dependencies.fieldPolicy);
-    const request = { ...asked, correctable: keptFields(fields) };
-    const { backgroundUrl } = request;
-    const given = fields.backgroundGiven ?? false;
+    const request = { ...asked, correctable: keptFields(merged) };
     const pictures = {
-      ...(await finishBackground(backgroundUpload, backgroundUrl, given)),
-      ...(await finishHints(hintsUpload, request.hints)),
+      ...(await finishBackground(submission.backgroundUpload, request.backgroundUrl, given)),
+      ...(await finishHints(submission.hintsUpload, request.hints)),
     };
     const { background, hints } = pictures;
     const texts = sent.texts as ReadonlyMap<string, string>;
     const behind = background && 'sha256' in background && { background_sha256: background.sha256 };
     const files = { ...behind, ...(hints && { hints_sha256: hints.sha256 }) };
-    const of = { jobId: corrects.id, texts, files };
-    const fingerprint = correctionFingerprintOf(of);
+    const fingerprint = correctionFingerprintOf({ jobId: corrects.id, texts, files });
     const key =
       typeof idempotencyKey === 'string'
         ? { hash: idempotencyKeyHash(idempotencyKey) }
@@ -288,12 +290,12 @@ export class SubmitMatting {
       );
     }
     try {
-      const own = {
-        image: requireStored(image),
+      const stored = {
+        image: family?.input ?? requireStored(image),
         background: requireStored(background),
         hints: requireStored(hints),
+        correction: family?.correction,
       };
-      const stored = family ? correctionIn(family, own) : own;
       await (unpaid === undefined
         ? acceptance.requireOpen(caller.accountId)
         : acceptance.requireRoom());
@@ -404,13 +406,6 @@ function storedKeyOf(
   fingerprint: string,
 ): StoredKey {
   return { hash: derivedKeyHash(namespace, apiKeyId, fingerprint), rememberedMs };
-}
-
-function correctionIn(
-  { of, first, input }: Awaited<ReturnType<typeof requireCorrectable>>,
-  { background, hints }: StoredPictures,
-): StoredPictures {
-  return { image: input, background, hints, correction: { of: of.id, first: first.id } };
 }
 
 /** The part of a job that does not depend on its picture. */

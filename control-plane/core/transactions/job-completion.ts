@@ -15,13 +15,13 @@ import {
 import { isHeldBy } from '@matting/database/leases.ts';
 import { keepStatement, keptMatchesOne, nowPlusMs } from '@matting/database/statements.ts';
 import type { CompiledQuery, Transaction, UpdateObject } from 'kysely';
+import { keepFiles } from '../corrections/kept-files.ts';
 import { fundingOf } from '../funding/fundings.ts';
 import type { Job, JobState, JobStatus } from '../jobs/job.ts';
 import type { StoredMatte } from '../jobs/job-family.ts';
 import type { JobOutcome } from '../jobs/job-outcome.ts';
 import { readJob } from '../jobs/job-reading.ts';
 import { failureColumns, inputColumns, resultColumns } from '../jobs/job-rows.ts';
-import { keepFiles } from '../jobs/kept-files.ts';
 import type { Claim } from '../queue/lease-rules.ts';
 import type { Queue } from '../queue/queue.ts';
 import type { ViewedJob } from '../results/job-view.ts';

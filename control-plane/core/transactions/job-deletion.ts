@@ -11,7 +11,7 @@
  * | failed, expired | it stays as it is                                                           |
  *
  * What a succeeded job kept for corrections goes with it, and its open corrections fail
- * (family-deletion.ts). Each of them but a job that is processing loses its reference. The row names the result's blob
+ * (corrections/family-deletion.ts). Each of them but a job that is processing loses its reference. The row names the result's blob
  * until somebody erased it: the caller of this, or else the sweeper.
  */
 import {
@@ -22,14 +22,19 @@ import {
 } from '@matting/database/database.ts';
 import type { Transaction } from 'kysely';
 import { takeAccount } from '../accounts/account-store.ts';
+import {
+  type EndedFamily,
+  endFamily,
+  filesOfOpen,
+  type JobFiles,
+} from '../corrections/family-deletion.ts';
 import { thumbnailBlob } from '../jobs/blob-names.ts';
-import { type Job, type JobState, type JobStatus, publicState } from '../jobs/job.ts';
+import { type Job, type JobState, type JobStatus, OPEN_STATES, publicState } from '../jobs/job.ts';
 import type { FamilyJob } from '../jobs/job-family.ts';
 import type { JobFailure } from '../jobs/job-outcome.ts';
 import { readJob } from '../jobs/job-reading.ts';
 import { failureColumns } from '../jobs/job-rows.ts';
 import type { ResultJob } from '../results/result-download.ts';
-import { type EndedFamily, endFamily, filesOfOpen, type JobFiles } from './family-deletion.ts';
 import {
   closing,
   type EndingJob,
@@ -53,7 +58,7 @@ interface Deletion {
   readonly job: Job;
   /** No row needs these blobs any more. */
   readonly blobs: readonly string[];
-  /** For a job of a family (family-deletion.ts). */
+  /** For a job of a family (corrections/family-deletion.ts). */
   readonly family?: EndedFamily;
 }
 
@@ -124,19 +129,25 @@ async function familyOf(
   if (kind === 'cancelled' && job.correction !== null) {
     return { ended: [], shared: filesOfOpen(job) };
   }
-  const keeps = kind === 'deleted' && job.kept !== null;
-  return keeps ? await endFamily(database, tx, job, work) : undefined;
+  if (kind !== 'deleted' || job.kept === null) return undefined;
+  return endFamily(database, tx, job, (correction, failure) =>
+    cancelJob(database, tx, correction, work, { from: [...OPEN_STATES], failure }),
+  );
 }
 
-/** Ends a queued job that was read in this transaction. Throws where a node has it since. */
+/**
+ * Ends a job that was read in this transaction; throws where it has left these states since. Moves
+ * the fence, so that the holder of its lease can neither admit nor finish it.
+ */
 export async function cancelJob(
   database: Database,
   tx: Transaction<Schema>,
   job: EndingJob,
   work: Omit<EndWork, 'ending'>,
+  { from, failure } = { from: QUEUED, failure: CANCELLED },
 ): Promise<void> {
-  const columns = { state: 'failed' as const, ...failureColumns(CANCELLED), fence: job.fence + 1 };
-  const statement = closing(database, job.id, QUEUED, columns).where('fence', '=', job.fence);
+  const columns = { state: 'failed' as const, ...failureColumns(failure), fence: job.fence + 1 };
+  const statement = closing(database, job.id, from, columns).where('fence', '=', job.fence);
   const ending = { kind: 'release', retryable: false, statement: statement.compile() } as const;
   await endJob(database, tx, job, { ...work, ending });
 }

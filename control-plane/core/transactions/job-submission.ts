@@ -29,7 +29,7 @@ import type { Channels, Finishing } from '@matting/proto/contract/finishing.ts';
 import { isTransparentFormat, type OutputFormat } from '@matting/proto/contract/formats.ts';
 import type { Hints } from '@matting/proto/contract/hints.ts';
 import type { Transaction } from 'kysely';
-import { NotCorrectableError } from '../funding/family.ts';
+import { NotCorrectableError } from '../corrections/family.ts';
 import type { CountedIn, HoldLimits, HoldRefusal } from '../funding/funding.ts';
 import { fundingOf } from '../funding/fundings.ts';
 import type { Job, JobClass } from '../jobs/job.ts';

@@ -3,12 +3,12 @@
  * like those of the API (submit-matting.ts), with an allowance instead of the balance.
  */
 
+import { NOT_IN_A_CORRECTION } from '@matting/core/corrections/correctable.ts';
 import { MattingForm } from '@matting/core/http/read-matting-body.ts';
 import type { Job } from '@matting/core/jobs/job.ts';
 import { fundingKindOf } from '@matting/core/jobs/job-funding.ts';
 import type { Caller } from '@matting/core/keys/caller.ts';
 import type { CoreServices, CoreStores } from '@matting/core/package.ts';
-import { NOT_IN_A_CORRECTION } from '@matting/core/submission/corrections.ts';
 import type { RequestUploads } from '@matting/core/submission/image-uploads.ts';
 import type { MattingFields } from '@matting/core/submission/matting-request.ts';
 import { AllowanceError } from '@matting/core/submission/submit-matting.ts';

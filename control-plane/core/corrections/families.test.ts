@@ -2,7 +2,6 @@
 import assert from 'node:assert/strict';
 import ava from 'ava';
 import { type Job, UNPAID } from '../jobs/job.ts';
-import { CORRECTIONS_MAX } from '../jobs/job-family.ts';
 import type { Stores } from '../stores.ts';
 import { correctionOf, firstOf, matteOf, SUBJECT, succeedCorrection } from '../test/families.ts';
 import {
@@ -20,6 +19,7 @@ import {
   UNPAID_DAY_MS,
   UNPAID_LIMITS,
 } from '../test/fixtures.ts';
+import { CORRECTIONS_MAX } from './family.ts';
 
 const test = ava.serial;
 

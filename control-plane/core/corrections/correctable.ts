@@ -1,9 +1,10 @@
 /** Decides whether a job can be corrected, and what the correction takes over from it. */
+import type { TextValue } from '@matting/http/body-fields.ts';
 import { ContractError, invalidParameter } from '@matting/proto/contract/errors.ts';
+import { FINISHING_FIELDS } from '@matting/proto/contract/finishing/table.ts';
 import { type Job, publicState } from '../jobs/job.ts';
-import { CORRECTIONS_MAX } from '../jobs/job-family.ts';
 import type { JobStore } from '../jobs/job-store.ts';
-import type { MattingFields, TextField } from './matting-request.ts';
+import { CORRECTIONS_MAX } from './family.ts';
 
 /** A correction has the picture, the model and the matte of the job that it corrects. */
 export const NOT_IN_A_CORRECTION: readonly string[] = [
@@ -18,12 +19,24 @@ export const NOT_IN_A_CORRECTION: readonly string[] = [
 
 export type CorrectedJob = Pick<Job, 'id' | 'finishing' | 'outputFormat' | 'correctable'>;
 
+/** Texts of the finishing fields that corrections take over. The file of a background is not kept. */
+export function keptFields(texts: ReadonlyMap<string, TextValue>): Record<string, string> {
+  const kept = FINISHING_FIELDS.flatMap(field => {
+    const text = texts.get(field);
+    return typeof text === 'string' && field !== 'background_url' ? [[field, text]] : [];
+  });
+  return Object.fromEntries(kept);
+}
+
 /**
  * The fields of a correction with those of the corrected job that it does not send.
  * @throws ContractError INVALID_PARAMETER: the corrected job's background was a picture
  */
-export function inheritedFields(sent: MattingFields, of: CorrectedJob): MattingFields {
-  const { texts, backgroundGiven = false } = sent;
+export function inheritedFields<Field extends string>(
+  texts: ReadonlyMap<Field | 'background' | 'background_url' | 'output_format', TextValue>,
+  backgroundGiven: boolean,
+  of: CorrectedJob,
+): typeof texts {
   const isBehind = backgroundGiven || texts.has('background') || texts.has('background_url');
   if (!isBehind && of.finishing?.background?.kind === 'picture') {
     throw invalidParameter(
@@ -31,14 +44,13 @@ export function inheritedFields(sent: MattingFields, of: CorrectedJob): MattingF
       'must be sent again: the service does not keep its picture. Send background_file, background_url or background=transparent',
     );
   }
-  const kept = Object.entries(of.correctable ?? {}) as [TextField, string][];
+  const kept = Object.entries(of.correctable ?? {}) as [Field, string][];
   const inherited = kept.filter(([field]) => !(isBehind && field === 'background'));
-  const merged = new Map([...inherited, ['output_format' as const, of.outputFormat], ...texts]);
-  return { ...sent, texts: merged, imageGiven: true };
+  return new Map([...inherited, ['output_format', of.outputFormat], ...texts]);
 }
 
 /**
- * The first job of the family, which keeps the input. The transaction that makes the correction
+ * The input, which the first job of the family keeps. The transaction that makes the correction
  * decides once more.
  * @throws ContractError JOB_NOT_CORRECTABLE, RESULT_EXPIRED, CORRECTIONS_EXHAUSTED
  */
@@ -61,7 +73,7 @@ export async function requireCorrectable(jobs: Pick<JobStore, 'find'>, jobId: st
     const detail = `The job has its ${CORRECTIONS_MAX} corrections. Submit the image again.`;
     throw new ContractError('CORRECTIONS_EXHAUSTED', detail, { jobId });
   }
-  return { of, first, input };
+  return { input, correction: { of: of.id, first: first.id } };
 }
 
 const NOT_ASKED = 'The job keeps no input. Submit the image again with correctable=true.';

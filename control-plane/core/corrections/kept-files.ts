@@ -5,20 +5,20 @@
  */
 import { type Database, type Db, type Schema, transact } from '@matting/database/database.ts';
 import type { Selectable, Transaction } from 'kysely';
-import { jobOfKept } from './blob-names.ts';
-import type { Job } from './job.ts';
-import type { StoredMatte } from './job-family.ts';
-import { jsonFrom, keptFromRow } from './job-rows.ts';
+import { jobOfKept } from '../jobs/blob-names.ts';
+import type { Job } from '../jobs/job.ts';
+import type { JobKept, StoredMatte } from '../jobs/job-family.ts';
+import { jsonFrom, keptFromRow } from '../jobs/job-rows.ts';
 
 export const KEPT_COLUMNS = ['kept_until', 'kept_input', 'kept_matte'] as const;
-export const NOTHING_KEPT = { kept_until: null, kept_input: null, kept_matte: null };
+const NOTHING_KEPT = { kept_until: null, kept_input: null, kept_matte: null };
 
 type KeptRow = Pick<Selectable<Schema['jobs']>, (typeof KEPT_COLUMNS)[number]>;
 
-export function blobsOfKept(row: KeptRow): string[] {
-  const kept = keptFromRow(row);
-  if (kept === null) return [];
-  return [...(kept.input === null ? [] : [kept.input.blob]), kept.matte.blob];
+export const blobsOfRow = (row: KeptRow) => blobsOfKept(keptFromRow(row));
+
+export function blobsOfKept(kept: JobKept | null): string[] {
+  return [kept?.input, kept?.matte].flatMap(file => file?.blob ?? []);
 }
 
 /**
@@ -48,6 +48,12 @@ export async function keepFiles(
   await update.set({ result_models, ...kept }).execute();
 }
 
+export async function clearKept(tx: Db, jobIds: readonly string[]): Promise<void> {
+  // One order holds everywhere: two transactions wait for each other, and never in a circle.
+  const ids = [...new Set(jobIds)].sort();
+  await tx.updateTable('jobs').set(NOTHING_KEPT).where('id', 'in', ids).execute();
+}
+
 /** The name goes before the blob, as that of a result does. */
 export function takeExpiredKept(database: Database, limit: number): Promise<string[]> {
   return transact(database, async tx => {
@@ -59,12 +65,9 @@ export function takeExpiredKept(database: Database, limit: number): Promise<stri
       .limit(limit)
       .execute();
     if (rows.length === 0) return [];
-    await tx
-      .updateTable('jobs')
-      .set(NOTHING_KEPT)
-      .where('id', 'in', rows.map(row => row.id).sort())
-      .execute();
-    return rows.flatMap(blobsOfKept);
+    const ids = rows.map(({ id }) => id);
+    await clearKept(tx, ids);
+    return rows.flatMap(blobsOfRow);
   });
 }
 
@@ -89,5 +92,5 @@ export async function keptIn(db: Db, names: readonly string[]): Promise<string[]
     .where('base_matte', 'is not', null)
     .execute();
   const bases = open.flatMap(({ base_matte: base }) => jsonFrom<StoredMatte>(base)?.blob ?? []);
-  return [...rows.flatMap(blobsOfKept), ...bases];
+  return [...rows.flatMap(blobsOfRow), ...bases];
 }

@@ -1,0 +1,55 @@
+/**
+ * Deletes with a job what it kept for corrections, and fails the open corrections that need it. The
+ * job's account is held, so none is made or ends meanwhile (docs/adr/0052).
+ */
+import type { Database, Db } from '@matting/database/database.ts';
+import { type Job, OPEN_STATES } from '../jobs/job.ts';
+import type { FamilyJob } from '../jobs/job-family.ts';
+import type { JobFailure } from '../jobs/job-outcome.ts';
+import { readJob } from '../jobs/job-reading.ts';
+import { readCorrections } from './family.ts';
+import { blobsOfKept, blobsOfRow, clearKept } from './kept-files.ts';
+
+const DELETED: JobFailure = {
+  code: 'RESULT_EXPIRED',
+  detail: 'The job that this one corrects was deleted. Submit the image again.',
+  retryable: false,
+};
+
+export interface EndedFamily {
+  /** Corrections that failed with it. */
+  readonly ended: readonly Pick<Job, 'id' | 'callback'>[];
+  /** Blobs to erase once no row names them: jobs of a family share them. */
+  readonly shared: readonly string[];
+}
+
+/** @param fail ends an open correction that was read in this transaction */
+export async function endFamily(
+  database: Database,
+  tx: Db,
+  job: Pick<Job, 'id'> & FamilyJob,
+  fail: (correction: Job, failure: JobFailure) => Promise<void>,
+): Promise<EndedFamily> {
+  const ofFirst = job.correction === null;
+  const rows = await readCorrections(tx, job.correction?.first ?? job.id);
+  const ended: Job[] = [];
+  for (const { id, corrects, state } of rows) {
+    const isOpen = OPEN_STATES.some(one => one === state);
+    if (!isOpen || !(ofFirst || corrects === job.id)) continue;
+    const correction = await readJob(database, tx, id);
+    if (correction === undefined) throw new Error(`correction ${id} is gone`);
+    await fail(correction, DELETED);
+    ended.push(correction);
+  }
+  const keeping = ofFirst ? rows : rows.filter(({ id }) => id === job.id);
+  await clearKept(tx, [job.id, ...keeping.map(({ id }) => id)]);
+  const kept = [...blobsOfKept(job.kept), ...keeping.flatMap(blobsOfRow)];
+  return { ended, shared: [...new Set([...kept, ...ended.flatMap(filesOfOpen)])] };
+}
+
+export type JobFiles = Pick<Job, 'input' | 'background' | 'hintsFile' | 'correction'>;
+
+/** Files of an open job, some of which another job may name, too. */
+export function filesOfOpen({ input, background, hintsFile, correction }: JobFiles): string[] {
+  return [input, background?.input, hintsFile, correction?.matte].flatMap(file => file?.blob ?? []);
+}

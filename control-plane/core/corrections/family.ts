@@ -1,0 +1,58 @@
+/**
+ * The rows of a family: the first job, and all that correct it or one of its corrections. Whoever
+ * makes, ends or removes one of them holds the account's row (docs/adr/0052).
+ */
+import type { Database, Db } from '@matting/database/database.ts';
+import { matchesOne } from '@matting/database/statements.ts';
+import type { JobCorrection } from '../jobs/job-family.ts';
+import { KEPT_COLUMNS } from './kept-files.ts';
+
+/** Corrections of a first job and of its corrections. */
+export const CORRECTIONS_MAX = 20;
+
+/** The transaction leaves no trace: what the correction needs is not kept, or too many were made. */
+export class NotCorrectableError extends Error {}
+
+/** Two at once have waited for each other at the account's row. @throws NotCorrectableError */
+export async function countInFamily(
+  { nowMs }: Database,
+  tx: Db,
+  correction: Omit<JobCorrection, 'matte'> | undefined,
+) {
+  if (correction === undefined) throw new Error('a family pays for its corrections alone');
+  const counted = await matchesOne(
+    tx
+      .updateTable('jobs')
+      .set(eb => ({ corrections: eb('corrections', '+', 1) }))
+      .where('id', '=', correction.first)
+      .where('kept_until', '>', nowMs)
+      .where('corrections', '<', CORRECTIONS_MAX),
+  );
+  const base = await tx
+    .selectFrom('jobs')
+    .select(['kept_matte as base_matte', 'playground_day'])
+    .where('id', '=', correction.of)
+    .executeTakeFirst();
+  if (!counted || base == null || base.base_matte === null) throw new NotCorrectableError();
+  return base;
+}
+
+/** All but the first job; CORRECTIONS_MAX at most. */
+export function readCorrections(tx: Db, first: string) {
+  return tx
+    .selectFrom('jobs')
+    .select(['id', 'corrects', 'state', 'created_at', ...KEPT_COLUMNS])
+    .where('family', '=', first)
+    .orderBy('id')
+    .execute();
+}
+
+/** No correction is made of these jobs from here on. The sweep removes what they keep. */
+export async function endKeeping({ nowMs }: Database, tx: Db, jobIds: readonly string[]) {
+  await tx
+    .updateTable('jobs')
+    .set({ kept_until: nowMs })
+    .where('id', 'in', [...jobIds].sort())
+    .where('kept_until', '>', nowMs)
+    .execute();
+}

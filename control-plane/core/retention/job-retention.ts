@@ -1,0 +1,179 @@
+/** Which files rows of jobs name, and what removes names and rows once they are over. */
+
+import {
+  type Database,
+  type Db,
+  query,
+  type Schema,
+  transact,
+} from '@matting/database/database.ts';
+import { nowPlusMs } from '@matting/database/statements.ts';
+import type { Selectable } from 'kysely';
+import { blobsOfRow, KEPT_COLUMNS, keptIn, takeExpiredKept } from '../corrections/kept-files.ts';
+import { jobOfBackground, resultOfThumbnail, thumbnailBlob } from '../jobs/blob-names.ts';
+import type { JobInput } from '../jobs/job-request.ts';
+import { backgroundFromRow, jsonFrom } from '../jobs/job-rows.ts';
+
+export type JobRetention = ReturnType<typeof jobRetention>;
+
+/**
+ * One statement takes so many: from 200 on MySQL and MariaDB trust statistics, and read the whole
+ * table.
+ */
+const BLOB_NAMES_MAX = 100;
+
+interface RemovedJobs {
+  readonly rows: number;
+  /** Results and thumbnails that those rows still named: no row names them now. */
+  readonly blobs: readonly string[];
+}
+
+export function jobRetention(database: Database) {
+  return {
+    /** Clears the names of results past their expiry; returns them, and those of thumbnails. */
+    takeExpiredResultBlobs: (limit: number) => takeExpiredResultBlobs(database, limit),
+    /**
+     * Clears the names of what jobs kept for corrections past its time, and returns them. An open
+     * correction may still name one of them (referencedBlobs).
+     */
+    takeExpiredKept: (limit: number) => takeExpiredKept(database, limit),
+    /** Removes rows final for longer than `afterMs`; the ledger stays. */
+    removeFinalOlderThan: (afterMs: number, limit: number) =>
+      removeFinalOlderThan(database, afterMs, limit),
+    /** The result's blob and its thumbnail are erased: clears their names in the row. */
+    resultErased: (jobId: string, blob: string) =>
+      query(database, db =>
+        db
+          .updateTable('jobs')
+          .set({ result_blob: null, result_blob_expires_at: null })
+          .where('id', '=', jobId)
+          .where('result_blob', '=', blob)
+          .where('deleted_at', 'is not', null)
+          .execute(),
+      ),
+    /** Finds those whose results callers deleted. */
+    async deletedAmong(jobIds: readonly string[]): Promise<string[]> {
+      const found: string[] = [];
+      for (let start = 0; start < jobIds.length; start += BLOB_NAMES_MAX) {
+        const rows = await query(database, db =>
+          db
+            .selectFrom('jobs')
+            .select('id')
+            .where('id', 'in', jobIds.slice(start, start + BLOB_NAMES_MAX))
+            .where('deleted_at', 'is not', null)
+            .execute(),
+        );
+        found.push(...rows.map(({ id }) => id));
+      }
+      return found;
+    },
+    async referencedBlobs(names: readonly string[]): Promise<Set<string>> {
+      const found = new Set<string>();
+      for (let start = 0; start < names.length; start += BLOB_NAMES_MAX) {
+        const some = names.slice(start, start + BLOB_NAMES_MAX);
+        for (const read of [inputsIn, resultsIn, backgroundsIn, keptIn]) {
+          for (const name of await query(database, db => read(db, some))) found.add(name);
+        }
+      }
+      // A result is found by its thumbnail's name too.
+      return new Set(names.filter(name => found.has(name)));
+    },
+  };
+}
+
+/** The name goes before the blob: a sweeper that dies in between leaves an orphan to be swept. */
+function takeExpiredResultBlobs(database: Database, limit: number): Promise<string[]> {
+  return transact(database, async tx => {
+    const rows = await tx
+      .selectFrom('jobs')
+      .select(['id', 'result_blob', 'result_thumbnail_bytes'])
+      .where('result_blob_expires_at', '<=', database.nowMs)
+      .orderBy('result_blob_expires_at')
+      .limit(limit)
+      .execute();
+    if (rows.length === 0) return [];
+    // One order holds everywhere: sweepers wait for each other, and never in a circle.
+    await tx
+      .updateTable('jobs')
+      .set({ result_blob: null, result_blob_expires_at: null })
+      .where('id', 'in', rows.map(row => row.id).sort())
+      .execute();
+    return rows.flatMap(blobsOfResult);
+  });
+}
+
+/**
+ * Selected by the order of their ends alone: with a further condition a database may choose another
+ * index and read all final rows. A row whose result has not expired stays.
+ */
+async function removeFinalOlderThan(
+  database: Database,
+  afterMs: number,
+  limit: number,
+): Promise<RemovedJobs> {
+  const { nowMs } = database;
+  const found = await query(database, db =>
+    db
+      .selectFrom('jobs')
+      .select(['id', 'result_blob', 'result_thumbnail_bytes', 'result_blob_expires_at'])
+      .select(KEPT_COLUMNS)
+      .select(() => nowMs.as('read_at'))
+      .where('finished_at', '<=', nowPlusMs(nowMs, -afterMs))
+      .orderBy('finished_at')
+      .limit(limit)
+      .execute(),
+  );
+  const due = found.filter(row => {
+    const untilMs = Math.max(row.result_blob_expires_at ?? 0, row.kept_until ?? 0);
+    return untilMs <= row.read_at;
+  });
+  if (due.length === 0) return { rows: 0, blobs: [] };
+  const ids = due.map(row => row.id).sort();
+  const rows = await transact(database, async tx => {
+    const { numDeletedRows } = await tx
+      .deleteFrom('jobs')
+      .where('id', 'in', ids)
+      .where('finished_at', 'is not', null)
+      .executeTakeFirstOrThrow();
+    await tx.deleteFrom('outbox').where('id', 'in', ids).execute();
+    return Number(numDeletedRows);
+  });
+  return { rows, blobs: due.flatMap(row => [...blobsOfResult(row), ...blobsOfRow(row)]) };
+}
+
+function blobsOfResult(
+  row: Pick<Selectable<Schema['jobs']>, 'result_blob' | 'result_thumbnail_bytes'>,
+): string[] {
+  const { result_blob: blob, result_thumbnail_bytes: thumbnailBytes } = row;
+  if (blob === null) return [];
+  return thumbnailBytes === null ? [blob] : [blob, thumbnailBlob(blob)];
+}
+
+async function inputsIn(db: Db, names: readonly string[]): Promise<string[]> {
+  const inputs = db.selectFrom('jobs').select('input_blob').where('input_blob', 'in', names);
+  return (await inputs.execute()).flatMap(row => row.input_blob ?? []);
+}
+
+async function resultsIn(db: Db, names: readonly string[]): Promise<string[]> {
+  const rows = await db
+    .selectFrom('jobs')
+    .select(['result_blob', 'result_thumbnail_bytes'])
+    .where('result_blob', 'in', [...new Set(names.map(resultOfThumbnail))])
+    .execute();
+  return rows.flatMap(blobsOfResult);
+}
+
+/** Finds them by their jobs, whose ids are in the names: an index would cost every job. */
+async function backgroundsIn(db: Db, names: readonly string[]): Promise<string[]> {
+  const ids = names.flatMap(name => jobOfBackground(name) ?? []);
+  if (ids.length === 0) return [];
+  const rows = await db
+    .selectFrom('jobs')
+    .select(['background', 'background_url', 'hints_file'])
+    .where('id', 'in', ids)
+    .execute();
+  return rows.flatMap(row => {
+    const files = [backgroundFromRow(row)?.input, jsonFrom<JobInput>(row.hints_file)];
+    return files.flatMap(file => file?.blob ?? []);
+  });
+}
