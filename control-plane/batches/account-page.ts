@@ -1,6 +1,6 @@
 /** An account's batches as pages for people: a list, and one with its pictures and its cancellation. */
 import type { HttpInterface } from '@matting/core/http/public-app.ts';
-import { type Batch, type BatchItem, batchStatus } from './batch.ts';
+import { type Batch, batchStatus } from './batch.ts';
 import type { BatchStores } from './batch-stores.ts';
 import en from './words/en.json' with { type: 'json' };
 import zhCN from './words/zh-CN.json' with { type: 'json' };
@@ -9,7 +9,7 @@ type AccountPage = NonNullable<HttpInterface['accountPages']>[number];
 
 /** An account can have 50 open ones. */
 const BATCHES_SHOWN_MAX = 100;
-const ITEMS_SHOWN_MAX = 40;
+const JOBS_SHOWN_MAX = 30;
 
 const WORDS: Readonly<Record<'en' | 'zh-CN', typeof en>> = { en, 'zh-CN': zhCN };
 
@@ -20,10 +20,7 @@ const TONES = {
   cancelled: 'neutral',
 } as const;
 
-type PageStores = Pick<
-  BatchStores,
-  'listOf' | 'findForAccount' | 'items' | 'failedItems' | 'cancelBatchBy'
->;
+type PageStores = Pick<BatchStores, 'listOf' | 'findForAccount' | 'jobs' | 'cancelBatchBy'>;
 
 export function batchesPage(batches: PageStores): AccountPage {
   return {
@@ -34,21 +31,19 @@ export function batchesPage(batches: PageStores): AccountPage {
     async find(id, { accountId, from, failed }) {
       const batch = await batches.findForAccount(id, accountId);
       if (batch === undefined) return undefined;
-      const read = failed ? batches.failedItems : batches.items;
-      const items = await read(batch, from, ITEMS_SHOWN_MAX + 1);
-      const parts = items.slice(0, ITEMS_SHOWN_MAX).map(partOf);
-      const { counts, finishedAtMs } = batch;
-      return { ...shown(batch), counts, finishedAtMs, parts, next: items[ITEMS_SHOWN_MAX]?.item };
+      const only = failed ? 'failed' : undefined;
+      const found = await batches.jobs(batch, from, JOBS_SHOWN_MAX + 1, only);
+      const { counts, finishedAtMs, nextItem } = batch;
+      const after = failed ? found[JOBS_SHOWN_MAX]?.group?.item : from + JOBS_SHOWN_MAX;
+      const next = after !== undefined && after < nextItem ? after : undefined;
+      const jobs = found.slice(0, JOBS_SHOWN_MAX);
+      return { ...shown(batch), counts, finishedAtMs, jobs, next };
     },
     async act(id, by) {
       const batch = await batches.cancelBatchBy(id, by);
       return batch && batchStatus(batch);
     },
   };
-}
-
-function partOf({ isWaiting, ...item }: BatchItem) {
-  return { ...item, state: isWaiting ? 'waiting' : 'expired' };
 }
 
 function shown(batch: Batch): Awaited<ReturnType<AccountPage['list']>>[number] {

@@ -115,15 +115,9 @@ export function batchReading(database: Database, groups: GroupReading) {
           return { ...row, job: jobs.get(row.jobId), isWaiting: url !== null };
         });
       }),
-    /** The same, of those alone that failed. */
-    failedItems: ({ id: batchId }: Pick<Batch, 'id'>, from: number, limit: number) =>
-      query(database, async db => {
-        const jobs = await groups.list(db, batchId, from, limit, 'failed');
-        return jobs.map((job): BatchItem => {
-          const { id: jobId, reference, group } = job;
-          return { item: group?.item ?? 0, jobId, reference, job, isWaiting: false };
-        });
-      }),
+    /** The jobs of the items from that one on; all of so many items, or so many that failed. */
+    jobs: ({ id }: Pick<Batch, 'id'>, from: number, limit: number, only?: 'failed') =>
+      query(database, db => groups.list(db, id, from, limit, only)),
   };
 }
 

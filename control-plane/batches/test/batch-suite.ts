@@ -59,12 +59,14 @@ const READING: Readonly<Record<string, Exercise<Stores>>> = {
     const { batch, found } = await largestBatch(stores);
     assert.equal((await stores.batches.items(found, 0, 100)).length, batch.items.length);
   }),
-  'batches.failedItems': bounded<Stores>(OPEN_READS_MAX, OPEN_WHY, async stores => {
+  'batches.jobs': bounded<Stores>(OPEN_READS_MAX, OPEN_WHY, async stores => {
+    const { batches, jobs } = stores;
     const { batch, found } = await largestBatch(stores);
-    await stores.jobs.remove(batch.items[1]!.jobId, batch.apiKeyId);
-    const failed = await stores.batches.failedItems(found, 0, 100);
+    await jobs.remove(batch.items[1]!.jobId, batch.apiKeyId);
+    assert.equal((await batches.jobs(found, 0, 100)).length, batch.items.length);
+    const failed = await batches.jobs(found, 0, 100, 'failed');
     assert.deepEqual(
-      failed.map(({ item }) => item),
+      failed.map(({ group }) => group?.item),
       [1],
     );
   }),

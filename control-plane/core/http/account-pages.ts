@@ -13,7 +13,7 @@ export interface AccountPage {
   readonly words: Readonly<Record<'en' | 'zh-CN', AccountPageWords>>;
   /** The newest first; their number is bounded. */
   list(accountId: string): Promise<readonly AccountThing[]>;
-  /** With its parts from that one on, or the failed ones alone. Undefined: there is none. */
+  /** With its jobs from that position on, or the failed ones alone. Undefined: there is none. */
   find(
     id: string,
     of: { readonly accountId: string; readonly from: number; readonly failed: boolean },
@@ -32,7 +32,7 @@ type Texts<Name extends string = string> = Readonly<Record<Name, string>>;
 
 /**
  * `ended` is such as `{done} of {all}`; `actConfirm` is what the button asks before it acts; `part`
- * is such as `Picture {number}`.
+ * is such as `Picture {number}`, a job without a reference.
  */
 interface AccountPageWords
   extends Texts<'title' | 'lead' | 'created' | 'state' | 'progress' | 'failed' | 'thing' | 'ended'>,
@@ -60,19 +60,8 @@ interface AccountThingPage extends AccountThing {
   readonly finishedAtMs: number | null;
   /** By names of the words' `states`. */
   readonly counts: Readonly<Record<string, number>>;
-  /** In their order; their number is bounded. */
-  readonly parts: readonly AccountThingPart[];
+  /** In the order of their positions in it; their number is bounded. */
+  readonly jobs: readonly Job[];
   /** The next page begins here; undefined: this is the last. */
   readonly next: number | undefined;
-}
-
-interface AccountThingPart {
-  /** From 0. */
-  readonly item: number;
-  readonly jobId: string;
-  /** Undefined: it is no job yet, or not any more. */
-  readonly job: Job | undefined;
-  /** Of a part that is no job: its caller's name, and a name of the words' `states`. */
-  readonly reference: string | null;
-  readonly state: string;
 }

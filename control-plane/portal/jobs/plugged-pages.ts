@@ -2,7 +2,6 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { type AccountPage, renderPage } from '../page/account-frame.ts';
 import { ACCOUNT_PATH, type Child, html } from '../page/html.ts';
-import { icon } from '../page/icons.ts';
 import * as ui from '../page/ui.ts';
 import { may } from '../session/roles.ts';
 import { PageError, queryOf, type Visit, visitOf } from '../session/visit.ts';
@@ -124,7 +123,10 @@ async function renderThing(reply: FastifyReply, id: string, view: View): Promise
       ${ui.dataTable({
         caption: said.title,
         columns: jobColumns(visit),
-        rows: thing.parts.map(part => partRow(view, part)),
+        rows: thing.jobs.map(job => {
+          const number = (job.group?.item ?? 0) + 1;
+          return jobRow(visit, { ...job, reference: job.reference ?? fill(said.part, { number }) });
+        }),
         empty: ui.emptyState(empty),
       })}
       ${ui.pager(words.common, path, places, { state: failed ? 'failed' : undefined })}
@@ -156,17 +158,7 @@ function facts(view: View, thing: ThingPage): Child[] {
   ];
 }
 
-function partRow(view: View, part: ThingPage['parts'][number]): Child[] {
-  const { job, item } = part;
-  const given = job?.reference ?? part.reference;
-  const reference = given ?? fill(view.said.part, { number: item + 1 });
-  if (job !== undefined) return jobRow(view.visit, { ...job, reference });
-  const name = html`<span class="pictured"><span class="thumbnail">${icon('picture')}</span>
-    <span class="address">${reference}</span></span>`;
-  return [name, stateBadge(view, part), null, null, ui.shortId(part.jobId)];
-}
-
-function stateBadge({ said }: View, { state, tone }: { state: string; tone?: ui.Tone }): Child {
+function stateBadge({ said }: View, { state, tone }: AccountThing): Child {
   return ui.badge(said.states[state] ?? state, tone);
 }
 

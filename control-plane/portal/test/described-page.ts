@@ -37,12 +37,8 @@ export const describedPage: Package = {
               endedWithinMs: DAY_MS,
               limit: 3,
             });
-            const parts = [...jobs, undefined].map((job, index) => ({
-              ...{ item: from + index, jobId: job?.id ?? id, job, state: 'open' },
-              reference: job?.reference ?? null,
-            }));
             const counts = { open: 2, failed: 1 };
-            return { ...shown(key), counts, finishedAtMs: key.createdAtMs, parts, next: from + 4 };
+            return { ...shown(key), counts, finishedAtMs: key.createdAtMs, jobs, next: from + 4 };
           },
           async act(id, by) {
             const key = await services.manageKeys.revoke(by.accountId, id, by.actor);
