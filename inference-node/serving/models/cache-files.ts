@@ -114,13 +114,40 @@ export async function writeRecord(path: string, record: object): Promise<void> {
   }
 }
 
+/** Files of one form: a node looks at them every few seconds, and reads one only if it has changed. */
+export class ParsedFiles<Value> {
+  readonly #parse: (text: string, path: string) => Value;
+  readonly #known = new Map<string, { readonly stamp: string; readonly value: Value }>();
+
+  constructor(parse: (text: string, path: string) => Value) {
+    this.#parse = parse;
+  }
+
+  /** @throws ModelError `disk`, or what the parser throws */
+  async read(path: string): Promise<Value> {
+    try {
+      const { ino, size, mtimeMs, ctimeMs } = await stat(path);
+      const stamp = [ino, size, mtimeMs, ctimeMs].join();
+      const known = this.#known.get(path);
+      if (known?.stamp === stamp) return known.value;
+      const value = this.#parse(await readFile(path, 'utf8'), path);
+      this.#known.set(path, { stamp, value });
+      return value;
+    } catch (error) {
+      throw diskError(error, 'read', path);
+    }
+  }
+}
+
+const RECORDS = new ParsedFiles<unknown>(text => JSON.parse(text));
+
 /** Undefined: it is missing or damaged, and will be made again. */
 export async function readRecord(path: string): Promise<unknown> {
   try {
-    return JSON.parse(await readFile(path, 'utf8'));
+    return await RECORDS.read(path);
   } catch (error) {
-    if (error instanceof SyntaxError || isMissing(error)) return undefined;
-    throw diskError(error, 'read', path);
+    if (error instanceof SyntaxError || isMissing((error as Error).cause)) return undefined;
+    throw error;
   }
 }
 

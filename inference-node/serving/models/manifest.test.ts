@@ -185,6 +185,17 @@ test('an unknown name, and a directory of another name, are refused', async t =>
   });
 });
 
+test('a manifest is read again only after a change', async t => {
+  const directory = await temporaryFolder(t);
+  await mkdir(join(directory, 'isnet'));
+  const file = join(directory, 'isnet', 'manifest.json');
+  await writeFile(file, isnet);
+  const first = await loadManifest('isnet', directory);
+  t.is(await loadManifest('isnet', directory), first);
+  await writeFile(file, withField('goodFor', 'something else'));
+  t.is((await loadManifest('isnet', directory)).goodFor, 'something else');
+});
+
 test('an added model is found, replaces none that is shipped, and is there with its manifest', async t => {
   const shipped = await makeModels(t, { ours: ['yes', 'yes'] }, {});
   const own = { ours: ['no', 'no'], mine: ['no', 'yes'] } as const;

@@ -2,11 +2,11 @@
  * A model's manifest: where its weights come from, how they are verified, and what engines need to
  * know about its graph. It is data; nothing else in the program knows a model by name.
  */
-import { readFile, stat } from 'node:fs/promises';
+import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { Size } from '@matting/proto/contract/finishing.ts';
-import { listDirectory } from './cache-files.ts';
+import { listDirectory, ParsedFiles } from './cache-files.ts';
 import {
   byType,
   fieldError,
@@ -20,7 +20,7 @@ import {
   wholeNumber,
 } from './checked-json.ts';
 import { LICENCE_SCHEMA, type Licence } from './licence.ts';
-import { diskError, ModelError } from './model-error.ts';
+import { ModelError } from './model-error.ts';
 import {
   ACTIVATIONS,
   type Activation,
@@ -293,7 +293,7 @@ export async function loadManifest(
     throw new ModelError('settings', `there is no model ${JSON.stringify(name)}: ${known}`);
   }
   const path = join(own, name, MANIFEST_FILE);
-  const manifest = parseManifest(await readText(path), path);
+  const manifest = await MANIFESTS.read(path);
   if (manifest.name !== name) {
     throw new ModelError('manifest', `${path}: name must be its directory's name, ${name}`);
   }
@@ -332,13 +332,6 @@ async function hasModel(directory: string, name: string): Promise<boolean> {
   }
 }
 
-/** @throws ModelError `disk` */
-export async function readText(path: string): Promise<string> {
-  return await readFile(path, 'utf8').catch(error => {
-    throw diskError(error, 'read', path);
-  });
-}
-
 type WrittenManifest = Omit<ModelManifest, 'inputSize'> & { readonly inputSize?: InputSizes };
 
 function onlySize({ inputWidth, inputHeight }: SourceGraph): InputSizes {
@@ -356,6 +349,8 @@ export function parseManifest(json: string, file: string): ModelManifest {
   });
   return manifest;
 }
+
+const MANIFESTS = new ParsedFiles(parseManifest);
 
 type Refuse = (field: string, expected: string) => never;
 

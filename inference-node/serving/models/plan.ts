@@ -6,7 +6,7 @@
 import { join } from 'node:path';
 import { ConfigError, type EnvProblem } from '@matting/program/config-error.ts';
 import { SELECTABLE_NAME, SELECTABLE_NAME_FORM } from '@matting/proto/contract/selectable-names.ts';
-import { statOrNull } from './cache-files.ts';
+import { ParsedFiles, statOrNull } from './cache-files.ts';
 import {
   fieldError,
   fields,
@@ -18,13 +18,7 @@ import {
   wholeNumber,
 } from './checked-json.ts';
 import type { UseTerms } from './licence.ts';
-import {
-  listManifests,
-  loadManifest,
-  MANIFEST_DIRECTORY,
-  type ModelManifest,
-  readText,
-} from './manifest.ts';
+import { listManifests, loadManifest, MANIFEST_DIRECTORY, type ModelManifest } from './manifest.ts';
 import { ModelError } from './model-error.ts';
 import type { CommercialUseGate, ModelSettings } from './model-settings.ts';
 import { INPUT_SIDE_MAX, MATTE_ROLES, type MatteRole, MODEL_NAME } from './prepared-model.ts';
@@ -90,7 +84,7 @@ export async function loadPlanOutlines(
   directory = MANIFEST_DIRECTORY,
 ): Promise<readonly PlanOutline[]> {
   const path = join(directory, PLANS_FILE);
-  return parsePlanOutlines(await readText(path), path);
+  return await PLANS.read(path);
 }
 
 /** An operator's own, beside the manifests of added models; there may be none. */
@@ -121,6 +115,8 @@ export function parsePlanOutlines(json: string, file: string): readonly PlanOutl
     return { name, goodFor, entries };
   });
 }
+
+const PLANS = new ParsedFiles(parsePlanOutlines);
 
 const ROLES_IN_WORDS: Readonly<Record<MatteRole, string>> = {
   subject: 'subject',

@@ -3,9 +3,8 @@
  * one input size: measured by `npm run calibrate`, committed, and checked value by value.
  */
 import { createHash } from 'node:crypto';
-import { readFile } from 'node:fs/promises';
-import { join } from 'node:path';
-import { isMissing } from '../models/cache-files.ts';
+import { basename, join } from 'node:path';
+import { isMissing, ParsedFiles } from '../models/cache-files.ts';
 import {
   fieldError,
   fields,
@@ -18,7 +17,7 @@ import {
   wholeNumber,
 } from '../models/checked-json.ts';
 import { MANIFEST_DIRECTORY, type ModelManifest } from '../models/manifest.ts';
-import { diskError, ModelError } from '../models/model-error.ts';
+import { ModelError } from '../models/model-error.ts';
 import { INPUT_SIDE_MAX } from '../models/prepared-model.ts';
 import { CHECK_BLOCKS } from './answer-check.ts';
 
@@ -85,8 +84,10 @@ export function rangesFileName(side: number): string {
   return `ranges-${side}.json`;
 }
 
-/** The files that were read last, by path: their text is parsed again only if it has changed. */
-const parsed = new Map<string, RangesFile & { readonly json: string }>();
+const FILES = new ParsedFiles((json, path) => {
+  const sha256 = createHash('sha256').update(json).digest('hex');
+  return { name: basename(path), sha256, ranges: parseRanges(json, path) };
+});
 
 /** Throws ModelError `manifest`: missing, malformed, or of another model, version or size. */
 export async function loadRanges(
@@ -94,24 +95,12 @@ export async function loadRanges(
   side: number,
   directory = MANIFEST_DIRECTORY,
 ): Promise<RangesFile> {
-  const name = rangesFileName(side);
-  const path = join(directory, manifest.name, name);
-  let json: string;
-  try {
-    json = await readFile(path, 'utf8');
-  } catch (error) {
-    if (!isMissing(error)) throw diskError(error, 'read', path);
+  const path = join(directory, manifest.name, rangesFileName(side));
+  const file = await FILES.read(path).catch(error => {
+    if (!isMissing(error.cause)) throw error;
     throw new ModelError('manifest', `${path} is missing, the manifest lists int8 at ${side}`);
-  }
-  const before = parsed.get(path);
-  if (before?.json === json) {
-    requireFitting(before.ranges, manifest, side, path);
-    return before;
-  }
-  const ranges = parseRanges(json, path);
-  requireFitting(ranges, manifest, side, path);
-  const file = { name, json, sha256: createHash('sha256').update(json).digest('hex'), ranges };
-  parsed.set(path, file);
+  });
+  requireFitting(file.ranges, manifest, side, path);
   return file;
 }
 
