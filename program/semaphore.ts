@@ -16,6 +16,8 @@
  * | refused | take, the line is full; a time-out            | -                                     |
  */
 
+import { addAbortListener } from 'node:events';
+
 export interface SemaphoreOptions {
   /** Sum of what is held at once. Read each time. */
   readonly max: number;
@@ -84,12 +86,9 @@ export class Semaphore {
 
   /** @throws as `take` does, before the work has begun; what the work throws */
   async run<T>(use: Use, work: () => Promise<T>): Promise<T> {
-    const release = await this.take(use);
-    try {
-      return await work();
-    } finally {
-      release();
-    }
+    using held = new DisposableStack();
+    held.defer(await this.take(use));
+    return await work();
   }
 
   async #wait(use: Use): Promise<Release> {
@@ -102,18 +101,12 @@ export class Semaphore {
       reject(reason);
       this.#grant();
     };
-    const onAbort = () => giveUp(signal?.reason);
     const waiting = this.#waitingBy.get(use.key) ?? new Set();
     this.#waitingBy.set(use.key, waiting.add(waiter));
     this.#waiting += 1;
-    const timer = waitMs === undefined ? undefined : setTimeout(() => giveUp(refusal()), waitMs);
-    signal?.addEventListener('abort', onAbort, { once: true });
-    try {
-      return await promise;
-    } finally {
-      clearTimeout(timer);
-      signal?.removeEventListener('abort', onAbort);
-    }
+    using _timer = waitMs === undefined ? undefined : setTimeout(() => giveUp(refusal()), waitMs);
+    using _leaving = signal && addAbortListener(signal, () => giveUp(signal.reason));
+    return await promise;
   }
 
   /** Whether it would be held at once. Those of the same key that wait came before. */

@@ -1,4 +1,5 @@
 /** Waits for a promise no longer than a time or a signal allows. */
+import { addAbortListener } from 'node:events';
 import { setTimeout as delay } from 'node:timers/promises';
 
 /** Whether `work` settled before the time was over or the signal aborted. */
@@ -20,13 +21,8 @@ export async function settledWithin(
 /** Settles as the promise does, or rejects with the signal's reason, whichever comes first. */
 export async function raceAbort<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
   const { promise: aborted, reject } = Promise.withResolvers<never>();
-  const onAbort = (): void => reject(signal.reason);
-  signal.addEventListener('abort', onAbort, { once: true });
-  try {
-    return await Promise.race([promise, aborted]);
-  } finally {
-    signal.removeEventListener('abort', onAbort);
-  }
+  using _rejecting = addAbortListener(signal, () => reject(signal.reason));
+  return await Promise.race([promise, aborted]);
 }
 
 /** Settles as the promise does, or rejects with that error once `waitMs` are over. */
@@ -36,10 +32,6 @@ export async function within<T>(
   tooLate: () => Error,
 ): Promise<T> {
   const { promise: late, reject } = Promise.withResolvers<never>();
-  const timer = setTimeout(() => reject(tooLate()), waitMs);
-  try {
-    return await Promise.race([work, late]);
-  } finally {
-    clearTimeout(timer);
-  }
+  using _timer = setTimeout(() => reject(tooLate()), waitMs);
+  return await Promise.race([work, late]);
 }

@@ -33,6 +33,7 @@
  * | the parent's IPC channel closes                | hurry: the parent is gone               |
  */
 
+import { addAbortListener } from 'node:events';
 import { settledWithin } from '@matting/program/waiting.ts';
 import type { Logger } from 'pino';
 
@@ -138,18 +139,8 @@ async function finish({ hurry, log }: DrainOptions, finishing: Finishing): Promi
 
 async function closePublic(steps: DrainSteps, hurry: AbortSignal): Promise<void> {
   const cut = () => steps.closePublicConnections();
-  let hurried: NodeJS.Timeout | undefined;
-  const onHurry = () => {
-    hurried = setTimeout(cut, HURRIED_MAX_MS);
-  };
-  const timeUp = setTimeout(cut, CLOSE_MAX_MS);
-  if (hurry.aborted) onHurry();
-  else hurry.addEventListener('abort', onHurry, { once: true });
-  try {
-    await steps.closePublic();
-  } finally {
-    clearTimeout(timeUp);
-    clearTimeout(hurried);
-    hurry.removeEventListener('abort', onHurry);
-  }
+  using timers = new DisposableStack();
+  timers.use(setTimeout(cut, CLOSE_MAX_MS));
+  using _hurrying = addAbortListener(hurry, () => timers.use(setTimeout(cut, HURRIED_MAX_MS)));
+  await steps.closePublic();
 }

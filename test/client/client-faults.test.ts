@@ -5,6 +5,7 @@ import { randomBytes } from 'node:crypto';
 import ava from 'ava';
 import sinon from 'sinon';
 import type { MattingError, Retry } from '../../client/src/index.ts';
+import { makeTimersDisposable } from '../support/disposable-timers.ts';
 import { rejectsWith } from '../support/throws.ts';
 import { until } from '../support/waiting.ts';
 import { type ClientHarness, newPicture, openClientHarness } from './client-harness.ts';
@@ -91,6 +92,7 @@ test('a retry waits as long as Retry-After says', async t => {
     toFake: ['setTimeout', 'clearTimeout'],
     shouldAdvanceTime: true,
   });
+  makeTimersDisposable();
   t.teardown(() => clock.restore());
   const limited: Fault = {
     status: 429,

@@ -142,11 +142,9 @@ export class CliContext {
 }
 
 async function closing<T>(database: Database, work: () => Promise<T>): Promise<T> {
-  try {
-    return await work();
-  } finally {
-    await database.close();
-  }
+  await using closed = new AsyncDisposableStack();
+  closed.defer(() => database.close());
+  return await work();
 }
 
 /** Columns padded to their widest cell. */

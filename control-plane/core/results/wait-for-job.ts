@@ -1,3 +1,4 @@
+import { addAbortListener } from 'node:events';
 import { outsideRequests } from '@matting/program/request-owner.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { FastifyReply } from 'fastify';
@@ -65,8 +66,8 @@ export class WaitForJob {
     const { promise, resolve, reject } = Promise.withResolvers<Job | undefined>();
     const wait: Wait = { jobId, resolve, reject };
     const giveUp = () => resolve(undefined);
-    const timer = setTimeout(giveUp, waitMs);
-    hangUp.addEventListener('abort', giveUp);
+    using _timer = setTimeout(giveUp, waitMs);
+    using _hangUp = addAbortListener(hangUp, giveUp);
     this.#add(wait);
     // The subscription precedes the first read, or an end between them would be missed.
     const unsubscribe = this.#events.onFinal(jobId, () => this.#pollFor(jobId));
@@ -75,8 +76,6 @@ export class WaitForJob {
       return await promise;
     } finally {
       unsubscribe();
-      hangUp.removeEventListener('abort', giveUp);
-      clearTimeout(timer);
       this.#remove(wait);
     }
   }

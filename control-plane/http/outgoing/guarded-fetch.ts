@@ -129,7 +129,7 @@ export class GuardedFetch {
   ): Promise<T> {
     const deadline = new AbortController();
     const { totalMs } = this.#limits;
-    const timer = setTimeout(() => {
+    using _timer = setTimeout(() => {
       deadline.abort(new FetchFailedError(UNREACHABLE, true));
     }, totalMs);
     const either = AbortSignal.any([signal, deadline.signal]);
@@ -139,8 +139,6 @@ export class GuardedFetch {
       // A signal that aborted is the cause of any error after it.
       either.throwIfAborted();
       throw error;
-    } finally {
-      clearTimeout(timer);
     }
   }
 
@@ -152,17 +150,13 @@ export class GuardedFetch {
     let url = requireOutgoingUrl(text, this.#guard.policy);
     for (let redirects = 0; redirects <= this.#limits.redirectsMax; redirects += 1) {
       const addresses = await this.#requireAddresses(hostOf(url), request);
-      const client = this.#guard.openClient(url, addresses, this.#limits);
-      try {
-        const response = await this.#request(client, url, request.signal);
-        const location = response.headers.location;
-        if (!REDIRECTS.has(response.statusCode) || location === undefined) {
-          return await consume(requireBody(response, request.bytesMax));
-        }
-        url = this.#requireRedirect(location, url);
-      } finally {
-        await client.destroy();
+      await using client = this.#guard.openClient(url, addresses, this.#limits);
+      const response = await this.#request(client, url, request.signal);
+      const location = response.headers.location;
+      if (!REDIRECTS.has(response.statusCode) || location === undefined) {
+        return await consume(requireBody(response, request.bytesMax));
       }
+      url = this.#requireRedirect(location, url);
     }
     const most = this.#limits.redirectsMax;
     throw new FetchFailedError(`the source redirects more than ${most} times`, false);

@@ -75,15 +75,13 @@ export class GuardedPost {
   /** Rejects with PostFailedError or the signal's reason; the connection is gone when it settles. */
   async post(text: string, request: PostRequest, signal: AbortSignal): Promise<PostAnswer> {
     const deadline = new AbortController();
-    const timer = setTimeout(() => deadline.abort(), this.#limits.totalMs);
+    using _timer = setTimeout(() => deadline.abort(), this.#limits.totalMs);
     const either = AbortSignal.any([signal, deadline.signal]);
     try {
       return await this.#send(text, request, either);
     } catch (error) {
       signal.throwIfAborted();
       throw toPostFailed(error, deadline.signal.aborted);
-    } finally {
-      clearTimeout(timer);
     }
   }
 
@@ -96,20 +94,16 @@ export class GuardedPost {
     requirePublicHost(host, this.#guard.policy);
     const addresses = await this.#guard.requireAddresses(host, signal, request.accountId);
     if (addresses.length === 0) throw new PostFailedError('unresolved');
-    const client = this.#guard.openClient(url, addresses, this.#connection);
-    try {
-      const { headers, body } = request;
-      const path = `${url.pathname}${url.search}`;
-      const response = await client.request({ method: 'POST', path, headers, body, signal });
-      await this.#drain(response.body);
-      const retryAfter = response.headers['retry-after'];
-      return {
-        status: response.statusCode,
-        retryAfter: typeof retryAfter === 'string' ? retryAfter : undefined,
-      };
-    } finally {
-      await client.destroy();
-    }
+    await using client = this.#guard.openClient(url, addresses, this.#connection);
+    const { headers, body } = request;
+    const path = `${url.pathname}${url.search}`;
+    const response = await client.request({ method: 'POST', path, headers, body, signal });
+    await this.#drain(response.body);
+    const retryAfter = response.headers['retry-after'];
+    return {
+      status: response.statusCode,
+      retryAfter: typeof retryAfter === 'string' ? retryAfter : undefined,
+    };
   }
 
   /** The total bounds each of its waits. */
@@ -121,7 +115,7 @@ export class GuardedPost {
   /** The status is known, so an error in the body changes nothing. */
   async #drain(body: Dispatcher.ResponseData['body']): Promise<void> {
     const { replyBytesMax, replyMs } = this.#limits;
-    const timer = setTimeout(() => body.destroy(), replyMs);
+    using _timer = setTimeout(() => body.destroy(), replyMs);
     let bytes = 0;
     try {
       for await (const chunk of body) {
@@ -130,8 +124,6 @@ export class GuardedPost {
       }
     } catch {
       // The connection was closed by either side.
-    } finally {
-      clearTimeout(timer);
     }
   }
 }

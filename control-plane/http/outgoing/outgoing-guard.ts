@@ -14,6 +14,7 @@
  * no cookie, no credential, no kept connection, no HTTP/2.
  */
 import { lookup, Resolver } from 'node:dns/promises';
+import { addAbortListener } from 'node:events';
 import { isIP, type LookupFunction, SocketAddress } from 'node:net';
 import { Semaphore } from '@matting/program/semaphore.ts';
 import { raceAbort } from '@matting/program/waiting.ts';
@@ -60,15 +61,10 @@ export function createPublicResolver(servers?: readonly string[]): ResolveHost {
   return async (host, signal) => {
     const resolver = new Resolver({ timeout: DNS_TIMEOUT_MS, tries: DNS_TRIES });
     if (servers !== undefined) resolver.setServers(servers);
-    const cancel = (): void => resolver.cancel();
-    signal.addEventListener('abort', cancel, { once: true });
-    try {
-      const v4 = resolver.resolve4(host).catch(noneOrThrow);
-      const v6 = resolver.resolve6(host).catch(noneOrThrow);
-      return foundOrThrow(await Promise.allSettled([v4, v6]));
-    } finally {
-      signal.removeEventListener('abort', cancel);
-    }
+    using _cancelling = addAbortListener(signal, () => resolver.cancel());
+    const v4 = resolver.resolve4(host).catch(noneOrThrow);
+    const v6 = resolver.resolve6(host).catch(noneOrThrow);
+    return foundOrThrow(await Promise.allSettled([v4, v6]));
   };
 }
 
@@ -175,8 +171,8 @@ export class OutgoingGuard {
   }
 
   /** A connection to addresses of requireAddresses for one request; its user destroys it. */
-  openClient(url: URL, addresses: readonly string[], limits: ConnectionLimits): Client {
-    return new Client(url.origin, {
+  openClient(url: URL, addresses: readonly string[], limits: ConnectionLimits) {
+    const client = new Client(url.origin, {
       connect: this.#createConnector(addressesToTry(addresses), limits.connectMs),
       headersTimeout: limits.firstByteMs,
       bodyTimeout: limits.idleMs,
@@ -184,6 +180,7 @@ export class OutgoingGuard {
       allowH2: false,
       pipelining: 1,
     });
+    return Object.assign(client, { [Symbol.asyncDispose]: () => client.destroy() });
   }
 }
 

@@ -4,6 +4,7 @@
  * store refuses any other bytes, and no body is hashed twice.
  */
 
+import { addAbortListener } from 'node:events';
 import type { Readable } from 'node:stream';
 import type {
   CompletedPart,
@@ -279,8 +280,8 @@ export class BucketClient {
     // Not AbortSignal.timeout: the client heeds it as long as the body of an answer is read.
     const giveUp = new AbortController();
     const abort = () => giveUp.abort(signal?.reason);
-    const late = setTimeout(abort, this.#bounds.requestMsMax);
-    signal?.addEventListener('abort', abort, { once: true });
+    using _late = setTimeout(abort, this.#bounds.requestMsMax);
+    using _aborting = signal && addAbortListener(signal, abort);
     if (signal?.aborted) abort();
     const beganMs = performance.now();
     const ended = (outcome: StorageOutcome, attempts: number) => {
@@ -298,8 +299,6 @@ export class BucketClient {
       ended(outcomeOf(error), error.attempts);
       throw error;
     } finally {
-      clearTimeout(late);
-      signal?.removeEventListener('abort', abort);
       this.#shareClock(client);
     }
   }

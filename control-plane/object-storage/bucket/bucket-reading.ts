@@ -4,6 +4,7 @@
  */
 
 import { createHash } from 'node:crypto';
+import { addAbortListener } from 'node:events';
 import { Readable } from 'node:stream';
 import {
   BLOB_KINDS,
@@ -110,8 +111,7 @@ class Pieces {
 
   async *#ofConnection(body: Readable): AsyncGenerator<Buffer> {
     const { silenceMsMax } = this.#source.bounds;
-    const end = () => body.destroy();
-    this.#signal.addEventListener('abort', end, { once: true });
+    using _ending = addAbortListener(this.#signal, () => body.destroy());
     const iterator = body.iterator({ destroyOnReturn: true });
     try {
       for (;;) {
@@ -122,7 +122,6 @@ class Pieces {
         yield next.value;
       }
     } finally {
-      this.#signal.removeEventListener('abort', end);
       body.destroy();
     }
   }

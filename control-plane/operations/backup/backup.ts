@@ -329,12 +329,10 @@ async function withDatabase<T>(
   { log }: RestoreParts,
   work: (database: Database) => Promise<T>,
 ): Promise<T> {
+  await using closing = new AsyncDisposableStack();
   const database = await openDatabase(databaseUrl, { log });
-  try {
-    return await work(database);
-  } finally {
-    await database.close();
-  }
+  closing.defer(() => database.close());
+  return await work(database);
 }
 
 async function complete(database: Database, parts: RestoreParts) {

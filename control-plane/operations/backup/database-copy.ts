@@ -53,28 +53,20 @@ export async function copySqlite(from: string, to: string): Promise<void> {
 
 async function fill(from: string, to: string): Promise<void> {
   // The source is not read-only, since the last one to leave a file in WAL mode has to tidy it.
-  const source = new DatabaseSync(from, { timeout: BUSY_MS_MAX });
-  try {
-    source.exec('begin');
-    source.prepare('select count(*) from sqlite_schema').get();
-    await backup(source, to, { rate: PAGES_A_STEP });
-    source.exec('rollback');
-  } finally {
-    source.close();
-  }
+  using source = new DatabaseSync(from, { timeout: BUSY_MS_MAX });
+  source.exec('begin');
+  source.prepare('select count(*) from sqlite_schema').get();
+  await backup(source, to, { rate: PAGES_A_STEP });
+  source.exec('rollback');
 }
 
 function requireSound(file: string): void {
-  const copy = new DatabaseSync(file);
-  try {
-    // The copy is one file that stands alone, with no log beside it.
-    copy.exec('pragma journal_mode = delete');
-    const said = copy.prepare('pragma integrity_check(1)').get() as { integrity_check: string };
-    if (said.integrity_check !== 'ok')
-      throw new DatabaseCopyError(`the copy of the database is damaged: ${said.integrity_check}`);
-  } finally {
-    copy.close();
-  }
+  using copy = new DatabaseSync(file);
+  // The copy is one file that stands alone, with no log beside it.
+  copy.exec('pragma journal_mode = delete');
+  const said = copy.prepare('pragma integrity_check(1)').get() as { integrity_check: string };
+  if (said.integrity_check !== 'ok')
+    throw new DatabaseCopyError(`the copy of the database is damaged: ${said.integrity_check}`);
 }
 
 const SAID_BYTES_MAX = 4096;

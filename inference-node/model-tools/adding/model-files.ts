@@ -130,20 +130,15 @@ async function bring(
     await linkOrCopy(stored, path);
     return { name, bytes: (await stat(path)).size, sha256 };
   }
-  await using file = await openWhole(path);
+  await using file = await WholeFile.create(path);
   const got: Downloaded = await downloadFromAny(
     urls,
-    file.whole,
+    file,
     { bytesMax: FILE_BYTES_MAX, bytes, sha256, isGraph },
     { client, signal, onProgress: (received, total) => onProgress(name, received, total) },
   );
-  await file.whole.commit();
+  await file.commit();
   return { name, bytes: got.bytes, sha256: got.sha256 };
-}
-
-async function openWhole(path: string) {
-  const whole = await WholeFile.create(path);
-  return { whole, [Symbol.asyncDispose]: () => whole.discard() };
 }
 
 /** Names of external data, each a file of the graph's own folder. */

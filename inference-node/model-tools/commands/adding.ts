@@ -78,15 +78,11 @@ export function addAddingCommands(models: Command, { config, signal }: CommandCo
 
 /** The terminal stays as it is, so that Ctrl-C is the program's. */
 async function askTerminal(text: string, signal: AbortSignal): Promise<string> {
-  const lines = createInterface({ input: process.stdin, output: process.stderr, terminal: false });
-  try {
-    const ended = once(lines, 'close').then(() => {
-      throw new UsageError('no answer on standard input; use the options instead');
-    });
-    return await Promise.race([lines.question(text, { signal }), ended]);
-  } finally {
-    lines.close();
-  }
+  using lines = createInterface({ input: process.stdin, output: process.stderr, terminal: false });
+  const ended = once(lines, 'close').then(() => {
+    throw new UsageError('no answer on standard input; use the options instead');
+  });
+  return await Promise.race([lines.question(text, { signal }), ended]);
 }
 
 /** @throws ModelError; UsageError where an option is missing; the signal's reason */

@@ -28,7 +28,7 @@ const HEAP_MB_MAX = 1024;
 const MEND_TIMEOUT_MS = 120_000;
 
 export async function mendApart(order: MendOrder): Promise<MendOutcome> {
-  const worker = new Worker(new URL('./mend-worker.ts', import.meta.url), {
+  await using worker = new Worker(new URL('./mend-worker.ts', import.meta.url), {
     workerData: order,
     resourceLimits: { maxOldGenerationSizeMb: HEAP_MB_MAX },
   });
@@ -38,7 +38,5 @@ export async function mendApart(order: MendOrder): Promise<MendOutcome> {
     return outcome;
   } catch (error) {
     return { state: 'failed', reason: `it could not be mended: ${(error as Error).message}` };
-  } finally {
-    await worker.terminate();
   }
 }

@@ -77,13 +77,9 @@ export async function probeGraph(
 }
 
 async function probeFile(file: string, wishes: ProbeWishes, limits: ProbeLimits): Promise<Probe> {
-  const child = new ProbeProcess(limits);
-  try {
-    const graph = openGraph(child, await child.load(file), wishes);
-    return await measure(await settleChannels(graph));
-  } finally {
-    await child.close();
-  }
+  await using child = new ProbeProcess(limits);
+  const graph = openGraph(child, await child.load(file), wishes);
+  return await measure(await settleChannels(graph));
 }
 
 interface OpenGraph {

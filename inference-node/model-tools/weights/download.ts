@@ -99,7 +99,7 @@ class Download {
 
   async #attempt(): Promise<void> {
     const { client } = this.#context;
-    const watch = this.#watchSpeed();
+    using watch = this.#watchSpeed();
     try {
       const resumed = this.#received > 0 && this.#validator !== undefined;
       if (!resumed) await this.#beginAgain();
@@ -110,8 +110,6 @@ class Download {
       await this.#take(response);
     } catch (error) {
       throw watch.slow.signal.aborted ? watch.slow.signal.reason : error;
-    } finally {
-      watch.stop();
     }
   }
 
@@ -128,7 +126,7 @@ class Download {
       before = this.#received;
     }, windowMs);
     const either = AbortSignal.any([signal, slow.signal]);
-    return { slow, signal: either, stop: () => clearInterval(timer) };
+    return { slow, signal: either, [Symbol.dispose]: () => clearInterval(timer) };
   }
 
   async #take(response: Dispatcher.ResponseData & { readonly from: URL }): Promise<void> {

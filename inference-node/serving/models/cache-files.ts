@@ -72,7 +72,7 @@ export class WholeFile {
     await syncPath(dirname(this.path));
   }
 
-  async discard(): Promise<void> {
+  async [Symbol.asyncDispose](): Promise<void> {
     await this.#close();
     await rm(this.temporary, { force: true });
   }
@@ -89,14 +89,12 @@ export async function writeFileWhole(
   path: string,
   write: (file: WholeFile) => Promise<void>,
 ): Promise<void> {
-  const file = await WholeFile.create(path);
+  await using file = await WholeFile.create(path);
   try {
     await write(file);
     await file.commit();
   } catch (error) {
     throw diskError(error, 'write', path);
-  } finally {
-    await file.discard();
   }
 }
 

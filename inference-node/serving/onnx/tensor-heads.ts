@@ -58,17 +58,14 @@ const FIELDS_A_TURN = 50_000;
  * @throws Error where it is not protobuf, or a bound is exceeded; the signal's reason
  */
 export async function readTensorHeads(file: string, signal?: AbortSignal): Promise<TensorHeads> {
-  const descriptor = openSync(file, 'r');
-  try {
-    const turns = walk(new Reader(descriptor));
-    for (;;) {
-      const { done, value } = turns.next();
-      if (done) return value;
-      await nextTurn();
-      signal?.throwIfAborted();
-    }
-  } finally {
-    closeSync(descriptor);
+  using closed = new DisposableStack();
+  const descriptor = closed.adopt(openSync(file, 'r'), closeSync);
+  const turns = walk(new Reader(descriptor));
+  for (;;) {
+    const { done, value } = turns.next();
+    if (done) return value;
+    await nextTurn();
+    signal?.throwIfAborted();
   }
 }
 

@@ -103,15 +103,11 @@ export class EngineMemory {
   }
 
   async #roomFor(share: Share): Promise<void> {
-    const timer = setTimeout(() => {
+    using _timer = setTimeout(() => {
       const detail = 'The memory for this model did not become free in time.';
       share.started.reject(new ContractError('NODE_SHORT_OF_MEMORY', detail));
     }, ROOM_WAIT_MAX_MS);
-    try {
-      await share.started.promise;
-    } finally {
-      clearTimeout(timer);
-    }
+    await share.started.promise;
   }
 
   #bytesOf(counts: (share: Share) => boolean): number {

@@ -61,13 +61,10 @@ export class IdleEngines implements EnginePool {
   }
 
   async run(run: EngineRun): Promise<EngineResult> {
-    const leave = this.#set.enter();
-    try {
-      await this.#loaded(run);
-      return await this.#set.run(run);
-    } finally {
-      leave();
-    }
+    using left = new DisposableStack();
+    left.defer(this.#set.enter());
+    await this.#loaded(run);
+    return await this.#set.run(run);
   }
 
   snapshot(): EnginePoolSnapshot {

@@ -1,3 +1,4 @@
+import { makeTimersDisposable } from '@matting/test-support/disposable-timers.ts';
 import type { Ending } from '@matting/test-support/temporary-folder.ts';
 import sinon from 'sinon';
 
@@ -12,5 +13,6 @@ export function ownClock(context: Ending, { measured = false } = {}) {
     shouldClearNativeTimers: true,
   });
   context.teardown(() => clock.restore());
+  makeTimersDisposable();
   return clock;
 }

@@ -20,17 +20,14 @@ export function mapFile(path: string): MappedFile {
   const libc = koffi.load(null);
   const mmap = libc.func('void *mmap(void *, size_t, int, int, int, int64)');
   const madvise = libc.func('int madvise(void *, size_t, int)');
-  const fd = openSync(path, 'r');
-  try {
-    const { size } = fstatSync(fd);
-    const address: unknown = mmap(null, size, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (koffi.address(address) === FAILED) throw new Error(`${path} cannot be mapped`);
-    return {
-      address,
-      bytes: new Uint8Array(koffi.view(address, size)),
-      letGo: () => madvise(address, size, MADV_DONTNEED),
-    };
-  } finally {
-    closeSync(fd);
-  }
+  using closed = new DisposableStack();
+  const fd = closed.adopt(openSync(path, 'r'), closeSync);
+  const { size } = fstatSync(fd);
+  const address: unknown = mmap(null, size, PROT_READ, MAP_PRIVATE, fd, 0);
+  if (koffi.address(address) === FAILED) throw new Error(`${path} cannot be mapped`);
+  return {
+    address,
+    bytes: new Uint8Array(koffi.view(address, size)),
+    letGo: () => madvise(address, size, MADV_DONTNEED),
+  };
 }

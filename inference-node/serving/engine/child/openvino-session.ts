@@ -123,13 +123,11 @@ export function openOpenvinoSession(spec: RuntimeSpec, source: string | Uint8Arr
 }
 
 function compile(library: Openvino, core: Handle, path: string, spec: RuntimeSpec): Handle {
+  using freed = new DisposableStack();
   const model = made(out => library.readModel(core, path, null, out));
-  try {
-    if (spec.form !== undefined) fixSizes(library, model, spec, spec.form);
-    return made(out => library.compile(core, model, 'CPU', 0, [], out));
-  } finally {
-    library.freeModel(model);
-  }
+  freed.defer(() => library.freeModel(model));
+  if (spec.form !== undefined) fixSizes(library, model, spec, spec.form);
+  return made(out => library.compile(core, model, 'CPU', 0, [], out));
 }
 
 /**
@@ -275,16 +273,14 @@ class OpenvinoSession implements Session {
 
   #read(name: string): GraphValue {
     const library = this.#library;
+    using freed = new DisposableStack();
     const tensor = made(out => library.outputTensor(this.#request, name, out));
-    try {
-      const type = elementName(Number(made(out => library.typeOf(tensor, out))), name);
-      const bytes = Number(made(out => library.bytesOf(tensor, out)));
-      const memory = made(out => library.dataOf(tensor, out));
-      const data = new ARRAYS[type](koffi.view(memory, bytes).slice(0));
-      return { type, dims: this.#dimsOf(tensor), data };
-    } finally {
-      library.freeTensor(tensor);
-    }
+    freed.defer(() => library.freeTensor(tensor));
+    const type = elementName(Number(made(out => library.typeOf(tensor, out))), name);
+    const bytes = Number(made(out => library.bytesOf(tensor, out)));
+    const memory = made(out => library.dataOf(tensor, out));
+    const data = new ARRAYS[type](koffi.view(memory, bytes).slice(0));
+    return { type, dims: this.#dimsOf(tensor), data };
   }
 
   #dimsOf(tensor: Handle): number[] {

@@ -84,7 +84,7 @@ async function bounded<T>(
   work: (signal: AbortSignal) => Promise<T>,
 ): Promise<T> {
   const late = new AbortController();
-  const timer = setTimeout(() => late.abort(new Error(`it took over ${maxMs / 1000} s`)), maxMs);
+  using _timer = setTimeout(() => late.abort(new Error(`it took over ${maxMs / 1000} s`)), maxMs);
   const signal = AbortSignal.any([aborted, late.signal]);
   try {
     return await work(signal);
@@ -92,8 +92,6 @@ async function bounded<T>(
     // The engines that the signal ended say only that they were closed.
     signal.throwIfAborted();
     throw error;
-  } finally {
-    clearTimeout(timer);
   }
 }
 

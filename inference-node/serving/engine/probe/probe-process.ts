@@ -126,7 +126,7 @@ export class ProbeProcess {
   }
 
   /** Once it is gone. */
-  async close(): Promise<void> {
+  async [Symbol.asyncDispose](): Promise<void> {
     this.#kill(new Error('the probe is over'));
     await this.#gone.promise.catch(() => undefined);
   }

@@ -4,8 +4,8 @@
  * left.
  */
 import { randomUUID } from 'node:crypto';
-import { mkdtempSync, readdirSync, rmSync, symlinkSync } from 'node:fs';
-import { type FileHandle, mkdtemp, open, rm, symlink, unlink } from 'node:fs/promises';
+import { mkdtempDisposableSync, readdirSync, rmSync, symlinkSync } from 'node:fs';
+import { type FileHandle, mkdtempDisposable, open, symlink, unlink } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { ContractError } from '@matting/proto/contract/errors.ts';
@@ -46,26 +46,18 @@ export async function withLinks<Result>(
   links: Links,
   use: (folder: string) => Promise<Result>,
 ): Promise<Result> {
-  const folder = await mkdtemp(prefixOf(process.pid)).catch(throwIncapable);
-  try {
-    for (const [name, target] of Object.entries(links)) {
-      await symlink(target, path.join(folder, name));
-    }
-    return await use(folder);
-  } finally {
-    await rm(folder, { recursive: true, force: true });
+  await using folder = await mkdtempDisposable(prefixOf(process.pid)).catch(throwIncapable);
+  for (const [name, target] of Object.entries(links)) {
+    await symlink(target, path.join(folder.path, name));
   }
+  return await use(folder.path);
 }
 
 /** Explains why programs cannot get files here; undefined: they can. */
 export function temporaryFailure(): string | undefined {
   try {
-    const folder = mkdtempSync(prefixOf(process.pid));
-    try {
-      symlinkSync('target', path.join(folder, 'link'));
-    } finally {
-      rmSync(folder, { recursive: true });
-    }
+    using folder = mkdtempDisposableSync(prefixOf(process.pid));
+    symlinkSync('target', path.join(folder.path, 'link'));
     return undefined;
   } catch (error) {
     return (error as Error).message;

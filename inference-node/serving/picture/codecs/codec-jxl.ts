@@ -43,7 +43,7 @@ export async function openJxl(given: Buffer): Promise<OpenedPicture> {
   );
   const image = attempt(() => toWhole(loaded, scratch));
   if (image.getTypeof(PAGES_FIELD) !== 0 && image.getInt(PAGES_FIELD) > 1) {
-    scratch.free();
+    scratch[Symbol.dispose]();
     throw new ContractError(
       'UNSUPPORTED_IMAGE_FORMAT',
       'The image is animated. Send one frame of it, as PNG or JPEG.',
@@ -73,26 +73,23 @@ interface StoredJxl extends Size {
  */
 async function readPixels(stored: StoredJxl, image: Vips.Image, scratch: Scratch) {
   const { width, height, premultiplied, profile } = stored;
+  using _images = scratch;
   const translucent = image.hasAlpha();
   const extraChannels = countExtraChannels(image);
-  try {
-    // Without a channel for black the profile is not the picture's.
-    if (profile && extraChannels > 0 && spaceOfProfile(profile) === 'cmyk') {
-      requireTools(extraChannels);
-      return await readInks(stored, profile, extraChannels);
-    }
-    if (extraChannels > 1) requireTools(extraChannels);
-    else if (width * height <= WASM_PIXELS_MAX) {
-      try {
-        return { rgba: readInWasm(image, premultiplied, scratch), translucent };
-      } catch (error) {
-        if (width * height < RETRY_PIXELS_MIN || !hasJxlTools()) throw error;
-      }
-    }
-    return { rgba: await readOutside(stored), translucent };
-  } finally {
-    scratch.free();
+  // Without a channel for black the profile is not the picture's.
+  if (profile && extraChannels > 0 && spaceOfProfile(profile) === 'cmyk') {
+    requireTools(extraChannels);
+    return await readInks(stored, profile, extraChannels);
   }
+  if (extraChannels > 1) requireTools(extraChannels);
+  else if (width * height <= WASM_PIXELS_MAX) {
+    try {
+      return { rgba: readInWasm(image, premultiplied, scratch), translucent };
+    } catch (error) {
+      if (width * height < RETRY_PIXELS_MIN || !hasJxlTools()) throw error;
+    }
+  }
+  return { rgba: await readOutside(stored), translucent };
 }
 
 export async function readOutside(stored: StoredJxl): Promise<Uint32Array> {
@@ -132,20 +129,16 @@ async function readInks(stored: StoredJxl, profile: Uint8Array, extraChannels: n
   for (let at = 0; at < black.length; at += STRIP_ROWS * width) {
     const blackStrip = black.subarray(at, at + STRIP_ROWS * width);
     const strip = cmya.subarray(at * 4, (at + blackStrip.length) * 4);
-    const scratch = new Scratch();
-    try {
-      const rgb = attempt(() => {
-        const inks = invertInks(strip, blackStrip);
-        const rows = blackStrip.length / width;
-        const raw = vips.Image.newFromMemory(inks, width, rows, 4, vips.BandFormat.uchar);
-        const image = scratch.keep(scratch.keep(raw).copy({ interpretation: 'cmyk' }));
-        image.setBlob(ICC_FIELD, profile);
-        return toSrgb(image, scratch).writeToMemory() as Uint8Array;
-      });
-      for (let i = 0; i < blackStrip.length; i++) strip.set(rgb.subarray(3 * i, 3 * i + 3), 4 * i);
-    } finally {
-      scratch.free();
-    }
+    using scratch = new Scratch();
+    const rgb = attempt(() => {
+      const inks = invertInks(strip, blackStrip);
+      const rows = blackStrip.length / width;
+      const raw = vips.Image.newFromMemory(inks, width, rows, 4, vips.BandFormat.uchar);
+      const image = scratch.keep(scratch.keep(raw).copy({ interpretation: 'cmyk' }));
+      image.setBlob(ICC_FIELD, profile);
+      return toSrgb(image, scratch).writeToMemory() as Uint8Array;
+    });
+    for (let i = 0; i < blackStrip.length; i++) strip.set(rgb.subarray(3 * i, 3 * i + 3), 4 * i);
   }
   return { rgba: viewAsPixels(cmya), translucent: hasAlpha };
 }
@@ -183,21 +176,17 @@ export async function encodeJxl(pixels: RawPixels): Promise<Buffer> {
     return await encodeWithCjxl(pixels, { distance, effort: EFFORT });
   }
   const vips = await requireVips();
-  const scratch = new Scratch();
-  try {
-    return attempt(() => {
-      const raw = scratch.keep(
-        vips.Image.newFromMemory(data, width, height, channels, vips.BandFormat.uchar),
-      );
-      const interpretation = channels === 1 ? 'b-w' : 'srgb';
-      const image = scratch.keep(raw.copy({ interpretation }));
-      const quality = channels === 1 ? { lossless: true } : { distance: DISTANCE };
-      const file = image.jxlsaveBuffer({ ...quality, effort: EFFORT, keep: 'none' });
-      return Buffer.from(file.buffer, file.byteOffset, file.byteLength);
-    });
-  } finally {
-    scratch.free();
-  }
+  using scratch = new Scratch();
+  return attempt(() => {
+    const raw = scratch.keep(
+      vips.Image.newFromMemory(data, width, height, channels, vips.BandFormat.uchar),
+    );
+    const interpretation = channels === 1 ? 'b-w' : 'srgb';
+    const image = scratch.keep(raw.copy({ interpretation }));
+    const quality = channels === 1 ? { lossless: true } : { distance: DISTANCE };
+    const file = image.jxlsaveBuffer({ ...quality, effort: EFFORT, keep: 'none' });
+    return Buffer.from(file.buffer, file.byteOffset, file.byteLength);
+  });
 }
 
 /*

@@ -75,29 +75,27 @@ async function runDjxl<Result>(
   read: (output: FileHandle, extra: FileHandle) => Promise<Result>,
   ownOptions: readonly string[] = [],
 ): Promise<Result> {
-  const [input, output, extra] = [await openNameless(), await openNameless(), await openNameless()];
-  try {
-    await writeAll(input, file);
-    // djxl chooses the format by the name of its target: PGM, PPM or PAM, as the picture needs. Its
-    // --bits_per_sample spoils 16 bits (djxl 0.7): its output is converted to 8 bits here. Only 32
-    // bits need it, which PPM does not have.
-    const options = ['--num_threads=1', '--quiet', ...ownOptions];
-    const limits = limitsFor(width * height);
-    const failure = await withLinks(LINKS, async folder => {
-      const command = [DJXL, INPUT, path.join(folder, TARGET), ...options];
-      return await runLimited({ command, files: [input, output, extra], limits });
+  await using input = await openNameless();
+  await using output = await openNameless();
+  await using extra = await openNameless();
+  await writeAll(input, file);
+  // djxl chooses the format by the name of its target: PGM, PPM or PAM, as the picture needs. Its
+  // --bits_per_sample spoils 16 bits (djxl 0.7): its output is converted to 8 bits here. Only 32
+  // bits need it, which PPM does not have.
+  const options = ['--num_threads=1', '--quiet', ...ownOptions];
+  const limits = limitsFor(width * height);
+  const failure = await withLinks(LINKS, async folder => {
+    const command = [DJXL, INPUT, path.join(folder, TARGET), ...options];
+    return await runLimited({ command, files: [input, output, extra], limits });
+  });
+  if (failure !== undefined) {
+    await requireRoom(output);
+    if (UNWRITTEN.test(failure.message)) throw new ContractError(...UNWRITTEN_DEPTH);
+    throw new ContractError('PROCESSING_FAILED', 'The image is damaged or cannot be decoded.', {
+      cause: failure,
     });
-    if (failure !== undefined) {
-      await requireRoom(output);
-      if (UNWRITTEN.test(failure.message)) throw new ContractError(...UNWRITTEN_DEPTH);
-      throw new ContractError('PROCESSING_FAILED', 'The image is damaged or cannot be decoded.', {
-        cause: failure,
-      });
-    }
-    return await read(output, extra);
-  } finally {
-    await Promise.all([input.close(), output.close(), extra.close()]);
   }
+  return await read(output, extra);
 }
 
 interface CjxlOptions {
@@ -111,29 +109,26 @@ export async function encodeWithCjxl(
   { data, width, height, channels }: RawPixels,
   { distance, effort }: CjxlOptions,
 ): Promise<Buffer> {
-  const [input, output] = [await openNameless(), await openNameless()];
-  try {
-    const kind = channels === 4 ? 'RGB_ALPHA' : 'GRAYSCALE';
-    const fields = `WIDTH ${width}\nHEIGHT ${height}\nDEPTH ${channels}\nMAXVAL 255`;
-    await writeAll(input, Buffer.from(`P7\n${fields}\nTUPLTYPE ${kind}\nENDHDR\n`), data);
-    const colours = channels === 4 ? 'RGB_D65_SRG_Rel_SRG' : 'Gra_D65_Rel_SRG';
-    const quality = ['-d', String(distance), '-e', String(effort)];
-    // Without -R 0 alpha is as lossy as the colours (cjxl 0.7).
-    const options = [
-      ...quality,
-      '-R',
-      '0',
-      '-x',
-      `color_space=${colours}`,
-      '--num_threads=0',
-      '--quiet',
-    ];
-    const command = [CJXL, INPUT, OUTPUT, ...options];
-    const limits = limitsFor(width * height);
-    const failure = await runLimited({ command, files: [input, output], limits });
-    if (failure !== undefined) throw new Error(`cjxl failed: ${failure.message}`);
-    return await output.readFile();
-  } finally {
-    await Promise.all([input.close(), output.close()]);
-  }
+  await using input = await openNameless();
+  await using output = await openNameless();
+  const kind = channels === 4 ? 'RGB_ALPHA' : 'GRAYSCALE';
+  const fields = `WIDTH ${width}\nHEIGHT ${height}\nDEPTH ${channels}\nMAXVAL 255`;
+  await writeAll(input, Buffer.from(`P7\n${fields}\nTUPLTYPE ${kind}\nENDHDR\n`), data);
+  const colours = channels === 4 ? 'RGB_D65_SRG_Rel_SRG' : 'Gra_D65_Rel_SRG';
+  const quality = ['-d', String(distance), '-e', String(effort)];
+  // Without -R 0 alpha is as lossy as the colours (cjxl 0.7).
+  const options = [
+    ...quality,
+    '-R',
+    '0',
+    '-x',
+    `color_space=${colours}`,
+    '--num_threads=0',
+    '--quiet',
+  ];
+  const command = [CJXL, INPUT, OUTPUT, ...options];
+  const limits = limitsFor(width * height);
+  const failure = await runLimited({ command, files: [input, output], limits });
+  if (failure !== undefined) throw new Error(`cjxl failed: ${failure.message}`);
+  return await output.readFile();
 }

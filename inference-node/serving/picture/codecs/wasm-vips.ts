@@ -45,7 +45,7 @@ export function requireVips(): Promise<typeof Vips> {
   return loading;
 }
 
-/** Images of one task. Without `free` their memory would live until the next collection. */
+/** Images of one task. If it is not disposed of, their memory lives until the next collection. */
 export class Scratch {
   readonly #images: Vips.Image[] = [];
 
@@ -54,7 +54,7 @@ export class Scratch {
     return image;
   }
 
-  free(): void {
+  [Symbol.dispose](): void {
     if (!aborted) for (const image of this.#images.splice(0)) image.delete();
   }
 }

@@ -84,18 +84,14 @@ export async function convertRgba(
   for (let at = 0; at < samples.length; at += stripLength) {
     const strip = samples.subarray(at, at + stripLength);
     const rows = strip.length / (width * 4);
-    const scratch = new Scratch();
-    try {
-      attempt(() => {
-        const format = isDeep ? ushort : uchar;
-        const raw = scratch.keep(vips.Image.newFromMemory(strip, width, rows, 4, format));
-        const image = scratch.keep(raw.copy({ interpretation: isDeep ? 'rgb16' : 'srgb' }));
-        image.setBlob(ICC_FIELD, profile);
-        result.set(toSrgb(image, scratch).writeToMemory() as Uint8Array, at);
-      });
-    } finally {
-      scratch.free();
-    }
+    using scratch = new Scratch();
+    attempt(() => {
+      const format = isDeep ? ushort : uchar;
+      const raw = scratch.keep(vips.Image.newFromMemory(strip, width, rows, 4, format));
+      const image = scratch.keep(raw.copy({ interpretation: isDeep ? 'rgb16' : 'srgb' }));
+      image.setBlob(ICC_FIELD, profile);
+      result.set(toSrgb(image, scratch).writeToMemory() as Uint8Array, at);
+    });
   }
   return viewAsPixels(result);
 }
@@ -138,16 +134,12 @@ async function tabulateGrey(profile: Uint8Array, sampleMax: number): Promise<Uin
   const { uchar, ushort } = vips.BandFormat;
   const ramp = new (isDeep ? Uint16Array : Uint8Array)(sampleMax + 1);
   for (let value = 0; value <= sampleMax; value++) ramp[value] = value;
-  const scratch = new Scratch();
-  try {
-    return attempt(() => {
-      const format = isDeep ? ushort : uchar;
-      const raw = scratch.keep(vips.Image.newFromMemory(ramp, 256, ramp.length / 256, 1, format));
-      const image = scratch.keep(raw.copy({ interpretation: isDeep ? 'grey16' : 'b-w' }));
-      image.setBlob(ICC_FIELD, profile);
-      return Uint8Array.from(toSrgb(image, scratch).writeToMemory() as Uint8Array);
-    });
-  } finally {
-    scratch.free();
-  }
+  using scratch = new Scratch();
+  return attempt(() => {
+    const format = isDeep ? ushort : uchar;
+    const raw = scratch.keep(vips.Image.newFromMemory(ramp, 256, ramp.length / 256, 1, format));
+    const image = scratch.keep(raw.copy({ interpretation: isDeep ? 'grey16' : 'b-w' }));
+    image.setBlob(ICC_FIELD, profile);
+    return Uint8Array.from(toSrgb(image, scratch).writeToMemory() as Uint8Array);
+  });
 }
