@@ -1,7 +1,10 @@
 /** Migrations, and the rule that they only add: old replicas' statements go on. */
 import { readFileSync } from 'node:fs';
 import { openCurrentDatabase } from '@matting/database/connect.ts';
+import { type Database, type Db, query } from '@matting/database/database.ts';
+import { migrate } from '@matting/database/migrate.ts';
 import { SILENT_LOG } from '@matting/test-support/database.ts';
+import { until } from '@matting/test-support/processes.ts';
 import { rejectsWith } from '@matting/test-support/throws.ts';
 import ava from 'ava';
 import { sql } from 'kysely';
@@ -32,7 +35,37 @@ onMigrations(test, 'migrations', CORE, (test, { dialect, onEmpty }) => {
       t.deepEqual(bytes(), before);
       t.deepEqual(await readSchemaShape(database), shape);
     }));
+
+  if (dialect === 'sqlite') return;
+  test('let other statements pass while they wait for a transaction to end', t =>
+    onEmpty(async (fixture, database) => {
+      const [first, next] = [CORE_NAMES.slice(0, 2), CORE_NAMES.slice(2)];
+      const { migrations } = CORE_MIGRATIONS;
+      const some = () => Object.fromEntries(first.map(name => [name, migrations(dialect)[name]!]));
+      await migrate(database, [{ ...CORE_MIGRATIONS, migrations: some }]);
+      const [user, other] = [await fixture.open(), await fixture.open()];
+      const read = (db: Db) => db.selectFrom('jobs').select('id').execute();
+      const migrating = await user.kysely.transaction().execute(async using => {
+        await read(using);
+        const migrating = migrate(database, CORE.series);
+        await until(async () => (await waiting(other)) > 0, {
+          timeoutMs: 60_000,
+          what: 'a change that waits',
+        });
+        // Without the bound the read ends with its time limit: it waits behind the change.
+        await t.notThrowsAsync(query(other, read));
+        return { migrating };
+      });
+      t.deepEqual(await migrating.migrating, next);
+    }));
 });
+
+/** Statements that wait for a table. */
+async function waiting(database: Database): Promise<number> {
+  const found = sql<{ id: number }>`select id from information_schema.processlist
+    where state = 'Waiting for table metadata lock'`;
+  return (await query(database, db => found.execute(db))).rows.length;
+}
 
 const old = {
   tables: new Set(['jobs']),

@@ -195,8 +195,7 @@ export async function requireCurrentSchema(
   }
   const pending = states.flatMap(({ pending }) => pending);
   if (pending.length > 0) {
-    const lacks = `the database lacks ${pending.join(', ')}`;
-    throw new SchemaError(`${lacks}: run "matting migrate" first`);
+    throw new SchemaError(`the database lacks ${pending.join(', ')}: run "matting migrate" first`);
   }
 }
 
@@ -333,6 +332,36 @@ async function createTable(
   await sql`create table if not exists ${name} (${sql.join(parts)}) ${options}`.execute(db);
 }
 
+/** MySQL's ER_LOCK_WAIT_TIMEOUT. */
+const TABLE_IN_USE = 1205;
+const TABLE_WAIT_S = 1;
+const TABLE_PAUSE_MS = 2000;
+/** Ten minutes of waits and pauses. */
+const TABLE_TRIES_MAX = 200;
+
+/**
+ * A server changes a table when no transaction uses it, and every later statement waits behind the
+ * change. So the change waits for a second only, lets the others pass, and tries again.
+ */
+async function changeTable(
+  db: Kysely<unknown>,
+  dialect: DatabaseDialect,
+  change: RawBuilder<unknown>,
+  tries = TABLE_TRIES_MAX,
+): Promise<void> {
+  if (dialect === 'sqlite') return void (await change.execute(db));
+  await sql`set session lock_wait_timeout = ${sql.lit(TABLE_WAIT_S)}`.execute(db);
+  try {
+    await change.execute(db);
+  } catch (error) {
+    if ((error as { errno?: unknown }).errno !== TABLE_IN_USE || tries === 1) throw error;
+    await delay(TABLE_PAUSE_MS);
+    await changeTable(db, dialect, change, tries - 1);
+  } finally {
+    await sql`set session lock_wait_timeout = default`.execute(db);
+  }
+}
+
 /** MySQL's ER_DUP_FIELDNAME. */
 const COLUMN_EXISTS = 1060;
 
@@ -346,7 +375,7 @@ export async function addColumns(
   for (const [name, type] of Object.entries(columns)) {
     const column = sql`${sql.ref(name)} ${sql.raw(type[dialect])} null`;
     try {
-      await sql`alter table ${sql.table(table)} add column ${column}`.execute(db);
+      await changeTable(db, dialect, sql`alter table ${sql.table(table)} add column ${column}`);
     } catch (error) {
       const { errno, message } = error as { errno?: unknown; message: string };
       if (errno !== COLUMN_EXISTS && !message.startsWith('duplicate column name')) throw error;
@@ -375,9 +404,8 @@ export async function createIndex(
     const create = sql.raw(`create ${index}${dialect === 'sqlite' ? ' if not exists' : ''}`);
     const isPartial = dialect === 'sqlite' && notNull !== undefined;
     const some = isPartial ? sql`where ${sql.ref(notNull)} is not null` : sql``;
-    await sql`${create} ${sql.ref(name)} on ${sql.table(table)} (${refs(columns)}) ${some}`.execute(
-      db,
-    );
+    const on = sql`on ${sql.table(table)} (${refs(columns)}) ${some}`;
+    await changeTable(db, dialect, sql`${create} ${sql.ref(name)} ${on}`);
   } catch (error) {
     if ((error as { errno?: unknown }).errno !== INDEX_EXISTS) throw error;
   }

@@ -14,6 +14,10 @@ control-plane/database/leases.ts by control-plane/core/webhooks/outbox.test.ts: 
 isFree | is null | a claim is lost while another holds the lease
 isHeldBy | and lease_holder | an earlier claim of the same replica ends nothing
 isHeldBy | and lease_holder | a holder that was never given the lease ends nothing
+control-plane/database/migrate.ts by control-plane/core/migrations.test.ts: migrations on mysql
+TABLE_WAIT_S | let other statements pass while they wait for a transaction to end
+  - TABLE_WAIT_S = 1
+  + TABLE_WAIT_S = 86_400
 control-plane/database/sqlite-group-commit.ts by control-plane/database/sqlite-group-commit.test.ts: transactions that are ready together
 commit | await | share one commit, and are told of it when others can see them
 rollback | await | this.#run(ROLLBACK_TO | fail alone, after what they failed by is durable
