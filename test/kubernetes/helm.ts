@@ -13,14 +13,10 @@ export const KUBERNETES_VERSION = '1.36.3';
 // biome-ignore lint/suspicious/noExplicitAny: objects of Kubernetes have no types here
 export type KubernetesObject = any;
 
-/** False: Helm is here. Otherwise it logs loudly what is not tested. */
+/** False: they are here. */
 export function skipWithout(...names: readonly string[]): string | false {
   const missing = names.filter(name => findProgram(name) === undefined);
-  if (missing.length === 0) return false;
-  const line = '*'.repeat(90);
-  console.error(`${line}\nNOT TESTED: ${missing.join(', ')} not in PATH or MATTING_TEST_TOOLS`);
-  console.error(line);
-  return `without ${missing.join(', ')}`;
+  return missing.length > 0 && `${missing.join(', ')} not in PATH or MATTING_TEST_TOOLS`;
 }
 
 /** Gives its output. @throws with its standard error where it fails */

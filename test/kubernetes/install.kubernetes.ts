@@ -1,8 +1,9 @@
 /** The commands of docs/kubernetes.md as they stand. Needs: object-storage. */
-import { copyFileSync, mkdtempSync, readFileSync, symlinkSync } from 'node:fs';
+import { copyFileSync, mkdtempSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
 import ava from 'ava';
 import sharp from 'sharp';
+import { blocksOf } from '../fleet/documented-machines.ts';
 import { ROOT } from '../running-service.ts';
 import { Cluster, REGISTRY } from './cluster.ts';
 import { makeVolume, startRegistry } from './outside.ts';
@@ -19,13 +20,6 @@ let apiKey: string;
 /** podman knows the registry by this file. */
 let registries: string;
 
-function commandsOf(heading: string): string[] {
-  const page = readFileSync(path.join(ROOT, 'docs/kubernetes.md'), 'utf8');
-  const [, section = ''] = page.split(`\n## ${heading}\n`);
-  const own = section.split('\n## ')[0] ?? '';
-  return [...own.matchAll(/^ {4}(\S.*)$/gm)].map(([, line = '']) => line);
-}
-
 test.before(async () => {
   cluster = await Cluster.start([]);
   registries = await startRegistry(cluster);
@@ -38,7 +32,7 @@ test.before(async () => {
 test.after.always(() => cluster?.close());
 
 test('the commands of the page build, push and install a service that cuts a picture out', async t => {
-  const commands = commandsOf('Install');
+  const commands = blocksOf('docs/kubernetes.md', 'Install').join('\n').split('\n');
   const [names = '', build = '', ...rest] = commands;
   const installing = rest.splice(0, 5);
   const keys = rest.filter(line => line.includes(' exec '));

@@ -2,10 +2,11 @@
 
 const said = new Set<string>();
 
-/** Tells `test.skipIf` whether something is missing here; reports it once on stderr. */
+/** Tells `test.skipIf` whether something is missing here; reports it once, loudly, on stderr. */
 export function isNotTested(reason: string | false): boolean {
   if (reason === false) return false;
-  if (!said.has(reason)) console.error(`NOT TESTED: ${reason}`);
+  const line = '*'.repeat(90);
+  if (!said.has(reason)) console.error(`${line}\nNOT TESTED: ${reason}\n${line}`);
   said.add(reason);
   return true;
 }

@@ -4,6 +4,7 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { at as elementAt } from '@matting/test-support/at.ts';
+import { isNotTested } from '@matting/test-support/skip.ts';
 import ava from 'ava';
 import {
   CMYK_ALPHA_JXL,
@@ -23,11 +24,7 @@ const temporary = mkdtempSync(path.join(tmpdir(), 'matting-test-jxl-'));
 process.env.TMPDIR = temporary;
 test.after.always(() => rmSync(temporary, { recursive: true }));
 
-const untested = !hasJxlTools();
-if (untested) {
-  const line = '*'.repeat(90);
-  console.error(`${line}\nNOT TESTED: libjxl-tools (djxl, cjxl) are not installed\n${line}`);
-}
+const untested = isNotTested(!hasJxlTools() && 'libjxl-tools (djxl, cjxl) are not installed');
 
 const SIZE = { width: 150, height: 100 };
 const picture = paint(SIZE.width, SIZE.height, 4, (x, y) => [x, y, 128, (x ^ y) & 255]);
