@@ -1,9 +1,8 @@
 /** Messages to /mcp that stop half-way: what they hold, whose it is, and what admits them. */
-import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import net from 'node:net';
-import { setTimeout as delay } from 'node:timers/promises';
 import { fundedCaller } from '@matting/core/test/fixtures.ts';
+import { until } from '@matting/test-support/waiting.ts';
 import ava from 'ava';
 import sinon from 'sinon';
 import { SMALL_MESSAGE_BYTES_MAX, TEXT_BYTES_MAX } from './read-message.ts';
@@ -15,7 +14,6 @@ const test = ava.serial;
 const app = useTestApp(test, { credits: 100, jobsInFlightMax: 1000 });
 
 const PLACE = 'https://images.example.com/photo.jpg';
-const POLLS_MAX = 2000;
 /** Ends a test that would wait for ever; an answer takes milliseconds. */
 const ANSWER_MS_MAX = 20_000;
 
@@ -41,32 +39,22 @@ function begin(port: number, { token }: Token, text: string, length?: number): B
   return { socket, answered };
 }
 
-async function until(condition: () => boolean, what: () => string): Promise<void> {
-  for (let polls = 0; !condition(); polls += 1) {
-    assert.ok(polls < POLLS_MAX, what());
-    await delay(2);
-  }
-}
-
 test('half-sent messages › hold what came of them, until they end', async t => {
   const port = await app.listen();
   const { uploads } = app.services;
   const small = begin(port, app, '{"a":', 70_000);
-  await until(
-    () => uploads.textBytes > 0,
-    () => 'nothing is held of what came',
-  );
+  await until('what came to be held', () => uploads.textBytes > 0);
   t.true(uploads.textBytes <= 512, `${uploads.textBytes}`);
   const large = begin(port, app, `{"a":${' '.repeat(40_000)}`, 70_000);
   await until(
+    () => `more than the ${uploads.textBytes} bytes that are held`,
     () => uploads.textBytes > 40_000,
-    () => `${uploads.textBytes} bytes are held`,
   );
   t.true(uploads.textBytes <= 2 * 40_000 + 512);
   for (const { socket } of [small, large]) socket.destroy();
   await until(
+    () => `no byte to be held, of ${uploads.textBytes}`,
     () => uploads.textBytes === 0,
-    () => `${uploads.textBytes} bytes stay`,
   );
   t.pass();
 });
@@ -101,8 +89,8 @@ test('half-sent messages › that are small have some seconds in all, in chunks 
     const { socket, answered } = begin(port, app, '{"a":"', length);
     const late = () => timers.getCalls().findLast(({ args: [, ms] }) => isRest(ms));
     await until(
+      'an end of the wait for the rest',
       () => app.services.uploads.textBytes > 0 && late() !== undefined,
-      () => 'nothing ends the wait for the rest',
     );
     late()?.args[0]();
     t.regex(await answered, /^HTTP\/1\.1 400 /);
@@ -112,7 +100,7 @@ test('half-sent messages › that are small have some seconds in all, in chunks 
   // The message is long enough for a picture, so it has a picture's time.
   const long = begin(port, app, '{"a":"', SMALL_MESSAGE_BYTES_MAX + 1);
   const waits = () => timers.getCalls().some(({ args: [, ms = 0] }) => ms > SMALL_MESSAGE_MS_MAX);
-  await until(waits, () => 'a long message is not waited for');
+  await until('a long message to be waited for', waits);
   t.false(timers.getCalls().some(({ args: [, ms] }) => isRest(ms)));
   long.socket.destroy();
 });
@@ -122,10 +110,7 @@ test('the rate › of submissions admits a message that announces more than a sm
   const slowed = { token: await app.createKey({ submissionsPerMinute: 1 }) };
   const half = begin(port, slowed, '{"a":', SMALL_MESSAGE_BYTES_MAX + 1);
   const { uploads } = app.services;
-  await until(
-    () => uploads.textBytes > 0,
-    () => 'the first is not read',
-  );
+  await until('the first to be read', () => uploads.textBytes > 0);
   const { socket, answered } = begin(port, slowed, '{"a":', SMALL_MESSAGE_BYTES_MAX + 1);
   t.regex(await answered, /^HTTP\/1\.1 429 .*"code":"RATE_LIMITED"/s);
   // Small messages still count as reads.
@@ -141,10 +126,7 @@ test('the rate › of submissions admits a message that becomes long, before the
   const long = `{"a":${' '.repeat(SMALL_MESSAGE_BYTES_MAX)}`;
   const half = begin(port, slowed, long);
   const { uploads } = app.services;
-  await until(
-    () => uploads.textBytes > SMALL_MESSAGE_BYTES_MAX,
-    () => 'the first is not read',
-  );
+  await until('the first to be read', () => uploads.textBytes > SMALL_MESSAGE_BYTES_MAX);
   const { socket, answered } = begin(port, slowed, long);
   t.regex(await answered, /^HTTP\/1\.1 429 .*"code":"RATE_LIMITED"/s);
   for (const one of [half.socket, socket]) one.destroy();
@@ -188,14 +170,8 @@ test('get_job with a long text beside it holds no slot of uploads while it waits
   const waits = sinon.spy(slow.services, 'readJob');
   const { socket, answered } = begin(port, slow, message, message.length);
   t.teardown(() => socket.destroy());
-  await until(
-    () => waits.callCount === 1,
-    () => 'the job is not read',
-  );
-  await until(
-    () => slow.services.uploads.open === 0,
-    () => 'a slot is held while get_job waits',
-  );
+  await until('the job to be read', () => waits.callCount === 1);
+  await until('no slot to be held while get_job waits', () => slow.services.uploads.open === 0);
   await slow.succeedJob(job_id, Buffer.from('a cut-out'));
   t.regex(await answered, /^HTTP\/1\.1 200 /);
 });

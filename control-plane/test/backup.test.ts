@@ -35,10 +35,13 @@ import {
   SILENT_LOG,
   type TestDatabase,
 } from '@matting/test-support/database.ts';
+import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import ava, { type ExecutionContext } from 'ava';
 import { Replicas, runCli } from './programs.ts';
 
 const test = ava.serial;
+
+const directory = await temporaryFolder({ teardown: test.after.always });
 
 const SECRET = 'a raw callback secret of the tests';
 const KEY = randomBytes(32).toString('hex');
@@ -257,13 +260,11 @@ onDatabases(
   { serverInCi: true },
 );
 
-let directory: string;
 let env: Env;
 let jobId: string;
 const place = (name: string) => path.join(directory, name);
 
 test.before(async () => {
-  directory = await mkdtemp(path.join(tmpdir(), 'matting-refusals-'));
   env = { MATTING_DATA_DIR: place('data'), PATH: '' };
   const { code, err } = await runCli(env, 'bootstrap', '--account', 'a', '--credits', '5');
   assert.equal(code, 0, err);
@@ -278,7 +279,6 @@ test.before(async () => {
   await mkdir(place('data/inputs'), { recursive: true });
   await writeFile(place(`data/inputs/${jobId}`), Buffer.alloc(1234, 'x'));
 });
-test.after.always(() => rm(directory, { recursive: true }));
 
 async function refused(
   t: ExecutionContext,

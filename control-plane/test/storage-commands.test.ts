@@ -1,8 +1,7 @@
 /** `matting storage …` on every object store. Needs: object-storage, operations. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
-import { mkdtemp, readdir, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { readdir } from 'node:fs/promises';
 import path from 'node:path';
 import {
   GetBucketLifecycleConfigurationCommand,
@@ -33,11 +32,7 @@ const HOUR_MS = 3_600_000;
 
 const run = (env: Env, ...args: string[]) => runCli(env, 'storage', ...args);
 
-let directory: string;
-test.before(async () => {
-  directory = await mkdtemp(path.join(tmpdir(), 'matting-storage-cli-'));
-});
-test.after.always(() => rm(directory, { recursive: true }));
+const directory = await temporaryFolder({ teardown: test.after.always });
 
 test('storage check of a directory › passes where it can be written, and leaves nothing', async t => {
   const root = path.join(directory, 'good');

@@ -1,9 +1,6 @@
 /** Answers of servers and buckets to a download, byte for byte, by real sockets. */
 import assert from 'node:assert/strict';
-import { mkdtemp, rm } from 'node:fs/promises';
 import type { AddressInfo } from 'node:net';
-import os from 'node:os';
-import path from 'node:path';
 import { createServer } from 'node:tls';
 import { brotliCompressSync, deflateSync, gzipSync, zstdCompressSync } from 'node:zlib';
 import { type FetchLimits, GuardedFetch } from '@matting/http/outgoing/guarded-fetch.ts';
@@ -13,6 +10,7 @@ import { ContractError } from '@matting/proto/contract/errors.ts';
 import { IMAGE_BYTES_MAX } from '@matting/proto/contract/limits.ts';
 import type { BlobStore } from '@matting/storage/blob-store.ts';
 import { openDirectoryBlobStore } from '@matting/storage/directory-store.ts';
+import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import ava, { type ExecutionContext } from 'ava';
 import { pngHeader } from '../test/support/test-app.ts';
 import { ImageFetcher } from './fetch-image.ts';
@@ -29,16 +27,10 @@ const HOLLOW = Buffer.concat([
   Buffer.from('03000000000000000000', 'hex'),
 ]);
 
-let root: string;
+const root = await temporaryFolder({ teardown: test.after.always });
 let store: BlobStore;
-
 test.before(async () => {
-  root = await mkdtemp(path.join(os.tmpdir(), 'sources-'));
   store = await openDirectoryBlobStore(root);
-});
-
-test.after.always(async () => {
-  await rm(root, { recursive: true });
 });
 
 interface Fetched {

@@ -2,12 +2,12 @@
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { createSocket, type Socket } from 'node:dgram';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { createServer } from 'node:https';
 import type { AddressInfo, Socket as TcpSocket } from 'node:net';
-import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { getCACertificates, setDefaultCACertificates } from 'node:tls';
+import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import { rejectsWith } from '@matting/test-support/throws.ts';
 import ava from 'ava';
 import {
@@ -30,6 +30,8 @@ import {
 import { ForbiddenUrlError } from './outgoing-url.ts';
 
 const test = ava.serial;
+
+const directory = await temporaryFolder({ teardown: test.after.always });
 
 const PUBLIC = '93.184.215.14';
 const OTHER_PUBLIC = '2606:4700:4700::1111';
@@ -420,12 +422,10 @@ test('a post › rejects with the reason of the signal', async t => {
 const openssl = spawnSync('openssl', ['version']).status === 0;
 if (!openssl) console.error('NOT TESTED: certificates of receivers, there is no openssl here');
 
-let directory: string;
 let pem: { key: Buffer; cert: Buffer };
 const trustedCertificates = getCACertificates();
 
 function makeCertificate(): void {
-  directory = mkdtempSync(path.join(tmpdir(), 'guarded-post-'));
   const file = (name: string) => path.join(directory, name);
   execFileSync(
     'openssl',
@@ -439,10 +439,7 @@ function makeCertificate(): void {
   pem = { key: readFileSync(file('key.pem')), cert: readFileSync(file('cert.pem')) };
 }
 
-if (openssl) {
-  test.before(makeCertificate);
-  test.after.always(() => rmSync(directory, { recursive: true }));
-}
+if (openssl) test.before(makeCertificate);
 
 async function serving(run: (port: number, served: () => number) => Promise<void>) {
   let served = 0;

@@ -1,12 +1,12 @@
 /** Parts of a bucket: its URL, its retries, the kept signer, a write's file. */
 import assert from 'node:assert/strict';
 import { createHash, randomBytes } from 'node:crypto';
-import { mkdtemp, readdir, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { readdir } from 'node:fs/promises';
 import path from 'node:path';
 import { GetObjectCommand, PutObjectCommand, S3Client } from '@aws-sdk/client-s3';
 import * as presigning from '@aws-sdk/s3-request-presigner';
 import { StorageConfigError } from '@matting/storage/open-storage.ts';
+import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import { throwsWith } from '@matting/test-support/throws.ts';
 import ava from 'ava';
 import { openStorage } from '../test/open-storage.ts';
@@ -18,6 +18,8 @@ import { BucketUrlError, parseBucketUrl } from './bucket-url.ts';
 type Signing = Parameters<BucketPresigner['sign']>[0];
 
 const test = ava.serial;
+
+const directory = await temporaryFolder({ teardown: test.after.always });
 
 test('the URL of a bucket › needs a bucket alone', t => {
   t.deepEqual(parseBucketUrl('s3://pictures'), {
@@ -276,12 +278,6 @@ for (const [name, store] of Object.entries(PRESIGNED)) {
 
 const PART_BYTES = 1000;
 const sha256 = (bytes: Uint8Array) => createHash('sha256').update(bytes).digest('hex');
-
-let directory: string;
-test.before(async () => {
-  directory = await mkdtemp(path.join(tmpdir(), 'matting-spool-test-'));
-});
-test.after.always(() => rm(directory, { recursive: true, force: true }));
 
 async function spooled(bytes: Buffer, pieceBytes: number): Promise<SpoolFile> {
   const file = await SpoolFile.open(directory, PART_BYTES);

@@ -5,23 +5,22 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
-import { mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { readFile, rm, stat, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { setImmediate } from 'node:timers/promises';
 import { until } from '@matting/core/test/harness.ts';
+import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import ava from 'ava';
 import { copySqlite } from './database-copy.ts';
 
 const test = ava.serial;
 
-let directory: string;
+const directory = await temporaryFolder({ teardown: test.after.always });
 const place = (name: string) => path.join(directory, name);
 
 /** Copies take some steps; stand-ins for the engine's programs would run for long. */
 test.before(async () => {
-  directory = await mkdtemp(path.join(tmpdir(), 'matting-copy-'));
   const database = new DatabaseSync(place('from'));
   database.exec('create table blobs (bytes blob); pragma journal_mode = wal');
   const insert = database.prepare('insert into blobs values (randomblob(1000000))');
@@ -37,7 +36,6 @@ exec sleep 600
     await writeFile(place(name), program, { mode: 0o755 });
   }
 });
-test.after.always(() => rm(directory, { recursive: true }));
 
 test('nobody but its owner may read it while it is made', async t => {
   const umask = process.umask(0);
