@@ -134,8 +134,6 @@ export interface HeifFacts {
   readonly crop: Crop;
   /** The whole turn from the stored picture to the one shown. */
   readonly orientation: Orientation;
-  /** Bits of the deepest channel of the colours: 8, 10 or 12 as a rule. */
-  readonly bitDepth: number;
   /** Code points; decoders hand colours out without converting them. */
   readonly cicp: Cicp | undefined;
   /** The ICC profile, where there is one. It outranks the code points. */
@@ -182,7 +180,6 @@ export async function readHeif(file: Buffer): Promise<HeifFacts> {
     storedHeight: stored.height,
     crop: shown.crop,
     orientation: shown.isTurned ? shown.orientation : exif,
-    bitDepth: readBitDepth(file, items, coded.id),
     ...readColour(file, items, [...ids, coded.id]),
     hasAlpha: alphas.length > 0,
     premultiplied: ids.some(id => isPremultiplied(items, id)),
@@ -367,18 +364,6 @@ function crop(
     width: columns.length,
     height: rows.length,
   };
-}
-
-/** The offset in HEVCDecoderConfigurationRecord (ISO/IEC 14496-15, 8.3.3.1). */
-const DEPTHS_AT = 17;
-
-function readBitDepth(file: Buffer, items: HeifItems, id: number): number {
-  const hvcC = propertiesOf(items, id).find(({ type }) => type === 'hvcC');
-  if (hvcC === undefined || hvcC.end - hvcC.start < DEPTHS_AT + 2) {
-    throw damage('it does not say how it is coded');
-  }
-  const [luma, chroma] = [0, 1].map(i => 8 + (file.readUInt8(hvcC.start + DEPTHS_AT + i) & 7));
-  return Math.max(luma ?? 8, chroma ?? 8);
 }
 
 const ORIENTATION_TAG = 0x0112;

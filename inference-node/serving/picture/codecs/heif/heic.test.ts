@@ -381,14 +381,16 @@ test('the decoded size is bounded and declared, even if little of it is shown', 
   await t.throwsAsync(decoding(9000, 9000), { code: 'PROCESSING_FAILED', message: /declared/ });
 });
 
-test('a tile’s configuration is bounded', async t => {
+test('a tile has a configuration, which is bounded', async t => {
   const tile = { ...SIZE, data: Buffer.alloc(9), nclx: undefined };
-  const fileOf = (bytes: number) => {
-    const hvcC = box('hvcC', Buffer.alloc(bytes));
+  const fileOf = (bytes: number, type = 'hvcC') => {
+    const hvcC = box(type, Buffer.alloc(bytes));
     return writeHeic({ ...SIZE, tiles: [{ ...tile, hvcC }] }).file;
   };
   t.is((await readHeic(fileOf(4000))).colours.tiles.length, 1);
-  await t.throwsAsync(readHeic(fileOf(20_000)), { code: 'PROCESSING_FAILED' });
+  for (const wrong of [fileOf(20_000), fileOf(17), fileOf(23, 'free')]) {
+    await t.throwsAsync(readHeic(wrong), { code: 'PROCESSING_FAILED' });
+  }
 });
 
 test('tiles that are coded alike share what says how, however many and however long it is', async t => {
