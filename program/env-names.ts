@@ -14,15 +14,8 @@ export const MATTING_VARIABLES: readonly string[] = names;
 /** Edits that lead from what was meant to what was written, at most. */
 const EDITS_MAX = 3;
 
-interface UnknownVariable {
-  readonly variable: string;
-  readonly meant: string | undefined;
-}
-
 /** Names that begin as ours do and that no program reads. Never a value: it may be a secret. */
-function unknownVariables(
-  env: Readonly<Record<string, string | undefined>>,
-): readonly UnknownVariable[] {
+function unknownVariables(env: Readonly<Record<string, string | undefined>>) {
   const known = new Set(MATTING_VARIABLES);
   return Object.keys(env)
     .filter(name => name.startsWith(PREFIX) && !known.has(name) && !NOT_OURS.test(name))

@@ -100,11 +100,7 @@ function reasonOf(error: Error): string {
   return said === '' ? message : `${message.replace(/\.$/, '')}: ${said}`;
 }
 
-function createProgram(
-  context: CliContext,
-  output: CliOutput,
-  ofPackages: readonly AddCommands[],
-): Command {
+function createProgram(context: CliContext, output: CliOutput, ofPackages: readonly AddCommands[]) {
   const program = new Command('matting')
     .description('Manage the control plane.')
     .helpCommand(false)

@@ -92,12 +92,7 @@ async function findByToken(database: Database, token: string) {
   return { id: row.id, ...owner, state } as const;
 }
 
-function received(
-  database: Database,
-  id: string,
-  blob: string,
-  known: KnownImage,
-): Promise<boolean> {
+function received(database: Database, id: string, blob: string, known: KnownImage) {
   return query(database, db =>
     matchesOne(
       db

@@ -247,12 +247,7 @@ async function eraseDueSecrets(database: Database, limit: number): Promise<numbe
 }
 
 /** Events are found among all webhooks: those of jobs go with their jobs' rows at the same age. */
-async function removeOld(
-  database: Database,
-  kind: MessageKind,
-  afterMs: number,
-  limit: number,
-): Promise<number> {
+async function removeOld(database: Database, kind: MessageKind, afterMs: number, limit: number) {
   const rows = await query(database, db =>
     db
       .selectFrom('outbox')

@@ -173,10 +173,7 @@ export class GuardedFetch {
     return to;
   }
 
-  async #requireAddresses(
-    host: string,
-    { accountId, signal }: FetchRequest,
-  ): Promise<readonly string[]> {
+  async #requireAddresses(host: string, { accountId, signal }: FetchRequest) {
     signal.throwIfAborted();
     const either = AbortSignal.any([signal, AbortSignal.timeout(this.#limits.resolveMs)]);
     const addresses = await this.#guard.requireAddresses(host, either, accountId).catch(error => {

@@ -65,11 +65,7 @@ export function addBackupCommands(program: Command, context: CliContext): void {
     );
 }
 
-async function backup(
-  context: CliContext,
-  directory: string,
-  options: BackupOptions,
-): Promise<void> {
+async function backup(context: CliContext, directory: string, options: BackupOptions) {
   if (!options.database && !options.blobs)
     throw new CommandError('--no-database and --no-blobs leave nothing to back up; remove one');
   if (!options.blobs && options.blobsTo !== undefined) {
@@ -146,11 +142,7 @@ async function restore(
   await checkRestored(context, options, () => openStorages(storage, { spoolDir }, open));
 }
 
-async function restoreFrom(
-  context: CliContext,
-  directory: string,
-  options: RestoreOptions,
-): Promise<void> {
+async function restoreFrom(context: CliContext, directory: string, options: RestoreOptions) {
   const manifest = await readManifest(directory);
   await requireKey(context, manifest.secrets_key_id);
   const { databaseUrl } = loadDatabaseConfig(context.environment);

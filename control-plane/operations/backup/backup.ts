@@ -77,10 +77,7 @@ function manifestPath(directory: string): string {
 }
 
 /** Writes it whole or not at all, and durably. */
-async function writeManifest(
-  directory: string,
-  manifest: Omit<BackupManifest, 'format'>,
-): Promise<void> {
+async function writeManifest(directory: string, manifest: Omit<BackupManifest, 'format'>) {
   const temporary = path.join(directory, `${MANIFEST}.tmp`);
   const text = `${JSON.stringify({ format: FORMAT, ...manifest }, undefined, 2)}\n`;
   await writeFile(temporary, text, { mode: 0o600, flush: true });
@@ -115,10 +112,7 @@ function parse(text: string): BackupManifest | undefined {
 }
 
 /** @throws BackupError if the file is not as it was written */
-async function requireWhole(
-  directory: string,
-  { file, bytes, sha256 }: BackedUpDatabase,
-): Promise<string> {
+async function requireWhole(directory: string, { file, bytes, sha256 }: BackedUpDatabase) {
   // The manifest must hold a bare name, never a path out of the directory.
   if (path.basename(file) !== file)
     throw new BackupError(`${MANIFEST} names a file outside the backup`);

@@ -42,10 +42,7 @@ type LookedAtConfig = ReturnType<CliContext['packages']['loadConfig']>;
 const OPEN_FILES_MIN = 8192;
 const BUG = 'this is a bug in the doctor; report it with this line';
 
-async function examineControlPlane(
-  given: Environment,
-  packages: CliContext['packages'],
-): Promise<readonly Finding[]> {
+async function examineControlPlane(given: Environment, packages: CliContext['packages']) {
   const findings: Finding[] = [...versionFindings(given), openFilesFinding(OPEN_FILES_MIN)];
   const database = orUndefined(() => loadDatabaseConfig(given));
   const env = database === undefined ? given : await withSupervisorsToken(given, database.dataDir);

@@ -231,11 +231,7 @@ function authorityOf(database: Database, tx: Db, { accountId, by }: Change) {
 }
 
 /** Walks account_webhooks_key: the ids before this key's id, then the ids behind it. */
-async function listSealedWithOthers(
-  database: Database,
-  keyId: string,
-  limit: number,
-): Promise<SealedWebhook[]> {
+async function listSealedWithOthers(database: Database, keyId: string, limit: number) {
   const found: SealedWebhook[] = [];
   for (const side of ['<', '>'] as const) {
     const rows = await query(database, db =>

@@ -124,10 +124,7 @@ async function endSessions(reply: FastifyReply, sessions: OperatorSessions): Pro
 }
 
 /** Lists cookies of valid sessions, since a browser may have one of each name. */
-async function tokensOf(
-  { cookies }: FastifyRequest,
-  sessions: OperatorSessions,
-): Promise<string[]> {
+async function tokensOf({ cookies }: FastifyRequest, sessions: OperatorSessions) {
   const valid: string[] = [];
   for (const token of [cookies[SECURE_COOKIE], cookies[PLAIN_COOKIE]]) {
     if (token !== undefined && (await sessions.isValid(token))) valid.push(token);
@@ -163,11 +160,7 @@ const YEAR_SECONDS = 31_536_000;
  */
 const KEY_GUESSES = { windowMs: 60_000, max: 10, keysMax: 1000 };
 
-function registerSignIn(
-  pages: FastifyInstance,
-  sessions: OperatorSessions,
-  operatorKey: string,
-): void {
+function registerSignIn(pages: FastifyInstance, sessions: OperatorSessions, operatorKey: string) {
   const failures = new AttemptWindows(KEY_GUESSES);
   pages.get(SIGN_IN_PATH, { config: { public: true } }, (request, reply) => {
     if (maybeCsrf(request) !== undefined) return reply.redirect(OPERATOR_PATH, 303);

@@ -6,7 +6,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
 import { renderPage } from '../page/account-frame.ts';
 import { sendCsv } from '../page/csv.ts';
-import { ACCOUNT_PATH, type Child, html } from '../page/html.ts';
+import { ACCOUNT_PATH, html } from '../page/html.ts';
 import { cursorOf } from '../page/paging.ts';
 import * as ui from '../page/ui.ts';
 import { PageError, queryText, type Visit, visitOf } from '../session/visit.ts';
@@ -209,11 +209,7 @@ function subjectOf({ kind, reference }: Pick<LedgerLine, 'kind' | 'reference'>) 
   return { words: kind, text: reference } as const;
 }
 
-function whatOf(
-  line: LedgerLine,
-  { credits }: Words,
-  references: ReadonlyMap<string, string>,
-): Child {
+function whatOf(line: LedgerLine, { credits }: Words, references: ReadonlyMap<string, string>) {
   const { words, order, job, text } = { order: undefined, job: undefined, ...subjectOf(line) };
   const label = credits.lines[words];
   if (order !== undefined) {

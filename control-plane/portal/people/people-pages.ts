@@ -200,10 +200,7 @@ async function renderPeople(
   });
 }
 
-function madeLink(
-  { words, formats }: Visit,
-  { mail, url, lifeMs }: NonNullable<Shown['made']>,
-): VNode {
+function madeLink({ words, formats }: Visit, { mail, url, lifeMs }: NonNullable<Shown['made']>) {
   const { people, common } = words;
   const time = ui.time(Date.now() + lifeMs, formats.dateTime);
   if (url === undefined) return ui.notice('good', ui.phrase(people.sent, { mail, time }));

@@ -135,10 +135,7 @@ async function resolveTarget(
 }
 
 /** @throws ModelError where a request for the name would mean something else */
-async function requireName(
-  { name }: Known,
-  { modelDir, addedModelsDir }: ModelFolders,
-): Promise<string> {
+async function requireName({ name }: Known, { modelDir, addedModelsDir }: ModelFolders) {
   if (name === undefined) {
     throw new ModelError('settings', 'the address has no name for the model; set one with --name');
   }

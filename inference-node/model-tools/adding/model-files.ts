@@ -142,11 +142,7 @@ async function bring(
 }
 
 /** Names of external data, each a file of the graph's own folder. */
-async function dataFilesOf(
-  path: string,
-  graph: string,
-  signal: AbortSignal,
-): Promise<readonly string[]> {
+async function dataFilesOf(path: string, graph: string, signal: AbortSignal) {
   const refuse = (why: string, cause?: unknown) =>
     new ModelError('prepare', printable(`${graph}: ${why}`), cause);
   let names: readonly string[];
@@ -200,10 +196,7 @@ function settingsOf(place: Place, source: ModelSource, context: FilesContext) {
 }
 
 /** Most models have none: then the host says so in one way or another. */
-async function readBeside(
-  url: string,
-  { client, signal, say }: FilesContext,
-): Promise<string | undefined> {
+async function readBeside(url: string, { client, signal, say }: FilesContext) {
   try {
     const { statusCode, body } = await client.get(url, {}, signal);
     if (statusCode !== 200) {

@@ -158,10 +158,7 @@ async function prepareHere(
 
 const GIGABYTE = 1e9;
 
-function describeAdded(
-  { manifest, prepared, cutout }: AddedModel,
-  config: CliConfig,
-): readonly string[] {
+function describeAdded({ manifest, prepared, cutout }: AddedModel, config: CliConfig) {
   const { name, version, measured, graph, licence } = manifest;
   const { weights, trainingData } = licence;
   const { peakBytes = 0, loadedBytes = 0, seconds = 0 } = measured ?? {};

@@ -121,11 +121,7 @@ async function report({ providerDir, childEnv }: CliConfig, hashed: boolean) {
   return { found: { installed, gpus, libraries: { cuda } }, tryCuda };
 }
 
-async function providersList(
-  options: ProvidersListOptions,
-  config: CliConfig,
-  out: Writable,
-): Promise<void> {
+async function providersList(options: ProvidersListOptions, config: CliConfig, out: Writable) {
   const { found } = await report(config, false);
   if (options.json) {
     out.write(`${JSON.stringify(found, null, 2)}\n`);
@@ -139,11 +135,7 @@ async function providersList(
 }
 
 /** Returns true where CUDA runs here; with --no-run where nothing is missing for it. */
-async function providersCheck(
-  options: ProvidersCheckOptions,
-  config: CliConfig,
-  out: Writable,
-): Promise<boolean> {
+async function providersCheck(options: ProvidersCheckOptions, config: CliConfig, out: Writable) {
   const { found, tryCuda } = await report(config, true);
   const { installed, libraries, gpus } = found;
   const complete = installed.state === 'installed' && missing(libraries.cuda).length === 0;

@@ -206,12 +206,7 @@ export function setInputSize(graph: Graph, exported: Size, wanted: Size): Graph 
 }
 
 /** The Resize's output dims [N, C, h, w]; undefined where they are not known. */
-function scaledTarget(
-  node: GraphNode,
-  atExported: KnownValues,
-  exported: Size,
-  wanted: Size,
-): readonly number[] | undefined {
+function scaledTarget(node: GraphNode, atExported: KnownValues, exported: Size, wanted: Size) {
   const target = atExported.get(node.inputs[RESIZE_SIZES_INPUT] ?? '')?.numbers ?? [];
   const [batch, channels, exportedHeight, exportedWidth, ...others] = target;
   if (batch === undefined || channels === undefined) return undefined;
@@ -290,11 +285,7 @@ export function widenToFloat32(graph: Graph, inputDims: readonly number[]): Grap
  * Readers of a removed Cast read its source. Where the Cast made an output of the graph, the
  * source's maker takes its name; for a source that is an input an Identity makes the output.
  */
-function rename(
-  nodes: readonly GraphNode[],
-  graph: Graph,
-  aliases: ReadonlyMap<string, string>,
-): readonly GraphNode[] {
+function rename(nodes: readonly GraphNode[], graph: Graph, aliases: ReadonlyMap<string, string>) {
   const outputNames = new Map<string, string>();
   const copies: GraphNode[] = [];
   const made = new Set(nodes.flatMap(node => node.outputs));

@@ -114,10 +114,7 @@ async function compareEachBlock(
 }
 
 /** Compares whole mattes, where memory allows: the stock form of BiRefNet takes 7 GB and more. */
-async function compareMattes(
-  { answer, stock, mended }: Comparing,
-  options: Options,
-): Promise<string | undefined> {
+async function compareMattes({ answer, stock, mended }: Comparing, options: Options) {
   let expected: Uint8Array;
   try {
     expected = (await answer(stock)).alpha;

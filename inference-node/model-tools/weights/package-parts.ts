@@ -57,11 +57,7 @@ export async function storeParts(tarball: Readable, options: StorePartsOptions):
   for (const path of unseen.values()) throw unlike(options.source, `it holds no ${path}`);
 }
 
-async function storeEntry(
-  entry: ReadEntry,
-  targets: readonly PartTarget[],
-  source: NpmSource,
-): Promise<void> {
+async function storeEntry(entry: ReadEntry, targets: readonly PartTarget[], source: NpmSource) {
   const part = targets[0]?.part;
   if (entry.size !== part?.bytes) {
     entry.resume();

@@ -71,10 +71,7 @@ interface ExaminedConfig extends NodeSettings {
 }
 
 /** @param load throws ConfigError, whose problems are findings. */
-async function examineNode(
-  env: Environment,
-  load: (env: Environment) => ExaminedConfig,
-): Promise<readonly Finding[]> {
+async function examineNode(env: Environment, load: (env: Environment) => ExaminedConfig) {
   const { config, findings: ofConfiguration } = configurationFindings(env, load);
   const findings: Finding[] = [...versionFindings(env), ...ofConfiguration];
   if (config === undefined) return findings;

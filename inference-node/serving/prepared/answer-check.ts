@@ -102,11 +102,7 @@ async function isKnownMachine(model: PreparedModel, machine: Machine): Promise<b
   return machine !== undefined && (await recordOf(model)).machines.includes(machine);
 }
 
-async function rememberMachine(
-  model: PreparedModel,
-  machine: Machine,
-  answer: readonly number[],
-): Promise<void> {
+async function rememberMachine(model: PreparedModel, machine: Machine, answer: readonly number[]) {
   if (machine === undefined) return;
   const known = await recordOf(model);
   const machines = [...known.machines, machine].slice(-MACHINES_MAX);

@@ -277,10 +277,7 @@ async function compile(path: string, compileTo: (file: string) => Promise<void>)
 }
 
 /** Removes what other releases compiled a day ago: they may run in the same folder meanwhile. */
-async function removeUnused(
-  { path, recordsBeside = path }: Place,
-  used: readonly string[],
-): Promise<void> {
+async function removeUnused({ path, recordsBeside = path }: Place, used: readonly string[]) {
   const folder = dirname(recordsBeside);
   for (const name of await listDirectory(folder)) {
     const file = join(folder, name);

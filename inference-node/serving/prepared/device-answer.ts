@@ -49,10 +49,7 @@ async function storedAnswer(options: DeviceAnswerOptions): Promise<readonly numb
   return await answerOfCpu(manifest, options);
 }
 
-async function answerOfCpu(
-  manifest: ModelManifest,
-  { model, ...options }: DeviceAnswerOptions,
-): Promise<readonly number[]> {
+async function answerOfCpu(manifest: ModelManifest, { model, ...options }: DeviceAnswerOptions) {
   const { inputWidth: width, inputHeight: height } = model;
   const { cacheDir, weightsDir, instructionSet, answering, make } = options;
   const onCpu = await loadPrepared({

@@ -235,11 +235,7 @@ function regionOf(texts: FinishingTexts): Region | undefined {
 }
 
 /** undefined: absent, or the format's own. */
-function qualityOf(
-  texts: FinishingTexts,
-  format: OutputFormat | undefined,
-  channels: Channels,
-): number | undefined {
+function qualityOf(texts: FinishingTexts, format: OutputFormat | undefined, channels: Channels) {
   const quality = numberOf(texts, 'quality');
   if (quality === undefined) return undefined;
   if (channels === 'alpha') {

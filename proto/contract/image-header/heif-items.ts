@@ -112,11 +112,7 @@ async function readTypes(
   return types;
 }
 
-async function readReferences(
-  window: ByteWindow,
-  iref: Box,
-  budget: StepBudget,
-): Promise<ItemReference[]> {
+async function readReferences(window: ByteWindow, iref: Box, budget: StepBudget) {
   const references: ItemReference[] = [];
   const idBytes = (await window.at(iref.start, 1))?.[0] === 0 ? 2 : 4;
   for await (const box of boxes(window, iref.start + 4, iref.end, budget)) {

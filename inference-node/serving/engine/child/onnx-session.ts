@@ -66,10 +66,7 @@ export async function openOnnxSession(
   };
 }
 
-async function createNative(
-  spec: RuntimeSpec,
-  source: string | Uint8Array,
-): Promise<InferenceSession> {
+async function createNative(spec: RuntimeSpec, source: string | Uint8Array) {
   if (spec.provider !== 'cuda' || !spec.allowCpuNodes) return await create(spec, source);
   try {
     return await create({ ...spec, allowCpuNodes: false }, source);

@@ -185,11 +185,7 @@ interface Ports {
 }
 
 /** A tensor may have several names, of which OpenVINO gives any: the wanted one is looked up. */
-function factsOf(
-  library: Openvino,
-  compiled: Handle,
-  { count, portAt, portNamed, wanted }: Ports,
-): TensorFacts[] {
+function factsOf(library: Openvino, compiled: Handle, { count, portAt, portNamed, wanted }: Ports) {
   const length = Number(made(out => count(compiled, out)));
   const facts = Array.from({ length }, (_none, index) => {
     const port = made(out => portAt(compiled, index, out));

@@ -416,11 +416,7 @@ class ChildEnginePool implements EnginePool, EngineListener {
   }
 }
 
-function createEngines(
-  options: EnginePoolOptions,
-  timing: EngineTiming,
-  listener: EngineListener,
-): Engine[] {
+function createEngines(options: EnginePoolOptions, timing: EngineTiming, listener: EngineListener) {
   const { model, engines, threadsPerEngine, device, buffers, dataBytesMax } = options;
   const spec = {
     ...model,

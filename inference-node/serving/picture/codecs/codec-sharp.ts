@@ -259,11 +259,7 @@ async function readJpegPixels(
 }
 
 /** Reads sRGB with straight alpha, 8 bits, oriented. */
-async function readRgba(
-  file: Buffer,
-  { depth }: Metadata,
-  profile: Buffer | undefined,
-): Promise<Uint32Array> {
+async function readRgba(file: Buffer, { depth }: Metadata, profile: Buffer | undefined) {
   const needsConversion = profile !== undefined;
   let picture = sharp(file, {
     failOn: FAIL_ON,

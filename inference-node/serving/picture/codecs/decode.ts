@@ -73,11 +73,7 @@ async function requireHeader(file: Buffer): Promise<ImageHeader> {
   return header;
 }
 
-function requireSize(
-  { width, height }: Size,
-  format: InputFormat,
-  pixelsMax = IMAGE_PIXELS_MAX,
-): void {
+function requireSize({ width, height }: Size, format: InputFormat, pixelsMax = IMAGE_PIXELS_MAX) {
   const sideMax = Math.max(width, height);
   if (sideMax > IMAGE_SIDE_PX_MAX || width * height > pixelsMax) {
     throw new ContractError(

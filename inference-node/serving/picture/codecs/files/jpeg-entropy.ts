@@ -285,11 +285,7 @@ function readSpan(
 }
 
 /** Reads the codes of a block, whose tables are at `block` of the order, and skips their values. */
-function readBlock(
-  bits: HeldBits,
-  { fast, several, long, order }: CodeTables,
-  block: number,
-): boolean {
+function readBlock(bits: HeldBits, { fast, several, long, order }: CodeTables, block: number) {
   let table = order[block]!;
   let coefficient = 0;
   while (coefficient < BLOCK_COEFFICIENTS) {

@@ -37,11 +37,7 @@ async function readPixels(file: Buffer, facts: HeifFacts, decoder: HeifDecoder) 
 }
 
 /** A profile outranks the code points, but cannot say how a high dynamic range is displayed. */
-async function toSrgbPixels(
-  samples: Samples,
-  width: number,
-  { cicp, profile }: HeifFacts,
-): Promise<Uint32Array> {
+async function toSrgbPixels(samples: Samples, width: number, { cicp, profile }: HeifFacts) {
   const colour = cicp && colourOfCicp(cicp);
   const isByNumbers = profile === undefined || colour?.toneMaps;
   if (colour !== undefined && isByNumbers) return convertToSrgb(samples, colour);
@@ -56,10 +52,7 @@ interface Walk {
 }
 
 /** The stored picture cropped, then mirrored and turned. Where it differs the given one goes. */
-function show(
-  pixels: Uint32Array,
-  { storedWidth, crop, orientation, width, height }: HeifFacts,
-): Uint32Array {
+function show(pixels: Uint32Array, { storedWidth, crop, orientation, width, height }: HeifFacts) {
   const isWhole = crop.width * crop.height === pixels.length;
   if (isWhole && orientation === 1) return pixels;
   const { first, right, down } = walkOf(storedWidth, crop, orientation);

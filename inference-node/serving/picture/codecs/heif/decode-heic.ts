@@ -72,23 +72,14 @@ function orderOf({ tileSize, tiles: _, ...plane }: HeicPlane, firstId: number): 
   return { ...plane, tileWidth: tileSize.width, tileHeight: tileSize.height, firstId };
 }
 
-async function readSamples(
-  output: FileHandle,
-  length: number,
-  isDeep: boolean,
-  position: number,
-): Promise<Samples> {
+async function readSamples(output: FileHandle, length: number, isDeep: boolean, position: number) {
   const bytes = new Uint8Array(length * (isDeep ? 2 : 1));
   if (!(await readWhole(output, bytes, position))) throw damage('it wrote less than a picture');
   return isDeep ? new Uint16Array(bytes.buffer) : bytes;
 }
 
 /** Decodes through PNG, which alone of the program's formats has alpha and more than 8 bits. */
-async function decodeByProgram(
-  picture: HeicPicture,
-  decoder: HeifDecoder,
-  limits: ChildLimits,
-): Promise<Samples> {
+async function decodeByProgram(picture: HeicPicture, decoder: HeifDecoder, limits: ChildLimits) {
   const { within } = decoder;
   return await withFiles(writePicture(picture), async (input, output) => {
     const files = [input, output];
