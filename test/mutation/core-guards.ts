@@ -102,7 +102,7 @@ control-plane/core/keys/known-keys.ts by control-plane/core/keys/accounts.test.t
 knownFromRow | > 0 ? owner | a key is refused from its expiry on, with the time
 knownFromRow | > 0 ? { | previousLeftMs > 0 ? previousLeftMs | two secrets go on while a key is rotated, each to its end, and no memory outlives one
 KnownKeys.authenticate | return ofSecret | two secrets go on while a key is rotated, each to its end, and no memory outlives one
-KnownKeys.#read | where('purpose' | a key of the service itself is in no list, and opens nothing
+selectInUse | where('purpose' | a key of the service itself is in no list, and opens nothing
 control-plane/core/keys/read-api-keys.ts by control-plane/portal/alerts/key-expiry-notices.test.ts: key expiry notices under two replicas on sqlite
 listExpiringKeys | || expiresAtMs | are not sent for keys that expire later or never, have expired or are revoked
 control-plane/core/keys/read-api-keys.ts by control-plane/core/keys/manage-keys.test.ts
