@@ -8,6 +8,7 @@
  */
 export * from './colour-alpha';
 export * from './cut-out';
+export * from './deflate';
 export * from './filter-rows';
 export * from './foreground';
 export * from './guided-filter';

@@ -1,15 +1,17 @@
-/** Our own PNG against another program's reading of it, and the filters against the standard's text. */
+/** Our own PNG against other programs' reading of it. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
-import { crc32, inflateSync } from 'node:zlib';
+import { crc32, inflateRawSync, inflateSync } from 'node:zlib';
 import { at, at as elementAt } from '@matting/test-support/at.ts';
 import { Random } from '@matting/test-support/random.ts';
 import test, { type ExecutionContext } from 'ava';
 import sharp from 'sharp';
 import { openZip, paint } from '../../test/pictures.ts';
+import { borrowCopy, withMemory } from '../kernels/kernels.ts';
 import { type RawPixels, viewAsPixels } from '../rgba-picture.ts';
 import { encodePixels, encodeWebp } from './encode.ts';
 import { encodePng } from './encode-png.ts';
+import { deflateRuns } from './huffman.ts';
 
 type Draw = (x: number, y: number, channel: number) => number;
 
@@ -43,37 +45,6 @@ function filteredOf(png: Buffer): Buffer {
   return inflateSync(Buffer.concat(parts.map(({ data }) => data)));
 }
 
-/** The filter of ISO/IEC 15948, 12.8: the least sum of absolute values, the first of several. */
-function standardRow({ data, width, channels }: RawPixels, y: number): Buffer {
-  const length = width * channels;
-  const byte = (x: number, row: number) =>
-    x < 0 || row < 0 ? 0 : (data[row * length + x] ?? assert.fail());
-  const paeth = (a: number, b: number, c: number) => {
-    const [toA, toB, toC] = [a, b, c].map(value => Math.abs(a + b - c - value));
-    assert.ok(toA !== undefined && toB !== undefined && toC !== undefined);
-    if (toA <= toB && toA <= toC) return a;
-    return toB <= toC ? b : c;
-  };
-  const filters: ((a: number, b: number, c: number) => number)[] = [
-    () => 0,
-    a => a,
-    (_a, b) => b,
-    (a, b) => Math.floor((a + b) / 2),
-    paeth,
-  ];
-  const rows = filters.map((expected, number) => {
-    const row = Buffer.alloc(1 + length, number);
-    for (let x = 0; x < length; x += 1) {
-      const left = byte(x - channels, y);
-      row[1 + x] = byte(x, y) - expected(left, byte(x, y - 1), byte(x - channels, y - 1));
-    }
-    return row;
-  });
-  const size = (row: Buffer) =>
-    row.subarray(1).reduce((sum, value) => sum + Math.min(value, 256 - value), 0);
-  return rows.reduce((best, row) => (size(row) < size(best) ? row : best));
-}
-
 const noise: Draw = () => Math.floor(Math.random() * 256);
 /** Draws a soft coloured disc on nothing, as cut-outs are. */
 const cutOut: Draw = (x, y, channel) => {
@@ -84,7 +55,7 @@ const cutOut: Draw = (x, y, channel) => {
 const stripes: Draw = (x, y) => ((x * 7 + y * 13) % 31) * 8;
 
 async function assertSame(t: ExecutionContext, pixels: RawPixels): Promise<Buffer> {
-  const png = await encodePng(pixels);
+  const png = encodePng(pixels);
   const { width, height, channels } = pixels;
   const { data, info } = await sharp(png)
     .toColourspace(channels === 1 ? 'b-w' : 'srgb')
@@ -92,6 +63,7 @@ async function assertSame(t: ExecutionContext, pixels: RawPixels): Promise<Buffe
     .toBuffer({ resolveWithObject: true });
   t.deepEqual([info.width, info.height, info.channels], [width, height, channels]);
   t.true(data.equals(pixels.data), `${width}x${height}x${channels}`);
+  t.is(filteredOf(png).length, height * (1 + width * channels), 'with its checksum');
   return png;
 }
 
@@ -121,27 +93,39 @@ test('PNG › of several strips is read as it was written', async t => {
   await assertSame(t, { data, width: 700, height: 900, channels: 4 });
 });
 
-test('PNG › has the filters that the standard advises', async t => {
-  const seen = new Set<number>();
-  for (const draw of [noise, cutOut, stripes, ((x, y) => x + 3 * y) as Draw]) {
-    for (const channels of [1, 4] as const) {
-      const pixels = drawn(67, 40, channels, draw);
-      const filtered = filteredOf(await encodePng(pixels));
-      const length = 1 + 67 * channels;
-      for (let y = 0; y < 40; y += 1) {
-        const row = filtered.subarray(y * length, (y + 1) * length);
-        t.true(row.equals(standardRow(pixels, y)), `row ${y}`);
-        seen.add(row[0] ?? -1);
-      }
+test('PNG › bytes as runs and codes come back: even, so uneven that codes are cut short, in runs, few', t => {
+  const random = new Random(5);
+  const draws = [
+    () => random.below(256),
+    () => Math.clz32(random.below(2 ** 31)),
+    () => (random.below(400) === 0 ? 7 : 0),
+    () => 0,
+  ];
+  for (const draw of draws) {
+    for (const length of [1, 2, 9, 300, 200_000]) {
+      const bytes = Buffer.from(Array.from({ length }, draw));
+      const block = withMemory(borrow => {
+        // The byte before the first is another one.
+        const before = borrowCopy(borrow, Buffer.concat([Buffer.of(~at(bytes, 0)), bytes]));
+        return Buffer.from(deflateRuns(before + 1, length));
+      });
+      t.true(
+        inflateRawSync(Buffer.concat([block, Buffer.of(3, 0)])).equals(bytes),
+        `${length} bytes`,
+      );
     }
   }
-  t.deepEqual([...seen].toSorted(), [0, 1, 2, 3, 4]);
+});
+
+test('PNG › a drawing that repeats itself takes few bytes', async t => {
+  const { length } = await assertSame(t, drawn(600, 400, 4, stripes));
+  t.true(length < 30_000, `${length} bytes`);
 });
 
 test('PNG › is marked as sRGB where it has colours, and says no resolution', async t => {
   // The data may be in several chunks.
   const types = async (channels: 1 | 4) => {
-    const chunks = chunksOf(await encodePng(drawn(8, 8, channels, noise)));
+    const chunks = chunksOf(encodePng(drawn(8, 8, channels, noise)));
     return [...new Set(chunks.map(({ type }) => type))];
   };
   t.deepEqual(await types(4), ['IHDR', 'sRGB', 'IDAT', 'IEND']);

@@ -22,6 +22,7 @@ interface Kernels {
   acrossCutOut: Kernel<5>;
   addToCells: Kernel<5>;
   addVisible: Kernel<4>;
+  adler32: Answer<3>;
   alongColour: Kernel<6>;
   alongVectors: Kernel<6>;
   answerRow: Kernel<9>;
@@ -34,9 +35,10 @@ interface Kernels {
   castRow: Kernel<7>;
   countBoth: Answer<3>;
   countFrom: Answer<3>;
+  countSymbols: Kernel<3>;
   dropFourth: Kernel<3>;
   enlarge: Kernel<4>;
-  filterRow: Kernel<5>;
+  filterRows: Kernel<5>;
   fitBytes: Answer<2>;
   fitModels: Kernel<12>;
   freeFrom: Answer<0>;
@@ -65,6 +67,7 @@ interface Kernels {
   takeCertain: Kernel<6>;
   uncertainShares: Kernel<8>;
   widen: Kernel<6>;
+  writeSymbols: Answer<5>;
 }
 
 /** Node's own types lack it. */

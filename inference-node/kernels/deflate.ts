@@ -1,0 +1,117 @@
+/**
+ * Compresses bytes as Huffman codes and runs of one byte (RFC 1951), without a search for repeats.
+ * A symbol is a byte, the end of the block, or the length of a run of the byte before it.
+ */
+
+const BYTES: usize = 16;
+const SYMBOLS: usize = 286;
+const END_OF_BLOCK: usize = 256;
+const RUN_MIN: usize = 8;
+const RUN_MAX: usize = 258;
+const ADLER_BASE: u64 = 65_521;
+
+/** The length of the run of the byte before `at`, 0 if it is shorter than 8. */
+function runAt(at: usize, end: usize): usize {
+  const byte = load<u8>(at - 1);
+  const bytes = i8x16.splat(<i8>byte);
+  if (at + RUN_MIN > end || load<i64>(at) !== i64x2.extract_lane(bytes, 0)) return 0;
+  const last = min(end, at + RUN_MAX);
+  let to = at + RUN_MIN;
+  while (to + BYTES <= last && i8x16.all_true(i8x16.eq(v128.load(to), bytes))) to += BYTES;
+  while (to < last && load<u8>(to) === byte) to++;
+  return to - at;
+}
+
+/** Bits behind the symbol of a run that tell its length. */
+function extraBits(run: usize): usize {
+  return run === RUN_MAX ? 0 : <usize>max(0, 29 - clz(<i32>run - 3));
+}
+
+function symbolOf(run: usize): usize {
+  const extra = extraBits(run);
+  return run === RUN_MAX ? SYMBOLS - 1 : END_OF_BLOCK + 1 + 4 * extra + ((run - 3) >> extra);
+}
+
+function count(counts: usize, symbol: usize): void {
+  const at = counts + 4 * symbol;
+  store<u32>(at, load<u32>(at) + 1);
+}
+
+/**
+ * Counts the symbols of a block. The byte before the first is read.
+ * @param counts a number for each of the 286.
+ */
+export function countSymbols(bytes: usize, length: i32, counts: usize): void {
+  memory.fill(counts, 0, 4 * SYMBOLS);
+  const end = bytes + <usize>length;
+  while (bytes < end) {
+    const run = runAt(bytes, end);
+    if (run > 0) count(counts, symbolOf(run));
+    // A run begins at every fourth byte at most: looking at each takes longer.
+    else for (const to = min(end, bytes + 4); bytes < to; bytes++) count(counts, load<u8>(bytes));
+    bytes += run;
+  }
+  count(counts, END_OF_BLOCK);
+}
+
+/**
+ * Writes the symbols of a block and its end. Returns the number of bits in `out`; up to eight bytes
+ * from there on become 0.
+ * @param codes for each symbol its code, and from the 16th bit on the length of that, at most 14.
+ * @param bits already in `out`.
+ */
+export function writeSymbols(
+  bytes: usize,
+  length: i32,
+  codes: usize,
+  out: usize,
+  bits: i32,
+): usize {
+  const end = bytes + <usize>length;
+  let to = out + <usize>(bits >> 3);
+  let held = <usize>bits & 7;
+  let buffer = <u64>load<u8>(to);
+  while (bytes < end) {
+    const run = runAt(bytes, end);
+    if (run > 0) {
+      const code = load<u32>(codes + 4 * symbolOf(run));
+      const extra = extraBits(run);
+      const rest = <u64>((run - 3) & ((1 << extra) - 1));
+      buffer |= (<u64>(code & 0xffff) | (rest << (code >> 16))) << held;
+      // The code of the only distance, 1, is a bit of 0.
+      held += <usize>(code >> 16) + extra + 1;
+      bytes += run;
+    } else {
+      for (const last = min(end, bytes + 4); bytes < last; bytes++) {
+        const code = load<u32>(codes + 4 * <usize>load<u8>(bytes));
+        buffer |= (<u64>(code & 0xffff)) << held;
+        held += code >> 16;
+      }
+    }
+    store<u64>(to, buffer);
+    to += held >> 3;
+    buffer >>= held & ~7;
+    held &= 7;
+  }
+  const code = load<u32>(codes + 4 * END_OF_BLOCK);
+  store<u64>(to, buffer | ((<u64>(code & 0xffff)) << held));
+  return 8 * (to - out) + held + (code >> 16);
+}
+
+/** zlib's checksum (RFC 1950) of bytes behind those of `sum`. */
+export function adler32(bytes: usize, length: i32, sum: u32): u32 {
+  let a = <u64>(sum & 0xffff);
+  let b = <u64>(sum >> 16);
+  for (const end = bytes + <usize>length; bytes < end; ) {
+    // Most of a cut-out is empty.
+    if (bytes + 8 <= end && load<u64>(bytes) === 0) {
+      b += 8 * a;
+      bytes += 8;
+      continue;
+    }
+    a += load<u8>(bytes);
+    b += a;
+    bytes += 1;
+  }
+  return ((<u32>(b % ADLER_BASE)) << 16) | <u32>(a % ADLER_BASE);
+}
