@@ -66,6 +66,8 @@ export function sumCells(fine: usize, width: i32, height: i32, coarse: usize): v
  * nothing is known. The weight is 0 where the coarser cells know nothing either.
  * @param coarser cells of half the sides, rounded up; 0: none.
  * @param coarserWeight weight of a coarser cell relative to one known pixel.
+ * @param seen vectors of which the fourth is alpha: cells all opaque or all transparent are
+ *   left as they are; 0: none.
  */
 export function carryOn(
   cells: usize,
@@ -73,12 +75,16 @@ export function carryOn(
   height: i32,
   coarser: usize,
   coarserWeight: f32,
+  seen: usize,
 ): void {
   const coarseWidth = (width + 1) >> 1;
   const coarseHeight = (height + 1) >> 1;
   const weights = f32x4.splat(coarserWeight);
+  const wanted = seen === 0;
   for (let y = 0; y < height; y++) {
-    for (let x = 0; x < width; x++, cells += PIXEL) {
+    for (let x = 0; x < width; x++, cells += PIXEL, seen += PIXEL) {
+      const alpha: f32 = wanted ? 0.5 : load<f32>(seen, 12);
+      if (alpha === 0 || alpha === 1) continue;
       let sum = v128.load(cells);
       if (coarser !== 0) {
         const across: f32 = (<f32>x + 0.5) / 2;

@@ -249,6 +249,38 @@ export function lower(merged: usize, look: usize, shares: usize, count: i32): vo
   }
 }
 
+/**
+ * Gives each cell the greatest of its bytes.
+ * @param starts first column of each cell, and the end.
+ * @param line scratch memory, a row of bytes.
+ */
+export function peaksOfCells(
+  bytes: usize,
+  width: i32,
+  height: i32,
+  starts: usize,
+  columns: i32,
+  rows: i32,
+  line: usize,
+  out: usize,
+): void {
+  let y = 0;
+  for (let row = 0; row < rows; row++) {
+    memory.fill(line, 0, <usize>width);
+    for (; y < height && (y * rows) / height === row; y++, bytes += <usize>width) {
+      raiseTo(line, bytes, width);
+    }
+    for (let column: usize = 0; column < <usize>columns; column++, out++) {
+      let peak: u8 = 0;
+      const end = line + <usize>load<i32>(starts + 4 * column, 4);
+      for (let at = line + <usize>load<i32>(starts + 4 * column); at < end; at++) {
+        peak = max(peak, load<u8>(at));
+      }
+      store<u8>(out, peak);
+    }
+  }
+}
+
 /** Gives each cell the most of its square of `reach`. @param scratch as many bytes. */
 export function widen(
   cells: usize,

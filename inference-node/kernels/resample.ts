@@ -7,22 +7,15 @@ import { least, PIXEL, toBytes, toFloats, toSixteen } from './pixel';
 /**
  * Averages a row of boxes of the picture to four bytes each; the fourth is undefined. Sums of two
  * neighbouring pixels are kept in 16 bits: a box has at most 256 pixels.
- * @param stride pixels from one row of the picture to the next.
+ * @param width pixels of a row; the rows follow each other.
  * @param columns, rows size of a box; the last box of a row may be narrower.
  */
-export function averageBoxes(
-  pixels: usize,
-  stride: i32,
-  width: i32,
-  columns: i32,
-  rows: i32,
-  out: usize,
-): void {
+export function averageBoxes(pixels: usize, width: i32, columns: i32, rows: i32, out: usize): void {
   for (let left = 0; left < width; left += columns, out += 4) {
     const count = least(columns, width - left);
     let sums = i16x8.splat(0);
     for (let y = 0; y < rows; y++) {
-      let at = pixels + 4 * <usize>(y * stride + left);
+      let at = pixels + 4 * <usize>(y * width + left);
       const end = at + 4 * <usize>count;
       for (; at + 8 <= end; at += 8) {
         sums = i16x8.add(sums, i16x8.extend_low_i8x16_u(v128.load64_zero(at)));
@@ -38,7 +31,6 @@ export function averageBoxes(
 /** The same for a picture with transparency, composited over a grey. */
 export function averageBoxesOver(
   pixels: usize,
-  stride: i32,
   width: i32,
   columns: i32,
   rows: i32,
@@ -50,7 +42,7 @@ export function averageBoxesOver(
     const right = least(width, left + columns);
     let sum = f32x4.splat(0);
     for (let y = 0; y < rows; y++) {
-      const row = pixels + 4 * <usize>(y * stride);
+      const row = pixels + 4 * <usize>(y * width);
       for (let at = row + 4 * <usize>left; at < row + 4 * <usize>right; at += 4) {
         const colour = toFloats(v128.load32_zero(at));
         const opacity = v128.shuffle<f32>(colour, colour, 3, 3, 3, 3);

@@ -456,13 +456,43 @@ test('planes › addVisible: sums by opacity; what is hidden adds nothing', t =>
 test('planes › carryOn: means of what is known, and by how little is known of the coarser cell', t => {
   const out = written(16, (lend, fine) => {
     floatsAt(fine, 16).set([0, 0, 0, 0, 600, 600, 600, 3, 60, 60, 60, 1, 0, 0, 0, 0]);
-    kernels.carryOn(fine, 2, 2, lend(Float32Array.of(10, 20, 30, 1)), 2);
+    kernels.carryOn(fine, 2, 2, lend(Float32Array.of(10, 20, 30, 1)), 2, 0);
   });
   const carried = [10, 20, 30, 1];
   const mixed = (sum: number, known: number) =>
     carried.map((value, i) => (i === 3 ? 1 : (sum + 2 * value) / (known + 2)));
   const expected = [...carried, ...mixed(600, 3), ...mixed(60, 1), ...carried];
   t.deepEqual(out, values(Float32Array.from(expected)));
+});
+
+test('planes › carryOn: leaves cells alone that are all opaque or all transparent', t => {
+  const out = written(12, (lend, fine) => {
+    floatsAt(fine, 12).set([6, 6, 6, 3, 6, 6, 6, 3, 6, 6, 6, 3]);
+    const seen = lend(Float32Array.of(9, 9, 9, 0, 9, 9, 9, 0.5, 9, 9, 9, 1));
+    kernels.carryOn(fine, 3, 1, lend(Float32Array.of(2, 2, 2, 1, 2, 2, 2, 1)), 2, seen);
+  });
+  t.deepEqual(out, values(Float32Array.of(6, 6, 6, 3, 2, 2, 2, 1, 6, 6, 6, 3)));
+});
+
+test('planes › peaksOfCells: the greatest byte of each cell, also of a narrow last one', t => {
+  const [width, height] = [50, 9];
+  const bytes = noise(width * height, 4).map(value => (value < 230 ? 0 : value));
+  const starts = [0, 17, 34, 50];
+  const peaks = withMemory(borrow => {
+    const out = borrow(9);
+    const columns = borrowCopy(borrow, Int32Array.from(starts));
+    const from = borrowCopy(borrow, bytes);
+    kernels.peaksOfCells(from, width, height, columns, 3, 3, borrow(width), out);
+    return [...bytesAt(out, 9)];
+  });
+  const expected = peaks.map((_, cell) => {
+    const [left = 0, right = 0] = starts.slice(cell % 3);
+    const isIn = (i: number) => i % width >= left && i % width < right;
+    return Math.max(
+      ...bytes.filter((_, i) => isIn(i) && Math.floor(i / width / 3) === Math.floor(cell / 3)),
+    );
+  });
+  t.deepEqual(peaks, expected);
 });
 
 test('rows of the picture › layOver: composites over the cell beneath; hidden colours do not count', t => {

@@ -28,10 +28,10 @@ interface Kernels {
   answerRow: Kernel<9>;
   applySides: Kernel<11>;
   anyWithin: Answer<6>;
-  averageBoxes: Kernel<6>;
-  averageBoxesOver: Kernel<7>;
+  averageBoxes: Kernel<5>;
+  averageBoxesOver: Kernel<6>;
   averageLooks: Kernel<7>;
-  carryOn: Kernel<5>;
+  carryOn: Kernel<6>;
   castRow: Kernel<7>;
   countBoth: Answer<3>;
   countFrom: Answer<3>;
@@ -55,6 +55,7 @@ interface Kernels {
   meansOfSamples: Kernel<8>;
   meanOfCells: Kernel<4>;
   mixModels: Kernel<5>;
+  peaksOfCells: Kernel<8>;
   premultiply: Kernel<3>;
   raise: Kernel<4>;
   raiseTo: Kernel<3>;

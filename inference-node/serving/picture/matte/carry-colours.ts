@@ -10,9 +10,10 @@ interface ColourPlane extends Size {
 
 /**
  * Works in place: means get weight 1, or 0 if nothing is known in the whole plane. `coarserWeight`:
- * the weight of a coarser cell's mean beside the sums of the finer one.
+ * the weight of a coarser cell's mean beside the sums of the finer one. `seen`: vectors with alpha;
+ * cells that have no soft pixel are left out.
  */
-export function carryColours(finest: ColourPlane, coarserWeight: number): void {
+export function carryColours(finest: ColourPlane, coarserWeight: number, seen = 0): void {
   withMemory(borrow => {
     const planes = [finest];
     for (let fine = finest; Math.max(fine.width, fine.height) > 1; ) {
@@ -23,8 +24,9 @@ export function carryColours(finest: ColourPlane, coarserWeight: number): void {
       fine = coarse;
     }
     let coarser = 0;
-    for (const { at, width, height } of planes) {
-      kernels.carryOn(at, width, height, coarser, coarserWeight);
+    for (const plane of planes) {
+      const { at, width, height } = plane;
+      kernels.carryOn(at, width, height, coarser, coarserWeight, plane === finest ? seen : 0);
       coarser = at;
     }
   });

@@ -1,5 +1,6 @@
 import { at } from '@matting/test-support/at.ts';
 import test from 'ava';
+import { borrowCopy, bytesAt, withMemory } from '../kernels/kernels.ts';
 import { clearHaze } from './clear-haze.ts';
 
 type Alpha = (x: number, y: number) => number;
@@ -15,9 +16,11 @@ const paint = ({ width, height }: typeof SMALL, alphaAt: Alpha) =>
   );
 
 function cleared(size: typeof SMALL, alphaAt: Alpha): Uint8Array {
-  const alpha = paint(size, alphaAt);
-  clearHaze(alpha, size);
-  return alpha;
+  return withMemory(borrow => {
+    const alpha = borrowCopy(borrow, paint(size, alphaAt));
+    clearHaze(alpha, size);
+    return bytesAt(alpha, size.width * size.height).slice();
+  });
 }
 
 test('haze › goes beyond the ramp of a body, and nothing of the body changes', t => {

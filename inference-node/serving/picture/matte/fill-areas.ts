@@ -94,24 +94,13 @@ export function fillAreas(
   });
 }
 
-interface AreaDecisions {
-  readonly trusted: readonly boolean[];
-  readonly filled: readonly Area[];
-  /** Not filled, but never below the first look. */
-  readonly kept: readonly Area[];
-  /** Never above the first look. */
-  readonly ground: readonly Area[];
-}
-
-function decideAreas(
-  areas: readonly Area[],
-  looks: readonly Look[],
-  rules: AreaRules,
-): AreaDecisions {
+function decideAreas(areas: readonly Area[], looks: readonly Look[], rules: AreaRules) {
   const trusted = trustedLooks(looks, areas, rules);
   const filled = areas.filter(area => isSubject(area, looks, trusted, rules));
   const left = areas.filter(area => !filled.includes(area));
+  // Never below the first look.
   const kept = left.filter(({ enclosed }) => enclosed >= rules.keptEnclosedMin);
+  // Never above the first look.
   const ground = left.filter(area => isGround(area, looks, trusted, rules));
   return { trusted, filled, kept, ground };
 }
@@ -279,16 +268,14 @@ export function findAreas(looks: readonly Look[], size: Size): Area[] {
   const undecided = markUndecided(looks);
   const labels = labelCores(undecided, size);
   for (let step = 0; step < REACH; step++) grow(labels, undecided, size);
-  const cells = new Map<number, number[]>();
+  const areas: number[][] = [];
   for (let cell = 0; cell < labels.length; cell++) {
     const label = labels[cell]!;
-    if (label === 0) continue;
-    const own = cells.get(label);
-    if (own === undefined) cells.set(label, [cell]);
-    else own.push(cell);
+    while (areas.length < label) areas.push([]);
+    areas[label - 1]?.push(cell);
   }
   const border = borderCells(size);
-  return [...cells.values()]
+  return areas
     .filter(own => own.length >= CELLS_MIN)
     .map(own => describe(own, border, undecided, looks, size));
 }
@@ -334,16 +321,14 @@ function labelCores(undecided: Uint8Array, size: Size): Int32Array {
 
 /** A body at the border continues beyond it. */
 function erode(marked: Uint8Array, { width, height }: Size): Uint8Array {
-  return marked.map((_, cell) => {
-    const x = cell % width;
-    const y = Math.floor(cell / width);
-    for (let row = Math.max(0, y - REACH); row <= Math.min(height - 1, y + REACH); row++) {
-      const right = Math.min(width - 1, x + REACH);
-      for (let column = Math.max(0, x - REACH); column <= right; column++) {
-        if (marked[row * width + column] !== 1) return 0;
-      }
-    }
-    return 1;
+  return withMemory(borrow => {
+    const open = borrowCopy(
+      borrow,
+      Uint8Array.from(marked, mark => 1 - mark),
+    );
+    const [scratch, near] = [borrow(marked.length), borrow(marked.length)];
+    kernels.widen(open, width, height, REACH, scratch, near);
+    return bytesAt(near, marked.length).map(isNear => 1 - isNear);
   });
 }
 
@@ -437,21 +422,16 @@ function decidedAround(
   return decided;
 }
 
-interface BorderRun {
-  readonly length: number;
-  readonly beyond: readonly (readonly number[])[];
-}
-
 /**
  * Finds the runs of the picture's border that an area meets; a body that continues there lies on
  * both sides.
  */
-function runsAtBorder(area: Uint8Array, border: readonly number[]): BorderRun[] {
+function runsAtBorder(area: Uint8Array, border: readonly number[]) {
   const cellAt = (index: number) => border[(index + border.length) % border.length] ?? 0;
   const start = border.findIndex(
     (cell, index) => area[cell] !== 1 && area[cellAt(index + 1)] === 1,
   );
-  const runs: BorderRun[] = [];
+  const runs: { length: number; beyond: number[][] }[] = [];
   if (start < 0) return runs;
   for (let step = 1; step <= border.length; step++) {
     if (area[cellAt(start + step)] !== 1) continue;

@@ -173,7 +173,7 @@ function takeCertain(borrow: Borrow, { seen, width, height }: ColourLevel) {
   const subject = borrow(bytes);
   const ground = borrow(bytes);
   kernels.takeCertain(seen, width * height, CLEAR_TO, OPAQUE_FROM, subject, ground);
-  for (const at of [subject, ground]) carryColours({ at, width, height }, COARSER_WEIGHT);
+  for (const at of [subject, ground]) carryColours({ at, width, height }, COARSER_WEIGHT, seen);
   return { subject, ground };
 }
 

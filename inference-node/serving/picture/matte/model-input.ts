@@ -52,13 +52,9 @@ function averageBoxes(picture: RgbaPicture, box: Size, strip: number): ColourRow
       const pixels = rgba.subarray(top * width, bottom * width);
       pixelsAt(plain ? at : strip, pixels.length).set(pixels);
       if (plain) return;
-      const rows = bottom - top;
-      if (translucent) {
-        const grey = UNDER_TRANSPARENCY;
-        kernels.averageBoxesOver(strip, width, width, box.width, rows, grey, at);
-      } else {
-        kernels.averageBoxes(strip, width, width, box.width, rows, at);
-      }
+      const terms = [strip, width, box.width, bottom - top] as const;
+      if (translucent) kernels.averageBoxesOver(...terms, UNDER_TRANSPARENCY, at);
+      else kernels.averageBoxes(...terms, at);
     },
   };
 }

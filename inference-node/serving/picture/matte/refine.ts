@@ -30,7 +30,7 @@ import {
 } from './guided-filter.ts';
 import { MERGE_RULES, mergeMattes, type RoleMatte } from './merge-mattes.ts';
 import { createGuide, createModelInput, overGrey } from './model-input.ts';
-import { resample, resamplePlane } from './resample.ts';
+import { resamplePlane } from './resample.ts';
 import { createTrimap } from './trimap.ts';
 
 /** Up to this size the working size is the picture's own: edges come out sharper. */
@@ -76,13 +76,11 @@ export function refineMerged(
       alpha: borrowCopy(borrow, merged),
       ...size,
     };
+    const cleared = borrow(merged.length);
     applyColours(source);
-    const alpha = Buffer.from(bytesAt(source.alpha, merged.length));
-    clearHaze(alpha, size);
-    const cleared = borrowCopy(borrow, alpha);
-    const result = isSameSize(size, picture)
-      ? alpha
-      : resamplePlane({ at: cleared, ...size }, picture);
+    bytesAt(cleared, merged.length).set(bytesAt(source.alpha, merged.length));
+    clearHaze(cleared, size);
+    const result = atSizeOf(picture, cleared, size);
     for (const tile of uncertainTiles(cleared, size)) {
       // The filter fits one pixel more on each side: pixels between two tiles' functions need both.
       const models = filter.fit(source, expand(tile, 1, size));
@@ -93,9 +91,17 @@ export function refineMerged(
 }
 
 export function stretchMerged({ alpha: merged, ...size }: MergedMatte, picture: Size): Buffer {
-  const alpha = Buffer.from(merged);
-  clearHaze(alpha, size);
-  return isSameSize(size, picture) ? alpha : resample({ data: alpha, ...size }, picture);
+  return withMemory(borrow => {
+    const alpha = borrowCopy(borrow, merged);
+    clearHaze(alpha, size);
+    return atSizeOf(picture, alpha, size);
+  });
+}
+
+function atSizeOf({ width, height }: Size, at: number, size: Size): Buffer {
+  const isSame = size.width === width && size.height === height;
+  if (isSame) return Buffer.from(bytesAt(at, width * height));
+  return resamplePlane({ at, ...size }, { width, height });
 }
 
 /**
@@ -132,10 +138,6 @@ export function workingSize({ width, height }: Size): Size {
 function filterRadius({ width, height }: Size): number {
   const radius = Math.round(Math.max(width, height) * RADIUS_SHARE);
   return Math.min(RADIUS_MAX, Math.max(RADIUS_MIN, radius));
-}
-
-function isSameSize(one: Size, other: Size): boolean {
-  return one.width === other.width && one.height === other.height;
 }
 
 function* uncertainTiles(alpha: number, { width, height }: Size): Generator<Region> {
