@@ -90,6 +90,11 @@ export async function readFileItems(file: Buffer): Promise<FileItems | undefined
   return { ...items, extents, alphas: alphasIn(file, items) };
 }
 
+/** What an item is coded as: all of its extents, in their order. */
+export function bytesOf(file: Buffer, { extents }: FileItems, id: number): Buffer {
+  return Buffer.concat((extents.get(id) ?? []).map(({ start, end }) => file.subarray(start, end)));
+}
+
 /** In the third byte of `av1C` (AV1 in ISO files, 2.3.3). */
 const MONOCHROME = 0x10;
 

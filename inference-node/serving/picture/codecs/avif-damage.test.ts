@@ -127,7 +127,7 @@ async function codeStrip(top: number, bitdepth: 8 | 10 | 12 = 8) {
   const file = await asSharp(strip)
     .avif({ quality: 100, effort: 0, chromaSubsampling: '4:4:4', bitdepth })
     .toBuffer();
-  const items = readCodedItems(file);
+  const items = await readCodedItems(file);
   return { colours: elementAt(items, 0), alpha: elementAt(items, 1) };
 }
 
@@ -142,13 +142,13 @@ function claimCicp(file: Buffer, primaries: number, transfer: number): Buffer {
 
 test('files › files that the encoder did not write are refused', async t => {
   const { colours } = await codeStrip(0);
-  t.throws(() => readCodedItems(Buffer.from('no AVIF')), { message: /no meta/ });
+  await t.throwsAsync(readCodedItems(Buffer.from('no AVIF')), { message: /no items/ });
   const file = await asSharp(paint(16, 16, 3, () => [1, 2, 3]))
     .avif()
     .toBuffer();
-  t.is(readCodedItems(file).length, 1);
+  t.is((await readCodedItems(file)).length, 1);
   const cut = file.subarray(0, file.length - 9);
-  t.throws(() => readCodedItems(cut), { message: /cannot be read|outside it/ });
+  await t.throwsAsync(readCodedItems(cut), { message: /outside of its file/ });
   const strips = Array(257).fill({ colours, alpha: colours });
   t.throws(() => writeAvif({ width: 80, height: 16_448, strips, stripHeight: 64 }), {
     message: /grid/,

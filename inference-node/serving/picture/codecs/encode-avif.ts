@@ -69,15 +69,15 @@ async function encodeStrip(
       .toBuffer();
   if (raw.width * raw.height <= AT_ONCE_PIXELS_MAX) {
     const alphaFile = encodeAlpha(blacken(Buffer.from(raw.data)));
-    return pair(...(await Promise.all([encodeColours(), alphaFile])));
+    return await pair(...(await Promise.all([encodeColours(), alphaFile])));
   }
   const colours = await encodeColours();
-  return pair(colours, await encodeAlpha(blacken(raw.data)));
+  return await pair(colours, await encodeAlpha(blacken(raw.data)));
 }
 
-function pair(coloursFile: Buffer, alphaFile: Buffer): CodedStrip {
-  const [colours] = readCodedItems(coloursFile);
-  const [, alpha] = readCodedItems(alphaFile);
+async function pair(coloursFile: Buffer, alphaFile: Buffer): Promise<CodedStrip> {
+  const [colours] = await readCodedItems(coloursFile);
+  const [, alpha] = await readCodedItems(alphaFile);
   if (colours === undefined || alpha === undefined) throw new Error('the encoder left out an item');
   return { colours, alpha };
 }

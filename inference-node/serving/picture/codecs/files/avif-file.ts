@@ -5,7 +5,8 @@
  * (`auxl`), or for each a `grid` of strips one below the other.
  */
 import type { Size } from '@matting/proto/contract/finishing.ts';
-import type { Box } from '@matting/proto/contract/image-header/heif.ts';
+import { propertiesOf } from '@matting/proto/contract/image-header/heif.ts';
+import { bytesOf, readFileItems } from '@matting/proto/contract/image-header/heif-file.ts';
 import {
   ALPHA_ID,
   ALPHA_OF_COLOURS,
@@ -117,47 +118,16 @@ function arrangeGrid({ width, height, strips, stripHeight }: AvifParts): Arrange
   };
 }
 
-function spansIn(file: Buffer, start: number, end: number): Box[] {
-  const spans: Box[] = [];
-  for (let at = start; at + 8 <= end; ) {
-    const length = file.readUInt32BE(at);
-    if (length < 8 || at + length > end) throw new Error('a box of the encoder cannot be read');
-    const type = file.toString('latin1', at + 4, at + 8);
-    spans.push({ type, start: at + 8, end: at + length });
-    at += length;
-  }
-  return spans;
-}
-
-function requireSpan(spans: readonly Box[], type: string): Box {
-  const found = spans.find(span => span.type === type);
-  if (found === undefined) throw new Error(`the encoder's file has no ${type}`);
-  return found;
-}
-
-export function readCodedItems(file: Buffer): CodedItem[] {
-  const meta = requireSpan(spansIn(file, 0, file.length), 'meta');
-  const parts = spansIn(file, meta.start + 4, meta.end);
-  const iloc = requireSpan(parts, 'iloc');
-  const iprp = requireSpan(parts, 'iprp');
-  const ipco = requireSpan(spansIn(file, iprp.start, iprp.end), 'ipco');
-  const configurations = spansIn(file, ipco.start, ipco.end).filter(({ type }) => type === 'av1C');
-  // Version 0, offsets and lengths of four bytes, base offsets of four: libheif's.
-  const layout = file.readUInt32BE(iloc.start) === 0 && file.readUInt16BE(iloc.start + 4);
-  const count = file.readUInt16BE(iloc.start + 6);
-  if (layout !== 0x4440 || count !== configurations.length) {
-    throw new Error("the encoder's items are not laid out as expected");
-  }
-  return configurations.map((configuration, i) => {
-    const at = iloc.start + 8 + 18 * i;
-    const offset = file.readUInt32BE(at + 4) + file.readUInt32BE(at + 10);
-    const length = file.readUInt32BE(at + 14);
-    if (file.readUInt16BE(at + 8) !== 1 || offset + length > file.length) {
-      throw new Error("an item of the encoder's file is in several pieces or outside it");
+/** The coded pictures of a file of our own encoder: the colours, then alpha. */
+export async function readCodedItems(file: Buffer): Promise<CodedItem[]> {
+  const items = await readFileItems(file);
+  if (items === undefined) throw new Error('the file of the encoder has no items');
+  return [...items.types.keys()].map(id => {
+    const av1C = propertiesOf(items, id).find(({ type }) => type === 'av1C');
+    if (av1C === undefined || !items.extents.has(id)) {
+      throw new Error('an item of the encoder is not coded in AV1, or is outside of its file');
     }
-    return {
-      configuration: file.subarray(configuration.start, configuration.end),
-      data: file.subarray(offset, offset + length),
-    };
+    const configuration = file.subarray(av1C.start, av1C.end);
+    return { configuration, data: bytesOf(file, items, id) };
   });
 }

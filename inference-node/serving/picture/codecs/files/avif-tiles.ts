@@ -11,6 +11,7 @@ import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import { inputsOf, propertiesOf } from '@matting/proto/contract/image-header/heif.ts';
 import {
+  bytesOf,
   type FileItems,
   itemSize,
   readFileItems,
@@ -133,7 +134,5 @@ function writeTile(file: Buffer, items: FileItems, id: number): Buffer {
   const size = itemSize(file, items, id);
   if (items.types.get(id) !== CODED || av1C === undefined || size === undefined) throw damage();
   const configuration = file.subarray(av1C.start, av1C.end);
-  const extents = items.extents.get(id) ?? [];
-  const data = Buffer.concat(extents.map(({ start, end }) => file.subarray(start, end)));
-  return writeCodedItem({ configuration, data }, size);
+  return writeCodedItem({ configuration, data: bytesOf(file, items, id) }, size);
 }

@@ -12,6 +12,7 @@ import {
   propertiesOf,
 } from '@matting/proto/contract/image-header/heif.ts';
 import {
+  bytesOf,
   type FileItems,
   itemSize,
   readFileItems,
@@ -149,11 +150,10 @@ class PictureReader {
     if (!isCoded || !extents?.length) throw damage(`item ${id} is cut or no HEVC`);
     for (const { start, end } of extents) this.#bytesLeft -= end - start;
     if (this.#bytesLeft < 0) throw damage(`item ${id} is named twice`);
-    const cut = ({ start, end }: { start: number; end: number }) => this.#file.subarray(start, end);
     const properties = propertiesOf(this.#items, id);
     const hvcC = properties.find(property => property.type === 'hvcC');
     if (hvcC === undefined) throw damage(`item ${id} has no configuration`);
-    const data = Buffer.concat(extents.map(cut));
+    const data = bytesOf(this.#file, this.#items, id);
     if (data.includes(UNWRITTEN)) throw damage(`item ${id} has a part of zeros`);
     return {
       data,

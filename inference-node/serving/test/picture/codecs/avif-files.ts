@@ -5,7 +5,7 @@ import sharp from 'sharp';
 import type { Samples } from '../../../picture/codecs/colour/samples.ts';
 import { readCodedItems } from '../../../picture/codecs/files/avif-file.ts';
 
-type CodedItem = ReturnType<typeof readCodedItems>[number];
+type CodedItem = Awaited<ReturnType<typeof readCodedItems>>[number];
 
 export interface AvifFields {
   readonly width: number;
@@ -119,7 +119,7 @@ async function encode(
   const file = await deep
     .avif({ quality: 100, chromaSubsampling: '4:4:4', effort: 0, bitdepth: bits })
     .toBuffer();
-  const items = readCodedItems(file);
+  const items = await readCodedItems(file);
   if (items.length !== 2) throw new Error(`${items.length} coded pictures for colours and alpha`);
   return items;
 }

@@ -5,7 +5,7 @@ import sharp from 'sharp';
 import { readCodedItems } from '../../../picture/codecs/files/avif-file.ts';
 import type { Pixels } from '../../pictures.ts';
 
-type CodedItem = ReturnType<typeof readCodedItems>[number];
+type CodedItem = Awaited<ReturnType<typeof readCodedItems>>[number];
 
 export const IROT_90 = box('irot', Buffer.from([1]));
 /** The middle 60 x 40. */
@@ -51,7 +51,7 @@ async function encodeTile(pixels: Pixels, left: number, top: number, kind: GridK
     .extend({ right: tilePx - there.width, bottom: tilePx - there.height, extendWith: 'copy' })
     .avif({ effort: 0, quality: 70, chromaSubsampling: chroma, bitdepth })
     .toBuffer();
-  return readCodedItems(cut);
+  return await readCodedItems(cut);
 }
 
 const size = (width: number, height: number) => box('ispe', u32(0, width, height));
