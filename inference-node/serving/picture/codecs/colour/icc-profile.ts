@@ -5,6 +5,7 @@
  * Layout: ICC.1:2022 sections 7.2 (header), 7.3 (tag table), 10.6 (curv), 10.18 (para), 10.31
  * (XYZ).
  */
+import { srgbToLinear } from './source-colour.ts';
 
 const HEADER_BYTES = 128;
 const TAG_ENTRY_BYTES = 12;
@@ -80,10 +81,6 @@ function readXyz(tag: Buffer | undefined): readonly [number, number, number] | u
     return undefined;
   }
   return [readFixed(tag, 8), readFixed(tag, 12), readFixed(tag, 16)];
-}
-
-function srgbToLinear(value: number): number {
-  return value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
 }
 
 function isSrgbCurve(tag: Buffer | undefined): boolean {

@@ -123,7 +123,7 @@ function transferOf(transfer: number): (sample: number) => number {
   }
 }
 
-function srgbToLinear(sample: number): number {
+export function srgbToLinear(sample: number): number {
   return sample <= 0.04045 ? sample / 12.92 : ((sample + 0.055) / 1.055) ** 2.4;
 }
 
