@@ -186,7 +186,8 @@ function reasonOf(kind: DatabaseErrorKind, cause: unknown): string {
 function faultOf(kind: DatabaseErrorKind, cause: unknown): string {
   if (kind === 'read-only') return "The service's database is read-only";
   const { code } = cause as { code?: unknown };
-  if (code === 'STATEMENT_TIMEOUT') return "The service's database does not answer in time";
+  const isLate = code === 'STATEMENT_TIMEOUT' || code === 'SERVER_SILENT';
+  if (isLate) return "The service's database does not answer in time";
   if (code === 'POOL_QUEUE_LIMIT') return "Too many requests wait for the service's database";
   if (kind === 'conflict') return "Other requests keep the service's database busy";
   return "The service's database is not available";

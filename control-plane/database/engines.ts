@@ -164,7 +164,7 @@ export type DatabaseErrorKind =
    * same name may lead to the new primary.
    */
   | 'read-only'
-  /** The server answers, but can not do it now: a full disk. */
+  /** It cannot be done now: a full disk, or a server that answers nobody, which got nothing. */
   | 'unavailable'
   /** A unique constraint. */
   | 'duplicate'
@@ -251,6 +251,7 @@ export function databaseErrorKind(error: unknown): DatabaseErrorKind {
   }
   const known = typeof errno === 'number' ? MYSQL_KINDS[errno] : undefined;
   if (known !== undefined) return typeof known === 'function' ? known(error.message) : known;
+  if (code === 'SERVER_SILENT') return 'unavailable'; // mysql.ts
   // mysql2 marks what ends its connection; some of those errors carry no code at all.
   if (fatal === true) return 'connection';
   return typeof code === 'string' && CONNECTION_CODES.has(code) ? 'connection' : 'other';

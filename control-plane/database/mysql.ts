@@ -14,10 +14,11 @@ import { createPool, type Pool, type PoolConnection, type PoolOptions } from 'my
 import { BadNews } from './bad-news.ts';
 import { databaseErrorKind, MemberError } from './engines.ts';
 import { CONNECT_MS_MAX, type Member, readMember, requireUsable } from './member.ts';
+import { Silence, SUSPECT_MS } from './silence.ts';
 
 /**
- * Time for one statement; several hundred times what the slowest takes. Without it a server that
- * stopped answering would hold its callers until TCP gives up, about a quarter of an hour.
+ * Time for one statement of a server that answers others (silence.ts); several hundred times what
+ * the slowest takes. Without it a statement could hold its caller for about a quarter of an hour.
  */
 const STATEMENT_MS_MAX = 30_000;
 /**
@@ -114,23 +115,31 @@ class GuardedConnection implements MysqlPoolConnection {
 
   /** The time limit is ours: mysql2's own leaves its timer running when the connection breaks. */
   #query(sql: string, parameters: readonly unknown[], callback: QueryCallback): void {
-    const limitMs = this.#statementMsMax;
+    const { suspectMs, badNews, silence } = this.#pool;
+    let leftMs = this.#statementMsMax;
     let ended = false;
     const end = (error: unknown, result?: unknown) => {
       if (ended) return;
       ended = true;
-      clearTimeout(timer);
+      clearInterval(timer);
       callback(error, result as never);
     };
     const expire = () => {
+      if (ended) return;
       this.destroy();
       // Another member may answer; an only server is slow, and its other connections are no worse.
-      if (this.#isOfSeveral) this.#pool.badNews.note(this);
-      const error = new Error(`the database did not answer a statement within ${limitMs} ms`);
+      if (this.#isOfSeveral) badNews.note(this);
+      const error = new Error('the database did not answer a statement in time');
       end(Object.assign(error, { code: 'STATEMENT_TIMEOUT' }));
     };
-    const timer = BOUNDED.test(sql) ? setTimeout(expire, limitMs) : undefined;
+    const suspect = () => {
+      leftMs -= suspectMs;
+      if (leftMs <= 0) expire();
+      else silence.suspect(expire);
+    };
+    const timer = BOUNDED.test(sql) ? setInterval(suspect, suspectMs) : undefined;
     this.#raw.query(sql, [...parameters], (error, result) => {
+      if (error?.fatal !== true) silence.heardAtMs = performance.now();
       if (error) this.#failed(error, sql);
       end(error, result);
     });
@@ -172,7 +181,9 @@ const NO_STREAM = {
 
 class GuardedPool implements MysqlPool {
   readonly statementMsMax: number;
+  readonly suspectMs: number;
   readonly badNews = new BadNews();
+  readonly silence: Silence;
   readonly #pool: Pool;
   readonly #options: MysqlPoolOptions;
   readonly #connections = new WeakMap<PoolConnection, GuardedConnection>();
@@ -181,6 +192,10 @@ class GuardedPool implements MysqlPool {
   constructor(options: MysqlPoolOptions) {
     this.#options = options;
     this.statementMsMax = options.statementMsMax ?? STATEMENT_MS_MAX;
+    this.suspectMs = Math.min(SUSPECT_MS, this.statementMsMax / 10);
+    const connectTimeout = Math.min(CONNECT_MS_MAX, this.statementMsMax / 6);
+    const { connectionLimit: _, ...place } = options.pool;
+    this.silence = new Silence({ ...place, connectTimeout });
     this.#pool = createPool({
       ...options.pool,
       charset: 'UTF8MB4_BIN',
@@ -189,7 +204,7 @@ class GuardedPool implements MysqlPool {
       decimalNumbers: true,
       waitForConnections: true,
       queueLimit: POOL_WAITERS_MAX,
-      connectTimeout: Math.min(CONNECT_MS_MAX, this.statementMsMax),
+      connectTimeout,
       idleTimeout: IDLE_MS_MAX,
       maxIdle: Math.max(1, Math.ceil((options.pool.connectionLimit ?? 1) / 2)),
     });
@@ -203,12 +218,16 @@ class GuardedPool implements MysqlPool {
   }
 
   end(callback: (error: unknown) => void): void {
+    this.silence.isLookedFor = false;
     this.#pool.end(callback);
   }
 
   async #acquire(): Promise<GuardedConnection> {
     for (let tried = 1; ; ) {
       this.#requireSomeMember();
+      if (this.silence.isSilent) {
+        throw Object.assign(new Error('the database answers nobody'), { code: 'SERVER_SILENT' });
+      }
       const askedAtMs = performance.now();
       const raw = await this.#getRaw();
       const known = this.#connections.get(raw);
@@ -234,6 +253,7 @@ class GuardedPool implements MysqlPool {
   #getRaw(): Promise<PoolConnection> {
     return new Promise((resolve, reject) => {
       this.#pool.getConnection((error, connection) => {
+        if (error?.code === 'ETIMEDOUT') this.silence.suspect(() => undefined);
         if (!error) resolve(connection);
         else if (error.message === 'Queue limit reached.') {
           reject(Object.assign(error, { code: 'POOL_QUEUE_LIMIT' }));
@@ -254,6 +274,7 @@ class GuardedPool implements MysqlPool {
     try {
       const member = await readMember(ask);
       connection.member = member;
+      this.silence.isLookedFor = member.engine.members === 'one';
       onMember?.(member);
       await requireUsable(member, ask);
       for (const sql of [...SESSION, ...member.engine.session]) await ask(sql);

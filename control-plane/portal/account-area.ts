@@ -29,7 +29,7 @@ import { UsePlayground } from './playground/use-playground.ts';
 import type { PortalStores } from './portal-stores.ts';
 import { askToSignIn, guardAccountArea } from './session/account-door.ts';
 import { AuthorityError } from './session/authority.ts';
-import { type Sessions, sessionsIn } from './session/session-store.ts';
+import { sessionsIn } from './session/session-store.ts';
 import { PageError } from './session/visit.ts';
 import type { PortalSettings } from './settings.ts';
 import { KnownBrowsers } from './sign-in/known-browsers.ts';
@@ -44,22 +44,6 @@ import { UseLinks } from './sign-in/use-links.ts';
 import { Overview, registerOverviewRoute } from './usage/overview-pages.ts';
 import type { ReadUsage } from './usage/read-usage.ts';
 import { registerUsageRoutes } from './usage/usage-pages.ts';
-
-/** Use cases and stores behind the pages. */
-type AccountAreaServices = Parameters<typeof registerSignInRoutes>[1] &
-  Parameters<typeof registerProfileRoutes>[1] &
-  Parameters<typeof registerPeopleRoutes>[1] &
-  Parameters<typeof registerAuditRoute>[1] &
-  Parameters<typeof registerJobsRoutes>[1] &
-  Parameters<typeof registerPlaygroundRoutes>[1] &
-  Parameters<typeof registerKeyRoutes>[1] & {
-    readonly overview: Overview;
-    readonly readUsage: ReadUsage;
-    readonly alerts: ManageAlerts;
-    readonly ledgerHistory: LedgerHistory;
-    readonly orders: Orders;
-    readonly sessions: Sessions;
-  };
 
 /** Parts that the area is built from. */
 export interface AccountAreaParts {
@@ -76,7 +60,8 @@ export interface AccountAreaParts {
 type AreaSettings = NonNullable<PortalSettings['accountArea']>;
 
 export interface AccountArea {
-  readonly services: AccountAreaServices;
+  /** Use cases and stores behind the pages. */
+  readonly services: ReturnType<typeof accountAreaServices>;
   /** @param pages those of other packages */
   register(app: FastifyInstance, pages: readonly AccountPage[]): void;
   /** Answers errors with a page if a browser sent the request. */
@@ -125,7 +110,7 @@ export function openAccountArea(parts: AccountAreaParts, settings: AreaSettings)
   };
 }
 
-function accountAreaServices(parts: AccountAreaParts, area: AreaSettings): AccountAreaServices {
+function accountAreaServices(parts: AccountAreaParts, area: AreaSettings) {
   const { core, settings, stores, readUsage, onWithheld } = parts;
   const { priceList, paymentInstructions } = settings.sales;
   const { config, secrets } = core;

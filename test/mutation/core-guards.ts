@@ -266,6 +266,12 @@ control-plane/batches/batch.ts by control-plane/test/batch-pages.test.ts
 findForAccount | the page of a batch › has its pictures, its failures and its key, and looks again while it is open
   - { id, account_id: accountId }
   + { id }
+control-plane/database/mysql.ts by control-plane/core/test/outage.test.ts
+#acquire | if (this.silence | a server that answers nobody holds no caller, and is asked again alone
+control-plane/database/silence.ts by control-plane/core/test/outage.test.ts
+#takesConnection | a statement that waits at a server that answers others goes on
+  - isInTime ||
+  +
 control-plane/batches/submit-batch.ts by control-plane/batches/batches.test.ts
 joined | !== fingerprint | a batch from its submission to its end, by pages of its results
 control-plane/core/ledger/ledger-writer.ts by control-plane/batches/transactions.test.ts: a batch on sqlite

@@ -96,20 +96,51 @@ onServer('a connection killed in the middle of a transaction costs a second roun
   await assertBalanced(stores);
 });
 
-onServer('a server that no longer answers does not hold its callers', async t => {
-  const impatient = await openDatabase(proxy.url, { log: SILENT_LOG, statementMsMax: 500 });
-  try {
-    const own = storesOn(impatient);
-    const job = newJob(await fundedAccount(stores, 1));
-    proxy.setSilent(true);
-    await rejectsWith(t, own.jobs.submit(job, LIMITS), isUnavailable);
-    proxy.setSilent(false);
-    await submitted(own, job);
-    await assertBalanced(own);
-  } finally {
+/** Its statements ask after 0.6 s whether the server answers anybody, for 1 s. */
+async function openImpatient(t: ExecutionContext): Promise<Database> {
+  const impatient = await openDatabase(proxy.url, { log: SILENT_LOG, statementMsMax: 6000 });
+  t.teardown(async () => {
     proxy.setSilent(false);
     await impatient.close();
-  }
+  });
+  return impatient;
+}
+
+onServer('a server that answers nobody holds no caller, and is asked again alone', async t => {
+  const own = storesOn(await openImpatient(t));
+  const job = newJob(await fundedAccount(stores, 1));
+  proxy.setSilent(true);
+  const isRefused = ({ code, cause }: Error & { readonly code?: string }) =>
+    code === isUnavailable.code && (cause as { code?: string }).code === 'SERVER_SILENT';
+  await rejectsWith(t, own.jobs.submit(job, LIMITS), isRefused);
+  const { taken } = proxy;
+  const others = Array.from({ length: 50 }, () => rejectsWith(t, own.check(), isRefused));
+  await Promise.all(others);
+  t.true(proxy.taken < taken + 16, 'the others opened no connection of the pool');
+  proxy.setSilent(false);
+  const isBack = () =>
+    own.check().then(
+      () => true,
+      () => false,
+    );
+  await until(isBack, 'the end of the silence');
+  await submitted(own, job);
+  await assertBalanced(own);
+});
+
+onServer('a statement that waits at a server that answers others goes on', async t => {
+  const account = await fundedAccount(stores, 1);
+  const impatient = await openImpatient(t);
+  let waiting: Promise<unknown> | undefined;
+  await transact(database, async tx => {
+    await addCredits(tx, account, 10);
+    const { taken } = proxy;
+    waiting = transact(impatient, waiter => addCredits(waiter, account, -10));
+    await until(() => proxy.taken > taken + 2, 'questions to the server');
+  });
+  await t.notThrowsAsync(async () => waiting);
+  await storesOn(impatient).check();
+  await assertBalanced(stores);
 });
 
 onServer('in an outage all calls answer SERVICE_UNAVAILABLE and change nothing', async t => {

@@ -9,6 +9,8 @@ export class DatabaseProxy {
   #server: net.Server | undefined;
   #port = 0;
   #silent = false;
+  /** Connections that it has taken. */
+  taken = 0;
   #change: { at: number; loss: 'unheard' | 'unanswered'; seen: number } | undefined;
 
   constructor(databaseUrl: string) {
@@ -63,6 +65,7 @@ export class DatabaseProxy {
 
   #forward(client: net.Socket): void {
     const server = net.connect(this.#target);
+    this.taken += 1;
     let losing = false;
     for (const [socket, other] of [
       [client, server],

@@ -124,8 +124,8 @@ async function renderThing(reply: FastifyReply, id: string, view: View): Promise
         caption: said.title,
         columns: jobColumns(visit),
         rows: thing.jobs.map(job => {
-          const number = (job.group?.item ?? 0) + 1;
-          return jobRow(visit, { ...job, reference: job.reference ?? fill(said.part, { number }) });
+          const unnamed = fill(said.part, { number: (job.group?.item ?? 0) + 1 });
+          return jobRow(visit, { ...job, reference: job.reference ?? unnamed });
         }),
         empty: ui.emptyState(empty),
       })}

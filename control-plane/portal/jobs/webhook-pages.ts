@@ -43,25 +43,17 @@ async function renderWebhooks(reply: FastifyReply, accountJobs: AccountJobs) {
       ]),
       webhookTable(found, visit, {
         jobsPath: JOBS_PATH,
-        resend: one =>
-          one.status !== 'delivered' &&
-          one.event === null &&
-          Date.parse(one.secret_erase_at ?? '') > Date.now() &&
-          may(role, 'jobs.resend')
-            ? ui.postForm(
-                {
-                  action: `${JOBS_PATH}/${one.job_id}/resend`,
-                  csrf,
-                  hidden: { from: 'webhooks' },
-                  class: 'inline',
-                },
-                ui.button({
-                  label: operator.notifications.resend,
-                  kind: 'secondary',
-                  describe: `${operator.notifications.resend}: ${one.job_id}`,
-                }),
-              )
-            : null,
+        resend: one => {
+          const isKept = Date.parse(one.secret_erase_at ?? '') > Date.now();
+          const isOver = one.status === 'delivered' || one.event !== null || !isKept;
+          if (isOver || !may(role, 'jobs.resend')) return null;
+          const { resend: label } = operator.notifications;
+          const action = `${JOBS_PATH}/${one.job_id}/resend`;
+          return ui.postForm(
+            { action, csrf, hidden: { from: 'webhooks' }, class: 'inline' },
+            ui.button({ label, kind: 'secondary', describe: `${label}: ${one.job_id}` }),
+          );
+        },
         empty: ui.emptyState({
           title: operator.notifications.empty,
           text: status === undefined ? said.emptyText : undefined,

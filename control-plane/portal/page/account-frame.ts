@@ -46,7 +46,11 @@ export function notePages(request: FastifyRequest, pages: readonly AccountPage[]
 export function renderPage(reply: FastifyReply, page: Page): FastifyReply {
   const { request } = reply;
   const person = maybeSignedIn(request);
-  const { words } = localeOf(request);
+  const { words, language } = localeOf(request);
+  const more = (described.get(request) ?? []).map(({ name, words: own }): NavLink => {
+    const href = `${ACCOUNT_PATH}/${name}`;
+    return { href, label: own[language].title, icon: 'described', active: name === page.active };
+  });
   const seen = ENTRIES.filter(({ permission }) => person && may(person.role, permission));
   const entries = seen.flatMap(({ name, path, ...entry }) => {
     const link = {
@@ -56,20 +60,12 @@ export function renderPage(reply: FastifyReply, page: Page): FastifyReply {
       active: name === page.active,
       group: 'group' in entry ? words.navGroups[entry.group] : undefined,
     };
-    return name === 'jobs' ? [link, ...describedLinks(request, page)] : [link];
+    return name === 'jobs' ? [link, ...more] : [link];
   });
   const help = { icon: 'docs', active: false, group: words.navGroups.help } as const;
   const nav = person ? [...entries, { href: DOCS_PATH, label: words.nav.docs, ...help }] : [];
   const { navigation } = words.common;
   return renderFramed(reply, page, { path: ACCOUNT_PATH, nav, navigation, person });
-}
-
-function describedLinks(request: FastifyRequest, { active }: Page): NavLink[] {
-  const { language } = localeOf(request);
-  return (described.get(request) ?? []).map(({ name, words }) => ({
-    ...{ href: `${ACCOUNT_PATH}/${name}`, label: words[language].title },
-    ...{ icon: 'described', active: name === active },
-  }));
 }
 
 export function writeErrorPage(

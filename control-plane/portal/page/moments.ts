@@ -2,36 +2,23 @@
 
 import { type Child, html } from './html.ts';
 
-/**
- * A moment as the page has it without scripts; times.js makes it the reader's own.
- * @param at milliseconds or ISO 8601 @param none where there is no time
- */
-export function time(
-  at: number | string | null,
-  format: (instantMs: number) => string,
-  none: Child = null,
-): Child {
-  return timeElement(at, format, none, false);
+/** `at`: milliseconds or ISO 8601; `none`: what the page shows if there is no time. */
+type Moment = [at: number | string | null, format: (instantMs: number) => string, none?: Child];
+
+/** A moment as the page has it without scripts; times.js makes it the reader's own. */
+export function time(...moment: Moment): Child {
+  return timeElement(moment);
 }
 
 /** Shows a moment in a list of what happened lately: `3 min ago`. */
-export function ago(
-  at: number | string | null,
-  format: (instantMs: number) => string,
-  none: Child = null,
-): Child {
-  return timeElement(at, format, none, true);
+export function ago(...moment: Moment): Child {
+  return timeElement(moment, true);
 }
 
-function timeElement(
-  at: number | string | null,
-  format: (instantMs: number) => string,
-  none: Child,
-  isLately: boolean,
-): Child {
+function timeElement([at, format, none = null]: Moment, isLately?: true): Child {
   if (at === null) return none;
   const instant = new Date(at);
-  return html`<time datetime=${instant.toISOString()} data-ago=${isLately || undefined}>${format(instant.getTime())}</time>`;
+  return html`<time datetime=${instant.toISOString()} data-ago=${isLately}>${format(instant.getTime())}</time>`;
 }
 
 /** Fills words with children: `until {time}`, with the moment as `time` has it. */

@@ -83,16 +83,12 @@ interface Figure {
 }
 
 export function figures(list: readonly Figure[]): VNode {
-  return html`<dl class="figures">${list.map(
-    ({
-      label,
-      value,
-      note,
-      tone,
-    }) => html`<div class=${tone === undefined ? 'panel' : `panel ${tone}`}>
+  const shown = list.map(({ label, value, note, tone }) => {
+    return html`<div class=${tone === undefined ? 'panel' : `panel ${tone}`}>
       <dt>${label}</dt><dd class="figure">${value}</dd>${note ? html`<dd class="hint">${note}</dd>` : null}
-    </div>`,
-  )}</dl>`;
+    </div>`;
+  });
+  return html`<dl class="figures">${shown}</dl>`;
 }
 
 /** Says, if a list has no rows, what would be here and how to begin. */
