@@ -20,7 +20,7 @@
 # make test-upgrade   from the last release to this version, each process in turn and back, under load; some minutes
 # make test-release   the release command in a scratch clone, and a release (MATTING_TEST_RELEASE=release/0.2.0) by way of a registry: pushed, pulled, run, installed; some minutes
 # make test-cuda-stubs   ONNX Runtime's real CUDA provider, of the wheel MATTING_TEST_CUDA_WHEEL names, on stand-ins of CUDA's libraries; a minute
-# make soak    [ONLY=name]: tests too long for make test, about two hours in all; prints first how long each takes
+# make soak    [ONLY=name]: tests too long for make test, about half an hour in all; prints first how long each takes
 # make repeat  FILE=path TIMES=20 BUSY=3 [NAME=part of a test's name]: a test file again and again, beside busy loops
 # make fuzz    COUNT=10000 SEED=1: broken and hostile files through a node's decoder; exits 1 on a violation
 # make bench   the figures of bench/MEASUREMENTS.md, measured on this machine; PEER=folder of photos: beside another remover

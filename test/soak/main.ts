@@ -21,12 +21,6 @@ const SOAKS = [
       'two control planes, three nodes, Galera and a bucket by the documented commands: all restarted',
     minutes: 5,
   },
-  {
-    name: 'twenty-minutes',
-    about:
-      'from the last release to this version, one of everything killed, with a tiny model and u2netp',
-    minutes: 50,
-  },
 ];
 
 const names = process.argv.slice(2);
