@@ -335,9 +335,10 @@ async function createTable(
 /** MySQL's ER_LOCK_WAIT_TIMEOUT. */
 const TABLE_IN_USE = 1205;
 const TABLE_WAIT_S = 1;
-const TABLE_PAUSE_MS = 2000;
+/** What queued meanwhile is done by then, on a busy server too. */
+const TABLE_PAUSE_MS = 5000;
 /** Ten minutes of waits and pauses. */
-const TABLE_TRIES_MAX = 200;
+const TABLE_TRIES_MAX = 100;
 
 /**
  * A server changes a table when no transaction uses it, and every later statement waits behind the

@@ -20,6 +20,8 @@ export interface LargeTables {
   readonly quietReceivers?: number;
   /** The ledger has at least the entries that the jobs need. */
   readonly ledgerEntries?: number;
+  /** So many accounts beside ACCOUNTS have a grant, and no jobs. */
+  readonly idleAccounts?: number;
   /** Jobs and their indexes alone: no delivered notifications, no ledger, no statistics. */
   readonly lean?: boolean;
 }
@@ -42,11 +44,11 @@ const ANALYZED = ['jobs', 'outbox', 'ledger_entries', 'accounts'];
 
 /** Fills empty tables. On SQLite no other process may have the file open in a transaction. */
 export async function fillLargeTables(database: Database, tables: LargeTables): Promise<void> {
-  const { jobs, openJobs = 100, oldJobs = 0, lean = false } = tables;
+  const { jobs, openJobs = 100, oldJobs = 0, idleAccounts = 0, lean = false } = tables;
   const filler = await openFiller(database);
   try {
     const indexes = await filler.dropIndexes();
-    await filler.run(accountRows());
+    await filler.run(accountRows(filler.words, ACCOUNTS + idleAccounts));
     for (const from of chunks(jobs)) {
       await filler.run(finalJobs(filler.words, from, Math.min(CHUNK, jobs - from), jobs, oldJobs));
     }
@@ -54,6 +56,8 @@ export async function fillLargeTables(database: Database, tables: LargeTables): 
     await fillOutbox(filler, tables);
     if (!lean) await fillLedger(filler, tables, jobs + openJobs);
     for (const statement of indexes) await filler.run(statement);
+    // Reads the jobs of each account by an index.
+    if (!lean) await filler.run(BALANCES);
     for (const table of lean ? [] : ANALYZED) {
       await filler.run(filler.words.analyze(table));
     }
@@ -124,7 +128,6 @@ async function fillLedger(filler: Filler, tables: LargeTables, jobs: number): Pr
     await run(forgottenEntries(words, jobs + from, count, 'settle'));
   }
   await run(GRANTS);
-  await run(BALANCES);
 }
 
 /** Past every index of a due notification. */
@@ -213,12 +216,10 @@ function wholeOf(words: Words, value: string): string {
 const accountId = (words: Words, i: string) => ownerOf(words, i, "'00000000-0000-4000-a000-'", 12);
 const keyId = (words: Words, i: string) => ownerOf(words, i, "'large'", 7);
 
-function accountRows(): string {
-  const rows = Array.from(
-    { length: ACCOUNTS },
-    (_, index) => `('${accountOf(index)}', 'large ${index}', 0, 0, 1)`,
-  );
-  return `insert into accounts (id, name, available, reserved, created_at) values ${rows.join()}`;
+function accountRows(words: Words, count: number): string {
+  const id = words.concat("'00000000-0000-4000-a000-'", words.hex('i', 12));
+  return `insert into accounts (id, name, available, reserved, created_at)
+    select ${id}, ${words.concat("'large '", 'i')}, 0, 0, 1 from ${words.numbers(0, count)}`;
 }
 
 function finalJobs(words: Words, from: number, count: number, jobs: number, old: number): string {
