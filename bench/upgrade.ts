@@ -5,8 +5,8 @@
  *     sh bin/node24 bench/upgrade.ts sqlite:/tmp/empty.sqlite
  *
  * It fills the empty database of the release, lets callers submit, runs each new migration, brings
- * the programs to this version, back, and to this version again, and checks all jobs and the ledger.
- * Needs: batches, mcp, portal.
+ * the programs to this version, back, and to this version again, and checks all jobs and the
+ * ledger. Needs: batches, mcp, portal.
  */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';

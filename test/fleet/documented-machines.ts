@@ -14,10 +14,10 @@ const KEY = /\bmk_\w+/;
 const NODE_COMMAND = '/bin/sh bin/node24 ';
 
 /** The indented blocks of a section, in their order, without the indentation. */
-export function blocksOf(page: string, heading: string): readonly string[] {
+export function blocksOf(page: string, heading: string): string[] {
   const text = readFileSync(path.join(ROOT, page), 'utf8');
-  const [, section = ''] = text.split(`\n## ${heading}\n`);
-  const [own = ''] = section.split('\n## ');
+  const [, section = ''] = text.split(new RegExp(`\n##+ ${heading}\n`));
+  const [own = ''] = section.split(/\n##+ /);
   return [...own.matchAll(/(?:^ {4}.*\n)+/gm)].map(([block]) =>
     block.replace(/^ {4}/gm, '').trim(),
   );

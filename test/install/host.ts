@@ -1,4 +1,5 @@
 /** A machine with a real systemd: a container of systemd-nspawn over this one's files, which it leaves as they are. */
+import assert from 'node:assert/strict';
 import { type ChildProcess, execFile, execFileSync } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -20,18 +21,18 @@ export interface Ran {
   readonly said: string;
 }
 
-/** False: a host can be booted here. Otherwise it says loudly what is not tested. */
+/** False: a host can be booted here. */
 export function skipWithoutNspawn(): string | false {
-  const missing =
-    process.getuid?.() !== 0 ? 'only root can boot a container' : missingProgram('systemd-nspawn');
-  if (missing === false) return false;
-  const line = '*'.repeat(90);
-  console.error(`${line}\nNOT TESTED: the installation under systemd: ${missing}\n${line}`);
-  return missing;
+  if (process.getuid?.() !== 0) return 'systemd: only root can boot a container';
+  const isHere = findProgram('systemd-nspawn') !== undefined;
+  return isHere ? false : 'systemd: without systemd-nspawn (Debian: systemd-container)';
 }
 
-function missingProgram(name: string): string | false {
-  return findProgram(name) === undefined ? `without ${name} (Debian: systemd-container)` : false;
+/** What a machine without a network can have beforehand, in `model-cache` of the checkout. */
+export function fetchSmallestModel(): void {
+  const settings = { MATTING_MODEL_DIR: `${ROOT}/model-cache`, MATTING_CPU_RUNTIME: 'onnxruntime' };
+  const args = ['bin/matting.ts', 'models', 'fetch', 'u2netp'];
+  execFileSync(process.execPath, args, { cwd: ROOT, env: { ...process.env, ...settings } });
 }
 
 export class Host implements AsyncDisposable {
@@ -44,8 +45,8 @@ export class Host implements AsyncDisposable {
     this.#container = container;
   }
 
-  /** Boots one with loopback alone, and this checkout, read-only, in `checkout`. */
-  static async boot(checkout: string): Promise<Host> {
+  /** Boots one with loopback alone, and folders of this machine by their places there, read-only. */
+  static async boot(folders: Readonly<Record<string, string>>): Promise<Host> {
     const folder = mkdtempSync(path.join(tmpdir(), 'matting-host-'));
     const mount = (...args: readonly string[]) => execFileSync('mount', args);
     // A layer cannot lie on an overlay, as the root of many containers is.
@@ -54,11 +55,13 @@ export class Host implements AsyncDisposable {
     for (const each of [root, upper, work]) mkdirSync(each!);
     mount('-t', 'overlay', 'overlay', '-o', `lowerdir=/,upperdir=${upper},workdir=${work}`, root!);
     writeFileSync(path.join(root!, 'etc/machine-id'), '');
-    mkdirSync(path.join(root!, checkout), { recursive: true });
+    const binds = Object.entries(folders).map(([place, from]) => `--bind-ro=${from}:${place}`);
+    for (const place of Object.keys(folders))
+      mkdirSync(path.join(root!, place), { recursive: true });
     const container = spawnBound(findProgram('systemd-nspawn') ?? '', [
       ...['--quiet', '--register=no', '--keep-unit', '--private-network', '--link-journal=no'],
       ...[`--directory=${root}`, `--machine=matting-${process.pid}`, '--console=pipe'],
-      ...[`--bind-ro=${ROOT}:${checkout}`, '--boot', 'systemd.unit=basic.target'],
+      ...[...binds, '--boot', 'systemd.unit=basic.target'],
     ]);
     container.stderr?.resume();
     const host = new Host(folder, container);
@@ -81,6 +84,21 @@ export class Host implements AsyncDisposable {
         resolve({ code: error === null ? 0 : Number(error.code), said });
       });
     });
+  }
+
+  /** Gives what lines say that end with 0. */
+  async done(lines: string, directory = '/'): Promise<string> {
+    const { code, said } = await this.run(lines, directory);
+    assert.equal(code, 0, `${lines}: ${said}`);
+    return said;
+  }
+
+  /** Resolves once lines end with 0. */
+  async until(what: string, lines: string): Promise<void> {
+    const wait = `for i in $(seq 120); do { ${lines}; } >/dev/null 2>&1 && exit; sleep 1; done; exit 1`;
+    const { code } = await this.run(wait);
+    const log = 'journalctl --no-pager -n 40 -o cat';
+    assert.equal(code, 0, `${what}: ${code === 0 ? '' : (await this.run(log)).said}`);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

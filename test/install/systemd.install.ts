@@ -1,14 +1,11 @@
 /** docs/install.md under a real systemd, and the commands of the pages on what it makes. */
-import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
-import path from 'node:path';
 import ava from 'ava';
 import { blocksOf } from '../fleet/documented-machines.ts';
 import { codeOf, commandsOf, readPage } from '../runbook/runbook-page.ts';
 import { ROOT } from '../running-service.ts';
 import { TestAuthority } from '../support/certificates.ts';
 import { isNotTested } from '../support/skip.ts';
-import { Host, type Ran, skipWithoutNspawn } from './host.ts';
+import { fetchSmallestModel, Host, type Ran, skipWithoutNspawn } from './host.ts';
 
 const CHECKOUT = '/opt/matting-0.2.0';
 const PAGES = [
@@ -26,7 +23,6 @@ const PAGES = [
 /** The smallest model, on the CPU: what a machine without a network can have beforehand. */
 const NODE_SETTINGS =
   'MATTING_MODEL=u2netp\\nMATTING_CPU_RUNTIME=onnxruntime\\nMATTING_EXECUTION_PROVIDER=cpu';
-const WEIGHTS = path.join(ROOT, 'model-cache');
 
 const test = ava.serial.skipIf(isNotTested(skipWithoutNspawn()));
 let host: Host;
@@ -34,25 +30,13 @@ let apiKey = '';
 
 ava.serial.before(async () => {
   if (skipWithoutNspawn()) return;
-  const env = { ...process.env, MATTING_MODEL_DIR: WEIGHTS, MATTING_CPU_RUNTIME: 'onnxruntime' };
-  const args = ['bin/matting.ts', 'models', 'fetch', 'u2netp'];
-  execFileSync(process.execPath, args, { cwd: ROOT, env });
-  host = await Host.boot(CHECKOUT);
+  fetchSmallestModel();
+  host = await Host.boot({ [CHECKOUT]: ROOT });
 });
 ava.serial.after.always(async () => host?.[Symbol.asyncDispose]());
 
-async function done(lines: string, directory = '/'): Promise<string> {
-  const { code, said } = await host.run(lines, directory);
-  assert.equal(code, 0, `${lines}: ${said}`);
-  return said;
-}
-
-async function until(what: string, lines: string): Promise<void> {
-  const wait = `for i in $(seq 120); do { ${lines}; } >/dev/null 2>&1 && exit; sleep 1; done; exit 1`;
-  const { code } = await host.run(wait);
-  const log = 'journalctl --no-pager -n 40 -o cat';
-  assert.equal(code, 0, `${what}: ${code === 0 ? '' : (await host.run(log)).said}`);
-}
+const done = (lines: string, directory?: string) => host.done(lines, directory);
+const until = (what: string, lines: string) => host.until(what, lines);
 
 test('the steps of one machine give a service that cuts pictures out', async t => {
   const [setUp = ''] = blocksOf('docs/install.md', 'Set up each machine');

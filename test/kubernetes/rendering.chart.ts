@@ -1,6 +1,6 @@
 /** The chart as it is rendered. */
 import { execFileSync } from 'node:child_process';
-import { globSync, readFileSync } from 'node:fs';
+import { globSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { Ajv } from 'ajv';
 import ava from 'ava';
@@ -8,15 +8,20 @@ import { parse } from 'yaml';
 import { DRAIN_MS_MAX } from '../../control-plane/core/drain.ts';
 import pkg from '../../package.json' with { type: 'json' };
 import { MATTING_VARIABLES } from '../../program/env-names.ts';
+import { blocksOf } from '../fleet/documented-machines.ts';
 import { ROOT } from '../running-service.ts';
+import { findProgram } from '../support/foreign-program.ts';
 import { isNotTested } from '../support/skip.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
 import { throwsWith } from '../support/throws.ts';
+import { lastRelease, releaseSkipReason } from '../upgrade/releases.ts';
 import {
   CHART,
   exampleFile,
   helm,
+  KUBERNETES_VERSION,
   type KubernetesObject,
+  objectsIn,
   podOf,
   rendered,
   requireOne,
@@ -465,3 +470,48 @@ ava('every example is tested', t => {
   const missing = files.filter(file => !tested.includes(exampleFile(path.basename(file, '.yaml'))));
   t.deepEqual(missing, []);
 });
+
+const release = lastRelease();
+ava.skipIf(isNotTested(releaseSkipReason(release) || skipWithout('helm')))(
+  `the commands of "Upgrade" take the values of ${release.version}, and the chart names those that went`,
+  async t => {
+    const desk = await temporaryFolder(t);
+    const called = path.join(desk, 'called');
+    // Images and the cluster are elsewhere; the real Helm renders what it would upgrade to.
+    const standIn = (name: string, then = '') =>
+      writeFileSync(
+        path.join(desk, name),
+        `#!/bin/sh\necho ${name} $1 "$2" >> ${called}\n${then}`,
+        { mode: 0o755 },
+      );
+    for (const name of ['make', 'podman']) standIn(name);
+    const render = `[ $1 = test ] || { shift; exec ${findProgram('helm')} template --kube-version ${KUBERNETES_VERSION} "$@"; }`;
+    standIn('helm', render);
+    symlinkSync(path.join(ROOT, 'deploy'), path.join(desk, 'deploy'));
+    const example = `${release.commit}:deploy/chart/examples/production.yaml`;
+    const values = execFileSync('git', ['show', example], { cwd: ROOT, encoding: 'utf8' });
+    writeFileSync(path.join(desk, 'values.yaml'), values);
+    const [commands = ''] = blocksOf('docs/kubernetes.md', 'Upgrade');
+    const env = {
+      PATH: `${desk}:${process.env.PATH}`,
+      REGISTRY: 'registry.example/team',
+      TAG: 'v2',
+    };
+    const walk = () =>
+      execFileSync('sh', ['-ec', commands], { cwd: desk, env, encoding: 'utf8', stdio: 'pipe' });
+    const [plane] = objectsIn(walk()).filter(({ kind }) => kind === 'Deployment');
+    t.is(podOf(plane).spec.containers[0].image, 'registry.example/team/matting-control-plane:v2');
+    t.deepEqual(readFileSync(called, 'utf8').trim().split('\n'), [
+      'make images IMAGE_PREFIX=registry.example/team/',
+      'podman push registry.example/team/matting-control-plane:v2',
+      'podman push registry.example/team/matting-node:v2',
+      'helm upgrade matting',
+      'helm test matting',
+    ]);
+    const gone = 'nodes: { pools: { cpu: { gpus: 2 } } }\nschedules: { creditsCheckFull: "" }\n';
+    writeFileSync(path.join(desk, 'values.yaml'), gone);
+    const refused = ({ stderr = '' }: { stderr?: string }) =>
+      ['gpus', 'creditsCheckFull'].every(name => stderr.includes(`'${name}' not allowed`));
+    throwsWith(t, walk, refused);
+  },
+);

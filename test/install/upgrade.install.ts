@@ -1,0 +1,89 @@
+/** "Upgrade" of docs/operate.md: its commands on machines that the last release's own page made. */
+import { chmodSync } from 'node:fs';
+import path from 'node:path';
+import ava from 'ava';
+import { blocksOf } from '../fleet/documented-machines.ts';
+import { ReleaseCheckout } from '../fleet/installed-version.ts';
+import { ROOT } from '../running-service.ts';
+import { isNotTested } from '../support/skip.ts';
+import { lastRelease, releaseSkipReason } from '../upgrade/releases.ts';
+import { fetchSmallestModel, Host, skipWithoutNspawn } from './host.ts';
+
+const release = lastRelease();
+const test = ava.serial.skipIf(isNotTested(releaseSkipReason(release) || skipWithoutNspawn()));
+
+const PAGE = 'docs/operate.md';
+const NEW = '/opt/matting-0.3.0';
+const OLD = '/opt/matting-0.2.0';
+const RELEASE = '/srv/release';
+const MODELS = '/var/lib/matting-node/models';
+const NODE_SETTINGS = 'MATTING_MODEL=u2netp\\nMATTING_EXECUTION_PROVIDER=cpu\\n';
+const DATABASE = '--no-defaults --user=root --datadir=/var/lib/database';
+const SERVER_SETTINGS = `MATTING_DATABASE_URL=mysql://root@127.0.0.1/matting\\nMATTING_SECRETS_KEY=${'ab'.repeat(32)}\\n`;
+
+const SECTIONS = {
+  'Upgrade one machine': { settings: '', database: '' },
+  'Upgrade several machines': {
+    settings: SERVER_SETTINGS,
+    database: `mariadb-install-db ${DATABASE} --auth-root-authentication-method=normal
+      systemd-run --unit=database mariadbd ${DATABASE} --socket=/run/database --bind-address=127.0.0.1
+      for i in $(seq 60); do mariadb -S /run/database -e 'create database matting' && break; sleep 1; done`,
+  },
+};
+
+for (const [section, { settings, database }] of Object.entries(SECTIONS)) {
+  test(`"${section}" brings a service of ${release.version} to this version, and "Go back" back`, async t => {
+    fetchSmallestModel();
+    await using checkout = await ReleaseCheckout.install(release);
+    // The programs' user reads it, too.
+    chmodSync(checkout.root, 0o755);
+    const folders = { [NEW]: ROOT, [RELEASE]: checkout.root };
+    await using host = await Host.boot(folders);
+    await host.done(`set -e\n${database}`);
+    const apiKey = await installRelease(host, checkout.root, settings);
+    const cutOut = async (version: string) => {
+      await host.until('it is ready', 'curl -sf http://127.0.0.1:8080/readyz');
+      for (const program of ['control-plane', 'node']) {
+        const cwd = `readlink /proc/$(systemctl show -P MainPID matting-${program})/cwd`;
+        t.is((await host.done(cwd)).trim(), version);
+      }
+      const remove = 'remove docs/images/demo.jpg --to $(mktemp -d) --url http://127.0.0.1:8080';
+      await host.done(`MATTING_API_KEY=${apiKey} sh bin/node24 bin/matting.ts ${remove}`, NEW);
+    };
+    await cutOut('/opt/matting');
+    // This machine has no network, and OpenVINO comes from there.
+    await host.done('echo MATTING_CPU_RUNTIME=onnxruntime >> /etc/matting/node.env');
+    const blocks = blocksOf(PAGE, section);
+    const [, each] = blocks;
+    if (each !== undefined)
+      blocks.push(each.replace('=matting-node\n', '=matting-control-plane\n'));
+    for (const lines of blocks) await host.done(`set -e\n${lines}`, NEW);
+    await cutOut(NEW);
+    t.regex(await host.done('matting doctor'), /, 0 failures/);
+    for (const lines of blocksOf(PAGE, 'Go back')) await host.done(`set -e\n${lines}`);
+    await cutOut(OLD);
+    t.regex(await host.done('matting credits check'), /every balance agrees/);
+  });
+}
+
+/** Gives a key of an account with credits. */
+async function installRelease(host: Host, root: string, settings: string): Promise<string> {
+  const page = path.relative(ROOT, path.join(root, 'docs/install.md'));
+  const [start = '', account = ''] = blocksOf(page, 'Run it on one machine');
+  const [timers = ''] = blocksOf(page, 'Schedule checks and backups');
+  const begin = /^systemctl.*$/m;
+  await host.done(
+    `set -e
+    mkdir /opt/matting && ln -s ${RELEASE}/* /opt/matting && cd /opt/matting
+    ${start.replace(begin, '').replace('https://matting.example', 'http://127.0.0.1:8080')}
+    printf '${settings}' >> /etc/matting/control-plane.env
+    printf '${NODE_SETTINGS}' >> /etc/matting/node.env
+    install -d -m 700 -o matting -g matting ${path.dirname(MODELS)} ${MODELS}
+    cp -r ${NEW}/model-cache/u2netp ${MODELS} && chown -R matting:matting ${MODELS}
+    ${begin.exec(start)?.[0]}
+    ${timers}`,
+  );
+  await host.until('it is ready', 'curl -sf http://127.0.0.1:8080/readyz');
+  const asControlPlane = 'set -ae; . /etc/matting/control-plane.env; cd /opt/matting';
+  return /\bmk_\w+/.exec(await host.done(`${asControlPlane}\n${account}`))?.[0] ?? '';
+}
