@@ -6,7 +6,7 @@
  *
  * It fills the empty database of the release, lets callers submit, runs each new migration, brings
  * the programs to this version, back, and to this version again, and checks all jobs and the
- * ledger. Needs: batches, mcp, portal.
+ * ledger. Needs: batches, mcp, object-storage, portal.
  */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
