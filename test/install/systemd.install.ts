@@ -77,7 +77,7 @@ const REFUSED = [
 ];
 /** Commands that need a network or a bucket, or are written in short. */
 const LEFT_OUT =
-  /install cuda|models add (?:https:|birefnet)|bench-card|s3:|^matting (?:backup|restore)$/;
+  /install cuda|models add (?:https:|birefnet)|bench-card|batches|s3:|^matting (?:backup|restore)$/;
 
 test('the commands of the pages run as they are written', async t => {
   await done('install -d -o matting -m 700 /backups');
