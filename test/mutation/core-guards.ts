@@ -92,8 +92,9 @@ control-plane/core/keys/key-caps.ts by control-plane/core/keys/accounts.test.ts:
 countForCap | cap_used: | a cap is kept to the credit by submissions that race at two replicas
 giveBackToCap | where('cap_window_start' | a job of an earlier period gives nothing back to the cap of this one
 control-plane/core/keys/key-policy.ts by control-plane/core/accounts/account.test.ts
-refusalOfKey | !== undefined && !scopes | scopes › read alone opens its own routes and no other
 refusalOfKey | !== undefined && !isIpInNetworks | networks › let in who is in one of them, by the address of the connection
+control-plane/core/keys/key-policy.ts by control-plane/core/callers.test.ts
+refusalOfKey | !== undefined && !scopes | the rights of a key › are its scopes, from its networks
 control-plane/core/keys/key-policy.ts by control-plane/core/keys/accounts.test.ts
 takeOfCap | ? undefined | policies of keys on sqlite › a cap is kept to the credit by submissions that race at two replicas
 control-plane/core/keys/key-policy.ts by control-plane/portal/people/account.test.ts
@@ -184,8 +185,8 @@ control-plane/core/secrets/secret-box.ts by control-plane/core/secrets/sealed.te
 sealTextByAll | map( | the token of a result › is shown by every replica at every step of a change of the key
 control-plane/storage/directory-store.ts by control-plane/storage/directories.test.ts
 openRead | await this | a directory that is gone, as that of a disk that is not mounted › says nothing of its files
-control-plane/core/submission/acceptance-gate.ts by control-plane/core/submission/submission.test.ts
-requireAble | !== undefined | nodes’ abilities › an output format, a picture and a size that no node takes each have a code
+control-plane/core/submission/acceptance-gate.ts by test/contract/doors.test.ts
+requireAble | !== undefined | POST /v1/matting, JSON checks what the table says, in its order
 control-plane/core/submission/fingerprint.ts by control-plane/core/models/requests.test.ts
 fingerprintOf | if (model | a key with another model, or none, is a conflict
 control-plane/core/submission/fingerprint.ts by control-plane/test/compose/replicas.test.ts

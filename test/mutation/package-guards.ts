@@ -53,14 +53,13 @@ control-plane/http/json-fields.ts by control-plane/batches/bodies.test.ts
 control-plane/http/kept-bytes.ts by control-plane/http/kept-bytes.test.ts
 #grow | min( | a buffer grows by what came, in its room, and keeps nothing beyond its bound
 #grow | this.#room | bytes beyond the room are refused and not kept
-control-plane/http/multipart.ts by control-plane/core/http/forms.test.ts
-finish | if (this | forms › that are cut at whatever byte are refused and leave nothing
 control-plane/http/multipart.ts by control-plane/core/submission/forms.test.ts
 PartText.end | if (this.#isAscii | clients in Java › UTF-8 under the name of another charset is refused too: its bytes say two things
 PartText.end | a form: one source, then its values in the order of JSON
 control-plane/http/multipart.ts by control-plane/http/kept-bytes.test.ts
 PartText.end | this.#room | texts › of parts are counted so, too
 control-plane/http/multipart.ts by control-plane/http/multipart.test.ts: multipart
+finish | if (this.#state | a body that is cut anywhere is refused
 #takeDelimiterEnd | if (text | refuses a longer boundary, wherever the body is split
 #delimiterStart | if ( | reads every lawful form, however it is cut
 #takeEnd | || ! | refuses text behind the last boundary, wherever the body is split
