@@ -16,6 +16,7 @@ import { Replicas } from '../programs.ts';
 const test = ava.serial;
 
 const OUTAGE_MS = 10_000;
+const ANSWERED_MS = 500;
 const JOBS = '/v1/matting/jobs';
 
 function assertUnavailable(answer: RestAnswer): void {
@@ -48,6 +49,8 @@ outage('is answered with 503, and what was accepted before is done once it is ba
   const reserved = async () =>
     (await replicas.stores.ledger.balances(caller.accountId))?.reserved === 2;
   await until(reserved, 'both jobs');
+  // Others see a row before its replica has the answer to the commit.
+  await delay(ANSWERED_MS);
 
   await proxy.close();
   const goneAtMs = performance.now();
