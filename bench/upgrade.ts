@@ -2,7 +2,7 @@
  * The upgrade of a large database from the last release, under callers:
  *
  *     sh bin/node24 bench/upgrade.ts mysql://root@127.0.0.1:3306/empty
- *     sh bin/node24 bench/upgrade.ts sqlite:/tmp/empty.sqlite
+ *     sh bin/node24 bench/upgrade.ts sqlite:FILE
  *
  * It fills the empty database of the release, lets callers submit, runs each new migration, brings
  * the programs to this version, back, and to this version again, and checks all jobs and the

@@ -348,16 +348,19 @@ async function changeTable(
   db: Kysely<unknown>,
   dialect: DatabaseDialect,
   change: RawBuilder<unknown>,
-  tries = TABLE_TRIES_MAX,
 ): Promise<void> {
   if (dialect === 'sqlite') return void (await change.execute(db));
   await sql`set session lock_wait_timeout = ${sql.lit(TABLE_WAIT_S)}`.execute(db);
   try {
-    await change.execute(db);
-  } catch (error) {
-    if ((error as { errno?: unknown }).errno !== TABLE_IN_USE || tries === 1) throw error;
-    await delay(TABLE_PAUSE_MS);
-    await changeTable(db, dialect, change, tries - 1);
+    for (let tries = 1; ; tries += 1) {
+      try {
+        return void (await change.execute(db));
+      } catch (error) {
+        const isInUse = (error as { errno?: unknown }).errno === TABLE_IN_USE;
+        if (!isInUse || tries === TABLE_TRIES_MAX) throw error;
+        await delay(TABLE_PAUSE_MS);
+      }
+    }
   } finally {
     await sql`set session lock_wait_timeout = default`.execute(db);
   }

@@ -27,7 +27,7 @@ export function registerPluggedPages(
     const viewOf = async (request: FastifyRequest): Promise<View> => {
       const visit = visitOf(request);
       const keys = await accountJobs.keys(visit.accountId);
-      return { page, visit, keys, said: page.words[visit.language], path: pathOf(page) };
+      return { page, visit, keys, texts: page.words[visit.language], path: pathOf(page) };
     };
     account.get(`/${page.name}`, READ, async (request, reply) =>
       renderThings(reply, await viewOf(request)),
@@ -55,15 +55,15 @@ interface View {
   readonly page: AccountPage;
   readonly visit: Visit;
   readonly keys: readonly JobKey[];
-  readonly said: AccountPage['words']['en'];
+  readonly texts: AccountPage['words']['en'];
   readonly path: string;
 }
 
 async function renderThings(reply: FastifyReply, view: View): Promise<FastifyReply> {
-  const { page, visit, said } = view;
-  const { title, lead, created, state, progress, failed, thing } = said;
+  const { page, visit, texts } = view;
+  const { title, lead, created, state, progress, failed, thing } = texts;
   const key = { label: visit.words.jobs.key, cut: true };
-  const act = { label: said.act, silent: true };
+  const act = { label: texts.act, silent: true };
   return renderPage(reply, {
     ...{ title, lead, active: page.name },
     main: html`<div>
@@ -71,7 +71,7 @@ async function renderThings(reply: FastifyReply, view: View): Promise<FastifyRep
         caption: title,
         columns: [created, state, key, progress, ui.end(failed), thing, act],
         rows: (await page.list(visit.accountId)).map(one => rowOf(view, one)),
-        empty: ui.emptyState(said.empty),
+        empty: ui.emptyState(texts.empty),
       })}
     </div>`,
   });
@@ -96,7 +96,7 @@ function rowOf(view: View, thing: AccountThing): Child[] {
 /** Ignores values of the address that mean nothing. */
 async function renderThing(reply: FastifyReply, id: string, view: View): Promise<FastifyReply> {
   const { request } = reply;
-  const { page, visit, said } = view;
+  const { page, visit, texts } = view;
   const after = Number(/^\d{1,9}$/.exec(String(queryOf(request, 'after')))?.[0] ?? 0);
   const failed = queryOf(request, 'state') === 'failed';
   const { accountId, words } = visit;
@@ -107,10 +107,10 @@ async function renderThing(reply: FastifyReply, id: string, view: View): Promise
   const { groups, state, empty } = words.jobs;
   const places = { after: after || undefined, next: thing.next?.toString() };
   return renderPage(reply, {
-    title: `${said.thing} ${thing.id.slice(0, 8)}`,
+    title: `${texts.thing} ${thing.id.slice(0, 8)}`,
     active: page.name,
-    back: { href: view.path, label: said.title },
-    said: said.said,
+    back: { href: view.path, label: texts.title },
+    said: texts.said,
     actions: formOf(view, thing, 'danger'),
     main: html`<div>
       <div class="progress">${progressOf(view, thing)}</div>
@@ -121,10 +121,10 @@ async function renderThing(reply: FastifyReply, id: string, view: View): Promise
         { label: groups.failed, href: `${path}?state=failed`, active: failed },
       ])}
       ${ui.dataTable({
-        caption: said.title,
+        caption: texts.title,
         columns: jobColumns(visit),
         rows: thing.jobs.map(job => {
-          const unnamed = fill(said.part, { number: (job.group?.item ?? 0) + 1 });
+          const unnamed = fill(texts.part, { number: (job.group?.item ?? 0) + 1 });
           return jobRow(visit, { ...job, reference: job.reference ?? unnamed });
         }),
         empty: ui.emptyState(empty),
@@ -136,12 +136,12 @@ async function renderThing(reply: FastifyReply, id: string, view: View): Promise
 }
 
 function facts(view: View, thing: ThingPage): Child[] {
-  const { visit, said, keys } = view;
+  const { visit, texts, keys } = view;
   const { words, formats } = visit;
   const { apiKeyId } = thing;
   const counted = Object.entries(thing.counts).filter(([, count]) => count > 0);
   const figures = counted.map(([state, count]) => ({
-    label: said.states[state] ?? state,
+    label: texts.states[state] ?? state,
     value: formats.credits(count),
     tone: state === 'failed' ? ('bad' as const) : undefined,
   }));
@@ -149,28 +149,28 @@ function facts(view: View, thing: ThingPage): Child[] {
   return [
     ui.figures(figures),
     ui.definitionList([
-      [said.thing, ui.copyable(thing.id, words.common)],
-      [said.state, stateBadge(view, thing)],
+      [texts.thing, ui.copyable(thing.id, words.common)],
+      [texts.state, stateBadge(view, thing)],
       [words.jobs.key, html`<a href=${key}>${keyName(words, keys, apiKeyId)}</a>`],
-      [said.created, ui.time(thing.createdAtMs, formats.exactTime)],
+      [texts.created, ui.time(thing.createdAtMs, formats.exactTime)],
       [words.jobs.finished, ui.time(thing.finishedAtMs, formats.exactTime)],
     ]),
   ];
 }
 
-function stateBadge({ said }: View, { state, tone }: AccountThing): Child {
-  return ui.badge(said.states[state] ?? state, tone);
+function stateBadge({ texts }: View, { state, tone }: AccountThing): Child {
+  return ui.badge(texts.states[state] ?? state, tone);
 }
 
-function progressOf({ visit: { formats }, said }: View, { ended, all }: AccountThing): Child {
-  const text = fill(said.ended, { done: formats.credits(ended), all: formats.credits(all) });
-  return html`<progress max=${all} value=${ended} aria-label=${said.progress}></progress>${' '}${text}`;
+function progressOf({ visit: { formats }, texts }: View, { ended, all }: AccountThing): Child {
+  const text = fill(texts.ended, { done: formats.credits(ended), all: formats.credits(all) });
+  return html`<progress max=${all} value=${ended} aria-label=${texts.progress}></progress>${' '}${text}`;
 }
 
 function formOf(view: View, { id, mayAct }: AccountThing, kind: ui.ButtonKind): Child {
   const { role, csrf } = view.visit;
   if (!mayAct || !may(role, ACT)) return null;
-  const { act: label, actConfirm: confirm } = view.said;
+  const { act: label, actConfirm: confirm } = view.texts;
   return ui.postForm(
     { action: `${view.path}/${id}/${view.page.action}`, csrf, class: 'inline' },
     ui.button({ label, kind, confirm, describe: `${label}: ${id}` }),

@@ -51,8 +51,8 @@ export async function encodePixels(
 
 const JPEG_QUALITY = 90;
 
-export /** Encodes colours in sRGB, as every JPEG without a profile. Alpha is left out. */
-async function encodeJpeg(pixels: RawPixels, quality = JPEG_QUALITY): Promise<Buffer> {
+/** Encodes colours in sRGB, as every JPEG without a profile. Alpha is left out. */
+export async function encodeJpeg(pixels: RawPixels, quality = JPEG_QUALITY): Promise<Buffer> {
   const picture = openRaw(pixels);
   return await (pixels.channels === 1 ? picture : picture.removeAlpha())
     .jpeg({ quality, chromaSubsampling: '4:4:4' })
