@@ -17,7 +17,7 @@ export const LINES_MIN = 1000;
 export const BUDGET = {
   'lines of control-plane, inference-node, program and proto': 109_950,
   'lines of control-plane/core': 22_850,
-  'lines of tests': 115_000,
+  'lines of tests': 115_090,
   'lines of Unreleased in CHANGELOG.md': 60,
   'columns of jobs': 68,
   'names of core that other packages import': 141,

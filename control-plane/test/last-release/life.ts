@@ -1,18 +1,23 @@
 /** A replica's life by every method of the stores; no clock and no chance but ids. */
+import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
+import { newBatch, type Stores } from '@matting/batches/test/fixtures.ts';
 import type { Job } from '@matting/core/jobs/job.ts';
+import { correctionOf, firstOf, succeedCorrection } from '@matting/core/test/families.ts';
 import {
   claimed,
   fundedAccount,
+  fundedCaller,
   HOUR_MS,
   IMAGE_FAULT,
   newJob,
+  OPERATOR,
   resultOf,
   SERVICE_FAULT,
   storedInput,
   submitted,
 } from '@matting/core/test/fixtures.ts';
-import type { Claim, Stores } from '@matting/core/test/internals.ts';
+import type { Claim } from '@matting/core/test/internals.ts';
 import { type MessageClaim, RATE_WINDOW_MS } from '@matting/core/test/internals.ts';
 
 type OpenJob = 'accepted' | 'fetching' | 'ready' | 'given' | 'running' | 'lost' | 'freed';
@@ -27,6 +32,15 @@ export interface Legacy {
   /** One job in each state, by the act that led to it. */
   readonly jobs: Readonly<Record<OpenJob | FinalJob, string>>;
   readonly available: number;
+  /** Of another account, none of whose jobs is open. */
+  readonly families: {
+    readonly accountId: string;
+    readonly apiKeyId: string;
+    /** A job that takes corrections, and had one. */
+    readonly correctable: string;
+    /** One of its two items is no job yet. */
+    readonly openBatch: string;
+  };
 }
 
 const OVER_MS = -1000;
@@ -54,6 +68,7 @@ export async function liveOn(stores: Stores): Promise<Legacy> {
   await work.lookAround(jobs);
   await work.lookOverResults(jobs.untold);
   await work.sweep();
+  const families = await leaveFamilies(stores);
   const balances = await stores.ledger.balances(accountId);
   return {
     accountId,
@@ -63,7 +78,59 @@ export async function liveOn(stores: Stores): Promise<Legacy> {
     resultToken: work.resultToken,
     jobs,
     available: balances?.available ?? 0,
+    families,
   };
+}
+
+async function leaveFamilies(stores: Stores): Promise<Legacy['families']> {
+  const { jobs, queue, ledger } = stores;
+  const { accountId, apiKeyId } = await fundedCaller(stores, 20);
+  const own = { apiKeyId, reference: 'mine' };
+  const first = await firstOf(stores, accountId, own);
+  await succeedCorrection(stores, await submitted(stores, correctionOf(first)));
+  const corrected = await firstOf(stores, accountId, own);
+  await submitted(stores, correctionOf(corrected));
+  const deleted = await jobs.remove(corrected.id, apiKeyId);
+  for (const blob of deleted?.blobs ?? []) await jobs.resultErased(corrected.id, blob);
+  const cancelled = await submitted(stores, newJob(accountId, own));
+  await jobs.remove(cancelled.id, apiKeyId);
+  await jobs.deletedAmong([corrected.id, cancelled.id]);
+  await jobs.listOfKey({ apiKeyId, limit: 2 });
+  await jobs.search({ accountId, apiKeyIds: [apiKeyId], text: 'mine', limit: 5 });
+  await jobs.openOf(accountId, 5);
+  await jobs.takeExpiredKept(10);
+  await queue.openUnpaid(10);
+  const page = { fromMs: 0, beforeMs: undefined, kinds: undefined, after: undefined, limit: 9 };
+  await ledger.lines(accountId, page);
+  const openBatch = await leaveBatches(stores, { accountId, apiKeyId });
+  assert.deepEqual(await ledger.check(accountId), []);
+  return { accountId, apiKeyId, correctable: first.id, openBatch };
+}
+
+async function leaveBatches(
+  stores: Stores,
+  caller: { readonly accountId: string; readonly apiKeyId: string },
+): Promise<string> {
+  const { batches, groups, jobs } = stores;
+  const [open, cancelled] = [newBatch(caller, 2), newBatch(caller, 3)];
+  for (const batch of [open, cancelled]) await batches.submitBatch(batch);
+  await batches.listOpen();
+  await batches.enterItems(open.id, caller.accountId, 1);
+  await batches.enterItems(cancelled.id, caller.accountId, 2);
+  const asked = { actor: OPERATOR, accountId: caller.accountId };
+  await batches.cancelBatchBy(cancelled.id, asked);
+  await batches.enterItems(cancelled.id, caller.accountId, 2);
+  await groups.cancel(cancelled);
+  assert.ok(await batches.finishBatch(cancelled.id));
+  const [item] = open.items;
+  assert.ok(item);
+  await jobs.remove(item.jobId, caller.apiKeyId);
+  const found = await batches.findForKey(open.id, caller.apiKeyId);
+  assert.equal(found?.counts.waiting, 1);
+  await batches.jobs(found, 0, 10);
+  await batches.items(found, 0, 10);
+  await batches.listOf(caller.accountId, 10);
+  return open.id;
 }
 
 async function useNodesAndQuotas(stores: Stores, accountId: string): Promise<void> {

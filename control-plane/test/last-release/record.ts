@@ -7,6 +7,7 @@
  */
 import { execFileSync } from 'node:child_process';
 import path from 'node:path';
+import { withBatches } from '@matting/batches/test/fixtures.ts';
 import { migrate } from '@matting/database/migrate.ts';
 import { createTestDatabase, DIALECTS } from '@matting/test-support/database.ts';
 import { openWatchedDatabase, type Unwatched } from '@matting/test-support/watched-database.ts';
@@ -49,9 +50,11 @@ for (const dialect of DIALECTS) {
   };
   await migrate(database, series);
   const schema = phase().filter(({ sql }) => CHANGES_TABLES.test(sql));
-  const legacy = await liveOn(storesOn(database));
+  const stores = storesOn(database);
+  const all = { ...stores, ...withBatches(database, stores) };
+  const legacy = await liveOn(all);
   const before = phase();
-  await liveOn(storesOn(database));
+  await liveOn(all);
   const after = phase();
   writeSnapshot(dialect, { release, commit, schema, before, legacy, after });
   console.log(`${dialect}: ${schema.length + before.length + after.length} statements`);
