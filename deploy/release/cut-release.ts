@@ -15,11 +15,8 @@ import { isLater, parseVersion, readVersions, setVersions } from './versions.ts'
 
 const CHANGELOG = 'CHANGELOG.md';
 const RELEASES = 'deploy/releases.json';
-/** The folders of migrations, and what stands before their names in the notes. */
-const MIGRATIONS: Readonly<Record<string, string>> = {
-  'control-plane/core/migrations': '',
-  'control-plane/portal/migrations': 'portal/',
-};
+/** The core's series of migrations, and those of packages. */
+const MIGRATIONS = ':(glob)control-plane/*/migrations/*.ts';
 /** Numbered, as the list of each series has them. */
 const MIGRATION = /^\d{4}-.*(?=\.ts$)/;
 /** Files that are named where the tree is not clean. */
@@ -133,14 +130,17 @@ async function writeRelease(
 
 /** Lists the migrations since the last release, as far as this clone has its history. */
 async function migrationsSince(commit: string, tree: string): Promise<readonly string[]> {
-  const range = [`${commit}..HEAD`, '--', ...Object.keys(MIGRATIONS)];
+  const range = [`${commit}..HEAD`, '--', MIGRATIONS];
   const added = await run('git', ['diff', '--name-only', '--diff-filter=A', ...range], {
     cwd: tree,
   });
   return added
     .split('\n')
     .filter(name => MIGRATION.test(path.basename(name)))
-    .map(name => `${MIGRATIONS[path.dirname(name)] ?? ''}${path.basename(name, '.ts')}`)
+    .map(name => {
+      const [, series] = name.split('/');
+      return `${series === 'core' ? '' : `${series}/`}${path.basename(name, '.ts')}`;
+    })
     .sort();
 }
 

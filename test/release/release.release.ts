@@ -101,6 +101,7 @@ test.before(() => {
   // A clone of this depth has no commit of the last release.
   commit('deploy/releases.json', JSON.stringify({ '0.2.0': git('rev-parse', 'HEAD') }));
   commit('control-plane/core/migrations/9998-a-thing.ts', '');
+  commit('control-plane/batches/migrations/9998-a-thing.ts', '');
   commit(
     'CHANGELOG.md',
     '# Changelog\n\n## Unreleased\n\n- A thing.\n\n## 0.1.0 (2026-11-21)\n\n- All.\n',
