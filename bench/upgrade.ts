@@ -50,7 +50,7 @@ const isFile = databaseUrl.startsWith('sqlite:');
 const SUBMISSIONS_PER_S = 4;
 const CALM_MS = 30_000;
 const JOBS_END_MS_MAX = 300_000;
-/** A hundred thousand rows at once, and the sums of two million entries. */
+/** A hundred thousand rows at once. */
 const STATEMENT_MS_MAX = 3_600_000;
 const SERIES = migrationsOf(PACKAGES);
 

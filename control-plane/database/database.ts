@@ -112,6 +112,16 @@ export function query<T>(
   return database.shares.run(() => retrying(database, () => work(database.kysely), giveUp));
 }
 
+/**
+ * Several reads that see one instant, that of the first, and lock no row. For a server: SQLite has
+ * one transaction at a time, and one statement reads what must agree. `work` as that of `transact`.
+ */
+export function readInstant<T>(database: Database, work: (db: Db) => Promise<T>): Promise<T> {
+  const instant = database.kysely.transaction().setIsolationLevel('repeatable read');
+  const round = () => instant.setAccessMode('read only').execute(work);
+  return database.shares.run(() => retrying(database, round, undefined));
+}
+
 /** Reads the database's clock. */
 export async function readNowMs(database: Database): Promise<number> {
   const row = await query(database, db =>

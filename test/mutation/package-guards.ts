@@ -7,6 +7,10 @@ control-plane/compat/picture-form.ts by control-plane/removebg/removebg.test.ts
 control-plane/database/database.ts by control-plane/core/test/request-shares.test.ts
 run | key: owner | others read and submit while an account holds its slots and its places to wait
 inSlot | outsideRequests | work within a slot, and work of no request, waits for none
+control-plane/database/database.ts by control-plane/core/ledger/ledger-audit.test.ts
+readInstant | the ledger's audit on mysql › finds an account right that is charged between the parts of its sums
+  - repeatable read
+  + read committed
 control-plane/database/leases.ts by control-plane/core/queue/queue.test.ts: the queue on sqlite
 isFree | is null | a claim › is won once, raises the fence, and hides the job
 isHeldBy | and lease_holder | a fence › serves the last claim and its holder alone: a job running

@@ -7,6 +7,8 @@ import { databaseErrorKind } from '@matting/database/engines.ts';
 import { addTo, removeFrom, setIn } from '@matting/database/test/rows.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
 import { useTestDatabase } from '@matting/test-support/database.ts';
+import { openMeteredDatabase } from '@matting/test-support/statement-meter.ts';
+import { openWatchedDatabase } from '@matting/test-support/watched-database.ts';
 import ava from 'ava';
 import type { Stores } from '../stores.ts';
 import {
@@ -32,6 +34,8 @@ import {
   RANGES,
 } from '../test/old-account.ts';
 import { type AuditOptions, auditLedger } from './ledger-audit.ts';
+import { readSums, readSumsInParts } from './ledger-comparisons.ts';
+import { only } from './ledger-ranges.ts';
 
 const test = ava.serial;
 
@@ -87,6 +91,59 @@ onStores(test, "the ledger's audit", (test, { dialect, databases, database, stor
       reserved: 0,
       sums: { grant: GRANTED, reserve: each, charge: each, release: 0, revoke: 0 },
     });
+  });
+
+  /** Runs `then` once, behind the n-th statement that adds up. */
+  async function behindSum<T>(n: number, then: () => Promise<void>, read: (on: Database) => T) {
+    let sums = 0;
+    const watched = openWatchedDatabase(dialect, databases.url(), async (connection, query) => {
+      const result = await connection.executeQuery(query);
+      if (query.sql.includes('sum(') && ++sums === n) await then();
+      return result as never;
+    });
+    try {
+      return { read: await read(watched), sums };
+    } finally {
+      await watched.close();
+    }
+  }
+
+  test('adds up a large account in parts as in one statement, also if a connection is lost', async t => {
+    const accountId = await oldAccount(database);
+    const whole = await readSums(database, [], only(accountId));
+    t.is(whole[0]?.entries, ENTRIES);
+    const lose = async () => {
+      throw Object.assign(new Error('lost'), { code: 'ECONNRESET' });
+    };
+    for (const entriesMax of [1, 3, 1000]) {
+      const { read, sums } = await behindSum(dialect === 'sqlite' ? 1 : 2, lose, on =>
+        readSumsInParts(on, [], accountId, { entriesMax }),
+      );
+      t.deepEqual(read, whole);
+      t.true(dialect === 'sqlite' || sums > ENTRIES / (entriesMax + 1), `${sums}`);
+    }
+  });
+
+  if (dialect === 'mysql') {
+    test('reads no more entries in a part than it has', async t => {
+      const accountId = await oldAccount(database);
+      const { database: metered, statements } = openMeteredDatabase(dialect, databases.url());
+      await readSumsInParts(metered, [], accountId, { entriesMax: 3 });
+      await metered.close();
+      t.true(statements.length > ENTRIES / 3);
+      // Of an entry the index and the row.
+      t.true(statements.every(({ rowsRead }) => rowsRead <= 10));
+    });
+  }
+
+  test('finds an account right that is charged between the parts of its sums', async t => {
+    const accountId = await oldAccount(database);
+    const { claim } = await running(stores, newJob(accountId));
+    const charge = async () =>
+      void (await stores.queue.succeed(claim, resultOf(claim), HOUR_MS, {}));
+    const { read } = await behindSum(1, charge, on => audit({ accountId }, on));
+    t.deepEqual(read.problems, []);
+    t.is((await stores.ledger.credits(accountId))?.sums.charge, DAYS * JOBS_A_DAY + 1);
   });
 
   test('each writer of an entry takes the account first, and the time then', async t => {

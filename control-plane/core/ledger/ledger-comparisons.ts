@@ -3,7 +3,8 @@
  * hands over what may be wrong; the rules in ledger.ts judge it.
  */
 
-import { type Database, query } from '@matting/database/database.ts';
+import { type Database, type Db, query, readInstant } from '@matting/database/database.ts';
+import type { DatabaseDialect } from '@matting/database/engines.ts';
 import { ofAccount, requireInteger } from '@matting/database/statements.ts';
 import { type RawBuilder, type SqlBool, sql } from 'kysely';
 import { OPEN_STATES } from '../jobs/job.ts';
@@ -11,10 +12,14 @@ import { isFundedBy, TAKES_CREDIT, takesCredit } from '../jobs/job-funding.ts';
 import { jobProblem, LEDGER_KINDS, type LedgerKind, type LedgerSlot, SLOT_OF } from './ledger.ts';
 import {
   type AccountRange,
-  ENTRIES_BY_KIND,
+  ALWAYS,
   ENTRIES_BY_TIME,
   type JobRange,
+  type LEDGER_RANGE,
+  NEVER,
+  only,
   type TimeRange,
+  timesOf,
 } from './ledger-ranges.ts';
 
 /** A package's part in the audit of credits that are held for jobs to come, as SQL. */
@@ -43,44 +48,72 @@ const OPEN_JOBS = (['credit', 'family'] as const).map(kind =>
 
 /**
  * Each account's balances, the sums of its entries by kind, its open jobs and its jobs to come, at
- * one instant.
+ * one instant: one statement.
  */
-export async function readSums(
+export function readSums(
   database: Database,
   parts: readonly LedgerAuditPart[],
-  { from, before }: AccountRange,
+  range: AccountRange,
 ) {
-  const held = parts.map(part => part.creditsOf(sql.ref('accounts.id')));
-  const inRange = sql<SqlBool>`account_id >= ${from} and account_id < ${before}`;
-  const rows = await query(database, db => {
-    const sums = db
-      .selectFrom(ENTRIES_BY_KIND[database.dialect])
-      .select('account_id')
-      .select(({ fn }) => fn.countAll<number>().as('entries'))
-      .select(SUMS)
-      .where(inRange)
-      .groupBy('account_id');
-    const open = db
-      .selectFrom('jobs as job')
-      .select('account_id')
-      .select(OPEN_JOBS)
-      .where('state', 'in', OPEN_STATES)
-      .where(inRange)
-      .groupBy('account_id');
-    return db
-      .selectFrom('accounts')
-      .leftJoin(sums.as('sums'), 'sums.account_id', 'accounts.id')
-      .leftJoin(open.as('open'), 'open.account_id', 'accounts.id')
-      .select(['accounts.id', 'accounts.available', 'accounts.reserved'])
-      .select(['open.credit', 'open.family', 'sums.entries'])
-      .select(sql<number>`${sql.join([0, ...held], sql` + `)}`.as('to_come'))
-      .select(['accounts.open_corrections', 'accounts.batch_waiting'])
-      .select(['sums.grant', 'sums.reserve', 'sums.charge', 'sums.release', 'sums.revoke'])
-      .where('accounts.id', '>=', from)
-      .where('accounts.id', '<', before)
-      .orderBy('accounts.id')
-      .execute();
+  return query(database, db => sumsAt(db, database, parts, range, ALWAYS));
+}
+
+/**
+ * The same of a large account, in parts, because a server ends a statement that takes long. The
+ * first statement uses all the tables: no migration can change one before the last part is read.
+ */
+export async function readSumsInParts(
+  database: Database,
+  parts: readonly LedgerAuditPart[],
+  accountId: string,
+  bounds: Pick<typeof LEDGER_RANGE, 'entriesMax'>,
+) {
+  const range = only(accountId);
+  if (database.dialect === 'sqlite') return readSums(database, parts, range);
+  return readInstant(database, async db => {
+    const accounts = await sumsAt(db, database, parts, range, NEVER);
+    for (const account of accounts) {
+      for await (const time of timesOf(database, accountId, bounds, db)) {
+        const part = await sumsOf(db, database, range, time).executeTakeFirst();
+        account.entries += part?.entries ?? 0;
+        for (const kind of LEDGER_KINDS) {
+          account.sums[kind] = requireInteger(account.sums[kind] + (part?.[kind] ?? 0));
+        }
+      }
+    }
+    return accounts;
   });
+}
+
+async function sumsAt(
+  db: Db,
+  database: Database,
+  parts: readonly LedgerAuditPart[],
+  range: AccountRange,
+  time: TimeRange,
+) {
+  const { from, before } = range;
+  const held = parts.map(part => part.creditsOf(sql.ref('accounts.id')));
+  const open = db
+    .selectFrom('jobs as job')
+    .select('account_id')
+    .select(OPEN_JOBS)
+    .where('state', 'in', OPEN_STATES)
+    .where(sql<SqlBool>`account_id >= ${from} and account_id < ${before}`)
+    .groupBy('account_id');
+  const rows = await db
+    .selectFrom('accounts')
+    .leftJoin(sumsOf(db, database, range, time).as('sums'), 'sums.account_id', 'accounts.id')
+    .leftJoin(open.as('open'), 'open.account_id', 'accounts.id')
+    .select(['accounts.id', 'accounts.available', 'accounts.reserved'])
+    .select(['open.credit', 'open.family', 'sums.entries'])
+    .select(sql<number>`${sql.join([0, ...held], sql` + `)}`.as('to_come'))
+    .select(['accounts.open_corrections', 'accounts.batch_waiting'])
+    .select(['sums.grant', 'sums.reserve', 'sums.charge', 'sums.release', 'sums.revoke'])
+    .where('accounts.id', '>=', from)
+    .where('accounts.id', '<', before)
+    .orderBy('accounts.id')
+    .execute();
   return rows.map(row => ({
     accountId: row.id,
     balances: { available: row.available, reserved: row.reserved },
@@ -95,6 +128,30 @@ export async function readSums(
     corrections: { stored: row.open_corrections, open: requireInteger(row.family) },
     waiting: { stored: row.batch_waiting, open: requireInteger(row.to_come) },
   }));
+}
+
+function sumsOf(
+  db: Db,
+  { dialect }: Database,
+  range: AccountRange,
+  { fromMs, beforeMs }: TimeRange,
+) {
+  return db
+    .selectFrom(ENTRIES_BY_TIME[dialect])
+    .select('account_id')
+    .select(({ fn }) => fn.countAll<number>().as('entries'))
+    .select(SUMS)
+    .where(ofAccounts(dialect, range, 'account_id'))
+    .where('created_at', '>=', fromMs)
+    .where('created_at', '<', beforeMs)
+    .groupBy('account_id');
+}
+
+/** The condition of a range's entries. */
+function ofAccounts(dialect: DatabaseDialect, range: AccountRange, name: string) {
+  if (range.only !== undefined) return ofAccount(dialect, range.only, name);
+  const { from, before } = range;
+  return sql<boolean>`(${sql.ref(name)} >= ${from} and ${sql.ref(name)} < ${before})`;
 }
 
 /**
@@ -133,13 +190,9 @@ function isNot(condition: typeof JOB_IS_SOUND) {
 export async function readWrongEntries(
   database: Database,
   parts: readonly LedgerAuditPart[],
-  { from, before, only: accountId }: AccountRange,
+  range: AccountRange,
   { fromMs, beforeMs }: TimeRange,
 ): Promise<LedgerProblem[]> {
-  const ofAccounts =
-    accountId === undefined
-      ? sql<SqlBool>`ledger_entries.account_id >= ${from} and ledger_entries.account_id < ${before}`
-      : ofAccount(database.dialect, accountId, 'ledger_entries.account_id');
   const otherSlot = sql<LedgerSlot>`case ledger_entries.slot when 'reserve' then 'settle' else 'reserve' end`;
   const rows = await query(database, db =>
     db
@@ -157,7 +210,7 @@ export async function readWrongEntries(
       .select(['partner.kind as partner_kind', 'partner.amount as partner_amount'])
       .select(['job.state', 'job.account_id as job_account'])
       .select(['job.class', 'job.corrects as correction'])
-      .where(ofAccounts)
+      .where(ofAccounts(database.dialect, range, 'ledger_entries.account_id'))
       .where('ledger_entries.created_at', '>=', fromMs)
       .where('ledger_entries.created_at', '<', beforeMs)
       .where(isNot(entryIsSound(parts)))

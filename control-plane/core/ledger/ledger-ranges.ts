@@ -1,6 +1,6 @@
 /** The parts in which the audit reads a ledger, so that no statement reads all of it. */
 
-import { type Database, query } from '@matting/database/database.ts';
+import { type Database, type Db, query } from '@matting/database/database.ts';
 import { ofAccount, throughIndex } from '@matting/database/statements.ts';
 
 /** A range has at most so much. A statement reads three rows beside each entry. */
@@ -89,15 +89,17 @@ export const ENTRIES_BY_KIND = throughIndex('ledger_entries', 'ledger_entries_ac
 export const ENTRIES_BY_TIME = throughIndex('ledger_entries', 'ledger_entries_account_time');
 
 export const ALWAYS: TimeRange = { fromMs: 0, beforeMs: Number.MAX_SAFE_INTEGER };
+export const NEVER: TimeRange = { fromMs: 0, beforeMs: 0 };
 
-/** Parts of an account with some `entriesMax` entries each. */
+/** Parts of an account with some `entriesMax` entries each. @param instant of `readInstant` */
 export async function* timesOf(
   database: Database,
   accountId: string,
   { entriesMax }: Pick<typeof LEDGER_RANGE, 'entriesMax'>,
+  instant?: Db,
 ): AsyncGenerator<TimeRange> {
   for (let { fromMs } = ALWAYS; ; ) {
-    const next = await query(database, db =>
+    const read = (db: Db) =>
       db
         .selectFrom(ENTRIES_BY_TIME[database.dialect])
         .select('created_at')
@@ -107,8 +109,8 @@ export async function* timesOf(
         .orderBy('created_at')
         .limit(1)
         .offset(entriesMax)
-        .executeTakeFirst(),
-    );
+        .executeTakeFirst();
+    const next = await (instant === undefined ? query(database, read) : read(instant));
     if (next === undefined) {
       yield { ...ALWAYS, fromMs };
       return;
