@@ -10,8 +10,8 @@ const test = ava.serial;
 
 const PREFIX = 'localhost/twice-';
 const TAGS = ['first', 'second'] as const;
-/** Node, packages, source: what deploy/images/Containerfile copies last, on Debian's packages. */
-const APPLICATION_LAYERS = 3;
+/** Node, packages, source, the client: what deploy/images/Containerfile copies last, on Debian's packages. */
+const APPLICATION_LAYERS = 4;
 const BUILDS_MS_MAX = 1_800_000;
 
 const nameOf = (tag: string) => `${PREFIX}matting-control-plane:${tag}`;
