@@ -143,7 +143,7 @@ test-cuda-stubs: setup
 	@$(NODE) test/support/run-tests.ts $(wildcard test/cuda-stubs/*.stubs.ts)
 
 browser: setup
-	@MATTING_TEST_SHOTS="$(SHOTS)" $(NODE) test/support/run-tests.ts test/browser $(wildcard test/browser/*.browser.ts)
+	@MATTING_TEST_SHOTS="$(SHOTS)" $(NODE) test/support/run-tests.ts --minutes=10 test/browser $(wildcard test/browser/*.browser.ts)
 
 monitoring: setup
 	@$(NODE) test/support/run-tests.ts --minutes=10 $(or $(ONLY:%=test/monitoring/%.monitoring.ts),$(wildcard test/monitoring/*.monitoring.ts))

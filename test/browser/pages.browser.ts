@@ -164,6 +164,8 @@ test('of jobs show small pictures, and load a whole result only when it is opene
     page.locator(`${place} img[src$=thumbnail]`).first().evaluate(decode);
   await visitor.go('/account/jobs');
   await isDrawn('tbody');
+  const reason = await page.getByText('The file is not a picture').first().boundingBox();
+  t.true((reason?.width ?? 0) > 100, 'long names of keys leave room for reasons');
   await page.locator('tbody a:has(img)').first().click();
   await isDrawn('.cut-out');
   t.false(asked.some(url => url.endsWith('/result')));
