@@ -79,9 +79,9 @@ function codeLengths(counts: Uint32Array): Uint8Array {
   const all = sum(symbols.map(symbol => weights[symbol]!));
   const lengths = new Uint8Array(SYMBOLS);
   for (const symbol of symbols) lengths[symbol] = Math.ceil(Math.log2(all / weights[symbol]!));
-  const codes = (symbol: number) => 2 ** (CODE_BITS_MAX - lengths[symbol]!);
-  const loss = (symbol: number) => weights[symbol]! / codes(symbol);
-  symbols.sort((one, other) => loss(other) - loss(one));
+  const codes = (symbol: number) => 1 << (CODE_BITS_MAX - lengths[symbol]!);
+  const losses = weights.map((weight, symbol) => weight / codes(symbol));
+  symbols.sort((one, other) => losses[other]! - losses[one]!);
   let left = 2 ** CODE_BITS_MAX - sum(symbols.map(codes));
   while (left > 0) {
     for (const symbol of symbols) {
