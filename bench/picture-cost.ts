@@ -77,7 +77,8 @@ async function costOf(service: Service, files: readonly Buffer[], format: string
   const caller = async () => {
     while (next < images) {
       const file = files[next++ % files.length]!;
-      bytes += (await service.cutOut(file, format)).file.length;
+      const answer = await service.cutOut(file, format);
+      bytes += answer.file.length;
     }
   };
   await Promise.all(Array.from({ length: callers }, caller));
