@@ -132,7 +132,7 @@ test('a node › that restarts is followed under its new boot id only once it ha
   const old = node.bootId;
   await node.down();
   await node.restart();
-  await until('a change', () => said.some(line => line.includes('another node or boot answers')));
+  await until('a change', () => said.some(line => /another node.* within 15 s/.test(line)));
   t.deepEqual(routable(), []);
   await follow(node);
   await until('one routable node', () => routable().length === 1);

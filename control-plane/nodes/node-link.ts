@@ -29,6 +29,7 @@ import {
   NodeView,
   type Reservation,
 } from './node-view.ts';
+import { NODE_TIMING } from './registry-server.ts';
 import {
   NO_SELECTABLES,
   type Selectable,
@@ -258,7 +259,9 @@ export class NodeLink {
     }
     // Another process answers at this address: the one registered is gone or not there yet.
     if (info.nodeId !== this.member.nodeId || info.bootId !== this.member.bootId) {
-      throw new Error('another node or boot answers at its address');
+      throw new Error(
+        `another node or boot answers at its address; without heartbeats it leaves within ${NODE_TIMING.leaseMs / 1000} s`,
+      );
     }
     if (info.limits === undefined) throw new Error('the node sent no limits');
     const formats = info.inputFormats.map(inputFormatFromProto);

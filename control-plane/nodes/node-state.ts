@@ -11,6 +11,9 @@
  * | draining    | valid     | the operator drained it, whatever they see                      |
  * | silent      | ran out   | nothing counts                                                  |
  * | gone        | ended     | nothing counts                                                  |
+ *
+ * A node that was killed, or that ended together with its control plane, could not end its lease.
+ * It is gone, too, as soon as another node has registered at its address since its last heartbeat.
  */
 import type { NodeMember } from './node-store.ts';
 import type { Sighting, Sightings } from './sighting-store.ts';
@@ -40,11 +43,22 @@ export function seenMembers(
   { all }: Pick<Sightings, 'all'>,
 ): readonly SeenMember[] {
   const byNode = Map.groupBy(all, ({ nodeId }) => nodeId);
-  return members.map(member => {
+  return withReplacedGone(members).map(member => {
     const known = member.live ? (byNode.get(member.nodeId) ?? []) : [];
     const sightings = known.filter(({ bootId }) => bootId === member.bootId);
     const state = stateOf(member, sightings);
     return { member, state, cause: causeOf(state, sightings), sightings };
+  });
+}
+
+function withReplacedGone(members: readonly NodeMember[]): readonly NodeMember[] {
+  const live = members.filter(member => member.live);
+  const byAddress = Map.groupBy(live, ({ address }) => address);
+  return members.map(member => {
+    const isReplaced = byAddress.get(member.address)?.some(({ nodeId, registeredAtMs }) => {
+      return nodeId !== member.nodeId && registeredAtMs > member.heartbeatAtMs;
+    });
+    return isReplaced ? { ...member, live: false, gone: true } : member;
   });
 }
 

@@ -133,6 +133,26 @@ test('some that take none are a warning, each a failure of its own', async t => 
   t.regex(lines('node b').join(), /^failure: /);
 });
 
+test('a node whose address another node has registered since its last heartbeat is no finding', async t => {
+  const at = (nodeId: string, changes: Partial<NodeMember>) => {
+    return { ...member(nodeId, placeOf('good'), placeOf('good')), ...changes };
+  };
+  // The database's clock went back after it registered: no other node shows that it is gone.
+  const next = at('next', { registeredAtMs: 200, heartbeatAtMs: 190 });
+  const [unreachable, serving] = [{ nodeId: 'old', ...EXPIRED }, { nodeId: 'next' }];
+  const sightings = seenBy(['one'], unreachable, serving);
+  for (const live of [true, false]) {
+    const old = at('old', { heartbeatAtMs: 100, live });
+    const { lines, nodes } = await nodesOf([old, next], sightings);
+    t.deepEqual([nodes, lines('node old')], [['ok: 1 of 2 take images'], []]);
+  }
+  const beating = await nodesOf([at('old', { heartbeatAtMs: 300 }), next], sightings);
+  t.regex(beating.lines('node old').join(), /^failure: /);
+  const alone = at('old', { heartbeatAtMs: 100, live: false });
+  const ended = await nodesOf([alone, { ...next, live: false }], seenBy(['one']));
+  t.regex(ended.nodes.join(), /2 are silent/);
+});
+
 test('a fault that one of two control planes sees is a warning', async t => {
   const members = [member('a', placeOf('good'), placeOf('good'))];
   const [one, two] = [
