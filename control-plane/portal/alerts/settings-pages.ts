@@ -208,6 +208,7 @@ function renderSettings(reply: FastifyReply, view: AlertView, shown: Shown): Fas
   const visit = visitOf(reply.request);
   const { settings, common } = visit.words;
   const { secret } = shown;
+  const mailLead = view.mails ? settings.mailsLead : settings.mailsOff;
   const isWrong = shown.thresholdsError !== undefined || shown.urlError !== undefined;
   return renderPage(reply, {
     title: settings.title,
@@ -230,7 +231,7 @@ function renderSettings(reply: FastifyReply, view: AlertView, shown: Shown): Fas
         view.thresholds.length === 0 ? null : thresholdTable(visit, view),
         thresholdForm(visit, view, shown),
       )}
-      ${ui.section({ title: settings.mails, lead: settings.mailsLead }, mailList(visit, view))}
+      ${ui.section({ title: settings.mails, lead: mailLead }, view.mails && mailList(visit, view))}
       ${ui.section(
         {
           title: settings.webhook,
@@ -297,9 +298,7 @@ function thresholdForm({ words, csrf }: Visit, { thresholds }: AlertView, shown:
   );
 }
 
-function mailList({ words }: Visit, { owners, mails, mailsUsedUp }: AlertView): VNode {
-  const { settings } = words;
-  if (!mails) return html`<p class="soft">${settings.mailsOff}</p>`;
+function mailList({ words: { settings } }: Visit, { owners, mailsUsedUp }: AlertView): VNode {
   if (owners.length === 0) return ui.notice('warning', settings.noOwners);
   const list = ui.panel(html`<ul>${owners.map(mail => html`<li>${mail}</li>`)}</ul>`);
   if (mailsUsedUp === undefined) return list;
