@@ -1,4 +1,4 @@
-/** A replica's life by every method of the stores; no clock and no chance but ids. */
+/** A replica's life by every method of the stores; no clock and no chance but ids. Needs: batches. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { newBatch, type Stores } from '@matting/batches/test/fixtures.ts';
@@ -19,29 +19,7 @@ import {
 } from '@matting/core/test/fixtures.ts';
 import type { Claim } from '@matting/core/test/internals.ts';
 import { type MessageClaim, RATE_WINDOW_MS } from '@matting/core/test/internals.ts';
-
-type OpenJob = 'accepted' | 'fetching' | 'ready' | 'given' | 'running' | 'lost' | 'freed';
-type FinalJob = 'told' | 'untold' | 'expired' | 'retried' | 'refused';
-
-export interface Legacy {
-  readonly accountId: string;
-  readonly apiKeyId: string;
-  readonly token: string;
-  readonly idempotencyKeyHash: string;
-  readonly resultToken: string;
-  /** One job in each state, by the act that led to it. */
-  readonly jobs: Readonly<Record<OpenJob | FinalJob, string>>;
-  readonly available: number;
-  /** Of another account, none of whose jobs is open. */
-  readonly families: {
-    readonly accountId: string;
-    readonly apiKeyId: string;
-    /** A job that takes corrections, and had one. */
-    readonly correctable: string;
-    /** One of its two items is no job yet. */
-    readonly openBatch: string;
-  };
-}
+import type { FinalJob, Legacy } from './snapshot.ts';
 
 const OVER_MS = -1000;
 const HOLDER = 'old-replica';

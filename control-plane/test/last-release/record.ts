@@ -3,7 +3,7 @@
  *
  *     sh bin/node24 control-plane/test/last-release/record.ts 0.2.0
  *
- * docs/releasing.md says when. Needs MariaDB, as the tests do.
+ * docs/releasing.md says when. MariaDB must be installed. Needs: batches.
  */
 import { execFileSync } from 'node:child_process';
 import path from 'node:path';

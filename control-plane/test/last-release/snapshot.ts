@@ -6,7 +6,29 @@ import type { Database } from '@matting/database/database.ts';
 import type { DatabaseDialect } from '@matting/database/engines.ts';
 import { at } from '@matting/test-support/at.ts';
 import { CompiledQuery } from 'kysely';
-import type { Legacy } from './life.ts';
+
+type OpenJob = 'accepted' | 'fetching' | 'ready' | 'given' | 'running' | 'lost' | 'freed';
+export type FinalJob = 'told' | 'untold' | 'expired' | 'retried' | 'refused';
+
+export interface Legacy {
+  readonly accountId: string;
+  readonly apiKeyId: string;
+  readonly token: string;
+  readonly idempotencyKeyHash: string;
+  readonly resultToken: string;
+  /** One job in each state, by the act that led to it. */
+  readonly jobs: Readonly<Record<OpenJob | FinalJob, string>>;
+  readonly available: number;
+  /** Of another account, none of whose jobs is open. */
+  readonly families: {
+    readonly accountId: string;
+    readonly apiKeyId: string;
+    /** A job that takes corrections, and had one. */
+    readonly correctable: string;
+    /** One of its two items is no job yet. */
+    readonly openBatch: string;
+  };
+}
 
 export interface Recorded {
   readonly sql: string;
