@@ -1,6 +1,7 @@
 /**
  * Builds the package for callers into client/build: JavaScript and types, for `import` and for
- * `require`, as client.tgz. The built package gets the version of the project.
+ * `require`, as client.tgz. The workspace has no version, so that npm packs no package without
+ * them: the version of the project is written into the built one.
  *   main.ts [folder of a client, whose project is one above; its own unless given]
  */
 import { spawnSync } from 'node:child_process';
@@ -33,7 +34,7 @@ mkdirSync(made, { recursive: true });
 compile('tsconfig.json', 'dist');
 compile('tsconfig.require.json', 'dist/require');
 writeFileSync(path.join(made, 'dist/require/package.json'), '{"type":"commonjs"}\n');
-const { private: _, scripts, exports, ...manifest } = read('package.json');
+const { private: _, scripts, devDependencies, exports, ...manifest } = read('package.json');
 const { './src/*': _sources, ...given } = exports;
 const { version } = read('../package.json');
 const text = JSON.stringify({ ...manifest, version, exports: given }, undefined, 2);

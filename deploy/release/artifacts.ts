@@ -4,7 +4,7 @@
  */
 import { createHash } from 'node:crypto';
 import { createReadStream, existsSync } from 'node:fs';
-import { copyFile, mkdir, mkdtemp, readdir, readFile, writeFile } from 'node:fs/promises';
+import { copyFile, cp, mkdir, mkdtemp, readdir, readFile, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { isInstalled, run } from './run.ts';
@@ -123,12 +123,14 @@ async function makeClient({ version, tree, root, out }: ReleaseTree): Promise<vo
 }
 
 async function makeSboms({ version, tree, out }: ReleaseTree): Promise<void> {
+  const service = await mkdtemp(path.join(path.dirname(out), 'service-'));
+  await writeService(tree, service, version);
   const runtime = await mkdtemp(path.join(path.dirname(out), 'runtime-'));
   await writeRuntime(path.join(tree, 'bin/node'), runtime, version);
   // The install is by workspace: --omit=dev would also leave out what the root names for its tests.
   const programs = PROGRAMS.map(program => `--workspace=${program}`);
   for (const [name, cwd, only] of [
-    ['matting-service', tree, programs],
+    ['matting-service', service, programs],
     ['matting-runtime', runtime, ['--omit=dev']],
   ] as const) {
     for (const format of SBOM_FORMATS) {
@@ -138,6 +140,24 @@ async function makeSboms({ version, tree, out }: ReleaseTree): Promise<void> {
       await writeFile(path.join(out, `${name}-${version}.${format}.json`), `${text}\n`);
     }
   }
+}
+
+/**
+ * The commands use the client, which has no version of its own: npm lists nothing without one. What
+ * compiles the client is no part of the service.
+ */
+async function writeService(tree: string, to: string, version: string): Promise<void> {
+  const manifests = ['ls-files', ':(glob)**/package.json', 'package-lock.json', '.npmrc'];
+  const files = (await run('git', manifests, { cwd: tree })).split('\n').filter(Boolean);
+  for (const file of files) await cp(path.join(tree, file), path.join(to, file));
+  const read = async (name: string) => JSON.parse(await readFile(path.join(to, name), 'utf8'));
+  const manifest = await read('client/package.json');
+  const lock = await read('package-lock.json');
+  for (const client of [manifest, lock.packages.client]) {
+    Object.assign(client, { version, devDependencies: undefined });
+  }
+  await writeFile(path.join(to, 'client/package.json'), JSON.stringify(manifest));
+  await writeFile(path.join(to, 'package-lock.json'), JSON.stringify(lock));
 }
 
 /** Node's own package has no version of ours, without which npm lists nothing. */
