@@ -134,7 +134,7 @@ onDatabases(test, 'a rolling upgrade', (test, dialect) => {
     t.deepEqual(await stores.queue.listLanes(), [], 'nothing is open');
     const credits = await stores.ledger.credits(legacy.accountId);
     const charged = OPEN.length + 3 + OWN.length;
-    t.deepEqual([credits?.reserved, credits?.sums.charge], [0, charged]);
+    t.deepEqual([credits?.reserved, credits?.charged], [0, charged]);
     await assertBalanced(stores);
   });
 

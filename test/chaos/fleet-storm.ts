@@ -6,7 +6,7 @@ import type { ExecutionContext, SerialFn } from 'ava';
 import { resultOfThumbnail } from '../../control-plane/core/jobs/blob-names.ts';
 import { Sweeper } from '../../control-plane/core/retention/sweep.ts';
 import type { Stores } from '../../control-plane/core/stores.ts';
-import { fundedCaller } from '../../control-plane/core/test/fixtures.ts';
+import { creditsOf, fundedCaller } from '../../control-plane/core/test/fixtures.ts';
 import { openDatabase } from '../../control-plane/database/connect.ts';
 import type { BlobStore } from '../../control-plane/storage/blob-store.ts';
 import { openStores } from '../../control-plane/test/fixtures.ts';
@@ -162,7 +162,7 @@ class FleetStorm {
   async leavesNothingOpen(): Promise<void> {
     await this.#fleet.command(THIS_VERSION, 'credits', 'check', '--full');
     const { ledger } = this.#stores;
-    const credits = await ledger.credits(this.#account.accountId);
+    const credits = await creditsOf(this.#stores, this.#account.accountId);
     assert.equal(credits?.reserved, 0);
     assert.deepEqual(await ledger.check(), []);
     const deliveries = [...this.#deliveries.values()];
@@ -187,7 +187,7 @@ class FleetStorm {
         what: 'the last job of a hostile account is final',
         detail: () => this.#fleet.logTail(),
       });
-      const credits = await ledger.credits(accountId);
+      const credits = await creditsOf(this.#stores, accountId);
       assert.equal(credits?.sums.charge, await this.#succeededJobs({ accountId }));
       assert.equal(credits.sums.reserve, credits.sums.charge + credits.sums.release);
     }

@@ -34,7 +34,7 @@ test.after.always(() => harness.close());
 async function spent(): Promise<number> {
   const credits = await harness.app.stores.ledger.credits(harness.app.accountId);
   assert.equal(credits?.reserved, 0);
-  return credits.sums.charge;
+  return credits.charged;
 }
 
 async function cutOutThrough(

@@ -152,7 +152,7 @@ export class RemoveCommand {
 
   readonly charged = async (): Promise<number> => {
     const credits = await this.replicas.stores.ledger.credits(this.caller.accountId);
-    return credits?.sums.charge ?? 0;
+    return credits?.charged ?? 0;
   };
 }
 

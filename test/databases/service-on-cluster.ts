@@ -1,7 +1,7 @@
 /** Two control planes and two nodes on a cluster, while a test hurts a member. */
 import assert from 'node:assert/strict';
 import type { ExecutionContext } from 'ava';
-import { assertBalanced } from '../../control-plane/core/test/fixtures.ts';
+import { assertBalanced, creditsOf } from '../../control-plane/core/test/fixtures.ts';
 import { type Caller, pictureBody } from '../../control-plane/core/test/support/replicas.ts';
 import { cutOutOf } from '../../control-plane/nodes/test/scripted-exchange.ts';
 import { Replicas } from '../../control-plane/test/programs.ts';
@@ -80,7 +80,7 @@ export class ServiceOnCluster {
   async #requireMoney({ accountId }: Caller, { done }: SteadyLoad): Promise<void> {
     const { stores } = this.replicas;
     assert.equal(new Set(done.map(({ jobId }) => jobId)).size, done.length, 'two keys, one job');
-    const credits = await patiently(() => stores.ledger.credits(accountId));
+    const credits = await patiently(() => creditsOf(stores, accountId));
     const { reserve, charge, release } = credits?.sums ?? {};
     // A reservation more would be a job that no caller knows of.
     assert.deepEqual([reserve, charge, release], [done.length, done.length, 0]);

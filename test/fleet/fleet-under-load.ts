@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import type { ExecutionContext } from 'ava';
 import type { Job } from '../../control-plane/core/jobs/job.ts';
 import type { Stores } from '../../control-plane/core/stores.ts';
+import { creditsOf } from '../../control-plane/core/test/fixtures.ts';
 import { Receiver } from '../../control-plane/core/test/receiver.ts';
 import { openDatabase } from '../../control-plane/database/connect.ts';
 import { storesOn } from '../../control-plane/test/fixtures.ts';
@@ -110,7 +111,7 @@ export class FleetUnderLoad {
       jobs.set(jobId, job);
     }
     assert.equal(jobs.size, this.load.done.length, 'a job for two pictures');
-    const credits = await stores.ledger.credits(account.id);
+    const credits = await creditsOf(stores, account.id);
     const { reserve, charge, release: released } = credits?.sums ?? {};
     assert.equal(credits?.reserved, 0);
     assert.equal(charge, jobs.size + this.otherPictures);

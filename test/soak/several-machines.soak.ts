@@ -174,7 +174,7 @@ test('charged each picture once, and lost no attempt of a process that was drain
     const account = (await stores.accounts.list()).find(({ name }) => name === 'shop');
     assert.ok(account);
     const credits = await stores.ledger.credits(account.id);
-    t.deepEqual([credits?.sums.charge, credits?.reserved], [pictures, 0]);
+    t.deepEqual([credits?.charged, credits?.reserved], [pictures, 0]);
     t.deepEqual(await stores.ledger.check(), []);
   } finally {
     await database.close();

@@ -15,7 +15,7 @@ const IS_TEST = /(?:^|\/)test\/|\.(?:test|storm|storage)\.ts$/;
 export const LINES_MIN = 1000;
 
 export const BUDGET = {
-  'lines of control-plane, inference-node, program and proto': 110_000,
+  'lines of control-plane, inference-node, program and proto': 110_015,
   'lines of control-plane/core': 22_875,
   'lines of tests': 115_150,
   'lines of Unreleased in CHANGELOG.md': 60,

@@ -12,6 +12,7 @@ import { isForgotten } from '../submission/submit-matting.ts';
 import {
   BACKGROUND_URL,
   claimed,
+  creditsOf,
   fundedAccount,
   HOUR_MS,
   IMAGE_FAULT,
@@ -205,7 +206,7 @@ onBalancedStores(test, 'jobs', (test, { database, stores }) => {
     t.truthy(await stores.jobs.find(unswept.job.id), 'its blob has still a name');
     const left = await rowsOf(database.kysely, 'outbox', { id: gone.job.id });
     t.deepEqual(left, []);
-    const credits = await stores.ledger.credits(account);
+    const credits = await creditsOf(stores, account);
     t.deepEqual(credits?.sums, { grant: 3, reserve: 4, charge: 2, release: 1, revoke: 0 });
   });
 

@@ -89,7 +89,9 @@ onStores(test, "the ledger's audit", (test, { dialect, databases, database, stor
     t.deepEqual(credits, {
       available: GRANTED - each,
       reserved: 0,
-      sums: { grant: GRANTED, reserve: each, charge: each, release: 0, revoke: 0 },
+      charged: each,
+      granted: GRANTED,
+      revoked: 0,
     });
   });
 
@@ -143,7 +145,7 @@ onStores(test, "the ledger's audit", (test, { dialect, databases, database, stor
       void (await stores.queue.succeed(claim, resultOf(claim), HOUR_MS, {}));
     const { read } = await behindSum(1, charge, on => audit({ accountId }, on));
     t.deepEqual(read.problems, []);
-    t.is((await stores.ledger.credits(accountId))?.sums.charge, DAYS * JOBS_A_DAY + 1);
+    t.is((await stores.ledger.credits(accountId))?.charged, DAYS * JOBS_A_DAY + 1);
   });
 
   test('each writer of an entry takes the account first, and the time then', async t => {

@@ -2,14 +2,15 @@
 
 import { type Database, query, transact } from '@matting/database/database.ts';
 import { databaseErrorKind } from '@matting/database/engines.ts';
-import { isAsciiWord, ofAccount } from '@matting/database/statements.ts';
+import { isAsciiWord, ofAccount, requireInteger } from '@matting/database/statements.ts';
+import { sql } from 'kysely';
 import { type AuditEntry, insertAuditEntry, type ServiceActor } from '../accounts/audit.ts';
 import { readLastAudits } from './last-audits.ts';
 import { type Balances, isReservedReference, type LedgerKind, SLOT_OF } from './ledger.ts';
 import { type AuditOptions, auditLedger } from './ledger-audit.ts';
-import { type LedgerAuditPart, readSums } from './ledger-comparisons.ts';
+import type { LedgerAuditPart } from './ledger-comparisons.ts';
 import { type LinesQuestion, type PageCursor, readLines } from './ledger-lines.ts';
-import { ENTRIES_BY_KIND, ENTRIES_BY_TIME, only } from './ledger-ranges.ts';
+import { ENTRIES_BY_KIND, ENTRIES_BY_TIME } from './ledger-ranges.ts';
 import {
   enterOperatorEntry,
   type OperatorEntry,
@@ -50,15 +51,8 @@ export function createLedgerStore(database: Database, parts: readonly LedgerAudi
     inFlight: (accountId: string) => query(database, db => readInFlight(db, accountId)),
     /** Undefined: no such account. One row is read. */
     balances: (accountId: string) => query(database, db => readBalances(db, accountId)),
-    /**
-     * Reads the balances with the sums of the account's entries by kind, of the same instant: all
-     * are read.
-     */
-    async credits(accountId: string) {
-      if (!isAsciiWord(accountId)) return undefined;
-      const [account] = await readSums(database, parts, only(accountId));
-      return account && { ...account.balances, sums: account.sums };
-    },
+    /** Undefined: no such account. Of one instant, and without the entries of jobs. */
+    credits: (accountId: string) => readCredits(database, accountId),
     audit: (options?: AuditOptions) => auditLedger(database, { ...options, parts }),
     check: async (accountId?: string) =>
       (await auditLedger(database, { accountId, parts })).problems,
@@ -117,6 +111,32 @@ async function earlierOutcome(
     const balances = await readBalances(db, entry.accountId);
     return balances && { kind: 'already-entered', balances };
   });
+}
+
+/** What was charged follows from the rest, as the audit makes sure. */
+async function readCredits(database: Database, accountId: string) {
+  if (!isAsciiWord(accountId)) return undefined;
+  const { dialect } = database;
+  const row = await query(database, db => {
+    const sumOf = (kind: OperatorEntry['kind']) =>
+      db
+        .selectFrom(ENTRIES_BY_KIND[dialect])
+        .select(sql<number>`cast(coalesce(sum(amount), 0) as signed)`.as('sum'))
+        .where(ofAccount(dialect, accountId))
+        .where('kind', '=', kind);
+    return db
+      .selectFrom('accounts')
+      .select(['available', 'reserved'])
+      .select([sumOf('grant').as('granted'), sumOf('revoke').as('revoked')])
+      .where('id', '=', accountId)
+      .executeTakeFirst();
+  });
+  if (row === undefined) return undefined;
+  const { available, reserved } = row;
+  const granted = requireInteger(row.granted);
+  const revoked = requireInteger(row.revoked);
+  const charged = granted - revoked - available - reserved;
+  return { available, reserved, charged, granted, revoked };
 }
 
 /** Reads backwards along the index. */

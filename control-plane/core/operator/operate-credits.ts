@@ -52,14 +52,7 @@ export class OperateCredits {
     const { id } = await requireAccount(this.#stores, account);
     const credits = await this.#stores.ledger.credits(id);
     if (credits === undefined) throw noAccount(account);
-    const { available, reserved, sums } = credits;
-    return {
-      available,
-      reserved,
-      charged: sums.charge,
-      granted: sums.grant,
-      revoked: sums.revoke,
-    };
+    return credits;
   }
 }
 

@@ -15,6 +15,7 @@ import {
   BACKGROUND_URL,
   bodyOf,
   claimed,
+  creditsOf,
   fundedAccount,
   HOUR_MS,
   IMAGE_FAULT,
@@ -57,7 +58,7 @@ async function assertCredits(
   account: string,
   expected: { available: number; reserve: number; charge?: number; release?: number },
 ): Promise<void> {
-  const credits = await stores.ledger.credits(account);
+  const credits = await creditsOf(stores, account);
   const { available, reserve, charge = 0, release = 0 } = expected;
   assert.deepEqual(
     [credits?.available, credits?.sums.reserve, credits?.sums.charge, credits?.sums.release],

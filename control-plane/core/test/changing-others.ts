@@ -49,7 +49,7 @@ function entry(kind: 'grant' | 'revoke'): ChangingMethod {
           );
           const credits = await stores.ledger.credits(account);
           const sums = kind === 'grant' ? [14, 14, 0] : [6, 10, 4];
-          assert.deepEqual([credits?.available, credits?.sums.grant, credits?.sums.revoke], sums);
+          assert.deepEqual([credits?.available, credits?.granted, credits?.revoked], sums);
         },
       };
     },

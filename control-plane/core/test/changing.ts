@@ -17,5 +17,4 @@ export const CHANGING: readonly ChangingMethod[] = [
 /** Methods that change what another does, by the same code. */
 export const LIKE_ANOTHER: Readonly<Record<string, string>> = {
   'ledger.check': 'ledger.audit',
-  'ledger.credits': 'ledger.audit',
 };

@@ -18,6 +18,7 @@ import { backgroundBlob } from '../jobs/blob-names.ts';
 import type { Job } from '../jobs/job.ts';
 import type { JobResult } from '../jobs/job-outcome.ts';
 import type { JobInput } from '../jobs/job-request.ts';
+import type { PageCursor } from '../ledger/ledger-lines.ts';
 import { migrationsOf, type Package, stepsOf } from '../package.ts';
 import { type Claim, LEASE_MS } from '../queue/lease-rules.ts';
 import type { ViewedJob } from '../results/job-view.ts';
@@ -261,6 +262,17 @@ export const SERVICE_FAULT = {
   detail: 'every attempt was lost',
   retryable: true,
 } as const;
+
+/** The balances, and the sums of the account's entries by kind. */
+export async function creditsOf({ ledger }: Pick<Stores, 'ledger'>, accountId: string) {
+  const sums = { grant: 0, revoke: 0, reserve: 0, charge: 0, release: 0 };
+  const page = (after?: PageCursor) => ledger.list(accountId, { limit: 500, after });
+  for (let entries = await page(); entries.length > 0; entries = await page(entries.at(-1))) {
+    for (const { kind, amount } of entries) sums[kind] += amount;
+  }
+  const balances = await ledger.balances(accountId);
+  return balances && { ...balances, sums };
+}
 
 /** The ledger agrees with every balance and every job, or with those of one account. */
 export async function assertBalanced(stores: Stores, accountId?: string): Promise<void> {

@@ -9,6 +9,7 @@ import { type Claim, LEASE_MS } from '../queue/lease-rules.ts';
 import type { ClaimableJob } from '../queue/queue.ts';
 import type { Stores } from '../stores.ts';
 import {
+  creditsOf,
   fundedAccount,
   IMAGE_FAULT,
   LIMITS,
@@ -182,7 +183,7 @@ export class World {
   async assertInvariants(): Promise<void> {
     const { ledger } = at(this.#replicas, 0);
     assert.deepEqual(await ledger.check(this.#account), []);
-    const credits = await ledger.credits(this.#account);
+    const credits = await creditsOf({ ledger }, this.#account);
     assert.ok(credits);
     const { available, reserved, sums } = credits;
     assert.ok(available >= 0 && reserved >= 0);

@@ -7,6 +7,7 @@ import { createInterface } from 'node:readline';
 import ava from 'ava';
 import {
   assertBalanced,
+  creditsOf,
   fundedAccount,
   HOUR_MS,
   IMAGE_FAULT,
@@ -83,7 +84,7 @@ onStores(test, 'races', (test, { databases, stores }) => {
       t.is(kinds.get('exists')?.length, 17 * REPLICAS - 1);
       t.is(new Set(answers.map(answer => answer.id)).size, 1);
       t.deepEqual(await stores.ledger.balances(account), { available: 0, reserved: 1 });
-      t.is((await stores.ledger.credits(account))?.sums.reserve, 1);
+      t.is((await creditsOf(stores, account))?.sums.reserve, 1);
     }
     await assertBalanced(stores);
   });
@@ -111,7 +112,7 @@ onStores(test, 'races', (test, { databases, stores }) => {
       replicas.map(replica => replica.perform({ task: 'finish', accountId: account })),
     )) as string[][];
     t.deepEqual(finished.flat().sort(), ids.sort());
-    const credits = await stores.ledger.credits(account);
+    const credits = await creditsOf(stores, account);
     t.is(credits?.reserved, 0);
     t.is(credits!.sums.charge + credits!.sums.release, 40);
     t.is(credits!.available, 40 - credits!.sums.charge);
@@ -128,7 +129,7 @@ onStores(test, 'races', (test, { databases, stores }) => {
         other!.queue.fail(claim, IMAGE_FAULT),
       ]);
       t.deepEqual([...outcomes].sort(), [false, true]);
-      const { charge, release } = (await stores.ledger.credits(account))!.sums;
+      const { charge, release } = (await creditsOf(stores, account))!.sums;
       t.is(charge + release, round + 1);
       if (outcomes[0]) await stores.ledger.grant(account, 1, `round ${round}`);
     }

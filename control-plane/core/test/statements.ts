@@ -44,9 +44,6 @@ const BESIDE: Readonly<Record<string, Exercise>> = {
 const INSTEAD: Readonly<Record<string, Exercise>> = {
   bootstrap: async stores =>
     assert.deepEqual(await stores.bootstrap('first', 1), { created: false }),
-  'ledger.credits': bounded(LEDGER_READS_MAX, LEDGER_WHY, async ({ ledger }) =>
-    assert.ok(await ledger.credits(accountOf(0))),
-  ),
   'ledger.check': bounded(LEDGER_READS_MAX, LEDGER_WHY, async ({ ledger }) => {
     assert.deepEqual(await ledger.check(), []);
     assert.deepEqual(await ledger.check(accountOf(1)), []);

@@ -56,7 +56,7 @@ onBalancedStores(test, 'jobs', (test, { database, stores }) => {
     t.is(done.expiresAtMs! - done.finishedAtMs!, HOUR_MS);
     t.is(done.idempotencyKeyHash, job.idempotencyKeyHash, 'replays find it');
     t.deepEqual(await stores.ledger.balances(account), { available: 2, reserved: 0 });
-    t.is((await stores.ledger.credits(account))?.sums.charge, 1);
+    t.is((await stores.ledger.credits(account))?.charged, 1);
     t.is((await stores.jobs.findByResultToken(result.sealedToken))?.id, job.id);
   });
 

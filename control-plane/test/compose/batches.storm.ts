@@ -8,7 +8,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { assertBalanced } from '@matting/core/test/fixtures.ts';
+import { assertBalanced, creditsOf } from '@matting/core/test/fixtures.ts';
 import { Receiver } from '@matting/core/test/receiver.ts';
 import { planeEnv } from '@matting/core/test/support/child.ts';
 import { submitTo } from '@matting/core/test/support/replicas.ts';
@@ -124,7 +124,7 @@ test('images of a batch end once each, whoever is killed meanwhile', async t => 
   const { counts } = await readBatch(replicas[0]!.ports, token, id);
   t.is(counts.succeeded, ITEMS, JSON.stringify(counts));
   const [account] = await stores.accounts.list();
-  const credits = await stores.ledger.credits(account!.id);
+  const credits = await creditsOf(stores, account!.id);
   t.deepEqual([credits?.available, credits?.reserved], [0, 0]);
   t.deepEqual(
     [credits?.sums.reserve, credits?.sums.charge, credits?.sums.release],

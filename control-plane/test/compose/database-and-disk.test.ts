@@ -49,8 +49,15 @@ test.runIf(hasMounts)(
     t.is(refused.body.code, 'SERVICE_UNAVAILABLE');
     t.true(refused.body.retryable);
     t.true(Number(refused.headers.get('retry-after')) > 0);
-    const credits = await onFile.stores.ledger.credits(caller.accountId);
-    t.deepEqual([credits?.available, credits?.reserved, credits?.sums.reserve], [1, 0, 0]);
+    t.deepEqual(await onFile.stores.ledger.balances(caller.accountId), {
+      available: 1,
+      reserved: 0,
+    });
+    const reserves = await onFile.stores.ledger.list(caller.accountId, {
+      kind: 'reserve',
+      limit: 1,
+    });
+    t.deepEqual(reserves, []);
     const files = readdirSync(directory, { recursive: true, withFileTypes: true });
     t.deepEqual(
       files.filter(file => file.isFile()).map(({ name }) => name),

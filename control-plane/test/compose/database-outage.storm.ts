@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
-import { assertBalanced } from '@matting/core/test/fixtures.ts';
+import { assertBalanced, creditsOf } from '@matting/core/test/fixtures.ts';
 import { until } from '@matting/core/test/harness.ts';
 import { pictureBody, type RestAnswer } from '@matting/core/test/support/replicas.ts';
 import { DatabasePair, pairSkipReason } from '@matting/database/test/database-pair.ts';
@@ -79,7 +79,7 @@ outage('is answered with 503, and what was accepted before is done once it is ba
   }
   const again = await replicas.post(caller, body, { key, replica: 1 });
   t.is(again.status, 200, 'the refused request was not remembered');
-  const credits = await replicas.stores.ledger.credits(caller.accountId);
+  const credits = await creditsOf(replicas.stores, caller.accountId);
   t.deepEqual(
     [credits?.available, credits?.reserved, credits?.sums.reserve, credits?.sums.charge],
     [0, 0, 3, 3],
@@ -153,7 +153,7 @@ demoted(
     }
     const heartbeat = async () => (await second.nodes.find(node.nodeId))?.heartbeatAtMs ?? 0;
     await until(async () => (await heartbeat()) > promotedAtMs, 'a heartbeat on the new primary');
-    const credits = await second.ledger.credits(caller.accountId);
+    const credits = await creditsOf(second, caller.accountId);
     t.deepEqual(
       [credits?.available, credits?.reserved, credits?.sums.reserve, credits?.sums.charge],
       [0, 0, 4, 4],

@@ -61,7 +61,7 @@ test('a fleet that sleeps › did all that waited, once, when a node came', asyn
     await until(async () => (await read()).body.status === 'succeeded', 'the cut-out');
   }
   const credits = await replicas.stores.ledger.credits(caller.accountId);
-  t.deepEqual([credits?.sums.charge, credits?.reserved], [waiting.length + 1, 0]);
+  t.deepEqual([credits?.charged, credits?.reserved], [waiting.length + 1, 0]);
   await assertBalanced(replicas.stores);
 });
 
@@ -94,5 +94,5 @@ test('a fleet that must live › refuses all without a node, and what none can d
   await node.down();
   await until(async () => (await jxl(0)).status === 503, 'no node to be there');
   const credits = await living.stores.ledger.credits(caller.accountId);
-  t.deepEqual([credits?.sums.charge, credits?.reserved], [2, 0]);
+  t.deepEqual([credits?.charged, credits?.reserved], [2, 0]);
 });

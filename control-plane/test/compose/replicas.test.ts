@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
-import { assertBalanced } from '@matting/core/test/fixtures.ts';
+import { assertBalanced, creditsOf } from '@matting/core/test/fixtures.ts';
 import { until } from '@matting/core/test/harness.ts';
 import { WaitForJob } from '@matting/core/test/internals.ts';
 import { Receiver } from '@matting/core/test/receiver.ts';
@@ -105,7 +105,7 @@ onDatabases(test, 'two replicas', (test, dialect) => {
   }
 
   async function credits(caller: Caller) {
-    const found = await replicas.stores.ledger.credits(caller.accountId);
+    const found = await creditsOf(replicas.stores, caller.accountId);
     assert.ok(found);
     const { available, reserved, sums } = found;
     return { available, reserved, reserves: sums.reserve, charged: sums.charge };
