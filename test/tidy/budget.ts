@@ -16,8 +16,8 @@ export const LINES_MIN = 1000;
 
 export const BUDGET = {
   'lines of control-plane, inference-node, program and proto': 110_015,
-  'lines of control-plane/core': 22_875,
-  'lines of tests': 115_150,
+  'lines of control-plane/core': 22_885,
+  'lines of tests': 115_190,
   'lines of Unreleased in CHANGELOG.md': 60,
   'columns of jobs': 68,
   'names of core that other packages import': 141,
