@@ -152,7 +152,7 @@ async function countSuite<S extends Stores>(
   }
 }
 
-/** What adds up the entries of an account reads as many more as there are. */
+/** The sums of an account read every entry, so their bound grows with the ledger. */
 function readsMaxOf({ readsMax, why }: Exercise<never>): number | undefined {
   const more = why === LEDGER_WHY ? SIZES.ledgerEntries / TABLES.ledgerEntries : 1;
   return readsMax && readsMax * more;

@@ -51,7 +51,7 @@ export function createLedgerStore(database: Database, parts: readonly LedgerAudi
     inFlight: (accountId: string) => query(database, db => readInFlight(db, accountId)),
     /** Undefined: no such account. One row is read. */
     balances: (accountId: string) => query(database, db => readBalances(db, accountId)),
-    /** Undefined: no such account. Of one instant, and without the entries of jobs. */
+    /** Undefined: no such account. One statement, which reads no entry of a job. */
     credits: (accountId: string) => readCredits(database, accountId),
     audit: (options?: AuditOptions) => auditLedger(database, { ...options, parts }),
     check: async (accountId?: string) =>
@@ -113,7 +113,7 @@ async function earlierOutcome(
   });
 }
 
-/** What was charged follows from the rest, as the audit makes sure. */
+/** What was charged follows from the rest. The audit checks that the charges add up to it. */
 async function readCredits(database: Database, accountId: string) {
   if (!isAsciiWord(accountId)) return undefined;
   const { dialect } = database;
