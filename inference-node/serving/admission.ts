@@ -154,6 +154,8 @@ const MEGAPIXELS_MOST = Math.ceil(
 const ENGINE_BASE_BYTES = 150_000_000;
 const ENGINE_BYTES_PER_INPUT_PIXEL = 750;
 const ENGINE_BYTES_PER_INPUT_PIXEL_INT8 = 400;
+/** CUDA takes so much of a GPU for each process: six engines of `standard` took 6.9 GB (H200). */
+const CUDA_BYTES = 500_000_000;
 /** Fraction of the memory limit that engines may use; pictures get the rest. */
 const ENGINES_FRACTION = 0.4;
 /** Fraction for both; the rest: main process, idle workers and the page cache of the model. */
@@ -205,9 +207,16 @@ export function enginesAtMost(memoryLimitBytes: number, opened: EnginesOpened): 
   return enginesWithin(memoryLimitBytes * ALONE_FRACTION - photoBytes, opened);
 }
 
-function enginesWithin(bytes: number, opened: EnginesOpened): number {
+/** Gives the engines of a model for which half of a GPU has room: other programs use it too. */
+export function enginesOnGpu(gpuMemoryBytes: number, opened: EnginesOpened): number {
+  return enginesWithin(gpuMemoryBytes / 2, opened, CUDA_BYTES);
+}
+
+function enginesWithin(bytes: number, opened: EnginesOpened, eachMoreBytes = 0): number {
+  const bytesOf = (models: readonly EngineModel[]) =>
+    bytesOfEngines(models) + models.length * eachMoreBytes;
   let engines = 0;
-  while (engines < ENGINES_MAX && bytesOfEngines(opened(engines + 1)) <= bytes) engines++;
+  while (engines < ENGINES_MAX && bytesOf(opened(engines + 1)) <= bytes) engines++;
   return engines;
 }
 

@@ -235,7 +235,8 @@ export async function memoryFinding(
 ): Promise<Finding> {
   const { megapixelsMax } = config;
   const memoryLimitBytes = readMemoryLimitBytes();
-  const here = { config, cpuShare: await readCpuShare(), log: SILENT };
+  const cpuShare = await readCpuShare();
+  const here = { config, cpuShare, log: SILENT };
   const layout = chooseLayout(here, provider, plan, device);
   const all = enginesOpened(plan, layout.engines);
   const budget = computeMegapixelBudget({ memoryLimitBytes, engines: all });
@@ -247,7 +248,8 @@ export async function memoryFinding(
   }
   const room = `${megapixelsMax ?? budget?.megapixelsMax} megapixels at once`;
   const isDefault = provider !== 'cpu' && config.engines === undefined;
-  const why = isDefault ? ', one for each model because a GPU waits for the cores,' : '';
+  const each = `${layout.engines} of each model for a GPU beside ${Math.floor(cpuShare)} cores`;
+  const why = isDefault ? ` (${each})` : '';
   return ok('memory', `${gigabytes} for ${all.length} engines${why} and ${room}`);
 }
 

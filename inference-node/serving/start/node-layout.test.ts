@@ -1,5 +1,9 @@
 import test from 'ava';
-import { chooseWorkers } from './node-layout.ts';
+import { pino } from 'pino';
+import { GpuDevice } from '../engine/devices/gpu-device.ts';
+import type { PreparedModel } from '../models/prepared-model.ts';
+import { gpuFacts } from '../test/gpu-host.ts';
+import { chooseLayout, chooseWorkers } from './node-layout.ts';
 
 test('beside a GPU workers keep the cores busy while other images are at engines', t => {
   for (const [provider, cpuShare, engines, enginesInAll, workers] of [
@@ -10,4 +14,16 @@ test('beside a GPU workers keep the cores busy while other images are at engines
   ] as const) {
     t.is(chooseWorkers({ provider, cpuShare }, engines, enginesInAll), workers);
   }
+});
+
+test('a GPU that the driver lists has as many engines as half of its memory holds, another has one', t => {
+  const model = { inputWidth: 1024, inputHeight: 1024, precision: 'fp16', provider: 'cuda' };
+  const plan = { models: [{ role: 'subject', model: model as PreparedModel }] } as const;
+  const config = { engines: undefined, engineThreads: undefined, engineGoal: 'latency' } as const;
+  const parts = { config, cpuShare: 16, log: pino({ level: 'silent' }) };
+  const on = (memoryBytes: number) => new GpuDevice(gpuFacts('one', { memoryBytes }));
+  t.is(chooseLayout(parts, 'cuda', plan, undefined).engines, 1);
+  t.is(chooseLayout(parts, 'cuda', plan, on(0)).engines, 1);
+  t.is(chooseLayout(parts, 'cuda', plan, on(5e9)).engines, 1);
+  t.is(chooseLayout(parts, 'cuda', plan, on(6e9)).engines, 2);
 });

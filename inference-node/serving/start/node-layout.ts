@@ -1,6 +1,11 @@
 /** How many engines of each model and picture workers a node opens. */
 import type { Logger } from 'pino';
-import { enginesAtMost, enginesInMemory, readMemoryLimitBytes } from '../admission.ts';
+import {
+  enginesAtMost,
+  enginesInMemory,
+  enginesOnGpu,
+  readMemoryLimitBytes,
+} from '../admission.ts';
 import {
   chooseEngineLayout,
   type EngineLayout,
@@ -26,12 +31,14 @@ export function chooseLayout(
 ): EngineLayout {
   const { engines: asked, engineThreads, engineGoal } = config;
   const opened = (engines: number) => enginesOpened({ models }, engines);
+  const inMemory = enginesInMemory(readMemoryLimitBytes(), opened);
+  const onGpu = device === undefined ? 1 : enginesOnGpu(device.facts.memoryBytes, opened);
   const chosen = chooseEngineLayout({
     provider,
     precisions: models.map(({ model }) => model.precision),
     cpuShare,
     goal: engineGoal,
-    enginesMax: enginesInMemory(readMemoryLimitBytes(), opened),
+    enginesMax: provider === 'cpu' ? inMemory : Math.min(inMemory, onGpu),
   });
   const threadsPerEngine = engineThreads ?? chosen.threadsPerEngine;
   if (asked === undefined) return { ...chosen, threadsPerEngine };

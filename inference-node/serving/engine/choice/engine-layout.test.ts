@@ -94,8 +94,18 @@ test('never more threads than CPUs, never an engine over its bound', t => {
   }
 });
 
-test('a GPU has one engine of one thread', t => {
-  t.deepEqual(layout(64, { provider: 'cuda', ...MANY }), { engines: 1, threadsPerEngine: 1 });
+test('a GPU beside 16 cores has two engines of one thread if memory has room, else one', t => {
+  for (const [share, enginesMax, engines] of [
+    [1, 64, 1],
+    [15.9, 64, 1],
+    [16, 64, 2],
+    [256, 64, 2],
+    [256, 1, 1],
+    [256, 0, 1],
+  ] as const) {
+    const expected = { engines, threadsPerEngine: 1 };
+    t.deepEqual(layout(share, { provider: 'cuda', enginesMax, ...MANY }), expected);
+  }
 });
 
 const PARALLELISM = 16;

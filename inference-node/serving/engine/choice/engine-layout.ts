@@ -36,27 +36,36 @@ export interface LayoutInputs {
   /** CPUs, fractions allowed. */
   readonly cpuShare: number;
   readonly goal: EngineGoal;
-  /** Engines that the memory holds beside the pictures. */
+  /** Engines for which the memory has room beside the pictures, and a GPU has room. */
   readonly enginesMax: number;
 }
 
+/**
+ * With 16 cores a second engine gives 1.05 to 1.27 of the images a second; with 8 it gives 0.88 to
+ * 0.95, because its thread takes a core while it waits for the GPU (bench/MEASUREMENTS.md).
+ */
+const CORES_A_GPU_ENGINE = 8;
+const GPU_ENGINES_MAX = 2;
 /** Beyond this one picture's convolutions no longer fill them: engines side by side do better. */
 export const THREADS_PER_ENGINE_MAX = 16;
 
 /**
- * GPU: one engine of one thread; more threads only spin. CPU: one engine with all the threads,
- * which holds the weights once; on large machines several. CPU for throughput with int8: of each
- * model an engine a core, as many as the memory holds; those of two models would otherwise each
- * want all cores.
+ * GPU: one engine or two, of one thread; more threads only spin. CPU: one engine with all the
+ * threads, which holds the weights once; on large machines several. CPU for throughput with int8:
+ * of each model an engine a core, as many as the memory holds; those of two models would otherwise
+ * each want all cores.
  */
 export function chooseEngineLayout(inputs: LayoutInputs): EngineLayout {
   const { provider, precisions, cpuShare, goal, enginesMax } = inputs;
-  if (provider !== 'cpu') return { engines: 1, threadsPerEngine: 1 };
+  const within = (wanted: number) => Math.max(1, Math.min(Math.floor(wanted), enginesMax));
+  if (provider !== 'cpu') {
+    const engines = within(Math.min(GPU_ENGINES_MAX, cpuShare / CORES_A_GPU_ENGINE));
+    return { engines, threadsPerEngine: 1 };
+  }
   // A thread over the quota is throttled together with those that wait for it.
   const threads = Math.max(1, Math.floor(cpuShare));
   const apart = goal === 'throughput' && precisions.includes('int8');
-  const wanted = apart ? threads : Math.ceil(threads / THREADS_PER_ENGINE_MAX);
-  const engines = Math.max(1, Math.min(wanted, enginesMax));
+  const engines = within(apart ? threads : Math.ceil(threads / THREADS_PER_ENGINE_MAX));
   const share = Math.floor(threads / engines);
   return { engines, threadsPerEngine: Math.min(THREADS_PER_ENGINE_MAX, share) };
 }
