@@ -30,10 +30,10 @@ export function parseToken(text: string): string | undefined {
 
 /** Digests have one length, so the comparison reveals nothing about the token's length. */
 export function isSameToken(given: string, token: string): boolean {
-  return timingSafeEqual(digest(given), digest(token));
+  return timingSafeEqual(digestOf(given), digestOf(token));
 }
 
-function digest(text: string): Buffer {
+export function digestOf(text: string): Buffer {
   return createHash('sha256').update(text).digest();
 }
 

@@ -12,7 +12,7 @@ import { describeSpan, recordSpan, traced } from '@matting/program/tracing/activ
 import { raceAbort } from '@matting/program/waiting.ts';
 import { ContractError, type ErrorCode } from '@matting/proto/contract/errors.ts';
 import { frameRange } from '@matting/proto/contract/finishing/frame.ts';
-import type { Size, Subject } from '@matting/proto/contract/finishing.ts';
+import type { Size } from '@matting/proto/contract/finishing.ts';
 import type { OutputFormat } from '@matting/proto/contract/formats.ts';
 import type { StageName, StageTimings } from '@matting/proto/contract/stages.ts';
 import type {
@@ -25,9 +25,11 @@ import { inputTerms, sizeInInput } from './models/input-size.ts';
 import type { MatteRole, PreparedModel } from './models/prepared-model.ts';
 import { inferPlan, type Look, type NoLook, type Sight } from './picture/infer-plan.ts';
 import { type FinishChoices, requireMakeable } from './picture/makeable.ts';
+import type { FinishTimings } from './picture/picture-protocol.ts';
 import {
   type DecodedPicture,
   type DecodeRequest,
+  type FinishedPicture,
   type HeldWorker,
   type MattePart,
   type PictureLease,
@@ -77,19 +79,9 @@ export interface ReceivedFiles {
   readonly givenMatte?: Buffer | undefined;
 }
 
-export interface ImageResult {
-  readonly file: Buffer;
-  /** Undefined: the caller wanted no thumbnail, or the worker could not make it. */
-  readonly thumbnail?: Buffer | undefined;
-  /** Undefined: the caller wanted no matte. */
-  readonly matte?: Buffer | undefined;
+export interface ImageResult extends Omit<FinishedPicture, keyof FinishTimings> {
   readonly outputFormat: OutputFormat;
   readonly resultKind: ResultKind;
-  /** The size of the result: the oriented size of the input, unless finishing changes it. */
-  readonly width: number;
-  readonly height: number;
-  readonly input: Size;
-  readonly subject: Subject | undefined;
   readonly mended?: Mended | undefined;
   readonly plan: RunnablePlan;
   readonly runs: readonly PlanRun[];

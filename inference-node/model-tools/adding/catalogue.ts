@@ -4,6 +4,7 @@
  */
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import type { Size } from '@matting/proto/contract/finishing.ts';
 import {
   fields,
   list,
@@ -38,9 +39,7 @@ interface CatalogueFile {
 }
 
 /** The size is in pixels. */
-interface CatalogueSize {
-  readonly width: number;
-  readonly height: number;
+interface CatalogueSize extends Size {
   /** The graph takes every side that is a multiple of it. Absent: it takes no other size. */
   readonly multipleOf?: number;
 }

@@ -1,25 +1,16 @@
 /** Options of `models add` and `check` that say what a graph takes and gives. */
 import type { Size } from '@matting/proto/contract/finishing.ts';
-import {
-  ACTIVATIONS,
-  type Activation,
-  FITS,
-  type Fit,
-  INPUT_SIDE_MAX,
-} from '@matting/serving/models/prepared-model.ts';
+import { ACTIVATIONS, FITS, INPUT_SIDE_MAX } from '@matting/serving/models/prepared-model.ts';
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import type { Facts } from '../adding/facts.ts';
+import type { ProbeWishes } from '../probing/probe.ts';
 import { UsageError } from './cli-config.ts';
 
 export type Triple = readonly [number, number, number];
 
-export interface GraphOptions {
+export interface GraphOptions extends Pick<ProbeWishes, 'size' | 'fit' | 'activation' | 'output'> {
   readonly mean?: Triple;
   readonly std?: Triple;
-  readonly size?: Size;
-  readonly fit?: Fit;
-  readonly activation?: Activation;
-  readonly output?: string;
   readonly memoryMax?: number;
 }
 

@@ -11,9 +11,10 @@
  * | none, otherwise                             | unknown; the operator, where the node has    |
  * |                                             | neither tokens nor certificates (loopback)   |
  */
-import { createHash, timingSafeEqual } from 'node:crypto';
+import { timingSafeEqual } from 'node:crypto';
 import { Metadata, type ServerInterceptingCall } from '@grpc/grpc-js';
 import type { ConnectionOwner } from '@matting/program/ports/grpc-guard.ts';
+import { digestOf } from '@matting/program/tokens.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 
 export interface CallerToken {
@@ -131,8 +132,4 @@ export function tokenMetadata(token: string | undefined): Metadata {
 
 export function unknownCaller(): ContractError {
   return new ContractError('INVALID_NODE_TOKEN', 'The node token is missing or wrong.');
-}
-
-function digestOf(text: string): Buffer {
-  return createHash('sha256').update(text).digest();
 }

@@ -5,6 +5,7 @@
 import { arch, platform } from 'node:os';
 import path from 'node:path';
 import { foreignTo, hashFile, statOrNull } from '../models/cache-files.ts';
+import type { WeightsFile } from '../models/manifest.ts';
 import type { CpuRuntimeChoice, OpenvinoHere } from '../models/prepared-model.ts';
 
 export const OPENVINO_VERSION = '2026.4.1';
@@ -19,16 +20,12 @@ export const OPENVINO_WHEEL = {
 /** The one that engines load; the others lie beside it. */
 const OPENVINO_LIBRARY = 'libopenvino_c.so.2641';
 
-interface OpenvinoFile {
-  readonly name: string;
-  readonly bytes: number;
-  readonly sha256: string;
-}
+export type InstalledFile = Pick<WeightsFile, 'name' | 'bytes' | 'sha256'>;
 
 const LIBRARIES = 'openvino/libs';
 
 /** Keys are paths in the wheel. */
-export const OPENVINO_FILES: ReadonlyMap<string, OpenvinoFile> = new Map(
+export const OPENVINO_FILES: ReadonlyMap<string, InstalledFile> = new Map(
   [
     [
       'libopenvino.so.2641',
@@ -54,7 +51,7 @@ export const OPENVINO_FILES: ReadonlyMap<string, OpenvinoFile> = new Map(
     ['libtbb.so.12', 369_313, 'ac9518497a4f2cb6729792730f145ee58367316031511923fef263c9ac81ca61'],
   ].map(([name, bytes, sha256]) => [
     `${LIBRARIES}/${name}`,
-    { name, bytes, sha256 } as OpenvinoFile,
+    { name, bytes, sha256 } as InstalledFile,
   ]),
 );
 

@@ -9,10 +9,12 @@ import { createRequire } from 'node:module';
 import { arch, platform } from 'node:os';
 import path from 'node:path';
 import { foreignTo, hashFile, isMissing, statOrNull } from '../models/cache-files.ts';
+import type { InstalledFile } from './openvino-files.ts';
 import { BINDING_FILE, RUNTIME_FOLDER_VARIABLE } from './runtime-folder.ts';
 
 export {
   findOpenvino,
+  type InstalledFile,
   OPENVINO_FILES,
   OPENVINO_VERSION,
   OPENVINO_WHEEL,
@@ -41,12 +43,6 @@ export const PROVIDER_LIBRARIES = [
 export type ProviderLibrary = (typeof PROVIDER_LIBRARIES)[number];
 
 export const RECORD_FILE = 'installed.json';
-
-export interface InstalledFile {
-  readonly name: string;
-  readonly bytes: number;
-  readonly sha256: string;
-}
 
 export interface InstalledRecord {
   readonly runtimeVersion: string;

@@ -2,9 +2,8 @@
 import type { Box, Size, Subject } from '@matting/proto/contract/finishing.ts';
 import type { InputFormat, OutputFormat } from '@matting/proto/contract/formats.ts';
 import type { InputTerms } from '../../models/input-size.ts';
-import type { MatteRole } from '../../models/prepared-model.ts';
 import type { FinishChoices } from '../makeable.ts';
-import type { FinishTimings } from '../picture-protocol.ts';
+import type { FinishTimings, MatteHead } from '../picture-protocol.ts';
 import type { Mended } from '../rgba-picture.ts';
 
 export interface DecodeRequest {
@@ -24,10 +23,8 @@ interface BackgroundFile {
   readonly declared: Size | undefined;
 }
 
-export interface DecodedPicture {
+export interface DecodedPicture extends Size {
   readonly format: InputFormat;
-  readonly width: number;
-  readonly height: number;
   /** The inputs are HWC RGB, one per entry of modelInputs, of its size for this picture. */
   readonly modelInputs: readonly Buffer[];
   readonly mended?: Mended | undefined;
@@ -39,13 +36,9 @@ export interface ModelInput {
   readonly resampleMs: number;
 }
 
-export interface MattePart {
+export interface MattePart extends MatteHead {
   /** The plane has one byte a pixel; 255 is opaque. */
   readonly alpha: Buffer;
-  readonly size: Size;
-  readonly role: MatteRole;
-  /** The part of the picture in its pixels; undefined: all of it. */
-  readonly part?: Box | undefined;
 }
 
 /** The part of the picture in a model's input. */
@@ -66,6 +59,7 @@ export interface FinishRequest extends FinishChoices {
   readonly givenMatte?: Buffer | undefined;
 }
 
+/** Its size is the oriented size of the input, unless finishing changes it. */
 export interface FinishedPicture extends Size, FinishTimings {
   readonly file: Buffer;
   /** Undefined: the caller wanted no thumbnail, or the worker could not make it. */

@@ -31,9 +31,7 @@ export interface CodedStrip {
   readonly alpha: CodedItem;
 }
 
-interface AvifParts {
-  readonly width: number;
-  readonly height: number;
+interface AvifParts extends Size {
   /**
    * The strips go from top to bottom, all of the same height; the last may extend below the
    * picture.
