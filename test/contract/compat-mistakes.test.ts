@@ -5,7 +5,7 @@
  */
 import assert from 'node:assert/strict';
 import ava from 'ava';
-import { pngHeader } from '../../control-plane/core/test/support/test-app.ts';
+import { formDataOf, pngHeader } from '../../control-plane/core/test/support/test-app.ts';
 import { useTestApp } from '../../control-plane/test/app.ts';
 
 const test = ava.serial;
@@ -33,22 +33,13 @@ interface Sent {
   readonly headers?: Readonly<Record<string, string | undefined>>;
 }
 
-function formOf(fields: Readonly<Record<string, string | Buffer>>): FormData {
-  const form = new FormData();
-  for (const [name, value] of Object.entries(fields)) {
-    if (typeof value === 'string') form.append(name, value);
-    else form.append(name, new Blob([new Uint8Array(value)]), 'photo.jpg');
-  }
-  return form;
-}
-
 /** All that an answer says, whichever form its errors have, and Allow. */
 async function answerTo({ path, method, form, body, headers }: Sent): Promise<string> {
   const all = Object.entries({ 'x-api-key': app.token, ...headers });
   const answer = await fetch(`${base}${path}`, {
     method: method ?? (form === undefined && body === undefined ? 'GET' : 'POST'),
     headers: all.filter((pair): pair is [string, string] => pair[1] !== undefined),
-    ...(form ? { body: formOf(form) } : body === undefined ? {} : { body }),
+    ...(form ? { body: formDataOf(form) } : body === undefined ? {} : { body }),
   });
   const said = await answer.text();
   assert.ok(answer.status >= 400 || /"isError":true|"error":\{/.test(said), said);

@@ -13,7 +13,7 @@ import sinon from 'sinon';
 import { main } from '../../client/src/command/main.ts';
 import { MattingClient } from '../../client/src/index.ts';
 import { ImageFetcher } from '../../control-plane/core/fetching/fetch-image.ts';
-import { pngHeader } from '../../control-plane/core/test/support/test-app.ts';
+import { formDataOf, pngHeader } from '../../control-plane/core/test/support/test-app.ts';
 import { GuardedFetch } from '../../control-plane/http/outgoing/guarded-fetch.ts';
 import { OutgoingGuard } from '../../control-plane/http/outgoing/outgoing-guard.ts';
 import { useTestApp } from '../../control-plane/test/app.ts';
@@ -62,21 +62,12 @@ async function answerTo(sent: Sent): Promise<string> {
   const answer = await fetch(`${base}${where}`, {
     method,
     headers: headers.filter((pair): pair is [string, string] => pair[1] !== undefined),
-    ...(form ? { body: formOf(form) } : body === undefined ? {} : { body }),
+    ...(form ? { body: formDataOf(form) } : body === undefined ? {} : { body }),
   });
   assert.ok(answer.status >= 400, `${answer.status} is no refusal`);
   const { detail = '', errors = [] } = (await answer.json()) as Problem;
   const ofFields = errors.map(one => `${one.field} ${one.detail}`);
   return [detail, ...ofFields, answer.headers.get('allow')].join('\n');
-}
-
-function formOf(fields: Readonly<Record<string, string | Buffer>>): FormData {
-  const form = new FormData();
-  for (const [name, value] of Object.entries(fields)) {
-    if (typeof value === 'string') form.append(name, value);
-    else form.append(name, new Blob([new Uint8Array(value)]), 'photo.jpg');
-  }
-  return form;
 }
 
 const file = (start: string) => ({ form: { image_file: Buffer.from(start, 'latin1') } });
@@ -330,7 +321,7 @@ function bearer(token: string): { readonly headers: Record<string, string> } {
 
 async function submit({ form = {}, headers }: Sent) {
   const key = { authorization: `Bearer ${app.token}`, 'idempotency-key': 'order-0', ...headers };
-  const sent = { method: 'POST', headers: key as Record<string, string>, body: formOf(form) };
+  const sent = { method: 'POST', headers: key as Record<string, string>, body: formDataOf(form) };
   const answer = await fetch(`${base}${JOBS}`, sent);
   assert.equal(answer.status, 202, await answer.clone().text());
   return (await answer.json()) as { readonly job_id: string };

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { isDeepStrictEqual } from 'node:util';
 import { FIELDS_MAX, OVERLONG } from '@matting/http/body-fields.ts';
 import { type JsonFields, JsonFieldsParser } from '@matting/http/json-fields.ts';
-import { refusalOf, splits } from '@matting/http/test/forms.ts';
+import { cutAt, refusalOf, splits } from '@matting/http/test/forms.ts';
 import { UNCOUNTED } from '@matting/program/held-bytes.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { URL_LENGTH_MAX } from '@matting/proto/contract/limits.ts';
@@ -185,16 +185,11 @@ const flatBody = fc
     return { body: Buffer.from(body), texts, image: image ?? undefined };
   });
 
-function cut(body: Buffer, at: readonly number[]): Buffer[] {
-  const ends = [...at.map(n => n % (body.length + 1)), body.length].sort((a, b) => a - b);
-  return ends.map((end, index) => body.subarray(ends[index - 1] ?? 0, end));
-}
-
 test('a body › reads every lawful body, however it is cut', t => {
   t.notThrows(() =>
     fc.assert(
       fc.property(flatBody, fc.array(fc.nat(), { maxLength: 6 }), ({ body, texts, image }, at) => {
-        assert.deepEqual(parse(...cut(body, at)), { texts, image });
+        assert.deepEqual(parse(...cutAt(body, at)), { texts, image });
       }),
       { numRuns: 200 },
     ),
@@ -225,7 +220,7 @@ test('a body › is read as JSON.parse reads it, in any chunks', t => {
           sent.body.subarray(offset + change.drop),
         ]);
         const whole = judge([body]);
-        assert.deepEqual(judge(cut(body, at)), whole);
+        assert.deepEqual(judge(cutAt(body, at)), whole);
         if (typeof whole === 'string') return;
         // Control characters without a backslash are left to the Base64 reader.
         if (Buffer.from(whole.image ?? '').some(byte => byte < 0x20)) return;

@@ -43,6 +43,12 @@ export function splits(body: Buffer): Buffer[][] {
   ]);
 }
 
+/** Cuts a body at some places, each modulo its length. */
+export function cutAt(body: Buffer, at: readonly number[]): Buffer[] {
+  const ends = [...at.map(n => n % (body.length + 1)), body.length].sort((a, b) => a - b);
+  return ends.map((end, index) => body.subarray(ends[index - 1] ?? 0, end));
+}
+
 export function refusalOf(read: (chunks: Buffer[]) => unknown, chunks: Buffer[]): ContractError {
   try {
     read(chunks);

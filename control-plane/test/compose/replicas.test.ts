@@ -104,6 +104,12 @@ onDatabases(test, 'two replicas', (test, dialect) => {
     return until(() => node.headers.length > before, 'the attempt');
   }
 
+  /** A picture to send, under a key of its own, of a caller with so many credits. */
+  async function newRequest(credits = 1, more: Record<string, unknown> = {}) {
+    const caller = await replicas.createCaller(credits);
+    return { caller, key: randomUUID(), body: pictureBody(more) };
+  }
+
   async function credits(caller: Caller) {
     const found = await creditsOf(replicas.stores, caller.accountId);
     assert.ok(found);
@@ -118,9 +124,7 @@ onDatabases(test, 'two replicas', (test, dialect) => {
 
   test('50 twins with one credit: one job, one reservation, one inference, one answer', async t => {
     const gate = gated(t);
-    const caller = await replicas.createCaller(1);
-    const key = randomUUID();
-    const body = pictureBody();
+    const { caller, key, body } = await newRequest();
     const begun = nextAttempt();
     const sent = Array.from({ length: TWINS }, (_, index) =>
       replicas.post(caller, body, { key, replica: index % 2 }),
@@ -149,9 +153,7 @@ onDatabases(test, 'two replicas', (test, dialect) => {
   });
 
   test('a finished job is replayed by both, with the same link on every read', async t => {
-    const caller = await replicas.createCaller(1);
-    const key = randomUUID();
-    const body = pictureBody();
+    const { caller, key, body } = await newRequest();
     const first = await replicas.post(caller, body, { key });
     t.is(first.status, 200);
     t.is(header(first, 'idempotent-replayed'), null);
@@ -176,9 +178,7 @@ onDatabases(test, 'two replicas', (test, dialect) => {
 
   test('an open job is joined: 202 at once asynchronously, the answer synchronously', async t => {
     const gate = gated(t);
-    const caller = await replicas.createCaller(1);
-    const key = randomUUID();
-    const body = pictureBody();
+    const { caller, key, body } = await newRequest();
     const made = await replicas.post(caller, body, { key, path: JOBS });
     t.deepEqual([made.status, made.body.status], [202, 'queued']);
     const joined = await replicas.post(caller, body, { key, path: JOBS, replica: 1 });
@@ -203,9 +203,7 @@ onDatabases(test, 'two replicas', (test, dialect) => {
 
   test('a failed job is replayed as its own error, asynchronously as the job', async t => {
     scripted(t, failing('PROCESSING_FAILED'));
-    const caller = await replicas.createCaller(1);
-    const key = randomUUID();
-    const body = pictureBody();
+    const { caller, key, body } = await newRequest();
     const first = await replicas.post(caller, body, { key });
     t.is(first.status, 422, JSON.stringify(first.body));
     t.is(first.body.code, 'PROCESSING_FAILED');
@@ -225,9 +223,7 @@ onDatabases(test, 'two replicas', (test, dialect) => {
   });
 
   test('an expired job is 410 on replay, and reads expired, by the database’s clock', async t => {
-    const caller = await replicas.createCaller(1);
-    const key = randomUUID();
-    const body = pictureBody();
+    const { caller, key, body } = await newRequest();
     const first = await replicas.post(caller, body, { key });
     t.is(first.status, 200);
     await replicas.database.kysely
@@ -249,9 +245,7 @@ onDatabases(test, 'two replicas', (test, dialect) => {
   });
 
   test('any field that differs is a conflict, on both, and costs nothing', async t => {
-    const caller = await replicas.createCaller(2);
-    const key = randomUUID();
-    const body = pictureBody({ output_format: 'png' });
+    const { caller, key, body } = await newRequest(2, { output_format: 'png' });
     const first = await replicas.post(caller, body, { key });
     const others = [
       { ...body, output_format: 'webp' },
@@ -271,10 +265,8 @@ onDatabases(test, 'two replicas', (test, dialect) => {
   });
 
   test('the same key under another API key is another request, and sees nothing', async t => {
-    const caller = await replicas.createCaller(2);
+    const { caller, key, body } = await newRequest(2);
     const other = await replicas.addKey(caller.accountId);
-    const key = randomUUID();
-    const body = pictureBody();
     const first = await replicas.post(caller, body, { key });
     const second = await replicas.post(other, body, { key, replica: 1 });
     t.is(second.status, 200);
@@ -286,9 +278,7 @@ onDatabases(test, 'two replicas', (test, dialect) => {
   });
 
   test('a refused request is not remembered: the key works once there is credit', async t => {
-    const caller = await replicas.createCaller(0);
-    const key = randomUUID();
-    const body = pictureBody();
+    const { caller, key, body } = await newRequest(0);
     for (const replica of [0, 1]) {
       const refused = await replicas.post(caller, body, { key, replica });
       t.deepEqual([refused.status, refused.body.code], [402, 'INSUFFICIENT_CREDITS']);
@@ -308,9 +298,7 @@ onDatabases(test, 'two replicas', (test, dialect) => {
       await gate.promise;
       exchange.fail('NODE_FAULT');
     });
-    const caller = await replicas.createCaller(1);
-    const key = randomUUID();
-    const body = pictureBody();
+    const { caller, key, body } = await newRequest();
     const begun = nextAttempt();
     const sent = [0, 1].map(replica => replicas.post(caller, body, { key, replica }));
     await begun;
@@ -333,9 +321,7 @@ onDatabases(test, 'two replicas', (test, dialect) => {
 
   test('a caller that hangs up cancels nothing', async t => {
     const gate = gated(t);
-    const caller = await replicas.createCaller(1);
-    const key = randomUUID();
-    const body = pictureBody();
+    const { caller, key, body } = await newRequest();
     const begun = nextAttempt();
     const hangUp = new AbortController();
     const sent = replicas.post(caller, body, { key, signal: hangUp.signal });
@@ -351,8 +337,7 @@ onDatabases(test, 'two replicas', (test, dialect) => {
   });
 
   test('twins of both replicas, of JSON and of pictures, make one job and are charged once', async t => {
-    const caller = await replicas.createCaller(1);
-    const [key, body] = [randomUUID(), pictureBody()];
+    const { caller, key, body } = await newRequest();
     const sent = Array.from({ length: 20 }, (_, index) =>
       picture(caller, index % 2, {
         key,

@@ -424,3 +424,13 @@ export function pngHeader(width: number, height: number): Buffer {
 export function imageBody(more: Record<string, unknown> = {}): Record<string, unknown> {
   return { image_base64: pngHeader(4, 3).toString('base64'), ...more };
 }
+
+/** A form as a program sends it; bytes go as a file. */
+export function formDataOf(fields: Readonly<Record<string, string | Buffer>>): FormData {
+  const form = new FormData();
+  for (const [name, value] of Object.entries(fields)) {
+    if (typeof value === 'string') form.append(name, value);
+    else form.append(name, new Blob([new Uint8Array(value)]), 'photo.jpg');
+  }
+  return form;
+}

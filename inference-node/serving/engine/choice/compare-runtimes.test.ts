@@ -111,33 +111,26 @@ byOpenvino('a graph that OpenVINO runs without end is killed in native code', as
 });
 
 /** A graph of few constants, which are gigabytes once they are folded. */
-function encodeExpanding(): Buffer {
-  const float32 = ElementType.float32;
-  const graph: Graph = {
-    ...{ irVersion: 8, opsets: [{ domain: '', version: 13 }] },
-    nodes: [
-      nodeOf('Expand', ['one', 'shape'], 'ones'),
-      nodeOf('ReduceMean', ['ones'], 'mean', [integer('keepdims', 0)]),
-      nodeOf('Conv', ['input', 'mix'], 'matte'),
-      nodeOf('Mul', ['matte', 'mean'], 'output'),
-    ],
-    initialisers: new Map([
-      ['one', float32Tensor([1], [1])],
-      ['shape', int64Tensor([1, 16, 10_000, 10_000], [4])],
-      ['mix', float32Tensor([1 / 3, 1 / 3, 1 / 3], [1, 3, 1, 1])],
-    ]),
-    inputs: [{ name: 'input', elementType: float32, dims: [1, 3, 32, 32] }],
-    outputs: [{ name: 'output', elementType: float32, dims: [1, 1, 32, 32] }],
-  };
-  return Buffer.concat([...encodeModel(graph)]);
-}
+const EXPANDING = {
+  nodes: [
+    nodeOf('Expand', ['one', 'shape'], 'ones'),
+    nodeOf('ReduceMean', ['ones'], 'mean', [integer('keepdims', 0)]),
+    nodeOf('Conv', ['input', 'mix'], 'matte'),
+    nodeOf('Mul', ['matte', 'mean'], 'output'),
+  ],
+  initialisers: new Map([
+    ['one', float32Tensor([1], [1])],
+    ['shape', int64Tensor([1, 16, 10_000, 10_000], [4])],
+    ['mix', float32Tensor([1 / 3, 1 / 3, 1 / 3], [1, 3, 1, 1])],
+  ]),
+};
+const UNKNOWN = { nodes: [nodeOf('Unheard', ['input'], 'output')], initialisers: new Map() };
 
-function encodeUnknown(): Buffer {
+function encode(body: Pick<Graph, 'nodes' | 'initialisers'>): Buffer {
   const float32 = ElementType.float32;
   const graph: Graph = {
     ...{ irVersion: 8, opsets: [{ domain: '', version: 13 }] },
-    nodes: [nodeOf('Unheard', ['input'], 'output')],
-    initialisers: new Map(),
+    ...body,
     inputs: [{ name: 'input', elementType: float32, dims: [1, 3, 32, 32] }],
     outputs: [{ name: 'output', elementType: float32, dims: [1, 1, 32, 32] }],
   };
@@ -146,7 +139,7 @@ function encodeUnknown(): Buffer {
 
 byOpenvino('a graph for which OpenVINO wants gigabytes does not get them, today', async t => {
   const { folder, model } = await openModel(t);
-  await writeFile(model.path, encodeExpanding());
+  await writeFile(model.path, encode(EXPANDING));
   const expanding = { ...model, sha256: await hashFile(model.path) };
   t.regex((await prepare(expanding)).runtimeFallback ?? '', /bad_alloc|Failed to allocate/);
   t.deepEqual(await readdir(folder), [path.basename(model.path)], 'it is tried again');
@@ -154,7 +147,7 @@ byOpenvino('a graph for which OpenVINO wants gigabytes does not get them, today'
 
 byOpenvino('a graph with an operator that OpenVINO does not know is not tried again', async t => {
   const { model } = await openModel(t);
-  await writeFile(model.path, encodeUnknown());
+  await writeFile(model.path, encode(UNKNOWN));
   const unknown = { ...model, sha256: await hashFile(model.path) };
   const { runtimeFallback } = await prepare(unknown);
   t.regex(runtimeFallback ?? '', /ov_core_read_model failed.*Unheard/);
