@@ -46,9 +46,7 @@ test.beforeEach(async () => {
   store = await openDirectoryBlobStore(root, () => nowMs);
 });
 
-test.afterEach.always(async () => {
-  await rm(root, { recursive: true });
-});
+test.afterEach.always(() => rm(root, { recursive: true }));
 
 function isUnavailable(code: string): (error: unknown) => boolean {
   return error => {

@@ -32,9 +32,7 @@ test.beforeEach(async () => {
   });
 });
 
-test.afterEach.always(async () => {
-  await endpoints.close();
-});
+test.afterEach.always(() => endpoints.close());
 
 async function get(path: string, init?: RequestInit) {
   const answer = await fetch(`http://127.0.0.1:${endpoints.port}${path}`, init);

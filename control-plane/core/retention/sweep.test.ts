@@ -107,9 +107,7 @@ test.beforeEach(async () => {
   errors = [];
 });
 
-test.afterEach.always(async () => {
-  await rm(root, { recursive: true });
-});
+test.afterEach.always(() => rm(root, { recursive: true }));
 
 function sweeperOf(options: Partial<SweeperOptions> = {}): Sweeper {
   const logger = {

@@ -570,9 +570,7 @@ test.before(async () => {
   resolve = createPublicResolver([`127.0.0.1:${server.address().port}`]);
 });
 
-test.after.always(async () => {
-  await new Promise<void>(done => server.close(done));
-});
+test.after.always(() => new Promise<void>(done => server.close(done)));
 
 test('the resolver › rejects where the name server fails', async t => {
   await t.throwsAsync(resolve('broken.example.com', NEVER, 'account'), { code: 'ESERVFAIL' });

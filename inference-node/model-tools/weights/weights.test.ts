@@ -55,9 +55,7 @@ test.beforeEach(async () => {
   cacheDir = await mkdtemp(join(ROOM, 'cache-'));
   registry = await openFakeRegistry(model.tarball);
 });
-test.afterEach.always(async () => {
-  await registry.close();
-});
+test.afterEach.always(() => registry.close());
 
 function fetchTiny(
   manifest: ModelManifest = model.manifest,

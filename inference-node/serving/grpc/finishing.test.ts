@@ -38,9 +38,7 @@ test.beforeEach(async () => {
   node = await openTestNode(EVERYTHING);
 });
 
-test.afterEach.always(async () => {
-  await node.close();
-});
+test.afterEach.always(() => node.close());
 
 async function reopen(options: TestNodeOptions): Promise<void> {
   await node.close();

@@ -30,9 +30,7 @@ test.beforeEach(async () => {
   node = await openTestNode();
 });
 
-test.afterEach.always(async () => {
-  await node.close();
-});
+test.afterEach.always(() => node.close());
 
 const px = (value: number) => ({ length: { $case: 'px' as const, value } });
 const boxed = (left: number, top: number, right: number, bottom: number) =>

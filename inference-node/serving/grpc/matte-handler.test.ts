@@ -53,9 +53,7 @@ test.beforeEach(async () => {
   node = await openTestNode();
 });
 
-test.afterEach.always(async () => {
-  await node.close();
-});
+test.afterEach.always(() => node.close());
 
 test('a good call › gets its messages in order, and a result whose digest is right', async t => {
   node.pictures.result = Buffer.alloc(2 * CHUNK_BYTES_MAX + 3, 7);
