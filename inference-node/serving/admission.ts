@@ -154,7 +154,7 @@ const MEGAPIXELS_MOST = Math.ceil(
 const ENGINE_BASE_BYTES = 150_000_000;
 const ENGINE_BYTES_PER_INPUT_PIXEL = 750;
 const ENGINE_BYTES_PER_INPUT_PIXEL_INT8 = 400;
-/** CUDA takes so much of a GPU for each process: six engines of `standard` took 6.9 GB (H200). */
+/** GPU memory that CUDA takes for each process. Six engines of `standard` took 6.9 GB (H200). */
 const CUDA_BYTES = 500_000_000;
 /** Fraction of the memory limit that engines may use; pictures get the rest. */
 const ENGINES_FRACTION = 0.4;
@@ -207,7 +207,7 @@ export function enginesAtMost(memoryLimitBytes: number, opened: EnginesOpened): 
   return enginesWithin(memoryLimitBytes * ALONE_FRACTION - photoBytes, opened);
 }
 
-/** Gives the engines of a model for which half of a GPU has room: other programs use it too. */
+/** Gives the engines of a model that fit into half of a GPU. Other programs use it too. */
 export function enginesOnGpu(gpuMemoryBytes: number, opened: EnginesOpened): number {
   return enginesWithin(gpuMemoryBytes / 2, opened, CUDA_BYTES);
 }

@@ -16,7 +16,7 @@ test('beside a GPU workers keep the cores busy while other images are at engines
   }
 });
 
-test('a GPU that the driver lists has as many engines as half of its memory holds, another has one', t => {
+test('a GPU has two engines if half of its memory holds them, and one if the driver does not list it', t => {
   const model = { inputWidth: 1024, inputHeight: 1024, precision: 'fp16', provider: 'cuda' };
   const plan = { models: [{ role: 'subject', model: model as PreparedModel }] } as const;
   const config = { engines: undefined, engineThreads: undefined, engineGoal: 'latency' } as const;

@@ -36,7 +36,7 @@ export interface LayoutInputs {
   /** CPUs, fractions allowed. */
   readonly cpuShare: number;
   readonly goal: EngineGoal;
-  /** Engines for which the memory has room beside the pictures, and a GPU has room. */
+  /** The most engines that fit into memory beside the pictures, and into the GPU's memory. */
   readonly enginesMax: number;
 }
 
