@@ -232,6 +232,7 @@ export class Pipeline {
       engineWaitMs: loadWaitMs + pixels.inference.waitMs,
       inferMs: pixels.inference.inferMs,
       secondLookMs: pixels.inference.secondLookMs,
+      cropRunMs: 0,
       refineMs: pixels.finished.refineMs,
       finishMs: pixels.finished.finishMs,
       encodeMs: pixels.finished.encodeMs,

@@ -17,6 +17,7 @@ const FIELDS = {
   'hints.picture': 'hints_file',
   'hints.many_points': 'keep',
   matte: 'correctable',
+  crop_run: 'keep',
 } as const;
 export type Capability = keyof typeof FIELDS | `finishing.${CapableField}`;
 export const CAPABILITIES = [

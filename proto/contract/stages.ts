@@ -13,6 +13,7 @@ export const STAGES = {
   engine_wait: 'engineWaitMs',
   infer: 'inferMs',
   second_look: 'secondLookMs',
+  crop_run: 'cropRunMs',
   refine: 'refineMs',
   finish: 'finishMs',
   encode: 'encodeMs',
@@ -21,8 +22,8 @@ export const STAGES = {
 
 export type StageName = keyof typeof STAGES;
 
-/** Optional: without it an image has no such time. */
-const ON_REQUEST: StageName = 'finish';
+/** An image without such a stage has no time of it. */
+const ON_REQUEST: readonly StageName[] = ['finish', 'crop_run'];
 
 /** Milliseconds of each stage; 0 where it did not take place. */
 export type StageTimings = Readonly<Record<(typeof STAGES)[StageName], number>>;
@@ -31,5 +32,5 @@ export function timesByStage(timings: StageTimings): [stage: StageName, ms: numb
   const stages = Object.keys(STAGES) as StageName[];
   return stages
     .map((stage): [StageName, number] => [stage, timings[STAGES[stage]]])
-    .filter(([stage, ms]) => stage !== ON_REQUEST || ms > 0);
+    .filter(([stage, ms]) => !ON_REQUEST.includes(stage) || ms > 0);
 }

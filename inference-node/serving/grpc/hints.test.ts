@@ -63,8 +63,6 @@ const bad: Readonly<Record<string, readonly Partial<MatteHeader>[]>> = {
     { hints: drawn({ contentLength: 0 }) },
     { givenMatte: given({ contentLength: 0 }) },
     { givenMatte: given({ sha256: Buffer.alloc(5) }) },
-    { givenMatte: given(), plan: 'standard' },
-    { givenMatte: given(), selectableSha256: 'ab' },
   ],
   IMAGE_TOO_LARGE: [{ givenMatte: given({ contentLength: MATTE_BYTES_MAX + 1 }) }],
   IMAGE_RESOLUTION_TOO_LARGE: [{ hints: drawn({ width: 6500, height: 4000 }) }],

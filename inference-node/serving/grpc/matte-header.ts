@@ -110,7 +110,7 @@ export function checkMatteHeader(
     hintsFile,
     hintsDeclared: hintsFile?.declared,
     matte: header.matte,
-    givenMatte: header.givenMatte && checkGivenMatte(header.givenMatte, header),
+    givenMatte: header.givenMatte && checkBytes(header.givenMatte, MATTE),
     thumbnail: header.thumbnail,
     priority: readPriority(header.priority),
     plan: requirePlan(header, node),
@@ -325,13 +325,6 @@ function checkHintsFile(fields: FileFields, pictures: PictureCapabilities): File
 }
 
 /** @throws ContractError INVALID_REQUEST, IMAGE_TOO_LARGE */
-function checkGivenMatte(fields: MatteFile, { model, plan, selectableSha256 }: MatteHeader) {
-  if (model + plan + selectableSha256 !== '') {
-    throw invalid('With given_matte, model, plan and selectable_sha256 must be empty.');
-  }
-  return checkBytes(fields, MATTE);
-}
-
 function checkBytes({ contentLength, sha256 }: MatteFile, kind: FileKind): ByteOrder {
   if (contentLength === 0) throw invalidFile(kind, 'content_length must not be 0.');
   if (contentLength > kind.bytesMax) {

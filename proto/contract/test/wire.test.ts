@@ -104,10 +104,11 @@ test('stages › the stages are the fields of StageTimings in the proto file', t
 
 test('stages › times come by the names of their stages, in the order of the stages', t => {
   const timings: StageTimings & ProtoTimings = {
-    sendMs: 10,
-    encodeMs: 9,
-    finishMs: 8,
-    refineMs: 7,
+    sendMs: 11,
+    encodeMs: 10,
+    finishMs: 9,
+    refineMs: 8,
+    cropRunMs: 7,
     secondLookMs: 6,
     inferMs: 5,
     engineWaitMs: 4,
@@ -118,7 +119,7 @@ test('stages › times come by the names of their stages, in the order of the st
   const times = timesByStage(timings);
   t.deepEqual(
     times.map(([, ms]) => ms),
-    [1, 2, 3, 4, 5, 6, 7, 8, 9, 10],
+    [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11],
   );
   t.deepEqual(
     times.map(([stage]) => stage),

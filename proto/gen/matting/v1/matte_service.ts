@@ -287,8 +287,10 @@ export interface MatteHeader {
   /** The node returns the matte in `matte_chunk`, for a later call with `given_matte`. */
   matte: boolean;
   /**
-   * A matte that a node returned for the same file stands in for the models: none runs, and
-   * `model`, `plan` and `selectable_sha256` must be empty. Only a node with the capability `matte`.
+   * A matte that a node returned for the same file stands in for the models. Only a node with the
+   * capability `matte`. If `model` and `plan` are empty, no model runs. If one of them is set, which
+   * only a node with the capability `crop_run` accepts, its first model may run on crops around hints
+   * that this matte does not follow.
    */
   givenMatte: MatteFile | undefined;
 }
@@ -677,6 +679,8 @@ export interface StageTimings {
   secondLookMs: number;
   /** cropping, scaling and background; 0: no finishing */
   finishMs: number;
+  /** infer_ms of runs on crops around hints that the matte did not follow; 0: none. */
+  cropRunMs: number;
 }
 
 export interface GetNodeInfoRequest {
@@ -4143,6 +4147,7 @@ function createBaseStageTimings(): StageTimings {
     sendMs: 0,
     secondLookMs: 0,
     finishMs: 0,
+    cropRunMs: 0,
   };
 }
 
@@ -4177,6 +4182,9 @@ export const StageTimings: MessageFns<StageTimings> = {
     }
     if (message.finishMs !== 0) {
       writer.uint32(81).double(message.finishMs);
+    }
+    if (message.cropRunMs !== 0) {
+      writer.uint32(89).double(message.cropRunMs);
     }
     return writer;
   },
@@ -4274,6 +4282,14 @@ export const StageTimings: MessageFns<StageTimings> = {
             message.finishMs = reader.double();
             continue;
           }
+          case 11: {
+            if (tag !== 89) {
+              break;
+            }
+
+            message.cropRunMs = reader.double();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -4301,6 +4317,7 @@ export const StageTimings: MessageFns<StageTimings> = {
     message.sendMs = object.sendMs ?? 0;
     message.secondLookMs = object.secondLookMs ?? 0;
     message.finishMs = object.finishMs ?? 0;
+    message.cropRunMs = object.cropRunMs ?? 0;
     return message;
   },
 };
