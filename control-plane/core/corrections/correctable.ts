@@ -17,7 +17,10 @@ export const NOT_IN_A_CORRECTION: readonly string[] = [
   'subject_box',
 ];
 
-export type CorrectedJob = Pick<Job, 'id' | 'finishing' | 'outputFormat' | 'correctable'>;
+export type CorrectedJob = Pick<
+  Job,
+  'id' | 'finishing' | 'outputFormat' | 'correctable' | 'reference'
+>;
 
 /** Texts of the finishing fields that corrections take over. The file of a background is not kept. */
 export function keptFields(texts: ReadonlyMap<string, TextValue>): Record<string, string> {
@@ -46,6 +49,7 @@ export function inheritedFields<Field extends string>(
   }
   const kept = Object.entries(of.correctable ?? {}) as [Field, string][];
   const inherited = kept.filter(([field]) => !(isBehind && field === 'background'));
+  if (of.reference !== null) inherited.push(['reference' as Field, of.reference]);
   return new Map([...inherited, ['output_format', of.outputFormat], ...texts]);
 }
 

@@ -106,6 +106,20 @@ test('a correction takes over the fields that it does not send', async t => {
   t.deepEqual(again?.correction?.first, jobId);
 });
 
+test('a correction has the reference of the corrected job, unless it sends its own', async t => {
+  const jobId = await firstOf({ correctable: true, reference: 'bowl é図' });
+  const { job_id: made } = (await correct(jobId)).json();
+  const listed = await app.get(`/v1/matting/jobs?reference=${encodeURIComponent('bowl é図')}`);
+  t.deepEqual(
+    new Set(listed.json().jobs.map(({ job_id }: { job_id: string }) => job_id)),
+    new Set([made, jobId]),
+  );
+  await app.succeedJob(made);
+  const own = await correct(made, { reference: 'vase' });
+  t.is(own.json().reference, 'vase');
+  t.is((await correct(made)).json().reference, 'bowl é図');
+});
+
 test('a background picture must be sent again', async t => {
   const kept = await firstOf();
   const form = new FormData();
