@@ -97,6 +97,13 @@ test('the items and fields of a batch are the same wherever the body is split', 
   }
 });
 
+test('a batch with an unknown field in place of items says where its images belong', async t => {
+  const { message } = await refusalOf([Buffer.from('{"urls":["https://a.example/1"]}')]);
+  t.regex(message, /items.*image_url/);
+  const { message: other } = await refusalOf([Buffer.from(`{"items":[${ITEM}],"urls":[]}`)]);
+  t.notRegex(other, /image_url/);
+});
+
 /** More than these come of nothing that is refused: a text, and the fields of one item. */
 const SMALL_BYTES = 16 * 1024;
 

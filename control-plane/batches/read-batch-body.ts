@@ -47,9 +47,10 @@ function itemOf(texts: ReadonlyMap<string, TextValue>): BatchFields['items'][num
 
 const BATCH_JSON: JsonFields<TextField> = {
   image: '',
-  fieldOf(name = '') {
+  fieldOf(name = '', seen) {
     if (KNOWN.includes(name)) return name;
-    throw unknownField(name, one => meantField(one, KNOWN));
+    const missing = seen.has('items') ? '' : 'Send the images as items: [{"image_url": "…"}].';
+    throw unknownField(name, one => meantField(one, KNOWN, missing));
   },
   literalsOf: field => MATTING_JSON.literalsOf(field),
 };

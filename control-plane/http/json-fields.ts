@@ -118,10 +118,11 @@ export interface JsonFields<Text extends string> {
   readonly image: string;
   /**
    * @param name undefined: too long to be kept
+   * @param seen fields of the object so far
    * @returns a Text or the image's; undefined: the value is skipped, whatever its text is
    * @throws ContractError where there is no such field
    */
-  fieldOf(name: string | undefined): Text | string | undefined;
+  fieldOf(name: string | undefined, seen: ReadonlySet<string>): Text | string | undefined;
   literalsOf(field: string | undefined): readonly LiteralKind[];
   /** One of the fields is a list of objects. Absent: none is. */
   readonly items?: JsonItems | undefined;
@@ -241,7 +242,7 @@ export class JsonFieldsParser<Text extends string> {
       while (!this.#takeText()) yield;
       if (given > FIELDS_MAX) throw tooManyFields('The object');
       const name = this.#rawOverlong ? undefined : this.#decodeRaw('The name of a field');
-      const field = fields.fieldOf(name);
+      const field = fields.fieldOf(name, seen);
       if (field !== undefined && seen.has(field)) throw givenTwice(field);
       if (field !== undefined) seen.add(field);
       const colon = this.#take() ?? (yield* this.#takeLater());

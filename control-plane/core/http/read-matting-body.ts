@@ -49,8 +49,18 @@ const FORM_FIELDS: readonly FormField[] = [...FILE_FIELDS, ...MATTING_FIELDS];
 /** The body of such a request is the picture. */
 const QUERY_FIELDS = MATTING_FIELDS.filter(field => field !== 'image_base64');
 
-function unknownInForm(name: string): ContractError {
-  return unknownField(name, one => meantField(one, FORM_FIELDS));
+const SOURCES = ['image_file', 'image_url', 'image_base64'] as const;
+
+/** @param seen fields so far. @param refused an image is, too, in a correction */
+function unknownIn(
+  known: readonly string[],
+  name: string | undefined,
+  seen: ReadonlySet<string>,
+  refused: readonly string[],
+): ContractError {
+  const hasImage = [...seen, ...refused].some(one => SOURCES.some(source => source === one));
+  const missing = 'Send the image as image_file (in a form), image_url or image_base64.';
+  return unknownField(name, one => meantField(one, known, hasImage ? '' : missing));
 }
 
 type Target = { readonly text: TextField } | { readonly upload: ImageUpload };
@@ -99,7 +109,9 @@ export class MattingForm {
   #begin(head: PartHead): Target {
     const { name, isFile } = head;
     const field = FORM_FIELDS.find(known => known === name);
-    if (field === undefined || this.#refused.includes(name)) throw unknownInForm(name);
+    if (field === undefined || this.#refused.includes(name)) {
+      throw unknownIn(FORM_FIELDS, name, this.#seen, this.#refused);
+    }
     if (this.#seen.has(field)) throw givenTwice(field);
     this.#seen.add(field);
     if (holdsFile(field)) {
@@ -138,11 +150,10 @@ function wrongKind(field: FormField, wrong: string): ContractError {
 }
 
 function notOneSource(seen: ReadonlySet<FormField>): ContractError {
-  const sources = ['image_file', 'image_url', 'image_base64'] as const;
-  const given = sources.filter(field => seen.has(field));
+  const given = SOURCES.filter(field => seen.has(field));
   const seenOf = given.length > 0 ? 'more than one image' : 'no image';
-  const detail = `The request has ${seenOf}. Send one of ${sources.join(', ')}.`;
-  const fields = given.length > 0 ? given : sources;
+  const detail = `The request has ${seenOf}. Send one of ${SOURCES.join(', ')}.`;
+  const fields = given.length > 0 ? given : SOURCES;
   const wrong = given.length > 0 ? 'is not the only image' : 'is missing';
   const fieldErrors = fields.map(field => ({ field, detail: wrong }));
   return new ContractError('INVALID_IMAGE_SOURCE', detail, { fieldErrors });
@@ -188,7 +199,9 @@ export function readQueryFields(target: string): QueryFields {
 function requireNoQueryFields(target: string): void {
   for (const { name } of parametersOf(target)) {
     const isField = [...MATTING_FIELDS, ...FILE_FIELDS].some(known => known === name);
-    throw isField ? invalidParameter(name, 'must be a part of the form') : unknownInForm(name);
+    throw isField
+      ? invalidParameter(name, 'must be a part of the form')
+      : unknownField(name, one => meantField(one, FORM_FIELDS));
   }
 }
 
@@ -197,10 +210,11 @@ export const MATTING_JSON = jsonWithout([]);
 function jsonWithout(refused: readonly string[]): JsonFields<TextField> {
   return {
     image: 'image_base64',
-    fieldOf(name) {
+    fieldOf(name, seen) {
       const field = MATTING_FIELDS.find(known => known === name);
-      if (field === undefined || refused.includes(field))
-        throw unknownField(name, one => meantField(one, MATTING_FIELDS));
+      if (field === undefined || refused.includes(field)) {
+        throw unknownIn(MATTING_FIELDS, name, seen, refused);
+      }
       return field;
     },
     literalsOf(field = '') {

@@ -114,6 +114,17 @@ test('a form: syntax, names and kinds of its parts', async t => {
     await refusedForm(t, [file, text(name, 'x')], 'INVALID_REQUEST', { field: name });
     await refusedForm(t, [imagePart(image, name)], 'INVALID_REQUEST', { field: name });
   }
+  const sources = /image_file.*image_url.*image_base64/;
+  for (const name of ['image', 'file', 'photo']) {
+    const expected = { field: name, detail: sources };
+    await refusedForm(t, [imagePart(image, name), file], 'INVALID_REQUEST', expected);
+    const other = { field: name, detail: /^((?!image_file).)*$/ };
+    await refusedForm(t, [file, imagePart(image, name)], 'INVALID_REQUEST', other);
+    const headers = { 'content-type': 'application/json' };
+    const json = `{"image_url":"https://a.example/1","${name}":""}`;
+    await refused(t, { body: `{"${name}":"AAAA"}`, headers }, 'INVALID_REQUEST', expected);
+    await refused(t, { body: json, headers }, 'INVALID_REQUEST', other);
+  }
   for (const part of [file, text('output_format', 'png'), imagePart(image, 'background_file')]) {
     const { name: field } = part;
     await refusedForm(t, [part, part], 'INVALID_REQUEST', { field, detail: /given twice/ });
