@@ -8,6 +8,7 @@ import { PACE_BYTES_PER_SECOND_MIN, PACE_DEBT_MS_MAX } from '@matting/program/po
 import { within } from '@matting/program/waiting.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { onRequestHookHandler } from 'fastify';
+import { type ContentType, headerValues, parseContentType } from './request-headers.ts';
 
 /**
  * The onRequest hook of an interface: the last check that needs no byte of the body. One that it
@@ -30,14 +31,37 @@ export function requireBodyHead(of: {
     const bytesMax = of.bytesMaxOf(raw);
     if (bytesMax === undefined) {
       reply.header('accept', of.accepted);
-      const isNamed = headers['content-type'] !== undefined;
-      const wrong = isNamed ? 'names a type that is not supported here' : 'is missing';
-      const detail = `The Content-Type header ${wrong}. Send ${of.wanted}.`;
+      const named = parseContentType(headers['content-type'] ?? '');
+      const isPairs = named?.type === 'application/x-www-form-urlencoded';
+      const advice = isPairs ? byCurl(of.accepted) : '';
+      const detail = `The Content-Type header ${wrongType(raw, named)}. Send ${of.wanted}.${advice}`;
       throw new ContractError('UNSUPPORTED_MEDIA_TYPE', detail);
     }
     requireDeclaredBytes(raw, bytesMax);
     done();
   };
+}
+
+const SHOWN_TYPE = /^[\w.+/; =-]{1,100}$/;
+
+/** To follow "The Content-Type header". */
+function wrongType(request: IncomingMessage, named: ContentType | undefined): string {
+  const { length } = headerValues(request, 'content-type');
+  if (length === 0) return 'is missing';
+  if (length > 1) return 'is given more than once';
+  const charset = named?.parameters?.get('charset');
+  const shown = `${named?.type}${charset === undefined ? '' : `; charset=${charset}`}`;
+  const isShown = named !== undefined && SHOWN_TYPE.test(shown);
+  return `names ${isShown ? shown : 'a type'}, which is not supported here`;
+}
+
+/** Programs send this type unless they are given another, even with a file. */
+function byCurl(accepted: string): string {
+  const [type] = accepted.split(', ').filter(one => !one.endsWith('*'));
+  const form = accepted.includes('multipart/form-data')
+    ? ', or send a form by -F. In PHP, give CURLOPT_POSTFIELDS an array'
+    : '';
+  return ` With curl, name the type by -H 'Content-Type: ${type}'${form}.`;
 }
 
 /**

@@ -9,7 +9,13 @@ import {
   type ImageHeader,
   type UnreadVariant,
 } from './image-header/byte-window.ts';
-import { KIND_BYTES, kindOfFile } from './image-header/file-kinds.ts';
+import {
+  isReadAsText,
+  KIND_BYTES,
+  kindOfFile,
+  SEND_BYTES,
+  spoiltImage,
+} from './image-header/file-kinds.ts';
 import { isIsoFile, nameIsoFile, readHeifHeader } from './image-header/heif.ts';
 import { isJpeg, readJpeg } from './image-header/jpeg.ts';
 import { isJxlCodestream, isJxlContainer, readJxl } from './image-header/jxl.ts';
@@ -69,11 +75,21 @@ export async function describeUnread(
   const start = await window.upTo(0, KIND_BYTES);
   const variant = await readVariant(window);
   const isVariant = typeof variant === 'string';
+  const spoilt = isVariant ? undefined : spoiltImage(start);
   const named = isVariant
     ? variant
-    : (kindOfFile(start) ?? (isIsoFile(start) && (await nameIsoFile(read, sizeBytes))));
+    : (spoilt?.kind ??
+      kindOfFile(start) ??
+      (isIsoFile(start) && (await nameIsoFile(read, sizeBytes))));
   const kind = named || 'a file of an unknown kind';
   const as = served ? ` (Content-Type: ${served})` : '';
   const seen = served === undefined ? `This is ${kind}.` : `The address returned ${kind}${as}.`;
-  return `${seen} ${isVariant ? SEND_PLAIN : `Send an image as ${READ}.`}`;
+  const send = spoilt?.send ?? `Send an image as ${READ}.`;
+  return `${seen} ${isVariant ? SEND_PLAIN : send}`;
+}
+
+/** @param damaged the text of the refusal of a file of a known format that cannot be decoded */
+export function describeDamaged(file: Buffer, damaged: string): string {
+  if (!isReadAsText(file.subarray(0, KIND_BYTES))) return damaged;
+  return `${damaged} Its bytes were read as text on the way. ${SEND_BYTES}`;
 }

@@ -303,8 +303,19 @@ test('headers › the refusal of a media type lists the accepted ones', async t 
   t.is(type.headers.accept, taken);
   const missing = await app.post('/v1/matting', 'bytes', { 'content-type': undefined });
   t.is(missing.headers.accept, taken);
+  const send = (...types: string[]) =>
+    app.post('/v1/matting', '{}', { 'content-type': types as unknown as string });
+  const pairs = await send('application/x-www-form-urlencoded');
   for (const [answer, wrong] of [
-    [type, /^The Content-Type header names .* Send application\/json/],
+    [type, /^The Content-Type header names text\/plain, which .* Send application\/json/],
+    [pairs, /names application\/x-www-form-urlencoded, .* -H .* -F\. .*CURLOPT_POSTFIELDS/],
+    [
+      await send('application/json; charset=utf-16le'),
+      /names application\/json; charset=utf-16le,/,
+    ],
+    [await send('image/png', 'text/plain'), /is given more than once/],
+    [await send(`text/${'x'.repeat(2000)}`), /^.{1,200}$/],
+    [await send('text/html; charset="<b>"'), /^[^<]*$/],
     [missing, /^The Content-Type header is missing\. Send application\/json/],
   ] as const) {
     t.regex(answer.json().detail, wrong);

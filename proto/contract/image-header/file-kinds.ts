@@ -1,7 +1,7 @@
 /** Names a file that is not of an input format, by its first bytes alone. */
 
-/** Enough for the head of a web page or an SVG behind a comment. */
-export const KIND_BYTES = 512;
+/** Enough for the head of a web page, an SVG behind a comment, or the headers of an answer. */
+export const KIND_BYTES = 2048;
 
 type Kind = readonly [kind: string, ...starts: string[]];
 
@@ -58,6 +58,74 @@ function find(kinds: readonly Kind[], text: string): string | undefined {
   const fits = (start: string) =>
     [...start].every((character, at) => character === '?' || character === text[at]);
   return kinds.find(([, ...starts]) => starts.some(fits))?.[0];
+}
+
+/** A byte above 127 that was taken for text and written as UTF-8 or ASCII. */
+const HIGH = '(?:[\\xc2-\\xdf][\\x80-\\xbf]|[\\xe0-\\xef][\\x80-\\xbf]{2}|\\?)';
+const FF = '(?:\\xef\\xbf\\xbd|\\xc3\\xbf|\\?)';
+/** How the formats begin after that; bytes above 127 may be left out, and line ends changed. */
+const READ_AS_TEXT: readonly (readonly [format: string, start: RegExp])[] = [
+  pattern('JPEG', `^${FF}${HIGH}${FF}${HIGH}(\\0|.{1,8}?[\\w./:]{4,32}\\0)`, '^\\0\\x10JFIF\\0'),
+  pattern('PNG', `^(${HIGH}|[\\t\\x89])?PNG[\\r\\n]+\\x1a[\\r\\n]`),
+  pattern('WebP', '^RIFF.{3,12}WEBPVP8'),
+  pattern('JPEG XL', `^\\0\\0\\0\\x0cJXL [\\r\\n]+(${HIGH})?[\\r\\n]`, `^${FF}\\n.*\\0`),
+];
+
+const WHOLE = pattern(
+  'an image',
+  '\\xff\\xd8\\xff[\\xc0-\\xfe]',
+  '\\x89PNG\\r\\n\\x1a\\n',
+  'RIFF.{4}WEBPVP8',
+  '.{4}ftyp(avif|heic|mif1)',
+  '\\0\\0\\0\\x0cJXL ',
+)[1];
+const BEFORE_IT: readonly (readonly [what: string, text: RegExp])[] = [
+  ['a byte order mark', /^\xef\xbb\xbf$/],
+  ['blank lines', /^\s+$/],
+  ['the head of a part of a form', /^\s*--/],
+  ['HTTP headers', /^(?:HTTP\/|[\w-]+: ).*\n\r?\n$/s],
+];
+
+function pattern(name: string, ...starts: readonly string[]): readonly [string, RegExp] {
+  return [name, new RegExp(starts.join('|'), 's')];
+}
+
+/** The least characters beyond ASCII that show it: binary files are not UTF-8 by chance. */
+const MANGLED_MIN = 8;
+const REPLACEMENT = /\ufffd/g;
+
+/** Whether a binary file was read as text and written as UTF-8. @param start as of `kindOfFile` */
+export function isReadAsText(start: Buffer, characters = /[^\0-\x7f]/g): boolean {
+  try {
+    const text = new TextDecoder('utf-8', { fatal: true }).decode(start, { stream: true });
+    return NO_TEXT.test(text) && (text.match(characters)?.length ?? 0) >= MANGLED_MIN;
+  } catch {
+    // It is no UTF-8.
+    return false;
+  }
+}
+
+export const SEND_BYTES =
+  'Read and send the file as bytes, such as by arrayBuffer() in JavaScript or .content in Python.';
+
+/** An image that was spoilt on the way. `kind` is as of `kindOfFile`. */
+export function spoiltImage(
+  start: Buffer,
+): { readonly kind: string; readonly send: string } | undefined {
+  const text = start.toString('latin1');
+  if (find(BY_SIGNATURE, text) !== undefined) return undefined;
+  const format = READ_AS_TEXT.find(([, known]) => known.test(text))?.[0];
+  if (format !== undefined) return readAsText(`a ${format}`);
+  const before = text.slice(0, WHOLE.exec(text)?.index ?? 0);
+  if (before !== '' && !NO_TEXT.test(before.replaceAll(/[\x80-\xff]/g, ''))) {
+    const what = BEFORE_IT.find(([, known]) => known.test(before))?.[0] ?? 'other text';
+    return { kind: `an image behind ${what}`, send: 'Send the file alone, from its first byte.' };
+  }
+  return isReadAsText(start, REPLACEMENT) ? readAsText('a binary file') : undefined;
+}
+
+function readAsText(what: string) {
+  return { kind: `${what} whose bytes were read as text on the way`, send: SEND_BYTES };
 }
 
 /** To follow "this is". Undefined: not known. @param start the first KIND_BYTES, or the whole file */

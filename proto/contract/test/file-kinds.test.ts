@@ -1,5 +1,5 @@
 import test from 'ava';
-import { describeUnread, readImageHeader } from '../image-header.ts';
+import { describeDamaged, describeUnread, readImageHeader } from '../image-header.ts';
 
 const text = (start: string) => Buffer.from(start, 'latin1');
 const iso = (brand: string) => text(`\0\0\0\x14ftyp${brand}\0\0\0\0isom`);
@@ -47,6 +47,81 @@ test('a refused file is named by its first bytes', async t => {
     const read = (offset: number, length: number) => file.subarray(offset, offset + length);
     t.regex(await describeUnread(read, file.length), named, file.toString('latin1', 0, 40));
   }
+});
+
+/** What programs make of a file that they read as text and write again. */
+const AS_TEXT: Readonly<Record<string, (file: Buffer) => Buffer>> = {
+  'UTF-8': file => Buffer.from(file.toString('utf8')),
+  'Latin-1': file => Buffer.from(file.toString('latin1')),
+  'Windows-1252': file => Buffer.from(new TextDecoder('windows-1252').decode(file)),
+  ASCII: file => file.map(byte => (byte > 127 ? 0x3f : byte)) as Buffer,
+};
+const TAIL = Buffer.from(Array.from({ length: 64 }, (_, at) => 255 - ((at * 37) % 256)));
+const WHOLE: Readonly<Record<string, readonly string[]>> = {
+  JPEG: [
+    '\xff\xd8\xff\xe0\0\x10JFIF\0\x01',
+    '\xff\xd8\xff\xe1\x9f\xfeExif\0\0MM',
+    '\xff\xd8\xff\xdb\0\x84\0\x08',
+    '\xff\xd8\xff\xe2\x0c\x58ICC_PROFILE\0\x01',
+  ],
+  PNG: ['\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\x02\x80'],
+  WebP: ['RIFF\xa4\xff\x01\0WEBPVP8X'],
+  'JPEG XL': ['\xff\x0a\xfa\x1f\0\x90', '\0\0\0\x0cJXL \r\n\x87\n\0\0\0\x14'],
+};
+
+const described = (file: Buffer) =>
+  describeUnread((offset, length) => file.subarray(offset, offset + length), file.length);
+
+test('an image that was read as text on the way is named, with what to do', async t => {
+  for (const [format, starts] of Object.entries(WHOLE)) {
+    for (const start of starts) {
+      const file = Buffer.concat([text(start), TAIL]);
+      for (const [as, mangle] of Object.entries(AS_TEXT)) {
+        if (as === 'ASCII' && start.startsWith('\xff\x0a')) continue;
+        const named = new RegExp(`^This is a ${format} whose bytes were read as text.*as bytes`);
+        t.regex(await described(mangle(file)), named, as);
+      }
+    }
+  }
+  t.regex(await described(text('\0\x10JFIF\0\x01\x01')), /a JPEG whose bytes were read/);
+  for (const png of ['\x89PNG\n\x1a\n\0', '\x89PNG\r\r\n\x1a\r\n\0', 'PNG\r\n\x1a\n\0']) {
+    t.regex(await described(text(png)), /a PNG whose bytes were read as text/);
+  }
+  const other = AS_TEXT['UTF-8']!(Buffer.concat([text('\x7fELF\x02\x01'), TAIL]));
+  t.regex(await described(other), /a binary file whose bytes were read as text/);
+  for (const plain of ['????', '????: is it Exif?', '�� JFIF', `${'�'.repeat(99)} ruined`]) {
+    t.regex(await described(Buffer.from(plain)), /is plain text\./, plain);
+  }
+});
+
+test('a damaged image of a known format says so if its bytes were read as text', t => {
+  const avif = Buffer.concat([iso('avif'), TAIL]);
+  t.is(describeDamaged(avif, 'Damaged.'), 'Damaged.');
+  for (const as of ['UTF-8', 'Latin-1', 'Windows-1252']) {
+    t.regex(describeDamaged(AS_TEXT[as]!(avif), 'Damaged.'), /^Damaged\. .*read as text.*bytes/);
+  }
+});
+
+test('an image behind something else is named, with what to do', async t => {
+  const before: readonly (readonly [string, RegExp])[] = [
+    ['\xef\xbb\xbf', /behind a byte order mark/],
+    ['\r\n', /behind blank lines/],
+    ['HTTP/1.1 200 OK\r\nContent-Type: image/jpeg\r\n\r\n', /behind HTTP headers/],
+    [`content-type: image/jpeg\nx: ${'y'.repeat(1000)}\n\n`, /behind HTTP headers/],
+    ['--x\r\nContent-Disposition: form-data; name="f"\r\n\r\n', /the head of a part of a form/],
+    ['<br />\n<b>Warning</b>: é\n', /behind other text/],
+  ];
+  const starts = [WHOLE.JPEG, WHOLE.PNG, WHOLE.WebP, ['\0\0\0\x1cftypavif']].map(of => of![0]!);
+  for (const [other, named] of before) {
+    for (const start of starts) {
+      const file = Buffer.concat([Buffer.from(other, 'latin1'), text(start), TAIL]);
+      t.regex(await described(file), named, other);
+      t.regex(await described(file), /Send the file alone/);
+    }
+  }
+  const inside = Buffer.concat([text('%PDF-1.7\n'), text(starts[0]!), TAIL]);
+  t.regex(await described(inside), /a PDF document/);
+  t.regex(await described(Buffer.concat([text('\x01\x02'), inside])), /an unknown kind/);
 });
 
 /** A JPEG up to its frame header, of 16 x 16 pixels in one component. */

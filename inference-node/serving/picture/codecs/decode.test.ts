@@ -113,6 +113,19 @@ test('bytes that are no supported image are refused, whatever they call themselv
   }
 });
 
+test('a file that was read as text on the way is refused with what to do', async t => {
+  for (const format of FORMATS) {
+    const file = await write(
+      paint(64, 64, 4, (x, y) => [x * y, 7 * x + y, x ^ (5 * y), 255]),
+      format,
+    );
+    for (const encoding of ['utf8', 'latin1'] as const) {
+      const error = await t.throwsAsync(decode(Buffer.from(file.toString(encoding), 'utf8')));
+      t.regex(error.message, /read as text on the way.*as bytes/, format);
+    }
+  }
+});
+
 test('no loader but the four can be reached', async t => {
   const gif = await asSharp(paintSlope(9, 9)).gif().toBuffer();
   const tiff = await asSharp(paintSlope(9, 9)).tiff().toBuffer();

@@ -9,6 +9,7 @@ import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import type { InputFormat } from '@matting/proto/contract/formats.ts';
 import {
+  describeDamaged,
   describeUnread,
   type ImageHeader,
   readImageHeader,
@@ -42,14 +43,26 @@ export async function decodeFile(file: Buffer, options: DecodeOptions): Promise<
   const { format, width, height } = await requireHeader(file);
   if (width !== undefined && height !== undefined)
     requireSize({ width, height }, format, options.pixelsMax);
-  const opened = await open(file, format, options);
+  const opened = await whole(open(file, format, options), file);
   const size = { width: opened.width, height: opened.height };
   // The stored size decides the cost: it is not the header's, and never less than what is shown.
   const { stored = size } = opened;
   requireSize(stored, format, options.pixelsMax);
   if (options.declared !== undefined) requireDeclared(stored, options.declared);
   options.onOpened(stored);
-  return { format, ...size, ...(await opened.readPixels()) };
+  return { format, ...size, ...(await whole(opened.readPixels(), file)) };
+}
+
+/** @throws ContractError as `decoding`; of a damaged file it says what damaged it */
+async function whole<T>(decoding: Promise<T>, file: Buffer): Promise<T> {
+  try {
+    return await decoding;
+  } catch (error) {
+    if (!(error instanceof ContractError && error.code === 'PROCESSING_FAILED')) throw error;
+    throw new ContractError('PROCESSING_FAILED', describeDamaged(file, error.message), {
+      cause: error,
+    });
+  }
 }
 
 function open(file: Buffer, format: InputFormat, { heif }: DecodeOptions): Promise<OpenedPicture> {
