@@ -212,9 +212,8 @@ test('a cut-out is corrected by what people paint on it, and costs nothing', asy
   await corrected.waitFor({ timeout: WAIT_MS });
   t.is(await alphaAt(0.35, 0.55), 0);
   t.true((await alphaAt(0.6, 0.55)) > 200);
-  await page.getByText('Correct the cut-out').click();
-  await page.locator('.painting img').first().waitFor();
-  await page.locator('.painter canvas').focus();
+  await page.getByText('Brush', { exact: true }).click();
+  await page.locator('.painter canvas[tabindex]').focus();
   // Dots, as many as the API takes.
   for (let press = 0; press < 2 * 64; press += 1) await page.keyboard.press('Space');
   await page.getByText('One correction takes no more marks.').waitFor();

@@ -113,17 +113,24 @@ function begin(stage, href) {
   void compare(stage, before);
 }
 
-document.addEventListener('stage', event => {
-  const { target } = event;
-  if (!(target instanceof HTMLElement) || !(event instanceof CustomEvent)) return;
-  begin(target, event.detail ?? target.dataset.original);
-});
-
-for (const stage of document.querySelectorAll('.stage')) {
-  if (!(stage instanceof HTMLElement)) continue;
-  const start = () => begin(stage, stage.dataset.original);
-  // The original is loaded with the stage, once people open what holds it.
+/**
+ * The original is loaded with the stage, once people open what holds it.
+ * @param {HTMLElement} stage
+ * @param {string | undefined} href
+ */
+function offer(stage, href) {
+  const start = () => begin(stage, href);
   const fold = stage.closest('details:not([open])');
   if (fold === null) start();
   else fold.addEventListener('toggle', start, { once: true });
+}
+
+document.addEventListener('stage', event => {
+  const { target } = event;
+  if (!(target instanceof HTMLElement) || !(event instanceof CustomEvent)) return;
+  offer(target, event.detail ?? target.dataset.original);
+});
+
+for (const stage of document.querySelectorAll('.stage')) {
+  if (stage instanceof HTMLElement) offer(stage, stage.dataset.original);
 }

@@ -1,10 +1,13 @@
-/** Buttons with data-copy put that text on the clipboard and say so for a moment. */
+/**
+ * Buttons with data-copy put that text on the clipboard and say so for a moment. A script that puts
+ * a part into the page sends the event `part`.
+ */
 // @ts-check
 
 const SAID_MS = 2000;
 
-for (const button of document.querySelectorAll('button[data-copy]')) {
-  if (!(button instanceof HTMLButtonElement) || navigator.clipboard === undefined) continue;
+/** @param {HTMLButtonElement} button */
+function offer(button) {
   const words = button.querySelector('span') ?? button;
   const before = words.textContent;
   /** @type {number | undefined} */
@@ -19,3 +22,15 @@ for (const button of document.querySelectorAll('button[data-copy]')) {
     }, SAID_MS);
   });
 }
+
+/** @param {ParentNode} place */
+function offerAll(place) {
+  for (const button of place.querySelectorAll('button[data-copy][hidden]')) {
+    if (button instanceof HTMLButtonElement && navigator.clipboard !== undefined) offer(button);
+  }
+}
+
+offerAll(document);
+document.addEventListener('part', ({ target }) => {
+  if (target instanceof HTMLElement) offerAll(target);
+});

@@ -1,9 +1,9 @@
 /**
  * Strokes and boxes over a picture, by which people say what a cut-out keeps and what it loses. The
  * shapes are the API's own: pixels of the upright input. The form carries them as the fields `keep`
- * and `erase`; page/painter.ts made it. The same draws the one box of the playground's field
- * `subject_box`, in %, over the picture that was chosen. A pointer paints, and so do the keys of the
- * canvas.
+ * and `erase`; page/painter.ts made it, and correct.js sends it. The same draws the one box of the
+ * playground's field `subject_box`, in %, over the picture that was chosen. A pointer paints, and so
+ * do the keys of the canvas.
  */
 // @ts-check
 
@@ -14,8 +14,15 @@ const POINTS_MAX = 4096;
 const STEP_SHARE = 0.4;
 /** Per notch of the size, as a part of the picture's longer side. */
 const NOTCH_SHARE = 0.005;
-/** Cursor of the subject's box, as a part of the picture's longer side. */
-const CURSOR_SHARE = 0.02;
+/** An arrow key moves the cursor by a notch, with Shift by so many. */
+const LARGE_STEP = 10;
+/** Half of the cross that is the cursor of a box, in pixels of the page. */
+const CROSS = 12;
+/** The change of a cut-out is shown for so long. */
+const CHANGE_MS = 3500;
+/** Least difference of a channel, of 255: encoders of photos change less by themselves. */
+const DIFFERENCE_MIN = 24;
+const CHANGE_COLOUR = [255, 0, 170, 190];
 const COLOURS = {
   keep: 'rgb(0 170 90 / 55%)',
   erase: 'rgb(229 50 60 / 55%)',
@@ -23,16 +30,21 @@ const COLOURS = {
 };
 
 /** @typedef {[x: number, y: number]} Point */
+/** @typedef {{ width: number, height: number }} Size */
 /** @typedef {{ line: Point[], radius: number } | { box: [number, number, number, number] }} Shape */
 /** @typedef {{ kind: keyof typeof COLOURS, shape: Shape }} Mark */
 /**
  * Marks and their painter. `begin` gives the kind of the next mark; undefined: there is no room.
  * @typedef {object} Use
  * @property {Mark[]} marks
- * @property {() => number} radius
- * @property {() => { kind: Mark['kind'], isBox: boolean } | undefined} begin
- * @property {(all: Mark[]) => void} changed
+ * @property {HTMLElement} keys keys that undo and redo work in all of it
+ * @property {() => number | undefined} radius undefined: the next mark is a box
+ * @property {() => Mark['kind'] | undefined} begin
+ * @property {(all: Mark[], canRedo: boolean) => void} changed
  */
+
+/** A page that changes in place sends `stage` for a form that paints already. */
+const offered = new WeakSet();
 
 /**
  * The pictures are loaded once people open the form: a page of a job has them otherwise nowhere.
@@ -40,6 +52,8 @@ const COLOURS = {
  * @param {string} [originalHref] absent: where the form says
  */
 function offer(form, originalHref = form.dataset.original) {
+  if (offered.has(form)) return;
+  offered.add(form);
   const fold = form.querySelector('details');
   form.hidden = false;
   fold?.addEventListener('toggle', () => void show(form, originalHref), { once: true });
@@ -51,26 +65,102 @@ function offer(form, originalHref = form.dataset.original) {
  * @param {string | undefined} originalHref
  */
 async function show(form, originalHref) {
-  const cutOut = document.querySelector('.stage .canvas img.picture');
   const original = originalHref === undefined ? undefined : await loaded(originalHref);
-  const width = Number(form.dataset.width);
-  const height = Number(form.dataset.height);
-  const shown = cutOut instanceof HTMLImageElement ? await loaded(cutOut.src) : undefined;
-  const over = shown && isSameShape(shown, width, height) ? shown : undefined;
-  const ground = original ?? over;
   const canvas = form.querySelector('canvas');
   const figure = form.querySelector('.canvas');
-  form.hidden = ground === undefined;
-  if (ground === undefined || canvas === null || figure === null) return;
-  ground.className = original && over ? 'picture faint' : 'picture';
+  const picture = { width: Number(form.dataset.width), height: Number(form.dataset.height) };
+  let cutOut = await cutOutOf(picture);
+  form.hidden = original === undefined && cutOut === undefined;
+  if (form.hidden || canvas === null || figure === null) return;
+  dress(figure, original, cutOut);
+  const marks = correctBy(form, canvas, picture);
+  form.addEventListener('corrected', async () => {
+    marks.clear();
+    const [before, after] = [cutOut, await cutOutOf(picture)];
+    cutOut = after;
+    dress(figure, original, after);
+    const change = before && after && changeOf(before, after, canvas);
+    if (change?.isSeen) showForAMoment(change.sheet, figure);
+    const words = change === undefined ? 'done' : change.isSeen ? 'changed' : 'unchanged';
+    const status = form.querySelector('[role="status"]');
+    if (status) status.textContent = form.dataset[words] ?? '';
+  });
+}
+
+/** Undefined: the browser shows none, or it has a frame of its own. @param {Size} picture */
+async function cutOutOf(picture) {
+  const shown = document.querySelector('.stage .canvas img.picture');
+  const image = shown instanceof HTMLImageElement ? await loaded(shown.src) : undefined;
+  return image && isSameShape(image, picture) ? image : undefined;
+}
+
+/**
+ * The cut-out lies over the faint original, or the one that there is stands alone.
+ * @param {Element} figure
+ * @param {HTMLImageElement | undefined} original
+ * @param {HTMLImageElement | undefined} cutOut
+ */
+function dress(figure, original, cutOut) {
+  for (const image of figure.querySelectorAll('img')) image.remove();
+  const ground = original ?? cutOut;
+  if (ground === undefined) return;
+  ground.className = original && cutOut ? 'picture faint' : 'picture';
   ground.alt = '';
   figure.prepend(ground);
-  if (original && over) {
-    over.className = 'over';
-    over.alt = '';
-    ground.after(over);
+  if (cutOut === undefined || cutOut === ground) return;
+  cutOut.className = 'over';
+  cutOut.alt = '';
+  ground.after(cutOut);
+}
+
+/**
+ * Compares two cut-outs as large as the page shows them.
+ * @param {HTMLImageElement} before
+ * @param {HTMLImageElement} after
+ * @param {HTMLCanvasElement} shown
+ */
+function changeOf(before, after, { width, height }) {
+  // The form was closed meanwhile.
+  if (width === 0 || height === 0) return undefined;
+  const [sheet, other] = [canvasOf(before, width, height), canvasOf(after, width, height)];
+  const context = sheet.getContext('2d');
+  const theirs = other.getContext('2d')?.getImageData(0, 0, width, height).data;
+  const image = context?.getImageData(0, 0, width, height);
+  if (!context || !image || !theirs) return undefined;
+  const { data } = image;
+  let isSeen = false;
+  for (let at = 0; at < data.length; at += 4) {
+    const [mine = 0, yours = 0] = [data[at + 3], theirs[at + 3]];
+    let most = Math.abs(mine - yours);
+    for (let channel = at; channel < at + 3; channel += 1) {
+      const shown = (data[channel] ?? 0) * mine - (theirs[channel] ?? 0) * yours;
+      most = Math.max(most, Math.abs(shown) / 255);
+    }
+    const isChanged = most >= DIFFERENCE_MIN;
+    data.set(isChanged ? CHANGE_COLOUR : [0, 0, 0, 0], at);
+    isSeen ||= isChanged;
   }
-  correctBy(form, canvas, { width, height });
+  context.putImageData(image, 0, 0);
+  return { isSeen, sheet };
+}
+
+/** @param {HTMLImageElement} image @param {number} width @param {number} height */
+function canvasOf(image, width, height) {
+  const canvas = document.createElement('canvas');
+  canvas.width = width;
+  canvas.height = height;
+  canvas.getContext('2d', { willReadFrequently: true })?.drawImage(image, 0, 0, width, height);
+  return canvas;
+}
+
+/** Until the person paints again. @param {HTMLCanvasElement} sheet @param {Element} figure */
+function showForAMoment(sheet, figure) {
+  figure.querySelector('.changed')?.remove();
+  sheet.className = 'changed';
+  sheet.ariaHidden = 'true';
+  figure.querySelector('canvas')?.before(sheet);
+  setTimeout(() => sheet.remove(), CHANGE_MS);
+  figure.addEventListener('pointerdown', () => sheet.remove(), { once: true });
 }
 
 /** Undefined: this browser does not show it. @param {string} href */
@@ -85,8 +175,8 @@ async function loaded(href) {
   }
 }
 
-/** @param {HTMLImageElement} image @param {number} width @param {number} height */
-function isSameShape({ naturalWidth, naturalHeight }, width, height) {
+/** @param {HTMLImageElement} image @param {Size} picture */
+function isSameShape({ naturalWidth, naturalHeight }, { width, height }) {
   const [wide, high] = [naturalWidth * height, naturalHeight * width];
   return Math.abs(wide - high) <= 0.01 * Math.max(wide, high);
 }
@@ -94,7 +184,7 @@ function isSameShape({ naturalWidth, naturalHeight }, width, height) {
 /**
  * @param {HTMLFormElement} form
  * @param {HTMLCanvasElement} canvas
- * @param {{ width: number, height: number }} picture
+ * @param {Size} picture
  */
 function correctBy(form, canvas, picture) {
   /** @type {Mark[]} */
@@ -104,33 +194,45 @@ function correctBy(form, canvas, picture) {
     if (found instanceof HTMLInputElement || found instanceof RadioNodeList) return found;
     throw new Error(`no field ${name}`);
   };
-  const { draw, undo, end } = paintOn(canvas, picture, {
+  const { draw, undo, redo, end, clear } = paintOn(canvas, picture, {
     marks,
-    radius: () => {
-      const longer = Math.max(picture.width, picture.height);
-      return Math.max(1, Math.round(Number(field('size').value) * NOTCH_SHARE * longer));
-    },
+    keys: form,
+    radius: () =>
+      field('tool').value === 'box' ? undefined : notches(Number(field('size').value), picture),
     begin: () => {
       if (isFull(marks)) return undefined;
-      const kind = field('kind').value === 'erase' ? 'erase' : 'keep';
-      return { kind, isBox: field('tool').value === 'box' };
+      return field('kind').value === 'erase' ? 'erase' : 'keep';
     },
-    changed: all => {
+    changed: (all, canRedo) => {
       for (const kind of /** @type {const} */ (['keep', 'erase'])) {
         const shapes = all.filter(mark => mark.kind === kind).map(({ shape }) => shape);
         field(kind).value = shapes.length === 0 ? '' : JSON.stringify(shapes);
       }
       showCall(form);
-      showState(form, all);
+      showState(form, all, canRedo);
     },
   });
   form.querySelector('[data-undo]')?.addEventListener('click', undo);
+  form.querySelector('[data-redo]')?.addEventListener('click', redo);
   // The API has no such fields.
   form.addEventListener('formdata', ({ formData }) => {
     for (const name of ['kind', 'tool', 'size']) formData.delete(name);
   });
   form.addEventListener('submit', end, { capture: true });
-  form.addEventListener('input', draw);
+  const hint = () => {
+    const place = form.querySelector('[data-hint]');
+    const words = form.getAttribute(`data-${field('kind').value}-${field('tool').value}`);
+    if (place) place.textContent = words;
+    draw();
+  };
+  form.addEventListener('input', hint);
+  hint();
+  return { clear };
+}
+
+/** @param {number} count @param {Size} picture */
+function notches(count, { width, height }) {
+  return Math.max(1, Math.round(count * NOTCH_SHARE * Math.max(width, height)));
 }
 
 /**
@@ -163,10 +265,11 @@ function boxOn({ naturalWidth: width, naturalHeight: height }, canvas, input) {
     { width, height },
     {
       marks,
-      radius: () => CURSOR_SHARE * Math.max(width, height),
+      keys: canvas,
+      radius: () => undefined,
       begin: () => {
         marks.length = 0;
-        return { kind: 'subject', isBox: true };
+        return 'subject';
       },
       changed: ([mark]) => {
         const edges = mark && 'box' in mark.shape ? mark.shape.box : [];
@@ -192,70 +295,94 @@ function boxOn({ naturalWidth: width, naturalHeight: height }, canvas, input) {
 
 /**
  * @param {HTMLCanvasElement} canvas
- * @param {{ width: number, height: number }} picture
+ * @param {Size} picture
  * @param {Use} use
  */
 function paintOn(canvas, picture, use) {
   const { marks, radius } = use;
+  /** @type {Mark[]} */
+  const undone = [];
   /** @type {Mark | undefined} */
   let open;
   /** The keys move it. @type {Point} */
   let cursor = [picture.width / 2, picture.height / 2];
-  const clip = (/** @type {Point} */ [x, y]) =>
-    /** @type {Point} */ ([
-      Math.min(picture.width, Math.max(0, Math.round(x))),
-      Math.min(picture.height, Math.max(0, Math.round(y))),
-    ]);
-  const draw = () => {
-    const box = canvas.getBoundingClientRect();
-    canvas.width = Math.round(box.width * devicePixelRatio);
-    canvas.height = Math.round(box.height * devicePixelRatio);
-    const context = canvas.getContext('2d');
-    if (context === null || canvas.width === 0) return;
-    context.scale(canvas.width / picture.width, canvas.height / picture.height);
-    for (const mark of open ? [...marks, open] : marks) drawMark(context, mark);
-    drawBrush(context, cursor, radius(), picture.width / box.width);
-  };
+  const isBusy = () => canvas.closest('[data-busy]') !== null;
+  const all = () => (open ? [...marks, open] : marks);
+  const draw = () => drawOn(canvas, picture, { marks: all(), cursor, radius: radius() });
   const change = () => {
-    use.changed(open ? [...marks, open] : marks);
+    use.changed(all(), undone.length > 0);
     draw();
   };
   const begin = (/** @type {Point} */ at) => {
-    const next = use.begin();
-    if (next === undefined) return;
-    cursor = clip(at);
+    const kind = isBusy() ? undefined : use.begin();
+    if (kind === undefined) return;
+    cursor = clip(at, picture);
     const [x, y] = cursor;
-    const shape = next.isBox
-      ? { box: /** @type {[number, number, number, number]} */ ([x, y, x, y]) }
-      : { line: [cursor], radius: radius() };
-    open = { kind: next.kind, shape };
+    const brush = radius();
+    const shape =
+      brush === undefined
+        ? { box: /** @type {[number, number, number, number]} */ ([x, y, x, y]) }
+        : { line: [cursor], radius: brush };
+    open = { kind, shape };
     draw();
   };
   const move = (/** @type {Point} */ at) => {
-    cursor = clip(at);
+    cursor = clip(at, picture);
     if (open !== undefined) extend(open.shape, cursor, POINTS_MAX - pointsOf(marks));
     draw();
   };
-  const end = () => {
-    if (open === undefined) return;
-    if (!isEmpty(open.shape)) marks.push(upright(open));
+  const drop = () => {
     open = undefined;
     change();
   };
+  const put = (/** @type {Mark} */ mark) => {
+    if (!isEmpty(mark.shape)) marks.push(upright(mark));
+    drop();
+  };
+  const end = () => {
+    if (open === undefined) return;
+    undone.length = 0;
+    put(open);
+  };
   const undo = () => {
-    if (open === undefined) marks.pop();
-    open = undefined;
-    change();
+    if (isBusy()) return;
+    const last = open === undefined ? marks.pop() : undefined;
+    if (last) undone.push(last);
+    drop();
+  };
+  const redo = () => {
+    const next = open || isBusy() ? undefined : undone.pop();
+    if (next === undefined) return;
+    use.begin();
+    put(next);
+  };
+  const clear = () => {
+    marks.length = 0;
+    undone.length = 0;
+    drop();
   };
   followPointer(canvas, picture, { begin, move, end });
   followKeys(canvas, {
-    toggle: () => (open === undefined ? begin(cursor) : end()),
-    step: (x, y) => move([cursor[0] + x * radius(), cursor[1] + y * radius()]),
-    undo,
+    isDrawing: () => open !== undefined,
+    begin: () => begin(cursor),
+    end,
+    drop,
+    step: ([x, y], notch) => {
+      const by = notches(notch, picture);
+      move([cursor[0] + x * by, cursor[1] + y * by]);
+    },
   });
+  followUndo(use.keys, { undo, redo });
   new ResizeObserver(draw).observe(canvas);
   change();
-  return { draw, undo, end };
+  return { draw, undo, redo, end, clear };
+}
+
+/** @param {Point} at @param {Size} picture @returns {Point} */
+function clip([x, y], { width, height }) {
+  const within = (/** @type {number} */ at, /** @type {number} */ max) =>
+    Math.min(max, Math.max(0, Math.round(at)));
+  return [within(x, width), within(y, height)];
 }
 
 /** The API takes no more. @param {readonly Mark[]} marks */
@@ -296,6 +423,22 @@ function upright({ kind, shape }) {
   return { kind, shape: { box: [left, top, right, bottom] } };
 }
 
+/**
+ * @param {HTMLCanvasElement} canvas
+ * @param {Size} picture
+ * @param {{ marks: readonly Mark[], cursor: Point, radius: number | undefined }} shown
+ */
+function drawOn(canvas, picture, { marks, cursor, radius }) {
+  const box = canvas.getBoundingClientRect();
+  canvas.width = Math.round(box.width * devicePixelRatio);
+  canvas.height = Math.round(box.height * devicePixelRatio);
+  const context = canvas.getContext('2d');
+  if (context === null || canvas.width === 0) return;
+  context.scale(canvas.width / picture.width, canvas.height / picture.height);
+  for (const mark of marks) drawMark(context, mark);
+  drawCursor(context, cursor, radius, picture.width / box.width);
+}
+
 /** @param {CanvasRenderingContext2D} context @param {Mark} mark */
 function drawMark(context, { kind, shape }) {
   context.fillStyle = COLOURS[kind];
@@ -320,10 +463,11 @@ function drawMark(context, { kind, shape }) {
 /**
  * @param {CanvasRenderingContext2D} context
  * @param {Point} at
- * @param {number} radius
+ * @param {number | undefined} radius undefined: a cross, where a corner of a box comes
  * @param {number} pixel the side of one pixel of the page, in pixels of the picture
  */
-function drawBrush(context, [x, y], radius, pixel) {
+function drawCursor(context, [x, y], radius, pixel) {
+  const reach = CROSS * pixel;
   for (const [colour, width] of /** @type {const} */ ([
     ['#000', 3],
     ['#fff', 1.5],
@@ -331,14 +475,19 @@ function drawBrush(context, [x, y], radius, pixel) {
     context.strokeStyle = colour;
     context.lineWidth = width * pixel;
     context.beginPath();
-    context.arc(x, y, radius, 0, 2 * Math.PI);
+    if (radius === undefined) {
+      context.moveTo(x - reach, y);
+      context.lineTo(x + reach, y);
+      context.moveTo(x, y - reach);
+      context.lineTo(x, y + reach);
+    } else context.arc(x, y, radius, 0, 2 * Math.PI);
     context.stroke();
   }
 }
 
 /**
  * @param {HTMLCanvasElement} canvas
- * @param {{ width: number, height: number }} picture
+ * @param {Size} picture
  * @param {{ begin(at: Point): void, move(at: Point): void, end(): void }} brush
  */
 function followPointer(canvas, picture, brush) {
@@ -365,19 +514,45 @@ function followPointer(canvas, picture, brush) {
 }
 
 /**
+ * Space and Enter draw as long as they are held. A press without a move leaves the brush down: the
+ * next one lifts it.
  * @param {HTMLCanvasElement} canvas
- * @param {{ toggle(): void, step(x: number, y: number): void, undo(): void }} brush
+ * @param {{ isDrawing(): boolean, begin(): void, end(): void, drop(): void, step(to: Point, notch: number): void }} brush
  */
 function followKeys(canvas, brush) {
   /** @type {Readonly<Record<string, Point>>} */
   const steps = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
+  const isPen = (/** @type {KeyboardEvent} */ { key }) => key === ' ' || key === 'Enter';
+  let isHeld = false;
+  let hasMoved = false;
   canvas.addEventListener('keydown', event => {
     const step = steps[event.key];
-    const isUndo =
-      event.key === 'Backspace' || (event.key === 'z' && (event.ctrlKey || event.metaKey));
-    if (step) brush.step(...step);
-    else if (event.key === ' ') brush.toggle();
-    else if (isUndo) brush.undo();
+    if (step) {
+      brush.step(step, event.shiftKey ? LARGE_STEP : 1);
+      hasMoved = true;
+    } else if (isPen(event)) {
+      if (event.repeat) return event.preventDefault();
+      isHeld = !brush.isDrawing();
+      hasMoved = false;
+      if (isHeld) brush.begin();
+      else brush.end();
+    } else if (event.key === 'Escape' && brush.isDrawing()) brush.drop();
+    else return;
+    event.preventDefault();
+  });
+  canvas.addEventListener('keyup', event => {
+    if (isPen(event) && isHeld && hasMoved) brush.end();
+    if (isPen(event)) isHeld = false;
+  });
+}
+
+/** @param {HTMLElement} place @param {{ undo(): void, redo(): void }} marks */
+function followUndo(place, { undo, redo }) {
+  place.addEventListener('keydown', event => {
+    const key = event.key.toLowerCase();
+    const hasCommand = event.ctrlKey || event.metaKey;
+    if (hasCommand && (key === 'y' || (key === 'z' && event.shiftKey))) redo();
+    else if ((hasCommand && key === 'z') || key === 'backspace') undo();
     else return;
     event.preventDefault();
   });
@@ -398,16 +573,27 @@ function showCall(form) {
   if (copy instanceof HTMLButtonElement) copy.dataset.copy = text;
 }
 
-/** @param {HTMLFormElement} form @param {Mark[]} marks */
-function showState(form, marks) {
+/**
+ * What is without use now keeps the focus, so the buttons are never disabled.
+ * @param {HTMLFormElement} form
+ * @param {Mark[]} marks
+ * @param {boolean} canRedo
+ */
+function showState(form, marks, canRedo) {
   const count = marks.length;
-  const apply = form.querySelector('button[type="submit"]');
-  if (apply instanceof HTMLButtonElement) apply.disabled = count === 0;
-  const undo = form.querySelector('[data-undo]');
-  if (undo instanceof HTMLButtonElement) undo.disabled = count === 0;
+  const uses = {
+    'button[type="submit"]': count > 0,
+    '[data-undo]': count > 0,
+    '[data-redo]': canRedo,
+  };
+  for (const [name, isOfUse] of Object.entries(uses)) {
+    const button = form.querySelector(name);
+    if (button) button.ariaDisabled = String(!isOfUse);
+  }
   const status = form.querySelector('[role="status"]');
-  const words = form.dataset[isFull(marks) ? 'full' : count === 1 ? 'one' : 'other'] ?? '';
-  if (status) status.textContent = words.replace('{count}', String(count));
+  const words = isFull(marks) ? 'full' : count === 1 ? 'one' : 'other';
+  const text = count === 0 ? '' : (form.dataset[words] ?? '');
+  if (status) status.textContent = text.replace('{count}', String(count));
 }
 
 document.addEventListener('chosen', ({ target }) => {

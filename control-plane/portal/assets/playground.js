@@ -34,32 +34,6 @@ function begin(form) {
   form.addEventListener('change', () => void showCall(form));
 }
 
-document.getElementById('outcome')?.addEventListener('submit', event => {
-  if (!(event.target instanceof HTMLFormElement)) return;
-  event.preventDefault();
-  void correct(event.target);
-});
-
-/** The marks stay until the corrected cut-out is there. @param {HTMLFormElement} form */
-async function correct(form) {
-  turn += 1;
-  const mine = turn;
-  const status = form.querySelector('[role="status"]');
-  const say = (/** @type {string | undefined} */ text) => {
-    if (status) status.textContent = text ?? '';
-  };
-  const fields = new FormData(form);
-  form.inert = true;
-  try {
-    const answer = await post(form, fields, () => say(form.dataset.applying));
-    if (mine === turn) await follow(answer, mine, { become: () => say(form.dataset.applying) });
-  } catch {
-    say(form.dataset.failed);
-  } finally {
-    form.inert = false;
-  }
-}
-
 /** @param {HTMLFormElement} form */
 function fileInput(form) {
   const input = form.elements.namedItem('image_file');
@@ -150,7 +124,7 @@ function preview(place, file) {
   image.src = URL.createObjectURL(file);
   const canvas = document.createElement('canvas');
   canvas.tabIndex = 0;
-  canvas.role = 'img';
+  canvas.role = 'application';
   canvas.ariaLabel = place.dataset.box ?? '';
   const hint = document.createElement('span');
   hint.className = 'soft box-hint';
@@ -234,6 +208,8 @@ function showWorking(form, model) {
     section.querySelector('.working')?.prepend(image);
   }
   outcome.replaceChildren(section);
+  // What was pressed is hidden until there is an answer.
+  if (!document.activeElement?.closest('.options')) section.focus({ preventScroll: true });
   outcome.scrollIntoView({ block: 'nearest' });
   const words = section.dataset;
   const expected = Number(JSON.parse(form.dataset.seconds ?? '{}')[model] ?? 0);
@@ -325,13 +301,17 @@ async function follow(answer, mine, stage) {
     if (state === undefined || state === null) {
       // If the form was refused, it says why. The browser shows pages that are not ours.
       if (page.getElementById('try') === null) return location.assign(href);
-      document.getElementById('outcome')?.replaceChildren();
-      return replaceForm(page);
+      return keepFocus(() => {
+        document.getElementById('outcome')?.replaceChildren();
+        replaceForm(page);
+      });
     }
     history.replaceState(null, '', href);
     if (state !== 'queued' && state !== 'processing') {
-      replacePart('outcome', page);
-      replaceForm(page);
+      keepFocus(() => {
+        replacePart('outcome', page);
+        replaceForm(page);
+      });
       showResult();
       return;
     }
@@ -348,6 +328,22 @@ async function follow(answer, mine, stage) {
       if (failed > FAILED_LOOKS_MAX) throw error;
     }
   }
+}
+
+/**
+ * What has the focus can leave the page. Then the same field gets it, or what came.
+ * @param {() => void} change
+ */
+function keepFocus(change) {
+  const before = document.activeElement;
+  change();
+  if (before?.isConnected && before !== document.body) return;
+  const next =
+    (before?.id ? document.getElementById(before.id) : null) ??
+    document.querySelector('#outcome > section') ??
+    document.querySelector('#try [aria-invalid="true"]') ??
+    document.getElementById('image_file');
+  if (next instanceof HTMLElement) next.focus({ preventScroll: true });
 }
 
 /**

@@ -7,6 +7,7 @@ import type { Visit } from '../session/visit.ts';
 import { JOBS_PATH } from './thumbnails.ts';
 
 type KeptJob = JobStatus & Pick<Job, 'kept'>;
+type CorrectedJob = KeptJob & Pick<Job, 'result' | 'correction'>;
 
 /** The address of the picture that was sent; undefined: it is not kept, or the role may not see it. */
 export function originalOf({ role }: Pick<Visit, 'role'>, job: KeptJob): string | undefined {
@@ -15,17 +16,27 @@ export function originalOf({ role }: Pick<Visit, 'role'>, job: KeptJob): string 
   return isShown ? `${JOBS_PATH}/${job.id}/original` : undefined;
 }
 
+interface CorrectingPage {
+  /** The address of a job's page. */
+  readonly pageOf: (jobId: string) => string;
+  /** What the addresses end with. */
+  readonly query?: string;
+  readonly call: string;
+}
+
 /** Null: nothing is kept (any more), the picture's size is not known, or the role may not. */
 export function correcting(
   visit: Visit,
-  job: KeptJob & Pick<Job, 'result'>,
-  { action, call }: { readonly action: string; readonly call: string },
+  job: CorrectedJob,
+  { pageOf, query = '', call }: CorrectingPage,
 ): Child {
   const original = originalOf(visit, job);
   const { sight } = job.result ?? {};
   if (original === undefined || sight == null) return null;
   const size = { width: sight.inputWidth, height: sight.inputHeight };
-  return painter({ words: visit.words, csrf: visit.csrf, action, size, call, original });
+  const action = `${pageOf(job.id)}/corrections${query}`;
+  const back = job.correction ? `${pageOf(job.correction.of)}${query}` : undefined;
+  return painter({ words: visit.words, csrf: visit.csrf, action, size, call, original, back });
 }
 
 /** For a shell of POSIX; the shapes have no quote in them. */

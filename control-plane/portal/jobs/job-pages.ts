@@ -295,11 +295,11 @@ export async function renderJob(
     title: `${said.one} ${job.reference ?? job.id.slice(0, 8)}`,
     active: 'jobs',
     back: { href: PATH, label: said.title },
-    scripts: ['compare.js', 'paint.js'],
+    scripts: ['compare.js', 'paint.js', 'correct.js'],
     status: refused?.status ?? 200,
     said: said.resent,
-    main: html`<div>
-      ${refused?.notice}
+    main: html`<div data-state=${publicState(job)}>
+      ${refused && html`<div data-refusal>${refused.notice}</div>`}
       ${failure === null ? null : ui.notice('bad', `${failureText(words, failure.code)} ${again}`)}
       <div class="job-head">
         ${cutOut(visit, job, baseUrl)}
@@ -307,7 +307,7 @@ export async function renderJob(
       </div>
       ${result(visit, job, baseUrl)}
       ${correcting(visit, job, {
-        action: `${PATH}/${job.id}/corrections`,
+        pageOf: id => `${PATH}/${id}`,
         call: correctionCall(baseUrl, job.id),
       })}
       ${stages(visit, job)}

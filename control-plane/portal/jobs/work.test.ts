@@ -233,8 +233,13 @@ test('jobs › are corrected on their page, for no credit, by one more job of th
   const waiting = await owner.get(path);
   t.is(waiting.headers.refresh, '2');
   t.regex(waiting.body, new RegExp(`Corrects</dt><dd><a href="${PAGE}/${id}"`));
+  t.regex(waiting.body, /<div data-state="queued">/);
+  app.sight = { inputWidth: 4, inputHeight: 3, subject: null };
   await app.succeedJob(made);
-  t.is((await owner.get(path)).headers.refresh, undefined);
+  app.sight = null;
+  const corrected = await owner.get(path);
+  t.is(corrected.headers.refresh, undefined);
+  t.true(corrected.body.includes(`data-back="true" href="${PAGE}/${id}"`));
   t.deepEqual(await app.stores.ledger.balances(app.accountId), before);
   const originals = [id, made].map(one => `${PAGE}/${one}/original`);
   for (const url of originals) t.is((await owner.get(url)).statusCode, 200);
@@ -253,6 +258,7 @@ test('jobs › say why a correction is refused, and make nothing', async t => {
     const answer = await correct(id, keep);
     t.is(answer.statusCode, status);
     t.regex(answer.body, text);
+    t.regex(answer.body, /<div data-refusal/);
     t.regex(answer.body, new RegExp(`src="${PAGE}/${id}/result"`));
   };
   await refused(422, /cannot be used as it was sent/, '[{"box":[1,1,0,0]}]');

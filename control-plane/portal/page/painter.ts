@@ -1,6 +1,7 @@
 /**
  * The form by which people correct a cut-out: strokes and boxes that keep or erase, and the call of
- * the API that does the same. assets/paint.js paints; without scripts the form stays hidden.
+ * the API that does the same. assets/paint.js paints, and assets/correct.js sends the form; without
+ * scripts it stays hidden.
  */
 
 import type { VNode } from 'preact';
@@ -18,6 +19,8 @@ interface PainterProps {
   readonly size: { readonly width: number; readonly height: number };
   /** The picture that was sent: below the cut-out where the page has it in no other way. */
   readonly original: string;
+  /** The page of the job that this one corrects, if it does. */
+  readonly back: string | undefined;
   /** The call that does the same, with KEEP_HERE and ERASE_HERE in place of the shapes. */
   readonly call: string;
 }
@@ -32,7 +35,11 @@ export function painter(props: PainterProps): VNode {
       enctype="multipart/form-data" data-width=${size.width} data-height=${size.height}
       data-original=${original}
       data-one=${said.marks.one} data-other=${said.marks.other} data-full=${said.full}
-      data-applying=${said.applying} data-failed=${said.failed} hidden>
+      data-empty=${said.empty} data-sending=${said.sending} data-failed=${said.failed}
+      data-queued=${words.playground.state.queued} data-processing=${said.looking}
+      data-changed=${said.changed} data-unchanged=${said.unchanged} data-done=${said.done}
+      data-keep-box=${said.hints.keepBox} data-keep-brush=${said.hints.keepBrush}
+      data-erase-box=${said.hints.eraseBox} data-erase-brush=${said.hints.eraseBrush} hidden>
     <input type="hidden" name="csrf" value=${csrf} />
     <input type="hidden" name="once" value=${createSecret()} />
     <input type="hidden" name="keep" value="" /><input type="hidden" name="erase" value="" />
@@ -40,7 +47,7 @@ export function painter(props: PainterProps): VNode {
   </form>`;
 }
 
-function surface({ words, call }: PainterProps): VNode {
+function surface({ words, call, back }: PainterProps): VNode {
   const said = words.painter;
   const choice = (name: string, value: string, label: string, checked: boolean) =>
     html`<label class=${`choice ${value}`}><input type="radio" name=${name} value=${value}
@@ -51,17 +58,23 @@ function surface({ words, call }: PainterProps): VNode {
         ${choice('kind', 'keep', said.keep, true)}${choice('kind', 'erase', said.erase, false)}
       </fieldset>
       <fieldset><legend class="silent">${said.tool}</legend>
-        ${choice('tool', 'brush', said.brush, true)}${choice('tool', 'box', said.box, false)}
+        ${choice('tool', 'box', said.box, true)}${choice('tool', 'brush', said.brush, false)}
       </fieldset>
       <label class="brush-size">${said.size}
         <input type="range" name="size" min=${NOTCHES.min} max=${NOTCHES.max} value=${NOTCHES.value} /></label>
-      <button type="button" class="button quiet" data-undo disabled>${said.undo}</button>
-      ${ui.button({ label: said.apply, disabled: true })}
-      <span class="hint" role="status"></span>
     </div>
+    <p class="painter-hint" data-hint aria-live="polite"></p>
     <figure class="canvas chequered painting">
-      <canvas tabindex="0" role="img" aria-label=${said.surface} aria-describedby="painter-keys"></canvas>
+      <canvas tabindex="0" role="application" aria-label=${said.surface} aria-describedby="painter-keys"></canvas>
+      <div class="looking" role="progressbar" aria-labelledby="painter-status"></div>
     </figure>
+    <p class="painter-status" id="painter-status" role="status"></p>
+    <div class="actions">
+      ${ui.button({ label: said.apply })}
+      <button type="button" class="button secondary" data-undo>${said.undo}</button>
+      <button type="button" class="button secondary" data-redo>${said.redo}</button>
+      <a class="button secondary" data-back href=${back ?? ''} hidden=${back === undefined}>${said.back}</a>
+    </div>
     <p class="hint" id="painter-keys">${said.keys}</p>
     <details><summary>${said.call}</summary><div data-template=${call}>
       ${ui.codeBlock(call, words.common, said.call)}</div></details></div>`;

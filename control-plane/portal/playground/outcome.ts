@@ -27,7 +27,7 @@ interface Call {
   readonly options: Options;
 }
 
-type OutcomeJob = JobStatus & JobOutcome & Pick<Job, 'outputFormat' | 'kept'>;
+type OutcomeJob = JobStatus & JobOutcome & Pick<Job, 'outputFormat' | 'kept' | 'correction'>;
 
 export function outcome(visit: Visit, job: OutcomeJob | undefined, call: Call): Child {
   if (job === undefined) return null;
@@ -35,9 +35,10 @@ export function outcome(visit: Visit, job: OutcomeJob | undefined, call: Call): 
   const status = publicState(job);
   if (status === 'queued' || status === 'processing') return workingStage(visit.words, status);
   const { failure } = job;
-  const cost = failure?.retryable ? said.given : said.counted;
+  // A correction counts in no allowance.
+  const cost = failure?.retryable || job.correction ? said.given : said.counted;
   const why = failure && `${failureText(visit.words, failure.code)} ${cost}`;
-  return html`<section data-state=${status} aria-label=${said.outcome}>
+  return html`<section data-state=${status} tabindex="-1" aria-label=${said.outcome}>
     ${status === 'succeeded' ? [succeeded(visit, job), correctingHere(visit, job, call)] : null}
     ${status === 'failed' && why ? ui.notice('bad', why) : null}
     ${status === 'expired' ? ui.notice('neutral', said.expired) : null}
@@ -61,13 +62,10 @@ function succeeded(visit: Visit, job: OutcomeJob): Child {
 }
 
 function correctingHere(visit: Visit, job: OutcomeJob, { baseUrl, options }: Call): Child {
-  const action = ui.withQuery(
-    `/account/playground/${job.id}/corrections`,
-    Object.fromEntries(options),
-  );
+  const query = ui.withQuery('', Object.fromEntries(options));
   const shapes = [['keep', KEEP_HERE] as const, ['erase', ERASE_HERE] as const];
   const call = curlSample({ baseUrl, options: new Map([...options, ...shapes]) });
-  return correcting(visit, job, { action, call });
+  return correcting(visit, job, { pageOf: id => `/account/playground/${id}`, query, call });
 }
 
 /**
@@ -75,7 +73,7 @@ function correctingHere(visit: Visit, job: OutcomeJob, { baseUrl, options }: Cal
  * Without scripts the page looks again by itself, and says so.
  */
 export function workingStage({ playground: said }: Words, status: 'queued' | 'processing'): VNode {
-  return html`<section data-state=${status} data-sending=${said.sending} data-about=${said.about}
+  return html`<section data-state=${status} tabindex="-1" data-sending=${said.sending} data-about=${said.about}
       data-elapsed=${said.elapsed} data-queued=${said.state.queued}
       data-processing=${said.state.processing} aria-label=${said.outcome}>
     <figure class="canvas working">

@@ -90,7 +90,7 @@ export function registerPlaygroundRoutes(
       ${theCall(visit.words, baseUrl, options)}
       <template id="working">${workingStage(visit.words, 'queued')}</template>
     </div>`;
-    const scripts = ['compare.js', 'paint.js', 'playground.js'];
+    const scripts = ['compare.js', 'paint.js', 'correct.js', 'playground.js'];
     return renderPage(reply, { title, lead, active: 'playground', status, scripts, main });
   };
   const find = async (request: JobRequest): Promise<Job> => {
@@ -301,6 +301,7 @@ function form(props: FormProps): VNode {
   const { words, csrf } = visit;
   const said = words.playground;
   const wrong = invalidField(refusal);
+  const notice = refusalNotice(visit, allowance, refusal);
   const errorOf = (field: InvalidField) => (wrong === field ? said.invalid[field] : undefined);
   const seconds = offered.models.flatMap(({ name, default: isDefault, seconds_p50: p50 }) =>
     p50 === null ? [] : [[name, p50] as const, ...(isDefault ? [['', p50] as const] : [])],
@@ -313,7 +314,7 @@ function form(props: FormProps): VNode {
     <input type="hidden" name="csrf" value=${csrf} />
     <input type="hidden" name="once" value=${createSecret()} />
     <div class="picture-side">
-      ${refusalNotice(visit, allowance, refusal)}
+      ${refusal ? html`<div data-refusal>${notice}</div>` : notice}
       ${dropField(words, offered.accept, errorOf('image_file'))}
       ${sendRow(visit, allowance)}
       ${samples(words, allowance.left > 0)}

@@ -136,6 +136,7 @@ test('the playground › offers to paint on a cut-out, in the pixels of its pict
   const { body } = await owner.get(`${PAGE}/${id}`);
   t.regex(body, new RegExp(`action="${PAGE}/${id}/corrections"`));
   t.regex(body, /data-width="4" data-height="3"/);
+  t.regex(body, /data-back="true" href[^>]* hidden/);
   t.regex(body, /--form-string &#39;keep=\{keep\}&#39;|keep=\{keep\}/);
 });
 
@@ -154,7 +155,19 @@ test('the playground › corrects a cut-out by strokes, which counts in no allow
   t.is(await used(), before);
   const again = await correct(id, form);
   t.is(again.headers.location, answer.headers.location);
+  fixture.sight = { inputWidth: 4, inputHeight: 3, subject: null };
   await fixture.succeedJob(made);
+  fixture.sight = null;
+  const back = `href="${PAGE}/${id}?output_format=png">Back to the previous`;
+  t.true((await owner.get(path)).body.includes(back));
+});
+
+test('the playground › says that a correction that failed was not counted', async t => {
+  const id = await correctableJob();
+  const { location } = (await correct(id, [...formParts(), text('erase', STROKE)])).headers;
+  const made = String(location).slice(PAGE.length + 1, PAGE.length + 37);
+  await fixture.failJob(made, { code: 'PROCESSING_FAILED', detail: 'none', retryable: false });
+  t.regex((await owner.get(String(location))).body, /data-state="failed".*was not counted/s);
 });
 
 test('the playground › refuses strokes that the API refuses, and shows the cut-out again', async t => {
@@ -163,6 +176,7 @@ test('the playground › refuses strokes that the API refuses, and shows the cut
     const answer = await correct(id, [...formParts(), ...parts]);
     t.is(answer.statusCode, 422, JSON.stringify(parts));
     t.regex(answer.body, new RegExp(`src="${PAGE}/${id}/result"`));
+    t.regex(answer.body, /data-refusal[^>]*><div class="notice bad"/);
   }
   const answer = await correct(id, [...formParts(), text('output_format', 'webp')]);
   t.is(answer.statusCode, 422);

@@ -1,0 +1,226 @@
+/**
+ * Sends what people painted (paint.js), and puts the corrected cut-out into the page in place: the
+ * painter stays as it is, with its tools, the focus and the place of the page. So does the stage
+ * with its slider. The link back to the previous cut-out works alike.
+ */
+// @ts-check
+
+const LOOK_AGAIN_MS_MIN = 250;
+const LOOK_AGAIN_MS_MAX = 2000;
+/** After this many failed looks in a row the reader gets a message; the job continues. */
+const FAILED_LOOKS_MAX = 5;
+const ANSWER_MS_MAX = 30_000;
+const ONCE_BYTES = 32;
+
+/** @typedef {{ page: Document, href: string, isGood: boolean }} Answer */
+
+/** A form without an answer: if people send it again unchanged, it is the same request. */
+let unanswered = '';
+
+document.addEventListener('submit', event => {
+  const form = event.target;
+  if (!(form instanceof HTMLFormElement) || !form.matches('.painter')) return;
+  event.preventDefault();
+  if (form.dataset.busy === undefined) void apply(form);
+});
+
+document.addEventListener('click', event => {
+  const link = event.target instanceof Element ? event.target.closest('a[data-back]') : null;
+  const form = link?.closest('form');
+  const isElsewhere = event.ctrlKey || event.metaKey || event.shiftKey || event.altKey;
+  if (!(link instanceof HTMLAnchorElement) || !form || isElsewhere) return;
+  event.preventDefault();
+  if (form.dataset.busy !== undefined) return;
+  void whileBusy(form, async () => {
+    const answer = await ask(link.href);
+    if (answer.isGood) await go(form, answer);
+    else location.assign(link.href);
+  });
+});
+
+/** The browser goes back to a page that this script left: nothing of it is here any more. */
+addEventListener('popstate', () => {
+  const form = document.querySelector('form.painter');
+  const isShown = form?.getAttribute('action')?.startsWith(`${location.pathname}/`) ?? true;
+  if (!isShown) location.reload();
+});
+
+/** @param {HTMLFormElement} form */
+async function apply(form) {
+  const marks = ['keep', 'erase'].map(name => inputOf(form, name)?.value).join(' ');
+  if (marks.trim() === '') return say(form, 'empty');
+  const once = inputOf(form, 'once');
+  const sent = `${form.action} ${marks}`;
+  if (once && sent !== unanswered) once.value = createOnce();
+  unanswered = sent;
+  const body = new FormData(form);
+  await whileBusy(form, async () => {
+    say(form, 'sending');
+    const answer = await settled(form, await ask(form.action, { method: 'POST', body }));
+    unanswered = '';
+    await go(form, answer);
+  });
+}
+
+/** @param {HTMLFormElement} form @param {() => Promise<void>} work */
+async function whileBusy(form, work) {
+  form.dataset.busy = '';
+  try {
+    await work();
+  } catch {
+    say(form, 'failed');
+  } finally {
+    delete form.dataset.busy;
+  }
+}
+
+/** @param {HTMLFormElement} form @param {string} words their name in the form, or themselves */
+function say(form, words) {
+  const status = form.querySelector('[role="status"]');
+  const text = form.dataset[words] ?? words;
+  if (status && status.textContent !== text) status.textContent = text;
+}
+
+/** @param {string} href @param {RequestInit} [request] @returns {Promise<Answer>} */
+async function ask(href, request = {}) {
+  const signal = AbortSignal.timeout(ANSWER_MS_MAX);
+  const answer = await fetch(href, { headers: { accept: 'text/html' }, signal, ...request });
+  const page = new DOMParser().parseFromString(await answer.text(), 'text/html');
+  return { page, href: answer.url, isGood: answer.ok };
+}
+
+/** @param {Document} page */
+function stateOf(page) {
+  return page.querySelector('[data-state]')?.getAttribute('data-state');
+}
+
+/**
+ * Looks at the job's page until the job has ended.
+ * @param {HTMLFormElement} form
+ * @param {Answer} answer
+ */
+async function settled(form, answer) {
+  let failed = 0;
+  for (let waitMs = LOOK_AGAIN_MS_MIN; ; waitMs = Math.min(2 * waitMs, LOOK_AGAIN_MS_MAX)) {
+    const state = stateOf(answer.page) ?? '';
+    const isOpen = answer.isGood && ['queued', 'processing'].includes(state);
+    if (!isOpen || !form.isConnected) return answer;
+    say(form, state);
+    await new Promise(resolve => setTimeout(resolve, waitMs));
+    try {
+      const next = await ask(answer.href);
+      if (!next.isGood) throw new Error('no page of the job');
+      answer = next;
+      failed = 0;
+    } catch (error) {
+      failed += 1;
+      if (failed > FAILED_LOOKS_MAX) throw error;
+    }
+  }
+}
+
+/**
+ * Shows a page's cut-out, or says why there is none: then the marks stay.
+ * @param {HTMLFormElement} form
+ * @param {Answer} answer
+ */
+async function go(form, { page, href, isGood }) {
+  // Another picture was sent since.
+  if (!form.isConnected) return;
+  const why = page.querySelector(isGood ? '[data-state="failed"] .notice' : '[data-refusal]');
+  if (why) return say(form, why.textContent.trim());
+  if (!isGood) throw new Error('the form was not answered');
+  const next = page.querySelector('form.painter');
+  // The browser shows pages that have no painter, such as the one to sign in.
+  if (!(next instanceof HTMLFormElement)) return location.assign(href);
+  const before = document.activeElement;
+  await replaceBeside(form, next);
+  takeOver(form, next);
+  history.pushState(null, '', href);
+  document.title = page.title;
+  const title = document.querySelector('h1');
+  if (title) title.textContent = page.querySelector('h1')?.textContent ?? '';
+  const isThere = before?.isConnected && !before.matches('[hidden]');
+  const focused = isThere ? before : form.querySelector('canvas[tabindex]');
+  if (focused instanceof HTMLElement) focused.focus({ preventScroll: true });
+  form.dispatchEvent(new CustomEvent('corrected'));
+}
+
+/**
+ * Replaces what stands beside the form by what stands beside the next one.
+ * @param {HTMLFormElement} form
+ * @param {HTMLFormElement} next
+ */
+async function replaceBeside(form, next) {
+  const here = form.parentElement;
+  const there = next.parentElement;
+  if (here === null || there === null) return;
+  const fresh = await keepStage(here, there);
+  for (const old of [...here.childNodes]) if (old !== form) old.remove();
+  const parts = [...there.childNodes];
+  const at = parts.indexOf(next);
+  form.before(...parts.slice(0, at));
+  form.after(...parts.slice(at + 1));
+  here.dispatchEvent(new CustomEvent('part', { bubbles: true }));
+  fresh?.dispatchEvent(new CustomEvent('stage', { bubbles: true }));
+}
+
+/**
+ * Puts the stage of this page in place of the next one's, with the next picture on it. If the
+ * pictures differ in shape, the next page's stage stays, which is the answer.
+ * @param {Element} here
+ * @param {Element} there
+ */
+async function keepStage(here, there) {
+  const [old, next] = [here, there].map(part => part.querySelector('.whole, .stage'));
+  const [picture, after] = [old, next].map(one => one?.querySelector('img.picture'));
+  if (!old || !next) return null;
+  if (picture instanceof HTMLImageElement && after instanceof HTMLImageElement) {
+    const isSame = await isAsLarge(after.src, picture);
+    if (isSame || picture.naturalWidth === 0) {
+      picture.setAttribute('src', after.getAttribute('src') ?? '');
+      next.replaceWith(old);
+      return null;
+    }
+  }
+  if (old instanceof HTMLDetailsElement && next instanceof HTMLDetailsElement) next.open = old.open;
+  return next.matches('.stage') ? next : next.querySelector('.stage');
+}
+
+/** @param {string} href @param {HTMLImageElement} picture */
+async function isAsLarge(href, { naturalWidth, naturalHeight }) {
+  const image = new Image();
+  image.src = href;
+  try {
+    await image.decode();
+  } catch {
+    // The stage shows that the picture is broken.
+    return false;
+  }
+  return image.naturalWidth === naturalWidth && image.naturalHeight === naturalHeight;
+}
+
+/** What the next form says of its job; it has no marks yet. @param {HTMLFormElement} form @param {HTMLFormElement} next */
+function takeOver(form, next) {
+  for (const { name, value } of next.attributes)
+    if (name !== 'hidden') form.setAttribute(name, value);
+  for (const place of ['[data-template]', '[data-back]']) {
+    const [mine, theirs] = [form, next].map(one => one.querySelector(place));
+    if (!(mine instanceof HTMLElement) || !(theirs instanceof HTMLElement)) continue;
+    for (const { name, value } of theirs.attributes) mine.setAttribute(name, value);
+    mine.hidden = theirs.hidden;
+  }
+}
+
+/** @param {HTMLFormElement} form @param {string} name */
+function inputOf(form, name) {
+  const input = form.elements.namedItem(name);
+  return input instanceof HTMLInputElement ? input : undefined;
+}
+
+/** As the service makes it for a form. */
+function createOnce() {
+  const bytes = crypto.getRandomValues(new Uint8Array(ONCE_BYTES));
+  const text = btoa(String.fromCharCode(...bytes));
+  return text.replaceAll('+', '-').replaceAll('/', '_').replaceAll('=', '');
+}
