@@ -1,9 +1,10 @@
 /** Which nodes are routable, and with how much room, as they come, change, hang and go. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
+import { ChannelCredentials, type ServerOptions } from '@grpc/grpc-js';
 import { InputFormat, NodeModel, NodeState } from '@matting/proto/gen/matting/v1/matte_service.ts';
 import { until } from '@matting/test-support/waiting.ts';
-import ava from 'ava';
+import ava, { type ExecutionContext } from 'ava';
 import sinon from 'sinon';
 import { Fleet } from './fleet.ts';
 import type { FleetMember } from './node-link.ts';
@@ -31,6 +32,10 @@ test.beforeEach(async () => {
   nowMs = 0;
   said = [];
   runsOn = [];
+  await begin();
+});
+
+async function begin(options: Partial<ConstructorParameters<typeof Fleet>[0]> = {}) {
   fleet = new Fleet({
     listMembers: async () => {
       if (members instanceof Error) throw members;
@@ -40,9 +45,10 @@ test.beforeEach(async () => {
     nodeToken: () => TEST_TOKEN,
     log: (_level, message, fields) => said.push(`${message} ${JSON.stringify(fields)}`),
     now: () => nowMs,
+    ...options,
   });
   await fleet.start();
-});
+}
 
 test.afterEach.always(async () => {
   await fleet.close();
@@ -172,6 +178,49 @@ test('a stream that falls silent › takes its node out, as a process that is st
   await until('the end of the patience', () => routable().length === 0);
   node.reporting = true;
   await t.notThrowsAsync(until('one routable node', () => routable().length === 1));
+});
+
+/** Follows a node whose connections change every 300 ms, and watches that it is never missing. */
+async function changing(t: ExecutionContext, sides: { node?: ServerOptions; own?: number }) {
+  await fleet.close();
+  const credentials = ChannelCredentials.createInsecure();
+  const security = { credentials, options: { 'grpc.keepalive_time_ms': 100 } };
+  await begin({ security, connectionAgeMaxMs: sides.own ?? 60_000 });
+  const { promise: go, resolve: finish } = Promise.withResolvers<void>();
+  const node = await joined({ script: cutOutAfter(go), server: sides.node ?? {} });
+  const lines = said.length;
+  fleet.onChange(() => t.is(routable().length, 1));
+  return { node, finish, said: () => said.slice(lines) };
+}
+
+test('a change of connections › that the control plane makes loses neither the node nor an attempt', async t => {
+  const { node, finish, said: news } = await changing(t, { own: 300 });
+  const offer = fleet.offer(theOnly(), { megapixels: 1 });
+  assert.ok(offer);
+  const attempt = offer.client.matte(callOf(Buffer.from('abc')));
+  await until('the attempt', () => node.headers.length === 1);
+  const connected = node.connectionsMade;
+  await until('three changes', () => node.connectionsMade >= connected + 3);
+  finish();
+  t.is((await attempt).kind, 'done');
+  offer.end();
+  await until('the old connections to close', () => node.connections <= 2);
+  t.deepEqual(news(), []);
+});
+
+test('a change of connections › that an older node or a proxy asks for does not lose the node', async t => {
+  const age = { 'grpc.max_connection_age_ms': 300 };
+  const { node, said: news } = await changing(t, { node: age });
+  await until('three changes', () => node.connectionsMade >= 4);
+  t.deepEqual(news(), []);
+});
+
+test('a change of connections › to a node that takes no more of them keeps the one there is', async t => {
+  const { node, said: news } = await changing(t, { own: 300 });
+  node.stopListening();
+  await until('a complaint', () => news().length > 0);
+  t.regex(news().join(), /^node not reachable/);
+  t.is(routable().length, 1);
 });
 
 test('an unreachable database › changes nothing for nodes with live streams', async t => {

@@ -38,6 +38,7 @@ interface FleetOptions {
   readonly security?: ChannelSecurity;
   readonly log: LinkLog;
   readonly now?: () => number;
+  readonly connectionAgeMaxMs?: number;
 }
 
 export interface FleetCounts {
@@ -216,7 +217,7 @@ export class Fleet {
   #connect(member: FleetMember): NodeLink {
     const { nodeId, bootId, address } = member;
     this.#options.log('info', 'node joined', { nodeId, bootId, address });
-    const { nodeToken, log, security } = this.#options;
+    const { nodeToken, log, security, connectionAgeMaxMs } = this.#options;
     return new NodeLink(member, nodeToken, {
       log,
       onChange: cause => this.#changed(cause),
@@ -225,6 +226,7 @@ export class Fleet {
       },
       now: this.#now,
       security,
+      connectionAgeMaxMs,
     });
   }
 

@@ -3,6 +3,7 @@ import {
   ChannelCredentials,
   type ChannelOptions,
   type ClientReadableStream,
+  connectivityState,
   Metadata,
 } from '@grpc/grpc-js';
 import type { ChannelSecurity } from '@matting/program/tls/tls-files.ts';
@@ -66,6 +67,7 @@ export class NodeClient {
   readonly #client: MatteServiceClient;
   readonly #nodeToken: () => string;
   readonly #admissionTimeoutMs: number;
+  #moved: (() => void) | undefined;
 
   /**
    * @param address host:port. Connects lazily; `close` ends it
@@ -99,6 +101,22 @@ export class NodeClient {
 
   watchCapacity(): ClientReadableStream<WatchCapacityResponse> {
     return this.#client.watchCapacity({}, this.#metadata());
+  }
+
+  /**
+   * Tells the last listener, once, that the connection takes no more calls. Those under way may
+   * continue on it, but not past the next keepalive (grpc/grpc-node#3068).
+   */
+  onMoved(listener: () => void): void {
+    const isWatched = this.#moved !== undefined;
+    this.#moved = listener;
+    if (isWatched) return;
+    const { READY } = connectivityState;
+    this.#client.getChannel().watchConnectivityState(READY, Number.POSITIVE_INFINITY, () => {
+      const told = this.#moved;
+      this.#moved = undefined;
+      told?.();
+    });
   }
 
   matte(request: MatteCall): Promise<AttemptOutcome> {

@@ -8,11 +8,11 @@
  * | live       | a report came                         | connecting: stream ends or 5 s silent |
  * | retired    | its membership ended or a new boot    | closed: its last attempt has ended    |
  *
- * Routable is live and SERVING. Attempts in flight keep their own outcome through all of it.
+ * Routable is live and SERVING. Attempts in flight keep their own outcome through all of it. A link
+ * stays live while one connection takes the place of another: see `#stay`.
  */
 
 import { setTimeout as delay } from 'node:timers/promises';
-import type { ClientReadableStream } from '@grpc/grpc-js';
 import type { ChannelSecurity } from '@matting/program/tls/tls-files.ts';
 import { inputFormatFromProto, outputFormatFromProto } from '@matting/proto/contract/formats.ts';
 import {
@@ -20,6 +20,7 @@ import {
   NodeState,
   type WatchCapacityResponse,
 } from '@matting/proto/gen/matting/v1/matte_service.ts';
+import { CapacityStream } from './capacity-stream.ts';
 import { NodeClient } from './node-client.ts';
 import {
   type Fullness,
@@ -40,8 +41,6 @@ import type { SightedNode, SightedState } from './sighting-store.ts';
 import { unreachableCause } from './unreachable-cause.ts';
 
 const PROTOCOL_VERSION = 'matting.v1';
-/** A node reports every second: five missed are a node that hangs. */
-const REPORT_SILENCE_MAX_MS = 5000;
 const RECONNECT_WAIT_MIN_MS = 50;
 const RECONNECT_WAIT_MAX_MS = 1000;
 
@@ -77,14 +76,20 @@ interface NodeLinkOptions {
   readonly onTurned: () => void;
   readonly now: () => number;
   readonly security?: ChannelSecurity | undefined;
+  readonly connectionAgeMaxMs?: number | undefined;
 }
 
 export class NodeLink {
   readonly member: FleetMember;
-  readonly client: NodeClient;
+  readonly #nodeToken: () => string;
   readonly #options: NodeLinkOptions;
   readonly #closed = new AbortController();
-  readonly #offers = new Set<Reservation>();
+  /** Each with the client of its attempt. */
+  readonly #offers = new Map<Reservation, NodeClient>();
+  /** New calls go there. */
+  #client: NodeClient;
+  /** Open clients: the one of new calls, its successor, those of attempts before. */
+  readonly #clients = new Set<NodeClient>();
   readonly #followed: Promise<void>;
   #draining: boolean;
   #retired = false;
@@ -100,12 +105,15 @@ export class NodeLink {
   #report: WatchCapacityResponse | undefined;
   /** Why no call reaches the node; undefined: one does, or the first is under way. */
   #unreachable: string | undefined;
+  /** The cause that the log has already. */
+  #said = '';
 
   constructor(member: FleetMember, nodeToken: () => string, options: NodeLinkOptions) {
     this.member = member;
-    this.client = new NodeClient(member.address, nodeToken, options.security);
-    this.#draining = member.draining;
+    this.#nodeToken = nodeToken;
     this.#options = options;
+    this.#client = this.#newClient();
+    this.#draining = member.draining;
     this.#followed = this.#follow();
   }
 
@@ -169,11 +177,12 @@ export class NodeLink {
     if (view === undefined) throw new Error('nothing is known of the node yet');
     const { nodeId, bootId } = this.member;
     const held = view.reserve(megapixels, model);
-    this.#offers.add(held);
+    const client = this.#client;
+    this.#offers.set(held, client);
     return {
       nodeId,
       bootId,
-      client: this.client,
+      client,
       waitMsMax,
       abilities: view.abilities,
       model: model === undefined ? undefined : this.model(model),
@@ -213,11 +222,27 @@ export class NodeLink {
 
   #close(): void {
     this.#closed.abort();
-    this.client.close();
+    for (const client of this.#clients) client.close();
+    this.#clients.clear();
+  }
+
+  #newClient(): NodeClient {
+    const { address } = this.member;
+    const client = new NodeClient(address, this.#nodeToken, this.#options.security);
+    this.#clients.add(client);
+    return client;
+  }
+
+  /** Closes a client that new calls do not use, unless an attempt is under way on it. */
+  #closeUnused(client: NodeClient): void {
+    if (client === this.#client || [...this.#offers.values()].includes(client)) return;
+    if (this.#clients.delete(client)) client.close();
   }
 
   #ended(held: Reservation): void {
+    const client = this.#offers.get(held);
     this.#offers.delete(held);
+    if (client !== undefined) this.#closeUnused(client);
     if (this.#retired && this.#offers.size === 0) this.#close();
     this.#options.onChange('ended');
   }
@@ -225,32 +250,68 @@ export class NodeLink {
   async #follow(): Promise<void> {
     const { signal } = this.#closed;
     let waitMs = RECONNECT_WAIT_MIN_MS;
-    let said = '';
     while (!signal.aborted) {
       try {
-        const info = await this.client.getNodeInfo();
-        const abilities = this.#check(info);
-        this.#view ??= new NodeView(abilities);
-        this.#runsOn = runsOnOf(info);
-        this.#selectables = selectablesFromProto(info.selectable);
-        this.#directOrigins = info.directOrigins;
-        await this.#watch();
+        const stream = await this.#reach(this.#client);
         waitMs = RECONNECT_WAIT_MIN_MS;
-        said = '';
+        await this.#stay(stream);
       } catch (error) {
-        const message = error instanceof Error ? error.message : String(error);
-        const cause = unreachableCause(error);
-        this.#unreachable = cause;
-        // The same complaint every second would hide the others.
-        if (!signal.aborted && cause !== said)
-          this.#say('warn', 'node not reachable', { message, cause });
-        said = cause;
+        this.#unreachable = unreachableCause(error);
+        this.#notReached(error);
       }
       this.#lost();
       if (signal.aborted) break;
       await delay(waitMs, undefined, { signal }).catch(() => undefined);
       waitMs = Math.min(RECONNECT_WAIT_MAX_MS, waitMs * 2);
     }
+  }
+
+  /** Resolves with the stream once it has reported. */
+  async #reach(client: NodeClient): Promise<CapacityStream> {
+    const info = await client.getNodeInfo();
+    const abilities = this.#check(info);
+    this.#view ??= new NodeView(abilities);
+    this.#runsOn = runsOnOf(info);
+    this.#selectables = selectablesFromProto(info.selectable);
+    this.#directOrigins = info.directOrigins;
+    const { signal } = this.#closed;
+    const { connectionAgeMaxMs } = this.#options;
+    const onReport = (report: WatchCapacityResponse) => this.#take(report);
+    const stream = new CapacityStream(client, { onReport, signal, connectionAgeMaxMs });
+    await stream.reported;
+    this.#said = '';
+    return stream;
+  }
+
+  /**
+   * Resolves when the stream has ended. Where its connection is due for another, it ends only once
+   * that one has brought a report, so that the node is never without one.
+   */
+  async #stay(first: CapacityStream): Promise<void> {
+    let current = first;
+    while ((await current.over()) === 'due') {
+      const client = this.#newClient();
+      try {
+        const next = await this.#reach(client);
+        this.#client = client;
+        current.cancel();
+        this.#closeUnused(current.client);
+        current = next;
+      } catch (error) {
+        this.#closeUnused(client);
+        this.#notReached(error);
+        await Promise.race([current.ended, delay(RECONNECT_WAIT_MAX_MS)]);
+      }
+    }
+  }
+
+  /** The same complaint every second would hide the others. */
+  #notReached(error: unknown): void {
+    const message = error instanceof Error ? error.message : String(error);
+    const cause = unreachableCause(error);
+    if (!this.#closed.signal.aborted && cause !== this.#said)
+      this.#say('warn', 'node not reachable', { message, cause });
+    this.#said = cause;
   }
 
   #check(info: GetNodeInfoResponse): NodeAbilities {
@@ -282,31 +343,6 @@ export class NodeLink {
     };
   }
 
-  /** Resolves when a stream that reported has ended; rejects when none reported. */
-  async #watch(): Promise<void> {
-    const stream = this.client.watchCapacity();
-    const cancel = () => stream.cancel();
-    this.#closed.signal.addEventListener('abort', cancel, { once: true });
-    let silence = setTimeout(cancel, REPORT_SILENCE_MAX_MS);
-    let reported = false;
-    try {
-      await new Promise<void>((resolve, reject) => {
-        stream.on('data', (report: WatchCapacityResponse) => {
-          clearTimeout(silence);
-          silence = setTimeout(cancel, REPORT_SILENCE_MAX_MS);
-          reported = true;
-          this.#take(report);
-        });
-        stream.on('error', error => (reported ? resolve() : reject(error)));
-        stream.on('end', resolve);
-      });
-    } finally {
-      clearTimeout(silence);
-      this.#closed.signal.removeEventListener('abort', cancel);
-      ignoreLateErrors(stream);
-    }
-  }
-
   #take(report: WatchCapacityResponse): void {
     const before = this.#report?.state;
     this.#report = report;
@@ -325,7 +361,7 @@ export class NodeLink {
     if (this.#asking || revision === this.#selectableRevision) return;
     this.#asking = true;
     try {
-      const info = await this.client.getNodeInfo();
+      const info = await this.#client.getNodeInfo();
       this.#check(info);
       this.#selectables = selectablesFromProto(info.selectable);
       this.#selectableRevision = revision;
@@ -383,12 +419,6 @@ function readReport(report: WatchCapacityResponse): NodeReport {
 /** A newer node may measure formats that this replica does not know. */
 function isKnown<F>(rate: readonly [F | undefined, number]): rate is readonly [F, number] {
   return rate[0] !== undefined;
-}
-
-/** A cancelled stream may still report its end, for which nothing waits any more. */
-function ignoreLateErrors(stream: ClientReadableStream<unknown>): void {
-  stream.removeAllListeners('error');
-  stream.on('error', () => undefined);
 }
 
 function stateName(state: NodeState): string {

@@ -63,6 +63,7 @@ const STRANGER_STREAMS_MAX = 8;
  */
 const STRANGER_WINDOW_BYTES = 2 * MESSAGE_BYTES_SMALL;
 const HEADER_LIST_BYTES_MAX = 16 * 1024;
+const LAST_STREAM_ID_MAX = 2 ** 31 - 1;
 
 /** The owner of a known connection: the fleet, or the direct caller of that name. */
 export type ConnectionOwner =
@@ -94,12 +95,18 @@ interface GrpcGuardOptions {
   readonly isLargePath?: (path: string) => boolean;
   /** The guard resets a call of that path after such a silence both ways. undefined: never. */
   readonly silenceMaxMsOf?: (path: string) => number | undefined;
+  /**
+   * At this age, give or take 10 %, a connection that is not the fleet's is asked to make another:
+   * its calls finish. Absent: never.
+   */
+  readonly askedAgeMs?: number | undefined;
   /** An operator should see it: a connection or a stream was ended at a bound. */
   readonly onEnded?: ((cause: GuardCause) => void) | undefined;
   readonly bounds: GuardBounds;
 }
 
 type StreamListener = (stream: ServerHttp2Stream, headers: IncomingHttpHeaders) => void;
+type PingAnswer = (error: null, ms: number, payload: Buffer) => void;
 type CreateHttp2Server = (...args: unknown[]) => Http2Server;
 
 /**
@@ -183,6 +190,8 @@ export class GrpcGuard {
       if (connection === undefined) return;
       connection.session = session;
       this.#bySession.set(session, connection);
+      this.#askAtAge(connection, session);
+      pingWhileClosing(session);
     });
     const inner = http2Server.listeners('stream') as StreamListener[];
     http2Server.removeAllListeners('stream');
@@ -197,6 +206,22 @@ export class GrpcGuard {
       this.#stream(stream, headers, { connection, inner });
     });
     return http2Server;
+  }
+
+  /**
+   * In place of grpc.max_connection_age_ms, which spares nobody: a client of grpc-js that is asked
+   * ends its calls at its next keepalive (grpc/grpc-node#3068), and a control plane's are long.
+   */
+  #askAtAge(connection: Connection, session: ServerHttp2Session): void {
+    const { askedAgeMs } = this.#options;
+    if (askedAgeMs === undefined) return;
+    const ask = () => {
+      if (connection.owner?.kind === 'fleet' || session.closed) return;
+      session.goaway(constants.NGHTTP2_NO_ERROR, LAST_STREAM_ID_MAX);
+      session.close();
+    };
+    const timer = setTimeout(ask, askedAgeMs * (0.9 + Math.random() / 5)).unref();
+    session.once('close', () => clearTimeout(timer));
   }
 
   #stream(
@@ -380,6 +405,20 @@ const OVER_LIMIT = new ContractError(
   'CALLER_OVER_LIMIT',
   'the caller has as many connections to this port as it may',
 );
+
+/**
+ * A session that closes sends no ping, and grpc-js takes that for a peer that is gone: it would cut
+ * the calls under way at its next keepalive. The silence of each such call stays bounded.
+ */
+function pingWhileClosing(session: ServerHttp2Session): void {
+  const ping = session.ping.bind(session) as (...args: unknown[]) => boolean;
+  session.ping = (...args: unknown[]) => {
+    if (!session.closed || session.destroyed) return ping(...args);
+    const answer = args.at(-1) as PingAnswer;
+    setImmediate(answer, null, 0, Buffer.alloc(0));
+    return true;
+  };
+}
 
 /** Makes what grpc-js makes for the handler of a call. */
 function authContextOf({ socket }: NonNullable<ServerHttp2Stream['session']>): AuthContext {

@@ -7,6 +7,7 @@ import {
   Metadata,
   Server,
   ServerCredentials,
+  type ServerOptions,
   type ServerWritableStream,
 } from '@grpc/grpc-js';
 import { ContractError } from '@matting/proto/contract/errors.ts';
@@ -39,6 +40,7 @@ export interface ScriptedNodeOptions {
   readonly imagesMax?: number;
   readonly info?: Partial<GetNodeInfoResponse>;
   readonly load?: () => Partial<WatchCapacityResponse>;
+  readonly server?: ServerOptions;
 }
 
 /** A call with this input, whose result nobody keeps. */
@@ -83,6 +85,7 @@ export class ScriptedNode {
   reporting = true;
   /** The answers to these heartbeats demand to register again. */
   refusedHeartbeats = 0;
+  connectionsMade = 0;
   readonly #admitted = new Set<Duplex>();
   #sequence = 0;
   #server: Server | undefined;
@@ -122,6 +125,16 @@ export class ScriptedNode {
     return this.#watchers.size > 0;
   }
 
+  get connections(): number {
+    // A connection has two ends here, the caller's and the server's.
+    return this.#sockets.size / 2;
+  }
+
+  /** Keeps its connections and takes no other. */
+  stopListening(): void {
+    this.#front?.close();
+  }
+
   /** Registers as a node does and keeps its membership alive until it is down. */
   async join(registryPort: number): Promise<void> {
     const registry = new NodeRegistryClient(
@@ -148,7 +161,7 @@ export class ScriptedNode {
   }
 
   async up(): Promise<void> {
-    const server = new Server();
+    const server = new Server(this.#options.server);
     server.addService(MatteServiceService, {
       matte: (call: Duplex) => this.#matte(call),
       getNodeInfo: (_call: unknown, callback: (error: null, info: GetNodeInfoResponse) => void) =>
@@ -194,6 +207,7 @@ export class ScriptedNode {
   }
 
   #relay(client: Socket, port: number): void {
+    this.connectionsMade += 1;
     const server = connect(port, '127.0.0.1');
     for (const socket of [client, server]) {
       // Or small messages wait 40 ms for an acknowledgement that is delayed.

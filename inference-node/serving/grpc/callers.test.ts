@@ -333,34 +333,61 @@ test('a node with TLS › takes new certificates while calls go on, and forgets 
   t.is(await under.ended, undefined);
 });
 
+const KEEPALIVE_MS = 50;
+const aging = () =>
+  openTestNode({
+    ...{ token: FLEET_TOKEN, callers, connectionAgeMaxMs: 100 },
+    serverOptions: { 'grpc.keepalive_time_ms': KEEPALIVE_MS },
+  });
+
+/** Resolves when the node has asked connections of that age for others, and pinged them since. */
 async function asked(): Promise<void> {
   const session = connectHttp2(`http://${node!.address}`);
   const [code] = await once(session, 'goaway');
   assert.equal(code, constants.NGHTTP2_NO_ERROR);
   session.destroy();
+  await new Promise(resolve => setTimeout(resolve, 3 * KEEPALIVE_MS));
+}
+
+function watching(token: string) {
+  const stream = node!.client.watchCapacity({}, tokenMetadata(token));
+  const seen = { stream, reports: 0, ended: false };
+  stream.on('data', () => {
+    seen.reports += 1;
+  });
+  stream.on('error', () => {
+    seen.ended = true;
+  });
+  return seen;
 }
 
 test('a connection that is old › finishes its call and its capacity stream, and the next call has a new one', async t => {
-  node = await openTestNode({ connectionAgeMaxMs: 100 });
-  const stream = node.client.watchCapacity({}, new Metadata());
-  let [reports, ended] = [0, false];
-  stream.on('data', () => {
-    reports += 1;
-  });
-  stream.on('error', () => {
-    ended = true;
-  });
-  const caller = await new MatteCaller(node).announce();
+  node = await aging();
+  const seen = watching(SHOP.token);
+  const caller = await new MatteCaller(node, SHOP).announce();
   caller.send(chunk('12'));
   // Two connections of the same age, one after the other: the first is over its own long since.
   await asked();
   await asked();
   caller.send(chunk('345')).call.end();
   t.is(await caller.ended, undefined);
-  await new MatteCaller(node).serve('12345');
-  const before = reports;
+  const before = seen.reports;
   node.status.drain('command');
-  await until('another report', () => reports > before);
-  t.false(ended);
-  stream.cancel();
+  await until('another report', () => seen.reports > before);
+  t.false(seen.ended);
+  t.is(node.connections.known, 1);
+  await call(LAB.token).refused({ code: 'NODE_UNAVAILABLE' });
+  t.is(node.connections.known, 2);
+  seen.stream.cancel();
+});
+
+test('a connection that is old › of a control plane stays', async t => {
+  node = await aging();
+  const seen = watching(FLEET_TOKEN);
+  await asked();
+  await asked();
+  await new MatteCaller(node, { token: FLEET_TOKEN }).serve('12345');
+  t.is(node.connections.known, 1);
+  t.false(seen.ended);
+  seen.stream.cancel();
 });

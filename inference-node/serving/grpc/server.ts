@@ -53,9 +53,8 @@ const OVERALL = '';
 const STREAMS_MAX = 256;
 
 /**
- * After this time the server asks a connection to close: direct callers behind a name find new
- * nodes, and replaced certificates are seen. Calls under way are not cut: a control plane whose
- * capacity stream is cut would take the node for lost.
+ * After this time the server asks a direct caller for a new connection: it finds new nodes behind a
+ * name, and sees replaced certificates. Calls under way are not cut.
  */
 const CONNECTION_AGE_MAX_MS = 10 * 60_000;
 
@@ -92,13 +91,11 @@ interface NodeServerOptions {
   readonly guardBounds?: Partial<GuardBounds> | undefined;
   readonly matteSilenceMaxMs?: number | undefined;
   readonly connectionAgeMaxMs?: number | undefined;
+  readonly serverOptions?: ServerOptions | undefined;
 }
 
 export async function openNodeServer(options: NodeServerOptions) {
-  const server = new Server({
-    ...SERVER_OPTIONS,
-    'grpc.max_connection_age_ms': options.connectionAgeMaxMs ?? CONNECTION_AGE_MAX_MS,
-  });
+  const server = new Server({ ...SERVER_OPTIONS, ...options.serverOptions });
   const connections = guard(server, options);
   server.addService(MatteServiceService, matteService(options));
   const stopHealth = addHealth(server, options.status);
@@ -133,6 +130,7 @@ function guard(server: Server, options: NodeServerOptions): GrpcGuard {
       if (isMatte(path)) return matteSilenceMaxMs;
       return isReflectionPath(path) ? REFLECTION_SILENCE_MAX_MS : undefined;
     },
+    askedAgeMs: options.connectionAgeMaxMs ?? CONNECTION_AGE_MAX_MS,
     onEnded,
     bounds,
   });

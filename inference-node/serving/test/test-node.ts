@@ -7,6 +7,7 @@ import {
   credentials,
   Metadata,
   ServerCredentials,
+  type ServerOptions,
   type ServiceError,
 } from '@grpc/grpc-js';
 import type { GuardCause } from '@matting/program/ports/grpc-guard.ts';
@@ -52,6 +53,7 @@ export interface TestNodeOptions {
   readonly guardBounds?: Partial<GuardBounds>;
   readonly matteSilenceMaxMs?: number;
   readonly connectionAgeMaxMs?: number;
+  readonly serverOptions?: ServerOptions;
   readonly callers?: Omit<ConstructorParameters<typeof Callers>[0], 'tokens' | 'isOpen'> & {
     readonly callerTokens?: readonly CallerToken[];
   };
@@ -152,18 +154,17 @@ export async function openShell(
     startServing(service, { ...plans, ...pools });
   }
   const ended: GuardCause[] = [];
+  const { connectionAgeMaxMs, guardBounds, matteSilenceMaxMs, serverOptions } = options;
   const server = await openNodeServer({
     host: '127.0.0.1',
     port: 0,
     callers,
     credentials: options.credentials ?? ServerCredentials.createInsecure(),
-    connectionAgeMaxMs: options.connectionAgeMaxMs,
+    ...{ connectionAgeMaxMs, guardBounds, matteSilenceMaxMs, serverOptions },
     status,
     matte,
     watchers,
     info: () => started.value?.info,
-    guardBounds: options.guardBounds,
-    matteSilenceMaxMs: options.matteSilenceMaxMs,
     onEnded: cause => ended.push(cause),
   });
   const address = `127.0.0.1:${server.port}`;

@@ -1,0 +1,67 @@
+/** One capacity stream, over the connection of a client of its own, and when another is due. */
+import { setImmediate as turn } from 'node:timers/promises';
+import type { WatchCapacityResponse } from '@matting/proto/gen/matting/v1/matte_service.ts';
+import type { NodeClient } from './node-client.ts';
+
+/** A node reports every second: five missed are a node that hangs. */
+const REPORT_SILENCE_MAX_MS = 5000;
+/** Below the 9 to 11 minutes at which nodes before 0.4.0 ask for another connection. */
+const CONNECTION_AGE_MAX_MS = 8 * 60_000;
+
+interface CapacityStreamOptions {
+  readonly onReport: (report: WatchCapacityResponse) => void;
+  readonly signal: AbortSignal;
+  readonly connectionAgeMaxMs?: number | undefined;
+}
+
+export class CapacityStream {
+  readonly client: NodeClient;
+  /** Rejects if the stream ended before its first report. */
+  readonly reported: Promise<void>;
+  readonly ended: Promise<'ended'>;
+  /** The connection is old, or its peer asked for another. */
+  readonly due: Promise<void>;
+  readonly cancel: () => void;
+
+  constructor(client: NodeClient, options: CapacityStreamOptions) {
+    const { onReport, signal, connectionAgeMaxMs = CONNECTION_AGE_MAX_MS } = options;
+    this.client = client;
+    const stream = client.watchCapacity();
+    const reported = Promise.withResolvers<void>();
+    const ended = Promise.withResolvers<'ended'>();
+    const due = Promise.withResolvers<void>();
+    this.reported = reported.promise;
+    this.ended = ended.promise;
+    this.due = due.promise;
+    // Nobody waits for it where the stream ends after its first report.
+    this.reported.catch(() => undefined);
+    this.cancel = () => stream.cancel();
+    signal.addEventListener('abort', this.cancel, { once: true });
+    if (signal.aborted) this.cancel();
+    const silence = setTimeout(this.cancel, REPORT_SILENCE_MAX_MS);
+    const age = setTimeout(due.resolve, connectionAgeMaxMs * (1 - Math.random() / 10));
+    const end = (error?: Error) => {
+      clearTimeout(silence);
+      clearTimeout(age);
+      signal.removeEventListener('abort', this.cancel);
+      reported.reject(error ?? new Error('the node ended its reports'));
+      ended.resolve('ended');
+    };
+    stream.on('data', (report: WatchCapacityResponse) => {
+      silence.refresh();
+      onReport(report);
+      reported.resolve();
+    });
+    // A stream that was cancelled may report its end twice.
+    stream.on('error', end);
+    stream.on('end', end);
+    client.onMoved(due.resolve);
+  }
+
+  /** Waits until the stream has ended, or another is due although it has not. */
+  async over(): Promise<'ended' | 'due'> {
+    await Promise.race([this.ended, this.due]);
+    // A connection that broke takes its calls along, a moment later.
+    return await Promise.race([this.ended, turn('due' as const)]);
+  }
+}
