@@ -178,6 +178,7 @@ const WHOLE_JOBS = [
   'jobs/job-lists.ts ListedJob',
   'jobs/job.ts Job',
   'operator/operate-jobs.ts OperatedJob',
+  'queue/queue.ts ClaimableJob',
   'queue/queue.ts OpenJob',
   'results/job-events.ts SubmittedJob',
   'transactions/job-submission.ts ItemJob',

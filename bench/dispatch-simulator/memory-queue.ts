@@ -2,6 +2,7 @@
  * The queue in memory, as simulations use it in place of the table: test/simulation/ runs the
  * tests of every queue on it. It has no money and no notifications.
  */
+import { isNamed } from '../../control-plane/core/dispatch/named-lanes.ts';
 import {
   isFinal,
   isUnpaid,
@@ -106,7 +107,7 @@ export class MemoryQueue implements Queue {
       const { exceptHosts = [], namesNone } = lane;
       if (exceptHosts.length === 0 && !namesNone) return free.slice(0, eachMax);
       return free
-        .filter(({ job }) => !(namesNone && job.model !== null))
+        .filter(({ job }) => !(namesNone && isNamed(job)))
         .filter(({ job }) => !exceptHosts.includes(job.sourceHost ?? ''))
         .slice(0, eachMax);
     });
@@ -334,6 +335,7 @@ function listed(job: OpenJob, readAtMs: number): ClaimableJob {
     background: job.background,
     hints: job.hints,
     hintsFile: job.hintsFile,
+    correction: job.correction,
     group: job.group,
     takeovers: job.takeovers,
     readAtMs,

@@ -123,8 +123,11 @@ test('a number where a share is meant is one', async t => {
 
 test('a result is corrected without another credit, once for the same call', async t => {
   const erased: unknown[] = [];
+  const cropRuns: unknown[] = [];
   const jobs = app.onSubmitted(async id => {
-    erased.push((await app.stores.jobs.find(id))?.hints?.erase);
+    const made = await app.stores.jobs.find(id);
+    erased.push(made?.hints?.erase);
+    cropRuns.push(made?.correction?.cropRun);
     await app.succeedJob(id, RESULT);
   });
   t.teardown(() => jobs.stop());
@@ -139,8 +142,10 @@ test('a result is corrected without another credit, once for the same call', asy
   t.truthy(job?.finishing?.background);
   t.deepEqual(erased.at(-1), [{ box: [0, 0, 5, 5] }]);
   t.is((await agent.call('correct_cutout', given)).fields.job_id, fields.job_id);
-  const other = await agent.call('correct_cutout', { ...given, idempotency_key: 'mine' });
+  const keep = [{ box: [0, 0, 5, 5] }];
+  const other = await agent.call('correct_cutout', { ...given, keep, idempotency_key: 'mine' });
   t.not(other.fields.job_id, fields.job_id);
+  t.deepEqual(cropRuns, [undefined, undefined, {}]);
   t.deepEqual(await balances(), before);
   const plain = await agent.remove({ image_base64: base64() });
   for (const [wrong, said] of [

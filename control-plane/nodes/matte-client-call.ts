@@ -77,9 +77,12 @@ interface CallHeader {
   readonly hintsFile?: BackgroundFile;
   /** The node returns the matte for corrections. */
   readonly matte?: boolean;
-  /** Stands in for the models: none runs. */
+  /** Stands in for the models, but for runs of `model` on crops around hints. */
   readonly givenMatte?: SentFile | undefined;
-  /** The selectable that makes the matte, as the node reports it; absent: the node's own plan. */
+  /**
+   * The selectable that makes the matte, as the node reports it. Absent: the node's own plan; with
+   * `givenMatte` none.
+   */
   readonly model?: Pick<Selectable, 'name' | 'kind' | 'sha256'> | undefined;
   readonly sync: boolean;
   /** The node refuses where an engine would not take the image within this; 0: any wait. */

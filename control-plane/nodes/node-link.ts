@@ -67,6 +67,8 @@ export interface Asked {
   /** As `waitMsMax` of MatteCall. */
   readonly waitMsMax?: number;
   readonly model?: string | undefined;
+  /** The call names the plan or model that may run on crops: the node's own plan if no `model` is. */
+  readonly cropRun?: boolean;
 }
 
 interface NodeLinkOptions {
@@ -172,7 +174,7 @@ export class NodeLink {
   }
 
   /** Room for an attempt, which the caller ends. */
-  offer({ megapixels, waitMsMax = 0, model }: Asked) {
+  offer({ megapixels, waitMsMax = 0, model, cropRun = false }: Asked) {
     const view = this.#view;
     if (view === undefined) throw new Error('nothing is known of the node yet');
     const { nodeId, bootId } = this.member;
@@ -185,7 +187,8 @@ export class NodeLink {
       client,
       waitMsMax,
       abilities: view.abilities,
-      model: model === undefined ? undefined : this.model(model),
+      model: model === undefined ? this.#ownPlan(cropRun) : this.model(model),
+      cropRun,
       /** Origins of object storage at which the node gets and puts files. */
       directOrigins: this.#directOrigins,
       /** The job names another model than the node's own plan. */
@@ -199,6 +202,11 @@ export class NodeLink {
         this.#ended(held);
       },
     };
+  }
+
+  /** Its sum may be another than most nodes have: a job without a name runs there, too. */
+  #ownPlan(isNamed: boolean): Selectable | undefined {
+    return [...this.#selectables.values()].find(({ isDefault }) => isNamed && isDefault);
   }
 
   setDraining(draining: boolean): void {

@@ -2,7 +2,9 @@
 import type { TextValue } from '@matting/http/body-fields.ts';
 import { ContractError, invalidParameter } from '@matting/proto/contract/errors.ts';
 import { FINISHING_FIELDS } from '@matting/proto/contract/finishing/table.ts';
+import type { Hints } from '@matting/proto/contract/hints.ts';
 import { type Job, publicState } from '../jobs/job.ts';
+import type { CropRun } from '../jobs/job-family.ts';
 import type { JobStore } from '../jobs/job-store.ts';
 import { CORRECTIONS_MAX } from './family.ts';
 
@@ -54,8 +56,8 @@ export function inheritedFields<Field extends string>(
 }
 
 /**
- * The input, which the first job of the family keeps. The transaction that makes the correction
- * decides once more.
+ * The input, which the first job of the family keeps, and the model that it named. The transaction
+ * that makes the correction decides once more.
  * @throws ContractError JOB_NOT_CORRECTABLE, RESULT_EXPIRED, CORRECTIONS_EXHAUSTED
  */
 export async function requireCorrectable(jobs: Pick<JobStore, 'find'>, jobId: string) {
@@ -77,7 +79,19 @@ export async function requireCorrectable(jobs: Pick<JobStore, 'find'>, jobId: st
     const detail = `The job has its ${CORRECTIONS_MAX} corrections. Submit the image again.`;
     throw new ContractError('CORRECTIONS_EXHAUSTED', detail, { jobId });
   }
-  return { input, correction: { of: of.id, first: first.id } };
+  return { input, model: first.model, correction: { of: of.id, first: first.id } };
+}
+
+/**
+ * A box erases nothing outside of itself. What else hints show, a model may have to find.
+ * @param model the plan or model that the first job named
+ */
+export function cropRunFor(
+  { keep = [], erase = [], picture }: Hints,
+  model: string | null,
+): CropRun | undefined {
+  if (!picture && keep.length === 0 && !erase.some(shape => 'line' in shape)) return undefined;
+  return model === null ? {} : { model };
 }
 
 const NOT_ASKED = 'The job keeps no input. Submit the image again with correctable=true.';

@@ -1,10 +1,12 @@
 /** The files of a family under attempts: what a node sends and gets, and who removes what. */
 
-import { cutOutOf, type Script } from '@matting/nodes/test/scripted-exchange.ts';
+import { saidPlan } from '@matting/nodes/test/nodes-seen.ts';
+import { cutOutOf, type Exchange, type Script } from '@matting/nodes/test/scripted-exchange.ts';
 import { get } from '@matting/storage/test/blob-store.contract.ts';
 import ava from 'ava';
 import { matteBlob } from '../jobs/blob-names.ts';
 import type { Job } from '../jobs/job.ts';
+import type { CropRun } from '../jobs/job-family.ts';
 import { useHarness } from '../test/harness.ts';
 
 const test = ava.serial;
@@ -21,12 +23,16 @@ const matting: Script = async exchange => {
   else exchange.answer(input);
 };
 
-const mattingNode = () => harness.addNode({ script: matting, info: { capabilities: ['matte'] } });
+const mattingNode = (script = matting) =>
+  harness.addNode({
+    script,
+    info: { capabilities: ['matte', 'crop_run'], selectable: [saidPlan('standard')] },
+  });
 
 const firstJob = () => harness.done({ asked: { correctable: {} } });
 
-function submitCorrection(of: Job, first = of): Promise<string> {
-  const correction = { of: of.id, first: first.id };
+function submitCorrection(of: Job, first = of, cropRun?: CropRun): Promise<string> {
+  const correction = { of: of.id, first: first.id, cropRun };
   const input = first.kept!.input;
   return harness.submit({ asked: { correctable: {}, correction, input } });
 }
@@ -72,9 +78,10 @@ test('a correction that outlives the first removes what only it still needs', as
   const { kysely } = await harness.database.open();
   await kysely.updateTable('jobs').set({ kept_until: 1 }).where('id', '=', first.id).execute();
   await harness.stores.jobs.takeExpiredKept(10);
-  await harness.startReplica({ holder: 'another' });
+  const { dispatcher } = await harness.startReplica({ holder: 'another' });
   const done = await harness.untilFinal(open);
   t.is(done.state, 'succeeded', done.failure?.detail);
+  await dispatcher.stop(1000);
   const results = [first.result!.blob, done.result!.blob];
   const names = await harness.blobNames();
   t.deepEqual(
@@ -98,6 +105,37 @@ test('a job whose matte cannot be stored fails, and is not charged', async t => 
   t.deepEqual(await harness.blobNames(), []);
   await harness.assertMoneySettled({ charged: 0 });
 });
+
+for (const [what, fail] of [
+  ['is rejected', exchange => exchange.fail('INVALID_REQUEST')],
+  ['is beyond its node', exchange => exchange.fail('NODE_INCAPABLE')],
+  [
+    'kills an engine',
+    exchange => {
+      exchange.admit();
+      exchange.fail('ENGINE_LOST');
+    },
+  ],
+] satisfies [string, (exchange: Exchange) => void][]) {
+  test(`a run on crops that ${what} is left out at the next attempt`, async t => {
+    const node = await mattingNode(async exchange =>
+      exchange.header.plan === '' ? matting(exchange) : fail(exchange),
+    );
+    await harness.startReplica();
+    const first = await firstJob();
+    const done = await harness.untilFinal(await submitCorrection(first, first, {}));
+    t.is(done.state, 'succeeded', done.failure?.detail);
+    t.deepEqual(
+      node.headers.map(({ plan, selectableSha256: sum }) => [plan, sum]),
+      [
+        ['', ''],
+        ['standard', 'aa'],
+        ['', ''],
+      ],
+    );
+    await harness.assertMoneySettled({ charged: 1 });
+  });
+}
 
 test('a node without mattes never gets such a job', async t => {
   const node = await harness.addNode({ script: matting });

@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import ava from 'ava';
 import { type Job, UNPAID } from '../jobs/job.ts';
+import { laneOf } from '../queue/lanes.ts';
 import type { Stores } from '../stores.ts';
 import { correctionOf, firstOf, matteOf, SUBJECT, succeedCorrection } from '../test/families.ts';
 import {
@@ -58,6 +59,26 @@ onBalancedStores(test, 'a correction', (test, { database, stores, replica }) => 
     const two = await submitted(stores, correctionOf(one, first));
     t.deepEqual(two.correction, { of: one.id, first: first.id, matte: one.kept!.matte });
     t.is((await reread(stores, first.id)).corrections, 2);
+  });
+
+  test('that may need a run on crops says so, and by which model, until its end', async t => {
+    const { first } = await beginning();
+    const cropRun = { model: 'm'.repeat(64) };
+    const correction = { of: first.id, first: first.id, cropRun };
+    const job = await submitted(stores, correctionOf(first, first, { correction }));
+    const matte = first.kept?.matte;
+    t.deepEqual(job.correction, { ...correction, matte: first.kept!.matte });
+    const listed = async (among = {}) => {
+      const jobs = await stores.queue.listClaimable(9, [{ ...laneOf(job), ...among }]);
+      return jobs.map(({ id, correction: of }) => [id, of?.cropRun]);
+    };
+    t.deepEqual(await listed(), [[job.id, cropRun]]);
+    t.deepEqual(await listed({ namesNone: true }), []);
+    const done = await succeedCorrection(stores, job);
+    t.deepEqual(done.correction, { of: first.id, first: first.id, matte: null });
+    t.deepEqual(Object.keys(done.kept!.matte), Object.keys(matte!));
+    const next = await submitted(stores, correctionOf(done, first));
+    t.deepEqual(await listed({ namesNone: true }), [[next.id, undefined]]);
   });
 
   test('is one of so many of its family, however many come to two replicas at once', async t => {

@@ -34,7 +34,8 @@ export async function countInFamily(
     .where('id', '=', correction.of)
     .executeTakeFirst();
   if (!counted || base == null || base.base_matte === null) throw new NotCorrectableError();
-  return base;
+  const matte = { ...JSON.parse(base.base_matte), cropRun: correction.cropRun };
+  return { ...base, base_matte: JSON.stringify(matte) };
 }
 
 /** All but the first job; CORRECTIONS_MAX at most. */

@@ -22,8 +22,8 @@ export function blobsOfKept(kept: JobKept | null): string[] {
 }
 
 /**
- * Keeps what corrections need as long as the first job's result lives. A correction is made by no
- * model: it names those of the first. Nothing is kept if the first keeps nothing any more.
+ * Keeps what corrections need as long as the first job's result lives. A correction names the models
+ * of the first, whatever ran on crops. Nothing is kept if the first keeps nothing any more.
  */
 export async function keepFiles(
   tx: Transaction<Schema>,

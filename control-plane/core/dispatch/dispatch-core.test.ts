@@ -25,6 +25,7 @@ function freeNode(engines = 1, output: OutputFormat = 'png'): NodeView {
   const view = new NodeView({
     ...{ ...ABILITIES, ...bounds, engines },
     outputFormats: new Set([output]),
+    capabilities: new Set(['crop_run']),
   });
   view.take({ ...REPORT, enginesReady: engines }, nowMs);
   for (let done = 0; done < 5; done++) view.judge('well', nowMs);
@@ -318,41 +319,47 @@ test('a job that no live node can do while others may come › delays neither pa
 });
 
 const named = (changes: Partial<QueuedJob> = {}) => job({ model: 'heavy', ...changes });
+const mayNeed = () => job({ correction: { cropRun: { model: 'heavy' } } });
 const heavyAway = () => {
   node?.offerModels(modelsSeen(saidModel('heavy')));
   const loads = new Map([['heavy', { enginesReady: 1, estimatedWaitMs: 4000, inferMs: 4000 }]]);
   node?.take({ ...REPORT, loads }, nowMs);
 };
 
-test('a job that names a model › waits for its engines and holds up no other', t => {
-  round();
-  heavyAway();
-  t.deepEqual(core.submitted(named()), { placed: [], wakeInMs: 3950 });
-  t.false(core.nodesAwaited);
-  const plain = job();
-  t.deepEqual(begun(core.submitted(plain)), [`${plain.id} node`]);
-  t.deepEqual(core.submitted(named()), { placed: [], wakeInMs: 0 }, 'behind the first');
-  t.is(core.roomChanged('reported'), 10);
-});
+for (const [what, waiting] of [
+  ['a job that names a model', named],
+  ['a correction that may need the model', mayNeed],
+] as const) {
+  test(`${what} › waits for its engines and holds up no other`, t => {
+    round();
+    heavyAway();
+    t.deepEqual(core.submitted(waiting()), { placed: [], wakeInMs: 3950 });
+    t.false(core.nodesAwaited);
+    const plain = job();
+    t.deepEqual(begun(core.submitted(plain)), [`${plain.id} node`]);
+    t.deepEqual(core.submitted(waiting()), { placed: [], wakeInMs: 0 }, 'behind the first');
+    t.is(core.roomChanged('reported'), 10);
+  });
 
-test('a job that names a model › hides none of its key behind it: such jobs are passed over by turns', t => {
-  heavyAway();
-  const many = Array.from({ length: LIST_MAX }, named);
-  const plain = job();
-  t.deepEqual(round(...many, plain), { placed: [], wakeInMs: 0 });
-  const passing = () => {
-    t.true(core.beginRound());
-    return core.chooseLanes();
-  };
-  const chosen = passing();
-  t.deepEqual(
-    chosen.lanes.map(({ namesNone }) => namesNone),
-    [true],
-  );
-  t.deepEqual(begun(core.place(chosen, [plain])), [`${plain.id} node`]);
-  t.is(core.roomChanged('reported'), 10, 'they are known to wait');
-  t.is(passing().lanes[0]?.namesNone, undefined);
-});
+  test(`${what} › hides none of its key behind it: such jobs are passed over by turns`, t => {
+    heavyAway();
+    const many = Array.from({ length: LIST_MAX }, () => waiting());
+    const plain = job();
+    t.deepEqual(round(...many, plain), { placed: [], wakeInMs: 0 });
+    const passing = () => {
+      t.true(core.beginRound());
+      return core.chooseLanes();
+    };
+    const chosen = passing();
+    t.deepEqual(
+      chosen.lanes.map(({ namesNone }) => namesNone),
+      [true],
+    );
+    t.deepEqual(begun(core.place(chosen, [plain])), [`${plain.id} node`]);
+    t.is(core.roomChanged('reported'), 10, 'they are known to wait');
+    t.is(passing().lanes[0]?.namesNone, undefined);
+  });
+}
 
 test('a job that names a model › keeps no place among the lanes from jobs that name none', t => {
   heavyAway();

@@ -42,7 +42,7 @@ import { type AskedOfNode, admittedMegapixels, type JobNeeds, needsOf } from './
 import { KnownLanes } from './known-lanes.ts';
 import { LargeTurns } from './large-turns.ts';
 import { isNamed, NamedLanes } from './named-lanes.ts';
-import { isIncapable, pickNode } from './pick-node.ts';
+import { isIncapable, pickNode, settleCropRun } from './pick-node.ts';
 
 /** A round lists more jobs than any fleet of one replica begins in a moment. */
 export const LIST_MAX = 256;
@@ -55,7 +55,7 @@ const REPORT_PAUSE_MS = 10;
 
 export interface QueuedJob
   extends WaitingJob,
-    AskedOfNode,
+    Omit<AskedOfNode, 'correctable'>,
     Pick<QueueJob, 'id' | 'state' | 'startedAtMs' | 'takeovers' | 'sourceHost'> {
   readonly input: Pick<JobInput, 'format' | 'width' | 'height'> | null;
 }
@@ -64,7 +64,7 @@ interface Room<Offer, Download> {
   snapshots(): readonly NodeSnapshot[];
   offer(
     node: NodeSnapshot,
-    asked: { megapixels: number; waitMsMax: number; model: string | undefined },
+    asked: { megapixels: number; waitMsMax: number; model: string | undefined; cropRun: boolean },
   ): Offer | undefined;
   readonly downloads: {
     hasRoom(job: QueuedJob): boolean;
@@ -99,8 +99,8 @@ interface ChosenLanes {
 
 /**
  * A job waits for its download, or for a node: one of a group perhaps for more room than others
- * need, an unpaid one behind all others, one that names a model for its engines while nodes have
- * room.
+ * need, an unpaid one behind all others, one that names a model or wishes for a run on crops for
+ * its engines while nodes have room.
  */
 const WAIT_KINDS = ['node', 'download', 'group', 'unpaid', 'model'] as const;
 type WaitKind = (typeof WAIT_KINDS)[number];
@@ -288,18 +288,23 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     if (job.group && !isAged(job, this.#groups) && !this.#leavesSyncSlot()) return {};
     const { room, random, now } = this.#options;
     const memory = this.memories.find(job.id);
-    const choice = pickNode(this.#turns.openTo(job.id, room.snapshots()), needs, {
-      excludedBoots: memory?.excludedBoots,
+    const snapshots = room.snapshots();
+    const nowMs = now();
+    const settled = settleCropRun(snapshots, needs, nowMs, memory);
+    const { model, capabilities } = settled.needs;
+    const choice = pickNode(this.#turns.openTo(job.id, snapshots), settled.needs, {
+      excludedBoots: settled.excludedBoots,
       avoidedNodes: memory?.avoidedNodes,
       random,
-      nowMs: now(),
+      nowMs,
       waitedMs: job.readAtMs - job.createdAtMs,
     });
     if (choice.kind === 'busy') return { wakeInMs: choice.retryInMs };
     if (choice.kind !== 'picked') return {};
-    const megapixels = admittedMegapixels(needs);
-    const { waitMsMax } = choice;
-    return { offer: room.offer(choice.node, { megapixels, waitMsMax, model: needs.model }) };
+    const megapixels = admittedMegapixels(settled.needs);
+    const cropRun = capabilities?.includes('crop_run') ?? false;
+    const { node, waitMsMax } = choice;
+    return { offer: room.offer(node, { megapixels, waitMsMax, model, cropRun }) };
   }
 
   runEnded(job: J, end: RunEnd): void {
@@ -342,14 +347,16 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
    */
   #chooseTurn(ordered: readonly J[]): void {
     const { room, now } = this.#options;
+    const snapshots = room.snapshots();
     const waiting = ordered.flatMap(job => {
       const { id: jobId, input } = job;
-      if (isUnpaid(job) || isNamed(job) || needsDownload(job) || input === null) return [];
-      const needs = needsOf(input, job);
-      const excludedBoots = this.memories.find(jobId)?.excludedBoots;
-      return [{ jobId, waitedMs: job.readAtMs - job.createdAtMs, needs, excludedBoots }];
+      if (isUnpaid(job) || needsDownload(job) || input === null) return [];
+      const memory = this.memories.find(jobId);
+      const settled = settleCropRun(snapshots, needsOf(input, job), now(), memory);
+      if (settled.needs.model !== undefined) return [];
+      return [{ jobId, waitedMs: job.readAtMs - job.createdAtMs, ...settled }];
     });
-    this.#turns.chooseNext(waiting, room.snapshots(), now());
+    this.#turns.chooseNext(waiting, snapshots, now());
   }
 
   #failureDue(job: J): JobFailure | 'unable' | undefined {

@@ -13,6 +13,8 @@ export const REFUSED_WAIT_MAX_MS = 2000;
 interface JobMemory {
   readonly excludedBoots: Set<string>;
   readonly avoidedNodes: Set<string>;
+  /** Boots. */
+  readonly cropRunsFailed: Set<string>;
   nodeFaults: number;
   readFaults: number;
   /** For other reasons than room, since the last admission. */
@@ -42,6 +44,10 @@ export class JobMemories {
 
   nodeIncapable(jobId: string, bootId: string): void {
     this.#entry(jobId).excludedBoots.add(bootId);
+  }
+
+  cropRunFailed(jobId: string, bootId: string): void {
+    this.#entry(jobId).cropRunsFailed.add(bootId);
   }
 
   nodeLost(jobId: string, nodeId: string): void {
@@ -108,6 +114,7 @@ export class JobMemories {
     const entry: JobMemory = {
       excludedBoots: new Set(),
       avoidedNodes: new Set(),
+      cropRunsFailed: new Set(),
       nodeFaults: 0,
       readFaults: 0,
       refusals: 0,

@@ -15,7 +15,7 @@ import type { InputFormat, OutputFormat } from '@matting/proto/contract/formats.
 import type { Hints } from '@matting/proto/contract/hints.ts';
 import { BACKGROUND_PIXELS_MAX } from '@matting/proto/contract/limits.ts';
 import { countedMegapixels } from '@matting/proto/contract/picture-memory.ts';
-import type { FamilyJob } from '../jobs/job-family.ts';
+import type { CropRun, FamilyJob, JobCorrection } from '../jobs/job-family.ts';
 import { type JobBackground, type JobInput, sizeOf } from '../jobs/job-request.ts';
 
 export interface AskedNeeds {
@@ -32,6 +32,8 @@ export interface AskedNeeds {
   readonly capabilities?: readonly Capability[];
   /** The file of hints that are a picture; absent: there is none. */
   readonly hintsFile?: FileNeeds;
+  /** A wish, which `settleCropRun` makes needs of where a node can do it. */
+  readonly cropRun?: CropRun | undefined;
 }
 
 interface FileNeeds {
@@ -61,6 +63,7 @@ export interface AskedOfNode {
   readonly hints?: Hints | true | null | undefined;
   readonly hintsFile?: Picture | null | undefined;
   readonly correctable?: FamilyJob['correctable'] | undefined;
+  readonly correction?: Pick<JobCorrection, 'cropRun'> | null | undefined;
 }
 
 export type Picture = Pick<JobInput, 'format' | 'width' | 'height'>;
@@ -79,8 +82,12 @@ function askedOf(
   asking: AskedOfNode,
   size: Size | undefined,
 ): Omit<AskedNeeds, 'inputFormat' | 'pixels'> {
-  const { outputFormat, channels = 'rgba', finishing, background, model } = asking;
-  const asked = { outputFormat, ...(model ? { model } : {}), ...hintNeeds(asking) };
+  const { outputFormat, channels = 'rgba', finishing, background, model, correction } = asking;
+  const named = {
+    ...(model ? { model } : {}),
+    ...(correction?.cropRun && { cropRun: correction.cropRun }),
+  };
+  const asked = { outputFormat, ...named, ...hintNeeds(asking) };
   if (!finishing) return asked;
   const frame = frameRange(finishing, size, { turned: true });
   const behind = fileNeeds(background?.input);

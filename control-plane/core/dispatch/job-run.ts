@@ -231,6 +231,11 @@ export class JobRun {
 
   #tracedAttempt(held: ClaimedJob, pictures: Pictures, offer: Offer) {
     const { bytes, format } = pictures.input;
+    const { id: jobId, correction } = held.job;
+    if (correction?.cropRun && !offer.cropRun) {
+      const { nodeId } = offer;
+      this.#dependencies.log.info({ jobId, nodeId }, 'correction without runs on crops');
+    }
     const attributes = {
       'matting.node.id': offer.nodeId,
       'matting.input.bytes': bytes,
@@ -368,10 +373,12 @@ export class JobRun {
 
   #after(
     outcome: Exclude<AttemptOutcome, { kind: 'done' }>,
-    { nodeId, bootId }: Offer,
+    { nodeId, bootId, cropRun }: Offer,
   ): Ending | { readonly kind: 'another-node' } {
     const { memories } = this.#owner;
     const { id } = this.#listed;
+    const ofCropRun = cropRun && mayBeOfCropRun(outcome);
+    if (ofCropRun) memories.cropRunFailed(id, bootId);
     switch (outcome.kind) {
       case 'image-fault':
         return { kind: 'failed', failure: failureOf(outcome.error) };
@@ -387,7 +394,7 @@ export class JobRun {
       case 'storage-fault':
         return { kind: 'another-node' };
       case 'refused':
-        if (outcome.error.code === 'NODE_INCAPABLE') memories.nodeIncapable(id, bootId);
+        if (isIncapacity(outcome) && !ofCropRun) memories.nodeIncapable(id, bootId);
         return { kind: 'another-node' };
       case 'rejected':
       case 'node-fault':
@@ -436,6 +443,16 @@ const REJECTED: JobFailure = {
     'The inference nodes reject this request. Send the job_id to the operator of the service.',
   retryable: false,
 };
+
+const isIncapacity = ({ error }: { readonly error: unknown }) =>
+  error instanceof ContractError && error.code === 'NODE_INCAPABLE';
+
+/** The node may make the correction without a run on crops (docs/adr/0062). */
+function mayBeOfCropRun(outcome: AttemptOutcome): boolean {
+  if (outcome.kind === 'lost') return outcome.withProcess;
+  if (outcome.kind === 'refused') return isIncapacity(outcome);
+  return outcome.kind === 'rejected' || outcome.kind === 'node-fault';
+}
 
 /** Codes of nodes never reach callers. */
 function failureOf(error: ContractError): JobFailure {

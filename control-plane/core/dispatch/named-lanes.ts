@@ -1,7 +1,7 @@
 /**
- * The lanes in which every waiting job names a model. Such jobs may wait for the engines of their
- * model while nodes have room for others, and hide the others behind them. So a round that left
- * some may be followed by one that passes over all of them.
+ * The lanes in which every waiting job names a model, or wishes for a run on crops. Such jobs may
+ * wait for their engines while nodes have room for others, and hide the others behind them. So a
+ * round that left some may be followed by one that passes over all of them.
  */
 import {
   type LanedJob,
@@ -12,7 +12,8 @@ import {
 } from '../queue/lanes.ts';
 import type { AskedOfNode } from './job-needs.ts';
 
-type LaneJob = LanedJob & Pick<AskedOfNode, 'model'>;
+type NamingJob = Pick<AskedOfNode, 'model' | 'correction'>;
+type LaneJob = LanedJob & NamingJob;
 
 export class NamedLanes {
   /** The listing had all jobs of the lane (whole), or more may stand behind it. */
@@ -73,6 +74,6 @@ export class NamedLanes {
   }
 }
 
-export function isNamed({ model }: Pick<AskedOfNode, 'model'>): boolean {
-  return model !== undefined && model !== null;
+export function isNamed({ model, correction }: NamingJob): boolean {
+  return (model !== undefined && model !== null) || correction?.cropRun !== undefined;
 }

@@ -3,7 +3,13 @@
 import assert from 'node:assert/strict';
 import { isProven, judged, NEW_NODE, type NodeTrust } from '@matting/nodes/node-trust.ts';
 import { type NodeAbility, type NodeSnapshot, NodeView } from '@matting/nodes/node-view.ts';
-import { ABILITIES, REPORT as IDLE, snapshotWith } from '@matting/nodes/test/nodes-seen.ts';
+import {
+  ABILITIES,
+  REPORT as IDLE,
+  modelsSeen,
+  saidModel,
+  snapshotWith,
+} from '@matting/nodes/test/nodes-seen.ts';
 import { CAPABILITIES } from '@matting/proto/contract/capabilities.ts';
 import { type Finishing, NO_MARGINS } from '@matting/proto/contract/finishing.ts';
 import { fc, holds } from '@matting/test-support/property-tests.ts';
@@ -23,6 +29,7 @@ import {
   hasRoomFor,
   isIncapable,
   pickNode,
+  settleCropRun,
   waitMsMax,
   workMs,
 } from './pick-node.ts';
@@ -125,6 +132,66 @@ test('pickNode › says when time alone makes room, and has it then', t => {
     const owed = fleet.some(node => node.unreportedImages > 0);
     if (!thenOut && !owed) assert.equal(pickNode(fleet, photo, later).kind, 'picked');
   });
+});
+
+const CROPPING = { capabilities: new Set(['crop_run']) };
+const pickFor = (fleet: readonly NodeSnapshot[], needs: JobNeeds, random: () => number) =>
+  pickNode(fleet, settleCropRun(fleet, needs, NOW_MS).needs, { ...now, random });
+
+test('settleCropRun › a correction waits for nodes with runs on crops while one serves', t => {
+  const everySecond = (nodes: readonly NodeSnapshot[]) =>
+    nodes.map((node, index) => (index % 2 ? { ...node, ...CROPPING } : node));
+  holds(t, [anyFleet.map(everySecond), anyRandom], (fleet, random) => {
+    const choice = pickFor(fleet, { ...photo, cropRun: {} }, random);
+    const able = fleet.filter(node => node.capabilities && canDo(node, photo));
+    if (able.some(node => node.ejectedUntilMs <= NOW_MS)) {
+      assert.ok(choice.kind !== 'incapable');
+      if (choice.kind === 'picked') assert.ok(choice.node.capabilities?.has('crop_run'));
+      if (able.some(node => mayTake(node) && node.ejectedUntilMs <= NOW_MS)) {
+        assert.equal(choice.kind, 'picked');
+      }
+    } else if (able.length === 0) {
+      assert.deepEqual(settleCropRun(fleet, { ...photo, cropRun: {} }, NOW_MS).needs, photo);
+    }
+  });
+});
+
+test('settleCropRun › takes the first job’s model as a picture that names it', t => {
+  const models = modelsSeen(saidModel('heavy'));
+  const heavy = { enginesReady: 1, estimatedWaitMs: 0, inferMs: 900 };
+  const [without, unloaded, loaded] = [
+    snapshot({ ...CROPPING, nodeId: 'without', bootId: '1', imagesInFlight: 0 }),
+    snapshot({ ...CROPPING, nodeId: 'unloaded', bootId: '2', models, imagesInFlight: 0 }),
+    snapshot({
+      ...CROPPING,
+      nodeId: 'loaded',
+      bootId: '3',
+      models,
+      loads: new Map([['heavy', heavy]]),
+    }),
+  ] as const;
+  const asked: JobNeeds = { ...photo, cropRun: { model: 'heavy' } };
+  const choice = pickFor([without, unloaded, loaded], asked, () => 0);
+  t.is(choice.kind === 'picked' && choice.node.nodeId, 'loaded');
+  const { needs } = settleCropRun([without, loaded], asked, NOW_MS);
+  t.is(admittedMegapixels(needs), admittedMegapixels(photo));
+  t.is(workMs(loaded, needs), workMs(loaded, { ...photo, model: 'heavy' }));
+  t.deepEqual(settleCropRun([without], asked, NOW_MS).needs, photo);
+  const ejected = { ...loaded, ejectedUntilMs: NOW_MS + 1 };
+  t.deepEqual(settleCropRun([without, ejected], asked, NOW_MS).needs, photo);
+});
+
+test('settleCropRun › leaves out a node whose run failed, and then the run', t => {
+  const [one, other] = [
+    snapshot({ ...CROPPING, bootId: '1' }),
+    snapshot({ ...CROPPING, bootId: '2' }),
+  ] as const;
+  const memory = { excludedBoots: new Set<string>(), cropRunsFailed: new Set(['1']) };
+  const settled = settleCropRun([one, other], { ...photo, cropRun: {} }, NOW_MS, memory);
+  t.deepEqual(settled.needs.capabilities, ['crop_run']);
+  t.deepEqual([...(settled.excludedBoots ?? [])], ['1']);
+  const alone = settleCropRun([one], { ...photo, cropRun: {} }, NOW_MS, memory);
+  t.deepEqual([alone.needs, alone.excludedBoots], [photo, memory.excludedBoots]);
 });
 
 /** All nodes but a few: of fewer, one that is not avoided is nearly always there. */

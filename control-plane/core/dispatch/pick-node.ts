@@ -67,6 +67,36 @@ interface NodeChoiceOptions {
   readonly random: () => number;
 }
 
+interface Settled {
+  readonly needs: JobNeeds;
+  readonly excludedBoots: ReadonlySet<string> | undefined;
+}
+
+/** Boot ids of nodes: those that cannot do the job, and those whose run on crops failed under it. */
+type FailedBoots = Partial<Record<'excludedBoots' | 'cropRunsFailed', ReadonlySet<string>>>;
+
+/**
+ * Makes needs of a correction's wish while a routable node can do it: then the job waits for such
+ * a node, as any job that only some nodes can do. Otherwise any node serves that follows the hints.
+ */
+export function settleCropRun(
+  nodes: readonly NodeSnapshot[],
+  asked: JobNeeds,
+  nowMs: number,
+  { excludedBoots, cropRunsFailed = new Set() }: FailedBoots = {},
+): Settled {
+  const { cropRun, ...needs } = asked;
+  if (cropRun === undefined) return { needs: asked, excludedBoots };
+  const wished: Settled = {
+    needs: { ...needs, ...cropRun, capabilities: [...(needs.capabilities ?? []), 'crop_run'] },
+    excludedBoots: new Set([...(excludedBoots ?? []), ...cropRunsFailed]),
+  };
+  const out = ejectedNodes(nodes, nowMs);
+  const serving = nodes.filter(node => !out.has(node));
+  const isAble = serving.length > 0 && !isIncapable(serving, wished.needs, wished.excludedBoots);
+  return isAble ? wished : { needs, excludedBoots };
+}
+
 export function isIncapable(
   nodes: readonly NodeSnapshot[],
   needs: JobNeeds,

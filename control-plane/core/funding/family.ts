@@ -1,5 +1,5 @@
 /**
- * Nobody pays for a correction, which runs no model. Its family bounds it, and the account's row
+ * Nobody pays for a correction. Its family bounds it, and the account's row
  * counts it among the jobs in flight (docs/adr/0052).
  */
 import { countInFamily } from '../corrections/family.ts';

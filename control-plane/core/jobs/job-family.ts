@@ -7,12 +7,20 @@ export interface StoredMatte {
   readonly bytes: number;
 }
 
+/** A model looks at crops around hints that the matte does not follow (docs/adr/0062). */
+export interface CropRun {
+  /** The plan or model that the first job named; absent: the node's own plan. */
+  readonly model?: string;
+}
+
 /** The job corrects another one; the first is the job whose input all its corrections share. */
 export interface JobCorrection {
   readonly of: string;
   readonly first: string;
   /** null once the job is final. */
   readonly matte: StoredMatte | null;
+  /** Its hints may need this; absent: they do not, or the job is final. */
+  readonly cropRun?: CropRun | undefined;
 }
 
 /** A job keeps these for its corrections as long as the first one's result lives. */

@@ -11,7 +11,7 @@ import type { Hints } from '@matting/proto/contract/hints.ts';
 import { type Selectable, sql } from 'kysely';
 import type { Job, JobLease, QueueJob } from './job.ts';
 import { callbackFailureOf, type JobCallback } from './job-callback.ts';
-import type { JobCorrection, JobKept, StoredMatte } from './job-family.ts';
+import type { CropRun, JobCorrection, JobKept, StoredMatte } from './job-family.ts';
 import type { JobFailure, JobResult, StageTimings } from './job-outcome.ts';
 import type { JobBackground, JobInput, JobRequest } from './job-request.ts';
 
@@ -87,7 +87,16 @@ export function groupFromRow(row: Pick<JobRow, 'batch_id' | 'batch_item'>): Queu
 function correctionFromRow(row: JobRow): JobCorrection | null {
   if (row.corrects === null) return null;
   const first = requirePresent(row.family);
-  return { of: row.corrects, first, matte: jsonFrom<StoredMatte>(row.base_matte) };
+  return { of: row.corrects, first, ...baseFromRow(row) };
+}
+
+export function baseFromRow(
+  row: Pick<JobsTable, 'base_matte'>,
+): Pick<JobCorrection, 'matte' | 'cropRun'> {
+  const base = jsonFrom<StoredMatte & { readonly cropRun?: CropRun }>(row.base_matte);
+  if (base === null) return { matte: null };
+  const { cropRun, ...matte } = base;
+  return { matte, ...(cropRun && { cropRun }) };
 }
 
 type KeptColumns = Pick<JobsTable, 'kept_until' | 'kept_input' | 'kept_matte'>;

@@ -13,6 +13,7 @@ import { type InferResult, type NotNull, type RawBuilder, sql } from 'kysely';
 import { isUnpaid, type JobClass, type JobState, needsDownload, UNPAID } from '../jobs/job.ts';
 import type { JobInput } from '../jobs/job-request.ts';
 import {
+  baseFromRow,
   finishingFromRow,
   groupFromRow,
   inputFromRow,
@@ -185,7 +186,7 @@ function selectFirst(
     .select(['id', 'fence', 'state', 'class', 'account_id', 'api_key_id', 'queue_at', 'created_at'])
     .select(['started_at', 'source_host', 'input_blob', 'input_bytes', 'input_format'])
     .select(['input_width', 'input_height', 'output_format', 'finishing', 'background', 'model'])
-    .select(eb => ['hints_file', eb('hints', 'is not', null).as('is_hinted')])
+    .select(eb => ['hints_file', 'base_matte', eb('hints', 'is not', null).as('is_hinted')])
     .select(['batch_id', 'batch_item', 'takeovers', nowMs.as('read_at')])
     .where('state', '=', state)
     .where('account_id', '=', lane.accountId)
@@ -194,7 +195,11 @@ function selectFirst(
     .where(isFree({ nowMs }));
   const hosts = lane.exceptHosts ?? [];
   if (hosts.length > 0) jobs = jobs.where('source_host', 'not in', [...hosts]);
-  if (lane.namesNone) jobs = jobs.where('model', 'is', null);
+  if (lane.namesNone) {
+    jobs = jobs
+      .where('model', 'is', null)
+      .where(eb => eb(eb.fn.coalesce('base_matte', sql.lit('')), 'not like', '%"cropRun"%'));
+  }
   const first = jobs.orderBy('queue_at').orderBy('id').limit(sql.lit(limit));
   return kysely.selectFrom(first.as('lane')).selectAll().$narrowType<{ queue_at: NotNull }>();
 }
@@ -228,6 +233,7 @@ function claimableFromRow(row: LaneRow): ClaimableJob {
     background: { input: jsonFrom(row.background) },
     hints: row.is_hinted ? true : null,
     hintsFile: jsonFrom<JobInput>(row.hints_file),
+    correction: baseFromRow(row),
     group: groupFromRow(row),
     takeovers: row.takeovers,
     readAtMs: row.read_at,

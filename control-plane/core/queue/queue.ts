@@ -12,7 +12,7 @@
 import type { Finishing } from '@matting/proto/contract/finishing.ts';
 import type { Hints } from '@matting/proto/contract/hints.ts';
 import type { Job, JobState, QueueJob } from '../jobs/job.ts';
-import type { StoredMatte } from '../jobs/job-family.ts';
+import type { JobCorrection, StoredMatte } from '../jobs/job-family.ts';
 import type { JobFailure, JobOutcome, JobResult, StageTimings } from '../jobs/job-outcome.ts';
 import type { JobBackground, JobInput, JobRequest } from '../jobs/job-request.ts';
 import type { JobLane, LaneRead } from './lanes.ts';
@@ -30,6 +30,7 @@ export interface ClaimableJob
   readonly background: Pick<JobBackground, 'input'> | null;
   /** Not the shapes themselves: many jobs are read in each round. */
   readonly hints: Hints | true | null;
+  readonly correction: Pick<JobCorrection, 'cropRun'> | null;
 }
 
 export interface Claimed {

@@ -1,10 +1,11 @@
 import { EventEmitter } from 'node:events';
 import { outsideRequests } from '@matting/program/request-owner.ts';
 import type { QueueJob } from '../jobs/job.ts';
+import type { FamilyJob } from '../jobs/job-family.ts';
 import type { JobRequest } from '../jobs/job-request.ts';
 
 /** A new job has neither an outcome nor corrections. */
-export type SubmittedJob = QueueJob & JobRequest;
+export type SubmittedJob = QueueJob & JobRequest & Pick<FamilyJob, 'correction'>;
 
 /** The events show what happens to jobs in this replica: a hint, never the truth. */
 export class JobEvents {

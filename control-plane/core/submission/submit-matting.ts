@@ -11,6 +11,7 @@ import { ContractError, unavailable } from '@matting/proto/contract/errors.ts';
 import type { BlobStore } from '@matting/storage/blob-store.ts';
 import {
   type CorrectedJob,
+  cropRunFor,
   inheritedFields,
   keptFields,
   requireCorrectable,
@@ -294,7 +295,10 @@ export class SubmitMatting {
         image: family?.input ?? requireStored(image),
         background: requireStored(background),
         hints: requireStored(hints),
-        correction: family?.correction,
+        correction: family && {
+          ...family.correction,
+          cropRun: cropRunFor(request.hints ?? {}, family.model),
+        },
       };
       await (unpaid === undefined
         ? acceptance.requireOpen(caller.accountId)

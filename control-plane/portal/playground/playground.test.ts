@@ -150,7 +150,7 @@ test('the playground › corrects a cut-out by strokes, which counts in no allow
   t.regex(path, /\?output_format=png$/);
   const made = path.slice(PAGE.length + 1).split('?')[0] ?? '';
   const job = await fixture.stores.jobs.find(made);
-  t.is(job?.correction?.of, id);
+  t.like(job?.correction, { of: id, cropRun: {} });
   t.is(job?.class, 'playground');
   t.is(await used(), before);
   const again = await correct(id, form);
