@@ -29,22 +29,14 @@ export interface ControlPlaneProcess {
   peakMemory(): number;
   /** Processor time it took so far. */
   cpuMs(): number;
-  /** Answers with what the watching module replies to the message. */
-  ask(message: string): Promise<unknown>;
   close(): Promise<void>;
 }
 
-/**
- * @param databaseUrl undefined: a SQLite file in the data directory
- * @param watch a module that runs in the process before the program, and answers messages
- */
-export async function startControlPlane(
-  databaseUrl?: string,
-  watch?: string,
-): Promise<ControlPlaneProcess> {
+/** @param databaseUrl undefined: a SQLite file in the data directory */
+export async function startControlPlane(databaseUrl?: string): Promise<ControlPlaneProcess> {
   const directory = mkdtempSync(path.join(tmpdir(), 'matting-bench-'));
   const url = databaseUrl ?? `sqlite:${path.join(directory, 'matting.sqlite')}`;
-  const child = spawn(process.execPath, watch === undefined ? [MAIN] : ['--import', watch, MAIN], {
+  const child = spawn(process.execPath, [MAIN], {
     env: {
       MATTING_DATA_DIR: directory,
       MATTING_DATABASE_URL: url,
@@ -61,7 +53,7 @@ export async function startControlPlane(
       MATTING_SUBMISSIONS_PER_MINUTE: '100000000',
       MATTING_READS_PER_MINUTE: '100000000',
     },
-    stdio: ['ignore', 'pipe', 'inherit', 'ipc'],
+    stdio: ['ignore', 'pipe', 'inherit'],
   });
   const port = await portOf(child);
   const database = await openDatabase(url, { log: SILENT_LOG });
@@ -84,11 +76,6 @@ export async function startControlPlane(
       const stat = proc(pid, 'stat');
       const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
       return 10 * (Number(fields[11]) + Number(fields[12]));
-    },
-    ask: async message => {
-      const answered = once(child, 'message');
-      child.send(message);
-      return (await answered)[0];
     },
     close: async () => {
       const exited = once(child, 'exit');

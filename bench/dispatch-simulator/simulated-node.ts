@@ -54,24 +54,15 @@ export class SimulatedNode {
   readonly #events: EventQueue;
   readonly #own: Line;
   readonly #others = new Map<string, Line>();
-  readonly #onAdmitted: (job: SimulatedJob) => void;
   readonly #rates: Pick<NodeReport, 'decodeRates' | 'encodeRates'>;
   /** Receives every report; set before anything happens. */
   onReport: (report: NodeReport) => void = () => undefined;
   readonly #vanishListeners: (() => void)[] = [];
-  #drained: (() => void) | undefined;
   #gone = false;
   #reportedAtMs = Number.NEGATIVE_INFINITY;
   #reportDue = false;
 
-  /** @param onAdmitted called with each image */
-  constructor(
-    index: number,
-    { slowness, engines, memory = PLENTY }: NodeKind,
-    events: EventQueue,
-    onAdmitted: (job: SimulatedJob) => void = () => undefined,
-  ) {
-    this.#onAdmitted = onAdmitted;
+  constructor(index: number, { slowness, engines, memory = PLENTY }: NodeKind, events: EventQueue) {
     this.slowness = slowness;
     this.#own = lineOf(engines, 0);
     this.#events = events;
@@ -107,22 +98,6 @@ export class SimulatedNode {
     for (const listener of this.#vanishListeners) listener();
   }
 
-  /** Takes nothing more, finishes what it has, and is gone: then `ended` is called. */
-  drain(ended: () => void): void {
-    this.#drained = ended;
-    this.#endIfDone();
-  }
-
-  get draining(): boolean {
-    return this.#drained !== undefined;
-  }
-
-  #endIfDone(): void {
-    if (this.#drained === undefined || this.#inFlight > 0 || this.#gone) return;
-    this.#gone = true;
-    this.#drained();
-  }
-
   onVanish(listener: () => void): void {
     this.#vanishListeners.push(listener);
     // Listeners of images that are long done are of no use.
@@ -133,18 +108,12 @@ export class SimulatedNode {
     return this.#gone;
   }
 
-  /** Models beside its own plan that it has loaded. */
-  get loads(): number {
-    return this.#others.size;
-  }
-
   /** False: refused. `ended` is called with the instant an engine took it. 0: any wait. */
   admit(job: SimulatedJob, waitMsMax: number, ended: (startedMs: number) => void): boolean {
-    if (this.draining || this.#inFlight >= this.abilities.imagesMax) return false;
+    if (this.#inFlight >= this.abilities.imagesMax) return false;
     if (admittedMegapixels(job) > this.#megapixelsFree) return false;
     const line = this.#lineFor(job);
     if (waitMsMax > 0 && this.#estimatedWaitMs(line) > waitMsMax) return false;
-    this.#onAdmitted(job);
     line.waiting.push({ job, begin: () => this.#run(line, job, ended) });
     this.#next(line);
     this.#changed();
@@ -200,7 +169,6 @@ export class SimulatedNode {
       ended(running.startedMs);
       this.#next(line);
       this.#changed();
-      this.#endIfDone();
     });
   }
 

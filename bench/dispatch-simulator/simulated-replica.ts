@@ -53,8 +53,6 @@ const RESULT: JobResult = {
 /** The simulation counts these. */
 export interface ReplicaObserver {
   finished(job: SimulatedJob, startedMs: number): void;
-  /** The table was read, or a job was claimed. */
-  looked?(what: 'lanes' | 'jobs' | 'claim'): void;
   refused(): void;
   claimLost(): void;
 }
@@ -99,7 +97,7 @@ export class SimulatedReplica {
   readonly #core: DispatchCore<ClaimableJob, Offer, undefined>;
   readonly #loop: RoundLoop;
   readonly #holder: string;
-  readonly #nodes: Map<string, KnownNode>;
+  readonly #nodes: ReadonlyMap<string, KnownNode>;
   /** Snapshots of all nodes, while nothing has changed. */
   #snapshots: NodeSnapshot[] | undefined;
 
@@ -115,7 +113,7 @@ export class SimulatedReplica {
     );
     this.#core = new DispatchCore({
       room: {
-        snapshots: () => this.#allSnapshots(),
+        snapshots: () => this.#routable(),
         offer: (node, asked) => this.#offer(node.nodeId, asked),
         downloads: {
           hasRoom: () => false,
@@ -138,35 +136,16 @@ export class SimulatedReplica {
 
   report(nodeId: string, report: NodeReport): void {
     this.#options.events.in(WIRE_MS, () => {
-      // One that left, or drains, is not to be had.
-      const known = this.#nodes.get(nodeId);
-      if (known === undefined || known.node.draining) return;
-      known.view.take(report, this.#options.events.nowMs);
+      this.#knownNode(nodeId).view.take(report, this.#options.events.nowMs);
       this.#changed();
       this.#loop.wakeIn(this.#core.roomChanged('reported'));
     });
   }
 
-  /** The node's stream has been silent for too long, or says that it drains. */
+  /** The node's stream has been silent for too long. */
   lose(nodeId: string): void {
-    this.#nodes.get(nodeId)?.view.lost();
+    this.#knownNode(nodeId).view.lost();
     this.#changed();
-  }
-
-  /** The node registered; its first report makes it routable. */
-  join(node: SimulatedNode): void {
-    this.#nodes.set(node.abilities.nodeId, { node, view: new NodeView(node.abilities) });
-  }
-
-  /** The node deregistered, after its last image. */
-  leave(nodeId: string): void {
-    this.#nodes.delete(nodeId);
-    this.#changed();
-  }
-
-  /** The routable nodes. */
-  snapshots(): readonly NodeSnapshot[] {
-    return this.#allSnapshots();
   }
 
   submitted(job: ClaimableJob): void {
@@ -183,7 +162,7 @@ export class SimulatedReplica {
     this.#snapshots = undefined;
   }
 
-  #allSnapshots(): readonly NodeSnapshot[] {
+  #routable(): readonly NodeSnapshot[] {
     if (this.#snapshots === undefined) {
       this.#snapshots = [];
       for (const { view } of this.#nodes.values()) {
@@ -207,15 +186,13 @@ export class SimulatedReplica {
       this.#loop.roundEnded();
       return;
     }
-    const { events, table, observer } = this.#options;
+    const { events, table } = this.#options;
     const { lanesOutdated } = this.#core;
     events.in(lanesOutdated ? DATABASE_MS : 0, async () => {
       if (lanesOutdated) {
-        observer.looked?.('lanes');
         this.#core.lanesRead(await table.queue.listLanes());
       }
       const chosen = this.#core.chooseLanes();
-      if (chosen.lanes.length > 0) observer.looked?.('jobs');
       events.in(chosen.lanes.length === 0 ? 0 : DATABASE_MS, async () => {
         const jobs = await table.queue.listClaimable(LIST_MAX, chosen.lanes);
         this.#carryOut(this.#core.place(chosen, jobs));
@@ -233,7 +210,6 @@ export class SimulatedReplica {
     assert.ok(placement.kind === 'node', 'every job has its image, and none is due to fail');
     const { offer } = placement;
     const { events, table, observer } = this.#options;
-    observer.looked?.('claim');
     events.in(DATABASE_MS, async () => {
       const { fence = job.fence } = table.queue.find(job.id) ?? {};
       const won = await table.queue.claim({ id: job.id, fence }, this.#holder, FOR_EVER_MS);

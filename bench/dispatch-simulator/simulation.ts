@@ -45,7 +45,7 @@ export async function simulate(scenario: Scenario): Promise<Comparison> {
   const fleet = makeFleet(scenario);
   const jobs = makeJobs(scenario, fleet);
   const ideal = await runIdealQueue(scenario, fleet, jobs);
-  const { ours, nodes: _, ...run } = await runRounds(scenario, fleet, jobs);
+  const { ours, ...run } = await runRounds(scenario, fleet, jobs);
   return { ...run, jobs: jobs.map(job => compared(job, ours, ideal)) };
 }
 
@@ -101,7 +101,7 @@ export async function runRounds(
     });
   }
   await events.run(() => ours.size === jobs.length);
-  return { ours, nodes, refusals, lostClaims, lostAtMs };
+  return { ours, refusals, lostClaims, lostAtMs };
 }
 
 /** One arrival after the other, so that the heap stays small. */

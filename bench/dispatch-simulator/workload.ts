@@ -149,62 +149,6 @@ export function inferMs(slowness: number): number {
   return slowness * INFER_MS;
 }
 
-/** When something is to be submitted and how much of it, beside what comes singly. */
-export interface Batch {
-  readonly atMs: number;
-  readonly jobs: number;
-}
-
-export interface Day {
-  readonly lengthMs: number;
-  /** Images a second at an instant of it. */
-  readonly rateAt: (ms: number) => number;
-  /** Highest rate of it. */
-  readonly rateMax: number;
-  /** One account each sends them, asynchronously. */
-  readonly batches: readonly Batch[];
-  readonly seed: number;
-}
-
-/** A day's jobs: Poisson arrivals whose rate changes, and batches. */
-export function makeDay({ lengthMs, rateAt, rateMax, batches, seed }: Day): SimulatedJob[] {
-  const random = createRandom(seed);
-  const single: Omit<SimulatedJob, 'index'>[] = [];
-  for (let atMs = STARTED_MS; ; ) {
-    atMs += (-Math.log(1 - random()) * 1000) / rateMax;
-    if (atMs >= lengthMs) break;
-    // Thinning (Lewis and Shedler, 1979).
-    if (random() * rateMax < rateAt(atMs)) single.push({ ...drawnJob(random), arrivesMs: atMs });
-  }
-  const together = batches.flatMap(({ atMs, jobs }, index) =>
-    Array.from({ length: jobs }, () => ({
-      ...drawnJob(random),
-      accountId: `batch-${index}`,
-      apiKeyId: `batch-${index}`,
-      class: 'async' as const,
-      arrivesMs: atMs,
-    })),
-  );
-  return [...single, ...together]
-    .sort((a, b) => a.arrivesMs - b.arrivesMs)
-    .map((job, index) => ({ ...job, index }));
-}
-
-/** Mean work of an image at slowness 1, from as many as are drawn. */
-export function meanServiceMs(jobs: readonly SimulatedJob[]): number {
-  return jobs.reduce((sum, job) => sum + serviceMs(job, 1), 0) / jobs.length;
-}
-
-function drawnJob(random: () => number) {
-  return {
-    ...drawnCaller(random),
-    pixels: drawn(SIZES, random).megapixels * 1e6 * (0.7 + 0.6 * random()),
-    inputFormat: drawn(INPUTS, random).format,
-    outputFormat: drawn(OUTPUTS, random).format,
-    luck: Math.exp(LUCK_SIGMA * gaussian(random)),
-  };
-}
-
 /** Poisson arrivals at the scenario's load. */
 export function makeJobs(scenario: Scenario, fleet: readonly NodeKind[]): SimulatedJob[] {
   const random = createRandom(scenario.seed);
