@@ -1,6 +1,6 @@
 /**
  * Reads the headers of a request: Accept, Range, conditions, Content-Type, X-Forwarded-For, dates,
- * Idempotency-Key, Prefer and X-Request-ID. It is pure, but for what hooks keep of a request.
+ * Retry-After, Idempotency-Key, Prefer and X-Request-ID. It is pure, but for what hooks keep of a request.
  */
 import { randomUUID } from 'node:crypto';
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
@@ -327,6 +327,13 @@ export function parseHttpDate(text: string | undefined): number | undefined {
   // The 31st of February would run over into March; a leap second is the second after.
   if (date.getUTCMonth() !== month || date.getUTCDate() !== day) return undefined;
   return date.setUTCHours(hour, minute, second);
+}
+
+/** The wait that a Retry-After asks for, in ms; 0: none, or none that can be read. */
+export function waitAskedMs(header: string | undefined, nowMs: number): number {
+  const text = header?.trim() ?? '';
+  if (/^\d+$/.test(text)) return Number(text) * 1000;
+  return Math.max(0, (parseHttpDate(text) ?? 0) - nowMs);
 }
 
 /** IMF-fixdate of the second that `timeMs` is in. */

@@ -40,11 +40,14 @@ interface Fetched {
   readonly file: Buffer;
 }
 
-async function fetched(url: string, limits: Partial<FetchLimits> = {}): Promise<Fetched> {
+async function fetched(
+  url: string,
+  limits: Partial<FetchLimits> = {},
+  { signal }: { signal: AbortSignal } = new AbortController(),
+): Promise<Fetched> {
   const guard = new OutgoingGuard({ policy: { fetchPorts: [], allowPrivateAddresses: true } });
   const fetcher = new ImageFetcher(new GuardedFetch(guard, limits));
   const writer = await store.createWriter('inputs/fetched');
-  const { signal } = new AbortController();
   try {
     await fetcher.fetchImage(url, { writer, accountId: 'account', signal });
     const file = Buffer.from(await writer.readAt(0, writer.bytesWritten));
@@ -218,6 +221,69 @@ test('an answer that breaks off may be tried again', async t => {
   ] as const) {
     t.is((await answering(head, body)).end, 'IMAGE_DOWNLOAD_FAILED (retryable)', what);
   }
+});
+
+/** Answers with each of these statuses in turn, the last one for ever; 200 has the file. */
+async function inTurn(
+  answers: readonly (readonly [status: number, retryAfter?: string])[],
+  limits: Partial<FetchLimits> = {},
+  signal?: AbortSignal,
+) {
+  await using source = await openSource((_request, response) => {
+    const [status, retryAfter] = answers[source.requests.length - 1] ?? answers.at(-1)!;
+    if (retryAfter !== undefined) response.setHeader('retry-after', retryAfter);
+    response.writeHead(status).end(status === 200 ? FILE : 'later');
+  });
+  const end = await fetched(
+    `${source.url}/a.png`,
+    { againMs: [1, 1, 1], ...limits },
+    signal && { signal },
+  );
+  return { ...end, requests: source.requests.length };
+}
+
+test('a busy source is tried again within a number of tries', async t => {
+  for (const status of [429, 502, 503, 504]) {
+    const once = await inTurn([[status], [200]]);
+    isFile(t, once, String(status));
+    t.is(once.requests, 2);
+    const never = await inTurn([[status]]);
+    t.deepEqual([never.end, never.requests], ['IMAGE_DOWNLOAD_FAILED (retryable)', 4]);
+    t.regex(never.detail, new RegExp(`status ${status}`));
+  }
+  const other = await inTurn([[503], [502], [404]]);
+  t.deepEqual([other.end, other.requests], ['IMAGE_DOWNLOAD_FAILED', 3]);
+  t.regex(other.detail, /status 404/, 'the last answer');
+  for (const status of [400, 404, 500, 501]) {
+    t.is((await inTurn([[status], [200]])).requests, 1, `${status} says nothing of later`);
+  }
+});
+
+test('a busy source is tried again when it asks to, within a bound', async t => {
+  // Without its Retry-After the first wait alone would be over the bound of time.
+  const bound = { againMs: [60_000, 60_000], againMsMax: 2500 };
+  const asked = await inTurn([[503, '1'], [200]], bound);
+  isFile(t, asked, 'within the bound');
+  const date = new Date(Date.now() + 2000).toUTCString();
+  isFile(t, await inTurn([[429, date], [200]], bound), 'a date');
+  for (const [what, later] of Object.entries({
+    more: '3',
+    unreadable: 'soon',
+    date: 'Mon, 01 Jan 2300 00:00:00 GMT',
+  })) {
+    t.is((await inTurn([[503, later], [200]], bound)).requests, 1, what);
+  }
+  t.is((await inTurn([[503, '2'], [503, '2'], [200]], bound)).requests, 2, 'all waits together');
+});
+
+test('a busy source is tried no longer than a request may take, and not after it is given up', async t => {
+  const late = await inTurn([[503, '5']], { totalMs: 300 });
+  t.deepEqual([late.end, late.requests], ['IMAGE_DOWNLOAD_FAILED (retryable)', 1]);
+  t.regex(late.detail, /status 503/);
+  const giveUp = new AbortController();
+  const aborted = inTurn([[503, '5']], {}, giveUp.signal);
+  setTimeout(() => giveUp.abort(new ContractError('JOB_CANCELLED', 'given up')), 200);
+  t.is((await aborted).end, 'JOB_CANCELLED');
 });
 
 test('an odd answer with a certain length of body is read', async t => {

@@ -290,7 +290,8 @@ test('a background › has bounds of its own, and says in every error that it is
 
 test('a background › that cannot be had, or that is forbidden, names its field', async t => {
   await using source = await openSource((_request, response) => response.writeHead(503).end());
-  await rejectsWith(t, fetchInto(source.url, { kind }), (error: ContractError) => {
+  const once = fetcherWith({ againMs: [] });
+  await rejectsWith(t, fetchInto(source.url, { fetcher: once, kind }), (error: ContractError) => {
     t.deepEqual({ code: error.code, retryable: error.retryable }, lost);
     t.regex(error.message, /^background_url: /);
     return true;

@@ -1,4 +1,5 @@
 /** The waits between a notification's attempts, and what a receiver may change of them. Pure. */
+import { waitAskedMs } from '@matting/http/request-headers.ts';
 
 /** Waits in ms; the first comes before attempt 1, so there are as many attempts as waits. */
 export type WebhookSchedule = readonly [firstMs: number, ...laterMs: number[]];
@@ -42,14 +43,6 @@ export function nextWaitMs(
  * Returns at most an hour; 0 if status or header is another. @param header seconds, or an HTTP date
  */
 export function retryAfterMs(status: number, header: string | undefined, nowMs: number): number {
-  if (header === undefined || !RETRY_AFTER_STATUS.has(status)) return 0;
-  const text = header.trim();
-  const askedMs = /^\d+$/.test(text) ? Number(text) * 1000 : httpDateMs(text) - nowMs;
-  // A text that is neither is NaN, which no comparison lets through.
-  return askedMs > 0 ? Math.min(askedMs, RETRY_AFTER_MS_MAX) : 0;
-}
-
-/** NaN for what is no date of RFC 9110; Date.parse alone takes far more. */
-function httpDateMs(text: string): number {
-  return /^[A-Z][a-z]+,? .*\d{2}:\d{2}:\d{2}/.test(text) ? Date.parse(text) : Number.NaN;
+  if (!RETRY_AFTER_STATUS.has(status)) return 0;
+  return Math.min(waitAskedMs(header, nowMs), RETRY_AFTER_MS_MAX);
 }

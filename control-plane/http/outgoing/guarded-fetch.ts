@@ -3,12 +3,13 @@
  * time and bytes.
  */
 import { pipeline, Readable } from 'node:stream';
+import { setTimeout as delay } from 'node:timers/promises';
 import { createGunzip } from 'node:zlib';
 import { compressionsOf } from '@matting/program/content-codings.ts';
 import { hostOf } from '@matting/program/ports/addresses.ts';
 import { OWN_AGENT } from '@matting/program/ports/keyless.ts';
 import type { Client, Dispatcher } from 'undici';
-import { parseContentType } from '../request-headers.ts';
+import { parseContentType, waitAskedMs } from '../request-headers.ts';
 import { type OutgoingGuard, TLS_CODE } from './outgoing-guard.ts';
 import { ForbiddenUrlError, requireOutgoingUrl } from './outgoing-url.ts';
 
@@ -23,7 +24,13 @@ export const FETCH_LIMITS = {
   totalMs: 60_000,
   redirectsMax: 3,
   headerBytesMax: 16_384,
+  /** Waits before the other tries of a busy source, unless it asks for another wait. */
+  againMs: [1000, 2000, 4000] as readonly number[],
+  /** All these waits of a request together. A source that asks for more is not tried again. */
+  againMsMax: 20_000,
 };
+/** A source that answers so may have the file a moment later. */
+const BUSY: ReadonlySet<number> = new Set([429, 502, 503, 504]);
 
 /** The same header for all accounts: sources see this service, not its caller. */
 const REQUEST_HEADERS = {
@@ -43,6 +50,16 @@ export class FetchFailedError extends Error {
     super(message, { cause });
     this.name = 'FetchFailedError';
     this.retryable = retryable;
+  }
+}
+
+class BusyError extends FetchFailedError {
+  readonly waitMs: number;
+
+  /** @param waitMs that it asks for; 0: none */
+  constructor(status: number, waitMs: number) {
+    super(`the source answered with status ${status}`, true);
+    this.waitMs = waitMs;
   }
 }
 
@@ -134,12 +151,36 @@ export class GuardedFetch {
     }, totalMs);
     const either = AbortSignal.any([signal, deadline.signal]);
     try {
-      return await this.#follow(text, { ...request, signal: either }, consume);
+      return await this.#tries(text, { ...request, signal: either }, consume);
     } catch (error) {
-      // A signal that aborted is the cause of any error after it.
-      either.throwIfAborted();
+      // A signal that aborted is the cause of any error after it, but for the last answer.
+      (error instanceof BusyError ? signal : either).throwIfAborted();
       throw error;
     }
+  }
+
+  /** Tries a busy source again. The last answer is the error. */
+  async #tries<T>(
+    text: string,
+    request: FetchRequest,
+    consume: (response: FetchedResponse) => Promise<T>,
+  ): Promise<T> {
+    let leftMs = this.#limits.againMsMax;
+    for (const backoffMs of this.#limits.againMs) {
+      try {
+        return await this.#follow(text, request, consume);
+      } catch (error) {
+        if (!(error instanceof BusyError)) throw error;
+        // Half at random, so that what came together is not tried together.
+        const waitMs = error.waitMs || backoffMs * (0.5 + Math.random() / 2);
+        if (waitMs > leftMs) throw error;
+        leftMs -= waitMs;
+        await delay(waitMs, undefined, { signal: request.signal }).catch(() => {
+          throw error;
+        });
+      }
+    }
+    return await this.#follow(text, request, consume);
   }
 
   async #follow<T>(
@@ -197,7 +238,9 @@ export class GuardedFetch {
 function requireBody(response: Dispatcher.ResponseData, bytesMax: number): FetchedResponse {
   const { statusCode, headers } = response;
   if (statusCode !== 200) {
-    const retryable = statusCode === 429 || statusCode >= 500;
+    const retryAfter = headers['retry-after']?.toString();
+    if (BUSY.has(statusCode)) throw new BusyError(statusCode, waitAskedMs(retryAfter, Date.now()));
+    const retryable = statusCode >= 500;
     throw new FetchFailedError(`the source answered with status ${statusCode}`, retryable);
   }
   const compressions = compressionsOf(headers['content-encoding']);
