@@ -20,6 +20,7 @@ import { type MattingRequest, prepare, prepareCorrection, type Submission } from
 import type {
   Account,
   Batch,
+  BatchFilter,
   BatchRequest,
   BatchResult,
   CorrectionFields,
@@ -215,14 +216,27 @@ export class MattingClient {
   }
 
   /** Yields the jobs of this API key, the newest first. */
-  async *jobs(filter: JobFilter = {}, options: CallOptions = {}): AsyncGenerator<Job> {
-    type Body = { readonly jobs: readonly Job[]; readonly next_cursor: string | null };
+  jobs(filter: JobFilter = {}, options: CallOptions = {}): AsyncGenerator<Job> {
+    return this.#list<'jobs', Job>('jobs', filter, options);
+  }
+
+  /** Yields the batches of this API key, the newest first. */
+  batches(filter: BatchFilter = {}, options: CallOptions = {}): AsyncGenerator<Batch> {
+    return this.#list<'batches', Batch>('batches', filter, options);
+  }
+
+  async *#list<Name extends 'jobs' | 'batches', One>(
+    name: Name,
+    filter: JobFilter | BatchFilter,
+    options: CallOptions,
+  ): AsyncGenerator<One> {
+    type Body = Readonly<Record<Name, readonly One[]>> & { readonly next_cursor: string | null };
     let cursor: string | undefined;
     do {
       const query = queryOf({ ...filter, limit: LIST_MAX, cursor });
-      const answer = await this.#get(PATHS.jobs + query, new Patience(options));
-      const page = bodyOf<Body>(answer, body => Array.isArray(body.jobs));
-      yield* page.jobs;
+      const answer = await this.#get(PATHS[name] + query, new Patience(options));
+      const page = bodyOf<Body>(answer, body => Array.isArray(body[name]));
+      yield* page[name];
       cursor = page.next_cursor ?? undefined;
     } while (cursor !== undefined);
   }
@@ -236,11 +250,23 @@ export class MattingClient {
   }
 
   /** Submits 1 to 1,000 pictures by their addresses. One key is one batch. */
-  async submitBatch(request: BatchRequest, options: SubmitOptions = {}): Promise<Batch> {
+  submitBatch(request: BatchRequest, options: SubmitOptions = {}): Promise<Batch> {
+    return this.#postBatch(PATHS.batches, request, options);
+  }
+
+  /** Submits the failed items of a finished batch as a new batch, with the same fields. */
+  submitBatchAgain(
+    batchId: string,
+    callback: Pick<BatchRequest, 'callback_url' | 'callback_secret'> = {},
+    options: SubmitOptions = {},
+  ): Promise<Batch> {
+    return this.#postBatch(`${batchPath(batchId)}/again`, callback, options);
+  }
+
+  async #postBatch(path: string, request: object, options: SubmitOptions): Promise<Batch> {
     const headers = { 'content-type': 'application/json' };
     const submission = { headers, query: '', body: JSON.stringify(request) };
-    const patience = new Patience(options);
-    return batchOf(await this.#post(PATHS.batches, submission, keyOf(options), patience));
+    return batchOf(await this.#post(path, submission, keyOf(options), new Patience(options)));
   }
 
   async batch(batchId: string, options: CallOptions = {}): Promise<Batch> {

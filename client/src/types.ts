@@ -177,6 +177,8 @@ export interface Callback {
 /** The items and the fields that they share: all of a request but its picture and a file. */
 export interface BatchRequest
   extends Omit<MattingFields, 'background_file' | 'hints_file' | 'keep' | 'erase' | 'reference'> {
+  /** Your own name for the batch, of at most 128 characters. */
+  readonly name?: string | undefined;
   /** 1 to 1,000. */
   readonly items: readonly {
     readonly image_url: string;
@@ -186,6 +188,7 @@ export interface BatchRequest
 
 export interface Batch {
   readonly batch_id: string;
+  readonly name?: string;
   readonly status: 'queued' | 'processing' | 'finished' | 'cancelled';
   readonly created_at: string;
   /** null: an item has not ended. */
@@ -207,6 +210,10 @@ interface WaitingItem {
   readonly status: 'waiting';
   readonly job_id: string;
   readonly reference?: string;
+}
+
+export interface BatchFilter {
+  readonly status?: Batch['status'] | undefined;
 }
 
 /** The filter of a list of jobs; an absent field leaves none out. */

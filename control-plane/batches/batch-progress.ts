@@ -15,6 +15,7 @@ import { type Database, query, type Schema, transact } from '@matting/database/d
 import { matchesOne, nowPlusMs } from '@matting/database/statements.ts';
 import type { Selectable, Transaction } from 'kysely';
 import { type Batch, type JobGroups, readBatch } from './batch.ts';
+import { forgetAddresses } from './submit-again.ts';
 
 /** Jobs of an account that are open at once and came of batches; fewer where its own bound is. */
 const BATCH_JOBS_OPEN_MAX = 100;
@@ -42,7 +43,7 @@ export function batchProgress(database: Database, groups: JobGroups, notices: Ba
         const bounds = { jobsInFlightMax, ofGroupsMax: BATCH_JOBS_OPEN_MAX };
         const isCancelled = batch.cancelled_at !== null;
         const room = isCancelled ? ENTER_MAX : await groups.room(tx, accountId, bounds);
-        const coming = await takeItems(tx, batch, Math.min(room, ENTER_MAX));
+        const coming = await takeItems(tx, batch, Math.min(room, ENTER_MAX), !isCancelled);
         if (coming.length === 0) return 0;
         committed = await groups.begin(tx, groupOf(batch), coming, { isCancelled });
         return coming.length;
@@ -50,7 +51,7 @@ export function batchProgress(database: Database, groups: JobGroups, notices: Ba
       committed?.();
       return entered;
     },
-    /** Undefined: the API key has no such batch. */
+    /** Undefined: the API key has no such batch. A finished one keeps no address from then on. */
     cancelBatch: (batchId: string, apiKeyId: string) =>
       query(database, async db => {
         await db
@@ -61,7 +62,9 @@ export function batchProgress(database: Database, groups: JobGroups, notices: Ba
           .where('cancelled_at', 'is', null)
           .where('finished_at', 'is', null)
           .execute();
-        return readBatch(groups, db, { id: batchId, api_key_id: apiKeyId });
+        const batch = await readBatch(groups, db, { id: batchId, api_key_id: apiKeyId });
+        if (batch !== undefined) await forgetAddresses(db, batchId);
+        return batch;
       }),
     /** False: an item or a job is open, or it is finished already. */
     finishBatch: (batchId: string) =>
@@ -108,7 +111,12 @@ function groupOf({ id, account_id: accountId, api_key_id: apiKeyId, ...row }: Ba
 }
 
 /** The rows of items that are jobs no longer have what the jobs have. */
-async function takeItems(tx: Transaction<Schema>, { id, next_item: from }: BatchRow, room: number) {
+async function takeItems(
+  tx: Transaction<Schema>,
+  { id, next_item: from }: BatchRow,
+  room: number,
+  keepsAddress: boolean,
+) {
   if (room <= 0) return [];
   const items = await tx
     .selectFrom('batch_items')
@@ -121,6 +129,7 @@ async function takeItems(tx: Transaction<Schema>, { id, next_item: from }: Batch
   const next = from + items.length;
   await tx
     .updateTable('batch_items')
+    .set(eb => ({ again_url: keepsAddress ? eb.ref('image_url') : null }))
     .set({ image_url: null, reference: null })
     .where('batch_id', '=', id)
     .where('item', '>=', from)

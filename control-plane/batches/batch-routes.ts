@@ -1,22 +1,33 @@
-/** Batches: POST /v1/matting/batches, GET and DELETE of one, GET of its results. */
+/** Batches: POST and GET /v1/matting/batches, GET, DELETE and again of one, GET of its results. */
 import { callerOf, type HeaderChecks } from '@matting/core/http/header-checks.ts';
 import type { CoreServices } from '@matting/core/package.ts';
 import { queryOf, requireLimit } from '@matting/http/body-fields.ts';
 import { idempotencyKeyOf } from '@matting/http/request-headers.ts';
 import { wantBody } from '@matting/http/unread-bodies.ts';
+import type { HeldRoom } from '@matting/program/held-bytes.ts';
 import { ContractError, invalidParameter } from '@matting/proto/contract/errors.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import { BATCH_ITEMS_MAX, type Batch, type ManyJobs } from './batch.ts';
+import {
+  BATCH_ITEMS_MAX,
+  BATCH_STATUSES,
+  type Batch,
+  isBatchCursor,
+  type ManyJobs,
+} from './batch.ts';
 import type { BatchStores } from './batch-stores.ts';
+import type { SubmittedBatch } from './batch-submission.ts';
 import type { BatchViews } from './batch-views.ts';
-import { readBatchBody, requireBatchBody } from './read-batch-body.ts';
-import { submitBatch } from './submit-batch.ts';
+import { readAgainBody, readBatchBody, requireBatchBody } from './read-batch-body.ts';
+import { submitAgain } from './submit-again.ts';
+import { type Submitter, submitBatch } from './submit-batch.ts';
 
 const UUID = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 const PATH = '/v1/matting/batches';
 const POLL_AFTER_S = 5;
 /** Lines of one answer, unless the caller says otherwise. */
 const RESULTS_DEFAULT = 100;
+const LISTED_MAX = 100;
+const LISTED_DEFAULT = 20;
 
 type OfBatch = FastifyRequest<{ Params: { batchId: string } }>;
 
@@ -42,24 +53,63 @@ export function registerBatchRoutes(
     if (batch.finishedAtMs === null) reply.header('retry-after', POLL_AFTER_S);
     return reply.send(views.batch(batch));
   };
+  const parts = { batches, ...submitting };
   // A batch counts as one submission.
   const checked = { onRequest: checks.submissionOf(requireBatchBody) };
-  app.post(PATH, checked, async (request, reply) => {
+  /** @param read the body, and submits what it says */
+  const submit = async (
+    request: FastifyRequest,
+    reply: FastifyReply,
+    read: (room: HeldRoom, submitter: Omit<Submitter, 'caller'>) => Promise<SubmittedBatch>,
+  ) => {
     const idempotencyKey = idempotencyKeyOf(request);
     wantBody(request, reply);
     const room = uploads.beginTexts(callerOf(request).accountId);
     const askAgain = () => checks.askAgain(request);
-    const submit = async () => {
-      const fields = await readBatchBody(request.raw, room);
-      const caller = await askAgain();
-      const submission = { caller, askAgain, idempotencyKey, fields };
-      return submitBatch({ batches, ...submitting }, submission);
-    };
-    const { batch, created } = await submit().finally(() => room.end());
+    const submitted = read(room, { askAgain, idempotencyKey });
+    const { batch, created } = await submitted.finally(() => room.end());
     const isOver = batch.finishedAtMs !== null;
     if (!created && isOver) reply.header('idempotent-replayed', 'true');
     if (!isOver) reply.header('location', views.batch(batch).status_url);
     return answer(reply.code(isOver ? 200 : 202), batch);
+  };
+  app.post(PATH, checked, (request, reply) =>
+    submit(request, reply, async (room, submitter) => {
+      const fields = await readBatchBody(request.raw, room);
+      const caller = await submitter.askAgain();
+      return submitBatch(parts, { ...submitter, caller, fields });
+    }),
+  );
+  app.post(`${PATH}/:batchId/again`, checked, (request: OfBatch, reply) =>
+    submit(request, reply, async (room, submitter) => {
+      const texts = await readAgainBody(request.raw, room);
+      const caller = await submitter.askAgain();
+      const id = request.params.batchId.toLowerCase();
+      const again = { id, texts, find: () => find(request) };
+      return submitAgain(parts, { ...submitter, caller }, again);
+    }),
+  );
+  registerReads(app, { batches, views, find, answer }, checks);
+}
+
+function registerReads(
+  app: FastifyInstance,
+  {
+    batches,
+    views,
+    find,
+    answer,
+  }: Pick<BatchRouteParts, 'batches' | 'views'> & {
+    readonly find: (request: OfBatch) => Promise<Batch>;
+    readonly answer: (reply: FastifyReply, batch: Batch) => FastifyReply;
+  },
+  checks: HeaderChecks,
+): void {
+  app.get(PATH, { onRequest: checks.read }, async request => {
+    const { apiKeyId } = callerOf(request);
+    const filter = readFilter(request.raw.url ?? '');
+    const { batches: found, next } = await batches.listOfKey({ apiKeyId, ...filter });
+    return { batches: found.map(views.batch), next_cursor: next };
   });
   app.get(`${PATH}/:batchId`, { onRequest: checks.read }, async (request: OfBatch, reply) =>
     answer(reply, await find(request)),
@@ -96,6 +146,20 @@ function required(batch: Batch | undefined): Batch {
     'BATCH_NOT_FOUND',
     'This API key has no batch with this id. Use the status_url and the key of the submission.',
   );
+}
+
+/** @throws ContractError INVALID_REQUEST, INVALID_PARAMETER */
+function readFilter(target: string) {
+  const given = queryOf(target, ['status', 'limit', 'cursor']);
+  const [text, limit, after] = ['status', 'limit', 'cursor'].map(name => given.get(name));
+  const status = BATCH_STATUSES.find(known => known === text);
+  if (text !== undefined && status === undefined) {
+    throw invalidParameter('status', `must be one of ${BATCH_STATUSES.join(', ')}`);
+  }
+  if (after !== undefined && !isBatchCursor(after)) {
+    throw invalidParameter('cursor', 'must be the next_cursor of the page before');
+  }
+  return { status, after, limit: requireLimit(limit, LISTED_MAX) ?? LISTED_DEFAULT };
 }
 
 /** @throws ContractError INVALID_REQUEST, INVALID_PARAMETER */

@@ -4,6 +4,7 @@ import { batchReading, type JobGroups, type ManyJobs } from './batch.ts';
 import { type BatchNotices, batchProgress } from './batch-progress.ts';
 import { batchSubmission } from './batch-submission.ts';
 import { batchCancellation } from './cancel-batches.ts';
+import { repeatableBatches } from './submit-again.ts';
 
 export type BatchStores = ReturnType<typeof createBatchStores>;
 
@@ -20,5 +21,6 @@ export function createBatchStores(
     ...batchSubmission(database, groups, manyJobs),
     ...batchProgress(database, groups, notices),
     ...batchCancellation(database, groups),
+    ...repeatableBatches(database, groups),
   };
 }

@@ -4,6 +4,7 @@
  * that neither its balance, a key's cap nor the number of open batches can be passed, and so that
  * one key is never a job's and a batch's.
  */
+import { type Actor, requireAuthority } from '@matting/core/accounts/audit.ts';
 import {
   type Database,
   type Db,
@@ -30,6 +31,9 @@ export interface NewBatch {
   readonly keyHasCap: boolean;
   readonly idempotencyKeyHash: string;
   readonly fingerprint: string;
+  readonly name: string | null;
+  /** Who asks on a page; absent: the API key's caller. */
+  readonly by?: { readonly actor: Actor; readonly entryId: string } | undefined;
   /** JSON: what its items have in common. */
   readonly request: string;
   readonly items: readonly NewItem[];
@@ -88,6 +92,8 @@ async function insertBatch(
   batch: NewBatch,
 ): Promise<SubmittedBatch> {
   const { id, accountId, apiKeyId, items } = batch;
+  const { log } =
+    (batch.by && (await requireAuthority(database, tx, { accountId, ...batch.by }))) ?? {};
   await groups.takeAccount(tx, accountId);
   const jobId = await groups.jobOf(tx, apiKeyId, batch.idempotencyKeyHash);
   if (jobId !== undefined) throw refusals.keyConflict(jobId);
@@ -97,6 +103,7 @@ async function insertBatch(
   const held = await groups.hold(tx, { ...batch, jobIds: items.map(item => item.jobId) });
   if (held === undefined) throw refusals.noCredit(items.length);
   await insertRows(database, tx, batch, held.capWindowStartMs);
+  await log?.({ action: 'batch.submitted', subject: id });
   const created = await readBatch(groups, tx, { id });
   if (created === undefined) throw new Error(`batch ${id} is gone before its commit`);
   return { batch: created, created: true };
@@ -131,6 +138,7 @@ async function insertRows(
       api_key_id: batch.apiKeyId,
       idempotency_key_hash: batch.idempotencyKeyHash,
       fingerprint: batch.fingerprint,
+      name: batch.name,
       request: batch.request,
       items: batch.items.length,
       next_item: 0,

@@ -20,9 +20,10 @@ export function batchViews(baseUrl: string, jobViews: Pick<CoreServices['jobView
 }
 
 function viewOf(baseUrl: string, batch: Batch) {
-  const { id, createdAtMs, finishedAtMs, counts } = batch;
+  const { id, name, createdAtMs, finishedAtMs, counts } = batch;
   return {
     batch_id: id,
+    ...(name === null ? {} : { name }),
     status: batchStatus(batch),
     created_at: isoTime(createdAtMs),
     finished_at: isoTime(finishedAtMs),

@@ -13,6 +13,7 @@
 import type { CoreServices, CoreStores } from '@matting/core/package.ts';
 import { type Database, type Db, query, type Schema } from '@matting/database/database.ts';
 import { isAsciiWord, keepStatement } from '@matting/database/statements.ts';
+import { Turns } from '@matting/program/turns.ts';
 import { type Selectable, sql } from 'kysely';
 import type {} from './tables.ts';
 
@@ -21,6 +22,8 @@ export type GroupReading = Pick<JobGroups, 'counts' | 'hasOpen' | 'list'>;
 export type ManyJobs = CoreServices['manyJobs'];
 
 export const BATCH_ITEMS_MAX = 1000;
+/** Of a job that is counted, in characters of Turns. */
+const COUNTED_WORK = 64;
 
 type BatchRow = NonNullable<Awaited<ReturnType<typeof readRow>>>;
 /** The items before `nextItem` have become jobs. */
@@ -30,7 +33,7 @@ export type Batch = Readonly<BatchRow> & {
   };
 };
 
-type BatchStatus = 'queued' | 'processing' | 'finished' | 'cancelled';
+type BatchStatus = (typeof BATCH_STATUSES)[number];
 
 export function batchStatus({ counts, cancelledAtMs, finishedAtMs }: Batch): BatchStatus {
   if (cancelledAtMs !== null) return 'cancelled';
@@ -39,7 +42,15 @@ export function batchStatus({ counts, cancelledAtMs, finishedAtMs }: Batch): Bat
   return Object.values(begun).some(count => count > 0) ? 'processing' : 'queued';
 }
 
+export const BATCH_STATUSES = ['queued', 'processing', 'finished', 'cancelled'] as const;
 const BATCHES_MAX = 100;
+/** A page of a key's batches with one status looks at so many. */
+const LOOKED_AT_MAX = 500;
+const CURSOR = /^(\d{1,15})-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})$/;
+
+export function isBatchCursor(text: string): boolean {
+  return CURSOR.test(text);
+}
 
 /** Every replica reads it each second. */
 const OPEN = keepStatement(({ kysely }, { openAtMs, id }: { openAtMs: number; id: string }) =>
@@ -98,6 +109,7 @@ export function batchReading(database: Database, groups: GroupReading) {
         for (const row of rows) batches.push(await withCounts(groups, db, row));
         return batches;
       }),
+    listOfKey: (asked: KeyBatches) => listOfKey(database, groups, asked),
     /** In the order of the items, from that one on. */
     items: ({ id }: Pick<Batch, 'id'>, from: number, limit: number) =>
       query(database, async db => {
@@ -121,10 +133,60 @@ export function batchReading(database: Database, groups: GroupReading) {
   };
 }
 
+interface KeyBatches {
+  readonly apiKeyId: string;
+  readonly status?: BatchStatus | undefined;
+  readonly limit: number;
+  /** `next` of the page before; absent: the first page. */
+  readonly after?: string | undefined;
+}
+
+/** By what its row alone shows: only an open batch is queued or processing. */
+function mayBe({ cancelledAtMs, finishedAtMs }: BatchRow, status: BatchStatus | undefined) {
+  if (status === undefined) return true;
+  if (cancelledAtMs !== null || status === 'cancelled')
+    return cancelledAtMs !== null && status === 'cancelled';
+  return (finishedAtMs !== null) === (status === 'finished');
+}
+
+/** The newest first. `next` is null on the last page, which can be empty. */
+async function listOfKey(
+  database: Database,
+  groups: GroupReading,
+  { apiKeyId, status, limit, after = '' }: KeyBatches,
+) {
+  const [, atMs = '', afterId = ''] = CURSOR.exec(after) ?? [];
+  const look = status === undefined ? limit + 1 : LOOKED_AT_MAX;
+  const rows = await query(database, db => {
+    const all = selectBatches(db).where('api_key_id', '=', apiKeyId);
+    const at = Number(atMs);
+    const rest = all
+      .where('created_at', '<=', at)
+      .where(eb => eb.or([eb('created_at', '<', at), eb('id', '<', afterId)]));
+    const from = atMs === '' ? all : rest;
+    return from.orderBy('created_at', 'desc').orderBy('id', 'desc').limit(look).execute();
+  });
+  const batches: Batch[] = [];
+  const turns = new Turns();
+  let last: BatchRow | undefined;
+  for (const row of rows) {
+    if (batches.length === limit) break;
+    last = row;
+    if (!mayBe(row, status)) continue;
+    await turns.before(row.items * COUNTED_WORK);
+    const batch = await query(database, db => withCounts(groups, db, row));
+    if (status === undefined || batchStatus(batch) === status) batches.push(batch);
+  }
+  const isLast = last === rows.at(-1) && rows.length < look;
+  const next = last === undefined || isLast ? null : `${last.createdAtMs}-${last.id}`;
+  return { batches, next };
+}
+
 function selectBatches(db: Db) {
   return db
     .selectFrom('batches')
     .select(['id', 'account_id as accountId', 'api_key_id as apiKeyId', 'fingerprint', 'items'])
+    .select('name')
     .select(['next_item as nextItem', 'created_at as createdAtMs'])
     .select(['cancelled_at as cancelledAtMs', 'finished_at as finishedAtMs']);
 }

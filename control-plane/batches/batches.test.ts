@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { LIMITS } from '@matting/core/test/fixtures.ts';
+import { rowsOf } from '@matting/database/test/rows.ts';
 import { until } from '@matting/test-support/waiting.ts';
 import ava from 'ava';
 import pino from 'pino';
@@ -89,6 +90,182 @@ test('the refusal of an item’s URL does not advise to send a file', async t =>
   const { detail } = (await app.post(BATCHES, { items: [{ image_url: 'ftp://x/' }] })).json();
   t.regex(detail, /^items\[0\]\.image_url .+\.$/);
   t.notRegex(detail, /image_base64/);
+});
+
+const remove = (url: string, more: Record<string, string> = {}) => {
+  const headers = app.headers({ 'content-type': undefined, ...more });
+  return app.app.inject({ method: 'DELETE', url, headers });
+};
+
+const idsOf = (answer: { json(): { batches: { batch_id: string }[] } }) =>
+  answer.json().batches.map(({ batch_id }) => batch_id);
+
+/** Ends the jobs of a batch, each as it is asked, and then the batch. */
+async function endAll(id: string, hows: readonly ('succeed' | 'fail' | 'cancel')[]) {
+  const { batches } = app.stores;
+  await batches.enterItems(id, app.accountId, LIMITS.jobsInFlightMax);
+  const lines = (await app.get(`${BATCHES}/${id}/results`)).body.trim().split('\n');
+  for (const [item, line] of lines.entries()) {
+    const { job_id: jobId } = JSON.parse(line);
+    if (hows[item] === 'succeed') await app.succeedJob(jobId);
+    else if (hows[item] === 'cancel') await remove(`/v1/matting/jobs/${jobId}`);
+    else await app.failJob(jobId, { code: 'NO_SUBJECT', detail: 'no', retryable: false });
+  }
+  assert.ok(await batches.finishBatch(id));
+}
+
+test('a key lists its batches, the newest first, by their status and a page at a time', async t => {
+  const headers = { authorization: `Bearer ${await app.createKey()}` };
+  const submit = async (name?: string) =>
+    (await app.post(BATCHES, { items: itemsOf(2), name }, headers)).json().batch_id as string;
+  const list = (query = '') => app.get(`${BATCHES}${query}`, headers);
+  t.deepEqual((await list()).json(), { batches: [], next_cursor: null });
+  const [done, gone, begun, waiting] = [
+    await submit(),
+    await submit(),
+    await submit(),
+    await submit('Spring é'),
+  ];
+  const all = [waiting, begun, gone, done];
+  await remove(`${BATCHES}/${gone}`, headers);
+  await app.stores.batches.enterItems(begun, app.accountId, LIMITS.jobsInFlightMax);
+  const results = await app.get(`${BATCHES}/${begun}/results`, headers);
+  await app.succeedJob(JSON.parse(results.body.split('\n')[0]!).job_id);
+  await app.stores.batches.enterItems(done, app.accountId, LIMITS.jobsInFlightMax);
+  const lines = (await app.get(`${BATCHES}/${done}/results`, headers)).body.trim().split('\n');
+  for (const line of lines) await app.succeedJob(JSON.parse(line).job_id);
+  assert.ok(await app.stores.batches.finishBatch(done));
+  t.deepEqual(idsOf(await list()), all);
+  const [first, second] = (await list()).json().batches;
+  t.deepEqual([first.name, 'name' in second], ['Spring é', false]);
+  t.deepEqual(first, (await app.get(`${BATCHES}/${waiting}`, headers)).json());
+  for (const [status, id] of Object.entries({
+    queued: waiting,
+    processing: begun,
+    cancelled: gone,
+    finished: done,
+  })) {
+    t.deepEqual(idsOf(await list(`?status=${status}`)), [id], status);
+  }
+  for (const limit of [1, 2, 3]) {
+    const seen: string[] = [];
+    let cursor: string | null = '';
+    while (cursor !== null) {
+      const page = await list(`?limit=${limit}${cursor && `&cursor=${cursor}`}`);
+      t.true(page.json().batches.length <= limit);
+      seen.push(...idsOf(page));
+      cursor = page.json().next_cursor;
+    }
+    t.deepEqual(seen, all);
+  }
+  for (const wrong of ['status=open', 'limit=0', 'limit=101', 'cursor=x', 'reference=x']) {
+    t.is((await list(`?${wrong}`)).statusCode, 400, wrong);
+  }
+  t.false(idsOf(await app.get(BATCHES)).includes(waiting), 'another key');
+  await remove(`${BATCHES}/${waiting}`, headers);
+  await remove(`${BATCHES}/${begun}`, headers);
+});
+
+test('a name is no part of a batch’s request, and is as a reference', async t => {
+  const key = { 'idempotency-key': randomUUID() };
+  const send = (name?: unknown) => app.post(BATCHES, { items: itemsOf(1), name }, key);
+  const { batch_id: id } = (await send('one')).json();
+  const again = (await send('other')).json();
+  t.deepEqual([again.batch_id, again.name], [id, 'one']);
+  for (const name of ['', 'a\nb', 'x'.repeat(129)]) {
+    const { code, errors } = (await send(name)).json();
+    t.deepEqual([code, errors?.[0].field], ['INVALID_PARAMETER', 'name']);
+  }
+  await remove(`${BATCHES}/${id}`);
+});
+
+test('the failed items of a finished batch are submitted again as a batch of their own', async t => {
+  const before = await credits();
+  const items = ['a', 'b', 'c', 'd'].map(name => ({
+    image_url: `https://example.com/${name}?x=1`,
+    reference: name,
+  }));
+  const body = {
+    items,
+    name: 'first',
+    output_format: 'webp',
+    background_url: 'https://example.com/bg',
+    crop: true,
+  };
+  const { batch_id: id } = (await app.post(BATCHES, body)).json();
+  const again = (headers: object = {}, sent?: unknown) =>
+    app.post(`${BATCHES}/${id}/again`, sent, { 'idempotency-key': randomUUID(), ...headers });
+  t.is((await again()).json().code, 'BATCH_NOT_REPEATABLE', 'it is open');
+  await endAll(id, ['succeed', 'fail', 'cancel', 'fail']);
+  const old = (await app.get(`${BATCHES}/${id}`)).json();
+  const key = { 'idempotency-key': randomUUID() };
+  const made = await again(key);
+  t.is(made.statusCode, 202, made.body);
+  const next = made.json();
+  t.is(made.headers.location, next.status_url);
+  t.deepEqual([next.name, next.counts.waiting], ['first', 2]);
+  t.is((await again(key)).json().batch_id, next.batch_id, 'the same key');
+  t.is((await again(key, CALLBACK)).json().code, 'IDEMPOTENCY_CONFLICT');
+  t.is((await app.post(BATCHES, body, key)).json().code, 'IDEMPOTENCY_CONFLICT');
+  t.deepEqual(
+    (await credits()).available,
+    before.available - 3,
+    'one for what succeeded, two held',
+  );
+  await app.stores.batches.enterItems(next.batch_id, app.accountId, LIMITS.jobsInFlightMax);
+  const lines = (await app.get(`${BATCHES}/${next.batch_id}/results`)).body.trim().split('\n');
+  const jobs = await Promise.all(lines.map(line => app.stores.jobs.find(JSON.parse(line).job_id)));
+  t.deepEqual(
+    jobs.map(job => [job?.reference, job?.sourceUrl, job?.outputFormat, job?.background?.url]),
+    [
+      ['b', 'https://example.com/b?x=1', 'webp', 'https://example.com/bg'],
+      ['d', 'https://example.com/d?x=1', 'webp', 'https://example.com/bg'],
+    ],
+  );
+  t.truthy(jobs[0]?.finishing?.crop);
+  await endAll(next.batch_id, ['succeed', 'succeed']);
+  t.is((await credits()).available, before.available - 3);
+  const whole = await app.post(`${BATCHES}/${next.batch_id}/again`, undefined);
+  t.deepEqual(
+    [whole.statusCode, whole.json().code, whole.json().retryable],
+    [409, 'BATCH_NOT_REPEATABLE', false],
+  );
+  t.deepEqual((await app.get(`${BATCHES}/${id}`)).json(), old, 'the old batch stays');
+  const called = (await again({}, CALLBACK)).json();
+  const rows = await rowsOf(app.database.kysely, 'batches', { id: called.batch_id });
+  t.is(rows[0]?.callback_url, CALLBACK.callback_url);
+  t.is((await again({}, { name: 'x' })).json().code, 'INVALID_REQUEST');
+  t.is((await again({}, { callback_url: CALLBACK.callback_url })).json().code, 'INVALID_CALLBACK');
+  const stranger = { authorization: `Bearer ${await app.createKey()}` };
+  t.is((await again(stranger)).json().code, 'BATCH_NOT_FOUND');
+  await remove(`${BATCHES}/${called.batch_id}`);
+  const poor = await again({}, {});
+  t.is(poor.statusCode, 202);
+  await remove(`${BATCHES}/${poor.json().batch_id}`);
+});
+
+test('the addresses of a batch are kept no longer than they can be asked again', async t => {
+  const kept = async (id: string) =>
+    (await rowsOf(app.database.kysely, 'batch_items', { batch_id: id })).map(row =>
+      [row.image_url, row.again_url].join(),
+    );
+  const submit = async () =>
+    (await app.post(BATCHES, { items: itemsOf(2) })).json().batch_id as string;
+  const done = await submit();
+  await endAll(done, ['succeed', 'fail']);
+  t.deepEqual((await kept(done)).sort(), [',', ',https://example.com/1.jpg']);
+  t.is((await remove(`${BATCHES}/${done}`)).json().status, 'finished');
+  t.deepEqual(await kept(done), [',', ',']);
+  t.is((await app.post(`${BATCHES}/${done}/again`, undefined)).json().code, 'BATCH_NOT_REPEATABLE');
+  const gone = await submit();
+  await app.stores.batches.enterItems(gone, app.accountId, LIMITS.jobsInFlightMax);
+  await remove(`${BATCHES}/${gone}`);
+  const late = await submit();
+  await remove(`${BATCHES}/${late}`);
+  await app.stores.batches.enterItems(late, app.accountId, LIMITS.jobsInFlightMax);
+  for (const id of [gone, late]) t.deepEqual(await kept(id), [',', ','], id);
+  const { code, retryable } = (await app.post(`${BATCHES}/${gone}/again`, undefined)).json();
+  t.deepEqual([code, retryable], ['BATCH_NOT_REPEATABLE', false]);
 });
 
 test('a batch that fails holds up no other one', async t => {

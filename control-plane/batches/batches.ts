@@ -6,6 +6,7 @@ import { sql } from 'kysely';
 import openApi from './batches-openapi.json' with { type: 'json' };
 import { cancelWithKey } from './cancel-batches.ts';
 import { BATCH_MIGRATIONS } from './migrations.ts';
+import { forgetAddress } from './submit-again.ts';
 
 /** Each has up to a thousand items. */
 const REMOVED_MAX = 5;
@@ -28,6 +29,7 @@ export const batches: Package = {
       return rows.length > 0;
     },
   },
+  settled: [forgetAddress],
   keyRevoked: cancelWithKey,
   // Most of its jobs wait for minutes, and the hour in which each must begin is not over then.
   placement: { syncSlotsShare: 0.25, headStartMs: 30 * 60_000 },

@@ -9,6 +9,7 @@ import type { Package } from '@matting/core/package.ts';
 import { type Database, type Db, type Schema, transact } from '@matting/database/database.ts';
 import { isAsciiWord, matchesOne } from '@matting/database/statements.ts';
 import { type Batch, type GroupReading, readBatch } from './batch.ts';
+import { forgetAddresses } from './submit-again.ts';
 
 type Canceller = Pick<Parameters<typeof insertAuditEntry>[2], 'accountId' | 'actor'>;
 type Which = Partial<Pick<Schema['batches'], 'id' | 'api_key_id'>>;
@@ -44,6 +45,7 @@ async function cancelOpenBatches(
         .where('cancelled_at', 'is', null)
         .where('finished_at', 'is', null),
     );
+    await forgetAddresses(tx, subject);
     const entry = { id: randomUUID(), action: 'batch.cancelled', subject };
     // An earlier round that cancelled it wrote the entry, too.
     if (cancelled) await insertAuditEntry(database, tx, { ...by, ...entry });

@@ -16,7 +16,7 @@ const BATCH_BODY_BYTES_MAX = 4 * 1_048_576;
 
 /** Each item has its own, or the strokes of one picture mean nothing in another. */
 const NOT_SHARED: readonly string[] = ['image_url', 'image_base64', 'reference', 'keep', 'erase'];
-const KNOWN = ['items', ...MATTING_FIELDS.filter(field => !NOT_SHARED.includes(field))];
+const KNOWN = ['items', 'name', ...MATTING_FIELDS.filter(field => !NOT_SHARED.includes(field))];
 
 export const requireBatchBody = requireBodyHead({
   accepted: 'application/json',
@@ -45,7 +45,9 @@ function itemOf(texts: ReadonlyMap<string, TextValue>): BatchFields['items'][num
   return { imageUrl, reference: texts.get('reference') };
 }
 
-const BATCH_JSON: JsonFields<TextField> = {
+type BatchField = TextField | 'name';
+
+const BATCH_JSON: JsonFields<BatchField> = {
   image: '',
   fieldOf(name = '', seen) {
     if (KNOWN.includes(name)) return name;
@@ -61,7 +63,7 @@ const BATCH_JSON: JsonFields<TextField> = {
  */
 export async function readBatchBody(body: Readable, room: HeldRoom): Promise<BatchFields> {
   const items: BatchFields['items'][number][] = [];
-  const parser = new JsonFieldsParser<TextField>(
+  const parser = new JsonFieldsParser<BatchField>(
     {
       ...BATCH_JSON,
       items: {
@@ -75,7 +77,32 @@ export async function readBatchBody(body: Readable, room: HeldRoom): Promise<Bat
   );
   const bounds = { bytesMax: BATCH_BODY_BYTES_MAX };
   await readBody(body, bounds, chunk => void parser.push(chunk));
-  const { texts } = parser.finish();
+  const texts = new Map(parser.finish().texts);
+  const name = texts.get('name');
+  texts.delete('name');
   if (items.length === 0) throw malformed('items must be an array.', 'items', 'must be an array');
-  return { shared: texts, items };
+  return { shared: texts as BatchFields['shared'], name, items };
+}
+
+const AGAIN_JSON: JsonFields<TextField> = {
+  image: '',
+  fieldOf(name = '') {
+    if (name === 'callback_url' || name === 'callback_secret') return name;
+    throw unknownField(name, () => 'Send callback_url and callback_secret, or no body.');
+  },
+  literalsOf: () => [],
+};
+
+/** @throws ContractError INVALID_REQUEST, IMAGE_TOO_LARGE, SERVICE_UNAVAILABLE */
+export async function readAgainBody(
+  body: Readable,
+  room: HeldRoom,
+): Promise<BatchFields['shared']> {
+  const parser = new JsonFieldsParser<TextField>(AGAIN_JSON, room);
+  let isEmpty = true;
+  await readBody(body, { bytesMax: BATCH_BODY_BYTES_MAX }, chunk => {
+    isEmpty = false;
+    parser.push(chunk);
+  });
+  return isEmpty ? new Map() : parser.finish().texts;
 }

@@ -11,7 +11,7 @@ import { Turns } from '@matting/program/turns.ts';
 import type { Batch, BatchReading, ManyJobs } from './batch.ts';
 import type { batchSubmission, NewBatch, SubmittedBatch } from './batch-submission.ts';
 
-interface SubmitBatchDependencies {
+export interface SubmitBatchDependencies {
   readonly batches: Pick<BatchReading, 'findByIdempotencyKey'> & ReturnType<typeof batchSubmission>;
   readonly manyJobs: ManyJobs;
   /** Runs once the batch is committed: any replica can make jobs of its items. */
@@ -21,6 +21,7 @@ interface SubmitBatchDependencies {
 export interface BatchFields {
   /** Fields of all items. */
   readonly shared: MattingFields['texts'];
+  readonly name: TextValue | undefined;
   /** 1 to BATCH_ITEMS_MAX. */
   readonly items: readonly {
     readonly imageUrl: TextValue;
@@ -28,23 +29,50 @@ export interface BatchFields {
   }[];
 }
 
-interface BatchSubmission {
-  readonly caller: Caller;
+export interface Submitter {
+  readonly caller: BatchCaller;
   /** The key is checked once more: a name was looked up since. */
-  readonly askAgain: () => Promise<Caller>;
+  readonly askAgain: () => Promise<BatchCaller>;
   readonly idempotencyKey: string;
-  readonly fields: BatchFields;
+  readonly by?: NewBatch['by'];
+}
+
+type BatchCaller = Pick<Caller, 'accountId' | 'apiKeyId' | 'policy'>;
+type Request = Parameters<ManyJobs['requireAccepting']>[1];
+
+interface Making {
+  readonly request: Request;
+  /** JSON of the request, as its jobs have it. */
+  readonly template: string;
+  readonly items: readonly Omit<NewBatch['items'][number], 'jobId'>[];
+  readonly name: string | null;
 }
 
 /** @throws ContractError every code of a refused submission */
 export async function submitBatch(
-  { batches, manyJobs, onSubmitted }: SubmitBatchDependencies,
-  { caller, askAgain, idempotencyKey, fields }: BatchSubmission,
+  parts: SubmitBatchDependencies,
+  { fields, ...submitter }: Submitter & { readonly fields: BatchFields },
 ): Promise<SubmittedBatch> {
+  const { manyJobs } = parts;
   const { request, items } = await requireFields(manyJobs, fields);
+  const name = manyJobs.requireName(fields.name);
+  return await submitItems(parts, submitter, {
+    fingerprint: fingerprintOfBatch(manyJobs.fingerprintOf(request), items),
+    make: async () => ({ request, template: manyJobs.templateOf(request), items, name }),
+  });
+}
+
+/**
+ * @param asked.make throws a ContractError if there is nothing to submit
+ * @throws ContractError every code of a refused submission
+ */
+export async function submitItems(
+  { batches, manyJobs, onSubmitted }: SubmitBatchDependencies,
+  { caller, askAgain, idempotencyKey, by }: Submitter,
+  { fingerprint, make }: { readonly fingerprint: string; readonly make: () => Promise<Making> },
+): Promise<SubmittedBatch> {
   const { apiKeyId } = caller;
   const keyHash = manyJobs.hashOf(idempotencyKey);
-  const fingerprint = fingerprintOfBatch(manyJobs.fingerprintOf(request), items);
   const joined = (batch: Batch) => {
     if (batch.fingerprint !== fingerprint) throw manyJobs.keyConflict();
     return { batch, created: false };
@@ -52,8 +80,10 @@ export async function submitBatch(
   const known = await batches.findByIdempotencyKey(apiKeyId, keyHash);
   if (known !== undefined) return joined(known);
   await manyJobs.requireFreeKey(apiKeyId, keyHash);
+  let making: Making;
   try {
-    await manyJobs.requireAccepting(caller, request);
+    making = await make();
+    await manyJobs.requireAccepting(caller, making.request);
   } catch (refusal) {
     // A twin may have made the batch meanwhile, and a join is not refused.
     const made = await batches.findByIdempotencyKey(apiKeyId, keyHash);
@@ -61,12 +91,12 @@ export async function submitBatch(
     return joined(made);
   }
   const { accountId, policy } = await askAgain();
+  const { request, template, items, name } = making;
   const id = randomUUID();
   const batch: NewBatch = {
-    ...{ id, accountId, apiKeyId, fingerprint },
+    ...{ id, accountId, apiKeyId, fingerprint, name, by, request: template },
     keyHasCap: policy?.cap !== undefined,
     idempotencyKeyHash: keyHash,
-    request: manyJobs.templateOf(request),
     items: items.map(item => ({ jobId: randomUUID(), ...item })),
     callback: manyJobs.callbackOf(id, request),
   };

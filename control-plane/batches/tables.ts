@@ -8,6 +8,8 @@ declare module '@matting/database/database.ts' {
       api_key_id: string;
       idempotency_key_hash: string;
       fingerprint: string;
+      /** The caller's own name for it. */
+      name: string | null;
       /** JSON: what its items have in common. */
       request: string;
       items: number;
@@ -33,6 +35,8 @@ declare module '@matting/database/database.ts' {
       account_id: string;
       /** Set until the item is a job. */
       image_url: string | null;
+      /** Its image_url from then on, until it succeeds: submit-again.ts. */
+      again_url: string | null;
       reference: string | null;
     };
   }

@@ -1,6 +1,7 @@
 /**
  * Reads the headers of a request: Accept, Range, conditions, Content-Type, X-Forwarded-For, dates,
- * Retry-After, Idempotency-Key, Prefer and X-Request-ID. It is pure, but for what hooks keep of a request.
+ * Idempotency-Key, Prefer and X-Request-ID, and Retry-After of an answer. It is pure, but for what
+ * hooks keep of a request.
  */
 import { randomUUID } from 'node:crypto';
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';

@@ -90,6 +90,7 @@ export const ERROR_CATALOGUE = {
     FAILED_PRECONDITION,
     'A node is processing the job',
   ),
+  BATCH_NOT_REPEATABLE: ofJob(409, FAILED_PRECONDITION, 'The batch has nothing to submit again'),
   JOB_NOT_CORRECTABLE: ofJob(409, FAILED_PRECONDITION, 'The job takes no corrections'),
   CORRECTIONS_EXHAUSTED: ofJob(409, FAILED_PRECONDITION, 'The job has all its corrections'),
   RESULT_EXPIRED: ofJob(410, NOT_FOUND, 'The result has expired'),

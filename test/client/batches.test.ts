@@ -56,3 +56,32 @@ test('a page that is not lines of JSON is told as such', async t => {
   const client = clientWith(async () => new Response('{"batch_id"\n', { headers }));
   await t.throwsAsync(client.batchResults('b').next(), { message: /not the service's/ });
 });
+
+test('the batches of a key are read page by page, and one is submitted again under its key', async t => {
+  const asked: { url: string; method: string; key: string | null; body: unknown }[] = [];
+  const batch = (id: string) => ({ batch_id: id, counts: {}, finished_at: null });
+  const fetch = async (input: string | URL | Request, init: RequestInit = {}) => {
+    const { url, method, headers } = new Request(input, init);
+    const key = headers.get('idempotency-key');
+    asked.push({ url: url.replace('http://service.example', ''), method, key, body: init.body });
+    if (method === 'POST') return Response.json(batch('new'), { status: 202 });
+    const isFirst = !url.includes('cursor');
+    const page = { batches: [batch(isFirst ? 'a' : 'b')], next_cursor: isFirst ? '1-a' : null };
+    return Response.json(page);
+  };
+  const client = new MattingClient({ baseUrl: 'http://service.example', apiKey: 'mk_a', fetch });
+  const ids: string[] = [];
+  for await (const { batch_id: id } of client.batches({ status: 'finished' })) ids.push(id);
+  t.deepEqual(ids, ['a', 'b']);
+  const again = await client.submitBatchAgain('a', {}, { idempotencyKey: 'second try' });
+  t.is(again.batch_id, 'new');
+  t.deepEqual(
+    asked.map(({ url, method }) => `${method} ${url}`),
+    [
+      'GET /v1/matting/batches?status=finished&limit=100',
+      'GET /v1/matting/batches?status=finished&limit=100&cursor=1-a',
+      'POST /v1/matting/batches/a/again',
+    ],
+  );
+  t.deepEqual([asked[2]?.key, asked[2]?.body], ['second try', '{}']);
+});

@@ -371,6 +371,7 @@ test('OpenAPI › its types have the fields of the document, no more and no less
   const checked = [
     ...schemas.keys(),
     'JobBase',
+    'BatchFilter',
     'JobFilter',
     'FinishingFields',
     'MattingFields',

@@ -103,7 +103,7 @@ test('a list that changes is paid for its new addresses alone, each of them once
 test('an address that failed for the moment is asked again by the same command', async t => {
   let isDown = true;
   const source = await open(t, (request, response) => {
-    if (isDown && request.url === '/b.png') response.writeHead(503).end();
+    if (isDown && request.url === '/b.png') response.writeHead(500).end();
   });
   const urls = ['a', 'b'].map(name => `${source.url}/${name}.png`);
   t.regex(await listed(urls, 1, t), /1 cut out, 1 failed/);
@@ -152,7 +152,7 @@ async function submitAsBefore(urls: readonly string[], noted: number): Promise<v
 test('a list that an older command began goes on, and nothing is paid twice', async t => {
   let isDown = true;
   const source = await open(t, (request, response) => {
-    if (isDown && request.url === '/x2.png') response.writeHead(503).end();
+    if (isDown && request.url === '/x2.png') response.writeHead(500).end();
   });
   const urlsOf = (letter: string) => [1, 2, 3].map(n => `${source.url}/${letter}${n}.png`);
   // Killed before it wrote a line.

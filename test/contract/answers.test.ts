@@ -5,6 +5,7 @@ import ava, { type ExecutionContext } from 'ava';
 import sinon from 'sinon';
 import { withBatches } from '../../control-plane/batches/test/fixtures.ts';
 import { BASE_URL, imageBody, pngHeader } from '../../control-plane/core/test/support/test-app.ts';
+import { ABILITIES } from '../../control-plane/nodes/test/nodes-seen.ts';
 import { portalOf } from '../../control-plane/portal/test/portal-app.ts';
 import { openTestApp, useTestApp } from '../../control-plane/test/app.ts';
 import { ContractError, ERROR_CATALOGUE, type ErrorCode } from '../../proto/contract/errors.ts';
@@ -425,6 +426,7 @@ test('batches, and what each of their operations may refuse', async t => {
   await untilLimited(t, { method: 'POST', url, body: { items }, of: poor });
   const one = `${url}/${id}`;
   for (const [method, path] of [
+    ['GET', url],
     ['GET', one],
     ['GET', `${one}/results`],
     ['DELETE', one],
@@ -438,7 +440,7 @@ test('batches, and what each of their operations may refuse', async t => {
     await refused({ authorization: 'Bearer mk_unknown' }, 401, 'INVALID_API_KEY');
     await refused(foreign, 403, 'KEY_NOT_ALLOWED');
     const unknown = path.replace(id, randomUUID());
-    await ask(t, { method, url: unknown }, 404, 'BATCH_NOT_FOUND');
+    if (path !== url) await ask(t, { method, url: unknown }, 404, 'BATCH_NOT_FOUND');
     await untilLimited(t, { method, url: unknown, of: poor });
   }
   await ask(t, { method: 'GET', url: `${one}/results?limit=0` }, 400, 'INVALID_PARAMETER');
@@ -449,6 +451,69 @@ test('batches, and what each of their operations may refuse', async t => {
   while ((await batches.enterItems(id, app.accountId, 1000)) > 0);
   await batches.finishBatch(id);
   await post(t, url, { items }, 200, undefined, key);
+  await ask(t, { method: 'GET', url: `${url}?status=x` }, 400, 'INVALID_PARAMETER');
+});
+
+/** The path that submits the failed item of a finished batch again. */
+async function failedBatch(more: object = {}, of = app, headers = {}): Promise<string> {
+  const items = [{ image_url: 'https://example.com/1.jpg' }];
+  const answer = await of.post('/v1/matting/batches', { items, ...more }, headers);
+  const path = `/v1/matting/batches/${answer.json().batch_id}`;
+  const { batches } = withBatches(of.database, of.stores);
+  await batches.enterItems(answer.json().batch_id, of.accountId, 1000);
+  const { body } = await of.get(`${path}/results`, headers);
+  const failure = { code: 'NO_SUBJECT', detail: 'no', retryable: false } as const;
+  await of.failJob(JSON.parse(body).job_id, failure);
+  assert.ok(await batches.finishBatch(answer.json().batch_id));
+  return `${path}/again`;
+}
+
+test('the failed items of a batch again, and what may refuse them', async t => {
+  const url = await failedBatch({ shadow: 'drop' });
+  const key = { 'idempotency-key': randomUUID() };
+  const { batch_id: id } = (await post(t, url, undefined, 202, undefined, key)).json();
+  await post(t, url, { callback_url: 'https://a.example' }, 400, 'INVALID_CALLBACK');
+  await post(t, url, { items: [] }, 400, 'INVALID_REQUEST');
+  const ofJob = (await submitted()).key;
+  await post(t, url, {}, 409, 'IDEMPOTENCY_CONFLICT', ofJob);
+  await post(t, `/v1/matting/batches/${id}/again`, {}, 409, 'BATCH_NOT_REPEATABLE');
+  await post(t, `/v1/matting/batches/${randomUUID()}/again`, {}, 404, 'BATCH_NOT_FOUND');
+  await post(t, url, {}, 400, 'INVALID_IDEMPOTENCY_KEY', { 'idempotency-key': undefined });
+  await post(t, url, {}, 401, 'MISSING_API_KEY', { authorization: undefined });
+  await post(t, url, {}, 401, 'INVALID_API_KEY', { authorization: 'Basic x' });
+  await post(t, url, {}, 413, 'IMAGE_TOO_LARGE', { 'content-length': '99999999' });
+  await post(t, url, 'png', 415, 'UNSUPPORTED_MEDIA_TYPE', { 'content-type': 'image/png' });
+  await post(t, url, {}, 415, 'UNSUPPORTED_MEDIA_TYPE', { 'content-encoding': 'gzip' });
+  const foreign = { authorization: `Bearer ${await app.createKey({ scopes: ['account'] })}` };
+  await post(t, url, {}, 403, 'KEY_NOT_ALLOWED', foreign);
+  t.teardown(() => app.advertise(undefined));
+  app.advertise([{ ...ABILITIES, capabilities: new Set() }]);
+  await post(t, url, {}, 400, 'INVALID_PARAMETER');
+  app.advertise([{ ...ABILITIES, outputFormats: new Set(['avif']) }]);
+  await post(t, await failedBatch({ output_format: 'avif' }), {}, 202);
+  const plain = await failedBatch({ output_format: 'avif' });
+  app.advertise([{ ...ABILITIES, outputFormats: new Set(['png']) }]);
+  await post(t, plain, {}, 400, 'UNSUPPORTED_OUTPUT_FORMAT');
+  app.advertise(undefined);
+  const cap = { credits: 1, period: 'total' } as const;
+  const capped = { authorization: `Bearer ${await app.createKey({ cap })}` };
+  const ofCapped = await failedBatch({}, app, capped);
+  await post(t, ASYNC, imageBody(), 202, undefined, capped);
+  await post(t, ofCapped, {}, 402, 'KEY_CAP_REACHED', capped);
+  const poor = await openTestApp({ credits: 1, submissionsPerMinute: 3 }, t);
+  const ofPoor = await failedBatch({}, poor);
+  await poor.post(ASYNC, imageBody());
+  await ask(t, { method: 'POST', url: ofPoor, body: {}, of: poor }, 402, 'INSUFFICIENT_CREDITS');
+  await untilLimited(t, { method: 'POST', url: ofPoor, body: {}, of: poor });
+  await app.app.inject({
+    method: 'DELETE',
+    url: `/v1/matting/batches/${id}`,
+    headers: app.headers(),
+  });
+  const { batches } = withBatches(app.database, app.stores);
+  await batches.enterItems(id, app.accountId, 1000);
+  assert.ok(await batches.finishBatch(id));
+  await post(t, url, undefined, 200, undefined, key);
 });
 
 test('an expired job', async t => {
@@ -515,12 +580,19 @@ for (const [fault, status, code] of [
     const { batch_id: id } = (await app.post('/v1/matting/batches', body)).json();
     const batch = `/v1/matting/batches/${id}`;
     fail(app.stores.groups, 'counts');
-    for (const path of [batch, `${batch}/results`]) {
+    for (const path of [batch, `${batch}/results`, '/v1/matting/batches']) {
       await ask(t, { method: 'GET', url: path }, status, code);
     }
     await ask(t, { method: 'DELETE', url: batch }, status, code);
     fail(services.manyJobs, 'requireFreeKey');
-    await ask(t, { method: 'POST', url: '/v1/matting/batches', body }, status, code);
+    for (const path of ['/v1/matting/batches', `${batch}/again`]) {
+      await ask(
+        t,
+        { method: 'POST', url: path, body: { ...(path !== `${batch}/again` && body) } },
+        status,
+        code,
+      );
+    }
     fail(services.deleteJob, 'delete');
     await ask(t, { method: 'DELETE', url: `${ASYNC}/${jobId}` }, status, code);
     for (const [name, path] of [

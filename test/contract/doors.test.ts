@@ -7,6 +7,7 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
+import { withBatches } from '@matting/batches/test/fixtures.ts';
 import { BASE_URL, pngHeader } from '@matting/core/test/support/test-app.ts';
 import type { Answered } from '@matting/http/answer-log.ts';
 import { FORM_TYPE, formOf, imagePart } from '@matting/http/test/forms.ts';
@@ -76,6 +77,8 @@ const CALLBACK = {
 };
 const DECLARED_BYTES = 200 * 1_048_576;
 
+const BATCHES = '/v1/matting/batches';
+
 const test = ava.serial;
 
 /** A service with what each check refuses, and a switch to take it away. */
@@ -91,6 +94,8 @@ class World {
   /** A job of `key` that takes corrections. */
   corrected!: string;
   readonly #imageIds = new Map<string, string>();
+  /** A finished batch of the key, with a failed item. */
+  readonly #batches = new Map<string, string>();
   /** The key's cap has room for one more job. */
   key!: string;
   #spent!: { readonly cap: string; readonly open: string };
@@ -137,6 +142,7 @@ class World {
     this.key = await app.createKey(capOf(2));
     const cap = await app.createKey(capOf(1));
     this.person = await signIn(app);
+    for (const key of [this.key, cap]) this.#batches.set(key, await this.#failedBatch(key));
     const tried = await this.#playground();
     const paid = await this.#submit(this.key, { correctable: true });
     for (const job of [tried, paid]) await app.succeedJob(job);
@@ -177,6 +183,19 @@ class World {
     });
     assert.equal(answer.statusCode, 202, answer.body);
     return answer.json().job_id;
+  }
+
+  async #failedBatch(key: string): Promise<string> {
+    const body = { items: [{ image_url: 'https://images.example.com/1.jpg' }] };
+    const headers = { authorization: `Bearer ${key}` };
+    const { batch_id: id } = (await this.app.post(BATCHES, body, headers)).json();
+    const { batches } = withBatches(this.app.database, this.app.stores);
+    await batches.enterItems(id, this.app.accountId, 10);
+    const { body: line } = await this.app.get(`${BATCHES}/${id}/results`, headers);
+    const failure = { code: 'NO_SUBJECT', detail: 'none', retryable: false } as const;
+    await this.app.failJob(JSON.parse(line).job_id, failure);
+    assert.ok(await batches.finishBatch(id));
+    return id;
   }
 
   async #playground(): Promise<string> {
@@ -226,6 +245,10 @@ class World {
 
   get imageId(): string {
     return this.#imageIds.get(this.token) ?? randomUUID();
+  }
+
+  get batchId(): string {
+    return this.#batches.get(this.token) ?? randomUUID();
   }
 
   get token(): string {
@@ -353,10 +376,12 @@ const SENDS: Readonly<Record<string, Send>> = {
   'POST /v1/matting/jobs/:jobId/corrections': one =>
     one.json(`${JOBS}/${one.corrected}/corrections`, CALLBACK),
   'POST /v1/matting/batches': one =>
-    one.json('/v1/matting/batches', {
+    one.json(BATCHES, {
       items: [{ image_url: 'https://images.example.com/1.jpg' }],
       ...CALLBACK,
     }),
+  'POST /v1/matting/batches/:batchId/again': one =>
+    one.json(`${BATCHES}/${one.batchId}/again`, CALLBACK),
   'POST /v1.0/removebg': one => one.form('/v1.0/removebg', { size: 'full' }),
   'POST /compat/photoroom/v1/segment': one => one.form('/compat/photoroom/v1/segment', {}),
   'POST /compat/rembg/api/remove': one =>

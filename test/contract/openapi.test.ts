@@ -192,7 +192,7 @@ test('a form has a part for every field, and a picture a parameter for every one
   const batch = at('#/components/schemas/BatchRequest/properties') as Json;
   const notShared = ['image_url', 'image_base64', 'reference', 'keep', 'erase'];
   const shared = MATTING_FIELDS.filter(field => !notShared.includes(field));
-  sameNames(t, Object.keys(batch), ['items', ...shared]);
+  sameNames(t, Object.keys(batch), ['items', 'name', ...shared]);
   for (const path of ['~1v1~1matting', '~1v1~1matting~1jobs']) {
     const references = at(`#/paths/${path}/post/parameters`) as readonly { $ref: string }[];
     const parameters = references.map(({ $ref }) => at($ref) as { in: string; name: string });

@@ -8,7 +8,7 @@ import {
   OPEN_WHY,
   TABLES,
 } from '@matting/core/test/exercise.ts';
-import { assertBalanced, LIMITS } from '@matting/core/test/fixtures.ts';
+import { assertBalanced, claimed, IMAGE_FAULT, LIMITS } from '@matting/core/test/fixtures.ts';
 import type { MethodSuite } from '@matting/core/test/method-suite.ts';
 import {
   accountOf,
@@ -55,6 +55,20 @@ const READING: Readonly<Record<string, Exercise<Stores>>> = {
   'batches.listOf': async ({ batches }) => {
     assert.ok((await batches.listOf(accountOf(0), 100)).length > 0);
   },
+  'batches.listOfKey': async ({ batches }) => {
+    const asked = { apiKeyId: apiKeyOf(0), limit: 10 };
+    const { batches: found, next } = await batches.listOfKey(asked);
+    assert.ok(found.length > 0);
+    await batches.listOfKey({ ...asked, after: next ?? undefined });
+    await batches.listOfKey({ ...asked, status: 'finished' });
+  },
+  'batches.failedItems': bounded<Stores>(OPEN_READS_MAX, OPEN_WHY, async stores => {
+    const { batch, found } = await largestBatch(stores);
+    const claim = await claimed(stores, { id: batch.items[1]!.jobId });
+    assert.ok(await stores.queue.fail(claim, IMAGE_FAULT));
+    const { items } = await stores.batches.failedItems(found);
+    assert.deepEqual(items, [{ imageUrl: batch.items[1]!.imageUrl, reference: 'picture 1' }]);
+  }),
   'batches.items': bounded<Stores>(OPEN_READS_MAX, OPEN_WHY, async stores => {
     const { batch, found } = await largestBatch(stores);
     assert.equal((await stores.batches.items(found, 0, 100)).length, batch.items.length);

@@ -45,6 +45,7 @@ export function newBatch(
     accountId,
     apiKeyId,
     keyHasCap: false,
+    name: null,
     idempotencyKeyHash: sha256(id),
     fingerprint: sha256('batch'),
     request: JSON.stringify({ outputFormat: 'png', channels: 'rgba' }),

@@ -88,7 +88,7 @@ export function groupReading(database: Database) {
       const jobs = selectJobs(database, db).where('batch_id', '=', groupId);
       const asked =
         only === undefined
-          ? jobs.where('batch_item', '<', from + limit)
+          ? jobs.where('batch_item', '<', from + limit).orderBy('batch_item')
           : jobs.where('state', '=', only).orderBy('batch_item').limit(limit);
       return readJobs(db, asked.where('batch_item', '>=', from).execute());
     },

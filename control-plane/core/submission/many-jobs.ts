@@ -11,6 +11,7 @@ import {
   type FieldPolicy,
   type MattingFields,
   type MattingRequest,
+  requireCallback,
   requireMattingRequest,
   requireReference,
   requireUrl,
@@ -27,6 +28,8 @@ interface ManyJobsParts {
   readonly sells: boolean;
 }
 
+type ManyRequest = Omit<MattingRequest, 'imageUrl' | 'reference' | 'backgroundUrl'>;
+
 export type ManyJobs = ReturnType<typeof manyJobs>;
 
 export function manyJobs({ jobs, fieldPolicy, sells, ...parts }: ManyJobsParts) {
@@ -36,6 +39,10 @@ export function manyJobs({ jobs, fieldPolicy, sells, ...parts }: ManyJobsParts) 
       imageUrl: requireUrl(item.imageUrl, fieldPolicy),
       reference: requireReference(item.reference) ?? null,
     }),
+    /** @throws ContractError INVALID_PARAMETER */
+    requireName: (text: TextValue | undefined) => requireReference(text, 'name') ?? null,
+    /** @throws ContractError INVALID_CALLBACK */
+    requireCallback: (texts: MattingFields['texts']) => requireCallback(texts, fieldPolicy),
     /** @param texts fields of all, with the first URL. @throws ContractError of the field */
     requireRequest: (texts: MattingFields['texts']) =>
       requireMattingRequest({ texts, imageGiven: false }, fieldPolicy),
@@ -50,7 +57,9 @@ export function manyJobs({ jobs, fieldPolicy, sells, ...parts }: ManyJobsParts) 
     hashOf: idempotencyKeyHash,
     /** JSON of what the jobs have in common. */
     templateOf: (request: MattingRequest) => JSON.stringify(templateOf(request, null)),
-    callbackOf: (id: string, { callback }: MattingRequest) =>
+    /** What nodes are asked for by such a template. */
+    requestOf: (template: string): Omit<ManyRequest, 'callback'> => JSON.parse(template),
+    callbackOf: (id: string, { callback }: Pick<MattingRequest, 'callback'>) =>
       callback && { url: callback.url, ...parts.callbackSecrets.seal(id, callback.secret) },
     /** @throws ContractError IDEMPOTENCY_CONFLICT: the key made a job */
     async requireFreeKey(apiKeyId: string, keyHash: string): Promise<void> {
@@ -58,7 +67,10 @@ export function manyJobs({ jobs, fieldPolicy, sells, ...parts }: ManyJobsParts) 
       if (job !== undefined) throw keyConflict(job.id);
     },
     /** @throws ContractError what no node can do, or that the callback cannot be reached */
-    async requireAccepting(caller: Caller, request: MattingRequest): Promise<void> {
+    async requireAccepting(
+      caller: Pick<Caller, 'accountId' | 'policy'>,
+      request: ManyRequest,
+    ): Promise<void> {
       parts.models.require(request.model, caller.policy);
       parts.acceptance.requireAble({ ...request, background: { input: null } }, undefined);
       await parts.callbackAddresses.requireOf(request.callback, caller.accountId);

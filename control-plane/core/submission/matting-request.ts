@@ -108,7 +108,7 @@ export function requireMattingRequest(
   const outputFormat = requireAcceptedFormat(named, formatsOf(asked), accepts);
   // If no format is named, the quality is judged by the one that the caller accepts.
   const { channels, finishing } = named === undefined ? finish(outputFormat) : asked;
-  const callback = requireCallback(texts.get('callback_url'), texts.get('callback_secret'), policy);
+  const callback = requireCallback(texts, policy);
   return {
     imageUrl: url === undefined ? undefined : requireUrl(url, policy),
     outputFormat,
@@ -180,7 +180,10 @@ const REFERENCE_LENGTH_MAX = 128;
 const NOT_IN_A_REFERENCE = /[\p{Cc}\p{Zl}\p{Zp}\p{Cs}\p{Bidi_Control}]/u;
 
 /** @throws ContractError INVALID_PARAMETER */
-export function requireReference(text: TextValue | undefined): string | undefined {
+export function requireReference(
+  text: TextValue | undefined,
+  field = 'reference',
+): string | undefined {
   if (text === undefined) return undefined;
   const reference = text === OVERLONG ? '' : text.normalize('NFC');
   const { length } = [...reference];
@@ -188,7 +191,7 @@ export function requireReference(text: TextValue | undefined): string | undefine
     return reference;
   }
   const form = `must be 1 to ${REFERENCE_LENGTH_MAX} characters without control characters`;
-  throw invalidParameter('reference', form);
+  throw invalidParameter(field, form);
 }
 
 /** @throws ContractError INVALID_PARAMETER */
@@ -221,11 +224,13 @@ export function requireUrl(url: TextValue, policy: OutgoingPolicy): string {
   return url;
 }
 
-function requireCallback(
-  url: TextValue | undefined,
-  secret: TextValue | undefined,
+/** @throws ContractError INVALID_CALLBACK */
+export function requireCallback(
+  texts: MattingFields['texts'],
   policy: FieldPolicy,
 ): MattingRequest['callback'] {
+  const url = texts.get('callback_url');
+  const secret = texts.get('callback_secret');
   if (url === undefined && secret === undefined) return undefined;
   const pair = 'is missing. Send callback_url and callback_secret together';
   if (url === undefined) throw invalidCallback('callback_url', pair);

@@ -22,7 +22,7 @@ export type SettledJob = ReturnType<typeof settledJobOf>;
 
 /** The steps of packages get these of a job. */
 export type JobOfSteps = Pick<Job, 'id' | 'accountId' | 'apiKeyId' | 'class' | 'createdAtMs'> &
-  Pick<Job, 'unpaidDayMs' | 'outputFormat' | 'correction'>;
+  Pick<Job, 'unpaidDayMs' | 'outputFormat' | 'correction' | 'group'>;
 
 /** @param retryable a failure that passes */
 export function settledJobOf(job: JobOfSteps, succeeded: boolean, retryable: boolean) {
@@ -31,6 +31,8 @@ export function settledJobOf(job: JobOfSteps, succeeded: boolean, retryable: boo
     ...{ accountId, jobId, apiKeyId, createdAtMs, unpaidDayMs, format, retryable },
     outcome: succeeded ? ('succeeded' as const) : ('failed' as const),
     funding: fundingKindOf(job),
+    /** Undefined: no package made it. */
+    groupId: job.group?.id,
     isCorrection: job.correction !== null,
     credits: succeeded && takesCredit(job) ? CREDITS_PER_JOB : 0,
   };

@@ -30,6 +30,7 @@ const PROMISED: Readonly<Record<string, Promised>> = {
   IDEMPOTENCY_CONFLICT: [409, 'never', 'job'],
   JOB_CANCELLED: [409, 'never', 'job'],
   JOB_NOT_CANCELLABLE: [409, 'later', 'job'],
+  BATCH_NOT_REPEATABLE: [409, 'never', 'job'],
   JOB_NOT_CORRECTABLE: [409, 'never', 'job'],
   CORRECTIONS_EXHAUSTED: [409, 'never', 'job'],
   RESULT_EXPIRED: [410, 'never', 'job'],
