@@ -1,10 +1,13 @@
 /** One capacity stream, over the connection of a client of its own, and when another is due. */
 import { setImmediate as turn } from 'node:timers/promises';
+import { oddNumberIn } from '@matting/proto/contract/odd-numbers.ts';
 import type { WatchCapacityResponse } from '@matting/proto/gen/matting/v1/matte_service.ts';
 import type { NodeClient } from './node-client.ts';
 
 /** A node reports every second: five missed are a node that hangs. */
 const REPORT_SILENCE_MAX_MS = 5000;
+/** A node reports a change within 20 ms at the earliest. */
+const REPORT_INTERVAL_MIN_MS = 10;
 /** Below the 9 to 11 minutes at which nodes before 0.4.0 ask for another connection. */
 const CONNECTION_AGE_MAX_MS = 8 * 60_000;
 
@@ -18,6 +21,7 @@ export class CapacityStream {
   readonly client: NodeClient;
   /** Rejects if the stream ended before its first report. */
   readonly reported: Promise<void>;
+  /** Rejects if a report has a number that is out of range. */
   readonly ended: Promise<'ended'>;
   /** The connection is old, or its peer asked for another. */
   readonly due: Promise<void>;
@@ -33,8 +37,8 @@ export class CapacityStream {
     this.reported = reported.promise;
     this.ended = ended.promise;
     this.due = due.promise;
-    // Nobody waits for it where the stream ends after its first report.
-    this.reported.catch(() => undefined);
+    // Nobody waits for the one that settles second.
+    for (const promise of [this.reported, this.ended]) promise.catch(() => undefined);
     this.cancel = () => stream.cancel();
     signal.addEventListener('abort', this.cancel, { once: true });
     if (signal.aborted) this.cancel();
@@ -48,7 +52,17 @@ export class CapacityStream {
       ended.resolve('ended');
     };
     stream.on('data', (report: WatchCapacityResponse) => {
+      stream.pause();
+      setTimeout(() => stream.resume(), REPORT_INTERVAL_MIN_MS);
       silence.refresh();
+      const odd = oddNumberIn(report);
+      if (odd !== undefined) {
+        const fault = new Error(`the node reports ${odd} out of range`);
+        ended.reject(fault);
+        end(fault);
+        this.cancel();
+        return;
+      }
       onReport(report);
       reported.resolve();
     });

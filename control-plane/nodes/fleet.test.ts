@@ -2,7 +2,12 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { ChannelCredentials, type ServerOptions } from '@grpc/grpc-js';
-import { InputFormat, NodeModel, NodeState } from '@matting/proto/gen/matting/v1/matte_service.ts';
+import {
+  InputFormat,
+  NodeLimits,
+  NodeModel,
+  NodeState,
+} from '@matting/proto/gen/matting/v1/matte_service.ts';
 import { until } from '@matting/test-support/waiting.ts';
 import ava, { type ExecutionContext } from 'ava';
 import sinon from 'sinon';
@@ -192,6 +197,40 @@ async function changing(t: ExecutionContext, sides: { node?: ServerOptions; own?
   fleet.onChange(() => t.is(routable().length, 1));
   return { node, finish, said: () => said.slice(lines) };
 }
+
+for (const [name, odd] of [
+  ['megapixelsFree', Number.NaN],
+  ['inferMs', Number.POSITIVE_INFINITY],
+  ['encodeMsPerMegapixel', -1],
+] as const) {
+  test(`a node › that reports ${odd} as ${name} gets no image, and the log says why`, async t => {
+    let number: number = odd;
+    await follow(await started({ load: () => ({ [name]: number }) }));
+    await until('a complaint', () => said.some(line => line.includes(`${name} out of range`)));
+    t.deepEqual(routable(), []);
+    number = 1;
+    await until('one routable node', () => routable().length === 1);
+  });
+}
+
+test('a node › whose limits are no numbers is never routable, and the log says why', async t => {
+  const limits = NodeLimits.create({ imagesMax: 2, megapixelsMax: Number.NaN });
+  await follow(await started({ info: { limits } }));
+  await until('a complaint', () => said.some(line => line.includes('limits.megapixelsMax')));
+  t.deepEqual(routable(), []);
+});
+
+test('a node › that reports without a pause is read at its pace, and leaves the loop to others', async t => {
+  const node = await joined();
+  let changes = 0;
+  fleet.onChange(() => {
+    changes += 1;
+  });
+  const began = performance.now();
+  for (let sent = 0; sent < 5000; sent += 1) node.report();
+  await until('some reports', () => changes >= 20);
+  t.true(changes <= 2 + (performance.now() - began) / 10);
+});
 
 test('a change of connections › that the control plane makes loses neither the node nor an attempt', async t => {
   const { node, finish, said: news } = await changing(t, { own: 300 });

@@ -3,8 +3,10 @@
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import type { Readable } from 'node:stream';
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import { isDeepStrictEqual } from 'node:util';
 import type { ClientDuplexStream } from '@grpc/grpc-js';
+import { PieceCount } from '@matting/program/piece-count.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { Channels, Finishing, Sight } from '@matting/proto/contract/finishing.ts';
 import { finishingToProto } from '@matting/proto/contract/finishing-wire.ts';
@@ -19,10 +21,12 @@ import type { Hints } from '@matting/proto/contract/hints.ts';
 import { hintsToProto } from '@matting/proto/contract/hints-wire.ts';
 import {
   CHUNK_BYTES_MAX,
+  IMAGE_SIDE_PX_MAX,
   MATTE_BYTES_MAX,
   RESULT_BYTES_MAX,
   THUMBNAIL_BYTES_MAX,
 } from '@matting/proto/contract/limits.ts';
+import { oddNumberIn } from '@matting/proto/contract/odd-numbers.ts';
 import {
   type BackgroundPicture,
   type DirectInput,
@@ -210,6 +214,10 @@ function modelsOf({ modelRuns }: ResultHeader): UsedModel[] {
 }
 
 const SHA256_BYTES = 32;
+/** Messages of a call without bytes: three stages, and what a newer node says besides. */
+const NOTES_MAX = 32;
+/** Messages taken before others get a turn of the event loop. */
+const MESSAGES_A_TURN_MAX = 64;
 
 type MatteStream = ClientDuplexStream<MatteRequest, MatteResponse>;
 
@@ -225,6 +233,9 @@ export class MatteClientCall {
   #received = 0;
   readonly #matteParts: Buffer[] = [];
   #matteReceived = 0;
+  readonly #pieces = new PieceCount();
+  #messages = 0;
+  #notes = 0;
   /** The sum is that of a result which goes straight to the storage. */
   #placedSha256: Buffer | undefined;
   #result: MatteResult | undefined;
@@ -250,6 +261,8 @@ export class MatteClientCall {
       for await (const response of this.#call as AsyncIterable<MatteResponse>) {
         if (!this.admitted) clearTimeout(late);
         await this.#take(response.message);
+        this.#messages += 1;
+        if (this.#messages % MESSAGES_A_TURN_MAX === 0) await nextTurn();
       }
     } catch (error) {
       // A connection that breaks between the checked result and its status takes nothing from it.
@@ -280,8 +293,6 @@ export class MatteClientCall {
         this.#request.onAdmitted?.();
         this.#upload = this.#send();
         return;
-      case 'progress':
-        return;
       case 'resultHeader':
         this.#takeHeader(message.value);
         return;
@@ -297,14 +308,21 @@ export class MatteClientCall {
         this.#result = await this.#complete(message.value);
         return;
       default:
-        // A message of a newer protocol: what it adds is not needed here.
-        return;
+        // A stage has begun, or a message of a newer protocol: neither is needed here.
+        this.#notes += 1;
+        if (this.#notes > NOTES_MAX) throw brokenAnswer('more messages than a result needs');
     }
   }
 
   #takeHeader(header: ResultHeader): void {
     if (this.#header !== undefined) throw brokenAnswer('a second result header');
     requireFinished(this.#request, header);
+    requireNumbers({ ...header, finishing: undefined });
+    if ((header.subject?.share ?? 0) > 1) throw brokenAnswer('a share above 1');
+    for (const side of [header.width, header.height]) {
+      if (side < 1 || side > IMAGE_SIDE_PX_MAX)
+        throw brokenAnswer('a width or height out of range');
+    }
     if (outputFormatFromProto(header.format) !== this.#request.outputFormat) {
       throw brokenAnswer('another format than asked for');
     }
@@ -317,7 +335,12 @@ export class MatteClientCall {
     this.#header = header;
   }
 
+  #countPiece({ length }: Buffer): void {
+    if (length === 0 || !this.#pieces.take(length)) throw brokenAnswer('empty or tiny chunks');
+  }
+
   #takeMatte(data: Buffer): void {
+    this.#countPiece(data);
     this.#matteReceived += data.length;
     if (this.#matteReceived > (this.#header?.matteBytes ?? 0)) {
       throw brokenAnswer('more bytes of the matte than announced');
@@ -328,6 +351,7 @@ export class MatteClientCall {
   async #takeChunk(data: Buffer): Promise<void> {
     if (this.#header === undefined) throw brokenAnswer('a chunk before the result header');
     if (this.#request.direct !== undefined) throw brokenAnswer('a chunk in a direct call');
+    this.#countPiece(data);
     this.#received += data.length;
     if (this.#received > this.#header.sizeBytes) throw brokenAnswer('more bytes than announced');
     this.#hash.update(data);
@@ -371,6 +395,7 @@ export class MatteClientCall {
   async #complete({ sha256, timings, thumbnail }: Done): Promise<MatteResult> {
     const header = this.#header;
     if (header === undefined) throw brokenAnswer('fewer bytes than announced');
+    requireNumbers({ timings });
     const { direct, outputFormat: format } = this.#request;
     const digest =
       direct === undefined
@@ -454,6 +479,11 @@ function isUnsigned(error: unknown): boolean {
 
 function ours(error: unknown): never {
   throw new LocalFault(error);
+}
+
+function requireNumbers(message: object): void {
+  const odd = oddNumberIn(message);
+  if (odd !== undefined) throw brokenAnswer(`${odd} is out of range`);
 }
 
 function brokenAnswer(what: string): ContractError {

@@ -9,7 +9,13 @@ import { Readable } from 'node:stream';
 import { status } from '@grpc/grpc-js';
 import type { ErrorCode } from '@matting/proto/contract/errors.ts';
 import { CHUNK_BYTES_MAX } from '@matting/proto/contract/limits.ts';
-import { DirectInput } from '@matting/proto/gen/matting/v1/matte_service.ts';
+import {
+  DirectInput,
+  type MatteResponse,
+  type ResultHeader,
+  Stage,
+  Subject,
+} from '@matting/proto/gen/matting/v1/matte_service.ts';
 import { until } from '@matting/test-support/waiting.ts';
 import ava from 'ava';
 import { outcomeOf } from './attempt-outcome.ts';
@@ -379,6 +385,94 @@ for (const [what, script] of Object.entries(broken)) {
     t.regex(outcome.error.message, /broke the protocol/);
   });
 }
+
+/** Far more messages than a call needs, in an answer that is right but for them. */
+const FLOOD = 4096;
+const LONG = Buffer.alloc(FLOOD, 'x');
+const LONG_SHA256 = createHash('sha256').update(LONG).digest();
+
+function flooding(flood: (exchange: Exchange) => void): Script {
+  return async exchange => {
+    exchange.admit();
+    await exchange.receive();
+    flood(exchange);
+    exchange.end();
+  };
+}
+
+function repeated(message: MatteResponse['message'], end: (exchange: Exchange) => void): Script {
+  return flooding(exchange => {
+    exchange.announce(LONG, { matteBytes: exchange.header.matte ? 1 : 0 });
+    for (let sent = 0; sent < FLOOD; sent += 1) exchange.write(message);
+    end(exchange);
+    exchange.done(LONG_SHA256);
+  });
+}
+
+const sendsAll = (exchange: Exchange) => exchange.send(LONG);
+const matteAndAll = (exchange: Exchange) => {
+  exchange.write({ $case: 'matteChunk', value: { data: Buffer.from('m') } });
+  exchange.send(LONG);
+};
+const empty = { data: Buffer.alloc(0) };
+const one = { data: Buffer.from('x') };
+const stage = { stage: Stage.STAGE_INFERRING };
+const box = { left: 0, top: 0, width: 1, height: 1 };
+const share = (of: number): Partial<ResultHeader> => ({
+  ...{ inputWidth: 1, inputHeight: 1 },
+  subject: Subject.create({ inputBox: box, resultBox: box, share: of }),
+});
+const header = (changes: Partial<ResultHeader>) =>
+  flooding(exchange => {
+    exchange.announce(LONG, changes);
+    exchange.send(LONG);
+    exchange.done(LONG_SHA256);
+  });
+const inferMs = (ms: number) =>
+  flooding(exchange => {
+    exchange.announce(LONG);
+    exchange.send(LONG);
+    exchange.done(LONG_SHA256, undefined, { inferMs: ms });
+  });
+
+const excessive: Record<string, readonly [script: Script, withMatte?: true]> = {
+  'chunks without a byte': [repeated({ $case: 'chunk', value: empty }, sendsAll)],
+  'chunks of one byte': [repeated({ $case: 'chunk', value: one }, () => undefined)],
+  'matte chunks without a byte': [
+    repeated({ $case: 'matteChunk', value: empty }, matteAndAll),
+    true,
+  ],
+  'stages without end': [repeated({ $case: 'progress', value: stage }, sendsAll)],
+  'messages of a newer protocol without end': [repeated(undefined, sendsAll)],
+  'no width': [header({ width: 0 })],
+  'a height above every bound': [header({ height: 10_001 })],
+  'a share that is no number': [header(share(Number.NaN))],
+  'an infinite share': [header(share(Number.POSITIVE_INFINITY))],
+  'a share above 1': [header(share(1.1))],
+  'a time that is no number': [inferMs(Number.NaN)],
+  'an infinite time': [inferMs(Number.POSITIVE_INFINITY)],
+  'a time below 0': [inferMs(-1)],
+};
+for (const [what, [script, matte = false]] of Object.entries(excessive)) {
+  test(`a result › with ${what} is the node's fault`, async t => {
+    node.script = script;
+    const outcome = await client.matte(callOf(INPUT, { matte }));
+    assert.ok(outcome.kind === 'node-fault', JSON.stringify(outcome));
+    t.regex(outcome.error.message, /broke the protocol/);
+  });
+}
+
+test('a result › with a word of a newer protocol and every stage is taken', async t => {
+  node.script = flooding(exchange => {
+    for (const known of [1, 2, 3, 4] as Stage[])
+      exchange.write({ $case: 'progress', value: { stage: known } });
+    exchange.write(undefined);
+    exchange.announce(LONG, share(1));
+    exchange.send(LONG);
+    exchange.done(LONG_SHA256);
+  });
+  t.is((await client.matte(callOf(INPUT))).kind, 'done');
+});
 
 test("a direct call › whose result differs from the stored one is the node's fault", async t => {
   const outcome = await attempt(wellDone, { verify: async () => 'the storage has no result' });

@@ -15,6 +15,8 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import type { ChannelSecurity } from '@matting/program/tls/tls-files.ts';
 import { inputFormatFromProto, outputFormatFromProto } from '@matting/proto/contract/formats.ts';
+import { oddNumberIn } from '@matting/proto/contract/odd-numbers.ts';
+import { SELECTABLES_MAX } from '@matting/proto/contract/selectable-names.ts';
 import {
   type GetNodeInfoResponse,
   NodeState,
@@ -323,6 +325,8 @@ export class NodeLink {
   }
 
   #check(info: GetNodeInfoResponse): NodeAbilities {
+    const odd = oddNumberIn(info);
+    if (odd !== undefined) throw new Error(`the node says ${odd} out of range`);
     if (info.protocolVersion !== PROTOCOL_VERSION) {
       throw new Error(`the node speaks ${info.protocolVersion}, not ${PROTOCOL_VERSION}`);
     }
@@ -420,7 +424,7 @@ function readReport(report: WatchCapacityResponse): NodeReport {
     ...report,
     decodeRates: new Map(decodeRates.filter(isKnown)),
     encodeRates: new Map(encodeRates.filter(isKnown)),
-    loads: new Map(report.modelLoads.map(load => [load.name, load])),
+    loads: new Map(report.modelLoads.slice(0, SELECTABLES_MAX).map(load => [load.name, load])),
   };
 }
 

@@ -1,15 +1,11 @@
 /**
  * Bodies in the chunked transfer coding (RFC 9112 section 7.1). Node hands on each chunk by itself,
- * which costs microseconds however small it is: in chunks of one byte a body costs a thousand times
- * what its bytes cost, and no bound of bytes counts them. So the port gathers small chunks and
- * counts them. A caller that sends more of them than its bytes are worth loses the connection.
+ * so the port gathers small chunks and counts them. A caller that sends more of them than its bytes
+ * are worth loses the connection.
  */
 import { IncomingMessage, type Server } from 'node:http';
+import { PieceCount } from '../piece-count.ts';
 
-/** Chunks that every body may have; clients that write a form in small pieces send some hundreds. */
-const CHUNKS_FREE = 1024;
-/** The bytes that each further chunk needs on average: HTTP libraries write 4 KiB and more. */
-const CHUNK_BYTES_MIN = 512;
 /** Chunks are gathered up to this size, or to the next tick of the loop. Larger ones go on alone. */
 const GATHERED_BYTES = 16 * 1024;
 
@@ -43,8 +39,7 @@ function gatherChunks(
   onEnded: ((cause: 'small_chunks') => void) | undefined,
 ): void {
   const push = request.pushOn.bind(request);
-  let chunks = 0;
-  let bytes = 0;
+  const pieces = new PieceCount();
   let over = false;
   let gathered = Buffer.alloc(0);
   let gatheredBytes = 0;
@@ -61,9 +56,7 @@ function gatherChunks(
       flush();
       return push(null);
     }
-    chunks += 1;
-    bytes += chunk.length;
-    over = chunks > CHUNKS_FREE + bytes / CHUNK_BYTES_MIN;
+    over = !pieces.take(chunk.length);
     if (over) {
       onEnded?.('small_chunks');
       request.socket.destroy();

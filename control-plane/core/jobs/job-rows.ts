@@ -60,7 +60,7 @@ function jobFromRow(row: JobRow, notification?: NotificationRow): Job {
     result: resultFromRow(row),
     resultModels: modelsFromRow(row),
     failure: failureFromRow(row),
-    timings: jsonFrom<StageTimings>(row.timings),
+    timings: timingsFromRow(row),
     callback: callbackFromRows(row, notification),
     capWindowStartMs: row.cap_window_start,
     unpaidDayMs: row.playground_day,
@@ -186,10 +186,23 @@ function resultFromRow(row: JobRow): JobResult | null {
     width: requirePresent(row.result_width),
     height: requirePresent(row.result_height),
     sha256: requirePresent(row.result_sha256),
-    sight: jsonFrom<Sight>(row.result_sight),
+    sight: sightFromRow(row),
     models: modelsFromRow(row),
     thumbnailBytes: row.result_thumbnail_bytes,
   };
+}
+
+/* Release 0.3.0 stored null where a node sent NaN or infinity. */
+
+function timingsFromRow({ timings }: JobRow): StageTimings | null {
+  const times = Object.entries(jsonFrom<StageTimings>(timings) ?? {});
+  const known = times.filter(([, ms]) => Number.isFinite(ms));
+  return timings === null ? null : Object.fromEntries(known);
+}
+
+function sightFromRow({ result_sight }: JobRow): Sight | null {
+  const sight = jsonFrom<Sight>(result_sight);
+  return sight?.subject && !Number.isFinite(sight.subject.share) ? null : sight;
 }
 
 function modelsFromRow({ result_models }: Pick<JobsTable, 'result_models'>): JobResult['models'] {

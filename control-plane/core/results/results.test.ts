@@ -65,6 +65,19 @@ test('a job through its states', async t => {
   t.like(result, { url: `${BASE_URL}/v1/results/${token}`, sizeBytes: FILE.length, width: 2 });
 });
 
+test('a job whose node sent no numbers in 0.3.0 is read', async t => {
+  const { id } = await stored();
+  const sight = { inputWidth: 2, inputHeight: 2, subject: { share: null } };
+  const database = new DatabaseSync(app.databaseFile);
+  const change = 'update jobs set timings = ?, result_sight = ? where id = ?';
+  database.prepare(change).run('{"decode":null,"infer":2}', JSON.stringify(sight), id);
+  database.close();
+  const read = await app.get(`${JOBS}/${id}`);
+  t.is(read.statusCode, 200);
+  t.is(read.headers['server-timing'], 'infer;dur=2');
+  t.is(read.json().result.subject, null);
+});
+
 test('the file behind a link, without a key', async t => {
   const { id, link: url } = await stored();
   const get = await app.app.inject(url);

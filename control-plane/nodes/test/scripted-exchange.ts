@@ -13,6 +13,7 @@ import {
   type ResultHeader,
   type ResultPlace,
   Stage,
+  type StageTimings,
 } from '@matting/proto/gen/matting/v1/matte_service.ts';
 
 const PREFIX = Buffer.from('cut out: ');
@@ -138,7 +139,11 @@ export class Exchange {
     if (!this.#call.write(message)) await once(this.#call, 'drain');
   }
 
-  done(sha256: Buffer, thumbnail: Buffer = Buffer.alloc(0)): void {
+  done(
+    sha256: Buffer,
+    thumbnail: Buffer = Buffer.alloc(0),
+    changes: Partial<StageTimings> = {},
+  ): void {
     const stage = {
       receiveMs: 1,
       workerWaitMs: 0,
@@ -151,6 +156,7 @@ export class Exchange {
       finishMs: 0,
       encodeMs: 1,
       sendMs: 1,
+      ...changes,
     };
     this.write({ $case: 'done', value: { sha256, timings: stage, thumbnail } });
   }

@@ -19,6 +19,7 @@
 import { createHash, type Hash } from 'node:crypto';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { ServerDuplexStream } from '@grpc/grpc-js';
+import { PieceCount } from '@matting/program/piece-count.ts';
 import { raceAbort, within } from '@matting/program/waiting.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { contentTypeOf, outputFormatToProto } from '@matting/proto/contract/formats.ts';
@@ -171,12 +172,16 @@ export class MatteExchange {
     const { receiveSilenceMaxMs, receiveMaxMs } = this.#bounds;
     const endsAtMs =
       performance.now() + this.#atPace(totalLength, receiveSilenceMaxMs, receiveMaxMs);
+    const pieces = new PieceCount();
     let filled = 0;
     for (;;) {
       const leftMs = endsAtMs - performance.now();
       const waitMs = Math.min(receiveSilenceMaxMs, Math.max(0, leftMs));
       const data = requireChunk(await this.#next(waitMs, signal));
       if (data === undefined) break;
+      if (!pieces.take(data.length)) {
+        throw new ContractError('INVALID_REQUEST', 'The chunks must have 512 bytes and more.');
+      }
       if (filled + data.length > totalLength) {
         throw new ContractError(
           'INVALID_REQUEST',

@@ -41,6 +41,8 @@ const DEADLINE_MS = 60_000;
 const FLOOD_CHUNKS = 5000;
 /** The exchange's own rule, and half of it for the test's first and last turns. */
 const MESSAGES_A_TURN_MAX = 64;
+/** The smallest chunks that a file may come in. */
+const TINY = 'x'.repeat(512);
 
 let node: TestNode;
 
@@ -482,19 +484,25 @@ test('an error of a stage › with half a surrogate pair in its text still ends 
   await t.notThrowsAsync(caller.refused({ code: 'PROCESSING_FAILED' }));
 });
 
+test('a file in more chunks than its bytes are worth is refused', async t => {
+  const caller = await new MatteCaller(node).announce({ contentLength: 4096 });
+  for (let sent = 0; sent < 4096; sent += 1) caller.send(chunk('x'));
+  await t.notThrowsAsync(caller.refused({ code: 'INVALID_REQUEST', message: /512 bytes/ }));
+});
+
 test('a flood of tiny chunks leaves ticks of the event loop to the others', async t => {
   let left = FLOOD_CHUNKS;
   const call = new Duplex({
     objectMode: true,
     // Everything lies ready, as what came in one piece over the network does.
     read() {
-      this.push(left-- > 0 ? chunk('x') : null);
+      this.push(left-- > 0 ? chunk(TINY) : null);
     },
     write: (_message, _encoding, done) => done(),
   });
   const direct = new DirectFiles([]);
   const exchange = new MatteExchange(call as unknown as MatteCall, EXCHANGE_BOUNDS, direct);
-  const order = { contentLength: FLOOD_CHUNKS, sha256: undefined } as MatteOrder;
+  const order = { contentLength: FLOOD_CHUNKS * TINY.length, sha256: undefined } as MatteOrder;
   let turns = 0;
   let counting = true;
   const count = () => {
@@ -504,7 +512,7 @@ test('a flood of tiny chunks leaves ticks of the event loop to the others', asyn
   setImmediate(count);
   const { image: file } = await exchange.forOrder(order).receive(new AbortController().signal);
   counting = false;
-  t.is(file.length, FLOOD_CHUNKS);
+  t.is(file.length, FLOOD_CHUNKS * TINY.length);
   t.true(
     turns >= FLOOD_CHUNKS / MESSAGES_A_TURN_MAX / 2,
     `${turns} turns for ${FLOOD_CHUNKS} chunks`,

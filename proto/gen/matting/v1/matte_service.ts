@@ -515,7 +515,7 @@ export interface MatteFile {
   sha256: Buffer;
 }
 
-/** At most 256 KiB of data. */
+/** At most 256 KiB of data. After 1024 chunks they must have 512 bytes on average. */
 export interface Chunk {
   data: Buffer;
 }
@@ -6021,7 +6021,7 @@ export const MatteServiceService = {
    *
    * Order of messages. Caller: one `header`; after `admitted`, `chunk` messages with exactly
    * `content_length` bytes in all (then those of `finishing.background_picture`, of `hints.picture` and
-   * of `given_matte`); half-close. Node: `admitted`, any number of `progress`, one `result_header`,
+   * of `given_matte`); half-close. Node: `admitted`, a `progress` as each stage begins, one `result_header`,
    * `matte_chunk` messages if the header asked for the matte, `chunk` messages, one `done`.
    *
    * If the header names a `direct_origin`, no file travels in the call: the node reads and writes them
@@ -6078,7 +6078,7 @@ export interface MatteServiceServer extends UntypedServiceImplementation {
    *
    * Order of messages. Caller: one `header`; after `admitted`, `chunk` messages with exactly
    * `content_length` bytes in all (then those of `finishing.background_picture`, of `hints.picture` and
-   * of `given_matte`); half-close. Node: `admitted`, any number of `progress`, one `result_header`,
+   * of `given_matte`); half-close. Node: `admitted`, a `progress` as each stage begins, one `result_header`,
    * `matte_chunk` messages if the header asked for the matte, `chunk` messages, one `done`.
    *
    * If the header names a `direct_origin`, no file travels in the call: the node reads and writes them
@@ -6110,7 +6110,7 @@ export interface MatteServiceClient extends Client {
    *
    * Order of messages. Caller: one `header`; after `admitted`, `chunk` messages with exactly
    * `content_length` bytes in all (then those of `finishing.background_picture`, of `hints.picture` and
-   * of `given_matte`); half-close. Node: `admitted`, any number of `progress`, one `result_header`,
+   * of `given_matte`); half-close. Node: `admitted`, a `progress` as each stage begins, one `result_header`,
    * `matte_chunk` messages if the header asked for the matte, `chunk` messages, one `done`.
    *
    * If the header names a `direct_origin`, no file travels in the call: the node reads and writes them
