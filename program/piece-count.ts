@@ -1,3 +1,5 @@
+import type { Readable } from 'node:stream';
+
 /** Pieces that every body may have; clients that write a form in small pieces send some hundreds. */
 const PIECES_FREE = 1024;
 /** The bytes that each further piece needs on average: HTTP libraries write 4 KiB and more. */
@@ -17,4 +19,28 @@ export class PieceCount {
     this.#bytes += bytes;
     return this.#pieces <= PIECES_FREE + this.#bytes / PIECE_BYTES_MIN;
   }
+}
+
+/** A body came in more pieces than its bytes are worth. */
+export class SmallPiecesError extends Error {
+  constructor() {
+    super('sent a body in more pieces than its bytes are worth');
+  }
+}
+
+/**
+ * Ends such a body with SmallPiecesError. It counts the pieces as they come from the socket: who
+ * reads them may get several in one.
+ */
+export function boundPieces<Body extends Readable>(body: Body): Body {
+  const pieces = new PieceCount();
+  const push = body.push.bind(body);
+  let over = false;
+  body.push = (piece: Uint8Array | null, encoding?: BufferEncoding) => {
+    over ||= piece !== null && !pieces.take(piece.length);
+    if (!over) return push(piece, encoding);
+    body.destroy(new SmallPiecesError());
+    return false;
+  };
+  return body;
 }

@@ -12,7 +12,9 @@
  * The answer's status, media type and body are passed back, complete or not at all: at most
  * ANSWER_BYTES_MAX within ANSWER_MS_MAX, otherwise NODE_UNREACHABLE. Nothing is retried.
  */
+import type { Readable } from 'node:stream';
 import httpProxy, { type FastifyHttpProxyOptions } from '@fastify/http-proxy';
+import { boundPieces } from '@matting/program/piece-count.ts';
 import { wholeBody } from '@matting/program/whole-body.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
@@ -36,7 +38,7 @@ export interface NodeProxyOptions {
 /** Fields that reply-from's own types leave out. */
 interface NodeAnswer {
   readonly statusCode: number;
-  readonly stream: AsyncIterable<Buffer> & { destroy(error?: Error): void };
+  readonly stream: Readable;
 }
 
 export async function registerNodeProxy(
@@ -108,7 +110,7 @@ function requireUpstream(upstreams: WeakMap<FastifyRequest, string>, request: Fa
 async function relay(reply: FastifyReply, { stream }: NodeAnswer, answerMsMax: number) {
   const late = setTimeout(() => stream.destroy(new Error('it answers too slowly')), answerMsMax);
   try {
-    reply.send(await wholeBody(stream, ANSWER_BYTES_MAX, tooLong));
+    reply.send(await wholeBody(boundPieces(stream), ANSWER_BYTES_MAX, tooLong));
   } catch (error) {
     // The problem must not have the status and type of an incomplete answer.
     reply.removeHeader('content-type').send(unreachable('its answer broke off', error));

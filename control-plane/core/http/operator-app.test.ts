@@ -7,6 +7,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import { type AddressInfo, connect } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import { onDatabases, useTestDatabase } from '@matting/test-support/database.ts';
+import { drip } from '@matting/test-support/dripping.ts';
 import { until } from '@matting/test-support/waiting.ts';
 import ava, { type ExecutionContext } from 'ava';
 import type { FastifyInstance } from 'fastify';
@@ -544,6 +545,7 @@ const broken: Record<string, (request: IncomingMessage, response: ServerResponse
     };
     pour();
   },
+  'answers in pieces of one byte': (_request, response) => drip(response),
   'answers what is no HTTP': request => void request.socket.end('hello\r\n\r\n'),
 };
 for (const [how, answer] of Object.entries(broken)) {

@@ -6,11 +6,12 @@ import { pipeline, Readable } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
 import { createGunzip } from 'node:zlib';
 import { compressionsOf } from '@matting/program/content-codings.ts';
+import { SmallPiecesError } from '@matting/program/piece-count.ts';
 import { hostOf } from '@matting/program/ports/addresses.ts';
 import { OWN_AGENT } from '@matting/program/ports/keyless.ts';
 import type { Client, Dispatcher } from 'undici';
 import { parseContentType, waitAskedMs } from '../request-headers.ts';
-import { type OutgoingGuard, TLS_CODE } from './outgoing-guard.ts';
+import { boundedRequest, type OutgoingGuard, TLS_CODE } from './outgoing-guard.ts';
 import { ForbiddenUrlError, requireOutgoingUrl } from './outgoing-url.ts';
 
 export type FetchLimits = typeof FETCH_LIMITS;
@@ -112,6 +113,9 @@ const GZIPS_MAX = 2;
 
 function toFetchFailed(error: unknown): FetchFailedError {
   if (error instanceof FetchFailedError) return error;
+  if (error instanceof SmallPiecesError) {
+    return new FetchFailedError(`the source ${error.message}`, false, error);
+  }
   const attempts = error instanceof AggregateError ? error.errors : [error];
   const codes = attempts.map(codeOf);
   if (codes.some(code => UNREACHABLE_CODES.has(code))) {
@@ -228,7 +232,12 @@ export class GuardedFetch {
   async #request(client: Client, url: URL, signal: AbortSignal): Promise<Dispatcher.ResponseData> {
     try {
       const path = `${url.pathname}${url.search}`;
-      return await client.request({ method: 'GET', path, headers: REQUEST_HEADERS, signal });
+      return await boundedRequest(client, {
+        method: 'GET',
+        path,
+        headers: REQUEST_HEADERS,
+        signal,
+      });
     } catch (error) {
       throw toFetchFailed(error);
     }

@@ -6,7 +6,12 @@
 import { hostOf } from '@matting/program/ports/addresses.ts';
 import type { Dispatcher } from 'undici';
 import { type CallbackPolicy, wrongWithCallbackUrl } from './callback-url.ts';
-import { type ConnectionLimits, type OutgoingGuard, TLS_CODE } from './outgoing-guard.ts';
+import {
+  boundedRequest,
+  type ConnectionLimits,
+  type OutgoingGuard,
+  TLS_CODE,
+} from './outgoing-guard.ts';
 import { ForbiddenUrlError, requirePublicHost } from './outgoing-url.ts';
 
 export type PostLimits = typeof POST_LIMITS;
@@ -97,7 +102,8 @@ export class GuardedPost {
     await using client = this.#guard.openClient(url, addresses, this.#connection);
     const { headers, body } = request;
     const path = `${url.pathname}${url.search}`;
-    const response = await client.request({ method: 'POST', path, headers, body, signal });
+    const sent = { method: 'POST', path, headers, body, signal } as const;
+    const response = await boundedRequest(client, sent);
     await this.#drain(response.body);
     const retryAfter = response.headers['retry-after'];
     return {

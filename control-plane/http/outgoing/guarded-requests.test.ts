@@ -7,6 +7,7 @@ import { createServer } from 'node:https';
 import type { AddressInfo, Socket as TcpSocket } from 'node:net';
 import path from 'node:path';
 import { getCACertificates, setDefaultCACertificates } from 'node:tls';
+import { drip } from '@matting/test-support/dripping.ts';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import { rejectsWith } from '@matting/test-support/throws.ts';
 import ava from 'ava';
@@ -76,6 +77,32 @@ async function textOf(fetch: GuardedFetch, url: string, signal = NEVER): Promise
 
 const serveHello = (): Promise<LoopbackSource> =>
   openSource((_request, response) => response.end('hello'));
+
+test('an answer › in more pieces than its bytes are worth is no picture, and not asked for again', async t => {
+  await using source = await openSource((_request, response) => drip(response));
+  const request = { accountId: 'account', signal: NEVER, bytesMax: 1_000_000 };
+  const read = trustedFetch().get(source.url, request, async ({ body }) => {
+    for await (const _ of body);
+  });
+  const error = await t.throwsAsync(read, { instanceOf: FetchFailedError });
+  t.regex(error.message, /more pieces/);
+  t.false(error.retryable);
+});
+
+for (const [interim, isTaken] of [
+  [3, true],
+  [1000, false],
+] as const) {
+  test(`an answer › after ${interim} interim ones is ${isTaken ? '' : 'not '}taken`, async t => {
+    await using source = await openRawSource(socket => {
+      socket.write('HTTP/1.1 103 Early Hints\r\n\r\n'.repeat(interim));
+      socket.end('HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello');
+    });
+    const read = textOf(trustedFetch(), source.url);
+    if (isTaken) t.is(await read, 'hello');
+    else await t.throwsAsync(read, { instanceOf: FetchFailedError });
+  });
+}
 
 test("addresses behind a name › refuses this machine's own public address", async t => {
   await using source = await serveHello();

@@ -16,9 +16,10 @@
 import { lookup, Resolver } from 'node:dns/promises';
 import { addAbortListener } from 'node:events';
 import { isIP, type LookupFunction, SocketAddress } from 'node:net';
+import { boundPieces } from '@matting/program/piece-count.ts';
 import { Semaphore } from '@matting/program/semaphore.ts';
 import { raceAbort } from '@matting/program/waiting.ts';
-import { buildConnector, Client } from 'undici';
+import { buildConnector, Client, type Dispatcher } from 'undici';
 import { interfaceAddresses, isAllowedNetwork, isOpenAddress } from './open-addresses.ts';
 import { ForbiddenUrlError, isLocalhost, NOT_PUBLIC, type OutgoingPolicy } from './outgoing-url.ts';
 
@@ -182,6 +183,25 @@ export class OutgoingGuard {
     });
     return Object.assign(client, { [Symbol.asyncDispose]: () => client.destroy() });
   }
+}
+
+/** Answers such as 103 before the one that counts; servers send one or two, or one a second. */
+const INTERIM_ANSWERS_MAX = 100;
+
+/** Bounds what an answer costs beside its bytes. */
+export async function boundedRequest(
+  client: Client,
+  options: Dispatcher.RequestOptions,
+): Promise<Dispatcher.ResponseData> {
+  let interim = 0;
+  const onInfo = () => {
+    interim += 1;
+    if (interim > INTERIM_ANSWERS_MAX)
+      throw new Error('the peer sends interim answers without end');
+  };
+  const response = await client.request({ ...options, onInfo });
+  boundPieces(response.body);
+  return response;
 }
 
 /** Both families in turn: a machine may have but one of them. */

@@ -1,17 +1,24 @@
 /** Parts of a bucket: its URL, its retries, the kept signer, a write's file. */
 import assert from 'node:assert/strict';
-import { createHash, randomBytes } from 'node:crypto';
+import { createHash, randomBytes, randomUUID } from 'node:crypto';
+import { once } from 'node:events';
 import { readdir } from 'node:fs/promises';
+import { createServer, get, type IncomingMessage } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import path from 'node:path';
+import { buffer } from 'node:stream/consumers';
 import { GetObjectCommand, PutObjectCommand, S3Client } from '@aws-sdk/client-s3';
 import * as presigning from '@aws-sdk/s3-request-presigner';
 import { StorageConfigError } from '@matting/storage/open-storage.ts';
+import { drip } from '@matting/test-support/dripping.ts';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import { throwsWith } from '@matting/test-support/throws.ts';
 import ava from 'ava';
 import { openStorage } from '../test/open-storage.ts';
 import { SpoolFile } from './bucket-blob-store.ts';
-import { BucketRetries } from './bucket-connections.ts';
+import type { BucketClient } from './bucket-client.ts';
+import { type BucketBounds, BucketRetries } from './bucket-connections.ts';
+import { readBucketBlob } from './bucket-reading.ts';
 import { BucketPresigner } from './bucket-signing.ts';
 import { BucketUrlError, parseBucketUrl } from './bucket-url.ts';
 
@@ -20,6 +27,19 @@ type Signing = Parameters<BucketPresigner['sign']>[0];
 const test = ava.serial;
 
 const directory = await temporaryFolder({ teardown: test.after.always });
+
+test('a blob that is read in more pieces than its bytes are worth is unreadable', async t => {
+  const server = createServer((_request, response) => drip(response)).listen(0, '127.0.0.1');
+  t.teardown(() => server.close());
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  const asked = get(`http://127.0.0.1:${port}`).on('error', () => undefined);
+  const [body] = (await once(asked, 'response')) as [IncomingMessage];
+  const client = { get: async () => ({ body }) } as unknown as BucketClient;
+  const bounds = { silenceMsMax: 10_000, resumesMax: 1 } as BucketBounds;
+  const read = buffer(await readBucketBlob(client, `results/${randomUUID()}`, bounds));
+  await t.throwsAsync(read, { code: 'SERVICE_UNAVAILABLE' });
+});
 
 test('the URL of a bucket › needs a bucket alone', t => {
   t.deepEqual(parseBucketUrl('s3://pictures'), {

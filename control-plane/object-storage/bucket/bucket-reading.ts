@@ -6,6 +6,7 @@
 import { createHash } from 'node:crypto';
 import { addAbortListener } from 'node:events';
 import { Readable } from 'node:stream';
+import { boundPieces } from '@matting/program/piece-count.ts';
 import {
   BLOB_KINDS,
   BlobNotFoundError,
@@ -112,7 +113,7 @@ class Pieces {
   async *#ofConnection(body: Readable): AsyncGenerator<Buffer> {
     const { silenceMsMax } = this.#source.bounds;
     using _ending = addAbortListener(this.#signal, () => body.destroy());
-    const iterator = body.iterator({ destroyOnReturn: true });
+    const iterator = boundPieces(body).iterator({ destroyOnReturn: true });
     try {
       for (;;) {
         const silent = () => body.destroy(new Error(`no byte for ${silenceMsMax} ms`));

@@ -6,6 +6,7 @@
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { ContractError } from '@matting/proto/contract/errors.ts';
+import { drip } from '@matting/test-support/dripping.ts';
 import { until } from '@matting/test-support/waiting.ts';
 import ava from 'ava';
 import { ownClock } from '../test/own-clock.ts';
@@ -75,6 +76,13 @@ async function unreachable(work: Promise<unknown>): Promise<string> {
   assert.doesNotMatch(`${error.message} ${String(error.cause)}`, /secret/, 'the URL stays secret');
   return error.message;
 }
+
+test('a file that is got › in more pieces than its bytes are worth is a fault of the storage', async t => {
+  const pieces = 20_000;
+  storage.answer(response => drip(response, pieces));
+  const into = Buffer.alloc(pieces);
+  t.regex(await unreachable(client.get(url(), into, limits())), /more pieces/);
+});
 
 test('a file that is got › comes whole, uncompressed, with the checksum that the storage keeps', async t => {
   const digest = createHash('sha256').update(FILE).digest();

@@ -15,6 +15,7 @@
 import { Readable } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
 import { compressionsOf } from '@matting/program/content-codings.ts';
+import { boundPieces } from '@matting/program/piece-count.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { Agent, type Dispatcher } from 'undici';
 import type { StorageUrl } from './direct-origins.ts';
@@ -98,7 +99,8 @@ export class StorageClient {
     });
     watch.moved();
     if (answer.statusCode !== 200) throw await refusal(answer, watch);
-    const { headers, body } = answer;
+    const { headers } = answer;
+    const body = boundPieces(answer.body);
     try {
       const announced = headers['content-length'];
       if (announced !== undefined && announced !== String(into.length)) throw otherLength();
