@@ -18,6 +18,7 @@ import { type Selectable, sql } from 'kysely';
 import type {} from './tables.ts';
 
 export type JobGroups = CoreStores['groups'];
+type JobsShown = Parameters<JobGroups['list']>[4];
 export type GroupReading = Pick<JobGroups, 'counts' | 'hasOpen' | 'list'>;
 export type ManyJobs = CoreServices['manyJobs'];
 
@@ -127,8 +128,8 @@ export function batchReading(database: Database, groups: GroupReading) {
           return { ...row, job: jobs.get(row.jobId), isWaiting: url !== null };
         });
       }),
-    /** The jobs of the items from that one on; all of so many items, or so many that failed. */
-    jobs: ({ id }: Pick<Batch, 'id'>, from: number, limit: number, only?: 'failed') =>
+    /** The jobs of the items from that one on; all of so many items, or so many of some. */
+    jobs: ({ id }: Pick<Batch, 'id'>, from: number, limit: number, only?: JobsShown) =>
       query(database, db => groups.list(db, id, from, limit, only)),
   };
 }

@@ -1,12 +1,16 @@
 /** Batches: many images by their URLs in one request. */
+import { randomUUID } from 'node:crypto';
+import type { Actor } from '@matting/core/accounts/audit.ts';
 import type { Package } from '@matting/core/package.ts';
 import { notificationBody } from '@matting/core/secrets/secret-box.ts';
 import { keepStatement } from '@matting/database/statements.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
 import { sql } from 'kysely';
+import type { Batch } from './batch.ts';
 import openApi from './batches-openapi.json' with { type: 'json' };
 import { cancelWithKey } from './cancel-batches.ts';
 import { BATCH_MIGRATIONS } from './migrations.ts';
-import { forgetAddress } from './submit-again.ts';
+import { forgetAddress, submitAgain } from './submit-again.ts';
 
 /** Each has up to a thousand items. */
 const REMOVED_MAX = 5;
@@ -58,13 +62,27 @@ export const batches: Package = {
     const loop = runBatches({ batches, groups, events, log, jobsInFlightMax });
     const views = batchViews(baseUrl, services.jobViews);
     const parts = { batches, views, manyJobs, uploads, onSubmitted: () => loop.wake() };
+    const again = async (batch: Batch, actor: Actor) => {
+      const { id, accountId, apiKeyId } = batch;
+      const askAgain = async () => {
+        const key = await stores.apiKeys.find(apiKeyId, accountId);
+        if (key?.state === 'active') return { accountId, apiKeyId, policy: key.policy };
+        throw new ContractError('INVALID_API_KEY', 'The API key of the batch has ended.');
+      };
+      const by = { actor, entryId: randomUUID() };
+      // A second click finds the batch of the first.
+      const idempotencyKey = `account page: again ${id}`;
+      const submitter = { caller: await askAgain(), askAgain, by, idempotencyKey };
+      const asked = { id, texts: new Map(), find: async () => batch };
+      return (await submitAgain(parts, submitter, asked)).batch;
+    };
     const remove = (size: number) =>
       batches.removeOldBatches(jobRetentionMs, Math.min(size, REMOVED_MAX));
     return {
       httpInterface: {
         register: (app, { checks }) => registerBatchRoutes(app, parts, checks),
         openApi,
-        accountPages: [batchesPage(batches)],
+        accountPages: [batchesPage(batches, again)],
       },
       loops: [loop],
       removals: [{ name: 'old batches', remove }],

@@ -7,6 +7,7 @@ import { references } from './migrations/0009-references.ts';
 import { corrections } from './migrations/0010-corrections.ts';
 import { groups } from './migrations/0011-batches.ts';
 import { webhooksOfAccounts } from './migrations/0012-webhooks-of-accounts.ts';
+import { looks } from './migrations/0013-looks.ts';
 import type {} from './tables.ts';
 
 /** Runs before the series of packages. */
@@ -19,6 +20,7 @@ export const CORE_MIGRATIONS: MigrationSeries = {
     '0010-corrections': corrections(dialect),
     '0011-batches': groups(dialect),
     '0012-webhooks-of-accounts': webhooksOfAccounts(dialect),
+    '0013-looks': looks(dialect),
   }),
   folded: [
     '0001-baseline',

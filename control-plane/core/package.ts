@@ -90,7 +90,10 @@ export interface CoreStores {
   readonly accounts: Pick<Stores['accounts'], 'findByNameOrId'>;
   readonly apiKeys: Pick<Stores['apiKeys'], 'find' | 'list' | 'listExpiring' | 'listNewest'>;
   readonly audit: Pick<Stores['audit'], 'list'>;
-  readonly jobs: Pick<Stores['jobs'], 'find' | 'findForKey' | 'list' | 'openOf' | 'search'>;
+  readonly jobs: Pick<
+    Stores['jobs'],
+    'find' | 'findForKey' | 'list' | 'noteLooked' | 'openOf' | 'search'
+  >;
   readonly queue: Pick<Stores['queue'], 'openUnpaid'>;
   readonly ledger: Pick<Stores['ledger'], 'balances' | 'lines' | 'list'>;
   /** The attempts of mails are made under the leases of the outbox. */

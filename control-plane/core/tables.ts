@@ -153,6 +153,8 @@ export interface JobsTable {
   result_sha256: string | null;
   /** JSON of what the node saw. */
   result_sight: string | null;
+  /** Equal to expires_at while a warned result waits for somebody's look. */
+  look_until: number | null;
   /** JSON of UsedModel[]; null: none yet, or an earlier version made the result. */
   result_models: string | null;
   /** The size is of the blob beside result_blob; null: there is none. */

@@ -90,7 +90,7 @@ export function openAccountArea(parts: AccountAreaParts, settings: AreaSettings)
           registerPackageRoutes(account, services);
           registerOrderRoutes(account, services.orders);
           registerJobsRoutes(account, services, baseUrl);
-          registerPluggedPages(account, pages, services.accountJobs);
+          registerPluggedPages(account, pages, services);
           registerWebhooksRoute(account, services.accountJobs);
           registerPlaygroundRoutes(account, services, baseUrl);
           registerKeyRoutes(account, services, baseUrl);

@@ -1,4 +1,5 @@
 /** People see the batches of their account, and owners cancel one. Needs: batches, portal. */
+import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { withBatches } from '@matting/batches/test/fixtures.ts';
 import { actorOf, OPERATOR, personOfAccount } from '@matting/portal/test/people.ts';
@@ -9,6 +10,7 @@ import {
 } from '@matting/portal/test/signed-in-browser.ts';
 import { rejectsWith } from '@matting/test-support/throws.ts';
 import ava, { type ExecutionContext } from 'ava';
+import { unzipSync } from 'fflate';
 import { useTestApp } from './app.ts';
 
 const test = ava.serial;
@@ -177,4 +179,98 @@ test('the page of a batch › shows the largest batch in pages of a bounded size
     t.true(body.includes(first), after);
   }
   t.true((await owner.get(`/account/batches/${id}?after=999999999`)).body.includes('No jobs'));
+});
+
+/** A batch of these ends: each of its items, and then itself. */
+async function finished(ends: readonly ('succeed' | 'warn' | 'fail')[], more: object = {}) {
+  const items = ends.map((how, at) => ({
+    image_url: `https://example.com/${at}.jpg`,
+    reference: how,
+  }));
+  const answer = await app.post('/v1/matting/batches', { items, ...more });
+  const id: string = answer.json().batch_id;
+  await enter(id);
+  const jobs = await jobIdsOf(id);
+  // The last one ends first.
+  for (const [at, jobId] of [...jobs.entries()].reverse()) {
+    const box = { left: 0, top: 0, width: 1, height: 1 };
+    const subject = { inputBox: box, resultBox: box, share: 1, unsure: true };
+    app.sight = ends[at] === 'warn' ? { inputWidth: 1, inputHeight: 1, subject } : null;
+    if (ends[at] !== 'fail') await app.succeedJob(jobId);
+    else await app.failJob(jobId, { code: 'NO_SUBJECT', detail: 'no', retryable: false });
+  }
+  app.sight = null;
+  assert.ok(await batches.finishBatch(id));
+  return { id, jobs, path: `/account/batches/${id}` };
+}
+
+test('the page of a batch › has its name, its items in their order, and those that need a look', async t => {
+  const { jobs, path } = await finished(['succeed', 'warn', 'fail', 'warn'], {
+    name: 'Spring <1>',
+  });
+  t.deepEqual(await idsOnPages(t, path), jobs);
+  t.deepEqual(await idsOnPages(t, `${path}?state=look`), [jobs[1], jobs[3]]);
+  t.deepEqual(await idsOnPages(t, `${path}?state=failed`), [jobs[2]]);
+  const { body } = await owner.get(path);
+  t.regex(body, /<title>[^<]*Spring &lt;1/);
+  t.true((await owner.get('/account/batches')).body.includes('Spring &lt;1'));
+});
+
+test('the page of a batch › gives its results as one file, to those who see results', async t => {
+  const { path } = await finished(['succeed', 'fail', 'succeed']);
+  const zip = `${path}/results.zip`;
+  t.true((await owner.get(path)).body.includes(`href="${zip}"`));
+  const { headers, rawPayload } = await owner.get(zip);
+  t.is(headers['content-type'], 'application/zip');
+  t.deepEqual(Object.keys(unzipSync(rawPayload)), ['succeed.png', 'succeed (2).png']);
+  t.false((await viewer.get(path)).body.includes(zip));
+  t.is((await viewer.get(zip)).statusCode, 403);
+  t.is((await stranger.get(zip)).statusCode, 404);
+  const none = await finished(['fail']);
+  t.false((await owner.get(none.path)).body.includes('results.zip'));
+  t.is((await owner.get(`${none.path}/results.zip`)).statusCode, 404);
+});
+
+test('the page of a batch › submits the failed items again, once, for a person who is in the log', async t => {
+  const { id, path } = await finished(['succeed', 'fail', 'fail'], { name: 'first' });
+  const form = `action="${path}/again"`;
+  t.true((await owner.get(path)).body.includes(form));
+  t.false((await viewer.get(path)).body.includes(form));
+  t.is((await viewer.post(`${path}/again`)).statusCode, 403);
+  t.is((await stranger.post(`${path}/again`)).statusCode, 404);
+  const before = (await app.get('/v1/account')).json().credits.available;
+  const places = new Set<string>();
+  for (const _ of ['first', 'a second click']) {
+    places.add(String((await owner.post(`${path}/again`)).headers.location));
+  }
+  const [place = ''] = places;
+  t.is(places.size, 1);
+  const next = /batches\/([^?]+)\?said=again$/.exec(place)?.[1] ?? '';
+  t.not(next, id);
+  t.is((await app.get('/v1/account')).json().credits.available, before - 2);
+  t.true((await owner.get(place)).body.includes('first'));
+  const made = (await app.get(`/v1/matting/batches/${next}`)).json();
+  t.deepEqual([made.name, made.counts.waiting], ['first', 2], 'the key that submitted sees it');
+  const log = await app.stores.audit.list(app.accountId, { limit: 50 });
+  t.deepEqual(
+    log.filter(({ subject }) => subject === next).map(({ action, mail }) => [action, mail]),
+    [['batch.submitted', 'owner@example.org']],
+  );
+});
+
+test('the page of a batch › says why failed items are not submitted again', async t => {
+  const saidOf = async (path: string) =>
+    /said=(\w+)$/.exec(String((await owner.post(`${path}/again`)).headers.location))?.[1];
+  const whole = await finished(['succeed']);
+  t.false((await owner.get(whole.path)).body.includes('/again"'));
+  t.is(await saidOf(whole.path), 'nothing');
+  const failed = await finished(['fail']);
+  const { available } = (await app.get('/v1/account')).json().credits;
+  await app.stores.ledger.revoke(app.accountId, available, randomUUID());
+  t.is(await saidOf(failed.path), 'noCredits');
+  await app.stores.ledger.grant(app.accountId, available, randomUUID());
+  const by = { accountId: app.accountId, actor: OPERATOR };
+  await app.stores.apiKeys.revoke(app.token.slice(3, 15), by);
+  t.is(await saidOf(failed.path), 'keyEnded');
+  t.true((await owner.get(`${failed.path}?said=keyEnded`)).body.includes('has expired'));
 });

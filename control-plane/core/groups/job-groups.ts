@@ -60,6 +60,9 @@ interface ComingJob {
   readonly reference: string | null;
 }
 
+/** Only those that failed, or whose results need a look. */
+export type JobsShown = 'failed' | 'look';
+
 export type JobGroups = ReturnType<typeof groupReading> & ReturnType<typeof jobGroups>;
 
 export function groupReading(database: Database) {
@@ -83,14 +86,13 @@ export function groupReading(database: Database) {
       for (const { status: of, jobs } of rows) counted[of] = requireInteger(jobs);
       return counted;
     },
-    /** In the order of their positions, from that one on; all, or those alone that failed. */
-    list(db: Db, groupId: string, from: number, limit: number, only?: 'failed'): Promise<Job[]> {
+    /** In the order of their positions, from that one on; all, or some alone. */
+    list(db: Db, groupId: string, from: number, limit: number, only?: JobsShown): Promise<Job[]> {
       const jobs = selectJobs(database, db).where('batch_id', '=', groupId);
-      const asked =
-        only === undefined
-          ? jobs.where('batch_item', '<', from + limit).orderBy('batch_item')
-          : jobs.where('state', '=', only).orderBy('batch_item').limit(limit);
-      return readJobs(db, asked.where('batch_item', '>=', from).execute());
+      const some = only === 'look' ? jobs.where('look_until', '>', database.nowMs) : jobs;
+      const asked = only === 'failed' ? jobs.where('state', '=', only) : some;
+      const page = only ? asked.limit(limit) : asked.where('batch_item', '<', from + limit);
+      return readJobs(db, page.where('batch_item', '>=', from).orderBy('batch_item').execute());
     },
     async hasOpen(db: Db, groupId: string): Promise<boolean> {
       const open = await db

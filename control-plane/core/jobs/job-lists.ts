@@ -1,9 +1,10 @@
 /**
  * Lists of jobs, for the operator and for accounts: open jobs by their position in the queue, then
  * final ones, the latest first. Each statement walks an index and stops: final jobs in
- * jobs_state_finished, jobs_account_finished or jobs_key_finished, one walk a state; open ones in
- * jobs_queue, OPEN_PAGE of a class at a time, since states and accounts lie mixed in it. Those of
- * an account are read at once from jobs_lane_state: it has no more than may be in flight.
+ * jobs_state_finished, jobs_account_finished or jobs_key_finished, one walk a state; those that
+ * need a look in jobs_look; open ones in jobs_queue, OPEN_PAGE of a class at a time, since states
+ * and accounts lie mixed in it. Those of an account are read at once from jobs_lane_state: it has
+ * no more than may be in flight.
  */
 import { setImmediate as loopTick } from 'node:timers/promises';
 import { type Database, type Db, query } from '@matting/database/database.ts';
@@ -23,6 +24,8 @@ import { readJobs, selectJobs } from './job-rows.ts';
 interface JobFilter {
   /** open: by their position in the queue. final: the latest to end first. */
   readonly states: readonly JobState[];
+  /** Only results of the account that need a look, the latest to end first. */
+  readonly look?: boolean;
   readonly accountId?: string | undefined;
   readonly apiKeyId?: string | undefined;
   readonly endedWithinMs: number;
@@ -42,6 +45,7 @@ export function jobLists(database: Database) {
   return {
     openOf: (accountId: string, limit: number) => openOf(database, accountId, limit),
     async list(filter: JobFilter): Promise<ListedJob[]> {
+      if (filter.look) return listLooks(database, filter);
       const final = filter.states.filter(state => isFinal({ state }));
       const open = filter.states.filter(state => !isFinal({ state }));
       const after = parseCursor(filter.after ?? '');
@@ -92,12 +96,14 @@ const OPEN_PAGE = 500;
 const JOBS_BY_END = throughIndex('jobs', 'jobs_state_finished');
 const JOBS_BY_ACCOUNT_AND_END = throughIndex('jobs', 'jobs_account_finished');
 const JOBS_BY_KEY_AND_END = throughIndex('jobs', 'jobs_key_finished');
+const JOBS_BY_LOOK = throughIndex('jobs', 'jobs_look');
 const JOBS_BY_LANE = throughIndex('jobs', 'jobs_lane_state');
 const READ_MAX = 100;
 
 /** The parts of a list in their order: paid jobs, unpaid jobs, ended jobs. */
-const PARTS = ['open', 'unpaid', 'ended'] as const;
-const CURSOR = /^(open|unpaid|ended)-(\d{1,15})-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})$/;
+const PARTS = ['open', 'unpaid', 'ended', 'look'] as const;
+const CURSOR =
+  /^(open|unpaid|ended|look)-(\d{1,15})-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})$/;
 
 interface Cursor {
   readonly part: (typeof PARTS)[number];
@@ -229,6 +235,30 @@ async function listFinal(
   for (const state of states) jobs.push(...(await listEnded(database, state, filter, after)));
   jobs.sort((a, b) => b.finishedAtMs - a.finishedAtMs || (a.id < b.id ? 1 : -1));
   return jobs.slice(0, filter.limit).map(job => ({ ...job, cursor: cursorOf(endOf(job)) }));
+}
+
+async function listLooks(
+  database: Database,
+  { accountId = '', apiKeyId, limit, after: cursor = '' }: JobFilter,
+): Promise<ListedJob[]> {
+  const after = parseCursor(cursor);
+  const jobs = await query(database, db => {
+    let select = selectJobs(database, db, JOBS_BY_LOOK)
+      .where('account_id', '=', accountId)
+      .where('look_until', '>', database.nowMs);
+    if (apiKeyId !== undefined) select = select.where('api_key_id', '=', apiKeyId);
+    if (after !== undefined) {
+      const { atMs, id } = after;
+      select = select
+        .where('look_until', '<=', atMs)
+        .where(eb => eb.or([eb('look_until', '<', atMs), eb('id', '<', id)]));
+    }
+    const ordered = select.orderBy('look_until', 'desc').orderBy('id', 'desc');
+    return readJobs(db, ordered.limit(limit).execute());
+  });
+  return jobs.map(job => {
+    return { ...job, cursor: cursorOf({ part: 'look', atMs: job.lookUntilMs ?? 0, id: job.id }) };
+  });
 }
 
 /** The statement has no lower bound: SQLite without statistics would confuse two indexes. */

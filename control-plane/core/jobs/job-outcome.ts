@@ -36,6 +36,8 @@ export interface JobOutcome {
   readonly result: JobResult | null;
   /** Models that made the result. Kept after the result expires. */
   readonly resultModels: JobResult['models'];
+  /** Until then the result needs a look; null: it needs none, or somebody looked. */
+  readonly lookUntilMs: number | null;
   readonly failure: JobFailure | null;
   readonly timings: StageTimings | null;
 }

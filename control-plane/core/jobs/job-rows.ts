@@ -59,6 +59,7 @@ function jobFromRow(row: JobRow, notification?: NotificationRow): Job {
     takeovers: row.takeovers,
     result: resultFromRow(row),
     resultModels: modelsFromRow(row),
+    lookUntilMs: row.look_until,
     failure: failureFromRow(row),
     timings: timingsFromRow(row),
     callback: callbackFromRows(row, notification),

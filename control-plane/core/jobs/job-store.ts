@@ -5,6 +5,7 @@ import { callerJobs } from './caller-jobs.ts';
 import { jobActivity } from './job-activity.ts';
 import { jobLists } from './job-lists.ts';
 import { jobReading } from './job-reading.ts';
+import { jobLooks } from './looks.ts';
 
 export type JobStore = ReturnType<typeof createJobStore>;
 
@@ -13,6 +14,7 @@ export function createJobStore(database: Database) {
     ...jobReading(database),
     ...jobLists(database),
     ...jobActivity(database),
+    ...jobLooks(database),
     ...callerJobs(database),
   };
 }

@@ -171,6 +171,15 @@ async function endedJob(fixture: Fixture): Promise<NewJob> {
   return job;
 }
 
+/** A result that needs a look. */
+async function warnedJob(fixture: Fixture): Promise<NewJob> {
+  const { job } = await accountJob(fixture);
+  const { claim } = await running(fixture.stores, job);
+  const sight = { inputWidth: 1, inputHeight: 1, subject: null };
+  await fixture.stores.queue.succeed(claim, { ...resultOf(claim), sight }, HOUR_MS, {});
+  return job;
+}
+
 async function unpaidJob({ stores }: Fixture): Promise<NewJob> {
   return newJob(await fundedAccount(stores, 0), { class: UNPAID });
 }
@@ -277,6 +286,18 @@ const CORRECTING: readonly ChangingMethod[] = [
           await rowIs(stores, open.id, { state: 'failed', fence: 1, lease: null })();
           assert.deepEqual(await stores.ledger.check(order.accountId), []);
         },
+      };
+    },
+  },
+  {
+    name: 'jobs.noteLooked',
+    arrange: async fixture => {
+      const { stores } = fixture;
+      const { id, accountId } = await warnedJob(fixture);
+      assert.notEqual((await reread(stores, id)).lookUntilMs, null);
+      return {
+        act: faulty => faulty.jobs.noteLooked(accountId, id),
+        check: rowIs(stores, id, { lookUntilMs: null }),
       };
     },
   },

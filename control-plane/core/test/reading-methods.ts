@@ -206,6 +206,11 @@ export const READING: Readonly<Record<string, Exercise>> = {
         await jobs.list({ ...all, ...filter, after: page.at(-1)!.cursor });
       }
       await jobs.list({ ...all, states: ['fetching'], accountId: accountOf(3) });
+      const looks = { ...all, states: [], accountId: accountOf(3), look: true };
+      for (const apiKeyId of [undefined, apiKeyOf(3)]) {
+        await jobs.list({ ...looks, apiKeyId });
+        await jobs.list({ ...looks, apiKeyId, after: `look-9-${randomUUID()}` });
+      }
     },
   ),
   'jobs.search': async ({ jobs }) => {

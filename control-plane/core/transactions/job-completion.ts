@@ -14,7 +14,8 @@ import {
 } from '@matting/database/database.ts';
 import { isHeldBy } from '@matting/database/leases.ts';
 import { keepStatement, keptMatchesOne, nowPlusMs } from '@matting/database/statements.ts';
-import type { CompiledQuery, Transaction, UpdateObject } from 'kysely';
+import { warningsOf } from '@matting/proto/contract/finishing.ts';
+import { type CompiledQuery, sql, type Transaction, type UpdateObject } from 'kysely';
 import { keepFiles } from '../corrections/kept-files.ts';
 import { fundingOf } from '../funding/fundings.ts';
 import type { Job, JobState, JobStatus } from '../jobs/job.ts';
@@ -22,6 +23,7 @@ import type { StoredMatte } from '../jobs/job-family.ts';
 import type { JobOutcome } from '../jobs/job-outcome.ts';
 import { readJob } from '../jobs/job-reading.ts';
 import { failureColumns, inputColumns, resultColumns } from '../jobs/job-rows.ts';
+import { looked } from '../jobs/looks.ts';
 import type { Claim } from '../queue/lease-rules.ts';
 import type { Queue } from '../queue/queue.ts';
 import type { ViewedJob } from '../results/job-view.ts';
@@ -77,16 +79,23 @@ export function closing(
 }
 
 type Success = Claim &
-  ReturnType<typeof resultColumns> & { readonly resultTtlMs: number; readonly timings: string };
+  ReturnType<typeof resultColumns> & {
+    readonly resultTtlMs: number;
+    readonly timings: string;
+    /** 1: the result has a warning. */
+    readonly warned: 0 | 1;
+  };
 
 const SUCCEED = keepStatement<Success>(
-  (database, { jobId, holder, fence, resultTtlMs, ...columns }) => {
+  (database, { jobId, holder, fence, resultTtlMs, warned, ...columns }) => {
     const expiresAt = nowPlusMs(database.nowMs, resultTtlMs);
     return closing(database, jobId, SUCCEEDS_FROM, {
       ...columns,
       state: 'succeeded',
       expires_at: expiresAt,
       result_blob_expires_at: expiresAt,
+      // Whoever corrects a result looks at what comes of it.
+      look_until: sql`case when ${warned} = 1 and corrects is null then ${expiresAt} end`,
     }).where(isHeldBy({ holder, fence }));
   },
 );
@@ -109,7 +118,15 @@ export function jobCompletion(database: Database, options: JobCompletionOptions)
   return {
     succeed(claim, result, resultTtlMs, timings, { giveUp, matte } = {}) {
       const { jobId, holder, fence } = claim;
-      const values = { jobId, holder, fence, ...resultColumns(result), resultTtlMs };
+      const warned = warningsOf(result.sight).length > 0 ? 1 : 0;
+      const values = {
+        jobId,
+        holder,
+        fence,
+        ...resultColumns(result),
+        resultTtlMs,
+        warned,
+      } as const;
       const ending: Ending = {
         kind: 'settle',
         retryable: false,
@@ -173,6 +190,7 @@ export async function endJob(
     close: async () => {
       const callbackSecret = await readCallbackSecret(tx, job);
       if (!(await keptMatchesOne(tx, ending.statement))) throw overtaken(jobId);
+      if (job.correction !== null && ending.kind === 'settle') await looked(tx, job.correction.of);
       if (ending.matte !== undefined) await keepFiles(tx, job, ending.matte);
       return callbackSecret;
     },

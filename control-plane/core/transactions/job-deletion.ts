@@ -102,7 +102,7 @@ async function removeJob(
   if (kind === 'deleted') {
     const { numUpdatedRows } = await tx
       .updateTable('jobs')
-      .set({ deleted_at: database.nowMs, expires_at: database.nowMs })
+      .set({ deleted_at: database.nowMs, expires_at: database.nowMs, look_until: null })
       .set({ result_blob_expires_at: job.result === null ? null : database.nowMs })
       .where('id', '=', id)
       .where('deleted_at', 'is', null)

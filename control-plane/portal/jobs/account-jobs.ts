@@ -3,13 +3,12 @@
 import { randomUUID } from 'node:crypto';
 import type { Actor } from '@matting/core/accounts/audit.ts';
 import type { OperatorServices } from '@matting/core/http/app-services.ts';
-import { FINAL_STATES, type Job, OPEN_STATES, publicState } from '@matting/core/jobs/job.ts';
+import { FINAL_STATES, type Job, OPEN_STATES } from '@matting/core/jobs/job.ts';
 import { notificationCursor } from '@matting/core/operator/operate-webhooks.ts';
 import type { CoreStores } from '@matting/core/package.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
 import { Semaphore } from '@matting/program/semaphore.ts';
 import { unavailable } from '@matting/proto/contract/errors.ts';
-import { warningsOf } from '@matting/proto/contract/finishing.ts';
 import { pageOf } from '../page/paging.ts';
 import type { OperatorNotification } from './webhook-list.ts';
 
@@ -17,7 +16,7 @@ const GROUPS = {
   all: [...OPEN_STATES, ...FINAL_STATES],
   open: OPEN_STATES,
   succeeded: ['succeeded'],
-  look: ['succeeded'],
+  look: [],
   failed: ['failed'],
 } as const satisfies Record<string, readonly Job['state'][]>;
 
@@ -26,10 +25,8 @@ export const ACCOUNT_JOB_GROUPS = Object.keys(GROUPS) as readonly AccountJobGrou
 export const DAYS_LISTED = [1, 7, 30] as const;
 type DaysListed = (typeof DAYS_LISTED)[number];
 const ACCOUNT_JOBS_PAGE = 50;
-/** A page of results that need a look reads so many: it may have few or none, and a next page. */
-const LOOKED_AT_MAX = 500;
 const KEYS_OFFERED_MAX = 200;
-/** Each reads up to 20 pages of the list before its first byte. */
+/** Each reads up to 40 pages of the list before its first byte. */
 const ARCHIVES_AT_ONCE_MAX = 16;
 const ARCHIVES_RETRY_AFTER_S = 10;
 
@@ -64,16 +61,12 @@ export type NotificationView = Pick<
 >;
 
 interface AccountJobsDependencies {
-  readonly jobs: Pick<CoreStores['jobs'], 'find' | 'list' | 'search'>;
+  readonly jobs: Pick<CoreStores['jobs'], 'find' | 'list' | 'noteLooked' | 'search'>;
   readonly apiKeys: Pick<CoreStores['apiKeys'], 'find' | 'listNewest'>;
   /** Jobs of the playground carry this API key. */
   readonly playground: { findKey(accountId: string): Promise<string | undefined> };
   readonly outbox: Pick<CoreStores['outbox'], 'list'>;
   readonly operateWebhooks: Pick<OperatorServices['operateWebhooks'], 'list' | 'resend'>;
-}
-
-function needsLook(job: Job): boolean {
-  return publicState(job) === 'succeeded' && warningsOf(job.result?.sight ?? null).length > 0;
 }
 
 export class AccountJobs {
@@ -108,14 +101,12 @@ export class AccountJobs {
       accountId,
       apiKeyId,
       endedWithinMs: days * DAY_MS,
-      limit: group === 'look' ? LOOKED_AT_MAX : ACCOUNT_JOBS_PAGE + 1,
+      limit: ACCOUNT_JOBS_PAGE + 1,
       after,
+      look: group === 'look',
     };
-    const found = await jobs.list(filter);
-    const shown = group === 'look' ? found.filter(needsLook) : found;
-    const { rows, last } = pageOf(shown, ACCOUNT_JOBS_PAGE);
-    const seen = found.length === LOOKED_AT_MAX ? found.at(-1) : undefined;
-    return { jobs: rows, next: (last ?? seen)?.cursor };
+    const { rows, last } = pageOf(await jobs.list(filter), ACCOUNT_JOBS_PAGE);
+    return { jobs: rows, next: last?.cursor };
   }
 
   async #isKeyOf(accountId: string, apiKeyId: string): Promise<boolean> {
@@ -164,6 +155,11 @@ export class AccountJobs {
     const hasOne = job.callback !== null && job.finishedAtMs !== null;
     const [notification] = hasOne ? await outbox.list({ jobId, limit: 1 }) : [];
     return { job, notification };
+  }
+
+  /** The result needs no look any more. */
+  async noteLooked(accountId: string, jobId: string): Promise<void> {
+    await this.#dependencies.jobs.noteLooked(accountId, jobId);
   }
 
   async resend(accountId: string, jobId: string, actor: Actor) {

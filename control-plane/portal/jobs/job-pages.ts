@@ -8,7 +8,7 @@ import { warningsOf } from '@matting/proto/contract/finishing.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
 import { renderPage } from '../page/account-frame.ts';
-import { ACCOUNT_PATH, type Child, html } from '../page/html.ts';
+import { ACCOUNT_PATH, type Child, DOCS_PATH, html } from '../page/html.ts';
 import { resultStage } from '../page/stage.ts';
 import * as ui from '../page/ui.ts';
 import { may } from '../session/roles.ts';
@@ -25,7 +25,7 @@ import {
 } from './account-jobs.ts';
 import { correcting, correctionCall, originalOf } from './correcting.ts';
 import { sendOriginalOf, sendResultOf } from './job-files.ts';
-import { sendResultsZip, type ZipServices } from './results-zip.ts';
+import { pagesOfList, sendResultsZip, type ZipServices } from './results-zip.ts';
 import { stageBars } from './stage-bars.ts';
 import { hasThumbnail, JOBS_PATH as PATH, sendThumbnailOf, thumbnail } from './thumbnails.ts';
 import { WEBHOOKS_PATH } from './webhook-pages.ts';
@@ -44,9 +44,14 @@ export function registerJobsRoutes(
 ): void {
   const { accountJobs } = services;
   const find = (request: JobRequest) => findJob(request, accountJobs);
+  looked(account, accountJobs);
   account.get('/jobs', READ, (_request, reply) => renderList(reply, accountJobs));
   account.get('/jobs/results.zip', READ_RESULT, (request, reply) =>
-    sendResultsZip(reply, questionOf(request), services),
+    sendResultsZip(
+      reply,
+      pagesOfList(visitOf(request).accountId, questionOf(request), accountJobs),
+      services,
+    ),
   );
   account.get('/jobs/:jobId', READ, async (request: JobRequest, reply) =>
     renderJob(reply, await find(request), { accountJobs, baseUrl }),
@@ -77,6 +82,18 @@ export function registerJobsRoutes(
   );
 }
 
+function looked(account: FastifyInstance, accountJobs: AccountJobs): void {
+  account.post(
+    '/jobs/:jobId/looked',
+    { config: { permission: 'jobs.correct' } },
+    async (request: JobRequest, reply) => {
+      const { job } = await findJob(request, accountJobs);
+      await accountJobs.noteLooked(job.accountId, job.id);
+      return reply.redirect(`${PATH}?state=look&said=looked`, 303);
+    },
+  );
+}
+
 /** @throws PageError notFound: the account has no such job */
 export async function findJob(request: JobRequest, accountJobs: AccountJobs): Promise<AccountJob> {
   const found = await accountJobs.find(visitOf(request).accountId, request.params.jobId);
@@ -97,6 +114,7 @@ async function renderList(reply: FastifyReply, accountJobs: AccountJobs) {
     title: said.title,
     lead: said.lead,
     active: 'jobs',
+    said: said.look.said,
     actions: zipLink(visit, question, jobs),
     main: html`<div>
       ${groups(visit, question)}
@@ -305,6 +323,7 @@ export async function renderJob(
         ${cutOut(visit, job, baseUrl)}
         ${facts(visit, job, keyName(words, keys, job.apiKeyId))}
       </div>
+      ${lookAt(visit, job)}
       ${result(visit, job, baseUrl)}
       ${correcting(visit, job, {
         pageOf: id => `${PATH}/${id}`,
@@ -314,6 +333,23 @@ export async function renderJob(
       ${notificationOf(visit, job, notification)}
     </div>`,
   });
+}
+
+/** What to do about a warned result. Its form leads back to the list of those that need a look. */
+function lookAt({ words, csrf, role }: Visit, job: Job): Child {
+  const isOf = publicState(job) === 'succeeded' && may(role, 'jobs.correct');
+  if (!isOf || warningsOf(job.result?.sight ?? null).length === 0) return null;
+  const { done, correctable } = words.jobs.look;
+  const how = html`<a href=${`${DOCS_PATH}/rest#correct-a-result`}>${correctable}</a>`;
+  return [
+    job.correctable === null ? html`<p class="hint">${how}</p>` : null,
+    job.lookUntilMs === null
+      ? null
+      : ui.postForm(
+          { action: `${PATH}/${job.id}/looked`, csrf, class: 'actions' },
+          ui.button({ label: done, kind: 'secondary' }),
+        ),
+  ];
 }
 
 type FactsOfJob = ListedJob & Pick<Job, 'correction' | 'kept' | 'model' | 'outputFormat'>;

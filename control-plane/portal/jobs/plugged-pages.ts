@@ -6,11 +6,15 @@ import * as ui from '../page/ui.ts';
 import { may } from '../session/roles.ts';
 import { PageError, queryOf, type Visit, visitOf } from '../session/visit.ts';
 import { fill } from '../words/words.ts';
-import type { AccountJobs, JobKey } from './account-jobs.ts';
+import type { JobKey } from './account-jobs.ts';
 import { jobColumns, jobRow, keyName } from './job-pages.ts';
+import { type PageOfJobs, sendResultsZip, type ZipServices } from './results-zip.ts';
 
 const READ = { config: { permission: 'jobs.read' } } as const;
-const ACT = 'jobs.cancel';
+const READ_RESULTS = { config: { permission: 'results.read' } } as const;
+const MAY = { owners: 'jobs.cancel', members: 'jobs.correct' } as const;
+/** The jobs that a page of a thing shows. */
+const SHOWN = ['all', 'look', 'failed'] as const;
 /** The page of a thing that has not ended looks again after this long. */
 const REFRESH_S = 5;
 
@@ -21,8 +25,9 @@ type ThingRequest = FastifyRequest<{ Params: { id: string } }>;
 export function registerPluggedPages(
   account: FastifyInstance,
   pages: readonly AccountPage[],
-  accountJobs: AccountJobs,
+  services: ZipServices,
 ): void {
+  const { accountJobs } = services;
   for (const page of pages) {
     const viewOf = async (request: FastifyRequest): Promise<View> => {
       const visit = visitOf(request);
@@ -35,17 +40,33 @@ export function registerPluggedPages(
     account.get(`/${page.name}/:id`, READ, async (request: ThingRequest, reply) =>
       renderThing(reply, request.params.id, await viewOf(request)),
     );
-    account.post(
-      `/${page.name}/:id/${page.action}`,
-      { config: { permission: ACT } },
-      async (request: ThingRequest, reply) => {
-        const { accountId, actor } = visitOf(request);
-        const { id } = request.params;
-        const said = await page.act(id, { accountId, actor });
-        if (said === undefined) throw new PageError('notFound');
-        return reply.redirect(`${pathOf(page)}/${encodeURIComponent(id)}?said=${said}`, 303);
-      },
+    account.get(`/${page.name}/:id/results.zip`, READ_RESULTS, (request: ThingRequest, reply) =>
+      sendResultsZip(reply, pagesOf(page, request), services),
     );
+    for (const [name, { by, act }] of Object.entries(page.actions)) {
+      account.post(
+        `/${page.name}/:id/${name}`,
+        { config: { permission: MAY[by] } },
+        async (request: ThingRequest, reply) => {
+          const { accountId, actor } = visitOf(request);
+          const done = await act(request.params.id, { accountId, actor });
+          if (done === undefined) throw new PageError('notFound');
+          const of = encodeURIComponent(done.id);
+          return reply.redirect(`${pathOf(page)}/${of}?said=${done.said}`, 303);
+        },
+      );
+    }
+  }
+}
+
+/** The jobs of a thing, a page at a time. @throws PageError notFound */
+async function* pagesOf(page: AccountPage, request: ThingRequest): AsyncGenerator<PageOfJobs> {
+  const { accountId } = visitOf(request);
+  for (let from: number | undefined = 0; from !== undefined; ) {
+    const thing: ThingPage | undefined = await page.find(request.params.id, { accountId, from });
+    if (thing === undefined) throw new PageError('notFound');
+    yield thing.jobs;
+    from = thing.next;
   }
 }
 
@@ -63,13 +84,13 @@ async function renderThings(reply: FastifyReply, view: View): Promise<FastifyRep
   const { page, visit, texts } = view;
   const { title, lead, created, state, progress, failed, thing } = texts;
   const key = { label: visit.words.jobs.key, cut: true };
-  const act = { label: texts.act, silent: true };
+  const act = { label: texts.action, silent: true };
   return renderPage(reply, {
     ...{ title, lead, active: page.name },
     main: html`<div>
       ${ui.dataTable({
         caption: title,
-        columns: [created, state, key, progress, ui.end(failed), thing, act],
+        columns: [created, texts.name, state, key, progress, ui.end(failed), thing, act],
         rows: (await page.list(visit.accountId)).map(one => rowOf(view, one)),
         empty: ui.emptyState(texts.empty),
       })}
@@ -84,6 +105,7 @@ function rowOf(view: View, thing: AccountThing): Child[] {
   const failed = formats.credits(thing.failed);
   return [
     html`<a href=${path}>${ui.ago(thing.createdAtMs, formats.dateTime)}</a>`,
+    thing.name === null ? null : html`<a class="address" href=${path}>${thing.name}</a>`,
     stateBadge(view, thing),
     keyName(words, keys, thing.apiKeyId),
     progressOf(view, thing),
@@ -98,28 +120,33 @@ async function renderThing(reply: FastifyReply, id: string, view: View): Promise
   const { request } = reply;
   const { page, visit, texts } = view;
   const after = Number(/^\d{1,9}$/.exec(String(queryOf(request, 'after')))?.[0] ?? 0);
-  const failed = queryOf(request, 'state') === 'failed';
+  const shown = SHOWN.find(one => one === queryOf(request, 'state')) ?? 'all';
+  const only = shown === 'all' ? undefined : shown;
   const { accountId, words } = visit;
-  const thing = await page.find(id, { accountId, from: after, failed });
+  const thing = await page.find(id, { accountId, from: after, only });
   if (thing === undefined) throw new PageError('notFound');
   if (thing.finishedAtMs === null) reply.header('refresh', REFRESH_S);
   const path = `${view.path}/${thing.id}`;
   const { groups, state, empty } = words.jobs;
   const places = { after: after || undefined, next: thing.next?.toString() };
   return renderPage(reply, {
-    title: `${texts.thing} ${thing.id.slice(0, 8)}`,
+    title: `${texts.thing} ${thing.name ?? thing.id.slice(0, 8)}`,
     active: page.name,
     back: { href: view.path, label: texts.title },
     said: texts.said,
-    actions: formOf(view, thing, 'danger'),
+    actions: [zipLink(view, thing), formOf(view, thing, 'danger')],
     main: html`<div>
       <div class="progress">${progressOf(view, thing)}</div>
       ${facts(view, thing)}
       <section class="section">
-      ${ui.segments(state, [
-        { label: groups.all, href: path, active: !failed },
-        { label: groups.failed, href: `${path}?state=failed`, active: failed },
-      ])}
+      ${ui.segments(
+        state,
+        SHOWN.map(one => ({
+          label: groups[one],
+          href: one === 'all' ? path : `${path}?state=${one}`,
+          active: one === shown,
+        })),
+      )}
       ${ui.dataTable({
         caption: texts.title,
         columns: jobColumns(visit),
@@ -129,7 +156,7 @@ async function renderThing(reply: FastifyReply, id: string, view: View): Promise
         }),
         empty: ui.emptyState(empty),
       })}
-      ${ui.pager(words.common, path, places, { state: failed ? 'failed' : undefined })}
+      ${ui.pager(words.common, path, places, { state: only })}
       </section>
     </div>`,
   });
@@ -150,6 +177,7 @@ function facts(view: View, thing: ThingPage): Child[] {
     ui.figures(figures),
     ui.definitionList([
       [texts.thing, ui.copyable(thing.id, words.common)],
+      [texts.name, thing.name],
       [texts.state, stateBadge(view, thing)],
       [words.jobs.key, html`<a href=${key}>${keyName(words, keys, apiKeyId)}</a>`],
       [texts.created, ui.time(thing.createdAtMs, formats.exactTime)],
@@ -167,12 +195,23 @@ function progressOf({ visit: { formats }, texts }: View, { ended, all }: Account
   return html`<progress max=${all} value=${ended} aria-label=${texts.progress}></progress>${' '}${text}`;
 }
 
-function formOf(view: View, { id, mayAct }: AccountThing, kind: ui.ButtonKind): Child {
+function zipLink({ visit, path }: View, { id, counts }: ThingPage): Child {
+  if (!counts.succeeded || !may(visit.role, 'results.read')) return null;
+  const label = visit.words.jobs.zip.download;
+  return ui.linkButton({ href: `${path}/${id}/results.zip`, label });
+}
+
+function formOf(view: View, { id, action }: AccountThing, kind: ui.ButtonKind): Child {
   const { role, csrf } = view.visit;
-  if (!mayAct || !may(role, ACT)) return null;
-  const { act: label, actConfirm: confirm } = view.texts;
+  const of = action === undefined ? undefined : view.page.actions[action];
+  const said = view.texts.actions[action ?? ''];
+  if (of === undefined || said === undefined || !may(role, MAY[of.by])) return null;
+  const { label, confirm } = said;
   return ui.postForm(
-    { action: `${view.path}/${id}/${view.page.action}`, csrf, class: 'inline' },
-    ui.button({ label, kind, confirm, describe: `${label}: ${id}` }),
+    { action: `${view.path}/${id}/${action}`, csrf, class: 'inline' },
+    ui.button({
+      ...{ label, confirm, describe: `${label}: ${id}` },
+      kind: of.by === 'owners' ? kind : 'secondary',
+    }),
   );
 }

@@ -90,25 +90,81 @@ test('jobs › list those of all keys, by state, key and days, a page at a time'
   for (const id of [open, ...many]) await app.succeedJob(id);
 });
 
-test('jobs › with a warning have a mark, and a filter that reads a bounded number of jobs', async t => {
-  const box = { left: 0, top: 0, width: 2, height: 1 };
-  const [plain, warned] = [await submitted(), await submitted()];
-  await app.succeedJob(plain);
-  const subject = { inputBox: box, resultBox: box, share: 1, unsure: true };
-  app.sight = { inputWidth: 2, inputHeight: 1, subject };
-  await app.succeedJob(warned);
+const UNSURE = {
+  ...{ inputBox: { left: 0, top: 0, width: 2, height: 1 }, share: 1, unsure: true },
+  resultBox: { left: 0, top: 0, width: 2, height: 1 },
+};
+
+/** A result that says that its subject is unclear. */
+async function warnedJob(more: Record<string, unknown> = {}, token = app.token): Promise<string> {
+  const id = await submitted(more, token);
+  app.sight = { inputWidth: 2, inputHeight: 1, subject: UNSURE };
+  await app.succeedJob(id);
   app.sight = null;
-  t.deepEqual(await listed('?state=look'), [warned]);
+  return id;
+}
+
+test('jobs › with a warning have a mark, and a list that is full a page at a time', async t => {
+  const other = await app.createKey();
+  const first = await warnedJob({}, other);
+  const plain = await submitted();
+  await app.succeedJob(plain);
+  const last = await warnedJob();
+  t.deepEqual(await listed('?state=look'), [last, first]);
+  t.deepEqual(await listed(`?state=look&key=${other.slice(3, 15)}`), [first]);
+  t.deepEqual(await listed('?state=look', stranger), []);
   const { body } = await owner.get(PAGE);
-  t.is(body.match(/class="badge warning">Unclear</g)?.length, 1);
-  const job = await app.stores.jobs.find(plain);
-  const list = async ({ limit }: { limit: number }) =>
-    Array(limit).fill({ ...job, cursor: 'last' });
-  const jobs = { ...app.stores.jobs, list };
-  const accountJobs = new AccountJobs({ ...app.stores, jobs, operateWebhooks: {} as never });
-  const asked = { group: 'look', days: 30, search: undefined, after: undefined } as const;
-  const found = await accountJobs.list(app.accountId, { ...asked, apiKeyId: undefined });
-  t.deepEqual(found, { jobs: [], next: 'last' }, 'the next page goes on behind the last one read');
+  t.is(body.match(/class="badge warning">Unclear</g)?.length, 2);
+  const many = [last];
+  for (let count = 0; count < 50; count += 1) many.unshift(await warnedJob());
+  const page = await owner.get(`${PAGE}?state=look`);
+  const next = /href="(\/account\/jobs\?[^"]*after=[^"]*)"/.exec(page.body)?.[1] ?? '';
+  t.deepEqual(await listed('?state=look'), many.slice(0, 50));
+  const rest = next.replaceAll('&amp;', '&').slice(PAGE.length);
+  t.deepEqual(await listed(rest), [last, first]);
+  for (const id of [first, ...many]) await app.stores.jobs.noteLooked(app.accountId, id);
+});
+
+test('jobs › need no look once somebody looked, corrected or deleted them, or they expired', async t => {
+  const list = () => listed('?state=look');
+  const ids: string[] = [];
+  for (let count = 0; count < 4; count += 1) ids.unshift(await warnedJob({ correctable: true }));
+  const [seen = '', corrected = '', deleted = '', expired = ''] = ids;
+  const form = `action="${PAGE}/${seen}/looked"`;
+  t.true((await owner.get(`${PAGE}/${seen}`)).body.includes(form));
+  t.false((await viewer.get(`${PAGE}/${seen}`)).body.includes(form));
+  t.is((await viewer.post(`${PAGE}/${seen}/looked`)).statusCode, 403);
+  t.is((await stranger.post(`${PAGE}/${seen}/looked`)).statusCode, 404);
+  t.deepEqual(await list(), ids);
+  const ticked = await owner.post(`${PAGE}/${seen}/looked`);
+  t.is(ticked.headers.location, `${PAGE}?state=look&said=looked`);
+  t.true((await owner.get(String(ticked.headers.location))).body.includes('Ticked off.'));
+  t.deepEqual(await list(), ids.slice(1));
+  t.false((await owner.get(`${PAGE}/${seen}`)).body.includes(form), 'once');
+  const made = await app.post(`/v1/matting/jobs/${corrected}/corrections`, {});
+  app.sight = { inputWidth: 2, inputHeight: 1, subject: UNSURE };
+  await app.succeedJob(made.json().job_id);
+  app.sight = null;
+  t.deepEqual(await list(), [deleted, expired], 'and its correction needs none');
+  const headers = app.headers({ 'content-type': undefined });
+  await app.app.inject({ method: 'DELETE', url: `/v1/matting/jobs/${deleted}`, headers });
+  t.deepEqual(await list(), [expired]);
+  const { kysely } = app.database;
+  const past = { expires_at: 1, look_until: 1 };
+  await kysely.updateTable('jobs').set(past).where('id', '=', expired).execute();
+  t.deepEqual(await list(), []);
+});
+
+test('jobs › that cannot be corrected say how the next one can', async t => {
+  const hint = '/docs/rest#correct-a-result';
+  const pageOf = async (id: string, by = owner) => (await by.get(`${PAGE}/${id}`)).body;
+  const fixed = await warnedJob();
+  t.true((await pageOf(fixed)).includes(hint));
+  t.false((await pageOf(fixed, viewer)).includes(hint));
+  t.false((await pageOf(await warnedJob({ correctable: true }))).includes(hint));
+  const plain = await submitted();
+  await app.succeedJob(plain);
+  t.false((await pageOf(plain)).includes(hint));
 });
 
 test('jobs › show their reference as text', async t => {
