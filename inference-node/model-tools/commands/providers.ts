@@ -10,17 +10,11 @@ import {
   readEngineEnvironment,
   readInstalled,
   readOpenvino,
+  runtimeVersion,
 } from '@matting/serving/providers/provider-files.ts';
 import type { Command } from 'commander';
-import { fetchPackage } from '../providers/fetch-package.ts';
+import { CUDA_WHEEL, installCuda } from '../providers/install-cuda.ts';
 import { installOpenvino } from '../providers/install-openvino.ts';
-import { installProvider } from '../providers/install-provider.ts';
-import {
-  type FoundLibrary,
-  findLibraries,
-  foldersBelow,
-  pythonLibraryFolders,
-} from '../providers/library-search.ts';
 import type { CliConfig, CommandContext } from './cli-config.ts';
 
 export function addProviderCommands(
@@ -30,32 +24,24 @@ export function addProviderCommands(
   const providers = program
     .command('providers')
     .description('install, list and check what npm does not bring: GPU providers and OpenVINO');
-  const each = (value: string, before: string[]) => [...before, value];
   providers
     .command('install')
     .description('install a GPU provider or OpenVINO; npm does not remove it')
     .argument('<name>', 'cuda or openvino')
-    .option('--from <path>', 'wheel, NuGet package or folder (default: download it)')
-    .option('--sha256 <hex>', 'checksum to accept besides the known ones (repeatable)', each, [])
-    .option(
-      '--libraries <folder>',
-      'folder with the libraries of CUDA and cuDNN (repeatable)',
-      each,
-      [],
-    )
+    .option('--from <path>', 'wheel of PyPI (default: download it)')
     .action(async (name: string, options: ProvidersInstallOptions) => {
       await providersInstall(name, options, config(), process.stdout, signal);
     });
   providers
     .command('list')
-    .description('list providers and their missing parts')
+    .description('list providers')
     .option('--json', 'print JSON')
     .action(async (options: ProvidersListOptions) => {
       await providersList(options, config(), process.stdout);
     });
   providers
     .command('check')
-    .description('check files, libraries, driver and GPUs; run a small graph on each GPU')
+    .description('check files, driver and GPUs; run a small graph on each GPU')
     .option('--no-run', 'do not run a graph')
     .option('--json', 'print JSON')
     .action(async (options: ProvidersCheckOptions) => {
@@ -65,8 +51,6 @@ export function addProviderCommands(
 
 interface ProvidersInstallOptions {
   readonly from?: string;
-  readonly sha256: readonly string[];
-  readonly libraries: readonly string[];
 }
 
 interface ProvidersListOptions {
@@ -81,12 +65,13 @@ interface ProvidersCheckOptions extends ProvidersListOptions {
 async function providersInstall(
   name: string,
   options: ProvidersInstallOptions,
-  { providerDir, env, childEnv }: CliConfig,
+  { providerDir, env }: CliConfig,
   out: Writable,
   signal: AbortSignal,
 ): Promise<void> {
+  const given = { providerDir, env, signal, from: options.from };
   if (name === 'openvino') {
-    const folder = await installOpenvino({ providerDir, env, signal, from: options.from });
+    const folder = await installOpenvino(given);
     out.write(`installed OpenVINO ${OPENVINO_VERSION} in ${folder}\n`);
     out.write('Next: matting models fetch\n');
     return;
@@ -94,31 +79,15 @@ async function providersInstall(
   if (name !== 'cuda') {
     throw new ProviderError(`no provider "${name}"; use cuda or openvino`);
   }
-  const given = (await Promise.all(options.libraries.map(foldersBelow))).flat();
-  const ldLibraryPath = childEnv.LD_LIBRARY_PATH;
-  const libraryFolders = [...given, ...(await pythonLibraryFolders(env))];
-  const fetched = options.from === undefined ? await fetchPackage(env, signal) : undefined;
-  const from = fetched?.file ?? (options.from as string);
-  const wanted = { from, providerDir, accepted: options.sha256, libraryFolders, ldLibraryPath };
-  const { folder, record } = await installProvider(wanted).finally(() => fetched?.discard());
-  signal.throwIfAborted();
-  out.write(`installed ${record.source} for onnxruntime ${record.runtimeVersion} in ${folder}\n`);
-  const search = { ldLibraryPath, further: record.libraryFolders };
-  for (const line of libraryLines(await findLibraries(search))) out.write(line);
+  const folder = await installCuda(given);
+  out.write(`installed ${CUDA_WHEEL.name} for onnxruntime ${runtimeVersion()} in ${folder}\n`);
   out.write('Next: matting providers check\n');
 }
 
-/** CUDA has its libraries listed, and none where it is not installed. */
 async function report({ providerDir, childEnv }: CliConfig, hashed: boolean) {
   const installed = await readInstalled(providerDir, { hashed });
   const { gpus, tryCuda } = await findGpus(childEnv);
-  if (installed.state !== 'installed') {
-    return { found: { installed, gpus, libraries: { cuda: [] } }, tryCuda };
-  }
-  const { record } = installed;
-  const search = { ldLibraryPath: childEnv.LD_LIBRARY_PATH, further: record.libraryFolders };
-  const cuda = await findLibraries(search);
-  return { found: { installed, gpus, libraries: { cuda } }, tryCuda };
+  return { found: { installed, gpus }, tryCuda };
 }
 
 async function providersList(options: ProvidersListOptions, config: CliConfig, out: Writable) {
@@ -131,23 +100,22 @@ async function providersList(options: ProvidersListOptions, config: CliConfig, o
   out.write(
     `openvino  ${openvinoLine(await readOpenvino(config.providerDir, { hashed: true }))}\n`,
   );
-  out.write(`cuda      ${stateLine(found.installed, found.libraries.cuda)}\n`);
+  out.write(`cuda      ${stateLine(found.installed)}\n`);
 }
 
-/** Returns true where CUDA runs here; with --no-run where nothing is missing for it. */
+/** Returns true where CUDA runs here; with --no-run where its files are whole. */
 async function providersCheck(options: ProvidersCheckOptions, config: CliConfig, out: Writable) {
   const { found, tryCuda } = await report(config, true);
-  const { installed, libraries, gpus } = found;
-  const complete = installed.state === 'installed' && missing(libraries.cuda).length === 0;
-  const attempts = options.run && complete ? await tryCuda(await engineEnvOf(config)) : [];
+  const { installed, gpus } = found;
+  const whole = installed.state === 'installed';
+  const attempts = options.run && whole ? await tryCuda(await engineEnvOf(config)) : [];
   const runs = attempts.length > 0 && attempts.every(({ reason }) => reason === undefined);
-  const sound = options.run ? runs : complete;
+  const sound = options.run ? runs : whole;
   if (options.json) {
     out.write(`${JSON.stringify({ ...found, attempts, sound }, null, 2)}\n`);
     return sound;
   }
-  out.write(`provider  ${stateLine(installed, [])}\n`);
-  for (const line of libraryLines(libraries.cuda)) out.write(line);
+  out.write(`provider  ${stateLine(installed)}\n`);
   for (const line of gpuLines(gpus)) out.write(line);
   for (const { device, reason } of attempts) {
     out.write(`run       ${device}: ${reason ?? 'CUDA gives the results of the CPU'}\n`);
@@ -159,17 +127,13 @@ async function engineEnvOf({ providerDir, childEnv }: CliConfig) {
   return (await readEngineEnvironment(providerDir, childEnv)).childEnv;
 }
 
-function missing(libraries: readonly FoundLibrary[]): readonly FoundLibrary[] {
-  return libraries.filter(({ path, opened }) => path === undefined && !opened);
-}
-
 function openvinoLine(found: OpenvinoState): string {
   if (found.state === 'installed') return `${OPENVINO_VERSION}, in ${found.folder}`;
   if (found.state === 'missing') return 'not installed: "models fetch" installs it';
   return `not usable: ${found.folder} ${found.reason}; "models fetch" installs it again`;
 }
 
-function stateLine(installed: InstalledState, libraries: readonly FoundLibrary[]): string {
+function stateLine(installed: InstalledState): string {
   if (installed.state === 'missing') {
     return 'not installed: matting providers install cuda (docs/gpu.md)';
   }
@@ -177,23 +141,7 @@ function stateLine(installed: InstalledState, libraries: readonly FoundLibrary[]
     return `not usable: ${installed.folder} ${installed.reason}; install it again`;
   }
   const { record, folder } = installed;
-  const lacking = missing(libraries).map(({ name }) => name);
-  const lacks = lacking.length === 0 ? '' : `; missing: ${lacking.join(', ')}`;
-  return `${record.source}, for onnxruntime ${record.runtimeVersion}, in ${folder}${lacks}`;
-}
-
-function libraryLines(libraries: readonly FoundLibrary[]): string[] {
-  return libraries.map(({ name, path, neededBy }) =>
-    path === undefined
-      ? `library   ${name} is missing (${neededBy} needs it); install ${makerOf(name)}\n`
-      : `library   ${name} ${path}\n`,
-  );
-}
-
-function makerOf(name: string): string {
-  if (name.startsWith('libcuda.')) return "NVIDIA's driver";
-  if (name.startsWith('libcudnn')) return 'cuDNN 9';
-  return 'CUDA 13';
+  return `${record.source}, for onnxruntime ${record.runtimeVersion}, in ${folder}`;
 }
 
 function gpuLines(gpus: GpuListing): string[] {

