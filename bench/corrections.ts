@@ -1,6 +1,7 @@
 /**
- * Measures strokes and a correction through the service beside the same job without them, in turns:
- * processor time of the engines and of everything else, medians in ms.
+ * Measures corrections through the service beside the job that they correct, in turns: one whose
+ * hint the matte follows, and one whose hint a model must look for. Processor time of the engines
+ * and of everything else, medians in ms.
  *
  *   sh bin/node24 bench/corrections.ts [rounds]
  */
@@ -9,8 +10,8 @@ import sharp from 'sharp';
 import { writeResults } from './results.ts';
 import { median, openService } from './service.ts';
 
-const ROUNDS = Number(process.argv[2] ?? 20);
-const WARM_UP_ROUNDS = 3;
+const ROUNDS = Number(process.argv[2] ?? 15);
+const WARM_UP_ROUNDS = 2;
 const NONE = { engines: 0, rest: 0 };
 
 const service = await openService();
@@ -30,15 +31,19 @@ async function measure(width: number) {
   const demo = sharp(new URL('../docs/images/demo.jpg', import.meta.url).pathname);
   const image = await demo.resize(width).jpeg({ quality: 90 }).toBuffer();
   const at = (x: number, y: number) => [x * width, y * width] as const;
-  const keep = [{ line: [at(0.3, 0.2), at(0.4, 0.3), at(0.5, 0.3)], radius: width / 50 }];
-  let first = '';
+  const followed = [{ line: [at(0.35, 0.35), at(0.5, 0.45)], radius: width / 50 }];
+  const whole = { box: [0.25 * width, 0.12 * width, 0.85 * width, 0.65 * width] as const };
+  let [first, without] = ['', ''];
   const kinds = {
     plain: () => client.run({ image }),
-    strokes: () => client.run({ image, keep }),
     correctable: async () => {
       first = (await client.run({ image, correctable: true })).job_id;
     },
-    correction: () => client.correct(first, { keep }),
+    erasedByBox: async () => {
+      without = (await client.correct(first, { erase: [whole] })).job_id;
+    },
+    followed: () => client.correct(first, { keep: followed }),
+    lookedFor: () => client.correct(without, { keep: [whole] }),
   };
   const all = Object.entries(kinds).map(([kind, run]) => ({ kind, run, taken: [NONE] }));
   for (let round = -WARM_UP_ROUNDS; round < ROUNDS; round += 1) {
@@ -56,6 +61,7 @@ async function measure(width: number) {
 
 try {
   for (const [name, width] of [
+    ['512-px', 512],
     ['2-MP', 1640],
     ['12-MP', 4000],
   ] as const) {

@@ -12,16 +12,22 @@ import sharp from 'sharp';
 import { openService } from '../../bench/service.ts';
 
 const HEIGHT = 240;
+const PAIR_HEIGHT = 120;
 const GAP = 16;
 const EDGE = 1;
 const SQUARE_PX = 12;
 
 const CROP = { crop: true } as const;
 const SQUARE = { ...CROP, scale: '85%', aspect_ratio: '1:1' } as const;
-/** Ends of strokes, in pixels of the demo picture. */
-const [SHADOW, SPOUT] = ['760,600 1000,575', '905,300 790,470'].map(line =>
-  line.split(' ').map(point => point.split(',').map(Number) as [number, number]),
-) as [[number, number][], [number, number][]];
+/** Strokes in the pair of pictures. */
+const SPOUT: [number, number][] = [
+  [452, 150],
+  [395, 235],
+];
+const MIDDLE: [number, number][] = [
+  [860, 200],
+  [1000, 260],
+];
 /** The values from left to right, by the name of the file. */
 const PICTURES: Readonly<Record<string, readonly MattingFields[]>> = {
   margin: [CROP, { ...CROP, crop_margin: '10%' }, { ...CROP, crop_margin: '5% 40%' }],
@@ -53,55 +59,61 @@ const PICTURES: Readonly<Record<string, readonly MattingFields[]>> = {
     { ...SQUARE, background: 'original' },
     { ...SQUARE, scale: '45%', background: 'original' },
   ],
-  hints: [
-    {},
-    { subject_box: '350 200 960 720' },
-    { keep: [{ line: SHADOW, radius: 14 }] },
-    { erase: [{ line: SPOUT, radius: 36 }] },
-  ],
 };
+/** Of the demo picture twice, side by side. */
+const HINTS: readonly MattingFields[] = [
+  {},
+  { erase: [{ box: [690, 70, 1100, 390] }] },
+  { erase: [{ line: MIDDLE, radius: 14 }] },
+  { erase: [{ line: SPOUT, radius: 18 }] },
+];
 
 const service = await openService();
 const matting = new MattingClient({ baseUrl: service.baseUrl, apiKey: service.apiKey });
 const image = await readImage(path.join(import.meta.dirname, 'demo.jpg'));
+const half = await sharp(image).resize(600, 450).toBuffer();
+const pair = await sharp({ create: { width: 1200, height: 450, channels: 3, background: '#fff' } })
+  .composite([
+    { input: half, left: 0, top: 0 },
+    { input: half, left: 600, top: 0 },
+  ])
+  .jpeg({ quality: 92 })
+  .toBuffer();
 
 /** A frame with a thin edge, at the height of all. */
-async function panelOf(fields: MattingFields): Promise<{ data: Buffer; width: number }> {
+async function panelOf(image: Uint8Array, height: number, fields: MattingFields) {
   const { bytes } = await matting.cutOut({ image, ...fields }, { idempotencyKey: randomUUID() });
   const { data: cutOut, info } = await sharp(bytes)
-    .resize({ height: HEIGHT })
+    .resize({ height })
     .png()
     .toBuffer({ resolveWithObject: true });
-  const data = await sharp(chequers(info.width, HEIGHT), {
-    raw: { width: info.width, height: HEIGHT, channels: 3 },
+  const data = await sharp(chequers(info.width, height), {
+    raw: { width: info.width, height, channels: 3 },
   })
-    .composite([{ input: cutOut }, ...shapesOf(fields, info.width)])
+    .composite([{ input: cutOut }, ...shapesOf(fields, info)])
     .extend({ top: EDGE, bottom: EDGE, left: EDGE, right: EDGE, background: '#888' })
     .png()
     .toBuffer();
   return { data, width: info.width + 2 * EDGE };
 }
 
-/** The box and the strokes of hints, at the width of the panel. */
-function shapesOf({ subject_box: box = '', keep, erase }: MattingFields, width: number) {
-  const [x1 = 0, y1 = 0, x2 = 0, y2 = 0] = box.split(' ').map(Number);
-  const drawn = [
-    `<path d="M${x1} ${y1}H${x2}V${y2}H${x1}Z" stroke="#3a4fd0" stroke-width="8"/>`,
-    ...[...(keep ?? [])].map(shape => strokeOf(shape, '#0a8a4e')),
-    ...[...(erase ?? [])].map(shape => strokeOf(shape, '#c42a34')),
-  ];
-  if (box === '') drawn.shift();
-  if (drawn.length === 0) return [];
-  const head = `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${HEIGHT}"`;
-  const svg = `${head} viewBox="0 0 1200 900" fill="none">${drawn.join('')}</svg>`;
+/** The boxes and strokes of hints. */
+function shapesOf({ erase }: MattingFields, { width, height }: sharp.OutputInfo) {
+  if (erase === undefined) return [];
+  const drawn = [...erase].map(shape => drawingOf(shape)).join('');
+  const head = `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}"`;
+  const svg = `${head} viewBox="0 0 1200 450" fill="none" stroke="#c42a34">${drawn}</svg>`;
   return [{ input: Buffer.from(svg) }];
 }
 
-function strokeOf(shape: HintShape, colour: string): string {
-  if (!('line' in shape)) throw new Error('these pictures have lines alone');
+function drawingOf(shape: HintShape): string {
+  if ('box' in shape) {
+    const [left, top, right, bottom] = shape.box;
+    return `<path d="M${left} ${top}H${right}V${bottom}H${left}Z" stroke-width="6"/>`;
+  }
   const points = shape.line.map(([x, y]) => `${x},${y}`).join(' ');
-  const width = 2 * shape.radius;
-  return `<polyline points="${points}" stroke="${colour}" stroke-width="${width}" stroke-opacity="0.55" stroke-linecap="round"/>`;
+  const look = `stroke-width="${2 * shape.radius}" stroke-opacity="0.55" stroke-linecap="round"`;
+  return `<polyline points="${points}" ${look}/>`;
 }
 
 function chequers(width: number, height: number): Buffer {
@@ -115,8 +127,13 @@ function chequers(width: number, height: number): Buffer {
   return board;
 }
 
-async function draw(name: string, values: readonly MattingFields[]): Promise<void> {
-  const panels = await Promise.all(values.map(panelOf));
+async function draw(
+  name: string,
+  values: readonly MattingFields[],
+  of = image,
+  height = HEIGHT,
+): Promise<void> {
+  const panels = await Promise.all(values.map(fields => panelOf(of, height, fields)));
   const width = panels.reduce((sum, panel) => sum + panel.width, GAP * (panels.length - 1));
   let left = 0;
   const composite = panels.map(panel => {
@@ -124,7 +141,7 @@ async function draw(name: string, values: readonly MattingFields[]): Promise<voi
     left += panel.width + GAP;
     return at;
   });
-  await sharp({ create: { width, height: HEIGHT + 2 * EDGE, channels: 3, background: 'white' } })
+  await sharp({ create: { width, height: height + 2 * EDGE, channels: 3, background: 'white' } })
     .composite(composite)
     .webp({ quality: 82, effort: 6 })
     .toFile(path.join(import.meta.dirname, `finishing-${name}.webp`));
@@ -132,6 +149,7 @@ async function draw(name: string, values: readonly MattingFields[]): Promise<voi
 
 try {
   for (const [name, values] of Object.entries(PICTURES)) await draw(name, values);
+  await draw('hints', HINTS, pair, PAIR_HEIGHT);
 } finally {
   await service.close();
 }

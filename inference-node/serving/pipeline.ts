@@ -30,6 +30,7 @@ import {
   type DecodedPicture,
   type DecodeRequest,
   type FinishedPicture,
+  type FinishRequest,
   type HeldWorker,
   type MattePart,
   type PictureLease,
@@ -68,6 +69,8 @@ export interface ImageOrder extends FinishChoices {
   readonly backgroundDeclared?: Size | undefined;
   /** The size of the picture of hints, if they are one, as in `declared`. */
   readonly hintsDeclared?: Size | undefined;
+  /** There are hints, and the plan's first model may run on crops around them. */
+  readonly cropRuns?: boolean | undefined;
 }
 
 export interface ReceivedFiles {
@@ -220,7 +223,8 @@ export class Pipeline {
     const sendStartedMs = performance.now();
     const { file, thumbnail, matte, width, height, input, subject } = pixels.finished;
     const { plan, outputFormat, resultKind } = order;
-    const { runs, missing } = pixels.inference;
+    const { runs } = pixels.inference;
+    const missing = [...new Set([...pixels.inference.missing, ...pixels.crops.missing])];
     const shape = { outputFormat, resultKind, width, height, input, subject };
     const { mended } = pixels;
     const result = { file, thumbnail, matte, ...shape, mended, plan, runs, missing };
@@ -229,11 +233,11 @@ export class Pipeline {
       receiveMs,
       workerWaitMs: lease.waitMs,
       decodeMs: pixels.decodeMs,
-      engineWaitMs: loadWaitMs + pixels.inference.waitMs,
+      engineWaitMs: loadWaitMs + pixels.inference.waitMs + pixels.crops.waitMs,
       inferMs: pixels.inference.inferMs,
       secondLookMs: pixels.inference.secondLookMs,
-      cropRunMs: 0,
-      refineMs: pixels.finished.refineMs,
+      cropRunMs: pixels.crops.inferMs,
+      refineMs: pixels.crops.refineMs + pixels.finished.refineMs,
       finishMs: pixels.finished.finishMs,
       encodeMs: pixels.finished.encodeMs,
       sendMs: performance.now() - sendStartedMs,
@@ -282,19 +286,24 @@ export class Pipeline {
       givenMatte === undefined ? await runPlan(order, sight, inputs, signal) : NO_INFERENCE;
 
     signal.throwIfAborted();
-    this.#enter(order, 'encoding', exchange);
     const { mattes } = inference;
     const steps = { refinement, foregroundEstimation, finishing, hints };
     const choices = { outputFormat, resultKind, ...steps, thumbnail, matte };
-    const finished = await lease.finish({ mattes, givenMatte, ...choices }, signal);
+    const request = { mattes, givenMatte, ...choices };
+    const crops = order.cropRuns ? await runCrops(order, request, lease, inputs, signal) : NO_CROPS;
+
+    signal.throwIfAborted();
+    this.#enter(order, 'encoding', exchange);
+    const rest = order.cropRuns ? { mattes: [], ...choices } : request;
+    const finished = await lease.finish(rest, signal);
     const { refineMs, finishMs, encodeMs } = finished;
     recordStages([
-      ['refine', refineMs],
+      ['refine', crops.refineMs + refineMs],
       ['finish', finishMs],
       ['encode', encodeMs],
     ]);
     const decodeMs = decoded.decodeMs + inputs.resampleMs;
-    return { decodeMs, mended: decoded.mended, inference, finished };
+    return { decodeMs, mended: decoded.mended, inference, crops, finished };
   }
 
   #enter(order: ImageOrder, stage: ImageStage, exchange: ImageExchange): void {
@@ -393,7 +402,42 @@ async function runPlan(
   return { ...inference, waitMs, inferMs, secondLookMs };
 }
 
-type Call = Pick<EngineRun, 'priority' | 'signal'>;
+const NO_CROPS: Awaited<ReturnType<typeof runCrops>> = {
+  ...{ missing: [], waitMs: 0, inferMs: 0, refineMs: 0 },
+};
+
+/** Runs the plan's first model on the crops that the worker wants to see for the hints. */
+async function runCrops(
+  { plan, priority }: ImageOrder,
+  request: FinishRequest,
+  lease: PictureLease,
+  inputs: ModelInputs,
+  signal: AbortSignal,
+) {
+  const [run] = subjects(plan);
+  const missing: PlanRun[] = [];
+  let [waitMs, inferMs] = [0, 0];
+  let { crop, refineMs } = await lease.merge(request, signal);
+  while (crop !== undefined && run !== undefined) {
+    const look = { run, framed: false, part: crop };
+    const answer = await tracedModel(look, inputs, [], { priority, signal, isCrop: true });
+    if (typeof answer === 'string') {
+      missing.push(run);
+      break;
+    }
+    waitMs += answer.waitMs;
+    inferMs += answer.inferMs;
+    const next = await lease.look(answer, signal);
+    crop = next.crop;
+    refineMs += next.refineMs;
+  }
+  return { missing, waitMs, inferMs, refineMs };
+}
+
+/** isCrop: without an answer, colours decide about the hint. */
+interface Call extends Pick<EngineRun, 'priority' | 'signal'> {
+  readonly isCrop?: boolean;
+}
 
 function tracedModel(
   look: Look<PlanRun>,
@@ -409,7 +453,10 @@ function tracedModel(
     else {
       recordStages([
         ['engine_wait', answer.waitMs],
-        [role === 'secondLook' ? 'second_look' : 'infer', answer.inferMs],
+        [
+          call.isCrop ? 'crop_run' : role === 'secondLook' ? 'second_look' : 'infer',
+          answer.inferMs,
+        ],
       ]);
     }
     return answer;
@@ -424,13 +471,15 @@ async function runModel(
   call: Call,
 ): Promise<EngineResult | NoLook> {
   const { engines, role } = look.run;
-  if (role !== 'subject' && isDown(engines)) return 'missing';
-  const picture = await inputs.of(look, mattes, call.signal);
+  const { priority, signal } = call;
+  const isNeeded = role === 'subject' && !call.isCrop;
+  if (!isNeeded && isDown(engines)) return 'missing';
+  const picture = await inputs.of(look, mattes, signal);
   if (picture === undefined) return 'unneeded';
-  if (role === 'subject') return await engines.run({ ...picture, ...call });
+  if (isNeeded) return await engines.run({ ...picture, priority, signal });
   try {
     // The next engine may load for minutes.
-    return await engines.run({ ...picture, ...call, leavesWhenDown: true });
+    return await engines.run({ ...picture, priority, signal, leavesWhenDown: true });
   } catch (error) {
     call.signal.throwIfAborted();
     if (!(error instanceof ContractError) || !LEFT_OUT.includes(error.code)) throw error;

@@ -1,5 +1,6 @@
 /** Tests what a node takes and answers of hints and mattes: the header, their bytes, the order. */
 import { status } from '@grpc/grpc-js';
+import { ContractError } from '@matting/proto/contract/errors.ts';
 import { HINT_POINTS_MAX, HINT_SHAPES_MAX } from '@matting/proto/contract/hints.ts';
 import { MATTE_BYTES_MAX } from '@matting/proto/contract/limits.ts';
 import {
@@ -138,6 +139,54 @@ test('a given matte takes no engine, and names no model', async t => {
   t.deepEqual([mattes.length, String(givenMatte)], [0, 'matte']);
   const { header: result } = caller.result();
   t.deepEqual([result?.plan, result?.modelRuns, result?.hints], ['', [], false]);
+});
+
+const CROPS = [
+  { left: 1, top: 0, width: 4, height: 4 },
+  { left: 0, top: 0, width: 8, height: 6 },
+];
+
+test('the first model looks at the crops that hints want, and its time has a stage of its own', async t => {
+  node.pictures.crops = CROPS;
+  const caller = await send({ hints: Hints.create({ keep: [line(2, 2)] }) }, 'image');
+  t.is(await caller.ended, undefined);
+  t.is(node.engines.runs.length, 3);
+  t.deepEqual(node.pictures.parts, CROPS);
+  t.is(node.pictures.looks.length, 2);
+  const { timings } = await caller.until('done');
+  t.deepEqual([timings?.inferMs, timings?.cropRunMs], [2, 4]);
+  node.pictures.parts.length = 0;
+  const boxed = await send({ hints: Hints.create({ subjectBox: undefined }) }, 'image');
+  t.is(await boxed.ended, undefined);
+  t.deepEqual(node.pictures.parts, [], 'there are no shapes');
+});
+
+test('with a given matte, the model that the header names looks at crops, and none else', async t => {
+  node.pictures.crops = CROPS;
+  const fields = { givenMatte: given(), hints: Hints.create({ keep: [line(2, 2)] }) };
+  await (await send(fields, 'image', 'matte')).ended;
+  t.is(node.engines.runs.length, 0);
+  const { plan } = (await new MatteCaller(node).serve('image')).result().header ?? {};
+  const runs = node.engines.runs.length;
+  const caller = await send({ ...fields, plan: plan! }, 'image', 'matte');
+  t.is(await caller.ended, undefined);
+  t.is(node.engines.runs.length - runs, 2);
+  t.is(String(at(node.pictures.finished.slice(-1), 0).givenMatte), 'matte');
+  t.is((await caller.until('done')).timings?.cropRunMs, 4);
+});
+
+test('colours decide where the engines are lost, and the result says what is missing', async t => {
+  node.pictures.crops = CROPS;
+  const fields = { givenMatte: given(), hints: Hints.create({ keep: [line(2, 2)] }) };
+  const { plan } = (await new MatteCaller(node).serve('image')).result().header ?? {};
+  node.engines.gates.failOnce('infer', new ContractError('ENGINE_LOST', 'gone'));
+  const caller = await send({ ...fields, plan: plan! }, 'image', 'matte');
+  t.is(await caller.ended, undefined);
+  t.is((await caller.until('done')).timings?.cropRunMs, 0);
+  t.deepEqual(
+    caller.result().header?.runsMissing.map(({ role }) => role),
+    ['subject'],
+  );
 });
 
 test('a wanted matte comes before the result, in chunks of the bound', async t => {

@@ -109,6 +109,7 @@ export function checkMatteHeader(
     hints: header.hints && hintsFromProto(header.hints),
     hintsFile,
     hintsDeclared: hintsFile?.declared,
+    cropRuns: mayRunOnCrops(header),
     matte: header.matte,
     givenMatte: header.givenMatte && checkBytes(header.givenMatte, MATTE),
     thumbnail: header.thumbnail,
@@ -120,6 +121,14 @@ export function checkMatteHeader(
       node.defaults.foregroundEstimation,
     ),
   };
+}
+
+/** With a given matte only if the caller names the plan or model that may run. */
+function mayRunOnCrops({ hints, givenMatte, model, plan }: MatteHeader): boolean {
+  const isHinted =
+    hints !== undefined &&
+    (hints.picture !== undefined || hints.keep.length + hints.erase.length > 0);
+  return isHinted && (givenMatte === undefined || model + plan !== '');
 }
 
 /** The files of a call in the order of their bytes. */

@@ -2,10 +2,11 @@
  * Messages between the pool and a picture worker's process (frames over descriptor 3).
  *
  *   ready, then for each image:
- *   decode -> opened -> decoded,  resample -> resampled,  finish -> framed -> finished,
- *   release -> settled
+ *   decode -> opened -> decoded,  resample -> resampled,  merge and look -> crop,
+ *   finish -> framed -> finished,  release -> settled
  *
- * `resample` comes for each further look. `opened` comes first for a background picture, where
+ * `resample` comes for each further look; `merge` once if there are hints, then a `look` for each
+ * crop. `opened` comes first for a background picture, where
  * there is one; `framed` only with finishing. All but release may be answered by `failed`. One
  * message at a time, and `release` only while nothing runs: a busy worker is killed instead.
  */
@@ -49,13 +50,15 @@ export type ToPictureWorker =
     }
   /**
    * The message has one part per matte: its alpha. If there are none, it has one part: the file of
-   * a given matte.
+   * a given matte. `merge` comes before a `finish` that has neither.
    */
   | {
-      readonly kind: 'finish';
+      readonly kind: 'merge' | 'finish';
       readonly mattes: readonly MatteHead[];
       readonly choices: FinishChoices;
     }
+  /** The message has one part: the model's matte of the last crop, of `size`. */
+  | { readonly kind: 'look'; readonly size: Size }
   | { readonly kind: 'release' };
 
 /** Files that a worker decodes. */
@@ -79,6 +82,8 @@ export type FromPictureWorker =
    * unsure.
    */
   | { readonly kind: 'resampled'; readonly resampleMs: number }
+  /** The model should look at this crop of the picture, in its pixels. Undefined: at none. */
+  | { readonly kind: 'crop'; readonly crop?: Box | undefined; readonly refineMs: number }
   /** The size of the result is known: it counts too. */
   | { readonly kind: 'framed'; readonly size: Size }
   /**

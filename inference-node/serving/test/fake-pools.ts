@@ -17,6 +17,7 @@ import type {
   FinishRequest,
   PictureLease,
   PicturePool,
+  SizedAlpha,
 } from '../picture/pool/picture-pool.ts';
 
 export const TINY_MODEL: PreparedModel = {
@@ -169,7 +170,11 @@ export class FakePicturePool implements PicturePool {
   /** Roles of the mattes that each trimap was asked for of; what is answered in place of one. */
   readonly refined: MatteRole[][] = [];
   nothingUnsure = false;
+  /** With the mattes and the given matte of a `merge` before. */
   readonly finished: FinishRequest[] = [];
+  /** Crops that hints want to see, and the looks at them. */
+  crops: Box[] = [];
+  readonly looks: SizedAlpha[] = [];
   result = Buffer.from('a result');
   subject: FinishedPicture['subject'];
   leasesOut = 0;
@@ -191,6 +196,8 @@ export class FakePicturePool implements PicturePool {
     await this.gates.pass('acquire', signal);
     this.leasesOut += 1;
     let held = true;
+    let merged: FinishRequest | undefined;
+    const crops = [...this.crops];
     return {
       waitMs: 3,
       decode: async (request, decodeSignal) => {
@@ -216,9 +223,20 @@ export class FakePicturePool implements PicturePool {
         if (this.nothingUnsure) return undefined;
         return { rgb: Buffer.alloc(size.width * size.height * 4), resampleMs: 8 };
       },
+      merge: async (request, mergeSignal) => {
+        mergeSignal.throwIfAborted();
+        merged = request;
+        return { crop: crops.shift(), refineMs: 1 };
+      },
+      look: async (look, lookSignal) => {
+        lookSignal.throwIfAborted();
+        this.looks.push(look);
+        return { crop: crops.shift(), refineMs: 1 };
+      },
       finish: async (request, finishSignal) => {
         finishSignal.throwIfAborted();
-        this.finished.push(request);
+        const { mattes, givenMatte } = merged ?? request;
+        this.finished.push({ ...request, mattes, givenMatte });
         await this.gates.pass('finish', finishSignal);
         const input = { width: 8, height: 6 };
         const timings = { refineMs: 5, finishMs: request.finishing ? 7 : 0, encodeMs: 6 };

@@ -20,8 +20,12 @@ const RULES = {
 const SHOWN_FROM = 26;
 const SURE_FROM = 128;
 
-/** Works in place. @param at address of a byte of alpha a pixel. */
-export function clearHaze(at: number, size: Size): void {
+/**
+ * Works in place.
+ * @param at address of a byte of alpha a pixel
+ * @param bodyFrom of the matte before hints changed it; undefined: of this one
+ */
+export function clearHaze(at: number, size: Size, bodyFrom?: number): void {
   const grid = gridSize(size);
   const { width, height } = grid;
   withMemory(borrow => {
@@ -31,7 +35,7 @@ export function clearHaze(at: number, size: Size): void {
     // A mean would lose hairs and wires.
     kernels.peaksOfCells(at, size.width, size.height, columns, width, height, line, shares);
     const peaks = bytesAt(shares, width * height).slice();
-    const from = bodyFrom(shares, peaks.length);
+    const from = bodyFrom ?? leastOfBody(shares, peaks.length);
     const bodies = peaks.map(peak => (peak >= from ? 255 : 0));
     kernels.widen(borrowCopy(borrow, bodies), width, height, 1, scratch, shares);
     const near = bytesAt(shares, peaks.length);
@@ -57,8 +61,20 @@ export function clearHaze(at: number, size: Size): void {
   });
 }
 
+/** Gives the alpha from which a pixel of this matte, one byte a pixel, is of a body. */
+export function bodyFromOf(alpha: Uint8Array, size: Size): number {
+  const { width, height } = gridSize(size);
+  return withMemory(borrow => {
+    const [at, shares] = [borrowCopy(borrow, alpha), borrow(width * height)];
+    const columns = layGrid(borrow, size, { width, height }).starts;
+    const line = borrow(size.width);
+    kernels.peaksOfCells(at, size.width, size.height, columns, width, height, line, shares);
+    return leastOfBody(shares, width * height);
+  });
+}
+
 /** @param peaks address of the greatest alpha of each cell. */
-function bodyFrom(peaks: number, count: number): number {
+function leastOfBody(peaks: number, count: number): number {
   const shown = kernels.countFrom(peaks, count, SHOWN_FROM);
   const sure = kernels.countFrom(peaks, count, SURE_FROM);
   return sure <= RULES.sureShareMax * shown ? RULES.glassFrom : RULES.bodyFrom;

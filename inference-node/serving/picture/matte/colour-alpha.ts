@@ -3,7 +3,7 @@
  * background's around it. A model blurs an edge over several pixels, the photo does not
  * (inference-node/kernels/colour-alpha.ts).
  */
-import { bytesAt, kernels, VECTOR_BYTES, withMemory } from '../kernels/kernels.ts';
+import { borrowCopy, bytesAt, kernels, VECTOR_BYTES, withMemory } from '../kernels/kernels.ts';
 import { carryColours } from './carry-colours.ts';
 import type { Guided } from './guided-filter.ts';
 
@@ -20,18 +20,53 @@ const TRUST = 0.8;
 /** Pixels a side of a cell of the finest grid: the colours beside an edge change slowly. */
 const CELL_PX = 4;
 
-export function applyColours({ guide, alpha, width, height }: Guided): void {
+/**
+ * Works in place.
+ * @param before the matte before hints changed it, one byte a pixel; undefined: it is this one
+ */
+export function applyColours({ guide, alpha, width, height }: Guided, before?: Uint8Array): void {
   withMemory(borrow => {
+    const shown = bytesAt(alpha, width * height);
+    const known =
+      before === undefined ? alpha : borrowCopy(borrow, withErased(shown, before, width));
     const cells = { width: Math.ceil(width / CELL_PX), height: Math.ceil(height / CELL_PX) };
     const bytes = cells.width * cells.height * VECTOR_BYTES;
     const subject = borrow(bytes);
     const background = borrow(bytes);
     bytesAt(subject, bytes).fill(0);
     bytesAt(background, bytes).fill(0);
-    kernels.sumKnown(guide, alpha, width, height, SURE, CELL_PX, subject, background);
+    kernels.sumKnown(guide, known, width, height, SURE, CELL_PX, subject, background);
     carryColours({ ...cells, at: subject }, COARSER_WEIGHT);
     carryColours({ ...cells, at: background }, COARSER_WEIGHT);
     const rules = [DISTANCE_HALF, OFF_LINE, TRUST] as const;
     kernels.applySides(guide, alpha, width, height, SURE, CELL_PX, subject, background, ...rules);
   });
+}
+
+/** Pixels a side of a block. What is left of the subject has its own colours a block around it. */
+const BLOCK_PX = 32;
+
+/**
+ * Shows again what hints erased far from all that is left: a subject that is half transparent takes
+ * its colours from far away, and another one that leaves must not change it.
+ */
+function withErased(alpha: Uint8Array, before: Uint8Array, width: number): Uint8Array {
+  const columns = Math.ceil(width / BLOCK_PX);
+  const rows = Math.ceil(alpha.length / width / BLOCK_PX);
+  const blockOf = (i: number) =>
+    Math.floor(Math.floor(i / width) / BLOCK_PX) * columns + Math.floor((i % width) / BLOCK_PX);
+  const isNear = new Uint8Array(columns * rows);
+  for (let i = 0; i < alpha.length; i++) {
+    if (alpha[i]! <= SURE) continue;
+    const block = blockOf(i);
+    if (isNear[block] === 2) continue;
+    isNear[block] = 2;
+    for (const row of [-columns, 0, columns]) {
+      for (const column of [-1, 0, 1]) {
+        const near = block + row + column;
+        if (near >= 0 && near < isNear.length && isNear[near] === 0) isNear[near] = 1;
+      }
+    }
+  }
+  return alpha.map((value, i) => (isNear[blockOf(i)] === 0 ? Math.max(value, before[i]!) : value));
 }

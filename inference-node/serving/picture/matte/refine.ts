@@ -53,6 +53,15 @@ const BLEND = 4;
 /** A merged matte at the working size of its picture, one byte a pixel. */
 export interface MergedMatte extends Size {
   readonly alpha: Uint8Array;
+  /** The matte before hints changed it; undefined: there are none. */
+  readonly before?: BeforeHints | undefined;
+}
+
+export interface BeforeHints {
+  /** One byte a pixel. */
+  readonly alpha: Uint8Array;
+  /** A pixel was of a body from this alpha on. */
+  readonly bodyFrom: number;
 }
 
 export function mergeToWorkingSize(
@@ -65,7 +74,7 @@ export function mergeToWorkingSize(
 }
 
 export function refineMerged(
-  { alpha: merged, ...size }: MergedMatte,
+  { alpha: merged, before, ...size }: MergedMatte,
   picture: RgbaPicture,
 ): Buffer {
   const guide = createGuide(picture, size);
@@ -77,9 +86,9 @@ export function refineMerged(
       ...size,
     };
     const cleared = borrow(merged.length);
-    applyColours(source);
+    applyColours(source, before?.alpha);
     bytesAt(cleared, merged.length).set(bytesAt(source.alpha, merged.length));
-    clearHaze(cleared, size);
+    clearHaze(cleared, size, before?.bodyFrom);
     const result = atSizeOf(picture, cleared, size);
     for (const tile of uncertainTiles(cleared, size)) {
       // The filter fits one pixel more on each side: pixels between two tiles' functions need both.
@@ -90,10 +99,13 @@ export function refineMerged(
   });
 }
 
-export function stretchMerged({ alpha: merged, ...size }: MergedMatte, picture: Size): Buffer {
+export function stretchMerged(
+  { alpha: merged, before, ...size }: MergedMatte,
+  picture: Size,
+): Buffer {
   return withMemory(borrow => {
     const alpha = borrowCopy(borrow, merged);
-    clearHaze(alpha, size);
+    clearHaze(alpha, size, before?.bodyFrom);
     return atSizeOf(picture, alpha, size);
   });
 }

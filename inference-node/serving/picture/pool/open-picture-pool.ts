@@ -30,6 +30,7 @@ import {
   type InputView,
   type MattePart,
   type ModelInput,
+  type NextCrop,
   PICTURE_WORKER_ENDS,
   type PictureCapabilities,
   type PictureLease,
@@ -38,6 +39,7 @@ import {
   type PictureProcess,
   type PictureWorkerEnd,
   type PictureWorkerEnds,
+  type SizedAlpha,
 } from './picture-pool.ts';
 import { FormatRates } from './picture-rates.ts';
 import {
@@ -407,17 +409,26 @@ class WorkerLease implements PictureLease {
     return { rgb, resampleMs: head.resampleMs };
   }
 
+  async merge(request: FinishRequest, signal: AbortSignal): Promise<NextCrop> {
+    this.#requireHeld(signal);
+    const { message, sent } = describeMattes('merge', request);
+    const { head } = await this.worker.ask('crop', message, sent, signal);
+    for (const { alpha } of request.mattes) this.#pool.giveBack(alpha);
+    return { crop: head.crop, refineMs: head.refineMs };
+  }
+
+  async look({ alpha, size }: SizedAlpha, signal: AbortSignal): Promise<NextCrop> {
+    this.#requireHeld(signal);
+    requireAlpha(alpha, size);
+    const { head } = await this.worker.ask('crop', { kind: 'look', size }, [alpha], signal);
+    this.#pool.giveBack(alpha);
+    return { crop: head.crop, refineMs: head.refineMs };
+  }
+
   async finish(request: FinishRequest, signal: AbortSignal): Promise<FinishedPicture> {
     this.#requireHeld(signal);
-    const { mattes, givenMatte, ...choices } = request;
-    for (const { alpha, size } of mattes) {
-      if (alpha.length === size.width * size.height) continue;
-      throw new Error(`${alpha.length} bytes of alpha for ${size.width}x${size.height}`);
-    }
-    const heads = mattes.map(({ size, role, part }) => ({ size, role, part }));
-    const message = { kind: 'finish', mattes: heads, choices } as const;
-    const alphas = mattes.map(({ alpha }) => alpha);
-    const sent = givenMatte === undefined ? alphas : [givenMatte];
+    const { message, sent, choices } = describeMattes('finish', request);
+    const alphas = request.mattes.map(({ alpha }) => alpha);
     const { head, parts } = await this.worker.ask('finished', message, sent, signal);
     const { size, input, subject, timings } = head;
     const finishMs = Object.values(timings).reduce((sum, ms) => sum + ms, 0);
@@ -444,6 +455,20 @@ class WorkerLease implements PictureLease {
     if (this.#released) throw new Error('a picture worker was used after its release');
     signal.throwIfAborted();
   }
+}
+
+function describeMattes(kind: 'merge' | 'finish', request: FinishRequest) {
+  const { mattes, givenMatte, ...choices } = request;
+  for (const { alpha, size } of mattes) requireAlpha(alpha, size);
+  const heads = mattes.map(({ size, role, part }) => ({ size, role, part }));
+  const alphas = mattes.map(({ alpha }) => alpha);
+  const sent = givenMatte === undefined ? alphas : [givenMatte];
+  return { message: { kind, mattes: heads, choices }, sent, choices } as const;
+}
+
+function requireAlpha(alpha: Buffer, { width, height }: Size): void {
+  if (alpha.length === width * height) return;
+  throw new Error(`${alpha.length} bytes of alpha for ${width}x${height}`);
 }
 
 function shuttingDown(): ContractError {

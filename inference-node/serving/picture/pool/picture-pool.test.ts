@@ -451,6 +451,31 @@ test('hints outside of the part that a matte shows are heard', async t => {
   lease.release();
 });
 
+test('a look at the crop that a hint wants adds what it shows, and the matte is merged once', async t => {
+  const { lease } = await leaseOf(pool);
+  const { width, height } = await decode(lease);
+  const matte = { alpha: Buffer.alloc(256), size: MODEL_SIZE, role: 'subject' } as const;
+  const choices = { refinement: true, foregroundEstimation: true, outputFormat: 'png' } as const;
+  const hints = { keep: [{ box: [8, 6, 28, 26] as const }] };
+  const order = { hints, ...choices, resultKind: 'mask' } as const;
+  const { crop } = await lease.merge({ mattes: [matte], ...order }, NEVER);
+  t.true(crop !== undefined && crop.left < 8 && crop.width < width, JSON.stringify(crop));
+  const { rgb } = await lease.resample(MODEL_SIZE, { framed: false, part: crop }, NEVER);
+  t.is(rgb.length, 3 * 256);
+  const alpha = Buffer.alloc(256);
+  for (let y = 3; y < 13; y++) alpha.fill(255, 16 * y + 3, 16 * y + 13);
+  t.is((await lease.look({ alpha, size: MODEL_SIZE }, NEVER)).crop, undefined);
+  const { subject } = await lease.finish({ mattes: [], ...order }, NEVER);
+  const { left, top, width: wide } = subject!.inputBox;
+  t.true(left >= 8 && top >= 6 && left + wide <= 28 && wide > 10, JSON.stringify(subject));
+  await decode(lease);
+  const plain = await lease.finish({ mattes: [matte], ...order, hints: undefined }, NEVER);
+  t.deepEqual([plain.subject, height], [undefined, 30], 'nothing of the image before is left');
+  await decode(lease);
+  await t.throwsAsync(lease.look({ alpha, size: MODEL_SIZE }, NEVER), { code: 'NODE_FAULT' });
+  lease.release();
+});
+
 test('a picture of hints is decoded before the image, under the same guards', async t => {
   const { lease } = await leaseOf(pool);
   const file = await asSharp(paint(4, 3, 3, x => (x < 2 ? [0, 0, 0] : [128, 128, 128])))

@@ -41,6 +41,18 @@ export interface MattePart extends MatteHead {
   readonly alpha: Buffer;
 }
 
+/** A model's matte, one byte a pixel of `size`. */
+export interface SizedAlpha {
+  readonly alpha: Buffer;
+  readonly size: Size;
+}
+
+export interface NextCrop {
+  /** The crop that the model should look at for a hint, in the picture's pixels; undefined: none. */
+  readonly crop?: Box | undefined;
+  readonly refineMs: number;
+}
+
 /** The part of the picture in a model's input. */
 export interface InputView {
   /** The input is as matte/framed-input.ts makes it. */
@@ -51,7 +63,8 @@ export interface InputView {
 
 export interface FinishRequest extends FinishChoices {
   /**
-   * The mattes come from the plan's models that ran, at least one of them a subject. What none shows
+   * The mattes come from the plan's models that ran, at least one of them a subject, but after
+   * `merge` there are none. What none shows
    * is not in the result, and mattes of a part replace what those before them show of it.
    */
   readonly mattes: readonly MattePart[];
@@ -90,6 +103,13 @@ export interface PictureLease {
     part: Box | undefined,
     signal: AbortSignal,
   ): Promise<ModelInput | undefined>;
+  /**
+   * Merges the mattes and reads the hints. Then `finish` takes neither mattes nor a given matte.
+   * When it has resolved, the mattes must not be read: they go.
+   */
+  merge(request: FinishRequest, signal: AbortSignal): Promise<NextCrop>;
+  /** @param look the model's matte of the last crop. It goes. */
+  look(look: SizedAlpha, signal: AbortSignal): Promise<NextCrop>;
   /** When it has resolved the model inputs and the request's mattes must not be read: they go. */
   finish(request: FinishRequest, signal: AbortSignal): Promise<FinishedPicture>;
   /** Gives the worker back, or replaces it where an image is still inside. Idempotent. */

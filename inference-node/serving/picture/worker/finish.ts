@@ -18,7 +18,13 @@ import { refineMerged, stretchMerged } from '../matte/refine.ts';
 import type { FinishTimings } from '../picture-protocol.ts';
 import { freePixels, type RawPixels, type RgbaPicture, viewAsBytes } from '../rgba-picture.ts';
 import { writeMatte } from './matte-file.ts';
-import { type Looks, mergeLooks, type SeenMatte } from './merge-looks.ts';
+import {
+  followHints,
+  type Looks,
+  type MergedLooks,
+  mergeLooks,
+  type SeenMatte,
+} from './merge-looks.ts';
 
 interface FinishedFile {
   readonly file: Buffer;
@@ -31,6 +37,8 @@ interface FinishedFile {
 }
 
 interface FinishExtras extends Omit<Looks, 'mattes'> {
+  /** The looks as they are merged already. */
+  readonly mergedLooks?: MergedLooks | undefined;
   /** The finishing's background picture. Its pixels are overwritten and freed. */
   readonly background?: RgbaPicture | undefined;
   /** Called with the size of the result before it is made. */
@@ -51,7 +59,8 @@ export async function finishPicture(
   if (finishing === undefined) requireWritable(outputFormat, picture);
   const startedMs = performance.now();
   const { hintsPlane, given } = extras;
-  const looked = mergeLooks(picture, { mattes, given, hintsPlane }, choices);
+  const looks = extras.mergedLooks ?? mergeLooks(picture, { mattes, given, hintsPlane }, choices);
+  const looked = followHints(looks, picture);
   const matte = choices.matte ? await writeMatte(looked) : undefined;
   const alpha = makeAlpha(picture, looked, choices);
   const seen = findSubject(alpha, picture);

@@ -3,7 +3,8 @@ import { regionIn } from '@matting/proto/contract/finishing/frame.ts';
 import type { Box, Size } from '@matting/proto/contract/finishing.ts';
 import { requireInside } from '@matting/proto/contract/hints.ts';
 import type { FinishChoices } from '../makeable.ts';
-import { applyHints } from '../matte/hints/apply-hints.ts';
+import { bodyFromOf } from '../matte/clear-haze.ts';
+import { HintedMatte } from '../matte/hints/hinted-matte.ts';
 import { type Drawn, drawSeeds, type HintsPlane, isDrawn } from '../matte/hints/seeds.ts';
 import { mergeMattes, type RoleMatte } from '../matte/merge-mattes.ts';
 import { clearOutside } from '../matte/picture-alpha.ts';
@@ -27,12 +28,19 @@ export interface SeenMatte extends StoredMatte {
   readonly seen: RgbaPicture;
 }
 
+export interface MergedLooks extends SeenMatte {
+  /** Undefined: there are no hints. Apply it before the matte is used. */
+  readonly hinted: HintedMatte | undefined;
+  /** The part of the picture, in its pixels, outside of which nothing is shown. */
+  readonly only: Box | undefined;
+}
+
 /** @throws ContractError INVALID_PARAMETER: hints outside of the picture */
 export function mergeLooks(
   picture: RgbaPicture,
   looks: Looks,
   { hints }: Pick<FinishChoices, 'hints'>,
-): SeenMatte {
+): MergedLooks {
   const { given, mattes, hintsPlane } = looks;
   const drawn: Drawn | undefined = hintsPlane ?? (hints && isDrawn(hints) ? hints : undefined);
   const all = { left: 0, top: 0, width: picture.width, height: picture.height };
@@ -46,12 +54,36 @@ export function mergeLooks(
       ? first
       : widen(first, part, picture);
   const { seen, merged } = looked;
-  const shown = looked.part ?? all;
-  if (drawn !== undefined) {
-    applyHints(merged.alpha, drawSeeds(drawn, picture, shown, merged), merged, seen);
-  }
-  if (box !== undefined) clearOutside(merged.alpha, merged, boxWithin(box, shown, merged));
-  return looked;
+  if (drawn === undefined) return { ...looked, hinted: undefined, only: box };
+  const before = { alpha: merged.alpha.slice(), bodyFrom: bodyFromOf(merged.alpha, merged) };
+  const seeds = drawSeeds(drawn, picture, looked.part ?? all, merged);
+  const hinted = new HintedMatte(merged.alpha, seeds, merged, seen);
+  return { ...looked, merged: { ...merged, before }, hinted, only: box };
+}
+
+/** Follows the hints. The matte is changed in place. */
+export function followHints(looks: MergedLooks, picture: Size): SeenMatte {
+  const { hinted, only, part, seen, merged } = looks;
+  hinted?.apply();
+  const shown = part ?? { left: 0, top: 0, ...picture };
+  if (only !== undefined) clearOutside(merged.alpha, merged, boxWithin(only, shown, merged));
+  return { part, seen, merged };
+}
+
+/** The next crop that the model should look at for a hint, in the picture's pixels. */
+export function nextCrop({ hinted, part, seen }: MergedLooks): Box | undefined {
+  const crop = hinted?.nextCrop();
+  if (crop === undefined) return undefined;
+  return inPixels(crop, hinted!.grid, seen, part ?? { left: 0, top: 0 });
+}
+
+function inPixels(box: Box, grid: Size, seen: Size, origin: Pick<Box, 'left' | 'top'>): Box {
+  const [x, y] = [seen.width / grid.width, seen.height / grid.height];
+  const [left, top] = [Math.round(box.left * x), Math.round(box.top * y)];
+  const right = Math.min(seen.width, Math.max(left + 1, Math.round((box.left + box.width) * x)));
+  const bottom = Math.min(seen.height, Math.max(top + 1, Math.round((box.top + box.height) * y)));
+  const at = { left: origin.left + left, top: origin.top + top };
+  return { ...at, width: right - left, height: bottom - top };
 }
 
 function seenOf(picture: RgbaPicture, { part, merged }: StoredMatte): SeenMatte {

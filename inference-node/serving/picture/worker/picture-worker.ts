@@ -27,6 +27,7 @@ import { freePixels, type RgbaPicture } from '../rgba-picture.ts';
 import { decodeBackground, decodeHints } from './decode-background.ts';
 import { finishPicture } from './finish.ts';
 import { readMatte } from './matte-file.ts';
+import { type MergedLooks, mergeLooks, nextCrop } from './merge-looks.ts';
 import { warmUp } from './warm-up.ts';
 
 const CAUSE_LENGTH_MAX = 500;
@@ -47,6 +48,7 @@ const heif = heifText === undefined ? undefined : (JSON.parse(heifText) as HeifD
 let picture: DecodedFile | undefined;
 let background: DecodedFile | undefined;
 let hintsPlane: HintsPlane | undefined;
+let mergedLooks: MergedLooks | undefined;
 let bytesSinceCollection = 0;
 
 // Set this before the codecs' threads start: they inherit it.
@@ -78,6 +80,8 @@ async function serve(frame: Frame<ToPictureWorker>): Promise<void> {
     const { head, parts } = frame;
     if (head.kind === 'decode') await decode(head, parts);
     else if (head.kind === 'resample') await resample(head, parts);
+    else if (head.kind === 'merge') await merge(head, parts);
+    else if (head.kind === 'look') await look(head, parts);
     else await finish(head, parts);
   } catch (error) {
     forget();
@@ -135,21 +139,51 @@ function roleMattes(heads: readonly MatteHead[], alphas: readonly Buffer[]): Rol
   });
 }
 
-async function finish(
-  { mattes, choices }: Extract<ToPictureWorker, { kind: 'finish' }>,
-  alphas: readonly Buffer[],
+type MattesMessage = Extract<ToPictureWorker, { kind: 'merge' | 'finish' }>;
+
+async function looksOf({ mattes }: MattesMessage, parts: readonly Buffer[]) {
+  if (mattes.length > 0) return { mattes: roleMattes(mattes, parts) };
+  return { mattes: [], given: await readMatte(requirePart(parts, 0), requirePicture()) };
+}
+
+async function merge(message: MattesMessage, parts: readonly Buffer[]): Promise<void> {
+  const startedMs = performance.now();
+  const looks = { ...(await looksOf(message, parts)), hintsPlane };
+  mergedLooks = mergeLooks(requirePicture(), looks, message.choices);
+  for (const part of parts) freePixels(part);
+  await replyCrop(mergedLooks, startedMs);
+}
+
+async function look(
+  { size }: Extract<ToPictureWorker, { kind: 'look' }>,
+  parts: readonly Buffer[],
 ): Promise<void> {
+  const startedMs = performance.now();
+  if (mergedLooks === undefined) throw new Error('a look before its matte was merged');
+  mergedLooks.hinted?.takeLook({ data: requirePart(parts, 0), ...size });
+  for (const part of parts) freePixels(part);
+  await replyCrop(mergedLooks, startedMs);
+}
+
+async function replyCrop(looks: MergedLooks, startedMs: number): Promise<void> {
+  const crop = nextCrop(looks);
+  await reply({ kind: 'crop', crop, refineMs: performance.now() - startedMs });
+}
+
+async function finish(message: MattesMessage, alphas: readonly Buffer[]): Promise<void> {
+  const { choices } = message;
   const picture = requirePicture();
   const { width, height } = picture;
   const input = { width, height };
-  const looks = roleMattes(mattes, alphas);
-  const given = looks.length > 0 ? undefined : await readMatte(requirePart(alphas, 0), picture);
+  const { mattes, given } = mergedLooks
+    ? { mattes: [], given: undefined }
+    : { given: undefined, ...(await looksOf(message, alphas)) };
   const onFramed = (size: Size) => {
     bytesSinceCollection += 4 * size.width * size.height;
     void reply({ kind: 'framed', size });
   };
-  const extras = { given, hintsPlane, background, onFramed };
-  const finished = await finishPicture(picture, looks, choices, extras);
+  const extras = { given, hintsPlane, mergedLooks, background, onFramed };
+  const finished = await finishPicture(picture, mattes, choices, extras);
   const { file, thumbnail, matte, size, subject, timings } = finished;
   forget();
   for (const alpha of alphas) freePixels(alpha);
@@ -179,6 +213,7 @@ function forget(): void {
   picture = undefined;
   background = undefined;
   hintsPlane = undefined;
+  mergedLooks = undefined;
 }
 
 async function settle(): Promise<void> {

@@ -72,7 +72,8 @@ const PASSES = 2;
 /** Parts of a cell's length in a distance. */
 const FINE = 8;
 
-interface Stroke {
+/** Connected cells and the box around them, whose sides are inside of it. */
+export interface Stroke {
   readonly cells: readonly number[];
   readonly left: number;
   readonly top: number;
@@ -129,18 +130,10 @@ export function growStrokes(
   const { alpha } = cells;
   const won = new Uint8Array(alpha.length);
   const wrong = wrongOf(kind, cells);
-  const shown = kind === 'erase' && strokes.length > 0 ? findShown(cells) : undefined;
   for (const stroke of strokes) {
     const sources = stroke.cells.filter(cell => wrong[cell]! >= rules.wrongFrom);
     if (sources.length === 0) continue;
     const reach = reachOf(stroke, rules);
-    const groups = shown && apartFrom(sources, shown);
-    if (shown !== undefined && groups !== undefined) {
-      for (let cell = 0; cell < won.length; cell++) {
-        if (groups.has(shown.groupOf[cell]!) && barred[cell] === 0) won[cell] = 255;
-      }
-      continue;
-    }
     let shares: Uint8Array | undefined;
     for (let pass = 0; pass < PASSES; pass++) {
       const likeness = likenessOf(stroke, sources, wrong, shares, cells, reach);
@@ -151,36 +144,6 @@ export function growStrokes(
     }
   }
   return won;
-}
-
-/** From this alpha on cells belong together. */
-const TOGETHER_FROM = 26;
-
-/** Group of each cell, -1 where the matte shows nothing; the alpha of each group. */
-interface Shown {
-  readonly groupOf: Int32Array;
-  readonly sums: readonly number[];
-}
-
-function findShown({ alpha, ...size }: Cells): Shown {
-  const groupOf = new Int32Array(alpha.length).fill(-1);
-  const sums = findGroups(cell => alpha[cell]! >= TOGETHER_FROM, size).map(({ cells }, group) => {
-    let sum = 0;
-    for (const cell of cells) {
-      groupOf[cell] = group;
-      sum += alpha[cell]!;
-    }
-    return sum;
-  });
-  return { groupOf, sums };
-}
-
-/** Marks the groups around the sources, if a larger one lies apart of them all. */
-function apartFrom(sources: readonly number[], { groupOf, sums }: Shown): Set<number> | undefined {
-  const touched = new Set(sources.map(cell => groupOf[cell]!).filter(group => group >= 0));
-  const most = sums.reduce((largest, sum) => Math.max(largest, sum), 0);
-  const isApart = touched.size > 0 && [...touched].every(group => sums[group]! < most);
-  return isApart ? touched : undefined;
 }
 
 /** How far the matte is from what strokes of a kind say, 0 to 255. */

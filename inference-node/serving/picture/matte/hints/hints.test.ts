@@ -2,8 +2,8 @@
 import type { HintShape } from '@matting/proto/contract/hints.ts';
 import test from 'ava';
 import type { RgbaPicture } from '../../rgba-picture.ts';
-import { applyHints } from './apply-hints.ts';
-import { drawSeeds, ERASE_SEED, KEEP_SEED, lumaOf } from './seeds.ts';
+import { HintedMatte } from './hinted-matte.ts';
+import { drawSeeds, ERASE_SEED, KEEP_BOX_SEED, KEEP_SEED, lumaOf } from './seeds.ts';
 
 const SIZE = { width: 96, height: 64 };
 const ALL = { left: 0, top: 0, ...SIZE };
@@ -47,7 +47,7 @@ function hinted(
   hints: { readonly keep?: HintShape[]; readonly erase?: HintShape[] },
 ): Uint8Array {
   const result = matte.slice();
-  applyHints(result, drawSeeds(hints, SIZE, ALL, SIZE), SIZE, picture);
+  new HintedMatte(result, drawSeeds(hints, SIZE, ALL, SIZE), SIZE, picture).apply();
   return result;
 }
 
@@ -144,8 +144,8 @@ test('lines are drawn with their radius and round ends, as far as the plane goes
 test('a part sees the seeds in its own pixels', t => {
   const part = { left: 48, top: 32, width: 48, height: 32 };
   const seeds = drawSeeds({ keep: [{ box: [48, 32, 72, 64] }] }, SIZE, part, SIZE);
-  t.is(seeds[0], KEEP_SEED);
-  t.deepEqual([seeds[47], seeds[49]], [KEEP_SEED, 0]);
+  t.is(seeds[0], KEEP_BOX_SEED);
+  t.deepEqual([seeds[47], seeds[49]], [KEEP_BOX_SEED, 0]);
 });
 
 test('a picture of hints is stretched, and a thin line of it is not lost', t => {

@@ -1,15 +1,30 @@
 /**
- * Finds where strokes go a little over a rim: most of a stroke says what the matte shows, and a
- * thin part of it lies on the other side. The matte decides there, unless the colours are those of
- * the stroke's own side. Pure.
+ * Finds slips of the hand: where a stroke or a box goes a little over the rim of something that it
+ * does not mean. A slip is small on the picture's scale, lies at the outline of the stroke, and is
+ * a small part of what it touches, away from the middle of that. The matte decides there, unless
+ * the colours are those of the stroke's own side. Pure.
  */
 import type { Size } from '@matting/proto/contract/finishing.ts';
-import { type Cells, findGroups, findStrokes, likenessOf, wrongOf } from './grow-strokes.ts';
+import { distancesFrom } from './cell-distances.ts';
+import { type Cells, findGroups, likenessOf, type Stroke, wrongOf } from './grow-strokes.ts';
+import { MIDDLE_SHARE } from './shown-groups.ts';
 
 /** What the matte has of the other side, of 255: the surest first, then the rest of a soft rim. */
 const OTHER_FROM = [230, 128, 64];
-/** A deeper part is no mistake: it is this share of half the stroke's breadth. */
-const DEPTH_SHARE = 0.5;
+/** The deepest slip, relative to the picture's long side: 7 of 600 pixels, 14 of 1200. */
+const SLIP_SHARE = 0.012;
+/** And in cells, for small pictures. */
+const SLIP_CELLS_MIN = 3;
+/** A thin stroke means what it covers: a slip is at most this share of half its breadth. */
+const DEPTH_SHARE = 0.8;
+/** The rim of a deeper part reaches so many depths of a slip. */
+const BESIDE = 2;
+/** More than this share of a stroke on the other side is no slip. */
+const STROKE_SHARE_MAX = 0.5;
+/** If more than this share of what it covers of a thing is deep, the stroke means that thing. */
+const DEEP_SHARE_MAX = 0.3;
+/** A slip is at most this share of what it touches. */
+const TOUCHED_SHARE_MAX = 0.2;
 /** A colour is of the stroke's own side from this likeness on. */
 const OWN_FROM = 0.9;
 /** Values of cells over a rim. The matte decides in the first; the stroke does in the second. */
@@ -19,53 +34,72 @@ const [MATTE, STROKE] = [255, 1];
  * Gives for each cell over a rim how far the matte decides there; 0: it is not over a rim.
  * @param marked 1 for each cell of the strokes
  */
-export function findOverRim(marked: Uint8Array, kind: 'keep' | 'erase', cells: Cells): Uint8Array {
-  const over = new Uint8Array(marked.length);
+export function findOverRim(
+  strokes: readonly Stroke[],
+  kind: 'keep' | 'erase',
+  cells: Cells,
+): Uint8Array {
+  const over = new Uint8Array(cells.alpha.length);
+  if (strokes.length === 0) return over;
   const wrong = wrongOf(kind, cells);
-  const depths = distancesFrom(cell => marked[cell] !== 1, cells);
-  const strokes = findStrokes(marked, cells).map(stroke => {
-    const breadth = stroke.cells.reduce((most, cell) => Math.max(most, depths[cell]!), 0);
-    return { stroke, depthMax: DEPTH_SHARE * breadth };
+  const strokeOf = new Int32Array(over.length).fill(-1);
+  for (const [at, { cells }] of strokes.entries()) for (const cell of cells) strokeOf[cell] = at;
+  // The sides of the picture are no outline.
+  const depths = distancesFrom(cell => strokeOf[cell] === -1, cells);
+  const slipMax = Math.max(SLIP_CELLS_MIN, SLIP_SHARE * Math.max(cells.width, cells.height));
+  const depthMax = strokes.map(stroke => {
+    const half = stroke.cells.reduce((most, cell) => Math.max(most, depths[cell]!), 0);
+    return Math.min(slipMax, Math.max(1, DEPTH_SHARE * half));
   });
-  const strokeOf = new Int32Array(marked.length).fill(-1);
-  for (const [at, { stroke }] of strokes.entries()) {
-    for (const cell of stroke.cells) strokeOf[cell] = at;
-  }
-  for (const from of strokes.length === 0 ? [] : OTHER_FROM) {
-    const isOwn = (cell: number) => marked[cell] === 1 && wrong[cell]! < from;
-    const isOther = (cell: number) =>
-      marked[cell] === 1 && wrong[cell]! >= from && over[cell] === 0;
+  for (const from of OTHER_FROM) {
+    const isOther = (cell: number) => wrong[cell]! >= from;
+    // Most hints have no slips, and what follows takes time.
+    const parts = strokes.map(({ cells: covered }) => {
+      const others = covered.filter(isOther);
+      return others.length <= STROKE_SHARE_MAX * covered.length ? others : [];
+    });
+    if (parts.every(others => others.length === 0)) continue;
+    const isOwn = (cell: number) => strokeOf[cell] !== -1 && !isOther(cell);
     const away = distancesFrom(isOwn, cells);
-    // A stroke can have thousands of parts: its colours are counted once.
-    const colours = new Map<number, (cell: number) => number>();
-    for (const part of findGroups(isOther, cells)) {
-      const index = strokeOf[part.cells[0]!]!;
-      const of = strokes[index];
-      if (of === undefined || part.cells.some(cell => away[cell]! > of.depthMax)) continue;
-      const likeness =
-        colours.get(index) ??
-        likenessOf(of.stroke, of.stroke.cells.filter(isOwn), wrong, undefined, cells, of.depthMax);
-      colours.set(index, likeness);
-      for (const cell of part.cells) over[cell] = likeness(cell) < OWN_FROM ? MATTE : STROKE;
+    const isDeep = (cell: number) =>
+      Math.max(depths[cell]!, away[cell]!) > depthMax[strokeOf[cell]!]!;
+    const isPart = (cell: number) => strokeOf[cell] !== -1 && isOther(cell);
+    // What lies beside a deeper part is no slip, but the rim of that part.
+    const deep = distancesFrom(cell => isPart(cell) && isDeep(cell), cells);
+    const { groupOf, groups } = groupsOf(isOther, cells);
+    let inner: Float32Array | undefined;
+    for (const [at, stroke] of strokes.entries()) {
+      const slips = parts[at]!.filter(
+        cell => over[cell] === 0 && deep[cell]! > BESIDE * depthMax[at]!,
+      );
+      const byGroup = Map.groupBy(slips, cell => groupOf[cell]!);
+      if (slips.length === 0) continue;
+      const own = stroke.cells.filter(isOwn);
+      const likeness = likenessOf(stroke, own, wrong, undefined, cells, depthMax[at]!);
+      const all = Map.groupBy(parts[at]!, cell => groupOf[cell]!);
+      inner ??= distancesFrom(cell => !isOther(cell), cells);
+      for (const [group, some] of byGroup) {
+        if (some.length > TOUCHED_SHARE_MAX * groups[group]!.cells.length) continue;
+        const ofGroup = all.get(group)!;
+        const middle = groups[group]!.cells.reduce(
+          (most, cell) => Math.max(most, inner![cell]!),
+          0,
+        );
+        if (ofGroup.some(cell => inner![cell]! >= MIDDLE_SHARE * middle)) continue;
+        if (ofGroup.filter(isDeep).length > DEEP_SHARE_MAX * ofGroup.length) continue;
+        for (const cell of some) over[cell] = likeness(cell) < OWN_FROM ? MATTE : STROKE;
+      }
     }
   }
   return over;
 }
 
-/** Distance of each cell from the nearest that is in, in cells (chamfers: Borgefors 1986). */
-function distancesFrom(isIn: (cell: number) => boolean, { width, height }: Size): Float32Array {
-  // A frame of one cell that is never in saves all tests of borders.
-  const stride = width + 2;
-  const far = new Float32Array(stride * (height + 2)).fill(1e6);
-  const framed = (cell: number) => cell + stride + 1 + 2 * Math.floor(cell / width);
-  for (let cell = 0; cell < width * height; cell++) if (isIn(cell)) far[framed(cell)] = 0;
-  const last = far.length - stride - 2;
-  for (const step of [1, -1]) {
-    for (let at = step === 1 ? stride + 1 : last; at > stride && at <= last; at += step) {
-      const beside = Math.min(far[at - step]!, far[at - step * stride]!) + 1;
-      const across = Math.min(far[at - step * (stride - 1)]!, far[at - step * (stride + 1)]!);
-      far[at] = Math.min(far[at]!, beside, across + 4 / 3);
-    }
+/** Gives the groups of cells that are in, and for each of these its group. */
+function groupsOf(isIn: (cell: number) => boolean, size: Size) {
+  const groupOf = new Int32Array(size.width * size.height).fill(-1);
+  const groups = findGroups(isIn, size);
+  for (const [group, { cells }] of groups.entries()) {
+    for (const cell of cells) groupOf[cell] = group;
   }
-  return Float32Array.from({ length: width * height }, (_none, cell) => far[framed(cell)]!);
+  return { groupOf, groups };
 }

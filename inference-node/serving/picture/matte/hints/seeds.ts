@@ -3,10 +3,17 @@ import type { Box, Size } from '@matting/proto/contract/finishing.ts';
 import type { HintShape, Hints } from '@matting/proto/contract/hints.ts';
 import type { RgbaPicture } from '../../rgba-picture.ts';
 
-/** Values of a plane of seeds. */
+/** Values of a plane of seeds. A box says something about its inside alone; a line is a hint. */
 const NO_SEED = 0;
 export const KEEP_SEED = 1;
 export const ERASE_SEED = 2;
+export const KEEP_BOX_SEED = 3;
+export const ERASE_BOX_SEED = 4;
+const BOX_SEEDS = { [KEEP_SEED]: KEEP_BOX_SEED, [ERASE_SEED]: ERASE_BOX_SEED };
+
+export function keeps(seed: number): boolean {
+  return seed === KEEP_SEED || seed === KEEP_BOX_SEED;
+}
 
 /** The luma of a picture of hints, one byte a pixel. */
 export interface HintsPlane extends Size {
@@ -47,10 +54,11 @@ export function drawSeeds(drawn: Drawn, picture: Size, part: Box, size: Size): U
   const seeds = new Uint8Array(size.width * size.height);
   const scale = { x: size.width / part.width, y: size.height / part.height };
   const { keep = [], erase = [] } = drawn;
-  for (const [shapes, seed] of [[keep, KEEP_SEED] as const, [erase, ERASE_SEED] as const]) {
+  for (const [shapes, line] of [[keep, KEEP_SEED] as const, [erase, ERASE_SEED] as const]) {
     for (const shape of shapes) {
       const place = (x: number, y: number) =>
         [(x - part.left) * scale.x, (y - part.top) * scale.y] as const;
+      const seed = 'box' in shape ? BOX_SEEDS[line] : line;
       drawShape(shape, place, (scale.x + scale.y) / 2, { seeds, seed, ...size });
     }
   }
