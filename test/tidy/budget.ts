@@ -15,14 +15,14 @@ const IS_TEST = /(?:^|\/)test\/|\.(?:test|storm|storage)\.ts$/;
 export const LINES_MIN = 1000;
 
 export const BUDGET = {
-  'lines of control-plane, inference-node, program and proto': 110_015,
-  'lines of control-plane/core': 22_885,
-  'lines of tests': 115_190,
+  'lines of control-plane, inference-node, program and proto': 112_500,
+  'lines of control-plane/core': 23_250,
+  'lines of tests': 118_000,
   'lines of Unreleased in CHANGELOG.md': 60,
-  'columns of jobs': 68,
+  'columns of jobs': 69,
   'names of core that other packages import': 141,
-  'names that serving exports': 209,
-  'words of Markdown': 99_000,
+  'names that serving exports': 207,
+  'words of Markdown': 102_000,
 } as const;
 export type Figure = keyof typeof BUDGET;
 
