@@ -60,6 +60,25 @@ export function loadSupervisorConfig(env: NodeJS.ProcessEnv = process.env): Supe
   return config;
 }
 
+/** Where the data and the models lie. None holds a secret. */
+const PLACES = ['MATTING_DATA_DIR', 'MATTING_MODEL_DIR', 'MATTING_PROVIDER_DIR'] as const;
+
+/** A command of `matting` that works in another terminal, which lacks these settings. */
+export function commandLine({ env }: Pick<SupervisorConfig, 'env'>, command: string): string {
+  const places = PLACES.flatMap(name => {
+    const place = env[name];
+    return place ? [`${name}=${quoted(path.resolve(place))}`] : [];
+  });
+  const line = [...places, `npm run matting -- ${command}`].join(' ');
+  // Its value may hold a password. A shell takes what follows for a comment.
+  return env.MATTING_DATABASE_URL ? `${line}   # set MATTING_DATABASE_URL first` : line;
+}
+
+/** For a shell of POSIX. */
+function quoted(text: string): string {
+  return /^[\w./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`;
+}
+
 /** The two programs find each other by these: the system cannot choose one, nor two be the same. */
 function readPorts(reader: EnvReader): Ports {
   const read = (name: keyof Ports) => {

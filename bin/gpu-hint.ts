@@ -5,7 +5,7 @@
 import { execFile } from 'node:child_process';
 import { readdir } from 'node:fs/promises';
 import path from 'node:path';
-import type { SupervisorConfig } from './config.ts';
+import { commandLine, type SupervisorConfig } from './config.ts';
 
 const ANSWER_MAX_MS = 5000;
 const COMMAND = 'nvidia-smi';
@@ -33,7 +33,7 @@ export async function gpuHint(config: SupervisorConfig): Promise<string | undefi
   if (!isAuto(env.MATTING_EXECUTION_PROVIDER) || (await isInstalled(config))) return undefined;
   const gpu = await firstGpu(env);
   if (gpu === undefined) return undefined;
-  const install = 'npm run matting -- providers install cuda';
+  const install = commandLine(config, 'providers install cuda');
   const state = `this machine has a GPU (${gpu}), but the service uses the CPU`;
   return `${state}; run ${install}, then start again (docs/gpu.md)`;
 }

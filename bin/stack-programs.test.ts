@@ -1,5 +1,5 @@
 import test from 'ava';
-import { loadSupervisorConfig } from './config.ts';
+import { commandLine, loadSupervisorConfig } from './config.ts';
 import { controlPlaneEnv } from './stack-programs.ts';
 
 test('reads need no Idempotency-Key, unless the operator says so', t => {
@@ -20,4 +20,21 @@ test('callbacks reach this machine if only it can call, and otherwise as the ope
   t.deepEqual(networksOf({ MATTING_BASE_URL: 'https://m.example' }), [undefined, undefined]);
   const own = { MATTING_ALLOW_HTTP_CALLBACKS: 'false', MATTING_ALLOWED_NETWORKS: '10.0.0.0/8' };
   t.deepEqual(networksOf(own), ['false', '10.0.0.0/8']);
+});
+
+test('a command that is printed has the places of this start, and no secret', t => {
+  const line = (env: Record<string, string>) => commandLine({ env }, 'keys list');
+  t.is(line({}), 'npm run matting -- keys list');
+  t.is(
+    line({ MATTING_DATA_DIR: "/srv/a b/it's" }),
+    `MATTING_DATA_DIR='/srv/a b/it'\\''s' npm run matting -- keys list`,
+  );
+  const relative = line({ MATTING_DATA_DIR: 'data', MATTING_MODEL_DIR: '/models' });
+  t.is(
+    relative,
+    `MATTING_DATA_DIR=${process.cwd()}/data MATTING_MODEL_DIR=/models npm run matting -- keys list`,
+  );
+  const database = line({ MATTING_DATABASE_URL: 'mysql://user:SECRET@db/matting' });
+  t.regex(database, /^npm run matting -- keys list +# set MATTING_DATABASE_URL/);
+  t.notRegex(database, /SECRET/);
 });

@@ -1,7 +1,7 @@
 /** `matting up`: the whole service on this machine, until it is told to end. */
 import path from 'node:path';
 import { shortCurl } from '@matting/proto/contract/curl-sample.ts';
-import { loadSupervisorConfig, type SupervisorConfig } from './config.ts';
+import { commandLine, loadSupervisorConfig, type SupervisorConfig } from './config.ts';
 import { fetchModels } from './fetch-models.ts';
 import { gpuHint } from './gpu-hint.ts';
 import { type Bootstrap, NODE_TOKEN_FILE, type Stack, startStack } from './stack.ts';
@@ -38,7 +38,7 @@ export async function up(
   const setup = { models, account, onAccount, say };
   const stack = await startStack(config, setup, signal).catch(error => {
     // Nobody can read the key later.
-    if (apiKey !== undefined) sayKey(terminal, apiKey);
+    if (apiKey !== undefined) sayKey(terminal, config, apiKey);
     throw error;
   });
   onStack(stack);
@@ -53,9 +53,12 @@ export async function up(
     }
     const hint = await hinted;
     if (hint !== undefined) say(hint);
-    if (apiKey !== undefined) sayKey(terminal, apiKey);
-    else terminal.line(`New API key: npm run matting -- keys create --account ${FIRST_ACCOUNT}`);
-    sayCurlLine(terminal, stack.localUrl, apiKey);
+    if (apiKey !== undefined) sayKey(terminal, config, apiKey);
+    else {
+      const create = `keys create --account ${FIRST_ACCOUNT}`;
+      terminal.line(`New API key: ${commandLine(config, create)}`);
+    }
+    sayCurlLine(terminal, config, { baseUrl: stack.localUrl, apiKey });
     terminal.line(`Next: ${stack.localUrl}/docs   npm install ${stack.localUrl}/client.tgz`);
     sayGrpc(terminal, config);
     sayOperatorPages(terminal, config);
@@ -71,19 +74,27 @@ export async function up(
 }
 
 /** Below everything else, where it is found. */
-function sayKey(terminal: Terminal, apiKey: string): void {
+function sayKey(terminal: Terminal, config: SupervisorConfig, apiKey: string): void {
   terminal.line('');
   terminal.line(`API key with ${FIRST_CREDITS} credits, shown only now:  ${apiKey}`);
-  terminal.line(`More credits: npm run matting -- credits grant ${FIRST_ACCOUNT} 100000`);
+  const grant = `credits grant ${FIRST_ACCOUNT} 100000`;
+  terminal.line(`More credits: ${commandLine(config, grant)}`);
 }
 
 /** The one that the account area shows, of the demo picture. */
-function sayCurlLine(terminal: Terminal, baseUrl: string, apiKey: string | undefined): void {
+function sayCurlLine(
+  terminal: Terminal,
+  { env }: SupervisorConfig,
+  { baseUrl, apiKey }: { readonly baseUrl: string; readonly apiKey: string | undefined },
+): void {
   const call = { baseUrl, photo: DEMO_PHOTO, ...(apiKey !== undefined && { apiKey }) };
   terminal.line('Cut out the demo picture (each picture of yours gets its own Idempotency-Key):');
   terminal.line('');
   terminal.line(shortCurl(call));
   terminal.line('');
+  if (env.MATTING_READS_REQUIRE_IDEMPOTENCY_KEY === undefined) {
+    terminal.line('Send Idempotency-Key with reads too: elsewhere the service requires it.');
+  }
 }
 
 /** Says nothing of a token that the operator set and knows. */

@@ -411,6 +411,13 @@ test('two signals at once are one, which ends everything; the next start goes on
   const isReady = () => /^New API key: /m.test(output) || make.exitCode !== null;
   await until(isReady, { timeoutMs: 240_000, what: 'it is ready', detail: () => output });
   t.false(output.includes('API key with'), output);
+  const [, printed = ''] = /^New API key: (.*)$/m.exec(output) ?? [];
+  const elsewhere = { PATH: `${path.dirname(process.execPath)}:${process.env.PATH}` };
+  const { stdout } = await run('sh', ['-c', printed], { cwd: ROOT, env: elsewhere });
+  const authorization = `Bearer ${/mk_\w{12}_\S+|mk_\S{30,}/.exec(stdout)?.[0]}`;
+  const account = await fetch(`${service.baseUrl}/v1/account`, { headers: { authorization } });
+  t.is(account.status, 200, `${printed}: ${stdout}`);
+  t.regex(output, /Idempotency-Key with reads/);
   const [said] = /^Models: plan permissive, commercial use: .*$/m.exec(output) ?? [];
   t.regex(said ?? '', /u2netp weights yes, training data unclear/, output);
   t.notRegex(said ?? '', /isnet/);
