@@ -231,9 +231,12 @@ export class CallTools {
 
   async #getAccount({ request }: Calling): Promise<CallToolResult> {
     const caller = await this.#callerOf(request, 'account');
-    const account = await this.#services.readAccount.view(caller);
+    const { readAccount } = this.#services;
+    const account = await readAccount.view(caller);
     const { available, reserved } = account.credits;
-    return said(`${available} credits are available, ${reserved} reserved.`, account);
+    const spendable = await readAccount.spendable(caller);
+    const ofKey = spendable < available ? ` This API key can spend ${spendable} of them.` : '';
+    return said(`${available} credits are available, ${reserved} reserved.${ofKey}`, account);
   }
 
   async #listModels({ request }: Calling): Promise<CallToolResult> {

@@ -110,6 +110,10 @@ test('a picture is removed, found again and paid for once', async t => {
     reserved: before.reserved,
   });
   t.regex(account.text, new RegExp(`^${before.available - 1} credits`));
+  t.notRegex(account.text, /API key/);
+  const cap = { credits: 7, period: 'total' } as const;
+  const capped = await Agent.at(await app.listen(), await app.createKey({ cap }));
+  t.regex((await capped.call('get_account')).text, /This API key can spend 7 of them/);
 });
 
 test('a number where a share is meant is one', async t => {

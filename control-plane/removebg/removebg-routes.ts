@@ -169,7 +169,7 @@ function registerAccount(app: FastifyInstance, services: CoreServices): void {
     requireRate(rateLimits, 'reads', tellRate),
   ];
   app.get('/v1.0/account', { onRequest }, async request => {
-    const { available } = await readAccount.credits(callerOf(request));
+    const available = await readAccount.spendable(callerOf(request));
     return {
       data: {
         attributes: {

@@ -2,7 +2,7 @@
 import { randomBytes, randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import type { Job } from '@matting/core/jobs/job.ts';
-import { BASE_URL, pngHeader } from '@matting/core/test/support/test-app.ts';
+import { BASE_URL, imageBody, pngHeader } from '@matting/core/test/support/test-app.ts';
 import { FORM_TYPE } from '@matting/http/test/forms.ts';
 import { ContractError, ERROR_CATALOGUE, type ErrorCode } from '@matting/proto/contract/errors.ts';
 import { Ajv2020 } from 'ajv/dist/2020.js';
@@ -530,6 +530,22 @@ test('the answer › of the account has exactly the keys of a recorded one', asy
     },
   });
   t.truthy(answer.headers['x-ratelimit-remaining']);
+});
+
+test('the answer › of the account has what a key with a cap can spend', async t => {
+  const totalOf = async (credits: number) => {
+    const cap = { credits, period: 'total' } as const;
+    const token = await app.createKey({ cap });
+    const total = async () =>
+      (await client.account({ 'x-api-key': token })).json().data.attributes.credits.total;
+    const before = await total();
+    await app.post('/v1/matting/jobs', imageBody(), { authorization: `Bearer ${token}` });
+    return [before, await total()];
+  };
+  const { available = 0 } = (await app.stores.ledger.balances(app.accountId)) ?? {};
+  t.deepEqual(await totalOf(3), [3, 2]);
+  t.deepEqual(await totalOf(1), [1, 0]);
+  t.deepEqual(await totalOf(available * 2), [available - 2, available - 3]);
 });
 
 test('the answer › is described by a document of OpenAPI 3.1, served without a key', async t => {

@@ -23,18 +23,30 @@ export function accountViews(
     if (balances === undefined) throw new Error(`the API key of an unknown account: ${accountId}`);
     return balances;
   };
+  /** Undefined: the key has no cap. */
+  const capOf = async ({ apiKeyId, policy }: Caller) => {
+    if (policy?.cap === undefined) return undefined;
+    const key = await apiKeys.find(apiKeyId);
+    if (key?.policy.cap === undefined || key.capUse === null) return undefined;
+    return { cap: key.policy.cap, ...key.capUse };
+  };
   return {
     credits,
+    /** The account's available credits, as far as the key's cap lets it spend them. */
+    spendable: async (caller: Caller) => {
+      const { available } = await credits(caller);
+      const capped = await capOf(caller);
+      if (capped === undefined) return available;
+      return Math.min(available, Math.max(0, capped.cap.credits - capped.used));
+    },
     /** The account's open jobs that are paid for. */
     inFlight: ({ accountId }: Caller) => ledger.inFlight(accountId),
     /** Says that the key's cap has no credit left for a job; undefined: it has, or there is none. */
-    capRefusal: async ({ apiKeyId, policy }: Caller) => {
-      if (policy?.cap === undefined) return undefined;
-      const key = await apiKeys.find(apiKeyId);
-      if (key?.policy.cap === undefined || key.capUse === null) return undefined;
-      const { used, resetsAtMs } = key.capUse;
-      const isFull = used + CREDITS_PER_JOB > key.policy.cap.credits;
-      return isFull ? capReached(key.policy.cap, resetsAtMs) : undefined;
+    capRefusal: async (caller: Caller) => {
+      const capped = await capOf(caller);
+      if (capped === undefined) return undefined;
+      const { cap, used, resetsAtMs } = capped;
+      return used + CREDITS_PER_JOB > cap.credits ? capReached(cap, resetsAtMs) : undefined;
     },
     view: async (caller: Caller) => ({ credits: await credits(caller) }),
     /** Oldest first, revoked ones too; none can be used as a key. */
