@@ -65,6 +65,16 @@ test('the control plane knows the others, with their options', async t => {
   }
 });
 
+test('no command of the pages waits without a limit', t => {
+  const waits = /\buntil [^;]*; do\b|\bwhile (?:true|:|!)|\bkubectl\b.* (?:wait|rollout status)\b/;
+  const lines = PAGES.flatMap(page => readPage(page).split('\n')).filter(line => waits.test(line));
+  t.true(lines.length > 1);
+  t.deepEqual(
+    lines.filter(line => !/\btimeout \d+ |--timeout=/.test(line)),
+    [],
+  );
+});
+
 /** An upgrade takes it away. */
 const UNIT_OF_LAST_RELEASE = 'matting-credits-check-full.timer';
 
