@@ -42,6 +42,7 @@ import { type AskedOfNode, admittedMegapixels, type JobNeeds, needsOf } from './
 import { KnownLanes } from './known-lanes.ts';
 import { LargeTurns } from './large-turns.ts';
 import { isNamed, NamedLanes } from './named-lanes.ts';
+import { fleetRefusalOf } from './node-refusals.ts';
 import { isIncapable, pickNode, settleCropRun } from './pick-node.ts';
 
 /** A round lists more jobs than any fleet of one replica begins in a moment. */
@@ -371,17 +372,16 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     const { room, now, noNodeGraceMs } = this.#options;
     const needs = needsOf(job.input, job);
     const excludedBoots = this.memories.find(job.id)?.excludedBoots;
-    const incapable = isIncapable(room.snapshots(), needs, excludedBoots);
+    const nodes = room.snapshots();
+    const incapable = isIncapable(nodes, needs, excludedBoots);
     if (noNodeGraceMs === undefined) return incapable ? 'unable' : undefined;
     const sinceMs = this.memories.incapableSince(job.id, incapable);
     if (sinceMs === undefined || now() - sinceMs <= noNodeGraceMs) return undefined;
-    return {
-      code: 'PROCESSING_FAILED',
-      detail: `No inference node can process this image${
-        needs.finishing || needs.model ? ' with these fields' : ''
-      }.`,
-      retryable: true,
+    const { message: why } = fleetRefusalOf(nodes, needs, excludedBoots) ?? {
+      message: 'No inference node can process this image.',
     };
+    const later = 'Nodes that can may still be starting: send the same request again.';
+    return { code: 'PROCESSING_FAILED', detail: `${why} ${later}`, retryable: true };
   }
 
   #places(): { readonly all: number; readonly free: number } {
