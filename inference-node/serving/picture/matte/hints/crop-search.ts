@@ -18,7 +18,7 @@ const MUCH_FROM = 0.25;
 /** Crops of one hint, before the whole picture. */
 const CROPS_MAX = 3;
 /** From this alpha on, of 255, a matte shows something. */
-const SHOWN_FROM = 128;
+export const SHOWN_FROM = 128;
 /** From this alpha on an object is cut off: its hair is half transparent. */
 const CUT_FROM = 64;
 /** A matte may fade in the last cell of a crop. */

@@ -1,13 +1,13 @@
 /** Reads strokes and boxes from a plane of seeds, and finds those that the matte does not follow. */
 import type { Size } from '@matting/proto/contract/finishing.ts';
-import { boxOf, type Target } from './crop-search.ts';
-import { type Cells, findStrokes, type Stroke, wrongOf } from './grow-strokes.ts';
+import { boxOf, SHOWN_FROM, type Target } from './crop-search.ts';
+import { type Cells, findStrokes, type Stroke } from './grow-strokes.ts';
 import { findOverRim } from './over-rim.ts';
 import { ERASE_BOX_SEED, ERASE_SEED, KEEP_BOX_SEED, KEEP_SEED, keeps } from './seeds.ts';
 import { meansThing, meantGroups, type ShownGroups } from './shown-groups.ts';
 
-/** The matte does not follow a hint from this difference on, of 255. */
-export const WRONG_FROM = 128;
+/** The matte follows a hint to keep from this alpha on: half transparent is not enough. */
+const KEPT_FROM = 192;
 /** The matte follows a hint to keep, but for less than this share of it. */
 const WRONG_SHARE_MIN = 0.15;
 const SEEDS = [KEEP_SEED, ERASE_SEED, KEEP_BOX_SEED, ERASE_BOX_SEED] as const;
@@ -56,8 +56,9 @@ export function targetOf(
   const { kind, size, enclosed } = stroke;
   const isBox = stroke.isBox || (kind === 'keep' && enclosed.length > 0);
   if (kind === 'erase' && isBox) return undefined;
-  const wrong = wrongOf(kind, cells);
-  const isLeft = (cell: number) => wrong[cell]! >= WRONG_FROM;
+  const { alpha } = cells;
+  const isLeft = (cell: number) =>
+    kind === 'keep' ? alpha[cell]! < KEPT_FROM : alpha[cell]! >= SHOWN_FROM;
   const left = [...stroke.cells, ...(kind === 'keep' ? enclosed : [])].filter(isLeft);
   if (left.length === 0) return undefined;
   if (kind === 'keep' && left.length < WRONG_SHARE_MIN * (size + enclosed.length)) return undefined;

@@ -7,9 +7,17 @@ import type { Box, Size } from '@matting/proto/contract/finishing.ts';
 import type { RgbaPicture } from '../../rgba-picture.ts';
 import { createGuide } from '../model-input.ts';
 import { type Plane, resample } from '../resample.ts';
-import { type Crop, type Found, findIn, nextCrop, type Target, widen } from './crop-search.ts';
+import {
+  type Crop,
+  type Found,
+  findIn,
+  nextCrop,
+  SHOWN_FROM,
+  type Target,
+  widen,
+} from './crop-search.ts';
 import { type Cells, growStrokes } from './grow-strokes.ts';
-import { type HintStroke, readStrokes, targetOf, WRONG_FROM } from './hint-strokes.ts';
+import { type HintStroke, readStrokes, targetOf } from './hint-strokes.ts';
 import { keeps } from './seeds.ts';
 import { findShown, meansAll, meantGroups, type ShownGroups, touchedBy } from './shown-groups.ts';
 
@@ -171,7 +179,7 @@ export class HintedMatte {
     const height = Math.min(this.#size.height, Math.round((box.top + box.height) * y)) - top;
     const shown = resample(look, { width, height });
     // Where nothing else is near, nothing is left of an object that goes.
-    const others = this.#alpha.map((alpha, cell) => (alpha - onGrid[cell]! >= WRONG_FROM ? 1 : 0));
+    const others = this.#alpha.map((alpha, cell) => (alpha - onGrid[cell]! >= SHOWN_FROM ? 1 : 0));
     const nearOthers = widen(others, this.grid);
     for (let row = 0; row < height; row++) {
       const cellRow = Math.floor((top + row) / y) * this.grid.width;
@@ -213,7 +221,7 @@ export class HintedMatte {
     // The look has decided in them: what of a box it does not show is background.
     for (const { isBox, cells: covered } of this.#found) {
       for (const cell of covered) {
-        if (isBox || this.#alpha[cell]! < WRONG_FROM) this.#over[cell] = 255;
+        if (isBox || this.#alpha[cell]! < SHOWN_FROM) this.#over[cell] = 255;
       }
     }
     const over = this.#over;
@@ -256,17 +264,20 @@ function eraseThings(
   const whole = new Uint8Array(cells.alpha.length);
   if (strokes.length === 0) return whole;
   const shown = findShown(cells);
+  const meant = new Set<number>();
   const growing = strokes.filter(stroke => {
     const groups = meantGroups(stroke, shown, cells);
-    if (groups === undefined) return true;
-    const taken = withPieces(groups, shown, cells);
+    for (const group of groups ?? []) meant.add(group);
+    return groups === undefined;
+  });
+  if (meant.size > 0) {
+    const taken = withPieces(meant, shown, cells);
     // With its faint edge, but nothing of another thing.
     for (const [cell, mark] of widen(taken, cells).entries()) {
       const isOther = shown.groupOf[cell]! >= 0 && taken[cell] === 0;
       if (mark === 1 && !isOther) whole[cell] = 255;
     }
-    return false;
-  });
+  }
   for (const { cells: kept } of keep) for (const cell of kept) whole[cell] = 0;
   const grown = growStrokes(growing, 'erase', cells, barred(keep, over));
   return whole.map((all, cell) => Math.max(all, grown[cell]!));
