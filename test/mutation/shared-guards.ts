@@ -41,7 +41,7 @@ program/ports/bounded-messages.ts by inference-node/serving/grpc/strangers.test.
 boundMessages | if (headers.bytes > | half a header › as large as it may be is taken of known callers, from direct ones 1 MiB at once
 boundMessages | > bytesMax | half a message › over the bound is refused with a token too, but for the bytes of Matte
 program/ports/chunked-bodies.ts by control-plane/core/http/forms.test.ts
-gatherChunks | over = chunks | a body in tiny chunks › ends the connection of a stranger, however it would be answered
+gatherChunks | over = !pieces | a body in tiny chunks › ends the connection of a stranger, however it would be answered
 program/ports/chunked-bodies.ts by program/ports/test/chunked-bodies.test.ts
 gatherChunks | if (over) return | more chunks of 1 than bytes are worth end the connection, once
 gatherChunks | < request | a body that nobody reads yet is not gathered without end
