@@ -242,59 +242,6 @@ test('a file of hints is stretched over the picture: black is gone, white stays,
   t.regex(detail, /hints_file/);
 });
 
-test('a box erases one of two things, and a stroke and a box bring it back by a look of the model', async t => {
-  const client = new MattingClient({ baseUrl: service.baseUrl, apiKey: service.apiKey });
-  const pair = sharp({
-    create: { width: 2 * WIDTH, height: HEIGHT, channels: 3, background: '#fff' },
-  }).composite([
-    { input: PHOTO, left: 0, top: 0 },
-    { input: PHOTO, left: WIDTH, top: 0 },
-  ]);
-  const alphaOf = async (job: Job) => {
-    const file = await fetch((job as SucceededJob).result.url);
-    const { data } = await sharp(Buffer.from(await file.arrayBuffer()))
-      .extractChannel(0)
-      .raw()
-      .toBuffer({ resolveWithObject: true });
-    const sumOf = (left: number) => {
-      let sum = 0;
-      for (let y = 0; y < HEIGHT; y++) {
-        for (let x = left; x < left + WIDTH; x++) sum += data.readUInt8(y * 2 * WIDTH + x);
-      }
-      return sum / 255;
-    };
-    return { left: sumOf(0), right: sumOf(WIDTH) };
-  };
-  const image = await pair.jpeg({ quality: 92 }).toBuffer();
-  const asked = { model: 'standard', channels: 'alpha', correctable: true } as const;
-  const job = await client.run({ image, ...asked });
-  const first = await alphaOf(job);
-  t.true(first.right > 10_000, JSON.stringify(first));
-  const half = [WIDTH, 0, 2 * WIDTH, HEIGHT] as const;
-  const erased = await client.correct(job.job_id, { erase: [{ box: [...half] }] });
-  const without = await alphaOf(erased);
-  t.true(without.right < 0.005 * first.right, JSON.stringify(without));
-  t.true(Math.abs(without.left - first.left) < 0.005 * first.left);
-  const line: [number, number][] = [
-    [WIDTH + 200, 180],
-    [WIDTH + 300, 200],
-  ];
-  for (const shape of [
-    { box: [WIDTH + 110, 70, WIDTH + 400, 300] as const },
-    { line, radius: 6 },
-  ]) {
-    const corrected = await client.correct(erased.job_id, { keep: [shape as HintShape] });
-    const back = await alphaOf(corrected);
-    t.true(Math.abs(back.right - first.right) < 0.1 * first.right, JSON.stringify(back));
-    t.true(Math.abs(back.left - first.left) < 0.005 * first.left);
-    t.deepEqual(corrected.credits, { reserved: 0, charged: 0 });
-  }
-  const metrics = await (
-    await fetch(`http://127.0.0.1:${service.env.MATTING_NODE_HTTP_PORT}/metrics`)
-  ).text();
-  t.regex(metrics, /stage_duration_seconds_count\{[^}]*stage="crop_run"[^}]*\} [2-9]/);
-});
-
 const base64 = (bytes: Uint8Array) => ({ image_base64: Buffer.from(bytes).toString('base64') });
 
 let state = 5;
@@ -380,6 +327,59 @@ test('the start fetches and prepares offered models, which load when first named
   t.deepEqual(await looksAt(soft), first, 'soft as the first, and after sharp');
   const isLoaded = async () => (await list()).every(({ loaded }) => loaded);
   await until(isLoaded, { timeoutMs: 60_000, what: 'the node has told that both are loaded' });
+});
+
+test('a box erases one of two things, and a stroke and a box bring it back by a look of the model', async t => {
+  const client = new MattingClient({ baseUrl: service.baseUrl, apiKey: service.apiKey });
+  const pair = sharp({
+    create: { width: 2 * WIDTH, height: HEIGHT, channels: 3, background: '#fff' },
+  }).composite([
+    { input: PHOTO, left: 0, top: 0 },
+    { input: PHOTO, left: WIDTH, top: 0 },
+  ]);
+  const alphaOf = async (job: Job) => {
+    const file = await fetch((job as SucceededJob).result.url);
+    const { data } = await sharp(Buffer.from(await file.arrayBuffer()))
+      .extractChannel(0)
+      .raw()
+      .toBuffer({ resolveWithObject: true });
+    const sumOf = (left: number) => {
+      let sum = 0;
+      for (let y = 0; y < HEIGHT; y++) {
+        for (let x = left; x < left + WIDTH; x++) sum += data.readUInt8(y * 2 * WIDTH + x);
+      }
+      return sum / 255;
+    };
+    return { left: sumOf(0), right: sumOf(WIDTH) };
+  };
+  const image = await pair.jpeg({ quality: 92 }).toBuffer();
+  const asked = { model: 'standard', channels: 'alpha', correctable: true } as const;
+  const job = await client.run({ image, ...asked });
+  const first = await alphaOf(job);
+  t.true(first.right > 10_000, JSON.stringify(first));
+  const half = [WIDTH, 0, 2 * WIDTH, HEIGHT] as const;
+  const erased = await client.correct(job.job_id, { erase: [{ box: [...half] }] });
+  const without = await alphaOf(erased);
+  t.true(without.right < 0.005 * first.right, JSON.stringify(without));
+  t.true(Math.abs(without.left - first.left) < 0.005 * first.left);
+  const line: [number, number][] = [
+    [WIDTH + 200, 180],
+    [WIDTH + 300, 200],
+  ];
+  for (const shape of [
+    { box: [WIDTH + 110, 70, WIDTH + 400, 300] as const },
+    { line, radius: 6 },
+  ]) {
+    const corrected = await client.correct(erased.job_id, { keep: [shape as HintShape] });
+    const back = await alphaOf(corrected);
+    t.true(Math.abs(back.right - first.right) < 0.1 * first.right, JSON.stringify(back));
+    t.true(Math.abs(back.left - first.left) < 0.005 * first.left);
+    t.deepEqual(corrected.credits, { reserved: 0, charged: 0 });
+  }
+  const metrics = await (
+    await fetch(`http://127.0.0.1:${service.env.MATTING_NODE_HTTP_PORT}/metrics`)
+  ).text();
+  t.regex(metrics, /stage_duration_seconds_count\{[^}]*stage="crop_run"[^}]*\} [2-9]/);
 });
 
 test('two signals at once are one, which ends everything; the next start goes on, and ends with its make', async t => {

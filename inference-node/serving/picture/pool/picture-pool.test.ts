@@ -469,6 +469,18 @@ test('a look at the crop that a hint wants adds what it shows, and the matte is 
   const { left, top, width: wide } = subject!.inputBox;
   t.true(left >= 8 && top >= 6 && left + wide <= 28 && wide > 10, JSON.stringify(subject));
   await decode(lease);
+  // The box is much wider than what is found: another look follows, and the first is the best.
+  const empty = { alpha: Buffer.alloc(256), size: MODEL_SIZE, role: 'subject' } as const;
+  const loose = { ...order, hints: { keep: [{ box: [10, 8, 30, 24] as const }] } };
+  t.truthy((await lease.merge({ mattes: [empty], ...loose }, NEVER)).crop);
+  const small = Buffer.alloc(256);
+  for (let y = 6; y < 10; y++) small.fill(255, 16 * y + 6, 16 * y + 10);
+  t.truthy((await lease.look({ alpha: small, size: MODEL_SIZE }, NEVER)).crop);
+  const nothing = { alpha: Buffer.alloc(256), size: MODEL_SIZE };
+  t.is((await lease.look(nothing, NEVER)).crop, undefined);
+  const best = (await lease.finish({ mattes: [], ...loose }, NEVER)).subject;
+  t.true(best !== undefined && best.inputBox.width > 3 && best.inputBox.width < 14);
+  await decode(lease);
   const plain = await lease.finish({ mattes: [matte], ...order, hints: undefined }, NEVER);
   t.deepEqual([plain.subject, height], [undefined, 30], 'nothing of the image before is left');
   await decode(lease);

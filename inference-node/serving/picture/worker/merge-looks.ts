@@ -55,7 +55,10 @@ export function mergeLooks(
       : widen(first, part, picture);
   const { seen, merged } = looked;
   if (drawn === undefined) return { ...looked, hinted: undefined, only: box };
-  const before = { alpha: merged.alpha.slice(), bodyFrom: bodyFromOf(merged.alpha, merged) };
+  const before = {
+    alpha: new Uint8Array(merged.alpha),
+    bodyFrom: bodyFromOf(merged.alpha, merged),
+  };
   const seeds = drawSeeds(drawn, picture, looked.part ?? all, merged);
   const hinted = new HintedMatte(merged.alpha, seeds, merged, seen);
   return { ...looked, merged: { ...merged, before }, hinted, only: box };

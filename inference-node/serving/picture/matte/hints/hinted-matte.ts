@@ -128,7 +128,10 @@ export class HintedMatte {
     const found = findIn(onGrid, crop, target, this.#cells);
     this.#last = { ...crop, cutOff: found.cutOff };
     if (!found.isFollowed) return;
-    if (found.fit > (this.#best?.found.fit ?? 0)) this.#best = { look, crop, onGrid, found };
+    if (found.fit > (this.#best?.found.fit ?? 0)) {
+      // A copy: the caller frees its look, and a doubtful one waits for the next.
+      this.#best = { look: { ...look, data: new Uint8Array(look.data) }, crop, onGrid, found };
+    }
     if (!found.isDoubtful) this.#leave();
   }
 
