@@ -413,7 +413,7 @@ class WorkerLease implements PictureLease {
     this.#requireHeld(signal);
     const { message, sent } = describeMattes('merge', request);
     const { head } = await this.worker.ask('crop', message, sent, signal);
-    for (const { alpha } of request.mattes) this.#pool.giveBack(alpha);
+    this.#giveBack(request.mattes.map(({ alpha }) => alpha));
     return { crop: head.crop, refineMs: head.refineMs };
   }
 
@@ -421,7 +421,7 @@ class WorkerLease implements PictureLease {
     this.#requireHeld(signal);
     requireAlpha(alpha, size);
     const { head } = await this.worker.ask('crop', { kind: 'look', size }, [alpha], signal);
-    this.#pool.giveBack(alpha);
+    this.#giveBack([alpha]);
     return { crop: head.crop, refineMs: head.refineMs };
   }
 
@@ -439,9 +439,16 @@ class WorkerLease implements PictureLease {
     const matte = choices.matte ? beside.shift() : undefined;
     const [thumbnail] = beside;
     if (file === undefined) throw new Error('a finished picture without its file');
-    // The worker has read them. Of an image that ends otherwise something may still be on its way.
-    for (const pixels of [...this.#modelInputs.splice(0), ...alphas]) this.#pool.giveBack(pixels);
+    this.#giveBack(alphas);
     return { file, thumbnail, matte, ...size, input, subject, ...timings };
+  }
+
+  /**
+   * With the inputs of models, whose runs are over. Of an image that ends otherwise something may
+   * still be on its way.
+   */
+  #giveBack(alphas: readonly Buffer[]): void {
+    for (const pixels of [...this.#modelInputs.splice(0), ...alphas]) this.#pool.giveBack(pixels);
   }
 
   release(): void {

@@ -105,10 +105,10 @@ export interface PictureLease {
   ): Promise<ModelInput | undefined>;
   /**
    * Merges the mattes and reads the hints. Then `finish` takes neither mattes nor a given matte.
-   * When it has resolved, the mattes must not be read: they go.
+   * When it has resolved, model inputs and mattes must not be read: they go.
    */
   merge(request: FinishRequest, signal: AbortSignal): Promise<NextCrop>;
-  /** @param look the model's matte of the last crop. It goes. */
+  /** @param look the model's matte of the last crop. It goes with its input. */
   look(look: SizedAlpha, signal: AbortSignal): Promise<NextCrop>;
   /** When it has resolved the model inputs and the request's mattes must not be read: they go. */
   finish(request: FinishRequest, signal: AbortSignal): Promise<FinishedPicture>;

@@ -77,16 +77,8 @@ export function followHints(looks: MergedLooks, picture: Size): SeenMatte {
 export function nextCrop({ hinted, part, seen }: MergedLooks): Box | undefined {
   const crop = hinted?.nextCrop();
   if (crop === undefined) return undefined;
-  return inPixels(crop, hinted!.grid, seen, part ?? { left: 0, top: 0 });
-}
-
-function inPixels(box: Box, grid: Size, seen: Size, origin: Pick<Box, 'left' | 'top'>): Box {
-  const [x, y] = [seen.width / grid.width, seen.height / grid.height];
-  const [left, top] = [Math.round(box.left * x), Math.round(box.top * y)];
-  const right = Math.min(seen.width, Math.max(left + 1, Math.round((box.left + box.width) * x)));
-  const bottom = Math.min(seen.height, Math.max(top + 1, Math.round((box.top + box.height) * y)));
-  const at = { left: origin.left + left, top: origin.top + top };
-  return { ...at, width: right - left, height: bottom - top };
+  const { left, top, ...size } = boxWithin(crop, { left: 0, top: 0, ...hinted!.grid }, seen);
+  return { left: left + (part?.left ?? 0), top: top + (part?.top ?? 0), ...size };
 }
 
 function seenOf(picture: RgbaPicture, { part, merged }: StoredMatte): SeenMatte {
@@ -141,7 +133,7 @@ function widen({ merged }: SeenMatte, part: Box, picture: RgbaPicture): SeenMatt
   };
 }
 
-/** The box, in pixels of the picture, in those of a plane of `size` over `shown`. */
+/** A box in the units of `shown`, in the pixels of a plane of `size` over it. */
 function boxWithin(box: Box, shown: Box, size: Size): Box {
   const [x, y] = [size.width / shown.width, size.height / shown.height];
   const edge = (at: number, side: number) => Math.min(side, Math.max(0, Math.round(at)));

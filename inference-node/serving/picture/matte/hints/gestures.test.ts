@@ -261,6 +261,28 @@ test('hints that the matte follows ask for no run, and runs have a bound', t => 
   t.is(follow(scene, nothing, { keep: dots }, { model: nothing }).runs, CROP_RUNS_MAX);
 });
 
+test('a look at a box counts although the engine is lost before the next one', t => {
+  const scene = SCENES[2]!;
+  const { picture, second, first, both } = scene;
+  const size = { width: picture.width, height: picture.height };
+  const all = { left: 0, top: 0, ...size };
+  const matte = first.data.slice();
+  const seeds = drawSeeds({ keep: [boxAround(second, 40)] }, size, all, size);
+  const hinted = new HintedMatte(matte, seeds, size, picture);
+  const crop = hinted.nextCrop()!;
+  const scale = size.width / hinted.grid.width;
+  const data = new Uint8Array(crop.width * crop.height);
+  for (let i = 0; i < data.length; i++) {
+    const x = Math.floor((crop.left + (i % crop.width)) * scale);
+    const y = Math.floor((crop.top + Math.floor(i / crop.width)) * scale);
+    data[i] = second.data[y * size.width + x]!;
+  }
+  hinted.takeLook({ data, width: crop.width, height: crop.height });
+  t.truthy(hinted.nextCrop(), 'the box is much wider than the object');
+  hinted.apply();
+  t.true(overlap(matte, { ...second, data: both }) > 0.95);
+});
+
 test('a keep box that the model finds nothing in is kept as it is drawn', t => {
   const scene = SCENES[2]!;
   const keep = [boxAround(scene.second, 0)];

@@ -181,9 +181,7 @@ export class HintedMatte {
     const width = Math.min(this.#size.width, Math.round((box.left + box.width) * x)) - left;
     const height = Math.min(this.#size.height, Math.round((box.top + box.height) * y)) - top;
     const shown = resample(look, { width, height });
-    // Where nothing else is near, nothing is left of an object that goes.
-    const others = this.#alpha.map((alpha, cell) => (alpha - onGrid[cell]! >= SHOWN_FROM ? 1 : 0));
-    const nearOthers = widen(others, this.grid);
+    const nearOthers = kind === 'erase' ? this.#nearOthers(onGrid) : undefined;
     for (let row = 0; row < height; row++) {
       const cellRow = Math.floor((top + row) / y) * this.grid.width;
       const to = (top + row) * this.#size.width + left;
@@ -192,10 +190,19 @@ export class HintedMatte {
         if (mask[cell] === 0) continue;
         const alpha = shown[row * width + column]!;
         const before = this.#matte[to + column]!;
-        const rest = nearOthers[cell] === 0 ? 0 : Math.max(0, before - alpha);
-        this.#matte[to + column] = kind === 'keep' ? Math.max(before, alpha) : rest;
+        // Where nothing else is near, nothing is left of an object that goes.
+        this.#matte[to + column] =
+          nearOthers === undefined
+            ? Math.max(before, alpha)
+            : Math.max(0, before - alpha) * nearOthers[cell]!;
       }
     }
+  }
+
+  /** 1 for each cell beside what the matte shows and the look does not. */
+  #nearOthers(onGrid: Uint8Array): Uint8Array {
+    const others = this.#alpha.map((alpha, cell) => (alpha - onGrid[cell]! >= SHOWN_FROM ? 1 : 0));
+    return widen(others, this.grid);
   }
 
   /** Pieces that an object leaves, such as ends of hair. @param before the groups with the object */
@@ -220,6 +227,8 @@ export class HintedMatte {
 
   /** Changes the matte: keeps, then erases, so that erase wins. */
   apply(): void {
+    // An engine may have been lost while a doubtful look waited for a better one.
+    this.#leave();
     const cells = this.#cells;
     // The look has decided in them: what of a box it does not show is background.
     for (const { isBox, cells: covered } of this.#found) {

@@ -30,10 +30,7 @@ const OWN_FROM = 0.9;
 /** Values of cells over a rim. The matte decides in the first; the stroke does in the second. */
 const [MATTE, STROKE] = [255, 1];
 
-/**
- * Gives for each cell over a rim how far the matte decides there; 0: it is not over a rim.
- * @param marked 1 for each cell of the strokes
- */
+/** Gives for each cell over a rim how far the matte decides there; 0: it is not over a rim. */
 export function findOverRim(
   strokes: readonly Stroke[],
   kind: 'keep' | 'erase',

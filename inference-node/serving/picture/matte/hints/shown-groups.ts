@@ -1,5 +1,4 @@
 /** Which separate things a matte shows, and which of them an erasing stroke means. Pure. */
-
 import { distancesFrom } from './cell-distances.ts';
 import { type Cells, findGroups, type Stroke } from './grow-strokes.ts';
 
@@ -143,7 +142,10 @@ function isThrough(
   return cells.some(cell => groupOf[cell]! >= 0 && depths[cell]! >= share * middle);
 }
 
-/** A stroke means all of the groups that it touches, if a look shows no more and no less. */
+/**
+ * Tells whether a stroke means the touched groups as a whole, if a look shows them under it: they
+ * are not all that is shown, and the stroke goes through their middle.
+ */
 export function meansAll(
   stroke: Erasing,
   touched: ReadonlySet<number>,
