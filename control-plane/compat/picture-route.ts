@@ -127,7 +127,7 @@ export class PictureRoute<Body, Asked extends AskedPicture> {
   ): Promise<FastifyReply> {
     const { resultDownload, resultReaders } = this.#services;
     const { headersOf, jsonOf } = this.#interface;
-    const file = resultDownload.fileOf(job, created ? 'download' : 'replay');
+    const file = resultDownload.fileOf(job);
     const picture = await openForReader(reply, file, resultReaders);
     reply.code(200).headers({
       'x-credits-charged': created ? '1' : '0',

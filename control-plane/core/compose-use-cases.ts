@@ -177,13 +177,7 @@ export function composeServices(parts: ServiceParts) {
     events,
     jobsInFlightMax: config.jobsInFlightMax,
   });
-  const losses = new LostResults({
-    jobs: stores.jobs,
-    lostResults: stores.lostResults,
-    blobs,
-    observer,
-    log,
-  });
+  const losses = new LostResults({ jobs: stores.jobs, blobs, observer, log });
   const resultReaders = new ResultReaders(parts.resultReaders, ids =>
     stores.jobs.deletedAmong(ids),
   );
@@ -192,7 +186,6 @@ export function composeServices(parts: ServiceParts) {
   return {
     blobs,
     events,
-    losses,
     models,
     callbackAddresses,
     manageKeys: new ManageKeys(stores.apiKeys),

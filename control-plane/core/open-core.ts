@@ -43,8 +43,6 @@ import { countSubmitted } from './metrics/work-by-model.ts';
 import { type Base, openResources, settledOf, TIMING, type Timing } from './open-resources.ts';
 import type { About, Core, PackageParts } from './package.ts';
 import { JobEvents } from './results/job-events.ts';
-import type { LostResults } from './results/lost-results.ts';
-import { resultLookStep } from './results/result-look.ts';
 import { removalStep, removalsOf } from './retention/removal-steps.ts';
 import { Sweeper } from './retention/sweep.ts';
 import type { CallbackSecrets } from './secrets/secret-box.ts';
@@ -206,7 +204,7 @@ async function composeRunning(base: Base) {
     ...conditions,
     services,
     registry: composeRegistry(base, fleet),
-    background: composeBackground(base, fleet, services, plugged),
+    background: composeBackground(base, fleet, plugged),
     publicPort: composePublicPort(base, services, plugged),
     operatorPort: composeOperatorPort(base, operatorServices, plugged),
   };
@@ -227,12 +225,7 @@ export function interfacesOf(plugged: readonly PackageParts[]): HttpInterface[] 
   return plugged.flatMap(({ httpInterface }) => httpInterface ?? []);
 }
 
-function composeBackground(
-  base: Base,
-  fleet: Fleet,
-  { losses }: Services,
-  plugged: readonly PackageParts[],
-) {
+function composeBackground(base: Base, fleet: Fleet, plugged: readonly PackageParts[]) {
   const { config, stores, secrets, events, guard, metrics, log, replicaId: holder } = base;
   const delivery = webhookDelivery({
     outbox: stores.outbox,
@@ -257,7 +250,7 @@ function composeBackground(
     store: stores.sightings,
     onFailed: err => log.warn({ err }, 'what is seen of the nodes was not noted'),
   });
-  const sweeper = composeSweeper(base, losses, plugged);
+  const sweeper = composeSweeper(base, plugged);
   const loops = [...plugged.flatMap(({ loops = [] }) => loops), sweeper, clockLooks, sightings];
   return {
     delivery,
@@ -274,7 +267,6 @@ function composeBackground(
 
 function composeSweeper(
   { config, stores, blobs, metrics, log, replicaId }: Base,
-  losses: LostResults,
   plugged: readonly PackageParts[],
 ): Sweeper {
   const { jobRetentionMs } = config;
@@ -287,7 +279,6 @@ function composeSweeper(
       { name: 'unsettled jobs', page: size => stores.unsettled.repair(size) },
       ...removalsOf(stores, jobRetentionMs).map(removalStep),
       ...plugged.flatMap(({ removals = [] }) => removals).map(removalStep),
-      resultLookStep({ lostResults: stores.lostResults, losses, blobs }),
     ],
     holder: replicaId,
     jobRetentionMs,

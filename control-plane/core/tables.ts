@@ -198,7 +198,7 @@ export interface JobsTable {
   trace_context: string | null;
 }
 
-/** A row a result whose file was gone while its link was good (core/results/lost-result-store.ts). */
+/** A row a result whose file was gone while its link was good (results/lost-result-store.ts). */
 interface LostResultsTable {
   job_id: string;
   account_id: string;
@@ -302,7 +302,7 @@ interface SweepsTable {
   walk_part: number;
   /** null: there was none yet. */
   walk_began_at: number | null;
-  /** The next look over live results is due then, or continues: core/results/result-look.ts. */
+  /** Releases up to 0.3.0 look over live results by these. */
   look_due_at: number | null;
   look_after_at: number | null;
   look_after_id: string | null;

@@ -293,7 +293,7 @@ export class CallTools {
   /** A job that succeeded earlier names a result only if its file still exists. */
   async #requireThere(job: JobStatus & JobOutcome): Promise<void> {
     try {
-      await this.#services.resultDownload.fileOf(job, 'replay').requireThere();
+      await this.#services.resultDownload.fileOf(job).requireThere();
     } catch (cause) {
       throw withJob(cause, job.id);
     }

@@ -5,14 +5,15 @@ import { mkdir, mkdtemp, rm, unlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
+import { correctionOf, firstOf, succeedCorrection } from '@matting/core/test/families.ts';
 import {
   assertBalanced,
   fundedAccount,
   HOUR_MS,
-  IMAGE_FAULT,
   newJob,
   resultOf,
   running,
+  submitted,
 } from '@matting/core/test/fixtures.ts';
 import { openDirectoryBlobStore } from '@matting/storage/directory-store.ts';
 import ava from 'ava';
@@ -66,102 +67,119 @@ onStores(test, 'lost results', (test, { databases, database, stores }) => {
     return { jobId: claim.jobId, file: fileOf(result.blob) };
   }
 
-  async function found(result: { readonly jobId: string }): Promise<void> {
-    const loss = { jobId: result.jobId, accountId: account };
-    assert.ok(await stores.lostResults.record(loss, 'download', result.jobId));
-  }
-
   const available = async () => (await stores.ledger.balances(account))?.available;
 
-  test('gives each credit back once, and leaves what came back', async t => {
+  test('gives the credit of a lost result back once', async t => {
     t.teardown(cleanUp);
     await prepare();
     const [gone, back, ended] = [await succeeded(), await succeeded(), await succeeded(-1)];
-    await succeeded();
-    for (const result of [gone, back, ended]) await found(result);
+    await succeeded(2 * HOUR_MS);
     for (const { file } of [gone, ended]) await unlink(file);
-    const nothing = { correcting: 0, looked: 0, found: 0 };
-    const dry = { dry_run: true, repaid: 2, returned: 1, unpaid: 0, ...nothing };
-    t.deepEqual(await json('--dry-run'), dry);
+    const counts = { looked: 1, found: 1, repaid: 1, unpaid: 0, correcting: 0 };
+    t.deepEqual(await json(gone.jobId, '--dry-run'), { dry_run: true, ...counts });
     t.is(await available(), 16, 'a dry run grants nothing');
-    const wet = { dry_run: false, repaid: 2, returned: 1, unpaid: 0, ...nothing };
-    t.deepEqual(await json(), wet);
-    t.deepEqual(await json(), { ...wet, repaid: 0, returned: 0 });
-    t.is(await available(), 18);
-    const entries = await stores.ledger.list(account, { kind: 'grant', limit: 10 });
-    const references = entries.map(({ reference }) => reference).filter(one => one !== 'first');
-    const due = [gone, ended].map(({ jobId }) => `lost:${jobId}`);
-    t.deepEqual(references.sort(), due.sort());
+    t.deepEqual(await json(gone.jobId), { dry_run: false, ...counts });
+    for (const also of [[], ['--dry-run']]) {
+      t.is((await json(gone.jobId, ...also)).repaid, 0, 'it was paid');
+    }
+    t.like(await json(back.jobId), { looked: 1, found: 0, repaid: 0 });
+    for (const jobId of [ended.jobId, randomUUID()]) {
+      t.regex((await run(jobId)).err, /no result with a valid link.*credits grant/);
+    }
+    for (const wrong of [[], [gone.jobId, '--all-missing']]) {
+      t.regex((await run(...wrong)).err, /name the job, or add --all-missing/);
+    }
+    t.is(await available(), 17);
+    const reference = `lost:${gone.jobId}`;
+    const [entry] = await stores.ledger.list(account, { kind: 'grant', limit: 10 });
+    t.is(entry?.reference, reference);
     const said = await stores.audit.list(account, { limit: 10 });
-    t.deepEqual(said.map(({ action, subject }) => `${action} ${subject}`).sort(), [
-      ...due.map(reference => `credits.granted ${reference}`),
-    ]);
-    t.is(await stores.lostResults.repay(gone.jobId, randomUUID()), 'settled');
+    t.deepEqual(
+      said.map(({ action, subject }) => [action, subject]),
+      [['credits.granted', reference]],
+    );
     await assertBalanced(stores, account);
-    // Gone once more: found again, and due.
-    await unlink(back.file);
-    await found({ jobId: back.jobId });
-    t.is((await json()).repaid, 1);
-    t.is(await available(), 19);
   });
 
-  test('takes all that is gone for lost where it is told so, and says how many', async t => {
+  test('pays what 0.3.0 found and did not pay, and nothing that it paid', async t => {
     t.teardown(cleanUp);
     await prepare();
-    const results = [];
-    for (let count = 0; count < 4; count += 1) results.push(await succeeded());
-    for (const { file } of results) await unlink(file);
+    const [found, paid] = [await succeeded(), await succeeded()];
     await succeeded(2 * HOUR_MS);
-    const dry = await json('--all-missing', '--dry-run');
-    t.deepEqual([dry.looked, dry.found, dry.repaid], [5, 4, 4]);
-    t.is((await json('--dry-run')).repaid, 0, 'a dry run leaves no row');
+    for (const [{ jobId, file }, settled] of [
+      [found, {}],
+      [paid, { settlement: 'paid', settled_at: 1 }],
+    ] as const) {
+      const row = { finding_id: jobId, found_by: 'look', found_at: 1, ...settled } as const;
+      const values = { job_id: jobId, account_id: account, ...row };
+      await database.kysely.insertInto('lost_results').values(values).execute();
+      await unlink(file);
+    }
+    t.like(await json('--all-missing'), { looked: 3, found: 2, repaid: 1 });
+    t.like(await json('--all-missing'), { found: 2, repaid: 0 });
+    t.is(await available(), 18);
+  });
+
+  test('looks for the file of every live result, and says how many are missing', async t => {
+    t.teardown(cleanUp);
+    await prepare();
+    for (let count = 0; count < 4; count += 1) await unlink((await succeeded()).file);
+    await succeeded(2 * HOUR_MS);
+    t.like(await json('--all-missing', '--dry-run'), { looked: 5, found: 4, repaid: 4 });
     const { out } = await run('--all-missing');
     t.regex(out, /^5 results checked, 4 missing\n4 credits returned\n/);
     t.is(await available(), 19);
-    // Results on record as lost are not found again.
-    t.is((await json('--all-missing')).found, 0);
+    t.is((await json('--all-missing')).repaid, 0);
     await assertBalanced(stores, account);
   });
 
-  test('takes results of a storage without the newest for lost only where it is told so once more', async t => {
+  test('pays nothing if the newest result is missing, too, unless it is told so', async t => {
     t.teardown(cleanUp);
     await prepare();
-    for (let count = 0; count < 3; count += 1) await succeeded();
+    const results = [await succeeded(), await succeeded(), await succeeded()];
     const right = storage;
     t.teardown(() => rm(right, { recursive: true }));
     // The folders of a storage in which a service has started once, and no file.
     storage = await mkdtemp(path.join(tmpdir(), 'repay-other-'));
     await openDirectoryBlobStore(storage);
-    for (const also of [[], ['--dry-run']]) {
-      const { code, out, err } = await run('--all-missing', ...also);
+    for (const which of [['--all-missing'], ['--all-missing', '--dry-run'], [results[0]!.jobId]]) {
+      const { code, out, err } = await run(...which);
       t.deepEqual([code, out], [1, '']);
       t.regex(err, /newest result is missing.*mounted.*MATTING_STORAGE_URL.*--even-most/s);
     }
-    t.is((await json()).repaid, 0, 'nothing is on record');
     t.is(await available(), 17);
-    t.is((await run('--even-most')).code, 1, 'alone it says nothing');
     t.is((await json('--all-missing', '--even-most')).repaid, 3);
     t.is(await available(), 20);
     await assertBalanced(stores, account);
   });
 
-  test('gives nothing back for what cost nothing', async t => {
+  test('a correction cost nothing, and keeps its first job from being paid back while its file is there', async t => {
     t.teardown(cleanUp);
     await prepare();
-    const { claim } = await running(stores, newJob(account));
-    t.truthy(await stores.queue.fail(claim, IMAGE_FAULT));
-    await found(claim);
-    const { repaid, unpaid } = await json();
-    t.deepEqual([repaid, unpaid, await available()], [0, 1, 20]);
+    const caller = await stores.apiKeys.create(account, 'corrects');
+    const first = await firstOf(stores, account, { apiKeyId: caller.key.id });
+    const correction = await succeedCorrection(
+      stores,
+      await submitted(stores, correctionOf(first)),
+    );
+    await writeFile(fileOf(correction.result!.blob), 'cut-out');
+    await succeeded(48 * HOUR_MS);
+    const before = await available();
+    t.like(await json(first.id), { found: 1, repaid: 0, unpaid: 1 });
+    await unlink(fileOf(correction.result!.blob));
+    t.like(await json(correction.id), { found: 1, repaid: 0, unpaid: 1 });
+    t.is(await available(), before);
+    t.like(await json(first.id), { found: 1, repaid: 1, unpaid: 0 });
+    t.is(await available(), before! + 1);
+    await assertBalanced(stores, account);
   });
 
   test('gives nothing back while the storage is not there', async t => {
     t.teardown(cleanUp);
     await prepare();
-    const gone = await succeeded();
-    await found(gone);
+    const { jobId } = await succeeded();
     await rm(path.join(storage, 'results'), { recursive: true });
-    const { code, err } = await run();
+    const { code, err } = await run(jobId);
     t.not(code, 0);
     t.regex(err, /results is missing; .*mounted/);
     t.is(await available(), 19);

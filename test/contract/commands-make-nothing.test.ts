@@ -37,7 +37,7 @@ const NEED_A_DATABASE = [
   'credits revoke shop 5',
   'credits show shop',
   'credits check',
-  'credits repay-lost',
+  'credits repay-lost --all-missing',
   'jobs list',
   `jobs show ${ID}`,
   `jobs retry ${ID}`,

@@ -164,16 +164,16 @@ control-plane/core/rates/rate-windows.ts by control-plane/core/keys/accounts.tes
 leaseQuota | Math.min | are leased in blocks up to the limit, each account and kind on its own
 leaseQuota | === windowStartMs ? use | do not count after their window
 control-plane/core/results/lost-result-store.ts by control-plane/test/repay-lost.test.ts: lost results on sqlite
-repay | if (! | gives each credit back once, and leaves what came back
-repay | === 'charge' | gives nothing back for what cost nothing
+repay | === 'paid' | gives the credit of a lost result back once
+repay | !== 'charge' | a correction cost nothing, and keeps its first job from being paid back while its file is there
+repay | !missing.has | a correction cost nothing, and keeps its first job from being paid back while its file is there
 control-plane/core/results/lost-result-store.ts by control-plane/core/corrections/family-pairs.test.ts: of a family on sqlite
 repay | open === | repayment waits for open corrections, and then ends the family
-repay | === 'succeeded' | a loss that a later correction made good is settled without a credit
+repay | === 'succeeded' | a loss that a correction made good gives no credit
 control-plane/core/results/lost-results.ts by control-plane/core/results/results.test.ts
-#lacksNewest | !== undefined) | a result is not lost › if the storage is away, or lost all its files at once
-judge | await blobs.check | a result is not lost › if the storage cannot be written
+refusal | await blobs.check | a result is not lost › if the storage cannot be written
 control-plane/core/results/repay-lost.ts by control-plane/test/repay-lost.test.ts
-repayLost | lost results on sqlite › takes results of a storage without the newest for lost only where it is told so once more
+repayLost | newest !== undefined | lost results on sqlite › pays nothing if the newest result is missing, too, unless it is told so
 control-plane/core/results/result-download.ts by control-plane/core/http/callers.test.ts: callers who take the picture as their answer
 openForReader | slow readers of pictures cost little memory, have few places and give them back
 openForReader | reply.raw.once | who is gone when the picture is opened holds neither a place nor the file

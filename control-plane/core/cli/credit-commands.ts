@@ -8,7 +8,11 @@ import {
 import type { Command } from 'commander';
 import { requireAccount } from '../operator/operate-accounts.ts';
 import { OperateCredits } from '../operator/operate-credits.ts';
-import { NewestMissingError, repayLost as repayAll } from '../results/repay-lost.ts';
+import {
+  NewestMissingError,
+  NoLiveResultError,
+  repayLost as repay,
+} from '../results/repay-lost.ts';
 import { loadStorageConfig } from '../settings.ts';
 import { parseCredits, parseReference } from './arguments.ts';
 import { type CliContext, CommandError } from './context.ts';
@@ -60,14 +64,12 @@ export function addCreditCommands(program: Command, context: CliContext): void {
     .action((account: string | undefined) => check(context, account));
   credits
     .command('repay-lost')
-    .description('return the credits of lost results, once per job')
+    .description('return the credits of results whose files the storage lost, once per job')
+    .argument('[job]', 'only this job, by its id')
+    .option('--all-missing', 'look for the file of every result with a valid link')
     .option('--dry-run', 'show what would happen, and change nothing')
-    .option(
-      '--all-missing',
-      'first look for every result with a valid link, and treat missing files as lost',
-    )
-    .option('--even-most', 'with --all-missing: also if the newest file is missing')
-    .action((options: RepayOptions) => repayLost(context, options));
+    .option('--even-most', 'also if the newest file is missing')
+    .action((job: string | undefined, options: RepayOptions) => repayLost(context, job, options));
 }
 
 async function enter(
@@ -101,9 +103,12 @@ async function enter(
 
 async function repayLost(
   context: CliContext,
+  jobId: string | undefined,
   { dryRun = false, allMissing = false, evenMost = false }: RepayOptions,
 ) {
-  if (evenMost && !allMissing) throw new CommandError('--even-most needs --all-missing; add it');
+  if (allMissing === (jobId !== undefined)) {
+    throw new CommandError('name the job, or add --all-missing for all results');
+  }
   const config = loadStorageConfig(context.environment, context.packages.storageKinds);
   const repaid = await context.withStores(async stores => {
     // An empty place where a disk belongs would make a loss of everything.
@@ -112,16 +117,18 @@ async function repayLost(
       throw new CommandError(`${missing} is missing; check that it is mounted`);
     const blobs = await openStorages(config, {}, openStorageToRead);
     const hasFile = async (blob: string) => (await blobs.stat(blob)) !== undefined;
-    const options = { dryRun, all: allMissing, evenMost };
-    return await repayAll({ ...stores, hasFile }, options).catch(error => {
-      throw error instanceof NewestMissingError ? newestMissing() : error;
+    return await repay({ ...stores, hasFile }, { jobId, dryRun, evenMost }).catch(error => {
+      if (error instanceof NewestMissingError) throw newestMissing();
+      if (!(error instanceof NoLiveResultError)) throw error;
+      throw new CommandError(
+        `job ${jobId} has no result with a valid link; use "credits grant" if you owe its credit`,
+      );
     });
   });
   context.report({ dry_run: dryRun, ...repaid }, () => [
-    ...(allMissing ? [`${repaid.looked} results checked, ${repaid.found} missing`] : []),
+    `${repaid.looked} results checked, ${repaid.found} missing`,
     `${repaid.repaid} credits ${dryRun ? 'would be returned' : 'returned'}`,
-    `${repaid.returned} files found again`,
-    ...(dryRun ? [] : [`${repaid.unpaid} had cost nothing, or were made again by a correction`]),
+    `${repaid.unpaid} cost nothing, or a correction has them`,
     ...(repaid.correcting > 0 ? [`${repaid.correcting} wait for an open correction`] : []),
   ]);
 }

@@ -137,7 +137,7 @@ class MattingRoutes {
     let file: ResultFile;
     let stream: Readable;
     try {
-      file = resultDownload.fileOf(job, created ? 'download' : 'replay');
+      file = resultDownload.fileOf(job);
       stream = await openForReader(reply, file, resultReaders);
     } catch (cause) {
       throw withJob(cause, job.id);
@@ -158,7 +158,7 @@ class MattingRoutes {
   /** A replay names a result only if there is one. */
   async #requireResult(job: ViewedJob): Promise<void> {
     try {
-      await this.#parts.resultDownload.fileOf(job, 'replay').requireThere();
+      await this.#parts.resultDownload.fileOf(job).requireThere();
     } catch (cause) {
       throw withJob(cause, job.id);
     }

@@ -19,7 +19,6 @@ import {
 import { Gauge } from '@prometheus-io/client';
 import { FETCH_OUTCOMES, type JobEnding } from '../attempts/job-observer.ts';
 import { JOB_CLASSES } from '../jobs/job.ts';
-import { LOSS_FINDERS } from '../results/lost-result-store.ts';
 import { WEBHOOK_ATTEMPT_OUTCOMES } from '../webhooks/send-webhooks.ts';
 
 /** The buckets reach from a small image on a GPU to a job at its limit of two hours. */
@@ -164,14 +163,9 @@ export class ControlMetrics extends MetricSet {
     { cause: GUARD_CAUSES },
   );
 
-  readonly resultLost = this.countedBy(
+  readonly resultLost = this.counted(
     'matting_control_results_lost_total',
-    'Results whose file was found to be gone while their link is good, each once',
-    { found_by: LOSS_FINDERS },
-  );
-  readonly resultsMissing = this.counted(
-    'matting_control_results_missing_total',
-    'Times that a result and the newest one were gone: the storage is at fault',
+    'Answers that the file of a result is gone while its link is good',
   );
   readonly resultNotErased = this.counted(
     'matting_control_results_not_erased_total',

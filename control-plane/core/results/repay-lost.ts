@@ -3,7 +3,7 @@
 import { randomUUID } from 'node:crypto';
 import { publicState } from '../jobs/job.ts';
 import type { JobStore } from '../jobs/job-store.ts';
-import { FIRST_RESULT, type LostResultStore } from './lost-result-store.ts';
+import { FIRST_RESULT, type Loss, type LostResultStore } from './lost-result-store.ts';
 
 const PAGE = 200;
 const HANDS = 4;
@@ -15,94 +15,75 @@ interface RepayDependencies {
 }
 
 interface RepayOptions {
+  /** Undefined: all live results. */
+  readonly jobId: string | undefined;
   readonly dryRun: boolean;
-  /** Looks at every live result first, and takes what is gone for lost. */
-  readonly all: boolean;
   /** The repayment continues even if the newest result is missing. */
   readonly evenMost: boolean;
 }
 
-/** The newest live result is not in the storage that was looked at: nothing was put on record. */
+type Result = Loss & { readonly blob: string };
+
+/** The newest live result is not in the storage that was looked at: nothing was paid. */
 export class NewestMissingError extends Error {}
+/** The link of the job's result is not valid. */
+export class NoLiveResultError extends Error {}
 
 /**
- * Gives the credit of each lost result back, once, unless its file is there again. `repaid`: jobs whose credit was granted again; with a dry run those whose would be.
- * `unpaid`: nothing was charged for them, or a correction made them again. `correcting`: a correction
- * is open; a later call settles them. Both are 0 with a dry run. `looked` and `found`: 0 without `all`.
+ * Gives the credit of each live result without a file back, once. `found`: those without a file.
+ * `repaid`: jobs whose credit was granted again; with a dry run those whose would be. `unpaid`:
+ * nothing was charged for them, or a correction has them. `correcting`: a correction is open.
  * @throws ContractError SERVICE_UNAVAILABLE: what was done until then stays; say it again.
- *   NewestMissingError, before anything is done
+ *   NewestMissingError, NoLiveResultError, before anything is done
  */
 export async function repayLost(dependencies: RepayDependencies, options: RepayOptions) {
-  if (options.all && !options.evenMost) await requireNewest(dependencies);
-  const look = options.all
-    ? await lookAtAll(dependencies, options)
-    : { looked: 0, found: 0, due: 0 };
-  const settled = { repaid: look.due, returned: 0, unpaid: 0, correcting: 0 };
-  const { lostResults } = dependencies;
-  let after = FIRST_RESULT;
-  for (;;) {
-    const page = await lostResults.open(after, PAGE);
-    for (const { jobId } of page) {
-      const outcome = await settleLoss(dependencies, jobId, options);
-      if (outcome !== 'settled') settled[outcome] += 1;
-    }
-    const last = page.at(-1);
-    if (last === undefined || page.length < PAGE) break;
-    after = { atMs: last.foundAtMs, id: last.jobId };
-  }
-  return { ...settled, looked: look.looked, found: look.found };
-}
-
-async function settleLoss(
-  dependencies: RepayDependencies,
-  jobId: string,
-  { dryRun }: RepayOptions,
-): Promise<'repaid' | 'returned' | 'unpaid' | 'correcting' | 'settled'> {
-  const { lostResults } = dependencies;
-  if (await isThere(dependencies, jobId)) {
-    if (!dryRun && !(await lostResults.returned(jobId))) return 'settled';
-    return 'returned';
-  }
-  if (dryRun) return 'repaid';
-  const repayment = await lostResults.repay(jobId, randomUUID());
-  return repayment === 'paid' ? 'repaid' : repayment;
-}
-
-async function isThere({ jobs, hasFile }: RepayDependencies, jobId: string): Promise<boolean> {
-  const job = await jobs.find(jobId);
-  if (job === undefined || job.result === null || publicState(job) !== 'succeeded') return false;
-  return await hasFile(job.result.blob);
-}
-
-/** Another storage than the service's does not have the newest result. */
-async function requireNewest({ lostResults, hasFile }: RepayDependencies): Promise<void> {
-  const newest = await lostResults.newest();
-  if (newest !== undefined && !(await hasFile(newest))) throw new NewestMissingError();
-}
-
-/** `due`: would be on record but for the dry run. */
-async function lookAtAll(
-  { lostResults, hasFile }: RepayDependencies,
-  { dryRun }: Pick<RepayOptions, 'dryRun'>,
-) {
-  const counts = { looked: 0, found: 0, due: 0 };
-  let after = FIRST_RESULT;
-  for (;;) {
-    const page = await lostResults.live(after, 0, PAGE);
-    const known = await lostResults.known(page.map(({ jobId }) => jobId));
+  const { lostResults, hasFile } = dependencies;
+  const newest = options.evenMost ? undefined : await lostResults.newest(options.jobId);
+  // Another storage than the service's does not have it.
+  if (newest !== undefined && !(await hasFile(newest.blob))) throw new NewestMissingError();
+  const counts = { looked: 0, found: 0, repaid: 0, unpaid: 0, correcting: 0 };
+  for await (const page of pagesOf(dependencies, options.jobId)) {
     const left = page.values();
     const lookAtSome = async () => {
-      for (const { jobId, accountId, blob } of left) {
+      for (const result of left) {
         counts.looked += 1;
-        if (known.has(jobId) || (await hasFile(blob))) continue;
+        if (await hasFile(result.blob)) continue;
         counts.found += 1;
-        if (dryRun) counts.due += 1;
-        else await lostResults.record({ jobId, accountId }, 'operator', randomUUID());
+        const outcome = await repay(dependencies, result, options.dryRun);
+        if (outcome !== 'settled') counts[outcome === 'paid' ? 'repaid' : outcome] += 1;
       }
     };
     await Promise.all(Array.from({ length: HANDS }, lookAtSome));
+  }
+  return counts;
+}
+
+async function* pagesOf(
+  { jobs, lostResults }: RepayDependencies,
+  jobId: string | undefined,
+): AsyncGenerator<readonly Result[]> {
+  if (jobId !== undefined) {
+    const job = await jobs.find(jobId);
+    const blob = job?.result?.blob;
+    if (job === undefined || blob === undefined || publicState(job) !== 'succeeded') {
+      throw new NoLiveResultError();
+    }
+    yield [{ jobId, accountId: job.accountId, blob }];
+    return;
+  }
+  for (let after = FIRST_RESULT; ; ) {
+    const page = await lostResults.live(after, PAGE);
+    yield page;
     const last = page.at(-1);
-    if (last === undefined || page.length < PAGE) return counts;
+    if (last === undefined || page.length < PAGE) return;
     after = { atMs: last.expiresAtMs, id: last.jobId };
   }
+}
+
+async function repay({ lostResults, hasFile }: RepayDependencies, loss: Loss, dryRun: boolean) {
+  const missing = new Set<string>();
+  for (const { jobId, blob } of await lostResults.corrections(loss.jobId)) {
+    if (!(await hasFile(blob))) missing.add(jobId);
+  }
+  return await lostResults.repay(loss, { missing, auditId: dryRun ? undefined : randomUUID() });
 }

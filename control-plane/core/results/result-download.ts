@@ -97,11 +97,11 @@ export class ResultDownload {
     const { jobs } = this.#options;
     noteRequestSecret(token);
     const job = TOKEN.test(token) ? await jobs.findByResultToken(token) : undefined;
-    if (job !== undefined) return this.fileOf(job, 'download');
+    if (job !== undefined) return this.fileOf(job);
     throw new ContractError('NOT_FOUND', 'There is no such result. Use the result.url of the job.');
   }
 
-  fileOf(job: ResultJob, by: 'download' | 'replay'): ResultFile {
+  fileOf(job: ResultJob): ResultFile {
     if (publicState(job) === 'expired') {
       throw new ContractError('RESULT_EXPIRED', EXPIRED_LINK);
     }
@@ -117,8 +117,8 @@ export class ResultDownload {
       accountId: job.accountId,
       createdAtMs: finishedAtMs,
       remainingMs,
-      open: range => this.#open(job.id, result.blob, by, range),
-      requireThere: () => this.#requireThere(job.id, result.blob, by),
+      open: range => this.#open(job.id, result.blob, range),
+      requireThere: () => this.#requireThere(job.id, result.blob),
       signedUrl: reading => this.#sign(result.blob, { ...reading, contentType, remainingMs }),
     };
   }
@@ -171,12 +171,7 @@ export class ResultDownload {
     }
   }
 
-  async #open(
-    jobId: string,
-    blob: string,
-    by: 'download' | 'replay',
-    range?: ByteRange,
-  ): Promise<Readable> {
+  async #open(jobId: string, blob: string, range?: ByteRange): Promise<Readable> {
     const { blobs, losses } = this.#options;
     const open = () => blobs.openRead(blob, { ...range, pieceBytes: PIECE_BYTES });
     try {
@@ -184,20 +179,20 @@ export class ResultDownload {
     } catch (error) {
       if (!(error instanceof BlobNotFoundError)) throw error;
       // Between the row's reading and now the link may have expired and been swept.
-      const refusal = await losses.refusal(jobId, by);
+      const refusal = await losses.refusal(jobId);
       if (refusal !== undefined) throw refusal;
     }
     return await open();
   }
 
-  async #requireThere(jobId: string, blob: string, by: 'download' | 'replay'): Promise<void> {
+  async #requireThere(jobId: string, blob: string): Promise<void> {
     const { blobs, losses } = this.#options;
     const isGone = blobs.stat(blob).then(
       found => found === undefined,
       () => false,
     );
     if (!(await settledWithin(isGone, THERE_MS_MAX)) || !(await isGone)) return;
-    const refusal = await losses.refusal(jobId, by);
+    const refusal = await losses.refusal(jobId);
     if (refusal !== undefined) throw refusal;
   }
 }

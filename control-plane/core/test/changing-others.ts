@@ -223,12 +223,6 @@ export async function succeededResult(stores: Stores): Promise<LiveResult> {
   return { jobId, accountId, blob: result.blob, expiresAtMs };
 }
 
-export async function lostResult(stores: Stores): Promise<LiveResult> {
-  const result = await succeededResult(stores);
-  assert.ok(await stores.lostResults.record(result, 'download', randomUUID()));
-  return result;
-}
-
 export const CHANGING_OTHERS: readonly ChangingMethod[] = [
   {
     name: 'accounts.create',
@@ -438,49 +432,12 @@ export const CHANGING_OTHERS: readonly ChangingMethod[] = [
     part: 3,
   }),
   {
-    name: 'lostResults.record',
-    arrange: async ({ stores }) => {
-      const result = await succeededResult(stores);
-      const findingId = randomUUID();
-      return {
-        act: by => by.lostResults.record(result, 'download', findingId),
-        check: async outcome => {
-          assert.equal(outcome, true, 'it is told of');
-          assert.equal(await stores.lostResults.record(result, 'look', randomUUID()), false);
-        },
-      };
-    },
-    late: async ({ stores }) => {
-      const result = await lostResult(stores);
-      const findingId = randomUUID();
-      return { act: by => by.lostResults.record(result, 'look', findingId), told: false };
-    },
-  },
-  {
-    name: 'lostResults.returned',
-    arrange: async ({ stores }) => {
-      const { jobId } = await lostResult(stores);
-      return {
-        act: by => by.lostResults.returned(jobId),
-        check: async () => {
-          assert.equal((await stores.lostResults.known([jobId])).size, 0);
-          assert.equal(await stores.lostResults.repay(jobId, randomUUID()), 'settled');
-        },
-      };
-    },
-    late: async ({ stores }) => {
-      const { jobId } = await lostResult(stores);
-      assert.equal(await stores.lostResults.repay(jobId, randomUUID()), 'paid');
-      return { act: by => by.lostResults.returned(jobId), told: false };
-    },
-  },
-  {
     name: 'lostResults.repay',
     arrange: async ({ stores, database }) => {
-      const { jobId, accountId } = await lostResult(stores);
-      const auditId = randomUUID();
+      const { jobId, accountId } = await succeededResult(stores);
+      const repayment = { missing: new Set<string>(), auditId: randomUUID() };
       return {
-        act: by => by.lostResults.repay(jobId, auditId),
+        act: by => by.lostResults.repay({ jobId, accountId }, repayment),
         check: async () => {
           const granted = ['grant first 1', `grant lost:${jobId} 1`];
           assert.deepEqual(await movements(database, accountId), granted);
@@ -490,21 +447,6 @@ export const CHANGING_OTHERS: readonly ChangingMethod[] = [
       };
     },
     again: 'settled',
-  },
-  {
-    name: 'lostResults.saveLook',
-    alone: true,
-    arrange: async ({ stores, database }) => {
-      await database.kysely.deleteFrom('sweeps').execute();
-      assert.ok(await stores.sweeps.claim('replica-1', LEASE_MS));
-      const after = { atMs: 7, id: 'a' };
-      return {
-        act: by => by.lostResults.saveLook({ after }),
-        check: async () => {
-          assert.deepEqual(await stores.lostResults.dueLook(), after);
-        },
-      };
-    },
   },
   {
     name: 'audit.removeOld',

@@ -42,9 +42,3 @@ export async function succeedCorrection(stores: Stores, job: Pick<Job, 'id' | 'f
   assert.ok(await stores.queue.succeed(claim, result, HOUR_MS, {}, { matte: matteOf(claim) }));
   return reread(stores, job.id);
 }
-
-/** Later rows get a later time than those that exist. */
-export async function laterThanNow({ rateQuotas }: Pick<Stores, 'rateQuotas'>): Promise<void> {
-  const nowMs = await rateQuotas.nowMs();
-  while ((await rateQuotas.nowMs()) <= nowMs) await new Promise(setImmediate);
-}

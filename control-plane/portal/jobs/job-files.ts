@@ -16,7 +16,7 @@ export async function sendResultOf(
   services: ResultServices,
 ): Promise<FastifyReply> {
   if (publicState(job) !== 'succeeded') throw new PageError('notFound');
-  const file = services.resultDownload.fileOf(job, 'download');
+  const file = services.resultDownload.fileOf(job);
   const validators = { etag: etagOf(file), modifiedAtMs: file.createdAtMs };
   return await sendFile(reply, file, { headers: fileHeaders(file), validators }, services);
 }

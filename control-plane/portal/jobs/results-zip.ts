@@ -142,7 +142,7 @@ async function* filesOf(
       missing.push(name);
       continue;
     }
-    const file = resultDownload.fileOf(job, 'download');
+    const file = resultDownload.fileOf(job);
     const leave = resultReaders.enter(file, () => reply.raw.destroy());
     try {
       const pieces = await file.open().catch(error => {

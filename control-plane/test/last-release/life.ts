@@ -218,15 +218,9 @@ class Work {
   async lookOverResults(jobId: string): Promise<void> {
     const { lostResults } = this.#stores;
     const first = { atMs: 0, id: '' };
-    await lostResults.dueLook();
-    await lostResults.live(first, 0, 10);
+    await lostResults.live(first, 10);
     await lostResults.newest();
-    const lost = { jobId, accountId: this.#accountId };
-    await lostResults.record(lost, 'look', randomUUID());
-    await lostResults.known([jobId]);
-    await lostResults.open(first, 10);
-    await lostResults.returned(jobId);
-    await lostResults.saveLook({ inMs: HOUR_MS });
+    await lostResults.corrections(jobId);
   }
 
   async sweep(): Promise<void> {

@@ -69,7 +69,7 @@ export interface TestAppOptions extends Partial<Omit<Config, 'packages'>> {
 export const TEST_SECRETS_KEY = Buffer.alloc(32, 7);
 const noop = () => undefined;
 const resolvePublic = async () => ['93.184.215.14'];
-const IGNORED = { resultLost: noop, resultsMissing: noop, resultNotErased: noop };
+const IGNORED = { resultLost: noop, resultNotErased: noop };
 const LEASE_MS = 60_000;
 const HOLDER = 'test';
 
