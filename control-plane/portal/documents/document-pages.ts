@@ -7,15 +7,7 @@ import { OPENAPI_PATH } from '@matting/http/known-paths.ts';
 import { shortCurl } from '@matting/proto/contract/curl-sample.ts';
 import type { Brand } from '../page/brand.ts';
 import { type Child, DOCS_PATH, html } from '../page/html.ts';
-import {
-  type AddressOf,
-  addressesIn,
-  GUIDES,
-  type Guide,
-  guidePath,
-  linkMarkdown,
-  readGuide,
-} from './guides.ts';
+import { addressesIn, GUIDES, type Guide, guidePath, linkMarkdown, readGuide } from './guides.ts';
 import {
   CLIENT_PATH,
   type Navigation,
@@ -33,7 +25,7 @@ import {
   renderReferencePage,
   renderSchemasPage,
 } from './interface-page.ts';
-import { parseMarkdown, renderBlock, renderInline, type Section } from './markdown.ts';
+import { renderSections, type Section } from './markdown.ts';
 
 /** A document in both of its forms, each rendered when it is asked for. */
 export interface DocumentPage {
@@ -148,19 +140,17 @@ function jsonPage(title: string, about: string, value: unknown): string {
  * @param file in the repository, from which its links lead
  */
 export function renderMarkdownPage(markdown: string, file: string, place: Place): string {
-  const addressOf = addressesIn(file);
-  const [top, ...sections] = parseMarkdown(markdown);
+  const [top, ...sections] = renderSections(markdown, addressesIn(file));
   const listed = sections.filter(({ level, title }) => level === 2 || isCode(title));
-  const links = listed.map(({ title, anchor }) => {
-    const words = isCode(title) ? html`<code>${title}</code>` : renderInline(title, addressOf);
-    return html`<li><a href="#${anchor}">${words}</a></li>`;
+  const links = listed.map(({ title, words, anchor }) => {
+    const linked = isCode(title) ? html`<code>${title}</code>` : words;
+    return html`<li><a href="#${anchor}">${linked}</a></li>`;
   });
-  const blocks = top?.blocks.map(block => renderBlock(block, addressOf));
   return renderHtmlPage({
     ...place,
     title: top?.title.replaceAll('`', '') ?? '',
     contents: links,
-    main: html`${blocks}${sections.map(section => renderSection(section, addressOf))}`,
+    main: html`${top?.blocks}${sections.map(renderSection)}`,
   });
 }
 
@@ -169,8 +159,7 @@ function isCode(title: string): boolean {
   return /^[A-Z_]+$/.test(title);
 }
 
-function renderSection({ level, title, anchor, blocks }: Section, addressOf: AddressOf): Child {
-  const words = renderInline(title, addressOf);
+function renderSection({ level, words, anchor, blocks }: Section): Child {
   const heading = level === 2 ? html`<h2>${words}</h2>` : html`<h3>${words}</h3>`;
-  return html`<section id="${anchor}">${heading}${blocks.map(block => renderBlock(block, addressOf))}</section>`;
+  return html`<section id="${anchor}">${heading}${blocks}</section>`;
 }

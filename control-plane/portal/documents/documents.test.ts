@@ -69,7 +69,7 @@ test('a page is complete HTML, and loads from this service alone', t => {
 /** Visible text of a line of Markdown. */
 function textOf(line: string): string[] {
   if (/^\|[ :|-]+$/.test(line)) return [];
-  const cells = line.startsWith('|') ? line.slice(1, -1).split(' | ') : [line];
+  const cells = line.startsWith('|') ? line.slice(1, -1).split(/ \|(?= )/) : [line];
   return cells.map(cell => squeezed(cell.replace(/^(?:#+|-|\d+\.) /, '')));
 }
 
