@@ -10,7 +10,7 @@ import { type CertificateEnd, endsOfFiles } from '@matting/program/tls/certifica
 import { Kysely, sql } from 'kysely';
 import type { PoolOptions, SslOptions } from 'mysql2';
 import { type Database, RequestShares, type Schema, type StoreLog } from './database.ts';
-import { type DatabaseDialect, SQLITE } from './engines.ts';
+import { type DatabaseDialect, SQLITE, unknownLogin } from './engines.ts';
 import type { Member } from './member.ts';
 import { requireAgreeingClocks } from './member-clocks.ts';
 import { ELSEWHERE, type MigrationSeries, migrate, requireCurrentSchema } from './migrate.ts';
@@ -69,8 +69,14 @@ export async function openDatabase(
     else await sql`select count(*) from sqlite_schema`.execute(kysely);
   } catch (error) {
     await kysely.destroy();
-    const found = `the database ${place} cannot be opened: ${reasonOf(error)}`;
-    throw new DatabaseOpenError(found, error);
+    const plugin = unknownLogin(error);
+    const found = `the database ${place} cannot be opened`;
+    if (plugin === undefined) throw new DatabaseOpenError(`${found}: ${reasonOf(error)}`, error);
+    // The driver's words are about its own options.
+    throw new DatabaseOpenError(
+      `${found}: this service cannot log in by ${plugin}; let the user log in by ` +
+        'caching_sha2_password or mysql_native_password (docs/database.md)',
+    );
   }
   return database;
 }
@@ -148,8 +154,11 @@ async function openMysql(databaseUrl: string, options: OpenDatabaseOptions): Pro
 const MYSQL_VERSION_MIN = '8.4';
 const MARIADB_VERSION_MIN = '10.11';
 
+/** Latin, Cyrillic, Han, and a character of four bytes. */
+const TEXT = 'é Ж 図 😀';
+
 async function probeMysql({ kysely, log }: Database, member: Opened['member']): Promise<void> {
-  await sql`select 1`.execute(kysely);
+  await requireSameText(kysely);
   const server = member();
   if (server === undefined) throw new Error('the server has not said what it is');
   const { engine, variables } = server;
@@ -158,12 +167,22 @@ async function probeMysql({ kysely, log }: Database, member: Opened['member']): 
   if (!isAtLeast(version, versionMin)) {
     log.warn({ version, versionMin }, 'the database server is older than any tested one');
   }
-  for (const { variable, value, unless, warning } of engine.settings) {
+  for (const { variable, isRight, unless, warning } of engine.settings) {
     const found = variables.get(variable);
     const excused = unless !== undefined && variables.get(unless[0]) === unless[1];
-    if (found === undefined || found === value || excused) continue;
+    if (found === undefined || isRight(found) || excused) continue;
     log.warn({ [variable]: found }, warning);
   }
+}
+
+/** Rejects where text changes on its way to the server or back. */
+async function requireSameText(kysely: Database['kysely']): Promise<void> {
+  const hex = Buffer.from(TEXT).toString('hex');
+  const { rows } = await sql<{ sent: string; received: string }>`
+    select hex(${TEXT}) as sent, convert(unhex(${hex}) using utf8mb4) as received`.execute(kysely);
+  const [row] = rows;
+  if (row?.sent.toLowerCase() === hex && row.received === TEXT) return;
+  throw new Error('text changes on its way: a proxy does not let "set names utf8mb4" take effect');
 }
 
 function isAtLeast(version: string, min: string): boolean {

@@ -59,7 +59,8 @@ export interface Database {
  * | overtaken   |                                        |                              |
  * | connection  | CONNECTION_RETRIES_MAX, about a second | SERVICE_UNAVAILABLE          |
  * | read-only   | the same, by new connections           | SERVICE_UNAVAILABLE, says so |
- * | unavailable | no                                     | SERVICE_UNAVAILABLE          |
+ * | unavailable,| no                                     | SERVICE_UNAVAILABLE          |
+ * | refused     |                                        |                              |
  * | duplicate   | no                                     | itself: the caller expects it|
  * | other       | no                                     | itself                       |
  *
@@ -87,6 +88,8 @@ const PATIENCE_MS_MAX = 120_000;
 
 /** Retry-After while the database is away. */
 const UNAVAILABLE_RETRY_AFTER_S = 5;
+/** The same until somebody has changed something. */
+const REFUSED_RETRY_AFTER_S = 60;
 
 /** Thrown by a round where another transaction changed what it had read: it is repeated. */
 export class OvertakenError extends Error {}
@@ -183,18 +186,19 @@ class Burst {
   }
 }
 
+/** The reason is for the person who searches for the fault: our bound is not the database's outage. */
 function unavailable(kind: DatabaseErrorKind, cause: unknown): ContractError {
-  const options = { cause, retryAfterS: UNAVAILABLE_RETRY_AFTER_S };
-  return new ContractError('SERVICE_UNAVAILABLE', reasonOf(kind, cause), options);
-}
-
-/** The reason for the person who searches for the fault: our bound is not the database's outage. */
-function reasonOf(kind: DatabaseErrorKind, cause: unknown): string {
-  return `${faultOf(kind, cause)}. Try again in a few seconds.`;
+  const isRefused = kind === 'refused';
+  const retryAfterS = isRefused ? REFUSED_RETRY_AFTER_S : UNAVAILABLE_RETRY_AFTER_S;
+  const when = isRefused ? 'a minute' : 'a few seconds';
+  const detail = `${faultOf(kind, cause)}. Try again in ${when}.`;
+  return new ContractError('SERVICE_UNAVAILABLE', detail, { cause, retryAfterS });
 }
 
 function faultOf(kind: DatabaseErrorKind, cause: unknown): string {
   if (kind === 'read-only') return "The service's database is read-only";
+  if (kind === 'refused')
+    return "The service's database refuses this until its operator changes it";
   const { code } = cause as { code?: unknown };
   const isLate = code === 'STATEMENT_TIMEOUT' || code === 'SERVER_SILENT';
   if (isLate) return "The service's database does not answer in time";

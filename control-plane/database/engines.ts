@@ -12,7 +12,7 @@ export type ServerVariables = ReadonlyMap<string, string>;
 /** A setting that the store's promises need. A start warns if the server has another. */
 interface Setting {
   readonly variable: string;
-  readonly value: string;
+  readonly isRight: (value: string) => boolean;
   /** Unless this variable has this value. */
   readonly unless?: readonly [variable: string, value: string];
   readonly warning: string;
@@ -53,18 +53,32 @@ export function isOn(variables: ServerVariables, name: string): boolean {
   return ['ON', '1'].includes(variables.get(name) ?? '');
 }
 
-const DURABLE: readonly Setting[] = [
+/** The largest statement enters a hundred items of a batch. */
+const PACKET_BYTES_MIN = 1_048_576;
+
+const SETTINGS: readonly Setting[] = [
   {
     variable: 'innodb_flush_log_at_trx_commit',
-    value: '1',
+    isRight: value => value === '1',
     warning: 'the database may lose its last commits in a crash: paid jobs among them. Set it to 1',
   },
   {
     variable: 'sync_binlog',
-    value: '1',
+    isRight: value => value === '1',
     unless: ['log_bin', 'OFF'],
     warning:
       'the binary log may lose its last commits in a crash, and replicas with it. Set it to 1',
+  },
+  {
+    variable: 'binlog_format',
+    isRight: value => value !== 'STATEMENT',
+    unless: ['log_bin', 'OFF'],
+    warning: 'the binary log takes no change of this service. Set it to MIXED or ROW',
+  },
+  {
+    variable: 'max_allowed_packet',
+    isRight: value => Number(value) >= PACKET_BYTES_MIN,
+    warning: `the database refuses large batches. Set it to at least ${PACKET_BYTES_MIN}`,
   },
 ];
 
@@ -83,7 +97,7 @@ const MYSQL: Engine = {
   ...SQLITE,
   name: 'MySQL',
   isServer: () => true,
-  settings: DURABLE,
+  settings: SETTINGS,
 };
 
 export const MARIADB: Engine = {
@@ -146,7 +160,7 @@ export const SERVER_VARIABLES: readonly string[] = [
   'wsrep_on',
   'group_replication_group_name',
   'group_replication_single_primary_mode',
-  ...DURABLE.map(({ variable }) => variable),
+  ...SETTINGS.map(({ variable }) => variable),
 ];
 
 export function engineOf(variables: ServerVariables): Engine {
@@ -166,8 +180,11 @@ export type DatabaseErrorKind =
   | 'read-only'
   /** It cannot be done now: a full disk, or a server that answers nobody, which got nothing. */
   | 'unavailable'
+  /** It cannot be done before the server's administrator changes something: a right, a limit. */
+  | 'refused'
   /** A unique constraint. */
   | 'duplicate'
+  /** A fault of this program. */
   | 'other';
 
 /** Codes of https://sqlite.org/rescode.html; extended ones keep these in the low byte. */
@@ -185,6 +202,9 @@ const SQLITE_CONSTRAINT_UNIQUE = 2067;
 /** Storage engines' HA_ERR_LOCK_DEADLOCK within ER_ERROR_DURING_COMMIT: rolled back. */
 const DEADLOCK_AT_COMMIT = /^Got error 149\b/;
 
+/** Below it are errors of the files and the memory of the server's process, EE_*. */
+const SERVER_ERROR_MIN = 1000;
+
 /**
  * Server errors of MySQL's and MariaDB's manuals, and what proxies and clusters in front of them
  * send in the same form; a function where one number has several meanings, which its message tells.
@@ -195,33 +215,101 @@ const MYSQL_KINDS: Readonly<
   1020: 'conflict', // ER_CHECKREAD: MariaDB's innodb_snapshot_isolation, on by default since 11.6.2
   1205: 'conflict', // ER_LOCK_WAIT_TIMEOUT: undoes the statement alone, the caller the rest
   1213: 'conflict', // ER_LOCK_DEADLOCK; also Galera's certification
+  1412: 'conflict', // ER_TABLE_DEF_CHANGED: another control plane migrated within a snapshot
+  1615: 'conflict', // ER_NEED_REPREPARE
+  1689: 'conflict', // ER_LOCK_ABORTED
   3101: 'conflict', // ER_TRANSACTION_ROLLBACK_DURING_COMMIT: Group Replication's certification
+  1022: 'duplicate', // ER_DUP_KEY
   1062: 'duplicate', // ER_DUP_ENTRY
+  1169: 'duplicate', // ER_DUP_UNIQUE
+  1586: 'duplicate', // ER_DUP_ENTRY_WITH_KEY_NAME
   1021: 'unavailable', // ER_DISK_FULL
   1026: 'unavailable', // ER_ERROR_ON_WRITE
+  1030: 'unavailable', // ER_GET_ERRNO: of a storage engine, such as a full disk
+  1037: 'unavailable', // ER_OUTOFMEMORY
+  1038: 'unavailable', // ER_OUT_OF_SORTMEMORY
+  1041: 'unavailable', // ER_OUT_OF_RESOURCES
   1114: 'unavailable', // ER_RECORD_FILE_FULL
+  1197: 'unavailable', // ER_TRANS_CACHE_FULL
+  1206: 'unavailable', // ER_LOCK_TABLE_FULL
+  1637: 'unavailable', // ER_TOO_MANY_CONCURRENT_TRXS
+  1878: 'unavailable', // ER_TEMP_FILE_WRITE_FAILURE
+  3015: 'unavailable', // ER_ENGINE_OUT_OF_MEMORY
+  3019: 'unavailable', // ER_INNODB_UNDO_LOG_FULL
+  1044: 'refused', // ER_DBACCESS_DENIED_ERROR
+  1045: 'refused', // ER_ACCESS_DENIED_ERROR: another password than the URL has
+  1049: 'refused', // ER_BAD_DB_ERROR
+  1104: 'refused', // ER_TOO_BIG_SELECT
+  1129: 'refused', // ER_HOST_IS_BLOCKED
+  1130: 'refused', // ER_HOST_NOT_PRIVILEGED
+  1142: 'refused', // ER_TABLEACCESS_DENIED_ERROR
+  1143: 'refused', // ER_COLUMNACCESS_DENIED_ERROR
+  1146: 'refused', // ER_NO_SUCH_TABLE: a restore that is not complete
+  1153: 'refused', // ER_NET_PACKET_TOO_LARGE: max_allowed_packet
+  1162: 'refused', // ER_TOO_LONG_STRING: the same, of an answer
+  1194: 'refused', // ER_CRASHED_ON_USAGE
+  1227: 'refused', // ER_SPECIFIC_ACCESS_DENIED_ERROR
+  1251: 'refused', // ER_NOT_SUPPORTED_AUTH_MODE
+  1370: 'refused', // ER_PROCACCESS_DENIED_ERROR
+  1524: 'refused', // ER_PLUGIN_IS_NOT_LOADED
+  1665: 'refused', // ER_BINLOG_STMT_MODE_AND_ROW_ENGINE: binlog_format=STATEMENT
+  1698: 'refused', // ER_ACCESS_DENIED_NO_PASSWORD_ERROR
+  1712: 'refused', // ER_INDEX_CORRUPT
+  1820: 'refused', // ER_MUST_CHANGE_PASSWORD
+  1862: 'refused', // ER_MUST_CHANGE_PASSWORD_LOGIN
+  1877: 'refused', // ER_TABLE_CORRUPT
+  1932: 'refused', // ER_NO_SUCH_TABLE_IN_ENGINE
+  3118: 'refused', // ER_ACCOUNT_HAS_BEEN_LOCKED of MySQL
+  3159: 'refused', // ER_SECURE_TRANSPORT_REQUIRED
+  4150: 'refused', // ER_USER_IS_BLOCKED of MariaDB
+  4151: 'refused', // ER_ACCOUNT_HAS_BEEN_LOCKED of MariaDB
   1036: 'read-only', // ER_OPEN_AS_READONLY: innodb_read_only of MariaDB, innodb_force_recovery
   1047: 'read-only', // ER_UNKNOWN_COM_ERROR: a Galera node outside the cluster's majority
   1290: 'read-only', // ER_OPTION_PREVENTS_STATEMENT: read_only, super_read_only
   1792: 'read-only', // ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION: transaction_read_only
   1836: 'read-only', // ER_READ_ONLY_MODE: innodb_read_only
   1874: 'read-only', // ER_INNODB_READ_ONLY
+  1028: 'connection', // ER_FILSORT_ABORT: killed while it sorted
   1040: 'connection', // ER_CON_COUNT_ERROR
+  1042: 'connection', // ER_BAD_HOST_ERROR
+  1043: 'connection', // ER_HANDSHAKE_ERROR
   1053: 'connection', // ER_SERVER_SHUTDOWN
+  1077: 'connection', // ER_NORMAL_SHUTDOWN
+  1079: 'connection', // ER_SHUTDOWN_COMPLETE
+  1135: 'connection', // ER_CANT_CREATE_THREAD
   1152: 'connection', // ER_ABORTING_CONNECTION
+  1156: 'connection', // ER_NET_PACKETS_OUT_OF_ORDER
+  1158: 'connection', // ER_NET_READ_ERROR
+  1159: 'connection', // ER_NET_READ_INTERRUPTED
+  1160: 'connection', // ER_NET_ERROR_ON_WRITE
+  1161: 'connection', // ER_NET_WRITE_INTERRUPTED
   // ER_ERROR_DURING_COMMIT: but for a deadlock nobody knows what became of it.
   1180: message => (DEADLOCK_AT_COMMIT.test(message) ? 'conflict' : 'connection'),
+  1181: 'connection', // ER_ERROR_DURING_ROLLBACK
   1184: 'connection', // ER_NEW_ABORTING_CONNECTION
   1203: 'connection', // ER_TOO_MANY_USER_CONNECTIONS
+  // ER_USER_LIMIT_REACHED: of connections, which others give back, or of an hour.
+  1226: message => (message.includes('max_user_connections') ? 'connection' : 'unavailable'),
   1317: 'connection', // ER_QUERY_INTERRUPTED: killed by an operator, or by a shutdown
+  1835: 'connection', // ER_MALFORMED_PACKET
   1927: 'connection', // ER_CONNECTION_KILLED of MariaDB
+  1969: 'connection', // ER_STATEMENT_TIMEOUT of MariaDB: max_statement_time, also of a commit
   2003: 'connection', // CR_CONN_HOST_ERROR: a router that has no primary to lead to
   2013: 'connection', // CR_SERVER_LOST: a router whose server went away
+  3024: 'connection', // ER_QUERY_TIMEOUT of MySQL: max_execution_time
   3032: 'connection', // ER_SERVER_OFFLINE_MODE: a member that left its group
   3100: 'connection', // ER_RUN_HOOK_ERROR: Group Replication could not commit; nobody knows why
+  3168: 'connection', // ER_SERVER_ISNT_AVAILABLE
   3169: 'connection', // ER_SESSION_WAS_KILLED of MySQL
   4031: 'connection', // ER_CLIENT_INTERACTION_TIMEOUT of MySQL
+  9001: 'connection', // ProxySQL: no connection to a server in its time
 };
+
+/** mysql2's codes for a way to log in that it does not know, or does not use without being told. */
+const AUTH_UNKNOWN: readonly unknown[] = [
+  'AUTH_SWITCH_PLUGIN_ERROR',
+  'MYSQL_CLEAR_PASSWORD_NOT_ENABLED',
+];
 
 const CONNECTION_CODES: ReadonlySet<string> = new Set([
   'PROTOCOL_CONNECTION_LOST',
@@ -251,10 +339,27 @@ export function databaseErrorKind(error: unknown): DatabaseErrorKind {
   }
   const known = typeof errno === 'number' ? MYSQL_KINDS[errno] : undefined;
   if (known !== undefined) return typeof known === 'function' ? known(error.message) : known;
+  if (typeof errno === 'number' && errno > 0 && errno < SERVER_ERROR_MIN) return 'unavailable';
   if (code === 'SERVER_SILENT') return 'unavailable'; // mysql.ts
+  if (AUTH_UNKNOWN.includes(code)) return 'refused';
   // mysql2 marks what ends its connection; some of those errors carry no code at all.
   if (fatal === true) return 'connection';
   return typeof code === 'string' && CONNECTION_CODES.has(code) ? 'connection' : 'other';
+}
+
+/** The plugin by which a user logs in, where the driver has none of that name. */
+export function unknownLogin(error: unknown): string | undefined {
+  if (!(error instanceof Error)) return undefined;
+  if (!AUTH_UNKNOWN.includes((error as { code?: unknown }).code)) return undefined;
+  return /\bplugin (\w+)\. See/.exec(error.message)?.[1] ?? 'mysql_clear_password';
+}
+
+/** ER_CON_COUNT_ERROR, ER_TOO_MANY_USER_CONNECTIONS, ER_USER_LIMIT_REACHED. */
+const FULL: readonly unknown[] = [1040, 1203, 1226];
+
+/** Whether a server takes no more connections. @param code of its error */
+export function isFull(code: unknown): boolean {
+  return FULL.includes(code);
 }
 
 /** MySQL's ER_DBACCESS_DENIED_ERROR and ER_TABLEACCESS_DENIED_ERROR. */

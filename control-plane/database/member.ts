@@ -37,7 +37,16 @@ interface ServerVariable {
 const NAMES = SERVER_VARIABLES.map(name => `'${name}'`).join();
 const ASKED = `show variables where variable_name in (${NAMES})`;
 
+/**
+ * Begins each session: hosts set limits and another character set for all, by `init_connect` or the
+ * server's options, and what is asked next would be cut or refused.
+ */
+const BEGIN = `set names utf8mb4 collate utf8mb4_bin, sql_big_selects = 1,
+  sql_select_limit = 18446744073709551615`;
+
 export async function readMember(ask: Ask): Promise<Member> {
+  // Opens the connection too, whose time would otherwise count as a difference of clocks.
+  await ask(BEGIN);
   const askedAtMs = performance.now();
   const rows = (await ask(ASKED)) as readonly ServerVariable[];
   const answeredAtMs = performance.now();
@@ -61,8 +70,6 @@ export async function readMemberAt(place: ConnectionOptions): Promise<Member> {
   // Told to whoever asks, too; without a listener it would end the process.
   connection.on('error', () => undefined);
   try {
-    // Otherwise the time in which the connection opens would count as a difference of clocks.
-    await ask('select 1');
     return await readMember(ask);
   } finally {
     connection.destroy();

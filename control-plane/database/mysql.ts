@@ -43,7 +43,10 @@ const MEMBERS_TRIED_MAX = 24;
 /** Nobody tries for so long after that: while a group elects its primary, all would. */
 const NO_MEMBER_MS = 300;
 
-/** Strict, so that no value is cut to fit; time zone UTC, so that now() has no summer time. */
+/**
+ * Strict, so that no value is cut to fit; time zone UTC, so that now() has no summer time; no
+ * transaction that begins by itself after a commit.
+ */
 const SQL_MODE = [
   'STRICT_ALL_TABLES',
   'ONLY_FULL_GROUP_BY',
@@ -55,7 +58,7 @@ const SQL_MODE = [
 const SESSION = [
   'set session transaction isolation level read committed',
   `set session autocommit = 1, time_zone = '+00:00', innodb_lock_wait_timeout = ${LOCK_WAIT_S_MAX},
-    sql_mode = '${SQL_MODE}'`,
+    sql_mode = '${SQL_MODE}', completion_type = 0`,
 ];
 
 /** DDL and the migration lock take as long as they take. */

@@ -84,22 +84,53 @@ test('a server that a connection comes to › is refused by name where several p
 const said: [errno: number, kind: DatabaseErrorKind, message: string][] = [
   [1180, 'conflict', "Got error 149 - 'Lock deadlock; Retry transaction' during COMMIT"],
   [1180, 'connection', "Got error 5 'Input/output error' during COMMIT"],
-  // And where each comes from that a server says which is no primary.
-  [1036, 'read-only', 'innodb_read_only'],
-  [1047, 'read-only', 'a Galera node outside the majority'],
-  [1290, 'read-only', 'read_only, super_read_only'],
-  [1792, 'read-only', 'transaction_read_only'],
-  [1836, 'read-only', 'innodb_read_only'],
-  [1874, 'read-only', 'innodb_read_only'],
-  [2003, 'connection', 'a router without a primary'],
-  [3032, 'connection', 'offline mode'],
-  [3100, 'connection', 'Group Replication, commit of unknown end'],
-  [3101, 'conflict', 'Group Replication, certification'],
+  [1226, 'connection', "User 'm' has exceeded the 'max_user_connections' resource"],
+  [1226, 'unavailable', "User 'm' has exceeded the 'max_questions' resource"],
 ];
 for (const [errno, kind, message] of said) {
   test(`an error of a server › ${errno} is ${kind}: ${message}`, t => {
     t.is(databaseErrorKind(Object.assign(new Error(message), { errno })), kind);
   });
+}
+
+/** Each of them was in a manual of MariaDB or MySQL, or in a report of users of it. */
+const meant: [meaning: string, kind: DatabaseErrorKind, errnos: readonly number[]][] = [
+  ['the same again, at once', 'conflict', [1020, 1205, 1213, 1412, 1615, 1689, 3101]],
+  [
+    'later: a connection ended, or there is none to be had',
+    'connection',
+    [
+      1028, 1040, 1042, 1043, 1053, 1077, 1079, 1135, 1152, 1156, 1158, 1159, 1160, 1161, 1181,
+      1184, 1203, 1317, 1835, 1927, 1969, 2003, 2013, 3024, 3032, 3100, 3168, 3169, 4031, 9001,
+    ],
+  ],
+  [
+    'later: no disk, no memory, no room',
+    'unavailable',
+    [1, 3, 5, 23, 1021, 1026, 1030, 1037, 1038, 1041, 1114, 1197, 1206, 1637, 1878, 3015, 3019],
+  ],
+  ['later: this server is not the primary', 'read-only', [1036, 1047, 1290, 1792, 1836, 1874]],
+  [
+    'never, until its administrator changes something',
+    'refused',
+    [
+      1044, 1045, 1049, 1104, 1129, 1130, 1142, 1143, 1146, 1153, 1162, 1194, 1227, 1251, 1370,
+      1524, 1665, 1698, 1712, 1820, 1862, 1877, 1932, 3118, 3159, 4150, 4151,
+    ],
+  ],
+  ['the row is there', 'duplicate', [1022, 1062, 1169, 1586]],
+  [
+    'ours: syntax, columns, values, constraints',
+    'other',
+    [1048, 1052, 1054, 1060, 1064, 1136, 1264, 1292, 1364, 1366, 1406, 1451, 1452, 3819, 4025],
+  ],
+];
+for (const [meaning, kind, errnos] of meant) {
+  for (const errno of errnos) {
+    test(`an error of a server › ${errno} is ${kind} (${meaning})`, t => {
+      t.is(databaseErrorKind(Object.assign(new Error('said'), { errno })), kind);
+    });
+  }
 }
 
 shortenWaits(5);
@@ -175,6 +206,14 @@ test('work that fails › is repeated until the caller gives up, and then once',
   t.truthy(isUnavailable(ended.error));
   const begun = await rounds(failingDisk, AbortSignal.abort());
   t.is(begun.rounds, 1, 'one try is always made');
+});
+
+test('work that fails › because the server refuses it is not repeated, and ends with a longer pause', async t => {
+  const denied = Object.assign(new Error('INSERT command denied'), { errno: 1142 });
+  const { rounds: tried, error } = await rounds(() => denied);
+  t.is(tried, 1);
+  t.true(isUnavailable(error));
+  t.is((error as ContractError).retryAfterS, 60);
 });
 
 test('work that fails › for any other reason is not repeated', async t => {

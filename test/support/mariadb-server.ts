@@ -19,6 +19,8 @@ export interface MariadbOptions {
   readonly durable?: boolean;
   /** The server listens there besides its socket. */
   readonly listen?: { readonly host: string; readonly port: number };
+  /** Further options of the server. */
+  readonly options?: readonly string[];
 }
 
 /** Undefined: this machine has no MariaDB server. */
@@ -54,7 +56,11 @@ export class MariadbServer {
   }
 
   /** Starts one of the caller's own. */
-  static async create({ durable = false, listen }: MariadbOptions = {}): Promise<MariadbServer> {
+  static async create({
+    durable = false,
+    listen,
+    options: further = [],
+  }: MariadbOptions = {}): Promise<MariadbServer> {
     const programs = findMariadb();
     if (programs === undefined) throw new Error('mariadbd is not installed');
     const directory = mkdtempSync(path.join(tmpdir(), 'matting-mariadb-'));
@@ -75,7 +81,7 @@ export class MariadbServer {
         ? ['--skip-networking']
         : [`--bind-address=${listen.host}`, `--port=${listen.port}`];
     const socket = path.join(directory, 's');
-    const server = new MariadbServer(programs.server, [...options, ...network], socket);
+    const server = new MariadbServer(programs.server, [...options, ...network, ...further], socket);
     await server.start();
     return server;
   }

@@ -146,5 +146,5 @@ export class SettledSteps {
 function endsTransaction(error: unknown): boolean {
   if (error instanceof OvertakenError) return true;
   const kind = databaseErrorKind(error);
-  return kind !== 'duplicate' && kind !== 'other';
+  return kind !== 'duplicate' && kind !== 'other' && kind !== 'refused';
 }

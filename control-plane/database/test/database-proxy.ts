@@ -11,6 +11,8 @@ export class DatabaseProxy {
   #silent = false;
   /** Connections that it has taken. */
   taken = 0;
+  /** Changes what a client sends. */
+  rewrite: (data: Buffer) => Buffer = data => data;
   #change: { at: number; loss: 'unheard' | 'unanswered'; seen: number } | undefined;
 
   constructor(databaseUrl: string) {
@@ -88,7 +90,7 @@ export class DatabaseProxy {
         }
         losing = true;
       }
-      server.write(data);
+      server.write(this.rewrite(data));
     });
     server.on('data', (data: Buffer) => {
       if (losing) client.destroy();

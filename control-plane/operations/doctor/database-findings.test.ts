@@ -38,4 +38,20 @@ onDatabases(ava.serial, 'the doctor', (test, dialect) => {
     t.regex(advice, new RegExp(`'${url.username}'@'[^']+'.*docs/security\\.md`));
     t.notRegex(advice, /no-such-password/);
   });
+
+  test('says of a user whose connections are used up what to change', async t => {
+    const { kysely } = await databases.open();
+    const run = (statement: string) => sql.raw(statement).execute(kysely);
+    const user = `few${process.pid}`;
+    await run(`create user ${user}@localhost with max_connections_per_hour 1`);
+    t.teardown(() => run(`drop user ${user}@localhost`));
+    const url = new URL(databases.url());
+    url.username = user;
+    const advices: string[] = [];
+    for (let tries = 0; tries < 2; tries += 1) {
+      const [{ advice = '' } = {}] = (await examineDatabase(url.href, migrationsOf([]))).findings;
+      advices.push(advice);
+    }
+    t.regex(advices.join(), /connection-limit/);
+  });
 });

@@ -6,6 +6,7 @@ import { stat } from 'node:fs/promises';
 import { createStores } from '@matting/core/stores.ts';
 import { openDatabase, parseMysqlUrl } from '@matting/database/connect.ts';
 import type { Database } from '@matting/database/database.ts';
+import { isFull } from '@matting/database/engines.ts';
 import { MEMBER_CLOCKS_MS_MAX, requireAgreeingClocks } from '@matting/database/member-clocks.ts';
 import {
   ELSEWHERE,
@@ -53,7 +54,7 @@ export async function examineDatabase(
   } catch (error) {
     const found = reasonOf(error);
     return {
-      findings: [...findings, failure(SUBJECT, found, adviceOf(found))],
+      findings: [...findings, failure(SUBJECT, found, adviceOf(found, (error as Error).cause))],
       database: undefined,
       current: false,
     };
@@ -71,12 +72,18 @@ export async function examineDatabase(
 }
 
 /** The server's message has the user and the host that it sees, and no password. */
-function adviceOf(found: string): string {
+function adviceOf(found: string, cause: unknown): string {
   const [, user] = /Access denied for user ('[^']*'@'[^']*')/.exec(found) ?? [];
-  if (user === undefined) {
-    return 'start the database, or correct MATTING_DATABASE_URL; requests get 503 meanwhile';
+  if (user !== undefined) {
+    return `create the user ${user}, or correct the password in MATTING_DATABASE_URL; see docs/security.md`;
   }
-  return `create the user ${user}, or correct the password in MATTING_DATABASE_URL; see docs/security.md`;
+  const { errno } = (cause ?? {}) as { errno?: unknown };
+  if (isFull(errno)) {
+    return 'let the user open more connections, or set connection-limit in MATTING_DATABASE_URL';
+  }
+  if (typeof errno === 'number' && errno > 0)
+    return `the server runs: change what it refuses; see ${PAGE}`;
+  return 'start the database, or correct MATTING_DATABASE_URL; requests get 503 meanwhile';
 }
 
 function connectionOf({ dialect }: Database, databaseUrl: string): string {

@@ -1,0 +1,203 @@
+/** A server as hosts set it up: its own character set, statements before each session, limits. */
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import { SILENT_LOG } from '@matting/test-support/database.ts';
+import { findMariadb, MariadbServer } from '@matting/test-support/mariadb-server.ts';
+import { rejectsWith } from '@matting/test-support/throws.ts';
+import ava from 'ava';
+import { sql } from 'kysely';
+import { openDatabase } from './connect.ts';
+import { type Database, query, transact } from './database.ts';
+import { DatabaseProxy } from './test/database-proxy.ts';
+
+const test = ava.serial.skipIf(findMariadb() === undefined);
+
+/** Latin, Cyrillic, Han, and a character of four bytes. */
+const TEXT = 'é Ж 図 😀';
+
+let server: MariadbServer;
+let root: Database;
+
+const urlOf = (user: string, name: string) =>
+  `mysql://${user}@localhost/${name}?socket=${encodeURIComponent(server.socket)}`;
+const asRoot = (statement: string) => sql.raw(statement).execute(root.kysely);
+
+ava.serial.before(async () => {
+  if (findMariadb() === undefined) return;
+  const options = ['--skip-character-set-client-handshake', '--character-set-server=latin1'];
+  server = await MariadbServer.create({ options });
+  root = await openDatabase(urlOf('root', 'mysql'), { log: SILENT_LOG });
+  await asRoot('create database hosted character set latin1');
+  await asRoot('create user hosted@localhost');
+  await asRoot('grant all on hosted.* to hosted@localhost');
+});
+ava.serial.after.always(async () => {
+  await root?.close();
+  await server?.kill();
+});
+
+/** A control plane's handle, closed after the test. */
+async function openHosted(t: { teardown(end: () => Promise<void>): void }): Promise<Database> {
+  const database = await openDatabase(urlOf('hosted', 'hosted'), { log: SILENT_LOG });
+  t.teardown(() => database.close());
+  return database;
+}
+
+const SPOILERS = [
+  '',
+  'set names latin1',
+  'set names utf8mb3',
+  'set names binary',
+  'set character_set_results = null',
+  'set character_set_results = koi8r, collation_connection = latin1_general_cs',
+  "set names utf8mb4, sql_mode = 'ANSI,NO_BACKSLASH_ESCAPES'",
+];
+for (const spoiler of SPOILERS) {
+  test(`text comes back as it was sent, and is found › init_connect "${spoiler}"`, async t => {
+    await asRoot(`set global init_connect = "${spoiler}"`);
+    t.teardown(() => asRoot("set global init_connect = ''"));
+    const database = await openHosted(t);
+    await query(database, db => sql.raw('drop table if exists words').execute(db));
+    const column = 'word varchar(99) character set utf8mb4 collate utf8mb4_bin';
+    await query(database, db => sql.raw(`create table words (${column})`).execute(db));
+    await query(database, db => sql`insert into words values (${TEXT})`.execute(db));
+    const { rows } = await query(database, db =>
+      sql<{ word: string; hex: string }>`select word, hex(word) as hex from words
+        where word = ${TEXT}`.execute(db),
+    );
+    t.deepEqual(rows, [{ word: TEXT, hex: Buffer.from(TEXT).toString('hex').toUpperCase() }]);
+  });
+}
+
+test('text comes back as it was sent, and is found › the start refuses a proxy that sets another character set', async t => {
+  const proxy = new DatabaseProxy(urlOf('hosted', 'hosted'));
+  await proxy.open();
+  t.teardown(() => proxy.close());
+  proxy.rewrite = data =>
+    Buffer.from(
+      data
+        .toString('latin1')
+        .replace('set names utf8mb4 collate utf8mb4_bin', 'set names  latin1 collate  latin1_bin'),
+      'latin1',
+    );
+  await t.throwsAsync(openDatabase(proxy.url, { log: SILENT_LOG }), {
+    message: /text changes on its way.*set names utf8mb4/,
+  });
+});
+
+test('a session is the same whatever the server sets for all › rows, joins and commits are whole', async t => {
+  const spoiler =
+    "set sql_select_limit = 1, max_join_size = 1, completion_type = 'CHAIN', autocommit = 0, sql_mode = ''";
+  await asRoot(`set global init_connect = "${spoiler}"`);
+  t.teardown(() => asRoot("set global init_connect = ''"));
+  const database = await openHosted(t);
+  const run = (text: string) => query(database, db => sql.raw<{ n: number }>(text).execute(db));
+  await run('create table if not exists numbers (n int)');
+  await run('insert into numbers values (1), (2), (3)');
+  const { rows } = await run('select a.n from numbers a join numbers b');
+  t.is(rows.length, 9);
+  await transact(database, tx => sql`insert into numbers values (4)`.execute(tx));
+  await run('insert into numbers values (5)');
+  const seen = await sql<{ n: number }>`select n from hosted.numbers`.execute(root.kysely);
+  t.is(seen.rows.length, 5, 'a statement after a commit is committed');
+});
+
+/** How often each answer came: 'ok', or the code of the contract. */
+async function answersOf(asked: readonly Promise<unknown>[]): Promise<Record<string, number>> {
+  const counts: Record<string, number> = {};
+  for (const one of await Promise.allSettled(asked)) {
+    const { reason } = one as { reason?: unknown };
+    const code = reason instanceof ContractError ? reason.code : String(reason);
+    const name = one.status === 'fulfilled' ? 'ok' : code;
+    counts[name] = (counts[name] ?? 0) + 1;
+  }
+  return counts;
+}
+
+const LIMITS = ['max_user_connections 3', 'max_queries_per_hour 20', 'max_connections_per_hour 2'];
+for (const limit of LIMITS) {
+  test(`a user with a limit gets its work done, or a word to wait › ${limit}`, async t => {
+    const database = await openHosted(t);
+    t.teardown(() =>
+      asRoot(
+        `alter user hosted@localhost with ${LIMITS.map(one => one.replace(/\d+/, '0')).join(' ')}`,
+      ),
+    );
+    await asRoot(`alter user hosted@localhost with ${limit}`);
+    const asked = Array.from({ length: 24 }, () =>
+      query(database, db => sql`select sleep(0.05)`.execute(db)),
+    );
+    const { ok = 0, SERVICE_UNAVAILABLE = 0, ...others } = await answersOf(asked);
+    t.deepEqual(others, {});
+    t.true(ok > 0);
+    t.is(ok + SERVICE_UNAVAILABLE, 24);
+  });
+}
+
+const REFUSALS: readonly [what: string, change: string, back: string][] = [
+  [
+    'a password that was changed',
+    "alter user hosted@localhost identified by 'x'",
+    "alter user hosted@localhost identified by ''",
+  ],
+  [
+    'a locked account',
+    'alter user hosted@localhost account lock',
+    'alter user hosted@localhost account unlock',
+  ],
+  [
+    'a right that was taken',
+    'revoke all on hosted.* from hosted@localhost',
+    'grant all on hosted.* to hosted@localhost',
+  ],
+  [
+    'a time for statements',
+    'set global max_statement_time = 0.01',
+    'set global max_statement_time = 0',
+  ],
+];
+for (const [what, change, back] of REFUSALS) {
+  test(`what a server refuses for now is unavailable, not a fault of the service › ${what}`, async t => {
+    const database = await openHosted(t);
+    await query(database, db => sql.raw('create table if not exists numbers (n int)').execute(db));
+    await asRoot(change);
+    t.teardown(() => asRoot(back));
+    await endSessions();
+    const asked = query(database, db => sql`select sleep(1) from numbers`.execute(db));
+    await rejectsWith(
+      t,
+      asked,
+      error => error instanceof ContractError && error.code === 'SERVICE_UNAVAILABLE',
+    );
+  });
+}
+
+/** New ones begin with what the server's settings are now. */
+async function endSessions(): Promise<void> {
+  const { rows } = await sql<{ id: number }>`select id from information_schema.processlist
+    where user = 'hosted'`.execute(root.kysely);
+  for (const { id } of rows) await asRoot(`kill ${id}`);
+}
+
+test('the start names a way to log in that it does not know, and what to use', async t => {
+  await asRoot("install soname 'auth_ed25519'");
+  t.teardown(() => asRoot("uninstall soname 'auth_ed25519'"));
+  await asRoot("create user modern@localhost identified via ed25519 using password('x')");
+  t.teardown(() => asRoot('drop user modern@localhost'));
+  const opening = openDatabase(urlOf('modern', 'mysql'), { log: SILENT_LOG });
+  const { message = '' } = (await t.throwsAsync(opening)) ?? {};
+  t.regex(message, /client_ed25519.*mysql_native_password/);
+  t.notRegex(message, /unknown plugin/);
+});
+
+test('the start warns of settings with which the service does not work for long', async t => {
+  await asRoot('set global max_allowed_packet = 65536');
+  t.teardown(() => asRoot('set global max_allowed_packet = 16777216'));
+  const warnings: unknown[] = [];
+  const warn = (said: unknown) => warnings.push(said);
+  const database = await openDatabase(urlOf('hosted', 'hosted'), { log: { info: warn, warn } });
+  await database.close();
+  t.deepEqual(
+    warnings.find(said => Object.hasOwn(said as object, 'max_allowed_packet')),
+    { max_allowed_packet: '65536' },
+  );
+});
