@@ -4,6 +4,7 @@ import { createHash, randomBytes } from 'node:crypto';
 import {
   CreateMultipartUploadCommand,
   ListMultipartUploadsCommand,
+  ListObjectsV2Command,
   PutObjectCommand,
 } from '@aws-sdk/client-s3';
 import { ContractError } from '@matting/proto/contract/errors.ts';
@@ -230,6 +231,58 @@ onObjectStores(test, 'a bucket that fails', (test, server) => {
       proxy.liftAll();
       await t.notThrowsAsync(watched.check());
     }
+  });
+});
+
+/** What a store does not do, by the requests that it then refuses. */
+const LACKING = [
+  ['conditional writes', { method: 'PUT', header: 'if-none-match' }, 501, 'NotImplemented'],
+  ['conditional writes, and says so otherwise', { header: 'if-none-match' }, 400, 'InvalidRequest'],
+  ['notes of a SHA-256', { header: 'x-amz-meta-sha256' }, 501, 'NotImplemented'],
+  ['writes in parts', { method: 'POST', url: /[?&]uploads/ }, 501, 'NotImplemented'],
+  ['parts', { method: 'PUT', url: /partNumber/ }, 405, 'MethodNotAllowed'],
+  ['the end of parts', { method: 'POST', url: /uploadId/ }, 501, 'NotImplemented'],
+  ['reads', { method: 'HEAD' }, 403, 'AccessDenied'],
+] as const;
+
+onObjectStores(test, 'a store that does not do', (test, server) => {
+  let proxy: FaultProxy;
+  test.before(async () => {
+    proxy = await FaultProxy.start(server.endpoint);
+  });
+  test.beforeEach(() => proxy.liftAll());
+  test.after.always(() => proxy.close());
+
+  const open = () => openStorage(server.url({ endpoint: proxy.endpoint, prefix: 'lacking' }));
+  for (const [what, match, status, code] of LACKING) {
+    test(`${what} is refused at the start, and leaves nothing behind`, async t => {
+      proxy.inject({ kind: 'answer', status, code }, match);
+      await rejectsWith(t, open(), (error: Error) => /MATTING_STORAGE_URL/.test(error.message));
+      const Bucket = server.bucket;
+      const { Uploads } = await server.client.send(new ListMultipartUploadsCommand({ Bucket }));
+      t.is(Uploads?.length ?? 0, 0);
+    });
+  }
+
+  test('conditional writes any more is not ready, and is again', async t => {
+    const bucket = parseBucketUrl(server.url({ endpoint: proxy.endpoint, prefix: 'lacking' }));
+    const store = await openBucketBlobStore({ bucket, bounds: { proofMs: 0 } });
+    const match = { header: 'if-none-match' };
+    proxy.inject({ kind: 'answer', status: 501, code: 'NotImplemented' }, match);
+    await rejectsWith(t, store.check(), isUnavailable(/NotImplemented/));
+    proxy.liftAll();
+    await t.notThrowsAsync(store.check());
+  });
+
+  test('removals stays ready, and its proofs leave two objects at most', async t => {
+    const bucket = parseBucketUrl(server.url({ endpoint: proxy.endpoint, prefix: 'kept' }));
+    proxy.inject({ kind: 'answer', status: 403, code: 'AccessDenied' }, { method: 'DELETE' });
+    const store = await openBucketBlobStore({ bucket, bounds: { proofMs: 0 } });
+    await store.check();
+    await store.check();
+    const listed = { Bucket: server.bucket, Prefix: 'kept/' };
+    const { Contents = [] } = await server.client.send(new ListObjectsV2Command(listed));
+    t.is(Contents.length, 2);
   });
 });
 

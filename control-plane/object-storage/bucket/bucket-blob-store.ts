@@ -4,7 +4,7 @@
  *     <prefix>inputs/<id>       blobs, as they are named
  *     <prefix>backgrounds/<id>
  *     <prefix>results/<id>
- *     <prefix>tmp/check         written again and again, to prove that it can be
+ *     <prefix>tmp/check-<id>    written and removed, to prove that it can be
  *
  * An object appears whole, and replaces none. Beside it is the SHA-256 of its bytes, which whoever
  * reads all of them compares. It knows nothing of jobs.
@@ -125,7 +125,7 @@ export async function openBucketBlobStore(options: BucketBlobStoreOptions): Prom
         observer?.storageRequestEnded(end);
       },
     });
-    await proof.require(client);
+    await proof.requireAll(client);
     const signed = await createSignedAccess(client);
     return bucketBlobStore(client, proof, signed, { spoolDir, bounds });
   } catch (error) {

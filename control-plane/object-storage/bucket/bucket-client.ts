@@ -106,7 +106,12 @@ export class BucketClient {
   }
 
   /** Writes only if there is none: PreconditionFailed otherwise. */
-  async put(key: string, { bytes, sha256 }: HashedBytes, signal?: AbortSignal): Promise<void> {
+  async put(
+    key: string,
+    { bytes, sha256 }: HashedBytes,
+    signal?: AbortSignal,
+    client = this.clients.writes,
+  ): Promise<void> {
     const command = new this.sdk.PutObjectCommand({
       ...this.writing(key),
       Body: bytes,
@@ -115,17 +120,7 @@ export class BucketClient {
       Metadata: { [SHA256_METADATA]: sha256 },
       IfNoneMatch: '*',
     });
-    await this.#send('put', this.clients.writes, withPayloadHash(command, sha256), signal);
-  }
-
-  async probe(key: string, { bytes, sha256 }: HashedBytes, signal: AbortSignal): Promise<void> {
-    const command = new this.sdk.PutObjectCommand({
-      ...this.writing(key),
-      Body: bytes,
-      ContentLength: bytes.length,
-      ChecksumSHA256: base64Of(sha256),
-    });
-    await this.#send('put', this.clients.probes, withPayloadHash(command, sha256), signal);
+    await this.#send('put', client, withPayloadHash(command, sha256), signal);
   }
 
   async createMultipart(key: string, sha256: string, signal?: AbortSignal): Promise<string> {
@@ -212,9 +207,9 @@ export class BucketClient {
     };
   }
 
-  async delete(key: string): Promise<void> {
+  async delete(key: string, signal?: AbortSignal, client = this.clients.writes): Promise<void> {
     const command = new this.sdk.DeleteObjectCommand(this.#at(key));
-    await this.#send('delete', this.clients.writes, command);
+    await this.#send('delete', client, command, signal);
   }
 
   /** Lists a page of objects whose keys begin so. @param after only keys behind this one */

@@ -90,7 +90,9 @@ const WORDS: Readonly<Record<string, string>> = {
   AuthorizationHeaderMalformed: ELSEWHERE,
   IllegalLocationConstraintException: ELSEWHERE,
   CredentialsProviderError: 'no credentials were found in the environment, files or roles',
-  NotImplemented: 'the store does not know what is asked of it',
+  NotImplemented:
+    'the store lacks conditional writes (If-None-Match), SHA-256 checksums or writes in parts: ' +
+    '"matting storage check" names which',
   ENOTFOUND: 'the name of the endpoint is not known',
   EAI_AGAIN: 'the name of the endpoint cannot be looked up',
   ECONNREFUSED: 'nothing listens at the endpoint',

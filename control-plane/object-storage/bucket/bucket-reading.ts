@@ -3,7 +3,7 @@
  * rather than end with other bytes than were written.
  */
 
-import { createHash } from 'node:crypto';
+import { createHash, randomUUID } from 'node:crypto';
 import { addAbortListener } from 'node:events';
 import { Readable } from 'node:stream';
 import { boundPieces } from '@matting/program/piece-count.ts';
@@ -19,7 +19,7 @@ import {
 import type { StorageOutcome, StorageRequestEnd } from '@matting/storage/storage-kind.ts';
 import type { BucketClient, BucketItem, BucketListing, BucketObject } from './bucket-client.ts';
 import type { BucketBounds } from './bucket-connections.ts';
-import { isBehindTheEnd, isMissing } from './bucket-error.ts';
+import { isAlreadyThere, isBehindTheEnd, isMissing } from './bucket-error.ts';
 
 /** So much is read ahead of the reader if the caller sets nothing. */
 const PIECE_BYTES = 256 * 1024;
@@ -239,18 +239,19 @@ function isOurs(key: string): boolean {
 
 /*
  * Whether the bucket can be written. Every blob that is stored proves it; where none is for a
- * while, a small object that is written over again does: each is paid for, so not at every probe.
- * A request that fails ends what was proven.
+ * while, a small object that is written as blobs are, and removed, does: each is paid for, so not
+ * at every probe. A request that fails ends what was proven.
  */
 
-const KEY = 'tmp/check';
 const BYTES = Buffer.from('check');
-const SHA256 = createHash('sha256').update(BYTES).digest('hex');
+const SMALL = { bytes: BYTES, sha256: createHash('sha256').update(BYTES).digest('hex') };
 
 const ANSWERS: readonly StorageOutcome[] = ['ok', 'not-found', 'exists'];
 
 export class BucketProof {
   readonly #bounds: BucketBounds;
+  /** Each process has its own, as an object replaces none. */
+  readonly #key = `tmp/check-${randomUUID()}`;
   #provenAtMs = Number.NEGATIVE_INFINITY;
   #probing: Promise<void> | undefined;
 
@@ -272,10 +273,35 @@ export class BucketProof {
     await this.#probing;
   }
 
+  /** The same, and that a blob can be written in parts and read: for the start. */
+  async requireAll(client: BucketClient): Promise<void> {
+    await this.require(client);
+    const key = `${this.#key}-parts`;
+    const uploadId = await client.createMultipart(key, SMALL.sha256);
+    try {
+      const part = await client.uploadPart(key, { ...SMALL, uploadId, number: 1 });
+      await client.completeMultipart(key, { uploadId, parts: [part] });
+    } catch (error) {
+      await client.abortMultipart(key, uploadId).catch(() => undefined);
+      throw error;
+    }
+    await client.head(key);
+    await this.#remove(client, key);
+  }
+
   async #probe(client: BucketClient): Promise<void> {
     const late = AbortSignal.timeout(this.#bounds.probeMsMax);
-    await client.probe(KEY, { bytes: BYTES, sha256: SHA256 }, late).catch(cause => {
-      throw unwritable(cause);
+    await client.put(this.#key, SMALL, late, client.clients.probes).catch(cause => {
+      if (!isAlreadyThere(cause)) throw unwritable(cause);
     });
+    await this.#remove(client, this.#key, late);
+  }
+
+  /**
+   * Where it fails, the object is left, and the next proof meets it: the sweeper reports a store
+   * that removes nothing.
+   */
+  async #remove(client: BucketClient, key: string, late?: AbortSignal): Promise<void> {
+    await client.delete(key, late, client.clients.probes).catch(() => undefined);
   }
 }

@@ -39,6 +39,8 @@ export interface FaultMatch {
   readonly method?: string;
   /** Path and query as they are sent. */
   readonly url?: RegExp;
+  /** Only requests that have this header. */
+  readonly header?: string;
   /** So many requests meet it; all that match where absent. */
   readonly times?: number;
 }
@@ -119,11 +121,12 @@ export class FaultProxy {
     await closed;
   }
 
-  #faultOf({ method, url = '' }: IncomingMessage): Fault | undefined {
+  #faultOf({ method, url = '', headers }: IncomingMessage): Fault | undefined {
     const met = [...this.#faults].find(
       ({ match, met }) =>
         met < (match.times ?? Number.POSITIVE_INFINITY) &&
         (match.method === undefined || match.method === method) &&
+        (match.header === undefined || match.header in headers) &&
         (match.url === undefined || match.url.test(url)),
     );
     if (met !== undefined) met.met += 1;
