@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { syncBuiltinESMExports } from 'node:module';
 import timersPromises from 'node:timers/promises';
 import { ContractError } from '@matting/proto/contract/errors.ts';
+import { unwritable } from '@matting/storage/blob-store.ts';
 import { rejectsWith } from '@matting/test-support/throws.ts';
 import ava, { type ExecutionContext } from 'ava';
 import sinon from 'sinon';
@@ -279,6 +280,13 @@ test('readiness › needs database, storage and a node seen once', async t => {
   readiness.startDraining();
   t.deepEqual(await readiness.check(), { ready: false, causes: ['draining'] });
   t.deepEqual(failures.slice(1), [[], ['draining']]);
+});
+
+test('readiness › names a full storage', async t => {
+  const full = Object.assign(new Error('no room'), { code: 'ENOSPC' });
+  const state = { routable: true, nowMs: 0 };
+  const { readiness } = service(state, { checkStorage: () => Promise.reject(unwritable(full)) });
+  t.deepEqual(await readiness.check(), { ready: false, causes: ['storage-full'] });
 });
 
 test('readiness › checks at most once a second', async t => {

@@ -48,7 +48,7 @@ export async function openDatabase(
   const dialect: DatabaseDialect = databaseUrl.startsWith('sqlite:') ? 'sqlite' : 'mysql';
   const { kysely, requestsMax, member, newMember } =
     dialect === 'sqlite'
-      ? openSqlite(databaseUrl.slice('sqlite:'.length), options.create ?? false)
+      ? openSqlite(databaseUrl.slice('sqlite:'.length), options)
       : await openMysql(databaseUrl, options);
   const place = placeOf(databaseUrl);
   const database: Database = {
@@ -96,7 +96,7 @@ function placeOf(databaseUrl: string): string {
   return `mysql://${user}@${socketPath ?? at}/${database}`;
 }
 
-function openSqlite(path: string, create: boolean): Opened {
+function openSqlite(path: string, { create = false, log }: OpenDatabaseOptions): Opened {
   if (path === '' || path.startsWith(':')) {
     throw new DatabaseOpenError('the database URL names no file: sqlite:/path/of/the/file');
   }
@@ -111,7 +111,8 @@ function openSqlite(path: string, create: boolean): Opened {
   } catch (error) {
     throw new DatabaseOpenError(`the database's directory: ${reasonOf(error)}`, error);
   }
-  const kysely = new Kysely<Schema>({ dialect: sqliteDialect(path) });
+  const dialect = sqliteDialect(path, create ? log : undefined);
+  const kysely = new Kysely<Schema>({ dialect });
   return { kysely, requestsMax: SQLITE_REQUESTS_MAX, member: () => undefined };
 }
 

@@ -5,6 +5,9 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { Semaphore } from '@matting/program/semaphore.ts';
 import type { CompiledQuery, QueryResult } from 'kysely';
 import { databaseErrorKind } from './engines.ts';
+import { freeSpare } from './sqlite-spare.ts';
+
+const SQLITE_FULL = 13;
 
 /** How long a statement waits for another process's write lock before it fails with SQLITE_BUSY. */
 const SQLITE_BUSY_WAIT_MS_MAX = 5_000;
@@ -23,14 +26,25 @@ interface Prepared {
 /** A connection and its prepared statements, which run inside the call, on the event loop. */
 export class SqliteConnection {
   readonly #db: DatabaseSync;
+  readonly #path: string;
   /** The prepared statements by their texts, least recently used first. */
   readonly #statements = new Map<string, Prepared>();
 
-  private constructor(db: DatabaseSync) {
+  private constructor(db: DatabaseSync, path: string) {
     this.#db = db;
+    this.#path = path;
   }
 
   static open(path: string): SqliteConnection {
+    try {
+      return SqliteConnection.#open(path);
+    } catch (error) {
+      if (databaseErrorKind(error) !== 'unavailable' || !freeSpare(path)) throw error;
+      return SqliteConnection.#open(path);
+    }
+  }
+
+  static #open(path: string): SqliteConnection {
     // Another process may just be switching the file to WAL: here SQLite's own wait is right.
     const db = new DatabaseSync(path, { timeout: SQLITE_BUSY_WAIT_MS_MAX });
     try {
@@ -42,7 +56,7 @@ export class SqliteConnection {
       db.close();
       throw error;
     }
-    return new SqliteConnection(db);
+    return new SqliteConnection(db, path);
   }
 
   get inTransaction(): boolean {
@@ -50,7 +64,17 @@ export class SqliteConnection {
   }
 
   /** Throws SQLite's error, SQLITE_BUSY among them. */
-  execute<R>({ sql, parameters }: Statement): QueryResult<R> {
+  execute<R>(statement: Statement): QueryResult<R> {
+    try {
+      return this.#execute(statement);
+    } catch (error) {
+      // Nothing was committed; the caller's next try has room.
+      if ((error as { errcode?: unknown }).errcode === SQLITE_FULL) freeSpare(this.#path);
+      throw error;
+    }
+  }
+
+  #execute<R>({ sql, parameters }: Statement): QueryResult<R> {
     const { statement, answersRows } = this.#prepare(sql);
     const values = parameters as SQLInputValue[];
     if (answersRows) return { rows: statement.all(...values) as R[] };

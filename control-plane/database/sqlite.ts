@@ -21,12 +21,15 @@ import {
   SqliteIntrospector,
   SqliteQueryCompiler,
 } from 'kysely';
+import type { StoreLog } from './database.ts';
 import { oneAtATime, SqliteConnection } from './sqlite-connection.ts';
 import { SqliteGroupCommit } from './sqlite-group-commit.ts';
+import { keepSpare } from './sqlite-spare.ts';
 
-export function sqliteDialect(path: string): Dialect {
+/** @param log of who keeps spare room beside the file; undefined: another process may */
+export function sqliteDialect(path: string, log?: StoreLog): Dialect {
   return {
-    createDriver: () => new NodeSqliteDriver(path),
+    createDriver: () => new NodeSqliteDriver(path, log),
     createQueryCompiler: () => new SqliteQueryCompiler(),
     createAdapter: () => new NodeSqliteAdapter(),
     createIntrospector: db => new SqliteIntrospector(db),
@@ -53,10 +56,13 @@ interface Sides {
 
 class NodeSqliteDriver implements Driver {
   readonly #path: string;
+  readonly #log: StoreLog | undefined;
   #sides: Sides | undefined;
+  #endSpare: (() => void) | undefined;
 
-  constructor(path: string) {
+  constructor(path: string, log: StoreLog | undefined) {
     this.#path = path;
+    this.#log = log;
   }
 
   async init(): Promise<void> {
@@ -65,6 +71,7 @@ class NodeSqliteDriver implements Driver {
       const reads = SqliteConnection.open(this.#path);
       reads.control('pragma query_only = on');
       this.#sides = { writes: new SqliteGroupCommit(writer), reads, reading: oneAtATime() };
+      if (this.#log !== undefined) this.#endSpare = keepSpare(this.#path, this.#log);
     } catch (error) {
       writer.close();
       throw error;
@@ -99,6 +106,7 @@ class NodeSqliteDriver implements Driver {
   async destroy(): Promise<void> {
     const sides = this.#sides;
     this.#sides = undefined;
+    this.#endSpare?.();
     await sides?.writes.close();
     await sides?.reading.take();
     sides?.reads.close();

@@ -5,6 +5,7 @@
  */
 
 import { createHash } from 'node:crypto';
+import { statfs } from 'node:fs/promises';
 import type { Readable } from 'node:stream';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 
@@ -144,9 +145,46 @@ export async function hashOf(
   return { bytes, sha256: hash.digest('hex') };
 }
 
+/** Codes of file systems and object stores that have no room, or whose quota is used up. */
+const FULL: ReadonlySet<unknown> = new Set([
+  ...['ENOSPC', 'EDQUOT', 'XMinioStorageFull', 'XMinioAdminBucketQuotaExceeded'],
+  ...['QuotaExceeded', 'InsufficientStorage', 'HTTP 507'],
+]);
+const CAUSES_MAX = 8;
+
+/** Whether an error, or one of its causes, says that the storage is full. */
+export function isStorageFull(error: unknown): boolean {
+  let cause = error;
+  for (let depth = 0; depth < CAUSES_MAX && cause instanceof Error; depth += 1) {
+    if (FULL.has((cause as NodeJS.ErrnoException).code)) return true;
+    cause = cause.cause;
+  }
+  return false;
+}
+
+/** A disk keeps so much free, a small one a 16th: the database and the log may be on it too. */
+const FREE_BYTES_MIN = 64 * 1024 * 1024;
+const FREE_SHARE_MIN = 1 / 16;
+
+export async function roomOf(directory: string): Promise<StorageRoom> {
+  const { bavail, blocks, bsize } = await statfs(directory);
+  return { freeBytes: bavail * bsize, sizeBytes: blocks * bsize };
+}
+
+/** Rejects as `unwritable` if the disk has no more room than what it keeps. */
+export async function requireRoom(directory: string): Promise<void> {
+  const { freeBytes, sizeBytes } = await roomOf(directory).catch(error => {
+    throw unwritable(error);
+  });
+  if (freeBytes >= Math.min(FREE_BYTES_MIN, sizeBytes * FREE_SHARE_MIN)) return;
+  throw unwritable(Object.assign(new Error('the disk is full'), { code: 'ENOSPC' }));
+}
+
 /** SERVICE_UNAVAILABLE, with the store's own error as cause: it is logged, and never answered. */
 export function unwritable(cause: unknown): ContractError {
-  return unavailable('The storage cannot be written at the moment.', cause);
+  const full = 'The storage is full.';
+  const other = 'The storage cannot be written at the moment.';
+  return unavailable(isStorageFull(cause) ? full : other, cause);
 }
 
 /** As `unwritable`, for reading. */

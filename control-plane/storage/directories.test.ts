@@ -15,9 +15,10 @@ import os from 'node:os';
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { ContractError } from '@matting/proto/contract/errors.ts';
+import { SmallDisk, skipWithoutMounts } from '@matting/test-support/small-disk.ts';
 import { rejectsWith } from '@matting/test-support/throws.ts';
 import ava, { type ExecutionContext } from 'ava';
-import { BlobNotFoundError, type BlobStore } from './blob-store.ts';
+import { BlobNotFoundError, type BlobStore, isStorageFull, unwritable } from './blob-store.ts';
 import { openDirectoryBlobStore } from './directory-store.ts';
 import {
   absoluteStorage,
@@ -60,6 +61,44 @@ function isUnavailable(code: string): (error: unknown) => boolean {
 }
 
 testBlobStore(test, () => store);
+
+test.runIf(skipWithoutMounts() === false)('a full disk › is named, opened and read', async t => {
+  const disk = SmallDisk.mount('1m');
+  t.teardown(() => disk.remove());
+  const small = await openDirectoryBlobStore(disk.directory);
+  await put(small, NAME, 'a picture');
+  await t.notThrowsAsync(small.check());
+  const writer = await small.createWriter('results/a');
+  await rejectsWith(t, writer.write(Buffer.alloc(2_000_000)), isUnavailable('ENOSPC'));
+  await writer.abort();
+  await t.notThrowsAsync(small.check(), 'it had no room for that file alone');
+  const filler = path.join(disk.directory, 'filler');
+  const { freeBytes = 0 } = (await small.room()) ?? {};
+  await writeFile(filler, Buffer.alloc(freeBytes - 40_000));
+  await rejectsWith(t, small.createWriter('results/b'), isUnavailable('ENOSPC'));
+  await t.throwsAsync(writeFile(`${filler}-2`, Buffer.alloc(freeBytes)), { code: 'ENOSPC' });
+  const again = await openDirectoryBlobStore(disk.directory);
+  const full = await t.throwsAsync(again.check(), { message: /is full/ });
+  t.true(isStorageFull(full));
+  t.is(String(await get(again, NAME)), 'a picture');
+  await again.remove(NAME);
+  for (const file of [filler, `${filler}-2`]) await rm(file);
+  await t.notThrowsAsync(again.check(), 'there is room again');
+});
+
+test('a full disk › by its codes, behind other errors', t => {
+  for (const code of ['ENOSPC', 'EDQUOT', 'QuotaExceeded', 'HTTP 507']) {
+    const cause = Object.assign(new Error('no room'), { code });
+    t.true(isStorageFull(unwritable(new Error('a file', { cause }))), code);
+    t.regex(unwritable(cause).message, /is full/);
+  }
+  for (const other of [new Error('ENOSPC'), Object.assign(new Error(''), { code: 'EIO' }), 7]) {
+    t.false(isStorageFull(unwritable(other)));
+  }
+  const endless = new Error('a circle');
+  endless.cause = endless;
+  t.false(isStorageFull(endless));
+});
 
 test('a directory that is gone, as that of a disk that is not mounted › says nothing of its files', async t => {
   await put(store, NAME, 'a picture');

@@ -13,7 +13,7 @@
 
 import { randomUUID } from 'node:crypto';
 import { constants, type Dir } from 'node:fs';
-import { access, open, opendir, stat, statfs } from 'node:fs/promises';
+import { access, open, opendir, stat } from 'node:fs/promises';
 import path from 'node:path';
 import type { Readable } from 'node:stream';
 import { fileClockMs, makeDirectory, syncPath } from '@matting/program/files.ts';
@@ -26,7 +26,10 @@ import {
   type BlobReading,
   type BlobStore,
   type BlobWriter,
+  isStorageFull,
   requireBlobName,
+  requireRoom,
+  roomOf,
   type StorageRoom,
   unreadable,
 } from './blob-store.ts';
@@ -74,6 +77,7 @@ class DirectoryBlobStore implements BlobStore {
   async createWriter(name: string): Promise<BlobWriter> {
     const target = path.join(this.#root, name);
     const sync = this.#syncs[requireBlobName(name).kind];
+    await requireRoom(this.#root);
     const temporary = path.join(this.#root, UNFINISHED, randomUUID());
     const file = await writing(open(temporary, 'wx+', FILE_MODE));
     return new DirectoryBlobWriter({ temporary, file, target, sync });
@@ -154,9 +158,8 @@ class DirectoryBlobStore implements BlobStore {
     }
   }
 
-  async room(): Promise<StorageRoom> {
-    const { bavail, blocks, bsize } = await statfs(this.#root);
-    return { freeBytes: bavail * bsize, sizeBytes: blocks * bsize };
+  room(): Promise<StorageRoom> {
+    return roomOf(this.#root);
   }
 }
 
@@ -193,6 +196,9 @@ export async function openDirectoryBlobStore(
   }
   await writing(syncPath(root));
   const store = new DirectoryBlobStore(root, nowMs);
-  await store.check();
+  // A full disk can still be read, and what is removed makes room; /readyz names it.
+  await store.check().catch(error => {
+    if (!isStorageFull(error)) throw error;
+  });
   return store;
 }

@@ -35,6 +35,7 @@ import {
   SILENT_LOG,
   type TestDatabase,
 } from '@matting/test-support/database.ts';
+import { SmallDisk, skipWithoutMounts } from '@matting/test-support/small-disk.ts';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import ava, { type ExecutionContext } from 'ava';
 import { Replicas, runCli } from './programs.ts';
@@ -253,7 +254,7 @@ onDatabases(
       await rm(blobOf(two?.jobId));
       const { code, out } = await runCli(env, 'restore', '--check');
       t.is(code, 1);
-      t.regex(out, /^failure +links +2 of \d+ links answer 410/m);
+      t.regex(out, /^failure +links +2 of \d+ links answer 500 RESULT_LOST/m);
       for (const { jobId } of known.links.slice(0, 2)) t.true(out.includes(jobId));
     });
   },
@@ -424,6 +425,22 @@ test('a backup that lost its empty directories on the way is whole; without its 
   const again = { ...env, MATTING_DATA_DIR: place('carried-again') };
   await refused(t, again, /there is no directory .*carried\/blobs$/m, 'restore', place('carried'));
   t.true(!existsSync(place('carried-again')));
+});
+
+test.runIf(skipWithoutMounts() === false)('a restore into a full disk says so', async t => {
+  await done(t, env, 'backup', place('for-the-full'));
+  const disk = SmallDisk.mount('1m');
+  t.teardown(() => disk.remove());
+  await writeFile(path.join(disk.directory, 'filler'), Buffer.alloc(1_000_000));
+  const { directory } = disk;
+  const pictures = {
+    MATTING_DATA_DIR: place('to-the-full'),
+    MATTING_STORAGE_URL: `file://${directory}`,
+  };
+  const said = /1 pictures were not copied.*full/s;
+  await refused(t, { ...env, ...pictures }, said, 'restore', place('for-the-full'));
+  const database = { ...env, MATTING_DATA_DIR: path.join(directory, 'data') };
+  await refused(t, database, /no space left/, 'restore', place('for-the-full'));
 });
 
 test('a place of pictures that was named from here is the same from everywhere', async t => {

@@ -395,7 +395,7 @@ test('each cause of not being ready is told apart', async t => {
   const readiness = async () => ({ ready: false, causes: ['storage'] }) as const;
   const text = await (await page({ readiness })).text();
   t.regex(text, /^matting_control_unready\{cause="storage"\} 1$/m);
-  for (const cause of ['draining', 'database', 'no-node-yet']) {
+  for (const cause of ['draining', 'database', 'storage-full', 'no-node-yet']) {
     t.regex(text, new RegExp(`^matting_control_unready\\{cause="${cause}"\\} 0$`, 'm'));
   }
 });

@@ -558,6 +558,20 @@ for (const [code, status] of FAILURES) {
   });
 }
 
+test('a job that failed by no fault of its caller', async t => {
+  const of = await openTestApp({ credits: 9 }, t);
+  for (const [code, status] of [
+    ['IMAGE_DOWNLOAD_FAILED', 400],
+    ['PROCESSING_FAILED', 422],
+  ] as const) {
+    const failing = of.onSubmitted(id => of.failJob(id, { code, detail: 'no', retryable: true }));
+    const request = { method: 'POST', url: SYNC, body: URL_BODY, of };
+    const { headers } = await ask(t, request, status, code);
+    t.true(Number(headers['retry-after']) > 0);
+    await failing.stop();
+  }
+});
+
 for (const [fault, status, code] of [
   [broken, 500, 'INTERNAL_ERROR'],
   [away, 503, 'SERVICE_UNAVAILABLE'],

@@ -20,7 +20,7 @@ import {
   type ResultHeader,
   ResultKind,
 } from '@matting/proto/gen/matting/v1/matte_service.ts';
-import type { BlobStore } from '@matting/storage/blob-store.ts';
+import { type BlobStore, unwritable } from '@matting/storage/blob-store.ts';
 import { put } from '@matting/storage/test/blob-store.contract.ts';
 import ava from 'ava';
 import { backgroundBlob, hintsBlob } from '../jobs/blob-names.ts';
@@ -87,6 +87,60 @@ test('a result that is streamed › is charged if the storage shows the checksum
   const job = await harness.done({ bytes: picture });
   t.is(job.state, 'succeeded', job.failure?.detail);
   await harness.assertMoneySettled({ charged: 1 });
+});
+
+/** A storage without room for so many of the files that begin so. */
+function fullStorage(kind: string, times: number): { blobs: BlobStore; refused: () => number } {
+  let refused = 0;
+  const blobs = harness.storageWith({
+    createWriter: async name => {
+      if (name.startsWith(kind) && refused < times) {
+        refused += 1;
+        throw unwritable(Object.assign(new Error('no room'), { code: 'ENOSPC' }));
+      }
+      return harness.blobs.createWriter(name);
+    },
+  });
+  return { blobs, refused: () => refused };
+}
+
+test('a full storage › makes a job wait for room: for its result, or for its image by a URL', async t => {
+  await harness.addNode(wellDone);
+  for (const [kind, asked] of [
+    ['results', {}],
+    ['inputs', { url: 'https://pictures.example/a' }],
+  ] as const) {
+    const { blobs, refused } = fullStorage(kind, 1);
+    const fetcher: SourceFetcher = {
+      async fetchImage(_url, { writer }) {
+        await writer.write(Buffer.from('a picture'));
+        return { bytes: 9, header: { format: 'png', width: 1, height: 1, animated: false } };
+      },
+    };
+    await harness.startReplica({ blobs, fetcher, holder: kind });
+    const job = await harness.done(asked);
+    t.is(job.state, 'succeeded', job.failure?.detail);
+    t.is(refused(), 1);
+    t.is(job.lostAttempts, 0);
+    await harness.replicas.at(-1)!.dispatcher.stop(1000);
+  }
+  await harness.assertMoneySettled({ charged: 2 });
+});
+
+test('a full storage › is named by a job that met it until its time was over', async t => {
+  await harness.addNode(wellDone);
+  const { blobs, refused } = fullStorage('results', Number.POSITIVE_INFINITY);
+  const { dispatcher } = await harness.startReplica({ blobs });
+  const id = await harness.submit();
+  await until(() => refused() > 0, 'the full storage');
+  const { kysely } = await harness.database.open();
+  await kysely.updateTable('jobs').set({ created_at: 1 }).where('id', '=', id).execute();
+  const { failure } = await harness.untilFinal(id);
+  t.deepEqual([failure?.code, failure?.retryable], ['PROCESSING_FAILED', true]);
+  t.regex(failure?.detail ?? '', /storage .* full/);
+  t.true(refused() < 4, 'it waits between attempts');
+  await dispatcher.stop(1000);
+  await harness.assertMoneySettled({ charged: 0 });
 });
 
 test('an attempt on a node › lost with an engine once is tried again and succeeds', async t => {

@@ -15,7 +15,7 @@ import type { MatteResult } from '@matting/nodes/attempt-outcome.ts';
 import { describeSpan, traced } from '@matting/program/tracing/active-span.ts';
 import { settledWithin } from '@matting/program/waiting.ts';
 import { timesByStage } from '@matting/proto/contract/stages.ts';
-import { type BlobStore, writeBlob } from '@matting/storage/blob-store.ts';
+import { type BlobStore, isStorageFull, writeBlob } from '@matting/storage/blob-store.ts';
 import type { Logger } from 'pino';
 import { matteBlob, thumbnailBlob } from '../jobs/blob-names.ts';
 import type { StoredMatte } from '../jobs/job-family.ts';
@@ -51,7 +51,7 @@ export type Ending =
     }
   | { readonly kind: 'failed'; readonly failure: JobFailure }
   | { readonly kind: 'attempt-lost'; readonly withProcess: boolean }
-  | { readonly kind: 'given-back' };
+  | { readonly kind: 'given-back'; readonly storageFull?: boolean };
 
 export class ClaimedJob {
   readonly job: OpenJob;
@@ -133,7 +133,7 @@ export class ClaimedJob {
       case 'attempt-lost':
         return this.#attemptLost(ending.withProcess);
       case 'given-back':
-        return this.#giveBack();
+        return this.#giveBack(ending.storageFull);
     }
   }
 
@@ -169,7 +169,7 @@ export class ClaimedJob {
       log.error({ err, jobId: job.id }, 'result not stored');
       await thumbnail;
       await this.#removeResult(blob);
-      return await this.#fail(STORAGE_FAILED);
+      return isStorageFull(err) ? this.#giveBack(true) : await this.#fail(STORAGE_FAILED);
     }
     const { format, bytes, width, height, sha256, sight, models, plan } = result;
     const token = this.#dependencies.resultTokens.make(job.id);
@@ -254,9 +254,9 @@ export class ClaimedJob {
     return { kind: 'open', failure: job && failureDue(job) };
   }
 
-  async #giveBack(): Promise<RunEnd> {
+  async #giveBack(storageFull = false): Promise<RunEnd> {
     if (!this.leaseLost) await this.#stands(this.#queue.release(this.claim, this.signal));
-    return { kind: 'open' };
+    return { kind: 'open', storageFull };
   }
 
   async #stands<T>(write: Promise<T>): Promise<T> {
@@ -295,6 +295,9 @@ export const STORAGE_FAILED: JobFailure = {
   retryable: true,
 };
 
+/** A job that met a full storage until its time was over. */
+export const STORAGE_FULL = 'The storage of the service is full.';
+
 /** Milliseconds to the tenth: `queue`, then the node's stages in their order, then `store`. */
 function roundedTimings(
   node: MatteResult['timings'],
@@ -309,7 +312,12 @@ function roundedTimings(
 export type RunEnd =
   | { readonly kind: 'final' }
   /** @param failure what its next claim must end it with */
-  | { readonly kind: 'open'; readonly failure?: JobFailure | undefined }
+  | {
+      readonly kind: 'open';
+      readonly failure?: JobFailure | undefined;
+      /** Its next attempt waits for room. */
+      readonly storageFull?: boolean;
+    }
   | { readonly kind: 'not-claimed' }
   /** The database failed: its lease runs out. */
   | { readonly kind: 'abandoned' };

@@ -84,8 +84,14 @@ export type SourceFetcher = Pick<ImageFetcher, 'fetchImage'>;
 
 type SourceFetchEnd =
   | { readonly kind: 'stored'; readonly input: JobInput }
-  /** `cause` where the fault is ours, for the log. */
-  | { readonly kind: 'failed'; readonly failure: JobFailure; readonly cause?: unknown }
+  /** `cause` is for the log. */
+  | {
+      readonly kind: 'failed';
+      readonly failure: JobFailure;
+      /** The storage failed, and not the source. */
+      readonly isOurs?: boolean;
+      readonly cause?: unknown;
+    }
   | { readonly kind: 'aborted' };
 
 interface SourceFetch {
@@ -118,7 +124,7 @@ export async function fetchSource(fetch: SourceFetch): Promise<SourceFetchEnd> {
     }
     const detail = `The service could not store the ${kind}.`;
     const failure: JobFailure = { code: 'PROCESSING_FAILED', detail, retryable: true };
-    return { kind: 'failed', failure, cause: error };
+    return { kind: 'failed', failure, isOurs: true, cause: error };
   }
 }
 

@@ -313,6 +313,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     if (end.kind === 'final') this.memories.forget(job.id);
     if (end.kind !== 'open') return;
     if (end.failure !== undefined) this.memories.mustFail(job.id, end.failure);
+    if (end.storageFull) this.memories.storageFull(job.id);
     this.#namedLanes.add(job);
     this.#lanes.add(job);
     // Perhaps its image is there by now.
@@ -324,11 +325,11 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     const failure = this.#failureDue(job);
     if (failure === 'unable') return { kind: 'unable' };
     if (failure !== undefined) return this.#begin(job, { kind: 'failure', failure });
+    if (this.memories.mustWait(job.id)) return WAITS;
     if (needsDownload(job)) {
       const download = this.#options.room.downloads.begin(job);
       return download === undefined ? WAITS : this.#begin(job, { kind: 'download', download });
     }
-    if (this.memories.mustWait(job.id)) return WAITS;
     if (isUnpaid(job) && (this.nodesAwaited || !this.#hasUnpaidSlot())) return WAITS;
     if (job.input === null) throw new Error(`job ${job.id} is ready without its image`);
     const { offer, wakeInMs } = this.takeRoom(job, needsOf(job.input, job));

@@ -10,6 +10,9 @@ const REFUSED_WAIT_MIN_MS = 100;
 /** A node gives a model its turn while requests for it come within WANTED_MS (load-turns.ts). */
 export const REFUSED_WAIT_MAX_MS = 2000;
 
+const FULL_WAIT_MIN_MS = 2000;
+const FULL_WAIT_MAX_MS = 60_000;
+
 interface JobMemory {
   readonly excludedBoots: Set<string>;
   readonly avoidedNodes: Set<string>;
@@ -21,6 +24,8 @@ interface JobMemory {
   refusals: number;
   /** Claims that ended in refusals only, since the last admission. */
   refusedClaims: number;
+  /** Attempts that the storage had no room for. */
+  storageFulls: number;
   waitUntilMs: number;
   incapableSinceMs: number | undefined;
   failure: JobFailure | undefined;
@@ -92,6 +97,14 @@ export class JobMemories {
     entry.waitUntilMs = this.#now() + Math.min(REFUSED_WAIT_MAX_MS, waitMs);
   }
 
+  /** Whoever makes room may take a while: each attempt costs a node's work. */
+  storageFull(jobId: string): void {
+    const entry = this.#entry(jobId);
+    const waitMs = FULL_WAIT_MIN_MS * 2 ** entry.storageFulls;
+    entry.storageFulls += 1;
+    entry.waitUntilMs = this.#now() + Math.min(FULL_WAIT_MAX_MS, waitMs);
+  }
+
   mustWait(jobId: string): boolean {
     return this.#now() < (this.#entries.get(jobId)?.waitUntilMs ?? Number.NEGATIVE_INFINITY);
   }
@@ -119,6 +132,7 @@ export class JobMemories {
       readFaults: 0,
       refusals: 0,
       refusedClaims: 0,
+      storageFulls: 0,
       waitUntilMs: Number.NEGATIVE_INFINITY,
       incapableSinceMs: undefined,
       failure: undefined,

@@ -11,8 +11,8 @@
  * | lost        | counted as lost, and given back                                             |
  * | node-fault  | once elsewhere, as above, then failed, retryable                            |
  * | image-fault | failed with the node's code                                                 |
- * | local-fault | our storage: where a file of the job was not read right, once more; failed, |
- * |             | retryable                                                                   |
+ * | local-fault | our storage: if it is full, given back to wait for room; where a file of    |
+ * |             | the job was not read right, once more; failed, retryable                    |
  * | storage-    | streamed from now on; at once where no place was named for its result,      |
  * |       fault | else under another claim                                                    |
  * | aborted     | lease lost: nothing more; stopping: given back                              |
@@ -36,13 +36,14 @@ import {
 } from '@matting/program/tracing/active-span.ts';
 import { ContractError, ERROR_CATALOGUE, type ErrorCode } from '@matting/proto/contract/errors.ts';
 import { frameRefusal } from '@matting/proto/contract/finishing/frame.ts';
-import type { BlobStore } from '@matting/storage/blob-store.ts';
+import { type BlobStore, isStorageFull } from '@matting/storage/blob-store.ts';
 import {
   ClaimedJob,
   type ClaimedJobDependencies,
   type Ending,
   type RunEnd,
   STORAGE_FAILED,
+  STORAGE_FULL,
 } from '../attempts/claimed-job.ts';
 import type { DirectAttempt, DirectAttempts } from '../attempts/direct-attempts.ts';
 import { type Download, fetchSource, type SourceFetcher } from '../attempts/downloads.ts';
@@ -150,11 +151,16 @@ export class JobRun {
 
   async #work(held: ClaimedJob): Promise<Ending> {
     const failure = failureDue(held.job) ?? this.#due;
-    if (failure !== undefined) return { kind: 'failed', failure };
+    if (failure !== undefined) return { kind: 'failed', failure: this.#explained(failure) };
     const { input, background, sourceUrl } = held.job;
     if (input === null) return await this.#fetch(held, 'image', sourceUrl);
     if (background?.input === null) return await this.#fetch(held, 'background', background.url);
     return await this.#tryNodes(held, { input, background: background?.input ?? null });
+  }
+
+  #explained(failure: JobFailure): JobFailure {
+    const wasFull = this.#owner.memories.find(this.#listed.id)?.storageFulls;
+    return wasFull && failure.retryable ? { ...failure, detail: STORAGE_FULL } : failure;
   }
 
   /**
@@ -183,6 +189,9 @@ export class JobRun {
         return await this.#stored(held, kind, fetched.input);
       case 'failed':
         if (fetched.cause !== undefined) log.error({ err: fetched.cause, jobId: id }, 'not stored');
+        if (fetched.isOurs && isStorageFull(fetched.cause)) {
+          return { kind: 'given-back', storageFull: true };
+        }
         return { kind: 'failed', failure: fetched.failure };
       case 'aborted':
         return { kind: 'given-back' };
@@ -383,6 +392,7 @@ export class JobRun {
       case 'image-fault':
         return { kind: 'failed', failure: failureOf(outcome.error) };
       case 'local-fault':
+        if (isStorageFull(outcome.error)) return { kind: 'given-back', storageFull: true };
         return outcome.reading && memories.readFault(id) < READ_FAULTS_MAX
           ? { kind: 'another-node' }
           : { kind: 'failed', failure: STORAGE_FAILED };

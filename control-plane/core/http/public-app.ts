@@ -180,6 +180,7 @@ const CAUSES: Readonly<Record<ReadinessCause, string>> = {
   draining: 'This replica is shutting down.',
   database: 'The database does not answer, or takes no writes.',
   storage: 'The storage does not answer.',
+  'storage-full': 'The storage is full.',
   'no-node-yet': 'No inference node has been available since this replica started.',
 };
 const NOT_READY_RETRY_AFTER_S = 1;

@@ -5,13 +5,20 @@
  */
 import { Remembered } from '@matting/program/remembered.ts';
 import { settledWithin } from '@matting/program/waiting.ts';
+import { isStorageFull } from '@matting/storage/blob-store.ts';
 
 /** An answer is reused so long: many probes cost one check. */
 const READINESS_CACHE_MS = 1000;
 /** A dependency that has not answered by then counts as down. */
 const CHECK_TIMEOUT_MS = 2000;
 
-export const READINESS_CAUSES = ['draining', 'database', 'storage', 'no-node-yet'] as const;
+export const READINESS_CAUSES = [
+  'draining',
+  'database',
+  'storage',
+  'storage-full',
+  'no-node-yet',
+] as const;
 export type ReadinessCause = (typeof READINESS_CAUSES)[number];
 
 export type Readiness =
@@ -84,6 +91,6 @@ async function failureOf(
     if (late) throw new Error(`no answer in ${CHECK_TIMEOUT_MS} ms`);
     return undefined;
   } catch (error) {
-    return { cause, error };
+    return { cause: isStorageFull(error) ? 'storage-full' : cause, error };
   }
 }

@@ -2,11 +2,15 @@ import { ContractError } from '@matting/proto/contract/errors.ts';
 import { type JobStatus, publicState } from '../jobs/job.ts';
 import type { JobOutcome } from '../jobs/job-outcome.ts';
 
+/** HTTP libraries repeat an answer below 500 only if it has a Retry-After. */
+const FAILED_RETRY_AFTER_S = 10;
+
 /** Undefined: the job is open, or its result is there. */
 export function jobErrorOf(job: JobStatus & JobOutcome): ContractError | undefined {
   if (job.failure !== null) {
     const { code, detail, retryable } = job.failure;
-    return new ContractError(code, detail, { retryable, jobId: job.id });
+    const retryAfterS = retryable ? FAILED_RETRY_AFTER_S : undefined;
+    return new ContractError(code, detail, { retryable, retryAfterS, jobId: job.id });
   }
   if (publicState(job) !== 'expired') return undefined;
   const detail =

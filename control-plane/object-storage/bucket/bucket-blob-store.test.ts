@@ -1,6 +1,8 @@
 /** Blobs in a bucket; and a store, or the way to it, that fails. */
 import assert from 'node:assert/strict';
 import { createHash, randomBytes } from 'node:crypto';
+import { writeFile } from 'node:fs/promises';
+import path from 'node:path';
 import {
   CreateMultipartUploadCommand,
   ListMultipartUploadsCommand,
@@ -8,11 +10,12 @@ import {
   PutObjectCommand,
 } from '@aws-sdk/client-s3';
 import { ContractError } from '@matting/proto/contract/errors.ts';
-import type { BlobStore } from '@matting/storage/blob-store.ts';
+import { type BlobStore, isStorageFull } from '@matting/storage/blob-store.ts';
 import { get, list, put, testBlobStore } from '@matting/storage/test/blob-store.contract.ts';
 import { FaultProxy } from '@matting/test-support/object-storage/fault-proxy.ts';
 import { onObjectStores } from '@matting/test-support/object-storage/object-stores.ts';
 import { shiftClock } from '@matting/test-support/shifted-clock.ts';
+import { SmallDisk, skipWithoutMounts } from '@matting/test-support/small-disk.ts';
 import { rejectsWith } from '@matting/test-support/throws.ts';
 import ava from 'ava';
 import { openStorage } from '../test/open-storage.ts';
@@ -68,11 +71,15 @@ onObjectStores(test, 'a bucket that fails', (test, server) => {
   let store: BlobStore;
   let prefixes = 0;
 
-  const open = (bounds: Partial<BucketBounds> = {}) => {
+  const open = (bounds: Partial<BucketBounds> = {}, spoolDir?: string) => {
     prefixes += 1;
     const url = server.url({ endpoint: proxy.endpoint, prefix: `test-${prefixes}` });
     const bucket = parseBucketUrl(url);
-    return openBucketBlobStore({ bucket, bounds: { ...BOUNDS, ...bounds } });
+    return openBucketBlobStore({
+      bucket,
+      bounds: { ...BOUNDS, ...bounds },
+      ...(spoolDir && { spoolDir }),
+    });
   };
 
   test.before(async () => {
@@ -83,6 +90,29 @@ onObjectStores(test, 'a bucket that fails', (test, server) => {
     store = await open();
   });
   test.after.always(() => proxy.close());
+
+  test('that is full is named, opened and read', async t => {
+    await put(store, NAME, Buffer.from('a picture'));
+    proxy.inject({ kind: 'answer', status: 507, code: 'XMinioStorageFull' }, { method: 'PUT' });
+    prefixes -= 1;
+    const full = await open({ proofMs: 0 });
+    for (const write of [full.check(), put(full, `${NAME}2`, Buffer.from('more'))]) {
+      t.true(isStorageFull(await t.throwsAsync(write, { message: /is full/ })));
+    }
+    t.is(String(await get(full, NAME)), 'a picture');
+    await full.remove(NAME);
+  });
+
+  test.skipIf(skipWithoutMounts() !== false)('whose spool is full is named', async t => {
+    const disk = SmallDisk.mount('1m');
+    t.teardown(() => disk.remove());
+    const spooled = await open({}, disk.directory);
+    await put(spooled, NAME, Buffer.alloc(1000));
+    await writeFile(path.join(disk.directory, 'filler'), Buffer.alloc(1_000_000));
+    for (const write of [spooled.check(), spooled.createWriter(`${NAME}2`)]) {
+      t.true(isStorageFull(await t.throwsAsync(write)));
+    }
+  });
 
   const passing = [
     ['500', { kind: 'answer', status: 500, code: 'InternalError' }],

@@ -19,7 +19,9 @@ import { Semaphore } from '@matting/program/semaphore.ts';
 import {
   type BlobStore,
   type BlobWriter,
+  isStorageFull,
   requireBlobName,
+  requireRoom,
   type SignedAccess,
   unreadable,
   unwritable,
@@ -65,6 +67,7 @@ function bucketBlobStore(
     signed,
     async createWriter(name) {
       requireBlobName(name);
+      await requireRoom(spoolDir);
       const spool = await SpoolFile.open(spoolDir, PART_BYTES).catch(cause => {
         throw unwritable(cause);
       });
@@ -102,7 +105,10 @@ function bucketBlobStore(
         throw unreadable(error);
       }
     },
-    check: () => proof.require(client),
+    async check() {
+      await proof.require(client);
+      await requireRoom(spoolDir);
+    },
     room: async () => undefined,
   };
 }
@@ -125,7 +131,10 @@ export async function openBucketBlobStore(options: BucketBlobStoreOptions): Prom
         observer?.storageRequestEnded(end);
       },
     });
-    await proof.requireAll(client);
+    // As a full disk: it can still be read.
+    await proof.requireAll(client).catch(error => {
+      if (!isStorageFull(error)) throw error;
+    });
     const signed = await createSignedAccess(client);
     return bucketBlobStore(client, proof, signed, { spoolDir, bounds });
   } catch (error) {

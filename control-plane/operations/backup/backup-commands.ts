@@ -289,7 +289,7 @@ async function linksFindings(parts: RestoredParts): Promise<readonly Finding[]> 
 
 function links(count: number, missing: readonly Expected[]): Finding {
   if (missing.length === 0) return ok('links', `${counted(count, 'link')}, each with its picture`);
-  const found = `${missing.length} of ${counted(count, 'link')} answer 410: ${named(missing)}`;
+  const found = `${missing.length} of ${counted(count, 'link')} answer 500 RESULT_LOST: ${named(missing)}`;
   return failure('links', found, 'copy the missing blobs again, and repeat the check');
 }
 

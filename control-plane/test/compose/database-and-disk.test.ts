@@ -1,7 +1,15 @@
 /** A replica whose disk or database fails. */
 import { execFileSync } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
-import { mkdtempSync, readdirSync, rmdirSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  mkdtempSync,
+  readdirSync,
+  rmdirSync,
+  rmSync,
+  statfsSync,
+  writeFileSync,
+} from 'node:fs';
 import { rename } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -9,7 +17,15 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { until } from '@matting/core/test/harness.ts';
 import { type Caller, pictureBody, type RestAnswer } from '@matting/core/test/support/replicas.ts';
 import { pngHeader } from '@matting/core/test/support/test-app.ts';
-import { groupIf, skipReason } from '@matting/test-support/database.ts';
+import { openDatabase } from '@matting/database/connect.ts';
+import type { Database } from '@matting/database/database.ts';
+import type { Script } from '@matting/nodes/test/scripted-exchange.ts';
+import {
+  groupIf,
+  SILENT_LOG,
+  skipReason,
+  type TestDatabase,
+} from '@matting/test-support/database.ts';
 import { SmallDisk, skipWithoutMounts } from '@matting/test-support/small-disk.ts';
 import ava from 'ava';
 import { sql } from 'kysely';
@@ -71,6 +87,105 @@ test.runIf(hasMounts)(
     t.is(joined.status, 202, 'who joins needs no room');
     t.is(joined.body.job_id, accepted.body.job_id);
     t.is((await submit(1001)).body.code, 'IDEMPOTENCY_CONFLICT');
+    rmSync(filler);
+  },
+);
+
+function fill(directory: string, leaving: number): () => void {
+  const filler = path.join(directory, `filler-${randomUUID()}`);
+  const { bavail, bsize } = statfsSync(directory);
+  writeFileSync(filler, Buffer.alloc(bavail * bsize - leaving));
+  return () => rmSync(filler);
+}
+
+function databaseOf(url: string): TestDatabase {
+  const opened: Database[] = [];
+  return {
+    dialect: 'sqlite',
+    url,
+    async open() {
+      const database = await openDatabase(url, { log: SILENT_LOG });
+      opened.push(database);
+      return database;
+    },
+    close: async () => void (await Promise.all(opened.map(database => database.close()))),
+  };
+}
+
+const storageFull = async (replicas: Replicas) => {
+  const answer = await fetch(replicas.url(0, '/readyz'));
+  return /storage is full/.test(await answer.text());
+};
+
+test.runIf(hasMounts)(
+  'a disk without room for a result makes its job wait, and /readyz names it',
+  async t => {
+    const small = SmallDisk.mount('1m');
+    t.teardown(() => small.remove());
+    const replicas = await Replicas.open('sqlite', { replicas: 1, storageDir: small.directory });
+    t.teardown(() => replicas.close());
+    let attempts = 0;
+    const script: Script = async exchange => {
+      attempts += 1;
+      exchange.admit();
+      await exchange.receive();
+      if (attempts === 1) makeRoom = fill(small.directory, 80_000);
+      exchange.answer(Buffer.alloc(150_000, 7));
+    };
+    let makeRoom = (): void => undefined;
+    await replicas.addNode({ script });
+    const caller = await replicas.createCaller(1);
+    const made = await replicas.post(caller, pictureBody(), { path: JOBS });
+    await until(() => attempts === 1, 'the attempt');
+    const more = fill(small.directory, 0);
+    await until(() => storageFull(replicas), 'the full disk to be named');
+    const { metrics } = replicas.plane(0).ports;
+    const page = await (await fetch(`http://127.0.0.1:${metrics}/metrics`)).text();
+    t.regex(page, /^matting_control_unready\{cause="storage-full"\} 1$/m);
+    const statusOf = async () =>
+      (await replicas.get(caller, `${JOBS}/${made.body.job_id}`)).body.status;
+    t.is(await statusOf(), 'processing', 'it is tried again');
+    makeRoom();
+    more();
+    await until(async () => (await statusOf()) === 'succeeded', 'the job to have its room');
+    t.false(await storageFull(replicas));
+    const balances = await replicas.stores.ledger.balances(caller.accountId);
+    t.deepEqual(balances, { available: 0, reserved: 0 });
+  },
+);
+
+test.runIf(hasMounts)(
+  'a control plane starts on a full disk with its database, and results are read and deleted',
+  async t => {
+    const big = SmallDisk.mount('256m');
+    t.teardown(() => big.remove());
+    const file = path.join(big.directory, 'matting.sqlite');
+    const open = () => {
+      const database = databaseOf(`sqlite:${file}`);
+      return Replicas.open('sqlite', { replicas: 1, storageDir: big.directory, database });
+    };
+    const first = await open();
+    await first.addNode();
+    const caller = await first.createCaller(2);
+    const made = await first.post(caller, pictureBody());
+    t.is(made.status, 200, JSON.stringify(made.body));
+    await until(() => existsSync(`${file}-spare`), 'the spare room');
+    await first.close();
+    const makeRoom = fill(big.directory, 0);
+    const again = await open();
+    t.teardown(() => again.close());
+    t.true(await storageFull(again));
+    const link = await again.download(0, made.body.result.url);
+    t.is(link.status, 200);
+    const refused = await again.post(caller, pictureBody(), { path: JOBS });
+    t.is(refused.status, 503);
+    const job = again.url(0, `${JOBS}/${made.body.job_id}`);
+    const headers = { authorization: `Bearer ${caller.token}`, 'idempotency-key': 'delete' };
+    t.true((await fetch(job, { method: 'DELETE', headers })).ok);
+    t.is((await again.download(0, made.body.result.url)).status, 410);
+    t.false(existsSync(`${file}-spare`));
+    makeRoom();
+    await until(() => existsSync(`${file}-spare`), 'the spare room again');
   },
 );
 
