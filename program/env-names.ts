@@ -3,6 +3,7 @@
  * reads: an environment is often shared. `make generate` makes the list of what programs declare.
  */
 import { editDistance } from './edit-distance.ts';
+import { LEFT_VARIABLES } from './left-variables.ts';
 import names from './variable-names.json' with { type: 'json' };
 
 const PREFIX = 'MATTING_';
@@ -19,6 +20,7 @@ function unknownVariables(env: Readonly<Record<string, string | undefined>>) {
   const known = new Set(MATTING_VARIABLES);
   return Object.keys(env)
     .filter(name => name.startsWith(PREFIX) && !known.has(name) && !NOT_OURS.test(name))
+    .filter(name => !Object.hasOwn(LEFT_VARIABLES, name))
     .sort()
     .map(variable => ({ variable, meant: nearest(variable) }));
 }

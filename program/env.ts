@@ -8,6 +8,7 @@
  */
 
 import { ConfigError, type EnvProblem, Unusable } from './config-error.ts';
+import { LEFT_VARIABLES } from './left-variables.ts';
 
 export type Environment = Readonly<Record<string, string | undefined>>;
 
@@ -218,6 +219,9 @@ export class EnvReader {
 
   /** @throws ConfigError when anything was wrong. Values read before it are then meaningless. */
   requireValid(): void {
+    for (const [variable, instead] of Object.entries(LEFT_VARIABLES)) {
+      if (this.has(variable)) this.problem(variable, `taken out: ${instead}`);
+    }
     if (this.problems.length > 0) throw new ConfigError([...this.problems]);
   }
 }

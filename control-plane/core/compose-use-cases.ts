@@ -43,7 +43,7 @@ interface DispatchParts
   extends Pick<Base, 'log' | 'replicaId' | 'blobs' | 'events'>,
     Pick<
       DispatcherDependencies,
-      'direct' | 'fetcher' | 'observer' | 'resultTokens' | 'leaseTiming' | 'pollMs'
+      'fetcher' | 'observer' | 'resultTokens' | 'leaseTiming' | 'pollMs'
     > {
   readonly config: Pick<
     Config,
@@ -74,16 +74,11 @@ export function composeDispatch(parts: DispatchParts) {
     snapshots: () => fleet.snapshots(),
     onJob: (name, ms) => parts.observer.modelTimed(name, ms),
   });
-  if (parts.direct !== undefined) {
-    const origin = blobs.signed?.origin;
-    log.info({ origin }, 'files go straight where nodes list this origin');
-  }
   const dispatcher = new Dispatcher(
     {
       queue: stores.queue,
       referencedBlobs: stores.jobs.referencedBlobs,
       blobs,
-      direct: parts.direct,
       fleet,
       advertised,
       models,
@@ -182,7 +177,7 @@ export function composeServices(parts: ServiceParts) {
     stores.jobs.deletedAmong(ids),
   );
   const erasing = { jobs: stores.jobs, blobs, readers: resultReaders, events, observer, log };
-  const signed = config.resultDownloads === 'redirect' ? blobs.signed : undefined;
+  const signRead = config.resultDownloads === 'redirect' ? blobs.signRead : undefined;
   return {
     blobs,
     events,
@@ -192,7 +187,7 @@ export function composeServices(parts: ServiceParts) {
     readAccount,
     submitMatting,
     uploads: new ImageUploads(blobs, parts.uploadSlots),
-    resultDownload: new ResultDownload({ jobs: stores.jobs, blobs, losses, signed }),
+    resultDownload: new ResultDownload({ jobs: stores.jobs, blobs, losses, signRead }),
     resultReaders,
     waitForJob: new WaitForJob(stores.jobs, events),
     readJob: (caller: Caller, jobId: string) => readJobOfCaller(stores.jobs, caller, jobId),

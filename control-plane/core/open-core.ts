@@ -157,7 +157,6 @@ async function composeRunning(base: Base) {
     nodeTokens: base.nodeTokens,
     stores: base.stores,
     blobs: base.blobs,
-    direct: base.direct,
     events: base.events,
     resultTokens: base.resultTokens,
     groups: base.config.packages.map(({ use }) => use.placement).find(Boolean),

@@ -9,7 +9,6 @@ import { warnOfEnds } from '@matting/program/tls/certificate-ends.ts';
 import { TlsFiles } from '@matting/program/tls/tls-files.ts';
 import type { NodeTokens } from '@matting/program/tokens.ts';
 import type { Tracing } from '@matting/program/tracing/active-span.ts';
-import type { BlobStore } from '@matting/storage/blob-store.ts';
 import { openStorages } from '@matting/storage/open-storage.ts';
 import type { StorageObserver } from '@matting/storage/storage-kind.ts';
 import type { Logger } from 'pino';
@@ -42,7 +41,6 @@ export async function openResources(
   try {
     const { spoolDir } = config;
     const blobs = await openStorages(config, { spoolDir, log, ...(observer && { observer }) });
-    const direct = config.directStorage ? await openDirect(config, blobs, log) : undefined;
     const secretsKey = config.secretsKey ?? (await loadOrCreateSecretsKey(config.dataDir));
     const previous = config.secretsKeyPrevious;
     const secrets = new CallbackSecrets(
@@ -67,17 +65,12 @@ export async function openResources(
       webhookFirstWaitMs: config.webhookScheduleMs[0],
     };
     const stores = createStores(database, ends, stepsOf(config.packages.map(({ use }) => use)));
-    const opened = { blobs, direct, database, stores, secretsKey, secrets, resultTokens, views };
+    const opened = { blobs, database, stores, secretsKey, secrets, resultTokens, views };
     return { tls, databaseEnds, ...opened };
   } catch (error) {
     tls.close();
     throw error;
   }
-}
-
-async function openDirect({ storageUrl, packages }: Config, blobs: BlobStore, log: Logger) {
-  const own = packages.find(({ use }) => use.storageKind?.isFor(storageUrl));
-  return await own?.use.openDirect?.(blobs, log);
 }
 
 export function settledOf({ packages }: Pick<Config, 'packages'>): SettledStep[] {

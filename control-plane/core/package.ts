@@ -11,7 +11,6 @@ import type { BlobStore } from '@matting/storage/blob-store.ts';
 import type { StorageKind } from '@matting/storage/storage-kind.ts';
 import type { FastifyInstance } from 'fastify';
 import type { Logger } from 'pino';
-import type { DirectAttempts } from './attempts/direct-attempts.ts';
 import type { AddCommands } from './cli/context.ts';
 import type { GroupPlacement } from './dispatch/fair-order.ts';
 import type { CallbackAddressCheck } from './fetching/callback-check.ts';
@@ -46,8 +45,6 @@ export interface Package<Settings = unknown> {
   /** Absent: groups count as any asynchronous job. The first package that has it decides. */
   readonly placement?: GroupPlacement;
   readonly storageKind?: StorageKind;
-  /** Undefined: the storage signs nothing. */
-  openDirect?(blobs: BlobStore, log: Logger): Promise<DirectAttempts | undefined>;
   readonly loadCommands?: () => Promise<AddCommands>;
   readSettings?(reader: EnvReader, core: CoreSettings): Settings;
   /** Lines about its settings that every start logs. */

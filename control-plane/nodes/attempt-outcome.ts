@@ -13,8 +13,6 @@
  * | image-fault | the image or its header is at fault                      | final            |
  * | local-fault | our own storage failed under it                          | read once more;  |
  * |             |                                                          | final, retryable |
- * | storage-    | admitted, then the node could not get or put the files   | nothing: the     |
- * |       fault | at our storage                                           | next is streamed |
  * | aborted     | we cancelled it: lease lost, or shutting down            | nothing          |
  */
 
@@ -61,20 +59,7 @@ export type AttemptOutcome =
   | { readonly kind: 'image-fault'; readonly error: ContractError }
   /** `reading`: of a file of the job; otherwise of the result. */
   | { readonly kind: 'local-fault'; readonly error: unknown; readonly reading: boolean }
-  | { readonly kind: 'storage-fault'; readonly error: ContractError }
   | { readonly kind: 'aborted' };
-
-export const ATTEMPT_KINDS = [
-  'done',
-  'refused',
-  'rejected',
-  'lost',
-  'node-fault',
-  'image-fault',
-  'local-fault',
-  'storage-fault',
-  'aborted',
-] as const satisfies readonly AttemptOutcome['kind'][];
 
 export class LocalFault extends Error {
   /** A file of the job could not be read; otherwise it was the result that could not be kept. */
@@ -118,8 +103,6 @@ export function outcomeOf(error: unknown, admitted: boolean, aborted: boolean): 
     case 'NODE_OVERLOADED':
     case 'NODE_SHORT_OF_MEMORY':
       return { kind: 'refused', error: known };
-    case 'STORAGE_UNREACHABLE':
-      return { kind: 'storage-fault', error: known };
     default:
       return { kind: 'node-fault', error: known };
   }
@@ -158,7 +141,6 @@ export function verdictOn(
       return HONEST_REFUSALS.has(outcome.error.code) ? undefined : 'fault';
     case 'rejected':
     case 'local-fault':
-    case 'storage-fault':
     case 'aborted':
       return undefined;
   }

@@ -29,14 +29,12 @@ import {
 import { oddNumberIn } from '@matting/proto/contract/odd-numbers.ts';
 import {
   type BackgroundPicture,
-  type DirectInput,
   type Done,
   type MatteRequest,
   type MatteResponse,
   Priority,
   type ResultHeader,
   ResultKind,
-  type ResultPlace,
   Switch,
 } from '@matting/proto/gen/matting/v1/matte_service.ts';
 import { LocalFault, type MatteResult, type UsedModel } from './attempt-outcome.ts';
@@ -91,8 +89,6 @@ interface CallHeader {
   readonly sync: boolean;
   /** The node refuses where an engine would not take the image within this; 0: any wait. */
   readonly waitMsMax?: number;
-  /** The files travel between the node and the storage: no input is opened, the sink gets nothing. */
-  readonly direct?: DirectTransfer | undefined;
 }
 
 export interface MatteCall extends CallHeader {
@@ -104,34 +100,12 @@ export interface MatteCall extends CallHeader {
   readonly onAdmitted?: () => void;
 }
 
-/**
- * The files of a call whose bytes do not pass here: where the node finds them, where it may put
- * what it made of them, and whether that is there. Its calls come in this order, each once at most;
- * what they reject with is our own storage's fault.
- */
-export interface DirectTransfer {
-  /** The origin is the storage's, as the node lists it. */
-  readonly origin: string;
-  /**
-   * The exchange calls it when the node has admitted the image.
-   * STORAGE_UNREACHABLE: the storage signs nothing for it.
-   */
-  refer(): Promise<DirectInput>;
-  place(result: { readonly bytes: number; readonly sha256: string }): Promise<ResultPlace>;
-  /** Finds what is wrong with the stored files once the node has announced them; or undefined. */
-  verify(announced: {
-    readonly width: number;
-    readonly height: number;
-  }): Promise<string | undefined>;
-}
-
 export function headerMessage(request: CallHeader): MatteRequest {
   return {
     message: {
       $case: 'header',
       value: {
         jobId: request.jobId,
-        directOrigin: request.direct?.origin ?? '',
         attempt: request.attempt,
         contentLength: request.inputBytes,
         sha256: Buffer.alloc(0),
@@ -213,7 +187,6 @@ function modelsOf({ modelRuns }: ResultHeader): UsedModel[] {
   return [...new Map(runs.map(run => [`${run.name} ${run.role}`, run])).values()];
 }
 
-const SHA256_BYTES = 32;
 /** Messages of a call without bytes: three stages, and what a newer node says besides. */
 const NOTES_MAX = 32;
 /** Messages taken before others get a turn of the event loop. */
@@ -236,8 +209,6 @@ export class MatteClientCall {
   readonly #pieces = new PieceCount();
   #messages = 0;
   #notes = 0;
-  /** The sum is that of a result which goes straight to the storage. */
-  #placedSha256: Buffer | undefined;
   #result: MatteResult | undefined;
   #admissionTimedOut = false;
   admitted = false;
@@ -301,11 +272,9 @@ export class MatteClientCall {
       case 'matteChunk':
         this.#takeMatte(message.value.data);
         return;
-      case 'resultDigest':
-        return await this.#namePlace(message.value.sha256);
       case 'done':
         if (this.#result !== undefined) throw brokenAnswer('Done twice');
-        this.#result = await this.#complete(message.value);
+        this.#result = this.#complete(message.value);
         return;
       default:
         // A stage has begun, or a message of a newer protocol: neither is needed here.
@@ -350,7 +319,6 @@ export class MatteClientCall {
 
   async #takeChunk(data: Buffer): Promise<void> {
     if (this.#header === undefined) throw brokenAnswer('a chunk before the result header');
-    if (this.#request.direct !== undefined) throw brokenAnswer('a chunk in a direct call');
     this.#countPiece(data);
     this.#received += data.length;
     if (this.#received > this.#header.sizeBytes) throw brokenAnswer('more bytes than announced');
@@ -362,49 +330,15 @@ export class MatteClientCall {
     }
   }
 
-  /**
-   * Signs for the bytes that the node reports: before this it may put nothing, and then only these.
-   */
-  async #namePlace(sha256: Buffer): Promise<void> {
-    const { direct } = this.#request;
-    if (direct === undefined || this.#header === undefined || this.#placedSha256 !== undefined) {
-      throw brokenAnswer('a digest that nothing asked for');
-    }
-    if (sha256.length !== SHA256_BYTES) throw brokenAnswer('a digest of another length');
-    this.#placedSha256 = sha256;
-    const { sizeBytes: bytes } = this.#header;
-    const value = await direct.place({ bytes, sha256: sha256.toString('hex') }).catch(ours);
-    this.#call.write({ message: { $case: 'resultPlace', value } });
-    this.#call.end();
-  }
-
-  /** Trusts the store's own report: the node's counts for nothing. */
-  async #requirePlaced(direct: DirectTransfer, header: ResultHeader): Promise<Buffer> {
-    if (this.#placedSha256 === undefined) throw brokenAnswer('Done before its digest');
-    const { width, height } = header;
-    const wrong = await direct.verify({ width, height }).catch(ours);
-    if (wrong !== undefined) throw brokenAnswer(wrong);
-    return this.#placedSha256;
-  }
-
-  #requireReceived(header: ResultHeader): Buffer {
-    if (this.#received !== header.sizeBytes) throw brokenAnswer('fewer bytes than announced');
-    return this.#hash.digest();
-  }
-
-  async #complete({ sha256, timings, thumbnail }: Done): Promise<MatteResult> {
+  #complete({ sha256, timings, thumbnail }: Done): MatteResult {
     const header = this.#header;
-    if (header === undefined) throw brokenAnswer('fewer bytes than announced');
+    if (this.#received !== header?.sizeBytes) throw brokenAnswer('fewer bytes than announced');
     requireNumbers({ timings });
-    const { direct, outputFormat: format } = this.#request;
-    const digest =
-      direct === undefined
-        ? this.#requireReceived(header)
-        : await this.#requirePlaced(direct, header);
+    const digest = this.#hash.digest();
     if (!digest.equals(sha256)) throw brokenAnswer('a wrong checksum');
     if (this.#matteReceived !== header.matteBytes) throw brokenAnswer('a part of the matte');
     return {
-      format,
+      format: this.#request.outputFormat,
       bytes: header.sizeBytes,
       width: header.width,
       height: header.height,
@@ -421,8 +355,7 @@ export class MatteClientCall {
   /** Never rejects: a fault of the source ends the call and is kept for `run`. */
   async #send(): Promise<void> {
     try {
-      const { inputBytes, openInput, background, direct, hintsFile, givenMatte } = this.#request;
-      if (direct !== undefined) return await this.#refer(direct);
+      const { inputBytes, openInput, background, hintsFile, givenMatte } = this.#request;
       await this.#sendFile('input', inputBytes, openInput);
       const beside = { background, hints: hintsFile, matte: givenMatte };
       for (const [name, file] of Object.entries(beside)) {
@@ -432,16 +365,9 @@ export class MatteClientCall {
     } catch (error) {
       // The call ended before the upload did: its status says why.
       if (this.#ended.signal.aborted) return;
-      this.#uploadFault = isUnsigned(error) ? error : new LocalFault(error, true);
+      this.#uploadFault = new LocalFault(error, true);
       this.#call.cancel();
     }
-  }
-
-  /** The call stays open: the place of the result is named in it. */
-  async #refer(direct: DirectTransfer): Promise<void> {
-    const value = await direct.refer();
-    this.#ended.signal.throwIfAborted();
-    this.#call.write({ message: { $case: 'directInput', value } });
   }
 
   async #sendFile(name: string, bytes: number, open: () => Promise<Readable>): Promise<void> {
@@ -470,15 +396,6 @@ export class MatteClientCall {
     }
     return sent;
   }
-}
-
-/** If nothing is signed for, the bytes are sent. */
-function isUnsigned(error: unknown): boolean {
-  return error instanceof ContractError && error.code === 'STORAGE_UNREACHABLE';
-}
-
-function ours(error: unknown): never {
-  throw new LocalFault(error);
 }
 
 function requireNumbers(message: object): void {

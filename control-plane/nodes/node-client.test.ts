@@ -10,7 +10,6 @@ import { status } from '@grpc/grpc-js';
 import type { ErrorCode } from '@matting/proto/contract/errors.ts';
 import { CHUNK_BYTES_MAX } from '@matting/proto/contract/limits.ts';
 import {
-  DirectInput,
   type MatteResponse,
   type ResultHeader,
   Stage,
@@ -19,7 +18,6 @@ import {
 import { until } from '@matting/test-support/waiting.ts';
 import ava from 'ava';
 import { outcomeOf } from './attempt-outcome.ts';
-import type { DirectTransfer } from './matte-client-call.ts';
 import { NodeClient } from './node-client.ts';
 import { cutOutOf, type Exchange, type Script } from './test/scripted-exchange.ts';
 import { callOf, ScriptedNode, TEST_TOKEN } from './test/scripted-node.ts';
@@ -268,124 +266,6 @@ test('outcomeOf › takes any other bare status for a fault of the node', t => {
   t.is(outcomeOf('thrown text', true, false).kind, 'node-fault');
 });
 
-const RESULT = Buffer.from('a result');
-const SHA256 = createHash('sha256').update(RESULT).digest();
-const PLACE = { url: 'http://storage.test/r', headers: { 'if-none-match': '*' }, validMs: 1000 };
-
-let asked: string[];
-
-test.beforeEach(() => {
-  asked = [];
-});
-
-function transfer(changes: Partial<DirectTransfer> = {}): DirectTransfer {
-  return {
-    origin: 'http://storage.test',
-    refer: async () => {
-      asked.push('refer');
-      return DirectInput.create({ url: 'http://storage.test/i' });
-    },
-    place: async ({ bytes, sha256 }) => {
-      asked.push(`place ${bytes} ${sha256}`);
-      return PLACE;
-    },
-    verify: async ({ width, height }) => {
-      asked.push(`verify ${width}x${height}`);
-      return undefined;
-    },
-    ...changes,
-  };
-}
-
-const unused = () => Promise.reject(new Error('no byte goes through here'));
-
-function attempt(script: Script, changes: Partial<DirectTransfer> | null = {}) {
-  node.script = script;
-  if (changes === null) return client.matte(callOf(Buffer.from('bytes')));
-  const through = { openInput: unused, sink: { write: unused } };
-  const call = callOf(Buffer.from('bytes'), { ...through, direct: transfer(changes) });
-  return client.matte(call);
-}
-
-/** A node that is admitted and has its references, and what it does then. */
-function referred(then: (exchange: Exchange) => unknown): Script {
-  return async exchange => {
-    exchange.admit();
-    await exchange.references();
-    await then(exchange);
-  };
-}
-
-/** Requests a signed URL as well, reports this checksum and ends; undefined: no checksum. */
-const placed = (sha256: Buffer | undefined) =>
-  referred(async exchange => {
-    await exchange.askPlace(RESULT);
-    if (sha256 !== undefined) exchange.done(sha256);
-    exchange.end();
-  });
-
-const wellDone = placed(SHA256);
-
-function askPlaceOf(exchange: Exchange, sha256: Buffer): Promise<void> {
-  exchange.write({ $case: 'resultDigest', value: { sha256 } });
-  return exchange.cancelled;
-}
-
-test('a direct call › names the origin first, references after admission, and verifies before it is done', async t => {
-  let references: unknown;
-  let place: unknown;
-  const outcome = await attempt(async exchange => {
-    t.is(exchange.header.directOrigin, 'http://storage.test');
-    t.deepEqual(asked, []);
-    exchange.admit();
-    references = await exchange.references();
-    place = await exchange.askPlace(RESULT);
-    t.is(asked.length, 2);
-    exchange.done(SHA256);
-    exchange.end();
-  });
-  assert.ok(outcome.kind === 'done', JSON.stringify(outcome));
-  const hex = SHA256.toString('hex');
-  t.deepEqual(asked, ['refer', `place ${RESULT.length} ${hex}`, 'verify 10x10']);
-  t.deepEqual(references, DirectInput.create({ url: 'http://storage.test/i' }));
-  t.deepEqual(place, PLACE);
-  t.deepEqual([outcome.result.bytes, outcome.result.sha256], [RESULT.length, hex]);
-});
-
-const broken: Record<string, Script> = {
-  'sends bytes': referred(exchange => {
-    exchange.announce(RESULT);
-    exchange.send(RESULT);
-    exchange.done(SHA256);
-    exchange.end();
-  }),
-  'is done without having asked for a place': referred(exchange => {
-    exchange.announce(RESULT);
-    exchange.done(SHA256);
-    exchange.end();
-  }),
-  'asks for a place before it says how many bytes': referred(exchange =>
-    askPlaceOf(exchange, SHA256),
-  ),
-  'asks for a second place': referred(async exchange => {
-    await exchange.askPlace(RESULT);
-    await askPlaceOf(exchange, Buffer.alloc(32));
-  }),
-  'gives half a digest': referred(exchange => {
-    exchange.announce(RESULT);
-    return askPlaceOf(exchange, Buffer.alloc(16));
-  }),
-  'ends with another checksum than it asked a place for': placed(Buffer.alloc(32)),
-  'ends without a word': placed(undefined),
-};
-for (const [what, script] of Object.entries(broken)) {
-  test(`a direct call › of a node that ${what} is the node's fault`, async t => {
-    const outcome = await attempt(script);
-    assert.ok(outcome.kind === 'node-fault', JSON.stringify(outcome));
-    t.regex(outcome.error.message, /broke the protocol/);
-  });
-}
-
 /** Far more messages than a call needs, in an answer that is right but for them. */
 const FLOOD = 4096;
 const LONG = Buffer.alloc(FLOOD, 'x');
@@ -472,28 +352,4 @@ test('a result › with a word of a newer protocol and every stage is taken', as
     exchange.done(LONG_SHA256);
   });
   t.is((await client.matte(callOf(INPUT))).kind, 'done');
-});
-
-test("a direct call › whose result differs from the stored one is the node's fault", async t => {
-  const outcome = await attempt(wellDone, { verify: async () => 'the storage has no result' });
-  assert.ok(outcome.kind === 'node-fault');
-  t.regex(outcome.error.message, /the storage has no result/);
-});
-
-for (const step of ['refer', 'place', 'verify'] as const) {
-  test(`a direct call › is our own storage's fault if we cannot ${step}`, async t => {
-    const down = new Error('the storage is down');
-    const outcome = await attempt(wellDone, { [step]: () => Promise.reject(down) });
-    t.deepEqual(outcome, { kind: 'local-fault', error: down, reading: step === 'refer' });
-  });
-}
-
-test('a digest in a call that is streamed breaks the protocol', async t => {
-  const outcome = await attempt(async exchange => {
-    exchange.admit();
-    exchange.announce(RESULT);
-    exchange.write({ $case: 'resultDigest', value: { sha256: SHA256 } });
-    await exchange.cancelled;
-  }, null);
-  t.true(outcome.kind === 'node-fault', JSON.stringify(outcome));
 });

@@ -105,7 +105,6 @@ export class NodeLink {
   #runsOn: string | undefined;
   #selectableRevision = 0;
   #asking = false;
-  #directOrigins: readonly string[] = [];
   #report: WatchCapacityResponse | undefined;
   /** Why no call reaches the node; undefined: one does, or the first is under way. */
   #unreachable: string | undefined;
@@ -192,7 +191,6 @@ export class NodeLink {
       model: model === undefined ? this.#ownPlan(cropRun) : this.model(model),
       cropRun,
       /** Origins of object storage at which the node gets and puts files. */
-      directOrigins: this.#directOrigins,
       /** The job names another model than the node's own plan. */
       ofOther: held.other !== undefined,
       admitted: () => view.admitted(held),
@@ -283,7 +281,6 @@ export class NodeLink {
     this.#view ??= new NodeView(abilities);
     this.#runsOn = runsOnOf(info);
     this.#selectables = selectablesFromProto(info.selectable);
-    this.#directOrigins = info.directOrigins;
     const { signal } = this.#closed;
     const { connectionAgeMaxMs } = this.#options;
     const onReport = (report: WatchCapacityResponse) => this.#take(report);

@@ -1,4 +1,4 @@
-/** Buckets as a storage, by `s3://bucket/prefix`, and bytes that go straight between it and nodes. */
+/** Buckets as a storage, by `s3://bucket/prefix`. */
 import type { Package } from '@matting/core/package.ts';
 import type { StorageKind } from '@matting/storage/storage-kind.ts';
 import { describeBucketError } from './bucket/bucket-error.ts';
@@ -34,8 +34,4 @@ export const bucketStorage: StorageKind = {
 export const objectStorage: Package = {
   name: 'object-storage',
   storageKind: bucketStorage,
-  async openDirect(blobs, log) {
-    const { openDirectPaths } = await import('./direct/direct-attempts.ts');
-    return openDirectPaths(blobs, log);
-  },
 };

@@ -46,7 +46,8 @@ export interface BlobStore {
   /** @param name that the blob will have; a store may send its bytes there before the commit */
   createWriter(name: string): Promise<BlobWriter>;
   openRead(name: string, reading?: BlobReading): Promise<Readable>;
-  stat(name: string): Promise<{ readonly bytes: number } | undefined>;
+  /** Reads what the store itself has noted of a blob; undefined: there is none. */
+  stat(name: string): Promise<StoredBlob | undefined>;
   remove(name: string): Promise<void>;
   /**
    * Blobs last touched, and unfinished writes begun, before so long, by the store's own clock.
@@ -56,23 +57,12 @@ export interface BlobStore {
   check(): Promise<void>;
   /** Undefined: it has no bound that can be read. */
   room(): Promise<StorageRoom | undefined>;
-  /** Undefined: the store signs nothing, so every byte goes through this process. */
-  readonly signed?: SignedAccess | undefined;
-}
-
-/** Leave to read or write one blob for a time. Each URL is a secret: it needs no key. */
-export interface SignedAccess {
-  /** Signed requests go here: scheme://host[:port], lower case, without a default port. */
-  readonly origin: string;
-  /** GET, be it there or not. BlobNotFoundError: known to lie elsewhere; use `openRead`. */
-  signRead(name: string, options: SignedReading): Promise<string>;
-  /** PUT of these bytes, where there is none yet (412); with all of `headers` as they are. */
-  signWrite(name: string, options: SignedWriting): Promise<SignedWrite>;
   /**
-   * Reads what the store itself has noted of a blob; undefined: there is none. `sha256` is
-   * hexadecimal.
+   * Signs a URL that reads one blob for a time, be it there or not. It is a secret: it needs no
+   * key. BlobNotFoundError: known to lie elsewhere; use `openRead`. Undefined: the store signs
+   * nothing.
    */
-  stored(name: string): Promise<StoredBlob | undefined>;
+  signRead?: ((name: string, reading: SignedReading) => Promise<string>) | undefined;
 }
 
 export interface SignedReading {
@@ -85,21 +75,9 @@ export interface SignedReading {
   readonly disposition?: string;
 }
 
-export interface SignedWriting {
-  readonly forMs: number;
-  readonly bytes: number;
-  readonly sha256: string;
-  readonly contentType?: string;
-}
-
-export interface SignedWrite {
-  readonly url: string;
-  /** Lower-case names; without `host`. */
-  readonly headers: Readonly<Record<string, string>>;
-}
-
 export interface StoredBlob {
   readonly bytes: number;
+  /** Hexadecimal; absent: the store keeps none. */
   readonly sha256?: string;
 }
 

@@ -8,7 +8,7 @@ import { buffer } from 'node:stream/consumers';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import type { EnvOptions, EnvReader } from '@matting/program/env.ts';
 import { fileClockMs } from '@matting/program/files.ts';
-import { BlobNotFoundError, type BlobStore, type SignedAccess, writeBlob } from './blob-store.ts';
+import { BlobNotFoundError, type BlobStore, writeBlob } from './blob-store.ts';
 import {
   missingDirectories,
   openDirectoryBlobStore,
@@ -54,9 +54,8 @@ export function readStorage(
   if (fallbackUrl === storageUrl) reader.problem(FALLBACK, `another than ${STORAGE}`);
   const isDirectory = storageKindOf(storageUrl, storageKinds) === undefined;
   const resultDownloads = readResultDownloads(reader, isDirectory);
-  const directStorage = readDirectStorage(reader, isDirectory);
   const urls = { storageUrl, fallbackUrl, storageKinds };
-  return { ...urls, spoolDir: path.resolve(spoolDir), resultDownloads, directStorage };
+  return { ...urls, spoolDir: path.resolve(spoolDir), resultDownloads };
 }
 
 /** A result link answers with the file, or with a redirect to a URL that the storage signed. */
@@ -72,19 +71,6 @@ function readResultDownloads(reader: EnvReader, isDirectory: boolean) {
     reader.problem(variable, `stream where ${STORAGE} is a directory, which signs no URL`);
   }
   return downloads;
-}
-
-/** Nodes that list the bucket's origin get and put files there; a directory nobody signs for. */
-function readDirectStorage(reader: EnvReader, isDirectory: boolean): boolean {
-  const direct = reader.boolean('MATTING_DIRECT_STORAGE', {
-    about: `With a bucket: nodes that list it in \`MATTING_DIRECT_STORAGE_ENDPOINTS\`
-      [exchange files with it directly](storage.md#let-nodes-use-the-bucket-directly).`,
-    default: false,
-  });
-  if (direct && isDirectory) {
-    reader.problem('MATTING_DIRECT_STORAGE', `false where ${STORAGE} is no s3:// bucket`);
-  }
-  return direct;
 }
 
 function readStorageUrl<D extends string | undefined>(
@@ -121,7 +107,7 @@ const UNFINISHED = /^tmp\//;
 
 export function joinBlobStores(first: BlobStore, second: BlobStore): BlobStore {
   return {
-    signed: first.signed && signedWhereStored(first, first.signed),
+    signRead: first.signRead && signReadWhereStored(first, first.signRead),
     createWriter: name => first.createWriter(name),
     async openRead(name, reading) {
       for (const store of [first, second]) {
@@ -156,13 +142,13 @@ export function joinBlobStores(first: BlobStore, second: BlobStore): BlobStore {
 }
 
 /** The first's. A blob that has not moved yet is not there to be read: BlobNotFoundError. */
-function signedWhereStored(first: BlobStore, signed: SignedAccess): SignedAccess {
-  return {
-    ...signed,
-    signRead: async (name, reading) => {
-      if ((await first.stat(name)) === undefined) throw new BlobNotFoundError(name);
-      return await signed.signRead(name, reading);
-    },
+function signReadWhereStored(
+  first: BlobStore,
+  signRead: NonNullable<BlobStore['signRead']>,
+): NonNullable<BlobStore['signRead']> {
+  return async (name, reading) => {
+    if ((await first.stat(name)) === undefined) throw new BlobNotFoundError(name);
+    return await signRead(name, reading);
   };
 }
 

@@ -15,7 +15,6 @@ import { openTracing } from '@matting/program/tracing/open-tracing.ts';
 import { VERSION } from '@matting/program/version.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { Logger } from 'pino';
-import { DirectFiles } from './direct/direct-files.ts';
 import { type DrainSteps, drainNode } from './drain.ts';
 import { followTokens } from './grpc/caller-tokens.ts';
 import { Callers } from './grpc/callers.ts';
@@ -42,7 +41,6 @@ export class InferenceNode {
   readonly #make: MakePrepared;
   readonly #identity;
   readonly #callers: Callers;
-  readonly #direct: DirectFiles;
   readonly #service;
   /** Opened so far, in order. A drain closes them, also while the node starts. */
   readonly #ports: { close(): void | Promise<void> }[] = [];
@@ -58,10 +56,9 @@ export class InferenceNode {
     this.#make = make;
     this.#identity = { nodeId: settings.nodeId, bootId: randomUUID(), version: VERSION };
     this.#callers = createCallers(settings);
-    this.#direct = new DirectFiles(settings.directOrigins);
     [this.#shownToken] = settings.nodeTokens.items;
     this.#service = composeService({
-      ...{ identity: this.#identity, callers: this.#callers, log, direct: this.#direct },
+      ...{ identity: this.#identity, callers: this.#callers, log },
       tracing: () => this.#tracing,
     });
     const { status } = this.#service;
@@ -191,7 +188,6 @@ export class InferenceNode {
         // Beside the ports, within the time that they have: no call is open any more.
         const flushed = this.#tracing?.close();
         for (const port of this.#ports.toReversed()) await port.close();
-        await this.#direct.close();
         await flushed;
       },
     };

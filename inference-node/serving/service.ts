@@ -3,7 +3,6 @@ import { cpus } from 'node:os';
 import type { Tracing } from '@matting/program/tracing/active-span.ts';
 import type { GetNodeInfoResponse } from '@matting/proto/gen/matting/v1/matte_service.ts';
 import type { Logger } from 'pino';
-import { DirectFiles } from './direct/direct-files.ts';
 import type { ProviderChoice } from './engine/choice/execution-provider.ts';
 import type { GpuDevice } from './engine/devices/gpu-device.ts';
 import type { Callers } from './grpc/callers.ts';
@@ -37,7 +36,6 @@ interface ServiceParts {
   readonly identity: NodeIdentity;
   readonly callers: Callers;
   readonly log: Logger;
-  readonly direct?: DirectFiles;
   readonly bounds?: ExchangeBounds;
   readonly tracing?: () => Tracing | undefined;
 }
@@ -45,7 +43,7 @@ interface ServiceParts {
 type Service = ReturnType<typeof composeService>;
 
 export function composeService(parts: ServiceParts) {
-  const { identity, callers, log, bounds, tracing, direct = new DirectFiles([]) } = parts;
+  const { identity, callers, log, bounds, tracing } = parts;
   const status = new NodeStatus();
   /** Set once, read by the ports at each call: without a value the node is starting. */
   const started: { value?: Started } = {};
@@ -53,11 +51,11 @@ export function composeService(parts: ServiceParts) {
   registerStateGauge(status, metrics);
   const work = () => started.value?.work;
   const matte = new MatteHandler({
-    ...{ status, work, metrics, callers, log, bounds, direct, tracing },
+    ...{ status, work, metrics, callers, log, bounds, tracing },
   });
   const watchers = new CapacityWatchers(() => readCapacity(status, started.value), callers);
   status.onChange(() => watchers.changed());
-  return { identity, callers, direct, status, metrics, matte, watchers, started };
+  return { identity, callers, status, metrics, matte, watchers, started };
 }
 
 interface ServingParts extends Pools {
@@ -72,7 +70,7 @@ function describeDevice(selected: string, device: GpuDevice | undefined): string
 
 /** Called once, when every pool is open: the state follows the pools from here on. */
 export function startServing(service: Service, parts: ServingParts): Started {
-  const { identity, status, metrics, watchers, direct } = service;
+  const { identity, status, metrics, watchers } = service;
   const { plan, selectables, pictures, admission, pipeline, provider, device, defaults } = parts;
   const able = { plan, selectables, defaults, pictures: pictures.capabilities };
   const work = { ...able, admission, pipeline };
@@ -82,7 +80,6 @@ export function startServing(service: Service, parts: ServingParts): Started {
     work,
     pictures,
     commercialUse: parts.commercialUse,
-    directOrigins: direct.origins,
     providerRequested: requested,
     providerSelected: selected,
     device: describeDevice(selected, device),

@@ -10,7 +10,6 @@ import {
   readTracingSettings,
   type TracingSettings,
 } from '@matting/program/tracing/tracing-settings.ts';
-import { DIRECT_ORIGINS_MAX, parseOrigin } from './direct/direct-origins.ts';
 import { readCallerTokens } from './grpc/caller-tokens.ts';
 import type { CallerToken } from './grpc/callers.ts';
 import { type ModelSettings, readModelSettings } from './models/model-settings.ts';
@@ -44,7 +43,6 @@ export interface NodeSettings extends LogSettings, PoolSettings {
   /**
    * Origins of object storage whose files the node may get and put for control planes; empty: none.
    */
-  readonly directOrigins: readonly string[];
   /** host:port of control planes; empty: the node serves direct callers alone. */
   readonly registryAddresses: readonly string[];
   /** Edge-aware mattes, for callers that leave it open, as REST callers do. */
@@ -158,26 +156,10 @@ function readFleet(whole: EnvReader, host: string) {
       );
     }
   }
-  const directOrigins = readDirectOrigins(reader);
   return {
     ...{ registryAddresses, advertiseAddress, nodeTokens, callerTokens },
-    ...{ tls, directOrigins },
+    tls,
   };
-}
-
-/** References come with the fleet's token alone, so there has to be one. */
-function readDirectOrigins(reader: EnvReader): readonly string[] {
-  const variable = 'MATTING_DIRECT_STORAGE_ENDPOINTS';
-  const origins = reader.list(variable, 'https://host or http://host:port', parseOrigin, {
-    about: `The origins of the object storage with which the node
-      [exchanges files directly](grpc.md#files-that-go-straight). It needs \`MATTING_NODE_TOKEN\`.`,
-    itemsMax: DIRECT_ORIGINS_MAX,
-    default: [],
-  });
-  if (origins.length > 0 && !hasNodeToken(reader)) {
-    reader.problem('MATTING_NODE_TOKEN', `set where ${variable} is: ${TOKEN_FORM}`);
-  }
-  return origins;
 }
 
 /** The same for every start on this machine and port. */

@@ -29,7 +29,6 @@ test('names every bad variable at once', t => {
     MATTING_NODE_TOKEN: 'short one',
     MATTING_NODE_CALLER_TOKENS: 'shop:too-short',
     MATTING_NODE_CALLER_IMAGES_MAX: '-3',
-    MATTING_DIRECT_STORAGE_ENDPOINTS: 'https://storage.example/bucket',
     MATTING_TLS_SERVER_NAME: 'no host name',
     MATTING_NODE_ADVERTISE_ADDRESS: 'http://somewhere:1',
     MATTING_REGISTRY_ADDRESS: 'one-without-port',
@@ -56,15 +55,6 @@ test('refuses execution providers that are gone, and says what to use', t => {
   for (const kept of ['auto', 'cuda', 'cpu']) {
     t.is(loadConfig({ MATTING_EXECUTION_PROVIDER: kept }).executionProvider, kept as never);
   }
-});
-
-test('takes files from the storage for the fleet alone, whose token it then needs', t => {
-  const list = 'https://Storage.example:443,http://10.0.0.7:9000';
-  const env = { MATTING_DIRECT_STORAGE_ENDPOINTS: list };
-  t.deepEqual(problems(env), ['MATTING_NODE_TOKEN']);
-  const { directOrigins } = loadConfig({ ...env, MATTING_NODE_TOKEN: TOKEN });
-  t.deepEqual(directOrigins, ['https://storage.example', 'http://10.0.0.7:9000']);
-  t.deepEqual(loadConfig({}).directOrigins, []);
 });
 
 test('knows direct callers by name, each by a token of its own', t => {

@@ -133,6 +133,15 @@ test('names of variables › a name that nothing reads is told, with the one tha
   t.is(warnOfUnknownVariables(env), `variables that nothing reads: ${names}`);
 });
 
+test('names of variables › one of an earlier release is refused by name, with what to do instead', t => {
+  const variable = 'MATTING_DIRECT_STORAGE';
+  const error = t.throws(() => new EnvReader({ [variable]: 'a-value' }).requireValid());
+  t.regex(error.message, /MATTING_DIRECT_STORAGE must be taken out: files of nodes go through/);
+  t.notRegex(error.message, /a-value/);
+  t.is(warnOfUnknownVariables({ [variable]: 'true' }), undefined);
+  t.notThrows(() => new EnvReader({ [variable]: '' }).requireValid());
+});
+
 test('names of variables › the line has names and never a value', t => {
   const line = warnOfUnknownVariables({ MATTING_NODE_TOKN: 'a-secret-of-sixteen' });
   t.is(line, 'variables that nothing reads: MATTING_NODE_TOKN (MATTING_NODE_TOKEN?)');

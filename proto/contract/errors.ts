@@ -125,11 +125,6 @@ export const ERROR_CATALOGUE = {
     ABORTED,
     'The picture worker died while it processed the image',
   ),
-  STORAGE_UNREACHABLE: nodeLater(
-    503,
-    UNAVAILABLE,
-    'The node could not read or write a file in the storage',
-  ),
   INVALID_NODE_TOKEN: nodeNever(401, UNAUTHENTICATED, 'The node token is not valid'),
   CALL_CANCELLED: nodeNever(499, CANCELLED, 'The caller disconnected'),
   CALL_DEADLINE_EXCEEDED: nodeNever(504, DEADLINE_EXCEEDED, 'The deadline passed'),

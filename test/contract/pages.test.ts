@@ -7,6 +7,7 @@ import test from 'ava';
 import { runCommand } from '../../control-plane/core/run-command.ts';
 import { PACKAGES } from '../../control-plane/packages.ts';
 import { MATTING_VARIABLES } from '../../program/env-names.ts';
+import { LEFT_VARIABLES } from '../../program/left-variables.ts';
 import { ERROR_CATALOGUE } from '../../proto/contract/errors.ts';
 import {
   alertRules,
@@ -84,7 +85,10 @@ test('settings, alerts and units that the pages name are there', t => {
   const namesIn = (form: RegExp) => PAGES.flatMap(page => textOf(page).match(form) ?? []);
   const units = globSync('*', { cwd: path.join(ROOT, 'deploy/systemd') });
   for (const [form, known] of [
-    [/\bMATTING_(?!TEST_)[A-Z_]*[A-Z]\b(?!_)/g, MATTING_VARIABLES],
+    [
+      /\bMATTING_(?!TEST_)[A-Z_]*[A-Z]\b(?!_)/g,
+      [...MATTING_VARIABLES, ...Object.keys(LEFT_VARIABLES)],
+    ],
     [/\bMatting[A-Z]\w+/g, [...alertRules().keys()]],
     [/\bmatting[\w@-]*\.(?:service|timer)\b/g, units],
   ] as const) {

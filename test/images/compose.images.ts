@@ -158,10 +158,10 @@ test('checks its ledger and has made a backup that can be restored', async t => 
   t.is(tried(['healthcheck', 'run', nameOf('schedule')]).code, 0);
 });
 
-test('kept the picture in the bucket, brought there by the node', async t => {
+test('kept the picture in the bucket', async t => {
   const files = podman(['exec', nameOf('storage'), 'find', '/data/matting/compose', '-type', 'f']);
   t.regex(files, /\/results\//);
-  await until(async () => (await prometheus('sum(matting_control_direct_attempts_total)')) > 0, {
+  await until(async () => (await prometheus('sum(matting_control_attempts_total)')) > 0, {
     timeoutMs: 60_000,
     what: 'Prometheus saw the attempt',
   });

@@ -63,7 +63,6 @@ export const VALUES: Readonly<Record<string, readonly string[]>> = {
     ['production'],
     [
       'tls={"enabled":true,"controlPlaneSecret":"a","nodeSecret":"b","serverName":"matting.internal"}',
-      'storage.directEndpoints=["https://storage.internal:9000"]',
       'httpRoute={"enabled":true,"parentRefs":[{"name":"gateway"}],"hosts":["matting.example"]}',
       'nodes.defaults.callerService=true',
       'nodes.defaults.podDisruptionBudget={"maxUnavailable":"25%"}',

@@ -423,7 +423,7 @@ const REFUSED: readonly (readonly [RegExp, readonly string[], string?])[] = [
   [/additional properties 'controlPlan'/, ['controlPlan={}']],
   [/storage\.url/, ['storage.kind="s3"']],
   [/storage\/url/, ['storage.url="https://x"']],
-  [/storage\.directEndpoints/, ['storage.directEndpoints=["https://x"]']],
+  [/additional properties 'directEndpoints'/, ['storage.directEndpoints=["https://x"]']],
   [/volume\.accessModes/, ['database.kind="mysql"', 'controlPlane.replicas=2']],
   [/schedules\.backup/, ['schedules.backup="@daily"', 'volume.persistent=false']],
   [/creditsCheck/, ['schedules.creditsCheck="daily"']],

@@ -164,7 +164,6 @@ const NIGHTLY: readonly Suite[] = [
     covers: [
       'control-plane/object-storage',
       'control-plane/storage',
-      'inference-node/serving/direct',
       'test/support/object-storage',
       '**/*.storage.ts',
     ],

@@ -104,8 +104,6 @@ async function openService(t: ExecutionContext, { controlPlane, node }: Files) {
     MATTING_OPERATOR_KEY: 'a-long-random-operator-key-of-this-test',
     MATTING_BASE_URL: url,
     MATTING_TRUSTED_PROXIES: '172.31.97.0/24',
-    MATTING_DIRECT_STORAGE: 'true',
-    MATTING_DIRECT_STORAGE_ENDPOINTS: store.endpoint,
     MATTING_MODELS_OFFERED: '',
     MATTING_READS_REQUIRE_IDEMPOTENCY_KEY: 'false',
     MATTING_MODEL_IDLE_MS: '',

@@ -33,9 +33,6 @@ admittedMegapixels | background: | counts on the node what it was placed for, an
 control-plane/core/dispatch/job-run.ts by control-plane/core/attempts/refused-attempts.test.ts
 #tryNodes | if (unknownTo( | a header over 4096 bytes › goes to a node that takes it, whichever was chosen
 #after | === 'rejected' | a request that nodes reject › is tried once more on the only node
-control-plane/core/dispatch/job-run.ts by control-plane/object-storage/direct/direct.test.ts: a node that cannot reach the storage
-#attempt | === 'another | for the result has the picture streamed under another fence
-#noteOutcome | paths?.failed | has the picture streamed at once, and the next ones too, for a while
 control-plane/core/dispatch/known-lanes.ts by control-plane/core/dispatch/job-turns.test.ts
 chooseLanes | ? 2 : | chooseLanes › reads no lane of unpaid jobs while a paid one is left out
 control-plane/core/dispatch/large-turns.ts by control-plane/core/dispatch/large-turns.test.ts

@@ -2,7 +2,6 @@
 import test from 'ava';
 import { Semaphore } from '../../program/semaphore.ts';
 import { skipReason } from '../support/database.ts';
-import { missingStore, OBJECT_STORE } from '../support/object-storage/object-store.ts';
 import { readTrees } from './functions.ts';
 import { changesOf } from './guard.ts';
 import { GUARDS } from './guards.ts';
@@ -10,7 +9,6 @@ import { judge } from './judge.ts';
 
 /** Databases are made anew: a template has none of the mutant. */
 const { MATTING_TEST_TEMPLATES: _madeWithoutMutants, ...environment } = process.env;
-const needsStore = (tests: string) => tests.endsWith('/direct.test.ts');
 /** Tests wait as often as they compute: three keep two processors busy. */
 const processes = new Semaphore({
   max: 3,
@@ -33,19 +31,20 @@ for (const dialect of ['mysql', 'sqlite'] as const) {
   const byTests = [...Map.groupBy(own, ({ tests }) => tests)];
   // The longest begins first.
   for (const [tests, guards] of byTests.sort(([, one], [, other]) => other.length - one.length)) {
-    const skip =
-      skipReason(dialect) !== false || (needsStore(tests) && missingStore(OBJECT_STORE) !== false);
-    test.skipIf(skip)(`${tests} on ${dialect} catches its mutants by name`, async t => {
-      // Hooks of tests that do not match run, too: they need not make databases on a server.
-      const env = { ...environment, MATTING_TEST_DIALECT: dialect };
-      const verdicts = await processes.run({}, () => judge(tests, guards, env));
-      caught += verdicts.filter(({ isCaught }) => isCaught).length;
-      const survived = verdicts.flatMap(({ isCaught, said }, index) => {
-        const { file, name, mark, title } = guards[index]!;
-        return isCaught ? [] : [`${file}: ${name} | ${mark} | ${title}: ${said}`];
-      });
-      t.deepEqual(survived, []);
-    });
+    test.skipIf(skipReason(dialect) !== false)(
+      `${tests} on ${dialect} catches its mutants by name`,
+      async t => {
+        // Hooks of tests that do not match run, too: they need not make databases on a server.
+        const env = { ...environment, MATTING_TEST_DIALECT: dialect };
+        const verdicts = await processes.run({}, () => judge(tests, guards, env));
+        caught += verdicts.filter(({ isCaught }) => isCaught).length;
+        const survived = verdicts.flatMap(({ isCaught, said }, index) => {
+          const { file, name, mark, title } = guards[index]!;
+          return isCaught ? [] : [`${file}: ${name} | ${mark} | ${title}: ${said}`];
+        });
+        t.deepEqual(survived, []);
+      },
+    );
   }
 }
 

@@ -27,14 +27,6 @@ admit | if (inUse.fileBytes | bounds the bytes of the files together
 admit | if (megapixels > mostAlone | sends an image that it can never hold to another node
 megapixelsFree | budget. | refuses what does not fit beside the others
 release | gives a permit back once, however often it is released
-inference-node/serving/direct/direct-files.ts by inference-node/serving/direct/direct-matte.test.ts: a direct call
-requireOrigin | !isFleet | includes | of a caller with a token of its own is refused, and so is an origin that isn't listed
-DirectFiles.#get | equals | blames the storage, never the image, for bytes that are not the declared ones
-inference-node/serving/direct/direct-origins.ts by inference-node/serving/direct/storage-client.test.ts
-requireUrlOf | || url.origin | a reference › to anywhere but the origin is refused
-requirePutHeaders | && HEADER_VALUE | headers of a place › are no others
-inference-node/serving/direct/storage-client.ts by inference-node/serving/direct/storage-client.test.ts
-StorageClient.#get | > into | a file that is got › longer than declared, without saying so is a fault of the storage, after 1 tries
 inference-node/serving/engine/child/form-ends.ts by inference-node/serving/engine/child/form-ends.test.ts
 answer | cutOut | a letterbox is black around the picture, and its matte is that of the picture
 constructor | toShare | a trimap is the fourth channel, 0 to 1, in every form of input

@@ -116,13 +116,6 @@ readMessage | if ( | the rate › of submissions admits a message that becomes l
 readMessage | wholeMsMax | half-sent messages › that are small have some seconds in all, in chunks too
 control-plane/mcp/read-message.ts by control-plane/mcp/read-message.test.ts
 #takePlain | if (this.#texts > | invalid JSON gives null, and a message over the limit is refused
-control-plane/object-storage/bucket/bucket-signing.ts by control-plane/object-storage/bucket/bucket-parts.test.ts
-sign | && isSame | the kept signer: a store by its path › leaves to the SDK what it would sign otherwise
-control-plane/object-storage/direct/direct-attempts.ts by control-plane/object-storage/direct/direct.test.ts: a result that is not what was placed
-verify | return 'the storage has no | that was never put is not taken, and the job is done under another fence
-verify | !== placed.sha256 | altered in the store is not taken, and the job is done under another fence
-verify | !== this | of another format is not taken, and the job is done under another fence
-verify | !== announced.width | of another size than announced is not taken, and the job is done under another fence
 control-plane/rembg/local-programs.ts by control-plane/rembg/rembg.test.ts
 requireLocalProgram | || isIpInNetworks | || BROWSER | isSentByService | a request without a key must come from nearby, without a proxy and not from a browser
 authenticate | || key | a request without a key uses the operator’s key, with its credits and its policy

@@ -28,8 +28,6 @@ import { type Procedure, proceduresOn } from './procedures.ts';
 const test = ava.serial;
 
 const CHECK = 'matting storage check';
-/** URLs that are signed for a node have it; control planes' own requests are signed in headers. */
-const SIGNED_URL = /X-Amz-Signature=/;
 const CLOCK_OFF_MS = 3_600_000;
 
 const skip = SKIP || missingStore('minio');
@@ -54,9 +52,7 @@ service.use(test, () => ({
   env: {
     ...role.env,
     MATTING_STORAGE_URL: store.url({ prefix: PREFIX, endpoint: proxy.endpoint }),
-    MATTING_DIRECT_STORAGE: 'true',
   },
-  nodeEnv: { MATTING_DIRECT_STORAGE_ENDPOINTS: proxy.endpoint },
 }));
 test.after.always(async () => {
   await role?.close();
@@ -118,41 +114,6 @@ procedure('MattingBucketFails', async (page, t) => {
   t.is((await fetch(kept.result?.url ?? '')).status, 503);
   await store.start();
   await worksAgain(page);
-});
-
-const sent = (outcome: string) =>
-  service.prometheus.query(
-    `increase(matting_control_direct_attempts_total{outcome="${outcome}"}[30s]) > 0`,
-  );
-
-procedure('MattingNodesWithoutBucket', async (page, t) => {
-  const image_base64 = await pictureBase64();
-  const jobIds: string[] = [];
-  // Each control plane submits, so that each node gets one.
-  const submit = async () => {
-    for (const plane of service.planes.keys()) {
-      const { status, job } = await service.post({ image_base64 }, { plane });
-      t.is(status, 202);
-      jobIds.push(job.job_id);
-    }
-  };
-  await service.until('files go straight', async () => {
-    await submit();
-    return (await sent('done')).length > 0;
-  });
-  const wall = proxy.inject({ kind: 'refuse' }, { url: SIGNED_URL });
-  await page.fires(submit);
-  const lines = service.planes.map(plane => plane.line('attempt', { outcome: 'storage-fault' }));
-  const { nodeId, code } = await Promise.race(lines);
-  t.regex(String(nodeId), /^node-/);
-  t.is(code, 'STORAGE_UNREACHABLE');
-  for (const id of jobIds) t.is((await service.final(id)).status, 'succeeded', id);
-  wall.lift();
-  await page.isOver();
-  await service.until('files go straight again', async () => {
-    await submit();
-    return (await sent('done')).length > 0;
-  });
 });
 
 async function check(env: Env): Promise<{ readonly code: number; readonly out: string }> {

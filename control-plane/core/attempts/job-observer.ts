@@ -21,7 +21,6 @@ export interface JobObserver {
   /** @param reason the code that ended it; undefined for a success or our own abort. */
   attemptEnded(kind: AttemptOutcome['kind'], reason: ErrorCode | undefined): void;
   /** Besides, where files went straight between node and storage. */
-  directAttemptEnded(kind: AttemptOutcome['kind']): void;
   /** Once for a job that nodes refused many times for other reasons than room. */
   jobRefused(): void;
   fetchEnded(outcome: FetchOutcome): void;

@@ -1,6 +1,6 @@
 /** Refusals before Admitted: some pass by waiting, others end the job. */
 import { isDeepStrictEqual } from 'node:util';
-import { type DirectTransfer, headerMessage } from '@matting/nodes/matte-client-call.ts';
+import { headerMessage } from '@matting/nodes/matte-client-call.ts';
 import { inTurn, type Script } from '@matting/nodes/test/scripted-exchange.ts';
 import { callOf, type ScriptedNode } from '@matting/nodes/test/scripted-node.ts';
 import { CAPABILITIES, capabilitiesOfHints } from '@matting/proto/contract/capabilities.ts';
@@ -176,7 +176,6 @@ test('a header over 4096 bytes › is one with many points, whatever else a job 
       ...{ jobId: 'j'.repeat(64), attempt: 4_000_000_000, inputBytes: 50_000_000 },
       hints: { ...hints, subjectBox },
       model: { name: 'm'.repeat(64), kind: 'plan', sha256: 'f'.repeat(64) },
-      direct: { origin: `https://${'o'.repeat(253)}:65535` } as DirectTransfer,
     });
     return MatteRequest.encode(headerMessage(call)).finish().length;
   };

@@ -1,7 +1,7 @@
 /** An attempt's result goes into this blob while it comes in, until it is committed or removed. */
 import type { MatteResult } from '@matting/nodes/attempt-outcome.ts';
 import type { ResultSink } from '@matting/nodes/matte-client-call.ts';
-import type { BlobStore, BlobWriter, StoredBlob } from '@matting/storage/blob-store.ts';
+import type { BlobStore, BlobWriter } from '@matting/storage/blob-store.ts';
 
 export interface ResultBlob {
   readonly blob: string;
@@ -13,10 +13,10 @@ export interface ResultBlob {
 /** Opens its blob with the first byte: refused attempts cost no file. */
 export class BlobSink implements ResultSink, ResultBlob {
   readonly blob: string;
-  readonly #blobs: Pick<BlobStore, 'createWriter' | 'stat' | 'signed'>;
+  readonly #blobs: Pick<BlobStore, 'createWriter' | 'stat'>;
   #writer: BlobWriter | undefined;
 
-  constructor(blobs: Pick<BlobStore, 'createWriter' | 'stat' | 'signed'>, blob: string) {
+  constructor(blobs: Pick<BlobStore, 'createWriter' | 'stat'>, blob: string) {
     this.blob = blob;
     this.#blobs = blobs;
   }
@@ -39,9 +39,7 @@ export class BlobSink implements ResultSink, ResultBlob {
 
   /** A store, or a proxy before it, may answer well and keep nothing. */
   async #requireStored({ bytes, sha256 }: Pick<MatteResult, 'bytes' | 'sha256'>): Promise<void> {
-    const { signed } = this.#blobs;
-    const stored: StoredBlob | undefined =
-      signed === undefined ? await this.#blobs.stat(this.blob) : await signed.stored(this.blob);
+    const stored = await this.#blobs.stat(this.blob);
     if (stored === undefined) throw new Error('the storage does not have what was put there');
     const isSame = stored.bytes === bytes && (stored.sha256 ?? sha256) === sha256;
     if (!isSame) throw new Error('the storage has something else than what was put there');

@@ -45,10 +45,9 @@ import {
   STORAGE_FAILED,
   STORAGE_FULL,
 } from '../attempts/claimed-job.ts';
-import type { DirectAttempt, DirectAttempts } from '../attempts/direct-attempts.ts';
 import { type Download, fetchSource, type SourceFetcher } from '../attempts/downloads.ts';
 import type { JobObserver } from '../attempts/job-observer.ts';
-import { BlobSink, type ResultBlob } from '../attempts/result-blob.ts';
+import { BlobSink } from '../attempts/result-blob.ts';
 import { backgroundBlob } from '../jobs/blob-names.ts';
 import { type JobStatus, modeOf } from '../jobs/job.ts';
 import type { FamilyJob } from '../jobs/job-family.ts';
@@ -77,12 +76,11 @@ const WANTS_ROOM: ReadonlySet<ErrorCode> = new Set([
 
 export interface JobRunDependencies extends ClaimedJobDependencies {
   readonly queue: Pick<Queue, 'claim'> & ClaimedJobDependencies['queue'];
-  readonly blobs: Pick<BlobStore, 'createWriter' | 'openRead' | 'remove' | 'signed' | 'stat'>;
+  readonly blobs: Pick<BlobStore, 'createWriter' | 'openRead' | 'remove' | 'stat'>;
   readonly fetcher: SourceFetcher;
   readonly observer: JobObserver;
   readonly holder: string;
   readonly attemptTimeoutMs: number;
-  readonly direct?: DirectAttempts | undefined;
   readonly tracing?: Tracing | undefined;
 }
 
@@ -264,7 +262,6 @@ export class JobRun {
     // The job's own end comes first if it is nearer.
     const timeoutMs = Math.max(1, Math.min(attemptTimeoutMs, JOB_MS_MAX - held.ageMs));
     const resultBlob = `results/${job.id}-${claim.fence}`;
-    const direct = this.#direct(job, { input, background }, { offer, resultBlob, timeoutMs });
     const sink = new BlobSink(blobs, resultBlob);
     let waitMs = 0;
     let recorded: Promise<void> | undefined;
@@ -284,7 +281,6 @@ export class JobRun {
       waitMsMax: offer.waitMsMax,
       openInput: () => blobs.openRead(input.blob),
       sink,
-      direct,
       signal,
       timeoutMs,
       onAdmitted: () => {
@@ -297,69 +293,38 @@ export class JobRun {
         recorded.catch(() => undefined);
       },
     });
-    const stored: ResultBlob = direct ?? sink;
     try {
       await recorded;
     } catch (error) {
-      await stored.abort();
+      await sink.abort();
       throw error;
     }
     const outcome: AttemptOutcome = held.leaseLost ? { kind: 'aborted' } : answer;
-    if (outcome.kind !== 'done') await stored.abort();
-    this.#noteOutcome(held, outcome, offer, direct);
+    if (outcome.kind !== 'done') await sink.abort();
+    this.#noteOutcome(held, outcome, offer);
     if (outcome.kind === 'done') {
       this.#endOffer();
-      return { kind: 'succeeded', result: outcome.result, stored, nodeId: offer.nodeId, waitMs };
+      return {
+        kind: 'succeeded',
+        result: outcome.result,
+        stored: sink,
+        nodeId: offer.nodeId,
+        waitMs,
+      };
     }
     this.#noteRefusal(held, outcome);
     const next = this.#after(outcome, offer);
     this.#endOffer(fullnessBy(outcome));
-    // A node with a signed URL under this fence may still write there: the next attempt has another
-    // fence.
-    return next.kind === 'another-node' && direct?.placed ? { kind: 'given-back' } : next;
+    return next;
   }
 
-  #direct(
-    job: OpenJob,
-    { input, background }: Pictures,
-    { offer, resultBlob, timeoutMs }: { offer: Offer; resultBlob: string; timeoutMs: number },
-  ): DirectAttempt | undefined {
-    const { width, height } = input;
-    // A correction is small: its matte is sent with its input.
-    if (job.correction !== null) return undefined;
-    const isKnown = job.finishing === null && width !== null && height !== null;
-    return this.#dependencies.direct?.begin(offer, {
-      jobId: job.id,
-      inputBlob: input.blob,
-      backgroundBlob: background?.blob ?? null,
-      hintsBlob: job.hintsFile?.blob ?? null,
-      resultBlob,
-      format: job.outputFormat,
-      size: isKnown ? { width, height } : undefined,
-      timeoutMs,
-    });
-  }
-
-  #noteOutcome(
-    held: ClaimedJob,
-    outcome: AttemptOutcome,
-    offer: Offer,
-    direct: DirectAttempt | undefined,
-  ): void {
-    const { observer, direct: paths } = this.#dependencies;
+  #noteOutcome(held: ClaimedJob, outcome: AttemptOutcome, offer: Offer): void {
     const verdict = verdictOn(outcome, offer);
     if (verdict !== undefined) offer.judge(verdict);
     const reason = reasonOf(outcome);
-    observer.attemptEnded(outcome.kind, reason);
-    describeSpan({ 'matting.outcome': outcome.kind, 'matting.direct': direct !== undefined });
+    this.#dependencies.observer.attemptEnded(outcome.kind, reason);
+    describeSpan({ 'matting.outcome': outcome.kind });
     if (outcome.kind !== 'done') describeSpan({ 'error.type': reason ?? outcome.kind });
-    if (direct !== undefined) {
-      observer.directAttemptEnded(outcome.kind);
-      if (outcome.kind === 'done') paths?.worked(offer);
-      if (outcome.kind === 'storage-fault') {
-        paths?.failed(direct.elsewhere ? undefined : offer, held.job.id);
-      }
-    }
     this.#logAttempt(held, outcome, offer);
   }
 
@@ -401,8 +366,6 @@ export class JobRun {
       case 'lost':
         memories.nodeLost(id, nodeId);
         return { kind: 'attempt-lost', withProcess: outcome.withProcess };
-      case 'storage-fault':
-        return { kind: 'another-node' };
       case 'refused':
         if (isIncapacity(outcome) && !ofCropRun) memories.nodeIncapable(id, bootId);
         return { kind: 'another-node' };

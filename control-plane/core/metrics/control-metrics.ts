@@ -3,7 +3,7 @@
  */
 
 import type { Answered } from '@matting/http/answer-log.ts';
-import { ATTEMPT_KINDS, type AttemptOutcome } from '@matting/nodes/attempt-outcome.ts';
+import type { AttemptOutcome } from '@matting/nodes/attempt-outcome.ts';
 import { REFUSAL_CAUSES } from '@matting/nodes/registry-server.ts';
 import { everyOf, MetricSet } from '@matting/program/metric-set.ts';
 import { GUARD_CAUSES } from '@matting/program/ports/grpc-guard.ts';
@@ -101,11 +101,6 @@ export class ControlMetrics extends MetricSet {
     'Attempts on nodes by how they ended',
     ['outcome', 'reason'],
     ATTEMPT_ENDS,
-  );
-  readonly directAttemptEnded = this.countedBy(
-    'matting_control_direct_attempts_total',
-    'Attempts whose files went straight between node and storage, by how they ended',
-    { outcome: ATTEMPT_KINDS },
   );
   readonly jobRefused = this.counted(
     'matting_control_jobs_refused_total',

@@ -11,11 +11,7 @@ import {
   type InputFormat,
   type OutputFormat,
 } from '@matting/proto/contract/formats.ts';
-import {
-  BlobNotFoundError,
-  type BlobStore,
-  type SignedAccess,
-} from '@matting/storage/blob-store.ts';
+import { BlobNotFoundError, type BlobStore } from '@matting/storage/blob-store.ts';
 import type { FastifyReply } from 'fastify';
 import { thumbnailBlob } from '../jobs/blob-names.ts';
 import { type Job, type JobStatus, publicState } from '../jobs/job.ts';
@@ -80,7 +76,7 @@ interface ResultDownloadOptions {
   readonly blobs: Pick<BlobStore, 'openRead' | 'stat'>;
   readonly losses: Pick<LostResults, 'refusal'>;
   /** If it is absent, this service sends the files. */
-  readonly signed?: Pick<SignedAccess, 'signRead'> | undefined;
+  readonly signRead?: BlobStore['signRead'];
 }
 
 export type ResultJob = JobStatus & Pick<Job, 'result'>;
@@ -159,11 +155,11 @@ export class ResultDownload {
     blob: string,
     { remainingMs, ...reading }: ResultReading & { contentType: string; remainingMs: number },
   ): Promise<string | undefined> {
-    const { signed } = this.#options;
-    if (signed === undefined || remainingMs < SIGNED_MS_MIN) return undefined;
+    const { signRead } = this.#options;
+    if (signRead === undefined || remainingMs < SIGNED_MS_MIN) return undefined;
     const forMs = Math.min(SIGNED_MS_MAX, remainingMs);
     try {
-      return await signed.signRead(blob, { ...reading, forMs });
+      return await signRead(blob, { ...reading, forMs });
     } catch (error) {
       // The storage has the blob where nothing is signed: `open` finds it.
       if (error instanceof BlobNotFoundError) return undefined;

@@ -20,7 +20,6 @@ import { createTestDatabase, type TestDatabase } from '@matting/test-support/dat
 import { until as untilHolds } from '@matting/test-support/waiting.ts';
 import type { SerialFn } from 'ava';
 import { pino } from 'pino';
-import type { DirectAttempts } from '../attempts/direct-attempts.ts';
 import type { SourceFetcher } from '../attempts/downloads.ts';
 import type { JobObserver } from '../attempts/job-observer.ts';
 import { composeDispatch } from '../compose-use-cases.ts';
@@ -115,7 +114,6 @@ export class Harness {
   database!: TestDatabase;
   stores!: Stores;
   blobs!: BlobStore;
-  openDirect: (blobs: BlobStore) => DirectAttempts | undefined = () => undefined;
   readonly replicas: Replica[] = [];
   readonly #nodes: ScriptedNode[] = [];
   accountId = '';
@@ -198,7 +196,6 @@ export class Harness {
       replicaId: options.holder ?? 'replica',
       stores: { ...this.stores, queue: options.queue ?? this.stores.queue },
       blobs,
-      direct: this.openDirect(blobs),
       fetcher: options.fetcher ?? NO_FETCHER,
       resultTokens: { make: () => ({ token: randomUUID(), sealedToken: 'sealed' }) },
       events,
@@ -291,7 +288,6 @@ function noting(observed: string[]): JobObserver {
   return {
     jobAdmitted: () => observed.push('admitted'),
     attemptEnded: (kind, reason) => observed.push(`attempt ${kind} ${reason ?? ''}`.trim()),
-    directAttemptEnded: kind => observed.push(`direct ${kind}`),
     jobRefused: () => observed.push('refused again and again'),
     fetchEnded: outcome => observed.push(`fetch ${outcome}`),
     jobEnded: ({ outcome }) => observed.push(outcome),

@@ -6,12 +6,10 @@ import { ContractError, type ErrorCode } from '@matting/proto/contract/errors.ts
 import { toStatus } from '@matting/proto/contract/grpc-status.ts';
 import { CHUNK_BYTES_MAX } from '@matting/proto/contract/limits.ts';
 import {
-  type DirectInput,
   type MatteHeader,
   type MatteRequest,
   type MatteResponse,
   type ResultHeader,
-  type ResultPlace,
   Stage,
   type StageTimings,
 } from '@matting/proto/gen/matting/v1/matte_service.ts';
@@ -79,21 +77,6 @@ export class Exchange {
       if (next.done) return Buffer.concat(chunks);
       if (next.value.message?.$case === 'chunk') chunks.push(next.value.message.value.data);
     }
-  }
-
-  async references(): Promise<DirectInput> {
-    const message = (await this.#messages.next()).value?.message;
-    if (message?.$case === 'directInput') return message.value;
-    throw new Error(`no references came but ${message?.$case}`);
-  }
-
-  async askPlace(result: Uint8Array, changes: Partial<ResultHeader> = {}): Promise<ResultPlace> {
-    this.announce(result, changes);
-    const sha256 = createHash('sha256').update(result).digest();
-    this.write({ $case: 'resultDigest', value: { sha256 } });
-    const message = (await this.#messages.next()).value?.message;
-    if (message?.$case === 'resultPlace') return message.value;
-    throw new Error(`no place came but ${message?.$case}`);
   }
 
   /**

@@ -273,7 +273,6 @@ export class ScriptedNode {
       engines: 1,
       pictureWorkers: 1,
       device: 'test',
-      directOrigins: [],
       ...this.#options.info,
     };
   }

@@ -22,7 +22,6 @@ import {
   isStorageFull,
   requireBlobName,
   requireRoom,
-  type SignedAccess,
   unreadable,
   unwritable,
 } from '@matting/storage/blob-store.ts';
@@ -41,7 +40,7 @@ import {
   parseUnfinished,
   readBucketBlob,
 } from './bucket-reading.ts';
-import { createSignedAccess } from './bucket-signing.ts';
+import { signedReadsOf } from './bucket-signing.ts';
 import type { BucketOptions } from './bucket-url.ts';
 
 interface BucketBlobStoreOptions extends StorageOpening {
@@ -53,7 +52,7 @@ interface BucketBlobStoreOptions extends StorageOpening {
 function bucketBlobStore(
   client: BucketClient,
   proof: BucketProof,
-  signed: SignedAccess,
+  signRead: BlobStore['signRead'],
   { spoolDir, bounds }: { readonly spoolDir: string; readonly bounds: BucketBounds },
 ): BlobStore {
   const { commitMsMax } = bounds;
@@ -64,7 +63,7 @@ function bucketBlobStore(
     refusal: () => new Error('too many files wait to be sent'),
   });
   return {
-    signed,
+    signRead,
     async createWriter(name) {
       requireBlobName(name);
       await requireRoom(spoolDir);
@@ -80,8 +79,8 @@ function bucketBlobStore(
     async stat(name) {
       requireBlobName(name);
       try {
-        const { bytes } = await client.head(name);
-        return { bytes };
+        const { bytes, storeSha256 } = await client.head(name);
+        return { bytes, ...(storeSha256 === undefined ? {} : { sha256: storeSha256 }) };
       } catch (error) {
         if (isMissing(error)) return undefined;
         throw unreadable(error);
@@ -135,8 +134,7 @@ export async function openBucketBlobStore(options: BucketBlobStoreOptions): Prom
     await proof.requireAll(client).catch(error => {
       if (!isStorageFull(error)) throw error;
     });
-    const signed = await createSignedAccess(client);
-    return bucketBlobStore(client, proof, signed, { spoolDir, bounds });
+    return bucketBlobStore(client, proof, await signedReadsOf(client), { spoolDir, bounds });
   } catch (error) {
     throw unwritable(error);
   }

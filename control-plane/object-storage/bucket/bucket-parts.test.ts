@@ -1,4 +1,4 @@
-/** Parts of a bucket: its URL, its retries, the kept signer, a write's file. */
+/** Parts of a bucket: its URL, its retries, a write's file. */
 import assert from 'node:assert/strict';
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import { once } from 'node:events';
@@ -7,8 +7,6 @@ import { createServer, get, type IncomingMessage } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import path from 'node:path';
 import { buffer } from 'node:stream/consumers';
-import { GetObjectCommand, PutObjectCommand, S3Client } from '@aws-sdk/client-s3';
-import * as presigning from '@aws-sdk/s3-request-presigner';
 import { StorageConfigError } from '@matting/storage/open-storage.ts';
 import { drip } from '@matting/test-support/dripping.ts';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
@@ -19,10 +17,7 @@ import { SpoolFile } from './bucket-blob-store.ts';
 import type { BucketClient } from './bucket-client.ts';
 import { type BucketBounds, BucketRetries } from './bucket-connections.ts';
 import { readBucketBlob } from './bucket-reading.ts';
-import { BucketPresigner } from './bucket-signing.ts';
 import { BucketUrlError, parseBucketUrl } from './bucket-url.ts';
-
-type Signing = Parameters<BucketPresigner['sign']>[0];
 
 const test = ava.serial;
 
@@ -178,123 +173,6 @@ test('requests › have attempts of their own: what others spent is not missing'
   }
   t.deepEqual(new Set(counts), new Set([2]));
 });
-
-const DISPOSITION = 'attachment; filename="a (1)*.png"';
-const SIGNING_DATE = new Date('2026-01-02T03:04:05Z');
-
-const PRESIGNED = {
-  'a store by its path': { endpoint: 'http://127.0.0.1:9000', forcePathStyle: true },
-  'a bucket in the host': { endpoint: 'https://s3.example.com', forcePathStyle: false },
-  'with a token': {
-    endpoint: 'http://127.0.0.1:9000',
-    forcePathStyle: true,
-    sessionToken: 'to/k+',
-  },
-};
-
-function clientOf(store: (typeof PRESIGNED)[keyof typeof PRESIGNED]): S3Client {
-  const { sessionToken, ...place } = { sessionToken: undefined, ...store };
-  const keys = { accessKeyId: 'AKIDEXAMPLE', secretAccessKey: 'a secret' };
-  const credentials = { ...keys, ...(sessionToken === undefined ? {} : { sessionToken }) };
-  return new S3Client({ region: 'eu-test-1', credentials, ...place });
-}
-
-function readOf(client: S3Client, name: string): Signing {
-  return {
-    client,
-    method: 'GET',
-    name,
-    query: { 'response-content-disposition': DISPOSITION },
-    headers: {},
-    options: () => ({ expiresIn: 60, signingDate: SIGNING_DATE }),
-    bySdk: options => {
-      const at = { Bucket: 'pictures', Key: `some prefix/${name}` };
-      const command = new GetObjectCommand({ ...at, ResponseContentDisposition: DISPOSITION });
-      return presigning.getSignedUrl(client, command, options);
-    },
-  };
-}
-
-function writeOf(client: S3Client, name: string, bytes: number): Signing {
-  const headers = { 'content-length': String(bytes), 'if-none-match': '*' };
-  const names = Object.keys(headers);
-  return {
-    client,
-    method: 'PUT',
-    name,
-    query: {},
-    headers,
-    options: () => ({
-      expiresIn: 60,
-      signingDate: SIGNING_DATE,
-      unhoistableHeaders: new Set(names),
-      signableHeaders: new Set(names),
-    }),
-    bySdk: options => {
-      const at = { Bucket: 'pictures', Key: `some prefix/${name}` };
-      const command = new PutObjectCommand({ ...at, ContentLength: bytes, IfNoneMatch: '*' });
-      return presigning.getSignedUrl(client, command, options);
-    },
-  };
-}
-
-function partsOf(url: string): unknown {
-  const { origin, pathname, searchParams } = new URL(url);
-  return { origin, pathname, query: Object.fromEntries(searchParams) };
-}
-
-for (const [name, store] of Object.entries(PRESIGNED)) {
-  const client = clientOf(store);
-  const forms = {
-    reads: (object: string) => readOf(client, object),
-    writes: (object: string) => writeOf(client, object, object.length),
-  };
-  for (const [form, signingOf] of Object.entries(forms)) {
-    test(`the kept signer: ${name} › signs ${form} as the SDK does, which it asks once`, async t => {
-      const presigner = new BucketPresigner(presigning);
-      let asked = 0;
-      for (const object of ['inputs/one', 'results/another-1', 'inputs/third']) {
-        const signing = signingOf(object);
-        const expected = await signing.bySdk(signing.options());
-        const bySdk: Signing['bySdk'] = options => {
-          asked += 1;
-          return signing.bySdk(options);
-        };
-        t.deepEqual(partsOf(await presigner.sign({ ...signing, bySdk })), partsOf(expected));
-      }
-      t.is(asked, 1);
-    });
-  }
-
-  test(`the kept signer: ${name} › is kept at the second URL where the first was signed with other credentials`, async t => {
-    const presigner = new BucketPresigner(presigning);
-    let asked = 0;
-    for (const object of ['inputs/one', 'inputs/two', 'inputs/three']) {
-      const signing = readOf(client, object);
-      const bySdk: Signing['bySdk'] = async options => {
-        asked += 1;
-        const url = await signing.bySdk(options);
-        return asked === 1 ? url.replace('AKIDEXAMPLE', 'AKIDBEFORE') : url;
-      };
-      await presigner.sign({ ...signing, bySdk });
-    }
-    t.is(asked, 2);
-  });
-
-  test(`the kept signer: ${name} › leaves to the SDK what it would sign otherwise`, async t => {
-    const presigner = new BucketPresigner(presigning);
-    let asked = 0;
-    for (const object of ['inputs/one', 'inputs/two']) {
-      const signing = readOf(client, object);
-      const bySdk: Signing['bySdk'] = async options => {
-        asked += 1;
-        return (await signing.bySdk(options)).replace('X-Amz-Expires=60', 'X-Amz-Expires=61');
-      };
-      t.regex(await presigner.sign({ ...signing, bySdk }), /X-Amz-Expires=61/);
-    }
-    t.is(asked, 2);
-  });
-}
 
 const PART_BYTES = 1000;
 const sha256 = (bytes: Uint8Array) => createHash('sha256').update(bytes).digest('hex');

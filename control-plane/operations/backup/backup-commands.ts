@@ -234,7 +234,7 @@ const LINK_LIFE_MS_MAX = 31 * 86_400_000;
 
 interface RestoredParts {
   readonly stores: Pick<StoresWithoutEnds, 'jobs' | 'ledger'>;
-  readonly blobs: Pick<BlobStore, 'stat' | 'openRead' | 'signed'>;
+  readonly blobs: Pick<BlobStore, 'stat' | 'openRead'>;
   readonly sizesOnly: boolean;
 }
 
@@ -359,8 +359,8 @@ async function missingOf(parts: RestoredParts, expected: readonly Expected[]): P
 
 /** Compares the store's own checksum if it keeps one; otherwise it reads the blob. */
 async function isThere({ blobs, sizesOnly }: RestoredParts, { blob, bytes, sha256 }: Expected) {
-  if (sizesOnly || sha256 === undefined) return (await blobs.stat(blob))?.bytes === bytes;
-  const said = await blobs.signed?.stored(blob);
+  const said = await blobs.stat(blob);
+  if (sizesOnly || sha256 === undefined) return said?.bytes === bytes;
   if (said?.sha256 !== undefined) return said.bytes === bytes && said.sha256 === sha256;
   try {
     const read = await hashOf(blobs, blob);

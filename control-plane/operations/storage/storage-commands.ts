@@ -304,7 +304,7 @@ class Move {
 
   /** Asks the second store for its checksum if it has one; otherwise it reads the blob. */
   async #requireSame(name: string, expected: HashedBlob): Promise<void> {
-    const said = await this.#to.signed?.stored(name);
+    const said = await this.#to.stat(name);
     const { bytes, sha256 } =
       said?.sha256 === undefined
         ? await hashOf(this.#to, name)

@@ -69,7 +69,7 @@ function testWriting(test: Declare, storeOf: () => BlobStore): void {
     await writer.write(Buffer.from('world'));
     t.is(await storeOf().stat(NAME), undefined);
     await writer.commit();
-    t.deepEqual(await storeOf().stat(NAME), { bytes: 11 });
+    t.is((await storeOf().stat(NAME))?.bytes, 11);
     t.is(String(await get(storeOf(), NAME)), 'hello world');
   });
 
@@ -113,7 +113,7 @@ function testWriting(test: Declare, storeOf: () => BlobStore): void {
         await writer.write(bytes.subarray(at, at + 1_000_003));
       }
       await writer.commit();
-      t.deepEqual(await storeOf().stat(`results/sized-${size}`), { bytes: size });
+      t.is((await storeOf().stat(`results/sized-${size}`))?.bytes, size);
       t.true((await get(storeOf(), `results/sized-${size}`)).equals(bytes), `${size} bytes`);
     }
   });

@@ -10,7 +10,6 @@
 {{- if and $v.migrations.databaseUrlKey (not (and $v.migrations.hook (eq $v.database.kind "mysql"))) }}{{ fail "migrations.databaseUrlKey: only with migrations.hook and database.kind mysql" }}{{ end -}}
 {{- if and (eq $v.storage.kind "s3") (not (hasPrefix "s3://" $v.storage.url)) }}{{ fail "storage.url: s3://bucket/prefix, with storage.kind s3" }}{{ end -}}
 {{- if and (ne $v.storage.kind "s3") $v.storage.url }}{{ fail "storage.url: only with storage.kind s3" }}{{ end -}}
-{{- if and (ne $v.storage.kind "s3") $v.storage.directEndpoints }}{{ fail "storage.directEndpoints: only with storage.kind s3" }}{{ end -}}
 {{- if and (eq $v.storage.kind "volume") (gt (int $v.controlPlane.replicas) 1) -}}
 {{- if not $v.volume.persistent }}{{ fail "volume.persistent: several control planes share it, or use storage.kind s3" }}{{ end -}}
 {{- if and (not $v.volume.existingClaim) (not (has "ReadWriteMany" $v.volume.accessModes)) }}{{ fail "volume.accessModes: ReadWriteMany for several control planes, or use storage.kind s3" }}{{ end -}}

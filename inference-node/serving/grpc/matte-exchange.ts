@@ -1,7 +1,6 @@
 /**
  * The messages of one Matte call, in their order: reads the header and the file's chunks, writes
  * progress and the result, each at the pace of the slower side and none for longer than its bound.
- * Where the files travel between the node and the storage, the same bounds hold for those ways.
  *
  * | bound               | what happens there, each time CALL_DEADLINE_EXCEEDED          |
  * |---------------------|---------------------------------------------------------------|
@@ -33,11 +32,9 @@ import {
   ModelRun,
   type ResultHeader,
   ResultKind,
-  type ResultPlace,
   Stage,
   Subject,
 } from '@matting/proto/gen/matting/v1/matte_service.ts';
-import type { DirectFiles } from '../direct/direct-files.ts';
 import {
   type ImageExchange,
   type ImageResult,
@@ -82,7 +79,6 @@ const KIND_TO_PROTO = {
 export class MatteExchange {
   readonly #call: MatteCall;
   readonly #bounds: ExchangeBounds;
-  readonly #direct: DirectFiles;
   /** The inbox has messages that nobody has taken yet: one, since the call is paused after each. */
   readonly #inbox: MatteRequest[] = [];
   #ended = false;
@@ -95,10 +91,9 @@ export class MatteExchange {
   #receivedBytes = 0;
   #sentBytes = 0;
 
-  constructor(call: MatteCall, bounds: ExchangeBounds, direct: DirectFiles) {
+  constructor(call: MatteCall, bounds: ExchangeBounds) {
     this.#call = call;
     this.#bounds = bounds;
-    this.#direct = direct;
     call.on('data', (message: MatteRequest) => {
       call.pause();
       this.#inbox.push(message);
@@ -125,18 +120,9 @@ export class MatteExchange {
   }
 
   forOrder(order: MatteOrder): ImageExchange {
-    const stageBegan = (stage: ImageStage) => this.#stageBegan(stage);
-    const { directOrigin: origin } = order;
-    if (origin !== undefined) {
-      return {
-        receive: signal => this.#get(order, origin, signal),
-        stageBegan,
-        send: (result, signal) => this.#put(order, origin, result, signal),
-      };
-    }
     return {
       receive: signal => this.#receive(order, signal),
-      stageBegan,
+      stageBegan: stage => this.#stageBegan(stage),
       send: (result, signal) => this.#send(order, result, signal),
     };
   }
@@ -232,53 +218,11 @@ export class MatteExchange {
     this.#thumbnail = result.thumbnail;
   }
 
-  /** A matte always travels in the call: the signed URL is for the result alone. */
   async #sendMatte({ matte }: ImageResult, signal: AbortSignal): Promise<void> {
     for (let offset = 0; offset < (matte?.length ?? 0); offset += CHUNK_BYTES_MAX) {
       const data = matte!.subarray(offset, offset + CHUNK_BYTES_MAX);
       await this.#write({ message: { $case: 'matteChunk', value: { data } } }, signal);
     }
-  }
-
-  /** Gets the files from the storage, once the caller has sent their addresses. */
-  async #get(order: MatteOrder, origin: string, signal: AbortSignal): Promise<ReceivedFiles> {
-    const files = filesOf(order);
-    const totalLength = totalOf(files);
-    const { receiveSilenceMaxMs, receiveMaxMs } = this.#bounds;
-    const message = (await this.#next(receiveSilenceMaxMs, signal))?.message;
-    if (message?.$case !== 'directInput') {
-      throw new ContractError(
-        'INVALID_REQUEST',
-        'The message after a header with direct_origin must be direct_input.',
-      );
-    }
-    const withinMs = this.#atPace(totalLength, receiveSilenceMaxMs, receiveMaxMs);
-    const limits = { signal, withinMs };
-    const received = await this.#direct.receive({ origin, files }, message.value, limits);
-    this.#receivedBytes = totalLength;
-    return received;
-  }
-
-  async #put(
-    order: MatteOrder,
-    origin: string,
-    result: ImageResult,
-    signal: AbortSignal,
-  ): Promise<void> {
-    const { file } = result;
-    const { sendSilenceMaxMs, sendMaxMs } = this.#bounds;
-    const value = resultHeader(order, result);
-    await this.#write({ message: { $case: 'resultHeader', value } }, signal);
-    await this.#sendMatte(result, signal);
-    const sha256 = createHash('sha256').update(file).digest();
-    await this.#write({ message: { $case: 'resultDigest', value: { sha256 } } }, signal);
-    await this.#flush(signal);
-    const place = requirePlace(await this.#next(sendSilenceMaxMs, signal));
-    const withinMs = this.#atPace(file.length, sendSilenceMaxMs, sendMaxMs);
-    await this.#direct.put(origin, place, file, { signal, withinMs });
-    this.#sentBytes = file.length;
-    this.#resultSha256 = sha256;
-    this.#thumbnail = result.thumbnail;
   }
 
   /** Gives the time that a file may take. */
@@ -405,14 +349,6 @@ function requireChunk(request: MatteRequest | undefined): Buffer | undefined {
     );
   }
   return data;
-}
-
-function requirePlace(request: MatteRequest | undefined): ResultPlace {
-  if (request?.message?.$case === 'resultPlace') return request.message.value;
-  throw new ContractError(
-    'INVALID_REQUEST',
-    'The message after result_digest must be result_place.',
-  );
 }
 
 function deadline(detail: string): ContractError {

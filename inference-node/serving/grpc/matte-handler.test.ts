@@ -17,7 +17,6 @@ import {
 import { until } from '@matting/test-support/waiting.ts';
 import ava, { type ExecutionContext } from 'ava';
 import { pino } from 'pino';
-import { DirectFiles } from '../direct/direct-files.ts';
 import { FakeEnginePool, StageGates, TINY_MODEL } from '../test/fake-pools.ts';
 import { ownClock } from '../test/own-clock.ts';
 import {
@@ -500,8 +499,7 @@ test('a flood of tiny chunks leaves ticks of the event loop to the others', asyn
     },
     write: (_message, _encoding, done) => done(),
   });
-  const direct = new DirectFiles([]);
-  const exchange = new MatteExchange(call as unknown as MatteCall, EXCHANGE_BOUNDS, direct);
+  const exchange = new MatteExchange(call as unknown as MatteCall, EXCHANGE_BOUNDS);
   const order = { contentLength: FLOOD_CHUNKS * TINY.length, sha256: undefined } as MatteOrder;
   let turns = 0;
   let counting = true;

@@ -30,7 +30,6 @@ import type { StageTimings } from '@matting/proto/contract/stages.ts';
 import type { MatteRequest, MatteResponse } from '@matting/proto/gen/matting/v1/matte_service.ts';
 import type { Logger } from 'pino';
 import type { Admission, Permit } from '../admission.ts';
-import type { DirectFiles } from '../direct/direct-files.ts';
 import type { NodeMetrics } from '../metrics.ts';
 import type { NodeStatus } from '../node-state.ts';
 import {
@@ -62,7 +61,6 @@ interface MatteHandlerOptions {
   readonly metrics: NodeMetrics;
   readonly log: Logger;
   readonly callers: Callers;
-  readonly direct: DirectFiles;
   readonly bounds?: ExchangeBounds | undefined;
   /** Undefined: the node makes no traces. It is read at each call. */
   readonly tracing?: (() => Tracing | undefined) | undefined;
@@ -165,7 +163,7 @@ class MatteCallRun {
     this.#call = call;
     this.#signal = signal;
     this.#options = options;
-    this.#exchange = new MatteExchange(call, options.bounds ?? EXCHANGE_BOUNDS, options.direct);
+    this.#exchange = new MatteExchange(call, options.bounds ?? EXCHANGE_BOUNDS);
   }
 
   async run(): Promise<void> {
@@ -173,9 +171,7 @@ class MatteCallRun {
       this.#caller = this.#options.callers.requireCaller(this.#call);
       const header = await this.#exchange.readHeader(this.#signal);
       const work = this.#requireServing();
-      const isFleet = this.#caller.kind === 'fleet';
-      const origin = this.#options.direct.requireOrigin(header.directOrigin, isFleet);
-      const order = checkMatteHeader(header, work, origin);
+      const order = checkMatteHeader(header, work);
       this.#order = order;
       const timings = await this.#asCaller(this.#caller, work, order);
       this.#succeeded(order, timings);
@@ -277,7 +273,6 @@ class MatteCallRun {
     const fields = { ...this.#fields(), code, detail: error.message };
     if (NODE_FAULTS.includes(code))
       log.error({ ...fields, err: error.cause ?? error }, 'image failed');
-    else if (code === 'STORAGE_UNREACHABLE') log.warn(fields, 'image failed');
     else {
       const reason = { reason: reasonOf(error) };
       log.info({ ...fields, ...reason }, this.#permit ? 'image failed' : 'image refused');
@@ -299,7 +294,6 @@ class MatteCallRun {
       'matting.input.bytes': order.contentLength,
       'matting.input.format': order.inputFormat,
       'matting.output.format': order.outputFormat,
-      'matting.direct': order.directOrigin !== undefined,
     };
   }
 

@@ -52,10 +52,6 @@ export interface MatteOrder extends ImageOrder, FileOrder {
   readonly givenMatte: ByteOrder | undefined;
   /** Refused where no engine would take it within this; undefined: however long it waits. */
   readonly waitMsMax: number | undefined;
-  /**
-   * The origin of the storage with the files; undefined: the caller sends and takes their bytes.
-   */
-  readonly directOrigin: string | undefined;
 }
 
 export interface PictureDefaults {
@@ -77,11 +73,7 @@ export interface NodeAbilities {
  * @throws ContractError INVALID_REQUEST, IMAGE_TOO_LARGE, IMAGE_RESOLUTION_TOO_LARGE,
  * UNSUPPORTED_IMAGE_FORMAT, UNSUPPORTED_OUTPUT_FORMAT, INVALID_PARAMETER, NODE_INCAPABLE
  */
-export function checkMatteHeader(
-  header: MatteHeader,
-  node: NodeAbilities,
-  directOrigin?: string,
-): MatteOrder {
+export function checkMatteHeader(header: MatteHeader, node: NodeAbilities): MatteOrder {
   if (header.jobId.length > JOB_ID_LENGTH_MAX) {
     throw invalid(`job_id must have at most ${JOB_ID_LENGTH_MAX} characters.`);
   }
@@ -97,7 +89,6 @@ export function checkMatteHeader(
   requireMakeable(choices, file.declared, node.pictures, { turned: true });
   return {
     jobId: header.jobId,
-    directOrigin,
     attempt: header.attempt,
     ...file,
     waitMsMax: header.waitMsMax === 0 ? undefined : header.waitMsMax,

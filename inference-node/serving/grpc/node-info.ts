@@ -45,7 +45,6 @@ interface NodeInfoInputs {
   readonly work: NodeWork;
   readonly pictures: PicturePool;
   readonly commercialUse: CommercialUseGate | undefined;
-  readonly directOrigins: readonly string[];
   readonly providerRequested: string;
   readonly providerSelected: ExecutionProvider;
   readonly device: string;
@@ -76,7 +75,6 @@ export function createNodeInfo(inputs: NodeInfoInputs): GetNodeInfoResponse {
     commercialUseRequired: inputs.commercialUse ?? '',
     finishing: true,
     capabilities: [...CAPABILITIES],
-    directOrigins: [...inputs.directOrigins],
     plans: [],
     executionProviderRequested: inputs.providerRequested,
     executionProviderSelected: inputs.providerSelected,

@@ -25,7 +25,6 @@ import {
 import { soon, until } from '@matting/test-support/waiting.ts';
 import { type Logger, pino } from 'pino';
 import { Admission } from '../admission.ts';
-import type { DirectFiles } from '../direct/direct-files.ts';
 import type { ProviderChoice } from '../engine/choice/execution-provider.ts';
 import { Callers, type CallerToken, tokenMetadata } from '../grpc/callers.ts';
 import { EXCHANGE_BOUNDS, type ExchangeBounds } from '../grpc/matte-exchange.ts';
@@ -67,7 +66,6 @@ export interface TestNodeOptions {
   /** A second model of the plan, beside its subject. */
   readonly opinion?: PlanRun;
   /** The node reads from no storage if this is absent. */
-  readonly direct?: DirectFiles;
   /** A registry takes a UUID. */
   readonly bootId?: string;
   /** No traces where absent. */
@@ -123,7 +121,6 @@ export async function openShell(
     callers,
     log: options.log ?? SILENT,
     bounds: { ...EXCHANGE_BOUNDS, ...options.bounds },
-    ...(options.direct && { direct: options.direct }),
     ...(options.tracing && { tracing: () => options.tracing }),
   });
   const { status, metrics, matte, watchers, started } = service;

@@ -34,8 +34,6 @@
 {{- if eq $v.storage.kind "s3" }}
 - name: MATTING_STORAGE_URL
   value: {{ $v.storage.url | quote }}
-- name: MATTING_DIRECT_STORAGE
-  value: {{ ne (len $v.storage.directEndpoints) 0 | quote }}
 {{ include "matting.secretVariable" (dict "root" . "variable" "AWS_ACCESS_KEY_ID" "key" "awsAccessKeyId" "optional" true) }}
 {{ include "matting.secretVariable" (dict "root" . "variable" "AWS_SECRET_ACCESS_KEY" "key" "awsSecretAccessKey" "optional" true) }}
 {{- end }}

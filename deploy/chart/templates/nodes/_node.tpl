@@ -28,10 +28,6 @@
 - name: MATTING_NODE_CALLER_TOKENS_FILE
   value: /tokens/caller-tokens
 {{- end }}
-{{- with $v.storage.directEndpoints }}
-- name: MATTING_DIRECT_STORAGE_ENDPOINTS
-  value: {{ join "," . | quote }}
-{{- end }}
 {{- if $v.tls.enabled }}
 {{ include "matting.tlsVariables" .root }}
 {{- end }}

@@ -216,12 +216,7 @@ export namespace NodeState {
 }
 
 export interface MatteRequest {
-  message:
-    | { $case: "header"; value: MatteHeader }
-    | { $case: "chunk"; value: Chunk }
-    | { $case: "directInput"; value: DirectInput }
-    | { $case: "resultPlace"; value: ResultPlace }
-    | undefined;
+  message: { $case: "header"; value: MatteHeader } | { $case: "chunk"; value: Chunk } | undefined;
 }
 
 /** An unknown enum value is INVALID_ARGUMENT. */
@@ -265,12 +260,6 @@ export interface MatteHeader {
     | Finishing
     | undefined;
   /**
-   * The origin (scheme://host, and :port unless it is the default) of the object storage with the
-   * files, one of GetNodeInfo.direct_origins. Only a control plane with the fleet's token can name one.
-   * Empty: the files travel in this call.
-   */
-  directOrigin: string;
-  /**
    * The sha256 of the SelectableModel that `plan` or `model` names. If this node has another one under
    * that name: FAILED_PRECONDITION. Empty: any.
    */
@@ -293,40 +282,6 @@ export interface MatteHeader {
    * that this matte does not follow.
    */
   givenMatte: MatteFile | undefined;
-}
-
-/**
- * URLs of the files at `direct_origin`, each signed for one GET of one object, at most 8192 characters.
- * They are secrets: do not log them.
- */
-export interface DirectInput {
-  /** holds exactly content_length bytes */
-  url: string;
-  /** of finishing.background_picture; empty: none */
-  backgroundUrl: string;
-  /** of hints.picture; empty: none */
-  hintsUrl: string;
-  /** of given_matte; empty: none */
-  matteUrl: string;
-}
-
-/**
- * The node writes the result there: one PUT of exactly the bytes in `result_digest`, which the
- * signature covers, to an object that does not exist. If the storage answers that it exists, the node
- * reports success, and the caller checks what the storage has.
- */
-export interface ResultPlace {
-  /** of `direct_origin` */
-  url: string;
-  /** that the signature covers; at most 16 */
-  headers: { [key: string]: string };
-  /** after this message; the node starts no PUT later */
-  validMs: number;
-}
-
-export interface ResultPlace_HeadersEntry {
-  key: string;
-  value: string;
 }
 
 /**
@@ -527,7 +482,6 @@ export interface MatteResponse {
     | { $case: "resultHeader"; value: ResultHeader }
     | { $case: "chunk"; value: Chunk }
     | { $case: "done"; value: Done }
-    | { $case: "resultDigest"; value: ResultDigest }
     | { $case: "matteChunk"; value: Chunk }
     | undefined;
 }
@@ -638,12 +592,6 @@ export interface MissingRun {
   role: string;
 }
 
-/** The result that the node wants to write; `result_header` has its size. */
-export interface ResultDigest {
-  /** of the result's bytes */
-  sha256: Buffer;
-}
-
 export interface Done {
   /** of the result's bytes */
   sha256: Buffer;
@@ -714,8 +662,6 @@ export interface GetNodeInfoResponse {
    * training data for commercial use too. Empty: every model.
    */
   commercialUseRequired: string;
-  /** Origins of object storage where this node reads and writes files (MatteHeader.direct_origin). */
-  directOrigins: string[];
   /** GPUs of this node; empty: it runs on a CPU, or does not know them. Can change while it serves. */
   gpus: GpuDevice[];
   /**
@@ -884,12 +830,6 @@ export const MatteRequest: MessageFns<MatteRequest> = {
       case "chunk":
         Chunk.encode(message.message.value, writer.uint32(18).fork()).join();
         break;
-      case "directInput":
-        DirectInput.encode(message.message.value, writer.uint32(26).fork()).join();
-        break;
-      case "resultPlace":
-        ResultPlace.encode(message.message.value, writer.uint32(34).fork()).join();
-        break;
     }
     return writer;
   },
@@ -923,22 +863,6 @@ export const MatteRequest: MessageFns<MatteRequest> = {
             message.message = { $case: "chunk", value: Chunk.decode(reader, reader.uint32()) };
             continue;
           }
-          case 3: {
-            if (tag !== 26) {
-              break;
-            }
-
-            message.message = { $case: "directInput", value: DirectInput.decode(reader, reader.uint32()) };
-            continue;
-          }
-          case 4: {
-            if (tag !== 34) {
-              break;
-            }
-
-            message.message = { $case: "resultPlace", value: ResultPlace.decode(reader, reader.uint32()) };
-            continue;
-          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -969,18 +893,6 @@ export const MatteRequest: MessageFns<MatteRequest> = {
         }
         break;
       }
-      case "directInput": {
-        if (object.message?.value !== undefined && object.message?.value !== null) {
-          message.message = { $case: "directInput", value: DirectInput.fromPartial(object.message.value) };
-        }
-        break;
-      }
-      case "resultPlace": {
-        if (object.message?.value !== undefined && object.message?.value !== null) {
-          message.message = { $case: "resultPlace", value: ResultPlace.fromPartial(object.message.value) };
-        }
-        break;
-      }
     }
     return message;
   },
@@ -1004,7 +916,6 @@ function createBaseMatteHeader(): MatteHeader {
     refinement: 0,
     foregroundEstimation: 0,
     finishing: undefined,
-    directOrigin: "",
     selectableSha256: "",
     thumbnail: false,
     hints: undefined,
@@ -1062,9 +973,6 @@ export const MatteHeader: MessageFns<MatteHeader> = {
     }
     if (message.finishing !== undefined) {
       Finishing.encode(message.finishing, writer.uint32(130).fork()).join();
-    }
-    if (message.directOrigin !== "") {
-      writer.uint32(138).string(message.directOrigin);
     }
     if (message.selectableSha256 !== "") {
       writer.uint32(146).string(message.selectableSha256);
@@ -1225,14 +1133,6 @@ export const MatteHeader: MessageFns<MatteHeader> = {
             message.finishing = Finishing.decode(reader, reader.uint32());
             continue;
           }
-          case 17: {
-            if (tag !== 138) {
-              break;
-            }
-
-            message.directOrigin = reader.string();
-            continue;
-          }
           case 18: {
             if (tag !== 146) {
               break;
@@ -1308,7 +1208,6 @@ export const MatteHeader: MessageFns<MatteHeader> = {
     message.finishing = (object.finishing !== undefined && object.finishing !== null)
       ? Finishing.fromPartial(object.finishing)
       : undefined;
-    message.directOrigin = object.directOrigin ?? "";
     message.selectableSha256 = object.selectableSha256 ?? "";
     message.thumbnail = object.thumbnail ?? false;
     message.hints = (object.hints !== undefined && object.hints !== null) ? Hints.fromPartial(object.hints) : undefined;
@@ -1316,254 +1215,6 @@ export const MatteHeader: MessageFns<MatteHeader> = {
     message.givenMatte = (object.givenMatte !== undefined && object.givenMatte !== null)
       ? MatteFile.fromPartial(object.givenMatte)
       : undefined;
-    return message;
-  },
-};
-
-function createBaseDirectInput(): DirectInput {
-  return { url: "", backgroundUrl: "", hintsUrl: "", matteUrl: "" };
-}
-
-export const DirectInput: MessageFns<DirectInput> = {
-  encode(message: DirectInput, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
-    if (message.url !== "") {
-      writer.uint32(10).string(message.url);
-    }
-    if (message.backgroundUrl !== "") {
-      writer.uint32(18).string(message.backgroundUrl);
-    }
-    if (message.hintsUrl !== "") {
-      writer.uint32(26).string(message.hintsUrl);
-    }
-    if (message.matteUrl !== "") {
-      writer.uint32(34).string(message.matteUrl);
-    }
-    return writer;
-  },
-
-  decode(input: BinaryReader | Uint8Array, length?: number): DirectInput {
-    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
-    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
-    if (previousRecursionDepth >= 100) {
-      throw new globalThis.Error("protobuf decode recursion limit exceeded");
-    }
-    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
-    try {
-      const end = length === undefined ? reader.len : reader.pos + length;
-      const message = createBaseDirectInput();
-      while (reader.pos < end) {
-        const tag = reader.uint32();
-        switch (tag >>> 3) {
-          case 1: {
-            if (tag !== 10) {
-              break;
-            }
-
-            message.url = reader.string();
-            continue;
-          }
-          case 2: {
-            if (tag !== 18) {
-              break;
-            }
-
-            message.backgroundUrl = reader.string();
-            continue;
-          }
-          case 3: {
-            if (tag !== 26) {
-              break;
-            }
-
-            message.hintsUrl = reader.string();
-            continue;
-          }
-          case 4: {
-            if (tag !== 34) {
-              break;
-            }
-
-            message.matteUrl = reader.string();
-            continue;
-          }
-        }
-        if ((tag & 7) === 4 || tag === 0) {
-          break;
-        }
-        reader.skip(tag & 7);
-      }
-      return message;
-    } finally {
-      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
-    }
-  },
-
-  create(base?: DeepPartial<DirectInput>): DirectInput {
-    return DirectInput.fromPartial(base ?? {});
-  },
-  fromPartial(object: DeepPartial<DirectInput>): DirectInput {
-    const message = createBaseDirectInput();
-    message.url = object.url ?? "";
-    message.backgroundUrl = object.backgroundUrl ?? "";
-    message.hintsUrl = object.hintsUrl ?? "";
-    message.matteUrl = object.matteUrl ?? "";
-    return message;
-  },
-};
-
-function createBaseResultPlace(): ResultPlace {
-  return { url: "", headers: {}, validMs: 0 };
-}
-
-export const ResultPlace: MessageFns<ResultPlace> = {
-  encode(message: ResultPlace, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
-    if (message.url !== "") {
-      writer.uint32(10).string(message.url);
-    }
-    globalThis.Object.entries(message.headers).forEach(([key, value]: [string, string]) => {
-      ResultPlace_HeadersEntry.encode({ key: key as any, value }, writer.uint32(18).fork()).join();
-    });
-    if (message.validMs !== 0) {
-      writer.uint32(24).uint32(message.validMs);
-    }
-    return writer;
-  },
-
-  decode(input: BinaryReader | Uint8Array, length?: number): ResultPlace {
-    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
-    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
-    if (previousRecursionDepth >= 100) {
-      throw new globalThis.Error("protobuf decode recursion limit exceeded");
-    }
-    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
-    try {
-      const end = length === undefined ? reader.len : reader.pos + length;
-      const message = createBaseResultPlace();
-      while (reader.pos < end) {
-        const tag = reader.uint32();
-        switch (tag >>> 3) {
-          case 1: {
-            if (tag !== 10) {
-              break;
-            }
-
-            message.url = reader.string();
-            continue;
-          }
-          case 2: {
-            if (tag !== 18) {
-              break;
-            }
-
-            const entry2 = ResultPlace_HeadersEntry.decode(reader, reader.uint32());
-            if (entry2.value !== undefined) {
-              message.headers[entry2.key] = entry2.value;
-            }
-            continue;
-          }
-          case 3: {
-            if (tag !== 24) {
-              break;
-            }
-
-            message.validMs = reader.uint32();
-            continue;
-          }
-        }
-        if ((tag & 7) === 4 || tag === 0) {
-          break;
-        }
-        reader.skip(tag & 7);
-      }
-      return message;
-    } finally {
-      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
-    }
-  },
-
-  create(base?: DeepPartial<ResultPlace>): ResultPlace {
-    return ResultPlace.fromPartial(base ?? {});
-  },
-  fromPartial(object: DeepPartial<ResultPlace>): ResultPlace {
-    const message = createBaseResultPlace();
-    message.url = object.url ?? "";
-    message.headers = (globalThis.Object.entries(object.headers ?? {}) as [string, string][]).reduce(
-      (acc: { [key: string]: string }, [key, value]: [string, string]) => {
-        if (value !== undefined) {
-          acc[key] = globalThis.String(value);
-        }
-        return acc;
-      },
-      {},
-    );
-    message.validMs = object.validMs ?? 0;
-    return message;
-  },
-};
-
-function createBaseResultPlace_HeadersEntry(): ResultPlace_HeadersEntry {
-  return { key: "", value: "" };
-}
-
-export const ResultPlace_HeadersEntry: MessageFns<ResultPlace_HeadersEntry> = {
-  encode(message: ResultPlace_HeadersEntry, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
-    if (message.key !== "") {
-      writer.uint32(10).string(message.key);
-    }
-    if (message.value !== "") {
-      writer.uint32(18).string(message.value);
-    }
-    return writer;
-  },
-
-  decode(input: BinaryReader | Uint8Array, length?: number): ResultPlace_HeadersEntry {
-    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
-    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
-    if (previousRecursionDepth >= 100) {
-      throw new globalThis.Error("protobuf decode recursion limit exceeded");
-    }
-    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
-    try {
-      const end = length === undefined ? reader.len : reader.pos + length;
-      const message = createBaseResultPlace_HeadersEntry();
-      while (reader.pos < end) {
-        const tag = reader.uint32();
-        switch (tag >>> 3) {
-          case 1: {
-            if (tag !== 10) {
-              break;
-            }
-
-            message.key = reader.string();
-            continue;
-          }
-          case 2: {
-            if (tag !== 18) {
-              break;
-            }
-
-            message.value = reader.string();
-            continue;
-          }
-        }
-        if ((tag & 7) === 4 || tag === 0) {
-          break;
-        }
-        reader.skip(tag & 7);
-      }
-      return message;
-    } finally {
-      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
-    }
-  },
-
-  create(base?: DeepPartial<ResultPlace_HeadersEntry>): ResultPlace_HeadersEntry {
-    return ResultPlace_HeadersEntry.fromPartial(base ?? {});
-  },
-  fromPartial(object: DeepPartial<ResultPlace_HeadersEntry>): ResultPlace_HeadersEntry {
-    const message = createBaseResultPlace_HeadersEntry();
-    message.key = object.key ?? "";
-    message.value = object.value ?? "";
     return message;
   },
 };
@@ -3001,9 +2652,6 @@ export const MatteResponse: MessageFns<MatteResponse> = {
       case "done":
         Done.encode(message.message.value, writer.uint32(42).fork()).join();
         break;
-      case "resultDigest":
-        ResultDigest.encode(message.message.value, writer.uint32(50).fork()).join();
-        break;
       case "matteChunk":
         Chunk.encode(message.message.value, writer.uint32(58).fork()).join();
         break;
@@ -3064,14 +2712,6 @@ export const MatteResponse: MessageFns<MatteResponse> = {
             message.message = { $case: "done", value: Done.decode(reader, reader.uint32()) };
             continue;
           }
-          case 6: {
-            if (tag !== 50) {
-              break;
-            }
-
-            message.message = { $case: "resultDigest", value: ResultDigest.decode(reader, reader.uint32()) };
-            continue;
-          }
           case 7: {
             if (tag !== 58) {
               break;
@@ -3125,12 +2765,6 @@ export const MatteResponse: MessageFns<MatteResponse> = {
       case "done": {
         if (object.message?.value !== undefined && object.message?.value !== null) {
           message.message = { $case: "done", value: Done.fromPartial(object.message.value) };
-        }
-        break;
-      }
-      case "resultDigest": {
-        if (object.message?.value !== undefined && object.message?.value !== null) {
-          message.message = { $case: "resultDigest", value: ResultDigest.fromPartial(object.message.value) };
         }
         break;
       }
@@ -3999,61 +3633,6 @@ export const MissingRun: MessageFns<MissingRun> = {
   },
 };
 
-function createBaseResultDigest(): ResultDigest {
-  return { sha256: Buffer.alloc(0) };
-}
-
-export const ResultDigest: MessageFns<ResultDigest> = {
-  encode(message: ResultDigest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
-    if (message.sha256.length !== 0) {
-      writer.uint32(10).bytes(message.sha256);
-    }
-    return writer;
-  },
-
-  decode(input: BinaryReader | Uint8Array, length?: number): ResultDigest {
-    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
-    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
-    if (previousRecursionDepth >= 100) {
-      throw new globalThis.Error("protobuf decode recursion limit exceeded");
-    }
-    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
-    try {
-      const end = length === undefined ? reader.len : reader.pos + length;
-      const message = createBaseResultDigest();
-      while (reader.pos < end) {
-        const tag = reader.uint32();
-        switch (tag >>> 3) {
-          case 1: {
-            if (tag !== 10) {
-              break;
-            }
-
-            message.sha256 = Buffer.from(reader.bytes());
-            continue;
-          }
-        }
-        if ((tag & 7) === 4 || tag === 0) {
-          break;
-        }
-        reader.skip(tag & 7);
-      }
-      return message;
-    } finally {
-      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
-    }
-  },
-
-  create(base?: DeepPartial<ResultDigest>): ResultDigest {
-    return ResultDigest.fromPartial(base ?? {});
-  },
-  fromPartial(object: DeepPartial<ResultDigest>): ResultDigest {
-    const message = createBaseResultDigest();
-    message.sha256 = object.sha256 ?? Buffer.alloc(0);
-    return message;
-  },
-};
-
 function createBaseDone(): Done {
   return { sha256: Buffer.alloc(0), timings: undefined, thumbnail: Buffer.alloc(0) };
 }
@@ -4384,7 +3963,6 @@ function createBaseGetNodeInfoResponse(): GetNodeInfoResponse {
     plans: [],
     finishing: false,
     commercialUseRequired: "",
-    directOrigins: [],
     gpus: [],
     selectable: [],
     capabilities: [],
@@ -4451,9 +4029,6 @@ export const GetNodeInfoResponse: MessageFns<GetNodeInfoResponse> = {
     }
     if (message.commercialUseRequired !== "") {
       writer.uint32(138).string(message.commercialUseRequired);
-    }
-    for (const v of message.directOrigins) {
-      writer.uint32(146).string(v!);
     }
     for (const v of message.gpus) {
       GpuDevice.encode(v!, writer.uint32(154).fork()).join();
@@ -4636,14 +4211,6 @@ export const GetNodeInfoResponse: MessageFns<GetNodeInfoResponse> = {
             message.commercialUseRequired = reader.string();
             continue;
           }
-          case 18: {
-            if (tag !== 146) {
-              break;
-            }
-
-            message.directOrigins.push(reader.string());
-            continue;
-          }
           case 19: {
             if (tag !== 154) {
               break;
@@ -4704,7 +4271,6 @@ export const GetNodeInfoResponse: MessageFns<GetNodeInfoResponse> = {
     message.plans = object.plans?.map((e) => e) || [];
     message.finishing = object.finishing ?? false;
     message.commercialUseRequired = object.commercialUseRequired ?? "";
-    message.directOrigins = object.directOrigins?.map((e) => e) || [];
     message.gpus = object.gpus?.map((e) => GpuDevice.fromPartial(e)) || [];
     message.selectable = object.selectable?.map((e) => SelectableModel.fromPartial(e)) || [];
     message.capabilities = object.capabilities?.map((e) => e) || [];
@@ -6024,12 +5590,6 @@ export const MatteServiceService = {
    * of `given_matte`); half-close. Node: `admitted`, a `progress` as each stage begins, one `result_header`,
    * `matte_chunk` messages if the header asked for the matte, `chunk` messages, one `done`.
    *
-   * If the header names a `direct_origin`, no file travels in the call: the node reads and writes them
-   * in the object storage. Caller: `header`, after `admitted` one `direct_input`, after
-   * `result_digest` one `result_place`, half-close. Node: `admitted`, `progress`, `result_header`,
-   * `matte_chunk`, `result_digest`, and `done` once the storage has the result. UNAVAILABLE with STORAGE_UNREACHABLE:
-   * the node could not read or write a file there. This says nothing about the image.
-   *
    * Refusals before `admitted`: RESOURCE_EXHAUSTED (no free place, or none for this caller: try another
    * node now), UNAVAILABLE (starting or draining), FAILED_PRECONDITION (this node does not have the
    * model or codec), INVALID_ARGUMENT and OUT_OF_RANGE (the header is wrong), UNAUTHENTICATED.
@@ -6081,12 +5641,6 @@ export interface MatteServiceServer extends UntypedServiceImplementation {
    * of `given_matte`); half-close. Node: `admitted`, a `progress` as each stage begins, one `result_header`,
    * `matte_chunk` messages if the header asked for the matte, `chunk` messages, one `done`.
    *
-   * If the header names a `direct_origin`, no file travels in the call: the node reads and writes them
-   * in the object storage. Caller: `header`, after `admitted` one `direct_input`, after
-   * `result_digest` one `result_place`, half-close. Node: `admitted`, `progress`, `result_header`,
-   * `matte_chunk`, `result_digest`, and `done` once the storage has the result. UNAVAILABLE with STORAGE_UNREACHABLE:
-   * the node could not read or write a file there. This says nothing about the image.
-   *
    * Refusals before `admitted`: RESOURCE_EXHAUSTED (no free place, or none for this caller: try another
    * node now), UNAVAILABLE (starting or draining), FAILED_PRECONDITION (this node does not have the
    * model or codec), INVALID_ARGUMENT and OUT_OF_RANGE (the header is wrong), UNAUTHENTICATED.
@@ -6112,12 +5666,6 @@ export interface MatteServiceClient extends Client {
    * `content_length` bytes in all (then those of `finishing.background_picture`, of `hints.picture` and
    * of `given_matte`); half-close. Node: `admitted`, a `progress` as each stage begins, one `result_header`,
    * `matte_chunk` messages if the header asked for the matte, `chunk` messages, one `done`.
-   *
-   * If the header names a `direct_origin`, no file travels in the call: the node reads and writes them
-   * in the object storage. Caller: `header`, after `admitted` one `direct_input`, after
-   * `result_digest` one `result_place`, half-close. Node: `admitted`, `progress`, `result_header`,
-   * `matte_chunk`, `result_digest`, and `done` once the storage has the result. UNAVAILABLE with STORAGE_UNREACHABLE:
-   * the node could not read or write a file there. This says nothing about the image.
    *
    * Refusals before `admitted`: RESOURCE_EXHAUSTED (no free place, or none for this caller: try another
    * node now), UNAVAILABLE (starting or draining), FAILED_PRECONDITION (this node does not have the
