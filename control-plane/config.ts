@@ -6,11 +6,12 @@ const THREADS_FOR_LOOKUPS = 67;
 
 /**
  * Called before the first file is read, which starts the pool: sets enough threads for the names of
- * callers where the system's resolver is used, whose look-ups cannot be cancelled. A number that the
+ * callers where the system's resolver may be asked, whose look-ups cannot be cancelled. A number that the
  * environment already has is kept.
  */
 export function growThreadPool(env: NodeJS.ProcessEnv = process.env): void {
-  if (env.MATTING_ALLOW_PRIVATE_ADDRESSES !== 'true') return;
+  const isInner = env.MATTING_ALLOW_PRIVATE_ADDRESSES === 'true' || env.MATTING_ALLOWED_NETWORKS;
+  if (!isInner) return;
   env.UV_THREADPOOL_SIZE ??= String(THREADS_FOR_LOOKUPS);
 }
 

@@ -110,13 +110,13 @@ function readOutgoing(reader: EnvReader) {
     }),
     allowedNetworks: readNetworks(reader, 'MATTING_ALLOWED_NETWORKS', {
       about: `The private networks that URLs of callers may reach. The service judges
-        names by their addresses. Every start logs it. \`make start\` on loopback without
-        \`MATTING_BASE_URL\` sets \`127.0.0.0/8,::1/128\`, and allows callbacks by http.`,
+        names by their addresses, which it then finds by the hosts file and the search list
+        too, on 67 threads unless you set \`UV_THREADPOOL_SIZE\`. Every start logs it.
+        \`make start\` on loopback without \`MATTING_BASE_URL\` sets \`127.0.0.0/8,::1/128\`, and allows callbacks by http.`,
     }),
     allowPrivateAddresses: reader.boolean('MATTING_ALLOW_PRIVATE_ADDRESSES', {
-      about: `Lets URLs reach every private address and port. The system’s resolver then looks names up,
-        on 67 threads unless you set \`UV_THREADPOOL_SIZE\`. Use it in tests and trusted networks
-        only. Every start logs it.`,
+      about: `Lets URLs reach every private address and port, by any name that the machine knows.
+        Use it in tests and trusted networks only. Every start logs it.`,
       default: false,
     }),
     allowHttpCallbacks: reader.boolean('MATTING_ALLOW_HTTP_CALLBACKS', {

@@ -7,11 +7,8 @@ import { promisify } from 'node:util';
 import { GuardedFetch } from '@matting/http/outgoing/guarded-fetch.ts';
 import { GuardedPost } from '@matting/http/outgoing/guarded-post.ts';
 import { isPublicAddress } from '@matting/http/outgoing/open-addresses.ts';
-import {
-  type CreateConnector,
-  OutgoingGuard,
-  type ResolveHost,
-} from '@matting/http/outgoing/outgoing-guard.ts';
+import { type CreateConnector, OutgoingGuard } from '@matting/http/outgoing/outgoing-guard.ts';
+import type { ResolveHost } from '@matting/http/outgoing/resolve-host.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { rejectsWith, throwsWith } from '@matting/test-support/throws.ts';
 import ava, { type ExecutionContext } from 'ava';

@@ -6,7 +6,8 @@ import { readFileSync } from 'node:fs';
 import { createServer, type Server, type Socket } from 'node:net';
 import { GuardedFetch } from '@matting/http/outgoing/guarded-fetch.ts';
 import { GuardedPost } from '@matting/http/outgoing/guarded-post.ts';
-import { OutgoingGuard, type ResolveHost } from '@matting/http/outgoing/outgoing-guard.ts';
+import { OutgoingGuard } from '@matting/http/outgoing/outgoing-guard.ts';
+import type { ResolveHost } from '@matting/http/outgoing/resolve-host.ts';
 import { CallbackAddressCheck } from '../fetching/callback-check.ts';
 
 interface Vectors {

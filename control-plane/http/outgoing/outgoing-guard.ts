@@ -13,86 +13,18 @@
  * Redirects, where they are followed, begin at the first step again. No proxy of the environment,
  * no cookie, no credential, no kept connection, no HTTP/2.
  */
-import { lookup, Resolver } from 'node:dns/promises';
-import { addAbortListener } from 'node:events';
 import { isIP, type LookupFunction, SocketAddress } from 'node:net';
 import { boundPieces } from '@matting/program/piece-count.ts';
-import { Semaphore } from '@matting/program/semaphore.ts';
 import { raceAbort } from '@matting/program/waiting.ts';
 import { buildConnector, Client, type Dispatcher } from 'undici';
 import { interfaceAddresses, isAllowedNetwork, isOpenAddress } from './open-addresses.ts';
 import { ForbiddenUrlError, isLocalhost, NOT_PUBLIC, type OutgoingPolicy } from './outgoing-url.ts';
-
-/** All addresses of a name, possibly none; rejects where no server answered. */
-export type ResolveHost = (
-  host: string,
-  signal: AbortSignal,
-  accountId: string,
-) => Promise<readonly string[]>;
-
-/** Time for one query to one server; with two tries a dead server costs at most three times that. */
-const DNS_TIMEOUT_MS = 1500;
-const DNS_TRIES = 2;
-
-/** Names that may wait for the system's resolver: more than all downloads and notifications. */
-const LOOKUPS_WAITING_MAX = 512;
-
-/** "No such name" and "none of this kind" are answers, not failures. */
-const NONE_CODES: ReadonlySet<unknown> = new Set(['ENOTFOUND', 'ENODATA', 'EBADNAME']);
-
-function noneOrThrow(error: NodeJS.ErrnoException): string[] {
-  if (NONE_CODES.has(error.code)) return [];
-  throw error;
-}
-
-/** The addresses found; one kind is enough where the query for the other failed. */
-function foundOrThrow(outcomes: readonly PromiseSettledResult<string[]>[]): string[] {
-  const found = outcomes.flatMap(outcome => (outcome.status === 'fulfilled' ? outcome.value : []));
-  const failed = outcomes.find(outcome => outcome.status === 'rejected');
-  if (found.length === 0 && failed !== undefined) throw failed.reason;
-  return found;
-}
-
-/**
- * Queries the DNS directly: a slow or hostile name server then holds no thread of the pool that the
- * file system needs, and giving up cancels the query.
- * @param servers `<address>:<port>` each; the system's where absent
- */
-export function createPublicResolver(servers?: readonly string[]): ResolveHost {
-  return async (host, signal) => {
-    const resolver = new Resolver({ timeout: DNS_TIMEOUT_MS, tries: DNS_TRIES });
-    if (servers !== undefined) resolver.setServers(servers);
-    using _cancelling = addAbortListener(signal, () => resolver.cancel());
-    const v4 = resolver.resolve4(host).catch(noneOrThrow);
-    const v6 = resolver.resolve6(host).catch(noneOrThrow);
-    return foundOrThrow(await Promise.allSettled([v4, v6]));
-  };
-}
-
-/**
- * Asks the operating system, hosts file and all that it is configured to ask included: for trusted
- * networks, whose names are there. The system's look-up cannot be cancelled, so that a name of a
- * dead server holds its thread as long as `resolv.conf` says; accounts share the threads, and names
- * wait here, where a wait can be cancelled, not in the queue of the pool.
- * @param lookupsMax look-ups at once: each holds a thread of libuv's pool until the system gives up
- */
-export function createTrustedResolver(
-  lookupsMax: number,
-  lookupAll: (host: string) => Promise<string[]> = lookupAllOfSystem,
-): ResolveHost {
-  const slots = new Semaphore({
-    max: lookupsMax,
-    waitingMax: LOOKUPS_WAITING_MAX,
-    refusal: () => new Error('too many names wait to be resolved'),
-  });
-  return (host, signal, accountId) =>
-    slots.run({ key: accountId, signal }, () => lookupAll(host).catch(noneOrThrow));
-}
-
-async function lookupAllOfSystem(host: string): Promise<string[]> {
-  const answers = await lookup(host, { all: true, order: 'verbatim' });
-  return answers.map(answer => answer.address);
-}
+import {
+  createInnerResolver,
+  createPublicResolver,
+  createSystemResolver,
+  type ResolveHost,
+} from './resolve-host.ts';
 
 /** Codes of Node and of OpenSSL's checks of a certificate. */
 export const TLS_CODE =
@@ -107,7 +39,7 @@ const ADDRESSES_TRIED_MAX = 4;
 interface OutgoingGuardOptions {
   readonly policy: OutgoingPolicy;
   readonly resolveHost?: ResolveHost;
-  /** Look-ups at a time of the resolver for trusted networks; one where absent. */
+  /** Look-ups at a time of the system's resolver, for inner networks; one where absent. */
   readonly systemLookupsMax?: number;
   readonly createConnector?: CreateConnector;
   /** Addresses of this machine: callers reach none of them, not even public ones. */
@@ -132,11 +64,10 @@ export class OutgoingGuard {
   constructor(options: OutgoingGuardOptions) {
     const { policy } = options;
     this.policy = policy;
+    const isInner = policy.allowPrivateAddresses || (policy.allowedNetworks ?? []).length > 0;
+    const system = createSystemResolver(options.systemLookupsMax ?? 1);
     this.#resolveHost =
-      options.resolveHost ??
-      (policy.allowPrivateAddresses
-        ? createTrustedResolver(options.systemLookupsMax ?? 1)
-        : createPublicResolver());
+      options.resolveHost ?? (isInner ? createInnerResolver({ system }) : createPublicResolver());
     this.#createConnector = options.createConnector ?? createPinnedConnector;
     this.#ownAddresses = options.ownAddresses ?? interfaceAddresses;
   }

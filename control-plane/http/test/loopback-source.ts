@@ -7,7 +7,8 @@ import {
   type Socket,
   type Server as TcpServer,
 } from 'node:net';
-import type { CreateConnector, ResolveHost } from '../outgoing/outgoing-guard.ts';
+import type { CreateConnector } from '../outgoing/outgoing-guard.ts';
+import type { ResolveHost } from '../outgoing/resolve-host.ts';
 
 export interface LoopbackSource extends AsyncDisposable {
   readonly port: number;

@@ -33,6 +33,7 @@ test('has threads for the names of callers where the system resolves them', t =>
   const trusted = { MATTING_ALLOW_PRIVATE_ADDRESSES: 'true' };
   t.is(lookups({}), 2);
   t.is(lookups(trusted), 32);
+  t.is(lookups({ MATTING_ALLOWED_NETWORKS: '10.0.0.0/8' }), 32);
   t.is(lookups({ ...trusted, UV_THREADPOOL_SIZE: '16' }), 6);
   t.is(lookups({ ...trusted, UV_THREADPOOL_SIZE: '1' }), 1);
 });
