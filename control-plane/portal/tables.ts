@@ -223,7 +223,7 @@ declare module '@matting/database/database.ts' {
       day_at: number;
       used: number;
       withheld: number;
-      /** An account's events have it: when the last test of any of its addresses was sent. */
+      /** An account's events have it: when its last test was sent, also to an earlier address. */
       tested_at: number | null;
     };
   }

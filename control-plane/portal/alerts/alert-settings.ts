@@ -42,7 +42,7 @@ export function alertSettings(database: Database) {
     /** False if there is no secret that could stay. @param webhook null: removes the address */
     setWebhook: (accountId: string, webhook: NewWebhook | null, by: ChangedBy) =>
       transact(database, tx => setWebhook(database, tx, { accountId, webhook, by })),
-    /** Sends an event now, unless the account had one within `everyMs`, to any address. */
+    /** Sends an event now, unless the account had one within `everyMs`, also to an earlier address. */
     sendTest: (event: AccountEventRow, bounds: TestBounds, by: ChangedBy) =>
       transact(database, tx => sendTest(database, tx, { event, bounds, by })),
     /** Lists addresses if their secrets were sealed with a key other than this. */
