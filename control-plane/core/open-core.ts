@@ -12,8 +12,6 @@ import { randomUUID } from 'node:crypto';
 import type { Server } from 'node:net';
 import { hostname } from 'node:os';
 import { setLogger } from '@grpc/grpc-js';
-import { CLOCK_LOOK_MS, watchClocks } from '@matting/database/member-clocks.ts';
-import { pollingLoop } from '@matting/database/round-loop.ts';
 import { GuardedFetch } from '@matting/http/outgoing/guarded-fetch.ts';
 import { GuardedPost } from '@matting/http/outgoing/guarded-post.ts';
 import { OutgoingGuard } from '@matting/http/outgoing/outgoing-guard.ts';
@@ -237,12 +235,6 @@ function composeBackground(base: Base, fleet: Fleet, plugged: readonly PackagePa
     scheduleMs: config.webhookScheduleMs,
     tracing: base.tracing,
   });
-  const clockWatch = watchClocks(stores.compareClocks, log);
-  const clockLooks = pollingLoop(
-    CLOCK_LOOK_MS,
-    () => clockWatch.look(),
-    err => log.warn({ err }, 'the clocks of the database were not read'),
-  );
   const sightings = new NoteSightings({
     replica: holder,
     seen: () => fleet.seen(),
@@ -250,10 +242,9 @@ function composeBackground(base: Base, fleet: Fleet, plugged: readonly PackagePa
     onFailed: err => log.warn({ err }, 'what is seen of the nodes was not noted'),
   });
   const sweeper = composeSweeper(base, plugged);
-  const loops = [...plugged.flatMap(({ loops = [] }) => loops), sweeper, clockLooks, sightings];
+  const loops = [...plugged.flatMap(({ loops = [] }) => loops), sweeper, sightings];
   return {
     delivery,
-    clockWatch,
     start() {
       for (const loop of [delivery, ...loops]) loop.start();
     },
@@ -363,7 +354,6 @@ function composeGauges(base: Base, running: Running): void {
       due: () => stores.outbox.due(),
     },
     ledgerAudits: () => stores.ledger.lastAudits(),
-    clockDifferenceMs: () => running.background.clockWatch.differenceMs,
     sweepBacklog: () => stores.sweeps.backlog(config.jobRetentionMs),
   });
   base.events.onSubmitted(countSubmitted(metrics, config.modelsOffered));

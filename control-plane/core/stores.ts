@@ -3,7 +3,6 @@
 import { randomUUID } from 'node:crypto';
 import { type Database, type Db, transact } from '@matting/database/database.ts';
 import { databaseErrorKind } from '@matting/database/engines.ts';
-import { memberClocks } from '@matting/database/member-clocks.ts';
 import { readRights, requireWritable } from '@matting/database/probe.ts';
 import { createNodeStore } from '@matting/nodes/node-store.ts';
 import { createSightingStore } from '@matting/nodes/sighting-store.ts';
@@ -111,8 +110,6 @@ function storesWithoutEnds(database: Database, steps: PackageSteps) {
     sweeps: createSweepStore(database),
     shares: database.shares,
     bootstrap: (accountName: string, credits: number) => bootstrap(database, accountName, credits),
-    /** Compares the clocks of the database's members; undefined: it has one. */
-    compareClocks: memberClocks(database),
     /** Rejects with SERVICE_UNAVAILABLE while the database does not answer or takes no writes. */
     check: () =>
       requireWritable(database, db =>

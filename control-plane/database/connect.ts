@@ -12,7 +12,6 @@ import type { PoolOptions, SslOptions } from 'mysql2';
 import { type Database, RequestShares, type Schema, type StoreLog } from './database.ts';
 import { type DatabaseDialect, SQLITE, unknownLogin } from './engines.ts';
 import type { Member } from './member.ts';
-import { requireAgreeingClocks } from './member-clocks.ts';
 import { ELSEWHERE, type MigrationSeries, migrate, requireCurrentSchema } from './migrate.ts';
 import { sqliteDialect } from './sqlite.ts';
 import { COMMITTED_TOGETHER_MAX } from './sqlite-group-commit.ts';
@@ -46,7 +45,7 @@ export async function openDatabase(
   options: OpenDatabaseOptions,
 ): Promise<Database> {
   const dialect: DatabaseDialect = databaseUrl.startsWith('sqlite:') ? 'sqlite' : 'mysql';
-  const { kysely, requestsMax, member, newMember } =
+  const { kysely, requestsMax, member } =
     dialect === 'sqlite'
       ? openSqlite(databaseUrl.slice('sqlite:'.length), options)
       : await openMysql(databaseUrl, options);
@@ -61,7 +60,6 @@ export async function openDatabase(
     shares: new RequestShares(requestsMax),
     nowMs: databaseNowMs(dialect),
     log: options.log,
-    newMember,
     close: () => kysely.destroy(),
   };
   try {
@@ -81,7 +79,7 @@ export async function openDatabase(
   return database;
 }
 
-interface Opened extends Pick<Database, 'kysely' | 'newMember'> {
+interface Opened extends Pick<Database, 'kysely'> {
   /** How many requests may have statements under way at once; more would wait in it. */
   readonly requestsMax: number;
   /** The server of the newest connection; undefined: a file, or none has answered yet. */
@@ -136,7 +134,6 @@ function closeToOthers(path: string): void {
 async function openMysql(databaseUrl: string, options: OpenDatabaseOptions): Promise<Opened> {
   const pool = parseMysqlUrl(databaseUrl);
   // Only here: mysql2 is a tenth of what a control plane on SQLite would load.
-  const { readMemberAt } = await import('./member.ts');
   const { mysqlDialect } = await import('./mysql.ts');
   const { log, statementMsMax } = options;
   const onLost = (error: Error) => log.warn({ err: error }, 'a database connection was lost');
@@ -146,9 +143,7 @@ async function openMysql(databaseUrl: string, options: OpenDatabaseOptions): Pro
   };
   const dialect = mysqlDialect({ pool, onLost, statementMsMax, onMember });
   const kysely = new Kysely<Schema>({ dialect });
-  const { connectionLimit = 1, ...place } = pool;
-  const newMember = () => readMemberAt(place);
-  return { kysely, requestsMax: connectionLimit, member: () => member, newMember };
+  return { kysely, requestsMax: pool.connectionLimit ?? 1, member: () => member };
 }
 
 /** The oldest versions the store is tested with. */
@@ -201,10 +196,7 @@ function reasonOf(error: unknown): string {
 
 interface OpenOptions {
   readonly log: StoreLog;
-  /**
-   * 'run': a file is made, pending ones are run, and clocks of members that differ too much are an error.
-   * 'require': pending ones are an error.
-   */
+  /** 'run': a file is made, and pending ones are run. 'require': pending ones are an error. */
   readonly migrations: 'run' | 'require';
   readonly packages: readonly MigrationSeries[];
 }
@@ -220,9 +212,6 @@ export async function openCurrentDatabase(
   const database = await openDatabase(databaseUrl, { log, create: migrations === 'run' });
   try {
     if (migrations === 'run') {
-      await requireAgreeingClocks(database).catch(error => {
-        throw new DatabaseOpenError(reasonOf(error), error);
-      });
       const ran = await migrate(database, packages);
       if (ran.length > 0) log.info({ migrations: ran }, 'the database was migrated');
     } else {

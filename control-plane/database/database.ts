@@ -16,7 +16,6 @@ import {
   databaseErrorKind,
   type Engine,
 } from './engines.ts';
-import type { Member } from './member.ts';
 
 /** The tables, by their names: each package declares its own into it (core/tables.ts). */
 // biome-ignore lint/suspicious/noEmptyInterface: others declare into it
@@ -39,8 +38,6 @@ export interface Database {
   /** The database's clock, as an expression for a statement. */
   readonly nowMs: RawBuilder<number>;
   readonly log: StoreLog;
-  /** Opens a connection of its own, asks the server what it is, and closes it. */
-  readonly newMember?: (() => Promise<Member>) | undefined;
   /** Waits for what is running. */
   close(): Promise<void>;
 }

@@ -33,19 +33,6 @@ export interface Engine {
   readonly conflicts: 'locks' | 'certification';
   /** Begins each session: it then reads all that was committed before, on whichever member. */
   readonly session: readonly string[];
-  /**
-   * The use of a server that takes no writes. 'leave': the pool asks nothing of it, since another
-   * server of the same address takes writes and this one can lag behind. 'read': it goes on to
-   * answer reads.
-   */
-  readonly readOnlyMembers: 'leave' | 'read';
-  /** A status variable and its value on a member that takes part. */
-  readonly takesPart?: readonly [status: string, value: string];
-  /**
-   * 'several': one address may lead to several servers, each of which may fall silent for itself,
-   * and now() is the clock of whichever a session is at.
-   */
-  readonly members: 'one' | 'several';
   readonly settings: readonly Setting[];
 }
 
@@ -87,8 +74,6 @@ export const SQLITE: Engine = {
   isServer: () => false,
   conflicts: 'locks',
   session: [],
-  readOnlyMembers: 'read',
-  members: 'one',
   settings: [],
 };
 
@@ -117,9 +102,6 @@ export const GALERA: Engine = {
   conflicts: 'certification',
   // 1: SELECT and BEGIN; 2: UPDATE and DELETE; 4: INSERT.
   session: ['set session wsrep_sync_wait = 7'],
-  readOnlyMembers: 'leave',
-  takesPart: ['wsrep_ready', 'ON'],
-  members: 'several',
 };
 
 /** A group whose one primary takes the writes. */
@@ -129,8 +111,6 @@ const GROUP_REPLICATION: Engine = {
   isServer: variables => (variables.get('group_replication_group_name') ?? '') !== '',
   // A new primary answers nobody before it has applied all that the old one committed.
   session: [`set session group_replication_consistency = 'BEFORE_ON_PRIMARY_FAILOVER'`],
-  readOnlyMembers: 'leave',
-  members: 'several',
 };
 
 const MULTI_PRIMARY: Engine = {
@@ -152,10 +132,6 @@ export const SERVER_VARIABLES: readonly string[] = [
   'version',
   'hostname',
   'port',
-  // The server's clock, as seconds with a fraction.
-  'timestamp',
-  'read_only',
-  'super_read_only',
   'log_bin',
   'wsrep_on',
   'group_replication_group_name',
@@ -329,7 +305,7 @@ const CONNECTION_CODES: ReadonlySet<string> = new Set([
 
 export function databaseErrorKind(error: unknown): DatabaseErrorKind {
   if (!(error instanceof Error)) return 'other';
-  if (error instanceof MemberError) return error.kind;
+  if (error instanceof MemberError) return 'unavailable';
   const { code, errno, errcode, fatal } = error as Error & Record<string, unknown>;
   if (code === 'ERR_SQLITE_ERROR' && typeof errcode === 'number') {
     if (errcode === SQLITE_CONSTRAINT_UNIQUE || errcode === SQLITE_CONSTRAINT_PRIMARYKEY) {
@@ -376,12 +352,4 @@ export function isDenied(code: unknown): boolean {
 }
 
 /** A server that answered and is not to be used: it was left before a statement came to it. */
-export class MemberError extends Error {
-  readonly kind: 'read-only' | 'unavailable';
-
-  constructor(kind: MemberError['kind'], detail: string) {
-    super(detail);
-    this.name = 'MemberError';
-    this.kind = kind;
-  }
-}
+export class MemberError extends Error {}

@@ -4,16 +4,15 @@
  * statement timed out, a rollback failed) is closed and never reused: the server then rolls back
  * what was open.
  *
- * A connection that met a read-only server is closed too, and with it every older one to the same
- * server (bad-news.ts). If an address leads to several servers (engines.ts), each new connection
- * first asks its server whether it may be used; if it may not, the pool tries the next one.
+ * A connection that met a read-only server is closed too, and with it every older one: after a
+ * fail-over the same address leads elsewhere, and a connection that is used every second would stay
+ * with the old primary for ever.
  */
 
 import { MysqlDialect, type MysqlPool, type MysqlPoolConnection } from 'kysely';
 import { createPool, type Pool, type PoolConnection, type PoolOptions } from 'mysql2';
-import { BadNews } from './bad-news.ts';
-import { databaseErrorKind, MemberError } from './engines.ts';
-import { CONNECT_MS_MAX, type Member, readMember, requireUsable } from './member.ts';
+import { databaseErrorKind } from './engines.ts';
+import { type Member, readMember, requireSupported } from './member.ts';
 import { Silence, SUSPECT_MS } from './silence.ts';
 
 /**
@@ -21,11 +20,8 @@ import { Silence, SUSPECT_MS } from './silence.ts';
  * the slowest takes. Without it a statement could hold its caller for about a quarter of an hour.
  */
 const STATEMENT_MS_MAX = 30_000;
-/**
- * The same where another member may answer. Longer than a wait for a row (LOCK_WAIT_S_MAX), and
- * than the others stand still until they have shut a silent member out (Galera: 5 s, rarely 15).
- */
-const SILENT_MEMBER_MS = 15_000;
+/** Time for TCP, TLS and the handshake. */
+const CONNECT_MS_MAX = 5_000;
 /** Waiting for a row's lock; the transaction is then tried again as a whole. */
 const LOCK_WAIT_S_MAX = 10;
 /** Callers that wait for a connection; one more gets POOL_QUEUE_LIMIT at once. */
@@ -36,12 +32,11 @@ const POOL_WAITERS_MAX = 2_000;
  */
 const IDLE_MS_MAX = 5_000;
 /**
- * Connections on which one caller meets members that take no writes before it is told so. At an
- * address that leads to any of three, 24 in a row miss the primary once in 17,000, 8 once in 25.
+ * Between two times that the pool leaves a server: while there is no primary every write meets a
+ * read-only one, and readers must not pay a new connection for each of them. A time that comes
+ * earlier counts later.
  */
-const MEMBERS_TRIED_MAX = 24;
-/** Nobody tries for so long after that: while a group elects its primary, all would. */
-const NO_MEMBER_MS = 300;
+const LEAVE_MS_MIN = 1_000;
 
 /**
  * Strict, so that no value is cut to fit; time zone UTC, so that now() has no summer time; no
@@ -87,8 +82,6 @@ class GuardedConnection implements MysqlPoolConnection {
   readonly #pool: GuardedPool;
   /** The time by performance.now() before it connected: meanwhile the server may have changed. */
   readonly askedAtMs: number;
-  /** The server it leads to, once that is known. */
-  member: Member | undefined;
   #closed = false;
 
   constructor(raw: PoolConnection, pool: GuardedPool, askedAtMs: number) {
@@ -118,8 +111,8 @@ class GuardedConnection implements MysqlPoolConnection {
 
   /** The time limit is ours: mysql2's own leaves its timer running when the connection breaks. */
   #query(sql: string, parameters: readonly unknown[], callback: QueryCallback): void {
-    const { suspectMs, badNews, silence } = this.#pool;
-    let leftMs = this.#statementMsMax;
+    const { suspectMs, silence } = this.#pool;
+    let leftMs = this.#pool.statementMsMax;
     let ended = false;
     const end = (error: unknown, result?: unknown) => {
       if (ended) return;
@@ -130,8 +123,6 @@ class GuardedConnection implements MysqlPoolConnection {
     const expire = () => {
       if (ended) return;
       this.destroy();
-      // Another member may answer; an only server is slow, and its other connections are no worse.
-      if (this.#isOfSeveral) badNews.note(this);
       const error = new Error('the database did not answer a statement in time');
       end(Object.assign(error, { code: 'STATEMENT_TIMEOUT' }));
     };
@@ -151,20 +142,11 @@ class GuardedConnection implements MysqlPoolConnection {
   #failed(error: Error, sql: string): void {
     const kind = databaseErrorKind(error);
     if (kind === 'connection' || kind === 'read-only' || CONTROL.test(sql)) this.destroy();
-    if (kind === 'read-only') this.#pool.badNews.note(this);
-  }
-
-  get #statementMsMax(): number {
-    const { statementMsMax } = this.#pool;
-    return this.#isOfSeveral ? Math.min(statementMsMax, SILENT_MEMBER_MS) : statementMsMax;
-  }
-
-  get #isOfSeveral(): boolean {
-    return this.member?.engine.members === 'several';
+    if (kind === 'read-only') this.#pool.leave(this);
   }
 
   release(): void {
-    if (this.#pool.badNews.isOver(this)) this.destroy();
+    if (this.#pool.hasLeft(this)) this.destroy();
     else if (!this.#closed) this.#raw.release();
   }
 
@@ -185,12 +167,12 @@ const NO_STREAM = {
 class GuardedPool implements MysqlPool {
   readonly statementMsMax: number;
   readonly suspectMs: number;
-  readonly badNews = new BadNews();
   readonly silence: Silence;
   readonly #pool: Pool;
   readonly #options: MysqlPoolOptions;
   readonly #connections = new WeakMap<PoolConnection, GuardedConnection>();
-  #noMember: { readonly error: MemberError; readonly untilMs: number } | undefined;
+  /** Connections from before this time by performance.now() are closed instead of used. */
+  #leftAtMs = Number.NEGATIVE_INFINITY;
 
   constructor(options: MysqlPoolOptions) {
     this.#options = options;
@@ -226,8 +208,7 @@ class GuardedPool implements MysqlPool {
   }
 
   async #acquire(): Promise<GuardedConnection> {
-    for (let tried = 1; ; ) {
-      this.#requireSomeMember();
+    for (;;) {
       if (this.silence.isSilent) {
         throw Object.assign(new Error('the database answers nobody'), { code: 'SERVER_SILENT' });
       }
@@ -235,22 +216,26 @@ class GuardedPool implements MysqlPool {
       const raw = await this.#getRaw();
       const known = this.#connections.get(raw);
       if (known !== undefined) {
-        if (!this.badNews.isOver(known)) return known;
+        if (!this.hasLeft(known)) return known;
         // The loop ends after as many rounds as the pool has connections, since each destroys one.
         known.destroy();
         continue;
       }
-      try {
-        return await this.#prepare(raw, askedAtMs);
-      } catch (error) {
-        if (!(error instanceof MemberError) || error.kind !== 'read-only') throw error;
-        if (tried === MEMBERS_TRIED_MAX) {
-          this.#noMember = { error, untilMs: performance.now() + NO_MEMBER_MS };
-          throw error;
-        }
-        tried += 1;
-      }
+      return await this.#prepare(raw, askedAtMs);
     }
+  }
+
+  /** Its server takes no writes any more. One from before the last time changes nothing. */
+  leave(connection: GuardedConnection): void {
+    const now = performance.now();
+    if (this.hasLeft(connection) || this.#leftAtMs > now) return;
+    this.#leftAtMs = Math.max(now, this.#leftAtMs + LEAVE_MS_MIN);
+  }
+
+  hasLeft({ askedAtMs }: GuardedConnection): boolean {
+    // A time that does not count yet came within LEAVE_MS_MIN after the one before, which does.
+    const isAhead = this.#leftAtMs > performance.now();
+    return askedAtMs <= this.#leftAtMs - (isAhead ? LEAVE_MS_MIN : 0);
   }
 
   #getRaw(): Promise<PoolConnection> {
@@ -276,10 +261,8 @@ class GuardedPool implements MysqlPool {
       });
     try {
       const member = await readMember(ask);
-      connection.member = member;
-      this.silence.isLookedFor = member.engine.members === 'one';
       onMember?.(member);
-      await requireUsable(member, ask);
+      requireSupported(member);
       for (const sql of [...SESSION, ...member.engine.session]) await ask(sql);
     } catch (error) {
       connection.destroy();
@@ -287,11 +270,5 @@ class GuardedPool implements MysqlPool {
     }
     this.#connections.set(raw, connection);
     return connection;
-  }
-
-  #requireSomeMember(): void {
-    if (this.#noMember === undefined) return;
-    if (performance.now() < this.#noMember.untilMs) throw this.#noMember.error;
-    this.#noMember = undefined;
   }
 }

@@ -15,7 +15,7 @@ export class Silence {
   isSilent = false;
   /** The time by performance.now() of the last answer to anybody. */
   heardAtMs = 0;
-  /** False: another member may answer (bad-news.ts), or the pool has ended. */
+  /** False: the pool has ended. */
   isLookedFor = true;
   #isAsking = false;
   readonly #place: ConnectionOptions;

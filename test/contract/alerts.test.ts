@@ -173,7 +173,6 @@ const READABLE = {
   webhooks: { inFlight: () => 14, due: async () => ({ count: 15, oldestMs: 16_000 }) },
   mailsWaiting: async () => ({ count: 23, oldestMs: 24_000 }),
   ledgerAudits: async () => [{ kind: 'full', ageMs: 17_000, problems: 18 }],
-  clockDifferenceMs: () => 25_000,
   sweepBacklog: async () => ({ resultsMs: 20, secretsMs: 21, rowsMs: 22, walkMs: null }),
 };
 
@@ -337,7 +336,6 @@ test('a metric that cannot be read is missing, and the others are shown', async 
     /^matting_control_tls_expires_timestamp_seconds\{file="MATTING_TLS_CERT_FILE"\} 26$/m,
   );
   t.regex(text, /^matting_control_database_waiting 11$/m);
-  t.regex(text, /^matting_control_database_clock_difference_seconds 25$/m);
   t.regex(text, /^matting_control_nodes\{state="unroutable"\} 1$/m);
   t.regex(text, /^matting_control_webhooks_oldest_due_seconds 16$/m);
   t.regex(text, /^matting_control_mails_waiting 23$/m);

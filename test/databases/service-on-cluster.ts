@@ -9,8 +9,9 @@ import { ContractError } from '../../proto/contract/errors.ts';
 import { THIS_VERSION } from '../fleet/installed-version.ts';
 import { type Picture, SteadyLoad } from '../fleet/steady-load.ts';
 import { createTestDatabase } from '../support/database.ts';
-import { type DatabaseCluster, urlOfPort } from '../support/databases/cluster.ts';
+import type { ClusterMember, DatabaseCluster } from '../support/databases/cluster.ts';
 import { roundRobin, TcpProxy } from '../support/databases/tcp-proxy.ts';
+import { WriterRouter } from '../support/databases/writer-router.ts';
 
 /** No job may end for so long: what callers are promised of a fail-over. */
 const STANDSTILL_MS_MAX = 30_000;
@@ -24,34 +25,45 @@ const TRIES_MAX = 10;
 
 export class ServiceOnCluster {
   readonly replicas: Replicas;
+  readonly #router: WriterRouter;
   readonly #baseUrl: string;
   readonly #closing: AsyncDisposableStack;
 
-  private constructor(replicas: Replicas, baseUrl: string, closing: AsyncDisposableStack) {
+  private constructor(
+    replicas: Replicas,
+    router: WriterRouter,
+    baseUrl: string,
+    closing: AsyncDisposableStack,
+  ) {
     this.replicas = replicas;
+    this.#router = router;
     this.#baseUrl = baseUrl;
     this.#closing = closing;
   }
 
   static async start(cluster: DatabaseCluster): Promise<ServiceOnCluster> {
     await using opening = new AsyncDisposableStack();
-    const proxy = await TcpProxy.open(roundRobin(cluster.members.map(({ port }) => port)));
-    opening.defer(() => proxy.close());
+    const router = await WriterRouter.open(cluster);
+    opening.defer(() => router.close());
     // As a balancer does: a caller whom one control plane refuses comes to the other.
     const balancer = await TcpProxy.open(() => lead());
     opening.defer(() => balancer.close());
     const baseUrl = `http://127.0.0.1:${balancer.port}`;
-    const server = urlOfPort(proxy.port);
-    const database = await createTestDatabase('mysql', { server, migrated: false });
+    const database = await createTestDatabase('mysql', { server: router.url, migrated: false });
     const env = { MATTING_BASE_URL: baseUrl };
     const replicas = await Replicas.open('mysql', { database, env });
     opening.defer(() => replicas.close());
     const lead = roundRobin([0, 1].map(index => Number(new URL(replicas.url(index, '')).port)));
     for (let node = 0; node < 2; node += 1) await replicas.addNode({ imagesMax: 4 });
-    return new ServiceOnCluster(replicas, baseUrl, opening.move());
+    return new ServiceOnCluster(replicas, router, baseUrl, opening.move());
   }
 
-  async requireFailOver(context: ExecutionContext, hurt: () => Promise<void>): Promise<void> {
+  /** Takes the writes at this moment. */
+  get writer(): ClusterMember {
+    return this.#router.writer;
+  }
+
+  async requireFailOver(context: ExecutionContext, hurt: () => Promise<unknown>): Promise<void> {
     const caller = await patiently(() => this.replicas.createCaller(1e6));
     const load = await SteadyLoad.start({
       baseUrl: this.#baseUrl,

@@ -1,9 +1,8 @@
 /** The suites of databases run on these: engines of several servers, and the ways to them. */
 import type { DatabaseCluster } from '../support/databases/cluster.ts';
-import { urlOfPort } from '../support/databases/cluster.ts';
 import { GaleraCluster, galeraSkipReason } from '../support/databases/galera-cluster.ts';
 import { groupSkipReason, ReplicationGroup } from '../support/databases/group-replication.ts';
-import { roundRobin, TcpProxy } from '../support/databases/tcp-proxy.ts';
+import { WriterRouter } from '../support/databases/writer-router.ts';
 
 export interface Named {
   readonly name: string;
@@ -23,32 +22,18 @@ export interface Opened {
 
 export const TARGETS: readonly Target[] = [
   {
-    name: 'galera-member',
-    about: 'Galera, by one of its three members',
+    name: 'galera',
+    about: 'Galera, by a router to one of its three members',
     engine: 'galera',
     skipReason: galeraSkipReason,
-    open: async () => byMember(await GaleraCluster.create()),
+    open: async () => byRouter(await GaleraCluster.create()),
   },
   {
-    name: 'galera-round-robin',
-    about: 'Galera, each connection to the next of three members',
-    engine: 'galera',
-    skipReason: galeraSkipReason,
-    open: async () => byRoundRobin(await GaleraCluster.create()),
-  },
-  {
-    name: 'group-primary',
-    about: 'MySQL Group Replication, by the address of its primary',
+    name: 'group',
+    about: 'MySQL Group Replication, by a router to its primary',
     engine: 'mysql',
     skipReason: groupSkipReason,
-    open: async () => byMember(await ReplicationGroup.create('single-primary')),
-  },
-  {
-    name: 'group-round-robin',
-    about: 'MySQL Group Replication, each connection to the next of three members, one the primary',
-    engine: 'mysql',
-    skipReason: groupSkipReason,
-    open: async () => byRoundRobin(await ReplicationGroup.create('single-primary')),
+    open: async () => byRouter(await ReplicationGroup.create('single-primary')),
   },
 ];
 
@@ -74,19 +59,12 @@ export const OWN_TESTS: readonly Named[] = [
   },
 ];
 
-/** The first one, which is a group's primary. */
-function byMember(cluster: DatabaseCluster): Opened {
-  const [first] = cluster.members;
-  if (first === undefined) throw new Error('a cluster has members');
-  return { url: first.url, close: () => cluster.close() };
-}
-
-async function byRoundRobin(cluster: DatabaseCluster): Promise<Opened> {
-  const proxy = await TcpProxy.open(roundRobin(cluster.members.map(({ port }) => port)));
+async function byRouter(cluster: DatabaseCluster): Promise<Opened> {
+  const router = await WriterRouter.open(cluster);
   return {
-    url: urlOfPort(proxy.port),
+    url: router.url,
     close: async () => {
-      await proxy.close();
+      await router.close();
       await cluster.close();
     },
   };

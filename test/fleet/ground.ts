@@ -6,9 +6,8 @@ import { openDatabase } from '../../control-plane/database/connect.ts';
 import { openStorage } from '../../control-plane/object-storage/test/open-storage.ts';
 import type { BlobStore } from '../../control-plane/storage/blob-store.ts';
 import { SILENT_LOG } from '../support/database.ts';
-import { urlOfPort } from '../support/databases/cluster.ts';
 import { GaleraCluster } from '../support/databases/galera-cluster.ts';
-import { roundRobin, TcpProxy } from '../support/databases/tcp-proxy.ts';
+import { WriterRouter } from '../support/databases/writer-router.ts';
 import { MariadbServer } from '../support/mariadb-server.ts';
 import { CREDENTIALS_ENV, createObjectStore } from '../support/object-storage/object-store.ts';
 import type { Random } from '../support/random.ts';
@@ -63,13 +62,13 @@ export async function openOneMachine(directory: string): Promise<Ground> {
   };
 }
 
-/** A Galera cluster of three behind one address, any member of which writes, and a real bucket. */
+/** A Galera cluster of three behind a router to one writer, and a real bucket. */
 export async function openSeveralMachines(): Promise<Ground> {
   await using opening = new AsyncDisposableStack();
   const cluster = await GaleraCluster.create();
   opening.defer(() => cluster.close());
-  const proxy = await TcpProxy.open(roundRobin(cluster.members.map(({ port }) => port)));
-  opening.defer(() => proxy.close());
+  const router = await WriterRouter.open(cluster);
+  opening.defer(() => router.close());
   const store = await createObjectStore('versitygw');
   opening.defer(() => store.close());
   const storageUrl = store.url({ prefix: 'chaos' });
@@ -77,7 +76,7 @@ export async function openSeveralMachines(): Promise<Ground> {
   const closing = opening.move();
   return {
     env: { ...CREDENTIALS_ENV, MATTING_STORAGE_URL: storageUrl },
-    databaseUrl: urlOfPort(proxy.port),
+    databaseUrl: router.url,
     openStorage: () => openStorage(storageUrl),
     kill: async (victim, random) => {
       if (victim === 'store') {

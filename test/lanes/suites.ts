@@ -180,7 +180,7 @@ const NIGHTLY: readonly Suite[] = [
   },
   {
     command: 'make test-databases',
-    only: 'galera-round-robin',
+    only: 'galera',
     lane: 'nightly',
     files: [],
     covers: [

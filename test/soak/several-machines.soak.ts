@@ -18,9 +18,9 @@ import { FleetControlPlane, FleetNode } from '../fleet/program.ts';
 import { SteadyLoad } from '../fleet/steady-load.ts';
 import { ROOT } from '../running-service.ts';
 import { SILENT_LOG } from '../support/database.ts';
-import { urlOfPort } from '../support/databases/cluster.ts';
 import { GaleraCluster, galeraSkipReason } from '../support/databases/galera-cluster.ts';
 import { roundRobin, TcpProxy } from '../support/databases/tcp-proxy.ts';
+import { WriterRouter } from '../support/databases/writer-router.ts';
 import {
   CREDENTIALS_ENV,
   createObjectStore,
@@ -49,7 +49,7 @@ const test = ava.serial.skipIf(isNotTested(skip));
 
 let directory: string;
 let cluster: GaleraCluster;
-let proxy: TcpProxy;
+let router: WriterRouter;
 let store: TestObjectStore;
 let balancer: TcpProxy;
 let apiKey = '';
@@ -60,7 +60,7 @@ let nodes: readonly FleetNode[] = [];
 ava.serial.before(async () => {
   directory = await mkdtemp(path.join(tmpdir(), 'matting-machines-'));
   cluster = await GaleraCluster.create();
-  proxy = await TcpProxy.open(roundRobin(cluster.members.map(({ port }) => port)));
+  router = await WriterRouter.open(cluster);
   store = await createObjectStore('versitygw');
   const ports = await findFreePorts(6 + 2 * NODES);
   balancer = await TcpProxy.open(roundRobin([ports[0] ?? 0, ports[3] ?? 0]));
@@ -68,7 +68,7 @@ ava.serial.before(async () => {
   nodes = ['node-1', 'node-2', 'node-3'].map(name => createNode(name, ports.splice(0, 2)));
   apiKey = await setUpOnce(rootOf('control-1'), PAGE.once, {
     models: MODELS,
-    migratorUrl: urlOfPort(proxy.port),
+    migratorUrl: router.url,
   });
   for (const plane of planes) plane.start();
   for (const node of nodes) {
@@ -80,7 +80,7 @@ ava.serial.before(async () => {
 ava.serial.after.always(async () => {
   for (const program of programs()) await program.kill();
   await balancer?.close();
-  await proxy?.close();
+  await router?.close();
   await store?.close();
   await cluster?.close();
   await rm(directory, { recursive: true, force: true });
@@ -96,7 +96,7 @@ function createPlane(name: string, ports: readonly number[]): FleetControlPlane 
   const [http = 0, registry = 0, metrics = 0] = ports;
   createMachine(rootOf(name), PAGE.controlPlane, {
     ...CREDENTIALS_ENV,
-    MATTING_DATABASE_URL: urlOfPort(proxy.port),
+    MATTING_DATABASE_URL: router.url,
     MATTING_STORAGE_URL: store.url({ prefix: 'production' }),
     MATTING_SECRETS_KEY: 'ab'.repeat(32),
     MATTING_NODE_TOKEN: token,
@@ -168,7 +168,7 @@ function allRestarts(): (() => Promise<void>)[] {
 }
 
 test('charged each picture once, and lost no attempt of a process that was drained', async t => {
-  const database = await openDatabase(urlOfPort(proxy.port), { log: SILENT_LOG });
+  const database = await openDatabase(router.url, { log: SILENT_LOG });
   try {
     const stores = storesOn(database);
     const account = (await stores.accounts.list()).find(({ name }) => name === 'shop');

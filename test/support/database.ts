@@ -22,21 +22,15 @@ import {
 } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { setTimeout as delay } from 'node:timers/promises';
 import { migrationsOf } from '@matting/core/test/internals.ts';
 import { openDatabase } from '@matting/database/connect.ts';
 import type { Database, StoreLog } from '@matting/database/database.ts';
-import { type DatabaseDialect, type Engine, GALERA } from '@matting/database/engines.ts';
+import type { DatabaseDialect } from '@matting/database/engines.ts';
 import { type MigrationSeries, migrate } from '@matting/database/migrate.ts';
 import type { ExecutionContext, SerialFn } from 'ava';
 import { sql } from 'kysely';
 import mysql, { type Connection, format, type RowDataPacket } from 'mysql2/promise';
 import { findMariadb, startMariadb } from './mariadb-server.ts';
-
-/** An address leads to one member alone after so many; one of three would have been met before. */
-const KNOWN_IN_A_ROW = 24;
-const KNOWN_POLL_MS = 50;
-const KNOWN_TRIES_MAX = 200;
 
 /** `MATTING_TEST_DIALECT` names one where the other has been tested elsewhere (test/databases). */
 export const DIALECTS = (['sqlite', 'mysql'] as const).filter(
@@ -177,13 +171,10 @@ async function createSchema(
   if (template !== undefined) {
     const script = readFileSync(template, 'utf8');
     await runScript(server, `create database ${name}; use ${name}; ${script}`);
-  } else {
-    const engine = await onServer(server, `create database ${name}`);
-    if (engine.members === 'several') await untilKnown(url.href, engine);
-  }
+  } else await onServer(server, `create database ${name}`);
   return {
     url: url.href,
-    remove: async () => void (await onServer(server, `drop database ${name}`)),
+    remove: () => onServer(server, `drop database ${name}`),
   };
 }
 
@@ -201,7 +192,7 @@ function templateName(dialect: DatabaseDialect, series: readonly MigrationSeries
   return `${names}.${dialect === 'sqlite' ? 'sqlite' : 'sql'}`;
 }
 
-/** Migrated databases to copy (`MATTING_TEST_TEMPLATES`); on a cluster they migrate. */
+/** Migrated databases to copy (`MATTING_TEST_TEMPLATES`). */
 export async function writeTemplates(
   directory: string,
   series: readonly MigrationSeries[],
@@ -211,9 +202,9 @@ export async function writeTemplates(
     // Where one package alone has tables, its series and that of all packages are the same.
     if (existsSync(file)) continue;
     const template = await createTestDatabase(dialect, { series });
-    const { kysely, engine } = await template.open();
+    const { kysely } = await template.open();
     if (dialect === 'sqlite') await sql`vacuum into ${file}`.execute(kysely);
-    else if (engine.members !== 'several') writeFileSync(file, await scriptOf(template.url));
+    else writeFileSync(file, await scriptOf(template.url));
     await template.close();
   }
 }
@@ -260,48 +251,10 @@ async function serverUrl(): Promise<string> {
   return `mysql://root@localhost/mysql?socket=${encodeURIComponent(socket)}`;
 }
 
-/** A member that lags behind does not know the database yet, so members are counted. */
-async function untilKnown(url: string, engine: Engine): Promise<void> {
-  const knowing = new Set<string>();
-  let inARow = 0;
-  for (let tries = 0; inARow < KNOWN_IN_A_ROW; tries += 1) {
-    try {
-      const { name, members } = await memberOf(url, engine);
-      if (knowing.add(name).size >= members) return;
-      inARow += 1;
-    } catch (error) {
-      if (tries >= KNOWN_TRIES_MAX) throw error;
-      inARow = 0;
-      await delay(KNOWN_POLL_MS);
-    }
-  }
-}
-
-/** Each row is a number, as `size`. */
-const CLUSTER_SIZE = `select variable_value as size from information_schema.global_status
-  where variable_name = 'wsrep_cluster_size'`;
-const GROUP_SIZE = 'select count(*) as size from performance_schema.replication_group_members';
-
-/** Which member a new connection comes to, one that cannot be written to too, and of how many. */
-async function memberOf(url: string, engine: Engine): Promise<{ name: string; members: number }> {
-  const connection = await mysql.createConnection(url);
-  try {
-    const size = engine === GALERA ? CLUSTER_SIZE : GROUP_SIZE;
-    const [rows] = await connection.query<RowDataPacket[]>(
-      `select @@port as name, (${size}) as size`,
-    );
-    return { name: String(rows[0]?.name), members: Number(rows[0]?.size) };
-  } finally {
-    connection.destroy();
-  }
-}
-
-/** @returns what kind of server the address leads to */
-async function onServer(server: string, statement: string): Promise<Engine> {
+async function onServer(server: string, statement: string): Promise<void> {
   const database = await openDatabase(server, { log: SILENT_LOG });
   try {
     await sql.raw(statement).execute(database.kysely);
-    return database.engine;
   } finally {
     await database.close();
   }

@@ -42,8 +42,6 @@ export interface MetricSources extends QueueSources {
     readonly { readonly kind: string; readonly ageMs: number; readonly problems: number }[]
   >;
   readonly sweepBacklog: () => Promise<SweepBacklog>;
-  /** The clocks of the database's members differ so much; undefined: it has one. */
-  readonly clockDifferenceMs: () => number | undefined;
 }
 
 type GaugeOf = readonly [
@@ -78,10 +76,6 @@ function gaugesOfProcess(metrics: MetricSet, sources: MetricSources): Gauges {
     matting_control_result_readers: ['Results being sent to readers of links', resultReaders],
     matting_control_uploads: ['Images being received', () => uploads().open],
     matting_control_database_waiting: ['Requests that wait to ask the database', databaseWaiting],
-    matting_control_database_clock_difference_seconds: [
-      'Between the clocks of two members of the database at least',
-      () => seconds(sources.clockDifferenceMs()),
-    ],
     matting_control_uploads_waiting: ['Images that wait to be received', () => uploads().waiting],
     matting_control_tls_expires_timestamp_seconds: [
       'When the certificates of a file in use expire',

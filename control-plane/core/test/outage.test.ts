@@ -3,13 +3,6 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { openDatabase } from '@matting/database/connect.ts';
 import { type Database, transact } from '@matting/database/database.ts';
-import { GALERA } from '@matting/database/engines.ts';
-import {
-  MEMBER_CLOCKS_MS_MAX,
-  memberClocks,
-  requireAgreeingClocks,
-  watchClocks,
-} from '@matting/database/member-clocks.ts';
 import { DatabasePair, pairSkipReason } from '@matting/database/test/database-pair.ts';
 import { DatabaseProxy } from '@matting/database/test/database-proxy.ts';
 import { at } from '@matting/test-support/at.ts';
@@ -46,10 +39,9 @@ const isReadOnly = {
   message: /read-only/,
 };
 
-async function placeOf(db: Database['kysely']): Promise<{ server: string; id: number }> {
-  const { rows } = await sql<{ server: string; id: number }>`select connection_id() as id,
-    concat(@@hostname, ':', @@port) as server`.execute(db);
-  return at(rows, 0);
+async function connectionIdOf(db: Database['kysely']): Promise<number> {
+  const { rows } = await sql<{ id: number }>`select connection_id() as id`.execute(db);
+  return at(rows, 0).id;
 }
 
 const databases = useTestDatabase(test, 'mysql');
@@ -82,22 +74,15 @@ onServer('a connection killed in the middle of a transaction costs a second roun
   await transact(database, async tx => {
     await addCredits(tx, account, 10);
     if (++rounds === 1) {
-      const { server, id } = await placeOf(tx);
-      // Connections have their numbers at one server; a cluster's address leads to several.
-      for (let killed = false; !killed; ) {
-        const direct = await databases.open();
-        killed = (await placeOf(direct.kysely)).server === server;
-        if (killed) await sql.raw(`kill ${id}`).execute(direct.kysely);
-      }
+      const id = await connectionIdOf(tx);
+      const direct = await databases.open();
+      await sql.raw(`kill ${id}`).execute(direct.kysely);
     }
     await addCredits(tx, account, -10);
   });
   t.is(rounds, 2);
   await assertBalanced(stores);
 });
-
-/** Of several members another may answer, so none is asked whether it is silent. */
-const isAlone = () => database.engine.members === 'one';
 
 /** Its statements ask after 0.6 s whether the server answers anybody, for 1 s. */
 async function openImpatient(t: ExecutionContext): Promise<Database> {
@@ -114,15 +99,12 @@ onServer('a server that answers nobody holds no caller, and is asked again alone
   const job = newJob(await fundedAccount(stores, 1));
   proxy.setSilent(true);
   const isRefused = ({ code, cause }: Error & { readonly code?: string }) =>
-    code === isUnavailable.code &&
-    (!isAlone() || (cause as { code?: string }).code === 'SERVER_SILENT');
+    code === isUnavailable.code && (cause as { code?: string }).code === 'SERVER_SILENT';
   await rejectsWith(t, own.jobs.submit(job, LIMITS), isRefused);
-  if (isAlone()) {
-    const { taken } = proxy;
-    const others = Array.from({ length: 50 }, () => rejectsWith(t, own.check(), isRefused));
-    await Promise.all(others);
-    t.true(proxy.taken < taken + 16, 'the others opened no connection of the pool');
-  }
+  const { taken } = proxy;
+  const others = Array.from({ length: 50 }, () => rejectsWith(t, own.check(), isRefused));
+  await Promise.all(others);
+  t.true(proxy.taken < taken + 16, 'the others opened no connection of the pool');
   proxy.setSilent(false);
   const isBack = () =>
     own.check().then(
@@ -135,7 +117,6 @@ onServer('a server that answers nobody holds no caller, and is asked again alone
 });
 
 onServer('a statement that waits at a server that answers others goes on', async t => {
-  if (!isAlone()) return t.pass('several members are not asked');
   const account = await fundedAccount(stores, 1);
   const impatient = await openImpatient(t);
   let waiting: Promise<unknown> | undefined;
@@ -319,75 +300,3 @@ async function assertCommandSaysSo(url: string, account: string): Promise<void> 
   assert.equal(code, 1);
   assert.match(err, /^matting: The .* is read-only\..*: .*(--read-only|READ ONLY).*\n$/m);
 }
-
-const AHEAD_S = 30;
-
-/** Sessions of the service's user on the second server begin with that clock. */
-const setAhead = (seconds: number) =>
-  pair.second.set(`init_connect = 'set session timestamp = unix_timestamp(now(6)) + ${seconds}'`);
-
-/** The first as the one there is, and both as a cluster whose address takes turns. */
-async function openMembers(t: ExecutionContext): Promise<{ one: Database; several: Database }> {
-  t.teardown(switchBack);
-  await open();
-  const { newMember } = pool;
-  assert.ok(newMember !== undefined);
-  let turn = 0;
-  const several = {
-    ...pool,
-    engine: GALERA,
-    newMember: async () => {
-      const second = turn++ % 2 === 1;
-      pair.proxy.leadTo((second ? pair.second : pair.first).url);
-      const member = await newMember();
-      // Both are on this machine and have no port.
-      return { ...member, name: second ? 'second:3306' : 'first:3306' };
-    },
-  };
-  return { one: pool, several };
-}
-
-onPair('clocks of members › agree on one machine', async t => {
-  const { several } = await openMembers(t);
-  const look = memberClocks(several);
-  await look();
-  const compared = await look();
-  t.true(compared !== undefined && compared.differenceMs < MEMBER_CLOCKS_MS_MAX);
-  await requireAgreeingClocks(several);
-});
-
-onPair('clocks of members › that differ are an error at the start which names them', async t => {
-  const { several } = await openMembers(t);
-  await setAhead(AHEAD_S);
-  try {
-    await t.throwsAsync(requireAgreeingClocks(several), {
-      message: /the clock of second:3306 is (29|30)\.\d s ahead of first:3306's.*synchronise/,
-    });
-  } finally {
-    await setAhead(0);
-  }
-});
-
-onPair(
-  'clocks of members › are watched: it is said when they begin to differ, and when they agree again',
-  async t => {
-    const { several } = await openMembers(t);
-    const said: string[] = [];
-    const note = (level: string) => () => said.push(level);
-    const log = { info: note('agree'), error: note('differ') };
-    const watch = watchClocks(memberClocks(several), log);
-    const lookAtBoth = async () => {
-      await watch.look();
-      await watch.look();
-    };
-    await lookAtBoth();
-    await setAhead(AHEAD_S);
-    await lookAtBoth();
-    await lookAtBoth();
-    const differenceMs = watch.differenceMs ?? 0;
-    await setAhead(0);
-    await lookAtBoth();
-    t.deepEqual(said, ['differ', 'agree']);
-    t.true(differenceMs > (AHEAD_S - 2) * 1000, `${differenceMs} ms`);
-  },
-);

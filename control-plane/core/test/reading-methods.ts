@@ -358,5 +358,4 @@ export const READING: Readonly<Record<string, Exercise>> = {
   },
   check: stores => stores.check(),
   rights: stores => stores.rights(),
-  compareClocks: stores => stores.compareClocks(),
 };

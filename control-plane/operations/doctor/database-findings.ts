@@ -7,7 +7,6 @@ import { createStores } from '@matting/core/stores.ts';
 import { openDatabase, parseMysqlUrl } from '@matting/database/connect.ts';
 import type { Database } from '@matting/database/database.ts';
 import { isFull } from '@matting/database/engines.ts';
-import { MEMBER_CLOCKS_MS_MAX, requireAgreeingClocks } from '@matting/database/member-clocks.ts';
 import {
   ELSEWHERE,
   leavesNoWayBack,
@@ -62,7 +61,7 @@ export async function examineDatabase(
   try {
     findings.push(...(await answerFindings(database, databaseUrl)));
     const { findings: ofSchema, current } = await schemaFindings(database, packages);
-    findings.push(...ofSchema, ...(await memberFindings(database)));
+    findings.push(...ofSchema);
     if (current) findings.push(...(await writingFindings(database)));
     return { findings, database, current };
   } catch (error) {
@@ -122,19 +121,6 @@ async function answerFindings(database: Database, databaseUrl: string): Promise<
     findings.push(ok(CLOCKS, `the database's clock and this machine's differ by ${seconds} s`));
   }
   return findings;
-}
-
-async function memberFindings(database: Database): Promise<Finding[]> {
-  if (database.engine.members === 'one') return [];
-  try {
-    await requireAgreeingClocks(database);
-  } catch (error) {
-    return [
-      failure(CLOCKS, reasonOf(error), 'synchronise them; until then no control plane starts'),
-    ];
-  }
-  const seconds = MEMBER_CLOCKS_MS_MAX / 1000;
-  return [ok(CLOCKS, `the clocks of the database's visible members agree within ${seconds} s`)];
 }
 
 async function schemaFindings(database: Database, packages: readonly MigrationSeries[]) {

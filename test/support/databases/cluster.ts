@@ -46,6 +46,11 @@ export abstract class ClusterMember {
   /** Whether it takes part, by its own word. */
   abstract takesPart(): Promise<boolean>;
 
+  /** Whether a router leads to it. */
+  takesWrites(): Promise<boolean> {
+    return this.takesPart();
+  }
+
   /** Kills it as a crash would. `join` brings it back. */
   kill(): Promise<void> {
     return this.process.kill();
@@ -58,12 +63,6 @@ export abstract class ClusterMember {
 
   freeze(): void {
     this.process.freeze();
-  }
-
-  /** Resolves when it takes part again. */
-  async thaw(): Promise<void> {
-    this.process.thaw();
-    await this.untilTakesPart();
   }
 
   async ask(statement: string): Promise<readonly RowDataPacket[]> {

@@ -14,12 +14,6 @@ const PROVIDERS = ['/usr/lib/galera/libgalera_smm.so', '/usr/lib64/galera/libgal
 /** SQL, group communication, incremental and full state transfer. */
 const PORTS_OF_MEMBER = 4;
 
-export interface GaleraOptions {
-  readonly size?: number;
-  /** Variables of a member's process; none where absent. */
-  readonly envOf?: (index: number) => readonly string[];
-}
-
 /** False: a cluster can be started here. */
 export function galeraSkipReason(): string | false {
   if (findMariadb() === undefined) return 'no MariaDB here: install mariadb-server';
@@ -76,7 +70,7 @@ export class GaleraCluster implements DatabaseCluster {
     this.#directory = directory;
   }
 
-  static async create({ size = 3, envOf = () => [] }: GaleraOptions = {}): Promise<GaleraCluster> {
+  static async create(size = 3): Promise<GaleraCluster> {
     const reason = galeraSkipReason();
     if (reason !== false) throw new Error(reason);
     const directory = await mkdtemp(path.join(tmpdir(), 'matting-galera-'));
@@ -87,9 +81,7 @@ export class GaleraCluster implements DatabaseCluster {
     const groups = Array.from({ length: size }, () => ports.splice(0, PORTS_OF_MEMBER));
     const addresses = groups.map(([, group]) => `127.0.0.1:${group}`).join();
     const members = await Promise.all(
-      groups.map((group, index) =>
-        createMember(directory, index, { ports: group, addresses, env: envOf(index) }),
-      ),
+      groups.map((group, index) => createMember(directory, index, { ports: group, addresses })),
     );
     const first = at(members, 0);
     const cluster = new GaleraCluster(members, directory);
@@ -97,7 +89,10 @@ export class GaleraCluster implements DatabaseCluster {
       await first.bootstrap();
       for (const statement of CREATE_USER) await first.ask(statement);
       // One after the other: the first gives its files to one at a time.
-      for (const member of members.slice(1)) await member.join();
+      for (const member of members.slice(1)) {
+        await member.join();
+        await first.untilTakesPart();
+      }
     } catch (error) {
       await cluster.close();
       throw error;
@@ -119,14 +114,12 @@ interface MemberPlace {
   readonly ports: readonly number[];
   /** The addresses of all members' group communication. */
   readonly addresses: string;
-  /** NAME=value each. */
-  readonly env: readonly string[];
 }
 
 async function createMember(
   directory: string,
   index: number,
-  { ports, addresses, env }: MemberPlace,
+  { ports, addresses }: MemberPlace,
 ): Promise<GaleraMember> {
   const programs = findMariadb();
   if (programs === undefined) throw new Error('mariadbd is not installed');
@@ -161,9 +154,7 @@ async function createMember(
     ...replicationOptions(index, ports),
   ];
   const name = `galera-${index}`;
-  // `env` becomes the server: what it sets reaches no program before it.
-  const command = { program: 'env', args: [...env, programs.server, ...args], user };
-  const process = new ServerProcess(name, command);
+  const process = new ServerProcess(name, { program: programs.server, args, user });
   return new GaleraMember(name, addresses, { port, socket, process });
 }
 

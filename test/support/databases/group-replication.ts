@@ -44,7 +44,7 @@ export class GroupMember extends ClusterMember {
     return (await this.#ownRow('member_state')) === 'ONLINE';
   }
 
-  async isPrimary(): Promise<boolean> {
+  override async takesWrites(): Promise<boolean> {
     return (await this.takesPart()) && (await this.#ownRow('member_role')) === 'PRIMARY';
   }
 
@@ -52,7 +52,7 @@ export class GroupMember extends ClusterMember {
   async promote(): Promise<void> {
     const id = await this.askOne('select @@server_uuid');
     await this.ask(`select group_replication_set_as_primary('${id}')`);
-    await this.until(() => this.isPrimary(), 'becomes the primary');
+    await this.until(() => this.takesWrites(), 'becomes the primary');
   }
 
   async #open(): Promise<void> {
@@ -99,14 +99,6 @@ export class ReplicationGroup implements DatabaseCluster {
       throw error;
     }
     return group;
-  }
-
-  /** Undefined: the members that answer know of none at this moment. */
-  async primary(): Promise<GroupMember | undefined> {
-    for (const member of this.members) {
-      if (member.process.answers && (await member.isPrimary())) return member;
-    }
-    return undefined;
   }
 
   async close(): Promise<void> {

@@ -31,7 +31,6 @@ export class ServerProcess {
   readonly #name: string;
   readonly #log: string[] = [];
   #child: ChildProcess | undefined;
-  #frozen = false;
 
   constructor(name: string, command: ServerCommand) {
     this.#name = name;
@@ -42,7 +41,6 @@ export class ServerProcess {
   async start(ready: string, moreArgs: readonly string[] = []): Promise<void> {
     const child = spawnBound({ ...this.#command, args: [...this.#command.args, ...moreArgs] });
     this.#child = child;
-    this.#frozen = false;
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     const fail = (why: string) => reject(new Error(`${this.#name} ${why}:\n${this.logTail()}`));
     const timer = setTimeout(() => fail('did not start in time'), START_MS_MAX);
@@ -71,11 +69,6 @@ export class ServerProcess {
     return child !== undefined && child.exitCode === null && child.signalCode === null;
   }
 
-  /** False: it is gone, or frozen. */
-  get answers(): boolean {
-    return this.running && !this.#frozen;
-  }
-
   /** Kills it as a crash would. Resolves when it is gone; one that is frozen dies as well. */
   async kill(): Promise<void> {
     await this.#end('SIGKILL');
@@ -88,14 +81,9 @@ export class ServerProcess {
     clearTimeout(timer);
   }
 
-  /** Until `thaw` the server holds its connections and takes new ones, and answers nothing. */
+  /** Until it is killed the server holds its connections and takes new ones, and answers nothing. */
   freeze(): void {
-    if (this.running) this.#frozen = this.#child?.kill('SIGSTOP') ?? false;
-  }
-
-  thaw(): void {
-    if (this.running) this.#child?.kill('SIGCONT');
-    this.#frozen = false;
+    if (this.running) this.#child?.kill('SIGSTOP');
   }
 
   /** Gives the log's last lines for a failure's message. */

@@ -27,8 +27,13 @@ export class TcpProxy {
     return (this.#server.address() as net.AddressInfo).port;
   }
 
-  async close(): Promise<void> {
+  /** Ends all connections that are open. */
+  cut(): void {
     for (const socket of this.#sockets) socket.destroy();
+  }
+
+  async close(): Promise<void> {
+    this.cut();
     this.#server.close();
     await once(this.#server, 'close');
   }
