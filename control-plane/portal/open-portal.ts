@@ -74,7 +74,7 @@ export async function openPortal(
       },
       errorWriterOf: accountArea?.errorWriterOf ?? (() => undefined),
       documentPages: {
-        homePath: hasAccountArea ? ACCOUNT_PATH : DOCS_PATH,
+        homePath: parts.settings.accountArea?.canSignIn ? ACCOUNT_PATH : DOCS_PATH,
         docsPath: DOCS_PATH,
         errors: document => errorsPage(document, { hasAccountArea, brand }),
         headers: HTML_PAGE_HEADERS,

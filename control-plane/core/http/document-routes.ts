@@ -203,13 +203,15 @@ interface DocumentOptions {
   readonly errorsPage: string;
   /** If they are absent, the documents are served as they are, for programs. */
   readonly pages: DocumentPages | undefined;
+  /** What callers write before each path. */
+  readonly pathPrefix: string;
 }
 
 export function registerDocumentRoutes(app: FastifyInstance, options: DocumentOptions): void {
   const { pages, document } = options;
   const markdown = { 'content-type': 'text/markdown; charset=utf-8', vary: 'accept' };
   const json = prepare(() => JSON.stringify(document()), JSON_HEADERS);
-  registerRoot(app, pages);
+  registerRoot(app, options);
   serve(app, OPENAPI_PATH, json);
   const plain = () => pages?.errors(document()).markdown() ?? options.errorsPage;
   const page = () => pages?.errors(document()).html() ?? options.errorsPage;
@@ -218,9 +220,11 @@ export function registerDocumentRoutes(app: FastifyInstance, options: DocumentOp
 }
 
 /** Names the documents to programs, and leads browsers to a page. */
-function registerRoot(app: FastifyInstance, pages: DocumentPages | undefined): void {
+function registerRoot(app: FastifyInstance, { pages, pathPrefix }: DocumentOptions): void {
   const docs = pages?.docsPath ?? ERROR_DOCS_PATH;
-  const names = { service: 'matting', openapi: OPENAPI_PATH, docs, matting: '/v1/matting' };
+  const paths = { openapi: OPENAPI_PATH, docs, matting: '/v1/matting' };
+  const named = Object.entries(paths).map(([name, path]) => [name, `${pathPrefix}${path}`]);
+  const names = { service: 'matting', ...Object.fromEntries(named) };
   const { body, headers } = prepare(() => JSON.stringify(names), {
     ...JSON_HEADERS,
     vary: 'accept',

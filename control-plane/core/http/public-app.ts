@@ -33,6 +33,7 @@ import {
 } from './header-checks.ts';
 import { registerJobRoutes } from './job-routes.ts';
 import { registerMattingRoutes } from './matting-routes.ts';
+import { addPathPrefix, pathPrefixOf } from './path-prefix.ts';
 import type { Readiness, ReadinessCause } from './readiness.ts';
 import { registerResultRoutes } from './result-routes.ts';
 
@@ -113,6 +114,7 @@ export function buildApp(services: AppServices, options: AppOptions): App {
   });
   checkRequests(app, NEGOTIATED_PATH);
   app.addHook('onSend', finishUnreadBody);
+  addPathPrefix(app, options.baseUrl);
   addAnswerLog(app, { accountOf: knownAccountOf, onAnswered: options.onAnswered });
 
   const checks = createHeaderChecks(services, connections, options);
@@ -126,7 +128,8 @@ export function buildApp(services: AppServices, options: AppOptions): App {
   const context = { connections, checks, document, accountPages };
   for (const one of interfaces) one.register(app, context);
   const pages = interfaces.find(one => one.documentPages)?.documentPages;
-  registerDocumentRoutes(app, { errorsPage: options.errorsPage, document, pages });
+  const pathPrefix = pathPrefixOf(options.baseUrl);
+  registerDocumentRoutes(app, { errorsPage: options.errorsPage, document, pages, pathPrefix });
   registerHealthRoutes(app, readiness);
   return { app, connections };
 }

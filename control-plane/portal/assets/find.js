@@ -48,7 +48,7 @@ async function read(link) {
 let reading;
 function readAll() {
   const links = /** @type {NodeListOf<HTMLAnchorElement>} */ (
-    document.querySelectorAll('.nav > li > a[href^="/docs"]')
+    document.querySelectorAll('.nav > li > a[href*="/docs"]')
   );
   reading ??= Promise.all([...links].map(read)).then(pages => pages.flat());
   return reading;

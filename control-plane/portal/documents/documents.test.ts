@@ -66,6 +66,47 @@ test('a page is complete HTML, and loads from this service alone', t => {
   t.notRegex(policy, /https?:|\*|unsafe/);
 });
 
+test('pages behind a base URL with a path lead to addresses that the proxy in front serves', async t => {
+  const prefix = '/matting';
+  const behind = await openTestApp({ baseUrl: `${BASE_URL}${prefix}` });
+  t.teardown(() => behind.close());
+  const ask = (url: string) => {
+    const headers = { accept: 'text/html' };
+    return behind.app.inject({ url: url.slice(prefix.length), headers });
+  };
+  const home = await behind.app.inject({ url: '/', headers: { accept: 'text/html' } });
+  t.is(home.headers.location, `${prefix}/docs`);
+  const { docs } = (await behind.app.inject('/')).json();
+  t.is(docs, `${prefix}/docs`);
+  const left = new Set([docs, `${prefix}/docs/errors`, `${prefix}/account`, `${prefix}/nothing`]);
+  const seen = new Set<string>();
+  for (const url of left) {
+    seen.add(url);
+    const answer = await ask(url);
+    if (answer.headers.location !== undefined) left.add(String(answer.headers.location));
+    if (!/html/.test(String(answer.headers['content-type']))) continue;
+    const links = [...valuesOf('href', answer.payload), ...valuesOf('src', answer.payload)];
+    const own = links.map(link => link.replace(/#.*/, '')).filter(link => link.startsWith('/'));
+    t.deepEqual(
+      own.filter(link => !link.startsWith(`${prefix}/`)),
+      [],
+      url,
+    );
+    for (const link of own) if (!seen.has(link)) left.add(link);
+  }
+  t.true(seen.size > 30);
+  const missing: string[] = [];
+  for (const url of seen) {
+    if (/\/(account|nothing)/.test(url)) continue;
+    const { statusCode } = await ask(url);
+    if (statusCode !== 200) missing.push(`${statusCode} ${url}`);
+  }
+  t.deepEqual(missing, []);
+  const markdown = (await behind.app.inject('/docs/errors.md')).payload;
+  const links = [...markdown.matchAll(/\]\((\/[^)]*)\)/g)].map(([, link = '']) => link);
+  t.true(links.length > 0 && links.every(link => link.startsWith(`${prefix}/`)), links.join());
+});
+
 /** Visible text of a line of Markdown. */
 function textOf(line: string): string[] {
   if (/^\|[ :|-]+$/.test(line)) return [];

@@ -130,7 +130,7 @@ export class TestApp<S extends Stores = Stores> {
     const directory = await mkdtemp(path.join(tmpdir(), 'matting-http-'));
     this.storageDir = path.join(directory, 'storage');
     const env = {
-      MATTING_BASE_URL: BASE_URL,
+      MATTING_BASE_URL: options.baseUrl ?? BASE_URL,
       MATTING_DATA_DIR: directory,
       MATTING_STORAGE_URL: pathToFileURL(this.storageDir).href,
       MATTING_SECRETS_KEY: TEST_SECRETS_KEY.toString('hex'),
