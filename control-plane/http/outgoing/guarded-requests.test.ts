@@ -6,6 +6,7 @@ import { readFileSync, utimesSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:https';
 import type { AddressInfo, Socket as TcpSocket } from 'node:net';
 import path from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
 import { getCACertificates, setDefaultCACertificates } from 'node:tls';
 import { drip } from '@matting/test-support/dripping.ts';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
@@ -101,6 +102,47 @@ for (const [interim, isTaken] of [
     const read = textOf(trustedFetch(), source.url);
     if (isTaken) t.is(await read, 'hello');
     else await t.throwsAsync(read, { instanceOf: FetchFailedError });
+  });
+}
+
+const INTERIM = [
+  ['HTTP/1.1 100 Continue\r\n\r\n'],
+  ['HTTP/1.1 100 Continue\r\n', '\r\n'],
+  ['HTTP/1.', '1 100\r\nserver: x\r\n\r', '\n'],
+  ['HTTP/1.0 100 Continue\r\n\r\nHTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n'],
+  ['HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n', 'HTTP/1.1 100 Continue\n\n'],
+  ['HTTP/1.1 199 Unheard\r\n\r\n'],
+];
+for (const pieces of INTERIM) {
+  test(`an answer › counts behind what is skipped: ${JSON.stringify(pieces)}`, async t => {
+    await using source = await openRawSource(async socket => {
+      socket.setNoDelay(true);
+      const answer = 'HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello';
+      for (const piece of [...pieces, answer.slice(0, 9), answer.slice(9)]) {
+        socket.write(piece);
+        await delay(10);
+      }
+      socket.end();
+    });
+    t.is(await textOf(trustedFetch(), source.url), 'hello');
+    const url = source.url.replace('127.0.0.1', 'hooks.example.com');
+    const { status } = await postOf(here).post(url, MESSAGE, NEVER);
+    t.is(status, 200);
+  });
+}
+
+for (const [what, answer] of [
+  [
+    'another protocol',
+    'HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n',
+  ],
+  ['an interim answer alone', 'HTTP/1.1 100 Continue\r\n\r\n'],
+  ['an interim answer without end', `HTTP/1.1 100 Continue\r\n${'a: b\r\n'.repeat(100_000)}`],
+] as const) {
+  test(`an answer › of ${what} is none`, async t => {
+    await using source = await openRawSource(socket => socket.end(answer));
+    const read = textOf(trustedFetch(), source.url);
+    await t.throwsAsync(read, { instanceOf: FetchFailedError });
   });
 }
 

@@ -17,6 +17,7 @@ import { isIP, type LookupFunction, SocketAddress } from 'node:net';
 import { boundPieces } from '@matting/program/piece-count.ts';
 import { raceAbort } from '@matting/program/waiting.ts';
 import { buildConnector, Client, type Dispatcher } from 'undici';
+import { skipInterimAnswers } from './interim-answers.ts';
 import { interfaceAddresses, isAllowedNetwork, isOpenAddress } from './open-addresses.ts';
 import { ForbiddenUrlError, isLocalhost, NOT_PUBLIC, type OutgoingPolicy } from './outgoing-url.ts';
 import {
@@ -104,8 +105,14 @@ export class OutgoingGuard {
 
   /** A connection to addresses of requireAddresses for one request; its user destroys it. */
   openClient(url: URL, addresses: readonly string[], limits: ConnectionLimits) {
+    const connect = this.#createConnector(addressesToTry(addresses), limits.connectMs);
     const client = new Client(url.origin, {
-      connect: this.#createConnector(addressesToTry(addresses), limits.connectMs),
+      connect: (options, callback) =>
+        connect(options, (...[error, socket]) => {
+          if (error !== null) return callback(error, null);
+          skipInterimAnswers(socket, limits.headerBytesMax);
+          callback(null, socket);
+        }),
       headersTimeout: limits.firstByteMs,
       bodyTimeout: limits.idleMs,
       maxHeaderSize: limits.headerBytesMax,
@@ -116,21 +123,12 @@ export class OutgoingGuard {
   }
 }
 
-/** Answers such as 103 before the one that counts; servers send one or two, or one a second. */
-const INTERIM_ANSWERS_MAX = 100;
-
 /** Bounds what an answer costs beside its bytes. */
 export async function boundedRequest(
   client: Client,
   options: Dispatcher.RequestOptions,
 ): Promise<Dispatcher.ResponseData> {
-  let interim = 0;
-  const onInfo = () => {
-    interim += 1;
-    if (interim > INTERIM_ANSWERS_MAX)
-      throw new Error('the peer sends interim answers without end');
-  };
-  const response = await client.request({ ...options, onInfo });
+  const response = await client.request(options);
   boundPieces(response.body);
   return response;
 }

@@ -1,0 +1,44 @@
+/**
+ * Answers of 1xx before the one that counts. Nobody waits for them, and RFC 9110 lets a server send
+ * them unasked, but undici ends a connection at "100 Continue". So they are taken out of what a
+ * connection for one request receives.
+ */
+import type { Socket } from 'node:net';
+
+/** Servers send one or two, or one a second. */
+const INTERIM_ANSWERS_MAX = 100;
+
+/** 101 is no interim answer: another protocol follows it. */
+const INTERIM = /^HTTP\/1\.\d 1(?!01)\d\d\b/;
+/** Long enough for its status. */
+const STATUS_BYTES = 'HTTP/1.1 100 '.length;
+const HEAD_END = /\r?\n\r?\n/;
+
+/** @param headBytesMax of one interim answer; the connection ends beyond it */
+export function skipInterimAnswers(socket: Socket, headBytesMax: number): void {
+  const read = socket.read.bind(socket);
+  let skipped = 0;
+  let held: Buffer = Buffer.alloc(0);
+  const pass = () => {
+    socket.read = read;
+    return held;
+  };
+  socket.read = (size?: number) => {
+    const chunk: Buffer | null = read(size);
+    if (chunk === null) return null;
+    held = Buffer.concat([held, chunk]);
+    for (;;) {
+      if (held.length < STATUS_BYTES) return null;
+      const text = held.toString('latin1', 0, headBytesMax);
+      if (!INTERIM.test(text)) return pass();
+      const end = HEAD_END.exec(text);
+      if (end === null && held.length < headBytesMax) return null;
+      skipped += 1;
+      if (end === null || skipped > INTERIM_ANSWERS_MAX) {
+        socket.destroy(new Error('the peer sends interim answers without end'));
+        return null;
+      }
+      held = held.subarray(end.index + end[0].length);
+    }
+  };
+}
