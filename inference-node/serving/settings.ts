@@ -1,6 +1,6 @@
 /** Settings of a node, and of the commands that prepare models for it. */
-import { hostname } from 'node:os';
 import type { EnvReader } from '@matting/program/env.ts';
+import { hostLabel } from '@matting/program/host-label.ts';
 import { type LogSettings, readLogSettings } from '@matting/program/log.ts';
 import { isLoopback } from '@matting/program/ports/addresses.ts';
 import { readHost, readPort } from '@matting/program/shared-settings.ts';
@@ -54,6 +54,8 @@ export interface NodeSettings extends LogSettings, PoolSettings {
 
 /** Control planes accept no other node_id. */
 const NODE_ID = /^[A-Za-z0-9._-]{1,64}$/;
+/** A port of five digits follows the name of the host. */
+const HOST_LENGTH_MAX = 58;
 const DIRECT_CALLERS = 'Direct callers';
 const ADDRESS_FORM = 'host:port';
 const REGISTRIES_MAX = 16;
@@ -164,8 +166,7 @@ function readFleet(whole: EnvReader, host: string) {
 
 /** The same for every start on this machine and port. */
 function defaultNodeId(port: number): string {
-  const host = hostname().replaceAll(/[^A-Za-z0-9._-]/g, '-');
-  return `${host.slice(0, 56)}-${port}`;
+  return `${hostLabel(HOST_LENGTH_MAX)}-${port}`;
 }
 
 /** host:port, [IPv6]:port; the port is not 0. As given, or undefined. */

@@ -7,9 +7,9 @@
  */
 import { randomBytes } from 'node:crypto';
 import { constants, copyFile, link, mkdir, readFile, rename, rm, rmdir } from 'node:fs/promises';
-import { hostname } from 'node:os';
 import { basename, dirname, join } from 'node:path';
 import { makeDirectory, syncPath } from '@matting/program/files.ts';
+import { hostLabel } from '@matting/program/host-label.ts';
 import {
   fileSystemClockMs,
   isMissing,
@@ -44,9 +44,7 @@ interface Placing {
 
 /** The files that it names are removed. No model's file has its name: none begins with a dot. */
 const PLACING_FILE = '.placing.json';
-const HOST = hostname()
-  .replaceAll(/[^A-Za-z0-9._-]/g, '-')
-  .slice(0, 64);
+const HOST = hostLabel(64);
 const WORKSHOP = /^\.adding-(.*)-(\d+)-[0-9a-f]{12}$/;
 /** A person may take their time to answer; a fetch is given up long before. */
 const IDLE_MAX_MS = 30 * 60 * 1000;
