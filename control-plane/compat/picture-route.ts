@@ -135,9 +135,7 @@ export class PictureRoute<Body, Asked extends AskedPicture> {
       ...(asked.ignored.length === 0 ? {} : { 'x-ignored-fields': asked.ignored.join(', ') }),
       ...headersOf?.(job, asked),
     });
-    if (jsonOf !== undefined) {
-      reply.header('vary', [reply.getHeader('vary'), 'accept'].filter(Boolean).join(', '));
-    }
+    if (jsonOf !== undefined) reply.header('vary', 'accept');
     if (jsonOf === undefined || !wantsJsonAlone(request.headers.accept, PICTURES)) {
       reply.headers({ 'content-type': file.contentType, 'content-length': file.bytes });
       return reply.send(picture);

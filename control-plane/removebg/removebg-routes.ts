@@ -72,8 +72,9 @@ function jsonOf(job: PicturedJob) {
   return ['{"data":{"result_b64":"', end] as const;
 }
 
-const METHODS = 'GET, POST, OPTIONS';
-const REQUEST_HEADERS = 'X-Api-Key, Authorization, Content-Type, Accept';
+/** More than the interface takes, so that a page can read the refusal. */
+const METHODS = 'GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS';
+const REQUEST_HEADERS = 'X-Api-Key, Authorization, Content-Type, Accept, *';
 const ANSWER_HEADERS = [
   ...['X-Width', 'X-Height', 'X-Max-Width', 'X-Max-Height', 'X-Type', 'X-Credits-Charged'],
   ...['X-Foreground-Top', 'X-Foreground-Left', 'X-Foreground-Width', 'X-Foreground-Height'],
@@ -89,11 +90,12 @@ const PREFLIGHT_MAX_AGE_S = 600;
  */
 export function allowOrigins(app: FastifyInstance, origins: readonly string[]): void {
   if (origins.length === 0) return;
-  app.addHook('onRequest', (request, reply, done) => {
+  // Refusals before any route have them too, else the page sees an error of the network.
+  app.addHook('onSend', (request, reply, payload, done) => {
     if (isRemovebgRequest(pathOf(request))) setOriginHeaders(request, reply, origins);
-    done();
+    done(null, payload);
   });
-  for (const path of ['/v1.0/removebg', '/v1.0/account']) {
+  for (const path of ['/v1.0/removebg', '/v1.0/account', '/v1.0/*']) {
     app.options(path, (_request, reply) =>
       reply
         .headers({
@@ -117,7 +119,7 @@ function setOriginHeaders(
     reply.header('access-control-allow-origin', '*');
     return;
   }
-  reply.header('vary', 'origin');
+  reply.header('vary', [reply.getHeader('vary'), 'origin'].filter(Boolean).join(', '));
   const [origin, ...more] = headerValues(request.raw, 'origin');
   if (origin === undefined || more.length > 0 || !origins.includes(origin)) return;
   reply.header('access-control-allow-origin', origin);

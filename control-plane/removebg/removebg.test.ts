@@ -279,6 +279,31 @@ test('the remove.bg interface › is called from pages of the origins that the o
   t.is(v1.headers['access-control-allow-origin'], undefined);
 });
 
+const UNKNOWN_CALLS = [
+  ['POST', '/v1.0/removebg/', 404],
+  ['GET', '/v1.0/nothing', 404],
+  ['PUT', '/v1.0/removebg', 405],
+  ['DELETE', '/v1.0/account', 405],
+] as const;
+for (const [method, url, status] of UNKNOWN_CALLS) {
+  test(`the remove.bg interface › lets a page read why it refuses ${method} ${url}`, async t => {
+    const app = await openTestApp({ settings: { removebg: allowing('https://shop.example') } }, t);
+    const headers = {
+      origin: 'https://shop.example',
+      'access-control-request-method': method,
+      'access-control-request-headers': 'x-api-key,x-requested-with',
+    };
+    const preflight = await app.app.inject({ method: 'OPTIONS', url, headers });
+    t.is(preflight.statusCode, 204);
+    t.is(preflight.headers['access-control-allow-origin'], 'https://shop.example');
+    t.true(String(preflight.headers['access-control-allow-methods']).includes(method));
+    const answer = await app.app.inject({ method, url, headers });
+    t.is(answer.statusCode, status);
+    t.is(answer.headers['access-control-allow-origin'], 'https://shop.example');
+    t.is(answer.headers.vary, 'origin');
+  });
+}
+
 test('the remove.bg interface › is called from every page where the operator says so, and from none otherwise', async t => {
   const open = await openTestApp({ settings: { removebg: allowing('*') } }, t);
   const called = await new RemovebgClient(open).account({ origin: 'https://any.example' });
@@ -304,6 +329,21 @@ test('the answer › is the picture', async t => {
   const reset = Number(headers['x-ratelimit-reset']);
   t.true(Math.abs(reset - Date.now() / 1000) < 120, String(reset));
   t.is(headers['access-control-allow-origin'], undefined);
+});
+
+test('the answer › to a page varies by both what it accepts and where it is', async t => {
+  const app = await openTestApp(
+    { settings: { removebg: { ...allowing('https://shop.example'), waitMs: 5000 } } },
+    t,
+  );
+  const jobs = app.onSubmitted(id => app.succeedJob(id, RESULT));
+  t.teardown(() => jobs.stop());
+  const refused = await new RemovebgClient(app).form({ size: 'x' });
+  t.is(refused.headers.vary, 'origin');
+  const sent = { image_file: image(), size: 'auto' };
+  const answer = await new RemovebgClient(app).form(sent, { accept: 'application/json' });
+  t.is(answer.statusCode, 200, answer.body);
+  t.is(answer.headers.vary, 'accept, origin');
 });
 
 test('the answer › is JSON with the same bytes where that alone is accepted', async t => {
