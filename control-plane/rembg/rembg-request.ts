@@ -79,13 +79,13 @@ export function askOf(
       fieldErrors,
     });
   }
+  const url = given.get('url');
+  const imageUrl = url === undefined ? undefined : requireImageUrl(url, policy);
   const texts = requireShort(given);
   const isMask = isOn(texts, 'om');
   const background = backgroundOf(texts);
   for (const name of ['a', 'ppm'] as const) isOn(texts, name);
   for (const name of ['af', 'ab', 'ae'] as const) requireWhole(texts, name);
-  const imageUrl = texts.get('url');
-  if (imageUrl !== undefined) requireImageUrl(imageUrl, policy);
   return {
     request: {
       imageUrl,

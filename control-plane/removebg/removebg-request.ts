@@ -76,6 +76,7 @@ interface RemovebgRequest {
  */
 function requireRemovebgRequest(fields: RemovebgFields, policy: RemovebgPolicy): RemovebgRequest {
   requireOneSource(fields);
+  const urls = urlsOf(fields.texts, policy);
   const texts = requireShort(fields.texts);
   const size = sizeOf(texts, policy.removebgDefaultSize);
   requireUnrendered(texts);
@@ -106,12 +107,11 @@ function requireRemovebgRequest(fields: RemovebgFields, policy: RemovebgPolicy):
   const isAsked = needsNode || Object.keys(finishing).length > 0;
   return {
     request: {
-      imageUrl: urlOf(texts, policy),
+      ...urls,
       outputFormat,
       noSubject: 'fail',
       channels,
       finishing: isAsked ? finishing : undefined,
-      backgroundUrl: backgroundUrlOf(texts, policy),
       callback: undefined,
     },
     saysType,
@@ -164,16 +164,13 @@ function outputFormatOf(
   }
 }
 
-function urlOf(texts: Texts<RemovebgText>, policy: OutgoingPolicy): string | undefined {
-  const url = texts.get('image_url');
-  if (url !== undefined) requireImageUrl(url, policy);
-  return url;
-}
-
-function backgroundUrlOf(texts: Texts<RemovebgText>, policy: OutgoingPolicy): string | undefined {
-  const url = texts.get('bg_image_url');
-  if (url !== undefined) requireBackgroundUrl(url, policy);
-  return url;
+function urlsOf(texts: RemovebgFields['texts'], policy: OutgoingPolicy) {
+  const image = texts.get('image_url');
+  const background = texts.get('bg_image_url');
+  return {
+    imageUrl: image === undefined ? undefined : requireImageUrl(image, policy),
+    backgroundUrl: background === undefined ? undefined : requireBackgroundUrl(background, policy),
+  };
 }
 
 export interface AskedOfRemovebg extends AskedPicture, Pick<RemovebgRequest, 'saysType'> {}

@@ -4,6 +4,7 @@ import { execFile, spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { promisify } from 'node:util';
+import { OVERLONG } from '@matting/http/body-fields.ts';
 import { GuardedFetch } from '@matting/http/outgoing/guarded-fetch.ts';
 import { GuardedPost } from '@matting/http/outgoing/guarded-post.ts';
 import { isPublicAddress } from '@matting/http/outgoing/open-addresses.ts';
@@ -84,6 +85,13 @@ test('image_url › refuses more than 2048 characters, and takes 2048', t => {
   const start = 'https://example.com/';
   assertRefused(t, start + 'a'.repeat(2049 - start.length));
   t.notThrows(() => requireImageUrl(start + 'a'.repeat(2048 - start.length), POLICY));
+});
+
+test('image_url › that is a picture itself names the field for it, however long it is', t => {
+  const picture = 'data:image/jpeg;base64,';
+  for (const text of [`${picture}AAAA`, picture + 'A'.repeat(4000), OVERLONG] as const) {
+    throwsWith(t, () => requireImageUrl(text, POLICY), { message: /image_base64/ });
+  }
 });
 
 test('image_url › takes public hosts on the usual ports', t => {

@@ -1,8 +1,10 @@
 /** The URLs of a request's pictures, judged before anything is fetched. */
+import { OVERLONG, type TextValue } from '@matting/http/body-fields.ts';
 import {
   ForbiddenUrlError,
   type OutgoingPolicy,
   requireOutgoingUrl,
+  TOO_LONG,
 } from '@matting/http/outgoing/outgoing-url.ts';
 import { ContractError, invalidParameter } from '@matting/proto/contract/errors.ts';
 import { SEND_ITSELF } from '../jobs/acceptable-image.ts';
@@ -12,8 +14,9 @@ const CONTROL_CHARACTER = /\p{Cc}/u;
 /** The expression matches before the host: the parser drops an empty userinfo without a trace. */
 const EMPTY_USERINFO = /^ *https?:[/\\]*:?@/i;
 
-export function requireImageUrl(text: string, policy: OutgoingPolicy): void {
-  requireUsable(text, policy, cause => {
+/** @throws ContractError INVALID_IMAGE_SOURCE */
+export function requireImageUrl(text: TextValue, policy: OutgoingPolicy): string {
+  return requireUsable(text, policy, cause => {
     const wrong = `is not usable: ${cause.message}`;
     const fieldErrors = [{ field: 'image_url', detail: wrong }];
     const detail = `image_url ${wrong}. ${SEND_ITSELF}`;
@@ -21,18 +24,19 @@ export function requireImageUrl(text: string, policy: OutgoingPolicy): void {
   });
 }
 
-export function requireBackgroundUrl(text: string, policy: OutgoingPolicy): void {
-  requireUsable(text, policy, ({ message }) =>
+export function requireBackgroundUrl(text: TextValue, policy: OutgoingPolicy): string {
+  return requireUsable(text, policy, ({ message }) =>
     invalidParameter('background_url', `is not usable: ${message}`),
   );
 }
 
 function requireUsable(
-  text: string,
+  text: TextValue,
   policy: OutgoingPolicy,
   errorOfForbidden: (forbidden: ForbiddenUrlError) => ContractError,
-): void {
+): string {
   try {
+    if (text === OVERLONG) throw new ForbiddenUrlError(TOO_LONG);
     if (CONTROL_CHARACTER.test(text)) {
       throw new ForbiddenUrlError('it has a control character');
     }
@@ -40,6 +44,7 @@ function requireUsable(
     if (EMPTY_USERINFO.test(text)) {
       throw new ForbiddenUrlError('it must have no user name or password');
     }
+    return text;
   } catch (error) {
     if (!(error instanceof ForbiddenUrlError)) throw error;
     throw errorOfForbidden(error);

@@ -7,6 +7,7 @@ import type { OfferedModels } from '../models/offered-models.ts';
 import type { CallbackSecrets } from '../secrets/secret-box.ts';
 import type { AcceptanceGate } from './acceptance-gate.ts';
 import { fingerprintOf, idempotencyKeyHash } from './fingerprint.ts';
+import { requireImageUrl } from './image-url.ts';
 import {
   type FieldPolicy,
   type MattingFields,
@@ -14,7 +15,6 @@ import {
   requireCallback,
   requireMattingRequest,
   requireReference,
-  requireUrl,
 } from './matting-request.ts';
 import { keyConflict, noCredit, templateOf } from './submit-matting.ts';
 
@@ -36,7 +36,7 @@ export function manyJobs({ jobs, fieldPolicy, sells, ...parts }: ManyJobsParts) 
   return {
     /** @throws ContractError of the field */
     requireItem: (item: { imageUrl: TextValue; reference: TextValue | undefined }) => ({
-      imageUrl: requireUrl(item.imageUrl, fieldPolicy),
+      imageUrl: requireImageUrl(item.imageUrl, fieldPolicy),
       reference: requireReference(item.reference) ?? null,
     }),
     /** @throws ContractError INVALID_PARAMETER */

@@ -97,6 +97,7 @@ export function requireMattingRequest(
 ): MattingRequest {
   const { texts, imageGiven, backgroundGiven = false, hintsGiven = false } = fields;
   const url = texts.get('image_url');
+  const behind = texts.get('background_url');
   if ((url !== undefined) === imageGiven) throw notOneSource(imageGiven);
   const named = requireOutputFormat(texts.get('output_format'));
   const finish = (format: OutputFormat | undefined) =>
@@ -110,7 +111,7 @@ export function requireMattingRequest(
   const { channels, finishing } = named === undefined ? finish(outputFormat) : asked;
   const callback = requireCallback(texts, policy);
   return {
-    imageUrl: url === undefined ? undefined : requireUrl(url, policy),
+    imageUrl: url === undefined ? undefined : requireImageUrl(url, policy),
     outputFormat,
     model: requireShort('model', texts.get('model')),
     noSubject: requireNoSubject(texts.get('no_subject')),
@@ -119,7 +120,7 @@ export function requireMattingRequest(
     channels,
     finishing,
     hints: parseHints(textsOf(texts, HINT_FIELDS), hintsGiven),
-    backgroundUrl: requireBackground(texts.get('background_url'), policy),
+    backgroundUrl: behind === undefined ? undefined : requireBackgroundUrl(behind, policy),
     callback,
   };
 }
@@ -205,23 +206,6 @@ function wantsCorrections(texts: MattingFields['texts'], { corrections }: FieldP
     'correctable',
     'is not available: this service keeps nothing. Leave it out',
   );
-}
-
-function requireBackground(given: TextValue | undefined, policy: OutgoingPolicy) {
-  const url = requireShort('background_url', given);
-  if (url !== undefined) requireBackgroundUrl(url, policy);
-  return url;
-}
-
-/** @throws ContractError INVALID_IMAGE_SOURCE */
-export function requireUrl(url: TextValue, policy: OutgoingPolicy): string {
-  if (url === OVERLONG) {
-    const detail = `image_url is too long. The limit is ${URL_LENGTH_MAX} characters.`;
-    const fieldErrors = [{ field: 'image_url', detail }];
-    throw new ContractError('INVALID_IMAGE_SOURCE', detail, { fieldErrors });
-  }
-  requireImageUrl(url, policy);
-  return url;
 }
 
 /** @throws ContractError INVALID_CALLBACK */

@@ -31,6 +31,8 @@ const DEFAULT_PORTS = new Map([
 export const NOT_PUBLIC =
   'the host is not a public address. To allow it, the operator sets MATTING_ALLOWED_NETWORKS';
 
+export const TOO_LONG = `it is over ${URL_LENGTH_MAX} characters`;
+
 /** RFC 6761: such a name is this machine, and no resolver is asked. */
 export function isLocalhost(host: string): boolean {
   return host === 'localhost' || host.endsWith('.localhost');
@@ -62,7 +64,7 @@ export function requirePublicHost(host: string, policy: AddressPolicy): void {
  */
 export function requireOutgoingUrl(text: string, policy: OutgoingPolicy, base?: URL): URL {
   if (text.length > URL_LENGTH_MAX) {
-    throw new ForbiddenUrlError(`it is over ${URL_LENGTH_MAX} characters`);
+    throw new ForbiddenUrlError(TOO_LONG);
   }
   const url = URL.parse(text, base?.href);
   if (url === null) throw new ForbiddenUrlError('it is not an absolute URL');
