@@ -16,7 +16,7 @@ import { readCliConfig, UsageError } from '@matting/model-tools/commands/cli-con
 import { addModelCommands } from '@matting/model-tools/commands/models.ts';
 import { addProviderCommands } from '@matting/model-tools/commands/providers.ts';
 import { CONFIG_EXIT_CODE, ConfigError } from '@matting/program/config-error.ts';
-import { addDoctorCommand } from '@matting/serving/doctor/doctor.ts';
+import { addDoctorCommand } from '@matting/serving/doctor.ts';
 import { ModelError } from '@matting/serving/models/model-error.ts';
 import { ProviderError } from '@matting/serving/providers/provider-files.ts';
 import { Command, CommanderError } from 'commander';

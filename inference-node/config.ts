@@ -1,6 +1,6 @@
 /** The only reader of the environment. Bad variables are named at once, never with values. */
 import { EnvReader } from '@matting/program/env.ts';
-import { warnOfUnknownVariables } from '@matting/program/env-names.ts';
+import { warnOfVariables } from '@matting/program/env-names.ts';
 import { type NodeSettings, readNodeSettings } from '@matting/serving/settings.ts';
 
 export interface Config extends NodeSettings {
@@ -19,7 +19,6 @@ export function loadConfig(
   reader: EnvReader = new EnvReader(env),
 ): Config {
   const settings = readNodeSettings(reader, env, process.cwd());
-  const warnings = [warnOfUnknownVariables(env)].filter(line => line !== undefined);
   reader.requireValid();
-  return { ...settings, warnings };
+  return { ...settings, warnings: warnOfVariables(env) };
 }

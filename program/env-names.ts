@@ -25,16 +25,29 @@ function unknownVariables(env: Readonly<Record<string, string | undefined>>) {
     .map(variable => ({ variable, meant: nearest(variable) }));
 }
 
-/** One line for the log; undefined where every name is known. */
-export function warnOfUnknownVariables(
-  env: Readonly<Record<string, string | undefined>>,
-): string | undefined {
+const SECRET_NAME = /^MATTING_.*(KEY|TOKEN|SECRET)/;
+/** Documentation and habit put these in the place of a secret. */
+const PLACEHOLDER =
+  /change.?me|placeholder|example|password|secret|random.?token|hexadecimal|0123456789|abcdef0123|qwerty|letmein/i;
+
+/** Lines for the log. Never a value: it may be a secret. */
+export function warnOfVariables(env: Readonly<Record<string, string | undefined>>): string[] {
+  const placeholders = Object.keys(env).filter(
+    name => SECRET_NAME.test(name) && !name.endsWith('_FILE') && PLACEHOLDER.test(env[name] ?? ''),
+  );
+  return [
+    ...warnOfUnknownVariables(env),
+    ...placeholders.map(name => `${name} contains a placeholder: take openssl rand -hex 32`),
+  ];
+}
+
+function warnOfUnknownVariables(env: Readonly<Record<string, string | undefined>>): string[] {
   const unknown = unknownVariables(env);
-  if (unknown.length === 0) return undefined;
+  if (unknown.length === 0) return [];
   const names = unknown.map(({ variable, meant }) =>
     meant === undefined ? variable : `${variable} (${meant}?)`,
   );
-  return `variables that nothing reads: ${names.join(', ')}`;
+  return [`variables that nothing reads: ${names.join(', ')}`];
 }
 
 function nearest(variable: string): string | undefined {

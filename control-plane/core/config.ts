@@ -1,6 +1,6 @@
 /** The control plane's configuration: what the core and each package read of the environment. */
 import { type Environment, EnvReader } from '@matting/program/env.ts';
-import { warnOfUnknownVariables } from '@matting/program/env-names.ts';
+import { warnOfVariables } from '@matting/program/env-names.ts';
 import { readLogSettings } from '@matting/program/log.ts';
 import { readTracingSettings } from '@matting/program/tracing/tracing-settings.ts';
 import { type ConfiguredPackage, type Package, storageKindsOf } from './package.ts';
@@ -31,7 +31,7 @@ export function loadConfig(
   const warnings = [
     ...warnOfHosts(reader, settings),
     ...configured.flatMap(({ use, settings }) => use.warnings?.(settings) ?? []),
-    warnOfUnknownVariables(env),
+    ...warnOfVariables(env),
   ];
   return {
     ...settings,

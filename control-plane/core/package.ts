@@ -51,8 +51,6 @@ export interface Package<Settings = unknown> {
   warnings?(settings: Settings): readonly string[];
   /** Whether owners of accounts can buy credits; absent: no. */
   sells?(settings: Settings): boolean;
-  /** Secrets of its settings by the variable, so that the doctor names weak ones. */
-  secrets?(settings: Settings): Readonly<Record<string, string | undefined>>;
   /** The core calls it once, when its services are made and nothing listens yet. */
   open?(core: Core, settings: Settings): Promise<PackageParts> | PackageParts;
 }
@@ -159,10 +157,4 @@ export function stepsOf(packages: readonly Package[]): PackageSteps {
 
 export function storageKindsOf(packages: readonly Package[]): StorageKind[] {
   return packages.flatMap(({ storageKind }) => storageKind ?? []);
-}
-
-export function secretsOf(
-  packages: readonly ConfiguredPackage[],
-): Readonly<Record<string, string | undefined>> {
-  return Object.assign({}, ...packages.map(({ use, settings }) => use.secrets?.(settings)));
 }

@@ -17,7 +17,7 @@ import { addKeyCommands } from './cli/key-commands.ts';
 import { addNodeCommands } from './cli/node-commands.ts';
 import { addWebhookCommands } from './cli/webhook-commands.ts';
 import { loadConfig } from './config.ts';
-import { migrationsOf, type Package, secretsOf, stepsOf, storageKindsOf } from './package.ts';
+import { migrationsOf, type Package, stepsOf, storageKindsOf } from './package.ts';
 import { SecretsKeyError } from './secrets/secrets-key.ts';
 
 const CORE_COMMANDS: readonly AddCommands[] = [
@@ -58,10 +58,7 @@ export async function runCommand(
     storageKinds: storageKindsOf(packages),
     migrations: migrationsOf(packages),
     steps: stepsOf(packages),
-    loadConfig: env => {
-      const config = loadConfig(env, packages);
-      return { ...config, secrets: secretsOf(config.packages) };
-    },
+    loadConfig: env => loadConfig(env, packages),
   });
   const loaded = await Promise.all(packages.map(({ loadCommands }) => loadCommands?.() ?? []));
   try {

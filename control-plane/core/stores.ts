@@ -3,7 +3,7 @@
 import { randomUUID } from 'node:crypto';
 import { type Database, type Db, transact } from '@matting/database/database.ts';
 import { databaseErrorKind } from '@matting/database/engines.ts';
-import { readRights, requireWritable } from '@matting/database/probe.ts';
+import { requireWritable } from '@matting/database/probe.ts';
 import { createNodeStore } from '@matting/nodes/node-store.ts';
 import { createSightingStore } from '@matting/nodes/sighting-store.ts';
 import { createAccountStore, insertAccount, requireName } from './accounts/account-store.ts';
@@ -30,14 +30,6 @@ import { type JobDeletion, jobDeletion } from './transactions/job-deletion.ts';
 import { jobSubmission } from './transactions/job-submission.ts';
 import type { SubmissionStep } from './transactions/submission-steps.ts';
 import { createOutboxStore } from './webhooks/outbox-store.ts';
-
-/** Each statement proves a right of the database's user and matches no row. */
-const PROOFS = {
-  SELECT: 'select id from sweeps where 1 = 0',
-  INSERT: 'insert into sweeps (id, fence, walk_part) select id, 0, 0 from sweeps where 1 = 0',
-  UPDATE: 'update sweeps set fence = fence where 1 = 0',
-  DELETE: 'delete from sweeps where 1 = 0',
-};
 
 /** Packages take part in what these stores do. */
 export interface PackageSteps {
@@ -115,8 +107,6 @@ function storesWithoutEnds(database: Database, steps: PackageSteps) {
       requireWritable(database, db =>
         db.updateTable('secrets_canary').set({ key_id: '' }).where('id', '=', '').execute(),
       ),
-    /** Reads the rights of the database's user, on a schema that is current. */
-    rights: () => readRights(database, PROOFS),
     close: () => database.close(),
   };
 }

@@ -58,21 +58,8 @@ export class SchemaError extends Error {
  * Whether a migration does more than add: no version that does not know it works on its schema, and
  * only a backup leads back. There is none so far (docs/adr/0037).
  */
-export function leavesNoWayBack(name: string): boolean {
+function leavesNoWayBack(name: string): boolean {
   return name.endsWith('-no-way-back');
-}
-
-/**
- * `older`: why this version does not read it. `pending`: migrations that it lacks. `unknown`: those
- * that a newer version made.
- */
-export async function schemaState(database: Database, all: readonly MigrationSeries[]) {
-  const states = await seriesStates(database, all);
-  return {
-    older: states.find(({ older }) => older)?.older,
-    pending: states.flatMap(({ pending }) => pending),
-    unknown: states.flatMap(({ unknown }) => unknown),
-  };
 }
 
 type SeriesState = Awaited<ReturnType<typeof seriesStates>>[number];

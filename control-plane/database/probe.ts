@@ -1,7 +1,6 @@
 /**
- * The questions of doctors, backups and readiness to a database: what it is, what its user may do,
- * and whether it takes writes. Nothing here changes anything: statements that match no row prove
- * the right to write.
+ * The questions of doctors, backups and readiness to a database: what it is, and whether it takes
+ * writes. Nothing here changes anything: a statement that matches no row proves the right to write.
  */
 import assert from 'node:assert/strict';
 import { constants } from 'node:fs';
@@ -26,37 +25,6 @@ export async function probeDatabase(database: Database) {
   if (row === undefined) throw new Error('the database answered without a row');
   const clockAheadMs = row.at - (Date.now() - answerMs / 2);
   return { engine: engine.name, version: row.version, answerMs, clockAheadMs };
-}
-
-/** ER_DBACCESS_DENIED_ERROR, ER_TABLEACCESS_DENIED_ERROR, ER_COLUMNACCESS_DENIED_ERROR. */
-const DENIED: readonly unknown[] = [1044, 1142, 1143];
-/** A user with one of these can write to a server that is read-only for everybody else. */
-const DEFEAT_READ_ONLY = /^(ALL PRIVILEGES|SUPER|CONNECTION[ _]ADMIN|READ[ _]ONLY ADMIN)$/;
-const GRANT = /^GRANT (.+?) ON (\S+) TO /;
-
-/**
- * Reads the rights of the database's user, on a schema that is current. A file has no rights of its
- * own. `tooWide`: rights over the whole server, from which no fail-over protects.
- * @param proofs by the name of each right a statement that needs it, and matches no row
- */
-export async function readRights(database: Database, proofs: Readonly<Record<string, string>>) {
-  if (database.dialect === 'sqlite') return { missing: [], tooWide: [] };
-  const missing: string[] = [];
-  for (const [right, statement] of Object.entries(proofs)) {
-    try {
-      await sql.raw(statement).execute(database.kysely);
-    } catch (error) {
-      if (!DENIED.includes((error as { errno?: unknown }).errno)) throw error;
-      missing.push(right);
-    }
-  }
-  const { rows } = await sql<Record<string, string>>`show grants`.execute(database.kysely);
-  const tooWide = rows.flatMap(row => {
-    const [, rights = '', on] = GRANT.exec(Object.values(row)[0] ?? '') ?? [];
-    if (on !== '*.*') return [];
-    return rights.split(/,\s*/).filter(right => DEFEAT_READ_ONLY.test(right));
-  });
-  return { missing, tooWide };
 }
 
 /** Whether anything at all is in it. */

@@ -14,7 +14,6 @@ export const portal: Package<PortalSettings> = {
   // Without a word of how to pay, an order leads nowhere.
   sells: ({ sales: { priceList, paymentInstructions, paymentSecret } }) =>
     priceList !== 'none' && (paymentInstructions ?? paymentSecret) !== undefined,
-  secrets: ({ sales }) => ({ MATTING_PAYMENT_SECRET: sales.paymentSecret }),
   async open(core, settings) {
     const { openPortal } = await import('./open-portal.ts');
     return await openPortal(core, settings);

@@ -11,17 +11,10 @@ import { until } from '@matting/core/test/harness.ts';
 import type { Env } from '@matting/core/test/support/cli.ts';
 import { TEST_TOKEN } from '@matting/nodes/test/scripted-node.ts';
 import type { Finding } from '@matting/program/doctor/findings.ts';
-import {
-  createTestDatabase,
-  groupIf,
-  onDatabases,
-  skipReason,
-  type TestDatabase,
-} from '@matting/test-support/database.ts';
+import { onDatabases } from '@matting/test-support/database.ts';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import ava from 'ava';
 import { sql } from 'kysely';
-import { series } from './fixtures.ts';
 import { Replicas, runCli as run } from './programs.ts';
 
 const test = ava.serial;
@@ -134,7 +127,7 @@ onDatabases(
         t.false(all.includes(secret), name);
         t.false(all.includes(encodeURIComponent(secret)), name);
       }
-      t.true(JSON.parse(out).findings.length > 10);
+      t.true(JSON.parse(out).findings.length > 7);
     });
 
     test('has a doctor that works where nothing else does, and prints no secret of a server', async t => {
@@ -146,6 +139,7 @@ onDatabases(
       const { code, out, err } = await run(broken, 'doctor', '--json');
       t.is(code, 1);
       t.regex(out, /ECONNREFUSED|refuses/);
+      t.regex(out, /start the database/);
       t.false([out, err].join().includes(SECRETS.mailPassword));
     });
 
@@ -161,21 +155,14 @@ onDatabases(
       }, 'what the control plane sees, in the table');
       const { code, summary, findings, statuses } = await doctor(env);
       t.deepEqual([code, summary.failures], [0, 0], JSON.stringify(findings));
-      for (const subject of ['control plane', 'migrations', 'storage']) {
-        t.deepEqual([...new Set(statuses(subject))], ['ok'], subject);
+      for (const subject of ['control plane', 'database', 'secrets key', 'storage', 'nodes']) {
+        t.is(statuses(subject).at(-1), 'ok', subject);
       }
-      for (const subject of ['database', 'secrets', 'nodes']) {
-        t.true(statuses(subject).includes('ok'), subject);
-      }
-      t.deepEqual(statuses(`node ${node.nodeId}`), ['warning']);
-      t.deepEqual(statuses('ledger'), ['warning'], 'it was never checked');
-      t.is((await doctor(env, '--strict')).code, 1);
-      t.is((await run(env, 'credits', 'check')).code, 0);
-      t.deepEqual((await doctor(env)).statuses('ledger'), ['ok']);
+      t.is((await doctor({ ...env, MATTING_MISSPELT: 'x' }, '--strict')).code, 1);
       t.is((await run(env, 'nodes', 'drain', node.nodeId)).code, 0);
       const drained = await doctor(env);
       t.is(drained.code, 1);
-      t.true(drained.of('nodes').some(line => line.includes(node.nodeId)));
+      t.deepEqual(drained.of('nodes'), [`failure: none takes images: ${node.nodeId} (draining)`]);
       await run(env, 'nodes', 'undrain', node.nodeId);
     });
 
@@ -183,11 +170,9 @@ onDatabases(
       const other = { ...env, MATTING_SECRETS_KEY: randomBytes(32).toString('hex') };
       const { code, statuses } = await doctor(other);
       t.is(code, 1);
-      t.true(statuses('secrets').includes('failure'));
-      const changing = (await doctor({ ...other, MATTING_SECRETS_KEY_PREVIOUS: KEY })).statuses(
-        'secrets',
-      );
-      t.deepEqual([changing.includes('warning'), changing.includes('failure')], [true, false]);
+      t.deepEqual(statuses('secrets key'), ['failure']);
+      const changing = await doctor({ ...other, MATTING_SECRETS_KEY_PREVIOUS: KEY });
+      t.deepEqual(changing.statuses('secrets key'), ['warning', 'ok']);
     });
 
     test('has a doctor that names what is wrong with the environment, and looks at the rest all the same', async t => {
@@ -198,90 +183,25 @@ onDatabases(
       const [first, second] = of('configuration');
       t.regex(first ?? '', /MATTING_PORT/);
       t.regex(second ?? '', /MATTING_RESLUT_TTL_MS .*MATTING_RESULT_TTL_MS/);
-      t.deepEqual(statuses('migrations'), ['ok']);
+      t.is(statuses('database').at(-1), 'ok');
     });
 
     test('has a doctor that works beside a newer schema, unless that left no way back', async t => {
       const { kysely } = replicas.database;
       for (const [name, status] of [
-        ['9998-more', 'warning'],
-        ['9999-other-no-way-back', 'failure'],
+        ['9998-more', 'ok: .* is up to date'],
+        ['9999-other-no-way-back', 'failure: .*no way back'],
       ] as const) {
         const row = sql`insert into kysely_migration values (${name}, '2030-01-01T00:00:00.000Z')`;
         await row.execute(kysely);
-        const { statuses } = await doctor(env);
+        const { of } = await doctor(env);
         await sql`delete from kysely_migration where name = ${name}`.execute(kysely);
-        t.deepEqual(statuses('migrations'), [status], name);
+        t.regex(of('database').at(-1) ?? '', new RegExp(`^${status}`), name);
       }
-    });
-
-    test('has a doctor that calls a token of an example weak, and prints no secret', async t => {
-      const weak = { ...env, MATTING_NODE_TOKEN: 'A-LONG-RANDOM-TOKEN' };
-      const { out } = await run(weak, 'doctor');
-      t.regex(out, /^warning +secrets +the node token /m);
-      for (const secret of [KEY, 'A-LONG-RANDOM-TOKEN']) t.false(out.includes(secret));
-      // A second token opens the registry: one more warning, and another where it is weak too.
-      const warnings = async (token: string) =>
-        (await doctor({ ...env, MATTING_NODE_TOKEN_ACCEPTED: token }))
-          .of('secrets')
-          .filter(line => line.includes('second node token')).length;
-      t.is(await warnings(randomBytes(24).toString('hex')), 1);
-      t.is(await warnings('change-me-change-me'), 2);
     });
   },
   { serverInCi: true },
 );
-
-const ofUser = groupIf(
-  skipReason('mysql') === false,
-  test,
-  'the doctor and a user of the database',
-);
-let database: TestDatabase;
-
-ofUser.before(async () => {
-  database = await createTestDatabase('mysql', { series });
-});
-ofUser.after.always(() => database?.close());
-
-async function asUser(name: string, grants: string): Promise<string[]> {
-  const { kysely } = await database.open();
-  const url = new URL(database.url);
-  const schema = url.pathname.slice(1);
-  const password = randomBytes(12).toString('hex');
-  await sql.raw(`create user '${name}'@'%' identified by '${password}'`).execute(kysely);
-  await sql.raw(`create user '${name}'@'localhost' identified by '${password}'`).execute(kysely);
-  for (const host of ['%', 'localhost']) {
-    const statement = grants.replaceAll('SCHEMA', schema);
-    await sql.raw(`grant ${statement} to '${name}'@'${host}'`).execute(kysely);
-  }
-  try {
-    url.username = name;
-    url.password = password;
-    const { of } = await doctor({
-      MATTING_SECRETS_KEY: KEY,
-      MATTING_NODE_TOKEN: TEST_TOKEN,
-      MATTING_DATABASE_URL: url.href,
-    });
-    return of('database');
-  } finally {
-    await sql.raw(`drop user '${name}'@'%', '${name}'@'localhost'`).execute(kysely);
-  }
-}
-
-for (const [rights, found, as] of [
-  [
-    'select, insert, update, delete on SCHEMA.*',
-    'ok: takes writes, and the user has its rights',
-    'four',
-  ],
-  ['select, insert, update on SCHEMA.*', 'failure: the user may not DELETE', 'three'],
-  ['all on *.*', 'warning: the user has ALL PRIVILEGES on the whole server', 'wide'],
-] as const) {
-  ofUser(`with ${rights}: ${found}`, async t => {
-    t.true((await asUser(as, rights)).includes(found));
-  });
-}
 
 test('the doctor before the first start › makes nothing, and says what is not there', async t => {
   const dataDir = path.join(tmpdir(), `matting-doctor-none-${randomBytes(4).toString('hex')}`);
@@ -293,7 +213,7 @@ test('the doctor before the first start › makes nothing, and says what is not 
   });
   t.is(code, 1);
   t.regex(of('database').join(), /^failure: there is no database at .*matting\.sqlite/);
-  t.regex(of('storage').join(), /^warning: .*MATTING_STORAGE_URL/);
+  t.regex(of('storage').join(), /^ok: .*MATTING_STORAGE_URL does not exist yet/);
   t.true(!existsSync(dataDir));
 });
 
@@ -301,10 +221,11 @@ test('the doctor before the first start › makes nothing in a storage that is t
   const dataDir = await temporaryFolder(t);
   const storage = async () =>
     (await doctor({ MATTING_DATA_DIR: dataDir })).of('storage').join('\n');
-  const variable = 'warning: the directory of MATTING_STORAGE_URL';
-  t.is(await storage(), `${variable} lacks tmp, inputs, backgrounds, results`);
+  const lacks = (parts: string) =>
+    `ok: the directory of MATTING_STORAGE_URL lacks ${parts}; a control plane's start makes it`;
+  t.is(await storage(), lacks('tmp, inputs, backgrounds, results'));
   t.deepEqual(await readdir(dataDir), []);
   for (const kind of ['tmp', 'inputs', 'results']) await mkdir(path.join(dataDir, kind));
-  t.is(await storage(), `${variable} lacks backgrounds`);
+  t.is(await storage(), lacks('backgrounds'));
   t.true(!existsSync(path.join(dataDir, 'backgrounds')));
 });

@@ -22,6 +22,7 @@ import { jxlTools } from './picture/makeable.ts';
 import { openPicturePool } from './picture/pool/open-picture-pool.ts';
 import type { PicturePool } from './picture/pool/picture-pool.ts';
 import { Pipeline, type PlanRun, type RunnablePlan } from './pipeline.ts';
+import type { AnswerPicture } from './prepared/answer-check.ts';
 import type { RuntimeOptions } from './prepared/cpu-runtime.ts';
 import { buildPlan, type MakePrepared } from './prepared/load-prepared.ts';
 import { BufferPool } from './process/buffer-pool.ts';
@@ -165,7 +166,13 @@ async function beginOnProvider(parts: EngineParts): Promise<Begun> {
 }
 
 /** If no GPU is requested, the engines' environment is that of every child. */
-async function readEngineEnv({ config, log }: PoolParts): Promise<EngineParts['engineEnv']> {
+export async function readEngineEnv({
+  config,
+  log,
+}: {
+  readonly config: Pick<PoolSettings, 'executionProvider' | 'providerDir' | 'childEnv'>;
+  readonly log: Logger;
+}): Promise<EngineParts['engineEnv']> {
   const { executionProvider, providerDir, childEnv } = config;
   if (executionProvider === 'cpu') return childEnv;
   const { childEnv: engineEnv, installed } = await readEngineEnvironment(providerDir, childEnv);
@@ -176,13 +183,25 @@ async function readEngineEnv({ config, log }: PoolParts): Promise<EngineParts['e
   return engineEnv;
 }
 
-async function preparePlan(parts: EngineParts, provider: ExecutionProvider): Promise<Plan> {
+type PlanParts = Pick<
+  EngineParts,
+  'config' | 'log' | 'outline' | 'make' | 'engineEnv' | 'cpuShare'
+>;
+
+export async function preparePlan(
+  parts: PlanParts,
+  provider: ExecutionProvider,
+  answer?: AnswerPicture,
+): Promise<Plan> {
   const { log, outline, make, engineEnv: childEnv } = parts;
   const { modelDir: cacheDir, weightsDir, addedModelsDir, precision } = parts.config.modelSettings;
   const runtime = provider === 'cpu' ? await readRuntimeOptions(parts) : undefined;
   const plan = await buildPlan({
     ...{ outline, cacheDir, weightsDir, addedModelsDir, precision, provider, make, runtime },
-    answering: createAnswering({ childEnv, threads: readCpuThreads(parts) }),
+    answering: {
+      ...createAnswering({ childEnv, threads: readCpuThreads(parts) }),
+      ...(answer && { answer }),
+    },
     onProgress: (name, progress) => {
       const unwanted = progress.step === 'discard' || progress.step === 'keep';
       log[unwanted ? 'warn' : 'debug']({ model: name, ...progress }, 'preparing');
@@ -198,7 +217,7 @@ async function preparePlan(parts: EngineParts, provider: ExecutionProvider): Pro
   return plan;
 }
 
-async function readRuntimeOptions({ config, log }: PoolParts): Promise<RuntimeOptions> {
+async function readRuntimeOptions({ config, log }: PlanParts): Promise<RuntimeOptions> {
   const { cpuRuntime: wanted, providerDir } = config;
   const found = await findOpenvino(providerDir, wanted);
   if (typeof found !== 'string') return { wanted, openvino: found };
@@ -206,7 +225,7 @@ async function readRuntimeOptions({ config, log }: PoolParts): Promise<RuntimeOp
   return { wanted, openvino: undefined };
 }
 
-function chooseBudget(
+export function chooseBudget(
   { megapixelsMax }: PoolSettings,
   { models }: Plan,
   engines: number,
@@ -216,7 +235,7 @@ function chooseBudget(
   return requireMegapixelBudget({ memoryLimitBytes: readMemoryLimitBytes(), engines: opened });
 }
 
-function readCpuThreads({ cpuShare }: EngineParts): number {
+function readCpuThreads({ cpuShare }: Pick<EngineParts, 'cpuShare'>): number {
   return Math.max(1, Math.floor(cpuShare));
 }
 

@@ -1,8 +1,9 @@
 /**
- * The findings of a doctor: one line for each thing that it looked at, for people as a page and for
- * scripts as JSON. Both programs have one; neither ever prints a secret (secrets.ts).
+ * What a doctor found: one line for each check of a start, for people as a page and for scripts as
+ * JSON. Both programs have one; neither ever prints a secret (secrets.ts).
  */
 
+import { type Logger, pino } from 'pino';
 import { within } from '../waiting.ts';
 
 type FindingStatus = 'ok' | 'warning' | 'failure';
@@ -30,25 +31,56 @@ export function failure(subject: string, found: string, advice: string): Finding
   return { subject, status: 'failure', found, advice };
 }
 
-/** One look may take so long: longer than any of the waits within it but a system that hangs. */
-const LOOK_MS_MAX = 60_000;
+/** A check may take so long: longer than any of the waits within it but a system that hangs. */
+const CHECK_MS_MAX = 60_000;
+
+interface Check {
+  readonly subject: string;
+  /** What to do about its warnings and its error; a function of the error's text and cause. */
+  readonly advice: string | ((found: string, cause: unknown) => string);
+  readonly msMax?: number;
+}
+
+/** Warns of what a start does not log. */
+export type Warn = (found: string) => void;
 
 /**
- * Runs one look. It never rejects: an error, and an answer that does not come, is a failure with
- * this advice.
+ * Runs a check as a start does. What it answers was found to be ok; undefined: nothing was. Lines
+ * that it logs as warnings are warnings. Its error is a failure, and so is an answer that does not
+ * come. Never rejects.
  */
 export async function look(
-  subject: string,
-  advice: string,
-  examine: () => Promise<readonly Finding[]>,
-  msMax = LOOK_MS_MAX,
+  { subject, advice, msMax = CHECK_MS_MAX }: Check,
+  check: (log: Logger, warn: Warn) => Promise<string | undefined>,
 ): Promise<readonly Finding[]> {
+  const findings: Finding[] = [];
+  const adviceOn = (found: string, cause?: unknown) =>
+    typeof advice === 'string' ? advice : advice(found, cause);
+  const warn = (found: string) => void findings.push(warning(subject, found, adviceOn(found)));
+  const write = (line: string) => warn(textOf(JSON.parse(line)));
+  const log = pino({ level: 'warn', base: null, timestamp: false }, { write });
   const tooLate = () => new Error(`no answer within ${msMax / 1000} s`);
   try {
-    return await within(examine(), msMax, tooLate);
+    const found = await within(check(log, warn), msMax, tooLate);
+    return found === undefined ? findings : [...findings, ok(subject, found)];
   } catch (error) {
-    return [failure(subject, reasonOf(error), advice)];
+    const found = reasonOf(error);
+    return [...findings, failure(subject, found, adviceOn(found, (error as Error).cause))];
   }
+}
+
+interface LogLine {
+  readonly level: number;
+  readonly msg: string;
+  readonly err?: { readonly message: string };
+}
+
+function textOf({ level: _, msg, err, ...fields }: LogLine): string {
+  const named = Object.entries(fields).map(([name, value]) =>
+    name === 'reason' ? value : `${name} ${value}`,
+  );
+  if (err !== undefined) named.push(err.message);
+  return named.length === 0 ? msg : `${msg}: ${named.join(', ')}`;
 }
 
 export function reasonOf(error: unknown): string {

@@ -1,114 +1,98 @@
-/**
- * Findings that both programs make of themselves: version, variables, TLS files, and the limit of
- * open files.
- */
+/** The checks of a start that both programs make. */
 
 import { arch, platform, release } from 'node:os';
 import { ConfigError } from '../config-error.ts';
 import { DAY_MS } from '../durations.ts';
 import type { Environment } from '../env.ts';
-import { warnOfUnknownVariables } from '../env-names.ts';
+import { warnOfVariables } from '../env-names.ts';
+import { httpBaseOf } from '../ports/addresses.ts';
 import { openFilesMax } from '../ports/listening.ts';
-import { type CertificateEnd, EXPIRY_WARN_DAYS } from '../tls/certificate-ends.ts';
-import { TlsFileError } from '../tls/tls-content.ts';
+import type { CertificateEnd } from '../tls/certificate-ends.ts';
 import { TlsFiles } from '../tls/tls-files.ts';
 import type { TlsSettings } from '../tls/tls-settings.ts';
 import { VERSION } from '../version.ts';
-import { type Finding, failure, ok, reasonOf, warning } from './findings.ts';
+import { wholeBody } from '../whole-body.ts';
+import { type Finding, failure, look, ok, type Warn, warning } from './findings.ts';
 
-/** The project brings this major version of Node and is tested with it. */
-const NODE_MAJOR = 24;
-
-export function versionFindings(env: Environment): Finding[] {
-  const { node } = process.versions;
-  const found = `matting ${VERSION} on Node ${node}, ${platform()} ${release()} ${arch()}`;
-  const findings = [
-    Number.parseInt(node, 10) === NODE_MAJOR
-      ? ok('version', found)
-      : warning('version', found, `use Node ${NODE_MAJOR}: sh bin/node24`),
-  ];
-  if (env.NODE_TLS_REJECT_UNAUTHORIZED === '0') {
-    const off = 'NODE_TLS_REJECT_UNAUTHORIZED=0 turns off certificate checks';
-    findings.push(
-      warning('version', off, 'remove it; to trust an authority, set NODE_EXTRA_CA_CERTS'),
-    );
-  }
-  return findings;
-}
-
-const CONFIGURATION = 'configuration';
 const VARIABLES = 'docs/settings.md';
+const FILES_ADVICE =
+  'raise the limit: LimitNOFILE (systemd), --ulimit nofile (containers) or ulimit -n';
 
-/** Answers `config` as the program loads it for its start; undefined: it cannot be used. */
-export function configurationFindings<C extends { readonly warnings: readonly string[] }>(
+/**
+ * The program, its limit of open files, and `config` as the program loads it for its start;
+ * undefined: it cannot be used.
+ * @param filesMin fewer mean fewer connections than the program is made for
+ */
+export function programFindings<C extends { readonly warnings: readonly string[] }>(
   env: Environment,
   load: (env: Environment) => C,
+  filesMin: number,
 ): { readonly config: C | undefined; readonly findings: readonly Finding[] } {
+  const system = `${platform()} ${release()} ${arch()}`;
+  const version = ok('version', `matting ${VERSION} on Node ${process.versions.node}, ${system}`);
+  const findings = [version, openFilesFinding(filesMin)];
+  const warnings = (lines: readonly string[]) =>
+    lines.map(line => warning('configuration', line, `correct it: ${VARIABLES}`));
   try {
     const config = load(env);
-    const findings = config.warnings.map(line =>
-      warning(CONFIGURATION, line, `correct it unless you mean it: ${VARIABLES}`),
-    );
-    return { config, findings: [...findings, ok(CONFIGURATION, 'all variables are valid')] };
+    findings.push(...warnings(config.warnings), ok('configuration', 'all variables are valid'));
+    return { config, findings };
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
-    const findings = error.problems.map(({ variable, expected }) =>
-      failure(CONFIGURATION, `${variable} must be ${expected}`, `correct it: ${VARIABLES}`),
-    );
-    const unknown = warnOfUnknownVariables(env);
-    if (unknown !== undefined) {
-      findings.push(warning(CONFIGURATION, unknown, `correct them: ${VARIABLES}`));
+    for (const { variable, expected } of error.problems) {
+      const found = `${variable} must be ${expected}`;
+      findings.push(failure('configuration', found, `correct it: ${VARIABLES}`));
     }
-    return { config: undefined, findings };
+    return { config: undefined, findings: [...findings, ...warnings(warnOfVariables(env))] };
   }
 }
 
-const SUBJECT = 'TLS';
-
-/** Whether the certificates of MATTING_TLS_* can be used, and until when. Rejects only by a bug. */
-export async function tlsFindings(
-  settings: TlsSettings,
-  nowMs: number = Date.now(),
-): Promise<readonly Finding[]> {
-  const { identity, clientCaFile, serverCaFile } = settings;
-  if (identity === undefined && clientCaFile === undefined && serverCaFile === undefined) {
-    return [ok(SUBJECT, 'not used between the programs')];
-  }
-  const silent = { info: () => undefined, warn: () => undefined };
-  try {
-    const files = await TlsFiles.open(settings, { log: silent });
-    files.close();
-    return expiryFindings(files.ends, nowMs);
-  } catch (error) {
-    if (!(error instanceof TlsFileError)) throw error;
-    const advice =
-      'set files that belong together; see docs/install.md, "Use TLS between the programs"';
-    return [failure(SUBJECT, reasonOf(error), advice)];
-  }
-}
-
-/** A line a file, with the days that are left. */
-export function expiryFindings(
-  ends: readonly CertificateEnd[],
-  nowMs: number = Date.now(),
-): Finding[] {
-  return ends.map(({ file, endMs }) => expiryFinding(file, endMs - nowMs, 'renew it'));
-}
-
-/** @param leftMs until it ends; negative: since */
-function expiryFinding(what: string, leftMs: number, advice: string): Finding {
-  const days = Math.floor(Math.abs(leftMs) / DAY_MS);
-  if (leftMs <= 0) return failure(SUBJECT, `${what} expired ${days} days ago`, advice);
-  const found = `${what} expires in ${days} days`;
-  return leftMs < EXPIRY_WARN_DAYS * DAY_MS ? warning(SUBJECT, found, advice) : ok(SUBJECT, found);
-}
-
-const ADVICE = 'raise the limit: LimitNOFILE (systemd), --ulimit nofile (containers) or ulimit -n';
-
-/** @param wantedMin fewer than these mean fewer connections than the program is made for */
 export function openFilesFinding(wantedMin: number, max = openFilesMax()): Finding {
-  if (max === undefined) return ok('open files', 'no known limit');
-  if (max >= wantedMin) return ok('open files', `limit of ${max}`);
+  if (max === undefined || max >= wantedMin) {
+    return ok('open files', max === undefined ? 'no known limit' : `limit of ${max}`);
+  }
   const found = `limit of ${max}; its connections need ${wantedMin}`;
-  return warning('open files', found, ADVICE);
+  return warning('open files', found, FILES_ADVICE);
+}
+
+/** Whether the certificates of MATTING_TLS_* can be used, and until when. */
+export function tlsFindings(settings: TlsSettings): Promise<readonly Finding[]> {
+  const page = 'docs/install.md, "Use TLS between the programs"';
+  const advice = `set files that belong together, and renew those that expire: ${page}`;
+  return look({ subject: 'TLS', advice }, async log => {
+    const { identity, clientCaFile, serverCaFile } = settings;
+    if (!identity && !clientCaFile && !serverCaFile) return 'not used between the programs';
+    const files = await TlsFiles.open(settings, { log });
+    files.close();
+    return endsText(files.ends);
+  });
+}
+
+export function endsText(ends: readonly CertificateEnd[], nowMs = Date.now()): string {
+  const daysOf = (endMs: number) => Math.floor((endMs - nowMs) / DAY_MS);
+  return ends.map(({ file, endMs }) => `${file} expires in ${daysOf(endMs)} days`).join(', ');
+}
+
+const ANSWER_MS_MAX = 5000;
+const ANSWER_BYTES_MAX = 64 * 1024;
+
+/** Whether the program of this configuration runs here and is ready; undefined: it cannot be seen. */
+export async function requireReady(
+  host: string,
+  port: number,
+  warn: Warn,
+): Promise<string | undefined> {
+  if (port === 0) return undefined;
+  const signal = AbortSignal.timeout(ANSWER_MS_MAX);
+  const options = { signal, redirect: 'error' } as const;
+  const answer = await fetch(`${httpBaseOf(host, port)}/readyz`, options).catch(() => undefined);
+  if (answer === undefined) {
+    warn(`no answer at ${host}:${port}`);
+    return undefined;
+  }
+  const tooLong = () => new Error('the answer of /readyz is too long');
+  const text = (await wholeBody(answer.body ?? [], ANSWER_BYTES_MAX, tooLong)).toString('utf8');
+  const why = /"detail":"([^"]*)"/.exec(text)?.[1] ?? text.trim();
+  if (answer.status !== 200) throw new Error(`not ready: ${why}`);
+  return `ready at ${host}:${port}`;
 }

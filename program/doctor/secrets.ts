@@ -1,6 +1,5 @@
-/** Secrets: kept out of what a doctor says, and judged by how hard they are to guess. */
+/** Secrets are kept out of what a doctor says. */
 import { readFile } from 'node:fs/promises';
-import { type Finding, warning } from './findings.ts';
 
 /** Names of variables, ours and others', whose values nobody else may see. */
 const SECRET_NAME = /KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|COOKIE|SESSION/i;
@@ -81,60 +80,4 @@ function formsOf(secret: string): string[] {
     forms.push(bytes.toString('base64'), bytes.toString('base64url'));
   }
   return forms;
-}
-
-/** Placeholders that documentation and habit put in the place of a secret. */
-const PLACEHOLDER =
-  /change.?me|placeholder|example|password|secret|random.?token|hexadecimal|0123456789|abcdef0123|qwerty|letmein/i;
-/** Nobody guesses so much over a network. */
-const BITS_MIN = 80;
-
-/** Why it is no good secret, one clause; undefined: nothing speaks against it. */
-function weaknessOf(secret: string | Uint8Array): string | undefined {
-  const text = typeof secret === 'string' ? secret : Buffer.from(secret).toString('latin1');
-  if (PLACEHOLDER.test(text)) return 'contains a placeholder';
-  const bits = bitsOf(text);
-  return bits < BITS_MIN ? `has at most ${Math.floor(bits)} bits` : undefined;
-}
-
-/** A finding for each secret that is easy to guess. @param secrets by their names for people */
-export function weakSecretFindings(
-  secrets: readonly (readonly [name: string, secret: string | Uint8Array | undefined])[],
-): Finding[] {
-  return secrets.flatMap(([name, secret]) => {
-    const weakness = secret && weaknessOf(secret);
-    if (!weakness) return [];
-    return [warning('secrets', `${name} ${weakness}`, 'make a new one: openssl rand -hex 32')];
-  });
-}
-
-/** Names each of the fleet's tokens by its position. */
-export function nodeTokenName(index: number): string {
-  return index === 0 ? 'the node token' : 'the second node token';
-}
-
-/** A second token is for the time of a change. @param opened what it opens */
-export function secondTokenFinding(opened: string): Finding {
-  const found = `${opened} accepts a second node token`;
-  const page = 'docs/operate.md, "Change the node token"';
-  const advice = `remove it when every node and control plane has the new token; see ${page}`;
-  return warning('secrets', found, advice);
-}
-
-/**
- * Counts each letter, and no more than one period of a text that repeats itself: an upper bound of
- * the bits in such a text.
- */
-function bitsOf(text: string): number {
-  const once = text.slice(0, periodOf(text));
-  const counts = new Map<string, number>();
-  for (const letter of once) counts.set(letter, (counts.get(letter) ?? 0) + 1);
-  const { length } = once;
-  return [...counts.values()].reduce((bits, n) => bits + n * Math.log2(length / n), 0);
-}
-
-/** The shortest beginning that repeated gives the text; its length where none does. */
-function periodOf(text: string): number {
-  const at = (text + text).indexOf(text, 1);
-  return at === -1 ? text.length : at;
 }

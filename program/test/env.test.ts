@@ -6,7 +6,7 @@ import { throwsWith } from '@matting/test-support/throws.ts';
 import test from 'ava';
 import { ConfigError } from '../config-error.ts';
 import { EnvReader } from '../env.ts';
-import { warnOfUnknownVariables } from '../env-names.ts';
+import { warnOfVariables } from '../env-names.ts';
 import { makeDirectory, whyUnreadable } from '../files.ts';
 import { isLoopback, networkOf } from '../ports/addresses.ts';
 import { SignalGate } from '../signal-gate.ts';
@@ -130,7 +130,7 @@ test('names of variables › a name that nothing reads is told, with the one tha
   };
   const names =
     'MATTING_FLUX_CAPACITOR, MATTING_REFINMENT (MATTING_REFINEMENT?), MATTING_SYNC_WAIT (MATTING_SYNC_WAIT_MS?)';
-  t.is(warnOfUnknownVariables(env), `variables that nothing reads: ${names}`);
+  t.deepEqual(warnOfVariables(env), [`variables that nothing reads: ${names}`]);
 });
 
 test('names of variables › one of an earlier release is refused by name, with what to do instead', t => {
@@ -138,14 +138,21 @@ test('names of variables › one of an earlier release is refused by name, with 
   const error = t.throws(() => new EnvReader({ [variable]: 'a-value' }).requireValid());
   t.regex(error.message, /MATTING_DIRECT_STORAGE must be taken out: files of nodes go through/);
   t.notRegex(error.message, /a-value/);
-  t.is(warnOfUnknownVariables({ [variable]: 'true' }), undefined);
+  t.deepEqual(warnOfVariables({ [variable]: 'true' }), []);
   t.notThrows(() => new EnvReader({ [variable]: '' }).requireValid());
 });
 
 test('names of variables › the line has names and never a value', t => {
-  const line = warnOfUnknownVariables({ MATTING_NODE_TOKN: 'a-secret-of-sixteen' });
-  t.is(line, 'variables that nothing reads: MATTING_NODE_TOKN (MATTING_NODE_TOKEN?)');
-  t.is(warnOfUnknownVariables({ MATTING_NODE_TOKEN: 'a-secret-of-sixteen' }), undefined);
+  const lines = warnOfVariables({ MATTING_NODE_TOKN: 'token-of-sixteen' });
+  t.deepEqual(lines, ['variables that nothing reads: MATTING_NODE_TOKN (MATTING_NODE_TOKEN?)']);
+  t.deepEqual(warnOfVariables({ MATTING_NODE_TOKEN: 'token-of-sixteen' }), []);
+});
+
+test('names of variables › a secret of an example is told, and never shown', t => {
+  const line = 'MATTING_OPERATOR_KEY contains a placeholder: take openssl rand -hex 32';
+  t.deepEqual(warnOfVariables({ MATTING_OPERATOR_KEY: 'A-LONG-RANDOM-TOKEN' }), [line]);
+  const file = { MATTING_TLS_KEY_FILE: '/example/key.pem' };
+  t.deepEqual(warnOfVariables(file), []);
 });
 
 test('names of variables › what only this machine reaches', t => {

@@ -66,7 +66,7 @@ inference-node/serving/onnx/tensor-heads.ts by inference-node/model-tools/adding
 walk | entry.values.push | a location is found wherever its entry has it
 inference-node/serving/picture/children/find-heif-decoder.ts by inference-node/serving/picture/codecs/heif/fence.test.ts
 findHeifDecoder | if (! | installed decoders are found in order, and tried
-isSafeLibheif | isAtLeast | a start and the doctor name what has holes and what is missing
+isSafeLibheif | isAtLeast | a start names what has holes and what is missing
 inference-node/serving/picture/children/heif-decoder.ts by inference-node/serving/picture/codecs/heif/fence.test.ts
 moduleCommand | '--permission' | a module reads no file, starts no program, loads no addon
 inference-node/serving/picture/children/limited-child.ts by inference-node/serving/picture/codecs/heif/fence.test.ts

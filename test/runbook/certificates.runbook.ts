@@ -64,7 +64,7 @@ procedure('MattingCertificateExpiresSoon', async (page, t) => {
   });
   // The node of this test has no model, of which this command complains too.
   const onNode = await service.run(`${DOCTOR} --node`, NODE_TLS);
-  t.regex(onNode.out, /^warning +TLS +MATTING_TLS_CERT_FILE expires in 9 days/m);
+  t.regex(onNode.out, /^warning +TLS +a certificate expires soon.*CERT_FILE.*daysLeft 9$/m);
   const { out } = await page.run(DOCTOR);
   t.regex(out, /TLS +MATTING_TLS_SERVER_CA_FILE expires in/);
   await renew(GOOD_DAYS);
@@ -85,9 +85,8 @@ procedure('MattingCertificateExpiresNow', async (page, t) => {
   const { out } = await page.run(DOCTOR, {}, { code: 1 });
   t.regex(
     out,
-    /^failure +nodes +none of 1 takes images: node-0 \(its certificate has expired\); 1 job waited/m,
+    /^failure +nodes +none takes images: node-0 \(its certificate has expired\); jobs wait/m,
   );
-  t.regex(out, /^failure +node node-0 +no control plane reaches it: its certificate has expired/m);
   await renew(GOOD_DAYS);
   await node?.line('TLS files changed; new connections use them');
   t.is((await service.final(jobId)).status, 'succeeded');

@@ -109,7 +109,7 @@ procedure('MattingNoNode', async (page, t) => {
     return /^node-0 +silent /m.test(out);
   });
   const { out } = await page.run('matting doctor', {}, { code: 1 });
-  t.regex(out, /^failure +nodes +none of 2 takes images/m);
+  t.regex(out, /^failure +nodes +none takes images: node-0/m);
   await service.matting('nodes drain node-0');
   for (const node of service.nodes) node.start();
   await page.run('matting nodes undrain <id>', { id: 'node-0' });

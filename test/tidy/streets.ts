@@ -30,7 +30,7 @@ export const STREETS: readonly Streets[] = [
       'engine picture',
       'pipeline.ts node-state.ts metrics.ts',
       'selectables start grpc',
-      'settings.ts doctor',
+      'settings.ts',
     ],
   },
   {

@@ -31,7 +31,6 @@ export interface CliOutput {
 /** Commands look at these variables alone. */
 export interface LookedAtConfig extends CoreSettings {
   readonly warnings: readonly string[];
-  readonly secrets: Readonly<Record<string, string | undefined>>;
 }
 
 /** Adds a package's commands, and what it adds to the core's, which are there by then. */

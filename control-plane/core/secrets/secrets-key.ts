@@ -158,22 +158,21 @@ export async function requireSameSecretsKey(
   const box = new SecretBox(key);
   const mine = { keyId: box.keyId, ciphertext: box.seal(Buffer.from(CANARY_TEXT), CANARY_BINDING) };
   const canary = await store.establish(mine);
-  const verdict = judgeSecretsKey(canary, key, previous);
-  if (verdict === 'same') return;
-  if (verdict === 'previous') return store.replace(canary.keyId, mine);
+  if (requireKeyOf(canary, key, previous) === 'previous') await store.replace(canary.keyId, mine);
+}
+
+/** @throws SecretsKeyError where another key made the canary */
+export function requireKeyOf(
+  canary: SecretsCanary,
+  key: Uint8Array,
+  previous?: Uint8Array,
+): 'same' | 'previous' {
+  if (proves(new SecretBox(key), canary)) return 'same';
+  if (previous !== undefined && proves(new SecretBox(previous), canary)) return 'previous';
   throw new SecretsKeyError(
     'MATTING_SECRETS_KEY is not the key this database was last used with; replicas share one, ' +
       'and MATTING_SECRETS_KEY_PREVIOUS names the one before it while keys are changed',
   );
-}
-
-export function judgeSecretsKey(
-  canary: SecretsCanary,
-  key: Uint8Array,
-  previous?: Uint8Array,
-): 'same' | 'previous' | 'other' {
-  if (proves(new SecretBox(key), canary)) return 'same';
-  return previous !== undefined && proves(new SecretBox(previous), canary) ? 'previous' : 'other';
 }
 
 function proves(box: SecretBox, { keyId, ciphertext }: SecretsCanary): boolean {

@@ -10,7 +10,6 @@ import {
   migratorOf,
   requireCurrentSchema,
   SchemaError,
-  schemaState,
 } from '@matting/database/migrate.ts';
 import { tapped } from '@matting/database/test/tapped-database.ts';
 import {
@@ -158,7 +157,6 @@ function meetNewer(test: GroupTest, { onMigrated }: Migrated, { series }: Tested
   test('of a newer version are left alone with a warning, since they only add', t =>
     onMigrated(async (fixture, database) => {
       await enter(database, '0999-later');
-      t.deepEqual((await schemaState(database, series)).unknown, ['0999-later']);
       t.deepEqual(await migrate(database, series), []);
       await requireCurrentSchema(database, series);
       for (const migrations of ['run', 'require'] as const) {

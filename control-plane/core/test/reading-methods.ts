@@ -357,5 +357,4 @@ export const READING: Readonly<Record<string, Exercise>> = {
     assert.deepEqual(await readMessages(database.kysely, []), []);
   },
   check: stores => stores.check(),
-  rights: stores => stores.rights(),
 };

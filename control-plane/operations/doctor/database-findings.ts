@@ -1,73 +1,74 @@
 /**
- * The doctor examines the database: whether it answers, is one the store is made for, takes writes,
- * and is up to date.
+ * The doctor opens the database as a start does, makes no file and no table, and looks at what only
+ * the database knows: whether the secrets key is its own, and whether nodes take images.
  */
-import { stat } from 'node:fs/promises';
-import { createStores } from '@matting/core/stores.ts';
-import { openDatabase, parseMysqlUrl } from '@matting/database/connect.ts';
+import path from 'node:path';
+import type { CliContext } from '@matting/core/cli/context.ts';
+import { type OperatorNode, viewNodes } from '@matting/core/operator/operate-nodes.ts';
+import { SecretBox } from '@matting/core/secrets/secret-box.ts';
+import {
+  readSecretsKey,
+  requireKeyOf,
+  SECRETS_KEY_FILE,
+} from '@matting/core/secrets/secrets-key.ts';
+import { createStores, type StoresWithoutEnds } from '@matting/core/stores.ts';
+import { databaseCertificates, openDatabase, parseMysqlUrl } from '@matting/database/connect.ts';
 import type { Database } from '@matting/database/database.ts';
 import { isFull } from '@matting/database/engines.ts';
-import {
-  ELSEWHERE,
-  leavesNoWayBack,
-  type MigrationSeries,
-  schemaState,
-} from '@matting/database/migrate.ts';
+import { type MigrationSeries, requireCurrentSchema } from '@matting/database/migrate.ts';
 import { probeDatabase } from '@matting/database/probe.ts';
-import { type Finding, failure, ok, reasonOf, warning } from '@matting/program/doctor/findings.ts';
-import { unlessMissing } from './disk-findings.ts';
+import { type Finding, look, type Warn } from '@matting/program/doctor/findings.ts';
+import { endsText } from '@matting/program/doctor/program-findings.ts';
+import { warnOfEnds } from '@matting/program/tls/certificate-ends.ts';
 
-const SUBJECT = 'database';
-const MIGRATIONS = 'migrations';
-const CLOCKS = 'clocks';
+type LookedAtConfig = ReturnType<CliContext['packages']['loadConfig']>;
+
 const PAGE = 'docs/database.md';
-/** One query should take less: replicas and the database belong in one network. */
-const ANSWER_MS_WARN = 50;
-/** The clock of this machine only dates its log and checks certificates. */
-const CLOCK_OFF_MS_WARN = 30_000;
+const CHANGING = 'docs/operate.md, "Change the secrets key"';
+const NODES_ADVICE =
+  'run matting nodes list; see docs/runbook.md, MattingNoNode and MattingNodesUnroutable';
+const NAMED_MAX = 10;
 
-export interface ExaminedDatabase {
-  readonly findings: readonly Finding[];
-  /** The caller closes it. Undefined: it cannot be queried. */
-  readonly database: Database | undefined;
-  readonly current: boolean;
+/** @param config undefined: other variables are wrong, and what they say is not known */
+export async function databaseFindings(
+  url: string,
+  migrations: readonly MigrationSeries[],
+  config: LookedAtConfig | undefined,
+): Promise<readonly Finding[]> {
+  let database: Database | undefined;
+  let stores: StoresWithoutEnds | undefined;
+  const findings = await look({ subject: 'database', advice: adviceOf }, async log => {
+    warnOfEnds(databaseCertificates(url), log);
+    database = await openDatabase(url, { log });
+    await requireCurrentSchema(database, migrations);
+    stores = createStores(database);
+    await stores.check();
+    const { engine, version } = await probeDatabase(database);
+    // The rest of the version names the distribution's build.
+    const name = `${engine} ${/^[\d.]+/.exec(version)?.[0] ?? version}`;
+    return `${name} is up to date and takes writes${connectionOf(url)}`;
+  });
+  try {
+    if (stores === undefined || config === undefined) return findings;
+    const own = stores;
+    const key = await look({ subject: 'secrets key', advice: `see ${CHANGING}` }, (_, warn) =>
+      requireKey(own, config, warn),
+    );
+    const { onDemand } = config;
+    const nodes = await look({ subject: 'nodes', advice: NODES_ADVICE }, (_, warn) =>
+      requireNodes(own, onDemand, warn),
+    );
+    return [...findings, ...key, ...nodes];
+  } finally {
+    await database?.close().catch(() => undefined);
+  }
 }
 
-/** Opens the database, changes nothing, and makes no file. */
-export async function examineDatabase(
-  databaseUrl: string,
-  packages: readonly MigrationSeries[],
-): Promise<ExaminedDatabase> {
-  const missing = await missingFile(databaseUrl);
-  if (missing !== undefined) {
-    const found = `there is no database at ${missing}`;
-    return { findings: [failure(SUBJECT, found, ELSEWHERE)], database: undefined, current: false };
-  }
-  const findings: Finding[] = [];
-  const warn = (_: unknown, message?: string) => {
-    if (message !== undefined) findings.push(warning(SUBJECT, message, PAGE));
-  };
-  let database: Database;
-  try {
-    database = await openDatabase(databaseUrl, { log: { info: () => undefined, warn } });
-  } catch (error) {
-    const found = reasonOf(error);
-    return {
-      findings: [...findings, failure(SUBJECT, found, adviceOf(found, (error as Error).cause))],
-      database: undefined,
-      current: false,
-    };
-  }
-  try {
-    findings.push(...(await answerFindings(database, databaseUrl)));
-    const { findings: ofSchema, current } = await schemaFindings(database, packages);
-    findings.push(...ofSchema);
-    if (current) findings.push(...(await writingFindings(database)));
-    return { findings, database, current };
-  } catch (error) {
-    await database.close().catch(() => undefined);
-    throw error;
-  }
+function connectionOf(url: string): string {
+  if (url.startsWith('sqlite:')) return '';
+  if (parseMysqlUrl(url).ssl === undefined) return ', without TLS';
+  const ends = endsText(databaseCertificates(url));
+  return ends === '' ? ', with TLS' : `, with TLS: ${ends}`;
 }
 
 /** The server's message has the user and the host that it sees, and no password. */
@@ -80,94 +81,56 @@ function adviceOf(found: string, cause: unknown): string {
   if (isFull(errno)) {
     return 'let the user open more connections, or set connection-limit in MATTING_DATABASE_URL';
   }
-  if (typeof errno === 'number' && errno > 0)
-    return `the server runs: change what it refuses; see ${PAGE}`;
-  return 'start the database, or correct MATTING_DATABASE_URL; requests get 503 meanwhile';
+  if (typeof errno === 'number' && errno < 0) {
+    return 'start the database, or correct MATTING_DATABASE_URL; requests get 503 meanwhile';
+  }
+  return `see ${PAGE}`;
 }
 
-function connectionOf({ dialect }: Database, databaseUrl: string): string {
-  if (dialect === 'sqlite') return '';
-  return parseMysqlUrl(databaseUrl).ssl === undefined ? ', without TLS' : ', with TLS';
+/** Whether the key of this control plane opens what the database holds. */
+async function requireKey(
+  { secretsCanary, outbox }: StoresWithoutEnds,
+  { secretsKey: given, secretsKeyPrevious: previous, dataDir }: LookedAtConfig,
+  warn: Warn,
+): Promise<string> {
+  const canary = await secretsCanary.find();
+  const key = given ?? (await readSecretsKey(dataDir));
+  if (key === undefined) {
+    const found = `neither MATTING_SECRETS_KEY nor ${path.join(dataDir, SECRETS_KEY_FILE)} is there`;
+    // The first start makes a key, if no other key has sealed anything.
+    if (canary === undefined) return `${found}; the first start makes it`;
+    throw new Error(`${found}: restore the key that this database was used with`);
+  }
+  if (canary !== undefined) requireKeyOf(canary, key, previous);
+  const keys = previous === undefined ? [key] : [key, previous];
+  const count = await outbox.countSealedWithOthers(keys.map(one => new SecretBox(one).keyId));
+  if (count > 0) warn(`no key opens the secrets of ${count} waiting notifications`);
+  if (previous !== undefined) warn('MATTING_SECRETS_KEY_PREVIOUS is set: the key is changing');
+  return 'opens what the database holds';
 }
 
-async function missingFile(databaseUrl: string): Promise<string | undefined> {
-  if (!databaseUrl.startsWith('sqlite:')) return undefined;
-  const file = databaseUrl.slice('sqlite:'.length);
-  const found = await stat(file).catch(unlessMissing);
-  return found === undefined ? file : undefined;
+/** Whether dispatch has a node to send images to. */
+async function requireNodes(
+  stores: StoresWithoutEnds,
+  onDemand: boolean,
+  warn: Warn,
+): Promise<string> {
+  const members = await stores.nodes.listAll();
+  const nodes = viewNodes(members, await stores.sightings.list());
+  const taking = nodes.filter(({ state }) => state === 'live');
+  const others = nodes.filter(({ state }) => state !== 'live' && state !== 'gone');
+  const idle = others.every(({ state }) => state === 'silent');
+  if (taking.length === 0 && onDemand && idle) return 'none; they start when there is work';
+  const named = others.slice(0, NAMED_MAX).map(inWords).join(', ');
+  if (taking.length === 0) {
+    const { jobs, oldestAgeMs } = await stores.queue.queued();
+    const waited = jobs === 0 ? '' : `; jobs wait, for ${Math.round(oldestAgeMs / 1000)} s`;
+    throw new Error(`none takes images${named && `: ${named}`}${waited}`);
+  }
+  if (others.length > 0) warn(`${others.length} of ${nodes.length} take no images: ${named}`);
+  return `${taking.length} of ${nodes.length} take images`;
 }
 
-async function answerFindings(database: Database, databaseUrl: string): Promise<Finding[]> {
-  const { engine, version, answerMs, clockAheadMs } = await probeDatabase(database);
-  // The rest of the version names the distribution's build.
-  const name = `${engine} ${/^[\d.]+/.exec(version)?.[0] ?? version}`;
-  const time = `answers in ${answerMs.toFixed(1)} ms${connectionOf(database, databaseUrl)}`;
-  const findings: Finding[] = [];
-  if (answerMs > ANSWER_MS_WARN) {
-    const advice =
-      'a job makes about ten queries in a row; move the database nearer, or check its load';
-    findings.push(warning(SUBJECT, `${name} ${time}`, advice));
-  } else {
-    findings.push(ok(SUBJECT, `${name} ${time}`));
-  }
-  const seconds = Math.round(Math.abs(clockAheadMs) / 1000);
-  if (Math.abs(clockAheadMs) > CLOCK_OFF_MS_WARN) {
-    const side = clockAheadMs > 0 ? 'ahead of' : 'behind';
-    const found = `the database's clock is ${seconds} s ${side} this machine's`;
-    findings.push(
-      warning(CLOCKS, found, 'synchronise both clocks (NTP); leases use the database’s'),
-    );
-  } else {
-    findings.push(ok(CLOCKS, `the database's clock and this machine's differ by ${seconds} s`));
-  }
-  return findings;
-}
-
-async function schemaFindings(database: Database, packages: readonly MigrationSeries[]) {
-  const { older, pending, unknown } = await schemaState(database, packages);
-  if (older !== undefined) {
-    return { findings: [failure(MIGRATIONS, older.found, older.advice)], current: false };
-  }
-  const findings: Finding[] = [];
-  const newer = `a newer version made ${unknown.join(', ')}`;
-  const final = unknown.some(leavesNoWayBack);
-  if (final)
-    findings.push(failure(MIGRATIONS, newer, 'run that version, or restore an older backup'));
-  if (pending.length > 0) {
-    const found = `the database lacks ${pending.join(', ')}`;
-    findings.push(failure(MIGRATIONS, found, 'run matting migrate, or start a control plane'));
-  }
-  const current = findings.length === 0;
-  if (current && unknown.length > 0) {
-    findings.push(
-      warning(
-        MIGRATIONS,
-        newer,
-        'this version works too: the newer one only added to the database',
-      ),
-    );
-  } else if (current) findings.push(ok(MIGRATIONS, 'the database is up to date'));
-  return { findings, current };
-}
-
-async function writingFindings(database: Database): Promise<Finding[]> {
-  const stores = createStores(database);
-  try {
-    await stores.check();
-  } catch (error) {
-    const advice =
-      'point the address to the primary; on SQLite, check the file’s permissions and disk';
-    return [failure(SUBJECT, reasonOf(error), advice)];
-  }
-  const { missing, tooWide } = await stores.rights();
-  if (missing.length > 0) {
-    const found = `the user may not ${missing.join(', ')}`;
-    return [failure(SUBJECT, found, 'grant it select, insert, update and delete on its database')];
-  }
-  if (tooWide.length > 0) {
-    const found = `the user has ${tooWide.join(', ')} on the whole server`;
-    const advice = 'grant it rights only on its own database, so that fail-over protects it';
-    return [warning(SUBJECT, found, advice)];
-  }
-  return [ok(SUBJECT, 'takes writes, and the user has its rights')];
+function inWords({ node_id: nodeId, state, cause }: OperatorNode): string {
+  return `${nodeId} (${cause ?? state})`;
 }

@@ -24,7 +24,6 @@ export interface ChosenProvider {
   readonly provider: ProviderChoice;
   /** Undefined: the node runs on a CPU, or the driver lists no GPU. */
   readonly device: GpuDevice | undefined;
-  readonly unlisted?: string;
 }
 
 type EngineEnv = Readonly<Record<string, string>>;
@@ -53,7 +52,7 @@ export async function chooseProvider(
     if (unlisted === undefined || provider.selected === 'cpu')
       return { provider, device: undefined };
     log.warn({ reason: unlisted }, 'GPUs cannot be listed: only the first is used');
-    return { provider, device: undefined, unlisted };
+    return { provider, device: undefined };
   }
   if (unlisted !== undefined) log.warn({ reason: unlisted }, 'not every GPU can be listed');
   if (visible > 1) {
@@ -66,7 +65,7 @@ export async function chooseProvider(
   const wanted = gpuDevice === undefined ? requested : 'cuda';
   const provider = { ...(await selectExecutionProvider(wanted, { childEnv })), requested };
   if (provider.selected === 'cpu') return { provider, device: undefined };
-  return { provider, device, ...(unlisted !== undefined && { unlisted }) };
+  return { provider, device };
 }
 
 export function fallenBack(reason: string): ChosenProvider {
