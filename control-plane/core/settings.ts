@@ -102,11 +102,21 @@ function readInnerPorts(reader: EnvReader) {
   };
 }
 
+/** It stands in a comment of User-Agent. */
+const FETCH_CONTACT = /^[\x21-\x27\x2a-\x5b\x5d-\x7e]{1,200}$/;
+
 function readOutgoing(reader: EnvReader) {
   return {
     fetchPorts: reader.list('MATTING_FETCH_PORTS', 'ports, 1 to 65535', parsePort, {
       about: 'The ports that an `image_url` may name.',
       default: [80, 443],
+    }),
+    fetchContact: reader.string('MATTING_FETCH_CONTACT', {
+      about: `Your page or address, which the service shows in \`User-Agent\` where it fetches an
+        \`image_url\`. Some sites ask for one, such as Wikimedia.`,
+      pattern: FETCH_CONTACT,
+      expected: 'up to 200 characters of ASCII without blanks and parentheses',
+      default: undefined,
     }),
     allowedNetworks: readNetworks(reader, 'MATTING_ALLOWED_NETWORKS', {
       about: `The private networks that URLs of callers may reach. The service judges

@@ -1,6 +1,6 @@
 /** Opening, migrating and sharing a database. */
 import assert from 'node:assert/strict';
-import {
+import fs, {
   chmodSync,
   mkdirSync,
   mkdtempSync,
@@ -9,8 +9,10 @@ import {
   statSync,
   writeFileSync,
 } from 'node:fs';
+import { syncBuiltinESMExports } from 'node:module';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { setTimeout as delay } from 'node:timers/promises';
 import { at } from '@matting/test-support/at.ts';
 import { TestAuthority } from '@matting/test-support/certificates.ts';
@@ -122,6 +124,40 @@ test('a database that cannot be opened › says so in one line: no file, a direc
       file,
     );
   }
+});
+
+test('a database that cannot be opened › on a file system without modes says so', async t => {
+  const file = path.join(directory, 'open-to-others');
+  writeFileSync(file, '');
+  chmodSync(file, 0o666);
+  const { chmodSync: change } = fs;
+  fs.chmodSync = () => {
+    throw Object.assign(new Error('EPERM: chmod'), { code: 'EPERM', syscall: 'chmod' });
+  };
+  syncBuiltinESMExports();
+  t.teardown(() => {
+    fs.chmodSync = change;
+    syncBuiltinESMExports();
+  });
+  const opening = openDatabase(`sqlite:${file}`, { log: SILENT_LOG, create: true });
+  await t.throwsAsync(opening, { message: /EPERM.*local file system/ });
+});
+
+test('a database that cannot be opened › says which file systems cannot hold it', async t => {
+  const { prototype } = DatabaseSync;
+  const { exec } = prototype;
+  prototype.exec = () => {
+    const error = new Error('disk I/O error');
+    throw Object.assign(error, { code: 'ERR_SQLITE_ERROR', errcode: 5386 });
+  };
+  t.teardown(() => {
+    prototype.exec = exec;
+  });
+  const opening = openDatabase(`sqlite:${path.join(directory, 'nfs')}`, {
+    log: SILENT_LOG,
+    create: true,
+  });
+  await t.throwsAsync(opening, { message: /disk I\/O error\. .*NFS/ });
 });
 
 test('a database that cannot be opened › says so in one line: no server, and nothing keeps running', async t => {

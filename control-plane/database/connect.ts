@@ -10,12 +10,15 @@ import { type CertificateEnd, endsOfFiles } from '@matting/program/tls/certifica
 import { Kysely, sql } from 'kysely';
 import type { PoolOptions, SslOptions } from 'mysql2';
 import { type Database, RequestShares, type Schema, type StoreLog } from './database.ts';
-import { type DatabaseDialect, SQLITE, unknownLogin } from './engines.ts';
+import { type DatabaseDialect, isPerhapsNotLocal, SQLITE, unknownLogin } from './engines.ts';
 import type { Member } from './member.ts';
 import { ELSEWHERE, type MigrationSeries, migrate, requireCurrentSchema } from './migrate.ts';
 import { sqliteDialect } from './sqlite.ts';
 import { COMMITTED_TOGETHER_MAX } from './sqlite-group-commit.ts';
 import { databaseNowMs } from './statements.ts';
+
+const LOCAL_DISK =
+  'SQLite needs a local file system with modes: no NFS, SMB or FUSE (docs/storage.md)';
 
 /** An account alone has half of them: as many as are committed together. */
 const SQLITE_REQUESTS_MAX = 2 * COMMITTED_TOGETHER_MAX;
@@ -69,7 +72,10 @@ export async function openDatabase(
     await kysely.destroy();
     const plugin = unknownLogin(error);
     const found = `the database ${place} cannot be opened`;
-    if (plugin === undefined) throw new DatabaseOpenError(`${found}: ${reasonOf(error)}`, error);
+    if (plugin === undefined) {
+      const advice = isPerhapsNotLocal(error) ? `. ${LOCAL_DISK}` : '';
+      throw new DatabaseOpenError(`${found}: ${reasonOf(error)}${advice}`, error);
+    }
     // The driver's words are about its own options.
     throw new DatabaseOpenError(
       `${found}: this service cannot log in by ${plugin}; let the user log in by ` +
@@ -107,7 +113,9 @@ function openSqlite(path: string, { create = false, log }: OpenDatabaseOptions):
       closeToOthers(path);
     }
   } catch (error) {
-    throw new DatabaseOpenError(`the database's directory: ${reasonOf(error)}`, error);
+    const isMode = (error as NodeJS.ErrnoException).syscall === 'chmod';
+    const advice = isMode ? `. Other users can read it. ${LOCAL_DISK}` : '';
+    throw new DatabaseOpenError(`the database's directory: ${reasonOf(error)}${advice}`, error);
   }
   const dialect = sqliteDialect(path, create ? log : undefined);
   const kysely = new Kysely<Schema>({ dialect });

@@ -330,6 +330,15 @@ export function unknownLogin(error: unknown): string | undefined {
   return /\bplugin (\w+)\. See/.exec(error.message)?.[1] ?? 'mysql_clear_password';
 }
 
+/** SQLITE_IOERR, SQLITE_PROTOCOL: file systems without locks or shared memory. */
+const NOT_LOCAL: readonly number[] = [10, 15];
+
+/** Whether SQLite may have met a file system of a network. */
+export function isPerhapsNotLocal(error: unknown): boolean {
+  const { code, errcode } = (error ?? {}) as { code?: unknown; errcode?: unknown };
+  return code === 'ERR_SQLITE_ERROR' && NOT_LOCAL.includes(Number(errcode) & 0xff);
+}
+
 /** ER_CON_COUNT_ERROR, ER_TOO_MANY_USER_CONNECTIONS, ER_USER_LIMIT_REACHED. */
 const FULL: readonly unknown[] = [1040, 1203, 1226];
 

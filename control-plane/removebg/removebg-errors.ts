@@ -91,7 +91,8 @@ const namesHere = renaming({
 
 /** Whether this interface writes the answers of a request, whatever path it names. */
 export function isRemovebgRequest(path: string): boolean {
-  return path.startsWith(REMOVEBG_PATH);
+  // A base URL that ends in a slash gives //v1.0.
+  return path.replace(/^\/+/, '/').startsWith(REMOVEBG_PATH);
 }
 
 export function writeRemovebgError(

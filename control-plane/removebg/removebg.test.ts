@@ -298,11 +298,17 @@ for (const [method, url, status] of UNKNOWN_CALLS) {
     t.is(preflight.headers['access-control-allow-origin'], 'https://shop.example');
     t.true(String(preflight.headers['access-control-allow-methods']).includes(method));
     const answer = await app.app.inject({ method, url, headers });
-    t.is(answer.statusCode, status);
+    assertRefused(t, answer, status, status === 404 ? 'not_found' : 'method_not_allowed');
     t.is(answer.headers['access-control-allow-origin'], 'https://shop.example');
     t.is(answer.headers.vary, 'origin');
   });
 }
+
+test('the remove.bg interface › refuses a path with two slashes in its own form', async t => {
+  const answer = await app.app.inject({ method: 'POST', url: 'http://127.0.0.1//v1.0/removebg' });
+  assertRefused(t, answer, 404, 'not_found');
+  t.regex(answer.body, /Did you mean/);
+});
 
 test('the remove.bg interface › is called from every page where the operator says so, and from none otherwise', async t => {
   const open = await openTestApp({ settings: { removebg: allowing('*') } }, t);

@@ -35,7 +35,6 @@ const BUSY: ReadonlySet<number> = new Set([429, 502, 503, 504]);
 
 /** The same header for all accounts: sources see this service, not its caller. */
 const REQUEST_HEADERS = {
-  'user-agent': `${OWN_AGENT} (image fetch)`,
   accept: 'image/*, */*;q=0.5',
   'accept-encoding': 'identity',
 };
@@ -230,14 +229,12 @@ export class GuardedFetch {
   }
 
   async #request(client: Client, url: URL, signal: AbortSignal): Promise<Dispatcher.ResponseData> {
+    const { fetchContact } = this.#guard.policy;
+    const comment = ['image fetch', fetchContact].filter(Boolean).join('; ');
+    const headers = { 'user-agent': `${OWN_AGENT} (${comment})`, ...REQUEST_HEADERS };
     try {
       const path = `${url.pathname}${url.search}`;
-      return await boundedRequest(client, {
-        method: 'GET',
-        path,
-        headers: REQUEST_HEADERS,
-        signal,
-      });
+      return await boundedRequest(client, { method: 'GET', path, headers, signal });
     } catch (error) {
       throw toFetchFailed(error);
     }

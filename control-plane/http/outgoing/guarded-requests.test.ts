@@ -302,6 +302,22 @@ test('redirects › carries no cookie, credential or referrer, and asks for no e
   }
 });
 
+test('a request names the service, and the contact that the operator set', async t => {
+  const seen: unknown[] = [];
+  await using source = await openSource((request, response) => {
+    seen.push(request.headers['user-agent']);
+    response.end('hello');
+  });
+  for (const fetchContact of [undefined, 'https://shop.example/contact']) {
+    const policy = { fetchPorts: [], allowPrivateAddresses: true, fetchContact };
+    await textOf(new GuardedFetch(new OutgoingGuard({ policy })), source.url);
+  }
+  t.deepEqual(seen, [
+    'matting-service/1 (image fetch)',
+    'matting-service/1 (image fetch; https://shop.example/contact)',
+  ]);
+});
+
 test('redirects › is none without Location or with another status', async t => {
   for (const [status, headers] of [
     [302, {}],

@@ -12,6 +12,8 @@ import { type AddressPolicy, isOpenAddress } from './open-addresses.ts';
 export interface OutgoingPolicy extends AddressPolicy {
   /** The only ports that are requested, those of http and https to be named too. */
   readonly fetchPorts: readonly number[];
+  /** The operator's contact, for the owners of what is fetched. */
+  readonly fetchContact?: string | undefined;
 }
 
 /** The URL or one of its addresses must not be requested. Callers may read the message. */
