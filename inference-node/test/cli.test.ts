@@ -315,30 +315,29 @@ test('a fact that is neither stated nor measurable is asked for, or named with e
 });
 
 test('a name of the catalogue is added where it is not there, once, and else named with 64', async t => {
-  const { path: tiny } = await writeTinyModel(directory, { kind: 'mean' });
-  const normalisation = { mean: [0, 0, 0], std: [255, 255, 255] } as const;
+  const { path: tiny } = await writeTinyModel(directory, { kind: 'red' });
   await addMine();
-  const row = await outputOf(to => modelsShow('ben2', configOf(), to));
-  const { title, goodFor, licence } = JSON.parse(row.out);
+  const shown = await outputOf(to => modelsShow('ben2', configOf(), to));
+  const { size: _, ...ben2 } = JSON.parse(shown.out);
   const catalogueFile = join(directory, 'catalogue.json');
+  const sha256 = createHash('sha256')
+    .update(await readFile(tiny))
+    .digest('hex');
+  const files = [{ name: 'tiny.onnx', url: 'https://127.0.0.1:9/tiny.onnx', sha256 }];
+  // The bytes are there under another name, so no host gets a request.
+  t.is((await add(tiny, { ...MINE, name: 'bytes' })).error, undefined);
   const fetched = async (own: object) => {
-    // The bytes are there under another name, so no host gets a request.
-    const sha256 = createHash('sha256')
-      .update(await readFile(tiny))
-      .digest('hex');
-    const files = [{ name: 'tiny.onnx', url: 'https://127.0.0.1:9/tiny.onnx', sha256 }];
-    const said = { name: 'known', title, goodFor, licence, role: 'subject', verified: false };
-    await writeFile(catalogueFile, JSON.stringify([{ ...said, files, ...own }]));
+    await writeFile(catalogueFile, JSON.stringify([{ ...ben2, name: 'known', files, ...own }]));
     const env = { MATTING_MODEL: 'known', MATTING_MODELS_FETCH: 'mine,known' };
     const config = { ...configOf(env), catalogueFile };
     const streams = (out: PassThrough) => ({ out, err: new PassThrough() });
     const { signal } = new AbortController();
     return outputOf(out => modelsFetch([], { json: true }, config, streams(out), signal));
   };
-  const open = await fetched({});
+  const open = await fetched({ normalisation: undefined });
   t.true(open.error instanceof UsageError, String(open.error));
   t.regex(open.error?.message ?? '', /^MATTING_MODELS_FETCH: known: missing --mean and --std/);
-  for (const own of [{ normalisation }, {}]) {
+  for (const own of [{}, { normalisation: undefined }]) {
     const { out, error } = await fetched(own);
     t.is(error, undefined);
     const { models } = JSON.parse(out) as { models: { name: string; fetched: string[] }[] };
@@ -350,7 +349,19 @@ test('a name of the catalogue is added where it is not there, once, and else nam
       ],
     );
   }
-  await modelsRemove('known', configOf(), new PassThrough());
+  const { normalisation, activation, fit, colourOrder } = ben2;
+  const manifest = await outputOf(to => modelsShow('known', configOf(), to));
+  const terms = { goodFor: ben2.goodFor, licence: ben2.licence, description: ben2.title };
+  t.like(JSON.parse(manifest.out), { normalisation, activation, fit, colourOrder, ...terms });
+  // The person is red, and what is behind is blue.
+  const { data, info } = await sharp(join(directory, 'models', 'known', 'cutout.png'))
+    .raw()
+    .toBuffer({ resolveWithObject: true });
+  const alphaAt = (x: number, y: number) =>
+    data[4 * (Math.floor(y * info.height) * info.width + Math.floor(x * info.width)) + 3] ?? -1;
+  const [body, behind] = [alphaAt(0.5, 0.8), alphaAt(0.05, 0.1)];
+  t.true(body > 100 && behind < 100, `${body} ${behind}`);
+  for (const name of ['known', 'bytes']) await modelsRemove(name, configOf(), new PassThrough());
 });
 
 test('models are fetched without OpenVINO where it cannot be installed, unless it is named', async t => {
