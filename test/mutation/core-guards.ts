@@ -143,8 +143,6 @@ control-plane/nodes/matte-client-call.ts by control-plane/core/attempts/thumbnai
 isThumbnail | && length | a thumbnail › is left out if the node sends too many bytes of it, and the job succeeds
 control-plane/nodes/matte-client-call.ts by control-plane/core/models/dispatched.test.ts
 headerMessage | selectableSha256 | the header names the request’s plan or model with its checksum, or nothing
-control-plane/nodes/matte-client-call.ts by control-plane/nodes/node-client.test.ts
-#requirePlaced | if (wrong | a direct call › whose result differs from the stored one is the node's fault
 control-plane/nodes/node-view.ts by control-plane/core/dispatch/model-costs.test.ts
 end | !== undefined) { | a job that names a model › that is refused keeps its model away until the next report, and nothing else
 control-plane/nodes/node-view.ts by control-plane/core/dispatch/pick-node.test.ts
