@@ -74,7 +74,6 @@ const NEEDS_NOTHING = 'webhooks listen --port 0';
 const OF_THE_NODE: Readonly<Record<string, number>> = {
   'models list': 0,
   'models show isnet': 0,
-  'models check graph.onnx': 1,
   'models remove graph': 1,
   'providers list': 0,
   'providers check': 1,

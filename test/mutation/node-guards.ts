@@ -2,6 +2,10 @@
 import { guardsOf } from './guard.ts';
 
 export const NODE_GUARDS = guardsOf`
+inference-node/model-tools/adding/stated-manifest.ts by inference-node/model-tools/adding/adding.test.ts
+writeDraft | a draft has what the graph says, and completed it states the rest
+  -     await writeFile(path, json, { flag: 'wx' });
+  +     await writeFile(path, json, { flag: 'w' });
 inference-node/model-tools/adding/workshop.ts by inference-node/model-tools/adding/adding.test.ts
 clear | !== placing | killed at prepare there is nothing or the whole, and the next one clears up
 PLACING_FILE | weights beside the graph have no say in what is removed
@@ -14,8 +18,8 @@ compareEachBlock | if ( | a graph whose mended form answers otherwise, or cannot
 compareMattes | if ( | a graph whose mended form answers otherwise, or cannot be compared, runs as it is
 inference-node/model-tools/preparing/prepare.ts by inference-node/model-tools/preparing/prepared-bytes.test.ts
 prepareGraph | ...(precision === 'fp16' | a revision writes the same bytes for ever, so a change of the passes has another number
-inference-node/model-tools/probing/verdict.ts by inference-node/model-tools/probing/verdict.test.ts
-isInverted | if ( | a matte is inverted where every picture says so
+inference-node/model-tools/probing/probe-graph.ts by inference-node/model-tools/probing/probe-graph.test.ts
+matteOf | if (most | an answer that is no matte is refused
 inference-node/model-tools/weights/address.ts by inference-node/model-tools/weights/address.test.ts
 #ask | ? { authorization | a token goes to the first host alone, and a file behind a login asks for one
 inference-node/model-tools/weights/download.ts by inference-node/model-tools/weights/address.test.ts

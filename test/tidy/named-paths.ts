@@ -7,7 +7,7 @@ import { ROOT } from './source-files.ts';
 const MADE_ELSEWHERE = [
   /^(?:inputs|backgrounds|results|tmp|logs|blobs|photos|model-cache|localhost)\/$/,
   /^(?:bench\/results|client\/build|release|deploy\/compose\/\.env|test\/lanes\/last-green)(?:\/|$)/,
-  /^(?:backup|card|claude_desktop_config|preprocessor_config)\.json$/,
+  /^(?:backup|card|claude_desktop_config|cutter\.manifest)\.json$/,
   // A Deployment of Kubernetes; files and folders of the machine.
   /^deploy\/matting-|^[~/.$]/,
 ];

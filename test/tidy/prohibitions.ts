@@ -30,10 +30,10 @@ export const PROHIBITIONS: readonly Prohibition[] = [
     to: /^@grpc|^inference-node\/serving\/grpc\//,
   },
   {
-    // `models check` and a probe take pictures through the worker's stages in their own process, and
+    // A probe takes a picture through the worker's stages in its own process, and
     // the doctor asks for versions.
     rule: 'codecs and matte arithmetic run in the picture worker alone',
-    from: /^(?!inference-node\/(serving\/picture\/(worker|codecs|finishing|matte)\/|(model-tools\/(commands\/check|probing\/[a-z-]+)|serving\/(picture\/in-process|doctor))\.ts$))/,
+    from: /^(?!inference-node\/(serving\/picture\/(worker|codecs|finishing|matte)\/|(model-tools\/probing\/[a-z-]+|serving\/(picture\/in-process|doctor))\.ts$))/,
     to: /^inference-node\/serving\/picture\/(worker\/|codecs\/|finishing\/|matte\/|in-process\.ts)/,
   },
   {

@@ -16,25 +16,24 @@ import {
 import { ModelError } from '@matting/serving/models/model-error.ts';
 import { loadAddedPlans, loadPlanOutlines } from '@matting/serving/models/plan.ts';
 import { MODEL_NAME, type PreparedModel } from '@matting/serving/models/prepared-model.ts';
-import type { Probe, ProbeLimits, ProbeWishes } from '../probing/probe.ts';
+import { type Facts, OpenFacts, type Probe, type ProbeLimits } from '../probing/probe.ts';
 import { type AddressAccess, AddressClient, requireAddress } from '../weights/address.ts';
 import { describeAdded, licenceOf, type StatedLicence } from './added-manifest.ts';
 import { nameOf } from './addresses.ts';
-import { type CatalogueModel, findByName, findBySum } from './catalogue.ts';
-import { decide, type Facts, factsOfCatalogue, type Stated } from './facts.ts';
-import { bringFiles, type FilesContext, findSettings, type Place } from './model-files.ts';
+import { type CatalogueModel, factsOfCatalogue, findByName, findBySum } from './catalogue.ts';
+import { bringFiles, type FilesContext, type Place } from './model-files.ts';
+import { writeDraft } from './stated-manifest.ts';
 import { type ModelFolders, removeStaleWorkshops, Workshop } from './workshop.ts';
 
 interface AddOptions {
   readonly name?: string | undefined;
   readonly sha256?: string | undefined;
-  readonly flags: Facts;
-  readonly licence: StatedLicence;
+  readonly facts: Facts;
+  /** A person's manifest states them; else a draft of one is written for facts that are open. */
+  readonly hasManifest?: boolean;
+  readonly licence: StatedLicence & { readonly whole?: ModelManifest['licence'] | undefined };
   readonly memoryMaxBytes?: number | undefined;
 }
-
-/** A fact that was neither stated nor found out: a person decides it. */
-export type OpenFact = 'normalisation' | 'size' | 'activation';
 
 export interface AddContext {
   readonly folders: ModelFolders;
@@ -44,22 +43,21 @@ export interface AddContext {
   readonly token: string | undefined;
   readonly catalogue: readonly CatalogueModel[];
   readonly signal: AbortSignal;
-  readonly probe: (file: string, wishes: ProbeWishes, limits: ProbeLimits) => Promise<Probe>;
+  readonly probe: (file: string, facts: Facts, limits: ProbeLimits) => Promise<Probe>;
   /** Prepares the model for this machine, so that a node has it at once. */
   readonly prepare: (manifest: ModelManifest) => Promise<PreparedModel>;
-  /** Asks a person for one at least, or throws. */
-  readonly ask: (open: readonly OpenFact[], { cutouts }: Probe, name: string) => Promise<Facts>;
   readonly say: (line: string) => void;
   readonly onProgress: FilesContext['onProgress'];
 }
 
 export interface AddedModel {
   readonly manifest: ModelManifest;
+  readonly range: Probe['range'];
   readonly prepared: PreparedModel;
   readonly cutout: string;
 }
 
-/** @throws ModelError, and what `ask` throws; then nothing of it is left */
+/** @throws ModelError; OpenFacts; then nothing of it is left but a draft */
 export async function addModel(
   target: string,
   options: AddOptions,
@@ -68,39 +66,54 @@ export async function addModel(
   const { folders } = context;
   const known = await resolveTarget(target, options, context);
   const name = await requireName(known, folders);
+  if (known.row !== undefined) requireFacts(known.row, options);
   await removeStaleWorkshops(folders);
   await using workshop = await Workshop.open(folders);
-  const { files, source, row, stated } = await bringKnown(known, options, workshop, context);
+  const { files, source, row } = await bringKnown(known, options, workshop, context);
   await requireNew(name, files, folders);
-  const { facts, probe } = await measure(
-    name,
-    workshop.path(files[0].name),
-    stated,
-    options,
-    context,
-  );
-  const version = versionOf(files);
+  const facts = statedOf(row, options);
   const origin = source.type === 'address' ? originOf(source.url) : 'unknown';
-  const licence = licenceOf(options.licence, row, origin);
+  const { whole = row?.licence } = options.licence;
+  const licence = licenceOf(options.licence, whole, origin);
+  const limits = limitsOf(options, context);
+  const path = workshop.path(files[0].name);
+  const probe = await context.probe(path, facts, limits).catch(async error => {
+    if (!(error instanceof OpenFacts) || known.row !== undefined || options.hasManifest)
+      throw error;
+    const { open, graph } = error;
+    throw new OpenFacts(open, graph, await writeDraft(context.cwd, { name, licence }, error));
+  });
+  const version = versionOf(files);
   const described = { name, version, source, files, row, licence, facts, probe };
   const placed = describeAdded(described);
   context.signal.throwIfAborted();
   await workshop.place(placed.manifest);
   const cutout = join(folders.addedModelsDir, name, 'cutout.png');
-  await writeFileWhole(cutout, file => file.write(probe.cutouts[0], 0));
+  await writeFileWhole(cutout, file => file.write(probe.cutout, 0));
   const prepared = await context.prepare(placed.manifest);
   const isKept = probe.mended === true && prepared.sha256 === files[0].sha256;
   // A graph that was not mended after all takes more than was measured.
   const { manifest, json } = isKept
     ? describeAdded({
         ...described,
-        probe: await probeKept(prepared.path, facts, options, context),
+        probe: await context.probe(prepared.path, facts, { ...limits, asItIs: true }),
       })
     : placed;
   context.signal.throwIfAborted();
-  const path = join(folders.addedModelsDir, name, MANIFEST_FILE);
-  await writeFileWhole(path, file => file.write(Buffer.from(json), 0));
-  return { manifest, prepared, cutout };
+  const written = join(folders.addedModelsDir, name, MANIFEST_FILE);
+  await writeFileWhole(written, file => file.write(Buffer.from(json), 0));
+  return { manifest, range: probe.range, prepared, cutout };
+}
+
+function statedOf(row: CatalogueModel | undefined, { facts }: AddOptions): Facts {
+  return { ...(row && factsOfCatalogue(row)), ...facts };
+}
+
+/** What no graph says is missing before anything is fetched. @throws OpenFacts */
+function requireFacts(row: CatalogueModel, options: AddOptions): void {
+  const facts = statedOf(row, options);
+  const open = (['normalisation', 'activation'] as const).filter(fact => facts[fact] === undefined);
+  if (open.length > 0) throw new OpenFacts(open);
 }
 
 interface Known {
@@ -165,7 +178,7 @@ async function requireNew(
 
 async function bringKnown(
   { place, row: named }: Known,
-  { sha256, flags }: AddOptions,
+  { sha256 }: AddOptions,
   workshop: Workshop,
   context: AddContext,
 ) {
@@ -175,92 +188,17 @@ async function bringKnown(
     ...access,
     ...(token !== undefined && { token: { text: token, origin } }),
   });
-  const filesContext = { workshop, folders, client, signal, say, onProgress };
   const [graph] = named?.files ?? [];
   const wanted = { ...graph, sha256: sha256 ?? graph?.sha256 };
+  const filesContext = { workshop, folders, client, signal, say, onProgress };
   const brought = await bringFiles(place, wanted, filesContext);
   const row = named ?? findBySum(catalogue, brought.files[0].sha256);
-  const stated: Stated[] = [{ by: 'the command line', facts: flags }];
-  if (row !== undefined) {
-    stated.push({ by: `the catalogue (${row.name})`, facts: factsOfCatalogue(row) });
-  } else stated.push(...(await findSettings(place, brought.source, filesContext)));
-  return { ...brought, row, stated };
-}
-
-/** Asks for the facts that are left open, and measures the model again with the answers. */
-async function measure(
-  name: string,
-  path: string,
-  stated: readonly Stated[],
-  options: AddOptions,
-  context: AddContext,
-): Promise<{ readonly facts: Facts; readonly probe: Probe }> {
-  const { say, ask } = context;
-  const limits = limitsOf(options, context);
-  const { facts, lines } = decide(stated);
-  for (const line of lines) say(line);
-  let measured = await probeStated(path, facts, options.flags, limits, context);
-  const said = new Set<string>();
-  for (;;) {
-    const { probe } = measured;
-    for (const warning of probe.warnings) {
-      if (!said.has(warning)) say(`warning: ${warning}`);
-      said.add(warning);
-    }
-    requireMatte(probe);
-    const open = openFacts(measured);
-    if (open.length === 0) return measured;
-    const decided = { ...measured.facts, ...(await ask(open, probe, name)) };
-    measured = { facts: decided, probe: await context.probe(path, decided, limits) };
-  }
-}
-
-function probeKept(path: string, facts: Facts, options: AddOptions, context: AddContext) {
-  const limits = { ...limitsOf(options, context), asItIs: true } as const;
-  return context.probe(path, facts, limits);
+  if (row !== named) say(`the file is ${row?.name} of the catalogue, which states what it takes`);
+  return { ...brought, row };
 }
 
 function limitsOf({ memoryMaxBytes }: AddOptions, { childEnv, signal }: AddContext): ProbeLimits {
   return { childEnv, signal, ...(memoryMaxBytes !== undefined && { memoryMaxBytes }) };
-}
-
-/** A size or fit that only a file of settings states may be of another form of the same model. */
-async function probeStated(
-  path: string,
-  facts: Facts,
-  flags: Facts,
-  limits: ProbeLimits,
-  { probe, say }: AddContext,
-): Promise<{ readonly facts: Facts; readonly probe: Probe }> {
-  try {
-    return { facts, probe: await probe(path, facts, limits) };
-  } catch (error) {
-    const { size: _, fit: __, ...others } = facts;
-    const less = { ...others, ...flags };
-    const isLess = less.size !== facts.size || less.fit !== facts.fit;
-    if (!isLess || !(error instanceof ModelError) || error.kind !== 'settings') throw error;
-    say(`warning: ${error.message}; it is measured without what was stated of size and fit`);
-    return { facts: less, probe: await probe(path, less, limits) };
-  }
-}
-
-function requireMatte({ constant, range: [least] }: Probe): void {
-  if (!constant) return;
-  throw new ModelError(
-    'prepare',
-    `its output is always ${least}; check --mean, --std and --output`,
-  );
-}
-
-function openFacts({ facts, probe }: { facts: Facts; probe: Probe }): readonly OpenFact[] {
-  const { graph, activation } = probe;
-  const open: OpenFact[] = [];
-  // A graph of bytes normalises by itself.
-  const isOpen = facts.normalisation === undefined && graph.inputType !== 'uint8';
-  if (isOpen) open.push('normalisation');
-  if (facts.size === undefined && graph.dynamic) open.push('size');
-  if (activation === undefined) open.push('activation');
-  return open;
 }
 
 const VERSION_DIGITS = 12;

@@ -6,9 +6,8 @@ import {
   parseManifest,
   type WeightsFile,
 } from '@matting/serving/models/manifest.ts';
-import { longestSide, type Probe } from '../probing/probe.ts';
+import { type Facts, longestSide, NO_NORMALISATION, type Probe } from '../probing/probe.ts';
 import type { CatalogueModel } from './catalogue.ts';
-import type { Facts } from './facts.ts';
 
 type Licence = ModelManifest['licence'];
 type UseTerms = Licence['weights'];
@@ -36,7 +35,7 @@ export interface Described {
 /** Gives the manifest and the text of its file. @throws ModelError `manifest` */
 export function describeAdded(described: Described): { manifest: ModelManifest; json: string } {
   const { name, version, source, files, row, licence, facts, probe } = described;
-  const { graph, activation, inverted, peakBytes, loadedBytes, seconds, provider } = probe;
+  const { graph, peakBytes, loadedBytes, seconds, provider } = probe;
   const written = {
     ...{ name, version, description: row?.title ?? `Added from ${placeOf(source)}` },
     ...(row !== undefined && { goodFor: row.goodFor }),
@@ -45,8 +44,8 @@ export function describeAdded(described: Described): { manifest: ModelManifest; 
     normalisation: facts.normalisation ?? NO_NORMALISATION,
     colourOrder: facts.colourOrder ?? 'rgb',
     ...(facts.fit !== undefined && { fit: facts.fit }),
-    activation,
-    ...(inverted !== undefined && { inverted }),
+    activation: facts.activation,
+    ...(facts.inverted && { inverted: true }),
     measured: { peakBytes, loadedBytes, seconds, provider },
     licence,
   };
@@ -54,21 +53,13 @@ export function describeAdded(described: Described): { manifest: ModelManifest; 
   return { manifest: parseManifest(json, `the manifest of ${name}`), json };
 }
 
-/** A graph that normalises its input itself gets these. */
-const NO_NORMALISATION = { mean: [0, 0, 0], std: [1, 1, 1] };
-
 function placeOf(source: ModelSource): string {
   return source.type === 'address' ? new URL(source.url).hostname : 'a file';
 }
 
-function sizesOf(
-  { graph, multipleOf: measured, shortestSide = 1 }: Probe,
-  { multipleOf: stated }: Facts,
-) {
+function sizesOf({ graph, shortestSide = 1 }: Probe, { multipleOf = 1 }: Facts) {
   const { inputWidth, inputHeight } = graph;
   const side = Math.min(inputWidth, inputHeight);
-  const fits = (of: number) => inputWidth % of === 0 && inputHeight % of === 0;
-  const multipleOf = [stated, measured].find(of => of !== undefined && fits(of)) ?? 1;
   const max = Math.max(longestSide(side, multipleOf), inputWidth, inputHeight);
   const min = multipleOf * Math.max(1, Math.ceil(shortestSide / multipleOf));
   return { default: side, listed: [side], multipleOf, min, max };
@@ -88,17 +79,17 @@ const PERMISSIVE: ReadonlySet<string> = new Set([
   'Unlicense',
 ]);
 
-/** The operator's statement beats the catalogue's; terms that nobody states are unclear. */
+/** Options beat `whole`, a manifest's or the catalogue's; terms that nobody states are unclear. */
 export function licenceOf(
   { weights, data }: StatedLicence,
-  row: CatalogueModel | undefined,
+  whole: Licence | undefined,
   origin: string,
 ): Licence {
   const unknown: UseTerms = {
     ...{ commercialUse: 'unclear', source: 'unknown' },
     reason: 'unknown: not stated when the model was added.',
   };
-  const stated = row?.licence ?? {
+  const stated = whole ?? {
     spdx: 'unknown',
     origin,
     weights: unknown,

@@ -1,4 +1,4 @@
-/** Tests what addresses, files and settings beside them tell, and what is left of an early end. */
+/** Tests what addresses and files tell, what is stated of them, and what is left of an early end. */
 import { spawn } from 'node:child_process';
 import { mkdir, readdir, readFile, stat, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -9,83 +9,32 @@ import {
   loadManifest,
   type ModelManifest,
 } from '@matting/serving/models/manifest.ts';
+import { ModelError } from '@matting/serving/models/model-error.ts';
 import { describePrepared } from '@matting/serving/prepared/load-prepared.ts';
 import { isModelError } from '@matting/serving/test/is-model-error.ts';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import { rejectsWith } from '@matting/test-support/throws.ts';
 import test, { type ExecutionContext } from 'ava';
+import { OpenFacts, type Probe } from '../probing/probe.ts';
 import { addingIn, FOUND } from '../test/adding.ts';
 import { sha256 } from '../test/fake-registry.ts';
 import { type ModelHost, openModelHost } from '../test/model-host.ts';
 import { graphBytes, tinyGraph } from '../test/tiny-graph.ts';
 import { AddressClient } from '../weights/address.ts';
-import { type AddContext, addModel, type OpenFact } from './add-model.ts';
-import { fileNameOf, nameOf, pinAddress, settingsBeside } from './addresses.ts';
+import { type AddContext, addModel } from './add-model.ts';
+import { fileNameOf, nameOf, pinAddress } from './addresses.ts';
 import { type CatalogueModel, loadCatalogue } from './catalogue.ts';
-import { type Facts, readGraphSettings, readPreprocessor } from './facts.ts';
+import { readStatedManifest } from './stated-manifest.ts';
 import { removeAdded } from './workshop.ts';
 
 const GRAPH = graphBytes(tinyGraph({ side: 64 }));
 const COMMIT = 'e48a20765fb421d19dcdb0bf3cc61e802ca5ec8f';
 const IMAGENET = { mean: [123.675, 116.28, 103.53], std: [58.395, 57.12, 57.375] } as const;
 const BYTES = { mean: [0, 0, 0], std: [255, 255, 255] } as const;
-const NO_OPTIONS = { flags: { normalisation: BYTES }, licence: {} };
+const STATED = { normalisation: BYTES, activation: 'none' } as const;
+const NO_OPTIONS = { facts: STATED, licence: {} };
 
-test('settings of a processor: whether it rescales is read before mean and std', t => {
-  const ones = { image_mean: [0.485, 0.456, 0.406], image_std: [0.229, 0.224, 0.225] };
-  const square = { size: { width: 512, height: 256 } };
-  for (const [json, expected] of [
-    [null, undefined],
-    [[], undefined],
-    [{ image_mean: [0.5, 0.5] }, undefined],
-    [{ image_mean: [1, 1, 1], image_std: [1, 0, 1] }, undefined],
-    [{ ...ones, rescale_factor: 'x' }, undefined],
-    [ones, { normalisation: IMAGENET }],
-    [{ ...ones, rescale_factor: 0.00392156862745098 }, { normalisation: IMAGENET }],
-    [
-      { do_rescale: false, image_mean: [128, 128, 128], image_std: 256 },
-      { normalisation: { mean: [128, 128, 128], std: [256, 256, 256] } },
-    ],
-    [{ do_normalize: false, ...ones }, { normalisation: BYTES }],
-    [
-      { do_normalize: false, do_rescale: false },
-      { normalisation: { mean: [0, 0, 0], std: [1, 1, 1] } },
-    ],
-    [
-      { ...ones, ...square },
-      { normalisation: IMAGENET, ...square, fit: 'stretch' },
-    ],
-    [
-      { ...ones, ...square, do_pad: true },
-      { normalisation: IMAGENET, ...square },
-    ],
-    [{ ...ones, ...square, do_resize: false }, { normalisation: IMAGENET }],
-    [{ ...ones, size: 512 }, { normalisation: IMAGENET }],
-    [
-      { ...ones, size: { shortest_edge: 512 } },
-      { normalisation: IMAGENET, size: { width: 512, height: 512 }, fit: 'short-side' },
-    ],
-    [{ ...ones, size: { longest_edge: 512 } }, { normalisation: IMAGENET }],
-    [
-      { ...ones, size: { longest_edge: 512 }, do_pad: true },
-      { normalisation: IMAGENET, size: { width: 512, height: 512 }, fit: 'top-left' },
-    ],
-  ] as const) {
-    t.deepEqual(readPreprocessor(json), expected as Facts | undefined, JSON.stringify(json));
-  }
-});
-
-test('settings of withoutBG are read in their form alone', t => {
-  const own = { canvas_size: 448, input_name: 'rgb', output_name: 'alpha', opset: 18 };
-  t.deepEqual(readGraphSettings(own), {
-    ...{ normalisation: BYTES, size: { width: 448, height: 448 }, fit: 'top-left' },
-    output: 'alpha',
-  });
-  const others = [null, { audio: { sample_rate: 1 } }, { ...own, pipeline: 'routed' }];
-  for (const json of others) t.is(readGraphSettings(json), undefined);
-});
-
-test('an address says the name of a model, of its file, and where settings lie', t => {
+test('an address says the name of a model and of its file', t => {
   for (const [path, name, file] of [
     ['/o/r/releases/download/v0/BiRefNet-general_epoch.onnx', 'birefnet-general-epoch', undefined],
     ['/me/BEN2-ONNX/resolve/main/onnx/model.onnx', 'ben2-onnx', 'model.onnx'],
@@ -97,11 +46,6 @@ test('an address says the name of a model, of its file, and where settings lie',
     t.is(nameOf(path), name, path);
     t.is(fileNameOf(path), file ?? path.split('/').at(-1)!, path);
   }
-  const beside = settingsBeside('https://h/o/r/resolve/main/onnx/model.onnx?download=true');
-  t.deepEqual(
-    beside.map(({ url }) => url.slice('https://h/o/r/resolve/main/'.length)),
-    ['onnx/model.onnx.json', 'onnx/preprocessor_config.json', 'preprocessor_config.json'],
-  );
 });
 
 test('a branch of the Hub is its commit, also where that redirects; others are known to move', async t => {
@@ -160,6 +104,8 @@ async function open(t: ExecutionContext): Promise<Fixture> {
   return { host, url: `${host.url}/me/tiny/resolve/main/onnx/model.onnx`, folder, said, add };
 }
 
+const NO_MATTE = { probe: () => Promise.reject(new ModelError('prepare', 'no matte')) };
+
 const foldersOf = ({ folder }: Fixture) => addingIn(folder).folders;
 
 /** Every file below, but for records of checks. */
@@ -191,29 +137,25 @@ test('a model of an address is whole: its file, its commit, its cut-out and its 
   ]);
 });
 
-test('flags win over the catalogue’s entry, and both over files beside the graph', async t => {
-  const fixture = await open(t);
-  const { add, url, host, said } = fixture;
-  const settings = { image_mean: [0.5, 0.5, 0.5], image_std: 1, size: { width: 64, height: 64 } };
-  const beside = `/me/tiny/resolve/${COMMIT}/preprocessor_config.json`;
-  host.files.set(beside, { bytes: Buffer.from(JSON.stringify(settings)) });
-  const halves = { mean: [127.5, 127.5, 127.5], std: [255, 255, 255] };
-  const none = { flags: {} };
-  t.deepEqual((await add(url, none)).manifest.normalisation, halves as never);
-  t.deepEqual(said, ['preprocessor_config.json decides normalisation, size, fit']);
+test('a file that the catalogue knows needs nothing stated, and what is stated wins', async t => {
+  const { add, url, said } = await open(t);
   const [birefnet] = await loadCatalogue();
   const [file] = birefnet!.files;
   const row: CatalogueModel = { ...birefnet!, files: [{ ...file!, sha256: sha256(GRAPH) }] };
-  const catalogue = { catalogue: [row] };
-  const { manifest } = await add(url, none, catalogue);
+  const facts: object[] = [];
+  const own: Partial<AddContext> = {
+    catalogue: [row],
+    probe: async (_, stated) => {
+      facts.push(stated);
+      return FOUND;
+    },
+  };
+  const { manifest } = await add(url, { facts: {} }, own);
+  t.deepEqual(said, ['the file is birefnet-general of the catalogue, which states what it takes']);
   t.deepEqual(manifest.normalisation, IMAGENET as never);
   t.like(manifest, { licence: row.licence, goodFor: row.goodFor, description: row.title });
-  t.deepEqual((await add(url, {}, catalogue)).manifest.normalisation, BYTES as never);
-  t.regex(said.at(-2) ?? '', /^the command line decides normalisation$/);
-  t.regex(said.at(-1) ?? '', /^the catalogue \(birefnet-general\) decides size, fit, activation/);
-  host.files.set(beside, { bytes: Buffer.from('{') });
-  await add(url);
-  t.is(said.at(-2), 'warning: preprocessor_config.json is not JSON, and was not read');
+  t.like(facts, [{ activation: 'sigmoid', output: 'output_image', size: { width: 1024 } }]);
+  t.like((await add(url, {}, own)).manifest, { normalisation: BYTES, activation: 'none' });
 });
 
 test('a row of the catalogue is fetched by its name, from its mirrors, by its sum', async t => {
@@ -222,7 +164,7 @@ test('a row of the catalogue is fetched by its name, from its mirrors, by its su
   const [birefnet] = await loadCatalogue();
   const file = { name: 'a.onnx', url: `${host.url}/gone`, mirrors: [url], sha256: sha256(GRAPH) };
   const row = { ...birefnet!, name: 'row', files: [file] };
-  const { manifest } = await add('row', { flags: {} }, { catalogue: [row] });
+  const { manifest } = await add('row', { facts: {} }, { catalogue: [row] });
   t.like(manifest.source, { url: file.url, mirrors: [url] });
   t.is(manifest.files[0]?.name, 'a.onnx');
   const other = { ...row, name: 'other', files: [{ ...file, sha256: '0'.repeat(64) }] };
@@ -252,7 +194,7 @@ test('a model that cannot be added gives one line and leaves nothing behind', as
   const address = url.replace('/main/', `/${COMMIT}/`);
   host.files.set('/page.onnx', { bytes: Buffer.from('<!doctype html>') });
   await writeFile(join(folder, 'zip.onnx'), 'PK\u0003\u0004');
-  const constant = { probe: async () => ({ ...FOUND, constant: true }) };
+  const catalogue = await loadCatalogue();
   const failing = { prepare: () => Promise.reject(new Error('out of memory')) };
   const cache = join(folder, 'cache');
   const nested = { modelDir: cache, weightsDir: undefined, addedModelsDir: join(cache, 'added') };
@@ -268,8 +210,8 @@ test('a model that cannot be added gives one line and leaves nothing behind', as
     [`${host.url}/page.onnx`, /a web page/],
     [url, /its sha256 is/, { sha256: '0'.repeat(64) }],
     [join(folder, 'zip.onnx'), /a zip archive/],
-    [url, /its output is always 0/, {}, constant],
-    [url, /asked for normalisation/, { flags: {} }],
+    [url, /no matte/, {}, NO_MATTE],
+    ['vitmatte-small', /nobody states normalisation/, { facts: {} }, { catalogue }],
     [address, /out of memory/, {}, failing],
   ] as const) {
     const error = await t.throwsAsync(add(target, options ?? {}, own ?? {}));
@@ -312,7 +254,6 @@ test('weights beside the graph have no say in what is removed', async t => {
   const { add, folder, host } = await open(t);
   await mkdir(join(folder, 'cache', 'mine', '1'), { recursive: true });
   await writeFile(join(folder, 'cache', 'mine', '1', 'kept'), '');
-  const constant = { probe: async () => ({ ...FOUND, constant: true }) };
   for (const [data, name] of [
     ['placing.json', 'mine'],
     ['placing.json', '../cache/mine'],
@@ -321,8 +262,8 @@ test('weights beside the graph have no say in what is removed', async t => {
     host.files.set('/x/model.onnx', { bytes: externalGraph(data) });
     const bytes = Buffer.from(JSON.stringify({ name, version: '1' }));
     host.files.set(`/x/${data}`, { bytes });
-    const error = await t.throwsAsync(add(`${host.url}/x/model.onnx`, { name: 'x' }, constant));
-    t.regex(error?.message ?? '', /output is always 0/);
+    const error = await t.throwsAsync(add(`${host.url}/x/model.onnx`, { name: 'x' }, NO_MATTE));
+    t.regex(error?.message ?? '', /no matte/);
     t.deepEqual(await filesIn(folder), ['cache/mine/1/kept'], data);
   }
 });
@@ -374,60 +315,91 @@ test('a name is another model’s only after that was removed', async t => {
   t.deepEqual([name, files[0]?.sha256], ['tiny', sha256(GRAPH)]);
 });
 
-test('the command asks only for facts that are neither stated nor measurable, and measures again', async t => {
-  const fixture = await open(t);
-  const { activation: _, ...unsure } = FOUND;
-  const graph = { ...FOUND.graph, dynamic: true };
-  const asked: (readonly OpenFact[])[] = [];
-  const wishes: object[] = [];
-  const size = { width: 64, height: 64 };
-  const answers: Facts[] = [{ normalisation: IMAGENET, size }, { activation: 'sigmoid' }];
-  const own: Partial<AddContext> = {
-    ask: async open => {
-      asked.push(open);
-      return answers.shift() ?? Promise.reject(new Error('asked again'));
-    },
-    probe: async (_, wished) => {
-      wishes.push(wished);
-      return wished.activation === undefined ? { ...unsure, graph } : { ...FOUND, graph };
-    },
-  };
-  const { manifest } = await fixture.add(fixture.url, { flags: {} }, own);
-  t.deepEqual(asked, [['normalisation', 'size', 'activation'], ['activation']]);
-  t.deepEqual(wishes.at(-1), { normalisation: IMAGENET, activation: 'sigmoid', size });
-  t.like(manifest.inputSize, { default: 64, min: 1, max: 128 });
-  const tall = { ...graph, inputHeight: 512 };
-  const ofTall = { ...own, probe: async () => ({ ...FOUND, graph: tall, multipleOf: 32 }) };
-  const { inputSize } = (
-    await fixture.add(fixture.url, { flags: { normalisation: IMAGENET, size } }, ofTall)
-  ).manifest;
-  t.like(inputSize, { default: 64, multipleOf: 32, max: 512 });
-  const fit = 'short-side' as const;
-  const ofNarrow = {
-    ...own,
-    probe: async () => ({ ...FOUND, graph, multipleOf: 32, shortestSide: 33 }),
-  };
-  const narrow = await fixture.add(
-    fixture.url,
-    { flags: { normalisation: IMAGENET, size, fit } },
-    ofNarrow,
+test('a draft has what the graph says, and completed it states the rest', async t => {
+  const { add, url, folder } = await open(t);
+  const graph = {
+    ...{ inputs: ['x: float32 [1, 3, ?, ?]'], outputs: ['a: float32 [?, ?]', 'b: float32 [?, ?]'] },
+    facts: { fit: 'letterbox', firstOutput: true, trimap: false },
+  } as const;
+  const unknown = new OpenFacts(['normalisation', 'size', 'output'], graph);
+  const probe = () => Promise.reject(unknown);
+  const refused = () =>
+    t.throwsAsync(add(url, { facts: {} }, { probe }), { instanceOf: OpenFacts });
+  const file = 'tiny.manifest.json';
+  t.regex(
+    (await refused())?.draft ?? '',
+    /replace each null of the draft tiny.manifest.json, and add --manifest/,
   );
-  t.like(narrow.manifest.inputSize, { default: 64, multipleOf: 32, min: 64, max: 128 });
+  const draft = JSON.parse(await readFile(join(folder, file), 'utf8'));
+  t.like(draft, { name: 'tiny', fit: 'letterbox', colourOrder: 'rgb', trimap: false });
+  const nulls = Object.keys(draft).filter(field => draft[field] === null);
+  t.deepEqual(nulls, ['normalisation', 'size', 'output', 'multipleOf']);
+  for (const line of [...graph.inputs, ...graph.outputs])
+    t.regex(draft.about.join(), RegExp(line.slice(0, 8)));
+  t.deepEqual(await filesIn(folder), [file]);
+  // The next one is kept from a file that somebody has changed.
+  await writeFile(
+    join(folder, file),
+    JSON.stringify({ ...draft, normalisation: BYTES, output: 'b' }),
+  );
+  t.regex((await refused())?.draft ?? '', /use tiny.manifest.json, which is there already/);
+  const [ben2] = (await loadCatalogue()).filter(({ files }) => files[0]?.name === 'BEN2_Base.onnx');
+  const row = { ...ben2!, files: [{ name: 'a.onnx', url, sha256: sha256(GRAPH) }] };
+  const named = add('ben2', { facts: {} }, { probe, catalogue: [row] });
+  t.is((await t.throwsAsync(named, { instanceOf: OpenFacts }))?.draft, undefined);
+  t.deepEqual(await filesIn(folder), [file]);
+  const { name, licence, facts } = await readStatedManifest(join(folder, file));
+  t.like(licence, { spdx: 'unknown', weights: { commercialUse: 'unclear' } });
+  t.deepEqual(
+    { name, facts },
+    {
+      name: 'tiny',
+      facts: {
+        ...{ normalisation: BYTES, output: 'b', fit: 'letterbox', colourOrder: 'rgb' },
+        ...{ inverted: false, trimap: false },
+      },
+    },
+  );
+  await writeFile(join(folder, file), '{"size": 64}');
+  const wrong = readStatedManifest(join(folder, file));
+  await rejectsWith(
+    t,
+    wrong,
+    isModelError('manifest', /tiny\.manifest\.json: size must be an obj/),
+  );
+  const gone = readStatedManifest(join(folder, 'gone.json'));
+  await rejectsWith(t, gone, isModelError('disk', /cannot read .*gone\.json/));
+});
+
+test('stated facts and measured ones make the manifest', async t => {
+  const { add, url } = await open(t);
+  const graph = { ...FOUND.graph, dynamic: true };
+  const added = async (facts: object, found: Partial<Probe>) => {
+    const probe = async () => ({ ...FOUND, ...found });
+    return (await add(url, { facts: { ...STATED, ...facts } }, { probe })).manifest;
+  };
+  t.is((await added({ inverted: false }, {})).inverted, undefined);
+  t.true((await added({ inverted: true }, {})).inverted);
+  t.like((await added({ multipleOf: 1 }, { graph })).inputSize, { default: 64, min: 1, max: 128 });
+  const tall = { ...graph, inputHeight: 512 };
+  const { inputSize } = await added({ multipleOf: 32 }, { graph: tall });
+  t.like(inputSize, { default: 64, multipleOf: 32, max: 512 });
+  const short = { fit: 'short-side', multipleOf: 32 };
+  const narrow = await added(short, { graph, shortestSide: 33 });
+  t.like(narrow.inputSize, { default: 64, multipleOf: 32, min: 64, max: 128 });
   const key = {
     ...({ precision: 'fp32', provider: 'cpu', instructionSet: 'vnni' } as const),
     ...{ inputWidth: 64, inputHeight: 64 },
   };
   const sidesOf = (manifest: ModelManifest) =>
     describePrepared(manifest, key, '/m.onnx', 'sum').form?.sides;
-  t.deepEqual(sidesOf(narrow.manifest), { multipleOf: 32, min: 64, max: 128 });
+  t.deepEqual(sidesOf(narrow), { multipleOf: 32, min: 64, max: 128 });
   // A model that was added before keeps its checksum in fleets.
-  const before = { ...narrow.manifest, inputSize: { ...narrow.manifest.inputSize, min: 32 } };
+  const before = { ...narrow, inputSize: { ...narrow.inputSize, min: 32 } };
   t.deepEqual(sidesOf(before), { multipleOf: 32, max: 128 });
   const bytes = { ...FOUND.graph, inputType: 'uint8' as const };
-  const itself = { probe: async () => ({ ...FOUND, graph: bytes }) };
-  t.deepEqual((await fixture.add(fixture.url, { flags: {} }, itself)).manifest.normalisation, {
-    ...{ mean: [0, 0, 0], std: [1, 1, 1] },
-  });
+  const itself = await added({ normalisation: undefined }, { graph: bytes });
+  t.deepEqual(itself.normalisation, { mean: [0, 0, 0], std: [1, 1, 1] });
 });
 
 for (const stage of ['download', 'probe', 'prepare', 'whole']) {

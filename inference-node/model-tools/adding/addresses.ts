@@ -1,4 +1,4 @@
-/** Reads from an address whether it moves, the name of its model, and where settings may lie. */
+/** Reads from an address whether it moves, and the name of its model. */
 import { FILE_NAME_FORM } from '@matting/serving/models/manifest.ts';
 import type { AddressClient } from '../weights/address.ts';
 
@@ -77,22 +77,4 @@ function decodeName(part: string): string {
   } catch {
     return part;
   }
-}
-
-/** Settings may lie beside the file, and above a folder that is called onnx. */
-export function settingsBeside(address: string): readonly { readonly file: string; url: string }[] {
-  const file = fileNameOf(new URL(address).pathname);
-  const beside = (name: string, path = '.') => ({
-    file: name,
-    url: new URL(`${path}/${name}`, withoutQuery(address)).href,
-  });
-  const above = /\/onnx\/[^/]+$/.test(new URL(address).pathname) ? ['.', '..'] : ['.'];
-  return [beside(`${file}.json`), ...above.map(path => beside('preprocessor_config.json', path))];
-}
-
-/** A signature of one file is none of another. */
-function withoutQuery(address: string): URL {
-  const url = new URL(address);
-  url.search = '';
-  return url;
 }

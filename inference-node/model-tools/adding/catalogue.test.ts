@@ -3,7 +3,13 @@ import { loadPlanOutlines } from '@matting/serving/models/plan.ts';
 import { isModelError } from '@matting/serving/test/is-model-error.ts';
 import { throwsWith } from '@matting/test-support/throws.ts';
 import test from 'ava';
-import { findByName, findBySum, loadCatalogue, parseCatalogue } from './catalogue.ts';
+import {
+  factsOfCatalogue,
+  findByName,
+  findBySum,
+  loadCatalogue,
+  parseCatalogue,
+} from './catalogue.ts';
 
 const catalogue = await loadCatalogue();
 const SUM = 'a'.repeat(64);
@@ -93,4 +99,21 @@ test('a size that a row states is a multiple of what the graph takes', t => {
     if (size?.multipleOf === undefined) continue;
     t.deepEqual([size.width % size.multipleOf, size.height % size.multipleOf], [0, 0], name);
   }
+});
+
+/** The publishers of these files disagree. docs/models.md says so, and what the options are. */
+const OPEN = { 'vitmatte-small': ['normalisation'], 'vitmatte-base': ['normalisation'] };
+
+test('every row states what adding needs, but for a few that need options', t => {
+  const needed = ['normalisation', 'size', 'fit', 'activation', 'colourOrder'] as const;
+  const open = catalogue.map(row => {
+    const facts = factsOfCatalogue(row);
+    return [row.name, needed.filter(fact => facts[fact] === undefined)] as const;
+  });
+  t.deepEqual(Object.fromEntries(open.filter(([, facts]) => facts.length > 0)), OPEN as object);
+  const takesTrimap = catalogue.filter(row => factsOfCatalogue(row).trimap);
+  t.deepEqual(
+    takesTrimap.map(({ name }) => name),
+    Object.keys(OPEN),
+  );
 });

@@ -1,6 +1,6 @@
 /**
  * The models that an operator adds by name: models/catalogue.json. A row states what its sources
- * prove about a file that others publish, and leaves out the rest: `models add` asks for that.
+ * prove about a file that others publish, and leaves out the rest: `models add` needs that as options.
  */
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -25,6 +25,7 @@ import {
   MODEL_NAME,
   type Normalisation,
 } from '@matting/serving/models/prepared-model.ts';
+import type { Facts } from '../probing/probe.ts';
 
 interface CatalogueFile {
   /** The name in the cache; of external data, the name by which the graph reads it. */
@@ -55,8 +56,7 @@ export interface CatalogueModel {
   readonly goodFor: string;
   /** The graph, then its external data. */
   readonly files: readonly CatalogueFile[];
-  readonly inputName?: string;
-  /** The matte, of several outputs. */
+  /** The matte. Absent: the first output that can be one. */
   readonly outputName?: string;
   readonly size?: CatalogueSize;
   readonly fit?: Fit;
@@ -92,23 +92,13 @@ const SCHEMA = list(
       role: oneOf(ROLES),
       goodFor: text(),
       files: list(FILE),
-      inputName: text(),
       outputName: text(),
       size: fields<CatalogueSize>({ width: SIDE, height: SIDE, multipleOf: SIDE }, ['multipleOf']),
       ...FACT_SCHEMAS,
       verified: { type: 'boolean', description: 'true or false' },
       measuredBy: text(),
     },
-    [
-      'inputName',
-      'outputName',
-      'size',
-      'fit',
-      'normalisation',
-      'colourOrder',
-      'activation',
-      'measuredBy',
-    ],
+    ['outputName', 'size', 'fit', 'normalisation', 'colourOrder', 'activation', 'measuredBy'],
   ),
 );
 
@@ -136,4 +126,16 @@ export function findBySum(
   sha256: string,
 ): CatalogueModel | undefined {
   return catalogue.find(({ files: [graph] }) => graph?.sha256 === sha256);
+}
+
+export function factsOfCatalogue(model: CatalogueModel): Facts {
+  const { role, size, outputName: output, normalisation, fit, activation, colourOrder } = model;
+  const { multipleOf, ...sides } = size ?? {};
+  const stated = { normalisation, fit, activation, colourOrder, output, multipleOf };
+  return {
+    ...Object.fromEntries(Object.entries(stated).filter(([, value]) => value !== undefined)),
+    ...(size !== undefined && { size: sides as Size }),
+    ...(output === undefined && { firstOutput: true }),
+    ...(role === 'refine' && { trimap: true }),
+  };
 }

@@ -1,8 +1,8 @@
 /**
  * The files of a model that is to be added, in a workshop: of an address, of mirrors, or an
- * operator's own, with what lies beside them: external data, settings.
+ * operator's own, with their external data.
  */
-import { constants, copyFile, readFile, stat } from 'node:fs/promises';
+import { constants, copyFile, stat } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { hashFile, WholeFile } from '@matting/serving/models/cache-files.ts';
 import {
@@ -16,8 +16,7 @@ import { readTensorHeads } from '@matting/serving/onnx/tensor-heads.ts';
 import { requireOnnx } from '../probing/not-onnx.ts';
 import { type AddressClient, describeUrl, InterruptedError } from '../weights/address.ts';
 import { type Downloaded, downloadFromAny } from '../weights/download.ts';
-import { fileNameOf, pinAddress, settingsBeside } from './addresses.ts';
-import { type Facts, readGraphSettings, readPreprocessor, type Stated } from './facts.ts';
+import { fileNameOf, pinAddress } from './addresses.ts';
 import { findStored, linkOrCopy, type ModelFolders, type Workshop } from './workshop.ts';
 
 export type Place =
@@ -51,7 +50,6 @@ interface BroughtFiles {
 
 /** A large graph has its weights in one file beside it; one of each tensor is no way to publish. */
 const DATA_FILES_MAX = 8;
-const SETTINGS_BYTES_MAX = 64 * 1024;
 
 /** @throws ModelError, which says what the file is where it is no graph */
 export async function bringFiles(
@@ -163,68 +161,4 @@ async function dataFilesOf(path: string, graph: string, signal: AbortSignal) {
     throw refuse(`its weights are in ${JSON.stringify(name)}, which is ${own}`);
   }
   return names;
-}
-
-/** Reads the settings beside the graph that say how it runs; reports those it cannot read. */
-export async function findSettings(
-  place: Place,
-  source: ModelSource,
-  context: FilesContext,
-): Promise<readonly Stated[]> {
-  const stated: Stated[] = [];
-  for (const { file, read } of settingsOf(place, source, context)) {
-    const text = await read();
-    const facts = text === undefined ? undefined : readFacts(file, text, context.say);
-    if (facts !== undefined) stated.push({ by: file, facts });
-  }
-  return stated;
-}
-
-function settingsOf(place: Place, source: ModelSource, context: FilesContext) {
-  if (place.type === 'file') {
-    const { path } = place;
-    const names = [`${basename(path)}.json`, 'preprocessor_config.json'];
-    const readOwn = (file: string) => () =>
-      readFile(join(dirname(path), file), 'utf8').catch(() => undefined);
-    return names.map(file => ({ file, read: readOwn(file) }));
-  }
-  const url = source.type === 'address' ? source.url : place.url;
-  return settingsBeside(url).map(beside => ({
-    file: beside.file,
-    read: () => readBeside(beside.url, context),
-  }));
-}
-
-/** Most models have none: then the host says so in one way or another. */
-async function readBeside(url: string, { client, signal, say }: FilesContext) {
-  try {
-    const { statusCode, body } = await client.get(url, {}, signal);
-    if (statusCode !== 200) {
-      await body.dump();
-      return undefined;
-    }
-    let text = '';
-    for await (const chunk of body) {
-      text += chunk;
-      if (text.length > SETTINGS_BYTES_MAX) return undefined;
-    }
-    return text;
-  } catch (error) {
-    signal.throwIfAborted();
-    say(`warning: ${describeUrl(new URL(url))} was not read: ${(error as Error).message}`);
-    return undefined;
-  }
-}
-
-function readFacts(file: string, text: string, say: FilesContext['say']): Facts | undefined {
-  let json: unknown;
-  try {
-    json = JSON.parse(text);
-  } catch {
-    say(`warning: ${file} is not JSON, and was not read`);
-    return undefined;
-  }
-  const facts = file.endsWith('.onnx.json') ? readGraphSettings(json) : readPreprocessor(json);
-  if (facts === undefined) say(`warning: ${file} is in a form that is not known here`);
-  return facts;
 }

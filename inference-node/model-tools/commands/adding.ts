@@ -1,8 +1,5 @@
-/** `models add` and `remove`, as they are typed, what they ask a person, and what they say. */
-import { once } from 'node:events';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { createInterface } from 'node:readline/promises';
+/** `models add` and `remove`, as they are typed, and what they say. */
+import { join, resolve } from 'node:path';
 import type { Writable } from 'node:stream';
 import { createAnswering } from '@matting/serving/engine/choice/answer-picture.ts';
 import { memoryMaxHere } from '@matting/serving/engine/probe/probe-process.ts';
@@ -11,26 +8,18 @@ import {
   loadManifest,
   type ModelManifest,
 } from '@matting/serving/models/manifest.ts';
-import { ModelError } from '@matting/serving/models/model-error.ts';
+import { ModelError, printable } from '@matting/serving/models/model-error.ts';
 import { loadAddedPlans, refusalsOf } from '@matting/serving/models/plan.ts';
-import { ACTIVATIONS } from '@matting/serving/models/prepared-model.ts';
 import { findOpenvino } from '@matting/serving/providers/provider-files.ts';
 import { type Command, InvalidArgumentError } from 'commander';
-import type { AddContext, AddedModel, OpenFact } from '../adding/add-model.ts';
+import type { AddContext, AddedModel } from '../adding/add-model.ts';
 import { loadCatalogue } from '../adding/catalogue.ts';
-import type { Facts } from '../adding/facts.ts';
+import { readStatedManifest } from '../adding/stated-manifest.ts';
 import { removeAdded } from '../adding/workshop.ts';
 import { type PrepareOptions, prepareModel } from '../preparing/prepare.ts';
-import { NORMALISATIONS, type Probe } from '../probing/probe.ts';
-import { writeCutouts } from './check.ts';
+import { type OpenFact, OpenFacts } from '../probing/probe.ts';
 import { type CliConfig, type CommandContext, UsageError } from './cli-config.ts';
-import {
-  addGraphOptions,
-  factsOfOptions,
-  type GraphOptions,
-  sizeOf,
-  tripleOf,
-} from './graph-options.ts';
+import { addGraphOptions, factsOfOptions, type GraphOptions } from './graph-options.ts';
 import { createProgressView } from './progress-view.ts';
 import { describeRuntime } from './runtime-words.ts';
 
@@ -40,14 +29,12 @@ interface ModelsAddOptions extends GraphOptions {
   readonly tokenEnv?: string;
   readonly licenceWeights?: string;
   readonly licenceData?: string;
-  readonly yes?: boolean;
+  readonly manifest?: string;
 }
 
-export interface Terminal {
+interface Terminal {
   readonly out: Writable;
   readonly err: Writable & { readonly isTTY?: boolean };
-  /** Undefined: there is nobody to ask. */
-  readonly question: ((text: string) => Promise<string>) | undefined;
 }
 
 export function addAddingCommands(models: Command, { config, signal }: CommandContext): void {
@@ -60,12 +47,10 @@ export function addAddingCommands(models: Command, { config, signal }: CommandCo
     .option('--token-env <variable>', 'variable with a token for the first host')
     .option('--licence-weights <spdx>', 'licence of the weights (default: unknown)')
     .option('--licence-data <text>', 'licence of the training data; start with yes or no if known')
-    .option('--yes', 'ask no questions; exit 64 if an option is missing');
+    .option('--manifest <file>', 'what the model takes and gives; without it, a draft is written');
   addGraphOptions(add).action(async (what: string, options: ModelsAddOptions) => {
-    const { stdin, stdout: out, stderr: err } = process;
-    const asks = stdin.isTTY === true && err.isTTY === true && options.yes !== true;
-    const question = asks ? (text: string) => askTerminal(text, signal) : undefined;
-    await modelsAdd(what, options, config(), { out, err, question }, signal);
+    const { stdout: out, stderr: err } = process;
+    await modelsAdd(what, options, config(), { out, err }, signal);
   });
   models
     .command('remove')
@@ -76,16 +61,7 @@ export function addAddingCommands(models: Command, { config, signal }: CommandCo
     });
 }
 
-/** The terminal stays as it is, so that Ctrl-C is the program's. */
-async function askTerminal(text: string, signal: AbortSignal): Promise<string> {
-  using lines = createInterface({ input: process.stdin, output: process.stderr, terminal: false });
-  const ended = once(lines, 'close').then(() => {
-    throw new UsageError('no answer on standard input; use the options instead');
-  });
-  return await Promise.race([lines.question(text, { signal }), ended]);
-}
-
-/** @throws ModelError; UsageError where an option is missing; the signal's reason */
+/** @throws ModelError; UsageError where a fact is missing; the signal's reason */
 export async function modelsAdd(
   what: string,
   options: ModelsAddOptions,
@@ -97,15 +73,21 @@ export async function modelsAdd(
   const { addModel } = await import('../adding/add-model.ts');
   const { probeGraph } = await import('../probing/probe-graph.ts');
   const view = createProgressView(terminal.err);
-  const { memoryMax: memoryMaxBytes = memoryMaxHere() } = options;
+  const { memoryMax: memoryMaxBytes = memoryMaxHere(), sha256, manifest: file } = options;
   const { licenceWeights: weights, licenceData: data } = options;
-  const { name, sha256 } = options;
   const say = (line: string) => {
     view.stop();
     terminal.err.write(`${line}\n`);
   };
   const flags = factsOfOptions(options);
-  const given = { name, sha256, flags, licence: { weights, data }, memoryMaxBytes };
+  const stated =
+    file === undefined ? undefined : await readStatedManifest(resolve(config.cwd, file));
+  const given = {
+    ...{ name: options.name ?? stated?.name, sha256, memoryMaxBytes },
+    facts: { ...stated?.facts, ...flags },
+    licence: { weights, data, whole: stated?.licence },
+    hasManifest: file !== undefined,
+  };
   const context: AddContext = {
     ...{ folders: config.settings, cwd: config.cwd, childEnv: config.childEnv, signal, say },
     access: { env: config.env },
@@ -117,16 +99,31 @@ export async function modelsAdd(
         memoryMaxBytes,
         onProgress: progress => view.preparing(manifest.name, progress),
       }),
-    ask: (open, probe, of) => ask(open, probe, join(tmpdir(), `matting-${of}.png`), terminal),
     onProgress: (file, receivedBytes, totalBytes) =>
       view.fetching(file, { file, receivedBytes, totalBytes }),
   };
   try {
     const added = await addModel(what, given, context);
     terminal.out.write(`${describeAdded(added, config).join('\n')}\n`);
+  } catch (error) {
+    throw error instanceof OpenFacts ? missing(error, file) : error;
   } finally {
     view.stop();
   }
+}
+
+const FLAGS: Readonly<Record<OpenFact, string>> = {
+  normalisation: '--mean and --std',
+  size: '--size',
+  multipleOf: 'multipleOf of a manifest',
+  activation: '--activation',
+  output: '--output',
+};
+
+function missing({ open, draft }: OpenFacts, file: string | undefined): UsageError {
+  const flags = open.map(fact => FLAGS[fact]).join(', ');
+  const way = file === undefined ? draft : `or replace each null of ${file}`;
+  return new UsageError([`missing ${flags}`, way].filter(Boolean).join('; set the options, '));
 }
 
 function tokenOf(variable: string | undefined, { env }: CliConfig): string | undefined {
@@ -158,8 +155,10 @@ async function prepareHere(
 
 const GIGABYTE = 1e9;
 
-function describeAdded({ manifest, prepared, cutout }: AddedModel, config: CliConfig) {
-  const { name, version, measured, graph, licence } = manifest;
+const shorten = (value: number) => value.toPrecision(3);
+
+function describeAdded({ manifest, range, prepared, cutout }: AddedModel, config: CliConfig) {
+  const { name, version, measured, graph, licence, activation, inputSize, fit } = manifest;
   const { weights, trainingData } = licence;
   const { peakBytes = 0, loadedBytes = 0, seconds = 0 } = measured ?? {};
   const needed = Math.max(peakBytes, prepared.peakBytes ?? 0);
@@ -170,8 +169,10 @@ function describeAdded({ manifest, prepared, cutout }: AddedModel, config: CliCo
   const plans = join(config.settings.addedModelsDir, 'plans.json');
   return [
     `added ${name} ${version}`,
-    `cut-out   ${cutout}`,
+    `cut-out   ${cutout}; look whether it shows the person`,
+    `output    ${printable(graph.outputName)}: values from ${range.map(shorten).join(' to ')}; activation ${activation}`,
     `seconds   ${seconds.toFixed(2)} at ${size} on this machine's CPU`,
+    ...(fit === 'short-side' ? [`sides     ${inputSize.min} to ${inputSize.max} pixels`] : []),
     `memory    ${gigabytes(peakBytes)} at peak, ${gigabytes(loadedBytes)} loaded`,
     `licence   ${licence.spdx}; weights: commercial use ${weights.commercialUse}. ${weights.reason}`,
     `          training data: commercial use ${trainingData.commercialUse}. ${trainingData.reason}`,
@@ -210,78 +211,6 @@ export async function modelsRemove(name: string, config: CliConfig, out: Writabl
   await removeAdded(await loadManifest(name, settings.addedModelsDir), settings);
   out.write(`removed ${name}\n`);
 }
-
-const FLAGS: Readonly<Record<OpenFact, string>> = {
-  normalisation: '--mean and --std',
-  size: '--size',
-  activation: '--activation',
-};
-
-function missing(open: readonly OpenFact[], cutouts: readonly string[] = []): UsageError {
-  const see = cutouts.length === 0 ? '' : ` (cut-outs by common values: ${cutouts.join(', ')})`;
-  return new UsageError(`missing ${open.map(fact => FLAGS[fact]).join(', ')}${see}`);
-}
-
-/** The cut-outs stay where a person finds them: of the model there may be nothing left. */
-async function ask(
-  open: readonly OpenFact[],
-  probe: Probe,
-  path: string,
-  { question }: Terminal,
-): Promise<Facts> {
-  const cutouts = open.includes('normalisation') ? await writeCutouts(path, probe) : [];
-  if (question === undefined) throw missing(open, cutouts);
-  // The output's meaning is measured anew once the input is known.
-  const first = open.filter(fact => fact !== 'activation');
-  let facts: Facts = {};
-  for (const fact of first.length > 0 ? first : open) {
-    facts = { ...facts, ...(await answered(questionOf(fact, cutouts), question, ANSWERS[fact])) };
-  }
-  return facts;
-}
-
-function questionOf(fact: OpenFact, cutouts: readonly string[]): string {
-  if (fact === 'size') return 'Input size in pixels, N or WxH: ';
-  if (fact === 'activation') return `Function to apply to its output (${ACTIVATIONS.join(', ')}): `;
-  const choices = NORMALISATIONS.map(
-    ({ of, mean, std }, at) =>
-      `  ${at + 1}  ${of}: mean ${mean.join()}, std ${std.join()}; ${cutouts[at]}\n`,
-  );
-  return (
-    'The model does not state its mean and std. These are common, each with a cut-out:\n' +
-    `${choices.join('')}Enter the number of the best, or mean and std as R,G,B R,G,B: `
-  );
-}
-
-async function answered(
-  text: string,
-  question: (text: string) => Promise<string>,
-  parse: (answer: string) => Facts | undefined,
-): Promise<Facts> {
-  for (;;) {
-    const facts = parse((await question(text)).trim());
-    if (facts !== undefined) return facts;
-  }
-}
-
-const ANSWERS: Readonly<Record<OpenFact, (answer: string) => Facts | undefined>> = {
-  normalisation: answer => {
-    const chosen = NORMALISATIONS[Number(answer) - 1];
-    if (chosen !== undefined) {
-      return { normalisation: { mean: chosen.mean, std: chosen.std } };
-    }
-    const [mean, std] = answer.split(/\s+/).map(tripleOf);
-    return mean && std?.every(value => value > 0) ? { normalisation: { mean, std } } : undefined;
-  },
-  size: answer => {
-    const size = sizeOf(answer);
-    return size && { size };
-  },
-  activation: answer => {
-    const activation = ACTIVATIONS.find(known => known === answer);
-    return activation && { activation };
-  },
-};
 
 function parseSum(text: string): string {
   const sum = text.toLowerCase().replace(/^sha256:/, '');

@@ -26,7 +26,7 @@ export function readCliConfig(
   const form = 'names of plans and models';
   const wanted = reader.section('Models').list('MATTING_MODELS_FETCH', form, nameOf, {
     about: `What \`models fetch\` without names and \`make start\` fetch beside the own plan, such as
-      \`best,birefnet-lite\`. They add a name of the catalogue as \`models add NAME --yes\` does, and
+      \`best,birefnet-lite\`. They add a name of the catalogue as \`models add NAME\` does, and
       keep what is there ([other models](containers.md#other-models)).`,
     default: [],
   });

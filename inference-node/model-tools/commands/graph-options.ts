@@ -1,14 +1,13 @@
-/** Options of `models add` and `check` that say what a graph takes and gives. */
+/** Options of `models add` that say what a graph takes and gives. */
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import { ACTIVATIONS, FITS, INPUT_SIDE_MAX } from '@matting/serving/models/prepared-model.ts';
 import { type Command, InvalidArgumentError, Option } from 'commander';
-import type { Facts } from '../adding/facts.ts';
-import type { ProbeWishes } from '../probing/probe.ts';
+import type { Facts } from '../probing/probe.ts';
 import { UsageError } from './cli-config.ts';
 
-export type Triple = readonly [number, number, number];
+type Triple = readonly [number, number, number];
 
-export interface GraphOptions extends Pick<ProbeWishes, 'size' | 'fit' | 'activation' | 'output'> {
+export interface GraphOptions extends Pick<Facts, 'size' | 'fit' | 'activation' | 'output'> {
   readonly mean?: Triple;
   readonly std?: Triple;
   readonly memoryMax?: number;
@@ -46,26 +45,11 @@ export function factsOfOptions(options: GraphOptions): Facts {
   };
 }
 
-export function tripleOf(text: string): Triple | undefined {
+function parseTriple(text: string): Triple {
   const values = text.split(',').map(part => (part.trim() === '' ? Number.NaN : Number(part)));
   const [red, green, blue] = values.every(Number.isFinite) && values.length === 3 ? values : [];
-  if (red === undefined || green === undefined || blue === undefined) return undefined;
-  return [red, green, blue];
-}
-
-export function sizeOf(text: string): Size | undefined {
-  const [, width, height] = /^(\d{1,5})(?:x(\d{1,5}))?$/.exec(text) ?? [];
-  if (width === undefined) return undefined;
-  const size = { width: Number(width), height: Number(height ?? width) };
-  const fits = [size.width, size.height].every(side => side >= 1 && side <= INPUT_SIDE_MAX);
-  return fits ? size : undefined;
-}
-
-function parseTriple(text: string): Triple {
-  const values = tripleOf(text);
-  if (values === undefined)
-    throw new InvalidArgumentError('Use three numbers R,G,B, each 0 to 255.');
-  return values;
+  if (red !== undefined && green !== undefined && blue !== undefined) return [red, green, blue];
+  throw new InvalidArgumentError('Use three numbers R,G,B, each 0 to 255.');
 }
 
 function parseDivisors(text: string): Triple {
@@ -75,8 +59,10 @@ function parseDivisors(text: string): Triple {
 }
 
 function parseSize(text: string): Size {
-  const size = sizeOf(text);
-  if (size !== undefined) return size;
+  const [, width, height] = /^(\d{1,5})(?:x(\d{1,5}))?$/.exec(text) ?? [];
+  const size = { width: Number(width), height: Number(height ?? width) };
+  const isSide = (side: number) => side >= 1 && side <= INPUT_SIDE_MAX;
+  if (isSide(size.width) && isSide(size.height)) return size;
   throw new InvalidArgumentError(`Use N or WxH, each from 1 to ${INPUT_SIDE_MAX}.`);
 }
 

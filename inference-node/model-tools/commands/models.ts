@@ -36,7 +36,6 @@ import { installOpenvino } from '../providers/install-openvino.ts';
 import { fetchWeights } from '../weights/fetch.ts';
 import { loadNpmConfig } from '../weights/npm-config.ts';
 import { addAddingCommands, modelsAdd } from './adding.ts';
-import { addCheckCommand } from './check.ts';
 import { type CliConfig, type CommandContext, UsageError } from './cli-config.ts';
 import { modelsList, modelsShow } from './list-models.ts';
 import { createProgressView, jsonView, type ProgressView } from './progress-view.ts';
@@ -44,9 +43,7 @@ import { describeRuntime } from './runtime-words.ts';
 
 export function addModelCommands(program: Command, context: CommandContext): void {
   const { config, signal } = context;
-  const models = program
-    .command('models')
-    .description('add, list, check, fetch and prepare models');
+  const models = program.command('models').description('add, list, fetch and prepare models');
   addAddingCommands(models, context);
   models
     .command('fetch')
@@ -80,7 +77,6 @@ export function addModelCommands(program: Command, context: CommandContext): voi
     .action(async (name: string) => {
       await modelsShow(name, config(), process.stdout);
     });
-  addCheckCommand(models, context);
 }
 
 interface ModelsFetchOptions {
@@ -199,7 +195,7 @@ async function addMissing(
   }
   for (const { name } of rows) {
     try {
-      await modelsAdd(name, { yes: true }, config, { ...streams, question: undefined }, signal);
+      await modelsAdd(name, {}, config, streams, signal);
     } catch (error) {
       if (!(error instanceof UsageError)) throw error;
       throw new UsageError(`MATTING_MODELS_FETCH: ${name}: ${error.message}; use "models add"`);

@@ -1,5 +1,4 @@
 /** Reads what a graph takes and gives, from ONNX Runtime; refuses one without a picture. Pure. */
-import type { Size } from '@matting/proto/contract/finishing.ts';
 import { IMAGES_MAX, type TensorFacts } from '@matting/serving/engine/child/form-ends.ts';
 import { ModelError } from '@matting/serving/models/model-error.ts';
 import {
@@ -8,16 +7,15 @@ import {
   type InputType,
   type Layout,
 } from '@matting/serving/models/prepared-model.ts';
-import { PROBE_SIDE_PX } from './probe.ts';
 
 export interface PictureInput {
   readonly input: TensorFacts;
   readonly type: InputType;
   readonly layout: Layout;
-  readonly dynamic: boolean;
-  readonly size: Size;
-  /** 4: with a trimap. Null: the graph leaves it open. */
+  /** Null: the graph leaves it open, as it may its sides. 4: with a trimap. */
   readonly channels: 3 | 4 | null;
+  readonly width: number | null;
+  readonly height: number | null;
 }
 
 export function describeTensor({ name, isTensor, type, shape = [] }: TensorFacts): string {
@@ -42,8 +40,8 @@ function refuse(why: string): never {
   throw new ModelError('prepare', why);
 }
 
-/** @throws ModelError `prepare` where it takes no picture, `settings` where not of that size */
-export function pictureInput(inputs: readonly TensorFacts[], wished?: Size): PictureInput {
+/** @throws ModelError `prepare` where it takes no picture */
+export function pictureInput(inputs: readonly TensorFacts[]): PictureInput {
   const [input, ...others] = inputs;
   const takes = `the graph takes ${describeTensors(inputs)}`;
   if (input === undefined || others.length > 0) refuse(`${takes}: not one picture`);
@@ -61,27 +59,10 @@ export function pictureInput(inputs: readonly TensorFacts[], wished?: Size): Pic
   if (images !== null && images > IMAGES_MAX) {
     refuse(`${takes}: ${images} pictures at once; export it for one`);
   }
-  const side = wished ?? { width: PROBE_SIDE_PX, height: PROBE_SIDE_PX };
-  const size = { width: width ?? side.width, height: height ?? side.height };
-  if (Math.max(size.width, size.height) > INPUT_SIDE_MAX) {
-    refuse(`${takes}: a picture of ${sizeText(size)}, over ${INPUT_SIDE_MAX} a side`);
+  if (Math.max(width ?? 0, height ?? 0) > INPUT_SIDE_MAX) {
+    refuse(`${takes}: a picture of over ${INPUT_SIDE_MAX} a side`);
   }
-  if (wished !== undefined && sizeText(wished) !== sizeText(size)) {
-    const why = `${takes}: pictures of ${sizeText(size)}, not ${sizeText(wished)}`;
-    throw new ModelError('settings', why);
-  }
-  return { input, type, layout, dynamic: width === null || height === null, size, channels };
-}
-
-/** `size`, but for sides that are fixed. */
-export function openSides({ input, layout }: PictureInput, size: Size): Size {
-  const dims = dimsOf(input);
-  const [width, height] = [dims?.[layout.indexOf('w')], dims?.[layout.indexOf('h')]];
-  return { width: width ?? size.width, height: height ?? size.height };
-}
-
-export function sizeText({ width, height }: Size): string {
-  return `${width}x${height}`;
+  return { input, type, layout, channels, width, height };
 }
 
 /** More is no number of channels, but a side. */
@@ -127,7 +108,7 @@ function canBeMatte(output: TensorFacts): boolean {
 }
 
 /** A matte has one channel, or two classes, before or after the sides; its batch may be any. */
-export function hasMatteShape(dims: Dims): boolean {
+function hasMatteShape(dims: Dims): boolean {
   if (dims.length === 2) return true;
   const [first = null, , last = null] = dims.slice(dims.length === 4 ? 1 : 0);
   const isShort = (dim: number | null) => dim === null || dim === 1 || dim === 2;

@@ -24,9 +24,8 @@ import { encodeTrap } from '@matting/test-support/trap-model.ts';
 import test, { type ExecutionContext } from 'ava';
 import sharp from 'sharp';
 import { stockDeformable } from '../test/stock-deformable.ts';
-import { checkPictures } from './check-pictures.ts';
 import { openMendedCopy } from './mended-copy.ts';
-import { NORMALISATIONS, type Probe, type ProbeLimits, type ProbeWishes } from './probe.ts';
+import { type Facts, type GraphWords, OpenFacts, type Probe, type ProbeLimits } from './probe.ts';
 import { probeGraph } from './probe-graph.ts';
 
 type Dims = readonly (number | null)[];
@@ -46,7 +45,15 @@ interface WarmGraph {
 const SIGMOID = nodeOf('Sigmoid', ['logits'], 'alpha');
 const FROM_FLOATS = nodeOf('Identity', ['x'], 'rgb');
 
-function encodeWarm({
+const tensorOf = (name: string) => ({
+  name,
+  elementType: ElementType.float32,
+  dims: [1, name === 'rgb' ? 3 : 1, 48, 48],
+});
+
+const encodeWarm = (graph: WarmGraph) => Buffer.concat([...encodeModel(encodedGraph(graph))]);
+
+function encodedGraph({
   input = [1, 3, 48, 48],
   inputType = ElementType.float32,
   output = [1, 1, 48, 48],
@@ -54,37 +61,40 @@ function encodeWarm({
   before = [FROM_FLOATS],
   after = [SIGMOID],
   constants = {},
-}: WarmGraph): Buffer {
+}: WarmGraph): Graph {
   const weights = {
     warm: float32Tensor([4, -2, -2], [1, 3, 1, 1]),
     bias: float32Tensor([-2], [1]),
     ...constants,
   };
-  const graph = {
+  return {
     ...{ irVersion: 8, opsets: [{ domain: '', version: 17 }] },
     nodes: [...before, nodeOf('Conv', ['rgb', 'warm', 'bias'], 'logits'), ...after],
     initialisers: new Map(Object.entries(weights)),
     inputs: [{ name: 'x', elementType: inputType, dims: input }],
     outputs: [{ name: 'alpha', elementType: outputType, dims: output }],
   };
-  return Buffer.concat([...encodeModel(graph)]);
 }
 
-const size = { width: 16, height: 16 };
-const SMALL = { ...size, rgba: new Uint32Array(16 * 16).fill(0xff4080ff), translucent: false };
-const IMAGENET = { normalisation: NORMALISATIONS[0] };
-/** A cut-out by each normalisation of a picture as large as the drawn ones takes two seconds. */
-const ONE: ProbeWishes = { ...IMAGENET, picture: SMALL };
+const IMAGENET = { mean: [123.675, 116.28, 103.53], std: [58.395, 57.12, 57.375] } as const;
+const STATED: Facts = { normalisation: IMAGENET, activation: 'none' };
 
 async function probe(
   t: ExecutionContext,
   graph: WarmGraph | Uint8Array,
-  wishes = ONE,
+  facts = STATED,
   limits: ProbeLimits = { asItIs: true },
 ): Promise<Probe> {
   const file = join(await temporaryFolder(t), 'graph.onnx');
   await writeFile(file, graph instanceof Uint8Array ? graph : encodeWarm(graph));
-  return await probeGraph(file, wishes, { childEnv: CACHE_ENV, ...limits });
+  return await probeGraph(file, facts, { childEnv: CACHE_ENV, ...limits });
+}
+
+/** Alphas of the drawn person's body and of the wall, in the cut-out. */
+async function alphasOf({ cutout }: Probe): Promise<readonly [body: number, wall: number]> {
+  const { data } = await sharp(cutout).raw().toBuffer({ resolveWithObject: true });
+  const alphaAt = (x: number, y: number) => data[4 * (y * 640 + x) + 3] ?? -1;
+  return [alphaAt(320, 500), alphaAt(50, 50)];
 }
 
 /** A constant beside the graph's own, by its name. */
@@ -92,80 +102,84 @@ const scalar = (value: number) => float32Tensor([value], []);
 const AS_FLOATS = [nodeOf('Cast', ['x'], 'rgb', [integer('to', ElementType.float32)])];
 const FROM_NHWC = [nodeOf('Transpose', ['x'], 'rgb', [integers('perm', [0, 3, 1, 2])])];
 const MATTE = nodeOf('Sigmoid', ['logits'], 'matte');
-const times = (factor: string) => [MATTE, nodeOf('Mul', ['matte', factor], 'alpha')];
 
 test('a graph that is mended when it is prepared is measured as it will run', async t => {
   // The stock form takes 1.6 GB and more.
   const stock = stockDeformable({ outputs: 1, channels: 64, height: 256, width: 256 });
   const bytes = Buffer.concat([...encodeModel(stock)]);
   const limits = { memoryMaxBytes: 1300 * 1024 ** 2 };
-  const { mended, peakBytes } = await probe(t, bytes, ONE, limits);
+  const { mended, peakBytes } = await probe(t, bytes, STATED, limits);
   t.true(mended);
   t.true(peakBytes < 1e9, `${peakBytes}`);
-  const asItIs = probe(t, bytes, ONE, { ...limits, asItIs: true });
+  const asItIs = probe(t, bytes, STATED, { ...limits, asItIs: true });
   await rejectsWith(t, asItIs, isModelError('prepare', /takes more memory than the 1\.3 GiB/));
 });
 
-test('ends of every kind, and what turns an output into a matte, are found out', async t => {
-  const axis = int64Tensor([0], [1]);
-  for (const [graph, facts, inputs] of [
-    [
-      { inputType: ElementType.float16, before: AS_FLOATS },
-      { activation: 'none' },
-      { inputType: 'float16' },
-    ],
+test('a graph cuts the person out by the facts that are stated', async t => {
+  const inverse = nodeOf('Neg', ['logits'], 'n');
+  for (const [graph, facts, ends] of [
     [
       {
         ...{ input: [1, 32, 48, 3], output: [1, 1, 32, 48], before: FROM_NHWC },
         after: [nodeOf('Identity', ['logits'], 'alpha')],
       },
-      { activation: 'sigmoid' },
+      { activation: 'sigmoid', fit: 'letterbox' },
       { layout: 'nhwc', inputWidth: 48, inputHeight: 32 },
     ],
-    [
-      {
-        ...{ input: [3, 48, 48], output: [48, 48], constants: { axis } },
-        before: [nodeOf('Unsqueeze', ['x', 'axis'], 'rgb')],
-        after: [nodeOf('Tanh', ['logits'], 'map'), nodeOf('Squeeze', ['map'], 'alpha')],
-      },
-      { activation: 'signed' },
-      { layout: 'chw' },
-    ],
-    [{ after: times('by'), constants: { by: scalar(255) } }, { activation: 'scale255' }, {}],
-    [{ after: [MATTE, nodeOf('Sigmoid', ['matte'], 'alpha')] }, { activation: 'logit' }, {}],
-    [
-      { after: [nodeOf('Neg', ['logits'], 'n'), nodeOf('Sigmoid', ['n'], 'alpha')] },
-      { activation: 'none', inverted: true },
-      {},
-    ],
-    [
-      {
-        after: [
-          nodeOf('Neg', ['logits'], 'n'),
-          nodeOf('Concat', ['n', 'logits'], 'alpha', [integer('axis', 1)]),
-        ],
-        output: [1, 2, 48, 48],
-      },
-      { activation: 'softmax' },
-      {},
-    ],
-  ] as const satisfies readonly (readonly [WarmGraph, object, object])[]) {
-    const found = await probe(t, graph);
-    const inverted = 'inverted' in facts ? true : undefined;
-    t.like(found, { constant: false, inverted, ...facts });
-    t.like(found.graph, { dynamic: false, inputName: 'x', outputName: 'alpha', ...inputs });
-    t.deepEqual(found.warnings, []);
+    [{ after: [inverse, nodeOf('Sigmoid', ['n'], 'alpha')] }, { inverted: true }, {}],
+  ] as const satisfies readonly (readonly [WarmGraph, Facts, object])[]) {
+    const found = await probe(t, graph, { ...STATED, ...facts });
+    t.like(found.graph, { dynamic: false, inputName: 'x', outputName: 'alpha', ...ends });
+    const [body, wall] = await alphasOf(found);
+    t.true(body > 200 && wall < 50, `${JSON.stringify(facts)} ${body} ${wall}`);
   }
 });
 
-test('who wishes no normalisation gets a cut-out by each', async t => {
-  const found = await probe(t, {}, {});
-  t.like(found, { activation: 'none', constant: false, warnings: [] });
-  t.deepEqual(
-    found.shown,
-    NORMALISATIONS.map(({ of }) => of),
-  );
-  t.is(found.cutouts.length, NORMALISATIONS.length);
+test('facts that nobody states are open, beside those that the graph decides', async t => {
+  const wordsOf = async (graph: WarmGraph, facts: Facts) => {
+    const error = await t.throwsAsync(probe(t, graph, facts), { instanceOf: OpenFacts });
+    return { open: error?.open, ...(error?.graph as GraphWords) };
+  };
+  t.deepEqual(await wordsOf({}, { fit: 'letterbox' }), {
+    open: ['normalisation', 'activation'],
+    inputs: ['x: float32 [1, 3, 48, 48]'],
+    outputs: ['alpha: float32 [1, 1, 48, 48]'],
+    facts: {
+      ...{ fit: 'letterbox', size: { width: 48, height: 48 }, output: 'alpha', trimap: false },
+    },
+  });
+  const dynamic = { input: [1, 3, null, 48], output: [1, 1, null, 48] };
+  t.deepEqual((await wordsOf(dynamic, { ...STATED, fit: 'short-side' })).open, [
+    'size',
+    'multipleOf',
+  ]);
+  const bytes = { inputType: ElementType.uint8, before: AS_FLOATS };
+  t.deepEqual((await wordsOf(bytes, {})).open, ['activation']);
+  // Of several outputs the catalogue's rows alone take the first.
+  const several = { ...encodedGraph({}), outputs: ['alpha', 'rgb', 'logits'].map(tensorOf) };
+  const file = Buffer.concat([...encodeModel(several)]);
+  const open = await t.throwsAsync(probe(t, file), { instanceOf: OpenFacts });
+  t.deepEqual(open?.open, ['output']);
+  const { graph } = await probe(t, file, { ...STATED, firstOutput: true });
+  t.is(graph.outputName, 'alpha');
+  const logits = await probe(t, file, { ...STATED, output: 'logits', activation: 'sigmoid' });
+  t.is(logits.graph.outputName, 'logits');
+});
+
+test('stated facts that the graph contradicts are refused', async t => {
+  const bytes = { inputType: ElementType.uint8, before: AS_FLOATS };
+  const open = { input: [1, 3, null, null], output: [1, 1, null, null] };
+  const size = { width: 100, height: 100 };
+  for (const [graph, facts, said] of [
+    [bytes, {}, /uint8 .*: the graph normalises by itself/],
+    [{}, { trimap: true }, /the graph takes no trimap/],
+    [{}, { size }, /48\]: the graph does not take pictures of 100x100/],
+    [{}, { output: 'beta' }, /no output beta: its outputs are alpha/],
+    [open, { size, multipleOf: 8 }, /100x100: the sides must be multiples of 8/],
+    [{}, { fit: 'short-side', multipleOf: 8 }, /takes a graph of any size, and one side/],
+  ] as const satisfies readonly (readonly [WarmGraph, Facts, RegExp])[]) {
+    await rejectsWith(t, probe(t, graph, { ...STATED, ...facts }), isModelError('settings', said));
+  }
 });
 
 /** Halved three times and back, and added to itself: only a multiple of 8 is as large as before. */
@@ -183,54 +197,27 @@ const IN_EIGHTHS: WarmGraph = {
   ],
 };
 
-test('an open size is measured: what it costs, and which sides run', async t => {
+test('an open size is measured: what it costs, and whether it runs', async t => {
   const open = { input: [1, 3, null, null], output: [1, 1, null, null] };
-  const found = await probe(t, open, { ...ONE, size: { width: 160, height: 96 } });
-  t.like(found, { multipleOf: 1, provider: 'cpu' });
-  t.like(found.graph, { dynamic: true, inputWidth: 160, inputHeight: 96 });
+  const size = { width: 160, height: 96 };
+  const found = await probe(t, open, { ...STATED, size });
+  t.like(found.graph, { dynamic: false, inputWidth: 160, inputHeight: 96 });
   t.true(found.loadedBytes > 30e6 && found.peakBytes >= found.loadedBytes && found.seconds > 0);
-  const refused = probe(t, IN_EIGHTHS, { size: { width: 100, height: 100 } });
-  const said = /multiples of 8: it does not run at 100x100: Add "skip\\u001b\[2J": /;
-  await rejectsWith(t, refused, isModelError('settings', said));
+  t.true((await probe(t, open, { ...STATED, size, multipleOf: 32 })).graph.dynamic);
+  const refused = probe(t, IN_EIGHTHS, { ...STATED, size: { width: 100, height: 100 } });
+  const said = /^it does not run at 100x100: Add "skip\\u001b\[2J": /;
+  await rejectsWith(t, refused, isModelError('prepare', said));
 });
 
 test('a graph of any size is tried with narrow pictures too: the least side that runs is told', async t => {
   const size = { width: 256, height: 256 };
-  const own = { ...ONE, normalisation: BYTES };
-  const wishes: ProbeWishes = { ...own, fit: 'short-side', activation: 'none', size };
+  const facts: Facts = { ...STATED, fit: 'short-side', size, multipleOf: 32 };
   const reflects = encodeTrap({ kind: 'reflects' });
-  t.like(await probe(t, reflects, wishes), { multipleOf: 32, shortestSide: 64 });
-  t.like(await probe(t, IN_EIGHTHS, { ...ONE, fit: 'short-side' }), {
-    multipleOf: 8,
-    shortestSide: 8,
-  });
+  t.is((await probe(t, reflects, facts)).shortestSide, 64);
+  t.is((await probe(t, IN_EIGHTHS, { ...facts, multipleOf: 8 })).shortestSide, 8);
   // Every picture has the same sides under another fit.
-  const { fit: _, ...stretched } = wishes;
-  t.is((await probe(t, reflects, stretched)).shortestSide, undefined);
-  // Squares, and what is nearly square, are all that it runs with.
-  const crop = nodeOf('Slice', ['x', 'from', 'to', 'axes'], 'window');
-  const squares: WarmGraph = {
-    ...{ input: [1, 3, null, null], output: [1, 1, null, null] },
-    constants: {
-      ...{ from: int64Tensor([-200, -200], [2]), to: int64Tensor([9999, 9999], [2]) },
-      ...{ axes: int64Tensor([2, 3], [2]), window200: int64Tensor([1, 3, 200, 200], [4]) },
-      zero: scalar(0),
-    },
-    before: [
-      crop,
-      nodeOf('Reshape', ['window', 'window200'], 'fixed'),
-      nodeOf('ReduceMax', ['fixed'], 'most', [integer('keepdims', 0)]),
-      nodeOf('Mul', ['most', 'zero'], 'nothing'),
-      nodeOf('Add', ['x', 'nothing'], 'rgb'),
-    ],
-  };
-  const side = { width: 220, height: 220 };
-  const found = await probe(t, squares, { ...wishes, activation: 'sigmoid', size: side });
-  t.is(found.shortestSide, 220);
-  t.regex(found.warnings.join(), /it fails with narrow pictures: the service refuses them/);
+  t.is((await probe(t, reflects, { ...facts, fit: 'stretch' })).shortestSide, undefined);
 });
-
-const BYTES = { mean: [0, 0, 0], std: [255, 255, 255] } as const;
 
 /** The mask is flat before its Reshape: mended, the convolution gets three sides of it, not four. */
 function maskOfThreeSides(): Graph {
@@ -255,26 +242,11 @@ test('a graph that runs is measured as it is where its mended copy does not run'
   // The premise: there is something to mend, and what comes of it does not run.
   await using copy = await openMendedCopy(file);
   t.true(copy.isMended);
-  const mended = probeGraph(copy.path, {}, { asItIs: true });
+  const mended = probeGraph(copy.path, STATED, { asItIs: true });
   await rejectsWith(t, mended, isModelError('prepare', /DeformConv/));
-  const found = await probeGraph(file, { ...ONE, activation: 'sigmoid' });
+  const found = await probeGraph(file, STATED);
   t.is(found.mended, undefined);
   t.like(found.graph, { inputWidth: 7, inputHeight: 9 });
-});
-
-test('requested facts stand, and a warning names those that the values contradict', async t => {
-  const normalisation = { mean: [124, 116, 104], std: [58, 57, 57] } as const;
-  const logits = { after: [nodeOf('Identity', ['logits'], 'alpha')] };
-  const wrong = await probe(t, logits, { ...ONE, activation: 'none', normalisation });
-  t.is(wrong.activation, 'none');
-  t.deepEqual(wrong.shown, ['what was asked for']);
-  t.is(wrong.cutouts.length, 1);
-  t.regex(wrong.warnings.join(), /^--activation none stands .* from -\d.* to \d.* fit sigmoid$/);
-  const bytes = { inputType: ElementType.uint8, before: [...AS_FLOATS], after: [MATTE, ROUND] };
-  const itself = await probe(t, bytes, { ...ONE, normalisation });
-  t.like(itself.graph, { inputType: 'uint8' });
-  t.regex(itself.warnings.join(), /normalises by itself: --mean and --std are without effect/);
-  t.deepEqual((await probe(t, bytes, { picture: SMALL })).shown, ['ImageNet']);
 });
 
 /** Half of the matte is the trimap's; the index is out of bounds where there is none. */
@@ -295,29 +267,47 @@ const WITH_TRIMAP = {
 };
 
 test('a graph of four channels is shown trimaps, and measured as what refines a matte', async t => {
-  for (const channels of [4, null]) {
-    const found = await probe(t, { ...WITH_TRIMAP, input: [1, channels, 48, 48] }, IMAGENET);
-    t.like(found, { activation: 'none', constant: false, inverted: undefined, warnings: [] });
+  for (const [channels, facts] of [
+    [4, {}],
+    [null, { trimap: true }],
+  ] as const) {
+    const found = await probe(
+      t,
+      { ...WITH_TRIMAP, input: [1, channels, 48, 48] },
+      { ...STATED, ...facts },
+    );
     t.true(found.graph.trimap);
-    const { data } = await sharp(found.cutouts[0]).raw().toBuffer({ resolveWithObject: true });
-    const alphaAt = (x: number, y: number) => data[4 * (y * 640 + x) + 3] ?? -1;
     // Far from the person's edge it is the drawn matte's.
-    t.deepEqual([alphaAt(320, 220), alphaAt(50, 50)], [255, 0]);
+    t.deepEqual(await alphasOf(found), [255, 0]);
   }
   t.is((await probe(t, { input: [1, null, 48, 48] })).graph.trimap, undefined);
-  const { picture } = checkPictures()[0];
-  const own = probe(t, { ...WITH_TRIMAP, input: [1, 4, 48, 48] }, { picture });
-  await rejectsWith(t, own, isModelError('settings', /of a picture of your own there is none/));
 });
 
-const ROUND = nodeOf('Identity', ['matte'], 'alpha');
-
-test('one value everywhere is no matte, and of several outputs the chosen one is named', async t => {
+test('an answer that is no matte is refused', async t => {
+  const zero = { constants: { zero: scalar(0) } };
   const constant = [nodeOf('Mul', ['logits', 'zero'], 'n'), nodeOf('Sigmoid', ['n'], 'alpha')];
-  const found = await probe(t, { after: constant, constants: { zero: scalar(0) } });
-  t.true(found.constant);
-  t.is(found.activation, undefined);
-  t.regex(found.warnings.join(), /its output is 0\.500 everywhere: no matte/);
+  const places = {
+    ...{ output: [4, 1, null], outputType: ElementType.int64 },
+    constants: { axis: int64Tensor([1], [1]) },
+    after: [
+      nodeOf('NonZero', ['logits'], 'found'),
+      nodeOf('Unsqueeze', ['found', 'axis'], 'alpha'),
+    ],
+  };
+  const everywhere = { sizes: int64Tensor([1, 1, 8192, 8192], [4]) };
+  const huge = [
+    nodeOf('ReduceMax', ['logits'], 'most'),
+    nodeOf('Expand', ['most', 'sizes'], 'alpha'),
+  ];
+  const open = [null, null, null, null];
+  for (const [graph, said] of [
+    [{ after: constant, ...zero }, /^its output is 0\.500 everywhere; check the mean/],
+    [{ after: [nodeOf('Log', ['logits'], 'alpha')] }, /values that are not numbers/],
+    [places, /output is int64 4x1x2304: no matte/],
+    [{ after: huge, constants: everywhere, output: open }, /over 33554432 values/],
+  ] as const satisfies readonly (readonly [WarmGraph, RegExp])[]) {
+    await rejectsWith(t, probe(t, graph), isModelError('prepare', said));
+  }
 });
 
 test('a graph that fails is refused with its cause, within bounds of memory and time', async t => {
@@ -342,7 +332,6 @@ test('a graph that fails is refused with its cause, within bounds of memory and 
       { memoryMaxBytes: GIB },
     ],
     [{}, 'prepare', /did not end within 0 s: it was loading the graph/, { timeoutMs: 20 }],
-    [{ after: [nodeOf('Log', ['logits'], 'alpha')] }, 'prepare', /values that are not numbers/],
     [{ after: [nodeOf('Bespoke', ['logits'], 'alpha')] }, 'prepare', /does not load: .*Bespoke/],
     [Buffer.from('<!doctype html>'), 'prepare', /not an ONNX file, but a web page/],
     [encodeWarm({}).subarray(0, 90), 'prepare', /does not load: it is no ONNX file, or is cut off/],
@@ -355,12 +344,12 @@ test('a graph that fails is refused with its cause, within bounds of memory and 
     [outside('graph.onnx'), 'prepare', /which is the graph itself/],
     [outside('weights'), 'prepare', /which is not there: fetch it too/],
   ] as const satisfies readonly Refused[]) {
-    await rejectsWith(t, probe(t, graph, ONE, limits), isModelError(kind, said));
+    await rejectsWith(t, probe(t, graph, STATED, limits), isModelError(kind, said));
   }
-  const gone = probeGraph(join(await temporaryFolder(t), 'gone.onnx'));
+  const gone = probeGraph(join(await temporaryFolder(t), 'gone.onnx'), STATED);
   await rejectsWith(t, gone, isModelError('disk', /gone\.onnx/));
   const stopped = AbortSignal.timeout(100);
-  await t.throwsAsync(probe(t, {}, {}, { signal: stopped }), { name: 'TimeoutError' });
+  await t.throwsAsync(probe(t, {}, STATED, { signal: stopped }), { name: 'TimeoutError' });
 });
 
 type Refused = readonly [WarmGraph | Uint8Array, ModelErrorKind, RegExp, ProbeLimits?];

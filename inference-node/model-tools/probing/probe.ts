@@ -1,28 +1,55 @@
-/** A probe of an ONNX file gets these wishes and limits, and finds these facts. */
+/** A probe of an ONNX file gets these facts and limits, and measures these. */
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import type { ProbeProcessLimits } from '@matting/serving/engine/probe/probe-process.ts';
 import type { Measured, ModelManifest, SourceGraph } from '@matting/serving/models/manifest.ts';
 import {
-  type Activation,
-  type Fit,
   INPUT_SIDE_MAX,
   type InputType,
   type Layout,
-  type Normalisation,
 } from '@matting/serving/models/prepared-model.ts';
-import type { RgbaPicture } from '@matting/serving/picture/in-process.ts';
 
-/** From flags, a sidecar or the catalogue. An absent value is measured, or stays open. */
-export interface ProbeWishes {
-  readonly normalisation?: Normalisation;
-  /** An open size is measured at this one; PROBE_SIDE_PX where absent. */
+/** What options, a manifest of a person or the catalogue state: nobody can see it in a graph. */
+export interface Facts
+  extends Partial<Pick<ModelManifest, 'normalisation' | 'fit' | 'activation' | 'colourOrder'>> {
+  /** The size in pixels, if the graph leaves it open. */
   readonly size?: Size;
-  readonly fit?: Fit;
-  readonly activation?: Activation;
+  /** The graph takes every side that is a multiple of it. Absent: it takes `size` alone. */
+  readonly multipleOf?: number;
+  /** The output shows the background. */
+  readonly inverted?: boolean;
+  /** The name of the output that is the matte, if several can be. */
   readonly output?: string;
-  readonly colourOrder?: ModelManifest['colourOrder'];
-  /** A person sees this picture cut out; a drawn one where absent. */
-  readonly picture?: RgbaPicture;
+  /** The first of them is the matte, as the programs that the catalogue's sources name take it. */
+  readonly firstOutput?: true;
+  /** The fourth channel of the input is a trimap, if the graph leaves its channels open. */
+  readonly trimap?: boolean;
+}
+
+/** A fact that the graph needs and nobody stated. */
+export type OpenFact = 'normalisation' | 'size' | 'multipleOf' | 'activation' | 'output';
+
+/** What the graph itself says. */
+export interface GraphWords {
+  /** `name: type [shape]` of each, one line without control characters. */
+  readonly inputs: readonly string[];
+  readonly outputs: readonly string[];
+  /** The stated facts, and those that the graph decides. */
+  readonly facts: Facts;
+}
+
+export class OpenFacts extends Error {
+  readonly open: readonly OpenFact[];
+  /** Absent: the graph was not loaded. */
+  readonly graph: GraphWords | undefined;
+  /** Words about the draft that was written. */
+  readonly draft: string | undefined;
+
+  constructor(open: readonly OpenFact[], graph?: GraphWords, draft?: string) {
+    super(`nobody states ${open.join(', ')}`);
+    this.open = open;
+    this.graph = graph;
+    this.draft = draft;
+  }
 }
 
 export interface ProbeLimits extends ProbeProcessLimits {
@@ -30,7 +57,8 @@ export interface ProbeLimits extends ProbeProcessLimits {
   readonly asItIs?: true;
 }
 
-export const PROBE_SIDE_PX = 512;
+/** Without effect: a graph that takes bytes normalises by itself. */
+export const NO_NORMALISATION = { mean: [0, 0, 0], std: [1, 1, 1] } as const;
 
 /** An open size was measured at `side`: twice that costs four times as much memory. */
 export function longestSide(side: number, multipleOf: number): number {
@@ -46,38 +74,13 @@ type ProbedGraph = Omit<SourceGraph, 'file'> & {
 
 /** The values are measured on the CPU. */
 export interface Probe extends Measured {
-  /** `name: type [shape]` of each. */
-  readonly inputs: readonly string[];
-  readonly outputs: readonly string[];
   readonly graph: ProbedGraph;
-  /** Sides of an open size have to be multiples of this. 1: any side runs. */
-  readonly multipleOf: number;
   /** The least side that runs beside the longest under the fit short-side, pixels. */
   readonly shortestSide?: number;
-  /** The wish, else the one that was measured. Absent: the values fit several. */
-  readonly activation?: Activation;
-  readonly inverted?: true;
-  /** The range is the raw output's, over the pictures that were run. */
+  /** The range of the raw output. */
   readonly range: readonly [least: number, most: number];
   /** Measured with its deformable convolutions mended, as it is prepared. */
   readonly mended?: true;
-  /** One value is everywhere: the output is no matte. */
-  readonly constant: boolean;
-  /** Each warning is one line, without control characters. */
-  readonly warnings: readonly string[];
-  /** The wish, or the names of NORMALISATIONS. */
-  readonly shown: readonly string[];
-  /** PNG for a person, one by each normalisation of `shown`. */
-  readonly cutouts: readonly [Buffer, ...Buffer[]];
+  /** PNG of the drawn picture, for a person. */
+  readonly cutout: Buffer;
 }
-
-export interface NamedNormalisation extends Normalisation {
-  readonly of: string;
-}
-
-export const NORMALISATIONS: readonly [NamedNormalisation, ...NamedNormalisation[]] = [
-  { of: 'ImageNet', mean: [123.675, 116.28, 103.53], std: [58.395, 57.12, 57.375] },
-  { of: '0 to 1', mean: [0, 0, 0], std: [255, 255, 255] },
-  { of: '-1 to 1', mean: [127.5, 127.5, 127.5], std: [127.5, 127.5, 127.5] },
-  { of: '-0.5 to 0.5', mean: [127.5, 127.5, 127.5], std: [255, 255, 255] },
-];

@@ -10,7 +10,7 @@ async function at(reached: string): Promise<void> {
 }
 
 const normalisation = { mean: [0, 0, 0], std: [255, 255, 255] } as const;
-const options = { flags: { normalisation }, licence: {} };
+const options = { facts: { normalisation, activation: 'none' }, licence: {} } as const;
 await addModel(
   target,
   options,

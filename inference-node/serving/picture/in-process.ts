@@ -4,7 +4,6 @@
  */
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import { type InputTerms, sizeInInput } from '../models/input-size.ts';
-import { decodeFile } from './codecs/decode.ts';
 import type { RoleMatte } from './matte/merge-mattes.ts';
 import { createModelInput } from './matte/model-input.ts';
 import { createRefineInput } from './matte/refine.ts';
@@ -18,11 +17,6 @@ interface FittedPicture {
   readonly rgb: Buffer;
   /** The size of the picture in the graph's input. */
   readonly size: Size;
-}
-
-/** @throws ContractError if the service does not read the file */
-export function readPicture(file: Buffer): Promise<RgbaPicture> {
-  return decodeFile(file, { declared: undefined, onOpened: () => undefined });
 }
 
 export function fitToInput(picture: RgbaPicture, terms: InputTerms): FittedPicture {

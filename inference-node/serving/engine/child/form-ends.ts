@@ -277,7 +277,7 @@ interface MatteShape extends Size {
 }
 
 /** [images, C, H, W], [images, H, W, C], the same without images, [images, H, W] or [H, W]. */
-export function matteShape(output: GraphValue, { layout }: GraphForm, images: number): MatteShape {
+function matteShape(output: GraphValue, { layout }: GraphForm, images: number): MatteShape {
   const { dims, type } = output;
   const shown = () => new Error(`the graph's output is ${type} ${dims.join('x')}: no matte`);
   const isPictures = dims.length === 4 || (dims.length === 3 && images > 1 && dims[0] === images);

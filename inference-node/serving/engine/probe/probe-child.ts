@@ -6,7 +6,7 @@
  *   load ─────────────────────────────► looks for external data, loads
  *        ◄──────────────────────────── loaded | failed
  *   run + rgb ────────────────────────►
- *        ◄──────────────────────────── ran, with the values where one output was asked for | failed
+ *        ◄──────────────────────────── ran + the values of the output | failed
  */
 
 // First, since the following imports load ONNX Runtime.
@@ -30,21 +30,15 @@ import { ANSWER_VALUES_MAX } from '../engine-protocol.ts';
 /** The rgb beside it is HWC, a picture of `size` in the spec's input. */
 export type ToProbeChild =
   | { readonly kind: 'load'; readonly spec: RuntimeSpec & { readonly path: string } }
-  | ({ readonly kind: 'run'; readonly spec: FormSpec; readonly size: Size } & {
-      readonly outputs: readonly string[];
-    });
+  | { readonly kind: 'run'; readonly spec: FormSpec; readonly size: Size };
 
-/** One output of a run. */
 export interface OutputValues {
-  readonly name: string;
   readonly type: string;
   readonly dims: readonly number[];
   /** The range covers numbers alone; [0, 0] where there is none. */
   readonly range: readonly [least: number, most: number];
   /** A value is infinite or none. */
   readonly notFinite: boolean;
-  /** 0: it holds no numbers, or over ANSWER_VALUES_MAX (serving/engine/engine-protocol.ts). */
-  readonly count: number;
 }
 
 export interface FromProbeChild {
@@ -56,13 +50,13 @@ export interface FromProbeChild {
     readonly halves: boolean;
     readonly loadedBytes: number;
   };
-  /** The part is there where one output was wanted: its values, float32. */
+  /** The part has the values, float32; none if there are over ANSWER_VALUES_MAX. */
   readonly ran: {
     readonly kind: 'ran';
     readonly seconds: number;
     /** The peak is the process's, so far. */
     readonly peakBytes: number;
-    readonly outputs: readonly OutputValues[];
+    readonly output: OutputValues;
   };
   /** The message is native code's own, cut. */
   readonly failed: { readonly kind: 'failed'; readonly message: string };
@@ -107,25 +101,23 @@ function requireFew(tensors: readonly TensorFacts[]): void {
 }
 
 async function run(
-  { spec, size, outputs: names }: ToProbeChild & { kind: 'run' },
+  { spec, size }: ToProbeChild & { kind: 'run' },
   [rgb]: readonly Uint8Array[],
 ): Promise<void> {
-  const input = loaded?.inputs.find(({ name }) => name === spec.inputName);
-  const output = loaded?.outputs.find(({ name }) => name === names[0]);
+  const { inputName, outputName } = spec;
+  const input = loaded?.inputs.find(({ name }) => name === inputName);
+  const output = loaded?.outputs.find(({ name }) => name === outputName);
   if (!loaded || !rgb || !input || !output) throw new Error('a run before its graph');
   const { input: fill } = formEnds(spec, spec.form, { input, output });
-  const feeds = { [spec.inputName]: fill(rgb, size) };
+  const feeds = { [inputName]: fill(rgb, size) };
   const startMs = performance.now();
-  const results = await loaded.run(feeds, names);
+  const { [outputName]: answer } = await loaded.run(feeds, [outputName]);
   const seconds = (performance.now() - startMs) / 1000;
   const peakBytes = readPeakBytes(process.pid) ?? 0;
-  const values = names.map(name => floatsOf(results[name]));
-  const outputs = names.map((name, at) => {
-    const { type = 'none', dims = [] } = results[name] ?? {};
-    return { name, type, dims, ...summarise(values[at] ?? new Float32Array()) };
-  });
-  const parts = names.length === 1 ? values.map(bytesOf) : [];
-  await channel.send({ kind: 'ran', seconds, peakBytes, outputs }, parts);
+  const values = floatsOf(answer);
+  const { type = 'none', dims = [] } = answer ?? {};
+  const facts = { type, dims, ...summarise(values) };
+  await channel.send({ kind: 'ran', seconds, peakBytes, output: facts }, [bytesOf(values)]);
 }
 
 /** Empty: of what holds no numbers, or too many. */
@@ -140,7 +132,7 @@ function bytesOf({ buffer, byteOffset, byteLength }: Float32Array): Uint8Array {
   return new Uint8Array(buffer, byteOffset, byteLength);
 }
 
-function summarise(values: Float32Array): Pick<OutputValues, 'range' | 'notFinite' | 'count'> {
+function summarise(values: Float32Array): Pick<OutputValues, 'range' | 'notFinite'> {
   let [least, most] = [Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY];
   let notFinite = false;
   for (const value of values) {
@@ -151,5 +143,5 @@ function summarise(values: Float32Array): Pick<OutputValues, 'range' | 'notFinit
   }
   // JSON has no infinities.
   const range = least > most ? ([0, 0] as const) : ([least, most] as const);
-  return { range, notFinite, count: values.length };
+  return { range, notFinite };
 }

@@ -11,7 +11,7 @@ import { saysMemoryRanOut } from '../engine-protocol.ts';
 import { RUNTIME_RESERVED_BYTES } from '../pool/engine-bounds.ts';
 import { spawnRuntimeChild } from '../pool/spawn-engine.ts';
 import { causeOf } from './cause.ts';
-import type { FromProbeChild, OutputValues, ToProbeChild } from './probe-child.ts';
+import type { FromProbeChild, ToProbeChild } from './probe-child.ts';
 
 const PROGRAM = path.join(import.meta.dirname, 'probe-child.ts');
 
@@ -43,10 +43,8 @@ export function memoryMaxHere(): number {
 /** The graph failed in a run; the child lives on. */
 export class RunFailed extends Error {}
 
-/** The values are the named output's; empty where several were named. */
 export type GraphRun = FromProbeChild['ran'] & { readonly values: Float32Array };
 export type LoadedGraph = FromProbeChild['loaded'];
-export type { OutputValues };
 
 type Said = FromProbeChild[keyof FromProbeChild];
 
@@ -112,14 +110,9 @@ export class ProbeProcess {
   }
 
   /** @throws RunFailed; ModelError `prepare` once the child is gone */
-  async run(
-    spec: FormSpec,
-    outputs: readonly string[],
-    rgb: Uint8Array,
-    size: Size,
-  ): Promise<GraphRun> {
+  async run(spec: FormSpec, rgb: Uint8Array, size: Size): Promise<GraphRun> {
     this.#doing = 'running the graph';
-    const { head, parts } = await this.#ask({ kind: 'run', spec, size, outputs }, [rgb]);
+    const { head, parts } = await this.#ask({ kind: 'run', spec, size }, [rgb]);
     if (head.kind !== 'ran') throw new Error(`the child said ${head.kind} to a run`);
     // A copy: a part may begin anywhere.
     return { ...head, values: new Float32Array(Uint8Array.from(parts[0] ?? []).buffer) };
