@@ -1,6 +1,6 @@
 /** A server as hosts set it up: its own character set, statements before each session, limits. */
 import { ContractError } from '@matting/proto/contract/errors.ts';
-import { SILENT_LOG } from '@matting/test-support/database.ts';
+import { createTestDatabase, SILENT_LOG } from '@matting/test-support/database.ts';
 import { findMariadb, MariadbServer } from '@matting/test-support/mariadb-server.ts';
 import { rejectsWith } from '@matting/test-support/throws.ts';
 import ava from 'ava';
@@ -200,4 +200,12 @@ test('the start warns of settings with which the service does not work for long'
     warnings.find(said => Object.hasOwn(said as object, 'max_allowed_packet')),
     { max_allowed_packet: '65536' },
   );
+});
+
+test('every table fits where the host made another format of rows the default', async t => {
+  await asRoot('set global innodb_default_row_format = compact');
+  t.teardown(() => asRoot('set global innodb_default_row_format = dynamic'));
+  const fixture = await createTestDatabase('mysql', { server: urlOf('root', 'mysql') });
+  await fixture.close();
+  t.pass();
 });

@@ -314,7 +314,8 @@ async function createTable(
   const options =
     dialect === 'sqlite'
       ? sql`strict`
-      : sql`engine = InnoDB default character set utf8mb4 collate utf8mb4_bin`;
+      : // Rows of other formats hold less, and a host may have made one of them the default.
+        sql`engine = InnoDB row_format = dynamic default character set utf8mb4 collate utf8mb4_bin`;
   const name = sql.table(table.name);
   await sql`create table if not exists ${name} (${sql.join(parts)}) ${options}`.execute(db);
 }
