@@ -111,13 +111,21 @@ export class Semaphore {
 
   /** Whether it would be held at once. Those of the same key that wait came before. */
   mayEnter(use: Use): boolean {
-    return this.#hasRoom(use) && !this.#waitingBy.has(use.key);
+    if (!this.#fits(use) || !this.#hasShare(use.key) || this.#waitingBy.has(use.key)) return false;
+    const first = this.#first();
+    return first === undefined || this.heldBy(first.use.key) > this.heldBy(use.key);
   }
 
-  #hasRoom(use: Use): boolean {
-    const free = this.#options.max - this.#held;
-    if (this.#weightOf(use) > free) return false;
-    return use.key === undefined || this.heldBy(use.key) < free;
+  get #free(): number {
+    return this.#options.max - this.#held;
+  }
+
+  #fits(use: Use): boolean {
+    return this.#weightOf(use) <= this.#free;
+  }
+
+  #hasShare(key: string | undefined): boolean {
+    return key === undefined || this.heldBy(key) < this.#free;
   }
 
   #weightOf({ weight = 1 }: Use): number {
@@ -145,7 +153,10 @@ export class Semaphore {
   }
 
   #grant(): void {
-    for (let next = this.#next(); next !== undefined; next = this.#next()) {
+    for (;;) {
+      const next = this.#first();
+      // Lighter ones do not come before a heavy one for ever.
+      if (next === undefined || !this.#fits(next.use)) return;
       this.#leave(next);
       this.#putLast(next.use.key);
       // Held before the waiter runs again, or a newcomer could take it.
@@ -153,12 +164,12 @@ export class Semaphore {
     }
   }
 
-  /** Passes over no more keys than hold something: one that holds nothing has room. */
-  #next(): Waiter | undefined {
+  /** Passes over no more keys than hold something: one that holds nothing has a share. */
+  #first(): Waiter | undefined {
     if (this.#held >= this.#options.max) return undefined;
     let best: Waiter | undefined;
     for (const [key, [first]] of this.#waitingBy) {
-      if (first === undefined || !this.#hasRoom(first.use)) continue;
+      if (first === undefined || !this.#hasShare(key)) continue;
       const held = this.heldBy(key);
       if (held === 0) return first;
       if (best === undefined || held < this.heldBy(best.use.key)) best = first;

@@ -18,3 +18,24 @@ export class Turns {
     this.#work += work;
   }
 }
+
+/** Work waits no longer than this for callers who connect without end. */
+const CONNECTING_MS_MAX = 50;
+let connections = 0;
+
+export function noteConnection(): void {
+  connections += 1;
+}
+
+/**
+ * Gives others a turn of the event loop, and more of them while callers connect: Node takes one
+ * connection in each, so that short turns let all of them in. No transaction may be open.
+ */
+export async function letOthersIn(): Promise<void> {
+  const until = performance.now() + CONNECTING_MS_MAX;
+  let before: number;
+  do {
+    before = connections;
+    await loopTick();
+  } while (connections > before && performance.now() < until);
+}

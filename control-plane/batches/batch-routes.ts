@@ -1,10 +1,12 @@
 /** Batches: POST and GET /v1/matting/batches, GET, DELETE and again of one, GET of its results. */
 import { callerOf, type HeaderChecks } from '@matting/core/http/header-checks.ts';
 import type { CoreServices } from '@matting/core/package.ts';
+import { HEAVY, MIDDLING } from '@matting/http/answer-shares.ts';
 import { queryOf, requireLimit } from '@matting/http/body-fields.ts';
 import { idempotencyKeyOf } from '@matting/http/request-headers.ts';
 import { wantBody } from '@matting/http/unread-bodies.ts';
 import type { HeldRoom } from '@matting/program/held-bytes.ts';
+import { letOthersIn } from '@matting/program/turns.ts';
 import { ContractError, invalidParameter } from '@matting/proto/contract/errors.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import {
@@ -26,6 +28,8 @@ const PATH = '/v1/matting/batches';
 const POLL_AFTER_S = 5;
 /** Lines of one answer, unless the caller says otherwise. */
 const RESULTS_DEFAULT = 100;
+/** Lines that are read and written in one turn of the event loop, in a few milliseconds. */
+const RESULTS_A_TURN = 50;
 const LISTED_MAX = 100;
 const LISTED_DEFAULT = 20;
 
@@ -105,18 +109,20 @@ function registerReads(
   },
   checks: HeaderChecks,
 ): void {
-  app.get(PATH, { onRequest: checks.read }, async request => {
+  app.get(PATH, { onRequest: checks.read, config: { weight: HEAVY } }, async request => {
     const { apiKeyId } = callerOf(request);
     const filter = readFilter(request.raw.url ?? '');
     const { batches: found, next } = await batches.listOfKey({ apiKeyId, ...filter });
     return { batches: found.map(views.batch), next_cursor: next };
   });
-  app.get(`${PATH}/:batchId`, { onRequest: checks.read }, async (request: OfBatch, reply) =>
+  const config = { weight: MIDDLING };
+  const read = { onRequest: checks.read, config };
+  app.get(`${PATH}/:batchId`, read, async (request: OfBatch, reply) =>
     answer(reply, await find(request)),
   );
   app.delete(
     `${PATH}/:batchId`,
-    { onRequest: checks.deletion },
+    { onRequest: checks.deletion, config },
     async (request: OfBatch, reply) => {
       const { id, apiKeyId } = await find(request);
       return answer(reply, required(await batches.cancelBatch(id, apiKeyId)));
@@ -124,15 +130,19 @@ function registerReads(
   );
   app.get(
     `${PATH}/:batchId/results`,
-    { onRequest: checks.read },
+    { onRequest: checks.read, config: { weight: weightOfPage } },
     async (request: OfBatch, reply) => {
       const { from, limit } = readPage(request.raw.url ?? '');
       const batch = await find(request);
-      const items = await batches.items(batch, from, limit);
-      const lines = items.map(item => `${JSON.stringify(views.item(batch, item))}\n`);
-      if (from + items.length < batch.items) {
-        const query = `limit=${limit}&cursor=${from + items.length}`;
-        const next = `${views.batch(batch).status_url}/results?${query}`;
+      const lines: string[] = [];
+      const end = Math.min(batch.items, from + limit);
+      for (let at = from; at < end; at += RESULTS_A_TURN) {
+        if (at > from) await letOthersIn();
+        const items = await batches.items(batch, at, Math.min(RESULTS_A_TURN, end - at));
+        lines.push(...items.map(item => `${JSON.stringify(views.item(batch, item))}\n`));
+      }
+      if (end < batch.items) {
+        const next = `${views.batch(batch).status_url}/results?limit=${limit}&cursor=${end}`;
         reply.header('link', `<${next}>; rel="next"`);
       }
       return reply.type('application/jsonl').send(lines.join(''));
@@ -160,6 +170,11 @@ function readFilter(target: string) {
     throw invalidParameter('cursor', 'must be the next_cursor of the page before');
   }
   return { status, after, limit: requireLimit(limit, LISTED_MAX) ?? LISTED_DEFAULT };
+}
+
+/** @throws ContractError as `readPage` */
+function weightOfPage(request: FastifyRequest): number {
+  return Math.ceil((readPage(request.raw.url ?? '').limit / BATCH_ITEMS_MAX) * HEAVY);
 }
 
 /** @throws ContractError INVALID_REQUEST, INVALID_PARAMETER */

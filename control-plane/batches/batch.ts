@@ -13,7 +13,7 @@
 import type { CoreServices, CoreStores } from '@matting/core/package.ts';
 import { type Database, type Db, query, type Schema } from '@matting/database/database.ts';
 import { isAsciiWord, keepStatement } from '@matting/database/statements.ts';
-import { Turns } from '@matting/program/turns.ts';
+import { letOthersIn } from '@matting/program/turns.ts';
 import { type Selectable, sql } from 'kysely';
 import type {} from './tables.ts';
 
@@ -23,9 +23,6 @@ export type GroupReading = Pick<JobGroups, 'counts' | 'hasOpen' | 'list'>;
 export type ManyJobs = CoreServices['manyJobs'];
 
 export const BATCH_ITEMS_MAX = 1000;
-/** Of a job that is counted, in characters of Turns. */
-const COUNTED_WORK = 64;
-
 type BatchRow = NonNullable<Awaited<ReturnType<typeof readRow>>>;
 /** The items before `nextItem` have become jobs. */
 export type Batch = Readonly<BatchRow> & {
@@ -98,18 +95,19 @@ export function batchReading(database: Database, groups: GroupReading) {
         return (await db.executeQuery(OPEN(database, { openAtMs, id }))).rows;
       }),
     /** An account's, the newest first. */
-    listOf: (accountId: string, limit: number) =>
-      query(database, async db => {
-        const rows = await selectBatches(db)
+    async listOf(accountId: string, limit: number) {
+      const rows = await query(database, db =>
+        selectBatches(db)
           .where('account_id', '=', accountId)
           .orderBy('created_at', 'desc')
           .orderBy('id', 'desc')
           .limit(limit)
-          .execute();
-        const batches: Batch[] = [];
-        for (const row of rows) batches.push(await withCounts(groups, db, row));
-        return batches;
-      }),
+          .execute(),
+      );
+      const batches: Batch[] = [];
+      for (const row of rows) batches.push(await readCounts(database, groups, row));
+      return batches;
+    },
     listOfKey: (asked: KeyBatches) => listOfKey(database, groups, asked),
     /** In the order of the items, from that one on. */
     items: ({ id }: Pick<Batch, 'id'>, from: number, limit: number) =>
@@ -168,14 +166,12 @@ async function listOfKey(
     return from.orderBy('created_at', 'desc').orderBy('id', 'desc').limit(look).execute();
   });
   const batches: Batch[] = [];
-  const turns = new Turns();
   let last: BatchRow | undefined;
   for (const row of rows) {
     if (batches.length === limit) break;
     last = row;
     if (!mayBe(row, status)) continue;
-    await turns.before(row.items * COUNTED_WORK);
-    const batch = await query(database, db => withCounts(groups, db, row));
+    const batch = await readCounts(database, groups, row);
     if (status === undefined || batchStatus(batch) === status) batches.push(batch);
   }
   const isLast = last === rows.at(-1) && rows.length < look;
@@ -209,6 +205,12 @@ export async function readBatch(groups: GroupReading, db: Db, name: BatchName) {
 
 export function readBatchByKey(groups: GroupReading, db: Db, apiKeyId: string, keyHash: string) {
   return readBatch(groups, db, { api_key_id: apiKeyId, idempotency_key_hash: keyHash });
+}
+
+/** For a list: others come before each. */
+async function readCounts(database: Database, groups: GroupReading, row: BatchRow) {
+  await letOthersIn();
+  return await query(database, db => withCounts(groups, db, row));
 }
 
 async function withCounts(groups: GroupReading, db: Db, row: BatchRow): Promise<Batch> {

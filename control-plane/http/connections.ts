@@ -23,6 +23,7 @@ import type { PortRoom } from '@matting/program/ports/port-room.ts';
 import { type PaceOptions, UNREAD_STRANGERS_MAX } from '@matting/program/ports/reader-pace.ts';
 import { serveRequest } from '@matting/program/request-owner.ts';
 import { type Release, Semaphore } from '@matting/program/semaphore.ts';
+import { noteConnection } from '@matting/program/turns.ts';
 import { settledWithin } from '@matting/program/waiting.ts';
 import { ContractError, unavailable } from '@matting/proto/contract/errors.ts';
 import fastify, {
@@ -153,6 +154,7 @@ export class Connections {
         ),
     });
     server.on('connection', (socket: net.Socket) => {
+      noteConnection();
       this.#open += 1;
       this.#taken += 1;
       this.#unused.add(socket);

@@ -76,8 +76,10 @@ export interface Calling {
   readonly reply: FastifyReply;
   readonly image: ImageUpload;
   readonly longTexts: number;
+  /** Gives back the share of the answer, before a wait for a job. */
+  readonly leave: () => void;
   /**
-   * Counts against the rate of submissions, once a message.
+   * Counts against the rate of submissions, once a message, and gives that share back.
    * @throws ContractError KEY_NOT_ALLOWED, RATE_LIMITED
    */
   readonly admitSubmission: () => Promise<void>;
@@ -255,12 +257,13 @@ export class CallTools {
 
   /** Answers with the final job, or with the job as it is when the wait is over. */
   async #answer(
-    { request, reply }: Calling,
+    { request, reply, leave }: Calling,
     submitted: Job,
     { note, preview }: { readonly note: string; readonly preview: boolean },
   ): Promise<CallToolResult> {
     const { waitForJob, jobViews } = this.#services;
     const waitMs = Math.min(WAIT_MS_MAX, this.#options.syncWaitMs);
+    leave();
     const job = await waitForEnd(waitForJob, submitted, waitMs, reply);
     const refusal = jobErrorOf(job);
     if (refusal !== undefined) throw refusal;

@@ -2,6 +2,7 @@
 import { once } from 'node:events';
 import net from 'node:net';
 import { fundedCaller } from '@matting/core/test/fixtures.ts';
+import { HEAVY } from '@matting/http/answer-shares.ts';
 import { until } from '@matting/test-support/waiting.ts';
 import ava from 'ava';
 import sinon from 'sinon';
@@ -174,4 +175,17 @@ test('get_job with a long text beside it holds no slot of uploads while it waits
   await until('no slot to be held while get_job waits', () => slow.services.uploads.open === 0);
   await slow.succeedJob(job_id, Buffer.from('a cut-out'));
   t.regex(await answered, /^HTTP\/1\.1 200 /);
+});
+
+test('calls of get_job that wait for a job keep no other read of their account waiting', async t => {
+  const slow = await openTestApp({ syncWaitMs: 60_000 }, t);
+  const { job_id } = (await slow.post('/v1/matting/jobs', { image_url: PLACE })).json();
+  const calls = Array.from({ length: 2 * HEAVY }, () =>
+    post(slow, callOf('get_job', { job_id }), { authorization: `Bearer ${slow.token}` }),
+  );
+  const waits = sinon.spy(slow.services, 'readJob');
+  await until('all of them to read the job', () => waits.callCount === calls.length);
+  t.is((await slow.get('/v1/account')).statusCode, 200);
+  await slow.succeedJob(job_id, Buffer.from('a cut-out'));
+  for (const answer of await Promise.all(calls)) t.is(answer.statusCode, 200);
 });

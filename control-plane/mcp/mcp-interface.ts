@@ -10,8 +10,9 @@ import {
   requireApiKey,
   requireRate,
 } from '@matting/core/http/header-checks.ts';
-import type { HttpInterface } from '@matting/core/http/public-app.ts';
+import type { HttpContext, HttpInterface } from '@matting/core/http/public-app.ts';
 import type { CoreServices } from '@matting/core/package.ts';
+import { HEAVY, LIGHT } from '@matting/http/answer-shares.ts';
 import { requireBodyHead } from '@matting/http/bodies.ts';
 import { malformed } from '@matting/http/body-fields.ts';
 import { bodyTypeOf, headerValues } from '@matting/http/request-headers.ts';
@@ -50,7 +51,7 @@ export function mcpInterface(
   };
   return {
     register(app, context) {
-      const { connections, document } = context;
+      const { connections, document, answers } = context;
       const onRequest = [
         requireOwnOrigin(options.baseUrl),
         requireApiKey(services, undefined, apiKeyOf),
@@ -61,7 +62,7 @@ export function mcpInterface(
       const described = { ...options, document };
       const tools = new CallTools(services, uploads, options);
       app.post('/mcp', { onRequest }, (request, reply) =>
-        answer(request, reply, { services, tools, described, rates }),
+        answer(request, reply, { services, tools, described, rates, answers }),
       );
       registerUploadRoute(app, services, uploads, context);
     },
@@ -110,7 +111,11 @@ const requireJson = requireBodyHead({
   },
 });
 
+/** A page or the document of REST is written as a text in JSON. */
+const WEIGHTS: ReadonlyMap<unknown, number> = new Map([['resources/read', HEAVY]]);
+
 interface Parts {
+  readonly answers: HttpContext['answers'];
   readonly services: CoreServices;
   readonly tools: CallTools;
   readonly described: Described;
@@ -120,12 +125,14 @@ interface Parts {
 async function answer(
   request: FastifyRequest,
   reply: FastifyReply,
-  { services, tools, described, rates }: Parts,
+  { services, tools, described, rates, answers }: Parts,
 ): Promise<FastifyReply> {
   const uploads = services.uploads.beginBoth(callerOf(request).accountId, request.raw);
   const isLarge = isLargeMessage(request);
   let isAdmitted = isLarge;
+  let leave = (): void => undefined;
   const admit = async () => {
+    leave();
     if (isAdmitted) return;
     isAdmitted = true;
     await rates.submissions.call(request.server, request, reply);
@@ -140,10 +147,15 @@ async function answer(
     // it.
     const { answerMessage } = await import('./mcp-server.ts');
     const { image } = uploads;
-    const calling = { request, reply, image, longTexts, admitSubmission: admit };
-    const { status, headers, text } = await answerMessage(message, calling, tools, described);
-    return reply.code(status).headers(headers).send(Buffer.from(text));
+    const { method } = (message ?? {}) as { readonly method?: unknown };
+    const release = await answers.enter(reply, WEIGHTS.get(method) ?? LIGHT);
+    if (release === undefined) return reply.hijack();
+    leave = release;
+    const calling = { request, reply, image, longTexts, leave, admitSubmission: admit };
+    const made = await answerMessage(message, calling, tools, described);
+    return reply.code(made.status).headers(made.headers).send(Buffer.from(made.text));
   } finally {
+    leave();
     await uploads.end();
   }
 }

@@ -2,7 +2,7 @@
  * A message of the Model Context Protocol and its answer, by the official SDK. Each has a server of
  * its own, which remembers nothing: any replica answers.
  */
-import { readFile } from 'node:fs/promises';
+import { readFileSync } from 'node:fs';
 import { shownName } from '@matting/http/body-fields.ts';
 import { acceptsJson } from '@matting/http/request-headers.ts';
 import {
@@ -104,7 +104,7 @@ function serverOf(calling: Calling, tools: CallTools, described: Described): Ser
     const wrong = `There is no tool ${shownName(params.name)}. Call ${names.join(', ')}.`;
     throw new ProtocolError(ProtocolErrorCode.InvalidParams, wrong);
   });
-  const resources = resourcesOf(described);
+  const resources = resourcesFor(described);
   server.setRequestHandler('resources/list', () => ({
     resources: resources.map(({ read: _read, ...resource }) => resource),
   }));
@@ -114,9 +114,23 @@ function serverOf(calling: Calling, tools: CallTools, described: Described): Ser
     if (resource === undefined)
       throw new ResourceNotFoundError(uri, `There is no resource ${shownName(uri)}.`);
     const { mimeType, read } = resource;
-    return { contents: [{ uri, mimeType, text: await read() }] };
+    return { contents: [{ uri, mimeType, text: read() }] };
   });
   return server;
+}
+
+const known = new WeakMap<Described, ReturnType<typeof resourcesOf>>();
+
+/** Each text is made once. */
+function resourcesFor(described: Described) {
+  const resources = known.get(described) ?? resourcesOf(described);
+  known.set(described, resources);
+  return resources;
+}
+
+function once(make: () => string): () => string {
+  let made: string | undefined;
+  return () => (made ??= make());
 }
 
 function resourcesOf({ baseUrl, document }: Described) {
@@ -127,14 +141,14 @@ function resourcesOf({ baseUrl, document }: Described) {
       title: 'The REST interface',
       description: 'For programs: every field, answer and error of /v1, with examples.',
       mimeType: 'text/markdown',
-      read: async () => (await readFile(REST_PAGE, 'utf8')).replaceAll(LOCAL, baseUrl),
+      read: once(() => readFileSync(REST_PAGE, 'utf8').replaceAll(LOCAL, baseUrl)),
     },
     {
       uri: `${baseUrl}/v1/openapi.json`,
       name: 'openapi',
       title: 'The REST interface as OpenAPI 3.1',
       mimeType: 'application/json',
-      read: async () => JSON.stringify(document()),
+      read: once(() => JSON.stringify(document())),
     },
   ];
 }

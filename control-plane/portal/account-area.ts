@@ -6,6 +6,7 @@ import cookie from '@fastify/cookie';
 import type { HttpInterface } from '@matting/core/http/public-app.ts';
 import type { Core, CoreStores } from '@matting/core/package.ts';
 import { mailBody } from '@matting/core/secrets/secret-box.ts';
+import { HEAVY } from '@matting/http/answer-shares.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { ManageAlerts, registerSettingsRoutes } from './alerts/settings-pages.ts';
 import { AccountJobs } from './jobs/account-jobs.ts';
@@ -79,6 +80,10 @@ export function openAccountArea(parts: AccountAreaParts, settings: AreaSettings)
         async account => {
           await account.register(cookie);
           account.setErrorHandler(answerPageError);
+          account.addHook('onRoute', route => {
+            if (!['GET', 'HEAD'].includes(String(route.method)) || route.config?.cookieless) return;
+            route.config = { weight: HEAVY, ...route.config };
+          });
           account.addHook('onRequest', async request => noteBrand(request, brand));
           account.addHook('onRequest', async request => notePages(request, pages));
           guardAccountArea(account, services.sessions, { baseUrl, canSignIn: settings.canSignIn });

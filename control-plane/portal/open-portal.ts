@@ -4,6 +4,7 @@ import { callerOf, type HeaderChecks } from '@matting/core/http/header-checks.ts
 import type { HttpInterface } from '@matting/core/http/public-app.ts';
 import type { Core, Loop, PackageParts } from '@matting/core/package.ts';
 import type { Removal } from '@matting/core/retention/removal-steps.ts';
+import { HEAVY, LIGHT } from '@matting/http/answer-shares.ts';
 import { signingKeyOf } from '@matting/http/outgoing/webhook-signature.ts';
 import type { FastifyInstance } from 'fastify';
 import type { AccountArea, AccountAreaParts } from './account-area.ts';
@@ -125,9 +126,11 @@ function registerAccountReads(
   { readUsage, readPackages }: Pick<OpenedPortal, 'readUsage' | 'readPackages'>,
   checks: HeaderChecks,
 ): void {
-  const read = { onRequest: checks.account };
-  app.get('/v1/account/packages', read, async () => readPackages.view());
-  app.get('/v1/account/usage', read, request =>
+  const onRequest = checks.account;
+  const packages = { onRequest, config: { weight: LIGHT } };
+  app.get('/v1/account/packages', packages, async () => readPackages.view());
+  const usage = { onRequest, config: { weight: HEAVY } };
+  app.get('/v1/account/usage', usage, request =>
     readUsage.view(callerOf(request).accountId, readUsageQuery(request.url)),
   );
 }

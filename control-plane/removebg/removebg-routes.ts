@@ -17,6 +17,7 @@ import {
 } from '@matting/core/http/header-checks.ts';
 import type { HttpContext } from '@matting/core/http/public-app.ts';
 import type { CoreServices } from '@matting/core/package.ts';
+import { LIGHT } from '@matting/http/answer-shares.ts';
 import { headerValues } from '@matting/http/request-headers.ts';
 import { pathOf } from '@matting/http/request-path.ts';
 import type { Box } from '@matting/proto/contract/finishing.ts';
@@ -170,7 +171,7 @@ function registerAccount(app: FastifyInstance, services: CoreServices): void {
     requireApiKey(services, 'account', apiKeyOf),
     requireRate(rateLimits, 'reads', tellRate),
   ];
-  app.get('/v1.0/account', { onRequest }, async request => {
+  app.get('/v1.0/account', { onRequest, config: { weight: LIGHT } }, async request => {
     const available = await readAccount.spendable(callerOf(request));
     return {
       data: {

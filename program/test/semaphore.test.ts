@@ -158,6 +158,22 @@ test('keys of a semaphore › are all granted what one release gives them room f
   t.deepEqual([semaphore.held, semaphore.waiting], [3, 0]);
 });
 
+test('keys of a semaphore › that ask for much are not passed over by those that ask for little', async t => {
+  const semaphore = semaphoreOf({ max: 16 });
+  const light = Array.from({ length: 40 }, (_, n) => take(semaphore, { key: n % 2 ? 'a' : 'b' }));
+  await settled();
+  const heavy = take(semaphore, { key: 'c', weight: 8 });
+  const newcomer = take(semaphore, { key: 'd' });
+  for (const one of light.filter(({ state }) => state === 'held')) {
+    t.deepEqual(statesOf([heavy, newcomer]), ['waiting', 'waiting']);
+    one.release();
+    await settled();
+    if (heavy.state === 'held') break;
+  }
+  t.is(heavy.state, 'held');
+  t.true(light.some(({ state }) => state === 'waiting'));
+});
+
 test('keys of a semaphore › whose callers all wait leave others room to wait', async t => {
   const semaphore = semaphoreOf({ max: 4, waitingMax: 8 });
   const flood = Array.from({ length: 20 }, () => take(semaphore, { key: 'flood' }));

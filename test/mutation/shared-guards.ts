@@ -64,7 +64,7 @@ program/ports/reader-pace.ts by control-plane/core/http/callers.test.ts: readers
 tooMany | > unreadBytesMax | > one.bytes | that hold too much memory are cut off, the slowest of the largest account first
 program/semaphore.ts by program/test/semaphore.test.ts: keys of a semaphore
 take | if (own | whose callers all wait leave others room to wait
-#hasRoom | heldBy | that hold their share keep no other out
+#hasShare | heldBy | that hold their share keep no other out
 program/tls/tls-files.ts by program/tls/test/tls-files.test.ts
 #readAgain | !isExpired | TLS files that change › are not used where the new certificate has expired and the old one has not
 proto/contract/curl-sample.ts by control-plane/portal/documents/samples.test.ts: curl

@@ -15,9 +15,9 @@ import { requireInteger, throughIndex } from '@matting/database/statements.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { sql, type Transaction } from 'kysely';
 import { takeAccount } from '../accounts/account-store.ts';
-import { type Job, OPEN_STATES, type PublicJobState } from '../jobs/job.ts';
+import { OPEN_STATES, type PublicJobState } from '../jobs/job.ts';
 import { readByIdempotencyKey, readJob } from '../jobs/job-reading.ts';
-import { readJobs, selectJobs } from '../jobs/job-rows.ts';
+import { readViewed, selectViewed } from '../jobs/job-rows.ts';
 import { CapReachedError, countForCap } from '../keys/key-caps.ts';
 import {
   beginReserved,
@@ -87,12 +87,12 @@ export function groupReading(database: Database) {
       return counted;
     },
     /** In the order of their positions, from that one on; all, or some alone. */
-    list(db: Db, groupId: string, from: number, limit: number, only?: JobsShown): Promise<Job[]> {
-      const jobs = selectJobs(database, db).where('batch_id', '=', groupId);
+    list(db: Db, groupId: string, from: number, limit: number, only?: JobsShown) {
+      const jobs = selectViewed(database, db).where('batch_id', '=', groupId);
       const some = only === 'look' ? jobs.where('look_until', '>', database.nowMs) : jobs;
       const asked = only === 'failed' ? jobs.where('state', '=', only) : some;
       const page = only ? asked.limit(limit) : asked.where('batch_item', '<', from + limit);
-      return readJobs(db, page.where('batch_item', '>=', from).orderBy('batch_item').execute());
+      return readViewed(db, page.where('batch_item', '>=', from).orderBy('batch_item').execute());
     },
     async hasOpen(db: Db, groupId: string): Promise<boolean> {
       const open = await db

@@ -1,7 +1,7 @@
 /** A package describes pages of the account area, and another package shows them. */
 import type { Actor } from '../accounts/audit.ts';
 import type { JobsShown } from '../groups/job-groups.ts';
-import type { Job } from '../jobs/job.ts';
+import type { ViewedJob } from '../jobs/job.ts';
 
 /** A list of an account's things, each of which takes a while and has a page with its jobs. */
 export interface AccountPage {
@@ -77,7 +77,7 @@ interface AccountThingPage extends AccountThing {
   /** By names of the words' `states`. */
   readonly counts: Readonly<Record<string, number>>;
   /** In the order of their positions in it; their number is bounded. */
-  readonly jobs: readonly Job[];
+  readonly jobs: readonly ViewedJob[];
   /** The next page begins here; undefined: this is the last. */
   readonly next: number | undefined;
 }

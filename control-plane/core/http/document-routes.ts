@@ -236,12 +236,13 @@ function registerRoot(app: FastifyInstance, { pages, pathPrefix }: DocumentOptio
   });
 }
 
-/** Returns the OpenAPI document, which is complete once every route is there. */
+/** Returns the OpenAPI document, which is complete once every route is there: for a request. */
 export type ServedDocument = ReturnType<typeof servedDocument>;
 
 export function servedDocument(app: FastifyInstance, sources: DocumentSources) {
   const whole = openApiDocument(sources);
-  return () => servedBy(app, whole);
+  let served: ReturnType<typeof servedBy> | undefined;
+  return () => (served ??= servedBy(app, whole));
 }
 
 /** Leaves out the paths of packages that are not here. */

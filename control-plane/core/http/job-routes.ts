@@ -1,5 +1,6 @@
 /** A caller's jobs: GET /v1/matting/jobs, GET and DELETE /v1/matting/jobs/<id>. */
 import { noteJob } from '@matting/http/answer-log.ts';
+import { LIGHT, MIDDLING } from '@matting/http/answer-shares.ts';
 import { queryOf, requireLimit } from '@matting/http/body-fields.ts';
 import { invalidParameter } from '@matting/proto/contract/errors.ts';
 import type { FastifyInstance } from 'fastify';
@@ -24,8 +25,8 @@ export function registerJobRoutes(
   { readJob, listJobs, deleteJob, jobViews }: AppServices,
   checks: HeaderChecks,
 ): void {
-  const read = { onRequest: checks.read };
-  app.get(PATH, read, async request => {
+  const read = { onRequest: checks.read, config: { weight: LIGHT } };
+  app.get(PATH, { ...read, config: { weight: MIDDLING } }, async request => {
     const { apiKeyId } = callerOf(request);
     const { jobs, next } = await listJobs({ apiKeyId, ...readFilter(request.raw.url ?? '') });
     return { jobs: jobs.map(job => jobViews.view(job)), next_cursor: next };
@@ -36,7 +37,7 @@ export function registerJobRoutes(
     if (!isFinal(job)) reply.header('retry-after', POLL_AFTER_S);
     return reply.headers(serverTimingOf(job)).send(jobViews.view(job));
   });
-  const deletion = { onRequest: checks.deletion };
+  const deletion = { ...read, onRequest: checks.deletion };
   app.delete<{ Params: { jobId: string } }>(`${PATH}/:jobId`, deletion, async request => {
     const job = await deleteJob.delete(callerOf(request), request.params.jobId);
     noteJob(request, job.id);

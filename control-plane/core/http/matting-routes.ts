@@ -9,10 +9,9 @@ import {
 } from '@matting/http/request-headers.ts';
 import { wantBody } from '@matting/http/unread-bodies.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import { isFinal } from '../jobs/job.ts';
+import { isFinal, type ViewedJob } from '../jobs/job.ts';
 import { jobErrorOf, withJob } from '../results/job-errors.ts';
 import { serverTimingOf, subjectHeaders } from '../results/job-headers.ts';
-import type { ViewedJob } from '../results/job-view.ts';
 import { fileHeaders, openForReader, type ResultFile } from '../results/result-download.ts';
 import { waitForEnd } from '../results/wait-for-job.ts';
 import { type AcceptedAnswers, JSON_ALONE } from '../submission/matting-request.ts';

@@ -1,6 +1,7 @@
 /** Every route, hook and limit of the public port, in the order they apply. */
 
 import { type Answered, addAnswerLog } from '@matting/http/answer-log.ts';
+import { AnswerShares, HEAVY, LIGHT } from '@matting/http/answer-shares.ts';
 import {
   Connections,
   type ConnectionsOptions,
@@ -14,7 +15,7 @@ import { addRequestSpans } from '@matting/http/request-spans.ts';
 import { deferContinue, finishUnreadBody } from '@matting/http/unread-bodies.ts';
 import type { Tracing } from '@matting/program/tracing/active-span.ts';
 import { unavailable } from '@matting/proto/contract/errors.ts';
-import type { FastifyBaseLogger, FastifyInstance, FastifyRequest } from 'fastify';
+import type { FastifyBaseLogger, FastifyInstance, FastifyRequest, RouteOptions } from 'fastify';
 import type { AccountPage } from './account-pages.ts';
 import type { AppServices } from './app-services.ts';
 import {
@@ -72,6 +73,7 @@ export interface HttpContext {
   readonly connections: Connections;
   readonly checks: HeaderChecks;
   readonly document: ServedDocument;
+  readonly answers: Pick<AnswerShares, 'enter'>;
   /** Those of all packages. */
   readonly accountPages: readonly AccountPage[];
 }
@@ -91,7 +93,7 @@ interface AppOptions extends ConnectionsOptions {
   readonly logger?: FastifyBaseLogger | undefined;
   readonly tracing?: Tracing | undefined;
   /** Runs for each method of each route, by its pattern, before any request. */
-  readonly onRoute?: ((route: string, method: string) => void) | undefined;
+  readonly onRoute?: ((route: string, method: string, options: RouteOptions) => void) | undefined;
   readonly onAnswered?: ((answered: Answered) => void) | undefined;
 }
 
@@ -109,13 +111,15 @@ export function buildApp(services: AppServices, options: AppOptions): App {
   const connections = new Connections(app.server, options);
   connections.serve(app, { accountOf: knownAccountOf, hasKey: hasKnownKey, readiness });
   if (tracing !== undefined) addRequestSpans(app, tracing);
-  app.addHook('onRoute', ({ url, method }) => {
-    for (const one of [method].flat()) onRoute?.(url, one);
+  app.addHook('onRoute', options => {
+    for (const one of [options.method].flat()) onRoute?.(options.url, one, options);
   });
   checkRequests(app, NEGOTIATED_PATH);
   app.addHook('onSend', finishUnreadBody);
   addPathPrefix(app, options.baseUrl);
   addAnswerLog(app, { accountOf: knownAccountOf, onAnswered: options.onAnswered });
+  const answers = new AnswerShares(knownAccountOf);
+  answers.serve(app);
 
   const checks = createHeaderChecks(services, connections, options);
   registerMattingRoutes(app, services, checks, options);
@@ -125,7 +129,7 @@ export function buildApp(services: AppServices, options: AppOptions): App {
   const openApi = interfaces.map(one => one.openApi).filter(part => part !== undefined);
   const document = servedDocument(app, { ...options, openApi });
   const accountPages = interfaces.flatMap(one => one.accountPages ?? []);
-  const context = { connections, checks, document, accountPages };
+  const context = { connections, checks, document, answers, accountPages };
   for (const one of interfaces) one.register(app, context);
   const pages = interfaces.find(one => one.documentPages)?.documentPages;
   const pathPrefix = pathPrefixOf(options.baseUrl);
@@ -140,12 +144,14 @@ function registerCallerRoutes(
   { models, readAccount }: AppServices,
   checks: HeaderChecks,
 ): void {
-  app.get('/v1/models', { onRequest: checks.models }, async request =>
+  const light = { config: { weight: LIGHT } };
+  app.get('/v1/models', { ...light, onRequest: checks.models }, async request =>
     models.list(callerOf(request).policy),
   );
-  const account = { onRequest: checks.account };
-  app.get('/v1/account', account, request => readAccount.view(callerOf(request)));
-  app.get('/v1/account/keys', account, request => readAccount.keys(callerOf(request)));
+  const onRequest = checks.account;
+  app.get('/v1/account', { ...light, onRequest }, request => readAccount.view(callerOf(request)));
+  const keys = { onRequest, config: { weight: HEAVY } };
+  app.get('/v1/account/keys', keys, request => readAccount.keys(callerOf(request)));
 }
 
 function createServer({ interfaces, ...options }: AppOptions): FastifyInstance {

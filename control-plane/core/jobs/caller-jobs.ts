@@ -5,8 +5,14 @@
  */
 import { type Database, type Db, query } from '@matting/database/database.ts';
 import { throughIndex } from '@matting/database/statements.ts';
-import { type Job, type JobState, type PublicJobState, publicState } from './job.ts';
-import { readJobs, selectJobs } from './job-rows.ts';
+import {
+  type Job,
+  type JobState,
+  type PublicJobState,
+  publicState,
+  type ViewedJob,
+} from './job.ts';
+import { readViewed, selectViewed } from './job-rows.ts';
 
 export const CALLER_JOBS_MAX = 100;
 const LOOKED_AT_MAX = 500;
@@ -81,7 +87,7 @@ const ID_BEGINS = /^[0-9a-f]{8}[0-9a-f-]{0,28}$/;
 async function search(
   database: Database,
   { accountId, apiKeyIds, text, limit }: JobSearch,
-): Promise<Job[]> {
+): Promise<ViewedJob[]> {
   const id = text.toLowerCase();
   const named = await query(database, db =>
     db
@@ -148,7 +154,7 @@ async function readAll(database: Database, found: readonly { readonly id: string
   const ids = found.map(({ id }) => id);
   if (ids.length === 0) return [];
   const jobs = await query(database, db =>
-    readJobs(db, selectJobs(database, db).where('id', 'in', ids).execute()),
+    readViewed(db, selectViewed(database, db).where('id', 'in', ids).execute()),
   );
   const byId = new Map(jobs.map(job => [job.id, job]));
   return ids.flatMap(id => byId.get(id) ?? []);

@@ -6,9 +6,9 @@
  * and accounts lie mixed in it. Those of an account are read at once from jobs_lane_state: it has
  * no more than may be in flight.
  */
-import { setImmediate as loopTick } from 'node:timers/promises';
 import { type Database, type Db, query } from '@matting/database/database.ts';
 import { isAsciiWord, requireInteger, throughIndex } from '@matting/database/statements.ts';
+import { letOthersIn } from '@matting/program/turns.ts';
 import type { NotNull } from 'kysely';
 import {
   isFinal,
@@ -147,7 +147,7 @@ async function listOpen(
     const end = page.at(-1);
     if (end === undefined || page.length < OPEN_PAGE) break;
     last = end;
-    await loopTick();
+    await letOthersIn();
   }
   return readOpen(database, found.slice(0, limit));
 }
@@ -217,7 +217,7 @@ async function readOpen(database: Database, cursors: readonly Cursor[]): Promise
       readJobs(db, selectJobs(database, db).where('id', 'in', ids).execute()),
     );
     for (const job of read) jobs.set(job.id, job);
-    await loopTick();
+    await letOthersIn();
   }
   return cursors.flatMap(cursor => {
     const job = jobs.get(cursor.id);
@@ -293,7 +293,7 @@ async function listEnded(
     const end = ended.at(-1);
     if (end === undefined || within.length < take) break;
     last = endOf(end);
-    await loopTick();
+    await letOthersIn();
   }
   return found;
 }

@@ -19,7 +19,7 @@
  * is fetching twice: given back with its input stored, it is claimed again for its background.
  */
 import type { CallbackJob } from './job-callback.ts';
-import type { FamilyJob } from './job-family.ts';
+import type { FamilyJob, JobCorrection } from './job-family.ts';
 import type { JobOutcome } from './job-outcome.ts';
 import type { JobRequest } from './job-request.ts';
 
@@ -92,6 +92,12 @@ export interface QueueJob extends JobStatus {
 
 /** A row with all its parts. */
 export type Job = QueueJob & JobRequest & JobOutcome & CallbackJob & FamilyJob;
+
+/** Lists and answers show this of a job. */
+export type ViewedJob = JobStatus &
+  JobOutcome &
+  CallbackJob &
+  Pick<Job, 'reference' | 'group'> & { readonly correction: Pick<JobCorrection, 'of'> | null };
 
 export function needsDownload({ state }: Pick<JobStatus, 'state'>): boolean {
   return state === 'accepted' || state === 'fetching';

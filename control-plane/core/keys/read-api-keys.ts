@@ -2,6 +2,7 @@
 
 import { type Database, type Db, query, type Schema } from '@matting/database/database.ts';
 import { isAsciiWord, ofAccount } from '@matting/database/statements.ts';
+import { letOthersIn } from '@matting/program/turns.ts';
 import { publicPrefix } from './api-key-token.ts';
 import { capCountAt, capResetsAtMs, type KeyCap } from './key-policy.ts';
 import { POLICY_COLUMNS, policyFromRow } from './policy-columns.ts';
@@ -76,8 +77,8 @@ function capUseOf(cap: KeyCap, row: ListedRow) {
   };
 }
 
-/** Keys of one statement. */
-const KEYS_PAGE_ROWS = 500;
+/** Keys of one statement, and of one turn of the event loop: some milliseconds. */
+const KEYS_PAGE_ROWS = 250;
 
 export type KeyCursor = Pick<ApiKey, 'id' | 'createdAtMs'>;
 
@@ -94,6 +95,7 @@ export async function listApiKeys(database: Database, accountId?: string): Promi
     );
     keys.push(...page.map(apiKeyFromRow));
     more = page.length === KEYS_PAGE_ROWS;
+    if (more) await letOthersIn();
   }
   // The keys of all accounts are read by id: no index has them by age.
   return keys.sort((a, b) => a.createdAtMs - b.createdAtMs || (a.id < b.id ? -1 : 1));

@@ -3,16 +3,10 @@
 import { isoTime } from '@matting/program/iso-time.ts';
 import { warningsOf } from '@matting/proto/contract/finishing.ts';
 import { contentTypeOf } from '@matting/proto/contract/formats.ts';
-import { isFinal, type Job, type JobStatus, publicState } from '../jobs/job.ts';
-import type { CallbackJob, JobCallback } from '../jobs/job-callback.ts';
+import { isFinal, publicState, type ViewedJob } from '../jobs/job.ts';
+import type { JobCallback } from '../jobs/job-callback.ts';
 import { takesCredit } from '../jobs/job-funding.ts';
-import type { JobOutcome, JobResult } from '../jobs/job-outcome.ts';
-
-/** Callers see these fields of their job. */
-export type ViewedJob = JobStatus &
-  JobOutcome &
-  CallbackJob &
-  Pick<Job, 'reference' | 'correction' | 'group'>;
+import type { JobResult } from '../jobs/job-outcome.ts';
 
 export class JobViews {
   readonly #baseUrl: string;
@@ -56,7 +50,7 @@ export class JobViews {
     };
   }
 
-  #result(job: JobStatus & JobOutcome) {
+  #result(job: Pick<ViewedJob, 'id' | 'result' | 'expiresAtMs'>) {
     const { result, expiresAtMs } = job;
     if (result === null || expiresAtMs === null) {
       throw new Error(`job ${job.id} succeeded without a result`);
@@ -75,9 +69,9 @@ export class JobViews {
   }
 }
 
-function creditsOf({ state, ...job }: Pick<ViewedJob, 'state' | 'class' | 'correction'>) {
+function creditsOf(job: Pick<ViewedJob, 'state' | 'class' | 'correction'>) {
   if (!takesCredit(job)) return { reserved: 0, charged: 0 };
-  return { reserved: isFinal({ state }) ? 0 : 1, charged: state === 'succeeded' ? 1 : 0 };
+  return { reserved: isFinal(job) ? 0 : 1, charged: job.state === 'succeeded' ? 1 : 0 };
 }
 
 /** The box in pixels of the oriented input; its share of that, 0 to 1; null: no subject was seen. */

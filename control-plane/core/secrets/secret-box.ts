@@ -3,7 +3,14 @@
  * into another row cannot be opened. Layout: nonce (12 bytes), tag (16), ciphertext. A SecretBox
  * has one key; CallbackSecrets has those of a replica, and what is bound to what.
  */
-import { createCipheriv, createDecipheriv, hash, randomBytes } from 'node:crypto';
+import {
+  createCipheriv,
+  createDecipheriv,
+  createSecretKey,
+  hash,
+  type KeyObject,
+  randomBytes,
+} from 'node:crypto';
 import { signingKeyOf } from '@matting/http/outgoing/webhook-signature.ts';
 
 const CIPHER = 'aes-256-gcm';
@@ -14,12 +21,13 @@ const TAG_BYTES = 16;
 const KEY_ID_LENGTH = 16;
 
 export class SecretBox {
-  readonly #key: Uint8Array;
+  /** Node takes a third of the time with it that it takes with bytes. */
+  readonly #key: KeyObject;
   /** Stored beside each sealed secret; shows which of several keys opens it. */
   readonly keyId: string;
 
   constructor(key: Uint8Array) {
-    this.#key = key;
+    this.#key = createSecretKey(key);
     this.keyId = hash('sha256', key, 'hex').slice(0, KEY_ID_LENGTH);
   }
 

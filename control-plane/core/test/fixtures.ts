@@ -15,13 +15,12 @@ import {
 import type { ExecutionContext, SerialFn } from 'ava';
 import type { ServiceActor } from '../accounts/audit.ts';
 import { backgroundBlob } from '../jobs/blob-names.ts';
-import type { Job } from '../jobs/job.ts';
+import type { Job, ViewedJob } from '../jobs/job.ts';
 import type { JobResult } from '../jobs/job-outcome.ts';
 import type { JobInput } from '../jobs/job-request.ts';
 import type { PageCursor } from '../ledger/ledger-lines.ts';
 import { migrationsOf, type Package, stepsOf } from '../package.ts';
 import { type Claim, LEASE_MS } from '../queue/lease-rules.ts';
-import type { ViewedJob } from '../results/job-view.ts';
 import { createStores, type Stores } from '../stores.ts';
 import type { NewJob } from '../transactions/job-submission.ts';
 

@@ -18,7 +18,7 @@ import { warningsOf } from '@matting/proto/contract/finishing.ts';
 import { type CompiledQuery, sql, type Transaction, type UpdateObject } from 'kysely';
 import { keepFiles } from '../corrections/kept-files.ts';
 import { fundingOf } from '../funding/fundings.ts';
-import type { Job, JobState, JobStatus } from '../jobs/job.ts';
+import type { Job, JobState, JobStatus, ViewedJob } from '../jobs/job.ts';
 import type { StoredMatte } from '../jobs/job-family.ts';
 import type { JobOutcome } from '../jobs/job-outcome.ts';
 import { readJob } from '../jobs/job-reading.ts';
@@ -26,7 +26,6 @@ import { failureColumns, inputColumns, resultColumns } from '../jobs/job-rows.ts
 import { looked } from '../jobs/looks.ts';
 import type { Claim } from '../queue/lease-rules.ts';
 import type { Queue } from '../queue/queue.ts';
-import type { ViewedJob } from '../results/job-view.ts';
 import { insertWebhook } from '../webhooks/outbox-store.ts';
 import {
   type JobOfSteps,

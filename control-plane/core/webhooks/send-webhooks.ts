@@ -16,9 +16,10 @@ import {
   failSpan,
   type Tracing,
 } from '@matting/program/tracing/active-span.ts';
+import type { ViewedJob } from '../jobs/job.ts';
 import type { CallbackFailure } from '../jobs/job-callback.ts';
 import type { JobEvents } from '../results/job-events.ts';
-import type { JobViews, ViewedJob } from '../results/job-view.ts';
+import type { JobViews } from '../results/job-view.ts';
 import { type CallbackSecrets, notificationBody } from '../secrets/secret-box.ts';
 import {
   type AttemptResult,

@@ -12,7 +12,7 @@ import { registerAssets } from '../page/assets.ts';
 import { assetsOf, type Brand } from '../page/brand.ts';
 import { DOCS_PATH } from '../page/html.ts';
 import { type DocumentPage, documentPages } from './document-pages.ts';
-import { readGuideFile } from './guides.ts';
+import { guideFileAt } from './guides.ts';
 import { CLIENT_PATH, HTML_PAGE_HEADERS, LLMS_PATH } from './html-page.ts';
 
 /** `make setup` builds it, and the images have it. */
@@ -75,9 +75,10 @@ export function registerDocuments(
   });
   for (const folder of ['images', 'examples']) {
     app.get<{ Params: { name: string } }>(`${DOCS_PATH}/${folder}/:name`, (request, reply) => {
-      const file = readGuideFile(`${DOCS_PATH}/${folder}/${request.params.name}`);
+      const address = `${DOCS_PATH}/${folder}/${request.params.name}`;
+      const file = guideFileAt(address);
       if (file === undefined) throw notFound();
-      return send(reply, file.bytes, { 'content-type': file.type });
+      return send(reply, keep(address, file.read), { 'content-type': file.type });
     });
   }
   registerAssets(app, `${DOCS_PATH}/assets`, assetsOf(options.brand));

@@ -98,14 +98,14 @@ export function linkMarkdown(markdown: string, file: string): string {
 
 interface GuideFile {
   readonly type: string;
-  readonly bytes: Buffer;
+  readonly read: () => Buffer;
 }
 
-/** Reads a file that a guide leads to; undefined for any other. */
-export function readGuideFile(address: string): GuideFile | undefined {
+/** Finds a file that a guide leads to; undefined for any other. */
+export function guideFileAt(address: string): GuideFile | undefined {
   const type = FILES[path.extname(address)];
   if (type === undefined || !filesOfGuides().has(address)) return undefined;
-  return { type, bytes: readFileSync(new URL(address.slice(1), ROOT)) };
+  return { type, read: () => readFileSync(new URL(address.slice(1), ROOT)) };
 }
 
 let known: ReadonlySet<string> | undefined;

@@ -4,6 +4,7 @@ import { type Job, type JobStatus, publicState } from '@matting/core/jobs/job.ts
 import { fundingKindOf } from '@matting/core/jobs/job-funding.ts';
 import type { JobOutcome } from '@matting/core/jobs/job-outcome.ts';
 import { noteJob } from '@matting/http/answer-log.ts';
+import { LIGHT } from '@matting/http/answer-shares.ts';
 import { warningsOf } from '@matting/proto/contract/finishing.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
@@ -31,7 +32,8 @@ import { hasThumbnail, JOBS_PATH as PATH, sendThumbnailOf, thumbnail } from './t
 import { WEBHOOKS_PATH } from './webhook-pages.ts';
 
 const READ = { config: { permission: 'jobs.read' } } as const;
-const READ_RESULT = { config: { permission: 'results.read' } } as const;
+const READ_RESULTS = { config: { permission: 'results.read' } } as const;
+const READ_RESULT = { config: { ...READ_RESULTS.config, weight: LIGHT } } as const;
 /** The page of an open correction looks again after this long. */
 const REFRESH_S = 2;
 
@@ -46,7 +48,7 @@ export function registerJobsRoutes(
   const find = (request: JobRequest) => findJob(request, accountJobs);
   looked(account, accountJobs);
   account.get('/jobs', READ, (_request, reply) => renderList(reply, accountJobs));
-  account.get('/jobs/results.zip', READ_RESULT, (request, reply) =>
+  account.get('/jobs/results.zip', READ_RESULTS, (request, reply) =>
     sendResultsZip(
       reply,
       pagesOfList(visitOf(request).accountId, questionOf(request), accountJobs),

@@ -4,8 +4,8 @@
  */
 
 import { Readable } from 'node:stream';
-import { setImmediate as loopTick } from 'node:timers/promises';
-import { type Job, publicState } from '@matting/core/jobs/job.ts';
+import { publicState, type ViewedJob } from '@matting/core/jobs/job.ts';
+import { letOthersIn } from '@matting/program/turns.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { FastifyReply } from 'fastify';
 import { Zip, ZipPassThrough } from 'fflate';
@@ -67,7 +67,7 @@ export async function sendResultsZip(
     .send(Readable.from(zipOf(files), { objectMode: false }));
 }
 
-export type PageOfJobs = readonly Job[];
+export type PageOfJobs = readonly ViewedJob[];
 
 /** The pages of a list from the question's on. */
 export async function* pagesOfList(
@@ -98,12 +98,12 @@ export async function chooseResults(pages: AsyncIterable<PageOfJobs>): Promise<C
       if (chosen.length === ZIP_RESULTS_MAX || bytes > BYTES_MAX) return { chosen, isCut: true };
       chosen.push({ jobId: job.id, name: unusedName(job, used) });
     }
-    await loopTick();
+    await letOthersIn();
   }
   return { chosen, isCut: false };
 }
 
-type NamedJob = Pick<Job, 'id' | 'reference' | 'result'>;
+type NamedJob = Pick<ViewedJob, 'id' | 'reference' | 'result'>;
 
 /** Numbers names that file systems without upper and lower case take for the same. */
 function unusedName({ id, reference, result }: NamedJob, used: Set<string>): string {

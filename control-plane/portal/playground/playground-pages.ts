@@ -11,6 +11,7 @@ import type { Job } from '@matting/core/jobs/job.ts';
 import type { Core, CoreServices } from '@matting/core/package.ts';
 import { AllowanceError } from '@matting/core/submission/submit-matting.ts';
 import { noteJob } from '@matting/http/answer-log.ts';
+import { LIGHT } from '@matting/http/answer-shares.ts';
 import { requireDeclaredBytes } from '@matting/http/bodies.ts';
 import { noteRefusal } from '@matting/http/error-handler.ts';
 import { readParts } from '@matting/http/multipart.ts';
@@ -110,7 +111,8 @@ export function registerPlaygroundRoutes(
     if (isOpen(job)) reply.header('refresh', REFRESH_S);
     return show(reply, { job });
   });
-  account.get('/playground/:jobId/result', USE, async (request: JobRequest, reply) =>
+  const result = { config: { ...USE.config, weight: LIGHT } };
+  account.get('/playground/:jobId/result', result, async (request: JobRequest, reply) =>
     sendResultOf(reply, await find(request), services),
   );
   registerJobCorrections(account, services, baseUrl);

@@ -23,9 +23,15 @@ import {
   type Schema,
   transact,
 } from '@matting/database/database.ts';
-import { addressText, isAsciiWord, matchesOne, nowPlusMs } from '@matting/database/statements.ts';
+import {
+  addressText,
+  isAsciiWord,
+  keepStatement,
+  matchesOne,
+  nowPlusMs,
+} from '@matting/database/statements.ts';
 import { noteRequestAccount, noteRequestSecret } from '@matting/program/request-owner.ts';
-import type { ExpressionBuilder } from 'kysely';
+import { type ExpressionBuilder, sql } from 'kysely';
 import { createSecret, hashOfSecret } from './secret.ts';
 
 /** Says how the person of a session was recognised. */
@@ -168,7 +174,7 @@ export async function beginSession(
     .orderBy('id', 'desc')
     .limit(1)
     .executeTakeFirst();
-  const memberships = await readMemberships(tx, userId, last?.account_id);
+  const memberships = await readMemberships(database, tx, userId, last?.account_id);
   const again = memberships.find(({ accountId }) => accountId === last?.account_id);
   const accountId = (again ?? memberships[0])?.accountId;
   if (accountId === undefined) return undefined;
@@ -205,8 +211,8 @@ export function isAlive(nowMs: Database['nowMs']) {
     ]);
 }
 
-async function findSession({ nowMs }: Database, db: Db, idHash: string) {
-  const row = await db
+const ALIVE = keepStatement(({ kysely, nowMs }, { idHash }: { idHash: string }) =>
+  kysely
     .selectFrom('sessions')
     .innerJoin('users', 'users.id', 'sessions.user_id')
     .select(['sessions.id', 'sessions.user_id as userId', 'sessions.method'])
@@ -215,11 +221,16 @@ async function findSession({ nowMs }: Database, db: Db, idHash: string) {
     .select(['users.mail', 'users.language', 'sessions.seen_at', nowMs.as('now')])
     .where('sessions.id_hash', '=', idHash)
     .where(isAlive(nowMs))
-    .where('users.disabled_at', 'is', null)
-    .executeTakeFirst();
+    .where('users.disabled_at', 'is', null),
+);
+
+async function findSession(database: Database, db: Db, idHash: string) {
+  const { rows } = await db.executeQuery(ALIVE(database, { idHash }));
+  const [row] = rows;
   if (row === undefined) return undefined;
+  const { nowMs } = database;
   const { seen_at: seenAtMs, now, ...session } = row;
-  const memberships = await readMemberships(db, session.userId, session.accountId);
+  const memberships = await readMemberships(database, db, session.userId, session.accountId);
   if (!memberships.some(({ accountId }) => accountId === session.accountId)) return undefined;
   if (now - seenAtMs > SEEN_LATE_MS) {
     await db
@@ -232,19 +243,31 @@ async function findSession({ nowMs }: Database, db: Db, idHash: string) {
   return { ...session, memberships };
 }
 
+/** A range makes every engine walk along the person's memberships. */
+const MEMBERSHIPS = keepStatement(
+  ({ kysely }, { userId, from }: { userId: string; from: string }) =>
+    kysely
+      .selectFrom('members')
+      .innerJoin(selectAccounts(kysely).as('account'), 'account.id', 'members.account_id')
+      .select(['members.account_id as accountId', 'account.name as accountName', 'members.role'])
+      .where('members.user_id', '=', userId)
+      .where('members.account_id', '>=', from)
+      .orderBy('members.account_id')
+      .limit(sql.lit(MEMBERSHIPS_MAX)),
+);
+
 /** @param actedFor an account that is in the answer, if the person is a member of it */
-async function readMemberships(db: Db, userId: string, actedFor: string | undefined) {
-  const all = db
-    .selectFrom('members')
-    .innerJoin(selectAccounts(db).as('account'), 'account.id', 'members.account_id')
-    .select(['members.account_id as accountId', 'account.name as accountName', 'members.role'])
-    .where('members.user_id', '=', userId)
-    .orderBy('members.account_id');
-  const rows = await all.limit(MEMBERSHIPS_MAX).execute();
+async function readMemberships(
+  database: Database,
+  db: Db,
+  userId: string,
+  actedFor: string | undefined,
+) {
+  const { rows: all } = await db.executeQuery(MEMBERSHIPS(database, { userId, from: '' }));
+  const rows = [...all];
   if (actedFor !== undefined && !rows.some(({ accountId }) => accountId === actedFor)) {
-    // A range makes every engine walk along the person's memberships.
-    const from = await all.where('members.account_id', '>=', actedFor).limit(1).execute();
-    rows.push(...from.filter(({ accountId }) => accountId === actedFor));
+    const from = await db.executeQuery(MEMBERSHIPS(database, { userId, from: actedFor }));
+    rows.push(...from.rows.filter(({ accountId }) => accountId === actedFor));
   }
   return rows.sort((a, b) => (a.accountName < b.accountName ? -1 : 1));
 }

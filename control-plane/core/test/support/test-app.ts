@@ -17,7 +17,12 @@ import type { Sight } from '@matting/proto/contract/finishing.ts';
 import { type BlobStore, writeBlob } from '@matting/storage/blob-store.ts';
 import type { GroupTest } from '@matting/test-support/database.ts';
 import type { ExecutionContext } from 'ava';
-import type { FastifyContextConfig, FastifyInstance, LightMyRequestResponse } from 'fastify';
+import type {
+  FastifyContextConfig,
+  FastifyInstance,
+  LightMyRequestResponse,
+  RouteOptions,
+} from 'fastify';
 import { pino } from 'pino';
 import {
   composeOperatorServices,
@@ -99,6 +104,8 @@ type StoresOf<S extends Stores> = (stores: Stores, database: Database) => S;
 export class TestApp<S extends Stores = Stores> {
   app!: FastifyInstance;
   readonly scopedRoutes: ScopedRoute[] = [];
+  /** All of them. */
+  readonly routes: RouteOptions[] = [];
   services!: Services;
   plugged!: readonly PackageParts[];
   stores!: S;
@@ -188,7 +195,8 @@ export class TestApp<S extends Stores = Stores> {
       fleet: { snapshots: () => [...this.nodes] },
     });
     const interfaces = interfacesOf(this.plugged);
-    this.app = buildApp(this.services, { ...config, ...about, interfaces }).app;
+    const onRoute: AppOptions['onRoute'] = (_url, _method, route) => void this.routes.push(route);
+    this.app = buildApp(this.services, { ...config, ...about, interfaces, onRoute }).app;
     this.app.addHook('onRoute', ({ method, url, config: route = {} }) => {
       for (const one of [method].flat())
         this.scopedRoutes.push({ method: one, url, config: route });
