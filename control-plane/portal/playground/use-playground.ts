@@ -28,11 +28,11 @@ import {
   playgroundAllowance,
 } from './playground-store.ts';
 
-/** One replica takes so many of the playgrounds' pictures at once; paid uploads have the rest. */
-const PLAYGROUND_UPLOADS_MAX = 16;
+/** One replica makes jobs of so many of the playgrounds' pictures at once. */
+const PLAYGROUND_PICTURES_MAX = 16;
 /** If PLAYGROUND_OPEN_MAX jobs are open, people can try again after this time. */
 const BUSY_RETRY_AFTER_S = 30;
-const UPLOADS_RETRY_AFTER_S = 5;
+const PICTURES_RETRY_AFTER_S = 5;
 
 type SubmitMatting = CoreServices['submitMatting'];
 type SentForm = Omit<
@@ -76,11 +76,11 @@ type ReadPictures = (
 
 export class UsePlayground {
   readonly #dependencies: PlaygroundDependencies;
-  /** All accounts share these slots; nobody waits for one. */
-  readonly #uploading = new Semaphore({
-    max: PLAYGROUND_UPLOADS_MAX,
+  /** A picture takes a slot once it is complete: a slow one keeps nobody out. Nobody waits. */
+  readonly #complete = new Semaphore({
+    max: PLAYGROUND_PICTURES_MAX,
     waitingMax: 0,
-    refusal: () => busy(UPLOADS_RETRY_AFTER_S),
+    refusal: () => busy(PICTURES_RETRY_AFTER_S),
   });
 
   constructor(dependencies: PlaygroundDependencies) {
@@ -89,10 +89,6 @@ export class UsePlayground {
 
   get isOn(): boolean {
     return this.#dependencies.imagesMax > 0;
-  }
-
-  get uploading(): number {
-    return this.#uploading.held;
   }
 
   async allowance(accountId: string): Promise<PlaygroundAllowance> {
@@ -162,18 +158,16 @@ export class UsePlayground {
     read: ReadPictures,
     submit: (sent: SentForm) => ReturnType<SubmitMatting['submit']>,
   ): Promise<Job> {
-    return await this.#uploading.run({ key: accountId }, async () => {
-      const pictures = this.#dependencies.uploads.beginBoth(accountId);
-      try {
-        const { fields, once } = await read(pictures);
-        const { image: upload, background: backgroundUpload, hints: hintsUpload } = pictures;
-        const files = { upload, backgroundUpload, hintsUpload };
-        const { job } = await submit({ fields, idempotencyKey: once, ...files });
-        return job;
-      } finally {
-        await pictures.end();
-      }
-    });
+    const pictures = this.#dependencies.uploads.beginBoth(accountId);
+    try {
+      const { fields, once } = await read(pictures);
+      const { image: upload, background: backgroundUpload, hints: hintsUpload } = pictures;
+      const sent = { fields, idempotencyKey: once, upload, backgroundUpload, hintsUpload };
+      const { job } = await this.#complete.run({ key: accountId }, () => submit(sent));
+      return job;
+    } finally {
+      await pictures.end();
+    }
   }
 
   /** Undefined: the id is no job of this account's playground. */
