@@ -8,7 +8,6 @@
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { copyFileSync, existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
 import type { OutputFormat } from '../proto/contract/formats.ts';
@@ -54,9 +53,9 @@ export function openPeer(): Peer {
   return startPeer(installPeer());
 }
 
-/** Into the system's folder for such things; a second run finds it there. */
+/** A second run finds it there. */
 function installPeer(): string {
-  const folder = path.join(tmpdir(), 'matting-bench-peer');
+  const folder = path.join(import.meta.dirname, '../node_modules/.cache/bench-peer');
   const text = `${JSON.stringify(PACKAGE_JSON, null, 2)}\n`;
   const manifest = path.join(folder, 'package.json');
   const done = path.join(folder, '.installed');

@@ -307,7 +307,10 @@ async function restoreFile(file: string, parts: RestoreParts) {
   const left = [temporary, `${temporary}-wal`, `${temporary}-shm`];
   for (const place of left) await rm(place, { force: true });
   // Only its owner can read it from its first byte, whatever rights the backup came back with.
-  await pipeline(createReadStream(file), createWriteStream(temporary, { mode: 0o600 }));
+  await pipeline(
+    createReadStream(file),
+    createWriteStream(temporary, { mode: 0o600, flags: 'wx' }),
+  );
   const summary = await withDatabase(`sqlite:${temporary}`, parts, database =>
     complete(database, parts),
   );
