@@ -104,6 +104,31 @@ test('the document’s schemas are of JSON Schema 2020-12', t => {
   t.true(schemas.length > 50);
 });
 
+/** Generators take these for conditions, not for parts of a type. */
+const CONDITIONS = /\/(?:if|then|else|dependentSchemas|examples?)(?:\/|$)/;
+
+test('generators of clients can take each schema', t => {
+  for (const { at, name, node } of nodesOf(document)) {
+    if (CONDITIONS.test(at)) continue;
+    if (name === '$ref') t.notRegex(String(node), /\/properties\//, at);
+    if (name === 'description') t.false(String(node).includes('*/'), `${at} ends a comment`);
+    // Some take the first alone, and send JSON by preference.
+    if (name === 'requestBody') t.is(Object.keys(node.content ?? {})[0], 'application/json', at);
+    const { type, const: only, enum: choice, contentMediaType } = node ?? {};
+    if (only !== undefined || Array.isArray(choice)) t.truthy(type, `${at} has a type`);
+    const types = [type ?? []].flat().map(String);
+    const values = types.filter(one => one !== 'null');
+    t.true(values.length <= 1, `${at} has one type: ${types}`);
+    if (types.length > values.length) t.true(values.length > 0 || /\/anyOf\//.test(at), at);
+    t.is(contentMediaType, undefined, `${at} is binary`);
+    for (const [field, property] of Object.entries(node?.properties ?? {})) {
+      const isRequired = [node.required ?? []].flat().map(String).includes(field);
+      t.true(isRequired || property.const === undefined, `${at}: ${field} has one value`);
+      t.is(property.default, undefined, `${at}: ${field} would be sent`);
+    }
+  }
+});
+
 test('every reference leads somewhere and no component is there for nothing', t => {
   const references = nodesOf(document).filter(({ name }) => name === '$ref');
   const targets = new Set(references.map(({ node }) => String(node)));

@@ -7,7 +7,7 @@ import path from 'node:path';
 import { promisify } from 'node:util';
 import { readImageHeader } from '../../proto/contract/image-header.ts';
 
-const run = promisify(execFile);
+export const run = promisify(execFile);
 const INSTALL_MS_MAX = 300_000;
 const CALL_MS_MAX = 120_000;
 const ADDRESS = 'https://api.remove.bg';
@@ -43,7 +43,7 @@ async function requirePicture(
   return `${format} ${width}x${height}`;
 }
 
-async function installed(
+export async function installed(
   what: string,
   command: string,
   args: readonly string[],
@@ -64,7 +64,7 @@ function redirect(file: string, url: string): void {
   writeFileSync(file, source.replaceAll(ADDRESS, url));
 }
 
-async function openVenv(directory: string, requirement: string): Promise<string> {
+export async function openVenv(directory: string, requirement: string): Promise<string> {
   const venv = path.join(directory, 'venv');
   await installed('a virtual environment of Python', 'python3', ['-m', 'venv', venv]);
   const python = path.join(venv, 'bin/python');

@@ -1,10 +1,12 @@
 /**
- * Runs clients of remove.bg that others wrote against this service, unmodified but for the address,
- * and checks what they get. They come from npm, PyPI and Maven Central into a temporary directory,
- * so this is no part of `make test`; what cannot be installed here is named as skipped.
+ * Runs clients of remove.bg that others wrote, unmodified but for the address, and clients that
+ * generators make of the OpenAPI document, against this service, and checks what they get. They
+ * come from npm, PyPI, Maven Central and Go's modules into a temporary directory, so this is no
+ * part of `make test`; what cannot be installed here is named as skipped.
  *
  *     sh bin/node24 test/foreign/main.ts                 starts a service of its own
  *     MATTING_API_KEY=mk_… sh bin/node24 test/foreign/main.ts http://127.0.0.1:8080
+ *     ONLY=generat … those whose name has this
  *
  * Exit code 1 where a client did not get what it requested.
  * Needs: removebg.
@@ -14,6 +16,12 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { ROOT, startService } from '../running-service.ts';
 import { FOREIGN_CLIENTS, Skipped } from './clients.ts';
+import { GENERATED_CLIENTS } from './generated-clients.ts';
+
+const ONLY = process.env.ONLY ?? '';
+const CLIENTS = [...FOREIGN_CLIENTS, ...GENERATED_CLIENTS].filter(({ name }) =>
+  name.includes(ONLY),
+);
 
 interface Service {
   readonly url: string;
@@ -33,7 +41,7 @@ async function openService(url: string | undefined): Promise<Service> {
 const directory = mkdtempSync(path.join(tmpdir(), 'matting-foreign-'));
 const service = await openService(process.argv[2]);
 try {
-  for (const [index, { name, check }] of FOREIGN_CLIENTS.entries()) {
+  for (const [index, { name, check }] of CLIENTS.entries()) {
     const { url, apiKey } = service;
     const picture = path.join(ROOT, 'docs/images/demo.jpg');
     const own = path.join(directory, String(index));

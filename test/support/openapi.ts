@@ -149,7 +149,10 @@ export class AnswerChecker {
     const body = JSON.parse(answer.body.toString());
     const error = this.schemaError(`${pointer}/content/${escapePointer(type)}/schema`, body);
     assert.equal(error, undefined, `${name}: ${error}\n${answer.body}`);
-    if (type === PROBLEM_TYPE) this.#seen.add(`${name} ${body.code}`);
+    if (type !== PROBLEM_TYPE) return;
+    assert.ok(codesOf(response).includes(body.code), `${name} does not name ${body.code}`);
+    assert.equal(body.status, answer.status, name);
+    this.#seen.add(`${name} ${body.code}`);
   }
 
   #resolve(value: Json): Json {

@@ -6,13 +6,14 @@
  *
  * | in openapi.json                 | in the document                                             |
  * |---------------------------------|-------------------------------------------------------------|
- * | `"$ref": "#/parts/NAME"`        | what stands under that name in openapi.json                 |
+ * | `"$ref": "#/parts/NAME"`,       | what stands there: generators of clients follow no          |
+ * | `"$ref": "…/properties/NAME"`   | reference into another schema                               |
  * | `"headers": "Allow RateLimit?"` | references to these headers and those of every answer;      |
  * |                                 | with a question mark: not on every such answer              |
  * | `"problems": "CODE CODE"`       | a problem answer: the codes, their titles and an example    |
  * |                                 | each, the headers that belong to its status                 |
  * | `"finishing": "JSON"`           | the fields of finishing as properties; `form`: as parts of  |
- * |                                 | a form; `NAME`: references to the properties of that schema |
+ * |                                 | a form                                                      |
  * | `"queryFields": "NAME NAME"`    | parameters for these fields and for those of finishing. The |
  * |                                 | text `"queryFields"` in a list: references to them          |
  */
@@ -36,7 +37,7 @@ const STATUS_HEADERS: Readonly<Record<number, readonly string[]>> = {
   429: ['Retry-After'],
   503: ['Retry-After'],
 };
-const PART = /^#\/(parts\/.+)$/;
+const PART = /^#\/(parts\/.+|components\/schemas\/\w+\/properties\/\w+)$/;
 const TEXT = { type: 'string' };
 const QUERY_FIELDS = [
   ...source.components.parameters.queryFields.split(' '),
@@ -70,9 +71,9 @@ function openApiDocument({ openApi, ...options }: DocumentSources) {
   const [first, ...others] = source.tags;
   const tags = [first, ...openApi.flatMap(part => part.tags ?? []), ...others];
   const whole = { ...openApi.reduce(merged, source), tags } as typeof source;
-  const { parts, ...document } = whole;
+  const { parts: _, ...document } = whole;
   const components = { ...document.components, headers: {} };
-  const expanded = expand({ ...document, components }, { parts }) as typeof document;
+  const expanded = expand({ ...document, components }, whole) as typeof document;
   const text = JSON.stringify(expanded);
   const used = Object.entries(HEADERS).filter(([name]) => text.includes(`"${headerRef(name)}"`));
   const headers = Object.fromEntries(
@@ -106,8 +107,7 @@ function expand(node: unknown, from: JsonObject): unknown {
 
 function finishingFields(form: string): [field: string, schema: JsonObject][] {
   return FINISHING_FIELDS.map(field => {
-    const refer = () => ({ $ref: `#/components/schemas/${form}/properties/${field}` });
-    return [field, form === 'JSON' ? jsonSchemaOf(field) : form === 'form' ? TEXT : refer()];
+    return [field, form === 'JSON' ? jsonSchemaOf(field) : TEXT];
   });
 }
 
@@ -152,12 +152,7 @@ function problemResponse(names: readonly string[], headers: readonly string[]): 
     headers: headerRefs([...(STATUS_HEADERS[status] ?? []), ...headers]),
     content: {
       [PROBLEM_TYPE]: {
-        schema: {
-          allOf: [
-            { $ref: '#/components/schemas/Problem' },
-            { properties: { code: { enum: codes }, status: { const: status } } },
-          ],
-        },
+        schema: { $ref: '#/components/schemas/Problem' },
         examples: Object.fromEntries(codes.map(code => [code, { value: problemExample(code) }])),
       },
     },

@@ -43,16 +43,20 @@ export function fieldKind(field: string): 'text' | 'boolean' | 'number' {
   return number && number.form !== 'percent' ? 'number' : 'text';
 }
 
-/** Texts fit it, and what else the field takes in JSON, if the other fields allow it. */
+/**
+ * Numbers and booleans can be their text too: generators of clients know no type with several. Some
+ * clients would send a default, which is not the same as nothing.
+ */
 export function jsonSchemaOf(field: FinishingField) {
   const { number, document, schema } = rowOf(field);
+  const { default: _, ...rest } = schema;
   const kind = fieldKind(field);
   const own = number?.form === 'whole' ? 'integer' : kind;
   return {
-    type: [...(kind === 'text' ? [] : [own]), 'string', 'null'],
+    type: [kind === 'text' ? 'string' : own, 'null'],
     description: document,
     ...(kind === 'number' && { minimum: number?.min, maximum: number?.max }),
-    ...schema,
+    ...rest,
   };
 }
 
