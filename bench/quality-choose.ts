@@ -75,7 +75,7 @@ const VALUES: Readonly<Partial<Record<keyof Constants, readonly number[]>>> = {
   keptEnclosedMin: [0.3, 0.5, 0.7, Number.POSITIVE_INFINITY],
 };
 /** Processor time on one thread to that of isnet at 1024 in int8; isnet's other size is 768. */
-const COSTS = { subject: 1, opinion: 0.39, secondLook: 0.56, refine: 0 } as const;
+const COSTS = { subject: 1, opinion: 0.39, secondLook: 0.56, surerLook: 1, refine: 0 } as const;
 /** A run of isnet at 1024 weighs so much beside all of the errors of plain isnet. */
 const COST_WEIGHT = 0.03;
 /** A whole photo of holes or ghosts weighs so much beside them. */
@@ -135,7 +135,11 @@ function measure(photo: Photo, alpha: Uint8Array, estimate: boolean): Outcome {
 
 const looksBy = ({ opinionFrom, secondLookFrom }: Constants): LookRules => ({
   ...LOOK_RULES,
-  unsureShareMin: { opinion: opinionFrom, secondLook: secondLookFrom },
+  unsureShareMin: {
+    ...LOOK_RULES.unsureShareMin,
+    opinion: opinionFrom,
+    secondLook: secondLookFrom,
+  },
 });
 
 const costOf = ({ taken }: Replay) => taken.reduce((sum, { entry }) => sum + COSTS[entry.role], 0);

@@ -13,6 +13,8 @@ export interface HoleErrors {
   readonly blind: number;
   /** The sum of both. */
   readonly holes: number;
+  /** What a plain body lacks: the mean of 1 less alpha, so deep that no edge or hair is near. */
+  readonly lost: number;
   /** The share of the pixels deep in the ground that shows. */
   readonly ghosts: number;
   /** The share of the pixels far from any alpha in the reference that shows faintly. */
@@ -25,6 +27,7 @@ export const HOLE_ERROR_NAMES = [
   'faint',
   'blind',
   'holes',
+  'lost',
   'ghosts',
   'haze',
   'strong',
@@ -32,6 +35,9 @@ export const HOLE_ERROR_NAMES = [
 
 const SUBJECT_MIN = 0.98 * 255;
 const GROUND_MAX = 0.02 * 255;
+/** A plain body has such a reference this many pixels each way. */
+const PLAIN_MIN = 250;
+const PLAIN_PX = 16;
 /** A pixel is deep where this many pixels each way are as it is; outside of the photo all are. */
 const DEEP_PX = 8;
 const WHOLE_MIN = 0.9 * 255;
@@ -47,8 +53,10 @@ export function measureHoles({ data }: Plane, reference: Plane): HoleErrors {
   const farPx = Math.round((FAR_PX * Math.max(width, height)) / 1600);
   const subject = deep(reference, DEEP_PX, value => value >= SUBJECT_MIN);
   const ground = deep(reference, DEEP_PX, value => value <= GROUND_MAX);
+  const plain = deep(reference, PLAIN_PX, value => value >= PLAIN_MIN);
   const nothing = deep(reference, farPx, value => value === 0);
   let inside = 0;
+  let [plainPixels, lost] = [0, 0];
   let faint = 0;
   let blind = 0;
   let outside = 0;
@@ -64,6 +72,8 @@ export function measureHoles({ data }: Plane, reference: Plane): HoleErrors {
       if (value < FAINT_MIN) blind += 1;
       else faint += 1;
     }
+    plainPixels += at(plain, i);
+    lost += at(plain, i) * (255 - value);
     if (ground[i] === 1 && value > GHOST_MIN) ghosts += 1;
     far += at(nothing, i);
     if (nothing[i] === 1 && value > HAZE_MAX) strong += 1;
@@ -74,6 +84,7 @@ export function measureHoles({ data }: Plane, reference: Plane): HoleErrors {
     faint: share(faint, inside),
     blind: share(blind, inside),
     holes: share(faint + blind, inside),
+    lost: share(lost / 255, plainPixels),
     ghosts: share(ghosts, outside),
     haze: share(haze, far),
     strong: share(strong, far),

@@ -12,9 +12,9 @@ import type { EnginePool } from '../../inference-node/serving/engine/pool/engine
 import { openEnginePool } from '../../inference-node/serving/engine/pool/open-engine-pool.ts';
 import type { PlanEntry } from '../../inference-node/serving/models/plan.ts';
 import type { PreparedModel } from '../../inference-node/serving/models/prepared-model.ts';
-import { createFramedInput } from '../../inference-node/serving/picture/matte/framed-input.ts';
+import type { LookInput } from '../../inference-node/serving/picture/look-input.ts';
+import { createLookInput } from '../../inference-node/serving/picture/matte/look-pixels.ts';
 import type { RoleMatte } from '../../inference-node/serving/picture/matte/merge-mattes.ts';
-import { createModelInput } from '../../inference-node/serving/picture/matte/model-input.ts';
 import type { RgbaPicture } from '../../inference-node/serving/picture/rgba-picture.ts';
 import { buildPlan } from '../../inference-node/serving/prepared/load-prepared.ts';
 import { parseModelSettings } from '../../inference-node/serving/test/model-settings.ts';
@@ -24,7 +24,7 @@ const PROJECT = path.join(import.meta.dirname, '../..');
 
 export interface ModelRunner {
   /** The weights must have been fetched (`models fetch`). @throws ModelError */
-  run(entry: PlanEntry, picture: RgbaPicture, framed?: boolean): Promise<RoleMatte>;
+  run(entry: PlanEntry, picture: RgbaPicture, input?: LookInput): Promise<RoleMatte>;
   close(): Promise<void>;
 }
 
@@ -43,10 +43,10 @@ export function openModelRunner(keptIn: string | undefined): ModelRunner {
     return model;
   };
   return {
-    run: async (entry, picture, framed = false) => {
+    run: async (entry, picture, input) => {
       const model = await prepareOnce(entry);
       const size = { width: model.inputWidth, height: model.inputHeight };
-      const name = nameOf(model, picture, framed);
+      const name = nameOf(model, picture, input);
       const file = keptIn === undefined ? undefined : path.join(keptIn, name);
       if (file !== undefined && existsSync(file)) {
         return { alpha: new Uint8Array(readFileSync(file)), ...size, role: entry.role };
@@ -54,7 +54,7 @@ export function openModelRunner(keptIn: string | undefined): ModelRunner {
       const pool = engines.get(model) ?? startEngine(model);
       engines.set(model, pool);
       await pool.ready();
-      const rgb = (framed ? createFramedInput : createModelInput)(picture, size);
+      const rgb = createLookInput(picture, size, input);
       const signal = new AbortController().signal;
       const { alpha } = await pool.run({ rgb, priority: 'sync', signal });
       if (file !== undefined) {
@@ -91,10 +91,11 @@ function startEngine(model: PreparedModel): EnginePool {
 function nameOf(
   model: PreparedModel,
   { rgba, width, height }: RgbaPicture,
-  framed: boolean,
+  input: LookInput | undefined,
 ): string {
   const hash = createHash('sha256').update(model.sha256).update(`${width}x${height}`);
   hash.update(new Uint8Array(rgba.buffer, rgba.byteOffset, rgba.byteLength));
-  const side = `${model.inputWidth}x${model.inputHeight}${framed ? '-framed' : ''}`;
+  const beyond = input && 'beyond' in input ? input.beyond.join('-') : '';
+  const side = `${model.inputWidth}x${model.inputHeight}${input ? `-${input.kind}${beyond}` : ''}`;
   return `${model.model}-${side}-${hash.digest('hex').slice(0, 32)}.alpha`;
 }

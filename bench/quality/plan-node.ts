@@ -22,7 +22,7 @@ export interface NodeCutout {
   readonly cutout: RgbaPicture;
   /** The cut-out's alpha, one byte a pixel. */
   readonly alpha: Uint8Array;
-  /** The roles of the models that took part: subject, opinion, second_look. */
+  /** The roles of the models that took part: subject, opinion, second_look, surer_look. */
   readonly roles: readonly string[];
   /** Undefined if the node saw none. */
   readonly subject: Subject | undefined;

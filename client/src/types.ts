@@ -150,7 +150,7 @@ export interface Subject {
 /** A model that made a result, and what for. */
 export interface JobModel {
   readonly name: string;
-  /** Role in the plan: subject, opinion, second_look, refine. */
+  /** Role in the plan: subject, opinion, second_look, surer_look, refine. */
   readonly role: string;
 }
 

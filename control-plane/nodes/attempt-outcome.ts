@@ -27,7 +27,7 @@ import type { Fullness } from './node-view.ts';
 /** The model took part in making a result. */
 export interface UsedModel {
   readonly name: string;
-  /** The role is the model's in its plan: subject, opinion, second_look, refine. */
+  /** The role is the model's in its plan: subject, opinion, second_look, surer_look, refine. */
   readonly role: string;
 }
 

@@ -225,7 +225,11 @@ test('gauges › so are the ends of runs and engines, their memory and their pre
   t.is((await read('info')).length, LABELS.length);
 });
 
-function openPlan(otherRole: PlanRun['role'] = 'opinion', otherModel = 'second') {
+function openPlan(
+  otherRole: PlanRun['role'] = 'opinion',
+  otherModel = 'second',
+  extraRuns?: PlanRun['extraRuns'],
+) {
   const pictures = new FakePicturePool(new StageGates());
   const make = (model: string, role: PlanRun['role']) => {
     const gates = new StageGates();
@@ -235,7 +239,7 @@ function openPlan(otherRole: PlanRun['role'] = 'opinion', otherModel = 'second')
   const subject = make('first', 'subject');
   const opinion = make(otherModel, otherRole);
   const order: ImageOrder = {
-    plan: { name: 'both', runs: [subject.run, opinion.run] },
+    plan: { name: 'both', runs: [{ ...subject.run, extraRuns }, opinion.run] },
     declared: undefined,
     outputFormat: 'png',
     resultKind: 'cutout',
@@ -339,7 +343,7 @@ test('a second look by the same model › is taken in a frame where the subject 
     runs.map(({ role }) => role),
     ['subject', 'secondLook'],
   );
-  t.deepEqual([pictures.framed, pictures.resampled], [[{ width: 4, height: 4 }], []]);
+  t.deepEqual([pictures.inputs, pictures.resampled], [[['framed', 4]], []]);
   const { mattes } = at(pictures.finished, 0);
   t.deepEqual(
     mattes.map(({ role, size: { width }, alpha }) => [role, width, at(alpha, 0)]),
@@ -357,7 +361,7 @@ test('a second look by the same model › is taken of the picture as it is where
   const { runs, timings } = await process();
   t.is(runs.length, 2);
   const size = { width: 4, height: 4 };
-  t.deepEqual([pictures.framed, pictures.resampled], [[size], [size]]);
+  t.deepEqual([pictures.inputs, pictures.resampled], [[['framed', 4]], [size]]);
   t.deepEqual(
     at(pictures.finished, 0).mattes.map(({ role, size }) => [role, size.width]),
     [
@@ -374,7 +378,7 @@ test('a second look by the same model › is taken in a frame too where every pi
   subject.engines.alpha = FAINT_UPPER_ROWS;
   second.engines.alpha = UPPER_ROWS;
   const { timings } = await process();
-  t.deepEqual(pictures.framed, [{ width: 4, height: 4 }]);
+  t.deepEqual(pictures.inputs, [['framed', 4]]);
   t.deepEqual(
     at(pictures.finished, 0).mattes.map(({ role, size }) => [role, size.width]),
     [
@@ -396,7 +400,37 @@ test('a second look by the same model › that fails in a frame is missing, once
 test('a second look by another model › is of the picture as it is', async t => {
   const { pictures, process } = openPlan('secondLook');
   await process();
-  t.deepEqual(pictures.framed, []);
+  t.deepEqual(pictures.inputs, []);
+});
+
+test('a further run › is taken where the look is unsure, timed by itself, and is no loss', async t => {
+  const wanted = [{ input: 'mirrored', unsureFrom: 0.13 }] as const;
+  const { pictures, subject, process } = openPlan('secondLook', 'first', wanted);
+  subject.engines.alpha = FAINT_UPPER_ROWS;
+  pictures.choose = (_mattes, further) => ({
+    mattes: [{ at: 0, role: 'subject' }],
+    settled: further > 0,
+  });
+  const { timings, extraRuns: taken, missing } = await process();
+  t.deepEqual([taken, missing], [['mirrored'], []]);
+  t.deepEqual(pictures.inputs.at(-1), ['mirrored', 4]);
+  t.deepEqual([timings.inferMs, timings.secondLookMs, timings.extraRunMs], [2, 4, 2]);
+  subject.engines.alpha = 255;
+  t.deepEqual((await process()).extraRuns, []);
+});
+
+test('a further run › that fails ends no image: the result says which model it lacks', async t => {
+  const wanted = [{ input: 'mirrored', unsureFrom: 0 }] as const;
+  const { pictures, subject, process } = openPlan('refine', 'first', wanted);
+  pictures.choose = () => ({ mattes: [{ at: 0, role: 'subject' }], settled: false });
+  subject.engines.alpha = FAINT_UPPER_ROWS;
+  const run = subject.engines.run.bind(subject.engines);
+  subject.engines.run = async request => {
+    if (subject.engines.runs.length === 1) throw new ContractError('ENGINE_LOST', 'gone');
+    return await run(request);
+  };
+  const { missing, extraRuns, runs } = await process();
+  t.deepEqual([names(missing), extraRuns, names(runs)], [['first'], [], ['first', 'first']]);
 });
 
 for (const role of ['opinion', 'secondLook'] as const) {

@@ -26,6 +26,7 @@ import type { ProviderChoice } from './engine/choice/execution-provider.ts';
 import type { GpuDevice } from './engine/devices/gpu-device.ts';
 import { type PreparedModel, runtimeOf } from './models/prepared-model.ts';
 import { NODE_STATES, type NodeStatus } from './node-state.ts';
+import { EXTRA_RUN_KINDS } from './picture/extra-runs.ts';
 import type { PicturePool } from './picture/pool/picture-pool.ts';
 import {
   PIPELINE_POSITIONS,
@@ -106,6 +107,12 @@ export class NodeMetrics extends MetricSet implements SpanObserver {
     'matting_node_spans_total',
     'Sampled spans of traces by what became of them.',
     { outcome: SPAN_FATES },
+  );
+
+  readonly extraRun = this.countedBy(
+    'matting_node_extra_runs_total',
+    'Further runs at pictures that a plan was unsure of, by what the model saw.',
+    { input: EXTRA_RUN_KINDS },
   );
 
   constructor() {

@@ -272,17 +272,17 @@ async function openEngines(
   const awaited: Promise<void>[] = [];
   for (const planned of models) {
     ending.throwIfAborted();
-    const { model, role } = planned;
+    const { model, role, extraRuns } = planned;
     const alike = { ...layout, device, sharesCores, childEnv, log, buffers };
     const options = { ...alike, engines: enginesOf(planned, models, layout.engines) };
     const engines = openOwnEngines(parts, model, options);
     opened.push({ kind: 'engine', pool: engines });
-    runs.push({ model, role, engines });
+    runs.push({ model, role, engines, extraRuns });
     const ready = namingSettings(engines.ready(), layout.engines);
     // On a GPU an engine may load for minutes: no picture should wait for that.
     if (provider !== 'cpu') awaited.push(ready);
     // A picture that needs a second look before its engine is ready waits for it.
-    else if (role === 'secondLook') ready.catch(fail);
+    else if (role === 'secondLook' || role === 'surerLook') ready.catch(fail);
     // Each engine warms up with all cores: all at once would not be ready sooner, but later.
     else await ready;
   }

@@ -22,7 +22,8 @@ import type {
   EngineRun,
 } from './engine/pool/engine-pool.ts';
 import { inputTerms, sizeInInput } from './models/input-size.ts';
-import type { MatteRole, PreparedModel } from './models/prepared-model.ts';
+import type { ExtraRun, MatteRole, PreparedModel } from './models/prepared-model.ts';
+import type { ExtraRunKind } from './picture/extra-runs.ts';
 import { inferPlan, type Look, type NoLook, type Sight } from './picture/infer-plan.ts';
 import { type FinishChoices, requireMakeable } from './picture/makeable.ts';
 import type { FinishTimings } from './picture/picture-protocol.ts';
@@ -46,6 +47,7 @@ export interface PlanRun {
   readonly engines: EnginePool;
   /** All but subjects may be missing: then the subject is used alone, and the result says so. */
   readonly role: MatteRole;
+  readonly extraRuns?: readonly ExtraRun[] | undefined;
 }
 
 export interface RunnablePlan {
@@ -90,6 +92,8 @@ export interface ImageResult extends Omit<FinishedPicture, keyof FinishTimings> 
   readonly runs: readonly PlanRun[];
   /** The plan's runs that did not: their engines were down. */
   readonly missing: readonly PlanRun[];
+  /** The inputs of the further runs that were taken. */
+  readonly extraRuns: readonly ExtraRunKind[];
 }
 
 export type ImageStage = Extract<PipelinePosition, 'decoding' | 'inferring' | 'encoding'>;
@@ -223,11 +227,11 @@ export class Pipeline {
     const sendStartedMs = performance.now();
     const { file, thumbnail, matte, width, height, input, subject } = pixels.finished;
     const { plan, outputFormat, resultKind } = order;
-    const { runs } = pixels.inference;
+    const { runs, extraRuns } = pixels.inference;
     const missing = [...new Set([...pixels.inference.missing, ...pixels.crops.missing])];
     const shape = { outputFormat, resultKind, width, height, input, subject };
     const { mended } = pixels;
-    const result = { file, thumbnail, matte, ...shape, mended, plan, runs, missing };
+    const result = { file, thumbnail, matte, ...shape, mended, plan, runs, missing, extraRuns };
     await traced({ name: 'send' }, () => exchange.send(result, signal));
     return {
       receiveMs,
@@ -236,6 +240,7 @@ export class Pipeline {
       engineWaitMs: loadWaitMs + pixels.inference.waitMs + pixels.crops.waitMs,
       inferMs: pixels.inference.inferMs,
       secondLookMs: pixels.inference.secondLookMs,
+      extraRunMs: pixels.inference.extraRunMs,
       cropRunMs: pixels.crops.inferMs,
       refineMs: pixels.crops.refineMs + pixels.finished.refineMs,
       finishMs: pixels.finished.finishMs,
@@ -334,13 +339,13 @@ export function subjects(plan: RunnablePlan): readonly PlanRun[] {
  * them.
  */
 class ModelInputs {
-  readonly #lease: PictureLease;
+  readonly lease: PictureLease;
   readonly #picture: Size;
   readonly #made: ReadonlyMap<PlanRun, Buffer | undefined>;
   resampleMs = 0;
 
   constructor(lease: PictureLease, runs: readonly PlanRun[], picture: DecodedPicture) {
-    this.#lease = lease;
+    this.lease = lease;
     this.#picture = picture;
     this.#made = new Map(runs.map((run, index) => [run, picture.modelInputs[index]]));
   }
@@ -351,14 +356,14 @@ class ModelInputs {
     mattes: readonly MattePart[],
     signal: AbortSignal,
   ): Promise<Pick<EngineRun, 'rgb' | 'size'> | undefined> {
-    const { framed, part } = view;
+    const { part } = view;
     const size = sizeInInput(inputTerms(run.model), part ?? this.#picture);
-    const made = framed || part ? undefined : this.#made.get(run);
+    const made = view.input || part ? undefined : this.#made.get(run);
     if (made !== undefined) return { rgb: made, size };
     const input =
       run.role === 'refine'
-        ? await this.#lease.resampleUnsure(size, mattes, part, signal)
-        : await this.#lease.resample(size, view, signal);
+        ? await this.lease.resampleUnsure(size, mattes, part, signal)
+        : await this.lease.resample(size, view, signal);
     if (input === undefined) return undefined;
     this.resampleMs += input.resampleMs;
     return { rgb: input.rgb, size };
@@ -367,8 +372,8 @@ class ModelInputs {
 
 /** A given matte stands in for the models. */
 const NO_INFERENCE: Awaited<ReturnType<typeof runPlan>> = {
-  ...{ mattes: [], runs: [], missing: [] },
-  ...{ waitMs: 0, inferMs: 0, secondLookMs: 0 },
+  ...{ mattes: [], runs: [], missing: [], extraRuns: [] },
+  ...{ waitMs: 0, inferMs: 0, secondLookMs: 0, extraRunMs: 0 },
 };
 
 function besideOf(
@@ -389,17 +394,28 @@ async function runPlan(
   signal: AbortSignal,
 ) {
   let waitMs = 0;
-  let inferMs = 0;
-  let secondLookMs = 0;
-  const inference = await inferPlan(plan.runs, sight, async (look, mattes) => {
+  const times = { infer: 0, second_look: 0, extra_run: 0, crop_run: 0 };
+  const take = async (look: Look<PlanRun>, mattes: readonly MattePart[]) => {
     const answer = await tracedModel(look, inputs, mattes, { priority, signal });
     if (typeof answer === 'string') return answer;
     waitMs += answer.waitMs;
-    if (look.run.role === 'secondLook') secondLookMs += answer.inferMs;
-    else inferMs += answer.inferMs;
+    times[stageOf(look)] += answer.inferMs;
     return answer;
-  });
-  return { ...inference, waitMs, inferMs, secondLookMs };
+  };
+  const inference = await inferPlan(plan.runs, sight, take, (...looks) =>
+    inputs.lease.choose(...looks, signal),
+  );
+  const { infer: inferMs, second_look: secondLookMs, extra_run: extraRunMs } = times;
+  return { ...inference, waitMs, inferMs, secondLookMs, extraRunMs };
+}
+
+const STAGES_OF_ROLES: Partial<Record<MatteRole, 'second_look' | 'extra_run'>> = {
+  secondLook: 'second_look',
+  surerLook: 'extra_run',
+};
+
+function stageOf({ stage, run }: Look<PlanRun>) {
+  return stage ?? STAGES_OF_ROLES[run.role] ?? 'infer';
 }
 
 const NO_CROPS: Awaited<ReturnType<typeof runCrops>> = {
@@ -419,8 +435,9 @@ async function runCrops(
   let [waitMs, inferMs] = [0, 0];
   let { crop, refineMs } = await lease.merge(request, signal);
   while (crop !== undefined && run !== undefined) {
-    const look = { run, framed: false, part: crop };
-    const answer = await tracedModel(look, inputs, [], { priority, signal, isCrop: true });
+    // Without an answer, colours decide about the hint.
+    const look = { run, part: crop, stage: 'crop_run' } as const;
+    const answer = await tracedModel(look, inputs, [], { priority, signal });
     if (typeof answer === 'string') {
       missing.push(run);
       break;
@@ -434,10 +451,7 @@ async function runCrops(
   return { missing, waitMs, inferMs, refineMs };
 }
 
-/** isCrop: without an answer, colours decide about the hint. */
-interface Call extends Pick<EngineRun, 'priority' | 'signal'> {
-  readonly isCrop?: boolean;
-}
+type Call = Pick<EngineRun, 'priority' | 'signal'>;
 
 function tracedModel(
   look: Look<PlanRun>,
@@ -446,17 +460,18 @@ function tracedModel(
   call: Call,
 ) {
   const { model, role } = look.run;
-  const attributes = { 'matting.model': model.model, 'matting.model.role': role };
+  const attributes = {
+    'matting.model': model.model,
+    'matting.model.role': role,
+    ...(look.input && { 'matting.model.input': look.input.kind }),
+  };
   return traced({ name: 'engine', attributes }, async () => {
     const answer = await runModel(look, inputs, mattes, call);
     if (typeof answer === 'string') describeSpan({ 'matting.outcome': answer });
     else {
       recordStages([
         ['engine_wait', answer.waitMs],
-        [
-          call.isCrop ? 'crop_run' : role === 'secondLook' ? 'second_look' : 'infer',
-          answer.inferMs,
-        ],
+        [stageOf(look), answer.inferMs],
       ]);
     }
     return answer;
@@ -471,15 +486,14 @@ async function runModel(
   call: Call,
 ): Promise<EngineResult | NoLook> {
   const { engines, role } = look.run;
-  const { priority, signal } = call;
-  const isNeeded = role === 'subject' && !call.isCrop;
+  const isNeeded = role === 'subject' && look.stage === undefined;
   if (!isNeeded && isDown(engines)) return 'missing';
-  const picture = await inputs.of(look, mattes, signal);
+  const picture = await inputs.of(look, mattes, call.signal);
   if (picture === undefined) return 'unneeded';
-  if (isNeeded) return await engines.run({ ...picture, priority, signal });
+  if (isNeeded) return await engines.run({ ...picture, ...call });
   try {
     // The next engine may load for minutes.
-    return await engines.run({ ...picture, priority, signal, leavesWhenDown: true });
+    return await engines.run({ ...picture, ...call, leavesWhenDown: true });
   } catch (error) {
     call.signal.throwIfAborted();
     if (!(error instanceof ContractError) || !LEFT_OUT.includes(error.code)) throw error;
@@ -514,6 +528,7 @@ export type RunLabels = Readonly<Record<(typeof RUN_LABELS)[number], string>>;
 export const ROLE_LABELS = {
   subject: 'subject',
   secondLook: 'second_look',
+  surerLook: 'surer_look',
   opinion: 'opinion',
   refine: 'refine',
 } as const satisfies Record<MatteRole, string>;

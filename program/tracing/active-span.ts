@@ -56,6 +56,7 @@ export type SpanAttributes = {
   readonly 'matting.plan'?: string | undefined;
   readonly 'matting.model'?: string | undefined;
   readonly 'matting.model.role'?: string | undefined;
+  readonly 'matting.model.input'?: string | undefined;
   /** The file went straight between node and storage. */
   readonly 'matting.direct'?: boolean | undefined;
   /** Attempts to notify, this one among them. */

@@ -13,6 +13,7 @@ export const STAGES = {
   engine_wait: 'engineWaitMs',
   infer: 'inferMs',
   second_look: 'secondLookMs',
+  extra_run: 'extraRunMs',
   crop_run: 'cropRunMs',
   refine: 'refineMs',
   finish: 'finishMs',
@@ -23,7 +24,7 @@ export const STAGES = {
 export type StageName = keyof typeof STAGES;
 
 /** An image without such a stage has no time of it. */
-const ON_REQUEST: readonly StageName[] = ['finish', 'crop_run'];
+const ON_REQUEST: readonly StageName[] = ['finish', 'extra_run', 'crop_run'];
 
 /** Milliseconds of each stage; 0 where it did not take place. */
 export type StageTimings = Readonly<Record<(typeof STAGES)[StageName], number>>;

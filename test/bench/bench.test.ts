@@ -10,6 +10,7 @@ import { CHILD_PROGRAMS, type ProcessTimes, timesOf } from '../../bench/processe
 import { openReplay } from '../../bench/quality/plan-runner.ts';
 import type { PlanEntry } from '../../inference-node/serving/models/plan.ts';
 import { LOOK_RULES } from '../../inference-node/serving/picture/infer-plan.ts';
+import type { LookInput } from '../../inference-node/serving/picture/look-input.ts';
 
 const IDLE: Loads = {
   ...{ cores: 16, gpuBusy: 0.5, machineCores: 4, clientBusy: 0.2 },
@@ -110,8 +111,8 @@ test('a replay decides by the rules that it is given, and takes each look once',
   ];
   const runs: string[] = [];
   const side = 96;
-  const run = async ({ model, role }: PlanEntry, _picture: unknown, framed = false) => {
-    runs.push(`${model} ${role} ${framed}`);
+  const run = async ({ model, role }: PlanEntry, _picture: unknown, input?: LookInput) => {
+    runs.push(`${model} ${role} ${input?.kind}`);
     // A tenth is unsure, in the middle of a body that meets no side.
     const alpha = Uint8Array.from({ length: side * side }, (_none, i) => {
       const [x, y] = [i % side, Math.floor(i / side)];
@@ -126,18 +127,18 @@ test('a replay decides by the rules that it is given, and takes each look once',
   const takenBy = async (secondLook: number, unsureShareMin: number) => {
     const { mattes, taken } = await replay({
       ...LOOK_RULES,
-      unsureShareMin: { opinion: 0.05, secondLook },
+      unsureShareMin: { ...LOOK_RULES.unsureShareMin, opinion: 0.05, secondLook },
       framed: { ...LOOK_RULES.framed, unsureShareMin },
     });
     return {
-      taken: taken.map(({ entry, framed }) => `${entry.role} ${framed}`),
+      taken: taken.map(({ entry, input }) => `${entry.role} ${input?.kind}`),
       mattes: mattes.length,
     };
   };
-  const two = ['subject false', 'opinion false'];
+  const two = ['subject undefined', 'opinion undefined'];
   t.deepEqual(await takenBy(0.5, 0.5), { taken: two, mattes: 2 });
-  t.deepEqual(await takenBy(0.05, 0.5), { taken: [...two, 'secondLook false'], mattes: 3 });
+  t.deepEqual(await takenBy(0.05, 0.5), { taken: [...two, 'secondLook undefined'], mattes: 3 });
   const { taken } = await takenBy(0.05, 0.05);
-  t.deepEqual(taken.slice(0, 3), [...two, 'secondLook true']);
+  t.deepEqual(taken.slice(0, 3), [...two, 'secondLook framed']);
   t.is(new Set(runs).size, runs.length);
 });

@@ -134,6 +134,7 @@ export class Exchange {
       engineWaitMs: 0,
       inferMs: 3,
       secondLookMs: 0,
+      extraRunMs: 0,
       cropRunMs: this.header.givenMatte && this.header.selectableSha256 ? 7 : 0,
       refineMs: 1,
       finishMs: 0,

@@ -232,6 +232,7 @@ class MatteCallRun {
         this.#mended = result.mended;
         const missing = result.missing.map(runLabels);
         for (const labels of missing) this.#options.metrics.imageDegraded(labels);
+        for (const input of result.extraRuns) this.#options.metrics.extraRun(input);
         if (missing.length > 0) {
           const fields = { ...this.#fields(), plan: result.plan.name, missing };
           this.#options.log.warn(fields, 'served without a model of the plan');

@@ -86,6 +86,11 @@ export function tuple(count: number, items: SchemaObject, description: string): 
 
 export const NUMBER: SchemaObject = { type: 'number', description: 'a number' };
 
+export const SHARE: SchemaObject = {
+  ...{ type: 'number', minimum: 0, maximum: 1 },
+  description: 'a number from 0 to 1',
+};
+
 /** Describes one line that is not empty, of `form` if it is given. */
 export function text(form = /^[^\r\n]+$/): SchemaObject {
   const pattern = form.source;

@@ -253,6 +253,9 @@ const subject = { model: 'isnet', inputSize: 1024, role: 'subject' };
 
 test('a file of plans that is wrong is refused', t => {
   const plan = (...models: object[]) => JSON.stringify({ a: { goodFor: 'all', models } });
+  const seeing = (input: string, unsureFrom = 0) => {
+    return { ...subject, extraRuns: [{ input, unsureFrom }] };
+  };
   const row = { goodFor: 'all', models: [subject] };
   const named = (...names: string[]) =>
     JSON.stringify(Object.fromEntries(names.map(name => [name, row])));
@@ -269,6 +272,9 @@ test('a file of plans that is wrong is refused', t => {
     [plan({ ...subject, role: 'judge' }), /a\.models\[0\]\.role must be one of/],
     [plan({ ...subject, model: '../x' }), /a\.models\[0\]\.model must be/],
     [plan({ ...subject, weight: 1 }), /weight is not a known field/],
+    [plan({ ...subject, extraRuns: [] }), /extraRuns must be a list, not empty/],
+    [plan(seeing('turned')), /extraRuns\[0\]\.input must be one of mirrored, edges$/],
+    [plan(seeing('edges', 2)), /extraRuns\[0\]\.unsureFrom must be a number from 0 to 1/],
     [named(''), /the name of plan 1 must be 1 to 64 letters/],
     [named('ok', 'A B'), /the name of plan 2 must be/],
     [named('a\u202Eb'), /^[ -~]*the name of plan 1 must be[ -~]*$/],

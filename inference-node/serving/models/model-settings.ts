@@ -44,10 +44,10 @@ export function readModelSettings(whole: EnvReader, cwd: string): ModelSettings 
       expected: 'the name of a model, as `models list` shows them',
     }),
     quality: reader.oneOf('MATTING_QUALITY', QUALITIES, {
-      about: `The plan of models that makes a matte. \`fast\`: isnet at 768 px. \`standard\`: isnet,
-        modnet as a second opinion at edges, and a second look at a close-up if isnet is unsure.
-        \`best\`: the second look at every picture. \`permissive\`: u2netp and modnet, whose weights
-        allow commercial use. Not together with \`MATTING_MODEL\`.`,
+      about: `The plan of models that makes a matte. \`fast\`: isnet at 768 px, and at 1024 px if it
+        is unsure. \`standard\`: isnet, modnet as a second opinion at edges, and, if isnet is unsure, a
+        second look and up to three further ones. \`best\`: the second look at every picture.
+        \`permissive\`: u2netp and modnet, whose weights allow commercial use. Not together with \`MATTING_MODEL\`.`,
       default: 'standard',
     }),
     ...readModelDirs(whole, readDataDir(whole, cwd), cwd),

@@ -14,6 +14,7 @@ import {
   mapOf,
   oneOf,
   parseChecked,
+  SHARE,
   text,
   wholeNumber,
 } from './checked-json.ts';
@@ -21,13 +22,21 @@ import type { UseTerms } from './licence.ts';
 import { listManifests, loadManifest, MANIFEST_DIRECTORY, type ModelManifest } from './manifest.ts';
 import { ModelError } from './model-error.ts';
 import type { CommercialUseGate, ModelSettings } from './model-settings.ts';
-import { INPUT_SIDE_MAX, MATTE_ROLES, type MatteRole, MODEL_NAME } from './prepared-model.ts';
+import {
+  EXTRA_INPUTS,
+  type ExtraRun,
+  INPUT_SIDE_MAX,
+  MATTE_ROLES,
+  type MatteRole,
+  MODEL_NAME,
+} from './prepared-model.ts';
 
 export interface PlanEntry {
   readonly model: string;
   /** Side of the square in pixels; the manifest's default when undefined. */
   readonly inputSize?: number | undefined;
   readonly role: MatteRole;
+  readonly extraRuns?: readonly ExtraRun[] | undefined;
 }
 
 export interface PlanOutline {
@@ -53,8 +62,9 @@ const SCHEMA = mapOf(
             model: text(MODEL_NAME),
             inputSize: wholeNumber(1, INPUT_SIDE_MAX),
             role: oneOf(MATTE_ROLES),
+            extraRuns: list(fields<ExtraRun>({ input: oneOf(EXTRA_INPUTS), unsureFrom: SHARE })),
           },
-          ['inputSize'],
+          ['inputSize', 'extraRuns'],
         ),
       ),
       maxItems: MODELS_MAX,
@@ -121,6 +131,7 @@ const PLANS = new ParsedFiles(parsePlanOutlines);
 const ROLES_IN_WORDS: Readonly<Record<MatteRole, string>> = {
   subject: 'subject',
   secondLook: 'second look',
+  surerLook: 'second look',
   opinion: 'second opinion',
   refine: 'refining model',
 };

@@ -177,15 +177,28 @@ export function largestInput({
 /**
  * All but subjects run only where the matte is unsure (serving/picture/worth-running.ts), and a
  * plan goes on without one that fails. secondLook counts where the subject is unsure, like a second
- * subject; opinion at its edge (serving/picture/matte/merge-mattes.ts). refine takes the picture
- * with a trimap of what these made, and decides in the unsure band (serving/picture/matte/trimap.ts).
+ * subject, and surerLook in its place where it is surer; opinion at its edge
+ * (serving/picture/matte/merge-mattes.ts). refine takes the picture with a trimap of what these made,
+ * and decides in the unsure band (serving/picture/matte/trimap.ts).
  */
-export const MATTE_ROLES = ['subject', 'secondLook', 'opinion', 'refine'] as const;
+export const MATTE_ROLES = ['subject', 'secondLook', 'surerLook', 'opinion', 'refine'] as const;
 export type MatteRole = (typeof MATTE_ROLES)[number];
+
+/** An extra run sees the picture mirrored, or continued by the edges that the subject meets. */
+export const EXTRA_INPUTS = ['mirrored', 'edges'] as const;
+export type ExtraInput = (typeof EXTRA_INPUTS)[number];
+
+export interface ExtraRun {
+  readonly input: ExtraInput;
+  /** Unsure share of the subject, from which on the run is taken. */
+  readonly unsureFrom: number;
+}
 
 export interface PlanModel {
   readonly model: PreparedModel;
   readonly role: MatteRole;
+  /** Further runs, in their order; those of a plan's last model come first. */
+  readonly extraRuns?: readonly ExtraRun[] | undefined;
 }
 
 /** The models that make a matte; the first is a subject. They run one after the other. */

@@ -1,14 +1,12 @@
 /**
  * A look at a close-up in a frame. Models take what fills the picture for its ground; with a frame
- * around it they see a subject again, or take the whole picture for one. On the main thread;
- * matte/framed-input.ts paints the frame. docs/adr/0047.
+ * around it they see a subject again, or take the whole picture for one. On the main thread.
+ * docs/adr/0047.
  */
-import type { Box, Size } from '@matting/proto/contract/finishing.ts';
+import type { Size } from '@matting/proto/contract/finishing.ts';
 import type { MatteRole } from '../models/prepared-model.ts';
+import type { SizedAlpha } from './look-input.ts';
 import { unsureShare } from './worth-running.ts';
-
-/** The sides of the input are this many times those of the picture in it. */
-const FRAME_SCALE = 1.5;
 
 /**
  * Judged by cross-validation, and surer than what that chooses (bench/quality-framed.ts,
@@ -48,22 +46,6 @@ export function isWorthFraming(
   return unsureShare(subject) >= rules.unsureShareMin;
 }
 
-/** Gives the box of the picture in an input of `size`. */
-export function boxInFrame({ width, height }: Size): Box {
-  const along = (side: number) => {
-    const length = Math.max(1, Math.round(side / FRAME_SCALE));
-    return { start: (side - length) >> 1, length };
-  };
-  const [x, y] = [along(width), along(height)];
-  return { left: x.start, top: y.start, width: x.length, height: y.length };
-}
-
-/** The plane has one byte a pixel, rows first. */
-export interface SizedAlpha {
-  readonly alpha: Uint8Array;
-  readonly size: Size;
-}
-
 export interface SizedMatte extends SizedAlpha {
   readonly role: MatteRole;
 }
@@ -77,17 +59,15 @@ interface FramedSubject {
 /**
  * The framed look as the subject: the first one is heard like a second. Undefined: it is not
  * believed.
- * @param framed the matte of a framed input, of `size`.
+ * @param framed what the framed look shows of the picture.
  */
 export function withFramedLook<Matte extends SizedMatte>(
   mattes: readonly Matte[],
-  { alpha: framed, size: inputSize }: SizedAlpha,
+  framed: SizedAlpha & { readonly alpha: Buffer },
   rules: FramedRules = FRAMED_RULES,
 ): (Matte | FramedSubject)[] | undefined {
-  const { left, top, width, height } = boxInFrame(inputSize);
-  const alpha = cutOut(framed, inputSize.width, { left, top, width, height });
-  const size = { width, height };
-  if (!isBelieved({ alpha, size }, mattes, rules)) return undefined;
+  if (!isBelieved(framed, mattes, rules)) return undefined;
+  const { alpha, size } = framed;
   const [first, ...others] = mattes;
   const heard = first === undefined ? [] : [{ ...first, role: 'secondLook' as const }];
   return [{ alpha, size, role: 'subject' }, ...heard, ...others];
@@ -149,15 +129,6 @@ function countShown(own: SizedAlpha, other: SizedAlpha) {
     }
   }
   return { both, owns, others };
-}
-
-function cutOut(alpha: Uint8Array, width: number, box: Box): Buffer {
-  const cut = Buffer.allocUnsafeSlow(box.width * box.height);
-  for (let y = 0; y < box.height; y++) {
-    const from = (box.top + y) * width + box.left;
-    cut.set(alpha.subarray(from, from + box.width), y * box.width);
-  }
-  return cut;
 }
 
 /** The look reads so far from a side, relative to the length across: a framed matte fades there. */

@@ -2,12 +2,12 @@
  * Messages between the pool and a picture worker's process (frames over descriptor 3).
  *
  *   ready, then for each image:
- *   decode -> opened -> decoded,  resample -> resampled,  merge and look -> crop,
- *   finish -> framed -> finished,  release -> settled
+ *   decode -> opened -> decoded,  resample -> resampled,  choose -> chosen,
+ *   merge and look -> crop,  finish -> framed -> finished,  release -> settled
  *
- * `resample` comes for each further look; `merge` once if there are hints, then a `look` for each
- * crop. `opened` comes first for a background picture, where
- * there is one; `framed` only with finishing. All but release may be answered by `failed`. One
+ * `resample` comes for each further look, and `choose` before and after each extra run; `merge` once
+ * if there are hints, then a `look` for each crop. `opened` comes first for a background picture,
+ * where there is one; `framed` only with finishing. All but release may be answered by `failed`. One
  * message at a time, and `release` only while nothing runs: a busy worker is killed instead.
  */
 import type { ErrorCode } from '@matting/proto/contract/errors.ts';
@@ -16,6 +16,8 @@ import type { InputFormat } from '@matting/proto/contract/formats.ts';
 import type { StageTimings } from '@matting/proto/contract/stages.ts';
 import type { InputTerms } from '../models/input-size.ts';
 import type { MatteRole } from '../models/prepared-model.ts';
+import type { Choice } from './extra-runs.ts';
+import type { LookInput } from './look-input.ts';
 import type { FinishChoices } from './makeable.ts';
 import type { Mended } from './rgba-picture.ts';
 
@@ -44,9 +46,16 @@ export type ToPictureWorker =
   | {
       readonly kind: 'resample';
       readonly size: Size;
-      readonly framed?: boolean;
+      readonly input?: LookInput | undefined;
       readonly part?: Box | undefined;
       readonly mattes?: readonly MatteHead[];
+    }
+  /** The message has one part per matte: its alpha. The last `further` mattes are of further looks. */
+  | {
+      readonly kind: 'choose';
+      readonly mattes: readonly MatteHead[];
+      readonly further: number;
+      readonly isLast: boolean;
     }
   /**
    * The message has one part per matte: its alpha. If there are none, it has one part: the file of
@@ -82,6 +91,7 @@ export type FromPictureWorker =
    * unsure.
    */
   | { readonly kind: 'resampled'; readonly resampleMs: number }
+  | { readonly kind: 'chosen'; readonly choice: Choice }
   /** The model should look at this crop of the picture, in its pixels. Undefined: at none. */
   | { readonly kind: 'crop'; readonly crop?: Box | undefined; readonly refineMs: number }
   /** The size of the result is known: it counts too. */

@@ -1,6 +1,6 @@
 import test from 'ava';
 import type { MatteRole } from '../models/prepared-model.ts';
-import { inferPlan } from './infer-plan.ts';
+import { inferPlan, type Look } from './infer-plan.ts';
 import { seenTwice } from './seen-twice.ts';
 
 const SIZE = { width: 40, height: 20 };
@@ -88,10 +88,14 @@ const PLAN = [
 
 /** Infers a plan whose opinion and plain second look see nothing. */
 async function infer(first: ReturnType<typeof look>, framed: ReturnType<typeof look>) {
-  const { mattes, runs } = await inferPlan(PLAN, { picture: SIZE }, async ({ run, ...view }) => {
+  const take = async ({ run, input }: Look<(typeof PLAN)[number]>) => {
     if (run.role === 'subject') return first;
-    return view.framed ? framed : look(run.role, 0);
-  });
+    return input ? framed : look(run.role, 0);
+  };
+  const choose = () => {
+    throw new Error('no further run was taken');
+  };
+  const { mattes, runs } = await inferPlan(PLAN, { picture: SIZE }, take, choose);
   return [rolesOf(runs), mattes.map(({ alpha }) => alpha.some(value => value > 0))];
 }
 

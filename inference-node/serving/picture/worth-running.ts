@@ -12,7 +12,7 @@ export const CERTAIN_ABOVE = 250;
  * A sharp thing has 0.03 to 0.08, a portrait or fur 0.04 to 0.2, glass and smoke nearly 1. Chosen
  * by cross-validation (bench/quality-choose.ts, bench/MEASUREMENTS.md).
  */
-export const UNSURE_SHARE_MIN = { opinion: 0.085, secondLook: 0.13 } as const;
+export const UNSURE_SHARE_MIN = { opinion: 0.085, secondLook: 0.13, surerLook: 0.13 } as const;
 type UnsureShares = Readonly<Record<keyof typeof UNSURE_SHARE_MIN, number>>;
 /** Odd, so that it runs through all columns. */
 const SAMPLE_STEP = 7;

@@ -113,6 +113,11 @@ const RUNS = (['subject', 'opinion', 'secondLook'] as const).map(role => ({
 
 type Closer = readonly Box[] | ((part: object) => readonly Box[]);
 
+/** The plan has no further runs. */
+const noFurther = () => {
+  throw new Error('no further run was taken');
+};
+
 /** Takes the looks of a plan: the first shows `first`, a look at a part `closer`. */
 async function take(first: readonly Box[], closer: Closer, value = 255, part?: object) {
   const looks: (readonly [MatteRole, object | undefined])[] = [];
@@ -122,7 +127,7 @@ async function take(first: readonly Box[], closer: Closer, value = 255, part?: o
     return matteOf(seen === undefined ? first : seenCloser, value);
   };
   const sight = { picture: PICTURE, part: part as typeof PART | undefined };
-  const { mattes, runs } = await inferPlan(RUNS, sight, answer);
+  const { mattes, runs } = await inferPlan(RUNS, sight, answer, noFurther);
   const roles = runs.map(({ role }) => role);
   return { mattes, roles, looks, parts: mattes.map(({ part }) => part) };
 }

@@ -4,7 +4,8 @@
  * that follows (matte/picture-part.ts). On the main thread. docs/adr/0051.
  */
 import type { Box, Size } from '@matting/proto/contract/finishing.ts';
-import { type SizedAlpha, sideShares } from './framed-look.ts';
+import { sideShares } from './framed-look.ts';
+import type { SizedAlpha } from './look-input.ts';
 import { unsureShare } from './worth-running.ts';
 
 /** Chosen over composites of every size (bench/MEASUREMENTS.md). */

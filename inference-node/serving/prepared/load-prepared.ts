@@ -235,7 +235,7 @@ interface PlanOptions extends Omit<LoadOptions, 'manifest' | 'onProgress' | 'inp
 export async function buildPlan(options: PlanOptions): Promise<Plan> {
   const { outline, onProgress, ...preparation } = options;
   const models: PlanModel[] = [];
-  for (const { model: name, inputSize: side, role } of outline.entries) {
+  for (const { model: name, inputSize: side, role, extraRuns } of outline.entries) {
     const manifest = await loadManifest(name, options.manifestDirectory, options.addedModelsDir);
     const model = await loadPrepared({
       ...preparation,
@@ -243,7 +243,7 @@ export async function buildPlan(options: PlanOptions): Promise<Plan> {
       inputSize: side === undefined ? undefined : { width: side, height: side },
       onProgress: progress => onProgress?.(name, progress),
     });
-    models.push({ model, role });
+    models.push({ model, role, extraRuns });
   }
   return { name: outline.name, models };
 }

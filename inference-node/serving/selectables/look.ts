@@ -89,13 +89,13 @@ async function findModels(
 ): Promise<{ models: PlanModel[]; goodFor: string } | undefined> {
   const models: PlanModel[] = [];
   let goodFor = '';
-  for (const { model: name, inputSize: side, role } of entries) {
+  for (const { model: name, inputSize: side, role, extraRuns } of entries) {
     const manifest = await known.manifest(name);
     requireRole(manifest, role, plan);
     if (refusalsOf(manifest, settings.commercialUse).length > 0) return undefined;
     const model = await known.model(name, side);
     if (model === undefined) return undefined;
-    models.push({ model, role });
+    models.push({ model, role, extraRuns });
     goodFor = manifest.goodFor ?? '';
   }
   return { models, goodFor };

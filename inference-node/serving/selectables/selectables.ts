@@ -292,13 +292,14 @@ export class Selectables {
   }
 
   #describeOther(selectable: Selectable): SelectablePlan {
-    const runs = selectable.models.map(({ model, role }): PlanRun => {
+    const runs = selectable.models.map(({ model, role, extraRuns }): PlanRun => {
       const key = keyOf(model);
       const own = this.#parts.own.runs.find(run => keyOf(run.model) === key);
-      if (own !== undefined) return { ...own, role };
+      if (own !== undefined) return { ...own, role, extraRuns };
       const engines = this.#setOf(key, model);
       return {
         role,
+        extraRuns,
         engines,
         get model() {
           return engines.model;

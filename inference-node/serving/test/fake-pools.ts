@@ -11,6 +11,7 @@ import type {
   EngineRun,
 } from '../engine/pool/engine-pool.ts';
 import type { MatteRole, PreparedModel } from '../models/prepared-model.ts';
+import type { Choose } from '../picture/infer-plan.ts';
 import type {
   DecodeRequest,
   FinishedPicture,
@@ -164,7 +165,8 @@ export class FakePicturePool implements PicturePool {
   readonly gates: StageGates;
   readonly decoded: DecodeRequest[] = [];
   readonly resampled: Size[] = [];
-  readonly framed: Size[] = [];
+  /** Kinds and widths of the inputs that are not the picture as it is. */
+  readonly inputs: [kind: string, width: number][] = [];
   /** The parts of the picture that inputs were made of; undefined: all of it. */
   readonly parts: (Box | undefined)[] = [];
   /** Roles of the mattes that each trimap was asked for of; what is answered in place of one. */
@@ -175,6 +177,11 @@ export class FakePicturePool implements PicturePool {
   /** Crops that hints want to see, and the looks at them. */
   crops: Box[] = [];
   readonly looks: SizedAlpha[] = [];
+  /** Keeps what was before further looks, and wants no others. */
+  choose: Choose = (mattes, further) => ({
+    mattes: mattes.slice(0, mattes.length - further).map(({ role }, at) => ({ at, role })),
+    settled: true,
+  });
   result = Buffer.from('a result');
   subject: FinishedPicture['subject'];
   leasesOut = 0;
@@ -209,9 +216,10 @@ export class FakePicturePool implements PicturePool {
         );
         return { format: 'png', width: 8, height: 6, modelInputs, decodeMs: 4 };
       },
-      resample: async (size, { framed, part }, resampleSignal) => {
+      resample: async (size, { input, part }, resampleSignal) => {
         resampleSignal.throwIfAborted();
-        (framed ? this.framed : this.resampled).push(size);
+        if (input === undefined) this.resampled.push(size);
+        else this.inputs.push([input.kind, size.width]);
         this.parts.push(part);
         await this.gates.pass('resample', resampleSignal);
         return { rgb: Buffer.alloc(size.width * size.height * 3), resampleMs: 8 };
@@ -222,6 +230,10 @@ export class FakePicturePool implements PicturePool {
         await this.gates.pass('resample', resampleSignal);
         if (this.nothingUnsure) return undefined;
         return { rgb: Buffer.alloc(size.width * size.height * 4), resampleMs: 8 };
+      },
+      choose: async (mattes, further, isLast, chooseSignal) => {
+        chooseSignal.throwIfAborted();
+        return this.choose(mattes, further, isLast);
       },
       merge: async (request, mergeSignal) => {
         mergeSignal.throwIfAborted();

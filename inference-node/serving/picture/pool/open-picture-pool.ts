@@ -19,6 +19,7 @@ import type { ChildExit } from '../../process/child.ts';
 import { readResidentBytes } from '../../process/proc-files.ts';
 import type { HeifDecoder } from '../children/heif-decoder.ts';
 import { removeLeft } from '../children/temporary-files.ts';
+import type { Choice } from '../extra-runs.ts';
 import { jxlPixelsMax } from '../makeable.ts';
 import type { ToPictureWorker } from '../picture-protocol.ts';
 import { LeaseQueue } from './lease-queue.ts';
@@ -374,14 +375,10 @@ class WorkerLease implements PictureLease {
     return { format, ...size, modelInputs: parts, mended, decodeMs };
   }
 
-  async resample(
-    size: Size,
-    { framed, part }: InputView,
-    signal: AbortSignal,
-  ): Promise<ModelInput> {
-    const input = await this.#resample({ kind: 'resample', size, framed, part }, [], signal);
-    if (input === undefined) throw new Error('a resampled picture without its pixels');
-    return input;
+  async resample(size: Size, { input, part }: InputView, signal: AbortSignal): Promise<ModelInput> {
+    const made = await this.#resample({ kind: 'resample', size, input, part }, [], signal);
+    if (made === undefined) throw new Error('a resampled picture without its pixels');
+    return made;
   }
 
   async resampleUnsure(
@@ -394,6 +391,19 @@ class WorkerLease implements PictureLease {
     const alphas = mattes.map(({ alpha }) => alpha);
     const message = { kind: 'resample', size, part, mattes: heads } as const;
     return await this.#resample(message, alphas, signal);
+  }
+
+  async choose(
+    mattes: readonly MattePart[],
+    further: number,
+    isLast: boolean,
+    signal: AbortSignal,
+  ): Promise<Choice> {
+    this.#requireHeld(signal);
+    const heads = mattes.map(({ size, role }) => ({ size, role }));
+    const alphas = mattes.map(({ alpha }) => alpha);
+    const message = { kind: 'choose', mattes: heads, further, isLast } as const;
+    return (await this.worker.ask('chosen', message, alphas, signal)).head.choice;
   }
 
   async #resample(

@@ -14,7 +14,7 @@ import {
   writeJxl,
 } from '../../test/pictures.ts';
 import { isAlive, stop, until } from '../../test/processes.ts';
-import { boxInFrame } from '../framed-look.ts';
+import { boxInInput } from '../look-input.ts';
 import { openPicturePool, type PicturePoolOptions } from './open-picture-pool.ts';
 import type { DecodeRequest, PictureLease, PicturePool, PictureWorkerEnd } from './picture-pool.ts';
 
@@ -360,7 +360,8 @@ test('a worker that dies while the pool opens is replaced, and the pool opens', 
 
 /** The size of a further model, which the test requests after the picture was decoded. */
 const FURTHER = { width: 7, height: 9 };
-const AS_IT_IS = { framed: false, part: undefined };
+const AS_IT_IS = { part: undefined };
+const IN_FRAME = { input: { kind: 'framed' }, part: undefined } as const;
 
 test('a further model sees what it would have seen with the first', async t => {
   const { lease } = await leaseOf(pool);
@@ -378,9 +379,9 @@ test('a further model sees what it would have seen with the first', async t => {
 test('a framed look sees the picture in the middle of its input', async t => {
   const { lease } = await leaseOf(pool);
   await lease.decode({ file: slopePng, declared: undefined, modelInputs: [] }, NEVER);
-  const { left, top, width, height } = boxInFrame(FURTHER);
+  const { left, top, width, height } = boxInInput(FURTHER, IN_FRAME.input);
   const { rgb: own } = await lease.resample({ width, height }, AS_IT_IS, NEVER);
-  const { rgb } = await lease.resample(FURTHER, { ...AS_IT_IS, framed: true }, NEVER);
+  const { rgb } = await lease.resample(FURTHER, IN_FRAME, NEVER);
   t.is(rgb.length, 3 * FURTHER.width * FURTHER.height);
   for (let y = 0; y < height; y++) {
     const from = 3 * ((top + y) * FURTHER.width + left);
@@ -390,12 +391,30 @@ test('a framed look sees the picture in the middle of its input', async t => {
   lease.release();
 });
 
+test('a worker chooses among looks at what it sees, and keeps none of them', async t => {
+  const { lease } = await leaseOf(pool);
+  await decode(lease);
+  const alpha = Buffer.alloc(256, 255);
+  // What is surely seen at first is seen again.
+  const faint = Buffer.alloc(256, 120).fill(255, 0, 128);
+  const look = (alpha: Buffer, role: 'subject' | 'secondLook') =>
+    ({ alpha, size: MODEL_SIZE, role }) as const;
+  const before = [look(faint, 'subject'), look(faint, 'secondLook')];
+  const further = [1, 2, 3].map(() => look(alpha, 'secondLook'));
+  t.deepEqual(await lease.choose([...before, ...further], 3, true, NEVER), {
+    mattes: [2, 0, 1].map((at, order) => ({ at, role: order === 0 ? 'subject' : 'secondLook' })),
+    settled: true,
+  });
+  t.true(alpha.every(value => value === 255));
+  lease.release();
+});
+
 test('a look at a part sees that part alone, and the result has nothing else', async t => {
   const { lease } = await leaseOf(pool);
   const { width, height } = await decode(lease);
   const all = (await lease.resample({ width, height }, AS_IT_IS, NEVER)).rgb;
   const part = { left: 10, top: 5, width: 16, height: 16 };
-  const { rgb } = await lease.resample(MODEL_SIZE, { framed: false, part }, NEVER);
+  const { rgb } = await lease.resample(MODEL_SIZE, { part }, NEVER);
   for (let y = 0; y < 16; y++) {
     const from = 3 * ((5 + y) * width + 10);
     t.deepEqual(rgb.subarray(48 * y, 48 * (y + 1)), all.subarray(from, from + 48));
@@ -460,7 +479,7 @@ test('a look at the crop that a hint wants adds what it shows, and the matte is 
   const order = { hints, ...choices, resultKind: 'mask' } as const;
   const { crop } = await lease.merge({ mattes: [matte], ...order }, NEVER);
   t.true(crop !== undefined && crop.left < 8 && crop.width < width, JSON.stringify(crop));
-  const { rgb } = await lease.resample(MODEL_SIZE, { framed: false, part: crop }, NEVER);
+  const { rgb } = await lease.resample(MODEL_SIZE, { part: crop }, NEVER);
   t.is(rgb.length, 3 * 256);
   const alpha = Buffer.alloc(256);
   for (let y = 3; y < 13; y++) alpha.fill(255, 16 * y + 3, 16 * y + 13);

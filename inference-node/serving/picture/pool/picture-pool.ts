@@ -2,6 +2,8 @@
 import type { Box, Size, Subject } from '@matting/proto/contract/finishing.ts';
 import type { InputFormat, OutputFormat } from '@matting/proto/contract/formats.ts';
 import type { InputTerms } from '../../models/input-size.ts';
+import type { Choice } from '../extra-runs.ts';
+import type { LookInput } from '../look-input.ts';
 import type { FinishChoices } from '../makeable.ts';
 import type { FinishTimings, MatteHead } from '../picture-protocol.ts';
 import type { Mended } from '../rgba-picture.ts';
@@ -55,8 +57,8 @@ export interface NextCrop {
 
 /** The part of the picture in a model's input. */
 export interface InputView {
-  /** The input is as matte/framed-input.ts makes it. */
-  readonly framed: boolean;
+  /** Undefined: the picture as it is. */
+  readonly input?: LookInput | undefined;
   /** A part in the picture's pixels; undefined: all of it. */
   readonly part: Box | undefined;
 }
@@ -103,6 +105,13 @@ export interface PictureLease {
     part: Box | undefined,
     signal: AbortSignal,
   ): Promise<ModelInput | undefined>;
+  /** Chooses among looks at one part; the last `further` of them are further ones. */
+  choose(
+    mattes: readonly MattePart[],
+    further: number,
+    isLast: boolean,
+    signal: AbortSignal,
+  ): Promise<Choice>;
   /**
    * Merges the mattes and reads the hints. Then `finish` takes neither mattes nor a given matte.
    * When it has resolved, model inputs and mattes must not be read: they go.

@@ -2,7 +2,7 @@
  * The pool's side of one picture worker: a process with at most one image, and its calls.
  *
  *   starting ──ready──► idle ──lease──► leased ──release──► settling ──settled──► idle
- *   leased    at most one call (decode, resample, merge, look, finish) runs, its budgets checked
+ *   leased    at most one call (decode, resample, choose, merge, look, finish) runs, in its budgets
  *   settling  frees the image's memory
  *   ending    from any: it was killed. Its image is lost now; its process may end later
  *   stuck     from ending: its process does not die, and keeps its memory
@@ -84,7 +84,7 @@ type WorkerState = 'starting' | 'idle' | 'leased' | 'settling' | 'ending' | 'stu
 /** States after its end; its process may still exist. */
 const OVER: readonly WorkerState[] = ['ending', 'stuck', 'ended'];
 
-type AnswerKind = 'decoded' | 'resampled' | 'crop' | 'finished';
+type AnswerKind = 'decoded' | 'resampled' | 'chosen' | 'crop' | 'finished';
 type Answer<Kind extends AnswerKind> = Frame<Extract<FromPictureWorker, { kind: Kind }>>;
 
 interface Call {
@@ -252,6 +252,7 @@ export class WorkerProcess {
         break;
       case 'decoded':
       case 'resampled':
+      case 'chosen':
       case 'crop':
       case 'finished':
         this.#takeCall()?.resolve(frame);

@@ -11,8 +11,9 @@ import { serveParent } from '../../process/serve-parent.ts';
 import type { HeifDecoder } from '../children/heif-decoder.ts';
 import { type DecodedFile, decodeFile } from '../codecs/decode.ts';
 import { isVipsPoisoned } from '../codecs/wasm-vips.ts';
-import { createFramedInput } from '../matte/framed-input.ts';
+import { chooseLook } from '../matte/choose-look.ts';
 import type { HintsPlane } from '../matte/hints/seeds.ts';
+import { createLookInput } from '../matte/look-pixels.ts';
 import type { RoleMatte } from '../matte/merge-mattes.ts';
 import { createModelInput } from '../matte/model-input.ts';
 import { cutPart } from '../matte/picture-part.ts';
@@ -80,6 +81,7 @@ async function serve(frame: Frame<ToPictureWorker>): Promise<void> {
     const { head, parts } = frame;
     if (head.kind === 'decode') await decode(head, parts);
     else if (head.kind === 'resample') await resample(head, parts);
+    else if (head.kind === 'choose') await choose(head, parts);
     else if (head.kind === 'merge') await merge(head, parts);
     else if (head.kind === 'look') await look(head, parts);
     else await finish(head, parts);
@@ -118,19 +120,27 @@ async function decode(
 }
 
 async function resample(
-  { size, framed, part, mattes }: Extract<ToPictureWorker, { kind: 'resample' }>,
+  { size, input: look, part, mattes }: Extract<ToPictureWorker, { kind: 'resample' }>,
   alphas: readonly Buffer[],
 ): Promise<void> {
   const startedMs = performance.now();
-  const create = framed ? createFramedInput : createModelInput;
   const seen = seenPicture(part);
   const input =
     mattes === undefined
-      ? create(seen, size)
+      ? createLookInput(seen, size, look)
       : createRefineInput(seen, roleMattes(mattes, alphas), size);
   for (const alpha of alphas) freePixels(alpha);
   const resampleMs = performance.now() - startedMs;
   await reply({ kind: 'resampled', resampleMs }, input === undefined ? [] : [input]);
+}
+
+async function choose(
+  { mattes, further, isLast }: Extract<ToPictureWorker, { kind: 'choose' }>,
+  alphas: readonly Buffer[],
+): Promise<void> {
+  const choice = chooseLook(roleMattes(mattes, alphas), further, isLast);
+  for (const alpha of alphas) freePixels(alpha);
+  await reply({ kind: 'chosen', choice });
 }
 
 function roleMattes(heads: readonly MatteHead[], alphas: readonly Buffer[]): RoleMatte[] {

@@ -579,7 +579,7 @@ export interface ModelRun {
   /** As UseTerms.commercial_use: yes, no, unclear. Empty: this node does not say. */
   weightsCommercialUse: string;
   trainingDataCommercialUse: string;
-  /** in the plan: subject, opinion, second_look, refine. Empty: this node does not say */
+  /** in the plan: subject, opinion, second_look, surer_look, refine. Empty: this node does not say */
   role: string;
 }
 
@@ -588,7 +588,7 @@ export interface MissingRun {
   model: string;
   inputWidth: number;
   inputHeight: number;
-  /** in the plan: opinion, second_look */
+  /** in the plan: opinion, second_look, surer_look */
   role: string;
 }
 
@@ -629,6 +629,8 @@ export interface StageTimings {
   finishMs: number;
   /** infer_ms of runs on crops around hints that the matte did not follow; 0: none. */
   cropRunMs: number;
+  /** infer_ms of further runs at other inputs, taken until the looks agree; 0: none. */
+  extraRunMs: number;
 }
 
 export interface GetNodeInfoRequest {
@@ -3727,6 +3729,7 @@ function createBaseStageTimings(): StageTimings {
     secondLookMs: 0,
     finishMs: 0,
     cropRunMs: 0,
+    extraRunMs: 0,
   };
 }
 
@@ -3764,6 +3767,9 @@ export const StageTimings: MessageFns<StageTimings> = {
     }
     if (message.cropRunMs !== 0) {
       writer.uint32(89).double(message.cropRunMs);
+    }
+    if (message.extraRunMs !== 0) {
+      writer.uint32(97).double(message.extraRunMs);
     }
     return writer;
   },
@@ -3869,6 +3875,14 @@ export const StageTimings: MessageFns<StageTimings> = {
             message.cropRunMs = reader.double();
             continue;
           }
+          case 12: {
+            if (tag !== 97) {
+              break;
+            }
+
+            message.extraRunMs = reader.double();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -3897,6 +3911,7 @@ export const StageTimings: MessageFns<StageTimings> = {
     message.secondLookMs = object.secondLookMs ?? 0;
     message.finishMs = object.finishMs ?? 0;
     message.cropRunMs = object.cropRunMs ?? 0;
+    message.extraRunMs = object.extraRunMs ?? 0;
     return message;
   },
 };

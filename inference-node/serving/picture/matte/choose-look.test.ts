@@ -1,0 +1,116 @@
+import { at } from '@matting/test-support/at.ts';
+import test from 'ava';
+import type { MatteRole } from '../../models/prepared-model.ts';
+import { chooseLook } from './choose-look.ts';
+
+const SIDE = 96;
+type AlphaAt = (x: number, y: number) => number;
+
+function look(role: MatteRole, alphaAt: AlphaAt) {
+  const cells = Array.from({ length: SIDE * SIDE }, (_, i) => i);
+  const alpha = Uint8Array.from(cells, i => alphaAt(i % SIDE, Math.floor(i / SIDE)));
+  return { alpha, width: SIDE, height: SIDE, role };
+}
+
+/** A body that meets the lower side; `lower`: the alpha of its lower half. */
+const body =
+  (lower: number | AlphaAt): AlphaAt =>
+  (x, y) => {
+    if (x < 24 || x >= 72 || y < 24) return 0;
+    if (y < 60) return 255;
+    return typeof lower === 'number' ? lower : lower(x, y);
+  };
+const WHOLE = body(255);
+const half: AlphaAt = (x, y) => 90 + ((x + y) % 2) * 60;
+const LOST = [look('subject', body(half)), look('secondLook', body(half))];
+const KEPT = ['0 subject', '1 secondLook'];
+
+/** Chooses among looks before and further ones: places and roles of those that count. */
+function choose(before: typeof LOST, further: readonly AlphaAt[], isLast = true) {
+  const all = [...before, ...further.map(alphaAt => look('secondLook', alphaAt))];
+  const { mattes, settled } = chooseLook(all, further.length, isLast);
+  return { mattes: mattes.map(one => `${one.at} ${one.role}`), settled };
+}
+
+test('further looks › are wanted only where what the plan shows is unsure', t => {
+  t.deepEqual(choose(LOST, []), { mattes: KEPT, settled: false });
+  const sure = [look('subject', WHOLE), look('secondLook', WHOLE)];
+  t.deepEqual(choose(sure, []), { mattes: KEPT, settled: true });
+  const nothing = [look('subject', () => 0)];
+  t.deepEqual(choose(nothing, []), { mattes: ['0 subject'], settled: true });
+});
+
+test('further looks › that are sure of a body that the first half lost replace it', t => {
+  const chosen = choose(LOST, [WHOLE, WHOLE, WHOLE]);
+  t.deepEqual(chosen, { mattes: ['2 subject', '0 secondLook', '1 secondLook'], settled: true });
+});
+
+test('further looks › leave an opinion what it is', t => {
+  const { mattes } = choose([...LOST, look('opinion', WHOLE)], [WHOLE, WHOLE, WHOLE]);
+  t.deepEqual(mattes, ['3 subject', '0 secondLook', '1 secondLook', '2 opinion']);
+});
+
+test('a first look › that further ones confirm leads alone, without the one that lost the body', t => {
+  const nearlySure = body(235);
+  const before = [look('subject', nearlySure), look('secondLook', body(half))];
+  const chosen = choose(before, [nearlySure, nearlySure]);
+  t.deepEqual(chosen, { mattes: ['0 subject'], settled: true });
+});
+
+test('glass and smoke › stay as they are beside one look that is sure of all', t => {
+  const glass: AlphaAt = (x, y) => (Math.hypot(x - 48, y - 48) < 30 ? 100 + (y >> 1) : 0);
+  const filled: AlphaAt = (x, y) => (glass(x, y) > 0 ? 255 : 0);
+  const smoke: AlphaAt = (x, y) => Math.max(0, 200 - 5 * Math.hypot(x - 48, y - 48));
+  for (const [veil, sure] of [
+    [glass, filled],
+    [smoke, (x: number, y: number) => (smoke(x, y) > 20 ? 255 : 0)],
+    [body(half), WHOLE],
+  ] as const) {
+    const before = [look('subject', veil), look('secondLook', veil)];
+    for (const further of [[sure], [veil, sure], [sure, veil, veil]]) {
+      t.deepEqual(choose(before, further), { mattes: KEPT, settled: false });
+    }
+  }
+});
+
+test('a look › that lost what the matte surely shows does not lead, however sure it is', t => {
+  const lower: AlphaAt = (x, y) => (y < 60 ? 0 : WHOLE(x, y));
+  for (const other of [() => 0, lower]) {
+    const { mattes, settled } = choose(LOST, [other, other, other, other]);
+    t.deepEqual([mattes, settled], [KEPT, false]);
+  }
+});
+
+test('a body › does not become ground by one look that is sure that it is', t => {
+  t.deepEqual(choose(LOST, [body(half), body(0), body(half)]).mattes, KEPT);
+});
+
+test('an opinion › outvotes looks that are far apart, if it is sure of what they show', t => {
+  const scattered = [12, 40, 68].map(
+    (from): AlphaAt =>
+      (x, y) =>
+        y >= 24 && y < 60 && x >= from && x < from + 16 ? 255 : half(x, y) * Number(y > 70),
+  );
+  const sees: AlphaAt = (_x, y) => (y >= 20 && y < 64 ? 255 : 0);
+  const leads = (opinion: AlphaAt, further = scattered, isLast = true) => {
+    const looks = [look('subject', at(scattered, 0)), look('secondLook', at(scattered, 1))];
+    const before = [...looks, look('opinion', opinion)];
+    return choose(before, further, isLast).mattes[0] === '2 subject';
+  };
+  t.true(leads(sees));
+  t.false(leads(sees, scattered, false), 'a further look may settle it');
+  t.false(
+    leads((x, y) => sees(x, y) && half(x, y)),
+    'it is unsure itself',
+  );
+  t.false(
+    leads((x, y) => (x < 30 ? sees(x, y) : 0)),
+    'it lost what they show',
+  );
+  t.false(
+    leads(() => 255),
+    'it shows the picture itself',
+  );
+  const alike = Array<AlphaAt>(9).fill(at(scattered, 0));
+  t.false(leads(sees, alike), 'most looks agree');
+});
