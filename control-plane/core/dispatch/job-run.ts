@@ -13,8 +13,6 @@
  * | image-fault | failed with the node's code                                                 |
  * | local-fault | our storage: if it is full, given back to wait for room; where a file of    |
  * |             | the job was not read right, once more; failed, retryable                    |
- * | storage-    | streamed from now on; at once where no place was named for its result,      |
- * |       fault | else under another claim                                                    |
  * | aborted     | lease lost: nothing more; stopping: given back                              |
  *
  * No transaction is open during a download or an attempt.
