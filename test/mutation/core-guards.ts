@@ -190,8 +190,8 @@ control-plane/core/submission/image-upload.ts by control-plane/core/http/forms.t
 #store | if (this | forms › that never end are cut at the bound of a body
 control-plane/core/submission/matting-request.ts by control-plane/core/results/results.test.ts
 requireAcceptedFormat | !== 'none' | a picture as the answer › a contradiction is refused before there is a job, and is not remembered
-control-plane/core/submission/matting-request.ts by control-plane/core/submission/requests.test.ts
-requireBackground | requireBackgroundUrl | fields › a background by its URL is judged as image_url is, in its own name
+control-plane/core/submission/image-url.ts by control-plane/core/submission/requests.test.ts
+requireBackgroundUrl | requireUsable | fields › a background by its URL is judged as image_url is, in its own name
 control-plane/core/submission/pictures.ts by control-plane/removebg/removebg.test.ts
 requireFits | if (finishing | an error of the remove.bg interface › invalid_crop_margin: {"crop":"true","crop_margin":"500px","scale":"10%"}
 control-plane/core/fetching/callback-check.ts by control-plane/core/webhooks/callbacks.test.ts

@@ -20,7 +20,6 @@ export interface JobObserver {
   jobAdmitted(mode: JobClass, waitMs: number): void;
   /** @param reason the code that ended it; undefined for a success or our own abort. */
   attemptEnded(kind: AttemptOutcome['kind'], reason: ErrorCode | undefined): void;
-  /** Besides, where files went straight between node and storage. */
   /** Once for a job that nodes refused many times for other reasons than room. */
   jobRefused(): void;
   fetchEnded(outcome: FetchOutcome): void;
