@@ -148,9 +148,9 @@ function registerCallerRoutes(
   app.get('/v1/models', { ...light, onRequest: checks.models }, async request =>
     models.list(callerOf(request).policy),
   );
-  const onRequest = checks.account;
-  app.get('/v1/account', { ...light, onRequest }, request => readAccount.view(callerOf(request)));
-  const keys = { onRequest, config: { weight: HEAVY } };
+  const account = { onRequest: checks.account };
+  app.get('/v1/account', { ...light, ...account }, request => readAccount.view(callerOf(request)));
+  const keys = { ...account, config: { weight: HEAVY } };
   app.get('/v1/account/keys', keys, request => readAccount.keys(callerOf(request)));
 }
 
