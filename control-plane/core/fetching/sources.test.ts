@@ -193,7 +193,6 @@ test('an answer that is no valid HTTP is refused for good', async t => {
     'a negative length': `${OK}content-length: -2\r\n\r\n`,
     'a length in words': `${OK}content-length: 5x\r\n\r\n`,
     'an endless length': `${OK}content-length: ${'9'.repeat(30)}\r\n\r\n`,
-    'an unsolicited 100': `HTTP/1.1 100 Continue\r\n\r\n${SIZED}\r\n`,
     'another protocol': 'HTTP/1.1 101 Next\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n',
     'another protocol, unnamed': 'HTTP/1.1 101 Next\r\n\r\n',
     'a broken chunk': `${OK}transfer-encoding: chunked\r\n\r\nZZ\r\n`,
