@@ -114,7 +114,9 @@ export function runOnce(options: RunOnceOptions): Promise<Matte<Buffer>> {
       const how = exit.signal ?? `code ${exit.code}`;
       failure ??= exit.error?.message ?? describeEnd(how, output);
       const message = explain(failure, output);
-      const isBound = memoryMaxBytes !== undefined && saysMemoryRanOut(message);
+      // V8 says it before the stack that its last words are.
+      const ranOut = saysMemoryRanOut(message) || saysMemoryRanOut(output);
+      const isBound = memoryMaxBytes !== undefined && ranOut;
       reject(isBound ? new MemoryBoundError(message) : new Error(message));
     },
   });
