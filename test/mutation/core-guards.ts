@@ -14,7 +14,7 @@ control-plane/core/attempts/claimed-job.ts by control-plane/core/attempts/thumbn
 control-plane/core/attempts/held-lease.ts by control-plane/core/loops-and-gates.test.ts
 constructor | => void | a held lease › is renewed in full long before it ends, as long as the work runs
 control-plane/core/attempts/result-blob.ts by control-plane/core/attempts/attempts.test.ts
-commit | await this.#requireStored | a result that is streamed › is not charged if the storage took it and has nothing of it
+commit | await this.#requireStored | a result › is not charged if the storage took it and has nothing of it
 control-plane/core/dispatch/advertised-nodes.ts by control-plane/core/dispatch/pick-node.test.ts: the advertised nodes
 nodes | are unknown within the first grace period
 #look | > graceMs | are those that were there within the grace period, and no others

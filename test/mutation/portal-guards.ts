@@ -134,7 +134,6 @@ take | await giveImageBack | takes few open jobs of an account, and counts none 
 control-plane/portal/playground/use-playground.ts by control-plane/portal/playground/playground.test.ts
 #requireKnown | if (!this.#trusted | the playground › takes no byte of a file before the form has shown its token
 #requireKnown | if (!this.#known | the playground › takes no field that the form has not
-#read | run( | an account that holds its share back leaves the others theirs
 control-plane/portal/session/account-door.ts by control-plane/portal/page/pages.test.ts
 requireAccess | filter | the door › lets no route start that names nobody, or two
 control-plane/portal/session/account-door.ts by control-plane/portal/test/attacks/every-route.test.ts
