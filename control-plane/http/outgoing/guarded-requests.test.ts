@@ -5,7 +5,7 @@ import { readFileSync } from 'node:fs';
 import { createServer } from 'node:https';
 import type { AddressInfo, Socket as TcpSocket } from 'node:net';
 import path from 'node:path';
-import { setTimeout as delay } from 'node:timers/promises';
+import { setTimeout as delay, setImmediate as nextTurn } from 'node:timers/promises';
 import { getCACertificates, setDefaultCACertificates } from 'node:tls';
 import { drip } from '@matting/test-support/dripping.ts';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
@@ -139,6 +139,23 @@ for (const [what, answer] of [
     await t.throwsAsync(read, { instanceOf: FetchFailedError });
   });
 }
+
+test('an answer › of interim ones in pieces of one byte ends long before their bound', async t => {
+  let sent = 0;
+  await using source = await openRawSource(async socket => {
+    socket.setNoDelay(true);
+    socket.on('error', () => undefined);
+    for (; sent < 12_000 && !socket.destroyed; sent += 1) {
+      socket.write(sent === 0 ? 'HTTP/1.1 103 Early Hints\r\nlink: <' : 'x');
+      await nextTurn();
+    }
+    socket.destroy();
+  });
+  const error = await t.throwsAsync(textOf(trustedFetch(), source.url), {
+    instanceOf: FetchFailedError,
+  });
+  t.true(sent < 6000, `${sent} pieces, ${error.message}`);
+});
 
 test("addresses behind a name › refuses this machine's own public address", async t => {
   await using source = await serveHello();

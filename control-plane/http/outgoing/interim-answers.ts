@@ -4,6 +4,7 @@
  * connection for one request receives.
  */
 import type { Socket } from 'node:net';
+import { PieceCount, SmallPiecesError } from '@matting/program/piece-count.ts';
 
 /** Servers send one or two, or one a second. */
 const INTERIM_ANSWERS_MAX = 100;
@@ -17,6 +18,8 @@ const HEAD_END = /\r?\n\r?\n/;
 /** @param headBytesMax of one interim answer; the connection ends beyond it */
 export function skipInterimAnswers(socket: Socket, headBytesMax: number): void {
   const read = socket.read.bind(socket);
+  // Each piece has the head before it read again.
+  const pieces = new PieceCount();
   let skipped = 0;
   let held: Buffer = Buffer.alloc(0);
   const pass = () => {
@@ -26,6 +29,10 @@ export function skipInterimAnswers(socket: Socket, headBytesMax: number): void {
   socket.read = (size?: number) => {
     const chunk: Buffer | null = read(size);
     if (chunk === null) return null;
+    if (!pieces.take(chunk.length)) {
+      socket.destroy(new SmallPiecesError());
+      return null;
+    }
     held = Buffer.concat([held, chunk]);
     for (;;) {
       if (held.length < STATUS_BYTES) return null;
