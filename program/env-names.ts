@@ -3,7 +3,6 @@
  * reads: an environment is often shared. `make generate` makes the list of what programs declare.
  */
 import { editDistance } from './edit-distance.ts';
-import { LEFT_VARIABLES } from './left-variables.ts';
 import names from './variable-names.json' with { type: 'json' };
 
 const PREFIX = 'MATTING_';
@@ -11,6 +10,14 @@ const PREFIX = 'MATTING_';
 const NOT_OURS = /^MATTING_(TEST|CHAOS|BENCH|SOAK)_/;
 
 export const MATTING_VARIABLES: readonly string[] = names;
+
+/** Settings of earlier releases, and what to do instead. A start refuses them. */
+export const LEFT_VARIABLES: Readonly<Record<string, string>> = {
+  MATTING_DIRECT_STORAGE:
+    'files of nodes go through the control planes (docs/scaling.md says how many a fleet needs)',
+  MATTING_DIRECT_STORAGE_ENDPOINTS:
+    'nodes no longer read from a bucket or write there, and need no way to it',
+};
 
 /** Edits that lead from what was meant to what was written, at most. */
 const EDITS_MAX = 3;

@@ -8,7 +8,7 @@
  */
 
 import { ConfigError, type EnvProblem, Unusable } from './config-error.ts';
-import { LEFT_VARIABLES } from './left-variables.ts';
+import { LEFT_VARIABLES } from './env-names.ts';
 
 export type Environment = Readonly<Record<string, string | undefined>>;
 

@@ -6,8 +6,7 @@ import { status } from '@grpc/grpc-js';
 import test from 'ava';
 import { runCommand } from '../../control-plane/core/run-command.ts';
 import { PACKAGES } from '../../control-plane/packages.ts';
-import { MATTING_VARIABLES } from '../../program/env-names.ts';
-import { LEFT_VARIABLES } from '../../program/left-variables.ts';
+import { LEFT_VARIABLES, MATTING_VARIABLES } from '../../program/env-names.ts';
 import { ERROR_CATALOGUE } from '../../proto/contract/errors.ts';
 import {
   alertRules,

@@ -54,10 +54,11 @@ function inputOf(kind: ExtraInput, mattes: readonly SizedAlpha[]): LookInput | u
   if (kind === 'mirrored') return { kind };
   const shares = mattes.map(sideShares);
   // One look is enough: the subject goes on beyond that side.
-  const beyond = [0, 1, 2, 3].map(side => {
-    const isMet = shares.some(share => share[side]! >= FRAMED_RULES.cutOffShareMin);
+  const far = (side: 0 | 1 | 2 | 3) => {
+    const isMet = shares.some(share => share[side] >= FRAMED_RULES.cutOffShareMin);
     return isMet ? EDGES_BEYOND : 0;
-  }) as unknown as OfSides<number>;
+  };
+  const beyond: OfSides<number> = [far(0), far(1), far(2), far(3)];
   return beyond.some(far => far > 0) ? { kind, beyond } : undefined;
 }
 
