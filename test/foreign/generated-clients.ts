@@ -1,6 +1,6 @@
 /**
  * Clients that generators make of /v1/openapi.json: each is made whole, and makes calls.
- * openapi-typescript and openapi-python-client make one of each kind.
+ * openapi-typescript and openapi-python-client make one of each kind. Needs: removebg.
  */
 import assert from 'node:assert/strict';
 import { copyFileSync, writeFileSync } from 'node:fs';

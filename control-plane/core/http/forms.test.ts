@@ -156,6 +156,7 @@ test('a background › shares its picture’s slot, so that two requests never w
   const { uploads } = narrow.services;
   // An account has one of two slots at most, so the second request waits for the first.
   let holding = 0;
+  let done = 0;
   const requests = [1, 2].map(async () => {
     const both = uploads.beginBoth(narrow.accountId);
     both.image.takeBytes('image_file');
@@ -170,7 +171,10 @@ test('a background › shares its picture’s slot, so that two requests never w
       t.is(judged.bytes, image.length);
       if (upload === both.background) holding -= 1;
       await upload.abort();
+      // The slot goes to the other request once both uploads of this one have ended.
+      if (upload === both.image) t.is(uploads.waiting, 1 - done);
     }
+    done += 1;
   });
   await Promise.all(requests);
   t.is(uploads.open + uploads.waiting, 0);
