@@ -305,7 +305,7 @@ test('a download that has ended › gives its job no turn before those that wait
     return listClaimable(limit, lanes);
   };
   const queue = { ...harness.stores.queue, listClaimable: slowList };
-  await harness.startReplica({ queue, fetcher: sources.fetcher });
+  const { dispatcher } = await harness.startReplica({ queue, fetcher: sources.fetcher });
   const running = await harness.submit({ caller: other });
   await until(() => order.length === 1, 'the first on the node');
   const waiting = await harness.submit({ caller: other });
@@ -318,6 +318,8 @@ test('a download that has ended › gives its job no turn before those that wait
   sources.letGo();
   await until(async () => (await harness.job(url)).state === 'ready', 'the stored image');
   await until(async () => (await harness.job(url)).lease === null, 'the job given back');
+  // A run that still ended would count against its account.
+  await until(() => dispatcher.running === 0, 'the end of both runs');
   shut.resolve();
   for (const jobId of [waiting, url]) await harness.untilFinal(jobId);
   t.deepEqual(order, [running, waiting, url]);
