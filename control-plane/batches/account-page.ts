@@ -55,6 +55,7 @@ export function batchesPage(
   };
   return {
     name: 'batches',
+    event: 'matting.batch.finished',
     actions: {
       cancel: { by: 'owners', act: cancel },
       again: { by: 'members', act: submitAgain },

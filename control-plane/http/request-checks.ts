@@ -6,22 +6,27 @@ import { KnownPaths } from './known-paths.ts';
 import { headerValues } from './request-headers.ts';
 import { pathOf } from './request-path.ts';
 
+type Refuse = (request: FastifyRequest, reply: FastifyReply) => never;
+
 /**
- * Adds the checks that every request of a port meets before its route. Call it before you add a
- * route.
+ * Adds the checks that every request of a port meets before its route. Call it before you add one.
  * @param negotiated as of setAnswerHeaders
+ * @returns the handler of unknown paths, for a scope whose hooks come before it; of reads alone
  */
-export function checkRequests(app: FastifyInstance, negotiated?: string): void {
+export function checkRequests(app: FastifyInstance, negotiated?: string): Refuse {
   const paths = new KnownPaths();
+  const refuse: Refuse = (request, reply) => refuseUnknownPath(request, reply, paths);
   app.addHook('onRoute', ({ url, method }) => paths.add(url, method));
   app.addHook('onRequest', (request, reply, done) => {
     setAnswerHeaders(request, reply, negotiated);
     requireHost(request);
-    if (request.is404) refuseUnknownPath(request, reply, paths);
+    const isOfScope = request.server !== app && ['GET', 'HEAD'].includes(request.method);
+    if (request.is404 && !isOfScope) refuse(request, reply);
     done();
   });
   // No request reaches it, since the hook above refuses first: it replaces the framework's answer.
-  app.setNotFoundHandler((request, reply) => refuseUnknownPath(request, reply, paths));
+  app.setNotFoundHandler(refuse);
+  return refuse;
 }
 
 /** @throws ContractError INVALID_REQUEST: RFC 9112 section 3.2 asks for exactly one Host. */

@@ -3,7 +3,7 @@
  * Its routes know the session's cookie and no API key; those of the API know no cookie.
  */
 import cookie from '@fastify/cookie';
-import type { HttpInterface } from '@matting/core/http/public-app.ts';
+import type { HttpContext, HttpInterface } from '@matting/core/http/public-app.ts';
 import type { Core, CoreStores } from '@matting/core/package.ts';
 import { mailBody } from '@matting/core/secrets/secret-box.ts';
 import { HEAVY } from '@matting/http/answer-shares.ts';
@@ -19,7 +19,7 @@ import { registerCreditRoutes } from './orders/credit-pages.ts';
 import { LedgerHistory } from './orders/ledger-history.ts';
 import { Orders, registerOrderRoutes } from './orders/order-pages.ts';
 import { registerPackageRoutes } from './orders/package-pages.ts';
-import { type AccountPage, notePages, wantsPage, writeErrorPage } from './page/account-frame.ts';
+import { notePages, wantsPage, writeErrorPage } from './page/account-frame.ts';
 import { registerAssets } from './page/assets.ts';
 import { assetsOf, type Brand, noteBrand } from './page/brand.ts';
 import { registerAuditRoute } from './people/audit-page.ts';
@@ -63,8 +63,10 @@ type AreaSettings = NonNullable<PortalSettings['accountArea']>;
 export interface AccountArea {
   /** Use cases and stores behind the pages. */
   readonly services: ReturnType<typeof accountAreaServices>;
-  /** @param pages those of other packages */
-  register(app: FastifyInstance, pages: readonly AccountPage[]): void;
+  register(
+    app: FastifyInstance,
+    context: Pick<HttpContext, 'accountPages' | 'refuseUnknownPath'>,
+  ): void;
   /** Answers errors with a page if a browser sent the request. */
   readonly errorWriterOf: NonNullable<HttpInterface['errorWriterOf']>;
 }
@@ -75,11 +77,12 @@ export function openAccountArea(parts: AccountAreaParts, settings: AreaSettings)
   const { brand } = parts;
   return {
     services,
-    register(app, pages) {
+    register(app, { accountPages: pages, refuseUnknownPath }) {
       app.register(
         async account => {
           await account.register(cookie);
           account.setErrorHandler(answerPageError);
+          account.setNotFoundHandler(refuseUnknownPath);
           account.addHook('onRoute', route => {
             if (!['GET', 'HEAD'].includes(String(route.method)) || route.config?.cookieless) return;
             route.config = { weight: HEAVY, ...route.config };

@@ -67,10 +67,10 @@ export async function openPortal(
     receivePayment,
     accountArea,
     httpInterface: {
-      register(app, { checks, document, accountPages }) {
+      register(app, { checks, document, ...context }) {
         registerDocuments(app, document, { hasAccountArea, brand });
         registerAccountReads(app, { readUsage, readPackages }, checks);
-        accountArea?.register(app, accountPages);
+        accountArea?.register(app, context);
         if (receivePayment !== undefined) registerPaymentRoutes(app, receivePayment);
       },
       errorWriterOf: accountArea?.errorWriterOf ?? (() => undefined),

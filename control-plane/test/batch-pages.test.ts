@@ -15,6 +15,7 @@ import { useTestApp } from './app.ts';
 
 const test = ava.serial;
 
+const SECRET = `whsec_${Buffer.alloc(32, 7).toString('base64')}`;
 let owner: SignedInBrowser;
 let viewer: SignedInBrowser;
 let stranger: SignedInBrowser;
@@ -52,6 +53,18 @@ test('batches of an account › are listed with how far they are, to those of th
   t.true((await owner.get(page)).body.includes(`href="${page}/${id}"`));
   const { job_id: left } = JSON.parse(results.body.split('\n')[0] ?? '');
   await app.succeedJob(left);
+});
+
+test('batches of an account › have their name and page in the list of webhooks', async t => {
+  const told = { callback_url: 'https://a.example/', callback_secret: SECRET };
+  const items = [{ image_url: 'https://example.com/1.jpg' }];
+  const { batch_id: id } = (await app.post('/v1/matting/batches', { items, ...told })).json();
+  await enter(id);
+  for (const job of await jobIdsOf(id)) await app.succeedJob(job);
+  t.true(await batches.finishBatch(id));
+  const { body } = await owner.get('/account/webhooks');
+  const link = `href="/account/batches/${id}" title="${id}"`;
+  t.true(body.includes(`<a ${link}>Batch <code>${id.slice(0, 8)}</code></a>`), body);
 });
 
 test('batches of an account › are cancelled by an owner, once, who is in the log', async t => {

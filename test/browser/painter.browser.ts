@@ -258,21 +258,49 @@ test('a job of a key is corrected in place on its page', async t => {
   t.deepEqual(visitor.takeProblems(), []);
 });
 
-test('each step of the playground leaves the focus where it goes on', async t => {
+test('each step of the playground leaves the focus where it goes on, and forgets what was wrong', async t => {
   const { page } = await openOwner(t);
   await page.goto(`${site.origin}${PLAYGROUND}`);
-  await button(page, 'Teapot').focus();
-  const id = await sending(page, () => press(page, 'Enter'));
-  const place = () => page.evaluate(`document.activeElement.dataset.state`);
-  t.is(await place(), 'queued');
+  const cutOut = button(page, 'Cut out');
+  const notice = page.getByText('Check the marked fields.');
+  const marked = page.locator('#try :is([aria-invalid], .error, .wrong)');
+  const ofFocus = (name: string) => page.evaluate(`document.activeElement.${name}`);
+  t.is(await cutOut.getAttribute('aria-disabled'), 'true');
+  await cutOut.press('Enter');
+  t.is(await focused(page), 'INPUT image_file', 'the browser asks for a picture');
+  for (const bytes of [Buffer.from('no picture'), both]) {
+    const file = { name: 'a.png', mimeType: 'image/png', buffer: Buffer.from(bytes) };
+    await page.locator('#image_file').setInputFiles(file);
+    t.deepEqual([await notice.count(), await marked.count()], [0, 0]);
+    if (bytes === both) await page.getByLabel('Background colour').fill('x');
+    await cutOut.press('Enter');
+    await notice.waitFor();
+    t.is(await ofFocus('ariaInvalid'), 'true');
+  }
+  await page.getByLabel('Background colour').fill('white');
+  const id = await sending(page, () => cutOut.press('Enter'));
+  t.is(await ofFocus('dataset.state'), 'queued');
   await succeed(id, both);
   await page.getByRole('link', { name: 'Download' }).waitFor();
-  t.is(await place(), 'succeeded');
+  t.is(await ofFocus('dataset.state'), 'succeeded');
   await press(page, 'Tab');
-  t.is(
-    await page.evaluate(`document.activeElement.getAttribute('aria-label')`),
-    'Share of the original that you see, in percent',
-  );
+  t.is(await ofFocus('ariaLabel'), 'Share of the original that you see, in percent');
+});
+
+test('the time that is left is counted down, and what goes beyond it is counted up', async t => {
+  const { page } = await openOwner(t);
+  await page.clock.install();
+  await page.goto(`${site.origin}${PLAYGROUND}`);
+  await page.evaluate(`document.getElementById('playground-form').dataset.seconds = '{"":1.4}'`);
+  await site.test.startJob(await sending(page, () => button(page, 'Teapot').click()));
+  await page.clock.runFor(1000);
+  await page.getByText('Cutting out…').waitFor();
+  const seen: (string | null)[] = [];
+  for (const _ of [1, 2, 3]) {
+    seen.push(await page.locator('#outcome [data-seconds]').textContent());
+    await page.clock.runFor(1000);
+  }
+  t.deepEqual(seen, ['about 2 s left', 'about 1 s left', '2 s so far']);
 });
 
 for (const theme of ['light', 'dark'] as const) {

@@ -11,6 +11,8 @@ export interface AccountPage {
    */
   readonly name: string;
   readonly words: Readonly<Record<'en' | 'zh-CN', AccountPageWords>>;
+  /** The type of webhooks about a thing, by its id. */
+  readonly event?: string;
   /** By their names. */
   readonly actions: Readonly<Record<string, AccountAction>>;
   /** The newest first; their number is bounded. */

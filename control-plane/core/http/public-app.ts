@@ -74,6 +74,7 @@ export interface HttpContext {
   readonly checks: HeaderChecks;
   readonly document: ServedDocument;
   readonly answers: Pick<AnswerShares, 'enter'>;
+  readonly refuseUnknownPath: ReturnType<typeof checkRequests>;
   /** Those of all packages. */
   readonly accountPages: readonly AccountPage[];
 }
@@ -114,7 +115,7 @@ export function buildApp(services: AppServices, options: AppOptions): App {
   app.addHook('onRoute', options => {
     for (const one of [options.method].flat()) onRoute?.(options.url, one, options);
   });
-  checkRequests(app, NEGOTIATED_PATH);
+  const refuseUnknownPath = checkRequests(app, NEGOTIATED_PATH);
   app.addHook('onSend', finishUnreadBody);
   addPathPrefix(app, options.baseUrl);
   addAnswerLog(app, { accountOf: knownAccountOf, onAnswered: options.onAnswered });
@@ -129,7 +130,7 @@ export function buildApp(services: AppServices, options: AppOptions): App {
   const openApi = interfaces.map(one => one.openApi).filter(part => part !== undefined);
   const document = servedDocument(app, { ...options, openApi });
   const accountPages = interfaces.flatMap(one => one.accountPages ?? []);
-  const context = { connections, checks, document, answers, accountPages };
+  const context = { connections, checks, document, answers, refuseUnknownPath, accountPages };
   for (const one of interfaces) one.register(app, context);
   const pages = interfaces.find(one => one.documentPages)?.documentPages;
   const pathPrefix = pathPrefixOf(options.baseUrl);

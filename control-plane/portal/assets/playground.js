@@ -31,7 +31,28 @@ function begin(form) {
     event.preventDefault();
     void send(form, event.submitter);
   });
-  form.addEventListener('change', () => void showCall(form));
+  form.addEventListener('change', ({ target }) => unmark(form, target), { capture: true });
+  form.addEventListener('change', () => {
+    showReady(form);
+    void showCall(form);
+  });
+  showReady(form);
+}
+
+/** Without a picture the browser asks for one. @param {HTMLFormElement} form */
+function showReady(form) {
+  const button = form.querySelector('.send-row button');
+  if (button) button.ariaDisabled = String(!fileInput(form)?.files?.length);
+}
+
+/** What was wrong with a field was said of its value before. @param {HTMLFormElement} form @param {EventTarget | null} changed */
+function unmark(form, changed) {
+  const field = changed instanceof Element ? changed.closest('.field') : null;
+  if (!field?.querySelector('.error')) return;
+  field.classList.remove('wrong');
+  for (const one of [field, ...field.querySelectorAll('[aria-invalid]')]) one.ariaInvalid = null;
+  field.querySelector('.error')?.remove();
+  if (!form.querySelector('[aria-invalid]')) form.querySelector('[data-refusal]')?.remove();
 }
 
 /** @param {HTMLFormElement} form */
@@ -73,10 +94,10 @@ function refuseOthers(place, input) {
     file !== undefined &&
     file.type !== '' &&
     !known.some(one => one === file.type || file.name.toLowerCase().endsWith(one));
-  if (isWrong) input.value = '';
-  place.classList.toggle('wrong', isWrong);
-  place.querySelector('.error')?.remove();
   if (!isWrong) return;
+  place.classList.add('wrong');
+  input.value = '';
+  input.ariaInvalid = 'true';
   const error = document.createElement('span');
   error.className = 'error';
   error.setAttribute('role', 'alert');
@@ -337,6 +358,8 @@ async function follow(answer, mine, stage) {
 function keepFocus(change) {
   const before = document.activeElement;
   change();
+  // What is hidden takes no focus.
+  document.querySelector('.playground')?.classList.remove('busy');
   if (before?.isConnected && before !== document.body) return;
   const next =
     (before?.id ? document.getElementById(before.id) : null) ??
@@ -360,6 +383,7 @@ function replaceForm(page) {
   const input = fileInput(form);
   if (file === undefined || input === undefined) return;
   choose(input, file);
+  showReady(form);
   const place = form.querySelector('[data-drop]');
   if (place instanceof HTMLElement) preview(place, file);
 }

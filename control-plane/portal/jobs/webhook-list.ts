@@ -5,6 +5,7 @@ import type { VNode } from 'preact';
 import { type Child, html } from '../page/html.ts';
 import * as ui from '../page/ui.ts';
 import type { Locale } from '../session/visit.ts';
+import type { Words } from '../words/words.ts';
 
 export type OperatorNotification = Awaited<
   ReturnType<OperatorServices['operateWebhooks']['list']>
@@ -17,8 +18,8 @@ const TONES: Readonly<Record<OperatorNotification['status'], ui.Tone>> = {
 };
 
 interface Around {
-  /** Jobs have their pages below it. */
-  readonly jobsPath: string;
+  /** The thing's page stands below it. Null: a job; undefined: there is no page. */
+  readonly pathOf: (event: string | null) => string | undefined;
   /** The form that sends one again; null: it cannot be. */
   readonly resend: (one: OperatorNotification) => VNode | null;
   readonly empty: VNode;
@@ -27,7 +28,7 @@ interface Around {
 export function webhookTable(
   found: readonly OperatorNotification[],
   { words: all, formats }: Locale,
-  { jobsPath, resend, empty }: Around,
+  { pathOf, resend, empty }: Around,
 ): VNode {
   const { notifications: words, actions } = all.operator;
   return ui.dataTable({
@@ -42,7 +43,7 @@ export function webhookTable(
       { label: actions, silent: true, align: 'end' },
     ],
     rows: found.map(one => [
-      html`${subjectOf(one, jobsPath, all.jobs.job)} <div class="soft">${ui.ago(one.created_at, formats.exactTime)}</div>`,
+      html`${subjectOf(one, pathOf(one.event), all)} <div class="soft">${ui.ago(one.created_at, formats.exactTime)}</div>`,
       ui.badge(words.statuses[one.status], TONES[one.status]),
       one.receiver,
       formats.credits(one.attempts),
@@ -66,10 +67,17 @@ function lastAnswer(
     <div class="soft">${ui.ago(at, formats.exactTime)}</div>`;
 }
 
-/** Names the final job, or the account's event, which has an id of its own and no page. */
-function subjectOf({ job_id: id, event }: OperatorNotification, jobsPath: string, job: string) {
-  if (event === null) {
-    return html`<a href=${`${jobsPath}/${id}`} title=${id}>${job} <code>${id.slice(0, 8)}</code></a>`;
-  }
-  return html`<span>${event} ${ui.shortId(id)}</span>`;
+/** Names the final job or batch, or the account's event. */
+function subjectOf(
+  { job_id: id, event }: OperatorNotification,
+  path: string | undefined,
+  words: Words,
+) {
+  const events: Readonly<Record<string, string>> = words.operator.notifications.events;
+  const name = event === null ? words.jobs.job : (events[event] ?? event);
+  const text = html`${name} <code>${id.slice(0, 8)}</code>`;
+  const href = path && `${path}/${id}`;
+  return href
+    ? html`<a href=${href} title=${id}>${text}</a>`
+    : html`<span title=${id}>${text}</span>`;
 }

@@ -2,7 +2,7 @@
 
 import { NOTIFICATION_STATUSES } from '@matting/core/webhooks/outbox-listing.ts';
 import type { FastifyInstance, FastifyReply } from 'fastify';
-import { renderPage } from '../page/account-frame.ts';
+import { pathOfEvent, renderPage } from '../page/account-frame.ts';
 import { ACCOUNT_PATH } from '../page/html.ts';
 import * as ui from '../page/ui.ts';
 import { may } from '../session/roles.ts';
@@ -42,7 +42,7 @@ async function renderWebhooks(reply: FastifyReply, accountJobs: AccountJobs) {
         ...NOTIFICATION_STATUSES.map(one => link(one, statuses[one])),
       ]),
       webhookTable(found, visit, {
-        jobsPath: JOBS_PATH,
+        pathOf: event => (event === null ? JOBS_PATH : pathOfEvent(reply.request, event)),
         resend: one => {
           const isKept = Date.parse(one.secret_erase_at ?? '') > Date.now();
           const isOver = one.status === 'delivered' || one.event !== null || !isKept;

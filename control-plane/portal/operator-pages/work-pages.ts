@@ -242,7 +242,7 @@ async function renderNotifications(
       ui.button({ label: own.filter, kind: 'secondary' }),
     )}
     ${webhookTable(found, visit, {
-      jobsPath: JOBS_PATH,
+      pathOf: event => (event === null ? JOBS_PATH : undefined),
       resend: one => resendForm(one, visit),
       empty: ui.emptyState({ title: texts.empty, text: texts.emptyText }),
     })}

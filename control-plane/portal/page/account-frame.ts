@@ -43,6 +43,12 @@ export function notePages(request: FastifyRequest, pages: readonly AccountPage[]
   described.set(request, pages);
 }
 
+/** Where the thing is that a webhook of this type is about; undefined: it has no page. */
+export function pathOfEvent(request: FastifyRequest, event: string): string | undefined {
+  const page = described.get(request)?.find(one => one.event === event);
+  return page && `${ACCOUNT_PATH}/${page.name}`;
+}
+
 export function renderPage(reply: FastifyReply, page: Page): FastifyReply {
   const { request } = reply;
   const person = maybeSignedIn(request);

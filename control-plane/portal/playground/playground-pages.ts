@@ -337,7 +337,7 @@ function dropField(words: Words, accept: string, error: string | undefined): VNo
       data-wrong=${said.invalid.image_file} data-box=${said.boxSurface}
       data-other=${said.dropOther} data-hint=${said.boxHint}>
     <label for="image_file">${dropWords(said.drop, said.dropHint)}</label>
-    <input type="file" id="image_file" name="image_file" accept=${accept}
+    <input type="file" id="image_file" name="image_file" accept=${accept} required
       aria-describedby=${described} aria-invalid=${error === undefined ? undefined : 'true'} />
     <span class="hint" id="image_file-hint">${said.pictureHint}</span>
     ${error === undefined ? null : html`<span class="error" id="image_file-error">${error}</span>`}
@@ -361,7 +361,7 @@ function samples({ playground: said }: Words, isOn: boolean): VNode {
   return html`<div class="samples"><p class="hint" id="samples-head">${said.samplesLead}</p>
     <div role="group" aria-labelledby="samples-head">${SAMPLES.map(
       sample => html`<button type="submit" class="sample" name="sample" value=${sample}
-        disabled=${!isOn}><img src=${sampleHref(sample)} alt=${said.samples[sample]}
+        formnovalidate disabled=${!isOn}><img src=${sampleHref(sample)} alt=${said.samples[sample]}
         width="96" height="72" /></button>`,
     )}</div>
   </div>`;

@@ -298,6 +298,16 @@ test('headers › pages and refusals cannot be framed, sniffed, cached or made t
   }
 });
 
+test('an unknown address › keeps the navigation of who is signed in', async t => {
+  const { viewer } = world.ours.people;
+  for (const url of ['/account/nothing-here', '/account/keys/none/rotate']) {
+    const pages = { headers: { accept: 'text/html' } };
+    t.regex((await viewer.get(url, pages)).body, /<nav .*href="\/account\/jobs".*Go to overview/s);
+    t.regex((await world.stranger().get(url, pages)).body, /<body class="narrow">.*Sign in/s);
+    t.is((await viewer.get(url)).json().status, url.endsWith('rotate') ? 405 : 404, 'programs');
+  }
+});
+
 test('headers › cookies are of this host alone, out of reach of scripts, and small', async t => {
   const stranger = world.stranger();
   const answers = [await stranger.get('/account'), await stranger.get('/account/sign-in')];
