@@ -3,12 +3,7 @@
  * tests of every queue on it. It has no money and no notifications.
  */
 import { isNamed } from '../../control-plane/core/dispatch/named-lanes.ts';
-import {
-  isFinal,
-  isUnpaid,
-  type JobLease,
-  type JobState,
-} from '../../control-plane/core/jobs/job.ts';
+import { isFinal, type JobLease, type JobState } from '../../control-plane/core/jobs/job.ts';
 import type {
   JobFailure,
   JobResult,
@@ -111,9 +106,10 @@ export class MemoryQueue implements Queue {
         .filter(({ job }) => !exceptHosts.includes(job.sourceHost ?? ''))
         .slice(0, eachMax);
     });
-    const group = ({ job }: Row) => Number(isUnpaid(job));
-    const sorted = rows.sort((a, b) => group(a) - group(b) || compare(a, b));
-    return sorted.slice(0, limit).map(({ job }) => listed(job, this.#now()));
+    return rows
+      .sort(compare)
+      .slice(0, limit)
+      .map(({ job }) => listed(job, this.#now()));
   }
 
   async claim(
@@ -230,7 +226,7 @@ export class MemoryQueue implements Queue {
     const total = { jobs: 0, megapixels: 0, oldestAgeMs: 0 };
     for (const { open } of this.#lanes.values()) {
       for (const { job } of open) {
-        if (isUnpaid(job) || (job.state === 'running' && job.lease !== null)) continue;
+        if (job.state === 'running' && job.lease !== null) continue;
         const megapixels = queuedMegapixels(job);
         total.jobs += 1;
         total.megapixels += megapixels;
@@ -256,11 +252,6 @@ export class MemoryQueue implements Queue {
       done.megapixels += Math.max(1, (ended.result.width * ended.result.height) / 1e6);
     }
     return done;
-  }
-
-  async openUnpaid(max: number): Promise<number> {
-    const open = [...this.#lanes.values()].flatMap(lane => lane.open);
-    return Math.min(max, open.filter(({ job }) => isUnpaid(job)).length);
   }
 
   #read({ job }: Row): OpenJob {

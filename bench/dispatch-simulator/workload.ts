@@ -15,8 +15,6 @@ export interface Scenario {
   readonly seed: number;
   /** Nodes that are gone, for good, once this share of the jobs has come. */
   readonly vanishing?: { readonly share: number; readonly afterShare: number };
-  /** Share of the jobs that are of playgrounds: behind what is paid for. */
-  readonly playgroundShare?: number;
 }
 
 export interface SimulatedJob {
@@ -152,13 +150,10 @@ export function inferMs(slowness: number): number {
 /** Poisson arrivals at the scenario's load. */
 export function makeJobs(scenario: Scenario, fleet: readonly NodeKind[]): SimulatedJob[] {
   const random = createRandom(scenario.seed);
-  const unpaid = createRandom(scenario.seed + 500);
-  const { playgroundShare = 0 } = scenario;
   const jobs = Array.from({ length: scenario.jobs }, (_, index) => ({
     index,
     arrivesMs: 0,
     ...drawnCaller(random),
-    ...(unpaid() < playgroundShare ? { class: 'playground' as const } : {}),
     pixels: drawn(SIZES, random).megapixels * 1e6 * (0.7 + 0.6 * random()),
     inputFormat: drawn(INPUTS, random).format,
     outputFormat: drawn(OUTPUTS, random).format,

@@ -140,7 +140,7 @@ interface ServiceParts
     Base,
     'config' | 'log' | 'stores' | 'blobs' | 'secrets' | 'views' | 'events' | 'guard'
   > {
-  readonly acceptance: Pick<AcceptanceGate, 'requireAble' | 'requireOpen' | 'requireRoom'>;
+  readonly acceptance: Pick<AcceptanceGate, 'requireAble' | 'requireOpen'>;
   readonly models: OfferedModels;
   readonly readiness: AppServices['readiness'];
   readonly observer: LossObserver & ErasureObserver;

@@ -181,10 +181,8 @@ test('the acceptance gate › accepts jobs without a node if nodes come on deman
   const state = { megapixels: 0, nowMs: 0 };
   const { acceptance } = gate(state);
   await acceptance.requireOpen(CALLER);
-  await acceptance.requireRoom();
   Object.assign(state, { megapixels: 101, nowMs: 1000 });
   await rejectsWith(t, acceptance.requireOpen(CALLER), unavailable);
-  await rejectsWith(t, acceptance.requireRoom(), unavailable);
 });
 
 test('the acceptance gate › shuts when more is queued than may be, and counts at most once a second', async t => {

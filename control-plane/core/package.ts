@@ -89,7 +89,6 @@ export interface CoreStores {
     Stores['jobs'],
     'find' | 'findForKey' | 'list' | 'noteLooked' | 'openOf' | 'search'
   >;
-  readonly queue: Pick<Stores['queue'], 'openUnpaid'>;
   readonly ledger: Pick<Stores['ledger'], 'balances' | 'lines' | 'list'>;
   /** The attempts of mails are made under the leases of the outbox. */
   readonly outbox: DeliveryParts['outbox'] & Pick<Stores['outbox'], 'list' | 'mailsWaiting'>;

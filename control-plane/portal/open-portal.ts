@@ -19,7 +19,6 @@ import { ReceivePayment, registerPaymentRoutes } from './orders/receive-payment.
 import { SignedNotifications } from './orders/signed-notifications.ts';
 import { openBrand } from './page/brand.ts';
 import { ACCOUNT_PATH, DOCS_PATH } from './page/html.ts';
-import { PLAYGROUND_OPEN_MAX } from './playground/playground-store.ts';
 import { type PortalMetrics, portalMetrics } from './portal-metrics.ts';
 import { createPortalStores, type PortalStores } from './portal-stores.ts';
 import type { PortalSettings } from './settings.ts';
@@ -46,7 +45,6 @@ export async function openPortal(
   const stores = { ...core.stores, ...createPortalStores(core.database) };
   const metrics = portalMetrics(core.metrics, {
     mailsWaiting: () => stores.outbox.mailsWaiting(),
-    playgroundJobs: () => stores.queue.openUnpaid(PLAYGROUND_OPEN_MAX),
   });
   const parts = {
     core,

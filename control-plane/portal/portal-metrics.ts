@@ -3,18 +3,15 @@ import { type MetricSet, seconds } from '@matting/program/metric-set.ts';
 import { WITHHELD_REASONS } from './mails/messages.ts';
 import { MAIL_ATTEMPT_OUTCOMES } from './mails/send-mails.ts';
 import { TOLD_OUTCOMES } from './orders/receive-payment.ts';
-import { PLAYGROUND_OPEN_MAX } from './playground/playground-store.ts';
 
 export type PortalMetrics = ReturnType<typeof portalMetrics>;
 
 interface Sources {
   /** Counts mails that wait, and says since when the oldest of them was due. */
   readonly mailsWaiting: () => Promise<{ readonly count: number; readonly oldestMs: number }>;
-  /** Counts open jobs of playgrounds. */
-  readonly playgroundJobs: () => Promise<number>;
 }
 
-export function portalMetrics(metrics: MetricSet, { mailsWaiting, playgroundJobs }: Sources) {
+export function portalMetrics(metrics: MetricSet, { mailsWaiting }: Sources) {
   const mails = metrics.reading('the database', mailsWaiting);
   metrics.gauge(
     'matting_control_mails_waiting',
@@ -25,12 +22,6 @@ export function portalMetrics(metrics: MetricSet, { mailsWaiting, playgroundJobs
     'matting_control_mails_oldest_due_seconds',
     'Since when the oldest was to be sent, however often it was tried',
     mails(({ oldestMs }) => seconds(oldestMs)),
-  );
-  const unpaid = metrics.reading('the database', playgroundJobs);
-  metrics.gauge(
-    'matting_control_playground_jobs',
-    `Open jobs of playgrounds, counted up to ${PLAYGROUND_OPEN_MAX}`,
-    unpaid(count => count),
   );
   return {
     mailAttempted: metrics.countedBy(

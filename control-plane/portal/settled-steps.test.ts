@@ -13,10 +13,11 @@ import {
   running,
   runningOf,
   SERVICE_FAULT,
+  submitted,
 } from '@matting/core/test/fixtures.ts';
 import ava from 'ava';
 import { SETTLED_STEPS } from './settled-steps.ts';
-import { onStores, PLAYGROUND_LIMITS } from './test/fixtures.ts';
+import { onStores } from './test/fixtures.ts';
 import { PROVIDER, paid, refundOf } from './test/orders.ts';
 import { assertUsageAgrees } from './test/usage-agrees.ts';
 
@@ -87,9 +88,9 @@ onStores(test, "steps that a job's end left out", (test, { database, stores }) =
   test('gives its picture back to the playground', async t => {
     const account = await fundedAccount(stores, 0);
     const apiKeyId = await stores.playground.internalKey(account);
-    const job = newJob(account, { apiKeyId, class: 'playground' });
-    await stores.jobs.submit(job, PLAYGROUND_LIMITS);
-    const claim = await claimed(stores, { id: job.id });
+    const unpaidDayMs = await stores.playground.take(account, 1);
+    const job = newJob(account, { apiKeyId, class: 'playground', unpaidDayMs });
+    const claim = await claimed(stores, await submitted(stores, job));
     t.truthy(await broken().queue.fail(claim, SERVICE_FAULT));
     t.is((await stores.playground.usage(account)).used, 1);
     await repaired();

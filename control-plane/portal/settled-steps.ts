@@ -15,7 +15,7 @@ export const SETTLED_STEPS: readonly SettledStep[] = [
   {
     name: 'usage',
     async settled(database, tx, job) {
-      if (job.funding !== 'allowance') await countSettledJob(database, tx, job);
+      if (job.funding !== 'nothing') await countSettledJob(database, tx, job);
     },
   },
   {

@@ -1,5 +1,6 @@
 /** A rolling upgrade from the last release's recorded statements, with work in every state. */
 import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
 import { isFinal } from '@matting/core/jobs/job.ts';
 import {
   assertBalanced,
@@ -19,6 +20,7 @@ import type { NewJob, Stores } from '@matting/core/test/internals.ts';
 import { brokenFor, readSchemaShape } from '@matting/core/test/schema-shape.ts';
 import type { Database } from '@matting/database/database.ts';
 import { migrate, requireCurrentSchema } from '@matting/database/migrate.ts';
+import { rowOf } from '@matting/database/test/rows.ts';
 import {
   createTestDatabase,
   DIALECTS,
@@ -36,6 +38,8 @@ const LEFT_BEHIND = /fleet_reports|kysely_migration_fleet-size/;
 
 /** A statement of the last release that needs the tables it was recorded on would say so. */
 const OPEN = ['accepted', 'fetching', 'ready', 'given', 'running', 'lost', 'freed'] as const;
+/** A job that costs nothing. */
+const FREE = randomUUID();
 const OWN: readonly Partial<NewJob>[] = [
   {},
   { finishing: { outputWidth: 100 } },
@@ -117,13 +121,20 @@ onDatabases(test, 'a rolling upgrade', (test, dialect) => {
   });
 
   test('finishes what was left open, and work of its own', async t => {
+    // What a playground of the last release left in the queue.
+    const { kysely } = database;
+    const row = await rowOf(kysely, 'jobs', { id: legacy.jobs.ready });
+    const own = { id: FREE, class: 'playground' as const, playground_day: 1 };
+    const bare = { idempotency_key_hash: null, callback_url: null, callback_secret: null };
+    const job = { ...row, ...own, ...bare, callback_secret_key_id: null };
+    await kysely.insertInto('jobs').values(job).execute();
     const left = openJobsOf(snapshot.after);
     t.is(left.length, OPEN.length);
     const seen = (await stores.queue.listClaimable(1000)).map(({ id }) => id);
     for (const jobId of [...OPEN.map(name => legacy.jobs[name]), ...left]) {
       t.true(seen.includes(jobId), `the dispatcher sees ${jobId}`);
     }
-    for (const jobId of [...OPEN.map(name => legacy.jobs[name]), ...left]) {
+    for (const jobId of [...OPEN.map(name => legacy.jobs[name]), ...left, FREE]) {
       t.true(!isFinal(await reread(stores, jobId)), jobId);
       await finish(jobId);
     }

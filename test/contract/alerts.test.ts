@@ -169,7 +169,6 @@ const READABLE = {
   }),
   modelsOffered: ['fine'],
   onDemand: true,
-  playgroundJobs: async () => 20,
   webhooks: { inFlight: () => 14, due: async () => ({ count: 15, oldestMs: 16_000 }) },
   mailsWaiting: async () => ({ count: 23, oldestMs: 24_000 }),
   ledgerAudits: async () => [{ kind: 'full', ageMs: 17_000, problems: 18 }],

@@ -357,7 +357,6 @@ test('KEDA scales one pool by what the others leave, and Helm does not', t => {
   const [{ metadata: megapixels }, ...others] = spec.triggers;
   t.is(megapixels.query, `clamp_min(${demandOf('namespace="matting"')} - 2 * 4, 0)`);
   t.is(megapixels.threshold, '4');
-  // Two nodes are there for playgrounds already.
   t.deepEqual(namesOf(others), ['queue-age']);
   t.is(requireOne(objects, 'Deployment', 'matting-node-cpu').spec.replicas, undefined);
   t.is(requireOne(objects, 'Deployment', 'matting-node-gpu').spec.replicas, 2);
@@ -375,7 +374,7 @@ test('KEDA wakes one pool for all jobs, or for those that name its models', t =>
   const all = scaledBy('keda.holdS=120', 'keda.nodeMegapixelsPerS=1.5');
   t.is(all.triggers[0].metadata.query, demandOf('namespace="matting"'));
   t.is(all.triggers[0].metadata.threshold, '1.5');
-  t.deepEqual(namesOf(all.triggers), ['megapixels', 'playgrounds', 'queue-age']);
+  t.deepEqual(namesOf(all.triggers), ['megapixels', 'queue-age']);
   const { scaleDown } = all.advanced.horizontalPodAutoscalerConfig.behavior;
   t.deepEqual([all.cooldownPeriod, scaleDown.stabilizationWindowSeconds], [120, 120]);
   const own = scaledBy('keda.models=["best","ben2"]');

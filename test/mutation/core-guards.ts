@@ -21,10 +21,6 @@ nodes | are unknown within the first grace period
 control-plane/core/dispatch/dispatch-core.ts by control-plane/core/dispatch/dispatch-core.test.ts
 #incapableFailure | ? 'unable' | a job that no live node can do while others may come › causes no round by itself: the poll notices a new node
 leaves | >= eachMax | a round › knows that behind a full listing more may wait, though all of it began
-#try | || ! | an unpaid job › waits while any that is paid for waits for a node, however old it is
-#hasUnpaidSlot | max(1 | an unpaid job › leaves three slots of four to paid jobs
-control-plane/core/dispatch/fair-order.ts by control-plane/core/dispatch/job-turns.test.ts
-orderJobs | isUnpaid | orderJobs › puts unpaid jobs behind all others, however old
 control-plane/core/dispatch/job-needs.ts by control-plane/core/dispatch/pick-node.test.ts
 shortfallOf | if (unknownTo( | a request that no node can serve › names a field that nodes of another version do not follow
 control-plane/core/dispatch/job-needs.ts by test/contract/frames.test.ts
@@ -33,8 +29,6 @@ admittedMegapixels | background: | counts on the node what it was placed for, an
 control-plane/core/dispatch/job-run.ts by control-plane/core/attempts/refused-attempts.test.ts
 #tryNodes | if (unknownTo( | a header over 4096 bytes › goes to a node that takes it, whichever was chosen
 #after | === 'rejected' | a request that nodes reject › is tried once more on the only node
-control-plane/core/dispatch/known-lanes.ts by control-plane/core/dispatch/job-turns.test.ts
-chooseLanes | ? 2 : | chooseLanes › reads no lane of unpaid jobs while a paid one is left out
 control-plane/core/dispatch/large-turns.ts by control-plane/core/dispatch/large-turns.test.ts
 openTo | filter | an image that has waited for memory has the node for itself, until it begins
 #end | this.#nextAtMs | an image that has waited for memory has the node for itself, until it begins
@@ -201,7 +195,7 @@ existing | join, replay and 409 come before the address
 #insert | await askAgain | a held submission › counts for a cap that the key was given: /v1/matting/jobs
 #insert | await askAgain | a held submission › makes no job by a key that was revoked while a name was looked up
 control-plane/core/submission/submit-matting.ts by control-plane/portal/playground/playground.test.ts
-#requireAccepting | requireRoom()) | the playground › is refused where what is paid for needs the room, and counts nothing
+#requireAccepting | await acceptance.requireOpen | the playground › is refused while the queue is full, and counts nothing
 control-plane/core/submission/submit-matting.ts by control-plane/test/compose/replicas.test.ts
 #find | !isForgotten | two replicas on sqlite › remove.bg › replays for ten minutes, then makes one new job of requests on both replicas
 control-plane/core/submission/upload-slot.ts by control-plane/core/http/forms.test.ts

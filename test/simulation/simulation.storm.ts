@@ -55,19 +55,6 @@ test('loses no job when a tenth of the nodes vanish, and recovers', async t => {
   t.true(p99(0.8, 1) <= RATIO_MAX * p99(0.1, 0.28), 'and is over');
 });
 
-test('lets nothing that is paid for wait longer for the playground: 10 nodes, load 1.2', async t => {
-  const scenario = { nodes: 10, load: 1.2, replicas: 2, jobs: 800, seed: 5 };
-  const { jobs } = await simulate({ ...scenario, playgroundShare: 0.3 });
-  const waits = (playground: boolean, of: 'ours' | 'ideal') =>
-    settled(jobs)
-      .filter(({ job }) => (job.class === 'playground') === playground)
-      .map(compared => compared[of].waitMs);
-  const p99 = quantile(waits(false, 'ours'), 0.99);
-  const ratio = p99 / quantile(waits(false, 'ideal'), 0.99);
-  t.true(ratio <= RATIO_MAX, `p99 of the wait is ${ratio} of the ideal`);
-  t.true(quantile(waits(true, 'ours'), 0.5) > 5 * p99, 'the others wait for them');
-});
-
 const LARGE_PIXELS = 12e6;
 /** A node takes a large image alone, and small ones come faster than it can work. */
 const CROWDED = { nodes: 1, load: 1.2, jobs: 1000, seed: 5 } as const;

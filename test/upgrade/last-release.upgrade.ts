@@ -1,4 +1,4 @@
-/** Upgrades the last release to this version under load. Needs: object-storage. */
+/** Upgrades the last release to this version under load. Needs: object-storage, portal. */
 import assert from 'node:assert/strict';
 import ava from 'ava';
 import { NOTHING_RECORDED } from '../../control-plane/test/last-release/snapshot.ts';
@@ -8,6 +8,7 @@ import { THIS_VERSION } from '../fleet/installed-version.ts';
 import { uniformPicture } from '../fleet/steady-load.ts';
 import { DIALECTS, skipReason } from '../support/database.ts';
 import { isNotTested } from '../support/skip.ts';
+import { PLAYGROUND_IMAGES, requireOnePlayground } from './one-playground.ts';
 import { lastRelease, releaseSkipReason } from './releases.ts';
 import { requireSideBySide } from './side-by-side.ts';
 
@@ -31,7 +32,8 @@ for (const dialect of DIALECTS) {
 
   test(`an upgrade from ${release.version} on ${dialect} › begins with a service of the release under load`, async t => {
     const openGround = GROUNDS[dialect];
-    const options = { controlPlanes: 2, nodes: 3, model: 'tiny' as const, openGround };
+    const env = { MATTING_PLAYGROUND_IMAGES: `${PLAYGROUND_IMAGES}` };
+    const options = { controlPlanes: 2, nodes: 3, model: 'tiny' as const, openGround, env };
     upgrade = await FleetUnderLoad.start(options, release);
     await t.notThrowsAsync(upgrade.begin(PER_SECOND, uniformPicture));
   });
@@ -54,6 +56,7 @@ for (const dialect of DIALECTS) {
     const [one, other] = [upgrade.fleet.plane(0), upgrade.fleet.plane(1)];
     await upgrade.step(one, THIS_VERSION);
     upgrade.otherPictures += await requireSideBySide(upgrade.fleet, one, other);
+    await requireOnePlayground(upgrade.fleet, [one, other]);
     await upgrade.step(one, upgrade.old);
     await t.notThrowsAsync(upgrade.step(one, THIS_VERSION));
   });

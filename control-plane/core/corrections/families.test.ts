@@ -18,7 +18,6 @@ import {
   SERVICE_FAULT,
   submitted,
   UNPAID_DAY_MS,
-  UNPAID_LIMITS,
 } from '../test/fixtures.ts';
 import { CORRECTIONS_MAX } from './family.ts';
 
@@ -141,7 +140,7 @@ onBalancedStores(test, 'a correction', (test, { database, stores, replica }) => 
   test('of an unpaid job is unpaid, and counts in no allowance', async t => {
     const account = await fundedAccount(stores, 0);
     const made = newJob(account, { class: UNPAID, correctable: {} });
-    const { job } = (await stores.jobs.submit(made, UNPAID_LIMITS)) as { job: Job };
+    const job = await submitted(stores, made);
     const claim = await claimed(stores, job);
     t.true(await stores.queue.admitted(claim));
     const matte = matteOf(claim);

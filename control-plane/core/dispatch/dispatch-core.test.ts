@@ -329,7 +329,7 @@ test('a job that no live node can do while others may come › causes no round b
   t.deepEqual(begun(round(odd)), [`${odd.id} node`]);
 });
 
-test('a job that no live node can do while others may come › delays neither paid nor unpaid jobs', t => {
+test('a job that no live node can do while others may come › delays no other job', t => {
   prepare();
   round();
   core.submitted(jxl());
@@ -337,9 +337,9 @@ test('a job that no live node can do while others may come › delays neither pa
   t.deepEqual(begun(core.submitted(paid)), [`${paid.id} node`]);
   core.runEnded(paid, { kind: 'final' });
   node = freeNode();
-  const unpaid = job({ class: UNPAID });
+  const other = job();
   core.outdate();
-  t.deepEqual(begun(round(jxl(), unpaid)), [`${unpaid.id} node`]);
+  t.deepEqual(begun(round(jxl(), other)), [`${other.id} node`]);
 });
 
 const named = (changes: Partial<QueuedJob> = {}) => job({ model: 'heavy', ...changes });
@@ -423,49 +423,16 @@ test('a job that names a model › that no node has fails once the grace is over
   t.regex(failureIn(round(odd)), /model is not available/);
 });
 
-const unpaid = (changes: Partial<QueuedJob> = {}) =>
-  job({ class: UNPAID, apiKeyId: 'an-unpaid-key', ...changes });
-
-test('an unpaid job › waits while any that is paid for waits for a node, however old it is', t => {
-  occupy(10_000);
-  const paid = job();
-  const old = unpaid({ createdAtMs: -3_000_000 });
-  t.deepEqual(begun(round(paid, old)), []);
-  // Room for one of the two, and for a smaller one besides.
-  node = freeNode();
-  const large = job({ input: { format: 'png', width: 20_000, height: 5_000 } });
-  node.reserve(390);
-  t.deepEqual(begun(round(large, old)), []);
-  core.outdate();
-  t.deepEqual(begun(round(old)), [`${old.id} node`], 'the others are gone');
-});
-
-test('an unpaid job › does not delay a paid job by a round', t => {
-  occupy(10_000);
-  core.submitted(unpaid());
-  node = freeNode();
-  const paid = job();
-  t.deepEqual(begun(core.submitted(paid)), [`${paid.id} node`]);
-});
-
-test('an unpaid job › leaves three slots of four to paid jobs', t => {
+test('jobs that cost nothing › take the turns of their account and key, and delay paid jobs by no more', t => {
   node = freeNode(4);
-  const some = Array.from({ length: 4 }, () => unpaid());
-  t.is(round(...some)?.placed.length, 1);
-  const paid = Array.from({ length: 3 }, () => job());
+  const free = { class: UNPAID, accountId: 'b', apiKeyId: 'b-free', createdAtMs: -3_000_000 };
+  const some = Array.from({ length: 6 }, () => job(free));
+  const [ours, ofTheirs] = [[job(), job()], job({ accountId: 'b', apiKeyId: 'b-1' })];
+  const jobs = [some[0]!, ours[0]!, ofTheirs, ours[1]!];
   t.deepEqual(
-    paid.map(one => core.submitted(one).placed.length),
-    [1, 1, 1],
+    begun(round(...some, ofTheirs, ...ours)),
+    jobs.map(({ id }) => `${id} node`),
   );
-  for (const one of [some[0]!, ...paid]) core.runEnded(one, { kind: 'final' });
-  node = freeNode(4);
-  t.is(round(...some.slice(1))?.placed.length, 1);
-});
-
-test('an unpaid job › ends when its time is over, though it may not begin', t => {
-  occupy(10_000);
-  const late = unpaid({ createdAtMs: -2 * 3_600_000 });
-  t.deepEqual(begun(round(job(), late)), [`${late.id} failure`]);
 });
 
 const ofGroup = (changes: Partial<QueuedJob> = {}) =>

@@ -15,16 +15,15 @@
  * |             | round whose lanes are empty, or full of named jobs       |                           |
  * | node, model | a job without room or behind its kind; a round that      | a node has room           |
  * | group       | leaves such jobs, or leaves unread what may be such jobs | room is not kept for sync |
- * | unpaid      | the same, and behind node and group                      | unpaid jobs have a slot   |
  * | download    | the same, without a slot for downloads                   | never: a slot is `unread` |
  *
- * What a round took out is untried until it places jobs: until then unpaid jobs, and jobs just
- * downloaded, go behind node and group. A job that no routable node can do is in no row.
+ * What a round took out is untried until it places jobs: until then jobs just downloaded go behind
+ * node and group. A job that no routable node can do is in no row.
  */
 
 import type { NodeSnapshot } from '@matting/nodes/node-view.ts';
 import type { RunEnd } from '../attempts/claimed-job.ts';
-import { isUnpaid, needsDownload, type QueueJob } from '../jobs/job.ts';
+import { needsDownload, type QueueJob } from '../jobs/job.ts';
 import type { JobFailure } from '../jobs/job-outcome.ts';
 import type { JobInput } from '../jobs/job-request.ts';
 import type { JobLane, LaneRead } from '../queue/lanes.ts';
@@ -47,8 +46,6 @@ import { isIncapable, pickNode, settleCropRun } from './pick-node.ts';
 
 /** A round lists more jobs than any fleet of one replica begins in a moment. */
 export const LIST_MAX = 256;
-/** Part of the fleet's room that this replica gives to unpaid jobs, one job at least. */
-const UNPAID_SLOTS_SHARE = 0.25;
 /** After one synchronous job, others are expected for this time. */
 const SYNC_COMES_MS = 10_000;
 /** About a claim and a header: then the node has reported the job. */
@@ -100,10 +97,9 @@ interface ChosenLanes {
 
 /**
  * A job waits for its download, or for a node: one of a group perhaps for more room than others
- * need, an unpaid one behind all others, one that names a model or wishes for a run on crops for
- * its engines while nodes have room.
+ * need, one that names a model or wishes for a run on crops for its engines while nodes have room.
  */
-const WAIT_KINDS = ['node', 'download', 'group', 'unpaid', 'model'] as const;
+const WAIT_KINDS = ['node', 'download', 'group', 'model'] as const;
 type WaitKind = (typeof WAIT_KINDS)[number];
 
 type Tried<Offer, Download> =
@@ -164,7 +160,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
       this.#note('unread');
       return { placed: [], wakeInMs: 0 };
     }
-    if (!needsDownload(job) && this.#waitsBehindOthers(job)) {
+    if (!needsDownload(job) && this.#awaits(waitKindOf(job))) {
       this.#note(waitKindOf(job));
       return { placed: [], wakeInMs: this.#places().free > 0 ? 0 : undefined };
     }
@@ -183,10 +179,6 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     return kinds.some(kind => this.#waits.get(kind) === 'known');
   }
 
-  #waitsBehindOthers(job: J): boolean {
-    return this.#awaits(waitKindOf(job)) || (isUnpaid(job) && this.nodesAwaited);
-  }
-
   /**
    * All replicas would claim the same job for a node's report at once: the one whose attempt made
    * the room knows first, and the others leave it a moment.
@@ -194,7 +186,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
    */
   roomChanged(cause: 'ended' | 'reported'): number | undefined {
     if (cause === 'ended') return 0;
-    const awaited = this.#awaits('node', 'model', 'group', 'unpaid');
+    const awaited = this.#awaits('node', 'model', 'group');
     return awaited ? REPORT_PAUSE_MS * (0.5 + this.#options.random()) : undefined;
   }
 
@@ -205,9 +197,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
   /** False: a round would find nothing that can begin. */
   beginRound(): boolean {
     const mayBegin =
-      this.#awaits('node', 'model') ||
-      (this.#awaits('group') && this.#leavesSyncSlot()) ||
-      (this.#awaits('unpaid') && this.#hasUnpaidSlot());
+      this.#awaits('node', 'model') || (this.#awaits('group') && this.#leavesSyncSlot());
     if (!this.#awaits('unread') && !(mayBegin && this.#places().free > 0)) return false;
     for (const kind of this.#waits.keys()) this.#waits.set(kind, 'untried');
     return true;
@@ -253,24 +243,17 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
       const isOfKind = (job: J) => waitKindOf(job) === kind;
       return jobs.filter(isOfKind).length >= eachMax || [...left].some(isOfKind);
     };
-    const tryAll = (some: readonly J[]) => {
-      for (const job of some) {
-        const tried = this.#try(job);
-        if (tried.kind === 'waits') wakeInMs = Math.min(wakeInMs, tried.wakeInMs ?? wakeInMs);
-        else {
-          left.delete(job);
-          if (tried.kind !== 'unable') placed.push({ job, placement: tried });
-        }
-      }
-    };
     this.#chooseTurn(ordered);
-    tryAll(ordered.filter(job => !isUnpaid(job)));
-    // Their lanes are chosen behind all others: if one was read, so were those of the others.
-    const othersUnread = !all && !lanes.some(isUnpaid);
-    if (othersUnread || leaves('node')) this.#note('node');
+    for (const job of ordered) {
+      const tried = this.#try(job);
+      if (tried.kind === 'waits') wakeInMs = Math.min(wakeInMs, tried.wakeInMs ?? wakeInMs);
+      else {
+        left.delete(job);
+        if (tried.kind !== 'unable') placed.push({ job, placement: tried });
+      }
+    }
+    if (!all) this.#note('node');
     for (const [kind, known] of this.#waits) if (known === 'untried') this.#waits.delete(kind);
-    tryAll(ordered.filter(isUnpaid));
-    if (!all) this.#note('unpaid');
     for (const kind of WAIT_KINDS) if (leaves(kind)) this.#note(kind);
     const begun = new Set(placed.map(({ job }) => job));
     const forgotten = this.#lanes.listed(lanes, jobs, [...begun]);
@@ -330,7 +313,6 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
       const download = this.#options.room.downloads.begin(job);
       return download === undefined ? WAITS : this.#begin(job, { kind: 'download', download });
     }
-    if (isUnpaid(job) && (this.nodesAwaited || !this.#hasUnpaidSlot())) return WAITS;
     if (job.input === null) throw new Error(`job ${job.id} is ready without its image`);
     const { offer, wakeInMs } = this.takeRoom(job, needsOf(job.input, job));
     if (offer === undefined) return { kind: 'waits', wakeInMs };
@@ -344,15 +326,14 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
   }
 
   /**
-   * Only paid jobs wait for a turn: nobody waits for an unpaid one. A job that names a model may
-   * wait for its engines, and the node finds the memory for those.
+   * A job that names a model may wait for its engines, and the node finds the memory for those.
    */
   #chooseTurn(ordered: readonly J[]): void {
     const { room, now } = this.#options;
     const snapshots = room.snapshots();
     const waiting = ordered.flatMap(job => {
       const { id: jobId, input } = job;
-      if (isUnpaid(job) || needsDownload(job) || input === null) return [];
+      if (needsDownload(job) || input === null) return [];
       const memory = this.memories.find(jobId);
       const settled = settleCropRun(snapshots, needsOf(input, job), now(), memory);
       if (settled.needs.model !== undefined) return [];
@@ -405,12 +386,6 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     return free > Math.ceil((all - 1) * this.#groups.syncSlotsShare);
   }
 
-  #hasUnpaidSlot(): boolean {
-    const { all: places } = this.#places();
-    const held = [...this.#running.values()].filter(isUnpaid).length;
-    return held < Math.max(1, Math.floor(places * UNPAID_SLOTS_SHARE));
-  }
-
   #shares(): Shares {
     const accounts = new Map<string, number>();
     const apiKeys = new Map<string, number>();
@@ -424,7 +399,6 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
 
 function waitKindOf(job: QueuedJob): WaitKind {
   if (needsDownload(job)) return 'download';
-  if (isUnpaid(job)) return 'unpaid';
   if (isNamed(job)) return 'model';
   return job.group ? 'group' : 'node';
 }

@@ -1,5 +1,5 @@
 /** The order in which waiting jobs are tried, fair among accounts and among the keys of each. */
-import { isUnpaid, type JobStatus, type QueueJob } from '../jobs/job.ts';
+import type { JobStatus, QueueJob } from '../jobs/job.ts';
 import { ASYNC_HEAD_START_MS, queuePositionMs } from '../queue/lanes.ts';
 
 export interface WaitingJob
@@ -35,9 +35,9 @@ interface AccountQueue<T> {
 }
 
 /**
- * Synchronous jobs and those that waited out their head start, then the others, then the unpaid
- * ones. Within each of the three the account with the fewest running jobs is first, then its
- * key with the fewest, then the job first in the queue. Every job placed counts from then on.
+ * Synchronous jobs and those that waited out their head start, then the others. Within each of the
+ * two the account with the fewest running jobs is first, then its key with the fewest, then the job
+ * first in the queue. Every job placed counts from then on.
  */
 export function orderJobs<T extends WaitingJob>(
   jobs: readonly T[],
@@ -46,14 +46,12 @@ export function orderJobs<T extends WaitingJob>(
 ): T[] {
   const urgent: T[] = [];
   const patient: T[] = [];
-  const unpaid: T[] = [];
   for (const job of jobs) {
-    const paid = job.class === 'sync' || isAged(job, groups) ? urgent : patient;
-    (isUnpaid(job) ? unpaid : paid).push(job);
+    (job.class === 'sync' || isAged(job, groups) ? urgent : patient).push(job);
   }
   const accounts = new Map(shares.accounts);
   const apiKeys = new Map(shares.apiKeys);
-  return [urgent, patient, unpaid].flatMap(group => inFairOrder(group, accounts, apiKeys));
+  return [urgent, patient].flatMap(group => inFairOrder(group, accounts, apiKeys));
 }
 
 function inFairOrder<T extends WaitingJob>(

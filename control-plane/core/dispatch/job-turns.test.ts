@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { fc, holds } from '@matting/test-support/property-tests.ts';
 import test from 'ava';
-import { type JobClass, UNPAID } from '../jobs/job.ts';
+import { JOB_CLASSES } from '../jobs/job.ts';
 import { ASYNC_HEAD_START_MS, type JobLane, laneKey, queuePositionMs } from '../queue/lanes.ts';
 import { orderJobs, type WaitingJob } from './fair-order.ts';
 import { chooseLanes, KnownLanes } from './known-lanes.ts';
@@ -11,7 +11,7 @@ const LANES_MAX = 32;
 const NOW_MS = 1_000_000;
 
 const anyJob = fc.record({
-  class: fc.constantFrom<JobClass>('sync', 'async'),
+  class: fc.constantFrom(...JOB_CLASSES),
   accountId: fc.constantFrom('a', 'b', 'c'),
   apiKeyId: fc.constantFrom('1', '2'),
   createdAtMs: fc.integer({ min: NOW_MS - 2 * ASYNC_HEAD_START_MS, max: NOW_MS }),
@@ -47,20 +47,6 @@ test('orderJobs › loses none and makes none up', t => {
       ids.toSorted((a, b) => a - b),
       queue.map(job => job.id),
     );
-  });
-});
-
-test('orderJobs › puts unpaid jobs behind all others, however old', t => {
-  holds(t, [anyQueue], queue => {
-    const some = queue.map(job => (job.id % 3 ? job : { ...job, class: UNPAID }));
-    const ordered = orderJobs(some, none);
-    const unpaid = ordered.map(job => Number(job.class === UNPAID));
-    assert.deepEqual(unpaid, unpaid.toSorted());
-    const paid = orderJobs(
-      some.filter(job => job.class !== UNPAID),
-      none,
-    );
-    assert.deepEqual(ordered.slice(0, paid.length), paid, 'and it changes nothing for them');
   });
 });
 
@@ -195,26 +181,6 @@ test('chooseLanes › drops an account’s lanes without room before those that 
       assert.ok(kept.every(lane => !stuck.has(laneKey(lane))));
     }
   });
-});
-
-test('chooseLanes › reads no lane of unpaid jobs while a paid one is left out', t => {
-  const lane = (id: number) =>
-    laneOf({
-      class: id % 3 === 0 ? 'sync' : 'async',
-      accountId: `account-${id % 50}`,
-      apiKeyId: `key-${id}`,
-      firstQueueAtMs: NOW_MS + 1000 - id,
-    });
-  const isPaid = (one: JobLane) => one.class !== UNPAID;
-  const ids = Array.from({ length: 2 * LANES_MAX }, (_, id) => id);
-  const unpaid = ids.map(id => ({ ...lane(1000 + id), class: UNPAID }));
-  for (const paid of [ids.map(lane), ids.slice(0, 5).map(lane)]) {
-    const all = [...unpaid, ...paid];
-    const chosen = chooseLanes<JobLane>(all, sharesOf({}), new Set(paid.map(laneKey)));
-    const first = Math.min(LANES_MAX, paid.length);
-    t.is(chosen.filter(isPaid).length, first);
-    t.true(chosen.slice(0, first).every(isPaid));
-  }
 });
 
 test('no asynchronous job waits for ever behind synchronous ones', t => {

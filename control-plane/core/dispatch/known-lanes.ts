@@ -1,6 +1,6 @@
 /** The lanes that a replica knows, and which of them a round reads. */
 
-import { isUnpaid, type JobStatus, needsDownload } from '../jobs/job.ts';
+import { type JobStatus, needsDownload } from '../jobs/job.ts';
 import {
   type JobLane,
   type LanedJob,
@@ -14,10 +14,10 @@ import type { Shares } from './fair-order.ts';
 const LANES_MAX = 32;
 
 /**
- * The lanes to read now, LANES_MAX at most: of synchronous and aged jobs first, unpaid ones
- * last; of them the first of each account before the second of any, an account with running jobs as
- * many turns later. Within an account lanes whose jobs found no room come last, then its key with
- * the fewest running jobs is first, then the lane that has waited longest.
+ * The lanes to read now, LANES_MAX at most: of synchronous and aged jobs first; of them the first
+ * of each account before the second of any, an account with running jobs as many turns later.
+ * Within an account lanes whose jobs found no room come last, then its key with the fewest running
+ * jobs is first, then the lane that has waited longest.
  * @param stuck keys of lanes whose jobs found no room in the last round
  */
 export function chooseLanes<L extends JobLane>(
@@ -28,7 +28,7 @@ export function chooseLanes<L extends JobLane>(
   if (lanes.length <= LANES_MAX) return [...lanes];
   const ranked = lanes.map(lane => {
     const isUrgent = lane.class === 'sync' || lane.readAtMs >= lane.firstQueueAtMs;
-    const group = isUnpaid(lane) ? 2 : isUrgent ? 0 : 1;
+    const group = isUrgent ? 0 : 1;
     const stuckLast = stuck.has(laneKey(lane)) ? 1 : 0;
     const ofKey = shares.apiKeys.get(lane.apiKeyId) ?? 0;
     const rank: Rank = [group, stuckLast, ofKey, lane.firstQueueAtMs];

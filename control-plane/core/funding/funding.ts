@@ -11,31 +11,21 @@ import type { FundedJob } from '../jobs/job-funding.ts';
 type Tx = Transaction<Schema>;
 type Payer = Pick<QueueJob, 'accountId' | 'apiKeyId'>;
 
-/** What an account may have a day without paying (docs/adr/0022). */
-export interface Allowance {
-  /**
-   * Counts a new job in a row that serialises the account's unpaid jobs over all replicas, and
-   * answers the first instant of its day; or the reason why not, and nothing changed.
-   */
-  take(database: Database, tx: Tx, job: Payer): Promise<number | string>;
-}
-
-/** Bounds of the account's jobs in flight, and of its unpaid jobs. */
 export interface HoldLimits {
   readonly jobsInFlightMax?: number;
-  readonly allowance?: Allowance | undefined;
 }
 
 interface HeldJob extends FundedJob, Payer, HoldLimits {
   readonly id: string;
   readonly keyHasCap?: boolean;
+  readonly unpaidDayMs?: number | null | undefined;
   readonly correction?: Omit<JobCorrection, 'matte'> | undefined;
 }
 
-/** Nothing changed. `refused`: by the allowance. */
-export type HoldRefusal =
-  | { readonly kind: 'insufficient-credits' | 'too-many-in-flight' }
-  | { readonly kind: 'refused'; readonly reason: string };
+/** Nothing changed. */
+export interface HoldRefusal {
+  readonly kind: 'insufficient-credits' | 'too-many-in-flight';
+}
 
 /** A job is in one of these counts beside the balance; null: in none. */
 export type CountedIn = Pick<Schema['jobs'], 'cap_window_start' | 'playground_day' | 'base_matte'>;

@@ -15,8 +15,8 @@ export interface FundedJob {
 const isCorrection = (job: FundedJob) => job.correction != null;
 
 const KINDS = {
-  /** Unpaid jobs, with corrections of them. Nobody pays; so many a day (docs/adr/0022). */
-  allowance: { is: isUnpaid, sql: sql`job.class = ${sql.lit(UNPAID)}`, takesCredit: false },
+  /** Unpaid jobs, with corrections of them. They cost nothing (docs/adr/0022). */
+  nothing: { is: isUnpaid, sql: sql`job.class = ${sql.lit(UNPAID)}`, takesCredit: false },
   /** Corrections of other jobs. Nobody pays; CORRECTIONS_MAX of a first job (docs/adr/0052). */
   family: { is: isCorrection, sql: sql`job.corrects is not null`, takesCredit: false },
   /** All others. The account pays by its ledger (core/ledger/ledger.ts). */

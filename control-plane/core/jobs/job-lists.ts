@@ -6,8 +6,8 @@
  * and accounts lie mixed in it. Those of an account are read at once from jobs_lane_state: it has
  * no more than may be in flight.
  */
-import { type Database, type Db, query } from '@matting/database/database.ts';
-import { isAsciiWord, requireInteger, throughIndex } from '@matting/database/statements.ts';
+import { type Database, query } from '@matting/database/database.ts';
+import { isAsciiWord, throughIndex } from '@matting/database/statements.ts';
 import { letOthersIn } from '@matting/program/turns.ts';
 import type { NotNull } from 'kysely';
 import {
@@ -17,7 +17,6 @@ import {
   type JobClass,
   type JobState,
   OPEN_STATES,
-  UNPAID,
 } from './job.ts';
 import { readJobs, selectJobs } from './job-rows.ts';
 
@@ -75,22 +74,6 @@ async function openOf(database: Database, accountId: string, limit: number): Pro
   return rows.sort((one, other) => one.createdAtMs - other.createdAtMs).slice(0, limit);
 }
 
-/** Counts the open jobs of one key of an account, in the transaction that submits another. */
-export async function countOpenJobs(
-  { dialect }: Database,
-  tx: Db,
-  { accountId, apiKeyId }: { readonly accountId: string; readonly apiKeyId: string },
-): Promise<number> {
-  const row = await tx
-    .selectFrom(JOBS_BY_LANE[dialect])
-    .select(eb => eb.fn.countAll<number>().as('jobs'))
-    .where('state', 'in', OPEN_STATES)
-    .where('account_id', '=', accountId)
-    .where('api_key_id', '=', apiKeyId)
-    .executeTakeFirstOrThrow();
-  return requireInteger(row.jobs);
-}
-
 /** Rows of the queue that one statement reads: about a millisecond on SQLite. */
 const OPEN_PAGE = 500;
 const JOBS_BY_END = throughIndex('jobs', 'jobs_state_finished');
@@ -100,13 +83,10 @@ const JOBS_BY_LOOK = throughIndex('jobs', 'jobs_look');
 const JOBS_BY_LANE = throughIndex('jobs', 'jobs_lane_state');
 const READ_MAX = 100;
 
-/** The parts of a list in their order: paid jobs, unpaid jobs, ended jobs. */
-const PARTS = ['open', 'unpaid', 'ended', 'look'] as const;
-const CURSOR =
-  /^(open|unpaid|ended|look)-(\d{1,15})-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})$/;
+const CURSOR = /^(open|ended|look)-(\d{1,15})-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})$/;
 
 interface Cursor {
-  readonly part: (typeof PARTS)[number];
+  readonly part: 'open' | 'ended' | 'look';
   /** queue_at, or finished_at of an ended one. */
   readonly atMs: number;
   readonly id: string;
@@ -158,13 +138,8 @@ async function openPage(database: Database, after: Cursor | undefined) {
   return rows.sort(compareCursors).slice(0, OPEN_PAGE);
 }
 
-function partOf(jobClass: JobClass): Cursor['part'] {
-  return jobClass === UNPAID ? 'unpaid' : 'open';
-}
-
 function compareCursors(a: Cursor, b: Cursor): number {
-  const byPart = PARTS.indexOf(a.part) - PARTS.indexOf(b.part);
-  return byPart || a.atMs - b.atMs || (a.id === b.id ? 0 : a.id < b.id ? -1 : 1);
+  return a.atMs - b.atMs || (a.id === b.id ? 0 : a.id < b.id ? -1 : 1);
 }
 
 async function openOfAccount(
@@ -176,7 +151,7 @@ async function openOfAccount(
   const rows = await query(database, db => {
     const open = db
       .selectFrom(JOBS_BY_LANE[database.dialect])
-      .select(['id', 'class', 'queue_at'])
+      .select(['id', 'queue_at'])
       .where('state', 'in', states)
       .where('account_id', '=', accountId)
       .where('queue_at', 'is not', null);
@@ -184,14 +159,12 @@ async function openOfAccount(
     return some.$narrowType<{ queue_at: NotNull }>().execute();
   });
   return rows
-    .map(row => ({ part: partOf(row.class), atMs: row.queue_at, id: row.id }))
+    .map(row => ({ part: 'open' as const, atMs: row.queue_at, id: row.id }))
     .sort(compareCursors);
 }
 
 async function classPage(database: Database, jobClass: JobClass, after: Cursor | undefined) {
-  const part = partOf(jobClass);
-  if (after?.part === 'unpaid' && part === 'open') return [];
-  const { atMs, id } = after?.part === part ? after : { atMs: 0, id: '' };
+  const { atMs, id } = after ?? { atMs: 0, id: '' };
   const rows = await query(database, db =>
     db
       .selectFrom('jobs')
@@ -206,7 +179,7 @@ async function classPage(database: Database, jobClass: JobClass, after: Cursor |
       .$narrowType<{ atMs: NotNull }>()
       .execute(),
   );
-  return rows.map(row => ({ ...row, part }));
+  return rows.map(row => ({ ...row, part: 'open' as const }));
 }
 
 async function readOpen(database: Database, cursors: readonly Cursor[]): Promise<ListedJob[]> {

@@ -28,12 +28,11 @@ export const FINAL_STATES = ['succeeded', 'failed'] as const;
 export type JobState = (typeof OPEN_STATES | typeof FINAL_STATES)[number];
 
 /**
- * Nobody pays for the jobs of this class (docs/adr/0022). The table, the metrics and the operator's
- * answers have the name of its first use.
+ * Jobs of this class cost nothing, and are asynchronous ones otherwise (docs/adr/0022). The table,
+ * the metrics and the operator's answers have the name of its first use.
  */
 export const UNPAID = 'playground' as const;
 
-/** The classes stand in the order of their turns. */
 export const JOB_CLASSES = ['sync', 'async', UNPAID] as const;
 export type JobClass = (typeof JOB_CLASSES)[number];
 
@@ -84,7 +83,7 @@ export interface QueueJob extends JobStatus {
   readonly takeovers: number;
   /** The count of its key's cap that it is in (core/keys/key-policy.ts); null: none. */
   readonly capWindowStartMs: number | null;
-  /** An unpaid job counts in the allowance of this day. null: it is paid for. */
+  /** A package counted an unpaid job in this day. null: it is paid for. */
   readonly unpaidDayMs: number | null;
   /** The group of jobs that it is of, and its position there, from 0; null: of none. */
   readonly group: { readonly id: string; readonly item: number } | null;

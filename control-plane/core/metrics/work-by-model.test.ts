@@ -2,17 +2,10 @@
 
 import { MetricSet } from '@matting/program/metric-set.ts';
 import ava from 'ava';
-import { UNPAID } from '../jobs/job.ts';
 import { countSubmitted, waitingMegapixels } from './work-by-model.ts';
 
 const OFFERED = ['fine', 'fast'];
-const photo = (
-  model: string | null,
-  more: Partial<Parameters<ReturnType<typeof countSubmitted>>[0]> = {},
-) => ({
-  ...{ class: 'sync' as const, model, finishing: null, input: null },
-  ...more,
-});
+const photo = (model: string | null) => ({ model, finishing: null, input: null });
 
 ava(
   'jobs count as they are submitted › by their model, as four megapixels before a download',
@@ -30,7 +23,6 @@ ava(
     count(photo('fine'));
     count(photo('fine'));
     count(photo('of nobody'));
-    count(photo('fast', { class: UNPAID }));
     t.deepEqual([await shown(''), await shown('fine'), await shown('fast')], [8, 8, 0]);
     t.is(await shown('of nobody'), undefined);
   },

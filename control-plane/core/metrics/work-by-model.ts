@@ -4,24 +4,23 @@
  * operator offers are labels; jobs of any other name count as jobs that name none.
  */
 import type { GaugeValues, KnownCounter, MetricSet } from '@matting/program/metric-set.ts';
-import { isUnpaid, type Job } from '../jobs/job.ts';
+import type { Job } from '../jobs/job.ts';
 import type { QueuedWork } from '../queue/queue.ts';
 import { queuedMegapixels } from '../queue/queue-bound.ts';
 
-type SubmittedJob = Pick<Job, 'class' | 'model' | 'finishing' | 'input'>;
+type SubmittedJob = Pick<Job, 'model' | 'finishing' | 'input'>;
 
-/** @returns what counts a job that was submitted here; it leaves out unpaid ones */
+/** @returns what counts a job that was submitted here */
 export function countSubmitted(
   metrics: MetricSet,
   offered: readonly string[],
 ): (job: SubmittedJob) => void {
   const counter: KnownCounter<{ readonly model: readonly string[] }> = metrics.counter(
     'matting_control_submitted_megapixels_total',
-    'Megapixels of the paid jobs submitted here, by the model that they name',
+    'Megapixels of the jobs submitted here, by the model that they name',
     { model: ['', ...offered] },
   );
   return job => {
-    if (isUnpaid(job)) return;
     counter.inc({ model: labelOf(job.model, offered) }, queuedMegapixels(job));
   };
 }

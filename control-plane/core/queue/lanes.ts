@@ -11,7 +11,7 @@ import { type JobClass, type JobStatus, needsDownload } from '../jobs/job.ts';
  */
 export const ASYNC_HEAD_START_MS = 60_000;
 
-/** Smaller first; unpaid jobs stand behind all others. */
+/** Smaller first. */
 export function queuePositionMs(jobClass: JobClass, createdAtMs: number): number {
   return jobClass === 'sync' ? createdAtMs : createdAtMs + ASYNC_HEAD_START_MS;
 }

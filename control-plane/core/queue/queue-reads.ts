@@ -10,7 +10,7 @@ import {
 } from '@matting/database/statements.ts';
 import { OUTPUT_FORMATS } from '@matting/proto/contract/formats.ts';
 import { type InferResult, type NotNull, type RawBuilder, sql } from 'kysely';
-import { isUnpaid, type JobClass, type JobState, needsDownload, UNPAID } from '../jobs/job.ts';
+import { JOB_CLASSES, type JobClass, type JobState, needsDownload } from '../jobs/job.ts';
 import type { JobInput } from '../jobs/job-request.ts';
 import {
   baseFromRow,
@@ -46,21 +46,8 @@ export function queueReads(database: Database) {
         const some = lanes.slice(from, from + STATEMENT_LANES_MAX);
         rows.push(...(await readHeads(database, some, eachMax)));
       }
-      const group = (row: LaneRow) => Number(isUnpaid(row));
-      rows.sort((a, b) => group(a) - group(b) || a.queue_at - b.queue_at || (a.id < b.id ? -1 : 1));
+      rows.sort((a, b) => a.queue_at - b.queue_at || (a.id < b.id ? -1 : 1));
       return firstOfEach(rows, eachMax).slice(0, limit);
-    },
-    async openUnpaid(max) {
-      const open = await query(database, db =>
-        db
-          .selectFrom('jobs')
-          .select('id')
-          .where('class', '=', UNPAID)
-          .where('queue_at', '>', 0)
-          .limit(sql.lit(max))
-          .execute(),
-      );
-      return open.length;
     },
     queued: () => readQueued(database),
     async doneWithin(windowMs) {
@@ -274,8 +261,7 @@ async function readQueued(database: Database): Promise<QueuedWork> {
     .selectFrom(JOBS_BY_CLASS[database.dialect])
     .select(['account_id', 'model', 'created_at', 'input_blob'])
     .select(['input_width', 'input_height', 'frame_pixels'])
-    // Unpaid jobs have a bound of their own, and take nobody's share.
-    .where('class', 'in', ['sync', 'async'])
+    .where('class', 'in', JOB_CLASSES)
     .where('queue_at', '>', 0)
     // A running job without a lease lost its attempt: it waits for a node like the others.
     .where(eb => eb.or([eb('state', '<>', 'running'), eb('lease_holder', 'is', null)]))

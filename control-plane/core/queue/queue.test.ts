@@ -1,22 +1,18 @@
 /** The queue in the table, on both databases: as every queue, and by the plans of its reads. */
-import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import type { Database } from '@matting/database/database.ts';
 import { addTo, rowOf } from '@matting/database/test/rows.ts';
 import ava from 'ava';
 import { CompiledQuery, createQueryId, type RootOperationNode, sql } from 'kysely';
-import { isUnpaid } from '../jobs/job.ts';
 import type { Stores } from '../stores.ts';
 import {
   fundedAccount,
-  LIMITS,
   newJob,
   onBalancedStores,
   onStores,
   reread,
   storesOn,
   submitted,
-  UNPAID_LIMITS,
 } from '../test/fixtures.ts';
 import { testQueue } from '../test/queue.contract.ts';
 
@@ -29,8 +25,7 @@ onBalancedStores(test, 'the queue', (test, { database, stores }) => {
     find: jobId => reread(stores, jobId),
     async add({ accountId, ...asked }, ageMs) {
       const job = newJob(accountId, asked);
-      const { kind } = await stores.jobs.submit(job, isUnpaid(job) ? UNPAID_LIMITS : LIMITS);
-      assert.equal(kind, 'created');
+      await submitted(stores, job);
       const older = { created_at: -ageMs, queue_at: -ageMs };
       if (ageMs > 0) await addTo(database.kysely, 'jobs', { id: job.id }, older);
       return reread(stores, job.id);

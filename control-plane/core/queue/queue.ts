@@ -65,8 +65,8 @@ export interface Queue {
   /** The lanes that have an open job, leased or not. */
   listLanes(): Promise<JobLane[]>;
   /**
-   * Without a live lease: the first of each lane, an equal part of `limit`, in the queue's order,
-   * unpaid ones last. @param among absent: all lanes
+   * Without a live lease: the first of each lane, an equal part of `limit`, in the queue's order.
+   * @param among absent: all lanes
    */
   listClaimable(limit: number, among?: readonly LaneRead[]): Promise<ClaimableJob[]>;
   /** Raises the fence, and makes accepted fetching. Undefined: somebody was faster, or it ended. */
@@ -103,10 +103,8 @@ export interface Queue {
   ): Promise<boolean>;
   /** The same of any open job, with the credit's release; a retryable failure frees its key. */
   fail(claim: Claim, failure: JobFailure, giveUp?: AbortSignal): Promise<boolean>;
-  /** The jobs that wait for a node, or for their download; no unpaid ones. */
+  /** The jobs that wait for a node, or for their download. */
   queued(): Promise<QueuedWork>;
   /** Succeeded within the last `windowMs`, by the results' megapixels. */
   doneWithin(windowMs: number): Promise<Pick<QueuedWork, 'jobs' | 'megapixels'>>;
-  /** Counts the open unpaid jobs up to `max`. */
-  openUnpaid(max: number): Promise<number>;
 }

@@ -8,7 +8,7 @@ import { type AskedOfNode, needsBeforeImage, needsOf } from '../dispatch/job-nee
 import { fleetRefusalOf } from '../dispatch/node-refusals.ts';
 import type { JobInput } from '../jobs/job-request.ts';
 import type { Queue, QueuedWork } from '../queue/queue.ts';
-import { aheadOf, RETRY_AFTER_MAX_S, retryAfterS } from '../queue/queue-bound.ts';
+import { aheadOf, retryAfterS } from '../queue/queue-bound.ts';
 
 /** The rate limits bound what is accepted in between. */
 const QUEUE_CACHE_MS = 1000;
@@ -61,17 +61,6 @@ export class AcceptanceGate {
     throw unavailable(
       'The queue is full. Send the same request again after Retry-After.',
       retryAfterS(ahead, { megapixelsPerS, fetchMsMax: FETCH_LIMITS.totalMs }),
-    );
-  }
-
-  /** Serves unpaid jobs. @throws ContractError SERVICE_UNAVAILABLE: no account may add a job */
-  async requireRoom(): Promise<void> {
-    this.#requireNode();
-    const { megapixels } = await this.#queued.get();
-    if (megapixels < this.#dependencies.queueMegapixelsMax) return;
-    throw unavailable(
-      'The queue is full. Send the same request again after Retry-After.',
-      RETRY_AFTER_MAX_S,
     );
   }
 

@@ -17,7 +17,6 @@ import {
   requireCorrectable,
 } from '../corrections/correctable.ts';
 import type { CallbackAddressCheck } from '../fetching/callback-check.ts';
-import type { Allowance } from '../funding/funding.ts';
 import { type Job, type JobStatus, UNPAID } from '../jobs/job.ts';
 import type { JobInput } from '../jobs/job-request.ts';
 import type { JobStore } from '../jobs/job-store.ts';
@@ -78,7 +77,7 @@ interface SubmitMattingDependencies {
   readonly readAccount: Pick<ReadAccount, 'capRefusal' | 'credits' | 'inFlight'>;
   readonly blobs: Pick<BlobStore, 'remove'>;
   readonly events: JobEvents;
-  readonly acceptance: Pick<AcceptanceGate, 'requireAble' | 'requireOpen' | 'requireRoom'>;
+  readonly acceptance: Pick<AcceptanceGate, 'requireAble' | 'requireOpen'>;
   readonly models: Pick<OfferedModels, 'require'>;
   readonly callbackAddresses: Pick<CallbackAddressCheck, 'requireOf'>;
   readonly callbackSecrets: Pick<CallbackSecrets, 'seal'>;
@@ -91,21 +90,8 @@ interface Sent extends SentPictures {
   readonly caller: Caller;
   readonly askAgain: () => Promise<Caller>;
   readonly mode: 'sync' | 'async';
-  /** Unpaid work has this, with bounds of its own. */
-  readonly unpaid?: {
-    readonly allowance: Allowance;
-    /** Rejects with SERVICE_UNAVAILABLE where all accounts together have as many as may be. */
-    readonly requireRoom: () => Promise<void>;
-  };
-}
-
-export class AllowanceError extends Error {
-  readonly reason: string;
-
-  constructor(reason: string) {
-    super(`no unpaid job: ${reason}`);
-    this.reason = reason;
-  }
+  /** The job costs nothing: a package has counted it in the day that begins at this instant. */
+  readonly unpaidDayMs?: number | null;
 }
 
 interface Submission extends Sent {
@@ -174,7 +160,7 @@ export class SubmitMatting {
 
   /**
    * The job of this request, durable.
-   * @throws ContractError every code of a refused submission; AllowanceError
+   * @throws ContractError every code of a refused submission
    */
   async submit(submission: Submission): Promise<Submitted> {
     const { fields, accepts, idempotencyKey } = submission;
@@ -271,7 +257,7 @@ export class SubmitMatting {
   }
 
   async #requireAccepting(
-    { caller, unpaid, upload }: Sent,
+    { caller, upload, unpaidDayMs }: Sent,
     { request, pictures: { image, background, hints }, corrects }: Asked,
   ): Promise<StoredPictures> {
     const { acceptance, callbackAddresses, readAccount, jobsInFlightMax } = this.#dependencies;
@@ -300,15 +286,12 @@ export class SubmitMatting {
           cropRun: cropRunFor(request.hints ?? {}, family.model),
         },
       };
-      await (unpaid === undefined
-        ? acceptance.requireOpen(caller.accountId)
-        : acceptance.requireRoom());
-      await unpaid?.requireRoom();
+      await acceptance.requireOpen(caller.accountId);
       if (upload.isCopy) await this.#requireCredit(caller);
       await upload.copy();
       return stored;
     } catch (refusal) {
-      if (unpaid !== undefined) throw refusal;
+      if (unpaidDayMs != null) throw refusal;
       // Jobs in flight come before saturation.
       throw (await readAccount.inFlight(caller)) >= jobsInFlightMax
         ? this.#tooManyInFlight()
@@ -331,7 +314,7 @@ export class SubmitMatting {
     stored: StoredPictures,
   ): Promise<Submitted> {
     const { events, callbackSecrets } = this.#dependencies;
-    const { caller, mode, unpaid } = sent;
+    const { caller, mode, unpaidDayMs } = sent;
     const { imageUrl, reference, callback } = request;
     const id = sent.upload.jobId;
     const { image: input = null, background = null, hints: hintsFile, correction } = stored;
@@ -342,7 +325,8 @@ export class SubmitMatting {
       apiKeyId: caller.apiKeyId,
       idempotencyKeyHash: key.hash,
       fingerprint,
-      class: unpaid === undefined ? mode : UNPAID,
+      class: unpaidDayMs == null ? mode : UNPAID,
+      unpaidDayMs,
       correction,
       reference,
       hintsFile,
@@ -370,8 +354,6 @@ export class SubmitMatting {
         throw keyConflict(undefined);
       case 'key-cap-reached':
         throw new ContractError('KEY_CAP_REACHED', outcome.detail);
-      case 'refused':
-        throw new AllowanceError(outcome.reason);
       case 'not-correctable': {
         const { of = '' } = correction ?? {};
         await requireCorrectable(this.#dependencies.jobs, of);
@@ -381,15 +363,14 @@ export class SubmitMatting {
   }
 
   /** The key is checked once more: names were looked up and pictures stored since. */
-  async #insert(job: NewJob, { askAgain, unpaid }: Sent): Promise<SubmitOutcome> {
+  async #insert(job: NewJob, { askAgain }: Sent): Promise<SubmitOutcome> {
     const { jobs, jobsInFlightMax } = this.#dependencies;
-    const limits = { jobsInFlightMax, allowance: unpaid?.allowance };
     let began = false;
     try {
       const { policy } = await askAgain();
       const asked = { ...job, keyHasCap: policy?.cap !== undefined };
       began = true;
-      return await jobs.submit(asked, limits);
+      return await jobs.submit(asked, { jobsInFlightMax });
     } catch (error) {
       // Once it has begun the row may exist, so the input stays: an input without a row is swept.
       if (!began || error instanceof NotBegunError)
@@ -440,8 +421,8 @@ export function keyConflict(jobId: string | undefined): ContractError {
  * Join or replay. A form of what is unpaid is its own key: sent again it is the same picture.
  * @throws ContractError IDEMPOTENCY_CONFLICT
  */
-function existing(job: Job, { unpaid }: Sent, fingerprint: string): Submitted {
-  if (unpaid !== undefined || job.fingerprint === fingerprint) return { job, created: false };
+function existing(job: Job, { unpaidDayMs }: Sent, fingerprint: string): Submitted {
+  if (unpaidDayMs != null || job.fingerprint === fingerprint) return { job, created: false };
   throw keyConflict(job.id);
 }
 

@@ -29,7 +29,6 @@ import {
   storedInput,
   submitted,
   UNPAID_DAY_MS,
-  UNPAID_LIMITS,
   WITH_PICTURE,
 } from './fixtures.ts';
 
@@ -505,7 +504,7 @@ export const CHANGING_JOBS: readonly ChangingMethod[] = [
     arrange: async fixture => {
       const job = await unpaidJob(fixture);
       return {
-        act: stores => stores.jobs.submit(job, UNPAID_LIMITS),
+        act: stores => stores.jobs.submit(job, LIMITS),
         check: async outcome => {
           assert.equal((outcome as SubmitOutcome).kind, 'created');
           await rowIs(fixture.stores, job.id, { unpaidDayMs: UNPAID_DAY_MS })();
@@ -520,7 +519,7 @@ export const CHANGING_JOBS: readonly ChangingMethod[] = [
     arrange: async fixture => {
       const { stores } = fixture;
       const job = await unpaidJob(fixture);
-      await stores.jobs.submit(job, UNPAID_LIMITS);
+      await submitted(stores, job);
       const claim = await claimed(stores, { id: job.id });
       return {
         act: faulty => faulty.queue.fail(claim, SERVICE_FAULT),

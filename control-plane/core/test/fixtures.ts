@@ -15,7 +15,7 @@ import {
 import type { ExecutionContext, SerialFn } from 'ava';
 import type { ServiceActor } from '../accounts/audit.ts';
 import { backgroundBlob } from '../jobs/blob-names.ts';
-import type { Job, ViewedJob } from '../jobs/job.ts';
+import { type Job, UNPAID, type ViewedJob } from '../jobs/job.ts';
 import type { JobResult } from '../jobs/job-outcome.ts';
 import type { JobInput } from '../jobs/job-request.ts';
 import type { PageCursor } from '../ledger/ledger-lines.ts';
@@ -27,8 +27,6 @@ import type { NewJob } from '../transactions/job-submission.ts';
 export const LIMITS = { jobsInFlightMax: 1000 };
 export const HOUR_MS = 3_600_000;
 export const UNPAID_DAY_MS = 86_400_000;
-/** The limits admit every unpaid job that is submitted. */
-export const UNPAID_LIMITS = { allowance: { take: async () => UNPAID_DAY_MS } };
 export const OPERATOR: ServiceActor = { kind: 'operator' };
 export const NONE_FULL: FullSlots = {
   destinations: [],
@@ -190,6 +188,7 @@ export function newJob(accountId: string, overrides: Partial<NewJob> = {}): NewJ
     outputFormat: 'png',
     input: overrides.sourceUrl ? null : storedInput(id),
     sourceUrl: null,
+    ...(overrides.class === UNPAID && { unpaidDayMs: UNPAID_DAY_MS }),
     ...overrides,
   };
 }

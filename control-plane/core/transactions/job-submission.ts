@@ -4,10 +4,10 @@
  *
  * The order of the statements, and why:
  * 1. the account's row, by compare-and-set: it serialises an account's submissions, so that neither
- *    the balance nor the number in flight nor a key's cap can be passed. For an unpaid job the row
- *    of its account's allowance stands in for it. Inserting first left 86 deadlocks on MySQL, 263 on
- *    MariaDB in 25 s of load, this order none. A correction is then counted in the row of its family's
- *    first job, by the update that finds what it needs still kept (docs/adr/0052);
+ *    the balance nor the number in flight nor a key's cap can be passed. Inserting first left 86
+ *    deadlocks on MySQL, 263 on MariaDB in 25 s of load, this order none. A correction is then
+ *    counted in the row of its family's first job, by the update that finds what it needs still kept
+ *    (docs/adr/0052);
  * 2. where the job's API key has a cap: what it has counted, moved by compare-and-set;
  * 3. what packages have made, of which nothing has the job's key (submission-steps.ts); then the job's
  *    row; its unique key stops the slower of two twins;
@@ -66,6 +66,8 @@ export interface NewJob extends JobTemplate {
   readonly idempotencyKeyHash: string;
   readonly fingerprint: string;
   readonly class: JobClass;
+  /** A job of UNPAID has it: a package counted the job in this day. */
+  readonly unpaidDayMs?: number | null | undefined;
   /** Exactly one of the two: a stored input makes the job ready, a URL accepted. */
   readonly input: JobInput | null;
   readonly sourceUrl: string | null;

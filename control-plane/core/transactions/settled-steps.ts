@@ -43,8 +43,7 @@ export interface SettledStep {
   readonly name: string;
   /**
    * Called once the job is closed and its credit settled, or later where it was left out, with the
-   * account's row held. Of an unpaid job it is called before the job's row is changed, so that the
-   * allowance's row comes first. Bounded: a few statements by an index.
+   * account's row held. Bounded: a few statements by an index.
    */
   settled(database: Database, tx: Db, job: SettledJob): Promise<void>;
 }

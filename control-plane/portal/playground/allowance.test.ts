@@ -14,30 +14,32 @@ import {
   submitted,
 } from '@matting/core/test/fixtures.ts';
 import type { Claim, NewJob } from '@matting/core/test/internals.ts';
-import { addTo, rowsOf } from '@matting/database/test/rows.ts';
+import { addTo, rowOf, rowsOf } from '@matting/database/test/rows.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
 import ava from 'ava';
-import { onStores, PLAYGROUND_LIMITS } from '../test/fixtures.ts';
-import { PLAYGROUND_OPEN_MAX, playgroundAllowance } from './playground-store.ts';
+import { onStores } from '../test/fixtures.ts';
 
-const PLAYGROUND_ACCOUNT_OPEN_MAX = 4;
 const test = ava.serial;
-
-const ALLOWANCE_USED = { kind: 'refused', reason: 'allowance-used' };
 
 onStores(test, 'the playground', (test, { database, stores, replica }) => {
   const others = replica();
 
-  async function jobOf(account?: string, overrides: Partial<NewJob> = {}): Promise<NewJob> {
+  async function accountWithPlayground(): Promise<string> {
+    const account = await fundedAccount(stores, 0);
+    await stores.playground.internalKey(account);
+    return account;
+  }
+
+  async function jobOf(account?: string, imagesMax = 20): Promise<NewJob> {
     const accountId = account ?? (await fundedAccount(stores, 0));
     const apiKeyId = await stores.playground.internalKey(accountId);
-    return newJob(accountId, { apiKeyId, class: 'playground', ...overrides });
+    const unpaidDayMs = await stores.playground.take(accountId, imagesMax);
+    assert.ok(unpaidDayMs);
+    return newJob(accountId, { apiKeyId, class: 'playground', unpaidDayMs });
   }
 
   async function opened(job: NewJob): Promise<Claim> {
-    const { kind } = await stores.jobs.submit(job, PLAYGROUND_LIMITS);
-    assert.equal(kind, 'created');
-    const claim = await claimed(stores, { id: job.id });
+    const claim = await claimed(stores, await submitted(stores, job));
     assert.ok(await stores.queue.admitted(claim));
     return claim;
   }
@@ -78,7 +80,7 @@ onStores(test, 'the playground', (test, { database, stores, replica }) => {
 
   test('is audited: an entry of one of its jobs is a problem', async t => {
     const job = await jobOf(await fundedAccount(stores, 5));
-    await stores.jobs.submit(job, PLAYGROUND_LIMITS);
+    await submitted(stores, job);
     await assertBalanced(stores, job.accountId);
     const entry = { id: randomUUID(), account_id: job.accountId, job_id: job.id, amount: 1 };
     await database.kysely
@@ -94,76 +96,47 @@ onStores(test, 'the playground', (test, { database, stores, replica }) => {
 
   test('counts the pictures of a day, and gives back what failed by no fault of theirs', async t => {
     const account = await fundedAccount(stores, 0);
-    const limits = { allowance: playgroundAllowance(2) };
-    const take = async () => stores.jobs.submit(await jobOf(account), limits);
-    const first = await opened(await jobOf(account));
-    const second = await opened(await jobOf(account));
-    t.like(await take(), ALLOWANCE_USED);
+    const first = await opened(await jobOf(account, 2));
+    const second = await opened(await jobOf(account, 2));
+    const take = (imagesMax = 2) => stores.playground.take(account, imagesMax);
+    t.is(await take(), undefined);
     await stores.queue.fail(first, IMAGE_FAULT);
-    t.like(await take(), ALLOWANCE_USED);
+    t.is(await take(), undefined);
     await stores.queue.fail(second, SERVICE_FAULT);
     t.is(await used(account), 1);
-    t.is((await take()).kind, 'created');
-    t.like(await take(), ALLOWANCE_USED);
-    const none = { allowance: playgroundAllowance(0) };
-    t.like(await stores.jobs.submit(await jobOf(), none), ALLOWANCE_USED);
+    t.truthy(await take());
+    t.is(await take(), undefined);
+    t.is(await stores.playground.take(await accountWithPlayground(), 0), undefined);
   });
 
   test('counts each day anew, and none twice where the clock is set back', async t => {
     const account = await fundedAccount(stores, 0);
-    const limits = { allowance: playgroundAllowance(1) };
     const claim = await opened(await jobOf(account));
+    const { day_at: today } = await rowOf(database.kysely, 'playgrounds', { account_id: account });
     const shift = (byMs: number) =>
       addTo(database.kysely, 'playgrounds', { account_id: account }, { day_at: byMs });
     await shift(-DAY_MS);
     t.is(await used(account), 0);
-    t.is((await stores.jobs.submit(await jobOf(account), limits)).kind, 'created');
+    t.is(await stores.playground.take(account, 1), today);
     // A picture of yesterday that is given back does not change today's count.
     await addTo(database.kysely, 'jobs', { id: claim.jobId }, { playground_day: -DAY_MS });
     await stores.queue.fail(claim, SERVICE_FAULT);
+    await stores.playground.giveBack(account, today - DAY_MS);
     t.is(await used(account), 1);
     await shift(DAY_MS);
-    t.like(await stores.jobs.submit(await jobOf(account), limits), ALLOWANCE_USED);
+    t.is(await stores.playground.take(account, 1), undefined);
+    t.is(await stores.playground.take(account, 2), today + DAY_MS, 'in the day that it counts');
   });
 
   test('passes no allowance, however many ask two replicas at once', async t => {
-    const account = await fundedAccount(stores, 0);
-    const limits = { allowance: playgroundAllowance(3) };
-    const jobs = await Promise.all(Array.from({ length: 24 }, () => jobOf(account)));
-    const outcomes = await Promise.all(
-      jobs.map((job, index) => (index % 2 ? stores : others).jobs.submit(job, limits)),
+    const account = await accountWithPlayground();
+    const days = await Promise.all(
+      Array.from({ length: 24 }, (_, index) =>
+        (index % 2 ? stores : others).playground.take(account, 3),
+      ),
     );
-    const created = outcomes.filter(({ kind }) => kind === 'created');
-    t.is(created.length, 3);
+    t.is(days.filter(day => day !== undefined).length, 3);
     t.is(await used(account), 3);
-  });
-
-  test('takes few open jobs of an account, and counts none of those it refuses', async t => {
-    const account = await fundedAccount(stores, 0);
-    const jobs = await Promise.all(
-      Array.from({ length: PLAYGROUND_ACCOUNT_OPEN_MAX + 3 }, () => jobOf(account)),
-    );
-    const outcomes = await Promise.all(
-      jobs.map((job, index) => (index % 2 ? stores : others).jobs.submit(job, PLAYGROUND_LIMITS)),
-    );
-    const kinds = Map.groupBy(outcomes, one => ('reason' in one ? one.reason : one.kind));
-    t.is(kinds.get('created')?.length, PLAYGROUND_ACCOUNT_OPEN_MAX);
-    t.is(kinds.get('too-many-open')?.length, 3);
-    t.is(await used(account), PLAYGROUND_ACCOUNT_OPEN_MAX);
-    const open = await stores.queue.openUnpaid(PLAYGROUND_OPEN_MAX);
-    t.true(open >= PLAYGROUND_ACCOUNT_OPEN_MAX && open <= PLAYGROUND_OPEN_MAX);
-  });
-
-  test('makes one job of a form that is sent twice at once', async t => {
-    const job = await jobOf();
-    const again = await jobOf(job.accountId);
-    const twin = { ...again, idempotencyKeyHash: job.idempotencyKeyHash };
-    const outcomes = await Promise.all([
-      stores.jobs.submit(job, PLAYGROUND_LIMITS),
-      others.jobs.submit(twin, PLAYGROUND_LIMITS),
-    ]);
-    t.deepEqual(outcomes.map(({ kind }) => kind).sort(), ['created', 'exists']);
-    t.is(await used(job.accountId), 1);
   });
 
   test('has one key an account, made once, that authenticates nobody', async t => {
@@ -179,18 +152,5 @@ onStores(test, 'the playground', (test, { database, stores, replica }) => {
       rows.map(({ id, purpose }) => [id, purpose]),
       [[keys[0], 'playground']],
     );
-  });
-
-  test('stands behind all others in the list of jobs', async t => {
-    const accountId = await fundedAccount(stores, 10);
-    const mine = [await jobOf(accountId), await jobOf(accountId)];
-    for (const job of mine) await stores.jobs.submit(job, PLAYGROUND_LIMITS);
-    for (let paid = 0; paid < 3; paid += 1) await submitted(stores, newJob(accountId));
-    const open = { states: ['ready'] as const, endedWithinMs: HOUR_MS, limit: 4, accountId };
-    const page = await stores.jobs.list(open);
-    const rest = await stores.jobs.list({ ...open, after: page.at(-1)!.cursor });
-    t.deepEqual([page.length, rest.length], [4, 1]);
-    const idsOf = (jobs: readonly { id: string }[]) => jobs.map(({ id }) => id).sort();
-    t.deepEqual(idsOf([...page, ...rest].slice(3)), idsOf(mine));
   });
 });

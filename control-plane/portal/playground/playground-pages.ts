@@ -9,7 +9,6 @@ import type { IncomingMessage } from 'node:http';
 import { bodyFormOf } from '@matting/core/http/read-matting-body.ts';
 import type { Job } from '@matting/core/jobs/job.ts';
 import type { Core, CoreServices } from '@matting/core/package.ts';
-import { AllowanceError } from '@matting/core/submission/submit-matting.ts';
 import { noteJob } from '@matting/http/answer-log.ts';
 import { LIGHT } from '@matting/http/answer-shares.ts';
 import { requireDeclaredBytes } from '@matting/http/bodies.ts';
@@ -41,8 +40,8 @@ import { createSecret } from '../session/secret.ts';
 import { PageError, type Visit, visitOf } from '../session/visit.ts';
 import { fill, type Words } from '../words/words.ts';
 import { isOpen, outcome, workingStage } from './outcome.ts';
-import type { PlaygroundRefusal } from './playground-store.ts';
 import {
+  AllowanceError,
   type Options,
   optionsOfQuery,
   PLAYGROUND_OPTIONS,
@@ -142,7 +141,7 @@ function refusedCorrection({ painter, playground }: Words, refusal?: Refusal): V
 }
 
 type Refusal =
-  | { readonly kind: PlaygroundRefusal | 'busy' | 'uncorrectable' }
+  | { readonly kind: 'allowance-used' | 'busy' | 'uncorrectable' }
   | {
       readonly kind: 'invalid';
       readonly code: ErrorCode;
@@ -225,7 +224,7 @@ function playgroundRefusalOf(
   error: unknown,
 ): (Shown & { readonly retryAfterS?: number | undefined }) | undefined {
   if (error instanceof AllowanceError) {
-    return { refusal: { kind: error.reason as PlaygroundRefusal }, status: 429 };
+    return { refusal: { kind: 'allowance-used' }, status: 429 };
   }
   if (!(error instanceof ContractError)) return undefined;
   if (error.code === 'SERVICE_UNAVAILABLE' || error.code === 'RATE_LIMITED') {
@@ -257,8 +256,6 @@ function refusalNotice(visit: Visit, allowance: PlaygroundAllowance, refusal?: R
       return allowance.left > 0 ? null : usedUp();
     case 'allowance-used':
       return usedUp();
-    case 'too-many-open':
-      return ui.notice('warning', said.tooManyOpen);
     case 'busy':
       return ui.notice('warning', said.busy);
     case 'uncorrectable':

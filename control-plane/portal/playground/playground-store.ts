@@ -1,11 +1,9 @@
 /**
  * An account's playground has a key, and an allowance of a day in place of credits (docs/adr/0022).
- * A hold takes a picture of it (core/funding/allowance.ts), and its row serialises an account's
- * playground over all replicas; a job's end may give the picture back.
+ * A picture is counted before its job is submitted. Its row serialises an account's counts over all
+ * replicas; a job's end may give the picture back.
  */
 
-import type { Allowance } from '@matting/core/funding/funding.ts';
-import { countOpenJobs } from '@matting/core/jobs/job-lists.ts';
 import { insertInternalKey } from '@matting/core/keys/change-api-keys.ts';
 import { type Database, type Db, query, transact } from '@matting/database/database.ts';
 import { isInserted, matchesOne, startOfDay } from '@matting/database/statements.ts';
@@ -17,16 +15,6 @@ import { sql } from 'kysely';
  */
 export const PLAYGROUND_IMAGES_DEFAULT = 20;
 export const PLAYGROUND_IMAGES_MAX = 10_000;
-/**
- * The playground of one account has so many open jobs, since people try a few pictures at a time.
- */
-const PLAYGROUND_ACCOUNT_OPEN_MAX = 4;
-/** Open jobs of all playgrounds: they may hold 3.2 GB of pictures for an hour. */
-export const PLAYGROUND_OPEN_MAX = 64;
-
-/** The pictures of this day are used, or PLAYGROUND_ACCOUNT_OPEN_MAX jobs are open. */
-export type PlaygroundRefusal = 'allowance-used' | 'too-many-open';
-
 export type PlaygroundStore = ReturnType<typeof createPlaygroundStore>;
 
 export function createPlaygroundStore(database: Database) {
@@ -53,6 +41,20 @@ export function createPlaygroundStore(database: Database) {
           .executeTakeFirstOrThrow(),
       );
       return { used: row.used ?? 0, resetsAtMs: row.day + DAY_MS };
+    },
+    /**
+     * Counts a picture, and answers the first instant of its day; undefined: `imagesMax` are
+     * counted. If the answer of the database is lost, it may count the picture twice.
+     */
+    take: (accountId: string, imagesMax: number) => takeImage(database, accountId, imagesMax),
+    /** At most once: if the answer of the database is lost, the picture stays counted. */
+    async giveBack(accountId: string, dayMs: number): Promise<void> {
+      let isTried = false;
+      await query(database, async db => {
+        if (isTried) return;
+        isTried = true;
+        await giveImageBack(db, accountId, dayMs);
+      });
     },
   };
 }
@@ -82,39 +84,31 @@ async function findKey(database: Database, accountId: string): Promise<string | 
   return row?.api_key_id;
 }
 
-/**
- * Counts a picture for a new job of the account's internal key, in the day that it answers. A clock
- * set back resets no day.
- * @param imagesMax pictures a day; 0: none
- */
-export function playgroundAllowance(imagesMax: number): Allowance {
-  return {
-    async take(database, tx, job): Promise<number | PlaygroundRefusal> {
-      if (imagesMax < 1) return 'allowance-used';
-      const { accountId } = job;
-      const day = startOfDay(database.nowMs);
-      const update = tx
-        .updateTable('playgrounds')
-        // MySQL assigns from left to right, so reads of the old day come before the new one.
-        .set({
-          used: sql<number>`case when day_at < ${day} then 1 else used + 1 end`,
-          day_at: sql<number>`case when day_at < ${day} then ${day} else day_at end`,
-        })
-        .where('account_id', '=', accountId)
-        .where(eb => eb.or([eb('day_at', '<', day), eb('used', '<', imagesMax)]));
-      const taken = await matchesOne(update);
-      const row = await tx
-        .selectFrom('playgrounds')
-        .select('day_at')
-        .where('account_id', '=', accountId)
-        .executeTakeFirst();
-      if (row === undefined) throw new Error(`account ${accountId} has no playground`);
-      if (!taken) return 'allowance-used';
-      if ((await countOpenJobs(database, tx, job)) < PLAYGROUND_ACCOUNT_OPEN_MAX) return row.day_at;
-      await giveImageBack(tx, accountId, row.day_at);
-      return 'too-many-open';
-    },
-  };
+/** A clock set back resets no day. */
+function takeImage(
+  database: Database,
+  accountId: string,
+  imagesMax: number,
+): Promise<number | undefined> {
+  return transact(database, async tx => {
+    const day = startOfDay(database.nowMs);
+    const update = tx
+      .updateTable('playgrounds')
+      // MySQL assigns from left to right, so reads of the old day come before the new one.
+      .set({
+        used: sql<number>`case when day_at < ${day} then 1 else used + 1 end`,
+        day_at: sql<number>`case when day_at < ${day} then ${day} else day_at end`,
+      })
+      .where('account_id', '=', accountId)
+      .where(eb => eb.or([eb('day_at', '<', day), eb('used', '<', imagesMax)]));
+    if (imagesMax < 1 || !(await matchesOne(update))) return undefined;
+    const row = await tx
+      .selectFrom('playgrounds')
+      .select('day_at')
+      .where('account_id', '=', accountId)
+      .executeTakeFirstOrThrow();
+    return row.day_at;
+  });
 }
 
 /** Does nothing once another day is counted. */

@@ -18,11 +18,10 @@ import { areaOf, openTestApp, useTestApp } from '../test/portal-app.ts';
 import { type SignedInBrowser, signIn } from '../test/signed-in-browser.ts';
 import { PLAYGROUND_OPTIONS } from './use-playground.ts';
 
-const PLAYGROUND_ACCOUNT_OPEN_MAX = 4;
 const test = ava.serial;
 
 const PAGE = '/account/playground';
-const IMAGES_MAX = 16;
+const IMAGES_MAX = 20;
 const picture = imagePart(pngHeader(4, 3));
 
 const areaWith = (playgroundImages: number) =>
@@ -275,14 +274,14 @@ test('the playground › takes no field that the form has not', async t => {
   }
 });
 
-test('the playground › is refused where what is paid for needs the room, and counts nothing', async t => {
+test('the playground › is refused while the queue is full, and counts nothing', async t => {
   const before = await used();
   fixture.refuseNewJobs(new ContractError('SERVICE_UNAVAILABLE', 'full', { retryAfterS: 9 }));
   try {
     const answer = await send([...formParts(), picture]);
     t.is(answer.statusCode, 503);
     t.is(answer.headers['retry-after'], '9');
-    t.regex(answer.body, /busy with paid images/);
+    t.regex(answer.body, /The service is busy/);
   } finally {
     fixture.refuseNewJobs(undefined);
   }
@@ -300,25 +299,38 @@ test('the playground › has no page of a job that is paid for', async t => {
   await fixture.succeedJob(job_id);
 });
 
-test('the playground › takes few at once, and no more than a day has', async t => {
-  const left = IMAGES_MAX - (await used());
-  t.true(left > 1);
-  const open: string[] = [];
-  while (open.length < Math.min(left, PLAYGROUND_ACCOUNT_OPEN_MAX)) {
-    open.push(await sent([...formParts(), picture]));
+test('the playground › gives back what made no job, and counts a job whose answer was lost', async t => {
+  const { submitMatting } = fixture.services;
+  const submit = submitMatting.submit.bind(submitMatting);
+  const before = await used();
+  const parts = [...formParts(), picture];
+  t.teardown(() => Object.assign(submitMatting, { submit }));
+  for (const [counted, makes] of [
+    [0, false],
+    [1, true],
+  ] as const) {
+    submitMatting.submit = async sent => {
+      if (makes) await submit(sent);
+      throw new Error('the answer is lost');
+    };
+    t.is((await send(parts)).statusCode, 500);
+    t.is(await used(), before + counted);
   }
-  if (left > PLAYGROUND_ACCOUNT_OPEN_MAX) {
-    const answer = await send([...formParts(), picture]);
-    t.is(answer.statusCode, 429);
-    t.regex(answer.body, /as many pictures in progress/);
-  }
-  for (const id of open) await fixture.succeedJob(id);
-  while ((await used()) < IMAGES_MAX)
-    await fixture.succeedJob(await sent([...formParts(), picture]));
+  submitMatting.submit = submit;
+  await fixture.succeedJob(await sent(parts));
+  t.is(await used(), before + 1);
+});
+
+test('the playground › takes no more than a day has, and says so', async t => {
+  const parts = [...formParts(), picture];
+  const id = await sent(parts);
+  while ((await used()) < IMAGES_MAX) await sent([...formParts(), picture]);
   const answer = await send([...formParts(), picture]);
   t.is(answer.statusCode, 429);
-  t.regex(answer.body, /used all 16 pictures/);
+  t.regex(answer.body, /used all 20 pictures/);
   t.regex((await owner.get(PAGE)).body, /<button[^>]*disabled/);
+  t.is(await sent(parts), id, 'which was counted');
+  t.is((await fixture.stores.jobs.openOf(fixture.accountId, 5)).length, 5, 'of any number open');
 });
 
 test('the playground › offers what may be named, beside what runs without a name', async t => {
@@ -389,24 +401,57 @@ test('the playground › can be off', async t => {
 /** More than all pictures that the playgrounds take at once. */
 const HELD = 20;
 
-test('pictures that are slow to arrive keep nobody out, their own account neither', async t => {
-  const world = await openWorld({ settings: { portal: { accountArea: areaWith(100) } } }, t);
+const formOfPerson = async (person: Member) => ({
+  csrf: null,
+  ...multipartOf({ csrf: await person.token(), once: createSecret() }, pngHeader(4, 3)),
+});
+
+test('pictures that are slow to arrive keep nobody out, and pass no allowance when they come at once', async t => {
+  const world = await openWorld({ settings: { portal: { accountArea: areaWith(6) } } }, t);
   const { uploads } = world.test.services;
-  const formOf = async (person: Member) =>
-    multipartOf({ csrf: await person.token(), once: createSecret() }, pngHeader(4, 3));
   const { owner, member } = world.ours.people;
   const held = [];
   for (let count = 1; count <= HELD; count += 1) {
-    held.push(await owner.hold(PAGE, {}, await formOf(owner)));
+    held.push(await owner.hold(PAGE, {}, await formOfPerson(owner)));
     await until(`${count} uploads`, () => uploads.open >= count);
   }
   for (const person of [owner, member, world.theirs.people.owner]) {
-    const form = await formOf(person);
-    t.is((await person.post(PAGE, {}, { csrf: null, ...form })).statusCode, 303);
+    t.is((await person.post(PAGE, {}, await formOfPerson(person))).statusCode, 303);
   }
-  // The account sends more than it may have open.
-  const statuses = new Set<number>();
-  for (const form of held) statuses.add((await form.release()).status);
-  t.deepEqual([...statuses].sort(), [303, 429]);
+  const answers = await Promise.all(held.map(form => form.release()));
+  const made = answers.filter(({ status }) => status === 303);
+  t.is(made.length, 4);
+  t.true(answers.every(({ status }) => [303, 429, 503].includes(status)));
+  t.is((await world.test.stores.playground.usage(world.ours.accountId)).used, 6);
+  t.is((await owner.post(PAGE, {}, await formOfPerson(owner))).statusCode, 429);
   t.is(uploads.open, 0);
+});
+
+test('complete pictures are bounded on a replica, and an account has half of them', async t => {
+  const world = await openWorld({ settings: { portal: { accountArea: areaWith(100) } } }, t);
+  const { submitMatting } = world.test.services;
+  const submit = submitMatting.submit.bind(submitMatting);
+  const gate = Promise.withResolvers<void>();
+  let complete = 0;
+  submitMatting.submit = async sent => {
+    complete += 1;
+    await gate.promise;
+    return submit(sent);
+  };
+  const answered: number[] = [];
+  const sending: Promise<unknown>[] = [];
+  const post = async (person: Member) => {
+    const form = await formOfPerson(person);
+    sending.push(person.post(PAGE, {}, form).then(({ statusCode }) => answered.push(statusCode)));
+    await until('the picture', () => complete + answered.length === sending.length);
+  };
+  for (let count = 0; count < 9; count += 1) await post(world.ours.people.owner);
+  t.deepEqual([complete, answered], [8, [503]]);
+  await post(world.theirs.people.owner);
+  t.is(complete, 9);
+  gate.resolve();
+  await Promise.all(sending);
+  t.deepEqual(answered, [503, ...Array(9).fill(303)]);
+  const { used } = await world.test.stores.playground.usage(world.ours.accountId);
+  t.is(used, 8, 'the refused one is not counted');
 });

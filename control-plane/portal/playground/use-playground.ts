@@ -1,17 +1,15 @@
 /**
- * The pictures of an account's playground spend no credits (docs/adr/0022). Each is a submission
- * like those of the API (submit-matting.ts), with an allowance instead of the balance.
+ * The pictures of an account's playground spend no credits (docs/adr/0022). Each is counted in the
+ * allowance of the day, and then submitted like those of the API (submit-matting.ts).
  */
 
 import { NOT_IN_A_CORRECTION } from '@matting/core/corrections/correctable.ts';
 import { MattingForm } from '@matting/core/http/read-matting-body.ts';
 import type { Job } from '@matting/core/jobs/job.ts';
-import { fundingKindOf } from '@matting/core/jobs/job-funding.ts';
 import type { Caller } from '@matting/core/keys/caller.ts';
 import type { CoreServices, CoreStores } from '@matting/core/package.ts';
 import type { RequestUploads } from '@matting/core/submission/image-uploads.ts';
 import type { MattingFields } from '@matting/core/submission/matting-request.ts';
-import { AllowanceError } from '@matting/core/submission/submit-matting.ts';
 import { unknownField } from '@matting/http/body-fields.ts';
 import type { PartEvent, PartHead } from '@matting/http/multipart.ts';
 import { Semaphore } from '@matting/program/semaphore.ts';
@@ -22,28 +20,19 @@ import { SAMPLES, sampleFile } from '../page/stage.ts';
 import { CSRF_FIELD } from '../session/form-token.ts';
 import { isSecret } from '../session/secret.ts';
 import { PageError } from '../session/visit.ts';
-import {
-  PLAYGROUND_OPEN_MAX,
-  type PlaygroundStore,
-  playgroundAllowance,
-} from './playground-store.ts';
+import type { PlaygroundStore } from './playground-store.ts';
 
 /** One replica makes jobs of so many of the playgrounds' pictures at once. */
 const PLAYGROUND_PICTURES_MAX = 16;
-/** If PLAYGROUND_OPEN_MAX jobs are open, people can try again after this time. */
-const BUSY_RETRY_AFTER_S = 30;
 const PICTURES_RETRY_AFTER_S = 5;
 
 type SubmitMatting = CoreServices['submitMatting'];
-type SentForm = Omit<
-  Parameters<SubmitMatting['submit']>[0],
-  'caller' | 'askAgain' | 'mode' | 'unpaid' | 'accepts'
->;
+type Submission = Parameters<SubmitMatting['submit']>[0];
+type SentForm = Omit<Submission, 'caller' | 'askAgain' | 'mode' | 'unpaidDayMs' | 'accepts'>;
 
 interface PlaygroundDependencies {
   readonly playground: PlaygroundStore;
   readonly jobs: Pick<CoreStores['jobs'], 'findForKey'>;
-  readonly queue: CoreStores['queue'];
   readonly uploads: CoreServices['uploads'];
   readonly submitMatting: Pick<
     CoreServices['submitMatting'],
@@ -74,13 +63,16 @@ type ReadPictures = (
   readonly once: string;
 }>;
 
+/** All pictures of the account's day are counted. */
+export class AllowanceError extends Error {}
+
 export class UsePlayground {
   readonly #dependencies: PlaygroundDependencies;
   /** A picture takes a slot once it is complete: a slow one keeps nobody out. Nobody waits. */
   readonly #complete = new Semaphore({
     max: PLAYGROUND_PICTURES_MAX,
     waitingMax: 0,
-    refusal: () => busy(PICTURES_RETRY_AFTER_S),
+    refusal: () => unavailable('The playground is busy. Try again later.', PICTURES_RETRY_AFTER_S),
   });
 
   constructor(dependencies: PlaygroundDependencies) {
@@ -101,29 +93,46 @@ export class UsePlayground {
    * Reads the body and makes its job. If the account may have no more pictures today, the body is
    * read up to the form's `once`: a form that was sent before leads to its job.
    * @throws ContractError what is wrong with the picture or a field; SERVICE_UNAVAILABLE
-   * @throws AllowanceError why the account gets none today: a PlaygroundRefusal
+   * @throws AllowanceError
    */
   async submit(accountId: string, read: ReadPictures): Promise<Job> {
     const { playground, submitMatting, isCorrectable } = this.#dependencies;
     const { left } = await this.allowance(accountId);
     const caller = { accountId, apiKeyId: await playground.internalKey(accountId) };
     let made: Job | undefined;
-    const findMade = async (once: string) => {
+    const findMade = async (once: string): Promise<never> => {
       made = await submitMatting.findMade(caller, once);
-      throw new AllowanceError('allowance-used');
+      throw new AllowanceError(`account ${accountId} has used its pictures of today`);
     };
     const reading: ReadPictures = uploads => read(uploads, left === 0 ? findMade : undefined);
     try {
-      return await this.#read(accountId, reading, ({ fields, ...sent }) =>
-        submitMatting.submit({
-          ...{ ...sent, ...this.#unpaidBy(caller) },
+      return await this.#read(accountId, reading, async ({ fields, ...sent }) => {
+        const unpaidDayMs = await playground.take(accountId, this.#dependencies.imagesMax);
+        if (unpaidDayMs === undefined) return await findMade(sent.idempotencyKey);
+        return await this.#submitCounted({
+          ...{ ...sent, ...sentBy(caller), unpaidDayMs },
           fields: isCorrectable() ? keeping(fields) : fields,
-        }),
-      );
+        });
+      });
     } catch (error) {
       if (made !== undefined) return made;
       throw error;
     }
+  }
+
+  /** Gives the picture back unless it made a job. If nobody can read that, it stays counted. */
+  async #submitCounted(sent: Submission & { readonly unpaidDayMs: number }) {
+    const { playground, submitMatting } = this.#dependencies;
+    const { caller, idempotencyKey, upload, unpaidDayMs } = sent;
+    const giveBack = () => playground.giveBack(caller.accountId, unpaidDayMs);
+    const submitted = await submitMatting.submit(sent).catch(async error => {
+      // The answer of a transaction that made the job may be lost.
+      const made = await submitMatting.findMade(caller, idempotencyKey);
+      if (made?.id !== upload.jobId) await giveBack();
+      throw error;
+    });
+    if (!submitted.created) await giveBack();
+    return submitted;
   }
 
   /**
@@ -143,14 +152,9 @@ export class UsePlayground {
     return await this.#read(accountId, read, async sent => {
       const job = await find();
       const caller = { accountId, apiKeyId: job.apiKeyId };
-      const by = fundingKindOf(job) === 'allowance' ? this.#unpaidBy(caller) : sentBy(caller);
+      const by = { ...sentBy(caller), unpaidDayMs: job.unpaidDayMs };
       return submitMatting.submitCorrection({ ...sent, corrects: job, ...by });
     });
-  }
-
-  #unpaidBy(caller: Caller) {
-    const allowance = playgroundAllowance(this.#dependencies.imagesMax);
-    return { ...sentBy(caller), unpaid: { allowance, requireRoom: () => this.#requireRoom() } };
   }
 
   async #read(
@@ -176,11 +180,6 @@ export class UsePlayground {
     const apiKeyId = await playground.findKey(accountId);
     return apiKeyId === undefined ? undefined : jobs.findForKey(jobId, apiKeyId);
   }
-
-  async #requireRoom(): Promise<void> {
-    const open = await this.#dependencies.queue.openUnpaid(PLAYGROUND_OPEN_MAX);
-    if (open >= PLAYGROUND_OPEN_MAX) throw busy(BUSY_RETRY_AFTER_S);
-  }
 }
 
 /** The session says who it is, and the role whether they may: the key is not asked. */
@@ -190,10 +189,6 @@ function sentBy(caller: Caller) {
 
 function keeping(fields: MattingFields): MattingFields {
   return { ...fields, texts: new Map([...fields.texts, ['correctable', 'true']]) };
-}
-
-function busy(retryAfterS: number): ContractError {
-  return unavailable('The playground is busy. Try again later.', retryAfterS);
 }
 
 /** The form has these fields of the API as texts. It takes a background as a file, not a URL. */

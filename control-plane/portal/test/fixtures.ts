@@ -2,13 +2,10 @@
 
 import { storeFixtures } from '@matting/core/test/fixtures.ts';
 import type { Stores as CoreStores } from '@matting/core/test/internals.ts';
-import { playgroundAllowance } from '../playground/playground-store.ts';
 import { portal } from '../portal.ts';
 import { createPortalStores, type PortalStores } from '../portal-stores.ts';
 
 export type Stores = CoreStores & PortalStores;
-
-export const PLAYGROUND_LIMITS = { allowance: playgroundAllowance(20) };
 
 export const PORTAL_FIXTURES = storeFixtures({ packages: [portal], more: createPortalStores });
 

@@ -61,7 +61,7 @@ export async function liveOn(stores: Stores): Promise<Legacy> {
 }
 
 async function leaveFamilies(stores: Stores): Promise<Legacy['families']> {
-  const { jobs, queue, ledger } = stores;
+  const { jobs, ledger } = stores;
   const { accountId, apiKeyId } = await fundedCaller(stores, 20);
   const own = { apiKeyId, reference: 'mine' };
   const first = await firstOf(stores, accountId, own);
@@ -77,7 +77,6 @@ async function leaveFamilies(stores: Stores): Promise<Legacy['families']> {
   await jobs.search({ accountId, apiKeyIds: [apiKeyId], text: 'mine', limit: 5 });
   await jobs.openOf(accountId, 5);
   await jobs.takeExpiredKept(10);
-  await queue.openUnpaid(10);
   const page = { fromMs: 0, beforeMs: undefined, kinds: undefined, after: undefined, limit: 9 };
   await ledger.lines(accountId, page);
   const openBatch = await leaveBatches(stores, { accountId, apiKeyId });

@@ -162,7 +162,6 @@ const JOBS: Row = {
         { expr: 'max(matting_control_queue_megapixels)', legend: 'megapixels' },
         { expr: 'max(matting_control_queue_megapixels_max)', legend: 'bound' },
         { expr: 'max(matting_control_queue_jobs)', legend: 'jobs' },
-        { expr: 'max(matting_control_playground_jobs)', legend: 'jobs of playgrounds' },
       ],
     },
     {

@@ -385,7 +385,6 @@ function acceptanceBy(switches: Switches, { queue }: Stores) {
   return {
     requireAble: gate.requireAble.bind(gate),
     requireOpen: refuse,
-    requireRoom: refuse,
   };
 }
 

@@ -1,31 +1,31 @@
 /** The playground: its key, its allowance, its jobs; and the figures of usage. */
 import assert from 'node:assert/strict';
-import type { ChangingMethod, Fixture } from '@matting/core/test/changing-methods.ts';
+import type { ChangingMethod } from '@matting/core/test/changing-methods.ts';
 import {
   claimed,
   fundedAccount,
   newJob,
   reread,
   SERVICE_FAULT,
+  submitted,
 } from '@matting/core/test/fixtures.ts';
-import type { NewJob, SubmitOutcome } from '@matting/core/test/internals.ts';
 import { rowsOf } from '@matting/database/test/rows.ts';
 import { dayOf, USAGE_KEPT_DAYS } from '../../usage/usage-store.ts';
-import { PLAYGROUND_LIMITS, type Stores } from '../fixtures.ts';
+import type { Stores } from '../fixtures.ts';
 import { assertUsageAgrees } from '../usage-agrees.ts';
 
-async function playgroundJob({ stores }: Fixture<Stores>): Promise<NewJob> {
+/** An account whose playground has counted so many pictures, and the day of the last. */
+async function countedPlayground({ playground, ...stores }: Stores, count: number) {
   const account = await fundedAccount(stores, 0);
-  return pictureOf(account, await stores.playground.internalKey(account));
+  const apiKeyId = await playground.internalKey(account);
+  let unpaidDayMs: number | undefined;
+  for (let done = 0; done < count; done++) unpaidDayMs = await playground.take(account, count);
+  return { account, apiKeyId, unpaidDayMs };
 }
 
-function pictureOf(accountId: string, apiKeyId: string): NewJob {
-  return newJob(accountId, { apiKeyId, class: 'playground' });
-}
-
-async function assertUsed(stores: Stores, account: string, used: number): Promise<void> {
-  assert.equal((await stores.playground.usage(account)).used, used);
-  assert.deepEqual(await stores.ledger.balances(account), { available: 0, reserved: 0 });
+async function assertUsed(stores: Stores, account: string, ...among: number[]): Promise<void> {
+  const { used } = await stores.playground.usage(account);
+  assert.ok(among.includes(used), `${used} counted`);
 }
 
 export const CHANGING_USAGE: readonly ChangingMethod<Stores>[] = [
@@ -47,50 +47,44 @@ export const CHANGING_USAGE: readonly ChangingMethod<Stores>[] = [
     },
   },
   {
-    name: 'jobs.submit',
-    which: 'of the playground',
-    arrange: async fixture => {
-      const job = await playgroundJob(fixture);
+    name: 'playground.take',
+    arrange: async ({ stores }) => {
+      const { account, unpaidDayMs } = await countedPlayground(stores, 1);
       return {
-        act: stores => stores.jobs.submit(job, PLAYGROUND_LIMITS),
+        act: faulty => faulty.playground.take(account, 3),
         check: async outcome => {
-          const { kind } = outcome as SubmitOutcome;
-          assert.equal(kind, 'created');
-          await reread(fixture.stores, job.id);
-          await assertUsed(fixture.stores, job.accountId, 1);
+          assert.equal(outcome, unpaidDayMs);
+          // A picture of a lost answer belongs to nobody: never one too few.
+          await assertUsed(stores, account, 2, 3);
         },
       };
     },
-    late: async fixture => {
-      const job = await playgroundJob(fixture);
-      await fixture.stores.jobs.submit(job, PLAYGROUND_LIMITS);
-      // The same form comes again by way of another replica.
-      const twin = pictureOf(job.accountId, job.apiKeyId);
-      const again = { ...twin, idempotencyKeyHash: job.idempotencyKeyHash };
-      const act = async (stores: Stores) => {
-        const outcome = await stores.jobs.submit(again, PLAYGROUND_LIMITS);
-        return [outcome.kind, 'job' in outcome && outcome.job.id];
+  },
+  {
+    name: 'playground.giveBack',
+    arrange: async ({ stores }) => {
+      const { account, unpaidDayMs = 0 } = await countedPlayground(stores, 3);
+      return {
+        // Its caller does not repeat it, so that no picture is given back twice.
+        act: faulty => faulty.playground.giveBack(account, unpaidDayMs).catch(() => undefined),
+        check: async () => assertUsed(stores, account, 2, 3),
       };
-      return { act, told: ['exists', job.id] };
     },
   },
   /** The failure is not the picture's fault, so it gives the picture back. */
   {
     name: 'queue.fail',
     which: 'of the playground',
-    arrange: async fixture => {
-      const { stores } = fixture;
-      const job = await playgroundJob(fixture);
-      const other = pictureOf(job.accountId, job.apiKeyId);
-      await stores.jobs.submit(other, PLAYGROUND_LIMITS);
-      await stores.jobs.submit(job, PLAYGROUND_LIMITS);
-      const claim = await claimed(stores, { id: job.id });
+    arrange: async ({ stores }) => {
+      const { account, ...counted } = await countedPlayground(stores, 2);
+      const job = await submitted(stores, newJob(account, { ...counted, class: 'playground' }));
+      const claim = await claimed(stores, job);
       return {
         act: faulty => faulty.queue.fail(claim, SERVICE_FAULT),
         check: async outcome => {
           assert.equal(outcome, true);
           assert.equal((await reread(stores, job.id)).state, 'failed');
-          await assertUsed(stores, job.accountId, 1);
+          await assertUsed(stores, account, 1);
         },
       };
     },

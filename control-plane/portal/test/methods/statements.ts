@@ -12,10 +12,9 @@ import {
 import { addTo } from '@matting/database/test/rows.ts';
 import { accountOf } from '@matting/test-support/large-tables.ts';
 import { ORDERS_A_DAY_MAX } from '../../orders/order-rules.ts';
-import { playgroundAllowance } from '../../playground/playground-store.ts';
 import { MEMBERS_MAX } from '../../session/session-store.ts';
 import { BY_SYSTEM, eventOf, watchedAccount } from '../alerts-fixtures.ts';
-import { PLAYGROUND_LIMITS, type Stores } from '../fixtures.ts';
+import type { Stores } from '../fixtures.ts';
 import { personOf } from '../large-tables.ts';
 import { newOrder, PROVIDER, paid, paymentOf, placed, refundOf } from '../orders.ts';
 import { actorOf, identityEntry, linkUse, newLink, OPERATOR, personOfAccount } from '../people.ts';
@@ -47,7 +46,6 @@ const BOUNDS: Readonly<Record<string, readonly [readsMax: number, why: string]>>
 };
 
 const BESIDE: Readonly<Record<string, Exercise<Stores>>> = {
-  'jobs.submit': submitPictures,
   'alertSettings.setWebhook': async stores => {
     const accountId = await watchedAccount(stores, 5, []);
     await stores.alertSettings.setWebhook(accountId, null, BY_SYSTEM());
@@ -127,17 +125,3 @@ export const EXERCISES: Readonly<Record<string, Exercise<Stores>>> = {
   ...READING,
   ...exercisesOf(CHANGING, { beside: BESIDE, bounds: BOUNDS }),
 };
-
-/** Submits as many of the playground's pictures as an account may have open, and more. */
-async function submitPictures({ jobs, playground }: Stores): Promise<void> {
-  const apiKeyId = await playground.internalKey(accountOf(0));
-  const submit = async (limits = PLAYGROUND_LIMITS) => {
-    const picture = newJob(accountOf(0), { apiKeyId, class: 'playground' });
-    const outcome = await jobs.submit(picture, limits);
-    return 'reason' in outcome ? outcome.reason : outcome.kind;
-  };
-  const kinds = [await submit(), await submit({ allowance: playgroundAllowance(1) })];
-  for (let count = 2; count <= 4; count++) kinds.push(await submit());
-  assert.deepEqual([...new Set(kinds)], ['created', 'allowance-used']);
-  assert.equal(await submit(), 'too-many-open');
-}
