@@ -107,6 +107,12 @@ export interface CutOut extends Omit<OpenCutOut, 'pieces' | 'sizeBytes'> {
   readonly bytes: Uint8Array;
 }
 
+export type Download = Pick<CutOut, 'bytes' | 'contentType' | 'etag'>;
+
+async function wholeOf<T extends ResultFile>({ pieces, sizeBytes: _, ...rest }: T) {
+  return { ...rest, bytes: await collect(pieces) };
+}
+
 export class MattingClient {
   readonly #baseUrl: string;
   readonly #authorization: string;
@@ -136,8 +142,7 @@ export class MattingClient {
    * @throws MattingError; the signal's reason where it is aborted.
    */
   async cutOut(request: MattingRequest, options: SubmitOptions = {}): Promise<CutOut> {
-    const { pieces, sizeBytes: _, ...opened } = await this.openCutOut(request, options);
-    return { ...opened, bytes: await collect(pieces) };
+    return wholeOf(await this.openCutOut(request, options));
   }
 
   /** Does what `cutOut` does, and streams the file: for large files, and for writing to a disk. */
@@ -328,8 +333,8 @@ export class MattingClient {
   }
 
   /** The file of a job, or behind a result link. */
-  async download(from: Downloadable, options: CallOptions = {}): Promise<Uint8Array> {
-    return collect((await this.openDownload(from, options)).pieces);
+  async download(from: Downloadable, options: CallOptions = {}): Promise<Download> {
+    return wholeOf(await this.openDownload(from, options));
   }
 
   /** Does what `download` does, and streams the file. */

@@ -2,6 +2,7 @@
 export type {
   CallOptions,
   CutOut,
+  Download,
   MattingClientOptions,
   OpenCutOut,
   SubmitOptions,

@@ -108,8 +108,11 @@ test('a picture by its address is submitted, waited for and downloaded', async t
   const job = await waiting;
   t.deepEqual([job.status, job.job_id], ['succeeded', submitted.job_id]);
   t.deepEqual(await client.job(job.job_id), job);
-  t.true(CUT_OUT.equals(await client.download(job)));
-  t.true(CUT_OUT.equals(await client.download(job.result.url)));
+  t.true(CUT_OUT.equals((await client.download(job)).bytes));
+  t.like(await client.download(job.result.url), {
+    bytes: new Uint8Array(CUT_OUT),
+    contentType: 'image/png',
+  });
 });
 
 test('a job that the service hands over is followed to its end', async t => {

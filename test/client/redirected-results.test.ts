@@ -46,7 +46,7 @@ const downloads = () =>
 async function download(): Promise<Retry[]> {
   const retries: Retry[] = [];
   const onRetry = (retry: Retry) => retries.push(retry);
-  assert.ok(CUT_OUT.equals(await harness.client.download(job, { onRetry })));
+  assert.ok(CUT_OUT.equals((await harness.client.download(job, { onRetry })).bytes));
   return retries;
 }
 

@@ -5,6 +5,7 @@ import type { RequestListener } from 'node:http';
 import path from 'node:path';
 import ava, { type ExecutionContext } from 'ava';
 import { NOTHING } from '../../client/src/command/journal.ts';
+import { requirePlace } from '../../client/src/command/result-names.ts';
 import { NotedBatches, slicesOf, urlBatch } from '../../client/src/command/url-batches.ts';
 import { MattingClient } from '../../client/src/index.ts';
 import { pngHeader } from '../../control-plane/core/test/support/test-app.ts';
@@ -138,7 +139,8 @@ async function submitAsBefore(urls: readonly string[], noted: number): Promise<v
     } else if (result.status === 'succeeded') {
       const { sizeBytes: bytes, width, height } = result.result;
       const output = `00000${item + 1}-old.png`;
-      writeFileSync(path.join(command.folder, 'out', output), await client.download(result));
+      const file = await client.download(result);
+      writeFileSync(path.join(command.folder, 'out', output), file.bytes);
       const size = { bytes, width, height };
       lines.push(JSON.stringify({ ...line, output, size, credits: 1, error: null }));
     }
@@ -204,6 +206,8 @@ test('two commands at once pay for each address once', async t => {
   for (const { code, stderr } of await Promise.all(both)) t.is(code, 0, stderr);
   t.is(await charged(), 3);
   t.is(results().length, 3);
+  const place = path.join(command.folder, 'out', 'one.png');
+  await t.notThrowsAsync(Promise.all(Array.from({ length: 20 }, () => requirePlace(place))));
 });
 
 test('a list of 2,500 addresses is three batches, whose items are found again in any order', async t => {

@@ -140,7 +140,7 @@ export class SteadyLoad {
       const { receiver, secret } = callback;
       const asked = { image, callback_url: receiver.url(), callback_secret: secret };
       const { job_id: jobId, result } = await client.run(asked, patience);
-      await requireCutOut(await client.download({ result }, patience));
+      await requireCutOut((await client.download({ result }, patience)).bytes);
       this.#note({ jobId, told, startedAtMs });
       return;
     }

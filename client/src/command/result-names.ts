@@ -16,7 +16,11 @@ export async function requirePlace(target: string): Promise<void> {
     }
     if ((await lstat(target).catch(() => undefined)) !== undefined) return;
     await mkdir(path.dirname(target), { recursive: true });
-    const file = await open(target, 'wx');
+    const file = await open(target, 'wx').catch((error: NodeJS.ErrnoException) => {
+      if (error.code !== 'EEXIST') throw error;
+    });
+    // Another command tries the same name.
+    if (file === undefined) return;
     await file.close();
     await rm(target);
   } catch (error) {

@@ -41,7 +41,7 @@ const form = await matting.run({ image: picture, ...callback });
 require(form.callback.url === callback.callback_url, 'a form');
 const submitted = await matting.submit({ image: picture });
 const waited = await matting.wait(submitted);
-const bytes = await matting.download(waited);
+const { bytes } = await matting.download(waited);
 require((await saveImage(`${folder}/saved`, [bytes])) === expected.length, 'a saved file');
 
 // Errors that end a call.
