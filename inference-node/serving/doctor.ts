@@ -8,6 +8,7 @@ import { connect } from 'node:net';
 import type { Writable } from 'node:stream';
 import { look, reasonOf, reportOf, type Warn } from '@matting/program/doctor/findings.ts';
 import {
+  askProgram,
   programFindings,
   requireReady,
   tlsFindings,
@@ -201,10 +202,11 @@ async function describeJxl(_: Logger, warn: Warn): Promise<string> {
 }
 
 /** One control plane that answers is enough for a node; the others do not know it meanwhile. */
-async function requireRegistry({ registryAddresses }: NodeSettings, warn: Warn): Promise<string> {
-  if (registryAddresses.length === 0) return 'none is set: only direct callers use this node';
+async function requireRegistry(settings: NodeSettings, warn: Warn): Promise<string> {
+  const addresses = await registriesOf(settings);
+  if (addresses.length === 0) return 'none is set: only direct callers use this node';
   const found = await Promise.all(
-    registryAddresses.map(async address => ({ address, why: await connectionFailureOf(address) })),
+    addresses.map(async address => ({ address, why: await connectionFailureOf(address) })),
   );
   const refused = found.flatMap(({ address, why }) =>
     why === undefined ? [] : `${address}: ${why}`,
@@ -213,6 +215,14 @@ async function requireRegistry({ registryAddresses }: NodeSettings, warn: Warn):
   for (const line of refused) warn(line);
   const taking = found.flatMap(({ address, why }) => (why === undefined ? address : []));
   return `${taking.join(', ')} take connections`;
+}
+
+/** If none is set here: those of the node that runs. */
+async function registriesOf({ registryAddresses, host, httpPort }: NodeSettings) {
+  if (registryAddresses.length > 0 || httpPort === 0) return registryAddresses;
+  const info = await askProgram(host, httpPort, '/info');
+  const found = /"registryAddress": ?"([^"]+)"/.exec(info?.text ?? '')?.[1];
+  return found?.split(',') ?? [];
 }
 
 /** Why no connection is made; undefined: one was, and is closed again. */

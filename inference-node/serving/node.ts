@@ -120,6 +120,7 @@ export class InferenceNode {
     const log = this.#log;
     const config = this.#settings;
     const { host, port, httpPort } = config;
+    const registryAddress = config.registryAddresses.join(',');
     const { started, status, matte, watchers, metrics } = this.#service;
     const tls = await TlsFiles.open(config.tls, { log });
     this.#ports.push(tls);
@@ -134,7 +135,7 @@ export class InferenceNode {
     setLogger({ error: grpcLog, info: grpcLog, debug: grpcLog });
     const http = await openHttpEndpoints({
       ...{ host, port: httpPort, status, registry: metrics.registry },
-      info: () => started.value && describeNode(started.value),
+      info: () => ({ registryAddress, ...(started.value && describeNode(started.value)) }),
       ownHosts: [config.host, config.advertiseAddress ?? ''].flatMap(text => hostIn(text) ?? []),
     });
     this.#ports.push(http);

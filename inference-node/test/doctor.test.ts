@@ -1,4 +1,6 @@
 /** `matting doctor --node`: what it says of a machine without models, and of wrong variables. */
+import { once } from 'node:events';
+import { createServer as createHttp } from 'node:http';
 import { createServer } from 'node:net';
 import type { Finding } from '@matting/program/doctor/findings.ts';
 import {
@@ -48,28 +50,38 @@ test('names an execution provider that is gone before a node of this version sta
 });
 
 test('misses the weights, and tells registries that answer from those that do not', async t => {
-  const registry = createServer().listen(0, '127.0.0.1');
-  await new Promise(resolve => registry.once('listening', resolve));
+  const registry = createServer();
+  t.teardown(() => registry.close());
+  await once(registry.listen(0, '127.0.0.1'), 'listening');
   const { port } = registry.address() as { port: number };
-  try {
-    const { good, of } = await examine({
-      MATTING_MODEL: 'u2netp',
-      MATTING_MODEL_DIR: directory,
-      MATTING_EXECUTION_PROVIDER: 'cpu',
-      MATTING_NODE_HTTP_PORT: '0',
-      MATTING_NODE_TOKEN: 'a-token-of-nobody-1234567890-xyzuvw',
-      MATTING_REGISTRY_ADDRESS: `127.0.0.1:${port},127.0.0.1:1`,
-    });
-    t.false(good);
-    t.regex(of('models').join(), /^failure: .*u2netp\.onnx/);
-    t.regex(of('provider').join(), /^ok: cpu runs here/);
-    t.deepEqual(of('registry'), [
-      'warning: 127.0.0.1:1: connect ECONNREFUSED 127.0.0.1:1',
-      `ok: 127.0.0.1:${port} take connections`,
-    ]);
-  } finally {
-    registry.close();
-  }
+  const { good, of } = await examine({
+    MATTING_MODEL: 'u2netp',
+    MATTING_MODEL_DIR: directory,
+    MATTING_EXECUTION_PROVIDER: 'cpu',
+    MATTING_NODE_HTTP_PORT: '0',
+    MATTING_NODE_TOKEN: 'a-token-of-nobody-1234567890-xyzuvw',
+    MATTING_REGISTRY_ADDRESS: `127.0.0.1:${port},127.0.0.1:1`,
+  });
+  t.false(good);
+  t.regex(of('models').join(), /^failure: .*u2netp\.onnx/);
+  t.regex(of('provider').join(), /^ok: cpu runs here/);
+  t.deepEqual(of('registry'), [
+    'warning: 127.0.0.1:1: connect ECONNREFUSED 127.0.0.1:1',
+    `ok: 127.0.0.1:${port} take connections`,
+  ]);
+});
+
+test('sees at which control planes a node that runs registers, by settings of its own', async t => {
+  let registryAddress = '127.0.0.1:1,[::1]:1';
+  const node = createHttp((_, answer) => answer.end(JSON.stringify({ registryAddress })));
+  t.teardown(() => node.close());
+  await once(node.listen(0, '127.0.0.1'), 'listening');
+  const { port } = node.address() as { port: number };
+  const env = { MATTING_EXECUTION_PROVIDER: 'cpu', MATTING_NODE_HTTP_PORT: `${port}` };
+  const found = async () => (await examine(env)).of('registry').join();
+  t.regex(await found(), /^failure: 127\.0\.0\.1:1: .*; \[::1\]:1: connect/);
+  registryAddress = '';
+  t.regex(await found(), /^ok: none is set/);
 });
 
 test('refuses a plan whose terms are not met', async t => {

@@ -83,16 +83,23 @@ export async function requireReady(
   warn: Warn,
 ): Promise<string | undefined> {
   if (port === 0) return undefined;
-  const signal = AbortSignal.timeout(ANSWER_MS_MAX);
-  const options = { signal, redirect: 'error' } as const;
-  const answer = await fetch(`${httpBaseOf(host, port)}/readyz`, options).catch(() => undefined);
+  const answer = await askProgram(host, port, '/readyz');
   if (answer === undefined) {
     warn(`no answer at ${host}:${port}`);
     return undefined;
   }
-  const tooLong = () => new Error('the answer of /readyz is too long');
-  const text = (await wholeBody(answer.body ?? [], ANSWER_BYTES_MAX, tooLong)).toString('utf8');
-  const why = /"detail":"([^"]*)"/.exec(text)?.[1] ?? text.trim();
+  const why = /"detail":"([^"]*)"/.exec(answer.text)?.[1] ?? answer.text.trim();
   if (answer.status !== 200) throw new Error(`not ready: ${why}`);
   return `ready at ${host}:${port}`;
+}
+
+/** Undefined: none answers. @throws if its answer is too long */
+export async function askProgram(host: string, port: number, path: string) {
+  const signal = AbortSignal.timeout(ANSWER_MS_MAX);
+  const options = { signal, redirect: 'error' } as const;
+  const answer = await fetch(`${httpBaseOf(host, port)}${path}`, options).catch(() => undefined);
+  if (answer === undefined) return undefined;
+  const tooLong = () => new Error(`the answer of ${path} is too long`);
+  const body = await wholeBody(answer.body ?? [], ANSWER_BYTES_MAX, tooLong);
+  return { status: answer.status, text: body.toString('utf8') };
 }
