@@ -1,7 +1,6 @@
 /**
- * Sends what people painted (paint.js), and puts the corrected cut-out into the page in place: the
- * painter stays as it is, with its tools, the focus and the place of the page. So does the stage
- * with its slider. The link back to the previous cut-out works alike.
+ * Sends what people painted (paint.js), and puts the corrected cut-out into the page in place. The
+ * painter, the stage with its slider and the focus stay. The link back works alike.
  */
 // @ts-check
 

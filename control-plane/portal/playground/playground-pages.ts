@@ -1,8 +1,7 @@
 /**
  * The playground: a stage for a picture, the API's options, and the same call as code. The stage is
  * where a picture is dropped, then where it is worked on, then its cut-out. The page's script
- * (portal/assets/playground.js) sends the form in place, puts the outcome of the job's own page
- * into `#outcome`, and adds the original behind a slider.
+ * (assets/playground.js) sends the form in place, and puts the outcome into `#outcome`.
  */
 
 import type { IncomingMessage } from 'node:http';
