@@ -127,8 +127,21 @@ const MULTI_PRIMARY: Engine = {
 /** A server is of the first whose `isServer` says so; MySQL says so of any. */
 const SERVERS: readonly Engine[] = [GALERA, MULTI_PRIMARY, GROUP_REPLICATION, MARIADB, MYSQL];
 
+/** Each session sets those that its server has: a host may have changed them for all. */
+export const OWN_VARIABLES: Readonly<Record<string, string>> = {
+  // The pool has its own limit, which leaves changes of tables their time.
+  max_statement_time: '0',
+  max_execution_time: '0',
+  alter_algorithm: "'DEFAULT'",
+  default_storage_engine: 'InnoDB',
+  unique_checks: '1',
+  foreign_key_checks: '1',
+  check_constraint_checks: '1',
+};
+
 /** A connection asks its server for these when it begins. */
 export const SERVER_VARIABLES: readonly string[] = [
+  ...Object.keys(OWN_VARIABLES),
   'version',
   'hostname',
   'port',

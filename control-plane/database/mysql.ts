@@ -11,7 +11,7 @@
 
 import { MysqlDialect, type MysqlPool, type MysqlPoolConnection } from 'kysely';
 import { createPool, type Pool, type PoolConnection, type PoolOptions } from 'mysql2';
-import { databaseErrorKind } from './engines.ts';
+import { databaseErrorKind, OWN_VARIABLES } from './engines.ts';
 import { type Member, readMember, requireSupported } from './member.ts';
 import { Silence, SUSPECT_MS } from './silence.ts';
 
@@ -50,11 +50,17 @@ const SQL_MODE = [
   'NO_ZERO_IN_DATE',
   'ERROR_FOR_DIVISION_BY_ZERO',
 ].join();
-const SESSION = [
-  'set session transaction isolation level read committed',
-  `set session autocommit = 1, time_zone = '+00:00', innodb_lock_wait_timeout = ${LOCK_WAIT_S_MAX},
-    sql_mode = '${SQL_MODE}', completion_type = 0`,
-];
+const SESSION = `set session autocommit = 1, time_zone = '+00:00',
+  innodb_lock_wait_timeout = ${LOCK_WAIT_S_MAX}, sql_mode = '${SQL_MODE}', completion_type = 0`;
+
+function sessionOf({ engine, variables }: Member): readonly string[] {
+  const own = Object.entries(OWN_VARIABLES).filter(([name]) => variables.has(name));
+  return [
+    'set session transaction isolation level read committed',
+    [SESSION, ...own.map(([name, value]) => `${name} = ${value}`)].join(),
+    ...engine.session,
+  ];
+}
 
 /** DDL and the migration lock take as long as they take. */
 const BOUNDED =
@@ -83,6 +89,7 @@ class GuardedConnection implements MysqlPoolConnection {
   /** The time by performance.now() before it connected: meanwhile the server may have changed. */
   readonly askedAtMs: number;
   #closed = false;
+  #endedBy: Error | undefined;
 
   constructor(raw: PoolConnection, pool: GuardedPool, askedAtMs: number) {
     this.#raw = raw;
@@ -105,6 +112,7 @@ class GuardedConnection implements MysqlPoolConnection {
   query(sql: string, parameters: readonly unknown[], callback: QueryCallback = () => undefined) {
     // The server has rolled back by itself; the error that closed the connection is to be reported.
     if (this.#closed && sql === 'rollback') callback(null, [] as never);
+    else if (this.#endedBy !== undefined) callback(this.#endedBy, undefined as never);
     else this.#query(sql, parameters, callback);
     return NO_STREAM;
   }
@@ -141,7 +149,10 @@ class GuardedConnection implements MysqlPoolConnection {
 
   #failed(error: Error, sql: string): void {
     const kind = databaseErrorKind(error);
-    if (kind === 'connection' || kind === 'read-only' || CONTROL.test(sql)) this.destroy();
+    if (kind === 'connection' || kind === 'read-only' || CONTROL.test(sql)) {
+      this.#endedBy = error;
+      this.destroy();
+    }
     if (kind === 'read-only') this.#pool.leave(this);
   }
 
@@ -263,7 +274,7 @@ class GuardedPool implements MysqlPool {
       const member = await readMember(ask);
       onMember?.(member);
       requireSupported(member);
-      for (const sql of [...SESSION, ...member.engine.session]) await ask(sql);
+      for (const sql of sessionOf(member)) await ask(sql);
     } catch (error) {
       connection.destroy();
       throw error;
