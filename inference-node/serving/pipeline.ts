@@ -225,9 +225,10 @@ export class Pipeline {
     this.#places.set(order, 'sending');
     signal.throwIfAborted();
     const sendStartedMs = performance.now();
-    const { file, thumbnail, matte, width, height, input, subject } = pixels.finished;
+    const { file, thumbnail, matte, width, height, input, subject: found } = pixels.finished;
     const { plan, outputFormat, resultKind } = order;
-    const { runs, extraRuns } = pixels.inference;
+    const { runs, extraRuns, isDisputed } = pixels.inference;
+    const subject = found && { ...found, unsure: found.unsure || isDisputed };
     const missing = [...new Set([...pixels.inference.missing, ...pixels.crops.missing])];
     const shape = { outputFormat, resultKind, width, height, input, subject };
     const { mended } = pixels;
@@ -372,7 +373,7 @@ class ModelInputs {
 
 /** A given matte stands in for the models. */
 const NO_INFERENCE: Awaited<ReturnType<typeof runPlan>> = {
-  ...{ mattes: [], runs: [], missing: [], extraRuns: [] },
+  ...{ mattes: [], runs: [], missing: [], extraRuns: [], isDisputed: false },
   ...{ waitMs: 0, inferMs: 0, secondLookMs: 0, extraRunMs: 0 },
 };
 

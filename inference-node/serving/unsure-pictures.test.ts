@@ -18,11 +18,11 @@ const SIDE = 120;
 /** Models see the picture this much smaller than those of the plan. */
 const SCALE = 8;
 type Kind = 'asItIs' | 'mirrored' | 'edges';
-/** Alpha at a place in the picture, of 0 to 1 each way. */
-type AlphaAt = (x: number, y: number) => number;
+/** Alpha at a place in the picture, of 0 to 1 each way, for a model that sees it so wide. */
+type AlphaAt = (x: number, y: number, side: number) => number;
 type Shown = Readonly<Record<Kind, AlphaAt>>;
 
-const isBody: AlphaAt = (x, y) => Number(x > 0.3 && x < 0.7 && y > 0.2);
+const isBody = (x: number, y: number) => Number(x > 0.3 && x < 0.7 && y > 0.2);
 
 /** A grey body before a red left and a blue right half; the lowest rows are green. */
 const photo = await sharp(
@@ -61,7 +61,7 @@ class SeeingEngines extends FakeEnginePool {
     for (let i = 0; i < alpha.length; i++) {
       const x = (i % width) / width;
       const y = (Math.floor(i / width) / height) * (kind === 'edges' ? 1.12 : 1);
-      alpha[i] = this.#shown[kind](kind === 'mirrored' ? 1 - x : x, y);
+      alpha[i] = this.#shown[kind](kind === 'mirrored' ? 1 - x : x, y, size!.width);
     }
     return { alpha, size: { width, height }, waitMs: 1, inferMs: 2 };
   }
@@ -87,9 +87,9 @@ async function cutOut(name: string, shown: Shown, extra: 'further' | 'none' = 'f
   const send = async (result: ImageResult) => void sent.push(result);
   const exchange = { receive, stageBegan: () => undefined, send };
   await new Pipeline(pictures).process(order, exchange, new AbortController().signal);
-  const { file, extraRuns } = at(sent, 0);
+  const { file, extraRuns, subject } = at(sent, 0);
   const alpha = await sharp(file).extractChannel(0).raw().toBuffer();
-  return { alpha, file, extraRuns, seen: engines.seen };
+  return { alpha, file, extraRuns, subject, seen: engines.seen };
 }
 
 const whole: AlphaAt = (x, y) => 255 * isBody(x, y);
@@ -121,9 +121,17 @@ for (const plan of ['standard', 'best']) {
   });
 
   test(`${plan} › leaves a veil that one further look alone takes for solid`, async t => {
-    const shown = { asItIs: faded, mirrored: faded, edges: whole };
+    const thin: AlphaAt = (x, y) => (y > 0.8 ? 60 : 255) * isBody(x, y);
+    const shown = { asItIs: faded, mirrored: thin, edges: whole };
     const { file, extraRuns } = await cutOut(plan, shown);
     t.true(extraRuns.includes('edges'));
+    t.deepEqual(file, (await cutOut(plan, shown, 'none')).file);
+  });
+
+  test(`${plan} › takes one further run at a veil that it confirms`, async t => {
+    const shown = { asItIs: faded, mirrored: faded, edges: whole };
+    const { file, extraRuns } = await cutOut(plan, shown);
+    t.deepEqual(extraRuns, ['mirrored']);
     t.deepEqual(file, (await cutOut(plan, shown, 'none')).file);
   });
 }
@@ -134,3 +142,21 @@ test('fast › looks at an unsure picture at a larger size, and at no other', as
   const unsure = await cutOut('fast', { asItIs: faded, mirrored: whole, edges: whole });
   t.deepEqual([unsure.extraRuns, unsure.seen], [['larger'], ['asItIs', 'asItIs']]);
 });
+
+/** So little fades away that the result alone gives no warning. */
+const dim: AlphaAt = (x, y) => (y > 0.86 ? 140 : 255) * isBody(x, y);
+/** The models of one size show half of the body alone. */
+const halvedAt =
+  (half: number): AlphaAt =>
+  (x, y, side) =>
+    side * SCALE !== half ? dim(x, y, side) : y > 0.5 ? 0 : whole(x, y, side);
+
+for (const plan of ['fast', 'standard', 'best']) {
+  test(`${plan} › warns of an unsure picture in which its looks saw different subjects`, async t => {
+    const agreed = await cutOut(plan, { asItIs: dim, mirrored: dim, edges: dim });
+    t.true(agreed.extraRuns.length > 0);
+    t.false(agreed.subject!.unsure);
+    const asItIs = halvedAt(plan === 'fast' ? 1024 : 768);
+    t.true((await cutOut(plan, { asItIs, mirrored: asItIs, edges: asItIs })).subject!.unsure);
+  });
+}

@@ -62,6 +62,30 @@ function inputOf(kind: ExtraInput, mattes: readonly SizedAlpha[]): LookInput | u
   return beyond.some(far => far > 0) ? { kind, beyond } : undefined;
 }
 
+/** Looks that show so much differently, of the mean of what they show, saw different subjects. */
+const DISPUTED_FROM = 0.3;
+/** Places along each side at which looks of different sizes are compared. */
+const COMPARED = 128;
+
+/** Tells whether the first two looks at a picture saw different subjects. */
+export function isDisputed([first, second]: readonly SizedAlpha[]): boolean {
+  if (first === undefined || second === undefined) return false;
+  let [apart, sum] = [0, 0];
+  for (let cell = 0; cell < COMPARED ** 2; cell++) {
+    const [one, other] = [alphaIn(first, cell), alphaIn(second, cell)];
+    apart += Math.abs(one - other);
+    sum += one + other;
+  }
+  return 2 * apart >= DISPUTED_FROM * sum && sum > 0;
+}
+
+function alphaIn({ alpha, size: { width, height } }: SizedAlpha, cell: number): number {
+  const row = Math.floor((((cell / COMPARED) | 0) * height) / COMPARED);
+  const column = Math.floor(((cell % COMPARED) * width) / COMPARED);
+  // A place in the matte.
+  return alpha[row * width + column]!;
+}
+
 /** The surer of two looks is the subject. What shows nothing is not sure of anything. */
 export function ledBySurer<Matte extends SizedAlpha & { readonly role: MatteRole }>(
   [first, ...others]: readonly Matte[],

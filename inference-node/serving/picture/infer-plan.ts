@@ -10,6 +10,7 @@ import {
   EXTRA_RUNS_MAX,
   type ExtraRunKind,
   extraRunsOf,
+  isDisputed,
   ledBySurer,
 } from './extra-runs.ts';
 import { FRAMED_RULES, isWorthFraming, withFramedLook } from './framed-look.ts';
@@ -88,8 +89,8 @@ type Take<Running extends Run> = (
  * unsure. If the first shows small subjects, the parts around them are the pictures of all others.
  * @param take takes a look; `mattes` are those before it, of the same part.
  * @param choose chooses among the looks at one part; the last `further` of them are further ones.
- * @returns the mattes that count, each with the part of the picture that it shows. Those of a part
- *   come after those of the whole picture, and replace what these show of it.
+ * @returns the mattes that count, each with the part of the picture that it shows, and whether the
+ *   looks at an unsure picture saw different subjects. Mattes of a part come after those of the whole picture, and replace what these show of it.
  */
 export async function inferPlan<Running extends Run>(
   plan: readonly Running[],
@@ -118,7 +119,7 @@ export async function inferPlan<Running extends Run>(
         continue;
       }
       runs.add(run);
-      if (run.role === 'surerLook') extra.taken.push('larger');
+      if (run.role === 'surerLook') extra.took('larger', [...mattes, look]);
       return { part, mattes: isDoubted ? seenTwice(joined) : joined };
     }
     return { part, mattes };
@@ -142,7 +143,8 @@ export async function inferPlan<Running extends Run>(
   }
   if (plan.at(-1)?.role !== 'refine') views = await seeMore(views);
   const mattes = views.flatMap(({ part, mattes }) => mattes.map(matte => ({ ...matte, part })));
-  return { mattes, runs: [...runs], missing: [...missing], extraRuns: extra.taken };
+  const { taken: extraRuns, isDisputed } = extra;
+  return { mattes, runs: [...runs], missing: [...missing], extraRuns, isDisputed };
 }
 
 /** The whole picture is left out where a closer look at each part of it is believed. */
@@ -189,11 +191,18 @@ class ExtraRuns<Running extends Run> {
   readonly #choose: Choose;
   readonly taken: ExtraRunKind[] = [];
   readonly missing: Running[] = [];
+  /** The looks of the plan saw different subjects. */
+  isDisputed = false;
 
   constructor(plan: readonly Running[], take: Take<Running>, choose: Choose) {
     this.#plan = plan;
     this.#take = take;
     this.#choose = choose;
+  }
+
+  took(kind: ExtraRunKind, looks: readonly RoleMatte[]): void {
+    this.taken.push(kind);
+    this.isDisputed ||= isDisputed(looks.filter(({ role }) => role !== 'opinion'));
   }
 
   /** Takes one after the other until the looks settle what the subject is. */
@@ -207,7 +216,7 @@ class ExtraRuns<Running extends Run> {
       const answer = await this.#take({ run, input, part, stage: 'extra_run' }, mattes);
       if (answer === 'missing') this.missing.push(run);
       if (typeof answer === 'string') continue;
-      this.taken.push(kind);
+      this.took(kind, mattes);
       all.push({ ...ofPicture(answer, input), role: 'secondLook' });
       choice = await this.#choose(all, all.length - mattes.length, index === next.length - 1);
     }

@@ -12,6 +12,8 @@ import { resample } from './resample.ts';
 const CHOICE_RULES = {
   /** A matte of at most this unsure share needs no further look. */
   sureUnsureMax: 0.1,
+  /** A first further look that is so near to the matte says that what is half seen is so. */
+  confirmedMax: 0.065,
   /** Weight of a look's unsure share beside its distance from the others. */
   unsureWeight: 1.8,
   /** A look is better by this much than the matte that it replaces. */
@@ -66,6 +68,10 @@ export function chooseLook(mattes: readonly RoleMatte[], further: number, isLast
   const all = small.map(({ alpha, role }, at) => ({ at, role, cells: countCells(alpha) }));
   const asBefore = all.slice(0, before).map(({ at, role }) => ({ at, role }));
   if (isSure(merged) || further === 0) return { mattes: asBefore, settled: isSure(merged) };
+  // The looks are in their order, so the only further one is the last.
+  const isConfirmed =
+    further === 1 && distance(all.at(-1)!.cells, merged) <= CHOICE_RULES.confirmedMax;
+  if (isConfirmed) return { mattes: asBefore, settled: true };
   const looks = all.filter(({ role }) => role !== 'opinion');
   const opinion = all.find(({ role }) => role === 'opinion');
   /** Those of the plan are heard beside a look that leads. */
