@@ -90,7 +90,8 @@ type Take<Running extends Run> = (
  * @param take takes a look; `mattes` are those before it, of the same part.
  * @param choose chooses among the looks at one part; the last `further` of them are further ones.
  * @returns the mattes that count, each with the part of the picture that it shows, and whether the
- *   looks at an unsure picture saw different subjects. Mattes of a part come after those of the whole picture, and replace what these show of it.
+ *   looks at an unsure picture saw different subjects. Mattes of a part come after those of the
+ *   whole picture, and replace what these show of it.
  */
 export async function inferPlan<Running extends Run>(
   plan: readonly Running[],
