@@ -120,7 +120,10 @@ export async function inferPlan<Running extends Run>(
         continue;
       }
       runs.add(run);
-      if (run.role === 'surerLook') extra.took('larger', [...mattes, look]);
+      if (run.role === 'surerLook') {
+        extra.taken.push('larger');
+        extra.compare([...mattes, look]);
+      }
       return { part, mattes: isDoubted ? seenTwice(joined) : joined };
     }
     return { part, mattes };
@@ -192,7 +195,7 @@ class ExtraRuns<Running extends Run> {
   readonly #choose: Choose;
   readonly taken: ExtraRunKind[] = [];
   readonly missing: Running[] = [];
-  /** The looks of the plan saw different subjects. */
+  /** The plan's own looks at an unsure picture saw different subjects. */
   isDisputed = false;
 
   constructor(plan: readonly Running[], take: Take<Running>, choose: Choose) {
@@ -201,8 +204,7 @@ class ExtraRuns<Running extends Run> {
     this.#choose = choose;
   }
 
-  took(kind: ExtraRunKind, looks: readonly RoleMatte[]): void {
-    this.taken.push(kind);
+  compare(looks: readonly RoleMatte[]): void {
     this.isDisputed ||= isDisputed(looks.filter(({ role }) => role !== 'opinion'));
   }
 
@@ -217,10 +219,11 @@ class ExtraRuns<Running extends Run> {
       const answer = await this.#take({ run, input, part, stage: 'extra_run' }, mattes);
       if (answer === 'missing') this.missing.push(run);
       if (typeof answer === 'string') continue;
-      this.took(kind, mattes);
+      this.taken.push(kind);
       all.push({ ...ofPicture(answer, input), role: 'secondLook' });
       choice = await this.#choose(all, all.length - mattes.length, index === next.length - 1);
     }
+    if (all.length > mattes.length) this.compare(mattes);
     return { part, mattes: choice.mattes.map(({ at, role }) => ({ ...all[at]!, role })) };
   }
 }
