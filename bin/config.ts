@@ -10,18 +10,30 @@ import {
   readGivenBaseUrl,
   readHost,
   readModelDirs,
+  readModelsOffered,
   readProfile,
 } from '@matting/program/shared-settings.ts';
 import { readNodeTokens } from '@matting/program/tokens.ts';
+import { SELECTABLE_NAME } from '@matting/proto/contract/selectable-names.ts';
 
 export const ROOT = path.resolve(import.meta.dirname, '..');
 
 export type Ports = Readonly<Record<keyof typeof PORTS, number>>;
 
+/** One node, which serves one plan or model. */
+export interface NodePlace {
+  /** Undefined: what `env` says. */
+  readonly model: string | undefined;
+  readonly port: number;
+  readonly httpPort: number;
+}
+
 export interface SupervisorConfig {
   /** The REST API listens here. Everything else of the single machine stays on loopback. */
   readonly host: string;
   readonly ports: Ports;
+  /** One for each plan and model that is offered, the default first. */
+  readonly nodes: readonly [NodePlace, ...NodePlace[]];
   /** Absolute. */
   readonly dataDir: string;
   /** Absolute. */
@@ -34,7 +46,7 @@ export interface SupervisorConfig {
   readonly profile: 'small' | undefined;
   /** Links start with it. It has no trailing slash. undefined: the address that it listens on. */
   readonly baseUrl: string | undefined;
-  /** The environment as given, handed on to the programs. */
+  /** The environment as given, handed on to the programs, and the default of what is offered. */
   readonly env: Readonly<Record<string, string>>;
 }
 
@@ -44,20 +56,51 @@ const PORT_MAX = 65_535;
 export function loadSupervisorConfig(env: NodeJS.ProcessEnv = process.env): SupervisorConfig {
   const reader = new EnvReader(env);
   const dataDir = readDataDir(reader);
+  const ports = readPorts(reader);
+  const [first, ...others] = readModelsOffered(reader, SELECTABLE_NAME);
+  const own = env.MATTING_MODEL || env.MATTING_QUALITY || undefined;
+  if (first !== undefined && own !== undefined && first !== own) {
+    const expected = `a list that begins with ${own}, which requests without a name get`;
+    reader.problem('MATTING_MODELS_OFFERED', expected);
+  }
+  const given = first !== undefined && own === undefined ? { MATTING_MODEL: first } : {};
   const config: SupervisorConfig = {
     host: readHost(reader),
-    ports: readPorts(reader),
+    ports,
+    nodes: placeNodes(reader, others, ports),
     dataDir,
     ...readModelDirs(reader, dataDir),
     profile: readProfile(reader),
     nodeToken: readNodeTokens(reader).items[0],
     baseUrl: readGivenBaseUrl(reader)?.replace(/\/+$/, ''),
     env: Object.fromEntries(
-      Object.entries(env).filter((entry): entry is [string, string] => entry[1] !== undefined),
+      Object.entries({ ...env, ...given }).filter(
+        (entry): entry is [string, string] => entry[1] !== undefined,
+      ),
     ),
   };
   reader.requireValid();
   return config;
+}
+
+/** The further nodes listen on the ports above those of the first one. */
+function placeNodes(
+  reader: EnvReader,
+  others: readonly string[],
+  ports: Ports,
+): readonly [NodePlace, ...NodePlace[]] {
+  const highest = Math.max(ports.node, ports.nodeHttp);
+  const further = others.map((model, index) => {
+    return { model, port: highest + 2 * index + 1, httpPort: highest + 2 * index + 2 };
+  });
+  const taken = new Set(Object.values(ports));
+  const above = further.flatMap(({ port, httpPort }) => [port, httpPort]);
+  const wrong = above.find(port => port > PORT_MAX || taken.has(port));
+  if (wrong !== undefined) {
+    const expected = `below ${above.length} ports for nodes of other models, and ${wrong} is none`;
+    reader.problem(PORTS.nodeHttp.variable, expected);
+  }
+  return [{ model: undefined, port: ports.node, httpPort: ports.nodeHttp }, ...further];
 }
 
 /** Where the data and the models lie. None holds a secret. */

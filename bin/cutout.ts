@@ -17,7 +17,7 @@ import { CommandError } from 'matting-client/src/command/command-error.ts';
 import { partialName } from 'matting-client/src/command/partial-files.ts';
 import { findCollision, requirePlace } from 'matting-client/src/command/result-names.ts';
 import { warnedOf } from 'matting-client/src/command/warnings.ts';
-import { loadSupervisorConfig, ROOT, type SupervisorConfig } from './config.ts';
+import { loadSupervisorConfig, type Ports, ROOT, type SupervisorConfig } from './config.ts';
 import { fetchModels } from './fetch-models.ts';
 import { type FinishingWishes, type GivenFinishing, readFinishing } from './finishing-options.ts';
 import { type Bootstrap, findStackPorts, type Stack, startStack } from './stack.ts';
@@ -37,7 +37,6 @@ const INHERITED_VARIABLES: ReadonlySet<string> = new Set([
   'MATTING_GPU_DEVICES',
   'MATTING_LOG_LEVEL',
   'MATTING_MODEL',
-  'MATTING_MODELS_OFFERED',
   'MATTING_MODEL_INPUT_SIZE',
   'MATTING_NODE_MEGAPIXELS_MAX',
   'MATTING_PICTURE_WORKERS',
@@ -112,13 +111,12 @@ export async function cutout(
   onStack: (stack: Stack) => void,
 ): Promise<Cutout[]> {
   const tasks = await planTasks(options);
-  const given = offering(options.model, loadSupervisorConfig());
+  const given = serving(options.model, loadSupervisorConfig(), await findStackPorts());
   const dataDir = await mkdtemp(path.join(tmpdir(), 'matting-cutout-'));
   try {
     const config: SupervisorConfig = {
       ...given,
       host: '127.0.0.1',
-      ports: await findStackPorts(),
       dataDir,
       nodeToken: undefined,
       baseUrl: undefined,
@@ -164,12 +162,12 @@ export async function cutout(
   }
 }
 
-/** The node offers the model that the caller names, so the stack fetches and prepares it. */
-function offering(model: string | undefined, config: SupervisorConfig): SupervisorConfig {
-  if (model === undefined) return config;
-  const { MATTING_MODELS_OFFERED: others, ...env } = config.env;
-  const offered = others === undefined ? model : `${others},${model}`;
-  return { ...config, env: { ...env, MATTING_MODELS_OFFERED: offered } };
+/** One node, which serves what the caller names. */
+function serving(named: string | undefined, config: SupervisorConfig, ports: Ports) {
+  const { MATTING_MODELS_OFFERED: _, ...env } = config.env;
+  const model = named === env.MATTING_MODEL ? undefined : named;
+  const node = { model, port: ports.node, httpPort: ports.nodeHttp };
+  return { ...config, ports, nodes: [node], env } satisfies SupervisorConfig;
 }
 
 /** Everything that can be wrong with the arguments, before anything is started. */

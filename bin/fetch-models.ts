@@ -9,6 +9,7 @@ import { CommandError } from 'matting-client/src/command/command-error.ts';
 import { type ChildEnd, endOf, killWithin, withinMs } from './child-end.ts';
 import type { SupervisorConfig } from './config.ts';
 import { NODE_CLI, requireDirectory } from './stack.ts';
+import { modelEnv } from './stack-programs.ts';
 import type { Terminal } from './terminal.ts';
 
 /** A step as `models fetch --progress-json` prints it, one a line. */
@@ -48,11 +49,7 @@ export async function fetchModels(
   // A damaged file is for a person to see, not to be replaced behind their back.
   const args = [NODE_CLI, 'models', 'fetch', '--progress-json', '--refuse-altered', ...how];
   const child = spawn(process.execPath, args, {
-    env: {
-      ...config.env,
-      MATTING_MODEL_DIR: config.modelDir,
-      MATTING_ADDED_MODELS_DIR: config.addedModelsDir,
-    },
+    env: modelEnv(config, config.nodes[0]),
     stdio: ['ignore', 'pipe', 'pipe'],
   });
   const end = endOf(child);

@@ -1,6 +1,6 @@
-/** The two programs of a stack as children: what each is given, and in which order they end. */
+/** The programs of a stack as children: what each is given, and in which order they end. */
 import path from 'node:path';
-import { ROOT, type SupervisorConfig } from './config.ts';
+import { type NodePlace, ROOT, type SupervisorConfig } from './config.ts';
 import { type ProgramExit, SupervisedProgram } from './supervised-program.ts';
 
 const CONTROL_PLANE_MAIN = path.join(ROOT, 'control-plane/main.ts');
@@ -10,18 +10,18 @@ export const LOOPBACK = '127.0.0.1';
 
 export interface ProgramsOptions {
   readonly config: SupervisorConfig;
-  /** Both programs get these. */
+  /** All programs get these. */
   readonly tokens: Readonly<Record<string, string>>;
   readonly logDir: string;
   /** Something the person at the terminal should know. */
   readonly say: (line: string) => void;
 }
 
-/** The two programs of a stack; each is started once. */
+/** A control plane and a node for each model; each is started once. */
 export class Programs {
   readonly #options: ProgramsOptions;
   #controlPlane: SupervisedProgram | undefined;
-  #node: SupervisedProgram | undefined;
+  readonly #nodes: SupervisedProgram[] = [];
   #stopping: Promise<void> | undefined;
 
   constructor(options: ProgramsOptions) {
@@ -42,35 +42,36 @@ export class Programs {
   }
 
   /** Resolves when it could not start. */
-  startNode(): Promise<ProgramExit> {
+  startNode(place: NodePlace): Promise<ProgramExit> {
     const { config, tokens, logDir, say } = this.#options;
-    this.#node = new SupervisedProgram({
-      name: 'inference node',
+    const suffix = place === config.nodes[0] ? '' : `-${place.model}`;
+    const node = new SupervisedProgram({
+      name: nodeName(place),
       main: NODE_MAIN,
-      env: { ...nodeEnv(config), ...tokens },
-      logFile: path.join(logDir, 'inference-node.log'),
+      env: { ...nodeEnv(config, place), ...tokens },
+      logFile: path.join(logDir, `inference-node${suffix}.log`),
       say,
     });
-    return this.#node.firstExit;
+    this.#nodes.push(node);
+    return node.firstExit;
   }
 
   keepUp(): void {
-    this.#controlPlane?.keepUp();
-    this.#node?.keepUp();
+    for (const program of [this.#controlPlane, ...this.#nodes]) program?.keepUp();
   }
 
-  /** The node first: what it admitted comes back while the control plane can still store it. */
+  /** The nodes first: what they admitted comes back while the control plane can still store it. */
   readonly stop = (): Promise<void> => {
     this.#stopping ??= this.#stopInOrder();
     return this.#stopping;
   };
 
   readonly hurry = async (): Promise<void> => {
-    await Promise.all([this.#node?.hurry(), this.#controlPlane?.hurry()]);
+    await Promise.all([this.#controlPlane, ...this.#nodes].map(program => program?.hurry()));
   };
 
   async #stopInOrder(): Promise<void> {
-    await this.#node?.stop();
+    await Promise.all(this.#nodes.map(node => node.stop()));
     await this.#controlPlane?.stop();
   }
 }
@@ -106,15 +107,37 @@ export function controlPlaneEnv(config: SupervisorConfig): Record<string, string
   };
 }
 
-function nodeEnv(config: SupervisorConfig): Record<string, string> {
+export function nodeName({ model }: NodePlace): string {
+  return model === undefined ? 'inference node' : `inference node of ${model}`;
+}
+
+/** Settings of what `env` itself names. */
+const OF_GIVEN_MODEL = ['MATTING_QUALITY', 'MATTING_MODEL_INPUT_SIZE', 'MATTING_PRECISION'];
+
+/** The environment of a node that serves a named model, and of the command that fetches it. */
+export function modelEnv(
+  { env, modelDir, addedModelsDir }: SupervisorConfig,
+  { model }: Pick<NodePlace, 'model'>,
+): Record<string, string> {
+  const dirs = { MATTING_MODEL_DIR: modelDir, MATTING_ADDED_MODELS_DIR: addedModelsDir };
+  if (model === undefined) return { ...env, ...dirs };
+  const others = Object.entries(env).filter(([name]) => !OF_GIVEN_MODEL.includes(name));
+  return { ...Object.fromEntries(others), ...dirs, MATTING_MODEL: model };
+}
+
+/** Nodes of one machine share its memory, and none has the id of another. */
+export function nodeEnv(config: SupervisorConfig, place: NodePlace): Record<string, string> {
+  const { nodes, ports } = config;
+  const { MATTING_NODE_ID: id } = config.env;
+  const percent = String(Math.floor(100 / nodes.length));
   return {
-    ...config.env,
+    ...(nodes.length > 1 && { MATTING_NODE_MEMORY_PERCENT: percent }),
+    ...modelEnv(config, place),
+    ...(id && place !== nodes[0] && { MATTING_NODE_ID: `${id}-${place.port}` }),
     MATTING_HOST: LOOPBACK,
-    MATTING_NODE_PORT: String(config.ports.node),
-    MATTING_NODE_HTTP_PORT: String(config.ports.nodeHttp),
-    MATTING_NODE_ADVERTISE_ADDRESS: `${LOOPBACK}:${config.ports.node}`,
-    MATTING_REGISTRY_ADDRESS: `${LOOPBACK}:${config.ports.registry}`,
-    MATTING_MODEL_DIR: config.modelDir,
-    MATTING_ADDED_MODELS_DIR: config.addedModelsDir,
+    MATTING_NODE_PORT: String(place.port),
+    MATTING_NODE_HTTP_PORT: String(place.httpPort),
+    MATTING_NODE_ADVERTISE_ADDRESS: `${LOOPBACK}:${place.port}`,
+    MATTING_REGISTRY_ADDRESS: `${LOOPBACK}:${ports.registry}`,
   };
 }

@@ -1,7 +1,7 @@
 /**
- * The whole service on one machine: a control plane on SQLite and one CPU node, as two child
- * processes that know nothing of each other but an address and a token. `up` and `cutout` are made
- * of it.
+ * The whole service on one machine: a control plane on SQLite and a node for each model that is
+ * offered, as child processes that know nothing of each other but an address and a token. `up` and
+ * `cutout` are made of it.
  */
 import { spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
@@ -18,7 +18,7 @@ import { CommandError } from 'matting-client/src/command/command-error.ts';
 import { endOf, killWithin, withinMs } from './child-end.ts';
 import { type Ports, ROOT, type SupervisorConfig } from './config.ts';
 import { mayUseGpu } from './gpu-hint.ts';
-import { controlPlaneEnv, LOOPBACK, Programs } from './stack-programs.ts';
+import { controlPlaneEnv, LOOPBACK, nodeName, Programs } from './stack-programs.ts';
 import type { ProgramExit } from './supervised-program.ts';
 
 const CONTROL_PLANE_CLI = path.join(ROOT, 'control-plane/cli.ts');
@@ -40,7 +40,7 @@ const CLI_TIMEOUT_MS = 120_000;
 
 /** The work that goes on while the programs start. */
 export interface StackSetup {
-  /** Brings the models into their directory. The node starts once it has resolved. */
+  /** Brings the models into their directory. The nodes start once it has resolved. */
   readonly models: (signal: AbortSignal) => Promise<void>;
   /** Made on the very first start of a data directory. */
   readonly account: {
@@ -61,7 +61,7 @@ export interface Stack {
   /** Address of the service for this machine, without the proxy that others use. */
   readonly localUrl: string;
   readonly logDir: string;
-  /** Finishes what runs, then ends both programs. Idempotent. */
+  /** Finishes what runs, then ends all programs. Idempotent. */
   stop(): Promise<void>;
   /** During `stop`: no more patience. */
   hurry(): Promise<void>;
@@ -75,7 +75,7 @@ export interface Bootstrap {
 }
 
 /**
- * Starts both programs and resolves once a photo can be sent. Whatever does not wait for the other
+ * Starts all programs and resolves once a photo can be sent. Whatever does not wait for the other
  * goes on side by side: the models come while the control plane loads, the account is made while
  * the engines warm up. On any failure nothing is left running.
  * @throws CommandError
@@ -93,18 +93,21 @@ export async function startStack(
   const localUrl = `http://${urlHost(config.host)}:${config.ports.http}`;
   const over = new AbortController();
   const starting = AbortSignal.any([signal, over.signal]);
-  const nodeReady = async () => {
+  const nodesReady = async () => {
     await setup.models(starting);
     const readyMaxMs = await nodeReadyMaxMs(config);
-    // A failure in the meantime ended the start, so nothing more begins.
-    starting.throwIfAborted();
-    const exit = programs.startNode();
-    const nodeUrl = `http://${LOOPBACK}:${config.ports.nodeHttp}/readyz`;
-    // The second wait too: a program that ends before it is kept up would be waited for for ever.
-    const ready = untilOk(nodeUrl, starting, readyMaxMs).then(() =>
-      untilOk(`${localUrl}/readyz`, starting),
-    );
-    await Promise.race([ready, exit.then(ended => failedStart('inference node', ended, logDir))]);
+    const exits: Promise<never>[] = [];
+    // One after the other: engines warm up with all cores.
+    for (const place of config.nodes) {
+      // A failure in the meantime ended the start, so nothing more begins.
+      starting.throwIfAborted();
+      const exit = programs.startNode(place);
+      exits.push(exit.then(ended => failedStart(nodeName(place), ended, logDir)));
+      const nodeUrl = `http://${LOOPBACK}:${place.httpPort}/readyz`;
+      await Promise.race([untilOk(nodeUrl, starting, readyMaxMs), ...exits]);
+    }
+    // With the exits: a program that ends before it is kept up would be waited for for ever.
+    await Promise.race([untilOk(`${localUrl}/readyz`, starting), ...exits]);
   };
   let bootstrap: Promise<void> | undefined;
   const accountMade = async () => {
@@ -115,7 +118,7 @@ export async function startStack(
   try {
     const exit = programs.startControlPlane();
     await Promise.race([
-      Promise.all([accountMade(), nodeReady()]),
+      Promise.all([accountMade(), nodesReady()]),
       exit.then(ended => failedStart('control plane', ended, logDir)),
     ]);
     programs.keepUp();
@@ -214,7 +217,11 @@ export async function requireDirectory(
 }
 
 async function requireFreePorts(config: SupervisorConfig): Promise<void> {
-  for (const [name, port] of Object.entries(config.ports) as [keyof Ports, number][]) {
+  const further = config.nodes.slice(1).flatMap(({ port, httpPort }) => [port, httpPort]);
+  for (const [name, port] of [
+    ...(Object.entries(config.ports) as [keyof Ports, number][]),
+    ...further.map(port => ['nodeHttp', port] as const),
+  ]) {
     const host = name === 'http' ? config.host : LOOPBACK;
     const code = await listenError(host, port);
     if (code === undefined) continue;
@@ -236,13 +243,13 @@ function listenError(host: string, port: number): Promise<string | undefined> {
 }
 
 async function tokensOf({ nodeToken, env, dataDir }: SupervisorConfig) {
-  // Both programs read the file, and follow it.
+  // The programs read the file, and follow it.
   if (env.MATTING_NODE_TOKEN_FILE) return {};
   return { MATTING_NODE_TOKEN: nodeToken ?? (await readOrMakeToken(dataDir)) };
 }
 
 /**
- * Shared by the two programs and kept, so that a node started by hand can be given it too. The file
+ * Shared by the programs and kept, so that a node started by hand can be given it too. The file
  * appears complete or not at all: two starts at once get the same one, a full disk leaves none.
  * @throws CommandError
  */

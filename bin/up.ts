@@ -25,7 +25,10 @@ export async function up(
   let terms = '';
   const models = async (starting: AbortSignal) => {
     terms = await fetchModels(config, terminal, starting);
-    terminal.activity('Starting the control plane and one node');
+    const { length } = config.nodes;
+    terminal.activity(
+      `Starting the control plane and ${length === 1 ? 'one node' : `${length} nodes`}`,
+    );
   };
   const say = (line: string) => terminal.line(`matting: ${line}`);
   const account = { name: FIRST_ACCOUNT, credits: FIRST_CREDITS, owner: FIRST_OWNER };
@@ -98,10 +101,14 @@ function sayCurlLine(
 }
 
 /** Says nothing of a token that the operator set and knows. */
-function sayGrpc(terminal: Terminal, { ports, dataDir, nodeToken, env }: SupervisorConfig): void {
+function sayGrpc(terminal: Terminal, { nodes, dataDir, nodeToken, env }: SupervisorConfig): void {
   if (nodeToken !== undefined || env.MATTING_NODE_TOKEN_FILE) return;
   const file = path.join(dataDir, NODE_TOKEN_FILE);
-  terminal.line(`gRPC at ${LOOPBACK}:${ports.node}, with the token in ${file} (docs/grpc.md)`);
+  const places = nodes.map(({ model, port }) => {
+    const of = model === undefined || nodes.length === 1 ? '' : ` (${model})`;
+    return `${LOOPBACK}:${port}${of}`;
+  });
+  terminal.line(`gRPC at ${places.join(', ')}, with the token in ${file} (docs/grpc.md)`);
 }
 
 function sayOperatorPages(terminal: Terminal, { ports, env }: SupervisorConfig): void {

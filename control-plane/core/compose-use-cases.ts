@@ -63,6 +63,7 @@ export function composeDispatch(parts: DispatchParts) {
     noteModels: ({ nodeId, bootId }, models, runsOn) =>
       stores.nodes.noteModels(nodeId, bootId, models, runsOn),
     nodeToken: parts.nodeTokens.shown,
+    defaultModel: config.modelsOffered[0],
     security: parts.security,
     log: (level, message, fields) => log[level](fields, message),
   });

@@ -35,6 +35,8 @@ interface FleetOptions {
     runsOn: string | undefined,
   ) => Promise<unknown>;
   readonly nodeToken: () => string;
+  /** As in NodeLink. */
+  readonly defaultModel?: string | undefined;
   readonly security?: ChannelSecurity;
   readonly log: LinkLog;
   readonly now?: () => number;
@@ -217,7 +219,7 @@ export class Fleet {
   #connect(member: FleetMember): NodeLink {
     const { nodeId, bootId, address } = member;
     this.#options.log('info', 'node joined', { nodeId, bootId, address });
-    const { nodeToken, log, security, connectionAgeMaxMs } = this.#options;
+    const { nodeToken, log, defaultModel, security, connectionAgeMaxMs } = this.#options;
     return new NodeLink(member, nodeToken, {
       log,
       onChange: cause => this.#changed(cause),
@@ -225,6 +227,7 @@ export class Fleet {
         this.#turned = true;
       },
       now: this.#now,
+      defaultModel,
       security,
       connectionAgeMaxMs,
     });

@@ -79,6 +79,8 @@ interface NodeLinkOptions {
   /** Runs before `onChange`: whether the node takes jobs has changed, or which it may get. */
   readonly onTurned: () => void;
   readonly now: () => number;
+  /** Jobs without a name get this plan or model; undefined: that of any node. */
+  readonly defaultModel?: string | undefined;
   readonly security?: ChannelSecurity | undefined;
   readonly connectionAgeMaxMs?: number | undefined;
 }
@@ -334,6 +336,9 @@ export class NodeLink {
       );
     }
     if (info.limits === undefined) throw new Error('the node sent no limits');
+    const { defaultModel } = this.#options;
+    const isOther = (one: { default: boolean; name: string }) =>
+      one.default && one.name !== defaultModel;
     const formats = info.inputFormats.map(inputFormatFromProto);
     const outputs = info.outputFormats.map(outputFormatFromProto);
     return {
@@ -348,6 +353,7 @@ export class NodeLink {
       megapixelsAloneMax: info.limits.megapixelsAloneMax,
       engines: info.engines,
       capabilities: new Set(info.capabilities),
+      onlyByName: defaultModel !== undefined && info.selectable.some(isOther),
       registeredAtMs: this.member.registeredAtMs ?? 0,
     };
   }

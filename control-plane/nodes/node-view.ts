@@ -20,6 +20,8 @@ export interface NodeAbility {
    * A job may name these here: the node has the sums that their names stand for; absent: nothing.
    */
   readonly models?: Selectables;
+  /** It serves another plan than jobs without a name get; absent: false. */
+  readonly onlyByName?: boolean;
   /** Capabilities that it follows; absent: none. */
   readonly capabilities?: ReadonlySet<string>;
 }

@@ -214,6 +214,7 @@ test("memory › an operator's own figure stands, and the largest image is still
 test('memory › the memory limit of this process is that of the machine or less', t => {
   const limit = readMemoryLimitBytes();
   t.true(limit > 0 && limit <= totalmem());
+  t.is(readMemoryLimitBytes(25), limit / 4);
 });
 
 const log = pino({ level: 'silent' });

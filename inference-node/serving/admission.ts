@@ -257,9 +257,10 @@ export function operatorsBudget(megapixelsMax: number): MegapixelBudget {
   return { megapixelsMax, megapixelsAloneMax: MEGAPIXELS_MOST };
 }
 
-/** The cgroup's limit where there is one, else the machine's memory. */
-export function readMemoryLimitBytes(): number {
+/** A part of the cgroup's limit where there is one, else of the machine's memory. */
+export function readMemoryLimitBytes(percent = 100): number {
   // libuv reads the process's own cgroup, of version 1 or 2; 0 is unknown, "max" a huge number.
   const constrained = process.constrainedMemory();
-  return constrained > 0 ? Math.min(constrained, totalmem()) : totalmem();
+  const whole = constrained > 0 ? Math.min(constrained, totalmem()) : totalmem();
+  return (whole * percent) / 100;
 }

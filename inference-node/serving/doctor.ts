@@ -171,7 +171,7 @@ export async function describeMemory(
   const all = enginesOpened(plan, layout.engines).length;
   const isDefault = provider !== 'cpu' && config.engines === undefined;
   const each = `${layout.engines} of each model for a GPU beside ${Math.floor(cpuShare)} cores`;
-  const gigabytes = (readMemoryLimitBytes() / 1e9).toFixed(1);
+  const gigabytes = (readMemoryLimitBytes(config.memoryPercent) / 1e9).toFixed(1);
   return `${gigabytes} GB for ${all} engines${isDefault ? ` (${each})` : ''} and ${megapixelsMax} megapixels at once`;
 }
 

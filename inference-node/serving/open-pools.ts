@@ -226,13 +226,14 @@ async function readRuntimeOptions({ config, log }: PlanParts): Promise<RuntimeOp
 }
 
 export function chooseBudget(
-  { megapixelsMax }: PoolSettings,
+  { megapixelsMax, memoryPercent }: Pick<PoolSettings, 'megapixelsMax' | 'memoryPercent'>,
   { models }: Plan,
   engines: number,
 ): MegapixelBudget {
   if (megapixelsMax !== undefined) return operatorsBudget(megapixelsMax);
   const opened = enginesOpened({ models }, engines);
-  return requireMegapixelBudget({ memoryLimitBytes: readMemoryLimitBytes(), engines: opened });
+  const memoryLimitBytes = readMemoryLimitBytes(memoryPercent);
+  return requireMegapixelBudget({ memoryLimitBytes, engines: opened });
 }
 
 function readCpuThreads({ cpuShare }: Pick<EngineParts, 'cpuShare'>): number {

@@ -296,17 +296,27 @@ test('a subject on one colour is whole, and the background is gone', async t => 
   t.true(mean(outside) < 10, `the background has ${mean(outside)}`);
 });
 
-test('the start fetches and prepares offered models, which load when first named; no picture changes the next one', async t => {
-  const list = async () => {
-    const headers = { authorization: `Bearer ${service.apiKey}`, 'idempotency-key': 'list' };
-    const answer = await fetch(`${service.baseUrl}/v1/models`, { headers });
-    return ((await answer.json()) as { models: Model[] }).models;
-  };
-  const shown = (models: Model[]) => models.map(({ name, kind, loaded }) => [name, kind, loaded]);
-  t.deepEqual(shown(await list()), [
-    ['u2netp', 'model', true],
-    ['standard', 'plan', false],
+const modelsListed = async () => {
+  const headers = { authorization: `Bearer ${service.apiKey}`, 'idempotency-key': 'list' };
+  const answer = await fetch(`${service.baseUrl}/v1/models`, { headers });
+  return ((await answer.json()) as { models: Model[] }).models;
+};
+const isLoaded = async (wanted = true) => (await modelsListed()).at(-1)?.loaded === wanted;
+
+test('the start fetches and prepares offered models, each for a node of its own; no picture changes the next one', async t => {
+  await until(isLoaded, { timeoutMs: 60_000, what: 'the second node is known' });
+  const shown = ({ name, kind, default: isDefault, loaded }: Model) => [
+    name,
+    kind,
+    isDefault,
+    loaded,
+  ];
+  t.deepEqual((await modelsListed()).map(shown), [
+    ['u2netp', 'model', true, true],
+    ['standard', 'plan', false, true],
   ]);
+  const unnamed = (await made({})).job as object as SucceededJob;
+  t.deepEqual(unnamed.models, [{ name: 'u2netp', role: 'subject' }]);
   const wrong = await service.post({ ...base64(PHOTO), model: 'fast' });
   t.deepEqual([wrong.status, wrong.body.code], [400, 'INVALID_PARAMETER']);
   t.regex(wrong.body.detail ?? '', /model must be one of u2netp, standard/);
@@ -325,8 +335,19 @@ test('the start fetches and prepares offered models, which load when first named
   t.deepEqual(first.models, ['isnet subject', 'modnet opinion', 'isnet second_look']);
   t.deepEqual(await looksAt(sharpThing), one, 'sharp after soft, and after itself');
   t.deepEqual(await looksAt(soft), first, 'soft as the first, and after sharp');
-  const isLoaded = async () => (await list()).every(({ loaded }) => loaded);
-  await until(isLoaded, { timeoutMs: 60_000, what: 'the node has told that both are loaded' });
+});
+
+test('a request for a model whose node is gone waits until the node is back', async t => {
+  const nodes = descendantsOf(service.process.pid ?? 0)
+    .filter(({ command }) => command.includes('inference-node/main.ts'))
+    .map(({ pid }) => pid);
+  t.is(nodes.length, 2);
+  process.kill(Math.max(...nodes), 'SIGKILL');
+  await until(() => isLoaded(false), { timeoutMs: 10_000, what: 'the list says that it is gone' });
+  const { job } = await made({ model: 'standard' });
+  t.is((job as object as SucceededJob).models?.[0]?.name, 'isnet');
+  t.true(await isLoaded());
+  t.regex(service.output(), /the inference node of standard ended \(SIGKILL\); restarting it/);
 });
 
 test('a box erases one of two things, and a stroke and a box bring it back by a look of the model', async t => {
@@ -376,9 +397,9 @@ test('a box erases one of two things, and a stroke and a box bring it back by a 
     t.true(Math.abs(back.left - first.left) < 0.005 * first.left);
     t.deepEqual(corrected.credits, { reserved: 0, charged: 0 });
   }
-  const metrics = await (
-    await fetch(`http://127.0.0.1:${service.env.MATTING_NODE_HTTP_PORT}/metrics`)
-  ).text();
+  const { MATTING_NODE_PORT: port, MATTING_NODE_HTTP_PORT: httpPort } = service.env;
+  const ofSecond = Math.max(Number(port), Number(httpPort)) + 2;
+  const metrics = await (await fetch(`http://127.0.0.1:${ofSecond}/metrics`)).text();
   t.regex(metrics, /stage_duration_seconds_count\{[^}]*stage="crop_run"[^}]*\} [2-9]/);
 });
 

@@ -1,6 +1,12 @@
 import assert from 'node:assert/strict';
 import { NodeView, type Reservation } from '@matting/nodes/node-view.ts';
-import { ABILITIES, modelsSeen, REPORT, saidModel } from '@matting/nodes/test/nodes-seen.ts';
+import {
+  ABILITIES,
+  modelsSeen,
+  REPORT,
+  saidModel,
+  saidPlan,
+} from '@matting/nodes/test/nodes-seen.ts';
 import type { OutputFormat } from '@matting/proto/contract/formats.ts';
 import ava from 'ava';
 import { UNPAID } from '../jobs/job.ts';
@@ -17,6 +23,7 @@ const FAILURE = { code: 'PROCESSING_FAILED', detail: 'a detail', retryable: true
 let nowMs: number;
 /** Undefined: no node. */
 let node: NodeView | undefined;
+let others: NodeView[];
 let downloadsFree: number;
 let fullHosts: string[];
 let core: DispatchCore<QueuedJob, Reservation, string>;
@@ -39,8 +46,11 @@ const GROUPS = { syncSlotsShare: 0.25, headStartMs: 30 * 60_000 };
 function coreWith(graceMs: number | undefined): typeof core {
   return new DispatchCore<QueuedJob, Reservation, string>({
     room: {
-      snapshots: () => [node?.snapshot()].filter(snapshot => snapshot !== undefined),
-      offer: (_node, { megapixels, model }) => node?.reserve(megapixels, model),
+      snapshots: () => [node, ...others].flatMap(view => view?.snapshot() ?? []),
+      offer: ({ nodeId }, { megapixels, model }) =>
+        [...others, node]
+          .find(view => view?.abilities.nodeId === nodeId)
+          ?.reserve(megapixels, model),
       downloads: {
         hasRoom: ({ sourceHost }) => downloadsFree > 0 && !fullHosts.includes(sourceHost ?? ''),
         hasRoomFor: () => downloadsFree > 0,
@@ -60,6 +70,7 @@ test.beforeEach(() => {
   downloadsFree = 1;
   fullHosts = [];
   node = freeNode();
+  others = [];
   core = coreWith(GRACE_MS);
 });
 
@@ -413,6 +424,24 @@ test('a job that names a model › keeps no place among the lanes from jobs that
     ['key-3', 'late'],
     'a lane is passed over no longer where a job came to it that names none',
   );
+});
+
+test('nodes of other models › have no room for jobs that name none, and make no round for them', t => {
+  const models = modelsSeen(saidPlan('heavy'));
+  const other = new NodeView({ ...ABILITIES, nodeId: 'other', models, onlyByName: true });
+  other.take({ ...REPORT, enginesReady: 4 }, nowMs);
+  others = [other];
+  occupy(500);
+  node?.take({ ...REPORT, imagesFree: 0, imagesInFlight: 4 }, nowMs);
+  round();
+  const plain = job();
+  t.deepEqual(core.submitted(plain), { placed: [], wakeInMs: undefined });
+  t.false(core.beginRound(), 'the room is none for it');
+  const heavy = named();
+  t.deepEqual(begun(core.submitted(heavy)), [`${heavy.id} node`]);
+  const some = Array.from({ length: 4 }, () => ofGroup({ model: 'heavy' }));
+  core.outdate();
+  t.is(round(plain, ...some)?.placed.length, 2, 'a place of three is left to synchronous ones');
 });
 
 test('a job that names a model › that no node has fails once the grace is over', t => {

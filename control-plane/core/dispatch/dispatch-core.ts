@@ -40,7 +40,7 @@ import { JobMemories } from './job-memories.ts';
 import { type AskedOfNode, admittedMegapixels, type JobNeeds, needsOf } from './job-needs.ts';
 import { KnownLanes } from './known-lanes.ts';
 import { LargeTurns } from './large-turns.ts';
-import { isNamed, NamedLanes } from './named-lanes.ts';
+import { isNamed, NamedLanes, type NamingJob } from './named-lanes.ts';
 import { fleetRefusalOf } from './node-refusals.ts';
 import { isIncapable, pickNode, settleCropRun } from './pick-node.ts';
 
@@ -162,7 +162,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     }
     if (!needsDownload(job) && this.#awaits(waitKindOf(job))) {
       this.#note(waitKindOf(job));
-      return { placed: [], wakeInMs: this.#places().free > 0 ? 0 : undefined };
+      return { placed: [], wakeInMs: this.#places(job).free > 0 ? 0 : undefined };
     }
     const tried = this.#try(job);
     if (tried.kind === 'unable') return NOTHING;
@@ -196,9 +196,10 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
 
   /** False: a round would find nothing that can begin. */
   beginRound(): boolean {
+    const unnamed = this.#awaits('node') || (this.#awaits('group') && this.#leavesSyncSlot({}));
     const mayBegin =
-      this.#awaits('node', 'model') || (this.#awaits('group') && this.#leavesSyncSlot());
-    if (!this.#awaits('unread') && !(mayBegin && this.#places().free > 0)) return false;
+      (unnamed && this.#places({}).free > 0) || (this.#awaits('model') && this.#places().free > 0);
+    if (!this.#awaits('unread') && !mayBegin) return false;
     for (const kind of this.#waits.keys()) this.#waits.set(kind, 'untried');
     return true;
   }
@@ -269,7 +270,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
 
   takeRoom(job: J, needs: JobNeeds): { offer?: Offer | undefined; wakeInMs?: number | undefined } {
     // Synchronous requests that never cease must not outlast the hour in which it must begin.
-    if (job.group && !isAged(job, this.#groups) && !this.#leavesSyncSlot()) return {};
+    if (job.group && !isAged(job, this.#groups) && !this.#leavesSyncSlot(job)) return {};
     const { room, random, now } = this.#options;
     const memory = this.memories.find(job.id);
     const snapshots = room.snapshots();
@@ -325,9 +326,6 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     return placement;
   }
 
-  /**
-   * A job that names a model may wait for its engines, and the node finds the memory for those.
-   */
   #chooseTurn(ordered: readonly J[]): void {
     const { room, now } = this.#options;
     const snapshots = room.snapshots();
@@ -336,7 +334,6 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
       if (needsDownload(job) || input === null) return [];
       const memory = this.memories.find(jobId);
       const settled = settleCropRun(snapshots, needsOf(input, job), now(), memory);
-      if (settled.needs.model !== undefined) return [];
       return [{ jobId, waitedMs: job.readAtMs - job.createdAtMs, ...settled }];
     });
     this.#turns.chooseNext(waiting, snapshots, now());
@@ -366,11 +363,14 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     return { code: 'PROCESSING_FAILED', detail: `${why} ${later}`, retryable: true };
   }
 
-  #places(): { readonly all: number; readonly free: number } {
+  /** Counts those that the job may have; without a job, all. */
+  #places(job?: NamingJob): { readonly all: number; readonly free: number } {
+    const name = job?.model ?? job?.correction?.cropRun?.model;
     let [all, free] = [0, 0];
-    for (const { imagesFree, imagesInFlight } of this.#options.room.snapshots()) {
-      all += Math.max(0, imagesFree) + imagesInFlight;
-      free += Math.max(0, imagesFree);
+    for (const node of this.#options.room.snapshots()) {
+      if (job && !(name === undefined ? !node.onlyByName : node.models?.has(name))) continue;
+      all += Math.max(0, node.imagesFree) + node.imagesInFlight;
+      free += Math.max(0, node.imagesFree);
     }
     return { all, free };
   }
@@ -380,9 +380,9 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
   }
 
   /** Jobs of groups may use the only slot. */
-  #leavesSyncSlot(): boolean {
+  #leavesSyncSlot(job: NamingJob): boolean {
     if (this.#options.now() - this.#syncAtMs > SYNC_COMES_MS) return true;
-    const { all, free } = this.#places();
+    const { all, free } = this.#places(job);
     return free > Math.ceil((all - 1) * this.#groups.syncSlotsShare);
   }
 

@@ -26,7 +26,7 @@ export interface AskedNeeds {
   readonly outputFormat: OutputFormat;
   /** If it is absent, the result is a plain cut-out. */
   readonly finishing?: FinishingNeeds;
-  /** The plan or model that it names; absent: the node's own plan. */
+  /** The plan or model that it names; absent: the default. */
   readonly model?: string;
   /** Capabilities that the node must have for hints and mattes; absent: none. */
   readonly capabilities?: readonly Capability[];
@@ -145,7 +145,8 @@ export type Shortfall = (typeof SHORTFALLS)[number];
 export function shortfallOf(node: NodeAbility, needs: AskedNeeds): Shortfall | undefined {
   const { inputFormat, pixels, outputFormat, finishing } = needs;
   const { jxlPixelsMax } = node;
-  if (needs.model !== undefined && !node.models?.has(needs.model)) return 'model';
+  const { model } = needs;
+  if (model === undefined ? node.onlyByName : !node.models?.has(model)) return 'model';
   if (unknownTo(node, needs) !== undefined) return 'field';
   if (inputFormat !== null && !node.inputFormats.has(inputFormat)) return 'input-format';
   if (inputFormat === 'jxl' && jxlPixelsMax <= 0) return 'input-format';

@@ -64,6 +64,11 @@ test('no node is reserved in vain', t => {
     ],
     ['its engines are gone', [SMALL, LARGE], [{ ...BUSY, enginesReady: 0 }]],
     ['nobody would come before it', [LARGE], [BUSY]],
+    [
+      'only jobs of another model wait beside it',
+      [{ ...SMALL, needs: { ...SMALL.needs, model: 'heavy' } }, LARGE],
+      [BUSY],
+    ],
     ['places are what it lacks', [SMALL, LARGE], [{ ...BUSY, imagesFree: 0, megapixelsFree: 12 }]],
   ] as const) {
     const turns = new LargeTurns();

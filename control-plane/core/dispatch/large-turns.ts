@@ -11,7 +11,7 @@
  */
 
 import type { NodeSnapshot } from '@matting/nodes/node-view.ts';
-import type { JobNeeds } from './job-needs.ts';
+import { canDo, type JobNeeds } from './job-needs.ts';
 import { hasRoomFor, nodeShortOfMemory } from './pick-node.ts';
 
 /** A node works through what it has in less, so that only a lack of memory lasts so long. */
@@ -66,7 +66,9 @@ export class LargeTurns {
       if (waitedMs < TURN_AFTER_MS) continue;
       const kept = nodeShortOfMemory(nodes, needs, excludedBoots);
       // If no other job would come before it, there is nothing to keep from the node.
-      if (kept === undefined || !waiting.some(other => hasRoomFor(kept, other.needs))) continue;
+      const comes = ({ needs: of }: WaitingForNode) =>
+        kept && canDo(kept, of) && hasRoomFor(kept, of);
+      if (kept === undefined || !waiting.some(comes)) continue;
       this.#turn = { jobId, nodeId: kept.nodeId, endsAtMs: nowMs + TURN_MS_MAX };
       return;
     }

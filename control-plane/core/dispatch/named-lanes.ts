@@ -12,7 +12,7 @@ import {
 } from '../queue/lanes.ts';
 import type { AskedOfNode } from './job-needs.ts';
 
-type NamingJob = Pick<AskedOfNode, 'model' | 'correction'>;
+export type NamingJob = Pick<AskedOfNode, 'model' | 'correction'>;
 type LaneJob = LanedJob & NamingJob;
 
 export class NamedLanes {

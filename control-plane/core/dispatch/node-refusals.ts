@@ -20,7 +20,8 @@ import {
 
 /**
  * Names what none of the nodes can do, in the words of the request's own field (docs/rest.md).
- * Undefined: some node can, there was no node, or nothing of the request is at fault.
+ * Undefined: some node can, there was none of the default plan, or nothing of the request is at
+ * fault.
  * @param refusedBy boot ids of nodes that said they cannot do this job, whatever their report says
  */
 export function fleetRefusalOf(
@@ -37,6 +38,7 @@ export function fleetRefusalOf(
   }
   if (furthest < 0) return undefined;
   const shortfall = SHORTFALLS[furthest];
+  if (shortfall === 'model' && needs.model === undefined) return undefined;
   if (shortfall === 'field') return fieldRefusal(nodes, needs);
   return shortfall === undefined ? codecRefusal(needs) : ofShortfall(shortfall, needs);
 }

@@ -53,6 +53,30 @@ test('the header names the request’s plan or model with its checksum, or nothi
   await harness.assertMoneySettled({ charged: 3 });
 });
 
+test('each job goes to the node of its model, one without a name to that of the first offered', async t => {
+  const serving = (name: string) => ({ script, info: { selectable: [saidPlan(name)] } });
+  const best = await harness.addNode(serving('best'));
+  const modelsOffered = ['standard', 'best'];
+  const { fleet } = await harness.startReplica({ modelsOffered, noNodeGraceMs: 60_000 });
+  const early = await harness.submit();
+  t.is((await naming('best')).state, 'succeeded');
+  t.is((await harness.job(early)).state, 'ready', 'no node serves the default yet');
+  const standard = await harness.addNode(serving('standard'));
+  t.is((await harness.untilFinal(early)).state, 'succeeded');
+  for (const model of ['standard', 'best']) t.is((await naming(model)).state, 'succeeded');
+  t.is((await harness.done()).state, 'succeeded');
+  t.deepEqual([standard.headers.length, best.headers.length], [3, 2]);
+  t.is(fleet.snapshots().length, 2);
+});
+
+test('jobs without a name end as retryable once no node has served the default for the grace period', async t => {
+  await harness.addNode({ script, info: { selectable: [saidPlan('best')] } });
+  await harness.startReplica({ modelsOffered: ['standard', 'best'], noNodeGraceMs: 50 });
+  const { failure } = await harness.done();
+  t.deepEqual([failure?.code, failure?.retryable], ['PROCESSING_FAILED', true]);
+  t.regex(failure?.detail ?? '', /^No inference node can process this image\. Nodes that can/);
+});
+
 test('a node with another sum than most gets no job of that name', async t => {
   const most = [
     await harness.addNode(having(saidModel('heavy'))),

@@ -1,7 +1,7 @@
 /**
  * Which names a request may give, and what callers read of them: GET /v1/models. Offered is what
- * the operator lists, or else the plan that nodes take where none is named; what nodes say of it is
- * remembered, so that a node that restarts takes no name away.
+ * the operator lists, the default first, or else the plan that nodes take where none is named; what
+ * nodes say of it is remembered, so that a node that restarts takes no name away.
  */
 
 import {
@@ -106,7 +106,7 @@ export class OfferedModels {
   #names(): readonly string[] {
     const { offered, snapshots } = this.#options;
     const nodes = snapshots();
-    this.#default = commonDefault(nodes.map(voterOf)) ?? this.#default;
+    this.#default = offered[0] ?? commonDefault(nodes.map(voterOf)) ?? this.#default;
     const names = offered.length > 0 || this.#default === undefined ? offered : [this.#default];
     for (const name of names) {
       const said = nodes.find(({ models }) => models?.has(name))?.models?.get(name);

@@ -120,6 +120,18 @@ test('a model that no node has is refused, once nodes were there for the grace p
   t.is((await app.post(ASYNC, one('gone'))).statusCode, 202, 'within the first grace');
 });
 
+test('a request without a model waits for no node of another one', async t => {
+  app.advertise([{ ...NODE, onlyByName: true }]);
+  const { statusCode, headers, body } = await app.post(ASYNC, imageBody());
+  t.deepEqual([statusCode, JSON.parse(body).code], [503, 'SERVICE_UNAVAILABLE']);
+  t.is(headers['retry-after'], '10');
+  t.is((await app.post(ASYNC, one('heavy'))).statusCode, 202);
+  app.advertise([{ ...NODE, onlyByName: true }, NODE]);
+  t.is((await app.post(ASYNC, imageBody())).statusCode, 202);
+  app.advertise([]);
+  t.is((await app.post(ASYNC, imageBody())).statusCode, 202, 'as long as no node is missed');
+});
+
 test('joins, replays and conflicts are answered before the model is checked', async t => {
   app.advertise(undefined);
   const key = { 'idempotency-key': randomUUID() };
@@ -164,6 +176,13 @@ test('the list has the offered models in the operatorâ€™s order, with the nodesâ
   t.deepEqual(await listed(app), [{ ...plan, loaded: false }, { ...heavy, loaded: true }, gone]);
   app.nodes = [];
   t.deepEqual(await listed(app), [{ ...plan, loaded: false }, heavy, gone], 'as it was said last');
+});
+
+test('the default is the first that is offered, whatever most nodes serve', async t => {
+  const own = (name: string) => snapshotWith({ models: modelsSeen(saidPlan(name)) });
+  app.nodes = [own('heavy'), own('heavy'), own('standard')];
+  const defaults = (await listed(app)).map((model: { default: boolean }) => model.default);
+  t.deepEqual(defaults, [true, false, false]);
 });
 
 test('the median is of the last hundred jobs of a name, and none before ten', async t => {

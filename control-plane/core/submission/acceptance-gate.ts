@@ -40,7 +40,8 @@ export class AcceptanceGate {
 
   /**
    * @param image undefined: it is not there yet, and its job finds out
-   * @throws ContractError of the field that none can follow, or of the image
+   * @throws ContractError of the field that none can follow, or of the image; SERVICE_UNAVAILABLE:
+   *   no node serves the default plan
    */
   requireAble(asked: AskedOfNode, image: JobInput | undefined): void {
     const nodes = this.#dependencies.advertised();
@@ -48,6 +49,8 @@ export class AcceptanceGate {
     const needs = image === undefined ? needsBeforeImage(asked) : needsOf(image, asked);
     const refusal = fleetRefusalOf(nodes, needs);
     if (refusal !== undefined) throw refusal;
+    const isServed = needs.model !== undefined || nodes.some(node => !node.onlyByName);
+    if (nodes.length > 0 && !isServed) throw noNode();
   }
 
   /** @throws ContractError SERVICE_UNAVAILABLE: the account may not add a job */
@@ -67,11 +70,15 @@ export class AcceptanceGate {
   #requireNode(): void {
     const { unroutableMs, noNodeGraceMs } = this.#dependencies;
     if (unroutableMs === undefined || unroutableMs() <= noNodeGraceMs) return;
-    throw unavailable(
-      'No inference node is available. Send the same request again after Retry-After.',
-      NO_NODE_RETRY_AFTER_S,
-    );
+    throw noNode();
   }
+}
+
+function noNode() {
+  return unavailable(
+    'No inference node is available. Send the same request again after Retry-After.',
+    NO_NODE_RETRY_AFTER_S,
+  );
 }
 
 /** The higher of two: a minute in which no job finished does not predict the next. */

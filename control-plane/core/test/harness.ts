@@ -51,6 +51,7 @@ export interface Replica {
 export interface ReplicaOptions {
   readonly holder?: string;
   readonly noNodeGraceMs?: number;
+  readonly modelsOffered?: readonly string[];
   readonly onDemand?: Config['onDemand'];
   readonly attemptTimeoutMs?: number;
   readonly pollMs?: number;
@@ -189,7 +190,7 @@ export class Harness {
         resultTtlMs: 60_000,
         noNodeGraceMs: options.noNodeGraceMs ?? 60_000,
         onDemand: options.onDemand ?? false,
-        modelsOffered: [],
+        modelsOffered: options.modelsOffered ?? [],
       },
       log: silent,
       nodeTokens: { shown: () => TEST_TOKEN },

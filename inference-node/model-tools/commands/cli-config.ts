@@ -1,6 +1,6 @@
 import { EnvReader } from '@matting/program/env.ts';
 import { readModelsOffered } from '@matting/program/shared-settings.ts';
-import { MODEL_NAME } from '@matting/serving/models/prepared-model.ts';
+import { SELECTABLE_NAME } from '@matting/proto/contract/selectable-names.ts';
 import { readToolSettings, type ToolSettings } from '@matting/serving/settings.ts';
 
 export interface CliConfig extends ToolSettings {
@@ -21,8 +21,8 @@ export function readCliConfig(
   reader: EnvReader = new EnvReader(env),
 ): CliConfig {
   const shared = readToolSettings(reader, env, cwd);
-  const offered = readModelsOffered(reader, MODEL_NAME);
-  const nameOf = (text: string) => (MODEL_NAME.test(text) ? text : undefined);
+  const offered = readModelsOffered(reader, SELECTABLE_NAME);
+  const nameOf = (text: string) => (SELECTABLE_NAME.test(text) ? text : undefined);
   const form = 'names of plans and models';
   const wanted = reader.section('Models').list('MATTING_MODELS_FETCH', form, nameOf, {
     about: `What \`models fetch\` without names and \`make start\` fetch beside the own plan, such as

@@ -21,6 +21,7 @@ import type { CommercialUseGate } from './model-settings.ts';
 import {
   admittedOutlineOf,
   loadPlanOutlines,
+  outlineOf,
   type PlanEntry,
   parsePlanOutlines,
   refusalsOf,
@@ -414,6 +415,26 @@ test('an own model whose manifest permits both runs under strict, and is what a 
 const settingProblems = (env: Record<string, string>) =>
   problemsIn(async () => void parseModelSettings(env, '/srv'));
 
+test('MATTING_MODEL names a plan, shipped or added, or else a model', async t => {
+  const addedModelsDir = await temporaryFolder(t);
+  const plans = { 'Hair.2': { goodFor: 'hair', models: [entry('isnet'), entry('u2netp')] } };
+  await writeFile(join(addedModelsDir, 'plans.json'), JSON.stringify(plans));
+  const outline = (env: Record<string, string>) =>
+    outlineOf(parseModelSettings({ MATTING_ADDED_MODELS_DIR: addedModelsDir, ...env }, '/srv'));
+  const named = async (name: string) => {
+    const { entries } = await outline({ MATTING_MODEL: name });
+    return [...new Set(entries.map(({ model }) => model))];
+  };
+  t.deepEqual(await named('Hair.2'), ['isnet', 'u2netp']);
+  t.deepEqual(await named('permissive'), ['u2netp', 'modnet']);
+  t.deepEqual(await named('modnet'), ['modnet']);
+  for (const more of [{ MATTING_MODEL_INPUT_SIZE: '768' }, { MATTING_PRECISION: 'fp32' }]) {
+    t.is((await outline({ MATTING_MODEL: 'isnet', ...more })).name, 'isnet');
+    const message = /^MATTING_MODEL must be a model where .*; fast is a plan$/;
+    await t.throwsAsync(outline({ MATTING_MODEL: 'fast', ...more }), { message });
+  }
+});
+
 test('settings of models that contradict each other, or that are none, are refused', async t => {
   for (const [env, expected] of [
     ...['yes', 'Weights', 'true', '1'].map(gate => [
@@ -426,7 +447,7 @@ test('settings of models that contradict each other, or that are none, are refus
     ],
     [
       { MATTING_MODEL: 'isnet', MATTING_QUALITY: 'best' },
-      ['MATTING_QUALITY must be unset where MATTING_MODEL names a single model'],
+      ['MATTING_QUALITY must be unset where MATTING_MODEL names what the node serves'],
     ],
     [{ MATTING_PRECISION: 'auto' }, []],
     [{ MATTING_QUALITY: 'fast' }, []],

@@ -2,10 +2,11 @@
 import { resolve } from 'node:path';
 import type { EnvReader } from '@matting/program/env.ts';
 import { readDataDir, readModelDirs } from '@matting/program/shared-settings.ts';
-import { INPUT_SIDE_MAX, MODEL_NAME, PRECISIONS, type Precision } from './prepared-model.ts';
+import { SELECTABLE_NAME } from '@matting/proto/contract/selectable-names.ts';
+import { INPUT_SIDE_MAX, PRECISIONS, type Precision } from './prepared-model.ts';
 
 export interface ModelSettings {
-  /** MATTING_MODEL: this single model replaces the plan. Checked when it is loaded. */
+  /** MATTING_MODEL: this plan or single model replaces `quality`. Checked when it is loaded. */
   readonly model: string | undefined;
   /** MATTING_QUALITY: the plan, unless a model is named. */
   readonly quality: (typeof QUALITIES)[number];
@@ -38,10 +39,10 @@ export function readModelSettings(whole: EnvReader, cwd: string): ModelSettings 
   });
   const settings: ModelSettings = {
     model: reader.string('MATTING_MODEL', {
-      about: 'A single model in place of a plan.',
+      about: `What the node serves in place of the plan of \`MATTING_QUALITY\`: any plan or model.`,
       default: undefined,
-      pattern: MODEL_NAME,
-      expected: 'the name of a model, as `models list` shows them',
+      pattern: SELECTABLE_NAME,
+      expected: 'the name of a plan or model, as `models list` shows them',
     }),
     quality: reader.oneOf('MATTING_QUALITY', QUALITIES, {
       about: `The plan of models that makes a matte. \`fast\`: isnet at 768 px, and at 1024 px if it
@@ -70,7 +71,7 @@ export function readModelSettings(whole: EnvReader, cwd: string): ModelSettings 
     }),
   };
   if (reader.has('MATTING_MODEL') && reader.has('MATTING_QUALITY')) {
-    reader.problem('MATTING_QUALITY', 'unset where MATTING_MODEL names a single model');
+    reader.problem('MATTING_QUALITY', 'unset where MATTING_MODEL names what the node serves');
   }
   // A size or precision applies to one model; for a plan of several it would have no meaning.
   const forOneModel = {

@@ -78,15 +78,21 @@ interface PlanRow {
   readonly models: readonly PlanEntry[];
 }
 
+/** @throws ModelError; ConfigError where a size or precision is set for a plan */
 export async function outlineOf(settings: ModelSettings): Promise<PlanOutline> {
-  const { model, inputSize, quality } = settings;
-  if (model !== undefined) {
-    return { name: model, entries: [{ model, inputSize, role: 'subject' }] };
+  const { model, inputSize, precision, quality, addedModelsDir } = settings;
+  const isNamed = ({ name }: PlanOutline) => name === (model ?? quality);
+  const plan =
+    (await loadPlanOutlines()).find(isNamed) ??
+    (await loadAddedPlans(addedModelsDir)).find(isNamed);
+  if (model === undefined) {
+    if (plan !== undefined) return plan;
+    throw new ModelError('manifest', `${PLANS_FILE} has no plan ${quality}`);
   }
-  const outlines = await loadPlanOutlines();
-  const found = outlines.find(({ name }) => name === quality);
-  if (found === undefined) throw new ModelError('manifest', `${PLANS_FILE} has no plan ${quality}`);
-  return found;
+  if (plan === undefined) return { name: model, entries: [{ model, inputSize, role: 'subject' }] };
+  if (inputSize === undefined && precision === 'auto') return plan;
+  const expected = `a model where MATTING_MODEL_INPUT_SIZE or MATTING_PRECISION is set; ${model} is a plan`;
+  throw new ConfigError([{ variable: 'MATTING_MODEL', expected }]);
 }
 
 /** Every plan that comes with the product. Throws ModelError `manifest`, with file and field, `disk`. */

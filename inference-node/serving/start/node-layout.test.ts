@@ -3,6 +3,7 @@ import { pino } from 'pino';
 import { GpuDevice } from '../engine/devices/gpu-device.ts';
 import type { PreparedModel } from '../models/prepared-model.ts';
 import { gpuFacts } from '../test/gpu-host.ts';
+import { poolSettings } from '../test/pool-settings.ts';
 import { chooseLayout, chooseWorkers } from './node-layout.ts';
 
 test('beside a GPU workers keep the cores busy while other images are at engines', t => {
@@ -19,11 +20,13 @@ test('beside a GPU workers keep the cores busy while other images are at engines
 test('a GPU has two engines if half of its memory holds them, and one if the driver does not list it', t => {
   const model = { inputWidth: 1024, inputHeight: 1024, precision: 'fp16', provider: 'cuda' };
   const plan = { models: [{ role: 'subject', model: model as PreparedModel }] } as const;
-  const config = { engines: undefined, engineThreads: undefined, engineGoal: 'latency' } as const;
-  const parts = { config, cpuShare: 16, log: pino({ level: 'silent' }) };
+  const parts = { config: poolSettings(), cpuShare: 16, log: pino({ level: 'silent' }) };
   const on = (memoryBytes: number) => new GpuDevice(gpuFacts('one', { memoryBytes }));
   t.is(chooseLayout(parts, 'cuda', plan, undefined).engines, 1);
   t.is(chooseLayout(parts, 'cuda', plan, on(0)).engines, 1);
   t.is(chooseLayout(parts, 'cuda', plan, on(5e9)).engines, 1);
   t.is(chooseLayout(parts, 'cuda', plan, on(6e9)).engines, 2);
+  const config = poolSettings({ MATTING_NODE_MEMORY_PERCENT: '50' });
+  t.is(chooseLayout({ ...parts, config }, 'cuda', plan, on(11e9)).engines, 1);
+  t.is(chooseLayout({ ...parts, config }, 'cuda', plan, on(12e9)).engines, 2);
 });

@@ -17,7 +17,7 @@ import type { ExecutionProvider, Plan, PreparedModel } from '../models/prepared-
 import { PICTURE_WORKERS_MAX, type PoolSettings } from './pool-settings.ts';
 
 interface LayoutParts {
-  readonly config: Pick<PoolSettings, 'engines' | 'engineThreads' | 'engineGoal'>;
+  readonly config: Pick<PoolSettings, 'engines' | 'engineThreads' | 'engineGoal' | 'memoryPercent'>;
   readonly cpuShare: number;
   readonly log: Logger;
 }
@@ -29,10 +29,12 @@ export function chooseLayout(
   { models }: Pick<Plan, 'models'>,
   device: GpuDevice | undefined,
 ): EngineLayout {
-  const { engines: asked, engineThreads, engineGoal } = config;
+  const { engines: asked, engineThreads, engineGoal, memoryPercent } = config;
+  const memoryBytes = readMemoryLimitBytes(memoryPercent);
+  const gpuBytes = ((device?.facts.memoryBytes ?? 0) * memoryPercent) / 100;
   const opened = (engines: number) => enginesOpened({ models }, engines);
-  const inMemory = enginesInMemory(readMemoryLimitBytes(), opened);
-  const onGpu = device === undefined ? 1 : enginesOnGpu(device.facts.memoryBytes, opened);
+  const inMemory = enginesInMemory(memoryBytes, opened);
+  const onGpu = device === undefined ? 1 : enginesOnGpu(gpuBytes, opened);
   const chosen = chooseEngineLayout({
     provider,
     precisions: models.map(({ model }) => model.precision),
@@ -44,7 +46,7 @@ export function chooseLayout(
   if (asked === undefined) return { ...chosen, threadsPerEngine };
   // The GPU's memory should hold them: if it does not, they do not load.
   if (device !== undefined) return { engines: asked, threadsPerEngine };
-  const most = enginesAtMost(readMemoryLimitBytes(), opened);
+  const most = enginesAtMost(memoryBytes, opened);
   // If not even one fits, its start is refused after this, unless the operator takes the risk.
   const engines = Math.max(1, Math.min(asked, most));
   if (engines < asked)

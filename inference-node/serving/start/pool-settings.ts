@@ -35,6 +35,8 @@ export interface PoolSettings {
   readonly modelIdleMs: number;
   /** The own plan's, too: the machine is small. */
   readonly unloadsOwnPlan: boolean;
+  /** The node's part of the machine's memory, and of its GPU's. */
+  readonly memoryPercent: number;
   /** Undefined: the node computes it from the memory. */
   readonly megapixelsMax: number | undefined;
   /** The decoder of HEIC; undefined: the one that is installed. */
@@ -141,6 +143,13 @@ function readEngines(reader: EnvReader, isSmall: boolean) {
           engine of all models, up to half as many again.`,
       ),
       ...oneIfSmall,
+    }),
+    memoryPercent: reader.integer('MATTING_NODE_MEMORY_PERCENT', {
+      about: `The node’s part of the memory of its machine, container and GPU. Engines and pictures
+        stay within it. \`make start\` gives each of several nodes an equal part.`,
+      min: 1,
+      max: 100,
+      default: 100,
     }),
     megapixelsMax: reader.integer(
       'MATTING_NODE_MEGAPIXELS_MAX',
