@@ -33,7 +33,6 @@ export async function openInProcess(goal: EngineGoal): Promise<InProcess> {
     ...{ config, opened, make: makePrepared, ending: signal },
     log: pino({ level: 'silent' }),
     outline: await outlineOf(config.modelSettings),
-    metrics: { modelLoaded: () => undefined, modelUnloaded: () => undefined },
     fail: error => {
       throw error;
     },

@@ -1,7 +1,7 @@
 /**
  * A mixed day: jobs that name none at half of what ten nodes can do; beside them, at three quarters
- * of what the engines of another model can do on all of them, jobs that name it, and two batches of
- * those by a key that sends the others too.
+ * of what ten nodes of another model can do, jobs that name it, and two batches of those by a key
+ * that sends the others too.
  */
 import { createRandom, HEAVY, makeFleet, makeJobs, type SimulatedJob } from './workload.ts';
 
@@ -11,8 +11,10 @@ const BATCH_SHARE = 0.02;
 
 export function makeMixedDay(jobs: number, seed: number) {
   const scenario = { nodes: 10, jobs, replicas: 2, load: 0.5, seed };
-  const fleet = makeFleet(scenario);
-  const plain = makeJobs(scenario, fleet);
+  const own = makeFleet(scenario);
+  const heavy = own.map(kind => ({ ...kind, engines: 1, model: HEAVY.name }));
+  const fleet = [...own, ...heavy];
+  const plain = makeJobs(scenario, own);
   const random = createRandom(scenario.seed + 9);
   const endMs = plain.at(-1)?.arrivesMs ?? 0;
   const named = (arrivesMs: number, sender: Partial<SimulatedJob> = {}) => {
@@ -20,7 +22,7 @@ export function makeMixedDay(jobs: number, seed: number) {
     return { ...like, ...sender, model: HEAVY.name, arrivesMs };
   };
   const others: SimulatedJob[] = [];
-  const perMs = fleet.reduce((sum, { slowness }) => sum + 1 / (slowness * HEAVY.inferMs), 0);
+  const perMs = heavy.reduce((sum, { slowness }) => sum + 1 / (slowness * HEAVY.inferMs), 0);
   for (let atMs = 0; ; others.push(named(atMs))) {
     atMs += -Math.log(1 - random()) / (HEAVY_LOAD * perMs);
     if (atMs >= endMs) break;

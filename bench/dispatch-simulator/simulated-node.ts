@@ -6,7 +6,7 @@
 
 import { admittedMegapixels } from '../../control-plane/core/dispatch/job-needs.ts';
 import type { NodeAbilities, NodeReport } from '../../control-plane/nodes/node-view.ts';
-import type { Selectable, Selectables } from '../../control-plane/nodes/selectable.ts';
+import type { Selectable } from '../../control-plane/nodes/selectable.ts';
 import { workerWaitMs } from '../../inference-node/serving/picture/pool/picture-pool.ts';
 import type { InputFormat, OutputFormat } from '../../proto/contract/formats.ts';
 import type { EventQueue } from './event-queue.ts';
@@ -28,20 +28,12 @@ const PLENTY = { megapixelsMax: 400, megapixelsAloneMax: 400 } as const;
 /** More than a node ever holds. */
 const VANISH_LISTENERS_MAX = 16;
 
-/** The engines of one model, and what waits for them. */
-interface Line {
-  readonly engines: number;
-  readonly readyAtMs: number;
-  readonly running: Set<Running>;
-  readonly waiting: { readonly job: SimulatedJob; readonly begin: () => void }[];
-}
-
 const TERMS = { commercialUse: 'yes', reason: '', source: '' };
 const SAID: Selectable = {
-  ...{ name: HEAVY.name, kind: 'model', isDefault: false, sha256: 'a', loadMs: HEAVY.loadMs },
-  ...{ memoryBytes: 0, goodFor: '', weights: TERMS, trainingData: TERMS },
+  ...{ name: HEAVY.name, kind: 'model', isDefault: true, sha256: 'a' },
+  ...{ goodFor: '', weights: TERMS, trainingData: TERMS },
 };
-const MODELS: Selectables = new Map([[HEAVY.name, SAID]]);
+const HEAVY_ONLY = { models: new Map([[HEAVY.name, SAID]]), onlyByName: true };
 
 interface Running {
   readonly job: SimulatedJob;
@@ -52,8 +44,9 @@ export class SimulatedNode {
   readonly abilities: NodeAbilities;
   readonly slowness: number;
   readonly #events: EventQueue;
-  readonly #own: Line;
-  readonly #others = new Map<string, Line>();
+  readonly #inferMs: number;
+  readonly #running = new Set<Running>();
+  readonly #waiting: { readonly job: SimulatedJob; readonly begin: () => void }[] = [];
   readonly #rates: Pick<NodeReport, 'decodeRates' | 'encodeRates'>;
   /** Receives every report; set before anything happens. */
   onReport: (report: NodeReport) => void = () => undefined;
@@ -62,10 +55,11 @@ export class SimulatedNode {
   #reportedAtMs = Number.NEGATIVE_INFINITY;
   #reportDue = false;
 
-  constructor(index: number, { slowness, engines, memory = PLENTY }: NodeKind, events: EventQueue) {
+  constructor(index: number, kind: NodeKind, events: EventQueue) {
+    const { slowness, engines, memory = PLENTY, model } = kind;
     this.slowness = slowness;
-    this.#own = lineOf(engines, 0);
     this.#events = events;
+    this.#inferMs = inferMs(slowness, model);
     this.abilities = {
       nodeId: `node-${index}`,
       bootId: `boot-${index}`,
@@ -76,7 +70,7 @@ export class SimulatedNode {
       engines,
       imagesMax: engines + PLACES_BESIDE_ENGINES,
       ...memory,
-      models: MODELS,
+      ...(model === HEAVY.name && HEAVY_ONLY),
     };
     this.#rates = {
       decodeRates: scaled(DECODE_MS_PER_MEGAPIXEL, slowness),
@@ -112,76 +106,55 @@ export class SimulatedNode {
   admit(job: SimulatedJob, waitMsMax: number, ended: (startedMs: number) => void): boolean {
     if (this.#inFlight >= this.abilities.imagesMax) return false;
     if (admittedMegapixels(job) > this.#megapixelsFree) return false;
-    const line = this.#lineFor(job);
-    if (waitMsMax > 0 && this.#estimatedWaitMs(line) > waitMsMax) return false;
-    line.waiting.push({ job, begin: () => this.#run(line, job, ended) });
-    this.#next(line);
+    if (waitMsMax > 0 && this.#estimatedWaitMs() > waitMsMax) return false;
+    this.#waiting.push({ job, begin: () => this.#run(job, ended) });
+    this.#next();
     this.#changed();
     return true;
   }
 
-  #lineFor({ model }: SimulatedJob): Line {
-    if (model === undefined) return this.#own;
-    const known = this.#others.get(model);
-    if (known !== undefined) return known;
-    const loadMs = this.slowness * HEAVY.loadMs;
-    const line = lineOf(1, this.#events.nowMs + loadMs);
-    this.#others.set(model, line);
-    this.#events.in(loadMs, () => {
-      this.#next(line);
-      this.#changed();
-    });
-    return line;
-  }
-
   get #inFlight(): number {
-    let images = 0;
-    for (const { running, waiting } of [this.#own, ...this.#others.values()]) {
-      images += running.size + waiting.length;
-    }
-    return images;
+    return this.#running.size + this.#waiting.length;
   }
 
   get #megapixelsFree(): number {
     const { megapixelsMax, megapixelsAloneMax } = this.abilities;
     if (this.#inFlight === 0) return Math.max(megapixelsMax, megapixelsAloneMax);
     let megapixels = 0;
-    for (const { running, waiting } of [this.#own, ...this.#others.values()]) {
-      for (const { job } of [...running, ...waiting]) megapixels += admittedMegapixels(job);
+    for (const { job } of [...this.#running, ...this.#waiting]) {
+      megapixels += admittedMegapixels(job);
     }
     return Math.max(0, megapixelsMax - megapixels);
   }
 
-  #next(line: Line): void {
-    while (line.readyAtMs <= this.#events.nowMs && line.running.size < line.engines) {
-      const next = line.waiting.shift();
+  #next(): void {
+    while (this.#running.size < this.abilities.engines) {
+      const next = this.#waiting.shift();
       if (next === undefined) return;
       next.begin();
     }
   }
 
-  #run(line: Line, job: SimulatedJob, ended: (startedMs: number) => void): void {
+  #run(job: SimulatedJob, ended: (startedMs: number) => void): void {
     const running = { job, startedMs: this.#events.nowMs };
-    line.running.add(running);
+    this.#running.add(running);
     this.#events.in(serviceMs(job, this.slowness), () => {
       if (this.#gone) return;
-      line.running.delete(running);
+      this.#running.delete(running);
       ended(running.startedMs);
-      this.#next(line);
+      this.#next();
       this.#changed();
     });
   }
 
   /** Estimates as a node does: each engine's rest by the means, then the line in its order. */
-  #estimatedWaitMs({ engines, readyAtMs, running, waiting }: Line): number {
+  #estimatedWaitMs(): number {
     const { nowMs } = this.#events;
-    const loadMs = Math.max(0, readyAtMs - nowMs);
-    const held = [...running].map(({ job, startedMs }) => {
+    const held = [...this.#running].map(({ job, startedMs }) => {
       return { elapsedMs: nowMs - startedMs, expectedMs: this.#expectedMs(job) };
     });
-    const waitingMs = waiting.map(({ job }) => this.#expectedMs(job));
-    // While a model loads nothing runs.
-    return loadMs + workerWaitMs(engines, held, waitingMs);
+    const waitingMs = this.#waiting.map(({ job }) => this.#expectedMs(job));
+    return workerWaitMs(this.abilities.engines, held, waitingMs);
   }
 
   #expectedMs(job: SimulatedJob): number {
@@ -211,27 +184,14 @@ export class SimulatedNode {
       imagesInFlight: inFlight,
       imagesFree: this.abilities.imagesMax - inFlight,
       megapixelsFree: this.#megapixelsFree,
-      enginesReady: this.#own.engines,
-      estimatedWaitMs: this.#estimatedWaitMs(this.#own),
-      inferMs: inferMs(this.slowness),
+      enginesReady: this.abilities.engines,
+      estimatedWaitMs: this.#estimatedWaitMs(),
+      inferMs: this.#inferMs,
       decodeMsPerMegapixel: 0,
       encodeMsPerMegapixel: 0,
       ...this.#rates,
-      loads: new Map([...this.#others].map(([name, line]) => [name, this.#loadOf(line)])),
     });
   }
-
-  #loadOf(line: Line) {
-    return {
-      enginesReady: line.readyAtMs <= this.#events.nowMs ? line.engines : 0,
-      estimatedWaitMs: this.#estimatedWaitMs(line),
-      inferMs: this.slowness * HEAVY.inferMs,
-    };
-  }
-}
-
-function lineOf(engines: number, readyAtMs: number): Line {
-  return { engines, readyAtMs, running: new Set(), waiting: [] };
 }
 
 function scaled<F extends string>(

@@ -173,9 +173,9 @@ export class SimulatedReplica {
     return this.#snapshots;
   }
 
-  #offer(nodeId: string, { megapixels, waitMsMax, model }: Asked): Offer {
+  #offer(nodeId: string, { megapixels, waitMsMax }: Asked): Offer {
     const known = this.#knownNode(nodeId);
-    const held = known.view.reserve(megapixels, model);
+    const held = known.view.reserve(megapixels);
     this.#changed();
     return { known, held, waitMsMax };
   }

@@ -27,7 +27,7 @@ export interface SimulatedJob {
   readonly pixels: number;
   readonly inputFormat: InputFormat;
   readonly outputFormat: OutputFormat;
-  /** The job names it; absent: the nodes' own plan. */
+  /** The job names it; absent: the default. */
   readonly model?: string;
   /** How much more or less the image costs than its size suggests. */
   readonly luck: number;
@@ -40,6 +40,8 @@ export interface NodeKind {
   readonly share: number;
   /** A node with little memory has it: for all images together, and for one alone. */
   readonly memory?: { readonly megapixelsMax: number; readonly megapixelsAloneMax: number };
+  /** It serves this model; absent: the default. */
+  readonly model?: string;
 }
 
 /** Kinds of nodes: a few fast ones, some with two engines, some old. */
@@ -84,8 +86,8 @@ const CLASSES = [
 ] as const;
 
 const INFER_MS = 250;
-/** The other model of a mixed day: its name, a run of it, and its load. */
-export const HEAVY = { name: 'heavy', inferMs: 4000, loadMs: 8000 } as const;
+/** The other model of a mixed day: its name, and a run of it. */
+export const HEAVY = { name: 'heavy', inferMs: 4000 } as const;
 export const DECODE_MS_PER_MEGAPIXEL = {
   jpeg: 10,
   png: 25,
@@ -139,12 +141,11 @@ export function serviceMs(job: SimulatedJob, slowness: number): number {
   const megapixels = job.pixels / 1e6;
   const perMegapixel =
     DECODE_MS_PER_MEGAPIXEL[job.inputFormat] + ENCODE_MS_PER_MEGAPIXEL[job.outputFormat];
-  const inferMs = job.model === undefined ? INFER_MS : HEAVY.inferMs;
-  return slowness * (inferMs + megapixels * perMegapixel * job.luck);
+  return inferMs(slowness, job.model) + slowness * megapixels * perMegapixel * job.luck;
 }
 
-export function inferMs(slowness: number): number {
-  return slowness * INFER_MS;
+export function inferMs(slowness: number, model?: string): number {
+  return slowness * (model === undefined ? INFER_MS : HEAVY.inferMs);
 }
 
 /** Poisson arrivals at the scenario's load. */

@@ -123,20 +123,15 @@ export function fullnessBy(outcome: AttemptOutcome): Fullness | undefined {
 /**
  * Returns what the outcome shows of the node; undefined: nothing. A refusal for want of room or of
  * a codec is an honest answer; a refusal without an answer, or by the node's own error, is not.
- * @param ofOther the job names another model than the node's own plan. If the engines of that model
- *   die, the others serve on, and the node takes the model off its list by itself.
  */
-export function verdictOn(
-  outcome: AttemptOutcome,
-  { ofOther }: { readonly ofOther: boolean },
-): 'well' | 'fault' | undefined {
+export function verdictOn(outcome: AttemptOutcome): 'well' | 'fault' | undefined {
   switch (outcome.kind) {
     case 'done':
     case 'image-fault':
       return 'well';
     case 'lost':
     case 'node-fault':
-      return ofOther && ENGINE_FAULTS.has(outcome.error.code) ? undefined : 'fault';
+      return 'fault';
     case 'refused':
       return HONEST_REFUSALS.has(outcome.error.code) ? undefined : 'fault';
     case 'rejected':
@@ -145,8 +140,6 @@ export function verdictOn(
       return undefined;
   }
 }
-
-const ENGINE_FAULTS: ReadonlySet<ErrorCode> = new Set(['ENGINE_LOST', 'NODE_FAULT']);
 
 const HONEST_REFUSALS: ReadonlySet<ErrorCode> = new Set([
   'NODE_OVERLOADED',

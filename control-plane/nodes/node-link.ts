@@ -16,7 +16,6 @@ import { setTimeout as delay } from 'node:timers/promises';
 import type { ChannelSecurity } from '@matting/program/tls/tls-files.ts';
 import { inputFormatFromProto, outputFormatFromProto } from '@matting/proto/contract/formats.ts';
 import { oddNumberIn } from '@matting/proto/contract/odd-numbers.ts';
-import { SELECTABLES_MAX } from '@matting/proto/contract/selectable-names.ts';
 import {
   type GetNodeInfoResponse,
   NodeState,
@@ -105,8 +104,6 @@ export class NodeLink {
   /** Selectables that `noteSelectables` stored last. */
   notedSelectables: Selectables = NO_SELECTABLES;
   #runsOn: string | undefined;
-  #selectableRevision = 0;
-  #asking = false;
   #report: WatchCapacityResponse | undefined;
   /** Why no call reaches the node; undefined: one does, or the first is under way. */
   #unreachable: string | undefined;
@@ -150,10 +147,7 @@ export class NodeLink {
       : as('serving', null);
   }
 
-  /**
-   * As the node reports them, whatever others report of these names. The same object until they
-   * change.
-   */
+  /** As the node reports them, whatever others report of these names. */
   get selectables(): Selectables {
     return this.#selectables;
   }
@@ -181,7 +175,7 @@ export class NodeLink {
     const view = this.#view;
     if (view === undefined) throw new Error('nothing is known of the node yet');
     const { nodeId, bootId } = this.member;
-    const held = view.reserve(megapixels, model);
+    const held = view.reserve(megapixels);
     const client = this.#client;
     this.#offers.set(held, client);
     return {
@@ -192,9 +186,6 @@ export class NodeLink {
       abilities: view.abilities,
       model: model === undefined ? this.#ownPlan(cropRun) : this.model(model),
       cropRun,
-      /** Origins of object storage at which the node gets and puts files. */
-      /** The job names another model than the node's own plan. */
-      ofOther: held.other !== undefined,
       admitted: () => view.admitted(held),
       judge: (outcome: 'well' | 'fault') => view.judge(outcome, this.#options.now()),
       /** @param full the node refused for now, until its next report */
@@ -368,29 +359,6 @@ export class NodeLink {
       this.#options.onTurned();
     }
     this.#options.onChange('reported');
-    void this.#readSelectables(report.selectableRevision);
-  }
-
-  /** Never rejects: the next report repeats a read that fails. */
-  async #readSelectables(revision: number): Promise<void> {
-    if (this.#asking || revision === this.#selectableRevision) return;
-    this.#asking = true;
-    try {
-      const info = await this.#client.getNodeInfo();
-      this.#check(info);
-      this.#selectables = selectablesFromProto(info.selectable);
-      this.#selectableRevision = revision;
-      // The line comes once for each list of the node.
-      const unread = info.selectable.length - this.#selectables.size;
-      if (unread > 0) this.#say('warn', 'names of a node are not read', { unread });
-      this.#options.onTurned();
-      this.#options.onChange('reported');
-    } catch (error) {
-      const message = error instanceof Error ? error.message : String(error);
-      if (!this.#closed.signal.aborted) this.#say('warn', 'models not readable', { message });
-    } finally {
-      this.#asking = false;
-    }
   }
 
   #lost(): void {
@@ -427,7 +395,6 @@ function readReport(report: WatchCapacityResponse): NodeReport {
     ...report,
     decodeRates: new Map(decodeRates.filter(isKnown)),
     encodeRates: new Map(encodeRates.filter(isKnown)),
-    loads: new Map(report.modelLoads.slice(0, SELECTABLES_MAX).map(load => [load.name, load])),
   };
 }
 

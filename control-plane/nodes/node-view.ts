@@ -26,15 +26,6 @@ export interface NodeAbility {
   readonly capabilities?: ReadonlySet<string>;
 }
 
-/** The load is of a model beside the node's own plan. */
-export interface ModelLoad {
-  /** 0: it is loading. */
-  readonly enginesReady: number;
-  /** The wait is like that of the whole report, for an image that names this model. */
-  readonly estimatedWaitMs: number;
-  readonly inferMs: number;
-}
-
 export interface NodeAbilities extends NodeAbility {
   readonly nodeId: string;
   /** If it is absent, it is not known. */
@@ -59,8 +50,6 @@ export interface NodeReport {
   readonly encodeMsPerMegapixel: number;
   readonly decodeRates: ReadonlyMap<InputFormat, number>;
   readonly encodeRates: ReadonlyMap<OutputFormat, number>;
-  /** Models beside the node's own plan that are loaded or loading; absent: none. */
-  readonly loads?: ReadonlyMap<string, ModelLoad>;
 }
 
 /** offered: header sent. admitted: not in a report yet. shown: in the node's own numbers. */
@@ -71,8 +60,6 @@ export type Fullness = 'for-all' | 'for-its-size';
 
 export interface Reservation {
   readonly megapixels: number;
-  /** The job names this model; undefined: the node's own plan. */
-  readonly other: string | undefined;
   phase: Phase;
 }
 
@@ -87,8 +74,6 @@ export class NodeView {
   #fullUntilReport = false;
   /** The least that it has refused for its size since its last report. */
   #megapixelsRefused: number | undefined;
-  /** Models beside its own plan that it has refused since its last report. */
-  #othersRefused = new Set<string>();
   #trust: NodeTrust = NEW_NODE;
   #models: Selectables | undefined;
   #snapshot: NodeSnapshot | undefined;
@@ -115,7 +100,6 @@ export class NodeView {
     this.#freedMegapixels = 0;
     this.#fullUntilReport = false;
     this.#megapixelsRefused = undefined;
-    this.#othersRefused = new Set();
     for (const held of this.#reservations) if (held.phase === 'admitted') held.phase = 'shown';
     this.#snapshot = undefined;
   }
@@ -126,10 +110,8 @@ export class NodeView {
     this.#snapshot = undefined;
   }
 
-  reserve(megapixels: number, model?: string): Reservation {
-    const isOwn = model === undefined || this.#models?.get(model)?.isDefault === true;
-    const other = isOwn ? undefined : model;
-    const held: Reservation = { megapixels, other, phase: 'offered' };
+  reserve(megapixels: number): Reservation {
+    const held: Reservation = { megapixels, phase: 'offered' };
     this.#reservations.add(held);
     this.#snapshot = undefined;
     return held;
@@ -147,10 +129,7 @@ export class NodeView {
     }
     held.phase = 'ended';
     this.#reservations.delete(held);
-    // If the job named a model, perhaps only that model's engines had no room, not the own plan's.
-    if (held.other !== undefined) {
-      if (full !== undefined) this.#othersRefused.add(held.other);
-    } else if (full === 'for-all') this.#fullUntilReport = true;
+    if (full === 'for-all') this.#fullUntilReport = true;
     else if (full === 'for-its-size') {
       this.#megapixelsRefused = Math.min(held.megapixels, this.#megapixelsRefused ?? Infinity);
     }
@@ -197,9 +176,6 @@ export class NodeView {
       ownImages: this.#reservations.size,
       reportedAtMs: this.#reportedAtMs,
       unreportedImages: unreported.length,
-      unreportedOthers: unreported.flatMap(({ other = [] }) => other),
-      othersRefused: this.#othersRefused,
-      ownOthers: [...this.#reservations].filter(({ other }) => other !== undefined).length,
       proven: isProven(this.#trust),
       ejectedUntilMs: this.#trust.ejectedUntilMs,
     };
@@ -216,11 +192,6 @@ export interface NodeSnapshot extends NodeAbility, NodeReport {
   readonly reportedAtMs: number;
   /** Started here, and not in its report yet. */
   readonly unreportedImages: number;
-  /** The unreported images name these besides the node's own plan; absent: none. */
-  readonly unreportedOthers?: readonly string[];
-  /** Of `ownImages`, those whose job names another model; absent: none. */
-  readonly ownOthers?: number;
-  readonly othersRefused?: ReadonlySet<string>;
   /** False: slow start, it gets one image an engine at a time of us. */
   readonly proven: boolean;
   readonly ejectedUntilMs: number;

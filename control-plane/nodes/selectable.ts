@@ -1,4 +1,4 @@
-/** A request may name these: a plan or a model, as nodes report them. This file is pure. */
+/** What nodes report that they serve, and requests may name. This file is pure. */
 import { SELECTABLE_NAME, SELECTABLES_MAX } from '@matting/proto/contract/selectable-names.ts';
 import {
   SelectableKind,
@@ -15,13 +15,10 @@ export interface UseTerms {
 export interface Selectable {
   readonly name: string;
   readonly kind: 'plan' | 'model';
-  /** True for the node's own plan, whose engines are always loaded. */
+  /** The node serves it. False: a node of 0.3.0 may also load it. */
   readonly isDefault: boolean;
   /** The sum covers what decides its mattes; it is hexadecimal. */
   readonly sha256: string;
-  readonly memoryBytes: number;
-  /** The engines are ready after about this time; 0: unknown. */
-  readonly loadMs: number;
   readonly goodFor: string;
   readonly weights: UseTerms;
   readonly trainingData: UseTerms;
@@ -43,9 +40,9 @@ export function selectablesFromProto(said: readonly SelectableModel[]): Selectab
   const known = said.flatMap(one => {
     const kind = KINDS.get(one.kind as SelectableKind.SELECTABLE_KIND_PLAN);
     if (kind === undefined || !SELECTABLE_NAME.test(one.name) || one.sha256 === '') return [];
-    const { name, default: isDefault, sha256, memoryBytes, loadMs, goodFor } = one;
+    const { name, default: isDefault, sha256, goodFor } = one;
     const terms = { weights: one.weights ?? UNSAID, trainingData: one.trainingData ?? UNSAID };
-    return [[name, { name, kind, isDefault, sha256, memoryBytes, loadMs, goodFor, ...terms }]];
+    return [[name, { name, kind, isDefault, sha256, goodFor, ...terms }]];
   });
   return new Map(known.slice(0, SELECTABLES_MAX) as [string, Selectable][]);
 }

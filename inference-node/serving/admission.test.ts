@@ -76,26 +76,6 @@ test('Admission › sends an image that it can never hold to another node', t =>
   admission.admit(megapixels(80));
 });
 
-test('Admission › follows a budget that shrinks, and keeps what is in', t => {
-  const admission = new Admission(LIMITS);
-  const permit = admission.admit(megapixels(50));
-  let told = 0;
-  admission.onChange(() => {
-    told += 1;
-  });
-  admission.setBudget({ megapixelsMax: 20, megapixelsAloneMax: 30 });
-  t.is(told, 1);
-  t.is(admission.snapshot().megapixelsFree, 0);
-  t.is(refusal(admission, megapixels(1)), 'NODE_SHORT_OF_MEMORY');
-  permit.release();
-  t.is(admission.snapshot().megapixelsFree, 30);
-  // The image may come again: the node holds so much without what is loaded now.
-  t.is(refusal(admission, megapixels(90)), 'NODE_SHORT_OF_MEMORY');
-  // An image that waits for a load is admitted by what is left after it.
-  admission.admit(megapixels(15), { megapixelsMax: 15, megapixelsAloneMax: 15 });
-  t.throws(() => admission.admit(megapixels(1), { megapixelsMax: 15, megapixelsAloneMax: 15 }));
-});
-
 test('Admission › bounds the bytes of the files together', t => {
   const admission = new Admission(LIMITS);
   admission.admit({ megapixels: 1, fileBytes: 512 * 1024 * 1024 - 10 });
@@ -200,8 +180,6 @@ test('memory › holds as many engines as leave the pictures their room', t => {
 test('memory › counts an engine by its measured peak, and never opens more than leave a photo', t => {
   const measured = { ...ISNET, peakBytes: 3 * GB };
   t.is(enginesInMemory(16 * GB, each([measured])), 2);
-  t.is(enginesInMemory(16 * GB, each([measured]), 2 * GB), 1);
-  t.is(enginesInMemory(16 * GB, each([measured]), 8 * GB), 0);
   t.is(enginesAtMost(16 * GB, each([measured])), 4);
   t.is(enginesAtMost(2 * GB, each([measured])), 0);
   t.is(computeMegapixelBudget({ memoryLimitBytes: 4 * GB, engines: [measured] }), undefined);

@@ -39,26 +39,23 @@ export interface Permit {
 }
 
 export class Admission {
-  /** The limits with no engines loaded but the own plan's. */
   readonly limits: AdmissionLimits;
-  #budget: MegapixelBudget;
   readonly #held = new Set<Share>();
   readonly #listeners = new Set<() => void>();
 
   constructor(limits: AdmissionLimits) {
     this.limits = Object.freeze({ ...limits });
-    this.#budget = this.limits;
   }
 
-  /**
-   * `budget`: what is left once the engines are loaded that the image waits for.
-   * @throws ContractError NODE_OVERLOADED, NODE_SHORT_OF_MEMORY, NODE_INCAPABLE
-   */
-  admit(request: Share, budget = this.#budget): Permit {
+  /** @throws ContractError NODE_OVERLOADED, NODE_SHORT_OF_MEMORY, NODE_INCAPABLE */
+  admit(request: Share): Permit {
     const { megapixels } = request;
     const inUse = this.snapshot();
     const { imagesMax } = inUse;
-    if (megapixels > mostAlone(this.limits)) throw tooLarge();
+    if (megapixels > mostAlone(this.limits)) {
+      const detail = 'This node has too little memory for an image of this size.';
+      throw new ContractError('NODE_INCAPABLE', detail);
+    }
     if (inUse.images >= imagesMax) {
       const detail = `All ${imagesMax} places of this node are taken.`;
       throw new ContractError('NODE_OVERLOADED', detail);
@@ -67,7 +64,7 @@ export class Admission {
       const detail = 'This node already holds as many bytes of files as it can.';
       throw new ContractError('NODE_SHORT_OF_MEMORY', detail);
     }
-    if (megapixels > megapixelsFree(budget, inUse)) {
+    if (megapixels > inUse.megapixelsFree) {
       throw new ContractError('NODE_SHORT_OF_MEMORY', 'This node has too few free megapixels.');
     }
     const entry = Object.freeze({ ...request });
@@ -90,21 +87,14 @@ export class Admission {
       megapixels += permit.megapixels;
       fileBytes += permit.fileBytes;
     }
-    const { imagesMax } = this.limits;
+    const { imagesMax, megapixelsMax } = this.limits;
     const images = this.#held.size;
-    const { megapixelsMax } = this.#budget;
-    const free = megapixelsFree(this.#budget, { images, megapixels });
+    const free = megapixelsFree(this.limits, { images, megapixels });
     const pictures = { megapixels, megapixelsMax, megapixelsFree: free };
     return { images, imagesMax, ...pictures, fileBytes };
   }
 
-  /** Images keep what they hold: if the budget shrinks, new ones wait until enough has ended. */
-  setBudget(budget: MegapixelBudget): void {
-    this.#budget = budget;
-    this.#changed();
-  }
-
-  /** Called after each admission, each release and each change of places or budget. */
+  /** Called after each admission and each release. */
   onChange(listener: () => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
@@ -115,13 +105,8 @@ export class Admission {
   }
 }
 
-export function tooLarge(): ContractError {
-  const detail = 'This node has too little memory for an image of this size.';
-  return new ContractError('NODE_INCAPABLE', detail);
-}
-
 /** Gives what an image may have while no other is in the node. */
-export function mostAlone({ megapixelsMax, megapixelsAloneMax }: MegapixelBudget): number {
+function mostAlone({ megapixelsMax, megapixelsAloneMax }: MegapixelBudget): number {
   return Math.max(megapixelsMax, megapixelsAloneMax);
 }
 
@@ -192,13 +177,9 @@ export function bytesOfEngines(models: readonly EngineModel[]): number {
   return models.reduce((sum, model) => sum + engineBytes(model), 0);
 }
 
-/** `besideBytes`: the other engines' part of their share. */
-export function enginesInMemory(
-  memoryLimitBytes: number,
-  opened: EnginesOpened,
-  besideBytes = 0,
-): number {
-  return enginesWithin(memoryLimitBytes * ENGINES_FRACTION - besideBytes, opened);
+/** Gives the number of engines that stay within their share. */
+export function enginesInMemory(memoryLimitBytes: number, opened: EnginesOpened): number {
+  return enginesWithin(memoryLimitBytes * ENGINES_FRACTION, opened);
 }
 
 /** Gives the number of engines that leaves room for an ordinary photo. */
@@ -220,17 +201,13 @@ function enginesWithin(bytes: number, opened: EnginesOpened, eachMoreBytes = 0):
   return engines;
 }
 
-export function computeMegapixelBudget(inputs: BudgetInputs): MegapixelBudget | undefined {
-  return budgetBeside(bytesOfEngines(inputs.engines), inputs.memoryLimitBytes);
-}
-
 /** Undefined: not even one ordinary photo fits beside the engines. */
-export function budgetBeside(
-  engineBytesInAll: number,
-  memoryLimitBytes: number,
-): MegapixelBudget | undefined {
+export function computeMegapixelBudget({
+  memoryLimitBytes,
+  engines,
+}: BudgetInputs): MegapixelBudget | undefined {
   const megapixelsIn = (fraction: number): number =>
-    Math.floor((memoryLimitBytes * fraction - engineBytesInAll) / BYTES_PER_MEGAPIXEL);
+    Math.floor((memoryLimitBytes * fraction - bytesOfEngines(engines)) / BYTES_PER_MEGAPIXEL);
   const alone = megapixelsIn(ALONE_FRACTION);
   if (alone < MEGAPIXELS_MIN) return undefined;
   return {

@@ -171,7 +171,6 @@ async function readAll() {
       pipeline: new Pipeline(pictures),
       pictures,
       plan: { name: 'a plan', runs },
-      runs: () => runs,
       version: '1',
       provider: { requested: 'cpu', selected: 'cpu', fallbacks: [] },
       device: undefined,

@@ -24,7 +24,7 @@ import { Counter } from '@prometheus-io/client';
 import type { Admission } from './admission.ts';
 import type { ProviderChoice } from './engine/choice/execution-provider.ts';
 import type { GpuDevice } from './engine/devices/gpu-device.ts';
-import { type PreparedModel, runtimeOf } from './models/prepared-model.ts';
+import { runtimeOf } from './models/prepared-model.ts';
 import { NODE_STATES, type NodeStatus } from './node-state.ts';
 import { EXTRA_RUN_KINDS } from './picture/extra-runs.ts';
 import type { PicturePool } from './picture/pool/picture-pool.ts';
@@ -36,13 +36,9 @@ import {
   type RunLabels,
   type RunnablePlan,
   runLabels,
-  sizeLabel,
 } from './pipeline.ts';
 
 const DURATION_BUCKETS_S = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120];
-
-/** Why engines beside the own plan's were ended. */
-export type UnloadCause = 'idle' | 'room' | 'gone' | 'failed';
 
 /** Ends of images that rules ask for. */
 const IMAGE_ENDS = everyOf({ outcome: ['succeeded'], code: [''], output_format: OUTPUT_FORMATS });
@@ -69,16 +65,6 @@ export class NodeMetrics extends MetricSet implements SpanObserver {
     'matting_node_images_degraded_total',
     'Images served without a model of their plan, because no engine of it was up.',
     RUN_LABELS,
-  );
-  readonly #loads = this.openCounter(
-    'matting_node_model_loads_total',
-    'Loads of a model beside the own plan.',
-    ['model', 'input_size', 'outcome'],
-  );
-  readonly #unloads = this.openCounter(
-    'matting_node_model_unloads_total',
-    'Models unloaded beside the own plan, by why.',
-    ['model', 'input_size', 'cause'],
   );
   readonly #durationS = this.histogram(
     'matting_node_image_duration_seconds',
@@ -141,14 +127,6 @@ export class NodeMetrics extends MetricSet implements SpanObserver {
     this.#degraded.inc({ ...missing });
   }
 
-  modelLoaded(model: PreparedModel, outcome: 'loaded' | 'failed'): void {
-    this.#loads.inc({ model: model.model, input_size: sizeLabel(model), outcome });
-  }
-
-  modelUnloaded(model: PreparedModel, cause: UnloadCause): void {
-    this.#unloads.inc({ model: model.model, input_size: sizeLabel(model), cause });
-  }
-
   /** Counts an image that was refused before its admission. */
   imageRefused(code: ErrorCode): void {
     this.#refused.inc({ code });
@@ -174,8 +152,6 @@ export interface MetricSources {
   readonly pipeline: Pipeline;
   readonly pictures: PicturePool;
   readonly plan: RunnablePlan;
-  /** Lists the plan's runs, and those that are open beside them. */
-  readonly runs: () => readonly PlanRun[];
   readonly version: string;
   readonly provider: ProviderChoice;
   readonly device: GpuDevice | undefined;
@@ -213,8 +189,8 @@ export function registerCertificatesGauge(tls: Pick<TlsFiles, 'ends'>, metrics: 
 
 export function registerGauges(sources: MetricSources, metrics: MetricSet): void {
   registerLoadGauges(sources, metrics);
-  registerEngineGauges(sources.runs, metrics);
-  registerEngineTotals(sources.runs, metrics);
+  registerEngineGauges(sources.plan, metrics);
+  registerEngineTotals(sources.plan, metrics);
   registerChildMemory(sources, metrics);
   registerInfoGauges(sources, metrics);
   metrics.gauge(
@@ -275,7 +251,7 @@ function registerLoadGauges({ admission, pipeline, pictures }: MetricSources, me
   );
 }
 
-function registerEngineGauges(runs: MetricSources['runs'], metrics: MetricSet): void {
+function registerEngineGauges({ runs }: RunnablePlan, metrics: MetricSet): void {
   const now = ({ engines }: PlanRun) => engines.snapshot();
   const totals = ({ engines }: PlanRun) => engines.metrics();
   const gauges: readonly (readonly [name: string, help: string, read: (run: PlanRun) => number])[] =
@@ -305,12 +281,12 @@ function registerEngineGauges(runs: MetricSources['runs'], metrics: MetricSet): 
       ],
     ];
   for (const [name, help, read] of gauges) {
-    const readAll = () => runs().map(run => [read(run), runLabels(run)] as const);
+    const readAll = () => runs.map(run => [read(run), runLabels(run)] as const);
     metrics.gauge(name, help, readAll, RUN_LABELS);
   }
 }
 
-function registerEngineTotals(runs: MetricSources['runs'], { registry }: MetricSet): void {
+function registerEngineTotals({ runs }: RunnablePlan, { registry }: MetricSet): void {
   const perRun = <Label extends string>(
     name: string,
     help: string,
@@ -324,7 +300,7 @@ function registerEngineTotals(runs: MetricSources['runs'], { registry }: MetricS
       registers: [registry],
       collect() {
         this.reset();
-        for (const run of runs()) {
+        for (const run of runs) {
           for (const [value, total] of Object.entries(read(run))) {
             const more = label === undefined ? {} : { [label]: value };
             this.inc({ ...runLabels(run), ...more }, total);
@@ -379,7 +355,7 @@ function registerInfoGauges(sources: MetricSources, metrics: MetricSet): void {
   );
 }
 
-function registerChildMemory({ runs, pictures }: MetricSources, metrics: MetricSet): void {
+function registerChildMemory({ plan, pictures }: MetricSources, metrics: MetricSet): void {
   const shown = (bytes: number | undefined, labels: Readonly<Record<string, string>>) =>
     bytes === undefined ? [] : [[bytes, labels] as const];
   metrics.gauge(
@@ -395,7 +371,7 @@ function registerChildMemory({ runs, pictures }: MetricSources, metrics: MetricS
     'matting_node_engine_resident_memory_bytes',
     'Memory of each engine process.',
     () =>
-      runs().flatMap(run =>
+      plan.runs.flatMap(run =>
         run.engines
           .processes()
           .flatMap(({ engine, residentBytes }) =>

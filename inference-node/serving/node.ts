@@ -83,9 +83,8 @@ export class InferenceNode {
     // Before the ports listen: no call goes without.
     await this.#startTracing();
     const listening = await this.#listen();
-    const { metrics } = this.#service;
     const opened = await openPools({
-      ...{ config, log, outline, metrics, ending, make: this.#make },
+      ...{ config, log, outline, ending, make: this.#make },
       opened: this.#pools,
       fail: this.#failed.resolve,
     });

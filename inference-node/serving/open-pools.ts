@@ -14,10 +14,11 @@ import { type EngineLayout, enginesOf, readCpuShare } from './engine/choice/engi
 import { ExecutionProviderError, type ProviderChoice } from './engine/choice/execution-provider.ts';
 import type { GpuDevice } from './engine/devices/gpu-device.ts';
 import type { EnginePool, EnginePoolOptions } from './engine/pool/engine-pool.ts';
+import { IdleEngines } from './engine/pool/idle-engines.ts';
 import { openEnginePool } from './engine/pool/open-engine-pool.ts';
-import type { NodeMetrics } from './metrics.ts';
 import type { PlanOutline } from './models/plan.ts';
 import type { ExecutionProvider, Plan, PreparedModel } from './models/prepared-model.ts';
+import { type Selectable, selectableOf } from './models/selectable.ts';
 import { jxlTools } from './picture/makeable.ts';
 import { openPicturePool } from './picture/pool/open-picture-pool.ts';
 import type { PicturePool } from './picture/pool/picture-pool.ts';
@@ -28,8 +29,6 @@ import { buildPlan, type MakePrepared } from './prepared/load-prepared.ts';
 import { BufferPool } from './process/buffer-pool.ts';
 import { findOpenvino } from './providers/openvino-files.ts';
 import { readEngineEnvironment } from './providers/provider-files.ts';
-import { IdleEngines } from './selectables/idle-engines.ts';
-import type { Selectables } from './selectables/selectables.ts';
 import {
   type ChosenProvider,
   chooseProvider,
@@ -40,7 +39,6 @@ import {
 } from './start/gpus.ts';
 import { chooseHeif } from './start/heif.ts';
 import { chooseLayout, chooseWorkers, enginesOpened } from './start/node-layout.ts';
-import { openSelectables } from './start/open-selectables.ts';
 import type { PoolSettings } from './start/pool-settings.ts';
 
 /** One image is being received or sent while every worker has one. */
@@ -58,7 +56,6 @@ interface PoolParts {
   readonly config: PoolSettings;
   readonly log: Logger;
   readonly outline: PlanOutline;
-  readonly metrics: Pick<NodeMetrics, 'modelLoaded' | 'modelUnloaded'>;
   readonly make: MakePrepared;
   /** The signal aborts when the node must end: then nothing more is opened. */
   readonly ending: AbortSignal;
@@ -73,7 +70,9 @@ export interface Pools {
   /** The GPU of the engines; undefined: they use none, or none that is known. */
   readonly device: GpuDevice | undefined;
   readonly plan: RunnablePlan;
-  readonly selectables: Selectables;
+  /** The plan as callers see it. */
+  readonly selectable: Selectable;
+  readonly engineBytes: number;
   readonly pictures: PicturePool;
   readonly admission: Admission;
   readonly pipeline: Pipeline;
@@ -98,12 +97,9 @@ export async function openPools(given: PoolParts): Promise<Pools> {
   const opened = enginesOpened(prepared, layout.engines);
   const host = { provider: selected, cpuShare };
   const workers = config.pictureWorkers ?? chooseWorkers(host, layout.engines, opened.length);
-  if (config.unloadsOwnPlan) {
-    const { modelIdleMs: idleMs } = config;
-    log.info(
-      { engines: layout.engines, workers, idleMs },
-      'a small machine: engines end when idle',
-    );
+  const { modelIdleMs: idleMs } = config;
+  if (idleMs !== undefined) {
+    log.info({ engines: layout.engines, workers, idleMs }, 'engines end when idle');
   }
   const buffers = new BufferPool();
   const openPictures = async () => {
@@ -122,13 +118,10 @@ export async function openPools(given: PoolParts): Promise<Pools> {
   ]);
   const plan = { name: prepared.name, runs };
   const admission = new Admission({ imagesMax: workers + IMAGES_BESIDE_WORKERS, ...budget });
-  const selectables = await openSelectables({
-    ...{ ...parts, ...begun, plan, layout, admission, buffers, cpuThreads: readCpuThreads(parts) },
-    ...{ ownBytes: bytesOfEngines(opened), provider: selected },
-  });
-  parts.opened.push({ kind: 'engine', pool: selectables });
+  const selectable = selectableOf(prepared, parts.outline.goodFor);
   const pipeline = new Pipeline(pictures);
-  return { provider, device, plan, selectables, pictures, admission, pipeline };
+  const engineBytes = bytesOfEngines(opened);
+  return { provider, device, plan, selectable, engineBytes, pictures, admission, pipeline };
 }
 
 interface EngineParts extends PoolParts {
@@ -240,18 +233,15 @@ function readCpuThreads({ cpuShare }: Pick<EngineParts, 'cpuShare'>): number {
   return Math.max(1, Math.floor(cpuShare));
 }
 
-function openOwnEngines(
-  {
-    config: { unloadsOwnPlan, modelIdleMs: idleMs },
-    metrics,
-  }: Pick<PoolParts, 'config' | 'metrics'>,
+function openPool(
+  { modelIdleMs: idleMs }: PoolSettings,
   model: PreparedModel,
   options: Omit<EnginePoolOptions, 'model'>,
 ): EnginePool {
-  if (!unloadsOwnPlan) return openEnginePool({ model, ...options });
-  const { engines, log } = options;
   const open = () => openEnginePool({ model, ...options });
-  return new IdleEngines(model, { engines, idleMs, log, metrics, open });
+  if (idleMs === undefined) return open();
+  const { engines, log } = options;
+  return new IdleEngines({ model: model.model, engines, idleMs, log, open });
 }
 
 async function openEngines(
@@ -276,7 +266,7 @@ async function openEngines(
     const { model, role, extraRuns } = planned;
     const alike = { ...layout, device, sharesCores, childEnv, log, buffers };
     const options = { ...alike, engines: enginesOf(planned, models, layout.engines) };
-    const engines = openOwnEngines(parts, model, options);
+    const engines = openPool(parts.config, model, options);
     opened.push({ kind: 'engine', pool: engines });
     runs.push({ model, role, engines, extraRuns });
     const ready = namingSettings(engines.ready(), layout.engines);

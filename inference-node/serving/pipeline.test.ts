@@ -23,7 +23,6 @@ const UNSURE = 128;
 /** The stages go in their order; the name is what holds an image there. */
 const STAGES = [
   'receive',
-  'load',
   'acquire',
   'decode',
   'infer',
@@ -37,7 +36,6 @@ type Stage = (typeof STAGES)[number];
 /** The pipeline reports this position for an image that is held in the stage. */
 const PLACE_OF = {
   receive: 'receiving',
-  load: 'waiting_for_load',
   acquire: 'waiting_for_worker',
   decode: 'decoding',
   infer: 'inferring',
@@ -51,8 +49,8 @@ const GONE = new ContractError('CALL_CANCELLED', 'The caller is gone.');
 
 class Node {
   readonly gates = new StageGates();
-  /** The gates of the caller, of the load and of the second model, whose stage is `infer` too. */
-  readonly others = { caller: new StageGates(), load: new StageGates(), second: new StageGates() };
+  /** The gates of the caller and of the second model, whose stage is `infer` too. */
+  readonly others = { caller: new StageGates(), second: new StageGates() };
   readonly engines = new FakeEnginePool(this.gates);
   readonly second = new FakeEnginePool(this.others.second);
   readonly pictures = new FakePicturePool(this.gates);
@@ -69,10 +67,8 @@ class Node {
   }
 
   get order(): ImageOrder {
-    // A load knows no caller: it goes on for the next one.
-    const ready = () => this.others.load.pass('infer', new AbortController().signal);
     return {
-      plan: { name: 'tiny', runs: this.#plan, ready },
+      plan: { name: 'tiny', runs: this.#plan },
       declared: { width: 8, height: 6 },
       outputFormat: 'png',
       resultKind: 'cutout',
@@ -83,10 +79,9 @@ class Node {
   }
 
   gateOf(stage: Stage): readonly [StageGates, FakeStage] {
-    const { caller, load, second } = this.others;
+    const { caller, second } = this.others;
     if (stage === 'receive') return [caller, 'acquire'];
     if (stage === 'send') return [caller, 'finish'];
-    if (stage === 'load') return [load, 'infer'];
     if (stage === 'second infer') return [second, 'infer'];
     return [this.gates, stage];
   }

@@ -9,7 +9,6 @@
  */
 
 import { describeSpan, recordSpan, traced } from '@matting/program/tracing/active-span.ts';
-import { raceAbort } from '@matting/program/waiting.ts';
 import { ContractError, type ErrorCode } from '@matting/proto/contract/errors.ts';
 import { frameRange } from '@matting/proto/contract/finishing/frame.ts';
 import type { Size } from '@matting/proto/contract/finishing.ts';
@@ -53,10 +52,6 @@ export interface PlanRun {
 export interface RunnablePlan {
   readonly name: string;
   readonly runs: readonly PlanRun[];
-  /**
-   * Resolves when the engines are loaded, for a selectable whose engines load when they are wanted.
-   */
-  readonly ready?: () => Promise<void>;
 }
 
 export type ResultKind = 'cutout' | 'mask';
@@ -110,7 +105,6 @@ export interface ImageExchange {
 /** The positions of an image in the node, in order. */
 export const PIPELINE_POSITIONS = [
   'receiving',
-  'waiting_for_load',
   'waiting_for_worker',
   'decoding',
   'inferring',
@@ -120,9 +114,6 @@ export const PIPELINE_POSITIONS = [
 type PipelinePosition = (typeof PIPELINE_POSITIONS)[number];
 
 const BEFORE_INFERENCE = PIPELINE_POSITIONS.slice(0, PIPELINE_POSITIONS.indexOf('inferring'));
-
-/** Neither has a worker nor waits for one. */
-const WITHOUT_WORKER: readonly unknown[] = ['waiting_for_load', 'sending'];
 
 /** An ordinary photo, for estimates; admission assumes the largest. */
 const SIZE_WHERE_UNKNOWN: Size = { width: 4000, height: 3000 };
@@ -166,22 +157,13 @@ export class Pipeline {
 
   /** Time until an engine of `plan` takes an image admitted now, ms. */
   estimatedWaitMs(plan: RunnablePlan): number {
-    const ahead = this.#imagesAheadOf(plan);
+    let ahead = 0;
+    for (const at of this.#places.values()) if (BEFORE_INFERENCE.includes(at)) ahead += 1;
     const waits = subjects(plan).map(({ engines }) => {
       const { engines: all, enginesReady, inferMs, estimatedWaitMs } = engines.snapshot();
       return estimatedWaitMs + (ahead * inferMs) / Math.max(1, enginesReady || all);
     });
     return Math.max(0, this.#workerWaitMs(), ...waits);
-  }
-
-  /** An image that waits for the engines of another plan delays none. */
-  #imagesAheadOf(plan: RunnablePlan): number {
-    let images = 0;
-    for (const [order, at] of this.#places) {
-      const isElsewhere = at === 'waiting_for_load' && order.plan.name !== plan.name;
-      if (BEFORE_INFERENCE.includes(at) && !isElsewhere) images += 1;
-    }
-    return images;
   }
 
   #workerWaitMs(): number {
@@ -193,7 +175,7 @@ export class Pipeline {
       const expectedMs = expectedWorkMs(order, pictures);
       const sinceMs = this.#workedOnSinceMs.get(order);
       if (sinceMs !== undefined) held.push({ elapsedMs: nowMs - sinceMs, expectedMs });
-      else if (!WITHOUT_WORKER.includes(this.#places.get(order))) waitingMs.push(expectedMs);
+      else if (this.#places.get(order) !== 'sending') waitingMs.push(expectedMs);
     }
     const workers = Math.max(1, pictures.workers - pictures.workersStuck);
     return workerWaitMs(workers, held, waitingMs);
@@ -210,7 +192,6 @@ export class Pipeline {
     const receiveMs = performance.now() - startedMs;
     signal.throwIfAborted();
 
-    const loadWaitMs = await this.#untilLoaded(order, signal);
     this.#places.set(order, 'waiting_for_worker');
     const lease = await traced({ name: 'worker_wait' }, () =>
       this.#pictures.acquire(order.priority, signal),
@@ -238,7 +219,7 @@ export class Pipeline {
       receiveMs,
       workerWaitMs: lease.waitMs,
       decodeMs: pixels.decodeMs,
-      engineWaitMs: loadWaitMs + pixels.inference.waitMs + pixels.crops.waitMs,
+      engineWaitMs: pixels.inference.waitMs + pixels.crops.waitMs,
       inferMs: pixels.inference.inferMs,
       secondLookMs: pixels.inference.secondLookMs,
       extraRunMs: pixels.inference.extraRunMs,
@@ -248,18 +229,6 @@ export class Pipeline {
       encodeMs: pixels.finished.encodeMs,
       sendMs: performance.now() - sendStartedMs,
     };
-  }
-
-  /** Waits before the image has a worker, which others need meanwhile. Returns how long it took. */
-  async #untilLoaded(order: ImageOrder, signal: AbortSignal): Promise<number> {
-    const { ready } = order.plan;
-    if (ready === undefined) return 0;
-    this.#places.set(order, 'waiting_for_load');
-    const startedMs = performance.now();
-    await raceAbort(ready(), signal);
-    const waitedMs = performance.now() - startedMs;
-    recordStages([['engine_wait', waitedMs]]);
-    return waitedMs;
   }
 
   async #pixelStages(

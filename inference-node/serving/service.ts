@@ -12,7 +12,6 @@ import type { PictureDefaults } from './grpc/matte-header.ts';
 import {
   CapacityWatchers,
   createNodeInfo,
-  describeSelectables,
   gpuToProto,
   type NodeIdentity,
   readCapacity,
@@ -71,14 +70,15 @@ function describeDevice(selected: string, device: GpuDevice | undefined): string
 /** Called once, when every pool is open: the state follows the pools from here on. */
 export function startServing(service: Service, parts: ServingParts): Started {
   const { identity, status, metrics, watchers } = service;
-  const { plan, selectables, pictures, admission, pipeline, provider, device, defaults } = parts;
-  const able = { plan, selectables, defaults, pictures: pictures.capabilities };
+  const { plan, selectable, pictures, admission, pipeline, provider, device, defaults } = parts;
+  const able = { plan, selectable, defaults, pictures: pictures.capabilities };
   const work = { ...able, admission, pipeline };
   const { requested, selected } = provider;
   const constant = createNodeInfo({
     identity,
     work,
     pictures,
+    engineBytes: parts.engineBytes,
     commercialUse: parts.commercialUse,
     providerRequested: requested,
     providerSelected: selected,
@@ -88,15 +88,14 @@ export function startServing(service: Service, parts: ServingParts): Started {
     ...{ work, pictures, provider },
     get info() {
       const gpus = device === undefined ? [] : [gpuToProto(device)];
-      return { ...constant, ...describeSelectables(selectables), gpus };
+      return { ...constant, gpus };
     },
   };
   const { version } = identity;
-  const runs = () => [...plan.runs, ...selectables.runs()];
-  const sources = { admission, pipeline, pictures, plan, runs, provider, version, device };
+  const sources = { admission, pipeline, pictures, plan, provider, version, device };
   registerGauges(sources, metrics);
   metrics.planLoaded(plan.runs.filter(({ role }) => role !== 'subject').map(runLabels));
-  for (const source of [admission, selectables, ...plan.runs.map(({ engines }) => engines)]) {
+  for (const source of [admission, ...plan.runs.map(({ engines }) => engines)]) {
     source.onChange(() => watchers.changed());
   }
   service.started.value = started;
@@ -112,10 +111,9 @@ export function startServing(service: Service, parts: ServingParts): Started {
  */
 export function describeNode({ info, work, pictures, provider }: Started): object {
   const { gpus, selectable, ...rest } = info;
-  const kinds = new Map(work.selectables.list.map(({ name, kind }) => [name, kind]));
   return {
     ...rest,
-    selectable: selectable.map(one => ({ ...one, kind: kinds.get(one.name) })),
+    selectable: selectable.map(one => ({ ...one, kind: work.selectable.kind })),
     ...(gpus.length > 0 && { gpus }),
     inputFormats: pictures.capabilities.inputFormats,
     outputFormats: pictures.capabilities.outputFormats,

@@ -24,7 +24,7 @@ const OUTPUTS = ['png', 'webp', 'avif', 'jxl'] as const;
 const PLAN = { name: 'plan', runs: [] };
 const NODE: NodeAbilities = {
   plan: PLAN,
-  selectables: { find: () => undefined, list: [] },
+  selectable: { name: 'plan', kind: 'plan', sha256: '' },
   defaults: { refinement: true, foregroundEstimation: true },
   pictures: {
     inputFormats: INPUT_FORMATS,

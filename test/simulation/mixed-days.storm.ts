@@ -3,7 +3,7 @@ import test from 'ava';
 import { makeMixedDay } from '../../bench/dispatch-simulator/mixed-jobs.ts';
 import { quantile, runRounds } from '../../bench/dispatch-simulator/simulation.ts';
 
-test('lets what names no model wait for none that is named: 10 nodes, both models loaded', async t => {
+test('lets what names no model wait for none that is named: 10 nodes of each model', async t => {
   const waits = { alone: [], beside: [], others: [] } as Record<string, number[]>;
   // Several days: one alone is its worst rush.
   for (const seed of [1, 2, 3, 4]) {

@@ -1,12 +1,6 @@
 import assert from 'node:assert/strict';
 import { NodeView, type Reservation } from '@matting/nodes/node-view.ts';
-import {
-  ABILITIES,
-  modelsSeen,
-  REPORT,
-  saidModel,
-  saidPlan,
-} from '@matting/nodes/test/nodes-seen.ts';
+import { ABILITIES, modelsSeen, REPORT, saidPlan } from '@matting/nodes/test/nodes-seen.ts';
 import type { OutputFormat } from '@matting/proto/contract/formats.ts';
 import ava from 'ava';
 import { UNPAID } from '../jobs/job.ts';
@@ -47,10 +41,8 @@ function coreWith(graceMs: number | undefined): typeof core {
   return new DispatchCore<QueuedJob, Reservation, string>({
     room: {
       snapshots: () => [node, ...others].flatMap(view => view?.snapshot() ?? []),
-      offer: ({ nodeId }, { megapixels, model }) =>
-        [...others, node]
-          .find(view => view?.abilities.nodeId === nodeId)
-          ?.reserve(megapixels, model),
+      offer: ({ nodeId }, { megapixels }) =>
+        [...others, node].find(view => view?.abilities.nodeId === nodeId)?.reserve(megapixels),
       downloads: {
         hasRoom: ({ sourceHost }) => downloadsFree > 0 && !fullHosts.includes(sourceHost ?? ''),
         hasRoomFor: () => downloadsFree > 0,
@@ -356,9 +348,13 @@ test('a job that no live node can do while others may come › delays no other j
 const named = (changes: Partial<QueuedJob> = {}) => job({ model: 'heavy', ...changes });
 const mayNeed = () => job({ correction: { cropRun: { model: 'heavy' } } });
 const heavyAway = () => {
-  node?.offerModels(modelsSeen(saidModel('heavy')));
-  const loads = new Map([['heavy', { enginesReady: 1, estimatedWaitMs: 4000, inferMs: 4000 }]]);
-  node?.take({ ...REPORT, loads }, nowMs);
+  const models = modelsSeen(saidPlan('heavy'));
+  const capabilities = new Set(['crop_run']);
+  const heavy = new NodeView({
+    ...{ ...ABILITIES, nodeId: 'heavy', bootId: 'heavy', models, onlyByName: true, capabilities },
+  });
+  others = [heavy];
+  heavy.take({ ...REPORT, imagesInFlight: 1, estimatedWaitMs: 4000, inferMs: 4000 }, nowMs);
 };
 
 for (const [what, waiting] of [

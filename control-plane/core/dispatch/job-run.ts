@@ -317,7 +317,7 @@ export class JobRun {
   }
 
   #noteOutcome(held: ClaimedJob, outcome: AttemptOutcome, offer: Offer): void {
-    const verdict = verdictOn(outcome, offer);
+    const verdict = verdictOn(outcome);
     if (verdict !== undefined) offer.judge(verdict);
     const reason = reasonOf(outcome);
     this.#dependencies.observer.attemptEnded(outcome.kind, reason);

@@ -7,7 +7,7 @@ import {
   ABILITIES,
   REPORT as IDLE,
   modelsSeen,
-  saidModel,
+  saidPlan,
   snapshotWith,
 } from '@matting/nodes/test/nodes-seen.ts';
 import { CAPABILITIES } from '@matting/proto/contract/capabilities.ts';
@@ -157,22 +157,15 @@ test('settleCropRun › a correction waits for nodes with runs on crops while on
 });
 
 test('settleCropRun › takes the first job’s model as a picture that names it', t => {
-  const models = modelsSeen(saidModel('heavy'));
-  const heavy = { enginesReady: 1, estimatedWaitMs: 0, inferMs: 900 };
-  const [without, unloaded, loaded] = [
+  const models = modelsSeen(saidPlan('heavy'));
+  const [without, loaded] = [
     snapshot({ ...CROPPING, nodeId: 'without', bootId: '1', imagesInFlight: 0 }),
-    snapshot({ ...CROPPING, nodeId: 'unloaded', bootId: '2', models, imagesInFlight: 0 }),
-    snapshot({
-      ...CROPPING,
-      nodeId: 'loaded',
-      bootId: '3',
-      models,
-      loads: new Map([['heavy', heavy]]),
-    }),
+    snapshot({ ...CROPPING, nodeId: 'loaded', bootId: '3', models, onlyByName: true }),
   ] as const;
   const asked: JobNeeds = { ...photo, cropRun: { model: 'heavy' } };
-  const choice = pickFor([without, unloaded, loaded], asked, () => 0);
+  const choice = pickFor([without, loaded], asked, () => 0);
   t.is(choice.kind === 'picked' && choice.node.nodeId, 'loaded');
+  t.is(choice.kind === 'picked' && choice.waitMsMax, 50);
   const { needs } = settleCropRun([without, loaded], asked, NOW_MS);
   t.is(admittedMegapixels(needs), admittedMegapixels(photo));
   t.is(workMs(loaded, needs), workMs(loaded, { ...photo, model: 'heavy' }));

@@ -16,7 +16,6 @@
 import type { NodeSnapshot } from '@matting/nodes/node-view.ts';
 import { IMAGE_PIXELS_MAX } from '@matting/proto/contract/limits.ts';
 import { admittedMegapixels, canDo, canSurelyDo, type JobNeeds } from './job-needs.ts';
-import { costsAt, hasPlaceForOthers, isOther, loadWait } from './model-costs.ts';
 
 /** Up to this size comparing every node costs less than it gains. */
 const FULL_SCAN_NODES_MAX = 15;
@@ -111,7 +110,6 @@ export function hasRoomFor(node: NodeSnapshot, needs: JobNeeds): boolean {
   // Engines that restart: the job can still go elsewhere.
   if (node.enginesReady < 1 || node.imagesFree < 1) return false;
   if (!node.proven && node.ownImages >= node.enginesReady) return false;
-  if (isOther(node, needs) && !hasPlaceForOthers(node, needs)) return false;
   const megapixels = admittedMegapixels(needs);
   if (node.megapixelsRefused !== undefined && megapixels >= node.megapixelsRefused) return false;
   // If an idle node refuses an image, it can never hold it, and its refusal says so.
@@ -138,12 +136,8 @@ export function nodeShortOfMemory(
 }
 
 /** Counts the milliseconds until an engine would take another image after our unreported ones. */
-export function expectedWaitMs(
-  node: NodeSnapshot,
-  nowMs: number,
-  needs: Pick<JobNeeds, 'model'> = {},
-): number {
-  const { enginesReady, estimatedWaitMs, inferMs, unreportedImages } = costsAt(node, needs);
+export function expectedWaitMs(node: NodeSnapshot, nowMs: number): number {
+  const { enginesReady, estimatedWaitMs, inferMs, unreportedImages } = node;
   const engines = Math.max(1, enginesReady);
   const sinceMs = nowMs - node.reportedAtMs;
   const leftMs = estimatedWaitMs - sinceMs;
@@ -167,7 +161,7 @@ export function workMs(node: NodeSnapshot, needs: JobNeeds): number {
   const encode =
     node.encodeRates.get(outputFormat) ??
     (node.encodeMsPerMegapixel || ENCODE_MS_PER_MEGAPIXEL[outputFormat]);
-  return costsAt(node, needs).inferMs + (decode * pixels + encode * encoded) / 1e6;
+  return node.inferMs + (decode * pixels + encode * encoded) / 1e6;
 }
 
 export function waitMsMax(waitedMs: number): number {
@@ -183,7 +177,6 @@ export function pickNode(
   const { excludedBoots, avoidedNodes, nowMs, waitedMs } = options;
   if (isIncapable(nodes, needs, excludedBoots)) return { kind: 'incapable' };
   const waitMax = waitMsMax(waitedMs);
-  const waitMs = (node: NodeSnapshot) => expectedWaitMs(node, nowMs, needs);
   const out = ejectedNodes(nodes, nowMs);
   const isCapable = (node: NodeSnapshot) => !excludedBoots?.has(node.bootId) && canDo(node, needs);
   const isGood = (node: NodeSnapshot) =>
@@ -192,18 +185,13 @@ export function pickNode(
     canSurelyDo(node, needs);
   // If there are no good nodes, these are better than none.
   const isWanted = nodes.some(isGood) ? isGood : isCapable;
-  const loadsInMs = loadWait(needs, { able: () => nodes.filter(isWanted), waitedMs, waitMs });
-  const tooLongMs = (node: NodeSnapshot) => Math.max(waitMs(node) - waitMax, loadsInMs(node));
+  const tooLongMs = (node: NodeSnapshot) => expectedWaitMs(node, nowMs) - waitMax;
   const mayTake = (node: NodeSnapshot) =>
     hasRoomFor(node, needs) && isWanted(node) && tooLongMs(node) <= 0;
-  // A node that has the model counts for more than an idle node.
-  const isNamed = needs.model !== undefined;
-  const compared = isNamed ? nodes.filter(mayTake) : candidates(nodes, mayTake, options);
+  const compared = candidates(nodes, mayTake, options);
   if (compared.length > 0) {
     const node = firstToFinish(compared, needs, options);
-    // A model that is not loaded is loaded first, however long that takes.
-    const loads = costsAt(node, needs).loadMs > 0;
-    return { kind: 'picked', node, waitMsMax: loads ? 0 : waitMax };
+    return { kind: 'picked', node, waitMsMax: isLoadedAt(node, needs) ? waitMax : 0 };
   }
   let retryInMs: number | undefined;
   for (const node of nodes) {
@@ -213,12 +201,14 @@ export function pickNode(
   return { kind: 'busy', retryInMs };
 }
 
-/**
- * The images that are there decide, not an estimate, which a slow image outlasts. Images of other
- * models have engines of their own.
- */
+/** A node of 0.3.0 may load the model first, however long that takes: it serves several. */
+function isLoadedAt({ models }: NodeSnapshot, { model }: JobNeeds): boolean {
+  return model === undefined || models?.get(model)?.isDefault === true;
+}
+
+/** The images that are there decide, not an estimate, which a slow image outlasts. */
 function isIdle(node: NodeSnapshot): boolean {
-  return node.imagesInFlight - (node.ownOthers ?? 0) < node.enginesReady;
+  return node.imagesInFlight < node.enginesReady;
 }
 
 /**
@@ -272,8 +262,7 @@ function firstToFinish(
   let best: NodeSnapshot[] = [];
   let bestOrder: readonly [number, number] = [Number.POSITIVE_INFINITY, 0];
   for (const node of nodes) {
-    const { loadMs } = costsAt(node, needs);
-    const finishMs = expectedWaitMs(node, nowMs, needs) + loadMs + workMs(node, needs);
+    const finishMs = expectedWaitMs(node, nowMs) + workMs(node, needs);
     const order = [finishMs, node.unreportedImages - node.imagesFree] as const;
     const difference = order[0] - bestOrder[0] || order[1] - bestOrder[1];
     if (best.length > 0 && difference > 0) continue;

@@ -126,29 +126,6 @@ test('a node that dies under such a job leaves it to one with the same sum, for 
   await harness.assertMoneySettled({ charged: 1 });
 });
 
-test('dispatch uses a node’s new model once the node lists it, and stops when the node drops it', async t => {
-  const said: SelectableModel[] = [saidPlan('standard')];
-  let selectableRevision = 0;
-  const load = () => ({ selectableRevision });
-  const node = await harness.addNode({ script, info: { selectable: said }, load });
-  const { fleet } = await harness.startReplica();
-  const names = () => [...(fleet.snapshots()[0]?.models?.keys() ?? [])].join();
-  t.is(names(), 'standard');
-  said.push(saidModel('heavy'));
-  selectableRevision = 1;
-  node.report();
-  await until(() => names() === 'standard,heavy', 'the new name');
-  const [before] = fleet.snapshots();
-  said.pop();
-  selectableRevision = 2;
-  node.report();
-  await until(() => names() === 'standard', 'the end of the name');
-  t.is(
-    fleet.offer(before ?? { nodeId: '', bootId: '' }, { megapixels: 1, model: 'heavy' }),
-    undefined,
-  );
-});
-
 test('a job whose model no node has any more waits for the grace period, then fails as retryable', async t => {
   await harness.addNode(having());
   await harness.startReplica({ noNodeGraceMs: 50 });

@@ -18,10 +18,7 @@ import type { KeyPolicy } from '../keys/key-policy.ts';
 interface OfferingNode {
   readonly models?: Selectables;
   readonly registeredAtMs?: number;
-  /** Engines of the node's own plan. */
   readonly enginesReady: number;
-  /** The other models are loaded or loading there. */
-  readonly loads?: ReadonlyMap<string, { readonly enginesReady: number }>;
 }
 
 interface OfferedModelsOptions {
@@ -78,7 +75,7 @@ export class OfferedModels {
           name,
           kind: said?.kind ?? null,
           default: name === this.#default,
-          loaded: nodes.some(node => isLoaded(node, name)),
+          loaded: nodes.some(({ models: of, enginesReady }) => of?.has(name) && enginesReady > 0),
           good_for: said?.goodFor || null,
           seconds_p50: this.#medianSeconds(name),
           licence: said === undefined ? null : licenceOf(said),
@@ -129,12 +126,6 @@ const PACE_JOBS_MIN = 10;
 
 function voterOf({ models = NO_SELECTABLES, registeredAtMs = 0 }: OfferingNode) {
   return { models, registeredAtMs };
-}
-
-function isLoaded({ models, loads, enginesReady }: OfferingNode, name: string): boolean {
-  const said = models?.get(name);
-  if (said === undefined) return false;
-  return said.isDefault ? enginesReady > 0 : (loads?.get(name)?.enginesReady ?? 0) > 0;
 }
 
 function licenceOf({ weights, trainingData }: Selectable) {

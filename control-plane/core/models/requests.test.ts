@@ -23,6 +23,7 @@ const test = ava.serial;
 
 const OFFERED = ['standard', 'heavy', 'gone'];
 const app = useTestApp(test, { modelsOffered: OFFERED });
+/** As a node of 0.3.0, which also loads others. */
 const models = modelsSeen(saidPlan('standard'), saidModel('heavy'), saidModel('hidden'));
 const NODE: NodeAbility = { ...ABILITIES, models };
 
@@ -167,15 +168,17 @@ test('the list has the offered models in the operatorâ€™s order, with the nodesâ
     licence: { weights: terms, training_data: { ...terms, commercial_use: 'unclear' } },
   };
   const plan = { name: 'standard', kind: 'plan', default: true, loaded: true, ...said };
-  const heavy = { name: 'heavy', kind: 'model', default: false, loaded: false, ...said };
+  const heavy = { name: 'heavy', kind: 'model', default: false, loaded: true, ...said };
   const unknown = { kind: null, good_for: null, licence: null, seconds_p50: null };
   const gone = { name: 'gone', default: false, loaded: false, ...unknown };
   t.deepEqual(await listed(app), [plan, heavy, gone]);
-  const ready = { enginesReady: 1, estimatedWaitMs: 0, inferMs: 9 };
-  app.nodes = [snapshotWith({ models, enginesReady: 0, loads: new Map([['heavy', ready]]) })];
-  t.deepEqual(await listed(app), [{ ...plan, loaded: false }, { ...heavy, loaded: true }, gone]);
+  const none = [{ ...plan, loaded: false }, { ...heavy, loaded: false }, gone];
+  app.nodes = [snapshotWith({ models, enginesReady: 0 })];
+  t.deepEqual(await listed(app), none);
+  app.nodes = [snapshotWith({ models: modelsSeen(saidModel('heavy', { default: true })) })];
+  t.deepEqual(await listed(app), [none[0], heavy, gone]);
   app.nodes = [];
-  t.deepEqual(await listed(app), [{ ...plan, loaded: false }, heavy, gone], 'as it was said last');
+  t.deepEqual(await listed(app), none, 'as it was said last');
 });
 
 test('the default is the first that is offered, whatever most nodes serve', async t => {

@@ -113,21 +113,6 @@ test('a good call › is refined and recoloured as the header says, else as the 
   );
 });
 
-test('a good call › for a model of the plan runs that alone', async t => {
-  const opinion = {
-    model: { ...TINY_MODEL, model: 'second' },
-    engines: new FakeEnginePool(new StageGates()),
-    role: 'opinion',
-  } as const;
-  const models = [{ model: opinion.model, role: 'subject' }] as const;
-  const second = { name: 'second', kind: 'model', goodFor: '', models } as const;
-  const look = async () => ({ selectable: [second], problems: [] });
-  await reopen({ opinion, others: { look } });
-  const caller = await new MatteCaller(node).serve('12345', { model: 'second' });
-  const names = caller.result().header?.modelRuns.map(({ model, role }) => [model, role]);
-  t.deepEqual(names, [['second', 'subject']]);
-});
-
 test('a good call › names the model that its plan had to do without, in the result and in the metrics', async t => {
   const engines = new FakeEnginePool(new StageGates());
   engines.set({ enginesReady: 0 });

@@ -31,6 +31,7 @@ import type { MatteRequest, MatteResponse } from '@matting/proto/gen/matting/v1/
 import type { Logger } from 'pino';
 import type { Admission, Permit } from '../admission.ts';
 import type { NodeMetrics } from '../metrics.ts';
+import type { Selectable } from '../models/selectable.ts';
 import type { NodeStatus } from '../node-state.ts';
 import {
   type ImageExchange,
@@ -39,7 +40,6 @@ import {
   type RunLabels,
   runLabels,
 } from '../pipeline.ts';
-import type { Selectables } from '../selectables/selectables.ts';
 import type { Caller, Callers } from './callers.ts';
 import {
   EXCHANGE_BOUNDS,
@@ -50,7 +50,7 @@ import {
 import { checkMatteHeader, filesOf, type MatteOrder, type NodeAbilities } from './matte-header.ts';
 
 export interface NodeWork extends NodeAbilities {
-  readonly selectables: Selectables;
+  readonly selectable: Selectable;
   readonly admission: Admission;
   readonly pipeline: Pipeline;
 }
@@ -207,11 +207,8 @@ class MatteCallRun {
     if (order.waitMsMax !== undefined && waitMs > order.waitMsMax) {
       throw new ContractError('NODE_OVERLOADED', 'No engine becomes free within wait_ms_max.');
     }
-    const room = work.selectables.roomFor(order.plan, megapixels);
-    const share = { megapixels, fileBytes: fileBytesOf(order) };
-    const permit = work.admission.admit(share, room.budget);
+    const permit = work.admission.admit({ megapixels, fileBytes: fileBytesOf(order) });
     this.#permit = permit;
-    const leave = room.enter();
     try {
       await this.#exchange.writeAdmitted(permit.queuePosition, waitMs, this.#signal);
       const exchange = this.#watchRuns(this.#exchange.forOrder(order));
@@ -219,7 +216,6 @@ class MatteCallRun {
       await this.#exchange.writeDone(timings, this.#signal);
       return timings;
     } finally {
-      leave();
       permit.release();
     }
   }

@@ -36,8 +36,8 @@ import {
 import type { EnginePriority } from '../engine/pool/engine-pool.ts';
 import { requireJxlPixels, requireMakeable } from '../picture/makeable.ts';
 import type { PictureCapabilities } from '../picture/pool/picture-pool.ts';
+import type { Selectable } from '../models/selectable.ts';
 import type { ImageOrder, ReceivedFiles, ResultKind, RunnablePlan } from '../pipeline.ts';
-import type { Selectables } from '../selectables/selectables.ts';
 
 const JOB_ID_LENGTH_MAX = 64;
 
@@ -60,10 +60,9 @@ export interface PictureDefaults {
 }
 
 export interface NodeAbilities {
-  /** The plan for a header that names none. */
   readonly plan: RunnablePlan;
-  /** The selectables that a header may name, `plan` among them. */
-  readonly selectables: Pick<Selectables, 'find' | 'list'>;
+  /** The plan as a header may name it. */
+  readonly selectable: Pick<Selectable, 'name' | 'kind' | 'sha256'>;
   /** The values for choices that a header leaves open. */
   readonly defaults: PictureDefaults;
   readonly pictures: PictureCapabilities;
@@ -171,29 +170,22 @@ function readSwitch(value: Switch, otherwise: boolean): boolean {
   throw invalid('refinement and foreground_estimation must be on, off or unspecified.');
 }
 
-/**
- * Returns the node's plan, or the plan that a header names, if it is what the caller knows by that
- * name.
- */
-function requirePlan(header: MatteHeader, { plan, selectables }: NodeAbilities): RunnablePlan {
+/** Returns the node's plan if the header names none, or this one. A model may be named as a plan. */
+function requirePlan(header: MatteHeader, { plan, selectable }: NodeAbilities): RunnablePlan {
   const { model, plan: planName, selectableSha256: sha256 } = header;
   if (planName !== '' && model !== '')
     throw invalid('The header names a plan and a model. Name one of them.');
   const kind = model === '' ? 'plan' : 'model';
-  const name = planName || model;
-  if (name === '' && sha256 === '') return plan;
-  const found = selectables.find(kind, name || plan.name);
+  const name = planName || model || plan.name;
   // The name is the caller's text: the status does not repeat it.
-  if (found === undefined) {
-    const names = selectables.list.filter(one => selectables.find(kind, one.name) === one);
-    const offer = names.map(one => one.name).join(', ') || 'none';
-    const detail = `This node does not have this ${kind}. It offers: ${offer}.`;
+  if (name !== selectable.name || (model !== '' && selectable.kind === 'plan')) {
+    const detail = `This node does not have this ${kind}. It serves: ${selectable.name}.`;
     throw new ContractError('NODE_INCAPABLE', detail);
   }
-  if (sha256 !== '' && sha256 !== found.sha256) {
+  if (sha256 !== '' && sha256 !== selectable.sha256) {
     throw new ContractError('NODE_INCAPABLE', `This node has another ${kind} under this name.`);
   }
-  return name === '' ? plan : found;
+  return plan;
 }
 
 interface FinishingOrder {

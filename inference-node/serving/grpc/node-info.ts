@@ -24,11 +24,10 @@ import {
 import type { GpuDevice } from '../engine/devices/gpu-device.ts';
 import type { CommercialUseGate } from '../models/model-settings.ts';
 import { type ExecutionProvider, runtimeOf } from '../models/prepared-model.ts';
-import { termsOf } from '../models/selectable.ts';
+import { type Selectable, termsOf } from '../models/selectable.ts';
 import type { NodeState, NodeStatus } from '../node-state.ts';
 import type { PicturePool } from '../picture/pool/picture-pool.ts';
-import { ROLE_LABELS, type RunnablePlan, subjects } from '../pipeline.ts';
-import type { SelectablePlan, Selectables } from '../selectables/selectables.ts';
+import { ROLE_LABELS, subjects } from '../pipeline.ts';
 import type { Callers } from './callers.ts';
 import type { NodeWork } from './matte-handler.ts';
 
@@ -44,6 +43,8 @@ interface NodeInfoInputs {
   readonly identity: NodeIdentity;
   readonly work: NodeWork;
   readonly pictures: PicturePool;
+  /** The memory of all engines. */
+  readonly engineBytes: number;
   readonly commercialUse: CommercialUseGate | undefined;
   readonly providerRequested: string;
   readonly providerSelected: ExecutionProvider;
@@ -75,7 +76,7 @@ export function createNodeInfo(inputs: NodeInfoInputs): GetNodeInfoResponse {
     commercialUseRequired: inputs.commercialUse ?? '',
     finishing: true,
     capabilities: [...CAPABILITIES],
-    plans: [],
+    plans: [work.plan.name],
     executionProviderRequested: inputs.providerRequested,
     executionProviderSelected: inputs.providerSelected,
     inputFormats: inputFormats.map(inputFormatToProto),
@@ -93,20 +94,14 @@ export function createNodeInfo(inputs: NodeInfoInputs): GetNodeInfoResponse {
     pictureWorkers: pictures.snapshot().workers,
     device: inputs.device,
     gpus: [],
-    selectable: [],
+    selectable: [selectableToProto(work.selectable, inputs.engineBytes)],
   };
 }
 
-/** Describes the selectables, which may change while the node serves. */
-export function describeSelectables({ list }: Selectables) {
-  const plans = list.filter(({ kind, isDefault }) => kind === 'plan' || isDefault);
-  return { plans: plans.map(({ name }) => name), selectable: list.map(selectableToProto) };
-}
-
-function selectableToProto(selectable: SelectablePlan): ProtoSelectable {
-  const { name, kind, goodFor, models, sha256, memoryBytes, loadMs } = selectable;
+function selectableToProto(selectable: Selectable, memoryBytes: number): ProtoSelectable {
+  const { name, kind, goodFor, models, sha256 } = selectable;
   return ProtoSelectable.create({
-    ...{ name, goodFor, sha256, memoryBytes, loadMs, default: selectable.isDefault },
+    ...{ name, goodFor, sha256, memoryBytes, default: true },
     kind: KIND_TO_PROTO[kind],
     ...termsOf(selectable),
     runs: models.map(({ model, role }) => ({ model: model.model, role: ROLE_LABELS[role] })),
@@ -116,7 +111,7 @@ function selectableToProto(selectable: SelectablePlan): ProtoSelectable {
 const KIND_TO_PROTO = {
   plan: SelectableKind.SELECTABLE_KIND_PLAN,
   model: SelectableKind.SELECTABLE_KIND_MODEL,
-} as const satisfies Record<SelectablePlan['kind'], SelectableKind>;
+} as const satisfies Record<Selectable['kind'], SelectableKind>;
 
 const BYTES_PER_MIB = 1024 * 1024;
 
@@ -162,12 +157,12 @@ export function readCapacity(
   const { images, imagesMax, megapixelsFree } = work.admission.snapshot();
   const { decodeMsPerMegapixel, encodeMsPerMegapixel, decodeRates, encodeRates } =
     pictures.snapshot();
-  return {
+  return WatchCapacityResponse.create({
     state,
     imagesInFlight: images,
     imagesFree: Math.max(0, imagesMax - images),
     megapixelsFree,
-    ...readLoad(work, work.plan),
+    ...readLoad(work),
     decodeMsPerMegapixel,
     encodeMsPerMegapixel,
     decodeRates: [...decodeRates].map(([format, msPerMegapixel]) => ({
@@ -178,15 +173,10 @@ export function readCapacity(
       format: outputFormatToProto(format),
       msPerMegapixel,
     })),
-    selectableRevision: work.selectables.revision,
-    modelLoads: work.selectables.loaded().map(({ plan, isLoading }) => {
-      const load = readLoad(work, plan);
-      return { name: plan.name, ...load, ...(isLoading && { enginesReady: 0 }) };
-    }),
-  };
+  });
 }
 
-function readLoad({ pipeline }: NodeWork, plan: RunnablePlan) {
+function readLoad({ pipeline, plan }: NodeWork) {
   const engines = subjects(plan).map(run => run.engines.snapshot());
   return {
     enginesReady: Math.min(...engines.map(({ enginesReady }) => enginesReady)),

@@ -41,8 +41,8 @@ export interface PlanEntry {
 
 export interface PlanOutline {
   readonly name: string;
-  /** The line is for people; absent: the manifest of a single model has it. */
-  readonly goodFor?: string;
+  /** The line is for people; absent: the manifest of a single model may have it. */
+  readonly goodFor?: string | undefined;
   /** The first is a subject. */
   readonly entries: readonly PlanEntry[];
 }
@@ -181,11 +181,13 @@ export function refusalsOf(
 export async function admittedOutlineOf(settings: ModelSettings): Promise<PlanOutline> {
   const outline = await outlineOf(settings);
   await requireAdmitted(outline.entries, settings);
+  let { goodFor } = outline;
   for (const { model, role } of outline.entries) {
     const manifest = await loadManifest(model, MANIFEST_DIRECTORY, settings.addedModelsDir);
     requireRole(manifest, role, outline.name);
+    goodFor ??= manifest.goodFor;
   }
-  return outline;
+  return { ...outline, goodFor };
 }
 
 type ManifestGate = Pick<ModelSettings, 'commercialUse' | 'addedModelsDir'>;

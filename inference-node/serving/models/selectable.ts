@@ -1,8 +1,8 @@
-/** A request may name a selectable: a plan, or a model alone. */
+/** What a node serves, and a request may name: a plan, or a model alone. */
 
 import { createHash } from 'node:crypto';
 import type { CommercialUse, UseTerms } from './licence.ts';
-import type { PlanModel } from './prepared-model.ts';
+import type { Plan, PlanModel } from './prepared-model.ts';
 
 export interface Selectable {
   readonly name: string;
@@ -10,6 +10,13 @@ export interface Selectable {
   /** The line is for people; it is empty if there is nothing to say. */
   readonly goodFor: string;
   readonly models: readonly PlanModel[];
+  readonly sha256: string;
+}
+
+export function selectableOf({ name, models }: Plan, goodFor = ''): Selectable {
+  const isModel = models.length === 1 && models[0]?.model.model === name;
+  const kind = isModel ? 'model' : 'plan';
+  return { name, kind, goodFor, models, sha256: sumOf({ models }) };
 }
 
 /**

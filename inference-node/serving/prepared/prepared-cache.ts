@@ -94,7 +94,7 @@ export async function checkPrepared(
 }
 
 /** Judges by the sidecar and the size alone. */
-export async function glanceAtPrepared(
+async function glanceAtPrepared(
   cacheDir: string,
   manifest: ModelManifest,
   key: PreparedKey,

@@ -8,13 +8,7 @@
  */
 import { readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import {
-  hashFile,
-  isMissing,
-  recordBytes,
-  statOrNull,
-  writeRecord,
-} from '../models/cache-files.ts';
+import { hashFile, isMissing, recordBytes, writeRecord } from '../models/cache-files.ts';
 import type { ModelManifest, WeightsFile } from '../models/manifest.ts';
 import { diskError, ModelError } from '../models/model-error.ts';
 
@@ -90,22 +84,6 @@ export async function findWeightsFile(
   if (brought.check.state === 'checked') return brought;
   const fetched = { path, check: await checkWeightsFile(path, file) };
   return fetched.check.state === 'missing' && brought.check.state === 'altered' ? brought : fetched;
-}
-
-/** Finds the model's files by their sizes, unchecked; undefined: a file is missing. */
-export async function weightsBySize(
-  { cacheDir, weightsDir }: WeightsFolders,
-  manifest: ModelManifest,
-): Promise<ReadonlyMap<string, string> | undefined> {
-  const paths = new Map<string, string>();
-  for (const file of manifest.files) {
-    for (const folder of weightsDir === undefined ? [cacheDir] : [weightsDir, cacheDir]) {
-      const path = weightsPath(folder, manifest, file);
-      if (paths.has(file.name) || (await statOrNull(path))?.size !== file.bytes) continue;
-      paths.set(file.name, path);
-    }
-  }
-  return paths.size === manifest.files.length ? paths : undefined;
 }
 
 /** Throws ModelError `missing` or `altered`, which say what to do. */

@@ -31,10 +31,8 @@ export interface PoolSettings {
   readonly engineGoal: EngineGoal;
   /** Undefined: chooseWorkers() says. */
   readonly pictureWorkers: number | undefined;
-  /** Engines beside the own plan's that have had no image for so long are ended. */
-  readonly modelIdleMs: number;
-  /** The own plan's, too: the machine is small. */
-  readonly unloadsOwnPlan: boolean;
+  /** Engines that have had no image for so long are ended; undefined: none are. */
+  readonly modelIdleMs: number | undefined;
   /** The node's part of the machine's memory, and of its GPU's. */
   readonly memoryPercent: number;
   /** Undefined: the node computes it from the memory. */
@@ -48,7 +46,6 @@ export interface PoolSettings {
 const THREADS_MAX = 256;
 export const PICTURE_WORKERS_MAX = 128;
 const MEGAPIXELS_MAX = 100_000;
-const MODEL_IDLE_MS = 900_000;
 const MODEL_IDLE_SMALL_MS = 300_000;
 /** A week. */
 const MODEL_IDLE_MAX_MS = 604_800_000;
@@ -90,14 +87,13 @@ export function readPoolSettings(
       },
     ),
     ...readEngines(reader, isSmall),
-    unloadsOwnPlan: isSmall,
     modelIdleMs: reader.integer('MATTING_MODEL_IDLE_MS', {
-      about: `How long the node keeps engines without work. This is for models
-        [beside the own plan](nodes.md#models-on-request), and for all models of a small machine.`,
-      otherwise: '`900000`; `300000` with `MATTING_PROFILE=small`',
+      about: `How long the node keeps its models without work. The next picture
+        [loads them again](nodes.md#a-small-machine).`,
+      otherwise: 'for ever; `300000` with `MATTING_PROFILE=small`',
       min: 0,
       max: MODEL_IDLE_MAX_MS,
-      default: isSmall ? MODEL_IDLE_SMALL_MS : MODEL_IDLE_MS,
+      default: isSmall ? MODEL_IDLE_SMALL_MS : undefined,
     }),
     heif: reader.oneOf('MATTING_HEIF', HEIF_CHOICES, {
       about: `What decodes [HEIC](nodes.md#heic). If you name a decoder and it does not work, the

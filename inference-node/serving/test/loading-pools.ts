@@ -1,31 +1,15 @@
 /** Engine pools that are opened while a node serves: a test says when they are ready and gone. */
-import type { PreparedModel } from '../models/prepared-model.ts';
-import type { Selectable } from '../models/selectable.ts';
-import { FakeEnginePool, type StageGates, TINY_MODEL } from './fake-pools.ts';
-
-/** Makes a model alone that a request may name. */
-export function selectableModel(name: string, change: Partial<PreparedModel> = {}): Selectable {
-  const weights = [Buffer.from(name).toString('hex')];
-  const model = { ...TINY_MODEL, model: name, path: `/nowhere/${name}`, weights, ...change };
-  return {
-    name,
-    kind: 'model',
-    goodFor: `${name} is for tests`,
-    models: [{ model, role: 'subject' }],
-  };
-}
+import { FakeEnginePool, type StageGates } from './fake-pools.ts';
 
 export class LoadingPool extends FakeEnginePool {
-  readonly model: PreparedModel;
   readonly #ready = Promise.withResolvers<void>();
   readonly #gone = Promise.withResolvers<void>();
   /** If false, its process stays when it is closed, until `leave`. */
   leavesAtOnce = true;
   #lives = true;
 
-  constructor(model: PreparedModel, gates: StageGates) {
+  constructor(gates: StageGates) {
     super(gates);
-    this.model = model;
     this.set({ state: 'starting', enginesReady: 0 });
   }
 

@@ -31,10 +31,9 @@ import { EXCHANGE_BOUNDS, type ExchangeBounds } from '../grpc/matte-exchange.ts'
 import { openNodeServer } from '../grpc/server.ts';
 import type { CommercialUseGate } from '../models/model-settings.ts';
 import type { PreparedModel } from '../models/prepared-model.ts';
+import { selectableOf } from '../models/selectable.ts';
 import type { PicturePool } from '../picture/pool/picture-pool.ts';
 import { PIPELINE_POSITIONS, Pipeline, type PlanRun } from '../pipeline.ts';
-import { EngineMemory } from '../selectables/engine-memory.ts';
-import { Selectables } from '../selectables/selectables.ts';
 import { composeService, startServing } from '../service.ts';
 import {
   FakeEnginePool,
@@ -70,9 +69,6 @@ export interface TestNodeOptions {
   readonly bootId?: string;
   /** No traces where absent. */
   readonly tracing?: Tracing;
-  /** The selectables that may be named besides, and their engines. */
-  readonly others?: Partial<ConstructorParameters<typeof Selectables>[0]>;
-  readonly memory?: Partial<ConstructorParameters<typeof EngineMemory>[0]>;
   /** Leaves the node starting: it has no work yet. */
   readonly starting?: boolean;
 }
@@ -133,20 +129,11 @@ export async function openShell(
   const pipeline = new Pipeline(pictures);
   const runs = options.opinion === undefined ? [run] : [run, options.opinion];
   const plan = { name: run.model.model, runs };
-  const selectables = new Selectables({
-    own: { ...plan, kind: runs.length === 1 ? 'model' : 'plan', goodFor: 'tests' },
-    memory: new EngineMemory({ limitBytes: 8e9, ownBytes: 1e9, ...options.memory }, admission),
-    ...{ log: options.log ?? SILENT, metrics, idleMs: 900_000, enginesOf: () => 1 },
-    look: async () => ({ selectable: [], problems: [] }),
-    prepare: async model => model,
-    open: () => assert.fail('nothing else is to be opened'),
-    ...options.others,
-  });
-  await selectables.open();
+  const selectable = selectableOf({ name: plan.name, models: runs }, 'tests');
   if (!options.starting) {
     const defaults = { refinement: true, foregroundEstimation: true };
     const { commercialUse } = options;
-    const plans = { plan, selectables, defaults, commercialUse };
+    const plans = { plan, selectable, engineBytes: 1e9, defaults, commercialUse };
     const pools = { pictures, admission, pipeline, provider: PROVIDER, device: undefined };
     startServing(service, { ...plans, ...pools });
   }
@@ -167,7 +154,6 @@ export async function openShell(
   const address = `127.0.0.1:${server.port}`;
   const client = new MatteServiceClient(address, credentials.createInsecure());
   const close = async () => {
-    await selectables.close(0);
     client.close();
     matte.abortAll(new ContractError('NODE_UNAVAILABLE', 'the test is over'));
     watchers.close();
@@ -175,7 +161,7 @@ export async function openShell(
   };
   const { connections } = server;
   const seen = { callers, status, metrics, matte, watchers };
-  const inside = { ...seen, admission, pipeline, plan, selectables };
+  const inside = { ...seen, admission, pipeline, plan };
   return { ...inside, address, client, close, connections, ended };
 }
 

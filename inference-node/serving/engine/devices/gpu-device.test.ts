@@ -83,22 +83,6 @@ test('a pool whose GPU is lost before it opens fails at once', async t => {
   await t.throwsAsync(pool.ready(), { message: /does not run on cpu: it is gone/ });
 });
 
-test('a model that is not the own plan’s fails alone on a GPU, unless CUDA has lost that', async t => {
-  const { device, childEnv, fault } = await openHost(t);
-  const options = { engines: 2, device, childEnv, sparesDevice: true };
-  for (const [fails, out] of [
-    ['out of memory', undefined],
-    [NO_DEVICE, 'CUDA failure 100: no CUDA-capable device is detected'],
-  ] as const) {
-    await fault(`load GPU-one ${fails}`);
-    const pool = await openPool(t, {}, options);
-    await untilPool(pool, () => pool.snapshot().state === 'failed');
-    t.is(device.outReason, out);
-    await pool.close(0);
-  }
-  t.is(device.listenerCount, 0);
-});
-
 test('an engine for which memory is short leaves those beside it, and is back when there is some', async t => {
   const host = await openHost(t);
   const { device, fault } = host;

@@ -140,11 +140,6 @@ export interface EnginePoolOptions {
   readonly sharesCores?: boolean;
   /** The GPU of the engines. Undefined: they run on what the provider takes first. */
   readonly device?: GpuDevice | undefined;
-  /**
-   * Failures of this model do not put the GPU out: the pool fails alone, unless CUDA has lost the
-   * GPU.
-   */
-  readonly sparesDevice?: boolean;
   /** The engines' whole environment, except for what this room sets itself. */
   readonly childEnv: Readonly<Record<string, string>>;
   readonly log: Logger;

@@ -342,8 +342,8 @@ class ChildEnginePool implements EnginePool, EngineListener {
 
   /** A GPU is lost for every pool. */
   #lose(message: string): void {
-    const { device, sparesDevice } = this.#options;
-    if (device === undefined || sparesDevice) this.#fail(message);
+    const { device } = this.#options;
+    if (device === undefined) this.#fail(message);
     else device.lose(message);
   }
 
@@ -360,9 +360,7 @@ class ChildEnginePool implements EnginePool, EngineListener {
     this.#failureReason = message;
     const { model, provider } = this.#of;
     const failed = { model, provider, reason: message };
-    // The node serves on with its own plan: only what names this model is refused.
-    if (this.#options.sparesDevice) this.#log.error(failed, 'engines of one model failed');
-    else this.#log.error(failed, 'engines failed: no more images are taken');
+    this.#log.error(failed, 'engines failed: no more images are taken');
     this.#ready.reject(new Error(`model ${model} does not run on ${provider}: ${message}`));
     const gone = this.#gone();
     for (const task of this.#queue.drain()) task.reject(gone);

@@ -1,11 +1,10 @@
-/** Tests a small machine: the own plan's engines end when idle, and the node still serves. */
+/** Engines end when idle, and the node still serves. */
 import { until as untilHolds } from '@matting/test-support/waiting.ts';
 import test, { type ExecutionContext } from 'ava';
-import { NodeMetrics } from '../metrics.ts';
-import { FakePicturePool, StageGates, TINY_MODEL } from '../test/fake-pools.ts';
-import { collectLog } from '../test/gpu-host.ts';
-import { LoadingPool } from '../test/loading-pools.ts';
-import { MatteCaller, openShell } from '../test/test-node.ts';
+import { FakePicturePool, StageGates, TINY_MODEL } from '../../test/fake-pools.ts';
+import { collectLog } from '../../test/gpu-host.ts';
+import { LoadingPool } from '../../test/loading-pools.ts';
+import { MatteCaller, openShell } from '../../test/test-node.ts';
 import { IdleEngines } from './idle-engines.ts';
 
 const RUN = { rgb: new Uint8Array(48), priority: 'sync', signal: new AbortController().signal };
@@ -14,10 +13,10 @@ function open(t: ExecutionContext, idleMs = 1) {
   const pools: LoadingPool[] = [];
   const gates = new StageGates();
   const { log, lines } = collectLog();
-  const engines = new IdleEngines(TINY_MODEL, {
-    ...{ engines: 1, idleMs, log, metrics: new NodeMetrics() },
-    open: model => {
-      const pool = new LoadingPool(model, gates);
+  const engines = new IdleEngines({
+    ...{ model: 'tiny', engines: 1, idleMs, log },
+    open: () => {
+      const pool = new LoadingPool(gates);
       pools.push(pool);
       return pool;
     },
@@ -59,7 +58,7 @@ test('engines of a small machine › end when idle, and are loaded once for all 
   );
   t.is(pools.length, 2);
   await isUnloaded();
-  const once = ['model loads', 'model loaded', 'model unloaded'];
+  const once = ['model loaded', 'model unloaded'];
   t.deepEqual(said(), [...once, ...once]);
 });
 
