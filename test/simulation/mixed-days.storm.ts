@@ -17,7 +17,7 @@ test('lets what names no model wait for none that is named: 10 nodes of each mod
     }
   }
   const quantileOf = (kind: string, share: number) => quantile(waits[kind] ?? [], share);
-  t.true(quantileOf('others', 0.5) > 5000, 'the others wait');
+  t.true(quantileOf('others', 0.8) > 5000, 'the others wait');
   const longer = quantileOf('beside', 1) - quantileOf('alone', 1);
   t.true(longer < 750, `the longest by ${longer} ms, and three runs of the own plan are 750`);
 });
