@@ -185,12 +185,12 @@ test('offered models are looked up and admitted before anything is fetched', asy
   t.regex((await names(withOwn)).terms, /^plan u2netp, offered own, .*; modnet weights/);
 });
 
-test('the wanted models are looked up and admitted before any of them is added', async t => {
+test('models of the catalogue are looked up and admitted before any of them is added', async t => {
   const wanted = (names: string, env: Record<string, string> = {}) =>
-    fetchModels([], { MATTING_MODEL: 'u2netp', MATTING_MODELS_FETCH: names, ...env }, {});
+    fetchModels([], { MATTING_MODEL: 'u2netp', MATTING_MODELS_OFFERED: names, ...env }, {});
   for (const [names, said, env] of [
-    ['ben2,u2nett', /MATTING_MODELS_FETCH must be .*"u2nett" is none of fast, .*, u2netp$/],
-    ['ben2', /MODELS_OFFERED must be .*"u2nett"/, { MATTING_MODELS_OFFERED: 'ben2,u2nett' }],
+    ['ben2,u2nett', /MODELS_OFFERED must be .*"u2nett" is none of fast, .*, u2netp$/],
+    ['u2nett', /MODELS_OFFERED must be .*"u2nett"/, { MATTING_MODEL: 'ben2' }],
     ['ben2,rmbg-2-0', /weights refuses rmbg-2-0; /, { MATTING_COMMERCIAL_USE: 'weights' }],
     ['modnet', /weights refuses isnet/, { MATTING_COMMERCIAL_USE: 'weights', MATTING_MODEL: '' }],
   ] as const) {
@@ -351,7 +351,7 @@ test('a name of the catalogue is added where it is not there, once, and else nam
   t.is((await add(tiny, { ...MINE, name: 'bytes' })).error, undefined);
   const fetched = async (own: object) => {
     await writeFile(catalogueFile, JSON.stringify([{ ...ben2, name: 'known', files, ...own }]));
-    const env = { MATTING_MODEL: 'known', MATTING_MODELS_FETCH: 'mine,known' };
+    const env = { MATTING_MODEL: 'known', MATTING_MODELS_OFFERED: 'mine' };
     const config = { ...configOf(env), catalogueFile };
     const streams = (out: PassThrough) => ({ out, err: new PassThrough() });
     const { signal } = new AbortController();
@@ -359,7 +359,7 @@ test('a name of the catalogue is added where it is not there, once, and else nam
   };
   const open = await fetched({ normalisation: undefined });
   t.true(open.error instanceof UsageError, String(open.error));
-  t.regex(open.error?.message ?? '', /^MATTING_MODELS_FETCH: known: missing --mean and --std/);
+  t.regex(open.error?.message ?? '', /^known: missing --mean and --std/);
   for (const own of [{}, { normalisation: undefined }]) {
     const { out, error } = await fetched(own);
     t.is(error, undefined);
@@ -429,7 +429,7 @@ test('a model of a file is added, listed, prepared, shown and removed', async t 
   const { out, error } = await addMine();
   t.is(error, undefined);
   t.regex(out, /^added mine [0-9a-f]{12}\ncut-out +\S+\/models\/mine\/cutout\.png; /);
-  t.regex(out, /needs 0\.\d GB .*\n.*MATTING_MODELS_OFFERED=mine .*\n$/);
+  t.regex(out, /needs 0\.\d GB\n.*MATTING_MODELS_OFFERED=standard,mine .*MATTING_MODEL=mine\n$/);
   const listed = await outputOf(all => modelsList({ json: true }, configOf(), all));
   const mine = JSON.parse(listed.out).models.find(
     (model: { name: string }) => model.name === 'mine',

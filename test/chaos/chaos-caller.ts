@@ -73,16 +73,6 @@ export class ChaosCaller {
     throw new Error(`${idempotencyKey}: ${JOBS_MAX} jobs failed`);
   }
 
-  /** Rejects where the answer is not a 400 with this detail. */
-  async requireRefusal(submissions: readonly Submission[], detail: RegExp): Promise<void> {
-    const giveUpAt = performance.now() + PATIENCE_MS_MAX;
-    const { status, body } = await this.#answer('refusal', submissions, giveUpAt);
-    const isIt = status === 400 && body.code === 'INVALID_PARAMETER';
-    if (!isIt || !detail.test(body.detail ?? '')) {
-      throw new Error(`not refused: ${status} ${JSON.stringify(body)}`);
-    }
-  }
-
   /** The request once more, for its picture; undefined where none of its forms takes one. */
   async #replay(
     idempotencyKey: string,

@@ -23,10 +23,6 @@ export interface Manner {
   readonly name: string;
   /** @param key of the image; in the Idempotency-Key, where the manner has one */
   submissions(file: Buffer, key: string): readonly Submission[];
-  /** The models that must have made the result; undefined: those of the nodes' own plan. */
-  readonly models?: readonly string[];
-  /** The detail of the 400 that every request in this manner gets. */
-  readonly refusal?: RegExp;
   /** Throws where the result is not one of this picture in this manner. */
   requireResult(result: Buffer, picture: Picture): Promise<void>;
 }
@@ -133,11 +129,6 @@ export const PLAIN: Manner = {
     requireColour(seen, picture.colour);
   },
 };
-
-export function byModel(model: string): Manner {
-  const submissions = everyForm({ model }, 'image/png');
-  return { ...PLAIN, name: `by ${model}`, models: [model], submissions };
-}
 
 const ON_WHITE: Manner = {
   name: 'on white',

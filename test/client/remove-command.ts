@@ -41,7 +41,6 @@ const OWN_PLAN: SelectableModel = {
   default: true,
   sha256: '5a',
   memoryBytes: 0,
-  loadMs: 0,
   goodFor: 'products, people',
   weights: undefined,
   trainingData: undefined,

@@ -8,7 +8,6 @@ import { findFreePorts } from '../../program/ports/free-ports.ts';
 import { ROOT, requireNothingLeft } from '../running-service.ts';
 import { at } from '../support/at.ts';
 import { type Route, roundRobin, TcpProxy } from '../support/databases/tcp-proxy.ts';
-import { MemoryGroup } from '../support/memory-group.ts';
 import type { Ground } from './ground.ts';
 import { type InstalledVersion, runCommand, THIS_VERSION } from './installed-version.ts';
 import { type Env, FleetControlPlane, FleetNode, type FleetProgram } from './program.ts';
@@ -27,8 +26,6 @@ export interface FleetOptions {
   readonly controlPlanes: number;
   readonly nodes: number;
   readonly model: 'tiny' | 'u2netp';
-  /** Each node has so much with all its processes; what the machine has where absent. */
-  readonly nodeMemoryBytes?: number;
   /** @param directory which all processes share, removed with the fleet */
   readonly openGround: (directory: string) => Promise<Ground>;
   /** Variables of all processes, besides those that the fleet needs. */
@@ -53,16 +50,13 @@ export class Fleet {
   readonly nodes: readonly FleetNode[];
   apiKey = '';
   readonly #opened: Opened;
-  readonly #groups: readonly MemoryGroup[];
 
   private constructor(
     opened: Opened,
     planes: readonly FleetControlPlane[],
     nodes: readonly FleetNode[],
-    groups: readonly MemoryGroup[],
   ) {
     this.#opened = opened;
-    this.#groups = groups;
     this.ground = opened.ground;
     this.baseUrl = opened.baseUrl;
     this.planes = planes;
@@ -70,7 +64,7 @@ export class Fleet {
   }
 
   static async start(options: FleetOptions): Promise<Fleet> {
-    const { version = THIS_VERSION, model, nodeMemoryBytes: memoryBytes } = options;
+    const { version = THIS_VERSION, model } = options;
     if (model !== 'tiny') fetchWeights(model);
     const opened = await open(options, () => lead());
     const { directory, env } = opened;
@@ -85,7 +79,6 @@ export class Fleet {
       );
     });
     const lead = roundRobin(planes.map(plane => plane.ports.http));
-    const groups: MemoryGroup[] = [];
     const nodeEnv = {
       ...env,
       MATTING_REGISTRY_ADDRESS: planes.map(plane => `127.0.0.1:${plane.ports.registry}`).join(),
@@ -94,12 +87,10 @@ export class Fleet {
     const nodes = Array.from({ length: options.nodes }, (_, index) => {
       const [grpc = 0, http = 0] = ports.splice(0, 2);
       const name = `node-${index}`;
-      const memory = memoryBytes === undefined ? undefined : new MemoryGroup(name, memoryBytes);
-      if (memory) groups.push(memory);
-      const own = { name, env: nodeEnv, directory, memory };
+      const own = { name, env: nodeEnv, directory };
       return new FleetNode(version, own, { ports: { grpc, http }, planes, model });
     });
-    const fleet = new Fleet(opened, planes, nodes, groups);
+    const fleet = new Fleet(opened, planes, nodes);
     try {
       await fleet.#setUp(version);
     } catch (error) {
@@ -119,11 +110,6 @@ export class Fleet {
 
   command(version: InstalledVersion, ...args: string[]): Promise<string> {
     return runCommand(version, args, this.#opened.env);
-  }
-
-  /** Processes of nodes that were killed because their memory was out. */
-  get memoryKills(): number {
-    return this.#groups.reduce((sum, { kills }) => sum + kills, 0);
   }
 
   logTail(): string {
@@ -147,8 +133,6 @@ export class Fleet {
     const { ground, balancer, directory } = this.#opened;
     await balancer.close();
     await ground.close();
-    if (this.#groups.length > 0) await requireNothingLeft(directory);
-    for (const group of this.#groups) group.remove();
     await rm(directory, { recursive: true, force: true, maxRetries: 5 });
   }
 

@@ -6,7 +6,6 @@ import { closeSync, openSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { BOUND } from '../support/foreign-program.ts';
-import type { MemoryGroup } from '../support/memory-group.ts';
 import { until } from '../support/processes.ts';
 import { type InstalledVersion, mainOf } from './installed-version.ts';
 
@@ -25,8 +24,6 @@ export interface ProgramOptions {
   readonly env: Env;
   /** Holds its log. */
   readonly directory: string;
-  /** The bound of what its processes may take; unbounded where absent. */
-  readonly memory?: MemoryGroup | undefined;
 }
 
 export abstract class FleetProgram {
@@ -68,8 +65,7 @@ export abstract class FleetProgram {
     this.#ending = false;
     const log = openSync(this.#logFile, 'a');
     const own = this.#options.args ?? this.#argsOf(this.#version);
-    const within = this.#options.memory?.within ?? [];
-    const [program, ...args] = [...BOUND, ...within, 'sh', 'bin/node24', ...own];
+    const [program, ...args] = [...BOUND, 'sh', 'bin/node24', ...own];
     const child = spawn(program ?? '', args, {
       cwd: this.#version.root,
       env: { PATH: process.env.PATH ?? '', ...this.#options.env },

@@ -40,10 +40,8 @@ const isReady = (service: string) =>
 const origin = (variable: string) => `http://127.0.0.1:${env[variable]}`;
 
 function down(): void {
-  spawnSync('podman-compose', ['--file', 'compose.yaml', 'down', '--volumes', '--timeout', '20'], {
-    cwd: compose,
-    env,
-  });
+  const args = ['down', '--volumes', '--timeout', '20'];
+  spawnSync('podman-compose', args, { cwd: compose, env });
 }
 
 async function json<Value>(url: string): Promise<Value> {

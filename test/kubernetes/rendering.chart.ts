@@ -184,24 +184,27 @@ test('a pool has a budget of its own, or none', t => {
   t.deepEqual(budgets(`${own}={"minAvailable":"50%"}`), [[undefined, '50%']]);
 });
 
-test('models are fetched before the node, which waits for them and has the same folders', t => {
-  const pods = (...set: readonly string[]) =>
-    podOf(
-      requireOne(
-        rendered(...(VALUES.models ?? []), ...valuesOf([], set)),
-        'Deployment',
-        'matting-node-cpu',
-      ),
-    ).spec;
+const OFFERED = (names: string) => `controlPlane.env.MATTING_MODELS_OFFERED="${names}"`;
+
+test('each model has a pool, which fetches it before the node, with the same folders', t => {
+  const podsOf = (pool: string, ...set: readonly string[]) => {
+    const objects = rendered(...(VALUES.models ?? []), ...valuesOf([], set));
+    return podOf(requireOne(objects, 'Deployment', `matting-node-${pool}`)).spec;
+  };
+  const pods = (...set: readonly string[]) => podsOf('ben2', ...set);
   const { initContainers, containers } = pods();
   const { command, name, ...init } = initContainers[0];
   t.deepEqual(command, ['/usr/bin/tini', '--', 'matting', 'models', 'fetch']);
   for (const field of Object.keys(init)) t.deepEqual(init[field], containers[0][field], field);
-  t.is(variable(init, 'MATTING_MODELS_FETCH'), 'best,ben2');
+  t.is(variable(init, 'MATTING_MODEL'), 'ben2');
+  t.is(variable(podsOf('best').containers[0], 'MATTING_MODEL'), 'best');
   t.is(variable(init, 'MATTING_ADDED_MODELS_DIR'), '/models/added');
-  const onGpu = pods('nodes.pools.cpu.executionProvider="cuda"');
+  const onGpu = pods('nodes.pools.ben2.executionProvider="cuda"');
   t.is(onGpu.initContainers[0].command.at(-1), '--weights-only');
-  t.is(pods('nodes.defaults.modelsFetch=[]').initContainers, undefined);
+  const { initContainers: none, containers: own } = podsOf('cpu');
+  t.deepEqual([none, variable(own[0], 'MATTING_MODEL')], [undefined, undefined]);
+  const set = ['nodes.pools.cpu.env.MATTING_QUALITY="fast"', OFFERED('fast, best')];
+  t.notThrows(() => podsOf('cpu', ...set));
 });
 
 test('tokens are files of the Secret, which programs follow; callers have theirs where a Service lets them in', t => {
@@ -428,8 +431,11 @@ const REFUSED: readonly (readonly [RegExp, readonly string[], string?])[] = [
   [/creditsCheck/, ['schedules.creditsCheck="daily"']],
   [/MATTING_PORT is set by the chart/, ['controlPlane.env.MATTING_PORT="1"']],
   [/nodes\.pools\.cpu\.env: MATTING_HOST/, ['nodes.pools.cpu.env.MATTING_HOST="::"']],
-  [/MATTING_MODELS_FETCH is set by/, ['nodes.defaults.env.MATTING_MODELS_FETCH="best"']],
-  [/modelsFetch/, ['nodes.defaults.modelsFetch=["a,b"]']],
+  [/MATTING_MODEL is set by/, ['nodes.pools.cpu={"model":"best","env":{"MATTING_MODEL":"best"}}']],
+  [/additional properties 'modelsFetch'/, ['nodes.defaults.modelsFetch=["best"]']],
+  [/nodes\/pools\/cpu\/model/, ['nodes.pools.cpu.model="a,b"']],
+  [/no pool serves best; nodes\.pools/, [OFFERED('standard,best')]],
+  [/no pool serves standard;/, ['nodes.pools.cpu.model="best"', OFFERED('standard')]],
   [/images\.registry/, ['images.registry=""']],
   [/caBundle/, ['caBundle={"secret":"a","configMap":"b"}']],
   [

@@ -81,7 +81,6 @@ function nightlyStorm(
 const DISPATCH = ['bench/dispatch-simulator', 'control-plane/core/dispatch'];
 
 const NIGHTLY_STORMS = [
-  nightlyStorm('test/chaos/models.storm.ts', ['inference-node/serving/selectables']),
   nightlyStorm('test/simulation/mixed-days.storm.ts', DISPATCH),
   nightlyStorm('test/simulation/simulation.storm.ts', DISPATCH),
   nightlyStorm(

@@ -34,8 +34,10 @@ openTo | filter | an image that has waited for memory has the node for itself, u
 #end | this.#nextAtMs | an image that has waited for memory has the node for itself, until it begins
 control-plane/core/dispatch/node-refusals.ts by control-plane/core/dispatch/pick-node.test.ts
 unreadBy | 'heic' | a request that no node can serve › is refused if no node reads the format of the background
-control-plane/core/dispatch/pick-node.ts by control-plane/core/dispatch/model-costs.test.ts
-hasRoomFor | if (isOther | a job that names a model › others hold their half
+control-plane/core/dispatch/dispatch-core.ts by control-plane/core/dispatch/dispatch-core.test.ts
+beginRound | && this.#places({}) | nodes of other models › have no room for jobs that name none, and make no round for them
+control-plane/core/dispatch/job-needs.ts by control-plane/core/models/dispatched.test.ts
+shortfallOf | node.onlyByName | each job goes to the node of its model, one without a name to that of the first offered
 control-plane/core/fetching/fetch-image.ts by control-plane/core/submission/pictures.test.ts
 fetchImage | ? INPUT_IMAGE | a background › has bounds of its own, and says in every error that it is the background
 control-plane/core/http/header-checks.ts by control-plane/core/accounts/account.test.ts
@@ -137,8 +139,6 @@ control-plane/nodes/matte-client-call.ts by control-plane/core/attempts/thumbnai
 isThumbnail | && length | a thumbnail › is left out if the node sends too many bytes of it, and the job succeeds
 control-plane/nodes/matte-client-call.ts by control-plane/core/models/dispatched.test.ts
 headerMessage | selectableSha256 | the header names the request’s plan or model with its checksum, or nothing
-control-plane/nodes/node-view.ts by control-plane/core/dispatch/model-costs.test.ts
-end | !== undefined) { | a job that names a model › that is refused keeps its model away until the next report, and nothing else
 control-plane/nodes/node-view.ts by control-plane/core/dispatch/pick-node.test.ts
 end | === 'for-all' | a node that refused › for want of memory gets smaller images at once, and no image as large before its next report
 control-plane/core/open-resources.ts by control-plane/core/webhooks/callbacks.test.ts

@@ -26,7 +26,7 @@ inference-node/model-tools/weights/download.ts by inference-node/model-tools/wei
 #checked | === wanted | a file that is missing, too large, without an end, too slow or another is refused
 inference-node/serving/admission.ts by inference-node/serving/admission.test.ts: Admission
 admit | if (inUse.images | refuses when its places are taken
-admit | if (megapixels > megapixelsFree | refuses what does not fit beside the others
+admit | if (megapixels > inUse | refuses what does not fit beside the others
 admit | if (inUse.fileBytes | bounds the bytes of the files together
 admit | if (megapixels > mostAlone | sends an image that it can never hold to another node
 megapixelsFree | budget. | refuses what does not fit beside the others
@@ -44,6 +44,9 @@ inference-node/serving/engine/pool/engine.ts by inference-node/serving/engine/po
 #describeEnd | === 'run' | pictures of which an engine dies for want of memory are at fault, however many they are
 inference-node/serving/engine/pool/engine.ts by inference-node/serving/engine/pool/engine-pool.test.ts
 #onRunEnd | 'failed' & | pictures of which a graph of others makes no matte end alone, their engine goes on
+inference-node/serving/engine/pool/idle-engines.ts by inference-node/serving/engine/pool/idle-engines.test.ts
+#openEngines | await within | engines of a small machine › wait for the last process of those before
+#awaitIdle | this.#images | engines of a small machine › stay while an image is in them
 inference-node/serving/engine/pool/open-engine-pool.ts by inference-node/serving/engine/pool/engine-pool.test.ts
 #loseRun | && soon | an answer that is not a number is NODE_FAULT, and the engine is replaced
 inference-node/serving/engine/probe/probe-process.ts by inference-node/model-tools/probing/probe-graph.test.ts
@@ -62,7 +65,6 @@ inference-node/serving/models/plan.ts by inference-node/serving/models/manifest.
 refusalsOf | !== 'yes' | weights unclear, training data yes: what each gate says
 refusalsOf | 'strict' | strict starts none of the bundled models, and says so
 parsePlanOutlines | !SELECTABLE_NAME | > PLANS_MAX | a file of plans that is wrong is refused
-inference-node/serving/models/plan.ts by inference-node/serving/selectables/look.test.ts
 requireRole | === true | a model with a trimap refines in plans alone, and a model without one never refines
 inference-node/serving/node-state.ts by inference-node/serving/http-endpoints.test.ts
 answer | !isSentByService | the HTTP side › tells figures to nobody who was led here by somebody else
@@ -110,7 +112,6 @@ inference-node/serving/pipeline.ts by inference-node/serving/grpc/finishing.test
 inference-node/serving/pipeline.ts by inference-node/serving/http-endpoints.test.ts
 runModel | 'unneeded' | a model that refines › does not run where nothing is unsure, and is not missed
 inference-node/serving/pipeline.ts by inference-node/serving/pipeline.test.ts
-#untilLoaded | raceAbort | a caller that goes away › in load is heard there, and everything comes back
 #stages | signal), | a caller that goes away › in acquire is heard there, and everything comes back
 #pixelStages | signal)) | a caller that goes away › in decode is heard there, and everything comes back
 #pixelStages | runPlan | a caller that goes away › in infer is heard there, and everything comes back
@@ -120,20 +121,4 @@ inference-node/serving/process/buffer-pool.ts by inference-node/serving/process/
 giveBack | no two users have the same buffer
 inference-node/serving/process/frame-reader.ts by inference-node/serving/process/frames.test.ts
 #completeLengths | if ( | frames › a child whose answers are bounded sends no larger part
-inference-node/serving/selectables/engine-memory.ts by inference-node/serving/selectables/selectables.test.ts
-#startWaiting | !== 'waiting'); | if memory is short, the model that waits longest for an image is unloaded, never one in use
-#changed | #bytesOf | if memory is short, the model that waits longest for an image is unloaded, never one in use
-inference-node/serving/selectables/engine-set.ts by inference-node/serving/selectables/selectables.test.ts
-#awaitIdle | setTimeout | a model that no image wanted for the given time is unloaded; the own plan stays
-inference-node/serving/selectables/idle-engines.ts by inference-node/serving/selectables/idle-engines.test.ts
-room | engines of a small machine › wait for the last process of those before
-inference-node/serving/selectables/load-turns.ts by inference-node/serving/selectables/load-turns.test.ts
-haveToLeave | some | models whose images overlap give way to each other by turns
-keptFrom | === 'unloaded' | models whose images overlap give way to each other by turns
-#current | && nowMs < | a turn ends where nobody asks for the load any more, and where it lasts too long
-hasServed | max( | models whose images overlap give way to each other by turns
-inference-node/serving/selectables/selectables.ts by inference-node/serving/selectables/selectables.test.ts
-#giveWay | && ! | if memory is short, the model that waits longest for an image is unloaded, never one in use
-roomFor | max( | images too large beside engines, and engines, go by turns
-#describe | && ! | a model that never fits is not advertised, and the log gives its memory
 `;

@@ -1,4 +1,4 @@
-/** A control group of Linux that bounds the memory of processes and counts those it kills. */
+/** A control group of Linux that bounds the memory of processes. */
 import { existsSync, mkdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 
@@ -11,10 +11,10 @@ function place() {
   const membership = readFileSync('/proc/self/cgroup', 'utf8');
   const own = OWN_MEMORY_GROUP.exec(membership)?.[1];
   return own === undefined
-    ? { parent: ROOT, limit: 'memory.max', kills: 'memory.events', peak: 'memory.peak' }
+    ? { parent: ROOT, limit: 'memory.max', peak: 'memory.peak' }
     : {
         parent: path.join(ROOT, 'memory', own),
-        ...{ limit: 'memory.limit_in_bytes', kills: 'memory.oom_control' },
+        limit: 'memory.limit_in_bytes',
         peak: 'memory.max_usage_in_bytes',
       };
 }
@@ -30,13 +30,11 @@ export function skipWithoutMemoryGroups(): string | false {
 
 export class MemoryGroup {
   readonly #folder: string;
-  readonly #kills: string;
   readonly #peak: string;
 
   constructor(name: string, bytes: number) {
-    const { parent, limit, kills, peak } = place();
+    const { parent, limit, peak } = place();
     this.#folder = path.join(parent, `matting-test-${process.pid}-${name}`);
-    this.#kills = kills;
     this.#peak = peak;
     mkdirSync(this.#folder);
     if (!existsSync(path.join(this.#folder, limit))) {
@@ -50,12 +48,6 @@ export class MemoryGroup {
   get within(): readonly string[] {
     const file = path.join(this.#folder, 'cgroup.procs');
     return ['sh', '-c', `echo $$ > '${file}' && exec "$0" "$@"`];
-  }
-
-  /** Processes that were killed because the bound was reached. */
-  get kills(): number {
-    const counts = readFileSync(path.join(this.#folder, this.#kills), 'utf8');
-    return Number(/^oom_kill (\d+)$/m.exec(counts)?.[1]);
   }
 
   /** The most that the group had at once, with what it read of files. */

@@ -48,8 +48,6 @@ export interface TinyModelOptions {
   readonly height?: number;
   /** Runs as it is; of fit short-side it takes pictures of any size. */
   readonly form?: GraphForm;
-  /** Taken at each run, beside what it needs, and kept by ONNX Runtime from then on. */
-  readonly heldBytes?: number;
   /** `paced` does so many products (512x512, a few ms each on a thread) at brightness 255; 400. */
   readonly tripsMax?: number;
 }
@@ -138,25 +136,6 @@ function pacedInitializers(tripsMax: number) {
   ];
 }
 
-/** Zeros, as many as are held, of which no optimiser knows before a run; added to the matte. */
-function holding(matte: string, output: string, bytes: number) {
-  const keepdims = { name: 'keepdims', type: AttributeType.INT, i: 0n };
-  const to = { name: 'to', type: AttributeType.INT, i: BigInt(INT64) };
-  return {
-    nodes: [
-      node('ReduceMax', ['input'], ['most'], [keepdims]),
-      node('Floor', ['most'], ['one_at_most']),
-      node('Add', ['one_at_most', 'zeros'], ['count_float']),
-      node('Cast', ['count_float'], ['count'], [to]),
-      node('Reshape', ['count', 'vector'], ['shape']),
-      node('ConstantOfShape', ['shape'], ['held']),
-      node('ReduceMax', ['held'], ['zero'], [keepdims]),
-      node('Add', [matte, 'zero'], [output]),
-    ],
-    initializers: [floats('zeros', [], [bytes / 4]), integers('vector', [1], [1])],
-  };
-}
-
 /** The nodes between input and output, and their constants. */
 function parts(kind: TinyModelKind, tripsMax: number) {
   const conv = (output: string) => node('Conv', ['input', 'mix'], [output]);
@@ -203,23 +182,9 @@ function parts(kind: TinyModelKind, tripsMax: number) {
   }
 }
 
-function partsOf(kind: TinyModelKind, tripsMax: number, heldBytes: number | undefined) {
-  const made = parts(kind, tripsMax);
-  if (heldBytes === undefined) return made;
-  const nodes = made.nodes.map(one => ({
-    ...one,
-    output: one.output?.map(name => (name === 'output' ? 'matte' : name)) ?? [],
-  }));
-  const held = holding('matte', 'output', heldBytes);
-  return {
-    nodes: [...nodes, ...held.nodes],
-    initializers: [...made.initializers, ...held.initializers],
-  };
-}
-
 export function encodeTinyModel(options: TinyModelOptions = {}): Uint8Array {
   const { kind = 'mean', width = 32, height = 32, tripsMax = 400 } = options;
-  const { nodes, initializers } = partsOf(kind, tripsMax, options.heldBytes);
+  const { nodes, initializers } = parts(kind, tripsMax);
   const channelsIn = kind === 'refined' ? 4 : 3;
   const channelsOut = kind === 'wrong-shape' ? 2 : 1;
   const sides = options.form?.sides === undefined ? [height, width] : [undefined, undefined];

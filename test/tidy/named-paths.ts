@@ -6,7 +6,7 @@ import { ROOT } from './source-files.ts';
 /** Folders of the storage and of a backup, files that a program writes, and files of readers. */
 const MADE_ELSEWHERE = [
   /^(?:inputs|backgrounds|results|tmp|logs|blobs|photos|model-cache|localhost)\/$/,
-  /^(?:bench\/results|client\/build|release|deploy\/compose\/\.env|test\/lanes\/last-green)(?:\/|$)/,
+  /^(?:bench\/results|client\/build|release|deploy\/compose\/(?:\.env|compose\.override\.yaml)|test\/lanes\/last-green)(?:\/|$)/,
   /^(?:backup|card|claude_desktop_config|cutter\.manifest)\.json$/,
   // A Deployment of Kubernetes; files and folders of the machine.
   /^deploy\/matting-|^[~/.$]/,

@@ -25,11 +25,11 @@ export const STREETS: readonly Streets[] = [
   {
     folder: 'inference-node/serving',
     order: [
-      'models process direct',
+      'models process',
       'onnx providers admission.ts prepared',
       'engine picture',
       'pipeline.ts node-state.ts metrics.ts',
-      'selectables start grpc',
+      'start grpc',
       'settings.ts',
     ],
   },

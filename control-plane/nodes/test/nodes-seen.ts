@@ -46,7 +46,7 @@ export function snapshotWith(changes: Partial<NodeSnapshot>): NodeSnapshot {
   };
 }
 
-/** Returns a model of that name as a node reports it, loaded in 5 s. */
+/** Returns a model that a node of 0.3.0 lists beside its plan. */
 export function saidModel(name: string, changes: Partial<SelectableModel> = {}): SelectableModel {
   const terms = { commercialUse: 'yes', reason: 'MIT', source: 'https://example.com' };
   return {
@@ -55,7 +55,6 @@ export function saidModel(name: string, changes: Partial<SelectableModel> = {}):
     default: false,
     sha256: 'aa',
     memoryBytes: 1e9,
-    loadMs: 5000,
     goodFor: 'hair',
     weights: terms,
     trainingData: { ...terms, commercialUse: 'unclear' },
@@ -64,7 +63,7 @@ export function saidModel(name: string, changes: Partial<SelectableModel> = {}):
   };
 }
 
-/** The node's own plan. */
+/** Returns what a node serves. */
 export const saidPlan = (name: string, changes: Partial<SelectableModel> = {}) =>
   saidModel(name, { kind: SelectableKind.SELECTABLE_KIND_PLAN, default: true, ...changes });
 

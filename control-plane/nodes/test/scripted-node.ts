@@ -237,8 +237,6 @@ export class ScriptedNode {
       encodeMsPerMegapixel: 1,
       decodeRates: [],
       encodeRates: [],
-      selectableRevision: 0,
-      modelLoads: [],
       ...this.#options.load?.(),
     };
   }

@@ -33,7 +33,20 @@
 {{- /* A digest is one image's: the defaults' would give this pool another than it names. */}}
 {{- if and $pool.enabled $other $pool.image.digest (not $own.digest) }}{{ fail (printf "nodes.pools.%s.image.digest: that of its own variant, repository and tag" $name) }}{{ end }}
 {{- end }}
+{{- include "matting.checkModels" . -}}
 {{- include "matting.checkKeda" . -}}
+{{- end }}
+
+{{- define "matting.checkModels" -}}
+{{- $served := list -}}
+{{- range $name := keys .Values.nodes.pools }}
+{{- $pool := include "matting.pool" (dict "root" $ "name" $name) | fromYaml }}
+{{- if $pool.enabled }}{{ $served = append $served (coalesce $pool.model $pool.env.MATTING_MODEL $pool.env.MATTING_QUALITY "standard") }}{{ end }}
+{{- end -}}
+{{- range splitList "," (default "" .Values.controlPlane.env.MATTING_MODELS_OFFERED) }}
+{{- $name := trim . }}
+{{- if and $name (not (has $name $served)) }}{{ fail (printf "controlPlane.env.MATTING_MODELS_OFFERED: no pool serves %s; nodes.pools.<name>.model gives it one" $name) }}{{ end }}
+{{- end -}}
 {{- end }}
 
 {{- define "matting.checkKeda" -}}

@@ -154,6 +154,8 @@ async function prepareHere(
 }
 
 const GIGABYTE = 1e9;
+/** A node without its engines: its main process and three idle picture workers. */
+const NODE_BYTES = 220e6;
 
 const shorten = (value: number) => value.toPrecision(3);
 
@@ -164,7 +166,9 @@ function describeAdded({ manifest, range, prepared, cutout }: AddedModel, config
   const needed = Math.max(peakBytes, prepared.peakBytes ?? 0);
   const gigabytes = (bytes: number) => `${(bytes / GIGABYTE).toFixed(1)} GB`;
   const size = `${graph.inputWidth} x ${graph.inputHeight}`;
-  const offered = [...new Set([...config.offered, name])].join();
+  const { model, quality } = config.settings;
+  const before = config.offered.length > 0 ? config.offered : [model ?? quality];
+  const offered = [...new Set([...before, name])].join();
   const refusals = refusalsOf(manifest, config.settings.commercialUse);
   const plans = join(config.settings.addedModelsDir, 'plans.json');
   return [
@@ -178,10 +182,11 @@ function describeAdded({ manifest, range, prepared, cutout }: AddedModel, config
     `          training data: commercial use ${trainingData.commercialUse}. ${trainingData.reason}`,
     ...refusals.map(refusal => `refused   by MATTING_COMMERCIAL_USE: ${refusal}`),
     `runs on   ${describeRuntime(prepared)}`,
-    `a node    needs ${gigabytes(needed)} besides its own plan`,
+    `a node    that serves it needs ${gigabytes(needed + NODE_BYTES)}`,
     graph.trimap
       ? `next      use it in ${plans}, with the role refine after a subject`
-      : `next      set MATTING_MODELS_OFFERED=${offered} on the control plane, so that requests may name it`,
+      : `next      set MATTING_MODELS_OFFERED=${offered} and start again: make start runs a node for each; ` +
+        `elsewhere start one with MATTING_MODEL=${name}`,
   ];
 }
 

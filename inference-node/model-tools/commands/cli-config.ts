@@ -4,10 +4,8 @@ import { SELECTABLE_NAME } from '@matting/proto/contract/selectable-names.ts';
 import { readToolSettings, type ToolSettings } from '@matting/serving/settings.ts';
 
 export interface CliConfig extends ToolSettings {
-  /** MATTING_MODELS_OFFERED: plans and models that requests may name. Looked up when fetched. */
+  /** MATTING_MODELS_OFFERED: plans and models, of the catalogue too. Looked up when fetched. */
   readonly offered: readonly string[];
-  /** MATTING_MODELS_FETCH: the same for this machine, and names of the catalogue. */
-  readonly wanted: readonly string[];
   /** Absent: models/catalogue.json. */
   readonly catalogueFile?: string;
   /** npm's configuration reads it: variables name registries, proxies and logins too. */
@@ -22,16 +20,8 @@ export function readCliConfig(
 ): CliConfig {
   const shared = readToolSettings(reader, env, cwd);
   const offered = readModelsOffered(reader, SELECTABLE_NAME);
-  const nameOf = (text: string) => (SELECTABLE_NAME.test(text) ? text : undefined);
-  const form = 'names of plans and models';
-  const wanted = reader.section('Models').list('MATTING_MODELS_FETCH', form, nameOf, {
-    about: `What \`models fetch\` without names and \`make start\` fetch beside the own plan, such as
-      \`best,birefnet-lite\`. They add a name of the catalogue as \`models add NAME\` does, and
-      keep what is there ([other models](containers.md#other-models)).`,
-    default: [],
-  });
   reader.requireValid();
-  return { ...shared, offered, wanted, env, cwd };
+  return { ...shared, offered, env, cwd };
 }
 
 /** An option is missing, or is none that can be used; what it is, in one line. */

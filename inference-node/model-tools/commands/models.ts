@@ -51,7 +51,7 @@ export function addModelCommands(program: Command, context: CommandContext): voi
     .argument(
       '[name...]',
       'plans and models (default: those of MATTING_QUALITY or MATTING_MODEL, ' +
-        'MATTING_MODELS_OFFERED and MATTING_MODELS_FETCH)',
+        'and MATTING_MODELS_OFFERED)',
     )
     .option('--json', 'print the result as JSON')
     .option('--progress-json', 'print a JSON line per step')
@@ -95,7 +95,7 @@ interface Streams {
 type FetchedModel = Awaited<ReturnType<typeof fetchOne>>;
 
 /**
- * Without names the configured plan, all that is offered, and all of MATTING_MODELS_FETCH.
+ * Without names the configured plan or model, and all that is offered.
  * @throws ModelError; ConfigError; the signal's reason.
  */
 export async function modelsFetch(
@@ -152,24 +152,20 @@ async function named(names: readonly string[], plan: PlanOutline, addedModelsDir
   return eachOnce(await entriesOf(names, { own: plan.entries, addedModelsDir }, refuse));
 }
 
-/** Lists what runs without a name, what requests may name, and what is wanted besides. */
-async function served(plan: PlanOutline, { offered, wanted, settings }: CliConfig) {
+/** Lists what the node serves, and what requests may name. */
+async function served(plan: PlanOutline, { offered, settings }: CliConfig) {
   const { addedModelsDir } = settings;
-  const entries = [...plan.entries];
-  const lists = { MATTING_MODELS_OFFERED: offered, MATTING_MODELS_FETCH: wanted };
-  for (const [variable, names] of Object.entries(lists)) {
-    const refuse = (name: string, known: string) => {
-      const expected = `a list of plans and models; ${name} is none of ${known}`;
-      return new ConfigError([{ variable, expected }]);
-    };
-    const others = names.filter(name => name !== plan.name);
-    entries.push(...(await entriesOf(others, { own: [], addedModelsDir }, refuse)));
-  }
-  return eachOnce(entries);
+  const refuse = (name: string, known: string) => {
+    const expected = `a list of plans and models; ${name} is none of ${known}`;
+    return new ConfigError([{ variable: 'MATTING_MODELS_OFFERED', expected }]);
+  };
+  const others = offered.filter(name => name !== plan.name);
+  const entries = await entriesOf(others, { own: [], addedModelsDir }, refuse);
+  return eachOnce([...plan.entries, ...entries]);
 }
 
 /**
- * Adds the catalogue's models that MATTING_MODELS_FETCH names; checks names and terms before it
+ * Adds the catalogue's models that are served or offered; checks names and terms before it
  * fetches anything. What another machine adds to the same folders meanwhile becomes the same model.
  */
 async function addMissing(
@@ -181,12 +177,13 @@ async function addMissing(
   const { addedModelsDir, commercialUse: gate } = config.settings;
   const { plans, models } = await knownHere(addedModelsDir);
   const known = new Set([...plans.map(({ name }) => name), ...models]);
-  const catalogue = config.wanted.length === 0 ? [] : await loadCatalogue(config.catalogueFile);
-  const rows = catalogue.filter(({ name }) => config.wanted.includes(name) && !known.has(name));
+  const missing = [plan.name, ...config.offered].filter(name => !known.has(name));
+  if (missing.length === 0) return;
+  const catalogue = await loadCatalogue(config.catalogueFile);
+  const rows = catalogue.filter(({ name }) => missing.includes(name));
   if (rows.length === 0) return;
   const isThere = (name: string) => rows.every(row => row.name !== name);
-  const [offered, wanted] = [config.offered.filter(isThere), config.wanted.filter(isThere)];
-  await served(plan, { ...config, offered, wanted });
+  await served(plan, { ...config, offered: config.offered.filter(isThere) });
   for (const { name, licence } of rows) {
     const refusals = refusalsOf({ licence }, gate);
     if (refusals.length === 0) continue;
@@ -198,7 +195,7 @@ async function addMissing(
       await modelsAdd(name, {}, config, streams, signal);
     } catch (error) {
       if (!(error instanceof UsageError)) throw error;
-      throw new UsageError(`MATTING_MODELS_FETCH: ${name}: ${error.message}; use "models add"`);
+      throw new UsageError(`${name}: ${error.message}; use "models add"`);
     }
   }
 }

@@ -144,8 +144,6 @@ test('WatchCapacity › tells the state at once', async t => {
     encodeMsPerMegapixel: 20,
     decodeRates: [{ format: InputFormat.INPUT_FORMAT_PNG, msPerMegapixel: 12 }],
     encodeRates: [{ format: OutputFormat.OUTPUT_FORMAT_WEBP, msPerMegapixel: 30 }],
-    selectableRevision: 0,
-    modelLoads: [],
   });
   await reopen({ starting: true });
   const starting = await new Watcher(node).until(() => true);

@@ -4,7 +4,7 @@ import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { ConfigError } from '@matting/program/config-error.ts';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
-import { throwsWith } from '@matting/test-support/throws.ts';
+import { rejectsWith, throwsWith } from '@matting/test-support/throws.ts';
 import test, { type ExecutionContext } from 'ava';
 import { isModelError } from '../test/is-model-error.ts';
 import { parseModelSettings } from '../test/model-settings.ts';
@@ -430,8 +430,37 @@ test('MATTING_MODEL names a plan, shipped or added, or else a model', async t =>
   t.deepEqual(await named('modnet'), ['modnet']);
   for (const more of [{ MATTING_MODEL_INPUT_SIZE: '768' }, { MATTING_PRECISION: 'fp32' }]) {
     t.is((await outline({ MATTING_MODEL: 'isnet', ...more })).name, 'isnet');
-    const message = /^MATTING_MODEL must be a model where .*; fast is a plan$/;
+    const message = /MATTING_MODEL must be a model where .*; fast is a plan$/;
     await t.throwsAsync(outline({ MATTING_MODEL: 'fast', ...more }), { message });
+  }
+});
+
+test('a model with a trimap refines in plans alone, and a model without one never refines', async t => {
+  const models = { mine: ['yes', 'yes'], edges: ['yes', 'yes'] } as const;
+  const addedModelsDir = await makeModels(t, models, {});
+  const file = join(addedModelsDir, 'edges', 'manifest.json');
+  const { graph, inputSize: _, ...edges } = JSON.parse(await readFile(file, 'utf8'));
+  const refining = { ...graph, dynamic: false, trimap: true };
+  const precisions = [graph.precision];
+  await writeFile(file, JSON.stringify({ ...edges, precisions, graph: refining }));
+  const given = (model: string, role = 'subject') => ({ model, role });
+  const plans = {
+    good: { goodFor: 'hair', models: [given('mine'), given('edges', 'refine')] },
+    three: { goodFor: 'hair', models: [given('mine'), given('mine', 'refine')] },
+    second: { goodFor: 'hair', models: [given('mine'), given('edges', 'secondLook')] },
+  };
+  await writeFile(join(addedModelsDir, 'plans.json'), JSON.stringify(plans));
+  const started = (name: string) => {
+    const env = { MATTING_MODEL: name, MATTING_ADDED_MODELS_DIR: addedModelsDir };
+    return admittedOutlineOf(parseModelSettings(env, '/srv'));
+  };
+  t.is((await started('good')).goodFor, 'hair');
+  for (const [name, message] of [
+    ['three', /^the plan three cannot run: mine takes a picture without a trimap, .* of four/],
+    ['second', /^the plan second .*: edges refines another model's matte, .* as second look; name/],
+    ['edges', /^the plan edges cannot run: edges refines another model's matte, .* as subject; /],
+  ] as const) {
+    await rejectsWith(t, started(name), isModelError('settings', message));
   }
 });
 

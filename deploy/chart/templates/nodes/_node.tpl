@@ -18,8 +18,10 @@
   value: /models
 - name: MATTING_ADDED_MODELS_DIR
   value: /models/added
-- name: MATTING_MODELS_FETCH
-  value: {{ join "," .pool.modelsFetch | quote }}
+{{- with .pool.model }}
+- name: MATTING_MODEL
+  value: {{ . | quote }}
+{{- end }}
 - name: MATTING_EXECUTION_PROVIDER
   value: {{ include "matting.executionProvider" .pool }}
 - name: MATTING_NODE_TOKEN_FILE

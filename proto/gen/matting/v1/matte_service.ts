@@ -239,14 +239,11 @@ export interface MatteHeader {
   outputFormat: OutputFormat;
   resultKind: ResultKind;
   priority: Priority;
-  /**
-   * A single model of GetNodeInfo.selectable. Empty: the node's plan. If its engines are not loaded,
-   * the image waits until they are.
-   */
+  /** The single model of GetNodeInfo.selectable. Empty: what the node serves. */
   model: string;
   /** The node refuses the image if it estimates that no engine takes it in this time. Zero: no limit. */
   waitMsMax: number;
-  /** a plan of GetNodeInfo.selectable, not together with model */
+  /** the plan of GetNodeInfo.selectable, not together with model */
   plan: string;
   /** edge-aware, to the image's own pixels; off: the matte is only enlarged */
   refinement: Switch;
@@ -666,10 +663,7 @@ export interface GetNodeInfoResponse {
   commercialUseRequired: string;
   /** GPUs of this node; empty: it runs on a CPU, or does not know them. Can change while it serves. */
   gpus: GpuDevice[];
-  /**
-   * Every plan and model on this node that a header can name. Can change while it serves; then
-   * WatchCapacityResponse.selectable_revision changes too.
-   */
+  /** What this node serves, which a header can name. Nodes of 0.3.0 list several. */
   selectable: SelectableModel[];
   /**
    * Fields that the node follows beyond the first release with upgrades, such as
@@ -682,7 +676,7 @@ export interface GetNodeInfoResponse {
 export interface SelectableModel {
   name: string;
   kind: SelectableKind;
-  /** the node's own plan */
+  /** what a header without a name gets; so on every node after 0.3.0 */
   default: boolean;
   /**
    * Over everything that decides its mattes: weights, sizes, normalisation, activation, roles.
@@ -691,8 +685,6 @@ export interface SelectableModel {
   sha256: string;
   /** at most, of its engines together; 0: unknown */
   memoryBytes: number;
-  /** roughly, until its engines are ready; 0: unknown */
-  loadMs: number;
   /** a line for people */
   goodFor: string;
   /** the strictest of its models */
@@ -792,20 +784,6 @@ export interface WatchCapacityResponse {
   /** The same by format, for formats that this node has processed since it started. */
   decodeRates: DecodeRate[];
   encodeRates: EncodeRate[];
-  /** rises when GetNodeInfo.selectable changes */
-  selectableRevision: number;
-  /** Selectable models with loaded or loading engines, other than the node's own plan. */
-  modelLoads: ModelLoad[];
-}
-
-export interface ModelLoad {
-  /** of a SelectableModel */
-  name: string;
-  /** 0: it is loading */
-  enginesReady: number;
-  /** as above, for an image that names this model */
-  estimatedWaitMs: number;
-  inferMs: number;
 }
 
 export interface DecodeRate {
@@ -4300,7 +4278,6 @@ function createBaseSelectableModel(): SelectableModel {
     default: false,
     sha256: "",
     memoryBytes: 0,
-    loadMs: 0,
     goodFor: "",
     weights: undefined,
     trainingData: undefined,
@@ -4324,9 +4301,6 @@ export const SelectableModel: MessageFns<SelectableModel> = {
     }
     if (message.memoryBytes !== 0) {
       writer.uint32(40).uint64(message.memoryBytes);
-    }
-    if (message.loadMs !== 0) {
-      writer.uint32(48).uint32(message.loadMs);
     }
     if (message.goodFor !== "") {
       writer.uint32(58).string(message.goodFor);
@@ -4396,14 +4370,6 @@ export const SelectableModel: MessageFns<SelectableModel> = {
             message.memoryBytes = longToNumber(reader.uint64());
             continue;
           }
-          case 6: {
-            if (tag !== 48) {
-              break;
-            }
-
-            message.loadMs = reader.uint32();
-            continue;
-          }
           case 7: {
             if (tag !== 58) {
               break;
@@ -4458,7 +4424,6 @@ export const SelectableModel: MessageFns<SelectableModel> = {
     message.default = object.default ?? false;
     message.sha256 = object.sha256 ?? "";
     message.memoryBytes = object.memoryBytes ?? 0;
-    message.loadMs = object.loadMs ?? 0;
     message.goodFor = object.goodFor ?? "";
     message.weights = (object.weights !== undefined && object.weights !== null)
       ? UseTerms.fromPartial(object.weights)
@@ -5158,8 +5123,6 @@ function createBaseWatchCapacityResponse(): WatchCapacityResponse {
     encodeMsPerMegapixel: 0,
     decodeRates: [],
     encodeRates: [],
-    selectableRevision: 0,
-    modelLoads: [],
   };
 }
 
@@ -5200,12 +5163,6 @@ export const WatchCapacityResponse: MessageFns<WatchCapacityResponse> = {
     }
     for (const v of message.encodeRates) {
       EncodeRate.encode(v!, writer.uint32(98).fork()).join();
-    }
-    if (message.selectableRevision !== 0) {
-      writer.uint32(104).uint32(message.selectableRevision);
-    }
-    for (const v of message.modelLoads) {
-      ModelLoad.encode(v!, writer.uint32(114).fork()).join();
     }
     return writer;
   },
@@ -5319,22 +5276,6 @@ export const WatchCapacityResponse: MessageFns<WatchCapacityResponse> = {
             message.encodeRates.push(EncodeRate.decode(reader, reader.uint32()));
             continue;
           }
-          case 13: {
-            if (tag !== 104) {
-              break;
-            }
-
-            message.selectableRevision = reader.uint32();
-            continue;
-          }
-          case 14: {
-            if (tag !== 114) {
-              break;
-            }
-
-            message.modelLoads.push(ModelLoad.decode(reader, reader.uint32()));
-            continue;
-          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -5364,99 +5305,6 @@ export const WatchCapacityResponse: MessageFns<WatchCapacityResponse> = {
     message.encodeMsPerMegapixel = object.encodeMsPerMegapixel ?? 0;
     message.decodeRates = object.decodeRates?.map((e) => DecodeRate.fromPartial(e)) || [];
     message.encodeRates = object.encodeRates?.map((e) => EncodeRate.fromPartial(e)) || [];
-    message.selectableRevision = object.selectableRevision ?? 0;
-    message.modelLoads = object.modelLoads?.map((e) => ModelLoad.fromPartial(e)) || [];
-    return message;
-  },
-};
-
-function createBaseModelLoad(): ModelLoad {
-  return { name: "", enginesReady: 0, estimatedWaitMs: 0, inferMs: 0 };
-}
-
-export const ModelLoad: MessageFns<ModelLoad> = {
-  encode(message: ModelLoad, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
-    if (message.name !== "") {
-      writer.uint32(10).string(message.name);
-    }
-    if (message.enginesReady !== 0) {
-      writer.uint32(16).uint32(message.enginesReady);
-    }
-    if (message.estimatedWaitMs !== 0) {
-      writer.uint32(24).uint32(message.estimatedWaitMs);
-    }
-    if (message.inferMs !== 0) {
-      writer.uint32(33).double(message.inferMs);
-    }
-    return writer;
-  },
-
-  decode(input: BinaryReader | Uint8Array, length?: number): ModelLoad {
-    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
-    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
-    if (previousRecursionDepth >= 100) {
-      throw new globalThis.Error("protobuf decode recursion limit exceeded");
-    }
-    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
-    try {
-      const end = length === undefined ? reader.len : reader.pos + length;
-      const message = createBaseModelLoad();
-      while (reader.pos < end) {
-        const tag = reader.uint32();
-        switch (tag >>> 3) {
-          case 1: {
-            if (tag !== 10) {
-              break;
-            }
-
-            message.name = reader.string();
-            continue;
-          }
-          case 2: {
-            if (tag !== 16) {
-              break;
-            }
-
-            message.enginesReady = reader.uint32();
-            continue;
-          }
-          case 3: {
-            if (tag !== 24) {
-              break;
-            }
-
-            message.estimatedWaitMs = reader.uint32();
-            continue;
-          }
-          case 4: {
-            if (tag !== 33) {
-              break;
-            }
-
-            message.inferMs = reader.double();
-            continue;
-          }
-        }
-        if ((tag & 7) === 4 || tag === 0) {
-          break;
-        }
-        reader.skip(tag & 7);
-      }
-      return message;
-    } finally {
-      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
-    }
-  },
-
-  create(base?: DeepPartial<ModelLoad>): ModelLoad {
-    return ModelLoad.fromPartial(base ?? {});
-  },
-  fromPartial(object: DeepPartial<ModelLoad>): ModelLoad {
-    const message = createBaseModelLoad();
-    message.name = object.name ?? "";
-    message.enginesReady = object.enginesReady ?? 0;
-    message.estimatedWaitMs = object.estimatedWaitMs ?? 0;
-    message.inferMs = object.inferMs ?? 0;
     return message;
   },
 };
