@@ -89,10 +89,11 @@ export function readModelsOffered(reader: EnvReader, isName: RegExp): readonly s
   const offered = reader
     .section('Models')
     .list('MATTING_MODELS_OFFERED', 'names of plans and models', parse, {
-      about: `What requests may name as \`model\`, in the order of \`GET /v1/models\`. Requests without a
-        name get the first. Set the same on all control planes. [A node serves one](models.md#offer-it-and-choose-it):
-        \`make start\` fetches all and starts a node for each. \`models fetch\` fetches them too, from the catalogue as
-        \`models add NAME\` does, and exits with 78 if it does not know a name.`,
+      about: `What requests may name as \`model\`, in the order of \`GET /v1/models\`. Requests without
+        a name get the first. Set the same on all control planes.
+        [A node serves one](models.md#offer-it-and-choose-it): \`make start\` fetches all and starts a
+        node for each. \`models fetch\` fetches them too, from the catalogue as \`models add NAME\`
+        does, and exits with 78 if it does not know a name.`,
       otherwise: 'what the nodes serve',
       default: [],
     });

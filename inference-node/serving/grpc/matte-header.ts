@@ -34,9 +34,9 @@ import {
   Switch,
 } from '@matting/proto/gen/matting/v1/matte_service.ts';
 import type { EnginePriority } from '../engine/pool/engine-pool.ts';
+import type { Selectable } from '../models/selectable.ts';
 import { requireJxlPixels, requireMakeable } from '../picture/makeable.ts';
 import type { PictureCapabilities } from '../picture/pool/picture-pool.ts';
-import type { Selectable } from '../models/selectable.ts';
 import type { ImageOrder, ReceivedFiles, ResultKind, RunnablePlan } from '../pipeline.ts';
 
 const JOB_ID_LENGTH_MAX = 64;
