@@ -240,7 +240,7 @@ test('the models of the key are listed, and no other is taken', async t => {
   const { model } = tools[0]!.inputSchema.properties as Record<string, { enum?: string[] }>;
   t.deepEqual(model?.enum, ['fast']);
   const { text, fields } = await limited.call('list_models');
-  t.is(text, 'fast');
+  t.is(text, 'fast (the default)');
   t.is(fields.models.length, 1);
   const refused = async (model: string) => (await limited.remove({ image_url: PLACE, model })).text;
   t.regex(await refused('fine'), /^KEY_NOT_ALLOWED: .* fine\. list_models lists .*Tell the user/);

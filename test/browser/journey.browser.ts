@@ -52,7 +52,7 @@ ava.serial.before(async () => {
   service = await startService({
     MATTING_PORT: String(http),
     MATTING_BASE_URL: origin,
-    MATTING_MODELS_OFFERED: 'fast,u2netp',
+    MATTING_MODELS_OFFERED: 'u2netp,fast',
     MATTING_PAYMENT_SECRET: PAYMENT_SECRET,
     MATTING_ALLOW_HTTP_CALLBACKS: 'true',
     MATTING_OIDC_ISSUER: provider.issuer,

@@ -37,7 +37,7 @@ unreadBy | 'heic' | a request that no node can serve › is refused if no node r
 control-plane/core/dispatch/dispatch-core.ts by control-plane/core/dispatch/dispatch-core.test.ts
 beginRound | && this.#places({}) | nodes of other models › have no room for jobs that name none, and make no round for them
 control-plane/core/dispatch/job-needs.ts by control-plane/core/models/dispatched.test.ts
-shortfallOf | node.onlyByName | each job goes to the node of its model, one without a name to that of the first offered
+shortfallOf | === undefined ? | each job goes to the node of its model, one without a name to that of the first offered
 control-plane/core/fetching/fetch-image.ts by control-plane/core/submission/pictures.test.ts
 fetchImage | ? INPUT_IMAGE | a background › has bounds of its own, and says in every error that it is the background
 control-plane/core/http/header-checks.ts by control-plane/core/accounts/account.test.ts
@@ -127,8 +127,6 @@ RESERVE | '<', | reserves a credit of each job in flight, up to the bound and no
 control-plane/nodes/attempt-outcome.ts by control-plane/core/attempts/refused-attempts.test.ts
 kindBefore | === 'INVALID | a request that nodes reject › is tried once more on the only node
 kindBefore | && !isBare | a node that fails before it admits › fails the job after two attempts, which may be sent again
-control-plane/nodes/attempt-outcome.ts by control-plane/nodes/verdict.test.ts
-verdictOn | return ofOther | engines of a model that a job names say nothing of the node, all else does
 control-plane/nodes/attempt-outcome.ts by control-plane/test/compose/replicas.test.ts
 outcomeOf | || about | two replicas on sqlite › remove.bg › takes a region that the node finds empty for the request’s fault, and asks no other
 control-plane/nodes/fleet.ts by control-plane/core/models/dispatched.test.ts
@@ -175,7 +173,9 @@ sealTextByAll | map( | the token of a result › is shown by every replica at ev
 control-plane/storage/directory-store.ts by control-plane/storage/directories.test.ts
 openRead | await this | a directory that is gone, as that of a disk that is not mounted › says nothing of its files
 control-plane/core/submission/acceptance-gate.ts by test/contract/doors.test.ts
-requireAble | !== undefined | POST /v1/matting, JSON checks what the table says, in its order
+requireAble | if (refusal | POST /v1/matting, JSON checks what the table says, in its order
+control-plane/core/submission/acceptance-gate.ts by control-plane/core/models/requests.test.ts
+requireAble | if (nodes.length | a request without a model waits for no node of another one
 control-plane/core/submission/fingerprint.ts by control-plane/core/models/requests.test.ts
 fingerprintOf | if (model | a key with another model, or none, is a conflict
 control-plane/core/submission/fingerprint.ts by control-plane/test/compose/replicas.test.ts

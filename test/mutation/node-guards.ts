@@ -46,7 +46,7 @@ inference-node/serving/engine/pool/engine.ts by inference-node/serving/engine/po
 #onRunEnd | 'failed' & | pictures of which a graph of others makes no matte end alone, their engine goes on
 inference-node/serving/engine/pool/idle-engines.ts by inference-node/serving/engine/pool/idle-engines.test.ts
 #openEngines | await within | engines of a small machine › wait for the last process of those before
-#awaitIdle | this.#images | engines of a small machine › stay while an image is in them
+#awaitIdle | > 0 | engines of a small machine › stay while an image is in them
 inference-node/serving/engine/pool/open-engine-pool.ts by inference-node/serving/engine/pool/engine-pool.test.ts
 #loseRun | && soon | an answer that is not a number is NODE_FAULT, and the engine is replaced
 inference-node/serving/engine/probe/probe-process.ts by inference-node/model-tools/probing/probe-graph.test.ts

@@ -358,7 +358,7 @@ test('the playground › offers what may be named, beside what runs without a na
     [' checked', undefined, undefined],
   );
   t.regex(body, /clear subjects &lt;b> · about 1\.5s/);
-  t.regex(body, /data-seconds="{&quot;fast&quot;:1\.5}"/);
+  t.regex(body, /data-seconds="{&quot;fast&quot;:1\.5,&quot;&quot;:1\.5}"/);
   const sendBy = async (model: string) => {
     const own = { cookie: by.cookieHeader, origin: BASE_URL, accept: 'text/html', ...FORM_TYPE };
     const payload = formOf([...formParts(by), text('model', model), picture]);
