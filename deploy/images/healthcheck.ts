@@ -3,6 +3,9 @@
  * else 1 with one line. matting-healthcheck, made by assemble.sh, gives it host and port.
  *   node healthcheck.ts HOST PORT [livez|readyz]
  */
+import { once } from 'node:events';
+import { get, type IncomingMessage } from 'node:http';
+
 const [host = '', port = '', page = 'livez'] = process.argv.slice(2);
 /** Below the time-out of the image's HEALTHCHECK, so that the line is seen. */
 const ANSWER_MAX_MS = 4000;
@@ -17,10 +20,12 @@ function reachable(): string {
 async function check(): Promise<string | undefined> {
   if (page !== 'livez' && page !== 'readyz') return `livez or readyz, not ${page}`;
   try {
-    const url = `http://${reachable()}:${port}/${page}`;
-    const answer = await fetch(url, { signal: AbortSignal.timeout(ANSWER_MAX_MS) });
-    const text = (await answer.text()).slice(0, 500);
-    return answer.status === 200 ? undefined : `${page} ${answer.status} ${text}`;
+    const signal = AbortSignal.timeout(ANSWER_MAX_MS);
+    // An agent of its own takes no proxy from the environment.
+    const request = get(`http://${reachable()}:${port}/${page}`, { signal, agent: false });
+    const [answer] = (await once(request, 'response')) as [IncomingMessage];
+    const text = (await answer.toArray()).join('').slice(0, 500);
+    return answer.statusCode === 200 ? undefined : `${page} ${answer.statusCode} ${text}`;
   } catch (error) {
     const { cause, message } = error as Error;
     return cause instanceof Error ? cause.message : message;

@@ -1,7 +1,10 @@
 /** `matting doctor --node`: what it says of a machine without models, and of wrong variables. */
+import { execFile } from 'node:child_process';
 import { once } from 'node:events';
 import { createServer as createHttp } from 'node:http';
 import { createServer } from 'node:net';
+import path from 'node:path';
+import { promisify } from 'node:util';
 import type { Finding } from '@matting/program/doctor/findings.ts';
 import {
   chooseProviderHere,
@@ -10,6 +13,7 @@ import {
   requireSafeLibheif,
 } from '@matting/serving/doctor.ts';
 import { collectLog, gpuFacts, openGpuHost } from '@matting/serving/test/gpu-host.ts';
+import { STARTED_ENV } from '@matting/test-support/started-env.ts';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import { writeTinyModel } from '@matting/test-support/tiny-model.ts';
 import ava from 'ava';
@@ -72,16 +76,24 @@ test('misses the weights, and tells registries that answer from those that do no
 });
 
 test('sees at which control planes a node that runs registers, by settings of its own', async t => {
-  let registryAddress = '127.0.0.1:1,[::1]:1';
+  const registryAddress = '127.0.0.1:1,[::1]:1';
   const node = createHttp((_, answer) => answer.end(JSON.stringify({ registryAddress })));
   t.teardown(() => node.close());
   await once(node.listen(0, '127.0.0.1'), 'listening');
   const { port } = node.address() as { port: number };
   const env = { MATTING_EXECUTION_PROVIDER: 'cpu', MATTING_NODE_HTTP_PORT: `${port}` };
-  const found = async () => (await examine(env)).of('registry').join();
-  t.regex(await found(), /^failure: 127\.0\.0\.1:1: .*; \[::1\]:1: connect/);
-  registryAddress = '';
-  t.regex(await found(), /^ok: none is set/);
+  const { of } = await examine(env);
+  t.regex(of('registry').join(), /^failure: 127\.0\.0\.1:1: .*; \[::1\]:1: connect/);
+  const proxy = { NODE_USE_ENV_PROXY: '1', HTTP_PROXY: 'http://127.0.0.1:9' };
+  const options = {
+    cwd: path.resolve(import.meta.dirname, '../..'),
+    env: { ...STARTED_ENV, ...proxy },
+  };
+  const run = promisify(execFile);
+  const ask = `await fetch('http://127.0.0.1:${port}')`;
+  await t.notThrowsAsync(run('sh', ['bin/node24', '--input-type=module', '-e', ask], options));
+  const check = ['deploy/images/healthcheck.ts', '', `${port}`];
+  await t.notThrowsAsync(run(process.execPath, check, options));
 });
 
 test('refuses a plan whose terms are not met', async t => {

@@ -1,5 +1,7 @@
 /** The checks of a start that both programs make. */
 
+import { once } from 'node:events';
+import { get } from 'node:http';
 import { arch, platform, release } from 'node:os';
 import { ConfigError } from '../config-error.ts';
 import { DAY_MS } from '../durations.ts';
@@ -96,10 +98,13 @@ export async function requireReady(
 /** Undefined: none answers. @throws if its answer is too long */
 export async function askProgram(host: string, port: number, path: string) {
   const signal = AbortSignal.timeout(ANSWER_MS_MAX);
-  const options = { signal, redirect: 'error' } as const;
-  const answer = await fetch(`${httpBaseOf(host, port)}${path}`, options).catch(() => undefined);
+  // An agent of its own takes no proxy from the environment.
+  const request = get(`${httpBaseOf(host, port)}${path}`, { signal, agent: false });
+  const [answer] = await once(request, 'response').catch(() => []);
+  // Who reads the answer meets it too.
+  request.on('error', () => undefined);
   if (answer === undefined) return undefined;
   const tooLong = () => new Error(`the answer of ${path} is too long`);
-  const body = await wholeBody(answer.body ?? [], ANSWER_BYTES_MAX, tooLong);
-  return { status: answer.status, text: body.toString('utf8') };
+  const body = await wholeBody(answer, ANSWER_BYTES_MAX, tooLong);
+  return { status: answer.statusCode, text: body.toString('utf8') };
 }
