@@ -1,7 +1,9 @@
-/** A rolling upgrade from the last release's recorded statements, with work in every state. */
+/** A rolling upgrade from the last release's recorded statements, with work in every state. Needs: batches. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
+import { withBatches } from '@matting/batches/test/fixtures.ts';
 import { isFinal } from '@matting/core/jobs/job.ts';
+import { correctionOf, succeedCorrection } from '@matting/core/test/families.ts';
 import {
   assertBalanced,
   BACKGROUND_URL,
@@ -146,6 +148,23 @@ onDatabases(test, 'a rolling upgrade', (test, dialect) => {
     const credits = await stores.ledger.credits(legacy.accountId);
     const charged = OPEN.length + 3 + OWN.length;
     t.deepEqual([credits?.reserved, credits?.charged], [0, charged]);
+    await assertBalanced(stores);
+  });
+
+  test('goes on with its corrections and its batches', async t => {
+    const { accountId, correctable, openBatch } = legacy.families;
+    const first = await reread(stores, correctable);
+    t.is(first.corrections, 1);
+    await succeedCorrection(stores, await submitted(stores, correctionOf(first)));
+    const { batches } = withBatches(database, stores);
+    t.true((await batches.listOpen()).some(({ id }) => id === openBatch));
+    t.is(await batches.enterItems(openBatch, accountId, LIMITS.jobsInFlightMax), 1);
+    const [job] = await stores.jobs.openOf(accountId, 5);
+    assert.ok(job);
+    await finish(job.id);
+    t.true(await batches.finishBatch(openBatch));
+    const credits = await stores.ledger.credits(accountId);
+    t.deepEqual([credits?.reserved, credits?.charged], [0, 3]);
     await assertBalanced(stores);
   });
 

@@ -140,7 +140,12 @@ export class SteadyLoad {
       const { receiver, secret } = callback;
       const asked = { image, callback_url: receiver.url(), callback_secret: secret };
       const { job_id: jobId, result } = await client.run(asked, patience);
-      await requireCutOut((await client.download({ result }, patience)).bytes);
+      const file: Uint8Array | { readonly bytes: Uint8Array } = await client.download(
+        { result },
+        patience,
+      );
+      // The client of 0.3.0 gives the bytes alone.
+      await requireCutOut('bytes' in file ? file.bytes : file);
       this.#note({ jobId, told, startedAtMs });
       return;
     }

@@ -31,6 +31,7 @@ const changed = git('diff', '--stat', commit, '--', 'control-plane', `:!${here}`
 if (changed !== '') throw new Error(`the control plane is not that of v${release}:\n${changed}`);
 
 for (const dialect of DIALECTS) {
+  const recordedAtMs = Date.now();
   const test = await createTestDatabase(dialect, { migrated: false });
   let statements: Recorded[] = [];
   const database = openWatchedDatabase(
@@ -56,7 +57,7 @@ for (const dialect of DIALECTS) {
   const before = phase();
   await liveOn(all);
   const after = phase();
-  writeSnapshot(dialect, { release, commit, schema, before, legacy, after });
+  writeSnapshot(dialect, { release, commit, recordedAtMs, schema, before, legacy, after });
   console.log(`${dialect}: ${schema.length + before.length + after.length} statements`);
   await database.close();
   await test.close();

@@ -42,6 +42,7 @@ export interface Snapshot {
   readonly release: string;
   /** Hash, in full. */
   readonly commit: string;
+  readonly recordedAtMs: number;
   /** Statements that make the release's tables, on an empty database. */
   readonly schema: readonly Recorded[];
   /** A replica's life before anybody migrates. */
@@ -75,13 +76,13 @@ export function writeSnapshot(dialect: DatabaseDialect, snapshot: Snapshot): voi
       if (!texts.includes(sql)) texts.push(sql);
       return [texts.indexOf(sql), parameters.map(encoded), rows];
     });
-  const { release, commit, legacy } = snapshot;
+  const { release, commit, recordedAtMs, legacy } = snapshot;
   const phases = {
     schema: stored(snapshot.schema),
     before: stored(snapshot.before),
     after: stored(snapshot.after),
   };
-  const file: Stored = { release, commit, legacy, texts, ...phases };
+  const file: Stored = { release, commit, recordedAtMs, legacy, texts, ...phases };
   writeFileSync(fileOf(dialect), `${JSON.stringify(file)}\n`);
 }
 
@@ -92,13 +93,14 @@ export function readSnapshot(dialect: DatabaseDialect): Snapshot | undefined {
   const steps = (phase: readonly StoredStep[]): Recorded[] =>
     phase.map(([text, parameters, rows]) => ({
       sql: at(stored.texts, text),
-      parameters: parameters.map(decoded),
+      parameters: parameters.map(parameter => asOfNow(decoded(parameter), stored.recordedAtMs)),
       rows,
     }));
-  const { release, commit, legacy } = stored;
+  const { release, commit, recordedAtMs, legacy } = stored;
   return {
     release,
     commit,
+    recordedAtMs,
     legacy,
     schema: steps(stored.schema),
     before: steps(stored.before),
@@ -116,6 +118,15 @@ function decoded(parameter: unknown): unknown {
   return parameter instanceof Object
     ? Buffer.from((parameter as { base64: string }).base64, 'base64')
     : parameter;
+}
+
+const DAY_MS = 86_400_000;
+const READ_AT_MS = Date.now();
+
+/** A time keeps its distance to the replay, since the statements compare it with the database's clock. */
+function asOfNow(parameter: unknown, recordedAtMs: number): unknown {
+  const isTime = typeof parameter === 'number' && Math.abs(parameter - recordedAtMs) < DAY_MS;
+  return isTime ? parameter - recordedAtMs + READ_AT_MS : parameter;
 }
 
 /** Runs one after the other; each must do as much as it did when it was recorded. */
