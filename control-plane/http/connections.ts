@@ -281,6 +281,7 @@ export function awaitBodies(
 }
 
 const DETAILS: Readonly<Record<string, string>> = {
+  HPE_PAUSED_H2_UPGRADE: 'This server speaks HTTP/1.1, not HTTP/2.',
   HPE_HEADER_OVERFLOW: `The request headers are over ${HEADER_BYTES_MAX / 1024} KiB.`,
   ERR_HTTP_REQUEST_TIMEOUT: 'The request did not arrive in time.',
   ERR_TRANSFER_CODING: 'The only Transfer-Encoding is chunked, on HTTP/1.1.',

@@ -63,6 +63,7 @@ const REFUSED: readonly [what: string, body: string, detail: RegExp][] = [
   ['a text before the first boundary', `preamble\r\n${withHead(NAMED)}`, /does not begin/],
   ['another boundary', withHead(NAMED).replaceAll(BOUNDARY, 'another'), /does not begin/],
   ['a longer boundary', withHead(NAMED).replace(D, `${D}x`), /follows a boundary/],
+  ['lines that end in LF', withHead(NAMED).replaceAll('\r', ''), /end in CR LF/],
   ['endless blanks behind', `${D}${' '.repeat(99)}\r\n`, /follows a boundary/],
   [
     'a boundary of another part inside',

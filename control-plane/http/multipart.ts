@@ -288,7 +288,11 @@ export class MultipartReader {
     const [end] = DELIMITER_END.exec(text) ?? [];
     if (end === undefined) {
       if (text.length < PADDING_BYTES_MAX && DELIMITER_END_START.test(text)) return undefined;
-      throw malformed('Something other than the end of the line follows a boundary.');
+      throw malformed(
+        text.startsWith('\n')
+          ? 'Lines of the body end in LF. Lines of multipart/form-data end in CR LF.'
+          : 'Something other than the end of the line follows a boundary.',
+      );
     }
     if (end === '--') {
       this.#state = 'end';

@@ -73,6 +73,11 @@ test('bytes that are not a request', async t => {
   for (const text of hostile) await refused(t, text);
 });
 
+test('HTTP/2 without an upgrade is named', async t => {
+  const received = await converse(port, 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n');
+  t.regex(received, /^HTTP\/1\.1 400 .*speaks HTTP\/1\.1, not HTTP\/2/s);
+});
+
 test('bodies whose length a proxy may read differently', async t => {
   const before = await app.countJobs();
   const body = JSON.stringify(imageBody());
