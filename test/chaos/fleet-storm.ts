@@ -1,4 +1,4 @@
-/** Processes die under load; MATTING_CHAOS_SEED. Needs: object-storage, removebg, mcp. */
+/** Processes die or are stopped under load; MATTING_CHAOS_SEED. Needs: object-storage, removebg, mcp. */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -13,6 +13,7 @@ import { openStores } from '../../control-plane/test/fixtures.ts';
 import { Fleet, type FleetOptions } from '../fleet/fleet.ts';
 import type { GroundVictim } from '../fleet/ground.ts';
 import { THIS_VERSION } from '../fleet/installed-version.ts';
+import type { FleetProgram } from '../fleet/program.ts';
 import type { Picture } from '../fleet/steady-load.ts';
 import { at } from '../support/at.ts';
 import { SILENT_LOG } from '../support/database.ts';
@@ -23,6 +24,7 @@ import { ChaosCaller, type Delivery } from './chaos-caller.ts';
 import { HostileAccount } from './hostile-account.ts';
 import { encode, type Manner, pictureOf } from './manners.ts';
 
+export const OPERATOR_KEY = 'an-operator-key-of-the-storm-0123456789';
 const SEED = Number(process.env.MATTING_CHAOS_SEED ?? 1);
 const CALLERS = 16;
 /** Enough for everything that an account will ever submit. */
@@ -44,7 +46,14 @@ const ALWAYS_OURS: ConstructorParameters<typeof Sweeper>[0]['sweeps'] = {
   saveWalk: async () => true,
 };
 
-type Victim = 'control plane' | 'node' | 'engine' | 'picture worker' | GroundVictim;
+type Victim =
+  | 'control plane'
+  | 'node'
+  | 'stopped control plane'
+  | 'stopped node'
+  | 'engine'
+  | 'picture worker'
+  | GroundVictim;
 type Caller = Awaited<ReturnType<typeof fundedCaller>>;
 
 interface JobsCounted {
@@ -64,6 +73,8 @@ interface FleetStormOptions {
   /** No two are alike. */
   readonly picture: (index: number, manner: Manner) => Promise<Picture>;
   readonly hostileAccounts: number;
+  /** After an end of the database an image is done within this time; absent: some day. */
+  readonly standstillMsMax?: number;
 }
 
 class FleetStorm {
@@ -75,6 +86,9 @@ class FleetStorm {
   readonly #caller: ChaosCaller;
   readonly #deliveries = new Map<number, Delivery>();
   readonly #hostile: HostileAccount[] = [];
+  /** By performance.now(). */
+  readonly #endedAtMs: number[] = [];
+  readonly #databaseHurtAtMs: number[] = [];
 
   private constructor(options: FleetStormOptions, fleet: Fleet, stores: Stores, account: Caller) {
     this.#options = options;
@@ -116,6 +130,7 @@ class FleetStorm {
     const key = `image-${index}`;
     const submissions = manner.submissions(Buffer.from(file), key);
     this.#deliveries.set(index, await this.#caller.deliver(key, submissions));
+    this.#endedAtMs.push(performance.now());
   }
 
   #manner(index: number): Manner {
@@ -152,6 +167,33 @@ class FleetStorm {
     for (const account of this.#hostile) t.log(`a hostile account: ${account.inWords()}`);
     assert.deepEqual(failures, [], this.#fleet.logTail());
     assert.ok(this.#deliveries.size > plan.length / KILLS_AN_IMAGE);
+    this.#requireFailOvers(t);
+  }
+
+  #requireFailOvers(t: ExecutionContext): void {
+    const gaps = this.#databaseHurtAtMs.map(
+      hurtMs => Math.min(...this.#endedAtMs.filter(ms => ms > hurtMs)) - hurtMs,
+    );
+    t.log(
+      `no image was done for ${Math.round(Math.max(0, ...gaps))} ms after an end of the database`,
+    );
+    const { standstillMsMax = Infinity } = this.#options;
+    assert.ok(
+      gaps.every(gapMs => gapMs <= standstillMsMax),
+      `${gaps}`,
+    );
+  }
+
+  /** Each control plane shows each node, which it asks by the fleet's own certificates. */
+  async showsNodes(): Promise<void> {
+    const headers = { authorization: `Bearer ${OPERATOR_KEY}` };
+    for (const { ports } of this.#fleet.planes) {
+      for (const { name } of this.#fleet.nodes) {
+        const page = `http://127.0.0.1:${ports.metrics}/operator/nodes/${name}/info`;
+        const info = (await (await fetch(page, { headers })).json()) as { nodeId: string };
+        assert.equal(info.nodeId, name);
+      }
+    }
   }
 
   async leavesNothingOpen(): Promise<void> {
@@ -277,11 +319,18 @@ class FleetStorm {
         return this.#random.pick(this.#fleet.planes).hit();
       case 'node':
         return this.#random.pick(this.#fleet.nodes).hit();
+      case 'stopped control plane':
+        return restarted(this.#random.pick(this.#fleet.planes));
+      case 'stopped node':
+        return restarted(this.#random.pick(this.#fleet.nodes));
       case 'engine':
         return this.#killChild('engine-child');
       case 'picture worker':
         return this.#killChild('picture-worker');
       case 'database':
+        this.#databaseHurtAtMs.push(performance.now());
+        await this.#fleet.ground.kill(victim, this.#random);
+        return true;
       case 'store':
         await this.#fleet.ground.kill(victim, this.#random);
         return true;
@@ -300,6 +349,14 @@ class FleetStorm {
       return false; // ended since the listing
     }
   }
+}
+
+/** Stops a program that serves, which ends with 0. */
+async function restarted(program: FleetProgram): Promise<boolean> {
+  await program.untilReady();
+  await program.stop();
+  program.start();
+  return true;
 }
 
 function twoHoursOn(store: BlobStore): Pick<BlobStore, 'remove' | 'listOlderThan'> {
@@ -321,6 +378,7 @@ export function describeStorm(
     storm = await FleetStorm.start(options());
   });
   test.after.always(() => storm?.close());
+  run(`${name} › shows its nodes to the operator`, t => t.notThrowsAsync(storm.showsNodes()));
   run(`${name} › answers every request, whichever process dies`, t =>
     t.notThrowsAsync(storm.answersEveryRequest(t)),
   );

@@ -40,18 +40,6 @@ export const TARGETS: readonly Target[] = [
 /** `<name>.databases.ts` each: they start servers of their own, to hurt them. */
 export const OWN_TESTS: readonly Named[] = [
   {
-    name: 'fail-over-galera',
-    about: 'Galera members that die, freeze and are shut down under load',
-    engine: 'galera',
-    skipReason: galeraSkipReason,
-  },
-  {
-    name: 'fail-over-group',
-    about: 'MySQL Group Replication whose primary is switched and killed under load',
-    engine: 'mysql',
-    skipReason: groupSkipReason,
-  },
-  {
     name: 'refused-members',
     about: 'MySQL Group Replication with members that may not be written to',
     engine: 'mysql',

@@ -1,13 +1,13 @@
-/** Starts of `matting up` that fail late, lose their terminal, or use brought weights. */
+/** Starts of `matting up` that fail late, lose their terminal or supervisor, or use brought weights. */
 import { execFile, spawn } from 'node:child_process';
-import { readdirSync, rmSync, statSync } from 'node:fs';
+import { existsSync, readdirSync, rmSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import ava from 'ava';
 import sharp from 'sharp';
 import { isolatedEnv, ROOT, requireNothingLeft, spawnMatting } from '../running-service.ts';
 import { at } from '../support/at.ts';
-import { until } from '../support/processes.ts';
+import { descendantsOf, until } from '../support/processes.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
 
 const test = ava.serial;
@@ -37,6 +37,23 @@ test('a first start that fails late has shown every key it made', async t => {
   const shown = output().match(/(?<=API key.*: {2})mk_[\w-]+/g) ?? [];
   t.is(shown.length, made.length, output());
   for (const [index, key] of shown.entries()) t.true(key.startsWith(at(made, index)), output());
+  rmSync(dataDir, { recursive: true, force: true });
+});
+
+test('a supervisor that is killed outright takes every process with it', async t => {
+  const { env, dataDir } = await isolatedEnv();
+  const { child, output } = spawnMatting(['up'], env);
+  await untilReady(output);
+  const before = descendantsOf(child.pid ?? 0);
+  t.true(before.length >= 4, JSON.stringify(before));
+  child.kill('SIGKILL');
+  const left = () => before.filter(({ pid }) => existsSync(`/proc/${pid}`));
+  await until(() => left().length === 0, {
+    timeoutMs: 60_000,
+    what: 'no child is left',
+    detail: () => JSON.stringify(left()),
+  });
+  await requireNothingLeft(dataDir);
   rmSync(dataDir, { recursive: true, force: true });
 });
 

@@ -5,8 +5,9 @@ import { sql } from 'kysely';
 import { openDatabase } from '../../control-plane/database/connect.ts';
 import { openStorage } from '../../control-plane/object-storage/test/open-storage.ts';
 import type { BlobStore } from '../../control-plane/storage/blob-store.ts';
+import { at } from '../support/at.ts';
 import { SILENT_LOG } from '../support/database.ts';
-import { GaleraCluster } from '../support/databases/galera-cluster.ts';
+import type { ClusterMember, DatabaseCluster } from '../support/databases/cluster.ts';
 import { WriterRouter } from '../support/databases/writer-router.ts';
 import { MariadbServer } from '../support/mariadb-server.ts';
 import { CREDENTIALS_ENV, createObjectStore } from '../support/object-storage/object-store.ts';
@@ -62,10 +63,26 @@ export async function openOneMachine(directory: string): Promise<Ground> {
   };
 }
 
-/** A Galera cluster of three behind a router to one writer, and a real bucket. */
-export async function openSeveralMachines(): Promise<Ground> {
+/** A frozen member is killed after so long: its cluster and the router have left it by then. */
+const FROZEN_MS = 10_000;
+
+/** The ways in which a member leaves its cluster, or no longer takes the writes. */
+const LEAVES: readonly ((member: ClusterMember) => Promise<void>)[] = [
+  member => member.kill(),
+  member => member.stop(),
+  async member => {
+    member.freeze();
+    await delay(FROZEN_MS);
+    await member.kill();
+  },
+];
+
+/** A cluster behind a router to one writer, and a real bucket. */
+export async function openSeveralMachines(
+  openCluster: () => Promise<DatabaseCluster>,
+): Promise<Ground> {
   await using opening = new AsyncDisposableStack();
-  const cluster = await GaleraCluster.create();
+  const cluster = await openCluster();
   opening.defer(() => cluster.close());
   const router = await WriterRouter.open(cluster);
   opening.defer(() => router.close());
@@ -74,6 +91,7 @@ export async function openSeveralMachines(): Promise<Ground> {
   const storageUrl = store.url({ prefix: 'chaos' });
   Object.assign(process.env, CREDENTIALS_ENV);
   const closing = opening.move();
+  let ends = 0;
   return {
     env: { ...CREDENTIALS_ENV, MATTING_STORAGE_URL: storageUrl },
     databaseUrl: router.url,
@@ -85,11 +103,15 @@ export async function openSeveralMachines(): Promise<Ground> {
         await store.start();
         return;
       }
-      const member = random.pick(cluster.members);
-      await member.kill();
+      const next = random.pick(cluster.members.filter(member => member !== router.writer));
+      const leaves = [...LEAVES, ...(next.promote ? [() => next.promote!()] : [])];
+      const { writer } = router;
+      // Each way comes up, however few there are.
+      await at(leaves, ends++ % leaves.length)(writer);
+      if (writer.process.running) return;
       await delay(random.between(...AWAY_MS));
       // The member comes back with all it missed, so that the next may be another.
-      await member?.join();
+      await writer.join();
     },
     close: () => closing.disposeAsync(),
   };

@@ -15,7 +15,6 @@ export type Env = Readonly<Record<string, string>>;
 const RESTART_MS = 200;
 const READY_MS_MAX = 240_000;
 const LOG_LINES_SHOWN = 15;
-const ERROR_LEVEL = 50;
 
 export interface ProgramOptions {
   readonly name: string;
@@ -125,16 +124,8 @@ export abstract class FleetProgram {
   }
 
   logTail(): string {
-    return [`--- ${this.name}`, ...this.#log().slice(-LOG_LINES_SHOWN)].join('\n');
-  }
-
-  complaints(): readonly string[] {
-    const level = (line: string) => Number(/^\{"level":(\d+)/.exec(line)?.[1] ?? ERROR_LEVEL);
-    return this.#log().filter(line => line !== '' && level(line) >= ERROR_LEVEL);
-  }
-
-  #log(): readonly string[] {
-    return readFileSync(this.#logFile, 'utf8').split('\n');
+    const lines = readFileSync(this.#logFile, 'utf8').split('\n');
+    return [`--- ${this.name}`, ...lines.slice(-LOG_LINES_SHOWN)].join('\n');
   }
 
   protected abstract isReady(): Promise<boolean>;

@@ -4,7 +4,7 @@ import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { pathToFileURL } from 'node:url';
 import sharp from 'sharp';
-import type { MattingClient, Retry } from '../../client/src/index.ts';
+import type { MattingClient } from '../../client/src/index.ts';
 import type { Receiver } from '../../control-plane/core/test/receiver.ts';
 import { at } from '../support/at.ts';
 import type { InstalledVersion } from './installed-version.ts';
@@ -22,8 +22,6 @@ export interface LoadOptions {
   readonly clients: readonly InstalledVersion[];
   /** Gets the notifications of every second picture; absent: none are sent. */
   readonly callback?: { readonly receiver: Receiver; readonly secret: string };
-  /** False: nobody should have to come again for that. */
-  readonly mayRetry?: (error: Retry['error']) => boolean;
   /** The next caller waits for one of so many, on a machine that is slower than the pace. */
   readonly openMax?: number;
   readonly picture: (number: number) => Promise<Picture>;
@@ -40,8 +38,6 @@ interface Done {
   readonly jobId: string;
   readonly told: boolean;
   readonly tookMs: number;
-  /** The time is by performance.now(). */
-  readonly endedAtMs: number;
 }
 
 export class SteadyLoad {
@@ -128,9 +124,8 @@ export class SteadyLoad {
     const { file: image, requireCutOut } = await this.#options.picture(number);
     const patience = {
       giveUpMs: GIVE_UP_MS,
-      onRetry: ({ error }: Retry) => {
+      onRetry: () => {
         this.retries += 1;
-        if (this.#options.mayRetry?.(error) === false) this.#fail(`again: ${error.stack}`);
       },
     };
     // Each client comes in each manner.
@@ -161,8 +156,7 @@ export class SteadyLoad {
   }
 
   #note({ startedAtMs, ...job }: { jobId: string; told: boolean; startedAtMs: number }): void {
-    const endedAtMs = performance.now();
-    this.done.push({ ...job, tookMs: endedAtMs - startedAtMs, endedAtMs });
+    this.done.push({ ...job, tookMs: performance.now() - startedAtMs });
   }
 }
 

@@ -49,9 +49,7 @@ const byHand = (command: string, ...files: readonly string[]): Suite => ({
 const STORMS = [
   'test/chaos/webhooks.storm.ts',
   'test/chaos/fleet.storm.ts',
-  'test/e2e/failures.storm.ts',
   'test/e2e/newcomer.storm.ts',
-  'test/e2e/rolling-restart.storm.ts',
   'test/e2e/up.storm.ts',
   'control-plane/test/compose/kills.storm.ts',
   'control-plane/test/compose/batches.storm.ts',

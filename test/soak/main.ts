@@ -15,12 +15,6 @@ const SOAKS = [
     about: 'three million ledger entries are checked beside traffic; says what that costs',
     minutes: 10,
   },
-  {
-    name: 'several-machines',
-    about:
-      'two control planes, three nodes, Galera and a bucket by the documented commands: all restarted',
-    minutes: 5,
-  },
 ];
 
 const names = process.argv.slice(2);

@@ -61,6 +61,9 @@ export abstract class ClusterMember {
     return this.process.stop();
   }
 
+  /** A planned switch: this member takes the writes. Absent: no router follows one here. */
+  promote?(): Promise<void>;
+
   freeze(): void {
     this.process.freeze();
   }

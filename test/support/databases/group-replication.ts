@@ -49,7 +49,7 @@ export class GroupMember extends ClusterMember {
   }
 
   /** A planned switch: this member becomes the primary, the present one a secondary. */
-  async promote(): Promise<void> {
+  override async promote(): Promise<void> {
     const id = await this.askOne('select @@server_uuid');
     await this.ask(`select group_replication_set_as_primary('${id}')`);
     await this.until(() => this.takesWrites(), 'becomes the primary');
