@@ -15,6 +15,7 @@ import {
 import { MatteRequest } from '@matting/proto/gen/matting/v1/matte_service.ts';
 import ava from 'ava';
 import { failureOf, until, useHarness } from '../test/harness.ts';
+import { linesLogger } from '../test/support/raw-http.ts';
 
 const test = ava.serial;
 
@@ -81,7 +82,8 @@ for (const [code, told] of [
   test(`a refusal that may pass › ${code} is reported ${told ? 'once' : 'never'} while the job waits`, async t => {
     const nodes: ScriptedNode[] = [];
     for (let count = 0; count < 5; count += 1) nodes.push(await harness.addNode(failing(code)));
-    const { observed } = await harness.startReplica();
+    const { lines, logger } = linesLogger<{ level: number; msg: string }>();
+    const { observed } = await harness.startReplica({ log: logger });
     const id = await harness.submit();
     await until(() => {
       for (const node of nodes) node.report();
@@ -90,6 +92,8 @@ for (const [code, told] of [
     for (const node of nodes) node.script = wellDone;
     t.is((await harness.untilFinal(id)).state, 'succeeded');
     t.is(observed.filter(what => what === 'refused again and again').length, told);
+    const warned = lines.some(({ level, msg }) => level >= 40 && msg === 'attempt');
+    t.is(warned, told > 0, 'a node without a free place is no fault');
   });
 }
 

@@ -397,7 +397,9 @@ export class JobRun {
     else if (outcome.kind === 'aborted') log.info(fields, 'attempt');
     else {
       const { code, message } = outcome.error;
-      log.warn({ ...fields, code, message }, 'attempt');
+      // Replicas that share nodes fill them at the same time.
+      const isHonest = outcome.kind === 'refused' && verdictOn(outcome) === undefined;
+      log[isHonest ? 'info' : 'warn']({ ...fields, code, message }, 'attempt');
     }
   }
 }

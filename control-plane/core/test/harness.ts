@@ -49,6 +49,7 @@ export interface Replica {
 }
 
 export interface ReplicaOptions {
+  readonly log?: typeof silent;
   readonly holder?: string;
   readonly noNodeGraceMs?: number;
   readonly modelsOffered?: readonly string[];
@@ -192,7 +193,7 @@ export class Harness {
         onDemand: options.onDemand ?? false,
         modelsOffered: options.modelsOffered ?? [],
       },
-      log: silent,
+      log: options.log ?? silent,
       nodeTokens: { shown: () => TEST_TOKEN },
       replicaId: options.holder ?? 'replica',
       stores: { ...this.stores, queue: options.queue ?? this.stores.queue },
