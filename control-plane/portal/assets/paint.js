@@ -260,6 +260,8 @@ function boxOn({ naturalWidth: width, naturalHeight: height }, canvas, input) {
     );
   };
   read();
+  // What was typed stays as it is until somebody draws.
+  let isDrawn = false;
   const { draw } = paintOn(
     canvas,
     { width, height },
@@ -268,10 +270,12 @@ function boxOn({ naturalWidth: width, naturalHeight: height }, canvas, input) {
       keys: canvas,
       radius: () => undefined,
       begin: () => {
+        isDrawn = true;
         marks.length = 0;
         return 'subject';
       },
       changed: ([mark]) => {
+        if (!isDrawn) return;
         const edges = mark && 'box' in mark.shape ? mark.shape.box : [];
         const text = edges.map((edge, at) => `${+((100 * edge) / (sides[at] ?? 1)).toFixed(1)}%`);
         if (input.value === text.join(' ')) return;
