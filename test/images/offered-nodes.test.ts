@@ -13,9 +13,10 @@ interface Composed {
 
 test('compose runs two nodes of the first model that is offered, and one of each other', async t => {
   const folder = await temporaryFolder(t);
-  const [file, override] = ['.env', 'compose.override.yaml'].map(name => path.join(folder, name));
+  const made = ['.env', 'compose.override.yaml', 'prometheus-models.yaml'];
+  const [file, override, targets] = made.map(name => path.join(folder, name));
   cpSync(path.join(ROOT, 'deploy/compose'), folder, { recursive: true });
-  for (const made of [file, override]) rmSync(String(made), { force: true });
+  for (const name of made) rmSync(path.join(folder, name), { force: true });
   // Takes the place of docker, and shows what it is to run.
   writeFileSync(path.join(folder, 'docker'), '#!/bin/sh\necho "$@"\n', { mode: 0o755 });
   const up = (line = '') => {
@@ -27,7 +28,13 @@ test('compose runs two nodes of the first model that is offered, and one of each
   t.false(existsSync(String(override)));
   up('MODELS_OFFERED="best, birefnet-lite,fast"');
   const { services } = parse(readFileSync(String(override), 'utf8')) as Composed;
-  const models = Object.entries(services).map(([name, { environment }]) => {
+  const { prometheus, ...nodes } = services;
+  t.deepEqual(Object.keys(prometheus ?? {}), ['volumes']);
+  t.deepEqual(parse(readFileSync(String(targets), 'utf8')), [
+    { targets: ['node-birefnet-lite:50052'] },
+    { targets: ['node-fast:50052'] },
+  ]);
+  const models = Object.entries(nodes).map(([name, { environment }]) => {
     return [name, environment.MATTING_MODEL, environment.MATTING_NODE_MEMORY_PERCENT];
   });
   t.deepEqual(models, [
@@ -43,7 +50,7 @@ test('compose runs two nodes of the first model that is offered, and one of each
   t.deepEqual({ ...other, environment: {} }, { ...own, environment: {} });
   t.is(other?.environment.MATTING_NODE_ADVERTISE_ADDRESS, 'node-fast:50051');
   up();
-  t.false(existsSync(String(override)));
+  t.false(existsSync(String(override)) || existsSync(String(targets)));
   writeFileSync(String(override), 'services: {}\n');
   const { status, stderr } = up('MODELS_OFFERED=best');
   t.deepEqual([status, stderr.includes('move it away')], [73, true]);
