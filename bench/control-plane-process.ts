@@ -4,17 +4,15 @@
  * Needs: portal.
  */
 
-import { type ChildProcess, spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
-import { once } from 'node:events';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { createInterface } from 'node:readline';
 import { createStores } from '../control-plane/core/stores.ts';
 import { openDatabase } from '../control-plane/database/connect.ts';
 import { SETTLED_STEPS } from '../control-plane/portal/settled-steps.ts';
 import { SILENT_LOG } from '../test/support/database.ts';
+import { Program } from '../test/support/program.ts';
 
 const MAIN = path.join(import.meta.dirname, '../control-plane/main.ts');
 const CREDITS = 100_000_000;
@@ -36,26 +34,24 @@ export interface ControlPlaneProcess {
 export async function startControlPlane(databaseUrl?: string): Promise<ControlPlaneProcess> {
   const directory = mkdtempSync(path.join(tmpdir(), 'matting-bench-'));
   const url = databaseUrl ?? `sqlite:${path.join(directory, 'matting.sqlite')}`;
-  const child = spawn(process.execPath, [MAIN], {
-    env: {
-      MATTING_DATA_DIR: directory,
-      MATTING_DATABASE_URL: url,
-      MATTING_SECRETS_KEY: 'ab'.repeat(32),
-      MATTING_PORT: '0',
-      MATTING_REGISTRY_PORT: '0',
-      MATTING_METRICS_PORT: '0',
-      MATTING_BASE_URL: 'http://127.0.0.1',
-      MATTING_NODE_TOKEN: 'a-node-token-for-the-bench',
-      MATTING_COMPAT: 'photoroom,rembg',
-      MATTING_NO_NODE_GRACE_MS: '3600000',
-      MATTING_JOBS_IN_FLIGHT_MAX: '1000000',
-      MATTING_QUEUE_MEGAPIXELS_MAX: '1000000000',
-      MATTING_SUBMISSIONS_PER_MINUTE: '100000000',
-      MATTING_READS_PER_MINUTE: '100000000',
-    },
-    stdio: ['ignore', 'pipe', 'inherit'],
+  const program = new Program('control plane', [MAIN], {
+    MATTING_DATA_DIR: directory,
+    MATTING_DATABASE_URL: url,
+    MATTING_SECRETS_KEY: 'ab'.repeat(32),
+    MATTING_PORT: '0',
+    MATTING_REGISTRY_PORT: '0',
+    MATTING_METRICS_PORT: '0',
+    MATTING_BASE_URL: 'http://127.0.0.1',
+    MATTING_NODE_TOKEN: 'a-node-token-for-the-bench',
+    MATTING_COMPAT: 'photoroom,rembg',
+    MATTING_NO_NODE_GRACE_MS: '3600000',
+    MATTING_JOBS_IN_FLIGHT_MAX: '1000000',
+    MATTING_QUEUE_MEGAPIXELS_MAX: '1000000000',
+    MATTING_SUBMISSIONS_PER_MINUTE: '100000000',
+    MATTING_READS_PER_MINUTE: '100000000',
   });
-  const port = await portOf(child);
+  program.start();
+  const { http: port } = await program.line<{ http: number }>('listening');
   const database = await openDatabase(url, { log: SILENT_LOG });
   const stores = createStores(database, { renderOutboxBody: () => '{}', settled: SETTLED_STEPS });
   const account = await stores.accounts.create('bench');
@@ -63,7 +59,7 @@ export async function startControlPlane(databaseUrl?: string): Promise<ControlPl
   await stores.ledger.grant(account.id, CREDITS, 'bench');
   const { key, token } = await stores.apiKeys.create(account.id, 'bench');
   await stores.close();
-  const pid = child.pid!;
+  const { pid } = program;
   return {
     origin: `http://127.0.0.1:${port}`,
     databaseUrl: url,
@@ -78,9 +74,7 @@ export async function startControlPlane(databaseUrl?: string): Promise<ControlPl
       return 10 * (Number(fields[11]) + Number(fields[12]));
     },
     close: async () => {
-      const exited = once(child, 'exit');
-      child.kill('SIGKILL');
-      await exited;
+      await program.kill();
       rmSync(directory, { recursive: true, force: true });
     },
   };
@@ -88,16 +82,4 @@ export async function startControlPlane(databaseUrl?: string): Promise<ControlPl
 
 function proc(pid: number, name: string): string {
   return readFileSync(`/proc/${pid}/${name}`, 'utf8');
-}
-
-async function portOf(child: ChildProcess): Promise<number> {
-  const lines = createInterface(child.stdout!);
-  for await (const line of lines) {
-    const entry = JSON.parse(line) as { msg?: string; http?: number };
-    if (entry.msg !== 'listening') continue;
-    // The log is read on, or it would fill the pipe and stop the process.
-    child.stdout?.resume();
-    return entry.http!;
-  }
-  throw new Error('the control plane ended before it listened');
 }

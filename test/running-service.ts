@@ -1,16 +1,17 @@
 /** `matting up` as a child process; `close` fails when a process is left over. */
 
 import assert from 'node:assert/strict';
-import { type ChildProcess, spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { findStackPorts } from '../bin/stack.ts';
 import { until } from './support/processes.ts';
+import { Program, ROOT } from './support/program.ts';
 import { CACHE_ENV } from './support/started-env.ts';
 
-export const ROOT = path.resolve(import.meta.dirname, '..');
+export { ROOT } from './support/program.ts';
+
 const START_TIMEOUT_MS = 240_000;
 const GONE_TIMEOUT_MS = 60_000;
 
@@ -46,7 +47,7 @@ export interface RestAnswer {
 }
 
 export interface RunningService {
-  readonly process: ChildProcess;
+  readonly process: Program;
   readonly dataDir: string;
   readonly env: Readonly<Record<string, string>>;
   output(): string;
@@ -102,19 +103,10 @@ export async function isolatedEnv(extra: Record<string, string> = {}) {
 
 /** Runs `matting …` and gathers what it writes. */
 export function spawnMatting(args: readonly string[], env: Record<string, string>, cwd = ROOT) {
-  const child = spawn(process.execPath, [path.join(ROOT, 'bin/matting.ts'), ...args], {
-    cwd,
-    env,
-    stdio: ['ignore', 'pipe', 'pipe'],
-  });
-  let output = '';
-  for (const stream of [child.stdout, child.stderr]) {
-    stream.setEncoding('utf8').on('data', (text: string) => {
-      output += text;
-    });
-  }
-  const exited = new Promise<number | null>(resolve => child.once('close', resolve));
-  return { child, exited, output: () => output };
+  const main = path.join(ROOT, 'bin/matting.ts');
+  const program = new Program('matting', [main, ...args], env, { root: cwd });
+  program.start();
+  return { program, exited: program.exited, output: () => program.output };
 }
 
 /** @param prepare what lies in its data directory before it starts. */
@@ -124,14 +116,14 @@ export async function startService(
 ): Promise<RunningService> {
   const { env, dataDir } = await isolatedEnv(extra);
   prepare?.(dataDir);
-  const { child, exited, output } = spawnMatting(['up'], env);
-  await until(() => /Ready: .*[\s\S]*curl/.test(output()) || child.exitCode !== null, {
+  const { program, exited, output } = spawnMatting(['up'], env);
+  await until(() => /Ready: .*[\s\S]*curl/.test(output()) || !program.running, {
     timeoutMs: START_TIMEOUT_MS,
     what: 'the service is ready',
     detail: output,
   });
   // The summary of a run shows the first 600 characters: what was said last comes first.
-  assert.equal(child.exitCode, null, output().trim().split('\n').reverse().join('\n'));
+  assert.ok(program.running, output().trim().split('\n').reverse().join('\n'));
   const baseUrl = `http://127.0.0.1:${env.MATTING_PORT}`;
   const apiKey = /API key[^\n]*:\s+(\S+)/.exec(output())?.[1] ?? '';
   const authorization = `Bearer ${apiKey}`;
@@ -144,7 +136,7 @@ export async function startService(
   const get = async (url: string) =>
     answerOf(await fetch(url, { headers: { authorization, 'idempotency-key': randomUUID() } }));
   const service: RunningService = {
-    process: child,
+    process: program,
     dataDir,
     env,
     output,
@@ -180,7 +172,7 @@ export async function startService(
       return job as unknown as WireJob;
     },
     close: async () => {
-      child.kill('SIGTERM');
+      program.signal('SIGTERM');
       await exited;
       await requireNothingLeft(dataDir);
       rmSync(dataDir, { recursive: true, force: true });

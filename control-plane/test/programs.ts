@@ -1,6 +1,5 @@
 /** Control planes and commands with all packages: in this process, or in one of their own. */
 import path from 'node:path';
-import { Child } from '@matting/core/test/support/child.ts';
 import { cliWith } from '@matting/core/test/support/cli.ts';
 import {
   Replicas as CoreReplicas,
@@ -11,6 +10,7 @@ import {
   type TestPlaneOptions,
 } from '@matting/core/test/support/test-plane.ts';
 import type { Environment } from '@matting/program/env.ts';
+import { type Env, Program } from '@matting/test-support/program.ts';
 import { PACKAGES } from '../packages.ts';
 
 export const runCli = cliWith(PACKAGES);
@@ -42,15 +42,16 @@ export interface Ports {
 
 const REPLICA_PROCESS = path.join(import.meta.dirname, 'replica-process.ts');
 
-export class ReplicaChild extends Child {
+export class ReplicaChild extends Program {
   ports!: Ports;
 
   static async start(
-    env: NodeJS.ProcessEnv,
+    env: Env,
     { name = 'replica', leaseMs = 3000, renewMs = 300, nodeArgs = [] as string[] } = {},
   ): Promise<ReplicaChild> {
-    const args = [name, String(leaseMs), String(renewMs)];
-    const child = new ReplicaChild(REPLICA_PROCESS, args, env, nodeArgs);
+    const args = [...nodeArgs, REPLICA_PROCESS, name, String(leaseMs), String(renewMs)];
+    const child = new ReplicaChild(name, args, env);
+    child.start();
     child.ports = JSON.parse(await child.firstLine());
     return child;
   }

@@ -6,5 +6,3 @@ const jobs = { leaseMs: Number(leaseMs), renewMs: Number(renewMs) };
 const nodes = { leaseMs: Number(leaseMs), heartbeatMs: Number(renewMs) };
 const plane = await openTestPlane(process.env, replicaId, { timing: { jobs, nodes } });
 process.stdout.write(`${JSON.stringify(plane.ports)}\n`);
-// The parent ends this process, which must not outlive it.
-process.stdin.on('end', () => process.exit(0)).resume();

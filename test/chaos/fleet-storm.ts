@@ -339,7 +339,7 @@ class FleetStorm {
 
   #killChild(program: string): boolean {
     const children = this.#fleet.nodes
-      .flatMap(({ pid }) => (pid === undefined ? [] : descendantsOf(pid)))
+      .flatMap(node => (node.running ? descendantsOf(node.pid) : []))
       .filter(({ command }) => command.includes(program));
     if (children.length === 0) return false;
     try {

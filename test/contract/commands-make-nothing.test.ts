@@ -3,22 +3,18 @@
  * fails where it needs what is not there. Needs: batches, operations, portal.
  */
 
-import { spawn } from 'node:child_process';
 import { readdir } from 'node:fs/promises';
 import path from 'node:path';
 import { runCommand } from '@matting/core/run-command.ts';
 import ava from 'ava';
 import { PACKAGES } from '../../control-plane/packages.ts';
 import { onDatabases, useTestDatabase } from '../support/database.ts';
-import { STARTED_ENV } from '../support/started-env.ts';
+import { Program, ROOT } from '../support/program.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
 
 const test = ava.serial;
 
-const ROOT = path.resolve(import.meta.dirname, '../..');
 const HERE = process.cwd();
-/** A command that waits for nothing ends in a second or two; the machine may be busy. */
-const COMMAND_MS_MAX = 60_000;
 const KEY = 'a'.repeat(64);
 const ID = '00000000-0000-4000-8000-000000000000';
 
@@ -106,19 +102,8 @@ function named(command: string, names: readonly string[]): boolean {
 }
 
 async function matting(folder: string, args: readonly string[]) {
-  const child = spawn(process.execPath, [path.join(ROOT, 'bin/matting.ts'), ...args], {
-    cwd: folder,
-    env: { ...STARTED_ENV, HOME: folder },
-    stdio: ['ignore', 'pipe', 'pipe'],
-    timeout: COMMAND_MS_MAX,
-  });
-  let text = '';
-  for (const stream of [child.stdout, child.stderr]) {
-    stream.on('data', piece => {
-      text += piece;
-    });
-  }
-  const code = await new Promise<number | null>(resolve => child.once('close', resolve));
+  const main = path.join(ROOT, 'bin/matting.ts');
+  const { code, output: text } = await Program.run([main, ...args], { HOME: folder }, folder);
   return { code, text };
 }
 

@@ -52,7 +52,7 @@ function fillLogs(dataDir: string): void {
 }
 
 const enginePids = () =>
-  descendantsOf(service.process.pid ?? 0)
+  descendantsOf(service.process.pid)
     .filter(({ command }) => command.includes('engine-child'))
     .map(({ pid }) => pid);
 
@@ -64,7 +64,7 @@ test.before(async () => {
   assert.ok(engines.length > 0);
 });
 test.after.always(async () => {
-  if (service?.process.exitCode === null) await service.close();
+  if (service?.process.running) await service.close();
 });
 
 test('a first start, whose logs cannot be written, and its pasted curl line', async t => {
@@ -338,7 +338,7 @@ test('the start fetches and prepares offered models, each for a node of its own;
 });
 
 test('a request for a model whose node is gone waits until the node is back', async t => {
-  const nodes = descendantsOf(service.process.pid ?? 0)
+  const nodes = descendantsOf(service.process.pid)
     .filter(({ command }) => command.includes('inference-node/main.ts'))
     .map(({ pid }) => pid);
   t.is(nodes.length, 2);
@@ -405,12 +405,12 @@ test('a box erases one of two things, and a stroke and a box bring it back by a 
 
 test('two signals at once are one, which ends everything; the next start goes on, and ends with its make', async t => {
   const { body } = await service.post(base64(PHOTO));
-  const before = descendantsOf(service.process.pid ?? 0);
+  const before = descendantsOf(service.process.pid);
   t.true(before.length >= 4, JSON.stringify(before));
   // make and a terminal send the signal twice like this.
-  for (let signals = 0; signals < 2; signals += 1) service.process.kill('SIGINT');
-  await until(() => service.process.exitCode !== null, { timeoutMs: 120_000, what: 'it ends' });
-  t.is(service.process.exitCode, 0, service.output());
+  for (let signals = 0; signals < 2; signals += 1) service.process.signal('SIGINT');
+  await until(() => !service.process.running, { timeoutMs: 120_000, what: 'it ends' });
+  t.is(await service.process.exited, 0, service.output());
   await requireNothingLeft(service.dataDir);
   for (const { pid } of before) t.true(!existsSync(`/proc/${pid}`), `${pid} is left over`);
 

@@ -24,9 +24,9 @@ const untilReady = (output: () => string, isEnded = () => false) =>
 test('a first start that fails late has shown every key it made', async t => {
   // The node fails when it starts its engine; where it does not, this is a start that is stopped.
   const { env, dataDir } = await isolatedEnv({ MATTING_EXECUTION_PROVIDER: 'cuda' });
-  const { child, exited, output } = spawnMatting(['up'], env);
-  await untilReady(output, () => child.exitCode !== null);
-  child.kill('SIGTERM');
+  const { program, exited, output } = spawnMatting(['up'], env);
+  await untilReady(output, () => !program.running);
+  program.signal('SIGTERM');
   await exited;
   await requireNothingLeft(dataDir);
   const listing = await run(process.execPath, ['bin/matting.ts', 'keys', 'list', '--json'], {
@@ -42,11 +42,11 @@ test('a first start that fails late has shown every key it made', async t => {
 
 test('a supervisor that is killed outright takes every process with it', async t => {
   const { env, dataDir } = await isolatedEnv();
-  const { child, output } = spawnMatting(['up'], env);
+  const { program, output } = spawnMatting(['up'], env);
   await untilReady(output);
-  const before = descendantsOf(child.pid ?? 0);
+  const before = descendantsOf(program.pid);
   t.true(before.length >= 4, JSON.stringify(before));
-  child.kill('SIGKILL');
+  program.signal('SIGKILL');
   const left = () => before.filter(({ pid }) => existsSync(`/proc/${pid}`));
   await until(() => left().length === 0, {
     timeoutMs: 60_000,

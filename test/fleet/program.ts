@@ -1,78 +1,54 @@
 /** A program under a supervisor; each start may be of another version. */
 import assert from 'node:assert/strict';
-import { type ChildProcess, spawn } from 'node:child_process';
-import { once } from 'node:events';
-import { closeSync, openSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { BOUND } from '../support/foreign-program.ts';
 import { until } from '../support/processes.ts';
+import { type Env, Program } from '../support/program.ts';
 import { type InstalledVersion, mainOf } from './installed-version.ts';
 
-export type Env = Readonly<Record<string, string>>;
+export type { Env } from '../support/program.ts';
 
 /** A supervisor takes so long to notice. */
 const RESTART_MS = 200;
 const READY_MS_MAX = 240_000;
-const LOG_LINES_SHOWN = 15;
 
 export interface ProgramOptions {
   readonly name: string;
   /** Arguments of Node's, relative to the version's root; the program's own where absent. */
   readonly args?: readonly string[];
   readonly env: Env;
-  /** Holds its log. */
+  /** The program keeps its files there. */
   readonly directory: string;
 }
 
-export abstract class FleetProgram {
-  readonly name: string;
-  readonly #options: ProgramOptions;
-  /** Gives the arguments that the options do not name, by the version that the program becomes. */
+export abstract class FleetProgram extends Program {
+  /** Gives the arguments, by the version that the program becomes. */
   readonly #argsOf: (version: InstalledVersion) => readonly string[];
-  readonly #logFile: string;
   #version: InstalledVersion;
-  #child: ChildProcess | undefined;
-  #ended: Promise<void> = Promise.resolve();
+  #supervised: Promise<void> = Promise.resolve();
   #ending = false;
   /** Ends without an order. */
   #deaths = 0;
 
   constructor(
     version: InstalledVersion,
-    options: ProgramOptions,
+    { name, args, env }: ProgramOptions,
     argsOf: (version: InstalledVersion) => readonly string[],
   ) {
-    this.name = options.name;
+    const command = ['sh', 'bin/node24'];
+    super(name, args ?? argsOf(version), env, { root: version.root, command });
     this.#version = version;
-    this.#options = options;
-    this.#argsOf = argsOf;
-    this.#logFile = path.join(options.directory, `${options.name}.log`);
+    this.#argsOf = args === undefined ? argsOf : () => args;
   }
 
   get version(): InstalledVersion {
     return this.#version;
   }
 
-  /** Undefined between its end and its next start. */
-  get pid(): number | undefined {
-    const child = this.#child;
-    return child?.exitCode === null && child.signalCode === null ? child.pid : undefined;
-  }
-
-  start(): void {
+  override start(): void {
     this.#ending = false;
-    const log = openSync(this.#logFile, 'a');
-    const own = this.#options.args ?? this.#argsOf(this.#version);
-    const [program, ...args] = [...BOUND, 'sh', 'bin/node24', ...own];
-    const child = spawn(program ?? '', args, {
-      cwd: this.#version.root,
-      env: { PATH: process.env.PATH ?? '', ...this.#options.env },
-      stdio: ['ignore', log, log],
-    });
-    closeSync(log);
-    this.#child = child;
-    this.#ended = once(child, 'exit').then(async () => {
+    super.start();
+    this.#supervised = this.exited.then(async () => {
       if (this.#ending) return;
       this.#deaths += 1;
       await delay(RESTART_MS);
@@ -83,21 +59,23 @@ export abstract class FleetProgram {
   async become(version: InstalledVersion): Promise<void> {
     await this.stop();
     this.#version = version;
+    this.root = version.root;
+    this.args = this.#argsOf(version);
     this.start();
     await this.untilReady();
   }
 
-  async stop(): Promise<void> {
+  override async stop(): Promise<number | null> {
     this.#ending = true;
-    const child = this.#child;
-    if (this.pid !== undefined) child?.kill('SIGTERM');
-    await this.#ended;
-    assert.equal(child?.exitCode, 0, `${this.name} of ${this.version.name}: ${this.logTail()}`);
+    const code = await super.stop();
+    await this.#supervised;
+    assert.equal(code, 0, `${this.name} of ${this.version.name}: ${this.logTail()}`);
+    return code;
   }
 
   /** Kills it as a crash of its machine would; false: it is not there to be hit. */
   hit(): boolean {
-    return this.pid !== undefined && this.#child?.kill('SIGKILL') === true;
+    return this.signal('SIGKILL');
   }
 
   /** Kills it as a crash of its machine would. Resolves when its supervisor has brought it back. */
@@ -109,10 +87,10 @@ export abstract class FleetProgram {
   }
 
   /** Kills it at once, for the end of a test. */
-  async kill(): Promise<void> {
+  override async kill(): Promise<void> {
     this.#ending = true;
-    this.hit();
-    await this.#ended;
+    await super.kill();
+    await this.#supervised;
   }
 
   async untilReady(): Promise<void> {
@@ -121,11 +99,6 @@ export abstract class FleetProgram {
       what: `${this.name} of ${this.version.name} is ready`,
       detail: () => this.logTail(),
     });
-  }
-
-  logTail(): string {
-    const lines = readFileSync(this.#logFile, 'utf8').split('\n');
-    return [`--- ${this.name}`, ...lines.slice(-LOG_LINES_SHOWN)].join('\n');
   }
 
   protected abstract isReady(): Promise<boolean>;

@@ -1,6 +1,4 @@
 /** Three million entries, half of them of one account: a check beside traffic, and what it costs. */
-import { spawn } from 'node:child_process';
-import { once } from 'node:events';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import ava from 'ava';
@@ -13,6 +11,7 @@ import {
 } from '../../control-plane/core/test/fixtures.ts';
 import { onStores } from '../../control-plane/test/fixtures.ts';
 import { ACCOUNTS, accountOf, fillLargeTables } from '../support/large-tables.ts';
+import { Program } from '../support/program.ts';
 
 const test = ava.serial;
 
@@ -32,15 +31,9 @@ onStores(test, `a ledger of ${ENTRIES} entries`, (test, { databases, database, s
 
   async function check(): Promise<Checked & { readonly ms: number }> {
     const beganMs = performance.now();
-    const args = [PROGRAM, 'credits', 'check', '--json'];
-    const env = { PATH: process.env.PATH, MATTING_DATABASE_URL: databases.url() };
-    const child = spawn(process.execPath, args, { env, stdio: ['ignore', 'pipe', 'inherit'] });
-    let out = '';
-    child.stdout.setEncoding('utf8').on('data', text => {
-      out += text;
-    });
-    await once(child, 'close');
-    return { ...(JSON.parse(out) as Checked), ms: performance.now() - beganMs };
+    const env = { MATTING_DATABASE_URL: databases.url() };
+    const { output } = await Program.run([PROGRAM, 'credits', 'check', '--json'], env);
+    return { ...(JSON.parse(output) as Checked), ms: performance.now() - beganMs };
   }
 
   test('is checked beside traffic', async t => {

@@ -1,7 +1,8 @@
-/** A program of the service as its supervisor sees it: its log, its exit code, its last words. */
+/** A program of the project as its supervisor sees it: what it says, its log, its exit code. */
 
 import assert from 'node:assert/strict';
-import { type ChildProcess, spawn } from 'node:child_process';
+import { type ChildProcess, type StdioOptions, spawn } from 'node:child_process';
+import { once } from 'node:events';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { BOUND } from './foreign-program.ts';
@@ -9,10 +10,12 @@ import { CHANNEL_ENV, closeChannel, STDIO_WITH_CHANNEL } from './ipc-channel.ts'
 import { until } from './processes.ts';
 import { STARTED_ENV } from './started-env.ts';
 
-const ROOT = path.resolve(import.meta.dirname, '../..');
+export const ROOT = path.resolve(import.meta.dirname, '../..');
 
 const LINES_MAX = 20_000;
 const LINE_MS_MAX = 120_000;
+/** The last of what it says is kept. */
+const OUTPUT_CHARACTERS_MAX = 1024 * 1024;
 
 export type Env = Readonly<Record<string, string>>;
 
@@ -23,76 +26,109 @@ export interface LogLine {
 }
 
 export interface ProgramOptions {
-  /** Gives it a parent's channel, which `disconnect` closes. */
-  readonly channel?: boolean;
+  /** A parent's channel: one that `disconnect` closes, or one for messages. */
+  readonly channel?: 'held' | 'messages';
   /** `ulimit -n`; that of this process where absent. */
   readonly openFilesMax?: number | undefined;
   /** A command behind which it starts, such as a memory group's. */
   readonly within?: readonly string[] | undefined;
+  /** The directory that it starts in; the project's where absent. */
+  readonly root?: string;
+  /** Runs the arguments; the Node of this process where absent. */
+  readonly command?: readonly string[];
 }
 
 export class Program {
   readonly name: string;
-  readonly #args: readonly string[];
+  protected args: readonly string[];
+  protected root: string;
   readonly #env: Env;
   readonly #options: ProgramOptions;
   #child: ChildProcess | undefined;
   #exited: Promise<number | null> = Promise.resolve(null);
-  /** The last of its log, since its start. */
-  lines: LogLine[] = [];
+  #lines: LogLine[] = [];
+  /** Parsed once somebody asks for them: a bench shares its cores with what it reads. */
+  #unread: string[] = [];
   /** Standard error since the last start. */
   complaint = '';
+  /** Standard output and error, in their order, since the last start. */
+  output = '';
 
   /** @param args of Node: the program's file last */
   constructor(name: string, args: readonly string[], env: Env, options: ProgramOptions = {}) {
     this.name = name;
-    this.#args = args;
+    this.args = args;
+    this.root = options.root ?? ROOT;
     this.#env = { ...STARTED_ENV, ...env };
     this.#options = options;
   }
 
+  /** Starts one and waits for its end. */
+  static async run(args: readonly string[], env: Env, root = ROOT) {
+    const program = new Program(path.basename(args[0] ?? ''), args, env, { root });
+    program.start();
+    const code = await program.exited;
+    const { output, complaint } = program;
+    return { code, output, complaint };
+  }
+
   /** @param more variables of this start alone */
   start(more: Env = {}): void {
-    this.lines = [];
+    this.#lines = [];
+    this.#unread = [];
     this.complaint = '';
-    const { channel, openFilesMax, within = [] } = this.#options;
+    this.output = '';
+    const { channel, openFilesMax, within = [], command = [process.execPath] } = this.#options;
     const limited = ['sh', '-c', `ulimit -n ${openFilesMax}; exec "$0" "$@"`];
     const limits = openFilesMax === undefined ? [] : limited;
-    const [program = '', ...args] = [
-      ...BOUND,
-      ...limits,
-      ...within,
-      process.execPath,
-      ...this.#args,
-    ];
+    const [program = '', ...args] = [...BOUND, ...limits, ...within, ...command, ...this.args];
     const child = spawn(program, args, {
-      cwd: ROOT,
-      env: { ...this.#env, ...(channel && CHANNEL_ENV), ...more },
-      stdio: channel ? STDIO_WITH_CHANNEL : ['ignore', 'pipe', 'pipe'],
+      cwd: this.root,
+      env: { ...this.#env, ...(channel === 'held' && CHANNEL_ENV), ...more },
+      stdio: stdioWith(channel),
     });
     const kill = () => child.kill('SIGKILL');
     process.prependOnceListener('exit', kill);
     this.#child = child;
-    this.#exited = new Promise(resolve => {
-      child.once('close', (code, signal) => {
-        process.removeListener('exit', kill);
-        resolve(signal === 'SIGKILL' ? 137 : code);
+    const output = createInterface({ input: child.stdout! });
+    // Not 'close' of the process: what it leaves behind must hold none of its pipes.
+    const ends = [once(child, 'exit'), once(output, 'close'), once(child.stderr!, 'end')] as const;
+    this.#exited = Promise.all(ends).then(([[code, signal]]) => {
+      process.removeListener('exit', kill);
+      return signal === 'SIGKILL' ? 137 : (code as number | null);
+    });
+    for (const stream of [child.stdout!, child.stderr!]) {
+      stream.setEncoding('utf8').on('data', (text: string) => {
+        this.output += text;
+        if (this.output.length > 2 * OUTPUT_CHARACTERS_MAX) {
+          this.output = this.output.slice(-OUTPUT_CHARACTERS_MAX);
+        }
+        if (stream === child.stderr) this.complaint += text;
       });
-    });
-    child.stderr!.setEncoding('utf8').on('data', text => {
-      this.complaint += text;
-    });
-    createInterface({ input: child.stdout! }).on('line', line => {
-      // A process that is killed leaves its last line unfinished.
-      if (!line.endsWith('}')) return;
-      if (this.lines.length === LINES_MAX) this.lines.shift();
-      this.lines.push(JSON.parse(line));
+    }
+    output.on('line', line => {
+      // A process that is killed leaves its last line unfinished; not all lines are of its log.
+      if (!/^\{.*\}$/.test(line)) return;
+      if (this.#unread.length === LINES_MAX) this.#unread.shift();
+      this.#unread.push(line);
     });
   }
 
+  /** The last of its log, since its start. */
+  get lines(): readonly LogLine[] {
+    const read = this.#unread.splice(0).map(line => JSON.parse(line) as LogLine);
+    if (read.length > 0) this.#lines = [...this.#lines, ...read].slice(-LINES_MAX);
+    return this.#lines;
+  }
+
+  get child(): ChildProcess {
+    assert.ok(this.#child !== undefined, `${this.name} was never started`);
+    return this.#child;
+  }
+
   get pid(): number {
-    const pid = this.#child?.pid;
-    assert.ok(pid !== undefined, `${this.name} was never started`);
+    const { pid } = this.child;
+    assert.ok(pid !== undefined, `${this.name} could not be started`);
     return pid;
   }
 
@@ -105,22 +141,23 @@ export class Program {
     return this.#exited;
   }
 
-  signal(signal: NodeJS.Signals): void {
-    this.#child?.kill(signal);
+  /** False: it is not there to get it. */
+  signal(signal: NodeJS.Signals): boolean {
+    return this.running && this.#child?.kill(signal) === true;
   }
 
   /** Closes the channel, as if the program's parent had died. */
   disconnect(): void {
-    if (this.#child !== undefined) closeChannel(this.#child);
+    closeChannel(this.child);
   }
 
   async kill(): Promise<void> {
-    if (this.running) this.signal('SIGKILL');
+    this.signal('SIGKILL');
     await this.#exited;
   }
 
   async stop(): Promise<number | null> {
-    if (this.running) this.signal('SIGTERM');
+    this.signal('SIGTERM');
     return await this.#exited;
   }
 
@@ -130,6 +167,12 @@ export class Program {
     this.start(more);
   }
 
+  /** Rejects where it ends before it has said a line. */
+  async firstLine(): Promise<string> {
+    await this.#saying('a first line', () => this.output.includes('\n'));
+    return this.output.slice(0, this.output.indexOf('\n'));
+  }
+
   /** The first line of its log with this message, and these fields, since its start. */
   async line<Fields = object>(
     msg: string | RegExp,
@@ -137,17 +180,27 @@ export class Program {
   ): Promise<LogLine & Fields> {
     const isIt = (text: string) => (typeof msg === 'string' ? text === msg : msg.test(text));
     let found: LogLine | undefined;
-    await until(
-      () => {
-        found = this.lines.find(
-          line =>
-            isIt(line.msg) && Object.entries(fields).every(([name, value]) => line[name] === value),
-        );
-        return found !== undefined;
-      },
-      { timeoutMs: LINE_MS_MAX, what: `${this.name} says: ${msg}`, detail: () => this.logTail() },
-    );
+    await this.#saying(String(msg), () => {
+      found = this.lines.find(
+        line =>
+          isIt(line.msg) && Object.entries(fields).every(([name, value]) => line[name] === value),
+      );
+      return found !== undefined;
+    });
     return found as LogLine & Fields;
+  }
+
+  async #saying(what: string, isSaid: () => boolean): Promise<void> {
+    let ended = false;
+    void this.#exited.then(() => {
+      ended = true;
+    });
+    await until(() => isSaid() || ended, {
+      timeoutMs: LINE_MS_MAX,
+      what: `${this.name} says: ${what}`,
+      detail: () => this.logTail(),
+    });
+    assert.ok(isSaid(), `${this.name} ended before it said: ${what}\n${this.logTail()}`);
   }
 
   count(msg: string): number {
@@ -158,4 +211,9 @@ export class Program {
     const last = this.lines.slice(-15).map(line => JSON.stringify(line));
     return [`--- ${this.name}`, ...last, this.complaint].join('\n');
   }
+}
+
+function stdioWith(channel: ProgramOptions['channel']): StdioOptions {
+  if (channel === 'held') return STDIO_WITH_CHANNEL;
+  return ['ignore', 'pipe', 'pipe', ...(channel === 'messages' ? (['ipc'] as const) : [])];
 }

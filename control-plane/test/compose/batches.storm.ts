@@ -10,7 +10,7 @@ import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { assertBalanced, creditsOf } from '@matting/core/test/fixtures.ts';
 import { Receiver } from '@matting/core/test/receiver.ts';
-import { planeEnv } from '@matting/core/test/support/child.ts';
+import { planeEnv } from '@matting/core/test/support/plane-env.ts';
 import { submitTo } from '@matting/core/test/support/replicas.ts';
 import { pngHeader } from '@matting/core/test/support/test-app.ts';
 import { openSource } from '@matting/http/test/loopback-source.ts';
@@ -96,7 +96,7 @@ test('images of a batch end once each, whoever is killed meanwhile', async t => 
   const { token, env, node, stores, receiver } = world;
   const start = (name: string) => ReplicaChild.start(env, { name });
   const replicas = [await start('first'), await start('second')];
-  t.teardown(() => Promise.all(replicas.map(one => one.end())));
+  t.teardown(() => Promise.all(replicas.map(one => one.kill())));
   const join = () => node.join(replicas[0]!.ports.registry);
   await join();
   const key = randomUUID();
@@ -113,7 +113,7 @@ test('images of a batch end once each, whoever is killed meanwhile', async t => 
     const from = Math.round(((kill + 0.5) * ITEMS) / (KILLS + 1));
     await until(async () => (await ended()) >= from, `${from} images`);
     const index = kill % 2;
-    await replicas[index]!.end();
+    await replicas[index]!.kill();
     replicas[index] = await start(`replica-${kill}`);
     await join();
   }

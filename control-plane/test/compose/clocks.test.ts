@@ -8,7 +8,7 @@ import { assertBalanced, fundedCaller } from '@matting/core/test/fixtures.ts';
 import { until } from '@matting/core/test/harness.ts';
 import type { Stores } from '@matting/core/test/internals.ts';
 import { Receiver } from '@matting/core/test/receiver.ts';
-import { planeEnv } from '@matting/core/test/support/child.ts';
+import { planeEnv } from '@matting/core/test/support/plane-env.ts';
 import { pictureBody, resultPath, submitTo } from '@matting/core/test/support/replicas.ts';
 import { cutOutAfter } from '@matting/nodes/test/scripted-exchange.ts';
 import { ScriptedNode } from '@matting/nodes/test/scripted-node.ts';
@@ -85,7 +85,7 @@ onDatabases(test, 'replicas with wrong clocks', (test, dialect) => {
   });
   test.after.always(async () => {
     opened.resolve();
-    await Promise.all(replicas.map(replica => replica.end()));
+    await Promise.all(replicas.map(replica => replica.kill()));
     await node?.down();
     await receiver?.[Symbol.asyncDispose]();
     await fixture?.close();

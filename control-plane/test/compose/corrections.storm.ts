@@ -4,7 +4,7 @@ import { createHash, randomUUID } from 'node:crypto';
 import type { Job } from '@matting/core/jobs/job.ts';
 import { assertBalanced, fundedCaller } from '@matting/core/test/fixtures.ts';
 import { until } from '@matting/core/test/harness.ts';
-import { planeEnv } from '@matting/core/test/support/child.ts';
+import { planeEnv } from '@matting/core/test/support/plane-env.ts';
 import { pictureBody, resultPath, submitTo } from '@matting/core/test/support/replicas.ts';
 import { cutOutOf, type Script } from '@matting/nodes/test/scripted-exchange.ts';
 import { ScriptedNode } from '@matting/nodes/test/scripted-node.ts';
@@ -34,7 +34,7 @@ onDatabases(ava.serial, 'a replica that dies in a correction', (test, dialect) =
       info: { capabilities: ['matte'] },
     });
     t.teardown(async () => {
-      await Promise.all(replicas.map(replica => replica.end()));
+      await Promise.all(replicas.map(replica => replica.kill()));
       await node.down();
       await fixture.close();
     });
@@ -61,7 +61,7 @@ onDatabases(ava.serial, 'a replica that dies in a correction', (test, dialect) =
       const holder = (await stores.jobs.find(made))?.lease?.holder ?? '';
       const dead = names.indexOf(holder);
       assert.ok(dead >= 0, `nobody holds the correction: ${holder}`);
-      await at(replicas, dead).end();
+      await at(replicas, dead).kill();
       const alive = 1 - dead;
       await node.join(at(replicas, alive).ports.registry);
       t.is(await correct(alive, first.id, key), made, 'a retry joins');

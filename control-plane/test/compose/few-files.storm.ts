@@ -2,7 +2,7 @@
 import net from 'node:net';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { planeEnv } from '@matting/core/test/support/child.ts';
+import { planeEnv } from '@matting/core/test/support/plane-env.ts';
 import { Program } from '@matting/test-support/program.ts';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import test from 'ava';

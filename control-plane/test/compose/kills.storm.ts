@@ -13,7 +13,7 @@ import {
   movements,
 } from '@matting/core/test/fixtures.ts';
 import { until } from '@matting/core/test/harness.ts';
-import { planeEnv } from '@matting/core/test/support/child.ts';
+import { planeEnv } from '@matting/core/test/support/plane-env.ts';
 import { pictureBody, submitTo } from '@matting/core/test/support/replicas.ts';
 import type { Database } from '@matting/database/database.ts';
 import { signMessage } from '@matting/http/outgoing/webhook-signature.ts';
@@ -77,7 +77,7 @@ orders.before(async () => {
   replicas.push(...(await Promise.all([start(), start()])));
 });
 orders.after.always(async () => {
-  await Promise.all(replicas.map(replica => replica.end()));
+  await Promise.all(replicas.map(replica => replica.kill()));
   await fixture?.close();
   await rm(directory, { recursive: true, force: true });
 });
@@ -120,7 +120,7 @@ orders('grant and take back their credits once', async t => {
   for (const [index, replica] of replicas.entries()) {
     const reached = Math.min(told.length, answered + 5);
     await until(() => answered >= reached, 'some answers');
-    await replica.end();
+    await replica.kill();
     replicas[index] = await start();
   }
   await answers;
@@ -160,7 +160,7 @@ onDatabases(test, 'a cap and replicas that are killed', (test, dialect) => {
     ({ key, token } = await stores.apiKeys.create(accountId, 'capped', { policy }));
   });
   test.after.always(async () => {
-    await Promise.all(children.map(child => child.end()));
+    await Promise.all(children.map(child => child.kill()));
     await fixture.close();
     await rm(directory, { recursive: true, force: true });
   });
@@ -170,7 +170,7 @@ onDatabases(test, 'a cap and replicas that are killed', (test, dialect) => {
     children[index] = await ReplicaChild.start(env, { name: `replica-${index}` });
   }
 
-  const kill = (index: number) => children[index]?.end();
+  const kill = (index: number) => children[index]?.kill();
 
   async function submit(turn: number): Promise<number> {
     const idempotencyKey = randomUUID();

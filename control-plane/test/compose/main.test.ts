@@ -13,7 +13,7 @@ import {
   drainControlPlane,
   SecretsKeyError,
 } from '@matting/core/test/internals.ts';
-import { planeEnv } from '@matting/core/test/support/child.ts';
+import { planeEnv } from '@matting/core/test/support/plane-env.ts';
 import { pictureBody, submitTo } from '@matting/core/test/support/replicas.ts';
 import { openDatabase } from '@matting/database/connect.ts';
 import { cutOutAfter, cutOutOf } from '@matting/nodes/test/scripted-exchange.ts';
@@ -72,7 +72,7 @@ test.after.always(async () => {
 });
 
 function startMain(env: Readonly<Record<string, string>>): Program {
-  const started = new Program('control plane', [MAIN], env, { channel: true });
+  const started = new Program('control plane', [MAIN], env, { channel: 'held' });
   programs.push(started);
   started.start();
   return started;

@@ -8,7 +8,7 @@ import { ListObjectsV2Command } from '@aws-sdk/client-s3';
 import { assertBalanced, fundedAccount } from '@matting/core/test/fixtures.ts';
 import { until } from '@matting/core/test/harness.ts';
 import type { ControlPlane } from '@matting/core/test/internals.ts';
-import { planeEnv } from '@matting/core/test/support/child.ts';
+import { planeEnv } from '@matting/core/test/support/plane-env.ts';
 import { pictureBody, submitTo } from '@matting/core/test/support/replicas.ts';
 import { ScriptedNode } from '@matting/nodes/test/scripted-node.ts';
 import { openStorage } from '@matting/storage/open-storage.ts';

@@ -1,9 +1,10 @@
 /** Processes that stand still for longer than a lease are fenced off; nothing is lost. */
 import assert from 'node:assert/strict';
+import path from 'node:path';
 import { assertBalanced, fundedCaller } from '@matting/core/test/fixtures.ts';
 import { until } from '@matting/core/test/harness.ts';
 import type { Stores } from '@matting/core/test/internals.ts';
-import { Child, planeEnv } from '@matting/core/test/support/child.ts';
+import { planeEnv } from '@matting/core/test/support/plane-env.ts';
 import { pictureBody, resultPath, submitTo } from '@matting/core/test/support/replicas.ts';
 import { type Database, transact } from '@matting/database/database.ts';
 import { cutOutOf } from '@matting/nodes/test/scripted-exchange.ts';
@@ -13,12 +14,15 @@ import {
   onDatabases,
   type TestDatabase,
 } from '@matting/test-support/database.ts';
+import { Program } from '@matting/test-support/program.ts';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import ava, { type ExecutionContext } from 'ava';
 import { series, storesOn } from '../fixtures.ts';
 import { ReplicaChild } from '../programs.ts';
 
 const test = ava.serial;
+
+const STUB_NODE = path.resolve(import.meta.dirname, '../../core/test/support/stub-node-process.ts');
 
 onDatabases(test, 'processes that stop', (test, dialect) => {
   let directory: string;
@@ -27,11 +31,11 @@ onDatabases(test, 'processes that stop', (test, dialect) => {
   let stores: Stores;
   let token: string;
   let accountId: string;
-  const children: Child[] = [];
+  const children: Program[] = [];
   const nodes: ScriptedNode[] = [];
 
   const cleanUp = async () => {
-    await Promise.all(children.splice(0).map(child => child.end()));
+    await Promise.all(children.splice(0).map(child => child.kill()));
     for (const node of nodes.splice(0)) await node.down();
     await fixture.close();
   };
@@ -94,14 +98,14 @@ onDatabases(test, 'processes that stop', (test, dialect) => {
     const { jobId, picture } = await submit(first.ports.http);
     await until(async () => (await stores.jobs.find(jobId))?.state === 'running', 'admission');
     // SQLite has one writer: no other replica gets on while one stands still in a transaction.
-    await transact(database, async () => void first.process.kill('SIGSTOP'));
+    await transact(database, async () => void first.signal('SIGSTOP'));
     const second = await startReplica('second');
     // The second registry keeps the node a member while the first one cannot.
     await node.join(second.ports.registry);
     await until(async () => (await stores.jobs.find(jobId))?.finishedAtMs != null, 'take-over');
     const taken = await stores.jobs.find(jobId);
     release();
-    first.process.kill('SIGCONT');
+    first.signal('SIGCONT');
     // Back: it answers again, so it has had time to bring its result.
     await until(async () => {
       const answer = await fetch(`http://127.0.0.1:${first.ports.http}/readyz`);
@@ -126,21 +130,22 @@ onDatabases(test, 'processes that stop', (test, dialect) => {
   test('a node: it is not a member when its lease is over, and goes on when it is back', async t => {
     await prepare(t);
     const { ports } = await startReplica('only');
-    const args = ['sleeper', String(ports.registry)];
-    const sleeper = new Child('stub-node-process.ts', args);
+    const args = [STUB_NODE, 'sleeper', String(ports.registry)];
+    const sleeper = new Program('sleeper', args, {});
     children.push(sleeper);
+    sleeper.start();
     await sleeper.firstLine();
     const { jobId, picture } = await submit(ports.http);
     await until(async () => (await stores.jobs.find(jobId))?.state === 'running', 'admission');
-    sleeper.process.kill('SIGSTOP');
+    sleeper.signal('SIGSTOP');
     await until(async () => (await stores.nodes.listLive()).length === 0, 'the end of its lease');
     const lease = async () => (await stores.jobs.find(jobId))?.lease;
     t.truthy(await lease(), 'the job stays with its control plane');
-    sleeper.process.kill('SIGCONT');
-    sleeper.process.stdin?.write('go on\n');
+    sleeper.signal('SIGCONT');
+    sleeper.signal('SIGUSR2');
     await assertDoneOnce(jobId, picture, ports.http);
     await until(async () => (await stores.nodes.listLive()).length === 1, 'its return');
-    const given = sleeper.lines.filter(line => line.startsWith(jobId));
+    const given = sleeper.output.split('\n').filter(line => line.startsWith(jobId));
     t.deepEqual(given, [`${jobId} 1`], 'one attempt, which outlived the pause');
   });
 });

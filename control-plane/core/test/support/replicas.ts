@@ -17,7 +17,7 @@ import type { Package } from '../../package.ts';
 import type { Stores } from '../../stores.ts';
 import { fundedCaller, storeFixtures } from '../fixtures.ts';
 import { until } from '../harness.ts';
-import { planeEnv } from './child.ts';
+import { planeEnv } from './plane-env.ts';
 import { pngHeader } from './test-app.ts';
 import { openTestPlane } from './test-plane.ts';
 

@@ -1,8 +1,9 @@
-/** A node as a process that holds its images until a line comes; prints `<job> <fence>`. */
+/** A node as a process that holds its images until SIGUSR2 comes; prints `<job> <fence>`. */
 import { ScriptedNode } from '@matting/nodes/test/scripted-node.ts';
 
 const [nodeId = '', registryPort] = process.argv.slice(2);
 const goOn = Promise.withResolvers<void>();
+process.on('SIGUSR2', () => goOn.resolve());
 const node = await ScriptedNode.start({
   nodeId,
   imagesMax: 2,
@@ -16,5 +17,3 @@ const node = await ScriptedNode.start({
 });
 await node.join(Number(registryPort));
 process.stdout.write('joined\n');
-// The parent ends this process, which must not outlive it.
-process.stdin.on('end', () => process.exit(0)).on('data', () => goOn.resolve());
