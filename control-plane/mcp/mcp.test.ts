@@ -251,7 +251,7 @@ test('the models of the key are listed, and no other is taken', async t => {
 const REFUSED: readonly [Record<string, unknown>, RegExp][] = [
   [{}, /^INVALID_IMAGE_SOURCE: .*Send a public image_url/],
   [{ image_url: PLACE, image_base64: base64() }, /^INVALID_IMAGE_SOURCE: .*Send one of/],
-  [{ image_url: 'http://127.0.0.1/a.png' }, /^INVALID_IMAGE_SOURCE: .*Send a public image_url/],
+  [{ image_url: 'http://127.0.0.1/a.png' }, /Send a public image_url.*create_upload/],
   [{ image_url: `https://a.example/${'a'.repeat(3000)}` }, /^INVALID_IMAGE_SOURCE: .*2048/],
   [{ image_url: `data:image/png;base64,${base64(20_000)}` }, /^INVALID_REQUEST: .*image_base64/],
   [{ image_base64: '' }, /^INVALID_IMAGE_SOURCE/],
@@ -276,6 +276,13 @@ const REFUSED: readonly [Record<string, unknown>, RegExp][] = [
   [{ image_url: PLACE, keep: [] }, /Unknown field: keep\./],
   [{ image_url: PLACE, idempotency_key: 'ü' }, /^INVALID_IDEMPOTENCY_KEY: .*ASCII/],
   [{ image_url: PLACE, idempotency_key: 7 }, /idempotency_key must be a string/],
+  [{ image_url: PLACE, idempotency_key: 'k'.repeat(129) }, /idempotency_key of 1 to 128/],
+  [{ image_base64: base64(), idempotencyKey: 'x' }, /did you mean idempotency_key\?/i],
+  [{ url: PLACE }, /image_url/],
+  [{ image_url: '/home/a.jpg' }, /create_upload/],
+  [{ image_base64: PLACE }, /image_url/],
+  [{ image_base64: Buffer.from('%PDF-1.7').toString('base64') }, /PDF document.*JPEG, PNG/],
+  [{ image_url: PLACE, output_width: '100px' }, /whole number/],
   [
     { image_url: PLACE, model: '../fast' },
     /^INVALID_PARAMETER: model must be a name of list_models\./,
@@ -489,6 +496,8 @@ test('pages of other origins are refused, before anything is read', async t => {
     t.deepEqual([answer.statusCode, answer.json().code], [403, 'KEY_NOT_ALLOWED'], origin);
   }
   t.is((await post(app, PING, { origin: BASE_URL })).statusCode, 200);
+  const slash = await app.app.inject({ method: 'POST', url: '/mcp/', headers: app.headers() });
+  t.regex(slash.payload, /mean \/mcp\?/);
 });
 
 test('a message that is not of the protocol gets an error of JSON-RPC', async t => {

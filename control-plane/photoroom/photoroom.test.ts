@@ -84,22 +84,24 @@ test('Photoroom’s fields mean what its reference says', t => {
   t.deepEqual(asked({ 'shadow.mode': 'ai.soft', channels: 'alpha' }).ignored, ['shadow.mode']);
 });
 
-const NONSENSE: readonly [string, Record<string, string>][] = [
-  ['format', { format: 'jpeg' }],
-  ['channels', { channels: 'rgb' }],
-  ['bg_color', { bg_color: 'greenish' }],
-  ['size', { size: 'auto' }],
-  ['crop', { crop: 'yes' }],
+/** Each with what its error says to send. */
+const NONSENSE: readonly [string, Record<string, string>, says?: string][] = [
+  ['format', { format: 'jpeg' }, 'webp'],
+  ['channels', { channels: 'rgb' }, 'alpha'],
+  ['bg_color', { bg_color: 'greenish' }, 'hexadecimal'],
+  ['size', { size: 'auto' }, 'preview'],
+  ['crop', { crop: 'yes' }, 'true'],
   ['despill', { despill: 'maybe' }],
   ['shadow.mode', { 'shadow.mode': 'drop' }],
   ['channels', { channels: 'alpha', bg_color: 'red' }],
-  ['format', { channels: 'alpha', format: 'jpg' }],
+  ['format', { channels: 'alpha', format: 'jpg' }, 'png'],
 ];
 
 test('an invalid value is refused by the name of its field', t => {
-  for (const [field, texts] of NONSENSE) {
+  for (const [field, texts, says = ''] of NONSENSE) {
     const error = t.throws(() => asked(texts), { instanceOf: ContractError });
     t.is(error?.fieldErrors[0]?.field, field, JSON.stringify(texts));
+    t.true(error?.message.includes(says), error?.message);
   }
 });
 
@@ -145,14 +147,15 @@ test('errors have its three members, and nothing is charged', async t => {
 
 test('a key that is wrong, absent or not allowed is 403, and an empty account 402', async t => {
   const reader = await app.createKey({ scopes: ['read'] });
-  for (const [key, type] of [
-    ['', 'missing_api_key'],
-    ['wrong', 'invalid_api_key'],
-    [reader, 'key_not_allowed'],
+  for (const [key, type, says] of [
+    ['', 'missing_api_key', /X-Api-Key/],
+    ['wrong', 'invalid_api_key', /mk_/],
+    [reader, 'key_not_allowed', /scope/],
   ] as const) {
     const answer = await segment({ image_file: image() }, { 'x-api-key': key });
     const { detail, ...rest } = answer.json();
     t.deepEqual([answer.statusCode, rest], [403, { status_code: 403, type }], detail);
+    t.regex(detail, says);
   }
   const poor = await openTestApp({ ...ON, credits: 0 }, t);
   const answer = await segment({ image_file: image() }, {}, poor);

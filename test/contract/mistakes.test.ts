@@ -1,6 +1,6 @@
 /**
  * Tests what callers get wrong first, and that each answer names the next step. It asserts what to
- * send, not the sentence. Needs: portal, removebg.
+ * send, not the sentence. Needs: photoroom, portal, rembg, removebg.
  */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -22,7 +22,9 @@ import { temporaryFolder } from '../support/temporary-folder.ts';
 
 const test = ava.serial;
 
-const app = useTestApp(test, { syncWaitMs: 200 }, async () => {
+const settings = { rembg: { standInKeyId: undefined }, photoroom: {} };
+const options = { syncWaitMs: 200, settings };
+const app = useTestApp(test, options, async () => {
   base = `http://127.0.0.1:${await app.listen()}`;
 });
 let base: string;
@@ -30,6 +32,7 @@ let base: string;
 const JOBS = '/v1/matting/jobs';
 const PNG = pngHeader(4, 3);
 const BASE64 = PNG.toString('base64');
+const PDF = Buffer.from('%PDF-1.7\n');
 const SECRET = 'a callback secret of one';
 
 interface Sent {
@@ -42,9 +45,9 @@ interface Sent {
   readonly body?: string | Buffer;
 }
 
-/** The contract's problem, and remove.bg's. */
+/** The contract's problem, and those of other interfaces. */
 interface Problem {
-  readonly detail?: string;
+  readonly detail?: unknown;
   readonly errors?: readonly { readonly field?: string; readonly detail: string }[];
 }
 
@@ -55,7 +58,7 @@ async function answerTo(sent: Sent): Promise<string> {
   const { path: where = isSubmission ? JOBS : '/v1/account' } = sent;
   const { method = isSubmission ? 'POST' : 'GET' } = sent;
   const type = json === undefined ? {} : { 'content-type': 'application/json' };
-  const key = where.startsWith('/v1.0')
+  const key = /^\/(?:v1\.0|compat)/.test(where)
     ? { 'x-api-key': app.token }
     : { authorization: `Bearer ${app.token}`, 'idempotency-key': 'order-1' };
   const headers = Object.entries({ ...key, ...type, ...sent.headers });
@@ -67,7 +70,8 @@ async function answerTo(sent: Sent): Promise<string> {
   assert.ok(answer.status >= 400, `${answer.status} is no refusal`);
   const { detail = '', errors = [] } = (await answer.json()) as Problem;
   const ofFields = errors.map(one => `${one.field} ${one.detail}`);
-  return [detail, ...ofFields, answer.headers.get('allow')].join('\n');
+  const said = typeof detail === 'string' ? detail : JSON.stringify(detail);
+  return [said, ...ofFields, answer.headers.get('allow')].join('\n');
 }
 
 const file = (start: string) => ({ form: { image_file: Buffer.from(start, 'latin1') } });
@@ -76,6 +80,12 @@ const withCallback = (url: string, secret = SECRET) => ({
   json: { image_base64: BASE64, callback_url: url, callback_secret: secret },
 });
 const ofRemovebg = (more: Sent) => ({ path: '/v1.0/removebg', ...more });
+const PHOTOROOM = '/compat/photoroom/v1/segment';
+const REMBG = '/compat/rembg/api/remove';
+const ofPhotoroom = (form: Sent['form'], more: Sent = {}) =>
+  ({ path: PHOTOROOM, form, ...more }) as Sent;
+const ofRembg = (form: Sent['form'], more: Sent = {}) => ({ path: REMBG, form, ...more }) as Sent;
+const AS_BODY = { body: PNG, headers: { 'content-type': 'image/png' } };
 
 type Mistakes = Readonly<Record<string, readonly [sent: Sent, says: string | RegExp]>>;
 
@@ -247,6 +257,24 @@ const MISTAKES: Mistakes = {
     'image_file_b64',
   ],
   'remove.bg: GET': [ofRemovebg({}), 'POST'],
+  // Those of Photoroom and rembg; what their fields may not say is in their packages.
+  'Photoroom: another name of the file': [ofPhotoroom({ image: PNG }), 'image_file'],
+  'Photoroom: a path as the file': [ofPhotoroom({ image_file: 'a.jpg' }), /plain text.*JPEG, PNG/],
+  'Photoroom: a PDF': [ofPhotoroom({ image_file: PDF }), /PDF document.*JPEG, PNG/],
+  'Photoroom: too wide': [ofPhotoroom({ image_file: pngHeader(10_001, 9) }), '10000'],
+  'Photoroom: too large': [ofPhotoroom({ image_file: Buffer.alloc(52_428_801) }), '50 MiB'],
+  'Photoroom: the picture as the body': [ofPhotoroom(undefined, AS_BODY), 'multipart/form-data'],
+  'Photoroom: the path alone': [{ path: '/v1/segment', form: { image_file: PNG } }, PHOTOROOM],
+  'rembg: a path as an address': [{ path: `${REMBG}?url=photo.jpg` }, 'file of a POST'],
+  'rembg: this machine as an address': [
+    { path: `${REMBG}?url=http://localhost:3000/a.jpg` },
+    'file of a POST',
+  ],
+  'rembg: a PDF': [ofRembg({ file: PDF }), /PDF document.*JPEG, PNG/],
+  'rembg: PUT': [{ path: REMBG, method: 'PUT', body: PNG }, 'GET, POST'],
+  'rembg: the picture as the body': [ofRembg(undefined, AS_BODY), 'multipart/form-data'],
+  'rembg: the path alone': [{ path: '/api/remove', form: { file: PNG } }, REMBG],
+  'rembg: a misspelt path': [{ path: '/compat/rembg/api/remov', form: { file: PNG } }, REMBG],
 };
 
 for (const [mistake, [sent, says]] of Object.entries(MISTAKES)) {

@@ -38,8 +38,8 @@ control-plane/core/dispatch/dispatch-core.ts by control-plane/core/dispatch/disp
 beginRound | && this.#places({}) | nodes of other models › have no room for jobs that name none, and make no round for them
 control-plane/core/dispatch/job-needs.ts by control-plane/core/models/dispatched.test.ts
 shortfallOf | === undefined ? | each job goes to the node of its model, one without a name to that of the first offered
-control-plane/core/fetching/fetch-image.ts by control-plane/core/submission/pictures.test.ts
-fetchImage | ? INPUT_IMAGE | a background › has bounds of its own, and says in every error that it is the background
+control-plane/core/fetching/fetch-image.ts by control-plane/core/fetching/sources.test.ts
+fetchImage | ? INPUT_IMAGE | a background has bounds of its own, and says in every error that it is the background
 control-plane/core/http/header-checks.ts by control-plane/core/accounts/account.test.ts
 requireRate | === 'submissions' | a rate of its own › refuses a key beyond it, and takes nothing of the account’s then
 control-plane/core/http/operator-app.ts by control-plane/core/http/operator-app.test.ts

@@ -199,20 +199,24 @@ test('an attempt on a node › whose node hangs is cut off at the limit and trie
   t.deepEqual([hanging.headers.length, well.headers.length], [1, 1]);
 });
 
-test('an attempt on a node › refused for now goes to another node at once and counts nothing', async t => {
-  // The room it says it has makes it the first choice, whichever way ties fall.
-  const full = await harness.addNode({
-    script: async exchange => exchange.fail('NODE_OVERLOADED'),
-    imagesMax: 3,
+const overloaded: Script = async exchange => exchange.fail('NODE_OVERLOADED');
+for (const [when, script] of [
+  ['for now', overloaded],
+  // No picture worker starts.
+  ['for now once it is admitted', admitThen(overloaded)],
+] as const) {
+  test(`an attempt on a node › refused ${when} goes to another node at once and counts nothing`, async t => {
+    // The room it says it has makes it the first choice, whichever way ties fall.
+    const full = await harness.addNode({ script, imagesMax: 3 });
+    const well = await harness.addNode();
+    const { observed } = await harness.startReplica();
+    const job = await harness.done();
+    t.is(job.state, 'succeeded');
+    t.is(job.lostAttempts, 0);
+    t.deepEqual([full.headers.length, well.headers.length], [1, 1]);
+    t.true(observed.includes('attempt refused NODE_OVERLOADED'));
   });
-  const well = await harness.addNode();
-  const { observed } = await harness.startReplica();
-  const job = await harness.done();
-  t.is(job.state, 'succeeded');
-  t.is(job.lostAttempts, 0);
-  t.deepEqual([full.headers.length, well.headers.length], [1, 1]);
-  t.true(observed.includes('attempt refused NODE_OVERLOADED'));
-});
+}
 
 test('an attempt on a node › refused everywhere waits, keeps no lease, and is done when a node has room', async t => {
   const node = await harness.addNode(async exchange => exchange.fail('NODE_UNAVAILABLE'));

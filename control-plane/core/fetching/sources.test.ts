@@ -1,13 +1,16 @@
 /** Answers of servers and buckets to a download, byte for byte, by real sockets. */
 import assert from 'node:assert/strict';
+import { readdir } from 'node:fs/promises';
+import type { RequestListener } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import path from 'node:path';
 import { createServer } from 'node:tls';
 import { brotliCompressSync, deflateSync, gzipSync, zstdCompressSync } from 'node:zlib';
 import { type FetchLimits, GuardedFetch } from '@matting/http/outgoing/guarded-fetch.ts';
 import { OutgoingGuard } from '@matting/http/outgoing/outgoing-guard.ts';
 import { openRawSource, openSource } from '@matting/http/test/loopback-source.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
-import { IMAGE_BYTES_MAX } from '@matting/proto/contract/limits.ts';
+import { BACKGROUND_BYTES_MAX, IMAGE_BYTES_MAX } from '@matting/proto/contract/limits.ts';
 import type { BlobStore } from '@matting/storage/blob-store.ts';
 import { openDirectoryBlobStore } from '@matting/storage/directory-store.ts';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
@@ -38,27 +41,48 @@ interface Fetched {
   readonly end: string;
   readonly detail: string;
   readonly file: Buffer;
+  /** What the connection met. */
+  readonly cause?: unknown;
+}
+
+interface Way {
+  readonly signal?: AbortSignal | undefined;
+  readonly kind?: 'image' | 'background';
+  readonly allowPrivateAddresses?: boolean;
+}
+
+function fetcherWith(limits: Partial<FetchLimits>, allowPrivateAddresses = true): ImageFetcher {
+  const guard = new OutgoingGuard({ policy: { fetchPorts: [], allowPrivateAddresses } });
+  return new ImageFetcher(new GuardedFetch(guard, limits));
 }
 
 async function fetched(
   url: string,
   limits: Partial<FetchLimits> = {},
-  { signal }: { signal: AbortSignal } = new AbortController(),
+  { signal = new AbortController().signal, kind = 'image', allowPrivateAddresses }: Way = {},
 ): Promise<Fetched> {
-  const guard = new OutgoingGuard({ policy: { fetchPorts: [], allowPrivateAddresses: true } });
-  const fetcher = new ImageFetcher(new GuardedFetch(guard, limits));
+  const fetcher = fetcherWith(limits, allowPrivateAddresses);
   const writer = await store.createWriter('inputs/fetched');
   try {
-    await fetcher.fetchImage(url, { writer, accountId: 'account', signal });
+    await fetcher.fetchImage(url, { writer, accountId: 'account', signal, kind });
     const file = Buffer.from(await writer.readAt(0, writer.bytesWritten));
     return { end: 'delivered', detail: '', file };
   } catch (error) {
     assert.ok(error instanceof ContractError, String(error));
     const { code, retryable, message: detail } = error;
-    return { end: retryable ? `${code} (retryable)` : code, detail, file: Buffer.alloc(0) };
+    // What a caller reads names no address and no cause of the system.
+    assert.doesNotMatch(detail, /127\.0\.0\.1|ECONN|localhost/);
+    const cause = ((error.cause as Error)?.cause as NodeJS.ErrnoException)?.code;
+    return { end: retryable ? `${code} (retryable)` : code, detail, file: Buffer.alloc(0), cause };
   } finally {
     await writer.abort();
   }
+}
+
+/** @returns what became of it, from a source that answers like this */
+async function from(handler: RequestListener, limits: Partial<FetchLimits> = {}, way: Way = {}) {
+  await using source = await openSource(handler);
+  return await fetched(`${source.url}/a.png`, limits, way);
 }
 
 /** Answers with these bytes, and hangs up. */
@@ -69,12 +93,11 @@ async function answering(...pieces: (string | Buffer)[]): Promise<Fetched> {
   return await fetched(`${source.url}/a.png`);
 }
 
-async function encoded(body: Buffer, ...codings: string[]): Promise<Fetched> {
-  await using source = await openSource((_request, response) => {
+function encoded(body: Buffer, ...codings: string[]): Promise<Fetched> {
+  return from((_request, response) => {
     response.setHeader('content-encoding', codings).setHeader('content-length', body.length);
     response.end(body);
   });
-  return await fetched(`${source.url}/a.png`);
 }
 
 function isFile(t: ExecutionContext, { end, file, detail }: Fetched, what: string): void {
@@ -148,20 +171,35 @@ test('the limit holds for received and for unpacked bytes, at each step', async 
   t.is((await encoded(hollow, 'gzip, gzip')).end, 'IMAGE_TOO_LARGE');
 });
 
-test('a source that sends more than the limit packed is read no further', async t => {
-  let sent = 0;
-  await using source = await openSource((_request, response) => {
-    response.writeHead(200, { 'content-encoding': 'gzip' });
-    const send = () => {
-      while (response.writable && !response.destroyed) {
-        sent += HOLLOW.length;
-        if (!response.write(HOLLOW)) return void response.once('drain', send);
-      }
-    };
-    send();
+for (const [what, headers, bytesMax] of [
+  ['packed', { 'content-encoding': 'gzip' }, 2 * IMAGE_BYTES_MAX],
+  ['of no announced length', {}, 2 * IMAGE_BYTES_MAX],
+  // What the buffers of two sockets take.
+  ['as announced', { 'content-length': IMAGE_BYTES_MAX + 1 }, IMAGE_BYTES_MAX / 2],
+] as const) {
+  test(`a source that sends more than the limit ${what} is read no further`, async t => {
+    let sent = 0;
+    const { end } = await from((_request, response) => {
+      response.writeHead(200, headers);
+      const send = () => {
+        while (response.writable && !response.destroyed) {
+          sent += HOLLOW.length;
+          if (!response.write(HOLLOW)) return void response.once('drain', send);
+        }
+      };
+      send();
+    });
+    t.is(end, 'IMAGE_TOO_LARGE');
+    t.true(sent < bytesMax, `${sent}`);
   });
-  t.is((await fetched(`${source.url}/a.png`)).end, 'IMAGE_TOO_LARGE');
-  t.true(sent < 2 * IMAGE_BYTES_MAX, `${sent}`);
+}
+
+test('a source may send as much as the limit', async t => {
+  const { end, file } = await from((_request, response) => {
+    response.write(FILE);
+    response.end(Buffer.alloc(IMAGE_BYTES_MAX - FILE.length));
+  });
+  t.deepEqual([end, file.length], ['delivered', IMAGE_BYTES_MAX]);
 });
 
 test('another compression is refused by its name', async t => {
@@ -195,6 +233,8 @@ test('an answer that is no valid HTTP is refused for good', async t => {
     'an endless length': `${OK}content-length: ${'9'.repeat(30)}\r\n\r\n`,
     'another protocol': 'HTTP/1.1 101 Next\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n',
     'another protocol, unnamed': 'HTTP/1.1 101 Next\r\n\r\n',
+    'no HTTP': 'SSH-2.0-OpenSSH_9.2\r\n',
+    'too many headers': `${OK}${'x-noise: noise\r\n'.repeat(3000)}\r\n`,
     'a broken chunk': `${OK}transfer-encoding: chunked\r\n\r\nZZ\r\n`,
     'a name with a blank': `${SIZED}a b: c\r\n\r\n`,
     'a zero byte': `${SIZED}a: b\0c\r\n\r\n`,
@@ -233,11 +273,7 @@ async function inTurn(
     if (retryAfter !== undefined) response.setHeader('retry-after', retryAfter);
     response.writeHead(status).end(status === 200 ? FILE : 'later');
   });
-  const end = await fetched(
-    `${source.url}/a.png`,
-    { againMs: [1, 1, 1], ...limits },
-    signal && { signal },
-  );
+  const end = await fetched(`${source.url}/a.png`, { againMs: [1, 1, 1], ...limits }, { signal });
   return { ...end, requests: source.requests.length };
 }
 
@@ -307,4 +343,126 @@ test('a source without TLS or without a valid certificate is named as that', asy
     t.is(end, 'IMAGE_DOWNLOAD_FAILED');
     t.regex(detail, /no valid certificate/);
   }
+});
+
+test('a status that is not 200 fails the download, and says whether it may pass', async t => {
+  const mayPass = [429, 500, 502, 503, 504];
+  for (const status of [400, 401, 403, 404, 408, 410, 451, 204, 206, 304, ...mayPass]) {
+    const { end } = await inTurn([[status]], { againMs: [] });
+    const failed = 'IMAGE_DOWNLOAD_FAILED';
+    t.is(end, mayPass.includes(status) ? `${failed} (retryable)` : failed, String(status));
+  }
+});
+
+test('a source that is not there, or that is slow, meets the bound of its stage and may be tried again', async t => {
+  const away = await openSource(() => assert.fail());
+  await away[Symbol.asyncDispose]();
+  t.is((await fetched(away.url)).end, 'IMAGE_DOWNLOAD_FAILED (retryable)');
+  const silent: RequestListener = () => undefined;
+  const half: RequestListener = (_request, response) => {
+    response.writeHead(200, { 'content-length': FILE.length });
+    response.write(FILE.subarray(0, 40));
+  };
+  const drips: RequestListener = (_request, response) => {
+    const timer = setInterval(() => response.write('x'), 20);
+    response.on('close', () => clearInterval(timer));
+  };
+  for (const [handler, limits, cause] of [
+    [silent, { firstByteMs: 100 }, 'UND_ERR_HEADERS_TIMEOUT'],
+    [half, { idleMs: 100 }, 'UND_ERR_BODY_TIMEOUT'],
+    [drips, { totalMs: 200 }, undefined],
+  ] as const) {
+    const met = await from(handler, limits);
+    t.is(met.end, 'IMAGE_DOWNLOAD_FAILED (retryable)');
+    if (cause !== undefined) t.is(met.cause, cause);
+  }
+});
+
+test('a source that sends something else is no image, whatever it calls it', async t => {
+  const html: RequestListener = (_request, response) => {
+    response.writeHead(200, { 'content-type': 'image/png' }).end('<!doctype html><p>Sign in');
+  };
+  t.is((await from(html)).end, 'UNSUPPORTED_IMAGE_FORMAT');
+  const short = `${OK}content-length: 4\r\n\r\n`;
+  t.is((await answering(short, FILE)).end, 'UNSUPPORTED_IMAGE_FORMAT', 'less than it has');
+});
+
+test('a lease that is lost ends the fetch with its own reason, at every stage', async t => {
+  const writer = await store.createWriter('inputs/fetched');
+  t.teardown(() => writer.abort());
+  const fetchImage = (url: string, signal: AbortSignal) =>
+    fetcherWith({}).fetchImage(url, { writer, accountId: 'account', signal });
+  for (const begins of [false, true]) {
+    const lease = new AbortController();
+    const reason = new Error('lease lost');
+    await using source = await openSource((_request, response) => {
+      if (begins) response.write(FILE.subarray(0, 40));
+      setTimeout(() => lease.abort(reason), 20);
+    });
+    t.is(await t.throwsAsync(fetchImage(source.url, lease.signal)), reason);
+  }
+  const over = AbortSignal.abort(new Error('already lost'));
+  await t.throwsAsync(fetchImage('http://127.0.0.1:9/', over), { message: /already lost/ });
+});
+
+test('a redirected image in pieces, of another media type, is taken with its header', async t => {
+  await using source = await openSource((request, response) => {
+    if (request.url === '/a') response.writeHead(308, { location: '/b' }).end();
+    else {
+      response.writeHead(200, { 'content-type': 'text/html', 'content-encoding': 'identity' });
+      response.write(FILE.subarray(0, 5));
+      setTimeout(() => response.end(FILE.subarray(5)), 10);
+    }
+  });
+  const writer = await store.createWriter('inputs/fetched');
+  t.teardown(() => writer.abort());
+  const { signal } = new AbortController();
+  const as = { accountId: 'account', signal };
+  const { bytes, header } = await fetcherWith({}).fetchImage(`${source.url}/a`, { ...as, writer });
+  t.is(bytes, FILE.length);
+  t.deepEqual(header, { format: 'png', width: 40, height: 30, animated: false });
+  const broken = { ...writer, write: () => Promise.reject(new Error('disk full')) };
+  const fails = fetcherWith({}).fetchImage(`${source.url}/b`, { ...as, writer: broken as never });
+  await t.throwsAsync(fails, { message: /disk full/ });
+});
+
+const kind = 'background';
+
+test('a background has bounds of its own, and says in every error that it is the background', async t => {
+  const wide = pngHeader(5001, 5000);
+  for (const [file, code] of [
+    [wide, 'IMAGE_RESOLUTION_TOO_LARGE'],
+    [Buffer.concat([FILE, Buffer.alloc(BACKGROUND_BYTES_MAX)]), 'IMAGE_TOO_LARGE'],
+    [Buffer.from('no picture'), 'UNSUPPORTED_IMAGE_FORMAT'],
+  ] as const) {
+    for (const announced of [true, false]) {
+      const sends: RequestListener = (_request, response) => {
+        if (announced) response.setHeader('content-length', file.length);
+        response.end(file);
+      };
+      const { end, detail } = await from(sends, {}, { kind });
+      t.is(end, code);
+      t.regex(detail, /background/);
+    }
+  }
+  const taken = await from((_request, response) => response.end(wide));
+  t.is(taken.end, 'delivered', 'an image may be as large');
+  const busy = await from(
+    (_request, response) => response.writeHead(503).end(),
+    { againMs: [] },
+    { kind },
+  );
+  t.is(busy.end, 'IMAGE_DOWNLOAD_FAILED (retryable)');
+  t.regex(busy.detail, /^background_url: /);
+  for (const [kind, code] of [
+    ['background', 'INVALID_PARAMETER'],
+    ['image', 'INVALID_IMAGE_SOURCE'],
+  ] as const) {
+    const way = { kind, allowPrivateAddresses: false };
+    t.is((await fetched('http://127.0.0.1:9/', {}, way)).end, code);
+  }
+});
+
+test('no unfinished file is left behind, after all of the above', async t => {
+  t.deepEqual(await readdir(path.join(root, 'tmp')), []);
 });

@@ -249,32 +249,6 @@ test('headers › an Idempotency-Key at its bounds', async t => {
   }
 });
 
-test('headers › the order: Authorization, Idempotency-Key, media type, length, body', async t => {
-  const everythingWrong: Headers = {
-    authorization: undefined,
-    'idempotency-key': undefined,
-    'content-encoding': 'gzip',
-    'content-type': 'text/plain',
-    'content-length': '999999999',
-  };
-  const repairs: [repair: Headers, code: ErrorCode][] = [
-    [{}, 'MISSING_API_KEY'],
-    [{ authorization: 'Bearer nobody' }, 'INVALID_API_KEY'],
-    [{ authorization: `Bearer ${app.token}` }, 'INVALID_IDEMPOTENCY_KEY'],
-    [{ 'idempotency-key': 'k' }, 'UNSUPPORTED_MEDIA_TYPE'],
-    [{ 'content-encoding': undefined }, 'UNSUPPORTED_MEDIA_TYPE'],
-    [{ 'content-type': 'application/json' }, 'IMAGE_TOO_LARGE'],
-    [{ 'content-length': undefined }, 'INVALID_REQUEST'],
-  ];
-  for (const url of SUBMISSIONS) {
-    let headers = everythingWrong;
-    for (const [repair, code] of repairs) {
-      headers = { ...headers, ...repair };
-      t.is((await app.post(url, '{"oops', headers)).json().code, code);
-    }
-  }
-});
-
 const OCTETS = 'application/octet-stream';
 
 test('headers › media types', async t => {

@@ -47,19 +47,6 @@ onBalancedStores(test, 'jobs', (test, { database, stores }) => {
     t.is((await stores.jobs.submit(job, LIMITS)).kind, 'created');
   });
 
-  test('submission › refuses at the bound in flight, before it looks at credits', async t => {
-    for (const credits of [1, 2]) {
-      const account = await fundedAccount(stores, credits);
-      await submitted(stores, newJob(account));
-      const { kind } = await stores.jobs.submit(newJob(account), { jobsInFlightMax: 1 });
-      t.is(kind, 'too-many-in-flight');
-      const left = { available: credits - 1, reserved: 1 };
-      t.deepEqual(await stores.ledger.balances(account), left);
-      const next = await stores.jobs.submit(newJob(account), { jobsInFlightMax: 2 });
-      t.is(next.kind, credits === 1 ? 'insufficient-credits' : 'created');
-    }
-  });
-
   test('submission › refuses both sources and none', async t => {
     const account = await fundedAccount(stores, 1);
     const id = randomUUID();

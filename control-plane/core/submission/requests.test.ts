@@ -119,14 +119,6 @@ for (const [code, field, bodies] of REFUSED) {
   }
 }
 
-test('fields › the order: source, output format, callback, the text of the URL', t => {
-  const all: Sent = { image_url: 'ftp://x', output_format: 'gif', callback_url: 'x' };
-  t.is(refused({ ...all, image_base64: '' }).code, 'INVALID_IMAGE_SOURCE');
-  t.is(refused(all).code, 'UNSUPPORTED_OUTPUT_FORMAT');
-  t.is(refused({ ...all, output_format: 'png' }).code, 'INVALID_CALLBACK');
-  t.is(refused({ image_url: 'ftp://x' }).code, 'INVALID_IMAGE_SOURCE');
-});
-
 test('fields › a callback over http only where the operator allows it', t => {
   const sent = { image_base64: '', ...pair, callback_url: 'http://hooks.example.com/' };
   t.regex(refused(sent).message, /must be https\. .*MATTING_ALLOW_HTTP_CALLBACKS/);
