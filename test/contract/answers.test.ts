@@ -79,11 +79,15 @@ async function post(
   code?: ErrorCode,
   headers = {},
 ) {
+  const act = () => ask(t, { method: 'POST', url, body, headers }, status, code);
+  return status >= 400 && status < 500 ? unpaid(t, act) : act();
+}
+
+/** Moves no credit of the account. */
+async function unpaid<T>(t: ExecutionContext, act: () => Promise<T>): Promise<T> {
   const before = await app.stores.ledger.credits(app.accountId);
-  const answer = await ask(t, { method: 'POST', url, body, headers }, status, code);
-  if (status >= 400 && status < 500) {
-    t.deepEqual(await app.stores.ledger.credits(app.accountId), before);
-  }
+  const answer = await act();
+  t.deepEqual(await app.stores.ledger.credits(app.accountId), before);
   return answer;
 }
 
@@ -113,22 +117,30 @@ async function submitted(body: unknown = imageBody(), of = app) {
   return { key, jobId: jobId as string };
 }
 
+/** What a request's headers may have wrong, whatever it asks for. */
+async function refusedByHeaders(t: ExecutionContext, method: string, url: string, body?: unknown) {
+  const elsewhere = `Bearer ${await app.createKey({ networks: ['192.0.2.0/24'] })}`;
+  const wrong: readonly (readonly [number, ErrorCode, Record<string, string | undefined>])[] = [
+    [400, 'INVALID_IDEMPOTENCY_KEY', { 'idempotency-key': '' }],
+    [401, 'MISSING_API_KEY', { authorization: undefined }],
+    [401, 'INVALID_API_KEY', { authorization: 'Bearer ' }],
+    [401, 'INVALID_API_KEY', { authorization: 'Basic x' }],
+    [401, 'INVALID_API_KEY', { authorization: 'Bearer mk_unknown' }],
+    [403, 'KEY_NOT_ALLOWED', { authorization: elsewhere }],
+  ];
+  const wrongOfBodies = [
+    [413, 'IMAGE_TOO_LARGE', { 'content-length': '99999999' }],
+    [415, 'UNSUPPORTED_MEDIA_TYPE', { 'content-encoding': 'gzip' }],
+    [415, 'UNSUPPORTED_MEDIA_TYPE', { 'content-type': 'text/plain' }],
+  ] as const;
+  const all = body === undefined ? wrong : [...wrong, ...wrongOfBodies];
+  for (const [status, code, headers] of all) {
+    await unpaid(t, () => ask(t, { method, url, body, headers }, status, code));
+  }
+}
+
 for (const url of [SYNC, ASYNC]) {
-  test(`POST ${url}: refusals by the headers`, async t => {
-    await post(t, url, imageBody(), 400, 'INVALID_IDEMPOTENCY_KEY', {
-      'idempotency-key': undefined,
-    });
-    await post(t, url, imageBody(), 401, 'MISSING_API_KEY', { authorization: undefined });
-    await post(t, url, imageBody(), 401, 'INVALID_API_KEY', { authorization: 'Bearer ' });
-    await post(t, url, imageBody(), 401, 'INVALID_API_KEY', { authorization: 'Basic x' });
-    const authorization = `Bearer ${await app.createKey({ networks: ['192.0.2.0/24'] })}`;
-    await post(t, url, imageBody(), 403, 'KEY_NOT_ALLOWED', { authorization });
-    await post(t, url, imageBody(), 413, 'IMAGE_TOO_LARGE', { 'content-length': '99999999' });
-    const coded = { 'content-encoding': 'gzip' };
-    await post(t, url, imageBody(), 415, 'UNSUPPORTED_MEDIA_TYPE', coded);
-    const typed = { 'content-type': 'text/plain' };
-    await post(t, url, imageBody(), 415, 'UNSUPPORTED_MEDIA_TYPE', typed);
-  });
+  test(`POST ${url}: refusals by the headers`, t => refusedByHeaders(t, 'POST', url, imageBody()));
 
   test(`POST ${url}: refusals by the body`, async t => {
     await post(t, url, '{', 400, 'INVALID_REQUEST');
@@ -301,13 +313,8 @@ test('a correction, and what is in its way', async t => {
   const typed = { 'content-type': 'multipart/form-data; boundary=b' };
   await post(t, url, form, 400, 'UNSUPPORTED_IMAGE_FORMAT', typed);
   await post(t, url, form.replace('no\r\n', '\r\n'), 400, 'INVALID_IMAGE_SOURCE', typed);
-  for (const headers of [
-    { 'content-type': 'image/png' },
-    { 'content-type': 'text/plain' },
-    { 'content-encoding': 'gzip' },
-  ]) {
-    await post(t, url, 'png', 415, 'UNSUPPORTED_MEDIA_TYPE', headers);
-  }
+  const picture = { 'content-type': 'image/png' };
+  await post(t, url, 'png', 415, 'UNSUPPORTED_MEDIA_TYPE', picture);
   await post(t, correctionsOf(randomUUID()), {}, 404, 'JOB_NOT_FOUND');
   const rows = (columns: object) =>
     app.database.kysely.updateTable('jobs').set(columns).where('id', '=', jobId).execute();
@@ -321,12 +328,9 @@ test('a correction that is refused by its headers, or by the service', async t =
   const { jobId } = await submitted(CORRECTABLE);
   await app.succeedJob(jobId);
   const url = correctionsOf(jobId);
-  await post(t, url, {}, 400, 'INVALID_IDEMPOTENCY_KEY', { 'idempotency-key': undefined });
-  await post(t, url, {}, 401, 'MISSING_API_KEY', { authorization: undefined });
-  await post(t, url, {}, 401, 'INVALID_API_KEY', { authorization: 'Basic x' });
+  await refusedByHeaders(t, 'POST', url, {});
   const authorization = `Bearer ${await app.createKey({ scopes: ['read'] })}`;
   await post(t, url, {}, 403, 'KEY_NOT_ALLOWED', { authorization });
-  await post(t, url, {}, 413, 'IMAGE_TOO_LARGE', { 'content-length': '99999999' });
   t.teardown(() => app.refuseNewJobs(undefined));
   app.refuseNewJobs(new ContractError('SERVICE_UNAVAILABLE', 'full', { retryAfterS: 9 }));
   await post(t, url, {}, 503, 'SERVICE_UNAVAILABLE');
@@ -378,11 +382,9 @@ test('a list of jobs, and jobs that are deleted', async t => {
   const refused = (more: object, status: number, code: ErrorCode) =>
     ask(t, { ...deletion, ...more }, status, code);
   await refused({ url: `${ASYNC}/${randomUUID()}` }, 404, 'JOB_NOT_FOUND');
-  await refused({ headers: { authorization: undefined } }, 401, 'MISSING_API_KEY');
-  await refused({ headers: { authorization: 'Bearer mk_unknown' } }, 401, 'INVALID_API_KEY');
+  await refusedByHeaders(t, 'DELETE', read.url);
   const authorization = `Bearer ${await app.createKey({ scopes: ['read'] })}`;
   await refused({ headers: { authorization } }, 403, 'KEY_NOT_ALLOWED');
-  await refused({ headers: { 'idempotency-key': '' } }, 400, 'INVALID_IDEMPOTENCY_KEY');
   await refused({ headers: { host: ['a.example', 'b.example'] } }, 400, 'INVALID_REQUEST');
   const poor = await openTestApp({ readsPerMinute: 1 }, t);
   await untilLimited(t, { ...deletion, of: poor });
@@ -409,13 +411,8 @@ test('batches, and what each of their operations may refuse', async t => {
   ] as const) {
     await post(t, url, body, 400, code);
   }
-  const empty = { 'idempotency-key': undefined };
-  await post(t, url, { items }, 400, 'INVALID_IDEMPOTENCY_KEY', empty);
-  await post(t, url, { items }, 401, 'MISSING_API_KEY', { authorization: undefined });
-  await post(t, url, { items }, 401, 'INVALID_API_KEY', { authorization: 'Basic x' });
-  await post(t, url, { items }, 413, 'IMAGE_TOO_LARGE', { 'content-length': '99999999' });
+  await refusedByHeaders(t, 'POST', url, { items });
   await post(t, url, { items }, 415, 'UNSUPPORTED_MEDIA_TYPE', { 'content-type': 'image/png' });
-  await post(t, url, { items }, 415, 'UNSUPPORTED_MEDIA_TYPE', { 'content-encoding': 'gzip' });
   const cap = { credits: 1, period: 'total' } as const;
   const capped = { authorization: `Bearer ${await app.createKey({ cap })}` };
   await post(t, url, { items }, 402, 'KEY_CAP_REACHED', capped);
@@ -432,13 +429,10 @@ test('batches, and what each of their operations may refuse', async t => {
     ['DELETE', one],
   ] as const) {
     await ask(t, { method, url: path }, 200);
-    const refused = (headers: object, status: number, code: ErrorCode) =>
-      ask(t, { method, url: path, headers: { ...headers } }, status, code);
-    await refused({ host: ['a.example', 'b.example'] }, 400, 'INVALID_REQUEST');
-    await refused({ 'idempotency-key': '' }, 400, 'INVALID_IDEMPOTENCY_KEY');
-    await refused({ authorization: undefined }, 401, 'MISSING_API_KEY');
-    await refused({ authorization: 'Bearer mk_unknown' }, 401, 'INVALID_API_KEY');
-    await refused(foreign, 403, 'KEY_NOT_ALLOWED');
+    await refusedByHeaders(t, method, path);
+    const twoHosts = { host: ['a.example', 'b.example'] };
+    await ask(t, { method, url: path, headers: twoHosts }, 400, 'INVALID_REQUEST');
+    await ask(t, { method, url: path, headers: foreign }, 403, 'KEY_NOT_ALLOWED');
     const unknown = path.replace(id, randomUUID());
     if (path !== url) await ask(t, { method, url: unknown }, 404, 'BATCH_NOT_FOUND');
     await untilLimited(t, { method, url: unknown, of: poor });
@@ -478,12 +472,8 @@ test('the failed items of a batch again, and what may refuse them', async t => {
   await post(t, url, {}, 409, 'IDEMPOTENCY_CONFLICT', ofJob);
   await post(t, `/v1/matting/batches/${id}/again`, {}, 409, 'BATCH_NOT_REPEATABLE');
   await post(t, `/v1/matting/batches/${randomUUID()}/again`, {}, 404, 'BATCH_NOT_FOUND');
-  await post(t, url, {}, 400, 'INVALID_IDEMPOTENCY_KEY', { 'idempotency-key': undefined });
-  await post(t, url, {}, 401, 'MISSING_API_KEY', { authorization: undefined });
-  await post(t, url, {}, 401, 'INVALID_API_KEY', { authorization: 'Basic x' });
-  await post(t, url, {}, 413, 'IMAGE_TOO_LARGE', { 'content-length': '99999999' });
+  await refusedByHeaders(t, 'POST', url, {});
   await post(t, url, 'png', 415, 'UNSUPPORTED_MEDIA_TYPE', { 'content-type': 'image/png' });
-  await post(t, url, {}, 415, 'UNSUPPORTED_MEDIA_TYPE', { 'content-encoding': 'gzip' });
   const foreign = { authorization: `Bearer ${await app.createKey({ scopes: ['account'] })}` };
   await post(t, url, {}, 403, 'KEY_NOT_ALLOWED', foreign);
   t.teardown(() => app.advertise(undefined));
@@ -662,8 +652,6 @@ test('every read gives each of its documented answers', async t => {
   const { token } = await app.succeedJob((await submitted()).jobId);
   const poor = await openTestApp({ readsPerMinute: 1 }, t);
   const twoHosts = { host: ['a.example', 'b.example'] };
-  const foreign = await app.createKey({ networks: ['192.0.2.0/24'] });
-  const elsewhere = { authorization: `Bearer ${foreign}` };
   const items = [{ image_url: 'https://example.com/1.jpg' }];
   const batch = await app.post('/v1/matting/batches', { items });
   for (const { url, keyed } of reads(jobId, token, batch.json().batch_id)) {
@@ -671,13 +659,7 @@ test('every read gives each of its documented answers', async t => {
     await ask(t, { method: 'HEAD', url }, 200);
     await ask(t, { method: 'GET', url, headers: twoHosts }, 400, 'INVALID_REQUEST');
     if (!keyed) continue;
-    const keyless = { authorization: undefined };
-    await ask(t, { method: 'GET', url, headers: keyless }, 401, 'MISSING_API_KEY');
-    const unknown = { authorization: 'Bearer mk_unknown' };
-    await ask(t, { method: 'GET', url, headers: unknown }, 401, 'INVALID_API_KEY');
-    await ask(t, { method: 'GET', url, headers: elsewhere }, 403, 'KEY_NOT_ALLOWED');
-    const empty = { 'idempotency-key': '' };
-    await ask(t, { method: 'GET', url, headers: empty }, 400, 'INVALID_IDEMPOTENCY_KEY');
+    await refusedByHeaders(t, 'GET', url);
     // The path's own check comes after the account's quota, which is then named with the refusal.
     await untilLimited(t, { method: 'GET', url, of: poor });
   }

@@ -190,8 +190,9 @@ control-plane/core/submission/pictures.ts by control-plane/removebg/removebg.tes
 requireFits | if (finishing | an error of the remove.bg interface › invalid_crop_margin: {"crop":"true","crop_margin":"500px","scale":"10%"}
 control-plane/core/fetching/callback-check.ts by control-plane/core/webhooks/callbacks.test.ts
 requireOf | !isReadableSecret | half a pair, wrong text, wrong secret: refused, and nothing is left of it
+control-plane/core/submission/submit-matting.ts by test/contract/doors.test.ts
+existing | POST /v1/matting, JSON checks what the table says, in its order
 control-plane/core/submission/submit-matting.ts by control-plane/core/webhooks/callbacks.test.ts
-existing | join, replay and 409 come before the address
 #insert | await askAgain | a held submission › counts for a cap that the key was given: /v1/matting/jobs
 #insert | await askAgain | a held submission › makes no job by a key that was revoked while a name was looked up
 control-plane/core/submission/submit-matting.ts by control-plane/portal/playground/playground.test.ts

@@ -9,12 +9,8 @@ import {
   assertBalanced,
   creditsOf,
   fundedAccount,
-  HOUR_MS,
-  IMAGE_FAULT,
   newJob,
   onStores,
-  resultOf,
-  running,
   sha256,
   storesOn,
   submitted,
@@ -116,23 +112,6 @@ onStores(test, 'races', (test, { databases, stores }) => {
     t.is(credits?.reserved, 0);
     t.is(credits!.sums.charge + credits!.sums.release, 40);
     t.is(credits!.available, 40 - credits!.sums.charge);
-    await assertBalanced(stores);
-  });
-
-  test('two endings under one claim: one counts, and both callers get an answer', async t => {
-    const account = await fundedAccount(stores, 1);
-    const [other] = await openSeveral();
-    for (let round = 0; round < 15; round++) {
-      const { claim } = await running(stores, newJob(account));
-      const outcomes = await Promise.all([
-        stores.queue.succeed(claim, resultOf(claim), HOUR_MS, {}),
-        other!.queue.fail(claim, IMAGE_FAULT),
-      ]);
-      t.deepEqual([...outcomes].sort(), [false, true]);
-      const { charge, release } = (await creditsOf(stores, account))!.sums;
-      t.is(charge + release, round + 1);
-      if (outcomes[0]) await stores.ledger.grant(account, 1, `round ${round}`);
-    }
     await assertBalanced(stores);
   });
 

@@ -4,7 +4,6 @@ import { readFile } from 'node:fs/promises';
 import { openDatabase } from '@matting/database/connect.ts';
 import type { Database } from '@matting/database/database.ts';
 import { hold } from '@matting/http/test/held-form.ts';
-import { ContractError } from '@matting/proto/contract/errors.ts';
 import ava, { type ExecutionContext } from 'ava';
 import { CallbackSecrets, notificationBody, SecretBox } from '../secrets/secret-box.ts';
 import { fingerprintOf } from '../submission/fingerprint.ts';
@@ -29,7 +28,6 @@ const UNREADABLE_SECRETS = [
   `${base64Of(32)}=`,
   '#'.repeat(30),
 ].map(text => `whsec_${text}`);
-const IMAGE_FAULT = { code: 'PROCESSING_FAILED', detail: 'broken', retryable: false } as const;
 const PENDING = {
   url: HOOK.callback_url,
   status: 'pending',
@@ -138,24 +136,6 @@ test('a secret that is not Base64 behind whsec_ goes on where a request is repea
   t.is((await submit(other, key)).json().code, 'IDEMPOTENCY_CONFLICT', 'a conflict comes first');
   await app.succeedJob(jobId);
   t.is((await submit(hook, key)).headers['idempotent-replayed'], 'true');
-});
-
-test('join, replay and 409 come before the address', async t => {
-  const key = randomUUID();
-  addresses.set('leaving.example.com', ['93.184.215.14']);
-  const leaving = { ...HOOK, callback_url: 'https://leaving.example.com/' };
-  const { job_id: jobId } = (await submit(leaving, key)).json();
-  addresses.set('leaving.example.com', ['10.0.0.1']);
-  asked.length = 0;
-  app.refuseNewJobs(new ContractError('SERVICE_UNAVAILABLE', 'full', { retryAfterS: 5 }));
-  const joined = await submit(leaving, key);
-  t.deepEqual([joined.statusCode, joined.json().job_id], [202, jobId]);
-  const other = await submit({ ...HOOK, callback_url: 'https://moved.example.com/' }, key);
-  t.deepEqual([other.statusCode, other.json().code], [409, 'IDEMPOTENCY_CONFLICT']);
-  await app.failJob(jobId, IMAGE_FAULT);
-  const replayed = await submit(leaving, key);
-  t.deepEqual([replayed.statusCode, replayed.json().job_id], [200, jobId]);
-  t.deepEqual(asked, []);
 });
 
 test('a twin that made the job while the address was looked up is joined', async t => {

@@ -201,49 +201,6 @@ onDatabases(test, 'two replicas', (test, dialect) => {
     t.is(runsOf(made.body.job_id), 1);
   });
 
-  test('a failed job is replayed as its own error, asynchronously as the job', async t => {
-    scripted(t, failing('PROCESSING_FAILED'));
-    const { caller, key, body } = await newRequest();
-    const first = await replicas.post(caller, body, { key });
-    t.is(first.status, 422, JSON.stringify(first.body));
-    t.is(first.body.code, 'PROCESSING_FAILED');
-    t.false(first.body.retryable);
-    for (const replica of [0, 1]) {
-      const sync = await replicas.post(caller, body, { key, replica });
-      t.is(sync.status, 422);
-      t.is(header(sync, 'idempotent-replayed'), 'true');
-      t.is(sync.body.job_id, first.body.job_id);
-      const async = await replicas.post(caller, body, { key, replica, path: JOBS });
-      t.is(async.status, 200);
-      t.is(header(async, 'idempotent-replayed'), 'true');
-      t.is(async.body.status, 'failed');
-    }
-    const after = { available: 1, reserved: 0, reserves: 1, charged: 0 };
-    t.deepEqual(await credits(caller), after);
-  });
-
-  test('an expired job is 410 on replay, and reads expired, by the database’s clock', async t => {
-    const { caller, key, body } = await newRequest();
-    const first = await replicas.post(caller, body, { key });
-    t.is(first.status, 200);
-    await replicas.database.kysely
-      .updateTable('jobs')
-      .set({ expires_at: 1 })
-      .where('id', '=', first.body.job_id)
-      .execute();
-    for (const replica of [0, 1]) {
-      const sync = await replicas.post(caller, body, { key, replica });
-      t.deepEqual([sync.status, sync.body.code], [410, 'RESULT_EXPIRED']);
-      t.is(sync.body.job_id, first.body.job_id);
-      t.is(header(sync, 'idempotent-replayed'), 'true');
-      const async = await replicas.post(caller, body, { key, replica, path: JOBS });
-      t.deepEqual([async.status, async.body.status], [200, 'expired']);
-      t.is(async.body.result, undefined);
-      t.is((await replicas.download(replica, first.body.result.url)).status, 410);
-    }
-    t.is((await credits(caller)).charged, 1);
-  });
-
   test('any field that differs is a conflict, on both, and costs nothing', async t => {
     const { caller, key, body } = await newRequest(2, { output_format: 'png' });
     const first = await replicas.post(caller, body, { key });
@@ -275,17 +232,6 @@ onDatabases(test, 'two replicas', (test, dialect) => {
       const hidden = await replicas.get(other, `${JOBS}/${first.body.job_id}`, { replica });
       t.deepEqual([hidden.status, hidden.body.code], [404, 'JOB_NOT_FOUND']);
     }
-  });
-
-  test('a refused request is not remembered: the key works once there is credit', async t => {
-    const { caller, key, body } = await newRequest(0);
-    for (const replica of [0, 1]) {
-      const refused = await replicas.post(caller, body, { key, replica });
-      t.deepEqual([refused.status, refused.body.code], [402, 'INSUFFICIENT_CREDITS']);
-    }
-    await replicas.stores.ledger.grant(caller.accountId, 1, 'later');
-    const other = await replicas.post(caller, pictureBody(), { key, replica: 1 });
-    t.is(other.status, 200, 'not even its content was remembered');
   });
 
   test('a retryable failure frees the key; those who had joined get that failure', async t => {
