@@ -380,6 +380,11 @@ test('KEDA wakes one pool for all jobs, or for those that name its models', t =>
   t.deepEqual(namesOf(all.triggers), ['megapixels', 'queue-age']);
   const { scaleDown } = all.advanced.horizontalPodAutoscalerConfig.behavior;
   t.deepEqual([all.cooldownPeriod, scaleDown.stabilizationWindowSeconds], [120, 120]);
+  const beside = scaledBy('nodes.pools.best={"replicas":3,"model":"best"}');
+  t.deepEqual(
+    [beside.maxReplicaCount, beside.triggers[0].metadata.query],
+    [all.maxReplicaCount, demandOf('namespace="matting"')],
+  );
   const own = scaledBy('keda.models=["best","ben2"]');
   t.is(own.triggers[0].metadata.query, demandOf('namespace="matting",model=~"best|ben2"'));
   t.deepEqual(namesOf(own.triggers), ['megapixels']);

@@ -41,7 +41,7 @@
 {{- $served := list -}}
 {{- range $name := keys .Values.nodes.pools }}
 {{- $pool := include "matting.pool" (dict "root" $ "name" $name) | fromYaml }}
-{{- if $pool.enabled }}{{ $served = append $served (coalesce $pool.model $pool.env.MATTING_MODEL $pool.env.MATTING_QUALITY "standard") }}{{ end }}
+{{- if $pool.enabled }}{{ $served = append $served (include "matting.served" $pool) }}{{ end }}
 {{- end -}}
 {{- range splitList "," (default "" .Values.controlPlane.env.MATTING_MODELS_OFFERED) }}
 {{- $name := trim . }}
@@ -69,12 +69,18 @@
 {{- $pool | toYaml -}}
 {{- end }}
 
-{{/* Nodes of the pools that KEDA does not scale. */}}
+{{/* The plan or model of a pool's nodes. Takes the pool. */}}
+{{- define "matting.served" -}}
+{{- coalesce .model .env.MATTING_MODEL .env.MATTING_QUALITY "standard" -}}
+{{- end }}
+
+{{/* Nodes of the pools that KEDA does not scale and that serve the same as its pool. */}}
 {{- define "matting.fixedNodes" -}}
 {{- $sum := 0 -}}
+{{- $served := include "matting.pool" (dict "root" . "name" .Values.keda.pool) | fromYaml | include "matting.served" -}}
 {{- range $name := keys .Values.nodes.pools }}
 {{- $pool := include "matting.pool" (dict "root" $ "name" $name) | fromYaml }}
-{{- if and $pool.enabled (ne $name $.Values.keda.pool) }}{{ $sum = add $sum (int $pool.replicas) }}{{ end }}
+{{- if and $pool.enabled (ne $name $.Values.keda.pool) (eq $served (include "matting.served" $pool)) }}{{ $sum = add $sum (int $pool.replicas) }}{{ end }}
 {{- end -}}
 {{- $sum -}}
 {{- end }}
