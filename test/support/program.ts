@@ -38,6 +38,12 @@ export interface ProgramOptions {
   readonly command?: readonly string[];
 }
 
+/** They end with this process, before it removes their directories. */
+const RUNNING = new Set<ChildProcess>();
+process.prependOnceListener('exit', () => {
+  for (const child of RUNNING) child.kill('SIGKILL');
+});
+
 export class Program {
   readonly name: string;
   protected args: readonly string[];
@@ -87,14 +93,13 @@ export class Program {
       env: { ...this.#env, ...(channel === 'held' && CHANNEL_ENV), ...more },
       stdio: stdioWith(channel),
     });
-    const kill = () => child.kill('SIGKILL');
-    process.prependOnceListener('exit', kill);
+    RUNNING.add(child);
     this.#child = child;
     const output = createInterface({ input: child.stdout! });
     // Not 'close' of the process: what it leaves behind must hold none of its pipes.
     const ends = [once(child, 'exit'), once(output, 'close'), once(child.stderr!, 'end')] as const;
     this.#exited = Promise.all(ends).then(([[code, signal]]) => {
-      process.removeListener('exit', kill);
+      RUNNING.delete(child);
       return signal === 'SIGKILL' ? 137 : (code as number | null);
     });
     for (const stream of [child.stdout!, child.stderr!]) {
