@@ -11,20 +11,21 @@ const PIECE_BYTES_MIN = 512;
  */
 export class PieceCount {
   #pieces = 0;
-  #bytes = 0;
+  bytes = 0;
 
   /** False: the body has more pieces than its bytes are worth. */
   take(bytes: number): boolean {
     this.#pieces += 1;
-    this.#bytes += bytes;
-    return this.#pieces <= PIECES_FREE + this.#bytes / PIECE_BYTES_MIN;
+    this.bytes += bytes;
+    return this.#pieces <= PIECES_FREE + this.bytes / PIECE_BYTES_MIN;
   }
 }
 
 /** A body came in more pieces than its bytes are worth. */
 export class SmallPiecesError extends Error {
   constructor() {
-    super('sent a body in more pieces than its bytes are worth');
+    const worth = `over ${PIECES_FREE}, of less than ${PIECE_BYTES_MIN} bytes on average`;
+    super(`sent a body in more pieces than its bytes are worth: ${worth}`);
   }
 }
 
@@ -32,8 +33,7 @@ export class SmallPiecesError extends Error {
  * Ends such a body with SmallPiecesError. It counts the pieces as they come from the socket: who
  * reads them may get several in one.
  */
-export function boundPieces<Body extends Readable>(body: Body): Body {
-  const pieces = new PieceCount();
+export function boundPieces<Body extends Readable>(body: Body, pieces = new PieceCount()): Body {
   const push = body.push.bind(body);
   let over = false;
   body.push = (piece: Uint8Array | null, encoding?: BufferEncoding) => {

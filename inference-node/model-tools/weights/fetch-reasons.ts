@@ -1,4 +1,7 @@
 /** Explains why a registry or an address gave no file, by the codes of its clients. */
+import { SmallPiecesError } from '@matting/program/piece-count.ts';
+
+export const CHECK_REGISTRY = '; check the registry npm is configured for, then try again';
 
 const BROKE = 'the connection broke again and again';
 const TOO_SLOW = 'it does not answer in time';
@@ -57,8 +60,10 @@ export function isInterruption(error: unknown): boolean {
   return INTERRUPTION_CODES.has(codeOf(error));
 }
 
-export function networkReason(error: unknown): string {
-  return REASONS[codeOf(error)] ?? (error as Error).message;
+/** @param advice for what has none of its own */
+export function networkReason(error: unknown, advice = ''): string {
+  const who = error instanceof SmallPiecesError ? 'it ' : '';
+  return REASONS[codeOf(error)] ?? `${who}${(error as Error).message}${advice}`;
 }
 
 function codeOf(error: unknown): string {

