@@ -399,7 +399,8 @@ export class JobRun {
       const { code, message } = outcome.error;
       // Replicas that share nodes fill them at the same time.
       const isHonest = outcome.kind === 'refused' && verdictOn(outcome) === undefined;
-      log[isHonest ? 'info' : 'warn']({ ...fields, code, message }, 'attempt');
+      if (isHonest) log.info({ ...fields, code, message }, 'attempt');
+      else log.warn({ ...fields, code, message }, 'attempt');
     }
   }
 }
