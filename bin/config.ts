@@ -97,7 +97,7 @@ function placeNodes(
   const above = further.flatMap(({ port, httpPort }) => [port, httpPort]);
   const wrong = above.find(port => port > PORT_MAX || taken.has(port));
   if (wrong !== undefined) {
-    const expected = `below ${above.length} ports for nodes of other models, and ${wrong} is none`;
+    const expected = `a port with ${above.length} free ones above it for other models; ${wrong} is not free`;
     reader.problem(PORTS.nodeHttp.variable, expected);
   }
   return [{ model: undefined, port: ports.node, httpPort: ports.nodeHttp }, ...further];

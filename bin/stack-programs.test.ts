@@ -63,8 +63,8 @@ test('what is offered begins with the plan that is set, and leaves ports for its
   for (const [env, message] of [
     [{ MATTING_QUALITY: 'best' }, /MATTING_MODELS_OFFERED must be a list that begins with best,/],
     [{ MATTING_MODEL: 'mine' }, /MATTING_MODELS_OFFERED must be a list that begins with mine,/],
-    [{ MATTING_NODE_HTTP_PORT: '65534' }, /MATTING_NODE_HTTP_PORT must be below 2 ports .*65536/],
-    [{ MATTING_METRICS_PORT: '50053' }, /MATTING_NODE_HTTP_PORT must be below 2 ports .*50053/],
+    [{ MATTING_NODE_HTTP_PORT: '65534' }, /MATTING_NODE_HTTP_PORT must be a port with 2 .*65536/],
+    [{ MATTING_METRICS_PORT: '50053' }, /MATTING_NODE_HTTP_PORT must be a port with 2 .*50053/],
   ] as const) {
     t.throws(() => loadSupervisorConfig({ MATTING_MODELS_OFFERED: 'fast,mine', ...env }), {
       message,

@@ -66,9 +66,9 @@ export class LargeTurns {
       if (waitedMs < TURN_AFTER_MS) continue;
       const kept = nodeShortOfMemory(nodes, needs, excludedBoots);
       // If no other job would come before it, there is nothing to keep from the node.
-      const comes = ({ needs: of }: WaitingForNode) =>
-        kept && canDo(kept, of) && hasRoomFor(kept, of);
-      if (kept === undefined || !waiting.some(comes)) continue;
+      const fits = (other: WaitingForNode) =>
+        kept && canDo(kept, other.needs) && hasRoomFor(kept, other.needs);
+      if (kept === undefined || !waiting.some(fits)) continue;
       this.#turn = { jobId, nodeId: kept.nodeId, endsAtMs: nowMs + TURN_MS_MAX };
       return;
     }

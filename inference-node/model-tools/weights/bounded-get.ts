@@ -19,7 +19,7 @@ export interface Call {
   readonly speed: typeof LEAST_SPEED;
 }
 
-/** Follows no redirect. Who asks reads the body to its end, or drops it. */
+/** Follows no redirect. The caller must read the body to its end, or drop it. */
 export async function ask(url: URL, headers: object, call: Call): Promise<Answer> {
   const { windowMs, windowBytesMin } = call.speed;
   const slow = new AbortController();
@@ -27,9 +27,9 @@ export async function ask(url: URL, headers: object, call: Call): Promise<Answer
   let before = 0;
   // Before the headers too: undici begins to wait anew at each interim answer.
   const timer = setInterval(() => {
-    const came = `${pieces.bytes - before} bytes in ${windowMs / 1000} s`;
-    const said = `it sends too slowly: ${came}, where ${windowBytesMin} are the least`;
-    if (pieces.bytes - before < windowBytesMin) slow.abort(new Error(said));
+    const bytes = pieces.bytes - before;
+    const detail = `${bytes} bytes in ${windowMs / 1000} s, at least ${windowBytesMin} are needed`;
+    if (bytes < windowBytesMin) slow.abort(new Error(`it sends too slowly: ${detail}`));
     before = pieces.bytes;
   }, windowMs);
   const signal = AbortSignal.any([call.signal, slow.signal]);
@@ -63,11 +63,11 @@ export async function follow(
     drop(answer);
     from = requireTarget(location, from);
   }
-  const said = `cannot fetch ${url.origin}${url.pathname}: it redirects more than ${REDIRECTS_MAX}`;
-  throw new ModelError('fetch', `${said} times; check that address`);
+  const reason = `it redirects more than ${REDIRECTS_MAX} times; check that address`;
+  throw new ModelError('fetch', `cannot fetch ${url.origin}${url.pathname}: ${reason}`);
 }
 
-/** Who waits for the end of a body may wait for ever. */
+/** Ends the connection: the body may have no end. */
 export function drop({ body }: Pick<Answer, 'body'>): void {
   body.on('error', () => undefined).destroy();
 }

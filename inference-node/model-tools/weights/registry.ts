@@ -199,8 +199,8 @@ async function readNamed(name: string, config: NpmConfig): Promise<string | unde
 }
 
 async function readJson(body: Body): Promise<unknown> {
-  const said = `what it tells of this package has more than ${DOCUMENT_BYTES_MAX} bytes`;
-  const tooLong = () => new RegistryError('ETOOLONG', said);
+  const detail = `its document of this package has more than ${DOCUMENT_BYTES_MAX} bytes`;
+  const tooLong = () => new RegistryError('ETOOLONG', detail);
   const bytes = await wholeBody(body, DOCUMENT_BYTES_MAX, tooLong);
   try {
     return JSON.parse(bytes.toString());
