@@ -156,7 +156,7 @@ procedure('MattingResultsSlow', async (page, t) => {
 
 procedure('MattingInternalErrors', async (page, t) => {
   const image_base64 = await pictureBase64();
-  await service.database.ask('rename table matting.api_keys to matting.api_keys_away');
+  await service.database.ask('alter table matting.api_keys rename column secret_hash to hash_away');
   for (const plane of service.planes) {
     await plane.restart();
   }
@@ -166,7 +166,7 @@ procedure('MattingInternalErrors', async (page, t) => {
   });
   const { level, reqId } = await at(service.planes, 0).line(/^Something went wrong on our side/);
   t.deepEqual([level, typeof reqId], [50, 'string']);
-  await service.database.ask('rename table matting.api_keys_away to matting.api_keys');
+  await service.database.ask('alter table matting.api_keys rename column hash_away to secret_hash');
   await page.run('matting nodes list --json');
   await page.isOver();
 });
