@@ -111,42 +111,42 @@ demo: setup
 		$${MATTING_DEMO_IMAGE:+"$$MATTING_DEMO_IMAGE"}
 
 test: setup
-	@$(NODE) test/support/run-tests.ts $(ONLY)
+	@$(NODE) test/run-tests.ts $(ONLY)
 
 nightly: setup
 	@$(NODE) test/lanes/main.ts nightly
 
 storms: setup
-	@$(NODE) test/support/run-tests.ts --shared --kind=storm $(ONLY)
+	@$(NODE) test/run-tests.ts --shared --kind=storm $(ONLY)
 
 mutants: setup
-	@MATTING_TEST_GUARDS_OF='$(ONLY)' $(NODE) test/support/run-tests.ts --kind=mutants
+	@MATTING_TEST_GUARDS_OF='$(ONLY)' $(NODE) test/run-tests.ts --kind=mutants
 
 apart: setup
 	@$(NODE) test/apart/main.ts $(ONLY)
 
 # Every test that takes its store from OBJECT_STORES: by default versitygw, here MinIO, too, and with waits for silence.
 test-storage: setup
-	@MATTING_TEST_OBJECT_STORES=versitygw,minio $(NODE) test/support/run-tests.ts $$(grep -rl \
+	@MATTING_TEST_OBJECT_STORES=versitygw,minio $(NODE) test/run-tests.ts $$(grep -rl \
 		--include='*.test.ts' --include='*.storage.ts' -wE "OBJECT_STORES|onObjectStores" control-plane test)
 
 test-databases: setup
 	@$(NODE) test/databases/main.ts $(ONLY)
 
 test-chart: setup
-	@$(NODE) test/support/run-tests.ts $(wildcard test/kubernetes/*.chart.ts)
+	@$(NODE) test/run-tests.ts $(wildcard test/kubernetes/*.chart.ts)
 
 test-kubernetes: setup
 	@$(NODE) test/kubernetes/main.ts $(ONLY)
 
 test-cuda-stubs: setup
-	@$(NODE) test/support/run-tests.ts $(wildcard test/cuda-stubs/*.stubs.ts)
+	@$(NODE) test/run-tests.ts $(wildcard test/cuda-stubs/*.stubs.ts)
 
 browser: setup
-	@MATTING_TEST_SHOTS="$(SHOTS)" $(NODE) test/support/run-tests.ts --minutes=10 test/browser $(wildcard test/browser/*.browser.ts)
+	@MATTING_TEST_SHOTS="$(SHOTS)" $(NODE) test/run-tests.ts --minutes=10 test/browser $(wildcard test/browser/*.browser.ts)
 
 monitoring: setup
-	@$(NODE) test/support/run-tests.ts --minutes=10 $(or $(ONLY:%=test/monitoring/%.monitoring.ts),$(wildcard test/monitoring/*.monitoring.ts))
+	@$(NODE) test/run-tests.ts --minutes=10 $(or $(ONLY:%=test/monitoring/%.monitoring.ts),$(wildcard test/monitoring/*.monitoring.ts))
 
 images: setup
 	@$(NODE) deploy/images/build.ts $(if $(ONLY),--only '$(ONLY)') $(if $(TAG),--tag '$(TAG)') \
@@ -156,29 +156,29 @@ images: setup
 		$(if $(WITHOUT),--without '$(WITHOUT)') $(if $(MODELS_FETCH),--models-fetch '$(MODELS_FETCH)')
 
 test-images: setup
-	@$(NODE) test/support/run-tests.ts $(wildcard test/images/$(or $(ONLY),*).images.ts)
+	@$(NODE) test/run-tests.ts $(wildcard test/images/$(or $(ONLY),*).images.ts)
 
 test-traces: setup
-	@$(NODE) test/support/run-tests.ts $(wildcard test/traces/*.traces.ts)
+	@$(NODE) test/run-tests.ts $(wildcard test/traces/*.traces.ts)
 
 schemathesis: setup
 	@$(NODE) test/schemathesis/main.ts --examples=$(EXAMPLES) --seed=$(SEED)
 
 chaos: setup
-	@MATTING_CHAOS_KILLS=$(KILLS) MATTING_CHAOS_SEED=$(SEED) $(NODE) test/support/run-tests.ts --concurrency=1 \
+	@MATTING_CHAOS_KILLS=$(KILLS) MATTING_CHAOS_SEED=$(SEED) $(NODE) test/run-tests.ts --concurrency=1 \
 		--minutes=60 $(wildcard test/chaos/*.storm.ts test/chaos/*.chaos.ts)
 
 test-upgrade: setup
-	@$(NODE) test/support/run-tests.ts $(wildcard test/upgrade/*.upgrade.ts)
+	@$(NODE) test/run-tests.ts $(wildcard test/upgrade/*.upgrade.ts)
 
 test-release: setup
-	@$(NODE) test/support/run-tests.ts $(wildcard test/release/*.release.ts)
+	@$(NODE) test/run-tests.ts $(wildcard test/release/*.release.ts)
 
 runbook: setup
-	@$(NODE) test/support/run-tests.ts --concurrency=1 --minutes=30 $(if $(ONLY),$(ONLY:%=test/runbook/%.runbook.ts),$(wildcard test/runbook/*.runbook.ts))
+	@$(NODE) test/run-tests.ts --concurrency=1 --minutes=30 $(if $(ONLY),$(ONLY:%=test/runbook/%.runbook.ts),$(wildcard test/runbook/*.runbook.ts))
 
 test-install: setup
-	@$(NODE) test/support/run-tests.ts --minutes=30 $(wildcard test/install/*.install.ts)
+	@$(NODE) test/run-tests.ts --minutes=30 $(wildcard test/install/*.install.ts)
 
 soak: setup
 	@$(NODE) test/soak/main.ts $(ONLY)

@@ -92,6 +92,7 @@ const NOTHING = {
   skipped: 0,
   failures: [],
   flaky: [],
+  titles: [],
   output: '',
   tookMs: [],
 };

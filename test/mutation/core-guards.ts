@@ -120,9 +120,9 @@ SETTLE | where('reserved' | the fence of a job on mysql › refuses the second o
 settleCredit | jobs on sqlite › endings › failure returns the credit from every open state, and is replayed
 control-plane/core/ledger/ledger-writer.ts by control-plane/core/jobs/job-store.test.ts: jobs on sqlite › submission
 RESERVE | where('available' | refuses without a credit, and remembers nothing
-RESERVE | where(TAKEN | refuses at the bound in flight, before it looks at credits
 control-plane/core/ledger/ledger-writer.ts by control-plane/core/ledger/ledger.test.ts: the ledger on sqlite
 enterOperatorEntry | 'revoke' | revokes all of it or nothing, never below zero available
+RESERVE | where(TAKEN | reserves a credit of each job in flight, up to the bound and no further
 RESERVE | '<', | reserves a credit of each job in flight, up to the bound and no further
 control-plane/nodes/attempt-outcome.ts by control-plane/core/attempts/refused-attempts.test.ts
 kindBefore | === 'INVALID | a request that nodes reject › is tried once more on the only node

@@ -28,6 +28,8 @@ export interface AvaResult {
   readonly skipped: number;
   /** A line each: file, title, the beginning of the reason. */
   readonly failures: readonly string[];
+  /** `file: title` of every test of the files, those that are skipped as well. */
+  readonly titles: readonly string[];
   /** Failures of files that passed when they ran again. */
   readonly flaky: readonly string[];
   /** The output of ava, where it was not printed. */
@@ -49,6 +51,7 @@ interface Results {
   readonly unhandledRejections: number;
   readonly tookMs: Readonly<Record<string, number>>;
   readonly failures: readonly string[];
+  readonly titles: readonly string[];
   readonly byFile: Readonly<Record<string, { passedTests: number; skippedTests: number }>>;
   /** Null is a failure of no file. */
   readonly failedFiles: readonly (string | null)[];
@@ -76,6 +79,7 @@ export async function runAva(run: AvaRun): Promise<AvaResult> {
     skipped: without('skippedTests') + second.skipped,
     failed: second.failed,
     failures: second.failures,
+    titles: first.titles,
     flaky: first.failures.filter(line => !stillFail.some(file => line.startsWith(file))),
     tookMs: first.tookMs,
     output: output + again.output,
@@ -138,8 +142,8 @@ function resultOf(results: Results, succeeded: boolean): Counted {
   const tookMs = Object.entries(results.tookMs)
     .map(([file, ms]) => [path.relative(ROOT, file), ms] as const)
     .sort(([, one], [, other]) => other - one);
-  const { passedTests: passed, skippedTests: skipped, failures } = results;
-  return { passed, failed, skipped, failures, tookMs };
+  const { passedTests: passed, skippedTests: skipped, failures, titles } = results;
+  return { passed, failed, skipped, failures, titles, tookMs };
 }
 
 /** The sum of several runs. Failures are whole lines, also those of files that passed then. */

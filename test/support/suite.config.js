@@ -35,6 +35,7 @@ async function observeRun({ events }) {
   const began = new Map();
   const tookMs = {};
   const failures = [];
+  const titles = [];
   /** Undefined among them is a failure of no file. */
   const failedFiles = new Set();
   let stats;
@@ -53,7 +54,7 @@ async function observeRun({ events }) {
   process.once('exit', () => {
     const byFile = Object.fromEntries(stats?.byFile ?? []);
     const files = { byFile, failedFiles: [...failedFiles] };
-    writeFileSync(resultsFile, JSON.stringify({ ...stats, tookMs, failures, ...files }));
+    writeFileSync(resultsFile, JSON.stringify({ ...stats, tookMs, titles, failures, ...files }));
   });
   // Ava's own bound is wound up by the next event, and there is none where a file does not end
   // after a test that had asked for more time.
@@ -72,6 +73,9 @@ async function observeRun({ events }) {
       for (const file of stats.byFile.keys()) {
         if (!began.has(file)) began.set(file, performance.now());
       }
+    }
+    if (event.type === 'declared-test') {
+      titles.push(`${path.relative('', event.testFile)}: ${event.title}`);
     }
     if (FAILURES.has(event.type)) {
       failures.push(failureOf(event));

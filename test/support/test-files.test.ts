@@ -19,7 +19,7 @@ test('a missing path, and a folder or file without tests, are refused with an ex
     ['control-plane/core/leger', /^control-plane\/core\/leger is not a file or folder/],
     ['test/support/nothing.test.ts', /^test\/support\/nothing\.test\.ts is not a file or folder/],
     ['docs', /^docs has no tests\./],
-    ['test/support/run-tests.ts', /^test\/support\/run-tests\.ts has no tests\./],
+    ['test/run-tests.ts', /^test\/run-tests\.ts has no tests\./],
     ['README.md', /^README\.md has no tests\./],
   ] as const) {
     const error = t.throws(() => testFilesOf([HERE, target], 'test'), { instanceOf: NoTestsError });

@@ -9,14 +9,15 @@ import path from 'node:path';
 import { parseArgs } from 'node:util';
 import { PACKAGES } from '@matting/control-plane/packages.ts';
 import { migrationsOf } from '@matting/core/test/internals.ts';
-import { skipReason, writeTemplates } from './database.ts';
-import { findMariadb, startMariadb } from './mariadb-server.ts';
-import { openMemoryDirectory } from './memory-directory.ts';
-import { missingStore, OBJECT_STORES } from './object-storage/object-store.ts';
-import { concludeWith, runAva } from './run-ava.ts';
-import { NoTestsError, testFilesOf, testsIn } from './test-files.ts';
+import { skipReason, writeTemplates } from '@matting/test-support/database.ts';
+import { findMariadb, startMariadb } from '@matting/test-support/mariadb-server.ts';
+import { openMemoryDirectory } from '@matting/test-support/memory-directory.ts';
+import { missingStore, OBJECT_STORES } from '@matting/test-support/object-storage/object-store.ts';
+import { type AvaResult, concludeWith, runAva } from '@matting/test-support/run-ava.ts';
+import { NoTestsError, testFilesOf, testsIn } from '@matting/test-support/test-files.ts';
+import { GUARDS } from './mutation/guards.ts';
 
-const ROOT = path.resolve(import.meta.dirname, '../..');
+const ROOT = path.resolve(import.meta.dirname, '..');
 /** Storms of `test` take longest: they begin, and the rest runs beside them. */
 const ROOMS = ['test', 'control-plane', 'inference-node', 'proto', 'program', 'client', 'bin'];
 
@@ -58,6 +59,19 @@ function warnWithoutServer(): void {
   console.error(`${line}\n${missing.join('\n')}\n${line}`);
 }
 
+/** The mutants run at night; a guard whose test left or has another title is said at once. */
+function withLostGuards(result: AvaResult): AvaResult {
+  const titles = new Set(result.titles);
+  const lost = GUARDS.map(({ tests, title }) => `${tests}: ${title}`)
+    .filter(line => !titles.has(line))
+    .map(line => `${line}: a guard of test/mutation names this test, which is not there`);
+  return {
+    ...result,
+    failed: result.failed + lost.length,
+    failures: [...result.failures, ...lost],
+  };
+}
+
 const { values, positionals } = parseArgs({
   options: {
     kind: { type: 'string', default: 'test' },
@@ -77,4 +91,6 @@ const isFew =
 if (!isFew || values.shared) await prepare();
 const concurrency = Number(values.concurrency);
 const timeoutMs = Number(values.minutes) * 60_000;
-concludeWith([await runAva({ files, concurrency, timeoutMs })], warnWithoutServer);
+const result = await runAva({ files, concurrency, timeoutMs });
+const isWhole = positionals.length === 0 && kind === 'test';
+concludeWith([isWhole ? withLostGuards(result) : result], warnWithoutServer);
