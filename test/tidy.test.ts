@@ -206,12 +206,26 @@ test('onnxruntime-node has one importer, which tells it to send nothing', t => {
 
 test("the core names the portal's playground by two stored names alone", t => {
   const named = programs
-    .filter(({ name }) => /^control-plane\/core\/(?!migrations\/)/.test(name))
+    .filter(({ name }) => /^control-plane\/(?:core|queue)\/(?!migrations\/)/.test(name))
     .flatMap(({ name, text }) => text.split('\n').map(line => `${name}: ${line.trim()}`))
     .filter(line => /playground(?!_day\b)/i.test(line));
-  t.deepEqual(named, [
-    "control-plane/core/jobs/job.ts: export const UNPAID = 'playground' as const;",
-  ]);
+  t.deepEqual(named, ["control-plane/queue/job.ts: export const UNPAID = 'playground' as const;"]);
+});
+
+test('the queue imports nothing of pictures, and has no word for what its jobs do', t => {
+  const files = programs.filter(({ name }) => name.startsWith('control-plane/queue/'));
+  t.true(files.length > 5);
+  const may =
+    /^(?:control-plane\/(?:queue|database)\/|program\/|proto\/contract\/errors\.ts|node:|kysely)/;
+  const imports = files.flatMap(({ name, imports }) =>
+    imports.filter(one => !may.test(one)).map(one => `${name} -> ${one}`),
+  );
+  const word = /finishing|\bhints?|matte\b|mattes|background|thumbnail|correct|callback|webhook/i;
+  const words = files.flatMap(({ name, text }) => {
+    const lines = text.replaceAll('@matting/', '').split('\n');
+    return lines.filter(line => word.test(line)).map(line => `${name}: ${line.trim()}`);
+  });
+  t.deepEqual([...imports, ...words], []);
 });
 
 test('one file writes ledger entries and balances', t => {

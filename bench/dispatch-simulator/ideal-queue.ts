@@ -4,7 +4,7 @@
  * is free, and never binds a job early. It pays the same for the database and the wire as the real
  * thing.
  */
-import { orderJobs } from '../../control-plane/core/dispatch/fair-order.ts';
+import { orderJobs } from '@matting/queue/fair-order.ts';
 import { EventQueue } from './event-queue.ts';
 import { DISPATCH_MS } from './simulated-replica.ts';
 import { type NodeKind, type Scenario, type SimulatedJob, serviceMs } from './workload.ts';

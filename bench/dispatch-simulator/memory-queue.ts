@@ -2,23 +2,21 @@
  * The queue in memory, as simulations use it in place of the table: test/simulation/ runs the
  * tests of every queue on it. It has no money and no notifications.
  */
-import { isNamed } from '../../control-plane/core/dispatch/named-lanes.ts';
-import { isFinal, type JobLease, type JobState } from '../../control-plane/core/jobs/job.ts';
-import type {
-  JobFailure,
-  JobResult,
-  StageTimings,
-} from '../../control-plane/core/jobs/job-outcome.ts';
-import type { JobInput } from '../../control-plane/core/jobs/job-request.ts';
-import { sourceHostOf } from '../../control-plane/core/jobs/job-rows.ts';
+
+import type { JobResult, StageTimings } from '@matting/core/jobs/job-outcome.ts';
+import type { JobFailure } from '@matting/queue/job.ts';
+import { isFinal, type JobLease, type JobState } from '@matting/queue/job.ts';
 import {
   type JobLane,
   type LaneRead,
   laneKey,
   laneOf,
   queuePositionMs,
-} from '../../control-plane/core/queue/lanes.ts';
-import type { Claim } from '../../control-plane/core/queue/lease-rules.ts';
+} from '@matting/queue/lanes.ts';
+import type { Claim } from '@matting/queue/lease-rules.ts';
+import { isNamed } from '../../control-plane/core/dispatch/named-lanes.ts';
+import type { JobInput } from '../../control-plane/core/jobs/job-request.ts';
+import { sourceHostOf } from '../../control-plane/core/jobs/job-rows.ts';
 import type {
   ClaimableJob,
   Claimed,

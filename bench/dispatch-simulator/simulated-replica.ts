@@ -4,6 +4,7 @@
  * is DispatchCore's and RoundLoop's.
  */
 import assert from 'node:assert/strict';
+import type { Claim } from '@matting/queue/lease-rules.ts';
 import type { RunEnd } from '../../control-plane/core/attempts/claimed-job.ts';
 import {
   DispatchCore,
@@ -13,7 +14,6 @@ import {
 } from '../../control-plane/core/dispatch/dispatch-core.ts';
 import { needsOf } from '../../control-plane/core/dispatch/job-needs.ts';
 import type { JobResult } from '../../control-plane/core/jobs/job-outcome.ts';
-import type { Claim } from '../../control-plane/core/queue/lease-rules.ts';
 import type { ClaimableJob } from '../../control-plane/core/queue/queue.ts';
 import { RoundLoop } from '../../control-plane/database/round-loop.ts';
 import type { NodeSnapshot } from '../../control-plane/nodes/node-view.ts';

@@ -3,7 +3,7 @@
  * against: everything random is drawn here, from the seed, before either begins.
  */
 import assert from 'node:assert/strict';
-import type { JobClass } from '../../control-plane/core/jobs/job.ts';
+import type { JobClass } from '@matting/queue/job.ts';
 import type { InputFormat, OutputFormat } from '../../proto/contract/formats.ts';
 
 export interface Scenario {

@@ -14,7 +14,7 @@ import {
   requireApiKey,
   requireRate,
 } from '@matting/core/http/header-checks.ts';
-import { isFinal, type Job } from '@matting/core/jobs/job.ts';
+import type { Job } from '@matting/core/jobs/job.ts';
 import type { CoreServices } from '@matting/core/package.ts';
 import { jobErrorOf, withJob } from '@matting/core/results/job-errors.ts';
 import { serverTimingOf } from '@matting/core/results/job-headers.ts';
@@ -28,6 +28,7 @@ import type { Connections } from '@matting/http/connections.ts';
 import { wantsJsonAlone } from '@matting/http/request-headers.ts';
 import { wantBody } from '@matting/http/unread-bodies.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
+import { isFinal } from '@matting/queue/job.ts';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 
 /** A picture request is expressed as the request of /v1 that it amounts to. */

@@ -1,9 +1,9 @@
 /** Properties of queues, rates and times that accounts share. */
 import assert from 'node:assert/strict';
+import type { JobState } from '@matting/queue/job.ts';
+import { failureDue, JOB_MS_MAX } from '@matting/queue/lease-rules.ts';
 import { fc, holds } from '@matting/test-support/property-tests.ts';
 import test from 'ava';
-import type { JobState } from './jobs/job.ts';
-import { failureDue, JOB_MS_MAX } from './queue/lease-rules.ts';
 import {
   type AccountQueue,
   aheadOf,

@@ -3,13 +3,13 @@ import assert from 'node:assert/strict';
 import { syncBuiltinESMExports } from 'node:module';
 import timersPromises from 'node:timers/promises';
 import { ContractError } from '@matting/proto/contract/errors.ts';
+import { HeldLease } from '@matting/queue/held-lease.ts';
+import { type Claim, LEASE_MS } from '@matting/queue/lease-rules.ts';
 import { unwritable } from '@matting/storage/blob-store.ts';
 import { rejectsWith } from '@matting/test-support/throws.ts';
 import ava, { type ExecutionContext } from 'ava';
 import sinon from 'sinon';
-import { HeldLease } from './attempts/held-lease.ts';
 import { ReadinessService } from './http/readiness.ts';
-import { type Claim, LEASE_MS } from './queue/lease-rules.ts';
 import type { QueuedWork } from './queue/queue.ts';
 import { AcceptanceGate } from './submission/acceptance-gate.ts';
 

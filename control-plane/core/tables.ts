@@ -3,8 +3,9 @@
  * its own beside these (portal/tables.ts). Times are UTC milliseconds by the database's clock,
  * identifiers are compared byte by byte, and nothing relies on the order rows were inserted in.
  */
+
+import type { JobClass, JobState } from '@matting/queue/job.ts';
 import type { Generated } from 'kysely';
-import type { JobClass, JobState } from './jobs/job.ts';
 import type { CallbackStatus } from './jobs/job-callback.ts';
 import type { CapPeriod } from './keys/key-policy.ts';
 import type { LedgerAuditKind, LedgerKind, LedgerSlot } from './ledger/ledger.ts';

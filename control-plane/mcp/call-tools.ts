@@ -9,7 +9,7 @@ import {
   callerOf,
   requireApiKey,
 } from '@matting/core/http/header-checks.ts';
-import { isFinal, type Job, type JobStatus } from '@matting/core/jobs/job.ts';
+import type { Job } from '@matting/core/jobs/job.ts';
 import type { JobOutcome } from '@matting/core/jobs/job-outcome.ts';
 import type { CoreServices } from '@matting/core/package.ts';
 import { jobErrorOf, withJob } from '@matting/core/results/job-errors.ts';
@@ -22,6 +22,7 @@ import { noteRefusal } from '@matting/http/error-handler.ts';
 import { problemOf } from '@matting/http/problems.ts';
 import { ContractError, type ErrorCode } from '@matting/proto/contract/errors.ts';
 import type { ResultWarning } from '@matting/proto/contract/finishing.ts';
+import { isFinal, type JobStatus } from '@matting/queue/job.ts';
 import type { CallToolResult } from '@modelcontextprotocol/server';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import {

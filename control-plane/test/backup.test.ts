@@ -17,7 +17,6 @@ import {
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
-import { OPEN_STATES } from '@matting/core/jobs/job.ts';
 import { firstOf } from '@matting/core/test/families.ts';
 import { fundedAccount, newJob, storesOn } from '@matting/core/test/fixtures.ts';
 import { until } from '@matting/core/test/harness.ts';
@@ -27,6 +26,7 @@ import { type Caller, pictureBody } from '@matting/core/test/support/replicas.ts
 import { pngHeader } from '@matting/core/test/support/test-app.ts';
 import { openDatabase } from '@matting/database/connect.ts';
 import type { Exchange } from '@matting/nodes/test/scripted-exchange.ts';
+import { OPEN_STATES } from '@matting/queue/job.ts';
 import { absoluteStorage } from '@matting/storage/open-storage.ts';
 import { at } from '@matting/test-support/at.ts';
 import {

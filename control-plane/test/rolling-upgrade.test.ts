@@ -2,7 +2,6 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { withBatches } from '@matting/batches/test/fixtures.ts';
-import { isFinal } from '@matting/core/jobs/job.ts';
 import { correctionOf, succeedCorrection } from '@matting/core/test/families.ts';
 import {
   assertBalanced,
@@ -23,6 +22,7 @@ import { brokenFor, readSchemaShape } from '@matting/core/test/schema-shape.ts';
 import type { Database } from '@matting/database/database.ts';
 import { migrate, requireCurrentSchema } from '@matting/database/migrate.ts';
 import { rowOf } from '@matting/database/test/rows.ts';
+import { isFinal } from '@matting/queue/job.ts';
 import {
   createTestDatabase,
   DIALECTS,

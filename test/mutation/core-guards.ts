@@ -11,7 +11,7 @@ control-plane/core/attempts/claimed-job.ts by control-plane/core/attempts/attemp
 control-plane/core/attempts/claimed-job.ts by control-plane/core/attempts/thumbnails.test.ts: a thumbnail
 #removeResult | await this.#removeBlob(thumbnailBlob | goes with the result of an attempt that was overtaken
 #storeThumbnail | if (await | that the storage does not take is none, and the job succeeds and is charged
-control-plane/core/attempts/held-lease.ts by control-plane/core/loops-and-gates.test.ts
+control-plane/queue/held-lease.ts by control-plane/core/loops-and-gates.test.ts
 constructor | => void | a held lease › is renewed in full long before it ends, as long as the work runs
 control-plane/core/attempts/result-blob.ts by control-plane/core/attempts/attempts.test.ts
 commit | await this.#requireStored | a result › is not charged if the storage took it and has nothing of it
@@ -228,7 +228,7 @@ control-plane/core/funding/credit.ts by control-plane/core/jobs/settled.test.ts:
 endingBy | if (ended | is left out alone if it throws
 control-plane/core/jobs/job-funding.ts by control-plane/core/ledger/ledger-audit.test.ts
 KINDS | sql.lit( | the ledger's audit on sqlite › both audits find another account's job, and a playground job with an entry
-control-plane/core/jobs/job.ts by control-plane/portal/playground/allowance.test.ts
+control-plane/queue/job.ts by control-plane/portal/playground/allowance.test.ts
 isUnpaid | the playground on sqlite › writes no ledger entry and moves no balance, however a job ends
 control-plane/core/transactions/job-deletion.ts by control-plane/core/transactions/job-deletion.test.ts: a deletion on sqlite
 kindOf | === 'processing' | leaves a job that a node has, and one that failed, but for the reference

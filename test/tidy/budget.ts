@@ -15,9 +15,9 @@ const IS_TEST = /(?:^|\/)test\/|\.(?:test|storm|storage)\.ts$/;
 export const LINES_MIN = 1000;
 
 export const BUDGET = {
-  'lines of control-plane, inference-node, program and proto': 108_400,
-  'lines of control-plane/core': 22_700,
-  'lines of tests': 115_000,
+  'lines of control-plane, inference-node, program and proto': 108_420,
+  'lines of control-plane/core': 22_130,
+  'lines of tests': 115_050,
   'lines of bench': 7_700,
   'words of comments in source': 127_000,
   'words of comments in tests': 43_000,

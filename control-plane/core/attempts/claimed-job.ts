@@ -5,7 +5,7 @@
  * |--------------|----------------------------------------------------------------------------|
  * | succeeded    | the result committed, then result and charge in one transaction            |
  * | failed       | the failure and the release of the credit in one transaction               |
- * | attempt-lost | counted and given back; core/queue/lease-rules.ts says when it is enough    |
+ * | attempt-lost | counted and given back; queue/lease-rules.ts says when it is enough         |
  * | given-back   | the lease ends and nothing is counted; nothing where the lease is lost     |
  *
  * Every write carries the fence, and a write that is refused loses the lease.
@@ -15,15 +15,16 @@ import type { MatteResult } from '@matting/nodes/attempt-outcome.ts';
 import { describeSpan, traced } from '@matting/program/tracing/active-span.ts';
 import { settledWithin } from '@matting/program/waiting.ts';
 import { timesByStage } from '@matting/proto/contract/stages.ts';
+import { HeldLease } from '@matting/queue/held-lease.ts';
+import type { JobFailure } from '@matting/queue/job.ts';
+import { type Claim, failureDue, type LeaseTiming } from '@matting/queue/lease-rules.ts';
 import { type BlobStore, isStorageFull, writeBlob } from '@matting/storage/blob-store.ts';
 import type { Logger } from 'pino';
 import { matteBlob, thumbnailBlob } from '../jobs/blob-names.ts';
 import type { StoredMatte } from '../jobs/job-family.ts';
-import type { JobFailure, JobResult, StageTimings } from '../jobs/job-outcome.ts';
+import type { JobResult, StageTimings } from '../jobs/job-outcome.ts';
 import type { JobInput } from '../jobs/job-request.ts';
-import { type Claim, failureDue, type LeaseTiming } from '../queue/lease-rules.ts';
 import type { Claimed, OpenJob, Queue } from '../queue/queue.ts';
-import { HeldLease } from './held-lease.ts';
 import type { JobObserver } from './job-observer.ts';
 import type { ResultBlob } from './result-blob.ts';
 

@@ -5,10 +5,9 @@
 
 import { SharedSlots, type SlotLimits } from '@matting/http/outgoing/shared-slots.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
+import type { JobFailure, QueueJob } from '@matting/queue/job.ts';
 import type { BlobStore, BlobWriter } from '@matting/storage/blob-store.ts';
 import type { ImageFetcher } from '../fetching/fetch-image.ts';
-import type { QueueJob } from '../jobs/job.ts';
-import type { JobFailure } from '../jobs/job-outcome.ts';
 import type { JobInput } from '../jobs/job-request.ts';
 
 /** An account by itself downloads 32 at once, 16 from one host. */

@@ -2,8 +2,7 @@
 
 import type { AttemptOutcome } from '@matting/nodes/attempt-outcome.ts';
 import type { ErrorCode } from '@matting/proto/contract/errors.ts';
-import type { JobClass } from '../jobs/job.ts';
-import type { JobFailure } from '../jobs/job-outcome.ts';
+import type { JobClass, JobFailure } from '@matting/queue/job.ts';
 
 export const FETCH_OUTCOMES = ['stored', 'failed', 'aborted'] as const;
 type FetchOutcome = (typeof FETCH_OUTCOMES)[number];

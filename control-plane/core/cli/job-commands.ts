@@ -1,6 +1,7 @@
 /** `jobs list|show|retry`, for the jobs of all accounts. */
+
+import { UNPAID } from '@matting/queue/job.ts';
 import { type Command, Option } from 'commander';
-import { UNPAID } from '../jobs/job.ts';
 import type { OperatorJob } from '../operator/operate-jobs.ts';
 import {
   ENDED_WITHIN_HOURS_DEFAULT,

@@ -1,8 +1,9 @@
 /** Corrections in the database: no credit, a bound, and what a family keeps while it needs it. */
 import assert from 'node:assert/strict';
+import { UNPAID } from '@matting/queue/job.ts';
+import { laneOf } from '@matting/queue/lanes.ts';
 import ava from 'ava';
-import { type Job, UNPAID } from '../jobs/job.ts';
-import { laneOf } from '../queue/lanes.ts';
+import type { Job } from '../jobs/job.ts';
 import type { Stores } from '../stores.ts';
 import { correctionOf, firstOf, matteOf, SUBJECT, succeedCorrection } from '../test/families.ts';
 import {

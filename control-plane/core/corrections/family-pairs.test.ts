@@ -7,9 +7,9 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { type Database, transact } from '@matting/database/database.ts';
+import type { Claim } from '@matting/queue/lease-rules.ts';
 import ava from 'ava';
 import type { Job } from '../jobs/job.ts';
-import type { Claim } from '../queue/lease-rules.ts';
 import type { Stores } from '../stores.ts';
 import { correctionOf, firstOf, matteOf, succeedCorrection } from '../test/families.ts';
 import {

@@ -2,9 +2,9 @@ import assert from 'node:assert/strict';
 import { NodeView, type Reservation } from '@matting/nodes/node-view.ts';
 import { ABILITIES, modelsSeen, REPORT, saidPlan } from '@matting/nodes/test/nodes-seen.ts';
 import type { OutputFormat } from '@matting/proto/contract/formats.ts';
+import { UNPAID } from '@matting/queue/job.ts';
+import { type JobLane, laneOf, queuePositionMs } from '@matting/queue/lanes.ts';
 import ava from 'ava';
-import { UNPAID } from '../jobs/job.ts';
-import { type JobLane, laneOf, queuePositionMs } from '../queue/lanes.ts';
 import { DispatchCore, LIST_MAX, type QueuedJob, type Step } from './dispatch-core.ts';
 import { JobMemories } from './job-memories.ts';
 

@@ -22,12 +22,6 @@
  */
 
 import type { NodeSnapshot } from '@matting/nodes/node-view.ts';
-import type { RunEnd } from '../attempts/claimed-job.ts';
-import { needsDownload, type QueueJob } from '../jobs/job.ts';
-import type { JobFailure } from '../jobs/job-outcome.ts';
-import type { JobInput } from '../jobs/job-request.ts';
-import type { JobLane, LaneRead } from '../queue/lanes.ts';
-import { failureDue } from '../queue/lease-rules.ts';
 import {
   AS_OTHERS,
   type GroupPlacement,
@@ -35,10 +29,16 @@ import {
   orderJobs,
   type Shares,
   type WaitingJob,
-} from './fair-order.ts';
+} from '@matting/queue/fair-order.ts';
+import type { JobFailure } from '@matting/queue/job.ts';
+import { needsDownload, type QueueJob } from '@matting/queue/job.ts';
+import { KnownLanes } from '@matting/queue/known-lanes.ts';
+import type { JobLane, LaneRead } from '@matting/queue/lanes.ts';
+import { failureDue } from '@matting/queue/lease-rules.ts';
+import type { RunEnd } from '../attempts/claimed-job.ts';
+import type { JobInput } from '../jobs/job-request.ts';
 import { JobMemories } from './job-memories.ts';
 import { type AskedOfNode, admittedMegapixels, type JobNeeds, needsOf } from './job-needs.ts';
-import { KnownLanes } from './known-lanes.ts';
 import { LargeTurns } from './large-turns.ts';
 import { isNamed, NamedLanes, type NamingJob } from './named-lanes.ts';
 import { fleetRefusalOf } from './node-refusals.ts';

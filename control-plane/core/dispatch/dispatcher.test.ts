@@ -7,8 +7,8 @@ import {
 } from '@matting/database/test/faulty-database.ts';
 import { cutOutAfter, cutOutOf, type Script } from '@matting/nodes/test/scripted-exchange.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
+import type { Claim } from '@matting/queue/lease-rules.ts';
 import ava, { type ExecutionContext } from 'ava';
-import type { Claim } from '../queue/lease-rules.ts';
 import type { Queue } from '../queue/queue.ts';
 import { claimed, fundedCaller, IMAGE_FAULT, storesOn } from '../test/fixtures.ts';
 import { aborted, failureOf, fetcherOf, until, useHarness } from '../test/harness.ts';

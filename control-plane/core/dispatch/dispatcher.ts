@@ -9,13 +9,13 @@ import { RoundLoop } from '@matting/database/round-loop.ts';
 import type { Fleet } from '@matting/nodes/fleet.ts';
 import type { Offer } from '@matting/nodes/node-link.ts';
 import type { NodeAbility } from '@matting/nodes/node-view.ts';
+import type { GroupPlacement } from '@matting/queue/fair-order.ts';
+import { needsDownload } from '@matting/queue/job.ts';
 import type { RunEnd } from '../attempts/claimed-job.ts';
 import { type Download, Downloads } from '../attempts/downloads.ts';
-import { needsDownload } from '../jobs/job.ts';
 import type { ClaimableJob, Queue } from '../queue/queue.ts';
 import type { JobEvents, SubmittedJob } from '../results/job-events.ts';
 import { DispatchCore, LIST_MAX, type Placed, type Step } from './dispatch-core.ts';
-import type { GroupPlacement } from './fair-order.ts';
 import { JobRun, type JobRunDependencies, type RunOwner } from './job-run.ts';
 import { fleetRefusalOf } from './node-refusals.ts';
 

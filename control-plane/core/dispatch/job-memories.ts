@@ -1,5 +1,5 @@
 /** A replica's memory of jobs between its rounds. Losing it costs a detour at most. */
-import type { JobFailure } from '../jobs/job-outcome.ts';
+import type { JobFailure } from '@matting/queue/job.ts';
 
 /** The bound is far above what meets trouble at once; the jobs remembered longest go first. */
 const MEMORIES_MAX = 10_000;

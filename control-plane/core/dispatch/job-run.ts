@@ -34,6 +34,9 @@ import {
 } from '@matting/program/tracing/active-span.ts';
 import { ContractError, ERROR_CATALOGUE, type ErrorCode } from '@matting/proto/contract/errors.ts';
 import { frameRefusal } from '@matting/proto/contract/finishing/frame.ts';
+import type { JobFailure } from '@matting/queue/job.ts';
+import { type JobStatus, modeOf } from '@matting/queue/job.ts';
+import { failureDue, JOB_MS_MAX, LEASE_TIMING } from '@matting/queue/lease-rules.ts';
 import { type BlobStore, isStorageFull } from '@matting/storage/blob-store.ts';
 import {
   ClaimedJob,
@@ -47,11 +50,8 @@ import { type Download, fetchSource, type SourceFetcher } from '../attempts/down
 import type { JobObserver } from '../attempts/job-observer.ts';
 import { BlobSink } from '../attempts/result-blob.ts';
 import { backgroundBlob } from '../jobs/blob-names.ts';
-import { type JobStatus, modeOf } from '../jobs/job.ts';
 import type { FamilyJob } from '../jobs/job-family.ts';
-import type { JobFailure } from '../jobs/job-outcome.ts';
 import { type JobInput, type JobRequest, sizeOf } from '../jobs/job-request.ts';
-import { failureDue, JOB_MS_MAX, LEASE_TIMING } from '../queue/lease-rules.ts';
 import type { ClaimableJob, Claimed, OpenJob, Queue } from '../queue/queue.ts';
 import type { Placed } from './dispatch-core.ts';
 import type { JobMemories } from './job-memories.ts';

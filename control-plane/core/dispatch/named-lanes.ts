@@ -9,7 +9,7 @@ import {
   type LaneRead,
   laneKey,
   laneOf,
-} from '../queue/lanes.ts';
+} from '@matting/queue/lanes.ts';
 import type { AskedOfNode } from './job-needs.ts';
 
 export type NamingJob = Pick<AskedOfNode, 'model' | 'correction'>;

@@ -3,8 +3,8 @@
  * a file here, and takes first the row that keeps the account's other transactions out.
  */
 import type { Database, Schema } from '@matting/database/database.ts';
+import type { QueueJob } from '@matting/queue/job.ts';
 import type { Transaction } from 'kysely';
-import type { QueueJob } from '../jobs/job.ts';
 import type { JobCorrection } from '../jobs/job-family.ts';
 import type { FundedJob } from '../jobs/job-funding.ts';
 

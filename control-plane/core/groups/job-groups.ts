@@ -13,9 +13,9 @@
 import { type Database, type Db, query, type Schema } from '@matting/database/database.ts';
 import { requireInteger, throughIndex } from '@matting/database/statements.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
+import { OPEN_STATES, type PublicJobState } from '@matting/queue/job.ts';
 import { sql, type Transaction } from 'kysely';
 import { takeAccount } from '../accounts/account-store.ts';
-import { OPEN_STATES, type PublicJobState } from '../jobs/job.ts';
 import { readByIdempotencyKey, readJob } from '../jobs/job-reading.ts';
 import { readViewed, selectViewed } from '../jobs/job-rows.ts';
 import { CapReachedError, countForCap } from '../keys/key-caps.ts';

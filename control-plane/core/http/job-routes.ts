@@ -3,6 +3,7 @@ import { noteJob } from '@matting/http/answer-log.ts';
 import { LIGHT, MIDDLING } from '@matting/http/answer-shares.ts';
 import { queryOf, requireLimit } from '@matting/http/body-fields.ts';
 import { invalidParameter } from '@matting/proto/contract/errors.ts';
+import { isFinal } from '@matting/queue/job.ts';
 import type { FastifyInstance } from 'fastify';
 import {
   CALLER_JOBS_MAX,
@@ -10,7 +11,6 @@ import {
   isCallerCursor,
   LISTED_STATES,
 } from '../jobs/caller-jobs.ts';
-import { isFinal } from '../jobs/job.ts';
 import { serverTimingOf } from '../results/job-headers.ts';
 import { requireReference } from '../submission/matting-request.ts';
 import type { AppServices } from './app-services.ts';

@@ -8,8 +8,9 @@ import {
   parsePrefer,
 } from '@matting/http/request-headers.ts';
 import { wantBody } from '@matting/http/unread-bodies.ts';
+import { isFinal } from '@matting/queue/job.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import { isFinal, type ViewedJob } from '../jobs/job.ts';
+import type { ViewedJob } from '../jobs/job.ts';
 import { jobErrorOf, withJob } from '../results/job-errors.ts';
 import { serverTimingOf, subjectHeaders } from '../results/job-headers.ts';
 import { fileHeaders, openForReader, type ResultFile } from '../results/result-download.ts';

@@ -5,13 +5,8 @@
  */
 import { type Database, type Db, query } from '@matting/database/database.ts';
 import { throughIndex } from '@matting/database/statements.ts';
-import {
-  type Job,
-  type JobState,
-  type PublicJobState,
-  publicState,
-  type ViewedJob,
-} from './job.ts';
+import { type JobState, type PublicJobState, publicState } from '@matting/queue/job.ts';
+import type { Job, ViewedJob } from './job.ts';
 import { readViewed, selectViewed } from './job-rows.ts';
 
 export const CALLER_JOBS_MAX = 100;

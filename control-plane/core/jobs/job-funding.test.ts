@@ -1,8 +1,9 @@
 /** Who pays for a job is the same here and in SQL, and one kind pays for it. */
+
+import { JOB_CLASSES, UNPAID } from '@matting/queue/job.ts';
 import ava from 'ava';
 import { sql } from 'kysely';
 import { onStores } from '../test/fixtures.ts';
-import { JOB_CLASSES, UNPAID } from './job.ts';
 import { fundingKindOf, isFundedBy, TAKES_CREDIT, takesCredit } from './job-funding.ts';
 
 onStores(ava.serial, 'the kind of funding', (test, { database }) => {

@@ -3,8 +3,9 @@
  * releases what each kind takes. `sql` says the same as `is` in SQL of the table `job`. The ledger has
  * entries of jobs that take a credit. The audit reports an entry of any other job.
  */
+
+import { isUnpaid, type JobClass, UNPAID } from '@matting/queue/job.ts';
 import { type RawBuilder, type SqlBool, sql } from 'kysely';
-import { isUnpaid, type JobClass, UNPAID } from './job.ts';
 
 /** A job, a new one, or `class` and `corrects as correction` of its row. */
 export interface FundedJob {

@@ -9,15 +9,15 @@
 import { type Database, query } from '@matting/database/database.ts';
 import { isAsciiWord, throughIndex } from '@matting/database/statements.ts';
 import { letOthersIn } from '@matting/program/turns.ts';
-import type { NotNull } from 'kysely';
 import {
   isFinal,
   JOB_CLASSES,
-  type Job,
   type JobClass,
   type JobState,
   OPEN_STATES,
-} from './job.ts';
+} from '@matting/queue/job.ts';
+import type { NotNull } from 'kysely';
+import type { Job } from './job.ts';
 import { readJobs, selectJobs } from './job-rows.ts';
 
 interface JobFilter {

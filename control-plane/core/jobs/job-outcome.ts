@@ -1,8 +1,8 @@
 /** The part of a job that its attempts leave: a result or a failure. */
 import type { UsedModel } from '@matting/nodes/attempt-outcome.ts';
-import type { ErrorCode } from '@matting/proto/contract/errors.ts';
 import type { Sight } from '@matting/proto/contract/finishing.ts';
 import type { OutputFormat } from '@matting/proto/contract/formats.ts';
+import type { JobFailure } from '@matting/queue/job.ts';
 
 export interface JobResult {
   readonly blob: string;
@@ -20,12 +20,6 @@ export interface JobResult {
   readonly models: readonly UsedModel[] | null;
   /** null: there is none. */
   readonly thumbnailBytes: number | null;
-}
-
-export interface JobFailure {
-  readonly code: ErrorCode;
-  readonly detail: string;
-  readonly retryable: boolean;
 }
 
 /** Milliseconds of each stage, for people and for Server-Timing. */

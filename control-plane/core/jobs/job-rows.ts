@@ -8,11 +8,12 @@ import { type ErrorCode, isErrorCode } from '@matting/proto/contract/errors.ts';
 import type { Channels, Finishing, Sight } from '@matting/proto/contract/finishing.ts';
 import { INPUT_FORMATS, OUTPUT_FORMATS } from '@matting/proto/contract/formats.ts';
 import type { Hints } from '@matting/proto/contract/hints.ts';
+import type { JobFailure, JobLease, QueueJob } from '@matting/queue/job.ts';
 import { type Selectable, sql } from 'kysely';
-import type { Job, JobLease, QueueJob, ViewedJob } from './job.ts';
+import type { Job, ViewedJob } from './job.ts';
 import { callbackFailureOf, type JobCallback } from './job-callback.ts';
 import type { CropRun, JobCorrection, JobKept, StoredMatte } from './job-family.ts';
-import type { JobFailure, JobResult, StageTimings } from './job-outcome.ts';
+import type { JobResult, StageTimings } from './job-outcome.ts';
 import type { JobBackground, JobInput, JobRequest } from './job-request.ts';
 
 type JobsTable = Schema['jobs'];

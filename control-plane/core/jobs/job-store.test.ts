@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { rowsOf, setIn } from '@matting/database/test/rows.ts';
+import { publicState } from '@matting/queue/job.ts';
 import { at } from '@matting/test-support/at.ts';
 import { fc } from '@matting/test-support/property-tests.ts';
 import ava from 'ava';
@@ -32,7 +33,7 @@ import {
 } from '../test/fixtures.ts';
 import type { NewJob } from '../transactions/job-submission.ts';
 import { backgroundBlob, hintsBlob, jobOfBackground, thumbnailBlob } from './blob-names.ts';
-import { type Job, publicState } from './job.ts';
+import type { Job } from './job.ts';
 import { jobActivity } from './job-activity.ts';
 
 const test = ava.serial;

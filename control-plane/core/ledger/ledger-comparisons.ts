@@ -6,8 +6,8 @@
 import { type Database, type Db, query, readInstant } from '@matting/database/database.ts';
 import type { DatabaseDialect } from '@matting/database/engines.ts';
 import { ofAccount, requireInteger } from '@matting/database/statements.ts';
+import { OPEN_STATES } from '@matting/queue/job.ts';
 import { type RawBuilder, type SqlBool, sql } from 'kysely';
-import { OPEN_STATES } from '../jobs/job.ts';
 import { isFundedBy, TAKES_CREDIT, takesCredit } from '../jobs/job-funding.ts';
 import { jobProblem, LEDGER_KINDS, type LedgerKind, type LedgerSlot, SLOT_OF } from './ledger.ts';
 import {

@@ -17,7 +17,7 @@
  * (account, slot, reference) is unique, so a job is reserved once and settled once, either way, and
  * the same grant cannot be entered twice.
  */
-import type { JobState } from '../jobs/job.ts';
+import type { JobState } from '@matting/queue/job.ts';
 
 export const LEDGER_KINDS = ['grant', 'reserve', 'charge', 'release', 'revoke'] as const;
 export type LedgerKind = (typeof LEDGER_KINDS)[number];

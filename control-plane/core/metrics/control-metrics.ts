@@ -11,6 +11,7 @@ import { ENDED_CAUSES } from '@matting/program/ports/http-guard.ts';
 import { collectProcessMetrics } from '@matting/program/process-metrics.ts';
 import { SPAN_FATES } from '@matting/program/tracing/active-span.ts';
 import { ERROR_CATALOGUE, type ErrorCode } from '@matting/proto/contract/errors.ts';
+import { JOB_CLASSES } from '@matting/queue/job.ts';
 import {
   STORAGE_OPERATIONS,
   STORAGE_OUTCOMES,
@@ -18,7 +19,6 @@ import {
 } from '@matting/storage/storage-kind.ts';
 import { Gauge } from '@prometheus-io/client';
 import { FETCH_OUTCOMES, type JobEnding } from '../attempts/job-observer.ts';
-import { JOB_CLASSES } from '../jobs/job.ts';
 import { WEBHOOK_ATTEMPT_OUTCOMES } from '../webhooks/send-webhooks.ts';
 
 /** The buckets reach from a small image on a GPU to a job at its limit of two hours. */

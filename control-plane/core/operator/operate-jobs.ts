@@ -11,7 +11,7 @@ import {
   publicState,
   type QueueJob,
   UNPAID,
-} from '../jobs/job.ts';
+} from '@matting/queue/job.ts';
 import type { HourOfJobs } from '../jobs/job-activity.ts';
 import { isJobCursor } from '../jobs/job-lists.ts';
 import type { JobOutcome } from '../jobs/job-outcome.ts';

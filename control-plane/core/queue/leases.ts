@@ -17,12 +17,12 @@ import {
   matchesOne,
   nowPlusMs,
 } from '@matting/database/statements.ts';
+import { isFinal, type JobState, type QueueJob } from '@matting/queue/job.ts';
+import type { Claim } from '@matting/queue/lease-rules.ts';
 import { sql, type Updateable } from 'kysely';
-import { isFinal, type JobState, type QueueJob } from '../jobs/job.ts';
 import { readJob } from '../jobs/job-reading.ts';
 import type { JobRequest } from '../jobs/job-request.ts';
 import { inputColumn, inputColumns, sourceHostOf } from '../jobs/job-rows.ts';
-import type { Claim } from './lease-rules.ts';
 import type { Queue } from './queue.ts';
 import { queuedFramePixels } from './queue-bound.ts';
 

@@ -9,8 +9,9 @@ import {
   throughIndex,
 } from '@matting/database/statements.ts';
 import { OUTPUT_FORMATS } from '@matting/proto/contract/formats.ts';
+import { JOB_CLASSES, type JobClass, type JobState, needsDownload } from '@matting/queue/job.ts';
+import { type JobLane, type LaneRead, laneKey, laneOf } from '@matting/queue/lanes.ts';
 import { type InferResult, type NotNull, type RawBuilder, sql } from 'kysely';
-import { JOB_CLASSES, type JobClass, type JobState, needsDownload } from '../jobs/job.ts';
 import type { JobInput } from '../jobs/job-request.ts';
 import {
   baseFromRow,
@@ -20,7 +21,6 @@ import {
   jsonFrom,
   requireOneOf,
 } from '../jobs/job-rows.ts';
-import { type JobLane, type LaneRead, laneKey, laneOf } from './lanes.ts';
 import type { ClaimableJob, Queue, QueuedWork } from './queue.ts';
 import {
   type AccountQueue,

@@ -11,12 +11,13 @@
  */
 import type { Finishing } from '@matting/proto/contract/finishing.ts';
 import type { Hints } from '@matting/proto/contract/hints.ts';
-import type { Job, JobState, QueueJob } from '../jobs/job.ts';
+import type { JobFailure, JobState, QueueJob } from '@matting/queue/job.ts';
+import type { JobLane, LaneRead } from '@matting/queue/lanes.ts';
+import type { Claim } from '@matting/queue/lease-rules.ts';
+import type { Job } from '../jobs/job.ts';
 import type { JobCorrection, StoredMatte } from '../jobs/job-family.ts';
-import type { JobFailure, JobOutcome, JobResult, StageTimings } from '../jobs/job-outcome.ts';
+import type { JobOutcome, JobResult, StageTimings } from '../jobs/job-outcome.ts';
 import type { JobBackground, JobInput, JobRequest } from '../jobs/job-request.ts';
-import type { JobLane, LaneRead } from './lanes.ts';
-import type { Claim } from './lease-rules.ts';
 import type { AccountQueue } from './queue-bound.ts';
 
 /** Attempts read no outcome: they make it. */

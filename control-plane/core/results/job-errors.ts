@@ -1,5 +1,5 @@
 import { ContractError } from '@matting/proto/contract/errors.ts';
-import { type JobStatus, publicState } from '../jobs/job.ts';
+import { type JobStatus, publicState } from '@matting/queue/job.ts';
 import type { JobOutcome } from '../jobs/job-outcome.ts';
 
 /** HTTP libraries repeat an answer below 500 only if it has a Retry-After. */

@@ -1,6 +1,6 @@
 import { EventEmitter } from 'node:events';
 import { outsideRequests } from '@matting/program/request-owner.ts';
-import type { QueueJob } from '../jobs/job.ts';
+import type { QueueJob } from '@matting/queue/job.ts';
 import type { FamilyJob } from '../jobs/job-family.ts';
 import type { JobRequest } from '../jobs/job-request.ts';
 

@@ -3,7 +3,8 @@
 import { isoTime } from '@matting/program/iso-time.ts';
 import { warningsOf } from '@matting/proto/contract/finishing.ts';
 import { contentTypeOf } from '@matting/proto/contract/formats.ts';
-import { isFinal, publicState, type ViewedJob } from '../jobs/job.ts';
+import { isFinal, publicState } from '@matting/queue/job.ts';
+import type { ViewedJob } from '../jobs/job.ts';
 import type { JobCallback } from '../jobs/job-callback.ts';
 import { takesCredit } from '../jobs/job-funding.ts';
 import type { JobResult } from '../jobs/job-outcome.ts';

@@ -7,10 +7,10 @@
 
 import { type Database, query, transact } from '@matting/database/database.ts';
 import { throughIndex } from '@matting/database/statements.ts';
+import { OPEN_STATES } from '@matting/queue/job.ts';
 import type { NotNull } from 'kysely';
 import { insertAuditEntry } from '../accounts/audit.ts';
 import { endKeeping, readCorrections } from '../corrections/family.ts';
-import { OPEN_STATES } from '../jobs/job.ts';
 import { CREDITS_PER_JOB, lostReferenceOf, SLOT_OF } from '../ledger/ledger.ts';
 import { enterOperatorEntry, holdAccount } from '../ledger/ledger-writer.ts';
 

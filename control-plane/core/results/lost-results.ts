@@ -10,9 +10,9 @@
  */
 
 import { ContractError } from '@matting/proto/contract/errors.ts';
+import { publicState } from '@matting/queue/job.ts';
 import type { BlobStore } from '@matting/storage/blob-store.ts';
 import type { Logger } from 'pino';
-import { publicState } from '../jobs/job.ts';
 import type { JobStore } from '../jobs/job-store.ts';
 
 export const EXPIRED_LINK =

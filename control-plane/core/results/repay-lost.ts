@@ -1,7 +1,7 @@
 /** `credits repay-lost`: what the command does with results whose files are gone. */
 
 import { randomUUID } from 'node:crypto';
-import { publicState } from '../jobs/job.ts';
+import { publicState } from '@matting/queue/job.ts';
 import type { JobStore } from '../jobs/job-store.ts';
 import { FIRST_RESULT, type Loss, type LostResultStore } from './lost-result-store.ts';
 

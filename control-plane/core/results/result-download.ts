@@ -11,10 +11,11 @@ import {
   type InputFormat,
   type OutputFormat,
 } from '@matting/proto/contract/formats.ts';
+import { type JobStatus, publicState } from '@matting/queue/job.ts';
 import { BlobNotFoundError, type BlobStore } from '@matting/storage/blob-store.ts';
 import type { FastifyReply } from 'fastify';
 import { thumbnailBlob } from '../jobs/blob-names.ts';
-import { type Job, type JobStatus, publicState } from '../jobs/job.ts';
+import type { Job } from '../jobs/job.ts';
 import type { JobStore } from '../jobs/job-store.ts';
 import { EXPIRED_LINK, type LostResults } from './lost-results.ts';
 

@@ -1,8 +1,9 @@
 import { addAbortListener } from 'node:events';
 import { outsideRequests } from '@matting/program/request-owner.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
+import { isFinal } from '@matting/queue/job.ts';
 import type { FastifyReply } from 'fastify';
-import { isFinal, type Job } from '../jobs/job.ts';
+import type { Job } from '../jobs/job.ts';
 import type { JobStore } from '../jobs/job-store.ts';
 import { withJob } from './job-errors.ts';
 import type { JobEvents } from './job-events.ts';

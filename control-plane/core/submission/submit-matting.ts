@@ -8,6 +8,7 @@
 import { NotBegunError } from '@matting/database/database.ts';
 import { activeKeptContext, describeSpan, traced } from '@matting/program/tracing/active-span.ts';
 import { ContractError, unavailable } from '@matting/proto/contract/errors.ts';
+import { type JobStatus, UNPAID } from '@matting/queue/job.ts';
 import type { BlobStore } from '@matting/storage/blob-store.ts';
 import {
   type CorrectedJob,
@@ -17,7 +18,7 @@ import {
   requireCorrectable,
 } from '../corrections/correctable.ts';
 import type { CallbackAddressCheck } from '../fetching/callback-check.ts';
-import { type Job, type JobStatus, UNPAID } from '../jobs/job.ts';
+import type { Job } from '../jobs/job.ts';
 import type { JobInput } from '../jobs/job-request.ts';
 import type { JobStore } from '../jobs/job-store.ts';
 import type { Caller, ReadAccount } from '../keys/caller.ts';

@@ -1,9 +1,9 @@
 /** Jobs that keep what corrections need, and corrections of them, for the store's tests. */
 import assert from 'node:assert/strict';
+import type { Claim } from '@matting/queue/lease-rules.ts';
 import { matteBlob } from '../jobs/blob-names.ts';
 import type { Job } from '../jobs/job.ts';
 import type { JobInput } from '../jobs/job-request.ts';
-import type { Claim } from '../queue/lease-rules.ts';
 import type { Stores } from '../stores.ts';
 import type { NewJob } from '../transactions/job-submission.ts';
 import { claimed, HOUR_MS, newJob, reread, resultOf, running } from './fixtures.ts';

@@ -5,6 +5,8 @@ import { openCurrentDatabase } from '@matting/database/connect.ts';
 import { type Database, RequestShares } from '@matting/database/database.ts';
 import type { DatabaseDialect } from '@matting/database/engines.ts';
 import type { FullSlots } from '@matting/http/outgoing/shared-slots.ts';
+import { UNPAID } from '@matting/queue/job.ts';
+import { type Claim, LEASE_MS } from '@matting/queue/lease-rules.ts';
 import {
   type GroupTest,
   type OnDatabases,
@@ -15,12 +17,11 @@ import {
 import type { ExecutionContext, SerialFn } from 'ava';
 import type { ServiceActor } from '../accounts/audit.ts';
 import { backgroundBlob } from '../jobs/blob-names.ts';
-import { type Job, UNPAID, type ViewedJob } from '../jobs/job.ts';
+import type { Job, ViewedJob } from '../jobs/job.ts';
 import type { JobResult } from '../jobs/job-outcome.ts';
 import type { JobInput } from '../jobs/job-request.ts';
 import type { PageCursor } from '../ledger/ledger-lines.ts';
 import { migrationsOf, type Package, stepsOf } from '../package.ts';
-import { type Claim, LEASE_MS } from '../queue/lease-rules.ts';
 import { createStores, type Stores } from '../stores.ts';
 import type { NewJob } from '../transactions/job-submission.ts';
 

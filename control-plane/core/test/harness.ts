@@ -13,6 +13,8 @@ import {
   type ScriptedNodeOptions,
   TEST_TOKEN,
 } from '@matting/nodes/test/scripted-node.ts';
+import { isFinal } from '@matting/queue/job.ts';
+import { LEASE_TIMING } from '@matting/queue/lease-rules.ts';
 import type { BlobStore } from '@matting/storage/blob-store.ts';
 import { openStorage } from '@matting/storage/open-storage.ts';
 import { put } from '@matting/storage/test/blob-store.contract.ts';
@@ -25,9 +27,8 @@ import type { JobObserver } from '../attempts/job-observer.ts';
 import { composeDispatch } from '../compose-use-cases.ts';
 import type { Config } from '../config.ts';
 import type { Dispatcher } from '../dispatch/dispatcher.ts';
-import { isFinal, type Job } from '../jobs/job.ts';
+import type { Job } from '../jobs/job.ts';
 import type { JobInput } from '../jobs/job-request.ts';
-import { LEASE_TIMING } from '../queue/lease-rules.ts';
 import { JobEvents } from '../results/job-events.ts';
 import type { Stores } from '../stores.ts';
 import type { NewJob } from '../transactions/job-submission.ts';

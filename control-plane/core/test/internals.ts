@@ -1,5 +1,6 @@
 /** Tests of other packages look into the core by these; what runs cannot. */
 
+export type { Claim } from '@matting/queue/lease-rules.ts';
 export { type DrainSteps, drainControlPlane } from '../drain.ts';
 export { CallbackAddressCheck } from '../fetching/callback-check.ts';
 export { backgroundBlob, thumbnailBlob } from '../jobs/blob-names.ts';
@@ -14,7 +15,6 @@ export { balancesFrom, imbalances, isReservedReference, jobProblem } from '../le
 export { OfferedModels } from '../models/offered-models.ts';
 export type { ControlPlane } from '../open-core.ts';
 export { migrationsOf } from '../package.ts';
-export type { Claim } from '../queue/lease-rules.ts';
 export { RATE_WINDOW_MS } from '../rates/rate-windows.ts';
 export { WaitForJob } from '../results/wait-for-job.ts';
 export { Sweeper } from '../retention/sweep.ts';

@@ -3,9 +3,9 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import type { Database } from '@matting/database/database.ts';
 import { rowsOf } from '@matting/database/test/rows.ts';
+import { type Claim, LEASE_MS } from '@matting/queue/lease-rules.ts';
 import { at } from '@matting/test-support/at.ts';
 import { fc } from '@matting/test-support/property-tests.ts';
-import { type Claim, LEASE_MS } from '../queue/lease-rules.ts';
 import type { ClaimableJob } from '../queue/queue.ts';
 import type { Stores } from '../stores.ts';
 import {

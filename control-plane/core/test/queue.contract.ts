@@ -1,10 +1,10 @@
 /** Every queue of jobs does this, in a database or in memory; each kind has its suite call this. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
+import { UNPAID } from '@matting/queue/job.ts';
+import { ASYNC_HEAD_START_MS, type LaneRead } from '@matting/queue/lanes.ts';
+import { type Claim, LEASE_MS } from '@matting/queue/lease-rules.ts';
 import type { ExecutionContext } from 'ava';
-import { UNPAID } from '../jobs/job.ts';
-import { ASYNC_HEAD_START_MS, type LaneRead } from '../queue/lanes.ts';
-import { type Claim, LEASE_MS } from '../queue/lease-rules.ts';
 import type { OpenJob, Queue } from '../queue/queue.ts';
 import type { NewJob } from '../transactions/job-submission.ts';
 import {

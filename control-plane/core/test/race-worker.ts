@@ -1,9 +1,9 @@
 /** A replica for the races: each line in is a task, each line out its answer, JSON both. */
 import { createInterface } from 'node:readline';
 import { openDatabase } from '@matting/database/connect.ts';
+import { LEASE_MS } from '@matting/queue/lease-rules.ts';
 import { at } from '@matting/test-support/at.ts';
 import { SILENT_LOG } from '@matting/test-support/database.ts';
-import { LEASE_MS } from '../queue/lease-rules.ts';
 import type { NewJob } from '../transactions/job-submission.ts';
 import { HOUR_MS, IMAGE_FAULT, LIMITS, resultOf, storesOn } from './fixtures.ts';
 

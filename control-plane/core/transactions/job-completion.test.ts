@@ -2,11 +2,11 @@
 import assert from 'node:assert/strict';
 import type { Database } from '@matting/database/database.ts';
 import { rowOf, rowsOf } from '@matting/database/test/rows.ts';
+import { publicState } from '@matting/queue/job.ts';
+import { type Claim, LEASE_MS } from '@matting/queue/lease-rules.ts';
 import ava from 'ava';
 import type { KyselyPlugin, QueryId } from 'kysely';
 import sinon from 'sinon';
-import { publicState } from '../jobs/job.ts';
-import { type Claim, LEASE_MS } from '../queue/lease-rules.ts';
 import type { ClaimableJob } from '../queue/queue.ts';
 import { createStores } from '../stores.ts';
 import {

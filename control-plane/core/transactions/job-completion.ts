@@ -15,16 +15,17 @@ import {
 import { isHeldBy } from '@matting/database/leases.ts';
 import { keepStatement, keptMatchesOne, nowPlusMs } from '@matting/database/statements.ts';
 import { warningsOf } from '@matting/proto/contract/finishing.ts';
+import type { JobState, JobStatus } from '@matting/queue/job.ts';
+import type { Claim } from '@matting/queue/lease-rules.ts';
 import { type CompiledQuery, sql, type Transaction, type UpdateObject } from 'kysely';
 import { keepFiles } from '../corrections/kept-files.ts';
 import { fundingOf } from '../funding/fundings.ts';
-import type { Job, JobState, JobStatus, ViewedJob } from '../jobs/job.ts';
+import type { Job, ViewedJob } from '../jobs/job.ts';
 import type { StoredMatte } from '../jobs/job-family.ts';
 import type { JobOutcome } from '../jobs/job-outcome.ts';
 import { readJob } from '../jobs/job-reading.ts';
 import { failureColumns, inputColumns, resultColumns } from '../jobs/job-rows.ts';
 import { looked } from '../jobs/looks.ts';
-import type { Claim } from '../queue/lease-rules.ts';
 import type { Queue } from '../queue/queue.ts';
 import { insertWebhook } from '../webhooks/outbox-store.ts';
 import {

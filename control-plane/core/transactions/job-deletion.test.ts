@@ -2,8 +2,8 @@
 import assert from 'node:assert/strict';
 import { setTimeout as delay } from 'node:timers/promises';
 import { rowsOf } from '@matting/database/test/rows.ts';
+import { publicState } from '@matting/queue/job.ts';
 import ava from 'ava';
-import { publicState } from '../jobs/job.ts';
 import {
   claimed,
   fundedCaller,

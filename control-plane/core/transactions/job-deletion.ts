@@ -20,6 +20,8 @@ import {
   type Schema,
   transact,
 } from '@matting/database/database.ts';
+import type { JobFailure } from '@matting/queue/job.ts';
+import { type JobState, type JobStatus, OPEN_STATES, publicState } from '@matting/queue/job.ts';
 import type { Transaction } from 'kysely';
 import { takeAccount } from '../accounts/account-store.ts';
 import {
@@ -29,9 +31,8 @@ import {
   type JobFiles,
 } from '../corrections/family-deletion.ts';
 import { thumbnailBlob } from '../jobs/blob-names.ts';
-import { type Job, type JobState, type JobStatus, OPEN_STATES, publicState } from '../jobs/job.ts';
+import type { Job } from '../jobs/job.ts';
 import type { FamilyJob } from '../jobs/job-family.ts';
-import type { JobFailure } from '../jobs/job-outcome.ts';
 import { readJob } from '../jobs/job-reading.ts';
 import { failureColumns } from '../jobs/job-rows.ts';
 import type { ResultJob } from '../results/result-download.ts';

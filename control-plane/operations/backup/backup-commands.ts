@@ -2,7 +2,7 @@
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { type CliContext, CommandError } from '@matting/core/cli/context.ts';
-import { FINAL_STATES, type Job, OPEN_STATES } from '@matting/core/jobs/job.ts';
+import type { Job } from '@matting/core/jobs/job.ts';
 import { SecretBox } from '@matting/core/secrets/secret-box.ts';
 import { parseSecretsKey, readSecretsKey } from '@matting/core/secrets/secrets-key.ts';
 import { loadDatabaseConfig, loadStorageConfig } from '@matting/core/settings.ts';
@@ -17,6 +17,7 @@ import {
   pageOf,
   warning,
 } from '@matting/program/doctor/findings.ts';
+import { FINAL_STATES, OPEN_STATES } from '@matting/queue/job.ts';
 import { BlobNotFoundError, type BlobStore, hashOf } from '@matting/storage/blob-store.ts';
 import {
   absoluteStorage,

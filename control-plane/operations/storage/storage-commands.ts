@@ -1,10 +1,10 @@
 /** Runs `storage check|lifecycle|migrate`, and copies one storage's blobs to another. */
 import { createHash } from 'node:crypto';
 import { type CliContext, CommandError } from '@matting/core/cli/context.ts';
-import { JOB_MS_MAX } from '@matting/core/queue/lease-rules.ts';
 import { loadStorageConfig } from '@matting/core/settings.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
+import { JOB_MS_MAX } from '@matting/queue/lease-rules.ts';
 import {
   BlobNotFoundError,
   type BlobStore,

@@ -3,12 +3,13 @@
 import { randomUUID } from 'node:crypto';
 import type { Actor } from '@matting/core/accounts/audit.ts';
 import type { OperatorServices } from '@matting/core/http/app-services.ts';
-import { FINAL_STATES, type Job, OPEN_STATES } from '@matting/core/jobs/job.ts';
+import type { Job } from '@matting/core/jobs/job.ts';
 import { notificationCursor } from '@matting/core/operator/operate-webhooks.ts';
 import type { CoreStores } from '@matting/core/package.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
 import { Semaphore } from '@matting/program/semaphore.ts';
 import { unavailable } from '@matting/proto/contract/errors.ts';
+import { FINAL_STATES, OPEN_STATES } from '@matting/queue/job.ts';
 import { pageOf } from '../page/paging.ts';
 import type { OperatorNotification } from './webhook-list.ts';
 

@@ -1,5 +1,6 @@
 /** The painter with which people correct a cut-out, and the call that does the same. */
-import { type Job, type JobStatus, publicState } from '@matting/core/jobs/job.ts';
+import type { Job } from '@matting/core/jobs/job.ts';
+import { type JobStatus, publicState } from '@matting/queue/job.ts';
 import type { Child } from '../page/html.ts';
 import { ERASE_HERE, KEEP_HERE, painter } from '../page/painter.ts';
 import { may } from '../session/roles.ts';

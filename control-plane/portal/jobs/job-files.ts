@@ -1,10 +1,11 @@
 /** The pages send these files of a job: its result, and the picture that was sent while it is kept. */
 
-import { type Job, type JobStatus, publicState } from '@matting/core/jobs/job.ts';
+import type { Job } from '@matting/core/jobs/job.ts';
 import type { JobOutcome } from '@matting/core/jobs/job-outcome.ts';
 import { etagOf, fileHeaders, openForReader } from '@matting/core/results/result-download.ts';
 import { judgeConditions } from '@matting/http/request-headers.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
+import { type JobStatus, publicState } from '@matting/queue/job.ts';
 import type { FastifyReply } from 'fastify';
 import { PageError } from '../session/visit.ts';
 import { RESULT_HEADERS, type ResultServices } from './thumbnails.ts';

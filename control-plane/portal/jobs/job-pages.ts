@@ -1,11 +1,12 @@
 /** The pages of an account's jobs: a list, and one with its times, its result and its notification. */
 
-import { type Job, type JobStatus, publicState } from '@matting/core/jobs/job.ts';
+import type { Job } from '@matting/core/jobs/job.ts';
 import { fundingKindOf } from '@matting/core/jobs/job-funding.ts';
 import type { JobOutcome } from '@matting/core/jobs/job-outcome.ts';
 import { noteJob } from '@matting/http/answer-log.ts';
 import { LIGHT } from '@matting/http/answer-shares.ts';
 import { warningsOf } from '@matting/proto/contract/finishing.ts';
+import { type JobStatus, publicState } from '@matting/queue/job.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
 import { renderPage } from '../page/account-frame.ts';

@@ -4,9 +4,10 @@
  */
 
 import { Readable } from 'node:stream';
-import { publicState, type ViewedJob } from '@matting/core/jobs/job.ts';
+import type { ViewedJob } from '@matting/core/jobs/job.ts';
 import { letOthersIn } from '@matting/program/turns.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
+import { publicState } from '@matting/queue/job.ts';
 import type { FastifyReply } from 'fastify';
 import { Zip, ZipPassThrough } from 'fflate';
 import { PageError, visitOf } from '../session/visit.ts';

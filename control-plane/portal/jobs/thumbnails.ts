@@ -3,10 +3,10 @@
  * are kept. If there is none, the page shows a mark of its size.
  */
 
-import { type JobStatus, publicState } from '@matting/core/jobs/job.ts';
 import type { JobOutcome } from '@matting/core/jobs/job-outcome.ts';
 import type { CoreServices } from '@matting/core/package.ts';
 import { judgeConditions } from '@matting/http/request-headers.ts';
+import { type JobStatus, publicState } from '@matting/queue/job.ts';
 import type { FastifyReply } from 'fastify';
 import type { VNode } from 'preact';
 import { ACCOUNT_PATH, type Child, html } from '../page/html.ts';

@@ -2,9 +2,10 @@
  * The outcome of a picture: the stage during the work, the cut-out, and the painter to correct it.
  */
 
-import { type Job, type JobStatus, publicState } from '@matting/core/jobs/job.ts';
+import type { Job } from '@matting/core/jobs/job.ts';
 import type { JobOutcome } from '@matting/core/jobs/job-outcome.ts';
 import { curlSample } from '@matting/proto/contract/curl-sample.ts';
+import { type JobStatus, publicState } from '@matting/queue/job.ts';
 import type { VNode } from 'preact';
 import { correcting, originalOf } from '../jobs/correcting.ts';
 import { failureText, sizeOf, warningsText } from '../jobs/job-pages.ts';

@@ -1,7 +1,8 @@
 /** A package that describes pages of the account area: keys, which an owner revokes, with jobs. */
-import { FINAL_STATES } from '@matting/core/jobs/job.ts';
+
 import type { Package } from '@matting/core/package.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
+import { FINAL_STATES } from '@matting/queue/job.ts';
 import type { ApiKey } from '../keys/key-form.ts';
 
 const WORDS = {

@@ -3,9 +3,9 @@
  * what runs, what failed lately, what is left and for how long, and what it used.
  */
 
-import { publicState } from '@matting/core/jobs/job.ts';
 import type { CoreStores } from '@matting/core/package.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
+import { publicState } from '@matting/queue/job.ts';
 import type { FastifyInstance, FastifyReply } from 'fastify';
 import type { VNode } from 'preact';
 import { callBlocks } from '../documents/call-blocks.ts';

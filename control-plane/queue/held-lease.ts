@@ -1,12 +1,11 @@
 /** A claim kept alive; a renewal that the database does not answer loses nothing by itself. */
 
-import { type Claim, LEASE_TIMING, type LeaseTiming } from '../queue/lease-rules.ts';
-import type { Queue } from '../queue/queue.ts';
+import { type Claim, LEASE_TIMING, type LeaseTiming } from './lease-rules.ts';
 
 type LeaseEnd = 'lost' | 'stopping';
 
 interface HeldLeaseOptions {
-  readonly queue: Pick<Queue, 'renew'>;
+  readonly queue: { renew(claim: Claim, leaseMs: number): Promise<boolean> };
   readonly claim: Claim;
   readonly timing?: LeaseTiming | undefined;
   /** Aborts if the job must be given back. */

@@ -3,7 +3,7 @@
  * image is to be downloaded. The queue is read by the first few of each, so that ten thousand jobs
  * of one lane never hide the first of another.
  */
-import { type JobClass, type JobStatus, needsDownload } from '../jobs/job.ts';
+import { type JobClass, type JobStatus, needsDownload } from './job.ts';
 
 /**
  * An asynchronous job goes before a synchronous one, whose caller waits 120 s, if it is so much

@@ -15,8 +15,9 @@
  * Holder and fence decide, not the lease's expiry: a late holder that was not replaced may still
  * renew and finish; once another replica claimed the job, its fence has moved.
  */
-import { isFinal, type QueueJob } from '../jobs/job.ts';
-import type { JobFailure } from '../jobs/job-outcome.ts';
+
+import type { JobFailure } from './job.ts';
+import { isFinal, type QueueJob } from './job.ts';
 
 /** Proof of a claim: no write under it changes a job whose fence has moved on. */
 export interface Claim {

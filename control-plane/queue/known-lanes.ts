@@ -1,6 +1,7 @@
 /** The lanes that a replica knows, and which of them a round reads. */
 
-import { type JobStatus, needsDownload } from '../jobs/job.ts';
+import type { Shares } from './fair-order.ts';
+import { type JobStatus, needsDownload } from './job.ts';
 import {
   type JobLane,
   type LanedJob,
@@ -8,8 +9,7 @@ import {
   laneKey,
   laneOf,
   queuePositionMs,
-} from '../queue/lanes.ts';
-import type { Shares } from './fair-order.ts';
+} from './lanes.ts';
 
 const LANES_MAX = 32;
 

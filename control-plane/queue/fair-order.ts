@@ -1,6 +1,6 @@
 /** The order in which waiting jobs are tried, fair among accounts and among the keys of each. */
-import type { JobStatus, QueueJob } from '../jobs/job.ts';
-import { ASYNC_HEAD_START_MS, queuePositionMs } from '../queue/lanes.ts';
+import type { JobStatus, QueueJob } from './job.ts';
+import { ASYNC_HEAD_START_MS, queuePositionMs } from './lanes.ts';
 
 export interface WaitingJob
   extends Pick<JobStatus, 'class' | 'accountId' | 'apiKeyId' | 'createdAtMs' | 'readAtMs'> {
