@@ -19,6 +19,7 @@ export const LEFT_VARIABLES: Readonly<Record<string, string>> = {
     'nodes no longer read from a bucket or write there, and need no way to it',
   MATTING_MODELS_FETCH:
     'MATTING_MODEL names what a node serves, MATTING_MODELS_OFFERED what is fetched beside it',
+  MATTING_SPOOL_DIR: 'TMPDIR names the directory of files on their way to a bucket',
 };
 
 /** Edits that lead from what was meant to what was written, at most. */

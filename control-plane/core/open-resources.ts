@@ -39,8 +39,7 @@ export async function openResources(
 ) {
   const tls = await TlsFiles.open(config.tls, { log });
   try {
-    const { spoolDir } = config;
-    const blobs = await openStorages(config, { spoolDir, log, ...(observer && { observer }) });
+    const blobs = await openStorages(config, { log, ...(observer && { observer }) });
     const secretsKey = config.secretsKey ?? (await loadOrCreateSecretsKey(config.dataDir));
     const previous = config.secretsKeyPrevious;
     const secrets = new CallbackSecrets(

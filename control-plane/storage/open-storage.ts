@@ -2,7 +2,6 @@
 
 import { randomBytes, randomUUID } from 'node:crypto';
 import { stat } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { buffer } from 'node:stream/consumers';
 import { fileURLToPath, pathToFileURL } from 'node:url';
@@ -33,12 +32,6 @@ export function readStorage(
   dataDir: string,
   storageKinds: readonly StorageKind[],
 ) {
-  // Blobs of a bucket are gathered here before they are sent.
-  const spoolDir = reader.string('MATTING_SPOOL_DIR', {
-    about: 'With a bucket: the directory that holds files until the bucket has them.',
-    otherwise: 'the system’s temporary directory',
-    default: tmpdir(),
-  });
   const storageUrl = readStorageUrl(reader, STORAGE, storageKinds, {
     about:
       'The storage of inputs and results: a directory that all control planes share, or a bucket.',
@@ -54,8 +47,7 @@ export function readStorage(
   if (fallbackUrl === storageUrl) reader.problem(FALLBACK, `another than ${STORAGE}`);
   const isDirectory = storageKindOf(storageUrl, storageKinds) === undefined;
   const resultDownloads = readResultDownloads(reader, isDirectory);
-  const urls = { storageUrl, fallbackUrl, storageKinds };
-  return { ...urls, spoolDir: path.resolve(spoolDir), resultDownloads };
+  return { storageUrl, fallbackUrl, storageKinds, resultDownloads };
 }
 
 /** A result link answers with the file, or with a redirect to a URL that the storage signed. */

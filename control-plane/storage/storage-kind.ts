@@ -28,11 +28,6 @@ export interface BlobLives {
 }
 
 export interface StorageOpening {
-  /**
-   * Blobs are gathered here before they are sent; absent: in the system's directory for temporary
-   * files.
-   */
-  readonly spoolDir?: string;
   readonly log?: Pick<Logger, 'warn' | 'debug'>;
   readonly observer?: StorageObserver;
 }

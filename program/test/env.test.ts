@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict';
-import { existsSync, statSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import { throwsWith } from '@matting/test-support/throws.ts';
 import test from 'ava';
 import { ConfigError } from '../config-error.ts';
 import { EnvReader } from '../env.ts';
-import { warnOfVariables } from '../env-names.ts';
+import { LEFT_VARIABLES, MATTING_VARIABLES, warnOfVariables } from '../env-names.ts';
 import { makeDirectory, whyUnreadable } from '../files.ts';
 import { isLoopback, networkOf } from '../ports/addresses.ts';
 import { SignalGate } from '../signal-gate.ts';
@@ -140,6 +140,10 @@ test('names of variables › one of an earlier release is refused by name, with 
   t.notRegex(error.message, /a-value/);
   t.deepEqual(warnOfVariables({ [variable]: 'true' }), []);
   t.notThrows(() => new EnvReader({ [variable]: '' }).requireValid());
+  const page = readFileSync(new URL('../../docs/operate.md', import.meta.url), 'utf8');
+  for (const left of Object.keys(LEFT_VARIABLES)) {
+    t.true(!MATTING_VARIABLES.includes(left) && page.includes(`\`${left}\``), left);
+  }
 });
 
 test('names of variables › the line has names and never a value', t => {

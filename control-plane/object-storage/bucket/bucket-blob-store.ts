@@ -45,6 +45,8 @@ import type { BucketOptions } from './bucket-url.ts';
 
 interface BucketBlobStoreOptions extends StorageOpening {
   readonly bucket: BucketOptions;
+  /** Instead of the system's directory for temporary files, in tests. */
+  readonly spoolDir?: string;
   /** Instead of BUCKET_BOUNDS, in tests. */
   readonly bounds?: Partial<BucketBounds>;
 }

@@ -114,14 +114,14 @@ function keyLine(context: CliContext, keyId: string): string {
 
 async function openBackupBlobs(context: CliContext, directory: string, blobsTo?: string) {
   const config = loadStorageConfig(context.environment, context.packages.storageKinds);
-  const { spoolDir, storageKinds } = config;
+  const { storageKinds } = config;
   // An absolute path stays the same from another working directory.
   const given =
     blobsTo === undefined ? undefined : absoluteStorage(blobsTo, context.packages.storageKinds);
   const place = given ?? pathToFileURL(path.join(directory, BLOBS)).href;
   // A disk that is not mounted would be created anew, and its pictures left out.
-  const from = await openStorages(config, { spoolDir }, openStorageToRead);
-  const to = await openStorage(place, { spoolDir, storageKinds, setting: '--blobs-to' });
+  const from = await openStorages(config, {}, openStorageToRead);
+  const to = await openStorage(place, { storageKinds, setting: '--blobs-to' });
   return { from, to, place: given ?? BLOBS };
 }
 
@@ -134,13 +134,10 @@ async function restore(
     throw new CommandError('name a directory, or use --check');
   }
   if (directory !== undefined) await restoreFrom(context, path.resolve(directory), options);
-  const { spoolDir, ...storage } = loadStorageConfig(
-    context.environment,
-    context.packages.storageKinds,
-  );
+  const storage = loadStorageConfig(context.environment, context.packages.storageKinds);
   // A check alone does not create a missing directory.
   const open = directory === undefined ? openStorageToRead : openStorage;
-  await checkRestored(context, options, () => openStorages(storage, { spoolDir }, open));
+  await checkRestored(context, options, () => openStorages(storage, {}, open));
 }
 
 async function restoreFrom(context: CliContext, directory: string, options: RestoreOptions) {
@@ -171,13 +168,13 @@ async function restoreFrom(context: CliContext, directory: string, options: Rest
 }
 
 async function openRestoreBlobs(context: CliContext, directory: string, given: string) {
-  const { storageUrl, spoolDir, storageKinds } = loadStorageConfig(
+  const { storageUrl, storageKinds } = loadStorageConfig(
     context.environment,
     context.packages.storageKinds,
   );
   const place = given === BLOBS ? pathToFileURL(path.join(directory, BLOBS)).href : given;
-  const from = await openStorageToRead(place, { spoolDir, storageKinds, setting: '--blobs-from' });
-  return { from, to: await openStorage(storageUrl, { spoolDir, storageKinds }) };
+  const from = await openStorageToRead(place, { storageKinds, setting: '--blobs-from' });
+  return { from, to: await openStorage(storageUrl, { storageKinds }) };
 }
 
 /**

@@ -97,15 +97,12 @@ async function migrate(
   options: MigrateOptions,
 ): Promise<void> {
   if (fromUrl === toUrl) throw new CommandError('<from> and <to> are the same storage; name two');
-  const { spoolDir, storageKinds } = loadStorageConfig(
-    context.environment,
-    context.packages.storageKinds,
-  );
-  const ofFrom = { spoolDir, storageKinds, setting: '<from>' };
+  const { storageKinds } = loadStorageConfig(context.environment, context.packages.storageKinds);
+  const ofFrom = { storageKinds, setting: '<from>' };
   // A directory that does not exist would be created, and nothing copied.
   const read = await openStorageToRead(fromUrl, ofFrom);
   const from = options.remove === true ? await openStorage(fromUrl, ofFrom) : read;
-  const to = await openStorage(toUrl, { spoolDir, storageKinds, setting: '<to>' });
+  const to = await openStorage(toUrl, { storageKinds, setting: '<to>' });
   let toldAtMs = performance.now();
   const summary = await moveBlobs(from, to, {
     ...(options.remove === true ? { remove: true } : {}),

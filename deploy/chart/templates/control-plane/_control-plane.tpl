@@ -17,8 +17,6 @@
   value: {{ include "matting.baseUrl" . | quote }}
 - name: MATTING_DATA_DIR
   value: /data
-- name: MATTING_SPOOL_DIR
-  value: /tmp
 - name: MATTING_NODE_TOKEN_FILE
   value: /tokens/node-token
 {{ include "matting.databaseVariable" . }}
