@@ -43,7 +43,6 @@ const log = createLog({
   batchBytes: LOG_BATCH_BYTES,
   base: { program: 'control-plane', replicaId },
   traced: config.traces !== undefined,
-  sampling: config.logSampling,
 });
 const hurry = new AbortController();
 const gate = new SignalGate();

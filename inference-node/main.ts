@@ -35,7 +35,6 @@ const log = createLog({
   batchBytes: 0,
   base: { program: 'inference-node', nodeId: config.nodeId },
   traced: config.traces !== undefined,
-  sampling: config.logSampling,
 });
 const node = new InferenceNode({ settings: config, log, make });
 

@@ -11,8 +11,6 @@ type LogLevel = (typeof LOG_LEVELS)[number];
 const STDOUT = 1;
 /** The log writes every line from this level on. */
 const ERROR = 50;
-/** Itself left out it would take the count of a message with it; there is one a minute for each. */
-const LEFT_OUT = 'log lines were left out';
 
 interface LogOptions {
   readonly level: LogLevel;
@@ -21,90 +19,59 @@ interface LogOptions {
   readonly base: Readonly<Record<string, string>>;
   /** Lines name the trace that they are written under. */
   readonly traced?: boolean;
-  readonly sampling?: LogSampling | undefined;
 }
 
 export function createLog(options: LogOptions): Logger {
-  const { level, batchBytes, base, traced = false, sampling } = options;
-  const sampler = new LogSampler(sampling);
+  const { level, batchBytes, base, traced = false } = options;
+  const repeats = new RepeatedFailures();
   const log = pino(
     {
       level,
       base,
       timestamp: pino.stdTimeFunctions.isoTime,
       ...(traced && { mixin: () => traceFields() ?? {} }),
-      hooks: hooksOf(sampler),
+      hooks: hooksOf(repeats),
     },
     new LogOutput({ fd: STDOUT, batchBytes, base }),
   );
-  sampler.tellEveryMinute(leftOut => log.warn({ ...leftOut }, 'log lines were left out'));
+  repeats.tellEveryMinute(leftOut => log.warn({ ...leftOut }, 'log lines were left out'));
   return log;
 }
 
-/** Samples before a line is made, so that one that is left out costs next to nothing. */
-function hooksOf(sampler: LogSampler): NonNullable<LoggerOptions['hooks']> {
+/** Asks before a line is made, so that one that is left out costs next to nothing. */
+function hooksOf(repeats: RepeatedFailures): NonNullable<LoggerOptions['hooks']> {
   return {
     logMethod(args, method, level) {
       const [first, second] = args as unknown[];
       const message = typeof first === 'string' ? first : second;
-      const isSampled = level < ERROR && typeof message === 'string' && message !== LEFT_OUT;
       const { err } = Object(first) as { err?: unknown };
-      if (!isSampled || sampler.keeps(message, err)) method.apply(this, args);
+      const isFailure = level < ERROR && typeof message === 'string' && err instanceof Error;
+      if (!isFailure || repeats.keeps(message, err)) method.apply(this, args);
     },
   };
 }
 
 export interface LogSettings {
   readonly logLevel: LogLevel;
-  /** Undefined: only failures that repeat are left out. */
-  readonly logSampling: LogSampling | undefined;
 }
 
 export function readLogSettings(whole: EnvReader): LogSettings {
-  const reader = whole.section('Log');
   return {
-    logLevel: reader.oneOf('MATTING_LOG_LEVEL', LOG_LEVELS, {
+    logLevel: whole.section('Log').oneOf('MATTING_LOG_LEVEL', LOG_LEVELS, {
       about: 'The program writes lines of this level and above.',
       default: 'info',
     }),
-    logSampling: reader.parsed(
-      'MATTING_LOG_SAMPLING',
-      'two whole numbers from 1 to 1000000, as 100/50: how many lines of a message in a second, then every which',
-      parseLogSampling,
-      {
-        about: `Leaves out lines that repeat. \`100/50\` writes the first 100 lines of each message in a
-          second, then every 50th. Errors are always written.`,
-        default: undefined,
-      },
-    ),
   };
 }
 
-const WINDOW_MS = 1000;
 const TELL_EVERY_MS = 60_000;
 /** Messages are a fixed set but for a few that are put together; more are never left out. */
 const MESSAGES_MAX = 512;
-const FORM = /^([1-9]\d{0,5}|1000000)\/([1-9]\d{0,5}|1000000)$/;
-
-interface LogSampling {
-  /** Lines of one message that a second has in any case. */
-  readonly first: number;
-  /** The log writes one in so many of the lines after them. */
-  readonly thereafter: number;
-}
-
-function parseLogSampling(text: string): LogSampling | undefined {
-  const [, first, thereafter] = FORM.exec(text) ?? [];
-  if (first === undefined || thereafter === undefined) return undefined;
-  return { first: Number(first), thereafter: Number(thereafter) };
-}
 
 interface Seen {
   readonly of: string;
-  /** Undefined: not a failure. */
-  readonly cause: string | undefined;
-  windowFromMs: number;
-  lines: number;
+  readonly cause: string;
+  readonly firstMs: number;
   leftOut: number;
 }
 
@@ -113,36 +80,28 @@ interface LeftOut extends Pick<Seen, 'of' | 'cause'> {
 }
 
 /**
- * Leaves out lines that repeat, but for errors, which are all written. What was left out is
- * counted, and said once a minute and at the end.
- *
- * | lines                  | are written                                                         |
- * |------------------------|---------------------------------------------------------------------|
- * | failures: with `err`   | the first of each message and cause, until a minute passes without one |
- * | others, with a sampling | of each message the first some of a second, then every so manieth  |
- * | others                 | all                                                                 |
+ * Leaves out failures that repeat: lines with `err`, below errors. The first of each message and
+ * cause is written, until a minute passes without one. The others are counted, and said once a
+ * minute and at the end.
  */
-export class LogSampler {
-  readonly #sampling: LogSampling | undefined;
+export class RepeatedFailures {
   readonly #now: () => number;
   readonly #seen = new Map<string, Seen>();
 
   /** @param now milliseconds of a clock that never goes back */
-  constructor(sampling: LogSampling | undefined, now: () => number = () => performance.now()) {
-    this.#sampling = sampling;
+  constructor(now: () => number = () => performance.now()) {
     this.#now = now;
   }
 
-  /** @param err the line's field: where it is an error, the line is of a failure */
-  keeps(message: string, err?: unknown): boolean {
-    const isFailure = err instanceof Error;
-    if (!isFailure && this.#sampling === undefined) return true;
-    const seen = this.#seenOf(message, isFailure ? causeOf(err) : undefined);
-    if (seen === undefined) return true;
-    seen.lines += 1;
-    const kept = isFailure ? seen.lines === 1 : this.#keepsRepeated(seen);
-    if (!kept) seen.leftOut += 1;
-    return kept;
+  keeps(message: string, err: Error): boolean {
+    const cause = causeOf(err);
+    const key = `${message}\n${cause}`;
+    const seen = this.#seen.get(key);
+    if (seen !== undefined) seen.leftOut += 1;
+    else if (this.#seen.size < MESSAGES_MAX) {
+      this.#seen.set(key, { of: message, cause, firstMs: this.#now(), leftOut: 0 });
+    }
+    return seen === undefined;
   }
 
   takeLeftOut(): LeftOut[] {
@@ -151,9 +110,7 @@ export class LogSampler {
       const { of, cause, leftOut: lines } = seen;
       if (lines > 0) leftOut.push({ of, cause, lines });
       // One that comes first just before is not forgotten at once.
-      else if (cause !== undefined && this.#now() - seen.windowFromMs >= TELL_EVERY_MS) {
-        this.#seen.delete(key);
-      }
+      else if (this.#now() - seen.firstMs >= TELL_EVERY_MS) this.#seen.delete(key);
       seen.leftOut = 0;
     }
     return leftOut;
@@ -165,25 +122,6 @@ export class LogSampler {
     setInterval(tellAll, TELL_EVERY_MS).unref();
     // Before the log's own listener, which writes the last lines.
     process.prependOnceListener('exit', tellAll);
-  }
-
-  #keepsRepeated(seen: Seen): boolean {
-    const { first, thereafter } = this.#sampling as LogSampling;
-    const nowMs = this.#now();
-    if (nowMs - seen.windowFromMs >= WINDOW_MS) {
-      seen.windowFromMs = nowMs;
-      seen.lines = 1;
-    }
-    return seen.lines <= first || (seen.lines - first) % thereafter === 0;
-  }
-
-  #seenOf(of: string, cause: string | undefined): Seen | undefined {
-    const key = cause === undefined ? of : `${of}\n${cause}`;
-    const known = this.#seen.get(key);
-    if (known !== undefined || this.#seen.size >= MESSAGES_MAX) return known;
-    const seen: Seen = { of, cause, windowFromMs: this.#now(), lines: 0, leftOut: 0 };
-    this.#seen.set(key, seen);
-    return seen;
   }
 }
 

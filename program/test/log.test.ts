@@ -20,8 +20,7 @@ import { findProgram } from '@matting/test-support/foreign-program.ts';
 import { until } from '@matting/test-support/processes.ts';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import test from 'ava';
-import { EnvReader } from '../env.ts';
-import { LogOutput, LogSampler, readLogSettings } from '../log.ts';
+import { LogOutput, RepeatedFailures } from '../log.ts';
 
 const folder = await temporaryFolder({ teardown: test.after.always });
 
@@ -199,121 +198,81 @@ for (const batchBytes of [0, 4096]) {
   });
 }
 
-function parseLogSampling(text: string) {
-  const reader = new EnvReader({ MATTING_LOG_SAMPLING: text });
-  const { logSampling } = readLogSettings(reader);
-  return reader.problems.length === 0 ? logSampling : undefined;
-}
-
-test('sampling › two whole numbers are a sampling, and nothing else is', t => {
-  t.deepEqual(parseLogSampling('100/50'), { first: 100, thereafter: 50 });
-  t.deepEqual(parseLogSampling('1/1000000'), { first: 1, thereafter: 1_000_000 });
-  for (const text of ['100', '0/1', '1/0', '-1/2', '1/2/3', '1.5/2', '1/1000001', 'all']) {
-    t.is(parseLogSampling(text), undefined, text);
-  }
-});
-
-test('sampling › of each message a second has its first lines, then some', t => {
-  let nowMs = 0;
-  const sampler = new LogSampler({ first: 3, thereafter: 4 }, () => nowMs);
-  const keptOf = (message: string, lines: number) =>
-    Array.from({ length: lines }, () => sampler.keeps(message)).filter(Boolean).length;
-  t.is(keptOf('often', 15), 3 + 3);
-  t.is(keptOf('rare', 3), 3);
-  nowMs = 999;
-  t.is(keptOf('often', 3), 0);
-  nowMs = 1000;
-  t.is(keptOf('often', 3), 3);
-  t.deepEqual(sampler.takeLeftOut(), [{ of: 'often', cause: undefined, lines: 12 }]);
-  t.deepEqual(sampler.takeLeftOut(), []);
-});
-
-test('sampling › messages that are put together take no memory without end', t => {
-  const sampler = new LogSampler({ first: 1, thereafter: 1_000_000 }, () => 0);
-  const keptTwice = Array.from({ length: 2000 }, (_, index) => {
-    const message = `message ${index}`;
-    return sampler.keeps(message) && sampler.keeps(message);
-  }).filter(Boolean).length;
-  t.is(keptTwice, 2000 - 512);
-});
-
 const failed = (code: string, message = code) => Object.assign(new Error(message), { code });
 
 test('failures › the first of each message and cause is written, the others are counted each minute', t => {
   let nowMs = 0;
-  const sampler = new LogSampler(undefined, () => nowMs);
-  const keptOf = (message: string, err: unknown, lines: number) =>
-    Array.from({ length: lines }, () => sampler.keeps(message, err)).filter(Boolean).length;
+  const repeats = new RepeatedFailures(() => nowMs);
+  const keptOf = (message: string, err: Error, lines: number) =>
+    Array.from({ length: lines }, () => repeats.keeps(message, err)).filter(Boolean).length;
   const refused = failed('ECONNREFUSED');
   t.is(keptOf('the database failed', refused, 200), 1);
   t.is(keptOf('the database failed', failed('ETIMEDOUT'), 3), 1);
   t.is(keptOf('not readable', new Error('unavailable', { cause: refused }), 5), 1);
   t.is(keptOf('not readable', new Error('unavailable', { cause: refused }), 5), 0);
-  t.is(keptOf('not readable', 'no error', 5) + keptOf('answered', undefined, 5), 10);
   nowMs = 60_000;
   const told = [
     { of: 'the database failed', cause: 'ECONNREFUSED', lines: 199 },
     { of: 'the database failed', cause: 'ETIMEDOUT', lines: 2 },
     { of: 'not readable', cause: 'ECONNREFUSED', lines: 9 },
   ];
-  t.deepEqual(sampler.takeLeftOut(), told);
+  t.deepEqual(repeats.takeLeftOut(), told);
   t.is(keptOf('the database failed', refused, 100), 0, 'it goes on');
   nowMs = 120_000;
-  t.deepEqual(sampler.takeLeftOut(), [{ ...told[0], lines: 100 }]);
+  t.deepEqual(repeats.takeLeftOut(), [{ ...told[0], lines: 100 }]);
   nowMs = 180_000;
-  t.deepEqual(sampler.takeLeftOut(), []);
+  t.deepEqual(repeats.takeLeftOut(), []);
   t.is(keptOf('the database failed', refused, 5), 1, 'it was over, and comes back');
-  t.deepEqual(sampler.takeLeftOut(), [{ ...told[0], lines: 4 }]);
+  t.deepEqual(repeats.takeLeftOut(), [{ ...told[0], lines: 4 }]);
 });
 
 test('failures › one that comes just before the minute ends is not told in full again', t => {
   let nowMs = 59_999;
-  const sampler = new LogSampler(undefined, () => nowMs);
-  t.true(sampler.keeps('the database failed', failed('ECONNREFUSED')));
+  const repeats = new RepeatedFailures(() => nowMs);
+  t.true(repeats.keeps('the database failed', failed('ECONNREFUSED')));
   nowMs = 60_000;
-  t.deepEqual(sampler.takeLeftOut(), []);
-  t.false(sampler.keeps('the database failed', failed('ECONNREFUSED')));
+  t.deepEqual(repeats.takeLeftOut(), []);
+  t.false(repeats.keeps('the database failed', failed('ECONNREFUSED')));
 });
 
 test('failures › an error that is its own cause, and one with a long message, have an end', t => {
-  const sampler = new LogSampler(undefined, () => 0);
+  const repeats = new RepeatedFailures(() => 0);
   const endless = new Error('endless');
   endless.cause = new Error('other', { cause: endless });
-  t.true(sampler.keeps('failed', endless));
-  t.false(sampler.keeps('failed', endless));
+  t.true(repeats.keeps('failed', endless));
+  t.false(repeats.keeps('failed', endless));
   const long = new Error('x'.repeat(1_000_000));
-  t.true(sampler.keeps('failed', long));
-  t.false(sampler.keeps('failed', long));
+  t.true(repeats.keeps('failed', long));
+  t.false(repeats.keeps('failed', long));
   t.deepEqual(
-    sampler.takeLeftOut().map(({ cause = '' }) => cause.length),
+    repeats.takeLeftOut().map(({ cause = '' }) => cause.length),
     ['endless'.length, 200],
   );
 });
 
 test('failures › what has no code is known by its words, and takes no memory without end', t => {
   let nowMs = 0;
-  const sampler = new LogSampler(undefined, () => nowMs);
-  t.true(sampler.keeps('failed', new Error('one')));
-  t.true(sampler.keeps('failed', new Error('another')));
-  t.false(sampler.keeps('failed', new Error('one')));
-  for (let i = 0; i < 2000; i += 1) sampler.keeps('failed', new Error(`picture ${i}`));
-  t.true(sampler.keeps('failed', new Error('picture 1999')), 'all is written beyond the bound');
+  const repeats = new RepeatedFailures(() => nowMs);
+  t.true(repeats.keeps('failed', new Error('one')));
+  t.true(repeats.keeps('failed', new Error('another')));
+  t.false(repeats.keeps('failed', new Error('one')));
+  for (let i = 0; i < 2000; i += 1) repeats.keeps('failed', new Error(`picture ${i}`));
+  t.true(repeats.keeps('failed', new Error('picture 1999')), 'all is written beyond the bound');
   nowMs = 60_000;
-  sampler.takeLeftOut();
+  repeats.takeLeftOut();
   nowMs = 120_000;
-  sampler.takeLeftOut();
-  t.true(sampler.keeps('failed', new Error('one')));
-  t.false(sampler.keeps('failed', new Error('one')), 'there is room again');
+  repeats.takeLeftOut();
+  t.true(repeats.keeps('failed', new Error('one')));
+  t.false(repeats.keeps('failed', new Error('one')), 'there is room again');
 });
 
-test('sampling › a log leaves out what repeats, below errors, and says so at its end', async t => {
+test('failures › a log leaves out those that repeat, below errors, and says so at its end', async t => {
   const program = `
     import { createLog } from ${JSON.stringify(path.resolve(import.meta.dirname, '../log.ts'))};
-    const sampling = { first: 2, thereafter: 1000000 };
-    const log = createLog({ level: 'info', batchBytes: 4096, base: { program: 'x' }, sampling });
+    const log = createLog({ level: 'info', batchBytes: 4096, base: { program: 'x' } });
     for (let i = 0; i < 10; i += 1) {
       log.child({ reqId: String(i) }).info({ i }, 'often');
-      for (const message of ['too', 'three', 'four']) log.info(message);
+      log.warn({ err: 'no error' }, 'text');
       log.debug('never');
       log.error({ i, err: new Error('wrong') }, 'wrong');
       log.warn({ i, err: Object.assign(new Error('away'), { code: 'ECONNREFUSED' }) }, 'failed');
@@ -327,13 +286,8 @@ test('sampling › a log leaves out what repeats, below errors, and says so at i
     .split('\n')
     .map(line => JSON.parse(line));
   const countOf = (msg: string) => lines.filter(line => line.msg === msg).length;
-  const counts = ['often', 'wrong', 'alone', 'failed'].map(countOf);
-  t.deepEqual(counts, [2, 10, 1, 1]);
-  const said = lines
-    .slice(-5)
-    .map(({ msg, of, cause, lines: leftOut }) => [msg, of, cause, leftOut]);
-  t.deepEqual(said, [
-    ...['often', 'too', 'three', 'four'].map(of => ['log lines were left out', of, undefined, 8]),
-    ['log lines were left out', 'failed', 'ECONNREFUSED', 9],
-  ]);
+  const counts = ['often', 'text', 'wrong', 'alone', 'failed'].map(countOf);
+  t.deepEqual(counts, [10, 10, 10, 1, 1]);
+  const { msg, of, cause, lines: leftOut } = lines.at(-1);
+  t.deepEqual([msg, of, cause, leftOut], ['log lines were left out', 'failed', 'ECONNREFUSED', 9]);
 });
