@@ -1,5 +1,5 @@
 /**
- * Tokens of variables or of files, which are followed while a program runs: MATTING_NODE_TOKEN*,
+ * Tokens of a variable or of files, which are followed while a program runs: MATTING_NODE_TOKEN*,
  * which both programs read, and the form of every token between them.
  */
 import assert from 'node:assert/strict';
@@ -50,7 +50,6 @@ interface ListForm<T> {
 }
 
 const TOKEN = 'MATTING_NODE_TOKEN';
-const ACCEPTED = 'MATTING_NODE_TOKEN_ACCEPTED';
 const NODE_TOKENS: ListForm<string> = {
   variable: 'MATTING_NODE_TOKEN_FILE',
   form: TOKEN_FORM,
@@ -65,34 +64,24 @@ const NODE_TOKENS: ListForm<string> = {
  */
 export function readNodeTokens(whole: EnvReader, expected?: string): Listed<string> {
   const reader = whole.section('Basics');
-  const read = (variable: string, about: About) =>
-    reader.parsed(variable, TOKEN_FORM, parseToken, { ...about, default: undefined });
-  const own = read(TOKEN, {
+  const own = reader.parsed(TOKEN, TOKEN_FORM, parseToken, {
     about: `The secret that control planes and nodes share. Set the same on all of them, here or in
       \`${NODE_TOKENS.variable}\`. A node that listens beyond loopback without a control plane
       needs it, caller tokens or client certificates. \`make start\` generates one.`,
     required: 'by a control plane, and by a node with `MATTING_REGISTRY_ADDRESS`',
-  });
-  const second = read(ACCEPTED, {
-    about: `A second token that the program accepts. Set it while you
-      [change the node token](operate.md#change-the-node-token) without a file.`,
+    default: undefined,
   });
   const listed = readListFile(reader, NODE_TOKENS, {
-    about: `A file with the node token, in place of \`${TOKEN}\` and \`${ACCEPTED}\`. It has one token
-      a line: the program shows the first and accepts each. It
+    about: `A file with the node token, in place of \`${TOKEN}\`. It has one token a line: the
+      program shows the first and accepts each. It
       [follows the file](operate.md#change-settings-without-a-restart).`,
   });
   if (listed !== undefined) {
-    for (const variable of [TOKEN, ACCEPTED].filter(name => reader.has(name))) {
-      reader.problem(variable, `unset where ${NODE_TOKENS.variable} is set`);
-    }
+    if (reader.has(TOKEN)) reader.problem(TOKEN, `unset where ${NODE_TOKENS.variable} is set`);
     return listed;
   }
-  if (!hasNodeToken(reader)) {
-    if (expected !== undefined) reader.problem(TOKEN, expected);
-    if (reader.has(ACCEPTED)) reader.problem(ACCEPTED, `set only where ${TOKEN} is`);
-  }
-  return { items: [own, second].filter(token => token !== undefined), file: undefined };
+  if (expected !== undefined && !hasNodeToken(reader)) reader.problem(TOKEN, expected);
+  return { items: own === undefined ? [] : [own], file: undefined };
 }
 
 export function hasNodeToken(reader: EnvReader): boolean {

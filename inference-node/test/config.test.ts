@@ -27,7 +27,6 @@ test('names every bad variable at once', t => {
     MATTING_NODE_HTTP_PORT: 'a-port-of-http',
     MATTING_NODE_ID: 'no blanks please',
     MATTING_NODE_TOKEN: 'short one',
-    MATTING_NODE_CALLER_TOKENS: 'shop:too-short',
     MATTING_NODE_CALLER_IMAGES_MAX: '-3',
     MATTING_TLS_SERVER_NAME: 'no host name',
     MATTING_NODE_ADVERTISE_ADDRESS: 'http://somewhere:1',
@@ -57,9 +56,10 @@ test('refuses execution providers that are gone, and says what to use', t => {
   }
 });
 
-test('knows direct callers by name, each by a token of its own', t => {
-  const tokens = 'shop:0123456789abcdef,lab:colons:are:fine:here';
-  const env = { MATTING_NODE_CALLER_TOKENS: tokens, MATTING_HOST: '10.0.0.1' };
+test('knows direct callers by name, each by a token of its own', async t => {
+  const file = path.join(await temporaryFolder(t), 'callers');
+  const env = { MATTING_NODE_CALLER_TOKENS_FILE: file, MATTING_HOST: '10.0.0.1' };
+  await writeFile(file, 'shop:0123456789abcdef,lab:colons:are:fine:here');
   t.deepEqual(problems(env), []);
   t.deepEqual(loadConfig(env).callerTokens.items, [
     { name: 'shop', token: '0123456789abcdef' },
@@ -67,13 +67,15 @@ test('knows direct callers by name, each by a token of its own', t => {
   ]);
   const wrong = [
     '0123456789abcdef0123',
+    'shop:too-short',
     'shop:0123456789abcdef,shop:fedcba9876543210',
     'shop:0123456789abcdef,lab:0123456789abcdef',
     `shop:${TOKEN}`,
   ];
   for (const list of wrong) {
-    const variables = problems({ MATTING_NODE_CALLER_TOKENS: list, MATTING_NODE_TOKEN: TOKEN });
-    t.deepEqual(variables, ['MATTING_NODE_CALLER_TOKENS'], list);
+    await writeFile(file, list);
+    const variables = problems({ ...env, MATTING_NODE_TOKEN: TOKEN });
+    t.deepEqual(variables, ['MATTING_NODE_CALLER_TOKENS_FILE'], list);
   }
 });
 
@@ -103,19 +105,7 @@ test('wants the token for a registry, and an address where it listens everywhere
   t.deepEqual(problems(told), []);
 });
 
-test('takes a second token of the fleet beside the first, which no direct caller has', t => {
-  const accepted = { MATTING_NODE_TOKEN_ACCEPTED: 'another-token-of-the-fleet' };
-  t.deepEqual(problems(accepted), ['MATTING_NODE_TOKEN_ACCEPTED']);
-  const both = { ...accepted, MATTING_NODE_TOKEN: TOKEN };
-  t.deepEqual(loadConfig(both).nodeTokens.items, [TOKEN, 'another-token-of-the-fleet']);
-  const shared = { ...both, MATTING_NODE_CALLER_TOKENS: 'shop:another-token-of-the-fleet' };
-  t.deepEqual(problems(shared), ['MATTING_NODE_CALLER_TOKENS']);
-  t.deepEqual(problems({ ...both, MATTING_NODE_TOKEN_ACCEPTED: 'short' }), [
-    'MATTING_NODE_TOKEN_ACCEPTED',
-  ]);
-});
-
-test('takes tokens from files, one a line, in place of the variables', async t => {
+test('takes tokens from files, one a line, in place of the variable', async t => {
   const home = await temporaryFolder(t);
   const write = async (name: string, text: string) => {
     await writeFile(path.join(home, name), text);
@@ -138,15 +128,14 @@ test('takes tokens from files, one a line, in place of the variables', async t =
     named.map(({ name }) => name),
     ['shop', 'lab', 'desk'],
   );
-  const both = { MATTING_NODE_TOKEN: TOKEN, MATTING_NODE_CALLER_TOKENS: 'shop:0123456789abcdef' };
-  t.deepEqual(problems({ ...files, ...both }), Object.keys(both));
+  t.deepEqual(problems({ ...files, MATTING_NODE_TOKEN: TOKEN }), ['MATTING_NODE_TOKEN']);
   const wrong = ['', ' \n', '# alone\n', 'short\n', Array(5).fill(TOKEN).join('\n')];
   for (const [index, text] of wrong.entries()) {
     const file = await write(`wrong-${index}`, text);
     t.deepEqual(problems({ MATTING_NODE_TOKEN_FILE: file }), ['MATTING_NODE_TOKEN_FILE'], text);
   }
   t.deepEqual(problems({ MATTING_NODE_TOKEN_FILE: home }), ['MATTING_NODE_TOKEN_FILE']);
-  const shared = await write('shared', `shop:${TOKEN}\n`);
+  const shared = await write('shared', 'shop:the-next-token-of-the-fleet\n');
   t.deepEqual(problems({ ...files, MATTING_NODE_CALLER_TOKENS_FILE: shared }), [
     'MATTING_NODE_CALLER_TOKENS_FILE',
   ]);

@@ -1,4 +1,4 @@
-/** The tokens that open a node: the fleet's, and those of direct callers, out of variables or files. */
+/** The tokens that open a node: the fleet's, and those of direct callers, out of files. */
 import type { EnvReader } from '@matting/program/env.ts';
 import { Followed, type FollowLog } from '@matting/program/followed.ts';
 import {
@@ -14,13 +14,11 @@ import type { CallerToken, KnownTokens } from './callers.ts';
 const FORM = `name:token, the name of up to 64 letters, digits, ".", "_", "-", the token ${TOKEN_FORM}`;
 /** A service that calls directly has one; more than a handful want a control plane. */
 const CALLER_TOKENS_MAX = 64;
-const VARIABLE = 'MATTING_NODE_CALLER_TOKENS';
 
 const CALLER_TOKENS = {
-  variable: `${VARIABLE}_FILE`,
+  variable: 'MATTING_NODE_CALLER_TOKENS_FILE',
   form: FORM,
   parse: parseCallerToken,
-  // Files and the variable have one separator, so that a Secret can be either.
   separator: ',',
   itemsMin: 0,
   itemsMax: CALLER_TOKENS_MAX,
@@ -35,21 +33,13 @@ export function readCallerTokens(
   reader: EnvReader,
   nodeTokens: Listed<string>,
 ): Listed<CallerToken> {
-  const items = reader.list(VARIABLE, `${FORM} or commas`, parseCallerToken, {
-    about: 'The callers that use the node [directly by gRPC](grpc.md), and their tokens.',
-    ...{ itemsMax: CALLER_TOKENS_MAX, default: [] },
-  });
-  const inFile = readListFile(reader, CALLER_TOKENS, {
-    about: `A file with the same, in its place. Lines that begin with \`#\` are comments. The node
+  const listed = readListFile(reader, CALLER_TOKENS, {
+    about: `A file of the callers that use the node [directly by gRPC](grpc.md), and their tokens.
+      Lines that begin with \`#\` are comments. The node
       [follows the file](operate.md#change-settings-without-a-restart).`,
-  });
-  const listed = inFile ?? { items, file: undefined };
-  const variable = inFile === undefined ? VARIABLE : CALLER_TOKENS.variable;
-  if (inFile !== undefined && reader.has(VARIABLE)) {
-    reader.problem(VARIABLE, `unset where ${variable} is set`);
-  }
+  }) ?? { items: [], file: undefined };
   const fault = faultOf({ fleet: nodeTokens.items, direct: listed.items });
-  if (fault !== undefined) reader.problem(variable, fault);
+  if (fault !== undefined) reader.problem(CALLER_TOKENS.variable, fault);
   return listed;
 }
 

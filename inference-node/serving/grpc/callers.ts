@@ -3,8 +3,8 @@
  *
  * | what the call brings                        | who it is                                    |
  * |---------------------------------------------|----------------------------------------------|
- * | the fleet's token, or the one it accepts    | a control plane: no bound but the node's own |
- * | a token of MATTING_NODE_CALLER_TOKENS       | the direct caller of that name               |
+ * | a token of the fleet                        | a control plane: no bound but the node's own |
+ * | a token of MATTING_NODE_CALLER_TOKENS_FILE  | the direct caller of that name               |
  * | another token, or several                   | unknown: refused                             |
  * | none, on a connection whose certificate was | the direct caller with that certificate      |
  * | checked                                     |                                              |

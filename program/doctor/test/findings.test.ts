@@ -55,7 +55,7 @@ const KEY = '0f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c4b5a69788796a5b4c3d2e1f1';
 const ENV = {
   MATTING_SECRETS_KEY: KEY,
   MATTING_NODE_TOKEN: 'a "quoted\\ token',
-  MATTING_NODE_CALLER_TOKENS: 'shop:first-secret-token,desk:second-secret-token',
+  THEIR_TOKENS: 'shop:first-secret-token,desk:second-secret-token',
   MATTING_DATABASE_URL: 'mysql://matting:p%40ss%2Fword@database.internal:3306/matting',
   MATTING_SMTP_URL: 'smtps://mailer:mail-password@mail.example:465',
   MATTING_PORT: '8080',
