@@ -25,6 +25,11 @@ export const LEFT_VARIABLES: Readonly<Record<string, string>> = {
     'MATTING_NODE_CALLER_TOKENS_FILE names a file with the same, name:token in each line',
   MATTING_NODE_TOKEN_ACCEPTED:
     'MATTING_NODE_TOKEN_FILE names a file with both tokens, one a line (docs/operate.md)',
+  MATTING_OIDC_NAME: 'the button of the provider says SSO',
+  MATTING_REMOVEBG_DEFAULT_SIZE:
+    'a request of /v1.0 without a size has auto: let callers send size',
+  MATTING_REMOVEBG_WAIT_MS:
+    'requests of /v1.0 wait 18 s, or MATTING_SYNC_WAIT_MS if that is shorter',
   MATTING_SPOOL_DIR: 'TMPDIR names the directory of files on their way to a bucket',
 };
 

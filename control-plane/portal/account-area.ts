@@ -183,9 +183,8 @@ function providerOf(
 ): ProviderSignIn | undefined {
   if (oidc === undefined) return undefined;
   const redirectUrl = `${core.config.baseUrl}/account/sign-in/provider/back`;
-  const { grants, name } = oidc;
   const provider = new OpenIdConnect({ ...oidc, redirectUrl });
-  return new ProviderSignIn({ ...stores, provider, throttle, grants, name });
+  return new ProviderSignIn({ ...stores, provider, throttle, grants: oidc.grants });
 }
 
 /** The scope writes refusals of pages itself and leaves other errors to the public port. */

@@ -233,11 +233,6 @@ function readOidc(reader: EnvReader) {
       about: 'The secret of that client. Without it the client is public and uses PKCE alone.',
       default: undefined,
     }),
-    /** The button calls the provider so. */
-    name: reader.string('MATTING_OIDC_NAME', {
-      about: 'What the sign-in button calls the provider.',
-      ...{ lengthMax: 40, default: 'SSO' },
-    }),
     scopes: reader.list(
       'MATTING_OIDC_SCOPES',
       'scopes, openid among them',

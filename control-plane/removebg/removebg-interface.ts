@@ -5,7 +5,6 @@ import type { CoreServices } from '@matting/core/package.ts';
 import type { OutgoingPolicy } from '@matting/http/outgoing/outgoing-url.ts';
 import { isRemovebgRequest, writeRemovebgError } from './removebg-errors.ts';
 import { allowOrigins, registerRemovebgRoutes } from './removebg-routes.ts';
-import type { RemovebgSize } from './removebg-values.ts';
 
 interface RemovebgOptions {
   readonly baseUrl: string;
@@ -14,22 +13,14 @@ interface RemovebgOptions {
   readonly waitMs: number;
   /** Pages of these origins may call it; none: no page may. */
   readonly origins: readonly string[];
-  /** Requests that name no size get this one. */
-  readonly defaultSize: RemovebgSize;
   readonly policy: OutgoingPolicy;
 }
 
-export function removebgInterface(
-  services: CoreServices,
-  { policy, defaultSize: removebgDefaultSize, ...options }: RemovebgOptions,
-): HttpInterface {
+export function removebgInterface(services: CoreServices, options: RemovebgOptions): HttpInterface {
   return {
     register(app, context) {
       allowOrigins(app, options.origins);
-      registerRemovebgRoutes(app, services, context, {
-        ...options,
-        policy: { ...policy, removebgDefaultSize },
-      });
+      registerRemovebgRoutes(app, services, context, options);
     },
     errorWriterOf: (_request, path) => (isRemovebgRequest(path) ? writeRemovebgError : undefined),
     longestWaitMs: options.waitMs,

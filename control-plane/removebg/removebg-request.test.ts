@@ -6,7 +6,7 @@ import { type Finishing, SHADOW } from '@matting/proto/contract/finishing.ts';
 import ava from 'ava';
 import { RemovebgRefusal } from './removebg-errors.ts';
 import { askOf } from './removebg-request.ts';
-import type { RemovebgPicture, RemovebgSize, RemovebgText } from './removebg-values.ts';
+import type { RemovebgPicture, RemovebgText } from './removebg-values.ts';
 
 const test = ava.serial;
 
@@ -14,14 +14,10 @@ const POLICY = { fetchPorts: [80, 443], allowPrivateAddresses: false };
 
 type Texts = Partial<Record<RemovebgText, TextValue>>;
 
-function asked(
-  texts: Texts,
-  pictures: readonly RemovebgPicture[] = ['image_file'],
-  removebgDefaultSize: RemovebgSize = 'auto',
-) {
+function asked(texts: Texts, pictures: readonly RemovebgPicture[] = ['image_file']) {
   const given = new Map(Object.entries(texts) as [RemovebgText, TextValue][]);
   const fields = { unknown: [], texts: given, pictures: new Set(pictures) };
-  return askOf(fields, { ...POLICY, removebgDefaultSize });
+  return askOf(fields, POLICY);
 }
 
 function refusalOf(texts: Texts, pictures?: readonly RemovebgPicture[]): [string, string] {
@@ -168,13 +164,6 @@ test('fields that contradict each other are refused by the code of their own', t
   for (const [texts, pictures, code, field] of CONTRADICTIONS) {
     t.deepEqual(refusalOf(texts, pictures), [code, field], JSON.stringify([texts, pictures]));
   }
-});
-
-test('a request that names no size › has the operator’s', t => {
-  const preview = asked({}, ['image_file'], 'preview').request;
-  t.deepEqual(preview.finishing, { sizeMaxMegapixels: 0.25 });
-  const own = asked({ size: 'auto' }, ['image_file'], 'preview').request;
-  t.is(own.finishing, undefined);
 });
 
 const image = { blob: 'b', bytes: 1, format: 'png', width: 400, height: 300 } as const;

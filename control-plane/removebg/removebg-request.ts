@@ -33,7 +33,6 @@ import {
   type RemovebgFields,
   type RemovebgFormat,
   type RemovebgPicture,
-  type RemovebgSize,
   type RemovebgText,
   regionOf,
   requireUnrendered,
@@ -59,10 +58,6 @@ function requireRegionIn(
   throw new RemovebgRefusal('roi_region_empty', 'roi', detail);
 }
 
-export interface RemovebgPolicy extends OutgoingPolicy {
-  readonly removebgDefaultSize: RemovebgSize;
-}
-
 interface RemovebgRequest {
   readonly request: MattingRequest;
   /** Whether the answer names the kind of subject, which is always `other`. */
@@ -74,11 +69,11 @@ interface RemovebgRequest {
  * @throws RemovebgRefusal; ContractError INVALID_PARAMETER, INVALID_IMAGE_SOURCE,
  *   UNSUPPORTED_OUTPUT_FORMAT
  */
-function requireRemovebgRequest(fields: RemovebgFields, policy: RemovebgPolicy): RemovebgRequest {
+function requireRemovebgRequest(fields: RemovebgFields, policy: OutgoingPolicy): RemovebgRequest {
   requireOneSource(fields);
   const urls = urlsOf(fields.texts, policy);
   const texts = requireShort(fields.texts);
-  const size = sizeOf(texts, policy.removebgDefaultSize);
+  const size = sizeOf(texts);
   requireUnrendered(texts);
   const saysType = typeLevelOf(texts) !== 'none';
   const asked = formatOf(texts);
@@ -178,7 +173,7 @@ export interface AskedOfRemovebg extends AskedPicture, Pick<RemovebgRequest, 'sa
 /** @throws as `requireRemovebgRequest`; `requireImage` as `requireRegionIn` */
 export function askOf(
   { unknown, ...fields }: FormBody<RemovebgText, RemovebgPicture>,
-  policy: RemovebgPolicy,
+  policy: OutgoingPolicy,
 ): AskedOfRemovebg {
   const { request, saysType } = requireRemovebgRequest(fields, policy);
   const region = request.finishing?.region;

@@ -18,6 +18,7 @@ import {
 import type { HttpContext } from '@matting/core/http/public-app.ts';
 import type { CoreServices } from '@matting/core/package.ts';
 import { LIGHT } from '@matting/http/answer-shares.ts';
+import type { OutgoingPolicy } from '@matting/http/outgoing/outgoing-url.ts';
 import { headerValues } from '@matting/http/request-headers.ts';
 import { pathOf } from '@matting/http/request-path.ts';
 import type { Box } from '@matting/proto/contract/finishing.ts';
@@ -25,7 +26,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { readRemovebgBody, requireRemovebgBody } from './removebg-body.ts';
 import { isRemovebgRequest } from './removebg-errors.ts';
 import document from './removebg-openapi.json' with { type: 'json' };
-import { type AskedOfRemovebg, askOf, type RemovebgPolicy } from './removebg-request.ts';
+import { type AskedOfRemovebg, askOf } from './removebg-request.ts';
 
 /** The box, in pixels of the result, if no subject was seen. */
 const NOWHERE: Box = { top: 0, left: 0, width: 0, height: 0 };
@@ -132,7 +133,7 @@ interface RemovebgRoutesOptions {
   readonly waitMs: number;
   readonly baseUrl: string;
   readonly version: string;
-  readonly policy: RemovebgPolicy;
+  readonly policy: OutgoingPolicy;
 }
 
 export function registerRemovebgRoutes(

@@ -61,6 +61,7 @@ export type RemovebgFields = Omit<FormBody<RemovebgText, RemovebgPicture>, 'unkn
 
 /** A result has at most so many megapixels; a full one as PNG has fewer. */
 const SIZES = {
+  auto: undefined,
   preview: 0.25,
   small: 0.25,
   regular: 0.25,
@@ -69,12 +70,10 @@ const SIZES = {
   full: 25,
   '4k': 25,
   '50mp': 50,
-  auto: undefined,
 } as const;
 const FULL_PNG_MEGAPIXELS = 10;
 
-export const REMOVEBG_SIZES = Object.keys(SIZES) as readonly (keyof typeof SIZES)[];
-export type RemovebgSize = keyof typeof SIZES;
+type RemovebgSize = keyof typeof SIZES;
 
 const FORMATS = ['auto', 'png', 'jpg', 'jpeg', 'webp', 'zip'] as const;
 export type RemovebgFormat = (typeof FORMATS)[number];
@@ -100,9 +99,8 @@ const SHADOW_TYPE = /^[a-z0-9][a-z0-9_-]{0,31}$/;
 
 const MARGIN_MAX = { px: 500, percent: 50 };
 
-/** Chooses the size of the request. @param absent the operator's setting */
-export function sizeOf(texts: Texts<string>, absent: RemovebgSize): RemovebgSize {
-  const [first = 'auto', ...others] = [absent, ...REMOVEBG_SIZES];
+export function sizeOf(texts: Texts<string>): RemovebgSize {
+  const [first = 'auto', ...others] = Object.keys(SIZES) as RemovebgSize[];
   return oneOf(texts, 'size', [first, ...others]);
 }
 

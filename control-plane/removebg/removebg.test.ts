@@ -220,7 +220,7 @@ function failure(code: ErrorCode, detail: string, retryable = false): NonNullabl
   return { code, detail, retryable };
 }
 
-const allowing = (...origins: string[]) => ({ defaultSize: 'auto', waitMs: 1, origins }) as const;
+const allowing = (...origins: string[]) => ({ origins });
 
 test('an account of the remove.bg interface › without credits is told so', async t => {
   const app = await openTestApp({ credits: 0 }, t);
@@ -243,7 +243,7 @@ test('an account of the remove.bg interface › over its rate is told when to co
 });
 
 test('an account of the remove.bg interface › over its jobs in flight is told to wait', async t => {
-  const app = await openTestApp({ jobsInFlightMax: 1, settings: { removebg: allowing() } }, t);
+  const app = await openTestApp({ jobsInFlightMax: 1, syncWaitMs: 1 }, t);
   const client = new RemovebgClient(app);
   assertRefused(t, await client.form(), 503, 'service_unavailable');
   const second = await client.form({ image_file: pngHeader(9, 9) });
@@ -338,10 +338,7 @@ test('the answer › is the picture', async t => {
 });
 
 test('the answer › to a page varies by both what it accepts and where it is', async t => {
-  const app = await openTestApp(
-    { settings: { removebg: { ...allowing('https://shop.example'), waitMs: 5000 } } },
-    t,
-  );
+  const app = await openTestApp({ settings: { removebg: allowing('https://shop.example') } }, t);
   const jobs = app.onSubmitted(id => app.succeedJob(id, RESULT));
   t.teardown(() => jobs.stop());
   const refused = await new RemovebgClient(app).form({ size: 'x' });

@@ -1,11 +1,7 @@
 /** The variables of the remove.bg interface. */
 import type { EnvReader } from '@matting/program/env.ts';
-import { REMOVEBG_SIZES } from './removebg-values.ts';
 
 export type RemovebgSettings = NonNullable<ReturnType<typeof readRemovebg>>;
-
-/** Clients of remove.bg wait 20 s, and then send the request again. */
-const REMOVEBG_WAIT_MS = 18_000;
 
 /** Undefined: the interface is off. */
 export function readRemovebg(whole: EnvReader) {
@@ -15,19 +11,6 @@ export function readRemovebg(whole: EnvReader) {
     default: true,
   });
   const settings = {
-    /** Requests that name no size get this one. */
-    defaultSize: reader.oneOf('MATTING_REMOVEBG_DEFAULT_SIZE', REMOVEBG_SIZES, {
-      about: 'The size for its requests that name none.',
-      default: 'auto' as const,
-    }),
-    /** A request waits this long for its job. */
-    waitMs: reader.integer('MATTING_REMOVEBG_WAIT_MS', {
-      about: `How long its requests wait. Then they get 503, and a retry finds the job. The official
-        client gives up after 20 s.`,
-      min: 1000,
-      max: 120_000,
-      default: REMOVEBG_WAIT_MS,
-    }),
     /** Pages of these origins may call it; `*` allows every origin. */
     origins: reader.list(
       'MATTING_REMOVEBG_CORS',

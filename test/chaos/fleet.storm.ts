@@ -42,7 +42,6 @@ describeStorm(ava.serial, 'a fleet under kills', skipReason('mysql'), () => ({
       MATTING_OPERATOR_KEY: OPERATOR_KEY,
       // Short, so that many waits are handed over to jobs.
       MATTING_SYNC_WAIT_MS: '3000',
-      MATTING_REMOVEBG_WAIT_MS: '3000',
       MATTING_COMPAT: 'photoroom,rembg',
       // The hostile accounts' servers have private addresses.
       MATTING_ALLOW_PRIVATE_ADDRESSES: 'true',

@@ -24,7 +24,6 @@ export function describeSeveralMachines(
       openGround: () => openSeveralMachines(openCluster),
       env: {
         MATTING_SYNC_WAIT_MS: '3000',
-        MATTING_REMOVEBG_WAIT_MS: '3000',
         MATTING_OPERATOR_KEY: OPERATOR_KEY,
       },
     },

@@ -116,7 +116,6 @@ class World {
     const settings = {
       photoroom: {},
       rembg: { standInKeyId: undefined },
-      removebg: { waitMs: 0 },
       portal: { accountArea },
     };
     const world: World = new World(

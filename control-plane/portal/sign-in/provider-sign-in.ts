@@ -29,7 +29,6 @@ interface ProviderSignInParts {
   readonly accounts: CoreStores['accounts'];
   readonly throttle: Pick<SignInThrottle, 'take' | 'giveBack'>;
   readonly grants: readonly GroupGrant[];
-  readonly name: string;
 }
 
 /** If several groups lead to an account, the role with the most rights counts. */
@@ -40,10 +39,6 @@ export class ProviderSignIn {
 
   constructor(parts: ProviderSignInParts) {
     this.#parts = parts;
-  }
-
-  get name(): string {
-    return this.#parts.name;
   }
 
   begin({ address }: Pick<Browser, 'address'>) {

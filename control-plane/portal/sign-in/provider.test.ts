@@ -55,7 +55,6 @@ test.before(async () => {
             issuer: provider.issuer,
             clientId: provider.clientId,
             clientSecret: provider.clientSecret,
-            name: 'Shop ID',
             scopes: ['openid', 'email', 'groups'],
             groupsClaim: 'groups',
             grants: [
@@ -110,7 +109,7 @@ test('see the way to it, and come in and back to where they were', async t => {
   const { subject, email } = somebody(['shop-owners', 'shop-staff']);
   const page = await new Browser(fixture).get('/account/sign-in?to=/account/audit');
   const href = /href="(\/account\/sign-in\/provider[^"]*)"/.exec(page.body)?.[1] ?? '';
-  t.regex(page.body, /Sign in with Shop ID/);
+  t.regex(page.body, /Sign in with SSO/);
   const { own, answer } = await signInAs(subject, undefined, href);
   t.is(answer.headers.location, '/account/audit', answer.body);
   const log = await own.get('/account/audit');
@@ -255,7 +254,7 @@ test('are told where it does not answer, and passwords go on', async t => {
   const gone = await OpenIdProvider.start({ redirectUris: [BACK] });
   const { issuer, clientId, clientSecret } = gone;
   await gone.close();
-  const settings = { name: 'SSO', scopes: ['openid'], groupsClaim: 'groups', grants: [] };
+  const settings = { scopes: ['openid'], groupsClaim: 'groups', grants: [] };
   const oidc = { issuer, clientId, clientSecret, ...settings };
   const accountArea = { canSignIn: true, playgroundImages: 0, oidc };
   const own = new Browser(await openTestApp({ settings: { portal: { accountArea } } }, t));

@@ -178,7 +178,7 @@ function renderSignIn(
           ? null
           : html`<p>${linkButton({
               href: signInPathTo(to, `${SIGN_IN_PATH}/provider`),
-              label: fill(signIn.byProvider, { name: provider.name }),
+              label: signIn.byProvider,
             })}</p>`
       }
       <p class="hint">${byMail ? signIn.forgottenByMail : signIn.forgotten}</p>

@@ -8,7 +8,7 @@ import { Replicas } from '../programs.ts';
 const test = ava.serial;
 
 const JOBS = '/v1/matting/jobs';
-const ENV = { MATTING_NO_NODE_GRACE_MS: '0', MATTING_REMOVEBG_WAIT_MS: '1000' };
+const ENV = { MATTING_NO_NODE_GRACE_MS: '0', MATTING_SYNC_WAIT_MS: '1000' };
 
 const replicas = Replicas.use(test, 'sqlite', { env: { ...ENV, MATTING_NODES_ON_DEMAND: 'true' } });
 const living = Replicas.use(test, 'sqlite', { env: ENV });
