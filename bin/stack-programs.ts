@@ -112,7 +112,7 @@ export function nodeName({ model }: NodePlace): string {
 }
 
 /** Settings of what `env` itself names. */
-const OF_GIVEN_MODEL = ['MATTING_QUALITY', 'MATTING_MODEL_INPUT_SIZE', 'MATTING_PRECISION'];
+const OF_GIVEN_MODEL = ['MATTING_QUALITY', 'MATTING_PRECISION'];
 
 /** The environment of a node that serves a named model, and of the command that fetches it. */
 export function modelEnv(

@@ -21,6 +21,7 @@ export const LEFT_VARIABLES: Readonly<Record<string, string>> = {
     'failures that repeat are counted in any case; MATTING_LOG_LEVEL=warn leaves out the rest',
   MATTING_MODELS_FETCH:
     'MATTING_MODEL names what a node serves, MATTING_MODELS_OFFERED what is fetched beside it',
+  MATTING_MODEL_INPUT_SIZE: 'a plan of your own has an inputSize (models/README.md)',
   MATTING_NODE_CALLER_TOKENS:
     'MATTING_NODE_CALLER_TOKENS_FILE names a file with the same, name:token in each line',
   MATTING_NODE_TOKEN_ACCEPTED:

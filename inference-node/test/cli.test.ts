@@ -95,12 +95,12 @@ function requireModelError(t: ExecutionContext, error: Error | undefined, messag
 test('bad variables are all named, and the exit code says configuration', async t => {
   const { code, out, err } = await runProgram(['models', 'fetch'], {
     MATTING_PRECISION: 'int4',
-    MATTING_MODEL_INPUT_SIZE: '1024x768',
+    MATTING_QUALITY: 'finest',
     MATTING_MODEL: '../etc',
   });
   t.is(code, 78);
   t.is(out, '');
-  for (const name of ['MATTING_PRECISION', 'MATTING_MODEL_INPUT_SIZE', 'MATTING_MODEL']) {
+  for (const name of ['MATTING_PRECISION', 'MATTING_QUALITY', 'MATTING_MODEL']) {
     t.true(err.includes(`${name} must be `), err);
   }
 });

@@ -99,7 +99,7 @@ const square = (side: number) => ({ width: side, height: side });
 test('a size or precision that the model does not have is refused, with those it has', async t => {
   const refused = (more: Partial<PrepareOptions>, pattern: RegExp) =>
     rejectsWith(t, prepareTiny(more), isModelError('settings', pattern));
-  await refused({ inputSize: square(50) }, /MATTING_MODEL_INPUT_SIZE.*of 32 from 32 to 256/);
+  await refused({ inputSize: square(50) }, /inputSize of its plan.*of 32 from 32 to 256/);
   await refused({ inputSize: { width: 64, height: 512 } }, /64x512/);
   await refused({ precision: 'int8' }, /int8 \(MATTING_PRECISION\): it can in fp32, fp16/);
 });

@@ -442,7 +442,7 @@ export function requireInputSize(manifest: ModelManifest, wanted?: Size): Size {
     Number.isInteger(pixels) && pixels % multipleOf === 0 && pixels >= min && pixels <= max;
   const refuse = (sides: string) => {
     const what = `${manifest.name} cannot take an input of ${width}x${height} pixels`;
-    return new ModelError('settings', `${what} (MATTING_MODEL_INPUT_SIZE): ${sides}`);
+    return new ModelError('settings', `${what} (inputSize of its plan): ${sides}`);
   };
   if (manifest.graph.dynamic === false) {
     if (width === own.width && height === own.height) return own;

@@ -3,7 +3,7 @@ import { resolve } from 'node:path';
 import type { EnvReader } from '@matting/program/env.ts';
 import { readDataDir, readModelDirs } from '@matting/program/shared-settings.ts';
 import { SELECTABLE_NAME } from '@matting/proto/contract/selectable-names.ts';
-import { INPUT_SIDE_MAX, PRECISIONS, type Precision } from './prepared-model.ts';
+import { PRECISIONS, type Precision } from './prepared-model.ts';
 
 export interface ModelSettings {
   /** MATTING_MODEL: this plan or single model replaces `quality`. Checked when it is loaded. */
@@ -16,8 +16,6 @@ export interface ModelSettings {
   readonly weightsDir: string | undefined;
   /** MATTING_ADDED_MODELS_DIR, absolute: manifests of an operator's own models. */
   readonly addedModelsDir: string;
-  /** MATTING_MODEL_INPUT_SIZE: side of the square; the manifest's default when undefined. */
-  readonly inputSize: number | undefined;
   readonly precision: 'auto' | Precision;
   /** MATTING_COMMERCIAL_USE: which models may run for their terms; every one when undefined. */
   readonly commercialUse: CommercialUseGate | undefined;
@@ -53,12 +51,6 @@ export function readModelSettings(whole: EnvReader, cwd: string): ModelSettings 
     }),
     ...readModelDirs(whole, readDataDir(whole, cwd), cwd),
     weightsDir: weightsDir && resolve(cwd, weightsDir),
-    inputSize: reader.integer('MATTING_MODEL_INPUT_SIZE', {
-      about: `With \`MATTING_MODEL\`: the side of the square that a picture is fitted to. A graph of one
-        size accepts no other.`,
-      otherwise: 'from the manifest',
-      ...{ default: undefined, min: 1, max: INPUT_SIDE_MAX },
-    }),
     precision: reader.oneOf('MATTING_PRECISION', ['auto', ...PRECISIONS], {
       about: 'With `MATTING_MODEL`: the [precision](nodes.md#precision). A named one is strict.',
       default: 'auto' as const,
@@ -73,15 +65,9 @@ export function readModelSettings(whole: EnvReader, cwd: string): ModelSettings 
   if (reader.has('MATTING_MODEL') && reader.has('MATTING_QUALITY')) {
     reader.problem('MATTING_QUALITY', 'unset where MATTING_MODEL names what the node serves');
   }
-  // A size or precision applies to one model; for a plan of several it would have no meaning.
-  const forOneModel = {
-    MATTING_MODEL_INPUT_SIZE: settings.inputSize !== undefined,
-    MATTING_PRECISION: settings.precision !== 'auto',
-  };
-  for (const [variable, given] of Object.entries(forOneModel)) {
-    if (given && !reader.has('MATTING_MODEL')) {
-      reader.problem(variable, 'set together with MATTING_MODEL only');
-    }
+  // A precision applies to one model; for a plan of several it would have no meaning.
+  if (settings.precision !== 'auto' && !reader.has('MATTING_MODEL')) {
+    reader.problem('MATTING_PRECISION', 'set together with MATTING_MODEL only');
   }
   return settings;
 }

@@ -78,9 +78,9 @@ interface PlanRow {
   readonly models: readonly PlanEntry[];
 }
 
-/** @throws ModelError; ConfigError where a size or precision is set for a plan */
+/** @throws ModelError; ConfigError where a precision is set for a plan */
 export async function outlineOf(settings: ModelSettings): Promise<PlanOutline> {
-  const { model, inputSize, precision, quality, addedModelsDir } = settings;
+  const { model, precision, quality, addedModelsDir } = settings;
   const isNamed = ({ name }: PlanOutline) => name === (model ?? quality);
   const plan =
     (await loadPlanOutlines()).find(isNamed) ??
@@ -89,9 +89,11 @@ export async function outlineOf(settings: ModelSettings): Promise<PlanOutline> {
     if (plan !== undefined) return plan;
     throw new ModelError('manifest', `${PLANS_FILE} has no plan ${quality}`);
   }
-  if (plan === undefined) return { name: model, entries: [{ model, inputSize, role: 'subject' }] };
-  if (inputSize === undefined && precision === 'auto') return plan;
-  const expected = `a model where MATTING_MODEL_INPUT_SIZE or MATTING_PRECISION is set; ${model} is a plan`;
+  if (plan === undefined) {
+    return { name: model, entries: [{ model, inputSize: undefined, role: 'subject' }] };
+  }
+  if (precision === 'auto') return plan;
+  const expected = `a model where MATTING_PRECISION is set; ${model} is a plan`;
   throw new ConfigError([{ variable: 'MATTING_MODEL', expected }]);
 }
 
