@@ -6,6 +6,7 @@
  * Usage: beside-peer.ts [--plans fast,isnet,standard] [--sizes 2] [--rounds 2] [--photos 4]
  *   FOLDER...   --photos: of each kind; --sizes: the smallest so many
  */
+import { availableParallelism } from 'node:os';
 import { parseArgs } from 'node:util';
 import type { OutputFormat } from '../proto/contract/formats.ts';
 import { at } from '../test/support/at.ts';
@@ -128,7 +129,7 @@ const peer = openPeer();
 try {
   for (const plan of values.plans.split(',')) {
     const named = await planSetting(plan);
-    const service = await openService({ MATTING_ENGINE_GOAL: 'throughput', ...named });
+    const service = await openService({ MATTING_ENGINES: `${availableParallelism()}`, ...named });
     try {
       for (const size of sizes) {
         const photos = new Map<PhotoKind, BenchPhoto[]>();

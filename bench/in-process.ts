@@ -2,7 +2,6 @@
 import { pino } from 'pino';
 import { loadConfig } from '../inference-node/config.ts';
 import { makePrepared } from '../inference-node/model-tools/preparing/prepare.ts';
-import type { EngineGoal } from '../inference-node/serving/engine/choice/engine-layout.ts';
 import { outlineOf } from '../inference-node/serving/models/plan.ts';
 import type { PreparedModel } from '../inference-node/serving/models/prepared-model.ts';
 import { type OpenedPool, openPools } from '../inference-node/serving/open-pools.ts';
@@ -24,8 +23,8 @@ export interface InProcess {
   close(): Promise<void>;
 }
 
-export async function openInProcess(goal: EngineGoal): Promise<InProcess> {
-  const config = loadConfig({ ...process.env, MATTING_ENGINE_GOAL: goal });
+export async function openInProcess(): Promise<InProcess> {
+  const config = loadConfig(process.env);
   const { refinement, foregroundEstimation } = config;
   const opened: OpenedPool[] = [];
   const { signal } = new AbortController();

@@ -60,7 +60,7 @@ async function rateOf(work: () => Promise<unknown>): Promise<number> {
   return (1000 * requests) / (elapsedMs - clientMs);
 }
 
-const inProcess = await openInProcess('latency');
+const inProcess = await openInProcess();
 const service = await openService();
 const node = openNodeCaller(service.nodeAddress, service.nodeToken);
 /** The node admits so many: it is never without work and never refuses. */

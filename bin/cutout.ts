@@ -29,7 +29,6 @@ const POLL_MS = 500;
 /** Variables of the caller that the private stack takes: how to infer, never where to store. */
 const INHERITED_VARIABLES: ReadonlySet<string> = new Set([
   'MATTING_COMMERCIAL_USE',
-  'MATTING_ENGINE_GOAL',
   'MATTING_ENGINE_THREADS',
   'MATTING_ENGINES',
   'MATTING_EXECUTION_PROVIDER',

@@ -17,6 +17,7 @@ export const LEFT_VARIABLES: Readonly<Record<string, string>> = {
     'files of nodes go through the control planes (docs/scaling.md says how many a fleet needs)',
   MATTING_DIRECT_STORAGE_ENDPOINTS:
     'nodes no longer read from a bucket or write there, and need no way to it',
+  MATTING_ENGINE_GOAL: 'MATTING_ENGINES with the number of cores makes most images a second',
   MATTING_LOG_SAMPLING:
     'failures that repeat are counted in any case; MATTING_LOG_LEVEL=warn leaves out the rest',
   MATTING_MODELS_FETCH:

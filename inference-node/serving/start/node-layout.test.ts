@@ -30,3 +30,12 @@ test('a GPU has two engines if half of its memory holds them, and one if the dri
   t.is(chooseLayout({ ...parts, config }, 'cuda', plan, on(11e9)).engines, 1);
   t.is(chooseLayout({ ...parts, config }, 'cuda', plan, on(12e9)).engines, 2);
 });
+
+test('an engine a core, as MATTING_ENGINES asks, has a thread each', t => {
+  const model = { inputWidth: 32, inputHeight: 32, precision: 'int8', provider: 'cpu' };
+  const plan = { models: [{ role: 'subject', model: model as PreparedModel }] } as const;
+  const config = poolSettings({ MATTING_ENGINES: '2' });
+  const parts = { config, cpuShare: 2.5, log: pino({ level: 'silent' }) };
+  const expected = { engines: 2, threadsPerEngine: 1 };
+  t.deepEqual(chooseLayout(parts, 'cpu', plan, undefined), expected);
+});

@@ -17,7 +17,7 @@ import type { ExecutionProvider, Plan, PreparedModel } from '../models/prepared-
 import { PICTURE_WORKERS_MAX, type PoolSettings } from './pool-settings.ts';
 
 interface LayoutParts {
-  readonly config: Pick<PoolSettings, 'engines' | 'engineThreads' | 'engineGoal' | 'memoryPercent'>;
+  readonly config: Pick<PoolSettings, 'engines' | 'engineThreads' | 'memoryPercent'>;
   readonly cpuShare: number;
   readonly log: Logger;
 }
@@ -29,7 +29,7 @@ export function chooseLayout(
   { models }: Pick<Plan, 'models'>,
   device: GpuDevice | undefined,
 ): EngineLayout {
-  const { engines: asked, engineThreads, engineGoal, memoryPercent } = config;
+  const { engines: asked, engineThreads, memoryPercent } = config;
   const memoryBytes = readMemoryLimitBytes(memoryPercent);
   const gpuBytes = ((device?.facts.memoryBytes ?? 0) * memoryPercent) / 100;
   const opened = (engines: number) => enginesOpened({ models }, engines);
@@ -37,9 +37,7 @@ export function chooseLayout(
   const onGpu = device === undefined ? 1 : enginesOnGpu(gpuBytes, opened);
   const chosen = chooseEngineLayout({
     provider,
-    precisions: models.map(({ model }) => model.precision),
     cpuShare,
-    goal: engineGoal,
     enginesMax: provider === 'cpu' ? inMemory : Math.min(inMemory, onGpu),
   });
   const threadsPerEngine = engineThreads ?? chosen.threadsPerEngine;

@@ -4,7 +4,6 @@ import { Unusable } from '@matting/program/config-error.ts';
 import type { EnvReader } from '@matting/program/env.ts';
 import { readProfile } from '@matting/program/shared-settings.ts';
 import { ENGINES_MAX } from '../admission.ts';
-import { ENGINE_GOALS, type EngineGoal } from '../engine/choice/engine-layout.ts';
 import { DEVICE_FORM } from '../engine/devices/choose-gpu.ts';
 import type { ModelSettings } from '../models/model-settings.ts';
 import {
@@ -28,7 +27,6 @@ export interface PoolSettings {
   readonly engines: number | undefined;
   /** Undefined: the engines get this machine's share of cores, by the execution provider. */
   readonly engineThreads: number | undefined;
-  readonly engineGoal: EngineGoal;
   /** Undefined: chooseWorkers() says. */
   readonly pictureWorkers: number | undefined;
   /** Engines that have had no image for so long are ended; undefined: none are. */
@@ -118,7 +116,8 @@ function readEngines(reader: EnvReader, isSmall: boolean) {
       ...fromMachine(
         ENGINES_MAX,
         `The engines of each model, never more than the memory holds beside a photo. On a CPU a
-          second look or an opinion of a smaller input has half as many, rounded up.`,
+          second look or an opinion of a smaller input has half as many, rounded up. For models in
+          int8 an engine a core makes [more images a second](scaling.md#nodes).`,
       ),
       ...oneIfSmall,
     }),
@@ -126,11 +125,6 @@ function readEngines(reader: EnvReader, isSmall: boolean) {
       'MATTING_ENGINE_THREADS',
       fromMachine(THREADS_MAX, 'The threads of each engine.'),
     ),
-    engineGoal: reader.oneOf('MATTING_ENGINE_GOAL', ENGINE_GOALS, {
-      about: `\`throughput\`: for models in int8, one engine a core, as many as fit into memory. The
-        node makes more images a second, but each takes longer.`,
-      default: 'latency' as const,
-    }),
     pictureWorkers: reader.integer('MATTING_PICTURE_WORKERS', {
       ...fromMachine(
         PICTURE_WORKERS_MAX,

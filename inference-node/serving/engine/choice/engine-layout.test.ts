@@ -12,44 +12,23 @@ import {
 } from './engine-layout.ts';
 
 function layout(cpuShare: number, more: Partial<Parameters<typeof chooseEngineLayout>[0]> = {}) {
-  const inputs = {
-    provider: 'cpu',
-    precisions: ['fp32'],
-    goal: 'latency',
-    enginesMax: 64,
-  } as const;
-  return chooseEngineLayout({ ...inputs, cpuShare, ...more });
+  return chooseEngineLayout({ provider: 'cpu', enginesMax: 64, cpuShare, ...more });
 }
-
-const MANY = { precisions: ['int8'], goal: 'throughput' } as const;
 
 test('a share below one CPU, or of a fraction over, is no further thread', t => {
   t.deepEqual(layout(0.25), { engines: 1, threadsPerEngine: 1 });
-  t.deepEqual(layout(0.25, MANY), { engines: 1, threadsPerEngine: 1 });
   t.deepEqual(layout(2.9), { engines: 1, threadsPerEngine: 2 });
 });
 
 test('there are no more engines than the memory holds, and at least one', t => {
-  t.deepEqual(layout(8, { ...MANY, enginesMax: 3 }), { engines: 3, threadsPerEngine: 2 });
-  t.deepEqual(layout(8, { ...MANY, enginesMax: 0 }), { engines: 1, threadsPerEngine: 8 });
+  t.deepEqual(layout(8, { enginesMax: 0 }), { engines: 1, threadsPerEngine: 8 });
   t.deepEqual(layout(64, { enginesMax: 2 }), { engines: 2, threadsPerEngine: 16 });
 });
 
 test('one engine with all the threads, as long as they fill one', t => {
-  for (const precision of ['fp32', 'int8'] as const) {
-    const precisions = [precision];
-    t.deepEqual(layout(2, { precisions }), { engines: 1, threadsPerEngine: 2 });
-    t.deepEqual(layout(16, { precisions }), { engines: 1, threadsPerEngine: 16 });
-    t.deepEqual(layout(24, { precisions }), { engines: 2, threadsPerEngine: 12 });
-  }
-});
-
-test('for throughput int8 gets an engine per core, fp32 a single one', t => {
-  t.deepEqual(layout(2, MANY), { engines: 2, threadsPerEngine: 1 });
-  t.deepEqual(layout(2, { goal: 'throughput' }), { engines: 1, threadsPerEngine: 2 });
-  // One model of a plan is enough: their engines share the cores.
-  const mixed = { ...MANY, precisions: ['int8', 'fp32'] } as const;
-  t.deepEqual(layout(2, mixed), { engines: 2, threadsPerEngine: 1 });
+  t.deepEqual(layout(2), { engines: 1, threadsPerEngine: 2 });
+  t.deepEqual(layout(16), { engines: 1, threadsPerEngine: 16 });
+  t.deepEqual(layout(24), { engines: 2, threadsPerEngine: 12 });
 });
 
 function planned(role: MatteRole, inputWidth: number, provider: ExecutionProvider = 'cpu') {
@@ -86,11 +65,9 @@ test('models of each picture, models as costly as the subject, and models on a G
 
 test('never more threads than CPUs, never an engine over its bound', t => {
   for (let share = 1; share <= 256; share++) {
-    for (const goal of ['latency', 'throughput'] as const) {
-      const { engines, threadsPerEngine } = layout(share, { precisions: ['int8'], goal });
-      t.true(engines * threadsPerEngine <= share);
-      t.true(threadsPerEngine >= 1 && threadsPerEngine <= THREADS_PER_ENGINE_MAX);
-    }
+    const { engines, threadsPerEngine } = layout(share);
+    t.true(engines * threadsPerEngine <= share);
+    t.true(threadsPerEngine >= 1 && threadsPerEngine <= THREADS_PER_ENGINE_MAX);
   }
 });
 
@@ -104,7 +81,7 @@ test('a GPU beside 16 cores has two engines of one thread if memory has room, el
     [256, 0, 1],
   ] as const) {
     const expected = { engines, threadsPerEngine: 1 };
-    t.deepEqual(layout(share, { provider: 'cuda', enginesMax, ...MANY }), expected);
+    t.deepEqual(layout(share, { provider: 'cuda', enginesMax }), expected);
   }
 });
 

@@ -9,7 +9,6 @@ import {
   type ExecutionProvider,
   largestInput,
   type PlanModel,
-  type Precision,
   type PreparedModel,
 } from '../../models/prepared-model.ts';
 
@@ -25,17 +24,10 @@ export interface EngineLayout {
   readonly threadsPerEngine: number;
 }
 
-/** latency: a picture alone is answered soonest. throughput: most pictures a second. */
-export const ENGINE_GOALS = ['latency', 'throughput'] as const;
-export type EngineGoal = (typeof ENGINE_GOALS)[number];
-
 export interface LayoutInputs {
   readonly provider: ExecutionProvider;
-  /** The precisions of the plan's models, whose engines have the threads of this layout. */
-  readonly precisions: readonly Precision[];
   /** CPUs, fractions allowed. */
   readonly cpuShare: number;
-  readonly goal: EngineGoal;
   /** The most engines that fit into memory beside the pictures, and into the GPU's memory. */
   readonly enginesMax: number;
 }
@@ -51,12 +43,11 @@ export const THREADS_PER_ENGINE_MAX = 16;
 
 /**
  * GPU: one engine or two, of one thread; more threads only spin. CPU: one engine with all the
- * threads, which holds the weights once; on large machines several. CPU for throughput with int8:
- * of each model an engine a core, as many as the memory holds; those of two models would otherwise
- * each want all cores.
+ * threads, which holds the weights once and answers a picture alone soonest; on large machines
+ * several.
  */
 export function chooseEngineLayout(inputs: LayoutInputs): EngineLayout {
-  const { provider, precisions, cpuShare, goal, enginesMax } = inputs;
+  const { provider, cpuShare, enginesMax } = inputs;
   const within = (wanted: number) => Math.max(1, Math.min(Math.floor(wanted), enginesMax));
   if (provider !== 'cpu') {
     const engines = within(Math.min(GPU_ENGINES_MAX, cpuShare / CORES_A_GPU_ENGINE));
@@ -64,8 +55,7 @@ export function chooseEngineLayout(inputs: LayoutInputs): EngineLayout {
   }
   // A thread over the quota is throttled together with those that wait for it.
   const threads = Math.max(1, Math.floor(cpuShare));
-  const apart = goal === 'throughput' && precisions.includes('int8');
-  const engines = within(apart ? threads : Math.ceil(threads / THREADS_PER_ENGINE_MAX));
+  const engines = within(Math.ceil(threads / THREADS_PER_ENGINE_MAX));
   const share = Math.floor(threads / engines);
   return { engines, threadsPerEngine: Math.min(THREADS_PER_ENGINE_MAX, share) };
 }
