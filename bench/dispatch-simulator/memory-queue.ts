@@ -14,7 +14,7 @@ import {
   queuePositionMs,
 } from '@matting/queue/lanes.ts';
 import type { Claim } from '@matting/queue/lease-rules.ts';
-import { isNamed } from '../../control-plane/core/dispatch/named-lanes.ts';
+import { isNamed } from '../../control-plane/core/dispatch/node-rooms.ts';
 import type { JobInput } from '../../control-plane/core/jobs/job-request.ts';
 import { sourceHostOf } from '../../control-plane/core/jobs/job-rows.ts';
 import type {

@@ -4,15 +4,11 @@
  * is DispatchCore's and RoundLoop's.
  */
 import assert from 'node:assert/strict';
+import type { RunEnd } from '@matting/queue/dispatch-core.ts';
+import { DispatchCore, LIST_MAX, type Placed, type Step } from '@matting/queue/dispatch-core.ts';
 import type { Claim } from '@matting/queue/lease-rules.ts';
-import type { RunEnd } from '../../control-plane/core/attempts/claimed-job.ts';
-import {
-  DispatchCore,
-  LIST_MAX,
-  type Placed,
-  type Step,
-} from '../../control-plane/core/dispatch/dispatch-core.ts';
-import { needsOf } from '../../control-plane/core/dispatch/job-needs.ts';
+import type { JobNeeds } from '../../control-plane/core/dispatch/job-needs.ts';
+import { NodeRooms } from '../../control-plane/core/dispatch/node-rooms.ts';
 import type { JobResult } from '../../control-plane/core/jobs/job-outcome.ts';
 import type { ClaimableJob } from '../../control-plane/core/queue/queue.ts';
 import { RoundLoop } from '../../control-plane/database/round-loop.ts';
@@ -94,7 +90,7 @@ interface Offer {
 
 export class SimulatedReplica {
   readonly #options: ReplicaOptions;
-  readonly #core: DispatchCore<ClaimableJob, Offer, undefined>;
+  readonly #core: DispatchCore<ClaimableJob, JobNeeds, Offer, undefined>;
   readonly #loop: RoundLoop;
   readonly #holder: string;
   readonly #nodes: ReadonlyMap<string, KnownNode>;
@@ -111,16 +107,18 @@ export class SimulatedReplica {
         return [node.abilities.nodeId, { node, view: new NodeView(node.abilities) }];
       }),
     );
-    this.#core = new DispatchCore({
-      room: {
+    this.#core = new DispatchCore<ClaimableJob, JobNeeds, Offer, undefined>({
+      rooms: new NodeRooms({
         snapshots: () => this.#routable(),
         offer: (node, asked) => this.#offer(node.nodeId, asked),
-        downloads: {
-          hasRoom: () => false,
-          hasRoomFor: () => false,
-          fullHosts: () => [],
-          begin: (): undefined => undefined,
-        },
+        random,
+        now,
+      }),
+      downloads: {
+        hasRoom: () => false,
+        hasRoomFor: () => false,
+        fullHosts: () => [],
+        begin: (): undefined => undefined,
       },
       noNodeGraceMs: NO_NODE_GRACE_MS,
       random,
@@ -276,9 +274,7 @@ export class SimulatedReplica {
   }
 
   #takeOffer(job: ClaimableJob): Offer | undefined {
-    assert.ok(job.input !== null, 'every job has its image');
-    const needs = needsOf(job.input, job);
-    const { offer, wakeInMs } = this.#core.takeRoom(job, needs);
+    const { offer, wakeInMs } = this.#core.takeRoom(job);
     this.#loop.wakeIn(wakeInMs);
     return offer;
   }

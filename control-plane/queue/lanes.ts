@@ -30,7 +30,7 @@ export type LaneIdentity = Pick<JobLane, 'needsDownload' | 'class' | 'accountId'
 export interface LaneRead extends LaneIdentity {
   /** Downloads from these source hosts are passed over. */
   readonly exceptHosts?: readonly string[];
-  /** Jobs that name a model, or wish for a run on crops, are passed over. */
+  /** Jobs that ask for particular engines are passed over. */
   readonly namesNone?: boolean;
 }
 

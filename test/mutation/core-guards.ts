@@ -18,8 +18,8 @@ commit | await this.#requireStored | a result › is not charged if the storage 
 control-plane/core/dispatch/advertised-nodes.ts by control-plane/core/dispatch/pick-node.test.ts: the advertised nodes
 nodes | are unknown within the first grace period
 #look | > graceMs | are those that were there within the grace period, and no others
-control-plane/core/dispatch/dispatch-core.ts by control-plane/core/dispatch/dispatch-core.test.ts
-#incapableFailure | ? 'unable' | a job that no live node can do while others may come › causes no round by itself: the poll notices a new node
+control-plane/queue/dispatch-core.ts by control-plane/core/dispatch/dispatch-core.test.ts
+#incapableFailure | && 'unable' | a job that no live node can do while others may come › causes no round by itself: the poll notices a new node
 leaves | >= eachMax | a round › knows that behind a full listing more may wait, though all of it began
 control-plane/core/dispatch/job-needs.ts by control-plane/core/dispatch/pick-node.test.ts
 shortfallOf | if (unknownTo( | a request that no node can serve › names a field that nodes of another version do not follow
@@ -34,8 +34,8 @@ openTo | filter | an image that has waited for memory has the node for itself, u
 #end | this.#nextAtMs | an image that has waited for memory has the node for itself, until it begins
 control-plane/core/dispatch/node-refusals.ts by control-plane/core/dispatch/pick-node.test.ts
 unreadBy | 'heic' | a request that no node can serve › is refused if no node reads the format of the background
-control-plane/core/dispatch/dispatch-core.ts by control-plane/core/dispatch/dispatch-core.test.ts
-beginRound | && this.#places({}) | nodes of other models › have no room for jobs that name none, and make no round for them
+control-plane/queue/dispatch-core.ts by control-plane/core/dispatch/dispatch-core.test.ts
+beginRound | && rooms.places('unnamed') | nodes of other models › have no room for jobs that name none, and make no round for them
 control-plane/core/dispatch/job-needs.ts by control-plane/core/models/dispatched.test.ts
 shortfallOf | === undefined ? | each job goes to the node of its model, one without a name to that of the first offered
 control-plane/core/fetching/fetch-image.ts by control-plane/core/fetching/sources.test.ts

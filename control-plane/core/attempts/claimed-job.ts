@@ -15,6 +15,7 @@ import type { MatteResult } from '@matting/nodes/attempt-outcome.ts';
 import { describeSpan, traced } from '@matting/program/tracing/active-span.ts';
 import { settledWithin } from '@matting/program/waiting.ts';
 import { timesByStage } from '@matting/proto/contract/stages.ts';
+import type { RunEnd } from '@matting/queue/dispatch-core.ts';
 import { HeldLease } from '@matting/queue/held-lease.ts';
 import type { JobFailure } from '@matting/queue/job.ts';
 import { type Claim, failureDue, type LeaseTiming } from '@matting/queue/lease-rules.ts';
@@ -308,17 +309,3 @@ function roundedTimings(
   const times = [['queue', own.queue] as const, ...nodeTimes, ['store', own.store] as const];
   return Object.fromEntries(times.map(([stage, ms]) => [stage, Math.round(ms * 10) / 10]));
 }
-
-/** If a run ended `open`, the job was given back, or another holder has it now. */
-export type RunEnd =
-  | { readonly kind: 'final' }
-  /** @param failure what its next claim must end it with */
-  | {
-      readonly kind: 'open';
-      readonly failure?: JobFailure | undefined;
-      /** Its next attempt waits for room. */
-      readonly storageFull?: boolean;
-    }
-  | { readonly kind: 'not-claimed' }
-  /** The database failed: its lease runs out. */
-  | { readonly kind: 'abandoned' };

@@ -2,11 +2,13 @@ import assert from 'node:assert/strict';
 import { NodeView, type Reservation } from '@matting/nodes/node-view.ts';
 import { ABILITIES, modelsSeen, REPORT, saidPlan } from '@matting/nodes/test/nodes-seen.ts';
 import type { OutputFormat } from '@matting/proto/contract/formats.ts';
+import { DispatchCore, LIST_MAX, type Step } from '@matting/queue/dispatch-core.ts';
 import { UNPAID } from '@matting/queue/job.ts';
+import { JobMemories } from '@matting/queue/job-memories.ts';
 import { type JobLane, laneOf, queuePositionMs } from '@matting/queue/lanes.ts';
 import ava from 'ava';
-import { DispatchCore, LIST_MAX, type QueuedJob, type Step } from './dispatch-core.ts';
-import { JobMemories } from './job-memories.ts';
+import type { JobNeeds } from './job-needs.ts';
+import { type ListedJob, NodeRooms } from './node-rooms.ts';
 
 const LANES_MAX = 32;
 const test = ava.serial;
@@ -20,7 +22,7 @@ let node: NodeView | undefined;
 let others: NodeView[];
 let downloadsFree: number;
 let fullHosts: string[];
-let core: DispatchCore<QueuedJob, Reservation, string>;
+let core: DispatchCore<ListedJob, JobNeeds, Reservation, string>;
 
 function freeNode(engines = 1, output: OutputFormat = 'png'): NodeView {
   const bounds = { jxlPixelsMax: 100_000_000, megapixelsAloneMax: 400 };
@@ -38,22 +40,26 @@ function freeNode(engines = 1, output: OutputFormat = 'png'): NodeView {
 const GROUPS = { syncSlotsShare: 0.25, headStartMs: 30 * 60_000 };
 
 function coreWith(graceMs: number | undefined): typeof core {
-  return new DispatchCore<QueuedJob, Reservation, string>({
-    room: {
+  const random = () => 0.5;
+  const now = () => nowMs;
+  return new DispatchCore<ListedJob, JobNeeds, Reservation, string>({
+    rooms: new NodeRooms({
       snapshots: () => [node, ...others].flatMap(view => view?.snapshot() ?? []),
       offer: ({ nodeId }, { megapixels }) =>
         [...others, node].find(view => view?.abilities.nodeId === nodeId)?.reserve(megapixels),
-      downloads: {
-        hasRoom: ({ sourceHost }) => downloadsFree > 0 && !fullHosts.includes(sourceHost ?? ''),
-        hasRoomFor: () => downloadsFree > 0,
-        fullHosts: () => fullHosts,
-        begin: ({ id }) => (downloadsFree-- > 0 ? `download of ${id}` : undefined),
-      },
+      random,
+      now,
+    }),
+    downloads: {
+      hasRoom: ({ sourceHost }) => downloadsFree > 0 && !fullHosts.includes(sourceHost ?? ''),
+      hasRoomFor: () => downloadsFree > 0,
+      fullHosts: () => fullHosts,
+      begin: ({ id }) => (downloadsFree-- > 0 ? `download of ${id}` : undefined),
     },
     noNodeGraceMs: graceMs,
     groups: GROUPS,
-    random: () => 0.5,
-    now: () => nowMs,
+    random,
+    now,
   });
 }
 
@@ -68,7 +74,7 @@ test.beforeEach(() => {
 
 let jobs = 0;
 
-function job(changes: Partial<QueuedJob> = {}): QueuedJob {
+function job(changes: Partial<ListedJob> = {}): ListedJob {
   jobs += 1;
   return {
     id: `job-${jobs}`,
@@ -87,22 +93,22 @@ function job(changes: Partial<QueuedJob> = {}): QueuedJob {
   };
 }
 
-const download = (changes: Partial<QueuedJob> = {}) =>
+const download = (changes: Partial<ListedJob> = {}) =>
   job({ input: null, sourceHost: 'host', state: 'accepted', ...changes });
 
-function laneFrom(one: QueuedJob): JobLane {
+function laneFrom(one: ListedJob): JobLane {
   const firstQueueAtMs = queuePositionMs(one.class, one.createdAtMs);
   return { ...laneOf(one), firstQueueAtMs, readAtMs: one.readAtMs };
 }
 
-function round(...table: QueuedJob[]): Step<QueuedJob, Reservation, string> | undefined {
+function round(...table: ListedJob[]): Step<ListedJob, Reservation, string> | undefined {
   if (!core.beginRound()) return undefined;
   if (core.lanesOutdated) core.lanesRead(table.map(laneFrom));
   const chosen = core.chooseLanes();
   return core.place(chosen, table.slice(0, LIST_MAX));
 }
 
-function begun(step: Step<QueuedJob, unknown, unknown> | undefined): string[] | undefined {
+function begun(step: Step<ListedJob, unknown, unknown> | undefined): string[] | undefined {
   return step?.placed.map(({ job: { id }, placement }) => `${id} ${placement.kind}`);
 }
 
@@ -345,7 +351,7 @@ test('a job that no live node can do while others may come › delays no other j
   t.deepEqual(begun(round(jxl(), other)), [`${other.id} node`]);
 });
 
-const named = (changes: Partial<QueuedJob> = {}) => job({ model: 'heavy', ...changes });
+const named = (changes: Partial<ListedJob> = {}) => job({ model: 'heavy', ...changes });
 const mayNeed = () => job({ correction: { cropRun: { model: 'heavy' } } });
 const heavyAway = () => {
   const models = modelsSeen(saidPlan('heavy'));
@@ -460,7 +466,7 @@ test('jobs that cost nothing › take the turns of their account and key, and de
   );
 });
 
-const ofGroup = (changes: Partial<QueuedJob> = {}) =>
+const ofGroup = (changes: Partial<ListedJob> = {}) =>
   job({ class: 'async', accountId: 'b', apiKeyId: 'b-1', group: { id: 'b', item: 0 }, ...changes });
 
 test('a job of a group › leaves a place in four while synchronous requests come, and takes all else', t => {

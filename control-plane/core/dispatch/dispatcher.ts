@@ -9,15 +9,22 @@ import { RoundLoop } from '@matting/database/round-loop.ts';
 import type { Fleet } from '@matting/nodes/fleet.ts';
 import type { Offer } from '@matting/nodes/node-link.ts';
 import type { NodeAbility } from '@matting/nodes/node-view.ts';
+import {
+  DispatchCore,
+  LIST_MAX,
+  type Placed,
+  type RunEnd,
+  type Step,
+} from '@matting/queue/dispatch-core.ts';
 import type { GroupPlacement } from '@matting/queue/fair-order.ts';
 import { needsDownload } from '@matting/queue/job.ts';
-import type { RunEnd } from '../attempts/claimed-job.ts';
 import { type Download, Downloads } from '../attempts/downloads.ts';
 import type { ClaimableJob, Queue } from '../queue/queue.ts';
 import type { JobEvents, SubmittedJob } from '../results/job-events.ts';
-import { DispatchCore, LIST_MAX, type Placed, type Step } from './dispatch-core.ts';
+import type { JobNeeds } from './job-needs.ts';
 import { JobRun, type JobRunDependencies, type RunOwner } from './job-run.ts';
 import { fleetRefusalOf } from './node-refusals.ts';
+import { NodeRooms } from './node-rooms.ts';
 
 const POLL_MS = 1000;
 
@@ -35,7 +42,7 @@ export interface DispatcherDependencies extends JobRunDependencies {
 
 export class Dispatcher {
   readonly #dependencies: DispatcherDependencies;
-  readonly #core: DispatchCore<ClaimableJob, Offer, Download>;
+  readonly #core: DispatchCore<ClaimableJob, JobNeeds, Offer, Download>;
   readonly #loop: RoundLoop;
   readonly #downloads: Downloads;
   readonly #runs = new Set<Promise<void>>();
@@ -50,8 +57,16 @@ export class Dispatcher {
     this.#loop = new RoundLoop({ pollMs, begin: anew => this.#begin(anew) });
     const downloads = new Downloads(now);
     this.#downloads = downloads;
-    const room = { snapshots: () => fleet.snapshots(), offer: fleet.offer.bind(fleet), downloads };
-    this.#core = new DispatchCore({ room, noNodeGraceMs, groups, random, now });
+    const snapshots = () => fleet.snapshots();
+    const rooms = new NodeRooms({ snapshots, offer: fleet.offer.bind(fleet), random, now });
+    this.#core = new DispatchCore<ClaimableJob, JobNeeds, Offer, Download>({
+      rooms,
+      downloads,
+      noNodeGraceMs,
+      groups,
+      random,
+      now,
+    });
     this.#runOwner = {
       memories: this.#core.memories,
       takeOffer: (job, needs) => {

@@ -34,15 +34,16 @@ import {
 } from '@matting/program/tracing/active-span.ts';
 import { ContractError, ERROR_CATALOGUE, type ErrorCode } from '@matting/proto/contract/errors.ts';
 import { frameRefusal } from '@matting/proto/contract/finishing/frame.ts';
+import type { Placed, RunEnd } from '@matting/queue/dispatch-core.ts';
 import type { JobFailure } from '@matting/queue/job.ts';
 import { type JobStatus, modeOf } from '@matting/queue/job.ts';
+import type { JobMemories } from '@matting/queue/job-memories.ts';
 import { failureDue, JOB_MS_MAX, LEASE_TIMING } from '@matting/queue/lease-rules.ts';
 import { type BlobStore, isStorageFull } from '@matting/storage/blob-store.ts';
 import {
   ClaimedJob,
   type ClaimedJobDependencies,
   type Ending,
-  type RunEnd,
   STORAGE_FAILED,
   STORAGE_FULL,
 } from '../attempts/claimed-job.ts';
@@ -53,8 +54,6 @@ import { backgroundBlob } from '../jobs/blob-names.ts';
 import type { FamilyJob } from '../jobs/job-family.ts';
 import { type JobInput, type JobRequest, sizeOf } from '../jobs/job-request.ts';
 import type { ClaimableJob, Claimed, OpenJob, Queue } from '../queue/queue.ts';
-import type { Placed } from './dispatch-core.ts';
-import type { JobMemories } from './job-memories.ts';
 import { type JobNeeds, needsOf, unknownTo } from './job-needs.ts';
 
 /** Nodes that fail in their own way under a job before the job does: one, then once elsewhere. */
@@ -350,7 +349,7 @@ export class JobRun {
     const { memories } = this.#owner;
     const { id } = this.#listed;
     const ofCropRun = cropRun && mayBeOfCropRun(outcome);
-    if (ofCropRun) memories.cropRunFailed(id, bootId);
+    if (ofCropRun) memories.extraFailed(id, bootId);
     switch (outcome.kind) {
       case 'image-fault':
         return { kind: 'failed', failure: failureOf(outcome.error) };

@@ -179,7 +179,7 @@ test('settleCropRun › leaves out a node whose run failed, and then the run', t
     snapshot({ ...CROPPING, bootId: '1' }),
     snapshot({ ...CROPPING, bootId: '2' }),
   ] as const;
-  const memory = { excludedBoots: new Set<string>(), cropRunsFailed: new Set(['1']) };
+  const memory = { excludedBoots: new Set<string>(), extraFailed: new Set(['1']) };
   const settled = settleCropRun([one, other], { ...photo, cropRun: {} }, NOW_MS, memory);
   t.deepEqual(settled.needs.capabilities, ['crop_run']);
   t.deepEqual([...(settled.excludedBoots ?? [])], ['1']);

@@ -72,7 +72,7 @@ interface Settled {
 }
 
 /** Boot ids of nodes: those that cannot do the job, and those whose run on crops failed under it. */
-type FailedBoots = Partial<Record<'excludedBoots' | 'cropRunsFailed', ReadonlySet<string>>>;
+type FailedBoots = Partial<Record<'excludedBoots' | 'extraFailed', ReadonlySet<string>>>;
 
 /**
  * Makes needs of a correction's wish while a routable node can do it: then the job waits for such
@@ -82,13 +82,13 @@ export function settleCropRun(
   nodes: readonly NodeSnapshot[],
   asked: JobNeeds,
   nowMs: number,
-  { excludedBoots, cropRunsFailed = new Set() }: FailedBoots = {},
+  { excludedBoots, extraFailed = new Set() }: FailedBoots = {},
 ): Settled {
   const { cropRun, ...needs } = asked;
   if (cropRun === undefined) return { needs: asked, excludedBoots };
   const wished: Settled = {
     needs: { ...needs, ...cropRun, capabilities: [...(needs.capabilities ?? []), 'crop_run'] },
-    excludedBoots: new Set([...(excludedBoots ?? []), ...cropRunsFailed]),
+    excludedBoots: new Set([...(excludedBoots ?? []), ...extraFailed]),
   };
   const out = ejectedNodes(nodes, nowMs);
   const serving = nodes.filter(node => !out.has(node));

@@ -21,7 +21,6 @@
  * node and group. A job that no routable node can do is in no row.
  */
 
-import type { NodeSnapshot } from '@matting/nodes/node-view.ts';
 import {
   AS_OTHERS,
   type GroupPlacement,
@@ -29,20 +28,13 @@ import {
   orderJobs,
   type Shares,
   type WaitingJob,
-} from '@matting/queue/fair-order.ts';
-import type { JobFailure } from '@matting/queue/job.ts';
-import { needsDownload, type QueueJob } from '@matting/queue/job.ts';
-import { KnownLanes } from '@matting/queue/known-lanes.ts';
-import type { JobLane, LaneRead } from '@matting/queue/lanes.ts';
-import { failureDue } from '@matting/queue/lease-rules.ts';
-import type { RunEnd } from '../attempts/claimed-job.ts';
-import type { JobInput } from '../jobs/job-request.ts';
-import { JobMemories } from './job-memories.ts';
-import { type AskedOfNode, admittedMegapixels, type JobNeeds, needsOf } from './job-needs.ts';
-import { LargeTurns } from './large-turns.ts';
-import { isNamed, NamedLanes, type NamingJob } from './named-lanes.ts';
-import { fleetRefusalOf } from './node-refusals.ts';
-import { isIncapable, pickNode, settleCropRun } from './pick-node.ts';
+} from './fair-order.ts';
+import { type JobFailure, needsDownload, type QueueJob } from './job.ts';
+import { JobMemories, type JobMemory } from './job-memories.ts';
+import { KnownLanes } from './known-lanes.ts';
+import type { JobLane, LaneRead } from './lanes.ts';
+import { failureDue } from './lease-rules.ts';
+import { NamedLanes } from './named-lanes.ts';
 
 /** A round lists more jobs than any fleet of one replica begins in a moment. */
 export const LIST_MAX = 256;
@@ -51,25 +43,52 @@ const SYNC_COMES_MS = 10_000;
 /** About a claim and a header: then the node has reported the job. */
 const REPORT_PAUSE_MS = 10;
 
-export interface QueuedJob
-  extends WaitingJob,
-    Omit<AskedOfNode, 'correctable'>,
-    Pick<QueueJob, 'id' | 'state' | 'startedAtMs' | 'takeovers' | 'sourceHost'> {
-  readonly input: Pick<JobInput, 'format' | 'width' | 'height'> | null;
+export type QueuedJob = WaitingJob &
+  Pick<QueueJob, 'id' | 'state' | 'startedAtMs' | 'takeovers' | 'sourceHost'>;
+
+type Memory = Readonly<JobMemory> | undefined;
+
+/** If a run ended `open`, the job was given back, or another holder has it now. */
+export type RunEnd =
+  | { readonly kind: 'final' }
+  /** @param failure what its next claim must end it with */
+  | {
+      readonly kind: 'open';
+      readonly failure?: JobFailure | undefined;
+      /** Its next attempt waits for room. */
+      readonly storageFull?: boolean;
+    }
+  | { readonly kind: 'not-claimed' }
+  /** The database failed: its lease runs out. */
+  | { readonly kind: 'abandoned' };
+
+/**
+ * The nodes, for jobs whose needs it alone reads.
+ * @typeParam Needs of a job; a run may know them better than the row that was listed
+ */
+export interface Rooms<J, Needs, Offer> {
+  /** Whether the job asks for particular engines, which may be busy while others are free. */
+  isNamed(job: J): boolean;
+  /** Counts the places that the job may have; without a job, all that jobs may have by name. */
+  places(job?: J | 'unnamed'): { readonly all: number; readonly free: number };
+  /** Takes a place; `wakeInMs`: time alone may bring one. */
+  take(
+    job: J,
+    memory: Memory,
+    needs?: Needs,
+  ): { readonly offer?: Offer | undefined; readonly wakeInMs?: number | undefined };
+  /** Undefined: a routable node can do it, or none is known. */
+  incapable(job: J, memory: Memory): (() => string) | undefined;
+  /** Jobs of a round in their order: one may get a node's next place kept for it. */
+  chooseTurn(ordered: readonly J[], memoryOf: (jobId: string) => Memory): void;
+  began(jobId: string): void;
 }
 
-interface Room<Offer, Download> {
-  snapshots(): readonly NodeSnapshot[];
-  offer(
-    node: NodeSnapshot,
-    asked: { megapixels: number; waitMsMax: number; model: string | undefined; cropRun: boolean },
-  ): Offer | undefined;
-  readonly downloads: {
-    hasRoom(job: QueuedJob): boolean;
-    hasRoomFor(accountId: string): boolean;
-    fullHosts(accountId: string): readonly string[];
-    begin(job: QueuedJob): Download | undefined;
-  };
+interface DownloadSlots<J, Download> {
+  hasRoom(job: J): boolean;
+  hasRoomFor(accountId: string): boolean;
+  fullHosts(accountId: string): readonly string[];
+  begin(job: J): Download | undefined;
 }
 
 type Placement<Offer, Download> =
@@ -97,7 +116,7 @@ interface ChosenLanes {
 
 /**
  * A job waits for its download, or for a node: one of a group perhaps for more room than others
- * need, one that names a model or wishes for a run on crops for its engines while nodes have room.
+ * need, one that asks for particular engines for those while nodes have room.
  */
 const WAIT_KINDS = ['node', 'download', 'group', 'model'] as const;
 type WaitKind = (typeof WAIT_KINDS)[number];
@@ -111,8 +130,9 @@ type Tried<Offer, Download> =
 const NOTHING = { placed: [], wakeInMs: undefined };
 const WAITS = { kind: 'waits' } as const;
 
-interface DispatchCoreOptions<Offer, Download> {
-  readonly room: Room<Offer, Download>;
+interface DispatchCoreOptions<J, Needs, Offer, Download> {
+  readonly rooms: Rooms<J, Needs, Offer>;
+  readonly downloads: DownloadSlots<J, Download>;
   /** A job that no routable node can do waits so long for one that can; undefined: as any job. */
   readonly noNodeGraceMs: number | undefined;
   readonly groups?: GroupPlacement | undefined;
@@ -120,21 +140,21 @@ interface DispatchCoreOptions<Offer, Download> {
   readonly now: () => number;
 }
 
-export class DispatchCore<J extends QueuedJob, Offer, Download> {
+export class DispatchCore<J extends QueuedJob, Needs, Offer, Download> {
   readonly memories: JobMemories;
-  readonly #options: DispatchCoreOptions<Offer, Download>;
+  readonly #options: DispatchCoreOptions<J, Needs, Offer, Download>;
   readonly #groups: GroupPlacement;
   readonly #lanes = new KnownLanes();
-  readonly #namedLanes = new NamedLanes();
+  readonly #namedLanes: NamedLanes<J>;
   readonly #running = new Map<string, J>();
-  readonly #turns = new LargeTurns();
   /** What the round under way has not tried yet is untried: it makes no other round begin. */
   readonly #waits = new Map<WaitKind | 'unread', 'known' | 'untried'>([['unread', 'known']]);
   /** When a synchronous request was last seen. */
   #syncAtMs = Number.NEGATIVE_INFINITY;
 
-  constructor(options: DispatchCoreOptions<Offer, Download>) {
+  constructor(options: DispatchCoreOptions<J, Needs, Offer, Download>) {
     this.#options = options;
+    this.#namedLanes = new NamedLanes(job => options.rooms.isNamed(job));
     this.#groups = options.groups ?? AS_OTHERS;
     this.memories = new JobMemories(options.now);
   }
@@ -154,20 +174,20 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     this.#noteSync([job]);
     this.#lanes.add(job);
     this.#namedLanes.add(job);
-    const { downloads } = this.#options.room;
+    const { downloads } = this.#options;
     if (needsDownload(job) && this.#awaits('download')) {
       if (!downloads.hasRoom(job)) return NOTHING;
       this.#note('unread');
       return { placed: [], wakeInMs: 0 };
     }
-    if (!needsDownload(job) && this.#awaits(waitKindOf(job))) {
-      this.#note(waitKindOf(job));
-      return { placed: [], wakeInMs: this.#places(job).free > 0 ? 0 : undefined };
+    if (!needsDownload(job) && this.#awaits(this.#waitKindOf(job))) {
+      this.#note(this.#waitKindOf(job));
+      return { placed: [], wakeInMs: this.#options.rooms.places(job).free > 0 ? 0 : undefined };
     }
     const tried = this.#try(job);
     if (tried.kind === 'unable') return NOTHING;
     if (tried.kind !== 'waits') return { placed: [{ job, placement: tried }], wakeInMs: undefined };
-    this.#note(waitKindOf(job));
+    this.#note(this.#waitKindOf(job));
     return { placed: [], wakeInMs: tried.wakeInMs };
   }
 
@@ -196,9 +216,12 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
 
   /** False: a round would find nothing that can begin. */
   beginRound(): boolean {
-    const unnamed = this.#awaits('node') || (this.#awaits('group') && this.#leavesSyncSlot({}));
+    const { rooms } = this.#options;
+    const unnamed =
+      this.#awaits('node') || (this.#awaits('group') && this.#leavesSyncSlot('unnamed'));
     const mayBegin =
-      (unnamed && this.#places({}).free > 0) || (this.#awaits('model') && this.#places().free > 0);
+      (unnamed && rooms.places('unnamed').free > 0) ||
+      (this.#awaits('model') && rooms.places().free > 0);
     if (!this.#awaits('unread') && !mayBegin) return false;
     for (const kind of this.#waits.keys()) this.#waits.set(kind, 'untried');
     return true;
@@ -214,7 +237,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
   }
 
   chooseLanes(): ChosenLanes {
-    const { downloads } = this.#options.room;
+    const { downloads } = this.#options;
     if (this.#namedLanes.beginRound()) this.#note('model');
     const { lanes, all } = this.#lanes.choose(this.#shares(), lane => {
       if (this.#namedLanes.passesOver(lane)) return false;
@@ -233,6 +256,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
 
   /** @param jobs LIST_MAX at most, of the chosen lanes: as many of each as there is place for */
   place({ lanes, all }: ChosenLanes, jobs: readonly J[]): Step<J, Offer, Download> {
+    const { rooms } = this.#options;
     const free = jobs.filter(job => !this.#running.has(job.id));
     const ordered = orderJobs(free, this.#shares(), this.#groups);
     const placed: Placed<J, Offer, Download>[] = [];
@@ -241,10 +265,10 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     // A lane may have more jobs behind as many as the query took.
     const eachMax = Math.max(1, Math.floor(LIST_MAX / lanes.length));
     const leaves = (kind: WaitKind) => {
-      const isOfKind = (job: J) => waitKindOf(job) === kind;
+      const isOfKind = (job: J) => this.#waitKindOf(job) === kind;
       return jobs.filter(isOfKind).length >= eachMax || [...left].some(isOfKind);
     };
-    this.#chooseTurn(ordered);
+    rooms.chooseTurn(ordered, id => this.memories.find(id));
     for (const job of ordered) {
       const tried = this.#try(job);
       if (tried.kind === 'waits') wakeInMs = Math.min(wakeInMs, tried.wakeInMs ?? wakeInMs);
@@ -268,28 +292,11 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     return { placed, wakeInMs: Number.isFinite(wakeInMs) ? wakeInMs : undefined };
   }
 
-  takeRoom(job: J, needs: JobNeeds): { offer?: Offer | undefined; wakeInMs?: number | undefined } {
+  /** @param needs absent: those of the row */
+  takeRoom(job: J, needs?: Needs): ReturnType<Rooms<J, Needs, Offer>['take']> {
     // Synchronous requests that never cease must not outlast the hour in which it must begin.
     if (job.group && !isAged(job, this.#groups) && !this.#leavesSyncSlot(job)) return {};
-    const { room, random, now } = this.#options;
-    const memory = this.memories.find(job.id);
-    const snapshots = room.snapshots();
-    const nowMs = now();
-    const settled = settleCropRun(snapshots, needs, nowMs, memory);
-    const { model, capabilities } = settled.needs;
-    const choice = pickNode(this.#turns.openTo(job.id, snapshots), settled.needs, {
-      excludedBoots: settled.excludedBoots,
-      avoidedNodes: memory?.avoidedNodes,
-      random,
-      nowMs,
-      waitedMs: job.readAtMs - job.createdAtMs,
-    });
-    if (choice.kind === 'busy') return { wakeInMs: choice.retryInMs };
-    if (choice.kind !== 'picked') return {};
-    const megapixels = admittedMegapixels(settled.needs);
-    const cropRun = capabilities?.includes('crop_run') ?? false;
-    const { node, waitMsMax } = choice;
-    return { offer: room.offer(node, { megapixels, waitMsMax, model, cropRun }) };
+    return this.#options.rooms.take(job, this.memories.find(job.id), needs);
   }
 
   runEnded(job: J, end: RunEnd): void {
@@ -311,32 +318,18 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     if (failure !== undefined) return this.#begin(job, { kind: 'failure', failure });
     if (this.memories.mustWait(job.id)) return WAITS;
     if (needsDownload(job)) {
-      const download = this.#options.room.downloads.begin(job);
+      const download = this.#options.downloads.begin(job);
       return download === undefined ? WAITS : this.#begin(job, { kind: 'download', download });
     }
-    if (job.input === null) throw new Error(`job ${job.id} is ready without its image`);
-    const { offer, wakeInMs } = this.takeRoom(job, needsOf(job.input, job));
+    const { offer, wakeInMs } = this.takeRoom(job);
     if (offer === undefined) return { kind: 'waits', wakeInMs };
     return this.#begin(job, { kind: 'node', offer });
   }
 
   #begin(job: J, placement: Placement<Offer, Download>): Placement<Offer, Download> {
     this.#running.set(job.id, job);
-    this.#turns.began(job.id, this.#options.now());
+    this.#options.rooms.began(job.id);
     return placement;
-  }
-
-  #chooseTurn(ordered: readonly J[]): void {
-    const { room, now } = this.#options;
-    const snapshots = room.snapshots();
-    const waiting = ordered.flatMap(job => {
-      const { id: jobId, input } = job;
-      if (needsDownload(job) || input === null) return [];
-      const memory = this.memories.find(jobId);
-      const settled = settleCropRun(snapshots, needsOf(input, job), now(), memory);
-      return [{ jobId, waitedMs: job.readAtMs - job.createdAtMs, ...settled }];
-    });
-    this.#turns.chooseNext(waiting, snapshots, now());
   }
 
   #failureDue(job: J): JobFailure | 'unable' | undefined {
@@ -347,32 +340,16 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
   }
 
   #incapableFailure(job: J): JobFailure | 'unable' | undefined {
-    if (needsDownload(job) || job.input === null) return undefined;
-    const { room, now, noNodeGraceMs } = this.#options;
-    const needs = needsOf(job.input, job);
-    const excludedBoots = this.memories.find(job.id)?.excludedBoots;
-    const nodes = room.snapshots();
-    const incapable = isIncapable(nodes, needs, excludedBoots);
-    if (noNodeGraceMs === undefined) return incapable ? 'unable' : undefined;
-    const sinceMs = this.memories.incapableSince(job.id, incapable);
-    if (sinceMs === undefined || now() - sinceMs <= noNodeGraceMs) return undefined;
-    const { message: why } = fleetRefusalOf(nodes, needs, excludedBoots) ?? {
-      message: 'No inference node can process this image.',
-    };
-    const later = 'Nodes that can may still be starting: send the same request again.';
-    return { code: 'PROCESSING_FAILED', detail: `${why} ${later}`, retryable: true };
-  }
-
-  /** Counts those that the job may have; without a job, all. */
-  #places(job?: NamingJob): { readonly all: number; readonly free: number } {
-    const name = job?.model ?? job?.correction?.cropRun?.model;
-    let [all, free] = [0, 0];
-    for (const node of this.#options.room.snapshots()) {
-      if (job && !(name === undefined ? !node.onlyByName : node.models?.has(name))) continue;
-      all += Math.max(0, node.imagesFree) + node.imagesInFlight;
-      free += Math.max(0, node.imagesFree);
+    if (needsDownload(job)) return undefined;
+    const { rooms, now, noNodeGraceMs } = this.#options;
+    const why = rooms.incapable(job, this.memories.find(job.id));
+    if (noNodeGraceMs === undefined) return why && 'unable';
+    const sinceMs = this.memories.incapableSince(job.id, why !== undefined);
+    if (why === undefined || sinceMs === undefined || now() - sinceMs <= noNodeGraceMs) {
+      return undefined;
     }
-    return { all, free };
+    const later = 'Nodes that can may still be starting: send the same request again.';
+    return { code: 'PROCESSING_FAILED', detail: `${why()} ${later}`, retryable: true };
   }
 
   #noteSync(some: readonly Pick<JobLane, 'class'>[]): void {
@@ -380,9 +357,9 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
   }
 
   /** Jobs of groups may use the only slot. */
-  #leavesSyncSlot(job: NamingJob): boolean {
+  #leavesSyncSlot(job: J | 'unnamed'): boolean {
     if (this.#options.now() - this.#syncAtMs > SYNC_COMES_MS) return true;
-    const { all, free } = this.#places(job);
+    const { all, free } = this.#options.rooms.places(job);
     return free > Math.ceil((all - 1) * this.#groups.syncSlotsShare);
   }
 
@@ -395,10 +372,10 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     }
     return { accounts, apiKeys };
   }
-}
 
-function waitKindOf(job: QueuedJob): WaitKind {
-  if (needsDownload(job)) return 'download';
-  if (isNamed(job)) return 'model';
-  return job.group ? 'group' : 'node';
+  #waitKindOf(job: J): WaitKind {
+    if (needsDownload(job)) return 'download';
+    if (this.#options.rooms.isNamed(job)) return 'model';
+    return job.group ? 'group' : 'node';
+  }
 }

@@ -1,5 +1,5 @@
 /** A replica's memory of jobs between its rounds. Losing it costs a detour at most. */
-import type { JobFailure } from '@matting/queue/job.ts';
+import type { JobFailure } from './job.ts';
 
 /** The bound is far above what meets trouble at once; the jobs remembered longest go first. */
 const MEMORIES_MAX = 10_000;
@@ -13,11 +13,11 @@ export const REFUSED_WAIT_MAX_MS = 2000;
 const FULL_WAIT_MIN_MS = 2000;
 const FULL_WAIT_MAX_MS = 60_000;
 
-interface JobMemory {
+export interface JobMemory {
   readonly excludedBoots: Set<string>;
   readonly avoidedNodes: Set<string>;
-  /** Boots. */
-  readonly cropRunsFailed: Set<string>;
+  /** Boots where the part of its work failed that it can do without. */
+  readonly extraFailed: Set<string>;
   nodeFaults: number;
   readFaults: number;
   /** For other reasons than room, since the last admission. */
@@ -51,8 +51,8 @@ export class JobMemories {
     this.#entry(jobId).excludedBoots.add(bootId);
   }
 
-  cropRunFailed(jobId: string, bootId: string): void {
-    this.#entry(jobId).cropRunsFailed.add(bootId);
+  extraFailed(jobId: string, bootId: string): void {
+    this.#entry(jobId).extraFailed.add(bootId);
   }
 
   nodeLost(jobId: string, nodeId: string): void {
@@ -127,7 +127,7 @@ export class JobMemories {
     const entry: JobMemory = {
       excludedBoots: new Set(),
       avoidedNodes: new Set(),
-      cropRunsFailed: new Set(),
+      extraFailed: new Set(),
       nodeFaults: 0,
       readFaults: 0,
       refusals: 0,

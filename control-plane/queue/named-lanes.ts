@@ -1,30 +1,26 @@
 /**
- * The lanes in which every waiting job names a model, or wishes for a run on crops. Such jobs may
- * wait for their engines while nodes have room for others, and hide the others behind them. So a
- * round that left some may be followed by one that passes over all of them.
+ * The lanes in which every waiting job asks for particular engines. Such jobs may wait for them
+ * while nodes have room for others, and hide the others behind them. So a round that left some may
+ * be followed by one that passes over all of them.
  */
-import {
-  type LanedJob,
-  type LaneIdentity,
-  type LaneRead,
-  laneKey,
-  laneOf,
-} from '@matting/queue/lanes.ts';
-import type { AskedOfNode } from './job-needs.ts';
+import { type LanedJob, type LaneIdentity, type LaneRead, laneKey, laneOf } from './lanes.ts';
 
-export type NamingJob = Pick<AskedOfNode, 'model' | 'correction'>;
-type LaneJob = LanedJob & NamingJob;
-
-export class NamedLanes {
+export class NamedLanes<J extends LanedJob> {
+  readonly #isNamed: (job: J) => boolean;
   /** The listing had all jobs of the lane (whole), or more may stand behind it. */
   readonly #lanes = new Map<string, 'whole' | 'more'>();
   #pass: 'none' | 'due' | 'under way' = 'none';
 
-  add(job: LaneJob): void {
-    if (!isNamed(job)) this.#lanes.delete(laneKey(laneOf(job)));
+  /** @param isNamed tells whether a job asks for particular engines */
+  constructor(isNamed: (job: J) => boolean) {
+    this.#isNamed = isNamed;
   }
 
-  /** @returns whether this round passes over jobs that name a model */
+  add(job: J): void {
+    if (!this.#isNamed(job)) this.#lanes.delete(laneKey(laneOf(job)));
+  }
+
+  /** @returns whether this round passes over jobs that ask for particular engines */
   beginRound(): boolean {
     this.#pass = this.#pass === 'due' ? 'under way' : 'none';
     return this.#pass === 'under way';
@@ -46,10 +42,10 @@ export class NamedLanes {
    * Notes what a round listed of each of its lanes, and whether the next one is a pass: never two
    * in a row.
    * @param eachMax a lane of which so many were listed may have more
-   * @param lanesLeft jobs that name a model wait, and the round left out lanes
+   * @param lanesLeft such jobs wait, and the round left out lanes
    * @returns whether it is
    */
-  listed<J extends LaneJob>(
+  listed(
     lanes: readonly LaneRead[],
     jobs: readonly J[],
     { begun, eachMax, lanesLeft }: { begun: ReadonlySet<J>; eachMax: number; lanesLeft: boolean },
@@ -61,7 +57,7 @@ export class NamedLanes {
       const key = laneKey(lane);
       const listed = byLane.get(key) ?? [];
       const left = listed.filter(job => !begun.has(job));
-      if (left.length === 0 || !left.every(isNamed)) {
+      if (left.length === 0 || !left.every(this.#isNamed)) {
         this.#lanes.delete(key);
         continue;
       }
@@ -72,8 +68,4 @@ export class NamedLanes {
     this.#pass = this.#pass === 'none' && (hidesMore || lanesLeft) ? 'due' : 'none';
     return this.#pass === 'due';
   }
-}
-
-export function isNamed({ model, correction }: NamingJob): boolean {
-  return (model !== undefined && model !== null) || correction?.cropRun !== undefined;
 }

@@ -1,16 +1,11 @@
 /** Properties of the choice of the next job, for any queue. */
 import assert from 'node:assert/strict';
-import { orderJobs, type WaitingJob } from '@matting/queue/fair-order.ts';
-import { JOB_CLASSES } from '@matting/queue/job.ts';
-import { chooseLanes, KnownLanes } from '@matting/queue/known-lanes.ts';
-import {
-  ASYNC_HEAD_START_MS,
-  type JobLane,
-  laneKey,
-  queuePositionMs,
-} from '@matting/queue/lanes.ts';
 import { fc, holds } from '@matting/test-support/property-tests.ts';
 import test from 'ava';
+import { orderJobs, type WaitingJob } from './fair-order.ts';
+import { JOB_CLASSES } from './job.ts';
+import { chooseLanes, KnownLanes } from './known-lanes.ts';
+import { ASYNC_HEAD_START_MS, type JobLane, laneKey, queuePositionMs } from './lanes.ts';
 
 const LANES_MAX = 32;
 const NOW_MS = 1_000_000;

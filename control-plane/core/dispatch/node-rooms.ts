@@ -1,0 +1,115 @@
+/** The rooms of nodes, by what they report: which one a job goes to, and why none can do it. */
+
+import type { NodeSnapshot } from '@matting/nodes/node-view.ts';
+import type { QueuedJob, Rooms } from '@matting/queue/dispatch-core.ts';
+import { needsDownload } from '@matting/queue/job.ts';
+import type { JobMemory } from '@matting/queue/job-memories.ts';
+import type { JobInput } from '../jobs/job-request.ts';
+import { type AskedOfNode, admittedMegapixels, type JobNeeds, needsOf } from './job-needs.ts';
+import { LargeTurns } from './large-turns.ts';
+import { fleetRefusalOf } from './node-refusals.ts';
+import { isIncapable, pickNode, settleCropRun } from './pick-node.ts';
+
+/** A job by its row, before it is claimed. */
+export type ListedJob = QueuedJob &
+  Omit<AskedOfNode, 'correctable'> & {
+    readonly input: Pick<JobInput, 'format' | 'width' | 'height'> | null;
+  };
+
+interface NodeRoomsOptions<Offer> {
+  snapshots(): readonly NodeSnapshot[];
+  offer(
+    node: NodeSnapshot,
+    asked: { megapixels: number; waitMsMax: number; model: string | undefined; cropRun: boolean },
+  ): Offer | undefined;
+  readonly random: () => number;
+  readonly now: () => number;
+}
+
+type Memory = Readonly<JobMemory> | undefined;
+type NamingJob = Pick<AskedOfNode, 'model' | 'correction'>;
+
+export function isNamed({ model, correction }: NamingJob): boolean {
+  return (model !== undefined && model !== null) || correction?.cropRun !== undefined;
+}
+
+export class NodeRooms<Offer> implements Rooms<ListedJob, JobNeeds, Offer> {
+  readonly #options: NodeRoomsOptions<Offer>;
+  readonly #turns = new LargeTurns();
+  readonly isNamed = isNamed;
+
+  constructor(options: NodeRoomsOptions<Offer>) {
+    this.#options = options;
+  }
+
+  places(job?: NamingJob | 'unnamed'): { readonly all: number; readonly free: number } {
+    const name = job === 'unnamed' ? undefined : (job?.model ?? job?.correction?.cropRun?.model);
+    let [all, free] = [0, 0];
+    for (const node of this.#options.snapshots()) {
+      if (job && !(name === undefined ? !node.onlyByName : node.models?.has(name))) continue;
+      all += Math.max(0, node.imagesFree) + node.imagesInFlight;
+      free += Math.max(0, node.imagesFree);
+    }
+    return { all, free };
+  }
+
+  take(
+    job: ListedJob,
+    memory: Memory,
+    asked = rowNeeds(job),
+  ): { offer?: Offer | undefined; wakeInMs?: number | undefined } {
+    const { random, now } = this.#options;
+    const snapshots = this.#options.snapshots();
+    const nowMs = now();
+    const { needs, excludedBoots } = settleCropRun(snapshots, asked, nowMs, memory);
+    const choice = pickNode(this.#turns.openTo(job.id, snapshots), needs, {
+      excludedBoots,
+      avoidedNodes: memory?.avoidedNodes,
+      random,
+      nowMs,
+      waitedMs: waitedMs(job),
+    });
+    if (choice.kind === 'busy') return { wakeInMs: choice.retryInMs };
+    if (choice.kind !== 'picked') return {};
+    const { node, waitMsMax } = choice;
+    const { model, capabilities } = needs;
+    const cropRun = capabilities?.includes('crop_run') ?? false;
+    const megapixels = admittedMegapixels(needs);
+    return { offer: this.#options.offer(node, { megapixels, waitMsMax, model, cropRun }) };
+  }
+
+  incapable(job: ListedJob, memory: Memory): (() => string) | undefined {
+    const nodes = this.#options.snapshots();
+    const needs = rowNeeds(job);
+    const excludedBoots = memory?.excludedBoots;
+    if (!isIncapable(nodes, needs, excludedBoots)) return undefined;
+    return () =>
+      fleetRefusalOf(nodes, needs, excludedBoots)?.message ??
+      'No inference node can process this image.';
+  }
+
+  chooseTurn(ordered: readonly ListedJob[], memoryOf: (jobId: string) => Memory): void {
+    const nowMs = this.#options.now();
+    const snapshots = this.#options.snapshots();
+    const waiting = ordered
+      .filter(job => !needsDownload(job))
+      .map(job => {
+        const settled = settleCropRun(snapshots, rowNeeds(job), nowMs, memoryOf(job.id));
+        return { jobId: job.id, waitedMs: waitedMs(job), ...settled };
+      });
+    this.#turns.chooseNext(waiting, snapshots, nowMs);
+  }
+
+  began(jobId: string): void {
+    this.#turns.began(jobId, this.#options.now());
+  }
+}
+
+function waitedMs({ readAtMs, createdAtMs }: QueuedJob): number {
+  return readAtMs - createdAtMs;
+}
+
+function rowNeeds(job: ListedJob): JobNeeds {
+  if (job.input === null) throw new Error(`job ${job.id} is ready without its image`);
+  return needsOf(job.input, job);
+}
