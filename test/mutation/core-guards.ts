@@ -49,11 +49,13 @@ buildOperatorApp | awaitBodies | half-sent forms on the operator's port › from
 control-plane/core/http/public-app.ts by test/contract/access.test.ts
 registerCallerRoutes | onRequest: checks.models | GET /v1/models takes a key
 registerCallerRoutes | onRequest: checks.account | GET /v1/account/keys takes account
+control-plane/core/http/read-matting-body.ts by test/contract/bodies.test.ts
+NOT_IN_A_QUERY | 'callback_secret' | what a query must not have is refused › a picture
+readQueryFields | if (texts | a text twice is refused › a picture
+#begin | if (this | a text twice is refused › a form
+#begin | if (isFile | a file where a text belongs is refused › a form
 control-plane/core/http/read-matting-body.ts by control-plane/core/submission/forms.test.ts
-NOT_IN_A_QUERY | 'callback_secret' | a picture as the body: its query, its bytes
-readQueryFields | if (texts | a picture as the body: its query, its bytes
-#begin | if (this | if (isFile | a form: syntax, names and kinds of its parts
-#image | if ( | a form: one source, then its values in the order of JSON
+#image | if ( | a form: one source, which has bytes
 control-plane/core/queue/leases.ts by control-plane/core/jobs/job-store.test.ts
 inputStored | queuedFramePixels | jobs with finishing on sqlite › count as the rule of frames has it, before their image is there and after
 control-plane/core/queue/leases.ts by control-plane/core/queue/queue.test.ts: the queue on sqlite

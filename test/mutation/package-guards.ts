@@ -36,7 +36,7 @@ takeNext | a chunk that was read › is kept by nobody who waits for the next on
 control-plane/http/bodies.ts by control-plane/portal/session/half-sent-forms.test.ts
 leftMs | min( | half-sent forms on the public port › have some seconds in all
 control-plane/http/body-fields.ts by control-plane/core/http/bodies.test.ts
-parametersOf | if (pairs | bounds › a query of empty pairs is refused at the bound
+parametersOf | if (pairs | bounds › a query of as many empty pairs as there may be fields is empty
 control-plane/http/connections.ts by control-plane/core/http/sockets.test.ts
 watchConnections | bodies whose length a proxy may read differently
   - if (isFramedOtherwise(request)) {
@@ -47,9 +47,9 @@ control-plane/http/json-fields.ts by control-plane/core/http/bodies.test.ts
 #nestedOf | JSON.parse | unknown fields › refuses "{]", which is skipped by nobody
 control-plane/http/json-fields.ts by control-plane/http/kept-bytes.test.ts
 #textOf | this.#room | texts › are counted while they are read, and as what they become
-control-plane/http/json-fields.ts by control-plane/removebg/removebg-body.test.ts: bounds
-#object | if (given | of endless unknown fields no more is read than what is refused
-#takeNested | if (! | of endless arrays in arrays no more is read than what is refused
+control-plane/http/json-fields.ts by test/contract/bodies.test.ts
+#object | if (given | endless unknown fields are read up to the bound alone › of remove.bg
+#takeNested | if (! | endless arrays in arrays are read up to the bound alone › of remove.bg
 control-plane/http/json-fields.ts by control-plane/batches/bodies.test.ts
 #items | === itemsMax | a batch is refused at its first item too many, and what follows is not read
 #items | the items of a batch are counted as they arrive, whatever is in them
@@ -59,7 +59,7 @@ control-plane/http/kept-bytes.ts by control-plane/http/kept-bytes.test.ts
 #grow | this.#room | bytes beyond the room are refused and not kept
 control-plane/http/multipart.ts by control-plane/core/submission/forms.test.ts
 PartText.end | if (this.#isAscii | clients in Java › UTF-8 under the name of another charset is refused too: its bytes say two things
-PartText.end | a form: one source, then its values in the order of JSON
+PartText.end | a form: one source, which has bytes
 control-plane/http/multipart.ts by control-plane/http/kept-bytes.test.ts
 PartText.end | this.#room | texts › of parts are counted so, too
 control-plane/http/multipart.ts by control-plane/http/multipart.test.ts: multipart
@@ -96,8 +96,8 @@ control-plane/http/request-headers.ts by control-plane/http/request-headers.test
 bodyTypeOf | === 'application/json' && ! | Content-Type › a charset counts for JSON alone, where it makes others of the bytes of ASCII
 control-plane/http/request-headers.ts by control-plane/portal/test/attacks/people.test.ts
 addressOf | ?? ipv6 | guesses › takes the port that a proxy of ours has written for no part of the address
-control-plane/http/urlencoded.ts by control-plane/removebg/removebg-body.test.ts
-push | if (this.#pairs | bounds › of endless pairs without a value no more is read than what is refused
+control-plane/http/urlencoded.ts by test/contract/bodies.test.ts
+push | if (this.#pairs | endless pairs without a value are read up to the bound alone › of remove.bg
 control-plane/mcp/arguments.ts by control-plane/mcp/mcp.test.ts
 textOf | if (!isDeeper | a list of shapes that is nested deeply is refused by its name
 readArguments | 0 && | a wrong call names its mistake, costs nothing and leaves nothing behind

@@ -43,7 +43,7 @@ export function endless({ type, once, again }: Endless): {
 }
 
 const JSON_TYPE = 'application/json';
-export const PAIRS = 'application/x-www-form-urlencoded';
+const PAIRS = 'application/x-www-form-urlencoded';
 const FORM = `multipart/form-data; boundary=${BOUNDARY}`;
 const part = (name: string) =>
   `--${BOUNDARY}\r\nContent-Disposition: form-data; name="${name}"\r\n\r\n\r\n`;
