@@ -22,9 +22,12 @@ export const LEFT_VARIABLES: Readonly<Record<string, string>> = {
     'failures that repeat are counted in any case; MATTING_LOG_LEVEL=warn leaves out the rest',
   MATTING_MODELS_FETCH:
     'MATTING_MODEL names what a node serves, MATTING_MODELS_OFFERED what is fetched beside it',
+  MATTING_MODEL_IDLE_MS: 'MATTING_PROFILE=small unloads models that had no work for 5 minutes',
   MATTING_MODEL_INPUT_SIZE: 'a plan of your own has an inputSize (models/README.md)',
+  MATTING_NODE_CALLER_IMAGES_MAX: 'a direct caller has half of a node’s places',
   MATTING_NODE_CALLER_TOKENS:
     'MATTING_NODE_CALLER_TOKENS_FILE names a file with the same, name:token in each line',
+  MATTING_NODE_MEGAPIXELS_MAX: 'MATTING_NODE_MEMORY_PERCENT is a node’s part of the memory',
   MATTING_NODE_TOKEN_ACCEPTED:
     'MATTING_NODE_TOKEN_FILE names a file with both tokens, one a line (docs/operate.md)',
   MATTING_OIDC_NAME: 'the button of the provider says SSO',

@@ -11,7 +11,6 @@ import {
   ENGINES_MAX,
   enginesAtMost,
   enginesInMemory,
-  operatorsBudget,
   type Permit,
   readMemoryLimitBytes,
   requireMegapixelBudget,
@@ -140,7 +139,7 @@ test('memory › an operator is told what leaves no room', t => {
   // 0.94 GB and a photo, of 85 % of the limit.
   t.throws(() => requireMegapixelBudget({ memoryLimitBytes: 1.2 * GB, engines: [ISNET] }), {
     instanceOf: ConfigError,
-    message: /MATTING_NODE_MEGAPIXELS_MAX must be set: .* needs 1695 MB; /,
+    message: /MATTING_NODE_MEMORY_PERCENT must be a part of more .* 1200 MB .* needs 1695 MB; /,
   });
 });
 
@@ -154,7 +153,8 @@ test('memory › counts an image by its pixels, one that takes more memory as la
   t.true(below > 30 && below < 40, `${below}`);
   t.true(above > 160 && above < 170, `${above}`);
   const largest = { ...jxl, inputFormat: undefined, pixels: undefined };
-  t.true(countedMegapixels(largest) <= operatorsBudget(20).megapixelsAloneMax);
+  const most = computeMegapixelBudget({ memoryLimitBytes: 64 * GB, engines: [ISNET] });
+  t.true(countedMegapixels(largest) <= (most?.megapixelsAloneMax ?? 0));
 });
 
 const each = (models: readonly EngineModel[]) => (engines: number) =>
@@ -183,10 +183,6 @@ test('memory › counts an engine by its measured peak, and never opens more tha
   t.is(enginesAtMost(16 * GB, each([measured])), 4);
   t.is(enginesAtMost(2 * GB, each([measured])), 0);
   t.is(computeMegapixelBudget({ memoryLimitBytes: 4 * GB, engines: [measured] }), undefined);
-});
-
-test("memory › an operator's own figure stands, and the largest image is still taken alone", t => {
-  t.deepEqual(operatorsBudget(20), { megapixelsMax: 20, megapixelsAloneMax: 167 });
 });
 
 test('memory › the memory limit of this process is that of the machine or less', t => {

@@ -224,14 +224,9 @@ export function requireMegapixelBudget(inputs: BudgetInputs): MegapixelBudget {
   const photoBytes = MEGAPIXELS_MIN * BYTES_PER_MEGAPIXEL;
   const needed = (bytesOfEngines(inputs.engines) + photoBytes) / ALONE_FRACTION;
   const expected =
-    `set: the memory limit (${limitMb} MB) leaves no room for a photo beside the engines, ` +
-    `which needs ${Math.ceil(needed / 1e6)} MB; give more memory, fewer engines, or the megapixels you want to risk`;
-  throw new ConfigError([{ variable: 'MATTING_NODE_MEGAPIXELS_MAX', expected }]);
-}
-
-/** The operator's own figure: any image of the contract is still admitted while it is alone. */
-export function operatorsBudget(megapixelsMax: number): MegapixelBudget {
-  return { megapixelsMax, megapixelsAloneMax: MEGAPIXELS_MOST };
+    `a part of more memory: ${limitMb} MB leave no room for a photo beside the engines, ` +
+    `which needs ${Math.ceil(needed / 1e6)} MB; give more memory, or fewer engines`;
+  throw new ConfigError([{ variable: 'MATTING_NODE_MEMORY_PERCENT', expected }]);
 }
 
 /** A part of the cgroup's limit where there is one, else of the machine's memory. */

@@ -74,7 +74,7 @@ async function examineNode(env: Environment, load: (env: Environment) => Examine
       return prepared?.models.map(({ model }) => describeModel(model, warn)).join('; ');
     });
     const models = prepared;
-    const memory = 'add memory, use fewer engines, or set MATTING_NODE_MEGAPIXELS_MAX';
+    const memory = 'add memory, use fewer engines, or raise MATTING_NODE_MEMORY_PERCENT';
     if (models !== undefined) {
       await add({ subject: 'memory', advice: memory }, log =>
         describeMemory(config, models, on.chosen, log),

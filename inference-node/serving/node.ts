@@ -202,15 +202,14 @@ interface Listening {
 
 /** A control plane must always find room: one direct caller gets half of a node, at least one image. */
 function createCallers(settings: NodeSettings): Callers {
-  const { nodeTokens, callerTokens, callerImagesMax, registryAddresses, tls } = settings;
+  const { nodeTokens, callerTokens, registryAddresses, tls } = settings;
   const lists = [nodeTokens, callerTokens];
   const half = (nodeImagesMax: number) => Math.max(1, Math.floor(nodeImagesMax / 2));
   const all = (nodeImagesMax: number) => nodeImagesMax;
-  const byDefault = registryAddresses.length > 0 ? half : all;
   return new Callers({
     tokens: { fleet: nodeTokens.items, direct: callerTokens.items },
     isOpen: lists.every(({ items, file }) => items.length === 0 && file === undefined),
     certificatesChecked: tls.clientCaFile !== undefined,
-    imagesMax: callerImagesMax === undefined ? byDefault : () => callerImagesMax,
+    imagesMax: registryAddresses.length > 0 ? half : all,
   });
 }

@@ -21,17 +21,19 @@ const GPUS = [gpuFacts('one'), gpuFacts('two', { index: 1, memoryBytes: 160_000 
 
 interface HostOptions {
   readonly env?: Record<string, string>;
+  readonly idle?: Pick<PoolSettings, 'modelIdleMs'>;
   readonly faults?: readonly string[];
   /** false: the model was never run on these GPUs. */
   readonly answered?: boolean;
 }
 
 async function open(context: ExecutionContext, options: HostOptions) {
-  const { env = {}, faults = [], answered = true } = options;
+  const { env = {}, idle = {}, faults = [], answered = true } = options;
   const host = await openGpuHost(context, GPUS);
   await host.fault(...faults);
   const config: PoolSettings = {
     ...poolSettings({ MATTING_MODEL_DIR: host.folder, MATTING_PICTURE_WORKERS: '1', ...env }),
+    ...idle,
     childEnv: host.childEnv,
   };
   if (answered) await recordAnswer(config.modelSettings.modelDir);
@@ -76,13 +78,12 @@ test('auto falls to the CPU where a model cannot be checked, and says why', asyn
   t.true(lines.some(({ msg }) => msg === 'provider fell back'));
 });
 
-test('MATTING_MODEL_IDLE_MS and a small machine end engines that have no work, others stay', async t => {
-  for (const [env, isEnded] of [
-    [{ MATTING_MODEL_IDLE_MS: '0' }, true],
-    [{ MATTING_MODEL_IDLE_MS: '0', MATTING_PROFILE: 'small' }, true],
-    [{}, false],
-  ] as const) {
-    const { pools } = await open(t, { env: { MATTING_EXECUTION_PROVIDER: 'cpu', ...env } });
+test('a small machine ends engines that have no work, others stay', async t => {
+  t.is(poolSettings({ MATTING_PROFILE: 'small' }).modelIdleMs, 300_000);
+  t.is(poolSettings({}).modelIdleMs, undefined);
+  for (const isEnded of [true, false]) {
+    const idle = isEnded ? { idle: { modelIdleMs: 0 } } : {};
+    const { pools } = await open(t, { env: { MATTING_EXECUTION_PROVIDER: 'cpu' }, ...idle });
     const { plan, selectable } = await pools;
     const engines = plan.runs[0]?.engines;
     assert.ok(engines);

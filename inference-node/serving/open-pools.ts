@@ -4,7 +4,6 @@ import {
   Admission,
   bytesOfEngines,
   type MegapixelBudget,
-  operatorsBudget,
   readMemoryLimitBytes,
   requireMegapixelBudget,
 } from './admission.ts';
@@ -219,11 +218,10 @@ async function readRuntimeOptions({ config, log }: PlanParts): Promise<RuntimeOp
 }
 
 export function chooseBudget(
-  { megapixelsMax, memoryPercent }: Pick<PoolSettings, 'megapixelsMax' | 'memoryPercent'>,
+  { memoryPercent }: Pick<PoolSettings, 'memoryPercent'>,
   { models }: Plan,
   engines: number,
 ): MegapixelBudget {
-  if (megapixelsMax !== undefined) return operatorsBudget(megapixelsMax);
   const opened = enginesOpened({ models }, engines);
   const memoryLimitBytes = readMemoryLimitBytes(memoryPercent);
   return requireMegapixelBudget({ memoryLimitBytes, engines: opened });

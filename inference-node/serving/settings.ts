@@ -37,8 +37,6 @@ export interface NodeSettings extends LogSettings, PoolSettings {
   readonly nodeTokens: Listed<string>;
   /** Tokens of direct callers. With none, and no fleet token either, every caller is trusted. */
   readonly callerTokens: Listed<CallerToken>;
-  /** Images of one direct caller at once; undefined: half of the node's, all without a registry. */
-  readonly callerImagesMax: number | undefined;
   readonly tls: TlsSettings;
   /**
    * Origins of object storage whose files the node may get and put for control planes; empty: none.
@@ -56,7 +54,6 @@ export interface NodeSettings extends LogSettings, PoolSettings {
 const NODE_ID = /^[A-Za-z0-9._-]{1,64}$/;
 /** A port of five digits follows the name of the host. */
 const HOST_LENGTH_MAX = 58;
-const DIRECT_CALLERS = 'Direct callers';
 const ADDRESS_FORM = 'host:port';
 const REGISTRIES_MAX = 16;
 
@@ -80,11 +77,6 @@ export function readNodeSettings(reader: EnvReader, env: Environment, cwd: strin
     ...readLogSettings(reader),
     traces: readTracingSettings(reader),
     ...readFleet(reader, host),
-    callerImagesMax: reader.section(DIRECT_CALLERS).integer('MATTING_NODE_CALLER_IMAGES_MAX', {
-      about: 'The images that one direct caller may have on the node at once.',
-      otherwise: 'half of the node’s, all of them without a registry',
-      ...{ min: 1, max: 10_000, default: undefined },
-    }),
     ...readPoolSettings(reader, { env, modelSettings, cwd }),
     refinement: reader.section('Models').boolean('MATTING_REFINEMENT', {
       about: 'Brings edges to the pixels of the photo, unless a caller says otherwise.',
@@ -139,7 +131,7 @@ function readFleet(whole: EnvReader, host: string) {
     },
   );
   const nodeTokens = readNodeTokens(whole);
-  const callerTokens = readCallerTokens(whole.section(DIRECT_CALLERS), nodeTokens);
+  const callerTokens = readCallerTokens(whole.section('Direct callers'), nodeTokens);
   const tls = readTlsSettings(whole);
   if (!hasNodeToken(reader)) {
     const named = callerTokens.items.length > 0 || callerTokens.file !== undefined;

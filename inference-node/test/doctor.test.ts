@@ -151,7 +151,7 @@ test('counts as many engines as a start opens: a host bounds them, a GPU that is
     await t.notThrowsAsync(describeMemory(config, plan, unlisted, SILENT), selected);
   }
   await t.throwsAsync(describeMemory(config, plan, chosen, SILENT), {
-    message: /leaves no room for a photo beside the engines/,
+    message: /leave no room for a photo beside the engines/,
   });
   const one = await describeMemory({ ...config, engines: undefined }, plan, chosen, SILENT);
   t.regex(one, /for ([12]) engines \(\1 of each model for a GPU beside \d+ cores\) and/);

@@ -106,7 +106,7 @@ async function openService(t: ExecutionContext, { controlPlane, node }: Files) {
     MATTING_TRUSTED_PROXIES: '172.31.97.0/24',
     MATTING_MODELS_OFFERED: '',
     MATTING_READS_REQUIRE_IDEMPOTENCY_KEY: 'false',
-    MATTING_MODEL_IDLE_MS: '',
+    MATTING_PROFILE: '',
     OTEL_EXPORTER_OTLP_ENDPOINT: collector.endpoint,
     MATTING_HOST: '127.0.0.1',
     MATTING_REGISTRY_HOST: '127.0.0.1',

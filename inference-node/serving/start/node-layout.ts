@@ -45,7 +45,7 @@ export function chooseLayout(
   // The GPU's memory should hold them: if it does not, they do not load.
   if (device !== undefined) return { engines: asked, threadsPerEngine };
   const most = enginesAtMost(memoryBytes, opened);
-  // If not even one fits, its start is refused after this, unless the operator takes the risk.
+  // If not even one fits, its start is refused after this.
   const engines = Math.max(1, Math.min(asked, most));
   if (engines < asked)
     log.warn({ engines, asked }, 'the memory holds fewer engines than asked for');

@@ -33,8 +33,6 @@ export interface PoolSettings {
   readonly modelIdleMs: number | undefined;
   /** The node's part of the machine's memory, and of its GPU's. */
   readonly memoryPercent: number;
-  /** Undefined: the node computes it from the memory. */
-  readonly megapixelsMax: number | undefined;
   /** The decoder of HEIC; undefined: the one that is installed. */
   readonly heif: HeifChoice | undefined;
   /** The whole environment of engines and picture workers: no secret is in it. */
@@ -43,10 +41,7 @@ export interface PoolSettings {
 
 const THREADS_MAX = 256;
 export const PICTURE_WORKERS_MAX = 128;
-const MEGAPIXELS_MAX = 100_000;
 const MODEL_IDLE_SMALL_MS = 300_000;
-/** A week. */
-const MODEL_IDLE_MAX_MS = 604_800_000;
 
 /** Nothing else, so that a codec taken over by a hostile file finds no token. */
 const CHILD_VARIABLES: ReadonlySet<string> = new Set([
@@ -85,14 +80,7 @@ export function readPoolSettings(
       },
     ),
     ...readEngines(reader, isSmall),
-    modelIdleMs: reader.integer('MATTING_MODEL_IDLE_MS', {
-      about: `How long the node keeps its models without work. The next picture
-        [loads them again](nodes.md#a-small-machine).`,
-      otherwise: 'for ever; `300000` with `MATTING_PROFILE=small`',
-      min: 0,
-      max: MODEL_IDLE_MAX_MS,
-      default: isSmall ? MODEL_IDLE_SMALL_MS : undefined,
-    }),
+    modelIdleMs: isSmall ? MODEL_IDLE_SMALL_MS : undefined,
     heif: reader.oneOf('MATTING_HEIF', HEIF_CHOICES, {
       about: `What decodes [HEIC](nodes.md#heic). If you name a decoder and it does not work, the
         node does not start. \`off\` refuses HEIC.`,
@@ -141,13 +129,6 @@ function readEngines(reader: EnvReader, isSmall: boolean) {
       max: 100,
       default: 100,
     }),
-    megapixelsMax: reader.integer(
-      'MATTING_NODE_MEGAPIXELS_MAX',
-      fromMachine(
-        MEGAPIXELS_MAX,
-        'The images that the node accepts at once, by their memory: large results count more.',
-      ),
-    ),
   };
 }
 
