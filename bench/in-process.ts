@@ -25,7 +25,6 @@ export interface InProcess {
 
 export async function openInProcess(): Promise<InProcess> {
   const config = loadConfig(process.env);
-  const { refinement, foregroundEstimation } = config;
   const opened: OpenedPool[] = [];
   const { signal } = new AbortController();
   const { plan, pipeline } = await openPools({
@@ -53,8 +52,8 @@ export async function openInProcess(): Promise<InProcess> {
         outputFormat,
         resultKind: 'cutout',
         priority: 'sync',
-        refinement,
-        foregroundEstimation,
+        refinement: true,
+        foregroundEstimation: true,
       } as const;
       const exchange = {
         receive: async () => ({ image: file }),

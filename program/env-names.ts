@@ -18,6 +18,7 @@ export const LEFT_VARIABLES: Readonly<Record<string, string>> = {
   MATTING_DIRECT_STORAGE_ENDPOINTS:
     'nodes no longer read from a bucket or write there, and need no way to it',
   MATTING_ENGINE_GOAL: 'MATTING_ENGINES with the number of cores makes most images a second',
+  MATTING_FOREGROUND_ESTIMATION: 'nodes always do it; a caller by gRPC can switch it off',
   MATTING_LOG_SAMPLING:
     'failures that repeat are counted in any case; MATTING_LOG_LEVEL=warn leaves out the rest',
   MATTING_MODELS_FETCH:
@@ -31,6 +32,7 @@ export const LEFT_VARIABLES: Readonly<Record<string, string>> = {
   MATTING_NODE_TOKEN_ACCEPTED:
     'MATTING_NODE_TOKEN_FILE names a file with both tokens, one a line (docs/operate.md)',
   MATTING_OIDC_NAME: 'the button of the provider says SSO',
+  MATTING_REFINEMENT: 'nodes always do it; a caller by gRPC can switch it off',
   MATTING_REMOVEBG_DEFAULT_SIZE:
     'a request of /v1.0 without a size has auto: let callers send size',
   MATTING_REMOVEBG_WAIT_MS:

@@ -89,10 +89,8 @@ export class InferenceNode {
       fail: this.#failed.resolve,
     });
     ending.throwIfAborted();
-    const { refinement, foregroundEstimation } = config;
-    const defaults = { refinement, foregroundEstimation };
     const { commercialUse } = config.modelSettings;
-    const started = startServing(this.#service, { ...opened, defaults, commercialUse });
+    const started = startServing(this.#service, { ...opened, commercialUse });
     const startMs = Math.round(performance.now() - startedMs);
     const { plan } = started.work;
     const models = plan.runs.map(({ model: { model: name, licence } }) => ({ name, licence }));

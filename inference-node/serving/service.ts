@@ -8,7 +8,6 @@ import type { GpuDevice } from './engine/devices/gpu-device.ts';
 import type { Callers } from './grpc/callers.ts';
 import type { ExchangeBounds } from './grpc/matte-exchange.ts';
 import { MatteHandler, type NodeWork } from './grpc/matte-handler.ts';
-import type { PictureDefaults } from './grpc/matte-header.ts';
 import {
   CapacityWatchers,
   createNodeInfo,
@@ -58,7 +57,6 @@ export function composeService(parts: ServiceParts) {
 }
 
 interface ServingParts extends Pools {
-  readonly defaults: PictureDefaults;
   readonly commercialUse: CommercialUseGate | undefined;
 }
 
@@ -70,8 +68,8 @@ function describeDevice(selected: string, device: GpuDevice | undefined): string
 /** Called once, when every pool is open: the state follows the pools from here on. */
 export function startServing(service: Service, parts: ServingParts): Started {
   const { identity, status, metrics, watchers } = service;
-  const { plan, selectable, pictures, admission, pipeline, provider, device, defaults } = parts;
-  const able = { plan, selectable, defaults, pictures: pictures.capabilities };
+  const { plan, selectable, pictures, admission, pipeline, provider, device } = parts;
+  const able = { plan, selectable, pictures: pictures.capabilities };
   const work = { ...able, admission, pipeline };
   const { requested, selected } = provider;
   const constant = createNodeInfo({

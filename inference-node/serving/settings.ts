@@ -43,10 +43,6 @@ export interface NodeSettings extends LogSettings, PoolSettings {
    */
   /** host:port of control planes; empty: the node serves direct callers alone. */
   readonly registryAddresses: readonly string[];
-  /** Edge-aware mattes, for callers that leave it open, as REST callers do. */
-  readonly refinement: boolean;
-  /** The subject's own colour at soft edges, for the same callers. */
-  readonly foregroundEstimation: boolean;
   readonly traces: TracingSettings | undefined;
 }
 
@@ -78,14 +74,6 @@ export function readNodeSettings(reader: EnvReader, env: Environment, cwd: strin
     traces: readTracingSettings(reader),
     ...readFleet(reader, host),
     ...readPoolSettings(reader, { env, modelSettings, cwd }),
-    refinement: reader.section('Models').boolean('MATTING_REFINEMENT', {
-      about: 'Brings edges to the pixels of the photo, unless a caller says otherwise.',
-      default: true,
-    }),
-    foregroundEstimation: reader.section('Models').boolean('MATTING_FOREGROUND_ESTIMATION', {
-      about: 'Removes the background’s colour from soft edges, unless a caller says otherwise.',
-      default: true,
-    }),
   };
   if (settings.port !== 0 && settings.port === settings.httpPort) {
     reader.problem('MATTING_NODE_HTTP_PORT', 'another port than MATTING_NODE_PORT');

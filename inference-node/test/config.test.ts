@@ -161,9 +161,6 @@ test('wants two ports', t => {
 test('has defaults for all', t => {
   const config = loadConfig({});
   t.is(config.host, '127.0.0.1');
-  t.true(config.refinement && config.foregroundEstimation);
-  t.false(loadConfig({ MATTING_REFINEMENT: 'false' }).refinement);
-  t.false(loadConfig({ MATTING_FOREGROUND_ESTIMATION: 'false' }).foregroundEstimation);
   t.regex(config.nodeId, /^[A-Za-z0-9._-]{1,64}$/);
   t.is(config.nodeId, loadConfig({}).nodeId);
   t.not(config.nodeId, loadConfig({ MATTING_NODE_PORT: '6001' }).nodeId);

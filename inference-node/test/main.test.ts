@@ -1,10 +1,7 @@
 import type { ChildProcess } from 'node:child_process';
-import { once } from 'node:events';
 import { mkdtemp, readdir } from 'node:fs/promises';
 import { createServer, type Server } from 'node:net';
 import path from 'node:path';
-import { Switch } from '@matting/proto/gen/matting/v1/matte_service.ts';
-import type { Told } from '@matting/serving/test/fake-rooms.ts';
 import { type NodeProgram, startProgram } from '@matting/serving/test/node-program.ts';
 import { header } from '@matting/serving/test/test-node.ts';
 import { closeChannel } from '@matting/test-support/ipc-channel.ts';
@@ -144,26 +141,6 @@ test('the program that serves › finishes what is in, refuses the rest, and end
   t.is(code, 0);
   t.false(lines.some(({ meaning }) => meaning === 'hurry'));
   t.is(lines.at(-1)?.msg, 'drained');
-});
-
-test("the program that serves › refines by the operator's variable, where a caller leaves it open", async t => {
-  const program = startNode({ MATTING_REFINEMENT: 'false' }, { fakeRooms: true });
-  const on = { refinement: Switch.SWITCH_ON, foregroundEstimation: Switch.SWITCH_ON };
-  for (const fields of [{}, on]) {
-    const caller = await program.caller();
-    t.is(await (await caller.sendFile('12345', fields)).ended, undefined);
-  }
-  program.child.send({ tellFinished: true });
-  const [{ finished }] = (await once(program.child, 'message')) as [Told];
-  t.deepEqual(
-    finished.map(choice => [choice.refinement, choice.foregroundEstimation]),
-    [
-      [false, true],
-      [true, true],
-    ],
-  );
-  program.child.kill('SIGTERM');
-  t.is((await program.exited).code, 0);
 });
 
 test('the program that serves › hurries at a second signal', async t => {

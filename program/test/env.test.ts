@@ -120,7 +120,7 @@ test('env › declares what it reads, under its section and with the problems of
 
 test('names of variables › a name that nothing reads is told, with the one that was meant', t => {
   const env = {
-    MATTING_REFINMENT: 'false',
+    MATTING_PROFIL: 'small',
     MATTING_SYNC_WAIT: '5',
     MATTING_FLUX_CAPACITOR: 'on',
     MATTING_PORT: '8080',
@@ -129,7 +129,7 @@ test('names of variables › a name that nothing reads is told, with the one tha
     PATH: '/bin',
   };
   const names =
-    'MATTING_FLUX_CAPACITOR, MATTING_REFINMENT (MATTING_REFINEMENT?), MATTING_SYNC_WAIT (MATTING_SYNC_WAIT_MS?)';
+    'MATTING_FLUX_CAPACITOR, MATTING_PROFIL (MATTING_PROFILE?), MATTING_SYNC_WAIT (MATTING_SYNC_WAIT_MS?)';
   t.deepEqual(warnOfVariables(env), [`variables that nothing reads: ${names}`]);
 });
 

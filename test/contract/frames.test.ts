@@ -25,7 +25,6 @@ const PLAN = { name: 'plan', runs: [] };
 const NODE: NodeAbilities = {
   plan: PLAN,
   selectable: { name: 'plan', kind: 'plan', sha256: '' },
-  defaults: { refinement: true, foregroundEstimation: true },
   pictures: {
     inputFormats: INPUT_FORMATS,
     outputFormats: OUTPUTS,

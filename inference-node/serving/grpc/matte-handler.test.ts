@@ -92,7 +92,7 @@ test('a good call › hands format, kind, size and priority on', async t => {
   t.is(node.engines.runs[0]?.priority, 'sync');
 });
 
-test('a good call › is refined and recoloured as the header says, else as the operator does', async t => {
+test('a good call › is refined and recoloured, unless the header says otherwise', async t => {
   const SWITCHES = { refinement: Switch.SWITCH_OFF, foregroundEstimation: Switch.SWITCH_OFF };
   for (const header of [
     SWITCHES,

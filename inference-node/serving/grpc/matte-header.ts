@@ -54,17 +54,10 @@ export interface MatteOrder extends ImageOrder, FileOrder {
   readonly waitMsMax: number | undefined;
 }
 
-export interface PictureDefaults {
-  readonly refinement: boolean;
-  readonly foregroundEstimation: boolean;
-}
-
 export interface NodeAbilities {
   readonly plan: RunnablePlan;
   /** The plan as a header may name it. */
   readonly selectable: Pick<Selectable, 'name' | 'kind' | 'sha256'>;
-  /** The values for choices that a header leaves open. */
-  readonly defaults: PictureDefaults;
   readonly pictures: PictureCapabilities;
 }
 
@@ -105,11 +98,8 @@ export function checkMatteHeader(header: MatteHeader, node: NodeAbilities): Matt
     thumbnail: header.thumbnail,
     priority: readPriority(header.priority),
     plan: requirePlan(header, node),
-    refinement: readSwitch(header.refinement, node.defaults.refinement),
-    foregroundEstimation: readSwitch(
-      header.foregroundEstimation,
-      node.defaults.foregroundEstimation,
-    ),
+    refinement: isOn(header.refinement),
+    foregroundEstimation: isOn(header.foregroundEstimation),
   };
 }
 
@@ -163,9 +153,8 @@ function readPriority(value: Priority): EnginePriority {
   throw invalid('This node does not know the priority.');
 }
 
-function readSwitch(value: Switch, otherwise: boolean): boolean {
-  if (value === Switch.SWITCH_UNSPECIFIED) return otherwise;
-  if (value === Switch.SWITCH_ON) return true;
+function isOn(value: Switch): boolean {
+  if (value === Switch.SWITCH_UNSPECIFIED || value === Switch.SWITCH_ON) return true;
   if (value === Switch.SWITCH_OFF) return false;
   throw invalid('refinement and foreground_estimation must be on, off or unspecified.');
 }

@@ -5,12 +5,10 @@
  *   { letGo: stage }      an image held there goes on (FAKE_HOLD names stages, comma-separated)
  *   { start: true }       the start goes on, where FAKE_HOLD names `start`
  *   { failEngines: true } engines keep dying
- *   { tellFinished: true } is answered with { finished }: what was asked of each picture's finish
  */
 import type { ProviderChoice } from '../engine/choice/execution-provider.ts';
 import type { EnginePool } from '../engine/pool/engine-pool.ts';
 import type { Plan } from '../models/prepared-model.ts';
-import type { FinishChoices } from '../picture/makeable.ts';
 import type { PicturePool } from '../picture/pool/picture-pool.ts';
 import {
   FakeEnginePool,
@@ -36,11 +34,6 @@ interface Order {
   readonly letGo?: FakeStage;
   readonly start?: boolean;
   readonly failEngines?: boolean;
-  readonly tellFinished?: boolean;
-}
-
-export interface Told {
-  readonly finished: readonly FinishChoices[];
 }
 
 process.on('message', (order: Order) => {
@@ -48,10 +41,6 @@ process.on('message', (order: Order) => {
   if (order.start) started.resolve();
   if (order.failEngines) {
     engines.set({ state: 'failed', failure: 'the engines keep dying', enginesReady: 0 });
-  }
-  if (order.tellFinished) {
-    const finished = pictures.finished.map(({ mattes: _, ...choices }) => choices);
-    process.send?.({ finished } satisfies Told);
   }
 });
 

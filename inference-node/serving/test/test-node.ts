@@ -131,9 +131,8 @@ export async function openShell(
   const plan = { name: run.model.model, runs };
   const selectable = selectableOf({ name: plan.name, models: runs }, 'tests');
   if (!options.starting) {
-    const defaults = { refinement: true, foregroundEstimation: true };
     const { commercialUse } = options;
-    const plans = { plan, selectable, engineBytes: 1e9, defaults, commercialUse };
+    const plans = { plan, selectable, engineBytes: 1e9, commercialUse };
     const pools = { pictures, admission, pipeline, provider: PROVIDER, device: undefined };
     startServing(service, { ...plans, ...pools });
   }

@@ -140,9 +140,8 @@ export namespace Priority {
   export type UNRECOGNIZED = typeof Priority.UNRECOGNIZED;
 }
 
-/** Overrides a setting of the node. */
 export const Switch = {
-  /** SWITCH_UNSPECIFIED - the node's own setting */
+  /** SWITCH_UNSPECIFIED - on */
   SWITCH_UNSPECIFIED: 0,
   SWITCH_ON: 1,
   SWITCH_OFF: 2,
