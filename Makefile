@@ -15,7 +15,7 @@
 # make test-kubernetes [ONLY=name]   the chart on a real cluster of this machine alone, as root, with the images of make images; half an hour
 # make check   types, lint, generated code, then the tests: the last thing that CI runs, after those above
 # make schemathesis [EXAMPLES=100 SEED=1]: requests made of both OpenAPI documents (Schemathesis, which it installs from PyPI); a minute
-# make chaos   storms of kills and stops (KILLS=20 of each kind, SEED=1) beside hostile accounts, on clusters and a bucket, and of hostile receivers; an hour
+# make chaos   storms of kills and stops (KILLS=20 of each kind, SEED=1), on clusters and a bucket, and of hostile receivers; an hour
 # make test-databases [ONLY=name]: the store, control planes, webhooks and kills on Galera and MySQL Group Replication; some minutes each
 # make test-upgrade   from the last release to this version, each process in turn and back, under load; some minutes
 # make test-release   the release command in a scratch clone, and a release (MATTING_TEST_RELEASE=release/0.2.0) by way of a registry: pushed, pulled, run, installed; some minutes

@@ -17,20 +17,17 @@ import type { FleetProgram } from '../fleet/program.ts';
 import type { Picture } from '../fleet/steady-load.ts';
 import { at } from '../support/at.ts';
 import { SILENT_LOG } from '../support/database.ts';
-import { descendantsOf, until } from '../support/processes.ts';
+import { descendantsOf } from '../support/processes.ts';
 import { Random } from '../support/random.ts';
 import { isNotTested } from '../support/skip.ts';
 import { ChaosCaller, type Delivery } from './chaos-caller.ts';
-import { HostileAccount } from './hostile-account.ts';
-import { encode, type Manner, pictureOf } from './manners.ts';
+import type { Manner } from './manners.ts';
 
 export const OPERATOR_KEY = 'an-operator-key-of-the-storm-0123456789';
 const SEED = Number(process.env.MATTING_CHAOS_SEED ?? 1);
 const CALLERS = 16;
 /** Enough for everything that an account will ever submit. */
 const CREDITS = 1_000_000;
-/** Jobs that hostile accounts left get so long: each ends as soon as its source refuses it. */
-const LEFT_JOBS_TIMEOUT_MS = 300_000;
 /** A node's start takes a few seconds. */
 const PAUSE_MS = [300, 2500] as const;
 /** At least one image is made in so many kills, however slow the machine is. */
@@ -56,11 +53,6 @@ type Victim =
   | GroundVictim;
 type Caller = Awaited<ReturnType<typeof fundedCaller>>;
 
-interface JobsCounted {
-  readonly accountId?: string;
-  readonly withThumbnail?: boolean;
-}
-
 interface FleetStormOptions {
   readonly fleet: FleetOptions;
   readonly kills: Readonly<Partial<Record<Victim, number>>>;
@@ -72,7 +64,6 @@ interface FleetStormOptions {
   readonly manners: readonly Manner[];
   /** No two are alike. */
   readonly picture: (index: number, manner: Manner) => Promise<Picture>;
-  readonly hostileAccounts: number;
   /** After an end of the database an image is done within this time; absent: some day. */
   readonly standstillMsMax?: number;
 }
@@ -85,7 +76,6 @@ class FleetStorm {
   readonly #account: Caller;
   readonly #caller: ChaosCaller;
   readonly #deliveries = new Map<number, Delivery>();
-  readonly #hostile: HostileAccount[] = [];
   /** By performance.now(). */
   readonly #endedAtMs: number[] = [];
   readonly #databaseHurtAtMs: number[] = [];
@@ -102,14 +92,7 @@ class FleetStorm {
   static async start(options: FleetStormOptions): Promise<FleetStorm> {
     const fleet = await Fleet.start(options.fleet);
     const stores = await openStores(fleet.ground.databaseUrl);
-    const storm = new FleetStorm(options, fleet, stores, await fundedCaller(stores, CREDITS));
-    const picture = (await encode(pictureOf(0))).toString('base64');
-    for (let index = 0; index < options.hostileAccounts; index += 1) {
-      const { accountId, token: apiKey } = await fundedCaller(stores, CREDITS);
-      const common = { urls: storm.#urls, random: storm.#random, picture };
-      storm.#hostile.push(await HostileAccount.start({ ...common, accountId, apiKey }));
-    }
-    return storm;
+    return new FleetStorm(options, fleet, stores, await fundedCaller(stores, CREDITS));
   }
 
   /** Base URLs of the control planes, without a trailing slash. */
@@ -119,7 +102,6 @@ class FleetStorm {
 
   /** Rejects where a program does not end with 0, or a process is left over. */
   async close(): Promise<void> {
-    await Promise.all(this.#hostile.map(account => account.stop()));
     await this.#stores.close();
     await this.#fleet.close();
   }
@@ -162,9 +144,7 @@ class FleetStorm {
     await delay(PAUSE_MS[1]);
     going = false;
     await Promise.all(callers);
-    await Promise.all(this.#hostile.map(account => account.stop()));
     t.log(`seed ${SEED}: ${plan.length} kills, ${this.#deliveries.size} images`);
-    for (const account of this.#hostile) t.log(`a hostile account: ${account.inWords()}`);
     assert.deepEqual(failures, [], this.#fleet.logTail());
     assert.ok(this.#deliveries.size > plan.length / KILLS_AN_IMAGE);
     this.#requireFailOvers(t);
@@ -212,23 +192,6 @@ class FleetStorm {
       const now = await this.#caller.read(jobIds.at(-1)!);
       assert.deepEqual([now.status, now.result], [job.status, job.result]);
     }
-  }
-
-  async leavesNothingOpenOfHostileAccounts(): Promise<void> {
-    const { ledger } = this.#stores;
-    for (const { accountId, violations, answers } of this.#hostile) {
-      assert.deepEqual(violations, []);
-      assert.ok([...answers.keys()].some(what => what === 'slow source 202'));
-      await until(async () => (await ledger.credits(accountId))?.reserved === 0, {
-        timeoutMs: LEFT_JOBS_TIMEOUT_MS,
-        what: 'the last job of a hostile account is final',
-        detail: () => this.#fleet.logTail(),
-      });
-      const credits = await creditsOf(this.#stores, accountId);
-      assert.equal(credits?.sums.charge, await this.#succeededJobs({ accountId }));
-      assert.equal(credits.sums.reserve, credits.sums.charge + credits.sums.release);
-    }
-    assert.deepEqual(await ledger.check(), []);
   }
 
   async keepsEveryResult(t: ExecutionContext): Promise<void> {
@@ -296,15 +259,14 @@ class FleetStorm {
     assert.ok(thumbnails > 0);
   }
 
-  /** Rows of jobs that succeeded and did not expire; of one account, or of all. */
-  async #succeededJobs({ accountId, withThumbnail }: JobsCounted = {}): Promise<number> {
+  /** Rows of jobs that succeeded and did not expire. */
+  async #succeededJobs({ withThumbnail = false } = {}): Promise<number> {
     const database = await openDatabase(this.#fleet.ground.databaseUrl, { log: SILENT_LOG });
     try {
       let select = database.kysely
         .selectFrom('jobs')
         .select(eb => eb.fn.countAll<number>().as('jobs'))
         .where('state', '=', 'succeeded');
-      if (accountId !== undefined) select = select.where('account_id', '=', accountId);
       if (withThumbnail) select = select.where('result_thumbnail_bytes', 'is not', null);
       return Number((await select.executeTakeFirstOrThrow()).jobs);
     } finally {
@@ -384,9 +346,6 @@ export function describeStorm(
   );
   run(`${name} › leaves no job open and no credit astray`, t =>
     t.notThrowsAsync(storm.leavesNothingOpen()),
-  );
-  run(`${name} › leaves no job open and no credit astray of the hostile accounts`, t =>
-    t.notThrowsAsync(storm.leavesNothingOpenOfHostileAccounts()),
   );
   run(`${name} › keeps every result, each of its own image, the same as every answer`, t =>
     t.notThrowsAsync(storm.keepsEveryResult(t)),

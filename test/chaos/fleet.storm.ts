@@ -43,9 +43,6 @@ describeStorm(ava.serial, 'a fleet under kills', skipReason('mysql'), () => ({
       // Short, so that many waits are handed over to jobs.
       MATTING_SYNC_WAIT_MS: '3000',
       MATTING_COMPAT: 'photoroom,rembg',
-      // The hostile accounts' servers have private addresses.
-      MATTING_ALLOW_PRIVATE_ADDRESSES: 'true',
-      MATTING_ALLOW_HTTP_CALLBACKS: 'true',
     },
   },
   kills: {
@@ -60,5 +57,4 @@ describeStorm(ava.serial, 'a fleet under kills', skipReason('mysql'), () => ({
   ownModels: ['u2netp'],
   manners: MANNERS,
   picture: discOf,
-  hostileAccounts: 2,
 }));

@@ -38,7 +38,6 @@ export function describeSeveralMachines(
     ownModels: ['tiny-paced'],
     manners: [PLAIN, REMOVE_BG],
     picture: uniformPicture,
-    hostileAccounts: 0,
     standstillMsMax: STANDSTILL_MS_MAX,
   }));
 }
