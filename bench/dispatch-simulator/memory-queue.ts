@@ -14,6 +14,7 @@ import {
   queuePositionMs,
 } from '@matting/queue/lanes.ts';
 import type { Claim } from '@matting/queue/lease-rules.ts';
+import type { AccountQueue, LeaseEnded, QueuedWork } from '@matting/queue/queue.ts';
 import { isNamed } from '../../control-plane/core/dispatch/node-rooms.ts';
 import type { JobInput } from '../../control-plane/core/jobs/job-request.ts';
 import { sourceHostOf } from '../../control-plane/core/jobs/job-rows.ts';
@@ -21,12 +22,10 @@ import type {
   ClaimableJob,
   Claimed,
   InputStoredOptions,
-  LeaseEnded,
   OpenJob,
   Queue,
-  QueuedWork,
 } from '../../control-plane/core/queue/queue.ts';
-import { type AccountQueue, queuedMegapixels } from '../../control-plane/core/queue/queue-bound.ts';
+import { queuedMegapixels } from '../../control-plane/core/queue/queue-bound.ts';
 
 type Needed = 'id' | 'accountId' | 'apiKeyId' | 'class' | 'createdAtMs' | 'input' | 'outputFormat';
 /** The queue fills in what a job has not, and decides its state by its URLs. */

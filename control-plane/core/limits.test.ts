@@ -2,10 +2,10 @@
 import assert from 'node:assert/strict';
 import type { JobState } from '@matting/queue/job.ts';
 import { failureDue, JOB_MS_MAX } from '@matting/queue/lease-rules.ts';
+import type { AccountQueue } from '@matting/queue/queue.ts';
 import { fc, holds } from '@matting/test-support/property-tests.ts';
 import test from 'ava';
 import {
-  type AccountQueue,
   aheadOf,
   RETRY_AFTER_MAX_S,
   retryAfterS,

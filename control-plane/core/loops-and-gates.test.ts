@@ -5,12 +5,12 @@ import timersPromises from 'node:timers/promises';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { HeldLease } from '@matting/queue/held-lease.ts';
 import { type Claim, LEASE_MS } from '@matting/queue/lease-rules.ts';
+import type { QueuedWork } from '@matting/queue/queue.ts';
 import { unwritable } from '@matting/storage/blob-store.ts';
 import { rejectsWith } from '@matting/test-support/throws.ts';
 import ava, { type ExecutionContext } from 'ava';
 import sinon from 'sinon';
 import { ReadinessService } from './http/readiness.ts';
-import type { QueuedWork } from './queue/queue.ts';
 import { AcceptanceGate } from './submission/acceptance-gate.ts';
 
 const LEASE_RENEW_MS = 5_000;

@@ -16,9 +16,8 @@ import { insertApiKey, type KeyRevokedStep } from './keys/change-api-keys.ts';
 import type { LedgerAuditPart } from './ledger/ledger-comparisons.ts';
 import { createLedgerStore } from './ledger/ledger-store.ts';
 import { enterOperatorEntry } from './ledger/ledger-writer.ts';
-import { jobLeases } from './queue/leases.ts';
+import { mattingQueue } from './queue/matting-queue.ts';
 import type { Queue } from './queue/queue.ts';
-import { queueReads } from './queue/queue-reads.ts';
 import { createRateQuotaStore } from './rates/rate-limits.ts';
 import { createLostResultStore } from './results/lost-result-store.ts';
 import { jobRetention } from './retention/job-retention.ts';
@@ -77,10 +76,6 @@ export function createStores(
 }
 
 function storesWithoutEnds(database: Database, steps: PackageSteps) {
-  const queue: Omit<Queue, 'succeed' | 'fail'> = {
-    ...queueReads(database),
-    ...jobLeases(database),
-  };
   return {
     accounts: createAccountStore(database),
     apiKeys: createApiKeyStore(database, steps.keyRevoked),
@@ -90,7 +85,7 @@ function storesWithoutEnds(database: Database, steps: PackageSteps) {
       ...jobRetention(database),
       ...jobSubmission(database, steps.submission),
     },
-    queue,
+    queue: mattingQueue(database),
     groups: groupReading(database),
     ledger: createLedgerStore(database, steps.ledgerAudit),
     lostResults: createLostResultStore(database),

@@ -4,7 +4,6 @@
  * identifiers are compared byte by byte, and nothing relies on the order rows were inserted in.
  */
 
-import type { JobClass, JobState } from '@matting/queue/job.ts';
 import type { Generated } from 'kysely';
 import type { CallbackStatus } from './jobs/job-callback.ts';
 import type { CapPeriod } from './keys/key-policy.ts';
@@ -93,110 +92,83 @@ interface LedgerAuditsTable {
   last_problems: number | null;
 }
 
-export interface JobsTable {
-  id: string;
-  account_id: string;
-  api_key_id: string;
-  idempotency_key_hash: string | null;
-  fingerprint: string;
-  state: JobState;
-  class: JobClass;
-  /** Set while the job is open: orders the jobs of its class (queuePositionMs). */
-  queue_at: number | null;
-  /** An open job is to download this: image_url, or else background_url. */
-  source_url: string | null;
-  /** The value is sourceHostOf the next download. */
-  source_host: string | null;
-  input_blob: string | null;
-  input_bytes: number | null;
-  input_format: string | null;
-  input_width: number | null;
-  input_height: number | null;
-  output_format: string;
-  /** The plan or model that the request named. */
-  model: string | null;
-  /** The request wants this if no subject is seen; null: a result. */
-  no_subject: 'fail' | null;
-  /** JSON: `StoredFinishing` in core/jobs/job-rows.ts; null: a plain cut-out. */
-  finishing: string | null;
-  /** The pixels are of the frame that the request wants; null: the input's, or unknown. */
-  frame_pixels: number | null;
-  /** Set until the job is final, downloaded or not. */
-  background_url: string | null;
-  /** JSON of the JobInput that is stored. */
-  background: string | null;
-  /** JSON of the Hints; null: none. */
-  hints: string | null;
-  /** JSON of the JobInput that is stored, if they are a picture. */
-  hints_file: string | null;
-  created_at: number;
-  started_at: number | null;
-  finished_at: number | null;
-  /** The result's link expires then. */
-  expires_at: number | null;
-  lease_holder: string | null;
-  lease_expires_at: number | null;
-  fence: number;
-  lost_attempts: number;
-  lost_with_process: number;
-  takeovers: number;
-  /** null again once the sweeper took it. */
-  result_blob: string | null;
-  /** Equal to expires_at while result_blob is named: the sweeper's index. */
-  result_blob_expires_at: number | null;
-  /** SHA-256 of the token, which itself is in no column but sealed. */
-  result_token: string | null;
-  result_token_sealed: string | null;
-  result_format: string | null;
-  result_bytes: number | null;
-  result_width: number | null;
-  result_height: number | null;
-  result_sha256: string | null;
-  /** JSON of what the node saw. */
-  result_sight: string | null;
-  /** Equal to expires_at while a warned result waits for somebody's look. */
-  look_until: number | null;
-  /** JSON of UsedModel[]; null: none yet, or an earlier version made the result. */
-  result_models: string | null;
-  /** The size is of the blob beside result_blob; null: there is none. */
-  result_thumbnail_bytes: number | null;
-  failure_code: string | null;
-  failure_detail: string | null;
-  failure_retryable: number | null;
-  /** JSON: stage to milliseconds. */
-  timings: string | null;
-  callback_url: string | null;
-  /** Encrypted; moves to the outbox when the job ends. */
-  callback_secret: Uint8Array | null;
-  callback_secret_key_id: string | null;
-  /** The count of its key's cap that it is in: api_keys.cap_window_start then; null: none. */
-  cap_window_start: number | null;
-  /** The day whose allowance an unpaid job is counted in; null: it is paid for. */
-  playground_day: number | null;
-  /** The caller's own name for it; null: none, or its caller deleted it. */
-  reference: string | null;
-  /** When the caller deleted the result. */
-  deleted_at: number | null;
-  /** JSON: texts of the finishing fields, which its corrections take over; null: not correctable. */
-  correctable: string | null;
-  /** The job that this one corrects, and the first of them all; null: it corrects none. */
-  corrects: string | null;
-  family: string | null;
-  /** JSON of the StoredMatte that an open correction begins with. */
-  base_matte: string | null;
-  /** When the job loses what it keeps for corrections; null: nothing is kept. */
-  kept_until: number | null;
-  /** JSON of the JobInput; the first of a family keeps it. */
-  kept_input: string | null;
-  /** JSON of the StoredMatte. */
-  kept_matte: string | null;
-  /** So many corrections were made of this job and of its corrections. */
-  corrections: Generated<number>;
-  /** The group that it is of, and its position there, from 0; null: of none. */
-  batch_id: string | null;
-  batch_item: number | null;
-  /** W3C Trace Context of its submission; null: it was not traced. */
-  trace_context: string | null;
+declare module '@matting/queue/tables.ts' {
+  interface JobsTable {
+    idempotency_key_hash: string | null;
+    fingerprint: string;
+    /** An open job is to download this: image_url, or else background_url. */
+    source_url: string | null;
+    input_blob: string | null;
+    input_bytes: number | null;
+    input_format: string | null;
+    input_width: number | null;
+    input_height: number | null;
+    output_format: string;
+    /** The request wants this if no subject is seen; null: a result. */
+    no_subject: 'fail' | null;
+    /** JSON: `StoredFinishing` in core/jobs/job-rows.ts; null: a plain cut-out. */
+    finishing: string | null;
+    /** The pixels are of the frame that the request wants; null: the input's, or unknown. */
+    frame_pixels: number | null;
+    /** Set until the job is final, downloaded or not. */
+    background_url: string | null;
+    /** JSON of the JobInput that is stored. */
+    background: string | null;
+    /** JSON of the Hints; null: none. */
+    hints: string | null;
+    /** JSON of the JobInput that is stored, if they are a picture. */
+    hints_file: string | null;
+    /** null again once the sweeper took it. */
+    result_blob: string | null;
+    /** Equal to expires_at while result_blob is named: the sweeper's index. */
+    result_blob_expires_at: number | null;
+    /** SHA-256 of the token, which itself is in no column but sealed. */
+    result_token: string | null;
+    result_token_sealed: string | null;
+    result_format: string | null;
+    result_bytes: number | null;
+    result_width: number | null;
+    result_height: number | null;
+    result_sha256: string | null;
+    /** JSON of what the node saw. */
+    result_sight: string | null;
+    /** Equal to expires_at while a warned result waits for somebody's look. */
+    look_until: number | null;
+    /** JSON of UsedModel[]; null: none yet, or an earlier version made the result. */
+    result_models: string | null;
+    /** The size is of the blob beside result_blob; null: there is none. */
+    result_thumbnail_bytes: number | null;
+    failure_code: string | null;
+    failure_detail: string | null;
+    failure_retryable: number | null;
+    /** JSON: stage to milliseconds. */
+    timings: string | null;
+    callback_url: string | null;
+    /** Encrypted; moves to the outbox when the job ends. */
+    callback_secret: Uint8Array | null;
+    callback_secret_key_id: string | null;
+    /** The caller's own name for it; null: none, or its caller deleted it. */
+    reference: string | null;
+    /** When the caller deleted the result. */
+    deleted_at: number | null;
+    /** JSON: texts of the finishing fields, which its corrections take over; null: not correctable. */
+    correctable: string | null;
+    /** The job that this one corrects, and the first of them all; null: it corrects none. */
+    corrects: string | null;
+    family: string | null;
+    /** JSON of the StoredMatte that an open correction begins with. */
+    base_matte: string | null;
+    /** When the job loses what it keeps for corrections; null: nothing is kept. */
+    kept_until: number | null;
+    /** JSON of the JobInput; the first of a family keeps it. */
+    kept_input: string | null;
+    /** JSON of the StoredMatte. */
+    kept_matte: string | null;
+    /** So many corrections were made of this job and of its corrections. */
+    corrections: Generated<number>;
+    /** W3C Trace Context of its submission; null: it was not traced. */
+    trace_context: string | null;
+  }
 }
 
 /** A row a result whose file was gone while its link was good (results/lost-result-store.ts). */
@@ -315,7 +287,6 @@ declare module '@matting/database/database.ts' {
     api_keys: ApiKeysTable;
     ledger_entries: LedgerEntriesTable;
     ledger_audits: LedgerAuditsTable;
-    jobs: JobsTable;
     lost_results: LostResultsTable;
     unsettled_jobs: UnsettledJobsTable;
     outbox: OutboxTable;

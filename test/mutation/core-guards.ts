@@ -56,16 +56,16 @@ readQueryFields | if (texts | a text twice is refused › a picture
 #begin | if (isFile | a file where a text belongs is refused › a form
 control-plane/core/http/read-matting-body.ts by control-plane/core/submission/forms.test.ts
 #image | if ( | a form: one source, which has bytes
-control-plane/core/queue/leases.ts by control-plane/core/jobs/job-store.test.ts
+control-plane/core/queue/matting-queue.ts by control-plane/core/jobs/job-store.test.ts
 inputStored | queuedFramePixels | jobs with finishing on sqlite › count as the rule of frames has it, before their image is there and after
-control-plane/core/queue/leases.ts by control-plane/core/queue/queue.test.ts: the queue on sqlite
+control-plane/queue/leases.ts by control-plane/core/queue/queue.test.ts: the queue on sqlite
 CLAIM | where('fence' | a claim › is won once, raises the fence, and hides the job
 RENEW | nowPlusMs | a lease › is renewed late, too, while nobody replaced its holder
-store | where | an input › that is stored makes the job ready, twice for once
+prepare | where | an input › that is stored makes the job ready, twice for once
 ADMITTED | where | an input › that is stored makes the job ready, twice for once
 CLAIM | where('queue_at' | a claim › of an ended job is none, and no listing has it
-store | && holds | a fence › serves the last claim and its holder alone: a job that has its input
-control-plane/core/queue/leases.ts by control-plane/core/transactions/job-completion.test.ts
+prepare | && holds | a fence › serves the last claim and its holder alone: a job that has its input
+control-plane/queue/leases.ts by control-plane/core/transactions/job-completion.test.ts
 jobLeases.claim | || ! | the fence of a job on sqlite › a claim that was overtaken before its answer came is no claim
 control-plane/core/jobs/job-reading.ts by control-plane/core/results/results.test.ts
 findByResultToken | hash( | the database › opens nothing, and is no part of the link

@@ -16,13 +16,14 @@ export const LINES_MIN = 1000;
 
 export const BUDGET = {
   'lines of control-plane, inference-node, program and proto': 108_420,
-  'lines of control-plane/core': 21_620,
-  'lines of tests': 115_050,
+  'lines of control-plane/core': 21_200,
+  'lines of tests': 114_800,
   'lines of bench': 7_700,
   'words of comments in source': 127_000,
   'words of comments in tests': 43_000,
   'lines of Unreleased in CHANGELOG.md': 60,
-  'columns of jobs': 69,
+  'columns of jobs that the queue has': 22,
+  'columns of jobs that the core adds': 47,
   'names of core that other packages import': 136,
   'names that serving exports': 204,
   'words of Markdown': 93_000,
@@ -51,7 +52,8 @@ export function measure(): Readonly<Record<Figure, number>> {
     'words of comments in source': commentWords(programs),
     'words of comments in tests': commentWords(tests),
     'lines of Unreleased in CHANGELOG.md': unreleasedLines(),
-    'columns of jobs': jobsColumns(),
+    'columns of jobs that the queue has': jobsColumns('queue'),
+    'columns of jobs that the core adds': jobsColumns('core'),
     'names of core that other packages import': importedNamesOf('@matting/core', files),
     'names that serving exports': namesOf('@matting/serving'),
     'words of Markdown': markdownWords(),
@@ -88,11 +90,11 @@ function wordsOf(texts: readonly string[]): number {
   return Math.ceil(words / 1000) * 1000;
 }
 
-function jobsColumns(): number {
-  const [, table = ''] =
-    /^export interface JobsTable \{\n([\s\S]*?)^\}/m.exec(read('control-plane/core/tables.ts')) ??
-    [];
-  return [...table.matchAll(/^ {2}\w+\??:/gm)].length;
+/** Of a job's row: those that the queue declares, and those that the core adds. */
+function jobsColumns(by: 'core' | 'queue'): number {
+  const declared = /^( *)(?:export )?interface JobsTable \{\n([\s\S]*?)^\1\}/m;
+  const [, , table = ''] = declared.exec(read(`control-plane/${by}/tables.ts`)) ?? [];
+  return [...table.matchAll(/^ +\w+\??:/gm)].length;
 }
 
 /** Counts the names of the files that other packages may import. */

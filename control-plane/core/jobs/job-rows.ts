@@ -8,7 +8,8 @@ import { type ErrorCode, isErrorCode } from '@matting/proto/contract/errors.ts';
 import type { Channels, Finishing, Sight } from '@matting/proto/contract/finishing.ts';
 import { INPUT_FORMATS, OUTPUT_FORMATS } from '@matting/proto/contract/formats.ts';
 import type { Hints } from '@matting/proto/contract/hints.ts';
-import type { JobFailure, JobLease, QueueJob } from '@matting/queue/job.ts';
+import type { JobFailure, JobLease } from '@matting/queue/job.ts';
+import { groupFromRow } from '@matting/queue/queue-reads.ts';
 import { type Selectable, sql } from 'kysely';
 import type { Job, ViewedJob } from './job.ts';
 import { callbackFailureOf, type JobCallback } from './job-callback.ts';
@@ -98,10 +99,6 @@ function jobFromRow(row: JobRow, notification?: NotificationRow): Job {
 
 export function jsonFrom<T>(json: string | null): T | null {
   return json === null ? null : (JSON.parse(json) as T);
-}
-
-export function groupFromRow(row: Pick<JobRow, 'batch_id' | 'batch_item'>): QueueJob['group'] {
-  return row.batch_id === null ? null : { id: row.batch_id, item: row.batch_item ?? 0 };
 }
 
 function correctionFromRow(row: JobRow): JobCorrection | null {

@@ -3,9 +3,9 @@
 import type { FleetCounts } from '@matting/nodes/fleet.ts';
 import { type GaugeValues, type MetricSet, seconds } from '@matting/program/metric-set.ts';
 import type { CertificateEnd } from '@matting/program/tls/certificate-ends.ts';
+import type { QueuedWork } from '@matting/queue/queue.ts';
 import type { StorageRoom } from '@matting/storage/blob-store.ts';
 import { READINESS_CAUSES, type Readiness } from '../http/readiness.ts';
-import type { QueuedWork } from '../queue/queue.ts';
 import { WALK_INTERVAL_MS } from '../retention/orphan-walk.ts';
 import type { SweepBacklog } from '../retention/sweep-store.ts';
 import { waitingMegapixels } from './work-by-model.ts';

@@ -4,8 +4,8 @@
  * operator offers are labels; jobs of any other name count as jobs that name none.
  */
 import type { GaugeValues, KnownCounter, MetricSet } from '@matting/program/metric-set.ts';
+import type { QueuedWork } from '@matting/queue/queue.ts';
 import type { Job } from '../jobs/job.ts';
-import type { QueuedWork } from '../queue/queue.ts';
 import { queuedMegapixels } from '../queue/queue-bound.ts';
 
 type SubmittedJob = Pick<Job, 'model' | 'finishing' | 'input'>;

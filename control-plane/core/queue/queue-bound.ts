@@ -7,15 +7,9 @@
 
 import { framePixelsUnseen, frameRange } from '@matting/proto/contract/finishing/frame.ts';
 import type { Finishing } from '@matting/proto/contract/finishing.ts';
+import type { AccountQueue } from '@matting/queue/queue.ts';
 import type { Job } from '../jobs/job.ts';
 import { type JobInput, sizeOf } from '../jobs/job-request.ts';
-
-export interface AccountQueue {
-  readonly jobs: number;
-  /** Each job as `queuedMegapixels` counts it. */
-  readonly megapixels: number;
-  readonly unfetched: number;
-}
 
 /** The default: about 4,000 photos of 12, more than a CPU node does in the hour a job may queue. */
 export const QUEUE_MEGAPIXELS_MAX = 50_000;

@@ -4,10 +4,11 @@ import { FETCH_LIMITS } from '@matting/http/outgoing/guarded-fetch.ts';
 import type { NodeAbility } from '@matting/nodes/node-view.ts';
 import { Remembered } from '@matting/program/remembered.ts';
 import { unavailable } from '@matting/proto/contract/errors.ts';
+import type { QueuedWork } from '@matting/queue/queue.ts';
 import { type AskedOfNode, needsBeforeImage, needsOf } from '../dispatch/job-needs.ts';
 import { fleetRefusalOf } from '../dispatch/node-refusals.ts';
 import type { JobInput } from '../jobs/job-request.ts';
-import type { Queue, QueuedWork } from '../queue/queue.ts';
+import type { Queue } from '../queue/queue.ts';
 import { aheadOf, retryAfterS } from '../queue/queue-bound.ts';
 
 /** The rate limits bound what is accepted in between. */

@@ -17,14 +17,11 @@ import {
   matchesOne,
   nowPlusMs,
 } from '@matting/database/statements.ts';
-import { isFinal, type JobState, type QueueJob } from '@matting/queue/job.ts';
-import type { Claim } from '@matting/queue/lease-rules.ts';
 import { sql, type Updateable } from 'kysely';
-import { readJob } from '../jobs/job-reading.ts';
-import type { JobRequest } from '../jobs/job-request.ts';
-import { inputColumn, inputColumns, sourceHostOf } from '../jobs/job-rows.ts';
-import type { Queue } from './queue.ts';
-import { queuedFramePixels } from './queue-bound.ts';
+import { isFinal, type JobState, type QueueJob } from './job.ts';
+import type { Claim } from './lease-rules.ts';
+import type { JobLeases, Prepared } from './queue.ts';
+import type {} from './tables.ts';
 
 const CLAIM = keepStatement<Claim & { fenceBefore: number; leaseMs: number }>(
   (database, { fenceBefore, leaseMs, ...claim }) =>
@@ -53,14 +50,19 @@ const ADMITTED = keepStatement<Claim>(({ kysely, nowMs }, claim) =>
     .where('state', 'in', ['ready', 'running']),
 );
 
-export function jobLeases(database: Database) {
+/** Reads a job with its payload. */
+export type ReadJob<J> = (db: Db, jobId: string) => Promise<J | undefined>;
+
+type Leased = Pick<QueueJob, 'id' | 'fence' | 'state' | 'lease'>;
+
+export function jobLeases<J extends Leased>(database: Database, reading: ReadJob<J>): JobLeases<J> {
   return {
     async claim(job, holder, leaseMs) {
       const claim: Claim = { jobId: job.id, holder, fence: job.fence + 1 };
       const values = { ...claim, fenceBefore: job.fence, leaseMs };
       const won = await query(database, db => keptMatchesOne(db, CLAIM(database, values)));
       if (!won) return undefined;
-      const claimed = await query(database, db => readJob(database, db, job.id));
+      const claimed = await query(database, db => reading(db, job.id));
       // The answer took longer than the lease, and another replica has claimed the job.
       if (claimed === undefined || !holds(claimed, claim)) return undefined;
       return { claim, job: claimed };
@@ -69,23 +71,9 @@ export function jobLeases(database: Database) {
       query(database, db => keptMatchesOne(db, RENEW(database, { ...claim, leaseMs }))),
     release: (claim, giveUp) =>
       query(database, db => matchesOne(heldBy(db, claim).set(FREE)), giveUp),
-    endLease: jobId => query(database, db => endLease(database, db, jobId)),
-    inputStored(claim, input, options = {}) {
-      const { giveUp, backgroundUrl, finishing = null } = options;
-      const next =
-        backgroundUrl === undefined
-          ? { state: 'ready' as const }
-          : { source_url: backgroundUrl, source_host: sourceHostOf(backgroundUrl) };
-      const frame = { frame_pixels: queuedFramePixels(finishing, input) };
-      const columns = { ...next, ...inputColumns(input), ...frame };
-      const happened = (job: JobRequest) => job.input?.blob === input.blob;
-      return query(database, db => store({ database, db, claim }, columns, happened), giveUp);
-    },
-    backgroundStored(claim, background, giveUp) {
-      const columns = { state: 'ready' as const, background: inputColumn(background) };
-      const happened = (job: JobRequest) => job.background?.input?.blob === background.blob;
-      return query(database, db => store({ database, db, claim }, columns, happened), giveUp);
-    },
+    endLease: jobId => query(database, db => endLease(db, jobId, reading)),
+    prepared: (claim, step, giveUp) =>
+      query(database, db => prepare(db, claim, step, reading), giveUp),
     admitted: (claim, giveUp) =>
       query(database, db => keptMatchesOne(db, ADMITTED(database, claim)), giveUp),
     attemptLost(claim, withProcess, giveUp) {
@@ -98,15 +86,15 @@ export function jobLeases(database: Database) {
             ...FREE,
           })),
         );
-        return counted ? readJob(database, db, claim.jobId) : undefined;
+        return counted ? reading(db, claim.jobId) : undefined;
       };
       return query(database, round, giveUp);
     },
-  } satisfies Partial<Queue>;
+  };
 }
 
-async function endLease(database: Database, db: Db, jobId: string) {
-  const job = await readJob(database, db, jobId);
+async function endLease(db: Db, jobId: string, reading: ReadJob<Leased>) {
+  const job = await reading(db, jobId);
   if (job === undefined) return { kind: 'unknown' } as const;
   if (isFinal(job)) return { kind: 'final', state: job.state } as const;
   if (job.lease === null) return { kind: 'not-leased' } as const;
@@ -117,17 +105,17 @@ async function endLease(database: Database, db: Db, jobId: string) {
   return { kind: 'ended', holder } as const;
 }
 
-/** Writes what a download brought, while the job is fetching. */
-async function store(
-  { database, db, claim }: { database: Database; db: Db; claim: Claim },
-  columns: Updateable<Schema['jobs']>,
-  /** Finds whether this very call wrote a row that this holder has. */
-  happened: (job: JobRequest) => boolean,
+async function prepare<J extends Leased>(
+  db: Db,
+  claim: Claim,
+  { columns, nextHost, happened }: Prepared<J>,
+  reading: ReadJob<J>,
 ): Promise<boolean> {
-  const stored = await matchesOne(heldBy(db, claim).set(columns).where('state', '=', 'fetching'));
-  if (stored) return true;
+  const next = nextHost === undefined ? { state: 'ready' as const } : { source_host: nextHost };
+  const set: Updateable<Schema['jobs']> = { ...columns, ...next };
+  if (await matchesOne(heldBy(db, claim).set(set).where('state', '=', 'fetching'))) return true;
   // Perhaps it was, and only the answer was lost.
-  const job = await readJob(database, db, claim.jobId);
+  const job = await reading(db, claim.jobId);
   return job !== undefined && !isFinal(job) && holds(job, claim) && happened(job);
 }
 

@@ -1,5 +1,5 @@
 /** The queue in the table as the dispatcher reads it, and as its bound counts it. */
-import { type Database, query } from '@matting/database/database.ts';
+import { type Database, query, type Schema } from '@matting/database/database.ts';
 import { isFree } from '@matting/database/leases.ts';
 import {
   type KeptStatement,
@@ -8,55 +8,63 @@ import {
   requireInteger,
   throughIndex,
 } from '@matting/database/statements.ts';
-import { OUTPUT_FORMATS } from '@matting/proto/contract/formats.ts';
-import { JOB_CLASSES, type JobClass, type JobState, needsDownload } from '@matting/queue/job.ts';
-import { type JobLane, type LaneRead, laneKey, laneOf } from '@matting/queue/lanes.ts';
-import { type InferResult, type NotNull, type RawBuilder, sql } from 'kysely';
-import type { JobInput } from '../jobs/job-request.ts';
-import {
-  baseFromRow,
-  finishingFromRow,
-  groupFromRow,
-  inputFromRow,
-  jsonFrom,
-  requireOneOf,
-} from '../jobs/job-rows.ts';
-import type { ClaimableJob, Queue, QueuedWork } from './queue.ts';
-import {
-  type AccountQueue,
-  MEGAPIXELS_MIN,
-  QUEUE_MEGAPIXELS_MAX,
-  UNFETCHED_MEGAPIXELS,
-  UNKNOWN_MEGAPIXELS,
-} from './queue-bound.ts';
+import { type RawBuilder, type Selectable, type SelectExpression, type SqlBool, sql } from 'kysely';
+import { JOB_CLASSES, type JobClass, type JobState, needsDownload } from './job.ts';
+import { type JobLane, type LaneRead, laneKey, laneOf } from './lanes.ts';
+import type { AccountQueue, ListedJob, QueuedWork, QueueReads } from './queue.ts';
+import type {} from './tables.ts';
+
+/** The queue passes these on, or puts them into its statements, and never reads them. */
+export interface PayloadReads<Row, P> {
+  /** A listing reads these beside the queue's columns. */
+  readonly columns: readonly SelectExpression<Schema, 'jobs'>[];
+  fromRow(row: Row): P;
+  /** Of a job's row: it asks for no particular engines. */
+  readonly isUnnamed: RawBuilder<SqlBool>;
+  /** Of an open job's row, what it counts in the queue; of a final one's, what was done. In pixels. */
+  readonly queuedPixels: RawBuilder<number>;
+  readonly donePixels: RawBuilder<number>;
+  /** `queuedPixels` reads these. */
+  readonly countedColumns: readonly (keyof Schema['jobs'])[];
+  /** Of a row: 1 where something is to be downloaded. */
+  readonly isUnfetched: RawBuilder<number>;
+  /** So many open jobs are counted at most. */
+  readonly openCountedMax: number;
+}
+
+type ReadOf<P> = ListedJob & P;
 
 /**
  * The reads of lanes (lanes.ts) walk jobs_lane_state and touch no final row:
  * which lanes exist is read from the index alone; a lane's head is a seek for each of two states.
  */
-export function queueReads(database: Database) {
+export function queueReads<Row, P>(
+  database: Database,
+  payload: PayloadReads<Row, P>,
+): QueueReads<ReadOf<P>> {
+  const heads = new Heads(payload);
   return {
     listLanes: () => readLanes(database),
     async listClaimable(limit, among) {
       const lanes = among ?? (await readLanes(database));
       if (lanes.length === 0) return [];
       const eachMax = Math.max(1, Math.floor(limit / lanes.length));
-      const rows: LaneRow[] = [];
+      const rows: (LaneRow & Row)[] = [];
       for (let from = 0; from < lanes.length; from += STATEMENT_LANES_MAX) {
         const some = lanes.slice(from, from + STATEMENT_LANES_MAX);
-        rows.push(...(await readHeads(database, some, eachMax)));
+        rows.push(...(await heads.read(database, some, eachMax)));
       }
       rows.sort((a, b) => a.queue_at - b.queue_at || (a.id < b.id ? -1 : 1));
-      return firstOfEach(rows, eachMax).slice(0, limit);
+      return firstOfEach(rows, eachMax, payload).slice(0, limit);
     },
-    queued: () => readQueued(database),
+    queued: () => readQueued(database, payload),
     async doneWithin(windowMs) {
       const row = await query(database, db =>
         db
           .selectFrom('jobs')
           .select(eb => [
             eb.fn.countAll<number>().as('jobs'),
-            sql<number | null>`cast(sum(${RESULT_PIXELS}) as signed)`.as('pixels'),
+            sql<number | null>`cast(sum(${payload.donePixels}) as signed)`.as('pixels'),
           ])
           .where('finished_at', '>', nowPlusMs(database.nowMs, -windowMs))
           .where('state', '=', 'succeeded')
@@ -65,7 +73,7 @@ export function queueReads(database: Database) {
       const megapixels = requireInteger(row.pixels) / PIXELS_PER_MEGAPIXEL;
       return { jobs: requireInteger(row.jobs), megapixels };
     },
-  } satisfies Partial<Queue>;
+  };
 }
 
 /** SQLite takes 500 parts of a union, and a lane has two. */
@@ -74,7 +82,14 @@ const STATEMENT_LANES_MAX = 64;
 const DOWNLOAD_STATES = ['accepted', 'fetching'] as const;
 const STORED_STATES = ['ready', 'running'] as const;
 
-type LaneRow = InferResult<ReturnType<typeof selectFirst>>[number];
+const LANE_COLUMNS = [
+  ...['id', 'fence', 'state', 'class', 'account_id', 'api_key_id', 'queue_at', 'created_at'],
+  ...['started_at', 'source_host', 'batch_id', 'batch_item', 'takeovers'],
+] as const;
+type LaneRow = Pick<Selectable<Schema['jobs']>, (typeof LANE_COLUMNS)[number]> & {
+  readonly queue_at: number;
+  readonly read_at: number;
+};
 
 const JOBS_BY_LANE = throughIndex('jobs', 'jobs_lane_state');
 
@@ -108,38 +123,48 @@ async function readLanes(database: Database): Promise<JobLane[]> {
   return [...lanes.values()];
 }
 
-async function readHeads(database: Database, lanes: readonly LaneRead[], eachMax: number) {
-  const passesOver = lanes.some(lane => lane.namesNone || lane.exceptHosts?.length);
-  const statement = passesOver
-    ? selectHeads(database, lanes, eachMax).compile()
-    : headsOf(lanes, eachMax)(database, valuesOf(lanes));
-  return query(database, async db => (await db.executeQuery(statement)).rows);
-}
-
 type LaneValues = Readonly<Record<string, string>>;
-type HeadsStatement = KeptStatement<LaneValues, LaneRow>;
+type AnyPayload<Row> = PayloadReads<Row, unknown>;
 
-const HEADS = new Map<string, HeadsStatement>();
-const HEADS_MAX = 64;
+/** The reads of lanes' first jobs, each kind of read compiled once. */
+class Heads<Row> {
+  readonly #payload: AnyPayload<Row>;
+  readonly #kept = new Map<string, KeptStatement<LaneValues, LaneRow>>();
 
-function headsOf(lanes: readonly LaneRead[], eachMax: number): HeadsStatement {
-  const kinds = lanes.map(({ needsDownload }) => (needsDownload ? 'to download' : 'stored'));
-  const shape = `${eachMax} of ${kinds.join()}`;
-  const known = HEADS.get(shape);
-  if (known !== undefined) return known;
-  if (HEADS.size >= HEADS_MAX) HEADS.clear();
-  const statement: HeadsStatement = keepStatement((database, values) => {
-    const placed = lanes.map((lane, index) => ({
-      ...lane,
-      accountId: values[`account${index}`] as string,
-      apiKeyId: values[`key${index}`] as string,
-      class: values[`class${index}`] as JobClass,
-    }));
-    return selectHeads(database, placed, eachMax);
-  });
-  HEADS.set(shape, statement);
-  return statement;
+  constructor(payload: AnyPayload<Row>) {
+    this.#payload = payload;
+  }
+
+  async read(database: Database, lanes: readonly LaneRead[], eachMax: number) {
+    const passesOver = lanes.some(lane => lane.namesNone || lane.exceptHosts?.length);
+    const statement = passesOver
+      ? selectHeads(database, lanes, eachMax, this.#payload).compile()
+      : this.#keptFor(lanes, eachMax)(database, valuesOf(lanes));
+    const { rows } = await query(database, db => db.executeQuery(statement));
+    return rows as (LaneRow & Row)[];
+  }
+
+  #keptFor(lanes: readonly LaneRead[], eachMax: number): KeptStatement<LaneValues, LaneRow> {
+    const kinds = lanes.map(({ needsDownload }) => (needsDownload ? 'to download' : 'stored'));
+    const shape = `${eachMax} of ${kinds.join()}`;
+    const known = this.#kept.get(shape);
+    if (known !== undefined) return known;
+    if (this.#kept.size >= KEPT_MAX) this.#kept.clear();
+    const statement = keepStatement<LaneValues, LaneRow>((database, values) => {
+      const placed = lanes.map((lane, index) => ({
+        ...lane,
+        accountId: values[`account${index}`] as string,
+        apiKeyId: values[`key${index}`] as string,
+        class: values[`class${index}`] as JobClass,
+      }));
+      return selectHeads(database, placed, eachMax, this.#payload);
+    });
+    this.#kept.set(shape, statement);
+    return statement;
+  }
 }
+
+const KEPT_MAX = 64;
 
 function valuesOf(lanes: readonly LaneRead[]): LaneValues {
   return Object.fromEntries(
@@ -151,10 +176,15 @@ function valuesOf(lanes: readonly LaneRead[]): LaneValues {
   );
 }
 
-function selectHeads(database: Database, lanes: readonly LaneRead[], eachMax: number) {
+function selectHeads<Row>(
+  database: Database,
+  lanes: readonly LaneRead[],
+  eachMax: number,
+  payload: AnyPayload<Row>,
+) {
   const heads = lanes.flatMap(lane => {
     const states = lane.needsDownload ? DOWNLOAD_STATES : STORED_STATES;
-    return states.map(state => selectFirst(database, lane, state, eachMax));
+    return states.map(state => selectFirst(database, { lane, state, eachMax }, payload));
   });
   return heads.reduce((union, next) => union.unionAll(next));
 }
@@ -162,19 +192,16 @@ function selectHeads(database: Database, lanes: readonly LaneRead[], eachMax: nu
 /**
  * The select stands in a table of its own: SQLite takes no order and limit in a part of a union.
  */
-function selectFirst(
+function selectFirst<Row>(
   { kysely, nowMs, dialect }: Database,
-  lane: LaneRead,
-  state: JobState,
-  limit: number,
+  { lane, state, eachMax }: { lane: LaneRead; state: JobState; eachMax: number },
+  payload: AnyPayload<Row>,
 ) {
   let jobs = kysely
     .selectFrom(JOBS_BY_LANE[dialect])
-    .select(['id', 'fence', 'state', 'class', 'account_id', 'api_key_id', 'queue_at', 'created_at'])
-    .select(['started_at', 'source_host', 'input_blob', 'input_bytes', 'input_format'])
-    .select(['input_width', 'input_height', 'output_format', 'finishing', 'background', 'model'])
-    .select(eb => ['hints_file', 'base_matte', eb('hints', 'is not', null).as('is_hinted')])
-    .select(['batch_id', 'batch_item', 'takeovers', nowMs.as('read_at')])
+    .select(LANE_COLUMNS)
+    .select(nowMs.as('read_at'))
+    .select(payload.columns)
     .where('state', '=', state)
     .where('account_id', '=', lane.accountId)
     .where('api_key_id', '=', lane.apiKeyId)
@@ -182,19 +209,19 @@ function selectFirst(
     .where(isFree({ nowMs }));
   const hosts = lane.exceptHosts ?? [];
   if (hosts.length > 0) jobs = jobs.where('source_host', 'not in', [...hosts]);
-  if (lane.namesNone) {
-    jobs = jobs
-      .where('model', 'is', null)
-      .where(eb => eb(eb.fn.coalesce('base_matte', sql.lit('')), 'not like', '%"cropRun"%'));
-  }
-  const first = jobs.orderBy('queue_at').orderBy('id').limit(sql.lit(limit));
-  return kysely.selectFrom(first.as('lane')).selectAll().$narrowType<{ queue_at: NotNull }>();
+  if (lane.namesNone) jobs = jobs.where(payload.isUnnamed);
+  const first = jobs.orderBy('queue_at').orderBy('id').limit(sql.lit(eachMax));
+  return kysely.selectFrom(first.as('lane')).selectAll().$castTo<LaneRow>();
 }
 
-function firstOfEach(rows: readonly LaneRow[], eachMax: number): ClaimableJob[] {
+function firstOfEach<Row, P>(
+  rows: readonly (LaneRow & Row)[],
+  eachMax: number,
+  payload: PayloadReads<Row, P>,
+): ReadOf<P>[] {
   const counts = new Map<string, number>();
   return rows.flatMap(row => {
-    const job = claimableFromRow(row);
+    const job = { ...listedFromRow(row), ...payload.fromRow(row) };
     const key = laneKey(laneOf(job));
     const count = (counts.get(key) ?? 0) + 1;
     counts.set(key, count);
@@ -202,53 +229,30 @@ function firstOfEach(rows: readonly LaneRow[], eachMax: number): ClaimableJob[] 
   });
 }
 
-function claimableFromRow(row: LaneRow): ClaimableJob {
+function listedFromRow(row: LaneRow): ListedJob {
   return {
     id: row.id,
     fence: row.fence,
-    state: row.state as ClaimableJob['state'],
+    state: row.state as ListedJob['state'],
     class: row.class,
     accountId: row.account_id,
     apiKeyId: row.api_key_id,
     createdAtMs: row.created_at,
     startedAtMs: row.started_at,
-    input: inputFromRow(row),
     sourceHost: row.source_host,
-    outputFormat: requireOneOf(OUTPUT_FORMATS, row.output_format),
-    model: row.model,
-    ...finishingFromRow(row),
-    background: { input: jsonFrom(row.background) },
-    hints: row.is_hinted ? true : null,
-    hintsFile: jsonFrom<JobInput>(row.hints_file),
-    correction: baseFromRow(row),
     group: groupFromRow(row),
     takeovers: row.takeovers,
     readAtMs: row.read_at,
   };
 }
 
-const PIXELS_PER_MEGAPIXEL = 1_000_000;
-
-/** Open jobs that are counted: what the queue holds by default, twice, in the smallest jobs. */
-const OPEN_COUNTED_MAX = (2 * QUEUE_MEGAPIXELS_MAX) / MEGAPIXELS_MIN;
-
-const UNFETCHED = sql`case when input_blob is null then 1 else 0 end`;
-
-function atLeast(leastMegapixels: number, pixels: RawBuilder<unknown>): RawBuilder<unknown> {
-  const least = sql.lit(leastMegapixels * PIXELS_PER_MEGAPIXEL);
-  return sql`case when ${pixels} > ${least} then ${pixels} else ${least} end`;
+export function groupFromRow(
+  row: Pick<Schema['jobs'], 'batch_id' | 'batch_item'>,
+): ListedJob['group'] {
+  return row.batch_id === null ? null : { id: row.batch_id, item: row.batch_item ?? 0 };
 }
 
-const INPUT_PIXELS = sql`input_width * input_height`;
-/** A queued job counts these pixels: queue-bound.ts, `queuedMegapixels`. */
-const QUEUED_PIXELS = sql`case
-  when input_blob is null then ${atLeast(UNFETCHED_MEGAPIXELS, sql`frame_pixels`)}
-  when input_width is null or input_height is null
-    then ${sql.lit(UNKNOWN_MEGAPIXELS * PIXELS_PER_MEGAPIXEL)}
-  when frame_pixels > ${INPUT_PIXELS} then ${atLeast(MEGAPIXELS_MIN, sql`frame_pixels`)}
-  else ${atLeast(MEGAPIXELS_MIN, INPUT_PIXELS)} end`;
-
-const RESULT_PIXELS = atLeast(MEGAPIXELS_MIN, sql`result_width * result_height`);
+const PIXELS_PER_MEGAPIXEL = 1_000_000;
 
 const JOBS_BY_CLASS = throughIndex('jobs', 'jobs_queue');
 
@@ -256,18 +260,17 @@ const JOBS_BY_CLASS = throughIndex('jobs', 'jobs_queue');
  * The rows stand in a table of their own: grouped at once, SQLite would walk an index with all
  * final jobs.
  */
-async function readQueued(database: Database): Promise<QueuedWork> {
+async function readQueued<Row>(database: Database, payload: AnyPayload<Row>): Promise<QueuedWork> {
   const open = database.kysely
     .selectFrom(JOBS_BY_CLASS[database.dialect])
-    .select(['account_id', 'model', 'created_at', 'input_blob'])
-    .select(['input_width', 'input_height', 'frame_pixels'])
+    .select(['account_id', 'model', 'created_at', ...payload.countedColumns])
     .where('class', 'in', JOB_CLASSES)
     .where('queue_at', '>', 0)
     // A running job without a lease lost its attempt: it waits for a node like the others.
     .where(eb => eb.or([eb('state', '<>', 'running'), eb('lease_holder', 'is', null)]))
     .orderBy('class')
     .orderBy('queue_at')
-    .limit(OPEN_COUNTED_MAX);
+    .limit(payload.openCountedMax);
   const rows = await query(database, db =>
     db
       .selectFrom(open.as('open'))
@@ -275,8 +278,8 @@ async function readQueued(database: Database): Promise<QueuedWork> {
       .select(eb => [
         eb.fn.countAll<number>().as('jobs'),
         sql<number>`max(${database.nowMs} - created_at)`.as('oldest_age'),
-        sql<number>`cast(sum(${QUEUED_PIXELS}) as signed)`.as('pixels'),
-        sql<number>`cast(sum(${UNFETCHED}) as signed)`.as('unfetched'),
+        sql<number>`cast(sum(${payload.queuedPixels}) as signed)`.as('pixels'),
+        sql<number>`cast(sum(${payload.isUnfetched}) as signed)`.as('unfetched'),
       ])
       .groupBy(['account_id', 'model'])
       .execute(),
