@@ -19,12 +19,17 @@ export interface ProgramOptions {
   readonly env: Env;
   /** The program keeps its files there. */
   readonly directory: string;
+  /** Modules that it starts with. */
+  readonly imports?: readonly string[];
+  /** False: nobody starts it again where it dies. */
+  readonly supervised?: boolean;
 }
 
 export abstract class FleetProgram extends Program {
   /** Gives the arguments, by the version that the program becomes. */
   readonly #argsOf: (version: InstalledVersion) => readonly string[];
   #version: InstalledVersion;
+  readonly #hasSupervisor: boolean;
   #supervised: Promise<void> = Promise.resolve();
   #ending = false;
   /** Ends without an order. */
@@ -32,12 +37,15 @@ export abstract class FleetProgram extends Program {
 
   constructor(
     version: InstalledVersion,
-    { name, args, env }: ProgramOptions,
-    argsOf: (version: InstalledVersion) => readonly string[],
+    { name, args, env, imports = [], supervised = true }: ProgramOptions,
+    mainArgsOf: (version: InstalledVersion) => readonly string[],
   ) {
     const command = ['sh', 'bin/node24'];
+    const first = imports.flatMap(file => ['--import', file]);
+    const argsOf = (of: InstalledVersion) => [...first, ...mainArgsOf(of)];
     super(name, args ?? argsOf(version), env, { root: version.root, command });
     this.#version = version;
+    this.#hasSupervisor = supervised;
     this.#argsOf = args === undefined ? argsOf : () => args;
   }
 
@@ -45,9 +53,10 @@ export abstract class FleetProgram extends Program {
     return this.#version;
   }
 
-  override start(): void {
-    this.#ending = false;
-    super.start();
+  /** @param more variables of this start alone, not of those after a death */
+  override start(more: Env = {}): void {
+    this.#ending = !this.#hasSupervisor;
+    super.start(more);
     this.#supervised = this.exited.then(async () => {
       if (this.#ending) return;
       this.#deaths += 1;
@@ -112,8 +121,8 @@ interface ControlPlanePorts {
 
 export class FleetControlPlane extends FleetProgram {
   readonly ports: ControlPlanePorts;
-  /** Nodes that must be ready. */
-  readonly #nodes: number;
+  /** It is ready once it has so many routable nodes. */
+  nodes: number;
 
   constructor(
     version: InstalledVersion,
@@ -129,19 +138,23 @@ export class FleetControlPlane extends FleetProgram {
     };
     super(version, { ...options, env }, of => [mainOf(of, 'control-plane')]);
     this.ports = ports;
-    this.#nodes = nodes;
+    this.nodes = nodes;
   }
 
   get url(): string {
     return `http://127.0.0.1:${this.ports.http}`;
   }
 
+  get metricsUrl(): string {
+    return `http://127.0.0.1:${this.ports.metrics}`;
+  }
+
   protected async isReady(): Promise<boolean> {
     const ready = await fetch(`${this.url}/readyz`);
     await ready.arrayBuffer();
-    const page = await fetch(`http://127.0.0.1:${this.ports.metrics}/metrics`);
+    const page = await fetch(`${this.metricsUrl}/metrics`);
     const line = /^matting_control_nodes\{state="routable"\} (\d+)$/m.exec(await page.text());
-    return ready.ok && Number(line?.[1] ?? 0) === this.#nodes;
+    return ready.ok && Number(line?.[1] ?? 0) === this.nodes;
   }
 }
 
@@ -154,7 +167,7 @@ export interface NodePorts {
 const TINY_PLAN = ['--import', './test/support/tiny-plan-hook.ts'];
 
 export class FleetNode extends FleetProgram {
-  readonly #ports: NodePorts;
+  readonly ports: NodePorts;
   /** Nodes are known when these control planes know them. */
   readonly #planes: readonly FleetControlPlane[];
 
@@ -182,12 +195,12 @@ export class FleetNode extends FleetProgram {
     };
     const model = place.model === 'tiny' ? TINY_PLAN : [];
     super(version, { ...options, env }, of => [...model, mainOf(of, 'inference-node')]);
-    this.#ports = place.ports;
+    this.ports = place.ports;
     this.#planes = place.planes;
   }
 
   protected async isReady(): Promise<boolean> {
-    const ready = await fetch(`http://127.0.0.1:${this.#ports.http}/readyz`);
+    const ready = await fetch(`http://127.0.0.1:${this.ports.http}/readyz`);
     await ready.arrayBuffer();
     return ready.ok;
   }

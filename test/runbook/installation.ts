@@ -11,36 +11,23 @@ import type { SerialFn } from 'ava';
 import sharp from 'sharp';
 import { submitTo } from '../../control-plane/core/test/support/replicas.ts';
 import { findFreePorts } from '../../program/ports/free-ports.ts';
+import { THIS_VERSION } from '../fleet/installed-version.ts';
+import { FleetControlPlane, FleetNode } from '../fleet/program.ts';
 import { PrometheusServer, skipWithoutPrometheus } from '../monitoring/prometheus-server.ts';
 import { ROOT, type WireJob } from '../running-service.ts';
 import { at } from '../support/at.ts';
 import { skipReason } from '../support/database.ts';
-import { type Env, Program } from '../support/program.ts';
+import type { Env } from '../support/program.ts';
 import { RightsDatabase } from './rights-database.ts';
 
 export type { Env } from '../support/program.ts';
 
 const execute = promisify(execFile);
-const CONTROL_PLANE_MAIN = path.join(ROOT, 'control-plane/main.ts');
-const NODE_MAIN = path.join(ROOT, 'inference-node/main.ts');
-const TINY_PLAN_HOOK = path.join(ROOT, 'test/support/tiny-plan-hook.ts');
 const READY_MS_MAX = 300_000;
 const POLL_MS = 200;
 export const OPERATOR_KEY = 'operator-key-of-the-runbook-0123456789';
 export const SECRETS_KEY = 'ab'.repeat(32);
 export const NODE_TOKEN = 'node-token-of-the-runbook';
-
-export interface ControlPlane extends Program {
-  readonly baseUrl: string;
-  readonly metricsUrl: string;
-  readonly registryPort: number;
-}
-
-export interface InferenceNode extends Program {
-  readonly id: string;
-  readonly grpcPort: number;
-  readonly httpUrl: string;
-}
 
 export interface InstallationOptions {
   readonly planes?: number;
@@ -73,8 +60,8 @@ export class Installation {
   directory = '';
   storage = '';
   database!: RightsDatabase;
-  planes: readonly ControlPlane[] = [];
-  nodes: readonly InferenceNode[] = [];
+  planes: readonly FleetControlPlane[] = [];
+  nodes: readonly FleetNode[] = [];
   prometheus!: PrometheusServer;
   /** The key of the account `shop`. */
   apiKey = '';
@@ -113,16 +100,31 @@ export class Installation {
       ...options.env,
     };
     const ports = await findFreePorts(3 * planeCount + 2 * nodeCount);
-    this.planes = Array.from({ length: planeCount }, (_, index) =>
-      createPlane(index, ports.splice(0, 3), this.#env, options),
-    );
-    const registries = this.planes.map(({ registryPort }) => `127.0.0.1:${registryPort}`).join();
-    this.nodes = Array.from({ length: nodeCount }, (_, index) =>
-      createNode(index, ports.splice(0, 2), { directory: this.directory, registries }, options),
-    );
+    const common = { directory: this.directory, supervised: false };
+    this.planes = Array.from({ length: planeCount }, (_, index) => {
+      const [http = 0, registry = 0, metrics = 0] = ports.splice(0, 3);
+      const env = { ...this.#env, MATTING_BASE_URL: `http://127.0.0.1:${http}` };
+      const own = { ...common, name: `control-${index}`, env, imports: options.planeImports ?? [] };
+      const place = { ports: { http, registry, metrics }, nodes: nodeCount };
+      return new FleetControlPlane(THIS_VERSION, own, place);
+    });
+    const registries = this.planes.map(plane => `127.0.0.1:${plane.ports.registry}`).join();
+    const nodeEnv = {
+      MATTING_NODE_TOKEN: NODE_TOKEN,
+      MATTING_REGISTRY_ADDRESS: registries,
+      TMPDIR: this.directory,
+      ...options.nodeEnv,
+    };
+    this.nodes = Array.from({ length: nodeCount }, (_, index) => {
+      const [grpc = 0, http = 0] = ports.splice(0, 2);
+      const imports = options.nodeImports ?? [];
+      const own = { ...common, name: `node-${index}`, env: nodeEnv, imports };
+      const place = { ports: { grpc, http }, planes: this.planes, model: 'tiny' } as const;
+      return new FleetNode(THIS_VERSION, own, place);
+    });
     const targets = {
-      'matting-control': this.planes.map(({ metricsUrl }) => new URL(metricsUrl).host),
-      'matting-node': this.nodes.map(({ httpUrl }) => new URL(httpUrl).host),
+      'matting-control': this.planes.map(({ ports: { metrics } }) => `127.0.0.1:${metrics}`),
+      'matting-node': this.nodes.map(({ ports: { http } }) => `127.0.0.1:${http}`),
     };
     this.prometheus = await PrometheusServer.start(targets, options.scrapeS);
     await this.#begin(options.startNodes ?? true);
@@ -147,12 +149,8 @@ export class Installation {
   /** Every control plane is ready, and has as many routable nodes. */
   async ready(nodes = this.nodes.length): Promise<void> {
     for (const plane of this.planes) {
-      await this.until(`${plane.name} is ready`, async () => {
-        const state = await fetch(`${plane.baseUrl}/readyz`);
-        await state.arrayBuffer();
-        const metrics = await (await fetch(`${plane.metricsUrl}/metrics`)).text();
-        return state.ok && metrics.includes(`matting_control_nodes{state="routable"} ${nodes}\n`);
-      });
+      plane.nodes = nodes;
+      await plane.untilReady();
     }
   }
 
@@ -222,8 +220,8 @@ export class Installation {
     body: unknown,
     { plane = 0, path: place = '/v1/matting/jobs', key = this.apiKey } = {},
   ) {
-    const { baseUrl } = at(this.planes, plane);
-    const response = await submitTo(baseUrl, key, body, { path: place });
+    const { url } = at(this.planes, plane);
+    const response = await submitTo(url, key, body, { path: place });
     return { status: response.status, job: (await response.json()) as WireJob };
   }
 
@@ -236,7 +234,7 @@ export class Installation {
 
   /** Reads a job with the key that submitted it. */
   async job(id: string, key = this.apiKey): Promise<WireJob> {
-    const response = await fetch(`${this.planes[0]?.baseUrl}/v1/matting/jobs/${id}`, {
+    const response = await fetch(`${this.planes[0]?.url}/v1/matting/jobs/${id}`, {
       headers: { authorization: `Bearer ${key}`, 'idempotency-key': randomUUID() },
     });
     return (await response.json()) as WireJob;
@@ -261,52 +259,6 @@ export class Installation {
   #logs(): string {
     return [...this.planes, ...this.nodes].map(program => program.logTail()).join('\n');
   }
-}
-
-function createPlane(
-  index: number,
-  ports: readonly number[],
-  env: Env,
-  { planeImports = [] }: InstallationOptions,
-): ControlPlane {
-  const [http = 0, registry = 0, metrics = 0] = ports;
-  const baseUrl = `http://127.0.0.1:${http}`;
-  const imports = planeImports.flatMap(file => ['--import', file]);
-  const program = new Program(`control-${index}`, [...imports, CONTROL_PLANE_MAIN], {
-    MATTING_PORT: String(http),
-    MATTING_REGISTRY_PORT: String(registry),
-    MATTING_METRICS_PORT: String(metrics),
-    MATTING_BASE_URL: baseUrl,
-    ...env,
-  });
-  const metricsUrl = `http://127.0.0.1:${metrics}`;
-  return Object.assign(program, { baseUrl, metricsUrl, registryPort: registry });
-}
-
-function createNode(
-  index: number,
-  ports: readonly number[],
-  place: { readonly directory: string; readonly registries: string },
-  { nodeEnv, nodeImports = [] }: InstallationOptions,
-): InferenceNode {
-  const [grpcPort = 0, http = 0] = ports;
-  const id = `node-${index}`;
-  const imports = [TINY_PLAN_HOOK, ...nodeImports].flatMap(file => ['--import', file]);
-  const program = new Program(id, [...imports, NODE_MAIN], {
-    MATTING_NODE_ID: id,
-    MATTING_NODE_PORT: String(grpcPort),
-    MATTING_NODE_HTTP_PORT: String(http),
-    MATTING_NODE_TOKEN: NODE_TOKEN,
-    MATTING_REGISTRY_ADDRESS: place.registries,
-    MATTING_MODEL_DIR: path.join(place.directory, id),
-    MATTING_EXECUTION_PROVIDER: 'cpu',
-    MATTING_ENGINES: '1',
-    MATTING_ENGINE_THREADS: '1',
-    MATTING_PICTURE_WORKERS: '1',
-    TMPDIR: place.directory,
-    ...nodeEnv,
-  });
-  return Object.assign(program, { id, grpcPort, httpUrl: `http://127.0.0.1:${http}` });
 }
 
 /** @param brightness of the tiny plan: 0 takes no time, 1 some 0.1 s of an idle core */

@@ -59,7 +59,7 @@ procedure('MattingLedgerProblems', async (page, t) => {
 
 /** Reports a payment, as whoever takes the money does. */
 async function tell(order: string, payment: string, amount: number) {
-  const { baseUrl } = at(service.planes, 0);
+  const { url: baseUrl } = at(service.planes, 0);
   const told = `paid ${order} ${payment} ${amount} CNY`;
   const program = `"${process.execPath}" docs/examples/tell-payment.ts`;
   return await service.run(`${program} ${baseUrl} ${told}`, { PAYMENT_SECRET });
