@@ -1,14 +1,12 @@
 /** A disk that fills up below a SQLite file. */
 import { existsSync, rmSync, statfsSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { setTimeout as delay } from 'node:timers/promises';
 import { SmallDisk, skipWithoutMounts } from '@matting/test-support/small-disk.ts';
+import { until } from '@matting/test-support/waiting.ts';
 import ava from 'ava';
 import { sql } from 'kysely';
 import { openDatabase } from './connect.ts';
 import { databaseErrorKind } from './engines.ts';
-
-const LOOKS_MAX = 200;
 
 ava.runIf(skipWithoutMounts() === false)(
   'spare room is made, taken by the first write on a full disk, and made again',
@@ -21,12 +19,8 @@ ava.runIf(skipWithoutMounts() === false)(
     const log = { info: () => undefined, warn: (...line: unknown[]) => warned.push(line[1]) };
     const { kysely, close } = await openDatabase(`sqlite:${file}`, { log, create: true });
     t.teardown(close);
-    const until = async (holds: () => boolean) => {
-      for (let look = 0; look < LOOKS_MAX && !holds(); look += 1) await delay(50);
-      t.true(holds());
-    };
     await sql`create table t (a)`.execute(kysely);
-    await until(() => existsSync(spare));
+    await until('spare room', () => existsSync(spare));
     const filler = path.join(disk.directory, 'filler');
     const { bavail, bsize } = statfsSync(disk.directory);
     writeFileSync(filler, Buffer.alloc(bavail * bsize));
@@ -35,9 +29,9 @@ ava.runIf(skipWithoutMounts() === false)(
     t.is(databaseErrorKind(full), 'unavailable');
     t.false(existsSync(spare));
     await t.notThrowsAsync(write());
-    await until(() => warned.length > 0);
+    await until('a warning', () => warned.length > 0);
     t.deepEqual(warned, ['the disk of the database is full']);
     rmSync(filler);
-    await until(() => existsSync(spare));
+    await until('spare room', () => existsSync(spare));
   },
 );

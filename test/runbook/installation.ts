@@ -5,7 +5,6 @@ import { randomUUID } from 'node:crypto';
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { setTimeout as delay } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import type { SerialFn } from 'ava';
 import sharp from 'sharp';
@@ -17,6 +16,7 @@ import { PrometheusServer, skipWithoutPrometheus } from '../monitoring/prometheu
 import { ROOT, type WireJob } from '../running-service.ts';
 import { at } from '../support/at.ts';
 import { skipReason } from '../support/database.ts';
+import { until } from '../support/processes.ts';
 import type { Env } from '../support/program.ts';
 import { RightsDatabase } from './rights-database.ts';
 
@@ -24,7 +24,6 @@ export type { Env } from '../support/program.ts';
 
 const execute = promisify(execFile);
 const READY_MS_MAX = 300_000;
-const POLL_MS = 200;
 export const OPERATOR_KEY = 'operator-key-of-the-runbook-0123456789';
 export const SECRETS_KEY = 'ab'.repeat(32);
 export const NODE_TOKEN = 'node-token-of-the-runbook';
@@ -197,23 +196,19 @@ export class Installation {
   }
 
   /** Programs' logs are in the message where it does not come to be. */
-  async until(
+  until(
     what: string,
     holds: () => Promise<boolean> | boolean,
     timeoutMs = READY_MS_MAX,
   ): Promise<void> {
-    const deadlineMs = performance.now() + timeoutMs;
+    let last: unknown = '';
     const now = async () => holds();
-    for (let last: unknown; ; await delay(POLL_MS)) {
-      const held = await now().catch(error => {
+    const look = () =>
+      now().catch(error => {
         last = error;
         return false;
       });
-      if (held) return;
-      if (performance.now() > deadlineMs) {
-        assert.fail(`not within ${timeoutMs} ms: ${what}\n${last ?? ''}\n${this.#logs()}`);
-      }
-    }
+    return until(look, { timeoutMs, what, detail: () => `${last}\n${this.#logs()}` });
   }
 
   async post(

@@ -9,13 +9,7 @@ import { at } from '@matting/test-support/at.ts';
 import { createTestDatabase } from '@matting/test-support/database.ts';
 import ava from 'ava';
 import sinon from 'sinon';
-import { RateLimits } from '../rates/rate-limits.ts';
-import {
-  type QuotaAsk,
-  quotaBlockOf,
-  quotaWindowStartMs,
-  RATE_WINDOW_MS,
-} from '../rates/rate-windows.ts';
+import { type QuotaAsk, quotaWindowStartMs, RATE_WINDOW_MS } from '../rates/rate-windows.ts';
 import {
   assertBalanced,
   fundedAccount,
@@ -602,22 +596,5 @@ onStores(test, 'rate quotas', (test, { database, stores, replica }) => {
     t.deepEqual({ granted, leased }, { granted: 30, leased: 30 });
     const rows = database.kysely.selectFrom('rate_quotas').select('kind');
     t.is((await rows.where('account_id', '=', account).execute()).length, 1);
-  });
-
-  test('are spent by two replicas to the limit and one block beyond at most', async t => {
-    const limit = 120;
-    const limits = { submissions: limit, reads: limit };
-    const replicas = [stores, others].map(one => new RateLimits(one.rateQuotas, limits));
-    const states = await withinOneWindow(() => {
-      const account = randomUUID();
-      return Promise.all(
-        Array.from({ length: 400 }, (_, index) =>
-          at(replicas, index % 2).take(account, 'submissions'),
-        ),
-      );
-    });
-    const allowed = states.filter(state => state.allowed).length;
-    const block = quotaBlockOf(limit);
-    t.true(allowed >= limit && allowed <= limit + block, `${allowed} of ${limit}`);
   });
 });

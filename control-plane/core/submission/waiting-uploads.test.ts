@@ -2,24 +2,17 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import net from 'node:net';
-import { setTimeout as delay, setImmediate as nextTurn } from 'node:timers/promises';
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import { ContractError } from '@matting/proto/contract/errors.ts';
+import { until } from '@matting/test-support/waiting.ts';
 import ava from 'ava';
 import { openTestApp, pngHeader, type TestApp } from '../test/support/test-app.ts';
 import { ImageUploads } from './image-uploads.ts';
 
 const test = ava.serial;
 
-const POLLS_MAX = 2000;
 /** The rest of the picture comes later. */
 const FIRST_BYTES = 10_000;
-
-async function until(condition: () => boolean | Promise<boolean>, what: string): Promise<void> {
-  for (let polls = 0; !(await condition()); polls += 1) {
-    assert.ok(polls < POLLS_MAX, what);
-    await delay(2);
-  }
-}
 
 const image = (bytes: number) => Buffer.concat([pngHeader(40, 30), Buffer.alloc(bytes, 7)]);
 
@@ -99,7 +92,7 @@ test('a body whose upload waits for its slot is not read on, and comes whole aft
   );
   socket.write(`POST /v1/matting/jobs HTTP/1.1\r\nhost: x\r\n${lines.join('')}\r\n`);
   socket.write(picture.subarray(0, FIRST_BYTES));
-  await until(() => uploads.waiting === 1, 'the second does not wait');
+  await until('the second to wait', () => uploads.waiting === 1);
   const [own] = served;
   assert.ok(own);
   const { bytesRead } = own;
@@ -136,7 +129,7 @@ test('a body that was whole before its upload waits leaves its connection to the
   };
   const answered = next();
   socket.write(Buffer.concat([Buffer.from(head), picture]));
-  await until(() => uploads.waiting === 1, 'it does not wait');
+  await until('it to wait', () => uploads.waiting === 1);
   await holder.end();
   t.regex(await answered, /^HTTP\/1\.1 202 /);
   const alive = next();

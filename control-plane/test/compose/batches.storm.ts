@@ -16,6 +16,7 @@ import { pngHeader } from '@matting/core/test/support/test-app.ts';
 import { openSource } from '@matting/http/test/loopback-source.ts';
 import { ScriptedNode } from '@matting/nodes/test/scripted-node.ts';
 import { createTestDatabase } from '@matting/test-support/database.ts';
+import { until as untilHolds } from '@matting/test-support/processes.ts';
 import ava from 'ava';
 import { openCaller, series, storesOn } from '../fixtures.ts';
 import { ReplicaChild } from '../programs.ts';
@@ -27,16 +28,12 @@ const SECRET = 'a raw callback secret of the tests';
 const ITEMS = 250;
 const KILLS = 10;
 /** A machine that is busy makes all images within it. */
-const WAIT_MAX_S = 300;
+const WAIT_MS_MAX = 300_000;
 /** The node holds an image for so long. */
 const IMAGE_MS = 40;
 
-async function until(holds: () => boolean | Promise<boolean>, what: string): Promise<void> {
-  for (let looks = 0; !(await holds()); looks += 1) {
-    assert.ok(looks < WAIT_MAX_S * 10, `it did not come about: ${what}`);
-    await delay(100);
-  }
-}
+const until = (holds: () => boolean | Promise<boolean>, what: string) =>
+  untilHolds(holds, { timeoutMs: WAIT_MS_MAX, what });
 
 async function openWorld(t: { teardown(end: () => Promise<unknown>): void }, credits: number) {
   const directory = await mkdtemp(path.join(tmpdir(), 'matting-batches-'));
