@@ -18,6 +18,7 @@ import type { Picture } from '../fleet/steady-load.ts';
 import { at } from '../support/at.ts';
 import { SILENT_LOG } from '../support/database.ts';
 import { descendantsOf } from '../support/processes.ts';
+import type { LogLine } from '../support/program.ts';
 import { Random } from '../support/random.ts';
 import { isNotTested } from '../support/skip.ts';
 import { ChaosCaller, type Delivery } from './chaos-caller.ts';
@@ -26,6 +27,8 @@ import type { Manner } from './manners.ts';
 export const OPERATOR_KEY = 'an-operator-key-of-the-storm-0123456789';
 const SEED = Number(process.env.MATTING_CHAOS_SEED ?? 1);
 const CALLERS = 16;
+/** That of pino. */
+const ERROR_LEVEL = 50;
 /** Enough for everything that an account will ever submit. */
 const CREDITS = 1_000_000;
 /** A node's start takes a few seconds. */
@@ -75,6 +78,7 @@ class FleetStorm {
   readonly #stores: Stores;
   readonly #account: Caller;
   readonly #caller: ChaosCaller;
+  #next = 0;
   readonly #deliveries = new Map<number, Delivery>();
   /** By performance.now(). */
   readonly #endedAtMs: number[] = [];
@@ -120,33 +124,65 @@ class FleetStorm {
     return at(manners, index % manners.length);
   }
 
-  async answersEveryRequest(t: ExecutionContext): Promise<void> {
+  /** Callers send images as long as it goes on. @param act gets what they met, which fails it */
+  async #underLoad(act: (failures: readonly unknown[]) => Promise<void>): Promise<void> {
     let going = true;
-    let next = 0;
     const failures: unknown[] = [];
     const callers = Array.from({ length: CALLERS }, async () => {
-      while (going) await this.#work(next++).catch(error => failures.push(error));
+      while (going) await this.#work(this.#next++).catch(error => failures.push(error));
     });
+    try {
+      await act(failures);
+    } finally {
+      going = false;
+      await Promise.all(callers);
+    }
+    assert.deepEqual(failures, [], this.#fleet.logTail());
+  }
+
+  async losesNothingInTurns(t: ExecutionContext): Promise<void> {
+    const { programs } = this.#fleet;
+    const errors: LogLine[] = [];
+    await this.#underLoad(async failures => {
+      for (const program of programs) {
+        const made = this.#deliveries.size;
+        while (this.#deliveries.size === made && failures.length === 0) await delay(50);
+        await program.stop();
+        errors.push(...errorsOf(program));
+        program.start();
+        await program.untilReady();
+      }
+    });
+    assert.deepEqual([...errors, ...programs.flatMap(errorsOf)], []);
+    const ids = [...this.#deliveries.values()].flatMap(({ jobIds }) => jobIds);
+    for (const id of ids) {
+      const job = await this.#stores.jobs.find(id);
+      assert.deepEqual([job?.state, job?.lostAttempts, job?.takeovers], ['succeeded', 0, 0], id);
+    }
+    t.log(`${ids.length} images while ${programs.length} programs were restarted`);
+  }
+
+  async answersEveryRequest(t: ExecutionContext): Promise<void> {
     const plan = this.#random.shuffle(
       Object.entries(this.#options.kills).flatMap(([victim, times]) =>
         Array<Victim>(times).fill(victim as Victim),
       ),
     );
-    let ended = 0;
-    for (const [number, victim] of plan.entries()) {
-      await delay(this.#random.between(...(this.#options.pauseMs ?? PAUSE_MS)));
-      while (!(await this.#kill(victim))) await delay(50);
-      if (number % KILLS_AN_IMAGE !== 0) continue;
-      // Where starts take longer than the pauses, nothing would ever be made.
-      while (this.#deliveries.size === ended && failures.length === 0) await delay(50);
-      ended = this.#deliveries.size;
-    }
-    await delay(PAUSE_MS[1]);
-    going = false;
-    await Promise.all(callers);
+    const before = this.#deliveries.size;
+    await this.#underLoad(async failures => {
+      let ended = before;
+      for (const [number, victim] of plan.entries()) {
+        await delay(this.#random.between(...(this.#options.pauseMs ?? PAUSE_MS)));
+        while (!(await this.#kill(victim))) await delay(50);
+        if (number % KILLS_AN_IMAGE !== 0) continue;
+        // Where starts take longer than the pauses, nothing would ever be made.
+        while (this.#deliveries.size === ended && failures.length === 0) await delay(50);
+        ended = this.#deliveries.size;
+      }
+      await delay(PAUSE_MS[1]);
+    });
     t.log(`seed ${SEED}: ${plan.length} kills, ${this.#deliveries.size} images`);
-    assert.deepEqual(failures, [], this.#fleet.logTail());
-    assert.ok(this.#deliveries.size > plan.length / KILLS_AN_IMAGE);
+    assert.ok(this.#deliveries.size - before > plan.length / KILLS_AN_IMAGE);
     this.#requireFailOvers(t);
   }
 
@@ -321,6 +357,8 @@ async function restarted(program: FleetProgram): Promise<boolean> {
   return true;
 }
 
+const errorsOf = ({ lines }: FleetProgram) => lines.filter(({ level }) => level >= ERROR_LEVEL);
+
 function twoHoursOn(store: BlobStore): Pick<BlobStore, 'remove' | 'listOlderThan'> {
   return {
     remove: name => store.remove(name),
@@ -341,6 +379,10 @@ export function describeStorm(
   });
   test.after.always(() => storm?.close());
   run(`${name} › shows its nodes to the operator`, t => t.notThrowsAsync(storm.showsNodes()));
+  run(
+    `${name} › loses no attempt and logs no error while each program is restarted in its turn`,
+    t => t.notThrowsAsync(storm.losesNothingInTurns(t)),
+  );
   run(`${name} › answers every request, whichever process dies`, t =>
     t.notThrowsAsync(storm.answersEveryRequest(t)),
   );
