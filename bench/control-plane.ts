@@ -20,9 +20,9 @@ import path from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import mysql from 'mysql2/promise';
 import { Pool } from 'undici';
+import type { NewJob } from '../control-plane/core/queue/submit-job.ts';
 import { createStores } from '../control-plane/core/stores.ts';
 import { pngHeader } from '../control-plane/core/test/support/test-app.ts';
-import type { NewJob } from '../control-plane/core/transactions/job-submission.ts';
 import { openDatabase, parseMysqlUrl } from '../control-plane/database/connect.ts';
 import { SETTLED_STEPS } from '../control-plane/portal/settled-steps.ts';
 import { openStorage } from '../control-plane/storage/open-storage.ts';
@@ -170,7 +170,7 @@ async function openBareStore(plane: ControlPlaneProcess) {
         input: { ...input, format: 'png' },
         sourceUrl: null,
       };
-      const { kind } = await stores.jobs.submit(job, { jobsInFlightMax: 1_000_000 });
+      const { kind } = await stores.queue.submit(job, { jobsInFlightMax: 1_000_000 });
       if (kind !== 'created') throw new Error(kind);
     },
     close: async () => {

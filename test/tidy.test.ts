@@ -181,8 +181,8 @@ const WHOLE_JOBS = [
   'queue/queue.ts ClaimableJob',
   'queue/queue.ts OpenJob',
   'results/job-events.ts SubmittedJob',
-  'transactions/job-submission.ts ItemJob',
-  'transactions/job-submission.ts NewJob',
+  'queue/submit-job.ts ItemJob',
+  'queue/submit-job.ts NewJob',
 ];
 
 test(`a type of the core has at most ${FIELDS_MAX} fields, but for rows of tables`, t => {

@@ -23,7 +23,7 @@ import type {
   Claimed,
   InputStoredOptions,
   OpenJob,
-  Queue,
+  WorkerQueue,
 } from '../../control-plane/core/queue/queue.ts';
 import { queuedMegapixels } from '../../control-plane/core/queue/queue-bound.ts';
 
@@ -54,7 +54,7 @@ const NONE = {
   ...{ lease: null, fence: 0, lostAttempts: 0, lostWithProcess: 0, takeovers: 0 },
 } as const;
 
-export class MemoryQueue implements Queue {
+export class MemoryQueue implements WorkerQueue {
   readonly #now: () => number;
   readonly #rows = new Map<string, Row>();
   readonly #lanes = new Map<string, Lane>();

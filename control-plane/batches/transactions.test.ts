@@ -88,19 +88,19 @@ onBalancedStores(test, 'a batch', (test, { database, stores, replica }) => {
     t.is(await outcomeOf(stores.batches.submitBatch(tooMany)), 'KEY_CAP_REACHED');
     t.is(await outcomeOf(stores.batches.submitBatch(batch)), 'created');
     const job = () => newJob(accountId, { apiKeyId: key.id, keyHasCap: true });
-    t.is((await stores.jobs.submit(job(), LIMITS)).kind, 'key-cap-reached');
+    t.is((await stores.queue.submit(job(), LIMITS)).kind, 'key-cap-reached');
     await enterAll(batch);
     await end(batch, 0, 'fail');
-    t.is((await stores.jobs.submit(job(), LIMITS)).kind, 'created');
+    t.is((await stores.queue.submit(job(), LIMITS)).kind, 'created');
   });
 
   test('waits outside of the account’s jobs in flight', async t => {
     const { accountId, apiKeyId, batch } = await submitted(30, {}, 32);
     // One is for the items that wait.
     const limits = { jobsInFlightMax: 2 };
-    t.is((await stores.jobs.submit(newJob(accountId, { apiKeyId }), limits)).kind, 'created');
+    t.is((await stores.queue.submit(newJob(accountId, { apiKeyId }), limits)).kind, 'created');
     t.is(
-      (await stores.jobs.submit(newJob(accountId, { apiKeyId }), limits)).kind,
+      (await stores.queue.submit(newJob(accountId, { apiKeyId }), limits)).kind,
       'too-many-in-flight',
     );
     t.is(await stores.ledger.inFlight(accountId), 1);
@@ -129,7 +129,7 @@ onBalancedStores(test, 'a batch', (test, { database, stores, replica }) => {
     const { accountId, apiKeyId, batch } = await submitted(30, {}, 60);
     const limits = { jobsInFlightMax: 5 };
     const enter = (one: typeof stores) => one.batches.enterItems(batch.id, accountId, 5);
-    const submit = () => stores.jobs.submit(newJob(accountId, { apiKeyId }), limits);
+    const submit = () => stores.queue.submit(newJob(accountId, { apiKeyId }), limits);
     t.is((await submit()).kind, 'created');
     const rounds = Array.from({ length: 3 }, () => [enter(stores), submit(), enter(other)]);
     await Promise.all(rounds.flat());
@@ -150,20 +150,20 @@ onBalancedStores(test, 'a batch', (test, { database, stores, replica }) => {
     for (let round = 0; round < 8; round += 1) {
       // The other requests take all places that they can before the batch looks for one.
       for (;;) {
-        const outcome = await stores.jobs.submit(newJob(accountId, { apiKeyId }), limits);
+        const outcome = await stores.queue.submit(newJob(accountId, { apiKeyId }), limits);
         if (outcome.kind !== 'created') break;
         singles.push(outcome.job.id);
       }
       entered += await stores.batches.enterItems(batch.id, accountId, limits.jobsInFlightMax);
       t.true((await stores.ledger.inFlight(accountId)) <= limits.jobsInFlightMax);
       const next = singles.shift();
-      if (next !== undefined) await stores.jobs.remove(next, apiKeyId);
+      if (next !== undefined) await stores.queue.remove(next, apiKeyId);
       else await end(batch, entered - 1, 'succeed');
     }
     t.is(entered, 4);
     // Without items that wait the others have the whole bound again.
-    for (const { jobId } of batch.items) await stores.jobs.remove(jobId, apiKeyId);
-    while ((await stores.jobs.submit(newJob(accountId, { apiKeyId }), limits)).kind === 'created');
+    for (const { jobId } of batch.items) await stores.queue.remove(jobId, apiKeyId);
+    while ((await stores.queue.submit(newJob(accountId, { apiKeyId }), limits)).kind === 'created');
     t.is(await stores.ledger.inFlight(accountId), limits.jobsInFlightMax);
   });
 
@@ -346,10 +346,10 @@ onBalancedStores(test, 'a batch', (test, { database, stores, replica }) => {
     t.deepEqual(outcomes.sort(), ['created', 'exists']);
     t.deepEqual(await balances(caller.accountId), { available: 95, reserved: 5 });
     const late = newJob(caller.accountId, { apiKeyId: caller.apiKeyId, ...key });
-    t.is((await stores.jobs.submit(late, LIMITS)).kind, 'key-taken');
+    t.is((await stores.queue.submit(late, LIMITS)).kind, 'key-taken');
     t.deepEqual(await balances(caller.accountId), { available: 95, reserved: 5 });
     const job = newJob(caller.accountId, { apiKeyId: caller.apiKeyId });
-    await stores.jobs.submit(job, LIMITS);
+    await stores.queue.submit(job, LIMITS);
     const { idempotencyKeyHash } = job;
     const taken = stores.batches.submitBatch(newBatch(caller, 1, { idempotencyKeyHash }));
     t.is(await outcomeOf(taken), 'IDEMPOTENCY_CONFLICT');
@@ -365,7 +365,7 @@ onBalancedStores(test, 'a batch', (test, { database, stores, replica }) => {
       const batch = newBatch(caller, 3, { idempotencyKeyHash });
       const ofBatch = () => outcomeOf((round % 2 ? stores : other).batches.submitBatch(batch));
       const ofJob = async () =>
-        (await (round % 4 < 2 ? stores : other).jobs.submit(job, LIMITS)).kind;
+        (await (round % 4 < 2 ? stores : other).queue.submit(job, LIMITS)).kind;
       const both = await Promise.all(round % 3 ? [ofBatch(), ofJob()] : [ofJob(), ofBatch()]);
       const refusals = both.filter(kind => kind !== 'created');
       t.is(refusals.length, 1, String(both));

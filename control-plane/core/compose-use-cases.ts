@@ -159,6 +159,7 @@ export function composeServices(parts: ServiceParts) {
   const sells = config.packages.some(({ use, settings }) => use.sells?.(settings));
   const submitting = {
     jobs: stores.jobs,
+    queue: stores.queue,
     acceptance,
     models,
     callbackAddresses,
@@ -193,7 +194,7 @@ export function composeServices(parts: ServiceParts) {
     waitForJob: new WaitForJob(stores.jobs, events),
     readJob: (caller: Caller, jobId: string) => readJobOfCaller(stores.jobs, caller, jobId),
     listJobs: (filter: CallerJobFilter) => stores.jobs.listOfKey(filter),
-    deleteJob: new DeleteJob(erasing),
+    deleteJob: new DeleteJob({ ...erasing, queue: stores.queue }),
     manyJobs: manyJobs(submitting),
     jobViews: parts.views,
     authenticator: new Authenticate(stores.apiKeys),

@@ -16,14 +16,14 @@ import type { Logger } from 'pino';
 import type { Config } from './config.ts';
 import type { ControlMetrics } from './metrics/control-metrics.ts';
 import { type About, migrationsOf, stepsOf } from './package.ts';
+import type { JobCompletionOptions } from './queue/end-job.ts';
+import type { SettledObserver, SettledStep } from './queue/settled-steps.ts';
 import type { JobEvents } from './results/job-events.ts';
 import { JobViews } from './results/job-view.ts';
 import { ResultTokens } from './results/result-tokens.ts';
 import { CallbackSecrets, notificationBody, SecretBox } from './secrets/secret-box.ts';
 import { loadOrCreateSecretsKey } from './secrets/secrets-key.ts';
 import { createStores } from './stores.ts';
-import type { JobCompletionOptions } from './transactions/job-completion.ts';
-import type { SettledObserver, SettledStep } from './transactions/settled-steps.ts';
 import { renderOutboxBody } from './webhooks/send-webhooks.ts';
 
 export const TIMING = { jobs: LEASE_TIMING, nodes: NODE_TIMING };

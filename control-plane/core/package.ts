@@ -21,6 +21,8 @@ import type { KeyUses } from './keys/key-uses.ts';
 import type { ManageKeys } from './keys/manage-keys.ts';
 import type { LedgerAuditPart } from './ledger/ledger-comparisons.ts';
 import { CORE_MIGRATIONS } from './migrations.ts';
+import type { SettledStep } from './queue/settled-steps.ts';
+import type { SubmissionStep } from './queue/submission-steps.ts';
 import type { JobEvents } from './results/job-events.ts';
 import type { WaitForJob } from './results/wait-for-job.ts';
 import type { Removal } from './retention/removal-steps.ts';
@@ -29,8 +31,6 @@ import type { CoreSettings } from './settings.ts';
 import type { PackageSteps, Stores } from './stores.ts';
 import type { ImageUploads } from './submission/image-uploads.ts';
 import type { SubmitMatting } from './submission/submit-matting.ts';
-import type { SettledStep } from './transactions/settled-steps.ts';
-import type { SubmissionStep } from './transactions/submission-steps.ts';
 import type { DeliveryParts } from './webhooks/deliver-messages.ts';
 
 export interface Package<Settings = unknown> {

@@ -16,18 +16,18 @@ import { insertApiKey, type KeyRevokedStep } from './keys/change-api-keys.ts';
 import type { LedgerAuditPart } from './ledger/ledger-comparisons.ts';
 import { createLedgerStore } from './ledger/ledger-store.ts';
 import { enterOperatorEntry } from './ledger/ledger-writer.ts';
+import { type JobCompletionOptions, jobCompletion } from './queue/end-job.ts';
 import { mattingQueue } from './queue/matting-queue.ts';
 import type { Queue } from './queue/queue.ts';
+import { jobDeletion } from './queue/remove-job.ts';
+import type { SubmissionStep } from './queue/submission-steps.ts';
+import { jobSubmission } from './queue/submit-job.ts';
 import { createRateQuotaStore } from './rates/rate-limits.ts';
 import { createLostResultStore } from './results/lost-result-store.ts';
 import { jobRetention } from './retention/job-retention.ts';
 import { createSweepStore } from './retention/sweep-store.ts';
 import { type UnsettledJobs, unsettledJobs } from './retention/unsettled-jobs.ts';
 import { createSecretsCanaryStore } from './secrets/secrets-key.ts';
-import { type JobCompletionOptions, jobCompletion } from './transactions/job-completion.ts';
-import { type JobDeletion, jobDeletion } from './transactions/job-deletion.ts';
-import { jobSubmission } from './transactions/job-submission.ts';
-import type { SubmissionStep } from './transactions/submission-steps.ts';
 import { createOutboxStore } from './webhooks/outbox-store.ts';
 
 /** Packages take part in what these stores do. */
@@ -42,9 +42,8 @@ const NO_STEPS: PackageSteps = { submission: [], keyRevoked: [], ledgerAudit: []
 /** Commands, checks and backups work on these: they end no job. */
 export type StoresWithoutEnds = ReturnType<typeof storesWithoutEnds>;
 
-export type Stores = Omit<StoresWithoutEnds, 'groups' | 'jobs' | 'queue'> & {
+export type Stores = Omit<StoresWithoutEnds, 'groups' | 'queue'> & {
   readonly groups: JobGroups;
-  readonly jobs: StoresWithoutEnds['jobs'] & JobDeletion;
   readonly queue: Queue;
   readonly unsettled: UnsettledJobs;
 };
@@ -67,11 +66,14 @@ export function createStores(
 ): StoresWithoutEnds {
   const stores = storesWithoutEnds(database, steps);
   if (ends === undefined) return stores;
-  const jobs = { ...stores.jobs, ...jobDeletion(database, ends) };
-  const queue = { ...stores.queue, ...jobCompletion(database, ends) };
+  const queue: Queue = {
+    ...stores.queue,
+    ...jobCompletion(database, ends),
+    ...jobDeletion(database, ends),
+  };
   const groups = { ...stores.groups, ...jobGroups(database, ends) };
   const unsettled = unsettledJobs(database, ends);
-  const whole: Stores = { ...stores, jobs, queue, groups, unsettled };
+  const whole: Stores = { ...stores, queue, groups, unsettled };
   return whole;
 }
 
@@ -80,12 +82,8 @@ function storesWithoutEnds(database: Database, steps: PackageSteps) {
     accounts: createAccountStore(database),
     apiKeys: createApiKeyStore(database, steps.keyRevoked),
     audit: createAuditStore(database),
-    jobs: {
-      ...createJobStore(database),
-      ...jobRetention(database),
-      ...jobSubmission(database, steps.submission),
-    },
-    queue: mattingQueue(database),
+    jobs: { ...createJobStore(database), ...jobRetention(database) },
+    queue: { ...mattingQueue(database), ...jobSubmission(database, steps.submission) },
     groups: groupReading(database),
     ledger: createLedgerStore(database, steps.ledgerAudit),
     lostResults: createLostResultStore(database),

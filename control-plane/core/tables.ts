@@ -183,7 +183,7 @@ interface LostResultsTable {
   settled_at: number | null;
 }
 
-/** A package has this left to do with a job that ended (core/transactions/settled-steps.ts). */
+/** A package has this left to do with a job that ended (core/queue/settled-steps.ts). */
 interface UnsettledJobsTable {
   job_id: string;
   /** The step's name. */

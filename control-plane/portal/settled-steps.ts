@@ -1,5 +1,5 @@
 /** The portal takes these steps at the end of a job, in this order. */
-import type { SettledStep } from '@matting/core/transactions/settled-steps.ts';
+import type { SettledStep } from '@matting/core/queue/settled-steps.ts';
 import { takeReleased } from './orders/refund-order.ts';
 import { giveImageBack } from './playground/playground-store.ts';
 import { countSettledJob } from './usage/usage-store.ts';

@@ -275,7 +275,7 @@ test.before(async () => {
   const stores = storesOn(database);
   jobId = randomUUID();
   const account = await fundedAccount(stores, 5);
-  await stores.jobs.submit(newJob(account, { id: jobId }), { jobsInFlightMax: 10 });
+  await stores.queue.submit(newJob(account, { id: jobId }), { jobsInFlightMax: 10 });
   await database.close();
   await mkdir(place('data/inputs'), { recursive: true });
   await writeFile(place(`data/inputs/${jobId}`), Buffer.alloc(1234, 'x'));

@@ -118,7 +118,7 @@ onDatabases(test, 'a rolling upgrade', (test, dialect) => {
     const known = await stores.jobs.findByIdempotencyKey(apiKeyId, hash);
     t.true(known !== undefined && Object.values(jobs).includes(known.id));
     const again = { ...newJob(accountId, { apiKeyId }), idempotencyKeyHash: hash };
-    const { kind } = await stores.jobs.submit(again, LIMITS);
+    const { kind } = await stores.queue.submit(again, LIMITS);
     t.is(kind, 'exists');
   });
 

@@ -65,7 +65,7 @@ prepare | where | an input › that is stored makes the job ready, twice for onc
 ADMITTED | where | an input › that is stored makes the job ready, twice for once
 CLAIM | where('queue_at' | a claim › of an ended job is none, and no listing has it
 prepare | && holds | a fence › serves the last claim and its holder alone: a job that has its input
-control-plane/queue/leases.ts by control-plane/core/transactions/job-completion.test.ts
+control-plane/queue/leases.ts by control-plane/core/queue/end-job.test.ts
 jobLeases.claim | || ! | the fence of a job on sqlite › a claim that was overtaken before its answer came is no claim
 control-plane/core/jobs/job-reading.ts by control-plane/core/results/results.test.ts
 findByResultToken | hash( | the database › opens nothing, and is no part of the link
@@ -117,7 +117,7 @@ control-plane/core/ledger/ledger-store.ts by control-plane/core/ledger/ledger.te
 earlierOutcome | if (earlier. | the ledger on sqlite › grants once a reference, and says so when the amount differs
 control-plane/core/ledger/ledger-store.ts by control-plane/portal/orders/orders.test.ts
 enter | if (isReservedReference | orders on sqlite › have references in the ledger that nobody else enters
-control-plane/core/ledger/ledger-writer.ts by control-plane/core/transactions/job-completion.test.ts
+control-plane/core/ledger/ledger-writer.ts by control-plane/core/queue/end-job.test.ts
 SETTLE | where('reserved' | the fence of a job on mysql › refuses the second of two endings at the same time
 settleCredit | jobs on sqlite › endings › failure returns the credit from every open state, and is replayed
 control-plane/core/ledger/ledger-writer.ts by control-plane/core/jobs/job-store.test.ts: jobs on sqlite › submission
@@ -210,7 +210,7 @@ control-plane/core/submission/upload-slot.ts by control-plane/core/submission/wa
   - if (body === undefined || this.#slots.mayEnter(use)) return await this.#slots.take(use);
   + if (body === undefined || body !== null) return await this.#slots.take(use);
 gather | if ( | a picture and its background › gather one after the other, and lose no byte of either
-control-plane/core/transactions/job-completion.ts by control-plane/core/queue/queue.test.ts: the queue on sqlite
+control-plane/core/queue/end-job.ts by control-plane/core/queue/queue.test.ts: the queue on sqlite
 finishIn | || job | || ! | a fence › serves the last claim and its holder alone: a job running
 finishIn | || ! | a failure › ends any open job, a success one that runs
 SUCCEEDS_FROM | a failure › ends any open job, a success one that runs
@@ -218,7 +218,7 @@ SUCCEEDS_FROM | a failure › ends any open job, a success one that runs
   + ['accepted', 'fetching', 'ready', 'running']
 finishIn | if (job.finishedAtMs | a success › is one, however often it is said
 succeed.ending.happened | && job | a success › is one, however often it is said
-control-plane/core/transactions/job-completion.ts by control-plane/core/transactions/job-completion.test.ts
+control-plane/core/queue/end-job.ts by control-plane/core/queue/end-job.test.ts
 finish | transact | jobs on sqlite › endings › a body that cannot be rendered leaves job and money as they were
 fail | ...( | jobs on sqlite › endings › a retryable failure frees the key, and the next request is a new job
 fail | ? { idempotency_key_hash | jobs on sqlite › endings › failure returns the credit from every open state, and is replayed
@@ -232,10 +232,10 @@ control-plane/core/jobs/job-funding.ts by control-plane/core/ledger/ledger-audit
 KINDS | sql.lit( | the ledger's audit on sqlite › both audits find another account's job, and a playground job with an entry
 control-plane/queue/job.ts by control-plane/portal/playground/allowance.test.ts
 isUnpaid | the playground on sqlite › writes no ledger entry and moves no balance, however a job ends
-control-plane/core/transactions/job-deletion.ts by control-plane/core/transactions/job-deletion.test.ts: a deletion on sqlite
+control-plane/core/queue/remove-job.ts by control-plane/core/queue/remove-job.test.ts: a deletion on sqlite
 kindOf | === 'processing' | leaves a job that a node has, and one that failed, but for the reference
 remove | !== apiKeyId | of another key’s job, or of an unknown job, finds nothing
-control-plane/core/transactions/job-submission.ts by control-plane/core/jobs/job-store.test.ts
+control-plane/core/queue/submit-job.ts by control-plane/core/jobs/job-store.test.ts
 freeKey | nowPlusMs | keys that end on sqlite › are kept while their time runs, and freed once it is over
 freeKey | 'finished_at' | keys that end on sqlite › are kept for their time by a job that waited longer than that for a node
 freeKey | where('idempotency_key_hash' | keys that end on sqlite › are freed under their own name alone
@@ -283,9 +283,9 @@ finishBatch | if (row.callback_url | ends once, when its last job has, with one 
 control-plane/batches/batch-submission.ts by control-plane/batches/transactions.test.ts: a batch on sqlite
 insertBatch | if (jobId | is one for one key, and its key is no job’s
 requireFewOpen | >= OPEN_BATCHES_MAX | is refused beyond so many open ones of an account
-control-plane/core/transactions/job-submission.ts by control-plane/batches/transactions.test.ts: a batch on sqlite
+control-plane/core/queue/submit-job.ts by control-plane/batches/transactions.test.ts: a batch on sqlite
 insertJob | isTaken(tx) | is one for one key, and its key is no job’s
-control-plane/core/transactions/settled-steps.ts by control-plane/core/jobs/settled.test.ts: a step of a job's end on sqlite
+control-plane/core/queue/settled-steps.ts by control-plane/core/jobs/settled.test.ts: a step of a job's end on sqlite
 #guarded | await tx.executeQuery(ROLLBACK | is left out alone if it throws
 run | < STEP_ENDS_MAX | is left out with all others once it has ended the transaction twice
 run | await tx | is left out alone if it throws

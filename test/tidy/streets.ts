@@ -14,9 +14,9 @@ export const STREETS: readonly Streets[] = [
     folder: 'control-plane/core',
     order: [
       'migrations secrets rates',
-      'jobs corrections queue accounts ledger keys funding',
+      'jobs corrections accounts ledger keys funding',
       'models fetching',
-      'results webhooks transactions groups',
+      'results webhooks queue groups',
       'attempts dispatch submission',
       'retention settings.ts stores.ts',
       'operator http metrics cli',

@@ -43,9 +43,9 @@ const READING: Readonly<Record<string, Exercise<Stores>>> = {
     const { apiKeyId, idempotencyKeyHash } = batch;
     assert.ok(await stores.batches.findByIdempotencyKey(apiKeyId, idempotencyKeyHash));
   }),
-  'jobs.isKeyTaken': bounded<Stores>(OPEN_READS_MAX, OPEN_WHY, async stores => {
+  'queue.isKeyTaken': bounded<Stores>(OPEN_READS_MAX, OPEN_WHY, async stores => {
     const { apiKeyId, idempotencyKeyHash } = (await largestBatch(stores)).batch;
-    assert.ok(await stores.jobs.isKeyTaken(apiKeyId, idempotencyKeyHash));
+    assert.ok(await stores.queue.isKeyTaken(apiKeyId, idempotencyKeyHash));
   }),
   'batches.listOpen': async ({ batches }) => {
     const open = await batches.listOpen();
@@ -74,9 +74,9 @@ const READING: Readonly<Record<string, Exercise<Stores>>> = {
     assert.equal((await stores.batches.items(found, 0, 100)).length, batch.items.length);
   }),
   'batches.jobs': bounded<Stores>(OPEN_READS_MAX, OPEN_WHY, async stores => {
-    const { batches, jobs } = stores;
+    const { batches, queue } = stores;
     const { batch, found } = await largestBatch(stores);
-    await jobs.remove(batch.items[1]!.jobId, batch.apiKeyId);
+    await queue.remove(batch.items[1]!.jobId, batch.apiKeyId);
     assert.equal((await batches.jobs(found, 0, 100)).length, batch.items.length);
     const failed = await batches.jobs(found, 0, 100, 'failed');
     assert.deepEqual(

@@ -31,10 +31,10 @@ async function submitted(fixture: Fixture): Promise<NewBatch> {
 }
 
 async function ended(fixture: Fixture): Promise<NewBatch> {
-  const { batches, jobs } = fixture.stores;
+  const { batches, queue } = fixture.stores;
   const batch = await submitted(fixture);
   await batches.enterItems(batch.id, batch.accountId, LIMITS.jobsInFlightMax);
-  for (const { jobId } of batch.items) await jobs.remove(jobId, batch.apiKeyId);
+  for (const { jobId } of batch.items) await queue.remove(jobId, batch.apiKeyId);
   return batch;
 }
 

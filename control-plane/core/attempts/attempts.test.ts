@@ -24,6 +24,7 @@ import { type BlobStore, unwritable } from '@matting/storage/blob-store.ts';
 import { put } from '@matting/storage/test/blob-store.contract.ts';
 import ava from 'ava';
 import { backgroundBlob, hintsBlob } from '../jobs/blob-names.ts';
+import type { NewJob } from '../queue/submit-job.ts';
 import { WITH_PICTURE } from '../test/fixtures.ts';
 import {
   aborted,
@@ -33,7 +34,6 @@ import {
   until,
   useHarness,
 } from '../test/harness.ts';
-import type { NewJob } from '../transactions/job-submission.ts';
 import type { SourceFetcher } from './downloads.ts';
 
 const test = ava.serial;

@@ -84,7 +84,7 @@ onBalancedStores(test, 'a correction', (test, { database, stores, replica }) => 
   test('is one of so many of its family, however many come to two replicas at once', async t => {
     const { first } = await beginning();
     const both = Array.from({ length: CORRECTIONS_MAX + 6 }, (_, at) =>
-      (at % 2 ? stores : other).jobs.submit(correctionOf(first), LIMITS),
+      (at % 2 ? stores : other).queue.submit(correctionOf(first), LIMITS),
     );
     const kinds = (await Promise.all(both)).map(({ kind }) => kind);
     t.is(kinds.filter(kind => kind === 'created').length, CORRECTIONS_MAX);
@@ -95,16 +95,16 @@ onBalancedStores(test, 'a correction', (test, { database, stores, replica }) => 
   test('is in flight as any job, and one that is refused counts nowhere', async t => {
     const { account, first } = await beginning(3);
     const limits = { jobsInFlightMax: 2 };
-    const one = await stores.jobs.submit(correctionOf(first), limits);
+    const one = await stores.queue.submit(correctionOf(first), limits);
     t.is(one.kind, 'created');
-    t.is((await stores.jobs.submit(newJob(account), limits)).kind, 'created');
-    t.is((await stores.jobs.submit(newJob(account), limits)).kind, 'too-many-in-flight');
-    t.is((await stores.jobs.submit(correctionOf(first), limits)).kind, 'too-many-in-flight');
+    t.is((await stores.queue.submit(newJob(account), limits)).kind, 'created');
+    t.is((await stores.queue.submit(newJob(account), limits)).kind, 'too-many-in-flight');
+    t.is((await stores.queue.submit(correctionOf(first), limits)).kind, 'too-many-in-flight');
     t.is((await reread(stores, first.id)).corrections, 1);
     const { job } = one as { job: Job };
     const claim = await claimed(stores, job);
     t.true(await stores.queue.fail(claim, SERVICE_FAULT));
-    t.is((await stores.jobs.submit(newJob(account), limits)).kind, 'created');
+    t.is((await stores.queue.submit(newJob(account), limits)).kind, 'created');
   });
 
   test('with one idempotency key is made once on two replicas', async t => {
@@ -112,7 +112,7 @@ onBalancedStores(test, 'a correction', (test, { database, stores, replica }) => 
     const { idempotencyKeyHash } = correctionOf(first);
     const made = await Promise.all(
       [stores, other, stores, other].map(at =>
-        at.jobs.submit(correctionOf(first, first, { idempotencyKeyHash }), LIMITS),
+        at.queue.submit(correctionOf(first, first, { idempotencyKeyHash }), LIMITS),
       ),
     );
     t.deepEqual(made.map(({ kind }) => kind).sort(), ['created', 'exists', 'exists', 'exists']);
@@ -133,7 +133,7 @@ onBalancedStores(test, 'a correction', (test, { database, stores, replica }) => 
     for (const id of [plain.id, late.id, failed.id]) {
       const of = await reread(stores, id);
       const order = correctionOf(of, of, { input: late.kept!.input });
-      t.is((await stores.jobs.submit(order, LIMITS)).kind, 'not-correctable', id);
+      t.is((await stores.queue.submit(order, LIMITS)).kind, 'not-correctable', id);
     }
     t.is((await reread(stores, plain.id)).kept, null);
   });
@@ -198,7 +198,7 @@ onBalancedStores(test, 'a correction', (test, { database, stores, replica }) => 
     await expire(first.id);
     const racing = [
       stores.jobs.takeExpiredKept(10),
-      other.jobs.submit(correctionOf(first), LIMITS),
+      other.queue.submit(correctionOf(first), LIMITS),
     ] as const;
     const [taken, outcome] = await Promise.all(racing);
     t.true(blobsOf(first).every(blob => taken.includes(blob)));

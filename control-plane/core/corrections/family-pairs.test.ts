@@ -79,7 +79,7 @@ type Act = (family: Family, stores: Stores) => Promise<unknown>;
 const ACTS: Readonly<Record<string, Act>> = {
   async deletion(family, stores) {
     const { id, apiKeyId } = family.first;
-    const deleted = await stores.jobs.remove(id, apiKeyId);
+    const deleted = await stores.queue.remove(id, apiKeyId);
     for (const blob of deleted?.blobs ?? []) family.files.delete(blob);
     await family.removeUnnamed(stores, deleted?.family?.shared ?? []);
   },
@@ -114,7 +114,7 @@ const ACTS: Readonly<Record<string, Act>> = {
     else for (const { blob } of [matte, result]) family.files.delete(blob);
   },
   async submission({ first }, stores) {
-    await stores.jobs.submit(correctionOf(first), LIMITS);
+    await stores.queue.submit(correctionOf(first), LIMITS);
   },
 };
 
@@ -171,7 +171,7 @@ onBalancedStores(test, 'of a family', (test, { database, stores, replica }) => {
     const { first, done, claim } = family;
     const callback = { url: 'https://r.example/', secret: Uint8Array.of(1), secretKeyId: 'key-1' };
     const queued = await submitted(stores, correctionOf(first, first, { callback }));
-    const deleted = await other.jobs.remove(first.id, first.apiKeyId);
+    const deleted = await other.queue.remove(first.id, first.apiKeyId);
     t.deepEqual(deleted?.family?.ended.map(({ id }) => id).sort(), [queued.id, claim.jobId].sort());
     for (const id of [queued.id, claim.jobId]) {
       const { failure, lease } = await reread(stores, id);
@@ -181,14 +181,14 @@ onBalancedStores(test, 'of a family', (test, { database, stores, replica }) => {
     t.false(await stores.queue.succeed(claim, resultOf(claim), HOUR_MS, {}));
     const kept = await reread(stores, done.id);
     t.deepEqual([kept.kept, kept.result?.blob], [null, done.result?.blob]);
-    t.is((await stores.jobs.submit(correctionOf(first), LIMITS)).kind, 'not-correctable');
+    t.is((await stores.queue.submit(correctionOf(first), LIMITS)).kind, 'not-correctable');
   });
 
   test('deletion of a correction takes its matte, and fails those that begin with it', async t => {
     const family = await Family.open(database, stores);
     const { first, done, claim } = family;
     const beside = await submitted(stores, correctionOf(first));
-    const deleted = await stores.jobs.remove(done.id, done.apiKeyId);
+    const deleted = await stores.queue.remove(done.id, done.apiKeyId);
     t.deepEqual(
       deleted?.family?.ended.map(({ id }) => id),
       [claim.jobId],
@@ -200,7 +200,7 @@ onBalancedStores(test, 'of a family', (test, { database, stores, replica }) => {
     t.false(family.files.has(done.kept!.matte.blob));
   });
 
-  const kindOf = async (job: Job) => (await stores.jobs.submit(correctionOf(job), LIMITS)).kind;
+  const kindOf = async (job: Job) => (await stores.queue.submit(correctionOf(job), LIMITS)).kind;
   const balanceOf = async ({ accountId }: Job) =>
     (await stores.ledger.balances(accountId))?.available;
 
@@ -218,7 +218,7 @@ onBalancedStores(test, 'of a family', (test, { database, stores, replica }) => {
     t.is(await balanceOf(first), 1);
     t.is(await kindOf(first), 'not-correctable');
     for (const id of [done.id, claim.jobId]) {
-      const outcome = await stores.jobs.submit(
+      const outcome = await stores.queue.submit(
         correctionOf(await reread(stores, id), first),
         LIMITS,
       );
@@ -248,7 +248,7 @@ onBalancedStores(test, 'of a family', (test, { database, stores, replica }) => {
     t.is(await repay(stores, done), 'unpaid');
     t.is(await balanceOf(first), 0);
     t.is(await kindOf(first), 'created');
-    const again = await stores.jobs.submit(correctionOf(done, first), LIMITS);
+    const again = await stores.queue.submit(correctionOf(done, first), LIMITS);
     t.is(again.kind, 'created');
   });
 
@@ -257,7 +257,7 @@ onBalancedStores(test, 'of a family', (test, { database, stores, replica }) => {
     for (let round = 0; round < 16; round += 1) {
       const { accountId, apiKeyId } = await fundedCaller(stores, 1);
       const first = await firstOf(stores, accountId, { apiKeyId });
-      const correct = () => (round % 2 ? stores : other).jobs.submit(correctionOf(first), LIMITS);
+      const correct = () => (round % 2 ? stores : other).queue.submit(correctionOf(first), LIMITS);
       const pay = () => repay(round % 2 ? other : stores, first);
       const both = round % 4 < 2 ? [correct(), pay()] : [pay(), correct()];
       const outcomes = (await Promise.all(both)).map(one =>
@@ -274,7 +274,7 @@ onBalancedStores(test, 'of a family', (test, { database, stores, replica }) => {
     const family = await Family.open(database, stores);
     const { first } = family;
     const queued = await submitted(stores, correctionOf(first));
-    const deleted = await stores.jobs.remove(queued.id, queued.apiKeyId);
+    const deleted = await stores.queue.remove(queued.id, queued.apiKeyId);
     t.deepEqual([deleted?.kind, deleted?.blobs], ['cancelled', []]);
     await family.removeUnnamed(stores, deleted?.family?.shared ?? []);
     t.true(family.files.has(first.kept!.input!.blob));

@@ -67,7 +67,7 @@ export class NodeRooms<Offer> implements Rooms<ListedJob, JobNeeds, Offer> {
       avoidedNodes: memory?.avoidedNodes,
       random,
       nowMs,
-      waitedMs: waitedMs(job),
+      waitedMs: job.readAtMs - job.createdAtMs,
     });
     if (choice.kind === 'busy') return { wakeInMs: choice.retryInMs };
     if (choice.kind !== 'picked') return {};
@@ -95,7 +95,7 @@ export class NodeRooms<Offer> implements Rooms<ListedJob, JobNeeds, Offer> {
       .filter(job => !needsDownload(job))
       .map(job => {
         const settled = settleCropRun(snapshots, rowNeeds(job), nowMs, memoryOf(job.id));
-        return { jobId: job.id, waitedMs: waitedMs(job), ...settled };
+        return { jobId: job.id, waitedMs: job.readAtMs - job.createdAtMs, ...settled };
       });
     this.#turns.chooseNext(waiting, snapshots, nowMs);
   }
@@ -103,10 +103,6 @@ export class NodeRooms<Offer> implements Rooms<ListedJob, JobNeeds, Offer> {
   began(jobId: string): void {
     this.#turns.began(jobId, this.#options.now());
   }
-}
-
-function waitedMs({ readAtMs, createdAtMs }: QueuedJob): number {
-  return readAtMs - createdAtMs;
 }
 
 function rowNeeds(job: ListedJob): JobNeeds {

@@ -25,10 +25,10 @@ import {
   readInFlight,
   reserveAhead,
 } from '../ledger/ledger-writer.ts';
-import { type JobCompletionOptions, noteLeftOut } from '../transactions/job-completion.ts';
-import { cancelJob, jobDeletion } from '../transactions/job-deletion.ts';
-import { insertComing, type JobTemplate } from '../transactions/job-submission.ts';
-import { SettledSteps } from '../transactions/settled-steps.ts';
+import { type JobCompletionOptions, noteLeftOut } from '../queue/end-job.ts';
+import { cancelJob, jobDeletion } from '../queue/remove-job.ts';
+import { SettledSteps } from '../queue/settled-steps.ts';
+import { insertComing, type JobTemplate } from '../queue/submit-job.ts';
 
 /** Queued jobs of one look. */
 const QUEUED_MAX = 100;

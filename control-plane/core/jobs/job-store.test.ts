@@ -8,6 +8,7 @@ import { fc } from '@matting/test-support/property-tests.ts';
 import ava from 'ava';
 import { needsOf } from '../dispatch/job-needs.ts';
 import { queuedMegapixels } from '../queue/queue-bound.ts';
+import type { NewJob } from '../queue/submit-job.ts';
 import type { Stores } from '../stores.ts';
 import { isForgotten } from '../submission/submit-matting.ts';
 import {
@@ -31,7 +32,6 @@ import {
   submitted,
   WITH_PICTURE,
 } from '../test/fixtures.ts';
-import type { NewJob } from '../transactions/job-submission.ts';
 import { backgroundBlob, hintsBlob, jobOfBackground, thumbnailBlob } from './blob-names.ts';
 import type { Job } from './job.ts';
 import { jobActivity } from './job-activity.ts';
@@ -42,10 +42,10 @@ onBalancedStores(test, 'jobs', (test, { database, stores }) => {
   test('submission › refuses without a credit, and remembers nothing', async t => {
     const account = await fundedAccount(stores, 0);
     const job = newJob(account);
-    t.deepEqual(await stores.jobs.submit(job, LIMITS), { kind: 'insufficient-credits' });
+    t.deepEqual(await stores.queue.submit(job, LIMITS), { kind: 'insufficient-credits' });
     t.is(await stores.jobs.find(job.id), undefined);
     await stores.ledger.grant(account, 1, 'later');
-    t.is((await stores.jobs.submit(job, LIMITS)).kind, 'created');
+    t.is((await stores.queue.submit(job, LIMITS)).kind, 'created');
   });
 
   test('submission › refuses both sources and none', async t => {
@@ -56,13 +56,13 @@ onBalancedStores(test, 'jobs', (test, { database, stores }) => {
       sourceUrl: 'https://a.example/',
       input: storedInput(id),
     });
-    await t.throwsAsync(stores.jobs.submit(both, LIMITS), { message: /either/ });
-    await t.throwsAsync(stores.jobs.submit({ ...both, input: null, sourceUrl: null }, LIMITS));
+    await t.throwsAsync(stores.queue.submit(both, LIMITS), { message: /either/ });
+    await t.throwsAsync(stores.queue.submit({ ...both, input: null, sourceUrl: null }, LIMITS));
     t.deepEqual(await stores.ledger.balances(account), { available: 1, reserved: 0 });
   });
 
   test('submission › refuses an account that does not exist', async t => {
-    await t.throwsAsync(stores.jobs.submit(newJob(randomUUID()), LIMITS), {
+    await t.throwsAsync(stores.queue.submit(newJob(randomUUID()), LIMITS), {
       message: /does not exist/,
     });
   });
@@ -90,7 +90,7 @@ onBalancedStores(test, 'jobs', (test, { database, stores }) => {
     const account = await fundedAccount(stores, 1);
     const first = await submitted(stores, newJob(account));
     const twin = newJob(account, { idempotencyKeyHash: first.idempotencyKeyHash! });
-    const outcome = await stores.jobs.submit(twin, LIMITS);
+    const outcome = await stores.queue.submit(twin, LIMITS);
     t.is(outcome.kind, 'exists');
     t.is((outcome as { job: { id: string } }).job.id, first.id);
     t.deepEqual(await stores.ledger.balances(account), { available: 0, reserved: 1 });
@@ -271,7 +271,7 @@ onBalancedStores(test, 'keys that end', (test, { database, stores, replica }) =>
   }
 
   async function keyAfter(by: Stores, job: Job): Promise<string | null> {
-    await by.jobs.freeKey(job.id, job.idempotencyKeyHash ?? '', REMEMBERED_MS);
+    await by.queue.freeKey(job.id, job.idempotencyKeyHash ?? '', REMEMBERED_MS);
     return (await reread(stores, job.id)).idempotencyKeyHash;
   }
 
@@ -324,7 +324,7 @@ onBalancedStores(test, 'keys that end', (test, { database, stores, replica }) =>
   test('are freed under their own name alone', async t => {
     const job = await succeeded();
     await age(job.id, REMEMBERED_MS);
-    await stores.jobs.freeKey(job.id, sha256('another'), REMEMBERED_MS);
+    await stores.queue.freeKey(job.id, sha256('another'), REMEMBERED_MS);
     t.is((await reread(stores, job.id)).idempotencyKeyHash, job.idempotencyKeyHash);
   });
 
@@ -336,9 +336,9 @@ onBalancedStores(test, 'keys that end', (test, { database, stores, replica }) =>
       const requests = [stores, other, stores, other].map(async by => {
         const known = await by.jobs.findByIdempotencyKey(old.apiKeyId, key);
         if (known !== undefined && !isForgotten(known, REMEMBERED_MS)) return known.id;
-        await by.jobs.freeKey(old.id, key, REMEMBERED_MS);
+        await by.queue.freeKey(old.id, key, REMEMBERED_MS);
         const next = newJob(old.accountId, { idempotencyKeyHash: key });
-        const outcome = await by.jobs.submit(next, LIMITS);
+        const outcome = await by.queue.submit(next, LIMITS);
         assert.ok('job' in outcome, outcome.kind);
         return outcome.job.id;
       });

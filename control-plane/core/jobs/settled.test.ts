@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { OvertakenError } from '@matting/database/database.ts';
 import ava from 'ava';
 import { sql } from 'kysely';
+import type { SettledJob, SettledStep } from '../queue/settled-steps.ts';
 import { createStores, type Stores } from '../stores.ts';
 import {
   assertBalanced,
@@ -16,7 +17,6 @@ import {
   running,
   SERVICE_FAULT,
 } from '../test/fixtures.ts';
-import type { SettledJob, SettledStep } from '../transactions/settled-steps.ts';
 
 const test = ava.serial;
 

@@ -351,7 +351,7 @@ onStores(test, 'policies of keys', (test, { database, stores, replica }) => {
   test('a cap is kept to the credit by submissions that race at two replicas', async t => {
     const { account, job, used } = await capped(7);
     const outcomes = await Promise.all(
-      Array.from({ length: 30 }, (_, n) => [stores, others][n % 2]!.jobs.submit(job(), LIMITS)),
+      Array.from({ length: 30 }, (_, n) => [stores, others][n % 2]!.queue.submit(job(), LIMITS)),
     );
     const kinds = outcomes.map(({ kind }) => kind);
     t.is(kinds.filter(kind => kind === 'created').length, 7);
@@ -365,12 +365,12 @@ onStores(test, 'policies of keys', (test, { database, stores, replica }) => {
   test('a released credit returns to the cap, a charged one does not', async t => {
     const { job, used } = await capped(2);
     const [failing, succeeding] = [await running(stores, job()), await running(stores, job())];
-    t.is((await stores.jobs.submit(job(), LIMITS)).kind, 'key-cap-reached');
+    t.is((await stores.queue.submit(job(), LIMITS)).kind, 'key-cap-reached');
     await others.queue.fail(failing.claim, IMAGE_FAULT);
     await stores.queue.succeed(succeeding.claim, resultOf(succeeding.claim), DAY_MS, {});
     t.is(await used(), 1);
-    t.is((await stores.jobs.submit(job(), LIMITS)).kind, 'created');
-    t.is((await stores.jobs.submit(job(), LIMITS)).kind, 'key-cap-reached');
+    t.is((await stores.queue.submit(job(), LIMITS)).kind, 'created');
+    t.is((await stores.queue.submit(job(), LIMITS)).kind, 'key-cap-reached');
   });
 
   test('a job of an earlier period gives nothing back to the cap of this one', async t => {
@@ -384,16 +384,16 @@ onStores(test, 'policies of keys', (test, { database, stores, replica }) => {
     // Nothing of yesterday itself is left today.
     await set(key.id, { cap_window_start: yesterday, cap_used: 2 });
     t.is(await used(), 0);
-    t.is((await stores.jobs.submit(job(), LIMITS)).kind, 'created');
+    t.is((await stores.queue.submit(job(), LIMITS)).kind, 'created');
     t.is(await used(), 1);
   });
 
   test('a twin of the request that took the last credit of a cap joins its job', async t => {
     const { job } = await capped(1);
     const first = job();
-    t.is((await stores.jobs.submit(first, LIMITS)).kind, 'created');
+    t.is((await stores.queue.submit(first, LIMITS)).kind, 'created');
     const twin = { ...job(), idempotencyKeyHash: first.idempotencyKeyHash };
-    const outcome = await others.jobs.submit(twin, LIMITS);
+    const outcome = await others.queue.submit(twin, LIMITS);
     t.is(outcome.kind, 'exists');
   });
 
@@ -401,7 +401,7 @@ onStores(test, 'policies of keys', (test, { database, stores, replica }) => {
     const { key, job } = await capped(1);
     await set(key.id, { cap_credits: null, cap_period: null });
     for (let n = 0; n < 3; n += 1) {
-      t.is((await stores.jobs.submit(job(), LIMITS)).kind, 'created');
+      t.is((await stores.queue.submit(job(), LIMITS)).kind, 'created');
     }
     t.is((await stores.apiKeys.find(key.id))?.capUse, null);
   });

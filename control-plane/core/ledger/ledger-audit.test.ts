@@ -171,7 +171,7 @@ onStores(test, "the ledger's audit", (test, { dialect, databases, database, stor
     const writers = Promise.all([
       stores.ledger.grant(accountId, 1, 'held'),
       stores.ledger.revoke(accountId, 1, 'held'),
-      stores.jobs.submit(newJob(accountId), LIMITS),
+      stores.queue.submit(newJob(accountId), LIMITS),
       stores.queue.succeed(won.claim, resultOf(won.claim), HOUR_MS, {}),
       stores.queue.fail(lost.claim, IMAGE_FAULT),
     ]);

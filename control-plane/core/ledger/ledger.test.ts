@@ -61,7 +61,7 @@ onStores(test, 'the ledger', (test, { dialect, database, stores }) => {
 
   test('reserves a credit of each job in flight, up to the bound and no further', async t => {
     const account = await fundedAccount(stores, 10);
-    const submit = () => stores.jobs.submit(newJob(account), { jobsInFlightMax: 2 });
+    const submit = () => stores.queue.submit(newJob(account), { jobsInFlightMax: 2 });
     const kinds = [await submit(), await submit(), await submit()].map(({ kind }) => kind);
     t.deepEqual(kinds, ['created', 'created', 'too-many-in-flight']);
     t.deepEqual(await stores.ledger.balances(account), { available: 8, reserved: 2 });

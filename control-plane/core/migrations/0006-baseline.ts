@@ -247,7 +247,7 @@ const TABLES: readonly TableDefinition[] = [
       jobs_result_expiry: ['result_blob_expires_at'],
     },
   },
-  // Packages have this left to do with jobs that ended (core/transactions/settled-steps.ts).
+  // Packages have this left to do with jobs that ended (core/queue/settled-steps.ts).
   {
     name: 'unsettled_jobs',
     columns: { job_id: ID, package: ascii(64), created_at: INTEGER },

@@ -3,7 +3,7 @@
 import type { Database, Schema } from '@matting/database/database.ts';
 import { OUTPUT_FORMATS } from '@matting/proto/contract/formats.ts';
 import { jobLeases } from '@matting/queue/leases.ts';
-import type { ListedJob } from '@matting/queue/queue.ts';
+import type { JobLeases, ListedJob, QueueReads } from '@matting/queue/queue.ts';
 import { type PayloadReads, queueReads } from '@matting/queue/queue-reads.ts';
 import { type RawBuilder, type Selectable, sql } from 'kysely';
 import { readJob } from '../jobs/job-reading.ts';
@@ -27,8 +27,12 @@ import {
   UNKNOWN_MEGAPIXELS,
 } from './queue-bound.ts';
 
-/** The queue without how its jobs end. */
-export function mattingQueue(database: Database): Omit<Queue, 'succeed' | 'fail'> {
+type OfWork = 'inputStored' | 'backgroundStored' | keyof QueueReads<never>;
+
+/** The queue without how its jobs begin and end. */
+export function mattingQueue(
+  database: Database,
+): Pick<Queue, OfWork | Exclude<keyof JobLeases<never>, 'prepared'>> {
   const { prepared, ...leases } = jobLeases<OpenJob>(database, (db, id) =>
     readJob(database, db, id),
   );
@@ -55,9 +59,6 @@ export function mattingQueue(database: Database): Omit<Queue, 'succeed' | 'fail'
     },
   };
 }
-
-/** Open jobs that are counted: what the queue holds by default, twice, in the smallest jobs. */
-const OPEN_COUNTED_MAX = (2 * QUEUE_MEGAPIXELS_MAX) / MEGAPIXELS_MIN;
 
 function pixelsOf(leastMegapixels: number, pixels = sql`null`): RawBuilder<number> {
   const least = sql.lit(leastMegapixels * 1e6);
@@ -95,5 +96,6 @@ const PAYLOAD: PayloadReads<PayloadRow, Omit<ClaimableJob, keyof ListedJob>> = {
   donePixels: pixelsOf(MEGAPIXELS_MIN, sql`result_width * result_height`),
   countedColumns: COUNTED,
   isUnfetched: sql`case when input_blob is null then 1 else 0 end`,
-  openCountedMax: OPEN_COUNTED_MAX,
+  // What the queue holds by default, twice, in the smallest jobs.
+  openCountedMax: (2 * QUEUE_MEGAPIXELS_MAX) / MEGAPIXELS_MIN,
 };

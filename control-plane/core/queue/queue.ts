@@ -4,10 +4,13 @@ import type { Hints } from '@matting/proto/contract/hints.ts';
 import type { JobFailure } from '@matting/queue/job.ts';
 import type { Claim } from '@matting/queue/lease-rules.ts';
 import type { JobLeases, ListedJob, QueueReads } from '@matting/queue/queue.ts';
+import type { EndedFamily } from '../corrections/family-deletion.ts';
+import type { HoldLimits } from '../funding/funding.ts';
 import type { Job } from '../jobs/job.ts';
 import type { JobCorrection, StoredMatte } from '../jobs/job-family.ts';
 import type { JobOutcome, JobResult, StageTimings } from '../jobs/job-outcome.ts';
 import type { JobBackground, JobInput, JobRequest } from '../jobs/job-request.ts';
+import type { NewJob, SubmitOutcome } from './submit-job.ts';
 
 /** Attempts read no outcome: they make it. */
 export type OpenJob = Omit<Job, keyof JobOutcome>;
@@ -34,7 +37,31 @@ export interface InputStoredOptions {
   readonly backgroundUrl?: string | undefined;
 }
 
+export interface Deletion {
+  readonly kind: 'cancelled' | 'deleted' | 'processing' | 'unchanged';
+  readonly job: Job;
+  /** No row needs these blobs any more. */
+  readonly blobs: readonly string[];
+  /** For a job of a family (corrections/family-deletion.ts). */
+  readonly family?: EndedFamily;
+}
+
 export interface Queue extends QueueReads<ClaimableJob>, Omit<JobLeases<OpenJob>, 'prepared'> {
+  /** Holds what the job's funding takes, and makes the job (submit-job.ts). */
+  submit(job: NewJob, limits: HoldLimits): Promise<SubmitOutcome>;
+  /** Whether something else of a package has the Idempotency-Key. */
+  isKeyTaken(apiKeyId: string, keyHash: string): Promise<boolean>;
+  /** Frees the key of a final job that isForgotten. */
+  freeKey(jobId: string, idempotencyKeyHash: string, rememberedMs: number): Promise<void>;
+  /**
+   * Cancels a job that waits, and expires a result (remove-job.ts). Undefined: the API key has no
+   * such job. A repetition answers as the first call.
+   */
+  remove(
+    jobId: string,
+    apiKeyId: string,
+    options?: { readonly keepReference?: boolean },
+  ): Promise<Deletion | undefined>;
   /** fetching -> ready, or the background is next. False: the row may still name the blob. */
   inputStored(claim: Claim, input: JobInput, options?: InputStoredOptions): Promise<boolean>;
   /** Follows the input: fetching -> ready. It works as `inputStored`. */
@@ -50,3 +77,6 @@ export interface Queue extends QueueReads<ClaimableJob>, Omit<JobLeases<OpenJob>
   /** The same of any open job, with the credit's release; a retryable failure frees its key. */
   fail(claim: Claim, failure: JobFailure, giveUp?: AbortSignal): Promise<boolean>;
 }
+
+/** A replica that works on jobs uses this part. */
+export type WorkerQueue = Omit<Queue, 'submit' | 'isKeyTaken' | 'freeKey' | 'remove'>;

@@ -152,7 +152,7 @@ test('a result that another replica deleted is no longer sent', async t => {
   });
   response.pause();
   const { apiKeyId } = (await app.stores.jobs.find(id))!;
-  await app.stores.jobs.remove(id, apiKeyId);
+  await app.stores.queue.remove(id, apiKeyId);
   const cut = new Promise(resolve => response.once('error', resolve).once('aborted', resolve));
   // The client reads too slowly to have all bytes before the download is cut.
   await until('the download is cut', () => app.services.resultReaders.open === 0);

@@ -1,15 +1,15 @@
-/** DELETE of a job: its row first (transactions/job-deletion.ts), then the files that it named. */
+/** DELETE of a job: its row first (queue/remove-job.ts), then the files that it named. */
 import { settledWithin } from '@matting/program/waiting.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { BlobStore } from '@matting/storage/blob-store.ts';
 import type { Logger } from 'pino';
 import type { Job } from '../jobs/job.ts';
 import type { Caller } from '../keys/caller.ts';
+import type { Queue } from '../queue/queue.ts';
 import { noSuchJob } from '../results/job-errors.ts';
 import type { JobEvents } from '../results/job-events.ts';
 import { UUID } from '../results/job-of-caller.ts';
 import type { ResultJob, ResultReaders } from '../results/result-download.ts';
-import type { JobDeletion } from '../transactions/job-deletion.ts';
 import type { JobRetention } from './job-retention.ts';
 
 /** The answer waits no longer for the storage: the files are erased behind it. */
@@ -22,7 +22,8 @@ export interface ErasureObserver {
 }
 
 interface DeleteJobDependencies {
-  readonly jobs: JobDeletion & Pick<JobRetention, 'referencedBlobs' | 'resultErased'>;
+  readonly queue: Pick<Queue, 'remove'>;
+  readonly jobs: Pick<JobRetention, 'referencedBlobs' | 'resultErased'>;
   readonly blobs: Pick<BlobStore, 'remove'>;
   readonly readers: Pick<ResultReaders, 'cut'>;
   readonly events: Pick<JobEvents, 'jobFinal' | 'notificationDue'>;
@@ -39,9 +40,9 @@ export class DeleteJob {
 
   /** @throws ContractError JOB_NOT_FOUND, JOB_NOT_CANCELLABLE, SERVICE_UNAVAILABLE */
   async delete({ apiKeyId }: Pick<Caller, 'apiKeyId'>, jobId: string): Promise<Job> {
-    const { jobs, readers, events } = this.#dependencies;
+    const { queue, readers, events } = this.#dependencies;
     const id = jobId.toLowerCase();
-    const deletion = UUID.test(id) ? await jobs.remove(id, apiKeyId) : undefined;
+    const deletion = UUID.test(id) ? await queue.remove(id, apiKeyId) : undefined;
     if (deletion === undefined) throw noSuchJob();
     const { kind, job, blobs, family } = deletion;
     if (kind === 'processing') {

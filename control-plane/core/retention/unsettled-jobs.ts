@@ -1,5 +1,5 @@
 /**
- * Does what steps have left to do with jobs that ended (core/transactions/settled-steps.ts), each row of
+ * Does what steps have left to do with jobs that ended (core/queue/settled-steps.ts), each row of
  * `unsettled_jobs` exactly once: the row goes in the transaction of its step. The account's row
  * comes first, as in every transaction that moves credits. A step that fails again leaves its row
  * to the next walk.
@@ -9,8 +9,8 @@ import { type Database, query, transact } from '@matting/database/database.ts';
 import { matchesOne } from '@matting/database/statements.ts';
 import { takeAccount } from '../accounts/account-store.ts';
 import { readJob } from '../jobs/job-reading.ts';
-import type { JobCompletionOptions } from '../transactions/job-completion.ts';
-import { type SettledStep, settledJobOf } from '../transactions/settled-steps.ts';
+import type { JobCompletionOptions } from '../queue/end-job.ts';
+import { type SettledStep, settledJobOf } from '../queue/settled-steps.ts';
 
 export type UnsettledJobs = ReturnType<typeof unsettledJobs>;
 

@@ -24,14 +24,10 @@ import type { JobStore } from '../jobs/job-store.ts';
 import type { Caller, ReadAccount } from '../keys/caller.ts';
 import { CREDITS_PER_JOB } from '../ledger/ledger.ts';
 import type { OfferedModels } from '../models/offered-models.ts';
+import type { Queue } from '../queue/queue.ts';
+import type { JobTemplate, NewJob, SubmitOutcome } from '../queue/submit-job.ts';
 import type { JobEvents } from '../results/job-events.ts';
 import type { CallbackSecrets } from '../secrets/secret-box.ts';
-import type {
-  JobSubmission,
-  JobTemplate,
-  NewJob,
-  SubmitOutcome,
-} from '../transactions/job-submission.ts';
 import type { AcceptanceGate } from './acceptance-gate.ts';
 import { correctionFingerprintOf, derivedKeyHash, idempotencyKeyHash } from './fingerprint.ts';
 import {
@@ -74,7 +70,8 @@ const IN_FLIGHT_RETRY_AFTER_S = 5;
 const DRAINING_RETRY_AFTER_S = 1;
 
 interface SubmitMattingDependencies {
-  readonly jobs: Pick<JobStore, 'find' | 'findByIdempotencyKey'> & JobSubmission;
+  readonly jobs: Pick<JobStore, 'find' | 'findByIdempotencyKey'>;
+  readonly queue: Pick<Queue, 'submit' | 'isKeyTaken' | 'freeKey'>;
   readonly readAccount: Pick<ReadAccount, 'capRefusal' | 'credits' | 'inFlight'>;
   readonly blobs: Pick<BlobStore, 'remove'>;
   readonly events: JobEvents;
@@ -230,7 +227,7 @@ export class SubmitMatting {
     const { fingerprint, key } = asked;
     const known = await this.#find(sent.caller, key);
     if (known !== undefined) return existing(known, sent, fingerprint);
-    const isTaken = await this.#dependencies.jobs.isKeyTaken(sent.caller.apiKeyId, key.hash);
+    const isTaken = await this.#dependencies.queue.isKeyTaken(sent.caller.apiKeyId, key.hash);
     if (isTaken) throw keyConflict(undefined);
     let stored: StoredPictures;
     try {
@@ -247,12 +244,12 @@ export class SubmitMatting {
 
   /** Finds the job that answers for the key. A job whose time is over gives it up first. */
   async #find({ apiKeyId }: Caller, key: StoredKey): Promise<Job | undefined> {
-    const { jobs } = this.#dependencies;
+    const { jobs, queue } = this.#dependencies;
     const { hash, rememberedMs } = key;
     const job = await jobs.findByIdempotencyKey(apiKeyId, hash);
     if (job === undefined || rememberedMs === undefined) return job;
     if (!isForgotten(job, rememberedMs)) return job;
-    await jobs.freeKey(job.id, hash, rememberedMs);
+    await queue.freeKey(job.id, hash, rememberedMs);
     // Another request may have been here before, and have made the next job.
     return await jobs.findByIdempotencyKey(apiKeyId, hash);
   }
@@ -365,13 +362,13 @@ export class SubmitMatting {
 
   /** The key is checked once more: names were looked up and pictures stored since. */
   async #insert(job: NewJob, { askAgain }: Sent): Promise<SubmitOutcome> {
-    const { jobs, jobsInFlightMax } = this.#dependencies;
+    const { queue, jobsInFlightMax } = this.#dependencies;
     let began = false;
     try {
       const { policy } = await askAgain();
       const asked = { ...job, keyHasCap: policy?.cap !== undefined };
       began = true;
-      return await jobs.submit(asked, { jobsInFlightMax });
+      return await queue.submit(asked, { jobsInFlightMax });
     } catch (error) {
       // Once it has begun the row may exist, so the input stays: an input without a row is swept.
       if (!began || error instanceof NotBegunError)

@@ -6,10 +6,10 @@ import { rowsOf } from '@matting/database/test/rows.ts';
 import { UNPAID } from '@matting/queue/job.ts';
 import type { Claim } from '@matting/queue/lease-rules.ts';
 import type { Job } from '../jobs/job.ts';
+import type { SettledStep } from '../queue/settled-steps.ts';
+import type { NewJob, SubmitOutcome } from '../queue/submit-job.ts';
 import type { Stores } from '../stores.ts';
 import { createStores } from '../stores.ts';
-import type { NewJob, SubmitOutcome } from '../transactions/job-submission.ts';
-import type { SettledStep } from '../transactions/settled-steps.ts';
 import type { ChangingMethod, Fixture } from './changing-methods.ts';
 import { correctionOf, firstOf, matteOf } from './families.ts';
 import {
@@ -195,14 +195,14 @@ function deletion(
   expected: { readonly row: Partial<Job>; readonly available: number; readonly sums: object },
 ): ChangingMethod {
   return {
-    name: 'jobs.remove',
+    name: 'queue.remove',
     which,
     again: 'unchanged',
     arrange: async fixture => {
       const { stores } = fixture;
       const { id, apiKeyId, accountId } = await begin(fixture);
       return {
-        act: faulty => faulty.jobs.remove(id, apiKeyId),
+        act: faulty => faulty.queue.remove(id, apiKeyId),
         check: async () => {
           await rowIs(stores, id, { reference: null, ...expected.row })();
           const { available, sums } = expected;
@@ -226,13 +226,13 @@ async function correctionOrder({ stores, apiKeyId, account }: Fixture): Promise<
 /** Corrections of jobs: an account's row counts the open ones, no entry does. */
 const CORRECTING: readonly ChangingMethod[] = [
   {
-    name: 'jobs.submit',
+    name: 'queue.submit',
     which: 'that corrects another',
     arrange: async fixture => {
       const { stores } = fixture;
       const job = await correctionOrder(fixture);
       return {
-        act: faulty => faulty.jobs.submit(job, LIMITS),
+        act: faulty => faulty.queue.submit(job, LIMITS),
         check: async outcome => {
           assert.equal((outcome as SubmitOutcome).kind, 'created');
           await rowIs(stores, job.correction!.first, { corrections: 1 })();
@@ -244,7 +244,7 @@ const CORRECTING: readonly ChangingMethod[] = [
       const job = await correctionOrder(fixture);
       await submitted(fixture.stores, job);
       const act = async (stores: Stores) => {
-        const outcome = (await stores.jobs.submit(job, LIMITS)) as SubmitOutcome & { job: Job };
+        const outcome = (await stores.queue.submit(job, LIMITS)) as SubmitOutcome & { job: Job };
         return [outcome.kind, outcome.job.id];
       };
       return { act, told: ['created', job.id] };
@@ -271,7 +271,7 @@ const CORRECTING: readonly ChangingMethod[] = [
     },
   },
   {
-    name: 'jobs.remove',
+    name: 'queue.remove',
     which: 'that others correct',
     again: 'unchanged',
     arrange: async fixture => {
@@ -280,7 +280,7 @@ const CORRECTING: readonly ChangingMethod[] = [
       const open = await submitted(stores, order);
       const { first } = order.correction!;
       return {
-        act: faulty => faulty.jobs.remove(first, order.apiKeyId),
+        act: faulty => faulty.queue.remove(first, order.apiKeyId),
         check: async () => {
           await rowIs(stores, first, { kept: null })();
           await rowIs(stores, open.id, { state: 'failed', fence: 1, lease: null })();
@@ -337,7 +337,7 @@ export const CHANGING_JOBS: readonly ChangingMethod[] = [
     arrange: async fixture => {
       const { stores } = fixture;
       const { id, apiKeyId } = await endedJob(fixture);
-      const deleted = await stores.jobs.remove(id, apiKeyId);
+      const deleted = await stores.queue.remove(id, apiKeyId);
       const blob = deleted?.blobs[0] ?? '';
       return {
         act: faulty => faulty.jobs.resultErased(id, blob),
@@ -346,11 +346,11 @@ export const CHANGING_JOBS: readonly ChangingMethod[] = [
     },
   },
   {
-    name: 'jobs.submit',
+    name: 'queue.submit',
     arrange: async fixture => {
       const { account, job } = await accountJob(fixture);
       return {
-        act: stores => stores.jobs.submit(job, LIMITS),
+        act: stores => stores.queue.submit(job, LIMITS),
         check: async outcome => {
           const { kind, job: made } = outcome as SubmitOutcome & { job: Job };
           assert.deepEqual([kind, made.id], ['created', job.id]);
@@ -364,7 +364,7 @@ export const CHANGING_JOBS: readonly ChangingMethod[] = [
       // The same request by way of another replica, which gives its job another id.
       const twin = twinOf(job);
       const act = async (stores: Stores) => {
-        const outcome = (await stores.jobs.submit(twin, LIMITS)) as SubmitOutcome & { job: Job };
+        const outcome = (await stores.queue.submit(twin, LIMITS)) as SubmitOutcome & { job: Job };
         return [outcome.kind, outcome.job.id];
       };
       return { act, told: ['exists', job.id] };
@@ -475,13 +475,13 @@ export const CHANGING_JOBS: readonly ChangingMethod[] = [
     },
   },
   {
-    name: 'jobs.freeKey',
+    name: 'queue.freeKey',
     arrange: async fixture => {
       const { stores } = fixture;
       const job = await endedJob(fixture);
       const { id, idempotencyKeyHash } = job;
       return {
-        act: by => by.jobs.freeKey(id, idempotencyKeyHash, 0),
+        act: by => by.queue.freeKey(id, idempotencyKeyHash, 0),
         check: async () => {
           assert.equal((await reread(stores, id)).idempotencyKeyHash, null);
           const next = twinOf(job);
@@ -494,18 +494,18 @@ export const CHANGING_JOBS: readonly ChangingMethod[] = [
       const { stores } = fixture;
       const job = await endedJob(fixture);
       const { id, idempotencyKeyHash } = job;
-      await stores.jobs.freeKey(id, idempotencyKeyHash, 0);
+      await stores.queue.freeKey(id, idempotencyKeyHash, 0);
       await submitted(stores, twinOf(job));
-      return { act: by => by.jobs.freeKey(id, idempotencyKeyHash, 0), told: undefined };
+      return { act: by => by.queue.freeKey(id, idempotencyKeyHash, 0), told: undefined };
     },
   },
   {
-    name: 'jobs.submit',
+    name: 'queue.submit',
     which: 'that is not paid for',
     arrange: async fixture => {
       const job = await unpaidJob(fixture);
       return {
-        act: stores => stores.jobs.submit(job, LIMITS),
+        act: stores => stores.queue.submit(job, LIMITS),
         check: async outcome => {
           assert.equal((outcome as SubmitOutcome).kind, 'created');
           await rowIs(fixture.stores, job.id, { unpaidDayMs: UNPAID_DAY_MS })();

@@ -1,8 +1,8 @@
 /** The methods that change API keys, and what they have counted. */
 import assert from 'node:assert/strict';
 import type { ApiKey } from '../keys/read-api-keys.ts';
+import type { SubmitOutcome } from '../queue/submit-job.ts';
 import type { Stores } from '../stores.ts';
-import type { SubmitOutcome } from '../transactions/job-submission.ts';
 import type { ChangingMethod, Fixture } from './changing-methods.ts';
 import { IMAGE_FAULT, LIMITS, newJob, OPERATOR, running } from './fixtures.ts';
 
@@ -21,13 +21,13 @@ async function logOf(stores: Stores, accountId: string): Promise<string[]> {
 
 export const CHANGING_KEYS: readonly ChangingMethod[] = [
   {
-    name: 'jobs.submit',
+    name: 'queue.submit',
     which: 'of a key with a cap',
     arrange: async fixture => {
       const { account, key, used } = await cappedKey(fixture);
       const job = newJob(account, { apiKeyId: key.id, keyHasCap: true });
       return {
-        act: by => by.jobs.submit(job, LIMITS),
+        act: by => by.queue.submit(job, LIMITS),
         check: async outcome => {
           assert.equal((outcome as SubmitOutcome).kind, 'created');
           assert.equal(await used(), 1, 'counted once');

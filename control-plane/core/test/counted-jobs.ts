@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import type { Database } from '@matting/database/database.ts';
 import { sql } from 'kysely';
-import type { SettledStep } from '../transactions/settled-steps.ts';
+import type { SettledStep } from '../queue/settled-steps.ts';
 import { storeFixtures } from './fixtures.ts';
 
 export const COUNTING_STEP: SettledStep = {

@@ -4,8 +4,8 @@ import type { Claim } from '@matting/queue/lease-rules.ts';
 import { matteBlob } from '../jobs/blob-names.ts';
 import type { Job } from '../jobs/job.ts';
 import type { JobInput } from '../jobs/job-request.ts';
+import type { NewJob } from '../queue/submit-job.ts';
 import type { Stores } from '../stores.ts';
-import type { NewJob } from '../transactions/job-submission.ts';
 import { claimed, HOUR_MS, newJob, reread, resultOf, running } from './fixtures.ts';
 
 export const SUBJECT = { name: 'subject-model', role: 'subject' };

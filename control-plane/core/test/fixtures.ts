@@ -22,8 +22,8 @@ import type { JobResult } from '../jobs/job-outcome.ts';
 import type { JobInput } from '../jobs/job-request.ts';
 import type { PageCursor } from '../ledger/ledger-lines.ts';
 import { migrationsOf, type Package, stepsOf } from '../package.ts';
+import type { NewJob } from '../queue/submit-job.ts';
 import { createStores, type Stores } from '../stores.ts';
-import type { NewJob } from '../transactions/job-submission.ts';
 
 export const LIMITS = { jobsInFlightMax: 1000 };
 export const HOUR_MS = 3_600_000;
@@ -195,7 +195,7 @@ export function newJob(accountId: string, overrides: Partial<NewJob> = {}): NewJ
 }
 
 export async function submitted(stores: Stores, job: NewJob): Promise<Job> {
-  const outcome = await stores.jobs.submit(job, LIMITS);
+  const outcome = await stores.queue.submit(job, LIMITS);
   assert.equal(outcome.kind, 'created');
   return (outcome as { job: Job }).job;
 }

@@ -29,9 +29,9 @@ import type { Config } from '../config.ts';
 import type { Dispatcher } from '../dispatch/dispatcher.ts';
 import type { Job } from '../jobs/job.ts';
 import type { JobInput } from '../jobs/job-request.ts';
+import type { NewJob } from '../queue/submit-job.ts';
 import { JobEvents } from '../results/job-events.ts';
 import type { Stores } from '../stores.ts';
-import type { NewJob } from '../transactions/job-submission.ts';
 import { fundedCaller, storesOn } from './fixtures.ts';
 
 /** Replicas notice what others left, and what is over by now, after a tenth of a service's time. */
@@ -221,7 +221,7 @@ export class Harness {
     const bytes = options.bytes ?? Buffer.from(`picture of ${id}`);
     const { accountId, apiKeyId } = options.caller ?? this;
     const hash = createHash('sha256').update(id).digest('hex');
-    const outcome = await this.stores.jobs.submit(
+    const outcome = await this.stores.queue.submit(
       {
         id,
         accountId,

@@ -15,6 +15,7 @@ export { balancesFrom, imbalances, isReservedReference, jobProblem } from '../le
 export { OfferedModels } from '../models/offered-models.ts';
 export type { ControlPlane } from '../open-core.ts';
 export { migrationsOf } from '../package.ts';
+export type { NewJob, SubmitOutcome } from '../queue/submit-job.ts';
 export { RATE_WINDOW_MS } from '../rates/rate-windows.ts';
 export { WaitForJob } from '../results/wait-for-job.ts';
 export { Sweeper } from '../retention/sweep.ts';
@@ -26,5 +27,4 @@ export {
 export type { Stores } from '../stores.ts';
 export { WRITE_BYTES } from '../submission/image-upload.ts';
 export { TEXT_BYTES_MAX, UPLOADS_MAX, UPLOADS_WAITING_MAX } from '../submission/image-uploads.ts';
-export type { NewJob, SubmitOutcome } from '../transactions/job-submission.ts';
 export type { MessageClaim } from '../webhooks/deliver-messages.ts';

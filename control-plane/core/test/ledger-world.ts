@@ -116,7 +116,7 @@ export class World {
   }
 
   async #submit(
-    { jobs }: Stores,
+    { queue }: Stores,
     act: Operation['act'],
     pick: number,
   ): Promise<string | undefined> {
@@ -124,7 +124,7 @@ export class World {
     const key = act === 'start' ? randomUUID() : pick % 6;
     const idempotencyKeyHash = sha256(`${this.#account} ${key}`);
     const job = newJob(this.#account, { idempotencyKeyHash, sourceUrl });
-    const outcome = await jobs.submit(job, this.#limits);
+    const outcome = await queue.submit(job, this.#limits);
     if (outcome.kind !== 'created') return undefined;
     this.#created.add(outcome.job.id);
     return outcome.job.id;

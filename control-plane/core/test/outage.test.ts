@@ -100,7 +100,7 @@ onServer('a server that answers nobody holds no caller, and is asked again alone
   proxy.setSilent(true);
   const isRefused = ({ code, cause }: Error & { readonly code?: string }) =>
     code === isUnavailable.code && (cause as { code?: string }).code === 'SERVER_SILENT';
-  await rejectsWith(t, own.jobs.submit(job, LIMITS), isRefused);
+  await rejectsWith(t, own.queue.submit(job, LIMITS), isRefused);
   const { taken } = proxy;
   const others = Array.from({ length: 50 }, () => rejectsWith(t, own.check(), isRefused));
   await Promise.all(others);
@@ -138,7 +138,7 @@ onServer('in an outage all calls answer SERVICE_UNAVAILABLE and change nothing',
   await proxy.close();
   const calls = [
     stores.check(),
-    stores.jobs.submit(job, LIMITS),
+    stores.queue.submit(job, LIMITS),
     stores.jobs.find(job.id),
     stores.queue.renew(open.claim, 1000),
     stores.queue.succeed(open.claim, resultOf(open.claim), HOUR_MS, {}),
@@ -193,7 +193,7 @@ for (const demotion of ['read_only = 1', 'tx_read_only = 1']) {
       if (demotion.startsWith('tx_')) await breakConnections(pair);
 
       await Promise.all([
-        rejectsWith(t, stores.jobs.submit(newJob(account), LIMITS), isReadOnly),
+        rejectsWith(t, stores.queue.submit(newJob(account), LIMITS), isReadOnly),
         rejectsWith(t, stores.check(), isReadOnly),
         assertCommandSaysSo(pair.url, account),
         rejectsWith(t, stores.nodes.heartbeat('node', randomUUID(), HOUR_MS), isReadOnly),
@@ -277,7 +277,7 @@ onPair(
     const account = await fundedAccount(stores, 1);
     await pair.demoteFirst();
     await Promise.allSettled(
-      Array.from({ length: 20 }, () => stores.jobs.submit(newJob(account), LIMITS)),
+      Array.from({ length: 20 }, () => stores.queue.submit(newJob(account), LIMITS)),
     );
     t.deepEqual(await stores.ledger.balances(account), { available: 1, reserved: 0 });
   },

@@ -5,8 +5,8 @@ import { UNPAID } from '@matting/queue/job.ts';
 import { ASYNC_HEAD_START_MS, type LaneRead } from '@matting/queue/lanes.ts';
 import { type Claim, LEASE_MS } from '@matting/queue/lease-rules.ts';
 import type { ExecutionContext } from 'ava';
-import type { OpenJob, Queue } from '../queue/queue.ts';
-import type { NewJob } from '../transactions/job-submission.ts';
+import type { OpenJob, WorkerQueue } from '../queue/queue.ts';
+import type { NewJob } from '../queue/submit-job.ts';
 import {
   BACKGROUND_URL,
   HOUR_MS,
@@ -23,7 +23,7 @@ export type AskedJob = Pick<NewJob, 'accountId' | 'apiKeyId' | 'class'> &
   Partial<Pick<NewJob, 'input' | 'sourceUrl' | 'model' | 'finishing' | 'background'>>;
 
 export interface QueueWorld {
-  readonly queue: Queue;
+  readonly queue: WorkerQueue;
   account(): Promise<string>;
   /** @param ageMs how long ago the job was submitted */
   add(job: AskedJob, ageMs: number): Promise<OpenJob>;
@@ -34,7 +34,7 @@ type Asked = Partial<AskedJob> & { readonly ageMs?: number };
 
 /** An API key with its jobs: those of other tests stand in the same queue. */
 class Caller {
-  readonly queue: Queue;
+  readonly queue: WorkerQueue;
   readonly apiKeyId = randomUUID().slice(0, 12);
   readonly find: QueueWorld['find'];
   readonly #world: QueueWorld;

@@ -4,7 +4,7 @@ import { openDatabase } from '@matting/database/connect.ts';
 import { LEASE_MS } from '@matting/queue/lease-rules.ts';
 import { at } from '@matting/test-support/at.ts';
 import { SILENT_LOG } from '@matting/test-support/database.ts';
-import type { NewJob } from '../transactions/job-submission.ts';
+import type { NewJob } from '../queue/submit-job.ts';
 import { HOUR_MS, IMAGE_FAULT, LIMITS, resultOf, storesOn } from './fixtures.ts';
 
 export type RaceTask =
@@ -21,7 +21,7 @@ const stores = storesOn(database);
 function submit(jobs: readonly NewJob[]): Promise<SubmitAnswer[]> {
   return Promise.all(
     jobs.map(async job => {
-      const outcome = await stores.jobs.submit(job, LIMITS);
+      const outcome = await stores.queue.submit(job, LIMITS);
       return { kind: outcome.kind, id: 'job' in outcome ? outcome.job.id : null };
     }),
   );

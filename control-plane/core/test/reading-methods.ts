@@ -15,8 +15,8 @@ import { backgroundBlob } from '../jobs/blob-names.ts';
 import { LISTED_STATES } from '../jobs/caller-jobs.ts';
 import { insertInternalKey } from '../keys/change-api-keys.ts';
 import { LEDGER_KINDS } from '../ledger/ledger.ts';
+import { selectEnd } from '../queue/settled-steps.ts';
 import type { Stores } from '../stores.ts';
-import { selectEnd } from '../transactions/settled-steps.ts';
 import { readMessages } from '../webhooks/outbox-listing.ts';
 import { insertMail, withdrawMails } from '../webhooks/outbox-store.ts';
 import { succeededResult } from './changing-others.ts';
@@ -227,7 +227,7 @@ export const READING: Readonly<Record<string, Exercise>> = {
   'queue.doneWithin': bounded(500, 'reads what ended within that time', ({ queue }) =>
     queue.doneWithin(60_000),
   ),
-  'jobs.isKeyTaken': ({ jobs }) => jobs.isKeyTaken(apiKeyOf(0), sha256('of no package')),
+  'queue.isKeyTaken': ({ queue }) => queue.isKeyTaken(apiKeyOf(0), sha256('of no package')),
   'jobs.lastHours': bounded(
     HOUR_READS_MAX,
     'counts entries of an index, those of one hour',

@@ -20,11 +20,11 @@ import { fundedAccount, IMAGE_FAULT, LIMITS, newJob, OPERATOR, running } from '.
 import { READING } from './reading-methods.ts';
 
 const BESIDE: Readonly<Record<string, Exercise>> = {
-  'jobs.submit': async (stores, database) => {
+  'queue.submit': async (stores, database) => {
     await submitCapped(stores);
     await reserveAndTakeBack(database);
     const none = await fundedAccount(stores, 0);
-    const refused = await stores.jobs.submit(newJob(none), LIMITS);
+    const refused = await stores.queue.submit(newJob(none), LIMITS);
     assert.equal(refused.kind, 'insufficient-credits');
   },
   'apiKeys.change': async stores => {
@@ -77,8 +77,8 @@ async function submitCapped(stores: Stores): Promise<void> {
   const { key } = await stores.apiKeys.create(accountOf(0), 'statements', { policy });
   const job = (apiKeyId = key.id) => jobOfLargest({ apiKeyId, keyHasCap: true });
   const { claim } = await running(stores, job());
-  assert.equal((await stores.jobs.submit(job(), LIMITS)).kind, 'key-cap-reached');
+  assert.equal((await stores.queue.submit(job(), LIMITS)).kind, 'key-cap-reached');
   assert.ok(await stores.queue.fail(claim, IMAGE_FAULT));
-  const { kind } = await stores.jobs.submit(job(createApiKeyToken().id), LIMITS);
+  const { kind } = await stores.queue.submit(job(createApiKeyToken().id), LIMITS);
   assert.equal(kind, 'created');
 }

@@ -6,7 +6,7 @@
  * counted once.
  */
 
-import { type SettledJob, selectEnd } from '@matting/core/transactions/settled-steps.ts';
+import { type SettledJob, selectEnd } from '@matting/core/queue/settled-steps.ts';
 import { type Database, type Db, query, readNowMs, transact } from '@matting/database/database.ts';
 import { keepStatement, ofAccount, requireInteger } from '@matting/database/statements.ts';
 import { DAY_MS } from '@matting/program/durations.ts';

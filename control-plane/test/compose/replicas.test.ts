@@ -405,9 +405,9 @@ onDatabases(test, 'two replicas', (test, dialect) => {
     const body = removebgBody();
     const jobId = removebgJob(await removebg(caller, body));
     await age(jobId, REMEMBERED_MS);
-    const { jobs } = replicas.stores;
+    const { jobs, queue } = replicas.stores;
     const { idempotencyKeyHash } = (await jobs.find(jobId)) ?? {};
-    await jobs.freeKey(jobId, idempotencyKeyHash ?? '', REMEMBERED_MS);
+    await queue.freeKey(jobId, idempotencyKeyHash ?? '', REMEMBERED_MS);
     const [a, b] = await Promise.all([removebg(caller, body), removebg(caller, body, 1)]);
     t.deepEqual([a.status, b.status, removebgJob(a)], [200, 200, removebgJob(b)]);
     t.is(await spent(caller), 2);

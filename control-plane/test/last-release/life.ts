@@ -61,17 +61,17 @@ export async function liveOn(stores: Stores): Promise<Legacy> {
 }
 
 async function leaveFamilies(stores: Stores): Promise<Legacy['families']> {
-  const { jobs, ledger } = stores;
+  const { jobs, ledger, queue } = stores;
   const { accountId, apiKeyId } = await fundedCaller(stores, 20);
   const own = { apiKeyId, reference: 'mine' };
   const first = await firstOf(stores, accountId, own);
   await succeedCorrection(stores, await submitted(stores, correctionOf(first)));
   const corrected = await firstOf(stores, accountId, own);
   await submitted(stores, correctionOf(corrected));
-  const deleted = await jobs.remove(corrected.id, apiKeyId);
+  const deleted = await queue.remove(corrected.id, apiKeyId);
   for (const blob of deleted?.blobs ?? []) await jobs.resultErased(corrected.id, blob);
   const cancelled = await submitted(stores, newJob(accountId, own));
-  await jobs.remove(cancelled.id, apiKeyId);
+  await queue.remove(cancelled.id, apiKeyId);
   await jobs.deletedAmong([corrected.id, cancelled.id]);
   await jobs.listOfKey({ apiKeyId, limit: 2 });
   await jobs.search({ accountId, apiKeyIds: [apiKeyId], text: 'mine', limit: 5 });
@@ -88,7 +88,7 @@ async function leaveBatches(
   stores: Stores,
   caller: { readonly accountId: string; readonly apiKeyId: string },
 ): Promise<string> {
-  const { batches, groups, jobs } = stores;
+  const { batches, groups, queue } = stores;
   const [open, cancelled] = [newBatch(caller, 2), newBatch(caller, 3)];
   for (const batch of [open, cancelled]) await batches.submitBatch(batch);
   await batches.listOpen();
@@ -101,7 +101,7 @@ async function leaveBatches(
   assert.ok(await batches.finishBatch(cancelled.id));
   const [item] = open.items;
   assert.ok(item);
-  await jobs.remove(item.jobId, caller.apiKeyId);
+  await queue.remove(item.jobId, caller.apiKeyId);
   const found = await batches.findForKey(open.id, caller.apiKeyId);
   assert.equal(found?.counts.waiting, 1);
   await batches.jobs(found, 0, 10);

@@ -19,7 +19,7 @@ import {
   storedInput,
   submitted,
 } from '../test/fixtures.ts';
-import type { NewJob } from './job-submission.ts';
+import type { NewJob } from './submit-job.ts';
 
 const test = ava.serial;
 
@@ -60,7 +60,7 @@ onBalancedStores(test, 'a deletion', (test, { database, stores, replica }) => {
       const job = await callersJob(overrides);
       const open = await submitted(stores, job);
       const claim = isHeld ? await claimed(stores, open) : { jobId: job.id, holder: 'r', fence: 0 };
-      const deletion = await other.jobs.remove(job.id, job.apiKeyId);
+      const deletion = await other.queue.remove(job.id, job.apiKeyId);
       t.is(deletion?.kind, 'cancelled');
       t.deepEqual(deletion?.blobs, 'sourceUrl' in overrides ? [] : [`inputs/${job.id}`]);
       await assertCancelled(job);
@@ -68,7 +68,7 @@ onBalancedStores(test, 'a deletion', (test, { database, stores, replica }) => {
       t.false(await stores.queue.inputStored(claim, storedInput(job.id)));
       t.false(await stores.queue.succeed(claim, resultOf(claim), HOUR_MS, {}));
       t.false(await stores.queue.fail(claim, { ...SERVICE_FAULT, code: 'JOB_CANCELLED' }));
-      t.is((await stores.jobs.remove(job.id, job.apiKeyId))?.kind, 'unchanged');
+      t.is((await stores.queue.remove(job.id, job.apiKeyId))?.kind, 'unchanged');
       await assertCancelled(job);
     });
   }
@@ -80,7 +80,7 @@ onBalancedStores(test, 'a deletion', (test, { database, stores, replica }) => {
       const claim = await claimed(stores, await submitted(stores, job));
       const admit = () => stores.queue.admitted(claim);
       const atOnce = round % 2 === 0 ? admit() : undefined;
-      const removing = other.jobs.remove(job.id, job.apiKeyId);
+      const removing = other.queue.remove(job.id, job.apiKeyId);
       // An admission is one statement, so a removal must begin before it to be the first.
       const admitted = await (atOnce ?? delay(round / 4).then(admit));
       const deletion = await removing;
@@ -96,7 +96,7 @@ onBalancedStores(test, 'a deletion', (test, { database, stores, replica }) => {
     for (let round = 0; round < 5; round += 1) {
       const job = await callersJob();
       await submitted(stores, job);
-      const both = [stores, other].map(one => one.jobs.remove(job.id, job.apiKeyId));
+      const both = [stores, other].map(one => one.queue.remove(job.id, job.apiKeyId));
       const kinds = (await Promise.all(both)).map(one => one?.kind).sort();
       t.deepEqual(kinds, ['cancelled', 'unchanged']);
       await assertCancelled(job);
@@ -106,11 +106,11 @@ onBalancedStores(test, 'a deletion', (test, { database, stores, replica }) => {
   test('leaves a job that a node has, and one that failed, but for the reference', async t => {
     const job = await callersJob();
     const { claim } = await running(stores, job);
-    t.is((await stores.jobs.remove(job.id, job.apiKeyId))?.kind, 'processing');
+    t.is((await stores.queue.remove(job.id, job.apiKeyId))?.kind, 'processing');
     t.is((await reread(stores, job.id)).reference, 'mine');
     await stores.queue.fail(claim, IMAGE_FAULT);
     const failed = await reread(stores, job.id);
-    t.is((await stores.jobs.remove(job.id, job.apiKeyId))?.kind, 'unchanged');
+    t.is((await stores.queue.remove(job.id, job.apiKeyId))?.kind, 'unchanged');
     const { readAtMs: _, ...left } = await reread(stores, job.id);
     t.like({ ...failed, reference: null }, left);
   });
@@ -121,7 +121,7 @@ onBalancedStores(test, 'a deletion', (test, { database, stores, replica }) => {
     const result = { ...resultOf(claim), thumbnailBytes: 5 };
     await stores.queue.succeed(claim, result, HOUR_MS, {});
     const [first, second] = await Promise.all(
-      [stores, other].map(one => one.jobs.remove(job.id, job.apiKeyId)),
+      [stores, other].map(one => one.queue.remove(job.id, job.apiKeyId)),
     );
     const blobs = [result.blob, `${result.blob}-thumbnail`];
     t.deepEqual([first?.blobs, second?.blobs], [blobs, blobs]);
@@ -145,7 +145,7 @@ onBalancedStores(test, 'a deletion', (test, { database, stores, replica }) => {
     const { claim } = await running(stores, job);
     const result = resultOf(claim);
     await stores.queue.succeed(claim, result, HOUR_MS, {});
-    await stores.jobs.remove(job.id, job.apiKeyId);
+    await stores.queue.remove(job.id, job.apiKeyId);
     t.true((await other.jobs.takeExpiredResultBlobs(100)).includes(result.blob));
   });
 
@@ -156,16 +156,19 @@ onBalancedStores(test, 'a deletion', (test, { database, stores, replica }) => {
     const capped = () => newJob(accountId, { apiKeyId: key.id, keyHasCap: true });
     const job = capped();
     await submitted(stores, job);
-    t.is((await stores.jobs.submit(capped(), LIMITS)).kind, 'key-cap-reached');
-    await stores.jobs.remove(job.id, key.id);
-    t.is((await stores.jobs.submit(capped(), LIMITS)).kind, 'created');
+    t.is((await stores.queue.submit(capped(), LIMITS)).kind, 'key-cap-reached');
+    await stores.queue.remove(job.id, key.id);
+    t.is((await stores.queue.submit(capped(), LIMITS)).kind, 'created');
   });
 
   test('of another key’s job, or of an unknown job, finds nothing', async t => {
     const job = await callersJob();
     await submitted(stores, job);
-    t.is(await stores.jobs.remove(job.id, 'key000000009'), undefined);
-    t.is(await stores.jobs.remove('6f1d2c1e-8b1a-4d0e-9a57-2f2b6c3d4e5f', job.apiKeyId), undefined);
+    t.is(await stores.queue.remove(job.id, 'key000000009'), undefined);
+    t.is(
+      await stores.queue.remove('6f1d2c1e-8b1a-4d0e-9a57-2f2b6c3d4e5f', job.apiKeyId),
+      undefined,
+    );
     t.is((await reread(stores, job.id)).state, 'ready');
   });
 });

@@ -1,6 +1,6 @@
 /**
  * A job's submission: one transaction holds what the job's funding takes (core/funding/) and makes
- * the job. Its end, which settles or releases that, is in job-completion.ts.
+ * the job. Its end, which settles or releases that, is in end-job.ts.
  *
  * The order of the statements, and why:
  * 1. the account's row, by compare-and-set: it serialises an account's submissions, so that neither
@@ -41,7 +41,7 @@ import { readByIdempotencyKey, readJob } from '../jobs/job-reading.ts';
 import type { JobBackground, JobInput } from '../jobs/job-request.ts';
 import { inputColumn, inputColumns, type StoredFinishing, sourceHostOf } from '../jobs/job-rows.ts';
 import { CapReachedError } from '../keys/key-caps.ts';
-import { queuedFramePixels } from '../queue/queue-bound.ts';
+import { queuedFramePixels } from './queue-bound.ts';
 import { keyTaken, type SubmissionStep } from './submission-steps.ts';
 
 /** The part of a request that does not depend on its picture. JSON keeps it as it is. */
@@ -104,8 +104,6 @@ export type SubmitOutcome =
   /** The corrected job takes no correction now. Read it again to find out why. */
   | { readonly kind: 'not-correctable' };
 
-export type JobSubmission = ReturnType<typeof jobSubmission>;
-
 export function jobSubmission(database: Database, steps: readonly SubmissionStep[] = []) {
   const { taken, isKeyTaken } = keyTaken(database, steps);
   return {
@@ -115,7 +113,6 @@ export function jobSubmission(database: Database, steps: readonly SubmissionStep
       const isTaken = (tx: Db) => taken(tx, job.apiKeyId, job.idempotencyKeyHash);
       return query(database, db => submit(database, db, job, { limits, isTaken }));
     },
-    /** Frees the key of a final job that isForgotten. */
     async freeKey(jobId: string, idempotencyKeyHash: string, rememberedMs: number): Promise<void> {
       await query(database, db =>
         db

@@ -43,7 +43,8 @@ import {
   endJob,
   type JobCompletionOptions,
   noteLeftOut,
-} from './job-completion.ts';
+} from './end-job.ts';
+import type { Deletion, Queue } from './queue.ts';
 import { SettledSteps } from './settled-steps.ts';
 
 const CANCELLED: JobFailure = {
@@ -54,25 +55,12 @@ const CANCELLED: JobFailure = {
 
 const QUEUED: JobState[] = ['accepted', 'fetching', 'ready'];
 
-interface Deletion {
-  readonly kind: 'cancelled' | 'deleted' | 'processing' | 'unchanged';
-  readonly job: Job;
-  /** No row needs these blobs any more. */
-  readonly blobs: readonly string[];
-  /** For a job of a family (corrections/family-deletion.ts). */
-  readonly family?: EndedFamily;
-}
-
-export type JobDeletion = ReturnType<typeof jobDeletion>;
-
-export function jobDeletion(database: Database, options: JobCompletionOptions) {
+export function jobDeletion(
+  database: Database,
+  options: JobCompletionOptions,
+): Pick<Queue, 'remove'> {
   return {
-    /** Undefined: the API key has no such job. A repetition answers as the first call. */
-    async remove(
-      jobId: string,
-      apiKeyId: string,
-      { keepReference = false }: { readonly keepReference?: boolean } = {},
-    ): Promise<Deletion | undefined> {
+    async remove(jobId, apiKeyId, { keepReference = false } = {}) {
       const steps = new SettledSteps(options.settled);
       const removed = await transact(database, async tx => {
         let job = await readJob(database, tx, jobId);

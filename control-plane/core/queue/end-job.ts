@@ -26,8 +26,8 @@ import type { JobOutcome } from '../jobs/job-outcome.ts';
 import { readJob } from '../jobs/job-reading.ts';
 import { failureColumns, inputColumns, resultColumns } from '../jobs/job-rows.ts';
 import { looked } from '../jobs/looks.ts';
-import type { Queue } from '../queue/queue.ts';
 import { insertWebhook } from '../webhooks/outbox-store.ts';
+import type { Queue } from './queue.ts';
 import {
   type JobOfSteps,
   type SettledObserver,

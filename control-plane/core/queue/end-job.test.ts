@@ -7,7 +7,6 @@ import { type Claim, LEASE_MS } from '@matting/queue/lease-rules.ts';
 import ava from 'ava';
 import type { KyselyPlugin, QueryId } from 'kysely';
 import sinon from 'sinon';
-import type { ClaimableJob } from '../queue/queue.ts';
 import { createStores } from '../stores.ts';
 import {
   claimed,
@@ -25,6 +24,7 @@ import {
   storesOn,
   submitted,
 } from '../test/fixtures.ts';
+import type { ClaimableJob } from './queue.ts';
 
 const test = ava.serial;
 
