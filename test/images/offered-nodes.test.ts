@@ -51,6 +51,8 @@ test('compose runs two nodes of the first model that is offered, and one of each
   t.is(other?.environment.MATTING_NODE_ADVERTISE_ADDRESS, 'node-fast:50051');
   up();
   t.false(existsSync(String(override)) || existsSync(String(targets)));
+  t.regex(up('MODELS_FETCH=best').stderr, /take MODELS_FETCH out of \.env: MODELS_OFFERED/);
+  t.is(up('MODEL_IDLE_MS=1').status, 78);
   writeFileSync(String(override), 'services: {}\n');
   const { status, stderr } = up('MODELS_OFFERED=best');
   t.deepEqual([status, stderr.includes('move it away')], [73, true]);
