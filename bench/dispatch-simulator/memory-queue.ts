@@ -15,7 +15,7 @@ import {
 } from '@matting/queue/lanes.ts';
 import type { Claim } from '@matting/queue/lease-rules.ts';
 import type { AccountQueue, LeaseEnded, QueuedWork } from '@matting/queue/queue.ts';
-import { isNamed } from '../../control-plane/core/dispatch/node-rooms.ts';
+import { isNamed } from '../../control-plane/core/dispatch/node-capacity.ts';
 import type { JobInput } from '../../control-plane/core/jobs/job-request.ts';
 import { sourceHostOf } from '../../control-plane/core/jobs/job-rows.ts';
 import type {

@@ -8,7 +8,7 @@ import type { RunEnd } from '@matting/queue/dispatch-core.ts';
 import { DispatchCore, LIST_MAX, type Placed, type Step } from '@matting/queue/dispatch-core.ts';
 import type { Claim } from '@matting/queue/lease-rules.ts';
 import type { JobNeeds } from '../../control-plane/core/dispatch/job-needs.ts';
-import { NodeRooms } from '../../control-plane/core/dispatch/node-rooms.ts';
+import { NodeCapacity } from '../../control-plane/core/dispatch/node-capacity.ts';
 import type { JobResult } from '../../control-plane/core/jobs/job-outcome.ts';
 import type { ClaimableJob } from '../../control-plane/core/queue/queue.ts';
 import { RoundLoop } from '../../control-plane/database/round-loop.ts';
@@ -108,7 +108,7 @@ export class SimulatedReplica {
       }),
     );
     this.#core = new DispatchCore<ClaimableJob, JobNeeds, Offer, undefined>({
-      rooms: new NodeRooms({
+      capacity: new NodeCapacity({
         snapshots: () => this.#routable(),
         offer: (node, asked) => this.#offer(node.nodeId, asked),
         random,

@@ -66,7 +66,7 @@ export type RunEnd =
  * The nodes, for jobs whose needs it alone reads.
  * @typeParam Needs of a job; a run may know them better than the row that was listed
  */
-export interface Rooms<J, Needs, Offer> {
+export interface Capacity<J, Needs, Offer> {
   /** Whether the job asks for particular engines, which may be busy while others are free. */
   isNamed(job: J): boolean;
   /** Counts the places that the job may have; without a job, all that jobs may have by name. */
@@ -131,7 +131,7 @@ const NOTHING = { placed: [], wakeInMs: undefined };
 const WAITS = { kind: 'waits' } as const;
 
 interface DispatchCoreOptions<J, Needs, Offer, Download> {
-  readonly rooms: Rooms<J, Needs, Offer>;
+  readonly capacity: Capacity<J, Needs, Offer>;
   readonly downloads: DownloadSlots<J, Download>;
   /** A job that no routable node can do waits so long for one that can; undefined: as any job. */
   readonly noNodeGraceMs: number | undefined;
@@ -154,7 +154,7 @@ export class DispatchCore<J extends QueuedJob, Needs, Offer, Download> {
 
   constructor(options: DispatchCoreOptions<J, Needs, Offer, Download>) {
     this.#options = options;
-    this.#namedLanes = new NamedLanes(job => options.rooms.isNamed(job));
+    this.#namedLanes = new NamedLanes(job => options.capacity.isNamed(job));
     this.#groups = options.groups ?? AS_OTHERS;
     this.memories = new JobMemories(options.now);
   }
@@ -182,7 +182,7 @@ export class DispatchCore<J extends QueuedJob, Needs, Offer, Download> {
     }
     if (!needsDownload(job) && this.#awaits(this.#waitKindOf(job))) {
       this.#note(this.#waitKindOf(job));
-      return { placed: [], wakeInMs: this.#options.rooms.places(job).free > 0 ? 0 : undefined };
+      return { placed: [], wakeInMs: this.#options.capacity.places(job).free > 0 ? 0 : undefined };
     }
     const tried = this.#try(job);
     if (tried.kind === 'unable') return NOTHING;
@@ -216,12 +216,12 @@ export class DispatchCore<J extends QueuedJob, Needs, Offer, Download> {
 
   /** False: a round would find nothing that can begin. */
   beginRound(): boolean {
-    const { rooms } = this.#options;
+    const { capacity } = this.#options;
     const unnamed =
       this.#awaits('node') || (this.#awaits('group') && this.#leavesSyncSlot('unnamed'));
     const mayBegin =
-      (unnamed && rooms.places('unnamed').free > 0) ||
-      (this.#awaits('model') && rooms.places().free > 0);
+      (unnamed && capacity.places('unnamed').free > 0) ||
+      (this.#awaits('model') && capacity.places().free > 0);
     if (!this.#awaits('unread') && !mayBegin) return false;
     for (const kind of this.#waits.keys()) this.#waits.set(kind, 'untried');
     return true;
@@ -256,7 +256,7 @@ export class DispatchCore<J extends QueuedJob, Needs, Offer, Download> {
 
   /** @param jobs LIST_MAX at most, of the chosen lanes: as many of each as there is place for */
   place({ lanes, all }: ChosenLanes, jobs: readonly J[]): Step<J, Offer, Download> {
-    const { rooms } = this.#options;
+    const { capacity } = this.#options;
     const free = jobs.filter(job => !this.#running.has(job.id));
     const ordered = orderJobs(free, this.#shares(), this.#groups);
     const placed: Placed<J, Offer, Download>[] = [];
@@ -268,7 +268,7 @@ export class DispatchCore<J extends QueuedJob, Needs, Offer, Download> {
       const isOfKind = (job: J) => this.#waitKindOf(job) === kind;
       return jobs.filter(isOfKind).length >= eachMax || [...left].some(isOfKind);
     };
-    rooms.chooseTurn(ordered, id => this.memories.find(id));
+    capacity.chooseTurn(ordered, id => this.memories.find(id));
     for (const job of ordered) {
       const tried = this.#try(job);
       if (tried.kind === 'waits') wakeInMs = Math.min(wakeInMs, tried.wakeInMs ?? wakeInMs);
@@ -293,10 +293,10 @@ export class DispatchCore<J extends QueuedJob, Needs, Offer, Download> {
   }
 
   /** @param needs absent: those of the row */
-  takeRoom(job: J, needs?: Needs): ReturnType<Rooms<J, Needs, Offer>['take']> {
+  takeRoom(job: J, needs?: Needs): ReturnType<Capacity<J, Needs, Offer>['take']> {
     // Synchronous requests that never cease must not outlast the hour in which it must begin.
     if (job.group && !isAged(job, this.#groups) && !this.#leavesSyncSlot(job)) return {};
-    return this.#options.rooms.take(job, this.memories.find(job.id), needs);
+    return this.#options.capacity.take(job, this.memories.find(job.id), needs);
   }
 
   runEnded(job: J, end: RunEnd): void {
@@ -328,7 +328,7 @@ export class DispatchCore<J extends QueuedJob, Needs, Offer, Download> {
 
   #begin(job: J, placement: Placement<Offer, Download>): Placement<Offer, Download> {
     this.#running.set(job.id, job);
-    this.#options.rooms.began(job.id);
+    this.#options.capacity.began(job.id);
     return placement;
   }
 
@@ -341,8 +341,8 @@ export class DispatchCore<J extends QueuedJob, Needs, Offer, Download> {
 
   #incapableFailure(job: J): JobFailure | 'unable' | undefined {
     if (needsDownload(job)) return undefined;
-    const { rooms, now, noNodeGraceMs } = this.#options;
-    const why = rooms.incapable(job, this.memories.find(job.id));
+    const { capacity, now, noNodeGraceMs } = this.#options;
+    const why = capacity.incapable(job, this.memories.find(job.id));
     if (noNodeGraceMs === undefined) return why && 'unable';
     const sinceMs = this.memories.incapableSince(job.id, why !== undefined);
     if (why === undefined || sinceMs === undefined || now() - sinceMs <= noNodeGraceMs) {
@@ -359,7 +359,7 @@ export class DispatchCore<J extends QueuedJob, Needs, Offer, Download> {
   /** Jobs of groups may use the only slot. */
   #leavesSyncSlot(job: J | 'unnamed'): boolean {
     if (this.#options.now() - this.#syncAtMs > SYNC_COMES_MS) return true;
-    const { all, free } = this.#options.rooms.places(job);
+    const { all, free } = this.#options.capacity.places(job);
     return free > Math.ceil((all - 1) * this.#groups.syncSlotsShare);
   }
 
@@ -375,7 +375,7 @@ export class DispatchCore<J extends QueuedJob, Needs, Offer, Download> {
 
   #waitKindOf(job: J): WaitKind {
     if (needsDownload(job)) return 'download';
-    if (this.#options.rooms.isNamed(job)) return 'model';
+    if (this.#options.capacity.isNamed(job)) return 'model';
     return job.group ? 'group' : 'node';
   }
 }

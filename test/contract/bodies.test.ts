@@ -1,6 +1,7 @@
 /**
  * What a body may be: each rule once, with the doors for which it holds. That it does not matter
- * where a body is cut, the tests of the readers show. Needs: batches, photoroom, rembg, removebg.
+ * where a body is cut, the tests of the readers show. Needs: batches, photoroom, portal, rembg,
+ * removebg.
  */
 import type { IncomingMessage } from 'node:http';
 import ava from 'ava';

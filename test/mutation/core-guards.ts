@@ -35,7 +35,7 @@ openTo | filter | an image that has waited for memory has the node for itself, u
 control-plane/core/dispatch/node-refusals.ts by control-plane/core/dispatch/pick-node.test.ts
 unreadBy | 'heic' | a request that no node can serve › is refused if no node reads the format of the background
 control-plane/queue/dispatch-core.ts by control-plane/core/dispatch/dispatch-core.test.ts
-beginRound | && rooms.places('unnamed') | nodes of other models › have no room for jobs that name none, and make no round for them
+beginRound | && capacity.places('unnamed') | nodes of other models › have no room for jobs that name none, and make no round for them
 control-plane/core/dispatch/job-needs.ts by control-plane/core/models/dispatched.test.ts
 shortfallOf | === undefined ? | each job goes to the node of its model, one without a name to that of the first offered
 control-plane/core/fetching/fetch-image.ts by control-plane/core/fetching/sources.test.ts

@@ -8,7 +8,7 @@ import { JobMemories } from '@matting/queue/job-memories.ts';
 import { type JobLane, laneOf, queuePositionMs } from '@matting/queue/lanes.ts';
 import ava from 'ava';
 import type { JobNeeds } from './job-needs.ts';
-import { type ListedJob, NodeRooms } from './node-rooms.ts';
+import { type ListedJob, NodeCapacity } from './node-capacity.ts';
 
 const LANES_MAX = 32;
 const test = ava.serial;
@@ -43,7 +43,7 @@ function coreWith(graceMs: number | undefined): typeof core {
   const random = () => 0.5;
   const now = () => nowMs;
   return new DispatchCore<ListedJob, JobNeeds, Reservation, string>({
-    rooms: new NodeRooms({
+    capacity: new NodeCapacity({
       snapshots: () => [node, ...others].flatMap(view => view?.snapshot() ?? []),
       offer: ({ nodeId }, { megapixels }) =>
         [...others, node].find(view => view?.abilities.nodeId === nodeId)?.reserve(megapixels),

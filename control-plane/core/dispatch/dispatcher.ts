@@ -23,8 +23,8 @@ import type { ClaimableJob, Queue } from '../queue/queue.ts';
 import type { JobEvents, SubmittedJob } from '../results/job-events.ts';
 import type { JobNeeds } from './job-needs.ts';
 import { JobRun, type JobRunDependencies, type RunOwner } from './job-run.ts';
+import { NodeCapacity } from './node-capacity.ts';
 import { fleetRefusalOf } from './node-refusals.ts';
-import { NodeRooms } from './node-rooms.ts';
 
 const POLL_MS = 1000;
 
@@ -58,9 +58,9 @@ export class Dispatcher {
     const downloads = new Downloads(now);
     this.#downloads = downloads;
     const snapshots = () => fleet.snapshots();
-    const rooms = new NodeRooms({ snapshots, offer: fleet.offer.bind(fleet), random, now });
+    const capacity = new NodeCapacity({ snapshots, offer: fleet.offer.bind(fleet), random, now });
     this.#core = new DispatchCore<ClaimableJob, JobNeeds, Offer, Download>({
-      rooms,
+      capacity,
       downloads,
       noNodeGraceMs,
       groups,

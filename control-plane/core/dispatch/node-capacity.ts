@@ -1,7 +1,7 @@
-/** The rooms of nodes, by what they report: which one a job goes to, and why none can do it. */
+/** The capacity of nodes, by what they report: which one a job goes to, and why none can do it. */
 
 import type { NodeSnapshot } from '@matting/nodes/node-view.ts';
-import type { QueuedJob, Rooms } from '@matting/queue/dispatch-core.ts';
+import type { Capacity, QueuedJob } from '@matting/queue/dispatch-core.ts';
 import { needsDownload } from '@matting/queue/job.ts';
 import type { JobMemory } from '@matting/queue/job-memories.ts';
 import type { JobInput } from '../jobs/job-request.ts';
@@ -16,7 +16,7 @@ export type ListedJob = QueuedJob &
     readonly input: Pick<JobInput, 'format' | 'width' | 'height'> | null;
   };
 
-interface NodeRoomsOptions<Offer> {
+interface NodeCapacityOptions<Offer> {
   snapshots(): readonly NodeSnapshot[];
   offer(
     node: NodeSnapshot,
@@ -33,12 +33,12 @@ export function isNamed({ model, correction }: NamingJob): boolean {
   return (model !== undefined && model !== null) || correction?.cropRun !== undefined;
 }
 
-export class NodeRooms<Offer> implements Rooms<ListedJob, JobNeeds, Offer> {
-  readonly #options: NodeRoomsOptions<Offer>;
+export class NodeCapacity<Offer> implements Capacity<ListedJob, JobNeeds, Offer> {
+  readonly #options: NodeCapacityOptions<Offer>;
   readonly #turns = new LargeTurns();
   readonly isNamed = isNamed;
 
-  constructor(options: NodeRoomsOptions<Offer>) {
+  constructor(options: NodeCapacityOptions<Offer>) {
     this.#options = options;
   }
 
