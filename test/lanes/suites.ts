@@ -76,7 +76,7 @@ function nightlyStorm(
   };
 }
 
-const DISPATCH = ['bench/dispatch-simulator', 'control-plane/core/dispatch'];
+const DISPATCH = ['bench/dispatch-simulator', 'control-plane/core/dispatch', 'control-plane/queue'];
 
 const NIGHTLY_STORMS = [
   nightlyStorm('test/simulation/mixed-days.storm.ts', DISPATCH),
