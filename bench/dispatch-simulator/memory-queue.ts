@@ -4,8 +4,7 @@
  */
 
 import type { JobResult, StageTimings } from '@matting/core/jobs/job-outcome.ts';
-import type { JobFailure } from '@matting/queue/job.ts';
-import { isFinal, type JobLease, type JobState } from '@matting/queue/job.ts';
+import { isFinal, type JobFailure, type JobLease, type JobState } from '@matting/queue/job.ts';
 import {
   type JobLane,
   type LaneRead,

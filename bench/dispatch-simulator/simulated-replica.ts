@@ -4,8 +4,13 @@
  * is DispatchCore's and RoundLoop's.
  */
 import assert from 'node:assert/strict';
-import type { RunEnd } from '@matting/queue/dispatch-core.ts';
-import { DispatchCore, LIST_MAX, type Placed, type Step } from '@matting/queue/dispatch-core.ts';
+import {
+  DispatchCore,
+  LIST_MAX,
+  type Placed,
+  type RunEnd,
+  type Step,
+} from '@matting/queue/dispatch-core.ts';
 import type { Claim } from '@matting/queue/lease-rules.ts';
 import type { JobNeeds } from '../../control-plane/core/dispatch/job-needs.ts';
 import { NodeCapacity } from '../../control-plane/core/dispatch/node-capacity.ts';

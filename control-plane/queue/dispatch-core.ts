@@ -69,7 +69,7 @@ export type RunEnd =
 export interface Capacity<J, Needs, Offer> {
   /** Whether the job asks for particular engines, which may be busy while others are free. */
   isNamed(job: J): boolean;
-  /** Counts the places that the job may have; without a job, all that jobs may have by name. */
+  /** Places that the job may have; `unnamed`: that any job may have; absent: all. */
   places(job?: J | 'unnamed'): { readonly all: number; readonly free: number };
   /** Takes a place; `wakeInMs`: time alone may bring one. */
   take(

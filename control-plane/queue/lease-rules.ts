@@ -16,8 +16,7 @@
  * renew and finish; once another replica claimed the job, its fence has moved.
  */
 
-import type { JobFailure } from './job.ts';
-import { isFinal, type QueueJob } from './job.ts';
+import { isFinal, type JobFailure, type QueueJob } from './job.ts';
 
 /** Proof of a claim: no write under it changes a job whose fence has moved on. */
 export interface Claim {

@@ -50,7 +50,6 @@ const ADMITTED = keepStatement<Claim>(({ kysely, nowMs }, claim) =>
     .where('state', 'in', ['ready', 'running']),
 );
 
-/** Reads a job with its payload. */
 export type ReadJob<J> = (db: Db, jobId: string) => Promise<J | undefined>;
 
 type Leased = Pick<QueueJob, 'id' | 'fence' | 'state' | 'lease'>;

@@ -126,7 +126,6 @@ async function readLanes(database: Database): Promise<JobLane[]> {
 type LaneValues = Readonly<Record<string, string>>;
 type AnyPayload<Row> = PayloadReads<Row, unknown>;
 
-/** The reads of lanes' first jobs, each kind of read compiled once. */
 class Heads<Row> {
   readonly #payload: AnyPayload<Row>;
   readonly #kept = new Map<string, KeptStatement<LaneValues, LaneRow>>();

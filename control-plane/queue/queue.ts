@@ -15,7 +15,6 @@ import type { JobState, QueueJob } from './job.ts';
 import type { JobLane, LaneRead } from './lanes.ts';
 import type { Claim } from './lease-rules.ts';
 
-/** What the queue itself lists of a job. */
 export type ListedJob = Pick<QueueJob, 'id' | 'fence' | 'class' | 'accountId' | 'apiKeyId'> &
   Pick<QueueJob, 'sourceHost' | 'createdAtMs' | 'startedAtMs' | 'readAtMs' | 'takeovers'> &
   Pick<QueueJob, 'group'> & { readonly state: 'accepted' | 'fetching' | 'ready' | 'running' };
@@ -37,6 +36,7 @@ export type LeaseEnded =
 
 export interface AccountQueue {
   readonly jobs: number;
+  /** Each job as the payload's `queuedPixels` counts it. */
   readonly megapixels: number;
   /** Jobs that are to be downloaded. */
   readonly unfetched: number;

@@ -3,8 +3,7 @@
  * job's account is held, so none is made or ends meanwhile (docs/adr/0052).
  */
 import type { Database, Db } from '@matting/database/database.ts';
-import type { JobFailure } from '@matting/queue/job.ts';
-import { OPEN_STATES } from '@matting/queue/job.ts';
+import { type JobFailure, OPEN_STATES } from '@matting/queue/job.ts';
 import type { Job } from '../jobs/job.ts';
 import type { FamilyJob } from '../jobs/job-family.ts';
 import { readJob } from '../jobs/job-reading.ts';

@@ -8,7 +8,7 @@ import { JobMemories } from '@matting/queue/job-memories.ts';
 import { type JobLane, laneOf, queuePositionMs } from '@matting/queue/lanes.ts';
 import ava from 'ava';
 import type { JobNeeds } from './job-needs.ts';
-import { type ListedJob, NodeCapacity } from './node-capacity.ts';
+import { NodeCapacity, type PlaceableJob } from './node-capacity.ts';
 
 const LANES_MAX = 32;
 const test = ava.serial;
@@ -22,7 +22,7 @@ let node: NodeView | undefined;
 let others: NodeView[];
 let downloadsFree: number;
 let fullHosts: string[];
-let core: DispatchCore<ListedJob, JobNeeds, Reservation, string>;
+let core: DispatchCore<PlaceableJob, JobNeeds, Reservation, string>;
 
 function freeNode(engines = 1, output: OutputFormat = 'png'): NodeView {
   const bounds = { jxlPixelsMax: 100_000_000, megapixelsAloneMax: 400 };
@@ -42,7 +42,7 @@ const GROUPS = { syncSlotsShare: 0.25, headStartMs: 30 * 60_000 };
 function coreWith(graceMs: number | undefined): typeof core {
   const random = () => 0.5;
   const now = () => nowMs;
-  return new DispatchCore<ListedJob, JobNeeds, Reservation, string>({
+  return new DispatchCore<PlaceableJob, JobNeeds, Reservation, string>({
     capacity: new NodeCapacity({
       snapshots: () => [node, ...others].flatMap(view => view?.snapshot() ?? []),
       offer: ({ nodeId }, { megapixels }) =>
@@ -74,7 +74,7 @@ test.beforeEach(() => {
 
 let jobs = 0;
 
-function job(changes: Partial<ListedJob> = {}): ListedJob {
+function job(changes: Partial<PlaceableJob> = {}): PlaceableJob {
   jobs += 1;
   return {
     id: `job-${jobs}`,
@@ -93,22 +93,22 @@ function job(changes: Partial<ListedJob> = {}): ListedJob {
   };
 }
 
-const download = (changes: Partial<ListedJob> = {}) =>
+const download = (changes: Partial<PlaceableJob> = {}) =>
   job({ input: null, sourceHost: 'host', state: 'accepted', ...changes });
 
-function laneFrom(one: ListedJob): JobLane {
+function laneFrom(one: PlaceableJob): JobLane {
   const firstQueueAtMs = queuePositionMs(one.class, one.createdAtMs);
   return { ...laneOf(one), firstQueueAtMs, readAtMs: one.readAtMs };
 }
 
-function round(...table: ListedJob[]): Step<ListedJob, Reservation, string> | undefined {
+function round(...table: PlaceableJob[]): Step<PlaceableJob, Reservation, string> | undefined {
   if (!core.beginRound()) return undefined;
   if (core.lanesOutdated) core.lanesRead(table.map(laneFrom));
   const chosen = core.chooseLanes();
   return core.place(chosen, table.slice(0, LIST_MAX));
 }
 
-function begun(step: Step<ListedJob, unknown, unknown> | undefined): string[] | undefined {
+function begun(step: Step<PlaceableJob, unknown, unknown> | undefined): string[] | undefined {
   return step?.placed.map(({ job: { id }, placement }) => `${id} ${placement.kind}`);
 }
 
@@ -351,7 +351,7 @@ test('a job that no live node can do while others may come › delays no other j
   t.deepEqual(begun(round(jxl(), other)), [`${other.id} node`]);
 });
 
-const named = (changes: Partial<ListedJob> = {}) => job({ model: 'heavy', ...changes });
+const named = (changes: Partial<PlaceableJob> = {}) => job({ model: 'heavy', ...changes });
 const mayNeed = () => job({ correction: { cropRun: { model: 'heavy' } } });
 const heavyAway = () => {
   const models = modelsSeen(saidPlan('heavy'));
@@ -466,7 +466,7 @@ test('jobs that cost nothing › take the turns of their account and key, and de
   );
 });
 
-const ofGroup = (changes: Partial<ListedJob> = {}) =>
+const ofGroup = (changes: Partial<PlaceableJob> = {}) =>
   job({ class: 'async', accountId: 'b', apiKeyId: 'b-1', group: { id: 'b', item: 0 }, ...changes });
 
 test('a job of a group › leaves a place in four while synchronous requests come, and takes all else', t => {

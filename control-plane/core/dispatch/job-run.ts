@@ -35,8 +35,7 @@ import {
 import { ContractError, ERROR_CATALOGUE, type ErrorCode } from '@matting/proto/contract/errors.ts';
 import { frameRefusal } from '@matting/proto/contract/finishing/frame.ts';
 import type { Placed, RunEnd } from '@matting/queue/dispatch-core.ts';
-import type { JobFailure } from '@matting/queue/job.ts';
-import { type JobStatus, modeOf } from '@matting/queue/job.ts';
+import { type JobFailure, type JobStatus, modeOf } from '@matting/queue/job.ts';
 import type { JobMemories } from '@matting/queue/job-memories.ts';
 import { failureDue, JOB_MS_MAX, LEASE_TIMING } from '@matting/queue/lease-rules.ts';
 import { type BlobStore, isStorageFull } from '@matting/storage/blob-store.ts';

@@ -11,7 +11,7 @@ import { fleetRefusalOf } from './node-refusals.ts';
 import { isIncapable, pickNode, settleCropRun } from './pick-node.ts';
 
 /** A job by its row, before it is claimed. */
-export type ListedJob = QueuedJob &
+export type PlaceableJob = QueuedJob &
   Omit<AskedOfNode, 'correctable'> & {
     readonly input: Pick<JobInput, 'format' | 'width' | 'height'> | null;
   };
@@ -33,7 +33,7 @@ export function isNamed({ model, correction }: NamingJob): boolean {
   return (model !== undefined && model !== null) || correction?.cropRun !== undefined;
 }
 
-export class NodeCapacity<Offer> implements Capacity<ListedJob, JobNeeds, Offer> {
+export class NodeCapacity<Offer> implements Capacity<PlaceableJob, JobNeeds, Offer> {
   readonly #options: NodeCapacityOptions<Offer>;
   readonly #turns = new LargeTurns();
   readonly isNamed = isNamed;
@@ -54,7 +54,7 @@ export class NodeCapacity<Offer> implements Capacity<ListedJob, JobNeeds, Offer>
   }
 
   take(
-    job: ListedJob,
+    job: PlaceableJob,
     memory: Memory,
     asked = rowNeeds(job),
   ): { offer?: Offer | undefined; wakeInMs?: number | undefined } {
@@ -78,7 +78,7 @@ export class NodeCapacity<Offer> implements Capacity<ListedJob, JobNeeds, Offer>
     return { offer: this.#options.offer(node, { megapixels, waitMsMax, model, cropRun }) };
   }
 
-  incapable(job: ListedJob, memory: Memory): (() => string) | undefined {
+  incapable(job: PlaceableJob, memory: Memory): (() => string) | undefined {
     const nodes = this.#options.snapshots();
     const needs = rowNeeds(job);
     const excludedBoots = memory?.excludedBoots;
@@ -88,7 +88,7 @@ export class NodeCapacity<Offer> implements Capacity<ListedJob, JobNeeds, Offer>
       'No inference node can process this image.';
   }
 
-  chooseTurn(ordered: readonly ListedJob[], memoryOf: (jobId: string) => Memory): void {
+  chooseTurn(ordered: readonly PlaceableJob[], memoryOf: (jobId: string) => Memory): void {
     const nowMs = this.#options.now();
     const snapshots = this.#options.snapshots();
     const waiting = ordered
@@ -105,7 +105,7 @@ export class NodeCapacity<Offer> implements Capacity<ListedJob, JobNeeds, Offer>
   }
 }
 
-function rowNeeds(job: ListedJob): JobNeeds {
+function rowNeeds(job: PlaceableJob): JobNeeds {
   if (job.input === null) throw new Error(`job ${job.id} is ready without its image`);
   return needsOf(job.input, job);
 }

@@ -3,7 +3,7 @@
 import type { Database, Schema } from '@matting/database/database.ts';
 import { OUTPUT_FORMATS } from '@matting/proto/contract/formats.ts';
 import { jobLeases } from '@matting/queue/leases.ts';
-import type { JobLeases, ListedJob, QueueReads } from '@matting/queue/queue.ts';
+import type { ListedJob } from '@matting/queue/queue.ts';
 import { type PayloadReads, queueReads } from '@matting/queue/queue-reads.ts';
 import { type RawBuilder, type Selectable, sql } from 'kysely';
 import { readJob } from '../jobs/job-reading.ts';
@@ -18,7 +18,7 @@ import {
   requireOneOf,
   sourceHostOf,
 } from '../jobs/job-rows.ts';
-import type { ClaimableJob, OpenJob, Queue } from './queue.ts';
+import type { ClaimableJob, OpenJob, WorkerQueue } from './queue.ts';
 import {
   MEGAPIXELS_MIN,
   QUEUE_MEGAPIXELS_MAX,
@@ -27,12 +27,8 @@ import {
   UNKNOWN_MEGAPIXELS,
 } from './queue-bound.ts';
 
-type OfWork = 'inputStored' | 'backgroundStored' | keyof QueueReads<never>;
-
 /** The queue without how its jobs begin and end. */
-export function mattingQueue(
-  database: Database,
-): Pick<Queue, OfWork | Exclude<keyof JobLeases<never>, 'prepared'>> {
+export function mattingQueue(database: Database): Omit<WorkerQueue, 'succeed' | 'fail'> {
   const { prepared, ...leases } = jobLeases<OpenJob>(database, (db, id) =>
     readJob(database, db, id),
   );
@@ -60,7 +56,7 @@ export function mattingQueue(
   };
 }
 
-function pixelsOf(leastMegapixels: number, pixels = sql`null`): RawBuilder<number> {
+function pixelsOf(leastMegapixels: number, pixels: RawBuilder<unknown>): RawBuilder<number> {
   const least = sql.lit(leastMegapixels * 1e6);
   return sql`case when ${pixels} > ${least} then ${pixels} else ${least} end`;
 }
@@ -90,7 +86,7 @@ const PAYLOAD: PayloadReads<PayloadRow, Omit<ClaimableJob, keyof ListedJob>> = {
   // As queue-bound.ts counts one, `queuedMegapixels`.
   queuedPixels: sql`case
     when input_blob is null then ${pixelsOf(UNFETCHED_MEGAPIXELS, sql`frame_pixels`)}
-    when input_width is null or input_height is null then ${pixelsOf(UNKNOWN_MEGAPIXELS)}
+    when input_width is null or input_height is null then ${sql.lit(UNKNOWN_MEGAPIXELS * 1e6)}
     when frame_pixels > ${INPUT_PIXELS} then ${pixelsOf(MEGAPIXELS_MIN, sql`frame_pixels`)}
     else ${pixelsOf(MEGAPIXELS_MIN, INPUT_PIXELS)} end`,
   donePixels: pixelsOf(MEGAPIXELS_MIN, sql`result_width * result_height`),

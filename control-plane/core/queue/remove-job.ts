@@ -20,8 +20,13 @@ import {
   type Schema,
   transact,
 } from '@matting/database/database.ts';
-import type { JobFailure } from '@matting/queue/job.ts';
-import { type JobState, type JobStatus, OPEN_STATES, publicState } from '@matting/queue/job.ts';
+import {
+  type JobFailure,
+  type JobState,
+  type JobStatus,
+  OPEN_STATES,
+  publicState,
+} from '@matting/queue/job.ts';
 import type { Transaction } from 'kysely';
 import { takeAccount } from '../accounts/account-store.ts';
 import {
