@@ -229,7 +229,7 @@ test('the queue imports nothing of pictures, and has no word for what its jobs d
 });
 
 test('one file writes ledger entries and balances', t => {
-  const writer = 'control-plane/core/ledger/ledger-writer.ts';
+  const writer = 'control-plane/accounts/ledger/ledger-writer.ts';
   const tables = String.raw`(?:ledger_entries|accounts)\b`;
   const byKysely = String.raw`(?:insertInto|replaceInto|updateTable|deleteFrom|mergeInto)\([[\s]*'${tables}`;
   const bySql = String.raw`\b(?:insert into|replace into|update|delete from|merge into)\s+[\`"]?${tables}`;
@@ -239,7 +239,7 @@ test('one file writes ledger entries and balances', t => {
   );
   t.is(found.filter(place => place.startsWith(writer)).length, 9);
   // An account begins without credits, and taking its row changes none.
-  const accounts = 'control-plane/core/accounts/account-store.ts';
+  const accounts = 'control-plane/accounts/account-store.ts';
   t.deepEqual(
     found.filter(place => !place.startsWith(writer)),
     [`${accounts}: insertInto('accounts`, `${accounts}: updateTable('accounts`],

@@ -4,7 +4,7 @@
  * that neither its balance, a key's cap nor the number of open batches can be passed, and so that
  * one key is never a job's and a batch's.
  */
-import { type Actor, requireAuthority } from '@matting/core/accounts/audit.ts';
+import { type Actor, requireAuthority } from '@matting/accounts/audit-log.ts';
 import {
   type Database,
   type Db,

@@ -1,6 +1,6 @@
 /** Batches: many images by their URLs in one request. */
 import { randomUUID } from 'node:crypto';
-import type { Actor } from '@matting/core/accounts/audit.ts';
+import type { Actor } from '@matting/accounts/audit-log.ts';
 import type { Package } from '@matting/core/package.ts';
 import { notificationBody } from '@matting/core/secrets/secret-box.ts';
 import { keepStatement } from '@matting/database/statements.ts';

@@ -4,7 +4,7 @@
  */
 
 import { randomUUID } from 'node:crypto';
-import { type Actor, insertAuditEntry, requireAuthority } from '@matting/core/accounts/audit.ts';
+import { type Actor, insertAuditEntry, requireAuthority } from '@matting/accounts/audit-log.ts';
 import type { Package } from '@matting/core/package.ts';
 import { type Database, type Db, type Schema, transact } from '@matting/database/database.ts';
 import { isAsciiWord, matchesOne } from '@matting/database/statements.ts';

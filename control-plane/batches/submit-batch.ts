@@ -4,7 +4,7 @@
  * replay or conflict, then what no node can do, the callback, open batches and credits.
  */
 import { hash, randomUUID } from 'node:crypto';
-import type { Caller } from '@matting/core/keys/caller.ts';
+import type { Caller } from '@matting/accounts/keys/caller.ts';
 import type { MattingFields } from '@matting/core/submission/matting-request.ts';
 import { bytesOfText, type TextValue, underPath } from '@matting/http/body-fields.ts';
 import { Turns } from '@matting/program/turns.ts';

@@ -1,20 +1,20 @@
 /** Rates, keys and networks of callers, without a database. */
 import assert from 'node:assert/strict';
-import { isIpInNetworks, parseExactNetwork } from '@matting/http/networks.ts';
-import { ContractError } from '@matting/proto/contract/errors.ts';
-import { rejectsWith } from '@matting/test-support/throws.ts';
-import ava from 'ava';
-import type { ApiKeyStore } from './keys/api-key-store.ts';
-import { refusalOfKey } from './keys/key-policy.ts';
-import { KeyUses } from './keys/key-uses.ts';
-import { RateLimits } from './rates/rate-limits.ts';
+import type { ApiKeyStore } from '@matting/accounts/keys/api-key-store.ts';
+import { refusalOfKey } from '@matting/accounts/keys/key-policy.ts';
+import { KeyUses } from '@matting/accounts/keys/key-uses.ts';
+import { RateLimits } from '@matting/accounts/rates/rate-limits.ts';
 import {
   leaseQuota,
   type QuotaAsk,
   quotaBlockOf,
   RATE_WINDOW_MS,
   type RateKind,
-} from './rates/rate-windows.ts';
+} from '@matting/accounts/rates/rate-windows.ts';
+import { isIpInNetworks, parseExactNetwork } from '@matting/http/networks.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import { rejectsWith } from '@matting/test-support/throws.ts';
+import ava from 'ava';
 import { ResultReaders } from './results/result-download.ts';
 
 const test = ava.serial;

@@ -1,5 +1,10 @@
 /** Makes the use cases of the core: dispatch, what callers ask for, what the operator does. */
 
+import { Authenticate } from '@matting/accounts/keys/authenticate.ts';
+import { accountViews, type Caller } from '@matting/accounts/keys/caller.ts';
+import { KeyUses } from '@matting/accounts/keys/key-uses.ts';
+import { ManageKeys } from '@matting/accounts/keys/manage-keys.ts';
+import { RateLimits } from '@matting/accounts/rates/rate-limits.ts';
 import { Fleet } from '@matting/nodes/fleet.ts';
 import type { ChannelSecurity } from '@matting/program/tls/tls-files.ts';
 import type { NodeTokens } from '@matting/program/tokens.ts';
@@ -12,10 +17,6 @@ import { CallbackAddressCheck } from './fetching/callback-check.ts';
 import type { AppServices, OperatorServices } from './http/app-services.ts';
 import { ReadinessService } from './http/readiness.ts';
 import type { CallerJobFilter } from './jobs/caller-jobs.ts';
-import { Authenticate } from './keys/authenticate.ts';
-import { accountViews, type Caller } from './keys/caller.ts';
-import { KeyUses } from './keys/key-uses.ts';
-import { ManageKeys } from './keys/manage-keys.ts';
 import { OfferedModels } from './models/offered-models.ts';
 import type { Base } from './open-resources.ts';
 import { OperateAccounts } from './operator/operate-accounts.ts';
@@ -23,7 +24,6 @@ import { OperateCredits } from './operator/operate-credits.ts';
 import { OperateJobs, ReadQueue } from './operator/operate-jobs.ts';
 import { OperateNodes } from './operator/operate-nodes.ts';
 import { OperateWebhooks } from './operator/operate-webhooks.ts';
-import { RateLimits } from './rates/rate-limits.ts';
 import { readJobOfCaller } from './results/job-of-caller.ts';
 import { type LossObserver, LostResults } from './results/lost-results.ts';
 import {

@@ -1,5 +1,6 @@
 /** Properties of queues, rates and times that accounts share. */
 import assert from 'node:assert/strict';
+import { leaseQuota, quotaBlockOf, RATE_WINDOW_MS } from '@matting/accounts/rates/rate-windows.ts';
 import type { JobState } from '@matting/queue/job.ts';
 import { failureDue, JOB_MS_MAX } from '@matting/queue/lease-rules.ts';
 import type { AccountQueue } from '@matting/queue/queue.ts';
@@ -11,7 +12,6 @@ import {
   retryAfterS,
   UNFETCHED_MEGAPIXELS,
 } from './queue/queue-bound.ts';
-import { leaseQuota, quotaBlockOf, RATE_WINDOW_MS } from './rates/rate-windows.ts';
 import {
   isWebhookSchedule,
   nextWaitMs,

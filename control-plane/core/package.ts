@@ -2,6 +2,9 @@
  * A package and the core give each other these parts. A package whose setting is off is not loaded.
  */
 
+import type { KeyRevokedStep } from '@matting/accounts/keys/change-api-keys.ts';
+import type { KeyUses } from '@matting/accounts/keys/key-uses.ts';
+import type { ManageKeys } from '@matting/accounts/keys/manage-keys.ts';
 import type { Database } from '@matting/database/database.ts';
 import type { MigrationSeries } from '@matting/database/migrate.ts';
 import type { Fleet } from '@matting/nodes/fleet.ts';
@@ -12,14 +15,11 @@ import type { BlobStore } from '@matting/storage/blob-store.ts';
 import type { StorageKind } from '@matting/storage/storage-kind.ts';
 import type { FastifyInstance } from 'fastify';
 import type { Logger } from 'pino';
+import type { LedgerAuditPart } from './audit/ledger-comparisons.ts';
 import type { AddCommands } from './cli/context.ts';
 import type { CallbackAddressCheck } from './fetching/callback-check.ts';
 import type { AppServices, OperatorServices } from './http/app-services.ts';
 import type { HttpInterface } from './http/public-app.ts';
-import type { KeyRevokedStep } from './keys/change-api-keys.ts';
-import type { KeyUses } from './keys/key-uses.ts';
-import type { ManageKeys } from './keys/manage-keys.ts';
-import type { LedgerAuditPart } from './ledger/ledger-comparisons.ts';
 import { CORE_MIGRATIONS } from './migrations.ts';
 import type { SettledStep } from './queue/settled-steps.ts';
 import type { SubmissionStep } from './queue/submission-steps.ts';

@@ -1,28 +1,26 @@
-/** Everything the core has in the database, and what is made there at the very first start. */
+/** Everything the core has in the database. */
 
-import { randomUUID } from 'node:crypto';
-import { type Database, type Db, transact } from '@matting/database/database.ts';
-import { databaseErrorKind } from '@matting/database/engines.ts';
+import { createAccountStore } from '@matting/accounts/account-store.ts';
+import { createAuditStore } from '@matting/accounts/audit-log.ts';
+import { createFirstAccount } from '@matting/accounts/first-account.ts';
+import { createApiKeyStore } from '@matting/accounts/keys/api-key-store.ts';
+import type { KeyRevokedStep } from '@matting/accounts/keys/change-api-keys.ts';
+import { createLedgerStore } from '@matting/accounts/ledger/ledger-store.ts';
+import { createRateQuotaStore } from '@matting/accounts/rates/rate-limits.ts';
+import type { Database } from '@matting/database/database.ts';
 import { requireWritable } from '@matting/database/probe.ts';
 import { createNodeStore } from '@matting/nodes/node-store.ts';
 import { createSightingStore } from '@matting/nodes/sighting-store.ts';
-import { createAccountStore, insertAccount, requireName } from './accounts/account-store.ts';
-import { createAuditStore } from './accounts/audit.ts';
+import { ledgerAudits } from './audit/ledger-audit.ts';
+import type { LedgerAuditPart } from './audit/ledger-comparisons.ts';
 import { groupReading, type JobGroups, jobGroups } from './groups/job-groups.ts';
 import { createJobStore } from './jobs/job-store.ts';
-import { createApiKeyStore } from './keys/api-key-store.ts';
-import { createApiKeyToken } from './keys/api-key-token.ts';
-import { insertApiKey, type KeyRevokedStep } from './keys/change-api-keys.ts';
-import type { LedgerAuditPart } from './ledger/ledger-comparisons.ts';
-import { createLedgerStore } from './ledger/ledger-store.ts';
-import { enterOperatorEntry } from './ledger/ledger-writer.ts';
 import { type JobCompletionOptions, jobCompletion } from './queue/end-job.ts';
 import { mattingQueue } from './queue/matting-queue.ts';
 import type { Queue } from './queue/queue.ts';
 import { jobDeletion } from './queue/remove-job.ts';
 import type { SubmissionStep } from './queue/submission-steps.ts';
 import { jobSubmission } from './queue/submit-job.ts';
-import { createRateQuotaStore } from './rates/rate-limits.ts';
 import { createLostResultStore } from './results/lost-result-store.ts';
 import { jobRetention } from './retention/job-retention.ts';
 import { createSweepStore } from './retention/sweep-store.ts';
@@ -85,7 +83,7 @@ function storesWithoutEnds(database: Database, steps: PackageSteps) {
     jobs: { ...createJobStore(database), ...jobRetention(database) },
     queue: { ...mattingQueue(database), ...jobSubmission(database, steps.submission) },
     groups: groupReading(database),
-    ledger: createLedgerStore(database, steps.ledgerAudit),
+    ledger: { ...createLedgerStore(database), ...ledgerAudits(database, steps.ledgerAudit) },
     lostResults: createLostResultStore(database),
     nodes: createNodeStore(database),
     outbox: createOutboxStore(database),
@@ -94,7 +92,8 @@ function storesWithoutEnds(database: Database, steps: PackageSteps) {
     sightings: createSightingStore(database),
     sweeps: createSweepStore(database),
     shares: database.shares,
-    bootstrap: (accountName: string, credits: number) => bootstrap(database, accountName, credits),
+    bootstrap: (accountName: string, credits: number) =>
+      createFirstAccount(database, accountName, credits),
     /** Rejects with SERVICE_UNAVAILABLE while the database does not answer or takes no writes. */
     check: () =>
       requireWritable(database, db =>
@@ -102,49 +101,4 @@ function storesWithoutEnds(database: Database, steps: PackageSteps) {
       ),
     close: () => database.close(),
   };
-}
-
-/* The very first start. */
-
-type BootstrapOutcome =
-  | { readonly created: true; readonly accountId: string; readonly token: string }
-  | { readonly created: false };
-
-/** @param credits at least 1. */
-async function bootstrap(
-  database: Database,
-  accountName: string,
-  credits: number,
-): Promise<BootstrapOutcome> {
-  requireName(accountName);
-  // The id is made once, outside of what is repeated: after a lost answer the account exists, and
-  // only this call knows its key.
-  const accountId = randomUUID();
-  const key = createApiKeyToken();
-  const ours: BootstrapOutcome = { created: true, accountId, token: key.text };
-  try {
-    return await transact(database, async tx => {
-      if (await isThere(tx, accountId)) return ours;
-      const any = await tx.selectFrom('accounts').select('id').limit(1).executeTakeFirst();
-      if (any !== undefined) return { created: false };
-      await insertAccount(database, tx, accountId, accountName);
-      const grant = { accountId, amount: credits, reference: 'bootstrap' };
-      await enterOperatorEntry(database, tx, { kind: 'grant', ...grant });
-      await insertApiKey(database, tx, accountId, accountName, key);
-      return ours;
-    });
-  } catch (error) {
-    // Two first starts at once: the other one made the account.
-    if (databaseErrorKind(error) === 'duplicate') return { created: false };
-    throw error;
-  }
-}
-
-async function isThere(tx: Db, accountId: string): Promise<boolean> {
-  const row = await tx
-    .selectFrom('accounts')
-    .select('id')
-    .where('id', '=', accountId)
-    .executeTakeFirst();
-  return row !== undefined;
 }

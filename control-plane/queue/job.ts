@@ -78,7 +78,7 @@ export interface QueueJob extends JobStatus {
   readonly lostWithProcess: number;
   /** Claims of an expired lease: a control plane died holding it. */
   readonly takeovers: number;
-  /** The count of its key's cap that it is in (core/keys/key-policy.ts); null: none. */
+  /** The count of its key's cap that it is in (accounts/keys/key-policy.ts); null: none. */
   readonly capWindowStartMs: number | null;
   /** A package counted an unpaid job in this day. null: it is paid for. */
   readonly unpaidDayMs: number | null;

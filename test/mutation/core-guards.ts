@@ -2,9 +2,9 @@
 import { guardsOf } from './guard.ts';
 
 export const CORE_GUARDS = guardsOf`
-control-plane/core/accounts/audit.ts by control-plane/portal/orders/orders.test.ts
+control-plane/accounts/audit-log.ts by control-plane/portal/orders/orders.test.ts
 requireAuthority | await lockAccount | orders on mysql › are bounded in number, pending and a day, however many come at once
-control-plane/core/accounts/audit.ts by control-plane/portal/people/authority.test.ts
+control-plane/accounts/audit-log.ts by control-plane/portal/people/authority.test.ts
 requireAuthority | await lockAccount | the authority of people on mysql › keeps the account and the session as they are until the change commits
 control-plane/core/attempts/claimed-job.ts by control-plane/core/attempts/attempts.test.ts
 #succeed | === null | a picture without a visible subject › asked to fail, not said: a result
@@ -40,7 +40,7 @@ control-plane/core/dispatch/job-needs.ts by control-plane/core/models/dispatched
 shortfallOf | === undefined ? | each job goes to the node of its model, one without a name to that of the first offered
 control-plane/core/fetching/fetch-image.ts by control-plane/core/fetching/sources.test.ts
 fetchImage | ? INPUT_IMAGE | a background has bounds of its own, and says in every error that it is the background
-control-plane/core/http/header-checks.ts by control-plane/core/accounts/account.test.ts
+control-plane/core/http/header-checks.ts by control-plane/core/test/accounts/account.test.ts
 requireRate | === 'submissions' | a rate of its own › refuses a key beyond it, and takes nothing of the account’s then
 control-plane/core/http/operator-app.ts by control-plane/core/http/operator-app.test.ts
 requireChosen | || ! | metrics › need no key if their reader chose the address
@@ -73,7 +73,7 @@ control-plane/core/retention/job-retention.ts by control-plane/core/jobs/job-sto
 referencedBlobs | backgroundsIn | jobs with finishing on sqlite › name their background until they end, either way
 blobsOfResult | === null ? | jobs on sqlite › retention › a thumbnail is named and goes with its result, whichever way that goes
 referencedBlobs | filter | jobs on sqlite › retention › a thumbnail is named and goes with its result, whichever way that goes
-control-plane/core/keys/change-api-keys.ts by control-plane/core/keys/manage-keys.test.ts: a rotation
+control-plane/accounts/keys/change-api-keys.ts by control-plane/core/test/accounts/manage-keys.test.ts: a rotation
 rotateApiKey | ref( | within an overlap ends the oldest secret, and keeps the two others
 rotateApiKey | at once ends the old secret here and now, and says when
   - nowPlusMs(database.nowMs, by.overlapMs)
@@ -81,48 +81,49 @@ rotateApiKey | at once ends the old secret here and now, and says when
 control-plane/batches/cancel-batches.ts by control-plane/batches/transactions.test.ts: a batch on sqlite
 cancelOpenBatches | if (cancelled | is cancelled by somebody of its account alone, who is in the log once
 cancelBatchBy | !== (accountId | is cancelled by somebody of its account alone, who is in the log once
-control-plane/core/keys/change-api-keys.ts by control-plane/batches/transactions.test.ts: a batch on sqlite
+control-plane/accounts/keys/change-api-keys.ts by control-plane/batches/transactions.test.ts: a batch on sqlite
+requireUnrevoked | if (key | and the revocation of its key, at once, leave no batch that goes on
 revokeApiKey | await step( | is cancelled with its key, and jobs that a node began end as usual
-control-plane/core/keys/key-caps.ts by control-plane/core/keys/accounts.test.ts: policies of keys on sqlite
+control-plane/accounts/keys/key-caps.ts by control-plane/core/test/accounts/keys.test.ts: policies of keys on sqlite
 countForCap | cap_used: | a cap is kept to the credit by submissions that race at two replicas
 giveBackToCap | where('cap_window_start' | a job of an earlier period gives nothing back to the cap of this one
-control-plane/core/keys/key-policy.ts by control-plane/core/accounts/account.test.ts
+control-plane/accounts/keys/key-policy.ts by control-plane/core/test/accounts/account.test.ts
 refusalOfKey | !== undefined && !isIpInNetworks | networks › let in who is in one of them, by the address of the connection
-control-plane/core/keys/key-policy.ts by control-plane/core/callers.test.ts
+control-plane/accounts/keys/key-policy.ts by control-plane/core/callers.test.ts
 refusalOfKey | !== undefined && !scopes | the rights of a key › are its scopes, from its networks
-control-plane/core/keys/key-policy.ts by control-plane/core/keys/accounts.test.ts
+control-plane/accounts/keys/key-policy.ts by control-plane/core/test/accounts/keys.test.ts
 takeOfCap | ? undefined | policies of keys on sqlite › a cap is kept to the credit by submissions that race at two replicas
-control-plane/core/keys/key-policy.ts by control-plane/portal/people/account.test.ts
+control-plane/accounts/keys/key-policy.ts by control-plane/portal/people/account.test.ts
 countOfNewCap | === cap | the count of a cap › is kept where only the credits of its cap change
-control-plane/core/keys/known-keys.ts by control-plane/core/keys/accounts.test.ts: policies of keys on sqlite
+control-plane/accounts/keys/known-keys.ts by control-plane/core/test/accounts/keys.test.ts: policies of keys on sqlite
 knownFromRow | > 0 ? owner | a key is refused from its expiry on, with the time
 knownFromRow | > 0 ? { | previousLeftMs > 0 ? previousLeftMs | two secrets go on while a key is rotated, each to its end, and no memory outlives one
 KnownKeys.authenticate | return ofSecret | two secrets go on while a key is rotated, each to its end, and no memory outlives one
 selectInUse | where('purpose' | a key of the service itself is in no list, and opens nothing
-control-plane/core/keys/read-api-keys.ts by control-plane/portal/alerts/key-expiry-notices.test.ts: key expiry notices under two replicas on sqlite
+control-plane/accounts/keys/read-api-keys.ts by control-plane/portal/alerts/key-expiry-notices.test.ts: key expiry notices under two replicas on sqlite
 listExpiringKeys | || expiresAtMs | are not sent for keys that expire later or never, have expired or are revoked
-control-plane/core/keys/read-api-keys.ts by control-plane/core/keys/manage-keys.test.ts
+control-plane/accounts/keys/read-api-keys.ts by control-plane/core/test/accounts/manage-keys.test.ts
 findApiKey | === undefined || | another account › sees none of it, and changes none of it
-control-plane/core/ledger/ledger-comparisons.ts by control-plane/core/ledger/ledger-audit.test.ts
+control-plane/core/audit/ledger-comparisons.ts by control-plane/core/test/accounts/ledger-audit.test.ts
 entryIsSound | the ledger's audit on sqlite › names accounts that only entries have, and counts faults beyond its list
 entryIsSound | is null then 1 | the ledger's audit on sqlite › both audits find a missing, an extra and a changed entry
 entryIsSound | <> ledger_entries | the ledger's audit on sqlite › both audits find another account's job, and a playground job with an entry
 readWrongJobs | isNot | the ledger's audit on sqlite › the audit of all accounts finds a final job without entries
-control-plane/core/ledger/ledger-lines.ts by control-plane/core/ledger/ledger-lines.test.ts: lines of a ledger on sqlite
+control-plane/accounts/ledger/ledger-lines.ts by control-plane/core/test/accounts/ledger-lines.test.ts: lines of a ledger on sqlite
 readLines | ?? 0 | are each the one before it and what it moved, on pages of any size
 readLines | ?? null) < | have no balance behind more entries than are read
-control-plane/core/ledger/ledger-ranges.ts by control-plane/core/ledger/ledger-audit.test.ts
+control-plane/accounts/ledger/ledger-ranges.ts by control-plane/core/test/accounts/ledger-audit.test.ts
 timesOf | yield { . | the ledger's audit on sqlite › reads every entry once, in however many parts
-control-plane/core/ledger/ledger-store.ts by control-plane/core/ledger/ledger.test.ts
+control-plane/accounts/ledger/ledger-store.ts by control-plane/core/test/accounts/ledger.test.ts
 earlierOutcome | if (earlier. | the ledger on sqlite › grants once a reference, and says so when the amount differs
-control-plane/core/ledger/ledger-store.ts by control-plane/portal/orders/orders.test.ts
+control-plane/accounts/ledger/ledger-store.ts by control-plane/portal/orders/orders.test.ts
 enter | if (isReservedReference | orders on sqlite › have references in the ledger that nobody else enters
-control-plane/core/ledger/ledger-writer.ts by control-plane/core/queue/end-job.test.ts
+control-plane/accounts/ledger/ledger-writer.ts by control-plane/core/queue/end-job.test.ts
 SETTLE | where('reserved' | the fence of a job on mysql › refuses the second of two endings at the same time
 settleCredit | jobs on sqlite › endings › failure returns the credit from every open state, and is replayed
-control-plane/core/ledger/ledger-writer.ts by control-plane/core/jobs/job-store.test.ts: jobs on sqlite › submission
+control-plane/accounts/ledger/ledger-writer.ts by control-plane/core/jobs/job-store.test.ts: jobs on sqlite › submission
 RESERVE | where('available' | refuses without a credit, and remembers nothing
-control-plane/core/ledger/ledger-writer.ts by control-plane/core/ledger/ledger.test.ts: the ledger on sqlite
+control-plane/accounts/ledger/ledger-writer.ts by control-plane/core/test/accounts/ledger.test.ts: the ledger on sqlite
 enterOperatorEntry | 'revoke' | revokes all of it or nothing, never below zero available
 RESERVE | where(TAKEN | reserves a credit of each job in flight, up to the bound and no further
 RESERVE | '<', | reserves a credit of each job in flight, up to the bound and no further
@@ -143,13 +144,13 @@ control-plane/nodes/node-view.ts by control-plane/core/dispatch/pick-node.test.t
 end | === 'for-all' | a node that refused › for want of memory gets smaller images at once, and no image as large before its next report
 control-plane/core/open-resources.ts by control-plane/core/webhooks/callbacks.test.ts
 renderOutboxBody | sealText | a job shows its callback in every state, the notification does not
-control-plane/core/rates/rate-limits.ts by control-plane/core/callers.test.ts
+control-plane/accounts/rates/rate-limits.ts by control-plane/core/callers.test.ts
 #take | share.left - | rates › one replica keeps the limit to the request, one at a time or all at once
-control-plane/core/rates/rate-limits.ts by control-plane/core/keys/accounts.test.ts
+control-plane/accounts/rates/rate-limits.ts by control-plane/core/test/accounts/keys.test.ts
 leaseFrom | where('leased' | rate quotas on sqlite › are never leased twice, however many ask at once
-control-plane/core/rates/rate-windows.ts by control-plane/core/callers.test.ts
+control-plane/accounts/rates/rate-windows.ts by control-plane/core/callers.test.ts
 leaseQuota | === windowStartMs ? ask | rates › one replica keeps the limit to the request, one at a time or all at once
-control-plane/core/rates/rate-windows.ts by control-plane/core/keys/accounts.test.ts: rate quotas on sqlite
+control-plane/accounts/rates/rate-windows.ts by control-plane/core/test/accounts/keys.test.ts: rate quotas on sqlite
 leaseQuota | Math.min | are leased in blocks up to the limit, each account and kind on its own
 leaseQuota | === windowStartMs ? use | do not count after their window
 control-plane/core/results/lost-result-store.ts by control-plane/test/repay-lost.test.ts: lost results on sqlite
@@ -224,11 +225,11 @@ fail | ...( | jobs on sqlite › endings › a retryable failure frees the key, 
 fail | ? { idempotency_key_hash | jobs on sqlite › endings › failure returns the credit from every open state, and is replayed
 fail | where(isHeldBy | the fence of a job on mysql › an ending that is overtaken by its own replica ends nothing
 fail | where(isHeldBy | the fence of a job on mysql › a job does not end under a lease that was given back meanwhile
-control-plane/core/funding/credit.ts by control-plane/core/keys/accounts.test.ts: policies of keys on sqlite
+control-plane/core/funding/credit.ts by control-plane/core/test/accounts/keys.test.ts: policies of keys on sqlite
 endingBy | === 'release' | && cap | a released credit returns to the cap, a charged one does not
 control-plane/core/funding/credit.ts by control-plane/core/jobs/settled.test.ts: a step of a job's end on sqlite
 endingBy | if (ended | is left out alone if it throws
-control-plane/core/jobs/job-funding.ts by control-plane/core/ledger/ledger-audit.test.ts
+control-plane/core/jobs/job-funding.ts by control-plane/core/test/accounts/ledger-audit.test.ts
 KINDS | sql.lit( | the ledger's audit on sqlite › both audits find another account's job, and a playground job with an entry
 control-plane/queue/job.ts by control-plane/portal/playground/allowance.test.ts
 isUnpaid | the playground on sqlite › writes no ledger entry and moves no balance, however a job ends
@@ -267,7 +268,7 @@ control-plane/database/silence.ts by control-plane/core/test/outage.test.ts
   +
 control-plane/batches/submit-batch.ts by control-plane/batches/batches.test.ts
 joined | !== fingerprint | a batch from its submission to its end, by pages of its results
-control-plane/core/ledger/ledger-writer.ts by control-plane/batches/transactions.test.ts: a batch on sqlite
+control-plane/accounts/ledger/ledger-writer.ts by control-plane/batches/transactions.test.ts: a batch on sqlite
 RESERVE | gets on beside other requests of its account that never cease
   - .where(TAKEN, '<', reservedMax)
   + .where(IN_FLIGHT, '<', reservedMax)
@@ -275,7 +276,6 @@ beginReserved | '-' | has a bounded number of open jobs, whoever enters them
 control-plane/core/groups/job-groups.ts by control-plane/batches/transactions.test.ts: a batch on sqlite
 room | jobsInFlightMax - | takes what the bound of jobs in flight leaves, whoever enters or submits
 room | ofGroupsMax - | has a bounded number of open jobs, whoever enters them
-requireKey | if (key | and the revocation of its key, at once, leave no batch that goes on
 control-plane/batches/batch-progress.ts by control-plane/batches/transactions.test.ts: a batch on sqlite
 cancelBatch | that is cancelled ends the items that no node began, free of charge
   - .where('api_key_id', '=', apiKeyId)

@@ -7,7 +7,7 @@ control-plane/compat/picture-form.ts by control-plane/removebg/removebg.test.ts
 control-plane/database/database.ts by control-plane/core/test/request-shares.test.ts
 run | key: owner | others read and submit while an account holds its slots and its places to wait
 inSlot | outsideRequests | work within a slot, and work of no request, waits for none
-control-plane/database/database.ts by control-plane/core/ledger/ledger-audit.test.ts
+control-plane/database/database.ts by control-plane/core/test/accounts/ledger-audit.test.ts
 readInstant | the ledger's audit on mysql › finds an account right that is charged between the parts of its sums
   - repeatable read
   + read committed

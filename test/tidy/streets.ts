@@ -11,10 +11,14 @@ export interface Streets {
 
 export const STREETS: readonly Streets[] = [
   {
+    folder: 'control-plane/accounts',
+    order: ['rates account-store.ts audit-log.ts', 'ledger', 'keys'],
+  },
+  {
     folder: 'control-plane/core',
     order: [
-      'migrations secrets rates',
-      'jobs corrections accounts ledger keys funding',
+      'migrations secrets',
+      'jobs corrections audit funding',
       'models fetching',
       'results webhooks queue groups',
       'attempts dispatch submission',

@@ -1,14 +1,6 @@
 /**
- * Writes the rows of a claim; the run decides what an attempt means for the job.
- *
- * | ending       | what is written                                                            |
- * |--------------|----------------------------------------------------------------------------|
- * | succeeded    | the result committed, then result and charge in one transaction            |
- * | failed       | the failure and the release of the credit in one transaction               |
- * | attempt-lost | counted and given back; queue/lease-rules.ts says when it is enough         |
- * | given-back   | the lease ends and nothing is counted; nothing where the lease is lost     |
- *
- * Every write carries the fence, and a write that is refused loses the lease.
+ * Writes the rows of a claim; the run decides what an attempt means for the job. Every write has
+ * the fence, and a refused write means that the lease is lost.
  */
 
 import type { MatteResult } from '@matting/nodes/attempt-outcome.ts';

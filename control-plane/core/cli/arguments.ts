@@ -1,12 +1,13 @@
 /** Arguments as people type them, made into values or refused with a sentence. */
-import { InvalidArgumentError } from 'commander';
-import { isName, NAME_LENGTH_MAX } from '../accounts/account-store.ts';
+
+import { isName, NAME_LENGTH_MAX } from '@matting/accounts/account-store.ts';
 import {
   CREDITS_AMOUNT_MAX,
   isCreditAmount,
   isLedgerReference,
   isReservedReference,
-} from '../ledger/ledger.ts';
+} from '@matting/accounts/ledger/ledger.ts';
+import { InvalidArgumentError } from 'commander';
 
 export function parseName(text: string): string {
   const name = text.normalize('NFC');

@@ -2,10 +2,8 @@
  * `keys create|set|rotate|revoke|list`. The key itself is printed once, by create and rotate, and
  * is stored nowhere.
  */
-import { DAY_MS } from '@matting/program/durations.ts';
-import { isoTime } from '@matting/program/iso-time.ts';
-import { type Command, InvalidArgumentError } from 'commander';
-import { apiKeyIdOf } from '../keys/api-key-token.ts';
+
+import { apiKeyIdOf } from '@matting/accounts/keys/api-key-token.ts';
 import {
   CAP_PERIODS,
   isCapPeriod,
@@ -27,10 +25,13 @@ import {
   parseKeyScopes,
   ROTATION_OVERLAPS,
   type RotationOverlap,
-} from '../keys/key-policy.ts';
-import { keyView, ManageKeys } from '../keys/manage-keys.ts';
-import type { ApiKey } from '../keys/read-api-keys.ts';
-import { CREDITS_AMOUNT_MAX } from '../ledger/ledger.ts';
+} from '@matting/accounts/keys/key-policy.ts';
+import { keyView, ManageKeys } from '@matting/accounts/keys/manage-keys.ts';
+import type { ApiKey } from '@matting/accounts/keys/read-api-keys.ts';
+import { CREDITS_AMOUNT_MAX } from '@matting/accounts/ledger/ledger.ts';
+import { DAY_MS } from '@matting/program/durations.ts';
+import { isoTime } from '@matting/program/iso-time.ts';
+import { type Command, InvalidArgumentError } from 'commander';
 import { requireAccount } from '../operator/operate-accounts.ts';
 import { parseName, typed } from './arguments.ts';
 import { type CliContext, CommandError, table } from './context.ts';

@@ -1,7 +1,7 @@
 /** The account pays a credit, which counts for the cap of the job's key (docs/adr/0024). */
-import { countForCap, giveBackToCap } from '../keys/key-caps.ts';
-import { CREDITS_PER_JOB } from '../ledger/ledger.ts';
-import { reserveCredit, settleCredit } from '../ledger/ledger-writer.ts';
+import { countForCap, giveBackToCap } from '@matting/accounts/keys/key-caps.ts';
+import { CREDITS_PER_JOB } from '@matting/accounts/ledger/ledger.ts';
+import { reserveCredit, settleCredit } from '@matting/accounts/ledger/ledger-writer.ts';
 import type { EndFunding, Funding } from './funding.ts';
 
 export const credit: Funding = {

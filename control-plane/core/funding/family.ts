@@ -2,8 +2,9 @@
  * Nobody pays for a correction. Its family bounds it, and the account's row
  * counts it among the jobs in flight (docs/adr/0052).
  */
+
+import { closeCorrection, openCorrection } from '@matting/accounts/ledger/ledger-writer.ts';
 import { countInFamily } from '../corrections/family.ts';
-import { closeCorrection, openCorrection } from '../ledger/ledger-writer.ts';
 import type { EndFunding, Funding } from './funding.ts';
 
 const end: EndFunding = async (database, tx, { accountId }, { close, takeSteps }) => {

@@ -1,5 +1,5 @@
 /** An unpaid job costs nothing (docs/adr/0022). A correction of one counts in its family. */
-import { takeAccount } from '../accounts/account-store.ts';
+import { takeAccount } from '@matting/accounts/account-store.ts';
 import { countInFamily } from '../corrections/family.ts';
 import type { EndFunding, Funding } from './funding.ts';
 

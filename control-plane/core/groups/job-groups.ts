@@ -10,21 +10,23 @@
  * | begin  | makes jobs of the next of them                                                 |
  * | cancel | ends those of a group that wait, free of charge                                |
  */
-import { type Database, type Db, query, type Schema } from '@matting/database/database.ts';
-import { requireInteger, throughIndex } from '@matting/database/statements.ts';
-import { ContractError } from '@matting/proto/contract/errors.ts';
-import { OPEN_STATES, type PublicJobState } from '@matting/queue/job.ts';
-import { sql, type Transaction } from 'kysely';
-import { takeAccount } from '../accounts/account-store.ts';
-import { readByIdempotencyKey, readJob } from '../jobs/job-reading.ts';
-import { readViewed, selectViewed } from '../jobs/job-rows.ts';
-import { CapReachedError, countForCap } from '../keys/key-caps.ts';
+
+import { takeAccount } from '@matting/accounts/account-store.ts';
+import { requireUnrevoked } from '@matting/accounts/keys/change-api-keys.ts';
+import { CapReachedError, countForCap } from '@matting/accounts/keys/key-caps.ts';
 import {
   beginReserved,
   readBalances,
   readInFlight,
   reserveAhead,
-} from '../ledger/ledger-writer.ts';
+} from '@matting/accounts/ledger/ledger-writer.ts';
+import { type Database, type Db, query, type Schema } from '@matting/database/database.ts';
+import { requireInteger, throughIndex } from '@matting/database/statements.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import { OPEN_STATES, type PublicJobState } from '@matting/queue/job.ts';
+import { sql, type Transaction } from 'kysely';
+import { readByIdempotencyKey, readJob } from '../jobs/job-reading.ts';
+import { readViewed, selectViewed } from '../jobs/job-rows.ts';
 import { type JobCompletionOptions, noteLeftOut } from '../queue/end-job.ts';
 import { cancelJob, jobDeletion } from '../queue/remove-job.ts';
 import { SettledSteps } from '../queue/settled-steps.ts';
@@ -112,7 +114,7 @@ export function jobGroups(database: Database, options: JobCompletionOptions) {
   return {
     takeAccount: (tx: Db, accountId: string) => takeAccount(database, tx, accountId),
     /** @throws ContractError INVALID_API_KEY: the key was revoked, which ended its groups */
-    requireKey,
+    requireKey: requireUnrevoked,
     /** The job of this Idempotency-Key. */
     async jobOf(tx: Db, apiKeyId: string, idempotencyKeyHash: string): Promise<string | undefined> {
       return (await readByIdempotencyKey(database, tx, apiKeyId, idempotencyKeyHash))?.id;
@@ -142,17 +144,6 @@ export function jobGroups(database: Database, options: JobCompletionOptions) {
       return queued;
     },
   };
-}
-
-async function requireKey(tx: Db, apiKeyId: string): Promise<void> {
-  const key = await tx
-    .selectFrom('api_keys')
-    .select('revoked_at')
-    .where('id', '=', apiKeyId)
-    .executeTakeFirst();
-  if (key?.revoked_at != null) {
-    throw new ContractError('INVALID_API_KEY', 'The API key was revoked. Send another key.');
-  }
 }
 
 /** The account's row is taken, so nothing changes between a statement and the next. */

@@ -1,5 +1,5 @@
 /** A package describes pages of the account area, and another package shows them. */
-import type { Actor } from '../accounts/audit.ts';
+import type { Actor } from '@matting/accounts/audit-log.ts';
 import type { JobsShown } from '../groups/job-groups.ts';
 import type { ViewedJob } from '../jobs/job.ts';
 

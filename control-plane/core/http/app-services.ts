@@ -1,16 +1,16 @@
 /** The use cases behind the two ports, as their routes are given them. */
 
+import type { Authenticator, Caller, ReadAccount } from '@matting/accounts/keys/caller.ts';
+import type { KeyUses } from '@matting/accounts/keys/key-uses.ts';
+import type { RateLimits } from '@matting/accounts/rates/rate-limits.ts';
 import type { Job } from '../jobs/job.ts';
 import type { JobStore } from '../jobs/job-store.ts';
-import type { Authenticator, Caller, ReadAccount } from '../keys/caller.ts';
-import type { KeyUses } from '../keys/key-uses.ts';
 import type { OfferedModels } from '../models/offered-models.ts';
 import type { OperateAccounts } from '../operator/operate-accounts.ts';
 import type { OperateCredits } from '../operator/operate-credits.ts';
 import type { OperateJobs, ReadQueue } from '../operator/operate-jobs.ts';
 import type { OperateNodes } from '../operator/operate-nodes.ts';
 import type { OperateWebhooks } from '../operator/operate-webhooks.ts';
-import type { RateLimits } from '../rates/rate-limits.ts';
 import type { JobViews } from '../results/job-view.ts';
 import type { ResultDownload, ResultReaders } from '../results/result-download.ts';
 import type { WaitForJob } from '../results/wait-for-job.ts';

@@ -4,6 +4,11 @@
  * the headers say of the body and whether the account has a place for one more.
  */
 
+import type { Caller } from '@matting/accounts/keys/caller.ts';
+import type { KeyScope } from '@matting/accounts/keys/key-policy.ts';
+import { refusalOfKey } from '@matting/accounts/keys/key-policy.ts';
+import type { RateLimits, RateState } from '@matting/accounts/rates/rate-limits.ts';
+import type { RateKind } from '@matting/accounts/rates/rate-windows.ts';
 import type { Connections } from '@matting/http/connections.ts';
 import { headerValues, requireIdempotencyKey } from '@matting/http/request-headers.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
@@ -13,11 +18,6 @@ import type {
   onRequestAsyncHookHandler,
   onRequestHookHandler,
 } from 'fastify';
-import type { Caller } from '../keys/caller.ts';
-import type { KeyScope } from '../keys/key-policy.ts';
-import { refusalOfKey } from '../keys/key-policy.ts';
-import type { RateLimits, RateState } from '../rates/rate-limits.ts';
-import type { RateKind } from '../rates/rate-windows.ts';
 import type { AppServices } from './app-services.ts';
 import { requireBodyForm } from './read-matting-body.ts';
 

@@ -20,7 +20,7 @@ const KINDS = {
   nothing: { is: isUnpaid, sql: sql`job.class = ${sql.lit(UNPAID)}`, takesCredit: false },
   /** Corrections of other jobs. Nobody pays; CORRECTIONS_MAX of a first job (docs/adr/0052). */
   family: { is: isCorrection, sql: sql`job.corrects is not null`, takesCredit: false },
-  /** All others. The account pays by its ledger (core/ledger/ledger.ts). */
+  /** All others. The account pays by its ledger (accounts/ledger/ledger.ts). */
   credit: { is: () => true, sql: sql`1 = 1`, takesCredit: true },
 };
 

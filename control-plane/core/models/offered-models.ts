@@ -4,6 +4,7 @@
  * nodes say of it is remembered, so that a node that restarts takes no name away.
  */
 
+import type { KeyPolicy } from '@matting/accounts/keys/key-policy.ts';
 import {
   commonDefault,
   NO_SELECTABLES,
@@ -12,7 +13,6 @@ import {
 } from '@matting/nodes/selectable.ts';
 import { ContractError, invalidParameter } from '@matting/proto/contract/errors.ts';
 import { SELECTABLE_NAME } from '@matting/proto/contract/selectable-names.ts';
-import type { KeyPolicy } from '../keys/key-policy.ts';
 
 /** A node offers these now. */
 interface OfferingNode {

@@ -1,6 +1,7 @@
 /** The operator's use cases on accounts: make one, list them, find one by what people type. */
+
+import { type Account, isName } from '@matting/accounts/account-store.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
-import { type Account, isName } from '../accounts/account-store.ts';
 import type { StoresWithoutEnds } from '../stores.ts';
 
 type OperatorAccount = ReturnType<typeof viewAccount>;

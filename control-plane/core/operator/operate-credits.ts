@@ -1,8 +1,8 @@
 /** The operator's use cases on credits: give them, take them back, see what an account has. */
 import { randomUUID } from 'node:crypto';
+import { isReservedReference } from '@matting/accounts/ledger/ledger.ts';
+import type { LedgerOutcome } from '@matting/accounts/ledger/ledger-store.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
-import { isReservedReference } from '../ledger/ledger.ts';
-import type { LedgerOutcome } from '../ledger/ledger-store.ts';
 import type { StoresWithoutEnds } from '../stores.ts';
 import { requireAccount } from './operate-accounts.ts';
 

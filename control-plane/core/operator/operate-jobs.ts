@@ -1,5 +1,6 @@
 /** The operator's use cases on jobs: list, read, make one claimable again, read the queue. */
 
+import { publicPrefix } from '@matting/accounts/keys/api-key-token.ts';
 import { isoTime } from '@matting/program/iso-time.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import {
@@ -16,7 +17,6 @@ import type { HourOfJobs } from '../jobs/job-activity.ts';
 import { isJobCursor } from '../jobs/job-lists.ts';
 import type { JobOutcome } from '../jobs/job-outcome.ts';
 import type { JobRequest } from '../jobs/job-request.ts';
-import { publicPrefix } from '../keys/api-key-token.ts';
 import { JOB_RETENTION_DAYS_MAX } from '../retention/retention.ts';
 import type { StoresWithoutEnds } from '../stores.ts';
 import { requireAccount } from './operate-accounts.ts';

@@ -1,8 +1,8 @@
 /** The operator's use cases on notifications: list them, have one sent again. */
 
+import type { AuditEntry } from '@matting/accounts/audit-log.ts';
 import { isoTime } from '@matting/program/iso-time.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
-import type { AuditEntry } from '../accounts/audit.ts';
 import type { CallbackStatus } from '../jobs/job-callback.ts';
 import type { StoresWithoutEnds } from '../stores.ts';
 import type { NotificationFilter, NotificationSummary } from '../webhooks/outbox-listing.ts';

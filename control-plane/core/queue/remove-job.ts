@@ -14,6 +14,8 @@
  * (corrections/family-deletion.ts). Each of them but a job that is processing loses its reference. The row names the result's blob
  * until somebody erased it: the caller of this, or else the sweeper.
  */
+
+import { takeAccount } from '@matting/accounts/account-store.ts';
 import {
   type Database,
   OvertakenError,
@@ -28,7 +30,6 @@ import {
   publicState,
 } from '@matting/queue/job.ts';
 import type { Transaction } from 'kysely';
-import { takeAccount } from '../accounts/account-store.ts';
 import {
   type EndedFamily,
   endFamily,

@@ -11,12 +11,13 @@
  * core/retention/unsettled-jobs.ts does it later.
  */
 
+import { CREDITS_PER_JOB } from '@matting/accounts/ledger/ledger.ts';
+import { selectSettlement } from '@matting/accounts/ledger/ledger-writer.ts';
 import { type Database, type Db, OvertakenError, type Schema } from '@matting/database/database.ts';
 import { databaseErrorKind } from '@matting/database/engines.ts';
 import { CompiledQuery, type RawBuilder, type SelectQueryBuilder, sql } from 'kysely';
 import type { Job } from '../jobs/job.ts';
 import { fundingKindOf, takesCredit } from '../jobs/job-funding.ts';
-import { CREDITS_PER_JOB } from '../ledger/ledger.ts';
 
 export type SettledJob = ReturnType<typeof settledJobOf>;
 
@@ -59,11 +60,7 @@ export function selectEnd(
   if (isCorrection) {
     return { row: db.selectFrom('jobs').where('id', '=', jobId), atMs: sql.ref('finished_at') };
   }
-  const row = db
-    .selectFrom('ledger_entries')
-    .where('account_id', '=', accountId)
-    .where('slot', '=', 'settle')
-    .where('reference', '=', jobId);
+  const row = selectSettlement(db, { accountId, jobId });
   return { row, atMs: sql.ref('created_at') };
 }
 

@@ -16,6 +16,7 @@
  *    credit for this very request.
  */
 
+import { CapReachedError } from '@matting/accounts/keys/key-caps.ts';
 import {
   type Database,
   type Db,
@@ -40,7 +41,6 @@ import { takesCredit } from '../jobs/job-funding.ts';
 import { readByIdempotencyKey, readJob } from '../jobs/job-reading.ts';
 import type { JobBackground, JobInput } from '../jobs/job-request.ts';
 import { inputColumn, inputColumns, type StoredFinishing, sourceHostOf } from '../jobs/job-rows.ts';
-import { CapReachedError } from '../keys/key-caps.ts';
 import { queuedFramePixels } from './queue-bound.ts';
 import { keyTaken, type SubmissionStep } from './submission-steps.ts';
 

@@ -1,6 +1,6 @@
+import type { Caller } from '@matting/accounts/keys/caller.ts';
 import type { Job } from '../jobs/job.ts';
 import type { JobStore } from '../jobs/job-store.ts';
-import type { Caller } from '../keys/caller.ts';
 import { noSuchJob } from './job-errors.ts';
 
 export const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;

@@ -5,14 +5,18 @@
  * paid back (docs/adr/0052). Releases up to 0.3.0 also wrote rows of what they found.
  */
 
+import { insertAuditEntry } from '@matting/accounts/audit-log.ts';
+import { CREDITS_PER_JOB, lostReferenceOf } from '@matting/accounts/ledger/ledger.ts';
+import {
+  enterOperatorEntry,
+  holdAccount,
+  selectSettlement,
+} from '@matting/accounts/ledger/ledger-writer.ts';
 import { type Database, query, transact } from '@matting/database/database.ts';
 import { throughIndex } from '@matting/database/statements.ts';
 import { OPEN_STATES } from '@matting/queue/job.ts';
 import type { NotNull } from 'kysely';
-import { insertAuditEntry } from '../accounts/audit.ts';
 import { endKeeping, readCorrections } from '../corrections/family.ts';
-import { CREDITS_PER_JOB, lostReferenceOf, SLOT_OF } from '../ledger/ledger.ts';
-import { enterOperatorEntry, holdAccount } from '../ledger/ledger-writer.ts';
 
 /** The cursor is where a page of a list ends: the instant and the job of its last row. */
 interface ResultCursor {
@@ -99,12 +103,8 @@ function repay(
     // Everybody who moves credits locks in this order. Of two at once, the later finds the row
     // settled.
     await holdAccount(database, tx, accountId);
-    const charge = await tx
-      .selectFrom('ledger_entries')
+    const charge = await selectSettlement(tx, { accountId, jobId })
       .select('kind')
-      .where('account_id', '=', accountId)
-      .where('slot', '=', SLOT_OF.charge)
-      .where('reference', '=', jobId)
       .executeTakeFirst();
     const corrections = await readCorrections(tx, jobId);
     if (corrections.some(({ state }) => OPEN_STATES.some(open => open === state))) {

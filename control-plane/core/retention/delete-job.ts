@@ -1,10 +1,11 @@
 /** DELETE of a job: its row first (queue/remove-job.ts), then the files that it named. */
+
+import type { Caller } from '@matting/accounts/keys/caller.ts';
 import { settledWithin } from '@matting/program/waiting.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { BlobStore } from '@matting/storage/blob-store.ts';
 import type { Logger } from 'pino';
 import type { Job } from '../jobs/job.ts';
-import type { Caller } from '../keys/caller.ts';
 import type { Queue } from '../queue/queue.ts';
 import { noSuchJob } from '../results/job-errors.ts';
 import type { JobEvents } from '../results/job-events.ts';

@@ -3,8 +3,8 @@
  * rows.
  */
 
+import type { createAuditStore } from '@matting/accounts/audit-log.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
-import type { createAuditStore } from '../accounts/audit.ts';
 import type { OutboxStore } from '../webhooks/outbox-store.ts';
 import type { SweepStep } from './sweep.ts';
 

@@ -67,14 +67,6 @@ interface Step {
   readonly page: (size: number, claim: SweepClaim) => Promise<boolean>;
 }
 
-/**
- * | state    | entered by        | left by                                  |
- * |----------|-------------------|------------------------------------------|
- * | idle     | construction      | start                                    |
- * | waiting  | start, a pass end | the timer (to sweeping), stop            |
- * | sweeping | the timer         | the pass's end (to waiting, or stopped)  |
- * | stopped  | stop              | -                                        |
- */
 export class Sweeper {
   readonly #options: SweeperOptions;
   readonly #steps: readonly Step[];

@@ -5,9 +5,9 @@
  * to the next walk.
  */
 
+import { takeAccount } from '@matting/accounts/account-store.ts';
 import { type Database, query, transact } from '@matting/database/database.ts';
 import { matchesOne } from '@matting/database/statements.ts';
-import { takeAccount } from '../accounts/account-store.ts';
 import { readJob } from '../jobs/job-reading.ts';
 import type { JobCompletionOptions } from '../queue/end-job.ts';
 import { type SettledStep, settledJobOf } from '../queue/settled-steps.ts';

@@ -1,8 +1,9 @@
 /** One request for many jobs, each with an image by its URL: what it has in common with that for one. */
+
+import type { Caller } from '@matting/accounts/keys/caller.ts';
 import type { TextValue } from '@matting/http/body-fields.ts';
 import type { CallbackAddressCheck } from '../fetching/callback-check.ts';
 import type { JobStore } from '../jobs/job-store.ts';
-import type { Caller } from '../keys/caller.ts';
 import type { OfferedModels } from '../models/offered-models.ts';
 import type { CallbackSecrets } from '../secrets/secret-box.ts';
 import type { AcceptanceGate } from './acceptance-gate.ts';

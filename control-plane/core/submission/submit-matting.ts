@@ -5,6 +5,8 @@
  * a join or a replay.
  */
 
+import type { Caller, ReadAccount } from '@matting/accounts/keys/caller.ts';
+import { CREDITS_PER_JOB } from '@matting/accounts/ledger/ledger.ts';
 import { NotBegunError } from '@matting/database/database.ts';
 import { activeKeptContext, describeSpan, traced } from '@matting/program/tracing/active-span.ts';
 import { ContractError, unavailable } from '@matting/proto/contract/errors.ts';
@@ -21,8 +23,6 @@ import type { CallbackAddressCheck } from '../fetching/callback-check.ts';
 import type { Job } from '../jobs/job.ts';
 import type { JobInput } from '../jobs/job-request.ts';
 import type { JobStore } from '../jobs/job-store.ts';
-import type { Caller, ReadAccount } from '../keys/caller.ts';
-import { CREDITS_PER_JOB } from '../ledger/ledger.ts';
 import type { OfferedModels } from '../models/offered-models.ts';
 import type { Queue } from '../queue/queue.ts';
 import type { JobTemplate, NewJob, SubmitOutcome } from '../queue/submit-job.ts';

@@ -1,6 +1,6 @@
 /** The methods that change API keys, and what they have counted. */
 import assert from 'node:assert/strict';
-import type { ApiKey } from '../keys/read-api-keys.ts';
+import type { ApiKey } from '@matting/accounts/keys/read-api-keys.ts';
 import type { SubmitOutcome } from '../queue/submit-job.ts';
 import type { Stores } from '../stores.ts';
 import type { ChangingMethod, Fixture } from './changing-methods.ts';

@@ -1,13 +1,17 @@
 /** The methods that change everything but jobs, notifications and keys. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
+import type { Account } from '@matting/accounts/account-store.ts';
+import type { AuditEntry, ServiceActor } from '@matting/accounts/audit-log.ts';
+import type { ApiKey } from '@matting/accounts/keys/read-api-keys.ts';
+import type { LedgerOutcome } from '@matting/accounts/ledger/ledger-store.ts';
+import {
+  type QuotaLease,
+  quotaBlockOf,
+  quotaWindowStartMs,
+} from '@matting/accounts/rates/rate-windows.ts';
 import { rowOf, setIn } from '@matting/database/test/rows.ts';
 import { at } from '@matting/test-support/at.ts';
-import type { Account } from '../accounts/account-store.ts';
-import type { AuditEntry, ServiceActor } from '../accounts/audit.ts';
-import type { ApiKey } from '../keys/read-api-keys.ts';
-import type { LedgerOutcome } from '../ledger/ledger-store.ts';
-import { type QuotaLease, quotaBlockOf, quotaWindowStartMs } from '../rates/rate-windows.ts';
 import type { LiveResult } from '../results/lost-result-store.ts';
 import type { SweepClaim } from '../retention/sweep-store.ts';
 import type { Stores } from '../stores.ts';

@@ -1,6 +1,8 @@
 /** Accounts, jobs and endings for the store's tests. */
 import assert from 'node:assert/strict';
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
+import type { ServiceActor } from '@matting/accounts/audit-log.ts';
+import type { PageCursor } from '@matting/accounts/ledger/ledger-lines.ts';
 import { openCurrentDatabase } from '@matting/database/connect.ts';
 import { type Database, RequestShares } from '@matting/database/database.ts';
 import type { DatabaseDialect } from '@matting/database/engines.ts';
@@ -15,12 +17,10 @@ import {
   useTestDatabase,
 } from '@matting/test-support/database.ts';
 import type { ExecutionContext, SerialFn } from 'ava';
-import type { ServiceActor } from '../accounts/audit.ts';
 import { backgroundBlob } from '../jobs/blob-names.ts';
 import type { Job, ViewedJob } from '../jobs/job.ts';
 import type { JobResult } from '../jobs/job-outcome.ts';
 import type { JobInput } from '../jobs/job-request.ts';
-import type { PageCursor } from '../ledger/ledger-lines.ts';
 import { migrationsOf, type Package, stepsOf } from '../package.ts';
 import type { NewJob } from '../queue/submit-job.ts';
 import { createStores, type Stores } from '../stores.ts';

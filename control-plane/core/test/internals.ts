@@ -1,22 +1,23 @@
 /** Tests of other packages look into the core by these; what runs cannot. */
 
-export type { Claim } from '@matting/queue/lease-rules.ts';
-export { type DrainSteps, drainControlPlane } from '../drain.ts';
-export { CallbackAddressCheck } from '../fetching/callback-check.ts';
-export { backgroundBlob, thumbnailBlob } from '../jobs/blob-names.ts';
 export {
   capCountAt,
   capResetsAtMs,
   countOfNewCap,
   type KeyCap,
   takeOfCap,
-} from '../keys/key-policy.ts';
-export { balancesFrom, imbalances, isReservedReference, jobProblem } from '../ledger/ledger.ts';
+} from '@matting/accounts/keys/key-policy.ts';
+export { balancesFrom, imbalances, isReservedReference } from '@matting/accounts/ledger/ledger.ts';
+export { RATE_WINDOW_MS } from '@matting/accounts/rates/rate-windows.ts';
+export type { Claim } from '@matting/queue/lease-rules.ts';
+export { jobProblem } from '../audit/job-problem.ts';
+export { type DrainSteps, drainControlPlane } from '../drain.ts';
+export { CallbackAddressCheck } from '../fetching/callback-check.ts';
+export { backgroundBlob, thumbnailBlob } from '../jobs/blob-names.ts';
 export { OfferedModels } from '../models/offered-models.ts';
 export type { ControlPlane } from '../open-core.ts';
 export { migrationsOf } from '../package.ts';
 export type { NewJob, SubmitOutcome } from '../queue/submit-job.ts';
-export { RATE_WINDOW_MS } from '../rates/rate-windows.ts';
 export { WaitForJob } from '../results/wait-for-job.ts';
 export { Sweeper } from '../retention/sweep.ts';
 export {

@@ -1,6 +1,9 @@
 /** The methods of the stores that change nothing, each asked of the large tables. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
+import { type ActingPerson, requireAuthority } from '@matting/accounts/audit-log.ts';
+import { insertInternalKey } from '@matting/accounts/keys/change-api-keys.ts';
+import { LEDGER_KINDS } from '@matting/accounts/ledger/ledger.ts';
 import { type Database, query, transact } from '@matting/database/database.ts';
 import { destinationOf } from '@matting/http/outgoing/outgoing-url.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
@@ -10,11 +13,8 @@ import {
   HANGING_RECEIVER,
   SECRET_KEY_ID,
 } from '@matting/test-support/large-tables.ts';
-import { type ActingPerson, requireAuthority } from '../accounts/audit.ts';
 import { backgroundBlob } from '../jobs/blob-names.ts';
 import { LISTED_STATES } from '../jobs/caller-jobs.ts';
-import { insertInternalKey } from '../keys/change-api-keys.ts';
-import { LEDGER_KINDS } from '../ledger/ledger.ts';
 import { selectEnd } from '../queue/settled-steps.ts';
 import type { Stores } from '../stores.ts';
 import { readMessages } from '../webhooks/outbox-listing.ts';

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { type AddressInfo, connect } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
+import { Authenticate } from '@matting/accounts/keys/authenticate.ts';
 import { NotBegunError, RequestShares } from '@matting/database/database.ts';
 import {
   noteRequestAccount,
@@ -12,7 +13,6 @@ import {
   serveRequest,
 } from '@matting/program/request-owner.ts';
 import ava from 'ava';
-import { Authenticate } from '../keys/authenticate.ts';
 import { fundedCaller } from './fixtures.ts';
 import { imageBody, openTestApp, type TestApp } from './support/test-app.ts';
 

@@ -1,11 +1,11 @@
 /** The statements of each method of the core's stores, for statements.test.ts: every branch that asks. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
+import { createApiKeyToken } from '@matting/accounts/keys/api-key-token.ts';
+import { beginReserved, reserveAhead } from '@matting/accounts/ledger/ledger-writer.ts';
 import type { Database } from '@matting/database/database.ts';
 import { addTo } from '@matting/database/test/rows.ts';
 import { accountOf } from '@matting/test-support/large-tables.ts';
-import { createApiKeyToken } from '../keys/api-key-token.ts';
-import { beginReserved, reserveAhead } from '../ledger/ledger-writer.ts';
 import type { Stores } from '../stores.ts';
 import { CHANGING } from './changing.ts';
 import {

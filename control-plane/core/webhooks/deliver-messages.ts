@@ -4,13 +4,6 @@
  * attempt's end written. So it arrives at least once whatever dies, and twice only where a process
  * died, or the database stayed away, between the receiver's answer and the row.
  *
- * | state    | entered by     | left by                                                             |
- * |----------|----------------|---------------------------------------------------------------------|
- * | idle     | construction   | start                                                               |
- * | running  | start          | stop                                                                |
- * | stopping | stop           | the last attempt ends; at the limit or on `hurry` they are cut off  |
- * |          |                | and given back                                                      |
- *
  * It reads the outbox when a job that ended here left a webhook, when a place became free and rows
  * are known to wait, when an attempt is due again before the next poll, and at each poll for what
  * other replicas left (database/round-loop.ts).

@@ -3,6 +3,7 @@
  * again.
  */
 
+import { type AuditEntry, requireAuthority } from '@matting/accounts/audit-log.ts';
 import {
   type Database,
   type Db,
@@ -13,7 +14,6 @@ import {
 import { isFree } from '@matting/database/leases.ts';
 import { isAsciiWord, matchesOne, nowPlusMs, throughIndex } from '@matting/database/statements.ts';
 import type { Selection } from 'kysely';
-import { type AuditEntry, requireAuthority } from '../accounts/audit.ts';
 import { type CallbackStatus, callbackFailureOf } from '../jobs/job-callback.ts';
 import { loggedAttempts } from './attempt-log.ts';
 

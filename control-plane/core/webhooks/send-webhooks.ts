@@ -43,21 +43,6 @@ export function renderOutboxBody(views: JobViews, job: ViewedJob): string {
   });
 }
 
-/*
- * The way of webhooks: secret and body of a claimed one are opened, it is signed and sent, and the
- * attempt's end written.
- *
- * | outcome    | what is written                                                              |
- * |------------|------------------------------------------------------------------------------|
- * | delivered  | delivered, the secret erased                                                 |
- * | gone       | failed, the secret erased                                                    |
- * | refused    | the next attempt by the schedule or, later, by Retry-After; failed after the |
- * |            | last                                                                         |
- * | unanswered | the same                                                                     |
- * | unsignable | failed: nothing will ever sign it                                            |
- * | aborted    | given back, uncounted                                                        |
- */
-
 const POLL_MS = 1000;
 /** The contract's 15 s an attempt, and time to write its end. */
 const LEASE_MS = 20_000;

@@ -2,7 +2,7 @@
  * An account's owners set the thresholds, and the address and secret of the account's events. Each
  * change takes the account's row and enters its line of the audit log.
  */
-import { type Actor, requireAuthority } from '@matting/core/accounts/audit.ts';
+import { type Actor, requireAuthority } from '@matting/accounts/audit-log.ts';
 import { readMessages } from '@matting/core/webhooks/outbox-listing.ts';
 import { type AccountEventRow, insertWebhook } from '@matting/core/webhooks/outbox-store.ts';
 import { type Database, type Db, query, transact } from '@matting/database/database.ts';

@@ -18,8 +18,8 @@
  * and reserved together are more than they were at the notice.
  */
 
-import { selectAccounts } from '@matting/core/accounts/account-store.ts';
-import type { Balances } from '@matting/core/ledger/ledger.ts';
+import { selectAccounts } from '@matting/accounts/account-store.ts';
+import type { Balances } from '@matting/accounts/ledger/ledger.ts';
 import { readMessages } from '@matting/core/webhooks/outbox-listing.ts';
 import type { AccountEventRow, NewMail } from '@matting/core/webhooks/outbox-store.ts';
 import { type Database, type Db, query, transact } from '@matting/database/database.ts';

@@ -4,7 +4,7 @@
  */
 
 import { randomBytes, randomUUID } from 'node:crypto';
-import type { Actor } from '@matting/core/accounts/audit.ts';
+import type { Actor } from '@matting/accounts/audit-log.ts';
 import type { CoreServices } from '@matting/core/package.ts';
 import { type CallbackSecrets, notificationBody } from '@matting/core/secrets/secret-box.ts';
 import { type CallbackPolicy, wrongWithCallbackUrl } from '@matting/http/outgoing/callback-url.ts';

@@ -1,7 +1,7 @@
 /** An account sees its own jobs alone, by whatever id: those of all its keys and its playground. */
 
 import { randomUUID } from 'node:crypto';
-import type { Actor } from '@matting/core/accounts/audit.ts';
+import type { Actor } from '@matting/accounts/audit-log.ts';
 import type { OperatorServices } from '@matting/core/http/app-services.ts';
 import type { Job } from '@matting/core/jobs/job.ts';
 import { notificationCursor } from '@matting/core/operator/operate-webhooks.ts';

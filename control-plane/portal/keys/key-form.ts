@@ -11,9 +11,9 @@ import {
   parseKeyNetworks,
   parseKeyRate,
   parseKeyScopes,
-} from '@matting/core/keys/key-policy.ts';
-import { parseKeyName } from '@matting/core/keys/manage-keys.ts';
-import { CREDITS_AMOUNT_MAX } from '@matting/core/ledger/ledger.ts';
+} from '@matting/accounts/keys/key-policy.ts';
+import { parseKeyName } from '@matting/accounts/keys/manage-keys.ts';
+import { CREDITS_AMOUNT_MAX } from '@matting/accounts/ledger/ledger.ts';
 import type { CoreStores } from '@matting/core/package.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
 import type { VNode } from 'preact';

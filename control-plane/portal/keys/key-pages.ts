@@ -1,6 +1,6 @@
 /** The pages of API keys: the list, one key, a new one, and what is shown once of a secret. */
 
-import { ROTATION_OVERLAPS } from '@matting/core/keys/key-policy.ts';
+import { ROTATION_OVERLAPS } from '@matting/accounts/keys/key-policy.ts';
 import type { CoreServices } from '@matting/core/package.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';

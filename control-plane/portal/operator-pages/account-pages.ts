@@ -1,12 +1,12 @@
 /** The operator's pages of accounts: their balances, giving credits and taking them back. */
 
 import { randomUUID } from 'node:crypto';
-import type { OperatorServices } from '@matting/core/http/app-services.ts';
 import {
   CREDITS_AMOUNT_MAX,
   isCreditAmount,
   isLedgerReference,
-} from '@matting/core/ledger/ledger.ts';
+} from '@matting/accounts/ledger/ledger.ts';
+import type { OperatorServices } from '@matting/core/http/app-services.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
 import { html } from '../page/html.ts';

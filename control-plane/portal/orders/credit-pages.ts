@@ -1,7 +1,7 @@
 /** The page of credits: an account's balance, and its ledger with the balance of each line. */
 
 import { Readable } from 'node:stream';
-import { type Balances, LEDGER_KINDS, type LedgerKind } from '@matting/core/ledger/ledger.ts';
+import { type Balances, LEDGER_KINDS, type LedgerKind } from '@matting/accounts/ledger/ledger.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
 import { renderPage } from '../page/account-frame.ts';

@@ -1,6 +1,6 @@
 /** The ledger of an account: its balance, its lines by page, and all entries of a period as CSV. */
 
-import { type Balances, LEDGER_KINDS, type LedgerKind } from '@matting/core/ledger/ledger.ts';
+import { type Balances, LEDGER_KINDS, type LedgerKind } from '@matting/accounts/ledger/ledger.ts';
 import type { CoreStores } from '@matting/core/package.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
 import { letOthersIn } from '@matting/program/turns.ts';

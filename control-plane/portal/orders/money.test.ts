@@ -4,7 +4,7 @@ import {
   CREDITS_AMOUNT_MAX,
   isCreditAmount,
   isLedgerReference,
-} from '@matting/core/ledger/ledger.ts';
+} from '@matting/accounts/ledger/ledger.ts';
 import {
   balancesFrom,
   imbalances,

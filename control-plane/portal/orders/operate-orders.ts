@@ -1,7 +1,7 @@
 /** The operator lists orders, reads one, confirms its payment, and refunds it. */
 
 import { randomUUID } from 'node:crypto';
-import type { ServiceActor } from '@matting/core/accounts/audit.ts';
+import type { ServiceActor } from '@matting/accounts/audit-log.ts';
 import type { CoreStores } from '@matting/core/package.ts';
 import { isoTime } from '@matting/program/iso-time.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';

@@ -1,7 +1,7 @@
 /** The orders of an account: what is sold, its orders, and how to pay one. */
 
 import { createHash } from 'node:crypto';
-import type { Actor } from '@matting/core/accounts/audit.ts';
+import type { Actor } from '@matting/accounts/audit-log.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
 import { renderPage } from '../page/account-frame.ts';

@@ -7,8 +7,8 @@
  */
 
 import { randomUUID } from 'node:crypto';
-import { type Actor, requireAuthority, type ServiceActor } from '@matting/core/accounts/audit.ts';
-import { readBalances } from '@matting/core/ledger/ledger-writer.ts';
+import { type Actor, requireAuthority, type ServiceActor } from '@matting/accounts/audit-log.ts';
+import { readBalances } from '@matting/accounts/ledger/ledger-writer.ts';
 import { type Database, type Db, query, transact } from '@matting/database/database.ts';
 import { databaseErrorKind } from '@matting/database/engines.ts';
 import { isAsciiWord, matchesOne, nowPlusMs, ofAccount } from '@matting/database/statements.ts';

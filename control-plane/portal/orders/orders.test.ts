@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
-import type { ActingPerson } from '@matting/core/accounts/audit.ts';
+import type { ActingPerson } from '@matting/accounts/audit-log.ts';
 import {
   assertBalanced,
   fundedAccount,

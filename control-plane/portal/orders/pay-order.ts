@@ -4,8 +4,8 @@
  */
 
 import { randomUUID } from 'node:crypto';
-import { insertAuditEntry, type ServiceActor } from '@matting/core/accounts/audit.ts';
-import { enterOperatorEntry, holdAccount } from '@matting/core/ledger/ledger-writer.ts';
+import { insertAuditEntry, type ServiceActor } from '@matting/accounts/audit-log.ts';
+import { enterOperatorEntry, holdAccount } from '@matting/accounts/ledger/ledger-writer.ts';
 import { type Database, type Db, OvertakenError, transact } from '@matting/database/database.ts';
 import { matchesOne } from '@matting/database/statements.ts';
 import { findOrder, readPayments, requireOrder } from './order-rows.ts';

@@ -16,7 +16,7 @@
  */
 
 import type { IncomingHttpHeaders } from 'node:http';
-import type { ServiceActor } from '@matting/core/accounts/audit.ts';
+import type { ServiceActor } from '@matting/accounts/audit-log.ts';
 import { readBody } from '@matting/http/bodies.ts';
 import { KeptBytes } from '@matting/http/kept-bytes.ts';
 import { wantBody } from '@matting/http/unread-bodies.ts';

@@ -1,6 +1,6 @@
 /** An account gets messages, and has bounds on what it may do and ask for. */
 import assert from 'node:assert/strict';
-import { CAP_PERIODS } from '@matting/core/keys/key-policy.ts';
+import { CAP_PERIODS } from '@matting/accounts/keys/key-policy.ts';
 import {
   capCountAt,
   capResetsAtMs,

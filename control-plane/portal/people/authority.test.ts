@@ -1,7 +1,7 @@
 /** A change is refused if its person lost the right between the door and the transaction. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { type ActingPerson, requireAuthority } from '@matting/core/accounts/audit.ts';
+import { type ActingPerson, requireAuthority } from '@matting/accounts/audit-log.ts';
 import { newJob, submitted } from '@matting/core/test/fixtures.ts';
 import type { Database } from '@matting/database/database.ts';
 import { addTo, setIn } from '@matting/database/test/rows.ts';

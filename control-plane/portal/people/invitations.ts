@@ -1,7 +1,7 @@
 /** Links that the service makes: an owner's invitation, and what the operator's commands print. */
 
 import { randomUUID } from 'node:crypto';
-import type { Actor } from '@matting/core/accounts/audit.ts';
+import type { Actor } from '@matting/accounts/audit-log.ts';
 import type { NewMail } from '@matting/core/webhooks/outbox-store.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
 import type { Withheld } from '../mails/messages.ts';

@@ -13,13 +13,13 @@
  * is proven (docs/adr/0042-people-are-what-was-proven.md).
  */
 
-import { selectAccounts } from '@matting/core/accounts/account-store.ts';
+import { selectAccounts } from '@matting/accounts/account-store.ts';
 import {
   type Actor,
   insertAuditEntry,
   lockAccount,
   requireAuthority,
-} from '@matting/core/accounts/audit.ts';
+} from '@matting/accounts/audit-log.ts';
 import { insertMail, type NewMail, withdrawMails } from '@matting/core/webhooks/outbox-store.ts';
 import {
   type Database,

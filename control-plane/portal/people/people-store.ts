@@ -1,5 +1,5 @@
 /** People and their memberships of accounts. The last owner of an account stays its owner. */
-import { type Actor, isEntered, requireAuthority } from '@matting/core/accounts/audit.ts';
+import { type Actor, isEntered, requireAuthority } from '@matting/accounts/audit-log.ts';
 import { type Database, type Db, query, transact } from '@matting/database/database.ts';
 import { isAsciiWord } from '@matting/database/statements.ts';
 import { mailKeyOf } from '../mails/mail-address.ts';

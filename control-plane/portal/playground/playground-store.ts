@@ -4,7 +4,7 @@
  * replicas; a job's end may give the picture back.
  */
 
-import { insertInternalKey } from '@matting/core/keys/change-api-keys.ts';
+import { insertInternalKey } from '@matting/accounts/keys/change-api-keys.ts';
 import { type Database, type Db, query, transact } from '@matting/database/database.ts';
 import { isInserted, matchesOne, startOfDay } from '@matting/database/statements.ts';
 import { DAY_MS } from '@matting/program/durations.ts';

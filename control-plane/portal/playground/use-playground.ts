@@ -3,10 +3,10 @@
  * allowance of the day, and then submitted like those of the API (submit-matting.ts).
  */
 
+import type { Caller } from '@matting/accounts/keys/caller.ts';
 import { NOT_IN_A_CORRECTION } from '@matting/core/corrections/correctable.ts';
 import { MattingForm } from '@matting/core/http/read-matting-body.ts';
 import type { Job } from '@matting/core/jobs/job.ts';
-import type { Caller } from '@matting/core/keys/caller.ts';
 import type { CoreServices, CoreStores } from '@matting/core/package.ts';
 import type { RequestUploads } from '@matting/core/submission/image-uploads.ts';
 import type { MattingFields } from '@matting/core/submission/matting-request.ts';

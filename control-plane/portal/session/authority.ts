@@ -3,7 +3,7 @@
  * route was entered they may have been removed, demoted or signed out, at another replica too.
  */
 
-import type { ActingPerson } from '@matting/core/accounts/audit.ts';
+import type { ActingPerson } from '@matting/accounts/audit-log.ts';
 import type { Database, Db } from '@matting/database/database.ts';
 import { matchesOne } from '@matting/database/statements.ts';
 import { may, type Permission } from './roles.ts';

@@ -15,7 +15,7 @@
  */
 
 import { randomUUID } from 'node:crypto';
-import { selectAccounts } from '@matting/core/accounts/account-store.ts';
+import { selectAccounts } from '@matting/accounts/account-store.ts';
 import {
   type Database,
   type Db,

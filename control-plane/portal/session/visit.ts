@@ -3,7 +3,7 @@
  * door), and why it is refused. A form is small and read whole, each field once.
  */
 
-import type { ActingPerson } from '@matting/core/accounts/audit.ts';
+import type { ActingPerson } from '@matting/accounts/audit-log.ts';
 import { readBody } from '@matting/http/bodies.ts';
 import { FIELDS_MAX } from '@matting/http/body-fields.ts';
 import { KeptBytes } from '@matting/http/kept-bytes.ts';

@@ -3,7 +3,7 @@
  * again what their groups are here: memberships come, change and end with them, and the sessions
  * with those that end.
  */
-import { insertAuditEntry, lockAccount } from '@matting/core/accounts/audit.ts';
+import { insertAuditEntry, lockAccount } from '@matting/accounts/audit-log.ts';
 import { type Database, type Db, OvertakenError, transact } from '@matting/database/database.ts';
 import { isInserted } from '@matting/database/statements.ts';
 import { endLinksOf } from '../people/link-store.ts';

@@ -1,7 +1,7 @@
 /** People see and change here their password, sessions, language, and the account they act for. */
 
 import { randomUUID } from 'node:crypto';
-import type { ActingPerson } from '@matting/core/accounts/audit.ts';
+import type { ActingPerson } from '@matting/accounts/audit-log.ts';
 import type { FastifyInstance, FastifyReply } from 'fastify';
 import type { VNode } from 'preact';
 import { renderPage } from '../page/account-frame.ts';

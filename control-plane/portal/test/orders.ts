@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import type { ServiceActor } from '@matting/core/accounts/audit.ts';
+import type { ServiceActor } from '@matting/accounts/audit-log.ts';
 import type { Database } from '@matting/database/database.ts';
 import { rowOf } from '@matting/database/test/rows.ts';
 import { DAY_MS } from '@matting/program/durations.ts';

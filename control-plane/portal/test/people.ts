@@ -1,7 +1,7 @@
 /** People, links and sessions for the store's tests. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import type { ActingPerson, ServiceActor } from '@matting/core/accounts/audit.ts';
+import type { ActingPerson, ServiceActor } from '@matting/accounts/audit-log.ts';
 import { HOUR_MS, sha256 } from '@matting/core/test/fixtures.ts';
 import type { LinkUse, NewLink } from '../people/link-store.ts';
 import { actingPerson } from '../session/authority.ts';

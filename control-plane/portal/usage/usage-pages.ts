@@ -3,7 +3,7 @@
  * and as CSV.
  */
 
-import type { Balances } from '@matting/core/ledger/ledger.ts';
+import type { Balances } from '@matting/accounts/ledger/ledger.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
 import { renderPage } from '../page/account-frame.ts';

@@ -4,7 +4,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import type { ApiKey } from '@matting/core/keys/read-api-keys.ts';
+import type { ApiKey } from '@matting/accounts/keys/read-api-keys.ts';
 import {
   assertBalanced,
   claimed,

@@ -1,8 +1,8 @@
 /** An account's API keys, for its people and the operator. The service's own are in no list. */
 
 import { isoTime } from '@matting/program/iso-time.ts';
-import { isName } from '../accounts/account-store.ts';
-import type { Actor } from '../accounts/audit.ts';
+import { isName } from '../account-store.ts';
+import type { Actor } from '../audit-log.ts';
 import type { ApiKeyStore } from './api-key-store.ts';
 import type { KeyChange, NewKey } from './change-api-keys.ts';
 import {

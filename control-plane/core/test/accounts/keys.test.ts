@@ -2,6 +2,18 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
+import {
+  apiKeyIdOf,
+  createApiKeyToken,
+  hashSecret,
+  parseApiKeyToken,
+  secretMatches,
+} from '@matting/accounts/keys/api-key-token.ts';
+import {
+  type QuotaAsk,
+  quotaWindowStartMs,
+  RATE_WINDOW_MS,
+} from '@matting/accounts/rates/rate-windows.ts';
 import type { Schema } from '@matting/database/database.ts';
 import { rowOf, setIn } from '@matting/database/test/rows.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
@@ -9,7 +21,6 @@ import { at } from '@matting/test-support/at.ts';
 import { createTestDatabase } from '@matting/test-support/database.ts';
 import ava from 'ava';
 import sinon from 'sinon';
-import { type QuotaAsk, quotaWindowStartMs, RATE_WINDOW_MS } from '../rates/rate-windows.ts';
 import {
   assertBalanced,
   fundedAccount,
@@ -21,14 +32,7 @@ import {
   running,
   sha256,
   storesOn,
-} from '../test/fixtures.ts';
-import {
-  apiKeyIdOf,
-  createApiKeyToken,
-  hashSecret,
-  parseApiKeyToken,
-  secretMatches,
-} from './api-key-token.ts';
+} from '../fixtures.ts';
 
 const test = ava.serial;
 

@@ -22,11 +22,6 @@ export interface TimeRange {
   readonly beforeMs: number;
 }
 
-export interface JobRange {
-  readonly after: string;
-  readonly to: string;
-}
-
 /** Makes a range of one account. */
 export function only(accountId: string): AccountRange {
   return { from: accountId, before: behind(accountId), only: accountId };
@@ -118,27 +113,5 @@ export async function* timesOf(
     const beforeMs = Math.max(next.created_at, fromMs + 1);
     yield { fromMs, beforeMs };
     fromMs = beforeMs;
-  }
-}
-
-export async function* jobRanges(database: Database, jobsMax: number) {
-  for (let after = ''; ; ) {
-    const { to, jobs } = await query(database, db =>
-      db
-        .selectFrom(
-          db
-            .selectFrom('jobs')
-            .select('id')
-            .where('id', '>', after)
-            .orderBy('id')
-            .limit(jobsMax)
-            .as('page'),
-        )
-        .select(({ fn }) => [fn.max('id').as('to'), fn.countAll<number>().as('jobs')])
-        .executeTakeFirstOrThrow(),
-    );
-    if (to === null) return;
-    yield { after, to, jobs };
-    after = to;
   }
 }

@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
+import { only } from '@matting/accounts/ledger/ledger-ranges.ts';
 import type { Database } from '@matting/database/database.ts';
 import { databaseErrorKind } from '@matting/database/engines.ts';
 import { addTo, removeFrom, setIn } from '@matting/database/test/rows.ts';
@@ -10,7 +11,9 @@ import { useTestDatabase } from '@matting/test-support/database.ts';
 import { openMeteredDatabase } from '@matting/test-support/statement-meter.ts';
 import { openWatchedDatabase } from '@matting/test-support/watched-database.ts';
 import ava from 'ava';
-import type { Stores } from '../stores.ts';
+import { type AuditOptions, auditLedger } from '../../audit/ledger-audit.ts';
+import { readSums, readSumsInParts } from '../../audit/ledger-comparisons.ts';
+import type { Stores } from '../../stores.ts';
 import {
   fundedAccount,
   HOUR_MS,
@@ -22,7 +25,7 @@ import {
   running,
   runningOf,
   storesOn,
-} from '../test/fixtures.ts';
+} from '../fixtures.ts';
 import {
   DAYS,
   ENTRIES,
@@ -32,10 +35,7 @@ import {
   JOBS_A_DAY,
   oldAccount,
   RANGES,
-} from '../test/old-account.ts';
-import { type AuditOptions, auditLedger } from './ledger-audit.ts';
-import { readSums, readSumsInParts } from './ledger-comparisons.ts';
-import { only } from './ledger-ranges.ts';
+} from '../old-account.ts';
 
 const test = ava.serial;
 

@@ -3,7 +3,9 @@
 import { type Database, query, readNowMs } from '@matting/database/database.ts';
 import { schemaMadeAtMs } from '@matting/database/migrate.ts';
 import { isInserted } from '@matting/database/statements.ts';
-import type { LedgerAuditKind } from './ledger.ts';
+
+/** An audit is full: it compares everything. The release before had incremental ones, too. */
+export type LedgerAuditKind = 'incremental' | 'full';
 
 interface LastAudit {
   /** `none`: no audit has ended; `ageMs` is then since the database was set up. */

@@ -1,8 +1,9 @@
 /** Every page has the balance of each line of the ledger, also if much happened at one instant. */
+
+import { LEDGER_KINDS } from '@matting/accounts/ledger/ledger.ts';
+import { type LinesQuestion, readLines } from '@matting/accounts/ledger/ledger-lines.ts';
 import ava from 'ava';
-import { fundedAccount, newJob, onStores, submitted } from '../test/fixtures.ts';
-import { LEDGER_KINDS } from './ledger.ts';
-import { type LinesQuestion, readLines } from './ledger-lines.ts';
+import { fundedAccount, newJob, onStores, submitted } from '../fixtures.ts';
 
 const test = ava.serial;
 

@@ -9,13 +9,14 @@ import {
   transact,
 } from '@matting/database/database.ts';
 import { isAsciiWord, isInserted, matchesOne, nowPlusMs } from '@matting/database/statements.ts';
-import { requireName } from '../accounts/account-store.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import { requireName } from '../account-store.ts';
 import {
   type Actor,
   type AuditValues,
   type insertAuditEntry,
   requireAuthority,
-} from '../accounts/audit.ts';
+} from '../audit-log.ts';
 import { type ApiKeyToken, createApiKeyToken, hashSecret } from './api-key-token.ts';
 import { countOfNewCap, type KeyPolicy, NO_POLICY } from './key-policy.ts';
 import { policyColumns } from './policy-columns.ts';
@@ -264,6 +265,18 @@ export async function insertApiKey(
       ...policyColumns(policy),
     })
     .execute();
+}
+
+/** @throws ContractError INVALID_API_KEY: the key was revoked */
+export async function requireUnrevoked(tx: Db, apiKeyId: string): Promise<void> {
+  const key = await tx
+    .selectFrom('api_keys')
+    .select('revoked_at')
+    .where('id', '=', apiKeyId)
+    .executeTakeFirst();
+  if (key?.revoked_at != null) {
+    throw new ContractError('INVALID_API_KEY', 'The API key was revoked. Send another key.');
+  }
 }
 
 /**

@@ -3,24 +3,30 @@
  * hands over what may be wrong; the rules in ledger.ts judge it.
  */
 
+import {
+  LEDGER_KINDS,
+  type LedgerKind,
+  type LedgerSlot,
+  SLOT_OF,
+} from '@matting/accounts/ledger/ledger.ts';
+import {
+  type AccountRange,
+  ALWAYS,
+  ENTRIES_BY_TIME,
+  type LEDGER_RANGE,
+  NEVER,
+  only,
+  type TimeRange,
+  timesOf,
+} from '@matting/accounts/ledger/ledger-ranges.ts';
 import { type Database, type Db, query, readInstant } from '@matting/database/database.ts';
 import type { DatabaseDialect } from '@matting/database/engines.ts';
 import { ofAccount, requireInteger } from '@matting/database/statements.ts';
 import { OPEN_STATES } from '@matting/queue/job.ts';
 import { type RawBuilder, type SqlBool, sql } from 'kysely';
 import { isFundedBy, TAKES_CREDIT, takesCredit } from '../jobs/job-funding.ts';
-import { jobProblem, LEDGER_KINDS, type LedgerKind, type LedgerSlot, SLOT_OF } from './ledger.ts';
-import {
-  type AccountRange,
-  ALWAYS,
-  ENTRIES_BY_TIME,
-  type JobRange,
-  type LEDGER_RANGE,
-  NEVER,
-  only,
-  type TimeRange,
-  timesOf,
-} from './ledger-ranges.ts';
+import { jobProblem } from './job-problem.ts';
+import type { JobRange } from './job-ranges.ts';
 
 /** A package's part in the audit of credits that are held for jobs to come, as SQL. */
 export interface LedgerAuditPart {

@@ -11,9 +11,9 @@ import { at } from '@matting/test-support/at.ts';
 import { fc } from '@matting/test-support/property-tests.ts';
 import ava from 'ava';
 import { sql } from 'kysely';
-import { assertBalanced, HOUR_MS, onStores, storesOn } from '../test/fixtures.ts';
-import { HISTORY, operation, World } from '../test/ledger-world.ts';
-import { auditLedger } from './ledger-audit.ts';
+import { auditLedger } from '../../audit/ledger-audit.ts';
+import { assertBalanced, HOUR_MS, onStores, storesOn } from '../fixtures.ts';
+import { HISTORY, operation, World } from '../ledger-world.ts';
 
 const test = ava.serial;
 

@@ -20,7 +20,7 @@ import {
   runningOf,
   storesOn,
   submitted,
-} from '../test/fixtures.ts';
+} from '../fixtures.ts';
 
 const test = ava.serial;
 

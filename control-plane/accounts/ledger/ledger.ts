@@ -17,14 +17,9 @@
  * (account, slot, reference) is unique, so a job is reserved once and settled once, either way, and
  * the same grant cannot be entered twice.
  */
-import type { JobState } from '@matting/queue/job.ts';
-
 export const LEDGER_KINDS = ['grant', 'reserve', 'charge', 'release', 'revoke'] as const;
 export type LedgerKind = (typeof LEDGER_KINDS)[number];
 export type LedgerSlot = 'grant' | 'revoke' | 'reserve' | 'settle';
-
-/** An audit is full: it compares everything. The release before had incremental ones, too. */
-export type LedgerAuditKind = 'incremental' | 'full';
 
 export const SLOT_OF: Readonly<Record<LedgerKind, LedgerSlot>> = {
   grant: 'grant',
@@ -71,49 +66,6 @@ export function imbalances(stored: Balances, sums: LedgerSums, openJobs: number)
     problems.push(`reserved is ${stored.reserved}, its open jobs hold ${openJobs}`);
   }
   return problems;
-}
-
-interface JobEntries {
-  readonly reserve: number | null;
-  readonly settlement: { readonly kind: LedgerKind; readonly amount: number } | null;
-}
-
-/**
- * Finds what is wrong between a job and its entries; undefined: nothing. Every job has a reserve; a
- * final one also has a settlement of the same amount, of the kind that its state requires. A
- * job that takes no credit has no entry.
- * @param state null: its row was removed, as those of jobs long final are
- */
-export function jobProblem(
-  state: JobState | null,
-  entries: JobEntries,
-  takesCredit = true,
-): string | undefined {
-  const { reserve, settlement } = entries;
-  if (!takesCredit) {
-    if (reserve === null && settlement === null) return undefined;
-    return `the job has no credit, its ledger has a ${settlement?.kind ?? 'reserve'}`;
-  }
-  if (state === null) {
-    if (reserve !== null && settlement !== null) {
-      if (reserve === settlement.amount) return undefined;
-      return `the job's row is gone and its reserve and ${settlement.kind} differ`;
-    }
-    return `the job's row is gone and its ${settlement?.kind ?? 'reserve'} has no partner`;
-  }
-  const settled = settlement?.kind ?? 'none';
-  const moved = settlement?.amount ?? reserve;
-  if (reserve !== null && settled === settlementOf(state) && moved === reserve) return undefined;
-  return (
-    `the job is ${state}, its ledger has ` +
-    `${reserve === null ? 'no reserve' : `reserve ${reserve}`} and ` +
-    `${settlement === null ? 'no settlement' : `${settlement.kind} ${settlement.amount}`}`
-  );
-}
-
-function settlementOf(state: JobState): 'charge' | 'release' | 'none' {
-  if (state === 'succeeded') return 'charge';
-  return state === 'failed' ? 'release' : 'none';
 }
 
 /**

@@ -1,11 +1,11 @@
 /** Keys of an account as its people and the operator manage them, over a real database. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
+import type { ActingPerson } from '@matting/accounts/audit-log.ts';
+import { KEYS_ALIVE_MAX } from '@matting/accounts/keys/key-policy.ts';
+import { ManageKeys } from '@matting/accounts/keys/manage-keys.ts';
 import ava from 'ava';
-import type { ActingPerson } from '../accounts/audit.ts';
-import { imageBody, useTestApp } from '../test/support/test-app.ts';
-import { KEYS_ALIVE_MAX } from './key-policy.ts';
-import { ManageKeys } from './manage-keys.ts';
+import { imageBody, useTestApp } from '../support/test-app.ts';
 
 const test = ava.serial;
 

@@ -3,7 +3,7 @@
  * moves an account's balance and writes the entry of that movement, in the caller's transaction and
  * in one order: the account's row, what the caller changes with it, the entry. So no transactions
  * wait for each other in a circle, and the entries of an account become visible in the order of
- * their creation. core/ledger/ledger.ts has the rules.
+ * their creation. accounts/ledger/ledger.ts has the rules.
  */
 
 import { randomUUID } from 'node:crypto';
@@ -16,7 +16,7 @@ import {
 } from '@matting/database/statements.ts';
 import { ROW_WORK, Turns } from '@matting/program/turns.ts';
 import { type Kysely, sql } from 'kysely';
-import { takeAccount } from '../accounts/account-store.ts';
+import { takeAccount } from '../account-store.ts';
 import {
   type Balances,
   CREDITS_PER_JOB,
@@ -124,7 +124,7 @@ const SETTLE = keepStatement<{ accountId: string; returned: number }>(
 
 /**
  * Reserves the credit of a new job, which `insertJob` inserts; or says why not, and nothing changed.
- * IN_FLIGHT is the number of open jobs (core/ledger/ledger.ts), so the bound costs no count.
+ * IN_FLIGHT is the number of open jobs (accounts/ledger/ledger.ts), so the bound costs no count.
  */
 export async function reserveCredit(
   database: Database,
@@ -254,9 +254,21 @@ export async function readBalances(
 }
 
 export async function readInFlight(db: Kysely<Schema>, accountId: string): Promise<number> {
-  const accounts = db.selectFrom('accounts').select(IN_FLIGHT.as('jobs'));
+  const accounts = db.selectFrom('accounts').select(IN_FLIGHT.as('open'));
   const row = await accounts.where('id', '=', accountId).executeTakeFirst();
-  return row?.jobs ?? 0;
+  return row?.open ?? 0;
+}
+
+/** Selects the charge or release of a job. */
+export function selectSettlement(
+  db: Kysely<Schema>,
+  { accountId, jobId }: Pick<JobOf, 'accountId' | 'jobId'>,
+) {
+  return db
+    .selectFrom('ledger_entries')
+    .where('account_id', '=', accountId)
+    .where('slot', '=', SLOT_OF.charge)
+    .where('reference', '=', jobId);
 }
 
 function jobEntry(kind: LedgerKind, { accountId, jobId }: JobOf): Entry {

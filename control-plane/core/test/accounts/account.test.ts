@@ -1,10 +1,10 @@
 /** An account reads itself; keys have rights and rates. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
+import type { KeyPolicy } from '@matting/accounts/keys/key-policy.ts';
 import ava from 'ava';
 import type { LightMyRequestResponse } from 'fastify';
-import type { KeyPolicy } from '../keys/key-policy.ts';
-import { imageBody, openTestApp, type TestApp, useTestApp } from '../test/support/test-app.ts';
+import { imageBody, openTestApp, type TestApp, useTestApp } from '../support/test-app.ts';
 
 const test = ava.serial;
 

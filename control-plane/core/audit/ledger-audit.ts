@@ -3,21 +3,24 @@
  * every job against its entries. The database does the arithmetic and hands over what may be wrong;
  * the rules in ledger.ts judge that and say why.
  *
- * | statement | reads                                          | compares                            |
- * |-----------|------------------------------------------------|-------------------------------------|
- * | sums      | a range of accounts, or parts of a large one   | balances, sums by kind, open jobs   |
- * | entries   | the same range, or a time of a large account   | an entry, its partner and its job   |
- * | jobs      | a range of jobs                                | a job and its two entries           |
- *
  * It runs beside live traffic and locks nothing. Every engine answers a statement from one state of
  * the database and each comparison is one statement, so the audit sees no half of a transaction. A
  * range is bounded by its accounts and its entries. A server reads the parts of a large account at
  * one instant; SQLite adds them up in one statement (docs/adr/0048).
  */
 
+import { imbalances } from '@matting/accounts/ledger/ledger.ts';
+import {
+  type AccountRange,
+  ALWAYS,
+  accountRanges,
+  LEDGER_RANGE,
+  only,
+  timesOf,
+} from '@matting/accounts/ledger/ledger-ranges.ts';
 import { type Database, readNowMs } from '@matting/database/database.ts';
-import { saveEnd } from './last-audits.ts';
-import { imbalances } from './ledger.ts';
+import { jobRanges } from './job-ranges.ts';
+import { readLastAudits, saveEnd } from './last-audits.ts';
 import {
   type LedgerAuditPart,
   type LedgerProblem,
@@ -26,15 +29,6 @@ import {
   readWrongEntries,
   readWrongJobs,
 } from './ledger-comparisons.ts';
-import {
-  type AccountRange,
-  ALWAYS,
-  accountRanges,
-  jobRanges,
-  LEDGER_RANGE,
-  only,
-  timesOf,
-} from './ledger-ranges.ts';
 
 /** Problems that are listed. The audit only counts further ones. */
 const PROBLEMS_MAX = 1_000;
@@ -144,4 +138,13 @@ class Found {
       this.#listed.set(accountId, listed.add(subject));
     }
   }
+}
+
+export function ledgerAudits(database: Database, parts: readonly LedgerAuditPart[]) {
+  return {
+    audit: (options?: AuditOptions) => auditLedger(database, { ...options, parts }),
+    check: async (accountId?: string) =>
+      (await auditLedger(database, { accountId, parts })).problems,
+    lastAudits: () => readLastAudits(database),
+  };
 }

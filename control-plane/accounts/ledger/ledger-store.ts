@@ -1,14 +1,11 @@
-/** The operator's side of the ledger: grants, revocations, lists, the audit. */
+/** The operator's side of the ledger: grants, revocations, lists. */
 
 import { type Database, query, transact } from '@matting/database/database.ts';
 import { databaseErrorKind } from '@matting/database/engines.ts';
 import { isAsciiWord, ofAccount, requireInteger } from '@matting/database/statements.ts';
 import { sql } from 'kysely';
-import { type AuditEntry, insertAuditEntry, type ServiceActor } from '../accounts/audit.ts';
-import { readLastAudits } from './last-audits.ts';
+import { type AuditEntry, insertAuditEntry, type ServiceActor } from '../audit-log.ts';
 import { type Balances, isReservedReference, type LedgerKind, SLOT_OF } from './ledger.ts';
-import { type AuditOptions, auditLedger } from './ledger-audit.ts';
-import type { LedgerAuditPart } from './ledger-comparisons.ts';
 import { type LinesQuestion, type PageCursor, readLines } from './ledger-lines.ts';
 import { ENTRIES_BY_KIND, ENTRIES_BY_TIME } from './ledger-ranges.ts';
 import {
@@ -34,7 +31,7 @@ interface LedgerListing {
   readonly limit: number;
 }
 
-export function createLedgerStore(database: Database, parts: readonly LedgerAuditPart[]) {
+export function createLedgerStore(database: Database) {
   /** Idempotent by (account, reference). @param audit written with the entry */
   const entering =
     (kind: OperatorEntry['kind']) =>
@@ -53,10 +50,6 @@ export function createLedgerStore(database: Database, parts: readonly LedgerAudi
     balances: (accountId: string) => query(database, db => readBalances(db, accountId)),
     /** Undefined: no such account. One statement, which reads no entry of a job. */
     credits: (accountId: string) => readCredits(database, accountId),
-    audit: (options?: AuditOptions) => auditLedger(database, { ...options, parts }),
-    check: async (accountId?: string) =>
-      (await auditLedger(database, { accountId, parts })).problems,
-    lastAudits: () => readLastAudits(database),
   };
 }
 

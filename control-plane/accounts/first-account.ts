@@ -1,0 +1,53 @@
+/** What the very first start makes. */
+
+import { randomUUID } from 'node:crypto';
+import { type Database, type Db, transact } from '@matting/database/database.ts';
+import { databaseErrorKind } from '@matting/database/engines.ts';
+import { insertAccount, requireName } from './account-store.ts';
+import { createApiKeyToken } from './keys/api-key-token.ts';
+import { insertApiKey } from './keys/change-api-keys.ts';
+import { enterOperatorEntry } from './ledger/ledger-writer.ts';
+import type {} from './tables.ts';
+
+type FirstAccount =
+  | { readonly created: true; readonly accountId: string; readonly token: string }
+  | { readonly created: false };
+
+/** Makes the account of a new database, its key and its credits, unless it has an account. @param credits at least 1 */
+export async function createFirstAccount(
+  database: Database,
+  accountName: string,
+  credits: number,
+): Promise<FirstAccount> {
+  requireName(accountName);
+  // The id is made once, outside of what is repeated: after a lost answer the account exists, and
+  // only this call knows its key.
+  const accountId = randomUUID();
+  const key = createApiKeyToken();
+  const ours: FirstAccount = { created: true, accountId, token: key.text };
+  try {
+    return await transact(database, async tx => {
+      if (await isThere(tx, accountId)) return ours;
+      const any = await tx.selectFrom('accounts').select('id').limit(1).executeTakeFirst();
+      if (any !== undefined) return { created: false };
+      await insertAccount(database, tx, accountId, accountName);
+      const grant = { accountId, amount: credits, reference: 'bootstrap' };
+      await enterOperatorEntry(database, tx, { kind: 'grant', ...grant });
+      await insertApiKey(database, tx, accountId, accountName, key);
+      return ours;
+    });
+  } catch (error) {
+    // Two first starts at once: the other one made the account.
+    if (databaseErrorKind(error) === 'duplicate') return { created: false };
+    throw error;
+  }
+}
+
+async function isThere(tx: Db, accountId: string): Promise<boolean> {
+  const row = await tx
+    .selectFrom('accounts')
+    .select('id')
+    .where('id', '=', accountId)
+    .executeTakeFirst();
+  return row !== undefined;
+}
