@@ -1,4 +1,4 @@
-/** An account's batches as pages for people: a list, and one with its pictures and what to do with it. */
+/** The account area's list of batches, and the page of one with its pictures and actions. */
 import type { HttpInterface } from '@matting/core/http/public-app.ts';
 import { ContractError, type ErrorCode } from '@matting/proto/contract/errors.ts';
 import { type Batch, batchStatus } from './batch.ts';
@@ -9,7 +9,7 @@ import zhCN from './words/zh-CN.json' with { type: 'json' };
 type AccountPage = NonNullable<HttpInterface['accountPages']>[number];
 type Act = AccountPage['actions'][string]['act'];
 
-/** An account can have 50 open ones. */
+/** An account can have 50 open batches. */
 const BATCHES_SHOWN_MAX = 100;
 const JOBS_SHOWN_MAX = 30;
 
@@ -22,7 +22,7 @@ const TONES = {
   cancelled: 'neutral',
 } as const;
 
-/** What a page says of a batch that is not submitted again. */
+/** Why a batch was not submitted again. */
 const REFUSED: Readonly<Partial<Record<ErrorCode, keyof typeof en.said>>> = {
   BATCH_NOT_REPEATABLE: 'nothing',
   INSUFFICIENT_CREDITS: 'noCredits',
@@ -33,7 +33,7 @@ const REFUSED: Readonly<Partial<Record<ErrorCode, keyof typeof en.said>>> = {
 
 type PageStores = Pick<BatchStores, 'listOf' | 'findForAccount' | 'jobs' | 'cancelBatchBy'>;
 
-/** @param again submits the failed items for a person. @throws ContractError why not */
+/** @param again submits the failed items. @throws ContractError the reason of a refusal */
 export function batchesPage(
   batches: PageStores,
   again: (batch: Batch, actor: Parameters<Act>[1]['actor']) => Promise<Pick<Batch, 'id'>>,

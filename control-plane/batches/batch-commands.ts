@@ -1,5 +1,3 @@
-/** `batches cancel`, for the batches of all accounts. */
-
 import type { CliContext } from '@matting/core/cli/context.ts';
 import { isoTime } from '@matting/program/iso-time.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';

@@ -1,14 +1,13 @@
 /**
- * A batch on its way, in bounded transactions that any replica makes, each of which begins with the
- * account's row. A replica that dies between any two of them leaves a batch that the next one goes
- * on with.
+ * The steps of a batch. Each is a bounded transaction that locks the account's row first. Any
+ * replica can make the next step, also after another died.
  *
  * | transaction | does                                                                         |
  * |-------------|------------------------------------------------------------------------------|
- * | enterItems  | the next items become jobs, each with the credit that was held for it;       |
- * |             | those of a cancelled batch end at once as cancelled jobs                     |
- * | cancel      | says that the caller cancelled it: no item becomes a job that a node gets    |
- * | finish      | where no item waits and no job is open: its end, and its one notification    |
+ * | enterItems  | makes jobs of the next items, each with the credit that was held for it;     |
+ * |             | makes cancelled jobs of those of a cancelled batch                           |
+ * | cancel      | marks the batch: no further item becomes a job that a node gets              |
+ * | finish      | ends a batch without waiting items and open jobs, and notifies once          |
  */
 import { insertWebhook } from '@matting/core/webhooks/outbox-store.ts';
 import { type Database, query, type Schema, transact } from '@matting/database/database.ts';
@@ -17,15 +16,15 @@ import type { Selectable, Transaction } from 'kysely';
 import { type Batch, type JobGroups, readBatch } from './batch.ts';
 import { forgetAddresses } from './submit-again.ts';
 
-/** Jobs of an account that are open at once and came of batches; fewer where its own bound is. */
+/** Open jobs of an account that came from batches, if the account's own bound is not lower. */
 const BATCH_JOBS_OPEN_MAX = 100;
 /** Items of one transaction. */
 const ENTER_MAX = 25;
 
 export interface BatchNotices {
-  /** The sealed body of matting.batch.finished. Quick and without effects: a transaction is open. */
+  /** The sealed body of matting.batch.finished. Runs in an open transaction: quick, no effects. */
   readonly renderBody: (batch: Batch) => string;
-  /** Time between a batch's end and the first attempt to notify. */
+  /** Time from a batch's end to the first attempt to notify. */
   readonly firstWaitMs?: number | undefined;
 }
 
@@ -33,7 +32,7 @@ export type BatchProgress = ReturnType<typeof batchProgress>;
 
 export function batchProgress(database: Database, groups: JobGroups, notices: BatchNotices) {
   return {
-    /** @param jobsInFlightMax of the account. @returns how many became jobs */
+    /** @param jobsInFlightMax the account's. @returns the number of new jobs */
     async enterItems(batchId: string, accountId: string, jobsInFlightMax: number): Promise<number> {
       let committed: (() => void) | undefined;
       const entered = await transact(database, async tx => {
@@ -51,7 +50,9 @@ export function batchProgress(database: Database, groups: JobGroups, notices: Ba
       committed?.();
       return entered;
     },
-    /** Undefined: the API key has no such batch. A finished one keeps no address from then on. */
+    /**
+     * Undefined: the API key has no such batch. Also erases what a finished one keeps of addresses.
+     */
     cancelBatch: (batchId: string, apiKeyId: string) =>
       query(database, async db => {
         await db
@@ -66,18 +67,18 @@ export function batchProgress(database: Database, groups: JobGroups, notices: Ba
         if (batch !== undefined) await forgetAddresses(db, batchId);
         return batch;
       }),
-    /** False: an item or a job is open, or it is finished already. */
+    /** False: an item or a job is open, or the batch is finished already. */
     finishBatch: (batchId: string) =>
       transact(database, async tx => {
         const row = await rowOf(tx, batchId);
         if (row === undefined || row.next_item < row.items) return false;
-        // No job of it is made any more: if none is open, none will be.
+        // No item is left to become a job, so none can open after this check.
         if (await groups.hasOpen(tx, batchId)) return false;
         if (!(await markFinished(database, tx, batchId))) return false;
         if (row.callback_url !== null) await notify({ database, groups, ...notices }, tx, row);
         return true;
       }),
-    /** Removes batches that ended so long ago, with their items. @returns their number */
+    /** Removes batches that ended `afterMs` ago, with their items. @returns their number */
     async removeOldBatches(afterMs: number, limit: number): Promise<number> {
       const old = await query(database, db =>
         db
@@ -110,7 +111,7 @@ function groupOf({ id, account_id: accountId, api_key_id: apiKeyId, ...row }: Ba
   return { id, accountId, apiKeyId, fingerprint, template, capWindowStartMs };
 }
 
-/** The rows of items that are jobs no longer have what the jobs have. */
+/** Erases from these items' rows what their jobs now hold. */
 async function takeItems(
   tx: Transaction<Schema>,
   { id, next_item: from }: BatchRow,

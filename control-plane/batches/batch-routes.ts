@@ -1,4 +1,3 @@
-/** Batches: POST and GET /v1/matting/batches, GET, DELETE and again of one, GET of its results. */
 import { callerOf, type HeaderChecks } from '@matting/core/http/header-checks.ts';
 import type { CoreServices } from '@matting/core/package.ts';
 import { HEAVY, MIDDLING } from '@matting/http/answer-shares.ts';
@@ -26,9 +25,9 @@ import { type Submitter, submitBatch } from './submit-batch.ts';
 const UUID = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 const PATH = '/v1/matting/batches';
 const POLL_AFTER_S = 5;
-/** Lines of one answer, unless the caller says otherwise. */
+/** Lines of an answer. */
 const RESULTS_DEFAULT = 100;
-/** Lines that are read and written in one turn of the event loop, in a few milliseconds. */
+/** Lines between two breaks for the event loop: a few milliseconds. */
 const RESULTS_A_TURN = 50;
 const LISTED_MAX = 100;
 const LISTED_DEFAULT = 20;
@@ -60,7 +59,7 @@ export function registerBatchRoutes(
   const parts = { batches, ...submitting };
   // A batch counts as one submission.
   const checked = { onRequest: checks.submissionOf(requireBatchBody) };
-  /** @param read the body, and submits what it says */
+  /** @param read reads the body and submits it */
   const submit = async (
     request: FastifyRequest,
     reply: FastifyReply,

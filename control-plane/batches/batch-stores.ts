@@ -1,4 +1,3 @@
-/** Everything batches have in the database. */
 import type { Database } from '@matting/database/database.ts';
 import { batchReading, type JobGroups, type ManyJobs } from './batch.ts';
 import { type BatchNotices, batchProgress } from './batch-progress.ts';

@@ -1,8 +1,8 @@
 /**
- * A batch's submission: one transaction holds a credit for each item, and writes the batch and its
- * items. The account's row comes first, as with a job: it serialises what an account submits, so
- * that neither its balance, a key's cap nor the number of open batches can be passed, and so that
- * one key is never a job's and a batch's.
+ * One transaction holds a credit for each item, and writes the batch and its items. It locks the
+ * account's row first, as a job's submission does. So no two submissions together can pass the
+ * balance, a key's cap or the number of open batches, or use one idempotency key for a job and a
+ * batch.
  */
 import { type Actor, requireAuthority } from '@matting/accounts/audit-log.ts';
 import {
@@ -18,7 +18,7 @@ import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { Transaction } from 'kysely';
 import { type Batch, type JobGroups, type ManyJobs, readBatch, readBatchByKey } from './batch.ts';
 
-/** Batches of an account that have not ended. */
+/** Unfinished batches of an account. */
 export const OPEN_BATCHES_MAX = 50;
 const OPEN_RETRY_AFTER_S = 60;
 /** Rows of one insert. */
@@ -32,9 +32,9 @@ export interface NewBatch {
   readonly idempotencyKeyHash: string;
   readonly fingerprint: string;
   readonly name: string | null;
-  /** Who asks on a page; absent: the API key's caller. */
+  /** The person who submits on a page. Absent: the caller of the API. */
   readonly by?: { readonly actor: Actor; readonly entryId: string } | undefined;
-  /** JSON: what its items have in common. */
+  /** JSON: the fields that all items share. */
   readonly request: string;
   readonly items: readonly NewItem[];
   readonly callback?: ReturnType<ManyJobs['callbackOf']>;
@@ -49,7 +49,7 @@ interface NewItem {
 
 export interface SubmittedBatch {
   readonly batch: Batch;
-  /** False: another request with the key was first. */
+  /** False: an earlier request with the key made the batch. */
   readonly created: boolean;
 }
 
@@ -59,7 +59,7 @@ export function batchSubmission(
   refusals: Submitting['refusals'],
 ) {
   return {
-    /** @throws ContractError why it is refused; nothing has changed then */
+    /** @throws ContractError the reason of a refusal. Nothing has changed then. */
     submitBatch: (batch: NewBatch): Promise<SubmittedBatch> =>
       query(database, db => submitBatch({ database, groups, refusals }, db, batch)),
   };
@@ -81,7 +81,7 @@ async function submitBatch(at: Submitting, db: Db, batch: NewBatch): Promise<Sub
   }
   const { apiKeyId, idempotencyKeyHash, id } = batch;
   const found = await readBatchByKey(at.groups, db, apiKeyId, idempotencyKeyHash);
-  // If the row is ours, an earlier round committed it, and its answer was lost on the way.
+  // If the row is ours, an earlier try committed it, and the database's answer was lost.
   if (found !== undefined) return { batch: found, created: found.id === id };
   throw refusal ?? new OvertakenError(`a twin of batch ${id} is gone after it was in the way`);
 }
@@ -97,7 +97,7 @@ async function insertBatch(
   await groups.takeAccount(tx, accountId);
   const jobId = await groups.jobOf(tx, apiKeyId, batch.idempotencyKeyHash);
   if (jobId !== undefined) throw refusals.keyConflict(jobId);
-  // A revocation cancels the batches that it finds, so none is made after it.
+  // A revocation cancels only batches that it finds, so no batch may follow it.
   await groups.requireKey(tx, apiKeyId);
   await requireFewOpen(tx, accountId);
   const held = await groups.hold(tx, { ...batch, jobIds: items.map(item => item.jobId) });

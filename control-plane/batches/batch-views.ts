@@ -1,11 +1,10 @@
-/** Callers see this of a batch, by the contract. */
 import type { CoreServices } from '@matting/core/package.ts';
 import { isoTime } from '@matting/program/iso-time.ts';
 import { type Batch, type BatchItem, batchStatus } from './batch.ts';
 
 export type BatchViews = ReturnType<typeof batchViews>;
 
-/** @param baseUrl without a trailing slash; links are made of it, never of the Host header */
+/** @param baseUrl without a trailing slash. Links use it, never the Host header. */
 export function batchViews(baseUrl: string, jobViews: Pick<CoreServices['jobViews'], 'view'>) {
   return {
     batch: (batch: Batch) => viewOf(baseUrl, batch),
@@ -32,7 +31,7 @@ function viewOf(baseUrl: string, batch: Batch) {
   };
 }
 
-/** The body of its notification, rendered once, when it is finished. */
+/** The body of the batch's notification. Rendered once, at its end. */
 export function renderBatchBody(baseUrl: string, batch: Batch): string {
   if (batch.finishedAtMs === null) throw new Error(`batch ${batch.id} is not finished`);
   return JSON.stringify({

@@ -1,13 +1,13 @@
 /**
- * A batch of images and how it is read. Its items become jobs in their order: those from
- * `next_item` on wait, and hold a credit under the id of the job that each will be (docs/adr/0054).
+ * Reads batches. Items become jobs in their order. Those from `next_item` on wait, and each holds a
+ * credit under the id of its later job (docs/adr/0054).
  *
  * | status     | means                                                    |
  * |------------|----------------------------------------------------------|
  * | queued     | no node has begun an item                                |
- * | processing | one has                                                  |
- * | cancelled  | it was cancelled, or its key revoked (docs/adr/0055);    |
- * |            | some jobs may still be running                           |
+ * | processing | a node has begun an item                                 |
+ * | cancelled  | the caller cancelled it, or its key was revoked          |
+ * |            | (docs/adr/0055); some jobs may still be running          |
  * | finished   | every item has ended                                     |
  */
 import type { CoreServices, CoreStores } from '@matting/core/package.ts';
@@ -42,7 +42,7 @@ export function batchStatus({ counts, cancelledAtMs, finishedAtMs }: Batch): Bat
 
 export const BATCH_STATUSES = ['queued', 'processing', 'finished', 'cancelled'] as const;
 const BATCHES_MAX = 100;
-/** A page of a key's batches with one status looks at so many. */
+/** Rows that one page of a key's batches reads to find those of a status. */
 const LOOKED_AT_MAX = 500;
 const CURSOR = /^(\d{1,15})-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})$/;
 
@@ -65,7 +65,7 @@ const OPEN = keepStatement(({ kysely }, { openAtMs, id }: { openAtMs: number; id
     .$narrowType<{ openAtMs: number }>(),
 );
 
-/** An item as lists show it; no job: it waits, or its job's row was removed. */
+/** Without a job, the item waits, or its job's row was removed. */
 export interface BatchItem {
   readonly item: number;
   readonly jobId: string;
@@ -88,13 +88,13 @@ export function batchReading(database: Database, groups: GroupReading) {
       ),
     findByIdempotencyKey: (apiKeyId: string, keyHash: string) =>
       query(database, db => readBatchByKey(groups, db, apiKeyId, keyHash)),
-    /** The open ones, the oldest first, behind that one. */
+    /** Open batches after that one, the oldest first. */
     listOpen: (after?: { readonly openAtMs: number; readonly id: string }) =>
       query(database, async db => {
         const { openAtMs, id } = after ?? { openAtMs: 0, id: '' };
         return (await db.executeQuery(OPEN(database, { openAtMs, id }))).rows;
       }),
-    /** An account's, the newest first. */
+    /** The account's batches, the newest first. */
     async listOf(accountId: string, limit: number) {
       const rows = await query(database, db =>
         selectBatches(db)
@@ -108,8 +108,8 @@ export function batchReading(database: Database, groups: GroupReading) {
       for (const row of rows) batches.push(await readCounts(database, groups, row));
       return batches;
     },
-    listOfKey: (asked: KeyBatches) => listOfKey(database, groups, asked),
-    /** In the order of the items, from that one on. */
+    listOfKey: (filter: KeyBatches) => listOfKey(database, groups, filter),
+    /** Items from number `from` on, in their order. */
     items: ({ id }: Pick<Batch, 'id'>, from: number, limit: number) =>
       query(database, async db => {
         const rows = await db
@@ -126,7 +126,7 @@ export function batchReading(database: Database, groups: GroupReading) {
           return { ...row, job: jobs.get(row.jobId), isWaiting: url !== null };
         });
       }),
-    /** The jobs of the items from that one on; all of so many items, or so many of some. */
+    /** The jobs of `limit` items from number `from` on. With `only`, `limit` jobs of that kind. */
     jobs: ({ id }: Pick<Batch, 'id'>, from: number, limit: number, only?: JobsShown) =>
       query(database, db => groups.list(db, id, from, limit, only)),
   };
@@ -136,11 +136,11 @@ interface KeyBatches {
   readonly apiKeyId: string;
   readonly status?: BatchStatus | undefined;
   readonly limit: number;
-  /** `next` of the page before; absent: the first page. */
+  /** `next` of the page before. Absent: the first page. */
   readonly after?: string | undefined;
 }
 
-/** By what its row alone shows: only an open batch is queued or processing. */
+/** Whether the row alone allows the status. Only an open batch is queued or processing. */
 function mayBe({ cancelledAtMs, finishedAtMs }: BatchRow, status: BatchStatus | undefined) {
   if (status === undefined) return true;
   if (cancelledAtMs !== null || status === 'cancelled')
@@ -207,7 +207,6 @@ export function readBatchByKey(groups: GroupReading, db: Db, apiKeyId: string, k
   return readBatch(groups, db, { api_key_id: apiKeyId, idempotency_key_hash: keyHash });
 }
 
-/** For a list: others come before each. */
 async function readCounts(database: Database, groups: GroupReading, row: BatchRow) {
   await letOthersIn();
   return await query(database, db => withCounts(groups, db, row));
@@ -216,7 +215,7 @@ async function readCounts(database: Database, groups: GroupReading, row: BatchRo
 async function withCounts(groups: GroupReading, db: Db, row: BatchRow): Promise<Batch> {
   const counted = await groups.counts(db, row.id);
   const all = Object.values(counted).reduce((sum, count) => sum + count);
-  // Rows of the first jobs are removed before the batch's own.
+  // Rows of the first jobs are removed before the batch's own row.
   const expired = counted.expired + Math.max(0, row.nextItem - all);
   return { ...row, counts: { waiting: row.items - row.nextItem, ...counted, expired } };
 }

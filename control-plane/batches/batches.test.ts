@@ -1,4 +1,3 @@
-/** Batches as callers send them: what is refused whole, and one from its submission to its end. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { LIMITS } from '@matting/core/test/fixtures.ts';
@@ -37,7 +36,7 @@ test('one mistake in the text refuses the whole batch and names the field', asyn
   const before = await credits();
   const items = itemsOf(3);
   const cases: [body: unknown, code: string, field?: string][] = [
-    // bodies.test.ts has every list of items that cannot be read.
+    // bodies.test.ts has the lists of items that are malformed.
     [{ items: itemsOf(1001) }, 'INVALID_REQUEST', 'items'],
     [{ items: [...items, {}] }, 'INVALID_REQUEST', 'items[3].image_url'],
     [
@@ -56,9 +55,9 @@ test('one mistake in the text refuses the whole batch and names the field', asyn
   ];
   for (const [body, code, field] of cases) {
     const answer = await app.post(BATCHES, body);
-    const said = `${JSON.stringify(body).slice(0, 80)}: ${answer.body}`;
-    t.is(answer.json().code, code, said);
-    if (field !== undefined) t.is(answer.json().errors?.[0]?.field, field, said);
+    const label = `${JSON.stringify(body).slice(0, 80)}: ${answer.body}`;
+    t.is(answer.json().code, code, label);
+    if (field !== undefined) t.is(answer.json().errors?.[0]?.field, field, label);
   }
   const large = await app.post(BATCHES, `"${'x'.repeat(4_200_000)}"`);
   t.deepEqual([large.statusCode, large.json().code], [413, 'IMAGE_TOO_LARGE']);
@@ -83,7 +82,6 @@ const remove = (url: string, more: Record<string, string> = {}) => {
 const idsOf = (answer: { json(): { batches: { batch_id: string }[] } }) =>
   answer.json().batches.map(({ batch_id }) => batch_id);
 
-/** Ends the jobs of a batch, each as it is asked, and then the batch. */
 async function endAll(id: string, hows: readonly ('succeed' | 'fail' | 'cancel')[]) {
   const { batches } = app.stores;
   await batches.enterItems(id, app.accountId, LIMITS.jobsInFlightMax);

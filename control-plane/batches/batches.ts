@@ -1,4 +1,3 @@
-/** Batches: many images by their URLs in one request. */
 import { randomUUID } from 'node:crypto';
 import type { Actor } from '@matting/accounts/audit-log.ts';
 import type { Package } from '@matting/core/package.ts';
@@ -35,7 +34,7 @@ export const batches: Package = {
   },
   settled: [forgetAddress],
   keyRevoked: cancelWithKey,
-  // Most of its jobs wait for minutes, and the hour in which each must begin is not over then.
+  // Most jobs of a batch wait for minutes, well within the hour in which each must begin.
   placement: { syncSlotsShare: 0.25, headStartMs: 30 * 60_000 },
   ledgerAudit: {
     isToCome: jobId =>
@@ -73,8 +72,8 @@ export const batches: Package = {
       // A second click finds the batch of the first.
       const idempotencyKey = `account page: again ${id}`;
       const submitter = { caller: await askAgain(), askAgain, by, idempotencyKey };
-      const asked = { id, texts: new Map(), find: async () => batch };
-      return (await submitAgain(parts, submitter, asked)).batch;
+      const source = { id, texts: new Map(), find: async () => batch };
+      return (await submitAgain(parts, submitter, source)).batch;
     };
     const remove = (size: number) =>
       batches.removeOldBatches(jobRetentionMs, Math.min(size, REMOVED_MAX));

@@ -1,4 +1,3 @@
-/** The body of a batch while it arrives: what its items may be, and how much it costs. */
 import { once } from 'node:events';
 import net from 'node:net';
 import { PassThrough, Readable } from 'node:stream';
@@ -100,7 +99,7 @@ test('a batch with an unknown field in place of items says where its images belo
   t.notRegex(other, /image_url/);
 });
 
-/** More than these come of nothing that is refused: a text, and the fields of one item. */
+/** Bound of what a refused body costs: a text, and the fields of one item. */
 const SMALL_BYTES = 16 * 1024;
 
 for (const [what, again, once = '{"items":['] of [
@@ -181,7 +180,6 @@ test('the items of a batch are counted as they arrive, whatever is in them', asy
   t.is((await read).items.length, 11);
 });
 
-/** Turns of the event loop until the batch is accepted. */
 async function turnsOf(count: number, url: string): Promise<number> {
   const items = Array.from({ length: count }, () => ({ image_url: url }));
   let [turns, isOver] = [0, false];

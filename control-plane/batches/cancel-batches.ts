@@ -1,6 +1,6 @@
 /**
- * Cancels batches for whoever may change the account, in the account's log. What no node has begun
- * then ends without a charge, by any replica (run-batches.ts).
+ * Cancels batches and writes the account's log. Any replica then ends the items that no node has
+ * begun, without a charge (run-batches.ts).
  */
 
 import { randomUUID } from 'node:crypto';
@@ -14,14 +14,14 @@ import { forgetAddresses } from './submit-again.ts';
 type Canceller = Pick<Parameters<typeof insertAuditEntry>[2], 'accountId' | 'actor'>;
 type Which = Partial<Pick<Schema['batches'], 'id' | 'api_key_id'>>;
 
-/** A revoked key takes its open batches with it (docs/adr/0055). */
+/** A revoked key cancels its open batches (docs/adr/0055). */
 export const cancelWithKey: NonNullable<Package['keyRevoked']> = (
   database,
   tx,
   { apiKeyId, ...by },
 ) => cancelOpenBatches(database, tx, by, { api_key_id: apiKeyId });
 
-/** Cancels the open ones. The transaction holds the account's row, so no other one begins. */
+/** The transaction holds the account's row, so no new batch can open meanwhile. */
 async function cancelOpenBatches(
   database: Database,
   tx: Db,
@@ -47,7 +47,7 @@ async function cancelOpenBatches(
     );
     await forgetAddresses(tx, subject);
     const entry = { id: randomUUID(), action: 'batch.cancelled', subject };
-    // An earlier round that cancelled it wrote the entry, too.
+    // An earlier try that cancelled it also wrote the entry.
     if (cancelled) await insertAuditEntry(database, tx, { ...by, ...entry });
   }
 }
@@ -55,7 +55,7 @@ async function cancelOpenBatches(
 export function batchCancellation(database: Database, groups: GroupReading) {
   return {
     /**
-     * Undefined: the account has no such batch. A batch that is cancelled or finished stays so.
+     * Undefined: the account has no such batch. A cancelled or finished batch does not change.
      * @param of.accountId absent: any account's
      */
     cancelBatchBy: (
@@ -66,8 +66,8 @@ export function batchCancellation(database: Database, groups: GroupReading) {
       return transact(database, async tx => {
         const found = isAsciiWord(batchId) && (await readBatch(groups, tx, { id: batchId }));
         if (!found || found.accountId !== (accountId ?? found.accountId)) return undefined;
-        const asked = { accountId: found.accountId, actor, entryId, endsRight: true };
-        const { actor: authorized } = await requireAuthority(database, tx, asked);
+        const request = { accountId: found.accountId, actor, entryId, endsRight: true };
+        const { actor: authorized } = await requireAuthority(database, tx, request);
         const by = { accountId: found.accountId, actor: authorized };
         await cancelOpenBatches(database, tx, by, { id: batchId });
         return readBatch(groups, tx, { id: batchId });

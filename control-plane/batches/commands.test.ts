@@ -1,4 +1,3 @@
-/** The operator cancels a batch. */
 import assert from 'node:assert/strict';
 import { fundedCaller } from '@matting/core/test/fixtures.ts';
 import { cliWith } from '@matting/core/test/support/cli.ts';

@@ -1,4 +1,3 @@
-/** The migrations of the package's tables. */
 import type { MigrationSeries } from '@matting/database/migrate.ts';
 import { batches } from './migrations/0001-batches.ts';
 import { again } from './migrations/0002-again.ts';

@@ -1,4 +1,4 @@
-/** The body of a batch: JSON, whose items are read and counted as they arrive. */
+/** Parses the items of the JSON while they arrive. */
 import type { Readable } from 'node:stream';
 import { meantField } from '@matting/core/http/meant-fields.ts';
 import { MATTING_JSON } from '@matting/core/http/read-matting-body.ts';
@@ -14,7 +14,7 @@ import type { BatchFields } from './submit-batch.ts';
 /** 1,000 URLs of 2048 characters and their references, with room for escapes. */
 const BATCH_BODY_BYTES_MAX = 4 * 1_048_576;
 
-/** Each item has its own, or the strokes of one picture mean nothing in another. */
+/** Fields of a single item: strokes of one picture mean nothing in another. */
 const NOT_SHARED: readonly string[] = ['image_url', 'image_base64', 'reference', 'keep', 'erase'];
 const KNOWN = ['items', 'name', ...MATTING_FIELDS.filter(field => !NOT_SHARED.includes(field))];
 

@@ -1,14 +1,11 @@
-/**
- * The loop that advances batches: every replica has one, and any of them makes the next transaction
- * (batch-progress.ts).
- */
+/** The loop that advances batches. Every replica runs it (batch-progress.ts). */
 import type { CoreServices } from '@matting/core/package.ts';
 import { pollingLoop } from '@matting/database/round-loop.ts';
 import type { Logger } from 'pino';
 import type { BatchReading, JobGroups } from './batch.ts';
 import type { BatchProgress } from './batch-progress.ts';
 
-/** The time until room from a job's end, or what another replica left, is seen. */
+/** Longest delay until the loop sees that a job ended or that another replica stopped. */
 const POLL_MS = 1000;
 
 interface RunBatchesParts {
@@ -32,7 +29,7 @@ export function runBatches(parts: RunBatchesParts) {
       let page: OpenBatch[] = [];
       do {
         page = await batches.listOpen(page.at(-1));
-        // A batch that fails holds up no other one.
+        // A batch that fails delays no other.
         for (const batch of page) await advance(parts, batch, full).catch(noteFailure);
       } while (page.length > 0);
     },
@@ -45,8 +42,8 @@ export function runBatches(parts: RunBatchesParts) {
 }
 
 /**
- * Enters items while there is room, cancels what a caller cancelled, and ends what has ended.
- * @param full accounts without room in this round; their other batches do not ask again
+ * Enters items while there is room, cancels items of a cancelled batch, and finishes the batch.
+ * @param full accounts without room in this round, shared by their batches
  */
 async function advance(parts: RunBatchesParts, batch: OpenBatch, full: Set<string>): Promise<void> {
   const { batches, groups, events, jobsInFlightMax } = parts;

@@ -1,7 +1,7 @@
 /**
- * Submits the failed items of a finished batch as a new batch: the same fields, a credit an item.
- * The old batch keeps the address of an item from when it becomes a job until it succeeds. It loses
- * all of them when it is cancelled or deleted (docs/adr/0063).
+ * Submits the failed items of a finished batch as a new batch. The old batch keeps an item's
+ * address from when it becomes a job until it succeeds, or until the batch is cancelled or deleted
+ * (docs/adr/0063).
  */
 import { hash } from 'node:crypto';
 import type { Package } from '@matting/core/package.ts';
@@ -11,7 +11,7 @@ import { ContractError } from '@matting/proto/contract/errors.ts';
 import { BATCH_ITEMS_MAX, type Batch, batchStatus, type GroupReading } from './batch.ts';
 import { type SubmitBatchDependencies, type Submitter, submitItems } from './submit-batch.ts';
 
-/** A step at a job's end: the address of an item that succeeded is not needed any more. */
+/** Erases the address of an item that succeeded. */
 export const forgetAddress: NonNullable<Package['settled']>[number] = {
   name: 'batches',
   async settled(_database, tx, { jobId, groupId, outcome }) {
@@ -35,7 +35,7 @@ export async function forgetAddresses(db: Db, batchId: string): Promise<void> {
 
 export function repeatableBatches(database: Database, groups: GroupReading) {
   return {
-    /** What to submit again, without items whose jobs the caller cancelled. */
+    /** Leaves out items whose jobs the caller cancelled. */
     failedItems: ({ id }: Pick<Batch, 'id'>) =>
       query(database, async db => {
         const { request: template } = await db
@@ -79,9 +79,9 @@ export async function submitAgain(
 ) {
   const { batches, manyJobs } = parts;
   const callback = manyJobs.requireCallback(texts);
-  const asked = ['again', id, callback?.url ?? null, callback?.secret ?? null];
+  const identity = ['again', id, callback?.url ?? null, callback?.secret ?? null];
   return await submitItems(parts, submitter, {
-    fingerprint: hash('sha256', JSON.stringify(asked), 'hex'),
+    fingerprint: hash('sha256', JSON.stringify(identity), 'hex'),
     make: async () => {
       const batch = await find();
       requireRepeatable(batch);

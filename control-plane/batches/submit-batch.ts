@@ -1,7 +1,7 @@
 /**
- * A batch of images by their URLs: what its text shows wrong refuses the whole; what only a
- * download shows is the error of one job. The order is that of a single request: fields, then
- * replay or conflict, then what no node can do, the callback, open batches and credits.
+ * Checks a batch and submits it. An error in the body refuses the whole batch. An error of a
+ * download fails one job. The order of checks is that of a single request: fields, replay or
+ * conflict, requests that no node can serve, callback, open batches, credits.
  */
 import { hash, randomUUID } from 'node:crypto';
 import type { Caller } from '@matting/accounts/keys/caller.ts';
@@ -14,12 +14,12 @@ import type { batchSubmission, NewBatch, SubmittedBatch } from './batch-submissi
 export interface SubmitBatchDependencies {
   readonly batches: Pick<BatchReading, 'findByIdempotencyKey'> & ReturnType<typeof batchSubmission>;
   readonly manyJobs: ManyJobs;
-  /** Runs once the batch is committed: any replica can make jobs of its items. */
+  /** Runs after the commit, when any replica can make jobs of the items. */
   readonly onSubmitted: () => void;
 }
 
 export interface BatchFields {
-  /** Fields of all items. */
+  /** The fields that all items share. */
   readonly shared: MattingFields['texts'];
   readonly name: TextValue | undefined;
   /** 1 to BATCH_ITEMS_MAX. */
@@ -31,7 +31,7 @@ export interface BatchFields {
 
 export interface Submitter {
   readonly caller: BatchCaller;
-  /** The key is checked once more: a name was looked up since. */
+  /** Checks the key again, after the service looked up a host's name. */
   readonly askAgain: () => Promise<BatchCaller>;
   readonly idempotencyKey: string;
   readonly by?: NewBatch['by'];
@@ -40,9 +40,9 @@ export interface Submitter {
 type BatchCaller = Pick<Caller, 'accountId' | 'apiKeyId' | 'policy'>;
 type Request = Parameters<ManyJobs['requireAccepting']>[1];
 
-interface Making {
+interface BatchContents {
   readonly request: Request;
-  /** JSON of the request, as its jobs have it. */
+  /** The request as JSON, as its jobs store it. */
   readonly template: string;
   readonly items: readonly Omit<NewBatch['items'][number], 'jobId'>[];
   readonly name: string | null;
@@ -69,7 +69,10 @@ export async function submitBatch(
 export async function submitItems(
   { batches, manyJobs, onSubmitted }: SubmitBatchDependencies,
   { caller, askAgain, idempotencyKey, by }: Submitter,
-  { fingerprint, make }: { readonly fingerprint: string; readonly make: () => Promise<Making> },
+  {
+    fingerprint,
+    make,
+  }: { readonly fingerprint: string; readonly make: () => Promise<BatchContents> },
 ): Promise<SubmittedBatch> {
   const { apiKeyId } = caller;
   const keyHash = manyJobs.hashOf(idempotencyKey);
@@ -80,18 +83,18 @@ export async function submitItems(
   const known = await batches.findByIdempotencyKey(apiKeyId, keyHash);
   if (known !== undefined) return joined(known);
   await manyJobs.requireFreeKey(apiKeyId, keyHash);
-  let making: Making;
+  let contents: BatchContents;
   try {
-    making = await make();
-    await manyJobs.requireAccepting(caller, making.request);
+    contents = await make();
+    await manyJobs.requireAccepting(caller, contents.request);
   } catch (refusal) {
-    // A twin may have made the batch meanwhile, and a join is not refused.
+    // A parallel request may have made the batch meanwhile. A join is never refused.
     const made = await batches.findByIdempotencyKey(apiKeyId, keyHash);
     if (made === undefined) throw refusal;
     return joined(made);
   }
   const { accountId, policy } = await askAgain();
-  const { request, template, items, name } = making;
+  const { request, template, items, name } = contents;
   const id = randomUUID();
   const batch: NewBatch = {
     ...{ id, accountId, apiKeyId, fingerprint, name, by, request: template },
@@ -117,7 +120,7 @@ async function requireFields(manyJobs: ManyJobs, { shared, items: given }: Batch
   return { request: manyJobs.requireRequest(texts), items };
 }
 
-/** The kind comes first. References are no part of the fingerprint. */
+/** The kind comes first. References are not part of the fingerprint. */
 function fingerprintOfBatch(
   common: string,
   items: readonly { readonly imageUrl: string }[],

@@ -1,29 +1,27 @@
-/** The tables of the package as Kysely sees them; migrations/ makes them. */
 declare module '@matting/database/database.ts' {
   interface Schema {
-    /** A batch of images: batch.ts. */
     batches: {
       id: string;
       account_id: string;
       api_key_id: string;
       idempotency_key_hash: string;
       fingerprint: string;
-      /** The caller's own name for it. */
+      /** The caller's name for the batch. */
       name: string | null;
-      /** JSON: what its items have in common. */
+      /** JSON: the fields that all items share. */
       request: string;
       items: number;
       /** The items before it have become jobs. */
       next_item: number;
       created_at: number;
-      /** Equal to created_at until it is finished: the loop's index. */
+      /** Equal to created_at until the batch is finished. The index of the loop. */
       open_at: number | null;
       cancelled_at: number | null;
       finished_at: number | null;
-      /** The count of its key's cap that all its items are in; null: none. */
+      /** The window of its key's cap that counts all its items. Null: no cap. */
       cap_window_start: number | null;
       callback_url: string | null;
-      /** Encrypted; moves to the outbox when the batch is finished. */
+      /** Encrypted. Moves to the outbox at the batch's end. */
       callback_secret: Uint8Array | null;
       callback_secret_key_id: string | null;
     };
@@ -35,7 +33,7 @@ declare module '@matting/database/database.ts' {
       account_id: string;
       /** Set until the item is a job. */
       image_url: string | null;
-      /** Its image_url from then on, until it succeeds: submit-again.ts. */
+      /** image_url from then on, until the job succeeds: submit-again.ts. */
       again_url: string | null;
       reference: string | null;
     };

@@ -1,4 +1,3 @@
-/** Batches in the database: their reservation, how items become jobs, their end; under twins. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import {
@@ -55,7 +54,6 @@ onBalancedStores(test, 'a batch', (test, { database, stores, replica }) => {
     }
   }
 
-  /** Ends the job of an item, as a node would. */
   async function end({ items }: NewBatch, item: number, how: 'succeed' | 'fail'): Promise<void> {
     const jobId = items[item]!.jobId;
     const claim = await claimed(stores, { id: jobId });
@@ -96,7 +94,7 @@ onBalancedStores(test, 'a batch', (test, { database, stores, replica }) => {
 
   test('waits outside of the account’s jobs in flight', async t => {
     const { accountId, apiKeyId, batch } = await submitted(30, {}, 32);
-    // One is for the items that wait.
+    // The waiting items need the other slot.
     const limits = { jobsInFlightMax: 2 };
     t.is((await stores.queue.submit(newJob(accountId, { apiKeyId }), limits)).kind, 'created');
     t.is(
@@ -148,7 +146,7 @@ onBalancedStores(test, 'a batch', (test, { database, stores, replica }) => {
     const singles: string[] = [];
     let entered = 0;
     for (let round = 0; round < 8; round += 1) {
-      // The other requests take all places that they can before the batch looks for one.
+      // The other requests take every free slot before the batch's turn.
       for (;;) {
         const outcome = await stores.queue.submit(newJob(accountId, { apiKeyId }), limits);
         if (outcome.kind !== 'created') break;
@@ -161,7 +159,7 @@ onBalancedStores(test, 'a batch', (test, { database, stores, replica }) => {
       else await end(batch, entered - 1, 'succeed');
     }
     t.is(entered, 4);
-    // Without items that wait the others have the whole bound again.
+    // Without waiting items the others have the whole bound again.
     for (const { jobId } of batch.items) await stores.queue.remove(jobId, apiKeyId);
     while ((await stores.queue.submit(newJob(accountId, { apiKeyId }), limits)).kind === 'created');
     t.is(await stores.ledger.inFlight(accountId), limits.jobsInFlightMax);
@@ -185,9 +183,9 @@ onBalancedStores(test, 'a batch', (test, { database, stores, replica }) => {
     t.is(batchStatus(finished), 'finished');
     t.like(finished.counts, { waiting: 0, succeeded: 3, failed: 1 });
     t.deepEqual(await balances(accountId), { available: 1, reserved: 0 });
-    const told = await rowsOf(database.kysely, 'outbox', { id: batch.id });
+    const notices = await rowsOf(database.kysely, 'outbox', { id: batch.id });
     t.deepEqual(
-      told.map(row => row.event),
+      notices.map(row => row.event),
       ['matting.batch.finished'],
     );
     const items = await stores.batches.items(finished, 1, 2);
@@ -385,7 +383,7 @@ onBalancedStores(test, 'a batch', (test, { database, stores, replica }) => {
     const submit = (count = 1) => outcomeOf(stores.batches.submitBatch(newBatch(caller, count)));
     for (let count = 0; count < OPEN_BATCHES_MAX; count += 1) t.is(await submit(), 'created');
     t.is(await submit(), 'RATE_LIMITED');
-    // Before credits, as jobs in flight are.
+    // The bound of open batches is checked before credits, as that of jobs in flight is.
     t.is(await submit(51), 'RATE_LIMITED');
     t.deepEqual(await balances(caller.accountId), { available: 50, reserved: 50 });
   });

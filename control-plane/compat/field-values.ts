@@ -1,7 +1,4 @@
-/**
- * Several interfaces have fields with these values. Each reader takes the field's text, undefined
- * if it is absent, and refuses what is no value of it. Case does not matter.
- */
+/** Values that several of these interfaces share. A reader takes a field's text in any case. */
 import { OVERLONG, type TextValue } from '@matting/http/body-fields.ts';
 import { invalidParameter } from '@matting/proto/contract/errors.ts';
 import { alphaOf, parseColour, readText } from '@matting/proto/contract/finishing/measures.ts';
@@ -19,7 +16,7 @@ export function requireShort<Name extends string>(given: ReadonlyMap<Name, TextV
   return texts as Texts<Name>;
 }
 
-/** @param values that of an absent field comes first */
+/** @param values the first is the default */
 export function oneOf<Value extends string>(
   texts: Texts<string>,
   field: string,
@@ -33,7 +30,7 @@ export function oneOf<Value extends string>(
   return value;
 }
 
-/** PHP makes 1 and 0 of true and false, so both count. */
+/** PHP sends true and false as 1 and 0. */
 export function booleanOf(texts: Texts<string>, field: string, absent: boolean): boolean {
   const text = texts.get(field)?.toLowerCase();
   if (text === undefined) return absent;
@@ -42,7 +39,7 @@ export function booleanOf(texts: Texts<string>, field: string, absent: boolean):
   throw invalidParameter(field, 'must be true or false');
 }
 
-/** Undefined: the request names no colour, or a transparent one. */
+/** Undefined: no colour, or a transparent one. */
 export function colourOf(texts: Texts<string>, field: string): Background | undefined {
   const wrong = 'must be 3, 4, 6 or 8 hexadecimal digits or a colour name';
   const rgba = readText(texts, field, parseColour, wrong) ?? 0;
@@ -51,7 +48,7 @@ export function colourOf(texts: Texts<string>, field: string): Background | unde
 
 const OPAQUE_FORMATS = ['jpg', 'jpeg', 'zip'];
 
-/** The matte alone is grey, without loss, and has no background. */
+/** Such a result is a lossless grey image without a background. */
 export function requireMatteAlone(format: string, background: Background | undefined): void {
   if (background !== undefined) {
     throw invalidParameter('channels', 'must be rgba when the request has a background');
@@ -61,7 +58,7 @@ export function requireMatteAlone(format: string, background: Background | undef
   }
 }
 
-/** A picture without transparency lies on white, below a colour that lets it through. */
+/** The opaque background of a format without transparency: the colour blended over white. */
 export function opaque(background: Background | undefined): Background {
   if (background !== undefined && background.kind !== 'colour') return background;
   const rgba = background?.rgba ?? 0;

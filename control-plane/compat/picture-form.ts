@@ -1,8 +1,7 @@
 /**
- * A body of an interface that stands for another service's, in whichever form it comes, moved into
- * its fields and uploads chunk by chunk. Texts are kept, pictures go into their uploads as they
- * arrive, and what is empty is absent: clients send every field they know. Fields that the
- * interface does not have are skipped, and named in the answer.
+ * Reads a body of another service's interface in any of its forms. Pictures stream into their
+ * uploads. An empty field counts as absent, since clients send every field that they know. Unknown
+ * fields are skipped, and the answer names them.
  */
 import type { IncomingMessage } from 'node:http';
 import type { ImageUpload } from '@matting/core/submission/image-upload.ts';
@@ -18,18 +17,17 @@ import { REQUEST_BODY_BYTES_MAX } from '@matting/proto/contract/limits.ts';
 
 export interface FormFields<Text extends string, Picture extends string> {
   readonly texts: readonly Text[];
-  /** Each field brings the image, the image in Base64, or the background. */
+  /** What each field carries. */
   readonly pictures: Readonly<Record<Picture, 'image' | 'base64' | 'background'>>;
-  /** Makes the error for an image that comes twice. @param field the second */
+  /** Makes the error for a second image. @param field the second one's */
   readonly manyImages: (field: Picture) => ContractError;
 }
 
-/** The body holds what the client sent. An empty field is absent. */
 export interface FormBody<Text extends string, Picture extends string> {
   readonly texts: ReadonlyMap<Text, TextValue>;
-  /** Pictures with at least one byte; at most one of them brings the image. */
+  /** Pictures of at least one byte. At most one of them is the image. */
   readonly pictures: ReadonlySet<Picture>;
-  /** The interface does not have fields of these names. */
+  /** Names of fields that the interface does not have. */
   readonly unknown: readonly string[];
 }
 
@@ -98,7 +96,7 @@ class PictureForm<Text extends string, Picture extends string> {
     return this.#fields.pictures[field] === 'background' ? background : image;
   }
 
-  /** Two sources would be written into one upload, so the second is not begun. */
+  /** Two images would go into one upload, so the second is refused at its head. */
   #beginPicture(field: Picture, upload: ImageUpload): void {
     const { pictures, manyImages } = this.#fields;
     if (this.#pictures.has(field)) throw givenTwice(field);
@@ -119,7 +117,6 @@ const PAIRS_TYPE = 'application/x-www-form-urlencoded';
 const JSON_TYPE = 'application/json';
 const BOUNDS = { bytesMax: REQUEST_BODY_BYTES_MAX };
 
-/** Lists the one field with Base64, or none. */
 function base64FieldsOf<Picture extends string>({
   pictures,
 }: FormFields<string, Picture>): Picture[] {
@@ -127,7 +124,7 @@ function base64FieldsOf<Picture extends string>({
 }
 
 /**
- * An onRequest hook. It accepts an absent body: then there is no image.
+ * An onRequest hook. It accepts a request without a body.
  * @throws ContractError UNSUPPORTED_MEDIA_TYPE, IMAGE_TOO_LARGE
  */
 export function requireFormBody<Picture extends string>(fields: FormFields<string, Picture>) {
@@ -145,7 +142,7 @@ export function requireFormBody<Picture extends string>(fields: FormFields<strin
 }
 
 /**
- * Resolves at the end of the body. Needs the hook above before it.
+ * Reads the whole body. The route needs the hook above.
  * @throws ContractError INVALID_REQUEST, IMAGE_TOO_LARGE, and that of `manyImages`
  */
 export async function readFormBody<Text extends string, Picture extends string>(
@@ -197,7 +194,7 @@ async function readJson<Text extends string, Picture extends string>(
   };
 }
 
-/** Values may come in JSON's own types: clients send `crop: false`, `shadow_opacity: 30`. */
+/** Values may have JSON's own types: clients send `crop: false`, `shadow_opacity: 30`. */
 function jsonFields<Text extends string, Picture extends string>(
   fields: FormFields<Text, Picture>,
   unknown: Set<string>,
@@ -215,7 +212,7 @@ function jsonFields<Text extends string, Picture extends string>(
   };
 }
 
-/** X-Ignored-Fields lists unknown names, then fields that came and have no effect. */
+/** X-Ignored-Fields: first unknown names, then known fields without effect. */
 export function ignoredOf<Text extends string>(
   {
     unknown,
@@ -226,11 +223,11 @@ export function ignoredOf<Text extends string>(
   return [...unknown, ...withoutEffect.filter(name => texts.has(name))];
 }
 
-/** An answer lists so many names, more than any client sends; the header stays small. */
+/** More than any client sends. Keeps the header small. */
 const NAMES_MAX = 16;
 const NAME = /^[A-Za-z0-9_.[\]-]{1,64}$/;
 
-/** Leaves out names that no header should carry. @param name undefined: too long to be kept */
+/** Leaves out names that are unsafe in a header. @param name undefined: it was too long to keep */
 export function noteIgnored(names: Set<string>, name: string | undefined): void {
   if (name !== undefined && NAME.test(name) && names.size < NAMES_MAX) names.add(name);
 }

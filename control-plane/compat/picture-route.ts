@@ -1,7 +1,7 @@
 /**
- * A request that waits for its picture, of an interface that stands for another service's: an
- * ordinary job under a key derived from what is asked for, since clients send none, time out and
- * post the same again. Its answer is the picture, or JSON with the picture in it.
+ * A request of another service's interface that waits for its picture. It is an ordinary job whose
+ * idempotency key is derived from the request, since these clients send no key, time out and post
+ * the same request again. The answer is the picture, or JSON with the picture in it.
  */
 import type { IncomingMessage } from 'node:http';
 import { Readable } from 'node:stream';
@@ -31,50 +31,50 @@ import { ContractError } from '@matting/proto/contract/errors.ts';
 import { isFinal } from '@matting/queue/job.ts';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 
-/** A picture request is expressed as the request of /v1 that it amounts to. */
-export interface AskedPicture extends Pick<KeylessSubmission, 'requireImage'> {
+/** The equivalent request of /v1. */
+export interface PictureRequest extends Pick<KeylessSubmission, 'requireImage'> {
   readonly request: MattingRequest;
   readonly backgroundGiven: boolean;
-  /** The answer names these fields, which are unknown or without effect. */
+  /** The answer names these fields: unknown, or without effect. */
   readonly ignored: readonly string[];
 }
 
-/** What an answer says of its picture. */
 export type PicturedJob = Pick<Job, 'id' | 'result' | 'finishing'>;
 
-export interface PictureInterface<Body, Asked extends AskedPicture> {
-  /** Derived keys have this namespace, which never changes. */
+export interface PictureInterface<Body, Requested extends PictureRequest> {
+  /**
+   * The namespace of derived keys. It must never change: a repeated request finds its job by it.
+   */
   readonly namespace: string;
-  /** A request waits this long for its job. */
+  /** Longest wait for the job. */
   readonly waitMs: number;
-  /** Resolves at the end of the body. @throws ContractError */
+  /** Reads the whole body. @throws ContractError */
   readonly read: (request: IncomingMessage, uploads: RequestUploads) => Promise<Body>;
   /** @throws ContractError */
-  readonly ask: (body: Body) => Asked;
-  /** @param job one with its result */
-  readonly headersOf?: (job: PicturedJob, asked: Asked) => Readonly<Record<string, string>>;
-  /** Writes what surrounds the picture in Base64; absent: the answer is never JSON. */
+  readonly parse: (body: Body) => Requested;
+  /** @param job has its result */
+  readonly headersOf?: (job: PicturedJob, requested: Requested) => Readonly<Record<string, string>>;
+  /** The JSON before and after the picture in Base64. Absent: the answer is never JSON. */
   readonly jsonOf?: (job: PicturedJob) => readonly [start: string, end: string];
 }
 
 /**
- * The same request joins its job, or has its result again, until this long after the job's end.
- * That is beyond the retries of any client, and soon enough for people who want a picture made
- * again.
+ * The same request joins its job, or gets its result again, until this long after the job's end:
+ * longer than any client retries, and short enough for a person who wants a new picture.
  */
 const REMEMBERED_MS = 600_000;
 /** Most photos are done by then. */
 const RETRY_AFTER_S = 2;
 
-export class PictureRoute<Body, Asked extends AskedPicture> {
+export class PictureRoute<Body, Requested extends PictureRequest> {
   readonly #services: CoreServices;
   readonly #askAgain: PictureChecks['askAgain'];
-  readonly #interface: PictureInterface<Body, Asked>;
+  readonly #interface: PictureInterface<Body, Requested>;
 
   constructor(
     services: CoreServices,
     { askAgain }: Pick<PictureChecks, 'askAgain'>,
-    of: PictureInterface<Body, Asked>,
+    of: PictureInterface<Body, Requested>,
   ) {
     this.#services = services;
     this.#askAgain = askAgain;
@@ -83,7 +83,7 @@ export class PictureRoute<Body, Asked extends AskedPicture> {
 
   /** @throws ContractError every code of a refused submission, and of a job that failed */
   readonly answer = async (request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply> => {
-    const { job: submitted, created, asked } = await this.#submit(request, reply);
+    const { job: submitted, created, asked: requested } = await this.#submit(request, reply);
     const { waitMs } = this.#interface;
     const job = await waitForEnd(this.#services.waitForJob, submitted, waitMs, reply);
     if (!isFinal(job)) throw notYet(job);
@@ -91,7 +91,7 @@ export class PictureRoute<Body, Asked extends AskedPicture> {
     reply.headers(serverTimingOf(job));
     if (refusal !== undefined) throw refusal;
     try {
-      return await this.#send(request, reply, { job, created, asked });
+      return await this.#send(request, reply, { job, created, asked: requested });
     } catch (cause) {
       throw withJob(cause, job.id);
     }
@@ -99,23 +99,23 @@ export class PictureRoute<Body, Asked extends AskedPicture> {
 
   async #submit(request: FastifyRequest, reply: FastifyReply) {
     const { uploads, submitMatting } = this.#services;
-    const { namespace, read, ask } = this.#interface;
+    const { namespace, read, parse } = this.#interface;
     const pictures = uploads.beginBoth(callerOf(request).accountId, request.raw);
     try {
       wantBody(request, reply);
       const body = await read(request.raw, pictures);
       const askAgain = () => this.#askAgain(request);
       const caller = await askAgain();
-      const asked = ask(body);
+      const requested = parse(body);
       const submitted = await submitMatting.submitKeyless({
         ...{ caller, askAgain, mode: 'sync' },
-        ...{ request: asked.request, backgroundGiven: asked.backgroundGiven },
+        ...{ request: requested.request, backgroundGiven: requested.backgroundGiven },
         ...{ upload: pictures.image, backgroundUpload: pictures.background },
         derivedKey: { namespace, rememberedMs: REMEMBERED_MS },
-        ...(asked.requireImage && { requireImage: asked.requireImage }),
+        ...(requested.requireImage && { requireImage: requested.requireImage }),
       });
       noteJob(request, submitted.job.id);
-      return { ...submitted, asked };
+      return { ...submitted, asked: requested };
     } finally {
       await pictures.end();
     }
@@ -124,7 +124,7 @@ export class PictureRoute<Body, Asked extends AskedPicture> {
   async #send(
     request: FastifyRequest,
     reply: FastifyReply,
-    { job, created, asked }: Submitted & { readonly asked: Asked },
+    { job, created, asked: requested }: Submitted & { readonly asked: Requested },
   ): Promise<FastifyReply> {
     const { resultDownload, resultReaders } = this.#services;
     const { headersOf, jsonOf } = this.#interface;
@@ -133,8 +133,10 @@ export class PictureRoute<Body, Asked extends AskedPicture> {
     reply.code(200).headers({
       'x-credits-charged': created ? '1' : '0',
       'x-job-id': job.id,
-      ...(asked.ignored.length === 0 ? {} : { 'x-ignored-fields': asked.ignored.join(', ') }),
-      ...headersOf?.(job, asked),
+      ...(requested.ignored.length === 0
+        ? {}
+        : { 'x-ignored-fields': requested.ignored.join(', ') }),
+      ...headersOf?.(job, requested),
     });
     if (jsonOf !== undefined) reply.header('vary', 'accept');
     if (jsonOf === undefined || !wantsJsonAlone(request.headers.accept, PICTURES)) {
@@ -148,7 +150,6 @@ export class PictureRoute<Body, Asked extends AskedPicture> {
   }
 }
 
-/** The job continues; the same request, sent again, joins it. */
 function notYet({ id }: Pick<Job, 'id'>): ContractError {
   const detail = 'The service is still processing the image. Send the same request again.';
   return new ContractError('SERVICE_UNAVAILABLE', detail, {
@@ -157,10 +158,11 @@ function notYet({ id }: Pick<Job, 'id'>): ContractError {
   });
 }
 
-/** Builds the JSON while it reads the picture. */
+/** Streams the JSON while it reads the picture. */
 function inJson(start: string, picture: Readable, end: string): Readable {
   const body = Readable.from(base64Between(start, picture, end), { objectMode: false });
-  // If a reader leaves before the first piece, the generator has not begun and cleans nothing up.
+  // If the reader leaves before the first piece, the generator never starts, so its cleanup never
+  // runs.
   return body.once('close', () => picture.destroy());
 }
 
@@ -184,25 +186,25 @@ const PICTURES = ['image/png', 'image/jpeg', 'image/webp', 'application/zip'];
 
 interface PictureChecks {
   readonly submission: Check[];
-  /** Names the caller again once the body is read, if the key may still make the request. */
+  /** Authenticates the caller again after the body, in case the key was revoked meanwhile. */
   readonly askAgain: ReturnType<typeof askingAgain>;
 }
 
-/** @param of.body checks the headers of a body; absent: there is no body */
+/** @param of.body checks the headers of a body; absent: requests have no body */
 export function createPictureChecks(
   services: CoreServices,
   connections: Connections,
   of: {
     readonly body?: Check;
     readonly tokenOf?: (request: FastifyRequest) => string;
-    readonly tellRate?: Parameters<typeof requireRate>[2];
+    readonly writeRate?: Parameters<typeof requireRate>[2];
   },
 ): PictureChecks {
   const apiKey = requireApiKey(services, 'submit', of.tokenOf ?? apiKeyOf);
   return {
     submission: [
       apiKey,
-      requireRate(services.rateLimits, 'submissions', of.tellRate),
+      requireRate(services.rateLimits, 'submissions', of.writeRate),
       ...(of.body === undefined ? [] : [of.body]),
       holdSlot(connections),
     ],

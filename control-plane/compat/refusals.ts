@@ -1,8 +1,7 @@
-/** The errors of all interfaces that stand for another service's share these parts. */
 import type { ContractError } from '@matting/proto/contract/errors.ts';
 import type { FastifyReply } from 'fastify';
 
-/** Seconds to wait before a retry, for errors of load that give none themselves. */
+/** For errors of load that name no time themselves. */
 const RETRY_AFTER_S = 5;
 
 export function sendRefusal(
@@ -16,14 +15,14 @@ export function sendRefusal(
   reply.header('x-credits-charged', '0');
   if (error.jobId !== undefined) reply.header('x-job-id', error.jobId);
   reply.code(status).type('application/json; charset=utf-8');
-  // A buffer keeps the framework from taking a string for text.
+  // The framework would treat a string as text.
   reply.send(Buffer.from(JSON.stringify(body)));
 }
 
-/** Errors of `invalidParameter` begin with the field's name, then say what is wrong with it. */
+/** An error of `invalidParameter` begins with the field's name. */
 const FIELD = /^([a-z]+(?:_[a-z0-9]+)*)\b/;
 
-/** A job keeps only the sentence, which begins with the field's name. */
+/** A job's error has only the message, so the field's name is read from it. */
 export function fieldOf({ fieldErrors, message }: ContractError): string {
   return fieldErrors[0]?.field ?? FIELD.exec(message)?.[1] ?? 'request';
 }

@@ -1,6 +1,3 @@
-/**
- * A list that each package of an interface reads says which interfaces of other services are on.
- */
 import type { EnvReader } from '@matting/program/env.ts';
 
 const INTERFACES = ['photoroom', 'rembg'] as const;

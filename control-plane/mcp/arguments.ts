@@ -1,4 +1,4 @@
-/** The arguments of tools: fields of a submission or of a correction under the rules of /v1, and others. */
+/** The arguments of the tools: fields under the rules of /v1, and a few of their own. */
 
 import { NOT_IN_A_CORRECTION } from '@matting/core/corrections/correctable.ts';
 import { namedLike } from '@matting/core/http/meant-fields.ts';
@@ -16,7 +16,7 @@ import { isHintList } from '@matting/proto/contract/hints-fields.ts';
 import { URL_LENGTH_MAX } from '@matting/proto/contract/limits.ts';
 import { TEXT_BYTES_MAX } from './read-message.ts';
 
-/** An agent polls a job's end, has no address for a callback, and keeps no list. */
+/** An agent polls for a job's end, cannot receive a callback, and keeps no list. */
 const NOT_OF_AGENTS: readonly string[] = ['callback_url', 'callback_secret', 'reference'];
 const FIELDS_OF_AGENTS = MATTING_FIELDS.filter(field => !NOT_OF_AGENTS.includes(field));
 
@@ -26,14 +26,14 @@ export const CORRECTION_FIELDS = FIELDS_OF_AGENTS.filter(
   field => !NOT_IN_A_CORRECTION.includes(field),
 );
 
-/** The arguments beside the fields, by the tool. */
-const BESIDE = {
+/** Arguments that are not fields of /v1. */
+const OTHER_ARGUMENTS = {
   remove_background: ['image_id', 'idempotency_key', 'preview'],
   correct_cutout: ['job_id', 'idempotency_key', 'preview'],
   get_job: ['job_id', 'preview'],
 } as const;
 
-const FIELDS: Readonly<Record<keyof typeof BESIDE, readonly string[]>> = {
+const FIELDS: Readonly<Record<keyof typeof OTHER_ARGUMENTS, readonly string[]>> = {
   remove_background: IMAGE_FIELDS,
   correct_cutout: CORRECTION_FIELDS,
   get_job: [],
@@ -41,41 +41,41 @@ const FIELDS: Readonly<Record<keyof typeof BESIDE, readonly string[]>> = {
 
 export type Arguments = Readonly<Record<string, unknown>>;
 
-/** A number in one of these is judged as the text of it. */
+/** These are texts, so a number becomes its text. */
 const MEASURES: readonly string[] = FINISHING_FIELDS.filter(field => fieldKind(field) === 'text');
-/** 0 is a value of these, if another argument gives it an effect. */
+/** 0 is a real value of these, if another argument gives it an effect. */
 const ZERO_IS_A_VALUE: readonly string[] = [
   ...['crop_margin', 'position'],
   ...FINISHING_FIELDS.filter(field => rowOf(field).number?.min === 0),
 ];
-/** Without a unit they can only mean a percentage. */
+/** A number without a unit means a percentage here. */
 const PERCENTAGES: readonly string[] = ['scale', 'position'];
 
 export interface ReadArguments {
   readonly fields: MattingFields;
-  /** The number 0 was given in these. */
+  /** Fields given as the number 0. */
   readonly zeros: readonly TextField[];
   readonly idempotencyKey: string | undefined;
-  /** Holds what is not in the upload yet; empty if the image came as a long text. */
+  /** The part that is not in the upload yet. Empty if the image came as a long text. */
   readonly base64: string;
-  /** The image came to an address of create_upload. */
+  /** The id of an image that was sent to an address of create_upload. */
   readonly imageId: string | undefined;
-  /** Whether the answer should show the result. */
+  /** Whether the answer shows the result. */
   readonly preview: boolean;
   /** Empty: the tool has no such argument. */
   readonly jobId: string;
 }
 
-export function argumentsOf(tool: keyof typeof BESIDE): readonly string[] {
-  return [...FIELDS[tool], ...BESIDE[tool]];
+export function argumentsOf(tool: keyof typeof OTHER_ARGUMENTS): readonly string[] {
+  return [...FIELDS[tool], ...OTHER_ARGUMENTS[tool]];
 }
 
 /**
- * @param longTexts the number in the whole message; the first is in the upload
+ * @param longTexts their number in the whole message; the first is in the upload
  * @throws ContractError INVALID_REQUEST, INVALID_IDEMPOTENCY_KEY, INVALID_IMAGE_SOURCE
  */
 export function readArguments(
-  tool: keyof typeof BESIDE,
+  tool: keyof typeof OTHER_ARGUMENTS,
   given: Arguments,
   longTexts: number,
 ): ReadArguments {
@@ -86,7 +86,7 @@ export function readArguments(
   const known = argumentsOf(tool);
   const texts = new Map<TextField, TextValue>();
   const zeros: TextField[] = [];
-  const beside: Partial<Record<string, unknown>> = {};
+  const others: Partial<Record<string, unknown>> = {};
   let base64: string | undefined;
   for (const [name, value] of Object.entries(given)) {
     if (!known.includes(name)) {
@@ -96,13 +96,13 @@ export function readArguments(
     const isLong = isImage && name === 'image_base64';
     if (isEmpty(name, value) && !isLong) continue;
     const text = FIELDS[tool].includes(name) ? textOf(name, value) : undefined;
-    if (text === undefined) beside[name] = value;
+    if (text === undefined) others[name] = value;
     else if (name === 'image_base64') base64 = text;
     else texts.set(name as TextField, isTooLong(name, text) ? OVERLONG : text);
     if (value === 0) zeros.push(name as TextField);
   }
-  const key = textOf('idempotency_key', beside.idempotency_key);
-  const imageId = textOf('image_id', beside.image_id);
+  const key = textOf('idempotency_key', others.idempotency_key);
+  const imageId = textOf('image_id', others.image_id);
   const sources = [texts.get('image_url'), base64, imageId].filter(one => one !== undefined);
   if (tool === 'remove_background' && sources.length !== 1) throw notOneSource(sources.length);
   return {
@@ -111,20 +111,22 @@ export function readArguments(
     imageId,
     idempotencyKey: key === undefined ? undefined : idempotencyKeyIn([key]),
     base64: base64 ?? '',
-    preview: wantsPreview(beside.preview),
-    jobId: known.includes('job_id') ? requireJobId(beside.job_id) : '',
+    preview: wantsPreview(others.preview),
+    jobId: known.includes('job_id') ? requireJobId(others.job_id) : '',
   };
 }
 
-/** Agents and proxies fill in every argument that they know: such values are absent, here alone. */
+/**
+ * Agents and proxies fill in every argument that they know, so here empty values count as absent.
+ */
 function isEmpty(name: string, value: unknown): boolean {
   if (value === 0) return !ZERO_IS_A_VALUE.includes(name);
   return value === null || value === '' || (Array.isArray(value) && value.length === 0);
 }
 
 /**
- * Makes a call's request. A 0 that is refused for lack of the argument that it belongs to was
- * filled in, and is left out. @throws what `make` throws
+ * Makes a call's request. If `make` refuses a 0 because the argument that it depends on is missing,
+ * an agent filled the 0 in: this leaves it out and tries again. @throws what `make` throws
  */
 export async function withoutIdleZeros<T>(
   { fields, zeros }: Pick<ReadArguments, 'fields' | 'zeros'>,
@@ -143,7 +145,7 @@ export async function withoutIdleZeros<T>(
 }
 
 function notOneSource(count: number): ContractError {
-  // An agent also reads the advice for this code, which says how to send one.
+  // The advice for this code already says how to send an image.
   const many = 'more than one image. Send one of image_url, image_base64, image_id';
   const detail = `The call has ${count === 0 ? 'no image' : many}.`;
   const fieldErrors = ['image_url', 'image_base64', 'image_id'].map(field => ({ field, detail }));
@@ -175,7 +177,10 @@ function requireJobId(given: unknown): string {
   );
 }
 
-/** Shapes, a shape, its line, a point, a number. JSON.stringify has no stack for 20,000. */
+/**
+ * Shapes, a shape, its line, a point, a number. JSON.stringify overflows the stack at 20,000
+ * levels.
+ */
 const SHAPES_DEPTH = 5;
 
 function isDeeper(value: unknown, depth: number): boolean {

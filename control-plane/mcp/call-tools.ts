@@ -1,6 +1,6 @@
 /**
- * The tools work by the core's use cases, and answer a text for the agent and the same as fields. A
- * failure is a tool error, which says what to do about it.
+ * Runs the tools. An answer holds a text for the agent and the same facts as fields. A failure is a
+ * tool error that says what to do about it.
  */
 
 import {
@@ -34,17 +34,17 @@ import {
 import { UPLOADS_PATH } from './upload-route.ts';
 import { ADDRESS_MS, KEPT_MS, UPLOADS_OF_ACCOUNT_MAX, type UploadStore } from './upload-store.ts';
 
-/** Agents mostly give up on a call after 60 s, and call again with what they know. */
+/** Most agents give up on a call after 60 s, and then repeat it. */
 const WAIT_MS_MAX = 45_000;
 /**
- * The same call joins its job, or has its result again, until this long after the job's end. That
- * is beyond the retries of agents, and soon enough for those who want an image made again.
+ * The same call joins its job, or gets its result again, until this long after the job's end:
+ * longer than agents retry, and short enough for a person who wants a new image.
  */
 const DERIVED_KEY = { namespace: 'mcp', rememberedMs: 600_000 };
 const RETRY_AFTER_S = 5;
 const UPLOADS_RETRY_AFTER_S = 60;
 
-/** Says what an agent can do about an error that comes again if nothing changes. */
+/** What an agent can do about an error that a repetition does not cure. */
 const ADVICE: Partial<Record<ErrorCode, string>> = {
   INSUFFICIENT_CREDITS: 'Tell the user that the account needs credits.',
   KEY_CAP_REACHED: 'Tell the user to raise the cap of the API key, or to use another key.',
@@ -71,16 +71,15 @@ export interface ToolOptions {
   readonly policy: Parameters<typeof requireMattingRequest>[1];
 }
 
-/** Carries the request that makes the call, with what was read of its body. */
 export interface Calling {
   readonly request: FastifyRequest;
   readonly reply: FastifyReply;
   readonly image: ImageUpload;
   readonly longTexts: number;
-  /** Gives back the share of the answer, before a wait for a job. */
+  /** Releases the answer's slot, before a wait for a job. */
   readonly leave: () => void;
   /**
-   * Counts against the rate of submissions, once a message, and gives that share back.
+   * Counts one submission a message against the rate, and releases the slot.
    * @throws ContractError KEY_NOT_ALLOWED, RATE_LIMITED
    */
   readonly admitSubmission: () => Promise<void>;
@@ -107,7 +106,7 @@ export class CallTools {
     this.#options = options;
   }
 
-  /** The names that `model` takes; empty: the default alone. */
+  /** The names that `model` takes. Empty: only the default. */
   modelsFor(request: FastifyRequest): readonly string[] {
     return this.#services.models.list(callerOf(request).policy).models.map(({ name }) => name);
   }
@@ -146,7 +145,7 @@ export class CallTools {
     const text =
       `Run this with the path of the file in place of photo.jpg, within 10 minutes:\n${command}\n` +
       `Then call remove_background with image_id ${upload.id}, as often as you need within 30 minutes.`;
-    return said(text, {
+    return toolResult(text, {
       image_id: upload.id,
       upload_url: url,
       method: 'PUT',
@@ -157,7 +156,7 @@ export class CallTools {
   }
 
   /**
-   * The job gets a copy: the upload serves further calls, also after this one was refused.
+   * Copies the upload, which thus serves further calls, also after a refusal.
    * @throws ContractError INVALID_IMAGE_SOURCE
    */
   async #takeUpload({ request, image }: Calling, imageId: string): Promise<void> {
@@ -167,7 +166,7 @@ export class CallTools {
     if (blob === null) throw noImage('has no image yet. Send the file to its upload_url');
     const open = () => this.#services.blobs.openRead(blob);
     if (known !== undefined) return image.takeCopy({ ...known, open });
-    // A replica of an earlier release received it, which noted nothing of it.
+    // A replica of an earlier release received it, and stored no facts about it.
     image.takeBytes('image_id');
     for await (const piece of await open()) await image.write(piece);
   }
@@ -178,16 +177,16 @@ export class CallTools {
     const { idempotencyKey, base64, imageId } = read;
     const asRequest = (given: ReadArguments['fields']) => ({
       fields: given,
-      asked: requireMattingRequest(given, this.#options.policy),
+      matting: requireMattingRequest(given, this.#options.policy),
     });
-    const { fields, asked } = await withoutIdleZeros(read, asRequest);
+    const { fields, matting } = await withoutIdleZeros(read, asRequest);
     if (base64 !== '') await image.write(Buffer.from(base64));
     if (imageId !== undefined) await this.#takeUpload(calling, imageId);
     const sent = await this.#sentBy(request, image);
     if (idempotencyKey !== undefined) {
       return await submitMatting.submit({ ...sent, fields, idempotencyKey });
     }
-    const derived = { request: asked, backgroundGiven: false, derivedKey: DERIVED_KEY };
+    const derived = { request: matting, backgroundGiven: false, derivedKey: DERIVED_KEY };
     return await submitMatting.submitKeyless({ ...sent, ...derived });
   }
 
@@ -216,14 +215,14 @@ export class CallTools {
     { preview }: ReadArguments,
   ): Promise<CallToolResult> {
     noteJob(calling.request, job.id);
-    // The rest of a joined call's body must hold no slot while the call waits.
+    // The rest of a joined call's body must not hold a slot during the wait.
     await calling.image.abort();
     const note = created ? '' : ' An earlier call made it.';
     return await this.#answer(calling, job, { note, preview });
   }
 
   async #getJob(calling: Calling, given: Arguments): Promise<CallToolResult> {
-    // A message that brings no picture does not upload its long text.
+    // This tool takes no image, so a long text is not uploaded.
     await calling.image.abort();
     const caller = await this.#callerOf(calling.request, 'read');
     const { jobId, preview } = readArguments('get_job', given, calling.longTexts);
@@ -239,7 +238,7 @@ export class CallTools {
     const { available, reserved } = account.credits;
     const spendable = await readAccount.spendable(caller);
     const ofKey = spendable < available ? ` This API key can spend ${spendable} of them.` : '';
-    return said(`${available} credits are available, ${reserved} reserved.${ofKey}`, account);
+    return toolResult(`${available} credits are available, ${reserved} reserved.${ofKey}`, account);
   }
 
   async #listModels({ request }: Calling): Promise<CallToolResult> {
@@ -248,15 +247,14 @@ export class CallTools {
       ({ name, default: isDefault, good_for: goodFor }) =>
         `${name}${isDefault ? ' (the default)' : ''}${goodFor === null ? '' : `: ${goodFor}`}`,
     );
-    return said(lines.join('\n') || 'Only the default model.', offered);
+    return toolResult(lines.join('\n') || 'Only the default model.', offered);
   }
 
-  /** @throws ContractError INVALID_API_KEY, KEY_NOT_ALLOWED */
   #callerOf(request: FastifyRequest, scope: 'submit' | 'read' | 'account') {
     return askingAgain(requireApiKey(this.#services, scope, apiKeyOf))(request);
   }
 
-  /** Answers with the final job, or with the job as it is when the wait is over. */
+  /** Waits for the job's end, or returns the job as it is after the longest wait. */
   async #answer(
     { request, reply, leave }: Calling,
     submitted: Job,
@@ -272,19 +270,19 @@ export class CallTools {
     const { result } = view;
     if (result === undefined) {
       const again = `Call get_job with job_id ${job.id} for its result. It is charged only once.`;
-      return said(`The job is ${view.status}. ${again}`, view);
+      return toolResult(`The job is ${view.status}. ${again}`, view);
     }
     if (isFinal(submitted)) await this.#requireThere(job);
     const { url, format, width, height, sizeBytes, expiresAt } = result;
     const warned = result.warnings.map(warning => ` ${WARNED[warning]}`).join('');
-    const what = `${width} x ${height} pixels, ${sizeBytes} bytes of ${format.toUpperCase()}`;
+    const summary = `${width} x ${height} pixels, ${sizeBytes} bytes of ${format.toUpperCase()}`;
     const shown = preview ? await this.#thumbnail(job, request) : undefined;
     const lacking = preview && shown === undefined ? ' It has no preview.' : '';
-    const text = `The background is removed: ${what}.${warned}${note}${lacking}`;
-    return said(`${text}\nUntil ${expiresAt}, without a key: ${url}`, view, shown);
+    const text = `The background is removed: ${summary}.${warned}${note}${lacking}`;
+    return toolResult(`${text}\nUntil ${expiresAt}, without a key: ${url}`, view, shown);
   }
 
-  /** The result is complete without a thumbnail, so errors go to the log. */
+  /** The result is complete without a thumbnail, so errors only go to the log. */
   async #thumbnail(job: JobStatus & JobOutcome, { log }: FastifyRequest) {
     try {
       return await this.#services.resultDownload.readThumbnail(job);
@@ -294,7 +292,7 @@ export class CallTools {
     }
   }
 
-  /** A job that succeeded earlier names a result only if its file still exists. */
+  /** The file of an older job may be deleted. */
   async #requireThere(job: JobStatus & JobOutcome): Promise<void> {
     try {
       await this.#services.resultDownload.fileOf(job).requireThere();
@@ -305,7 +303,7 @@ export class CallTools {
 
   #refused(error: ContractError, { id: requestId }: FastifyRequest): CallToolResult {
     const { code, retryable, retryAfterS = RETRY_AFTER_S, fieldErrors } = error;
-    // An unknown argument is not to be corrected but to be left out, as its error says.
+    // The error of an unknown argument already says to leave it out.
     const isUnknown = error.message.startsWith('Unknown field');
     const fields = isUnknown ? '' : fieldErrors.map(({ field }) => field).join(' and ');
     const correct = fields === '' ? 'Do not repeat this call unchanged.' : `Correct ${fields}.`;
@@ -317,7 +315,7 @@ export class CallTools {
     const detail = withoutHttp(error.message);
     const errors = fieldErrors.map(one => ({ ...one, detail: withoutHttp(one.detail) }));
     const fieldsShown = { ...problem, detail, ...(errors.length > 0 && { errors }) };
-    return { ...said(`${code}: ${detail} ${advice}`, fieldsShown), isError: true };
+    return { ...toolResult(`${code}: ${detail} ${advice}`, fieldsShown), isError: true };
   }
 }
 
@@ -326,7 +324,7 @@ function noImage(wrong: string): ContractError {
   return new ContractError('INVALID_IMAGE_SOURCE', `image_id ${wrong}.`, { fieldErrors });
 }
 
-/** Sentences of the REST interface that no agent can follow: another says what to do. */
+/** Sentences about HTTP, which an agent cannot act on. */
 const OF_HTTP = /\/v1\/|Retry-After|status_url|\bheader\b|^Send the image itself/;
 
 function withoutHttp(message: string): string {
@@ -337,8 +335,8 @@ function withoutHttp(message: string): string {
     .replace('background_file, ', '');
 }
 
-/** Some agents show the text to their model, some the fields, so either holds all of it. */
-function said(text: string, fields: object, picture?: Buffer): CallToolResult {
+/** Some agents show their model the text, others the fields, so both hold everything. */
+function toolResult(text: string, fields: object, picture?: Buffer): CallToolResult {
   const data = picture?.toString('base64');
   return {
     content: [

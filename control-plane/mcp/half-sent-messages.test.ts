@@ -1,4 +1,3 @@
-/** Messages to /mcp that stop half-way: what they hold, whose it is, and what admits them. */
 import { once } from 'node:events';
 import net from 'node:net';
 import { fundedCaller } from '@matting/core/test/fixtures.ts';
@@ -14,8 +13,8 @@ const test = ava.serial;
 
 const app = useTestApp(test, { credits: 100, jobsInFlightMax: 1000 });
 
-const PLACE = 'https://images.example.com/photo.jpg';
-/** Ends a test that would wait for ever; an answer takes milliseconds. */
+const IMAGE_URL = 'https://images.example.com/photo.jpg';
+/** An answer takes milliseconds. */
 const ANSWER_MS_MAX = 20_000;
 
 type Token = { readonly token: string };
@@ -82,7 +81,7 @@ test('half-sent messages › that are small have some seconds in all, in chunks 
   const port = await app.listen();
   const timers = sinon.spy(globalThis, 'setTimeout');
   t.teardown(() => timers.restore());
-  /** The rest of a limit is no whole number of milliseconds: a fraction has passed. */
+  /** The rest of the limit, which is fractional since some time has passed. */
   const isRest = (ms = 0) =>
     ms > SMALL_MESSAGE_MS_MAX / 2 && ms < SMALL_MESSAGE_MS_MAX && !Number.isInteger(ms);
   for (const length of [SMALL_MESSAGE_BYTES_MAX, undefined]) {
@@ -98,7 +97,7 @@ test('half-sent messages › that are small have some seconds in all, in chunks 
     socket.destroy();
   }
   timers.resetHistory();
-  // The message is long enough for a picture, so it has a picture's time.
+  // Long enough for a picture, so it has a picture's time.
   const long = begin(port, app, '{"a":"', SMALL_MESSAGE_BYTES_MAX + 1);
   const waits = () => timers.getCalls().some(({ args: [, ms = 0] }) => ms > SMALL_MESSAGE_MS_MAX);
   await until('a long message to be waited for', waits);
@@ -147,8 +146,8 @@ test('a key that may not submit sends no picture: a long message is refused befo
 
 test('the rate › of submissions is asked once a message, however long it is', async t => {
   const authorization = `Bearer ${await app.createKey({ submissionsPerMinute: 2 })}`;
-  const image_url = PLACE;
-  // The message is too long for a small one, and holds no picture.
+  const image_url = IMAGE_URL;
+  // Too long for a small message, without a picture.
   const padding = { _meta: { note: 'x'.repeat(TEXT_BYTES_MAX - 100), more: 'y'.repeat(1000) } };
   const statuses: string[] = [];
   for (let count = 0; count < 3; count += 1) {
@@ -163,7 +162,7 @@ test('the rate › of submissions is asked once a message, however long it is', 
 test('get_job with a long text beside it holds no slot of uploads while it waits', async t => {
   const slow = await openTestApp({ syncWaitMs: 60_000 }, t);
   const port = await slow.listen();
-  const made = await slow.post('/v1/matting/jobs', { image_url: PLACE });
+  const made = await slow.post('/v1/matting/jobs', { image_url: IMAGE_URL });
   const { job_id } = made.json();
   const call = callOf('get_job', { job_id });
   const text = 'x'.repeat(2 * TEXT_BYTES_MAX);
@@ -179,7 +178,7 @@ test('get_job with a long text beside it holds no slot of uploads while it waits
 
 test('calls of get_job that wait for a job keep no other read of their account waiting', async t => {
   const slow = await openTestApp({ syncWaitMs: 60_000 }, t);
-  const { job_id } = (await slow.post('/v1/matting/jobs', { image_url: PLACE })).json();
+  const { job_id } = (await slow.post('/v1/matting/jobs', { image_url: IMAGE_URL })).json();
   const calls = Array.from({ length: 2 * HEAVY }, () =>
     post(slow, callOf('get_job', { job_id }), { authorization: `Bearer ${slow.token}` }),
   );

@@ -1,6 +1,6 @@
 /**
- * POST /mcp: the Streamable HTTP of the Model Context Protocol without sessions, a message a request
- * and an answer in JSON. GET and DELETE, which are for sessions, are 405 as everywhere.
+ * POST /mcp: the Streamable HTTP of the Model Context Protocol, without sessions. A request holds
+ * one message, and its answer is JSON. GET and DELETE are for sessions, so they are 405.
  */
 
 import {
@@ -70,8 +70,8 @@ export function mcpInterface(
 }
 
 /**
- * A page of another origin, under a name that leads here, could use a key that is kept for this
- * one. Agents send no Origin. @throws ContractError KEY_NOT_ALLOWED
+ * Protects against DNS rebinding: a foreign page under a name that leads here could use a key that
+ * is kept for this server. Agents send no Origin. @throws ContractError KEY_NOT_ALLOWED
  */
 function requireOwnOrigin(baseUrl: string): onRequestHookHandler {
   const own = new URL(baseUrl).origin;
@@ -91,8 +91,8 @@ function isLargeMessage({ headers }: FastifyRequest): boolean {
 }
 
 /**
- * A message that announces more than a small one has is admitted as a submission is. If a message
- * announces no length, it is admitted once that much has come.
+ * A large message counts as a submission. Without a Content-Length it counts once so many bytes
+ * came.
  * @throws ContractError KEY_NOT_ALLOWED, RATE_LIMITED
  */
 function requireMessageRate({ reads, submissions }: Rates): onRequestAsyncHookHandler {
@@ -111,7 +111,7 @@ const requireJson = requireBodyHead({
   },
 });
 
-/** A page or the document of REST is written as a text in JSON. */
+/** This method returns whole documents as JSON texts. */
 const WEIGHTS: ReadonlyMap<unknown, number> = new Map([['resources/read', HEAVY]]);
 
 interface Parts {
@@ -143,8 +143,8 @@ async function answer(
     const { message, longTexts } = await readMessage(request.raw, uploads, reading);
     if (Array.isArray(message))
       throw malformed('The body is a batch. Send one message per request.');
-    // The import waits for the first message: the SDK takes a fifth of a start's time, and few use
-    // it.
+    // Importing the SDK takes a fifth of the start-up time, and few use it, so it waits for a
+    // message.
     const { answerMessage } = await import('./mcp-server.ts');
     const { image } = uploads;
     const { method } = (message ?? {}) as { readonly method?: unknown };

@@ -1,6 +1,6 @@
 /**
- * A message of the Model Context Protocol and its answer, by the official SDK. Each has a server of
- * its own, which remembers nothing: any replica answers.
+ * Answers a message of the Model Context Protocol by the official SDK. Each message has a server of
+ * its own without memory, so any replica answers.
  */
 import { readFileSync } from 'node:fs';
 import { shownName } from '@matting/http/body-fields.ts';
@@ -22,7 +22,7 @@ const INSTRUCTIONS =
   'Removes the backgrounds of images. Call remove_background with the address of an image; for a ' +
   'file on this machine call create_upload first. Give the user the link from its answer.';
 
-/** All servers share it, since each would make its own. */
+/** One for all servers, since each would compile its own. */
 const jsonSchemaValidator = new AjvJsonSchemaValidator();
 
 const REST_PAGE = new URL('../../docs/rest.md', import.meta.url);
@@ -31,7 +31,7 @@ const LOCAL = 'http://127.0.0.1:8080';
 
 export interface Described extends Pick<ToolOptions, 'baseUrl' | 'policy'> {
   readonly version: string;
-  /** Answers the OpenAPI document as it is served. */
+  /** Returns the OpenAPI document as the service serves it. */
   readonly document: () => {
     readonly components: {
       readonly schemas: { readonly MattingRequest: { readonly properties: object } };
@@ -39,10 +39,10 @@ export interface Described extends Pick<ToolOptions, 'baseUrl' | 'policy'> {
   };
 }
 
-/** The SDK judges these headers and Accept; the body was read before. */
+/** Headers that the SDK checks, besides Accept. */
 const JUDGED_HEADERS = ['content-type', 'mcp-protocol-version', 'mcp-method', 'mcp-name'] as const;
 
-/** @param message null: the body was not JSON, which the SDK answers */
+/** @param message null: the body was not JSON. The SDK answers that. */
 export async function answerMessage(
   message: unknown,
   calling: Calling,
@@ -54,22 +54,22 @@ export async function answerMessage(
     const value = calling.request.headers[name];
     if (value !== undefined) headers.set(name, String(value));
   }
-  // The SDK wants the type of event streams as well, which no answer to a former version has.
+  // The SDK also requires the type of event streams, although earlier versions get JSON alone.
   const { accept = '*/*' } = calling.request.headers;
   headers.set('accept', acceptsJson(accept) ? 'application/json, text/event-stream' : accept);
   const request = new Request(`${described.baseUrl}/mcp`, { method: 'POST', headers });
   const server = serverOf(calling, tools, described);
-  // Without a parsed body the SDK reads that of `request`, which is empty: no JSON.
+  // Without a parsed body the SDK reads that of `request`, which is empty: not JSON.
   const response = await respond(request, message ?? undefined, server);
   const { status } = response;
   return { status, headers: Object.fromEntries(response.headers), text: await response.text() };
 }
 
 /**
- * Versions before 2026-07-28 open with `initialize`; from it on, each message says its version. A
- * bridge of a former version passes its client's `server/discover` on without the headers: for
- * that, as for every server of those versions, there is no such method, and the client goes on
- * with `initialize`. An error of 2026-07-28 would keep it from that.
+ * Versions before 2026-07-28 open with `initialize`. Later ones name their version in each message.
+ * A bridge of an earlier version forwards its client's `server/discover` without the headers. It
+ * must get "method not found", as from every earlier server: then the client continues with
+ * `initialize`.
  */
 async function respond(request: Request, parsedBody: unknown, server: Server): Promise<Response> {
   const { method } = (parsedBody ?? {}) as { readonly method?: unknown };
@@ -79,7 +79,7 @@ async function respond(request: Request, parsedBody: unknown, server: Server): P
       parsedBody,
     });
   }
-  // By default the SDK answers with an event stream each time.
+  // By default the SDK answers with event streams.
   const transport = new WebStandardStreamableHTTPServerTransport({ enableJsonResponse: true });
   await server.connect(transport);
   return await transport.handleRequest(request, { parsedBody });
@@ -121,7 +121,6 @@ function serverOf(calling: Calling, tools: CallTools, described: Described): Ser
 
 const known = new WeakMap<Described, ReturnType<typeof resourcesOf>>();
 
-/** Each text is made once. */
 function resourcesFor(described: Described) {
   const resources = known.get(described) ?? resourcesOf(described);
   known.set(described, resources);

@@ -1,4 +1,4 @@
-/** Agents use the SDK's own client; some messages are such as no client sends. */
+/** Agents use the SDK's own client. Some messages are written by hand, as no client sends them. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { rm } from 'node:fs/promises';
@@ -26,7 +26,7 @@ import {
 const test = ava.serial;
 
 const RESULT = Buffer.from('a cut-out of some bytes');
-const PLACE = 'https://images.example.com/photo.jpg';
+const IMAGE_URL = 'https://images.example.com/photo.jpg';
 
 let agent: Agent;
 const app = useTestApp(test, { credits: 100_000, jobsInFlightMax: 1000 }, async () => {
@@ -119,7 +119,7 @@ test('a picture is removed, found again and paid for once', async t => {
 test('a number where a share is meant is one', async t => {
   succeeding(t);
   for (const scale of [85, '85', '85%']) {
-    const { fields, text } = await agent.remove({ image_url: PLACE, scale, position: 50 });
+    const { fields, text } = await agent.remove({ image_url: IMAGE_URL, scale, position: 50 });
     const job = await app.stores.jobs.find(fields.job_id);
     t.is(job?.finishing?.scalePercent, 85, text);
   }
@@ -152,7 +152,7 @@ test('a result is corrected without another credit, once for the same call', asy
   t.deepEqual(cropRuns, [undefined, undefined, {}]);
   t.deepEqual(await balances(), before);
   const plain = await agent.remove({ image_base64: base64() });
-  for (const [wrong, said] of [
+  for (const [wrong, message] of [
     [{ job_id: plain.fields.job_id }, /^JOB_NOT_CORRECTABLE: .*correctable=true/],
     [{ job_id: randomUUID() }, /^JOB_NOT_FOUND: This API key has no job with this id\. Send the/],
     [{}, /job_id is missing/],
@@ -163,7 +163,7 @@ test('a result is corrected without another credit, once for the same call', asy
     [{ job_id, idempotency_key: 'mine' }, /^IDEMPOTENCY_CONFLICT: This idempotency_key belongs/],
   ] as const) {
     const refused = await agent.call('correct_cutout', wrong);
-    t.regex(refused.text, said);
+    t.regex(refused.text, message);
     t.notRegex(JSON.stringify(refused.fields), /\/v1\/|status_url|Idempotency-Key has/);
   }
 });
@@ -220,10 +220,10 @@ test('a large picture is stored byte by byte, and counts as the same file of RES
 test('a job that is not done in time is waited for by get_job', async t => {
   const slow = await openTestApp({ syncWaitMs: 50 }, t);
   const slowly = await Agent.at(await slow.listen(), slow.token);
-  const { fields, text, isError } = await slowly.remove({ image_url: PLACE });
+  const { fields, text, isError } = await slowly.remove({ image_url: IMAGE_URL });
   t.false(isError);
   t.regex(text, /^The job is queued\. Call get_job/);
-  t.is((await slowly.remove({ image_url: PLACE })).fields.job_id, fields.job_id);
+  t.is((await slowly.remove({ image_url: IMAGE_URL })).fields.job_id, fields.job_id);
   const { job_id } = fields;
   const unfinished = await slowly.call('get_job', { job_id });
   t.regex(unfinished.text, /Call get_job/);
@@ -242,15 +242,16 @@ test('the models of the key are listed, and no other is taken', async t => {
   const { text, fields } = await limited.call('list_models');
   t.is(text, 'fast (the default)');
   t.is(fields.models.length, 1);
-  const refused = async (model: string) => (await limited.remove({ image_url: PLACE, model })).text;
+  const refused = async (model: string) =>
+    (await limited.remove({ image_url: IMAGE_URL, model })).text;
   t.regex(await refused('fine'), /^KEY_NOT_ALLOWED: .* fine\. list_models lists .*Tell the user/);
   t.regex(await refused('none'), /^INVALID_PARAMETER: .*fast, fine;.* Correct model\./);
 });
 
-/** Pairs wrong arguments with what the error says. */
+/** Wrong arguments with what the error says. */
 const REFUSED: readonly [Record<string, unknown>, RegExp][] = [
   [{}, /^INVALID_IMAGE_SOURCE: .*Send a public image_url/],
-  [{ image_url: PLACE, image_base64: base64() }, /^INVALID_IMAGE_SOURCE: .*Send one of/],
+  [{ image_url: IMAGE_URL, image_base64: base64() }, /^INVALID_IMAGE_SOURCE: .*Send one of/],
   [{ image_url: 'http://127.0.0.1/a.png' }, /Send a public image_url.*create_upload/],
   [{ image_url: `https://a.example/${'a'.repeat(3000)}` }, /^INVALID_IMAGE_SOURCE: .*2048/],
   [{ image_url: `data:image/png;base64,${base64(20_000)}` }, /^INVALID_REQUEST: .*image_base64/],
@@ -264,27 +265,33 @@ const REFUSED: readonly [Record<string, unknown>, RegExp][] = [
   ],
   [{ image_base64: base64(20_000), background: 'x'.repeat(20_000) }, /Only image_base64/],
   [{ image_base64: 7 }, /^INVALID_REQUEST: image_base64 must be a string\. Correct image_base64/],
-  [{ image_url: [PLACE] }, /^INVALID_REQUEST: image_url must be a string/],
+  [{ image_url: [IMAGE_URL] }, /^INVALID_REQUEST: image_url must be a string/],
   [{ image_url: '\ud800' }, /^INVALID_REQUEST: .*surrogate/],
-  [{ image_url: PLACE, crop: 'perhaps' }, /^INVALID_PARAMETER: crop .*Correct crop\.$/],
-  [{ image_url: PLACE, crop: 1 }, /crop must be a string or a boolean/],
-  [{ image_url: PLACE, output_format: 'gif' }, /^UNSUPPORTED_OUTPUT_FORMAT: .*png/],
-  [{ image_url: PLACE, crop_margin: 5 }, /^INVALID_PARAMETER: crop_margin must be .*%/],
-  [{ image_url: PLACE, backgroud: 'red' }, /^INVALID_REQUEST: .*mean background\? Do not repeat/],
-  [{ image_url: PLACE, callback_url: PLACE }, /Unknown field: callback_url\. The arguments are /],
-  [{ image_url: PLACE, api_key: 'x' }, /The arguments are image_url, .*, preview\. Do not/],
-  [{ image_url: PLACE, keep: [] }, /Unknown field: keep\./],
-  [{ image_url: PLACE, idempotency_key: 'ü' }, /^INVALID_IDEMPOTENCY_KEY: .*ASCII/],
-  [{ image_url: PLACE, idempotency_key: 7 }, /idempotency_key must be a string/],
-  [{ image_url: PLACE, idempotency_key: 'k'.repeat(129) }, /idempotency_key of 1 to 128/],
-  [{ image_base64: base64(), idempotencyKey: 'x' }, /did you mean idempotency_key\?/i],
-  [{ url: PLACE }, /image_url/],
-  [{ image_url: '/home/a.jpg' }, /create_upload/],
-  [{ image_base64: PLACE }, /image_url/],
-  [{ image_base64: Buffer.from('%PDF-1.7').toString('base64') }, /PDF document.*JPEG, PNG/],
-  [{ image_url: PLACE, output_width: '100px' }, /whole number/],
+  [{ image_url: IMAGE_URL, crop: 'perhaps' }, /^INVALID_PARAMETER: crop .*Correct crop\.$/],
+  [{ image_url: IMAGE_URL, crop: 1 }, /crop must be a string or a boolean/],
+  [{ image_url: IMAGE_URL, output_format: 'gif' }, /^UNSUPPORTED_OUTPUT_FORMAT: .*png/],
+  [{ image_url: IMAGE_URL, crop_margin: 5 }, /^INVALID_PARAMETER: crop_margin must be .*%/],
   [
-    { image_url: PLACE, model: '../fast' },
+    { image_url: IMAGE_URL, backgroud: 'red' },
+    /^INVALID_REQUEST: .*mean background\? Do not repeat/,
+  ],
+  [
+    { image_url: IMAGE_URL, callback_url: IMAGE_URL },
+    /Unknown field: callback_url\. The arguments are /,
+  ],
+  [{ image_url: IMAGE_URL, api_key: 'x' }, /The arguments are image_url, .*, preview\. Do not/],
+  [{ image_url: IMAGE_URL, keep: [] }, /Unknown field: keep\./],
+  [{ image_url: IMAGE_URL, idempotency_key: 'ü' }, /^INVALID_IDEMPOTENCY_KEY: .*ASCII/],
+  [{ image_url: IMAGE_URL, idempotency_key: 7 }, /idempotency_key must be a string/],
+  [{ image_url: IMAGE_URL, idempotency_key: 'k'.repeat(129) }, /idempotency_key of 1 to 128/],
+  [{ image_base64: base64(), idempotencyKey: 'x' }, /did you mean idempotency_key\?/i],
+  [{ url: IMAGE_URL }, /image_url/],
+  [{ image_url: '/home/a.jpg' }, /create_upload/],
+  [{ image_base64: IMAGE_URL }, /image_url/],
+  [{ image_base64: Buffer.from('%PDF-1.7').toString('base64') }, /PDF document.*JPEG, PNG/],
+  [{ image_url: IMAGE_URL, output_width: '100px' }, /whole number/],
+  [
+    { image_url: IMAGE_URL, model: '../fast' },
     /^INVALID_PARAMETER: model must be a name of list_models\./,
   ],
 ];
@@ -304,7 +311,7 @@ test('an argument that was filled in with nothing is absent, alone and beside ot
   const names = argumentsOf('remove_background').filter(name => name !== 'image_url');
   t.true(names.length > 20);
   for (const more of [{}, VALUES]) {
-    const { fields } = await filling.remove({ image_url: PLACE, ...more });
+    const { fields } = await filling.remove({ image_url: IMAGE_URL, ...more });
     const isValue = (name: string, value: unknown) =>
       value === 0 && more === VALUES && ['crop_margin', 'position', 'shadow_blur'].includes(name);
     for (const value of EMPTY) {
@@ -312,7 +319,7 @@ test('an argument that was filled in with nothing is absent, alone and beside ot
       const all = Object.fromEntries(empty.map(name => [name, value]));
       for (const given of [all, ...empty.map(name => ({ [name]: value }))]) {
         const { text, fields: same } = await filling.remove({
-          image_url: PLACE,
+          image_url: IMAGE_URL,
           ...given,
           ...more,
         });
@@ -366,10 +373,10 @@ test('a correction takes over what is filled in with nothing', async t => {
 test('a wrong call names its mistake, costs nothing and leaves nothing behind', async t => {
   const left = async () => [await balances(), await app.storedFiles(), app.services.uploads.open];
   const before = await left();
-  for (const [given, said] of REFUSED) {
+  for (const [given, message] of REFUSED) {
     const { text, isError, fields } = await agent.remove(given);
     t.true(isError, text);
-    t.regex(text, said);
+    t.regex(text, message);
     t.true(text.startsWith(fields.code) && fields.status < 500);
     t.regex(fields.detail, /^\S.*[.?]$/, text);
     t.notRegex(JSON.stringify(fields.errors ?? []), /\/v1\//);
@@ -381,7 +388,7 @@ test('an error of the account, the service or the picture says what to do', asyn
   const poor = await openTestApp({ credits: 0 }, t);
   const beggar = await Agent.at(await poor.listen(), poor.token);
   t.regex(
-    (await beggar.remove({ image_url: PLACE })).text,
+    (await beggar.remove({ image_url: IMAGE_URL })).text,
     /^INSUFFICIENT_CREDITS: .*needs credits/,
   );
   const port = await app.listen();
@@ -390,7 +397,10 @@ test('an error of the account, the service or the picture says what to do', asyn
   app.refuseNewJobs(
     new ContractError('SERVICE_UNAVAILABLE', 'The queue is full.', { retryAfterS: 7 }),
   );
-  t.regex((await capped.remove({ image_url: PLACE })).text, /queue is full\. .* in 7 seconds\. /);
+  t.regex(
+    (await capped.remove({ image_url: IMAGE_URL })).text,
+    /queue is full\. .* in 7 seconds\. /,
+  );
   app.refuseNewJobs(undefined);
   await slowed.remove({});
   t.regex((await slowed.remove({})).text, /^RATE_LIMITED: .*1 submissions.* in \d+ seconds/);
@@ -417,7 +427,7 @@ test('a result whose file is gone is told of as lost', async t => {
   const given = { image_base64: base64() };
   const jobs = app.onSubmitted(id => app.succeedJob(id, RESULT));
   const { fields } = await agent.remove(given);
-  // Other results stay, since a storage that lost all at once counts as absent.
+  // Some results must remain: a storage that lost all at once counts as absent.
   for (let count = 0; count < 2; count += 1) await agent.remove({ image_base64: base64() });
   await jobs.stop();
   const job = await app.stores.jobs.find(fields.job_id);
@@ -428,7 +438,7 @@ test('a result whose file is gone is told of as lost', async t => {
   }
 });
 
-/** The test's own words name each tool's scope; undefined: a key of any scope may call it. */
+/** The scope that each tool needs. Undefined: none. The test does not read it from the code. */
 const SCOPE_OF = {
   remove_background: 'submit',
   create_upload: 'submit',
@@ -448,7 +458,7 @@ for (const scope of ['submit', 'read', 'account'] as const) {
       Object.keys(SCOPE_OF),
     );
     for (const [name, needed] of Object.entries(SCOPE_OF)) {
-      // The service checks the scope before it names what the arguments lack.
+      // The service checks the scope before the arguments.
       const { text } = await caller.call(name, name === 'get_job' ? { job_id: randomUUID() } : {});
       const isTaken = needed === undefined || needed === scope;
       t.is(/^KEY_NOT_ALLOWED: .*another API key/.test(text), !isTaken, `${name}: ${text}`);
@@ -467,7 +477,7 @@ test('a key does what its networks allow, until it is revoked', async t => {
   const { key, token } = await app.stores.apiKeys.create(app.accountId, 'gone');
   const leaver = await Agent.at(port, token);
   await app.stores.apiKeys.revoke(key.id);
-  await t.throwsAsync(leaver.remove({ image_url: PLACE }), { message: /INVALID_API_KEY/ });
+  await t.throwsAsync(leaver.remove({ image_url: IMAGE_URL }), { message: /INVALID_API_KEY/ });
   for (const wrong of ['', 'Bearer mk_none', `Basic ${app.token}`, `Bearer ${token}`]) {
     const answer = await post(app, PING, { authorization: wrong });
     t.deepEqual([answer.statusCode, answer.headers['www-authenticate']], [401, 'Bearer'], wrong);
@@ -519,7 +529,7 @@ test('a message that is not of the protocol gets an error of JSON-RPC', async t 
     [{ ...PING, method: 'sampling/createMessage' }, {}, 200, -32601],
     [callOf('delete_everything', {}), {}, 200, -32602],
     [callOf('constructor', {}), {}, 200, -32602],
-    [callOf('remove_background', [PLACE]), {}, 200, -32602],
+    [callOf('remove_background', [IMAGE_URL]), {}, 200, -32602],
     [
       { ...callOf('get_account', {}), params: { name: 'get_account', arguments: 7 } },
       {},
@@ -531,8 +541,8 @@ test('a message that is not of the protocol gets an error of JSON-RPC', async t 
     const answer = await post(app, body, headers);
     t.deepEqual([answer.statusCode, codeOf(answer.json())], [status, code], answer.payload);
   }
-  const told = await post(app, { jsonrpc: '2.0', method: 'notifications/initialized' });
-  t.deepEqual([told.statusCode, told.payload], [202, '']);
+  const accepted = await post(app, { jsonrpc: '2.0', method: 'notifications/initialized' });
+  t.deepEqual([accepted.statusCode, accepted.payload], [202, '']);
   for (const method of ['GET', 'DELETE'] as const) {
     const answer = await app.app.inject({ method, url: '/mcp', headers: app.headers() });
     t.deepEqual([answer.statusCode, answer.headers.allow], [405, 'POST']);
@@ -543,7 +553,7 @@ test('no arguments cause an internal error, and one key is charged once', async 
   succeeding(t);
   const text = fc.oneof(
     fc.string({ unit: 'binary' }),
-    fc.constantFrom('true', 'png', 'white', '10%', '5', PLACE, base64(), base64(20_000)),
+    fc.constantFrom('true', 'png', 'white', '10%', '5', IMAGE_URL, base64(), base64(20_000)),
   );
   const field = fc.constantFrom(...IMAGE_FIELDS, 'job_id', '__proto__', 'x');
   const value = fc.oneof({ weight: 4, arbitrary: text }, fc.jsonValue());

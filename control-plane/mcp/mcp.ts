@@ -1,4 +1,3 @@
-/** The Model Context Protocol at /mcp, on the core's use cases. */
 import type { Package } from '@matting/core/package.ts';
 import type { Removal } from '@matting/core/retention/removal-steps.ts';
 import { MCP_MIGRATIONS } from './migrations.ts';
@@ -18,7 +17,7 @@ export const mcp: Package<boolean> = {
     const removals: Removal[] = [
       { name: 'old uploads', remove: size => uploads.removeOld(size, removeBlob) },
     ];
-    // Callers' pictures of before it was switched off have their end all the same.
+    // Uploads of before a switch-off still expire.
     if (!isOn) return { removals };
     const { mcpInterface } = await import('./mcp-interface.ts');
     const { baseUrl, syncWaitMs } = config;

@@ -1,4 +1,3 @@
-/** The migrations of the package's table. */
 import type { MigrationSeries } from '@matting/database/migrate.ts';
 import { uploads } from './migrations/0001-uploads.ts';
 import { knownUploads } from './migrations/0002-known-uploads.ts';

@@ -1,4 +1,4 @@
-/** Agents of the protocol's versions: by the SDK of today, the one before, and messages as written. */
+/** The SDK of today, the one before, and messages written by hand. */
 import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
 import { Client as FormerClient } from '@modelcontextprotocol/sdk/client/index.js';
 import { StreamableHTTPClientTransport as FormerTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
@@ -11,10 +11,10 @@ const test = ava.serial;
 const LATEST = '2026-07-28';
 const FORMER = ['2024-11-05', '2025-03-26', '2025-06-18', '2025-11-25'];
 
-let place: { readonly url: URL; readonly requestInit: RequestInit };
+let endpoint: { readonly url: URL; readonly requestInit: RequestInit };
 const app = useTestApp(test, { credits: 100 }, async () => {
   const url = new URL(`http://127.0.0.1:${await app.listen()}/mcp`);
-  place = { url, requestInit: { headers: { authorization: `Bearer ${app.token}` } } };
+  endpoint = { url, requestInit: { headers: { authorization: `Bearer ${app.token}` } } };
 });
 
 const ABOUT = { name: 'a test', version: '1' };
@@ -28,17 +28,17 @@ const META = {
 const AGENTS = {
   async latest() {
     const client = new Client(ABOUT, { versionNegotiation: { mode: { pin: LATEST } } });
-    await client.connect(new StreamableHTTPClientTransport(place.url, place));
+    await client.connect(new StreamableHTTPClientTransport(endpoint.url, endpoint));
     return client;
   },
   async 'that opens as before'() {
     const client = new Client(ABOUT, { versionNegotiation: { mode: 'legacy' } });
-    await client.connect(new StreamableHTTPClientTransport(place.url, place));
+    await client.connect(new StreamableHTTPClientTransport(endpoint.url, endpoint));
     return client;
   },
   async 'of the SDK before'() {
     const client = new FormerClient(ABOUT);
-    await client.connect(new FormerTransport(place.url, place) as Transport);
+    await client.connect(new FormerTransport(endpoint.url, endpoint) as Transport);
     return client;
   },
 };
@@ -113,8 +113,8 @@ test('a probe that a bridge passes on without the headers leads its client to in
     t.is(statusCode, 200, payload);
     t.is(JSON.parse(payload).error.code, -32601);
   }
-  // The SDK of former versions as a bridge, behind which a client asks for either.
-  const bridge = new FormerTransport(place.url, place);
+  // A bridge made of the earlier SDK, with a client after it that accepts either version.
+  const bridge = new FormerTransport(endpoint.url, endpoint);
   const client = new Client(ABOUT, { versionNegotiation: { mode: 'auto' } });
   await client.connect(bridge as unknown as StreamableHTTPClientTransport);
   t.teardown(() => client.close());

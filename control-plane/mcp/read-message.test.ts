@@ -1,4 +1,3 @@
-/** A message with a picture in it, however it is cut and escaped. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { UNCOUNTED } from '@matting/program/held-bytes.ts';

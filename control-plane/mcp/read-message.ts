@@ -1,13 +1,13 @@
 /**
- * A JSON-RPC message, read as it arrives. The first long text in it goes into the upload, unescaped
- * and kept nowhere, so that a picture costs the memory of a chunk; the rest is small, and parsed at
- * the end, with an empty text where a long one was.
+ * Reads a JSON-RPC message as it arrives. The first long text is unescaped into the upload, so a
+ * picture costs the memory of a chunk. The rest is small, and is parsed at the end with an empty
+ * text in place of each long one.
  *
- * | state | expects                                   | then                         |
- * |-------|-------------------------------------------|------------------------------|
- * | plain | what is no string, up to its opening `"`  | text                         |
- * | text  | the rest of a string                      | plain; long, where it is one |
- * | long  | the rest of a string, which is handed on  | plain                        |
+ * | state | expects                                       | then                        |
+ * |-------|-----------------------------------------------|-----------------------------|
+ * | plain | bytes outside strings, up to an opening `"`   | text                        |
+ * | text  | the rest of a string                          | plain; long, if it is long  |
+ * | long  | the rest of a string, for the upload          | plain                       |
  */
 import type { Readable } from 'node:stream';
 import type { RequestUploads } from '@matting/core/submission/image-uploads.ts';
@@ -19,15 +19,17 @@ import type { HeldRoom } from '@matting/program/held-bytes.ts';
 import { HINT_LIST_BYTES_MAX } from '@matting/proto/contract/hints-fields.ts';
 import { REQUEST_BODY_BYTES_MAX } from '@matting/proto/contract/limits.ts';
 
-/** All of a message except its long texts fits in this: shapes to keep and to erase, and the rest. */
+/** All of a message but its long texts: shapes to keep and to erase, and the rest. */
 const MESSAGE_BYTES_MAX = 2 * HINT_LIST_BYTES_MAX + 64 * 1024;
-/** Names count too: 320 KiB of them cost the loop 100 ms, as many bytes of numbers 6. */
+/**
+ * Includes names. 320 KiB of names block the event loop for 100 ms, as many bytes of numbers for 6.
+ */
 const TEXTS_MAX = 2048;
-/** A text as JSON has it. No URL within its bound needs more, every character escaped. */
+/** In JSON's form. Enough for the longest URL with every character escaped. */
 export const TEXT_BYTES_MAX = 16 * 1024;
-/** A message without a picture fits in this: a call by a URL has a few hundred bytes. */
+/** A call by a URL has a few hundred bytes. */
 export const SMALL_MESSAGE_BYTES_MAX = 16 * 1024;
-/** The limit holds from the headers' checks to the last byte, as for a form. */
+/** From the headers to the last byte, as for a form. */
 const SMALL_MESSAGE_MS_MAX = 5000;
 
 const QUOTE = 0x22;
@@ -36,12 +38,12 @@ const BACKSLASH = 0x5c;
 interface ReadMessage {
   /** null: the body is not JSON. */
   readonly message: unknown;
-  /** Counts texts over TEXT_BYTES_MAX; the first is in the upload. */
+  /** The number of texts over TEXT_BYTES_MAX. The first is in the upload. */
   readonly longTexts: number;
 }
 
 /**
- * @param admitLarge runs once, when more has come than a small message has
+ * @param admitLarge runs once, after SMALL_MESSAGE_BYTES_MAX
  * @throws ContractError INVALID_REQUEST, IMAGE_TOO_LARGE, SERVICE_UNAVAILABLE; that of `admitLarge`
  */
 export async function readMessage(
@@ -72,15 +74,15 @@ export class MessageReader {
   readonly #long = new JsonImageText('image_base64');
   readonly #kept: KeptBytes;
   #state: 'plain' | 'text' | 'long' = 'plain';
-  /** The text begins here in what is kept. */
+  /** Where the current text starts in the kept bytes. */
   #textAt = 0;
-  /** In a text, the byte before was a backslash. */
+  /** The previous byte of the text was a backslash. */
   #escaped = false;
   #texts = 0;
   #longTexts = 0;
 
   /**
-   * @param write the piece may be overwritten once it resolves
+   * @param write may keep the piece only until it resolves
    * @param room holds all but the long texts
    */
   constructor(write: (piece: Buffer) => Promise<void>, room: HeldRoom) {
@@ -103,7 +105,7 @@ export class MessageReader {
     try {
       message = JSON.parse(text.decode(this.#kept.view()));
     } catch {
-      // The reader of messages answers a body that is not one.
+      // The SDK answers a body that is not JSON.
       message = null;
     }
     return { message, longTexts: this.#longTexts };
@@ -150,7 +152,7 @@ export class MessageReader {
     return end;
   }
 
-  /** The bytes that were kept of it are the picture's first piece. */
+  /** The kept bytes of the text are the picture's first piece. */
   async #beginLong(): Promise<void> {
     const begun = this.#kept.view(this.#textAt);
     this.#kept.truncate(this.#textAt);

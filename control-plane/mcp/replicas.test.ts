@@ -1,4 +1,4 @@
-/** The calls of an agent reach two control planes in turn, as behind a load balancer. */
+/** An agent's calls alternate between two control planes, as after a load balancer. */
 import { assertBalanced } from '@matting/core/test/fixtures.ts';
 import { Replicas } from '@matting/core/test/support/replicas.ts';
 import ava from 'ava';

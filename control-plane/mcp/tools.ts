@@ -1,11 +1,11 @@
-/** Agents read the tools so. Only the document of REST says what the fields mean. */
+/** The tools as agents see them. The OpenAPI document is the one source of what the fields mean. */
 import { FINISHING_FIELDS, rowOf } from '@matting/proto/contract/finishing/table.ts';
 import { TRANSPARENT_FORMATS } from '@matting/proto/contract/formats.ts';
 import { isHintList } from '@matting/proto/contract/hints-fields.ts';
 import type { Tool } from '@modelcontextprotocol/server';
 import { CORRECTION_FIELDS, IMAGE_FIELDS } from './arguments.ts';
 
-/** The document of /v1 describes the fields so; types include null, which is the same as absent. */
+/** Part of the OpenAPI document. Its types include null, which counts as absent. */
 export interface DescribedFields {
   readonly [field: string]: {
     readonly type: string | readonly string[];
@@ -24,7 +24,7 @@ const MAKES = {
 };
 
 interface Offered {
-  /** The names that the caller may give; empty: the default alone. */
+  /** The names that the caller may give. Empty: only the default. */
   readonly models: readonly string[];
   readonly corrections: boolean;
 }
@@ -153,7 +153,7 @@ const READING_TOOLS: readonly Tool[] = [
   },
 ];
 
-/** The document of /v1 says these for programs. */
+/** Descriptions for agents, of fields that the OpenAPI document describes for programs. */
 const WORDS: Readonly<Record<string, string>> = {
   model: 'A name of list_models. Without it the service uses its default.',
   correctable:
@@ -184,7 +184,7 @@ const SHAPES = {
   },
 };
 
-/** One type each: agents' own formats know no lists of them. A test of REST has all described. */
+/** Agents' schemas allow one type per field. A test of REST ensures that each has a description. */
 function fieldsOf(described: DescribedFields, { models, corrections }: Offered) {
   const names = IMAGE_FIELDS.filter(name => corrections || name !== 'correctable');
   const entries = names.map(name => {
@@ -196,7 +196,7 @@ function fieldsOf(described: DescribedFields, { models, corrections }: Offered) 
   return Object.fromEntries(entries) as Record<string, object>;
 }
 
-/** Every conversation pays for the words, so those of the first tool are not repeated. */
+/** Every conversation pays for these words, so this refers to the first tool. */
 function correctionFieldsOf(described: DescribedFields): Record<string, object> {
   const entries = CORRECTION_FIELDS.map(name => {
     if (isHintList(name)) return [name, { ...SHAPES, description: WORDS[name] }];

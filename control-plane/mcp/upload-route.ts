@@ -1,4 +1,4 @@
-/** PUT /mcp/uploads/<token>: the image of an address that create_upload gave. It needs no key. */
+/** PUT /mcp/uploads/<token> stores the image for an address of create_upload. It needs no key. */
 import { noteKnownAccount } from '@matting/core/http/header-checks.ts';
 import type { HttpContext } from '@matting/core/http/public-app.ts';
 import type { CoreServices } from '@matting/core/package.ts';
@@ -23,7 +23,7 @@ export function registerUploadRoute(
   { connections }: Pick<HttpContext, 'connections'>,
 ): void {
   const found = new WeakMap<FastifyRequest, Found>();
-  /** The body of an address that is not open stays unread. @throws ContractError NOT_FOUND */
+  /** Refuses before it reads the body. @throws ContractError NOT_FOUND */
   async function requireOpen(request: Put, reply: FastifyReply): Promise<void> {
     const upload = await store.findByToken(request.params.token);
     if (upload?.state !== 'open') throw noAddress(upload?.state);
@@ -46,7 +46,7 @@ export function registerUploadRoute(
   );
 }
 
-/** curl -T names no type; a program that sends a form or JSON means something else. */
+/** curl -T sends no type. A program that sends a form or JSON expects another interface. */
 const requireFile = requireBodyHead({
   accepted: 'image/*, application/octet-stream',
   wanted: 'the bytes of the image. With curl, send -T photo.jpg',

@@ -1,4 +1,3 @@
-/** The table of uploads, on each database. */
 import { randomUUID } from 'node:crypto';
 import { fundedCaller, storeFixtures } from '@matting/core/test/fixtures.ts';
 import ava from 'ava';

@@ -1,5 +1,5 @@
 /**
- * Images that agents send before the call that names them. A row is all that replicas share of one:
+ * Images that agents send before the call that names them. Replicas share one only by its row:
  *
  * | state    | entered by                            | left by                           |
  * |----------|---------------------------------------|-----------------------------------|
@@ -7,7 +7,7 @@
  * | received | received, once the blob is committed  | KEPT_MS after create              |
  * | over     | its time                              | removeOld, KEPT_MS after create   |
  *
- * KEPT_MS is far below the age at which the walk over all blobs takes one that no job names.
+ * KEPT_MS is far below the age at which the storage sweep removes blobs that no job names.
  */
 import { hash, randomBytes, randomUUID } from 'node:crypto';
 import type { KnownImage } from '@matting/core/submission/image-upload.ts';
@@ -15,13 +15,13 @@ import { type Database, query } from '@matting/database/database.ts';
 import { isAsciiWord, isInserted, matchesOne, nowPlusMs } from '@matting/database/statements.ts';
 import type {} from './tables.ts';
 
-/** An agent runs its upload next; the time is for people who confirm it. */
+/** An agent uploads at once. The time is for a person who confirms it. */
 export const ADDRESS_MS = 600_000;
-/** The image can be used so long, from the making of its address on. */
+/** How long after `create` calls can use the image. */
 export const KEPT_MS = 1_800_000;
-/** 5 GB at most: a tenth of the inputs of as many jobs as an account may have open. */
+/** At most 5 GB: a tenth of the inputs of an account's open jobs. */
 export const UPLOADS_OF_ACCOUNT_MAX = 100;
-/** 256 bits: the address is the capability. */
+/** 256 bits, since whoever knows the address may use it. */
 const TOKEN_BYTES = 32;
 
 type Owner = { readonly accountId: string; readonly apiKeyId: string };
@@ -32,13 +32,12 @@ export function createUploadStore(database: Database) {
   return {
     /** Undefined: the account has UPLOADS_OF_ACCOUNT_MAX. */
     create: (owner: Owner) => create(database, owner),
-    /** Finds an upload by the secret part of its address. */
     findByToken: (token: string) => findByToken(database, token),
     /** False: another image came before, or the upload is over. */
     received: (id: string, blob: string, known: KnownImage) => received(database, id, blob, known),
     /**
-     * Undefined: the key has no such upload, or it is over. `blob` is null until an image came;
-     * `known` is absent also if an earlier release received it.
+     * Undefined: the key has no such upload, or it is over. `blob` is null until an image came.
+     * `known` is also absent if an earlier release received the image.
      */
     findForKey: (apiKeyId: string, id: string) => findForKey(database, apiKeyId, id),
     removeOld: (size: number, removeBlob: (name: string) => Promise<void>) =>
@@ -56,7 +55,7 @@ async function create(database: Database, { accountId, apiKeyId }: Owner) {
     token_hash: hash('sha256', token, 'hex'),
   };
   return await query(database, async db => {
-    // An attempt that finds its slot taken has let another call have one.
+    // An attempt fails only if another call took its slot.
     for (let attempt = 0; attempt <= UPLOADS_OF_ACCOUNT_MAX; attempt += 1) {
       const rows = await db
         .selectFrom('mcp_uploads')
@@ -99,7 +98,7 @@ function received(database: Database, id: string, blob: string, known: KnownImag
         .updateTable('mcp_uploads')
         .set({ blob, known: JSON.stringify(known) })
         .where('id', '=', id)
-        // The second is a repetition of this statement whose answer was lost.
+        // This statement may be a repetition after a lost answer: then the blob is our own.
         .where(eb => eb.or([eb('blob', 'is', null), eb('blob', '=', blob)]))
         .where('created_at', '>', nowPlusMs(database.nowMs, -KEPT_MS)),
     ),
@@ -122,7 +121,7 @@ async function findForKey(database: Database, apiKeyId: string, id: string) {
   return { blob: row.blob, known };
 }
 
-/** The blob goes first: a row whose removal fails is found again. */
+/** The blob goes first: if its removal fails, the row remains and leads to it again. */
 async function removeOld(
   database: Database,
   size: number,

@@ -1,4 +1,3 @@
-/** Files of an agent's machine: their addresses, what is sent there, and what calls make of it. */
 import { randomUUID } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import path from 'node:path';
@@ -32,7 +31,7 @@ async function created(by = agent) {
   return { text, ...fields } as Record<'text' | 'image_id' | 'upload_url' | 'command', string>;
 }
 
-/** As if the upload had been made so long ago. */
+/** Makes the upload older by `ms`. */
 const age = (id: string, ms: number) =>
   app.database.kysely
     .updateTable('mcp_uploads')
@@ -105,11 +104,11 @@ test('an upload that is not an image is refused, and the address stays open', as
     type: string | undefined,
     status: number,
     code: string,
-    said: RegExp,
+    message: RegExp,
   ) => {
     const answer = await put(port, upload_url, body, type);
     t.deepEqual([answer.status, answer.fields.code], [status, code]);
-    t.regex(answer.fields.detail, said);
+    t.regex(answer.fields.detail, message);
   };
   await refused(Buffer.from('GIF89a'), undefined, 400, 'UNSUPPORTED_IMAGE_FORMAT', /JPEG/);
   await refused(Buffer.alloc(0), undefined, 400, 'INVALID_IMAGE_SOURCE', /empty/);
@@ -169,7 +168,7 @@ test('the image is of its key alone, for its time, and is removed with its file'
   t.is(await blobOf(image_id), undefined);
 });
 
-/** Counts the bytes that the storage reads and the files that it begins until the test ends. */
+/** Counts the bytes that the storage reads and the files that it begins. */
 function counting(t: ExecutionContext) {
   const { blobs } = app;
   const { openRead, createWriter } = blobs;

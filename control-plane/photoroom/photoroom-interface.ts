@@ -1,11 +1,11 @@
-/** Answers `POST /v1/segment` under /compat/photoroom, with errors as its clients know them. */
+/** Answers `POST /v1/segment` under /compat/photoroom. */
 import { readFormBody, requireFormBody } from '@matting/compat/picture-form.ts';
 import { createPictureChecks, PictureRoute } from '@matting/compat/picture-route.ts';
 import { renaming, sendRefusal } from '@matting/compat/refusals.ts';
 import type { HttpInterface } from '@matting/core/http/public-app.ts';
 import type { CoreServices } from '@matting/core/package.ts';
 import type { ContractError } from '@matting/proto/contract/errors.ts';
-import { askOf, isMissingImage, PHOTOROOM_FIELDS } from './photoroom-request.ts';
+import { isMissingImage, PHOTOROOM_FIELDS, photoroomRequestOf } from './photoroom-request.ts';
 
 const PATH = '/compat/photoroom/';
 
@@ -18,7 +18,7 @@ export function photoroomInterface(services: CoreServices, waitMs: number): Http
         namespace: 'photoroom',
         waitMs,
         read: (request, uploads) => readFormBody(request, uploads, PHOTOROOM_FIELDS),
-        ask: askOf,
+        parse: photoroomRequestOf,
         jsonOf: () => ['{"base64img":"', '"}'],
       });
       app.post(`${PATH}v1/segment`, { onRequest: checks.submission }, answer);

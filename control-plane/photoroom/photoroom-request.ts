@@ -1,4 +1,3 @@
-/** Turns the fields of Photoroom's `POST /v1/segment` into the request of /v1 that they ask for. */
 import {
   booleanOf,
   colourOf,
@@ -8,14 +7,15 @@ import {
   requireShort,
 } from '@matting/compat/field-values.ts';
 import { type FormBody, type FormFields, ignoredOf } from '@matting/compat/picture-form.ts';
-import type { AskedPicture } from '@matting/compat/picture-route.ts';
+import type { PictureRequest } from '@matting/compat/picture-route.ts';
 import { ContractError, type FieldError } from '@matting/proto/contract/errors.ts';
 import { NO_MARGINS, SHADOW, type Shadow } from '@matting/proto/contract/finishing.ts';
 import type { OutputFormat } from '@matting/proto/contract/formats.ts';
 
 type Text = 'format' | 'channels' | 'bg_color' | 'size' | 'crop' | 'despill' | 'shadow.mode';
 /**
- * Photoroom's reference knows only the file; its questions and answers also know Base64 in JSON.
+ * Photoroom's reference documents only the file. Its questions and answers also show Base64 in
+ * JSON.
  */
 type Picture = 'image_file' | 'image_file_b64';
 
@@ -28,9 +28,9 @@ export const PHOTOROOM_FIELDS: FormFields<Text, Picture> = {
   },
 };
 
-/** A result has at most so many megapixels. */
+/** Megapixels of a result. */
 const MEGAPIXELS_MAX = { full: 36, preview: 0.25, medium: 1.5, hd: 4 } as const;
-/** Made from the matte: Photoroom's own are drawn by a model. */
+/** The service derives shadows from the matte. Photoroom draws its own by a model. */
 const SHADOWS = {
   none: undefined,
   'ai.soft': SHADOW.absent,
@@ -53,21 +53,25 @@ export function isMissingImage({ fieldErrors }: ContractError): boolean {
 }
 
 /** @throws ContractError INVALID_IMAGE_SOURCE: the request has no image; INVALID_PARAMETER */
-export function askOf({ texts: given, pictures, unknown }: FormBody<Text, Picture>): AskedPicture {
+export function photoroomRequestOf({
+  texts: given,
+  pictures,
+  unknown,
+}: FormBody<Text, Picture>): PictureRequest {
   if (pictures.size === 0) {
     throw new ContractError('INVALID_IMAGE_SOURCE', NO_IMAGE.detail, { fieldErrors: [NO_IMAGE] });
   }
   const texts = requireShort(given);
   const format = oneOf(texts, 'format', ['png', 'jpg', 'webp']);
   const channels = oneOf(texts, 'channels', ['rgba', 'alpha']);
-  const behind = colourOf(texts, 'bg_color');
+  const requestedBackground = colourOf(texts, 'bg_color');
   const size = oneOf(texts, 'size', ['full', 'preview', 'medium', 'hd']);
   const isCropped = booleanOf(texts, 'crop', false);
   booleanOf(texts, 'despill', false);
   const mode = oneOf(texts, 'shadow.mode', ['none', 'ai.soft', 'ai.hard', 'ai.floating']);
   const shadow = channels === 'alpha' ? undefined : SHADOWS[mode];
-  if (channels === 'alpha') requireMatteAlone(format, behind);
-  const background = format === 'jpg' ? opaque(behind) : behind;
+  if (channels === 'alpha') requireMatteAlone(format, requestedBackground);
+  const background = format === 'jpg' ? opaque(requestedBackground) : requestedBackground;
   return {
     request: {
       imageUrl: undefined,

@@ -1,6 +1,4 @@
-/**
- * The tests follow Photoroom's own document of `POST /v1/segment`, field by field, and its errors.
- */
+/** Follows Photoroom's document of `POST /v1/segment` field by field, and its errors. */
 import { randomUUID } from 'node:crypto';
 import { pngHeader, type TestApp, testApps } from '@matting/core/test/support/test-app.ts';
 import { FORM_TYPE, formOf } from '@matting/http/test/forms.ts';
@@ -8,7 +6,7 @@ import { ContractError } from '@matting/proto/contract/errors.ts';
 import { type Finishing, SHADOW } from '@matting/proto/contract/finishing.ts';
 import ava from 'ava';
 import { photoroom } from './photoroom.ts';
-import { askOf } from './photoroom-request.ts';
+import { photoroomRequestOf } from './photoroom-request.ts';
 
 const test = ava.serial;
 
@@ -21,7 +19,7 @@ const app = useTestApp(test, ON);
 
 type Parts = Readonly<Record<string, string | Buffer>>;
 
-/** Each image is different, since the same image is the same job. */
+/** Unique, since the same image is the same job. */
 const image = () => Buffer.concat([pngHeader(40, 30), Buffer.from(randomUUID())]);
 
 function segment(parts: Parts, more: Record<string, string> = {}, of: TestApp = app) {
@@ -36,17 +34,17 @@ function segment(parts: Parts, more: Record<string, string> = {}, of: TestApp = 
 }
 
 /** Ends the jobs that `ask` makes. */
-async function made<T>(ask: () => Promise<T>): Promise<T> {
+async function made<T>(send: () => Promise<T>): Promise<T> {
   const jobs = app.onSubmitted(id => app.succeedJob(id, RESULT));
   try {
-    return await ask();
+    return await send();
   } finally {
     await jobs.stop();
   }
 }
 
-const asked = (texts: Record<string, string>) =>
-  askOf({
+const parsed = (texts: Record<string, string>) =>
+  photoroomRequestOf({
     texts: new Map(Object.entries(texts)) as never,
     pictures: new Set(['image_file']),
     unknown: [],
@@ -75,13 +73,13 @@ const MEANT: readonly [Record<string, string>, format: string, Finishing][] = [
 
 test('Photoroom’s fields mean what its reference says', t => {
   for (const [texts, format, finishing] of MEANT) {
-    const { request } = asked(texts);
-    const told: unknown = [request.outputFormat, request.channels, request.finishing];
-    t.deepEqual(told, [format, texts.channels ?? 'rgba', finishing], JSON.stringify(texts));
+    const { request } = parsed(texts);
+    const actual: unknown = [request.outputFormat, request.channels, request.finishing];
+    t.deepEqual(actual, [format, texts.channels ?? 'rgba', finishing], JSON.stringify(texts));
   }
-  t.deepEqual(asked({ despill: 'true' }).ignored, ['despill']);
-  t.deepEqual(asked({ 'shadow.mode': 'ai.floating' }).ignored, []);
-  t.deepEqual(asked({ 'shadow.mode': 'ai.soft', channels: 'alpha' }).ignored, ['shadow.mode']);
+  t.deepEqual(parsed({ despill: 'true' }).ignored, ['despill']);
+  t.deepEqual(parsed({ 'shadow.mode': 'ai.floating' }).ignored, []);
+  t.deepEqual(parsed({ 'shadow.mode': 'ai.soft', channels: 'alpha' }).ignored, ['shadow.mode']);
 });
 
 /** Each with what its error says to send. */
@@ -99,7 +97,7 @@ const NONSENSE: readonly [string, Record<string, string>, says?: string][] = [
 
 test('an invalid value is refused by the name of its field', t => {
   for (const [field, texts, says = ''] of NONSENSE) {
-    const error = t.throws(() => asked(texts), { instanceOf: ContractError });
+    const error = t.throws(() => parsed(texts), { instanceOf: ContractError });
     t.is(error?.fieldErrors[0]?.field, field, JSON.stringify(texts));
     t.true(error?.message.includes(says), error?.message);
   }

@@ -1,8 +1,7 @@
-/** Photoroom's interface for removing a background, on the core's use cases. */
 import { readCompat } from '@matting/compat/settings.ts';
 import type { Package } from '@matting/core/package.ts';
 
-/** Undefined: the interface is off. */
+/** Settings are undefined if the interface is off. */
 export const photoroom: Package<object | undefined> = {
   name: 'photoroom',
   readSettings: reader => (readCompat(reader, 'photoroom') ? {} : undefined),

@@ -1,4 +1,4 @@
-/** Requests that a caller with a key makes this service send to rembg's interface without one. */
+/** A caller with a key makes this service request rembg's interface, where no key is needed. */
 import { createHash, randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer } from 'node:http';
@@ -47,7 +47,7 @@ async function openService(t: ExecutionContext, port: number, env: ReturnType<En
   return { replicas, standIn, caller: await replicas.createCaller(10) };
 }
 
-/** A host of pictures, which sends some requests elsewhere. */
+/** A host of pictures that redirects some requests. */
 async function openHost(t: ExecutionContext, port: number, elsewhere: () => string) {
   const server = createServer(({ url }, response) => {
     if (url === '/moved') response.writeHead(302, { location: elsewhere() }).end();

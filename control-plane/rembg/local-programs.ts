@@ -1,10 +1,11 @@
 /**
- * Requests without a key, where an API key of the operator's choice stands in for theirs: of
- * programs on this machine or in a private network, which no proxy passed on and neither a browser
- * nor a service like this one sent. An address says who asks only where nobody stands in between.
- * A page of anybody may ask for addresses that its reader's browser reaches, and for this one under
- * a name of its own (DNS rebinding): then it is of the same origin, and may choose its User-Agent.
- * A caller's image_url may name this interface: then this service asks itself.
+ * Lets programs of this machine or a private network call without a key: a key that the operator
+ * chose stands in. The address identifies the caller only if nobody stands between, so this refuses
+ * requests
+ * - that a proxy passed on;
+ * - of browsers: a page of a stranger can reach private addresses, and by DNS rebinding it is even
+ * of the same origin and can choose its User-Agent;
+ * - of this service: a caller's image_url may name this interface.
  */
 import type { CoreServices, CoreStores } from '@matting/core/package.ts';
 import { isIpInNetworks } from '@matting/http/networks.ts';
@@ -19,7 +20,10 @@ const LOOPBACK_AND_PRIVATE = [
   ...['::1/128', 'fc00::/7'],
 ];
 const OF_PROXIES = /^(?:forwarded|via|x-real-ip|x-forwarded-.*)$/;
-/** Every browser sends it. Over http only this machine's addresses get Sec-Fetch-Site. */
+/**
+ * Every browser sends it. Sec-Fetch-Site is not enough: over http browsers send it only to
+ * loopback.
+ */
 const BROWSER = /^Mozilla\//;
 const OF_BROWSERS = ['origin', 'referer', 'sec-fetch-site', 'sec-purpose', 'purpose'];
 
@@ -52,7 +56,7 @@ function keyWanted(where: string): ContractError {
   return new ContractError('MISSING_API_KEY', detail);
 }
 
-/** A request without a key shows this in its place. */
+/** The key of a request without one. */
 export const NO_KEY = '';
 
 /** Reads the key's row each time, so its caps, scopes, models, networks and expiry hold. */

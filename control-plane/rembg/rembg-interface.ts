@@ -1,6 +1,4 @@
-/**
- * Answers `GET` and `POST /api/remove` under /compat/rembg, with errors as its clients know them.
- */
+/** Answers `GET` and `POST /api/remove` under /compat/rembg. */
 import { requireFormBody } from '@matting/compat/picture-form.ts';
 import { createPictureChecks, PictureRoute } from '@matting/compat/picture-route.ts';
 import { renaming, sendRefusal } from '@matting/compat/refusals.ts';
@@ -13,11 +11,11 @@ import type { ContractError } from '@matting/proto/contract/errors.ts';
 import type { FastifyRequest } from 'fastify';
 import { NO_KEY, requireLocalProgram, standingIn } from './local-programs.ts';
 import {
-  askOf,
   isMissingSource,
   REMBG_FIELDS,
   type RembgBody,
   readRembg,
+  rembgRequestOf,
 } from './rembg-request.ts';
 
 const PATH = '/compat/rembg/';
@@ -51,13 +49,13 @@ export function rembgInterface(
   return {
     register(app, { connections }) {
       const route = { namespace: 'rembg', waitMs, read: readRembg };
-      const ask = (body: RembgBody) => askOf(body, offered(), options);
+      const parse = (body: RembgBody) => rembgRequestOf(body, offered(), options);
       for (const method of ['GET', 'POST'] as const) {
         const checks = createPictureChecks({ ...services, authenticator }, connections, {
           tokenOf,
           ...(method === 'POST' && { body: requireFormBody(REMBG_FIELDS) }),
         });
-        const { answer: handler } = new PictureRoute(services, checks, { ...route, ask });
+        const { answer: handler } = new PictureRoute(services, checks, { ...route, parse: parse });
         const { submission: onRequest } = checks;
         // A HEAD request would make a picture and charge for it.
         app.route({ method, url: `${PATH}api/remove`, onRequest, handler, exposeHeadRoute: false });
@@ -77,14 +75,13 @@ export function rembgInterface(
 
 const namesHere = renaming({ image_url: 'url', image_base64: 'file of a POST' });
 
-/** An error of a parameter is a list of one; every other is a sentence. */
-function rembgErrorOf(error: ContractError, place: 'body' | 'query') {
+function rembgErrorOf(error: ContractError, location: 'body' | 'query') {
   const { code, retryable, spec } = error;
   const [wrong] = error.fieldErrors;
   const isMissing = isMissingSource(error);
   if (wrong !== undefined && (isMissing || code === 'INVALID_PARAMETER')) {
     const type = isMissing ? 'missing' : 'value_error';
-    const detail = [{ type, loc: [place, wrong.field], msg: wrong.detail }];
+    const detail = [{ type, loc: [location, wrong.field], msg: wrong.detail }];
     return { status: 422, body: { detail } };
   }
   const status = code === 'PROCESSING_FAILED' && retryable ? 503 : spec.http;

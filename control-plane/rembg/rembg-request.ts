@@ -1,4 +1,3 @@
-/** Turns the parameters of rembg's `/api/remove` into the request of /v1 that they ask for. */
 import type { IncomingMessage } from 'node:http';
 import { oneOf, requireShort, type Texts } from '@matting/compat/field-values.ts';
 import {
@@ -8,7 +7,7 @@ import {
   noteIgnored,
   readFormBody,
 } from '@matting/compat/picture-form.ts';
-import type { AskedPicture } from '@matting/compat/picture-route.ts';
+import type { PictureRequest } from '@matting/compat/picture-route.ts';
 import type { RequestUploads } from '@matting/core/submission/image-uploads.ts';
 import { requireImageUrl } from '@matting/core/submission/image-url.ts';
 import { givenTwice, OVERLONG, parametersOf, type TextValue } from '@matting/http/body-fields.ts';
@@ -19,7 +18,7 @@ import { URL_LENGTH_MAX } from '@matting/proto/contract/limits.ts';
 
 const PARAMETERS = ['model', 'a', 'af', 'ab', 'ae', 'om', 'ppm', 'bgc'] as const;
 type Parameter = (typeof PARAMETERS)[number] | 'url';
-/** The service accepts these without effect, but refuses wrong values. */
+/** Checked, but without effect. */
 const WITHOUT_EFFECT: readonly Parameter[] = ['a', 'af', 'ab', 'ae', 'ppm'];
 
 export const REMBG_FIELDS: FormFields<Parameter, 'file'> = {
@@ -29,13 +28,13 @@ export const REMBG_FIELDS: FormFields<Parameter, 'file'> = {
 };
 
 export interface RembgBody extends FormBody<Parameter, 'file'> {
-  /** The method decides which of the two brings the picture. */
+  /** GET sends the picture by `url`, POST by `file`. */
   readonly source: 'url' | 'file';
 }
 
 /**
- * Parameters of a GET are in the query; those of a POST in the form, where some of them are read
- * from the query there: here all may be in either.
+ * rembg reads a GET's parameters from the query, and a POST's from the form and partly from the
+ * query. Here both methods may use both.
  * @throws ContractError INVALID_REQUEST, IMAGE_TOO_LARGE
  */
 export async function readRembg(
@@ -65,14 +64,14 @@ export function isMissingSource({ fieldErrors }: ContractError): boolean {
 }
 
 /**
- * @param offered the names of plans and models
+ * @param offered names of plans and models
  * @throws ContractError INVALID_IMAGE_SOURCE, INVALID_PARAMETER
  */
-export function askOf(
+export function rembgRequestOf(
   { source, texts: given, pictures, unknown }: RembgBody,
   offered: readonly string[],
   policy: OutgoingPolicy,
-): AskedPicture {
+): PictureRequest {
   if (!given.has('url') && !pictures.has('file')) {
     const fieldErrors = [{ field: source, detail: NO_SOURCE }];
     throw new ContractError('INVALID_IMAGE_SOURCE', `${source} is missing. Send an image.`, {
@@ -101,7 +100,7 @@ export function askOf(
   };
 }
 
-/** A mask has no background, as in rembg. */
+/** rembg ignores the background of a mask, too. */
 function finishingOf(isMask: boolean, background: Background | undefined): Finishing | undefined {
   if (isMask) return {};
   return background && { background };
@@ -114,7 +113,7 @@ function isOn(texts: Texts<Parameter>, name: Parameter): boolean {
   return ON.some(known => known === value);
 }
 
-/** In rembg ae is a size; the other two are opacities. */
+/** `ae` is a size, `af` and `ab` are opacities. */
 function requireWhole(texts: Texts<Parameter>, name: 'af' | 'ab' | 'ae'): void {
   const text = texts.get(name) ?? '0';
   const max = name === 'ae' ? 10_000 : 255;
@@ -122,9 +121,7 @@ function requireWhole(texts: Texts<Parameter>, name: 'af' | 'ab' | 'ae'): void {
   throw invalidParameter(name, `must be a whole number from 0 to ${max}`);
 }
 
-/**
- * Takes `r,g,b,a`, or three numbers for an opaque colour; undefined: also for a transparent one.
- */
+/** Parses `r,g,b` or `r,g,b,a`. Undefined also for a transparent colour. */
 function backgroundOf(texts: Texts<Parameter>): Background | undefined {
   const text = texts.get('bgc');
   if (text === undefined) return undefined;
@@ -138,7 +135,9 @@ function backgroundOf(texts: Texts<Parameter>): Background | undefined {
   return { kind: 'colour', rgba: ((red << 24) | (green << 16) | (blue << 8) | alpha) >>> 0 };
 }
 
-/** Networks of rembg that have other names here; rembg's own name still comes first. */
+/**
+ * rembg's names for models that have other names here. A model of rembg's own name has precedence.
+ */
 const NAMES_HERE: ReadonlyMap<string, string> = new Map([
   ['isnet-general-use', 'isnet'],
   ['birefnet-general-lite', 'birefnet-lite'],
@@ -146,10 +145,10 @@ const NAMES_HERE: ReadonlyMap<string, string> = new Map([
   ['bria-rmbg', 'rmbg-2-0'],
 ]);
 
-/** The model that rembg takes by default: here the service's own default, unless it is offered. */
+/** rembg's default. If the service does not offer it, its own default replaces it. */
 const REMBG_DEFAULT = 'u2net';
 
-/** A model that is not offered is refused under the name that came. */
+/** Keeps the caller's name if nothing matches, so that the error quotes it. */
 function modelOf(name: string | undefined, offered: readonly string[]): string | undefined {
   if (name === REMBG_DEFAULT && !offered.includes(name)) return undefined;
   const here = NAMES_HERE.get(name ?? '');

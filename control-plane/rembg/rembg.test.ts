@@ -1,4 +1,3 @@
-/** The tests cover rembg's interface, parameter by parameter, and who needs no key. */
 import { randomUUID } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
 import type { Package } from '@matting/core/package.ts';
@@ -10,7 +9,7 @@ import type { Finishing } from '@matting/proto/contract/finishing.ts';
 import ava from 'ava';
 import { requireLocalProgram } from './local-programs.ts';
 import { rembg } from './rembg.ts';
-import { askOf } from './rembg-request.ts';
+import { rembgRequestOf } from './rembg-request.ts';
 
 const test = ava.serial;
 
@@ -24,7 +23,7 @@ const ON = { settings: { rembg: OFF } };
 const { openTestApp, useTestApp } = testApps([rembg], stores => stores);
 const app = useTestApp(test, { ...ON, modelsOffered: ['standard', 'isnet', 'u2netp'] });
 
-/** Each image is different, since the same image is the same job. */
+/** Unique, since the same image is the same job. */
 const image = () => Buffer.concat([pngHeader(40, 30), Buffer.from(randomUUID())]);
 
 type Parts = Readonly<Record<string, string | Buffer>>;
@@ -53,19 +52,23 @@ function post(parts: Parts, { query = '', of = app, headers = keyed(of), ...more
 }
 
 /** Ends the jobs that `ask` makes. */
-async function made<T>(ask: () => Promise<T>, of = app): Promise<T> {
+async function made<T>(send: () => Promise<T>, of = app): Promise<T> {
   const jobs = of.onSubmitted(id => of.succeedJob(id, RESULT));
   try {
-    return await ask();
+    return await send();
   } finally {
     await jobs.stop();
   }
 }
 
-const asked = (texts: Record<string, string>, offered: readonly string[] = []) => {
+const parsed = (texts: Record<string, string>, offered: readonly string[] = []) => {
   const pictures = new Set(['file'] as const);
   const body = { source: 'file', pictures, unknown: [] } as const;
-  return askOf({ ...body, texts: new Map(Object.entries(texts)) as never }, offered, POLICY);
+  return rembgRequestOf(
+    { ...body, texts: new Map(Object.entries(texts)) as never },
+    offered,
+    POLICY,
+  );
 };
 const on = (rgba: number): Finishing => ({ background: { kind: 'colour', rgba } });
 
@@ -81,16 +84,16 @@ const MEANT: readonly [Record<string, string>, channels: string, Finishing | und
 
 test('rembg’s parameters mean what its server makes of them, always as PNG', t => {
   for (const [texts, channels, finishing] of MEANT) {
-    const { request } = asked(texts);
-    const told: unknown = [request.outputFormat, request.channels, request.finishing];
-    t.deepEqual(told, ['png', channels, finishing], JSON.stringify(texts));
+    const { request } = parsed(texts);
+    const actual: unknown = [request.outputFormat, request.channels, request.finishing];
+    t.deepEqual(actual, ['png', channels, finishing], JSON.stringify(texts));
   }
   const idle = { a: 'true', af: '240', ab: '10', ae: '10', ppm: 'on' };
-  t.deepEqual(asked(idle).ignored, Object.keys(idle));
+  t.deepEqual(parsed(idle).ignored, Object.keys(idle));
 });
 
 test('a model of its names is the offered one of the same network', t => {
-  const named = (model: string, ...offered: string[]) => asked({ model }, offered).request.model;
+  const named = (model: string, ...offered: string[]) => parsed({ model }, offered).request.model;
   t.is(named('isnet-general-use', 'standard', 'isnet'), 'isnet');
   t.is(named('isnet-general-use', 'isnet', 'isnet-general-use'), 'isnet-general-use');
   t.is(named('birefnet-general-lite', 'birefnet-lite'), 'birefnet-lite');
@@ -99,7 +102,7 @@ test('a model of its names is the offered one of the same network', t => {
   t.is(named('u2net', 'standard', 'u2netp'), undefined, 'the default of both');
   t.is(named('u2net', 'standard', 'u2net'), 'u2net');
   t.is(named('silueta', 'standard'), 'silueta');
-  t.is(asked({}, ['isnet']).request.model, undefined);
+  t.is(parsed({}, ['isnet']).request.model, undefined);
 });
 
 const NONSENSE: readonly [string, string, says?: string][] = [
@@ -117,7 +120,7 @@ const NONSENSE: readonly [string, string, says?: string][] = [
 
 test('an invalid value is refused by the name of its parameter', t => {
   for (const [field, text, says = ''] of NONSENSE) {
-    const error = t.throws(() => asked({ [field]: text }), { instanceOf: ContractError });
+    const error = t.throws(() => parsed({ [field]: text }), { instanceOf: ContractError });
     t.is(error?.fieldErrors[0]?.field, field, text);
     t.true(error?.message.includes(says), error?.message);
   }
@@ -125,8 +128,8 @@ test('an invalid value is refused by the name of its parameter', t => {
 
 test('errors are a sentence, and those of a parameter a list with its place', async t => {
   const balances = await app.stores.ledger.balances(app.accountId);
-  const list = (type: string, place: string, field: string, msg: string) => ({
-    detail: [{ type, loc: [place, field], msg }],
+  const list = (type: string, location: string, field: string, msg: string) => ({
+    detail: [{ type, loc: [location, field], msg }],
   });
   for (const [answer, status, body] of [
     [await get('model=isnet'), 422, list('missing', 'query', 'url', 'Field required')],
@@ -257,7 +260,7 @@ const HOSTS: readonly [string | undefined, isOwn: boolean][] = [
   ['matting.shop.svc.cluster.local:8080', true],
   ['cut.example.com', true],
   ['Cut.Example.com:8443', true],
-  // Anybody can own the name, and let it point at this machine.
+  // Anybody can own such a name and point it at this machine.
   ['evil.example:8080', false],
   ['127.0.0.1.evil.example', false],
   ['localhost.evil.example', false],
@@ -277,11 +280,11 @@ test('a request without a key must come from nearby, without a proxy and not fro
   );
   for (const [remoteAddress, sent, refused] of [...WHO, ...near]) {
     const headers = { host: '127.0.0.1:8080', ...sent };
-    const ask = () =>
+    const check = () =>
       requireLocalProgram({ raw: { socket: { remoteAddress }, headers } } as never, ENTRANCE);
-    const what = JSON.stringify([remoteAddress, headers]);
-    if (refused === undefined) t.notThrows(ask, what);
-    else t.throws(ask, { code: 'MISSING_API_KEY', message: refused } as object, what);
+    const label = JSON.stringify([remoteAddress, headers]);
+    if (refused === undefined) t.notThrows(check, label);
+    else t.throws(check, { code: 'MISSING_API_KEY', message: refused } as object, label);
   }
 });
 
@@ -312,7 +315,7 @@ test('a request without a key uses the operator’s key, with its credits and it
   t.is((await post({ file }, far)).statusCode, 401);
   const rebound = { of, headers: { host: 'evil.example:8080' } };
   t.is((await post({ file }, rebound)).statusCode, 401);
-  // The service checks a key that a request shows by itself.
+  // A key in the request is checked by itself.
   for (const headers of [
     { 'x-api-key': '' },
     { 'x-api-key': 'wrong' },

@@ -1,10 +1,9 @@
-/** The interface of rembg's server, on the core's use cases. */
 import { readCompat } from '@matting/compat/settings.ts';
 import type { Package } from '@matting/core/package.ts';
 import type { EnvReader } from '@matting/program/env.ts';
 
 interface RembgSettings {
-  /** The key that stands in for requests without one; undefined: the service refuses them. */
+  /** The key for requests without one. Undefined: the service refuses them. */
   readonly standInKeyId: string | undefined;
 }
 

@@ -1,4 +1,3 @@
-/** A body of the remove.bg interface. */
 import type { IncomingMessage } from 'node:http';
 import { type FormFields, readFormBody, requireFormBody } from '@matting/compat/picture-form.ts';
 import type { RequestUploads } from '@matting/core/submission/image-uploads.ts';
@@ -11,11 +10,11 @@ const FIELDS: FormFields<RemovebgText, RemovebgPicture> = {
   manyImages: manySources,
 };
 
-/** The onRequest hook. @throws ContractError UNSUPPORTED_MEDIA_TYPE, IMAGE_TOO_LARGE */
+/** An onRequest hook. @throws ContractError UNSUPPORTED_MEDIA_TYPE, IMAGE_TOO_LARGE */
 export const requireRemovebgBody = requireFormBody(FIELDS);
 
 /**
- * Resolves at the end of the body. Needs the hook above before it.
+ * Reads the whole body. The route needs the hook above.
  * @throws ContractError INVALID_REQUEST, IMAGE_TOO_LARGE; RemovebgRefusal multiple_sources
  */
 export function readRemovebgBody(request: IncomingMessage, uploads: RequestUploads) {

@@ -1,13 +1,13 @@
 /**
- * The errors of the contract as remove.bg's clients know them: `{"errors":[{title, code, detail}]}`
- * with a code of theirs. Clients show or log the title of the first, so there always is one.
+ * Errors as remove.bg's clients expect them: `{"errors":[{title, code, detail}]}`. Clients show the
+ * title of the first, so the list is never empty.
  */
 
 import { fieldOf, renaming, sendRefusal } from '@matting/compat/refusals.ts';
 import { ContractError, type ErrorCode } from '@matting/proto/contract/errors.ts';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 
-/** Codes that say more than the code of /v1 with the field's name. */
+/** remove.bg's codes that are more exact than the contract's, each with the contract's code. */
 const OF_ITS_OWN = {
   missing_source: 'INVALID_IMAGE_SOURCE',
   multiple_sources: 'INVALID_IMAGE_SOURCE',
@@ -17,7 +17,6 @@ const OF_ITS_OWN = {
   roi_region_empty: 'INVALID_PARAMETER',
 } as const satisfies Record<string, ErrorCode>;
 
-/** Has words of its own, since the codes of remove.bg are not those of /v1. */
 export class RemovebgRefusal extends ContractError {
   readonly removebgCode: keyof typeof OF_ITS_OWN;
 
@@ -82,14 +81,14 @@ const OF_REFUSAL: Readonly<Record<RemovebgRefusal['removebgCode'], string>> = {
   roi_region_empty: 'ROI region is empty',
 };
 
-/** The interface writes the contract's names of fields so. */
+/** remove.bg's names for the contract's fields. */
 const namesHere = renaming({
   image_base64: 'image_file_b64',
   background_url: 'bg_image_url',
   background_file: 'bg_image_file',
 });
 
-/** Whether this interface writes the answers of a request, whatever path it names. */
+/** Whether this interface writes the errors of a request, also for unknown paths. */
 export function isRemovebgRequest(path: string): boolean {
   // A base URL that ends in a slash gives //v1.0.
   return path.replace(/^\/+/, '/').startsWith(REMOVEBG_PATH);
@@ -105,7 +104,7 @@ export function writeRemovebgError(
   sendRefusal(reply, error, { status, body });
 }
 
-/** Every code of the catalogue has an answer here; codes without an entry keep their status. */
+/** Codes without an entry keep their status. */
 export function removebgErrorOf(error: ContractError): RemovebgError {
   if (error instanceof RemovebgRefusal) {
     const { removebgCode: code } = error;
@@ -129,7 +128,7 @@ export function removebgErrorOf(error: ContractError): RemovebgError {
 }
 
 function ofParameter(field: string): RemovebgError {
-  // Only a node finds this out, when it has the pictures.
+  // Only a node can detect this, once it has the pictures.
   if (field === 'region') {
     return { status: 400, code: 'roi_region_empty', title: OF_REFUSAL.roi_region_empty };
   }
@@ -144,7 +143,7 @@ function ofParameter(field: string): RemovebgError {
   return { status: 400, code: `invalid_${field}`, title };
 }
 
-/** The bytes are not Base64, or the service may not request the URL. */
+/** The bytes are not Base64, or the policy forbids the URL. */
 function ofSource(error: ContractError): RemovebgError {
   const field = namesHere(error.fieldErrors[0]?.field ?? 'image_url');
   if (field !== 'image_url') {

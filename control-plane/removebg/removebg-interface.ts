@@ -1,5 +1,3 @@
-/** The interface of remove.bg, as the public port is given it. */
-
 import type { HttpInterface } from '@matting/core/http/public-app.ts';
 import type { CoreServices } from '@matting/core/package.ts';
 import type { OutgoingPolicy } from '@matting/http/outgoing/outgoing-url.ts';
@@ -9,9 +7,9 @@ import { allowOrigins, registerRemovebgRoutes } from './removebg-routes.ts';
 interface RemovebgOptions {
   readonly baseUrl: string;
   readonly version: string;
-  /** A request waits this long for its picture. */
+  /** Longest wait for a picture. */
   readonly waitMs: number;
-  /** Pages of these origins may call it; none: no page may. */
+  /** Origins whose pages may call it. Empty: no page may. */
   readonly origins: readonly string[];
   readonly policy: OutgoingPolicy;
 }

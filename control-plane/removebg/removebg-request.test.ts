@@ -1,11 +1,10 @@
-/** The fields of remove.bg have these meanings here, and some are refused. */
 import assert from 'node:assert/strict';
 import { OVERLONG, type TextValue } from '@matting/http/body-fields.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { type Finishing, SHADOW } from '@matting/proto/contract/finishing.ts';
 import ava from 'ava';
 import { RemovebgRefusal } from './removebg-errors.ts';
-import { askOf } from './removebg-request.ts';
+import { removebgRequestOf } from './removebg-request.ts';
 import type { RemovebgPicture, RemovebgText } from './removebg-values.ts';
 
 const test = ava.serial;
@@ -14,15 +13,15 @@ const POLICY = { fetchPorts: [80, 443], allowPrivateAddresses: false };
 
 type Texts = Partial<Record<RemovebgText, TextValue>>;
 
-function asked(texts: Texts, pictures: readonly RemovebgPicture[] = ['image_file']) {
+function parsed(texts: Texts, pictures: readonly RemovebgPicture[] = ['image_file']) {
   const given = new Map(Object.entries(texts) as [RemovebgText, TextValue][]);
   const fields = { unknown: [], texts: given, pictures: new Set(pictures) };
-  return askOf(fields, POLICY);
+  return removebgRequestOf(fields, POLICY);
 }
 
 function refusalOf(texts: Texts, pictures?: readonly RemovebgPicture[]): [string, string] {
   try {
-    asked(texts, pictures);
+    parsed(texts, pictures);
   } catch (error) {
     assert.ok(error instanceof ContractError, String(error));
     const code = error instanceof RemovebgRefusal ? error.removebgCode : error.code;
@@ -68,7 +67,7 @@ const MEANT: readonly [Texts, string, Finishing | undefined][] = [
   [{ format: 'WebP' }, 'webp', undefined],
   [{ format: 'jpg' }, 'jpeg', { background: colour(0xffffffff) }],
   [{ format: 'jpg', bg_color: 'f00' }, 'jpeg', { background: colour(0xff0000ff) }],
-  // The colour is half transparent and lies on white.
+  // The half transparent colour lies on white.
   [{ format: 'jpg', bg_color: '#ff000080' }, 'jpeg', { background: colour(0xff7f7fff) }],
   [{ format: 'jpg', bg_color: '00000000' }, 'jpeg', { background: colour(0xffffffff) }],
   [{ bg_color: 'green' }, 'jpeg', { background: colour(0x008000ff) }],
@@ -113,11 +112,11 @@ const MEANT: readonly [Texts, string, Finishing | undefined][] = [
 
 test('fields of remove.bg become a format, channels and finishing', t => {
   for (const [texts, format, finishing] of MEANT) {
-    const { request } = asked(texts);
+    const { request } = parsed(texts);
     const { outputFormat, channels, callback } = request;
-    const told: unknown = [outputFormat, request.finishing, channels, callback];
+    const actual: unknown = [outputFormat, request.finishing, channels, callback];
     const meant = [format, finishing, texts.channels ?? 'rgba', undefined];
-    t.deepEqual(told, meant, JSON.stringify(texts));
+    t.deepEqual(actual, meant, JSON.stringify(texts));
   }
 });
 
@@ -168,7 +167,7 @@ test('fields that contradict each other are refused by the code of their own', t
 
 const image = { blob: 'b', bytes: 1, format: 'png', width: 400, height: 300 } as const;
 const judge = (roi: string) => {
-  const { requireImage } = asked({ roi });
+  const { requireImage } = parsed({ roi });
   try {
     requireImage?.(image);
     return 'taken';

@@ -1,8 +1,3 @@
-/**
- * A request of the remove.bg interface as the request of /v1 it is: the same formats, finishing and
- * sources, under other names and values.
- */
-
 import {
   colourOf,
   oneOf,
@@ -12,7 +7,7 @@ import {
   type Texts,
 } from '@matting/compat/field-values.ts';
 import { type FormBody, ignoredOf } from '@matting/compat/picture-form.ts';
-import type { AskedPicture } from '@matting/compat/picture-route.ts';
+import type { PictureRequest } from '@matting/compat/picture-route.ts';
 import { requireBackgroundUrl, requireImageUrl } from '@matting/core/submission/image-url.ts';
 import type { MattingRequest } from '@matting/core/submission/matting-request.ts';
 import type { OutgoingPolicy } from '@matting/http/outgoing/outgoing-url.ts';
@@ -61,13 +56,13 @@ function requireRegionIn(
 interface RemovebgRequest {
   readonly request: MattingRequest;
   /** Whether the answer names the kind of subject, which is always `other`. */
-  readonly saysType: boolean;
+  readonly namesType: boolean;
 }
 
 /**
- * Checks in the order of the fields' list.
+ * Checks in the order of remove.bg's list of fields.
  * @throws RemovebgRefusal; ContractError INVALID_PARAMETER, INVALID_IMAGE_SOURCE,
- *   UNSUPPORTED_OUTPUT_FORMAT
+ * UNSUPPORTED_OUTPUT_FORMAT
  */
 function requireRemovebgRequest(fields: RemovebgFields, policy: OutgoingPolicy): RemovebgRequest {
   requireOneSource(fields);
@@ -75,19 +70,19 @@ function requireRemovebgRequest(fields: RemovebgFields, policy: OutgoingPolicy):
   const texts = requireShort(fields.texts);
   const size = sizeOf(texts);
   requireUnrendered(texts);
-  const saysType = typeLevelOf(texts) !== 'none';
-  const asked = formatOf(texts);
+  const namesType = typeLevelOf(texts) !== 'none';
+  const format = formatOf(texts);
   const region = regionOf(texts);
   const crop = cropOf(texts);
   const scalePercent = scaleOf(texts);
-  const beside = { isScaled: scalePercent !== undefined, isCropped: crop !== undefined };
-  const position = positionOf(texts, beside);
+  const frame = { isScaled: scalePercent !== undefined, isCropped: crop !== undefined };
+  const position = positionOf(texts, frame);
   const channels = oneOf(texts, 'channels', ['rgba', 'alpha']);
   const shadow = shadowOf(texts, channels);
-  const behind = backgroundOf(texts, fields);
-  if (channels === 'alpha') requireMatteAlone(asked, behind);
-  const outputFormat = outputFormatOf(asked, channels, behind);
-  const background = outputFormat === 'jpeg' ? opaque(behind) : behind;
+  const requestedBackground = backgroundOf(texts, fields);
+  if (channels === 'alpha') requireMatteAlone(format, requestedBackground);
+  const outputFormat = outputFormatOf(format, channels, requestedBackground);
+  const background = outputFormat === 'jpeg' ? opaque(requestedBackground) : requestedBackground;
   const sizeMaxMegapixels = megapixelsMaxOf(size, outputFormat === 'png');
   const finishing: Finishing = {
     ...(region && { region }),
@@ -109,7 +104,7 @@ function requireRemovebgRequest(fields: RemovebgFields, policy: OutgoingPolicy):
       finishing: isAsked ? finishing : undefined,
       callback: undefined,
     },
-    saysType,
+    namesType,
   };
 }
 
@@ -142,7 +137,7 @@ function backgroundOf(
   return first === undefined ? undefined : { kind: 'picture' };
 }
 
-/** auto: JPEG if nothing of the result can be transparent. */
+/** `auto` is JPEG if no part of the result can be transparent. */
 function outputFormatOf(
   format: RemovebgFormat,
   channels: 'rgba' | 'alpha',
@@ -168,23 +163,25 @@ function urlsOf(texts: RemovebgFields['texts'], policy: OutgoingPolicy) {
   };
 }
 
-export interface AskedOfRemovebg extends AskedPicture, Pick<RemovebgRequest, 'saysType'> {}
+export interface RemovebgPictureRequest
+  extends PictureRequest,
+    Pick<RemovebgRequest, 'namesType'> {}
 
 /** @throws as `requireRemovebgRequest`; `requireImage` as `requireRegionIn` */
-export function askOf(
+export function removebgRequestOf(
   { unknown, ...fields }: FormBody<RemovebgText, RemovebgPicture>,
   policy: OutgoingPolicy,
-): AskedOfRemovebg {
-  const { request, saysType } = requireRemovebgRequest(fields, policy);
+): RemovebgPictureRequest {
+  const { request, namesType } = requireRemovebgRequest(fields, policy);
   const region = request.finishing?.region;
   return {
     request,
     backgroundGiven: fields.pictures.has('bg_image_file'),
     ignored: ignoredOf(
       { unknown, texts: fields.texts },
-      withoutEffect({ saysType, shadow: request.finishing?.shadow !== undefined }),
+      withoutEffect({ namesType, shadow: request.finishing?.shadow !== undefined }),
     ),
-    saysType,
+    namesType,
     requireImage: ({ width, height }) => {
       if (region !== undefined && width !== null && height !== null) {
         requireRegionIn(region, { width, height });

@@ -1,7 +1,4 @@
-/**
- * POST /v1.0/removebg and GET /v1.0/account, which clients of remove.bg call: their checks made from
- * headers alone, and their answers, the picture or JSON with the picture in it.
- */
+/** POST /v1.0/removebg and GET /v1.0/account. */
 import {
   createPictureChecks,
   type PicturedJob,
@@ -26,12 +23,15 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { readRemovebgBody, requireRemovebgBody } from './removebg-body.ts';
 import { isRemovebgRequest } from './removebg-errors.ts';
 import document from './removebg-openapi.json' with { type: 'json' };
-import { type AskedOfRemovebg, askOf } from './removebg-request.ts';
+import { type RemovebgPictureRequest, removebgRequestOf } from './removebg-request.ts';
 
-/** The box, in pixels of the result, if no subject was seen. */
+/** The box of the foreground if the image has no subject. */
 const NOWHERE: Box = { top: 0, left: 0, width: 0, height: 0 };
 
-function headersOf(job: PicturedJob, { saysType }: AskedOfRemovebg): Record<string, string> {
+function headersOf(
+  job: PicturedJob,
+  { namesType }: RemovebgPictureRequest,
+): Record<string, string> {
   const { result } = job;
   if (result === null) throw new Error(`job ${job.id} succeeded without a result`);
   const largest = largestOf(job);
@@ -41,7 +41,7 @@ function headersOf(job: PicturedJob, { saysType }: AskedOfRemovebg): Record<stri
     'x-height': String(result.height),
     'x-max-width': String(largest.width),
     'x-max-height': String(largest.height),
-    ...(saysType ? { 'x-type': 'other' } : {}),
+    ...(namesType ? { 'x-type': 'other' } : {}),
     ...(foreground === undefined
       ? {}
       : {
@@ -74,7 +74,7 @@ function jsonOf(job: PicturedJob) {
   return ['{"data":{"result_b64":"', end] as const;
 }
 
-/** More than the interface takes, so that a page can read the refusal. */
+/** Includes methods that the interface refuses, so that a page can read the refusal. */
 const METHODS = 'GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS';
 const REQUEST_HEADERS = 'X-Api-Key, Authorization, Content-Type, Accept, *';
 const ANSWER_HEADERS = [
@@ -86,13 +86,13 @@ const ANSWER_HEADERS = [
 const PREFLIGHT_MAX_AGE_S = 600;
 
 /**
- * Cross-origin requests (the Fetch standard), only where the operator allows an origin: a key in a
- * page can be read by everyone who opens it.
- * @param origins in the form that browsers send; `*` allows every origin; none adds no header
+ * Cross-origin requests (the Fetch standard). Off by default, since everyone who opens a page can
+ * read a key in it.
+ * @param origins as browsers send them; `*` allows all
  */
 export function allowOrigins(app: FastifyInstance, origins: readonly string[]): void {
   if (origins.length === 0) return;
-  // Refusals before any route have them too, else the page sees an error of the network.
+  // Refusals before any route need the headers too, or the page sees only a network error.
   app.addHook('onSend', (request, reply, payload, done) => {
     if (isRemovebgRequest(pathOf(request))) setOriginHeaders(request, reply, origins);
     done(null, payload);
@@ -144,16 +144,16 @@ export function registerRemovebgRoutes(
 ): void {
   const checks = createPictureChecks(services, connections, {
     body: requireRemovebgBody,
-    tellRate,
+    writeRate: writeRate,
   });
   const removing: PictureInterface<
     Awaited<ReturnType<typeof readRemovebgBody>>,
-    AskedOfRemovebg
+    RemovebgPictureRequest
   > = {
     namespace: 'removebg',
     waitMs,
     read: readRemovebgBody,
-    ask: body => askOf(body, policy),
+    parse: body => removebgRequestOf(body, policy),
     headersOf,
     jsonOf,
   };
@@ -163,14 +163,12 @@ export function registerRemovebgRoutes(
   registerDocument(app, about);
 }
 
-/**
- * The answer has exactly these keys: a client raises an error on a missing or an additional one.
- */
+/** Exactly these keys: a client raises an error on a missing or an additional one. */
 function registerAccount(app: FastifyInstance, services: CoreServices): void {
   const { readAccount, rateLimits } = services;
   const onRequest = [
     requireApiKey(services, 'account', apiKeyOf),
-    requireRate(rateLimits, 'reads', tellRate),
+    requireRate(rateLimits, 'reads', writeRate),
   ];
   app.get('/v1.0/account', { onRequest, config: { weight: LIGHT } }, async request => {
     const available = await readAccount.spendable(callerOf(request));
@@ -198,8 +196,8 @@ function registerDocument(
   );
 }
 
-/** An answer can name one rate: the first that refuses, else the one with least left. */
-function tellRate([latest, before]: readonly ToldRate[], reply: FastifyReply): void {
+/** An answer names one rate: the first that refuses, else the one with the least left. */
+function writeRate([latest, before]: readonly ToldRate[], reply: FastifyReply): void {
   if (latest === undefined) return;
   const { allowed, limit, remaining, resetS } = latest;
   if (allowed && before !== undefined && remaining >= before.remaining) return;

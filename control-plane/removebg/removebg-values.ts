@@ -1,7 +1,6 @@
 /**
- * The fields of the remove.bg interface, and those of their values that need no image to be judged.
- * Each reader takes the field's text, undefined where it is absent, and refuses what is no value of
- * it. Case does not matter.
+ * The fields of remove.bg, and the checks of their values that need no image. A reader takes a
+ * field's text in any case.
  */
 
 import { booleanOf, oneOf, type Texts } from '@matting/compat/field-values.ts';
@@ -53,13 +52,13 @@ export const REMOVEBG_TEXTS = [
 ] as const;
 export type RemovebgText = (typeof REMOVEBG_TEXTS)[number];
 
-/** The bytes of these fields go into an upload. */
+/** These fields go into an upload. */
 const REMOVEBG_PICTURES = ['image_file', 'image_file_b64', 'bg_image_file'] as const;
 export type RemovebgPicture = (typeof REMOVEBG_PICTURES)[number];
 
 export type RemovebgFields = Omit<FormBody<RemovebgText, RemovebgPicture>, 'unknown'>;
 
-/** A result has at most so many megapixels; a full one as PNG has fewer. */
+/** Megapixels of a result. A full PNG has fewer. */
 const SIZES = {
   auto: undefined,
   preview: 0.25,
@@ -78,7 +77,7 @@ type RemovebgSize = keyof typeof SIZES;
 const FORMATS = ['auto', 'png', 'jpg', 'jpeg', 'webp', 'zip'] as const;
 export type RemovebgFormat = (typeof FORMATS)[number];
 
-/** Clients let through more types than documents list. */
+/** Clients accept more types than remove.bg documents. */
 const TYPES = [
   'auto',
   'person',
@@ -94,7 +93,10 @@ const TYPES = [
 ] as const;
 const TYPE_LEVELS = ['1', 'none', '2', 'latest'] as const;
 const SHADOW_METHODS = ['latest', 'legacy'] as const;
-/** Kinds of shadows came and went, so any plausible name is accepted; `drop` is rendered. */
+/**
+ * remove.bg changes its kinds of shadows, so any plausible name is accepted. Only `drop` is
+ * rendered.
+ */
 const SHADOW_TYPE = /^[a-z0-9][a-z0-9_-]{0,31}$/;
 
 const MARGIN_MAX = { px: 500, percent: 50 };
@@ -113,7 +115,7 @@ export function formatOf(texts: Texts<string>): RemovebgFormat {
   return oneOf(texts, 'format', FORMATS);
 }
 
-/** The service accepts these without effect, and refuses wrong values. */
+/** Checks fields that have no effect here. */
 export function requireUnrendered(texts: Texts<string>): void {
   oneOf(texts, 'type', TYPES);
   booleanOf(texts, 'add_shadow', false);
@@ -121,7 +123,7 @@ export function requireUnrendered(texts: Texts<string>): void {
   booleanOf(texts, 'semitransparency', true);
 }
 
-/** Undefined: none, or a kind that the service does not render, or the matte alone. */
+/** Undefined: no shadow, a kind that the service does not render, or the matte alone. */
 export function shadowOf(texts: Texts<string>, channels: Channels): Shadow | undefined {
   const type = texts.get('shadow_type')?.toLowerCase();
   if (type !== undefined && !SHADOW_TYPE.test(type)) {
@@ -137,16 +139,16 @@ export function shadowOf(texts: Texts<string>, channels: Channels): Shadow | und
   return { ...SHADOW.absent, opacity: percent };
 }
 
-/** Lists text fields that change nothing of an answer. */
+/** Lists the text fields that have no effect on this answer. */
 export function withoutEffect(effects: {
-  /** The value of type_level. */
-  readonly saysType: boolean;
+  /** type_level is not `none`, and every other level names the type `other`. */
+  readonly namesType: boolean;
   /** The result has a shadow. */
   readonly shadow: boolean;
 }): readonly RemovebgText[] {
   return [
     'type',
-    ...(effects.saysType ? (['type_level'] as const) : []),
+    ...(effects.namesType ? (['type_level'] as const) : []),
     'add_shadow',
     ...(effects.shadow ? [] : (['shadow_type', 'shadow_opacity'] as const)),
     'shadow_method',
@@ -158,7 +160,7 @@ export function typeLevelOf(texts: Texts<string>): string {
   return oneOf(texts, 'type_level', TYPE_LEVELS);
 }
 
-/** Margins without `crop` are checked and have no effect, since clients send their default. */
+/** Clients send default margins, so margins without `crop` are checked and have no effect. */
 export function cropOf(texts: Texts<string>): CropMargins | undefined {
   const isCropped = booleanOf(texts, 'crop', false);
   const margins = marginsOf(texts, MARGIN_MAX, 'must be 1, 2 or 4 lengths in px or %');
@@ -173,9 +175,8 @@ export function scaleOf(texts: Texts<string>): number | undefined {
 }
 
 /**
- * undefined: the middle if there is a scale, else the subject stays. Without a scale the service
- * refuses any position but the subject's own: the subject is not moved in its frame, and the caller
- * would pay for a result in which the position has no effect.
+ * Undefined: the middle if there is a scale, else the subject stays in place. Without a scale the
+ * service refuses every other position: it would charge for a position that has no effect.
  */
 export function positionOf(
   texts: Texts<string>,
@@ -193,7 +194,7 @@ function isMiddle(position: Position): boolean {
   return position !== 'original' && position.xPercent === 50 && position.yPercent === 50;
 }
 
-/** undefined: the whole image. removebg-request.ts judges what depends on the image's size. */
+/** Undefined: the whole image. removebg-request.ts checks it against the image's size. */
 export function regionOf(texts: Texts<string>): Region | undefined {
   const region = readText(texts, 'roi', parseRegion, REGION_FORM);
   if (region === undefined) return undefined;

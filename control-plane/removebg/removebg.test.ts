@@ -1,4 +1,3 @@
-/** The remove.bg interface answers with pictures, and with its own codes for errors. */
 import { randomBytes, randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import type { Job } from '@matting/core/jobs/job.ts';
@@ -34,7 +33,7 @@ function succeeding(t: ExecutionContext): void {
 
 const image = () => Buffer.concat([pngHeader(40, 30), Buffer.from(randomUUID())]);
 
-/** Clients need a title in each error, whatever else it has. */
+/** Clients need a title in each error. */
 function assertRefused(
   t: ExecutionContext,
   answer: LightMyRequestResponse,
@@ -57,7 +56,7 @@ function assertRefused(
   }
 }
 
-/** removebg-request.test.ts tests what each field may not say. */
+/** removebg-request.test.ts tests the values of each field. */
 const REFUSED: readonly [Parts, string][] = [
   [{ image_file: '' }, 'missing_source'],
   [{ image_url: 'https://a.example/1.png' }, 'multiple_sources'],
@@ -87,8 +86,7 @@ for (const [parts, code] of REFUSED) {
 }
 
 test('an error of the remove.bg interface › of two files comes before the second is stored', async t => {
-  // The second field is not Base64: if it were read into the first one's upload, the error would be
-  // that.
+  // The second field is not Base64. If the service read it first, the error would say so.
   const answer = await client.form({ image_file: image(), image_file_b64: '!' });
   assertRefused(t, answer, 400, 'multiple_sources');
   t.regex(answer.json().errors[0].detail, /Send one of/);
@@ -192,7 +190,7 @@ test('an error of the remove.bg interface › has a title for every code of the 
     t.true(status !== 401 && status !== 413, name);
     t.regex(code, /^[a-z0-9_]+$/, name);
     t.true(title.length > 5, name);
-    // An error about the picture has a code of remove.bg's: removebg-errors.ts names which.
+    // An error about the picture has a code of remove.bg's.
     if (spec.about === 'picture') t.not(code, name.toLowerCase(), name);
   }
 });
@@ -441,7 +439,7 @@ test('the answer › names the fields that it knows nothing of, and is made with
   t.is(hostile.headers['x-ignored-fields'], undefined);
 });
 
-/** The fields of remove.bg's reference: values that are followed, and values without effect. */
+/** The fields of remove.bg's reference: values with an effect, and values without. */
 const REFERENCE: readonly (readonly [
   field: string,
   followed: readonly (string | Buffer)[],
@@ -500,13 +498,13 @@ test('everything in remove.bg’s reference › does what docs/removebg.md says'
   succeeding(t);
   const page = readFileSync('docs/removebg.md', 'utf8');
   const rows = page.split('\n').filter(line => line.startsWith('|'));
-  for (const [field, followed, lost = [], beside = {}] of REFERENCE) {
+  for (const [field, followed, lost = [], others = {}] of REFERENCE) {
     const about = rows.filter(row => row.split('|')[1]?.includes(`\`${field}\``)).join();
     const hasLost = REFERENCE.some(([name, , values]) => name === field && values?.length);
     t.is(about.includes('no effect'), hasLost, `${field}: ${about}`);
     t.not(about, '', field);
     for (const value of [...followed, ...lost]) {
-      const { statusCode, headers, body } = await client.form({ ...beside, [field]: value });
+      const { statusCode, headers, body } = await client.form({ ...others, [field]: value });
       t.is(statusCode, 200, `${field}=${value}: ${body.slice(0, 200)}`);
       const named = lost.some(one => one === value) ? field : undefined;
       t.is(headers['x-ignored-fields'], named, `${field}=${value}`);

@@ -1,8 +1,7 @@
-/** The interface of remove.bg, on the core's use cases. */
 import type { Package } from '@matting/core/package.ts';
 import { type RemovebgSettings, readRemovebg, warnOfOrigins } from './settings.ts';
 
-/** Clients of remove.bg wait 20 s, and then send the request again. */
+/** Clients give up after 20 s, and then send the request again. */
 const WAIT_MS_MAX = 18_000;
 
 export const removebg: Package<RemovebgSettings | undefined> = {

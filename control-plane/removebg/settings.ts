@@ -1,4 +1,3 @@
-/** The variables of the remove.bg interface. */
 import type { EnvReader } from '@matting/program/env.ts';
 
 export type RemovebgSettings = NonNullable<ReturnType<typeof readRemovebg>>;
@@ -11,7 +10,7 @@ export function readRemovebg(whole: EnvReader) {
     default: true,
   });
   const settings = {
-    /** Pages of these origins may call it; `*` allows every origin. */
+    /** Origins whose pages may call it; `*` allows all. */
     origins: reader.list(
       'MATTING_REMOVEBG_CORS',
       '* or origins such as https://shop.example',
@@ -26,14 +25,13 @@ export function readRemovebg(whole: EnvReader) {
   return isOn ? settings : undefined;
 }
 
-/** Parses what a browser sends: scheme and host, with a port if it is not the scheme's. */
+/** Parses an Origin header: scheme and host, and a port if it is not the scheme's default. */
 function parseOrigin(text: string): string | undefined {
   if (text === '*') return text;
   const isOrigin = URL.canParse(text) && /^https?:$/.test(new URL(text).protocol);
   return isOrigin && new URL(text).origin === text ? text : undefined;
 }
 
-/** Everyone who opens a page can read a key in it. */
 export function warnOfOrigins(removebg: RemovebgSettings | undefined): string[] {
   if (removebg === undefined || removebg.origins.length === 0) return [];
   const from = removebg.origins.includes('*') ? 'every origin' : removebg.origins.join(', ');

@@ -1,4 +1,4 @@
-/** The rules of the core's jobs, keys and results hold here, in this interface's words. */
+/** The rules of the core's jobs, keys and results, in this interface's words. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { rm } from 'node:fs/promises';
@@ -19,7 +19,7 @@ const app = useTestApp(test, { jobsInFlightMax: 1000, syncWaitMs: 20_000 });
 const keyed = (token: string) => ({ 'x-api-key': token, authorization: undefined });
 const bearer = (token: string) => ({ authorization: `Bearer ${token}` });
 
-/** Lets jobs succeed that are submitted while `act` runs. @returns the jobs */
+/** Ends the jobs that `act` submits. @returns their ids */
 async function succeeding(act: () => Promise<unknown>): Promise<string[]> {
   const made: string[] = [];
   const runner = app.onSubmitted(async jobId => {
@@ -60,7 +60,7 @@ test('a result whose file is gone › is told in its words', async t => {
   t.is(again.headers['x-credits-charged'], '0');
 });
 
-/** The same picture is the same request here, so each request has another size. */
+/** Each request has another size, since the same picture is the same request. */
 let width = 10;
 function held(token: string) {
   width += 1;

@@ -1,6 +1,6 @@
 /**
- * A batch of images: its items wait here, and each becomes a job. A database that the core's
- * 0011-batches made has these tables, and keeps their rows.
+ * Batches, whose items wait here until each becomes a job. A database that the core's 0011-batches
+ * made has these tables already, and keeps their rows.
  */
 import type { DatabaseDialect } from '@matting/database/engines.ts';
 import {

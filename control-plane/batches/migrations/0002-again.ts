@@ -1,4 +1,4 @@
-/** A batch can have a name, its key lists it, and its failed items can be submitted again. */
+/** Lets a batch have a name, be listed by its key, and submit its failed items again. */
 import type { DatabaseDialect } from '@matting/database/engines.ts';
 import { addColumns, createIndex, text } from '@matting/database/migrate.ts';
 import type { Kysely } from 'kysely';

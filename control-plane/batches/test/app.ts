@@ -1,4 +1,4 @@
-/** The HTTP application with batches; a test runs their loop. */
+/** The HTTP application with batches. A test runs their loop. */
 import { testApps } from '@matting/core/test/support/test-app.ts';
 import { batches } from '../batches.ts';
 import { type Stores, withBatches } from './fixtures.ts';

@@ -1,4 +1,3 @@
-/** Every method of the stores of batches, and the statements of groups of jobs. */
 import assert from 'node:assert/strict';
 import {
   bounded,
@@ -19,7 +18,6 @@ import {
 import { CHANGING } from './changing.ts';
 import { BATCH_FIXTURES, newBatch, type Stores } from './fixtures.ts';
 
-/** A batch whose items are jobs. */
 async function largestBatch(stores: Stores) {
   const batch = newBatch({ accountId: accountOf(0), apiKeyId: apiKeyOf(0) }, 3);
   assert.ok((await stores.batches.submitBatch(batch)).created);
@@ -56,11 +54,11 @@ const READING: Readonly<Record<string, Exercise<Stores>>> = {
     assert.ok((await batches.listOf(accountOf(0), 100)).length > 0);
   },
   'batches.listOfKey': async ({ batches }) => {
-    const asked = { apiKeyId: apiKeyOf(0), limit: 10 };
-    const { batches: found, next } = await batches.listOfKey(asked);
+    const filter = { apiKeyId: apiKeyOf(0), limit: 10 };
+    const { batches: found, next } = await batches.listOfKey(filter);
     assert.ok(found.length > 0);
-    await batches.listOfKey({ ...asked, after: next ?? undefined });
-    await batches.listOfKey({ ...asked, status: 'finished' });
+    await batches.listOfKey({ ...filter, after: next ?? undefined });
+    await batches.listOfKey({ ...filter, status: 'finished' });
   },
   'batches.failedItems': bounded<Stores>(OPEN_READS_MAX, OPEN_WHY, async stores => {
     const { batch, found } = await largestBatch(stores);

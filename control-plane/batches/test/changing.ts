@@ -18,7 +18,7 @@ const CALLBACK = {
   secretKeyId: 'key-1',
 };
 
-/** Of two items: the account has credits for them alone. */
+/** Has two items. The account has credits for only these. */
 async function batchOf(fixture: Fixture): Promise<NewBatch> {
   const accountId = await fixture.account(2);
   return newBatch({ accountId, apiKeyId: fixture.apiKeyId }, 2, { callback: CALLBACK });
@@ -45,7 +45,7 @@ async function assertReserved(stores: Stores, { id, apiKeyId, items }: NewBatch,
   assert.equal(listed.filter(({ job }) => job !== undefined).length, entered ? items.length : 0);
 }
 
-/** Other tests go on with the fixture's key. */
+/** A key of its own, since other tests need the fixture's. */
 async function ofOwnKey(fixture: Fixture): Promise<NewBatch> {
   const accountId = await fixture.account(2);
   const { key } = await fixture.stores.apiKeys.create(accountId, 'its own');

@@ -1,4 +1,3 @@
-/** Databases of the core and of batches, their stores, and new batches. */
 import { randomUUID } from 'node:crypto';
 import type { Stores as CoreStores } from '@matting/core/stores.ts';
 import { sha256, storeFixtures } from '@matting/core/test/fixtures.ts';

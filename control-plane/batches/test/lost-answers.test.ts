@@ -1,4 +1,4 @@
-/** Every method of batches that changes something, whose answer is lost or that comes late. */
+/** Each changing method of batches, while the database's answer is lost or late. */
 import { loseAnswers } from '@matting/core/test/losing-answers.ts';
 import ava from 'ava';
 import { BATCH_SUITE } from './batch-suite.ts';

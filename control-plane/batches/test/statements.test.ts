@@ -1,4 +1,3 @@
-/** The rows that every statement of batches and of groups of jobs reads. */
 import { countRows } from '@matting/core/test/counting-rows.ts';
 import ava from 'ava';
 import { BATCH_SUITE } from './batch-suite.ts';

@@ -1,4 +1,4 @@
-/** The row of an upload notes the hash and the header of its image, so that a call need not read it. */
+/** Stores the hash and header facts of an uploaded image, so that a call need not read it again. */
 import type { DatabaseDialect } from '@matting/database/engines.ts';
 import { addColumns, ascii } from '@matting/database/migrate.ts';
 import type { Kysely } from 'kysely';

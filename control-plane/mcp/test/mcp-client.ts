@@ -1,4 +1,4 @@
-/** The HTTP application with /mcp; agents are the SDK's own client, over a real connection. */
+/** The HTTP application with /mcp. Agents are the SDK's own client over a real connection. */
 import { randomUUID } from 'node:crypto';
 import { pngHeader, type TestApp, testApps } from '@matting/core/test/support/test-app.ts';
 import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
@@ -6,7 +6,7 @@ import { mcp } from '../mcp.ts';
 
 export const { openTestApp, useTestApp } = testApps([mcp], stores => stores);
 
-/** Each image is different, since the same image is the same call. */
+/** Unique, since the same image is the same call. */
 export const image = (bytes = 0) =>
   Buffer.concat([pngHeader(40, 30), Buffer.from(randomUUID()), Buffer.alloc(bytes, 7)]);
 export const base64 = (bytes = 0) => image(bytes).toString('base64');
@@ -49,7 +49,7 @@ export class Agent {
   }
 }
 
-/** Sends a file to an address of create_upload, as curl -T does: without a type. */
+/** Sends a file as curl -T does, without a type. */
 export async function put(port: number, address: string, body: Buffer, type?: string) {
   const url = `http://127.0.0.1:${port}${new URL(address).pathname}`;
   const headers = type === undefined ? {} : { 'content-type': type };
@@ -65,7 +65,6 @@ export const HEADERS = {
 
 type Sent = Readonly<Record<string, string | undefined>>;
 
-/** Posts a message as it stands. */
 export function post({ app, token }: TestApp, body: unknown, more: Sent = {}) {
   const all = { ...HEADERS, authorization: `Bearer ${token}`, ...more };
   const headers = Object.fromEntries(Object.entries(all).filter(([, value]) => value)) as Record<
