@@ -1,4 +1,3 @@
-/** The headers that each answer has. */
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { pathOf } from './request-path.ts';
 
@@ -10,7 +9,7 @@ export const ANSWER_HEADERS = {
   'cache-control': 'no-store',
 } as const;
 
-/** @param negotiated the path where Accept decides what is sent; refusals say so too */
+/** @param negotiated the path whose answer depends on Accept */
 export function setAnswerHeaders(
   request: FastifyRequest,
   reply: FastifyReply,

@@ -1,4 +1,3 @@
-/** The line that the log keeps of each request. */
 import { describeSpan, underSpan } from '@matting/program/tracing/active-span.ts';
 import type { ErrorCode } from '@matting/proto/contract/errors.ts';
 import type { FastifyInstance, FastifyRequest } from 'fastify';
@@ -7,28 +6,25 @@ import { answeredCodeOf, answeredErrorOf } from './error-handler.ts';
 import { isProbe } from './request-path.ts';
 import { spanOf } from './request-spans.ts';
 
-/** One answer, for metrics. */
 export interface Answered {
-  /** The route's pattern, never the URL; undefined where no route took the request. */
+  /** The route's pattern, never the URL, since a result's link is a secret. undefined: no route. */
   readonly route: string | undefined;
-  /** Undefined where the bytes were no request. */
+  /** undefined: the bytes were not HTTP; so for `seconds`. */
   readonly method: string | undefined;
   readonly status: number;
   readonly code: ErrorCode | undefined;
-  /** From the request to the end of its answer. undefined: the bytes were not a request. */
   readonly seconds: number | undefined;
 }
 
 const jobs = new WeakMap<FastifyRequest, string>();
-/** The owner of the result behind a link. Its reader shows no key. */
+/** Owners of downloaded results. The readers show no key. */
 const owners = new WeakMap<FastifyRequest, string>();
 
-/** Called by routes that answer with a job; errors carry their job themselves. */
+/** Errors carry their job themselves. */
 export function noteJob(request: FastifyRequest, jobId: string): void {
   jobs.set(request, jobId);
 }
 
-/** Called by the route of result links. */
 export function noteResult(
   request: FastifyRequest,
   { jobId, accountId }: { readonly jobId: string; readonly accountId: string },
@@ -38,15 +34,11 @@ export function noteResult(
 }
 
 interface AnswerLogOptions {
-  /** The account that made the request. undefined: a stranger. */
+  /** undefined: a stranger. */
   readonly accountOf: (request: FastifyRequest) => string | undefined;
   readonly onAnswered: ((answered: Answered) => void) | undefined;
 }
 
-/**
- * One line a request, with its id, its account and its job; the job's own lines name the node. It
- * never has a URL, since a result's link is a secret.
- */
 export function addAnswerLog(
   app: FastifyInstance,
   { accountOf, onAnswered }: AnswerLogOptions,
@@ -61,7 +53,7 @@ export function addAnswerLog(
     };
     const accountId = accountOf(request) ?? owners.get(request);
     const jobId = jobs.get(request) ?? answeredErrorOf(request)?.jobId;
-    // The connection, not the request, brings the end of an answer.
+    // The answer ends in an event of the connection, outside the request's async context.
     underSpan(spanOf(request), () => {
       describeSpan({ 'matting.account.id': accountId, 'matting.job.id': jobId });
       const line = { ...answered, accountId, jobId, ...gone };

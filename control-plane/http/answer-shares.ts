@@ -1,9 +1,7 @@
 /**
- * The share that each account has of the answers that are made: reads of the interfaces and pages,
- * by their weights (ARCHITECTURE.md lists them). What an account asks beyond its share waits in a
- * line of its own, and others come between. A share is held until a turn of the event loop after
- * the answer is made: what one account sends at once would else be answered within one turn, since
- * SQLite answers at once. Readers of large answers hold none.
+ * Accounts share the making of answers by the answers' weights: an account over its share waits
+ * while others go first. SQLite answers within one tick of the event loop, so a share is held until
+ * the next tick; otherwise the burst of one account would be answered first.
  */
 import { networkOf } from '@matting/program/ports/addresses.ts';
 import { type Release, Semaphore } from '@matting/program/semaphore.ts';
@@ -13,22 +11,21 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 
 declare module 'fastify' {
   interface FastifyContextConfig {
-    /** Of its answer. Absent: another bound holds, or the answer is made once. */
+    /** Absent: another bound holds. */
     readonly weight?: number | ((request: FastifyRequest) => number);
   }
 }
 
-/** A row or some. */
 export const LIGHT = 1;
 /** A list of a hundred rows, or a count of a thousand. */
 export const MIDDLING = 4;
-/** As heavy as an answer can be: an account has one of them made at a time. */
+/** An account has one of these made at a time. */
 export const HEAVY = 8;
-/** An account alone has answers of half of it made at once. */
+/** An account that is alone gets half of it. */
 const WEIGHT_MAX = 2 * HEAVY;
-/** As many as connections, of which each can wait with one. */
+/** Each connection can wait with one read. */
 const WAITING_MAX = 10_000;
-/** As long as a synchronous submission: longer than a thousand of the heaviest answers take. */
+/** As long as a synchronous submission. A thousand of the heaviest answers take less. */
 const WAIT_MS_MAX = 120_000;
 const RETRY_AFTER_S = 2;
 
@@ -45,7 +42,6 @@ export class AnswerShares {
     this.#accountOf = accountOf;
   }
 
-  /** Reads that wait for their share. */
   get waiting(): number {
     return this.#answers.waiting;
   }
@@ -68,8 +64,8 @@ export class AnswerShares {
   }
 
   /**
-   * Takes the share of an answer. Strangers have one by their network.
-   * @returns undefined: the caller is gone, and needs no answer
+   * Strangers share by their network.
+   * @returns undefined: the caller has left
    * @throws ContractError SERVICE_UNAVAILABLE
    */
   async enter({ request, raw }: FastifyReply, weight: number): Promise<Release | undefined> {

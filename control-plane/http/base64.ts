@@ -1,8 +1,7 @@
-/** Base64 as it arrives in the text of a field. */
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { NOTHING } from './kept-bytes.ts';
 
-/** A data URI up to its comma. Media types with parameters stay far below. */
+/** A data URI up to its comma. */
 const DATA_URI_PREFIX_LENGTH_MAX = 1024;
 const DATA_SCHEME = 'data:';
 const BASE64_MARK = ';base64';
@@ -10,17 +9,15 @@ const OUTSIDE_OF_ALPHABET = /[^A-Za-z0-9+/]/;
 
 const COMMA = 0x2c;
 const SPACES = Buffer.from('\t\n\f\r ');
-/** 1 for a byte that is no white space. */
 const NOT_SPACE = new Uint8Array(256).fill(1);
 for (const space of SPACES) NOT_SPACE[space] = 0;
 
-/** The text itself where it has no white space, as almost every piece. */
 function withoutSpace(text: Uint8Array): Uint8Array {
   const piece = Buffer.from(text.buffer, text.byteOffset, text.length);
   if (!SPACES.some(space => piece.includes(space))) return text;
   const dense = Buffer.allocUnsafe(text.length);
   let length = 0;
-  // The loop counts indexes, since a body can be all white space and `of` takes five times as long.
+  // Indexes, because a body can be all white space and `for…of` takes five times as long.
   for (let index = 0; index < piece.length; index += 1) {
     const byte = piece[index]!;
     dense[length] = byte;
@@ -29,16 +26,15 @@ function withoutSpace(text: Uint8Array): Uint8Array {
   return dense.subarray(0, length);
 }
 
-/** The index, in the text as it came, of a character that is counted without white space. */
+/** Converts an index that does not count white space. */
 function indexWithSpace(text: Uint8Array, index: number): number {
   let left = index;
   return text.findIndex(byte => NOT_SPACE[byte] === 1 && left-- === 0);
 }
 
 /**
- * Decodes whole groups of characters. Node's decoder skips what it does not know, so that fewer
- * bytes come out than the characters have, and knows the URL-safe alphabet too.
- * @returns undefined: not all are of the alphabet
+ * Checks the length and `-_`: Node's decoder skips unknown characters and takes the URL-safe
+ * alphabet.
  */
 function decodeGroups(text: string): Buffer | undefined {
   const bytes = Buffer.from(text, 'base64');
@@ -49,10 +45,10 @@ function decodeGroups(text: string): Buffer | undefined {
 type Base64State = 'start' | 'prefix' | 'body' | 'padding' | 'ended';
 
 /**
- * Base64 as the contract takes it, decoded while it arrives: RFC 4648 section 4, padding optional,
- * ASCII white space skipped, the URL-safe alphabet refused, a `data:<media type>;base64,` prefix
- * ignored. Bits that the last character has too many are dropped, as RFC 4648 section 3.5 allows:
- * what counts is the decoded bytes. It sets no bound on size: its caller does.
+ * A streaming decoder for Base64 as the contract takes it: RFC 4648 section 4 with optional
+ * padding. It skips ASCII white space, refuses the URL-safe alphabet, ignores a `data:<media
+ * type>;base64,` prefix and drops surplus bits of the last character (section 3.5). The caller
+ * bounds the size.
  *
  * | state   | meaning                                 | left by                                   |
  * |---------|-----------------------------------------|-------------------------------------------|
@@ -65,15 +61,13 @@ type Base64State = 'start' | 'prefix' | 'body' | 'padding' | 'ended';
 export class Base64Decoder {
   readonly #field: string;
   #state: Base64State = 'start';
-  /** Characters held back in the states start (white space left out) and prefix. */
+  /** Characters held back in the states start (without white space) and prefix. */
   #held = '';
-  /** The characters of an incomplete group. */
   #group = '';
-  /** Characters before the text that is decoded now. */
+  /** Characters before this chunk, for error positions. */
   #inputOffset = 0;
   #decodedBytes = 0;
 
-  /** @param field the request's field, for the error's `errors[]`. */
   constructor(field = 'image_base64') {
     this.#field = field;
   }
@@ -83,15 +77,15 @@ export class Base64Decoder {
   }
 
   /**
-   * The bytes that `chunk` completes: a buffer of its own, possibly empty.
-   * @throws ContractError INVALID_IMAGE_SOURCE; the decoder is not to be used after that
+   * Returns the bytes that `chunk` completes, in a buffer of its own, possibly empty.
+   * @throws ContractError INVALID_IMAGE_SOURCE; the decoder cannot be used after that
    */
   push(chunk: Uint8Array): Uint8Array {
     const inStart = this.#state === 'start' || this.#state === 'prefix';
     return this.#decode(inStart ? this.#takeStart(chunk) : chunk);
   }
 
-  /** The bytes still held back at the end of the text. @throws ContractError INVALID_IMAGE_SOURCE */
+  /** @throws ContractError INVALID_IMAGE_SOURCE */
   finish(): Uint8Array {
     if (this.#state === 'prefix') throw this.#error('the data URI has no comma');
     const out = this.#state === 'start' ? this.#decode(this.#releaseHeld()) : NOTHING;
@@ -104,7 +98,6 @@ export class Base64Decoder {
     return rest.length === 0 ? out : Buffer.concat([out, rest]);
   }
 
-  /** The rest of the chunk, after what the states start and prefix take of it. */
   #takeStart(chunk: Uint8Array): Uint8Array {
     for (let index = 0; index < chunk.length; index += 1) {
       const byte = chunk[index]!;
@@ -123,7 +116,6 @@ export class Base64Decoder {
     return NOTHING;
   }
 
-  /** True where this character shows that the text is not a data URI. */
   #startsBody(byte: number): boolean {
     if (NOT_SPACE[byte] === 0) return false;
     this.#held += String.fromCharCode(byte);
@@ -155,7 +147,6 @@ export class Base64Decoder {
     this.#state = 'body';
   }
 
-  /** The text is not a data URI: the characters held back are Base64 like the rest. */
   #releaseHeld(): Buffer {
     const held = Buffer.from(this.#held, 'latin1');
     this.#held = '';
@@ -172,7 +163,7 @@ export class Base64Decoder {
     const whole = this.#state === 'body' ? decodeGroups(text.slice(0, wholeLength)) : undefined;
     let end = wholeLength;
     if (whole === undefined || OUTSIDE_OF_ALPHABET.test(text.slice(end))) {
-      // Padding, or a character that is refused: what stands before it is decoded, whole or not.
+      // Padding or a wrong character: decode what precedes it, even an incomplete group.
       end = this.#state === 'body' ? text.search(OUTSIDE_OF_ALPHABET) : 0;
       for (let at = end; at < text.length; at += 1) {
         const wrong = this.#takeOther(text[at]!, end % 4);
@@ -188,11 +179,7 @@ export class Base64Decoder {
     return out;
   }
 
-  /**
-   * Takes a character behind those of the alphabet.
-   * @param groupLength the characters of the group that it stands in
-   * @returns what is wrong with it, if it is not padding
-   */
+  /** @returns the fault, or undefined for valid padding */
   #takeOther(character: string, groupLength: number): string | undefined {
     if (character === '=') {
       const isFirst = this.#state === 'body' && groupLength >= 2;

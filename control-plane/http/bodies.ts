@@ -1,7 +1,3 @@
-/**
- * The body of a request: what its headers must say, and its bytes as they arrive, within a bound
- * and a pace.
- */
 import type { IncomingMessage } from 'node:http';
 import type { Readable } from 'node:stream';
 import { PACE_BYTES_PER_SECOND_MIN, PACE_DEBT_MS_MAX } from '@matting/program/ports/reader-pace.ts';
@@ -11,10 +7,9 @@ import type { onRequestHookHandler } from 'fastify';
 import { type ContentType, headerValues, parseContentType } from './request-headers.ts';
 
 /**
- * The onRequest hook of an interface: the last check that needs no byte of the body. One that it
- * refuses stays unread.
- * @param of.wanted follows "Send"
- * @param of.bytesMaxOf undefined: a type that it does not take
+ * The last check that needs no byte of the body. A refused body stays unread.
+ * @param of.wanted follows "Send" in the refusal
+ * @param of.bytesMaxOf undefined: the interface does not take the type
  * @throws ContractError UNSUPPORTED_MEDIA_TYPE, IMAGE_TOO_LARGE
  */
 export function requireBodyHead(of: {
@@ -44,7 +39,7 @@ export function requireBodyHead(of: {
 
 const SHOWN_TYPE = /^[\w.+/; =-]{1,100}$/;
 
-/** To follow "The Content-Type header". */
+/** Follows "The Content-Type header". */
 function wrongType(request: IncomingMessage, named: ContentType | undefined): string {
   const { length } = headerValues(request, 'content-type');
   if (length === 0) return 'is missing';
@@ -55,7 +50,7 @@ function wrongType(request: IncomingMessage, named: ContentType | undefined): st
   return `names ${isShown ? shown : 'a type'}, which is not supported here`;
 }
 
-/** Programs send this type unless they are given another, even with a file. */
+/** curl and PHP send application/x-www-form-urlencoded by default, even with a file. */
 function byCurl(accepted: string): string {
   const [type] = accepted.split(', ').filter(one => !one.endsWith('*'));
   const form = accepted.includes('multipart/form-data')
@@ -64,10 +59,7 @@ function byCurl(accepted: string): string {
   return ` With curl, name the type by -H 'Content-Type: ${type}'${form}.`;
 }
 
-/**
- * A body whose length is not declared is bounded as it arrives.
- * @throws ContractError IMAGE_TOO_LARGE
- */
+/** @throws ContractError IMAGE_TOO_LARGE */
 export function requireDeclaredBytes({ headers }: IncomingMessage, bytesMax: number): void {
   if (Number(headers['content-length']) > bytesMax) throw bodyTooLarge(bytesMax);
 }
@@ -81,26 +73,21 @@ function bodyTooLarge(bytesMax: number): ContractError {
 export interface BodyBounds {
   readonly bytesMax: number;
   /**
-   * How far the sender may fall behind PACE_BYTES_PER_SECOND_MIN; the time in which we do not read
-   * is not counted. PACE_DEBT_MS_MAX where absent.
+   * How far the sender may fall behind PACE_BYTES_PER_SECOND_MIN. Time in which we do not read does
+   * not count. Absent: PACE_DEBT_MS_MAX.
    */
   readonly debtMsMax?: number | undefined;
-  /**
-   * The time from now until a small body is whole. If absent, PACE_BYTES_PER_SECOND_MIN alone
-   * counts.
-   */
+  /** Longest time until a small body is whole. */
   readonly wholeMsMax?: number | undefined;
-  /** A body of more bytes is not small: once they came, wholeMsMax no longer counts. */
+  /** Largest small body, to which wholeMsMax applies. */
   readonly smallBytesMax?: number | undefined;
 }
 
 /**
- * Hands on each chunk as it arrives, and resolves at the end of the body. A caller may stop sending
- * at any time, so nothing here keeps a chunk while it waits for the next one. An async generator
- * and a `for await` loop would each keep the last. The stream is left as it is on a refusal: its
- * connection still has an answer to carry.
- * @param take may answer later; the next chunk is read then
- * @throws ContractError INVALID_REQUEST, IMAGE_TOO_LARGE; what `take` throws
+ * Passes each chunk to `take` as it arrives. A caller may fall silent at any time, so nothing here
+ * keeps a chunk while it waits for the next; an async generator or a `for await` loop would keep
+ * the last one. A refusal leaves the stream open, because its connection still carries the answer.
+ * @throws ContractError INVALID_REQUEST, IMAGE_TOO_LARGE; errors of `take`
  */
 export async function readBody(
   body: Readable,
@@ -114,7 +101,7 @@ export async function readBody(
   const pace = new BodyPace(bounds);
   try {
     for (;;) {
-      // Created before the read, so that an event between the read and the wait is not missed.
+      // Created before the read, so that no event between the read and the wait is missed.
       const moved = new Promise<void>(resolve => {
         wake = resolve;
       });
@@ -134,7 +121,7 @@ export async function readBody(
   }
 }
 
-/** A function of its own: what it read leaves with it. Undefined: nothing is there yet. */
+/** A function of its own, so that the chunk is not referenced after it. undefined: no bytes yet. */
 function takeNext(
   body: Readable,
   pace: BodyPace,
@@ -146,7 +133,6 @@ function takeNext(
   return Promise.resolve(take(chunk));
 }
 
-/** The time that a sender still has. */
 class BodyPace {
   readonly #bounds: BodyBounds;
   readonly #wholeByMs: number;
@@ -158,7 +144,6 @@ class BodyPace {
     this.#wholeByMs = performance.now() + (bounds.wholeMsMax ?? Number.POSITIVE_INFINITY);
   }
 
-  /** @throws ContractError IMAGE_TOO_LARGE */
   received(bytes: number): void {
     const { bytesMax } = this.#bounds;
     this.#receivedBytes += bytes;
@@ -183,7 +168,6 @@ function tooSlow(): ContractError {
   return new ContractError('INVALID_REQUEST', 'The request body arrived too slowly.');
 }
 
-/** The caller closed the connection, so the answer is not read. */
 function endedEarly(cause: Error | null): ContractError {
   return new ContractError('INVALID_REQUEST', 'The request body ended early.', { cause });
 }

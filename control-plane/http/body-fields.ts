@@ -1,15 +1,10 @@
-/** Fields of a body or a query: how many there may be, their names in refusals, their texts. */
 import { ContractError, invalidParameter } from '@matting/proto/contract/errors.ts';
 
-/**
- * Fields of a body or a query: more than any interface of this service has. Unknown and empty
- * fields count, too.
- */
+/** More fields than any interface has. Unknown and empty fields count too. */
 export const FIELDS_MAX = 64;
 
 const SHOWN_NAME_LENGTH_MAX = 64;
 
-/** @param fieldDetail what is wrong with the field, where the sentence says more */
 export function malformed(
   detail: string,
   field?: string,
@@ -24,28 +19,27 @@ export function tooManyFields(what: string): ContractError {
   return malformed(`${what} has more than ${FIELDS_MAX} fields.`);
 }
 
-/** A name that a caller chose, cut short for an answer. */
 export function shownName(name: string): string {
   return name.slice(0, SHOWN_NAME_LENGTH_MAX).toWellFormed();
 }
 
-/** @param name undefined: too long to be kept. @param meantOf what to send in its place */
+/** @param name undefined: too long to be kept */
 export function unknownField(
   name: string | undefined,
-  meantOf?: (name: string) => string,
+  suggestionFor?: (name: string) => string,
 ): ContractError {
   const shown = shownName(name ?? 'a very long name');
   const unknown = `Unknown field: ${shown}.`;
-  if (meantOf === undefined) return malformed(unknown, shown, 'is unknown');
-  const meant = meantOf(shown);
-  return malformed(`${unknown} ${meant}`, shown, `is unknown. ${meant}`);
+  if (suggestionFor === undefined) return malformed(unknown, shown, 'is unknown');
+  const suggestion = suggestionFor(shown);
+  return malformed(`${unknown} ${suggestion}`, shown, `is unknown. ${suggestion}`);
 }
 
 export function givenTwice(field: string): ContractError {
   return malformed(`${field} is given twice. Send it once.`, field, 'is given twice');
 }
 
-/** @throws ContractError of `check`, whose fields are those of this path */
+/** Prefixes the fields of a ContractError with `path`. */
 export function underPath<T>(path: string, check: () => T): T {
   try {
     return check();
@@ -53,17 +47,13 @@ export function underPath<T>(path: string, check: () => T): T {
     if (!(error instanceof ContractError)) throw error;
     const { code, message } = error;
     const fieldErrors = error.fieldErrors.map(one => ({ ...one, field: `${path}.${one.field}` }));
-    // The message may end with advice that holds for a request of its own alone.
-    const said = fieldErrors.map(({ field, detail }) => `${field} ${detail}.`).join(' ');
-    throw new ContractError(code, said || `${path}: ${message}`, { cause: error, fieldErrors });
+    // The message may end with advice that suits a single request only.
+    const summary = fieldErrors.map(({ field, detail }) => `${field} ${detail}.`).join(' ');
+    throw new ContractError(code, summary || `${path}: ${message}`, { cause: error, fieldErrors });
   }
 }
 
-/**
- * Yields the parameters of a target's query in their order, as forms write them: `+` and `%20` are
- * spaces.
- * @throws ContractError INVALID_REQUEST: not percent-encoded UTF-8
- */
+/** Decoded as forms are: `+` is a space. @throws ContractError INVALID_REQUEST: not valid UTF-8 */
 export function* parametersOf(
   target: string,
 ): Generator<{ readonly name: string; readonly text: string }> {
@@ -89,7 +79,7 @@ function decoded(text: string, field?: string): string {
   }
 }
 
-/** @throws ContractError INVALID_REQUEST: unknown or given twice */
+/** @throws ContractError INVALID_REQUEST: an unknown name, or one given twice */
 export function queryOf(target: string, known: readonly string[]): ReadonlyMap<string, string> {
   const given = new Map<string, string>();
   for (const { name, text } of parametersOf(target)) {
@@ -100,7 +90,6 @@ export function queryOf(target: string, known: readonly string[]): ReadonlyMap<s
   return given;
 }
 
-/** @throws ContractError INVALID_PARAMETER */
 export function requireLimit(text: string | undefined, max: number): number | undefined {
   if (text === undefined) return undefined;
   const limit = /^\d{1,4}$/.test(text) ? Number(text) : 0;
@@ -108,11 +97,11 @@ export function requireLimit(text: string | undefined, max: number): number | un
   throw invalidParameter('limit', `must be a whole number from 1 to ${max}`);
 }
 
-/** A string longer than every rule allows: its text was dropped. */
+/** A string over every limit, whose text was dropped. */
 export const OVERLONG: unique symbol = Symbol('overlong');
 export type TextValue = string | typeof OVERLONG;
 
-/** The most memory that a text takes while it is kept. */
+/** Two bytes a character. */
 export function bytesOfText(text: TextValue): number {
   return text === OVERLONG ? 0 : 2 * text.length;
 }

@@ -1,15 +1,11 @@
 /**
- * The connections of a port, and how they end. A server that closes at once resets connections
- * whose request is still on its way, and these callers get no answer. So first no new connection is
- * accepted, then open ones have time to send a request, which is answered with `Connection: close`;
- * what is idle after that is closed.
+ * A server that closes at once resets connections whose request is still on its way. So shutdown
+ * first stops accepting, then gives open connections LINGER_MS_MAX for a request, which is answered
+ * with `Connection: close`, and then closes idle connections.
  *
- * A connection is a stranger's until one of its requests has shown a good API key. Where the port
- * is nearly full, those that wait for their client make room for newcomers (port-room.ts),
- * strangers' before those of accounts. Those with a submission under way may be held for minutes:
- * accounts share them.
- *
- * Bytes that are no valid request, or not a complete one in time, are answered without a route.
+ * A connection belongs to a stranger until a request on it shows a valid API key. On a nearly full
+ * port, connections that wait for their client make room (port-room.ts), strangers' first. A
+ * submission may hold its connection for minutes, so accounts share those connections.
  */
 import { type IncomingMessage, type Server, type ServerResponse, STATUS_CODES } from 'node:http';
 import net from 'node:net';
@@ -40,24 +36,23 @@ import { createErrorHandler, type ErrorHandlerOptions } from './error-handler.ts
 import { PROBLEM_TYPE, problemOf } from './problems.ts';
 import { createRequestId, hasBody, readForwardedFor, requestIdOf } from './request-headers.ts';
 
-/** The time for requests sent before the listener closed. One around the world takes half. */
+/** A trip around the world takes half of it. */
 const LINGER_MS_MAX = 500;
-/** Node accepts one connection in each tick of its loop; further ones wait in the backlog. */
+/** Node accepts one connection a tick; more wait in the backlog. */
 const BACKLOG_MS_MAX = 500;
-/** Fraction of all connections that is kept free of those that wait. */
+/** Fraction that waiting clients must leave free. */
 const SPARE_SHARE = 0.1;
-/** Largest fraction whose requests' bodies are awaited: of strangers, and as many of accounts. */
+/** Fraction whose bodies we wait for: once for strangers, once for accounts. */
 export const BODIES_SHARE = 0.1;
-/** Largest fraction of all connections with a submission under way, its body and wait included. */
+/** Fraction with a submission in progress, including its body and wait. */
 const SUBMISSIONS_SHARE = 0.8;
 const SUBMISSIONS_RETRY_AFTER_S = 5;
-/** Largest fraction of all connections without a key whose answer waits to be read. */
+/** Fraction of keyless connections whose answer waits to be read. */
 const UNREAD_STRANGERS_SHARE = 0.25;
 
-/** Each may hold a few hundred KiB of buffers, and a file of its picture besides. */
+/** Each may hold a few hundred KiB of buffers and a file for its picture. */
 export const PUBLIC_MAX = 10_000;
 const PUBLIC_SHARE = 0.5;
-/** Scrapers and people. */
 const OPERATOR_MAX = 128;
 const OPERATOR_SHARE = 1 / 16;
 
@@ -67,16 +62,12 @@ interface PortOptions extends ErrorHandlerOptions {
   readonly baseUrl: string;
   readonly logger?: FastifyBaseLogger | undefined;
   readonly connectionsMax: number;
-  /** The path that `setAnswerHeaders` takes. */
   readonly negotiated?: string;
   readonly onAnswered?: ((answered: Answered) => void) | undefined;
   readonly bounds: FastifyHttpOptions<Server>;
 }
 
-/**
- * A port whose answers are all ours, those to bytes that are no request too. Bodies are read by the
- * routes that want them, as they arrive.
- */
+/** Every answer is ours, even to bytes that are not HTTP. Routes read the bodies. */
 export function createPort(options: PortOptions): FastifyInstance {
   const { baseUrl, logger, negotiated, onAnswered, bounds } = options;
   const errors = { baseUrl, log: logger, onAnswered };
@@ -84,7 +75,7 @@ export function createPort(options: PortOptions): FastifyInstance {
   const app = fastify({
     ...bounds,
     ...(logger && { loggerInstance: logger }),
-    // Routes and addAnswerLog write lines, without URLs: a result's link is a secret.
+    // addAnswerLog writes the lines, without URLs: a result's link is a secret.
     logController: new LogController({ disableRequestLogging: true }),
     genReqId: requestIdOf,
     clientErrorHandler: createClientErrorHandler(errors),
@@ -96,7 +87,7 @@ export function createPort(options: PortOptions): FastifyInstance {
       ...bounds.http,
       IncomingMessage: GatheringMessage,
       maxHeaderSize: HEADER_BYTES_MAX,
-      // Node's own refusal would go out without our headers; requireHost refuses instead.
+      // Node's own refusal would lack our headers. requireHost refuses instead.
       requireHostHeader: false,
     },
   });
@@ -117,27 +108,25 @@ export function operatorConnectionsMax(filesMax?: number): number {
 }
 
 export interface ConnectionsOptions {
-  /** A connection was closed unread: `maxConnections` were open. */
   readonly onDropped?: (() => void) | undefined;
-  /** A connection was ended at a bound of what a caller may. */
   readonly onEnded?: ((cause: EndedCause) => void) | undefined;
-  /** Other bounds of those who read answers, for tests. */
   readonly readingPace?: Omit<PaceOptions, 'ownerOf' | 'onEnded'> | undefined;
 }
 
-/** The connections of the public port. */
 export class Connections {
   readonly #server: Server;
   #open = 0;
   #taken = 0;
-  /** The account whose key a connection has shown last. */
+  /** The account of the last key on a connection. */
   readonly #accounts = new WeakMap<net.Socket, string>();
   readonly #submissions: Semaphore;
-  /** No request yet: for Node neither idle nor busy, so its close would wait for them. */
+  /**
+   * Node counts a connection without a request neither idle nor busy, and its close waits for it.
+   */
   readonly #unused = new Set<net.Socket>();
   #onLast: () => void = () => undefined;
   #takingBacklog: Promise<void> | undefined;
-  /** Bodies wait for this room, except those of submissions. */
+  /** Bodies wait in this room, except those of submissions. */
   readonly room: PortRoom;
 
   constructor(server: Server, { onDropped, onEnded, readingPace }: ConnectionsOptions) {
@@ -177,22 +166,22 @@ export class Connections {
     server.on('drop', () => onDropped?.());
   }
 
-  /** Call it before any route is added, and before hooks that run for the request's owner. */
+  /** Call it before any route is added, and before hooks that run under the request's owner. */
   serve(app: FastifyInstance, callers: Callers): void {
     const { accountOf, readiness } = callers;
     awaitBodies(app, this.room, callers);
     app.addHook('preClose', () => this.#linger());
-    // While the backlog is accepted requests wait: a caller who is answered at once connects again
-    // at once, and could fill the backlog as fast as it empties.
+    // Requests wait until the backlog is accepted: a caller who is answered would connect again at
+    // once and could fill the backlog as fast as it empties.
     app.addHook('onRequest', (_request, _reply, done) => {
       if (this.#takingBacklog === undefined) done();
       else void this.#takingBacklog.then(() => done());
     });
-    // The hook runs without trusted proxies too. Then nobody reads the header.
+    // Runs without trusted proxies too; then nobody reads the header.
     app.addHook('onRequest', readForwardedFor);
     app.addHook('onRequest', (request, _reply, done) => serveRequest({ shows: request.ip }, done));
     app.addHook('onSend', (request, reply, payload, done) => {
-      // The caller's next request must go to another replica, not to this one on this connection.
+      // The caller's next request must reach another replica.
       if (readiness.draining) reply.header('connection', 'close');
       const accountId = accountOf(request);
       if (accountId !== undefined) this.#accounts.set(request.raw.socket, accountId);
@@ -200,10 +189,7 @@ export class Connections {
     });
   }
 
-  /**
-   * Takes a place for a submission.
-   * @throws ContractError SERVICE_UNAVAILABLE: the account has as many as are left free
-   */
+  /** @throws ContractError SERVICE_UNAVAILABLE: the account has its share of the submissions */
   enterSubmission(accountId: string): Release {
     return this.#submissions.takeNow({ key: accountId });
   }
@@ -212,13 +198,12 @@ export class Connections {
     return this.#open;
   }
 
-  /** Resolves when no connection is open, or after LINGER_MS_MAX. */
   async #linger(): Promise<void> {
     if (!this.#server.listening) return;
     this.#takingBacklog = this.#takeBacklog();
     await this.#takingBacklog;
-    // The close of node:http ends idle connections too, and a connection whose request is on its
-    // way is idle. That of the documented base class closes the listener alone.
+    // node:http's close also ends idle connections, and a connection whose request is on its way is
+    // idle. The base class closes only the listener.
     net.Server.prototype.close.call(this.#server);
     if (this.#open === 0) return;
     const left = new Promise<void>(resolve => {
@@ -228,34 +213,31 @@ export class Connections {
     for (const socket of this.#unused) socket.destroy();
   }
 
-  /** Connections that the system accepted and Node did not are reset when the listener closes. */
+  /** Closing the listener resets connections that the system accepted and Node did not. */
   async #takeBacklog(): Promise<void> {
     const until = performance.now() + BACKLOG_MS_MAX;
     let takenBefore: number;
     do {
       takenBefore = this.#taken;
-      // The first ends the current tick of the loop; before the second the system was polled.
+      // The first ends this tick of the loop; the system is polled before the second.
       await afterPolling();
       await afterPolling();
     } while (this.#taken > takenBefore && performance.now() < until);
   }
 }
 
-/** Finds out the callers on a port where they show keys. */
 interface Callers {
-  /** The account that made the request. undefined: a stranger. */
+  /** undefined: a stranger. */
   readonly accountOf: (request: FastifyRequest) => string | undefined;
-  /** Whether it came with an API key. */
   readonly hasKey: (request: FastifyRequest) => boolean;
   readonly readiness: { readonly draining: boolean };
 }
 
 /**
- * Requests whose bodies are on their way, for the room of their port: from the end of what their
- * headers are judged by until the body is whole or the answer is written, whether a handler reads
- * the body or what was refused is read away. Only a submission with an API key is none of them: it
- * holds a place of its account's. To be called before any route is added.
- * @param callers absent: strangers all
+ * Counts requests whose bodies we wait for, from the last check of their headers until the body is
+ * whole or the answer is written. A submission with an API key holds a share of its account
+ * instead. Call it before any route is added.
+ * @param callers absent: all are strangers
  */
 export function awaitBodies(
   app: FastifyInstance,
@@ -263,13 +245,13 @@ export function awaitBodies(
   callers?: Pick<Callers, 'accountOf' | 'hasKey'>,
 ): void {
   const note = (request: FastifyRequest, reply: FastifyReply) => {
-    // Undefined where a test injects a request without a socket.
+    // undefined: a test injected the request without a socket.
     if (request.raw.complete !== false || !hasBody(request.raw)) return;
     const account = callers?.accountOf(request);
     const owner = account === undefined ? { network: networkOf(request.ip) } : { account };
     room.awaitBody(request.raw, reply.raw, owner);
   };
-  // The hook runs after all checks of headers, even those that ask the database.
+  // Runs after all checks of headers, even those that query the database.
   app.addHook('preParsing', (request, reply, _payload, done) => {
     if (callers?.hasKey(request) !== true) note(request, reply);
     done(null);
@@ -287,7 +269,7 @@ const DETAILS: Readonly<Record<string, string>> = {
   ERR_TRANSFER_CODING: 'The only Transfer-Encoding is chunked, on HTTP/1.1.',
 };
 
-/** The latest response of a connection: nothing may be put between its bytes. */
+/** Each connection's latest response: an error must not be written between its bytes. */
 const responses = new WeakMap<Duplex, ServerResponse>();
 
 type RequestListener = (request: IncomingMessage, response: ServerResponse) => void;
@@ -299,11 +281,10 @@ interface ClientErrorOptions {
 }
 
 /**
- * Stands before the listeners for requests that are there when it is called. What Node takes for
- * chunked though it is not (RFC 9112 section 6.1: in HTTP/1.0, or in another coding besides) is
- * refused like bytes that are no request: something before us may see another end of the body, so
- * nothing behind it on its connection is a request. Also answers CONNECT, whose connection Node
- * would close without an answer.
+ * Node takes some messages as chunked that RFC 9112 section 6.1 does not (HTTP/1.0, or another
+ * coding too). A proxy in front may see the body end elsewhere (request smuggling), so such a
+ * message and all that follows on its connection are refused. Also answers CONNECT, whose
+ * connection Node would close without an answer.
  */
 function watchConnections(server: Server, options: ClientErrorOptions): void {
   const listeners = server.listeners('request') as RequestListener[];
@@ -311,7 +292,7 @@ function watchConnections(server: Server, options: ClientErrorOptions): void {
   server.removeAllListeners('request');
   server.on('request', (request: IncomingMessage, response: ServerResponse) => {
     const { socket } = request;
-    // Node still hands on the rest of its chunk.
+    // Node still emits the rest of the chunk as requests.
     if (refused.has(socket)) return;
     if (isFramedOtherwise(request)) {
       refused.add(socket);
@@ -337,12 +318,11 @@ function isFramedOtherwise({ headers, httpVersion }: IncomingMessage): boolean {
 }
 
 function createClientErrorHandler(options: ClientErrorOptions) {
-  /** Connections that failed before: their further errors are ignored. */
   const failed = new WeakSet<Duplex>();
   return (error: NodeJS.ErrnoException, socket: Duplex & { bytesRead: number }): void => {
     if (failed.has(socket)) return;
     failed.add(socket);
-    // A connection that was opened and never used, as browsers do, expects no answer.
+    // Browsers open connections that they never use and expect no answer on them.
     if (!socket.writable || socket.bytesRead === 0 || error.code === 'ECONNRESET') {
       socket.destroy();
       return;
@@ -353,8 +333,7 @@ function createClientErrorHandler(options: ClientErrorOptions) {
     if (response === undefined || response.writableFinished) {
       endWith(socket, refusal, createRequestId(), options);
     } else if (response.req.complete) {
-      // The bytes came after a complete request, whose answer must be sent first: the caller would
-      // take this one for it.
+      // The answer to the complete request goes first, or the caller would take this one for it.
       response.once('close', () => endWith(socket, refusal, createRequestId(), options));
     } else if (response.headersSent) {
       socket.destroy();
@@ -392,6 +371,5 @@ function endWith(
     body,
   ];
   socket.end(lines.join('\r\n'));
-  // Nothing more is read from it.
   socket.once('finish', () => socket.destroy());
 }

@@ -1,4 +1,3 @@
-/** Turns what is thrown on the way of a request into an error of the catalogue, and answers with it. */
 import { ContractError, type ErrorCode, type ErrorSpec } from '@matting/proto/contract/errors.ts';
 import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify';
 import { PROBLEM_TYPE, problemHeaders, problemOf } from './problems.ts';
@@ -6,7 +5,7 @@ import { isProbe, pathOf } from './request-path.ts';
 
 const refusals = new WeakMap<FastifyRequest, ContractError>();
 
-/** The error that a request was answered with; undefined where it was no error. */
+/** undefined: not an error. */
 export function answeredErrorOf(request: FastifyRequest): ContractError | undefined {
   return refusals.get(request);
 }
@@ -16,7 +15,6 @@ export function answeredCodeOf(request: FastifyRequest): ErrorCode | undefined {
 }
 
 type ErrorHandler = (error: unknown, request: FastifyRequest, reply: FastifyReply) => void;
-/** Sends an error in the manner of an interface. */
 export type ErrorWriter = (
   error: ContractError,
   request: FastifyRequest,
@@ -24,9 +22,9 @@ export type ErrorWriter = (
 ) => void;
 
 export interface ErrorHandlerOptions {
-  /** The scopes whose codes this port answers with; others are its own failures. Public alone. */
+  /** Scopes whose codes this port sends. Default: public. */
   readonly shown?: readonly ErrorSpec['scope'][] | undefined;
-  /** The writer of this request's errors. undefined or absent: they are problem+json. */
+  /** undefined: problem+json. */
   readonly writerOf?: ((request: FastifyRequest) => ErrorWriter | undefined) | undefined;
 }
 
@@ -38,7 +36,7 @@ export function createErrorHandler(
     const { id: requestId } = request;
     const problem = problemOf(error, { baseUrl, requestId, instance: instanceOf(request) });
     reply.code(problem.status).headers(problemHeaders(error)).type(PROBLEM_TYPE);
-    // A buffer, since the framework adds a charset to the type of text.
+    // A buffer, because Fastify adds a charset to the type of a string.
     reply.send(Buffer.from(JSON.stringify(problem)));
   };
   return (error, request, reply) => {
@@ -48,10 +46,7 @@ export function createErrorHandler(
   };
 }
 
-/**
- * Turns an error into the refusal for an answer that holds errors within. The request's line and
- * counters note it like an error that ends the request, and the log has it if it is our failure.
- */
+/** For an answer that contains errors: log and counters treat one as if it ended the request. */
 export function noteRefusal(
   error: unknown,
   request: FastifyRequest,
@@ -63,7 +58,7 @@ export function noteRefusal(
   return known;
 }
 
-/** A refusal of ours, such as a full queue, has no cause; its stack would only fill the log. */
+/** A refusal such as a full queue has no cause, and its stack would only fill the log. */
 function logFailure(request: FastifyRequest, failed: ContractError): void {
   if (isProbe(request)) return;
   const { code, spec, cause, message } = failed;
@@ -71,15 +66,15 @@ function logFailure(request: FastifyRequest, failed: ContractError): void {
   request.log[level]({ ...(cause === undefined ? {} : { err: cause }), code }, message);
 }
 
-/** Characters to escape in a URI reference (RFC 3986 section 3.3), a lone percent sign too. */
+/** Characters to escape in a URI reference (RFC 3986 section 3.3), also a lone percent sign. */
 const NOT_IN_A_PATH = /[^\w\-.~:/@!$&'()*+,;=%]|%(?![0-9A-Fa-f]{2})/g;
 
-/** The path as a URI reference, whatever was sent: RFC 9457 section 3.1.5. */
+/** RFC 9457 section 3.1.5: a URI reference, whatever path the caller sent. */
 function instanceOf(request: FastifyRequest): string {
   return pathOf(request).replaceAll(NOT_IN_A_PATH, character => encodeURIComponent(character));
 }
 
-/** A node's own codes mean nothing to a caller of REST: they become INTERNAL_ERROR. */
+/** A node's codes mean nothing to a REST caller, so they become INTERNAL_ERROR. */
 function toContractError(error: unknown, shown: readonly ErrorSpec['scope'][]): ContractError {
   if (error instanceof ContractError && shown.includes(error.spec.scope)) return error;
   const known = ofFramework(error as Partial<FastifyError> | null);
@@ -87,7 +82,7 @@ function toContractError(error: unknown, shown: readonly ErrorSpec['scope'][]): 
   return known ?? new ContractError('INTERNAL_ERROR', detail, { cause: error });
 }
 
-/** Errors of Fastify itself; our own checks come first and catch nearly all of them. */
+/** Fastify's own errors. Our checks catch nearly all of them earlier. */
 function ofFramework(cause: Partial<FastifyError> | null): ContractError | undefined {
   switch (cause?.code) {
     case 'FST_ERR_BAD_URL':

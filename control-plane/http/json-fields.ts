@@ -1,10 +1,9 @@
 /**
- * A body that is JSON, read as it arrives: one flat object whose values are strings, null or, for
- * some fields, true, false or a number. Small texts are kept; that of the image is handed on
- * unescaped and never kept, so that a body of 70 MB costs the memory of one chunk. Syntax,
- * duplicates and types are this file's, which fields there are its caller's. A field that is
- * skipped may be an object or an array, within a bound. One field may be a list of such flat
- * objects: only the texts of an item are kept, and the first item over the bound ends the reading.
+ * A streaming reader for a JSON body: one flat object of strings, nulls and, for some fields,
+ * booleans, numbers or lists. It keeps small texts and passes on the image's text unescaped, so a
+ * body of 70 MB takes the memory of one chunk. It checks syntax, duplicates and types; the caller
+ * knows the fields. A skipped field may be an object or an array, within a bound. One field may be
+ * a list of such flat objects; the first item over its bound ends the reading.
  */
 import type { HeldRoom } from '@matting/program/held-bytes.ts';
 import type { ContractError } from '@matting/proto/contract/errors.ts';
@@ -33,27 +32,24 @@ const OPENING_BRACE = 0x7b;
 const CLOSING_BRACE = 0x7d;
 const OPENING_BRACKET = 0x5b;
 const CLOSING_BRACKET = 0x5d;
-/** 1 for what JSON has as white space: a body may be made of it. */
+/** 1 for JSON's white space. A body may consist of it. */
 const IS_SPACE = new Uint8Array(256);
 for (const byte of ' \t\n\r') IS_SPACE[byte.charCodeAt(0)] = 1;
 
-/** 1 for ASCII that needs no escape. Most names and texts consist of it. */
 const IS_PLAIN = new Uint8Array(256).fill(1, 0x20, 0x80);
 IS_PLAIN[BACKSLASH] = 0;
 
-/** The offset of what follows the white space, or the chunk's length. */
-function behindSpace(chunk: Buffer, from: number): number {
+function skipSpace(chunk: Buffer, from: number): number {
   let at = from;
   while (at < chunk.length && IS_SPACE[chunk[at]!] === 1) at += 1;
   return at;
 }
 
-/** No text within URL_LENGTH_MAX characters needs more: each is at most `\uXXXX`. */
+/** A text within URL_LENGTH_MAX needs at most `\uXXXX` a character. */
 const RAW_TEXT_BYTES_MAX = 6 * URL_LENGTH_MAX;
-/** Any number that means something is shorter. */
 const LITERAL_BYTES_MAX = 64;
 
-/** A value can be of these kinds beside a string and null. It means the same as its text. */
+/** Kinds that a value may have in addition to string and null. It means the same as its text. */
 type LiteralKind = 'boolean' | 'number' | 'list';
 
 /** RFC 8259 section 6. */
@@ -63,41 +59,37 @@ const FIRST_CHARACTERS: Readonly<Record<LiteralKind, string>> = {
   number: '-0123456789',
   list: '',
 };
-/** White space, a comma or a brace can follow a literal. */
 const LITERAL_ENDS = Buffer.from(' \t\r\n,}');
 
-/** The type that a value must have, for an error's sentence. */
 function typeOf(kinds: readonly LiteralKind[]): string {
   return [...kinds, 'string'].map(kind => `a ${kind}`).join(' or ');
 }
 
-/** A field that is skipped may be an object too. */
+/** A skipped field may be an object too. */
 function isNested(field: string | undefined, kinds: readonly LiteralKind[], character: string) {
   if (field === undefined) return '{['.includes(character);
   return character === '[' && kinds.includes('list');
 }
 
-/** The text that it stands for: 1e3 and 1000.0 are 1000. Undefined: not JSON. */
+/** The canonical text: 1000 for 1e3. undefined: not JSON. */
 function literalText(literal: string): string | undefined {
   if (literal === 'true' || literal === 'false') return literal;
   return NUMBER.test(literal) ? String(Number(literal)) : undefined;
 }
 
-/** The position of the reader in an object or an array. */
 interface Nesting {
-  /** Braces and brackets that are open; 0: it has ended. */
+  /** 0: the value has ended. */
   depth: number;
   inString: boolean;
-  /** Whether, in a string, the byte before was a backslash. */
   escaped: boolean;
 }
 
-/** The change of depth by a byte outside of strings. JSON.parse judges whether it fits. */
+/** Change of depth by each byte outside of strings. JSON.parse checks later that they match. */
 const DEPTH_OF = new Int8Array(256);
 for (const open of '{[') DEPTH_OF[open.charCodeAt(0)] = 1;
 for (const close of '}]') DEPTH_OF[close.charCodeAt(0)] = -1;
 
-/** The offset behind its last byte, or the chunk's length. @param nesting is moved on */
+/** Offset after the value's last byte, or the chunk's length. Updates `nesting`. */
 function endOfNested(nesting: Nesting, chunk: Buffer, from: number): number {
   for (let at = from; at < chunk.length; at += 1) {
     const byte = chunk[at]!;
@@ -112,19 +104,17 @@ function endOfNested(nesting: Nesting, chunk: Buffer, from: number): number {
   return chunk.length;
 }
 
-/** The fields that an object may have. */
 export interface JsonFields<Text extends string> {
-  /** The one whose text is Base64, which is handed on. */
+  /** The field with the Base64 text. */
   readonly image: string;
   /**
    * @param name undefined: too long to be kept
-   * @param seen fields of the object so far
-   * @returns a Text or the image's; undefined: the value is skipped, whatever its text is
-   * @throws ContractError where there is no such field
+   * @returns undefined: skip the value
+   * @throws ContractError: there is no such field
    */
   fieldOf(name: string | undefined, seen: ReadonlySet<string>): Text | string | undefined;
   literalsOf(field: string | undefined): readonly LiteralKind[];
-  /** One of the fields is a list of objects. Absent: none is. */
+  /** A field that is a list of objects. */
   readonly items?: JsonItems | undefined;
 }
 
@@ -132,20 +122,19 @@ export interface JsonItems {
   readonly field: string;
   readonly itemsMax: number;
   readonly fields: JsonFields<string>;
-  /** Takes the next item. @throws ContractError of a field of the item */
   take(texts: ReadonlyMap<string, TextValue>): void;
 }
 
-/** Memory of an item beside the characters of its texts. */
+/** Memory of an item without the characters of its texts. */
 const ITEM_BYTES = 512;
 
-/** Ends each chunk with a yield, and goes on in the next. Its frames hold no chunk meanwhile. */
+/** Yields at the end of each chunk. Its frames hold no chunk meanwhile. */
 type Reading<Taken = void> = Generator<void, Taken, void>;
 
 interface Value {
-  /** Takes what the chunk has of it. True: it is whole. */
+  /** True: the value is complete. */
   take(): boolean;
-  /** Absent: it is null, or kept by nobody here. */
+  /** Absent: the value is null or not kept. */
   end?(): TextValue | undefined;
 }
 
@@ -154,24 +143,20 @@ export class JsonFieldsParser<Text extends string> {
   readonly #image: JsonImageText;
   readonly #texts = new Map<Text, TextValue>();
   readonly #reading: Reading;
-  #place: 'before' | 'within' | 'behind' = 'before';
+  #position: 'before' | 'within' | 'after' = 'before';
   #chunk: Buffer = NOTHING;
-  /** The offset in the chunk of what comes next. */
   #at = 0;
   #imageGiven = false;
-  /** Decoded bytes of the image in this chunk. */
+  /** The image's unescaped text in this chunk. */
   #imageRun: Buffer = NOTHING;
-  /** The text, literal or nested value that is read now. */
   readonly #raw: KeptBytes;
   #rawOverlong = false;
-  /** Whether the text stands for itself. */
+  /** The text has no escapes. */
   #rawPlain = true;
-  /** Whether, in a key or a text, the byte before was a backslash. */
   #escaped = false;
   #nullLeft = '';
   #nesting: Nesting = { depth: 0, inString: false, escaped: false };
 
-  /** @param room for the texts that are kept */
   constructor(fields: JsonFields<Text>, room: HeldRoom) {
     this.#room = room;
     this.#raw = new KeptBytes(HINT_LIST_BYTES_MAX, room);
@@ -180,9 +165,9 @@ export class JsonFieldsParser<Text extends string> {
   }
 
   /**
-   * The unescaped text of the image's field in this chunk, empty where there is none. It is valid
-   * until the next push, and may be a view of `chunk`, which is never written to.
-   * @throws ContractError INVALID_REQUEST; of an item, it names the item and its field
+   * Returns the image's unescaped text in this chunk, possibly empty. It is valid until the next
+   * push and may be a view of `chunk`.
+   * @throws ContractError INVALID_REQUEST, which names an item and its field
    */
   push(chunk: Buffer): Buffer {
     this.#chunk = chunk;
@@ -195,10 +180,10 @@ export class JsonFieldsParser<Text extends string> {
     return image;
   }
 
-  /** The fields, after the last chunk. @throws ContractError INVALID_REQUEST */
+  /** @throws ContractError INVALID_REQUEST */
   finish(): { readonly texts: ReadonlyMap<Text, TextValue>; readonly imageGiven: boolean } {
-    if (this.#place === 'before') throw malformed('The body is empty. Send a JSON object.');
-    if (this.#place === 'within')
+    if (this.#position === 'before') throw malformed('The body is empty. Send a JSON object.');
+    if (this.#position === 'within')
       throw malformed('The body ends in the middle of the JSON object.');
     return { texts: this.#texts, imageGiven: this.#imageGiven };
   }
@@ -207,20 +192,19 @@ export class JsonFieldsParser<Text extends string> {
     const first = this.#take() ?? (yield* this.#takeLater());
     if (first === 0xef) throw malformed('The body has a byte order mark. Send UTF-8 without one.');
     if (first !== OPENING_BRACE) throw malformed('The body must be a JSON object.');
-    this.#place = 'within';
+    this.#position = 'within';
     yield* this.#object(fields, this.#texts);
-    this.#place = 'behind';
+    this.#position = 'after';
     if (this.#take() === undefined) yield* this.#takeLater();
     throw malformed('The body goes on after the JSON object. Send one object.');
   }
 
-  /** Takes the next byte that is no white space. Undefined: the chunk is used up. */
+  /** Takes the next byte after white space. undefined: the chunk is used up. */
   #take(): number | undefined {
-    this.#at = behindSpace(this.#chunk, this.#at);
+    this.#at = skipSpace(this.#chunk, this.#at);
     return this.#at < this.#chunk.length ? this.#chunk[this.#at++] : undefined;
   }
 
-  /** Takes it from the chunks to come. */
   *#takeLater(): Reading<number> {
     for (;;) {
       yield;
@@ -229,7 +213,7 @@ export class JsonFieldsParser<Text extends string> {
     }
   }
 
-  /** Reads what stands behind the opening brace. */
+  /** Reads an object after its opening brace. */
   *#object<Name extends string>(fields: JsonFields<Name>, texts: Map<Name, TextValue>): Reading {
     const seen = new Set<string>();
     for (let given = 1; ; given += 1) {
@@ -256,15 +240,15 @@ export class JsonFieldsParser<Text extends string> {
         const text = end?.();
         if (text !== undefined) texts.set(field as Name, text);
       }
-      const behind = this.#take() ?? (yield* this.#takeLater());
-      if (behind === CLOSING_BRACE) return;
-      if (behind !== COMMA) {
+      const separator = this.#take() ?? (yield* this.#takeLater());
+      if (separator === CLOSING_BRACE) return;
+      if (separator !== COMMA) {
         throw malformed('The body is not valid JSON: a comma or a closing brace is missing.');
       }
     }
   }
 
-  /** @param byte its first */
+  /** @param byte the value's first byte */
   #value(kinds: readonly LiteralKind[], field: string | undefined, byte: number): Value {
     const character = String.fromCharCode(byte);
     if (byte === QUOTE && field === this.#image.field) {
@@ -319,9 +303,9 @@ export class JsonFieldsParser<Text extends string> {
           throw error;
         });
       }
-      const behind = this.#take() ?? (yield* this.#takeLater());
-      if (behind === CLOSING_BRACKET) return;
-      if (behind !== COMMA) {
+      const separator = this.#take() ?? (yield* this.#takeLater());
+      if (separator === CLOSING_BRACKET) return;
+      if (separator !== COMMA) {
         throw malformed(`${field} has no comma between two items.`, field, 'is not valid JSON');
       }
     }
@@ -337,16 +321,15 @@ export class JsonFieldsParser<Text extends string> {
     return this.#nullLeft === '';
   }
 
-  /** Takes what the chunk has of it. True: the closing quote came; so for the others below. */
+  /** This and the other readers below return true at the end of the value. */
   #takeImage(): boolean {
     const { text, next, ended } = this.#image.take(this.#chunk, this.#at);
-    // One field, so one run a chunk: what came before in this chunk was not image.
+    // There is one image field, so at most one run a chunk.
     this.#imageRun = text;
     this.#at = next;
     return ended;
   }
 
-  /** @param first its first byte, where that is kept */
   #startRaw(first?: number): void {
     this.#raw.truncate(0);
     if (first !== undefined) this.#raw.append(Uint8Array.of(first));
@@ -355,7 +338,7 @@ export class JsonFieldsParser<Text extends string> {
     this.#escaped = false;
   }
 
-  /** Moves on to `end`. False: the bytes until there do not fit, and are dropped. */
+  /** False: the bytes exceed the bound and are dropped. */
   #keepRaw(bytesMax: number, end: number): boolean {
     const from = this.#at;
     this.#at = end;
@@ -363,7 +346,6 @@ export class JsonFieldsParser<Text extends string> {
     return this.#raw.append(this.#chunk, from, end);
   }
 
-  /** Collects a small string. */
   #takeText(): boolean {
     const chunk = this.#chunk;
     let end = this.#at;
@@ -391,7 +373,6 @@ export class JsonFieldsParser<Text extends string> {
     return text;
   }
 
-  /** Collects a literal up to what follows it. */
   #takeLiteral(field: string | undefined): boolean {
     let end = this.#at;
     while (end < this.#chunk.length && !LITERAL_ENDS.includes(this.#chunk[end]!)) end += 1;
@@ -410,7 +391,7 @@ export class JsonFieldsParser<Text extends string> {
     return field === undefined ? undefined : text;
   }
 
-  /** Collects an object or an array. One that is skipped is kept only to see that it is JSON. */
+  /** A skipped value is kept only to check its syntax. */
   #takeNested(field: string | undefined): boolean {
     const bytesMax = field === undefined ? RAW_TEXT_BYTES_MAX : HINT_LIST_BYTES_MAX;
     if (!this.#keepRaw(bytesMax, endOfNested(this.#nesting, this.#chunk, this.#at))) {
@@ -449,38 +430,35 @@ export class JsonFieldsParser<Text extends string> {
   }
 }
 
-/** The field's name for an error's sentence. */
 function shown(field: string | undefined): string {
   return field ?? 'The value of an unknown field';
 }
 
 /**
- * A Base64 reader would skip these as white space, but JSON forbids them unescaped in a string. The
- * Base64 reader refuses the other control characters.
+ * JSON forbids these unescaped in a string, but the Base64 decoder would skip them as white space.
+ * It refuses the other control characters.
  */
 const RAW_WHITE_SPACE = [0x09, 0x0a, 0x0b, 0x0c, 0x0d];
-/** 1 for each byte of a string that does not stand for itself. */
 const IS_SPECIAL = new Uint8Array(256);
 for (const byte of [QUOTE, BACKSLASH, ...RAW_WHITE_SPACE]) IS_SPECIAL[byte] = 1;
-/** Stands for an escaped character that is not ASCII: in no Base64 alphabet either. */
+/** Replaces an escaped character beyond ASCII. It is outside of every Base64 alphabet. */
 const NOT_ASCII = 0xff;
 
-/** The byte that each escape but `u` stands for. 0: it is not an escape. */
+/** The byte of each escape except `u`. 0: not an escape. */
 const ESCAPES = new Uint8Array(256);
 for (const pair of ['""', '\\\\', '//', 'b\b', 'f\f', 'n\n', 'r\r', 't\t']) {
   ESCAPES[pair.charCodeAt(0)] = pair.charCodeAt(1);
 }
 
 interface Run {
-  /** Valid until the next one, and perhaps a view of the chunk, which is never written to. */
+  /** Valid until the next run. May be a view of the chunk. */
   readonly text: Buffer;
-  /** The offset behind it. */
+  /** Offset after the run. */
   readonly next: number;
-  /** The text's closing quote came. */
   readonly ended: boolean;
 }
 
-/** The text of the image's field, of any length. Whether it is Base64, the reader of that says. */
+/** Unescapes the image's text, of any length. */
 export class JsonImageText {
   readonly field: string;
   /** 0 outside an escape, 1 after the backslash, 2 to 5 before each digit of \uXXXX. */
@@ -491,23 +469,21 @@ export class JsonImageText {
     this.field = field;
   }
 
-  /** @throws ContractError INVALID_REQUEST */
   take(chunk: Buffer, from: number): Run {
     const quote = chunk.indexOf(QUOTE, from);
     const end = quote === -1 ? chunk.length : quote;
     const text = chunk.subarray(from, end);
     if (this.#escapeStep !== 0 || text.includes(BACKSLASH)) return this.#unescape(chunk, from);
-    // Passes of memchr run at gigabytes a second, a loop over the bytes at a tenth of it.
+    // memchr scans gigabytes a second, a loop over the bytes a tenth of that.
     if (RAW_WHITE_SPACE.some(byte => text.includes(byte))) throw this.#controlCharacter();
     return quote === -1 ? { text, next: end, ended: false } : { text, next: end + 1, ended: true };
   }
 
   /**
-   * The path of a chunk with escapes: some encoders write `\/` for every slash. By indexes below
-   * the length, since a large body goes through here byte by byte.
+   * By indexes, because a large body may pass byte by byte: some encoders write each slash as `\/`.
    */
   #unescape(chunk: Buffer, from: number): Run {
-    // The buffer is of this call alone. A kept one would stay as long as the caller is silent.
+    // A kept buffer would stay for as long as the caller is silent.
     const out = Buffer.allocUnsafe(chunk.length - from);
     let [step, code, length, at] = [this.#escapeStep, this.#escapeCode, 0, from];
     for (; at < chunk.length; at += 1) {
@@ -519,20 +495,20 @@ export class JsonImageText {
         step = step === 5 ? 0 : step + 1;
         if (step === 0) out[length++] = code < 0x80 ? code : NOT_ASCII;
       } else if (step === 1) {
-        const meant = ESCAPES[byte]!;
-        if (meant === 0 && byte !== LETTER_U) throw this.#badEscape();
+        const unescaped = ESCAPES[byte]!;
+        if (unescaped === 0 && byte !== LETTER_U) throw this.#badEscape();
         step = byte === LETTER_U ? 2 : 0;
         code = 0;
-        if (step === 0) out[length++] = meant;
+        if (step === 0) out[length++] = unescaped;
       } else if (IS_SPECIAL[byte] === 0) {
         out[length++] = byte;
       } else if (byte === BACKSLASH) {
-        // The escape is mostly a letter in the same chunk.
-        const meant = at + 1 < chunk.length ? ESCAPES[chunk[at + 1]!]! : 0;
-        if (meant === 0) {
+        // The usual case: a simple escape in one chunk.
+        const unescaped = at + 1 < chunk.length ? ESCAPES[chunk[at + 1]!]! : 0;
+        if (unescaped === 0) {
           step = 1;
         } else {
-          out[length++] = meant;
+          out[length++] = unescaped;
           at += 1;
         }
       } else if (byte === QUOTE) {

@@ -1,4 +1,4 @@
-/** Memory of a body's reader while its caller is silent. */
+/** Readers of bodies release memory while their caller is silent. */
 
 import { Readable } from 'node:stream';
 import { setImmediate as nextTurn } from 'node:timers/promises';
@@ -58,7 +58,7 @@ function collectGarbage(): void {
   collect();
 }
 
-/** A body of which one chunk came, and nothing more comes until `end`. */
+/** A body that stops after one chunk until `end`. */
 function stalled() {
   const body = new Readable({ read: () => undefined });
   return { body, end: () => body.destroy() };
@@ -77,8 +77,8 @@ async function forgets(
   });
   body.push(chunkOf());
   const chunk = await taken.promise;
-  // A reference stays until its turn is over.
-  for (let turns = 0; turns < 5; turns += 1) await nextTurn();
+  // A reference lives until the end of its tick.
+  for (let ticks = 0; ticks < 5; ticks += 1) await nextTurn();
   collectGarbage();
   t.is(chunk.deref(), undefined);
   end();
@@ -148,7 +148,7 @@ test('escapes › keep no buffer behind their chunk', t => {
   const [head, data] = urlencoded.push(Buffer.from(`text=${'%20'.repeat(20_000)}`));
   t.is(head?.kind, 'head');
   t.true(data?.kind === 'data' && data.bytes.length === 20_000);
-  // The next one is written elsewhere, so the reader holds none.
+  // The second event uses another buffer, so the reader holds none.
   const [more] = urlencoded.push(Buffer.from('%41'));
   t.true(more?.kind === 'data' && more.bytes.toString() === 'A');
   t.true(data?.kind === 'data' && data.bytes.every(byte => byte === 0x20));

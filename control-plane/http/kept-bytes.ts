@@ -1,10 +1,6 @@
-/**
- * Bytes of a body that a reader keeps until more of it has come. The buffer grows by what came, not
- * by what may come, and asks for room before it grows.
- */
+/** Bytes of a body that a reader keeps until more arrives. It reserves room before it grows. */
 import type { HeldRoom } from '@matting/program/held-bytes.ts';
 
-/** Most fields are shorter. */
 const FIRST_BYTES = 256;
 export const NOTHING = Buffer.alloc(0);
 
@@ -23,10 +19,7 @@ export class KeptBytes {
     return this.#length;
   }
 
-  /**
-   * @returns false: they are over the bound, and none of them is kept
-   * @throws the refusal of the room
-   */
+  /** @returns false: over the bound, and nothing is kept @throws the room's refusal */
   append(bytes: Uint8Array, from = 0, end = bytes.length): boolean {
     const length = this.#length + end - from;
     if (length > this.#bytesMax) return false;
@@ -49,7 +42,7 @@ export class KeptBytes {
     const wanted = Math.max(length, 2 * this.#bytes.length, FIRST_BYTES);
     const size = Math.min(wanted, this.#bytesMax);
     this.#room.grow(size - this.#bytes.length);
-    // A slice of Node's pool would keep its neighbours.
+    // A slice of Node's buffer pool would keep the whole pool alive.
     const larger = Buffer.allocUnsafeSlow(size);
     larger.set(this.view());
     this.#bytes = larger;

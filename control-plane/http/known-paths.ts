@@ -1,4 +1,3 @@
-/** The paths and methods of a port, for the refusal of all others. */
 import { nearName } from './near-names.ts';
 
 export const OPENAPI_PATH = '/v1/openapi.json';
@@ -9,7 +8,7 @@ export class KnownPaths {
     { readonly matches: RegExp; readonly methods: Set<string> }
   >();
 
-  /** @param url as the router takes it: `:name` stands for one segment. */
+  /** @param url in the router's form, in which `:name` stands for one segment */
   add(url: string, method: string | readonly string[]): void {
     let known = this.#methods.get(url);
     if (known === undefined) {
@@ -20,7 +19,7 @@ export class KnownPaths {
     for (const one of [method].flat()) known.methods.add(one);
   }
 
-  /** The methods for Allow. undefined: there is no such path. */
+  /** The methods for Allow. undefined: no such path. */
   methodsOf(path: string): readonly string[] | undefined {
     for (const { matches, methods } of this.#methods.values()) {
       if (matches.test(path)) return [...methods].sort();
@@ -28,10 +27,10 @@ export class KnownPaths {
     return undefined;
   }
 
-  /** The path that a wrong one probably means. Pages have no hint. */
-  meantBy(path: string): string | undefined {
+  /** Pages have no hint. */
+  hintFor(path: string): string | undefined {
     const calls = [...this.#methods.keys()].filter(url => /^\/(?:v1|compat|mcp)[^:]*$/.test(url));
-    // An address in a client's settings lacks its first part.
+    // Clients are often configured without the first part of the path.
     const near = calls.find(url => url.endsWith(path)) ?? nearName(path, calls);
     if (near !== undefined) return `Did you mean ${near}?`;
     return calls.includes(OPENAPI_PATH) ? `GET ${OPENAPI_PATH} lists the paths.` : undefined;

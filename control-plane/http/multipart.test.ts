@@ -122,7 +122,7 @@ test('multipart › a body that is cut anywhere is refused', t => {
   const image = { name: 'image_file', body: '\r\n--\r\n\0', fileName: 'a.png', type: 'image/png' };
   const form = formOf([{ name: 'crop', body: 'true' }, image]);
   const whole = read([form]);
-  // Bytes behind the last boundary are not needed.
+  // The bytes after the last boundary are not needed.
   for (let end = 0; end <= form.length; end += 1) {
     const cut = form.subarray(0, end);
     if (end >= form.length - 2) t.deepEqual(read(bytewise(cut)), whole);
@@ -130,10 +130,9 @@ test('multipart › a body that is cut anywhere is refused', t => {
   }
 });
 
-/** Bytes as latin1 text, as all below. */
+/** Bytes are latin1 text in this file. */
 const UTF8_NAME = Buffer.from('ä 中.jpg').toString('latin1');
 
-/** As clients write them. */
 const LAWFUL: readonly [client: string, head: readonly string[], isFile: boolean][] = [
   ['a form field', [NAMED], false],
   ['no quotes', ['content-disposition: form-data;name=crop'], false],
@@ -203,7 +202,7 @@ test('multipart › the boundary of a Content-Type', t => {
   }
 });
 
-/** Bytes that are full of what a boundary is made of. */
+/** Bytes full of boundary fragments. */
 const hostileBytes = fc
   .array(
     fc.oneof(
@@ -214,7 +213,7 @@ const hostileBytes = fc
     { maxLength: 8 },
   )
   .map(pieces => pieces.join(''))
-  // No client chooses a boundary that is in its data.
+  // No client chooses a boundary that its data contains.
   .filter(text => !`\r\n${text}`.includes(`\r\n${D}`));
 const token = fc.stringMatching(/^[a-z_]{1,12}$/);
 const sentPart = fc.record(
@@ -246,10 +245,10 @@ test('multipart › reads every lawful form, however it is cut', t => {
   );
 });
 
-/** As the reader of Node gives texts, and what has a picture's type without a file name. */
+/** Decodes as Node decodes texts; a picture's type without a file name also counts as text. */
 const utf8 = (bytes: Buffer | ArrayBuffer) => new TextDecoder().decode(bytes);
 
-/** Parsed by Node's own reader; undefined if it refuses. */
+/** Node's own parser. undefined: it refuses. */
 async function byNode(body: Buffer): Promise<[name: string, body: string][] | undefined> {
   const headers = { 'content-type': `multipart/form-data; boundary=${BOUNDARY}` };
   try {
@@ -281,7 +280,7 @@ test('multipart › what it takes of a form with faults the reader of Node takes
   const parts = fc.array(sentPart, { minLength: 1, maxLength: 3 });
   await t.notThrowsAsync(
     fc.assert(
-      fc.asyncProperty(parts, fault, cuts, async (sent, { at, drop, put }, places) => {
+      fc.asyncProperty(parts, fault, cuts, async (sent, { at, drop, put }, cutIndexes) => {
         const form = written(sent);
         const offset = at % (form.length + 1);
         const body = Buffer.concat([
@@ -290,12 +289,12 @@ test('multipart › what it takes of a form with faults the reader of Node takes
           form.subarray(offset + drop),
         ]);
         const whole = judge([body]);
-        assert.deepEqual(judge(cutAt(body, places)), whole);
+        assert.deepEqual(judge(cutAt(body, cutIndexes)), whole);
         assert.deepEqual(judge(bytewise(body)), whole);
         if (typeof whole === 'string') return;
         const other = await byNode(body);
-        // Node's reader knows neither folded lines, blanks behind a boundary nor files without a
-        // file name.
+        // Node's parser takes no folded lines, blanks after a boundary or files without a file
+        // name.
         if (other === undefined) return;
         taken += 1;
         const mine = whole.map(part => [part.name, utf8(Buffer.from(part.body, 'latin1'))]);

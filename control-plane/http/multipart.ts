@@ -1,9 +1,7 @@
 /**
- * multipart/form-data (RFC 7578, RFC 2046 section 5.1), read as it arrives: the heads of its parts
- * and their bytes, which are views of the chunks and never kept. It is strict, since what a lenient
- * reader skips or cuts off is missing from a result that is paid for: a part whose head cannot be
- * read, a delimiter that is not a whole line and a body without its last delimiter are refused
- * (docs/adr/0019). What a part's name means is its caller's.
+ * A strict streaming reader for multipart/form-data (RFC 7578, RFC 2046 section 5.1). A lenient
+ * reader would skip or cut data, and the caller would pay for a wrong result (docs/adr/0019). Data
+ * is passed on as views of the chunks and never kept.
  *
  * | state     | expects                                             | then                          |
  * |-----------|-----------------------------------------------------|-------------------------------|
@@ -38,30 +36,24 @@ import {
 } from './request-headers.ts';
 
 export interface PartHead {
-  /** The client wrote it, so compare it, and never look it up in an object. */
+  /** A client's text: never use it as a key of a plain object. */
   readonly name: string;
-  /**
-   * The part has a file name, or the type of a picture or of bytes: clients leave out one of the
-   * two.
-   */
+  /** A file name, or the type of a picture or of bytes: clients may leave out either. */
   readonly isFile: boolean;
-  /** The text is in a charset that shares ASCII alone with UTF-8. */
+  /** The charset agrees with UTF-8 on ASCII only. */
   readonly isAscii: boolean;
 }
 
-/** The value has no control characters; bytes beyond ASCII may be UTF-8. */
+/** No control characters. Bytes beyond ASCII may be UTF-8. */
 const HEADER = /^([!#$%&'*+\-.^_`|~0-9A-Za-z]+):([\t -~\x80-\xff]*)$/;
 const DISPOSITION = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+/;
 const FILE_TYPE = /^(?:image\/|(?:application|binary)\/octet-stream)/i;
-/** RFC 2046 section 5.1.1, without the space that it allows inside. */
+/** RFC 2046 section 5.1.1, but without spaces inside. */
 const BOUNDARY = /^[0-9A-Za-z'()+_,\-./:=?]{1,70}$/;
 const UTF8_CHARSETS = ['utf-8', 'utf8', 'us-ascii', 'ascii'];
 const PLAIN_ENCODINGS = ['7bit', '8bit', 'binary'];
 
-/**
- * The boundary that a Content-Type of multipart/form-data names. Its charset means nothing (RFC
- * 7578 section 4.6). @throws ContractError INVALID_REQUEST: none, two, or one that is not allowed
- */
+/** Ignores a charset (RFC 7578 section 4.6). @throws ContractError INVALID_REQUEST */
 export function boundaryOf({ parameters }: ContentType): string {
   const boundary = parameters?.get('boundary');
   if (boundary !== undefined && BOUNDARY.test(boundary)) return boundary;
@@ -70,11 +62,7 @@ export function boundaryOf({ parameters }: ContentType): string {
   );
 }
 
-/**
- * Headers that are not named here are ignored, as RFC 7578 section 4 asks.
- * @param head the lines, without the empty one
- * @throws ContractError INVALID_REQUEST
- */
+/** Ignores other headers, as RFC 7578 section 4 asks. @throws ContractError INVALID_REQUEST */
 function readPartHead(head: string): PartHead {
   const headers = readHeaders(head);
   const disposition = headers.get('content-disposition') ?? '';
@@ -95,11 +83,11 @@ function readPartHead(head: string): PartHead {
   return { name, isFile, isAscii: !isFile && isAsciiAlone(name, contentType) };
 }
 
-/** Reads the headers by lower case names. A header that counts here can come once. */
+/** Keys are in lower case. */
 function readHeaders(head: string): ReadonlyMap<string, string> {
   const headers = new Map<string, string>();
   if (head === '') return headers;
-  // A line that begins with a blank goes on with the one before (RFC 5322 section 2.2.3).
+  // A line that begins with a blank continues the one before (RFC 5322 section 2.2.3).
   for (const line of head.replaceAll(/\r\n[ \t]+/g, ' ').split('\r\n')) {
     const [, name, value] = HEADER.exec(line) ?? [];
     if (name === undefined || value === undefined) {
@@ -120,7 +108,7 @@ function requirePlainBytes(name: string, encoding: string): void {
   throw malformed(detail, shownName(name));
 }
 
-/** @throws ContractError INVALID_REQUEST: a charset in which ASCII is something else */
+/** @throws ContractError INVALID_REQUEST: the charset changes the meaning of ASCII bytes */
 function isAsciiAlone(name: string, contentType: string): boolean {
   const type = parseContentType(contentType);
   if (type === undefined || UTF8_CHARSETS.includes(charsetOf(type))) return false;
@@ -128,12 +116,11 @@ function isAsciiAlone(name: string, contentType: string): boolean {
   throw malformed('The text of a part must be UTF-8.', shownName(name));
 }
 
-/** No text within URL_LENGTH_MAX characters needs more in UTF-8. */
+/** UTF-8 takes at most three bytes for each UTF-16 unit of URL_LENGTH_MAX. */
 const TEXT_BYTES_MAX = 3 * URL_LENGTH_MAX;
 
 const UTF8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
-/** The text of a part, or of a pair, kept as it arrives and decoded at its end. */
 export class PartText {
   readonly #room: HeldRoom;
   readonly #raw: KeptBytes;
@@ -141,13 +128,11 @@ export class PartText {
   #isOverlong = false;
   #bytesMax = TEXT_BYTES_MAX;
 
-  /** @param room for the text, and for what it becomes */
   constructor(room: HeldRoom) {
     this.#room = room;
     this.#raw = new KeptBytes(HINT_LIST_BYTES_MAX, room);
   }
 
-  /** @param isList the part is a list, which may be longer than other texts */
   begin(head: Pick<PartHead, 'isAscii'>, isList = false): void {
     this.#isAscii = head.isAscii;
     this.#bytesMax = isList ? HINT_LIST_BYTES_MAX : TEXT_BYTES_MAX;
@@ -155,13 +140,11 @@ export class PartText {
     this.#raw.truncate(0);
   }
 
-  /** @throws ContractError SERVICE_UNAVAILABLE: no room */
   take(bytes: Buffer): void {
     const isOver = this.#raw.length + bytes.length > this.#bytesMax;
     this.#isOverlong ||= isOver || !this.#raw.append(bytes);
   }
 
-  /** @throws ContractError INVALID_REQUEST; SERVICE_UNAVAILABLE: no room */
   end(field: string): TextValue {
     if (this.#isOverlong) return OVERLONG;
     const raw = this.#raw.view();
@@ -179,11 +162,11 @@ export class PartText {
   }
 }
 
-/** Far above what any client writes: a name, a file name of 255 characters twice, a type. */
+/** A name, two file names of 255 characters and a type are far shorter. */
 const PART_HEAD_BYTES_MAX = 8192;
-/** Line ends before the first delimiter, blanks behind a delimiter, white space behind the last. */
+/** Line ends before the first delimiter, blanks after a delimiter, white space after the last. */
 const PADDING_BYTES_MAX = 64;
-/** A head up to its bound and its end; every other beginning is shorter. */
+/** A head at its bound and its end. */
 const HELD_BYTES_MAX = PART_HEAD_BYTES_MAX + 4;
 
 const CR = 0x0d;
@@ -195,29 +178,27 @@ const WHITE_SPACE = /^[ \t\r\n]*$/;
 
 export type PartEvent =
   | { readonly kind: 'head'; readonly head: PartHead }
-  /** Valid until the next event is asked for. */
+  /** Valid until the next event is taken. */
   | { readonly kind: 'data'; readonly bytes: Buffer }
   | { readonly kind: 'end' };
 
 type State = 'start' | 'delimiter' | 'head' | 'data' | 'end';
 
-/** The result of a state: the bytes that are left, and the event for the caller. */
 interface Step {
   readonly rest: Buffer;
   readonly events?: readonly PartEvent[];
 }
 
 export class MultipartReader {
-  /** The delimiter begins with the line end before it, which is no part of the data. */
+  /** Begins with the line end before the delimiter. */
   readonly #delimiter: Buffer;
   #state: State = 'start';
-  /** Bytes that could begin a delimiter or a header. They are a copy, not a view of their chunk. */
+  /** A possible start of a delimiter or head. */
   readonly #held: KeptBytes;
   #started = false;
   #parts = 0;
   #padding = 0;
 
-  /** @param boundary as `boundaryOf` gives it @param room for the beginning of a head */
   constructor(boundary: string, room: HeldRoom) {
     this.#delimiter = Buffer.from(`\r\n--${boundary}`, 'latin1');
     this.#held = new KeptBytes(HELD_BYTES_MAX, room);
@@ -225,7 +206,7 @@ export class MultipartReader {
   }
 
   /**
-   * Yields the events of this chunk in order. Deal with each event before you ask for the next.
+   * Yields the events of this chunk. Process each event before you take the next.
    * @throws ContractError INVALID_REQUEST
    */
   *push(chunk: Buffer): Generator<PartEvent, void, void> {
@@ -249,7 +230,7 @@ export class MultipartReader {
     if (this.#state !== 'end') throw malformed('The body ends before its last boundary.');
   }
 
-  /** Undefined: more bytes are needed. */
+  /** undefined: it needs more bytes. */
   #step(bytes: Buffer): Step | undefined {
     switch (this.#state) {
       case 'start':
@@ -273,7 +254,7 @@ export class MultipartReader {
       this.#padding = 0;
       return { rest: bytes.subarray(known) };
     }
-    // The first line end was put there by the constructor, so an empty line makes two.
+    // The constructor added the first line end, so an empty line makes two.
     const lines = Math.min(bytes.length, HEAD_END.length);
     if (bytes.compare(HEAD_END, 0, lines, 0, lines) !== 0 || this.#padding > PADDING_BYTES_MAX) {
       throw malformed('The body does not begin with the boundary that its Content-Type names.');
@@ -301,7 +282,7 @@ export class MultipartReader {
     this.#parts += 1;
     if (this.#parts > FIELDS_MAX) throw tooManyFields('The body');
     this.#state = 'head';
-    // The line end stays: a head without headers is an empty line right behind it.
+    // Keeps the line end: a head without headers is an empty line right after it.
     return { rest: bytes.subarray(end.length - LINE_END.length) };
   }
 
@@ -335,7 +316,7 @@ export class MultipartReader {
     if (!this.#held.append(bytes)) throw new Error('a part of a form holds more than it may');
   }
 
-  /** The start of bytes at the end that can begin a delimiter, or the end. */
+  /** Index of a trailing piece that may begin a delimiter, or the length. */
   #delimiterStart(bytes: Buffer): number {
     let at = bytes.indexOf(CR, Math.max(0, bytes.length - this.#delimiter.length + 1));
     while (at !== -1) {
@@ -355,11 +336,7 @@ export class MultipartReader {
   }
 }
 
-/**
- * Takes every part of a body as it arrives.
- * @param options.room for what is kept of its heads
- * @throws ContractError as MultipartReader, readBody
- */
+/** @throws ContractError as MultipartReader and readBody */
 export async function readParts(
   body: Readable,
   { boundary, room }: { readonly boundary: string; readonly room: HeldRoom },

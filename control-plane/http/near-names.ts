@@ -1,15 +1,14 @@
-/** Which known name was meant by one that is not known: the same but for its spelling. Pure. */
 import { editDistance } from '@matting/program/edit-distance.ts';
 
-/** Longer names are spelled like nothing. */
+/** Longer names get no suggestion. */
 const LENGTH_MAX = 32;
 
-/** The name in lower case without separators: imageUrl, image-url and image_url are the same. */
+/** imageUrl, image-url and image_url become the same name. */
 export function plainName(name: string): string {
   return name.toLowerCase().replaceAll(/[^a-z0-9]/g, '');
 }
 
-/** Undefined: none is near. A fifth of the letters may differ. */
+/** undefined: more than a fifth of the letters differ. */
 export function nearName(name: string, known: readonly string[]): string | undefined {
   const plain = plainName(name);
   if (plain.length > LENGTH_MAX) return undefined;

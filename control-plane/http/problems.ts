@@ -1,11 +1,9 @@
-/** An error of the catalogue as problem+json (RFC 9457), and the headers that belong to it. */
 import type { ContractError } from '@matting/proto/contract/errors.ts';
 
 export const PROBLEM_TYPE = 'application/problem+json';
-/** Path of the page that has a heading for each code. */
 export const ERROR_DOCS_PATH = '/docs/errors';
 
-/** @param context.instance the path that was asked for; absent where none could be read */
+/** @param context.instance the path; absent if it could not be read */
 export function problemOf(
   error: ContractError,
   context: { readonly baseUrl: string; readonly requestId: string; readonly instance?: string },
@@ -25,10 +23,9 @@ export function problemOf(
   };
 }
 
-/** Seconds to wait before a retry, for errors of load that give none themselves. */
+/** For errors of load without a wait of their own. */
 const RETRY_AFTER_S = 5;
 
-/** The headers that belong to the error, besides its body's own. */
 export function problemHeaders(error: ContractError): Record<string, string> {
   const headers: Record<string, string> = {};
   const { http } = error.spec;

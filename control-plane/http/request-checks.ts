@@ -1,4 +1,3 @@
-/** The checks that every request of a port meets before its route: its Host, its path, its method. */
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { setAnswerHeaders } from './answer-headers.ts';
@@ -9,9 +8,8 @@ import { pathOf } from './request-path.ts';
 type Refuse = (request: FastifyRequest, reply: FastifyReply) => never;
 
 /**
- * Adds the checks that every request of a port meets before its route. Call it before you add one.
- * @param negotiated as of setAnswerHeaders
- * @returns the handler of unknown paths, for a scope whose hooks come before it; of reads alone
+ * Call it before you add a route.
+ * @returns the handler of unknown paths, for a scope whose hooks must run before it
  */
 export function checkRequests(app: FastifyInstance, negotiated?: string): Refuse {
   const paths = new KnownPaths();
@@ -24,12 +22,12 @@ export function checkRequests(app: FastifyInstance, negotiated?: string): Refuse
     if (request.is404 && !isOfScope) refuse(request, reply);
     done();
   });
-  // No request reaches it, since the hook above refuses first: it replaces the framework's answer.
+  // Replaces Fastify's answer. The hook above refuses first.
   app.setNotFoundHandler(refuse);
   return refuse;
 }
 
-/** @throws ContractError INVALID_REQUEST: RFC 9112 section 3.2 asks for exactly one Host. */
+/** @throws ContractError INVALID_REQUEST: RFC 9112 section 3.2 requires exactly one Host */
 function requireHost({ raw }: FastifyRequest): void {
   const is11 = raw.httpVersionMajor === 1 && raw.httpVersionMinor >= 1;
   const count = headerValues(raw, 'host').length;
@@ -43,7 +41,7 @@ function refuseUnknownPath(request: FastifyRequest, reply: FastifyReply, paths: 
   const path = pathOf(request);
   const methods = paths.methodsOf(path);
   if (methods === undefined) {
-    const detail = ['There is nothing at this path.', paths.meantBy(path)].filter(Boolean);
+    const detail = ['There is nothing at this path.', paths.hintFor(path)].filter(Boolean);
     throw new ContractError('NOT_FOUND', detail.join(' '));
   }
   reply.header('allow', methods.join(', '));

@@ -1,4 +1,3 @@
-/** Headers of requests, each by its reader alone: what is taken, what is refused, what is ignored. */
 import assert from 'node:assert/strict';
 import type { IncomingMessage } from 'node:http';
 import {
@@ -24,17 +23,17 @@ import {
   readParameters,
 } from './request-headers.ts';
 
-/** Formats for a request without output_format; the default first. */
+/** Formats of a request without output_format; the default first. */
 const ALL: readonly OutputFormat[] = ['png', 'webp', 'avif', 'jxl'];
 const CHROME =
   'text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,image/apng,*/*;q=0.8';
 const IMG_ELEMENT = 'image/avif,image/webp,image/apng,image/svg+xml,image/*,*/*;q=0.8';
-/** java.net.HttpURLConnection sends it of itself. */
+/** java.net.HttpURLConnection's default. */
 const JAVA = 'text/html, image/gif, image/jpeg, *; q=.2, */*; q=.2';
 
-/** Where the request names no format; what follows from qualities alone, the properties below hold. */
+/** Requests without output_format. Properties below check the qualities. */
 const UNNAMED: readonly [accept: string | undefined, answer: OutputFormat | 'json' | 'none'][] = [
-  // As it was before there was a choice.
+  // JSON, as before formats could be negotiated.
   [undefined, 'json'],
   ['', 'json'],
   ['application/json; charset=utf-8', 'json'],
@@ -42,17 +41,16 @@ const UNNAMED: readonly [accept: string | undefined, answer: OutputFormat | 'jso
   ['application/problem+json', 'json'],
   [CHROME, 'json'],
   [JAVA, 'json'],
-  // A picture.
   ['IMAGE/PNG', 'png'],
   [IMG_ELEMENT, 'avif'],
   ['image/png, application/problem+json', 'png'],
   [' image/png ;q=1 ,, ,', 'png'],
-  // Both are taken, and JSON is before.
+  // The client takes both and puts JSON first.
   ['application/json;charset=UTF-8, image/png;q=0.5', 'json'],
-  // No answer is taken.
+  // No possible answer is acceptable.
   ['image/jpeg', 'none'],
   ['image/png;level=1', 'none'],
-  // Unreadable entries count as absent.
+  // Unreadable entries are ignored.
   ['image', 'json'],
   ['image/', 'json'],
   [';;;,,,===', 'json'],
@@ -80,30 +78,29 @@ interface Range {
   readonly q: number;
 }
 
-/** RFC 9110 section 12.5.1 by the book: the most specific range decides the quality of a type. */
+/** RFC 9110 section 12.5.1: the most specific range decides the quality of a type. */
 function byTheBook(ranges: readonly Range[], formats: readonly OutputFormat[]): string {
-  /** The stars in it. */
   const rank = (range: string) => range.split('*').length - 1;
   const covers = (range: string, type: string) =>
     range === '*/*' || range === type || range === `${type.split('/')[0]}/*`;
-  const answers = ['json', ...formats].flatMap((answer, place) => {
+  const answers = ['json', ...formats].flatMap((answer, index) => {
     const type = answer === 'json' ? 'application/json' : contentTypeOf(answer as OutputFormat);
     const [decisive] = ranges
       .filter(range => covers(range.type, type))
       .sort((one, other) => rank(one.type) - rank(other.type));
     if (decisive === undefined || decisive.q === 0) return [];
     const exact = -rank(decisive.type);
-    return [{ answer, place, exact, q: decisive.q, named: ranges.indexOf(decisive) }];
+    return [{ answer, index, exact, q: decisive.q, named: ranges.indexOf(decisive) }];
   });
-  const asks = ranges.some(({ type, q }) => type.startsWith('image/') && q > 0);
+  const wantsImage = ranges.some(({ type, q }) => type.startsWith('image/') && q > 0);
   const html = ranges.some(({ type, q }) => type === 'text/html' && q > 0);
-  if (!asks || html) return 'json';
+  if (!wantsImage || html) return 'json';
   answers.sort(
     (one, other) =>
       other.q - one.q ||
       other.exact - one.exact ||
       one.named - other.named ||
-      one.place - other.place,
+      one.index - other.index,
   );
   return answers[0]?.answer ?? 'none';
 }
@@ -395,7 +392,6 @@ test('Prefer › is read where it is well-formed, and is not there otherwise', t
   for (const [header, respondAsync, waitS] of CASES) {
     t.deepEqual(parsePrefer(header), { respondAsync, waitS }, header);
   }
-  // Too long to mean well.
   const hostile = `wait=5, "${'\\"'.repeat(5000)}`;
   t.deepEqual(parsePrefer(hostile), { respondAsync: false, waitS: undefined });
 });

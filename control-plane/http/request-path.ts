@@ -1,7 +1,6 @@
-/** The path of a request, and whether it is a probe's. */
 import type { FastifyRequest } from 'fastify';
 
-/** RFC 9112 section 3.2.2: a server takes a target in absolute form too, as the router does. */
+/** RFC 9112 section 3.2.2: servers and the router also take a target in absolute form. */
 const ORIGIN = /^https?:\/\/[^/?]*/i;
 
 export function pathOf(request: FastifyRequest): string {
@@ -10,7 +9,7 @@ export function pathOf(request: FastifyRequest): string {
   return query === -1 ? target : target.slice(0, query);
 }
 
-/** A prober asks every second or so: what it is told is logged where it changes, by who tells it. */
+/** Logged only when their answers change. */
 const PROBES: ReadonlySet<string> = new Set(['/livez', '/readyz']);
 
 export const isProbe = ({ routeOptions: { url } }: FastifyRequest) =>

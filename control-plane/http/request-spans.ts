@@ -1,4 +1,3 @@
-/** The span that tracing keeps of each request. */
 import {
   describeSpan,
   failSpan,
@@ -15,23 +14,17 @@ import { isProbe } from './request-path.ts';
 
 const ASSETS = '/assets/';
 const METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE'] as const;
-/** The semantic conventions have this name for an unknown method. */
+/** The semantic conventions' name for an unknown method. */
 const OTHER_METHOD = '_OTHER';
-/** The caller hung up before the answer was out. */
 const CALLER_GONE = 'caller_gone';
 
 const spans = new WeakMap<FastifyRequest, StartedSpan>();
 
-/** Undefined: the request has none. */
 export function spanOf(request: FastifyRequest): StartedSpan | undefined {
   return spans.get(request);
 }
 
-/**
- * A span from a request's headers to the end of its answer, under its caller's where one was sent.
- * Probes, parts of pages and paths that no route takes have none. Hooks that are added after it,
- * and the routes, run under the span.
- */
+/** Probes, assets and unknown paths have no span. Later hooks and the routes run under it. */
 export function addRequestSpans(app: FastifyInstance, tracing: Tracing): void {
   app.addHook('onRequest', (request, reply, done) => {
     const route = request.is404 ? undefined : request.routeOptions.url;
@@ -64,7 +57,7 @@ function describeAnswer(request: FastifyRequest, { statusCode, raw }: FastifyRep
   const code = answeredCodeOf(request);
   describeSpan({ 'http.response.status_code': statusCode });
   if (code !== undefined) describeSpan({ 'error.type': code });
-  // A refusal is no fault of the service: the conventions leave the span's status open.
+  // A refusal is not a failure of the service: the conventions leave its status unset.
   if (statusCode >= 500) failSpan(code ?? String(statusCode));
   else if (!raw.writableFinished) failSpan(CALLER_GONE);
 }

@@ -1,38 +1,36 @@
-/** Bodies that wait to be read, and what is left of one when its answer is sent. */
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import { Readable } from 'node:stream';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { hasBody } from './request-headers.ts';
 
 const DRAIN_BYTES_MAX = 1024 * 1024;
-/** The bound for callers that send slowly, or neither send nor close. */
+/** For callers that are slow, or silent without closing. */
 const DRAIN_MS_MAX = 2000;
 
 const awaitingContinue = new WeakSet<IncomingMessage>();
 
-/** `Expect: 100-continue` is answered when the body is wanted, not when the headers have come. */
+/** Answers `Expect: 100-continue` when a route wants the body. */
 export function deferContinue(server: Server): void {
   server.on('checkContinue', (request: IncomingMessage, response: ServerResponse) => {
     awaitingContinue.add(request);
     server.emit('request', request, response);
   });
-  // RFC 9110 section 10.1.1 lets a server ignore an expectation it does not know.
+  // RFC 9110 section 10.1.1 lets a server ignore an unknown expectation.
   server.on('checkExpectation', (request: IncomingMessage, response: ServerResponse) => {
     server.emit('request', request, response);
   });
 }
 
 /**
- * Stops reading from the connection of a body, which would otherwise keep up to two reads of 64 KiB
- * of what the caller sends meanwhile.
- * @returns what reads on
+ * Pauses a body's connection, which would otherwise buffer up to two reads of 64 KiB.
+ * @returns resumes it
  */
 export function holdBody({ socket }: IncomingMessage): () => void {
-  // A stream asks its connection to flow by itself, which takes effect a tick later. A pause before
-  // that would be undone, so each one follows a resume.
+  // A stream makes its connection flow a tick later, which would undo an earlier pause. So pause
+  // again after each resume.
   const stay = () => socket.pause();
   socket.on('resume', stay);
-  // A request that a test injects has a socket without these two.
+  // An injected test request's socket lacks both methods.
   socket.pause?.();
   socket.resume?.();
   return () => {
@@ -41,16 +39,15 @@ export function holdBody({ socket }: IncomingMessage): () => void {
   };
 }
 
-/** Called before a body is read. */
+/** Call it before you read a body. */
 export function wantBody(request: FastifyRequest, reply: FastifyReply): void {
   if (awaitingContinue.delete(request.raw)) reply.raw.writeContinue();
 }
 
 /**
- * The onSend hook: a request whose body is not read to its end still needs its answer to arrive.
- * What is left of a small body is read away and the connection lives on; of a large one at most
- * DRAIN_BYTES_MAX are read after the answer was written, then the connection is closed: closing
- * with bytes unread would make the system send a reset, which may overtake the answer.
+ * A caller whose body is not read to its end still needs the answer. The rest of a small body is
+ * read. Of a large body at most DRAIN_BYTES_MAX are read after the answer, then the connection is
+ * closed: with unread bytes the system would send a reset, which may overtake the answer.
  */
 export function finishUnreadBody(
   request: FastifyRequest,
@@ -61,7 +58,7 @@ export function finishUnreadBody(
   const body = request.raw;
   const { headers } = request;
   const declaredBytes = Number(headers['content-length'] ?? 0);
-  // Undefined where a test injects a request without a socket.
+  // undefined: a test injected the request without a socket.
   if (!hasBody(body) || body.complete !== false || body.destroyed) {
     done(null, payload);
     return;
@@ -77,7 +74,7 @@ export function finishUnreadBody(
     return;
   }
   const answer = Buffer.from(payload);
-  // A caller that knows the length has the whole answer before the stream below ends.
+  // With the length the caller has the whole answer before the stream ends.
   reply.header('content-length', answer.length);
   done(null, Readable.from(answerThenDrain(answer, body), { objectMode: false }));
 }

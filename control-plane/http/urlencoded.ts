@@ -1,13 +1,11 @@
-/** application/x-www-form-urlencoded, read as it arrives. What a name means is its caller's. */
 import { UNCOUNTED } from '@matting/program/held-bytes.ts';
 import { FIELDS_MAX, malformed, shownName, tooManyFields } from './body-fields.ts';
 import { KeptBytes } from './kept-bytes.ts';
 import type { PartEvent } from './multipart.ts';
 
-/** The entry of a byte that is not a digit. */
 export const NOT_HEX = 16;
 
-/** The value of each byte as a hexadecimal digit. It is a table, since a body can be all escapes. */
+/** A table, since a body can be all escapes. */
 export const HEX_VALUES = new Uint8Array(256).fill(NOT_HEX);
 for (let value = 0; value < 16; value += 1) {
   const digit = value.toString(16);
@@ -15,7 +13,6 @@ for (let value = 0; value < 16; value += 1) {
   HEX_VALUES[digit.toUpperCase().charCodeAt(0)] = value;
 }
 
-/** Far above any field's name. */
 const NAME_BYTES_MAX = 256;
 
 const AMPERSAND = 0x26;
@@ -26,10 +23,8 @@ const SPACE = 0x20;
 const UTF8 = new TextDecoder('utf-8', { fatal: true });
 
 /**
- * application/x-www-form-urlencoded (the WHATWG URL standard, section 5.1), read as it arrives, as
- * the parts that multipart/form-data would have: a picture in Base64 may have the length of a body.
- * It is strict where a lenient reader would change a picture: a `+` in Base64 that was sent as it is
- * means a space here, and is refused.
+ * A streaming reader for application/x-www-form-urlencoded (WHATWG URL, section 5.1): a picture in
+ * Base64 may be as long as the body. A plain `+` means a space here, so it refuses `+` in Base64.
  *
  * | state | expects                            | then        |
  * |-------|------------------------------------|-------------|
@@ -42,19 +37,18 @@ export class UrlencodedReader {
   #state: 'name' | 'value' = 'name';
   #isBase64 = false;
   #field = '';
-  /** Begun, empty ones too. */
+  /** Including empty pairs. */
   #pairs = 1;
-  /** Bytes of an escape that are missing still: 2 behind the per cent sign. */
+  /** Bytes that the current escape still needs. */
   #escapeLeft = 0;
   #escapeValue = 0;
 
-  /** @param base64Field whose value is Base64 */
   constructor(base64Field: string) {
     this.#base64Field = base64Field;
   }
 
   /**
-   * Yields the events of this chunk in order. Deal with each event before you ask for the next.
+   * Yields the events of this chunk. Process each event before you take the next.
    * @throws ContractError INVALID_REQUEST
    */
   *push(chunk: Buffer): Generator<PartEvent, void, void> {
@@ -112,7 +106,7 @@ export class UrlencodedReader {
   *#endPair(): Generator<PartEvent, void, void> {
     this.#requireWhole();
     if (this.#state === 'value') yield { kind: 'end' };
-    // A name without a value: an empty one, which is absent.
+    // A name without a value counts as absent.
     this.#state = 'name';
     this.#name.truncate(0);
     this.#isBase64 = false;
@@ -123,7 +117,7 @@ export class UrlencodedReader {
     if (this.#escapeLeft > 0) throw this.#badEscape();
   }
 
-  /** A view of `bytes` where nothing is escaped, else a buffer of its own. */
+  /** Returns `bytes` itself if nothing is escaped, else a new buffer. */
   #decoded(bytes: Buffer): Buffer {
     const hasPlus = bytes.includes(PLUS);
     if (hasPlus && this.#isBase64) {
@@ -131,10 +125,10 @@ export class UrlencodedReader {
       throw malformed(detail, this.#base64Field, 'has a + that is not written as %2B');
     }
     if (this.#escapeLeft === 0 && !hasPlus && !bytes.includes(PERCENT)) return bytes;
-    // The buffer is of this call alone. A kept one would stay as long as the caller is silent.
+    // A kept buffer would stay for as long as the caller is silent.
     const out = Buffer.allocUnsafe(bytes.length);
     let [left, value, length] = [this.#escapeLeft, this.#escapeValue, 0];
-    // The loop counts indexes, since a body can be all escapes and `of` takes five times as long.
+    // Indexes, because a body can be all escapes and `for…of` takes five times as long.
     for (let index = 0; index < bytes.length; index += 1) {
       const byte = bytes[index]!;
       if (left > 0) {

@@ -1,5 +1,5 @@
 /** The waits between a notification's attempts, and what a receiver may change of them. Pure. */
-import { waitAskedMs } from '@matting/http/request-headers.ts';
+import { parseRetryAfterMs } from '@matting/http/request-headers.ts';
 
 /** Waits in ms; the first comes before attempt 1, so there are as many attempts as waits. */
 export type WebhookSchedule = readonly [firstMs: number, ...laterMs: number[]];
@@ -44,5 +44,5 @@ export function nextWaitMs(
  */
 export function retryAfterMs(status: number, header: string | undefined, nowMs: number): number {
   if (!RETRY_AFTER_STATUS.has(status)) return 0;
-  return Math.min(waitAskedMs(header, nowMs), RETRY_AFTER_MS_MAX);
+  return Math.min(parseRetryAfterMs(header, nowMs), RETRY_AFTER_MS_MAX);
 }

@@ -1,16 +1,14 @@
-/** Checks a callback_url's text: at submission and again before each delivery. */
-
 import { URL_LENGTH_MAX } from '@matting/proto/contract/limits.ts';
 
 export interface CallbackPolicy {
   readonly allowHttpCallbacks: boolean;
 }
 
-/** Up to the "@" in front of the host: the parser drops an empty user name without a trace. */
+/** Up to an "@" before the host. The URL parser drops an empty user name without a trace. */
 const USERINFO = /^ *https?:[/\\]*[^/\\?#]*@/i;
 const CONTROL_CHARACTER = /\p{Cc}/u;
 
-/** The mistake in the text, to follow "callback_url: ". Undefined: there is none. */
+/** Follows "callback_url: ". undefined: the URL is valid. */
 export function wrongWithCallbackUrl(
   text: string,
   { allowHttpCallbacks }: CallbackPolicy,

@@ -1,7 +1,3 @@
-/**
- * A GET of a caller's URL through the outgoing guard, which checks every redirect too, bounded in
- * time and bytes.
- */
 import { pipeline, Readable } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
 import { createGunzip } from 'node:zlib';
@@ -10,7 +6,7 @@ import { SmallPiecesError } from '@matting/program/piece-count.ts';
 import { hostOf } from '@matting/program/ports/addresses.ts';
 import { OWN_AGENT } from '@matting/program/ports/keyless.ts';
 import type { Client, Dispatcher } from 'undici';
-import { parseContentType, waitAskedMs } from '../request-headers.ts';
+import { parseContentType, parseRetryAfterMs } from '../request-headers.ts';
 import { boundedRequest, type OutgoingGuard, TLS_CODE } from './outgoing-guard.ts';
 import { ForbiddenUrlError, requireOutgoingUrl } from './outgoing-url.ts';
 
@@ -21,19 +17,17 @@ export const FETCH_LIMITS = {
   connectMs: 5_000,
   firstByteMs: 10_000,
   idleMs: 10_000,
-  /** The whole request, redirects and body included. */
   totalMs: 60_000,
   redirectsMax: 3,
   headerBytesMax: 16_384,
-  /** Waits before the other tries of a busy source, unless it asks for another wait. */
+  /** Waits before the further tries of a busy source that asks for no other wait. */
   againMs: [1000, 2000, 4000] as readonly number[],
-  /** All these waits of a request together. A source that asks for more is not tried again. */
+  /** All these waits together. A source that asks for more is not tried again. */
   againMsMax: 20_000,
 };
-/** A source that answers so may have the file a moment later. */
 const BUSY: ReadonlySet<number> = new Set([429, 502, 503, 504]);
 
-/** The same header for all accounts: sources see this service, not its caller. */
+/** Equal for all accounts: a source sees this service, not its caller. */
 const REQUEST_HEADERS = {
   accept: 'image/*, */*;q=0.5',
   'accept-encoding': 'identity',
@@ -41,9 +35,9 @@ const REQUEST_HEADERS = {
 
 const REDIRECTS: ReadonlySet<number> = new Set([301, 302, 303, 307, 308]);
 
-/** The source did not deliver. Callers may read the message; it reveals nothing of a network. */
+/** The message is safe for callers: it reveals nothing of a network. */
 export class FetchFailedError extends Error {
-  /** Whether a later request may succeed: time-outs, refused connections, 429 and 5xx. */
+  /** A later request may succeed: time-outs, refused connections, 429 and 5xx. */
   readonly retryable: boolean;
 
   constructor(message: string, retryable: boolean, cause?: unknown) {
@@ -56,31 +50,30 @@ export class FetchFailedError extends Error {
 class BusyError extends FetchFailedError {
   readonly waitMs: number;
 
-  /** @param waitMs that it asks for; 0: none */
+  /** @param waitMs asked by the source; 0: none */
   constructor(status: number, waitMs: number) {
     super(`the source answered with status ${status}`, true);
     this.waitMs = waitMs;
   }
 }
 
-/** The body, or what it unpacks to, has more bytes than the request allows. */
+/** The body, packed or unpacked, is over the bound. */
 export class FetchTooLargeError extends Error {}
 
 interface FetchRequest {
   readonly accountId: string;
   readonly signal: AbortSignal;
-  /** The bound holds for the body as it comes and for what it unpacks to. */
+  /** For the packed and for the unpacked body. */
   readonly bytesMax: number;
 }
 
 interface FetchedResponse {
-  /** The media type alone, in lower case; empty where the source named none. */
+  /** In lower case, without parameters, possibly empty. */
   readonly contentType: string;
-  /** The body's pieces as they come, unpacked; to be read once, inside `consume`. */
+  /** Unpacked. Read it once, inside `consume`. */
   readonly body: AsyncIterable<Uint8Array>;
 }
 
-/** Errors of Node and undici where a source does not answer, or no longer. */
 const UNREACHABLE_CODES: ReadonlySet<unknown> = new Set([
   'ECONNREFUSED',
   'ECONNRESET',
@@ -97,17 +90,17 @@ const UNREACHABLE_CODES: ReadonlySet<unknown> = new Set([
   'UND_ERR_SOCKET',
 ]);
 
-/** undici says so of a body that ends too early, and of headers with a length that cannot be. */
+/** undici's code for a body that ends early and for an impossible Content-Length. */
 const OTHER_LENGTH = 'UND_ERR_RES_CONTENT_LENGTH_MISMATCH';
 
-/** The same sentence for refused, silent and gone, so that it cannot be used to map a network. */
+/** One text for refused, silent and lost, so that nobody can map a network with it. */
 const UNREACHABLE = 'the source could not be reached, or did not answer in time';
 
 const NO_ADDRESS = 'the host name has no address';
 
 const NO_TLS = 'the source has no valid certificate for its name, or does not speak TLS';
 
-/** Gzip in gzip: a proxy packed a file that was stored packed. */
+/** Gzip in gzip: a proxy compressed a file that was stored compressed. */
 const GZIPS_MAX = 2;
 
 function toFetchFailed(error: unknown): FetchFailedError {
@@ -126,7 +119,7 @@ function toFetchFailed(error: unknown): FetchFailedError {
   return new FetchFailedError('the source did not answer with valid HTTP', false, error);
 }
 
-/** undici gives a broken connection the code of an answer that must not come, such as a 100. */
+/** undici also gives a broken connection's code to an answer that must not come, such as a 100. */
 function codeOf(error: unknown): unknown {
   const { code, message = '' } = (error ?? {}) as Partial<NodeJS.ErrnoException>;
   return code === 'UND_ERR_SOCKET' && message.startsWith('bad ') ? undefined : code;
@@ -141,7 +134,7 @@ export class GuardedFetch {
     this.#limits = { ...FETCH_LIMITS, ...limits };
   }
 
-  /** The connection is gone when this settles; rejects with the signal's reason where it aborts. */
+  /** The connection is closed when this settles. */
   async get<T>(
     text: string,
     { signal, ...request }: FetchRequest,
@@ -156,13 +149,12 @@ export class GuardedFetch {
     try {
       return await this.#tries(text, { ...request, signal: either }, consume);
     } catch (error) {
-      // A signal that aborted is the cause of any error after it, but for the last answer.
+      // After an abort any error has the signal as its cause, except the last busy answer.
       (error instanceof BusyError ? signal : either).throwIfAborted();
       throw error;
     }
   }
 
-  /** Tries a busy source again. The last answer is the error. */
   async #tries<T>(
     text: string,
     request: FetchRequest,
@@ -174,7 +166,7 @@ export class GuardedFetch {
         return await this.#follow(text, request, consume);
       } catch (error) {
         if (!(error instanceof BusyError)) throw error;
-        // Half at random, so that what came together is not tried together.
+        // Half of the wait is random, so that simultaneous requests do not retry together.
         const waitMs = error.waitMs || backoffMs * (0.5 + Math.random() / 2);
         if (waitMs > leftMs) throw error;
         leftMs -= waitMs;
@@ -245,7 +237,8 @@ function requireBody(response: Dispatcher.ResponseData, bytesMax: number): Fetch
   const { statusCode, headers } = response;
   if (statusCode !== 200) {
     const retryAfter = headers['retry-after']?.toString();
-    if (BUSY.has(statusCode)) throw new BusyError(statusCode, waitAskedMs(retryAfter, Date.now()));
+    if (BUSY.has(statusCode))
+      throw new BusyError(statusCode, parseRetryAfterMs(retryAfter, Date.now()));
     const retryable = statusCode >= 500;
     throw new FetchFailedError(`the source answered with status ${statusCode}`, retryable);
   }
@@ -265,7 +258,6 @@ function requireBody(response: Dispatcher.ResponseData, bytesMax: number): Fetch
 
 type Pieces = AsyncGenerator<Uint8Array>;
 
-/** @throws FetchTooLargeError */
 async function* within(pieces: Pieces, bytesMax: number): Pieces {
   let bytes = 0;
   for await (const piece of pieces) {
@@ -275,7 +267,7 @@ async function* within(pieces: Pieces, bytesMax: number): Pieces {
   }
 }
 
-/** @throws FetchFailedError: no whole gzip; what `pieces` throws */
+/** @throws FetchFailedError: not valid gzip; errors of `pieces` */
 async function* unpacked(pieces: Pieces): Pieces {
   const source = Readable.from(pieces, { highWaterMark: 1 });
   try {
@@ -291,7 +283,7 @@ async function* readBody(body: Dispatcher.ResponseData['body']): Pieces {
   try {
     for await (const chunk of body) yield chunk as Uint8Array;
   } catch (error) {
-    // The headers were whole.
+    // The headers were valid, so the body was cut off.
     const isCutOff = codeOf(error) === OTHER_LENGTH;
     throw isCutOff ? new FetchFailedError(UNREACHABLE, true, error) : toFetchFailed(error);
   }

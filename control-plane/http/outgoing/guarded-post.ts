@@ -1,7 +1,4 @@
-/**
- * A POST to a callback_url through the outgoing guard. Redirects are not followed. Of the answer's
- * body as much is read as lets a receiver finish it.
- */
+/** Reads only enough of the answer's body for the receiver to finish. */
 
 import { hostOf } from '@matting/program/ports/addresses.ts';
 import type { Dispatcher } from 'undici';
@@ -17,7 +14,7 @@ import { ForbiddenUrlError, requirePublicHost } from './outgoing-url.ts';
 export type PostLimits = typeof POST_LIMITS;
 
 const POST_LIMITS = {
-  /** The contract's, until the answer's headers: name, connection and TLS included. */
+  /** The contract's bound until the answer's headers. */
   totalMs: 15_000,
   headerBytesMax: 16_384,
   replyBytesMax: 4_096,
@@ -36,10 +33,10 @@ interface PostAnswer {
 }
 
 /**
- * forbidden: the URL or an address is not to be reached, and was not. unresolved: the name has no
- * address. timeout: no answer within totalMs. connection_refused: nothing listens there. tls: no
- * certificate for that name, or no TLS. unreachable: anything else the network or the receiver's
- * bytes did.
+ * forbidden: the URL or an address is not allowed and was not contacted. unresolved: the name has
+ * no address. timeout: no answer within totalMs. connection_refused: nothing listens there. tls: no
+ * certificate for the name, or no TLS. unreachable: any other failure of the network or of the
+ * answer's bytes.
  */
 export const POST_FAILURES = [
   'forbidden',
@@ -54,7 +51,7 @@ export type PostFailure = (typeof POST_FAILURES)[number];
 /** No answer came. Neither message nor code names the receiver. */
 export class PostFailedError extends Error {
   readonly failure: PostFailure;
-  /** Code of the error of Node, OpenSSL or undici, where there is one. */
+  /** A code of Node, OpenSSL or undici. */
   readonly code: string | undefined;
 
   constructor(failure: PostFailure, cause?: unknown) {
@@ -77,7 +74,7 @@ export class GuardedPost {
     this.#limits = { ...POST_LIMITS, ...limits };
   }
 
-  /** Rejects with PostFailedError or the signal's reason; the connection is gone when it settles. */
+  /** Rejects with PostFailedError or the signal's reason. */
   async post(text: string, request: PostRequest, signal: AbortSignal): Promise<PostAnswer> {
     const deadline = new AbortController();
     using _timer = setTimeout(() => deadline.abort(), this.#limits.totalMs);
@@ -91,7 +88,7 @@ export class GuardedPost {
   }
 
   async #send(text: string, request: PostRequest, signal: AbortSignal): Promise<PostAnswer> {
-    // Checked at submission too, but the operator's switches may have changed since.
+    // The operator's settings may have changed since the check at submission.
     const wrong = wrongWithCallbackUrl(text, this.#policy);
     if (wrong !== undefined) throw new ForbiddenUrlError(wrong);
     const url = new URL(text);
@@ -112,13 +109,12 @@ export class GuardedPost {
     };
   }
 
-  /** The total bounds each of its waits. */
   get #connection(): ConnectionLimits {
     const { totalMs, headerBytesMax, replyMs } = this.#limits;
     return { connectMs: totalMs, firstByteMs: totalMs, idleMs: replyMs, headerBytesMax };
   }
 
-  /** The status is known, so an error in the body changes nothing. */
+  /** The status is known, so errors of the body do not matter. */
   async #drain(body: Dispatcher.ResponseData['body']): Promise<void> {
     const { replyBytesMax, replyMs } = this.#limits;
     using _timer = setTimeout(() => body.destroy(), replyMs);
@@ -129,7 +125,7 @@ export class GuardedPost {
         if (bytes > replyBytesMax) break;
       }
     } catch {
-      // The connection was closed by either side.
+      // Either side closed the connection.
     }
   }
 }

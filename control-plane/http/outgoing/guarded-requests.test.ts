@@ -1,4 +1,6 @@
-/** Outgoing requests as they are made: names resolved, addresses checked, connections pinned, ended in time. */
+/**
+ * Outgoing requests: names are resolved, addresses checked, connections pinned, all within time.
+ */
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
@@ -38,7 +40,7 @@ interface Bench {
   readonly connector: RecordingConnector;
 }
 
-/** A client that believes in public names: their connections are recorded and end on loopback. */
+/** A client that takes names as public. Its connections are recorded and end on loopback. */
 function benchOf(
   port: number,
   resolveHost: ResolveHost,
@@ -196,7 +198,7 @@ test('addresses behind a name › asks once a request, so that a second answer c
   const bench = benchOf(source.port, resolver.resolveHost);
   const url = `http://a.example.com:${source.port}/`;
   t.is(await textOf(bench.fetch, url), 'hello');
-  t.deepEqual(resolver.asked, ['a.example.com']);
+  t.deepEqual(resolver.lookedUp, ['a.example.com']);
   await t.throwsAsync(textOf(bench.fetch, url), { instanceOf: ForbiddenUrlError });
   t.deepEqual(bench.connector.dialled, [PUBLIC]);
 });
@@ -354,7 +356,7 @@ test('redirects › is none without Location or with another status', async t =>
 test('the pinned connector › does not resolve the name again', async t => {
   await using source = await serveHello();
   const fetch = trustedFetch(async () => ['127.0.0.1']);
-  // No resolver knows this name: only the checked address can have been used.
+  // No resolver knows this name, so the client must have used the checked address.
   t.is(await textOf(fetch, `http://nowhere.invalid:${source.port}/`), 'hello');
 });
 
@@ -368,7 +370,7 @@ test('the pinned connector › does not speak to a peer that was not checked', a
   await using source = await serveHello();
   const { promise, resolve } = Promise.withResolvers<Error | null>();
   const connect = createPinnedConnector([PUBLIC], 1000);
-  // An address as the host is connected to directly, without a look-up.
+  // Node connects to a literal address without a look-up.
   const target = { protocol: 'http:', hostname: '127.0.0.1', port: String(source.port) };
   connect(target, (...[error]) => resolve(error));
   t.regex(String(await promise), /not checked/);

@@ -1,7 +1,6 @@
 /**
- * Answers of 1xx before the one that counts. Nobody waits for them, and RFC 9110 lets a server send
- * them unasked, but undici ends a connection at "100 Continue". So they are taken out of what a
- * connection for one request receives.
+ * Removes answers of 1xx from what a connection for one request receives. RFC 9110 lets a server
+ * send them unasked, but undici closes a connection at "100 Continue".
  */
 import type { Socket } from 'node:net';
 import { PieceCount, SmallPiecesError } from '@matting/program/piece-count.ts';
@@ -9,16 +8,15 @@ import { PieceCount, SmallPiecesError } from '@matting/program/piece-count.ts';
 /** Servers send one or two, or one a second. */
 const INTERIM_ANSWERS_MAX = 100;
 
-/** 101 is no interim answer: another protocol follows it. */
+/** 101 is excluded: another protocol follows it. */
 const INTERIM = /^HTTP\/1\.\d 1(?!01)\d\d\b/;
-/** Long enough for its status. */
 const STATUS_BYTES = 'HTTP/1.1 100 '.length;
 const HEAD_END = /\r?\n\r?\n/;
 
-/** @param headBytesMax of one interim answer; the connection ends beyond it */
+/** @param headBytesMax bound of one interim answer */
 export function skipInterimAnswers(socket: Socket, headBytesMax: number): void {
   const read = socket.read.bind(socket);
-  // Each piece has the head before it read again.
+  // Each piece makes the held head be read again.
   const pieces = new PieceCount();
   let skipped = 0;
   let held: Buffer = Buffer.alloc(0);

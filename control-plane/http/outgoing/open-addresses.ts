@@ -1,10 +1,7 @@
 /**
- * The addresses that callers' URLs may reach: public ones, and the operator's exceptions.
- *
- * The public internet is an allow-list that fails closed. IPv4: all but the special registries
- * (RFC 6890 and its IANA registry). IPv6: global unicast 2000::/3 alone, less the special
- * registries inside it; so mapped, compatible, NAT64, 6to4 and Teredo forms need no parsing of what
- * they embed.
+ * Addresses that callers' URLs may reach: public ones, and the operator's exceptions. IPv4: all but
+ * the special registries (RFC 6890 and its IANA registry). IPv6: global unicast 2000::/3 without
+ * its special registries. So mapped, compatible, NAT64, 6to4 and Teredo addresses need no parsing.
  */
 
 import { BlockList, isIP } from 'node:net';
@@ -44,7 +41,7 @@ globalIpv6.addSubnet('2000::', 3, 'ipv6');
 const specialIpv6 = new BlockList();
 for (const [net, prefix] of SPECIAL_IPV6) specialIpv6.addSubnet(net, prefix, 'ipv6');
 
-/** @param address a literal in its usual spelling; anything else, zone ids too, is not public */
+/** False for any other text, also one with a zone id. */
 export function isPublicAddress(address: string): boolean {
   if (address.includes('%')) return false;
   switch (isIP(address)) {
@@ -60,13 +57,13 @@ export function isPublicAddress(address: string): boolean {
 export interface AddressPolicy {
   /** Allows any address, for tests and trusted networks. */
   readonly allowPrivateAddresses: boolean;
-  /** CIDR blocks of parseNetwork that may be reached though they are not public. */
+  /** CIDR blocks, as parseNetwork writes them. */
   readonly allowedNetworks?: readonly string[];
 }
 
 const PREFIX_MAX = { 4: 32, 6: 128 } as const;
 
-/** `10.1.0.0/16`, `fd00:1::/32`. Undefined for text of any other form. */
+/** `10.1.0.0/16`, `fd00:1::/32`. undefined: any other form. */
 export function parseNetwork(text: string): string | undefined {
   const [, address = '', digits = ''] = /^([^/%]+)\/(\d{1,3})$/.exec(text) ?? [];
   const family = isIP(address) as 0 | 4 | 6;

@@ -1,17 +1,17 @@
 /**
- * The one guard of all requests that this service makes for callers: image_url and callback_url
- * alike. It connects to public addresses only, and to the networks that the operator allowed.
+ * The guard of all requests that this service makes for callers (image_url, callback_url). It
+ * connects only to public addresses and to the networks that the operator allowed.
  *
- * | step    | who                             | what                                             |
+ * | step    | by                              | checks                                           |
  * |---------|---------------------------------|--------------------------------------------------|
  * | text    | outgoing-url.ts                 | parsed once; scheme, userinfo, port, host        |
- * | resolve | requireAddresses                | every address the name has                       |
- * | check   | requireAddresses                | all of them, or none is used; literals too       |
- * | connect | openClient                      | to those addresses; the name is not asked again; |
- * |         |                                 | the certificate is checked against the URL's host|
+ * | resolve | requireAddresses                | every address of the name                        |
+ * | check   | requireAddresses                | all addresses or none, literals too              |
+ * | connect | openClient                      | only those addresses, without another look-up;   |
+ * |         |                                 | the certificate against the URL's host           |
  *
- * Redirects, where they are followed, begin at the first step again. No proxy of the environment,
- * no cookie, no credential, no kept connection, no HTTP/2.
+ * A redirect starts again at the first step. It uses no proxy of the environment, no cookies, no
+ * credentials, no kept connection and no HTTP/2.
  */
 import { isIP, type LookupFunction, SocketAddress } from 'node:net';
 import { boundPieces } from '@matting/program/piece-count.ts';
@@ -27,29 +27,29 @@ import {
   type ResolveHost,
 } from './resolve-host.ts';
 
-/** Codes of Node and of OpenSSL's checks of a certificate. */
+/** Codes of Node, and of OpenSSL's checks of a certificate. */
 export const TLS_CODE =
   /^(ERR_(TLS|SSL)_|EPROTO$|(CERT|CRL|SELF_SIGNED|DEPTH_ZERO|UNABLE_TO|INVALID_(CA|PURPOSE)|HOSTNAME)_)/;
 
-/** Either may have a listener, and the operator may have allowed one of them alone. */
+/** Either may have a listener, and the operator may have allowed only one. */
 const LOOPBACK = ['127.0.0.1', '::1'];
 
-/** Checked addresses that are tried for one connection; a name may have dozens. */
+/** A name may have dozens of addresses. */
 const ADDRESSES_TRIED_MAX = 4;
 
 interface OutgoingGuardOptions {
   readonly policy: OutgoingPolicy;
   readonly resolveHost?: ResolveHost;
-  /** Look-ups at a time of the system's resolver, for inner networks; one where absent. */
+  /** Concurrent look-ups of the system's resolver. Default: one. */
   readonly systemLookupsMax?: number;
   readonly createConnector?: CreateConnector;
-  /** Addresses of this machine: callers reach none of them, not even public ones. */
+  /** This machine's addresses. Callers reach none of them, not even public ones. */
   readonly ownAddresses?: () => ReadonlySet<string>;
 }
 
 export interface ConnectionLimits {
   readonly connectMs: number;
-  /** The time from the request to the response's headers. */
+  /** From the request to the response's headers. */
   readonly firstByteMs: number;
   /** Between two pieces of the body. */
   readonly idleMs: number;
@@ -74,9 +74,9 @@ export class OutgoingGuard {
   }
 
   /**
-   * Every address of the host, all of them checked; none where the name has none.
-   * @param host of hostOf; Node asks no resolver for a literal, so it is checked here like the rest
-   * @throws ForbiddenUrlError where one of them may not be reached
+   * Empty: the name has no address.
+   * @param host of hostOf; a literal is checked here too, because Node does not resolve it
+   * @throws ForbiddenUrlError: one of the addresses is not allowed
    */
   async requireAddresses(
     host: string,
@@ -103,7 +103,7 @@ export class OutgoingGuard {
     return addresses;
   }
 
-  /** A connection to addresses of requireAddresses for one request; its user destroys it. */
+  /** For one request. The caller destroys it. */
   openClient(url: URL, addresses: readonly string[], limits: ConnectionLimits) {
     const connect = this.#createConnector(addressesToTry(addresses), limits.connectMs);
     const client = new Client(url.origin, {
@@ -123,7 +123,7 @@ export class OutgoingGuard {
   }
 }
 
-/** Bounds what an answer costs beside its bytes. */
+/** Bounds the answer's pieces, in addition to its bytes. */
 export async function boundedRequest(
   client: Client,
   options: Dispatcher.RequestOptions,
@@ -133,7 +133,7 @@ export async function boundedRequest(
   return response;
 }
 
-/** Both families in turn: a machine may have but one of them. */
+/** Alternates between IPv6 and IPv4, since a machine may have only one of them. */
 function addressesToTry(addresses: readonly string[]): readonly string[] {
   const v4 = addresses.filter(address => isIP(address) === 4);
   const v6 = addresses.filter(address => isIP(address) !== 4);
@@ -141,24 +141,20 @@ function addressesToTry(addresses: readonly string[]): readonly string[] {
   return inTurn.slice(0, ADDRESSES_TRIED_MAX);
 }
 
-/* Connections to addresses that were checked before: the only place that opens one. */
-
-/** Time for one of several addresses; the last gets what is left of the connection's time. */
+/** Time for each of several addresses. The last gets the rest of the connection's time. */
 const CONNECT_ATTEMPT_MS = 1000;
 
 type Connector = buildConnector.connector;
 
-/** @param addresses checked, in the order to try them */
 export type CreateConnector = (addresses: readonly string[], connectMs: number) => Connector;
 
-/** The spelling sockets report: an IPv6 address has several. */
 function asReported(address: string): string {
   return new SocketAddress({ address, family: isIP(address) === 6 ? 'ipv6' : 'ipv4' }).address;
 }
 
 /**
- * Node calls `lookup` for names only: an address as the host is connected to directly, so callers
- * check it before. The certificate is checked against the URL's host in both cases.
+ * Node calls `lookup` for names only, so callers check literals before. In both cases the
+ * certificate is checked against the URL's host.
  */
 export const createPinnedConnector: CreateConnector = (addresses, connectMs) => {
   const answers = addresses.map(address => ({ address, family: isIP(address) }));
@@ -182,7 +178,7 @@ export const createPinnedConnector: CreateConnector = (addresses, connectMs) => 
       if (error !== null) {
         callback(error, null);
       } else if (socket.remoteAddress === undefined || !checked.has(socket.remoteAddress)) {
-        // Only a bug can cause this; nothing is read from the wrong peer.
+        // Only a bug can cause this.
         socket.destroy();
         callback(new Error('connected to an address that was not checked'), null);
       } else {

@@ -1,22 +1,17 @@
-/**
- * Checks the text of a URL that this service requests for a caller, before its name is resolved: at
- * submission and on every redirect.
- */
-
 import { isIP } from 'node:net';
 import { hostOf, isPrivateName } from '@matting/program/ports/addresses.ts';
 import { URL_LENGTH_MAX } from '@matting/proto/contract/limits.ts';
 import { type AddressPolicy, isOpenAddress } from './open-addresses.ts';
 
-/** allowPrivateAddresses opens any port too. */
+/** allowPrivateAddresses also allows any port. */
 export interface OutgoingPolicy extends AddressPolicy {
-  /** The only ports that are requested, those of http and https to be named too. */
+  /** All allowed ports, including those of http and https. */
   readonly fetchPorts: readonly number[];
-  /** The operator's contact, for the owners of what is fetched. */
+  /** Shown to the owners of fetched files. */
   readonly fetchContact?: string | undefined;
 }
 
-/** The URL or one of its addresses must not be requested. Callers may read the message. */
+/** The message is safe for callers. */
 export class ForbiddenUrlError extends Error {
   constructor(message: string) {
     super(message);
@@ -29,13 +24,12 @@ const DEFAULT_PORTS = new Map([
   ['https:', 443],
 ]);
 
-/** The text names the setting, and never its value. */
 export const NOT_PUBLIC =
   'the host is not a public address. To allow it, the operator sets MATTING_ALLOWED_NETWORKS';
 
 export const TOO_LONG = `it is over ${URL_LENGTH_MAX} characters`;
 
-/** RFC 6761: such a name is this machine, and no resolver is asked. */
+/** RFC 6761: never resolved. */
 export function isLocalhost(host: string): boolean {
   return host === 'localhost' || host.endsWith('.localhost');
 }
@@ -48,8 +42,8 @@ function requirePort(url: URL, policy: OutgoingPolicy): void {
 }
 
 /**
- * An address must be public, a name must not be one of a private network. Where the operator
- * allowed networks such names are taken: their addresses are checked before any connection.
+ * If the operator allowed networks, private names pass: their addresses are checked before any
+ * connection.
  * @param host of hostOf
  */
 export function requirePublicHost(host: string, policy: AddressPolicy): void {
@@ -61,8 +55,8 @@ export function requirePublicHost(host: string, policy: AddressPolicy): void {
 }
 
 /**
- * Parses the text once; from here on only the URL object is used. Throws ForbiddenUrlError.
  * @param base the URL that redirected, for a relative Location
+ * @throws ForbiddenUrlError
  */
 export function requireOutgoingUrl(text: string, policy: OutgoingPolicy, base?: URL): URL {
   if (text.length > URL_LENGTH_MAX) {
@@ -78,16 +72,16 @@ export function requireOutgoingUrl(text: string, policy: OutgoingPolicy, base?: 
   }
   const host = hostOf(url);
   if (host === '') throw new ForbiddenUrlError('it has no host');
-  // The host first: another port would not help where that is refused.
+  // The host first: another port would not help a refused host.
   requirePublicHost(host, policy);
   if (!policy.allowPrivateAddresses) requirePort(url, policy);
   return url;
 }
 
-/** Longer than any name of the DNS. */
+/** Longer than any DNS name. */
 const DESTINATION_LENGTH_MAX = 300;
 
-/** `<host>:<port>` of a URL that was accepted; empty where the text is none. Pure. */
+/** `<host>:<port>` of an accepted URL. Empty: not a URL. */
 export function destinationOf(text: string): string {
   const url = URL.parse(text);
   if (url === null) return '';

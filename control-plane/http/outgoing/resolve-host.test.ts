@@ -1,4 +1,4 @@
-/** The names of callers' URLs, asked of a name server, a hosts file and the system. */
+/** Resolves names of callers' URLs by a name server, a hosts file and the system. */
 import assert from 'node:assert/strict';
 import { createSocket, type Socket } from 'node:dgram';
 import { utimesSync, writeFileSync } from 'node:fs';
@@ -42,7 +42,7 @@ function readQuestion(query: Buffer): Question {
   return { name: labels.join('.'), type: query.readUInt16BE(offset + 1), end: offset + 5 };
 }
 
-/** An answer with its question repeated: RFC 1035, section 4.1. */
+/** A DNS answer that repeats its question (RFC 1035 section 4.1). */
 function answerTo(query: Buffer, question: Question, rcode: number, data: Buffer[]): Buffer {
   const header = Buffer.from(query.subarray(0, 12));
   header.writeUInt16BE(0x8180 | rcode, 2);
@@ -180,18 +180,18 @@ for (const [name, what, expected] of [
 test('for inner networks reads a hosts file that has changed, and needs none', async t => {
   const hostsFile = path.join(directory, 'changing');
   const resolveInner = createInnerResolver({ system: async () => [], dns: resolve, hostsFile });
-  const ask = () => resolveInner('host.docker.internal', NEVER, 'account');
-  t.deepEqual(await ask(), []);
+  const lookUp = () => resolveInner('host.docker.internal', NEVER, 'account');
+  t.deepEqual(await lookUp(), []);
   writeFileSync(hostsFile, HOSTS.join('\n'));
-  t.deepEqual(await ask(), ['10.0.0.7', 'fd00::7']);
+  t.deepEqual(await lookUp(), ['10.0.0.7', 'fd00::7']);
   writeFileSync(hostsFile, '10.0.0.77 host.docker.internal');
   utimesSync(hostsFile, 1, 1);
-  t.deepEqual(await ask(), ['10.0.0.77']);
+  t.deepEqual(await lookUp(), ['10.0.0.77']);
 });
 
 test('for inner networks leaves a name to nobody else while the DNS is silent', async t => {
   const patience = new AbortController();
-  const system = () => assert.fail('the system was asked');
+  const system = () => assert.fail('the system was queried');
   const resolveInner = createInnerResolver({ system, dns: resolve });
   setTimeout(() => patience.abort(), 20);
   await t.throwsAsync(resolveInner('silent.example.com', patience.signal, 'account'));
@@ -215,15 +215,15 @@ test('addresses of the hosts file are checked as all others are', async t => {
   await t.throwsAsync(check('out.example.com'), { instanceOf: ForbiddenUrlError });
 });
 
-/** A system's resolver that never answers of `dead` names, until told to. */
+/** A system resolver that never answers for `dead` names until `giveUp`. */
 function systemResolver() {
   const dead = Promise.withResolvers<void>();
-  const asked: string[] = [];
+  const lookedUp: string[] = [];
   return {
-    asked,
+    lookedUp,
     giveUp: dead.resolve,
     lookupAll: async (host: string) => {
-      asked.push(host);
+      lookedUp.push(host);
       if (host.startsWith('dead')) await dead.promise;
       return ['10.0.0.1'];
     },
@@ -235,11 +235,11 @@ test('of the system finds a name while another account’s hang', async t => {
   const resolveBySystem = createSystemResolver(4, system.lookupAll);
   const hanging = Array.from({ length: 40 }, (_, n) => resolveBySystem(`dead${n}`, NEVER, 'a'));
   await new Promise(setImmediate);
-  t.deepEqual(system.asked, ['dead0', 'dead1']);
+  t.deepEqual(system.lookedUp, ['dead0', 'dead1']);
   for (const account of ['b', 'c', 'b']) {
     t.deepEqual(await resolveBySystem('good', NEVER, account), ['10.0.0.1']);
   }
-  t.is(system.asked.length, 5);
+  t.is(system.lookedUp.length, 5);
   system.giveUp();
   for (const addresses of await Promise.all(hanging)) t.deepEqual(addresses, ['10.0.0.1']);
 });
@@ -255,5 +255,5 @@ test('of the system asks nothing for a caller that gave up while it waited', asy
   system.giveUp();
   await hanging;
   t.deepEqual(await resolveBySystem('good', NEVER, 'b'), ['10.0.0.1']);
-  t.deepEqual(system.asked, ['dead', 'good']);
+  t.deepEqual(system.lookedUp, ['dead', 'good']);
 });

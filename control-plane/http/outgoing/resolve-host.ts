@@ -1,29 +1,29 @@
-/** The ways from the name in a caller's URL to its addresses, each bounded. None of them checks one. */
+/** Resolves names of callers' URLs, within bounds. The callers check the addresses. */
 import { lookup, Resolver } from 'node:dns/promises';
 import { addAbortListener } from 'node:events';
 import { readFile, stat } from 'node:fs/promises';
 import { isIP } from 'node:net';
 import { Semaphore } from '@matting/program/semaphore.ts';
 
-/** All addresses of a name, possibly none; rejects where no server answered. */
+/** Possibly none. Rejects if no server answered. */
 export type ResolveHost = (
   host: string,
   signal: AbortSignal,
   accountId: string,
 ) => Promise<readonly string[]>;
 
-/** Time for one query to one server; with two tries a dead server costs at most three times that. */
+/** For one query to one server. */
 const DNS_TIMEOUT_MS = 1500;
 const DNS_TRIES = 2;
-/** For the other kind of address once one is there: servers exist that never answer AAAA. */
+/** Some servers never answer AAAA. */
 const AAAA_GRACE_MS = 500;
-/** Longer, since more machines have IPv4 alone: a lost packet was sent again by then. */
+/** Longer, since more machines have only IPv4: time to resend a lost packet. */
 const A_GRACE_MS = 2000;
 
-/** Names that may wait for the system's resolver: more than all downloads and notifications. */
+/** More than all downloads and notifications. */
 const LOOKUPS_WAITING_MAX = 512;
 
-/** "No such name" and "none of this kind" are answers, not failures. */
+/** "No such name" and "no address of this kind" are answers, not failures. */
 const NONE_CODES: ReadonlySet<unknown> = new Set(['ENOTFOUND', 'ENODATA', 'EBADNAME']);
 
 function noneOrThrow(error: NodeJS.ErrnoException): string[] {
@@ -31,7 +31,7 @@ function noneOrThrow(error: NodeJS.ErrnoException): string[] {
   throw error;
 }
 
-/** The addresses found; one kind is enough where the query for the other failed. */
+/** One kind of address is enough if the query for the other failed. */
 function foundOrThrow(outcomes: readonly PromiseSettledResult<string[]>[]): string[] {
   const found = outcomes.flatMap(outcome => (outcome.status === 'fulfilled' ? outcome.value : []));
   const failed = outcomes.find(outcome => outcome.status === 'rejected');
@@ -39,7 +39,7 @@ function foundOrThrow(outcomes: readonly PromiseSettledResult<string[]>[]): stri
   return found;
 }
 
-/** Ends `graceMs` after the query found something; never if it finds nothing. */
+/** Never resolves if the query finds nothing. */
 function graceAfter(query: Promise<string[]>, graceMs: number): Promise<void> {
   const { promise, resolve } = Promise.withResolvers<void>();
   const wait = (found: string[]) => found.length > 0 && setTimeout(resolve, graceMs).unref();
@@ -48,9 +48,9 @@ function graceAfter(query: Promise<string[]>, graceMs: number): Promise<void> {
 }
 
 /**
- * Queries the DNS directly: a slow or hostile name server then holds no thread of the pool that the
- * file system needs, and giving up cancels the query.
- * @param servers `<address>:<port>` each; the system's where absent
+ * Queries the DNS directly, so that a slow or hostile name server holds no thread of the pool that
+ * the file system needs, and an abort cancels the query.
+ * @param servers `<address>:<port>` each; default: the system's
  */
 export function createPublicResolver(servers?: readonly string[]): ResolveHost {
   return async (host, signal) => {
@@ -67,11 +67,9 @@ export function createPublicResolver(servers?: readonly string[]): ResolveHost {
 }
 
 /**
- * Asks the operating system, with all that it is configured to ask. Its look-up cannot be
- * cancelled, so that a name of a dead server holds its thread as long as `resolv.conf` says;
- * accounts share the threads, and names wait here, where a wait can be cancelled, not in the queue
- * of the pool.
- * @param lookupsMax look-ups at once: each holds a thread of libuv's pool until the system gives up
+ * Uses the operating system's whole configuration. Its look-up cannot be cancelled: a dead server
+ * holds a thread of libuv's pool as long as `resolv.conf` says. So accounts share the threads, and
+ * names wait here, where a wait can be cancelled.
  */
 export function createSystemResolver(
   lookupsMax: number,
@@ -97,11 +95,10 @@ const HOSTS_BYTES_MAX = 4_194_304;
 
 type Hosts = ReadonlyMap<string, readonly string[]>;
 
-/** Reads the file again when it has changed. */
 function hostsOf(file: string): () => Promise<Hosts> {
   let read: { readonly mtimeMs: number; readonly hosts: Hosts } | undefined;
   return async () => {
-    // A system without the file has no names in it.
+    // Some systems have no such file.
     const { mtimeMs = 0, size = 0 } = (await stat(file).catch(() => undefined)) ?? {};
     if (read?.mtimeMs === mtimeMs) return read.hosts;
     const text = size === 0 || size > HOSTS_BYTES_MAX ? '' : await readFile(file, 'utf8');
@@ -123,7 +120,7 @@ function parseHosts(text: string): Hosts {
   return hosts;
 }
 
-/** A server that has no such name says so by one of these, too; others do not answer at all. */
+/** Codes of a server that knows no such name. Others do not answer at all. */
 const ANSWERED_CODES: ReadonlySet<unknown> = new Set(['ESERVFAIL', 'EREFUSED', 'ENOTIMP']);
 
 interface InnerResolverOptions {
@@ -133,8 +130,8 @@ interface InnerResolverOptions {
 }
 
 /**
- * For networks that the operator allowed, whose names are in the hosts file, or found by a search
- * list. The DNS comes before the system, which holds a thread.
+ * For names of allowed networks, which need the hosts file or a search list. It tries the DNS
+ * before the system, which holds a thread.
  */
 export function createInnerResolver({
   system,

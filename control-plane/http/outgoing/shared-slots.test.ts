@@ -1,4 +1,3 @@
-/** Places that accounts share, by their properties. */
 import assert from 'node:assert/strict';
 import { fc, holds } from '@matting/test-support/property-tests.ts';
 import test from 'ava';
@@ -8,7 +7,7 @@ const LIMITS = { max: 12, destinationMax: 8, slowMax: 6, slowDestinationsMax: 3 
 
 const use = (accountId: string, destination: string): SlotUse => ({ accountId, destination });
 
-/** Takes as many as there are, at most 20. */
+/** Takes as many slots as possible, at most 20. */
 function fill(slots: SharedSlots, accountId: string, destination: string): number {
   let taken = 0;
   while (taken < 20 && slots.take(use(accountId, destination))) taken += 1;
@@ -56,7 +55,7 @@ test('slots › to destinations that were slow are few, so that another always f
   t.is(fill(slots, 'one', 'healthy'), 3);
   t.is(fill(slots, 'two', 'x'), 2, 'of the slow ones it has its part too');
   slots.end(use('one', 'x'), false);
-  // One that answered is like any other, and y alone has no more than its part.
+  // x answered, so it is no longer slow, and y alone is within its share.
   t.deepEqual(slots.fullFor('one'), []);
 });
 
@@ -97,7 +96,7 @@ test('slots › whatever is taken and given back, agree with what they say is fu
             uses.some(u => u.accountId === accountId && u.destination === destination) ||
             (slow.accounts.includes(accountId) && slow.destinations.includes(destination));
           const room = slots.hasRoom(use(accountId, destination));
-          // One that holds nothing finds no slot only where there is none at all.
+          // An account without slots is refused only if no slot is free.
           if (slots.free > 0) assert.equal(listed, !room);
           const fullFor = slots.fullFor(accountId).includes(destination);
           assert.equal(room, slots.hasRoomFor(accountId) && !fullFor);

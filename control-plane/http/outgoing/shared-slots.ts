@@ -1,10 +1,6 @@
-/**
- * Slots that accounts share and that lead somewhere: a number of sockets or files, each held for a
- * while and never taken away. Pure.
- */
 import { forgetOldest } from '@matting/program/remembered.ts';
 
-/** Whether an account that holds `held` slots may take one: the rule of program/semaphore.ts. */
+/** The rule of program/semaphore.ts. */
 function mayTakeSlot(held: number, free: number): boolean {
   return held < free;
 }
@@ -12,9 +8,9 @@ function mayTakeSlot(held: number, free: number): boolean {
 export interface SlotLimits {
   readonly max: number;
   readonly destinationMax: number;
-  /** The slots of all destinations together that are known to be slow. */
+  /** Of all slow destinations together. */
   readonly slowMax: number;
-  /** Destinations remembered as slow; the one longest remembered is forgotten first. */
+  /** The oldest is forgotten first. */
   readonly slowDestinationsMax: number;
 }
 
@@ -24,20 +20,19 @@ export interface SlotUse {
 }
 
 export interface FullSlots {
-  /** No account has a slot to these. */
+  /** Full for every account. */
   readonly destinations: readonly string[];
-  /** Accounts without a slot to any destination. */
+  /** Accounts without room to any destination. */
   readonly accounts: readonly string[];
-  /** No slot for this account to this destination. */
+  /** Full for this account. */
   readonly uses: readonly SlotUse[];
-  /** Accounts without a slot to any of these slow destinations. */
+  /** Slow destinations that are full for these accounts. */
   readonly slow: {
     readonly accounts: readonly string[];
     readonly destinations: readonly string[];
   };
 }
 
-/** Whether there was a slot for a use when `full` was taken. */
 export function roomOutside(full: FullSlots) {
   const destinations = new Set(full.destinations);
   const accounts = new Set(full.accounts);
@@ -77,15 +72,14 @@ class Counts {
 }
 
 /**
- * Slots that lead somewhere. The rule holds three times: for all slots, for those to one
- * destination, and for those to destinations that were slow or silent the last time. So neither an
- * account nor a destination that hangs keeps the others from theirs.
+ * Slots (sockets or files) that accounts share. The rule applies to all slots, to those of one
+ * destination, and to those of destinations that were slow or silent last time. So neither an
+ * account nor a hanging destination blocks the others.
  */
 export class SharedSlots {
   readonly #limits: SlotLimits;
   readonly #accounts = new Counts();
   readonly #destinations = new Counts();
-  /** The uses by account, then by destination. */
   readonly #uses = new Map<string, Counts>();
   readonly #slow = new Set<string>();
   #taken = 0;
@@ -118,7 +112,7 @@ export class SharedSlots {
     return true;
   }
 
-  /** @param slow no answer came, or late; undefined: unknown */
+  /** @param slow late or no answer; undefined: unknown */
   end(use: SlotUse, slow: boolean | undefined): void {
     this.#count(use, -1);
     if (slow !== undefined) this.#remember(use.destination, slow);
@@ -142,7 +136,6 @@ export class SharedSlots {
     };
   }
 
-  /** Destinations that the account has no slot to now. */
   fullFor(accountId: string): string[] {
     const slow = this.#slowHasRoom(accountId) ? [] : this.#slow;
     const used = this.#destinations

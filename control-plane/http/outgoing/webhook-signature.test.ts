@@ -112,7 +112,7 @@ const EVENT = '{"type":"matting.job.succeeded","job_id":"j-1","data":{"note":"é
 const PADDED = `whsec_${randomBytes(32).toString('base64')}`;
 const RAW = 'a raw callback secret, kept as it is';
 const noPython = spawnSync('python3', ['--version']).error !== undefined;
-/** Each is told its secret when it starts; unpadded Base64 is Python's to pad. */
+/** Python must pad the unpadded Base64 itself. */
 const RECEIVERS = [
   ['TypeScript', 'a whsec_', PADDED, [process.execPath, 'receiver.ts'], false],
   ['Python', 'an unpadded whsec_', PADDED.replace(/=+$/, ''), ['python3', 'receiver.py'], noPython],

@@ -1,40 +1,35 @@
 /**
- * The signature of a webhook and its secret: Standard Webhooks, symmetric scheme v1
- * (github.com/standard-webhooks/standard-webhooks, spec 1.0.0).
+ * Standard Webhooks, symmetric scheme v1 (github.com/standard-webhooks/standard-webhooks, spec
+ * 1.0.0).
  */
 import { createHmac, timingSafeEqual } from 'node:crypto';
 
 /**
- * Standard Webhooks' form. Its libraries decode what follows the prefix: all of them the standard
- * alphabet, some of them also without padding, none of them anything else. Every text that this
- * takes makes the same bytes in each library that takes it.
+ * All libraries of Standard Webhooks decode standard Base64 after the prefix, some also unpadded.
+ * Each library that takes a text of this form gets the same bytes.
  */
 const PREFIX = 'whsec_';
 const PREFIXED = /^whsec_((?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}(?:==)?|[A-Za-z0-9+/]{3}=?)?)$/;
 const PREFIXED_BYTES_MIN = 24;
 const PREFIXED_BYTES_MAX = 64;
 
-/** The text after the name of a field or an option if `isReadableSecret` is false. */
+/** Follows the name of a field or an option. */
 export const UNREADABLE_SECRET =
   'cannot be read: after whsec_ send the Base64 of 24 to 64 bytes, ' +
   'such as the output of openssl rand -base64 32';
 
-/** False: it begins with `whsec_`, and the Base64 of 24 to 64 bytes does not follow. */
 export function isReadableSecret(secret: string): boolean {
-  return keyOf(secret) !== undefined;
+  return keyBytes(secret) !== undefined;
 }
 
-/**
- * The bytes in Base64 after `whsec_`, 24 to 64, or the bytes of any other text.
- * @throws Error for a secret that isReadableSecret refuses
- */
+/** Decodes Base64 after `whsec_`; any other text is its own bytes. @throws Error: unreadable */
 export function signingKeyOf(secret: string): Buffer {
-  const key = keyOf(secret);
+  const key = keyBytes(secret);
   if (key === undefined) throw new Error('a whsec_ secret was taken that cannot be read');
   return key;
 }
 
-function keyOf(secret: string): Buffer | undefined {
+function keyBytes(secret: string): Buffer | undefined {
   if (!secret.startsWith(PREFIX)) return Buffer.from(secret, 'utf8');
   const base64 = PREFIXED.exec(secret)?.[1];
   if (base64 === undefined) return undefined;
@@ -43,13 +38,13 @@ function keyOf(secret: string): Buffer | undefined {
   return isInBounds ? key : undefined;
 }
 
-/** A receiver that is further off in time than this should not believe a message. */
+/** Receivers refuse a message whose time differs by more. */
 const TIMESTAMP_TOLERANCE_S = 300;
 
 interface SignedMessage {
-  /** The same on every attempt. */
+  /** Equal in every attempt. */
   readonly id: string;
-  /** Seconds since 1970, of this attempt. */
+  /** Unix time of this attempt. */
   readonly timestampS: number;
   readonly body: Uint8Array;
 }
@@ -67,7 +62,7 @@ function digestOf(key: Uint8Array, { id, timestampS, body }: SignedMessage): Buf
   return createHmac('sha256', key).update(`${id}.${timestampS}.`).update(body).digest();
 }
 
-/** Why a message must not be believed; undefined: it holds. @param headers lower-case names */
+/** undefined: the message is valid. @param headers lower-case names */
 export function wrongWithSignature(
   key: Uint8Array,
   headers: Readonly<Record<string, string | string[] | undefined>>,
@@ -86,7 +81,7 @@ export function wrongWithSignature(
     return `webhook-timestamp is over ${TIMESTAMP_TOLERANCE_S} s off`;
   }
   const expected = digestOf(key, { id, timestampS, body });
-  // Several, separated by blanks, while a secret is changed.
+  // Several signatures, separated by blanks, while a secret is changed.
   const holds = signatures.split(' ').some(one => {
     const [version, base64 = ''] = one.split(',');
     const given = Buffer.from(base64, 'base64');

@@ -4,7 +4,9 @@ import test, { type ExecutionContext } from 'ava';
 import fastify from 'fastify';
 import { AnswerShares, HEAVY, LIGHT } from '../answer-shares.ts';
 
-/** The header `account` names who asks. Answers of /heavy and /light wait until they are ended. */
+/**
+ * The header `account` names the caller. Answers of /heavy and /light wait until they are ended.
+ */
 async function openApp(t: ExecutionContext) {
   const app = fastify();
   t.teardown(() => app.close());

@@ -1,4 +1,4 @@
-/** Multipart bodies, by hand so that they can be wrong, and every way to cut a body. */
+/** Builds multipart bodies, also wrong ones, and splits bodies into chunks. */
 import assert from 'node:assert/strict';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 
@@ -7,7 +7,7 @@ export const BOUNDARY = 'a-boundary-of-27-characters';
 export interface Part {
   readonly name: string;
   readonly body: Buffer | string;
-  /** undefined: text, without a file name. */
+  /** undefined: a text field. */
   readonly fileName?: string;
   readonly type?: string;
   readonly headers?: readonly string[];
@@ -35,7 +35,6 @@ export function imagePart(bytes: Buffer, name = 'image_file'): Part {
 
 export const FORM_TYPE = { 'content-type': `multipart/form-data; boundary=${BOUNDARY}` };
 
-/** Every way to split a body in two. */
 export function splits(body: Buffer): Buffer[][] {
   return Array.from({ length: body.length + 1 }, (_, at) => [
     body.subarray(0, at),
@@ -43,7 +42,7 @@ export function splits(body: Buffer): Buffer[][] {
   ]);
 }
 
-/** Cuts a body at some places, each modulo its length. */
+/** Cuts a body at the given indexes, modulo its length. */
 export function cutAt(body: Buffer, at: readonly number[]): Buffer[] {
   const ends = [...at.map(n => n % (body.length + 1)), body.length].sort((a, b) => a - b);
   return ends.map((end, index) => body.subarray(ends[index - 1] ?? 0, end));

@@ -1,4 +1,4 @@
-/** A form whose headers were judged and whose last byte has not come yet, over a real connection. */
+/** A request over a real connection whose headers were checked and whose last byte is held back. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import http from 'node:http';
@@ -16,7 +16,7 @@ export interface HeldForm {
 }
 
 export interface HeldRequest {
-  /** POST where absent. */
+  /** Default: POST. */
   readonly method?: string;
   readonly path: string;
   readonly headers: Readonly<Record<string, string>>;
@@ -28,7 +28,7 @@ export async function listening(app: FastifyInstance): Promise<number> {
   return (app.server.address() as AddressInfo).port;
 }
 
-/** Resolves once the server has judged the headers: it asks for the body then (100 Continue). */
+/** Resolves after the server checked the headers: then it asks for the body (100 Continue). */
 export async function hold(
   port: number,
   { method = 'POST', path, headers, payload }: HeldRequest,

@@ -1,4 +1,4 @@
-/** Servers and stand-ins at the network's edge, for the tests of the guarded client. */
+/** Servers and connectors on loopback, for tests of the guarded client. */
 import { createServer, type RequestListener, type Server } from 'node:http';
 import {
   type AddressInfo,
@@ -12,7 +12,7 @@ import type { ResolveHost } from '../outgoing/resolve-host.ts';
 
 export interface LoopbackSource extends AsyncDisposable {
   readonly port: number;
-  /** Requests received: `<host> <path>`. */
+  /** Received requests, as `<host> <path>`. */
   readonly requests: string[];
   readonly url: string;
 }
@@ -42,12 +42,11 @@ export async function openSource(handler: RequestListener): Promise<LoopbackSour
   };
 }
 
-/** A TCP server that does with each connection as it likes. */
 export async function openRawSource(serve: (socket: Socket) => void): Promise<LoopbackSource> {
   const sockets = new Set<Socket>();
   const server = createTcpServer(socket => {
     sockets.add(socket);
-    // The client leaves in the middle of things: that is what is tested.
+    // The tests abort connections on purpose.
     socket.on('error', () => socket.destroy());
     socket.once('data', () => serve(socket));
   });
@@ -69,7 +68,7 @@ export interface RecordingConnector {
   readonly createConnector: CreateConnector;
 }
 
-/** Records whom the client would connect to, and connects to 127.0.0.1 instead, TLS left out. */
+/** Records the intended addresses and connects to 127.0.0.1 instead, without TLS. */
 export function recordingConnector(): RecordingConnector {
   const dialled: string[] = [];
   return {
@@ -83,19 +82,19 @@ export function recordingConnector(): RecordingConnector {
   };
 }
 
-/** Answers a name with the next of its lists, the last for ever; an unknown name has none. */
+/** Answers with a name's next list, and repeats the last. An unknown name has no address. */
 export function scriptedResolver(answers: Record<string, readonly (readonly string[])[]>): {
-  readonly asked: string[];
+  readonly lookedUp: string[];
   readonly resolveHost: ResolveHost;
 } {
-  const asked: string[] = [];
+  const lookedUp: string[] = [];
   return {
-    asked,
+    lookedUp,
     resolveHost: async host => {
       const lists = answers[host] ?? [[]];
-      const turn = asked.filter(name => name === host).length;
-      asked.push(host);
-      return lists[Math.min(turn, lists.length - 1)] ?? [];
+      const earlierCalls = lookedUp.filter(name => name === host).length;
+      lookedUp.push(host);
+      return lists[Math.min(earlierCalls, lists.length - 1)] ?? [];
     },
   };
 }
