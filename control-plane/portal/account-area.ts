@@ -1,6 +1,6 @@
 /**
- * The account area: pages for people, below /account of the public port, in a scope of their own.
- * Its routes know the session's cookie and no API key; those of the API know no cookie.
+ * The pages for people, under /account of the public port. Their routes know only the session's
+ * cookie, and those of the API only keys.
  */
 import cookie from '@fastify/cookie';
 import type { HttpContext, HttpInterface } from '@matting/core/http/public-app.ts';
@@ -46,7 +46,6 @@ import { Overview, registerOverviewRoute } from './usage/overview-pages.ts';
 import type { ReadUsage } from './usage/read-usage.ts';
 import { registerUsageRoutes } from './usage/usage-pages.ts';
 
-/** Parts that the area is built from. */
 export interface AccountAreaParts {
   readonly core: Core;
   readonly settings: PortalSettings;
@@ -54,20 +53,17 @@ export interface AccountAreaParts {
   readonly readUsage: ReadUsage;
   readonly onWithheld: OnWithheld;
   readonly brand: Brand;
-  /** If undefined, the service's own costs apply. */
   readonly passwordCosts: PasswordCosts | undefined;
 }
 
 type AreaSettings = NonNullable<PortalSettings['accountArea']>;
 
 export interface AccountArea {
-  /** Use cases and stores behind the pages. */
   readonly services: ReturnType<typeof accountAreaServices>;
   register(
     app: FastifyInstance,
     context: Pick<HttpContext, 'accountPages' | 'refuseUnknownPath'>,
   ): void;
-  /** Answers errors with a page if a browser sent the request. */
   readonly errorWriterOf: NonNullable<HttpInterface['errorWriterOf']>;
 }
 
@@ -136,7 +132,7 @@ function accountAreaServices(parts: AccountAreaParts, area: AreaSettings) {
   return {
     ...{ readUsage, resultDownload, resultReaders, models, fleet: core.fleet },
     orders: new Orders(stores.orders, priceList, paymentInstructions),
-    /** People read and change these with no rule besides the store's own. */
+    /** Pages use these directly if no other rule applies. */
     stores,
     ledgerHistory: new LedgerHistory(stores),
     sessions: sessionsIn(stores.sessions),
@@ -163,7 +159,7 @@ function accountAreaServices(parts: AccountAreaParts, area: AreaSettings) {
     playground: new UsePlayground({
       ...{ ...stores, uploads, submitMatting, rateLimits },
       imagesMax: area.playgroundImages,
-      // During an upgrade every node may have a picture of the playground.
+      // During an upgrade some nodes cannot keep the matte yet.
       isCorrectable: () =>
         core.config.corrections &&
         core.fleet.snapshots().every(({ capabilities }) => capabilities?.has('matte') === true),
@@ -175,7 +171,6 @@ function accountAreaServices(parts: AccountAreaParts, area: AreaSettings) {
   };
 }
 
-/** If undefined, people sign in by passwords alone. */
 function providerOf(
   { core, stores }: AccountAreaParts,
   { oidc }: AreaSettings,
@@ -187,7 +182,7 @@ function providerOf(
   return new ProviderSignIn({ ...stores, provider, throttle, grants: oidc.grants });
 }
 
-/** The scope writes refusals of pages itself and leaves other errors to the public port. */
+/** Writes the refusals of pages. Other errors go to the public port. */
 function answerPageError(error: unknown, request: FastifyRequest, reply: FastifyReply) {
   if (error instanceof PageError) return writeErrorPage(error, request, reply);
   if (!(error instanceof AuthorityError)) throw error;

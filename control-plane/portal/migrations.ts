@@ -1,4 +1,3 @@
-/** The migrations of the portal's tables. */
 import type { MigrationSeries } from '@matting/database/migrate.ts';
 import { baseline } from './migrations/0004-baseline.ts';
 import { withheldAndEnded } from './migrations/0005-withheld-and-ended.ts';

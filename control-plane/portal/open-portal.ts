@@ -1,5 +1,3 @@
-/** Makes what the portal does while the service runs, on what the core gives it. */
-
 import { callerOf, type HeaderChecks } from '@matting/core/http/header-checks.ts';
 import type { HttpInterface } from '@matting/core/http/public-app.ts';
 import type { Core, Loop, PackageParts } from '@matting/core/package.ts';
@@ -29,13 +27,10 @@ interface OpenedPortal extends PackageParts {
   readonly httpInterface: HttpInterface;
   readonly readUsage: ReadUsage;
   readonly readPackages: { view(): typeof PACKAGES_VIEW };
-  /** If undefined, the service takes no notifications of payments. */
   readonly receivePayment: ReceivePayment | undefined;
-  /** If undefined, there are no pages for people. */
   readonly accountArea: AccountArea | undefined;
 }
 
-/** @param passwordCosts the service's own where absent; tests take cheaper ones */
 export async function openPortal(
   core: Core,
   settings: PortalSettings,
@@ -85,7 +80,7 @@ export async function openPortal(
   };
 }
 
-/** Loads the pages only if the account area is on. */
+/** Imports the pages only if the account area is on. */
 async function openArea(parts: AccountAreaParts): Promise<AccountArea | undefined> {
   const { accountArea } = parts.settings;
   if (accountArea === undefined) return undefined;
@@ -93,7 +88,7 @@ async function openArea(parts: AccountAreaParts): Promise<AccountArea | undefine
   return openAccountArea(parts, accountArea);
 }
 
-/** Loads the pages only if there is a key that opens them. */
+/** Imports the pages only if a key opens them. */
 async function openOperatorPages({
   core: { config, operatorServices },
   stores,
@@ -114,11 +109,10 @@ function paymentsOf(
   return new ReceivePayment({
     provider: new SignedNotifications(signingKeyOf(paymentSecret)),
     orders,
-    onTold: outcome => metrics.paymentTold(outcome),
+    onNotification: outcome => metrics.paymentTold(outcome),
   });
 }
 
-/** Registers what programs read of an account, next to the core's own routes. */
 function registerAccountReads(
   app: FastifyInstance,
   { readUsage, readPackages }: Pick<OpenedPortal, 'readUsage' | 'readPackages'>,
@@ -133,7 +127,6 @@ function registerAccountReads(
   );
 }
 
-/** Watches balances, and sends mails where there is a mail server. */
 function loopsOf(
   { core, settings, stores, onWithheld }: AccountAreaParts,
   observer: PortalMetrics,
@@ -147,7 +140,7 @@ function loopsOf(
     mails: mail !== undefined,
     pageUrl: `${core.config.baseUrl}/account`,
   });
-  // If there is no mail server here, a replica that has one sends the mails that wait.
+  // A replica that has a mail server sends the mails.
   if (mail === undefined) return [watch.loop];
   const sender = new SmtpSender({ ...mail, name: settings.brand.name });
   const { outbox } = stores;

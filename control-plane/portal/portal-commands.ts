@@ -1,5 +1,3 @@
-/** The portal's commands, and what it adds to the core's: people of accounts and their links. */
-
 import type { CliContext } from '@matting/core/cli/context.ts';
 import type { Command } from 'commander';
 import { addLinkCommands, addOwnerOption } from './link-commands.ts';

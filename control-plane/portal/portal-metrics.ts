@@ -1,13 +1,11 @@
-/** The portal counts things as they happen, and shows gauges. */
 import { type MetricSet, seconds } from '@matting/program/metric-set.ts';
 import { WITHHELD_REASONS } from './mails/messages.ts';
 import { MAIL_ATTEMPT_OUTCOMES } from './mails/send-mails.ts';
-import { TOLD_OUTCOMES } from './orders/receive-payment.ts';
+import { NOTIFICATION_OUTCOMES } from './orders/receive-payment.ts';
 
 export type PortalMetrics = ReturnType<typeof portalMetrics>;
 
 interface Sources {
-  /** Counts mails that wait, and says since when the oldest of them was due. */
   readonly mailsWaiting: () => Promise<{ readonly count: number; readonly oldestMs: number }>;
 }
 
@@ -41,7 +39,7 @@ export function portalMetrics(metrics: MetricSet, { mailsWaiting }: Sources) {
     paymentTold: metrics.countedBy(
       'matting_control_payment_notifications_total',
       'Proven notifications of payments, by what became of them',
-      { outcome: TOLD_OUTCOMES },
+      { outcome: NOTIFICATION_OUTCOMES },
     ),
   };
 }

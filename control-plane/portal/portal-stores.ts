@@ -1,4 +1,3 @@
-/** The stores hold everything the portal has in the database. */
 import type { Database } from '@matting/database/database.ts';
 import { alertSettings } from './alerts/alert-settings.ts';
 import { alertLooking } from './alerts/alert-store.ts';
@@ -17,7 +16,6 @@ import './tables.ts';
 
 export type PortalStores = ReturnType<typeof createPortalStores>;
 
-/** Needs the core's database, which is open and has the portal's tables. */
 export function createPortalStores(database: Database) {
   return {
     alerts: alertLooking(database),

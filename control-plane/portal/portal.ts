@@ -1,4 +1,3 @@
-/** The portal: people and their pages, usage, orders, alerts and the playground. */
 import type { Package } from '@matting/core/package.ts';
 import { PORTAL_MIGRATIONS } from './migrations.ts';
 import { type PortalSettings, readPortalSettings, warnOfAccountArea } from './settings.ts';
@@ -11,7 +10,7 @@ export const portal: Package<PortalSettings> = {
   loadCommands: async () => (await import('./portal-commands.ts')).addPortalCommands,
   readSettings: (reader, { baseUrl }) => readPortalSettings(reader, baseUrl),
   warnings: warnOfAccountArea,
-  // Without a word of how to pay, an order leads nowhere.
+  // Without instructions or notifications of payments nobody can pay an order.
   sells: ({ sales: { priceList, paymentInstructions, paymentSecret } }) =>
     priceList !== 'none' && (paymentInstructions ?? paymentSecret) !== undefined,
   async open(core, settings) {

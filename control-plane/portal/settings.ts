@@ -1,4 +1,3 @@
-/** The portal's variables: the account area, its mails, and what is sold there. */
 import { readListenAddress } from '@matting/core/settings.ts';
 import { isReadableSecret } from '@matting/http/outgoing/webhook-signature.ts';
 import { type Environment, type EnvReader, readEnvironment } from '@matting/program/env.ts';
@@ -13,10 +12,8 @@ import type { GroupGrant } from './sign-in/provider-sign-in.ts';
 
 export type PortalSettings = ReturnType<typeof readPortalSettings>;
 
-/** @param baseUrl that of the service, where people sign in */
 export function readPortalSettings(reader: EnvReader, baseUrl: string) {
   return {
-    /** Undefined if the account area is off. */
     accountArea: readAccountArea(reader, baseUrl),
     ...readMail(reader),
     brand: readBrand(reader),
@@ -24,7 +21,6 @@ export function readPortalSettings(reader: EnvReader, baseUrl: string) {
   };
 }
 
-/** @throws ConfigError */
 export function loadLinkConfig(env: Environment) {
   return readEnvironment(env, reader => {
     const { baseUrl } = readListenAddress(reader);
@@ -44,7 +40,6 @@ function readAccountArea(whole: EnvReader, baseUrl: string) {
     /** False: its pages say that nobody can sign in at the base URL. */
     canSignIn: isSignInUrl(baseUrl),
     oidc: readOidc(whole.section('Sign-in by an OpenID provider')),
-    /** An account has so many pictures a day; 0: the playground is off. */
     playgroundImages: reader.integer('MATTING_PLAYGROUND_IMAGES', {
       about: `The pictures that an account may make in the [playground](accounts.md#the-playground) each
         UTC day without credits. 0 turns it off.`,
@@ -56,10 +51,7 @@ function readAccountArea(whole: EnvReader, baseUrl: string) {
   return isOn ? settings : undefined;
 }
 
-/**
- * People can sign in at a URL if nobody between them and the service reads or changes what is sent,
- * and if cookies have the whole host.
- */
+/** Nobody may be able to read or change requests on their way, and cookies need the whole host. */
 function isSignInUrl(baseUrl: string): boolean {
   if (!URL.canParse(baseUrl)) return false;
   const { protocol, hostname, pathname } = new URL(baseUrl);
@@ -77,7 +69,6 @@ export function warnOfAccountArea({ accountArea }: Pick<PortalSettings, 'account
 
 const BRAND_NAME = /^(?! )[^\p{C}\p{Zl}\p{Zp}]{1,40}(?<! )$/u;
 
-/** Reads the operator's name, colour and logo, on pages and mails. */
 function readBrand(whole: EnvReader): BrandSettings {
   const reader = whole.section('Account area');
   return {
@@ -94,7 +85,7 @@ function readBrand(whole: EnvReader): BrandSettings {
       expected: 'a colour such as #0a7d5c',
       default: undefined,
     }),
-    /** The file is read if the service has pages. */
+    /** Read only if the service has pages. */
     logoFile: reader.string('MATTING_BRAND_LOGO_FILE', {
       about: 'Your logo there: the path of an SVG or PNG file of at most 64 KiB.',
       default: undefined,
@@ -102,10 +93,9 @@ function readBrand(whole: EnvReader): BrandSettings {
   };
 }
 
-/** Reads the mail server, and how many mails an account sends. */
 function readMail(whole: EnvReader) {
   const reader = whole.section('Mail');
-  // The quota holds for an account and a day, and for events to its own address (messages.ts).
+  // Per account and day, and separately for events to its own address (messages.ts).
   const accountMails = reader.integer('MATTING_ACCOUNT_MAILS', {
     about: `The mails that an account may send each UTC day. Events to its own address have a second
       limit of the same size.`,
@@ -116,7 +106,7 @@ function readMail(whole: EnvReader) {
   return { mail: readServer(reader), accountMails };
 }
 
-/** If undefined, no mail is sent. The URL holds a password, so it is never logged. */
+/** Undefined: the service sends no mail. The URL holds a password, so it is never logged. */
 function readServer(reader: EnvReader) {
   const smtpUrl = reader.url('MATTING_SMTP_URL', {
     about: `The mail server, such as \`smtps://user:password@mail.shop.example:465\`. \`smtp://\` needs
@@ -143,7 +133,7 @@ function readServer(reader: EnvReader) {
 }
 
 const PRICE_LIST_NAMES = ['credit', 'image', 'none'] as const satisfies readonly ListOnSale[];
-/** The secret has the form of callback_secret: text, or `whsec_` and Base64. */
+/** The form of callback_secret: text, or `whsec_` and Base64. */
 const PAYMENT_SECRET = /^[\x21-\x7e]{24,128}$/;
 const PAYMENT_SECRET_FORM =
   '24 to 128 printable ASCII characters without blanks; after whsec_, the Base64 of 24 to 64 bytes';
@@ -151,10 +141,8 @@ const PAYMENT_SECRET_FORM =
 function parsePaymentSecret(text: string): string | undefined {
   return PAYMENT_SECRET.test(text) && isReadableSecret(text) ? text : undefined;
 }
-/** The operator writes some lines: a bank account, what to write, whom to ask. */
 const INSTRUCTIONS_LENGTH_MAX = 2000;
 
-/** Reads what is sold, and how payments are reported. */
 function readSales(whole: EnvReader) {
   const reader = whole.section('Orders');
   const priceList = reader.oneOf('MATTING_PRICE_LIST', PRICE_LIST_NAMES, {
@@ -165,7 +153,6 @@ function readSales(whole: EnvReader) {
     default: undefined,
   });
   const payment = {
-    /** Signs notifications of payments; undefined: the service takes none. */
     paymentSecret: reader.parsed(
       'MATTING_PAYMENT_SECRET',
       PAYMENT_SECRET_FORM,
@@ -176,7 +163,7 @@ function readSales(whole: EnvReader) {
         default: undefined,
       },
     ),
-    /** Every unpaid order shows these words of the operator: plain text, `\n` breaks a line. */
+    /** On every unpaid order: plain text, `\n` breaks a line. */
     paymentInstructions: reader.parsed(
       'MATTING_PAYMENT_INSTRUCTIONS',
       `text of at most ${INSTRUCTIONS_LENGTH_MAX} characters`,
@@ -188,11 +175,11 @@ function readSales(whole: EnvReader) {
       },
     ),
   };
-  // Without a word of how to pay, an order leads nowhere.
+  // Without a way to pay, an order is useless.
   const canPay = (payment.paymentInstructions ?? payment.paymentSecret) !== undefined;
   return {
     ...payment,
-    /** People of accounts can order this list's packages; `none`: nothing is sold. */
+    /** `none`: nothing is sold. */
     priceList: priceList ?? (canPay ? 'credit' : 'none'),
   };
 }
@@ -206,10 +193,7 @@ function parseInstructions(text: string): string | undefined {
 
 const SCOPE = /^[\x21\x23-\x5b\x5d-\x7e]{1,64}$/;
 
-/**
- * Reads the identity provider that people may sign in by, and what its groups may do here.
- * Undefined: people sign in by passwords alone.
- */
+/** The identity provider, and the roles of its groups. Undefined: only passwords. */
 function readOidc(reader: EnvReader) {
   const issuer = reader.parsed(
     'MATTING_OIDC_ISSUER',
@@ -228,7 +212,6 @@ function readOidc(reader: EnvReader) {
     default: undefined,
   });
   const settings = {
-    /** Undefined: the client is public, with PKCE alone. */
     clientSecret: reader.string('MATTING_OIDC_CLIENT_SECRET', {
       about: 'The secret of that client. Without it the client is public and uses PKCE alone.',
       default: undefined,
@@ -275,7 +258,7 @@ function parseIssuer(text: string): string | undefined {
   return isSafe && search === '' && hash === '' ? text : undefined;
 }
 
-/** The account may have a colon in its name, and the group anything but `=`. */
+/** An account's name may have a colon, a group anything but `=`. */
 function parseGrant(text: string): GroupGrant | undefined {
   const [, group, account, role = ''] = /^([^=]{1,255})=(.{1,64}):([a-z]+)$/.exec(text) ?? [];
   if (group === undefined || account === undefined || !isRole(role)) return undefined;

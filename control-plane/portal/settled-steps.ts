@@ -1,4 +1,3 @@
-/** The portal takes these steps at the end of a job, in this order. */
 import type { SettledStep } from '@matting/core/queue/settled-steps.ts';
 import { takeReleased } from './orders/refund-order.ts';
 import { giveImageBack } from './playground/playground-store.ts';
@@ -21,7 +20,7 @@ export const SETTLED_STEPS: readonly SettledStep[] = [
   {
     name: 'playground',
     async settled(_database, tx, { accountId, unpaidDayMs, retryable, isCorrection }) {
-      // The picture was not at fault, so it does not count. A correction never did.
+      // A failure that was not the picture's fault does not count. Corrections never count.
       if (unpaidDayMs !== null && retryable && !isCorrection)
         await giveImageBack(tx, accountId, unpaidDayMs);
     },

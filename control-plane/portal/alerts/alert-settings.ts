@@ -1,6 +1,6 @@
 /**
- * An account's owners set the thresholds, and the address and secret of the account's events. Each
- * change takes the account's row and enters its line of the audit log.
+ * The thresholds of an account, and the address and secret of its events. Each change locks the
+ * account's row and writes the audit log.
  */
 import { type Actor, requireAuthority } from '@matting/accounts/audit-log.ts';
 import { readMessages } from '@matting/core/webhooks/outbox-listing.ts';
@@ -9,7 +9,7 @@ import { type Database, type Db, query, transact } from '@matting/database/datab
 import { isAsciiWord, matchesOne } from '@matting/database/statements.ts';
 import { readSentToday, type TestBounds, takeTest, type Withheld } from '../mails/messages.ts';
 
-/** Names who makes a change; the id is made outside of the transaction, which may be repeated. */
+/** The id is made outside of the transaction, which may repeat. */
 export interface ChangedBy {
   readonly auditId: string;
   readonly actor: Actor;
@@ -17,7 +17,6 @@ export interface ChangedBy {
 
 export type EventDelivery = Awaited<ReturnType<typeof readMessages>>[number];
 
-/** The secret is sealed and bound to the account; `test` is the event of the last test. */
 type AccountWebhook = NonNullable<Awaited<ReturnType<typeof readWebhook>>>;
 
 interface SealedWebhook extends Pick<AccountWebhook, 'secret' | 'secretKeyId'> {
@@ -36,16 +35,17 @@ export function alertSettings(database: Database) {
         sentToday: await readSentToday(database, db, accountId),
       })),
     webhook: (accountId: string) => query(database, db => readWebhook(db, accountId)),
-    /** @param thresholds THRESHOLDS_MAX at most; thresholds that stay keep their state */
+    /** @param thresholds at most THRESHOLDS_MAX; those that stay keep their state */
     setThresholds: (accountId: string, thresholds: readonly number[], by: ChangedBy) =>
       transact(database, tx => setThresholds(database, tx, { accountId, thresholds, by })),
-    /** False if there is no secret that could stay. @param webhook null: removes the address */
+    /** False: there is no secret to keep. @param webhook null: removes the address */
     setWebhook: (accountId: string, webhook: NewWebhook | null, by: ChangedBy) =>
       transact(database, tx => setWebhook(database, tx, { accountId, webhook, by })),
-    /** Sends an event now, unless the account had one within `everyMs`, also to an earlier address. */
+    /**
+     * Sends an event now, unless the account had one within `everyMs`, also to an earlier address.
+     */
     sendTest: (event: AccountEventRow, bounds: TestBounds, by: ChangedBy) =>
       transact(database, tx => sendTest(database, tx, { event, bounds, by })),
-    /** Lists addresses if their secrets were sealed with a key other than this. */
     listSealedWithOthers: (keyId: string, limit: number) =>
       listSealedWithOthers(database, keyId, limit),
     reseal: (from: SealedWebhook, to: SealedWebhook) =>
@@ -61,7 +61,7 @@ export function alertSettings(database: Database) {
   };
 }
 
-/** An account's own secret is bound to this, instead of a job's id. */
+/** The context that an account's own secret is bound to, in place of a job's id. */
 export function accountSecretId(accountId: string): string {
   return `account ${accountId}`;
 }
@@ -77,12 +77,10 @@ async function readSettings(db: Db, accountId: string) {
   const deliveryOf = (event: string | null | undefined) =>
     deliveries.find(({ id }) => id === event) ?? null;
   return {
-    /** The largest threshold comes first. */
     thresholds: alerts.map(({ threshold, told_at, told_event }) => ({
       threshold,
-      /** null: the threshold is armed. */
       toldAtMs: told_at,
-      /** null: no event was sent, or its row was removed since. */
+      /** null: no event was sent, or its row was removed. */
       delivery: deliveryOf(told_event),
     })),
     webhook: webhook ?? null,
@@ -183,7 +181,7 @@ async function setWebhook(
   return true;
 }
 
-/** The audit log shows addresses to owners; of secrets it says only that there is a new one. */
+/** The audit log shows owners the addresses, but only that a secret is new. */
 function webhookChange(before: AccountWebhook | undefined, after: NewWebhook | null) {
   const isNew = before === undefined || after === null;
   const sameSecret = !isNew && (!after.secret || Buffer.from(before.secret).equals(after.secret));
@@ -208,7 +206,7 @@ async function sendTest(
 ): Promise<TestOutcome> {
   const { accountId } = event;
   const { log } = await authorityOf(database, tx, { accountId, by });
-  // The time and the count of tests outlive an address that was removed.
+  // The row of an earlier address also counts tests.
   const row = await readWebhook(tx, accountId);
   if (row === undefined) return 'too-soon';
   if (row.test === event.id) return 'sent';
@@ -230,7 +228,7 @@ function authorityOf(database: Database, tx: Db, { accountId, by }: Change) {
   return requireAuthority(database, tx, { accountId, actor, entryId });
 }
 
-/** Walks account_webhooks_key: the ids before this key's id, then the ids behind it. */
+/** Two ranges around this key's id, so that the database can use account_webhooks_key. */
 async function listSealedWithOthers(database: Database, keyId: string, limit: number) {
   const found: SealedWebhook[] = [];
   for (const side of ['<', '>'] as const) {

@@ -1,21 +1,21 @@
 /**
- * Notices tell an account's owners that its credits run low, and rows record the notices. A notice
- * commits with its row, with event and mails in the outbox, by compare-and-set: of any number of
- * replicas that look at once, one queues it.
+ * Notices of low balances, and the state of each threshold. A notice commits with its threshold's
+ * row and with its event and mails in the outbox, by compare-and-set: of all replicas only one
+ * queues it.
  *
  * | threshold | entered by                                | left by                              |
  * |-----------|-------------------------------------------|--------------------------------------|
- * | armed     | an owner sets it; the balance is above it | available <= threshold: it is told   |
+ * | armed     | an owner sets it; the balance is above it | available <= threshold: notice       |
  * | told      | a message of the notice is in the outbox  | available > threshold, and credits   |
  * |           |                                           | were added, or an hour has passed    |
  *
- * If the account's quota of the day keeps back a whole notice, the threshold stays armed. If the
- * quota keeps back a part, the threshold is told with a rest (`withheld_at`, `withheld_rest`). The
- * first round of the next day (UTC) that still finds the balance low sends the rest.
+ * If the account's daily quota withholds the whole notice, the threshold stays armed. If it
+ * withholds a part, the threshold is told with a rest (`withheld_at`, `withheld_rest`). The next
+ * day (UTC) the rest is sent if the balance is still low.
  *
- * Credits of jobs that fail come back: without the second condition an account whose jobs fail at a
- * threshold would get a notice for every one of them. Credits were added for certain if available
- * and reserved together are more than they were at the notice.
+ * The second condition exists because failed jobs return credits: without it, an account whose jobs
+ * fail at a threshold would get a notice for each. Credits were certainly added if available plus
+ * reserved exceed their sum at the notice.
  */
 
 import { selectAccounts } from '@matting/accounts/account-store.ts';
@@ -44,16 +44,12 @@ export type SeenAlert = Awaited<ReturnType<typeof look>>[number];
 
 export interface LowBalanceNotice {
   readonly alert: SeenAlert;
-  /** The id is made outside of the transaction, which may be repeated. */
   readonly eventId: string;
-  /** If absent, the account has no address. */
   readonly event?: AccountEventRow | undefined;
   readonly mails: readonly NewMail[];
-  /** The account sends this many mails a day, and as many events. */
   readonly messagesMax: number;
 }
 
-/** The service mails this many owners of an account: the first by their ids. */
 const OWNERS_TOLD_MAX = 20;
 
 export type AlertStore = ReturnType<typeof alertLooking>;
@@ -62,7 +58,6 @@ export function alertLooking(database: Database) {
   return {
     look: (after: AlertCursor, limit: number) => look(database, after, limit),
     owners: (accountId: string) => query(database, db => readOwners(db, accountId)),
-    /** Removes counts of messages of days that are over, for the sweeper; answers their number. */
     removeOldCounts: (limit: number) => removeOldCounts(database, limit),
     /** Undefined: another replica queued the notice, or the balance has risen since it was read. */
     queue: (notice: LowBalanceNotice) =>
@@ -94,7 +89,7 @@ async function look(database: Database, after: AlertCursor, limit: number) {
       .orderBy('account_id')
       .orderBy('threshold')
       .limit(limit);
-    // With an inner join a server may begin with all the accounts.
+    // With an inner join a server may start with all accounts.
     return db
       .selectFrom(page.as('alert'))
       .leftJoin(selectAccounts(db).as('account'), 'account.id', 'alert.account_id')
@@ -107,7 +102,7 @@ async function look(database: Database, after: AlertCursor, limit: number) {
       .execute();
   });
   return rows.flatMap(({ name, available, reserved, ...row }) => {
-    // If an account was removed by hand, it has no owner to mail.
+    // An account that was removed by hand has no owner.
     if (name === null || available === null || reserved === null) return [];
     const told: AlertState['told'] =
       row.told_at === null ? null : { atMs: row.told_at, credits: row.told_credits ?? 0 };
@@ -124,7 +119,7 @@ async function look(database: Database, after: AlertCursor, limit: number) {
   });
 }
 
-/** Reads the owners who can get a mail; language null: they chose none. */
+/** Owners who can get a mail. A null language means that they chose none. */
 function readOwners(db: Db, accountId: string) {
   return db
     .selectFrom('members')
@@ -182,7 +177,6 @@ async function queueNotice(
   return queued;
 }
 
-/** An earlier try, whose answer was lost, may have queued the notice. */
 async function queuedBefore(
   db: Db,
   { alert, eventId, mails }: LowBalanceNotice,
@@ -200,18 +194,15 @@ async function queuedBefore(
 }
 
 export const THRESHOLDS_MAX = 5;
-/** A threshold is at most as large as one grant. */
 const THRESHOLD_CREDITS_MAX = 1_000_000_000;
-/** A threshold waits this long between two notices if no credits were added for certain. */
+/** Wait between two notices if credits were not certainly added. */
 const TOLD_AGAIN_MS = 3_600_000;
 
 interface AlertState {
   readonly threshold: number;
-  /** null: the threshold is armed. */
   readonly told: { readonly atMs: number; readonly credits: number } | null;
-  /** Names what the account's quota kept back; null: nothing. */
   readonly rest: Rest | null;
-  /** The quota of today kept something back, so the next try is tomorrow's. */
+  /** Today's quota withheld something, so the next try is tomorrow. */
   readonly isWithheldToday: boolean;
 }
 
@@ -231,7 +222,7 @@ export function alertStep(
   return added || nowMs - told.atMs >= TOLD_AGAIN_MS ? 'arm' : 'none';
 }
 
-/** Falling and without repeats. Undefined: not whole numbers of credits, or too many of them. */
+/** Falling and unique. Undefined: not whole numbers of credits, or too many. */
 export function thresholdsOf(texts: readonly string[]): number[] | undefined {
   const given = texts.map(text => text.trim()).filter(text => text !== '');
   const thresholds = [...new Set(given.map(thresholdOf))];
@@ -240,7 +231,6 @@ export function thresholdsOf(texts: readonly string[]): number[] | undefined {
   return (thresholds as number[]).sort((one, other) => other - one);
 }
 
-/** Undefined: the text is not a whole number of credits from 0 on. */
 function thresholdOf(text: string): number | undefined {
   const credits = /^\d{1,10}$/.test(text) ? Number(text) : Number.NaN;
   return credits <= THRESHOLD_CREDITS_MAX ? credits : undefined;
@@ -256,9 +246,7 @@ export interface LowBalance {
   readonly atMs: number;
 }
 
-/**
- * Writes the body of account.balance_low. @param eventId that of the message, which may come twice
- */
+/** The body of account.balance_low. @param eventId the message's, which may arrive twice */
 export function lowBalanceBody(eventId: string, low: LowBalance): string {
   const { accountId, accountName, threshold, balances, atMs } = low;
   const { available, reserved } = balances;

@@ -1,7 +1,6 @@
 /**
- * Looks at accounts whose owners set thresholds, and tells them of low balances, by mail and by an
- * event to the account's address. Every replica looks, a page at a time in one order; telling is a
- * compare-and-set (alert-store.ts). Nothing of it is on the way of a submission.
+ * Notifies owners of low balances by mail and by an event. Every replica polls, a page at a time.
+ * alert-store.ts keeps it to one notice. A submission never waits for this.
  */
 import { randomUUID } from 'node:crypto';
 import { type CallbackSecrets, notificationBody } from '@matting/core/secrets/secret-box.ts';
@@ -21,7 +20,7 @@ import {
   type SeenAlert,
 } from './alert-store.ts';
 
-/** @param language null or another: English. @param pageUrl where credits are ordered */
+/** @param language null or unknown: English. @param pageUrl for ordering credits */
 export function lowBalanceMail(
   low: LowBalance,
   language: string | null,
@@ -64,9 +63,9 @@ export function lowBalanceMail(
 
 const LOOK_EVERY_MS = 5000;
 const PAGE_ROWS = 200;
-/** A look reads this many pages; after 2000 thresholds the next look continues. */
+/** Pages of one round: after 2000 thresholds the next round continues. */
 const PAGES_MAX = 10;
-/** A look seals at most this many secrets of addresses anew after the key was changed. */
+/** Secrets of addresses that one round encrypts again after a change of the key. */
 const RESEALED_MAX = 50;
 
 interface BalanceWatchDependencies {
@@ -74,7 +73,6 @@ interface BalanceWatchDependencies {
   readonly settings: Pick<AlertSettingsStore, 'webhook' | 'listSealedWithOthers' | 'reseal'>;
   readonly secrets: Pick<CallbackSecrets, 'rebind' | 'sealText' | 'keyId'>;
   readonly mails: boolean;
-  /** An account may send this many messages a day. */
   readonly messagesMax: number;
   readonly onWithheld: OnWithheld;
   readonly pageUrl: string;
@@ -95,7 +93,7 @@ export class BalanceWatch {
     this.#dependencies = dependencies;
   }
 
-  /** Continues where the last look stopped, PAGES_MAX pages at most. */
+  /** Continues after the last round, for at most PAGES_MAX pages. */
   async look(): Promise<void> {
     for (let page = 0; page < PAGES_MAX; page += 1) {
       const seen = await this.#dependencies.alerts.look(this.#place, PAGE_ROWS);
@@ -157,7 +155,7 @@ export class BalanceWatch {
     return ownersMails(await alerts.owners(accountId), { accountId, secrets, textOf });
   }
 
-  /** Seals secrets with the current key, so that the operator can remove the previous one. */
+  /** Encrypts secrets with the current key, so that the operator can remove the previous one. */
   async #sealAnew(): Promise<void> {
     const { settings, secrets } = this.#dependencies;
     const old = await settings.listSealedWithOthers(secrets.keyId, RESEALED_MAX);

@@ -1,8 +1,8 @@
 /**
- * Mails the owners of an account before one of its API keys expires: once for each expiry of a key,
- * EXPIRY_NOTICE_MS before it. Every replica with a mail server reads all keys, a page at a time.
- * The mails commit with a row whose unique key lets one replica queue them. The row also says what
- * the account's quota of the day kept back; a look on the next day (UTC) sends that.
+ * Mails the owners before an API key expires, once for each expiry, EXPIRY_NOTICE_MS before. Every
+ * replica with a mail server reads all keys, a page at a time. The unique key of the row that
+ * commits with the mails lets only one replica queue them. The row also notes what the account's
+ * daily quota withheld, for the next day (UTC).
  */
 import { randomUUID } from 'node:crypto';
 import type { CoreStores } from '@matting/core/package.ts';
@@ -30,7 +30,6 @@ import {
   writeNotice,
 } from './notices.ts';
 
-/** Owners get this much time to change the key where they use it. */
 const EXPIRY_NOTICE_MS = 14 * DAY_MS;
 
 type KeyThatExpires = Awaited<
@@ -38,16 +37,13 @@ type KeyThatExpires = Awaited<
 >['expiring'][number];
 
 interface ExpiringKey extends KeyThatExpires {
-  /** Names what the quota of an earlier day kept back; null: this expiry has no notice yet. */
   readonly rest: Rest | null;
 }
 
 interface ExpiryNotice {
   readonly key: ExpiringKey;
-  /** The id is made outside of the transaction, which may be repeated. */
   readonly id: string;
   readonly mails: readonly NewMail[];
-  /** The account sends this many mails a day. */
   readonly messagesMax: number;
 }
 
@@ -55,11 +51,9 @@ type ExpiryNoticeStore = ReturnType<typeof expiryNoticeStore>;
 
 export function expiryNoticeStore(database: Database) {
   return {
-    /** Leaves out the keys of which the owners know, and those whose rest waits for tomorrow. */
+    /** Leaves out keys with a complete notice, and those whose rest waits for tomorrow. */
     due: (keys: readonly KeyThatExpires[]) => listDue(database, keys),
-    /** Undefined: another replica has queued it. */
     queue: (notice: ExpiryNotice) => transact(database, tx => queueNotice(database, tx, notice)),
-    /** Removes notices of keys that expired a day ago, for the sweeper. */
     removeOld: (limit: number) => {
       const before = nowPlusMs(database.nowMs, -DAY_MS);
       const expired = {
@@ -123,7 +117,7 @@ function begin(tx: Db, { id, key }: ExpiryNotice): Promise<boolean> {
   return isInserted(tx.insertInto('key_expiry_notices').values(row).execute());
 }
 
-/** Takes the row over from the try of another day, which left a rest. */
+/** Takes the row from an earlier day's try, which left a rest. */
 function takeUp({ nowMs }: Database, tx: Db, { id, key }: ExpiryNotice): Promise<boolean> {
   return matchesOne(
     tx
@@ -136,7 +130,6 @@ function takeUp({ nowMs }: Database, tx: Db, { id, key }: ExpiryNotice): Promise
   );
 }
 
-/** An earlier try, whose answer was lost, may have queued the notice. */
 async function queuedBefore(
   db: Db,
   { id, mails }: ExpiryNotice,
@@ -150,11 +143,9 @@ async function queuedBefore(
 
 interface ExpiryMail {
   readonly key: Pick<ExpiringKey, 'id' | 'name' | 'prefix' | 'expiresAtMs'>;
-  /** The page of the keys has this address. */
   readonly keysUrl: string;
 }
 
-/** @param language null or another: English */
 export function expiryMail({ key, keysUrl }: ExpiryMail, language: string | null): MailText {
   const name = nameInMail(key.name);
   const expiry = new Date(key.expiresAtMs).toISOString();
@@ -183,10 +174,9 @@ export function expiryMail({ key, keysUrl }: ExpiryMail, language: string | null
   };
 }
 
-/** An hour is precise enough for a notice of days. */
 const LOOK_EVERY_MS = 3_600_000;
 const PAGE_KEYS = 500;
-/** A look reads this many pages; after 100,000 keys the next look continues. */
+/** Pages of one round: after 100,000 keys the next round continues. */
 const PAGES_MAX = 200;
 
 interface ExpiryWatchDependencies {
@@ -213,7 +203,7 @@ export class KeyExpiryWatch {
     this.#dependencies = dependencies;
   }
 
-  /** Continues where the last look stopped, PAGES_MAX pages at most. */
+  /** Continues after the last round, for at most PAGES_MAX pages. */
   async look(): Promise<void> {
     for (let page = 0; page < PAGES_MAX; page += 1) {
       const { apiKeys, expiryNotices } = this.#dependencies;

@@ -1,7 +1,7 @@
 /**
- * Puts a notice to an account's owners into the outbox: a mail to each of them, and an event if the
- * account has an address. The same transaction notes as withheld what the account's quota of the
- * day keeps back, and a round after midnight (UTC) sends that part.
+ * Puts a notice to an account's owners into the outbox: a mail to each, and an event to the
+ * account's address. The same transaction notes what the daily quota withholds, for a round after
+ * midnight (UTC).
  */
 import { hash } from 'node:crypto';
 import {
@@ -16,40 +16,36 @@ import { type Message, takeFromToday, type Withheld } from '../mails/messages.ts
 
 interface Notice {
   readonly accountId: string;
-  /** If absent, the account has no address. */
   readonly event?: AccountEventRow | undefined;
   readonly mails: readonly NewMail[];
-  /** The account sends this many mails a day, and as many events. */
+  /** Mails of the account a day, and as many events. */
   readonly messagesMax: number;
 }
 
 export interface QueuedNotice {
-  /** Counts the mails that are sent; `event` says whether there is one. */
   readonly mails: number;
   readonly event: boolean;
-  /** Lists which of its event and mails the account's quota of today keeps back. */
   readonly withheld: readonly Withheld[];
 }
 
-/** Names what is still to be sent: EVERYTHING, or keys of messages, which blanks separate. */
+/** What is still unsent: EVERYTHING, or keys of messages, with blanks between. */
 export type Rest = string;
 export const EVERYTHING: Rest = '*';
 const EVENT = 'event';
 
-/** A notice has these columns; both are null if nothing of it is withheld. */
 interface WithheldColumns {
   readonly withheld_at: number | null;
   readonly withheld_rest: Rest | null;
 }
 
-/** Whether a notice was kept back on the day of `nowMs`: another try begins with the next day. */
+/** Whether the notice was withheld on the day of `nowMs`. The next try is on the next day. */
 export function isWithheldToday({ withheld_at: atMs }: WithheldColumns, nowMs: number): boolean {
   return atMs !== null && atMs >= nowMs - (nowMs % DAY_MS);
 }
 
 /**
- * Writes what may be sent of `rest`, and answers what is left of it; null: nothing. If there is no
- * receiver, EVERYTHING is left.
+ * Writes the messages of `rest` that the quota allows. @returns what is left; null: nothing.
+ * Without a receiver EVERYTHING is left.
  */
 export async function writeNotice(
   database: Database,
@@ -81,7 +77,7 @@ export async function writeNotice(
   return { queued, rest: left.join(' ') };
 }
 
-/** Recognises an owner's mail again: a row that waits holds no address. */
+/** Identifies an owner's mail without the address, for rows that wait. */
 function keyOf(recipient: string): string {
   return hash('sha256', recipient, 'hex').slice(0, 16);
 }

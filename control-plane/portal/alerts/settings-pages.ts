@@ -1,6 +1,5 @@
 /**
- * An account's owners set here at which balances they get a notice, and the address that events go
- * to. Only the answer that made a secret shows it.
+ * Thresholds, and the address of the account's events. Only the answer that made a secret shows it.
  */
 
 import { randomBytes, randomUUID } from 'node:crypto';
@@ -35,14 +34,13 @@ interface AlertScope {
 
 interface WebhookChange {
   readonly url: string;
-  /** If there is a secret already, a new one is made only if this is true. */
   readonly newSecret: boolean;
 }
 
 type WebhookOutcome =
-  /** `secret`: a new one, to be shown this once; undefined: the old one stays. */
+  /** `secret`: the new one, shown only now. Undefined: the old one stays. */
   | { readonly kind: 'set'; readonly secret: string | undefined }
-  /** The URL is not one that events can go to. `detail` in English, as the API has it. */
+  /** Events cannot go to the URL. `detail` is in English, as in the API. */
   | { readonly kind: 'wrong-url'; readonly detail: string };
 
 interface ManageAlertsDependencies {
@@ -63,7 +61,7 @@ export class ManageAlerts {
     this.#dependencies = dependencies;
   }
 
-  /** Unless `webhook` is `readable`, it needs a new secret. @returns mailsUsedUp of today's */
+  /** Unless `webhook` is `readable`, it needs a new secret. @returns mailsUsedUp: of today */
   async view(accountId: string) {
     const { settings, alerts, secrets, mails, messagesMax } = this.#dependencies;
     const { thresholds, webhook, test, sentToday } = await settings.read(accountId);
@@ -79,7 +77,7 @@ export class ManageAlerts {
     };
   }
 
-  /** False: the texts are not whole numbers of credits, or too many; nothing changed. */
+  /** False: not whole numbers of credits, or too many. Nothing changed. */
   async setThresholds(scope: AlertScope, texts: readonly string[]): Promise<boolean> {
     const thresholds = thresholdsOf(texts);
     if (thresholds === undefined) return false;
@@ -113,7 +111,7 @@ export class ManageAlerts {
     await settings.setWebhook(accountId, null, by);
   }
 
-  /** no-webhook: there is no address, or its secret does not open. used-up: of today's events. */
+  /** no-webhook: no address, or its secret cannot be decrypted. used-up: today's events. */
   async sendTest(scope: AlertScope): Promise<'sent' | 'too-soon' | 'no-webhook' | 'used-up'> {
     const { settings, secrets, messagesMax, onWithheld } = this.#dependencies;
     const { accountId, accountName } = scope;
@@ -161,7 +159,6 @@ const TEST_SAID = {
   'used-up': 'usedUp',
 } as const;
 
-/** Shows forms again that were refused, with what was typed; shows a new secret this once. */
 interface Shown {
   readonly typedThresholds?: readonly string[];
   readonly thresholdsError?: string;
@@ -272,7 +269,7 @@ function thresholdForm({ words, csrf }: Visit, { thresholds }: AlertView, shown:
   const { settings } = words;
   const saved = thresholds.map(({ threshold }) => String(threshold));
   const values = shown.typedThresholds ?? saved;
-  // One empty field more adds one.
+  // An empty field to add one.
   const count = Math.min(values.length + (shown.typedThresholds ? 0 : 1), THRESHOLDS_MAX);
   const { thresholdsError: error } = shown;
   const wrong = values.findIndex(text => thresholdsOf([text]) === undefined);

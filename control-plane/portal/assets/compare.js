@@ -1,8 +1,7 @@
 /**
- * A stage has a ground of the reader's own colour, and shows the original before the cut-out as far
- * as its handle says. The handle is an input of the browser's own, for keys and screen readers, and
- * is drawn on the line. A script that put a stage into the page sends the event `stage`, with the
- * original's address if it has another than the stage names.
+ * A stage can have a colour of the reader's own, and shows the original over the cut-out up to its
+ * handle. The handle is an input, for keys and screen readers. A script that adds a stage to the
+ * page sends the event `stage`, with the original's address if the stage does not name it.
  */
 // @ts-check
 
@@ -25,7 +24,7 @@ function offerOwnColour(stage) {
 }
 
 /**
- * Puts the original over the cut-out. If their shapes differ, there is nothing to slide.
+ * Puts the original over the cut-out, unless their shapes differ.
  * @param {HTMLElement} stage
  * @param {HTMLImageElement} before
  */
@@ -36,7 +35,7 @@ async function compare(stage, before) {
   try {
     await Promise.all([before.decode(), after.decode()]);
   } catch {
-    // The browser does not show the original's format, so the cut-out stands alone.
+    // The browser cannot show the original's format.
     return;
   }
   if (!isSameShape(before, after)) return;
@@ -114,7 +113,7 @@ function begin(stage, href) {
 }
 
 /**
- * The original is loaded with the stage, once people open what holds it.
+ * Loads the original once the fold around the stage is open.
  * @param {HTMLElement} stage
  * @param {string | undefined} href
  */

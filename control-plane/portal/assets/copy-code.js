@@ -1,4 +1,4 @@
-/** Gives each block of code of the documents a button that copies it. */
+/** Adds a button for copying to each block of code. */
 // @ts-check
 
 const SAID_MS = 2000;

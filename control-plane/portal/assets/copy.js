@@ -1,6 +1,6 @@
 /**
- * Buttons with data-copy put that text on the clipboard and say so for a moment. A script that puts
- * a part into the page sends the event `part`.
+ * Buttons with data-copy copy that text, and confirm it for a moment. A script that adds a part to
+ * the page sends the event `part`.
  */
 // @ts-check
 

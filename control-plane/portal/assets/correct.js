@@ -1,19 +1,18 @@
 /**
- * Sends what people painted (paint.js), and puts the corrected cut-out into the page in place. The
- * painter, the stage with its slider and the focus stay. The link back works alike.
+ * Sends the strokes of paint.js and shows the corrected cut-out without leaving the page. The
+ * painter, the stage and the focus stay. The link back works alike.
  */
 // @ts-check
 
 const LOOK_AGAIN_MS_MIN = 250;
 const LOOK_AGAIN_MS_MAX = 2000;
-/** After this many failed looks in a row the reader gets a message; the job continues. */
+/** After this many failed requests in a row the reader gets a message. The job continues. */
 const FAILED_LOOKS_MAX = 5;
 const ANSWER_MS_MAX = 30_000;
 const ONCE_BYTES = 32;
 
 /** @typedef {{ page: Document, href: string, isGood: boolean }} Answer */
 
-/** A form without an answer: if people send it again unchanged, it is the same request. */
 let unanswered = '';
 
 document.addEventListener('submit', event => {
@@ -37,7 +36,6 @@ document.addEventListener('click', event => {
   });
 });
 
-/** The browser goes back to a page that this script left: nothing of it is here any more. */
 addEventListener('popstate', () => {
   const form = document.querySelector('form.painter');
   const isShown = form?.getAttribute('action')?.startsWith(`${location.pathname}/`) ?? true;
@@ -73,7 +71,9 @@ async function whileBusy(form, work) {
   }
 }
 
-/** @param {HTMLFormElement} form @param {string} words their name in the form, or themselves */
+/**
+ * @param {HTMLFormElement} form @param {string} words their name in the form's data, or the words
+ */
 function say(form, words) {
   const status = form.querySelector('[role="status"]');
   const text = form.dataset[words] ?? words;
@@ -94,7 +94,7 @@ function stateOf(page) {
 }
 
 /**
- * Looks at the job's page until the job has ended.
+ * Polls the job's page until the job has ended.
  * @param {HTMLFormElement} form
  * @param {Answer} answer
  */
@@ -119,18 +119,18 @@ async function settled(form, answer) {
 }
 
 /**
- * Shows a page's cut-out, or says why there is none: then the marks stay.
+ * Shows a page's cut-out, or why there is none. Then the marks stay.
  * @param {HTMLFormElement} form
  * @param {Answer} answer
  */
 async function go(form, { page, href, isGood }) {
-  // Another picture was sent since.
+  // Another picture was sent meanwhile.
   if (!form.isConnected) return;
   const why = page.querySelector(isGood ? '[data-state="failed"] .notice' : '[data-refusal]');
   if (why) return say(form, why.textContent.trim());
   if (!isGood) throw new Error('the form was not answered');
   const next = page.querySelector('form.painter');
-  // The browser shows pages that have no painter, such as the one to sign in.
+  // A page without a painter, such as the sign-in, is shown as it is.
   if (!(next instanceof HTMLFormElement)) return location.assign(href);
   const before = document.activeElement;
   await replaceBeside(form, next);
@@ -146,7 +146,7 @@ async function go(form, { page, href, isGood }) {
 }
 
 /**
- * Replaces what stands beside the form by what stands beside the next one.
+ * Replaces the neighbours of the form by those of the next form.
  * @param {HTMLFormElement} form
  * @param {HTMLFormElement} next
  */
@@ -165,8 +165,8 @@ async function replaceBeside(form, next) {
 }
 
 /**
- * Puts the stage of this page in place of the next one's, with the next picture on it. If the
- * pictures differ in shape, the next page's stage stays, which is the answer.
+ * Keeps the stage of this page, with the next picture on it. If the shapes differ, the next page's
+ * stage is shown.
  * @param {Element} here
  * @param {Element} there
  */
@@ -199,7 +199,10 @@ async function isAsLarge(href, { naturalWidth, naturalHeight }) {
   return image.naturalWidth === naturalWidth && image.naturalHeight === naturalHeight;
 }
 
-/** What the next form says of its job; it has no marks yet. @param {HTMLFormElement} form @param {HTMLFormElement} next */
+/**
+ * Copies the next form's attributes. It has no marks yet. @param {HTMLFormElement} form @param
+ * {HTMLFormElement} next
+ */
 function takeOver(form, next) {
   for (const { name, value } of next.attributes)
     if (name !== 'hidden') form.setAttribute(name, value);
@@ -217,7 +220,6 @@ function inputOf(form, name) {
   return input instanceof HTMLInputElement ? input : undefined;
 }
 
-/** As the service makes it for a form. */
 function createOnce() {
   const bytes = crypto.getRandomValues(new Uint8Array(ONCE_BYTES));
   const text = btoa(String.fromCharCode(...bytes));

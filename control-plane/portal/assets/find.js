@@ -1,4 +1,4 @@
-/** Finds words in all documents, by their sections; without it the browser's own search stays. */
+/** Searches the sections of all documents. */
 // @ts-check
 
 const RESULTS_MAX = 20;
@@ -22,7 +22,7 @@ function sectionsOf(page, link) {
   }));
 }
 
-/** Puts spaces between cells and paragraphs, which `textContent` does not. */
+/** Puts spaces between cells and paragraphs, unlike `textContent`. */
 /** @param {Document} page @param {Element} section */
 function textOf(page, section) {
   const texts = page.createNodeIterator(section, NodeFilter.SHOW_TEXT);

@@ -1,6 +1,6 @@
 /**
- * A picture that is dropped or pasted on an account's first page goes along to the playground: the
- * browser keeps it until playground.js takes it. Without this script the place is a link.
+ * Passes a picture that is dropped or pasted on the first page to the playground, by the browser's
+ * cache (playground.js). Without this script the area is a link.
  */
 // @ts-check
 
@@ -30,7 +30,7 @@ async function handOver(link, file) {
     const held = await caches.open(HANDED_OVER);
     await held.put(link.href, new Response(file, { headers }));
   } finally {
-    // If the browser keeps nothing, the reader gives the picture to the playground again.
+    // If the cache fails, the reader drops the picture again in the playground.
     location.assign(link.href);
   }
 }

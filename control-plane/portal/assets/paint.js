@@ -1,26 +1,24 @@
 /**
- * Strokes and boxes over a picture, by which people say what a cut-out keeps and what it loses. The
- * shapes are the API's own: pixels of the upright input. The form carries them as the fields `keep`
- * and `erase`; page/painter.ts made it, and correct.js sends it. The same draws the one box of the
- * playground's field `subject_box`, in %, over the picture that was chosen. A pointer paints, and so
- * do the keys of the canvas.
+ * Strokes and boxes over a picture, for what a cut-out keeps and erases, in the API's form: pixels
+ * of the upright input. The form (page/painter.ts) has them as `keep` and `erase`, and correct.js
+ * sends it. The playground uses the same code for the box of its field `subject_box`, in %. Works
+ * with pointers and keys.
  */
 // @ts-check
 
-/** The API takes so many in one request. */
+/** Limits of the API for one request. */
 const SHAPES_MAX = 64;
 const POINTS_MAX = 4096;
-/** Least distance of a stroke's points, as a part of the brush's radius. */
+/** Least distance of a stroke's points, as a share of the brush's radius. */
 const STEP_SHARE = 0.4;
-/** Per notch of the size, as a part of the picture's longer side. */
+/** A step of the size, as a share of the picture's longer side. */
 const NOTCH_SHARE = 0.005;
-/** An arrow key moves the cursor by a notch, with Shift by so many. */
+/** Notches of an arrow key with Shift. Without Shift it is one. */
 const LARGE_STEP = 10;
-/** Half of the cross that is the cursor of a box, in pixels of the page. */
 const CROSS = 12;
-/** The change of a cut-out is shown for so long. */
+/** How long a cut-out's change is shown. */
 const CHANGE_MS = 3500;
-/** Least difference of a channel, of 255: encoders of photos change less by themselves. */
+/** Least difference of a channel, of 255. Encoders change photos by less. */
 const DIFFERENCE_MIN = 24;
 const CHANGE_COLOUR = [255, 0, 170, 190];
 const COLOURS = {
@@ -34,7 +32,7 @@ const COLOURS = {
 /** @typedef {{ line: Point[], radius: number } | { box: [number, number, number, number] }} Shape */
 /** @typedef {{ kind: keyof typeof COLOURS, shape: Shape }} Mark */
 /**
- * Marks and their painter. `begin` gives the kind of the next mark; undefined: there is no room.
+ * `begin` gives the kind of the next mark. Undefined: no more marks.
  * @typedef {object} Use
  * @property {Mark[]} marks
  * @property {HTMLElement} keys keys that undo and redo work in all of it
@@ -43,13 +41,13 @@ const COLOURS = {
  * @property {(all: Mark[], canRedo: boolean) => void} changed
  */
 
-/** A page that changes in place sends `stage` for a form that paints already. */
+/** A page that changes in place sends `stage` for a form that is ready. */
 const offered = new WeakSet();
 
 /**
- * The pictures are loaded once people open the form: a page of a job has them otherwise nowhere.
+ * Loads the pictures once the form is open.
  * @param {HTMLFormElement} form
- * @param {string} [originalHref] absent: where the form says
+ * @param {string} [originalHref] absent: that of the form
  */
 function offer(form, originalHref = form.dataset.original) {
   if (offered.has(form)) return;
@@ -60,7 +58,7 @@ function offer(form, originalHref = form.dataset.original) {
 }
 
 /**
- * Hides the form if the browser can show no picture to paint on.
+ * Hides the form if the browser can show no picture.
  * @param {HTMLFormElement} form
  * @param {string | undefined} originalHref
  */
@@ -87,7 +85,7 @@ async function show(form, originalHref) {
   });
 }
 
-/** Undefined: the browser shows none, or it has a frame of its own. @param {Size} picture */
+/** Undefined: the browser cannot show it, or its shape differs. @param {Size} picture */
 async function cutOutOf(picture) {
   const shown = document.querySelector('.stage .canvas img.picture');
   const image = shown instanceof HTMLImageElement ? await loaded(shown.src) : undefined;
@@ -95,7 +93,7 @@ async function cutOutOf(picture) {
 }
 
 /**
- * The cut-out lies over the faint original, or the one that there is stands alone.
+ * The cut-out lies over the faint original, or one of them is alone.
  * @param {Element} figure
  * @param {HTMLImageElement | undefined} original
  * @param {HTMLImageElement | undefined} cutOut
@@ -114,7 +112,7 @@ function dress(figure, original, cutOut) {
 }
 
 /**
- * Compares two cut-outs as large as the page shows them.
+ * Compares two cut-outs at the size of the page.
  * @param {HTMLImageElement} before
  * @param {HTMLImageElement} after
  * @param {HTMLCanvasElement} shown
@@ -163,7 +161,7 @@ function showForAMoment(sheet, figure) {
   figure.addEventListener('pointerdown', () => sheet.remove(), { once: true });
 }
 
-/** Undefined: this browser does not show it. @param {string} href */
+/** Undefined: this browser cannot show it. @param {string} href */
 async function loaded(href) {
   const image = new Image();
   image.src = href;
@@ -214,7 +212,6 @@ function correctBy(form, canvas, picture) {
   });
   form.querySelector('[data-undo]')?.addEventListener('click', undo);
   form.querySelector('[data-redo]')?.addEventListener('click', redo);
-  // The API has no such fields.
   form.addEventListener('formdata', ({ formData }) => {
     for (const name of ['kind', 'tool', 'size']) formData.delete(name);
   });
@@ -236,8 +233,7 @@ function notches(count, { width, height }) {
 }
 
 /**
- * The subject's box over the picture that was chosen. The field is what counts: it is drawn as it
- * was written, too.
+ * The subject's box over the chosen picture. Also draws a box that was typed.
  * @param {HTMLImageElement} image
  * @param {HTMLCanvasElement} canvas
  * @param {HTMLInputElement} input
@@ -260,7 +256,7 @@ function boxOn({ naturalWidth: width, naturalHeight: height }, canvas, input) {
     );
   };
   read();
-  // What was typed stays as it is until somebody draws.
+  // Typed text stays until somebody draws.
   let isDrawn = false;
   const { draw } = paintOn(
     canvas,
@@ -288,7 +284,6 @@ function boxOn({ naturalWidth: width, naturalHeight: height }, canvas, input) {
   input.addEventListener(
     'input',
     () => {
-      // Another picture was chosen since: its own canvas listens.
       if (!canvas.isConnected) return replaced.abort();
       read();
       draw();
@@ -308,7 +303,7 @@ function paintOn(canvas, picture, use) {
   const undone = [];
   /** @type {Mark | undefined} */
   let open;
-  /** The keys move it. @type {Point} */
+  /** Of the keys. @type {Point} */
   let cursor = [picture.width / 2, picture.height / 2];
   const isBusy = () => canvas.closest('[data-busy]') !== null;
   const all = () => (open ? [...marks, open] : marks);
@@ -389,7 +384,7 @@ function clip([x, y], { width, height }) {
   return [within(x, width), within(y, height)];
 }
 
-/** The API takes no more. @param {readonly Mark[]} marks */
+/** The API allows no more. @param {readonly Mark[]} marks */
 function isFull(marks) {
   return marks.length >= SHAPES_MAX || pointsOf(marks) >= POINTS_MAX;
 }
@@ -413,7 +408,7 @@ function extend(shape, [x, y], pointsMax) {
   if (Math.hypot(x - lastX, y - lastY) >= STEP_SHARE * shape.radius) shape.line.push([x, y]);
 }
 
-/** A box without an area marks nothing; a line of one point is a dot. @param {Shape} shape */
+/** A box without an area. A line of one point is a dot. @param {Shape} shape */
 function isEmpty(shape) {
   return 'box' in shape && (shape.box[0] === shape.box[2] || shape.box[1] === shape.box[3]);
 }
@@ -458,7 +453,7 @@ function drawMark(context, { kind, shape }) {
   context.lineJoin = 'round';
   context.beginPath();
   context.moveTo(x, y);
-  // A path of one point draws nothing; one that ends where it begins is a dot.
+  // A path of one point draws nothing. A line to itself draws a dot.
   if (rest.length === 0) context.lineTo(x, y);
   for (const [nextX, nextY] of rest) context.lineTo(nextX, nextY);
   context.stroke();
@@ -467,8 +462,8 @@ function drawMark(context, { kind, shape }) {
 /**
  * @param {CanvasRenderingContext2D} context
  * @param {Point} at
- * @param {number | undefined} radius undefined: a cross, where a corner of a box comes
- * @param {number} pixel the side of one pixel of the page, in pixels of the picture
+ * @param {number | undefined} radius undefined: a cross, for the corner of a box
+ * @param {number} pixel a pixel of the page, in pixels of the picture
  */
 function drawCursor(context, [x, y], radius, pixel) {
   const reach = CROSS * pixel;
@@ -508,7 +503,7 @@ function followPointer(canvas, picture, brush) {
     brush.begin(at(event));
   });
   canvas.addEventListener('pointermove', event => {
-    // Between two frames a quick hand passes several points.
+    // A fast pointer passes several points between two frames.
     const passed = event.getCoalescedEvents();
     for (const each of passed.length === 0 ? [event] : passed) brush.move(at(each));
   });
@@ -518,10 +513,11 @@ function followPointer(canvas, picture, brush) {
 }
 
 /**
- * Space and Enter draw as long as they are held. A press without a move leaves the brush down: the
- * next one lifts it.
+ * Space and Enter draw while they are held. A press without a move leaves the brush down until the
+ * next one.
  * @param {HTMLCanvasElement} canvas
- * @param {{ isDrawing(): boolean, begin(): void, end(): void, drop(): void, step(to: Point, notch: number): void }} brush
+ * @param {{ isDrawing(): boolean, begin(): void, end(): void, drop(): void, step(to: Point, notch:
+ * number): void }} brush
  */
 function followKeys(canvas, brush) {
   /** @type {Readonly<Record<string, Point>>} */
@@ -562,7 +558,7 @@ function followUndo(place, { undo, redo }) {
   });
 }
 
-/** Shows the call with the shapes as they stand. @param {HTMLFormElement} form */
+/** @param {HTMLFormElement} form */
 function showCall(form) {
   const place = form.querySelector('[data-template]');
   const code = place?.querySelector('code');
@@ -578,7 +574,7 @@ function showCall(form) {
 }
 
 /**
- * What is without use now keeps the focus, so the buttons are never disabled.
+ * Keeps the buttons enabled, since a disabled one would lose the focus.
  * @param {HTMLFormElement} form
  * @param {Mark[]} marks
  * @param {boolean} canRedo

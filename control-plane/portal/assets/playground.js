@@ -1,21 +1,20 @@
 /**
- * The playground without leaving its page: a picture is dropped, pasted or chosen, the form is sent
- * with its progress, the outcome is that of the job's own page, with the original beside it. Without
- * this script the form does the same, page by page.
+ * The playground without leaving its page: drops and pastes, progress, and the outcome of the job's
+ * own page with the original. Without this script the form works page by page.
  */
 // @ts-check
 
 const LOOK_AGAIN_MS = 1000;
 const SECOND_MS = 1000;
 const REFERENCE_LENGTH_MAX = 100;
-/** After this many failed looks in a row the reader gets a message; the job continues. */
+/** After this many failed requests in a row the reader gets a message. The job continues. */
 const FAILED_LOOKS_MAX = 5;
-/** A picture from the overview (overview.js) waits under this name. */
+/** The cache's name for a picture from overview.js. */
 const HANDED_OVER = 'playground';
 
 /** @type {string | undefined} */
 let originalHref;
-/** Rises with every form that is sent; answers of an older one are dropped. */
+/** The number of sent forms. Answers of an older one are dropped. */
 let turn = 0;
 
 const found = document.getElementById('playground-form');
@@ -45,7 +44,10 @@ function showReady(form) {
   if (button) button.ariaDisabled = String(!fileInput(form)?.files?.length);
 }
 
-/** What was wrong with a field was said of its value before. @param {HTMLFormElement} form @param {EventTarget | null} changed */
+/**
+ * The error was about the field's previous value. @param {HTMLFormElement} form @param {EventTarget
+ * | null} changed
+ */
 function unmark(form, changed) {
   const field = changed instanceof Element ? changed.closest('.field') : null;
   if (!field?.querySelector('.error')) return;
@@ -67,7 +69,7 @@ function offerDrop(form) {
   const place = form.querySelector('[data-drop]');
   if (input === undefined || !(place instanceof HTMLElement)) return;
   input.addEventListener('change', () => {
-    // The stage belongs to the next picture.
+    // The outcome of the previous picture.
     document.getElementById('outcome')?.replaceChildren();
     refuseOthers(place, input);
     preview(place, input.files?.[0]);
@@ -83,7 +85,7 @@ function offerDrop(form) {
 }
 
 /**
- * A file that is no picture is refused as it is chosen. Some browsers know no type of some pictures.
+ * Refuses a file that is not a picture. Some browsers know no type for some pictures.
  * @param {HTMLElement} place
  * @param {HTMLInputElement} input
  */
@@ -133,7 +135,10 @@ async function takeHandedOver(form) {
   form.requestSubmit();
 }
 
-/** paint.js draws the subject's box over it. @param {HTMLElement} place @param {File | undefined} file */
+/**
+ * paint.js draws the subject's box over it. @param {HTMLElement} place @param {File | undefined}
+ * file
+ */
 function preview(place, file) {
   for (const old of place.querySelectorAll('.painting, .box-hint')) old.remove();
   if (file === undefined) return;
@@ -160,20 +165,20 @@ function preview(place, file) {
     figure.remove();
     hint.remove();
   });
-  // Beside a result it is small until the canvas has the focus.
+  // Next to a result it is small until the canvas has the focus.
   figure.addEventListener('click', () => canvas.focus());
   figure.append(image, canvas);
   place.prepend(figure, hint);
 }
 
-/** One original at a time is kept in memory. @param {HTMLFormElement} form @param {string} [sample] */
+/** Keeps only one original in memory. @param {HTMLFormElement} form @param {string} [sample] */
 function keepOriginal(form, sample) {
   if (originalHref?.startsWith('blob:')) URL.revokeObjectURL(originalHref);
   const file = fileInput(form)?.files?.[0];
   originalHref = sample ?? (file && URL.createObjectURL(file));
 }
 
-/** The job's reference takes so many characters, and none that cannot be seen. @param {File} file */
+/** The length and characters that the API allows for a reference. @param {File} file */
 function nameOf({ name }) {
   return [...name.replaceAll(/[\p{C}\p{Zl}\p{Zp}]/gu, '')].slice(0, REFERENCE_LENGTH_MAX).join('');
 }
@@ -205,8 +210,7 @@ async function send(form, submitter) {
 }
 
 /**
- * The stage while its picture is worked on: the original dimmed, and one line. What is read out
- * changes with the state alone; the seconds are for the eyes.
+ * Dims the original during the work. Screen readers hear changes of the state, not the seconds.
  * @param {HTMLFormElement} form
  * @param {string} model
  */
@@ -229,7 +233,7 @@ function showWorking(form, model) {
     section.querySelector('.working')?.prepend(image);
   }
   outcome.replaceChildren(section);
-  // What was pressed is hidden until there is an answer.
+  // The pressed button is hidden until there is an answer.
   if (!document.activeElement?.closest('.options')) section.focus({ preventScroll: true });
   outcome.scrollIntoView({ block: 'nearest' });
   const words = section.dataset;
@@ -283,7 +287,7 @@ function setBusy(form, busy) {
 }
 
 /**
- * The page that the form leads to: fetch tells nothing of an upload's progress.
+ * XMLHttpRequest, since fetch does not report an upload's progress. Resolves with the next page.
  * @param {HTMLFormElement} form
  * @param {FormData} fields
  * @param {(share: string) => void} onProgress
@@ -308,7 +312,7 @@ function post(form, fields, onProgress) {
 }
 
 /**
- * Shows the page's outcome, and looks again until it is final.
+ * Shows the page's outcome, and polls until it is final.
  * @param {{ href: string, text: string }} answer
  * @param {number} mine
  * @param {{ become(state: string): void }} stage
@@ -320,7 +324,7 @@ async function follow(answer, mine, stage) {
     const page = new DOMParser().parseFromString(text, 'text/html');
     const state = page.querySelector('[data-state]')?.getAttribute('data-state');
     if (state === undefined || state === null) {
-      // If the form was refused, it says why. The browser shows pages that are not ours.
+      // A refused form shows why. The browser shows other pages.
       if (page.getElementById('try') === null) return location.assign(href);
       return keepFocus(() => {
         document.getElementById('outcome')?.replaceChildren();
@@ -352,13 +356,13 @@ async function follow(answer, mine, stage) {
 }
 
 /**
- * What has the focus can leave the page. Then the same field gets it, or what came.
+ * If the change removes the focused element, the same field or the new part gets the focus.
  * @param {() => void} change
  */
 function keepFocus(change) {
   const before = document.activeElement;
   change();
-  // What is hidden takes no focus.
+  // A hidden element cannot have the focus.
   document.querySelector('.playground')?.classList.remove('busy');
   if (before?.isConnected && before !== document.body) return;
   const next =
@@ -370,8 +374,8 @@ function keepFocus(change) {
 }
 
 /**
- * Token and number of a form are for one use; the picture and the typed text stay. @param
- * {Document} page
+ * Token and number of a form serve once. The picture and the typed text stay.
+ * @param {Document} page
  */
 function replaceForm(page) {
   const before = document.getElementById('playground-form');
@@ -397,14 +401,13 @@ function replacePart(id, page) {
   here.dispatchEvent(new CustomEvent('part', { bubbles: true }));
 }
 
-/** compare.js does the rest. */
 function showResult() {
   const stage = document.querySelector('#outcome .stage');
   stage?.dispatchEvent(new CustomEvent('stage', { bubbles: true, detail: originalHref }));
   document.getElementById('outcome')?.scrollIntoView({ block: 'nearest' });
 }
 
-/** Replaces the texts alone: the buttons that copy them stay. @param {Document} page */
+/** Replaces only the texts, so that the copy buttons stay. @param {Document} page */
 function replaceCode(page) {
   const next = page.querySelectorAll('#call .code');
   for (const [index, here] of document.querySelectorAll('#call .code').entries()) {
@@ -417,7 +420,7 @@ function replaceCode(page) {
   }
 }
 
-/** Shows the same call with the options as they stand. @param {HTMLFormElement} form */
+/** The equivalent call with the current options. @param {HTMLFormElement} form */
 async function showCall(form) {
   const query = new URLSearchParams();
   for (const [name, value] of new FormData(form)) {

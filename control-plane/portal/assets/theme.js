@@ -1,6 +1,6 @@
 /**
- * Shows the page light or dark as the person chose in this browser, otherwise as the system has it.
- * It runs before the page is drawn, so that no page flashes in the other theme.
+ * Applies the theme that the person chose in this browser, before the page is drawn, so that it
+ * does not flash.
  */
 // @ts-check
 

@@ -1,7 +1,6 @@
 /**
- * Moments stand in the page in UTC, and say so. Here they become the reader's own, and pointing at
- * one shows UTC. Lists of what happened lately show them as `3 min ago` for a day. A script that
- * puts a part into the page sends the event `part`.
+ * Converts the page's UTC times to the reader's. Pointing at one shows UTC. Recent ones read `3 min
+ * ago` for a day. A script that adds a part to the page sends the event `part`.
  */
 // @ts-check
 
@@ -22,7 +21,7 @@ function ago(pastMs) {
   return relative.format(-Math.floor(pastMs / 1000), 'second');
 }
 
-/** Elements that are told anew every minute. @type {Map<HTMLElement, () => void>} */
+/** Elements that are updated every minute. @type {Map<HTMLElement, () => void>} */
 const lately = new Map();
 
 /** @param {HTMLElement} time */

@@ -1,5 +1,3 @@
-/** The first call as pages show it: three lines of curl, and folded, programs that go further. */
-
 import type { CurlCall } from '@matting/proto/contract/curl-sample.ts';
 import { shortCurl } from '@matting/proto/contract/curl-sample.ts';
 import type { VNode } from 'preact';
@@ -8,7 +6,6 @@ import * as ui from '../page/ui.ts';
 import type { Words } from '../words/words.ts';
 import { codeSamples } from './samples.ts';
 
-/** @param label of the region, for those who do not see it */
 export function callBlocks(call: CurlCall, common: Words['common'], label: string): VNode {
   const others = codeSamples(call).map(
     ({ name, text }) => html`<details><summary>${name}</summary>

@@ -1,6 +1,5 @@
 /**
- * The documents about the interface, as pages for people and as Markdown for programs: where to
- * begin, the calls of the OpenAPI document, its schemas, and the guides.
+ * The documents under /docs: quick start, calls and schemas of the OpenAPI document, and guides.
  */
 
 import { OPENAPI_PATH } from '@matting/http/known-paths.ts';
@@ -27,13 +26,11 @@ import {
 } from './interface-page.ts';
 import { renderSections, type Section } from './markdown.ts';
 
-/** A document in both of its forms, each rendered when it is asked for. */
 export interface DocumentPage {
   readonly html: () => string;
   readonly markdown: () => string;
 }
 
-/** @returns every page, by its path */
 export function documentPages(
   openApi: unknown,
   start: QuickStart & { readonly brand: Brand },
@@ -104,7 +101,7 @@ function navigationOf({ tags }: Document): Navigation {
   ];
 }
 
-/** Lists the documents as https://llmstxt.org says, with a first call. */
+/** The list of documents in the form of https://llmstxt.org, with a first call. */
 function listForPrograms(document: Document, { hasClient }: QuickStart): string {
   const baseUrl = baseUrlOf(document);
   const guides = GUIDES.map(
@@ -136,8 +133,8 @@ function jsonPage(title: string, about: string, value: unknown): string {
 }
 
 /**
- * Links beside it lead to its sections of the second level, and to those of codes.
- * @param file in the repository, from which its links lead
+ * Links at the side lead to the sections of the second level and of codes.
+ * @param file in the repository, to resolve links
  */
 export function renderMarkdownPage(markdown: string, file: string, place: Place): string {
   const [top, ...sections] = renderSections(markdown, addressesIn(file));
@@ -154,7 +151,7 @@ export function renderMarkdownPage(markdown: string, file: string, place: Place)
   });
 }
 
-/** The anchor is the name in lower case, as a problem's `type` names it. */
+/** A problem's `type` uses the name in lower case as the anchor. */
 function isCode(title: string): boolean {
   return /^[A-Z_]+$/.test(title);
 }

@@ -1,6 +1,6 @@
 /**
- * Serves the documents below /docs without a key: pages to browsers, Markdown to whoever asks for it
- * by Accept or by `.md`, the pictures and programs that they lead to, and the package of the client.
+ * Serves the documents under /docs without a key: HTML to browsers, Markdown by Accept or `.md`,
+ * their pictures and programs, and the client's package.
  */
 
 import { existsSync, readFileSync } from 'node:fs';
@@ -28,14 +28,14 @@ interface Options {
 
 const startOf = (options: Options) => ({ ...options, hasClient: existsSync(CLIENT_FILE) });
 
-/** The page that the core serves under the path to which every problem leads. */
+/** The core serves this page at the path of every problem's `type`. */
 export function errorsPage(document: unknown, options: Options): DocumentPage {
   const page = documentPages(document, startOf(options)).get(ERROR_DOCS_PATH);
   if (page === undefined) throw new Error(`there is no guide for ${ERROR_DOCS_PATH}`);
   return page;
 }
 
-/** @param document of the interface, complete once every route is there */
+/** @param document complete only after every route is registered */
 export function registerDocuments(
   app: FastifyInstance,
   document: HttpContext['document'],
@@ -44,7 +44,7 @@ export function registerDocuments(
   const start = startOf(options);
   let pages: ReadonlyMap<string, DocumentPage> | undefined;
   const kept = new Map<string, Buffer>();
-  /** Renders and reads once, for the first request: a start waits for no page. */
+  /** Renders on the first request, so that pages do not delay the start. */
   const keep = (name: string, make: () => string | Buffer): Buffer => {
     const body = kept.get(name) ?? Buffer.from(make());
     kept.set(name, body);

@@ -1,6 +1,6 @@
 /**
- * The files of the repository that the service serves below /docs, and where their links lead there.
- * A link to any other file is text on a page: its reader has the service alone.
+ * The repository's files that the service serves under /docs. Links to other files become text,
+ * since readers have only the service.
  */
 
 import { readFileSync } from 'node:fs';
@@ -8,9 +8,7 @@ import path from 'node:path';
 import { DOCS_PATH } from '../page/html.ts';
 
 const ROOT = new URL('../../../', import.meta.url);
-/** The documents write the address of the service so. */
 const WRITTEN_ADDRESS = /http:\/\/127\.0\.0\.1:8080|https:\/\/matting\.example\.com/g;
-/** Pictures and programs, which pages show or hand out as they are. */
 const FILES: Readonly<Record<string, string>> = {
   '.webp': 'image/webp',
   '.png': 'image/png',
@@ -23,7 +21,6 @@ export interface Guide {
   /** The page is /docs/NAME. */
   readonly name: string;
   readonly label: string;
-  /** One line for programs, which choose a guide by it. */
   readonly about: string;
   readonly file: string;
 }
@@ -62,10 +59,9 @@ export function guidePath({ name }: Guide): string {
   return `${DOCS_PATH}/${name}`;
 }
 
-/** Finds the address of a link on these pages; undefined: it leads to no page, and stays text. */
+/** Resolves a link. Undefined: no page here, so it becomes text. */
 export type AddressOf = (target: string) => string | undefined;
 
-/** @param file of the guide in which the links stand */
 export function addressesIn(file: string): AddressOf {
   return target => {
     if (/^(?:#|https:\/\/)/.test(target)) return target;
@@ -78,13 +74,12 @@ export function addressesIn(file: string): AddressOf {
   };
 }
 
-/** @returns its Markdown, with the address of this service */
 export function readGuide({ file }: Guide, baseUrl: string): string {
   const text = readFileSync(new URL(file, ROOT), 'utf8');
   return text.replaceAll(WRITTEN_ADDRESS, baseUrl);
 }
 
-/** Gives the links of Markdown their addresses here; links that lead nowhere become their text. */
+/** Resolves the links of Markdown. Links without a page here become text. */
 export function linkMarkdown(markdown: string, file: string): string {
   const addressOf = addressesIn(file);
   return markdown.replaceAll(
@@ -101,7 +96,6 @@ interface GuideFile {
   readonly read: () => Buffer;
 }
 
-/** Finds a file that a guide leads to; undefined for any other. */
 export function guideFileAt(address: string): GuideFile | undefined {
   const type = FILES[path.extname(address)];
   if (type === undefined || !filesOfGuides().has(address)) return undefined;

@@ -1,7 +1,6 @@
 /**
- * The documents about the interface in the frame of the account's pages, with search and contents.
- * They are open to all and cached by all, so they know no session, and run where there is no
- * account area.
+ * The documents in the frame of the account's pages, with search and contents. They are public and
+ * cached, so they know no session, and need no account area.
  */
 
 import type { Brand } from '../page/brand.ts';
@@ -12,22 +11,18 @@ import { formatsIn, wordsIn } from '../words/words.ts';
 export const REST_GUIDE_PATH = '/docs/rest';
 export const SCHEMAS_PATH = '/docs/schemas';
 export const LLMS_PATH = '/llms.txt';
-/** The service serves its own client, for `npm install`. */
 export const CLIENT_PATH = '/client.tgz';
 
-/** An answer with a page has these headers. */
 export const HTML_PAGE_HEADERS = {
   'content-type': 'text/html; charset=utf-8',
   'content-security-policy': POLICY,
 } as const;
 
-/** Every document, in groups, by its path. */
 export type Navigation = readonly {
   readonly group: string;
   readonly links: readonly { readonly href: string; readonly label: string }[];
 }[];
 
-/** Position of a document in the navigation. */
 export interface Place {
   readonly navigation: Navigation;
   readonly path: string;

@@ -1,5 +1,3 @@
-/** Shows the OpenAPI document as a page behind a quick start; the page knows only OpenAPI. */
-
 import { OPENAPI_PATH } from '@matting/http/known-paths.ts';
 import { ERROR_DOCS_PATH } from '@matting/http/problems.ts';
 import { shortCurl } from '@matting/proto/contract/curl-sample.ts';
@@ -63,7 +61,7 @@ export function referencePath(tag: string): string {
   return `${DOCS_PATH}/${tag.toLowerCase()}`;
 }
 
-/** Renders where a reader begins: a first call, and a list of all calls. */
+/** The quick start: a first call, and a list of all calls. */
 export function renderDocsPage(openApi: unknown, place: Place, start: QuickStart): string {
   const document = openApi as Document;
   const { title, version, description } = document.info;
@@ -98,7 +96,6 @@ export function baseUrlOf(openApi: unknown): string {
   return (openApi as Document).servers[0]?.url ?? '';
 }
 
-/** Renders the calls of one tag. */
 export function renderReferencePage(openApi: unknown, tag: string, place: Place): string {
   const document = openApi as Document;
   const described = operationsOf(document, tag);
@@ -136,7 +133,6 @@ export function renderSchemasPage(openApi: unknown, place: Place): string {
 
 export interface QuickStart {
   readonly hasAccountArea: boolean;
-  /** Whether the service has its client to serve. */
   readonly hasClient: boolean;
 }
 
@@ -164,10 +160,9 @@ ${hasClient ? install : undefined}
 </section>`;
 }
 
-/** Renders calls, and says once on a page what several of them have. */
+/** Renders calls. What several calls share appears once on a page. */
 class ReferencePage {
   readonly #document: Document;
-  /** Maps each body that is written out, by its text, to the operation that shows it. */
   readonly #bodies = new Map<string, Operation>();
   readonly #parametersSaid = new Set<string>();
   readonly #examplesSaid = new Set<string>();
@@ -200,7 +195,7 @@ ${this.#answers(operation)}
 </article>`;
   }
 
-  /** Lists the fields of each type of the body, in the words of the last type that has them. */
+  /** Fields of each type of the body, in the words of the last type that has them. */
   #fields(operation: Operation): Child {
     const { requestBody: body } = operation;
     if (body === undefined) return undefined;
@@ -231,7 +226,7 @@ ${rows.length > 0 ? html`<dl>${rows}</dl>` : undefined}
 ${media.map(([, { examples }]) => this.#examples(examples))}`;
   }
 
-  /** Describes each parameter once; those of the query that a body has too are named alone. */
+  /** Describes each parameter once. Only names parameters of the query that the body has, too. */
   #parameters({ parameters = [], requestBody }: Operation): Child {
     const all = parameters.map(parameter => this.#resolve<Parameter>(parameter));
     const inBody = all.filter(one => one.in === 'query' && requestBody !== undefined);
@@ -247,7 +242,6 @@ ${fresh.length > 0 ? html`<dl>${fresh.map(parameterRow)}</dl>` : undefined}
 ${inBody.length > 0 ? html`<p>Beside a raw picture, in the query: ${namesOf(inBody)}.</p>` : undefined}`;
   }
 
-  /** Shows each example once. */
   #examples(examples: Media['examples'] = {}): Child {
     return Object.entries(examples).map(([name, { value }]) => {
       const text = JSON.stringify(value, null, 2);
@@ -331,13 +325,12 @@ interface Problem {
   readonly title: string;
 }
 
-/** The problems of an answer, from its examples; none for other answers. */
 function problemsOf({ content = {} }: Response): readonly Problem[] {
   const examples = Object.values(content['application/problem+json']?.examples ?? {});
   return examples.map(({ value }) => value as Problem);
 }
 
-/** Renders text in which `...` is code. */
+/** Text between backquotes is code. */
 function prose(text: string): Child {
   const pieces = text.split('`');
   return html`${pieces.map((piece, index) => (index % 2 === 1 ? html`<code>${piece}</code>` : piece))}`;
@@ -351,7 +344,7 @@ function schemaAnchor(name: string): string {
   return `schema-${name}`;
 }
 
-/** Says in a few words what a value may be: `string or null`, `"queued"`, a link to a schema. */
+/** `string or null`, `"queued"`, or a link to a schema. */
 function typeOf(schema: JsonSchema): Child {
   const { $ref, type, items, format, oneOf } = schema;
   if (typeof $ref === 'string') {
@@ -369,7 +362,6 @@ function typeOf(schema: JsonSchema): Child {
   return html`${words}${format === undefined ? '' : ` (${format})`}`;
 }
 
-/** Lists the properties of an object; properties of inner objects are indented by their path. */
 function propertiesOf(schema: JsonSchema, path = ''): Child {
   const required = (schema.required ?? []) as readonly string[];
   const properties = Object.entries((schema.properties ?? {}) as Record<string, JsonSchema>);

@@ -1,10 +1,9 @@
-/** Renders Markdown as trees: what the documents do not use, HTML among it, is text. */
+/** Renders the part of Markdown that the documents use. The rest, such as HTML, becomes text. */
 
 import { lexer, type MarkedToken, type Token, type Tokens } from 'marked';
 import { type Child, html } from '../page/html.ts';
 import type { AddressOf } from './guides.ts';
 
-/** A heading with what stands below it until the next. */
 export interface Section {
   readonly level: number;
   readonly title: string;
@@ -13,7 +12,6 @@ export interface Section {
   readonly blocks: readonly Child[];
 }
 
-/** @returns the first with the title of the document */
 export function renderSections(markdown: string, addressOf: AddressOf): readonly Section[] {
   const sections: (Section & { blocks: Child[] })[] = [];
   for (const token of lexer(markdown) as MarkedToken[]) {
@@ -26,7 +24,7 @@ export function renderSections(markdown: string, addressOf: AddressOf): readonly
   return sections;
 }
 
-/** Makes anchors as GitHub does, so that links among the documents hold here and there. */
+/** Equal to GitHub's anchors, so that links between documents work here and there. */
 function anchorOf(title: string): string {
   return title
     .toLowerCase()

@@ -1,6 +1,6 @@
 /**
- * The call that cuts a picture out, in the languages that pages show. All name a picture by its
- * bytes: a retry has the same Idempotency-Key in each, another picture another one.
+ * The call that removes a background, in several languages. All derive the Idempotency-Key from the
+ * picture's bytes, so that a retry has the same key.
  */
 
 import {
@@ -216,7 +216,6 @@ function csharp(call: SampledCall): string {
   ].join('\n');
 }
 
-/** A text of PHP and Ruby in which nothing is replaced. */
 function quoted(text: string): string {
   return `'${text.replaceAll(/[\\']/g, String.raw`\$&`)}'`;
 }

@@ -1,4 +1,4 @@
-/** An account sees its own jobs alone, by whatever id: those of all its keys and its playground. */
+/** An account sees only its own jobs: those of all its keys and its playground. */
 
 import { randomUUID } from 'node:crypto';
 import type { Actor } from '@matting/accounts/audit-log.ts';
@@ -34,11 +34,10 @@ const ARCHIVES_RETRY_AFTER_S = 10;
 export interface AccountJobQuestion {
   readonly group: AccountJobGroup;
   readonly apiKeyId: string | undefined;
-  /** The list goes back this many days from now. */
   readonly days: DaysListed;
-  /** A reference, or an id's first eight digits or more; the list then has what it names alone. */
+  /** A reference, or at least eight digits of an id. The list has only the matching jobs. */
   readonly search: string | undefined;
-  /** The `cursor` of the previous page's last job; any other text gives the first page. */
+  /** The `cursor` of the previous page's last job. Other texts give the first page. */
   readonly after: string | undefined;
 }
 
@@ -52,7 +51,6 @@ type NotificationSummary = Awaited<ReturnType<CoreStores['outbox']['list']>>[num
 
 export interface AccountJob {
   readonly job: Job;
-  /** Undefined: its notification does not exist yet, or the job has no callback. */
   readonly notification: NotificationSummary | undefined;
 }
 
@@ -64,14 +62,12 @@ export type NotificationView = Pick<
 interface AccountJobsDependencies {
   readonly jobs: Pick<CoreStores['jobs'], 'find' | 'list' | 'noteLooked' | 'search'>;
   readonly apiKeys: Pick<CoreStores['apiKeys'], 'find' | 'listNewest'>;
-  /** Jobs of the playground carry this API key. */
   readonly playground: { findKey(accountId: string): Promise<string | undefined> };
   readonly outbox: Pick<CoreStores['outbox'], 'list'>;
   readonly operateWebhooks: Pick<OperatorServices['operateWebhooks'], 'list' | 'resend'>;
 }
 
 export class AccountJobs {
-  /** Archives of results that are being made and sent, in which accounts have shares. */
   readonly archives = new Semaphore({
     max: ARCHIVES_AT_ONCE_MAX,
     waitingMax: 0,
@@ -83,7 +79,7 @@ export class AccountJobs {
     this.#dependencies = dependencies;
   }
 
-  /** Open jobs come first, by their position in the queue; then final jobs, the latest first. */
+  /** Open jobs first, by their position in the queue, then final jobs, the latest first. */
   async list(accountId: string, question: AccountJobQuestion) {
     const { jobs } = this.#dependencies;
     const { group, apiKeyId, days, after, search } = question;
@@ -93,7 +89,7 @@ export class AccountJobs {
       const asked = { accountId, apiKeyIds, text: search, limit: ACCOUNT_JOBS_PAGE };
       return { jobs: await jobs.search(asked), next: undefined };
     }
-    // The index of a key's jobs would be read to its end for jobs of this account.
+    // Otherwise the database would read all jobs of another account's key.
     if (apiKeyId !== undefined && !(await this.#isKeyOf(accountId, apiKeyId))) {
       return { jobs: [], next: undefined };
     }
@@ -116,9 +112,6 @@ export class AccountJobs {
     return own !== undefined || (await playground.findKey(accountId)) === apiKeyId;
   }
 
-  /**
-   * The playground's key comes first, if there is one; then the account's own, the newest first.
-   */
   async keys(accountId: string): Promise<readonly JobKey[]> {
     const { apiKeys, playground } = this.#dependencies;
     const internal = await playground.findKey(accountId);
@@ -130,8 +123,8 @@ export class AccountJobs {
   }
 
   /**
-   * Lists webhooks of jobs and of the account's events, the newest first.
-   * @throws ContractError INVALID_REQUEST: `after` is no `next` of an earlier page
+   * Webhooks of jobs and of the account's events, the newest first.
+   * @throws ContractError INVALID_REQUEST: `after` is not the `next` of an earlier page
    */
   async webhooks(
     accountId: string,
@@ -158,7 +151,7 @@ export class AccountJobs {
     return { job, notification };
   }
 
-  /** The result needs no look any more. */
+  /** Marks a warned result as checked. */
   async noteLooked(accountId: string, jobId: string): Promise<void> {
     await this.#dependencies.jobs.noteLooked(accountId, jobId);
   }

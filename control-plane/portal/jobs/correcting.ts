@@ -1,4 +1,4 @@
-/** The painter with which people correct a cut-out, and the call that does the same. */
+/** The painter for corrections, and the equivalent call of the API. */
 import type { Job } from '@matting/core/jobs/job.ts';
 import { type JobStatus, publicState } from '@matting/queue/job.ts';
 import type { Child } from '../page/html.ts';
@@ -10,7 +10,7 @@ import { JOBS_PATH } from './thumbnails.ts';
 type KeptJob = JobStatus & Pick<Job, 'kept'>;
 type CorrectedJob = KeptJob & Pick<Job, 'result' | 'correction'>;
 
-/** The address of the picture that was sent; undefined: it is not kept, or the role may not see it. */
+/** Undefined: the picture is not kept, or the role may not see it. */
 export function originalOf({ role }: Pick<Visit, 'role'>, job: KeptJob): string | undefined {
   const isKept = job.kept !== null && job.kept.untilMs > job.readAtMs;
   const isShown = isKept && publicState(job) === 'succeeded' && may(role, 'jobs.correct');
@@ -18,14 +18,12 @@ export function originalOf({ role }: Pick<Visit, 'role'>, job: KeptJob): string 
 }
 
 interface CorrectingPage {
-  /** The address of a job's page. */
   readonly pageOf: (jobId: string) => string;
-  /** What the addresses end with. */
   readonly query?: string;
   readonly call: string;
 }
 
-/** Null: nothing is kept (any more), the picture's size is not known, or the role may not. */
+/** Null: the picture is not kept, its size is unknown, or the role forbids it. */
 export function correcting(
   visit: Visit,
   job: CorrectedJob,
@@ -40,7 +38,7 @@ export function correcting(
   return painter({ words: visit.words, csrf: visit.csrf, action, size, call, original, back });
 }
 
-/** For a shell of POSIX; the shapes have no quote in them. */
+/** For a POSIX shell. The shapes contain no quotes. */
 export function correctionCall(baseUrl: string, jobId: string): string {
   return [
     `curl -sS '${baseUrl}/v1/matting/jobs/${jobId}/corrections'`,

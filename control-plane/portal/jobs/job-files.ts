@@ -1,5 +1,3 @@
-/** The pages send these files of a job: its result, and the picture that was sent while it is kept. */
-
 import type { Job } from '@matting/core/jobs/job.ts';
 import type { JobOutcome } from '@matting/core/jobs/job-outcome.ts';
 import { etagOf, fileHeaders, openForReader } from '@matting/core/results/result-download.ts';
@@ -10,7 +8,7 @@ import type { FastifyReply } from 'fastify';
 import { PageError } from '../session/visit.ts';
 import { RESULT_HEADERS, type ResultServices } from './thumbnails.ts';
 
-/** @throws PageError notFound: there is none, or not any more; ContractError as openForReader */
+/** @throws PageError notFound: there is no result; ContractError as openForReader */
 export async function sendResultOf(
   reply: FastifyReply,
   job: JobStatus & JobOutcome,
@@ -22,10 +20,6 @@ export async function sendResultOf(
   return await sendFile(reply, file, { headers: fileHeaders(file), validators }, services);
 }
 
-/**
- * @param first of a family; undefined: there is none
- * @throws as sendResultOf
- */
 export async function sendOriginalOf(
   reply: FastifyReply,
   first: (JobStatus & Pick<Job, 'kept'>) | undefined,
@@ -44,8 +38,8 @@ export async function sendOriginalOf(
 }
 
 /**
- * A browser that has shown the file asks whether it is still the same, and saves it without another
- * download; it would not by a link that has the attribute `download`.
+ * Cacheable, so that a browser that has shown the file can save it without another download. A link
+ * with the attribute `download` would prevent that.
  */
 async function sendFile(
   reply: FastifyReply,

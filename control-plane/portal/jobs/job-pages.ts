@@ -1,5 +1,3 @@
-/** The pages of an account's jobs: a list, and one with its times, its result and its notification. */
-
 import type { Job } from '@matting/core/jobs/job.ts';
 import { fundingKindOf } from '@matting/core/jobs/job-funding.ts';
 import type { JobOutcome } from '@matting/core/jobs/job-outcome.ts';
@@ -35,7 +33,6 @@ import { WEBHOOKS_PATH } from './webhook-pages.ts';
 const READ = { config: { permission: 'jobs.read' } } as const;
 const READ_RESULTS = { config: { permission: 'results.read' } } as const;
 const READ_RESULT = { config: { ...READ_RESULTS.config, weight: LIGHT } } as const;
-/** The page of an open correction looks again after this long. */
 const REFRESH_S = 2;
 
 export type JobRequest = FastifyRequest<{ Params: { jobId: string } }>;
@@ -133,7 +130,6 @@ async function renderList(reply: FastifyReply, accountJobs: AccountJobs) {
   });
 }
 
-/** The archive begins where this page of the list begins. */
 function zipLink({ words, role }: Visit, question: AccountJobQuestion, jobs: readonly JobStatus[]) {
   const hasResults = jobs.some(job => publicState(job) === 'succeeded');
   if (!hasResults || !may(role, 'results.read')) return null;
@@ -142,7 +138,7 @@ function zipLink({ words, role }: Visit, question: AccountJobQuestion, jobs: rea
   return ui.linkButton({ href, label: words.jobs.zip.download });
 }
 
-/** Says what to do next, unless the filter is what leaves the list empty. */
+/** Says what to do next, unless the filter hides all jobs. */
 function nothing({ words, role }: Visit, question: AccountJobQuestion) {
   const { empty, noneYet } = words.jobs;
   if (question.after !== undefined) return words.jobs.emptyPage;
@@ -152,11 +148,10 @@ function nothing({ words, role }: Visit, question: AccountJobQuestion) {
   return { title: empty.title, text: noneYet, action: may(role, 'playground.use') ? action : null };
 }
 
-/** A reference is no longer in any writing (REFERENCE_LENGTH_MAX). */
+/** No reference is longer, however it is encoded (REFERENCE_LENGTH_MAX). */
 const SEARCH_LENGTH_MAX = 256;
 const KEY_ID = /^[0-9A-Za-z]{12}$/;
 
-/** Reads the filter of the address, and ignores values that mean nothing. */
 function questionOf(request: FastifyRequest): AccountJobQuestion {
   const [state, key, days, after, search] = ['state', 'key', 'days', 'after', 'search'].map(name =>
     queryOf(request, name),
@@ -171,7 +166,6 @@ function questionOf(request: FastifyRequest): AccountJobQuestion {
   };
 }
 
-/** Writes a filter as an address has it, without defaults. */
 function queryFor({ group, apiKeyId, days, search }: AccountJobQuestion) {
   return {
     search,
@@ -185,7 +179,6 @@ function isFiltered(question: AccountJobQuestion): boolean {
   return Object.values(queryFor(question)).some(asked => asked !== undefined);
 }
 
-/** A click away each; the rest of the filter stays. */
 function groups({ words: { jobs: said } }: Visit, question: AccountJobQuestion): VNode {
   return ui.segments(
     said.state,
@@ -239,7 +232,6 @@ function filters({ words }: Visit, question: AccountJobQuestion, keys: readonly 
 
 type ListedJob = JobStatus & JobOutcome & Pick<Job, 'reference'>;
 
-/** @param key the list names the key of each job by this column */
 export function jobColumns({ words: { jobs: said } }: Visit, ...key: ui.Column[]): ui.Column[] {
   return [said.job, said.state, ...key, ui.end(said.took), said.result, said.id];
 }
@@ -257,7 +249,6 @@ export function jobRow(visit: Visit, job: ListedJob, ...key: string[]): Child[] 
   ];
 }
 
-/** A job is called as its caller calls it. */
 function named(reference: string | null, time: Child): VNode {
   if (reference === null) return html`<span>${time}</span>`;
   return html`<span><span class="address">${reference}</span><small class="soft">${time}</small></span>`;
@@ -297,7 +288,6 @@ export function failureText({ failures }: Words, code: string): string {
   return isKnown ? failures[code as keyof typeof failures] : fill(failures.other, { code });
 }
 
-/** @param refused what a correction of it was refused for */
 export async function renderJob(
   reply: FastifyReply,
   { job, notification }: AccountJob,
@@ -338,7 +328,7 @@ export async function renderJob(
   });
 }
 
-/** What to do about a warned result. Its form leads back to the list of those that need a look. */
+/** Actions for a warned result. The form leads back to the list of warned results. */
 function lookAt({ words, csrf, role }: Visit, job: Job): Child {
   const isOf = publicState(job) === 'succeeded' && may(role, 'jobs.correct');
   if (!isOf || warningsOf(job.result?.sight ?? null).length === 0) return null;
@@ -385,19 +375,16 @@ function facts({ words, formats }: Visit, job: FactsOfJob, key: string): VNode {
   ]);
 }
 
-/** The page shows a caller of the API the same text as the API. */
 function errorText({ code, detail }: NonNullable<Job['failure']>): VNode {
   return html`<code>${code}</code> <span class="soft" lang="en">${detail}</span>`;
 }
 
-/** Null: the request named no model. */
 function modelsText({ jobs }: Words, { model, result }: Pick<Job, 'model' | 'result'>): Child {
   const roles: Readonly<Record<string, string>> = jobs.roles;
   const ran = result?.models?.map(({ name, role }) => `${name}, ${roles[role] ?? role}`);
   return ran?.map(text => html`<div>${text}</div>`) ?? model;
 }
 
-/** Null: there are none. */
 export function warningsText({ jobs }: Words, { result }: JobOutcome): Child {
   const warnings = warningsOf(result?.sight ?? null);
   if (warnings.length === 0) return null;
@@ -432,7 +419,7 @@ function resultPath({ id }: JobStatus): string {
   return `${PATH}/${id}/result`;
 }
 
-/** The link is for members of the account, since it needs a session. */
+/** The link works only for members of the account, since it needs a session. */
 function resultActions({ words }: Visit, job: JobStatus, baseUrl: string): VNode {
   const href = resultPath(job);
   const { copied } = words.common;
@@ -442,14 +429,13 @@ function resultActions({ words }: Visit, job: JobStatus, baseUrl: string): VNode
   );
 }
 
-/** The browser loads the whole file only if it is opened, or if there is nothing smaller. */
+/** The browser loads the whole file only if the person opens it, or if nothing smaller exists. */
 function result(visit: Visit, job: FactsOfJob, baseUrl: string): Child {
   const { words, role } = visit;
   const said = words.jobs;
   const status = publicState(job);
   if (status === 'expired') return section(said.result, html`<p class="soft">${said.gone}</p>`);
   if (status !== 'succeeded') return null;
-  // Viewers see neither a picture nor a way to it.
   if (!may(role, 'results.read')) {
     return section(said.result, html`<p class="soft">${said.notForViewers}</p>`);
   }

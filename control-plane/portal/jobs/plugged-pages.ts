@@ -1,4 +1,4 @@
-/** The pages that other packages describe: a list of things of an account, and one with its jobs. */
+/** Pages of other packages: a list of an account's things, and the page of one with its jobs. */
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { type AccountPage, renderPage } from '../page/account-frame.ts';
 import { ACCOUNT_PATH, type Child, html } from '../page/html.ts';
@@ -13,9 +13,7 @@ import { type PageOfJobs, sendResultsZip, type ZipServices } from './results-zip
 const READ = { config: { permission: 'jobs.read' } } as const;
 const READ_RESULTS = { config: { permission: 'results.read' } } as const;
 const MAY = { owners: 'jobs.cancel', members: 'jobs.correct' } as const;
-/** The jobs that a page of a thing shows. */
 const SHOWN = ['all', 'look', 'failed'] as const;
-/** The page of a thing that has not ended looks again after this long. */
 const REFRESH_S = 5;
 
 type AccountThing = Awaited<ReturnType<AccountPage['list']>>[number];
@@ -59,7 +57,6 @@ export function registerPluggedPages(
   }
 }
 
-/** The jobs of a thing, a page at a time. @throws PageError notFound */
 async function* pagesOf(page: AccountPage, request: ThingRequest): AsyncGenerator<PageOfJobs> {
   const { accountId } = visitOf(request);
   for (let from: number | undefined = 0; from !== undefined; ) {
@@ -115,7 +112,6 @@ function rowOf(view: View, thing: AccountThing): Child[] {
   ];
 }
 
-/** Ignores values of the address that mean nothing. */
 async function renderThing(reply: FastifyReply, id: string, view: View): Promise<FastifyReply> {
   const { request } = reply;
   const { page, visit, texts } = view;

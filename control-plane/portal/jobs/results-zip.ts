@@ -1,6 +1,6 @@
 /**
- * The results of many jobs as one ZIP file, stored as they are and made while it is read, so
- * neither a result nor the archive is ever whole in memory.
+ * The results of many jobs as one ZIP file without compression. It streams, so that neither a
+ * result nor the archive is ever whole in memory.
  */
 
 import { Readable } from 'node:stream';
@@ -16,15 +16,15 @@ import type { AccountJobQuestion, AccountJobs } from './account-jobs.ts';
 import type { ResultServices } from './thumbnails.ts';
 
 const ZIP_RESULTS_MAX = 500;
-/** The format without its 64-bit fields holds 4 GiB. */
+/** Without its 64-bit fields ZIP holds 4 GiB. */
 const BYTES_MAX = 2 * 1024 ** 3;
-/** Pages read at most; most jobs may have expired. A batch of 1,000 has 34. */
+/** Bounds the search, since most jobs may have expired. A batch of 1,000 has 34 pages. */
 const PAGES_MAX = 40;
 const UNIX = 3;
 const UNIX_MODE = 0o100644;
 const STEM_LENGTH_MAX = 50;
 const IMAGE_ENDING = /\.(?:png|jpe?g|jfif|webp|avif|hei[cf]|jxl|tiff?)$/i;
-/** Windows has no file of these names, whatever their ending. */
+/** Windows forbids these names, whatever their ending. */
 const RESERVED = /^(?:con|prn|aux|nul|(?:com|lpt)[\d¹²³])(?:\.|$)/i;
 
 export interface ZipServices extends ResultServices {
@@ -44,7 +44,7 @@ interface ZippedFile {
 
 /**
  * @throws PageError notFound: no job of the list has a result; ContractError SERVICE_UNAVAILABLE:
- *   the account has its share of the archives at once
+ * the account uses its share of the archives
  */
 export async function sendResultsZip(
   reply: FastifyReply,
@@ -70,7 +70,6 @@ export async function sendResultsZip(
 
 export type PageOfJobs = readonly ViewedJob[];
 
-/** The pages of a list from the question's on. */
 export async function* pagesOfList(
   accountId: string,
   question: AccountJobQuestion,
@@ -85,7 +84,7 @@ export async function* pagesOfList(
   }
 }
 
-/** Takes ids alone: an archive of large results lasts, and a result may go meanwhile. */
+/** Keeps only ids: the download takes long, and a result may expire meanwhile. */
 export async function chooseResults(pages: AsyncIterable<PageOfJobs>): Promise<Choice> {
   const chosen: { jobId: string; name: string }[] = [];
   const used = new Set<string>();
@@ -106,7 +105,7 @@ export async function chooseResults(pages: AsyncIterable<PageOfJobs>): Promise<C
 
 type NamedJob = Pick<ViewedJob, 'id' | 'reference' | 'result'>;
 
-/** Numbers names that file systems without upper and lower case take for the same. */
+/** Numbers names that differ only in case, which some file systems treat as equal. */
 function unusedName({ id, reference, result }: NamedJob, used: Set<string>): string {
   const stem = stemOf(reference ?? id) || id;
   for (let count = 1; ; count += 1) {
@@ -117,7 +116,7 @@ function unusedName({ id, reference, result }: NamedJob, used: Set<string>): str
   }
 }
 
-/** Makes of any text a name that every system can have, and that leads to no other folder. */
+/** A name that every system allows, without a path to another folder. */
 function stemOf(text: string): string {
   const plain = text
     .normalize('NFC')
@@ -128,7 +127,6 @@ function stemOf(text: string): string {
   return RESERVED.test(stem) ? `_${stem}` : stem;
 }
 
-/** Ends with a text if the archive has not all that the list has. */
 async function* filesOf(
   reply: FastifyReply,
   { chosen, isCut }: Choice,
@@ -175,7 +173,7 @@ async function* zipOf(files: AsyncIterable<ZippedFile>): AsyncGenerator<Uint8Arr
   for await (const { name, modifiedAtMs, pieces } of files) {
     const file = new ZipPassThrough(name);
     file.mtime = modifiedAtMs;
-    // In a file of DOS, unzip does not read names as UTF-8.
+    // unzip reads names as UTF-8 only if the file is from Unix.
     file.os = UNIX;
     file.attrs = UNIX_MODE << 16;
     zip.add(file);

@@ -1,19 +1,13 @@
-/**
- * Draws the times of a job's stages one after the other as bars by attributes, and writes them as
- * text.
- */
-
 import type { Job } from '@matting/core/jobs/job.ts';
 import type { VNode } from 'preact';
 import { html } from '../page/html.ts';
 import type { Locale } from '../session/visit.ts';
 
 const WIDTH = 1000;
-/** A stage that took hardly any time stays visible. */
+/** Keeps a short stage visible. */
 const BAR_MIN = 6;
 const WAITS: readonly string[] = ['queue', 'worker_wait', 'engine_wait'];
 
-/** Stages without a whole millisecond are left out. */
 export function stageBars({ words, formats }: Locale, timings: NonNullable<Job['timings']>): VNode {
   const names: Readonly<Record<string, string>> = words.jobs.stages;
   const shown = Object.entries(timings).filter(([, ms]) => Math.round(ms) > 0);

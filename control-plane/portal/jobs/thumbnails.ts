@@ -1,6 +1,6 @@
 /**
- * Thumbnails show results, wherever a job stands, to people who may see results, as long as they
- * are kept. If there is none, the page shows a mark of its size.
+ * Thumbnails of results, for people who may see results. Without one, the page shows an icon of its
+ * size.
  */
 
 import type { JobOutcome } from '@matting/core/jobs/job-outcome.ts';
@@ -29,14 +29,13 @@ export function hasThumbnail({ role }: Pick<Visit, 'role'>, job: EndedJob): bool
   return isThere && may(role, 'results.read');
 }
 
-/** @param alt empty if the text beside it names the job */
 export function thumbnail(visit: Visit, job: EndedJob, alt: string): VNode {
   if (!hasThumbnail(visit, job)) return html`<span class="thumbnail">${icon('picture')}</span>`;
   return html`<span class="thumbnail chequered"><img src=${`${JOBS_PATH}/${job.id}/thumbnail`}
     alt=${alt} loading="lazy" decoding="async" /></span>`;
 }
 
-/** Links to jobs by their pictures, in the order given; null for those who see no results. */
+/** Links to jobs by their pictures. Null: the role sees no results. */
 export function thumbnailStrip(visit: Visit, jobs: readonly EndedJob[]): Child {
   const { role, words, formats } = visit;
   if (jobs.length === 0 || !may(role, 'results.read')) return null;
@@ -47,24 +46,17 @@ export function thumbnailStrip(visit: Visit, jobs: readonly EndedJob[]): Child {
   })}</ul>`;
 }
 
-/**
- * The picture is a stranger's, so a browser shows or saves it, and never runs it as a page here.
- */
+/** The picture is a stranger's, so browsers must never run it as a page of this origin. */
 export const RESULT_HEADERS = {
   'x-content-type-options': 'nosniff',
   'content-security-policy': "default-src 'none'; sandbox",
   'cross-origin-resource-policy': 'same-origin',
 } as const;
 
-/**
- * A browser shows a thumbnail this long without a request, or less if the result expires earlier.
- */
+/** How long a browser keeps a thumbnail, unless the result expires earlier. */
 const CACHED_S_MAX = 600;
 
-/**
- * @throws PageError notFound: there is none, or not any more; ContractError RATE_LIMITED,
- * SERVICE_UNAVAILABLE
- */
+/** @throws PageError notFound: there is none; ContractError RATE_LIMITED, SERVICE_UNAVAILABLE */
 export async function sendThumbnailOf(
   reply: FastifyReply,
   job: EndedJob,

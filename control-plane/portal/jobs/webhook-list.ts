@@ -1,5 +1,3 @@
-/** A list of webhooks, as accounts and the operator see it: what was sent, and how it ended. */
-
 import type { OperatorServices } from '@matting/core/http/app-services.ts';
 import type { VNode } from 'preact';
 import { type Child, html } from '../page/html.ts';
@@ -18,9 +16,9 @@ const TONES: Readonly<Record<OperatorNotification['status'], ui.Tone>> = {
 };
 
 interface Around {
-  /** The thing's page stands below it. Null: a job; undefined: there is no page. */
+  /** The page of an event's subject. Null: of a job; undefined: there is none. */
   readonly pathOf: (event: string | null) => string | undefined;
-  /** The form that sends one again; null: it cannot be. */
+  /** The form that sends the webhook again. Null: it cannot be sent. */
   readonly resend: (one: OperatorNotification) => VNode | null;
   readonly empty: VNode;
 }
@@ -55,7 +53,6 @@ export function webhookTable(
   });
 }
 
-/** Says how the last attempt ended, and when. */
 function lastAnswer(
   { last_status_code: status, last_failure: failure, last_attempt_at: at }: OperatorNotification,
   { words, formats }: Pick<Locale, 'words' | 'formats'>,
@@ -67,7 +64,6 @@ function lastAnswer(
     <div class="soft">${ui.ago(at, formats.exactTime)}</div>`;
 }
 
-/** Names the final job or batch, or the account's event. */
 function subjectOf(
   { job_id: id, event }: OperatorNotification,
   path: string | undefined,

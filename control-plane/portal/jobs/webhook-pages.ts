@@ -1,5 +1,3 @@
-/** The page of an account's webhooks, the newest first: those of its jobs and of its own events. */
-
 import { NOTIFICATION_STATUSES } from '@matting/core/webhooks/outbox-listing.ts';
 import type { FastifyInstance, FastifyReply } from 'fastify';
 import { pathOfEvent, renderPage } from '../page/account-frame.ts';

@@ -1,5 +1,3 @@
-/** The form of a key: its name, expiry, scopes, cap, models and networks. */
-
 import {
   CAP_PERIODS,
   isCapPeriod,
@@ -24,7 +22,6 @@ import { fill, type Words } from '../words/words.ts';
 
 export type ApiKey = Awaited<ReturnType<CoreStores['apiKeys']['listNewest']>>[number];
 
-/** People choose among these days, or none. */
 const EXPIRY_PRESETS_DAYS = [7, 30, 90, 365] as const;
 
 export const KEYS_PATH = `${ACCOUNT_PATH}/keys`;
@@ -77,7 +74,6 @@ export function keyForm(
   );
 }
 
-/** Whether there is something to see below the limits. */
 function isLimited(
   { cap, rate, scopes, models, networks }: TypedKey['values'],
   { name: _name, expires: _expires, ...errors }: TypedKey['errors'],
@@ -87,9 +83,7 @@ function isLimited(
   return typed || chosen || Object.keys(errors).length > 0;
 }
 
-/**
- * Null: there is nothing to choose. A chosen model stays visible even if it is no longer offered.
- */
+/** A chosen model stays visible if it is not offered any more. Null: there is nothing to choose. */
 function modelsField({ keys }: Words, offered: readonly string[], { values, errors }: TypedKey) {
   const names = [...new Set([...offered, ...values.models])];
   if (names.length < 2 && values.models.length === 0) return null;

@@ -1,5 +1,3 @@
-/** The pages of API keys: the list, one key, a new one, and what is shown once of a secret. */
-
 import { ROTATION_OVERLAPS } from '@matting/accounts/keys/key-policy.ts';
 import type { CoreServices } from '@matting/core/package.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
@@ -175,11 +173,10 @@ async function renderKey(
 interface MadeOptions {
   readonly rotated: boolean;
   readonly baseUrl: string;
-  /** Whether owners hear of a key's end before it comes. */
   readonly sendsMail: boolean;
 }
 
-/** No other page shows a secret. */
+/** The only page that shows a secret. */
 function renderMade(
   reply: FastifyReply,
   { key, token }: { readonly key: ApiKey; readonly token: string },
@@ -232,7 +229,6 @@ function isOverlap(text: string): text is keyof typeof ROTATION_OVERLAPS {
   return Object.hasOwn(ROTATION_OVERLAPS, text);
 }
 
-/** Reads from the address where a page begins. @throws PageError badForm */
 function placeOf(after: unknown) {
   if (after === undefined) return undefined;
   const [, createdAtMs, id] = /^(\d{1,15})-([0-9A-Za-z]{12})$/.exec(String(after)) ?? [];
@@ -276,7 +272,7 @@ function stateBadge(key: ApiKey, { keys }: Words): Child {
   return ui.badge(keys.states.active, 'good');
 }
 
-/** `12 of 1,000, every day`; null: the key has no cap. */
+/** `12 of 1,000, every day`. Null: the key has no cap. */
 function capText({ policy, capUse }: ApiKey, { words, formats }: Locale): string | null {
   const { cap } = policy;
   if (cap === undefined) return null;

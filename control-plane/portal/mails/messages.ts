@@ -1,13 +1,13 @@
 /**
- * An account sends so many messages a day (UTC) in the operator's name: invitations, notices to its
- * own owners, and events to its own address. Mails and events are counted apart. Anybody can invite
- * an address, so all accounts together send it at most RECIPIENT_MAILS_MAX invitations, and one
- * account half of them. A notice goes to who owns the account: only what that account sends counts
- * for it, so no other account can keep a warning back. The operator's own mails are not counted.
+ * Daily quotas (UTC) of messages: invitations, notices to an account's owners, and events to its
+ * own address. Mails and events count separately. Anybody can invite an address, so all accounts
+ * together send it at most RECIPIENT_MAILS_MAX invitations, and one account half of them. For a
+ * notice only the account's own messages count, so that no other account can suppress a warning.
+ * The operator's mails do not count.
  *
- * The transactions that write messages count them over all replicas. Each count has a row under a
- * hash of its name, so that no address outlives its mail here. The rows of a message are raised
- * first, in one order everywhere: transactions wait for each other at them, and never in a circle.
+ * The transaction that writes a message counts it. A count's row has a hash of its name, so that no
+ * address outlives its mail here. These rows are locked first and in one order, which prevents
+ * deadlocks.
  */
 
 import { hash } from 'node:crypto';
@@ -21,18 +21,15 @@ import { mailKeyOf } from './mail-address.ts';
 export const ACCOUNT_MAILS_DEFAULT = 100;
 export const ACCOUNT_MAILS_MAX = 1_000_000;
 const RECIPIENT_MAILS_MAX = 20;
-/** One account may send one address so many invitations, and one of its owners so many notices. */
+/** Invitations of one account to one address, and notices to one owner. */
 const RECIPIENT_ACCOUNT_MAILS_MAX = RECIPIENT_MAILS_MAX / 2;
 
 export type Message =
   | { readonly kind: 'invitation'; readonly recipient: string }
-  /** A notice goes to an owner of the account. */
   | { readonly kind: 'notice'; readonly recipient: string }
-  /** An event goes to the address that the account's owners set. */
   | { readonly kind: 'event' };
 
 export const WITHHELD_REASONS = ['account', 'recipient'] as const;
-/** Names which messages of the day are used up. */
 export type WithheldReason = (typeof WITHHELD_REASONS)[number];
 
 interface MessageCount {
@@ -41,7 +38,6 @@ interface MessageCount {
   readonly reason: WithheldReason;
 }
 
-/** Lists the counts of a message; it is sent if none of them is used up. */
 function countsOf(accountId: string, message: Message, max: number): MessageCount[] {
   const kept = message.kind === 'event' ? 'event' : 'mail';
   const ofAccount: MessageCount = { name: `${kept} of ${accountId}`, max, reason: 'account' };
@@ -59,19 +55,17 @@ function countsOf(accountId: string, message: Message, max: number): MessageCoun
   ];
 }
 
-/** Subaddresses (RFC 5233), ann+shop@ and ann+work@, are read by one person: they count as ann@. */
+/** Subaddresses (RFC 5233) have one reader: ann+shop@ and ann+work@ count as ann@. */
 function addresseeOf(mail: string): string {
   return mailKeyOf(mail).replace(/^([^+@]+)\+[^@]*@/, '$1@');
 }
 
-/** @param used counts before, by name; an absent one is nothing */
 function takeMessages(
   messages: readonly (readonly MessageCount[])[],
   used: ReadonlyMap<string, number>,
 ): {
-  /** Names for each message the count that keeps it back; undefined: it is sent. */
+  /** The count that withholds each message. Undefined: it is sent. */
   readonly withheldBy: readonly (MessageCount | undefined)[];
-  /** Counts after the messages that are sent. */
   readonly used: ReadonlyMap<string, number>;
 } {
   const after = new Map(used);
@@ -84,17 +78,14 @@ function takeMessages(
   return { withheldBy, used: after };
 }
 
-/** A message over today's quota, which is not sent. */
 export interface Withheld {
   readonly reason: WithheldReason;
-  /** The first of today from that account, or to that address. */
   readonly isFirst: boolean;
 }
 
-/** A row is of no use once its day is over. */
 const KEPT_MS = 86_400_000;
 
-/** Counts messages that may be sent, and says why others are withheld. @param max of each kind */
+/** Counts the messages that the quota allows. @param max of each kind */
 export async function takeFromToday(
   database: Database,
   tx: Db,
@@ -128,13 +119,11 @@ export async function takeFromToday(
 }
 
 export interface TestBounds {
-  /** Two tests are this far apart. */
   readonly everyMs: number;
-  /** The account sends this many events a day. */
   readonly messagesMax: number;
 }
 
-/** Counts a test, and keeps its time when the address goes. Undefined: it is to be sent. */
+/** Counts a test. Its time outlives the address. Undefined: send it. */
 export async function takeTest(
   database: Database,
   tx: Db,
@@ -172,14 +161,12 @@ export async function readSentToday({ nowMs }: Database, db: Db, accountId: stri
   return { mails: usedOf(mails), events: usedOf(events) };
 }
 
-/** Removes rows of days that are over for the sweeper, `limit` at most; answers their number. */
 export function removeOldCounts(database: Database, limit: number): Promise<number> {
   const before = nowPlusMs(startOfDay(database.nowMs), -KEPT_MS);
   const days = { table: 'message_counts', key: 'key_hash', time: 'day_at', before } as const;
   return removeOldRows(database, days, limit);
 }
 
-/** Adds to each row of today, and resets rows of other days. */
 async function raise({ dialect, nowMs }: Database, tx: Db, asked: ReadonlyMap<string, number>) {
   const values = [...asked]
     .map(([name, used]) => ({ key_hash: hashOf(name), used }))
@@ -193,10 +180,10 @@ type Insert = InsertQueryBuilder<Schema, 'message_counts', InsertResult>;
 function raising(dialect: Database['dialect'], insert: Insert): Insert {
   const given = (column: string) =>
     dialect === 'sqlite' ? sql.ref(`excluded.${column}`) : sql`values(${sql.ref(column)})`;
-  // A clock that was set back resets no day.
+  // A clock that is set back does not reset a day.
   const isOver = sql`${sql.ref('message_counts.day_at')} < ${given('day_at')}`;
   const raised = {
-    // MySQL assigns from left to right, so reads of the old day come before the new one.
+    // MySQL assigns from left to right, so `day_at` must come last.
     used: sql<number>`${given('used')} + case when ${isOver} then 0 else ${sql.ref('message_counts.used')} end`,
     withheld: sql<number>`case when ${isOver} then 0 else ${sql.ref('message_counts.withheld')} end`,
     day_at: sql<number>`case when ${isOver} then ${given('day_at')} else ${sql.ref('message_counts.day_at')} end`,

@@ -1,4 +1,3 @@
-/** Each owner of an account gets mails in their own language. */
 import { randomUUID } from 'node:crypto';
 import { type CallbackSecrets, mailBody } from '@matting/core/secrets/secret-box.ts';
 import type { NewMail } from '@matting/core/webhooks/outbox-store.ts';
@@ -11,7 +10,7 @@ export interface MailText {
   readonly text: string;
 }
 
-/** Code points of a name in a subject; longer ones are cut. */
+/** Code points of a name in a subject. */
 const NAME_LENGTH_MAX = 60;
 
 export function nameInMail(name: string): string {
@@ -28,7 +27,7 @@ export function ownersMails(
 ): NewMail[] {
   return owners.flatMap(({ mail, language }) => {
     const recipient = addressOf(mail);
-    // The identity provider names no mail of this person.
+    // The identity provider gave no mail of this person.
     if (recipient === undefined) return [];
     const { subject, text } = of.textOf(language);
     const id = randomUUID();
@@ -39,7 +38,7 @@ export function ownersMails(
 
 export type OnWithheld = (accountId: string, withheld: Withheld) => void;
 
-/** Counts each message; the log has one line a day for an account, and for an unnamed address. */
+/** Counts each message. Logs one line a day for an account, and for an unnamed address. */
 export function withheldReporter(
   observer: { messageWithheld(reason: WithheldReason): void },
   log: Pick<Logger, 'warn'>,

@@ -1,7 +1,7 @@
 /**
- * Hands each mail to the mail server, and writes its attempt's end. A mail that fails waits by the
- * schedule, behind those that are due: an address that the server does not take hides nobody
- * else's. Accounts share the conversations with the server.
+ * Sends each mail by SMTP and stores the attempt's end. A mail that fails waits by the schedule
+ * after those that are due, so an address that the server refuses delays no other. Accounts share
+ * the connections.
  */
 
 import { type CallbackSecrets, mailBody } from '@matting/core/secrets/secret-box.ts';
@@ -17,7 +17,7 @@ import { isLoopback } from '@matting/program/ports/addresses.ts';
 import { createTransport } from 'nodemailer';
 import type SMTPTransport from 'nodemailer/lib/smtp-transport/index.js';
 
-/** Conversations with the mail server at once, each replica; an account alone has half of them. */
+/** Connections of a replica to the mail server. One account has at most half of them. */
 const MAILS_UNDER_WAY_MAX = 8;
 const PLACES = {
   max: MAILS_UNDER_WAY_MAX,
@@ -25,35 +25,33 @@ const PLACES = {
   slowMax: MAILS_UNDER_WAY_MAX,
   slowDestinationsMax: 1,
 };
-/** Waits before each attempt; after the last one it is given up: in about a day. */
+/** Waits before each attempt. The last one is after about a day. */
 const SCHEDULE_MS: WebhookSchedule = [
   0, 60_000, 300_000, 1_800_000, 7_200_000, 21_600_000, 43_200_000,
 ];
 const POLL_MS = 2000;
-/** An attempt that takes longer is ended, and counts as failed. */
 const ATTEMPT_MS_MAX = 60_000;
-/** The error of a mail that no key here opens: another replica may have it. */
+/** No key of this replica decrypts the mail. Another replica may have the key. */
 const NO_KEY = 'ENOKEY';
 
 interface OutgoingMail {
-  /** The id is a UUID that all attempts share; the Message-ID has it. */
+  /** A UUID that all attempts share, for the Message-ID. */
   readonly id: string;
   readonly to: string;
   readonly subject: string;
   readonly text: string;
 }
 
-/** sent: the server took it. refused: it never will. later: it may. */
+/** sent: the server accepted it. refused: for good. later: try again. */
 type MailOutcome =
   | { readonly kind: 'sent' }
   | { readonly kind: 'refused' | 'later'; readonly error: string };
 
 interface MailSender {
-  /** Rejects only for a bug. @param signal ends the attempt */
+  /** Rejects only for a bug. @param signal stops the attempt */
   send(mail: OutgoingMail, signal: AbortSignal): Promise<MailOutcome>;
 }
 
-/** given-up: not taken, and that was the last attempt. */
 export const MAIL_ATTEMPT_OUTCOMES = ['sent', 'refused', 'later', 'given-up'] as const;
 type MailAttemptOutcome = (typeof MAIL_ATTEMPT_OUTCOMES)[number];
 
@@ -89,7 +87,7 @@ async function attemptMail(
   const error = outcome.kind === 'sent' ? {} : { error: outcome.error };
   const end = { statusCode: null, ...error, durationMs: performance.now() - beganMs };
   const attempt = message.attempts + 1;
-  // The line holds nothing of the recipient, since an address is a person's.
+  // Without the recipient, since an address is personal.
   const line = { mailId: message.id, accountId: message.accountId, attempt, ...outcome };
   const over = { slow: undefined, nextInMs: undefined };
   if (outcome.kind === 'sent') {
@@ -98,7 +96,6 @@ async function attemptMail(
     return over;
   }
   if (cutOff.aborted) {
-    // Cut off by this process, not by the server.
     await outbox.release(claim, cutOff);
     return over;
   }
@@ -129,21 +126,20 @@ async function send(
 
 const CONNECT_MS = 10_000;
 const GREETING_MS = 10_000;
-/** The server may be silent this long between two answers. */
+/** Longest silence of the server between two answers. */
 const SILENCE_MS = 20_000;
 const ERROR_LENGTH_MAX = 64;
 
 /**
- * Over TLS: `smtps` from the first byte, `smtp` by STARTTLS, without which nothing is sent, unless
- * the server is on this machine. Each mail has a connection of its own: one that hangs holds up no
- * other.
+ * `smtps` uses TLS from the start, `smtp` by STARTTLS, which only a server on this machine may
+ * lack. Each mail has its own connection, so that one that hangs delays no other.
  */
 export class SmtpSender implements MailSender {
   readonly #server: SMTPTransport.Options;
   readonly #from: string;
   readonly #name: string | undefined;
 
-  /** @param server.name of the service, which signs its mails with it */
+  /** @param server.name of the service, the signature of its mails */
   constructor(server: {
     readonly smtpUrl: string;
     readonly from: string;
@@ -167,12 +163,12 @@ export class SmtpSender implements MailSender {
     const sent = transport
       .sendMail({
         from: { name: this.#name ?? '', address: this.#from },
-        // An object holds one address; text with a comma in it would be several.
+        // An object is one address. A text with a comma would be several.
         to: { name: '', address: mail.to },
         subject: mail.subject,
         text: this.#name === undefined ? mail.text : `${mail.text}\n-- \n${this.#name}\n`,
         messageId: `<${mail.id}@${this.#from.split('@')[1] ?? 'localhost'}>`,
-        // Receivers that answer by themselves do not answer mails with this header.
+        // Prevents automatic replies.
         headers: { 'Auto-Submitted': 'auto-generated' },
         disableFileAccess: true,
         disableUrlAccess: true,
@@ -199,10 +195,10 @@ function serverOf(url: URL): SMTPTransport.Options {
   };
 }
 
-/** Codes of nodemailer about this mail; others concern the server or the way to it. */
+/** Codes of nodemailer about this mail. Others are about the server or the connection. */
 const OF_THE_MAIL = new Set(['EENVELOPE', 'EMESSAGE']);
 
-/** A permanent refusal concerns the mail itself: RFC 5321 section 4.2.1, 5xx. */
+/** 5xx is about the mail itself (RFC 5321 section 4.2.1). */
 function outcomeOf(error: unknown): MailOutcome {
   const { code = 'unknown', responseCode } = error as { code?: string; responseCode?: number };
   const text = responseCode === undefined ? code : `${code}-${responseCode}`;

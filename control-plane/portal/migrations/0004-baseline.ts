@@ -1,6 +1,6 @@
 /**
- * The portal's tables, in the DDL of the core's baseline; what a column means stands in ../tables.ts.
- * Where that baseline made them once, before there was this one, they stay as they are.
+ * The portal's tables, which ../tables.ts explains. If the core's baseline made them once, they
+ * stay.
  */
 
 import type { DatabaseDialect } from '@matting/database/engines.ts';
@@ -55,7 +55,6 @@ const TABLES: readonly TableDefinition[] = [
     unique: { playgrounds_api_key: ['api_key_id'] },
     checks: { playgrounds_used: 'used >= 0 and day_at >= 0' },
   },
-  // Orders.
   {
     name: 'orders',
     columns: {
@@ -78,7 +77,6 @@ const TABLES: readonly TableDefinition[] = [
       paid_by: ascii(16),
       payment: ascii(64),
       cancelled_at: INTEGER,
-      // A payer writes it into a transfer, so it is short; it belongs to one order.
       reference: ascii(16),
     },
     primaryKey: ['id'],
@@ -90,7 +88,6 @@ const TABLES: readonly TableDefinition[] = [
           and (paid_at is null) = (paid_by is null) and (paid_at is null) = (payment is null)
           and (state = 'paid' or refunded = 0)`,
     },
-    // Lists are read in the order of these columns; expires_at grows with created_at.
     indexes: {
       orders_time: ['expires_at', 'id'],
       orders_state: ['state', 'expires_at', 'id'],
@@ -133,7 +130,6 @@ const TABLES: readonly TableDefinition[] = [
           and (applied_at is not null or credits = 0)`,
     },
   },
-  // People who act for an account, and their notices.
   {
     name: 'users',
     columns: { id: ID, mail: text(254), turns: COUNT_FROM_0, created_at: INTEGER },
@@ -230,7 +226,6 @@ const TABLES: readonly TableDefinition[] = [
           and (told_at is null) = (told_event is null)`,
     },
   },
-  // Notices before API keys expire, each once (alerts/key-expiry-notices.ts).
   {
     name: 'key_expiry_notices',
     columns: { id: ID, api_key_id: ID, expires_at: INTEGER },

@@ -1,6 +1,6 @@
 /**
- * The columns hold what a quota keeps back of a notice (alerts/notices.ts), and the table holds
- * sessions of the operator's pages that were signed out (operator-pages/operator-sessions.ts).
+ * Columns for withheld notices (alerts/notices.ts), and a table of operators' sessions that were
+ * signed out (operator-pages/operator-sessions.ts).
  */
 
 import type { DatabaseDialect } from '@matting/database/engines.ts';

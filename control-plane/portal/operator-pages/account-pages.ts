@@ -1,5 +1,3 @@
-/** The operator's pages of accounts: their balances, giving credits and taking them back. */
-
 import { randomUUID } from 'node:crypto';
 import {
   CREDITS_AMOUNT_MAX,
@@ -167,7 +165,7 @@ function movementForm(
       {
         action: `${ACCOUNTS_PATH}/${account.account_id}/${kind}`,
         csrf: operatorVisitOf(request).csrf,
-        // A double click sends the form twice, and the grant is entered once.
+        // A double click sends the form twice. This enters the grant once.
         hidden: { fallback: `page ${randomUUID()}` },
         class: 'form panel',
       },

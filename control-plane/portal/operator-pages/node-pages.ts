@@ -1,5 +1,3 @@
-/** Pages of nodes: a list, and one with what control planes see of it; and draining one. */
-
 import type { OperatorServices } from '@matting/core/http/app-services.ts';
 import type { FastifyInstance, FastifyReply } from 'fastify';
 import type { VNode } from 'preact';
@@ -56,7 +54,6 @@ export function nodeLink({ node_id: id }: OperatorNode): VNode {
   return html`<a href=${`${NODES_PATH}/${encodeURIComponent(id)}`}>${id}</a>`;
 }
 
-/** Says what is wrong, or what the state means. */
 export function nodeState(node: OperatorNode, { own }: OperatorVisit): VNode {
   const { states, meanings } = own.nodes;
   const why = node.cause ?? (node.state === 'live' ? undefined : meanings[node.state]);

@@ -1,7 +1,6 @@
 /**
- * The operator's pages below /operator: what the command line and the JSON interface do, for people.
- * A scope of its own on the operator's port: its session opens no route of the JSON interface, and
- * an Authorization header opens no page.
+ * The operator's pages under /operator, on the operator's port. Their session opens no route of the
+ * JSON interface, and an Authorization header opens no page.
  */
 
 import cookie from '@fastify/cookie';
@@ -38,7 +37,6 @@ import { registerJobPages, registerNotificationPages } from './work-pages.ts';
 
 interface OperatorPagesOptions {
   readonly baseUrl: string;
-  /** If undefined, there are no pages. */
   readonly operatorKey: string | undefined;
   readonly brand?: Brand;
 }
@@ -51,7 +49,6 @@ export function operatorPages(
   options: OperatorPagesOptions,
 ): (app: FastifyInstance) => void {
   const { operatorKey } = options;
-  // Without a key there are no pages.
   if (operatorKey === undefined) return () => undefined;
   const all = { ...services, operateOrders: new OperateOrders(stores) };
   const sessions = new OperatorSessions(operatorKey, stores.endedOperatorSessions);
@@ -99,7 +96,9 @@ function errorHandlerOf(baseUrl: string) {
   };
 }
 
-/** Over TLS the prefix lets no other host plant the cookie; on this machine there is no TLS. */
+/**
+ * Over TLS the prefix keeps other hosts from setting the cookie. This machine's pages have no TLS.
+ */
 const SECURE_COOKIE = '__Host-matting-operator';
 const PLAIN_COOKIE = 'matting-operator';
 const LANGUAGE_COOKIE = 'matting-operator-language';
@@ -123,7 +122,7 @@ async function endSessions(reply: FastifyReply, sessions: OperatorSessions): Pro
     .clearCookie(PLAIN_COOKIE, cookieOptions(false));
 }
 
-/** Lists cookies of valid sessions, since a browser may have one of each name. */
+/** A browser may have a cookie of each name. */
 async function tokensOf({ cookies }: FastifyRequest, sessions: OperatorSessions) {
   const valid: string[] = [];
   for (const token of [cookies[SECURE_COOKIE], cookies[PLAIN_COOKIE]]) {
@@ -137,7 +136,7 @@ function guardOperatorPages(pages: FastifyInstance, sessions: OperatorSessions):
     note(request, { language: request.cookies[LANGUAGE_COOKIE] });
   });
   guardRoutes(pages, {
-    /** The port has no name but the one in the request. */
+    /** The port has no name but that of the request. */
     isOwnOrigin: (origin, request) =>
       URL.canParse(origin) && new URL(origin).host === request.headers.host,
     async admit(request) {
@@ -153,10 +152,8 @@ function guardOperatorPages(pages: FastifyInstance, sessions: OperatorSessions):
 const SIGN_IN_PATH = `${OPERATOR_PATH}/sign-in`;
 const YEAR_SECONDS = 31_536_000;
 /**
- * One network may guess the operator key so often; past `keysMax` networks, the one counted first
- * is forgotten. This process counts alone: the key has 32 characters and more, so replicas need not
- * share the count. There is no count of all networks together, which guesses from elsewhere could
- * use up for the operator.
+ * Guesses of the operator key from one network. The key has at least 32 characters, so replicas
+ * need not share the count. No count covers all networks, or strangers could lock the operator out.
  */
 const KEY_GUESSES = { windowMs: 60_000, max: 10, keysMax: 1000 };
 
@@ -170,13 +167,12 @@ function registerSignIn(pages: FastifyInstance, sessions: OperatorSessions, oper
     const waitS = failures.waitS(networkOf(request.ip));
     if (waitS > 0) throw new PageError('tooManyAttempts', { retryAfterS: waitS });
   };
-  // The check runs before the form's bytes arrive and again after, since others may have come
-  // first.
+  // Before the form's bytes and again after them, since other requests may have failed meanwhile.
   const onRequest = async (request: FastifyRequest) => {
     requireSafeOrigin(request);
     requireAttempt(request);
   };
-  // The form has no token, since its sender knows the key or does not.
+  // No token, since the form's sender knows the key or does not.
   const config = { public: true, body: 'tokenless' } as const;
   pages.post(SIGN_IN_PATH, { config, onRequest }, (request, reply) => {
     const isSecure = requireSafeOrigin(request);
@@ -224,7 +220,7 @@ function renderSignIn(reply: FastifyReply, error?: string): FastifyReply {
   });
 }
 
-/** True over TLS. @throws PageError insecure if others could read the key on its way */
+/** True over TLS. @throws PageError insecure: others could read the key on its way */
 function requireSafeOrigin(request: FastifyRequest): boolean {
   const { protocol, hostname } = new URL(String(request.headers.origin));
   if (protocol === 'https:') return true;

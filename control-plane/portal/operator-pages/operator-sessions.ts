@@ -1,8 +1,7 @@
 /**
- * Sessions of the operator's pages: nobody by name, somebody who knew the operator key. The cookie is
- * signed, `<end>.<random>.<signature>`, by a key derived of the operator key: a new operator key ends
- * every session, and every control plane takes it. Those that were signed out are rows until they
- * would have expired, so that each control plane refuses them, also after a restart.
+ * Sessions of whoever knew the operator key. The cookie is `<expiry>.<random>.<signature>`, signed
+ * by a key that is derived from the operator key: a new operator key ends every session, and every
+ * replica accepts it. Sessions that were signed out are rows until they would have expired.
  */
 
 import { createHmac, hash, hkdfSync, randomBytes } from 'node:crypto';
@@ -28,7 +27,7 @@ export class OperatorSessions {
     return `${signed}.${this.#sign(signed)}`;
   }
 
-  /** Looks in the database only for tokens that this key signed and that have not expired. */
+  /** Reads the database only for tokens with a valid signature that have not expired. */
   async isValid(token: string | undefined, nowMs = Date.now()): Promise<boolean> {
     const [, endMs, random, signature] = TOKEN.exec(token ?? '') ?? [];
     if (token === undefined || signature === undefined) return false;
@@ -37,7 +36,6 @@ export class OperatorSessions {
     return !isOver;
   }
 
-  /** @param token one that is valid */
   async end(token: string): Promise<void> {
     await this.#ended.add(hash('sha256', token, 'hex'), Number(token.split('.', 1)[0]));
   }

@@ -1,7 +1,4 @@
-/**
- * The operator's first page: what needs somebody, what the last hours were like, and what waits for
- * a node, and whose it is.
- */
+/** The operator's first page: problems, the last hours, and the queue by account. */
 
 import type { OperatorServices } from '@matting/core/http/app-services.ts';
 import { TIMED_MAX } from '@matting/core/jobs/job-activity.ts';
@@ -53,10 +50,9 @@ function renderOverview(reply: FastifyReply, view: OverviewView): FastifyReply {
   });
 }
 
-/** Callers who wait for their picture get no answer any more then (MATTING_SYNC_WAIT_MS). */
+/** Synchronous callers have given up by then (MATTING_SYNC_WAIT_MS). */
 const LATE_MS = 120_000;
 const NEARLY_FULL = 0.8;
-/** The table of nodes has the others. */
 const TROUBLED_SHOWN_MAX = 5;
 const TROUBLED: readonly OperatorNode['state'][] = ['silent', 'unreachable', 'unready'];
 

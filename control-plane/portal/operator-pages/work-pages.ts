@@ -1,5 +1,3 @@
-/** Pages of jobs of all accounts, and ending the lease of one; of notifications, and sending one again. */
-
 import type { OperatorServices } from '@matting/core/http/app-services.ts';
 import {
   ENDED_WITHIN_HOURS_DEFAULT,

@@ -1,5 +1,3 @@
-/** The page of credits: an account's balance, and its ledger with the balance of each line. */
-
 import { Readable } from 'node:stream';
 import { type Balances, LEDGER_KINDS, type LedgerKind } from '@matting/accounts/ledger/ledger.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
@@ -34,7 +32,7 @@ export function registerCreditRoutes(account: FastifyInstance, services: CreditS
     const { filter, wrong } = filterOf(request);
     if (Object.keys(wrong).length > 0) throw new PageError('badForm');
     const { lines, end } = ledgerHistory.export(visitOf(request).accountId, filter);
-    // The export ends whether its reader takes all of it or leaves.
+    // The export must also end if its reader leaves.
     const stream = Readable.from(lines, { objectMode: false }).once('close', end);
     return sendCsv(reply, 'credits.csv', stream);
   });
@@ -51,11 +49,11 @@ async function renderCredits(reply: FastifyReply, services: CreditServices) {
   const balances = await ledgerHistory.balance(accountId);
   const pace = paceOf(await readUsage.view(accountId, {}));
   const isWrong = Object.keys(wrong).length > 0;
-  const asked = { filter, withReservations: typed.reservations !== '' };
+  const choice = { filter, withReservations: typed.reservations !== '' };
   const page = isWrong
     ? { lines: [], next: undefined }
-    : await ledgerHistory.page(accountId, asked, after);
-  const orderIds = [...new Set(page.lines.flatMap(line => subjectOf(line).order ?? []))];
+    : await ledgerHistory.page(accountId, choice, after);
+  const orderIds = [...new Set(page.lines.flatMap(line => orderOrJobOf(line).order ?? []))];
   const references = await services.orders.references(accountId, orderIds);
   const { reservations: _shown, ...exported } = typed;
   const actions = ui.linkButton({
@@ -93,12 +91,10 @@ function balanceFigures(visit: Visit, { available, reserved }: Balances, pace: n
   return [...figures, { label: credits.lasts, value: lastingText(visit, available, pace), note }];
 }
 
-/** The fields are as typed; an absent field is ''. */
 type TypedFilter = ReturnType<typeof filterOf>['typed'];
-/** Names the wrong fields: each by its form, or `order` if the days are the wrong way round. */
+/** `order`: the last day is before the first. */
 type WrongFields = Partial<Record<'kind' | 'from' | 'to', 'form' | 'order'>>;
 
-/** Chooses what the page shows of the ledger: reservations at one click, and any kind or days. */
 function ledgerChoice({ words }: Visit, typed: TypedFilter, wrong: WrongFields): VNode {
   const { credits, common } = words;
   const badDay = { form: credits.badDay, order: credits.badOrder };
@@ -187,7 +183,7 @@ const TONES: Readonly<Record<LedgerKind, string>> = {
   release: 'soft',
 };
 
-/** Writes what the entry did to the available credits; a charge takes what was reserved before. */
+/** Writes the effect on the available credits. A charge takes what was reserved before. */
 function signed({ kind, amount }: LedgerLine, formats: Formats): string {
   const count = formats.credits(amount);
   return kind === 'grant' || kind === 'release' ? `+${count}` : `\u2212${count}`;
@@ -196,11 +192,11 @@ function signed({ kind, amount }: LedgerLine, formats: Formats): string {
 const UUID = '[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}';
 const OF_ORDER = new RegExp(`^(order|refund|released):(${UUID})(?:$|:)`);
 const OF_LOST_RESULT = new RegExp(`^lost:(${UUID})$`);
-/** So many digits of a job's id, beside its line, tell the jobs of a page apart. */
+/** Enough to distinguish the jobs of a page. */
 const SHORT_ID_LENGTH = 8;
 
-/** Names the order or the job of an entry; the operator's own references say what they are. */
-function subjectOf({ kind, reference }: Pick<LedgerLine, 'kind' | 'reference'>) {
+/** Finds the order or the job of an entry. Other references are the operator's own words. */
+function orderOrJobOf({ kind, reference }: Pick<LedgerLine, 'kind' | 'reference'>) {
   if (kind !== 'grant' && kind !== 'revoke') return { words: kind, job: reference } as const;
   const [, why, order] = OF_ORDER.exec(reference) ?? [];
   if (order !== undefined) return { words: why === 'order' ? 'order' : 'refund', order } as const;
@@ -210,7 +206,7 @@ function subjectOf({ kind, reference }: Pick<LedgerLine, 'kind' | 'reference'>) 
 }
 
 function whatOf(line: LedgerLine, { credits }: Words, references: ReadonlyMap<string, string>) {
-  const { words, order, job, text } = { order: undefined, job: undefined, ...subjectOf(line) };
+  const { words, order, job, text } = { order: undefined, job: undefined, ...orderOrJobOf(line) };
   const label = credits.lines[words];
   if (order !== undefined) {
     const reference = references.get(order) ?? order.slice(0, SHORT_ID_LENGTH);

@@ -140,14 +140,14 @@ const refusalOf = (received: Promise<unknown>) =>
 
 test('notifications of payments › are counted by what became of them', async t => {
   const order = await placed(stores, await fundedAccount(stores, 0));
-  const told: string[] = [];
-  const onTold = (outcome: string) => void told.push(outcome);
-  await receiver(paymentOf(order), { onTold }).receive({}, BODY);
-  await receiver(paymentOf(order), { onTold }).receive({}, BODY);
-  await receiver(paymentOf(order, 'pay-2'), { onTold }).receive({}, BODY);
+  const outcomes: string[] = [];
+  const onNotification = (outcome: string) => void outcomes.push(outcome);
+  await receiver(paymentOf(order), { onNotification }).receive({}, BODY);
+  await receiver(paymentOf(order), { onNotification }).receive({}, BODY);
+  await receiver(paymentOf(order, 'pay-2'), { onNotification }).receive({}, BODY);
   const wrong = paymentOf({ ...order, price: 1 }, 'pay-3');
-  await refusalOf(receiver(wrong, { onTold }).receive({}, BODY));
-  t.deepEqual(told, ['paid', 'already_paid', 'paid_again', 'refused']);
+  await refusalOf(receiver(wrong, { onNotification }).receive({}, BODY));
+  t.deepEqual(outcomes, ['paid', 'already_paid', 'paid_again', 'refused']);
   t.is((await stores.orders.find(order.id))?.paidBy, 'provider');
 });
 

@@ -1,4 +1,4 @@
-/** The ledger of an account: its balance, its lines by page, and all entries of a period as CSV. */
+/** An account's balance, its ledger by page, and the entries of a period as CSV. */
 
 import { type Balances, LEDGER_KINDS, type LedgerKind } from '@matting/accounts/ledger/ledger.ts';
 import type { CoreStores } from '@matting/core/package.ts';
@@ -9,15 +9,15 @@ import { csvLine } from '../page/csv.ts';
 import { cursorText, type PageCursor, pageOf } from '../page/paging.ts';
 
 const LINES_PAGE_ROWS = 50;
-/** One statement of an export reads so many entries: about a millisecond on SQLite. */
+/** About a millisecond on SQLite. */
 const EXPORT_PAGE_ROWS = 500;
-/** A replica runs so many exports at once; an account has one. */
+/** Exports that a replica runs at once. An account has one. */
 const EXPORTS_AT_ONCE_MAX = 4;
-/** If a reader takes nothing for this long, its export gives its slot to another account's. */
+/** After this time without a read, an export can lose its slot to another account's. */
 const EXPORT_READER_MS_MAX = 5000;
 const RETRY_AFTER_S = 10;
 
-/** Selects entries of a kind and of days (UTC, `2026-01-31`), both ends included. */
+/** Days are UTC (`2026-01-31`), both included. */
 interface LedgerFilter {
   readonly kind: LedgerKind | undefined;
   readonly from: string | undefined;
@@ -28,14 +28,14 @@ export type LedgerLine = Awaited<ReturnType<CoreStores['ledger']['lines']>>[numb
 
 export interface LedgerPage {
   readonly lines: readonly LedgerLine[];
-  /** The next page begins here; undefined: there is none. */
+  /** The cursor of the next page. Undefined: there is none. */
   readonly next: string | undefined;
 }
 
 type ListedEntry = Awaited<ReturnType<CoreStores['ledger']['list']>>[number];
 
 interface Export {
-  /** The export's lines wait for their reader since then; undefined: they are being read. */
+  /** Since when the lines wait for their reader. Undefined: it is reading. */
   waitsSinceMs: number | undefined;
   ended: boolean;
 }
@@ -46,7 +46,6 @@ export class LedgerHistory {
   readonly #clockMs: () => number;
   readonly #exporting = new Map<string, Export>();
 
-  /** @param clockMs milliseconds of a clock that never goes back */
   constructor(
     { ledger }: { readonly ledger: CoreStores['ledger'] },
     { exportPageRows = EXPORT_PAGE_ROWS, clockMs = () => performance.now() } = {},
@@ -58,12 +57,11 @@ export class LedgerHistory {
 
   async balance(accountId: string): Promise<Balances> {
     const balances = await this.#ledger.balances(accountId);
-    // Accounts are never removed.
     if (balances === undefined) throw new Error(`the ledger of an unknown account: ${accountId}`);
     return { available: balances.available, reserved: balances.reserved };
   }
 
-  /** @param withReservations includes what jobs held and gave back, if no kind is chosen */
+  /** @param withReservations includes reservations and releases, if no kind is chosen */
   async page(
     accountId: string,
     { filter, withReservations }: { filter: LedgerFilter; withReservations: boolean },
@@ -82,12 +80,11 @@ export class LedgerHistory {
   }
 
   /**
-   * Begins an export: `lines` are CSV (RFC 4180), the latest entries first, as they are read; what
-   * is entered meanwhile is not among them. It holds a slot until the last line or until `end`. The
-   * caller calls `end` when the reader is gone, whatever it has read. If another export needs the
-   * slot and this one's reader is late, its lines break off.
-   * @throws ContractError RATE_LIMITED while the account has another, SERVICE_UNAVAILABLE while
-   * others have all slots
+   * Exports CSV (RFC 4180), the latest entries first, without later entries. The export holds a
+   * slot until its last line or until `end`, which the caller must call when the reader is gone. If
+   * another export needs the slot of a slow reader, the lines break off.
+   * @throws ContractError RATE_LIMITED if the account has an export already, SERVICE_UNAVAILABLE if
+   * all slots are taken
    */
   export(accountId: string, filter: LedgerFilter) {
     const options = { retryAfterS: RETRY_AFTER_S };
@@ -114,7 +111,7 @@ export class LedgerHistory {
     return { lines: this.#watched(own, this.#csvLines(accountId, filter), end), end };
   }
 
-  /** Takes the slot of the export whose reader is latest; false: all of them are read. */
+  /** Ends the export whose reader is slowest. False: all readers read in time. */
   #endLatest(): boolean {
     const lateMs = this.#clockMs() - EXPORT_READER_MS_MAX;
     let latest: [string, Export] | undefined;
@@ -127,7 +124,7 @@ export class LedgerHistory {
     return this.#exporting.delete(latest[0]);
   }
 
-  /** Gives the slot back before the reader, who may want another export, sees the last line. */
+  /** Releases the slot before the last line, after which a reader may want another export. */
   async *#watched(
     own: Export,
     lines: AsyncGenerator<string, void, void>,

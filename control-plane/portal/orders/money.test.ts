@@ -89,14 +89,14 @@ test('an order › reads as its state, its refunds and the time say', t => {
 
 test('an order › is paid by its price in its currency alone, and once', t => {
   const order = { price: 1000, currency: 'CNY', stored: 'pending' } as const;
-  const told = { amount: 1000, currency: 'CNY' };
+  const paid = { amount: 1000, currency: 'CNY' };
   for (const stored of ['pending', 'cancelled'] as const) {
-    t.is(judgePayment({ ...order, stored }, told), 'accepted');
+    t.is(judgePayment({ ...order, stored }, paid), 'accepted');
   }
-  t.is(judgePayment({ ...order, stored: 'paid' }, told), 'again');
+  t.is(judgePayment({ ...order, stored: 'paid' }, paid), 'again');
   for (const wrong of [{ amount: 999 }, { amount: 1001 }, { currency: 'JPY' }]) {
-    t.is(judgePayment(order, { ...told, ...wrong }), 'differs');
-    t.is(judgePayment({ ...order, stored: 'paid' }, { ...told, ...wrong }), 'differs');
+    t.is(judgePayment(order, { ...paid, ...wrong }), 'differs');
+    t.is(judgePayment({ ...order, stored: 'paid' }, { ...paid, ...wrong }), 'differs');
   }
 });
 
@@ -155,7 +155,7 @@ test('sums of money › are no other words', t => {
 test('the ledger › every difference is told once', t => {
   const sums = { grant: 10, reserve: 3, charge: 1, release: 1, revoke: 0 };
   const overdrawn = { grant: 1, reserve: 0, charge: 0, release: 0, revoke: 2 };
-  for (const [available, reserved, entries, held, told] of [
+  for (const [available, reserved, entries, held, messages] of [
     [8, 1, sums, 1, []],
     [9, 1, sums, 1, [/^available/]],
     [8, 2, sums, 2, [/^reserved .* ledger/]],
@@ -163,8 +163,8 @@ test('the ledger › every difference is told once', t => {
     [-1, 0, overdrawn, 0, [/negative/]],
   ] as const) {
     const found = imbalances({ available, reserved }, entries, held);
-    t.is(found.length, told.length, found.join());
-    for (const [index, what] of told.entries()) t.regex(found[index] ?? '', what);
+    t.is(found.length, messages.length, found.join());
+    for (const [index, what] of messages.entries()) t.regex(found[index] ?? '', what);
   }
 });
 

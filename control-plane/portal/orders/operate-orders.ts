@@ -1,5 +1,3 @@
-/** The operator lists orders, reads one, confirms its payment, and refunds it. */
-
 import { randomUUID } from 'node:crypto';
 import type { ServiceActor } from '@matting/accounts/audit-log.ts';
 import type { CoreStores } from '@matting/core/package.ts';
@@ -18,24 +16,22 @@ export const LISTED_ORDER_STATES = [
   'paid',
 ] as const satisfies readonly ListedOrderState[];
 
-/** Orders have this name in `paid_by`, and refunds as who reported them. */
+/** The operator's name in `paid_by` and in refunds. */
 export const OPERATOR = 'operator';
 const ACTOR: ServiceActor = { kind: 'operator' };
 
 export interface OrderQuestion {
-  /** If undefined, all states are listed. */
   readonly state: ListedOrderState | undefined;
-  /** The account's name or id; undefined: all accounts. */
+  /** The account's name or id. Undefined: all accounts. */
   readonly account: string | undefined;
   readonly limit: number;
-  /** The `cursor` of the previous page's last order; undefined: the first page. */
   readonly after: string | undefined;
 }
 
 interface Refunding {
-  /** The amount is in the currency's smallest unit; undefined: all that is left of the price. */
+  /** In the currency's smallest unit. Undefined: the rest of the price. */
   readonly amount: number | undefined;
-  /** The payment provider or bank calls the refund so; undefined: the service makes one up. */
+  /** The id at the payment provider or bank. Undefined: the service makes one up. */
   readonly reference: string | undefined;
 }
 
@@ -52,16 +48,14 @@ export class OperateOrders {
     this.#accounts = accounts;
   }
 
-  /**
-   * Lists the latest first. @throws ContractError NOT_FOUND: the account; INVALID_REQUEST: `after`
-   */
+  /** The latest first. @throws ContractError NOT_FOUND: the account; INVALID_REQUEST: `after` */
   async list({ state, account, limit, after }: OrderQuestion) {
-    const place = after === undefined ? undefined : parseCursor(after);
-    if (after !== undefined && place === undefined) {
+    const cursor = after === undefined ? undefined : parseCursor(after);
+    if (after !== undefined && cursor === undefined) {
       throw invalid('after', 'must be the cursor of a listed order');
     }
     const accountId = await this.#accountId(account);
-    const orders = await this.#orders.list({ state, accountId, after: place, limit });
+    const orders = await this.#orders.list({ state, accountId, after: cursor, limit });
     return orders.map(order => ({
       ...viewOrder(order),
       cursor: cursorText({ atMs: order.expiresAtMs, id: order.id }),
@@ -74,7 +68,7 @@ export class OperateOrders {
     const atRefunds = refunds.reduce((sum, { revoked }) => sum + revoked, 0);
     return {
       ...viewOrder(order),
-      /** Jobs that were open at a refund and failed gave back so many of `credits_revoked`. */
+      /** The part of `credits_revoked` that jobs gave back after a refund, when they failed. */
       credits_revoked_later: order.revoked - atRefunds,
       payments: payments.map(payment => viewPayment(payment, order.currency)),
       refunds: refunds.map(refund => viewRefund(refund, order.currency)),
@@ -82,18 +76,17 @@ export class OperateOrders {
   }
 
   /**
-   * Says that the price was paid: grants the order's credits, once. Also of an order that has
-   * expired or was cancelled (`late`): the money is there. `changed` is false where it was confirmed
-   * before.
-   * @param payment what the payment is called where the money is; undefined: `operator`
+   * Confirms the payment and grants the credits once, also if the order expired or was cancelled
+   * (`late`), since the money came. `changed` is false after the first time.
+   * @param payment its id at the bank or provider; undefined: `operator`
    * @throws ContractError NOT_FOUND, INVALID_REQUEST; ORDER_CONFLICT: paid with another payment
    */
   async confirm(orderId: string, payment: string = OPERATOR) {
     requireReference(payment);
     const { id, price: amount, currency, stored, payment: paid } = await this.#require(orderId);
     if (stored === 'paid' && paid !== payment) throw paidWithAnother(paid);
-    const told = { payment, amount, currency, toldBy: OPERATOR };
-    const outcome = await this.#orders.pay(id, told, ACTOR);
+    const reported = { payment, amount, currency, reportedBy: OPERATOR };
+    const outcome = await this.#orders.pay(id, reported, ACTOR);
     switch (outcome.kind) {
       case 'paid':
         return { changed: true, late: outcome.late, order: viewOrder(outcome.order) };
@@ -107,17 +100,16 @@ export class OperateOrders {
   }
 
   /**
-   * Says that money was paid back: takes the credits back that it stands for, as far as they are
-   * available. The money itself is the operator's to send. `changed` is false where this refund was
-   * entered before.
+   * Takes back the credits of a refund, as far as they are available. The operator sends the money.
+   * `changed` is false after the first time.
    * @throws ContractError NOT_FOUND, INVALID_REQUEST, ORDER_CONFLICT
    */
   async refund(orderId: string, { amount, reference }: Refunding) {
     const refund = reference ?? `${OPERATOR}-${randomUUID()}`;
     requireReference(refund);
     const { id } = await this.#require(orderId);
-    const told = { refund, amount, currency: undefined, toldBy: OPERATOR, mayWait: false };
-    const outcome = await this.#orders.refund(id, told, ACTOR);
+    const reported = { refund, amount, currency: undefined, reportedBy: OPERATOR, mayWait: false };
+    const outcome = await this.#orders.refund(id, reported, ACTOR);
     if (outcome.kind === 'refunded' || outcome.kind === 'already-refunded') {
       const { order } = outcome;
       return {
@@ -145,7 +137,6 @@ export class OperateOrders {
   }
 }
 
-/** Shows sums twice: as the integers they are, and as people write them. */
 function viewOrder(order: Order) {
   const { price, refunded, currency } = order;
   return {
@@ -171,16 +162,16 @@ function viewOrder(order: Order) {
   };
 }
 
-function viewPayment({ payment, amount, outcome, toldBy, ...rest }: OrderPayment, own: string) {
+function viewPayment({ payment, amount, outcome, reportedBy, ...rest }: OrderPayment, own: string) {
   const { currency, receivedAtMs } = rest;
   return {
     payment,
     outcome,
     amount,
     currency,
-    // Only the smallest unit of the service's own currency is known.
+    // The service knows the smallest unit of its own currency only.
     sum: currency === own ? formatDecimal(amount, own) : null,
-    told_by: toldBy,
+    told_by: reportedBy,
     received_at: isoTime(receivedAtMs),
   };
 }
@@ -194,9 +185,8 @@ function viewRefund(refund: OrderRefund, currency: string) {
     credits,
     credits_revoked: revoked,
     credits_not_revoked: credits - revoked,
-    told_by: refund.toldBy,
+    told_by: refund.reportedBy,
     created_at: isoTime(refund.createdAtMs),
-    /** null: the refund waits for the payment. */
     applied_at: isoTime(refund.appliedAtMs),
   };
 }

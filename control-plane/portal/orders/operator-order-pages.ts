@@ -1,5 +1,3 @@
-/** The operator's pages of orders: confirming a payment, and recording a refund. */
-
 import { randomUUID } from 'node:crypto';
 import type { OperatorServices } from '@matting/core/http/app-services.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
@@ -71,7 +69,6 @@ export function registerOrderPages(pages: FastifyInstance, services: OrderPageSe
   );
 }
 
-/** Shows the order again with the refusal; an unknown order leads to the page of errors. */
 async function changeOrder(
   request: OrderRequest,
   reply: FastifyReply,
@@ -209,7 +206,7 @@ function paymentTable(order: OperatorOrderDetails, visit: OperatorVisit): VNode 
   const words = visit.own.orders;
   return ui.dataTable({
     caption: words.payments,
-    columns: [words.payment, ui.end(words.sum), words.outcome, words.toldBy, words.received],
+    columns: [words.payment, ui.end(words.sum), words.outcome, words.reportedBy, words.received],
     rows: order.payments.map(one => [
       html`<code>${one.payment}</code>`,
       one.sum === null ? `${one.amount} ${one.currency}` : money(one.sum, one, visit),
@@ -228,7 +225,7 @@ function refundTable(order: OperatorOrderDetails, visit: OperatorVisit): VNode {
       words.reference,
       ui.end(words.sum),
       ui.end(words.creditsRevoked),
-      words.toldBy,
+      words.reportedBy,
       visit.own.created,
     ],
     rows: order.refunds.map(one => [
@@ -241,7 +238,6 @@ function refundTable(order: OperatorOrderDetails, visit: OperatorVisit): VNode {
   });
 }
 
-/** @param name that of the payment provider, or `operator` */
 function actorName(name: string, { words: { audit } }: OperatorVisit): string {
   return name === OPERATOR ? audit.actors.operator : audit.actors.payment;
 }

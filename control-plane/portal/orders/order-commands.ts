@@ -1,5 +1,3 @@
-/** The operator's commands `orders list`, `show`, `confirm` and `refund`. */
-
 import { wholeNumber } from '@matting/core/cli/arguments.ts';
 import { type CliContext, CommandError, table } from '@matting/core/cli/context.ts';
 import { type Command, InvalidArgumentError } from 'commander';

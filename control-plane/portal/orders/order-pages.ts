@@ -1,5 +1,3 @@
-/** The orders of an account: what is sold, its orders, and how to pay one. */
-
 import { createHash } from 'node:crypto';
 import type { Actor } from '@matting/accounts/audit-log.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
@@ -27,16 +25,15 @@ const ORDERS_PAGE_ROWS = 50;
 export type PackageOnSale = ReturnType<typeof packagesOf>[number];
 
 interface OrderedPackage {
-  /** The form has a random UUID, so that it makes one order even if it is sent twice. */
+  /** A random UUID of the form. Sent twice, it makes one order. */
   readonly form: string;
   readonly credits: number;
-  /** The buyer saw this price, and the order is made at no other. */
+  /** The price that the buyer saw. At another price the order is refused. */
   readonly price: number;
 }
 
 export class Orders {
   readonly #orders: OrderStore;
-  /** The operator's words say how to pay; undefined: there are none. */
   readonly instructions: string | undefined;
   readonly packages: readonly PackageOnSale[];
 
@@ -46,12 +43,10 @@ export class Orders {
     this.packages = PRICE_LISTS.filter(({ unit }) => unit === onSale).flatMap(packagesOf);
   }
 
-  /** Undefined: there is no such package, or no longer at this price. */
   onSale({ credits, price }: Pick<OrderedPackage, 'credits' | 'price'>) {
     return this.packages.find(one => one.credits === credits && one.price === price);
   }
 
-  /** `not-on-sale`: there is no such package, or no longer at this price. */
   async place(accountId: string, { form, credits, price }: OrderedPackage, actor: Actor) {
     const sold = this.onSale({ credits, price });
     if (sold === undefined) return { kind: 'not-on-sale' } as const;
@@ -61,7 +56,6 @@ export class Orders {
     return this.#orders.place({ ...order, id }, actor);
   }
 
-  /** Lists the latest first; `next` is where the next page begins, if there is one. */
   async list(accountId: string, after: PageCursor | undefined) {
     const found = await this.#orders.list({ accountId, after, limit: ORDERS_PAGE_ROWS + 1 });
     const { rows: orders, last } = pageOf(found, ORDERS_PAGE_ROWS);
@@ -69,12 +63,10 @@ export class Orders {
     return { orders, next };
   }
 
-  /** Answers, by their ids, the references of those of the account's orders that have one. */
   references(accountId: string, orderIds: readonly string[]) {
     return this.#orders.references(accountId, orderIds);
   }
 
-  /** Undefined: this account has no such order. */
   async show(accountId: string, orderId: string) {
     const order = await this.#orders.find(orderId, accountId);
     return order && { order, ...(await this.#orders.details(orderId)) };
@@ -91,12 +83,11 @@ function packagesOf({ unit, currency, packages }: PriceList) {
     credits,
     price: smallestUnits(price, currency),
     currency,
-    /** The price is decimal, as listed, in whole units. */
     unitPrice,
   }));
 }
 
-/** The id is a UUID (version 8) of account and form, so nobody else can have chosen it. */
+/** A UUID (version 8) made from account and form, so that nobody else can choose it. */
 function orderIdOf(parts: readonly string[]): string {
   const hex = createHash('sha256').update(parts.join('\n')).digest('hex');
   return [
@@ -149,7 +140,7 @@ export function registerOrderRoutes(account: FastifyInstance, orders: Orders): v
   });
 }
 
-/** The pages about credits; ordering is for owners, where something is on sale. */
+/** Only owners order, and only while packages are on sale. */
 export function creditsTabs(
   { words, role }: Visit,
   { packages }: Pick<Orders, 'packages'>,
@@ -281,7 +272,7 @@ function oddPayments({ words, formats }: Visit, order: Order, odd: ShownOrder['p
       rows: odd.map(({ payment, receivedAtMs, amount, currency, outcome }) => [
         payment,
         ui.time(receivedAtMs, formats.dateTime),
-        // Only the smallest unit of the order's currency is known.
+        // The smallest unit of another currency is unknown.
         currency === order.currency
           ? moneyOf(formats, amount, currency)
           : `${formats.credits(amount)} (${currency})`,
@@ -328,7 +319,7 @@ export const ORDER_TONES: Readonly<Record<OrderState, ui.Tone>> = {
   refunded: 'neutral',
 };
 
-/** An order that is older than references goes by its id. */
+/** Old orders have no reference. */
 function referenceOf({ reference, id }: Order): string {
   return reference ?? id;
 }

@@ -1,5 +1,3 @@
-/** Reads orders, their payments and their refunds from the database. */
-
 import { type Database, type Db, query } from '@matting/database/database.ts';
 import { isAsciiWord, ofAccount, throughIndex } from '@matting/database/statements.ts';
 import { type RawBuilder, sql } from 'kysely';
@@ -15,13 +13,12 @@ import {
 export type OrderPayment = Awaited<ReturnType<typeof readPayments>>[number];
 export type OrderRefund = Awaited<ReturnType<typeof readRefunds>>[number];
 
-/** The states an operator may list by: those of refunds are `paid`. */
+/** Excludes the states of refunds, which the database stores as `paid`. */
 export type ListedOrderState = Exclude<OrderState, 'partly-refunded' | 'refunded'>;
 
 export interface OrderFilter {
   readonly accountId?: string | undefined;
   readonly state?: ListedOrderState | undefined;
-  /** The page begins behind the order with this expiresAtMs and id. */
   readonly after?: PageCursor | undefined;
   readonly limit: number;
 }
@@ -60,7 +57,6 @@ export async function readOrder(
   return row && orderOf(row);
 }
 
-/** @param named an order's id or its reference */
 export async function findOrder(database: Database, named: string): Promise<Order | undefined> {
   const reference = parseOrderReference(named);
   if (reference === undefined) {
@@ -80,12 +76,11 @@ export async function findOrder(database: Database, named: string): Promise<Orde
 
 export async function requireOrder(database: Database, tx: Db, orderId: string): Promise<Order> {
   const order = await readOrder(database, tx, orderId);
-  // Orders are never removed.
   if (order === undefined) throw new Error(`order ${orderId} has gone`);
   return order;
 }
 
-/** @param readAtMs the database's clock, which says whether a pending one has expired */
+/** @param readAtMs the database's clock, which decides whether a pending order has expired */
 export function orderOf({
   readAtMs,
   ...row
@@ -93,23 +88,23 @@ export function orderOf({
   return { ...row, state: orderStateOf(row, readAtMs) };
 }
 
-/** Reads all refunds of an order (REFUNDS_MAX bounds them), as their notifications came. */
+/** In the order in which they were reported. REFUNDS_MAX bounds them. */
 export async function readRefunds(db: Db, orderId: string) {
   const rows = await db
     .selectFrom('order_refunds')
-    .select(['refund', 'amount', 'credits', 'revoked', 'told_by as toldBy'])
+    .select(['refund', 'amount', 'credits', 'revoked', 'told_by as reportedBy'])
     .select(['created_at as createdAtMs', 'applied_at as appliedAtMs'])
     .where('order_id', '=', orderId)
     .execute();
   return rows.sort((a, b) => a.createdAtMs - b.createdAtMs || (a.refund < b.refund ? -1 : 1));
 }
 
-/** Reads all payments of an order (ODD_PAYMENTS_MAX bounds them), as their notifications came. */
+/** In the order in which they were reported. ODD_PAYMENTS_MAX bounds them. */
 export async function readPayments(db: Db, orderId: string) {
   const rows = await db
     .selectFrom('order_payments')
     .select(['payment', 'amount', 'currency', 'outcome'])
-    .select(['told_by as toldBy', 'received_at as receivedAtMs'])
+    .select(['told_by as reportedBy', 'received_at as receivedAtMs'])
     .where('order_id', '=', orderId)
     .execute();
   return rows.sort((a, b) => a.receivedAtMs - b.receivedAtMs || (a.payment < b.payment ? -1 : 1));

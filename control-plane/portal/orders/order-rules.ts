@@ -1,6 +1,6 @@
 /**
- * The rules of orders: one package at the price of its day, paid in whole, refunded in whole or in
- * part. Pure. Sums of money are whole numbers of the currency's smallest unit, never fractions.
+ * The rules of orders, without effects. Sums of money are whole numbers of the currency's smallest
+ * unit.
  *
  * | stored    | reads                      | entered by               | left by               |
  * |-----------|----------------------------|--------------------------|-----------------------|
@@ -9,9 +9,9 @@
  * | paid      | paid, partly-refunded,     | a payment of the price   | nothing               |
  * |           | refunded                   |                          |                       |
  *
- * Money that came is honoured: a payment of an order that has expired or was cancelled still makes
- * it paid, at its stored price. A refund that is reported before its payment waits for it. So
- * notifications may come in any order and any number of times, and end the same.
+ * A payment of an expired or cancelled order still pays it at its stored price, since the money
+ * came. A refund that is reported before its payment waits for it. So notifications may come in any
+ * order and repeatedly.
  */
 import { createHash } from 'node:crypto';
 import { DAY_MS } from '@matting/program/durations.ts';
@@ -20,41 +20,37 @@ export type StoredOrderState = 'pending' | 'cancelled' | 'paid';
 export type OrderState = StoredOrderState | 'expired' | 'partly-refunded' | 'refunded';
 
 export const ORDERS_PENDING_MAX = 5;
-/**
- * An account may place so many orders in DAY_MS, also if they were cancelled: their rows are kept.
- */
+/** Orders of one account in DAY_MS, including cancelled ones, whose rows stay. */
 export const ORDERS_A_DAY_MAX = 20;
-/** How long an order can be paid at its price: a bank takes days. At least DAY_MS. */
+/** How long the price holds: a bank takes days. At least DAY_MS. */
 export const ORDER_VALID_MS = 7 * DAY_MS;
-/** The service keeps so many payments of one order beside the accepted one. */
+/** Payments of one order that the service keeps in addition to the accepted one. */
 export const ODD_PAYMENTS_MAX = 20;
 export const REFUNDS_MAX = 50;
 
-/** The largest price, in the smallest unit, keeps sums exact as JavaScript numbers. */
 const PRICE_MAX = 1_000_000_000_000;
 
 export interface Order {
   readonly id: string;
-  /** A payer writes it into a transfer: `M-7F3K-22`. Null: the order is older than references. */
+  /** The payer writes it into a transfer: `M-7F3K-22`. Null: the order is older than references. */
   readonly reference: string | null;
   readonly accountId: string;
   readonly list: 'credit' | 'image';
   readonly credits: number;
-  /** The price is in the currency's smallest unit, as every sum of money here. */
   readonly price: number;
-  /** The currency is a code of ISO 4217. */
   readonly currency: string;
   readonly stored: StoredOrderState;
   readonly state: OrderState;
-  /** So much of the price was paid back. */
   readonly refunded: number;
-  /** Counts credits that refunds took back, and credits, spent or reserved, that they could not. */
+  /**
+   * `revoked`: credits that refunds took back. `unrevoked`: credits that were spent or reserved
+   * then.
+   */
   readonly revoked: number;
   readonly unrevoked: number;
   readonly createdAtMs: number;
   readonly expiresAtMs: number;
   readonly paidAtMs: number | null;
-  /** Names who reported the payment. */
   readonly paidBy: string | null;
   readonly payment: string | null;
   readonly cancelledAtMs: number | null;
@@ -70,14 +66,13 @@ export function orderStateOf(
 }
 
 /**
- * - accepted: the order is paid with it. At most one of an order.
- * - again: the order was paid with another: this money is owed back.
- * - differs: not the order's price or currency: nothing was granted for it.
+ * - accepted: it paid the order. An order has at most one.
+ * - again: another payment had paid the order, so the operator owes this one back.
+ * - differs: not the order's price or currency, so it granted nothing.
  */
 export type PaymentOutcome = 'accepted' | 'again' | 'differs';
 
 export interface Payment {
-  /** The payment has this id where the money is: isMoneyReference. */
   readonly payment: string;
   readonly amount: number;
   readonly currency: string;
@@ -92,10 +87,9 @@ export function judgePayment(
 }
 
 /**
- * Credits that go back with a refund: what keeps as many as the rest of the price pays for, rounded
- * against the one who is refunded. It follows from the sum of all refunds, so that parts take what
- * one refund of their sum would, and all parts of the price take all credits.
- * @param order `refunded`: before this refund
+ * Credits that a refund takes back, rounded against the payer. They follow from the sum of all
+ * refunds, so that parts take as many as one refund of their sum, and a full refund takes all.
+ * @param order `refunded` excludes this refund
  * @param amount at least 1, at most the rest of the price
  */
 export function creditsOfRefund(
@@ -112,27 +106,24 @@ function keptCredits(credits: number, price: number, refunded: number): number {
   return Number((BigInt(price - refunded) * BigInt(credits)) / BigInt(price));
 }
 
-/** True for an amount that can change hands: a whole number of the smallest unit, at least 1. */
+/** A whole number of the smallest unit, from 1 to PRICE_MAX. */
 export function isMoneyAmount(value: unknown): value is number {
   return Number.isSafeInteger(value) && (value as number) >= 1 && (value as number) <= PRICE_MAX;
 }
 
-/**
- * True for the name that a provider gives a payment or refund: 1 to 64 printable ASCII characters.
- */
+/** A provider's id of a payment or refund: 1 to 64 printable ASCII characters. */
 export function isMoneyReference(value: unknown): value is string {
   return typeof value === 'string' && /^[\x21-\x7e]{1,64}$/.test(value);
 }
 
-/** The alphabet leaves out letters that people confuse: 0 and O, 1, I and L, U and V. */
+/** Without letters that people confuse: 0 and O, 1, I and L, U and V. */
 const LETTERS = '23456789ABCDEFGHJKMNPQRSTWXYZ';
 const REFERENCE_LENGTH = 6;
 const REFERENCE = new RegExp(`^M([${LETTERS}]{4})([${LETTERS}]{2})$`);
 
 /**
- * A reference for the order: 29^6 are 595 million, so that a slip of the pen is hardly another
- * order's, and two orders that draw the same are rare.
- * @param attempt another one where it is taken
+ * One of 29^6 = 595 million, so a typing error hardly hits another order, and collisions are rare.
+ * @param attempt gives another reference after a collision
  */
 export function orderReferenceOf(orderId: string, attempt: number): string {
   const bytes = createHash('sha256').update(`${orderId}\n${attempt}`).digest();
@@ -145,7 +136,7 @@ export function orderReferenceOf(orderId: string, attempt: number): string {
   return `M-${letters.slice(0, 4)}-${letters.slice(4)}`;
 }
 
-/** Reads it as people type it, without dashes or in small letters too. Undefined: no reference. */
+/** Accepts lower case, and any spaces or dashes. Undefined: not a reference. */
 export function parseOrderReference(text: string): string | undefined {
   const [, first, second] = REFERENCE.exec(text.replaceAll(/[\s-]/g, '').toUpperCase()) ?? [];
   return first === undefined ? undefined : `M-${first}-${second}`;
@@ -159,14 +150,12 @@ export function refundReferenceOf(orderId: string, refund: string): string {
   return `refund:${orderId}:${refund}`;
 }
 
-/**
- * The ledger revokes under this reference what an open job held at a refund and gave back later.
- */
+/** The ledger's reference for credits that a job gave back after its order's refund. */
 export function releaseReferenceOf(orderId: string, jobId: string): string {
   return `released:${orderId}:${jobId}`;
 }
 
-/** ISO 4217 gives each currency so many digits behind the point. */
+/** Digits after the decimal point (ISO 4217). */
 const MINOR_DIGITS: Readonly<Record<string, number>> = { CNY: 2 };
 
 function minorDigitsOf(currency: string): number {
@@ -179,14 +168,14 @@ export function smallestUnits(wholeUnits: number, currency: string): number {
   return wholeUnits * 10 ** minorDigitsOf(currency);
 }
 
-/** "12.50" for 1250 fen: what people type and machines read, without a sign or separators. */
+/** "12.50" for 1250 fen, without a sign or separators. */
 export function formatDecimal(amount: number, currency: string): string {
   const digits = minorDigitsOf(currency);
   const text = String(amount).padStart(digits + 1, '0');
   return digits === 0 ? text : `${text.slice(0, -digits)}.${text.slice(-digits)}`;
 }
 
-/** Parses 12, 12.5 or 12.50. Undefined: the text is no sum, or is finer than the currency. */
+/** Parses 12, 12.5 or 12.50. Undefined: not a sum, or more digits than the currency has. */
 export function parseDecimal(text: string, currency: string): number | undefined {
   const digits = minorDigitsOf(currency);
   const parts = /^(\d{1,10})(?:\.(\d{1,4}))?$/.exec(text);
@@ -197,24 +186,22 @@ export function parseDecimal(text: string, currency: string): number | undefined
   return isMoneyAmount(amount) ? amount : undefined;
 }
 
-/** Credits are sold in these packages: two price lists, as published. */
-
 interface CreditPackage {
   readonly credits: number;
-  /** The price is the whole package's, in whole units of the list's currency. */
+  /** Of the whole package, in whole units of the list's currency. */
   readonly price: number;
-  /** Decimal, as listed: some are rounded, so it is never computed from the other two. */
+  /** Decimal, as listed. Some are rounded, so it is never computed. */
   readonly unitPrice: string;
 }
 
 export interface PriceList {
-  /** The list counts in this unit; one image costs one credit either way. */
+  /** What the list calls a credit. An image costs one credit in both. */
   readonly unit: 'credit' | 'image';
   readonly currency: 'CNY';
   readonly packages: readonly CreditPackage[];
 }
 
-/** Names the list whose packages are sold; `none`: nothing is sold. */
+/** `none`: nothing is sold. */
 export type ListOnSale = PriceList['unit'] | 'none';
 
 export const PRICE_LISTS: readonly PriceList[] = [
@@ -244,7 +231,6 @@ export const PRICE_LISTS: readonly PriceList[] = [
   },
 ];
 
-/** GET /v1/account/packages answers this. */
 export const PACKAGES_VIEW = {
   lists: PRICE_LISTS.map(({ unit, currency, packages }) => ({
     unit,

@@ -1,9 +1,8 @@
 /**
- * Stores orders, the payments and refunds that were reported, and what they move in the ledger.
- * Every change commits with its ledger entry and its line in the audit log, and every method that
- * changes something may be called again: portal/orders/order-rules.ts says what then holds. As
- * everything that moves credits, a method takes the account's row first (ledger-writer.ts), so that
- * reports about one order run one after the other.
+ * Orders, the reported payments and refunds, and what they move in the ledger. Each change commits
+ * with its ledger entry and audit entry, and can be repeated (order-rules.ts). A method locks the
+ * account's row first, as every movement of credits (ledger-writer.ts), so reports about an order
+ * are serial.
  */
 
 import { randomUUID } from 'node:crypto';
@@ -30,12 +29,11 @@ import {
   type Order,
   orderReferenceOf,
 } from './order-rules.ts';
-import { pay, type ToldPayment } from './pay-order.ts';
-import { refund, type ToldRefund } from './refund-order.ts';
+import { pay, type ReportedPayment } from './pay-order.ts';
+import { type ReportedRefund, refund } from './refund-order.ts';
 
 type NewOrder = Pick<Order, 'id' | 'accountId' | 'list' | 'credits' | 'price' | 'currency'>;
 
-/** Tries so many references if other orders have the first ones, which is one case in millions. */
 const REFERENCES_TRIED_MAX = 5;
 
 type PlaceOutcome =
@@ -44,7 +42,6 @@ type PlaceOutcome =
 
 type CancelOutcome =
   | { readonly kind: 'cancelled'; readonly order: Order }
-  /** The order is neither pending nor cancelled. */
   | { readonly kind: 'not-pending'; readonly order: Order }
   | { readonly kind: 'unknown' };
 
@@ -54,28 +51,23 @@ export function createOrderStore(database: Database) {
   return {
     /** Idempotent by the order's id. Bounds: ORDERS_PENDING_MAX, ORDERS_A_DAY_MAX. */
     place: (order: NewOrder, actor: Actor) => place(database, order, actor),
-    /** Cancels an order of this account while it is pending. */
     cancel: (accountId: string, orderId: string, by: Actor) =>
       cancel(database, { accountId, orderId, by }),
-    /**
-     * Grants the order's credits once, if the payment is its price. @param orderId id or reference
-     */
-    pay: (orderId: string, payment: ToldPayment, actor: ServiceActor) =>
+    /** Grants the credits once, if the payment is the price. @param orderId id or reference */
+    pay: (orderId: string, payment: ReportedPayment, actor: ServiceActor) =>
       pay(database, { orderId, payment, actor }),
     /** Takes back the amount's credits as far as they are available. Idempotent by `refund`. */
-    refund: (orderId: string, told: ToldRefund, actor: ServiceActor) =>
-      refund(database, orderId, told, actor),
-    /** @param named its id or its reference @param accountId finds only orders of this account */
+    refund: (orderId: string, reported: ReportedRefund, actor: ServiceActor) =>
+      refund(database, orderId, reported, actor),
+    /** @param named its id or its reference @param accountId excludes other accounts' orders */
     async find(named: string, accountId?: string): Promise<Order | undefined> {
       const order = await findOrder(database, named);
       return accountId === undefined || order?.accountId === accountId ? order : undefined;
     },
-    /** Reads payments and refunds, which ODD_PAYMENTS_MAX and REFUNDS_MAX bound. */
     async details(orderId: string) {
       const payments = await query(database, db => readPayments(db, orderId));
       return { payments, refunds: await query(database, db => readRefunds(db, orderId)) };
     },
-    /** Answers, by their ids, the references of those of the account's orders that have one. */
     async references(accountId: string, orderIds: readonly string[]) {
       if (orderIds.length === 0) return new Map<string, string>();
       const rows = await query(database, db =>
@@ -118,11 +110,11 @@ function placeReferred(
 ): Promise<PlaceOutcome> {
   const { accountId, id } = order;
   return transact(database, async tx => {
-    // Locks the account's row: two at once would both count one order fewer.
+    // Locks the account's row: two transactions at once would each miss the other's order.
     const { log } = await requireAuthority(database, tx, { accountId, actor: by, entryId });
     if ((await readBalances(tx, accountId)) === undefined) return { kind: 'unknown-account' };
-    const there = await readOrder(database, tx, id);
-    if (there !== undefined) return { kind: 'already-placed', order: there };
+    const existing = await readOrder(database, tx, id);
+    if (existing !== undefined) return { kind: 'already-placed', order: existing };
     const bound = await boundReached(database, tx, accountId);
     if (bound !== undefined) return { kind: bound };
     await insertOrder(database, tx, order);
@@ -141,7 +133,7 @@ async function boundReached(
   tx: Db,
   accountId: string,
 ): Promise<'too-many-pending' | 'too-many-today' | undefined> {
-  // An order of the last day is still valid, so the account's latest orders include it.
+  // Orders of the last day are still valid, so the account's latest orders include them.
   const latest = await tx
     .selectFrom('orders')
     .select(['state', 'created_at'])

@@ -48,9 +48,9 @@ onStores(test, 'orders', (test, { database, stores, replica }) => {
   test('grant their credits once, whoever tells of the payment and however often', async t => {
     const account = await fundedAccount(stores, 0);
     const order = await placed(stores, account);
-    const told = paymentOf(order);
+    const paid = paymentOf(order);
     const outcomes = await Promise.all(
-      [stores, others, stores, others].map(by => by.orders.pay(order.id, told, PROVIDER)),
+      [stores, others, stores, others].map(by => by.orders.pay(order.id, paid, PROVIDER)),
     );
     const kinds = outcomes.map(({ kind }) => kind).sort();
     t.deepEqual(kinds, ['already-paid', 'already-paid', 'already-paid', 'paid']);
@@ -80,11 +80,11 @@ onStores(test, 'orders', (test, { database, stores, replica }) => {
     const account = await fundedAccount(stores, 0);
     for (let round = 0; round < 5; round += 1) {
       const order = await placed(stores, account);
-      const [told] = await Promise.all([
+      const [outcome] = await Promise.all([
         stores.orders.pay(order.id, paymentOf(order), PROVIDER),
         others.orders.cancel(account, order.id, OPERATOR),
       ]);
-      t.is(told.kind, 'paid');
+      t.is(outcome.kind, 'paid');
       t.is((await stores.orders.find(order.id))?.state, 'paid');
     }
     t.is((await stores.ledger.balances(account))?.available, 5 * 2500);
@@ -99,8 +99,8 @@ onStores(test, 'orders', (test, { database, stores, replica }) => {
       { currency: 'JPY', field: 'currency' },
     ];
     for (const { field, ...overrides } of [...wrong, ...wrong]) {
-      const told = paymentOf(order, { payment: `${field}`, ...overrides });
-      const outcome = await stores.orders.pay(order.id, told, PROVIDER);
+      const paid = paymentOf(order, { payment: `${field}`, ...overrides });
+      const outcome = await stores.orders.pay(order.id, paid, PROVIDER);
       t.deepEqual([outcome.kind, 'field' in outcome && outcome.field], ['differs', field]);
     }
     const { payments } = await stores.orders.details(order.id);
@@ -110,16 +110,16 @@ onStores(test, 'orders', (test, { database, stores, replica }) => {
     ]);
     t.deepEqual(await movements(database, account), []);
     // The same payment comes again, corrected.
-    const told = paymentOf(order, { payment: 'amount' });
-    t.is((await stores.orders.pay(order.id, told, PROVIDER)).kind, 'paid');
+    const paid = paymentOf(order, { payment: 'amount' });
+    t.is((await stores.orders.pay(order.id, paid, PROVIDER)).kind, 'paid');
   });
 
   test('keep a second payment for the operator, and no more of them than their bound', async t => {
     const account = await fundedAccount(stores, 0);
     const order = await paid(stores, account);
     for (let index = 0; index < ODD_PAYMENTS_MAX + 3; index += 1) {
-      const told = paymentOf(order, { payment: `again-${index}` });
-      t.is((await stores.orders.pay(order.id, told, PROVIDER)).kind, 'paid-again');
+      const paid = paymentOf(order, { payment: `again-${index}` });
+      t.is((await stores.orders.pay(order.id, paid, PROVIDER)).kind, 'paid-again');
     }
     const { payments } = await stores.orders.details(order.id);
     t.is(payments.length, 1 + ODD_PAYMENTS_MAX);
@@ -133,7 +133,7 @@ onStores(test, 'orders', (test, { database, stores, replica }) => {
     // One more has room. The first gives a second half a second to come as far: it must not, but
     // where nodes certify. There it is counted again.
     const mayMeet = database.engine.conflicts === 'certification';
-    let asked = 0;
+    let authorized = 0;
     const second = new AbortController();
     const person: ActingPerson = {
       kind: 'person',
@@ -141,8 +141,8 @@ onStores(test, 'orders', (test, { database, stores, replica }) => {
       mail: 'owner@example.org',
       address: '192.0.2.7',
       async refusal() {
-        asked += 1;
-        if (asked > 1) second.abort();
+        authorized += 1;
+        if (authorized > 1) second.abort();
         else await delay(500, undefined, second).catch(() => mayMeet || t.fail('two at once'));
         return undefined;
       },
@@ -278,8 +278,8 @@ onStores(test, 'orders', (test, { database, stores, replica }) => {
     const more = await Promise.all([refund(2000, 'b'), refund(2000, 'c', others)]);
     t.deepEqual(more.map(({ kind }) => kind).sort(), ['refunded', 'too-much']);
     const yen = { ...refundOf(1000, 'd'), currency: 'JPY' };
-    const told = await stores.orders.refund(order.id, yen, PROVIDER);
-    t.is(told.kind, 'currency-differs');
+    const outcome = await stores.orders.refund(order.id, yen, PROVIDER);
+    t.is(outcome.kind, 'currency-differs');
     t.is((await refund(1000, 'e')).kind, 'refunded');
     t.is((await refund(1, 'f')).kind, 'too-much');
     t.is((await stores.ledger.balances(account))?.available, 0);
@@ -289,8 +289,8 @@ onStores(test, 'orders', (test, { database, stores, replica }) => {
   test('have no more refunds than their bound', async t => {
     const order = await paid(stores, await fundedAccount(stores, 0));
     for (let index = 0; index < REFUNDS_MAX; index += 1) {
-      const told = await stores.orders.refund(order.id, refundOf(1, `r${index}`), PROVIDER);
-      t.is(told.kind, 'refunded');
+      const outcome = await stores.orders.refund(order.id, refundOf(1, `r${index}`), PROVIDER);
+      t.is(outcome.kind, 'refunded');
     }
     const refused = await stores.orders.refund(order.id, refundOf(1), PROVIDER);
     t.is(refused.kind, 'too-many');
@@ -299,8 +299,8 @@ onStores(test, 'orders', (test, { database, stores, replica }) => {
   test('wait with a refund for its payment, or refuse it where it may not wait', async t => {
     const account = await fundedAccount(stores, 0);
     const order = await placed(stores, account);
-    const told = { ...refundOf(2500), mayWait: false };
-    t.is((await stores.orders.refund(order.id, told, OPERATOR)).kind, 'not-paid');
+    const reported = { ...refundOf(2500), mayWait: false };
+    t.is((await stores.orders.refund(order.id, reported, OPERATOR)).kind, 'not-paid');
     t.is((await stores.orders.refund(order.id, refundOf(2500), PROVIDER)).kind, 'waiting');
     t.is((await stores.orders.refund(order.id, refundOf(2500), PROVIDER)).kind, 'waiting');
     const more = await stores.orders.refund(order.id, refundOf(2501, 'more'), PROVIDER);
@@ -395,7 +395,7 @@ onStoresInCi(test, "an account's ledger", (test, { database, stores }) => {
 
 const RUNS = 25;
 
-type Told = 'pay' | 'cancel' | 'a' | 'b';
+type Report = 'pay' | 'cancel' | 'a' | 'b';
 
 interface Case {
   readonly credits: number;
@@ -403,7 +403,7 @@ interface Case {
   /** Amounts of the refunds a and b are together at most the price. */
   readonly refunds: Readonly<Record<'a' | 'b', number>>;
   /** Notifications of inner lists come at the same time, and the lists one after the other. */
-  readonly steps: readonly (readonly Told[])[];
+  readonly steps: readonly (readonly Report[])[];
 }
 
 const cases: fc.Arbitrary<Case> = fc
@@ -412,18 +412,18 @@ const cases: fc.Arbitrary<Case> = fc
     price: fc.integer({ min: 2, max: 5000 }),
     first: fc.double({ min: 0, max: 1, noNaN: true }),
     second: fc.double({ min: 0, max: 1, noNaN: true }),
-    extra: fc.array(fc.constantFrom<Told>('pay', 'cancel', 'a', 'b'), { maxLength: 4 }),
+    extra: fc.array(fc.constantFrom<Report>('pay', 'cancel', 'a', 'b'), { maxLength: 4 }),
     sizes: fc.array(fc.integer({ min: 1, max: 3 }), { minLength: 8, maxLength: 8 }),
     order: fc.infiniteStream(fc.nat(1000)),
   })
   .map(({ credits, price, first, second, extra, sizes, order }) => {
     const a = 1 + Math.floor(first * (price - 2));
     const b = 1 + Math.floor(second * (price - a - 1));
-    const told: Told[] = ['pay', 'a', 'b', ...extra];
-    const shuffled: Told[] = [];
+    const reports: Report[] = ['pay', 'a', 'b', ...extra];
+    const shuffled: Report[] = [];
     for (const pick of order) {
-      if (told.length === 0) break;
-      shuffled.push(...told.splice(pick % told.length, 1));
+      if (reports.length === 0) break;
+      shuffled.push(...reports.splice(pick % reports.length, 1));
     }
     const steps = sizes.map(size => shuffled.splice(0, size)).filter(step => step.length > 0);
     return { credits, price, refunds: { a, b }, steps };
@@ -437,13 +437,13 @@ onStores(test, 'notifications', (test, { stores, replica }) => {
     const property = fc.asyncProperty(cases, async ({ credits, price, refunds, steps }) => {
       const account = await fundedAccount(stores, 0);
       const order = await placed(stores, account, { credits, price });
-      const tell = (told: Told, index: number): Promise<unknown> => {
+      const send = (report: Report, index: number): Promise<unknown> => {
         const { orders } = at(replicas, index % 2);
-        if (told === 'pay') return orders.pay(order.id, paymentOf(order), PROVIDER);
-        if (told === 'cancel') return orders.cancel(account, order.id, PROVIDER);
-        return orders.refund(order.id, refundOf(refunds[told], told), PROVIDER);
+        if (report === 'pay') return orders.pay(order.id, paymentOf(order), PROVIDER);
+        if (report === 'cancel') return orders.cancel(account, order.id, PROVIDER);
+        return orders.refund(order.id, refundOf(refunds[report], report), PROVIDER);
       };
-      for (const step of steps) await Promise.all(step.map(tell));
+      for (const step of steps) await Promise.all(step.map(send));
       const ended = await stores.orders.find(order.id);
       const paidBack = refunds.a + refunds.b;
       const kept = Math.floor(((price - paidBack) * credits) / price);

@@ -1,5 +1,3 @@
-/** Buying credits: the packages on sale as cards, a look at what is ordered, and the order. */
-
 import { randomUUID } from 'node:crypto';
 import type { FastifyInstance, FastifyReply } from 'fastify';
 import type { VNode } from 'preact';
@@ -29,7 +27,7 @@ const REFUSALS = {
   'too-many-today': 'tooManyToday',
   'not-on-sale': 'notOnSale',
 } as const;
-/** The recommended package is used up within this time. */
+/** The recommended package lasts at most this long. */
 const RECOMMENDED_DAYS_MAX = 365;
 
 type Refusal = keyof Words['orders']['refused'];
@@ -48,7 +46,7 @@ export function registerPackageRoutes(account: FastifyInstance, services: Packag
   account.post('/orders', MANAGE_ORDERS, (_request, reply) => place(reply, services));
 }
 
-/** All fields are hidden, so whoever sends others has made a form of their own. */
+/** All fields are hidden: wrong ones come from a forged form. */
 async function place(reply: FastifyReply, services: PackageServices) {
   const { request } = reply;
   const fields = formOf(request);
@@ -68,20 +66,18 @@ async function place(reply: FastifyReply, services: PackageServices) {
   }
 }
 
-/** Parses a package as it was shown; at another price it is another package. */
 function chosenOf(textOf: (name: 'credits' | 'price') => string) {
   const [credits, price] = [textOf('credits'), textOf('price')];
   if (!WHOLE.test(credits) || !WHOLE.test(price)) throw new PageError('badForm');
   return { credits: Number(credits), price: Number(price) };
 }
 
-/** Changes nothing; the order is placed by its button, at this price or not at all. */
+/** A GET without effects. The button places the order, at the shown price only. */
 async function renderReview(reply: FastifyReply, services: PackageServices) {
   const { orders, readUsage, ledgerHistory } = services;
   const visit = visitOf(reply.request);
   const { words, formats, csrf, accountId } = visit;
   const text = words.orders;
-  // A bookmark of this page alone names no package.
   if (['credits', 'price'].every(name => queryText(reply.request, name) === '')) {
     return renderPackages(reply, services);
   }
@@ -150,7 +146,6 @@ async function renderPackages(
   });
 }
 
-/** Recommends the largest that is used up within a year, else the smallest. */
 export function recommendedOf<T extends Pick<PackageOnSale, 'credits'>>(
   packages: readonly T[],
   pace: number | undefined,
@@ -160,19 +155,18 @@ export function recommendedOf<T extends Pick<PackageOnSale, 'credits'>>(
   return bySize.findLast(({ credits }) => credits <= most) ?? bySize[0];
 }
 
-/** Compares with the dearest credit on sale, in whole hundredths, rounded down. */
+/** Hundredths saved against the dearest credit on sale, rounded down. */
 export function savingOf(
   { credits, price }: Pick<PackageOnSale, 'credits' | 'price'>,
   packages: readonly Pick<PackageOnSale, 'credits' | 'price'>[],
 ): number {
-  // Fractions are fine here, although sums of money are whole numbers.
+  // Only a ratio, so fractions are safe here.
   const shares = packages.map(one => 100 - (100 * price * one.credits) / (credits * one.price));
   return Math.floor(Math.max(...shares, 0) + 1e-9);
 }
 
 interface CardNotes {
   readonly pace: number | undefined;
-  /** The saving is in hundredths. */
   readonly saving: number;
   readonly isRecommended: boolean;
 }

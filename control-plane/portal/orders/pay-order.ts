@@ -1,6 +1,6 @@
 /**
  * A reported payment makes the order paid and grants its credits once, in one transaction with the
- * audit log; payments that do not pay the order are kept for the operator.
+ * audit entry. Other payments are kept for the operator.
  */
 
 import { randomUUID } from 'node:crypto';
@@ -19,28 +19,24 @@ import {
 } from './order-rules.ts';
 import { applyWaitingRefunds } from './refund-order.ts';
 
-export interface ToldPayment extends Payment {
-  /** Names who reported the payment: `operator`, or a provider's name. */
-  readonly toldBy: string;
+export interface ReportedPayment extends Payment {
+  readonly reportedBy: string;
 }
 
 export type PayOutcome =
-  /** `late`: the order had expired or was cancelled. */
   | { readonly kind: 'paid'; readonly order: Order; readonly late: boolean }
-  /** The order was paid with this payment before. */
   | { readonly kind: 'already-paid'; readonly order: Order }
-  /** The order was paid with another payment, so this one is owed back. */
+  /** Another payment had paid the order, so the operator owes this one back. */
   | { readonly kind: 'paid-again'; readonly order: Order }
   | { readonly kind: 'differs'; readonly order: Order; readonly field: 'amount' | 'currency' }
   | { readonly kind: 'unknown' };
 
 interface Paying {
   readonly orderId: string;
-  readonly payment: ToldPayment;
+  readonly payment: ReportedPayment;
   readonly actor: ServiceActor;
 }
 
-/** The id is made once, outside of the transaction, which may be repeated. */
 type Repeated = Paying & { readonly auditId: string };
 
 export async function pay(database: Database, paying: Paying): Promise<PayOutcome> {
@@ -77,13 +73,13 @@ async function judgedPayment(
 }
 
 async function accept(database: Database, tx: Db, order: Order, paying: Repeated) {
-  const { payment, toldBy } = paying.payment;
+  const { payment, reportedBy } = paying.payment;
   const update = tx
     .updateTable('orders')
-    .set({ state: 'paid', paid_at: database.nowMs, paid_by: toldBy, payment })
+    .set({ state: 'paid', paid_at: database.nowMs, paid_by: reportedBy, payment })
     .where('id', '=', order.id)
     .where('state', '=', order.stored);
-  // Another transaction cancelled the order, which needs no account's row.
+  // A cancellation, which does not lock the account's row, came between.
   if (!(await matchesOne(update))) throw new OvertakenError('the order has changed');
   const { kind } = await enterOperatorEntry(database, tx, {
     kind: 'grant',
@@ -98,7 +94,6 @@ async function accept(database: Database, tx: Db, order: Order, paying: Repeated
   await applyWaitingRefunds(database, tx, order.id, paying.actor);
 }
 
-/** Writes each payment once, and no more than the service keeps. */
 async function noteOddPayment(
   database: Database,
   tx: Db,
@@ -106,11 +101,11 @@ async function noteOddPayment(
   paying: Repeated,
   outcome: 'again' | 'differs',
 ): Promise<void> {
-  const told = await readPayments(tx, order.id);
-  const same = told.find(({ payment }) => payment === paying.payment.payment);
-  // An accepted payment stays accepted, whatever later notifications say of it.
+  const reported = await readPayments(tx, order.id);
+  const same = reported.find(({ payment }) => payment === paying.payment.payment);
+  // An accepted payment stays accepted, whatever later notifications report.
   if (same?.outcome === outcome || same?.outcome === 'accepted') return;
-  if (same === undefined && told.length > ODD_PAYMENTS_MAX) return;
+  if (same === undefined && reported.length > ODD_PAYMENTS_MAX) return;
   await writePayment(database, tx, order, paying, outcome);
   const action = outcome === 'again' ? 'order.paid_again' : 'order.payment_differs';
   await auditPayment(database, tx, order, paying, action);
@@ -121,10 +116,10 @@ async function writePayment(
   database: Database,
   tx: Db,
   order: Order,
-  { payment: { payment, amount, currency, toldBy } }: Repeated,
+  { payment: { payment, amount, currency, reportedBy } }: Repeated,
   outcome: PaymentOutcome,
 ): Promise<void> {
-  const row = { amount, currency, outcome, told_by: toldBy, received_at: database.nowMs };
+  const row = { amount, currency, outcome, told_by: reportedBy, received_at: database.nowMs };
   const update = tx
     .updateTable('order_payments')
     .set(row)

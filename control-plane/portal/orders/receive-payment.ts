@@ -1,18 +1,17 @@
 /**
- * POST /account/payments/notifications: payments and refunds, signed as Standard Webhooks by whatever
- * the operator has between a provider and this service: `{type, timestamp, data: {order_id,
- * payment_id or refund_id, amount, currency}}`. It knows no session and no key: the signature over
- * the bytes as they came is the proof, and is checked before they are read.
+ * POST /account/payments/notifications: payments and refunds, signed as Standard Webhooks: `{type,
+ * timestamp, data: {order_id, payment_id or refund_id, amount, currency}}`. There is no session and
+ * no key. The signature over the raw bytes is the proof, and is checked before parsing.
  *
- * | told of                  | the order                  | what becomes of it                     |
+ * | report                   | the order                  | effect                                 |
  * |--------------------------|----------------------------|----------------------------------------|
  * | a payment of its price   | pending, expired, cancelled| paid, credits granted                  |
- * | the same payment         | paid with it               | nothing: already_paid                  |
+ * | the same payment         | paid with it               | already_paid                           |
  * | another payment          | paid                       | kept for the operator: paid_again      |
  * | another sum or currency  | any                        | refused, kept for the operator         |
  * | a refund                 | paid                       | refunded, credits revoked pro rata     |
  * | a refund                 | not paid                   | waiting: done when the payment comes   |
- * | the same refund          | any                        | nothing: already_refunded or waiting   |
+ * | the same refund          | any                        | already_refunded or waiting            |
  */
 
 import type { IncomingHttpHeaders } from 'node:http';
@@ -30,9 +29,8 @@ import type { PayOutcome } from './pay-order.ts';
 import type { RefundOutcome } from './refund-order.ts';
 import type { PaymentNotice, SignedNotifications } from './signed-notifications.ts';
 
-/** A replica takes so many proven notifications a minute; far more than orders are placed. */
+/** Valid notifications of a replica: far more than orders are placed. */
 const NOTIFICATIONS_A_MINUTE_MAX = 600;
-/** So many of them have statements under way at once. */
 const NOTIFICATIONS_AT_ONCE_MAX = 8;
 const RATE = { windowMs: 60_000, max: NOTIFICATIONS_A_MINUTE_MAX, keysMax: 1 };
 const RETRY_AFTER_S = 1;
@@ -50,9 +48,8 @@ const RECEIVED_OUTCOMES = [
 
 type ReceivedOutcome = (typeof RECEIVED_OUTCOMES)[number];
 
-/** `refused`: it does not fit its order, or a bound was reached. */
-export const TOLD_OUTCOMES = [...RECEIVED_OUTCOMES, 'refused'] as const;
-type ToldOutcome = (typeof TOLD_OUTCOMES)[number];
+export const NOTIFICATION_OUTCOMES = [...RECEIVED_OUTCOMES, 'refused'] as const;
+type NotificationOutcome = (typeof NOTIFICATION_OUTCOMES)[number];
 
 interface Received {
   readonly order_id: string;
@@ -62,14 +59,13 @@ interface Received {
 interface ReceivePaymentOptions {
   readonly provider: Pick<SignedNotifications, 'read'> & { readonly name: string };
   readonly orders: Pick<OrderStore, 'pay' | 'refund'>;
-  /** Runs once for each notification that is proven. */
-  readonly onTold?: ((outcome: ToldOutcome) => void) | undefined;
+  readonly onNotification?: ((outcome: NotificationOutcome) => void) | undefined;
 }
 
 export class ReceivePayment {
   readonly #provider: ReceivePaymentOptions['provider'];
   readonly #orders: ReceivePaymentOptions['orders'];
-  readonly #onTold: ((outcome: ToldOutcome) => void) | undefined;
+  readonly #onNotification: ((outcome: NotificationOutcome) => void) | undefined;
   readonly #rate = new AttemptWindows(RATE);
   readonly #atOnce = new Semaphore({
     max: NOTIFICATIONS_AT_ONCE_MAX,
@@ -80,21 +76,22 @@ export class ReceivePayment {
   constructor(options: ReceivePaymentOptions) {
     this.#provider = options.provider;
     this.#orders = options.orders;
-    this.#onTold = options.onTold;
+    this.#onNotification = options.onNotification;
   }
 
   /**
-   * @throws ContractError INVALID_REQUEST naming what is wrong, NOT_FOUND where there is no such
-   * order, RATE_LIMITED and SERVICE_UNAVAILABLE at its bounds: the sender tries again.
+   * The sender should repeat it after RATE_LIMITED and SERVICE_UNAVAILABLE.
+   * @throws ContractError INVALID_REQUEST, NOT_FOUND: no such order, RATE_LIMITED,
+   * SERVICE_UNAVAILABLE
    */
   async receive(headers: IncomingHttpHeaders, body: Uint8Array): Promise<Received> {
     const notice = this.#provider.read(headers, body);
     try {
       const received = await this.#receive(notice);
-      this.#onTold?.(received.outcome);
+      this.#onNotification?.(received.outcome);
       return received;
     } catch (error) {
-      this.#onTold?.('refused');
+      this.#onNotification?.('refused');
       throw error;
     }
   }
@@ -105,20 +102,20 @@ export class ReceivePayment {
       throw new ContractError('RATE_LIMITED', 'Too many notifications.', { retryAfterS });
     }
     this.#rate.count('all');
-    const outcome = await this.#atOnce.run({}, () => this.#told(notice));
+    const outcome = await this.#atOnce.run({}, () => this.#enter(notice));
     return { order_id: notice.orderId, outcome };
   }
 
-  async #told(notice: PaymentNotice): Promise<ReceivedOutcome> {
+  async #enter(notice: PaymentNotice): Promise<ReceivedOutcome> {
     const { orderId } = notice;
-    const toldBy = this.#provider.name;
+    const reportedBy = this.#provider.name;
     if (notice.kind === 'payment') {
-      const payment = { ...notice.payment, toldBy };
+      const payment = { ...notice.payment, reportedBy };
       return paidOutcome(await this.#orders.pay(orderId, payment, ACTOR), orderId);
     }
     const { refund, amount, currency } = notice;
-    const told = { refund, amount, currency, toldBy, mayWait: true };
-    return refundedOutcome(await this.#orders.refund(orderId, told, ACTOR), orderId);
+    const reported = { refund, amount, currency, reportedBy, mayWait: true };
+    return refundedOutcome(await this.#orders.refund(orderId, reported, ACTOR), orderId);
   }
 }
 
@@ -179,9 +176,10 @@ function unknown(orderId: string): ContractError {
 }
 
 const NOTIFICATIONS_PATH = '/account/payments/notifications';
-/** A notification has some 300 bytes. Anybody can send as much before the signature is checked. */
+/**
+ * A notification has some 300 bytes. Anybody can send this much before the signature is checked.
+ */
 const NOTIFICATION_BYTES_MAX = 8 * 1024;
-/** The limit holds from the headers to the last byte. */
 const NOTIFICATION_MS_MAX = 5000;
 
 export function registerPaymentRoutes(app: FastifyInstance, receivePayment: ReceivePayment): void {
@@ -193,14 +191,14 @@ export function registerPaymentRoutes(app: FastifyInstance, receivePayment: Rece
     }
     wantBody(request, reply);
     const kept = new KeptBytes(NOTIFICATION_BYTES_MAX, UNCOUNTED);
-    // The body reader's own bound of bytes is for pictures, and its error speaks of them.
+    // `readBody`'s own limit of bytes is for images, and so is its error.
     const bounds = { bytesMax: Number.POSITIVE_INFINITY, wholeMsMax: NOTIFICATION_MS_MAX };
     await readBody(request.raw, bounds, chunk => {
       if (!kept.append(chunk)) throw tooLarge();
     });
     const received = await receivePayment.receive(request.headers, kept.view());
     const { order_id: orderId, outcome } = received;
-    // The operator owes money back, or looks for what went wrong.
+    // The operator owes money back, or must look for an error.
     const level = outcome === 'paid_again' || outcome === 'waiting' ? 'warn' : 'info';
     request.log[level]({ orderId, outcome }, 'a payment was told of');
     return reply.header('cache-control', 'no-store').send(received);

@@ -1,6 +1,6 @@
 /**
- * A reported refund takes back the credits that the money stands for, as far as they are available,
- * in one transaction with the audit log.
+ * A reported refund takes back the credits of the money as far as they are available, in one
+ * transaction with the audit entry.
  */
 
 import { randomUUID } from 'node:crypto';
@@ -18,28 +18,25 @@ import {
   releaseReferenceOf,
 } from './order-rules.ts';
 
-export interface ToldRefund {
-  /** The refund has this name where the money is: isMoneyReference. */
+export interface ReportedRefund {
+  /** Its id at the provider or bank: isMoneyReference. */
   readonly refund: string;
-  /** Undefined: the refund is all that is left of the price. */
+  /** Undefined: the rest of the price. */
   readonly amount: number | undefined;
-  /** Undefined: the refund is in the order's currency. */
   readonly currency: string | undefined;
-  readonly toldBy: string;
-  /** Says whether a refund may come before the payment; otherwise the service refuses it then. */
+  readonly reportedBy: string;
+  /** Whether a refund may come before the payment. */
   readonly mayWait: boolean;
 }
 
 export type RefundOutcome =
   | { readonly kind: 'refunded'; readonly order: Order; readonly refund: OrderRefund }
   | { readonly kind: 'already-refunded'; readonly order: Order; readonly refund: OrderRefund }
-  /** The order is not paid yet; its payment completes the refund. */
+  /** The order is not paid yet. Its payment completes the refund. */
   | { readonly kind: 'waiting'; readonly order: Order; readonly refund: OrderRefund }
   | { readonly kind: 'not-paid'; readonly order: Order }
-  /** `left` is the part of the price that no refund has taken. */
   | { readonly kind: 'too-much'; readonly order: Order; readonly left: number }
   | { readonly kind: 'currency-differs' | 'too-many'; readonly order: Order }
-  /** An earlier notification of the refund had another amount. */
   | { readonly kind: 'refund-conflict'; readonly order: Order; readonly refund: OrderRefund }
   | { readonly kind: 'unknown' };
 
@@ -49,14 +46,13 @@ interface By {
 }
 
 /**
- * Takes back the credits of the amount as far as they are available: never what open jobs hold,
- * never below nothing. The order notes the rest. Credits that its open jobs give back later go the
- * same way (takeReleased).
+ * Never takes what open jobs hold, and never goes below zero. The order notes the rest. Credits
+ * that its open jobs give back later are taken by `takeReleased`.
  */
 export async function refund(
   database: Database,
   orderId: string,
-  told: ToldRefund,
+  reported: ReportedRefund,
   actor: ServiceActor,
 ): Promise<RefundOutcome> {
   const known = await findOrder(database, orderId);
@@ -64,7 +60,7 @@ export async function refund(
   const by = { actor, auditId: randomUUID() };
   return transact(database, async tx => {
     await holdAccount(database, tx, known.accountId);
-    return judgedRefund(database, tx, await requireOrder(database, tx, known.id), told, by);
+    return judgedRefund(database, tx, await requireOrder(database, tx, known.id), reported, by);
   });
 }
 
@@ -72,38 +68,41 @@ async function judgedRefund(
   database: Database,
   tx: Db,
   order: Order,
-  told: ToldRefund,
+  reported: ReportedRefund,
   by: By,
 ): Promise<RefundOutcome> {
-  if (told.currency !== undefined && told.currency !== order.currency) {
+  if (reported.currency !== undefined && reported.currency !== order.currency) {
     return { kind: 'currency-differs', order };
   }
   const refunds = await readRefunds(tx, order.id);
-  const same = refunds.find(({ refund }) => refund === told.refund);
-  if (same !== undefined) return toldBefore(order, same, told.amount);
-  // Refunds that wait have a claim too.
+  const same = refunds.find(({ refund }) => refund === reported.refund);
+  if (same !== undefined) return repeatedRefund(order, same, reported.amount);
+  // Waiting refunds count, too.
   const left = order.price - refunds.reduce((sum, { amount }) => sum + amount, 0);
-  const amount = told.amount ?? left;
+  const amount = reported.amount ?? left;
   const isPaid = order.stored === 'paid';
-  if (!isPaid && !told.mayWait) return { kind: 'not-paid', order };
+  if (!isPaid && !reported.mayWait) return { kind: 'not-paid', order };
   if (amount > left || left === 0) return { kind: 'too-much', order, left };
   if (refunds.length >= REFUNDS_MAX) return { kind: 'too-many', order };
-  await insertRefund(database, tx, order, { ...told, amount });
-  if (isPaid) await applyRefund(database, tx, order, told.refund, amount, by);
+  await insertRefund(database, tx, order, { ...reported, amount });
+  if (isPaid) await applyRefund(database, tx, order, reported.refund, amount, by);
   else await auditRefund(database, tx, order, by, 'order.refund_waits', { amount });
   const changed = await requireOrder(database, tx, order.id);
-  const refund = (await readRefunds(tx, order.id)).find(one => one.refund === told.refund);
+  const refund = (await readRefunds(tx, order.id)).find(one => one.refund === reported.refund);
   if (refund === undefined) throw new Error(`a refund of order ${order.id} has gone`);
   return { kind: isPaid ? 'refunded' : 'waiting', order: changed, refund };
 }
 
-function toldBefore(order: Order, refund: OrderRefund, amount: number | undefined): RefundOutcome {
+function repeatedRefund(
+  order: Order,
+  refund: OrderRefund,
+  amount: number | undefined,
+): RefundOutcome {
   const differs = amount !== undefined && amount !== refund.amount;
   if (differs) return { kind: 'refund-conflict', order, refund };
   return { kind: refund.appliedAtMs === null ? 'waiting' : 'already-refunded', order, refund };
 }
 
-/** Runs in the transaction that makes the order paid. */
 export async function applyWaitingRefunds(
   database: Database,
   tx: Db,
@@ -114,13 +113,12 @@ export async function applyWaitingRefunds(
   for (const { refund, amount, appliedAtMs } of refunds) {
     if (appliedAtMs !== null) continue;
     const order = await requireOrder(database, tx, orderId);
-    // A repeat may take another id: the earlier entry is gone then, or the order is paid.
+    // A repeat may use another id: the earlier entry was rolled back, or the order is paid.
     const by = { actor, auditId: randomUUID() };
     await applyRefund(database, tx, order, refund, amount, by);
   }
 }
 
-/** Expects that the order is paid and that its refund's row waits. */
 async function applyRefund(
   database: Database,
   tx: Db,
@@ -150,7 +148,7 @@ async function applyRefund(
     .where('order_id', '=', order.id)
     .where('refund', '=', refund)
     .execute();
-  // The ledger has no entry of 0 credits: the refund is less than a credit, or all were spent.
+  // The refund is less than a credit, or all are spent. The ledger has no entry of 0 credits.
   if (revoked > 0) {
     const { kind } = await enterOperatorEntry(database, tx, {
       kind: 'revoke',
@@ -169,10 +167,9 @@ async function applyRefund(
 }
 
 /**
- * Takes what a job that was open at a refund gives back, if the refund lacks credits. It runs in
- * the transaction that releases the job's credit, behind its entry, or later (settled-steps.ts).
- * Credits spent by then are not taken, and the refund keeps lacking them. A job that was submitted
- * after the refund holds nothing of it.
+ * If a refund lacks credits, takes those that a job of before the refund gives back. It runs in the
+ * transaction that releases the credit, after its entry, or later (settled-steps.ts). Credits spent
+ * by then are not taken, and the refund keeps lacking them.
  */
 export async function takeReleased(
   database: Database,
@@ -214,7 +211,11 @@ async function insertRefund(
   database: Database,
   tx: Db,
   order: Order,
-  { refund, amount, toldBy }: Pick<ToldRefund, 'refund' | 'toldBy'> & { amount: number },
+  {
+    refund,
+    amount,
+    reportedBy,
+  }: Pick<ReportedRefund, 'refund' | 'reportedBy'> & { amount: number },
 ): Promise<void> {
   await tx
     .insertInto('order_refunds')
@@ -224,7 +225,7 @@ async function insertRefund(
       amount,
       credits: 0,
       revoked: 0,
-      told_by: toldBy,
+      told_by: reportedBy,
       created_at: database.nowMs,
     })
     .execute();

@@ -278,8 +278,8 @@ const fieldsOf = (answer: { json(): { errors?: { field: string }[] } }) =>
 test('a notification of a payment › pays its order once, however often it comes', async t => {
   const order = await placed(app.stores, account);
   const outcomes = await Promise.all([1, 2, 3].map(() => send(paidEvent(order))));
-  const told = outcomes.map(answer => [answer.statusCode, answer.json().outcome]);
-  t.deepEqual(told.map(String).sort(), ['200,already_paid', '200,already_paid', '200,paid']);
+  const answers = outcomes.map(answer => [answer.statusCode, answer.json().outcome]);
+  t.deepEqual(answers.map(String).sort(), ['200,already_paid', '200,already_paid', '200,paid']);
   t.deepEqual(outcomes[0]?.json().order_id, order.id);
   t.is((await app.stores.orders.find(order.id))?.paidBy, 'notification');
   await assertBalanced(app.stores, account);
@@ -375,10 +375,10 @@ test('the example of the docs › tells of a payment', async t => {
   const tell = async (...args: string[]) => {
     const env = { PATH: process.env.PATH, PAYMENT_SECRET: SECRET };
     const child = spawn(process.execPath, [example, url, ...args], { env });
-    const said: Buffer[] = [];
-    child.stdout.on('data', chunk => said.push(chunk));
+    const output: Buffer[] = [];
+    child.stdout.on('data', chunk => output.push(chunk));
     const [code] = await once(child, 'close');
-    return `${code} ${Buffer.concat(said)}`;
+    return `${code} ${Buffer.concat(output)}`;
   };
   t.regex(await tell('paid', id, 'pay-1', '5000', 'CNY'), /^0 200 .*"outcome":"paid"/);
   t.is((await own.stores.orders.find(id))?.state, 'paid');

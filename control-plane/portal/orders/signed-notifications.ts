@@ -1,8 +1,4 @@
-/**
- * Notifications of payments and refunds, signed as Standard Webhooks: `{type, timestamp, data:
- * {order_id, payment_id or refund_id, amount, currency}}`. The signature over the bytes as they came
- * is checked before the bytes are parsed.
- */
+/** Verifies and parses the notifications of receive-payment.ts. */
 
 import type { IncomingHttpHeaders } from 'node:http';
 import { wrongWithSignature } from '@matting/http/outgoing/webhook-signature.ts';
@@ -24,21 +20,19 @@ const INSTANT = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d
 type Fields = Readonly<Record<string, unknown>>;
 
 export class SignedNotifications {
-  /** Orders have this name in `paid_by`; it is not `operator`. */
+  /** Its name in `paid_by`, distinct from `operator`. */
   readonly name = 'notification';
   readonly #key: Uint8Array;
   readonly #nowMs: () => number;
 
-  /** @param key the bytes of MATTING_PAYMENT_SECRET */
   constructor(key: Uint8Array, nowMs: () => number = Date.now) {
     this.#key = key;
     this.#nowMs = nowMs;
   }
 
   /**
-   * Reads what a message says, and believes nothing of it before it is proven.
    * @param body its bytes as they came
-   * @throws ContractError INVALID_REQUEST where it is not the operator's own, or makes no sense
+   * @throws ContractError INVALID_REQUEST: the signature or a field is wrong
    */
   read(headers: IncomingHttpHeaders, body: Uint8Array): PaymentNotice {
     const wrong = wrongWithSignature(this.#key, headers, body, Math.floor(this.#nowMs() / 1000));
@@ -94,15 +88,14 @@ function noticeOf(body: Fields): PaymentNotice {
   check.noOthers(body, ['type', 'timestamp', 'data'], '');
   check.noOthers(data, ['order_id', referenceField, 'amount', 'currency'], 'data.');
   check.requireValid();
-  const told = { amount: amount as number, currency: currency as string };
+  const sum = { amount: amount as number, currency: currency as string };
   const [id, name] = [orderId as string, reference as string];
   if (type === 'order.paid') {
-    return { kind: 'payment', orderId: id, payment: { payment: name, ...told } };
+    return { kind: 'payment', orderId: id, payment: { payment: name, ...sum } };
   }
-  return { kind: 'refund', orderId: id, refund: name, ...told };
+  return { kind: 'refund', orderId: id, refund: name, ...sum };
 }
 
-/** Gathers all that is wrong, so that one answer can say it. */
 class FieldCheck {
   readonly #errors: FieldError[] = [];
 
@@ -113,7 +106,7 @@ class FieldCheck {
   noOthers(fields: Fields, known: readonly string[], prefix: string): void {
     for (const field of Object.keys(fields)) {
       if (known.includes(field)) continue;
-      // A field name of the body is cut, so that the answer stays small.
+      // Cut, so that the answer stays small.
       const named = `${prefix}${field}`.slice(0, 64);
       this.#errors.push({ field: named, detail: 'is unknown' });
     }
@@ -132,7 +125,6 @@ export type PaymentNotice =
       readonly kind: 'refund';
       readonly orderId: string;
       readonly refund: string;
-      /** The amount is in the currency's smallest unit. */
       readonly amount: number;
       readonly currency: string;
     };

@@ -1,5 +1,3 @@
-/** The frame of the account area's pages: their navigation, and their refusals and failures. */
-
 import type { HttpInterface } from '@matting/core/http/public-app.ts';
 import type { ContractError } from '@matting/proto/contract/errors.ts';
 import type { FastifyReply, FastifyRequest } from 'fastify';
@@ -34,7 +32,6 @@ interface Page extends PageContent {
   readonly active?: string;
 }
 
-/** The pages that other packages describe stand below the jobs. */
 export type AccountPage = NonNullable<HttpInterface['accountPages']>[number];
 
 const described = new WeakMap<FastifyRequest, readonly AccountPage[]>();
@@ -43,7 +40,6 @@ export function notePages(request: FastifyRequest, pages: readonly AccountPage[]
   described.set(request, pages);
 }
 
-/** Where the thing is that a webhook of this type is about; undefined: it has no page. */
 export function pathOfEvent(request: FastifyRequest, event: string): string | undefined {
   const page = described.get(request)?.find(one => one.event === event);
   return page && `${ACCOUNT_PATH}/${page.name}`;
@@ -85,7 +81,7 @@ export function writeErrorPage(
   return renderPage(reply, page);
 }
 
-/** Whether the answer is read by a person: a browser asks for HTML, a script of ours does not. */
+/** Browsers ask for HTML, our scripts do not. */
 export function wantsPage(request: FastifyRequest, path: string): boolean {
   if (path !== ACCOUNT_PATH && !path.startsWith(`${ACCOUNT_PATH}/`)) return false;
   return /\btext\/html\b/i.test(request.headers.accept ?? '');

@@ -1,6 +1,6 @@
 /**
- * The style sheet, the scripts and the icon: read once, served under the hash of their bytes, so
- * that a browser keeps each for good and never mixes those of two releases.
+ * The style sheet, the scripts and the icons. The address of each has the hash of its bytes, so
+ * that browsers keep it forever and never mix two releases.
  */
 
 import { createHash } from 'node:crypto';
@@ -19,10 +19,10 @@ const TYPES: Readonly<Record<string, string>> = {
   '.webp': 'image/webp',
 };
 const YEAR_SECONDS = 31_536_000;
-/** So many digits of SHA-256 tell files of one name apart. */
+/** Digits of SHA-256 that distinguish the files of one name. */
 const HASH_DIGITS = 16;
 
-/** The picture that `make demo` cuts out is one of them. */
+/** The picture of `make demo` is one of the assets. */
 const DEMO_FILE = path.join(import.meta.dirname, '../../../docs/images/demo.jpg');
 
 export interface Asset {
@@ -32,7 +32,6 @@ export interface Asset {
   readonly bytes: Buffer;
 }
 
-/** @throws Error for a name of unknown type, which is a mistake of the caller */
 export function makeAsset(name: string, bytes: Buffer): Asset {
   const type = TYPES[path.extname(name)];
   if (type === undefined) throw new Error(`${name} has no type of an asset`);
@@ -48,7 +47,6 @@ const assets = new Map(
     .map(asset => [asset.name, asset] as const),
 );
 
-/** @throws Error for a name that is no file of the folder, which is a mistake of the page */
 function requireAsset(name: string) {
   const asset = assets.get(name);
   if (asset === undefined) throw new Error(`there is no asset ${name}`);
@@ -70,7 +68,7 @@ export function assetBytes(name: string): Buffer {
 /** An SVG that is opened by itself runs no script and loads nothing. */
 const ASSET_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox";
 
-/** @param own the operator's assets, which come before those of the folder */
+/** @param own the operator's assets, which replace those of the folder */
 export function registerAssets(
   app: FastifyInstance,
   below: string,
@@ -82,7 +80,7 @@ export function registerAssets(
     (request, reply) => {
       const { hash, name } = request.params;
       const asset = own.find(one => one.name === name) ?? assets.get(name);
-      // Another hash is another release's file, and a proxy must not keep this one under it.
+      // Another hash is another release's file. A proxy must not keep this one under it.
       if (asset === undefined || asset.hash !== hash) {
         throw new ContractError('NOT_FOUND', 'There is no such asset.');
       }

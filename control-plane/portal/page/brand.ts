@@ -1,6 +1,6 @@
 /**
- * The operator's name, colour and logo. The colour becomes a style sheet of both themes: buttons are
- * filled with the colour as it is, and its text is made darker or lighter until it can be read.
+ * The operator's name, colour and logo. Buttons have the exact colour. In texts it is made darker
+ * or lighter until they are legible in both themes.
  */
 
 import { readFileSync } from 'node:fs';
@@ -11,12 +11,10 @@ import { type Asset, makeAsset } from './assets.ts';
 
 export interface BrandSettings {
   readonly name: string | undefined;
-  /** The colour is `#rrggbb`. */
   readonly colour: string | undefined;
   readonly logoFile: string | undefined;
 }
 
-/** The frame shows this in place of the product's own. */
 export interface Brand {
   readonly name: string | undefined;
   readonly style: Asset | undefined;
@@ -25,7 +23,6 @@ export interface Brand {
 
 const brands = new WeakMap<FastifyRequest, Brand>();
 
-/** Notes the brand of the request's pages; undefined: the product's own name and colours. */
 export function noteBrand(request: FastifyRequest, brand: Brand | undefined): void {
   if (brand !== undefined) brands.set(request, brand);
 }
@@ -40,7 +37,6 @@ export function assetsOf(brand: Brand | undefined): Asset[] {
 
 const LOGO_BYTES_MAX = 64 * 1024;
 
-/** @throws ConfigError if the logo cannot be used */
 export function openBrand({ name, colour, logoFile }: BrandSettings): Brand {
   const css = colour === undefined ? undefined : Buffer.from(styleOf(colour));
   return {
@@ -68,7 +64,7 @@ function openLogo(file: string): Asset {
 }
 
 const PNG_SIGNATURE = Buffer.from('89504e470d0a1a0a', 'hex');
-/** Matches the root element, after what XML lets stand before it. */
+/** The root element, after what XML allows before it. */
 const SVG_ROOT =
   /^\uFEFF?\s*(?:<\?xml[^>]*>\s*)?(?:<!--[\s\S]*?-->\s*)*(?:<!DOCTYPE[^>[]*>\s*)?<svg[\s>]/;
 
@@ -77,16 +73,15 @@ function logoTypeOf(bytes: Buffer): 'png' | 'svg' | undefined {
   return SVG_ROOT.test(bytes.toString('utf8')) ? 'svg' : undefined;
 }
 
-/** The numbers are red, green and blue, 0 to 255. */
 type Colour = readonly [number, number, number];
 
 const WHITE: Colour = [255, 255, 255];
 const BLACK: Colour = [0, 0, 0];
 
 interface Theme {
-  /** The grounds are `--ground`, `--paper` and `--sunk` of style.css. */
+  /** `--ground`, `--paper` and `--sunk` of style.css. */
   readonly grounds: readonly Colour[];
-  /** A colour is mixed with this until text in it can be read. */
+  /** What the colour is mixed with until it is legible. */
   readonly towards: Colour;
   readonly tintShare: number;
 }
@@ -125,12 +120,12 @@ function coloursOf(colour: Colour, { grounds, towards, tintShare }: Theme) {
   };
 }
 
-/** WCAG 2.2, 1.4.3, requires this contrast. */
+/** WCAG 2.2, 1.4.3. */
 const CONTRAST_MIN = 4.5;
 const HOVER_SHARE = 0.15;
 const STEP = 0.02;
 
-/** Terminates, since black on the light grounds and white on the dark ones can be read. */
+/** Terminates, since black on the light grounds and white on the dark ones are legible. */
 function readable(colour: Colour, grounds: readonly Colour[], towards: Colour): Colour {
   for (let share = 0; share < 1; share += STEP) {
     const one = mixed(colour, towards, share);
@@ -155,7 +150,7 @@ function mixed(from: Colour, to: Colour, share: number): Colour {
   return [red, green, blue];
 }
 
-/** Computes the contrast ratio of WCAG 2.2, 1 to 21. */
+/** The contrast ratio of WCAG 2.2, 1 to 21. */
 function contrast(one: Colour, other: Colour): number {
   const [low = 0, high = 0] = [luminance(one), luminance(other)].sort((a, b) => a - b);
   return (high + 0.05) / (low + 0.05);

@@ -1,5 +1,3 @@
-/** Buttons of forms, links that look like them, and buttons that copy a text. */
-
 import type { VNode } from 'preact';
 import { type Child, html } from './html.ts';
 import { icon } from './icons.ts';
@@ -9,13 +7,13 @@ export type ButtonKind = 'primary' | 'secondary' | 'danger' | 'quiet';
 interface ButtonProps {
   readonly label: Child;
   readonly kind?: ButtonKind;
-  /** If there is a value, the form says which of its buttons was pressed. */
+  /** With a value, the form tells which of its buttons was pressed. */
   readonly name?: string;
   readonly value?: string;
-  /** The browser shows this question before it sends the form; without scripts it sends at once. */
+  /** The browser asks this before it sends the form. Without scripts it sends at once. */
   readonly confirm?: string;
   readonly disabled?: boolean;
-  /** Says what the button does, if the label alone does not: `Revoke key Shop`. */
+  /** What the button does, if the label does not tell: `Revoke key Shop`. */
   readonly describe?: string;
 }
 
@@ -29,7 +27,7 @@ export function actions(...children: Child[]): VNode {
   return html`<div class="actions">${children}</div>`;
 }
 
-/** People who speak to the browser say the label, so the name has it (WCAG 2.5.3). */
+/** The accessible name must contain the label, for people who speak to the browser (WCAG 2.5.3). */
 function nameOf(label: Child, describe: string | undefined): string | undefined {
   if (describe === undefined || typeof label !== 'string') return describe;
   return describe.toLowerCase().includes(label.toLowerCase()) ? describe : `${label}: ${describe}`;
@@ -49,7 +47,6 @@ export function linkButton({
   return html`<a class=${`button ${kind}`} href=${href} download=${download || undefined}>${label}</a>`;
 }
 
-/** Copies a text; the button is hidden if scripts do not run. */
 export function copyButton(
   text: string,
   words: { readonly copy: string; readonly copied: string },
@@ -58,7 +55,7 @@ export function copyButton(
     data-copied=${words.copied} hidden>${icon('copy')}<span aria-live="polite">${words.copy}</span></button>`;
 }
 
-/** People copy such a text more often than they read it: an id, a key's prefix. */
+/** For texts that people copy more often than they read: an id, a key's prefix. */
 export function copyable(
   text: string,
   words: { readonly copy: string; readonly copied: string },
@@ -66,7 +63,6 @@ export function copyable(
   return html`<span class="copied"><code>${text}</code>${copyButton(text, words)}</span>`;
 }
 
-/** Shows a machine's text that people copy: commands, secrets, addresses. */
 export function codeBlock(
   text: string,
   words: { readonly copy: string; readonly copied: string },

@@ -1,15 +1,15 @@
-/** Tables that people download: CSV (RFC 4180) that a spreadsheet opens without running it. */
+/** CSV (RFC 4180) that a spreadsheet opens without running it. */
 
 import type { Readable } from 'node:stream';
 import type { FastifyReply } from 'fastify';
 
 /**
- * A spreadsheet takes these signs for the beginning of a formula, as OWASP lists them. In Chinese
- * or Japanese it reads the signs of full width as those of ASCII, too.
+ * Signs that begin a formula (OWASP). Spreadsheets in Chinese or Japanese also accept full width
+ * signs.
  */
 const FORMULA = /^[=+\-@\t\r\n＝＋－＠]/;
 
-/** Quotes text, and puts an apostrophe before a formula's sign (OWASP, CSV injection). */
+/** An apostrophe before a formula's sign disarms it (OWASP, CSV injection). */
 export function csvLine(cells: readonly (string | number)[]): string {
   const text = cells.map(cell => {
     if (typeof cell === 'number') return String(cell);

@@ -20,9 +20,9 @@ const KINDS: Readonly<Partial<Record<ErrorCode, ErrorPageKind>>> = {
 };
 
 /**
- * Writes the page of an error: words, the request's number, and a way on. Sets Retry-After.
- * @param way.notFound other words for what is not there
- * @param way.detail for the operator, in English, as the command line says it
+ * Sets Retry-After.
+ * @param way.notFound replaces the words for 404
+ * @param way.detail for the operator, in English, as in the command line
  */
 export function errorPage(
   reply: FastifyReply,

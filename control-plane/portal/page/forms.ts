@@ -1,13 +1,10 @@
-/** Forms: fields with a label, a hint, and the error of what was typed. */
-
 import type { VNode } from 'preact';
 import { type Child, html } from './html.ts';
 
-/** A form that changes something: POST with the session's csrf token. */
 export function postForm(
   props: {
     readonly action: string;
-    /** `signedIn.csrf`; undefined on strangers' pages, whose forms only Origin protects. */
+    /** Undefined on strangers' pages, whose forms only Origin protects. */
     readonly csrf: string | undefined;
     readonly hidden?: Readonly<Record<string, string>>;
     readonly class?: string;
@@ -33,15 +30,13 @@ interface FieldProps {
   readonly label: Child;
   readonly hint?: Child;
   readonly error?: string | undefined;
-  /** Says `(optional)` or the like behind the label. */
   readonly note?: string;
-  /** The id is unique on the page; if absent, it is the name. */
+  /** Unique on the page. Absent: the name. */
   readonly id?: string;
 }
 
 interface TextFieldProps extends FieldProps {
   readonly type?: 'text' | 'email' | 'password' | 'date' | 'url' | 'search';
-  /** Shows what was typed, but never a password. */
   readonly value?: string | undefined;
   readonly required?: boolean;
   readonly autocomplete?: string;
@@ -49,7 +44,6 @@ interface TextFieldProps extends FieldProps {
   readonly placeholder?: string;
   readonly maxlength?: number;
   readonly minlength?: number;
-  /** The page opens with the caret in this field; a page has at most one. */
   readonly autofocus?: boolean;
 }
 
@@ -105,7 +99,6 @@ export function radioGroup(
   return choices(props, 'radio', option => option.value === props.value);
 }
 
-/** Makes one box by itself. @param props.value `on` if absent */
 export function checkbox(
   props: FieldProps & { readonly checked: boolean; readonly value?: string },
 ): VNode {

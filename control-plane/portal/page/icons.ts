@@ -1,4 +1,4 @@
-/** Icons of 16 units drawn with one stroke, decoration beside words: never the only name. */
+/** Icons on a grid of 16 units, drawn with one stroke. Words must always accompany them. */
 
 import type { VNode } from 'preact';
 import { html } from './html.ts';

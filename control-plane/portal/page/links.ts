@@ -1,13 +1,10 @@
-/** Links from a page to its neighbours: the next rows of a list, the pages of one subject. */
-
 import type { VNode } from 'preact';
 import { html } from './html.ts';
 
 /**
- * The pages of a list by keyset: forwards, and back to the first.
- * @param places where this page begins, undefined on the first; where the next one does, undefined
- * on the last
- * @param query parameters that every page of the list has
+ * Links to the next page and back to the first one. `after` is undefined on the first page, `next`
+ * on the last.
+ * @param query parameters that every page of the list keeps
  */
 export function pager(
   words: { readonly more: string; readonly first: string; readonly pages: string },
@@ -30,12 +27,10 @@ type NavLinks = readonly {
   readonly active: boolean;
 }[];
 
-/** Links the pages of one subject. */
 export function tabs(label: string, links: NavLinks): VNode {
   return linkRow('tabs', label, links);
 }
 
-/** Links the few ways of looking at one list or chart, each at one click. */
 export function segments(label: string, links: NavLinks): VNode {
   return linkRow('segments', label, links);
 }
@@ -49,7 +44,6 @@ function linkRow(name: string, label: string, links: NavLinks): VNode {
 
 type Query = Readonly<Record<string, string | number | undefined>>;
 
-/** Writes the path with these parameters, without those that are undefined or empty. */
 export function withQuery(path: string, query: Query): string {
   const given = Object.entries(query).filter(([, value]) => value !== undefined && value !== '');
   const text = new URLSearchParams(

@@ -1,16 +1,14 @@
-/** Writes moments on a page, and words with children in them. */
-
 import { type Child, html } from './html.ts';
 
-/** `at`: milliseconds or ISO 8601; `none`: what the page shows if there is no time. */
+/** `at`: milliseconds or ISO 8601. `none`: the text if there is no time. */
 type Moment = [at: number | string | null, format: (instantMs: number) => string, none?: Child];
 
-/** A moment as the page has it without scripts; times.js makes it the reader's own. */
+/** In UTC without scripts. times.js converts it to the reader's time. */
 export function time(...moment: Moment): Child {
   return timeElement(moment);
 }
 
-/** Shows a moment in a list of what happened lately: `3 min ago`. */
+/** `3 min ago`. */
 export function ago(...moment: Moment): Child {
   return timeElement(moment, true);
 }
@@ -21,7 +19,7 @@ function timeElement([at, format, none = null]: Moment, isLately?: true): Child 
   return html`<time datetime=${instant.toISOString()} data-ago=${isLately}>${format(instant.getTime())}</time>`;
 }
 
-/** Fills words with children: `until {time}`, with the moment as `time` has it. */
+/** Fills words with children: `until {time}`. */
 export function phrase(text: string, values: Readonly<Record<string, Child>>): Child[] {
   const parts = text.split(/\{(\w+)\}/);
   return parts.map((part, index) =>

@@ -1,5 +1,3 @@
-/** The frame of the operator's pages: their navigation, words, errors, and what their addresses ask. */
-
 import type { ContractError } from '@matting/proto/contract/errors.ts';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
@@ -21,10 +19,8 @@ const ENTRIES = [
   { name: 'notifications', path: `${PAGES_PATH}/notifications`, icon: 'webhooks' },
 ] as const satisfies readonly { name: string; path: string; icon: IconName }[];
 
-/** A page of the operator is made with this; `own` holds the words of these pages. */
 export type OperatorVisit = ReturnType<typeof operatorVisitOf>;
 
-/** Works only for routes behind the session. */
 export function operatorVisitOf(request: FastifyRequest) {
   const csrf = maybeCsrf(request);
   if (csrf === undefined) throw new Error('a route without a session asked for its token');
@@ -50,9 +46,7 @@ export function renderOperatorPage(reply: FastifyReply, page: OperatorPage): Fas
   );
 }
 
-/**
- * Says in English, as the command line does, why a request is refused; hides causes of failures.
- */
+/** Errors are in English, as in the command line. Hides causes of failures. */
 export function writeOperatorError(
   error: PageError | ContractError,
   request: FastifyRequest,
@@ -67,7 +61,7 @@ export function writeOperatorError(
 
 const VALUE_LENGTH_MAX = 200;
 
-/** Undefined if the parameter is absent, empty, given twice or too long. */
+/** Undefined: absent, empty, given twice or too long. */
 export function queryValue(request: FastifyRequest, name: string): string | undefined {
   const value = queryOf(request, name);
   if (typeof value !== 'string') return undefined;

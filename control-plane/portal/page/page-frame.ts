@@ -1,5 +1,3 @@
-/** A page as it is answered, at both doors: the frame around its content, and its headers. */
-
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
 import { type Locale, localeOf, maybeCsrf, queryOf, type SignedIn } from '../session/visit.ts';
@@ -13,19 +11,16 @@ import { type IconName, icon, mark } from './icons.ts';
 import { notice } from './sections.ts';
 
 export interface PageContent {
-  /** The title is the page's one h1, and the title of the window. */
+  /** The page's only h1, and the title of the window. */
   readonly title: string;
   readonly lead?: Child;
   readonly actions?: Child;
-  /** The page is one row of this list. */
   readonly back?: { readonly href: string; readonly label: string };
   readonly main: Child;
-  /** Beside the column of a stranger's page. */
   readonly aside?: Child;
   readonly status?: number;
-  /** The page runs these files of assets/ beside those that every page runs. */
   readonly scripts?: readonly string[];
-  /** Maps codes of `?said=` to words, so that no free text of an address gets onto a page. */
+  /** Texts of the codes of `?said=`, so that no free text of an address gets onto a page. */
   readonly said?: Readonly<Record<string, string>>;
 }
 
@@ -34,23 +29,20 @@ export interface NavLink {
   readonly label: string;
   readonly icon?: IconName;
   readonly active: boolean;
-  /** A group of links begins with this one, and has this name. */
+  /** Starts a group of links of this name. */
   readonly group?: string | undefined;
-  /** The contents of its page stand below it. */
   readonly below?: Child;
 }
 
 interface Frame {
-  /** The mark leads here; below it are the assets, and the forms `/sign-out` and `/language`. */
+  /** The logo links here. Below it are the assets, and the forms `/sign-out` and `/language`. */
   readonly path: string;
-  /** An empty list makes a stranger's page, in one narrow column. */
+  /** Empty: a stranger's page, in one narrow column. */
   readonly nav: readonly NavLink[];
   readonly navigation: string;
-  /** Above the links. */
   readonly search?: Child;
-  /** The page has this sheet of assets/ beside that of every page. */
   readonly sheet?: string;
-  /** Name of pages outside of an account, beside the mark and in the title. */
+  /** The name of pages outside of an account, next to the logo and in the title. */
   readonly area?: string;
   readonly person?: SignedIn | undefined;
 }
@@ -60,17 +52,16 @@ type FrameProps = Omit<PageContent, 'said'> &
   Locale & {
     readonly brand: Brand | undefined;
     readonly address: string;
-    /** The frame's forms have this token; undefined: nobody is signed in. */
     readonly csrf: string | undefined;
     readonly said: string | undefined;
   };
 
-/** The policy allows no inline script or style, no other host, and no frame. */
+/** No inline script or style, no other host, and no frame. */
 export const POLICY = [
   "default-src 'none'",
   "style-src 'self'",
   "script-src 'self'",
-  // Pictures that a script drew or that the person chose, never sent anywhere.
+  // Pictures that a script drew or the person chose.
   "img-src 'self' blob: data:",
   "connect-src 'self'",
   "form-action 'self'",
@@ -105,7 +96,6 @@ export function renderFramed(reply: FastifyReply, page: PageContent, frame: Fram
     .send(renderDocument(document));
 }
 
-/** Finds the words of a known code; other values in the address have none. */
 function saidOf(request: FastifyRequest, words: PageContent['said']): string | undefined {
   const said = queryOf(request, 'said');
   if (words === undefined || typeof said !== 'string') return undefined;
@@ -203,7 +193,7 @@ function navList(links: readonly NavLink[]): VNode {
   )}</ul>`;
 }
 
-/** A script shows it, and keeps the choice in the browser. */
+/** A script shows it, and stores the choice in the browser. */
 function themeChoice({ common }: Words): VNode {
   return html`<label class="theme" hidden><span class="silent">${common.theme}</span>
     <select>${Object.entries(common.themes).map(
@@ -232,7 +222,7 @@ function profileLink({ mail }: SignedIn, words: Words): VNode {
     ${icon('profile')}<span>${mail}</span></a>`;
 }
 
-/** The choice is kept, so it is a form; it comes back to this page. */
+/** The choice is stored, so this is a form. It comes back to this page. */
 function languageForms({ language, words, path, csrf, address }: FrameProps): VNode | null {
   if (csrf === undefined) return null;
   const others = LANGUAGES.filter(one => one !== language);
@@ -247,7 +237,7 @@ function languageForms({ language, words, path, csrf, address }: FrameProps): VN
   );
 }
 
-/** Links languages for a stranger, whose choice only the address keeps; and the documents. */
+/** A stranger's choice is only in the address. */
 function languageLinks({ language, words, path: area, address }: FrameProps): VNode {
   const [path = '', query = ''] = address.split('?');
   const docs = area === ACCOUNT_PATH ? html`<a href=${DOCS_PATH}>${words.nav.docs}</a>` : null;

@@ -1,9 +1,7 @@
-/** Lists by keyset: the rows of a page, and the cursor at which the next page begins. */
-
 import type { FastifyRequest } from 'fastify';
 import { PageError, queryText } from '../session/visit.ts';
 
-/** The cursor is where a page of a list ends: the instant and the id of its last row. */
+/** The instant and the id of the last row of a page. */
 export interface PageCursor {
   readonly atMs: number;
   readonly id: string;
@@ -15,21 +13,20 @@ export function cursorText({ atMs, id }: PageCursor): string {
   return `${atMs}-${id}`;
 }
 
-/** Undefined: the text is no cursor. */
 export function parseCursor(text: string): PageCursor | undefined {
   const [, atMs, id] = CURSOR.exec(text) ?? [];
   return id === undefined ? undefined : { atMs: Number(atMs), id };
 }
 
 /**
- * @param found one more than `max` where there is a next page
- * @returns last: behind which the next page begins; undefined: there is none
+ * @param found has one row more than `max` if there is a next page
+ * @returns last: the cursor row of the next page; undefined: there is none
  */
 export function pageOf<T>(found: readonly T[], max: number) {
   return { rows: found.slice(0, max), last: found.length > max ? found[max - 1] : undefined };
 }
 
-/** Finds the cursor at which the page begins; undefined: the latest rows. @throws PageError */
+/** Undefined: the first page. @throws PageError */
 export function cursorOf(request: FastifyRequest): PageCursor | undefined {
   const text = queryText(request, 'after');
   const cursor = parseCursor(text);

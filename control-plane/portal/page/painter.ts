@@ -1,7 +1,6 @@
 /**
- * The form by which people correct a cut-out: strokes and boxes that keep or erase, and the call of
- * the API that does the same. assets/paint.js paints, and assets/correct.js sends the form; without
- * scripts it stays hidden.
+ * The form for corrections of a cut-out by strokes and boxes, and the equivalent call of the API.
+ * assets/paint.js paints, assets/correct.js sends. Without scripts the form stays hidden.
  */
 
 import type { VNode } from 'preact';
@@ -13,15 +12,12 @@ import * as ui from './ui.ts';
 interface PainterProps {
   readonly words: Words;
   readonly csrf: string;
-  /** The form is sent here, with `csrf`, `once`, `keep` and `erase`. */
   readonly action: string;
-  /** The upright input, in pixels: the shapes are written in them. */
+  /** Of the upright input, in pixels, which are the unit of the shapes. */
   readonly size: { readonly width: number; readonly height: number };
-  /** The picture that was sent: below the cut-out where the page has it in no other way. */
   readonly original: string;
-  /** The page of the job that this one corrects, if it does. */
   readonly back: string | undefined;
-  /** The call that does the same, with KEEP_HERE and ERASE_HERE in place of the shapes. */
+  /** The equivalent call, with KEEP_HERE and ERASE_HERE in place of the shapes. */
   readonly call: string;
 }
 

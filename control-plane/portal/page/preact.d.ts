@@ -1,9 +1,9 @@
 /**
- * The part of preact that pages use. tsconfig.json has this file instead of preact's own types, which
- * bring those of a browser into every file of the programs.
+ * The part of preact that pages use. tsconfig.json has it instead of preact's own types, which
+ * declare a browser's globals in every file.
  */
 
-/** A node of a page's tree; only `html` makes one. */
+/** Only `html` makes one. */
 export interface VNode<P = object> {
   readonly type: string | ((props: P) => unknown);
   readonly props: P & { readonly children?: unknown };

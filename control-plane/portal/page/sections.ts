@@ -1,5 +1,3 @@
-/** The parts of a page: sections, panels, badges, and messages about the whole page. */
-
 import type { VNode } from 'preact';
 import type { ButtonKind } from './buttons.ts';
 import { type Child, html } from './html.ts';
@@ -19,7 +17,7 @@ export function section(
   </section>`;
 }
 
-/** Folds what is there on demand behind a button; it is open if readers must see it. */
+/** Hides its content behind a button until it is opened. */
 export function fold(
   props: {
     readonly label: string;
@@ -48,7 +46,7 @@ export function badge(label: string, tone: Tone = 'neutral'): VNode {
   return html`<span class=${`badge ${tone}`}>${label}</span>`;
 }
 
-/** Shows a message about the whole page; a bad one is read out at once. */
+/** A bad one is read out at once. */
 export function notice(tone: Tone, ...children: Child[]): VNode {
   const name =
     tone === 'good' ? 'check' : tone === 'bad' || tone === 'warning' ? 'warning' : 'info';

@@ -1,6 +1,6 @@
 /**
- * Pictures on their stage: where one is dropped, the original beside its cut-out, the ground behind
- * it. All of it stands without scripts; assets/compare.js makes the comparison a slider.
+ * Pictures on a stage: where one is dropped, and the original with its cut-out. Works without
+ * scripts. assets/compare.js makes the comparison a slider.
  */
 
 import type { OutputFormat } from '@matting/proto/contract/formats.ts';
@@ -10,11 +10,10 @@ import { assetHref } from './assets.ts';
 import { ACCOUNT_PATH, type Child, html } from './html.ts';
 import { icon } from './icons.ts';
 
-/** Samples serve people who have no picture at hand; the playground's form sends these names. */
+/** For people without a picture at hand. The playground's form sends these names. */
 export const SAMPLES = ['teapot', 'duck', 'cactus', 'camera'] as const;
 export type Sample = (typeof SAMPLES)[number];
 
-/** The file of assets/ (docs/images/draw-demo.ts drew it). */
 export function sampleFile(sample: Sample): string {
   return sample === 'teapot' ? 'demo.jpg' : `sample-${sample}.jpg`;
 }
@@ -23,7 +22,6 @@ export function sampleHref(sample: Sample): string {
   return assetHref(ACCOUNT_PATH, sampleFile(sample));
 }
 
-/** Says whether browsers show a result of each format in a page. */
 const SHOWN_BY_BROWSERS: Readonly<Record<OutputFormat, boolean>> = {
   png: true,
   webp: true,
@@ -36,10 +34,10 @@ const SHOWN_BY_BROWSERS: Readonly<Record<OutputFormat, boolean>> = {
 const GROUNDS = ['chequered', 'white', 'black'] as const;
 
 /**
- * A cut-out on a ground of one's choice: chequered, white, black, or a colour that a script sets.
- * @param path where its bytes are
- * @param original compare.js shows it beside the cut-out; undefined: nothing is kept
- * @param loading lazy: only once it is in view
+ * A cut-out on a ground that the person chooses: chequered, white, black, or a colour.
+ * @param path of its bytes
+ * @param original for comparison; undefined: it is not kept
+ * @param loading lazy: only when it is in view
  */
 export function resultStage(
   words: Words,
@@ -66,7 +64,6 @@ export function resultStage(
   </div>`;
 }
 
-/** Shows the demo picture and its cut-out, half and half. */
 export function demoStage(words: Words): VNode {
   const said = words.playground;
   const cutOut = assetHref(ACCOUNT_PATH, 'demo-cutout.webp');
@@ -78,12 +75,10 @@ export function demoStage(words: Words): VNode {
   </div>`;
 }
 
-/** compare.js writes these words on a comparison. */
 function comparedBy({ playground: said }: Words): Record<string, string> {
   return { 'data-before': said.before, 'data-after': said.result, 'data-slider': said.slider };
 }
 
-/** Shows words where people drop pictures. */
 export function dropWords(title: string, text: Child): VNode {
   return html`<span class="drop-icon">${icon('picture')}</span>
     <span class="drop-title">${title}</span><span class="soft">${text}</span>`;

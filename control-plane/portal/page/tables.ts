@@ -1,9 +1,6 @@
-/** A page shows rows as tables, pairs of a name and a value, or figures. */
-
 import type { VNode } from 'preact';
 import { type Child, html } from './html.ts';
 
-/** Shows a row's id in its last column: the first eight digits tell rows apart. */
 export function shortId(id: string): VNode {
   return html`<span class="mono soft" title=${id}>${id.slice(0, 8)}</span>`;
 }
@@ -14,11 +11,10 @@ interface ColumnProps {
   readonly label: string;
   readonly align?: 'end';
   readonly silent?: boolean;
-  /** The column gives room to the others: long text is cut by an ellipsis. */
+  /** Gives room to the other columns: an ellipsis cuts long text. */
   readonly cut?: boolean;
 }
 
-/** Numbers stand at the end of their column. */
 export function end(label: string): Column {
   return { label, align: 'end' };
 }
@@ -26,16 +22,13 @@ export function end(label: string): Column {
 interface TableProps {
   readonly caption: string;
   readonly columns: readonly Column[];
-  /** A row has as many cells as there are columns; the first names the row. */
   readonly rows: readonly (readonly Child[])[];
   readonly empty?: Child;
-  /** On a phone a row is two lines: the first and the third cell, then the others. */
+  /** On a phone a row has two lines: the first and the third cell, then the others. */
   readonly isCompact?: boolean;
 }
 
-/**
- * Shows every row as a card on a phone: the first cell is its title, the others have column names.
- */
+/** On a phone a row is a card: the first cell is its title, the others have the columns' names. */
 export function dataTable({ caption, columns, rows, empty, isCompact }: TableProps): VNode {
   if (rows.length === 0 && empty) return html`<div class="panel">${empty}</div>`;
   const shown: ColumnProps[] = columns.map(one => (typeof one === 'string' ? { label: one } : one));
@@ -61,7 +54,7 @@ export function dataTable({ caption, columns, rows, empty, isCompact }: TablePro
   </table></div>`;
 }
 
-/** One box holds the content, so that a card on a phone has the column's name beside all of it. */
+/** One box holds the content, so that the column's name on a card is next to all of it. */
 function inCell(content: Child): Child {
   const isEmpty = content === null || content === undefined || content === false || content === '';
   return isEmpty ? null : html`<div>${content}</div>`;
@@ -78,7 +71,6 @@ interface Figure {
   readonly label: string;
   readonly value: Child;
   readonly note?: Child;
-  /** bad: somebody should look at it. */
   readonly tone?: 'bad' | undefined;
 }
 
@@ -91,7 +83,7 @@ export function figures(list: readonly Figure[]): VNode {
   return html`<dl class="figures">${shown}</dl>`;
 }
 
-/** Says, if a list has no rows, what would be here and how to begin. */
+/** Says what would be here and how to begin. */
 export function emptyState(props: {
   readonly title: string;
   readonly text?: Child;

@@ -1,4 +1,3 @@
-/** Shows the log of changes in an account: an entry a row, its values in words on demand. */
 import type { CoreStores } from '@matting/core/package.ts';
 import type { FastifyInstance } from 'fastify';
 import { moneyOf } from '../orders/order-pages.ts';
@@ -14,7 +13,6 @@ type AuditRecord = Awaited<ReturnType<CoreStores['audit']['list']>>[number];
 
 const AUDIT_PATH = `${ACCOUNT_PATH}/audit`;
 const AUDIT_ROWS = 50;
-/** The page shows more changes on demand. */
 const CHANGES_SHOWN_MAX = 2;
 
 export function registerAuditRoute(
@@ -24,7 +22,7 @@ export function registerAuditRoute(
   account.get('/audit', { config: { permission: 'audit.read' } }, async (request, reply) => {
     const visit = visitOf(request);
     const { audit, common } = visit.words;
-    // A text that is no cursor leads to the first page.
+    // A malformed cursor gives the first page.
     const after = parseCursor(String(queryOf(request, 'after')));
     const found = await stores.audit.list(visit.accountId, { limit: AUDIT_ROWS + 1, after });
     const { rows, last } = pageOf(found, AUDIT_ROWS);
@@ -83,10 +81,9 @@ function changes(visit: Visit, record: AuditRecord): Child {
   </details>`;
 }
 
-/** The currency of a sum stands beside it, and is not a line of its own. */
+/** Sums show their currency, so it has no line of its own. */
 const SUMS = new Set(['price', 'amount']);
 
-/** Makes a line for each value that changed; a value that stayed absent has none. */
 function changesOf(locale: Locale, { before, after }: AuditRecord): [string, Child][] {
   const names = new Set([...Object.keys(before ?? {}), ...Object.keys(after ?? {})]);
   const hasSum = [...names].some(name => SUMS.has(name));
@@ -107,7 +104,6 @@ function changesOf(locale: Locale, { before, after }: AuditRecord): [string, Chi
 
 const INSTANT = /^\d{4}-\d\d-\d\dT[\d:.]+Z$/;
 
-/** Null: there was or is no value. */
 function valueIn({ words, formats }: Locale, name: string, values: AuditRecord['after']): Child {
   const value = values?.[name] ?? null;
   const currency = values?.currency;

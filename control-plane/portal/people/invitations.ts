@@ -1,4 +1,4 @@
-/** Links that the service makes: an owner's invitation, and what the operator's commands print. */
+/** Makes invitations, and the links that the operator's commands print. */
 
 import { randomUUID } from 'node:crypto';
 import type { Actor } from '@matting/accounts/audit-log.ts';
@@ -11,9 +11,8 @@ import { createSecret, hashOfSecret } from '../session/secret.ts';
 import type { LinkPurpose, LinkStore } from './link-store.ts';
 
 export const HOUR_MS = 3_600_000;
-/** The time suffices for somebody who is away for a few days. */
+/** Enough for somebody who is away for a few days. */
 const INVITATION_MS = 7 * DAY_MS;
-/** A terminal prints this link, and people use it from there. */
 const SIGN_IN_LINK_MS = 12 * HOUR_MS;
 
 export interface MadeLink {
@@ -24,7 +23,7 @@ export interface MadeLink {
 type LinkRefusal = 'too-many' | Withheld;
 
 /**
- * Makes a link; its token is in the URL this once and nowhere else. The account must exist.
+ * Makes a link for an existing account. Its token is only in the returned URL.
  * @param mail of parseMail
  * @returns too-many: the account has as many open invitations as it may
  */
@@ -48,7 +47,8 @@ export async function createLink(
   const id = randomUUID();
   const url = `${baseUrl}/account/${isInvitation ? 'invitations' : 'links'}/${token}`;
   const letter = letterOf && linkLetter({ ...of, id, letterOf, url, lifeMs });
-  // The operator hands a link over in person; an owner sees an invitation that no mail brings.
+  // The operator hands a link over in person. An invitation that is not mailed is seen by its
+  // owner.
   const provesMail = letter !== undefined || actor.kind === 'operator';
   const made = { id, entryId: randomUUID(), tokenHash, lifeMs };
   const messagesMax = letterOf?.messagesMax;
@@ -62,7 +62,6 @@ interface InvitationParts {
   readonly baseUrl: string;
   readonly mails: boolean;
   readonly sealMail: LetterOf['seal'];
-  /** An account may send this many messages a day. */
   readonly messagesMax: number;
   readonly onWithheld: OnWithheld;
 }
@@ -74,15 +73,15 @@ export class Invitations {
     this.#parts = parts;
   }
 
-  /** Whether invitations go by mail, so that nobody else sees them. */
   get byMail(): boolean {
     return this.#parts.mails;
   }
 
   /**
-   * too-many: the account has as many open ones as it may; a reason: mails of today are used up.
-   * Nothing was made then. @param mail of parseMail @returns url undefined: it goes by mail, and
-   * nobody else sees it
+   * A refusal makes nothing. too-many: the bound of open invitations; a reason: today's mails are
+   * used up.
+   * @param mail of parseMail
+   * @returns url undefined: only the mail has it
    */
   async invite(
     accountId: string,
@@ -103,17 +102,15 @@ export class Invitations {
   }
 }
 
-/** A mail with the link is made of these parts. */
 interface LetterOf {
   readonly accountName: string;
-  /** @param id that of the mail, which the text is bound to */
+  /** @param id the mail's, which the text is bound to */
   readonly seal: (text: string, id: string) => string;
-  /** The account sends this many mails a day; absent: the operator sends it. */
   readonly messagesMax?: number;
 }
 
 function linkLetter(of: {
-  /** The link has the same id, so that the mail is withdrawn with it. */
+  /** Equal to the link's id, so that a withdrawal stops the mail, too. */
   readonly id: string;
   readonly accountId: string;
   readonly purpose: LinkPurpose;

@@ -1,16 +1,15 @@
 /**
- * People come in by links. A person is made of what was proven, never of a mail that somebody
- * typed:
+ * How people enter by links. Only a proven mail makes a person, never a mail that somebody typed:
  *
  * | the link                     | nobody has the mail  | it is proven      | it was typed, never proven      |
  * |------------------------------|----------------------|-------------------|---------------------------------|
  * | the operator's sign-in link  | a person, proven     | signs in, joins   | taken over: what was there ends |
  * | an invitation that proves it | a person, proven     | by their password | taken over: what was there ends |
- * | one that the inviter saw     | a person, not proven | by their password | by their password, no account   |
- * |                              |                      |                   | that they are not in already    |
+ * | one that the inviter saw     | a person, not proven | by their password | by their password, only if they |
+ * |                              |                      |                   | are in the account already      |
  *
- * Taken over: the sessions end, the password is the one that was typed now, or none, and the mail
- * is proven (docs/adr/0042-people-are-what-was-proven.md).
+ * Taken over: the sessions end, the password becomes the one that was typed now, or none, and the
+ * mail is proven (docs/adr/0042-people-are-what-was-proven.md).
  */
 
 import { selectAccounts } from '@matting/accounts/account-store.ts';
@@ -48,29 +47,24 @@ import {
 
 export type LinkPurpose = 'invitation' | 'sign-in';
 
-/** Says how somebody became a member. */
 export type MemberSource = 'invited' | 'oidc' | 'operator';
 
 export interface LinkUse {
   readonly tokenHash: string;
   readonly purpose: LinkPurpose;
-  /** A new person gets this id, a random UUID. */
   readonly newUserId: string;
-  /** A new person, or one that is taken over, gets this password; null: they set none yet. */
+  /** For a new person or one that is taken over. null: none yet. */
   readonly passwordHash: string | null;
-  /** The given password matched this hash of the mail's person; null: no password was checked. */
+  /** The hash that the given password matched. Null: no password was checked. */
   readonly verifiedHash: string | null;
   readonly session: NewSession;
-  /** The browser had this session before; null: none. */
   readonly endedIdHash: string | null;
   readonly entryId: string;
 }
 
 export type LinkUseOutcome =
   | { readonly kind: 'signed-in'; readonly accountId: string; readonly userId: string }
-  /** The link was used, has expired, was withdrawn, or never existed. */
   | { readonly kind: 'unknown' }
-  /** Somebody has that mail, and the password was not theirs. */
   | { readonly kind: 'refused' }
   /** The person's mail is not proven, and the link does not prove it. */
   | { readonly kind: 'unproven' }
@@ -78,7 +72,7 @@ export type LinkUseOutcome =
 
 type Link = Schema['one_time_links'];
 
-/** Makes the person if they are new, the membership and the session, all of it or nothing. */
+/** Makes the person if they are new, the membership and the session, or nothing. */
 async function useLink(database: Database, tx: Db, use: LinkUse): Promise<LinkUseOutcome> {
   const link = await tx
     .selectFrom('one_time_links')
@@ -142,7 +136,6 @@ type PersonOfLink =
   | { readonly userId: string; readonly is: 'new' | 'known' | 'taken-over' }
   | { readonly refused: 'refused' | 'unproven' };
 
-/** Follows the table above. */
 async function personOf(
   database: Database,
   tx: Db,
@@ -182,7 +175,7 @@ async function insertUser(database: Database, tx: Db, use: LinkUse, link: Link) 
     throw new OvertakenError('the same person accepted another invitation just now');
 }
 
-/** People who typed that mail before can no longer sign in by it. */
+/** People who typed that mail before can no longer sign in with it. */
 async function takeOver({ nowMs }: Database, tx: Db, { passwordHash }: LinkUse, userId: string) {
   await tx
     .updateTable('users')
@@ -205,11 +198,8 @@ async function insertMember(
     .execute();
 }
 
-// Only the hash of a link's token is stored; who has the link can use it, once, until it expires.
-
 export interface NewLink {
   readonly id: string;
-  /** The hash is SHA-256 of the token, hexadecimal. */
   readonly tokenHash: string;
   readonly purpose: LinkPurpose;
   readonly accountId: string;
@@ -219,9 +209,7 @@ export interface NewLink {
   /** Opening the link proves the mail address. */
   readonly provesMail: boolean;
   readonly entryId: string;
-  /** The mail that brings the link, under the link's id; absent: no mail does. */
   readonly letter?: NewMail | undefined;
-  /** The account sends this many mails a day; absent: the mail is the operator's. */
   readonly messagesMax?: number | undefined;
 }
 
@@ -231,18 +219,17 @@ export type LinkStore = ReturnType<typeof createLinkStore>;
 
 export function createLinkStore(database: Database) {
   return {
-    /** If the mail is withheld, or for `too-many`, there is neither link nor mail. */
+    /** Makes neither if the mail is withheld, or for `too-many`. */
     create: (link: NewLink, actor: Actor) =>
       transact(database, tx => insertLink(database, tx, link, actor)),
     find: (tokenHash: string, purpose: LinkPurpose) =>
       query(database, db => findLink(database, db, tokenHash, purpose)),
-    /** Lists links that can still be used: invitations, then sign-in links, newest first. */
+    /** Usable links: invitations, then sign-in links, the newest first. */
     listOpen: (accountId: string) =>
       query(database, async db => [
         ...(await listOpenLinks(database, db, accountId, 'invitation')),
         ...(await listOpenLinks(database, db, accountId, 'sign-in')),
       ]),
-    /** False: the account has no such link (any more). */
     withdraw: (accountId: string, id: string, by: { actor: Actor; entryId: string }) =>
       transact(database, tx => withdrawLink(database, tx, accountId, id, by)),
     use: (use: LinkUse) => transact(database, tx => useLink(database, tx, use)),
@@ -348,9 +335,7 @@ async function withdrawLink(
   return true;
 }
 
-/** So many invitations of one account may wait for an answer. */
 const INVITATIONS_OPEN_MAX = 50;
-/** One account's list shows so many of the operator's sign-in links, the newest. */
 const SIGN_IN_LINKS_LISTED_MAX = 50;
 
 export type OpenLink = Awaited<ReturnType<typeof listOpenLinks>>[number];
@@ -368,9 +353,9 @@ async function listOpenLinks(database: Database, db: Db, accountId: string, purp
 }
 
 /**
- * Ends the links by which somebody who lost their right would come back: those that they made, and
- * those for their mail. The account's row is taken.
- * @returns how many
+ * Ends the links by which somebody who lost their right could come back: those that they made, and
+ * those for their mail. The caller holds the account's row.
+ * @returns their number
  */
 export async function endLinksOf(
   database: Database,
@@ -388,7 +373,9 @@ export async function endLinksOf(
   );
 }
 
-/** A withdrawn link has expired, and its mail is not sent. @returns how many could be used */
+/**
+ * A withdrawn link is stored as expired, and its mail is not sent. @returns how many were usable
+ */
 async function endLinks({ nowMs }: Database, tx: Db, ids: readonly string[]): Promise<number> {
   if (ids.length === 0) return 0;
   await withdrawMails(tx, ids.toSorted());

@@ -1,7 +1,3 @@
-/**
- * The people of an account, for its owners: invite, change a role, remove, end the API keys of who
- * was removed.
- */
 import { randomUUID } from 'node:crypto';
 import type { CoreServices } from '@matting/core/package.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
@@ -48,7 +44,7 @@ export function registerPeopleRoutes(account: FastifyInstance, services: PeopleS
   account.post('/people/:id/remove', MANAGE, async (request: PeopleRequest, reply) => {
     const { accountId, ...by } = changeOf(request);
     const change = await stores.people.removeMember(accountId, request.params.id, by);
-    // The member's keys stay valid, so the page says which they are.
+    // The member's API keys stay valid, so the page shows them.
     const removed = encodeURIComponent(request.params.id);
     return answerChange(reply, services, change, `removed&removed=${removed}`);
   });
@@ -73,13 +69,12 @@ export function registerPeopleRoutes(account: FastifyInstance, services: PeopleS
   );
 }
 
-/** Names the account that changes and who changes it; the id is that of the audit log's entry. */
 function changeOf(request: FastifyRequest) {
   const { accountId, actor } = visitOf(request);
   return { accountId, actor, entryId: randomUUID() };
 }
 
-/** Shows the link on this answer and nowhere else, or sends it in the mail and nowhere else. */
+/** The link is either on this answer or in the mail, and nowhere else. */
 async function invite(reply: FastifyReply, services: PeopleServices) {
   const { request } = reply;
   const form = formOf(request);
@@ -103,7 +98,7 @@ async function invite(reply: FastifyReply, services: PeopleServices) {
   return renderPeople(reply, services, { made: { mail, ...made } });
 }
 
-/** Makes a new link for the same person; the former one ends once the new one exists. */
+/** The earlier link ends once the new one exists. */
 async function resend(request: PeopleRequest, reply: FastifyReply, services: PeopleServices) {
   const { accountName, words } = visitOf(request);
   const { accountId, ...by } = changeOf(request);
@@ -139,7 +134,6 @@ interface Shown {
     readonly role: string;
     readonly errors: { readonly mail?: string | undefined; readonly role?: string | undefined };
   };
-  /** Holds an invitation; its url is undefined if only the mail has it. */
   readonly made?: {
     readonly mail: string;
     readonly url: string | undefined;
@@ -306,7 +300,6 @@ function inviteForm({ words, csrf }: Visit, typed: Shown['typed']): VNode {
   );
 }
 
-/** @param byMail undefined if no link can be sent again */
 function linkTable(
   { words, formats, csrf }: Visit,
   links: readonly OpenLink[],

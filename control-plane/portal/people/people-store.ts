@@ -1,4 +1,4 @@
-/** People and their memberships of accounts. The last owner of an account stays its owner. */
+/** People and their memberships of accounts. An account's last owner cannot leave. */
 import { type Actor, isEntered, requireAuthority } from '@matting/accounts/audit-log.ts';
 import { type Database, type Db, query, transact } from '@matting/database/database.ts';
 import { isAsciiWord } from '@matting/database/statements.ts';
@@ -12,21 +12,20 @@ export type Member = Awaited<ReturnType<typeof listMembers>>[number];
 interface PasswordSet {
   readonly userId: string;
   readonly passwordHash: string;
-  /** The former password matched this hash; null: a session of a link needs none, once. */
+  /** The hash that the current password matched. null: a session of a link needs none, once. */
   readonly verifiedHash: string | null;
   readonly sessionId: string;
-  /** The log of this account has an entry of the change. */
   readonly accountId: string;
 }
 
 type PasswordSetOutcome =
   | 'set'
-  /** The person cannot have a password. */
+  /** Only an identity provider knows the person. */
   | 'impossible'
-  /** The session has ended, or the password has changed since it was checked. */
+  /** The session has ended, or the password changed since its check. */
   | 'overtaken';
 
-/** Names who changes something, and its audit entry's id, made outside of what is repeated. */
+/** The audit entry's id is made outside of the transaction, which may repeat. */
 interface ChangedBy {
   readonly actor: Actor;
   readonly entryId: string;
@@ -34,18 +33,16 @@ interface ChangedBy {
 
 export type MemberChange =
   | 'changed'
-  /** The account has no such member. */
   | 'unknown'
-  /** The account would have no owner left. */
   | 'last-owner'
-  /** A group of the identity provider grants the membership; it can change only there. */
+  /** A group of the identity provider grants the membership, which can change only there. */
   | 'by-group';
 
 export type PeopleStore = ReturnType<typeof createPeopleStore>;
 
 export function createPeopleStore(database: Database) {
   return {
-    /** Finds a person by the mail that they sign in with, unless they were disabled. */
+    /** Finds a person by their mail for sign-in, unless they are disabled. */
     findByMail: (mail: string) =>
       query(database, async db => {
         const row = await selectPeople(db)
@@ -59,7 +56,7 @@ export function createPeopleStore(database: Database) {
         return row && personFromRow(row);
       }),
     listMembers: (accountId: string) => query(database, db => listMembers(db, accountId)),
-    /** Ends every other session of the person too. */
+    /** Also ends every other session of the person. */
     setPassword: (of: PasswordSet, by: ChangedBy) =>
       transact(database, tx => setPassword(database, tx, of, by)),
     async setLanguage(userId: string, language: string): Promise<void> {
@@ -69,7 +66,7 @@ export function createPeopleStore(database: Database) {
     },
     changeRole: (accountId: string, userId: string, role: Role, by: ChangedBy) =>
       transact(database, tx => changeMember(database, tx, { accountId, userId, role }, by)),
-    /** Ends their sessions and links for this account too, as does a role below owner. */
+    /** Also ends their sessions and links for this account, as does a role below owner. */
     removeMember: (accountId: string, userId: string, by: ChangedBy) =>
       transact(database, tx => changeMember(database, tx, { accountId, userId, role: null }, by)),
   };
@@ -88,9 +85,8 @@ type PersonRow = Awaited<ReturnType<ReturnType<typeof selectPeople>['executeTake
 function personFromRow({ mail_key, proven_at, ...person }: PersonRow) {
   return {
     ...person,
-    /** Whether a password can be set; people of an identity provider alone cannot have one. */
+    /** False: only an identity provider knows the person, who cannot have a password. */
     hasMailKey: mail_key !== null,
-    /** Whether the mail is proven to be theirs. */
     isProven: mail_key === null || proven_at !== null,
   };
 }
@@ -109,7 +105,6 @@ async function listMembers(db: Db, accountId: string) {
   return rows
     .map(({ mail_key, proven_at, ...member }) => ({
       ...member,
-      /** Whether the mail is proven to be theirs. */
       isProven: mail_key === null || proven_at !== null,
     }))
     .sort((a, b) => (a.mail < b.mail ? -1 : 1));
@@ -141,7 +136,7 @@ async function setPassword(
     .set({ password_hash: passwordHash })
     .where('id', '=', userId)
     .execute();
-  // A session of a link sets a password once; from now on it needs the one that it set.
+  // A session of a link sets a password only once without the current one.
   await tx
     .updateTable('sessions')
     .set({ method: 'password' })
@@ -193,8 +188,8 @@ async function changeMember(
 }
 
 /**
- * A mail that nobody proved means nobody outside of the account that it was typed in: with the last
- * membership the person goes, and the owner of that mail is new.
+ * An unproven mail identifies a person only in the account where it was typed. With the last
+ * membership the person is removed, so that the mail can start again.
  */
 async function forgetUnproven(tx: Db, userId: string): Promise<void> {
   const isMember = await tx
@@ -212,7 +207,7 @@ async function forgetUnproven(tx: Db, userId: string): Promise<void> {
     .execute();
 }
 
-/** Ends the membership with every session that acts for that account. */
+/** Also ends every session for that account. */
 export async function endMembership(tx: Db, accountId: string, userId: string): Promise<void> {
   await tx
     .deleteFrom('sessions')

@@ -1,7 +1,3 @@
-/**
- * The outcome of a picture: the stage during the work, the cut-out, and the painter to correct it.
- */
-
 import type { Job } from '@matting/core/jobs/job.ts';
 import type { JobOutcome } from '@matting/core/jobs/job-outcome.ts';
 import { curlSample } from '@matting/proto/contract/curl-sample.ts';
@@ -22,7 +18,6 @@ export function isOpen(job: JobStatus): boolean {
   return ['queued', 'processing'].includes(publicState(job));
 }
 
-/** The call that the page shows has these. */
 interface Call {
   readonly baseUrl: string;
   readonly options: Options;
@@ -36,7 +31,6 @@ export function outcome(visit: Visit, job: OutcomeJob | undefined, call: Call): 
   const status = publicState(job);
   if (status === 'queued' || status === 'processing') return workingStage(visit.words, status);
   const { failure } = job;
-  // A correction counts in no allowance.
   const cost = failure?.retryable || job.correction ? said.given : said.counted;
   const why = failure && `${failureText(visit.words, failure.code)} ${cost}`;
   return html`<section data-state=${status} tabindex="-1" aria-label=${said.outcome}>
@@ -51,7 +45,7 @@ function succeeded(visit: Visit, job: OutcomeJob): Child {
   const said = words.playground;
   const path = `/account/playground/${job.id}/result`;
   const warned = warningsText(words, job);
-  // If no browser shows the format, the page shows a thumbnail.
+  // No browser shows JPEG XL, so the page shows a thumbnail.
   const isSmall = job.outputFormat === 'jxl' && hasThumbnail(visit, job);
   return html`${isSmall ? html`<div class="cut-out">${thumbnail(visit, job, said.result)}</div>` : null}
     ${resultStage(words, path, job.outputFormat, originalOf(visit, job))}
@@ -69,10 +63,7 @@ function correctingHere(visit: Visit, job: OutcomeJob, { baseUrl, options }: Cal
   return correcting(visit, job, { pageOf: id => `/account/playground/${id}`, query, call });
 }
 
-/**
- * A picture that is worked on: one line, to which the script adds the seconds, over the original.
- * Without scripts the page looks again by itself, and says so.
- */
+/** The script adds the seconds. Without scripts the page reloads, and says so. */
 export function workingStage({ playground: said }: Words, status: 'queued' | 'processing'): VNode {
   return html`<section data-state=${status} tabindex="-1" data-sending=${said.sending} data-about=${said.about}
       data-elapsed=${said.elapsed} data-queued=${said.state.queued}

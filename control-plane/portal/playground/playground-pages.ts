@@ -1,7 +1,7 @@
 /**
- * The playground: a stage for a picture, the API's options, and the same call as code. The stage is
- * where a picture is dropped, then where it is worked on, then its cut-out. The page's script
- * (assets/playground.js) sends the form in place, and puts the outcome into `#outcome`.
+ * The playground: a stage for a picture, the API's options, and the equivalent call.
+ * assets/playground.js sends the form without leaving the page, and puts the outcome into
+ * `#outcome`.
  */
 
 import type { IncomingMessage } from 'node:http';
@@ -49,11 +49,9 @@ import {
   type UsePlayground,
 } from './use-playground.ts';
 
-/** A page without scripts looks at an open job again after this long. */
 const REFRESH_S = 2;
 const PAGE = `${ACCOUNT_PATH}/playground`;
 const USE = { config: { permission: 'playground.use' } } as const;
-/** The body is a form with files, which the handler reads as it arrives. */
 const SEND = { config: { permission: 'playground.use', body: 'multipart' } } as const;
 const CORRECT = { config: { permission: 'jobs.correct', body: 'multipart' } } as const;
 
@@ -105,7 +103,6 @@ export function registerPlaygroundRoutes(
   );
   account.get('/playground/:jobId', USE, async (request: JobRequest, reply) => {
     const job = await find(request);
-    // Without scripts the page looks again by itself; the script ignores the header.
     if (isOpen(job)) reply.header('refresh', REFRESH_S);
     return show(reply, { job });
   });
@@ -116,7 +113,6 @@ export function registerPlaygroundRoutes(
   registerJobCorrections(account, services, baseUrl);
 }
 
-/** The form of a job's own page: the job may be of any key of the account. */
 function registerJobCorrections(
   account: FastifyInstance,
   { playground, accountJobs }: Pick<Services, 'playground' | 'accountJobs'>,
@@ -144,13 +140,11 @@ type Refusal =
   | {
       readonly kind: 'invalid';
       readonly code: ErrorCode;
-      /** Names the field of the API that the error concerns, if it names one. */
       readonly field: string | undefined;
     };
 
 interface Shown {
   readonly job?: Job;
-  /** The form's fields show these; absent: they show what the address names. */
   readonly options?: Options;
   readonly refusal?: Refusal;
   readonly status?: number;
@@ -159,9 +153,9 @@ interface Shown {
 type Show = (reply: FastifyReply, shown: Shown) => Promise<FastifyReply>;
 
 /**
- * Answers with the job's page; a refusal shows the form as it was sent, without its files.
- * @param corrected finds the job that the form's strokes correct, once the form has shown its token,
- * and says below what path the page of its correction is; absent: the form brings a picture
+ * Redirects to the job's page. A refusal shows the form again, without its files.
+ * @param corrected finds the job to correct, after the token was checked, and the path of the
+ * correction's page; absent: the form brings a picture
  */
 async function send(
   reply: FastifyReply,
@@ -204,7 +198,7 @@ async function send(
   }
 }
 
-/** @throws PageError badForm: the body is no form with files, or is too large */
+/** @throws PageError badForm: not a form with files, or too large */
 function requireBoundary(request: IncomingMessage): string {
   const body = bodyFormOf(request);
   const isCoded = request.headers['content-encoding'] !== undefined;
@@ -218,7 +212,7 @@ const UNCORRECTABLE: readonly ErrorCode[] = [
   'RESULT_EXPIRED',
 ];
 
-/** Finds the page's words for an error; undefined: the error does not refuse what was sent. */
+/** Undefined: the error is not a refusal of what was sent. */
 function playgroundRefusalOf(
   error: unknown,
 ): (Shown & { readonly retryAfterS?: number | undefined }) | undefined {
@@ -268,7 +262,6 @@ function refusalNotice(visit: Visit, allowance: PlaygroundAllowance, refusal?: R
 
 type InvalidField = keyof Words['playground']['invalid'];
 
-/** Maps fields of the API to the form's fields of the same or another name. */
 const INVALID_FIELDS = new Map<string, InvalidField>([
   ...PLAYGROUND_OPTIONS.map(name => [name, name] as const),
   ['image_file', 'image_file'],
@@ -304,8 +297,8 @@ function form(props: FormProps): VNode {
   const seconds = offered.models.flatMap(({ name, default: isDefault, seconds_p50: p50 }) =>
     p50 === null ? [] : [[name, p50] as const, ...(isDefault ? [['', p50] as const] : [])],
   );
-  // The token comes first: nothing of a file is taken before it. What is random of this form: sent
-  // twice it is one picture.
+  // The token comes first, since the service checks it before it takes a file. `once` is random:
+  // the same form sent twice makes one picture.
   return html`<form method="post" action="/account/playground" enctype="multipart/form-data"
       id="playground-form" data-seconds=${JSON.stringify(Object.fromEntries(seconds))}
       data-failed=${said.failedToSend}>
@@ -325,7 +318,7 @@ function form(props: FormProps): VNode {
   </form>`;
 }
 
-/** The label is where people drop pictures: it opens what the hidden input opens. */
+/** The label is the drop zone. A click on it opens the hidden input's dialog. */
 function dropField(words: Words, accept: string, error: string | undefined): VNode {
   const said = words.playground;
   const described = error === undefined ? 'image_file-hint' : 'image_file-hint image_file-error';
@@ -352,7 +345,6 @@ function sendRow({ words, formats }: Visit, { left, resetsAtMs }: PlaygroundAllo
   </div>`;
 }
 
-/** A press sends the sample at once. */
 function samples({ playground: said }: Words, isOn: boolean): VNode {
   return html`<div class="samples"><p class="hint" id="samples-head">${said.samplesLead}</p>
     <div role="group" aria-labelledby="samples-head">${SAMPLES.map(
@@ -363,7 +355,6 @@ function samples({ playground: said }: Words, isOn: boolean): VNode {
   </div>`;
 }
 
-/** Null: there is nothing to choose. */
 function modelField(
   { words: { playground: said }, formats }: Visit,
   offered: readonly OfferedModel[],
@@ -449,7 +440,6 @@ function optionFields(
 
 type PageField = Exclude<FinishingField, 'background_url'>;
 
-/** The rows of further options. A field that has no place of its own stands below them. */
 const ROWS: readonly (readonly PageField[])[] = [
   ['crop_margin', 'scale', 'position'],
   ['output_width', 'output_height', 'size_max_megapixels'],
@@ -468,7 +458,6 @@ const PLACED: readonly string[] = [
 const OTHERS = FINISHING_FIELDS.filter((field): field is PageField => !PLACED.includes(field));
 const LAYOUT = [...ROWS, ...OTHERS.map(field => [field])];
 
-/** The controls of the form, which show what was sent. */
 function controlsOf(
   { fields }: Words['playground'],
   values: ReadonlyMap<string, string>,
@@ -476,7 +465,6 @@ function controlsOf(
 ) {
   const text = (name: InvalidField, label: string, more: object = {}) =>
     ui.textField({ name, label, value: values.get(name) ?? '', error: error(name), ...more });
-  /** @param value what the API calls it */
   const box = (name: InvalidField, label: string, value: string) =>
     ui.checkbox({ name, label, value, checked: values.get(name) === value, error: error(name) });
   const control = (name: PageField, hint?: string): VNode => {

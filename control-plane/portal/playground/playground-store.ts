@@ -1,7 +1,7 @@
 /**
- * An account's playground has a key, and an allowance of a day in place of credits (docs/adr/0022).
- * A picture is counted before its job is submitted. Its row serialises an account's counts over all
- * replicas; a job's end may give the picture back.
+ * A playground has a key, and a daily allowance in place of credits (docs/adr/0022). A picture
+ * counts before its job is submitted. The row serializes an account's counts over all replicas, and
+ * a job's end may return the picture.
  */
 
 import { insertInternalKey } from '@matting/accounts/keys/change-api-keys.ts';
@@ -10,22 +10,16 @@ import { isInserted, matchesOne, startOfDay } from '@matting/database/statements
 import { DAY_MS } from '@matting/program/durations.ts';
 import { sql } from 'kysely';
 
-/**
- * An account has so many pictures a day unless the operator sets another number; 0 turns it off.
- */
+/** Pictures of an account a day. 0 turns the playground off. */
 export const PLAYGROUND_IMAGES_DEFAULT = 20;
 export const PLAYGROUND_IMAGES_MAX = 10_000;
 export type PlaygroundStore = ReturnType<typeof createPlaygroundStore>;
 
 export function createPlaygroundStore(database: Database) {
   return {
-    /**
-     * Finds the key of its jobs, or makes it on first use. Its secret is forgotten as it is made.
-     */
+    /** Makes the key on first use, and forgets its secret at once. */
     internalKey: (accountId: string) => internalKey(database, accountId),
-    /** Undefined: the account has not used its playground yet. */
     findKey: (accountId: string) => findKey(database, accountId),
-    /** Counts pictures that the account has used today, and says when the next day begins. */
     async usage(accountId: string) {
       const row = await query(database, db =>
         db
@@ -43,11 +37,11 @@ export function createPlaygroundStore(database: Database) {
       return { used: row.used ?? 0, resetsAtMs: row.day + DAY_MS };
     },
     /**
-     * Counts a picture, and answers the first instant of its day; undefined: `imagesMax` are
-     * counted. If the answer of the database is lost, it may count the picture twice.
+     * @returns the start of the counted day; undefined: `imagesMax` are used. A lost answer of the
+     * database may count the picture twice.
      */
     take: (accountId: string, imagesMax: number) => takeImage(database, accountId, imagesMax),
-    /** At most once: if the answer of the database is lost, the picture stays counted. */
+    /** At most once: after a lost answer of the database the picture stays counted. */
     async giveBack(accountId: string, dayMs: number): Promise<void> {
       let isTried = false;
       await query(database, async db => {
@@ -84,7 +78,7 @@ async function findKey(database: Database, accountId: string): Promise<string | 
   return row?.api_key_id;
 }
 
-/** A clock set back resets no day. */
+/** A clock that is set back does not reset a day. */
 function takeImage(
   database: Database,
   accountId: string,
@@ -94,7 +88,7 @@ function takeImage(
     const day = startOfDay(database.nowMs);
     const update = tx
       .updateTable('playgrounds')
-      // MySQL assigns from left to right, so reads of the old day come before the new one.
+      // MySQL assigns from left to right, so `used` must come before `day_at`.
       .set({
         used: sql<number>`case when day_at < ${day} then 1 else used + 1 end`,
         day_at: sql<number>`case when day_at < ${day} then ${day} else day_at end`,
@@ -111,7 +105,6 @@ function takeImage(
   });
 }
 
-/** Does nothing once another day is counted. */
 export async function giveImageBack(tx: Db, accountId: string, dayMs: number): Promise<void> {
   await tx
     .updateTable('playgrounds')

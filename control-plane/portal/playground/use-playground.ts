@@ -1,6 +1,6 @@
 /**
- * The pictures of an account's playground spend no credits (docs/adr/0022). Each is counted in the
- * allowance of the day, and then submitted like those of the API (submit-matting.ts).
+ * Submits the playground's pictures like those of the API (submit-matting.ts), without credits,
+ * after counting each in the daily allowance (docs/adr/0022).
  */
 
 import type { Caller } from '@matting/accounts/keys/caller.ts';
@@ -22,7 +22,6 @@ import { isSecret } from '../session/secret.ts';
 import { PageError } from '../session/visit.ts';
 import type { PlaygroundStore } from './playground-store.ts';
 
-/** One replica makes jobs of so many of the playgrounds' pictures at once. */
 const PLAYGROUND_PICTURES_MAX = 16;
 const PICTURES_RETRY_AFTER_S = 5;
 
@@ -39,9 +38,8 @@ interface PlaygroundDependencies {
     'submit' | 'submitCorrection' | 'findMade'
   >;
   readonly rateLimits: Pick<CoreServices['rateLimits'], 'take'>;
-  /** People can correct what they see: its jobs keep their input as long as the result. */
+  /** Jobs keep their input as long as the result, so that people can correct what they see. */
   readonly isCorrectable: () => boolean;
-  /** An account has so many pictures a day; 0: the playground is off. */
   readonly imagesMax: number;
 }
 
@@ -51,24 +49,22 @@ export interface PlaygroundAllowance {
   readonly resetsAtMs: number;
 }
 
-/** Runs as soon as the form's `once` is read. What it throws ends the reading. */
 type OnOnce = (once: string) => Promise<void>;
-/** Reads a body on its way into the uploads, and answers its fields. */
+/** Reads a body into the uploads. @returns its fields */
 type ReadPictures = (
   uploads: RequestUploads,
   onOnce?: OnOnce,
 ) => Promise<{
   readonly fields: MattingFields;
-  /** The form has this random text, so that sending it again is the same request. */
+  /** Random text of the form, so that sending it twice is one request. */
   readonly once: string;
 }>;
 
-/** All pictures of the account's day are counted. */
 export class AllowanceError extends Error {}
 
 export class UsePlayground {
   readonly #dependencies: PlaygroundDependencies;
-  /** A picture takes a slot once it is complete: a slow one keeps nobody out. Nobody waits. */
+  /** A picture takes a slot once it is complete, so that a slow one blocks nobody. Nobody waits. */
   readonly #complete = new Semaphore({
     max: PLAYGROUND_PICTURES_MAX,
     waitingMax: 0,
@@ -90,8 +86,8 @@ export class UsePlayground {
   }
 
   /**
-   * Reads the body and makes its job. If the account may have no more pictures today, the body is
-   * read up to the form's `once`: a form that was sent before leads to its job.
+   * If today's pictures are used up, the body is read up to the form's `once`, since a form that
+   * was sent before leads to its job.
    * @throws ContractError what is wrong with the picture or a field; SERVICE_UNAVAILABLE
    * @throws AllowanceError
    */
@@ -120,7 +116,7 @@ export class UsePlayground {
     }
   }
 
-  /** Gives the picture back unless it made a job. If nobody can read that, it stays counted. */
+  /** Returns the picture unless it made a job. If the database cannot tell, it stays counted. */
   async #submitCounted(sent: Submission & { readonly unpaidDayMs: number }) {
     const { playground, submitMatting } = this.#dependencies;
     const { caller, idempotencyKey, upload, unpaidDayMs } = sent;
@@ -136,9 +132,9 @@ export class UsePlayground {
   }
 
   /**
-   * Reads the body and makes the job that corrects another of the account: one more of that job's
-   * key, without a credit. One of the playground counts in no allowance.
-   * @param find the job, once the body has shown its token
+   * Corrects another job of the account under that job's key, without a credit and outside of the
+   * allowance.
+   * @param find the job, after the token was checked
    * @throws ContractError as `submit`; JOB_NOT_CORRECTABLE, RESULT_EXPIRED, CORRECTIONS_EXHAUSTED;
    * RATE_LIMITED; what `find` throws
    */
@@ -174,7 +170,6 @@ export class UsePlayground {
     }
   }
 
-  /** Undefined: the id is no job of this account's playground. */
   async find(accountId: string, jobId: string): Promise<Job | undefined> {
     const { playground, jobs } = this.#dependencies;
     const apiKeyId = await playground.findKey(accountId);
@@ -182,7 +177,7 @@ export class UsePlayground {
   }
 }
 
-/** The session says who it is, and the role whether they may: the key is not asked. */
+/** The session and the role authorize the person, so the key is not checked. */
 function sentBy(caller: Caller) {
   return { caller, askAgain: async () => caller, mode: 'async' as const };
 }
@@ -191,7 +186,7 @@ function keeping(fields: MattingFields): MattingFields {
   return { ...fields, texts: new Map([...fields.texts, ['correctable', 'true']]) };
 }
 
-/** The form has these fields of the API as texts. It takes a background as a file, not a URL. */
+/** Fields of the API that the form has as texts. A background is a file, not a URL. */
 export const PLAYGROUND_OPTIONS = [
   'model',
   'output_format',
@@ -201,22 +196,19 @@ export const PLAYGROUND_OPTIONS = [
 ] as const;
 type PlaygroundOption = (typeof PLAYGROUND_OPTIONS)[number];
 const FILES = ['image_file', 'background_file'] as const;
-/**
- * The page has these fields itself. `once`: random, of the form. `sample`: one in place of a file.
- */
+/** Fields of the page itself. `once`: random. `sample`: one in place of a file. */
 const OWN = [CSRF_FIELD, 'once', 'sample'] as const;
-/** The form of a correction has these alone, as long as the API takes them. */
 const SHAPES: readonly string[] = ['keep', 'erase'];
-/** The page's script names a picture after its file. */
+/** The page's script fills in the file's name. */
 const NAME = 'reference';
-/** Every option and token fits; the service refuses longer ones. */
+/** Every option and token fits. Longer ones are refused. */
 const OPTION_BYTES_MAX = 200;
 
 export type Options = ReadonlyMap<PlaygroundOption, string>;
 
 /**
- * Read as it arrives: the session's token before any byte of a file, the picture and its options
- * under the names of the API. What a browser sends of a field that was left empty is no field.
+ * Reads the form as it arrives: the session's token before any byte of a file. Empty fields count
+ * as absent.
  */
 export class PlaygroundForm {
   readonly #form: MattingForm;
@@ -225,10 +217,9 @@ export class PlaygroundForm {
   readonly #onOnce: OnOnce | undefined;
   readonly #texts = new Map<string, string>();
   #trusted = false;
-  /** The part being read. Its head is passed on with its first byte. */
+  /** Its head is passed on with its first byte, since an empty field is absent. */
   #part: { readonly head: PartHead; begun: boolean; text: string } | undefined;
 
-  /** @param requireToken throws for any token but the session's */
   constructor(
     uploads: RequestUploads,
     requireToken: (token: string) => void,
@@ -240,7 +231,6 @@ export class PlaygroundForm {
     this.#onOnce = onOnce;
   }
 
-  /** @throws PageError; ContractError as MattingForm */
   async take(event: PartEvent): Promise<void> {
     if (event.kind === 'head') {
       this.#part = { head: event.head, begun: false, text: '' };
@@ -267,9 +257,7 @@ export class PlaygroundForm {
     return new Map(given);
   }
 
-  /**
-   * @throws PageError; ContractError INVALID_IMAGE_SOURCE: there is no picture, or there are two
-   */
+  /** @throws PageError; ContractError INVALID_IMAGE_SOURCE: no picture, or two */
   async finish() {
     const once = this.#texts.get('once') ?? '';
     if (!this.#trusted || !isSecret(once)) throw new PageError('staleForm');
@@ -336,7 +324,7 @@ export function optionsOfQuery(query: unknown): Options {
   for (const name of PLAYGROUND_OPTIONS) {
     const text = (query as Record<string, unknown> | null)?.[name];
     if (typeof text !== 'string' || text === '' || text.length > OPTION_BYTES_MAX) continue;
-    // Skips text with characters that could break a line of the call.
+    // Skips texts with characters that could break a line of the call.
     if (/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/u.test(text)) continue;
     given.set(name, text);
   }

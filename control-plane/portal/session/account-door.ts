@@ -11,7 +11,7 @@ import { returnPathOf, signInPathTo } from './sign-in-path.ts';
 import { maybeCsrf, note, PageError, type SignedIn } from './visit.ts';
 
 /**
- * The door of the account area: a route names its permission, or that it is public. To be called
+ * The guard of the account area. Every route declares a permission or that it is public. Call this
  * before any route of the scope is added. @param options.canSignIn see isSignInUrl
  */
 export function guardAccountArea(
@@ -25,7 +25,7 @@ export function guardAccountArea(
   account.addHook('onRequest', async (request, reply) => {
     if (request.routeOptions.config.cookieless === true) return;
     if (!options.canSignIn) throw new PageError('insecure');
-    // On this machine people type localhost or 127.0.0.1, which are two sites to a browser.
+    // People type localhost or 127.0.0.1 here, which are two sites to a browser.
     if (!isOwnMachine || !isRead(request) || request.headers.host === host) return;
     return reply.redirect(`${ownOrigin}${pathOnly(request.url)}`, 303);
   });
@@ -39,7 +39,6 @@ export function guardAccountArea(
       if (person === undefined) throw new AuthorityError('signed-out');
       if (!may(person.role, permission)) throw new AuthorityError('forbidden');
     },
-    /** Answers the token of the session for its account, or of the visitor. */
     tokenOf(request) {
       const visitor = readCookie(request, 'visitor');
       return maybeCsrf(request) ?? (visitor && csrfTokenOf(visitor));
@@ -86,13 +85,13 @@ async function findPerson(request: FastifyRequest, reply: FastifyReply, sessions
   return { person, language };
 }
 
-/** Leads back here afterwards; a form was not sent, so it leads to the page of the area. */
+/** Leads back after sign-in. A form is lost, so its request leads to the area's first page. */
 export function askToSignIn(request: FastifyRequest, reply: FastifyReply): FastifyReply {
   const back = isRead(request) ? returnPathOf(pathOnly(request.url)) : undefined;
   return reply.redirect(signInPathTo(back), 303);
 }
 
-/** The target without scheme and host, which RFC 9112 section 3.2.2 lets a client send. */
+/** RFC 9112 section 3.2.2 allows a target with scheme and host. */
 function pathOnly(url: string): string {
   return url.replace(/^https?:\/\/[^/?]*/i, '');
 }

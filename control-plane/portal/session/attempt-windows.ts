@@ -1,7 +1,6 @@
 /**
- * Bounds the attempts (sign-ins, guesses, notifications of payments) in a window, which begins with
- * the first that is counted. The database keeps the counts if replicas share them, else
- * AttemptWindows does.
+ * Bounds attempts (sign-ins, guesses, notifications of payments) in a window, which begins with its
+ * first attempt. Counts are in the database if replicas share them, else in AttemptWindows.
  */
 import { forgetOldest } from '@matting/program/remembered.ts';
 
@@ -17,7 +16,6 @@ export interface WindowCount {
 
 export const NONE_COUNTED: WindowCount = { startMs: 0, count: 0 };
 
-/** Says how long until the next attempt is allowed; 0: now. */
 export function leftOfWindowMs(
   { startMs, count }: WindowCount,
   { windowMs, max }: WindowLimit,
@@ -35,13 +33,12 @@ export function countAttempt(
   return { startMs, count: count + 1 };
 }
 
-/** Keeps counts in this process, by whose attempts they are. */
 export class AttemptWindows {
   readonly #limit: WindowLimit & { readonly keysMax: number };
   readonly #nowMs: () => number;
   readonly #counts = new Map<string, WindowCount>();
 
-  /** @param limit past `keysMax` keys, the one whose window began first is forgotten */
+  /** @param limit past `keysMax` keys, the one with the oldest window is forgotten */
   constructor(limit: WindowLimit & { readonly keysMax: number }, nowMs = () => performance.now()) {
     this.#limit = limit;
     this.#nowMs = nowMs;

@@ -1,6 +1,6 @@
 /**
- * Checks whether a person may still make a change, in the transaction that makes it. Since the
- * route was entered they may have been removed, demoted or signed out, at another replica too.
+ * Checks in the transaction of a change whether the person may still make it. Since the request
+ * began, they may have been removed, demoted or signed out, also at another replica.
  */
 
 import type { ActingPerson } from '@matting/accounts/audit-log.ts';
@@ -9,15 +9,13 @@ import { matchesOne } from '@matting/database/statements.ts';
 import { may, type Permission } from './roles.ts';
 import { isAlive } from './session-store.ts';
 
-/** A person may make so many changes in one account a minute; each is a line of its log. */
+/** Of one person in one account, since each is a line of its log. */
 const CHANGES_A_MINUTE_MAX = 60;
 
-/** signed-out: the session has ended. forbidden: the role does not have the permission. */
 type AuthorityLoss = 'signed-out' | 'forbidden' | 'too-many-changes';
 
 export class AuthorityError extends Error {
   readonly loss: AuthorityLoss;
-  /** The seconds go into Retry-After. */
   readonly retryAfterS: number | undefined;
 
   constructor(loss: AuthorityLoss, retryAfterS?: number) {
@@ -30,17 +28,15 @@ export class AuthorityError extends Error {
 
 const MINUTE_MS = 60_000;
 
-/** A person who is signed in, with the permission that their change needs. */
 interface ChangingPerson extends Omit<ActingPerson, 'refusal'> {
-  /** The public id of the session. */
+  /** The public id, not the secret. */
   readonly sessionId: string;
   readonly permission: Permission;
 }
 
 /**
- * The check takes the row of the session, so that the session does not end before the change is
- * made. The log keeps changes for years, so they are bounded. The bound refuses no change that
- * takes a right away.
+ * Locks the session's row, so that the session cannot end before the change is made. The rate is
+ * bounded because the log keeps changes for years. It never delays a change that removes a right.
  */
 export function actingPerson(person: ChangingPerson): ActingPerson {
   const { sessionId: _session, permission: _permission, ...named } = person;
@@ -67,7 +63,7 @@ async function authorityRefusalOf(
   return waitS === 0 ? undefined : new AuthorityError('too-many-changes', waitS);
 }
 
-/** Takes the row by a change, since a mere lock keeps out nobody at another member of a cluster. */
+/** An update, since a mere lock does not hold at another member of a cluster. */
 function takeSession(
   { nowMs }: Database,
   tx: Db,
@@ -96,7 +92,6 @@ async function roleOf(tx: Db, accountId: string, { userId }: ChangingPerson) {
   return member?.disabled_at === null ? member.role : undefined;
 }
 
-/** Counts seconds until the person has made fewer than CHANGES_A_MINUTE_MAX within one minute. */
 async function waitOfChanges({ agesMs }: AskedChange): Promise<number> {
   const ages = await agesMs(MINUTE_MS, CHANGES_A_MINUTE_MAX);
   const oldest = ages[CHANGES_A_MINUTE_MAX - 1];

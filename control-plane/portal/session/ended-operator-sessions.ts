@@ -1,11 +1,9 @@
-/** Sessions of the operator's pages that were signed out and have not expired. */
+/** Sessions of the operator's pages that were signed out before they expired. */
 import { type Database, query } from '@matting/database/database.ts';
 import { isInserted, removeOldRows } from '@matting/database/statements.ts';
 
-/** @param database one with the portal's tables */
 export function createEndedOperatorSessions(database: Database) {
   return {
-    /** Adds the session once, however often it is called. */
     add: (tokenHash: string, expiresAtMs: number): Promise<boolean> =>
       query(database, db =>
         isInserted(
@@ -25,7 +23,6 @@ export function createEndedOperatorSessions(database: Database) {
       );
       return row !== undefined;
     },
-    /** Removes rows of expired sessions for the sweeper, `limit` at most; answers their number. */
     removeOld: (limit: number): Promise<number> =>
       removeOldRows(
         database,

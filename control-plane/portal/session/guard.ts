@@ -1,9 +1,8 @@
 /**
- * Every page at both doors is behind this guard. Only the cookie of a session says who it is (an
- * Authorization header is never looked at). A form comes from a page of ours, by its Origin and by
- * its token, which is made of the secret in a cookie: nothing is stored, and no other site can know
- * it. The guard checks who may before it reads a byte of a body, and again once the body is whole,
- * since its sender decides how long that takes.
+ * Guards every page of the account area and of the operator. Only the session's cookie identifies a
+ * person, never an Authorization header. A form must have our Origin and a token derived from the
+ * cookie's secret, which no other site knows. The guard checks the permission before the body and
+ * again after it, since the sender decides how long the body takes.
  */
 
 import { headerValues } from '@matting/http/request-headers.ts';
@@ -15,40 +14,37 @@ import { note, PageError, readFormBody, requireFormHead, visitOf } from './visit
 
 declare module 'fastify' {
   interface FastifyContextConfig {
-    /** The route is for people who are signed in and whose role has the permission. */
+    /** For signed-in people whose role has the permission. */
     readonly permission?: Permission;
-    /** The route is for everyone; if somebody is signed in, the visit names them. */
+    /** For everyone. If somebody is signed in, the visit names them. */
     readonly public?: boolean;
-    /** The route is for everyone and looks at no cookie: files, notifications of providers. */
+    /** For everyone, without a look at cookies: files, notifications of providers. */
     readonly cookieless?: boolean;
     /**
-     * Absent: a POST's fields are read before its handler. 'multipart': its handler reads the body
-     * by `readGuarded`. 'tokenless': the form of a page that knows no secret to make a token of.
+     * Absent: the guard reads a POST's fields before the handler. 'multipart': the handler reads
+     * the body by `readGuarded`. 'tokenless': the form's page has no secret for a token.
      */
     readonly body?: 'multipart' | 'tokenless';
   }
 }
 
-/** The doors of the account area and of the operator's pages each have a way to do this. */
 interface Door {
   isOwnOrigin(origin: string, request: FastifyRequest): boolean;
-  /** Notes whom the cookie names. @throws AuthorityError if it names nobody who may */
+  /** Notes the person of the cookie. @throws AuthorityError: nobody, or without the permission */
   admit(request: FastifyRequest, reply: FastifyReply): void | Promise<void>;
-  /** Makes the token of its forms for who was admitted; undefined: nobody was. */
   tokenOf(request: FastifyRequest): string | undefined;
 }
 
 export function guardRoutes(scope: FastifyInstance, door: Door): void {
   scope.addHook('onRequest', async (request, reply) => {
     const { cookieless, body } = request.routeOptions.config;
-    // Without it browsers send `Origin: null` with the forms of our own pages.
+    // Otherwise browsers send `Origin: null` with the forms of our own pages.
     reply.header('referrer-policy', 'same-origin');
     if (cookieless === true) return;
     const isForm = !isRead(request);
     if (isForm) requireOrigin(request, door);
     await door.admit(request, reply);
     if (!isForm) return;
-    // Checked before the first byte of the form.
     if (body !== 'tokenless' && !door.tokenOf(request)) throw new PageError('staleForm');
     if (body !== 'multipart') requireFormHead(request);
   });
@@ -79,8 +75,8 @@ interface UnreadForm {
 const unread = new WeakMap<FastifyRequest, UnreadForm>();
 
 /**
- * Reads the body of a route that reads it itself: `read` checks the token before it takes anything
- * of a file, and once it has ended the guard checks again who may.
+ * Reads the body of a 'multipart' route. `read` must check the token before it takes any of a file.
+ * Afterwards the permission is checked again.
  * @throws PageError staleForm; AuthorityError; what `read` throws
  */
 export async function readGuarded<T>(
@@ -92,7 +88,7 @@ export async function readGuarded<T>(
   const { accountId } = visitOf(request);
   const answer = await read(form.requireToken);
   await form.admitAgain();
-  // Another window of the browser has switched the account.
+  // Another window of the browser switched the account.
   if (visitOf(request).accountId !== accountId) throw new PageError('staleForm');
   return answer;
 }

@@ -1,5 +1,3 @@
-/** People may do this in an account, by their role. The account area checks nothing else. */
-
 export const ROLES = ['owner', 'member', 'viewer'] as const;
 export type Role = (typeof ROLES)[number];
 

@@ -1,4 +1,4 @@
-/** The secrets of cookies and links: 256 random bits. The database keeps only their hash. */
+/** The secrets of cookies and links: 256 random bits. */
 
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
 
@@ -13,12 +13,12 @@ export function isSecret(text: string): boolean {
   return SECRET.test(text);
 }
 
-/** The database stores this of a secret: its SHA-256, hexadecimal. */
+/** The SHA-256 in hexadecimal. The database stores only this of a secret. */
 export function hashOfSecret(secret: string): string {
   return createHash('sha256').update(secret).digest('hex');
 }
 
-/** Compares as long for two texts that differ early as for two that differ late. */
+/** Takes constant time for texts of one length. */
 export function isSameText(given: string, expected: string): boolean {
   const [a, b] = [Buffer.from(given), Buffer.from(expected)];
   return a.length === b.length && timingSafeEqual(a, b);

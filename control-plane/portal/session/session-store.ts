@@ -1,17 +1,17 @@
 /**
- * The sessions of people who signed in. The database holds only a hash of what the cookie holds, so
- * a copy of the database signs nobody in. The database's clock judges the bounds. People are changed
- * in this order: the account's row, the person's, those of links and sessions.
+ * Sessions of people. The database holds only hashes of the cookies' secrets, so that a copy of it
+ * signs nobody in. Its clock judges the bounds. Locks are taken in this order: the account's row,
+ * the person's, those of links and sessions.
  *
  * | a session ends by        | when                                                               |
  * |--------------------------|--------------------------------------------------------------------|
  * | its idle bound           | no request for SESSION_IDLE_MS                                     |
  * | its absolute bound       | SESSION_MS after sign-in                                           |
  * | sign-out, the list       | `end`, `endOthers`                                                 |
- * | a newer one              | the person has more than SESSIONS_MAX: the oldest goes             |
+ * | a newer one              | the person has more than SESSIONS_MAX: the oldest ends             |
  * | a membership that ended  | people-store.ts, in the same transaction                           |
  * | another password         | people-store.ts: all but the one that set it                       |
- * | a mail that is proven    | link-store.ts: those of who only typed it                          |
+ * | a mail that is proven    | link-store.ts: those of people who only typed it                   |
  */
 
 import { randomUUID } from 'node:crypto';
@@ -34,22 +34,19 @@ import { noteRequestAccount, noteRequestSecret } from '@matting/program/request-
 import { type ExpressionBuilder, sql } from 'kysely';
 import { createSecret, hashOfSecret } from './secret.ts';
 
-/** Says how the person of a session was recognised. */
 export type SignInMethod = 'password' | 'oidc' | 'link';
 
 const SESSION_IDLE_MS = 12 * 3_600_000;
 export const SESSION_MS = 7 * 24 * 3_600_000;
 const SESSIONS_MAX = 20;
-/** So many accounts of a person are listed; the one that they act for is always among them. */
+/** Listed accounts of a person. They always include the account that the person acts for. */
 const MEMBERSHIPS_MAX = 100;
-/** `seen_at` may be this late, since a write for each request would cost more than it tells. */
+/** Longest delay of `seen_at`, to save a write for each request. */
 const SEEN_LATE_MS = 60_000;
 const AGENT_LENGTH_MAX = 255;
 
 export interface NewSession {
-  /** Lists call the session by this random UUID. */
   readonly id: string;
-  /** The hash is SHA-256 of what the cookie holds, hexadecimal. */
   readonly idHash: string;
   readonly method: SignInMethod;
   readonly address: string;
@@ -61,7 +58,6 @@ export type ListedSession = Awaited<ReturnType<typeof listSessions>>[number];
 type SessionBegun =
   | { readonly kind: 'begun'; readonly accountId: string }
   | { readonly kind: 'no-account' }
-  /** The password has changed since it was checked. */
   | { readonly kind: 'refused' };
 
 export type SessionStore = ReturnType<typeof createSessionStore>;
@@ -69,9 +65,9 @@ export type SessionStore = ReturnType<typeof createSessionStore>;
 export function createSessionStore(database: Database) {
   return {
     /**
-     * Begins a session for the account that the person acted for last, or else the first of theirs.
-     * @param by.passwordHash what the password was found right by
-     * @param by.endedIdHash the session that the browser had before; null: none
+     * The session is for the account that the person acted for last, or else their first.
+     * @param by.passwordHash the hash that the password matched
+     * @param by.endedIdHash the browser's session before; null: none
      */
     begin: (
       userId: string,
@@ -85,11 +81,9 @@ export function createSessionStore(database: Database) {
         const begun = await beginSession(database, tx, userId, session, by.endedIdHash);
         return begun === undefined ? { kind: 'no-account' } : { kind: 'begun', ...begun };
       }),
-    /** Undefined: there is no session, or it has ended. Notes that it was used. */
+    /** Also notes the use. Undefined: there is no session, or it has ended. */
     find: (idHash: string) => query(database, db => findSession(database, db, idHash)),
-    /** Lists sessions that have not ended, newest first. */
     list: (userId: string) => query(database, db => listSessions(database, db, userId)),
-    /** False: the person has no such session (any more). */
     end: (userId: string, sessionId: string) =>
       query(database, async db => {
         if (!isAsciiWord(sessionId)) return false;
@@ -121,7 +115,7 @@ export function createSessionStore(database: Database) {
   };
 }
 
-/** Inserts it once, however often the transaction runs. Ends the oldest beyond SESSIONS_MAX. */
+/** Idempotent. Ends the oldest sessions beyond SESSIONS_MAX. */
 export async function insertSession(
   database: Database,
   tx: Db,
@@ -158,7 +152,6 @@ export async function insertSession(
   await tx.deleteFrom('sessions').where('id', '=', oldest.id).execute();
 }
 
-/** Undefined: the person belongs to no account. */
 export async function beginSession(
   database: Database,
   tx: Db,
@@ -202,7 +195,6 @@ export async function endOtherSessions(db: Db, userId: string, sessionId: string
     .execute();
 }
 
-/** Holds while neither bound of a session has passed. */
 export function isAlive(nowMs: Database['nowMs']) {
   return (eb: ExpressionBuilder<Schema, 'sessions'>) =>
     eb.and([
@@ -216,7 +208,6 @@ const ALIVE = keepStatement(({ kysely, nowMs }, { idHash }: { idHash: string }) 
     .selectFrom('sessions')
     .innerJoin('users', 'users.id', 'sessions.user_id')
     .select(['sessions.id', 'sessions.user_id as userId', 'sessions.method'])
-    // The person acts for this account, one of `memberships`.
     .select('sessions.account_id as accountId')
     .select(['users.mail', 'users.language', 'sessions.seen_at', nowMs.as('now')])
     .where('sessions.id_hash', '=', idHash)
@@ -243,7 +234,7 @@ async function findSession(database: Database, db: Db, idHash: string) {
   return { ...session, memberships };
 }
 
-/** A range makes every engine walk along the person's memberships. */
+/** Written as a range so that every engine uses the index of the person's memberships. */
 const MEMBERSHIPS = keepStatement(
   ({ kysely }, { userId, from }: { userId: string; from: string }) =>
     kysely
@@ -256,7 +247,6 @@ const MEMBERSHIPS = keepStatement(
       .limit(sql.lit(MEMBERSHIPS_MAX)),
 );
 
-/** @param actedFor an account that is in the answer, if the person is a member of it */
 async function readMemberships(
   database: Database,
   db: Db,
@@ -288,12 +278,11 @@ function listSessions(database: Database, db: Db, userId: string) {
 export interface Browser {
   readonly address: string;
   readonly agent: string;
-  /** The browser had a session with this secret before. */
   readonly sessionSecret: string | undefined;
   readonly known: string | undefined;
 }
 
-/** Makes the session's secret, which only the browser keeps, and what is stored. */
+/** `secret` is for the browser alone, `session` for the database. */
 export function newSession(
   method: SignInMethod,
   { address, agent }: Pick<Browser, 'address' | 'agent'>,
@@ -309,7 +298,6 @@ export function endedHashOf({ sessionSecret }: Browser): string | null {
 
 export function sessionsIn(store: SessionStore) {
   return {
-    /** Undefined: there is no session (any more). @param secret what the cookie holds */
     async find(secret: string) {
       const hash = hashOfSecret(secret);
       noteRequestSecret(hash);
@@ -325,13 +313,13 @@ export type Sessions = ReturnType<typeof sessionsIn>;
 export const MEMBERS_MAX = 200;
 
 /**
- * Waits for transactions that change the person now, or that sign them in by their stored password:
- * the answer stays true until the transaction ends. Undefined: there is nobody (any more).
+ * Locks the person's row against other changes and sign-ins by password until the transaction ends.
+ * Undefined: there is no such person.
  */
 export async function takePerson({ engine }: Database, tx: Db, userId: string) {
   await tx
     .updateTable('users')
-    // Changes the row, as takeAccount does: a mere lock keeps out nobody at another cluster member.
+    // An update, as in takeAccount: a mere lock does not hold at another member of a cluster.
     .set(eb => ({ turns: engine.conflicts === 'locks' ? eb.ref('turns') : eb('turns', '+', 1) }))
     .where('id', '=', userId)
     .execute();

@@ -1,6 +1,6 @@
 /**
- * A request for a page: who asks, in which language, with which form (noted by the guard of its
- * door), and why it is refused. A form is small and read whole, each field once.
+ * What a request for a page knows: the person, language and form, as the guard noted them, and the
+ * reasons of a refusal.
  */
 
 import type { ActingPerson } from '@matting/accounts/audit-log.ts';
@@ -23,20 +23,16 @@ import {
 } from '../words/words.ts';
 import type { Role } from './roles.ts';
 
-/** A page is refused for one of these reasons. words/*.json has their words, below `errors`. */
+/** The statuses of refusals. Their texts are in words/*.json, under `errors`. */
 const PAGE_ERRORS = {
   forbidden: 403,
-  /** Nothing of this id exists, or not in this account. */
   notFound: 404,
-  /** The form is older than the session, or of another page. */
   staleForm: 403,
-  /** The request comes from another site, or the page was opened at another address. */
   otherOrigin: 403,
-  /** People cannot sign in where others can read along. */
+  /** Others could read the password on its way. */
   insecure: 403,
   badForm: 400,
   tooManyAttempts: 429,
-  /** The identity provider does not answer, or refuses. */
   providerDown: 502,
 } as const;
 
@@ -64,13 +60,11 @@ export class PageError extends Error {
 export interface SignedIn {
   readonly userId: string;
   readonly mail: string;
-  /** The public id of the session, as lists show it. */
   readonly sessionId: string;
-  /** The person acts for this account, which every use case gets. */
+  /** The account that the person acts for. */
   readonly accountId: string;
   readonly accountName: string;
   readonly role: Role;
-  /** The hidden field `csrf` of forms has this value. */
   readonly csrf: string;
   readonly method: 'password' | 'oidc' | 'link';
   readonly accounts: readonly { readonly id: string; readonly name: string; readonly role: Role }[];
@@ -88,19 +82,17 @@ export type Visit = SignedIn & Locale;
 interface Noted {
   person?: SignedIn | undefined;
   csrf?: string | undefined;
-  /** The person chose it. Null and undefined: the browser's languages decide. */
+  /** The person's choice. Null and undefined: the browser's languages decide. */
   language?: string | null | undefined;
   form?: FormFields;
 }
 
 const noted = new WeakMap<FastifyRequest, Noted>();
 
-/** Adds to what is known of the request; undefined removes a value. */
 export function note(request: FastifyRequest, more: Noted): void {
   noted.set(request, { ...noted.get(request), ...more });
 }
 
-/** Undefined: nobody is signed in (any more). */
 export function maybeSignedIn(request: FastifyRequest): SignedIn | undefined {
   return noted.get(request)?.person;
 }
@@ -111,22 +103,21 @@ export function visitOf(request: FastifyRequest): Visit {
   return { ...person, ...localeOf(request) };
 }
 
-/** Answers the token of who is signed in; undefined: nobody is. */
 export function maybeCsrf(request: FastifyRequest): string | undefined {
   return noted.get(request)?.csrf;
 }
 
-/** Answers the fields of a POST whose Origin and token were checked. */
+/** The fields of a POST whose Origin and token were checked. */
 export function formOf(request: FastifyRequest): FormFields {
   const form = noted.get(request)?.form;
   if (form === undefined) throw new Error('a route without a form asked for its fields');
   return form;
 }
 
-/** Browsers send some 50 characters; a longer header is ignored. */
+/** Browsers send some 50 characters. A longer header is ignored. */
 const ACCEPT_LANGUAGE_LENGTH_MAX = 500;
 
-/** Takes the person's own; a stranger's by `?language=`, else by the browser's languages. */
+/** The person's choice, else `?language=`, else the browser's languages. */
 function languageOf(request: FastifyRequest): Language {
   const chosen = noted.get(request)?.language;
   if (isLanguage(chosen)) return chosen;
@@ -135,7 +126,7 @@ function languageOf(request: FastifyRequest): Language {
   const accepted = request.headers['accept-language'];
   if (accepted === undefined || accepted.length > ACCEPT_LANGUAGE_LENGTH_MAX) return 'en';
   const asked = new Negotiator({ headers: { 'accept-language': accepted } }).languages();
-  // Every Chinese gets the one that there is; what is before it and not known is passed over.
+  // Every kind of Chinese gets zh-CN. Unknown languages are skipped.
   const known = asked.map(tag => (/^zh\b/i.test(tag) ? 'zh-CN' : tag.replace(/^en\b.*/i, 'en')));
   return known.find(isLanguage) ?? LANGUAGES[0];
 }
@@ -145,17 +136,16 @@ export function localeOf(request: FastifyRequest): Locale {
   return { language, words: wordsIn(language), formats: formatsIn(language) };
 }
 
-/** Answers a parameter of the address as it came; a list if it came twice. */
 export function queryOf(request: FastifyRequest, name: string): unknown {
-  // A target that cannot be read has no query.
+  // A malformed target has no query.
   return ((request.query ?? {}) as Record<string, unknown>)[name];
 }
 
 /** The longest form has a few short fields and a list of networks. */
 export const FORM_BYTES_MAX = 32 * 1024;
-/** From the headers' checks to the last byte, 64 kbit/s bring the longest form in 4 s. */
+/** From the headers to the last byte: 64 kbit/s bring the longest form in 4 s. */
 const FORM_MS_MAX = 5000;
-/** The Unicode standard has this bound (UAX 15, D3); past it, composing costs the square. */
+/** The bound of the Unicode standard (UAX 15, D3). Beyond it normalization takes quadratic time. */
 const MARKS_IN_A_ROW = /\p{M}{31}/u;
 const FORM_TYPE = 'application/x-www-form-urlencoded';
 
@@ -166,9 +156,7 @@ export class FormFields {
     this.#fields = fields;
   }
 
-  /**
-   * Answers text as typed, in Unicode's composed form; '' if absent. @throws PageError given twice
-   */
+  /** In Unicode's composed form. '' if absent. @throws PageError given twice */
   text(name: string): string {
     const values = this.#fields.get(name) ?? [];
     if (values.length > 1) throw new PageError('badForm');
@@ -184,7 +172,7 @@ export class FormFields {
   }
 }
 
-/** Checks the headers of a form before any byte of it arrives. @throws PageError badForm */
+/** Runs before the first byte of the form. @throws PageError badForm */
 export function requireFormHead(request: FastifyRequest): void {
   const type = bodyTypeOf(request.raw);
   const isForm = type !== 'none' && type?.type === FORM_TYPE && extendsAscii(type);
@@ -194,7 +182,7 @@ export function requireFormHead(request: FastifyRequest): void {
   }
 }
 
-/** Needs requireFormHead before it. @throws PageError badForm; ContractError of readBody */
+/** The route needs requireFormHead. @throws PageError badForm; ContractError of readBody */
 export async function readFormBody(
   request: FastifyRequest,
   reply: FastifyReply,
@@ -216,7 +204,7 @@ export function parseForm(bytes: Buffer): FormFields {
   if (text.split('&', FIELDS_MAX + 1).length > FIELDS_MAX) throw new PageError('badForm');
   const fields = new Map<string, string[]>();
   for (const [name, value] of new URLSearchParams(text)) {
-    // The decoder replaced bytes that are not UTF-8, which nobody typed.
+    // The decoder replaced bytes that are not UTF-8.
     if (value.includes('\uFFFD') || MARKS_IN_A_ROW.test(value)) throw new PageError('badForm');
     const values = fields.get(name) ?? [];
     values.push(value.normalize('NFC'));
@@ -225,7 +213,7 @@ export function parseForm(bytes: Buffer): FormFields {
   return new FormFields(fields);
 }
 
-/** Answers '' if it is absent. @throws PageError given twice */
+/** '' if absent. @throws PageError given twice */
 export function queryText(request: FastifyRequest, name: string): string {
   const value = queryOf(request, name) ?? '';
   if (typeof value !== 'string') throw new PageError('badForm');

@@ -1,7 +1,6 @@
 /**
- * An identity provider signs people in, whom only issuer and subject identify. Each sign-in judges
- * again what their groups are here: memberships come, change and end with them, and the sessions
- * with those that end.
+ * Signs in people of an identity provider, whom only issuer and subject identify. Each sign-in
+ * applies their groups again: memberships begin, change and end, and with them their sessions.
  */
 import { insertAuditEntry, lockAccount } from '@matting/accounts/audit-log.ts';
 import { type Database, type Db, OvertakenError, transact } from '@matting/database/database.ts';
@@ -13,20 +12,19 @@ import { beginSession, MEMBERS_MAX, type NewSession } from '../session/session-s
 
 interface IdentityEntry {
   readonly issuer: string;
-  /** The subject has 1 to 255 printable ASCII characters. */
+  /** 1 to 255 printable ASCII characters. */
   readonly subject: string;
   readonly mail: string;
   readonly grants: readonly { readonly accountId: string; readonly role: Role }[];
   readonly newUserId: string;
   readonly session: NewSession;
   readonly endedIdHash: string | null;
-  /** Answers the id of an account's audit entry, which is the same for every call. */
+  /** The id of an account's audit entry. It must not change between calls. */
   readonly entryIdOf: (accountId: string) => string;
 }
 
 export type IdentityOutcome =
   | { readonly kind: 'signed-in'; readonly userId: string; readonly accountId: string }
-  /** None of their groups has a role here. */
   | { readonly kind: 'no-account' }
   | { readonly kind: 'refused' };
 
@@ -44,7 +42,7 @@ async function enter(database: Database, tx: Db, entry: IdentityEntry): Promise<
   return begun === undefined ? { kind: 'no-account' } : { kind: 'signed-in', userId, ...begun };
 }
 
-/** A new person without a listed group gets no row, since a provider may know anybody. */
+/** Makes no row for a person without a listed group, since a provider may know anybody. */
 async function personOf(
   database: Database,
   tx: Db,
@@ -59,7 +57,7 @@ async function personOf(
     .executeTakeFirst();
   if (known !== undefined) {
     if (known.disabled_at !== null) return { kind: 'refused' };
-    // A person who also signs in by a mail keeps the mail that they typed.
+    // A person who also signs in by mail keeps the mail that they typed.
     if (known.mail !== mail && known.mail_key === null) {
       await tx.updateTable('users').set({ mail }).where('id', '=', known.id).execute();
     }
@@ -78,14 +76,14 @@ async function personOf(
   return newUserId;
 }
 
-/** Memberships by invitation stay as they are. */
+/** Does not touch memberships by invitation. */
 async function grantAndEnd(database: Database, tx: Db, entry: IdentityEntry, userId: string) {
   const before = await readMemberships(tx, userId);
   const accounts = new Set([
     ...before.filter(({ source }) => source === 'oidc').map(one => one.account_id),
     ...entry.grants.map(({ accountId }) => accountId),
   ]);
-  // One order everywhere makes two sign-ins wait for each other, never in a circle.
+  // Sorted, so that two sign-ins cannot deadlock.
   for (const accountId of [...accounts].sort()) {
     await lockAccount(database, tx, accountId);
     const had = before.find(one => one.account_id === accountId);
@@ -107,7 +105,6 @@ interface Change {
   readonly accountId: string;
   readonly userId: string;
   readonly was: Role | undefined;
-  /** Undefined: the membership ends. */
   readonly is: Role | undefined;
 }
 

@@ -1,5 +1,3 @@
-/** Knows browsers in which a person signed in with the password that they have now. */
-
 import { createHmac, hkdfSync, randomBytes, timingSafeEqual } from 'node:crypto';
 
 const KEY_BYTES = 32;
@@ -8,27 +6,25 @@ const FORM = /^([A-Za-z0-9_-]{22})\.([A-Za-z0-9_-]{43})$/;
 
 export interface PasswordOwner {
   readonly userId: string;
-  /** Null: the person has no password, so no browser is known. */
   readonly passwordHash: string | null;
 }
 
-/** Knows browsers in which a person signed in with the password that they have now. */
+/** Recognizes browsers in which a person signed in with their current password. */
 export class KnownBrowsers {
   readonly #key: Buffer;
 
-  /** @param secretsKey another key makes every browser an unknown one, and nothing else */
+  /** @param secretsKey a change only makes every browser unknown */
   constructor(secretsKey: Buffer) {
     const key = hkdfSync('sha256', secretsKey, '', 'known browsers of sign-in', KEY_BYTES);
     this.#key = Buffer.from(key);
   }
 
-  /** Makes what the browser keeps after a sign-in with a password. */
+  /** The cookie of a browser after a sign-in with a password. */
   create({ userId, passwordHash }: PasswordOwner & { readonly passwordHash: string }): string {
     const id = randomBytes(ID_BYTES).toString('base64url');
     return `${id}.${this.#sealOf(id, userId, passwordHash).toString('base64url')}`;
   }
 
-  /** Answers the browser's id; undefined: they have not signed in with that password in it. */
   idOf(cookie: string | undefined, { userId, passwordHash }: PasswordOwner): string | undefined {
     const [, id, seal = ''] = FORM.exec(cookie ?? '') ?? [];
     if (id === undefined || passwordHash === null) return undefined;

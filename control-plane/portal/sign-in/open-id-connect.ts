@@ -1,6 +1,6 @@
 /**
- * The conversation with an OpenID provider: the code flow with PKCE, state and nonce, at one exact
- * redirect. It knows no accounts: it says who somebody is for the provider, and in which groups.
+ * The protocol with an OpenID provider: the code flow with PKCE, state and nonce, at one exact
+ * redirect. It returns the provider's name for a person, and their groups.
  */
 
 import { OWN_AGENT } from '@matting/program/ports/keyless.ts';
@@ -10,9 +10,8 @@ import { unavailable } from '@matting/proto/contract/errors.ts';
 import * as client from 'openid-client';
 
 const PROVIDER_TIMEOUT_S = 10;
-/** The service reads the provider's metadata again after this time. */
 const METADATA_MS = 3_600_000;
-/** A replica has so many conversations with the provider at once, and so many wait for one. */
+/** Conversations of a replica with the provider, and those that wait for one. */
 const CONVERSATIONS_MAX = 8;
 const WAITING_MAX = 64;
 const WAIT_MS = 10_000;
@@ -36,12 +35,11 @@ export interface OpenIdFlow {
 interface OpenIdPerson {
   readonly issuer: string;
   readonly subject: string;
-  /** The provider says that this is their mail, whatever it is; it never finds a person. */
+  /** As the provider says. It must never identify a person. */
   readonly mail: unknown;
   readonly groups: readonly string[];
 }
 
-/** The provider does not answer, or what came back is none of its answers to this service. */
 export class OpenIdError extends Error {
   constructor(cause: unknown) {
     super('the sign-in by the identity provider failed', { cause });
@@ -49,7 +47,6 @@ export class OpenIdError extends Error {
   }
 }
 
-/** Knows no accounts, but says who somebody is for the provider, and in which groups. */
 export class OpenIdConnect {
   readonly #options: OpenIdConnectOptions;
   readonly #slots = new Semaphore({
@@ -58,7 +55,7 @@ export class OpenIdConnect {
     waitMs: WAIT_MS,
     refusal: () => unavailable('Too many people sign in at once. Try again later.', 5),
   });
-  /** A failure is not remembered, so the next person tries again. */
+  /** A failure is not cached. */
   readonly #configuration = new Remembered(() => this.#discover(), METADATA_MS);
 
   constructor(options: OpenIdConnectOptions) {
@@ -85,7 +82,7 @@ export class OpenIdConnect {
     return { url: url.href, flow };
   }
 
-  /** @param query that of the way back, `?` included @throws OpenIdError; SERVICE_UNAVAILABLE */
+  /** @param query of the redirect, with `?` @throws OpenIdError; SERVICE_UNAVAILABLE */
   finish(from: string, query: string, flow: OpenIdFlow): Promise<OpenIdPerson> {
     return this.#talk(from, async () => {
       const configuration = await this.#configuration.get();
@@ -103,7 +100,7 @@ export class OpenIdConnect {
       if (claims === undefined) throw new Error('there is no ID token');
       const { groupsClaim } = this.#options;
       const { userinfo_endpoint } = configuration.serverMetadata();
-      // A small ID token leaves to the userinfo answer what does not fit.
+      // A provider may leave claims out of a small ID token.
       const isWhole = claims.email !== undefined && claims[groupsClaim] !== undefined;
       const more =
         isWhole || userinfo_endpoint === undefined
@@ -134,8 +131,8 @@ export class OpenIdConnect {
       {
         timeout: PROVIDER_TIMEOUT_S,
         [client.customFetch]: fetchAsService,
-        // Signatures count also where TLS has said who speaks. Plain HTTP is of this machine alone:
-        // the configuration takes no other.
+        // Signatures are checked even over TLS. The configuration allows plain HTTP only for this
+        // machine.
         execute: [
           client.enableNonRepudiationChecks,
           ...(isPlain ? [client.allowInsecureRequests] : []),
@@ -146,7 +143,7 @@ export class OpenIdConnect {
 }
 
 /**
- * The provider names the addresses, and none of them must take this service for a local program.
+ * Marks requests to the provider's addresses, so that none of them passes for a local program's.
  */
 const fetchAsService: client.CustomFetch = (url, { headers, ...options }) =>
   fetch(url, {
@@ -154,7 +151,6 @@ const fetchAsService: client.CustomFetch = (url, { headers, ...options }) =>
     headers: { ...headers, 'user-agent': `${OWN_AGENT} (sign-in)` },
   });
 
-/** @throws Error unless the subject is ASCII text of a length that the standard allows */
 function personOf(
   all: Readonly<Record<string, unknown>>,
   { iss, sub }: { readonly iss: string; readonly sub: string },

@@ -1,9 +1,8 @@
 /**
- * Passwords: argon2id with the parameters that OWASP's cheat sheet gives (19 MiB, two passes, one
- * lane; a tenth of a second of a core), written in the PHC string format. Each hash takes its
- * memory outside of the heap, so few run at once, and those that wait are bounded and share their
- * turns: strangers by the network they come from; who is known (signed in, or in a browser that is
- * known) by who they are, and never behind a stranger.
+ * Passwords: argon2id with OWASP's parameters (19 MiB, two passes, one lane; a tenth of a second of
+ * a core) in the PHC string format. A hash takes its memory outside of the heap, so few run at
+ * once, and few wait. Strangers share slots by their network. A person who is signed in, or whose
+ * browser is known, never waits for strangers.
  */
 import { type Argon2Parameters, argon2, randomBytes, timingSafeEqual } from 'node:crypto';
 import { promisify } from 'node:util';
@@ -16,16 +15,16 @@ export interface PasswordCosts {
   readonly passes: number;
 }
 
-/** The memory is in KiB. */
+/** KiB. */
 const COSTS: PasswordCosts = { memory: 19_456, passes: 2 };
 const LANES = 1;
 const SALT_BYTES = 16;
 const HASH_BYTES = 32;
 
-/** Strangers run so many hashes at once; all take 57 MiB, and a few threads that read files. */
+/** All hashes take 57 MiB, and threads of the pool that also reads files. */
 const STRANGERS_HASHES_MAX = 2;
 const KNOWN_HASHES_MAX = 1;
-/** So many strangers wait, a few seconds' worth, and as many people who are known. */
+/** A few seconds' worth of strangers, and as many known people. */
 const WAITING_MAX = 64;
 const WAIT_MS = 5000;
 const BUSY_RETRY_AFTER_S = 5;
@@ -52,9 +51,9 @@ export class Passwords {
   }
 
   /**
-   * Makes what the database stores of a password.
-   * @param address that of the network whose slot the hash takes
-   * @param knownId the person whose slot it takes: they are signed in, or their browser is known
+   * Makes the stored form of a password.
+   * @param address of the network whose slot the hash takes
+   * @param knownId the person whose slot it takes, if they are signed in or their browser is known
    * @throws ContractError SERVICE_UNAVAILABLE
    */
   hash(password: string, address: string, knownId?: string): Promise<string> {
@@ -68,7 +67,7 @@ export class Passwords {
   }
 
   /**
-   * Does the same work where nothing is stored, so that the time does not show who is known.
+   * Always does the same work, so that the time does not reveal who exists.
    * @param stored null: there is no such person, or they have no password
    * @throws ContractError SERVICE_UNAVAILABLE
    */
@@ -108,7 +107,7 @@ function parametersOf(password: string, nonce: Buffer, costs: PasswordCosts): Ar
   };
 }
 
-/** @throws Error if the database holds what this program never wrote */
+/** @throws Error the database holds what this program never wrote */
 function parse(stored: string) {
   const [, memory, passes, parallelism, nonce = '', hash = ''] = FORM.exec(stored) ?? [];
   if (memory === undefined) throw new Error('a stored password has another form');
@@ -134,12 +133,12 @@ export const PASSWORD_LENGTH_MAX = 128;
 
 export type PasswordFault = 'tooShort' | 'tooLong' | 'common' | 'likeMail';
 
-/** Parts up to this length are no password by themselves: what people add, or what they repeat. */
+/** Such a part is trivial: it is what people append or repeat. */
 const OWN_PART_LENGTH_MAX = 3;
 
 let common: Promise<ReadonlySet<string>> | undefined;
 
-/** Undefined: it may be set. @param mail that of the password's owner */
+/** Undefined: allowed. @param mail of the password's owner */
 export async function passwordFaultOf(
   password: string,
   mail: string,
@@ -152,7 +151,7 @@ export async function passwordFaultOf(
   if (lower.includes(mail.toLowerCase()) || isMostly(lower, name)) return 'likeMail';
   common ??= readCommonPasswords();
   const list = await common;
-  // A listed password stays forbidden with a year or an exclamation mark behind it, or repeated.
+  // A common password stays forbidden with a year or an exclamation mark after it, or repeated.
   const tried = [lower, trunkOf(lower)].flatMap(one => [one, repeatedPart(one)]);
   const isListed = tried.some(one => list.has(one) || list.has(trunkOf(one)));
   const isShort = tried.some(one => one.length > 0 && one.length <= OWN_PART_LENGTH_MAX);
@@ -163,9 +162,7 @@ function trunkOf(password: string): string {
   return password.replace(/[\d\p{P}\p{S}]+$/u, '');
 }
 
-/**
- * Answers the part that repeats, with a few characters behind; the password itself if none does.
- */
+/** The part that repeats, with a few characters after it. The password itself if none does. */
 function repeatedPart(password: string): string {
   for (let length = 1; length <= password.length / 2; length += 1) {
     const part = password.slice(0, length);

@@ -1,20 +1,17 @@
-/** The sweeper removes ended sessions, old links, and old failures of sign-in. */
-
 import type { Database } from '@matting/database/database.ts';
 import { nowPlusMs, removeOldRows } from '@matting/database/statements.ts';
 import { THROTTLE_WINDOW_MS } from './sign-in-throttle.ts';
 
-/** A link is kept this long after its end, for people who ask why it does not work. */
+/** For people who ask why an old link does not work. */
 const LINK_KEPT_MS = 30 * 86_400_000;
 
-/** Each method removes `limit` rows at most for the sweeper, oldest first, and answers how many. */
 export function peopleRetention(database: Database) {
   const ago = (ms: number) => nowPlusMs(database.nowMs, -ms);
   const sessions = { table: 'sessions', key: 'id_hash', time: 'expires_at' } as const;
   const links = { table: 'one_time_links', key: 'id', time: 'expires_at' } as const;
   const throttles = { table: 'sign_in_throttles', key: 'key_hash', time: 'window_start' } as const;
   return {
-    /** Removes sessions past their absolute bound; idle ones wait for it. */
+    /** Only past the absolute bound. */
     removeEndedSessions: (limit: number) =>
       removeOldRows(database, { ...sessions, before: database.nowMs }, limit),
     removeOldLinks: (limit: number) =>

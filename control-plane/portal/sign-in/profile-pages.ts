@@ -1,4 +1,4 @@
-/** People see and change here their password, sessions, language, and the account they act for. */
+/** The person's password, sessions, language, and the account that they act for. */
 
 import { randomUUID } from 'node:crypto';
 import type { ActingPerson } from '@matting/accounts/audit-log.ts';
@@ -25,16 +25,13 @@ interface Self {
   readonly sessionId: string;
   readonly accountId: string;
   readonly actor: ActingPerson;
-  /** After an operator's link, one change needs no former password. */
+  /** After an operator's link, one change needs no current password. */
   readonly cameByLink: boolean;
 }
 
 type PasswordChange =
-  /**
-   * @param known for the cookie of a known browser, since the former one ended with the password
-   */
+  /** @param known the new cookie of a known browser. The old one ended with the password. */
   | { readonly kind: 'changed'; readonly known: string }
-  /** The session ended meanwhile, or the password has changed. */
   | { readonly kind: 'overtaken' }
   | { readonly kind: 'wrong' }
   | { readonly kind: 'bad-password'; readonly fault: PasswordFault }
@@ -55,7 +52,7 @@ export class Profile {
     this.#parts = parts;
   }
 
-  /** False: only an identity provider knows them. */
+  /** False: only an identity provider knows the person. */
   async mayHavePassword({ userId }: Pick<Self, 'userId'>): Promise<boolean> {
     return (await this.#parts.people.find(userId))?.hasMailKey ?? false;
   }
@@ -71,7 +68,7 @@ export class Profile {
     if (person === undefined || !person.hasMailKey) return { kind: 'impossible' };
     const fault = await passwordFaultOf(given.next, mail);
     if (fault !== undefined) return { kind: 'bad-password', fault };
-    // A thief with a stolen session guesses no faster than anybody at sign-in.
+    // A stolen session must not allow faster guesses than sign-in.
     const attempt = { by: 'session', sessionId, address: actor.address } as const;
     const waitMs = await throttle.take(attempt);
     if (waitMs > 0) return { kind: 'throttled', waitMs };
@@ -282,7 +279,7 @@ function sessionCells({ words, formats, csrf, sessionId }: Visit, row: ListedSes
   ];
 }
 
-/** If an agent names several browsers, the first of this order counts. */
+/** An agent can name several browsers. The first in this order counts. */
 const BROWSERS = [
   ['Edg/', 'Edge'],
   ['OPR/', 'Opera'],
@@ -299,7 +296,6 @@ const SYSTEMS = [
   ['Linux', 'Linux'],
 ] as const;
 
-/** Answers `Firefox, Linux`; undefined: the agent names none that is known. */
 function browserOf(agent: string): string | undefined {
   const nameIn = (list: readonly (readonly [string, string])[]) =>
     list.find(([mark]) => agent.includes(mark))?.[1];

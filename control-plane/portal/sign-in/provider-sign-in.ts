@@ -1,4 +1,4 @@
-/** Sign-in by an OpenID provider: who comes back from it, and what their groups are here. */
+/** Sign-in by an OpenID provider, whose groups give roles in accounts. */
 
 import { randomUUID } from 'node:crypto';
 import type { CoreStores } from '@matting/core/package.ts';
@@ -10,10 +10,8 @@ import type { OpenIdConnect, OpenIdFlow } from './open-id-connect.ts';
 import type { Entered } from './sign-in.ts';
 import type { SignInThrottle } from './sign-in-throttle.ts';
 
-/** The operator's list gives a group of the provider this role in an account. */
 export interface GroupGrant {
   readonly group: string;
-  /** The account goes by its name or id. */
   readonly account: string;
   readonly role: Role;
 }
@@ -31,7 +29,7 @@ interface ProviderSignInParts {
   readonly grants: readonly GroupGrant[];
 }
 
-/** If several groups lead to an account, the role with the most rights counts. */
+/** If several groups lead to an account, the highest role counts. */
 const RANK: Readonly<Record<Role, number>> = { viewer: 0, member: 1, owner: 2 };
 
 export class ProviderSignIn {
@@ -45,11 +43,11 @@ export class ProviderSignIn {
     return this.#parts.provider.begin(address);
   }
 
-  /** @param query that of the way back, `?` included @throws OpenIdError; SERVICE_UNAVAILABLE */
+  /** @param query of the redirect, with `?` @throws OpenIdError; SERVICE_UNAVAILABLE */
   async finish(query: string, flow: OpenIdFlow, browser: Browser): Promise<ProviderOutcome> {
     const { provider, identities, throttle } = this.#parts;
     const { address } = browser;
-    // The throttle keeps anybody from making the service call the provider without end.
+    // Nobody may make the service call the provider without a bound.
     const attempt = { by: 'provider', address } as const;
     const waitMs = await throttle.take(attempt);
     if (waitMs > 0) return { kind: 'throttled', waitMs };
@@ -76,7 +74,7 @@ export class ProviderSignIn {
     return { ...outcome, secret, known: undefined };
   }
 
-  /** Skips accounts of the list that do not exist yet. */
+  /** Skips listed accounts that do not exist yet. */
   async #grantsOf(groups: readonly string[]) {
     const { grants, accounts } = this.#parts;
     const theirs = grants.filter(({ group }) => groups.includes(group));

@@ -1,5 +1,3 @@
-/** Sign-in by mail and password or by the identity provider, sign-out, and links into an account. */
-
 import { headerValues } from '@matting/http/request-headers.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
@@ -33,19 +31,18 @@ import type { Entered, SignIn } from './sign-in.ts';
 import type { AcceptOutcome, UseLinks } from './use-links.ts';
 
 const OPEN = { config: { public: true } } as const;
-/** No password that was set is longer. */
+/** Longer than any stored password. */
 const PASSWORD_LENGTH_MAX = 1024;
 const DAY_S = 86_400;
-/** A browser stays known if the person comes back within this time. */
+/** How long a browser stays known after the last sign-in. */
 const KNOWN_S = 180 * DAY_S;
-/** The time suffices to sign in at the identity provider, a second factor included. */
+/** Enough for a sign-in at the identity provider with a second factor. */
 const FLOW_S = 600;
 
 export function registerSignInRoutes(
   account: FastifyInstance,
   services: {
     readonly signIn: SignIn;
-    /** Undefined: people sign in by passwords alone. */
     readonly provider: ProviderSignIn | undefined;
     readonly links: UseLinks;
     readonly invitations: Pick<Invitations, 'byMail'>;
@@ -95,7 +92,7 @@ function browserOf(request: FastifyRequest): Browser {
   };
 }
 
-/** A session's secret is new with every sign-in, so one that was planted before opens nothing. */
+/** The secret is new with every sign-in, so a planted one is useless. */
 function letIn(reply: FastifyReply, { secret, known }: Entered): void {
   setCookie(reply, 'session', secret, SESSION_MS / 1000);
   if (known !== undefined) keepKnown(reply, known);
@@ -106,7 +103,7 @@ export function keepKnown(reply: FastifyReply, known: string): void {
   setCookie(reply, 'device', known, KNOWN_S);
 }
 
-/** Answers a token for forms that strangers see too, from their session or the visitors' cookie. */
+/** The token of forms that strangers see too, from their session or the visitors' cookie. */
 function csrfOfVisitor(reply: FastifyReply): string {
   const { request } = reply;
   const csrf = maybeCsrf(request);
@@ -117,7 +114,7 @@ function csrfOfVisitor(reply: FastifyReply): string {
   return csrfTokenOf(secret);
 }
 
-/** Sends Retry-After too. @param text one with {minutes}, which are whole */
+/** Also sends Retry-After. @param text has {minutes}, which are whole */
 export function throttledText(reply: FastifyReply, text: string, waitMs: number): string {
   reply.header('retry-after', String(Math.ceil(waitMs / 1000)));
   return fill(text, { minutes: Math.max(1, Math.ceil(waitMs / 60_000)) });
@@ -127,7 +124,6 @@ interface SignInPage {
   readonly to: string | undefined;
   readonly mail?: string;
   readonly provider: ProviderSignIn | undefined;
-  /** Whether links go by mail. */
   readonly byMail: boolean;
   readonly problem?: string;
   readonly status?: number;
@@ -207,9 +203,8 @@ interface KeptFlow extends OpenIdFlow {
 }
 
 /**
- * The way to the identity provider and back. It begins with a link, since a form of our pages may
- * lead to no other host; what the browser has to come back with is in a cookie that no other site
- * can set.
+ * To the identity provider and back. Starts with a link, since the security policy forbids forms to
+ * other hosts. A cookie holds what the browser must come back with.
  */
 function registerProviderRoutes(
   account: FastifyInstance,
@@ -218,7 +213,7 @@ function registerProviderRoutes(
 ): void {
   account.get('/sign-in/provider', OPEN, async (request, reply) => {
     const to = returnPathOf(queryOf(request, 'to'));
-    // Otherwise anybody's link could sign in a person whom the provider knows, without their click.
+    // Otherwise a stranger's link could sign a person in without their click.
     if (isFromElsewhere(request)) return reply.redirect(signInPathTo(to), 303);
     const { url, flow } = await orProviderDown(request, provider.begin(browserOf(request)));
     const kept: KeptFlow = to === undefined ? flow : { ...flow, to };
@@ -227,7 +222,7 @@ function registerProviderRoutes(
   });
   account.get('/sign-in/provider/back', OPEN, async (request, reply) => {
     const flow = flowOf(readCookie(request, 'flow'));
-    // The flow serves once, whatever comes of it.
+    // The flow serves once, whatever its outcome.
     clearCookie(reply, 'flow');
     if (flow === undefined) throw new PageError('staleForm');
     const at = request.url.indexOf('?');
@@ -254,7 +249,6 @@ async function orProviderDown<T>({ log }: FastifyRequest, work: Promise<T>): Pro
   }
 }
 
-/** Undefined: there is no flow, or not in the form that the service sets. */
 function flowOf(cookie: string | undefined): KeptFlow | undefined {
   if (cookie === undefined) return undefined;
   try {
@@ -281,7 +275,7 @@ function registerLinkRoutes(account: FastifyInstance, links: UseLinks): void {
     const { signIn } = localeOf(request).words;
     const csrf = csrfOfVisitor(reply);
     const action = `${ACCOUNT_PATH}/links/${request.params.token}`;
-    // Opening a link does not use it up, since previews of mails open links too.
+    // Opening a link does not use it up, since previews of mails open links, too.
     const main = html`<div class="stack">
       <p>${fill(signIn.linkLead, { mail: link.mail, account: link.accountName })}</p>
       ${postForm({ action, csrf }, button({ label: signIn.submit }))}
@@ -320,7 +314,7 @@ function registerLinkRoutes(account: FastifyInstance, links: UseLinks): void {
   });
 }
 
-/** The page is the same whether somebody has that mail here or not, so it reveals nothing. */
+/** The page does not reveal whether somebody has that mail here. */
 function renderInvitation(
   request: LinkRequest,
   reply: FastifyReply,
@@ -358,7 +352,6 @@ function passwordToAccept(
     readonly mail: string;
     readonly action: string;
     readonly csrf: string;
-    /** The person who is signed in is the one invited. */
     readonly isSignedIn: boolean;
     readonly error: string | undefined;
   },
@@ -366,7 +359,7 @@ function passwordToAccept(
   const { mail, action, csrf, isSignedIn, error } = form;
   return postForm(
     { action, csrf },
-    // The field shows a password manager whose password it is.
+    // The field tells a password manager whose password it is.
     html`<input type="email" name="mail" value=${mail} autocomplete="username" readonly hidden />`,
     textField({
       name: 'password',
@@ -383,7 +376,6 @@ function passwordToAccept(
   );
 }
 
-/** Undefined: the page says it without an error. */
 function refusalText(
   reply: FastifyReply,
   { invitation, profile, signIn }: Words,
@@ -414,7 +406,7 @@ function renderUnusable(reply: FastifyReply, purpose: 'invitation' | 'sign-in'):
   });
 }
 
-/** True if another site led here; a browser that sends no such header counts as ours. */
+/** Whether another site led here. Counts a browser without the header as ours. */
 function isFromElsewhere({ raw }: FastifyRequest): boolean {
   const sites = headerValues(raw, 'sec-fetch-site');
   return sites.some(site => site !== 'same-origin' && site !== 'none');

@@ -1,5 +1,5 @@
 /**
- * Bounds how many attempts to sign in may fail, by session/attempt-windows.ts:
+ * Bounds how many attempts to sign in may fail (OWASP: device cookies):
  *
  * | attempts from                                      | are counted by                  |
  * |----------------------------------------------------|---------------------------------|
@@ -7,11 +7,10 @@
  * | with the password that they have now               | browsers of the person          |
  * | any other                                          | the network address; the mail   |
  *
- * So who guesses passwords has FAILURES_MAX.mail a window for one person, from however many
- * addresses, and FAILURES_MAX.address from one address, for however many persons. They lock nobody
- * out of a browser that is known; on a new one the person waits for the window's end,
- * THROTTLE_WINDOW_MS at most. (OWASP calls it device cookies.) Who holds known browsers, however
- * many, has FAILURES_MAX.browsers for that person, until the password is another.
+ * A stranger has FAILURES_MAX.mail guesses for one person in a window, from any number of
+ * addresses, and FAILURES_MAX.address from one address for all persons. This never locks a known
+ * browser out. In a new browser the person waits for the window's end, THROTTLE_WINDOW_MS at most.
+ * Known browsers together have FAILURES_MAX.browsers for their person, until the password changes.
  */
 
 import { createHash } from 'node:crypto';
@@ -40,15 +39,14 @@ interface Attempt {
   readonly person: PasswordOwner | undefined;
 }
 
-/** Such attempts have a count of their own, so that nobody else uses it up. */
+/** Attempts with counts of their own, so that nobody else uses them up. */
 interface OwnAttempt {
-  /** 'provider': a way back from it; 'session': a signed-in person types their former password. */
+  /** 'provider': a redirect from it. 'session': a signed-in person types their current password. */
   readonly by: 'provider' | 'session';
   readonly address: string;
   readonly sessionId?: string;
 }
 
-/** Throttles over all replicas. */
 export class SignInThrottle {
   readonly #store: SignInThrottleStore;
   readonly #browsers: KnownBrowsers;
@@ -58,13 +56,13 @@ export class SignInThrottle {
     this.#browsers = browsers;
   }
 
-  /** Counts the attempt as a failure. Answers 0, or how long until the next is allowed, in ms. */
+  /** Counts the attempt as a failure. @returns 0, or the milliseconds until the next is allowed */
   take(attempt: Attempt | OwnAttempt): Promise<number> {
     const keys = this.#keysOf(attempt);
     return this.#store.take(keys);
   }
 
-  /** The attempt succeeded. A mail's successes past their own bound stay counted as failures. */
+  /** After a success. Successes of a mail past their own bound stay counted as failures. */
   async giveBack(attempt: Attempt | OwnAttempt): Promise<void> {
     const keys = this.#keysOf(attempt);
     const successes = 'mail' in attempt ? [keyOf('success', mailKeyOf(attempt.mail))] : [];
@@ -72,7 +70,6 @@ export class SignInThrottle {
     if (waitMs === 0) await this.#store.giveBack(keys);
   }
 
-  /** Answers the person's id if the attempt comes from a known browser of theirs. */
   knownId({ browser, person }: Pick<Attempt, 'browser' | 'person'>): string | undefined {
     if (person === undefined) return undefined;
     return this.#browsers.idOf(browser, person) === undefined ? undefined : person.userId;
@@ -99,32 +96,31 @@ function keyOf(kind: keyof typeof FAILURES_MAX, text: string): ThrottleKey {
 export const THROTTLE_WINDOW_MS = 600_000;
 
 export const FAILURES_MAX = {
-  /** An office behind one address fits, within a few minutes. */
+  /** Enough for an office behind one address, within a few minutes. */
   address: 30,
   mail: 10,
   browser: 10,
-  /** All known browsers of a person share this bound. */
+  /** Shared by all known browsers of a person. */
   browsers: 30,
-  /** Each success took a hash, so they are bounded too. Nobody signs in so often. */
+  /** Each success took a hash. Nobody signs in so often. */
   success: 60,
-  /** Ways back from the identity provider, which call it, count by address. */
+  /** By address: each calls the provider. */
   provider: 30,
-  /** One session may type so many wrong former passwords. */
   session: 10,
 } as const;
 
 interface ThrottleKey {
-  /** The hash is SHA-256, hexadecimal, so that no table lists mails and addresses. */
+  /** SHA-256 in hexadecimal, so that no table lists mails and addresses. */
   readonly hash: string;
   readonly failuresMax: number;
 }
 
 type SignInThrottleStore = ReturnType<typeof createSignInThrottleStore>;
 
-/** Counts attempts before the password is checked, so attempts at once pass no bound. */
+/** Counts an attempt before its password is checked, so that parallel attempts pass no bound. */
 export function createSignInThrottleStore(database: Database) {
   return {
-    /** 0: the attempt is counted; more: it is not, and the next is allowed after so long. */
+    /** 0: the attempt is counted. Else not, and the next is allowed after so many milliseconds. */
     take: (keys: readonly ThrottleKey[]) => transact(database, tx => take(database, tx, keys)),
     giveBack: (keys: readonly ThrottleKey[]) =>
       query(database, async db => {
@@ -140,9 +136,9 @@ export function createSignInThrottleStore(database: Database) {
   };
 }
 
-/** Counts all keys or none. A refused attempt only reads, however many come. */
+/** Counts all keys or none. A refused attempt only reads. */
 async function take(database: Database, tx: Db, keys: readonly ThrottleKey[]): Promise<number> {
-  // One order everywhere makes two attempts wait for each other, never in a circle.
+  // Sorted, so that two attempts cannot deadlock.
   const ordered = [...keys].sort((a, b) => (a.hash < b.hash ? -1 : 1));
   const hashes = ordered.map(({ hash }) => hash);
   const rows = await tx
@@ -164,7 +160,6 @@ async function take(database: Database, tx: Db, keys: readonly ThrottleKey[]): P
   return 0;
 }
 
-/** @param row the row as it was read; undefined: there was none */
 async function count(tx: Db, hash: string, row: WindowCount | undefined, nowMs: number) {
   const counted = countAttempt(row ?? NONE_COUNTED, THROTTLE_WINDOW_MS, nowMs);
   const values = { window_start: counted.startMs, failures: counted.count };

@@ -1,7 +1,6 @@
 /**
- * Sign-in by mail and password. Whoever is not let in learns nothing: an unknown mail, a wrong
- * password and a person without one get the same answer after the same work. sign-in-throttle.ts
- * bounds how many attempts may fail.
+ * Sign-in by mail and password. An unknown mail, a wrong password and a person without a password
+ * get the same answer after the same work. sign-in-throttle.ts bounds failures.
  */
 
 import { parseMail } from '../mails/mail-address.ts';
@@ -16,12 +15,11 @@ import type { KnownBrowsers } from './known-browsers.ts';
 import type { Passwords } from './passwords.ts';
 import type { SignInThrottle } from './sign-in-throttle.ts';
 
-/** A browser gets this when it is let in. */
 export interface Entered {
   readonly kind: 'signed-in';
-  /** The session's cookie holds this secret, which is new with every sign-in. */
+  /** For the session's cookie. New with every sign-in. */
   readonly secret: string;
-  /** The cookie of a known browser holds this; undefined: no password was shown. */
+  /** For the cookie of a known browser. Undefined: no password was given. */
   readonly known: string | undefined;
   readonly userId: string;
   readonly accountId: string;
@@ -30,7 +28,6 @@ export interface Entered {
 type SignInOutcome =
   | Entered
   | { readonly kind: 'refused' }
-  /** Their password is right, and they belong to no account (any more). */
   | { readonly kind: 'no-account' }
   | { readonly kind: 'throttled'; readonly waitMs: number };
 
@@ -49,14 +46,13 @@ export class SignIn {
     this.#parts = parts;
   }
 
-  /** @throws ContractError SERVICE_UNAVAILABLE */
   async withPassword(
     given: { readonly mail: string; readonly password: string },
     browser: Browser,
   ): Promise<SignInOutcome> {
     const { people, passwords, throttle, browsers } = this.#parts;
     const mail = parseMail(given.mail) ?? '';
-    // A text that is no mail costs the same: one statement and one hash, whoever it is.
+    // A malformed mail costs the same: one statement and one hash.
     const person = await people.findByMail(mail);
     const attempt = { mail, address: browser.address, browser: browser.known, person };
     const waitMs = await throttle.take(attempt);

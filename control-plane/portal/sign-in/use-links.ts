@@ -1,4 +1,4 @@
-/** People use invitations and sign-in links: whoever has the link can use it, once. */
+/** Uses up invitations and sign-in links, which work once for whoever has them. */
 
 import { randomUUID } from 'node:crypto';
 import { noteRequestSecret } from '@matting/program/request-owner.ts';
@@ -21,7 +21,6 @@ export type AcceptOutcome =
   | Entered
   | { readonly kind: 'bad-password'; readonly fault: PasswordFault }
   | { readonly kind: 'throttled'; readonly waitMs: number }
-  /** Somebody other than the one invited is signed in. */
   | { readonly kind: 'another-person' }
   | Exclude<LinkUseOutcome, { readonly kind: 'signed-in' }>;
 
@@ -51,8 +50,8 @@ export class UseLinks {
   }
 
   /**
-   * Takes the password of the person who has the mail, or else one that they choose now. Nobody
-   * learns whether there is such a person, unless they know the password or are let in.
+   * Takes the password of the person with the mail, or a new one. Does not reveal whether the
+   * person exists to anybody who does not know the password or is let in.
    * @throws ContractError SERVICE_UNAVAILABLE
    */
   async acceptInvitation(token: string, password: string, by: LinkUser): Promise<AcceptOutcome> {
@@ -66,8 +65,8 @@ export class UseLinks {
     const attempt = { mail, address, browser: by.known, person };
     const waitMs = await throttle.take(attempt);
     if (waitMs > 0) return { kind: 'throttled', waitMs };
-    // A person who proves a mail for the first time needs no former password, unless they have just
-    // shown that it is theirs by being signed in: a slip of the hand would set another.
+    // Whoever proves a mail for the first time needs no current password. A signed-in person does,
+    // since a typing error would set another.
     const isSignedIn = by.userId !== undefined;
     const isNew = person === undefined || (link.provesMail && !person.isProven && !isSignedIn);
     const stored = isNew ? null : person.passwordHash;

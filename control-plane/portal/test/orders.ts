@@ -7,8 +7,8 @@ import type { Database } from '@matting/database/database.ts';
 import { rowOf } from '@matting/database/test/rows.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
 import type { Order } from '../orders/order-rules.ts';
-import type { ToldPayment } from '../orders/pay-order.ts';
-import type { ToldRefund } from '../orders/refund-order.ts';
+import type { ReportedPayment } from '../orders/pay-order.ts';
+import type { ReportedRefund } from '../orders/refund-order.ts';
 import type { Stores } from './fixtures.ts';
 
 type NewOrder = Parameters<Stores['orders']['place']>[0];
@@ -40,14 +40,14 @@ export async function placed(
 
 export function paymentOf(
   order: Pick<Order, 'price' | 'currency'>,
-  overrides: Partial<ToldPayment> = {},
-): ToldPayment {
+  overrides: Partial<ReportedPayment> = {},
+): ReportedPayment {
   const { price: amount, currency } = order;
-  return { payment: 'pay-1', amount, currency, toldBy: 'notification', ...overrides };
+  return { payment: 'pay-1', amount, currency, reportedBy: 'notification', ...overrides };
 }
 
-export function refundOf(amount: number | undefined, refund = 'refund-1'): ToldRefund {
-  return { refund, amount, currency: 'CNY', toldBy: 'notification', mayWait: true };
+export function refundOf(amount: number | undefined, refund = 'refund-1'): ReportedRefund {
+  return { refund, amount, currency: 'CNY', reportedBy: 'notification', mayWait: true };
 }
 
 export async function paid(stores: Stores, accountId: string): Promise<Order> {

@@ -1,6 +1,6 @@
 /**
- * The account's first page says what to do next until it has paid for a picture. Afterwards it says
- * what runs, what failed lately, what is left and for how long, and what it used.
+ * The account's first page. Until the account has paid for a picture it shows the next step, then
+ * the current work, failures, credits and usage.
  */
 
 import type { CoreStores } from '@matting/core/package.ts';
@@ -27,7 +27,6 @@ import { dayOfIso } from './usage-store.ts';
 
 const LISTED_MAX = 5;
 const CUT_OUTS_MAX = 8;
-/** Older jobs are on the page of jobs. */
 const ENDED_WITHIN_MS = 7 * DAY_MS;
 
 type OverviewView = Awaited<ReturnType<Overview['read']>>;
@@ -43,7 +42,6 @@ export class Overview {
     this.#dependencies = dependencies;
   }
 
-  /** Reads usage of the last thirty days. Pictures of the playground do not count as use. */
   async read(accountId: string) {
     const { ledger, readUsage } = this.#dependencies;
     const usage = await readUsage.view(accountId, {});
@@ -60,7 +58,6 @@ export class Overview {
     return { kind: 'start', hasKey: keys.length > 0 } as const;
   }
 
-  /** Lists open jobs, the oldest first; then failed and successful ones, the latest first. */
   async #work(accountId: string) {
     const { jobs } = this.#dependencies;
     const open = await jobs.openOf(accountId, LISTED_MAX);
@@ -82,10 +79,8 @@ export class Overview {
 const OVERVIEW = { config: { permission: 'overview.read' } } as const;
 
 interface Place {
-  /** The line that shows how to call the API has this URL. */
   readonly baseUrl: string;
   readonly hasPlayground: boolean;
-  /** Packages of credits are on sale. */
   readonly sells: boolean;
 }
 
@@ -169,7 +164,7 @@ function start(visit: Visit, { baseUrl, hasPlayground }: Place, hasKey: boolean)
   </div>`;
 }
 
-/** A dropped picture goes along to the playground (assets/overview.js). */
+/** assets/overview.js passes a dropped picture to the playground. */
 function dropLink({ overview }: Words): VNode {
   return html`<a class="drop" href=${PLAYGROUND} data-drop-link>
     ${dropWords(overview.drop, overview.dropText)}</a>`;

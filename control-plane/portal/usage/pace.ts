@@ -1,19 +1,17 @@
-/** Computes how fast an account's credits go, and how long its credits last at that pace. */
 import { DAY_MS } from '@matting/program/durations.ts';
 import { counted, type Formats, fill, type Language, type Words } from '../words/words.ts';
 import type { UsageView } from './read-usage.ts';
 import { dayOfIso } from './usage-store.ts';
 
-/** A pace of fewer days is a first try. */
+/** Fewer days are only a first try. */
 const DAYS_MIN = 3;
 const DAYS_A_MONTH = 30;
-/** Further ahead a date says nothing. */
+/** A later date would be meaningless. */
 const DAYS_SAID_MAX = 730;
 const MONTHS_FROM_DAYS = 60;
 
 /**
- * Averages credits charged a day, over the view's days since the first charge. Undefined: there are
- * too few of them to say.
+ * The mean of credits a day since the first charge. Undefined: too few days.
  * @param view by day
  */
 export function paceOf({ to, usage }: Pick<UsageView, 'to' | 'usage'>): number | undefined {
@@ -32,7 +30,7 @@ interface Reader {
   readonly formats: Formats;
 }
 
-/** Says how long so many credits last: `about 12 days`, `about 5 months`, `more than 2 years`. */
+/** `about 12 days`, `about 5 months`, `more than 2 years`. */
 export function lastingText({ language, words }: Reader, credits: number, pace: number): string {
   const { pace: said } = words.usage;
   const days = Math.floor(credits / pace);
@@ -42,9 +40,7 @@ export function lastingText({ language, words }: Reader, credits: number, pace: 
   return counted(language, said.months, Math.round(days / DAYS_A_MONTH));
 }
 
-/**
- * Writes one line: the pace, and until when the credits last. @param nowMs of the view's last day
- */
+/** The pace, and until when the credits last. @param nowMs of the view's last day */
 export function forecastText(
   reader: Reader,
   { available, pace, nowMs }: { available: number; pace: number; nowMs: number },

@@ -1,5 +1,3 @@
-/** Programs read what an account used by GET /v1/account/usage. */
-
 import type { CoreStores } from '@matting/core/package.ts';
 import { givenTwice, parametersOf, unknownField } from '@matting/http/body-fields.ts';
 import { nearName } from '@matting/http/near-names.ts';
@@ -27,20 +25,18 @@ type UsageTexts = Readonly<Partial<Record<UsageField, string>>>;
 export type UsageEntry = UsageFigures &
   (
     | { readonly day: string }
-    /** `key` is the part that is no secret; null: the key is not known any more. */
+    /** `key` is the public part. Null: the key is unknown. */
     | { readonly key: string | null; readonly name: string | null }
     | { readonly outcome: string }
     | { readonly format: string }
   );
 
-/** GET /v1/account/usage answers this. */
 export interface UsageView {
-  /** Both dates are included. */
   readonly from: string;
   readonly to: string;
   readonly group: UsageGroup;
   readonly total: UsageFigures;
-  /** Entries come in the order of days or names, without those that were not used. */
+  /** In the order of days or names, without empty entries. */
   readonly usage: readonly UsageEntry[];
 }
 
@@ -53,14 +49,13 @@ export class ReadUsage {
     this.#stores = stores;
   }
 
-  /** @throws ContractError INVALID_PARAMETER, which names the field */
   async view(accountId: string, texts: UsageTexts): Promise<UsageView> {
     const answer = await this.ask(accountId, texts);
     if ('fault' in answer) throw wrong(answer);
     return answer;
   }
 
-  /** Answers the same, or what is wrong in place of an error. */
+  /** As `view`, but returns a fault. */
   async ask(accountId: string, texts: UsageTexts): Promise<UsageView | UsageFieldError> {
     const { usage } = this.#stores;
     const question = usageQuestionOf(texts, await usage.today());
@@ -76,7 +71,7 @@ export class ReadUsage {
     };
   }
 
-  /** Reads what a view counts, each day by itself; a key's entry has the key's name, or null. */
+  /** Usage of each day. The entry of a key has the key's name, or null. */
   async daily(
     accountId: string,
     { from, to }: Pick<UsageView, 'from' | 'to'>,
@@ -90,7 +85,6 @@ export class ReadUsage {
     return rows.map(row => ({ ...row, name: keys.get(row.name)?.name ?? null }));
   }
 
-  /** Whether the account was ever charged or refused an image, as far back as one query goes. */
   async hasUsed(accountId: string): Promise<boolean> {
     const { usage } = this.#stores;
     const to = await usage.today();

@@ -1,6 +1,6 @@
 /**
- * Draws what an account used as stacked bars over days. Positions along the days are percentages
- * and heights are pixels, so that letters keep their size on every screen; a table says the same.
+ * Stacked bars of usage by day. Positions along the days are percentages and heights are pixels, so
+ * that text keeps its size on every screen. A table has the same values.
  */
 import { DAY_MS } from '@matting/program/durations.ts';
 import type { VNode } from 'preact';
@@ -8,29 +8,28 @@ import { html } from '../page/html.ts';
 import type { Visit } from '../session/visit.ts';
 import { dayOfIso } from './usage-store.ts';
 
-/** More days are drawn as weeks, so that bars stay distinct and the page below 80 KB. */
+/** More days become weeks, so that bars stay distinct and the page below 80 KB. */
 const DAYS_DRAWN_MAX = 45;
 const WEEK = 7;
-/** Number of colours. Smaller groups share the last one. */
+/** Smaller groups share the last colour. */
 const SERIES_MAX = 4;
 
 interface Part {
   readonly day: number;
-  /** Null: the key is not known any more. */
   readonly name: string | null;
   readonly images: number;
 }
 
 interface UsageChartProps {
-  /** Days are written as `2026-11-21`, both included. */
+  /** `2026-11-21`, both included. */
   readonly from: string;
   readonly to: string;
   readonly parts: readonly Part[];
-  /** Undefined: the most used come first, the others as one. */
+  /** Undefined: the most used, and the others as one. */
   readonly series?: readonly string[];
 }
 
-/** Draws images of each day or week, also of empty ones; the last bar ends with the last day. */
+/** Includes empty days or weeks. The last bar ends with the last day. */
 export function usageChart(
   { words, formats }: Visit,
   { from, to, parts, series: fixed }: UsageChartProps,
@@ -73,25 +72,19 @@ function mostUsed(parts: readonly { name: string; images: number }[], others: st
 }
 
 interface Bar {
-  /** The label is the whole name: `21 Nov 2026`. */
   readonly label: string;
-  /** The short label stands under the bar; bars whose names would overlap leave theirs out. */
   readonly shortLabel: string;
-  /** Values go from the bottom up. */
   readonly values: readonly number[];
 }
 
 interface BarChartProps {
   readonly title: string;
-  /** The parts of a bar have these names. */
   readonly series: readonly string[];
   readonly bars: readonly Bar[];
   readonly format: (value: number) => string;
-  /** Says that the table below is the chart. */
   readonly tableLabel: string;
-  /** The first column of the table has this heading. */
   readonly barLabel: string;
-  /** The legend does not add values up that are means. */
+  /** Keeps the legend from adding up means. */
   readonly areMeans?: boolean;
 }
 
@@ -102,9 +95,9 @@ const PLOT = HEIGHT - TOP - BOTTOM;
 const GRID_LINES_MAX = 5;
 const DIGIT_WIDTH = 7;
 const LABELS_MAX = 7;
-/** A day with one picture among thousands stays visible. */
+/** Keeps a day with one picture among thousands visible. */
 const SEEN_MIN = 1.5;
-/** A bar takes this share of its column; fewer bars leave more room. */
+/** The share of its column that a bar fills. */
 const BAR_SHARE = { few: 0.5, many: 0.7 };
 const FEW_BARS = 10;
 const TIP_WIDTH = 208;
@@ -140,7 +133,7 @@ export function barChart(props: BarChartProps): VNode {
   </figure>`;
 }
 
-/** Answers where a bar's column begins, how wide it is, and its middle, as shares of all. */
+/** Start, width and middle of a bar's column, as shares of the chart. */
 function placeOf(index: number, count: number) {
   return { begin: index / count, width: 1 / count, middle: (index + 0.5) / count };
 }
@@ -159,7 +152,7 @@ function drawBar({ values }: Bar, { width, middle }: Place, yOf: (value: number)
   });
 }
 
-/** Labels bars from the last backwards at equal distances; a phone shows every second label. */
+/** Labels bars at equal distances from the last one backwards. A phone shows every second label. */
 function shortLabels(bars: readonly Bar[]) {
   const last = bars.length - 1;
   const every = Math.max(Math.ceil(last / (LABELS_MAX - 1)), 1);
@@ -180,9 +173,7 @@ function shortLabels(bars: readonly Bar[]) {
   });
 }
 
-/**
- * Draws a tip that shows while its column is pointed at, behind all bars so that none is covered.
- */
+/** A tip that shows while the pointer is on its column. It is below all bars, so it covers none. */
 function drawTip(bar: Bar, { begin, width, middle }: Place, { series, format }: BarChartProps) {
   const used = bar.values.flatMap((value, part) => (value > 0 ? [{ value, part }] : []));
   const lines = used.map(({ value, part }, index) => {
@@ -229,7 +220,7 @@ function sumOf(values: readonly number[]): number {
   return values.reduce((sum, value) => sum + value, 0);
 }
 
-/** Answers a whole number of at least `least`: 1, 2 or 5 times a power of ten. */
+/** 1, 2 or 5 times a power of ten, at least `least`. */
 function niceStep(least: number): number {
   if (least <= 1) return 1;
   const power = 10 ** Math.floor(Math.log10(least));

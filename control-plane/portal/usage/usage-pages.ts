@@ -1,8 +1,3 @@
-/**
- * Shows an account's people what it used: by day as a chart, by key, outcome or format as a table,
- * and as CSV.
- */
-
 import type { Balances } from '@matting/accounts/ledger/ledger.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
@@ -17,7 +12,6 @@ import type { ReadUsage, UsageEntry, UsageView } from './read-usage.ts';
 import { usageChart } from './usage-chart.ts';
 import { dayOf, isoOfDay, USAGE_DAYS_MAX, USAGE_GROUPS, USAGE_KEPT_DAYS } from './usage-store.ts';
 
-/** Columns have the names of the API. */
 function usageCsv({ group, usage }: UsageView): string {
   const names = group === 'key' ? ['key', 'name'] : [group];
   const head = csvLine([...names, 'images', 'failed', 'credits']);
@@ -64,7 +58,6 @@ async function renderUsage(reply: FastifyReply, { readUsage, ledgerHistory }: Us
   const kept = html`<p class="hint">${fill(usage.kept, { days: USAGE_KEPT_DAYS })}</p>`;
   const page = { title: usage.title, lead: usage.lead, active: 'usage' } as const;
   if ('fault' in answer) {
-    // A group is chosen, not typed.
     if (answer.field === 'group') throw new PageError('badForm');
     const errors = { [answer.field]: fill(usage.faults[answer.fault], { days: USAGE_DAYS_MAX }) };
     const main = html`<div>${daysChoice(visit, typed, errors)}${kept}</div>`;
@@ -99,7 +92,6 @@ type TypedUsage = ReturnType<typeof typedOf>;
 
 const PRESETS = [7, 30, 90] as const;
 
-/** Offers the last days at one click, and any others by their dates. */
 function daysChoice(
   { language, words }: Visit,
   { from, to, group }: TypedUsage,
@@ -157,7 +149,7 @@ function totalFigures({ words, formats }: Visit, { total }: UsageView) {
   ];
 }
 
-/** Days have the chart's own table; sums of keys, outcomes and formats stand below the chart. */
+/** The chart has its own table of days. Sums of keys, outcomes and formats follow below it. */
 function chartAndTable(
   visit: Visit,
   view: UsageView,
@@ -196,7 +188,6 @@ function chartAndTable(
   return html`<div class="stack">${ui.panel(chart)}${table}</div>`;
 }
 
-/** Shows beside a key's name the part of it that is no secret. */
 function nameOf({ words, formats }: Visit, entry: UsageEntry): Child {
   const { usage } = words;
   if ('day' in entry) return formats.date(Date.parse(entry.day));
@@ -215,7 +206,6 @@ function typedOf(request: FastifyRequest) {
   return { from: text('from'), to: text('to'), group: text('group') };
 }
 
-/** A field that is left empty takes its default. */
 function textsOf(typed: TypedUsage): Partial<TypedUsage> {
   return Object.fromEntries(Object.entries(typed).filter(([, text]) => text !== ''));
 }

@@ -1,9 +1,8 @@
 /**
- * Counts what accounts used, by UTC days. A job is counted on the day of the ledger's entry that
- * ended it: a success as one image and the credit it was charged, a failure as one image and none.
- * A correction that succeeded is no image: it is counted apart, on the day of its end.
- * A row is raised in the transaction that writes that entry and holds the account's row, so each is
- * counted once.
+ * Usage of accounts by UTC day. A job counts on the day of the ledger's entry that ended it: a
+ * success as an image and a credit, a failure as an image. A correction counts separately, on the
+ * day of its end. The transaction that writes the entry holds the account's row and counts the job,
+ * so each counts once.
  */
 
 import { type SettledJob, selectEnd } from '@matting/core/queue/settled-steps.ts';
@@ -15,14 +14,12 @@ import { sql } from 'kysely';
 export const USAGE_GROUPS = ['day', 'key', 'outcome', 'format'] as const;
 export type UsageGroup = (typeof USAGE_GROUPS)[number];
 
-/** One query covers so many days, the first and the last included. */
 export const USAGE_DAYS_MAX = 366;
-/** A query without days covers so many. */
 const USAGE_DAYS_DEFAULT = 30;
-/** The service keeps figures this many days, so that two whole years can be compared. */
+/** So that two whole years can be compared. */
 export const USAGE_KEPT_DAYS = 800;
 
-/** Counts days since 1970-01-01 UTC. */
+/** Days since 1970-01-01 UTC. */
 export function dayOf(atMs: number): number {
   return Math.floor(atMs / DAY_MS);
 }
@@ -31,7 +28,7 @@ export function isoOfDay(day: number): string {
   return new Date(day * DAY_MS).toISOString().slice(0, 10);
 }
 
-/** Undefined: the text is no date from 1970 to 9999, written as `2026-11-21`. */
+/** Undefined: not a date from 1970 to 9999 in the form `2026-11-21`. */
 export function dayOfIso(text: string): number | undefined {
   if (!/^\d{4}-\d{2}-\d{2}$/.test(text)) return undefined;
   const atMs = Date.parse(`${text}T00:00:00Z`);
@@ -51,7 +48,7 @@ export interface UsageQuestion extends UsageDays {
 
 export type UsageField = 'from' | 'to' | 'group';
 
-/** order: `from` is after `to`. heavy: too much would be read. */
+/** order: `from` is after `to`. heavy: too many rows. */
 type UsageFault = 'form' | 'order' | 'long' | 'heavy';
 
 export interface UsageFieldError {
@@ -60,7 +57,7 @@ export interface UsageFieldError {
   readonly detail: string;
 }
 
-/** An absent text takes its default: the last thirty days, by day. @param today as of dayOf */
+/** Defaults: the last thirty days, by day. @param today as of dayOf */
 export function usageQuestionOf(
   texts: Readonly<Partial<Record<UsageField, string>>>,
   today: number,
@@ -85,11 +82,9 @@ export function usageQuestionOf(
 const DATE_WANTED = 'must be a date written as 2026-11-21';
 
 export interface UsageFigures {
-  /** Counts jobs that ended. */
   readonly images: number;
-  /** Counts those of them that failed, without a charge. */
   readonly failed: number;
-  /** Counts corrections, which are no images and cost nothing. */
+  /** Corrections, which are not images and cost nothing. */
   readonly corrected: number;
   readonly credits: number;
 }
@@ -105,15 +100,13 @@ export function addUsage(one: UsageFigures, other: UsageFigures): UsageFigures {
   };
 }
 
-/** One query may read so many rows: a year of 60 keys, each with two outcomes a day. */
+/** Rows of one query: a year of 60 keys, each with two outcomes a day. */
 const USAGE_ROWS_MAX = 50_000;
 
 export interface UsageOf extends UsageFigures {
-  /** The name is a day's number, or a key's id. */
   readonly name: string;
 }
 
-/** Days are split by this. */
 export type UsageSplit = Exclude<UsageGroup, 'day'>;
 
 export interface DailyUsage extends UsageOf {
@@ -122,25 +115,21 @@ export interface DailyUsage extends UsageOf {
 
 export type UsageStore = ReturnType<typeof createUsageStore>;
 
-/** @param rowsMax only tests set another bound */
 export function createUsageStore(database: Database, rowsMax = USAGE_ROWS_MAX) {
   return {
-    /** Lists usage by the groups' names. Undefined: it would read more than `rowsMax`. */
+    /** By the groups' names. Undefined: more than `rowsMax` rows. */
     async read(accountId: string, question: UsageQuestion): Promise<UsageOf[] | undefined> {
       const rows = await readUsage(database, { accountId, rowsMax, ...question }, question.group);
       return rows?.map(({ day: _none, ...of }) => of);
     },
-    /** Lists each day's by the groups' names, without empty days. Undefined as above. */
     daily: (accountId: string, days: UsageDays, split: UsageSplit) =>
       readUsage(database, { accountId, rowsMax, ...days }, split, true),
-    /** Sums the days; undefined as above. */
     async total(accountId: string, days: UsageDays): Promise<UsageFigures | undefined> {
       const rows = await readUsage(database, { accountId, rowsMax, ...days }, undefined);
       const { name: _all, day: _none, ...figures } = rows?.[0] ?? { ...NO_USAGE, name: '', day: 0 };
       return rows && figures;
     },
     today: async () => dayOf(await readNowMs(database)),
-    /** Removes rows of days past USAGE_KEPT_DAYS for the sweeper; answers their number. */
     removeOld: (limit: number) => removeOld(database, limit),
   };
 }
@@ -194,7 +183,7 @@ async function readUsage(
   }));
 }
 
-/** Removes the oldest first; a row that another sweeper took meanwhile is not counted. */
+/** The oldest first. Another sweeper's rows do not count. */
 async function removeOld(database: Database, limit: number): Promise<number> {
   const firstKept = dayOf(await readNowMs(database)) - USAGE_KEPT_DAYS;
   const rows = await query(database, db =>
@@ -203,7 +192,7 @@ async function removeOld(database: Database, limit: number): Promise<number> {
       .select(['account_id', 'day', 'api_key_id', 'outcome', 'format'])
       .where('day', '<', firstKept)
       .orderBy('day')
-      // One order everywhere makes two sweepers wait for each other, never in a circle.
+      // One order everywhere, so that two sweepers cannot deadlock.
       .orderBy('account_id')
       .orderBy('api_key_id')
       .orderBy('outcome')
@@ -233,7 +222,7 @@ type CountedJob = Pick<SettledJob, 'accountId' | 'jobId' | 'apiKeyId' | 'format'
   readonly outcome: SettledJob['outcome'] | 'corrected';
 };
 
-/** Counts on the day of the settlement's own instant, so no midnight falls between the two. */
+/** On the day of the settlement's own instant, so that no midnight can fall between. */
 export async function countSettledJob(database: Database, tx: Db, job: SettledJob): Promise<void> {
   const { accountId, jobId, apiKeyId, outcome, format, credits } = job;
   const counted = { accountId, jobId, apiKeyId, outcome, format, credits };

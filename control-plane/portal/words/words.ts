@@ -1,12 +1,12 @@
-/** Each language has a file of words (a test holds them to the same keys) and its formats. */
+/** The words of each language, whose files have the same keys (a test), and its formats. */
 import en from './en.json' with { type: 'json' };
 import zhCN from './zh-CN.json' with { type: 'json' };
 
 export const LANGUAGES = ['en', 'zh-CN'] as const;
 export type Language = (typeof LANGUAGES)[number];
-/** Words of one language. Sections are pages; a value stands in them as {name}. */
+/** Sections are pages. `{name}` is a value. */
 export type Words = typeof en;
-/** Words that depend on a number; Chinese has the second alone, both files have both. */
+/** Words that depend on a number. Chinese uses only the second. */
 interface Counted {
   readonly one: string;
   readonly other: string;
@@ -24,28 +24,24 @@ export function isLanguage(text: unknown): text is Language {
 
 const PLACE = /\{(\w+)\}/g;
 
-/**
- * Fills in values: `fill('Key {name} revoked', { name })`. Names without a value stay as they are.
- */
+/** `fill('Key {name} revoked', { name })`. Names without a value stay. */
 export function fill(text: string, values: Readonly<Record<string, string | number>>): string {
   return text.replaceAll(PLACE, (place, name: string) =>
     Object.hasOwn(values, name) ? String(values[name]) : place,
   );
 }
 
-/** Chooses the words for a number; `{count}` in them is the number as the language writes it. */
+/** Chooses the words for a number. `{count}` is the number in the language's form. */
 export function counted(language: Language, words: Counted, count: number): string {
   const form = new Intl.PluralRules(language).select(count) === 'one' ? words.one : words.other;
   return fill(form, { count: new Intl.NumberFormat(language).format(count) });
 }
 
-/* Dates and numbers as a language writes them. Times are UTC, and say so. */
-
 export type Formats = ReturnType<typeof makeFormats>;
 
 const made = new Map<Language, Formats>();
 
-/** Makes formats once a language, since an Intl formatter takes longer to make than a page. */
+/** Once a language, since an Intl formatter takes longer to make than a page. */
 export function formatsIn(language: Language): Formats {
   let formats = made.get(language);
   if (formats === undefined) {
@@ -55,7 +51,7 @@ export function formatsIn(language: Language): Formats {
   return formats;
 }
 
-/** English writes days as most of the world does: 21 Nov 2026. */
+/** en-GB: 21 Nov 2026. */
 const LOCALES: Readonly<Record<Language, string>> = { en: 'en-GB', 'zh-CN': 'zh-CN' };
 const BYTE_UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB'] as const;
 const DAY = { timeZone: 'UTC', year: 'numeric', month: 'short', day: 'numeric' } as const;
@@ -80,20 +76,14 @@ function makeFormats(language: Language) {
     }).format(value);
   return {
     date: (instant: number) => date.format(instant),
-    /** Writes a day whose year is known: `21 Nov`. */
     dayOfYear: (instant: number) => dayOfYear.format(instant),
-    /** Includes both days: `17–23 Nov 2026`. */
     days: (from: number, to: number) => date.formatRange(from, to),
-    /** Writes a moment of UTC to the minute: `21 Nov 2026, 09:30 UTC`. */
     dateTime: (instant: number) => `${dateTime.format(instant)} UTC`,
-    /** Writes a moment to the second, for jobs and logs. */
     exactTime: (instant: number) => `${exactTime.format(instant)} UTC`,
-    /** Writes a whole number of credits or anything else, grouped. */
     credits: (count: number) => whole.format(count),
     /**
-     * Major units of a currency, by its code, as a sign is several currencies': `CNY 50.00`. Chinese
-     * has signs of its own for others: `¥50.00`, `US$50.00`. At most four decimals, for prices of
-     * one image.
+     * Major units with the currency's code, since signs are ambiguous: `CNY 50.00`. Chinese has
+     * distinct signs: `¥50.00`, `US$50.00`. Four decimals are for prices of one image.
      */
     money: (amount: number, currency: string) =>
       new Intl.NumberFormat(locale, {
@@ -103,16 +93,14 @@ function makeFormats(language: Language) {
         minimumFractionDigits: 2,
         maximumFractionDigits: 4,
       }).format(amount),
-    /** Writes a mean, not a count: `0.4`, `12`. */
     about: (mean: number) => (mean < 10 ? short : whole).format(mean),
-    /** Writes 0.25 as 25 %. */
     share: (fraction: number) => share.format(fraction),
-    /** Takes 1024 bytes as 1 KiB, as the limits do. */
+    /** 1024 bytes are 1 KiB, as in limits. */
     bytes: (count: number) => {
       const power = count < 1 ? 0 : Math.min(Math.floor(Math.log2(count) / 10), 4);
       return `${short.format(count / 1024 ** power)} ${BYTE_UNITS[power]}`;
     },
-    /** Writes the time that something took: `340ms`, `2.5s`, `3m 20s`. */
+    /** `340ms`, `2.5s`, `3m 20s`. */
     duration: (ms: number) => {
       if (ms < 1000) return unit(Math.round(ms), 'millisecond');
       if (ms < 60_000) return unit(ms / 1000, 'second', 1);
