@@ -18,13 +18,11 @@ import { forgetAddresses } from './submit-again.ts';
 
 /** Open jobs of an account that came from batches, if the account's own bound is not lower. */
 const BATCH_JOBS_OPEN_MAX = 100;
-/** Items of one transaction. */
 const ENTER_MAX = 25;
 
 export interface BatchNotices {
   /** The sealed body of matting.batch.finished. Runs in an open transaction: quick, no effects. */
   readonly renderBody: (batch: Batch) => string;
-  /** Time from a batch's end to the first attempt to notify. */
   readonly firstWaitMs?: number | undefined;
 }
 
@@ -32,7 +30,7 @@ export type BatchProgress = ReturnType<typeof batchProgress>;
 
 export function batchProgress(database: Database, groups: JobGroups, notices: BatchNotices) {
   return {
-    /** @param jobsInFlightMax the account's. @returns the number of new jobs */
+    /** @returns the number of new jobs */
     async enterItems(batchId: string, accountId: string, jobsInFlightMax: number): Promise<number> {
       let committed: (() => void) | undefined;
       const entered = await transact(database, async tx => {
@@ -78,7 +76,6 @@ export function batchProgress(database: Database, groups: JobGroups, notices: Ba
         if (row.callback_url !== null) await notify({ database, groups, ...notices }, tx, row);
         return true;
       }),
-    /** Removes batches that ended `afterMs` ago, with their items. @returns their number */
     async removeOldBatches(afterMs: number, limit: number): Promise<number> {
       const old = await query(database, db =>
         db

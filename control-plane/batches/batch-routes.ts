@@ -25,7 +25,6 @@ import { type Submitter, submitBatch } from './submit-batch.ts';
 const UUID = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 const PATH = '/v1/matting/batches';
 const POLL_AFTER_S = 5;
-/** Lines of an answer. */
 const RESULTS_DEFAULT = 100;
 /** Lines between two breaks for the event loop: a few milliseconds. */
 const RESULTS_A_TURN = 50;
@@ -57,9 +56,7 @@ export function registerBatchRoutes(
     return reply.send(views.batch(batch));
   };
   const parts = { batches, ...submitting };
-  // A batch counts as one submission.
   const checked = { onRequest: checks.submissionOf(requireBatchBody) };
-  /** @param read reads the body and submits it */
   const submit = async (
     request: FastifyRequest,
     reply: FastifyReply,
@@ -157,7 +154,6 @@ function required(batch: Batch | undefined): Batch {
   );
 }
 
-/** @throws ContractError INVALID_REQUEST, INVALID_PARAMETER */
 function readFilter(target: string) {
   const given = queryOf(target, ['status', 'limit', 'cursor']);
   const [text, limit, after] = ['status', 'limit', 'cursor'].map(name => given.get(name));
@@ -171,12 +167,10 @@ function readFilter(target: string) {
   return { status, after, limit: requireLimit(limit, LISTED_MAX) ?? LISTED_DEFAULT };
 }
 
-/** @throws ContractError as `readPage` */
 function weightOfPage(request: FastifyRequest): number {
   return Math.ceil((readPage(request.raw.url ?? '').limit / BATCH_ITEMS_MAX) * HEAVY);
 }
 
-/** @throws ContractError INVALID_REQUEST, INVALID_PARAMETER */
 function readPage(target: string): { readonly from: number; readonly limit: number } {
   const given = queryOf(target, ['limit', 'cursor']);
   const cursor = given.get('cursor') ?? '0';

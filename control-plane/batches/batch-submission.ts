@@ -18,10 +18,8 @@ import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { Transaction } from 'kysely';
 import { type Batch, type JobGroups, type ManyJobs, readBatch, readBatchByKey } from './batch.ts';
 
-/** Unfinished batches of an account. */
 export const OPEN_BATCHES_MAX = 50;
 const OPEN_RETRY_AFTER_S = 60;
-/** Rows of one insert. */
 const INSERT_MAX = 100;
 
 export interface NewBatch {
@@ -34,14 +32,12 @@ export interface NewBatch {
   readonly name: string | null;
   /** The person who submits on a page. Absent: the caller of the API. */
   readonly by?: { readonly actor: Actor; readonly entryId: string } | undefined;
-  /** JSON: the fields that all items share. */
   readonly request: string;
   readonly items: readonly NewItem[];
   readonly callback?: ReturnType<ManyJobs['callbackOf']>;
 }
 
 interface NewItem {
-  /** The job that the item becomes. */
   readonly jobId: string;
   readonly imageUrl: string;
   readonly reference: string | null;
@@ -49,7 +45,6 @@ interface NewItem {
 
 export interface SubmittedBatch {
   readonly batch: Batch;
-  /** False: an earlier request with the key made the batch. */
   readonly created: boolean;
 }
 

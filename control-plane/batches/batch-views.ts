@@ -8,7 +8,6 @@ export type BatchViews = ReturnType<typeof batchViews>;
 export function batchViews(baseUrl: string, jobViews: Pick<CoreServices['jobViews'], 'view'>) {
   return {
     batch: (batch: Batch) => viewOf(baseUrl, batch),
-    /** An item as a line of a batch's results. */
     item(batch: Pick<Batch, 'id'>, { item, jobId, reference, job, isWaiting }: BatchItem) {
       if (job !== undefined) return jobViews.view(job);
       const named = reference === null ? {} : { reference };

@@ -94,7 +94,6 @@ export function batchReading(database: Database, groups: GroupReading) {
         const { openAtMs, id } = after ?? { openAtMs: 0, id: '' };
         return (await db.executeQuery(OPEN(database, { openAtMs, id }))).rows;
       }),
-    /** The account's batches, the newest first. */
     async listOf(accountId: string, limit: number) {
       const rows = await query(database, db =>
         selectBatches(db)
@@ -109,7 +108,6 @@ export function batchReading(database: Database, groups: GroupReading) {
       return batches;
     },
     listOfKey: (filter: KeyBatches) => listOfKey(database, groups, filter),
-    /** Items from number `from` on, in their order. */
     items: ({ id }: Pick<Batch, 'id'>, from: number, limit: number) =>
       query(database, async db => {
         const rows = await db
@@ -136,7 +134,6 @@ interface KeyBatches {
   readonly apiKeyId: string;
   readonly status?: BatchStatus | undefined;
   readonly limit: number;
-  /** `next` of the page before. Absent: the first page. */
   readonly after?: string | undefined;
 }
 

@@ -14,7 +14,6 @@ import { forgetAddresses } from './submit-again.ts';
 type Canceller = Pick<Parameters<typeof insertAuditEntry>[2], 'accountId' | 'actor'>;
 type Which = Partial<Pick<Schema['batches'], 'id' | 'api_key_id'>>;
 
-/** A revoked key cancels its open batches (docs/adr/0055). */
 export const cancelWithKey: NonNullable<Package['keyRevoked']> = (
   database,
   tx,

@@ -93,7 +93,6 @@ const AGAIN_JSON: JsonFields<TextField> = {
   literalsOf: () => [],
 };
 
-/** @throws ContractError INVALID_REQUEST, IMAGE_TOO_LARGE, SERVICE_UNAVAILABLE */
 export async function readAgainBody(
   body: Readable,
   room: HeldRoom,

@@ -29,7 +29,6 @@ export function runBatches(parts: RunBatchesParts) {
       let page: OpenBatch[] = [];
       do {
         page = await batches.listOpen(page.at(-1));
-        // A batch that fails delays no other.
         for (const batch of page) await advance(parts, batch, full).catch(noteFailure);
       } while (page.length > 0);
     },

@@ -11,7 +11,6 @@ import { ContractError } from '@matting/proto/contract/errors.ts';
 import { BATCH_ITEMS_MAX, type Batch, batchStatus, type GroupReading } from './batch.ts';
 import { type SubmitBatchDependencies, type Submitter, submitItems } from './submit-batch.ts';
 
-/** Erases the address of an item that succeeded. */
 export const forgetAddress: NonNullable<Package['settled']>[number] = {
   name: 'batches',
   async settled(_database, tx, { jobId, groupId, outcome }) {
@@ -73,7 +72,6 @@ export async function submitAgain(
   }: {
     readonly id: string;
     readonly texts: MattingFields['texts'];
-    /** @throws ContractError BATCH_NOT_FOUND */
     readonly find: () => Promise<Batch>;
   },
 ) {

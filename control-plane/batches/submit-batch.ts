@@ -19,10 +19,8 @@ export interface SubmitBatchDependencies {
 }
 
 export interface BatchFields {
-  /** The fields that all items share. */
   readonly shared: MattingFields['texts'];
   readonly name: TextValue | undefined;
-  /** 1 to BATCH_ITEMS_MAX. */
   readonly items: readonly {
     readonly imageUrl: TextValue;
     readonly reference: TextValue | undefined;
@@ -42,7 +40,6 @@ type Request = Parameters<ManyJobs['requireAccepting']>[1];
 
 interface BatchContents {
   readonly request: Request;
-  /** The request as JSON, as its jobs store it. */
   readonly template: string;
   readonly items: readonly Omit<NewBatch['items'][number], 'jobId'>[];
   readonly name: string | null;

@@ -6,12 +6,10 @@ declare module '@matting/database/database.ts' {
       api_key_id: string;
       idempotency_key_hash: string;
       fingerprint: string;
-      /** The caller's name for the batch. */
       name: string | null;
       /** JSON: the fields that all items share. */
       request: string;
       items: number;
-      /** The items before it have become jobs. */
       next_item: number;
       created_at: number;
       /** Equal to created_at until the batch is finished. The index of the loop. */
@@ -28,7 +26,6 @@ declare module '@matting/database/database.ts' {
     batch_items: {
       batch_id: string;
       item: number;
-      /** The job that the item becomes, or is. */
       job_id: string;
       account_id: string;
       /** Set until the item is a job. */

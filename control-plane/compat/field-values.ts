@@ -48,7 +48,6 @@ export function colourOf(texts: Texts<string>, field: string): Background | unde
 
 const OPAQUE_FORMATS = ['jpg', 'jpeg', 'zip'];
 
-/** Such a result is a lossless grey image without a background. */
 export function requireMatteAlone(format: string, background: Background | undefined): void {
   if (background !== undefined) {
     throw invalidParameter('channels', 'must be rgba when the request has a background');

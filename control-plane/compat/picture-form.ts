@@ -17,7 +17,6 @@ import { REQUEST_BODY_BYTES_MAX } from '@matting/proto/contract/limits.ts';
 
 export interface FormFields<Text extends string, Picture extends string> {
   readonly texts: readonly Text[];
-  /** What each field carries. */
   readonly pictures: Readonly<Record<Picture, 'image' | 'base64' | 'background'>>;
   /** Makes the error for a second image. @param field the second one's */
   readonly manyImages: (field: Picture) => ContractError;
@@ -52,7 +51,6 @@ class PictureForm<Text extends string, Picture extends string> {
     this.#text = new PartText(uploads.texts);
   }
 
-  /** @throws ContractError INVALID_REQUEST, IMAGE_TOO_LARGE, and that of `manyImages` */
   async take(event: PartEvent): Promise<void> {
     if (event.kind === 'head') {
       this.#target = this.#targetOf(event.head.name);
@@ -227,7 +225,6 @@ export function ignoredOf<Text extends string>(
 const NAMES_MAX = 16;
 const NAME = /^[A-Za-z0-9_.[\]-]{1,64}$/;
 
-/** Leaves out names that are unsafe in a header. @param name undefined: it was too long to keep */
 export function noteIgnored(names: Set<string>, name: string | undefined): void {
   if (name !== undefined && NAME.test(name) && names.size < NAMES_MAX) names.add(name);
 }

@@ -35,7 +35,6 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 export interface PictureRequest extends Pick<KeylessSubmission, 'requireImage'> {
   readonly request: MattingRequest;
   readonly backgroundGiven: boolean;
-  /** The answer names these fields: unknown, or without effect. */
   readonly ignored: readonly string[];
 }
 
@@ -46,13 +45,9 @@ export interface PictureInterface<Body, Requested extends PictureRequest> {
    * The namespace of derived keys. It must never change: a repeated request finds its job by it.
    */
   readonly namespace: string;
-  /** Longest wait for the job. */
   readonly waitMs: number;
-  /** Reads the whole body. @throws ContractError */
   readonly read: (request: IncomingMessage, uploads: RequestUploads) => Promise<Body>;
-  /** @throws ContractError */
   readonly parse: (body: Body) => Requested;
-  /** @param job has its result */
   readonly headersOf?: (job: PicturedJob, requested: Requested) => Readonly<Record<string, string>>;
   /** The JSON before and after the picture in Base64. Absent: the answer is never JSON. */
   readonly jsonOf?: (job: PicturedJob) => readonly [start: string, end: string];
@@ -63,7 +58,6 @@ export interface PictureInterface<Body, Requested extends PictureRequest> {
  * longer than any client retries, and short enough for a person who wants a new picture.
  */
 const REMEMBERED_MS = 600_000;
-/** Most photos are done by then. */
 const RETRY_AFTER_S = 2;
 
 export class PictureRoute<Body, Requested extends PictureRequest> {
@@ -158,7 +152,6 @@ function notYet({ id }: Pick<Job, 'id'>): ContractError {
   });
 }
 
-/** Streams the JSON while it reads the picture. */
 function inJson(start: string, picture: Readable, end: string): Readable {
   const body = Readable.from(base64Between(start, picture, end), { objectMode: false });
   // If the reader leaves before the first piece, the generator never starts, so its cleanup never

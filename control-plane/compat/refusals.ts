@@ -27,7 +27,6 @@ export function fieldOf({ fieldErrors, message }: ContractError): string {
   return fieldErrors[0]?.field ?? FIELD.exec(message)?.[1] ?? 'request';
 }
 
-/** @param names an interface's names for the contract's fields */
 export function renaming(names: Readonly<Record<string, string>>): (text: string) => string {
   const known = new RegExp(`\\b(?:${Object.keys(names).join('|')})\\b`, 'g');
   return text => text.replaceAll(known, name => names[name] ?? name);

@@ -26,7 +26,6 @@ export const CORRECTION_FIELDS = FIELDS_OF_AGENTS.filter(
   field => !NOT_IN_A_CORRECTION.includes(field),
 );
 
-/** Arguments that are not fields of /v1. */
 const OTHER_ARGUMENTS = {
   remove_background: ['image_id', 'idempotency_key', 'preview'],
   correct_cutout: ['job_id', 'idempotency_key', 'preview'],
@@ -48,21 +47,16 @@ const ZERO_IS_A_VALUE: readonly string[] = [
   ...['crop_margin', 'position'],
   ...FINISHING_FIELDS.filter(field => rowOf(field).number?.min === 0),
 ];
-/** A number without a unit means a percentage here. */
 const PERCENTAGES: readonly string[] = ['scale', 'position'];
 
 export interface ReadArguments {
   readonly fields: MattingFields;
-  /** Fields given as the number 0. */
   readonly zeros: readonly TextField[];
   readonly idempotencyKey: string | undefined;
   /** The part that is not in the upload yet. Empty if the image came as a long text. */
   readonly base64: string;
-  /** The id of an image that was sent to an address of create_upload. */
   readonly imageId: string | undefined;
-  /** Whether the answer shows the result. */
   readonly preview: boolean;
-  /** Empty: the tool has no such argument. */
   readonly jobId: string;
 }
 
@@ -145,7 +139,6 @@ export async function withoutIdleZeros<T>(
 }
 
 function notOneSource(count: number): ContractError {
-  // The advice for this code already says how to send an image.
   const many = 'more than one image. Send one of image_url, image_base64, image_id';
   const detail = `The call has ${count === 0 ? 'no image' : many}.`;
   const fieldErrors = ['image_url', 'image_base64', 'image_id'].map(field => ({ field, detail }));

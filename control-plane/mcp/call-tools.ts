@@ -76,7 +76,6 @@ export interface Calling {
   readonly reply: FastifyReply;
   readonly image: ImageUpload;
   readonly longTexts: number;
-  /** Releases the answer's slot, before a wait for a job. */
   readonly leave: () => void;
   /**
    * Counts one submission a message against the rate, and releases the slot.
@@ -106,7 +105,6 @@ export class CallTools {
     this.#options = options;
   }
 
-  /** The names that `model` takes. Empty: only the default. */
   modelsFor(request: FastifyRequest): readonly string[] {
     return this.#services.models.list(callerOf(request).policy).models.map(({ name }) => name);
   }
@@ -254,7 +252,6 @@ export class CallTools {
     return askingAgain(requireApiKey(this.#services, scope, apiKeyOf))(request);
   }
 
-  /** Waits for the job's end, or returns the job as it is after the longest wait. */
   async #answer(
     { request, reply, leave }: Calling,
     submitted: Job,
@@ -292,7 +289,6 @@ export class CallTools {
     }
   }
 
-  /** The file of an older job may be deleted. */
   async #requireThere(job: JobStatus & JobOutcome): Promise<void> {
     try {
       await this.#services.resultDownload.fileOf(job).requireThere();

@@ -111,7 +111,6 @@ const requireJson = requireBodyHead({
   },
 });
 
-/** This method returns whole documents as JSON texts. */
 const WEIGHTS: ReadonlyMap<unknown, number> = new Map([['resources/read', HEAVY]]);
 
 interface Parts {

@@ -31,7 +31,6 @@ const LOCAL = 'http://127.0.0.1:8080';
 
 export interface Described extends Pick<ToolOptions, 'baseUrl' | 'policy'> {
   readonly version: string;
-  /** Returns the OpenAPI document as the service serves it. */
   readonly document: () => {
     readonly components: {
       readonly schemas: { readonly MattingRequest: { readonly properties: object } };
@@ -39,7 +38,6 @@ export interface Described extends Pick<ToolOptions, 'baseUrl' | 'policy'> {
   };
 }
 
-/** Headers that the SDK checks, besides Accept. */
 const JUDGED_HEADERS = ['content-type', 'mcp-protocol-version', 'mcp-method', 'mcp-name'] as const;
 
 /** @param message null: the body was not JSON. The SDK answers that. */

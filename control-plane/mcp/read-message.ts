@@ -19,7 +19,6 @@ import type { HeldRoom } from '@matting/program/held-bytes.ts';
 import { HINT_LIST_BYTES_MAX } from '@matting/proto/contract/hints-fields.ts';
 import { REQUEST_BODY_BYTES_MAX } from '@matting/proto/contract/limits.ts';
 
-/** All of a message but its long texts: shapes to keep and to erase, and the rest. */
 const MESSAGE_BYTES_MAX = 2 * HINT_LIST_BYTES_MAX + 64 * 1024;
 /**
  * Includes names. 320 KiB of names block the event loop for 100 ms, as many bytes of numbers for 6.
@@ -36,7 +35,6 @@ const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
 
 interface ReadMessage {
-  /** null: the body is not JSON. */
   readonly message: unknown;
   /** The number of texts over TEXT_BYTES_MAX. The first is in the upload. */
   readonly longTexts: number;
@@ -74,9 +72,7 @@ export class MessageReader {
   readonly #long = new JsonImageText('image_base64');
   readonly #kept: KeptBytes;
   #state: 'plain' | 'text' | 'long' = 'plain';
-  /** Where the current text starts in the kept bytes. */
   #textAt = 0;
-  /** The previous byte of the text was a backslash. */
   #escaped = false;
   #texts = 0;
   #longTexts = 0;

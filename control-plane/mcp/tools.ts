@@ -24,7 +24,6 @@ const MAKES = {
 };
 
 interface Offered {
-  /** The names that the caller may give. Empty: only the default. */
   readonly models: readonly string[];
   readonly corrections: boolean;
 }

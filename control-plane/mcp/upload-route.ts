@@ -67,7 +67,6 @@ function noAddress(state: Found['state'] | undefined): ContractError {
   return new ContractError('NOT_FOUND', `${why} create_upload for another address.`);
 }
 
-/** @throws ContractError as an upload's `finish`; SERVICE_UNAVAILABLE, NOT_FOUND */
 async function receive(
   request: FastifyRequest,
   reply: FastifyReply,

@@ -1,4 +1,3 @@
-/** Answers `POST /v1/segment` under /compat/photoroom. */
 import { readFormBody, requireFormBody } from '@matting/compat/picture-form.ts';
 import { createPictureChecks, PictureRoute } from '@matting/compat/picture-route.ts';
 import { renaming, sendRefusal } from '@matting/compat/refusals.ts';

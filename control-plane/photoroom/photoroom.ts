@@ -1,7 +1,6 @@
 import { readCompat } from '@matting/compat/settings.ts';
 import type { Package } from '@matting/core/package.ts';
 
-/** Settings are undefined if the interface is off. */
 export const photoroom: Package<object | undefined> = {
   name: 'photoroom',
   readSettings: reader => (readCompat(reader, 'photoroom') ? {} : undefined),

@@ -1,4 +1,3 @@
-/** Answers `GET` and `POST /api/remove` under /compat/rembg. */
 import { requireFormBody } from '@matting/compat/picture-form.ts';
 import { createPictureChecks, PictureRoute } from '@matting/compat/picture-route.ts';
 import { renaming, sendRefusal } from '@matting/compat/refusals.ts';

@@ -18,7 +18,6 @@ import { URL_LENGTH_MAX } from '@matting/proto/contract/limits.ts';
 
 const PARAMETERS = ['model', 'a', 'af', 'ab', 'ae', 'om', 'ppm', 'bgc'] as const;
 type Parameter = (typeof PARAMETERS)[number] | 'url';
-/** Checked, but without effect. */
 const WITHOUT_EFFECT: readonly Parameter[] = ['a', 'af', 'ab', 'ae', 'ppm'];
 
 export const REMBG_FIELDS: FormFields<Parameter, 'file'> = {
@@ -100,7 +99,6 @@ export function rembgRequestOf(
   };
 }
 
-/** rembg ignores the background of a mask, too. */
 function finishingOf(isMask: boolean, background: Background | undefined): Finishing | undefined {
   if (isMask) return {};
   return background && { background };

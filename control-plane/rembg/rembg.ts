@@ -24,7 +24,6 @@ export const rembg: Package<RembgSettings | undefined> = {
   },
 };
 
-/** Undefined: the interface is off. */
 function readRembg(reader: EnvReader): RembgSettings | undefined {
   const isOn = readCompat(reader, 'rembg');
   const standInKeyId = reader

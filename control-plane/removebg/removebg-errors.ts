@@ -81,7 +81,6 @@ const OF_REFUSAL: Readonly<Record<RemovebgRefusal['removebgCode'], string>> = {
   roi_region_empty: 'ROI region is empty',
 };
 
-/** remove.bg's names for the contract's fields. */
 const namesHere = renaming({
   image_base64: 'image_file_b64',
   background_url: 'bg_image_url',

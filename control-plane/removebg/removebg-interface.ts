@@ -7,9 +7,7 @@ import { allowOrigins, registerRemovebgRoutes } from './removebg-routes.ts';
 interface RemovebgOptions {
   readonly baseUrl: string;
   readonly version: string;
-  /** Longest wait for a picture. */
   readonly waitMs: number;
-  /** Origins whose pages may call it. Empty: no page may. */
   readonly origins: readonly string[];
   readonly policy: OutgoingPolicy;
 }

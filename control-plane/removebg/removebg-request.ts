@@ -38,7 +38,6 @@ import {
   withoutEffect,
 } from './removebg-values.ts';
 
-/** @throws RemovebgRefusal roi_exceeds_bounds, roi_region_empty */
 function requireRegionIn(
   region: Region,
   { width, height }: { readonly width: number; readonly height: number },
@@ -55,7 +54,6 @@ function requireRegionIn(
 
 interface RemovebgRequest {
   readonly request: MattingRequest;
-  /** Whether the answer names the kind of subject, which is always `other`. */
   readonly namesType: boolean;
 }
 

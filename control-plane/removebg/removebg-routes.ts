@@ -1,4 +1,3 @@
-/** POST /v1.0/removebg and GET /v1.0/account. */
 import {
   createPictureChecks,
   type PicturedJob,
@@ -25,7 +24,6 @@ import { isRemovebgRequest } from './removebg-errors.ts';
 import document from './removebg-openapi.json' with { type: 'json' };
 import { type RemovebgPictureRequest, removebgRequestOf } from './removebg-request.ts';
 
-/** The box of the foreground if the image has no subject. */
 const NOWHERE: Box = { top: 0, left: 0, width: 0, height: 0 };
 
 function headersOf(

@@ -52,7 +52,6 @@ export const REMOVEBG_TEXTS = [
 ] as const;
 export type RemovebgText = (typeof REMOVEBG_TEXTS)[number];
 
-/** These fields go into an upload. */
 const REMOVEBG_PICTURES = ['image_file', 'image_file_b64', 'bg_image_file'] as const;
 export type RemovebgPicture = (typeof REMOVEBG_PICTURES)[number];
 
@@ -115,7 +114,6 @@ export function formatOf(texts: Texts<string>): RemovebgFormat {
   return oneOf(texts, 'format', FORMATS);
 }
 
-/** Checks fields that have no effect here. */
 export function requireUnrendered(texts: Texts<string>): void {
   oneOf(texts, 'type', TYPES);
   booleanOf(texts, 'add_shadow', false);
@@ -123,7 +121,6 @@ export function requireUnrendered(texts: Texts<string>): void {
   booleanOf(texts, 'semitransparency', true);
 }
 
-/** Undefined: no shadow, a kind that the service does not render, or the matte alone. */
 export function shadowOf(texts: Texts<string>, channels: Channels): Shadow | undefined {
   const type = texts.get('shadow_type')?.toLowerCase();
   if (type !== undefined && !SHADOW_TYPE.test(type)) {
@@ -139,11 +136,9 @@ export function shadowOf(texts: Texts<string>, channels: Channels): Shadow | und
   return { ...SHADOW.absent, opacity: percent };
 }
 
-/** Lists the text fields that have no effect on this answer. */
 export function withoutEffect(effects: {
   /** type_level is not `none`, and every other level names the type `other`. */
   readonly namesType: boolean;
-  /** The result has a shadow. */
   readonly shadow: boolean;
 }): readonly RemovebgText[] {
   return [

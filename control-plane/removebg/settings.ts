@@ -10,7 +10,6 @@ export function readRemovebg(whole: EnvReader) {
     default: true,
   });
   const settings = {
-    /** Origins whose pages may call it; `*` allows all. */
     origins: reader.list(
       'MATTING_REMOVEBG_CORS',
       '* or origins such as https://shop.example',
