@@ -1,5 +1,5 @@
 /**
- * Requests and their answers: sends one again until there is an answer that counts, as docs/rest.md
+ * Requests and their answers: sends one again until there is an answer that counts, as docs/requests.md
  * says under "Retries and idempotency". It knows no job.
  */
 import { Attempt, PieceReader } from './attempt.ts';

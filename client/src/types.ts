@@ -1,5 +1,5 @@
 /**
- * The types of the REST interface, under its names: docs/rest.md says what each field means. Fields
+ * The types of the REST interface, under its names: docs/requests.md and docs/finishing.md say what each field means. Fields
  * that a later service adds pass through unnoticed.
  */
 import type { FinishingFields } from './finishing-fields.ts';

@@ -213,7 +213,7 @@ function readTimes(whole: EnvReader) {
     corrections:
       reader.oneOf('MATTING_CORRECTIONS', ['on', 'off'] as const, {
         about: `\`on\`: callers can have a job's input and matte kept for
-          [corrections](rest.md#correct-a-result), as long as its result.`,
+          [corrections](batches-and-corrections.md#correct-a-result), as long as its result.`,
         default: 'on',
       }) === 'on',
     readsRequireIdempotencyKey: reader.boolean('MATTING_READS_REQUIRE_IDEMPOTENCY_KEY', {

@@ -25,8 +25,10 @@ const INSTRUCTIONS =
 /** One for all servers, since each would compile its own. */
 const jsonSchemaValidator = new AjvJsonSchemaValidator();
 
-const REST_PAGE = new URL('../../docs/rest.md', import.meta.url);
-/** docs/rest.md writes the address of the service so. */
+/** Together they are one resource, in this order. */
+const REST_PAGES =
+  'rest requests jobs formats finishing batches-and-corrections webhooks keys'.split(' ');
+/** The pages write the address of the service so. */
 const LOCAL = 'http://127.0.0.1:8080';
 
 export interface Described extends Pick<ToolOptions, 'baseUrl' | 'policy'> {
@@ -125,6 +127,10 @@ function resourcesFor(described: Described) {
   return resources;
 }
 
+function readPage(name: string): string {
+  return readFileSync(new URL(`../../docs/${name}.md`, import.meta.url), 'utf8');
+}
+
 function once(make: () => string): () => string {
   let made: string | undefined;
   return () => (made ??= make());
@@ -138,7 +144,7 @@ function resourcesOf({ baseUrl, document }: Described) {
       title: 'The REST interface',
       description: 'For programs: every field, answer and error of /v1, with examples.',
       mimeType: 'text/markdown',
-      read: once(() => readFileSync(REST_PAGE, 'utf8').replaceAll(LOCAL, baseUrl)),
+      read: once(() => REST_PAGES.map(readPage).join('\n').replaceAll(LOCAL, baseUrl)),
     },
     {
       uri: `${baseUrl}/v1/openapi.json`,

@@ -77,6 +77,7 @@ test('an agent reads the REST reference, with the addresses of this service', as
     String(content && 'text' in content && content.text),
   );
   t.regex(page ?? '', new RegExp(`BASE=${BASE_URL}`));
+  t.regex(page ?? '', /`crop_margin`[\s\S]*`matting\.batch\.finished`[\s\S]*webhook-signature/);
   t.deepEqual(JSON.parse(document ?? ''), (await app.get('/v1/openapi.json')).json());
   await t.throwsAsync(agent.client.readResource({ uri: 'file:///etc/passwd' }), { code: -32602 });
 });

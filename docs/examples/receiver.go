@@ -1,6 +1,6 @@
 // A receiver of notifications: checks the signature, tells repeats by job_id, answers first and
 // works afterwards. Go 1.21 or later, no module: CALLBACK_SECRET=... go run receiver.go
-// It listens on http://localhost:8095: docs/rest.md, "Callbacks to your own machine".
+// It listens on http://localhost:8095: docs/webhooks.md, "Callbacks to your own machine".
 package main
 
 import (

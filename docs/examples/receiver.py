@@ -1,6 +1,6 @@
 """A receiver of notifications: checks the signature, tells repeats by job_id, answers first and
 works afterwards. Python 3.9 or later, no package: CALLBACK_SECRET=... python3 receiver.py
-It listens on http://localhost:8095: docs/rest.md, "Callbacks to your own machine".
+It listens on http://localhost:8095: docs/webhooks.md, "Callbacks to your own machine".
 """
 import base64
 import hashlib

@@ -1,7 +1,7 @@
 /**
  * A receiver of notifications: checks the signature, tells repeats by job_id, answers first and
  * works afterwards. Node 22.18 or later, no package: CALLBACK_SECRET=... node receiver.ts
- * It listens on http://localhost:8095: docs/rest.md, "Callbacks to your own machine".
+ * It listens on http://localhost:8095: docs/webhooks.md, "Callbacks to your own machine".
  */
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import { createServer } from 'node:http';

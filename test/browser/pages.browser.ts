@@ -29,6 +29,8 @@ const DOCUMENTS = [
   '/docs',
   '/docs/matting',
   '/docs/rest',
+  '/docs/requests',
+  '/docs/formats',
   '/docs/schemas',
   '/docs/errors',
   '/docs/client',
@@ -227,14 +229,14 @@ test('of usage show the figures of the day under the pointer', async t => {
   await visitor.close();
 });
 
-test('of documents find words in all of them', async t => {
+test('of documents find words in all of them, and lead on old bookmarks', async t => {
   const visitor = await Visitor.open(browser, { origins: [site.origin] });
   const { page } = visitor;
   await visitor.go('/docs');
   const find = page.getByLabel('Search the documentation');
   const results = page.getByRole('search').getByRole('link');
   for (const [words, first] of [
-    ['retries idempotency', 'Guide: Retries and idempotency'],
+    ['retries idempotency', 'Requests: Retries and idempotency'],
     ['KEYCAP', 'Schemas: KeyCap'],
     ['quick start', 'Quick start: Quick start'],
   ] as const) {
@@ -248,6 +250,8 @@ test('of documents find words in all of them', async t => {
   await find.fill('keycap');
   await results.first().click();
   await page.waitForURL(/\/docs\/schemas#schema-KeyCap$/);
+  await visitor.go('/docs/rest#finishing');
+  await page.waitForURL(/\/docs\/finishing#finishing$/);
   t.deepEqual(visitor.takeProblems(), []);
   await visitor.close();
 });

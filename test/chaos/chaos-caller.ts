@@ -1,4 +1,4 @@
-/** A caller as docs/rest.md asks it to be, and an agent. Needs: removebg, mcp. */
+/** A caller as docs/requests.md asks it to be, and an agent. Needs: removebg, mcp. */
 import { createHash } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { WireJob } from '../running-service.ts';

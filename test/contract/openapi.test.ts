@@ -263,9 +263,9 @@ function namesIn(text: string): string[] {
   return [...text.matchAll(/`(\w+)`/g)].map(([, name]) => String(name));
 }
 
-test('docs/rest.md has a line for every field, and it and README.md name every format', t => {
-  const rest = readFileSync(path.join(ROOT, 'docs/rest.md'), 'utf8');
-  const [, finishing = ''] = rest.split('\n## Finishing\n');
+test('docs/finishing.md has a line for every field, docs/requests.md and README.md name every format', t => {
+  const read = (name: string) => readFileSync(path.join(ROOT, name), 'utf8');
+  const [, finishing = ''] = read('docs/finishing.md').split('\n## Finishing\n');
   const [table = ''] = finishing.split('\n## ');
   const rows = [...table.matchAll(/^\| (`[^|]*) \|/gm)].flatMap(([, cell]) =>
     namesIn(String(cell)),
@@ -276,10 +276,9 @@ test('docs/rest.md has a line for every field, and it and README.md name every f
     const said = new RegExp(`((?:\`\\w+\`(?:, | and )?)+) can be (?:a )?${kind}`).exec(table);
     sameNames(t, namesIn(String(said?.[1])), fields, kind);
   }
-  const row = /^\| `output_format` \|.*?\|(.*?)\. Default/m.exec(rest)?.[1] ?? '';
+  const row = /^\| `output_format` \|(.*?)\. Default/m.exec(read('docs/requests.md'))?.[1] ?? '';
   sameNames(t, namesIn(row), TRANSPARENT_FORMATS);
-  const readme = readFileSync(path.join(ROOT, 'README.md'), 'utf8');
-  const output = /\*\*Output\*\*: (.*?), or the finished job/.exec(readme)?.[1] ?? '';
+  const output = /\*\*Output\*\*: (.*?), or the finished job/.exec(read('README.md'))?.[1] ?? '';
   const names = TRANSPARENT_FORMATS.map(format => FORMAT_NAMES[format]);
   sameNames(t, output.split(/, | or /), names);
 });

@@ -1,4 +1,4 @@
-/** Why none of the nodes can do a job, in the words of the request's own field (docs/rest.md). */
+/** Why none of the nodes can do a job, in the words of the request's own field (docs/formats.md). */
 
 import type { NodeAbility } from '@matting/nodes/node-view.ts';
 import { fieldOfCapability } from '@matting/proto/contract/capabilities.ts';
@@ -19,7 +19,7 @@ import {
 } from './job-needs.ts';
 
 /**
- * Names what none of the nodes can do, in the words of the request's own field (docs/rest.md).
+ * Names what none of the nodes can do, in the words of the request's own field.
  * Undefined: some node can, there was none of the default plan, or nothing of the request is at
  * fault.
  * @param refusedBy boot ids of nodes that said they cannot do this job, whatever their report says

@@ -76,28 +76,18 @@ function guidePage(guide: Guide, document: Document, place: Place): DocumentPage
 }
 
 function navigationOf({ tags }: Document): Navigation {
-  const guides = (...names: readonly string[]) =>
-    GUIDES.filter(({ name }) => names.includes(name)).map(guide => ({
-      href: guidePath(guide),
-      label: guide.label,
+  const guides = (group: Guide['group']) =>
+    GUIDES.filter(one => one.group === group).map(one => ({
+      href: guidePath(one),
+      label: one.label,
     }));
+  const calls = tags.map(({ name }) => ({ href: referencePath(name), label: name }));
   return [
-    {
-      group: 'Start',
-      links: [
-        { href: DOCS_PATH, label: 'Quick start' },
-        ...guides('rest', 'cookbook', 'models', 'errors', 'limits', 'changes'),
-      ],
-    },
-    {
-      group: 'Reference',
-      links: [
-        ...tags.map(({ name }) => ({ href: referencePath(name), label: name })),
-        { href: SCHEMAS_PATH, label: 'Schemas' },
-      ],
-    },
-    { group: 'Tools', links: guides('client', 'remove', 'agents') },
-    { group: 'Moving here', links: guides('removebg', 'photoroom', 'rembg') },
+    { group: 'Start', links: [{ href: DOCS_PATH, label: 'Quick start' }, ...guides('Start')] },
+    { group: 'Rules', links: guides('Rules') },
+    { group: 'Reference', links: [...calls, { href: SCHEMAS_PATH, label: 'Schemas' }] },
+    { group: 'Tools', links: guides('Tools') },
+    { group: 'Moving here', links: guides('Moving here') },
   ];
 }
 

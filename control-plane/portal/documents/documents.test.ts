@@ -226,6 +226,11 @@ test('each guide has all of its file, none of its marks, and links that lead som
 test('every link among the documents leads to a place on one', async t => {
   const pages = await allPages();
   t.true(pages.size > 15);
+  for (const guide of GUIDES) {
+    const [title = ''] = readGuide(guide, BASE_URL).split('\n');
+    const shown = /<h1>(.*)<\/h1>/.exec(pages.get(guidePath(guide)) ?? '');
+    t.is(shown?.[1], title.slice('# '.length).replaceAll('`', ''), 'no other page has its path');
+  }
   for (const [path, html] of pages) {
     t.true(Buffer.byteLength(html) <= 70_000, `${path} has ${Buffer.byteLength(html)} bytes`);
     elementsOf(html);
@@ -241,6 +246,23 @@ test('every link among the documents leads to a place on one', async t => {
       }
     }
   }
+});
+
+/** The sections that /docs/rest had before they got pages of their own. */
+const MOVED = `send-the-image images-by-their-url wait-for-the-result submit-without-waiting batches
+  get-the-picture-as-the-answer references list-your-jobs cancel-and-delete download-the-result
+  callbacks check-the-signature callbacks-to-your-own-machine events-of-an-account finishing images
+  retries-and-idempotency say-what-to-keep correct-a-result what-was-seen models credits api-keys
+  rate-limits the-order-of-checks`.split(/\s+/);
+
+test('a bookmark of each section that /docs/rest had leads to the section', async t => {
+  const [, rest = ''] = (await get('/docs/rest')).payload.split(/<main[^>]*>/);
+  const anchors = [...new Set(valuesOf('href', rest))].map(href => href.split('#')[1]);
+  for (const anchor of MOVED) {
+    t.is(anchors.filter(one => one === anchor).length, 1, anchor);
+    t.false(valuesOf('id', rest).includes(anchor), 'its script would stay here');
+  }
+  t.true(valuesOf('id', rest).includes('make-your-first-call'));
 });
 
 test('programs get Markdown of every page, with links that lead to Markdown or files', async t => {

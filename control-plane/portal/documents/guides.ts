@@ -9,6 +9,8 @@ import { DOCS_PATH } from '../page/html.ts';
 
 const ROOT = new URL('../../../', import.meta.url);
 const WRITTEN_ADDRESS = /http:\/\/127\.0\.0\.1:8080|https:\/\/matting\.example\.com/g;
+/** The guides link to this file as the reference, which pages make from it. */
+const OPENAPI_FILE = 'control-plane/core/http/openapi.json';
 const FILES: Readonly<Record<string, string>> = {
   '.webp': 'image/webp',
   '.png': 'image/png',
@@ -18,6 +20,7 @@ const FILES: Readonly<Record<string, string>> = {
 };
 
 export interface Guide {
+  readonly group: 'Start' | 'Rules' | 'Tools' | 'Moving here';
   /** The page is /docs/NAME. */
   readonly name: string;
   readonly label: string;
@@ -26,33 +29,47 @@ export interface Guide {
 }
 
 export const GUIDES: readonly Guide[] = [
-  guide('rest', 'Guide', 'The REST interface: requests, fields, answers, callbacks, retries.'),
+  guide('Start', 'rest', 'Tutorial', 'A first call; submit, webhook, download, delete; retries.'),
   guide(
+    'Start',
     'cookbook',
     'Cookbook',
-    'Recipes: marketplace squares, uploads of users, a night of pictures.',
+    'Recipes: marketplaces, uploads of users, a night of work.',
   ),
-  guide('errors', 'Errors', 'Every error code, and what to do.'),
-  guide('limits', 'Limits', 'The limits of a caller, and what all share.'),
-  guide('changes', 'Changes', 'What changed for callers, by version.'),
-  guide('models', 'Models', 'Which model for what, and how an operator adds some.'),
+  guide('Start', 'models', 'Models', 'Which model for what, and how an operator adds some.'),
+  guide('Start', 'errors', 'Errors', 'Every error code, and what to do.'),
+  guide('Start', 'limits', 'Limits', 'The limits of a caller, and what all share.'),
+  guide('Start', 'changes', 'Changes', 'What changed for callers, by version.'),
+  guide('Rules', 'requests', 'Requests', 'Bodies, images by their URL, retries, models, checks.'),
+  guide('Rules', 'jobs', 'Jobs and results', 'Wait, read, list, cancel, delete and download.'),
+  guide(
+    'Rules',
+    'formats',
+    'Image formats',
+    'Formats, colours, damage, and what a result warns of.',
+  ),
+  guide('Rules', 'finishing', 'Finishing and hints', 'Crop, scale, background, shadow, strokes.'),
+  guide(
+    'Rules',
+    'batches-and-corrections',
+    'Batches and corrections',
+    'Many images; free repairs.',
+  ),
+  guide('Rules', 'webhooks', 'Webhooks', 'Notifications, their signature, and why one failed.'),
+  guide('Rules', 'keys', 'Credits, keys and rates', 'What an image costs, and what a key allows.'),
   {
-    ...guide(
-      'client',
-      'TypeScript client',
-      'The package matting-client, which this service serves.',
-    ),
+    ...guide('Tools', 'client', 'TypeScript client', 'matting-client, which this service serves.'),
     file: 'client/README.md',
   },
-  guide('remove', 'Folders', 'The command matting-remove, which cuts out folders.'),
-  guide('agents', 'Agents', 'The same jobs as tools of the Model Context Protocol.'),
-  guide('removebg', 'From remove.bg', 'The interface of remove.bg, and what differs.'),
-  guide('photoroom', 'From Photoroom', 'The interface of Photoroom, and what differs.'),
-  guide('rembg', 'From rembg', "The interface of rembg's server, and what differs."),
+  guide('Tools', 'remove', 'Folders', 'The command matting-remove, which cuts out folders.'),
+  guide('Tools', 'agents', 'Agents', 'The same jobs as tools of the Model Context Protocol.'),
+  guide('Moving here', 'removebg', 'From remove.bg', 'Its interface, and what differs.'),
+  guide('Moving here', 'photoroom', 'From Photoroom', 'Its interface, and what differs.'),
+  guide('Moving here', 'rembg', 'From rembg', "Its server's interface, and what differs."),
 ];
 
-function guide(name: string, label: string, about: string): Guide {
-  return { name, label, about, file: `docs/${name}.md` };
+function guide(group: Guide['group'], name: string, label: string, about: string): Guide {
+  return { group, name, label, about, file: `docs/${name}.md` };
 }
 
 export function guidePath({ name }: Guide): string {
@@ -69,6 +86,7 @@ export function addressesIn(file: string): AddressOf {
     const place = path.posix.join(path.posix.dirname(file), to);
     const found = GUIDES.find(one => one.file === place);
     if (found !== undefined) return guidePath(found) + (anchor ? `#${anchor}` : '');
+    if (place === OPENAPI_FILE) return `${DOCS_PATH}/matting`;
     const isFile = /^docs\/(?:images|examples)\/[\w.-]+$/.test(place);
     return isFile && FILES[path.extname(place)] ? `/${place}` : undefined;
   };

@@ -8,7 +8,6 @@ import { ACCOUNT_PATH, type Child, DOCS_PATH, html, renderDocument } from '../pa
 import { POLICY, pageDocument } from '../page/page-frame.ts';
 import { formatsIn, wordsIn } from '../words/words.ts';
 
-export const REST_GUIDE_PATH = '/docs/rest';
 export const SCHEMAS_PATH = '/docs/schemas';
 export const LLMS_PATH = '/llms.txt';
 export const CLIENT_PATH = '/client.tgz';
@@ -57,7 +56,7 @@ export function renderHtmlPage(page: HtmlPage): string {
       nav: [...(hasAccountArea ? [account] : []), ...documents],
       navigation: 'Documentation',
       sheet: 'documents.css',
-      scripts: ['find.js', 'copy-code.js'],
+      scripts: ['find.js', 'copy-code.js', 'moved.js'],
       search: html`<div role="search" id="find" hidden>
 <label for="words">Search the documentation</label>
 <input type="search" id="words" autocomplete="off" spellcheck="false" />

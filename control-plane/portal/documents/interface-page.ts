@@ -2,14 +2,7 @@ import { OPENAPI_PATH } from '@matting/http/known-paths.ts';
 import { ERROR_DOCS_PATH } from '@matting/http/problems.ts';
 import { shortCurl } from '@matting/proto/contract/curl-sample.ts';
 import { ACCOUNT_PATH, type Child, DOCS_PATH, html } from '../page/html.ts';
-import {
-  CLIENT_PATH,
-  LLMS_PATH,
-  type Place,
-  REST_GUIDE_PATH,
-  renderHtmlPage,
-  SCHEMAS_PATH,
-} from './html-page.ts';
+import { CLIENT_PATH, LLMS_PATH, type Place, renderHtmlPage, SCHEMAS_PATH } from './html-page.ts';
 import { codeSamples } from './samples.ts';
 
 interface Header {
@@ -153,10 +146,10 @@ ${code(shortCurl({ baseUrl }))}
 charged once. The programs below make it from the picture, and say what went wrong:</p>
 ${samples}
 ${hasClient ? install : undefined}
-<p>Next: <a href="${REST_GUIDE_PATH}">the guide</a>, with${' '}
-<a href="${REST_GUIDE_PATH}#finishing">backgrounds, crops and sizes</a>,${' '}
-<a href="${REST_GUIDE_PATH}#callbacks">callbacks</a> and${' '}
-<a href="${REST_GUIDE_PATH}#retries-and-idempotency">retries</a>.</p>
+<p>Next: <a href="${DOCS_PATH}/rest">the tutorial</a>,${' '}
+<a href="${DOCS_PATH}/finishing">backgrounds, crops and sizes</a>,${' '}
+<a href="${DOCS_PATH}/webhooks">webhooks</a> and${' '}
+<a href="${DOCS_PATH}/requests#retries-and-idempotency">retries</a>.</p>
 </section>`;
 }
 

@@ -333,7 +333,7 @@ function lookAt({ words, csrf, role }: Visit, job: Job): Child {
   const isOf = publicState(job) === 'succeeded' && may(role, 'jobs.correct');
   if (!isOf || warningsOf(job.result?.sight ?? null).length === 0) return null;
   const { done, correctable } = words.jobs.look;
-  const how = html`<a href=${`${DOCS_PATH}/rest#correct-a-result`}>${correctable}</a>`;
+  const how = html`<a href=${`${DOCS_PATH}/batches-and-corrections#correct-a-result`}>${correctable}</a>`;
   return [
     job.correctable === null ? html`<p class="hint">${how}</p>` : null,
     job.lookUntilMs === null

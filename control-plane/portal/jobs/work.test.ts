@@ -156,7 +156,7 @@ test('jobs › need no look once somebody looked, corrected or deleted them, or 
 });
 
 test('jobs › that cannot be corrected say how the next one can', async t => {
-  const hint = '/docs/rest#correct-a-result';
+  const hint = '/docs/batches-and-corrections#correct-a-result';
   const pageOf = async (id: string, by = owner) => (await by.get(`${PAGE}/${id}`)).body;
   const fixed = await warnedJob();
   t.true((await pageOf(fixed)).includes(hint));

@@ -1,6 +1,6 @@
 /**
  * The fields of finishing as callers write them, in every form of a request and on the command
- * line, and what they ask for. docs/rest.md says which values each field has. A parser refuses a
+ * line, and what they ask for. docs/finishing.md says which values each field has. A parser refuses a
  * text that is not a value of its field, and a field that would have no effect.
  */
 import { invalidParameter, unsupportedOutput } from '../errors.ts';
