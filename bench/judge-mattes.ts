@@ -5,7 +5,7 @@
 import { globSync } from 'node:fs';
 import path from 'node:path';
 import sharp from 'sharp';
-import { fillAlpha } from '../inference-node/serving/engine/child/graph-ends.ts';
+import { fillAlpha } from '../inference-node/serving/engine/child/graph-io.ts';
 import {
   type InferenceSession,
   Tensor,

@@ -1,10 +1,7 @@
 /** A photo as a model sees it, by the product's own arithmetic, and as the floats of its graph. */
 import { readFileSync } from 'node:fs';
 import sharp from 'sharp';
-import {
-  createPlaneTables,
-  fillPlanes,
-} from '../inference-node/serving/engine/child/graph-ends.ts';
+import { createPlaneTables, fillPlanes } from '../inference-node/serving/engine/child/graph-io.ts';
 import type { ModelManifest } from '../inference-node/serving/models/manifest.ts';
 import { createModelInput } from '../inference-node/serving/picture/matte/model-input.ts';
 

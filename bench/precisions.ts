@@ -15,7 +15,7 @@ import { parseArgs } from 'node:util';
 import { pino } from 'pino';
 import { prepareModel } from '../inference-node/model-tools/preparing/prepare.ts';
 import { InferenceSession, Tensor } from '../inference-node/serving/engine/child/onnx-runtime.ts';
-import { createAnswering } from '../inference-node/serving/engine/choice/answer-picture.ts';
+import { createAnswering } from '../inference-node/serving/engine/choice/run-once.ts';
 import type { EnginePool } from '../inference-node/serving/engine/pool/engine-pool.ts';
 import { openEnginePool } from '../inference-node/serving/engine/pool/open-engine-pool.ts';
 import { loadManifest } from '../inference-node/serving/models/manifest.ts';

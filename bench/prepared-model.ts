@@ -10,7 +10,7 @@ import { parseArgs } from 'node:util';
 import sharp, { type Sharp } from 'sharp';
 import { prepareModel } from '../inference-node/model-tools/preparing/prepare.ts';
 import { InferenceSession, Tensor } from '../inference-node/serving/engine/child/onnx-runtime.ts';
-import { createAnswering } from '../inference-node/serving/engine/choice/answer-picture.ts';
+import { createAnswering } from '../inference-node/serving/engine/choice/run-once.ts';
 import { loadManifest, type ModelManifest } from '../inference-node/serving/models/manifest.ts';
 import { requireWeights } from '../inference-node/serving/prepared/weights-cache.ts';
 import { at } from '../test/support/at.ts';

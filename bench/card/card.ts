@@ -2,7 +2,7 @@
 import { execFile } from 'node:child_process';
 import path from 'node:path';
 import { prepareModel } from '../../inference-node/model-tools/preparing/prepare.ts';
-import { createAnswering } from '../../inference-node/serving/engine/choice/answer-picture.ts';
+import { createAnswering } from '../../inference-node/serving/engine/choice/run-once.ts';
 import { chooseDevice } from '../../inference-node/serving/engine/devices/choose-gpu.ts';
 import { GpuDevice } from '../../inference-node/serving/engine/devices/gpu-device.ts';
 import { listGpus, smiEnvironment } from '../../inference-node/serving/engine/devices/list-gpus.ts';

@@ -7,7 +7,7 @@ import { existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from '
 import path from 'node:path';
 import pino from 'pino';
 import { makePrepared } from '../../inference-node/model-tools/preparing/prepare.ts';
-import { createAnswering } from '../../inference-node/serving/engine/choice/answer-picture.ts';
+import { createAnswering } from '../../inference-node/serving/engine/choice/run-once.ts';
 import type { EnginePool } from '../../inference-node/serving/engine/pool/engine-pool.ts';
 import { openEnginePool } from '../../inference-node/serving/engine/pool/open-engine-pool.ts';
 import type { PlanEntry } from '../../inference-node/serving/models/plan.ts';

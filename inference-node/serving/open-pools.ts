@@ -8,9 +8,9 @@ import {
   requireMegapixelBudget,
 } from './admission.ts';
 import type { ChildLeft } from './drain.ts';
-import { createAnswering } from './engine/choice/answer-picture.ts';
 import { type EngineLayout, enginesOf, readCpuShare } from './engine/choice/engine-layout.ts';
 import { ExecutionProviderError, type ProviderChoice } from './engine/choice/execution-provider.ts';
+import { createAnswering } from './engine/choice/run-once.ts';
 import type { GpuDevice } from './engine/devices/gpu-device.ts';
 import type { EnginePool, EnginePoolOptions } from './engine/pool/engine-pool.ts';
 import { IdleEngines } from './engine/pool/idle-engines.ts';

@@ -18,7 +18,6 @@ import {
 } from '../../inference-node/model-tools/onnx/rewrites.ts';
 import { installCuda } from '../../inference-node/model-tools/providers/install-cuda.ts';
 import { graphBytes, tinyGraph } from '../../inference-node/model-tools/test/tiny-graph.ts';
-import { runOnce } from '../../inference-node/serving/engine/choice/answer-picture.ts';
 import {
   ExecutionProviderError,
   selectExecutionProvider,
@@ -27,7 +26,8 @@ import {
   encodeProbeGraph,
   PROBE_SIZE_PX,
   PROBE_SPEC,
-} from '../../inference-node/serving/engine/choice/probe-graph.ts';
+} from '../../inference-node/serving/engine/choice/gpu-probe-graph.ts';
+import { runOnce } from '../../inference-node/serving/engine/choice/run-once.ts';
 import { GpuDevice } from '../../inference-node/serving/engine/devices/gpu-device.ts';
 import type { EnginePool } from '../../inference-node/serving/engine/pool/engine-pool.ts';
 import { openEnginePool } from '../../inference-node/serving/engine/pool/open-engine-pool.ts';

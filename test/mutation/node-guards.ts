@@ -31,10 +31,10 @@ admit | if (inUse.fileBytes | bounds the bytes of the files together
 admit | if (megapixels > mostAlone | sends an image that it can never hold to another node
 megapixelsFree | budget. | refuses what does not fit beside the others
 release | gives a permit back once, however often it is released
-inference-node/serving/engine/child/form-ends.ts by inference-node/serving/engine/child/form-ends.test.ts
+inference-node/serving/engine/child/form-io.ts by inference-node/serving/engine/child/form-io.test.ts
 answer | cutOut | a letterbox is black around the picture, and its matte is that of the picture
 constructor | toShare | a trimap is the fourth channel, 0 to 1, in every form of input
-inference-node/serving/engine/child/form-ends.ts by inference-node/serving/engine/child/loaded-model.test.ts
+inference-node/serving/engine/child/form-io.ts by inference-node/serving/engine/child/loaded-model.test.ts
 answer | requireAnswerSize | an answer over the bound is refused, as it is in a probe
 inference-node/serving/engine/child/loaded-model.ts by inference-node/serving/engine/child/loaded-model.test.ts
 run | !(await | an error of a graph is the fault of the picture where the check picture is answered

@@ -1,7 +1,7 @@
 /** `models add` and `remove`, as they are typed, and what they say. */
 import { join, resolve } from 'node:path';
 import type { Writable } from 'node:stream';
-import { createAnswering } from '@matting/serving/engine/choice/answer-picture.ts';
+import { createAnswering } from '@matting/serving/engine/choice/run-once.ts';
 import { memoryMaxHere } from '@matting/serving/engine/probe/probe-process.ts';
 import {
   listManifests,

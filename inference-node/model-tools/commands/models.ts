@@ -2,8 +2,8 @@
 
 import type { Writable } from 'node:stream';
 import { ConfigError } from '@matting/program/config-error.ts';
-import { createAnswering } from '@matting/serving/engine/choice/answer-picture.ts';
 import { findGpus } from '@matting/serving/engine/choice/host-gpus.ts';
+import { createAnswering } from '@matting/serving/engine/choice/run-once.ts';
 import { memoryMaxHere } from '@matting/serving/engine/probe/probe-process.ts';
 import {
   listManifests,

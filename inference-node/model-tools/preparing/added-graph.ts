@@ -5,7 +5,7 @@
 import { randomBytes } from 'node:crypto';
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { answerOnce, MemoryBoundError } from '@matting/serving/engine/choice/answer-picture.ts';
+import { answerOnce, MemoryBoundError } from '@matting/serving/engine/choice/run-once.ts';
 import { PROBE_MEMORY_MAX_BYTES } from '@matting/serving/engine/probe/probe-process.ts';
 import { hashFile } from '@matting/serving/models/cache-files.ts';
 import type { PreparedModel } from '@matting/serving/models/prepared-model.ts';

@@ -4,7 +4,7 @@
  */
 import path from 'node:path';
 import type { Size } from '@matting/proto/contract/finishing.ts';
-import { type FormSpec, formEnds } from '@matting/serving/engine/child/form-ends.ts';
+import { type FormSpec, formIo } from '@matting/serving/engine/child/form-io.ts';
 import {
   type GraphRun,
   type LoadedGraph,
@@ -20,7 +20,7 @@ import {
   type RoleMatte,
 } from '@matting/serving/picture/in-process.ts';
 import { drawPicture } from './drawn-picture.ts';
-import { describeTensor, matteOutputs, type PictureInput, pictureInput } from './ends.ts';
+import { describeTensor, matteOutputs, type PictureInput, pictureInput } from './find-tensors.ts';
 import { openMendedCopy } from './mended-copy.ts';
 import { requireOnnx } from './not-onnx.ts';
 import {
@@ -202,12 +202,12 @@ function matteOf({ output, values, rgb, size }: Run, { loaded, picture, spec }: 
   const { notFinite, range } = output;
   if (notFinite) throw refusal('the graph answers with values that are not numbers');
   const tensor = loaded.outputs.find(({ name }) => name === spec.outputName);
-  const ends = formEnds(spec, spec.form, { input: picture.input, output: tensor! });
+  const io = formIo(spec, spec.form, { input: picture.input, output: tensor! });
   // Tells the reader of the answer where in the input the picture is.
-  ends.input(rgb, size);
+  io.input(rgb, size);
   const [least, most] = range;
   try {
-    const answer = ends.answer({ [spec.outputName]: { ...output, data: values } });
+    const answer = io.answer({ [spec.outputName]: { ...output, data: values } });
     if (most - least > CONSTANT_WITHIN * Math.max(1, Math.abs(most))) {
       const role: RoleMatte['role'] = spec.form.trimap ? 'refine' : 'subject';
       return { alpha: answer.alpha, ...answer.size, role };
@@ -254,9 +254,9 @@ function graphOf({ spec, picture, loaded, multipleOf }: OpenGraph): Probe['graph
   const { inputName, outputName, inputWidth, inputHeight, form } = spec;
   const { type: inputType, layout, width, height } = picture;
   const dynamic = (width === null || height === null) && multipleOf !== undefined;
-  const ends = { inputName, outputName, inputWidth, inputHeight, inputType, layout, dynamic };
+  const tensors = { inputName, outputName, inputWidth, inputHeight, inputType, layout, dynamic };
   const precision = loaded.halves ? 'fp16' : 'fp32';
-  return { ...ends, ...(form.trimap && { trimap: true }), precision };
+  return { ...tensors, ...(form.trimap && { trimap: true }), precision };
 }
 
 function sizeText({ width, height }: Size): string {

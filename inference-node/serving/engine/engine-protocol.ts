@@ -1,5 +1,5 @@
 /**
- * Defines the messages of a pool and an engine's process (serving/process/frames.ts carries them).
+ * Messages between a pool and an engine's process, as frames of serving/process/frames.ts.
  *
  *   pool                               engine
  *   init ─────────────────────────────► loads, warms up
@@ -8,7 +8,7 @@
  *        ◄──────────────────────────── started    before native code blocks the engine's loop
  *        ◄──────────────────────────── done + alpha | failed
  *
- * One run at a time. An engine ends when its socket closes; there is no other word for it.
+ * One run at a time. An engine ends when its socket closes.
  */
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import { printable } from '../models/model-error.ts';
@@ -28,55 +28,48 @@ export interface SessionSpec
     | 'form'
     | 'openvino'
   > {
-  /**
-   * The path is absolute. Undefined: the graph's bytes come with init, as those of small probes do.
-   */
+  /** Absolute. Undefined: `init` carries the graph's bytes, as for small probes. */
   readonly path: string | undefined;
-  /** Digest of the file at `path`, hexadecimal: another is not loaded. Undefined: any is. */
+  /** SHA-256 of the file at `path`, hexadecimal. Undefined: not checked. */
   readonly sha256: string | undefined;
-  /** The binding gets this provider only: the graph runs on it, or the load fails. */
+  /** The session gets this provider alone: the graph runs on it, or the load fails. */
   readonly provider: ExecutionProvider;
   readonly intraOpThreads: number;
   readonly sharesCores: boolean;
   /**
-   * false: a node that the provider cannot run fails the load, where ONNX Runtime would quietly
-   * give it to the CPU. For probes; models keep small shape nodes there rightly.
+   * false: the load fails if the provider lacks a kernel. ONNX Runtime would quietly run such nodes
+   * on the CPU, where models legitimately keep small shape nodes. Probes set false.
    */
   readonly allowCpuNodes: boolean;
-  /** Gives freed memory back at once: slower, but what a bounded process has goes further. */
+  /** Returns freed memory at once: slower, but needs less under a memory limit. */
   readonly keepsNoMemory?: boolean;
 }
 
-/**
- * Values of an answer, of two classes at 4096x4096. A probe takes no larger one for a matte
- * (model-tools/probing), and an engine refuses it before it makes anything of it.
- */
+/** Most values of an answer: two classes at 4096x4096. Probes and engines refuse more. */
 export const ANSWER_VALUES_MAX = 2 * 4096 ** 2;
 
 export interface Answer<Alpha extends Uint8Array = Uint8Array> {
-  /** The plane has one byte a pixel. */
+  /** One byte a pixel. */
   readonly alpha: Alpha;
   readonly size: Size;
 }
 
 export type ToEngine =
-  /** The message has one part if spec.path is undefined: the graph. */
   | { readonly kind: 'init'; readonly spec: SessionSpec }
   /**
-   * One part: rgb. `size`: of the picture in the input (picture/matte/model-input.ts); absent: it
-   * fills the input.
+   * One part: rgb. `size`: of the picture within the input (picture/matte/model-input.ts).
+   * Undefined: all of it.
    */
   | { readonly kind: 'run'; readonly id: number; readonly size?: Size | undefined };
 
 export type FromEngine =
-  /** warmMs: time of the last warm-up run. */
   | { readonly kind: 'ready'; readonly warmMs: number }
-  /** The model cannot be loaded here; one line. */
+  /** The model cannot be loaded here. `message` is one line. */
   | { readonly kind: 'broken'; readonly message: string }
   | { readonly kind: 'started'; readonly id: number }
-  /** The message has one part: alpha, of `size`. */
+  /** One part: alpha, of `size`. */
   | { readonly kind: 'done'; readonly id: number; readonly size: Size }
-  /** `ofPicture`: the engine is sound, and goes on; no other would do better. */
+  /** `ofPicture`: the picture is at fault. The engine continues, and another would fail too. */
   | {
       readonly kind: 'failed';
       readonly id: number;
@@ -84,16 +77,12 @@ export type FromEngine =
       readonly ofPicture: boolean;
     };
 
-/** The line that matters of what native libraries say when they fail. Pure. */
-
-/** "CUDA failure 100: no CUDA-capable device is detected", out of a page of C++. */
-const FAILURE_OF_A_LIBRARY = /\bCU[A-Z_]* failure -?\d+: [^;]+/;
-/** The arena says this if CUDA gives it no memory, and may put a function's signature before it. */
+/** "CUDA failure 100: no CUDA-capable device is detected", from a page of C++. */
+const LIBRARY_FAILURE = /\bCU[A-Z_]* failure -?\d+: [^;]+/;
+/** From ONNX Runtime's arena if CUDA gives it no memory, perhaps after a C++ signature. */
 const MEMORY_IS_SHORT = /\bFailed to allocate memory for requested buffer of size \d+/;
-/**
- * Source file, function and assertion in ONNX Runtime's messages; the source file in OpenVINO's.
- */
-const PLACES = [
+/** Source locations in messages of ONNX Runtime and OpenVINO. */
+const SOURCE_LOCATIONS = [
   /\b(?:Exception from|Check '[^']{1,200}' failed at) src\/\S+:\d+:\s*/g,
   /\/\S+\.(?:cc|h):\d+ (?:[^()]{1,200}\([^()]*\) (?:const )?)?(?:[^"]{1,200}? was false\. )?/g,
   /\[ONNXRuntimeError\] : \d+ : \w+ : /g,
@@ -101,13 +90,13 @@ const PLACES = [
 ] as const;
 
 /**
- * CUDA's codes of a device or its driver, not of one run: not initialised (3), busy or unavailable
- * (46), no device (100), no such device (101), memory errors (214), system not ready (802), driver
- * and runtime do not fit (803, 804), what the driver cannot say (999), as of a lost GPU.
+ * CUDA error codes of a device or driver, not of one run: not initialised (3), busy or unavailable
+ * (46), no device (100), no such device (101), ECC error (214), system not ready (802), driver and
+ * runtime do not fit (803, 804), unknown (999), such as a lost GPU.
  */
 const DEVICE_FAILURES: ReadonlySet<number> = new Set([3, 46, 100, 101, 214, 802, 803, 804, 999]);
 
-/** cuBLAS and cuDNN say of a handle without memory that they are not initialised. */
+/** cuBLAS and cuDNN report a handle without memory as not initialised. */
 const MEMORY_FAILURES: readonly RegExp[] = [
   MEMORY_IS_SHORT,
   /\bCU(?:DA|FFT) failure 2:/,
@@ -115,36 +104,35 @@ const MEMORY_FAILURES: readonly RegExp[] = [
   /\bCUDNN failure \d+: \w*(?:ALLOC|NOT_INITIALIZED)/,
   /\bCUDNN_FE failure \d+: \w+ \(\w*ALLOC/,
 ];
-/** cuDNN's frontend names the step that failed first, and the cause after it, if at all. */
+/** cuDNN's frontend names the step that failed first, then perhaps the cause. */
 const FRONTEND_FAILURE = /\bCUDNN_FE failure -?\d+: \w+/;
 const ALLOCATION_STATUS = /\bCUDNN_STATUS_\w*ALLOC\w*/;
 
 export function shortenNativeError(message: string): string {
   const line = printable(message);
-  const failure = (FAILURE_OF_A_LIBRARY.exec(line) ?? MEMORY_IS_SHORT.exec(line))?.[0];
+  const failure = (LIBRARY_FAILURE.exec(line) ?? MEMORY_IS_SHORT.exec(line))?.[0];
   const frontend = FRONTEND_FAILURE.exec(line)?.[0];
   const status = ALLOCATION_STATUS.exec(line)?.[0];
   if (frontend !== undefined && status !== undefined) return `${frontend} (${status})`;
-  const cause = PLACES.reduce((rest, place) => rest.replaceAll(place, ''), line);
+  const cause = SOURCE_LOCATIONS.reduce((rest, location) => rest.replaceAll(location, ''), line);
   return (failure ?? cause.replace(/ failed:(?=\S)/, ' failed: ')).trim();
 }
 
-/** The failure says that no process will get this device, as far as CUDA knows. */
+/** Tells whether device or driver failed, so that no process can use the GPU. */
 export function saysDeviceIsGone(message: string): boolean {
   const code = /\bCUDA failure (\d+)/.exec(message)?.[1];
   return code !== undefined && DEVICE_FAILURES.has(Number(code));
 }
 
-/** The runtime, Node or the C library say this if the kernel gives no more memory. */
 const MEMORY_RAN_OUT =
   /Failed to allocate memory|bad_alloc|bad array new|heap out of memory|Array buffer allocation failed|Cannot allocate memory|Out of memory/i;
 
-/** Tells whether a process with bounded memory ran out of it. */
+/** Tells whether a process reached its memory limit. */
 export function saysMemoryRanOut(message: string): boolean {
   return MEMORY_RAN_OUT.test(message);
 }
 
-/** Tells whether a GPU is short of memory. */
+/** Tells whether a GPU has too little free memory. */
 export function saysMemoryIsShort(message: string): boolean {
   return MEMORY_FAILURES.some(failure => failure.test(message));
 }

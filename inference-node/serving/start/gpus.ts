@@ -3,12 +3,12 @@
  * of whole models are checked, before a node takes images.
  */
 import type { Logger } from 'pino';
-import { answerOnce, createAnswering } from '../engine/choice/answer-picture.ts';
 import {
   ExecutionProviderError,
   type ProviderChoice,
   selectExecutionProvider,
 } from '../engine/choice/execution-provider.ts';
+import { answerOnce, createAnswering } from '../engine/choice/run-once.ts';
 import { chooseDevice } from '../engine/devices/choose-gpu.ts';
 import { GpuDevice } from '../engine/devices/gpu-device.ts';
 import { type GpuFacts, listGpus } from '../engine/devices/list-gpus.ts';

@@ -3,7 +3,7 @@ import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { Box, Size } from '@matting/proto/contract/finishing.ts';
 import { TINY_LICENCE } from '@matting/test-support/tiny-model.ts';
 import { soon } from '@matting/test-support/waiting.ts';
-import { EngineAccounts } from '../engine/pool/engine-accounts.ts';
+import { EngineCounters } from '../engine/pool/engine-counters.ts';
 import type {
   EnginePool,
   EnginePoolSnapshot,
@@ -138,7 +138,7 @@ export class FakeEnginePool implements EnginePool {
 
   metrics() {
     const runs = { succeeded: this.runs.length, refused: 0, failed: 0, lost: 0, dropped: 0 };
-    const { deaths } = new EngineAccounts();
+    const { deaths } = new EngineCounters();
     return { runs, deaths, busyS: 0, loadMs: 0, warmMs: 0 };
   }
 

@@ -1,8 +1,8 @@
 /** Runs graphs in the test's own process, as an engine does in its own. */
-import { createPlaneTables, fillAlpha, fillPlanes } from '../engine/child/graph-ends.ts';
+import { createPlaneTables, fillAlpha, fillPlanes } from '../engine/child/graph-io.ts';
 import { LoadedModel } from '../engine/child/loaded-model.ts';
 import { InferenceSession, Tensor } from '../engine/child/onnx-runtime.ts';
-import { PROBE_SPEC } from '../engine/choice/probe-graph.ts';
+import { PROBE_SPEC } from '../engine/choice/gpu-probe-graph.ts';
 import type { SessionSpec } from '../engine/engine-protocol.ts';
 import type { PreparedModel } from '../models/prepared-model.ts';
 import { drawCheckPicture, summariseAnswer } from '../prepared/answer-check.ts';

@@ -1,7 +1,6 @@
 /**
- * Graphs that are awkward in one way each: what ONNX Runtime loads gives a matte, the others say
- * why not. Graphs that take memory or time without end are left to the bounded child of
- * model-tools/probing.
+ * Graphs that ONNX Runtime barely loads, or refuses. Graphs without end in memory or time are left
+ * to model-tools/probing, whose child is bounded.
  */
 import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
@@ -23,7 +22,7 @@ import {
 import { drawCheckPicture } from '../../prepared/answer-check.ts';
 import { ModelProto, TensorProto_DataLocation } from '../../test/onnx-messages.ts';
 import { compareAlphas } from '../choice/execution-provider.ts';
-import { PROBE_SPEC } from '../choice/probe-graph.ts';
+import { PROBE_SPEC } from '../choice/gpu-probe-graph.ts';
 import { type SessionSpec, shortenNativeError } from '../engine-protocol.ts';
 import { LoadedModel } from './loaded-model.ts';
 import { InferenceSession } from './onnx-runtime.ts';
@@ -38,7 +37,6 @@ interface Ends {
   readonly input?: readonly (number | null)[];
   readonly output?: readonly (number | null)[];
   readonly type?: number;
-  /** Nodes from `x` to `rgb`, and from `logits` to `alpha`. */
   readonly before?: readonly GraphNode[];
   readonly after?: readonly GraphNode[];
 }
@@ -74,7 +72,7 @@ const cast = (from: string, to: string, type: number) =>
 const MATTE = nodeOf('Sigmoid', ['logits'], 'matte');
 const opset = (version: number) => encode({}, { opsets: [{ domain: '', version }] });
 
-/** The same matte as that of the plain graph. */
+/** Give the matte of the plain graph. */
 const AWKWARD: Readonly<Record<string, readonly [Buffer, Partial<SessionSpec>?]>> = {
   'opset 9': [opset(9)],
   'opset 13': [opset(13)],

@@ -4,14 +4,14 @@ import { drawCheckPicture } from '../../prepared/answer-check.ts';
 import { onEachRuntime } from '../../test/openvino.ts';
 import { createModel, openPool, pidOf, QUICK, run } from '../../test/pool-harness.ts';
 import { networkSocketsOf, openWatchedHome } from '../../test/watched-home.ts';
-import { encodeProbeGraph, PROBE_SIZE_PX, PROBE_SPEC } from '../choice/probe-graph.ts';
+import { encodeProbeGraph, PROBE_SIZE_PX, PROBE_SPEC } from '../choice/gpu-probe-graph.ts';
 import {
   type SessionSpec,
   saysDeviceIsGone,
   saysMemoryIsShort,
   shortenNativeError,
 } from '../engine-protocol.ts';
-import { createPlaneTables, fillAlpha, fillPlanes } from './graph-ends.ts';
+import { createPlaneTables, fillAlpha, fillPlanes } from './graph-io.ts';
 import { LoadedModel } from './loaded-model.ts';
 import { InferenceSession } from './onnx-runtime.ts';
 
@@ -21,7 +21,7 @@ const ON_CPU =
   'This session contains graph nodes that are assigned to the default CPU EP, but fallback to CPU ' +
   'EP has been explicitly disabled by the user.';
 
-/** The runtime refuses with `message` what may not run on the CPU, and runs all else there. */
+/** Throws `message` unless the graph may run on the CPU. */
 function standIn(context: ExecutionContext, message: string) {
   const stubs = sinon.createSandbox();
   context.teardown(() => stubs.restore());

@@ -1,5 +1,5 @@
-/** The program of an engine's process: one model, one run at a time (engine-protocol.ts). */
-// First, since the following imports load ONNX Runtime.
+/** Program of an engine's process: one model, one run at a time (engine-protocol.ts). */
+// Must come before the imports that load ONNX Runtime.
 import './runtime-redirect.ts';
 import { flushCompileCache } from 'node:module';
 import type { Frame } from '../../process/frames.ts';
@@ -9,11 +9,10 @@ import { type FromEngine, shortenNativeError, type ToEngine } from '../engine-pr
 import { LoadedModel, NoMatteError } from './loaded-model.ts';
 
 let model: LoadedModel | undefined;
-/** Frames are served one after the other. */
 let served: Promise<void> = Promise.resolve();
 
 /**
- * All pictures share one buffer, since a run ends before the next picture arrives. A new buffer for
+ * One buffer for all pictures, since a run ends before the next picture arrives. Allocating one for
  * each 1024x1024 picture took half of an engine's time around a run.
  */
 let picture = Buffer.alloc(0);
@@ -36,12 +35,12 @@ function reply(message: FromEngine, parts?: readonly Uint8Array[]): Promise<void
 async function serve({ head, parts }: Frame<ToEngine>): Promise<void> {
   if (head.kind === 'init') {
     try {
-      // Do this before the graph takes memory: loading it may take most.
+      // Before the graph takes memory: loading may already exhaust it.
       if (head.spec.form !== undefined) goFirstWhereMemoryIsOut('addedEngine');
       const loaded = await LoadedModel.load(head.spec, parts[0]);
       model = loaded.model;
       await reply({ kind: 'ready', warmMs: loaded.warmMs });
-      // Node keeps what was compiled when a process exits; this one will be killed.
+      // Node writes its compile cache at exit, but this process will be killed.
       flushCompileCache();
     } catch (error) {
       await reply({ kind: 'broken', message: messageOf(error) });
@@ -49,14 +48,14 @@ async function serve({ head, parts }: Frame<ToEngine>): Promise<void> {
     return;
   }
   const { id } = head;
-  // The kernel takes so small a frame at once, so it is out before the run blocks this loop.
+  // The kernel buffers so small a frame at once, so it leaves before the run blocks this loop.
   void reply({ kind: 'started', id });
   try {
     if (model === undefined) throw new Error('a run before the model was loaded');
     const [rgb] = parts;
     if (rgb === undefined) throw new Error('a run without a picture');
     const { alpha, size } = await model.run(rgb, head.size);
-    // The model reuses its memory: it must be out before another run may begin.
+    // The model reuses this memory: send it before another run begins.
     await reply({ kind: 'done', id, size }, [alpha]);
   } catch (error) {
     const ofPicture = error instanceof NoMatteError;

@@ -1,4 +1,3 @@
-/** Tests whose fault a graph's failure is, in this process in place of an engine's own. */
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import { type TrapKind, writeTrapModel } from '@matting/test-support/trap-model.ts';
 import test, { type ExecutionContext } from 'ava';

@@ -1,30 +1,30 @@
 /**
- * A model that its runtime has loaded. It is in an engine's process alone: run() blocks its thread, has
- * no cancel, and gives memory back only by exit.
+ * A model that its runtime has loaded, only in an engine's process: run() blocks the thread, cannot
+ * be cancelled, and frees its memory only at exit.
  */
 
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import { hashFile } from '../../models/cache-files.ts';
 import { drawCheckInput } from '../../prepared/answer-check.ts';
 import type { Answer, SessionSpec } from '../engine-protocol.ts';
-import { formEnds } from './form-ends.ts';
-import { type GraphEnds, type GraphInput, preparedEnds } from './graph-ends.ts';
+import { formIo } from './form-io.ts';
+import { type GraphInput, type GraphIo, preparedIo } from './graph-io.ts';
 import type { RuntimeSpec, Session } from './session.ts';
 
 export type { RuntimeSpec, Session };
 
-/** A GPU's first run chooses kernels and allocates: the second shows what a run takes. */
+/** A GPU chooses kernels and allocates in its first run, so the second shows the usual time. */
 const WARM_UP_RUNS_CPU = 1;
 const WARM_UP_RUNS_GPU = 2;
 
-/** Again: it may load hours after the start's check, from a worse disk. 0.15 s for 176 MB. */
+/** Checks again: a load may come hours after the start's check. 0.15 s for 176 MB. */
 async function requireUnaltered(path: string, sha256: string | undefined): Promise<void> {
   if (sha256 === undefined) return;
   if ((await hashFile(path)) === sha256) return;
   throw new Error(`${path} was altered since it was checked and is not loaded`);
 }
 
-/** The graph makes no matte of this picture alone: of another one it does. */
+/** The graph fails on this picture, but answers the check picture. */
 export class NoMatteError extends Error {
   constructor(cause: Error) {
     super(`${cause.message} for this picture`, { cause });
@@ -55,15 +55,15 @@ export class LoadedModel {
   }
 
   /**
-   * Takes HWC bytes. Returns an alpha that is good until the next run.
+   * Takes HWC bytes. The alpha is valid until the next run.
    *
-   * A maker's graph may fail for one picture: it divides by zero over a flat one, its layers are
-   * larger than a narrow one, it wants more memory than there is. The check picture then tells who
-   * is at fault. If the graph still answers it, the engine is sound, and the picture is at fault.
-   * @throws NoMatteError where the picture is at fault
+   * A maker's graph may fail on one picture: it divides by zero on a flat one, a layer is larger
+   * than a narrow one, or memory runs out. If it still answers the check picture, the engine is
+   * sound.
+   * @throws NoMatteError if the picture is at fault
    */
   async run(rgb: Uint8Array, size?: Size): Promise<Answer> {
-    const input = this.#graph.ends.input(rgb, size);
+    const input = this.#graph.io.input(rgb, size);
     try {
       return await answerOf(this.#graph, input);
     } catch (error) {
@@ -74,18 +74,15 @@ export class LoadedModel {
 
   async #answersCheckPicture(): Promise<boolean> {
     try {
-      await answerOf(this.#graph, this.#graph.ends.input(this.#checkPicture()));
+      await answerOf(this.#graph, this.#graph.io.input(this.#checkPicture()));
       return true;
     } catch {
-      // The caller reports the first error, which says more than that it came again.
+      // The caller reports the first error.
       return false;
     }
   }
 
-  /**
-   * A prepared graph gets flat grey, on which a graph that rescales by its least and most gives
-   * 0/0.
-   */
+  /** A prepared graph gets flat grey, on which rescaling by minimum and maximum gives 0/0. */
   #checkPicture(): Uint8Array {
     const { inputWidth, inputHeight, form } = this.#spec;
     if (form !== undefined) return drawCheckInput(this.#spec);
@@ -98,7 +95,7 @@ export class LoadedModel {
     let warmMs = 0;
     for (let i = 0; i < (provider === 'cpu' ? WARM_UP_RUNS_CPU : WARM_UP_RUNS_GPU); i++) {
       const start = performance.now();
-      await answerOf(this.#graph, this.#graph.ends.input(picture));
+      await answerOf(this.#graph, this.#graph.io.input(picture));
       warmMs = performance.now() - start;
     }
     return warmMs;
@@ -107,32 +104,32 @@ export class LoadedModel {
 
 interface LoadedGraph {
   readonly session: Session;
-  readonly ends: GraphEnds;
+  readonly io: GraphIo;
 }
 
-async function answerOf({ session, ends }: LoadedGraph, input: GraphInput): Promise<Answer> {
-  return ends.answer(await session.run({ [ends.inputName]: input }, ends.outputNames));
+async function answerOf({ session, io }: LoadedGraph, input: GraphInput): Promise<Answer> {
+  return io.answer(await session.run({ [io.inputName]: input }, io.outputNames));
 }
 
 async function loadGraph(spec: SessionSpec, source: string | Uint8Array): Promise<LoadedGraph> {
   const session = await openSession(spec, source);
   const { form, inputName, outputName } = spec;
   if (form === undefined) {
-    const ends = preparedEnds(
+    const io = preparedIo(
       spec,
       session.inputs.map(({ name }) => name),
     );
-    requireNames(session, ends);
-    return { session, ends };
+    requireNames(session, io);
+    return { session, io };
   }
   requireNames(session, { inputName, outputNames: [outputName] });
   const input = session.inputs.find(({ name }) => name === inputName);
   const output = session.outputs.find(({ name }) => name === outputName);
   if (!input || !output) throw new Error('the runtime does not describe its tensors');
-  return { session, ends: formEnds(spec, form, { input, output }) };
+  return { session, io: formIo(spec, form, { input, output }) };
 }
 
-/** A process loads the runtime of its model alone: each takes tens of megabytes. */
+/** Imports the runtime of the model alone: each takes tens of megabytes. */
 export async function openSession(
   spec: RuntimeSpec,
   source: string | Uint8Array,
@@ -147,7 +144,7 @@ export async function openSession(
 
 function requireNames(
   session: Session,
-  { inputName, outputNames: wanted }: Pick<GraphEnds, 'inputName' | 'outputNames'>,
+  { inputName, outputNames: wanted }: Pick<GraphIo, 'inputName' | 'outputNames'>,
 ): void {
   const inputNames = session.inputs.map(({ name }) => name);
   const outputNames = session.outputs.map(({ name }) => name);

@@ -1,4 +1,3 @@
-/** Tests that a mapped file gives its bytes, and gives their memory back. */
 import { readFileSync } from 'node:fs';
 import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
@@ -7,10 +6,9 @@ import ava from 'ava';
 import { isWithoutOpenvino } from '../../test/openvino.ts';
 import { mapFile } from './mapped-file.ts';
 
-// Mapped files are for OpenVINO alone, and so for Linux with glibc.
+// OpenVINO alone uses mapped files.
 const test = isWithoutOpenvino ? ava.skip : ava;
 
-/** The part of the file that is in this process's memory. */
 function residentBytesOf(file: string): number {
   const [, mapping = ''] = readFileSync('/proc/self/smaps', 'utf8').split(`${file}\n`);
   return 1024 * Number(/^Rss:\s+(\d+) kB$/m.exec(mapping)?.[1]);

@@ -1,8 +1,7 @@
-/** A file that native code reads in place: processes that map it share it (Linux, mmap(2)). */
+/** A file that native code reads in place. Processes that map it share its memory (mmap(2)). */
 import { closeSync, fstatSync, openSync } from 'node:fs';
 import koffi from 'koffi';
 
-/** The values are those of Linux. */
 const PROT_READ = 1;
 const MAP_PRIVATE = 2;
 const MADV_DONTNEED = 4;
@@ -11,11 +10,13 @@ const FAILED = 2n ** 64n - 1n;
 interface MappedFile {
   readonly address: unknown;
   readonly bytes: Uint8Array;
-  /** The bytes that were read leave the process's memory, and come back where they are read again. */
+  /** Drops the pages from the process's memory. Reading restores them. */
   letGo(): void;
 }
 
-/** Maps a file until the process ends. Whoever shortens the file later ends the process. */
+/**
+ * Maps a file until the process ends. If the file is shortened later, reading it ends the process.
+ */
 export function mapFile(path: string): MappedFile {
   const libc = koffi.load(null);
   const mmap = libc.func('void *mmap(void *, size_t, int, int, int, int64)');

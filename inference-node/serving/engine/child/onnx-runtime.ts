@@ -1,5 +1,5 @@
-/** ONNX Runtime, which sends nothing. The only file that imports the package, tests included. */
-// First: it is read while what follows is loaded.
+/** ONNX Runtime without telemetry. The only file that imports the package, tests included. */
+// First: the package reads the variable while it loads.
 import './telemetry-off.ts';
 
 export { env, InferenceSession, Tensor } from 'onnxruntime-node';

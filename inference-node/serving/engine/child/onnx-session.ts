@@ -1,39 +1,36 @@
-/** Loads graphs by ONNX Runtime. */
-
-import type { GraphInput } from './graph-ends.ts';
+import type { GraphInput } from './graph-io.ts';
 import { env, InferenceSession, Tensor } from './onnx-runtime.ts';
 import type { RuntimeSpec, Session } from './session.ts';
 
-// Set this before the first session: ONNX Runtime warns on stderr of normal things.
+// Before the first session: ONNX Runtime warns on stderr about normal things.
 env.logLevel = 'error';
 const LOG_SEVERITY_ERROR = 3;
 
 /**
- * How long a thread spins for the others of its engine, microseconds, where engines of other models
- * run on its cores. The plan `standard` on two saturated cores made 1.07 times the images a second
- * (five rounds, 1.02 to 1.13), and one caller waited no longer.
+ * Microseconds that a thread spins for the others of its engine, if engines of other models run on
+ * its cores. The plan `standard` on two saturated cores made 1.07 times the images a second (five
+ * rounds, 1.02 to 1.13), and a single caller waited no longer.
  */
 const SHARED_SPIN_US = '300';
 
 /**
- * Left as they are: spinning where a model has the cores for itself (without it ISNet took 3 %
- * longer alone, 3 to 5 % less beside a busy process, on two cores); the optimised graph, not saved
- * (loading 0.25 s instead of 0.5, for a second 176 MB bound to instruction set and runtime).
+ * Two defaults stay. Spinning, if a model has the cores alone: without it ISNet on two cores took 3
+ * % longer alone, 3 to 5 % less next to a busy process. Not saving the optimised graph: it would
+ * load in 0.25 s instead of 0.5 s, but add 176 MB bound to instruction set and runtime.
  */
 function sessionOptions(spec: RuntimeSpec): InferenceSession.SessionOptions {
   return {
     executionProviders: [spec.provider],
     graphOptimizationLevel: 'all',
     executionMode: 'sequential',
-    // Left unset it is the host's cores, whatever the cgroup allows.
+    // The default is the host's cores, whatever the cgroup allows.
     intraOpNumThreads: spec.intraOpThreads,
     interOpNumThreads: 1,
-    // With the pattern, a session of ISNet at 1024x1024 holds twice the memory (1.8 GB) and is no
-    // faster.
+    // With the pattern, ISNet at 1024x1024 holds twice the memory (1.8 GB) and is no faster.
     enableMemPattern: false,
     enableCpuMemArena: spec.keepsNoMemory !== true,
     logSeverityLevel: LOG_SEVERITY_ERROR,
-    // Values are strings, or they are ignored.
+    // The binding ignores values that are not strings.
     extra: {
       session: {
         ...(spec.allowCpuNodes ? {} : { disable_cpu_ep_fallback: '1' }),
@@ -43,12 +40,11 @@ function sessionOptions(spec: RuntimeSpec): InferenceSession.SessionOptions {
   };
 }
 
-/** The runtime says this of a graph if the provider has no kernel for one of its nodes. */
 const NODES_ON_CPU = /\bnodes that are assigned to the default CPU EP\b/;
 
 /**
- * A node without a kernel of CUDA runs on a core, with copies both ways, and the runtime reports
- * that nowhere that we log: so this writes a line.
+ * Logs a line if a node without a CUDA kernel runs on the CPU, with copies both ways. The runtime
+ * itself reports that nowhere that we log.
  */
 export async function openOnnxSession(
   spec: RuntimeSpec,
@@ -91,6 +87,6 @@ function tensorOf(input: GraphInput): Tensor {
   if (input.type === 'float32') return new Tensor('float32', input.data, dims);
   const { buffer, byteOffset, length } = input.data;
   const bits = new Uint16Array(buffer, byteOffset, length);
-  // A tensor makes a Float16Array of them, of which the binding sees no byte.
+  // Otherwise the tensor wraps them in a Float16Array, whose bytes the binding does not see.
   return Object.defineProperty(new Tensor('float16', bits, dims), 'data', { value: bits });
 }

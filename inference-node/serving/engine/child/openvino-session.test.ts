@@ -1,4 +1,3 @@
-/** Tests that OpenVINO, the real one, answers like ONNX Runtime, and what it does with bad files. */
 import { randomBytes } from 'node:crypto';
 import { readFile, writeFile } from 'node:fs/promises';
 import path from 'node:path';
@@ -9,7 +8,7 @@ import { hashFile } from '../../models/cache-files.ts';
 import { drawCheckPicture } from '../../prepared/answer-check.ts';
 import { compareAlphas } from '../../prepared/cpu-runtime.ts';
 import { isWithoutOpenvino, openvinoHere } from '../../test/openvino.ts';
-import { encodeProbeGraph, PROBE_SIZE_PX, PROBE_SPEC } from '../choice/probe-graph.ts';
+import { encodeProbeGraph, PROBE_SIZE_PX, PROBE_SPEC } from '../choice/gpu-probe-graph.ts';
 import type { SessionSpec } from '../engine-protocol.ts';
 import { LoadedModel } from './loaded-model.ts';
 
@@ -37,7 +36,7 @@ test('OpenVINO answers like ONNX Runtime, again and again', async t => {
   const model = await load({ library });
   for (let turn = 0; turn < 3; turn++) {
     t.is(compareAlphas(await alphaOf(model), expected), undefined);
-    // One picture's input must not show in the next one's matte.
+    // One picture's input must not show in the next matte.
     const white = Buffer.alloc(PICTURE.length, 255);
     t.not(compareAlphas(Buffer.from((await model.run(white)).alpha), expected), undefined);
   }

@@ -1,15 +1,15 @@
 /**
- * Loads graphs by OpenVINO, on a CPU: its C interface (openvino/c/openvino.h), called through koffi.
- * The library sends nothing and writes nothing unless it is told to.
+ * Loads graphs by OpenVINO on a CPU, through its C interface (openvino/c/openvino.h) and koffi. The
+ * library sends nothing, and writes files only on request.
  */
 import { createHash } from 'node:crypto';
 import koffi, { type TypeObject } from 'koffi';
 import { type CompiledGraph, channelsOf, type GraphForm } from '../../models/prepared-model.ts';
-import type { GraphInput, GraphValue } from './graph-ends.ts';
+import type { GraphInput, GraphValue } from './graph-io.ts';
 import { mapFile } from './mapped-file.ts';
 import type { RuntimeSpec, Session, TensorFacts } from './session.ts';
 
-/** `ov_element_type_e`: those that pictures and mattes come in. */
+/** `ov_element_type_e` of the types of pictures and mattes. */
 const ELEMENT_TYPES = { float16: 3, float32: 4, uint8: 16 } as const;
 type ElementName = keyof typeof ELEMENT_TYPES;
 const ARRAYS = { float16: Float16Array, float32: Float32Array, uint8: Uint8Array } as const;
@@ -21,13 +21,13 @@ type Out = [Handle];
 const property = koffi.struct('ov_property_t', { key: 'str', value: 'str' });
 const shape = koffi.struct('ov_shape_t', { rank: 'int64', dims: 'int64 *' });
 const dimension = koffi.struct('ov_dimension_t', { min: 'int64', max: 'int64' });
-/** Each size and the number of sizes as a range: from -1 on it is open. */
+/** Ranges of the rank and of each size. A range from -1 is open. */
 const partialShape = koffi.struct('ov_partial_shape_t', {
   rank: dimension,
   dims: koffi.pointer(dimension),
 });
 
-/** The functions are those of version 2026.4. Each gives a status; 0 is success. */
+/** Functions of version 2026.4. */
 function bind(library: string) {
   const loaded = koffi.load(library);
   const status = (name: string, ...types: Type[]) => {
@@ -86,7 +86,7 @@ function bind(library: string) {
 
 type Openvino = ReturnType<typeof bind>;
 
-/** @throws Error with OpenVINO's own words where it cannot load the graph. */
+/** @throws Error with OpenVINO's message if it cannot load the graph */
 export function openOpenvinoSession(spec: RuntimeSpec, source: string | Uint8Array): Session {
   const { openvino, intraOpThreads } = spec;
   if (openvino === undefined) throw new Error('no folder of OpenVINO');
@@ -96,9 +96,9 @@ export function openOpenvinoSession(spec: RuntimeSpec, source: string | Uint8Arr
   const properties = Object.entries({
     INFERENCE_NUM_THREADS: String(intraOpThreads),
     NUM_STREAMS: '1',
-    // Left unset it is bf16 wherever the processor has instructions for it.
+    // The default is bf16 on processors with instructions for it.
     INFERENCE_PRECISION_HINT: 'f32',
-    // Engines know nothing of each other: pinned ones would share a core and leave others idle.
+    // Engines do not know of each other: pinned, they would share a core and leave others idle.
     ENABLE_CPU_PINNING: 'NO',
   }).map(([key, value]) => ({ key, value }));
   library.setProperties(core, 'CPU', properties.length, properties);
@@ -131,9 +131,9 @@ function compile(library: Openvino, core: Handle, path: string, spec: RuntimeSpe
 }
 
 /**
- * A maker's graph may leave sizes open, also those that a picture's content decides. OpenVINO takes
- * memory for them in a run, and where it gets none it says nothing: 2026.4 then answers with the
- * matte of the picture before. So every size must be fixed before it runs.
+ * Every size must be fixed before a run. A maker's graph may leave sizes open, even to a picture's
+ * content. OpenVINO allocates for them during a run, and if that fails, 2026.4 silently answers
+ * with the previous picture's matte.
  */
 function fixSizes(
   library: Openvino,
@@ -157,12 +157,12 @@ function rangeOf(size: number): Range {
 }
 
 /**
- * OpenVINO copies the restored model into a form of its own, and reads only 0.5 MB of the file
- * again in a run. The rest need not stay in the memory of each engine.
+ * OpenVINO copies the restored model into its own form, and reads only 0.5 MB of the file again.
+ * The rest need not stay in each engine's memory.
  */
 function restore(library: Openvino, core: Handle, { path, sha256 }: CompiledGraph): Handle {
   const file = mapFile(path);
-  // Native code parses the file.
+  // Check first: native code parses the file.
   if (createHash('sha256').update(file.bytes).digest('hex') !== sha256)
     throw new Error(`${path} was altered since it was checked and is not loaded`);
   const { length } = file.bytes;
@@ -184,7 +184,7 @@ interface Ports {
   readonly wanted: string | undefined;
 }
 
-/** A tensor may have several names, of which OpenVINO gives any: the wanted one is looked up. */
+/** OpenVINO returns any of a tensor's names, so this looks up `wanted` too. */
 function factsOf(library: Openvino, compiled: Handle, { count, portAt, portNamed, wanted }: Ports) {
   const length = Number(made(out => count(compiled, out)));
   const facts = Array.from({ length }, (_none, index) => {
@@ -205,7 +205,7 @@ function factsOf(library: Openvino, compiled: Handle, { count, portAt, portNamed
     );
     return length === 1 ? [named] : [...facts, named];
   } catch {
-    // No input or output has this name: requireNames reports it.
+    // No tensor has this name: requireNames reports it.
     return facts;
   }
 }
@@ -256,7 +256,7 @@ class OpenvinoSession implements Session {
     }
   }
 
-  /** A tensor of its own for each run: what the caller's memory holds later is no matter. */
+  /** Copies the input, so the caller may reuse its buffer. */
   #feed(name: string, { type, dims, data }: GraphInput): Handle {
     const dimensions = { rank: dims.length, dims: BigInt64Array.from(dims.map(BigInt)) };
     const tensor = made(out => this.#library.createTensor(ELEMENT_TYPES[type], dimensions, out));

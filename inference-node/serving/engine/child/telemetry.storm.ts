@@ -1,4 +1,4 @@
-/** Longer than ONNX Runtime waits before it first reports (9 to 12 s where nothing told it not to). */
+/** Longer than ONNX Runtime waits before its first report (9 to 12 s). */
 import { setTimeout as delay } from 'node:timers/promises';
 import { onEachRuntime as test } from '../../test/openvino.ts';
 import { openPool, pidOf, QUICK, run } from '../../test/pool-harness.ts';

@@ -1,5 +1,3 @@
-/** Tests what comparing does with graphs that its runtimes crash or hang at, and with its folder. */
-
 import { readdir, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { descendantsOf } from '@matting/test-support/processes.ts';
@@ -99,7 +97,7 @@ test('a runtime that crashes each time is given up, and by name', async t => {
 byOpenvino('a graph that OpenVINO runs without end is killed in native code', async t => {
   const clock = ownClock(t);
   const { model } = await openModel(t, { kind: 'paced', tripsMax: ENDLESS_TRIPS });
-  // The check picture is as bright as one that takes all trips.
+  // The check picture is bright enough for all trips.
   const normalisation = { mean: [-127, -127, -127], std: [255, 255, 255] } as const;
   const before = children();
   const preparing = prepare({ ...model, normalisation });
@@ -110,7 +108,7 @@ byOpenvino('a graph that OpenVINO runs without end is killed in native code', as
   t.deepEqual(children(), before);
 });
 
-/** A graph of few constants, which are gigabytes once they are folded. */
+/** Constants that become gigabytes once they are folded. */
 const EXPANDING = {
   nodes: [
     nodeOf('Expand', ['one', 'shape'], 'ones'),

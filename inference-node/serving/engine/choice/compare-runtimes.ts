@@ -1,6 +1,6 @@
 /**
- * Runs a prepared graph by both runtimes in turns, each in an engine of its own, on one thread.
- * OpenVINO may crash at a graph, never return, or take all memory: each engine is bounded.
+ * Runs a prepared graph by both runtimes alternately, each in an engine of its own on one thread.
+ * OpenVINO may crash, hang or take all memory on a graph, so each engine is bounded.
  */
 import { pino } from 'pino';
 import { type PreparedModel, runtimeOf } from '../../models/prepared-model.ts';
@@ -16,20 +16,20 @@ import { dataBytesOf } from '../pool/engine-bounds.ts';
 import type { EnginePool } from '../pool/engine-pool.ts';
 import { openEnginePool } from '../pool/open-engine-pool.ts';
 
-/** Rounds of each runtime. The fastest counts: disturbances only make a run slower. */
+/** Rounds of each runtime. The fastest counts, since disturbances only slow a run. */
 const ROUNDS = 5;
-/** Rounds if the share is near the deciding one: equal machines should choose equally. */
+/** Rounds if the ratio is near the limit, so that equal machines choose equally. */
 const ROUNDS_NEAR = 20;
 const NEAR = 0.06;
-/** Processor ticks (10 ms) of a run from which on two are enough: BiRefNet lite takes 800. */
+/** From this many processor ticks (10 ms) a run on, two rounds suffice. BiRefNet lite takes 800. */
 const LONG_TICKS = 300;
 const ROUNDS_OF_LONG = 2;
 const CLOSE_MAX_MS = 5_000;
-/** Compiling takes 1.5 s a model, and two loads and twelve runs 15 s, on two cores without others. */
+/** On two idle cores compiling takes 1.5 s a model; two loads and twelve runs take 15 s. */
 const COMPILE_MAX_MS = 120_000;
 const COMPARE_MAX_MS = 600_000;
 
-/** OpenVINO's functions that look at the graph, and what an engine says of one of open sizes. */
+/** Messages of OpenVINO's functions that read the graph, and of an engine about open sizes. */
 const REFUSES =
   /\bov_(?:core_read_model|model_reshape_single_input|core_compile_model_props) failed|a size in the graph is open/;
 
@@ -39,7 +39,6 @@ interface AloneOptions {
   readonly signal: AbortSignal;
 }
 
-/** @param childEnv the engines' whole environment */
 export function runtimeTools(childEnv: AloneOptions['childEnv']): RuntimeTools {
   return {
     compile: (model, library, exportTo, aborted) =>
@@ -71,13 +70,11 @@ export function runtimeTools(childEnv: AloneOptions['childEnv']): RuntimeTools {
   };
 }
 
-/** @param ticks of a run of ONNX Runtime */
 export function roundsOf(ticks: number, timeShare: number): number {
   if (ticks >= LONG_TICKS) return ROUNDS_OF_LONG;
   return Math.abs(timeShare - TIME_SHARE_MAX) < NEAR ? ROUNDS_NEAR : ROUNDS;
 }
 
-/** @throws the reason of `aborted`, or an Error that names the bound */
 async function bounded<T>(
   maxMs: number,
   aborted: AbortSignal,
@@ -89,7 +86,7 @@ async function bounded<T>(
   try {
     return await work(signal);
   } catch (error) {
-    // The engines that the signal ended say only that they were closed.
+    // Engines that the signal ended report only that they were closed.
     signal.throwIfAborted();
     throw error;
   }
@@ -97,7 +94,6 @@ async function bounded<T>(
 
 interface Best {
   readonly ticks: number;
-  /** Peak of the process so far. */
   readonly peakBytes: number;
   readonly alpha: Uint8Array;
 }
@@ -121,7 +117,7 @@ function openAlone(model: PreparedModel, { childEnv, signal }: AloneOptions) {
       if (pid === undefined) throw new Error(`${runtimeOf(model)} has no process`);
       const before = readProcessorTicks(pid);
       const { alpha } = await pool.run({ rgb, priority: 'sync', signal });
-      // A graph of a few operators takes none.
+      // A graph of a few operators takes less than a tick.
       const ticks = Math.max(1, readProcessorTicks(pid) - before);
       peakBytes = readPeakBytes(pid) ?? 0;
       if (best === undefined || ticks < best.ticks) best = { ticks, alpha };

@@ -1,4 +1,3 @@
-/** Tests how many engines of how many threads a node opens, and the count of CPUs. */
 import { mkdir, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
@@ -87,7 +86,7 @@ test('a GPU beside 16 cores has two engines of one thread if memory has room, el
 
 const PARALLELISM = 16;
 
-/** Control groups as files; `membership` is what /proc/self/cgroup says. */
+/** `membership`: contents of /proc/self/cgroup. */
 async function readWith(
   context: ExecutionContext,
   membership: string | undefined,
@@ -121,7 +120,6 @@ test('version 2: the least of the own group and those above it', async t => {
   t.is(await readWith(t, membership, { 'cpu.max': '300000 100000' }), 3);
   const both = { 'pods/cpu.max': '50000 100000', 'pods/mine/cpu.max': '400000 100000' };
   t.is(await readWith(t, membership, both), 0.5);
-  // A quota above the scheduler adds no CPU.
   t.is(await readWith(t, '0::/\n', { 'cpu.max': '9000000 100000' }), PARALLELISM);
 });
 

@@ -1,7 +1,3 @@
-/**
- * Chooses how many engines a node opens for a model, and each engine’s threads. It counts CPUs.
- */
-
 import { readFile } from 'node:fs/promises';
 import { availableParallelism } from 'node:os';
 import path from 'node:path';
@@ -14,9 +10,9 @@ import {
 
 /*
  * Measured with ISNet at 1024x1024 on 2 cores of an AMD EPYC (bench/MEASUREMENTS.md), one engine of
- * two threads against two of one: in fp32 the one is ahead in latency and throughput; in int8 it
- * answers in 0.56 of the time, and the two give 1.17 of its images a second, for twice the memory,
- * since threads wait for each other after every operator. With MODNet in fp32 beside it likewise.
+ * two threads against two engines of one. In fp32 the single engine wins in latency and throughput.
+ * In int8 it answers in 0.56 of the time, but the two give 1.17 times the images a second for twice
+ * the memory, since threads wait for each other after every operator. MODNet in fp32 behaves alike.
  */
 
 export interface EngineLayout {
@@ -26,25 +22,24 @@ export interface EngineLayout {
 
 export interface LayoutInputs {
   readonly provider: ExecutionProvider;
-  /** CPUs, fractions allowed. */
   readonly cpuShare: number;
-  /** The most engines that fit into memory beside the pictures, and into the GPU's memory. */
+  /** Most engines that fit next to the pictures, in memory and in the GPU's. */
   readonly enginesMax: number;
 }
 
 /**
- * With 16 cores a second engine gives 1.05 to 1.27 of the images a second; with 8 it gives 0.88 to
- * 0.95, because its thread takes a core while it waits for the GPU (bench/MEASUREMENTS.md).
+ * A second engine gives 1.05 to 1.27 times the images a second with 16 cores, but 0.88 to 0.95 with
+ * 8, because its thread occupies a core while it waits for the GPU (bench/MEASUREMENTS.md).
  */
 const CORES_A_GPU_ENGINE = 8;
 const GPU_ENGINES_MAX = 2;
-/** Beyond this one picture's convolutions no longer fill them: engines side by side do better. */
+/** More threads no longer speed up one picture's convolutions; further engines do better. */
 export const THREADS_PER_ENGINE_MAX = 16;
 
 /**
- * GPU: one engine or two, of one thread; more threads only spin. CPU: one engine with all the
- * threads, which holds the weights once and answers a picture alone soonest; on large machines
- * several.
+ * GPU: one or two engines of one thread, since more threads only spin. CPU: one engine with all
+ * threads, which holds the weights once and answers a single picture soonest; several on large
+ * machines.
  */
 export function chooseEngineLayout(inputs: LayoutInputs): EngineLayout {
   const { provider, cpuShare, enginesMax } = inputs;
@@ -53,7 +48,7 @@ export function chooseEngineLayout(inputs: LayoutInputs): EngineLayout {
     const engines = within(Math.min(GPU_ENGINES_MAX, cpuShare / CORES_A_GPU_ENGINE));
     return { engines, threadsPerEngine: 1 };
   }
-  // A thread over the quota is throttled together with those that wait for it.
+  // A thread above the quota is throttled, and the others wait for it.
   const threads = Math.max(1, Math.floor(cpuShare));
   const engines = within(Math.ceil(threads / THREADS_PER_ENGINE_MAX));
   const share = Math.floor(threads / engines);
@@ -61,9 +56,9 @@ export function chooseEngineLayout(inputs: LayoutInputs): EngineLayout {
 }
 
 /**
- * Gives the engines of a model of a plan whose first model has `engines`. On a CPU an opinion or a
- * second look of a smaller input has half: it runs where the matte is unsure alone, and takes less
- * of the cores than the subject does. So its engines would wait for the cores, not for pictures.
+ * Engines of a plan's model, given those of its first. On a CPU a smaller opinion or second look
+ * gets half: it runs only if the matte is unsure and takes less of the cores, so more engines would
+ * wait for cores, not for pictures.
  */
 export function enginesOf(
   { model, role }: PlanModel,
@@ -80,11 +75,10 @@ function pixelsOf(model: PreparedModel): number {
   return width * height;
 }
 
-/*
- * The least of the scheduler's and all control groups' limits: ONNX Runtime sees the host's cores.
+/**
+ * CPUs by the strictest limit of scheduler and control groups. A quota of 150 ms in 100 ms is 1.5.
+ * ONNX Runtime itself counts the host's cores.
  */
-
-/** CPUs, fractions allowed: a quota of 150 ms in 100 ms is 1.5. */
 export async function readCpuShare({
   cgroupRoot = '/sys/fs/cgroup',
   procCgroup = '/proc/self/cgroup',
@@ -101,7 +95,7 @@ export async function readCpuShare({
         quotas.push(parseCpuMax(await readIfThere(path.join(folder, 'cpu.max'))));
       }
     } else if (controllers?.split(',').includes('cpu')) {
-      // The distribution mounts it under either name.
+      // Distributions mount it under either name.
       for (const mount of ['cpu', 'cpu,cpuacct']) {
         for (const folder of upwards(path.join(cgroupRoot, mount), group)) {
           quotas.push(await readQuotaV1(folder));
@@ -112,7 +106,7 @@ export async function readCpuShare({
   return Math.min(parallelism, ...quotas);
 }
 
-/** The group's folder and all above it; in a container only the last, the mount, may exist. */
+/** In a container only the mount itself may exist. */
 function upwards(mount: string, group: string): string[] {
   const names = group.split('/').filter(name => name !== '' && name !== '..');
   return names.map((_, i) => path.join(mount, ...names.slice(0, names.length - i))).concat(mount);

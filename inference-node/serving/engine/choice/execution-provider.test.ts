@@ -5,14 +5,13 @@ import { killStopped } from '@matting/test-support/stopped-cannot-be-killed.ts';
 import { rejectsWith } from '@matting/test-support/throws.ts';
 import ava from 'ava';
 import { drawCheckPicture } from '../../prepared/answer-check.ts';
-import { runOnce } from './answer-picture.ts';
 import { compareAlphas, selectExecutionProvider } from './execution-provider.ts';
-import { encodeProbeGraph, PROBE_SIZE_PX, PROBE_SPEC } from './probe-graph.ts';
+import { encodeProbeGraph, PROBE_SIZE_PX, PROBE_SPEC } from './gpu-probe-graph.ts';
+import { runOnce } from './run-once.ts';
 
 const test = ava.serial;
 
 test('a provider that hangs is given up', async t => {
-  // No process answers within a millisecond.
   const options = { childEnv: CACHE_ENV, timeoutMs: 1 };
   await rejectsWith(t, selectExecutionProvider('cuda', options), {
     name: 'ExecutionProviderError',

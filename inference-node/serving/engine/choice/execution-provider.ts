@@ -1,26 +1,25 @@
 /**
- * Chooses the execution provider of the node. Neither ONNX Runtime's binding nor the node falls
- * back in silence: a provider that the operator names runs, or the node does not start. `auto`
- * tries CUDA, then takes the CPU, and says why. A driver may hang or crash, so the GPU runs a small
- * graph in a process of its own first, and the node compares the answer with the CPU's.
+ * Chooses a node's execution provider. Nothing falls back silently: a provider that the operator
+ * names runs, or the node does not start. `auto` tries CUDA, then takes the CPU and says why. A
+ * driver may hang or crash, so a separate process first runs a small graph on the GPU, and the node
+ * compares the answer with the CPU's.
  */
 import type { ExecutionProvider } from '../../models/prepared-model.ts';
 import { drawCheckPicture, type Matte } from '../../prepared/answer-check.ts';
-import { runOnce } from './answer-picture.ts';
-import { encodeProbeGraph, PROBE_SIZE_PX, PROBE_SPEC } from './probe-graph.ts';
+import { encodeProbeGraph, PROBE_SIZE_PX, PROBE_SPEC } from './gpu-probe-graph.ts';
+import { runOnce } from './run-once.ts';
 
 type RequestedProvider = 'auto' | ExecutionProvider;
 
 /**
- * A cold CUDA context on a host of many GPUs takes ten seconds and more, and the first start reads
- * 1.3 GB of libraries, half a minute from a slow disk; longer is a hang.
+ * A cold CUDA context on a host of many GPUs takes over ten seconds. The first start reads 1.3 GB
+ * of libraries, half a minute from a slow disk.
  */
 export const PROBE_TIMEOUT_MS = 120_000;
 
 export interface ProviderChoice {
   readonly requested: RequestedProvider;
   readonly selected: ExecutionProvider;
-  /** The providers that `auto` tried before, and in one line why they do not run here. */
   readonly fallbacks: readonly { readonly provider: ExecutionProvider; readonly reason: string }[];
 }
 
@@ -29,7 +28,6 @@ interface ProbeOptions {
   readonly timeoutMs?: number;
 }
 
-/** CUDA's part of the runtime is not in the npm package. */
 const NOT_INSTALLED = /libonnxruntime_providers_\w+\.so is missing/;
 const HOW_TO_INSTALL = ': it is installed by "matting providers install cuda", see docs/gpu.md';
 
@@ -49,7 +47,6 @@ export async function selectExecutionProvider(
   requested: RequestedProvider,
   options: ProbeOptions,
 ): Promise<ProviderChoice> {
-  // The CPU's is in the package, and the engine's own load shows the rest.
   if (requested === 'cpu') return { requested, selected: 'cpu', fallbacks: [] };
   const reason = await probeCuda(options);
   if (reason === undefined) return { requested, selected: 'cuda', fallbacks: [] };
@@ -57,7 +54,7 @@ export async function selectExecutionProvider(
   return { requested, selected: 'cpu', fallbacks: [{ provider: 'cuda', reason }] };
 }
 
-/** Returns undefined if CUDA runs; else in one line why it does not. */
+/** Returns in one line why CUDA does not run; undefined: it runs. */
 async function probeCuda(options: ProbeOptions): Promise<string | undefined> {
   const { childEnv, timeoutMs = PROBE_TIMEOUT_MS } = options;
   const graph = encodeProbeGraph();
@@ -84,7 +81,7 @@ function differenceFrom(expected: Matte, actual: Matte): string | undefined {
   return `it computes another matte than the CPU (${levels})`;
 }
 
-/** Levels of 255: rounding moves a matte by well under one, a wrong backend by tens. */
+/** Levels of 255. Rounding moves a matte by well under one, a wrong backend by tens. */
 const PARITY_MEAN_DIFFERENCE_MAX = 2;
 
 export function compareAlphas(one: Uint8Array, other: Uint8Array) {
@@ -92,7 +89,6 @@ export function compareAlphas(one: Uint8Array, other: Uint8Array) {
   let sum = 0;
   let max = 0;
   for (let i = 0; i < one.length; i++) {
-    // Without checks: both have the same length.
     const difference = Math.abs(one[i]! - other[i]!);
     sum += difference;
     if (difference > max) max = difference;

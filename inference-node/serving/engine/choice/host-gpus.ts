@@ -1,4 +1,4 @@
-/** The GPUs of this machine, and whether CUDA computes on each of them what the CPU does. */
+/** This machine's GPUs, and whether CUDA computes on each what the CPU does. */
 import { type GpuListing, listGpus } from '../devices/list-gpus.ts';
 import { selectExecutionProvider } from './execution-provider.ts';
 
@@ -8,7 +8,6 @@ export type { GpuListing };
 
 interface GpuAttempt {
   readonly device: string;
-  /** Why CUDA does not run there; undefined: it runs. */
   readonly reason: string | undefined;
 }
 
@@ -17,7 +16,7 @@ export async function findGpus(childEnv: Environment) {
   return { gpus, tryCuda: (engineEnv: Environment) => tryCuda(gpus, engineEnv) };
 }
 
-/** Without a list of GPUs it tries the one that CUDA takes first. */
+/** Without a list it tries CUDA's first device. */
 async function tryCuda(gpus: GpuListing, childEnv: Environment): Promise<readonly GpuAttempt[]> {
   const named =
     gpus.state === 'listed'

@@ -1,4 +1,4 @@
-/** Which GPU a node uses: the one that the operator names, else the first that it can see. */
+/** Chooses a node's GPU: the one that the operator names, else the first that it can see. */
 import type { GpuFacts } from './list-gpus.ts';
 
 export const DEVICE_FORM = /^(\d{1,3}|(GPU|MIG)-[0-9A-Za-z-]{1,80})$/;
@@ -6,13 +6,12 @@ export const DEVICE_FORM = /^(\d{1,3}|(GPU|MIG)-[0-9A-Za-z-]{1,80})$/;
 interface DeviceChoice {
   /** Undefined: the driver does not list the named GPU, or CUDA_VISIBLE_DEVICES leaves none. */
   readonly gpu: GpuFacts | undefined;
-  /** The number of GPUs to choose from. */
   readonly visible: number;
 }
 
 /**
- * @param named MATTING_GPU_DEVICES: a number as nvidia-smi counts, or an identifier
- * @param visible CUDA_VISIBLE_DEVICES, by which a scheduler gives a job its GPUs; empty leaves none
+ * @param named MATTING_GPU_DEVICES: nvidia-smi's index, or an identifier
+ * @param visible CUDA_VISIBLE_DEVICES; empty leaves none
  */
 export function chooseDevice(
   named: string | undefined,
@@ -24,7 +23,7 @@ export function chooseDevice(
   const gpus = new Set<GpuFacts>();
   for (const name of visible.split(',')) {
     const gpu = find(name.trim(), listed);
-    // CUDA ends its list at a name that it does not know; so does this.
+    // As in CUDA, an unknown name ends the list.
     if (gpu === undefined) break;
     gpus.add(gpu);
   }
@@ -32,7 +31,7 @@ export function chooseDevice(
   return { gpu: first, visible: gpus.size };
 }
 
-/** Finds a GPU by an identifier, which may be cut short, as CUDA takes it. */
+/** Accepts a shortened identifier, as CUDA does. */
 function find(name: string, listed: readonly GpuFacts[]): GpuFacts | undefined {
   if (/^\d+$/.test(name)) return listed.find(({ index }) => index === Number(name));
   return listed.find(({ id }) => name.length > 4 && id.startsWith(name));

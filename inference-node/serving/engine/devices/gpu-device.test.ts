@@ -1,4 +1,3 @@
-/** Tests engines on a GPU that is lost, by stand-ins. */
 import { readFile } from 'node:fs/promises';
 import ava, { type ExecutionContext } from 'ava';
 import { gpuFacts, openGpuHost } from '../../test/gpu-host.ts';
@@ -96,14 +95,14 @@ test('an engine for which memory is short leaves those beside it, and is back wh
   t.is((await run(pool, QUICK)).alpha[0], QUICK);
   await fault();
   await untilPool(pool, () => pool.snapshot().enginesReady === 2);
-  // With no other engine the pool does not wait for ever.
+  // The last engine ends the pool's wait.
   await fault(`load GPU-one ${MEMORY_IS_SHORT}`);
   for (const { pid } of pool.processes()) process.kill(pid, 'SIGKILL');
   await untilPool(pool, () => device.outReason !== undefined);
   t.is(device.outReason, 'the engines keep dying: CUDA failure 2: out of memory');
 });
 
-/** So many deaths in a row give a GPU up. */
+/** Deaths in a row that give a GPU up. */
 const DEATHS_MAX = 3;
 
 test('runs that find too little memory fail as for want of a place, and the GPU stays in use', async t => {
@@ -111,13 +110,13 @@ test('runs that find too little memory fail as for want of a place, and the GPU 
   const pool = await openOn(t, host, 2);
   await untilPool(pool, () => pool.snapshot().enginesReady === 2);
   await host.fault(`picture GPU-one ${MEMORY_IS_SHORT}`);
-  // More, and each another, than engines may die of.
+  // More different images than engines may die of.
   for (let brightness = 1; brightness <= DEATHS_MAX; brightness++) {
     await t.throwsAsync(run(pool, brightness), { code: 'NODE_OVERLOADED', message: /memory/ });
   }
   t.is(pool.metrics().deaths.shortage, 4 * DEATHS_MAX);
   t.is(host.device.outReason, undefined);
-  // A run waits for the memory that engines need to load again.
+  // The run waits until engines have memory to load again.
   await host.fault(`run GPU-one ${MEMORY_IS_SHORT}`, `load GPU-one ${MEMORY_IS_SHORT}`);
   const waits = run(pool, QUICK);
   await untilPool(pool, () => pool.metrics().deaths.load > 2 * DEATHS_MAX);
@@ -129,7 +128,7 @@ test('runs that find too little memory fail as for want of a place, and the GPU 
 test('engines of one GPU open one after the other, in every pool', async t => {
   const host = await openHost(t);
   const { device, childEnv } = host;
-  // A pool that closes while its engines wait for their turn leaves none, and the turn to others.
+  // A pool that closes while its engines wait to load leaves none, and passes the mutex on.
   const closed = await openOn(t, host, 2);
   await closed.close(0);
   t.deepEqual(closed.processes(), []);

@@ -1,4 +1,6 @@
-/** The GPU of a node, for every pool that has engines on it: they open in turn, and end with it. */
+/**
+ * A node's GPU, shared by every pool with engines on it. They load in turn, and stop if it is lost.
+ */
 import type { GpuFacts } from './list-gpus.ts';
 
 export class GpuDevice {
@@ -12,14 +14,14 @@ export class GpuDevice {
   }
 
   /**
-   * Explains in one line why the GPU is lost; undefined: it runs. A lost one is lost until the node
+   * Why the GPU is lost, in one line. Undefined: it runs. A lost GPU stays lost until the node
    * restarts.
    */
   get outReason(): string | undefined {
     return this.#outReason;
   }
 
-  /** Engines see this GPU alone, as CUDA's device 0, whatever CUDA's own order is. */
+  /** Engines see only this GPU, as CUDA's device 0. */
   envOf(childEnv: Readonly<Record<string, string>>): Record<string, string> {
     return { ...childEnv, CUDA_VISIBLE_DEVICES: this.facts.id };
   }
@@ -35,20 +37,17 @@ export class GpuDevice {
     return () => this.#listeners.delete(listener);
   }
 
-  /** The number of pools that listen: a closed pool does not. */
   get listenerCount(): number {
     return this.#listeners.size;
   }
 }
 
-/**
- * Engines of a GPU open one by one, so that loads do not compete for its memory and the disk.
- */
+/** Engines of a GPU load one by one, so that they do not compete for its memory and the disk. */
 export class OpeningMutex {
   #holder: object | undefined;
   readonly #waiting: { readonly who: object; readonly begin: () => void }[] = [];
 
-  /** `begin` is called once, now or when those before have left; never after `leave(who)`. */
+  /** Calls `begin` once, now or after those before; never after `leave(who)`. */
   take(who: object, begin: () => void): void {
     this.leave(who);
     this.#waiting.push({ who, begin });

@@ -1,4 +1,3 @@
-/** Tests which GPU a node takes, from the list of a stand-in of the driver's command. */
 import { chmod, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
@@ -14,7 +13,7 @@ const gpu = (index: number, id: string, gigabytes = 80) => ({
 });
 const LISTED = [gpu(0, 'GPU-aaaa-1'), gpu(1, 'GPU-bbbb-2'), gpu(2, 'MIG-cccc-3')];
 
-/** A command of that name before everything else in the PATH. */
+/** A stand-in at the head of PATH. */
 async function smi(context: ExecutionContext, script: string): Promise<Record<string, string>> {
   const folder = await temporaryFolder(context);
   const file = path.join(folder, 'nvidia-smi');
@@ -33,12 +32,10 @@ test('the one that is named, else the first that CUDA_VISIBLE_DEVICES leaves', t
   t.deepEqual(choice('MIG-cccc', LISTED, undefined), ['MIG-cccc-3', 1]);
   t.deepEqual(choice(undefined, LISTED, '2,0'), ['MIG-cccc-3', 2]);
   t.deepEqual(choice(undefined, LISTED, '1,1'), ['GPU-bbbb-2', 1]);
-  // CUDA ends its list at a name that it does not know.
   t.deepEqual(choice(undefined, LISTED, '1,9,0'), ['GPU-bbbb-2', 1]);
-  // An empty list hides them all, as from CUDA.
   for (const none of ['-1', '']) t.deepEqual(choice(undefined, LISTED, none), [undefined, 0]);
   t.deepEqual(choice('0', LISTED, '2'), ['GPU-aaaa-1', 1]);
-  // The second is so short that it could be any.
+  // The second fits any GPU.
   for (const missing of ['7', 'GPU-', 'GPU-zzzz']) {
     t.is(choice(missing, LISTED, undefined)[0], undefined, missing);
   }
@@ -87,7 +84,7 @@ test('a listing that is not whole counts as far as it came, and says so; one tha
   for (const [script, indices] of [
     [`${first}; echo '${lost}'; exit 15`, [0]],
     [`${first}; echo '${lost}' >&2; exit 15`, [0]],
-    // A GPU that fell off the bus: the answer is whole without it.
+    // A GPU fell off the bus.
     [`echo '${lost}'; ${first}; ${third}`, [0, 2]],
     [`echo '${lost}' >&2; ${first}; ${third}`, [0, 2]],
   ] as const) {

@@ -1,4 +1,3 @@
-/** Engines of models that somebody else published: bounded while they serve, and fair to pictures. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import type { ContractError } from '@matting/proto/contract/errors.ts';
@@ -68,7 +67,7 @@ for (const [kind, cause] of [
   ['enlarges', /1x1x6000x6000: over \d+ values for this picture/],
 ] as const) {
   test(`a picture for which a graph ${kind} is at fault itself: the engine goes on`, async t => {
-    // Within what the process may take, so that the answer is there to be judged.
+    // Within the process's limit, so that the answer can be judged.
     const fields = { peakBytes: 8 * TRAP_PEAK_BYTES };
     const { pool, pid, lines } = await openTrap(t, { kind, enlargePx: 6000 }, fields);
     for (let attempt = 0; attempt < 3; attempt++) {
@@ -78,8 +77,8 @@ for (const [kind, cause] of [
     t.is(pidOf(pool), pid);
     t.like(pool.metrics().runs, { succeeded: 3, refused: 3, failed: 0, lost: 0 });
     t.true(Object.values(pool.metrics().deaths).every(deaths => deaths === 0));
-    const told = lines.filter(({ msg }) => msg === 'no matte of an image');
-    t.deepEqual(new Set(told.map(({ model }) => model)), new Set([`trap-${kind}`]));
+    const warnings = lines.filter(({ msg }) => msg === 'no matte of an image');
+    t.deepEqual(new Set(warnings.map(({ model }) => model)), new Set([`trap-${kind}`]));
   });
 }
 
@@ -131,7 +130,7 @@ test('pictures of which an engine dies for want of memory are at fault, however 
   const hook = path.join(import.meta.dirname, '../../test/out-of-memory-hook.ts');
   const childEnv = { NODE_OPTIONS: `--import=${hook}` };
   const { pool, lines } = await openTrap(t, { kind: 'reshapes' }, {}, childEnv);
-  // More, and each another, than engines may die of.
+  // More different images than engines may die of.
   for (let level = 0; level < 4; level++) {
     await refusedAsPicture(t, run(pool, level), /the process ended: signal SIGABRT/);
   }
@@ -164,7 +163,6 @@ test('the bounds of an engine: of a shipped model none, of an added one what was
   const more = boundsOf({ ...model, peakBytes: 2 * TRAP_PEAK_BYTES }, 2);
   t.is((more.dataBytesMax ?? 0) - (bounds.dataBytesMax ?? 0), 2 * TRAP_PEAK_BYTES);
   t.is(boundsOf({ ...model, provider: 'cuda' }, 2).dataBytesMax, undefined);
-  // The model is described by hand: it has what a probe has.
   const { peakBytes: __, ...unmeasured } = model;
   t.true((boundsOf(unmeasured, 2).dataBytesMax ?? 0) > 4 * 1024 ** 3);
 });

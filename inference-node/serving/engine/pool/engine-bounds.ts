@@ -1,43 +1,40 @@
 /**
- * Bounds what an engine may take while it serves. `models add` measured an added model with painted
- * pictures, and a graph of anybody's may take more for another picture. What bounds a probe
- * therefore bounds each engine of that model too. A shipped model has no bound: its graph is pinned
- * by its checksum, was rewritten for one size, and takes the same memory for every picture.
+ * Limits the memory of a serving engine. `models add` measured an added model with painted
+ * pictures, and its graph may take more for another picture, so the limits of a probe hold for its
+ * engines too. A shipped model has none: its checksum pins the graph, which takes the same memory
+ * for every picture.
  */
 import { engineBytes } from '../../admission.ts';
 import { largestInput, type PreparedModel } from '../../models/prepared-model.ts';
 import { ANSWER_VALUES_MAX } from '../engine-protocol.ts';
 
 export interface EngineBounds {
-  /** The kernel gives the process no more than this (RLIMIT_DATA). Undefined: all that there is. */
+  /** RLIMIT_DATA. Undefined: no limit. */
   readonly dataBytesMax?: number;
   readonly resident?: ResidentBound;
-  /** The matte of a run. */
   readonly answerBytesMax: number;
 }
 
 /** An engine that keeps more than this after a run is restarted. */
 interface ResidentBound {
-  /**
-   * The memory as admission counts it. On a GPU the driver may make the process larger from the
-   * start.
-   */
+  /** As admission counts it. On a GPU the driver may make the process larger from the start. */
   readonly countedBytes: number;
-  /** The growth above `countedBytes`, or above what was resident when the engine was ready. */
+  /** Growth over `countedBytes`, or over the resident size when the engine became ready. */
   readonly growthBytesMax: number;
 }
 
-/** V8 and the runtime reserve this and do not use it: 0.6 GB before a graph is loaded. */
+/**
+ * V8 and the runtime reserve 0.6 GB of address space before a graph is loaded, and do not use it.
+ */
 export const RUNTIME_RESERVED_BYTES = 640 * 1024 ** 2;
-/** The stack that each thread reserves (glibc, with the usual `ulimit -s`). */
+/** Stack of a thread (glibc, with the usual `ulimit -s`). */
 const THREAD_RESERVED_BYTES = 8 * 1024 ** 2;
-/** An engine may take this times what was measured. The runtime takes memory in powers of two. */
+/** The runtime allocates in powers of two. */
 const MEASURED_TIMES_MAX = 2;
-/** A model that nobody measured, in a manifest written by hand, gets the bound of a probe. */
+/** A model that nobody measured, from a manifest written by hand, gets a probe's limit. */
 const UNMEASURED_BYTES = 2 * 1024 ** 3;
-/** An engine may keep this share of what was measured between two pictures. */
 const KEPT_SHARE_MAX = 0.5;
-/** Node's own heap and buffers come and go by so much. */
+/** Fluctuation of Node's own heap and buffers. */
 const KEPT_BYTES = 64 * 1024 ** 2;
 
 export function boundsOf(model: PreparedModel, threads: number): EngineBounds {
@@ -59,7 +56,7 @@ function measuredBytes(model: PreparedModel): number {
   return model.peakBytes ?? Math.max(UNMEASURED_BYTES, engineBytes(model));
 }
 
-/** Bounds the memory of an engine whose graph nobody made for its runtime (RLIMIT_DATA, bytes). */
+/** RLIMIT_DATA. */
 export function dataBytesOf(model: PreparedModel, threads: number): number {
   const reserved = RUNTIME_RESERVED_BYTES + threads * THREAD_RESERVED_BYTES;
   return reserved + MEASURED_TIMES_MAX * measuredBytes(model);

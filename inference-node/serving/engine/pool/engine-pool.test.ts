@@ -25,12 +25,12 @@ import { RunningMean } from './estimated-wait.ts';
 
 const QUEUED_RUNS_MAX = 128;
 
-/** A pool's own acts, and signals to processes, are the same with any runtime. */
+/** The same with any runtime. */
 const alone = ava.serial;
 
 const AT_ONCE = { respawnDelaysMs: [0] } as const;
 const ENDLESS = { kind: 'paced', tripsMax: ENDLESS_TRIPS } as const;
-/** Longer than any run takes: only a clock that is put forward comes to it. */
+/** Longer than any run: only a clock that is put forward reaches it. */
 const WATCHDOG_MS = 600_000;
 
 alone(
@@ -59,7 +59,7 @@ alone(
 test('aborted while running, and closed: told at once, but nothing overtakes native code', async t => {
   const { pool, pid } = await openReady(t, {});
   const caller = new AbortController();
-  // Stopped, it cannot have ended before the caller goes.
+  // Stopped, it cannot end before the caller leaves.
   await stop(pid);
   const aborted = run(pool, QUICK, { signal: caller.signal });
   const next = run(pool, QUICK);
@@ -71,7 +71,6 @@ test('aborted while running, and closed: told at once, but nothing overtakes nat
   t.is((await next).alpha[0], QUICK);
   t.is(pidOf(pool), pid, 'the engine was not killed');
   t.deepEqual(pool.metrics().runs, { succeeded: 1, refused: 0, failed: 0, lost: 0, dropped: 1 });
-  // The pool closes during a run: it finishes, the queued ones are refused, none is left.
   await stop(pid);
   const running = run(pool, QUICK);
   const queued = t.throwsAsync(run(pool, QUICK), { code: 'NODE_UNAVAILABLE' });
@@ -90,7 +89,6 @@ test('close with no grace left: the run is refused, its process gone', async t =
   const refused = t.throwsAsync(run(pool, SLOW), { code: 'NODE_UNAVAILABLE' });
   await untilBusy(pid);
   const patient = pool.close(3_600_000);
-  // A second close with less time hurries the first.
   await pool.close(0);
   await patient;
   await refused;
@@ -108,7 +106,6 @@ alone('the snapshot follows what happens, and listeners hear of it', async t => 
     running: 0,
     queued: 0,
   });
-  // The run comes before ready: it waits for the engine.
   const early = run(pool, QUICK);
   t.is(pool.snapshot().queued, 1);
   const runs = [await early];
@@ -164,7 +161,7 @@ test('a file that is no graph: ready() says so, no run is taken', async t => {
 test('a file altered while the node runs is not loaded again: the pool fails', async t => {
   const model = await createModel(t, {});
   const { pool } = await openReady(t, {}, { model, timing: AT_ONCE });
-  // Field 1000 of protobuf, which nobody knows: ONNX Runtime would load it.
+  // Unknown field 1000 of protobuf: ONNX Runtime would load the file.
   await appendFile(model.path, Buffer.from([0xc0, 0x3e, 1]));
   process.kill(pidOf(pool), 'SIGKILL');
   await untilPool(pool, () => pool.snapshot().state === 'failed');
@@ -184,13 +181,13 @@ alone('loads that hang are killed, and three of them are the end', async t => {
 alone('killed while idle, or before it began an image: no image pays for it', async t => {
   const { pool, pid: before } = await openReady(t, {}, { timing: AT_ONCE });
   process.kill(before, 'SIGKILL');
-  // The pool has not seen the death yet: this run goes to the dead engine.
+  // The pool has not seen the death yet, so this run goes to the dead engine.
   t.is(pool.snapshot().enginesReady, 1);
   t.is((await run(pool, QUICK)).alpha[0], QUICK);
   t.not(pidOf(pool), before);
   t.is(pool.metrics().deaths.idle, 1);
   t.is(pool.metrics().runs.lost, 0);
-  // Stopped, it does not begin: the next engine gets both, in their turn.
+  // Stopped, it does not begin: the next engine gets both, in order.
   const pid = pidOf(pool);
   process.kill(pid, 'SIGSTOP');
   const order: string[] = [];
@@ -201,7 +198,6 @@ alone('killed while idle, or before it began an image: no image pays for it', as
   await Promise.all([first, second]);
   t.deepEqual(order, ['first', 'second']);
   t.deepEqual(pool.metrics().runs, { succeeded: 3, refused: 0, failed: 0, lost: 0, dropped: 0 });
-  // An engine that has run is idle again.
   process.kill(pidOf(pool), 'SIGKILL');
   await untilPool(pool, () => pool.snapshot().enginesReady === 0);
   t.deepEqual([pool.metrics().deaths.idle, pool.metrics().deaths.run], [3, 0]);
@@ -222,7 +218,7 @@ alone(
 
 test('one image that kills its engine every time does not take the node with it', async t => {
   const { pool } = await openReady(t, ENDLESS, { timing: AT_ONCE });
-  // As by the kernel where memory is out, and by native code that crashes.
+  // As by the kernel without memory, and by native code that crashes.
   for (const signal of ['SIGKILL', 'SIGSEGV', 'SIGABRT'] as const) {
     const running = run(pool, SLOW);
     const lost = t.throwsAsync(running, { code: 'ENGINE_LOST' });
@@ -234,7 +230,6 @@ test('one image that kills its engine every time does not take the node with it'
   t.is((await run(pool, QUICK)).alpha[0], QUICK);
   t.is(pool.metrics().deaths.run, 3);
   t.deepEqual(pool.metrics().runs, { succeeded: 1, refused: 0, failed: 0, lost: 3, dropped: 0 });
-  // A run whose caller has gone is lost with its engine too, and reported once.
   const caller = new AbortController();
   const gone = t.throwsAsync(run(pool, SLOW, { signal: caller.signal }), { message: /went away/ });
   await untilStarted(pool);
@@ -247,7 +242,6 @@ test('one image that kills its engine every time does not take the node with it'
 
 test('a run over its time is killed by the watchdog, and its image ends though the engine does not die', async t => {
   const clock = ownClock(t);
-  // However long its process is waited for.
   const timing = { ...AT_ONCE, runTimeoutMinMs: WATCHDOG_MS, killWaitMaxMs: 3_600_000 };
   const { pool } = await openReady(t, ENDLESS, { timing });
   for (const [index, stopped] of ['never', 'within', 'before'].entries()) {
@@ -335,7 +329,7 @@ alone('an engine that does not die keeps its slot empty until it does', async t 
   await untilPool(pool, () => pool.snapshot().enginesReady === 2);
   const pid = pidOf(pool);
   process.kill(pid, 'SIGSTOP');
-  // The run has not begun: the other engine takes it, once this one's time is over.
+  // The run has not begun: the other engine takes it after this one's timeout.
   const moved = run(pool, QUICK);
   await clock.tickAsync(WATCHDOG_MS);
   t.is((await moved).alpha[0], QUICK);
@@ -371,7 +365,7 @@ test('an answer that is not a number is NODE_FAULT, and the engine is replaced',
 test('pictures of which a graph of others makes no matte end alone, their engine goes on', async t => {
   const form = { inputType: 'float32', layout: 'nchw', fit: 'stretch', inverted: false } as const;
   const { pool, pid } = await openReady(t, { kind: 'not-a-number', form });
-  // More, and each another, than engines may die of.
+  // More different images than engines may die of.
   for (let brightness = 1; brightness <= 5; brightness++) {
     const code = {
       code: 'PROCESSING_FAILED',

@@ -1,6 +1,5 @@
 /**
- * One engine through its successive processes. It starts them; the pool decides what runs and when
- * to give up.
+ * One engine through its successive processes. The pool decides what runs and when to give up.
  *
  *   state     entered                                      left
  *   loading   open(); after the respawn delay              ready -> idle; exit -> down
@@ -12,8 +11,8 @@
  *   down      its process is gone                          its turn, after the delay -> loading
  *   closed    close(), from any state                      never
  *
- * Its run is lost when it is killed: its process may never be gone. A stuck one keeps its memory,
- * so no other is started in its place.
+ * A killed engine loses its run at once, since its process may never end. A stuck process keeps its
+ * memory, so no other replaces it.
  */
 
 import type { Size } from '@matting/proto/contract/finishing.ts';
@@ -37,26 +36,23 @@ import { spawnEngineChild } from './spawn-engine.ts';
 type EngineState = 'loading' | 'idle' | 'running' | 'stopping' | 'stuck' | 'down' | 'closed';
 
 export const LOAD_TIMEOUT_MS = 300_000;
-/** Far over any run on a useful machine, and soon enough for a caller that waits 120 s. */
+/** Far above any run on a useful machine, and below the 120 s that a caller waits. */
 export const RUN_TIMEOUT_MIN_MS = 10_000;
 export const RUN_TIMEOUT_MEANS = 20;
-/** The first at once: most deaths are one image's, and the next image waits. */
+/** The first is immediate: most deaths are due to one image, and the next one waits. */
 export const RESPAWN_DELAYS_MS = [0, 1000, 2000, 5000, 10_000] as const;
 
 const OVER: readonly EngineState[] = ['stopping', 'stuck', 'closed'];
 
-/** The log repeats the line of a load that takes this long. */
-const LOADING_TOLD_EACH_MS = 30_000;
+const LOADING_LOG_INTERVAL_MS = 30_000;
 
-/** The length holds a runtime's message about the memory that it does not get. */
 const LAST_WORDS_LENGTH_MAX = 4096;
 
-/** Unknown: later than any other engine, and a number that can be added up. */
+/** Unknown: later than any other engine, yet usable in sums. */
 const STUCK_FREE_IN_MS = 3_600_000;
 
 export interface EngineLoss {
   readonly cause: EngineDeathCause;
-  /** The run that was in the engine; `started`: it had begun. */
   readonly task: RunTask | undefined;
   readonly started: boolean;
   readonly message: string;
@@ -67,12 +63,11 @@ export interface EngineLoss {
 export interface EngineListener {
   onReady(engine: Engine, warmMs: number): void;
   onDone(engine: Engine, task: RunTask, answer: Answer<Buffer>): void;
-  /** The model makes no matte of its picture; the engine is free. */
+  /** The picture is at fault, and the engine is free. */
   onNoMatte(engine: Engine, task: RunTask, message: string): void;
   onLoss(engine: Engine, loss: EngineLoss): void;
   onStuck(engine: Engine, pid: number): void;
   onLoading(engine: Engine, loadingMs: number): void;
-  /** A line that its process wrote to standard output or error. */
   onOutput(engine: Engine, line: string): void;
 }
 
@@ -102,10 +97,8 @@ export class Engine {
   #respawnAtMs = 0;
   #timer: NodeJS.Timeout | undefined;
   #progressTimer: NodeJS.Timeout | undefined;
-  /** When it was ready, before any picture of a caller. */
   #readyBytes = 0;
-  /** The end of what its process wrote. */
-  #said = '';
+  #outputTail = '';
 
   constructor(options: EngineOptions, listener: EngineListener) {
     this.index = options.index;
@@ -125,7 +118,7 @@ export class Engine {
     return this.#child?.exited === false ? this.#child.pid : undefined;
   }
 
-  /** The process was killed and does not die; also of a closed engine. */
+  /** Also true of a closed engine whose process does not die. */
   get stuck(): boolean {
     return this.#child?.stuck ?? false;
   }
@@ -138,7 +131,6 @@ export class Engine {
     return this.#loadMs;
   }
 
-  /** Gives the known part of the wait. `inferMs`: the time of a run. */
   freeInMs(inferMs: number): number {
     const inStateMs = performance.now() - this.#sinceMs;
     switch (this.#state) {
@@ -163,10 +155,7 @@ export class Engine {
     else opening.take(this, () => this.#spawn());
   }
 
-  /**
-   * The GPU is lost: ends the process, and calls onLoss for the image in it. The pool closes the
-   * engine.
-   */
+  /** Ends the process and calls onLoss for its image. The pool then closes the engine. */
   loseDevice(reason: string): void {
     if (this.#state !== 'down' && !OVER.includes(this.#state)) this.#stop('device', reason);
   }
@@ -176,16 +165,16 @@ export class Engine {
     const sinceMs = this.#sinceMs;
     this.#progressTimer = setInterval(() => {
       this.#listener.onLoading(this, performance.now() - sinceMs);
-    }, LOADING_TOLD_EACH_MS);
+    }, LOADING_LOG_INTERVAL_MS);
     const output = new OutputLines(line => this.#listener.onOutput(this, line));
     this.#output = output;
-    this.#said = '';
+    this.#outputTail = '';
     const { bounds } = this.#options;
     const child = spawnEngineChild(this.#options.childEnv, {
       dataBytesMax: bounds.dataBytesMax,
       partsBytesMax: bounds.answerBytesMax,
       onOutput: text => {
-        this.#said = (this.#said + text).slice(-LAST_WORDS_LENGTH_MAX);
+        this.#outputTail = (this.#outputTail + text).slice(-LAST_WORDS_LENGTH_MAX);
         output.push(text);
       },
       onFrame: frame => this.#onFrame(frame),
@@ -202,9 +191,6 @@ export class Engine {
     });
   }
 
-  /**
-   * Call this only while the engine is idle. `runTimeoutMs` is the watchdog's limit for this run.
-   */
   take(task: RunTask, runTimeoutMs: number): void {
     if (this.#state !== 'idle') throw new Error(`engine ${this.index} is ${this.#state}, not idle`);
     this.#task = task;
@@ -216,7 +202,7 @@ export class Engine {
     });
   }
 
-  /** Kills its process, whatever it does. The caller settles its task: onLoss is not called. */
+  /** Kills its process in any state, without onLoss: the caller settles its task. */
   close(): void {
     if (this.#state === 'closed') return;
     this.#disarm();
@@ -232,7 +218,7 @@ export class Engine {
     this.#sinceMs = performance.now();
   }
 
-  /** Frames that have come are read before it expires: this event loop may be the late one. */
+  /** Reads frames that have arrived before it expires: this event loop itself may be late. */
   #arm(ms: number, expired: () => void): void {
     clearTimeout(this.#timer);
     const timer = setTimeout(() => {
@@ -243,7 +229,6 @@ export class Engine {
     this.#timer = timer;
   }
 
-  /** Loading is over: the next engine of the GPU may load. */
   #leaveOpening(): void {
     clearInterval(this.#progressTimer);
     this.#options.opening?.leave(this);
@@ -261,7 +246,7 @@ export class Engine {
     this.#lose({ cause, message, broken });
   }
 
-  /** Reports the loss, once for each process, as soon as no answer can come from it. */
+  /** Reports the loss, once for each process, as soon as no answer can come. */
   #lose(how: Pick<EngineLoss, 'cause' | 'message' | 'broken'>): void {
     const loss = { ...how, task: this.#task, started: this.#started };
     this.#task = undefined;
@@ -311,12 +296,14 @@ export class Engine {
     else this.#stop(this.#isShort(head.message) ? 'shortage' : 'fault', head.message);
   }
 
-  /** If the engine has a memory bound of its own, the picture takes too much, not other programs. */
+  /**
+   * If the engine has a memory limit of its own, the picture takes too much, not other programs.
+   */
   #isShort(message: string): boolean {
     return this.#options.bounds.dataBytesMax === undefined && saysMemoryIsShort(message);
   }
 
-  /** The run has ended well. The listener still learns of an engine that is lost. */
+  /** The run succeeded, but its engine may still end for the memory that it keeps. */
   #endRun(): void {
     this.#disarm();
     this.#task = undefined;
@@ -327,7 +314,7 @@ export class Engine {
     else this.#stop('memory', tooMuch);
   }
 
-  /** Memory that it keeps is nobody's count: a runtime gives it back with its process alone. */
+  /** Nothing counts memory that an engine keeps, and a runtime frees it only with its process. */
   #describeTooMuch(): string | undefined {
     const { resident } = this.#options.bounds;
     if (resident === undefined) return undefined;
@@ -367,9 +354,9 @@ export class Engine {
     this.#respawnAtMs = performance.now() + delayMs;
     const before = this.#state;
     this.#enter('down');
-    // For an engine that was killed, onLoss was called then.
+    // If the engine was killed, onLoss was called then.
     if (!OVER.includes(before)) this.#lose(this.#describeEnd(exit, before));
-    // Unless the listener closed it.
+    // The listener may have closed it.
     if (this.#state !== 'down') return;
     this.#timer = setTimeout(() => this.open(), delayMs);
   }
@@ -393,8 +380,9 @@ export class Engine {
     const how = error?.message ?? `signal ${signal}, code ${code}`;
     const message = `the process ended: ${how}`;
     const cause = this.#causeIn(before);
-    // Without a bound it is the machine that has no more, whatever the picture.
-    const isOver = this.#options.bounds.dataBytesMax !== undefined && saysMemoryRanOut(this.#said);
+    // Without a limit the machine is out of memory, whatever the picture.
+    const isOver =
+      this.#options.bounds.dataBytesMax !== undefined && saysMemoryRanOut(this.#outputTail);
     return { cause: cause === 'run' && isOver ? 'memory' : cause, message, broken: false } as const;
   }
 

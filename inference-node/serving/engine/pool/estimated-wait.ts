@@ -1,5 +1,3 @@
-/** Estimates how long a run queued now waits for an engine, by what runs took. Pure. */
-
 interface WaitInputs {
   readonly freeInMs: readonly number[];
   readonly queued: number;
@@ -15,7 +13,7 @@ export function estimateWaitMs({ freeInMs, queued, inferMs }: WaitInputs): numbe
   return Math.min(...free);
 }
 
-/** A dozen runs after a change it has followed nine tenths of it. */
+/** Twelve runs after a change the mean has followed nine tenths of it. */
 const WEIGHT_OF_NEWEST = 0.2;
 
 export class RunningMean {

@@ -1,4 +1,3 @@
-/** When engines die so often that their pool has failed. */
 import type { EngineDeathCause } from './engine-pool.ts';
 
 const FAILURE_DEATHS_MAX = 3;
@@ -12,12 +11,11 @@ export interface EngineDeath {
 }
 
 /**
- * When engines die so often that the node must go.
+ * Decides when engines die so often that the node must end: three deaths within a minute without a
+ * successful run in between, or three failed loads of one engine in a row.
  *
- * Deaths under an image count once for each image (by the digest of its pixels): a poison image
- * must not take the node with it. A death without an image to blame counts each time. Three within
- * a minute with no successful run between them are a failed node; so are three failed loads of one
- * engine in a row, whatever their distance.
+ * Deaths under the same image (by the digest of its pixels) count once, so that a poison image does
+ * not end the node. A death without an image counts each time.
  */
 export class FailureRule {
   readonly #windowMs: number;
@@ -36,7 +34,7 @@ export class FailureRule {
     this.#deaths = [];
   }
 
-  /** Returns true when the node must go. */
+  /** Returns true if the node must end. */
   recordDeath(death: EngineDeath): boolean {
     if (death.cause === 'load') {
       const inARow = (this.#loadsLostInARow.get(death.engine) ?? 0) + 1;

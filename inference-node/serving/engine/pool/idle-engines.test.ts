@@ -1,4 +1,3 @@
-/** Engines end when idle, and the node still serves. */
 import { until as untilHolds } from '@matting/test-support/waiting.ts';
 import test, { type ExecutionContext } from 'ava';
 import { FakePicturePool, StageGates, TINY_MODEL } from '../../test/fake-pools.ts';
@@ -36,13 +35,13 @@ function open(t: ExecutionContext, idleMs = 1) {
     await engines.ready();
   };
   const isUnloaded = () => until(() => pools.at(-1)?.closedWithMs !== undefined);
-  const said = () => lines.map(({ msg }) => msg);
+  const logged = () => lines.map(({ msg }) => msg);
   const run = (more = {}) => engines.run({ ...RUN, ...more } as Parameters<typeof engines.run>[0]);
-  return { engines, gates, pools, opened, started, isUnloaded, said, run };
+  return { engines, gates, pools, opened, started, isUnloaded, logged, run };
 }
 
 test('engines of a small machine › end when idle, and are loaded once for all images that come then', async t => {
-  const { engines, pools, opened, started, isUnloaded, said, run } = open(t);
+  const { engines, pools, opened, started, isUnloaded, logged, run } = open(t);
   t.is(engines.snapshot().state, 'starting');
   await started();
   await isUnloaded();
@@ -59,7 +58,7 @@ test('engines of a small machine › end when idle, and are loaded once for all 
   t.is(pools.length, 2);
   await isUnloaded();
   const once = ['model loaded', 'model unloaded'];
-  t.deepEqual(said(), [...once, ...once]);
+  t.deepEqual(logged(), [...once, ...once]);
 });
 
 test('engines of a small machine › stay while an image is in them', async t => {

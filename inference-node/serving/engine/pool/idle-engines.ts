@@ -1,6 +1,6 @@
 /**
- * Engines that are ended when no image has wanted them for a time, and loaded again by the next
- * image. Their memory stays counted as the plan's, so an image that is admitted finds room.
+ * Engines that end after a time without images; the next image loads them again. Their memory stays
+ * counted, so an admitted image finds room.
  *
  * | the engines are      | the pool says                                             |
  * |----------------------|-----------------------------------------------------------|
@@ -13,13 +13,12 @@
 import { within } from '@matting/program/waiting.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { Logger } from 'pino';
-import { EngineAccounts } from './engine-accounts.ts';
+import { EngineCounters } from './engine-counters.ts';
 import type { EnginePool, EnginePoolSnapshot, EngineResult, EngineRun } from './engine-pool.ts';
 
-/** A killed process is gone within seconds; a process that stays is stuck. */
+/** A killed process is gone within seconds, or it is stuck. */
 const GONE_MAX_MS = 10_000;
-/** The interval between checks whether killed processes are gone. */
-const GONE_ASKED_EACH_MS = 1000;
+const GONE_POLL_MS = 1000;
 
 interface IdleEnginesParts {
   readonly model: string;
@@ -39,7 +38,6 @@ export class IdleEngines implements EnginePool {
   #isReady = false;
   #hasBeenReady = false;
   #failure: string | undefined;
-  /** The last process of the engines before has ended. */
   #gone: Promise<void> = Promise.resolve();
   #images = 0;
   #idleTimer: NodeJS.Timeout | undefined;
@@ -54,7 +52,6 @@ export class IdleEngines implements EnginePool {
     this.#loaded = this.#started;
   }
 
-  /** Rejects with what the engines said, in one line for the operator. */
   async ready(): Promise<void> {
     await this.#started;
   }
@@ -88,7 +85,7 @@ export class IdleEngines implements EnginePool {
   }
 
   metrics() {
-    return this.#pool?.metrics() ?? new EngineAccounts();
+    return this.#pool?.metrics() ?? new EngineCounters();
   }
 
   processes() {
@@ -119,7 +116,7 @@ export class IdleEngines implements EnginePool {
   #load(): Promise<EnginePool> {
     this.#loadSinceMs = performance.now();
     const loaded = this.#openEngines();
-    // Images that wait handle the rejection; there may be none.
+    // Images that wait handle the rejection, but there may be none.
     loaded.catch(error => this.#failed(error));
     this.#changed();
     return loaded;
@@ -158,7 +155,7 @@ export class IdleEngines implements EnginePool {
 
   #unload(): void {
     const pool = this.#pool;
-    // A pool that has failed stays: by its state the node ends.
+    // A failed pool stays: by its state the node ends.
     if (pool === undefined || pool.snapshot().state === 'failed') return;
     this.#inferMs = pool.snapshot().inferMs;
     this.#isReady = false;
@@ -176,11 +173,12 @@ export class IdleEngines implements EnginePool {
 async function untilGone(pool: EnginePool): Promise<void> {
   await pool.close(0);
   while (pool.processes().length > 0) {
-    await new Promise(resolve => setTimeout(resolve, GONE_ASKED_EACH_MS).unref());
+    await new Promise(resolve => setTimeout(resolve, GONE_POLL_MS).unref());
   }
 }
 
 function stuck(): Error {
-  // No refusal: they are stuck, and a node that says it is ready would take no image again.
+  // Not a ContractError: that would leave the node ready, although stuck processes keep it from
+  // loading.
   return new Error('the engines before these were killed and do not die');
 }

@@ -10,9 +10,9 @@
  *             any ──more than half of the engines stuck, or the GPU lost──► failed
  *             closing (from any): no run is taken, running ones have their grace
  *
- * No run is sent ahead to a busy engine: its loop is blocked, so the bytes would wait here all the
- * same (15.0 ms a run with and without at best, 18 instead of 22 on a loaded machine). In return a
- * waiting run is lost with no engine, and a sync one can overtake it.
+ * No run is sent ahead to a busy engine, whose blocked loop would not read it (15.0 ms a run with
+ * and without at best, 18 instead of 22 on a loaded machine). In return a waiting run is lost with
+ * no engine, and a sync one can overtake it.
  */
 
 import { createHash } from 'node:crypto';
@@ -31,8 +31,8 @@ import {
   RUN_TIMEOUT_MEANS,
   RUN_TIMEOUT_MIN_MS,
 } from './engine.ts';
-import { EngineAccounts } from './engine-accounts.ts';
 import { boundsOf } from './engine-bounds.ts';
+import { EngineCounters } from './engine-counters.ts';
 import type {
   EngineDeathCause,
   EnginePool,
@@ -50,14 +50,13 @@ import { type EngineDeath, FAILURE_WINDOW_MS, FailureRule } from './failure-rule
 import { RunQueue } from './run-queue.ts';
 import { createLossError, createRunTask, type RunTask } from './run-task.ts';
 
-/** A last bound behind the node's admission, far lower: 400 MB of pictures at 1024x1024. */
+/** A last limit after the node's admission, which is far lower: 400 MB of pictures at 1024x1024. */
 const QUEUED_RUNS_MAX = 128;
-/** Times a run is given to an engine that then dies without beginning it, or lacks memory. */
 const DISPATCHES_MAX = 4;
-/** A process that does not die shows a broken driver, device or disk: other nodes do better. */
+/** Processes that do not die show a broken driver, device or disk: other nodes do better. */
 const STUCK_SHARE_MAX = 0.5;
 
-/** Opens the engines and returns at once; they load side by side, on a GPU in turn. */
+/** Returns at once. The engines load in parallel, on a GPU one by one. */
 export function openEnginePool(options: EnginePoolOptions): EnginePool {
   return new ChildEnginePool(options);
 }
@@ -80,12 +79,11 @@ class ChildEnginePool implements EnginePool, EngineListener {
   readonly #inferMs = new RunningMean();
   readonly #listeners = new Set<() => void>();
   readonly #ready = Promise.withResolvers<void>();
-  readonly #accounts = new EngineAccounts();
+  readonly #counters = new EngineCounters();
   readonly #unsubscribe: (() => void) | undefined;
   #state: EnginePoolSnapshot['state'] = 'starting';
-  /** An engine was ready once: what a load reports may pass. */
+  /** An engine was ready once, so the error of a later load may pass. */
   #wasReady = false;
-  /** When an engine was last lost that had been ready. */
   #servedAtMs = Number.NEGATIVE_INFINITY;
   #failureReason: string | undefined;
   #closing: Promise<void> | undefined;
@@ -104,7 +102,7 @@ class ChildEnginePool implements EnginePool, EngineListener {
     this.#timing = timingOf(options);
     this.#engines = createEngines(options, this.#timing, this);
     this.#unsubscribe = device?.onLost(reason => this.#onDeviceLost(reason));
-    // Callers that do not wait for ready() read the state.
+    // Some callers read the state instead of awaiting ready().
     this.#ready.promise.catch(() => undefined);
     if (device?.outReason !== undefined) this.#fail(device.outReason);
     else for (const engine of this.#engines) engine.open();
@@ -156,7 +154,7 @@ class ChildEnginePool implements EnginePool, EngineListener {
   }
 
   metrics(): EnginePoolMetrics {
-    return this.#accounts;
+    return this.#counters;
   }
 
   processes(): EngineProcess[] {
@@ -195,7 +193,7 @@ class ChildEnginePool implements EnginePool, EngineListener {
     this.#wasReady = true;
     const { index, pid: enginePid, loadMs } = engine;
     this.#failure.recordReady(index);
-    Object.assign(this.#accounts, { loadMs, warmMs });
+    Object.assign(this.#counters, { loadMs, warmMs });
     this.#inferMs.seed(warmMs);
     const on = { runtime: runtimeOf(this.#options.model), ...(device && { gpu: device.facts.id }) };
     const facts = { ...this.#of, ...on, loadMs, warmMs };
@@ -209,7 +207,7 @@ class ChildEnginePool implements EnginePool, EngineListener {
   }
 
   onDone(_: Engine, task: RunTask, { alpha, size }: Answer<Buffer>): void {
-    const inferMs = this.#accounts.addRun(task);
+    const inferMs = this.#counters.addRun(task);
     this.#endTask(task, 'succeeded');
     this.#inferMs.add(inferMs);
     this.#failure.recordSuccess();
@@ -221,7 +219,7 @@ class ChildEnginePool implements EnginePool, EngineListener {
 
   onNoMatte({ index }: Engine, task: RunTask, reason: string): void {
     this.#log.warn({ engine: index, ...this.#of, reason }, 'no matte of an image');
-    this.#accounts.addRun(task);
+    this.#counters.addRun(task);
     const detail = `The model ${this.#of.model} cannot process this image.`;
     this.#endTask(task, 'refused');
     task.reject(new ContractError('PROCESSING_FAILED', detail, { cause: new Error(reason) }));
@@ -230,7 +228,7 @@ class ChildEnginePool implements EnginePool, EngineListener {
 
   onLoss(engine: Engine, loss: EngineLoss): void {
     const { cause, message: reason } = loss;
-    this.#accounts.deaths[cause]++;
+    this.#counters.deaths[cause]++;
     this.#log.warn({ engine: engine.index, ...this.#of, cause, reason }, 'engine lost');
     if (loss.task !== undefined) this.#loseRun(loss, loss.task);
     if (cause !== 'device') this.#judge(engine, loss);
@@ -252,9 +250,9 @@ class ChildEnginePool implements EnginePool, EngineListener {
   }
 
   /**
-   * Undefined: nothing that counts towards a failure. Other programs took the memory of a run, or
-   * of a load while engines serve or did a while ago. Or a picture took an added model over its
-   * bound.
+   * Undefined if the loss does not count towards a failure: other programs took the memory of a
+   * run, or of a load while engines serve or recently did, or a picture took an added model over
+   * its limit.
    */
   #deathOf({ index }: Engine, loss: EngineLoss): EngineDeath | undefined {
     const { cause, task, started, message } = loss;
@@ -308,7 +306,7 @@ class ChildEnginePool implements EnginePool, EngineListener {
 
   #dispatch(): void {
     if (this.#closing !== undefined || this.#state === 'failed') return;
-    // Engines of a lost GPU end one after the other: none takes another's lost image.
+    // Engines of a lost GPU end one after the other, and must not take another's lost image.
     if (this.#options.device?.outReason !== undefined) return;
     const idle = this.#engines.filter(engine => engine.state === 'idle');
     for (const engine of idle) {
@@ -321,13 +319,12 @@ class ChildEnginePool implements EnginePool, EngineListener {
   }
 
   #endTask(task: RunTask, outcome: RunOutcome): void {
-    this.#accounts.runs[task.settled ? 'dropped' : outcome]++;
+    this.#counters.runs[task.settled ? 'dropped' : outcome]++;
   }
 
-  /** Settles the task that was in it, or puts it back if its run can begin on another. */
   #loseRun({ cause, message, started }: EngineLoss, task: RunTask): void {
     const gone = this.#gone();
-    // After the watchdog's time a run does not wait for a process that may never go.
+    // After the watchdog's time a run does not wait for a process that may never end.
     const soon = cause !== 'watchdog' || this.snapshot().enginesReady > 0;
     const mayRun = !started || cause === 'shortage';
     const mayRunAgain = mayRun && soon && task.dispatches < DISPATCHES_MAX;
@@ -335,12 +332,11 @@ class ChildEnginePool implements EnginePool, EngineListener {
       this.#queue.putBack(task);
       return;
     }
-    this.#accounts.addRun(task);
+    this.#counters.addRun(task);
     this.#endTask(task, OUTCOMES_OF_LOSS[cause] ?? 'lost');
     task.reject(gone && mayRunAgain ? gone : createLossError(cause, message));
   }
 
-  /** A GPU is lost for every pool. */
   #lose(message: string): void {
     const { device } = this.#options;
     if (device === undefined) this.#fail(message);
@@ -372,7 +368,7 @@ class ChildEnginePool implements EnginePool, EngineListener {
     this.#changed();
   }
 
-  /** Closes the engines without a run. An engine with a run, or losing one, closes after it. */
+  /** An engine that has a run, or is losing one, closes after it. */
   #closeFreeEngines(): void {
     for (const engine of this.#engines) if (engine.task === undefined) engine.close();
   }
@@ -383,7 +379,7 @@ class ChildEnginePool implements EnginePool, EngineListener {
       const { task, state } = engine;
       if (state === 'closed') continue;
       if (task !== undefined) {
-        this.#accounts.addRun(task);
+        this.#counters.addRun(task);
         this.#endTask(task, 'lost');
         task.reject(gone);
       }
@@ -400,7 +396,7 @@ class ChildEnginePool implements EnginePool, EngineListener {
     return this.#engines.filter(engine => engine.state === state).length;
   }
 
-  /** If no engine serves any more, ends the runs that do not wait for the next one. */
+  /** If no engine serves, ends the runs that do not wait for the next one. */
   #leaveWhereDown(): void {
     if (this.#serves || this.#state === 'starting') return;
     const none = new ContractError('ENGINE_LOST', 'No engine of the model is left.');
@@ -440,7 +436,6 @@ function timingOf({ timing }: EnginePoolOptions): EngineTiming {
   };
 }
 
-/** Above its time is room for a slow moment. `meanMs`: what a run takes. */
 export function runTimeoutMs(
   { runTimeoutMinMs, runTimeoutMeans }: EngineTiming,
   meanMs: number,

@@ -1,4 +1,3 @@
-/** Tests a pool's decisions: who is next, what is lost with an engine, what a wait is. */
 import assert from 'node:assert/strict';
 import { fc, holds } from '@matting/test-support/property-tests.ts';
 import test from 'ava';
@@ -142,7 +141,7 @@ test('three loads in a row of one engine are a failed node, whatever their dista
   const rule = new FailureRule();
   const farApartMs = 10 * FAILURE_WINDOW_MS;
   t.false(rule.recordDeath(death(0, 'load')));
-  // The other engine serves meanwhile; this one still never loads.
+  // The other engine serves meanwhile.
   rule.recordSuccess();
   t.false(rule.recordDeath(death(farApartMs, 'load')));
   t.false(rule.recordDeath(death(2 * farApartMs, 'load', undefined, 1)));

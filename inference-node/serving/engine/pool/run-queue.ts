@@ -1,8 +1,8 @@
 import type { EnginePriority } from './engine-pool.ts';
 
 /**
- * A sync run overtakes async ones that came up to 5 s before it, and none waits for ever. A few
- * runs on a CPU, far below what an asynchronous caller polls at.
+ * A sync run overtakes async ones that came up to 5 s before it, so none waits forever. That is a
+ * few runs on a CPU, and far less than an asynchronous caller's polling interval.
  */
 const ASYNC_HANDICAP_MS = 5_000;
 
@@ -11,7 +11,7 @@ interface Queued {
   readonly queuedAtMs: number;
 }
 
-/** Each priority keeps its order. Of the two heads, the one with the earlier due time goes first. */
+/** Each priority keeps its order. Of the two heads, the one due earlier goes first. */
 export class RunQueue<Item extends Queued> {
   readonly #waiting: Record<EnginePriority, Item[]> = { sync: [], async: [] };
 
@@ -23,7 +23,6 @@ export class RunQueue<Item extends Queued> {
     this.#waiting[item.priority].push(item);
   }
 
-  /** Returns an item that was the head of its line to the head. */
   putBack(item: Item): void {
     this.#waiting[item.priority].unshift(item);
   }

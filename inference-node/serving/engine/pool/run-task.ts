@@ -1,4 +1,3 @@
-/** A run that waits for an engine or is in one, and what its caller gets. */
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { EngineDeathCause, EngineResult, EngineRun } from './engine-pool.ts';
 
@@ -9,16 +8,16 @@ export interface RunTask {
   readonly priority: EngineRun['priority'];
   readonly leavesWhenDown: boolean;
   readonly queuedAtMs: number;
-  /** The first settles the caller's promise; later ones do nothing. */
+  /** The first call settles the caller's promise; later ones do nothing. */
   readonly resolve: (result: EngineResult) => void;
   readonly reject: (reason: unknown) => void;
-  /** The caller has its answer; where native code still runs, the engine is still taken. */
+  /** The caller has its answer, but native code may still hold the engine. */
   settled: boolean;
   takenAtMs: number;
   dispatches: number;
 }
 
-/** `onAbort` is called at most once, and not after the task was settled. */
+/** Calls `onAbort` at most once, and not after the task was settled. */
 export function createRunTask(
   id: number,
   { rgb, size, priority, signal, leavesWhenDown = false }: EngineRun,
@@ -62,14 +61,14 @@ export function createLossError(cause: EngineDeathCause, message: string): Contr
       );
     case 'shortage':
       return new ContractError('NODE_OVERLOADED', 'The GPU has too little free memory.', options);
-    // The model has enough memory for another image: it answered the check picture before.
+    // The model answered the check picture, so it has enough memory for another image.
     case 'memory':
       return new ContractError(
         'PROCESSING_FAILED',
         'The model takes too much memory to process this image.',
         options,
       );
-    // The image did nothing: the control plane must not count it among those that kill engines.
+    // The image is not to blame: the control plane must not count it among those that kill engines.
     case 'device':
       return new ContractError(
         'NODE_UNAVAILABLE',

@@ -1,6 +1,6 @@
 /**
- * The program of a probe's process: it loads one graph and runs it, one order at a time. It judges
- * nothing, as it may hang, crash or run out of memory. Runs may follow a run that failed.
+ * Program of a probe's process: loads one graph and runs it, one request at a time. It judges
+ * nothing, since it may hang, crash or run out of memory. A failed run does not end it.
  *
  *   probe                              child
  *   load ─────────────────────────────► looks for external data, loads
@@ -9,25 +9,19 @@
  *        ◄──────────────────────────── ran + the values of the output | failed
  */
 
-// First, since the following imports load ONNX Runtime.
+// Must come before the imports that load ONNX Runtime.
 import '../child/runtime-redirect.ts';
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import { readTensorHeads, requireDataBeside } from '../../onnx/tensor-heads.ts';
 import { readPeakBytes, readResidentBytes } from '../../process/proc-files.ts';
 import { serveParent } from '../../process/serve-parent.ts';
-import {
-  type FormSpec,
-  formEnds,
-  numbersOf,
-  type TensorFacts,
-  valuesIn,
-} from '../child/form-ends.ts';
-import type { GraphValue } from '../child/graph-ends.ts';
+import { type FormSpec, formIo, numbersOf, type TensorFacts, valuesIn } from '../child/form-io.ts';
+import type { GraphValue } from '../child/graph-io.ts';
 import { openSession, type RuntimeSpec } from '../child/loaded-model.ts';
 import type { Session } from '../child/session.ts';
 import { ANSWER_VALUES_MAX } from '../engine-protocol.ts';
 
-/** The rgb beside it is HWC, a picture of `size` in the spec's input. */
+/** `rgb` is a part of the frame: HWC, a picture of `size` in the spec's input. */
 export type ToProbeChild =
   | { readonly kind: 'load'; readonly spec: RuntimeSpec & { readonly path: string } }
   | { readonly kind: 'run'; readonly spec: FormSpec; readonly size: Size };
@@ -35,9 +29,9 @@ export type ToProbeChild =
 export interface OutputValues {
   readonly type: string;
   readonly dims: readonly number[];
-  /** The range covers numbers alone; [0, 0] where there is none. */
+  /** Of the finite values; [0, 0] if there are none. */
   readonly range: readonly [least: number, most: number];
-  /** A value is infinite or none. */
+  /** A value is infinite or NaN. */
   readonly notFinite: boolean;
 }
 
@@ -50,19 +44,17 @@ export interface FromProbeChild {
     readonly halves: boolean;
     readonly loadedBytes: number;
   };
-  /** The part has the values, float32; none if there are over ANSWER_VALUES_MAX. */
+  /** The part has the values as float32, none if there are over ANSWER_VALUES_MAX. */
   readonly ran: {
     readonly kind: 'ran';
     readonly seconds: number;
-    /** The peak is the process's, so far. */
     readonly peakBytes: number;
     readonly output: OutputValues;
   };
-  /** The message is native code's own, cut. */
   readonly failed: { readonly kind: 'failed'; readonly message: string };
 }
 
-/** A graph with more tensors at its ends, or longer names, is no network that makes a matte. */
+/** More tensors, or longer names, are not those of a network that makes a matte. */
 const TENSORS_MAX = 64;
 const NAME_LENGTH_MAX = 256;
 const MESSAGE_LENGTH_MAX = 4000;
@@ -108,7 +100,7 @@ async function run(
   const input = loaded?.inputs.find(({ name }) => name === inputName);
   const output = loaded?.outputs.find(({ name }) => name === outputName);
   if (!loaded || !rgb || !input || !output) throw new Error('a run before its graph');
-  const { input: fill } = formEnds(spec, spec.form, { input, output });
+  const { input: fill } = formIo(spec, spec.form, { input, output });
   const feeds = { [inputName]: fill(rgb, size) };
   const startMs = performance.now();
   const { [outputName]: answer } = await loaded.run(feeds, [outputName]);
@@ -120,9 +112,9 @@ async function run(
   await channel.send({ kind: 'ran', seconds, peakBytes, output: facts }, [bytesOf(values)]);
 }
 
-/** Empty: of what holds no numbers, or too many. */
+/** Empty if the value holds no numbers, or too many. */
 function floatsOf(value: GraphValue | undefined): Float32Array {
-  // A value that is no tensor has no dims, whatever the types of the runtime say.
+  // A value that is not a tensor has no dims, whatever the runtime's types say.
   if (value?.dims === undefined || valuesIn(value) > ANSWER_VALUES_MAX) return new Float32Array();
   const numbers = numbersOf(value);
   return numbers instanceof Float32Array ? numbers : Float32Array.from(numbers);

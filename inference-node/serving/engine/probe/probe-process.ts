@@ -1,63 +1,58 @@
-/** The child of a probe does one thing at a time, bounded in time and memory. */
+/** The child process of a probe, bounded in time and memory. It does one thing at a time. */
 import path from 'node:path';
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import { readMemoryLimitBytes } from '../../admission.ts';
 import { ModelError } from '../../models/model-error.ts';
 import type { Child, ChildExit } from '../../process/child.ts';
 import type { Frame } from '../../process/frames.ts';
-import type { FormSpec } from '../child/form-ends.ts';
+import type { FormSpec } from '../child/form-io.ts';
 import { readCpuShare } from '../choice/engine-layout.ts';
 import { saysMemoryRanOut } from '../engine-protocol.ts';
 import { RUNTIME_RESERVED_BYTES } from '../pool/engine-bounds.ts';
 import { spawnRuntimeChild } from '../pool/spawn-engine.ts';
-import { causeOf } from './cause.ts';
 import type { FromProbeChild, ToProbeChild } from './probe-child.ts';
+import { causeOf } from './runtime-error-cause.ts';
 
 const PROGRAM = path.join(import.meta.dirname, 'probe-child.ts');
 
 const OUTPUT_LENGTH_MAX = 16 * 1024;
 
 export interface ProbeProcessLimits {
-  /** The bound is for the memory that the child takes for itself. */
   readonly memoryMaxBytes?: number;
-  /** The bound is for the load and the first matte. */
   readonly timeoutMs?: number;
   readonly signal?: AbortSignal;
-  /** The child gets this environment, as engines do. */
   readonly childEnv?: Readonly<Record<string, string>>;
 }
 
 export const PROBE_MEMORY_MAX_BYTES = 4 * 1024 ** 3;
 const PROBE_TIMEOUT_MS = 120_000;
-/** A graph that made a matte within the bound is not endless: it has time for further ones. */
+/** A graph that made a matte in time gets time for this many further runs. */
 const FURTHER_RUNS = 16;
 
-/** The command itself takes the rest. */
+/** The command itself needs the rest. */
 const MEMORY_PART_MAX = 0.75;
 
-/** The most memory for a process that measures or compares: less than its container has. */
 export function memoryMaxHere(): number {
   return Math.min(PROBE_MEMORY_MAX_BYTES, Math.floor(MEMORY_PART_MAX * readMemoryLimitBytes()));
 }
 
-/** The graph failed in a run; the child lives on. */
+/** The run failed, but the child lives on. */
 export class RunFailed extends Error {}
 
 export type GraphRun = FromProbeChild['ran'] & { readonly values: Float32Array };
 export type LoadedGraph = FromProbeChild['loaded'];
 
-type Said = FromProbeChild[keyof FromProbeChild];
+type ProbeReply = FromProbeChild[keyof FromProbeChild];
 
 export class ProbeProcess {
-  readonly #child: Child<Said>;
+  readonly #child: Child<ProbeReply>;
   readonly #memoryMaxBytes: number;
   readonly #timeoutMs: number;
   readonly #signal: AbortSignal | undefined;
   readonly #startedAtMs = performance.now();
   #timer: NodeJS.Timeout | undefined;
-  /** Rejects with the failure once the child is gone. */
   readonly #gone = Promise.withResolvers<never>();
-  #answered: (frame: Frame<Said>) => void = () => undefined;
+  #answered: (frame: Frame<ProbeReply>) => void = () => undefined;
   #doing = 'loading the graph';
   #failure: Error | undefined;
   #output = '';
@@ -70,13 +65,13 @@ export class ProbeProcess {
     this.#signal = signal;
     // The process may end while nobody waits for an answer.
     this.#gone.promise.catch(() => undefined);
-    this.#child = spawnRuntimeChild<Said>(PROGRAM, childEnv, {
+    this.#child = spawnRuntimeChild<ProbeReply>(PROGRAM, childEnv, {
       dataBytesMax: this.#memoryMaxBytes + RUNTIME_RESERVED_BYTES,
       onOutput: text => {
         this.#output = (this.#output + text).slice(-OUTPUT_LENGTH_MAX);
       },
       onFrame: frame => this.#answered(frame),
-      onExit: exit => this.#end(this.#reasonOf(exit)),
+      onExit: exit => this.#end(this.#exitReason(exit)),
       onStuck: () => this.#end(new Error(`process ${this.#child.pid} does not die`)),
     });
     this.#allow(this.#timeoutMs);
@@ -85,24 +80,23 @@ export class ProbeProcess {
 
   #allow(ms: number): void {
     clearTimeout(this.#timer);
-    // The bound, which a timer that fires late does not change.
+    // The limit itself: the timer may fire late.
     const seconds = Math.round((performance.now() - this.#startedAtMs + ms) / 1000);
     this.#timer = setTimeout(() => {
       this.#kill(refusal(`the probe did not end within ${seconds} s: it was ${this.#doing}`));
     }, ms);
   }
 
-  /** The run's matte came in time. */
   allowFurtherRuns({ seconds }: GraphRun): void {
     this.#allow(this.#timeoutMs + FURTHER_RUNS * 1000 * seconds);
   }
 
-  /** Loads it for the CPU. @throws ModelError `prepare` where it does not load */
+  /** @throws ModelError `prepare` if it does not load */
   async load(file: string): Promise<LoadedGraph> {
     const intraOpThreads = Math.max(1, Math.floor(await readCpuShare()));
     const runtime = { provider: 'cpu', intraOpThreads, sharesCores: false, allowCpuNodes: true };
     const order = { kind: 'load', spec: { ...runtime, path: file } } as ToProbeChild;
-    const { head } = await this.#ask(order, []).catch(error => {
+    const { head } = await this.#request(order, []).catch(error => {
       throw error instanceof RunFailed ? refusal(`it does not load: ${error.message}`) : error;
     });
     if (head.kind === 'loaded') return head;
@@ -112,20 +106,19 @@ export class ProbeProcess {
   /** @throws RunFailed; ModelError `prepare` once the child is gone */
   async run(spec: FormSpec, rgb: Uint8Array, size: Size): Promise<GraphRun> {
     this.#doing = 'running the graph';
-    const { head, parts } = await this.#ask({ kind: 'run', spec, size }, [rgb]);
+    const { head, parts } = await this.#request({ kind: 'run', spec, size }, [rgb]);
     if (head.kind !== 'ran') throw new Error(`the child said ${head.kind} to a run`);
-    // A copy: a part may begin anywhere.
+    // Copied, since a part may begin at any offset.
     return { ...head, values: new Float32Array(Uint8Array.from(parts[0] ?? []).buffer) };
   }
 
-  /** Once it is gone. */
   async [Symbol.asyncDispose](): Promise<void> {
     this.#kill(new Error('the probe is over'));
     await this.#gone.promise.catch(() => undefined);
   }
 
-  async #ask(order: ToProbeChild, parts: readonly Uint8Array[]): Promise<Frame<Said>> {
-    const answer = new Promise<Frame<Said>>(resolve => {
+  async #request(order: ToProbeChild, parts: readonly Uint8Array[]): Promise<Frame<ProbeReply>> {
+    const answer = new Promise<Frame<ProbeReply>>(resolve => {
       this.#answered = resolve;
     });
     void this.#child.send(order, parts);
@@ -150,10 +143,10 @@ export class ProbeProcess {
     this.#child.kill();
   }
 
-  #reasonOf({ signal, code, error }: ChildExit): Error {
+  #exitReason({ signal, code, error }: ChildExit): Error {
     if (saysMemoryRanOut(this.#output)) return this.#memoryRanOut();
     const how = error?.message ?? signal ?? `code ${code}`;
-    // The runtime crashes where it does not look whether it got memory.
+    // The runtime crashes if it does not check an allocation.
     const why = `the graph is broken, or takes more than ${this.#memoryMax}`;
     return refusal(`the process that was ${this.#doing} ended by ${how}: ${why}`);
   }

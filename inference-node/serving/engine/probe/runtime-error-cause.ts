@@ -1,6 +1,5 @@
-/** Keeps of ONNX Runtime's messages the part that an operator needs. Pure. */
+/** Shortens ONNX Runtime's messages to the part that an operator needs. */
 
-/** Text before the cause: the file, and places and signatures of the runtime's source. */
 const NOISE: readonly RegExp[] = [
   /^\[ONNXRuntimeError\] : \d+ : \w+ : /,
   /^Load model from .*? failed: ?/s,

@@ -1,17 +1,17 @@
 /**
- * Stands between a picture and a graph that runs as its maker wrote it (GraphForm): types, order of
- * axes, a fixed number of pictures, what a letterbox adds, and mattes of any type, shape and size.
+ * Converts between pictures and a graph that runs as its maker wrote it (GraphForm): element types,
+ * axis order, fixed batch sizes, letterboxes, and mattes of any type and shape.
  */
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import { type Activation, channelsOf, type GraphForm } from '../../models/prepared-model.ts';
 import { ANSWER_VALUES_MAX, type SessionSpec } from '../engine-protocol.ts';
 import {
   createPlaneTables,
-  type GraphEnds,
   type GraphInput,
+  type GraphIo,
   type GraphValue,
   requireNumbers,
-} from './graph-ends.ts';
+} from './graph-io.ts';
 import type { TensorFacts } from './session.ts';
 
 export type { TensorFacts };
@@ -21,12 +21,11 @@ interface Matte {
   readonly size: Size;
 }
 
-interface Place extends Size {
+interface Placement extends Size {
   readonly left: number;
   readonly top: number;
 }
 
-/** The part of a session that the ends use: neither provider nor threads. */
 export type FormSpec = Pick<
   SessionSpec,
   | 'inputName'
@@ -38,13 +37,13 @@ export type FormSpec = Pick<
   | 'activation'
 > & { readonly form: GraphForm };
 
-type EndsSpec = Omit<FormSpec, 'form'>;
+type IoSpec = Omit<FormSpec, 'form'>;
 
-export function formEnds(
-  spec: EndsSpec,
+export function formIo(
+  spec: IoSpec,
   form: GraphForm,
   graph: { readonly input: TensorFacts; readonly output: TensorFacts },
-): GraphEnds {
+): GraphIo {
   const { inputName, outputName, activation } = spec;
   const images = requireInput(spec, form, graph.input);
   if (!graph.output.isTensor) throw new Error(`the graph's output ${outputName} is no tensor`);
@@ -61,13 +60,13 @@ export function formEnds(
       if (output === undefined) throw new Error(`the graph gave no output ${outputName}`);
       requireAnswerSize(output);
       const matte = readMatte(output, { form, activation, images });
-      return cutOut(matte, canvas.size, canvas.place);
+      return cutOut(matte, canvas.size, canvas.placement);
     },
   };
 }
 
-/** @returns how many pictures it takes at once, always. */
-function requireInput(spec: EndsSpec, form: GraphForm, { type, shape }: TensorFacts): number {
+/** @returns the batch size that the graph requires */
+function requireInput(spec: IoSpec, form: GraphForm, { type, shape }: TensorFacts): number {
   const { inputWidth: width, inputHeight: height } = spec;
   const { layout } = form;
   if (type !== form.inputType) {
@@ -92,12 +91,12 @@ function requireInput(spec: EndsSpec, form: GraphForm, { type, shape }: TensorFa
   return images;
 }
 
-/** A graph may be written for several pictures alone. It then gets the same one so many times. */
+/** Largest fixed batch of a graph. The batch repeats the same picture. */
 export const IMAGES_MAX = 8;
 
 /**
- * Refuses a picture that would write beside the tensor's rows; the runtime does not check the size
- * of a box.
+ * Refuses a picture that would write outside of the tensor's rows: the runtime does not check a
+ * box.
  */
 function requirePicture(whole: Size, form: GraphForm, rgb: Uint8Array, size: Size): void {
   const { width, height } = size;
@@ -121,7 +120,7 @@ function toShare(byte: number): number {
 
 const ARRAYS = { float32: Float32Array, float16: Float16Array, uint8: Uint8Array } as const;
 
-/** The input's tensor. It is used again for a picture of the same size. */
+/** The input's tensor, reused for pictures of the same size. */
 class Canvas {
   readonly whole: Size;
   readonly #form: GraphForm;
@@ -129,13 +128,13 @@ class Canvas {
   readonly #channels: readonly { readonly sourceChannel: number; readonly values: Values }[];
   #values: Values = new Uint8Array();
   size: Size = { width: 0, height: 0 };
-  place: Place = { left: 0, top: 0, width: 0, height: 0 };
+  placement: Placement = { left: 0, top: 0, width: 0, height: 0 };
 
-  constructor(spec: EndsSpec, form: GraphForm, images: number) {
+  constructor(spec: IoSpec, form: GraphForm, images: number) {
     this.whole = { width: spec.inputWidth, height: spec.inputHeight };
     this.#form = form;
     this.#images = images;
-    // A graph that takes bytes normalises by itself.
+    // A graph that takes bytes normalises them itself.
     const { inputType } = form;
     const bytes = Uint8Array.from({ length: 256 }, (_, value) => value);
     const tables = createPlaneTables(spec.normalisation, spec.colourOrder);
@@ -151,7 +150,8 @@ class Canvas {
   }
 
   paint(rgb: Uint8Array, size: Size): GraphInput {
-    if (size.width !== this.place.width || size.height !== this.place.height) this.#resize(size);
+    if (size.width !== this.placement.width || size.height !== this.placement.height)
+      this.#resize(size);
     const { width, height } = this.size;
     const each = this.#count * width * height;
     for (const [channel, { sourceChannel, values }] of this.#channels.entries()) {
@@ -169,11 +169,10 @@ class Canvas {
   }
 
   #paintChannel(rgb: Uint8Array, source: number, values: Values, channel: number): void {
-    const { left, top, width, height } = this.place;
+    const { left, top, width, height } = this.placement;
     const [origin, step] = this.#channelAt(channel);
     const count = this.#count;
     const target = this.#values;
-    // Without checks: requirePicture held the picture against the canvas.
     for (let y = 0, from = source; y < height; y++) {
       let to = origin + step * ((top + y) * this.size.width + left);
       for (let x = 0; x < width; x++, from += count, to += step) {
@@ -182,20 +181,19 @@ class Canvas {
     }
   }
 
-  /** Finds the channel's first value, and the step to the next. */
   #channelAt(channel: number): readonly [origin: number, step: number] {
     const { layout } = this.#form;
     const last = layout.endsWith('c');
     return last ? [channel, this.#count] : [channel * this.size.width * this.size.height, 1];
   }
 
-  /** Beside the picture it is black, and surely background. */
+  /** Pads with black, which a trimap reads as surely background. */
   #resize(size: Size): void {
     const { fit, inputType } = this.#form;
     const boxed = fit === 'letterbox' || fit === 'top-left';
     this.size = boxed ? this.whole : size;
     const middle = fit === 'letterbox' ? 0.5 : 0;
-    this.place = {
+    this.placement = {
       ...size,
       left: Math.floor((this.size.width - size.width) * middle),
       top: Math.floor((this.size.height - size.height) * middle),
@@ -211,10 +209,7 @@ class Canvas {
   }
 }
 
-/**
- * Makes an alpha of 0 to 1 from a pixel's value; with two classes that is the second's less the
- * first's.
- */
+/** Opacity, 0 to 1, of a pixel's value. For two classes the value is the second minus the first. */
 const OPACITIES: Readonly<Record<Activation, (value: number) => number>> = {
   none: value => value,
   sigmoid,
@@ -248,17 +243,15 @@ interface Reading {
   readonly images: number;
 }
 
-/** Reads the matte of the first picture. It clamps and rounds, and never rescales. */
 function readMatte(output: GraphValue, { form, activation, images }: Reading): Matte {
   const values = numbersOf(output);
   const { width, height, classes, classStep, step } = matteShape(output, form, images);
   const opacity = OPACITIES[activation];
   const alpha = new Uint8ClampedArray(width * height);
-  // The subject's class is the second.
+  // The second class is the subject.
   const first = (classes - 1) * classStep;
   const isDifference = classes === 2 && activation === 'softmax';
   let sum = 0;
-  // Without checks: matteShape held the number of values against the shape.
   for (let i = 0, at = first; i < alpha.length; i++, at += step) {
     const value = isDifference ? values[at]! - values[at - first]! : values[at]!;
     sum += value;
@@ -271,7 +264,7 @@ function readMatte(output: GraphValue, { form, activation, images }: Reading): M
 
 interface MatteShape extends Size {
   readonly classes: 1 | 2;
-  /** The steps from a pixel's first class to its second, and from a pixel to the next. */
+  /** In values: from a pixel's first class to its second, and from a pixel to the next. */
   readonly classStep: number;
   readonly step: number;
 }
@@ -298,7 +291,7 @@ function ofClasses(classes: 1 | 2, classStep: number, step: number) {
   return { classes, classStep, step };
 }
 
-/** Halves come as their bits where the runtime does not know of Float16Array. */
+/** If the runtime does not know Float16Array, halves come as their bits. */
 export function numbersOf({ type, data, dims }: GraphValue): ArrayLike<number> {
   if (data instanceof BigInt64Array || data instanceof BigUint64Array) {
     return Float64Array.from(data, Number);
@@ -313,21 +306,20 @@ export function numbersOf({ type, data, dims }: GraphValue): ArrayLike<number> {
 }
 
 /**
- * Cuts out the part that shows the picture. If the matte's size differs from the input's, its edge
- * lies between two pixels: then each is the mean of its neighbours, so that nothing moves by part
- * of a pixel.
+ * Cuts out the picture's part of the canvas. In a matte of another size the part's edge lies
+ * between pixels, so each pixel interpolates its neighbours and nothing shifts by a fraction of a
+ * pixel.
  */
-function cutOut(matte: Matte, canvas: Size, place: Place): Matte {
+function cutOut(matte: Matte, canvas: Size, placement: Placement): Matte {
   const { alpha, size } = matte;
-  if (place.width === canvas.width && place.height === canvas.height) return matte;
-  const columns = samplesOf(place.left, place.width, canvas.width, size.width);
-  const rows = samplesOf(place.top, place.height, canvas.height, size.height);
+  if (placement.width === canvas.width && placement.height === canvas.height) return matte;
+  const columns = samplesOf(placement.left, placement.width, canvas.width, size.width);
+  const rows = samplesOf(placement.top, placement.height, canvas.height, size.height);
   const cut = new Uint8ClampedArray(columns.length * rows.length);
   let to = 0;
   for (const row of rows) {
     const [above, below] = [row.near * size.width, row.far * size.width];
     for (const { near, far, share } of columns) {
-      // Without checks: samples are inside of the matte.
       const upper = alpha[above + near]! * (1 - share) + alpha[above + far]! * share;
       const lower = alpha[below + near]! * (1 - share) + alpha[below + far]! * share;
       cut[to++] = upper * (1 - row.share) + lower * row.share;
@@ -337,9 +329,7 @@ function cutOut(matte: Matte, canvas: Size, place: Place): Matte {
   return { alpha: Buffer.from(cut.buffer), size: cutSize };
 }
 
-/**
- * Gives for each pixel of the part its two neighbours along one axis, and the way to the second.
- */
+/** For each output pixel its two neighbours along one axis, and the weight of the second. */
 function samplesOf(start: number, length: number, canvas: number, matte: number) {
   const scale = matte / canvas;
   const count = Math.max(1, Math.round(length * scale));

@@ -8,14 +8,13 @@ import {
 } from './engine-pool.ts';
 import type { RunTask } from './run-task.ts';
 
-export class EngineAccounts implements EnginePoolMetrics {
+export class EngineCounters implements EnginePoolMetrics {
   readonly runs = noneOf<RunOutcome>(RUN_OUTCOMES);
   readonly deaths = noneOf<EngineDeathCause>(ENGINE_DEATH_CAUSES);
   busyS = 0;
   loadMs = 0;
   warmMs = 0;
 
-  /** An engine is free of it. Returns how long it had the engine, ms. */
   addRun(task: RunTask): number {
     const takenMs = performance.now() - task.takenAtMs;
     this.busyS += takenMs / 1000;

@@ -1,5 +1,5 @@
 /** Reads what a graph takes and gives, from ONNX Runtime; refuses one without a picture. Pure. */
-import { IMAGES_MAX, type TensorFacts } from '@matting/serving/engine/child/form-ends.ts';
+import { IMAGES_MAX, type TensorFacts } from '@matting/serving/engine/child/form-io.ts';
 import { ModelError } from '@matting/serving/models/model-error.ts';
 import {
   INPUT_SIDE_MAX,

@@ -1,4 +1,4 @@
-/** A small graph of the models' operators. It shows whether a GPU runs them. */
+/** A small graph of the models' operators, to test whether a GPU runs them. */
 import {
   ElementType,
   elementCount,
@@ -14,7 +14,7 @@ import type { SessionSpec } from '../engine-protocol.ts';
 export const PROBE_SIZE_PX = 64;
 const CHANNELS = 8;
 const KERNEL = 3;
-/** The models use this version, which came before ONNX 1.12: every provider knows it. */
+/** The models' opset, older than ONNX 1.12: every provider supports it. */
 const OPSET = 13;
 const IR_VERSION = 7;
 
@@ -30,11 +30,10 @@ export const PROBE_SPEC: Omit<SessionSpec, 'provider'> = {
   activation: 'none',
   intraOpThreads: 1,
   sharesCores: false,
-  // A GPU that leaves a convolution to the CPU is no GPU.
+  // A GPU that leaves a convolution to the CPU does not count.
   allowCpuNodes: false,
 };
 
-/** A fixed sequence in [-0.5, 0.5): the lower bits of a linear congruential generator are poor. */
 function createSequence(): () => number {
   let state = 1;
   return () => {

@@ -1,6 +1,6 @@
 import test from 'ava';
 import { saysMemoryRanOut } from '../engine-protocol.ts';
-import { causeOf } from './cause.ts';
+import { causeOf } from './runtime-error-cause.ts';
 
 const ARENA =
   '/onnxruntime_src/onnxruntime/core/framework/bfc_arena.cc:360 void* ' +

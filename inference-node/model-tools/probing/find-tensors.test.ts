@@ -1,7 +1,7 @@
 import { isModelError } from '@matting/serving/test/is-model-error.ts';
 import { throwsWith } from '@matting/test-support/throws.ts';
 import test from 'ava';
-import { matteOutputs, pictureInput } from './ends.ts';
+import { matteOutputs, pictureInput } from './find-tensors.ts';
 
 type Shape = readonly (number | string)[];
 

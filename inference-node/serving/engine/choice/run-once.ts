@@ -1,4 +1,4 @@
-/** Runs a prepared model in an engine of its own, to see what it answers on this machine. */
+/** Runs a prepared model in an engine of its own, to see its answer on this machine. */
 import { cpus } from 'node:os';
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import type { PreparedModel } from '../../models/prepared-model.ts';
@@ -11,20 +11,18 @@ import { spawnEngineChild } from '../pool/spawn-engine.ts';
 import { runtimeTools } from './compare-runtimes.ts';
 import { readCpuShare } from './engine-layout.ts';
 
-/** A load and two runs: half a minute on the slowest machine that is of any use. */
+/** A load and two runs: half a minute on the slowest useful machine. */
 const ANSWER_TIMEOUT_MS = 120_000;
 
 interface AnsweringOptions {
-  /** The environment is the engines' own: what it lets them see is what the model runs on. */
+  /** The engines' environment, which also selects their GPU. */
   readonly childEnv: Readonly<Record<string, string>>;
-  /** Absent: as many as this machine's share of cores. */
+  /** Default: this machine's share of cores. */
   readonly threads?: number;
   readonly timeoutMs?: number;
-  /** The memory of the process; absent: all that the machine has. */
   readonly memoryMaxBytes?: number;
 }
 
-/** Runs a prepared model once, on the check picture unless another is given. */
 export function answerOnce(
   options: AnsweringOptions,
 ): (model: PreparedModel, rgb?: Uint8Array) => ReturnType<Answering['answer']> {
@@ -46,13 +44,11 @@ export function createAnswering(options: AnsweringOptions): Answering {
   return { machine: describeMachine(), answer: answerOnce(options), runtimes };
 }
 
-/** The words name what computes: the processor, what it has been left, and ONNX Runtime. */
 export function describeMachine(): string {
   const processor = `${cpus()[0]?.model ?? 'unknown'} (${digestInstructions()})`;
   return `${processor}, ONNX Runtime ${runtimeVersion()}`;
 }
 
-/** The graph wanted more memory than its process may take. */
 export class MemoryBoundError extends Error {}
 
 const OUTPUT_LENGTH_MAX = 64 * 1024;
@@ -60,20 +56,17 @@ const LAST_WORDS_LENGTH_MAX = 200;
 
 interface RunOnceOptions {
   readonly spec: SessionSpec;
-  /** The graph's bytes, if spec.path is undefined. */
   readonly graph?: Uint8Array;
   readonly rgb: Uint8Array;
-  /** The size of the picture in the input (models/input-size.ts); absent: it fills the input. */
   readonly size?: Size | undefined;
   readonly childEnv: Readonly<Record<string, string>>;
-  /** The bound of load and run together. A driver that hangs is killed then. */
+  /** Of load and run together. */
   readonly timeoutMs: number;
   readonly memoryMaxBytes?: number | undefined;
-  /** The time from the kill until the process counts as stuck; absent: KILL_WAIT_MAX_MS. */
   readonly killWaitMaxMs?: number;
 }
 
-/** The answer once the process is gone; rejects also where it does not die. */
+/** Resolves once the process is gone. Rejects also if it does not die. */
 export function runOnce(options: RunOnceOptions): Promise<Matte<Buffer>> {
   const { spec, graph, rgb, size, childEnv, timeoutMs, memoryMaxBytes, killWaitMaxMs } = options;
   const { promise, resolve, reject } = Promise.withResolvers<Matte<Buffer>>();
@@ -107,14 +100,14 @@ export function runOnce(options: RunOnceOptions): Promise<Matte<Buffer>> {
       const stuck = `process ${child.pid} was killed and does not die`;
       reject(new Error(failure === undefined ? stuck : `${explain(failure, output)}; ${stuck}`));
     },
-    // Only now all of its standard error has come.
+    // By now all of its standard error has arrived.
     onExit: exit => {
       clearTimeout(timer);
       if (matte !== undefined) return resolve(matte);
       const how = exit.signal ?? `code ${exit.code}`;
       failure ??= exit.error?.message ?? describeEnd(how, output);
       const message = explain(failure, output);
-      // V8 says it before the stack that its last words are.
+      // V8 prints the reason before its stack, so `message` may lack it.
       const ranOut = saysMemoryRanOut(message) || saysMemoryRanOut(output);
       const isBound = memoryMaxBytes !== undefined && ranOut;
       reject(isBound ? new MemoryBoundError(message) : new Error(message));
@@ -124,14 +117,14 @@ export function runOnce(options: RunOnceOptions): Promise<Matte<Buffer>> {
   return promise;
 }
 
-/** cuDNN ends a process that lacks one of its parts, and what it says before is all that tells. */
+/** cuDNN ends a process that lacks one of its parts, and only its output tells why. */
 function describeEnd(how: string, output: string): string {
   const ended = `the process ended: ${how}`;
   const lastWords = output.trim().split('\n').at(-1)?.trim().slice(0, LAST_WORDS_LENGTH_MAX);
   return lastWords ? `${ended} after "${lastWords}"` : ended;
 }
 
-/** If a library is missing, the linker or cuDNN names it on stderr, but the binding does not. */
+/** The linker or cuDNN names a missing library on stderr; the binding does not. */
 function explain(failure: string, output: string): string {
   const short = shortenNativeError(failure);
   const missing =

@@ -1,4 +1,4 @@
-/** Between pictures and the tensors of a graph that was prepared: bytes, or planes of floats. */
+/** Converts between pictures and the tensors of a prepared graph: bytes, or planes of floats. */
 
 import assert from 'node:assert/strict';
 import type { Size } from '@matting/proto/contract/finishing.ts';
@@ -22,35 +22,35 @@ export type GraphInput =
   | (GraphValue & { readonly type: 'float16'; readonly data: Float16Array })
   | (GraphValue & { readonly type: 'float32'; readonly data: Float32Array });
 
-export interface GraphEnds {
+export interface GraphIo {
   readonly inputName: string;
   readonly outputNames: readonly string[];
-  /** @param rgb HWC bytes. @param size the input's if absent */
+  /** @param rgb HWC bytes */
   input(rgb: Uint8Array, size?: Size): GraphInput;
-  /** Good until the next run. Throws where an answer has another shape, or is not of numbers. */
+  /** Valid until the next run. Throws if the shape differs or a value is not a number. */
   answer(outputs: Readonly<Record<string, GraphValue>>): Answer;
 }
 
-/** A graph made for another device takes bytes (model-tools/onnx/rewrites.ts), others floats. */
-export function preparedEnds(spec: SessionSpec, inputNames: readonly string[]): GraphEnds {
+/** Graphs prepared for a GPU take bytes (model-tools/onnx/rewrites.ts), others floats. */
+export function preparedIo(spec: SessionSpec, inputNames: readonly string[]): GraphIo {
   const { inputWidth: width, inputHeight: height } = spec;
-  const ends = inputNames.includes(RGB_INPUT) ? byteEnds(spec) : floatEnds(spec);
+  const io = inputNames.includes(RGB_INPUT) ? byteIo(spec) : floatIo(spec);
   const input = (rgb: Uint8Array) => {
     const wanted = CHANNELS * width * height;
-    if (rgb.length === wanted) return ends.input(rgb);
+    if (rgb.length === wanted) return io.input(rgb);
     throw new Error(`${rgb.length} bytes of RGB where the model takes ${wanted}`);
   };
-  const answer: GraphEnds['answer'] = outputs => {
-    return { alpha: ends.alpha(outputs), size: { width, height } };
+  const answer: GraphIo['answer'] = outputs => {
+    return { alpha: io.alpha(outputs), size: { width, height } };
   };
-  return { ...ends, input, answer };
+  return { ...io, input, answer };
 }
 
-interface PreparedEnds extends Omit<GraphEnds, 'answer'> {
+interface PreparedIo extends Omit<GraphIo, 'answer'> {
   alpha(outputs: Readonly<Record<string, GraphValue>>): Uint8Array;
 }
 
-function byteEnds({ inputWidth, inputHeight }: SessionSpec): PreparedEnds {
+function byteIo({ inputWidth, inputHeight }: SessionSpec): PreparedIo {
   return {
     inputName: RGB_INPUT,
     outputNames: [ALPHA_OUTPUT, SUM_OUTPUT],
@@ -64,7 +64,7 @@ function byteEnds({ inputWidth, inputHeight }: SessionSpec): PreparedEnds {
   };
 }
 
-function floatEnds(spec: SessionSpec): PreparedEnds {
+function floatIo(spec: SessionSpec): PreparedIo {
   const { inputName, outputName, inputWidth, inputHeight } = spec;
   const { normalisation, colourOrder, activation } = spec;
   const pixels = inputWidth * inputHeight;
@@ -115,14 +115,14 @@ export function requireNumbers(holds: boolean): void {
 }
 
 /**
- * Pure, and tight: once an image on a thread that could be inferring. At 1024x1024 (one core of an
- * AMD EPYC, median of 30) 3.3 ms in, 1.5 ms out: a pass a plane over a table beats arithmetic.
+ * A table lookup per plane beats arithmetic. At 1024x1024: 3.3 ms in, 1.5 ms out (one core of an
+ * AMD EPYC, median of 30).
  */
 
 const CHANNELS = 3;
 const VALUES = 256;
 
-/** The source byte of each plane of the tensor within a pixel, and each byte's float. */
+/** The byte of a pixel that a plane takes, and the float of each byte value. */
 interface PlaneTable {
   readonly sourceChannel: number;
   readonly values: Float32Array;
@@ -132,7 +132,7 @@ export function createPlaneTables(
   normalisation: Normalisation,
   colourOrder: PreparedModel['colourOrder'],
 ): PlaneTable[] {
-  // The normalisation is given in RGB order; only the planes' order follows the model.
+  // The normalisation is in RGB order; only the order of planes follows the model.
   const order = colourOrder === 'rgb' ? ([0, 1, 2] as const) : ([2, 1, 0] as const);
   return order.map(sourceChannel => {
     const mean = normalisation.mean[sourceChannel];
@@ -142,7 +142,7 @@ export function createPlaneTables(
   });
 }
 
-/** HWC bytes to normalised CHW floats. `planes` has 3 floats for each pixel of `rgb`. */
+/** From HWC bytes to normalised CHW floats. */
 export function fillPlanes(
   rgb: Uint8Array,
   planes: Float32Array,
@@ -151,22 +151,20 @@ export function fillPlanes(
   const pixels = rgb.length / CHANNELS;
   for (const [index, { sourceChannel, values }] of tables.entries()) {
     const plane = planes.subarray(index * pixels, (index + 1) * pixels);
-    // Without checks: `at` stays below rgb.length, and a byte is below VALUES.
     for (let i = 0, at = sourceChannel; i < pixels; i++, at += CHANNELS) {
       plane[i] = values[rgb[at]!]!;
     }
   }
 }
 
-/** Clamped to [0, 1], then rounded; never rescaled. False: a value was not a number. */
+/** Clamps to [0, 1] and rounds, never rescales. Returns false if a value is not a number. */
 export function fillAlpha(
   matte: Float32Array,
   alpha: Uint8ClampedArray,
   activation: PreparedModel['activation'],
 ): boolean {
-  // The sum is not a number once a term is not; infinities of both signs make it so too.
+  // NaN if any value is, and if infinities of both signs occur.
   let sum = 0;
-  // Without checks: i stays below matte.length.
   if (activation === 'sigmoid') {
     for (let i = 0; i < matte.length; i++) {
       const value = 1 / (1 + Math.exp(-matte[i]!));

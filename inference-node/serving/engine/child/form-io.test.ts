@@ -1,7 +1,3 @@
-/**
- * Tests graphs that run as their makers wrote them, built here: what they take, and the matte they
- * give.
- */
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import test from 'ava';
 import { sizeInInput } from '../../models/input-size.ts';
@@ -20,7 +16,7 @@ import {
   text,
 } from '../../onnx/graph.ts';
 import { ModelProto, NodeProto, ValueInfoProto } from '../../test/onnx-messages.ts';
-import { PROBE_SPEC } from '../choice/probe-graph.ts';
+import { PROBE_SPEC } from '../choice/gpu-probe-graph.ts';
 import { type SessionSpec, shortenNativeError } from '../engine-protocol.ts';
 import { LoadedModel } from './loaded-model.ts';
 
@@ -30,12 +26,11 @@ const PIXELS = WIDTH * HEIGHT;
 interface TinyForm {
   readonly inputType?: GraphForm['inputType'];
   readonly layout?: GraphForm['layout'];
-  /** Taken at once; 1. */
   readonly images?: number;
   readonly channels?: number;
   /** null: any. */
   readonly size?: readonly [width: number | null, height: number | null];
-  /** The nodes lead from `m`, a pixel's red, 0 to 1, [1, 1, H, W], to `out`. */
+  /** From `m`, a pixel's red from 0 to 1, [1, 1, H, W], to `out`. */
   readonly nodes?: readonly GraphNode[];
   readonly constants?: Readonly<Record<string, Tensor>>;
   readonly outputType?: number;
@@ -44,7 +39,7 @@ interface TinyForm {
 const one = (value: number) => float32Tensor([value], []);
 const CONSTANTS = { zero: one(0), half: one(0.5), two: one(2), eight: one(8), all: one(255) };
 
-/** red and input have 255 for 1 where the input is normalised by no one. */
+/** If nothing normalises the input, red is 255 times as large. */
 function tinyForm(form: TinyForm): Buffer {
   const { inputType = 'float32', layout = 'nchw', images = 1, channels = 3 } = form;
   const { nodes = [nodeOf('Identity', ['m'], 'out')], constants = {} } = form;
@@ -105,7 +100,7 @@ async function load(given: Given): Promise<LoadedModel> {
   return (await LoadedModel.load(spec, given.bytes ?? tinyForm(given))).model;
 }
 
-/** Reds of 0 to 255 in even steps; green and blue must not count. */
+/** Reds of 0 to 255 in even steps. Green and blue must not count. */
 function pictureOf({ width, height }: Size): Uint8Array {
   const pixels = width * height;
   const rgb = new Uint8Array(3 * pixels).fill(77);
@@ -124,7 +119,6 @@ const shaped = (dims: readonly number[]) => ({
 });
 const scaled = [nodeOf('Mul', ['m', 'all'], 's'), nodeOf('Round', ['s'], 'r')];
 const scaledTo = (to: number) => [...scaled, nodeOf('Cast', ['r'], 'out', [integer('to', to)])];
-/** 8m - 4. */
 const logits = (out = 'out') => [
   ...[nodeOf('Sub', ['m', 'half'], 'd'), nodeOf('Mul', ['d', 'eight'], out)],
 ];
@@ -219,7 +213,7 @@ test('graphs of every form give the matte of the picture', async t => {
     const { alpha, size } = await model.run(PICTURE);
     t.deepEqual(size, { width: WIDTH, height: HEIGHT }, name);
     const differences = REDS.map((red, i) => Math.abs(expected(red) - (alpha[i] ?? -9)));
-    // Halves have 11 bits, and two sigmoids cost some.
+    // Halves have 11 bits, and two sigmoids lose some.
     t.true(Math.max(...differences) <= 1, `${name}: ${alpha.join()}`);
     t.is(alpha.length, PIXELS);
   }
@@ -244,7 +238,7 @@ const RESIZE = (factor: number) => ({
   constants: { scales: float32Tensor([1, 1, factor, factor], [4]) },
 });
 
-/** The alpha shows where in the input a pixel is, if the picture is red there. */
+/** Where the picture is red, the alpha shows a pixel's position in the input. */
 function placing(size: Size) {
   const pixels = size.width * size.height;
   const places = Array.from({ length: pixels }, (_, i) => (i + 1) / 255);
@@ -277,7 +271,7 @@ test('a letterbox is black around the picture, and its matte is that of the pict
         Array.from({ length: 72 }, (_, i) => placeOf(i)),
         fit,
       );
-      // The first corner alone, after a whole one: nothing of that stays.
+      // Only the first corner is set: nothing of the picture before remains.
       const { alpha: marked } = await model.run(rgb.fill(0, 3), size);
       t.deepEqual([...marked].filter(Boolean), [placeOf(0)]);
     }
@@ -287,7 +281,7 @@ test('a letterbox is black around the picture, and its matte is that of the pict
 test('the input is padded with the value of black, not with zero', async t => {
   const model = await load({
     ...{ fit: 'top-left', ...placing({ width: 6, height: 6 }) },
-    // The least value of all: that of black.
+    // The least value must be black's.
     nodes: [nodeOf('ReduceMin', ['m'], 'least'), nodeOf('Sub', ['m', 'least'], 'out')],
     spec: {
       ...{ inputWidth: 6, inputHeight: 6 },
@@ -315,7 +309,7 @@ test('a matte of another size shows the same, its edges between two pixels too',
     for (let i = 0; i < rgb.length; i++) rgb[i] = row(Math.floor(i / 3 / size.width));
     const { alpha, size: found } = await model.run(rgb, size);
     t.deepEqual(found, expected);
-    // Inside, away from the black beside it.
+    // Away from the black padding.
     for (let y = 1; y < found.height - 1; y++) {
       const shown = alpha[y * found.width + found.width / 2] ?? -9;
       const exact = (255 * (y + 0.5)) / found.height;
@@ -342,7 +336,6 @@ test('one engine runs pictures of different sizes by their short side', async t 
       { width: 3, height: 3 },
       { width: 6, height: 6 },
     ],
-    // No longer than the longest, and never nothing.
     [
       { width: 100, height: 400 },
       { width: 4, height: 16 },
@@ -370,7 +363,6 @@ test('no side is below the least that a model of any size runs with', t => {
   };
   t.deepEqual(sized(), { width: 512, height: 32 });
   t.deepEqual(sized(64), { width: 512, height: 64 });
-  // Written by hand: the next multiple.
   t.deepEqual(sized(70), { width: 512, height: 96 });
 });
 
@@ -439,7 +431,6 @@ test('outputs of other kinds beside the matte are left alone; as the matte they 
   });
 });
 
-/** Shows one channel of the input alone. */
 const only = (channel: number) => {
   const weights = [0, 1, 2, 3].map(other => Number(other === channel));
   return { constants: { red: float32Tensor(weights, [1, 4, 1, 1]) } };
@@ -463,7 +454,6 @@ test('a trimap is the fourth channel, 0 to 1, in every form of input', async t =
     };
     t.deepEqual(await shown(3, {}), [...bytes]);
     t.deepEqual(await shown(1, {}), new Array(PIXELS).fill(77));
-    // The model answers from -1 to 1, as it was normalised.
     const reds = await shown(0, { activation: 'signed' });
     t.true(
       reds.every((red, i) => Math.abs(red - REDS[i]!) <= 1),
