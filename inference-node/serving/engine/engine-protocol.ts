@@ -49,7 +49,6 @@ export interface SessionSpec
 export const ANSWER_VALUES_MAX = 2 * 4096 ** 2;
 
 export interface Answer<Alpha extends Uint8Array = Uint8Array> {
-  /** One byte a pixel. */
   readonly alpha: Alpha;
   readonly size: Size;
 }
@@ -64,10 +63,9 @@ export type ToEngine =
 
 export type FromEngine =
   | { readonly kind: 'ready'; readonly warmMs: number }
-  /** The model cannot be loaded here. `message` is one line. */
+  /** `message` is one line. */
   | { readonly kind: 'broken'; readonly message: string }
   | { readonly kind: 'started'; readonly id: number }
-  /** One part: alpha, of `size`. */
   | { readonly kind: 'done'; readonly id: number; readonly size: Size }
   /** `ofPicture`: the picture is at fault. The engine continues, and another would fail too. */
   | {
@@ -81,7 +79,6 @@ export type FromEngine =
 const LIBRARY_FAILURE = /\bCU[A-Z_]* failure -?\d+: [^;]+/;
 /** From ONNX Runtime's arena if CUDA gives it no memory, perhaps after a C++ signature. */
 const MEMORY_IS_SHORT = /\bFailed to allocate memory for requested buffer of size \d+/;
-/** Source locations in messages of ONNX Runtime and OpenVINO. */
 const SOURCE_LOCATIONS = [
   /\b(?:Exception from|Check '[^']{1,200}' failed at) src\/\S+:\d+:\s*/g,
   /\/\S+\.(?:cc|h):\d+ (?:[^()]{1,200}\([^()]*\) (?:const )?)?(?:[^"]{1,200}? was false\. )?/g,

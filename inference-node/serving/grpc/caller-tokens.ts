@@ -1,4 +1,3 @@
-/** The tokens that open a node: the fleet's, and those of direct callers, out of files. */
 import type { EnvReader } from '@matting/program/env.ts';
 import { Followed, type FollowLog } from '@matting/program/followed.ts';
 import {
@@ -12,7 +11,7 @@ import {
 import type { CallerToken, KnownTokens } from './callers.ts';
 
 const FORM = `name:token, the name of up to 64 letters, digits, ".", "_", "-", the token ${TOKEN_FORM}`;
-/** A service that calls directly has one; more than a handful want a control plane. */
+/** A service that calls directly has one; more than a handful need a control plane. */
 const CALLER_TOKENS_MAX = 64;
 
 const CALLER_TOKENS = {
@@ -43,7 +42,6 @@ export function readCallerTokens(
   return listed;
 }
 
-/** Returns undefined if no token is in a file. */
 export function followTokens(
   { nodeTokens, callerTokens }: TokenSettings,
   log: FollowLog,
@@ -68,14 +66,14 @@ export function followTokens(
   });
 }
 
-/** Reads on after "must be ". */
+/** Continues "must be ". */
 function faultOf({ fleet, direct }: KnownTokens): string | undefined {
   const names = new Set(direct.map(({ name }) => name));
   const tokens = new Set(direct.map(({ token }) => token));
   if (names.size < direct.length || tokens.size < direct.length) {
     return 'a list in which names and tokens differ';
   }
-  // A direct caller would be a control plane.
+  // Otherwise a direct caller would count as a control plane.
   return fleet.some(token => tokens.has(token)) ? 'other tokens than the fleet’s own' : undefined;
 }
 

@@ -1,8 +1,3 @@
-/**
- * Tests who may call a node and how much of it one caller gets, over plain connections and over
- * TLS.
- */
-
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { mkdir, mkdtemp, rename, rm, symlink, writeFile } from 'node:fs/promises';
@@ -81,9 +76,8 @@ test('a direct caller › at its bound is refused before a byte, and nobody else
   const held = [call(SHOP.token), call(SHOP.token)];
   for (const caller of held) await caller.until('admitted');
   await call(SHOP.token).refused({ code: 'CALLER_OVER_LIMIT', status: 8, retryable: true });
-  // Two permits of four are left, though the shop would have taken them.
+  // Two of four permits are left, although the shop wants them.
   for (const token of [FLEET_TOKEN, LAB.token]) await call(token).until('admitted');
-  // The fleet has no bound of its own: the node's bound refuses it.
   await t.notThrowsAsync(call(FLEET_TOKEN).refused({ code: 'NODE_OVERLOADED' }));
 });
 
@@ -102,16 +96,14 @@ test('a direct caller › has its place back however its image ended', async t =
     await untilIdle(node!);
   }
   await call(SHOP.token).until('admitted');
-  // An image that the node has no room for takes nothing of its caller's bound.
+  // An image without room on the node does not count for its caller.
   for (let image = 0; image < 3; image += 1) await call(FLEET_TOKEN).until('admitted');
   for (let image = 0; image < 3; image += 1) {
     await t.notThrowsAsync(call(SHOP.token).refused({ code: 'NODE_OVERLOADED' }));
   }
 });
 
-/**
- * Mounts files as Kubernetes mounts a Secret: they are links through one, which a rename replaces.
- */
+/** Mounts files as Kubernetes mounts a Secret: links through one that a rename replaces. */
 class Mounted {
   readonly directory: string;
   #revision = 0;
@@ -176,7 +168,6 @@ test('tokens of files › work both while they change, and the old one no more o
   await opens(next);
   for (const token of [old, LAB.token]) await isRefused(token);
   await new MatteCaller(node).send(header()).refused({ code: 'INVALID_NODE_TOKEN' });
-  // A call that began with the old token ends well.
   held.send(chunk('12345')).call.end();
   t.is(await held.ended, undefined);
   t.is(said.filter(line => line.startsWith('token files changed')).length, 2);
@@ -301,7 +292,6 @@ test('a node with TLS › takes a certificate it checked for a token, and bounds
   // The certificate does not mend a wrong token.
   await refused('INVALID_NODE_TOKEN', shop.files.channelSecurity(), 'a-wrong-token-of-length');
   await new MatteCaller(clientOf(shop.files.channelSecurity())).announce();
-  // The caller is the same on another connection.
   await refused('CALLER_OVER_LIMIT', shop.files.channelSecurity());
   await succeeds(lab.files.channelSecurity());
   await t.notThrowsAsync(succeeds(shop.files.channelSecurity(), FLEET_TOKEN));
@@ -321,14 +311,14 @@ test('a node with TLS › takes new certificates while calls go on, and forgets 
     'key.pem': next.key,
     clientCa: nextClients.cert,
   });
-  // Both of its files are of yesterday: neither would it believe the node, nor the node it.
+  // Both of its files are outdated, so neither side trusts the other.
   await refused('NODE_UNAVAILABLE', shop.files.channelSecurity());
   await shop.replace({ serverCa: nextServers.cert });
   await refused('NODE_UNAVAILABLE', shop.files.channelSecurity());
   const renewed = nextClients.issue('shop', []);
   await shop.replace({ 'cert.pem': renewed.cert, 'key.pem': renewed.key });
   await succeeds(shop.files.channelSecurity());
-  // The connection made before does not count among theirs.
+  // The connection made before does not count.
   under.send(chunk('12345')).call.end();
   t.is(await under.ended, undefined);
 });
@@ -340,7 +330,7 @@ const aging = () =>
     serverOptions: { 'grpc.keepalive_time_ms': KEEPALIVE_MS },
   });
 
-/** Resolves when the node has asked connections of that age for others, and pinged them since. */
+/** Resolves when the node has asked connections of that age to close, and pinged them. */
 async function asked(): Promise<void> {
   const session = connectHttp2(`http://${node!.address}`);
   const [code] = await once(session, 'goaway');
@@ -366,7 +356,7 @@ test('a connection that is old › finishes its call and its capacity stream, an
   const seen = watching(SHOP.token);
   const caller = await new MatteCaller(node, SHOP).announce();
   caller.send(chunk('12'));
-  // Two connections of the same age, one after the other: the first is over its own long since.
+  // Two in sequence: by then the first connection is over its age.
   await asked();
   await asked();
   caller.send(chunk('345')).call.end();

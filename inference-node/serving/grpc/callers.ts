@@ -1,15 +1,7 @@
 /**
- * Finds out who calls the node, and bounds how much of it one direct caller may hold.
- *
- * | what the call brings                        | who it is                                    |
- * |---------------------------------------------|----------------------------------------------|
- * | a token of the fleet                        | a control plane: no bound but the node's own |
- * | a token of MATTING_NODE_CALLER_TOKENS_FILE  | the direct caller of that name               |
- * | another token, or several                   | unknown: refused                             |
- * | none, on a connection whose certificate was | the direct caller with that certificate      |
- * | checked                                     |                                              |
- * | none, otherwise                             | unknown; the operator, where the node has    |
- * |                                             | neither tokens nor certificates (loopback)   |
+ * Callers of a node: the fleet's token is a control plane; a token of
+ * MATTING_NODE_CALLER_TOKENS_FILE, or without a token a checked certificate, is a direct caller.
+ * Anything else is unknown, but on loopback without tokens and certificates it is the operator.
  */
 import { timingSafeEqual } from 'node:crypto';
 import { Metadata, type ServerInterceptingCall } from '@grpc/grpc-js';
@@ -23,21 +15,17 @@ export interface CallerToken {
 }
 
 export interface KnownTokens {
-  /** Several while the fleet's token changes from one to the other. */
   readonly fleet: readonly string[];
   readonly direct: readonly CallerToken[];
 }
 
 interface CallersOptions {
   readonly tokens: KnownTokens;
-  /** Without tokens and certificates, at loopback: every caller is the operator. */
+  /** Without tokens and certificates, on loopback: every caller is the operator. */
   readonly isOpen: boolean;
-  /** The server lets no connection in without a certificate that it checked. */
+  /** The server refuses connections without a certificate that it checked. */
   readonly certificatesChecked?: boolean;
-  /**
-   * Gives the images that one direct caller may have on the node at once. Undefined: as many as the
-   * node takes.
-   */
+  /** Images of one direct caller on the node at once. Undefined: no limit but the node's. */
   readonly imagesMax?: (nodeImagesMax: number) => number;
 }
 
@@ -54,9 +42,9 @@ const FLEET: Caller = { kind: 'fleet' };
 
 export class Callers {
   readonly #options: CallersOptions;
-  /** Digests have one length, so a comparison reveals nothing about a token's. */
+  /** Digests have equal lengths, so a comparison reveals nothing about a token's. */
   #known: readonly { readonly digest: Buffer; readonly caller: Caller }[] = [];
-  /** The state at the start: a list that lost its last token opens the node to nobody. */
+  /** As at the start: a list that lost its last token opens the node to nobody. */
   readonly #isOpen: boolean;
   readonly #images = new Map<string, number>();
 
@@ -66,7 +54,6 @@ export class Callers {
     this.know(options.tokens);
   }
 
-  /** Sets the tokens for calls from now on; calls under way continue. */
   know({ fleet, direct }: KnownTokens): void {
     this.#known = [
       ...fleet.map(token => ({ digest: digestOf(`Bearer ${token}`), caller: FLEET })),
@@ -77,13 +64,12 @@ export class Callers {
     ];
   }
 
-  /** Returns undefined for an unknown caller. */
   identify(metadata: Metadata, auth: AuthContext): Caller | undefined {
     const given = metadata.get('authorization');
     if (given.length > 1) return undefined;
     if (given.length === 1) {
       const digest = digestOf(String(given[0]));
-      // Compares with all, so that the time does not reveal which one matched.
+      // Compares with all, so that the time does not reveal the match.
       const found = this.#known.filter(known => timingSafeEqual(known.digest, digest));
       return found[0]?.caller;
     }
@@ -96,7 +82,7 @@ export class Callers {
     return this.#isOpen ? FLEET : undefined;
   }
 
-  /** Returns what takes it back, once. @throws ContractError CALLER_OVER_LIMIT */
+  /** @throws ContractError CALLER_OVER_LIMIT */
   enter(caller: Caller, nodeImagesMax: number): () => void {
     const imagesMax = this.#options.imagesMax?.(nodeImagesMax);
     if (caller.kind === 'fleet' || imagesMax === undefined) return () => undefined;

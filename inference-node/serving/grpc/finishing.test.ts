@@ -1,6 +1,3 @@
-/**
- * Tests what a node takes and answers of finishing: its header, the background's bytes, the echo.
- */
 import { status } from '@grpc/grpc-js';
 import { BACKGROUND_BYTES_MAX } from '@matting/proto/contract/limits.ts';
 import {
@@ -69,11 +66,10 @@ async function sendImage(fields: Partial<MatteHeader>): Promise<MatteCaller> {
   return caller;
 }
 
-/** The key is the code of the refusal. */
+/** By error code. */
 const bad: Readonly<Record<string, readonly Partial<MatteHeader>[]>> = {
   UNSUPPORTED_OUTPUT_FORMAT: [
     { outputFormat: JPEG, finishing: plain },
-    // A colour that lets light through.
     { outputFormat: JPEG, finishing: colour(0xfffffffe) },
     { outputFormat: JPEG, resultKind: MASK, finishing: plain },
     { outputFormat: ZIP, resultKind: MASK, finishing: plain },
@@ -90,7 +86,7 @@ const bad: Readonly<Record<string, readonly Partial<MatteHeader>[]>> = {
   UNSUPPORTED_IMAGE_FORMAT: [{ finishing: behind({ inputFormat: 99 as InputFormat }) }],
   NODE_INCAPABLE: [{ finishing: behind({ inputFormat: InputFormat.INPUT_FORMAT_JXL }) }],
   INVALID_PARAMETER: [
-    // One side of a square that makes 100 megapixels; margins that make as many of 432 pixels.
+    // Each makes 100 megapixels.
     { ...sized(1, 1), finishing: Finishing.create({ outputHeight: 10_000 }) },
     { ...sized(24, 18), finishing: margins(10_000) },
   ],
@@ -186,7 +182,6 @@ test('the bytes of a background › are counted, and held against their own dige
   await wrongImage.refused({ message: /^The bytes of the image.*sha256/ });
   t.is(node.pictures.decoded.length, 0);
   await untilNothingAdmitted(node);
-  // Backgrounds count as files that the node holds.
   const held = await new MatteCaller(node).announce({ finishing: behind({}) });
   t.is(node.admission.snapshot().fileBytes, 9);
   held.call.cancel();

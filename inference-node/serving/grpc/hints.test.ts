@@ -1,4 +1,3 @@
-/** Tests what a node takes and answers of hints and mattes: the header, their bytes, the order. */
 import { status } from '@grpc/grpc-js';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { HINT_POINTS_MAX, HINT_SHAPES_MAX } from '@matting/proto/contract/hints.ts';
@@ -52,7 +51,7 @@ test('hints › with as many shapes and points as a request may have are taken',
   caller.call.cancel();
 });
 
-/** The key is the code of the refusal. */
+/** By error code. */
 const bad: Readonly<Record<string, readonly Partial<MatteHeader>[]>> = {
   INVALID_PARAMETER: [
     { hints: Hints.create({ keep: Array.from({ length: 65 }, () => line(1, 1)) }) },
@@ -88,7 +87,7 @@ async function send(fields: Partial<MatteHeader>, ...chunks: string[]): Promise<
 }
 
 test('hints outside of the picture or the box end before a model runs', async t => {
-  // The picture of these tests has 8x6 pixels.
+  // The picture has 8x6 pixels.
   for (const [hints, message] of [
     [Hints.create({ keep: [line(2, 2, 20, 2)] }), /^keep must lie inside the image/],
     [Hints.create({ erase: [line(2, 9)] }), /^erase must lie inside the image/],

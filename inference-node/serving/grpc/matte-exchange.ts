@@ -1,19 +1,9 @@
 /**
- * The messages of one Matte call, in their order: reads the header and the file's chunks, writes
- * progress and the result, each at the pace of the slower side and none for longer than its bound.
+ * The messages of one Matte call, in order, each at the pace of the slower side and within a bound.
+ * Each bound ends in CALL_DEADLINE_EXCEEDED, so that a slow caller tries again.
  *
- * | bound               | what happens there, each time CALL_DEADLINE_EXCEEDED          |
- * |---------------------|---------------------------------------------------------------|
- * | headerWaitMaxMs     | no header since the call began; nothing is held yet           |
- * | receiveSilenceMaxMs | no message while bytes or the half-close are missing          |
- * | receiveMaxMs        | the file is not complete; less for a small one, by the pace   |
- * | sendSilenceMaxMs    | the reader takes nothing                                      |
- * | sendMaxMs           | the result is not taken completely; the same                  |
- *
- * A file has the silence that is allowed and the time it takes at `paceBytesPerSecondMin`: a
- * caller that moves one byte just before each silence is over would hold a permit for minutes.
- *
- * They are deadlines and not faults of the image: a caller that was slow may come again.
+ * A file may take the allowed silence and its time at `paceBytesPerSecondMin`. Otherwise a caller
+ * that moves one byte before each silence ends could hold a permit for minutes.
  */
 import { createHash, type Hash } from 'node:crypto';
 import { setImmediate as nextTurn } from 'node:timers/promises';
@@ -54,14 +44,14 @@ export const EXCHANGE_BOUNDS = {
   sendSilenceMaxMs: 20_000,
   /** 400 MB at 10 Mbit/s. */
   sendMaxMs: 330_000,
-  /** Half a Mbit/s: callers are inside the network. */
+  /** Half a Mbit/s, since callers are inside the network. */
   paceBytesPerSecondMin: 64 * 1024,
 };
 export type ExchangeBounds = Readonly<typeof EXCHANGE_BOUNDS>;
 
 /**
- * Messages read before others get a tick of the event loop: 19,500 empty chunks a second left a
- * node's health unanswered for 8 s. With the largest one turn for each 16 MB.
+ * Messages read before the event loop gets a tick. 19,500 empty chunks a second left a node's
+ * health unanswered for 8 s. Of the largest chunks this is 16 MB.
  */
 const MESSAGES_A_TURN_MAX = 64;
 
@@ -79,12 +69,12 @@ const KIND_TO_PROTO = {
 export class MatteExchange {
   readonly #call: MatteCall;
   readonly #bounds: ExchangeBounds;
-  /** The inbox has messages that nobody has taken yet: one, since the call is paused after each. */
+  /** Messages that nobody has taken yet: at most one, since the call pauses after each. */
   readonly #inbox: MatteRequest[] = [];
   #ended = false;
   #messages = 0;
   #wake: (() => void) | undefined;
-  /** Settles when the last message has left, with what went wrong; never when the call is gone. */
+  /** Resolves with the error of the last write, if any; never if the call is gone. */
   #lastWrite: Promise<Error | undefined> = Promise.resolve(undefined);
   #resultSha256: Buffer | undefined;
   #thumbnail: Buffer | undefined;
@@ -132,7 +122,7 @@ export class MatteExchange {
     await this.#write({ message: { $case: 'admitted', value } }, signal);
   }
 
-  /** Ends the call with OK once the caller has taken everything. */
+  /** Ends the call with OK once the caller has read everything. */
   async writeDone(timings: StageTimings, signal: AbortSignal): Promise<void> {
     const sha256 = this.#resultSha256;
     if (sha256 === undefined) throw new Error('done before the result was sent');
@@ -145,7 +135,7 @@ export class MatteExchange {
   async #receive(order: MatteOrder, signal: AbortSignal): Promise<ReceivedFiles> {
     const files = filesOf(order);
     const totalLength = totalOf(files);
-    // Memory of its own: a pooled slice would pin its neighbours.
+    // Not pooled: a slice would pin its neighbours.
     const bytes = Buffer.allocUnsafeSlow(totalLength);
     let start = 0;
     const parts = files.map(({ key, name, file }) => {
@@ -192,7 +182,7 @@ export class MatteExchange {
   }
 
   #stageBegan(stage: ImageStage): void {
-    // Three small messages an image: their back-pressure is the result's.
+    // Not awaited: three small messages an image share the result's back-pressure.
     if (!this.#call.writable) return;
     this.#call.write({ message: { $case: 'progress', value: { stage: STAGE_TO_PROTO[stage] } } });
   }
@@ -225,7 +215,6 @@ export class MatteExchange {
     }
   }
 
-  /** Gives the time that a file may take. */
   #atPace(bytes: number, silenceMaxMs: number, maxMs: number): number {
     return Math.min(maxMs, silenceMaxMs + (bytes / this.#bounds.paceBytesPerSecondMin) * 1000);
   }
@@ -245,7 +234,7 @@ export class MatteExchange {
     return this.#inbox.shift();
   }
 
-  /** Two writes are under way at most; write() alone would take sixteen, 4 MiB. */
+  /** At most two writes are under way; write() alone would buffer sixteen, 4 MiB. */
   async #write(message: MatteResponse, signal: AbortSignal): Promise<void> {
     await this.#flush(signal);
     this.#lastWrite = new Promise<Error | undefined>(resolve => {
@@ -355,7 +344,7 @@ function deadline(detail: string): ContractError {
   return new ContractError('CALL_DEADLINE_EXCEEDED', detail);
 }
 
-/** `work`, unless the signal is aborted (its reason) or `waitMs` pass (CALL_DEADLINE_EXCEEDED). */
+/** Rejects with the signal's reason, or after `waitMs` with CALL_DEADLINE_EXCEEDED. */
 async function inTime<T>(
   work: Promise<T>,
   waitMs: number,

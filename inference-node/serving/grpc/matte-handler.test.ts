@@ -1,5 +1,3 @@
-/** A Matte call: what is taken of it, who is admitted, what is served, and how it ends. */
-
 import { Duplex } from 'node:stream';
 import { status } from '@grpc/grpc-js';
 import { ContractError } from '@matting/proto/contract/errors.ts';
@@ -36,12 +34,11 @@ import type { MatteOrder } from './matte-header.ts';
 
 const test = ava.serial;
 
-/** Below the keepalive of server.ts: its answer would be late on a clock that leaps. */
+/** Below the keepalive of server.ts, whose answer is late on a clock that leaps. */
 const DEADLINE_MS = 15_000;
 const FLOOD_CHUNKS = 5000;
-/** The exchange's own rule, and half of it for the test's first and last turns. */
+/** As in matte-exchange.ts. */
 const MESSAGES_A_TURN_MAX = 64;
-/** The smallest chunks that a file may come in. */
 const TINY = 'x'.repeat(512);
 
 let node: TestNode;
@@ -117,7 +114,7 @@ test('a good call › is refined and recoloured, unless the header says otherwis
 test('a good call › names the model that its plan had to do without, in the result and in the metrics', async t => {
   const engines = new FakeEnginePool(new StageGates());
   engines.set({ enginesReady: 0 });
-  // The subject's model at another size: its name alone would not tell.
+  // By its name alone it would be the subject's.
   const opinion = {
     model: { ...TINY_MODEL, inputWidth: 6, inputHeight: 8 },
     engines,
@@ -161,7 +158,7 @@ test('a good call › whose reader takes it too slowly for its size is cut off',
   await reopen({ bounds: { sendSilenceMaxMs: 250, paceBytesPerSecondMin: 1_000_000_000 } });
   node.pictures.result = Buffer.alloc(16 * 1024 * 1024, 1);
   const caller = new MatteCaller(node);
-  // A chunk of 64 at a time, each far sooner than silence is over.
+  // One chunk of 64 at a time, far sooner than silence is over.
   caller.call.on('data', () => {
     caller.call.pause();
     setTimeout(() => caller.call.resume(), 20);
@@ -174,18 +171,18 @@ test('a good call › whose reader takes it too slowly for its size is cut off',
 test('a good call › whose reader takes nothing is cut off', async t => {
   await reopen({ bounds: { sendSilenceMaxMs: 60 } });
   const caller = sendUnread();
-  // The count stays: the sending may be over before the test looks for it.
+  // The count stays, even if sending ends before the test looks.
   await until('a worker to come back', () => node.pictures.releases > 0);
   await untilIdle(node);
   t.is(node.admission.snapshot().images, 0);
   const sent = await node.metrics.registry.getSingleMetric('matting_node_sent_bytes_total')!.get();
-  // Handed out is at most what fits between the two: the rest waited in the result itself.
+  // Buffers hold little; the rest waits in the result.
   t.true((sent.values[0]?.value ?? Infinity) < node.pictures.result.length / 2);
   caller.call.resume();
   await caller.refused({ code: 'CALL_DEADLINE_EXCEEDED' });
 });
 
-/** A call with more of a result than both http2 windows hold, and a caller who reads nothing. */
+/** More than both HTTP/2 windows hold, for a caller who reads nothing. */
 function sendUnread(): MatteCaller {
   node.pictures.result = Buffer.alloc(8 * 1024 * 1024, 1);
   const caller = new MatteCaller(node);
@@ -246,7 +243,7 @@ test('admission › refuses before a byte is sent, and says that another node ma
 
 test('admission › tells how long it takes, and refuses what would wait longer than its header allows', async t => {
   const first = await heldIn(node, 'decode');
-  // One image waits before the engine, 100 ms each in the fake.
+  // One image waits, 100 ms each in the fake.
   const impatient = new MatteCaller(node).send(header({ waitMsMax: 99 }));
   await impatient.refused({ code: 'NODE_OVERLOADED', status: status.RESOURCE_EXHAUSTED });
   t.deepEqual(impatient.messages, []);
@@ -395,7 +392,7 @@ for (const stage of ['acquire', 'decode', 'infer', 'finish'] as const) {
     node.gates.hold(stage);
     const caller = await new MatteCaller(node, { deadlineMs: DEADLINE_MS }).sendFile('12345');
     await node.gates.reached(stage);
-    // In one leap the caller's end would reach the node before the node's own clock has moved.
+    // In one leap the caller's end would come before the node's clock moves.
     for (let step = 0; step < 10; step++) await clock.tickAsync(DEADLINE_MS / 10);
     await caller.refused({ status: status.DEADLINE_EXCEEDED });
     await untilIdle(node);
@@ -479,7 +476,7 @@ test('a flood of tiny chunks leaves ticks of the event loop to the others', asyn
   let left = FLOOD_CHUNKS;
   const call = new Duplex({
     objectMode: true,
-    // Everything lies ready, as what came in one piece over the network does.
+    // All chunks are available at once, as after one read from the network.
     read() {
       this.push(left-- > 0 ? chunk(TINY) : null);
     },

@@ -1,14 +1,6 @@
 /**
- * The Matte call: header, permit, pipeline, result, and one status for whatever goes wrong.
- *
- * | phase    | holds    | ends with                                                          |
- * |----------|----------|--------------------------------------------------------------------|
- * | opened   | nothing  | the header; a bad one, silence, not serving, no permit: its status |
- * | admitted | a permit | Done taken by the caller: OK; an error of a stage: its status      |
- * | over     | nothing  | never left; the permit is given back on the way here, once         |
- *
- * Cancellation, the caller's deadline and a hurried end of the node abort the call's signal, which
- * takes it from either phase to over.
+ * Cancellation, the caller's deadline and a hurried shutdown abort a call's signal. Every way out
+ * gives the permit back once and sends one status.
  */
 import { status as grpcStatus, type handleBidiStreamingCall } from '@grpc/grpc-js';
 import {
@@ -62,24 +54,21 @@ interface MatteHandlerOptions {
   readonly log: Logger;
   readonly callers: Callers;
   readonly bounds?: ExchangeBounds | undefined;
-  /** Undefined: the node makes no traces. It is read at each call. */
   readonly tracing?: (() => Tracing | undefined) | undefined;
 }
 
-/** The span is under the caller's, if the call has one. */
 const SPAN: SpanBegin = {
   name: 'matting.v1.MatteService/Matte',
   kind: 'SERVER',
   attributes: { 'rpc.system.name': 'grpc', 'rpc.method': 'matting.v1.MatteService/Matte' },
 };
 
-/** A timer cannot wait longer; such a deadline is none. */
+/** A timer cannot wait longer, so such a deadline counts as none. */
 const TIMER_MS_MAX = 2_147_483_647;
 
-/** gRPC deadlines restart at the receiver: a cancellation this close counts as the deadline. */
+/** gRPC deadlines restart at the receiver, so a cancellation this close counts as the deadline. */
 const DEADLINE_TRAVEL_MS = 100;
 
-/** Faults of the node, logged as errors; most other errors are the callers' own. */
 const NODE_FAULTS: readonly ErrorCode[] = ['NODE_FAULT', 'ENGINE_LOST', 'PICTURE_WORKER_LOST'];
 
 export class MatteHandler {
@@ -119,13 +108,12 @@ export class MatteHandler {
     });
   }
 
-  /** `untilIdle` resolves once all have ended. */
   abortAll(reason: ContractError): void {
     for (const controller of [...this.#calls]) controller.abort(reason);
   }
 }
 
-/** Aborts when the caller goes away or its deadline passes. Returns what stops the watching. */
+/** Aborts when the caller goes away or its deadline passes. */
 function watchCaller(call: MatteCall, controller: AbortController): () => void {
   const deadlineMs = Number(call.getDeadline());
   const expire = () =>
@@ -137,7 +125,7 @@ function watchCaller(call: MatteCall, controller: AbortController): () => void {
     else controller.abort(new ContractError('CALL_CANCELLED', 'The caller cancelled the call.'));
   };
   call.once('cancelled', onCancelled);
-  // grpc-js announces a passed deadline only after its status left, which an unread result delays.
+  // grpc-js reports a passed deadline only after its status left, which an unread result delays.
   const leftMs = deadlineMs - Date.now();
   const timer = leftMs <= TIMER_MS_MAX ? setTimeout(expire, leftMs) : undefined;
   return () => {
@@ -154,7 +142,6 @@ class MatteCallRun {
   readonly #startedMs = performance.now();
   #order: MatteOrder | undefined;
   #permit: Permit | undefined;
-  /** The models that made the result. */
   #models: readonly RunLabels[] = [];
   #mended: ImageResult['mended'];
   #caller: Caller | undefined;
@@ -190,7 +177,7 @@ class MatteCallRun {
     throw new ContractError('NODE_UNAVAILABLE', `The node is ${state}.`);
   }
 
-  /** Comes before the permit: a caller at its own bound takes none from the others. */
+  /** Before the permit: a caller at its own limit takes none from the others. */
   async #asCaller(caller: Caller, work: NodeWork, order: MatteOrder): Promise<StageTimings> {
     const leave = this.#options.callers.enter(caller, work.admission.limits.imagesMax);
     try {
@@ -202,7 +189,7 @@ class MatteCallRun {
 
   async #withPermit(work: NodeWork, order: MatteOrder): Promise<StageTimings> {
     const megapixels = countedMegapixels(costOf(order));
-    // Before the permit, so that the estimate does not count this image.
+    // Before the permit, so that the estimate excludes this image.
     const waitMs = work.pipeline.estimatedWaitMs(order.plan);
     if (order.waitMsMax !== undefined && waitMs > order.waitMsMax) {
       throw new ContractError('NODE_OVERLOADED', 'No engine becomes free within wait_ms_max.');
@@ -275,11 +262,11 @@ class MatteCallRun {
       log.info({ ...fields, ...reason }, this.#permit ? 'image failed' : 'image refused');
     }
     if (this.#call.cancelled) return;
-    // grpc-js percent-encodes the text on its way out and throws on half a surrogate pair.
+    // grpc-js percent-encodes the text, and throws on half a surrogate pair.
     this.#call.emit('error', { ...status, details: status.details.toWellFormed() });
   }
 
-  /** A direct caller chooses its job_id, which may be any text. */
+  /** The job_id of a direct caller may be any text. */
   #attributes(): SpanAttributes {
     const order = this.#order;
     if (order === undefined) return {};
@@ -302,7 +289,7 @@ class MatteCallRun {
   }
 }
 
-/** A caller that is refused, or gone, is no fault of the node. */
+/** A refused or departed caller is not a fault of the node. */
 function describeFailure(
   attributes: SpanAttributes,
   { code, status }: { readonly code: ErrorCode; readonly status: grpcStatus },
@@ -319,7 +306,6 @@ function fileBytesOf(order: MatteOrder): number {
   return filesOf(order).reduce((sum, { file }) => sum + file.contentLength, 0);
 }
 
-/** Computes the cost as far as the header shows it. */
 export function costOf(order: MatteOrder) {
   const { declared, inputFormat, outputFormat, resultKind, asked, hintsFile } = order;
   const pixelsOf = (size: Size | undefined) => size && size.width * size.height;
@@ -343,7 +329,7 @@ export function costOf(order: MatteOrder) {
   };
 }
 
-/** Gives the codec's reason: the operator may need it if a picture that looks whole is damaged. */
+/** The codec's reason helps if a picture that looks whole is damaged. */
 function reasonOf({ cause }: ContractError): string | undefined {
   if (cause === undefined) return undefined;
   return cause instanceof Error ? cause.message : String(cause);

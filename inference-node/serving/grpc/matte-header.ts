@@ -44,19 +44,16 @@ const JOB_ID_LENGTH_MAX = 64;
 export interface MatteOrder extends ImageOrder, FileOrder {
   readonly jobId: string;
   readonly attempt: number;
-  /** Undefined: the result is a plain cut-out or matte. */
   readonly asked: FinishingOrder | undefined;
-  /** The picture of hints, if they are one. */
   readonly hintsFile: FileOrder | undefined;
-  /** A matte in place of the models. */
+  /** Replaces the models. */
   readonly givenMatte: ByteOrder | undefined;
-  /** Refused where no engine would take it within this; undefined: however long it waits. */
+  /** Refused if no engine becomes free within it. Undefined: any wait. */
   readonly waitMsMax: number | undefined;
 }
 
 export interface NodeAbilities {
   readonly plan: RunnablePlan;
-  /** The plan as a header may name it. */
   readonly selectable: Pick<Selectable, 'name' | 'kind' | 'sha256'>;
   readonly pictures: PictureCapabilities;
 }
@@ -103,7 +100,7 @@ export function checkMatteHeader(header: MatteHeader, node: NodeAbilities): Matt
   };
 }
 
-/** With a given matte only if the caller names the plan or model that may run. */
+/** A given matte excludes runs, unless the caller names the plan or model that may run. */
 function mayRunOnCrops({ hints, givenMatte, model, plan }: MatteHeader): boolean {
   const isHinted =
     hints !== undefined &&
@@ -111,7 +108,6 @@ function mayRunOnCrops({ hints, givenMatte, model, plan }: MatteHeader): boolean
   return isHinted && (givenMatte === undefined || model + plan !== '');
 }
 
-/** The files of a call in the order of their bytes. */
 export function filesOf({ asked, hintsFile, givenMatte, ...image }: MatteOrder) {
   const files = {
     image: { name: 'the image', file: image },
@@ -159,14 +155,14 @@ function isOn(value: Switch): boolean {
   throw invalid('refinement and foreground_estimation must be on, off or unspecified.');
 }
 
-/** Returns the node's plan if the header names none, or this one. A model may be named as a plan. */
+/** The node's plan, if the header names it or none. A model may be named as a plan. */
 function requirePlan(header: MatteHeader, { plan, selectable }: NodeAbilities): RunnablePlan {
   const { model, plan: planName, selectableSha256: sha256 } = header;
   if (planName !== '' && model !== '')
     throw invalid('The header names a plan and a model. Name one of them.');
   const kind = model === '' ? 'plan' : 'model';
   const name = planName || model || plan.name;
-  // The name is the caller's text: the status does not repeat it.
+  // Does not repeat the name, which is the caller's text.
   if (name !== selectable.name || (model !== '' && selectable.kind === 'plan')) {
     const detail = `This node does not have this ${kind}. It serves: ${selectable.name}.`;
     throw new ContractError('NODE_INCAPABLE', detail);
@@ -179,16 +175,10 @@ function requirePlan(header: MatteHeader, { plan, selectable }: NodeAbilities): 
 
 interface FinishingOrder {
   readonly finishing: Finishing;
-  /** Undefined: no picture is its background. */
   readonly background: FileOrder | undefined;
-  /** The finishing as it came, for the result's header. */
   readonly message: ProtoFinishing;
 }
 
-/**
- * @throws ContractError INVALID_REQUEST, UNSUPPORTED_OUTPUT_FORMAT, IMAGE_TOO_LARGE,
- * IMAGE_RESOLUTION_TOO_LARGE, UNSUPPORTED_IMAGE_FORMAT, NODE_INCAPABLE
- */
 function checkFinishing(
   message: ProtoFinishing | undefined,
   result: Pick<ImageOrder, 'outputFormat' | 'resultKind'>,
@@ -242,9 +232,9 @@ export interface ByteOrder {
 }
 
 interface FileOrder extends ByteOrder {
-  /** The format that the caller declared, for the memory's count. The bytes decide the format. */
+  /** As declared, to count memory. The bytes decide the format. */
   readonly inputFormat: InputFormat | undefined;
-  /** The size that the caller declared; the decoder refuses a larger image. */
+  /** As declared. The decoder refuses a larger image. */
   readonly declared: Size | undefined;
 }
 
@@ -280,10 +270,6 @@ const BACKGROUND: FileKind = {
   pixelsMax: BACKGROUND_PIXELS_MAX,
 };
 
-/**
- * @throws ContractError INVALID_REQUEST, IMAGE_TOO_LARGE, IMAGE_RESOLUTION_TOO_LARGE,
- * UNSUPPORTED_IMAGE_FORMAT, NODE_INCAPABLE
- */
 function checkFileFields(
   fields: FileFields,
   kind: FileKind,
@@ -297,7 +283,6 @@ function checkFileFields(
   };
 }
 
-/** @throws ContractError as checkFileFields */
 function checkHintsFile(fields: FileFields, pictures: PictureCapabilities): FileOrder {
   const file = checkFileFields(fields, HINTS, pictures);
   const { inputFormat } = file;
@@ -305,7 +290,6 @@ function checkHintsFile(fields: FileFields, pictures: PictureCapabilities): File
   throw invalidParameter('hints_file', 'must be PNG or WebP');
 }
 
-/** @throws ContractError INVALID_REQUEST, IMAGE_TOO_LARGE */
 function checkBytes({ contentLength, sha256 }: MatteFile, kind: FileKind): ByteOrder {
   if (contentLength === 0) throw invalidFile(kind, 'content_length must not be 0.');
   if (contentLength > kind.bytesMax) {
@@ -338,7 +322,7 @@ function readDeclared({ width, height }: FileFields, kind: FileKind): Size | und
   return { width, height };
 }
 
-/** Another node may have the codec; if nothing is declared, the decoder decides. */
+/** Another node may have the codec. If nothing is declared, the decoder decides. */
 function readFormat(
   value: ProtoInput,
   kind: FileKind,

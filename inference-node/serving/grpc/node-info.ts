@@ -1,5 +1,3 @@
-/** Describes the node over gRPC: what it is (GetNodeInfo), and its load (WatchCapacity). */
-
 import type { ServerWritableStream } from '@grpc/grpc-js';
 import { CAPABILITIES } from '@matting/proto/contract/capabilities.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
@@ -34,7 +32,6 @@ import type { NodeWork } from './matte-handler.ts';
 export interface NodeIdentity {
   /** Stable over restarts. */
   readonly nodeId: string;
-  /** A UUID of this start of the process. */
   readonly bootId: string;
   readonly version: string;
 }
@@ -43,7 +40,6 @@ interface NodeInfoInputs {
   readonly identity: NodeIdentity;
   readonly work: NodeWork;
   readonly pictures: PicturePool;
-  /** The memory of all engines. */
   readonly engineBytes: number;
   readonly commercialUse: CommercialUseGate | undefined;
   readonly providerRequested: string;
@@ -126,14 +122,14 @@ export function gpuToProto({ facts, outReason }: GpuDevice): ProtoGpu {
 }
 
 /*
- * The state as it is when it is written, at once, at every change and every second: a silent stream
- * means a dead node, and a slow watcher gets fewer messages, never a queue of old ones.
+ * Writes the state at once, at every change and every second. A silent stream means a dead node. A
+ * slow watcher gets fewer messages, never a queue of old ones.
  */
 
-/** Stale views cost refusals: 1.3 to 1.5 times as many with 50 ms as with 20 (simulated). */
+/** Stale views cost refusals: with 50 ms 1.3 to 1.5 times as many as with 20 (simulated). */
 const CHANGE_INTERVAL_MS = 20;
 const REPEAT_INTERVAL_MS = 1000;
-/** Streams at once of one watcher: a control plane has one, a direct caller a few. */
+/** A control plane has one stream, a direct caller a few. */
 const FLEET_WATCHERS_MAX = 256;
 const DIRECT_WATCHERS_EACH_MAX = 8;
 
@@ -146,7 +142,6 @@ const STATE_TO_PROTO = {
 
 type Capacity = Omit<WatchCapacityResponse, 'sequence'>;
 
-/** Gives what the node can take now: nothing if `started` is undefined, since it still starts. */
 export function readCapacity(
   status: NodeStatus,
   started: { readonly work: NodeWork; readonly pictures: PicturePool } | undefined,
@@ -188,7 +183,6 @@ function readLoad({ pipeline, plan }: NodeWork) {
 
 type Watcher = ServerWritableStream<WatchCapacityRequest, WatchCapacityResponse>;
 
-/** Holds all open streams. `changed` may be called as often as anything changes. */
 export class CapacityWatchers {
   readonly #read: () => Capacity;
   readonly #callers: Callers;
@@ -218,7 +212,7 @@ export class CapacityWatchers {
   changed(): void {
     if (this.#watchers.size === 0 || this.#changeTimer !== undefined) return;
     const sinceMs = performance.now() - this.#writtenAtMs;
-    // Wait even if the last write is long ago: a tick of the loop gathers what changes together.
+    // Waits even if the last write is long ago, to gather changes of one tick.
     const waitMs = Math.max(0, CHANGE_INTERVAL_MS - sinceMs);
     this.#changeTimer = setTimeout(() => this.flush(), waitMs);
   }
@@ -258,7 +252,7 @@ export class CapacityWatchers {
     this.#repeatTimer?.refresh();
     const capacity = this.#read();
     for (const call of this.#watchers.keys()) {
-      // A slow watcher still has an older message to read; the next one says everything again.
+      // A slow watcher still has an unread message, and the next one repeats everything.
       if (!call.writableNeedDrain && call.writableLength === 0) this.#writeTo(call, capacity);
     }
   }

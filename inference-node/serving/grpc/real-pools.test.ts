@@ -1,4 +1,4 @@
-/** The shell over the real pools: real engine and worker processes, a tiny graph, drawn pictures. */
+/** Real engine and worker processes, a tiny graph, drawn pictures. */
 
 import { OutputFormat, ResultKind } from '@matting/proto/gen/matting/v1/matte_service.ts';
 import { STARTED_ENV } from '@matting/test-support/started-env.ts';
@@ -20,7 +20,7 @@ const test = ava.serial;
 const WIDTH = 64;
 const HEIGHT = 48;
 const size = { width: WIDTH, height: HEIGHT };
-/** The graph's matte of a picture is its brightness. */
+/** The graph's matte is a picture's brightness. */
 const BRIGHTNESS = 120;
 const log = pino({ level: 'silent' });
 const OPTIONS = { engines: 1, threadsPerEngine: 1, childEnv: STARTED_ENV, log };
@@ -160,7 +160,7 @@ test('a model that refines decides in the unsure band, and nowhere else', async 
     ...{ kind: 'refined', form: { ...form, trimap: true }, width: 64, height: 64 },
   });
   const refining = await openEngines(t, model);
-  // The picture's brightness is its matte: black, a ramp of half a red, white.
+  // Black, a ramp of half a red, white.
   const pixels = Buffer.alloc(3 * WIDTH * HEIGHT, 255);
   for (let i = 0; i < WIDTH * HEIGHT; i++) {
     if (i % WIDTH < 36) pixels.fill(i % WIDTH < 28 ? 0 : 120, 3 * i, 3 * i + 3);
@@ -189,7 +189,6 @@ test('a model that refines decides in the unsure band, and nowhere else', async 
   const own = await maskOf();
   const refined = await maskOf({ model, engines: refining, role: 'refine' });
   for (const x of [0, 12, 20, 44, 52, 63]) t.is(refined[x], own[x], `${x}`);
-  // Half its red and half of unsure.
   for (const x of [31, 32]) t.true(Math.abs((refined[x] ?? 0) - 124) <= 2, `${refined.join()}`);
   t.true(Math.abs((refined[36] ?? 0) - (own[36] ?? 0)) > 8, `${own.join()} ${refined.join()}`);
 });
@@ -219,7 +218,7 @@ const drawn = (shapes: string) => {
   return sharp(Buffer.from(svg)).removeAlpha();
 };
 
-/** Opens a node whose matte is a picture's brightness, seen in 128 x 128 pixels. */
+/** The matte is the brightness, in 128x128 pixels. */
 async function openBrightness(t: ExecutionContext) {
   const model = await writeTinyModel(directory, { kind: 'mean', width: 128, height: 128 });
   const shell = await openNode(t, model);
@@ -247,7 +246,7 @@ test('a small subject comes out better than the model sees it in the whole pictu
   const corner = (x: number, y: number) => `<rect x="${x}" y="${y}" width="50" height="50"/>`;
   const closer = await errorOf(CROSS);
   const beside = await errorOf(`${CROSS}${corner(20, 20)}`);
-  // More than three have no look each.
+  // More than three get no look each.
   const whole = await errorOf(
     `${CROSS}${corner(20, 20)}${corner(570, 20)}${corner(20, 410)}${corner(570, 410)}`,
   );
@@ -257,7 +256,7 @@ test('a small subject comes out better than the model sees it in the whole pictu
 
 test('a closer look that is wrong about where the subject is changes nothing', async t => {
   const matteOf = await openBrightness(t);
-  // From afar the lines are a faint veil and the square is a subject; lines begin beside it.
+  // From afar the lines are a faint veil, and the square is a subject.
   const lines = Array.from(
     { length: 160 },
     (_none, i) => `<rect x="${4 * i}" width="1" height="480"/>`,

@@ -34,7 +34,7 @@ type Seen =
 class Registry {
   readonly seen: Seen[] = [];
   command: Command = Command.COMMAND_UNSPECIFIED;
-  /** Answers nothing but this while set. */
+  /** If set, the only answer. */
   failure: status | undefined;
   #server: Server | undefined;
   #arrived = Promise.withResolvers<void>();
@@ -141,7 +141,7 @@ test.afterEach.always(async () => {
 test('does no harm while nobody answers, says so once, and ends when told', async t => {
   begin(await deadAddress(), await deadAddress());
   await untilSaid('no control plane answers; trying on');
-  // Some more rounds, which it does not speak of.
+  // Further rounds, which it does not log.
   await new Promise(resolve => setTimeout(resolve, 5 * BOUNDS.backoffMaxMs));
   await registration?.leave();
   const warnings = lines.filter(({ level }) => level >= 40);
@@ -197,7 +197,7 @@ test('takes the next control plane where one does not answer, or goes away', asy
   t.false(lines.some(({ level }) => level >= 40));
   one.registry.close();
   await two.registry.until('heartbeat', 2);
-  // The table is the same for both: it is a member already.
+  // Both share a table, in which it is a member already.
   t.is(two.registry.count('register'), 0);
 });
 

@@ -1,17 +1,9 @@
 /**
- * The node's membership of the fleet, kept at whichever control plane answers: every one of them
- * writes the same table. The node serves also when none answers.
+ * The node's membership of the fleet, at whichever control plane answers: all of them write the
+ * same table. The node serves even if none answers.
  *
- * | state       | entered                  | does                    | left                |
- * |-------------|--------------------------|-------------------------|---------------------|
- * | registering | start; COMMAND_REGISTER  | Register until answered | answered: member    |
- * | member      | Register answered        | Heartbeat every         | COMMAND_REGISTER:   |
- * |             |                          | interval +- 10 %        | registering         |
- * | left        | `leave`, from either     | Deregister, once        | never               |
- *
- * A call that fails is tried at the next address at once; when all have failed, after a back-off of
- * 1, 2, 4 ... 15 s. COMMAND_DRAIN and COMMAND_UNDRAIN are handed to the node and repeat harmlessly.
- * Every wait has its bound here; only changes are logged.
+ * A failed call is tried at the next address at once, and if all failed, after 1, 2, 4 ... 15 s.
+ * Repeated COMMAND_DRAIN and COMMAND_UNDRAIN are harmless. Only changes are logged.
  */
 import assert from 'node:assert/strict';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -33,14 +25,13 @@ import type { NodeIdentity } from './node-info.ts';
 interface RegistrationOptions {
   readonly registryAddresses: readonly string[];
   readonly identity: NodeIdentity;
-  /** The address is host:port of the Matte service, as control planes reach it. */
+  /** host:port of the Matte service, as control planes reach it. */
   readonly address: string;
   /** host:port of metrics and health. */
   readonly httpAddress: string;
-  /** Asked for each call: it may change. */
+  /** Read for each call, since it may change. */
   readonly token: () => string | undefined;
   readonly security: ChannelSecurity;
-  /** COMMAND_DRAIN: `true`, COMMAND_UNDRAIN: `false`. */
   readonly onDrainCommand: (drain: boolean) => void;
   readonly log: Logger;
   readonly bounds?: RegistrationBounds;
@@ -50,13 +41,13 @@ const REGISTRATION_BOUNDS = {
   callTimeoutMs: 3000,
   backoffMinMs: 1000,
   backoffMaxMs: 15_000,
-  /** Whatever a control plane asks for. */
+  /** Limits what a control plane requests. */
   heartbeatMinMs: 500,
   heartbeatMaxMs: 30_000,
 };
 type RegistrationBounds = Readonly<typeof REGISTRATION_BOUNDS>;
 
-/** Fraction of a wait by which it varies: nodes started together must not beat together. */
+/** Fraction of a wait. Nodes that started together must not beat together. */
 const JITTER = 0.1;
 
 type Unary<Response> = (
@@ -66,7 +57,6 @@ type Unary<Response> = (
   callback: (error: ServiceError | null, response: Response) => void,
 ) => void;
 
-/** Begins at once and goes on until `leave`. */
 export class Registration {
   readonly #options: RegistrationOptions;
   readonly #bounds: RegistrationBounds;
@@ -77,10 +67,9 @@ export class Registration {
   readonly #stop = new AbortController();
   readonly #running: Promise<void>;
   #left: Promise<void> | undefined;
-  /** The index of the control plane that answered last. */
   #current = 0;
   #registered = false;
-  /** The value is undefined until the first answer or failure; from then on changes are logged. */
+  /** Undefined until the first answer or failure; later changes are logged. */
   #reachable: boolean | undefined;
 
   constructor(options: RegistrationOptions) {
@@ -91,7 +80,7 @@ export class Registration {
       const client = new NodeRegistryClient(address, credentials, {
         ...channelOptions,
         'grpc.enable_retries': 0,
-        // Control planes are inside: a proxy of the environment is not for them.
+        // Control planes are internal: a proxy of the environment is not for them.
         'grpc.enable_http_proxy': 0,
         'grpc.max_receive_message_length': MESSAGE_BYTES_MAX,
         'grpc.max_send_message_length': MESSAGE_BYTES_MAX,

@@ -1,8 +1,3 @@
-/**
- * Tests what a node's gRPC server answers beside mattes: health, what it is, its capacity,
- * reflection.
- */
-
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -224,14 +219,13 @@ const PROTO_DIR = path.resolve(
   import.meta.dirname,
   '../../../node_modules/@grpc/reflection/build/proto',
 );
-/** A frame of gRPC with a message whose field 4, the symbol asked for, has 16,000 characters. */
+/** A gRPC frame whose message has field 4, the symbol, of 16,000 characters. */
 const QUESTION = Buffer.concat([
   Buffer.from([0, 0, 0, 0x3e, 0x83, 0x22, 0x80, 0x7d]),
   Buffer.alloc(16_000, 'x'),
 ]);
-/** Four times what the window of a stream takes. */
+/** Four times the window of a stream. */
 const UNREAD_QUESTIONS_MAX = 256;
-/** The pings go to the node and back. */
 const PINGS_MAX = 100;
 
 interface ReflectionClient {
@@ -282,7 +276,7 @@ test('reflection › takes no more questions than its reader takes answers', asy
     stream.write(QUESTION, () => {
       taken += 1;
     });
-    // The pings are many times what a question that is taken needs.
+    // Far more pings than an accepted request needs.
     for (let pings = 0; taken < written && pings < PINGS_MAX; pings += 1) await ping();
   }
   session.destroy();
@@ -297,7 +291,6 @@ test('reflection › lists the services, and names fields and the entries of map
     (await messagesOf(symbol)).find(({ name }) => name === wanted);
   const header = await messageOf('matting.v1.MatteService', 'MatteHeader');
   t.like(header?.field[2], { name: 'content_length', jsonName: 'contentLength' });
-  // Or strict readers refuse the file.
   const list = await messageOf('grpc.health.v1.Health', 'HealthListResponse');
   t.is(list?.nestedType[0]?.name, 'StatusesEntry');
   t.true(list?.nestedType[0]?.options?.mapEntry);
@@ -307,7 +300,7 @@ test('reflection › lists the services, and names fields and the entries of map
 const ROOT = path.resolve(import.meta.dirname, '../../..');
 const TOKEN = 'a-token-of-sixteen-or-more';
 
-/** Runs the example of docs/grpc.md as it stands there. */
+/** Runs the example of docs/grpc.md. */
 async function runExample(input: string, output: string, env: Readonly<Record<string, string>>) {
   const text = await readFile(path.join(ROOT, 'docs/grpc.md'), 'utf8');
   const code = /```ts\n(.*?)```/s.exec(text)?.[1];

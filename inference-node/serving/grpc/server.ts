@@ -1,7 +1,4 @@
-/**
- * The node's gRPC server: the Matte service, health and reflection on one port, open before the
- * models are loaded: probes see a node that starts, and Matte is refused until it serves.
- */
+/** Opens before the models are loaded, so that probes see a node that starts. */
 
 import { fileURLToPath } from 'node:url';
 import { fromBinary, toBinary } from '@bufbuild/protobuf';
@@ -45,16 +42,16 @@ import type { CapacityWatchers } from './node-info.ts';
 
 const PROTO_DIR = fileURLToPath(new URL('../../../proto/', import.meta.url));
 const MATTE_SERVICE = 'matting.v1.MatteService';
-/** Open: probes come without a secret, and it reveals only whether the node serves. */
+/** Needs no token: probes have none, and it reveals only whether the node serves. */
 const OPEN_PATHS_PREFIX = '/grpc.health.v1.Health/';
 const OVERALL = '';
 
-/** Far above admission: over it http2 lets a call wait, and the refused must know at once. */
+/** Far above admission. Above it HTTP/2 lets a call wait, but a refusal must come at once. */
 const STREAMS_MAX = 256;
 
 /**
- * After this time the server asks a direct caller for a new connection: it finds new nodes behind a
- * name, and sees replaced certificates. Calls under way are not cut.
+ * Then the server asks a direct caller for a new connection, which finds new nodes behind a name
+ * and sees replaced certificates. Calls under way continue.
  */
 const CONNECTION_AGE_MAX_MS = 10 * 60_000;
 
@@ -62,14 +59,14 @@ const FILES_SHARE = 0.5;
 
 /** Longer than the longest attempt (10 min), in which a call may be silent. */
 const MATTE_SILENCE_MAX_MS = 15 * 60_000;
-/** Silence of a reflection call; its tool can call again. */
+/** A reflection tool can call again. */
 const REFLECTION_SILENCE_MAX_MS = 60_000;
 
 /** Options without the `grpc.` prefix are silently ignored. */
 const SERVER_OPTIONS: ServerOptions = {
   'grpc.max_receive_message_length': MESSAGE_BYTES_MAX,
   'grpc.max_send_message_length': MESSAGE_BYTES_MAX,
-  // A caller whose machine vanished is noticed, and its permits freed, within 30 s.
+  // Notices a caller whose machine vanished, and frees its permits, within 30 s.
   'grpc.keepalive_time_ms': 20_000,
   'grpc.keepalive_timeout_ms': 10_000,
   'grpc.enable_channelz': 0,
@@ -109,7 +106,6 @@ export async function openNodeServer(options: NodeServerOptions) {
     connections,
     close: async () => {
       stopHealth();
-      // The node has announced its drain long before.
       await shutDownGrpcServer(server, SHUTDOWN_TIMEOUT_MS);
     },
   };
@@ -151,7 +147,6 @@ function matteService({ matte, watchers, info }: NodeServerOptions): MatteServic
   };
 }
 
-/** Health follows the node's state, for the server and for the service. */
 function addHealth(server: Server, status: NodeStatus): () => void {
   const health = new HealthImplementation();
   const follow = () => {
@@ -170,14 +165,13 @@ function reflectedPackages() {
 }
 
 /*
- * Server reflection of what the port speaks: grpcurl and the like need no .proto file. Around
- * @grpc/reflection 1.0, which leaves three things open:
+ * Server reflection, so that grpcurl needs no .proto file. @grpc/reflection 1.0 leaves three gaps:
  *
- * - proto-loader names a map's entry after its field alone (`Statuses`); readers that check
- * (protobuf-go) refuse the file unless it is `StatusesEntry`, so no call of Health could be made.
- * - It gives fields no JSON name: clients should know `content_length` and `contentLength`.
- * - It answers as fast as it is asked, a hundred times the question: a client that reads nothing
- * would fill the memory (170 MB in 10 s).
+ * - proto-loader names a map's entry by its field alone (`Statuses`). Strict readers (protobuf-go)
+ *   refuse the file unless it is `StatusesEntry`.
+ * - Fields have no JSON name: clients should know `content_length` and `contentLength`.
+ * - It answers as fast as it is asked, with a hundred times the bytes: a client that reads nothing
+ *   would fill the memory (170 MB in 10 s).
  */
 
 type Handler = (call: ServerDuplexStream<unknown, unknown>) => void;
@@ -188,7 +182,7 @@ function isReflectionPath(path: string): boolean {
   return path.startsWith(REFLECTION_PATHS_PREFIX);
 }
 
-/** Reflects a `definition` that was loaded with `keepCase`. */
+/** `definition` was loaded with `keepCase`. */
 function addReflection(server: Server, definition: PackageDefinition): void {
   const service = new ReflectionService(describeAsProtoc(definition));
   const addService: Server['addService'] = (serviceDefinition, { ServerReflectionInfo: answer }) =>
@@ -198,7 +192,7 @@ function addReflection(server: Server, definition: PackageDefinition): void {
   service.addToServer({ addService });
 }
 
-/** The next question is taken once the answers before it are on their way. */
+/** Takes the next request once the answers before it are on their way. */
 function atReadersPace(answer: Handler): Handler {
   return call => {
     answer(call);
@@ -214,7 +208,7 @@ function describeAsProtoc(definition: PackageDefinition): PackageDefinition {
   return Object.fromEntries(
     Object.entries(definition).map(([name, part]) => {
       const files = part.fileDescriptorProtos;
-      // A service has none; a method of that name would stand there.
+      // A service has none, but may have a method of that name.
       if (!Array.isArray(files)) return [name, part];
       return [name, { ...part, fileDescriptorProtos: files.map(asProtoc) }];
     }),

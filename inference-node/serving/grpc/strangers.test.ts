@@ -1,5 +1,3 @@
-/** Tests what callers without a token can take from a node, and what stays for the others. */
-
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { connect as connectHttp2, constants } from 'node:http2';
@@ -46,7 +44,6 @@ const REFLECTION = '/grpc.reflection.v1.ServerReflection/ServerReflectionInfo';
 const WIDE = { perStream: 1024 * 1024, perConnection: 4 * 1024 * 1024 };
 const EIGHT = Buffer.alloc(8);
 const EMPTY = framed(Buffer.alloc(0));
-/** One connection among those that a small node has for strangers. */
 const FEW = { ...GUARD_BOUNDS, strangersMax: 4, knownMax: 6, directMax: 3, directEachMax: 2 };
 
 let node: TestNode;
@@ -86,14 +83,12 @@ function openSocket(): Socket {
   return socket;
 }
 
-/** @throws Error after 10 s, with what the port has */
 async function until(condition: () => boolean): Promise<void> {
   const { connections, ended } = node;
   const has = () => `${connections.strangers} strangers, ended: ${ended.join(', ') || 'none'}`;
   await untilHolds(() => `${condition}; the port has ${has()}`, condition);
 }
 
-/** The time of connections without a token is over. */
 const TOO_LATE_MS = GUARD_BOUNDS.tokenWaitMaxMs + 1000;
 
 function causes(): Record<string, number> {
@@ -127,7 +122,7 @@ test('half a message › that is sent again and again ends its connection', asyn
 test('half a message › over the bound is refused with a token too, but for the bytes of Matte', async t => {
   await openNode();
   const connection = await openKnown();
-  // The first of Matte is its header.
+  // The first message of Matte is its header.
   for (const path of [CHECK, INFO, REFLECTION, MATTE]) {
     const { stream, ended } = connection.call(path, TOKEN);
     const bytesMax = path === MATTE ? HEADER_BYTES_MAX : MESSAGE_BYTES_SMALL;
@@ -161,7 +156,7 @@ test('half a header › as large as it may be is taken of known callers, from di
   t.deepEqual(node.ended, ['over_limit']);
   await Promise.all([fleet.ping(), direct.ping()]);
   t.true([...open, ...others].every(({ stream }) => !stream.closed));
-  // A header that is whole, or gone, makes room.
+  // A whole header, or a closed call, makes room.
   others[0]!.stream.close(constants.NGHTTP2_CANCEL);
   others[1]!.stream.end(Buffer.alloc(HEADER_BYTES_MAX - 10));
   await others[1]!.ended;
@@ -202,7 +197,6 @@ test('half a message › that is small and compressed is refused to strangers al
   t.is((await strange.ended).code, 'INVALID_REQUEST');
   const known = (await openKnown()).call(INFO, TOKEN);
   known.stream.end(framed(gzipSync(Buffer.alloc(0)), undefined, true));
-  // An encoding that was not named gets an answer of gRPC's own, as ever.
   t.is((await known.ended).code, undefined);
 });
 
@@ -243,7 +237,7 @@ test('a call without a token › has few beside it on its connection, until one 
   t.is((await ask(connection, INFO, TOKEN)).status, status.OK);
   await connection.ping();
   t.is(connection.session.remoteSettings.maxConcurrentStreams, 256);
-  // Metadata is bounded, and after this many calls the caller must reconnect.
+  // Metadata is bounded.
   const another = await openConnection();
   const { ended } = another.call(CHECK, 'x'.repeat(20_000));
   t.is((await ended).rstCode, constants.NGHTTP2_ENHANCE_YOUR_CALM);
@@ -279,7 +273,6 @@ test('a connection without a token › that probes stays longer, and is asked to
   const watch = raw.call(WATCH);
   watch.stream.end(EMPTY);
   t.is(await prober.check(''), 'SERVING');
-  // The prober outlives a silent connection of the same age.
   const silent = await openConnection();
   await clock.tickAsync(TOO_LATE_MS);
   await silent.closed;
@@ -288,7 +281,7 @@ test('a connection without a token › that probes stays longer, and is asked to
   await clock.tickAsync(GUARD_BOUNDS.probeAgeMaxMs);
   await raw.closed;
   t.is(raw.goaway, constants.NGHTTP2_NO_ERROR);
-  // A client of gRPC does not notice: its next check is made on a new connection.
+  // A gRPC client does not notice: it connects again for its next check.
   t.is(await prober.check(''), 'SERVING');
   prober.close();
 });
@@ -307,7 +300,6 @@ test('a connection without a token › keeps nobody out who has one, however man
   await until(() => idle.filter(({ closed }) => !closed).length <= FEW.strangersMax);
   t.true(node.connections.strangers <= FEW.strangersMax);
   t.true(causes().crowded! >= 16);
-  // The newest connections stay.
   t.false(idle.at(-1)!.closed);
   await openKnown();
 });
@@ -375,11 +367,11 @@ test('a connection without a token › is ended for a flood of pings', async t =
   await t.notThrowsAsync(until(() => causes().flood === 1));
 });
 
-/** Everything at once, before the port's settings can have come. */
+/** Sends everything before the port's settings can arrive. */
 async function send(...frames: Buffer[]): Promise<void> {
   const socket = openSocket();
   socket.write(Buffer.concat([PREFACE, ...frames]));
-  // The connection may be reset: no error here.
+  // The connection may be reset.
   await new Promise(resolve => socket.once('close', resolve));
 }
 
@@ -396,7 +388,7 @@ test('a connection that keeps no rule of HTTP/2 › ends alone: with more calls 
     send(frame(1, 0, 1, HEALTH_CHECK), ...many(50, () => frame(9, 0, 1, Buffer.alloc(1000)))),
     send(...many(2000, () => frame(4, 0, 0)), ...many(2000, () => frame(6, 0, 0, EIGHT))),
     send(headers(1), frame(0, 0, 1, Buffer.alloc(10)).subarray(0, 12)),
-    // Ended with its first call, while the others are on their way up.
+    // Ends with its first call, while the others are on their way.
     send(
       ...many(70, () => frame(0x20, 0, 0, Buffer.alloc(16_000))),
       ...many(STRANGER_STREAMS_MAX, headers),
@@ -450,13 +442,13 @@ test('a client of gRPC › with the token is not slowed by what strangers may', 
 async function advertisedWindows(origin: string) {
   const session = connectHttp2(origin);
   await once(session, 'remoteSettings');
-  // The windows of those that show who they are, with any call.
+  // Any call with a token gets the large windows.
   const authorization = `Bearer ${TOKEN}`;
   const call = { ':method': 'POST', ':path': '/', te: 'trailers', authorization };
   const stream = session.request(call);
   stream.end().resume();
   await once(stream, 'close');
-  // The message about the session's own window comes after the settings.
+  // The session's own window arrives after the settings.
   await new Promise(resolve => session.ping(resolve));
   const perStream = session.remoteSettings.initialWindowSize;
   const perConnection = session.state.remoteWindowSize;
@@ -505,18 +497,18 @@ test('a connection that says nothing › is forgotten with its end, though the n
     const { localPort } = first;
     await until(() => node.connections.strangers === 1);
     await clock.tickAsync(0.7 * GUARD_BOUNDS.tokenWaitMaxMs);
-    // A reset leaves the address free at once.
+    // Frees the address at once.
     first.resetAndDestroy();
     await until(() => node.connections.strangers === 0);
     const next = connect({ ...target, localPort });
-    // Somebody else may have taken the address meanwhile.
+    // Another process may have taken the address.
     second = await once(next, 'connect').then(
       () => next,
       () => undefined,
     );
   }
   await until(() => node.connections.strangers === 1);
-  // The second stranger calls when the first one's time is over and its own is not.
+  // The first stranger's time is over, the second's is not.
   await clock.tickAsync(0.4 * GUARD_BOUNDS.tokenWaitMaxMs);
   const session = connectHttp2(`http://${node.address}`, { createConnection: () => second });
   opened.push({ close: () => session.destroy() });

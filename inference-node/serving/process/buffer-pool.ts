@@ -1,16 +1,14 @@
 /**
- * Memory that is used again, for pictures and mattes of models. Left to the collector they cost
- * more than all else in a node's main process: V8 collects its heap at every 64 MB outside it.
+ * Reuses memory of pictures and mattes: left to the collector, it costs more than everything else
+ * in a node's main process, since V8 collects its heap for every 64 MB outside it.
  */
 
-/** Smaller ones are not worth the bookkeeping. */
 const POOLED_BYTES_MIN = 64 * 1024;
-/** The most memory that lies idle: V8 would let as much gather as garbage. */
+/** Idle memory. V8 would let as much gather as garbage. */
 const IDLE_BYTES_MAX = 64 * 1024 * 1024;
 
 export class BufferPool {
   readonly #idle = new Map<number, Buffer[]>();
-  /** Handed out. One that its user forgets is the collector's. */
   readonly #lent = new WeakSet<Buffer>();
   #idleBytes = 0;
 
@@ -23,7 +21,7 @@ export class BufferPool {
     return buffer;
   }
 
-  /** Ignores a buffer that `take` did not hand out, or that came back before. */
+  /** Ignores a buffer that `take` did not hand out, or that already came back. */
   giveBack(buffer: Buffer): void {
     if (!this.#lent.delete(buffer)) return;
     const bytes = buffer.length;

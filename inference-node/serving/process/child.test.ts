@@ -13,7 +13,7 @@ import type { Frame } from './frames.ts';
 
 const test = ava.serial;
 
-/** Neither a child nor the wait for its end holds the process in which nothing else goes on. */
+/** Keeps the process alive while it waits only for a child. */
 const holdingOn = setInterval(() => undefined, 60_000);
 test.after.always(() => clearInterval(holdingOn));
 
@@ -73,7 +73,6 @@ test('an orderly exit is told as such', async t => {
   void child.send({ do: 'exit', code: 7 });
   t.deepEqual(await exit, { code: 7, signal: null, error: undefined });
   t.true(child.exited);
-  // A message to a child that is gone does nothing, and throws nothing.
   await child.send({ do: 'echo' });
   child.kill();
 });
@@ -94,7 +93,7 @@ test('a child that does not die is told as stuck, and its end when it comes', as
   await ask({ do: 'echo' });
   const pid = child.pid as number;
   process.kill(pid, 'SIGSTOP');
-  // A whole file that waits for it: the kernel has taken a part.
+  // The kernel has taken only a part of it.
   const sent = child.send({ do: 'echo' }, [Buffer.alloc(20_000_000)]);
   child.kill();
   await stuck.promise;
@@ -139,7 +138,7 @@ test('a process that a child started does not outlive the child’s crash', asyn
   );
 });
 
-// "At once" is before the child's guard is up, "later" while it watches.
+// "At once" is before the child's guard runs.
 for (const [when, waitMs] of [
   ['at once', 0],
   ['later', 700],
@@ -186,7 +185,6 @@ test.afterEach.always(() => {
   for (const group of groups.splice(0)) killGroup(group);
 });
 
-/** Opens a group by its leader, whose other member writes its pid and lives on. */
 async function openGroup(): Promise<{ leader: ChildProcess; group: number; member: number }> {
   const program = 'sleep 600 & echo $!; read -r _';
   const leader = spawn('sh', ['-c', program], {
@@ -205,7 +203,6 @@ test('a member that its leader left behind is found, until it is gone', async t 
   leader.kill('SIGKILL');
   await once(leader, 'exit');
   t.is(findMember(group, undefined), member);
-  // One that is gone, and one of another group.
   t.is(findMember(group, group), member);
   t.is(findMember(group, process.pid), member);
   killGroup(group);

@@ -1,6 +1,6 @@
 /**
- * A child process of the node: spawned with a socket pair on descriptor 3, ended with the parent
- * however the parent ends, with all that it started. Engines and picture workers are built on it.
+ * A child process with a socket pair on descriptor 3. It ends with its parent, however the parent
+ * ends, and so does everything that it started.
  *
  *   state    entered                                                  left
  *   running  the constructor                                          kill(), its own end -> dying
@@ -23,48 +23,39 @@ import { readStat } from './proc-files.ts';
 export interface ChildExit {
   readonly code: number | null;
   readonly signal: NodeJS.Signals | null;
-  /** Why the child was ended or never ran, if known: a malformed frame, or no process. */
+  /** If known: a malformed frame, or why no process started. */
   readonly error?: Error | undefined;
 }
 
 export interface SpawnChildOptions<Incoming> {
-  /** Absolute path of the child's program (.ts). It calls serveParent. */
+  /** Absolute path of a .ts program that calls serveParent. */
   readonly program: string;
   readonly args?: readonly string[];
-  /** The child's whole environment: it inherits nothing else. */
   readonly env: Readonly<Record<string, string>>;
   readonly execArgv?: readonly string[];
-  /**
-   * The kernel gives the process no more memory of its own than this (RLIMIT_DATA). The limit is
-   * not on address space, of which V8 reserves far more than it uses.
-   */
+  /** RLIMIT_DATA. It does not limit address space, of which V8 reserves far more than it uses. */
   readonly dataBytesMax?: number | undefined;
   readonly onOutput: (text: string) => void;
   readonly onFrame: (frame: Frame<Incoming>) => void;
-  /**
-   * The bound of all parts of one of its frames: a larger frame is malformed. Undefined: the bound
-   * of every frame.
-   */
+  /** Limit of all parts of a frame; a larger frame is malformed. Undefined: PARTS_BYTES_MAX. */
   readonly partsBytesMax?: number | undefined;
-  /** The parts of its frames go into these buffers. Undefined: into new memory. */
   readonly buffers?: BufferPool | undefined;
   /** Called once, after the last frame, however the child ended; never from the constructor. */
   readonly onExit: (exit: ChildExit) => void;
-  /** Called at most once, before onExit, which may never come: see the states. */
+  /** Called at most once, before onExit, which may never come. */
   readonly onStuck?: () => void;
   readonly killWaitMaxMs?: number | undefined;
 }
 
-/** An orderly exit closes the socket first; a child that takes longer than this is stuck. */
+/** An orderly exit closes the socket first. A child that takes longer afterwards is killed. */
 const EXIT_AFTER_CLOSE_MAX_MS = 1000;
 /**
- * The wait begins at SIGKILL. A healthy child is gone within milliseconds; freeing some GB may take
- * seconds.
+ * From SIGKILL on. A healthy child is gone within milliseconds; freeing some GB may take seconds.
  */
 export const KILL_WAIT_MAX_MS = 10_000;
 /**
- * The interval between polls of a dying child. Its wait is counted in polls: a standstill is no
- * waiting.
+ * The wait for a dying child is counted in polls, so that a standstill of this process does not
+ * count.
  */
 const POLL_INTERVAL_MS = 50;
 const POLL_INTERVAL_STUCK_MS = 1000;
@@ -77,9 +68,8 @@ export class Child<Incoming> {
   #killTimer: NodeJS.Timeout | undefined;
   #pollTimer: NodeJS.Timeout | undefined;
   #polls = 0;
-  /** The end of its own process: processes that it started may still live. */
+  /** Its own process has ended, but processes that it started may still live. */
   #end: Pick<ChildExit, 'code' | 'signal'> | undefined;
-  /** Pid of a process of its group that outlived its own process. */
   #member: number | undefined;
   #stuck = false;
   #exited = false;
@@ -90,7 +80,7 @@ export class Child<Incoming> {
     try {
       child = spawnProcess(options);
     } catch (error) {
-      // Node reports most failures through 'error', but throws some; of these ENOMEM may pass.
+      // Node reports most failures through 'error' but throws some, of which ENOMEM may pass.
       this.#error = error as Error;
       process.nextTick(() => this.#finish(null, null));
       return;
@@ -105,14 +95,13 @@ export class Child<Incoming> {
       this.#error ??= error;
       if (child.pid === undefined) this.#finish(null, null);
     });
-    // Out of descriptors, Node gives a process without pipes and reports it through 'error'.
+    // Out of descriptors, Node returns a process without pipes and reports that through 'error'.
     const pipe = child.stdio?.[3] as Socket | undefined;
     if (pipe === undefined) return;
     const { onFrame, buffers, partsBytesMax } = options;
     this.#channel = new FrameChannel({ pipe }, onFrame, { buffers, partsBytesMax });
     const { socket } = this.#channel;
     socket.on('error', error => {
-      // The socket of a dying child is reset; its exit says more.
       if (error instanceof MalformedFrameError) this.#error ??= error;
     });
     socket.once('close', () => {
@@ -141,7 +130,7 @@ export class Child<Incoming> {
     return this.#channel?.send(head, parts) ?? Promise.resolve();
   }
 
-  /** Native code has no cancel. Ends also what the child started; onExit follows, or onStuck. */
+  /** Native code has no cancel. Kills also what the child started; onExit follows, or onStuck. */
   kill(): void {
     const { pid } = this;
     if (this.#exited || pid === undefined) return;
@@ -168,7 +157,6 @@ export class Child<Incoming> {
     this.#pollTimer ??= setInterval(() => this.#poll(), POLL_INTERVAL_MS);
   }
 
-  /** Finds out whether all of it is gone, or it is stuck. */
   #poll(): void {
     const { pid } = this;
     if (this.#exited || pid === undefined) return;
@@ -188,10 +176,8 @@ export class Child<Incoming> {
     this.#stuck = true;
     clearTimeout(this.#killTimer);
     clearInterval(this.#pollTimer);
-    // Nor must it keep a program from its end.
     this.#pollTimer = setInterval(() => this.#poll(), POLL_INTERVAL_STUCK_MS).unref();
     this.#process?.unref();
-    // Frees what waits to be sent to it, up to a whole file.
     this.#closePipes();
     this.#options.onStuck?.();
   }
@@ -214,7 +200,7 @@ function spawnProcess<Incoming>({
   env,
   dataBytesMax,
 }: SpawnChildOptions<Incoming>): ChildProcess {
-  // serveParent compares it with its real parent: the child may start after the parent's death.
+  // serveParent compares it with its real parent: this process may die before the child starts.
   const own = String(process.pid);
   const command = [process.execPath, ...execArgv, program, ...args, own];
   if (dataBytesMax !== undefined) {
@@ -224,13 +210,11 @@ function spawnProcess<Incoming>({
   return spawn(executable, rest, {
     stdio: ['ignore', 'pipe', 'pipe', 'pipe'],
     env: { ...env },
-    // Ctrl-C goes to the terminal's group; the parent decides. kill() reaches the whole group of
-    // it.
+    // Ctrl-C then reaches the parent alone, and kill() the child's whole group.
     detached: true,
   });
 }
 
-/** Sends SIGKILL to every member. A group without members is already gone. */
 export function killGroup(group: number): void {
   try {
     process.kill(-group, 'SIGKILL');
@@ -240,20 +224,18 @@ export function killGroup(group: number): void {
 }
 
 /**
- * Finds a member that runs, stopped and uninterruptible ones included. Zombies do not count:
- * without an init process they stay for ever. The `known` one comes first: a search takes 30 us a
- * process.
+ * Finds a living member, also a stopped or uninterruptible one. Zombies do not count: without an
+ * init process they stay forever. `known` is tested first, since a search takes 30 us a process.
  */
 export function findMember(group: number, known: number | undefined): number | undefined {
   try {
     process.kill(-group, 0);
   } catch (error) {
-    // EPERM: it is there, and has become another user's.
+    // EPERM: it lives, as another user's.
     return (error as NodeJS.ErrnoException).code === 'ESRCH' ? undefined : group;
   }
   if (known !== undefined && isMember(known, group)) return known;
   const pids = listPids();
-  // Without /proc no more is known.
   return pids === undefined ? group : pids.find(pid => isMember(pid, group));
 }
 
@@ -270,17 +252,14 @@ function isDecimal(name: string): boolean {
   return /^\d+$/.test(name);
 }
 
-/** A process that has ended since the listing is not a member. */
 function isMember(pid: number, group: number): boolean {
   const [state, , processGroup] = readStat(pid);
   return Number(processGroup) === group && state !== 'Z' && state !== 'X';
 }
 
-/** A child's standard output and error, in lines for the log; of a flood only their number. */
+/** Of a flood it logs only the number of lines. */
 
-/** The rest of a line is left out. */
 const LINE_CHARACTERS_MAX = 1000;
-/** Lines of one child that are logged in a window; further ones are counted. */
 const LINES_MAX = 100;
 const WINDOW_MS = 60_000;
 
@@ -304,7 +283,7 @@ export class OutputLines {
     }
   }
 
-  /** The child is gone: its last output may lack a line feed. */
+  /** The last output may lack a line feed. */
   end(): void {
     this.#endLine();
     this.#logLeftOut();

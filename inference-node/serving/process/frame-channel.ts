@@ -1,4 +1,3 @@
-/** Sends and receives frames over a socket. */
 import { type OnReadOpts, Socket, type SocketConstructorOpts } from 'node:net';
 import type { BufferPool } from './buffer-pool.ts';
 import { FrameReader } from './frame-reader.ts';
@@ -11,7 +10,6 @@ interface ReadingOptions {
   readonly partsBytesMax?: number | undefined;
 }
 
-/** A malformed frame destroys the socket with a MalformedFrameError; nothing is read after it. */
 export class FrameChannel<Incoming> {
   readonly socket: Socket;
 
@@ -22,7 +20,7 @@ export class FrameChannel<Incoming> {
   ) {
     const reader = new FrameReader<Incoming>(
       frame => {
-        // A frame that came with the one over which the socket was destroyed does not count.
+        // Ignores a frame that came with the one that destroyed the socket.
         if (!this.socket.destroyed) onFrame(frame);
       },
       buffers && (bytes => buffers.take(bytes)),
@@ -39,7 +37,7 @@ export class FrameChannel<Incoming> {
     this.socket = openSocket(connection, onread);
   }
 
-  /** Resolves, never rejects, once the last byte is with the kernel or the socket is gone. */
+  /** Resolves, never rejects, once the kernel has the last byte or the socket is gone. */
   send(head: object, parts: readonly Uint8Array[] = []): Promise<void> {
     const pieces = encodeFrame(head, parts);
     if (!this.socket.writable) return Promise.resolve();
@@ -61,14 +59,13 @@ function openSocket(connection: Connection, onread: OnReadOpts): Socket {
 }
 
 interface Handled {
-  /** Null: it is closed. */
   _handle?: object | null;
 }
 
 /**
- * Moves a connection to a socket that reads into memory of our choice (`onread`): Node's sockets of
- * a child's pipes read into 64 KB of new memory, a third of a node's main process. The handle and
- * the option are not documented; Node's version is pinned, and a test holds both.
+ * Moves a connection to a socket that reads into our memory (`onread`). Node's sockets of a child's
+ * pipes read into new buffers of 64 KB, which cost a third of a node's main process. Handle and
+ * option are undocumented: Node's version is pinned, and a test holds both.
  */
 function takeOver(pipe: Socket, onread: OnReadOpts): Socket {
   const handled = pipe as Handled;
@@ -77,7 +74,7 @@ function takeOver(pipe: Socket, onread: OnReadOpts): Socket {
   handled._handle = null;
   const options = { handle, readable: true, writable: true, onread };
   const socket = new Socket(options as SocketConstructorOpts);
-  // Code that waits for the ends of a child's pipes, or ends them, knows the first socket alone.
+  // Code that waits for a child's pipes, or ends them, knows only the first socket.
   socket.once('close', () => pipe.destroy());
   pipe.once('close', () => socket.destroy());
   return socket;

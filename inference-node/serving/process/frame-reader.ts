@@ -1,4 +1,3 @@
-/** Takes frames from pieces of a stream. */
 import {
   FIXED_BYTES,
   type Frame,
@@ -9,16 +8,14 @@ import {
   PARTS_MAX,
 } from './frames.ts';
 
-/** The section that the reader is filling now. */
 type Section = 'fixed' | 'lengths' | 'head' | 'part';
 
-/** Everything but the bulk of a part is read through a buffer of this size. */
 const SMALL_BYTES = 4096;
 
 /**
- * The bulk of a part is read right where it will stay: neither held nor copied twice.
+ * Reads the bulk of a part into its final buffer, without a copy.
  *
- *   fixed ──► lengths (none where there are no parts) ──► head ──► part, part, … ──► fixed
+ *    fixed ──► lengths ──► head ──► part, part, … ──► fixed
  */
 export class FrameReader<Incoming> {
   readonly #onFrame: (frame: Frame<Incoming>) => void;
@@ -44,7 +41,7 @@ export class FrameReader<Incoming> {
     this.#partsBytesMax = partsBytesMax;
   }
 
-  /** Gives the buffer for the next bytes, at least one. It is valid until they are `received`. */
+  /** Buffer for the next bytes, never empty. Valid until they are `received`. */
   space(): Buffer {
     return this.#isBulk() ? this.#target.subarray(this.#filled) : this.#small;
   }
@@ -66,7 +63,6 @@ export class FrameReader<Incoming> {
       chunk.copy(this.#target, this.#filled, offset, offset + used);
       this.#filled += used;
       offset += used;
-      // An empty section is complete without a byte of its own.
       if (this.#filled < this.#target.length) return undefined;
       const malformed = this.#complete();
       if (malformed !== undefined) return malformed;
@@ -119,7 +115,6 @@ export class FrameReader<Incoming> {
     return undefined;
   }
 
-  /** Allocates one part at a time, when the bytes before it have come. */
   #nextPart(): void {
     const bytes = this.#partBytes[this.#parts.length];
     if (bytes !== undefined) {

@@ -33,7 +33,7 @@ function bytesOf(head: object, parts: readonly Uint8Array[] = []): Buffer {
 
 interface Read {
   readonly frames: Frame<Head>[];
-  /** Pushes bytes as a socket reads: as much as there is space for, again and again. */
+  /** Pushes bytes like a socket: at most the free space at a time. */
   push(bytes: Uint8Array): MalformedFrameError | undefined;
 }
 
@@ -65,7 +65,6 @@ noJson[8] = 0x7d;
 for (const [what, bytes, message] of [
   ['a head over its bound', begin(HEAD_BYTES_MAX + 1, 0), /head over its bound/],
   ['too many parts', begin(0, PARTS_MAX + 1), /too many parts/],
-  // The reader refuses the parts before it reads one.
   ['parts over their bound together', begin(2, 2, 2 * 1024 ** 3, 1), /parts over their bound/],
   ['a head that is not JSON', noJson, /not JSON/],
   ['an empty head', Buffer.alloc(8), /not JSON/],
@@ -268,7 +267,7 @@ test('the pool takes no foreign buffer back', t => {
   const foreign = Buffer.alloc(BYTES);
   pool.giveBack(foreign);
   t.not(pool.take(BYTES), foreign);
-  // The buffer is of a slab that others use too.
+  // The buffer is part of a shared slab.
   pool.giveBack(pool.take(BYTES).subarray(0, POOLED_BYTES_MIN));
   t.is(pool.take(POOLED_BYTES_MIN).byteOffset, 0);
 });

@@ -1,27 +1,27 @@
 /**
- * Messages over a socket pair: a JSON head and any number of binary parts in one frame.
+ * Frames over a socket pair: a JSON head and binary parts.
  *
- * Little-endian: u32 head bytes, u32 number of parts, u32 bytes of each part, head, parts. Measured
- * (2 cores of an AMD EPYC): 3 MB there and 1 MB back take 2.4 ms, 6.1 ms through fork's own.
+ * Little-endian: u32 head bytes, u32 number of parts, u32 bytes of each part, head, parts. On 2
+ * cores of an AMD EPYC 3 MB there and 1 MB back take 2.4 ms, and 6.1 ms through the channel of
+ * fork.
  */
 
 export interface Frame<Head> {
   readonly head: Head;
-  /** The receiver owns the parts: each is a buffer of its own, from the reader's `allocate`. */
+  /** The receiver owns them: each is a buffer from the reader's `allocate`. */
   readonly parts: readonly Buffer[];
 }
 
-/** Heads are made by this program and small; one with the most hints has 170 KB. */
+/** Enough for the most hints: 170 KB. */
 export const HEAD_BYTES_MAX = 256 * 1024;
-/** A finish sends the mattes of a plan's models, at most eight, of up to three views each. */
+/** A finish sends the mattes of at most eight models, of up to three views each. */
 export const PARTS_MAX = 24;
-/** The bound of all parts of a frame. */
 export const PARTS_BYTES_MAX = 2 * 1024 ** 3;
 
 export const FIXED_BYTES = 8;
 export const LENGTH_BYTES = 4;
 
-/** A frame that cannot be right: a bug, or a corrupted child. */
+/** A bug, or a corrupted child. */
 export class MalformedFrameError extends Error {
   constructor(detail: string, cause?: unknown) {
     super(`malformed frame: ${detail}`, { cause });

@@ -1,9 +1,9 @@
 import { readFileSync } from 'node:fs';
 
-/** Returns undefined if there is no /proc or the process is gone. */
+/** Undefined without /proc, or if the process is gone. */
 function readProcFile(pid: number, name: 'stat' | 'status'): string | undefined {
   try {
-    // procfs answers from memory: reading it does not block the loop as a file would.
+    // procfs answers from memory, so this does not block the loop.
     return readFileSync(`/proc/${pid}/${name}`, 'utf8');
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
@@ -12,15 +12,15 @@ function readProcFile(pid: number, name: 'stat' | 'status'): string | undefined 
   }
 }
 
-/** The fields from the third on: the second is a name in parentheses that may hold blanks. */
+/** Fields from the third on. The second is a name in parentheses that may hold blanks. */
 export function readStat(pid: number): string[] {
   const stat = readProcFile(pid, 'stat');
   return stat === undefined ? [] : stat.slice(stat.lastIndexOf(')') + 2).split(' ');
 }
 
-/** The processor time of all its threads so far, in ticks of the kernel's clock: 10 ms. */
+/** Of all its threads, in ticks of 10 ms. */
 export function readProcessorTicks(pid: number): number {
-  // User and system time are fields 14 and 15.
+  // utime and stime.
   const [user, system] = readStat(pid).slice(11, 13).map(Number);
   return (user ?? 0) + (system ?? 0);
 }
@@ -29,7 +29,6 @@ export function readResidentBytes(pid: number): number | undefined {
   return readMemory(pid, 'VmRSS');
 }
 
-/** The most that was resident at a time. */
 export function readPeakBytes(pid: number): number | undefined {
   return readMemory(pid, 'VmHWM');
 }

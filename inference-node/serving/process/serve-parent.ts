@@ -1,16 +1,16 @@
 /**
- * The child's side: opens descriptor 3, and ends the process with its parent. A guard thread does
- * it: native code blocks the main thread for seconds.
+ * The child's side: opens descriptor 3, and ends the process with its parent. A guard thread
+ * watches, because native code blocks the main thread for seconds.
  */
 import { Worker } from 'node:worker_threads';
 import type { BufferPool } from './buffer-pool.ts';
 import { FrameChannel } from './frame-channel.ts';
 import { type Frame, MalformedFrameError } from './frames.ts';
 
-/** Each check costs about a millisecond of processor time, in every child. */
+/** A check costs about a millisecond of processor time, in every child. */
 const GUARD_INTERVAL_MS = 1000;
 
-/** SIGKILL: process.exit would wait for native threads. The group goes, if it leads one. */
+/** SIGKILL, since process.exit waits for native threads. Includes the group, if it leads one. */
 const GUARD_PROGRAM = `
 const { workerData: parentPid } = require('node:worker_threads');
 function endWithParent() {
@@ -25,7 +25,7 @@ setInterval(endWithParent, ${GUARD_INTERVAL_MS});
 endWithParent();
 `;
 
-/** SIGKILL here too: process.exit ends the guard, then waits for native threads. */
+/** SIGKILL, since process.exit waits for native threads. */
 function endNow(): void {
   try {
     process.kill(-process.pid, 'SIGKILL');
@@ -49,7 +49,7 @@ export function serveParent<Incoming>(
       maxOldGenerationSizeMb: 8,
       maxYoungGenerationSizeMb: 2,
       stackSizeMb: 1,
-      // Left out, V8 reserves 512 MB for it, which the bound of a child (RLIMIT_DATA) counts.
+      // Otherwise V8 reserves 512 MB, which count against RLIMIT_DATA.
       codeRangeSizeMb: 8,
     },
   });

@@ -1,6 +1,6 @@
 /**
- * Converts between pictures and a graph that runs as its maker wrote it (GraphForm): element types,
- * axis order, fixed batch sizes, letterboxes, and mattes of any type and shape.
+ * Converts between pictures and a graph that runs as its maker wrote it: element types, axis order,
+ * fixed batch sizes, letterboxes, mattes of any type and shape.
  */
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import { type Activation, channelsOf, type GraphForm } from '../../models/prepared-model.ts';
@@ -120,7 +120,6 @@ function toShare(byte: number): number {
 
 const ARRAYS = { float32: Float32Array, float16: Float16Array, uint8: Uint8Array } as const;
 
-/** The input's tensor, reused for pictures of the same size. */
 class Canvas {
   readonly whole: Size;
   readonly #form: GraphForm;
@@ -264,7 +263,6 @@ function readMatte(output: GraphValue, { form, activation, images }: Reading): M
 
 interface MatteShape extends Size {
   readonly classes: 1 | 2;
-  /** In values: from a pixel's first class to its second, and from a pixel to the next. */
   readonly classStep: number;
   readonly step: number;
 }
@@ -306,9 +304,8 @@ export function numbersOf({ type, data, dims }: GraphValue): ArrayLike<number> {
 }
 
 /**
- * Cuts out the picture's part of the canvas. In a matte of another size the part's edge lies
- * between pixels, so each pixel interpolates its neighbours and nothing shifts by a fraction of a
- * pixel.
+ * If the matte has another size, the part's edge lies between pixels, so each pixel interpolates
+ * its neighbours and nothing shifts by a fraction of a pixel.
  */
 function cutOut(matte: Matte, canvas: Size, placement: Placement): Matte {
   const { alpha, size } = matte;

@@ -122,7 +122,6 @@ export function requireNumbers(holds: boolean): void {
 const CHANNELS = 3;
 const VALUES = 256;
 
-/** The byte of a pixel that a plane takes, and the float of each byte value. */
 interface PlaneTable {
   readonly sourceChannel: number;
   readonly values: Float32Array;
@@ -142,7 +141,6 @@ export function createPlaneTables(
   });
 }
 
-/** From HWC bytes to normalised CHW floats. */
 export function fillPlanes(
   rgb: Uint8Array,
   planes: Float32Array,

@@ -1,6 +1,6 @@
 /**
- * A model that its runtime has loaded, only in an engine's process: run() blocks the thread, cannot
- * be cancelled, and frees its memory only at exit.
+ * Exists only in an engine's process: run() blocks the thread, cannot be cancelled, and frees its
+ * memory only at exit.
  */
 
 import type { Size } from '@matting/proto/contract/finishing.ts';
@@ -24,7 +24,6 @@ async function requireUnaltered(path: string, sha256: string | undefined): Promi
   throw new Error(`${path} was altered since it was checked and is not loaded`);
 }
 
-/** The graph fails on this picture, but answers the check picture. */
 export class NoMatteError extends Error {
   constructor(cause: Error) {
     super(`${cause.message} for this picture`, { cause });
@@ -55,11 +54,11 @@ export class LoadedModel {
   }
 
   /**
-   * Takes HWC bytes. The alpha is valid until the next run.
-   *
    * A maker's graph may fail on one picture: it divides by zero on a flat one, a layer is larger
    * than a narrow one, or memory runs out. If it still answers the check picture, the engine is
    * sound.
+   * @param rgb HWC bytes
+   * @returns an alpha that is valid until the next run
    * @throws NoMatteError if the picture is at fault
    */
   async run(rgb: Uint8Array, size?: Size): Promise<Answer> {

@@ -1,4 +1,4 @@
-/** ONNX Runtime without telemetry. The only file that imports the package, tests included. */
+/** The only file that imports the package, tests included. */
 // First: the package reads the variable while it loads.
 import './telemetry-off.ts';
 

@@ -14,9 +14,9 @@ const LOG_SEVERITY_ERROR = 3;
 const SHARED_SPIN_US = '300';
 
 /**
- * Two defaults stay. Spinning, if a model has the cores alone: without it ISNet on two cores took 3
- * % longer alone, 3 to 5 % less next to a busy process. Not saving the optimised graph: it would
- * load in 0.25 s instead of 0.5 s, but add 176 MB bound to instruction set and runtime.
+ * Spinning stays on if a model has the cores alone: without it ISNet on two cores took 3 % longer.
+ * The optimised graph is not saved: it would load in 0.25 s instead of 0.5 s, but add 176 MB bound
+ * to instruction set and runtime.
  */
 function sessionOptions(spec: RuntimeSpec): InferenceSession.SessionOptions {
   return {
@@ -42,10 +42,7 @@ function sessionOptions(spec: RuntimeSpec): InferenceSession.SessionOptions {
 
 const NODES_ON_CPU = /\bnodes that are assigned to the default CPU EP\b/;
 
-/**
- * Logs a line if a node without a CUDA kernel runs on the CPU, with copies both ways. The runtime
- * itself reports that nowhere that we log.
- */
+/** A node without a CUDA kernel runs on the CPU, with copies both ways. Only this logs it. */
 export async function openOnnxSession(
   spec: RuntimeSpec,
   source: string | Uint8Array,

@@ -1,6 +1,5 @@
 /**
- * Loads graphs by OpenVINO on a CPU, through its C interface (openvino/c/openvino.h) and koffi. The
- * library sends nothing, and writes files only on request.
+ * OpenVINO on a CPU, through its C interface (openvino/c/openvino.h) and koffi. It sends nothing.
  */
 import { createHash } from 'node:crypto';
 import koffi, { type TypeObject } from 'koffi';
@@ -86,7 +85,6 @@ function bind(library: string) {
 
 type Openvino = ReturnType<typeof bind>;
 
-/** @throws Error with OpenVINO's message if it cannot load the graph */
 export function openOpenvinoSession(spec: RuntimeSpec, source: string | Uint8Array): Session {
   const { openvino, intraOpThreads } = spec;
   if (openvino === undefined) throw new Error('no folder of OpenVINO');
@@ -157,8 +155,8 @@ function rangeOf(size: number): Range {
 }
 
 /**
- * OpenVINO copies the restored model into its own form, and reads only 0.5 MB of the file again.
- * The rest need not stay in each engine's memory.
+ * OpenVINO copies the restored model, and reads only 0.5 MB of the file again, so the rest need not
+ * stay in each engine's memory.
  */
 function restore(library: Openvino, core: Handle, { path, sha256 }: CompiledGraph): Handle {
   const file = mapFile(path);

@@ -1,7 +1,6 @@
 /**
- * Loads ONNX Runtime's native part from the folder of an installed provider. The native part looks
- * for providers only in its own folder, and npm empties the package's. Import this before anything
- * that imports onnxruntime-node.
+ * ONNX Runtime's native part looks for providers only in its own folder, and npm empties the
+ * package's, so this loads it from an installed provider's folder. Import before onnxruntime-node.
  */
 import { registerHooks } from 'node:module';
 import path from 'node:path';

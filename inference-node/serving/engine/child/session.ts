@@ -1,7 +1,6 @@
 import type { SessionSpec } from '../engine-protocol.ts';
 import type { GraphInput, GraphValue } from './graph-io.ts';
 
-/** A probe does not know its tensors' names yet. */
 export type RuntimeSpec = Pick<
   SessionSpec,
   'provider' | 'openvino' | 'intraOpThreads' | 'sharesCores' | 'allowCpuNodes' | 'keepsNoMemory'

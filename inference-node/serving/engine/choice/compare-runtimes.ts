@@ -34,7 +34,6 @@ const REFUSES =
   /\bov_(?:core_read_model|model_reshape_single_input|core_compile_model_props) failed|a size in the graph is open/;
 
 interface AloneOptions {
-  /** The engines' whole environment. */
   readonly childEnv: Readonly<Record<string, string>>;
   readonly signal: AbortSignal;
 }

@@ -9,10 +9,9 @@ import {
 } from '../../models/prepared-model.ts';
 
 /*
- * Measured with ISNet at 1024x1024 on 2 cores of an AMD EPYC (bench/MEASUREMENTS.md), one engine of
- * two threads against two engines of one. In fp32 the single engine wins in latency and throughput.
- * In int8 it answers in 0.56 of the time, but the two give 1.17 times the images a second for twice
- * the memory, since threads wait for each other after every operator. MODNet in fp32 behaves alike.
+ * ISNet at 1024x1024 on 2 cores of an AMD EPYC (bench/MEASUREMENTS.md): in fp32 one engine of two
+ * threads beats two engines of one in latency and throughput. In int8 it answers in 0.56 of the
+ * time, but two engines give 1.17 times the images a second, for twice the memory.
  */
 
 export interface EngineLayout {
@@ -37,9 +36,8 @@ const GPU_ENGINES_MAX = 2;
 export const THREADS_PER_ENGINE_MAX = 16;
 
 /**
- * GPU: one or two engines of one thread, since more threads only spin. CPU: one engine with all
- * threads, which holds the weights once and answers a single picture soonest; several on large
- * machines.
+ * GPU: engines of one thread, since more threads only spin. CPU: one engine with all threads, which
+ * holds the weights once and answers a single picture soonest; several on large machines.
  */
 export function chooseEngineLayout(inputs: LayoutInputs): EngineLayout {
   const { provider, cpuShare, enginesMax } = inputs;
@@ -56,9 +54,8 @@ export function chooseEngineLayout(inputs: LayoutInputs): EngineLayout {
 }
 
 /**
- * Engines of a plan's model, given those of its first. On a CPU a smaller opinion or second look
- * gets half: it runs only if the matte is unsure and takes less of the cores, so more engines would
- * wait for cores, not for pictures.
+ * On a CPU a smaller opinion or second look gets half the first model's engines: it runs only if
+ * the matte is unsure, so more engines would wait for cores, not for pictures.
  */
 export function enginesOf(
   { model, role }: PlanModel,
@@ -95,7 +92,6 @@ export async function readCpuShare({
         quotas.push(parseCpuMax(await readIfThere(path.join(folder, 'cpu.max'))));
       }
     } else if (controllers?.split(',').includes('cpu')) {
-      // Distributions mount it under either name.
       for (const mount of ['cpu', 'cpu,cpuacct']) {
         for (const folder of upwards(path.join(cgroupRoot, mount), group)) {
           quotas.push(await readQuotaV1(folder));

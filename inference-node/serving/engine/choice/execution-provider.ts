@@ -1,8 +1,7 @@
 /**
- * Chooses a node's execution provider. Nothing falls back silently: a provider that the operator
- * names runs, or the node does not start. `auto` tries CUDA, then takes the CPU and says why. A
- * driver may hang or crash, so a separate process first runs a small graph on the GPU, and the node
- * compares the answer with the CPU's.
+ * Nothing falls back silently: a provider that the operator names runs, or the node does not start.
+ * A driver may hang or crash, so a separate process first runs a small graph on the GPU, and its
+ * answer is compared with the CPU's.
  */
 import type { ExecutionProvider } from '../../models/prepared-model.ts';
 import { drawCheckPicture, type Matte } from '../../prepared/answer-check.ts';

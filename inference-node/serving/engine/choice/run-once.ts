@@ -1,4 +1,3 @@
-/** Runs a prepared model in an engine of its own, to see its answer on this machine. */
 import { cpus } from 'node:os';
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import type { PreparedModel } from '../../models/prepared-model.ts';
@@ -60,7 +59,6 @@ interface RunOnceOptions {
   readonly rgb: Uint8Array;
   readonly size?: Size | undefined;
   readonly childEnv: Readonly<Record<string, string>>;
-  /** Of load and run together. */
   readonly timeoutMs: number;
   readonly memoryMaxBytes?: number | undefined;
   readonly killWaitMaxMs?: number;

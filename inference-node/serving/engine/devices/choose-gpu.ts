@@ -1,4 +1,3 @@
-/** Chooses a node's GPU: the one that the operator names, else the first that it can see. */
 import type { GpuFacts } from './list-gpus.ts';
 
 export const DEVICE_FORM = /^(\d{1,3}|(GPU|MIG)-[0-9A-Za-z-]{1,80})$/;
@@ -10,7 +9,7 @@ interface DeviceChoice {
 }
 
 /**
- * @param named MATTING_GPU_DEVICES: nvidia-smi's index, or an identifier
+ * @param named MATTING_GPU_DEVICES
  * @param visible CUDA_VISIBLE_DEVICES; empty leaves none
  */
 export function chooseDevice(

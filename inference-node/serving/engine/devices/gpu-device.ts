@@ -1,6 +1,3 @@
-/**
- * A node's GPU, shared by every pool with engines on it. They load in turn, and stop if it is lost.
- */
 import type { GpuFacts } from './list-gpus.ts';
 
 export class GpuDevice {
@@ -13,10 +10,7 @@ export class GpuDevice {
     this.facts = facts;
   }
 
-  /**
-   * Why the GPU is lost, in one line. Undefined: it runs. A lost GPU stays lost until the node
-   * restarts.
-   */
+  /** Why the GPU is lost, in one line. It stays lost until the node restarts. */
   get outReason(): string | undefined {
     return this.#outReason;
   }

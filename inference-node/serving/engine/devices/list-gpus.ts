@@ -1,6 +1,6 @@
 /**
- * Lists this machine's NVIDIA GPUs by the driver's command. Inside this process a hanging driver
- * would stop the node.
+ * Lists NVIDIA GPUs by the driver's command: inside this process a hanging driver would stop the
+ * node.
  */
 import { execFile } from 'node:child_process';
 import { existsSync } from 'node:fs';

@@ -1,8 +1,7 @@
 /**
- * Limits the memory of a serving engine. `models add` measured an added model with painted
- * pictures, and its graph may take more for another picture, so the limits of a probe hold for its
- * engines too. A shipped model has none: its checksum pins the graph, which takes the same memory
- * for every picture.
+ * `models add` measured an added model with painted pictures, and its graph may take more for
+ * another picture, so its engines have limits. A shipped model has none: its checksum pins the
+ * graph, which takes the same memory for every picture.
  */
 import { engineBytes } from '../../admission.ts';
 import { largestInput, type PreparedModel } from '../../models/prepared-model.ts';
@@ -56,7 +55,6 @@ function measuredBytes(model: PreparedModel): number {
   return model.peakBytes ?? Math.max(UNMEASURED_BYTES, engineBytes(model));
 }
 
-/** RLIMIT_DATA. */
 export function dataBytesOf(model: PreparedModel, threads: number): number {
   const reserved = RUNTIME_RESERVED_BYTES + threads * THREAD_RESERVED_BYTES;
   return reserved + MEASURED_TIMES_MAX * measuredBytes(model);

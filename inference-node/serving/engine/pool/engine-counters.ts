@@ -1,4 +1,3 @@
-/** Counts for a pool's metrics. */
 import {
   ENGINE_DEATH_CAUSES,
   type EngineDeathCause,

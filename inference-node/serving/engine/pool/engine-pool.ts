@@ -1,5 +1,3 @@
-/** The engines of one prepared model, as the pipeline uses them. open-engine-pool.ts opens them. */
-
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import type { Logger } from 'pino';
 import type { PreparedModel } from '../../models/prepared-model.ts';
@@ -71,7 +69,6 @@ export const ENGINE_DEATH_CAUSES = [
 ] as const;
 export type EngineDeathCause = (typeof ENGINE_DEATH_CAUSES)[number];
 
-/** Totals since the pool was opened. */
 export interface EnginePoolMetrics {
   readonly runs: Readonly<Record<RunOutcome, number>>;
   readonly deaths: Readonly<Record<EngineDeathCause, number>>;
@@ -130,12 +127,10 @@ export interface EnginePoolOptions {
   readonly threadsPerEngine: number;
   readonly sharesCores?: boolean;
   readonly device?: GpuDevice | undefined;
-  /** The engines' whole environment, but for what spawn-engine.ts sets. */
   readonly childEnv: Readonly<Record<string, string>>;
   readonly log: Logger;
   readonly buffers?: BufferPool;
   readonly timing?: Partial<EngineTiming>;
-  /** Undefined: by boundsOf(). */
   readonly dataBytesMax?: number | undefined;
   readonly failureWindowMs?: number;
 }

@@ -56,14 +56,12 @@ export interface EngineLoss {
   readonly task: RunTask | undefined;
   readonly started: boolean;
   readonly message: string;
-  /** The engine reported while loading that the model cannot be loaded. */
   readonly broken: boolean;
 }
 
 export interface EngineListener {
   onReady(engine: Engine, warmMs: number): void;
   onDone(engine: Engine, task: RunTask, answer: Answer<Buffer>): void;
-  /** The picture is at fault, and the engine is free. */
   onNoMatte(engine: Engine, task: RunTask, message: string): void;
   onLoss(engine: Engine, loss: EngineLoss): void;
   onStuck(engine: Engine, pid: number): void;
@@ -118,7 +116,6 @@ export class Engine {
     return this.#child?.exited === false ? this.#child.pid : undefined;
   }
 
-  /** Also true of a closed engine whose process does not die. */
   get stuck(): boolean {
     return this.#child?.stuck ?? false;
   }
@@ -246,7 +243,6 @@ export class Engine {
     this.#lose({ cause, message, broken });
   }
 
-  /** Reports the loss, once for each process, as soon as no answer can come. */
   #lose(how: Pick<EngineLoss, 'cause' | 'message' | 'broken'>): void {
     const loss = { ...how, task: this.#task, started: this.#started };
     this.#task = undefined;

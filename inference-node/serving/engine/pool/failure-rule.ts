@@ -34,7 +34,6 @@ export class FailureRule {
     this.#deaths = [];
   }
 
-  /** Returns true if the node must end. */
   recordDeath(death: EngineDeath): boolean {
     if (death.cause === 'load') {
       const inARow = (this.#loadsLostInARow.get(death.engine) ?? 0) + 1;

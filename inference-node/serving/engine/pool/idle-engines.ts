@@ -1,14 +1,7 @@
 /**
  * Engines that end after a time without images; the next image loads them again. Their memory stays
- * counted, so an admitted image finds room.
- *
- * | the engines are      | the pool says                                             |
- * |----------------------|-----------------------------------------------------------|
- * | loading, at first    | starting                                                  |
- * | loaded               | what its engines say                                      |
- * | unloaded             | ready, no wait: it takes images, and the node serves      |
- * | loading, again       | ready, the rest of the load as the wait                   |
- * | not to be loaded     | failed: the node ends, as with engines that keep dying    |
+ * counted, so an admitted image finds room. Unloaded engines count as ready, so that the node
+ * serves. Engines that cannot be loaded again fail the pool, and the node ends.
  */
 import { within } from '@matting/program/waiting.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';

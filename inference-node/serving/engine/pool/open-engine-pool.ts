@@ -2,17 +2,15 @@
  * The engine pool over child processes: one queue, each engine one run at a time.
  *
  *   picture   queued ──► running ──► settled
- *             A caller that goes away settles its promise at once, but the engine stays taken:
- *             nothing overtakes native code. Back to queued where the engine died before it
- *             began
+ *             Back to queued if the engine dies before the run begins
  *   the pool  starting ──first engine ready──► ready ──the failure rule──► failed
  *             starting ──an engine says that the model cannot be loaded──► failed
  *             any ──more than half of the engines stuck, or the GPU lost──► failed
  *             closing (from any): no run is taken, running ones have their grace
  *
  * No run is sent ahead to a busy engine, whose blocked loop would not read it (15.0 ms a run with
- * and without at best, 18 instead of 22 on a loaded machine). In return a waiting run is lost with
- * no engine, and a sync one can overtake it.
+ * and without at best, 18 instead of 22 on a loaded machine). So a waiting run is lost with no
+ * engine, and a sync one can overtake it.
  */
 
 import { createHash } from 'node:crypto';
@@ -396,7 +394,6 @@ class ChildEnginePool implements EnginePool, EngineListener {
     return this.#engines.filter(engine => engine.state === state).length;
   }
 
-  /** If no engine serves, ends the runs that do not wait for the next one. */
   #leaveWhereDown(): void {
     if (this.#serves || this.#state === 'starting') return;
     const none = new ContractError('ENGINE_LOST', 'No engine of the model is left.');

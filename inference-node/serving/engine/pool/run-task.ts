@@ -61,7 +61,6 @@ export function createLossError(cause: EngineDeathCause, message: string): Contr
       );
     case 'shortage':
       return new ContractError('NODE_OVERLOADED', 'The GPU has too little free memory.', options);
-    // The model answered the check picture, so it has enough memory for another image.
     case 'memory':
       return new ContractError(
         'PROCESSING_FAILED',

@@ -21,7 +21,7 @@ import { openSession, type RuntimeSpec } from '../child/loaded-model.ts';
 import type { Session } from '../child/session.ts';
 import { ANSWER_VALUES_MAX } from '../engine-protocol.ts';
 
-/** `rgb` is a part of the frame: HWC, a picture of `size` in the spec's input. */
+/** `rgb` comes as a part: HWC, a picture of `size` in the spec's input. */
 export type ToProbeChild =
   | { readonly kind: 'load'; readonly spec: RuntimeSpec & { readonly path: string } }
   | { readonly kind: 'run'; readonly spec: FormSpec; readonly size: Size };
@@ -29,9 +29,8 @@ export type ToProbeChild =
 export interface OutputValues {
   readonly type: string;
   readonly dims: readonly number[];
-  /** Of the finite values; [0, 0] if there are none. */
+  /** [0, 0] if no value is finite. */
   readonly range: readonly [least: number, most: number];
-  /** A value is infinite or NaN. */
   readonly notFinite: boolean;
 }
 
@@ -112,7 +111,6 @@ async function run(
   await channel.send({ kind: 'ran', seconds, peakBytes, output: facts }, [bytesOf(values)]);
 }
 
-/** Empty if the value holds no numbers, or too many. */
 function floatsOf(value: GraphValue | undefined): Float32Array {
   // A value that is not a tensor has no dims, whatever the runtime's types say.
   if (value?.dims === undefined || valuesIn(value) > ANSWER_VALUES_MAX) return new Float32Array();

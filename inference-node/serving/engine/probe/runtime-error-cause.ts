@@ -1,5 +1,3 @@
-/** Shortens ONNX Runtime's messages to the part that an operator needs. */
-
 const NOISE: readonly RegExp[] = [
   /^\[ONNXRuntimeError\] : \d+ : \w+ : /,
   /^Load model from .*? failed: ?/s,
